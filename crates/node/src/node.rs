@@ -1,0 +1,252 @@
+//! The contract of a machine: [`Reader`] looks, [`Node`] also acts.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// A machine as code that only looks may see it (scan, doctor, probes): nothing here can
+/// change anything on it.
+pub trait Reader: Send + Sync {
+    /// Short name for messages and results: `local`, `guest0`.
+    fn name(&self) -> &str;
+
+    /// Whole content of a file. Files under `/proc` and `/sys` are read to their end.
+    fn read(&self, path: &Path) -> Result<Vec<u8>>;
+
+    /// Names of the entries of a directory, sorted.
+    fn list(&self, dir: &Path) -> Result<Vec<String>>;
+
+    /// What the path is, links followed; `None` when there is nothing.
+    fn stat(&self, path: &Path) -> Result<Option<FileStat>>;
+
+    /// Seconds on this node's `CLOCK_MONOTONIC`.
+    fn clock_seconds(&self) -> Result<f64>;
+
+    /// Reads `plan.paths` every `plan.interval` on the node's own schedule until stopped.
+    fn sample(&self, plan: &SamplePlan) -> Result<Box<dyn Sampling>>;
+
+    /// Content of a file as text; bytes that are not UTF-8 are replaced.
+    fn read_text(&self, path: &Path) -> Result<String> {
+        Ok(String::from_utf8_lossy(&self.read(path)?).into_owned())
+    }
+}
+
+/// A machine on which commands run and files are written.
+pub trait Node: Reader {
+    /// Starts a command. The process belongs to the node's owner: it dies with it.
+    fn spawn(&self, cmd: &Exec) -> Result<Box<dyn Process>>;
+
+    /// Writes a whole file, replacing it. With `mode`, sets its permission bits.
+    fn write(&self, path: &Path, data: &[u8], mode: Option<u32>) -> Result<()>;
+
+    /// Copies a local file onto the node, in pieces (large files do not pass through memory).
+    fn put(&self, local: &Path, path: &Path, mode: Option<u32>) -> Result<()>;
+
+    /// This node as a reader.
+    fn reader(&self) -> &dyn Reader;
+
+    /// Runs a command to its end or to its time limit (then it is killed, with its children).
+    fn exec(&self, cmd: &Exec) -> Result<Output> {
+        let mut process = self.spawn(cmd)?;
+        process.wait(cmd.limit)
+    }
+}
+
+/// A command with its limits. `program` is looked up in `PATH` of the node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exec {
+    /// Program name or path.
+    pub program: String,
+    /// Arguments, without the program.
+    pub args: Vec<String>,
+    /// Environment added to the node's own.
+    pub env: BTreeMap<String, String>,
+    /// Bytes for standard input (else it is /dev/null).
+    pub stdin: Vec<u8>,
+    /// Time limit for [`Node::exec`]; `None` is no limit.
+    pub limit: Option<Duration>,
+    /// `cgroup.procs`-like files that the child writes itself into before it executes.
+    pub cgroup_procs: Vec<PathBuf>,
+    /// `oom_score_adj` of the child, -1000 to 1000.
+    pub oom_score_adj: Option<i32>,
+    /// Largest number of bytes kept of each of stdout and stderr; 0 is the default of 64 MiB.
+    /// More is dropped and `Output::truncated` is set.
+    pub keep_bytes: usize,
+}
+
+impl Exec {
+    /// A command without limits, input or environment.
+    pub fn new(program: impl Into<String>) -> Self {
+        Self { program: program.into(), ..Self::default() }
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn args<S: Into<String>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// Sets the time limit.
+    #[must_use]
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// The command as a person would type it.
+    pub fn shown(&self) -> String {
+        std::iter::once(&self.program)
+            .chain(&self.args)
+            .map(|a| if a.is_empty() || a.contains([' ', '"', '\'', '$', '*']) { format!("'{}'", a.replace('\'', "'\\''")) } else { a.clone() })
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+}
+
+/// A running command.
+pub trait Process: Send {
+    /// Process id on the node.
+    fn pid(&self) -> u32;
+    /// Waits for the end; after `limit` kills the process group and returns [`End::TimedOut`].
+    fn wait(&mut self, limit: Option<Duration>) -> Result<Output>;
+    /// The output if the process has ended.
+    fn try_wait(&mut self) -> Result<Option<Output>>;
+    /// Kills the process group with SIGKILL. Ending an ended process is no error.
+    fn kill(&mut self) -> Result<()>;
+}
+
+/// How a command ended and what it said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Output {
+    /// How it ended.
+    pub end: End,
+    /// Standard output, kept apart from standard error.
+    pub stdout: Vec<u8>,
+    /// Standard error.
+    pub stderr: Vec<u8>,
+    /// Whether bytes beyond `keep_bytes` were dropped.
+    pub truncated: bool,
+}
+
+impl Output {
+    /// Exit code 0?
+    pub fn ok(&self) -> bool {
+        self.end == End::Exit(0)
+    }
+    /// Standard output as text.
+    pub fn out(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+    /// Standard error as text.
+    pub fn err(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    /// Exit code.
+    Exit(i32),
+    /// Ended by this signal.
+    Signal(i32),
+    /// Killed because its time limit passed.
+    TimedOut,
+}
+
+/// What a path is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileStat {
+    /// `st_mode` with type bits.
+    pub mode: u32,
+    /// Apparent size in bytes.
+    pub size: u64,
+    /// Allocated bytes (`st_blocks` × 512).
+    pub allocated: u64,
+    /// Device that holds the file, as (major, minor).
+    pub dev: (u32, u32),
+    /// For device nodes: the device itself.
+    pub rdev: (u32, u32),
+}
+
+/// Which files to read how often.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SamplePlan {
+    /// Files to read at each tick. A file that cannot be read gives an empty content.
+    pub paths: Vec<PathBuf>,
+    /// Time between ticks. A first sample is taken at once, a last one at the stop.
+    pub interval: Duration,
+}
+
+/// One tick.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FileSample {
+    /// Seconds on the node's `CLOCK_MONOTONIC`, in the middle of the reading.
+    pub seconds: f64,
+    /// Contents in the order of `SamplePlan::paths`.
+    pub contents: Vec<Vec<u8>>,
+}
+
+/// A running schedule of reads.
+pub trait Sampling: Send {
+    /// Ends the schedule and returns all ticks, oldest first.
+    fn stop(self: Box<Self>) -> Result<Vec<FileSample>>;
+}
+
+/// Result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong on a node. Says what failed, on what, and why.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file or directory operation failed.
+    #[error("{node}: cannot {what} {}: {source}", path.display())]
+    File {
+        /// Node name.
+        node: String,
+        /// `read`, `write`, …
+        what: &'static str,
+        /// Path on the node.
+        path: PathBuf,
+        /// Cause.
+        source: std::io::Error,
+    },
+    /// A command could not be started.
+    #[error("{node}: cannot start {program}: {source}")]
+    Spawn {
+        /// Node name.
+        node: String,
+        /// Program.
+        program: String,
+        /// Cause.
+        source: std::io::Error,
+    },
+    /// The stream to the agent broke or the agent is gone.
+    #[error("{node}: the agent is gone: {reason}")]
+    Gone {
+        /// Node name.
+        node: String,
+        /// What was seen.
+        reason: String,
+    },
+    /// The other side broke the protocol or speaks another version.
+    #[error("{node}: agent protocol: {reason}")]
+    Protocol {
+        /// Node name.
+        node: String,
+        /// What was wrong.
+        reason: String,
+    },
+    /// A journal could not be used.
+    #[error("journal {}: {reason}", path.display())]
+    Journal {
+        /// Journal file.
+        path: PathBuf,
+        /// What was wrong and what to do.
+        reason: String,
+    },
+}
