@@ -1,1 +1,6 @@
-//! Placeholder head.
+//! The pure part of vmio: no I/O, no async, no clock. What a study is, what a result is,
+//! statistics, and the rules that turn facts into findings. Everything here can be tested
+//! with no machine at all.
+
+pub mod result;
+pub mod setup;
