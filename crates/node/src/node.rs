@@ -100,7 +100,13 @@ impl Exec {
     pub fn shown(&self) -> String {
         std::iter::once(&self.program)
             .chain(&self.args)
-            .map(|a| if a.is_empty() || a.contains([' ', '"', '\'', '$', '*']) { format!("'{}'", a.replace('\'', "'\\''")) } else { a.clone() })
+            .map(|a| {
+                if a.is_empty() || a.contains([' ', '"', '\'', '$', '*']) {
+                    format!("'{}'", a.replace('\'', "'\\''"))
+                } else {
+                    a.clone()
+                }
+            })
             .collect::<Vec<_>>()
             .join(" ")
     }
