@@ -4,3 +4,5 @@
 
 pub mod result;
 pub mod setup;
+pub mod stats;
+pub mod study;
