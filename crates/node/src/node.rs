@@ -100,7 +100,13 @@ impl Exec {
     pub fn shown(&self) -> String {
         std::iter::once(&self.program)
             .chain(&self.args)
-            .map(|a| if a.is_empty() || a.contains([' ', '"', '\'', '$', '*']) { format!("'{}'", a.replace('\'', "'\\''")) } else { a.clone() })
+            .map(|a| {
+                if a.is_empty() || a.contains([' ', '"', '\'', '$', '*']) {
+                    format!("'{}'", a.replace('\'', "'\\''"))
+                } else {
+                    a.clone()
+                }
+            })
             .collect::<Vec<_>>()
             .join(" ")
     }
@@ -224,6 +230,16 @@ pub enum Error {
         program: String,
         /// Cause.
         source: std::io::Error,
+    },
+    /// A killed process does not end.
+    #[error("{node}: {program} (process {pid}) was killed but does not end; is it stuck in I/O?")]
+    Stuck {
+        /// Node name.
+        node: String,
+        /// Program.
+        program: String,
+        /// Process id on the node.
+        pid: u32,
     },
     /// The stream to the agent broke or the agent is gone.
     #[error("{node}: the agent is gone: {reason}")]
