@@ -10,3 +10,5 @@ pub mod targets;
 pub mod workloads;
 
 mod standin;
+#[cfg(test)]
+mod testing;

@@ -24,7 +24,13 @@ pub struct Limits {
 impl Limits {
     /// Makes a group called `name` (unique to the run) with `cores` CPUs and `memory_bytes` of
     /// memory and no swap. `Err` is the reason in words why the side cannot be held.
-    pub fn create(node: &dyn Node, journal: &Journal, name: &str, cores: u32, memory_bytes: u64) -> Result<Self, String> {
+    pub fn create(
+        node: &dyn Node,
+        journal: &Journal,
+        name: &str,
+        cores: u32,
+        memory_bytes: u64,
+    ) -> Result<Self, String> {
         todo!("{} {journal:?} {name} {cores} {memory_bytes}", node.name())
     }
 
