@@ -2,42 +2,22 @@
 //! prints the list, and a run skips what is unmet and says so. Checking only looks: it is given
 //! a [`Reader`], which cannot change the machine.
 
-use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use vmio_node::Reader;
 
-/// One thing that must be there before an entry can be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Requirement {
-    /// A program in `PATH` (or in the usual `sbin` directories).
-    Program {
-        /// Its name.
-        name: &'static str,
-        /// Debian package that holds it.
-        package: &'static str,
-    },
-    /// Effective user id 0.
-    Root {
-        /// What it is needed for.
-        why: &'static str,
-    },
-    /// A file that is there and can be read.
-    Readable {
-        /// Its path.
-        path: Cow<'static, Path>,
-        /// What to do when it is not.
-        mend: &'static str,
-    },
-    /// A kernel feature that shows as a path (in `/proc`, `/sys`, `/dev`).
-    Kernel {
-        /// Name of the feature for people.
-        feature: &'static str,
-        /// Path that exists when the kernel has it.
-        path: &'static str,
-        /// What to do when it is missing.
-        mend: &'static str,
-    },
+/// One precondition of an entry of an extension point.
+#[derive(Debug, Clone, Copy)]
+pub struct Requirement {
+    /// Short name: `fio`, `root`, `loop devices`.
+    pub name: &'static str,
+    /// What it is needed for.
+    pub why: &'static str,
+    /// What a person does to meet it.
+    pub mend: &'static str,
+    /// `Ok` when met, else what was found. What cannot be looked at is unmet. The helpers
+    /// [`program`], [`root`], [`readable`] and [`kernel`] are most checks.
+    pub check: fn(&dyn Reader) -> Result<(), String>,
 }
 
 /// Outcome of looking.
@@ -47,17 +27,22 @@ pub enum Check {
     Met,
     /// It is not.
     Unmet {
-        /// What is missing.
+        /// What was found, and what it would be needed for.
         why: String,
         /// What to do about it.
-        mend: String,
+        mend: &'static str,
     },
 }
 
-impl Check {
-    /// Is it there?
-    pub fn met(&self) -> bool {
-        *self == Check::Met
+impl Requirement {
+    /// Looks whether the requirement is met on a node.
+    pub fn look(&self, node: &dyn Reader) -> Check {
+        match (self.check)(node) {
+            Ok(()) => Check::Met,
+            Err(found) => {
+                Check::Unmet { why: format!("{}: {found} ({}: {})", node.name(), self.name, self.why), mend: self.mend }
+            }
+        }
     }
 }
 
@@ -70,57 +55,40 @@ impl std::fmt::Display for Check {
     }
 }
 
-impl std::fmt::Display for Requirement {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Requirement::Program { name, .. } => write!(f, "program {name}"),
-            Requirement::Root { why } => write!(f, "root ({why})"),
-            Requirement::Readable { path, .. } => write!(f, "readable {}", path.display()),
-            Requirement::Kernel { feature, .. } => write!(f, "kernel: {feature}"),
-        }
-    }
-}
-
-impl Requirement {
-    /// Looks whether the requirement is met on a node. What cannot be looked at counts as unmet,
-    /// with the reason.
-    pub fn check(&self, node: &dyn Reader) -> Check {
-        let unmet = |why: String, mend: String| Check::Unmet { why, mend };
-        match self {
-            Requirement::Program { name, package } => match find_program(node, name) {
-                Some(_) => Check::Met,
-                None => unmet(
-                    format!("{}: no program {name} in PATH", node.name()),
-                    format!("install it, on Debian: apt install {package}"),
-                ),
-            },
-            Requirement::Root { why } => match effective_uid(node) {
-                Some(0) => Check::Met,
-                Some(uid) => unmet(
-                    format!("{}: {why} needs root, this is user {uid}", node.name()),
-                    "run vmio as root".to_owned(),
-                ),
-                None => unmet(
-                    format!("{}: cannot tell the user id from /proc/self/status", node.name()),
-                    "mount /proc".to_owned(),
-                ),
-            },
-            Requirement::Readable { path, mend } => match node.read(path) {
-                Ok(_) => Check::Met,
-                Err(e) => unmet(e.to_string(), (*mend).to_owned()),
-            },
-            Requirement::Kernel { feature, path, mend } => match node.stat(Path::new(path)) {
-                Ok(Some(_)) => Check::Met,
-                Ok(None) => unmet(format!("{}: no {feature} ({path} is missing)", node.name()), (*mend).to_owned()),
-                Err(e) => unmet(e.to_string(), (*mend).to_owned()),
-            },
-        }
-    }
-}
-
 /// The unmet ones of a list, each with what is wrong and what to do.
-pub fn unmet<'a>(node: &dyn Reader, list: impl IntoIterator<Item = &'a Requirement>) -> Vec<(&'a Requirement, Check)> {
-    list.into_iter().map(|r| (r, r.check(node))).filter(|(_, c)| !c.met()).collect()
+pub fn unmet<'a>(
+    node: &dyn Reader,
+    list: impl IntoIterator<Item = &'a Requirement>,
+) -> Vec<(&'a Requirement, Check)> {
+    list.into_iter().map(|r| (r, r.look(node))).filter(|(_, c)| *c != Check::Met).collect()
+}
+
+/// A program that can be executed.
+pub fn program(node: &dyn Reader, name: &str) -> Result<(), String> {
+    find_program(node, name).map(drop).ok_or_else(|| format!("no program {name} in PATH"))
+}
+
+/// Effective user id 0.
+pub fn root(node: &dyn Reader) -> Result<(), String> {
+    match effective_uid(node) {
+        Some(0) => Ok(()),
+        Some(uid) => Err(format!("this is user {uid}, not root")),
+        None => Err("cannot tell the user id from /proc/self/status".to_owned()),
+    }
+}
+
+/// A file whose content can be read.
+pub fn readable(node: &dyn Reader, path: &str) -> Result<(), String> {
+    node.read(Path::new(path)).map(drop).map_err(|e| e.to_string())
+}
+
+/// A feature of the kernel that shows as a path in `/proc`, `/sys` or `/dev`.
+pub fn kernel(node: &dyn Reader, feature: &str, path: &str) -> Result<(), String> {
+    match node.stat(Path::new(path)) {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err(format!("no {feature} ({path} is missing)")),
+        Err(e) => Err(e.to_string()),
+    }
 }
 
 /// Directories that are looked at after those in `PATH`: a user's `PATH` often lacks `sbin`.
@@ -152,8 +120,14 @@ mod tests {
     use super::*;
     use crate::fake::Fake;
 
-    const FIO: Requirement = Requirement::Program { name: "fio", package: "fio" };
-    const ROOT: Requirement = Requirement::Root { why: "a loop device" };
+    const FIO: Requirement =
+        Requirement { name: "fio", why: "the workloads", mend: "apt install fio", check: |n| program(n, "fio") };
+    const KVM: Requirement = Requirement {
+        name: "KVM",
+        why: "speed",
+        mend: "enable it in the firmware",
+        check: |n| kernel(n, "KVM", "/dev/kvm"),
+    };
 
     #[test]
     fn program_is_found_along_the_nodes_path_and_in_sbin() {
@@ -165,32 +139,31 @@ mod tests {
         assert_eq!(find_program(&fake, "fio"), Some("/opt/bin/fio".into()));
         assert_eq!(find_program(&fake, "mke2fs"), Some("/usr/sbin/mke2fs".into()));
         assert_eq!(find_program(&fake, "dd"), None);
-        assert_eq!(FIO.check(&fake), Check::Met);
+        assert_eq!(FIO.look(&fake), Check::Met);
     }
 
     #[test]
-    fn a_missing_program_names_the_package() {
-        let Check::Unmet { why, mend } = FIO.check(&Fake::new()) else { panic!("met on an empty machine") };
-        assert!(why.contains("fio") && why.contains("fake"), "{why}");
-        assert!(mend.contains("apt install fio"), "{mend}");
+    fn what_is_unmet_says_where_what_why_and_what_to_do() {
+        let said = FIO.look(&Fake::new()).to_string();
+        assert_eq!(said, "fake: no program fio in PATH (fio: the workloads); apt install fio");
     }
 
     #[test]
     fn root_is_the_effective_user() {
-        let with = |uid: &str| Fake::new().file("/proc/self/status", &format!("Name:\tx\nUid:\t{uid}\n"), 0o444);
-        assert_eq!(ROOT.check(&with("1000\t0\t0\t0")), Check::Met);
-        let Check::Unmet { why, .. } = ROOT.check(&with("0\t1000\t0\t0")) else { panic!("1000 is not root") };
-        assert!(why.contains("a loop device") && why.contains("1000"), "{why}");
+        let with = |uid: &str| Fake::new().file("/proc/self/status", format!("Name:\tx\nUid:\t{uid}\n"), 0o444);
+        root(&with("1000\t0\t0\t0")).unwrap();
+        assert_eq!(root(&with("0\t1000\t0\t0")).unwrap_err(), "this is user 1000, not root");
+        assert!(root(&Fake::new()).is_err());
     }
 
     #[test]
     fn unmet_keeps_what_is_missing_only() {
         let fake = Fake::new().file("/dev/kvm", "", 0o600);
-        let kernel = |path| Requirement::Kernel { feature: "KVM", path, mend: "enable virtualisation in the firmware" };
-        let list = [kernel("/dev/kvm"), kernel("/dev/nothing")];
+        let list = [KVM, FIO];
         let missing = unmet(&fake, &list);
         assert_eq!(missing.len(), 1);
-        assert_eq!(*missing[0].0, list[1]);
-        assert!(missing[0].1.to_string().contains("/dev/nothing"));
+        assert_eq!(missing[0].0.name, "fio");
+        readable(&fake, "/dev/kvm").unwrap();
+        assert!(readable(&fake, "/dev/nothing").unwrap_err().contains("/dev/nothing"));
     }
 }

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use vmio_node::{Exec, Node};
 
-use crate::require::Requirement;
+use crate::require::{Requirement, program};
 use cpio::Cpio;
 use kernel::identity;
 
@@ -43,10 +43,30 @@ pub const PROGRAMS: [&str; 2] = ["dd", "fio"];
 
 /// What is needed to build an image.
 pub const REQUIREMENTS: &[Requirement] = &[
-    Requirement::Program { name: "fio", package: "fio" },
-    Requirement::Program { name: "dd", package: "coreutils" },
-    Requirement::Program { name: "ldd", package: "libc-bin" },
-    Requirement::Program { name: "mke2fs", package: "e2fsprogs" },
+    Requirement {
+        name: "fio",
+        why: "runs in the guest as on the host",
+        mend: "apt install fio",
+        check: |n| program(n, "fio"),
+    },
+    Requirement {
+        name: "dd",
+        why: "runs in the guest as on the host",
+        mend: "apt install coreutils",
+        check: |n| program(n, "dd"),
+    },
+    Requirement {
+        name: "ldd",
+        why: "finds the libraries of dd and fio",
+        mend: "apt install libc-bin",
+        check: |n| program(n, "ldd"),
+    },
+    Requirement {
+        name: "mke2fs",
+        why: "writes the disk that carries dd and fio",
+        mend: "apt install e2fsprogs",
+        check: |n| program(n, "mke2fs"),
+    },
 ];
 
 /// Told what is being done; called a few times a build.
