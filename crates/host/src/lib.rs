@@ -3,12 +3,16 @@
 
 pub mod backing;
 pub mod drivers;
+pub mod guests;
+pub mod image;
 pub mod limits;
 pub mod probes;
 pub mod require;
 pub mod targets;
 pub mod workloads;
 
+#[cfg(test)]
+mod fake;
 mod standin;
 #[cfg(test)]
 mod testing;
