@@ -6,5 +6,6 @@
 pub mod cli;
 pub mod cmd;
 pub mod paths;
+pub mod report;
 pub mod store;
 pub mod term;

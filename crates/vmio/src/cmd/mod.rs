@@ -6,6 +6,7 @@
 
 mod completions;
 mod man;
+pub mod runs;
 
 use crate::cli::{Context, Outcome};
 
@@ -29,6 +30,7 @@ macro_rules! verbs {
 }
 
 verbs! {
+    Runs => runs,
     Completions => completions,
     Man => man,
 }
