@@ -3,6 +3,7 @@
 
 pub mod backing;
 pub mod drivers;
+pub mod gentle;
 pub mod guests;
 pub mod image;
 pub mod limits;

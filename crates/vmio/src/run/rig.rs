@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use vmio_host::backing::Backing;
-use vmio_host::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx};
+use vmio_host::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx, Role};
 use vmio_host::image::Image;
 use vmio_host::limits::{Limits, OOM_SCORE_ADJ};
 use vmio_host::probes::foreign::{self, Circumstances};
@@ -228,7 +228,10 @@ impl<'a> Machine<'a> {
         }
         self.environment.guest_kernel = Some(self.image.kernel_release.clone());
         self.store.set_environment(self.run, &self.environment)?;
-        let roles = guest.hypervisor().map(|h| h.roles()).unwrap_or_default();
+        let roles = match guest.hypervisor() {
+            None => BTreeMap::new(),
+            Some(h) => h.threads(self.local.reader())?.into_iter().filter(|t| !matches!(t.role, Role::Worker | Role::Other)).map(|t| (t.tid, t.role.key().to_owned())).collect(),
+        };
         Ok(Running { guest, disks, roles })
     }
 
