@@ -58,6 +58,7 @@ pub fn markdown(report: &Report<'_>) -> String {
         }
         put(String::new());
     }
+    view::legend(summary).iter().for_each(|(mark, meaning)| put(format!("**{mark}**: {meaning}.\n")));
     put("## Findings\n".into());
     if report.findings.is_empty() {
         put("None that these figures support.\n".into());

@@ -14,7 +14,7 @@ use crate::term::Style;
 pub const WIDTH: usize = 100;
 
 /// Width of the label column.
-const LABEL: usize = 31;
+const LABEL: usize = 30;
 
 /// The whole report.
 pub fn text(report: &Report<'_>, style: Style) -> String {
@@ -37,7 +37,7 @@ pub fn text(report: &Report<'_>, style: Style) -> String {
                 "figure (95 %)",
                 "share of native",
                 "n",
-                "KiB/rq",
+                "KiB",
                 "depth",
                 "busy",
             ])));
@@ -48,10 +48,13 @@ pub fn text(report: &Report<'_>, style: Style) -> String {
         out.paragraph(
             "",
             0,
-            "n: samples. KiB/rq: mean request at the device (avgrq-sz, which counts sectors of 512 bytes). depth: \
+            "n: samples. KiB: mean request at the device (avgrq-sz, which counts sectors of 512 bytes). depth: \
              requests in flight there (avgqu-sz). busy: share of time with any in flight (%util). Shares are geometric \
              means of guest/native pairs with 95 % intervals.",
         );
+        for (mark, meaning) in view::legend(summary) {
+            out.paragraph("", 0, &format!("{mark}: {meaning}."));
+        }
         out.line("");
     }
     out.findings(report);
@@ -259,6 +262,7 @@ impl Out {
 }
 
 fn columns(cells: [&str; 9]) -> String {
-    let [label, p50, p99, figure, share, n, kib, depth, busy] = cells;
-    format!("{label:<LABEL$}{p50:>8}{p99:>8} {figure:>16} {share:>16}{n:>3}{kib:>6}{depth:>5}{busy:>5}")
+    // Narrow: no space before the percent sign.
+    let [label, p50, p99, figure, share, n, kib, depth, busy] = cells.map(|cell| cell.replace(" %", "%"));
+    format!("{label:<LABEL$}{p50:>8}{p99:>8}{figure:>17}{share:>16}{n:>4}{kib:>6}{depth:>6}{busy:>5}")
 }
