@@ -100,30 +100,34 @@ fn findings(page: &mut String, report: &Report<'_>) {
     if report.findings.is_empty() {
         *page += "<p>None that these figures support.</p>\n";
     }
-    for finding in &report.findings {
-        card(page, report, finding);
+    for (i, finding) in report.findings.iter().enumerate() {
+        card(page, report, i, finding);
     }
 }
 
-fn card(page: &mut String, report: &Report<'_>, finding: &Finding) {
+fn card(page: &mut String, report: &Report<'_>, place: usize, finding: &Finding) {
     let change = &finding.change;
     put!(
         page,
-        "<article class=\"card {0}\"><h3>{1} <span class=\"tag\">{0}</span></h3><p class=\"dim\">{2}</p><p>{3}</p><dl>\
-         <dt>Change</dt><dd>{4}</dd>",
+        "<article class=\"card {0}\"><h3>{1}. {2} <span class=\"tag\">{0}</span></h3><p class=\"dim\">{3}</p><p>{4}</p><dl>",
         finding.severity.name(),
+        place + 1,
         escape(&finding.title),
         escape(&finding.subject),
-        escape(&finding.cause),
-        escape(&change.what)
+        escape(&finding.cause)
     );
+    if let Some(proof) = report.proof(finding) {
+        put!(page, "<dt>--prove</dt><dd><strong>{}</strong> (run {})</dd>", escape(&proof.verdict), proof.run);
+    }
+    if let Some(first) = report.same_change(place) {
+        put!(page, "<dt>Change</dt><dd>as for finding {}</dd></dl></article>\n", first + 1);
+        return;
+    }
+    put!(page, "<dt>Change</dt><dd>{}</dd>", escape(&change.what));
     for (name, how) in [("QEMU", &change.qemu), ("libvirt", &change.libvirt), ("Proxmox", &change.proxmox)] {
         if !how.is_empty() {
             put!(page, "<dt>{name}</dt><dd><pre>{}</pre></dd>", escape(how));
         }
-    }
-    if let Some(proof) = report.proof(finding) {
-        put!(page, "<dt>--prove</dt><dd><strong>{}</strong> (run {})</dd>", escape(&proof.verdict), proof.run);
     }
     if !finding.references.is_empty() {
         put!(page, "<dt>See</dt><dd>{}</dd>", escape(&finding.references.join("; ")));

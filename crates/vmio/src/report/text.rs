@@ -143,6 +143,14 @@ impl Out {
         self.line(&line);
     }
 
+    /// A line of code keeps its spaces where it fits.
+    fn code(&mut self, lead: &str, indent: usize, line: &str) {
+        match indent + line.chars().count() <= WIDTH {
+            true => self.line(&format!("{lead}{line}")),
+            false => self.paragraph(lead, indent, line),
+        }
+    }
+
     /// A label in a column, or on a line of its own where it is too long.
     fn labelled(&mut self, label: &str, width: usize, rest: &str) {
         if label.chars().count() > width {
@@ -227,12 +235,12 @@ impl Out {
             };
             self.line(&format!("{}. {} [{severity}]", i + 1, style.bold(&finding.title)));
             self.paragraph("   ", 3, &format!("{}: {}", finding.subject, finding.cause));
-            self.change(finding);
+            match report.same_change(i) {
+                Some(first) => self.line(&format!("   Change: as for finding {}.", first + 1)),
+                None => self.change(finding),
+            }
             if let Some(proof) = report.proof(finding) {
                 self.paragraph("   ", 3, &format!("--prove, run {}: {}", proof.run, proof.verdict));
-            }
-            for reference in &finding.references {
-                self.paragraph("   ", 5, &format!("see {reference}"));
             }
         }
         self.line("");
@@ -244,8 +252,11 @@ impl Out {
         for (name, how) in [("QEMU", &change.qemu), ("libvirt", &change.libvirt), ("Proxmox", &change.proxmox)] {
             for (i, line) in how.lines().enumerate() {
                 let lead = format!("     {:<9}", if i == 0 { name } else { "" });
-                self.paragraph(&self.style.cyan(&lead), 14, line);
+                self.code(&self.style.cyan(&lead), 14, line);
             }
+        }
+        for reference in &finding.references {
+            self.paragraph("   ", 5, &format!("see {reference}"));
         }
     }
 

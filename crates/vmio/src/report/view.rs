@@ -129,7 +129,11 @@ pub fn device(cell: &Cell) -> Option<[String; 3]> {
     // A device that completed nothing has no request size.
     let idle = d.request_bytes.value == 0.0;
     let kib = if idle { "–".into() } else { format!("{:.1}", d.request_bytes.value / 1024.0) };
-    Some([kib, format::three(d.queue_depth.value), format!("{:.0} %", d.busy_ratio.value * 100.0)])
+    Some([kib, depth(d.queue_depth.value), format!("{:.0} %", d.busy_ratio.value * 100.0)])
+}
+
+fn depth(requests: f64) -> String {
+    if requests < 9.995 { format!("{requests:.2}") } else { format!("{requests:.1}") }
 }
 
 /// The environment, line by line.
