@@ -5,7 +5,11 @@
 pub mod facts;
 pub mod result;
 pub mod rules;
+
 pub mod setup;
 pub mod stats;
 pub mod study;
 pub mod summary;
+
+#[cfg(test)]
+mod testing;

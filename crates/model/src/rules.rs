@@ -5,7 +5,16 @@
 //! threshold; else it abstains. From settings alone (a live guest that nobody measured) it may
 //! give advice, marked as not measured.
 
+mod cache_aio_pair;
 pub mod change;
+mod depth_one_reads;
+mod emulated_driver;
+mod guest_faster_than_host;
+mod idle_disk;
+mod missing_iothread;
+mod small_requests;
+mod sparse_file;
+pub mod support;
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +27,7 @@ pub use change::Change;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// Something to know when reading the figures; nothing to mend.
+    /// Something to know when reading the figures; no setting of the host is wrong.
     Note,
     /// Known to cost elsewhere; not measured here.
     Advice,
@@ -123,10 +132,25 @@ pub struct Rule {
     pub references: &'static [&'static str],
     /// Findings in these facts; none when a fact is missing.
     pub check: fn(&Rule, &Facts) -> Vec<Finding>,
+    /// Facts in which it must find something: the contract test asks for them.
+    #[cfg(test)]
+    pub fires: fn() -> Facts,
+    /// Facts much like them in which it must find nothing.
+    #[cfg(test)]
+    pub silent: fn() -> Facts,
 }
 
 /// All rules.
-pub const RULES: &[&Rule] = &[];
+pub const RULES: &[&Rule] = &[
+    &emulated_driver::RULE,
+    &sparse_file::RULE,
+    &cache_aio_pair::RULE,
+    &missing_iothread::RULE,
+    &small_requests::RULE,
+    &depth_one_reads::RULE,
+    &idle_disk::RULE,
+    &guest_faster_than_host::RULE,
+];
 
 /// Asks every rule whose needs are met. The most severe findings come first, among them the one that
 /// costs most: which setting to change first.
@@ -147,3 +171,6 @@ impl Need {
         }
     }
 }
+
+#[cfg(test)]
+mod contract;

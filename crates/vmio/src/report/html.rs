@@ -100,30 +100,34 @@ fn findings(page: &mut String, report: &Report<'_>) {
     if report.findings.is_empty() {
         *page += "<p>None that these figures support.</p>\n";
     }
-    for finding in &report.findings {
-        card(page, report, finding);
+    for (i, finding) in report.findings.iter().enumerate() {
+        card(page, report, i, finding);
     }
 }
 
-fn card(page: &mut String, report: &Report<'_>, finding: &Finding) {
+fn card(page: &mut String, report: &Report<'_>, place: usize, finding: &Finding) {
     let change = &finding.change;
     put!(
         page,
-        "<article class=\"card {0}\"><h3>{1} <span class=\"tag\">{0}</span></h3><p class=\"dim\">{2}</p><p>{3}</p><dl>\
-         <dt>Change</dt><dd>{4}</dd>",
+        "<article class=\"card {0}\"><h3>{1}. {2} <span class=\"tag\">{0}</span></h3><p class=\"dim\">{3}</p><p>{4}</p><dl>",
         finding.severity.name(),
+        place + 1,
         escape(&finding.title),
         escape(&finding.subject),
-        escape(&finding.cause),
-        escape(&change.what)
+        escape(&finding.cause)
     );
+    if let Some(proof) = report.proof(finding) {
+        put!(page, "<dt>--prove</dt><dd><strong>{}</strong> (run {})</dd>", escape(&proof.verdict), proof.run);
+    }
+    if let Some(first) = report.same_change(place) {
+        put!(page, "<dt>Change</dt><dd>as for finding {}</dd></dl></article>\n", first + 1);
+        return;
+    }
+    put!(page, "<dt>Change</dt><dd>{}</dd>", escape(&change.what));
     for (name, how) in [("QEMU", &change.qemu), ("libvirt", &change.libvirt), ("Proxmox", &change.proxmox)] {
         if !how.is_empty() {
             put!(page, "<dt>{name}</dt><dd><pre>{}</pre></dd>", escape(how));
         }
-    }
-    if let Some(proof) = report.proof(finding) {
-        put!(page, "<dt>--prove</dt><dd><strong>{}</strong> (run {})</dd>", escape(&proof.verdict), proof.run);
     }
     if !finding.references.is_empty() {
         put!(page, "<dt>See</dt><dd>{}</dd>", escape(&finding.references.join("; ")));
@@ -141,26 +145,23 @@ fn measured(page: &mut String, report: &Report<'_>) {
         }
     }
     let number = |row: &Row<'_>| series.iter().position(|s| *s == row.label).unwrap_or(0);
-    let mut target = "";
-    for group in &groups {
-        if group.target != target {
-            target = group.target;
-            put!(page, "<h2>Target: {}</h2>\n", escape(target));
+    for of_target in groups.chunk_by(|a, b| a.target == b.target) {
+        put!(page, "<h2>Target: {}</h2>\n", escape(of_target[0].target));
+        for group in of_target {
+            let (name, about) = (escape(group.workload), escape(&group.about));
+            put!(page, "<h3>{name} <span class=\"dim\">{about}</span></h3>\n");
+            table(page, group, &number);
         }
-        put!(
-            page,
-            "<h3>{} <span class=\"dim\">{}</span></h3>\n<div class=\"group\">",
-            escape(group.workload),
-            escape(&group.about)
-        );
-        table(page, group, &number);
-        curves(page, report.run, group, &number);
-        *page += "</div>\n";
+        curves(page, report.run, of_target, &series);
     }
-    if !groups.is_empty() {
-        *page += "<p class=\"dim\">Bars begin at zero; the whisker is the 95 % interval of the mean, and a bar without one \
-                  has too few samples for it. Shares are geometric means of guest/native pairs. Request size, queue depth \
-                  and busy are what the backing device saw; avgrq-sz counts sectors of 512 bytes.</p>\n";
+    if groups.is_empty() {
+        return;
+    }
+    *page += "<p class=\"dim\">Bars begin at zero; the whisker is the 95 % interval of the mean, and a bar without one has too \
+              few samples for it. Shares are geometric means of guest/native pairs. Request size, queue depth and busy are \
+              what the backing device saw; avgrq-sz counts sectors of 512 bytes.</p>\n";
+    for (mark, meaning) in view::legend(&report.summary) {
+        put!(page, "<p class=\"dim\"><strong>{mark}</strong>: {meaning}.</p>\n");
     }
 }
 
@@ -183,11 +184,11 @@ fn table(page: &mut String, group: &Group<'_>, number: &dyn Fn(&Row<'_>) -> usiz
         }
     };
     let first = group.rows.iter().any(|r| r.cell.latency_first);
-    let (times, rates) = ([("p50", "latency"), ("p99", "latency")], [(unit, "mean, 95 %"), ("", "")]);
+    let times = [("p50", "latency"), ("p99", "latency")];
     if latency && first {
         columns(page, &times);
     }
-    columns(page, &rates);
+    put!(page, "<th scope=\"col\" colspan=\"2\" class=\"l\">{unit}<small>mean, 95 %</small></th>");
     columns(page, &[("Share of native", "95 %")]);
     if latency && !first {
         columns(page, &times);
@@ -212,7 +213,7 @@ fn table(page: &mut String, group: &Group<'_>, number: &dyn Fn(&Row<'_>) -> usiz
                 let text = format!("{} {}", rate(cell.figure, e.value), spread(&e));
                 let title = format!("{}: {text}, {} samples", row.label, e.n);
                 let bar = svg::bar(e.value, e.interval, scale, number(row), &title);
-                put!(page, "<td>{text}</td><td>{bar}</td>");
+                put!(page, "<td>{text}</td><td class=\"b\">{bar}</td>");
             }
             None => *page += "<td>–</td><td></td>",
         }
@@ -253,7 +254,8 @@ fn put_cell(page: &mut String, text: &str) {
 }
 
 /// Latency by percentile: the median of each percentile over the cell's samples.
-fn curves(page: &mut String, run: &Run, group: &Group<'_>, number: &dyn Fn(&Row<'_>) -> usize) {
+fn curves(page: &mut String, run: &Run, groups: &[Group<'_>], series: &[&str]) {
+    let number = |label: &str| series.iter().position(|s| *s == label).unwrap_or(0);
     let curve = |row: &Row<'_>| {
         let latencies: Vec<_> = run
             .samples
@@ -265,16 +267,24 @@ fn curves(page: &mut String, run: &Run, group: &Group<'_>, number: &dyn Fn(&Row<
             let all: Vec<f64> = latencies.iter().filter_map(|l| l.at(p)).collect();
             Some((p, median(&all)?))
         });
-        Some(svg::Curve { series: number(row), label: row.label.clone(), points: points.collect() })
+        Some(svg::Curve { series: number(&row.label), label: row.label.clone(), points: points.collect() })
     };
-    let all: Vec<svg::Curve> = group.rows.iter().filter_map(curve).collect();
-    let title = format!("Latency of {} on {} by percentile", group.workload, group.target);
-    let Some(drawing) = svg::latency(&all, &title) else { return };
-    put!(page, "<figure>{drawing}<figcaption>Latency by percentile, the median over the samples.<ul class=\"legend\">");
-    for c in &all {
-        put!(page, "<li>{}{}</li>", svg::swatch(c.series), escape(&c.label));
+    let (mut figures, mut shown) = (String::new(), Vec::new());
+    for group in groups {
+        let all: Vec<svg::Curve> = group.rows.iter().filter_map(curve).collect();
+        let title = format!("Latency of {} on {} by percentile", group.workload, group.target);
+        let Some(drawing) = svg::latency(&all, &title) else { continue };
+        put!(figures, "<figure><figcaption>{}</figcaption>{drawing}</figure>", escape(group.workload));
+        shown.extend(all.into_iter().map(|c| c.series));
     }
-    *page += "</ul></figcaption></figure>";
+    if figures.is_empty() {
+        return;
+    }
+    *page += "<h3>Latency by percentile <span class=\"dim\">median over the samples, both axes logarithmic</span></h3>\n<ul class=\"legend\">";
+    for (n, label) in series.iter().enumerate().filter(|(n, _)| shown.contains(n)) {
+        put!(page, "<li>{}{}</li>", svg::swatch(n), escape(label));
+    }
+    put!(page, "</ul><div class=\"grid3\">{figures}</div>\n");
 }
 
 fn environment(page: &mut String, report: &Report<'_>) {

@@ -58,22 +58,27 @@ pub fn markdown(report: &Report<'_>) -> String {
         }
         put(String::new());
     }
+    view::legend(summary).iter().for_each(|(mark, meaning)| put(format!("**{mark}**: {meaning}.\n")));
     put("## Findings\n".into());
     if report.findings.is_empty() {
         put("None that these figures support.\n".into());
     }
-    for finding in &report.findings {
+    for (i, finding) in report.findings.iter().enumerate() {
         let change = &finding.change;
-        put(format!("### {} ({})\n", plain(&finding.title), finding.severity));
+        put(format!("### {}. {} ({})\n", i + 1, plain(&finding.title), finding.severity));
         put(format!("{}: {}\n", plain(&finding.subject), plain(&finding.cause)));
-        put(format!("{}\n", plain(&change.what)));
-        for (name, how) in [("QEMU", &change.qemu), ("libvirt", &change.libvirt), ("Proxmox", &change.proxmox)] {
-            put(format!("{name}:\n\n{}\n", code(how)));
+        if let Some(first) = report.same_change(i) {
+            put(format!("The change is that of finding {}.\n", first + 1));
+        } else {
+            put(format!("{}\n", plain(&change.what)));
+            for (name, how) in [("QEMU", &change.qemu), ("libvirt", &change.libvirt), ("Proxmox", &change.proxmox)] {
+                put(format!("{name}:\n\n{}", code(how)));
+            }
+            finding.references.iter().for_each(|r| put(format!("See {}\n", plain(r))));
         }
         if let Some(proof) = report.proof(finding) {
             put(format!("`--prove`, run {}: {}\n", proof.run, plain(&proof.verdict)));
         }
-        finding.references.iter().for_each(|r| put(format!("See {}\n", plain(r))));
     }
     if !summary.skipped.is_empty() {
         put("## Not measured\n".into());

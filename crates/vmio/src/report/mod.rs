@@ -73,6 +73,13 @@ impl<'a> Report<'a> {
         self
     }
 
+    /// The earlier finding (its place in [`Report::findings`]) that asks for the very same change, so
+    /// that the change is shown once.
+    pub fn same_change(&self, place: usize) -> Option<usize> {
+        let (before, rest) = self.findings.split_at(place);
+        before.iter().position(|f| f.rule == rest[0].rule && f.change == rest[0].change)
+    }
+
     /// The outcome for a finding.
     pub fn proof(&self, finding: &Finding) -> Option<&Proved> {
         let wanted = finding.proof.as_ref()?;

@@ -16,24 +16,25 @@ pub fn class(series: usize) -> String {
     format!("s{}", series % DASHES.len())
 }
 
-/// A bar from zero with its interval as a whisker. `scale` is the value at full width.
+/// A bar from zero with its interval as a whisker; it takes the width that it is given. `scale` is
+/// the value at full width.
 pub fn bar(value: f64, interval: Option<Interval>, scale: f64, series: usize, title: &str) -> String {
-    const WIDTH: f64 = 240.0;
-    let x = |v: f64| (v / scale).clamp(0.0, 1.0) * WIDTH;
+    // A little less than all of it, so that the last whisker is not cut off.
+    let x = |v: f64| (v / scale).clamp(0.0, 1.0) * 98.0;
     let mut svg = format!(
-        "<svg class=\"bar {}\" viewBox=\"0 0 244 20\" role=\"img\"><title>{}</title>\
-         <rect class=\"fill\" x=\"0\" y=\"3\" width=\"{:.1}\" height=\"14\"/>",
+        "<svg class=\"bar {}\" role=\"img\"><title>{}</title><rect class=\"fill\" y=\"2\" width=\"{:.2}%\" height=\"14\"/>",
         class(series),
         escape(title),
-        x(value).max(0.5)
+        x(value).max(0.2)
     );
     if let Some(i) = interval {
         let (low, high) = (x(i.low), x(i.high));
-        let _ = write!(
-            svg,
-            "<path class=\"halo\" d=\"M{low:.1} 10H{high:.1}M{low:.1} 5V15M{high:.1} 5V15\"/>\
-             <path class=\"whisker\" d=\"M{low:.1} 10H{high:.1}M{low:.1} 5V15M{high:.1} 5V15\"/>"
-        );
+        for class in ["halo", "whisker"] {
+            for (x1, y1, x2, y2) in [(low, 9, high, 9), (low, 4, low, 14), (high, 4, high, 14)] {
+                let _ =
+                    write!(svg, "<line class=\"{class}\" x1=\"{x1:.2}%\" y1=\"{y1}\" x2=\"{x2:.2}%\" y2=\"{y2}\"/>");
+            }
+        }
     }
     svg + "</svg>"
 }

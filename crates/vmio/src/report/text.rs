@@ -14,7 +14,7 @@ use crate::term::Style;
 pub const WIDTH: usize = 100;
 
 /// Width of the label column.
-const LABEL: usize = 31;
+const LABEL: usize = 30;
 
 /// The whole report.
 pub fn text(report: &Report<'_>, style: Style) -> String {
@@ -37,7 +37,7 @@ pub fn text(report: &Report<'_>, style: Style) -> String {
                 "figure (95 %)",
                 "share of native",
                 "n",
-                "KiB/rq",
+                "KiB",
                 "depth",
                 "busy",
             ])));
@@ -48,10 +48,13 @@ pub fn text(report: &Report<'_>, style: Style) -> String {
         out.paragraph(
             "",
             0,
-            "n: samples. KiB/rq: mean request at the device (avgrq-sz, which counts sectors of 512 bytes). depth: \
+            "n: samples. KiB: mean request at the device (avgrq-sz, which counts sectors of 512 bytes). depth: \
              requests in flight there (avgqu-sz). busy: share of time with any in flight (%util). Shares are geometric \
              means of guest/native pairs with 95 % intervals.",
         );
+        for (mark, meaning) in view::legend(summary) {
+            out.paragraph("", 0, &format!("{mark}: {meaning}."));
+        }
         out.line("");
     }
     out.findings(report);
@@ -140,6 +143,14 @@ impl Out {
         self.line(&line);
     }
 
+    /// A line of code keeps its spaces where it fits.
+    fn code(&mut self, lead: &str, indent: usize, line: &str) {
+        match indent + line.chars().count() <= WIDTH {
+            true => self.line(&format!("{lead}{line}")),
+            false => self.paragraph(lead, indent, line),
+        }
+    }
+
     /// A label in a column, or on a line of its own where it is too long.
     fn labelled(&mut self, label: &str, width: usize, rest: &str) {
         if label.chars().count() > width {
@@ -224,12 +235,12 @@ impl Out {
             };
             self.line(&format!("{}. {} [{severity}]", i + 1, style.bold(&finding.title)));
             self.paragraph("   ", 3, &format!("{}: {}", finding.subject, finding.cause));
-            self.change(finding);
+            match report.same_change(i) {
+                Some(first) => self.line(&format!("   Change: as for finding {}.", first + 1)),
+                None => self.change(finding),
+            }
             if let Some(proof) = report.proof(finding) {
                 self.paragraph("   ", 3, &format!("--prove, run {}: {}", proof.run, proof.verdict));
-            }
-            for reference in &finding.references {
-                self.paragraph("   ", 5, &format!("see {reference}"));
             }
         }
         self.line("");
@@ -241,8 +252,11 @@ impl Out {
         for (name, how) in [("QEMU", &change.qemu), ("libvirt", &change.libvirt), ("Proxmox", &change.proxmox)] {
             for (i, line) in how.lines().enumerate() {
                 let lead = format!("     {:<9}", if i == 0 { name } else { "" });
-                self.paragraph(&self.style.cyan(&lead), 14, line);
+                self.code(&self.style.cyan(&lead), 14, line);
             }
+        }
+        for reference in &finding.references {
+            self.paragraph("   ", 5, &format!("see {reference}"));
         }
     }
 
@@ -259,6 +273,7 @@ impl Out {
 }
 
 fn columns(cells: [&str; 9]) -> String {
-    let [label, p50, p99, figure, share, n, kib, depth, busy] = cells;
-    format!("{label:<LABEL$}{p50:>8}{p99:>8} {figure:>16} {share:>16}{n:>3}{kib:>6}{depth:>5}{busy:>5}")
+    // Narrow: no space before the percent sign.
+    let [label, p50, p99, figure, share, n, kib, depth, busy] = cells.map(|cell| cell.replace(" %", "%"));
+    format!("{label:<LABEL$}{p50:>8}{p99:>8}{figure:>17}{share:>16}{n:>4}{kib:>6}{depth:>6}{busy:>5}")
 }

@@ -1,7 +1,9 @@
 //! What all forms of the report show, in their common order: rows grouped by target and
 //! workload, native first.
 
-use vmio_model::result::{Run, WorkloadTraits};
+use std::collections::BTreeSet;
+
+use vmio_model::result::{Mark, Run, WorkloadTraits};
 use vmio_model::setup::Setup;
 use vmio_model::summary::{Cell, Share, Summary};
 
@@ -99,7 +101,7 @@ pub fn notes(row: &Row<'_>) -> Vec<String> {
         .map(|(mark, n)| {
             let which =
                 if *n == cell.samples { "every sample".into() } else { format!("{n} of {} samples", cell.samples) };
-            format!("{} in {which}: {}", format::mark(*mark), format::mark_meaning(*mark))
+            format!("{} in {which}", format::mark(*mark))
         })
         .collect();
     match row.share {
@@ -127,7 +129,11 @@ pub fn device(cell: &Cell) -> Option<[String; 3]> {
     // A device that completed nothing has no request size.
     let idle = d.request_bytes.value == 0.0;
     let kib = if idle { "–".into() } else { format!("{:.1}", d.request_bytes.value / 1024.0) };
-    Some([kib, format!("{:.2}", d.queue_depth.value), format!("{:.0} %", d.busy_ratio.value * 100.0)])
+    Some([kib, depth(d.queue_depth.value), format!("{:.0} %", d.busy_ratio.value * 100.0)])
+}
+
+fn depth(requests: f64) -> String {
+    if requests < 9.995 { format!("{requests:.2}") } else { format!("{requests:.1}") }
 }
 
 /// The environment, line by line.
@@ -171,4 +177,10 @@ pub fn figure(cell: &Cell) -> Option<vmio_model::stats::Estimate> {
         vmio_model::result::Figure::Bandwidth => Some(cell.bandwidth_bytes_per_second).filter(|e| e.n > 0),
         vmio_model::result::Figure::Iops => cell.requests_per_second,
     }
+}
+
+/// The words of caution that the rows of a run carry, each with its meaning.
+pub fn legend(summary: &Summary) -> Vec<(&'static str, &'static str)> {
+    let used: BTreeSet<Mark> = summary.cells.iter().flat_map(|c| c.marks.keys().copied()).collect();
+    used.into_iter().map(|m| (format::mark(m), format::mark_meaning(m))).collect()
 }
