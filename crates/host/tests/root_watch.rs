@@ -154,6 +154,12 @@ fn a_guests_requests_are_seen_as_it_sees_them() {
         let verdict = watch.verdict();
         let counts = watch.stop().unwrap();
         println!("{engine:?}: fio {told:?}, seen {seen:?}, {counts:?}, {verdict:?}");
+        let each = counts.cpu_seconds / (counts.requests + counts.foreign) as f64;
+        println!(
+            "the watch took {:.1} us of processor time a request, {:.1} % of a core at 10,000 a second",
+            each * 1e6,
+            each * 1e6
+        );
         assert!(!bed.plan.instance().exists(), "the trace instance was left behind");
         assert_eq!(counts.lost_events, 0);
         assert!(counts.foreign as f64 >= strange.0 * 0.9, "the stranger's requests are foreign");
