@@ -52,6 +52,8 @@ pub enum Event {
         sector: u64,
         /// Number of sectors.
         sectors: u32,
+        /// Direction.
+        op: Op,
     },
     /// The kernel overwrote events before they were read.
     Lost,
@@ -85,8 +87,7 @@ pub fn parse_line(line: &str) -> Option<Event> {
     } else if let Some((head, tail)) = line.split_once(": block_rq_complete: ") {
         let (_, seconds) = head_of(head)?;
         let (dev, rwbs, sector, sectors) = tail_of(tail)?;
-        op_of(rwbs)?;
-        Some(Event::Completed { seconds, dev, sector, sectors })
+        Some(Event::Completed { seconds, dev, sector, sectors, op: op_of(rwbs)? })
     } else {
         None
     }
@@ -115,11 +116,14 @@ fn tail_of(tail: &str) -> Option<(Dev, &str, u64, u32)> {
     (sectors > 0).then_some(((major.parse().ok()?, minor.parse().ok()?), rwbs, sector, sectors))
 }
 
-/// `rwbs` as blk_fill_rwbs() writes it: F (a flush first), then R, W, D or another letter.
+/// `rwbs` as blk_fill_rwbs() writes it: F (a flush first), then R, W, D or another letter; WZ
+/// (zeroes, which carry no data) is none of ours.
 fn op_of(rwbs: &str) -> Option<Op> {
-    match rwbs.trim_start_matches('F').chars().next()? {
-        'R' => Some(Op::Read),
-        'W' => Some(Op::Write),
+    let mut letters = rwbs.trim_start_matches('F').chars();
+    match (letters.next()?, letters.next()) {
+        ('R', _) => Some(Op::Read),
+        ('W', Some('Z')) => None,
+        ('W', _) => Some(Op::Write),
         _ => None,
     }
 }
@@ -140,7 +144,6 @@ pub struct Done {
 #[derive(Debug, Clone, Copy)]
 struct Pending {
     who: u32,
-    op: Op,
     seconds: f64,
     end: u64,
     left: u64,
@@ -150,21 +153,21 @@ struct Pending {
 /// as their queue depth.
 #[derive(Debug, Default)]
 pub struct Matcher {
-    pending: HashMap<Dev, BTreeMap<u64, Pending>>,
+    pending: HashMap<(Dev, Op), BTreeMap<u64, Pending>>,
 }
 
 impl Matcher {
-    /// A request of guest `who` was queued. A second one for the same first sector takes the
-    /// place of the first: one of two readers of the same block is then not counted.
-    pub fn queued(&mut self, who: u32, seconds: f64, dev: Dev, sector: u64, sectors: u32, op: Op) {
+    /// A request of guest `who` was queued. A second one of the same direction for the same first
+    /// sector takes the place of the first, which is given up: then this returns true.
+    pub fn queued(&mut self, who: u32, seconds: f64, dev: Dev, sector: u64, sectors: u32, op: Op) -> bool {
         let left = u64::from(sectors);
-        let pending = Pending { who, op, seconds, end: sector + left, left };
-        self.pending.entry(dev).or_default().insert(sector, pending);
+        let pending = Pending { who, seconds, end: sector.saturating_add(left), left };
+        self.pending.entry((dev, op)).or_default().insert(sector, pending).is_some()
     }
 
     /// The device completed sectors; `done` is called for each request that ended with them.
-    pub fn completed(&mut self, seconds: f64, dev: Dev, sector: u64, sectors: u32, mut done: impl FnMut(Done)) {
-        let Some(pending) = self.pending.get_mut(&dev) else { return };
+    pub fn completed(&mut self, seconds: f64, dev: Dev, sector: u64, sectors: u32, op: Op, mut done: impl FnMut(Done)) {
+        let Some(pending) = self.pending.get_mut(&(dev, op)) else { return };
         let end = sector.saturating_add(u64::from(sectors));
         // Requests do not overlap, so of those that start earlier only the last can reach here.
         let from = pending.range(..sector).next_back().filter(|(_, p)| p.end > sector).map_or(sector, |(&s, _)| s);
@@ -173,7 +176,7 @@ impl Matcher {
             let Some(p) = pending.get_mut(&start) else { continue };
             p.left = p.left.saturating_sub(end.min(p.end) - sector.max(start));
             if p.left == 0 {
-                done(Done { who: p.who, op: p.op, seconds, latency_seconds: (seconds - p.seconds).max(0.0) });
+                done(Done { who: p.who, op, seconds, latency_seconds: (seconds - p.seconds).max(0.0) });
                 pending.remove(&start);
             }
         }
@@ -189,9 +192,11 @@ impl Matcher {
     /// The longest waiting request of each guest and direction: who, op, queued at.
     pub fn oldest(&self) -> HashMap<(u32, Op), f64> {
         let mut oldest: HashMap<(u32, Op), f64> = HashMap::new();
-        for p in self.pending.values().flat_map(BTreeMap::values) {
-            let at = oldest.entry((p.who, p.op)).or_insert(p.seconds);
-            *at = at.min(p.seconds);
+        for (&(_, op), pending) in &self.pending {
+            for p in pending.values() {
+                let at = oldest.entry((p.who, op)).or_insert(p.seconds);
+                *at = at.min(p.seconds);
+            }
         }
         oldest
     }
@@ -234,7 +239,8 @@ mod tests {
             // Before Linux 6.10 without the priority; a command's bytes for SCSI.
             "          <idle>-0       [001] ..s1  1195.221238: block_rq_complete: 254,0 WS (2a 00) 28399616 + 2040 [0]",
         ] {
-            let expected = Event::Completed { seconds: 1195.221238, dev: DEV, sector: 28399616, sectors: 2040 };
+            let expected =
+                Event::Completed { seconds: 1195.221238, dev: DEV, sector: 28399616, sectors: 2040, op: Op::Write };
             assert_eq!(parse_line(line), Some(expected), "{line}");
         }
         assert_eq!(parse_line("CPU:1 [LOST 229394 EVENTS]"), Some(Event::Lost));
@@ -250,6 +256,7 @@ mod tests {
             ": block_bio_queue: ",
             "x-1 [0] 1.0: block_bio_queue: 254,0 FF 0 + 0 [x]",
             "x-1 [0] 1.0: block_bio_queue: 254,0 DS 8 + 64 [x]",
+            "x-1 [0] 1.0: block_bio_queue: 254,0 WZS 8 + 64 [x]",
             "x-1 [0] 1.0: block_rq_complete: 8,0 N () 18446744073709551615 + 0 [0]",
             "x-1 [0] 1.0: block_rq_issue: 254,0 R 4096 () 8 + 8 [x]",
             "x-1 [0] 1.0: block_bio_queue: 254 R 8 + 8 [x]",
@@ -261,9 +268,9 @@ mod tests {
         }
     }
 
-    fn complete(m: &mut Matcher, seconds: f64, sector: u64, sectors: u32) -> Vec<(u32, f64)> {
+    fn complete(m: &mut Matcher, op: Op, seconds: f64, sector: u64, sectors: u32) -> Vec<(u32, f64)> {
         let mut got = Vec::new();
-        m.completed(seconds, DEV, sector, sectors, |d| got.push((d.who, d.latency_seconds)));
+        m.completed(seconds, DEV, sector, sectors, op, |d| got.push((d.who, d.latency_seconds)));
         got
     }
 
@@ -271,8 +278,8 @@ mod tests {
     fn a_split_request_ends_with_its_last_piece() {
         let mut m = Matcher::default();
         m.queued(1, 10.0, DEV, 1000, 2048, Op::Write);
-        assert_eq!(complete(&mut m, 10.5, 3040, 8), []);
-        assert_eq!(complete(&mut m, 11.0, 1000, 2040), [(1, 1.0)]);
+        assert_eq!(complete(&mut m, Op::Write, 10.5, 3040, 8), []);
+        assert_eq!(complete(&mut m, Op::Write, 11.0, 1000, 2040), [(1, 1.0)]);
         assert!(m.oldest().is_empty());
     }
 
@@ -283,10 +290,20 @@ mod tests {
         m.queued(2, 10.25, DEV, 1008, 8, Op::Read);
         m.queued(3, 9.0, DEV, 1016, 8, Op::Read);
         m.queued(4, 9.0, (8, 0), 1000, 8, Op::Read);
-        assert_eq!(complete(&mut m, 10.5, 1000, 16), [(1, 0.5), (2, 0.25)]);
+        assert_eq!(complete(&mut m, Op::Read, 10.5, 1000, 16), [(1, 0.5), (2, 0.25)]);
         assert_eq!(m.oldest(), HashMap::from([((3, Op::Read), 9.0), ((4, Op::Read), 9.0)]));
-        assert_eq!(complete(&mut m, 10.5, 5000, 16), []);
+        assert_eq!(complete(&mut m, Op::Read, 10.5, 5000, 16), []);
         assert_eq!(m.forget(), 2);
-        assert_eq!(complete(&mut m, 10.5, 1016, 8), []);
+        assert_eq!(complete(&mut m, Op::Read, 10.5, 1016, 8), []);
+    }
+
+    #[test]
+    fn a_read_and_a_write_of_the_same_sectors_are_two_requests() {
+        let mut m = Matcher::default();
+        assert!(!m.queued(1, 10.0, DEV, 1000, 8, Op::Read));
+        assert!(!m.queued(1, 10.25, DEV, 1000, 8, Op::Write));
+        assert_eq!(complete(&mut m, Op::Write, 10.5, 1000, 8), [(1, 0.25)]);
+        assert!(m.queued(2, 10.75, DEV, 1000, 8, Op::Read), "the first reader is given up");
+        assert_eq!(complete(&mut m, Op::Read, 11.0, 1000, 8), [(2, 0.25)]);
     }
 }

@@ -178,6 +178,17 @@ pub enum Verdict {
     },
 }
 
+/// A guest's requests of the last minute.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Seen {
+    /// Number of the guest.
+    pub who: u32,
+    /// Direction.
+    pub op: Op,
+    /// Median and number.
+    pub summary: Summary,
+}
+
 #[derive(Default)]
 struct Line {
     /// Whole seconds with requests, oldest first.
@@ -239,6 +250,16 @@ impl History {
         }
     }
 
+    /// The minute before `now` by guest and direction, where there was a request.
+    pub fn seen(&self, now: f64, limits: &Limits) -> Vec<Seen> {
+        let end = now.max(0.0) as u64 + 1;
+        let from = end.saturating_sub(limits.before_seconds);
+        let of = |(&(who, op), line): (&(u32, Op), &Line)| {
+            Some(Seen { who, op, summary: summary(&line.between(from, end), 1)? })
+        };
+        self.lines.iter().filter_map(of).collect()
+    }
+
     /// Judges at `now`, which must not be later than the events that were added: the second that
     /// `now` lies in does not count yet. `waiting` says since when the oldest pending request of
     /// a guest and direction waits.
@@ -276,8 +297,8 @@ impl History {
         }
         let why = format!(
             "the other guests' latency cannot be judged: {requests} requests of theirs were seen in the last minute, \
-             and {} of one guest and direction are needed. They are idle, were not watched for long enough, or the host \
-             does their I/O in kernel threads (page cache, ZFS, dm-crypt, network storage)",
+             and {} of one guest and direction are needed. They are idle, have their disks elsewhere, were not watched \
+             for long enough, or the host does their I/O in kernel threads (page cache, ZFS, dm-crypt, network storage)",
             limits.before_requests
         );
         Verdict::NotVisible { why }

@@ -19,18 +19,12 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
-use vmio_node::Reader;
 
 use super::events::{Dev, Event, Matcher, parse_line};
-use super::history::{History, Limits, Verdict};
+use super::history::{History, Limits, Seen, Verdict};
+use super::instance::{EVENTS, Plan, WatchError, remove_instance};
 use super::neighbours::Neighbour;
 
-/// The events, all of the subsystem `block`.
-const EVENTS: [&str; 2] = ["block_bio_queue", "block_rq_complete"];
-/// Where tracefs is found; the second is its place inside debugfs, on old systems.
-const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
-/// Every instance of vmio begins so; nothing else is ever removed.
-const PREFIX: &str = "vmio-";
 /// Time between two readings of the buffer.
 const INTERVAL: Duration = Duration::from_millis(250);
 /// Events of different processors can come out of order by less than this, in seconds.
@@ -39,147 +33,6 @@ const SETTLE: f64 = 0.01;
 const REMEMBER: f64 = 10.0;
 /// Buffer over all processors; an event takes about 80 bytes, so this holds 100,000 requests.
 const BUFFER_KB: usize = 16 * 1024;
-
-/// Why there is no watch. The run then goes on under its cap and says so, or not at all.
-#[derive(Debug, thiserror::Error)]
-pub enum WatchError {
-    /// The host lacks something.
-    #[error("the other guests' latency is not visible: {why}")]
-    Unmet {
-        /// What, and what to do.
-        why: String,
-    },
-    /// A file of tracefs.
-    #[error("the other guests' latency is not visible: cannot {what} {}: {source}", path.display())]
-    File {
-        /// `create`, `write`, `open`.
-        what: &'static str,
-        /// Which.
-        path: PathBuf,
-        /// Cause.
-        source: io::Error,
-    },
-    /// The change could not be journalled, so it was not made.
-    #[error("no trace instance was made, since the journal failed: {0}")]
-    Journal(String),
-}
-
-impl WatchError {
-    /// The verdict that this error amounts to.
-    pub fn verdict(&self) -> Verdict {
-        Verdict::NotVisible { why: self.to_string() }
-    }
-}
-
-fn unmet<T>(why: impl Into<String>) -> Result<T, WatchError> {
-    Err(WatchError::Unmet { why: why.into() })
-}
-
-/// What a watch needs, found without changing anything (for `doctor` too).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
-    instance: PathBuf,
-    disks: Vec<Dev>,
-}
-
-impl Plan {
-    /// Looks for tracefs and its block events, and for the disks below `device` (partitions,
-    /// device-mapper and md are followed down). `cookie` is the owner's. tracefs is never mounted.
-    pub fn new(reader: &dyn Reader, cookie: &str, device: Dev) -> Result<Self, WatchError> {
-        if cookie.is_empty() || !cookie.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_') {
-            return unmet(format!("the owner's cookie {cookie:?} cannot be part of a file name"));
-        }
-        let mut disks = Vec::new();
-        disks_below(reader, device, 0, &mut disks)?;
-        Ok(Self { instance: tracefs(reader)?.join("instances").join(format!("{PREFIX}{cookie}")), disks })
-    }
-
-    /// The directory that [`LatencyWatch::start`] makes.
-    pub fn instance(&self) -> &Path {
-        &self.instance
-    }
-
-    /// The disks that are watched.
-    pub fn disks(&self) -> &[Dev] {
-        &self.disks
-    }
-}
-
-fn tracefs(reader: &dyn Reader) -> Result<PathBuf, WatchError> {
-    let mut denied = false;
-    for place in TRACEFS.map(Path::new) {
-        match reader.list(place) {
-            Ok(names) if names.iter().any(|n| n == "trace_pipe") => {
-                if !names.iter().any(|n| n == "instances") {
-                    return unmet("this kernel has no trace instances (Linux 3.10 has)");
-                }
-                for event in EVENTS {
-                    if reader.list(&place.join("events/block").join(event)).is_err() {
-                        return unmet(format!("this kernel has no tracepoint block:{event}"));
-                    }
-                }
-                return Ok(place.into());
-            }
-            Err(vmio_node::Error::File { source, .. }) if source.kind() == ErrorKind::PermissionDenied => denied = true,
-            _ => {}
-        }
-    }
-    if denied {
-        return unmet("tracefs may be read by root only; run as root");
-    }
-    unmet(format!("tracefs is not mounted; `mount -t tracefs nodev {}` does it", TRACEFS[0]))
-}
-
-fn disks_below(reader: &dyn Reader, dev: Dev, depth: u32, disks: &mut Vec<Dev>) -> Result<(), WatchError> {
-    let dir = PathBuf::from(format!("/sys/dev/block/{}:{}", dev.0, dev.1));
-    if depth > 8 || !matches!(reader.stat(&dir), Ok(Some(_))) {
-        return unmet(format!(
-            "{}:{} is no block device of this host (ZFS, NFS, btrfs and the like have none)",
-            dev.0, dev.1
-        ));
-    }
-    let number = |path: PathBuf| -> Result<Dev, WatchError> {
-        let text = reader.read_text(&path).unwrap_or_default();
-        let parsed = text.trim().split_once(':').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-        parsed.map_or_else(|| unmet(format!("{} holds no device number", path.display())), Ok)
-    };
-    if matches!(reader.stat(&dir.join("partition")), Ok(Some(_))) {
-        return disks_below(reader, number(dir.join("../dev"))?, depth + 1, disks);
-    }
-    let below = reader.list(&dir.join("slaves")).unwrap_or_default();
-    for name in &below {
-        disks_below(reader, number(dir.join("slaves").join(name).join("dev"))?, depth + 1, disks)?;
-    }
-    if below.is_empty() && !disks.contains(&dev) {
-        disks.push(dev);
-    }
-    Ok(())
-}
-
-/// Takes a trace instance away: events off, then rmdir. One that is gone already is no failure;
-/// what is not an instance of vmio is refused.
-pub fn remove_instance(path: &Path) -> io::Result<()> {
-    let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    let parent = path.parent().and_then(Path::file_name).is_some_and(|p| p == "instances");
-    if !parent || !name.starts_with(PREFIX) {
-        return Err(io::Error::new(
-            ErrorKind::InvalidInput,
-            format!("{} is no trace instance of vmio", path.display()),
-        ));
-    }
-    // rmdir does this too; it is done first so that no event is written while a reader lets go.
-    let _ = fs::write(path.join("events/enable"), "0");
-    let until = Instant::now() + Duration::from_secs(1);
-    loop {
-        match fs::remove_dir(path) {
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
-            Err(e) if e.kind() == ErrorKind::ResourceBusy && Instant::now() < until => {
-                thread::sleep(Duration::from_millis(10))
-            }
-            other => return other,
-        }
-    }
-}
 
 /// What the watch saw, and what it did not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -190,7 +43,8 @@ pub struct Counts {
     pub foreign: u64,
     /// Events that the kernel dropped because the buffer was full.
     pub lost_events: u64,
-    /// Requests of the other guests given up because of such a loss.
+    /// Requests of the other guests given up because of such a loss, or because a second one of
+    /// the same direction and first sector was queued before their end.
     pub given_up: u64,
     /// Processor time that the reading thread took, in seconds.
     pub cpu_seconds: f64,
@@ -232,12 +86,15 @@ impl State {
     fn take(&mut self, event: &Event, limits: &Limits) {
         match *event {
             Event::Queued { seconds, tid, dev, sector, sectors, op } => match self.owner_of(tid, seconds) {
-                Some(who) => self.matcher.queued(who, seconds, dev, sector, sectors, op),
+                Some(who) => {
+                    let replaced = self.matcher.queued(who, seconds, dev, sector, sectors, op);
+                    self.counts.given_up += u64::from(replaced);
+                }
                 None => self.counts.foreign += 1,
             },
-            Event::Completed { seconds, dev, sector, sectors } => {
+            Event::Completed { seconds, dev, sector, sectors, op } => {
                 let (history, counts) = (&mut self.history, &mut self.counts);
-                self.matcher.completed(seconds, dev, sector, sectors, |done| {
+                self.matcher.completed(seconds, dev, sector, sectors, op, |done| {
                     history.add(done.who, done.op, done.seconds, done.latency_seconds, limits);
                     counts.requests += 1;
                 });
@@ -363,6 +220,12 @@ impl LatencyWatch {
         state.guests.get(who as usize).map_or_else(|| format!("guest {who}"), Neighbour::label)
     }
 
+    /// Each guest's requests of the last minute, by direction.
+    pub fn seen(&self) -> Vec<Seen> {
+        let state = locked(&self.state);
+        state.history.seen(state.until, &self.limits)
+    }
+
     /// What was seen so far.
     pub fn counts(&self) -> Counts {
         locked(&self.state).counts
@@ -445,7 +308,7 @@ fn read_events(
             }
         }
         settle(&mut held, if stopping { f64::INFINITY } else { settled }, state, limits);
-        let lost = if turn % 4 == 0 || stopping { Some(lost_events(instance)?) } else { None };
+        let lost = if turn.is_multiple_of(4) || stopping { Some(lost_events(instance)?) } else { None };
         turn = turn.wrapping_add(1);
         let mut state = locked(state);
         state.until = settled;
