@@ -9,6 +9,5 @@ pub mod require;
 pub mod targets;
 pub mod workloads;
 
-mod standin;
 #[cfg(test)]
 mod testing;
