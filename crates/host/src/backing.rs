@@ -16,6 +16,8 @@ use vmio_node::{Reader, Result};
 pub struct Backing {
     /// Leaves: (major, minor) by kernel name (`vda`, `nvme0n1`). Empty where not visible.
     pub leaves: BTreeMap<String, (u32, u32)>,
+    /// Kernel names of all devices on the way, leaves included, from the top down.
+    pub way: Vec<String>,
     /// Type of the file system that holds the path; empty for a device.
     pub filesystem: String,
     /// Its mount point; empty for a device.
@@ -41,10 +43,10 @@ impl Backing {
         let way = Way { reader };
         let stat = way.stat(path)?;
         let found = if stat.mode & S_IFMT == S_IFBLK {
-            way.device(stat.rdev, DEEPEST, &mut backing.leaves)
+            way.device(stat.rdev, DEEPEST, &mut backing)
         } else {
             let mount = way.mount(path, stat.dev)?;
-            let found = way.mounted(stat.dev, &mount, DEEPEST, &mut backing.leaves);
+            let found = way.mounted(stat.dev, &mount, DEEPEST, &mut backing);
             (backing.filesystem, backing.mount) = (mount.filesystem, mount.point);
             found
         };
@@ -77,6 +79,8 @@ pub struct Mount {
     pub filesystem: String,
     /// `/dev/vda1`, `pool/data`, `server:/export`.
     pub source: String,
+    /// Mounted `ro`.
+    pub read_only: bool,
 }
 
 /// All mounts of this machine.
@@ -94,6 +98,7 @@ pub fn mounts(reader: &dyn Reader) -> Result<Vec<Mount>> {
             point: unescape(left.get(4)?),
             filesystem: right.next()?.to_owned(),
             source: unescape(right.next()?),
+            read_only: left.get(5)?.split(',').any(|option| option == "ro"),
         })
     };
     Ok(text.lines().filter_map(line).collect())
@@ -136,47 +141,53 @@ impl Way<'_> {
         let found = all.iter().filter(|m| m.dev == dev).filter(above).max_by_key(longest);
         let found = found.or_else(|| all.iter().find(|m| m.dev == dev));
         let found = found.or_else(|| all.iter().filter(above).max_by_key(longest));
-        let unknown = Mount { dev, point: "?".into(), filesystem: "unknown file system".into(), source: String::new() };
+        let unknown = Mount {
+            dev,
+            point: "?".into(),
+            filesystem: "unknown file system".into(),
+            source: String::new(),
+            read_only: false,
+        };
         Ok(found.cloned().unwrap_or(unknown))
     }
 
-    fn mounted(&self, dev: (u32, u32), mount: &Mount, depth: u32, leaves: &mut Leaves) -> Found {
+    fn mounted(&self, dev: (u32, u32), mount: &Mount, depth: u32, into: &mut Backing) -> Found {
         if mount.filesystem == "btrfs" {
-            return self.btrfs(Path::new(&mount.source), depth, leaves);
+            return self.btrfs(Path::new(&mount.source), depth, into);
         }
         // Major 0 is for file systems without a block device (kernel document devices.txt).
         if dev.0 == 0 {
             return Err(format!("{} has no block device of its own", mount.filesystem));
         }
-        self.device(dev, depth, leaves)
+        self.device(dev, depth, into)
     }
 
     /// All devices of the btrfs that `source` is one of.
-    fn btrfs(&self, source: &Path, depth: u32, leaves: &mut Leaves) -> Found {
+    fn btrfs(&self, source: &Path, depth: u32, into: &mut Backing) -> Found {
         let name = source.file_name().and_then(|n| n.to_str()).unwrap_or_default();
         let base = PathBuf::from("/sys/fs/btrfs");
         let list = |dir: &Path| self.reader.list(dir).unwrap_or_default();
         for id in list(&base) {
             let devices = list(&base.join(id).join("devices"));
             if devices.iter().any(|d| d == name) {
-                return devices.iter().try_for_each(|d| self.named(d, depth, leaves));
+                return devices.iter().try_for_each(|d| self.named(d, depth, into));
             }
         }
         match self.reader.stat(source) {
-            Ok(Some(stat)) if stat.mode & S_IFMT == S_IFBLK => self.device(stat.rdev, depth, leaves),
+            Ok(Some(stat)) if stat.mode & S_IFMT == S_IFBLK => self.device(stat.rdev, depth, into),
             _ => Err(format!("the devices of the btrfs on {} are unknown", source.display())),
         }
     }
 
-    fn device(&self, dev: (u32, u32), depth: u32, leaves: &mut Leaves) -> Found {
+    fn device(&self, dev: (u32, u32), depth: u32, into: &mut Backing) -> Found {
         let path = format!("/sys/dev/block/{}:{}/uevent", dev.0, dev.1);
         let text = self.reader.read_text(Path::new(&path)).map_err(|e| e.to_string())?;
         let name = text.lines().find_map(|l| l.strip_prefix("DEVNAME=")).ok_or(format!("{path} has no DEVNAME"))?;
         // Names such as cciss/c0d0 have `!` for `/` in sysfs.
-        self.named(&name.replace('/', "!"), depth, leaves)
+        self.named(&name.replace('/', "!"), depth, into)
     }
 
-    fn named(&self, name: &str, depth: u32, leaves: &mut Leaves) -> Found {
+    fn named(&self, name: &str, depth: u32, into: &mut Backing) -> Found {
         let depth = depth.checked_sub(1).ok_or_else(|| format!("{name} lies deeper than {DEEPEST} devices"))?;
         let block = Path::new("/sys/block");
         let here = block.join(name);
@@ -184,31 +195,32 @@ impl Way<'_> {
         if !is(&here) {
             let disks = self.reader.list(block).map_err(|e| e.to_string())?;
             let disk = disks.iter().find(|disk| is(&block.join(disk).join(name)));
-            return self.named(disk.ok_or(format!("{name} is not in /sys/block"))?, depth, leaves);
+            return self.named(disk.ok_or(format!("{name} is not in /sys/block"))?, depth, into);
         }
         if let Ok(file) = self.reader.read_text(&here.join("loop/backing_file")) {
+            into.way.push(name.to_owned());
             let file = PathBuf::from(file.trim_end_matches('\n'));
             let stat = self.stat(&file).map_err(|e| format!("the file behind {name}: {e}"))?;
             if stat.mode & S_IFMT == S_IFBLK {
-                return self.device(stat.rdev, depth, leaves);
+                return self.device(stat.rdev, depth, into);
             }
             let mount = self.mount(&file, stat.dev).map_err(|e| e.to_string())?;
-            return self.mounted(stat.dev, &mount, depth, leaves);
+            return self.mounted(stat.dev, &mount, depth, into);
         }
+        into.way.push(name.to_owned());
         let slaves = self.reader.list(&here.join("slaves")).unwrap_or_default();
         if !slaves.is_empty() {
-            return slaves.iter().try_for_each(|slave| self.named(slave, depth, leaves));
+            return slaves.iter().try_for_each(|slave| self.named(slave, depth, into));
         }
         if name.starts_with("zd") && name[2..].bytes().all(|b| b.is_ascii_digit()) {
             return Err(format!("{name} is a ZFS volume, whose disks are not listed below it"));
         }
         let dev = self.reader.read_text(&here.join("dev")).map_err(|e| e.to_string())?;
-        leaves.insert(name.to_owned(), numbers(&dev).ok_or(format!("{name}/dev holds {dev:?}"))?);
+        into.leaves.insert(name.to_owned(), numbers(&dev).ok_or(format!("{name}/dev holds {dev:?}"))?);
         Ok(())
     }
 }
 
-type Leaves = BTreeMap<String, (u32, u32)>;
 /// `Err` is why it is not visible.
 type Found = std::result::Result<(), String>;
 
@@ -282,6 +294,7 @@ mod tests {
         let backing = Backing::of(&machine(), Path::new("/images/disk.raw")).unwrap();
         assert_eq!(backing.describe(), "sda+sdb (ext4 at /)");
         assert_eq!(backing.leaves["sdb"], (8, 16));
+        assert_eq!(backing.way, ["dm-0", "md0", "sda", "sdb"]);
     }
 
     #[test]

@@ -14,6 +14,5 @@ pub mod workloads;
 
 #[cfg(test)]
 mod fake;
-mod standin;
 #[cfg(test)]
 mod testing;
