@@ -60,7 +60,7 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
         }
         rows.push((ability, missing));
     }
-    let accelerator = guests::qemu::accel::remembered(&local, &context.paths.state);
+    let accelerator = guests::qemu::known_accelerator(&local, &context.paths.state);
     let others = neighbours::others(reader, "")?;
     let native = targets::space::default_dir(reader, &context.paths.state);
     let store = Store::open_existing(&context.paths.db()).ok().and_then(|s| s.list().ok()).map_or(0, |l| l.len());
@@ -81,18 +81,23 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
     } else {
         let mut text = String::new();
         for (ability, missing) in &rows {
-            let state = if missing.is_empty() { context.style.cyan("ready  ") } else { context.style.yellow("lacking") };
+            let state =
+                if missing.is_empty() { context.style.cyan("ready  ") } else { context.style.yellow("lacking") };
             text += &format!("{state} {:<9} {:<16} {}\n", ability.point, ability.name, ability.about);
             for (name, why, mend) in missing {
                 text += &format!("        {name}: {why}\n          help: {mend}\n");
             }
         }
-        text += &format!("\naccelerator  {}\n", match &accelerator {
-            Some(known) => format!("{:?}: {}", known.accel, known.reason).to_lowercase(),
-            None => "not known yet: the first guest finds out with a short real boot".into(),
-        });
+        text += &format!(
+            "\naccelerator  {}\n",
+            match &accelerator {
+                Some(known) => format!("{:?}: {}", known.accel, known.reason).to_lowercase(),
+                None => "not known yet: the first guest finds out with a short real boot".into(),
+            }
+        );
         let who: Vec<String> = others.guests.iter().map(|g| g.label()).collect();
-        text += &format!("other guests {}\n", if who.is_empty() { "none run on this host".into() } else { who.join(", ") });
+        text +=
+            &format!("other guests {}\n", if who.is_empty() { "none run on this host".into() } else { who.join(", ") });
         text += &format!("scratch in   {} (change with --on)\n", native.display());
         text += &format!("state in     {}, {store} stored runs\n", context.paths.state.display());
         term::print(&text)?;

@@ -8,9 +8,9 @@ mod completions;
 mod doctor;
 mod image;
 mod man;
+pub mod runs;
 mod study;
 mod tax;
-pub mod runs;
 
 use crate::cli::{Context, Outcome};
 

@@ -1,8 +1,7 @@
 //! `vmio study`: the studies that come with vmio, and one's own.
 
 use crate::cli::{Context, Exit, Outcome};
-use crate::report::Forms;
-use crate::run::{self, Mode, Wishes, studies};
+use crate::run::{self, Forms, Mode, Wishes, studies};
 use crate::term;
 
 /// List, show and run studies: whole experiments from a TOML file
@@ -58,10 +57,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 fn list(context: &Context) -> Outcome {
     let all: Vec<_> = studies::ALL.iter().map(|(name, _)| studies::named(name)).collect::<Result<_, _>>()?;
     if context.json {
-        let entry = |s: &vmio_model::study::Study| {
-            serde_json::json!({ "name": s.name, "title": s.title, "cites": s.cites, "cells": s.cells().len() })
-        };
-        let document = serde_json::json!({ "schema_version": "1.0", "studies": all.iter().map(entry).collect::<Vec<_>>() });
+        let entry = |s: &vmio_model::study::Study| serde_json::json!({ "name": s.name, "title": s.title, "cites": s.cites, "cells": s.cells().len() });
+        let document =
+            serde_json::json!({ "schema_version": "1.0", "studies": all.iter().map(entry).collect::<Vec<_>>() });
         term::print(&format!("{document:#}\n"))?;
         return Ok(Exit::Done);
     }

@@ -1,8 +1,9 @@
 //! `vmio tax`: how much of this host's storage a reference guest gets, and why not more.
 
+use vmio_model::rules::Severity;
+
 use crate::cli::{Context, Outcome};
-use crate::report::Forms;
-use crate::run::{self, Mode, Wishes};
+use crate::run::{self, Forms, Mode, Wishes};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,12 +34,17 @@ pub struct Args {
     #[arg(long, value_name = "RUN", requires = "prove")]
     of: Option<String>,
     /// End with code 5 when a finding is at or above this severity
-    #[arg(long, value_name = "SEVERITY")]
-    fail_on: Option<vmio_model::rules::Severity>,
+    #[arg(long, value_name = "SEVERITY", value_parser = severity)]
+    fail_on: Option<Severity>,
     #[command(flatten)]
     wishes: Wishes,
     #[command(flatten)]
     forms: Forms,
+}
+
+fn severity(word: &str) -> Result<Severity, String> {
+    let names: Vec<&str> = Severity::ALL.iter().map(|s| s.name()).collect();
+    Severity::ALL.into_iter().find(|s| s.name() == word).ok_or_else(|| format!("one of {}", names.join(", ")))
 }
 
 /// Runs the verb.
@@ -51,4 +57,3 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     };
     run::start(&run::studies::named(name)?, mode, &args.wishes, &args.forms, args.fail_on, context)
 }
-

@@ -78,10 +78,7 @@ pub fn measure(
             run.samples.iter().map(|s| SampleKey { setup: s.setup.key(), round: s.round, boot: s.boot }).collect();
         let skipped: BTreeSet<String> = run.skipped.iter().map(|s| s.setup.key()).collect();
         let shares = summary::shares(&run.samples, &run.workloads);
-        let now = Spent {
-            seconds: earlier.seconds + seconds(),
-            bytes_written: spent(&run.samples).bytes_written,
-        };
+        let now = Spent { seconds: earlier.seconds + seconds(), bytes_written: spent(&run.samples).bytes_written };
         let step = next(study, &Progress { done: &done, skipped: &skipped, shares: &shares, spent: now, boot });
         let upcoming = if let Step::Run { round, .. } = &step { Some(*round) } else { None };
         if let (Some(last), true) = (done.last().map(|k| k.round), upcoming.is_some() || matches!(step, Step::Done(_)))

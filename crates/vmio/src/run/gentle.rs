@@ -5,8 +5,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use vmio_host::gentle::history::{Limits, Verdict};
+use vmio_host::gentle::instance::Plan;
 use vmio_host::gentle::neighbours;
-use vmio_host::gentle::watch::{LatencyWatch, Plan};
+use vmio_host::gentle::watch::LatencyWatch;
 use vmio_node::{Change, Journal, Node};
 
 /// How long the others are watched before vmio makes any load of its own.

@@ -20,8 +20,7 @@ use anyhow::Context as _;
 use vmio_model::result::{Run, RunState};
 use vmio_model::rules::Severity;
 use vmio_model::study::{DoneReason, Study};
-use vmio_node::recover::recover;
-use vmio_node::{Journal, Local, Node};
+use vmio_node::{Journal, Local, Node, recover};
 
 use self::engine::{Ended, Next};
 use self::plan::Planned;
@@ -236,7 +235,13 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
 }
 
 /// Everything from the first change to the last undo.
-fn execute(planned: &Planned, resumed: Option<Run>, next: Next, wishes: &Wishes, context: &Context) -> anyhow::Result<Run> {
+fn execute(
+    planned: &Planned,
+    resumed: Option<Run>,
+    next: Next,
+    wishes: &Wishes,
+    context: &Context,
+) -> anyhow::Result<Run> {
     let journals = context.paths.state.join("journals");
     let recovered = recover(&journals);
     for undone in &recovered.undone {
@@ -266,7 +271,9 @@ fn execute(planned: &Planned, resumed: Option<Run>, next: Next, wishes: &Wishes,
         move |name| {
             // Processes end first, so nothing measures on while the rest is undone.
             let failed = journal.undo_all();
-            term::note(&format!("\n{name}: ended; run {id} is kept, `--resume` goes on with it, `vmio runs show {id}` shows it"));
+            term::note(&format!(
+                "\n{name}: ended; run {id} is kept, `--resume` goes on with it, `vmio runs show {id}` shows it"
+            ));
             failed.iter().for_each(|f| term::note(&format!("warning: not undone: {f}")));
             if let Ok(store) = Store::open(&db) {
                 let _ = store.set_state(id, &RunState::Interrupted(name.to_owned()));
@@ -297,9 +304,10 @@ fn execute(planned: &Planned, resumed: Option<Run>, next: Next, wishes: &Wishes,
             term::note(&format!("ended early: {reason}"));
             Ok(store.load(run.id)?)
         }
-        Err(error) if run.samples.is_empty() => {
-            Err(error.context(Failure::new(Exit::Failed, format!("run {} measured nothing", run.id)).help("`vmio doctor` lists what this host has and lacks")))
-        }
+        Err(error) if run.samples.is_empty() => Err(error.context(
+            Failure::new(Exit::Failed, format!("run {} measured nothing", run.id))
+                .help("`vmio doctor` lists what this host has and lacks"),
+        )),
         Err(error) => Err(error.context(
             Failure::new(Exit::Partial, format!("run {} broke off; {} samples are kept", run.id, run.samples.len()))
                 .help(format!("`vmio runs show {}` shows them, --resume goes on", run.id)),
@@ -332,7 +340,8 @@ fn on_machine(
     let local: Arc<dyn Node> = Arc::new(Local::owned(journal.clone()));
     let mut progress = Progress::new(&planned.study, &planned.cost);
     let say = |text: &str| term::note(text);
-    let watcher = planned.gentle.then(|| gentle::Watcher::start(local.clone(), journal, planned.device_number(&*local)));
+    let watcher =
+        planned.gentle.then(|| gentle::Watcher::start(local.clone(), journal, planned.device_number(&*local)));
     let watcher = match watcher {
         None => None,
         Some(Ok(watcher)) => {
@@ -341,24 +350,28 @@ fn on_machine(
             Some(watcher)
         }
         Some(Err(why)) => {
-            term::note(&format!("gentle: the other guests' latency is not visible here, so only the cap and the one core hold: {why}"));
+            term::note(&format!(
+                "gentle: the other guests' latency is not visible here, so only the cap and the one core hold: {why}"
+            ));
             None
         }
     };
-    let mut machine = Machine::prepare(Parts {
-        study: &planned.study,
-        store,
+    let mut machine = Machine::prepare(
+        Parts {
+            study: &planned.study,
+            store,
+            local,
+            journal: journal.clone(),
+            backing: planned.backing.clone(),
+            dir: planned.dir.clone(),
+            device: wishes.device.first().cloned(),
+            force: wishes.force,
+            run_dir: context.paths.runtime.clone(),
+            state_dir: context.paths.state.clone(),
+            progress: &say,
+        },
         run,
-        local,
-        journal: journal.clone(),
-        backing: planned.backing.clone(),
-        dir: planned.dir.clone(),
-        device: wishes.device.first().cloned(),
-        force: wishes.force,
-        run_dir: context.paths.runtime.clone(),
-        state_dir: context.paths.state.clone(),
-        progress: &say,
-    })?;
+    )?;
     if planned.gentle {
         let cap = machine.be_gentle(wishes.gentle_share, watcher)?;
         term::note(&format!("gentle: every workload is held to {:.1} MB/s", cap as f64 / 1e6));

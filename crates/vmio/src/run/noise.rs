@@ -27,7 +27,11 @@ pub fn show(run: &Run, context: &Context) -> anyhow::Result<()> {
         let ratio = cell.noise.ratio;
         let interval = ratio.interval.map_or("none".into(), |i| format!("{:.3} to {:.3}", i.low, i.high));
         let smallest = cell.noise.smallest_difference_ratio * 100.0;
-        let _ = writeln!(text, "{:<52} {:>5}  {:>6.3}  {interval:<17} {smallest:>7.1} %", cell.key, ratio.pairs, ratio.value);
+        let _ = writeln!(
+            text,
+            "{:<52} {:>5}  {:>6.3}  {interval:<17} {smallest:>7.1} %",
+            cell.key, ratio.pairs, ratio.value
+        );
     }
     if cells.is_empty() {
         let _ = writeln!(text, "no cell has two pairs yet");

@@ -85,7 +85,13 @@ fn rates(study: &Study, last: Option<&Run>, backing: &Backing) -> (Rates, String
 }
 
 /// Looks at the machine; changes nothing.
-pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, context: &Context, local: &dyn Node) -> anyhow::Result<Planned> {
+pub fn look(
+    study: Study,
+    wishes: &Wishes,
+    last: Option<&Run>,
+    context: &Context,
+    local: &dyn Node,
+) -> anyhow::Result<Planned> {
     let reader = local.reader();
     let dir = match &wishes.on {
         Some(dir) => std::path::absolute(dir).context("cannot make --on absolute")?,
@@ -93,10 +99,12 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, context: &Context
     };
     let existing = existing_part(reader, &dir);
     let backing_of = wishes.device.first().map_or(existing.as_path(), PathBuf::as_path);
-    let backing = Backing::of(reader, backing_of)
-        .with_context(|| Failure::new(Exit::Precondition, format!("cannot tell which disk is below {}", backing_of.display())))?;
+    let backing = Backing::of(reader, backing_of).with_context(|| {
+        Failure::new(Exit::Precondition, format!("cannot tell which disk is below {}", backing_of.display()))
+    })?;
     let names: BTreeSet<String> = study.cells().into_iter().map(|c| c.workload).collect();
-    let traits: Vec<WorkloadTraits> = workloads::ALL.iter().map(|w| w.traits()).filter(|t| names.contains(&t.name)).collect();
+    let traits: Vec<WorkloadTraits> =
+        workloads::ALL.iter().map(|w| w.traits()).filter(|t| names.contains(&t.name)).collect();
     let (rates, rates_from) = rates(&study, last, &backing);
     let cost = reckon::estimate(&study, &traits, &rates);
     let space = targets::space::require(local, &existing, needed_bytes(&study, wishes))
@@ -126,7 +134,11 @@ fn existing_part(reader: &dyn Reader, dir: &Path) -> PathBuf {
 
 /// Cells that cannot run here, with the first unmet requirement of the entries that they name.
 fn unmet(study: &Study, reader: &dyn Reader, gentle: bool, wishes: &Wishes) -> Vec<Skipped> {
-    study.cells().into_iter().filter_map(|setup| Some(Skipped { reason: why_not(&setup, reader, gentle, wishes)?, setup })).collect()
+    study
+        .cells()
+        .into_iter()
+        .filter_map(|setup| Some(Skipped { reason: why_not(&setup, reader, gentle, wishes)?, setup }))
+        .collect()
 }
 
 fn why_not(setup: &Setup, reader: &dyn Reader, gentle: bool, wishes: &Wishes) -> Option<String> {
@@ -141,12 +153,14 @@ fn why_not(setup: &Setup, reader: &dyn Reader, gentle: bool, wishes: &Wishes) ->
     }
     let workload = workloads::find(&setup.workload)?;
     needs.extend(workload.requirements());
-    let missing = needs.iter().find_map(|r| (r.check)(reader).err().map(|found| format!("{}: {found}; {}", r.name, r.mend)));
-    missing.or_else(|| {
-        let asked = setup.attachment.as_ref()?;
-        drivers::find(&asked.driver)?.fits(asked).err()
-    })
-    .or_else(|| gentle.then(|| workload.can_be_gentle().err().map(str::to_owned)).flatten())
+    let missing =
+        needs.iter().find_map(|r| (r.check)(reader).err().map(|found| format!("{}: {found}; {}", r.name, r.mend)));
+    missing
+        .or_else(|| {
+            let asked = setup.attachment.as_ref()?;
+            drivers::find(&asked.driver)?.fits(asked).err()
+        })
+        .or_else(|| gentle.then(|| workload.can_be_gentle().err().map(str::to_owned)).flatten())
 }
 
 /// `1.5 GiB`.
@@ -157,7 +171,13 @@ pub fn gib(bytes: u64) -> String {
 /// `40 s`, `3 min 20 s`.
 pub fn duration(seconds: f64) -> String {
     let s = seconds.round().max(0.0) as u64;
-    if s < 60 { format!("{s} s") } else if s < 600 { format!("{} min {} s", s / 60, s % 60) } else { format!("{} min", s / 60) }
+    if s < 60 {
+        format!("{s} s")
+    } else if s < 600 {
+        format!("{} min {} s", s / 60, s % 60)
+    } else {
+        format!("{} min", s / 60)
+    }
 }
 
 impl Planned {
@@ -174,9 +194,15 @@ impl Planned {
         row("where", format!("{} on {}", self.dir.display(), self.backing.describe()));
         row(
             "cells",
-            format!("{} native and {guests} guest cells, each {} to {} times, over at least {} boots", c.native_cells, c.min_rounds, c.max_rounds, self.study.repeat.min_boots),
+            format!(
+                "{} native and {guests} guest cells, each {} to {} times, over at least {} boots",
+                c.native_cells, c.min_rounds, c.max_rounds, self.study.repeat.min_boots
+            ),
         );
-        row("both sides", format!("{} core{}, {} MiB of memory", c.vcpus, if c.vcpus == 1 { "" } else { "s" }, c.memory_bytes / MIB));
+        row(
+            "both sides",
+            format!("{} core{}, {} MiB of memory", c.vcpus, if c.vcpus == 1 { "" } else { "s" }, c.memory_bytes / MIB),
+        );
         row(
             "time",
             format!(
@@ -192,18 +218,24 @@ impl Planned {
         };
         row("writes", format!("at most {} (rates {})", gib(c.max_bytes_written), self.rates_from));
         row("space", format!("at most {} at a time; {space}", gib(c.peak_space_bytes)));
-        row("root", if cells.iter().any(|s| s.target == "device") {
-            "needed for the loop device and for holding the native side to the guest's memory".into()
-        } else {
-            "needed for holding the native side to the guest's memory".into()
-        });
+        row(
+            "root",
+            if cells.iter().any(|s| s.target == "device") {
+                "needed for the loop device and for holding the native side to the guest's memory".into()
+            } else {
+                "needed for holding the native side to the guest's memory".into()
+            },
+        );
         let who: Vec<String> = self.others.guests.iter().map(|g| g.label()).collect();
         row(
             "others",
             match (who.is_empty(), self.gentle) {
                 (true, false) => "no other guest runs on this host".into(),
                 (true, true) => "no other guest runs on this host; gentle all the same: bandwidth is capped".into(),
-                (false, true) => format!("{} run here: gentle, bandwidth is capped, the run ends when they slow down", who.join(", ")),
+                (false, true) => format!(
+                    "{} run here: gentle, bandwidth is capped, the run ends when they slow down",
+                    who.join(", ")
+                ),
                 (false, false) => format!("{} run here and are not spared (--no-gentle)", who.join(", ")),
             },
         );
@@ -212,7 +244,16 @@ impl Planned {
         for s in &self.skipped {
             if told.insert(s.reason.as_str()) {
                 let same = self.skipped.iter().filter(|o| o.reason == s.reason).count();
-                row("not run", format!("{same} of {} cells ({}{}): {}", cells.len(), s.setup.key(), if same > 1 { ", …" } else { "" }, s.reason));
+                row(
+                    "not run",
+                    format!(
+                        "{same} of {} cells ({}{}): {}",
+                        cells.len(),
+                        s.setup.key(),
+                        if same > 1 { ", …" } else { "" },
+                        s.reason
+                    ),
+                );
             }
         }
         t
@@ -224,9 +265,11 @@ impl Planned {
             return Err(Failure::new(Exit::Precondition, why.clone()).into());
         }
         let skipped: BTreeSet<String> = self.skipped.iter().map(|s| s.setup.key()).collect();
-        let pair = self.study.cells().into_iter().any(|c| {
-            !c.is_native() && !skipped.contains(&c.key()) && !skipped.contains(&c.baseline().key())
-        });
+        let pair = self
+            .study
+            .cells()
+            .into_iter()
+            .any(|c| !c.is_native() && !skipped.contains(&c.key()) && !skipped.contains(&c.baseline().key()));
         if !pair {
             let why = self.skipped.first().map_or("the study has no guest cell".into(), |s| s.reason.clone());
             return Err(Failure::new(Exit::Precondition, format!("nothing can be measured here: {why}"))
@@ -234,5 +277,30 @@ impl Planned {
                 .into());
         }
         Ok(())
+    }
+
+    /// The plan for programs.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "schema_version": "1.0",
+            "study": self.study.name,
+            "directory": self.dir,
+            "backing": self.backing.describe(),
+            "cost": self.cost,
+            "rates_from": self.rates_from,
+            "space": self.space.as_ref().map_or_else(Clone::clone, Clone::clone),
+            "gentle": self.gentle,
+            "other_guests": self.others.guests.iter().map(|g| g.label()).collect::<Vec<_>>(),
+            "skipped": self.skipped,
+        })
+    }
+
+    /// Device that holds the scratch volume, as (major, minor): what the gentle watch looks at.
+    pub fn device_number(&self, local: &dyn Node) -> (u32, u32) {
+        let dir = existing_part(local.reader(), &self.dir);
+        match local.stat(&dir) {
+            Ok(Some(stat)) => stat.dev,
+            _ => (0, 0),
+        }
     }
 }

@@ -103,5 +103,4 @@ impl Progress {
             let _ = err.flush();
         }
     }
-
 }

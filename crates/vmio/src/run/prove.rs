@@ -26,7 +26,11 @@ pub fn study_of(run: &Run, rule: &str) -> anyhow::Result<Option<Study>> {
         let Some(of_rule) = report.findings.iter().find(|f| f.rule == rule) else {
             let there: Vec<&str> = report.findings.iter().map(|f| f.rule.as_str()).collect();
             return Err(Failure::new(Exit::Usage, format!("run {} has no finding {rule}", run.id))
-                .help(if there.is_empty() { "it has no findings".into() } else { format!("it has: {}", there.join(", ")) })
+                .help(if there.is_empty() {
+                    "it has no findings".into()
+                } else {
+                    format!("it has: {}", there.join(", "))
+                })
                 .into());
         };
         Some(of_rule).filter(provable)

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use vmio_host::backing::Backing;
+use vmio_host::drivers;
 use vmio_host::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx, Role};
 use vmio_host::image::Image;
 use vmio_host::limits::{Limits, OOM_SCORE_ADJ};
@@ -15,7 +16,6 @@ use vmio_host::probes::foreign::{self, Circumstances};
 use vmio_host::probes::{Qemu, Subject, Watch};
 use vmio_host::targets::{self, Prepared, State, TargetCtx};
 use vmio_host::workloads::{self, Gentle, WorkCtx};
-use vmio_host::drivers;
 use vmio_model::result::{Environment, Run, Sample};
 use vmio_model::setup::{Attachment, Cache, Setup};
 use vmio_model::study::{MIB, Study};
@@ -64,8 +64,6 @@ pub struct Parts<'a> {
     pub study: &'a Study,
     /// Where results go.
     pub store: &'a Store,
-    /// The run as it is in the store.
-    pub run: &'a Run,
     /// This machine, owned by the journal.
     pub local: Arc<dyn Node>,
     /// Journal of the run.
@@ -89,8 +87,8 @@ pub struct Parts<'a> {
 impl<'a> Machine<'a> {
     /// Makes all that the cells need but the guests. What was made up to an error is in the
     /// journal and undone by its owner.
-    pub fn prepare(parts: Parts<'a>) -> anyhow::Result<Machine<'a>> {
-        let Parts { study, store, run, local, journal, progress, .. } = parts;
+    pub fn prepare(parts: Parts<'a>, run: &Run) -> anyhow::Result<Machine<'a>> {
+        let Parts { study, store, local, journal, progress, .. } = parts;
         let skipped: Vec<String> = run.skipped.iter().map(|s| s.setup.key()).collect();
         let cells: Vec<Setup> = study.cells().into_iter().filter(|c| !skipped.contains(&c.key())).collect();
         let mut attachments = Vec::new();
@@ -167,9 +165,10 @@ impl<'a> Machine<'a> {
     /// Spares the other guests from now on: a cap found by one short native read, and a watch
     /// over their latency.
     pub fn be_gentle(&mut self, share: f64, watcher: Option<Watcher>) -> anyhow::Result<u64> {
-        let probe = Setup { guest: "native".into(), target: self.any_target()?, attachment: None, workload: "seq-read".into() };
+        let probe =
+            Setup { guest: "native".into(), target: self.any_target()?, attachment: None, workload: "seq-read".into() };
         let sample = self.cell(&probe, 0, 0).context("the short probe for the cap failed")?;
-        let cap = vmio_host::gentle::cap::cap(sample.result.bandwidth(), share);
+        let cap = vmio_host::gentle::cap::cap(sample.result.bandwidth(), share)?;
         self.gentle = Some(Gentle { cap_bytes_per_second: cap.bytes_per_second });
         self.watcher = watcher;
         Ok(cap.bytes_per_second)
@@ -179,9 +178,18 @@ impl<'a> Machine<'a> {
         self.targets.keys().next().cloned().context("the study has no target that can be made here")
     }
 
-    /// The environment as far as it is known.
-    pub fn environment(&self) -> &Environment {
-        &self.environment
+    /// Ends the guests and takes away the targets and the control group. What fails here is
+    /// undone by the journal.
+    pub fn finish(mut self) {
+        for (_, running) in std::mem::take(&mut self.guests) {
+            let _ = running.guest.stop();
+        }
+        for (_, target) in std::mem::take(&mut self.targets) {
+            let _ = target.remove(&self.journal);
+        }
+        if let Ok(limits) = self.limits {
+            let _ = limits.remove(&self.journal);
+        }
     }
 
     fn launch(&mut self, kind: &str, boot: u32) -> anyhow::Result<Running> {
@@ -230,7 +238,12 @@ impl<'a> Machine<'a> {
         self.store.set_environment(self.run, &self.environment)?;
         let roles = match guest.hypervisor() {
             None => BTreeMap::new(),
-            Some(h) => h.threads(self.local.reader())?.into_iter().filter(|t| !matches!(t.role, Role::Worker | Role::Other)).map(|t| (t.tid, t.role.key().to_owned())).collect(),
+            Some(h) => h
+                .threads(self.local.reader())?
+                .into_iter()
+                .filter(|t| !matches!(t.role, Role::Worker | Role::Other))
+                .map(|t| (t.tid, t.role.key().to_owned()))
+                .collect(),
         };
         Ok(Running { guest, disks, roles })
     }
@@ -262,7 +275,8 @@ impl Rig for Machine<'_> {
         let workload = workloads::find(&setup.workload).with_context(|| format!("no workload {}", setup.workload))?;
         let traits = workload.traits();
         let state = workload.needs_state();
-        let target = self.targets.get_mut(&setup.target).with_context(|| format!("target {} is not there", setup.target))?;
+        let target =
+            self.targets.get_mut(&setup.target).with_context(|| format!("target {} is not there", setup.target))?;
         target.reset(state)?;
         let span = target.bytes();
         let path_here = target.attachment().path().to_owned();
@@ -275,7 +289,8 @@ impl Rig for Machine<'_> {
                 (self.local.clone(), path_here, None)
             }
             Some(attachment) => {
-                let running = self.guests.get(&setup.guest).with_context(|| format!("no guest {} runs", setup.guest))?;
+                let running =
+                    self.guests.get(&setup.guest).with_context(|| format!("no guest {} runs", setup.guest))?;
                 let id = running
                     .disks
                     .get(&(setup.target.clone(), attachment.clone()))
@@ -296,9 +311,11 @@ impl Rig for Machine<'_> {
         let watch = Watch::start(self.local.reader(), Subject { backing: Some(self.backing.clone()), qemu })?;
         let result = workload.run(&*node, &ctx);
         let seen = watch.stop()?;
-        let result = result.map_err(|e| match self.guests.get(&setup.guest).and_then(|r| r.guest.post_mortem()) {
-            Some(dead) => anyhow::Error::new(dead).context(format!("{} broke off: {e}", setup.key())),
-            None => anyhow::Error::new(e).context(format!("{} failed", setup.key())),
+        let result = result.map_err(|e| match (&e, self.guests.get(&setup.guest)) {
+            (workloads::Error::Node(vmio_node::Error::Gone { .. }), Some(running)) => {
+                anyhow::Error::new(running.guest.give_up(&e.to_string()))
+            }
+            _ => anyhow::Error::new(e),
         })?;
         let circumstances = Circumstances {
             first_write: setup.target == "sparse" && state == State::Fresh && traits.writes,

@@ -45,7 +45,8 @@ pub fn named(word: &str) -> anyhow::Result<Study> {
 pub fn parse(file: &str, text: &str) -> anyhow::Result<Study> {
     Study::parse(file, text, &names()).map_err(|e| {
         anyhow::Error::new(
-            Failure::new(Exit::Usage, e.to_string()).help("docs/study.md lists the keys; `vmio study show quick` is an example"),
+            Failure::new(Exit::Usage, e.to_string())
+                .help("docs/study.md lists the keys; `vmio study show quick` is an example"),
         )
     })
 }
