@@ -101,7 +101,9 @@ fn plain(text: &str) -> String {
     for c in text.chars() {
         match c {
             '\n' | '\r' => out.push(' '),
-            '|' | '*' | '_' | '`' | '<' | '[' | ']' | '\\' | '#' => {
+            '<' => out.push_str("&lt;"),
+            '&' => out.push_str("&amp;"),
+            '|' | '*' | '_' | '`' | '[' | ']' | '\\' | '#' => {
                 out.push('\\');
                 out.push(c);
             }

@@ -37,9 +37,7 @@ pub fn text(report: &Report<'_>, style: Style) -> String {
                 "figure (95 %)",
                 "share of native",
                 "n",
-                "KiB",
-                "depth",
-                "busy",
+                &device_columns(["KiB", "depth", "busy"]),
             ])));
         }
         out.group(&group);
@@ -205,15 +203,18 @@ impl Out {
             let spread = if e.interval.is_some() { spread(&e) } else { "±?".into() };
             format!("{} {spread}", rate(cell.figure, e.value))
         });
-        let [kib, depth, busy] = view::device(cell).unwrap_or_else(|| ["not".into(), "visi-".into(), "ble".into()]);
+        let device = match view::device(cell) {
+            Some([kib, depth, busy]) => device_columns([&kib, &depth, &busy]),
+            None => "not visible here".into(),
+        };
         let label = format!("  {}", row.label);
         let (p50, p99) = (latency(&cell.latency_p50_seconds), latency(&cell.latency_p99_seconds));
         let n = cell.samples.to_string();
         if label.chars().count() > LABEL {
             self.line(&label);
-            self.line(&columns(["", &p50, &p99, &figure, &share, &n, &kib, &depth, &busy]));
+            self.line(&columns(["", &p50, &p99, &figure, &share, &n, &device]));
         } else {
-            self.line(&columns([&label, &p50, &p99, &figure, &share, &n, &kib, &depth, &busy]));
+            self.line(&columns([&label, &p50, &p99, &figure, &share, &n, &device]));
         }
         for note in view::notes(row) {
             let lead = format!("    {} ", self.style.yellow("^"));
@@ -272,8 +273,12 @@ impl Out {
     }
 }
 
-fn columns(cells: [&str; 9]) -> String {
+fn columns(cells: [&str; 7]) -> String {
     // Narrow: no space before the percent sign.
-    let [label, p50, p99, figure, share, n, kib, depth, busy] = cells.map(|cell| cell.replace(" %", "%"));
-    format!("{label:<LABEL$}{p50:>8}{p99:>8}{figure:>17}{share:>16}{n:>4}{kib:>6}{depth:>6}{busy:>5}")
+    let [label, p50, p99, figure, share, n, device] = cells.map(|cell| cell.replace(" %", "%"));
+    format!("{label:<LABEL$}{p50:>8}{p99:>8}{figure:>17}{share:>16}{n:>4}{device:>17}")
+}
+
+fn device_columns([kib, depth, busy]: [&str; 3]) -> String {
+    format!("{kib:>6}{depth:>6}{:>5}", busy.replace(" %", "%"))
 }
