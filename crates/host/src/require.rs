@@ -56,10 +56,7 @@ impl std::fmt::Display for Check {
 }
 
 /// The unmet ones of a list, each with what is wrong and what to do.
-pub fn unmet<'a>(
-    node: &dyn Reader,
-    list: impl IntoIterator<Item = &'a Requirement>,
-) -> Vec<(&'a Requirement, Check)> {
+pub fn unmet<'a>(node: &dyn Reader, list: impl IntoIterator<Item = &'a Requirement>) -> Vec<(&'a Requirement, Check)> {
     list.into_iter().map(|r| (r, r.look(node))).filter(|(_, c)| *c != Check::Met).collect()
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use vmio_model::result::Accel;
 use vmio_model::setup::Attachment;
-use vmio_node::{Journal, Node, Reader};
+use vmio_node::{Journal, Node};
 
 use crate::image::Image;
 use crate::require::Requirement;
@@ -110,9 +110,9 @@ pub trait Guest: Send {
     fn accelerator(&self) -> Option<&Accelerator>;
     /// Seconds from the start of the hypervisor to the first answer; `None` for the host itself.
     fn boot_seconds(&self) -> Option<f64>;
-    /// What became of it when it no longer answers: the end of its console and what the
-    /// hypervisor said. `None` while it runs.
-    fn post_mortem(&self) -> Option<Error>;
+    /// For a guest that no longer answers (`seen` says what was seen): ends it if it still runs,
+    /// and returns what became of it, with the end of its console.
+    fn give_up(&self, seen: &str) -> Error;
     /// Ends it and takes away all that its launch left on the host.
     fn stop(self: Box<Self>) -> Result<()>;
 }
@@ -124,11 +124,6 @@ pub struct Accelerator {
     pub accel: Accel,
     /// Why, for results.
     pub reason: String,
-}
-
-/// The node as one that only looks.
-fn reader(node: &Arc<dyn Node>) -> &dyn Reader {
-    node.reader()
 }
 
 /// Result of this module.
@@ -180,6 +175,12 @@ pub enum Error {
         command: String,
         /// Its answer.
         reason: String,
+    },
+    /// The host cannot run it.
+    #[error("no QEMU on this host (looked for {looked_for}): apt install qemu-system-x86")]
+    NoQemu {
+        /// Names.
+        looked_for: String,
     },
     /// No such disk.
     #[error("guest {guest} has no disk {disk}{hint}")]

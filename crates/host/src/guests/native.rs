@@ -58,8 +58,8 @@ impl Guest for Host {
     fn boot_seconds(&self) -> Option<f64> {
         None
     }
-    fn post_mortem(&self) -> Option<Error> {
-        None
+    fn give_up(&self, seen: &str) -> Error {
+        Error::Down { guest: self.name.clone(), what: seen.to_owned(), report: "it is the host itself".to_owned() }
     }
     fn stop(self: Box<Self>) -> Result<()> {
         Ok(())

@@ -38,7 +38,7 @@ pub fn section<'a>(file: &'a [u8], name: &str) -> Option<&'a [u8]> {
     let table = index_at(file, 0x28)?;
     let entry = usize::from(u16_at(file, 0x3a)?);
     let count = usize::from(u16_at(file, 0x3c)?);
-    let header = |i: usize| Some(table.checked_add(i.checked_mul(entry)?)?);
+    let header = |i: usize| table.checked_add(i.checked_mul(entry)?);
     let content = |at: usize| slice(file, index_at(file, at + 0x18)?, index_at(file, at + 0x20)?);
     let names = content(header(usize::from(u16_at(file, 0x3e)?))?)?;
     (0..count).find_map(|i| {

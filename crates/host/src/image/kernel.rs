@@ -164,7 +164,7 @@ fn image_package(depends: &str) -> Option<String> {
 }
 
 /// Path, size and modification time of a file.
-pub(super) fn identity(path: &Path) -> Result<String> {
+pub fn identity(path: &Path) -> Result<String> {
     let meta = fs::metadata(path).map_err(file_error("look at", path))?;
     let time = meta.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
     Ok(format!("{} {} {}", path.display(), meta.len(), time.as_nanos()))

@@ -24,7 +24,7 @@ use vmio_node::{Exec, Node};
 
 use crate::require::{Requirement, program};
 use cpio::Cpio;
-use kernel::identity;
+pub(crate) use kernel::identity;
 
 /// Raised when the layout of an image changes, so that older ones are not used.
 const FORMAT: u32 = 1;

@@ -130,8 +130,14 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
     add("chardev", format!("socket,id=agent,path={},server=on,wait=off", text(&plan.paths.agent)));
     add("device", format!("virtserialport,chardev=agent,name={AGENT_PORT}"));
 
-    add("blockdev", json!({"driver": "file", "node-name": "tools-file", "filename": plan.tools, "read-only": true}).to_string());
-    add("blockdev", json!({"driver": "raw", "node-name": "tools", "file": "tools-file", "read-only": true}).to_string());
+    add(
+        "blockdev",
+        json!({"driver": "file", "node-name": "tools-file", "filename": plan.tools, "read-only": true}).to_string(),
+    );
+    add(
+        "blockdev",
+        json!({"driver": "raw", "node-name": "tools", "file": "tools-file", "read-only": true}).to_string(),
+    );
     add("device", format!("virtio-blk-pci,id=tools,drive=tools,serial={TOOLS_SERIAL}"));
 
     for (i, disk) in plan.disks.iter().enumerate() {
@@ -185,7 +191,8 @@ mod tests {
 
     #[test]
     fn command_line_is_as_recorded() {
-        let attachment = |driver: &str, cache, aio, iothread| Attachment { driver: driver.into(), cache, aio, iothread };
+        let attachment =
+            |driver: &str, cache, aio, iothread| Attachment { driver: driver.into(), cache, aio, iothread };
         let a = attachment("lsi53c895a", Cache::Writeback, Aio::Threads, false);
         let b = attachment("virtio-blk", Cache::None, Aio::IoUring, true);
         let disk = |path, block_device, attachment| PlannedDisk {
