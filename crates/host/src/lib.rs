@@ -5,6 +5,3 @@ pub mod drivers;
 pub mod guests;
 pub mod image;
 pub mod require;
-
-#[cfg(test)]
-mod fake;

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use vmio_model::result::Accel;
-use vmio_node::{ChangeId, End, Exec, Journal, Node, Process, Reader, Remote};
+use vmio_node::{ChangeId, End, Exec, Journal, Node, Output, Process, Reader, Remote};
 
 use super::super::{Error, GuestSpec, LaunchCtx, Result, file_error};
 use super::args::{Paths, Plan, PlannedDisk, arguments, device_id, serial};
@@ -30,6 +30,8 @@ const DISK_LIMIT: Duration = Duration::from_secs(15);
 const END_LIMIT: Duration = Duration::from_secs(10);
 /// `sun_path` of unix(7), without the final zero.
 const SOCKET_PATH: usize = 107;
+/// QEMU ends that soon after it refused an option or closed a socket.
+const SOON: Duration = Duration::from_millis(300);
 const POLL: Duration = Duration::from_millis(10);
 
 /// Path of QEMU.
@@ -232,19 +234,34 @@ impl Running {
             }
             thread::sleep(POLL);
         }
-        connect(socket)
+        connect(socket).map_err(|e| {
+            // The socket is there before QEMU opens the disks; when it refuses one it ends.
+            if self.ended_soon().is_some() { self.give_up("did not start") } else { e }
+        })
+    }
+
+    /// Its output if it has ended, or ends within [`SOON`]: its sockets close a moment before.
+    fn ended_soon(&self) -> Option<Output> {
+        let end = Instant::now() + SOON;
+        loop {
+            let ended = self.process.lock().unwrap_or_else(PoisonError::into_inner).try_wait().ok().flatten();
+            if ended.is_some() || Instant::now() >= end {
+                return ended;
+            }
+            thread::sleep(POLL);
+        }
     }
 
     /// Ends QEMU if it still runs and says what became of it.
     pub fn give_up(&self, seen: &str) -> Error {
-        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
-        let ended = process.try_wait().ok().flatten();
+        let ended = self.ended_soon();
         let how = match ended.as_ref().map(|o| o.end) {
             Some(End::Exit(code)) => format!("; QEMU had ended with exit code {code}"),
             Some(End::Signal(signal)) => format!("; QEMU had been killed by signal {signal}"),
             Some(End::TimedOut) | None => "; it was ended".into(),
         };
         let output = ended.or_else(|| {
+            let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
             process.kill().ok()?;
             process.wait(Some(END_LIMIT)).ok()
         });
