@@ -13,6 +13,4 @@ pub mod targets;
 pub mod workloads;
 
 #[cfg(test)]
-mod fake;
-#[cfg(test)]
 mod testing;
