@@ -3,10 +3,16 @@
 
 pub mod backing;
 pub mod drivers;
+pub mod gentle;
+pub mod guests;
+pub mod image;
 pub mod limits;
 pub mod probes;
 pub mod require;
 pub mod targets;
 pub mod workloads;
 
-mod standin;
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod testing;

@@ -301,3 +301,6 @@ pub fn median(values: &[f64]) -> Option<f64> {
         _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
     }
 }
+
+#[cfg(test)]
+mod tests;

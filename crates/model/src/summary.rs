@@ -185,3 +185,6 @@ impl Summary {
         summarise(run)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -231,6 +231,16 @@ pub enum Error {
         /// Cause.
         source: std::io::Error,
     },
+    /// A killed process does not end.
+    #[error("{node}: {program} (process {pid}) was killed but does not end; is it stuck in I/O?")]
+    Stuck {
+        /// Node name.
+        node: String,
+        /// Program.
+        program: String,
+        /// Process id on the node.
+        pid: u32,
+    },
     /// The stream to the agent broke or the agent is gone.
     #[error("{node}: the agent is gone: {reason}")]
     Gone {

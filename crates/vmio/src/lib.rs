@@ -7,5 +7,6 @@ pub mod cli;
 pub mod cmd;
 pub mod paths;
 pub mod report;
+pub mod run;
 pub mod store;
 pub mod term;

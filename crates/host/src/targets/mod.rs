@@ -9,15 +9,20 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use vmio_node::Node;
+use vmio_node::{Journal, Node, Reader};
 
 use crate::require::Requirement;
-use crate::standin::Journal;
 
+mod device;
+mod loopdev;
+mod preallocated;
+pub mod safety;
+mod scratch;
 pub mod space;
+mod sparse;
 
 /// All targets, in the order in which they are shown.
-pub const ALL: &[&dyn Target] = &[];
+pub const ALL: &[&dyn Target] = &[&device::Device, &sparse::Sparse, &preallocated::Preallocated];
 
 /// A way to make storage.
 pub trait Target: Sync {
@@ -45,7 +50,7 @@ pub trait Prepared: Send {
     /// (of this file alone), so that no cell reads what another one left there.
     fn reset(&mut self, state: State) -> Result<()>;
     /// Takes away all that `prepare` made, through the journal.
-    fn remove(self: Box<Self>) -> Result<()>;
+    fn remove(self: Box<Self>, journal: &Journal) -> Result<()>;
 }
 
 /// What a cell finds on a target.
@@ -107,6 +112,18 @@ pub fn find(name: &str) -> Option<&'static dyn Target> {
     ALL.iter().copied().find(|t| t.name() == name)
 }
 
+/// Settings for [`Prepared::effective`].
+fn facts<const N: usize>(facts: [(&str, String); N]) -> BTreeMap<String, String> {
+    facts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// Whether this process has root's rights on the node (effective uid in `/proc/self/status`).
+fn is_root(reader: &dyn Reader) -> bool {
+    let text = reader.read_text(Path::new("/proc/self/status")).unwrap_or_default();
+    let uids = text.lines().find_map(|l| l.strip_prefix("Uid:")).unwrap_or_default();
+    uids.split_ascii_whitespace().nth(1) == Some("0")
+}
+
 /// Result of this folder.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -135,6 +152,14 @@ pub enum Error {
         /// Left bytes.
         free_bytes: u64,
     },
+    /// It became full while it was written.
+    #[error("{}: {source}; what was written is removed; free some space or quota, or use a smaller --size", path.display())]
+    Full {
+        /// Which file.
+        path: PathBuf,
+        /// `No space left on device`, `Disk quota exceeded`.
+        source: std::io::Error,
+    },
     /// The file system cannot do direct I/O.
     #[error("{}: {filesystem} has no direct I/O (O_DIRECT), so a page cache would be measured; use --on a directory on a disk", dir.display())]
     NoDirect {
@@ -162,4 +187,35 @@ pub enum Error {
     /// From the node or its journal.
     #[error(transparent)]
     Node(#[from] vmio_node::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::testing::Tree;
+
+    #[test]
+    fn contract_of_every_target() {
+        for (i, target) in ALL.iter().enumerate() {
+            let name = target.name();
+            assert!(!name.contains([' ', ',', '/', '+']), "{name}: cell keys and file names use these characters");
+            assert!(ALL[..i].iter().all(|t| t.name() != name), "{name} twice");
+            assert!(!target.about().is_empty());
+            assert_eq!(find(name).unwrap().name(), name);
+            for requirement in target.requirements() {
+                assert!(!requirement.why.is_empty() && !requirement.mend.is_empty(), "{name}: {}", requirement.name);
+                // On a machine with nothing each must be unmet, or it checks nothing.
+                assert!((requirement.check)(&Tree::default()).is_err(), "{name}: {}", requirement.name);
+            }
+        }
+    }
+
+    #[test]
+    fn root_is_known_by_its_effective_uid() {
+        let tree = |text| Tree::of(&[("/proc/self/status", text)]);
+        assert!(is_root(&tree("Name:\tx\nUid:\t1000\t0\t0\t0\n")));
+        assert!(!is_root(&tree("Name:\tx\nUid:\t0\t1000\t0\t0\n")));
+        assert!(!is_root(&Tree::default()));
+    }
 }

@@ -1,0 +1,223 @@
+//! This machine as a node.
+//!
+//! Commands run in sessions of their own (see `child.rs`); with an owner they bear its mark, so
+//! that its journal ends them even after a SIGKILL of vmio itself.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::child::{self, Handle, Sink, Stream};
+use crate::machine::{self, DEATH_LIMIT, lock};
+use crate::{
+    End, Error, Exec, FileSample, FileStat, Journal, Node, Output, Process, Reader, Result, SamplePlan, Sampling,
+    sampler,
+};
+
+/// Default of `Exec::keep_bytes`.
+pub(crate) const KEEP_BYTES: usize = 64 << 20;
+
+/// This machine.
+#[derive(Debug, Default)]
+pub struct Local {
+    journal: Option<Arc<Journal>>,
+}
+
+impl Local {
+    /// This machine, for code that only looks or whose children end with it in any case: they
+    /// bear no mark and are not found again after a SIGKILL.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// This machine for the owner of `journal`: all that it starts ends with the journal.
+    pub fn owned(journal: Arc<Journal>) -> Self {
+        Self { journal: Some(journal) }
+    }
+
+    /// The owner's journal.
+    pub fn journal(&self) -> Option<&Arc<Journal>> {
+        self.journal.as_ref()
+    }
+
+    /// Starts a command whose output goes to `sink` as it comes.
+    pub(crate) fn start(&self, cmd: &Exec, sink: Box<dyn Sink>) -> Result<Handle> {
+        child::start(self.name(), cmd, self.journal.as_ref().map(|j| j.cookie()), sink)
+    }
+
+    /// Opens a file for writing as [`Node::write`] does, and sets its mode.
+    pub(crate) fn create(&self, path: &Path, mode: Option<u32>) -> Result<fs::File> {
+        let make = || {
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(true);
+            let file = options.mode(mode.unwrap_or(0o644) & 0o7777).open(path)?;
+            if let Some(mode) = mode {
+                // The umask has no say in an explicit mode.
+                file.set_permissions(fs::Permissions::from_mode(mode & 0o7777))?;
+            }
+            Ok(file)
+        };
+        make().map_err(|e| self.error("write", path, e))
+    }
+
+    pub(crate) fn error(&self, what: &'static str, path: &Path, source: io::Error) -> Error {
+        Error::File { node: self.name().into(), what, path: path.into(), source }
+    }
+}
+
+impl Reader for Local {
+    fn name(&self) -> &str {
+        "local"
+    }
+
+    fn read(&self, path: &Path) -> Result<Vec<u8>> {
+        fs::read(path).map_err(|e| self.error("read", path, e))
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        let names = || -> io::Result<Vec<String>> {
+            fs::read_dir(dir)?.map(|e| Ok(e?.file_name().to_string_lossy().into_owned())).collect()
+        };
+        let mut names = names().map_err(|e| self.error("list", dir, e))?;
+        names.sort();
+        Ok(names)
+    }
+
+    fn stat(&self, path: &Path) -> Result<Option<FileStat>> {
+        let meta = match fs::metadata(path) {
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
+            other => other.map_err(|e| self.error("look at", path, e))?,
+        };
+        let numbers = |dev| (rustix::fs::major(dev), rustix::fs::minor(dev));
+        Ok(Some(FileStat {
+            mode: meta.mode(),
+            size: meta.size(),
+            // st_blocks counts 512 bytes whatever the block size (stat(2)).
+            allocated: meta.blocks() * 512,
+            dev: numbers(meta.dev()),
+            rdev: numbers(meta.rdev()),
+        }))
+    }
+
+    fn clock_seconds(&self) -> Result<f64> {
+        Ok(machine::monotonic_seconds())
+    }
+
+    fn sample(&self, plan: &SamplePlan) -> Result<Box<dyn Sampling>> {
+        let sampler = sampler::Sampler::start(plan, sampler::MEMORY_BYTES);
+        Ok(Box::new(LocalSampling(sampler.map_err(|e| self.error("sample", Path::new("/proc"), e))?)))
+    }
+}
+
+struct LocalSampling(sampler::Sampler);
+
+impl Sampling for LocalSampling {
+    fn stop(self: Box<Self>) -> Result<Vec<FileSample>> {
+        Ok(self.0.stop())
+    }
+}
+
+impl Node for Local {
+    fn spawn(&self, cmd: &Exec) -> Result<Box<dyn Process>> {
+        let limit = if cmd.keep_bytes == 0 { KEEP_BYTES } else { cmd.keep_bytes };
+        let kept = Arc::new(Mutex::new(Kept { limit, ..Kept::default() }));
+        let handle = self.start(cmd, Box::new(Keeper(Arc::clone(&kept))))?;
+        Ok(Box::new(LocalProcess { program: cmd.program.clone(), handle, kept, timed_out: false }))
+    }
+
+    fn write(&self, path: &Path, data: &[u8], mode: Option<u32>) -> Result<()> {
+        self.create(path, mode)?.write_all(data).map_err(|e| self.error("write", path, e))
+    }
+
+    fn put(&self, local: &Path, path: &Path, mode: Option<u32>) -> Result<()> {
+        let mut from = fs::File::open(local).map_err(|e| self.error("read", local, e))?;
+        let mut to = self.create(path, mode)?;
+        io::copy(&mut from, &mut to).map_err(|e| self.error("write", path, e))?;
+        Ok(())
+    }
+
+    fn reader(&self) -> &dyn Reader {
+        self
+    }
+}
+
+/// Output so far, up to `limit` bytes of each stream.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    pub limit: usize,
+    pub bytes: [Vec<u8>; 2],
+    pub truncated: bool,
+}
+
+impl Kept {
+    pub fn add(&mut self, stream: Stream, chunk: &[u8]) {
+        let bytes = &mut self.bytes[stream as usize];
+        let room = self.limit.saturating_sub(bytes.len()).min(chunk.len());
+        bytes.extend_from_slice(&chunk[..room]);
+        self.truncated |= room < chunk.len();
+    }
+
+    pub fn output(&self, end: End) -> Output {
+        let [stdout, stderr] = self.bytes.clone();
+        Output { end, stdout, stderr, truncated: self.truncated }
+    }
+}
+
+struct Keeper(Arc<Mutex<Kept>>);
+
+impl Sink for Keeper {
+    fn chunk(&mut self, stream: Stream, bytes: &[u8]) {
+        lock(&self.0).add(stream, bytes);
+    }
+    fn ended(&mut self, _: End) {}
+}
+
+struct LocalProcess {
+    program: String,
+    handle: Handle,
+    kept: Arc<Mutex<Kept>>,
+    timed_out: bool,
+}
+
+impl LocalProcess {
+    fn output(&self, end: End) -> Output {
+        lock(&self.kept).output(if self.timed_out { End::TimedOut } else { end })
+    }
+}
+
+impl Process for LocalProcess {
+    fn pid(&self) -> u32 {
+        self.handle.pid
+    }
+
+    fn wait(&mut self, limit: Option<Duration>) -> Result<Output> {
+        if let Some(end) = self.handle.wait(limit) {
+            return Ok(self.output(end));
+        }
+        self.timed_out = true;
+        self.handle.kill();
+        match self.handle.wait(Some(DEATH_LIMIT)) {
+            Some(end) => Ok(self.output(end)),
+            None => Err(Error::Stuck { node: "local".into(), program: self.program.clone(), pid: self.handle.pid }),
+        }
+    }
+
+    fn try_wait(&mut self) -> Result<Option<Output>> {
+        Ok(self.handle.wait(Some(Duration::ZERO)).map(|end| self.output(end)))
+    }
+
+    fn kill(&mut self) -> Result<()> {
+        self.handle.kill();
+        Ok(())
+    }
+}
+
+impl Drop for LocalProcess {
+    fn drop(&mut self) {
+        self.handle.kill();
+        self.handle.wait(Some(DEATH_LIMIT));
+    }
+}

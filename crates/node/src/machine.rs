@@ -1,0 +1,207 @@
+//! What the kernel says about this machine and about what vmio left on it.
+//!
+//! Every child that vmio starts carries `VMIO_OWNER=<cookie>` in its environment, which survives
+//! `fork` and `exec` and can be read back from `/proc/PID/environ` (proc_pid_environ(5)): the
+//! one mark that also finds a process after its parent was killed with SIGKILL.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Name of the environment variable that marks the children of an owner.
+pub const OWNER_VARIABLE: &str = "VMIO_OWNER";
+
+/// How long a killed process may take to go before this is reported as a failure.
+pub(crate) const DEATH_LIMIT: Duration = Duration::from_secs(10);
+
+/// Seconds on this machine's `CLOCK_MONOTONIC`.
+pub fn monotonic_seconds() -> f64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as f64 + now.tv_nsec as f64 * 1e-9
+}
+
+/// Identity of this boot, from `/proc/sys/kernel/random/boot_id`; empty where there is none.
+pub fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|s| s.trim().to_owned()).unwrap_or_default()
+}
+
+/// When a process started, in clock ticks since boot (`/proc/PID/stat`, field 22). With the pid
+/// it names a process for good, since pids are used again.
+pub fn start_ticks(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command name (field 2) may hold spaces and brackets: count from the last bracket.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// A lock whose data stays usable when another thread panicked while holding it.
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A duration as the kernel wants it.
+pub(crate) fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(duration.subsec_nanos()),
+    }
+}
+
+/// Waits until one of `fds` has an event or `limit` passed; a signal does not end the wait early
+/// but does not prolong it either.
+pub(crate) fn poll_for(fds: &mut [PollFd<'_>], limit: Option<Duration>) -> io::Result<usize> {
+    let until = limit.map(|l| Instant::now() + l);
+    loop {
+        let left = until.map(|u| timespec(u.saturating_duration_since(Instant::now())));
+        match poll(fds, left.as_ref()) {
+            Err(rustix::io::Errno::INTR) => {}
+            other => return Ok(other?),
+        }
+    }
+}
+
+/// A process that carries an owner's mark.
+#[derive(Debug)]
+pub struct Marked {
+    /// Process id.
+    pub pid: u32,
+    /// Value of its `VMIO_OWNER`.
+    pub cookie: String,
+    /// Short command name.
+    pub name: String,
+    handle: OwnedFd,
+}
+
+/// All processes (but this one) whose `VMIO_OWNER` satisfies `wanted`. Those that this user may
+/// not look into are left out.
+pub fn marked_processes(wanted: impl Fn(&str) -> bool) -> Vec<Marked> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let own = std::process::id();
+    let pids = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok()).filter(|&p| p != own);
+    pids.filter_map(|pid| {
+        // The handle comes first: what is read next belongs to it or to nobody.
+        let handle = pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()?;
+        let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
+        let cookie = environ.split(|&b| b == 0).find_map(|v| {
+            let value = v.strip_prefix(OWNER_VARIABLE.as_bytes())?.strip_prefix(b"=")?;
+            std::str::from_utf8(value).ok()
+        })?;
+        wanted(cookie).then(|| Marked {
+            pid,
+            cookie: cookie.to_owned(),
+            name: fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned(),
+            handle,
+        })
+    })
+    .collect()
+}
+
+/// Kills every process that carries `cookie` and passes `also`, looking again until none is left.
+pub(crate) fn kill_marked(cookie: &str, also: impl Fn(u32) -> bool) -> Result<(), String> {
+    let until = Instant::now() + DEATH_LIMIT;
+    loop {
+        let mut found = marked_processes(|c| c == cookie);
+        found.retain(|p| also(p.pid));
+        if found.is_empty() {
+            return Ok(());
+        }
+        for process in &found {
+            // It may have ended by itself meanwhile.
+            let _ = pidfd_send_signal(&process.handle, Signal::KILL);
+        }
+        for process in &found {
+            // A process gives up its environment before its files: wait for the very end.
+            let left = until.saturating_duration_since(Instant::now());
+            let ended = poll_for(&mut [PollFd::new(&process.handle, PollFlags::IN)], Some(left));
+            if left.is_zero() || ended.is_ok_and(|n| n == 0) {
+                return Err(format!("process {} ({}) does not die; is it stuck in I/O?", process.pid, process.name));
+            }
+        }
+    }
+}
+
+/// A loop device in use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoopDevice {
+    /// Device node, `/dev/loop0`.
+    pub device: PathBuf,
+    /// File behind it as the kernel shows it, without the mark of a deleted file.
+    pub backing: PathBuf,
+}
+
+/// Loop devices that have a file behind them, from `/sys/block/loop*/loop/backing_file`.
+pub fn loop_devices() -> Vec<LoopDevice> {
+    let Ok(entries) = fs::read_dir("/sys/block") else { return Vec::new() };
+    let names = entries.flatten().filter_map(|e| e.file_name().into_string().ok()).filter(|n| n.starts_with("loop"));
+    names
+        .filter_map(|name| {
+            let shown = fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).ok()?;
+            let shown = shown.trim_end_matches('\n');
+            let backing = PathBuf::from(shown.strip_suffix(" (deleted)").unwrap_or(shown));
+            Some(LoopDevice { device: Path::new("/dev").join(name), backing })
+        })
+        .collect()
+}
+
+/// Mount points of this process's mount namespace, in the order of `/proc/self/mountinfo`.
+pub(crate) fn mount_points() -> io::Result<Vec<PathBuf>> {
+    use std::os::unix::ffi::OsStringExt;
+    let text = fs::read("/proc/self/mountinfo")?;
+    let fields = text.split(|&b| b == b'\n').filter_map(|line| line.split(|&b| b == b' ').nth(4));
+    Ok(fields.map(|f| PathBuf::from(std::ffi::OsString::from_vec(unescape(f)))).collect())
+}
+
+/// Octal escapes (`\040`) as bytes, as proc_pid_mountinfo(5) writes blanks in paths.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(field.len());
+    let mut i = 0;
+    while i < field.len() {
+        let octal =
+            field.get(i + 1..i + 4).filter(|d| field[i] == b'\\' && d.iter().all(|b| (b'0'..=b'7').contains(b)));
+        if let Some(d) = octal {
+            out.push(d.iter().fold(0u8, |n, b| n.wrapping_mul(8).wrapping_add(b - b'0')));
+            i += 4;
+        } else {
+            out.push(field[i]);
+            i += 1;
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn octal_escapes_of_mountinfo() {
+        assert_eq!(unescape(br"/a\040b\011c"), b"/a b\tc");
+        assert_eq!(unescape(br"/a\9\04"), br"/a\9\04");
+        assert!(mount_points().unwrap().contains(&PathBuf::from("/proc")));
+    }
+
+    #[test]
+    fn this_process_has_a_start_time_and_the_machine_a_boot() {
+        assert!(start_ticks(std::process::id()).unwrap() > 0);
+        assert_eq!(start_ticks(0), None);
+        assert_eq!(boot_id().len(), 36);
+    }
+
+    #[test]
+    fn a_marked_process_is_found_and_killed() {
+        let cookie = format!("test-{}-marked", std::process::id());
+        let mut child = std::process::Command::new("sleep").arg("60").env(OWNER_VARIABLE, &cookie).spawn().unwrap();
+        let found = marked_processes(|c| c == cookie);
+        assert_eq!(found.iter().map(|m| m.pid).collect::<Vec<_>>(), [child.id()]);
+        kill_marked(&cookie, |_| true).unwrap();
+        assert!(!child.wait().unwrap().success());
+        assert!(marked_processes(|c| c == cookie).is_empty());
+    }
+}

@@ -1,0 +1,99 @@
+//! What an owner that was killed with SIGKILL leaves is cleaned up by the next start.
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use vmio_node::{Change, Exec, Journal, Local, Node, leftovers, recover};
+
+/// The owner that gets killed: this very test program, started again for this one "test".
+#[test]
+#[ignore = "started by the other test"]
+fn victim() {
+    let Ok(dir) = std::env::var("VMIO_TEST_DIR") else { return };
+    let dir = Path::new(&dir);
+    let journal = Arc::new(Journal::open(&dir.join("state"), "victim").unwrap());
+    let node = Local::owned(Arc::clone(&journal));
+    journal.scratch_dir(&dir.join("scratch")).unwrap();
+    journal.scratch_file(&dir.join("scratch/image")).unwrap();
+    journal.scratch_file(&dir.join("alone")).unwrap();
+    journal.record(Change::Sysfs { path: dir.join("value"), before: "old".into() }).unwrap();
+    node.write(&dir.join("value"), b"new", None).unwrap();
+    // One child in its group, one that left for a session of its own.
+    let script = "sleep 1000 & setsid sleep 1000 & wait";
+    let _process = node.spawn(&Exec::new("sh").args(["-c", script])).unwrap();
+    #[allow(clippy::print_stdout)]
+    {
+        println!("\nready {}", journal.cookie());
+    }
+    std::thread::sleep(std::time::Duration::from_secs(1000));
+}
+
+fn start_victim(dir: &Path) -> (std::process::Child, String) {
+    std::fs::write(dir.join("value"), "old").unwrap();
+    let mut victim = Command::new(std::env::current_exe().unwrap())
+        .args(["victim", "--exact", "--ignored", "--nocapture"])
+        .env("VMIO_TEST_DIR", dir)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(victim.stdout.take().unwrap()).lines();
+    let ready = lines.map_while(Result::ok).find_map(|l| l.strip_prefix("ready ").map(str::to_owned));
+    (victim, ready.unwrap())
+}
+
+fn processes(cookie: &str) -> usize {
+    vmio_node::machine::marked_processes(|c| c == cookie).len()
+}
+
+#[test]
+fn the_next_start_cleans_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let state = dir.join("state");
+    let (mut victim, cookie) = start_victim(dir);
+    // The children come up one after the other.
+    while processes(&cookie) < 3 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    // While the owner lives, nobody touches what is its own.
+    assert_eq!(recover(&state).undone, Vec::<String>::new());
+    assert_eq!(leftovers(&state), Vec::<String>::new());
+    assert!(dir.join("alone").exists());
+
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    assert_eq!(processes(&cookie), 3, "SIGKILL leaves the children");
+    assert!(leftovers(&state).len() >= 4, "{:?}", leftovers(&state));
+
+    // Two starts at once: each change is undone by one of them.
+    let (a, b) = std::thread::scope(|s| {
+        let other = s.spawn(|| recover(&state));
+        (recover(&state), other.join().unwrap())
+    });
+    assert_eq!([a.failed, b.failed].concat(), Vec::<String>::new());
+    let undone = [a.undone, b.undone].concat();
+    assert_eq!(undone.len(), 5, "{undone:?}");
+    assert!(undone[0].contains("processes") && undone[1].contains("value") && undone[4].contains("scratch"));
+    assert_eq!(processes(&cookie), 0);
+    assert_eq!(leftovers(&state), Vec::<String>::new());
+    assert_eq!(std::fs::read_to_string(dir.join("value")).unwrap(), "old");
+    for path in ["scratch", "alone", "state/victim.journal"] {
+        assert!(!dir.join(path).exists(), "{path} is left");
+    }
+}
+
+#[test]
+fn a_start_of_the_same_name_cleans_up_as_well() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut victim, cookie) = start_victim(dir.path());
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    let journal = Journal::open(&dir.path().join("state"), "victim").unwrap();
+    assert_eq!(processes(&cookie), 0);
+    assert!(!dir.path().join("scratch").exists());
+    assert_ne!(journal.cookie(), cookie);
+}
