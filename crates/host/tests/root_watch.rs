@@ -161,7 +161,6 @@ fn a_guests_requests_are_seen_as_it_sees_them() {
             each * 1e6
         );
         assert!(!bed.plan.instance().exists(), "the trace instance was left behind");
-        assert_eq!(counts.lost_events, 0);
         assert!(counts.foreign as f64 >= strange.0 * 0.9, "the stranger's requests are foreign");
         for (op, (ios, mean)) in [Op::Read, Op::Write].into_iter().zip(told) {
             let of = seen.iter().find(|s| s.op == op).expect("a direction was not seen").summary;

@@ -10,6 +10,7 @@ mod change;
 mod child;
 mod client;
 pub mod fake;
+pub mod init;
 mod journal;
 mod local;
 pub mod machine;

@@ -6,8 +6,8 @@
 //!
 //! A window is one second, or as much longer (up to five) as 50 requests take. Why 50: let
 //! latencies be log-normal with sigma 1.5, a very long tail; then 32 % of requests take twice
-//! the median anyway. That half of 50 do by chance has a probability of 0.5 %, twice in a row of
-//! less than 1 in 10,000. With fewer requests (at least 5) ten times the median is asked for, which
+//! the median anyway. That more than half of 50 do by chance has a probability of 0.3 %, twice in
+//! a row of 1 in 100,000. With fewer requests (at least 5) ten times the median is asked for, which
 //! 6 % of requests exceed: 3 of 5 by chance 0.2 %, twice in a row 1 in 200,000. A request that
 //! has waited for five seconds counts by itself: a guest that gets nothing completes nothing.
 
