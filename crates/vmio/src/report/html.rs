@@ -53,6 +53,7 @@ pub fn html(report: &Report<'_>) -> String {
     }
     findings(&mut page, report);
     measured(&mut page, report);
+    cpu(&mut page, report);
     if !summary.skipped.is_empty() {
         page += "<h2>Not measured</h2>\n<ul>";
         for s in &summary.skipped {
@@ -284,6 +285,21 @@ fn curves(page: &mut String, run: &Run, groups: &[Group<'_>], series: &[&str]) {
         put!(page, "<li>{}{}</li>", svg::swatch(n), escape(label));
     }
     put!(page, "</ul><div class=\"grid3\">{figures}</div>\n");
+}
+
+fn cpu(page: &mut String, report: &Report<'_>) {
+    *page += "<h2>CPU time</h2>\n<details><summary>CPU seconds of the host, and of QEMU by thread role</summary><div class=\"scroll\">\
+              <table><thead><tr><th class=\"l\" scope=\"col\">Cell</th><th scope=\"col\">Host, s/GB</th>\
+              <th scope=\"col\">Host, each request</th><th class=\"l\" scope=\"col\">QEMU, s/GB</th></tr></thead><tbody>";
+    for cell in &report.summary.cells {
+        let [gigabyte, request, roles] = view::cpu(cell);
+        let (key, roles) = (escape(&cell.key), escape(&roles));
+        put!(
+            page,
+            "<tr><th scope=\"row\">{key}</th><td>{gigabyte}</td><td>{request}</td><td class=\"l\">{roles}</td></tr>"
+        );
+    }
+    *page += "</tbody></table></div></details>\n";
 }
 
 fn environment(page: &mut String, report: &Report<'_>) {
