@@ -53,8 +53,15 @@ pub struct Proved {
 
 /// Name of the study of the runs that prove findings of a run.
 pub fn proof_study(run: i64) -> String {
-    format!("prove-{run}")
+    format!("{PROOF}{run}")
 }
+
+/// Whether a study is one of those.
+pub fn is_proof_study(name: &str) -> bool {
+    name.strip_prefix(PROOF).is_some_and(|run| run.parse::<i64>().is_ok())
+}
+
+const PROOF: &str = "prove-";
 
 impl<'a> Report<'a> {
     /// Concludes from a run.
