@@ -1,7 +1,16 @@
 //! All that knows QEMU, fio, dd, disks and control groups. Each folder is an extension point:
 //! a trait and one constant list of the entries, a file an entry.
 
+pub mod backing;
 pub mod drivers;
+pub mod gentle;
 pub mod guests;
 pub mod image;
+pub mod limits;
+pub mod probes;
 pub mod require;
+pub mod targets;
+pub mod workloads;
+
+#[cfg(test)]
+mod testing;

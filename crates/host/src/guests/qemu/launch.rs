@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -86,9 +87,8 @@ pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) 
 
     // From here on, whatever fails is told with the end of the console.
     let up = (|| {
-        let mut qmp = process.connect(&paths.qmp, |socket| Qmp::connect(&spec.name, socket))?;
-        let stream = process
-            .connect(&paths.agent, |socket| UnixStream::connect(socket).map_err(file_error("connect to", socket)))?;
+        let mut qmp = Qmp::over(&spec.name, process.connect(&paths.qmp)?)?;
+        let stream = process.connect(&paths.agent)?;
         stream.set_write_timeout(Some(ctx.boot_limit)).map_err(file_error("set a limit on", &paths.agent))?;
         let other = stream.try_clone().map_err(file_error("share", &paths.agent))?;
         let left = ctx.boot_limit.saturating_sub(started.elapsed());
@@ -224,20 +224,22 @@ pub struct Running {
 }
 
 impl Running {
-    /// Connects to a socket of QEMU's as soon as it is there.
-    fn connect<T>(&self, socket: &Path, connect: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
+    /// Connects to a socket of QEMU's as soon as somebody listens: the file is there a moment
+    /// before that.
+    fn connect(&self, socket: &Path) -> Result<UnixStream> {
         let end = Instant::now() + SOCKET_LIMIT;
-        while !socket.exists() {
+        loop {
+            match UnixStream::connect(socket) {
+                Ok(stream) => return Ok(stream),
+                Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {}
+                Err(e) => return Err(file_error("connect to", socket)(e)),
+            }
             let ended = self.process.lock().unwrap_or_else(PoisonError::into_inner).try_wait()?;
             if ended.is_some() || Instant::now() >= end {
                 return Err(self.give_up("did not start"));
             }
             thread::sleep(POLL);
         }
-        connect(socket).map_err(|e| {
-            // The socket is there before QEMU opens the disks; when it refuses one it ends.
-            if self.ended_soon().is_some() { self.give_up("did not start") } else { e }
-        })
     }
 
     /// Its output if it has ended, or ends within [`SOON`]: its sockets close a moment before.

@@ -1,0 +1,172 @@
+//! CPU seconds of the host and of QEMU by thread role.
+//!
+//! The host's are from `/proc/stat`: all but idle, iowait and steal (guest time is part of user
+//! time there; proc_stat(5)), in ticks of 10 ms. QEMU's are from `schedstat` of each known
+//! thread (first field, nanoseconds on a CPU), or from its `stat` where the kernel has no
+//! schedstat. Worker threads come and go within a cell, so they are not read one by one: they
+//! are the process's total (which keeps the time of threads that have ended) less all others.
+
+use std::path::PathBuf;
+
+use vmio_node::FileSample;
+
+use super::{Observed, Probe, Qemu, Subject};
+
+/// `USER_HZ`: the unit of times in `/proc`, 100 on every Linux machine (proc(5), time(7)).
+const USER_HZ: f64 = 100.0;
+
+/// Entry of the list of probes.
+pub struct Cpu;
+
+impl Probe for Cpu {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+    fn about(&self) -> &'static str {
+        "CPU seconds of the host, and of QEMU by vcpu, iothread, main and worker threads; work that the kernel does in its own threads is in the host's figure only"
+    }
+    fn paths(&self, subject: &Subject) -> Vec<PathBuf> {
+        let mut paths = vec![PathBuf::from("/proc/stat")];
+        if let Some(Qemu { pid, roles }) = &subject.qemu {
+            paths.push(format!("/proc/{pid}/stat").into());
+            for tid in roles.keys() {
+                paths.push(format!("/proc/{pid}/task/{tid}/schedstat").into());
+                paths.push(format!("/proc/{pid}/task/{tid}/stat").into());
+            }
+        }
+        paths
+    }
+    fn observe(&self, subject: &Subject, ticks: &[FileSample], into: &mut Observed) {
+        let [first, .., last] = ticks else {
+            into.notes.push("cpu: fewer than two readings".into());
+            return;
+        };
+        let delta = |i: usize, parse: fn(&str) -> Option<f64>| {
+            let of = |tick: &FileSample| parse(&String::from_utf8_lossy(tick.contents.get(i)?));
+            Some((of(last)? - of(first)?).max(0.0))
+        };
+        match (delta(0, host_busy), delta(0, host_steal)) {
+            (Some(busy), Some(steal)) => (into.cpu.host_seconds, into.steal_seconds) = (busy, steal),
+            _ => into.notes.push("cpu: /proc/stat could not be read".into()),
+        }
+        let Some(qemu) = &subject.qemu else { return };
+        let Some(total) = delta(1, process_stat) else {
+            into.notes.push(format!("cpu: QEMU (process {}) ended during the cell", qemu.pid));
+            return;
+        };
+        let mut known = 0.0;
+        for (i, (tid, role)) in qemu.roles.iter().enumerate() {
+            match delta(2 + 2 * i, schedstat).or_else(|| delta(3 + 2 * i, process_stat)) {
+                Some(seconds) => {
+                    known += seconds;
+                    *into.cpu.by_role.entry(role.clone()).or_default() += seconds;
+                }
+                None => into.notes.push(format!("cpu: {role} thread {tid} of QEMU ended during the cell")),
+            }
+        }
+        *into.cpu.by_role.entry("worker".into()).or_default() += (total - known).max(0.0);
+    }
+}
+
+/// Columns of the `cpu` line of `/proc/stat` in seconds.
+fn host(text: &str) -> Option<Vec<f64>> {
+    let line = text.lines().next()?.strip_prefix("cpu ")?;
+    let columns: Vec<f64> =
+        line.split_ascii_whitespace().filter_map(|v| v.parse().ok()).map(|v: f64| v / USER_HZ).collect();
+    (columns.len() >= 8).then_some(columns)
+}
+
+/// user + nice + system + irq + softirq.
+fn host_busy(text: &str) -> Option<f64> {
+    host(text).map(|c| c[0] + c[1] + c[2] + c[5] + c[6])
+}
+
+fn host_steal(text: &str) -> Option<f64> {
+    host(text).map(|c| c[7])
+}
+
+/// utime + stime of a `stat` file of a process or thread. The name before them can hold
+/// anything, spaces and brackets included: what counts is the last bracket.
+fn process_stat(text: &str) -> Option<f64> {
+    let after = &text[text.rfind(')')? + 1..];
+    let fields: Vec<&str> = after.split_ascii_whitespace().collect();
+    let ticks = |i: usize| fields.get(i)?.parse::<f64>().ok();
+    Some((ticks(11)? + ticks(12)?) / USER_HZ)
+}
+
+/// Nanoseconds on a CPU (kernel document scheduler/sched-stats.rst).
+fn schedstat(text: &str) -> Option<f64> {
+    text.split_ascii_whitespace().next()?.parse::<f64>().ok().map(|ns| ns * 1e-9)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn stat(name: &str, utime: u32, stime: u32) -> String {
+        format!("77 ({name}) S 1 77 77 0 -1 4194304 300 0 0 0 {utime} {stime} 0 0 20 0 5 0 100 1000 200\n")
+    }
+
+    fn tick(seconds: f64, contents: Vec<String>) -> FileSample {
+        FileSample { seconds, contents: contents.into_iter().map(String::into_bytes).collect() }
+    }
+
+    fn subject() -> Subject {
+        let roles = [(77, "main".to_owned()), (78, "vcpu".to_owned())].into();
+        Subject { backing: None, qemu: Some(Qemu { pid: 77, roles }) }
+    }
+
+    #[test]
+    fn roles_and_workers() {
+        let host = |user: u32| format!("cpu  {user} 0 50 900 7 3 2 11 0 0\ncpu0 1 2 3\n");
+        let first = tick(
+            0.0,
+            vec![
+                host(100),
+                stat("qemu) S (x", 100, 50),
+                "1000000000 1 1\n".into(),
+                stat("q", 0, 0),
+                String::new(),
+                stat("CPU 0/TCG", 10, 0),
+            ],
+        );
+        let last = tick(
+            2.0,
+            vec![
+                host(280),
+                stat("qemu) S (x", 250, 60),
+                "1250000000 1 1\n".into(),
+                stat("q", 0, 0),
+                String::new(),
+                stat("CPU 0/TCG", 100, 10),
+            ],
+        );
+        let mut seen = Observed::default();
+        Cpu.observe(&subject(), &[first, last], &mut seen);
+        assert!((seen.cpu.host_seconds - 1.8).abs() < 1e-9);
+        assert!((seen.cpu.by_role["main"] - 0.25).abs() < 1e-9, "nanoseconds of schedstat");
+        assert!((seen.cpu.by_role["vcpu"] - 1.0).abs() < 1e-9, "ticks where there is no schedstat");
+        assert!((seen.cpu.by_role["worker"] - (1.6 - 1.25)).abs() < 1e-9, "what is left of the total");
+        assert!(seen.notes.is_empty());
+        assert_eq!(Cpu.paths(&subject()).len(), 6);
+    }
+
+    #[test]
+    fn idle_and_iowait_do_not_count_and_steal_is_apart() {
+        let text = "cpu  100 20 50 900 700 3 2 11 40 5\n";
+        assert!((host_busy(text).unwrap() - 1.75).abs() < 1e-9);
+        assert!((host_steal(text).unwrap() - 0.11).abs() < 1e-9);
+        assert_eq!(host_busy("intr 1 2"), None);
+    }
+
+    #[test]
+    fn a_qemu_that_ends_is_noted() {
+        let host = "cpu  1 0 0 0 0 0 0 0 0 0\n".to_owned();
+        let first = tick(0.0, vec![host.clone(), stat("q", 1, 1)]);
+        let last = tick(1.0, vec![host, String::new()]);
+        let mut seen = Observed::default();
+        Cpu.observe(&subject(), &[first, last], &mut seen);
+        assert!(seen.notes[0].contains("ended") && seen.cpu.by_role.is_empty());
+    }
+}

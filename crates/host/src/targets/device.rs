@@ -1,0 +1,157 @@
+//! A whole block device: the user's own (`--device`), or a loop device with direct I/O over a
+//! written-out file. It stays open with O_EXCL, so that nobody mounts it meanwhile.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use vmio_node::{ChangeId, Journal};
+
+use super::scratch::{self, MIB, Scratch};
+use super::{Attachment, Demands, Error, Prepared, Result, State, Target, TargetCtx, loopdev, safety};
+use crate::require::Requirement;
+
+/// Entry `device`.
+pub struct Device;
+
+impl Target for Device {
+    fn name(&self) -> &'static str {
+        "device"
+    }
+    fn about(&self) -> &'static str {
+        "whole block device: a loop device with direct I/O over a written-out file, or --device"
+    }
+    fn requirements(&self) -> &'static [Requirement] {
+        &[
+            Requirement {
+                name: "root",
+                why: "attaches loop devices and opens block devices",
+                mend: "run as root, or leave out the target `device`",
+                check: |reader| if super::is_root(reader) { Ok(()) } else { Err("not root".into()) },
+            },
+            Requirement {
+                name: "loop devices",
+                why: "the scratch block device",
+                mend: "modprobe loop, or name a spare disk with --device",
+                check: |reader| match reader.stat(Path::new("/dev/loop-control")) {
+                    Ok(Some(_)) => Ok(()),
+                    _ => Err("no /dev/loop-control".into()),
+                },
+            },
+        ]
+    }
+    fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {
+        match &ctx.device {
+            Some(device) => Ok(Box::new(whole_device(ctx, device)?)),
+            None => Ok(Box::new(loop_device(ctx, self.name())?)),
+        }
+    }
+}
+
+struct WholeDevice {
+    attachment: Attachment,
+    /// Open with O_EXCL and O_DIRECT.
+    file: File,
+    bytes: u64,
+    logical_block_bytes: u32,
+    effective: BTreeMap<String, String>,
+    /// The loop device and the file behind it, where they are ours.
+    ours: Option<(ChangeId, Scratch)>,
+}
+
+fn loop_device(ctx: &TargetCtx<'_>, name: &str) -> Result<WholeDevice> {
+    let scratch = Scratch::make(ctx, name)?;
+    scratch.fill()?;
+    let attached = loopdev::attach(ctx, &scratch.path, &scratch.file)?;
+    let effective = super::facts([
+        ("device", attached.device.display().to_string()),
+        ("direct_io", attached.direct_io.to_string()),
+        ("logical_block_bytes", attached.logical_block_bytes.to_string()),
+        ("allocated_bytes", scratch.allocated()?.to_string()),
+    ]);
+    Ok(WholeDevice {
+        attachment: Attachment::BlockDevice(attached.device),
+        file: attached.file,
+        bytes: scratch.bytes,
+        logical_block_bytes: attached.logical_block_bytes,
+        effective,
+        ours: Some((attached.change, scratch)),
+    })
+}
+
+fn whole_device(ctx: &TargetCtx<'_>, device: &Path) -> Result<WholeDevice> {
+    let device: PathBuf =
+        device.canonicalize().map_err(|source| Error::Io { what: "find", path: device.into(), source })?;
+    let name = safety::check(ctx.node, &device, ctx.force)?;
+    let fail = |what: &'static str| {
+        let path = device.clone();
+        move |source| Error::Io { what, path, source }
+    };
+    let mut file = scratch::open_direct(&device, OFlags::EXCL).map_err(|e| match e.kind() {
+        std::io::ErrorKind::ResourceBusy => Error::Refused {
+            device: device.clone(),
+            reason: "it is in use by the kernel or another program (opening it alone failed): end that use".into(),
+        },
+        _ => fail("open")(e),
+    })?;
+    let size = file.seek(SeekFrom::End(0)).map_err(fail("find the size of"))? / MIB * MIB;
+    let bytes = ctx.bytes.max(1).next_multiple_of(MIB);
+    if size < bytes {
+        return Err(Error::NotAsAsked {
+            path: device,
+            reason: format!("it has {size} bytes and {bytes} are needed; use a smaller --size"),
+        });
+    }
+    // Blocks that were never written or were discarded are not read from the medium.
+    scratch::write_out(&file, 0, bytes).map_err(fail("write out"))?;
+    file.sync_all().map_err(fail("flush"))?;
+    let logical = ctx.node.read_text(&Path::new("/sys/block").join(&name).join("queue/logical_block_size"));
+    let logical_block_bytes = logical.ok().and_then(|t| t.trim().parse().ok()).unwrap_or(512);
+    let effective = super::facts([
+        ("device", device.display().to_string()),
+        ("logical_block_bytes", logical_block_bytes.to_string()),
+    ]);
+    Ok(WholeDevice {
+        attachment: Attachment::BlockDevice(device),
+        file,
+        bytes,
+        logical_block_bytes,
+        effective,
+        ours: None,
+    })
+}
+
+impl Prepared for WholeDevice {
+    fn attachment(&self) -> &Attachment {
+        &self.attachment
+    }
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+    fn demands(&self) -> Demands {
+        Demands { logical_block_bytes: self.logical_block_bytes, direct: true }
+    }
+    fn effective(&self) -> BTreeMap<String, String> {
+        self.effective.clone()
+    }
+    fn reset(&mut self, _state: State) -> Result<()> {
+        scratch::forget_pages(&self.file, self.attachment.path())?;
+        match &self.ours {
+            Some((_, scratch)) => {
+                scratch.fill()?;
+                scratch.forget_pages()
+            }
+            None => Ok(()),
+        }
+    }
+    fn remove(self: Box<Self>, journal: &Journal) -> Result<()> {
+        let Self { file, ours, .. } = *self;
+        // The kernel detaches a loop device only when nobody has it open.
+        drop(file);
+        let Some((change, scratch)) = ours else { return Ok(()) };
+        journal.undo(change)?;
+        scratch::remove(journal, scratch)
+    }
+}

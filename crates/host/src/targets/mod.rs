@@ -1,0 +1,221 @@
+//! Storage that cells run on. A target is prepared once for a run, set back before each cell,
+//! and removed at the end; every step that leaves something behind is in the journal first.
+//!
+//! Targets are made on this machine by system calls (holes, extents, loop devices), so the
+//! node that the context carries is used for looking and for commands only.
+//!
+//! Adding a target: a file with a type that implements [`Target`], and its line in [`ALL`].
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use vmio_node::{Journal, Node, Reader};
+
+use crate::require::Requirement;
+
+mod device;
+mod loopdev;
+mod preallocated;
+pub mod safety;
+mod scratch;
+pub mod space;
+mod sparse;
+
+/// All targets, in the order in which they are shown.
+pub const ALL: &[&dyn Target] = &[&device::Device, &sparse::Sparse, &preallocated::Preallocated];
+
+/// A way to make storage.
+pub trait Target: Sync {
+    /// Name in studies and results.
+    fn name(&self) -> &'static str;
+    /// One line for help and docs.
+    fn about(&self) -> &'static str;
+    /// What this machine must have.
+    fn requirements(&self) -> &'static [Requirement];
+    /// Makes it. What was made up to an error is in the journal and undone by its owner.
+    fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>>;
+}
+
+/// A target that is there.
+pub trait Prepared: Send {
+    /// What a guest or a workload opens.
+    fn attachment(&self) -> &Attachment;
+    /// Usable bytes, a multiple of 1 MiB.
+    fn bytes(&self) -> u64;
+    /// What whoever uses it must keep to.
+    fn demands(&self) -> Demands;
+    /// Settings as read back from the kernel, for the result (`direct_io`, `allocated_bytes`, …).
+    fn effective(&self) -> BTreeMap<String, String>;
+    /// Brings it into the state that a cell needs. Its own pages leave this host's page cache
+    /// (of this file alone), so that no cell reads what another one left there.
+    fn reset(&mut self, state: State) -> Result<()>;
+    /// Takes away all that `prepare` made, through the journal.
+    fn remove(self: Box<Self>, journal: &Journal) -> Result<()>;
+}
+
+/// What a cell finds on a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Before writing cells: on a sparse target nothing is allocated, so that every write is a
+    /// first write. Targets that are written out by nature stay as they are.
+    Fresh,
+    /// Before reading cells: every block holds data.
+    Filled,
+}
+
+/// What is opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Attachment {
+    /// A regular file.
+    File(PathBuf),
+    /// A block device node.
+    BlockDevice(PathBuf),
+}
+
+impl Attachment {
+    /// Its path on this machine.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::File(path) | Self::BlockDevice(path) => path,
+        }
+    }
+}
+
+/// What a target demands of those who use it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Demands {
+    /// Logical block size in bytes: direct I/O must be aligned to it.
+    pub logical_block_bytes: u32,
+    /// Whether O_DIRECT works on it.
+    pub direct: bool,
+}
+
+/// What a target is made of.
+pub struct TargetCtx<'a> {
+    /// This machine.
+    pub node: &'a dyn Node,
+    /// Journal of the run.
+    pub journal: &'a Journal,
+    /// Directory of the scratch volume; exists.
+    pub dir: PathBuf,
+    /// Bytes wanted; rounded up to 1 MiB.
+    pub bytes: u64,
+    /// A whole block device instead of a loop device, as the user named it (the command line
+    /// has asked for it twice).
+    pub device: Option<PathBuf>,
+    /// Use that device whatever it holds. A mounted or held device is refused even then.
+    pub force: bool,
+}
+
+/// The target of that name.
+pub fn find(name: &str) -> Option<&'static dyn Target> {
+    ALL.iter().copied().find(|t| t.name() == name)
+}
+
+/// Settings for [`Prepared::effective`].
+fn facts<const N: usize>(facts: [(&str, String); N]) -> BTreeMap<String, String> {
+    facts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// Whether this process has root's rights on the node (effective uid in `/proc/self/status`).
+fn is_root(reader: &dyn Reader) -> bool {
+    let text = reader.read_text(Path::new("/proc/self/status")).unwrap_or_default();
+    let uids = text.lines().find_map(|l| l.strip_prefix("Uid:")).unwrap_or_default();
+    uids.split_ascii_whitespace().nth(1) == Some("0")
+}
+
+/// Result of this folder.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a target cannot be used. Says what failed, on what, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A system call failed.
+    #[error("cannot {what} {}: {source}", path.display())]
+    Io {
+        /// `punch holes into`, …
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Cause.
+        source: std::io::Error,
+    },
+    /// Not enough space.
+    #[error("not enough space on {}: {needed_bytes} bytes are needed (20 % to spare included), {free_bytes} are left ({of}); free some, use --on another directory, or a smaller --size", dir.display())]
+    Space {
+        /// Where.
+        dir: PathBuf,
+        /// What is left of what.
+        of: String,
+        /// Needed bytes, margin included.
+        needed_bytes: u64,
+        /// Left bytes.
+        free_bytes: u64,
+    },
+    /// It became full while it was written.
+    #[error("{}: {source}; what was written is removed; free some space or quota, or use a smaller --size", path.display())]
+    Full {
+        /// Which file.
+        path: PathBuf,
+        /// `No space left on device`, `Disk quota exceeded`.
+        source: std::io::Error,
+    },
+    /// The file system cannot do direct I/O.
+    #[error("{}: {filesystem} has no direct I/O (O_DIRECT), so a page cache would be measured; use --on a directory on a disk", dir.display())]
+    NoDirect {
+        /// Where.
+        dir: PathBuf,
+        /// File system type.
+        filesystem: String,
+    },
+    /// A device that must not be written.
+    #[error("{} is not used: {reason}", device.display())]
+    Refused {
+        /// The device.
+        device: PathBuf,
+        /// What it holds or who uses it, and what to do.
+        reason: String,
+    },
+    /// The kernel did not do what was asked.
+    #[error("{}: {reason}", path.display())]
+    NotAsAsked {
+        /// On what.
+        path: PathBuf,
+        /// Asked and found.
+        reason: String,
+    },
+    /// From the node or its journal.
+    #[error(transparent)]
+    Node(#[from] vmio_node::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::testing::Tree;
+
+    #[test]
+    fn contract_of_every_target() {
+        for (i, target) in ALL.iter().enumerate() {
+            let name = target.name();
+            assert!(!name.contains([' ', ',', '/', '+']), "{name}: cell keys and file names use these characters");
+            assert!(ALL[..i].iter().all(|t| t.name() != name), "{name} twice");
+            assert!(!target.about().is_empty());
+            assert_eq!(find(name).unwrap().name(), name);
+            for requirement in target.requirements() {
+                assert!(!requirement.why.is_empty() && !requirement.mend.is_empty(), "{name}: {}", requirement.name);
+                // On a machine with nothing each must be unmet, or it checks nothing.
+                assert!((requirement.check)(&Tree::default()).is_err(), "{name}: {}", requirement.name);
+            }
+        }
+    }
+
+    #[test]
+    fn root_is_known_by_its_effective_uid() {
+        let tree = |text| Tree::of(&[("/proc/self/status", text)]);
+        assert!(is_root(&tree("Name:\tx\nUid:\t1000\t0\t0\t0\n")));
+        assert!(!is_root(&tree("Name:\tx\nUid:\t0\t1000\t0\t0\n")));
+        assert!(!is_root(&Tree::default()));
+    }
+}

@@ -1,0 +1,183 @@
+//! Scratch files of targets: making them, writing them out, making holes, looking at what is
+//! really there. Direct I/O throughout, so that preparing leaves nothing in the page cache.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Advice, FallocateFlags, OFlags, SeekFrom, fadvise, fallocate, seek, statfs};
+use rustix::io::Errno;
+use vmio_node::{ChangeId, Journal};
+
+use super::{Error, Result, TargetCtx};
+
+/// Sizes are multiples of this; writing out goes in pieces of this.
+pub const MIB: u64 = 1 << 20;
+
+/// Alignment that direct I/O wants at most (logical blocks of up to 4 KiB).
+const ALIGNED: usize = 4096;
+
+/// File system types that are memory (linux/magic.h: TMPFS_MAGIC, RAMFS_MAGIC).
+const IN_MEMORY: [(u32, &str); 2] = [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs")];
+
+/// What `--on` another directory mends.
+fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::Full { path, source },
+        _ => Error::Io { what, path, source },
+    }
+}
+
+/// An empty file of `bytes` that is removed with the journal, open for direct I/O.
+pub struct Scratch {
+    /// Where; absolute and without links, as the kernel shows it behind a loop device.
+    pub path: PathBuf,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Open for reading and writing with O_DIRECT.
+    pub file: File,
+    /// Its line in the journal.
+    pub change: ChangeId,
+}
+
+impl Scratch {
+    /// Makes `vmio-<name>.raw` in the directory of the context.
+    pub fn make(ctx: &TargetCtx<'_>, name: &str) -> Result<Self> {
+        let dir = ctx.dir.canonicalize().map_err(io("use", &ctx.dir))?;
+        let kind = statfs(&dir).map_err(|e| io("look at the file system of", &dir)(e.into()))?.f_type as u32;
+        if let Some((_, filesystem)) = IN_MEMORY.iter().find(|(magic, _)| *magic == kind) {
+            return Err(Error::NoDirect { dir, filesystem: (*filesystem).into() });
+        }
+        let bytes = ctx.bytes.max(1).next_multiple_of(MIB);
+        super::space::require(ctx.node, &dir, bytes)?;
+        let path = dir.join(format!("vmio-{name}.raw"));
+        let (file, change) = ctx.journal.scratch_file(&path)?;
+        file.set_len(bytes).map_err(io("set the size of", &path))?;
+        let file = match open_direct(&path, OFlags::empty()) {
+            Err(e) if e.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
+                return Err(Error::NoDirect { dir, filesystem: "this file system".into() });
+            }
+            other => other.map_err(io("open", &path))?,
+        };
+        Ok(Self { path, bytes, file, change })
+    }
+
+    /// Makes the whole file one hole, and sees to it that it is one.
+    pub fn punch(&self) -> Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(&self.file, flags, 0, self.bytes).map_err(|e| io("punch holes into", &self.path)(e.into()))?;
+        self.file.sync_all().map_err(io("flush", &self.path))?;
+        // A file system may keep a block or two for the file's own map.
+        let left = self.allocated()?;
+        if left > 64 << 10 {
+            return Err(Error::NotAsAsked {
+                path: self.path.clone(),
+                reason: format!(
+                    "{left} bytes are still allocated after all was punched out; its file system cannot hold sparse files"
+                ),
+            });
+        }
+        Ok(())
+    }
+
+    /// Writes data wherever there is none, and sees to it that it is there.
+    pub fn fill(&self) -> Result<()> {
+        for (start, end) in self.holes()? {
+            write_out(&self.file, start, end).map_err(io("write out", &self.path))?;
+        }
+        self.file.sync_all().map_err(io("flush", &self.path))?;
+        let holes: u64 = self.holes()?.iter().map(|(start, end)| end - start).sum();
+        let allocated = self.allocated()?;
+        if holes > 0 || allocated < self.bytes {
+            return Err(Error::NotAsAsked {
+                path: self.path.clone(),
+                reason: format!(
+                    "of {} bytes written, {allocated} are allocated and {holes} read as holes; its file system compresses or \
+                     shares data, so that a written-out file cannot be had there; use --on another directory",
+                    self.bytes
+                ),
+            });
+        }
+        Ok(())
+    }
+
+    /// Ranges without data. ext4, XFS and btrfs report extents that are allocated but were never
+    /// written (`fallocate`) as holes too (lseek(2), ext4 `ext4_iomap_begin_report`): after a
+    /// flush, a file without holes is really written.
+    fn holes(&self) -> Result<Vec<(u64, u64)>> {
+        let at = |whence| match seek(&self.file, whence) {
+            Ok(at) => Ok(at.min(self.bytes)),
+            Err(Errno::NXIO) => Ok(self.bytes),
+            Err(e) => Err(io("look for holes in", &self.path)(e.into())),
+        };
+        let mut holes = Vec::new();
+        let mut from = 0;
+        while from < self.bytes {
+            let hole = at(SeekFrom::Hole(from))?;
+            if hole >= self.bytes {
+                break;
+            }
+            from = at(SeekFrom::Data(hole))?;
+            holes.push((hole, from));
+        }
+        Ok(holes)
+    }
+
+    /// Allocated bytes.
+    pub fn allocated(&self) -> Result<u64> {
+        Ok(self.file.metadata().map_err(io("look at", &self.path))?.blocks() * 512)
+    }
+
+    /// Flushes the file and takes its pages, and no others, out of the page cache.
+    pub fn forget_pages(&self) -> Result<()> {
+        forget_pages(&self.file, &self.path)
+    }
+}
+
+/// Flushes a file or device and takes its own pages out of the page cache (posix_fadvise(2)).
+pub fn forget_pages(file: &File, path: &Path) -> Result<()> {
+    file.sync_all().map_err(io("flush", path))?;
+    fadvise(file, 0, None, Advice::DontNeed).map_err(|e| io("take the cached pages of", path)(e.into()))
+}
+
+/// Opens for reading and writing with O_DIRECT.
+pub fn open_direct(path: &Path, more: OFlags) -> io::Result<File> {
+    let flags = (OFlags::DIRECT | OFlags::CLOEXEC | more).bits();
+    OpenOptions::new().read(true).write(true).custom_flags(flags.cast_signed()).open(path)
+}
+
+/// Writes pseudo-random data over a range: neither zero, nor compressible, nor equal from block
+/// to block. Both ends are multiples of [`ALIGNED`].
+pub fn write_out(file: &File, start: u64, end: u64) -> io::Result<()> {
+    let mut memory = vec![0u8; MIB as usize + ALIGNED];
+    let from = memory.as_ptr().align_offset(ALIGNED);
+    let piece = &mut memory[from..from + MIB as usize];
+    // xorshift64 (Marsaglia 2003).
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    for word in piece.chunks_exact_mut(8) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        word.copy_from_slice(&state.to_le_bytes());
+    }
+    let mut at = start;
+    while at < end {
+        let length = (end - at).min(MIB) as usize;
+        for (i, block) in piece[..length].chunks_mut(ALIGNED).enumerate() {
+            let offset = at + (i * ALIGNED) as u64;
+            block[..8].copy_from_slice(&(offset ^ state).to_le_bytes());
+        }
+        file.write_all_at(&piece[..length], at)?;
+        at += length as u64;
+    }
+    Ok(())
+}
+
+/// Takes a scratch file away before its turn.
+pub fn remove(journal: &Journal, scratch: Scratch) -> Result<()> {
+    let Scratch { file, change, .. } = scratch;
+    drop(file);
+    Ok(journal.undo(change)?)
+}

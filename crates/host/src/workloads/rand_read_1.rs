@@ -1,0 +1,13 @@
+//! Random reads one at a time: the cost of one request's round trip.
+
+use super::fio::{FioJob, Rw};
+
+/// Entry `rand-read-1`.
+pub const ENTRY: FioJob = FioJob {
+    name: "rand-read-1",
+    about: "fio: 4 KiB random reads, direct, 1 in flight",
+    rw: Rw::RandRead,
+    block_bytes: 4096,
+    depth: 1,
+    durable: false,
+};

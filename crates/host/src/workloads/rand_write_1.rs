@@ -1,0 +1,13 @@
+//! Random writes one at a time: the cost of one request's round trip.
+
+use super::fio::{FioJob, Rw};
+
+/// Entry `rand-write-1`.
+pub const ENTRY: FioJob = FioJob {
+    name: "rand-write-1",
+    about: "fio: 4 KiB random writes, direct, 1 in flight",
+    rw: Rw::RandWrite,
+    block_bytes: 4096,
+    depth: 1,
+    durable: false,
+};

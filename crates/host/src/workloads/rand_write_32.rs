@@ -1,0 +1,13 @@
+//! Random writes, 32 in flight: how well a path carries many requests at once.
+
+use super::fio::{FioJob, Rw};
+
+/// Entry `rand-write-32`.
+pub const ENTRY: FioJob = FioJob {
+    name: "rand-write-32",
+    about: "fio: 4 KiB random writes, direct, 32 in flight",
+    rw: Rw::RandWrite,
+    block_bytes: 4096,
+    depth: 32,
+    durable: false,
+};
