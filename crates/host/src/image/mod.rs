@@ -402,15 +402,16 @@ pub enum Error {
     },
     /// No kernel that fits.
     #[error(
-        "no kernel for the guests. Not usable here: {refused}. Getting one failed: {why}. \
-         When this host is offline: install linux-image-amd64 here, or copy the directory `kernels` \
-         of vmio's state directory from a host that has it"
+        "no kernel for the guests: {refused}. On a host without network, put Debian's package \
+         (linux-image-VERSION-amd64, not the cloud one) into {} from a host that can run \
+         `apt-get download`, or install linux-image-amd64 here",
+        kept.display()
     )]
     NoKernel {
-        /// Kernels that are there but do not fit, with reasons.
+        /// What was tried, with reasons.
         refused: String,
-        /// Why none could be fetched.
-        why: String,
+        /// Directory for packages.
+        kept: PathBuf,
     },
     /// The agent is not found.
     #[error("vmio-agent is not found (looked for {tried}): build it with `make agent`, or name it by VMIO_AGENT")]
