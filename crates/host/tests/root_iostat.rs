@@ -1,6 +1,6 @@
 //! The probe against `iostat -x` of sysstat on the same interval: within 2 %.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod common;
 

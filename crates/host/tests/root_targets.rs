@@ -1,6 +1,6 @@
 //! The device target and its safety, on real loop devices.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod common;
 

@@ -62,8 +62,17 @@ impl Bed {
         std::fs::File::create(&file).unwrap().set_len(mib << 20).unwrap();
         self.journal.record(Change::File { path: file.clone() }).unwrap();
         self.journal.record(Change::Loop { backing: file.clone() }).unwrap();
-        let device = self.run("losetup", &["--find", "--show", file.to_str().unwrap()]);
-        (PathBuf::from(device.trim()), file)
+        // A device on which others left partitions behind is not empty.
+        let partitions = |n: u32| (1..16).any(|p| Path::new(&format!("/sys/block/loop{n}/loop{n}p{p}")).exists());
+        for number in (0..256).filter(|&n| !partitions(n)) {
+            let device = PathBuf::from(format!("/dev/loop{number}"));
+            let taken = Path::new(&format!("/sys/block/loop{number}/loop")).exists();
+            let cmd = Exec::new("losetup").args([device.to_str().unwrap(), file.to_str().unwrap()]);
+            if device.exists() && !taken && self.node.exec(&cmd).unwrap().ok() {
+                return (device, file);
+            }
+        }
+        panic!("no free loop device");
     }
 }
 
