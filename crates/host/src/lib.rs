@@ -3,11 +3,15 @@
 
 pub mod backing;
 pub mod drivers;
+pub mod guests;
+pub mod image;
 pub mod limits;
 pub mod probes;
 pub mod require;
 pub mod targets;
 pub mod workloads;
 
+#[cfg(test)]
+mod fake;
 #[cfg(test)]
 mod testing;

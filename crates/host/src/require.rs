@@ -1,9 +1,13 @@
-//! Preconditions as data: what an entry needs of a machine, why, and how to mend it.
+//! Preconditions as data: every entry of an extension point declares what it needs, `doctor`
+//! prints the list, and a run skips what is unmet and says so. Checking only looks: it is given
+//! a [`Reader`], which cannot change the machine.
+
+use std::path::{Path, PathBuf};
 
 use vmio_node::Reader;
 
 /// One precondition of an entry of an extension point.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub struct Requirement {
     /// Short name: `fio`, `root`, `loop devices`.
     pub name: &'static str,
@@ -11,6 +15,152 @@ pub struct Requirement {
     pub why: &'static str,
     /// What a person does to meet it.
     pub mend: &'static str,
-    /// `Ok` when met, else what was found.
+    /// `Ok` when met, else what was found. What cannot be looked at is unmet. The helpers
+    /// [`program`], [`root`], [`readable`] and [`kernel`] are most checks.
     pub check: fn(&dyn Reader) -> Result<(), String>,
+}
+
+/// Outcome of looking.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Check {
+    /// It is there.
+    Met,
+    /// It is not.
+    Unmet {
+        /// What was found, and what it would be needed for.
+        why: String,
+        /// What to do about it.
+        mend: &'static str,
+    },
+}
+
+impl Requirement {
+    /// Looks whether the requirement is met on a node.
+    pub fn look(&self, node: &dyn Reader) -> Check {
+        match (self.check)(node) {
+            Ok(()) => Check::Met,
+            Err(found) => {
+                Check::Unmet { why: format!("{}: {found} ({}: {})", node.name(), self.name, self.why), mend: self.mend }
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Check {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Check::Met => f.write_str("met"),
+            Check::Unmet { why, mend } => write!(f, "{why}; {mend}"),
+        }
+    }
+}
+
+/// The unmet ones of a list, each with what is wrong and what to do.
+pub fn unmet<'a>(node: &dyn Reader, list: impl IntoIterator<Item = &'a Requirement>) -> Vec<(&'a Requirement, Check)> {
+    list.into_iter().map(|r| (r, r.look(node))).filter(|(_, c)| *c != Check::Met).collect()
+}
+
+/// A program that can be executed.
+pub fn program(node: &dyn Reader, name: &str) -> Result<(), String> {
+    find_program(node, name).map(drop).ok_or_else(|| format!("no program {name} in PATH"))
+}
+
+/// Effective user id 0.
+pub fn root(node: &dyn Reader) -> Result<(), String> {
+    match effective_uid(node) {
+        Some(0) => Ok(()),
+        Some(uid) => Err(format!("this is user {uid}, not root")),
+        None => Err("cannot tell the user id from /proc/self/status".to_owned()),
+    }
+}
+
+/// A file whose content can be read.
+pub fn readable(node: &dyn Reader, path: &str) -> Result<(), String> {
+    node.read(Path::new(path)).map(drop).map_err(|e| e.to_string())
+}
+
+/// A feature of the kernel that shows as a path in `/proc`, `/sys` or `/dev`.
+pub fn kernel(node: &dyn Reader, feature: &str, path: &str) -> Result<(), String> {
+    match node.stat(Path::new(path)) {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err(format!("no {feature} ({path} is missing)")),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+/// Directories that are looked at after those in `PATH`: a user's `PATH` often lacks `sbin`.
+const SBIN: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
+/// Where programs are when the node's `PATH` cannot be read.
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// Full path of a program on a node: an executable file in the `PATH` of the process that looks,
+/// then in the `sbin` directories.
+pub fn find_program(node: &dyn Reader, name: &str) -> Option<PathBuf> {
+    let environ = node.read_text(Path::new("/proc/self/environ")).unwrap_or_default();
+    let path = environ.split('\0').find_map(|v| v.strip_prefix("PATH=")).unwrap_or(DEFAULT_PATH);
+    path.split(':')
+        .filter(|d| !d.is_empty())
+        .chain(SBIN)
+        .map(|dir| Path::new(dir).join(name))
+        .find(|p| matches!(node.stat(p), Ok(Some(s)) if s.mode & 0o170_000 == 0o100_000 && s.mode & 0o111 != 0))
+}
+
+/// Effective user id of the process that looks, from the second number of `Uid:` (proc(5)).
+fn effective_uid(node: &dyn Reader) -> Option<u32> {
+    let status = node.read_text(Path::new("/proc/self/status")).ok()?;
+    status.lines().find_map(|l| l.strip_prefix("Uid:"))?.split_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::fake::Fake;
+
+    const FIO: Requirement =
+        Requirement { name: "fio", why: "the workloads", mend: "apt install fio", check: |n| program(n, "fio") };
+    const KVM: Requirement = Requirement {
+        name: "KVM",
+        why: "speed",
+        mend: "enable it in the firmware",
+        check: |n| kernel(n, "KVM", "/dev/kvm"),
+    };
+
+    #[test]
+    fn program_is_found_along_the_nodes_path_and_in_sbin() {
+        let fake = Fake::new()
+            .file("/proc/self/environ", "HOME=/\0PATH=/opt/bin:/bin\0", 0o400)
+            .file("/opt/bin/fio", "", 0o755)
+            .file("/usr/sbin/mke2fs", "", 0o755)
+            .file("/bin/dd", "not executable", 0o644);
+        assert_eq!(find_program(&fake, "fio"), Some("/opt/bin/fio".into()));
+        assert_eq!(find_program(&fake, "mke2fs"), Some("/usr/sbin/mke2fs".into()));
+        assert_eq!(find_program(&fake, "dd"), None);
+        assert_eq!(FIO.look(&fake), Check::Met);
+    }
+
+    #[test]
+    fn what_is_unmet_says_where_what_why_and_what_to_do() {
+        let said = FIO.look(&Fake::new()).to_string();
+        assert_eq!(said, "fake: no program fio in PATH (fio: the workloads); apt install fio");
+    }
+
+    #[test]
+    fn root_is_the_effective_user() {
+        let with = |uid: &str| Fake::new().file("/proc/self/status", format!("Name:\tx\nUid:\t{uid}\n"), 0o444);
+        root(&with("1000\t0\t0\t0")).unwrap();
+        assert_eq!(root(&with("0\t1000\t0\t0")).unwrap_err(), "this is user 1000, not root");
+        assert!(root(&Fake::new()).is_err());
+    }
+
+    #[test]
+    fn unmet_keeps_what_is_missing_only() {
+        let fake = Fake::new().file("/dev/kvm", "", 0o600);
+        let list = [KVM, FIO];
+        let missing = unmet(&fake, &list);
+        assert_eq!(missing.len(), 1);
+        assert_eq!(missing[0].0.name, "fio");
+        readable(&fake, "/dev/kvm").unwrap();
+        assert!(readable(&fake, "/dev/nothing").unwrap_err().contains("/dev/nothing"));
+    }
 }

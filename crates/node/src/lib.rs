@@ -1,21 +1,33 @@
 //! What runs on any machine that vmio measures: commands with limits, files, timed reading
 //! of `/proc` and `/sys`, and the journal of changes.
 //!
-//! A [`Node`] is a machine. [`local::Local`] is this one; [`remote::Remote`] is one reached by
+//! A [`Node`] is a machine. [`Local`] is this one; [`Remote`] is one reached by
 //! `vmio-agent` over a byte stream (virtio-serial to a guest, later ssh and consoles). The node
 //! is dumb on purpose: what a sample means is decided in `vmio-host` and `vmio-model`.
 
+pub mod agent;
 mod change;
 mod child;
+mod client;
+pub mod fake;
+pub mod init;
 mod journal;
 mod local;
 pub mod machine;
+mod message;
 mod node;
+pub mod proto;
 mod recover;
+mod remote;
 mod sampler;
+mod session;
+pub mod stream;
 
+pub use agent::Agent;
 pub use change::{Change, SCRATCH_MARKER};
+pub use fake::Fake;
 pub use journal::{ChangeId, Journal};
 pub use local::Local;
 pub use node::*;
 pub use recover::{Recovered, leftovers, recover};
+pub use remote::{Halves, Offset, Remote};

@@ -51,7 +51,7 @@ impl Scratch {
             return Err(Error::NoDirect { dir, filesystem: (*filesystem).into() });
         }
         let bytes = ctx.bytes.max(1).next_multiple_of(MIB);
-        super::space::require(ctx.node, &dir, bytes)?;
+        super::space::demand(ctx.node, &dir, bytes)?;
         let path = dir.join(format!("vmio-{name}.raw"));
         let (file, change) = ctx.journal.scratch_file(&path)?;
         file.set_len(bytes).map_err(io("set the size of", &path))?;

@@ -1,6 +1,6 @@
 //! The checks that every machine on which commands run must pass, whatever lies between.
 
-#![allow(clippy::unwrap_used, dead_code)]
+#![allow(clippy::unwrap_used, clippy::print_stderr, dead_code)]
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -78,6 +78,13 @@ fn files(node: &dyn Node, dir: &Path) {
 }
 
 fn missing(node: &dyn Node, dir: &Path) {
+    missing_in_memory(node, dir);
+    let path = dir.join("missing");
+    assert!(matches!(node.write(&path.join("x"), b"", None), Err(Error::File { what: "write", .. })));
+}
+
+/// What also a machine without real directories must say of a missing path.
+pub fn missing_in_memory(node: &dyn Node, dir: &Path) {
     let path = dir.join("missing");
     assert_eq!(node.stat(&path).unwrap(), None);
     let told = node.read(&path).unwrap_err();
@@ -88,7 +95,6 @@ fn missing(node: &dyn Node, dir: &Path) {
     );
     assert!(told.to_string().contains(path.to_str().unwrap()), "{told}");
     assert!(matches!(node.list(&path), Err(Error::File { what: "list", .. })));
-    assert!(matches!(node.write(&path.join("x"), b"", None), Err(Error::File { what: "write", .. })));
     assert!(matches!(node.put(&path, &dir.join("x"), None), Err(Error::File { what: "read", .. })));
 }
 
@@ -152,8 +158,12 @@ fn truncated(node: &dyn Node, _: &Path) {
     assert_eq!(output.err(), "end\n");
 }
 
-fn no_program(node: &dyn Node, dir: &Path) {
-    let program = dir.join("nothing").to_str().unwrap().to_owned();
+fn no_program(node: &dyn Node, _: &Path) {
+    no_program_in_memory(node);
+}
+
+pub fn no_program_in_memory(node: &dyn Node) {
+    let program = "/nowhere/nothing".to_owned();
     let told = node.spawn(&Exec::new(&program)).err().unwrap();
     assert!(
         matches!(&told, Error::Spawn { program: p, source, .. }
@@ -249,4 +259,42 @@ fn samples(node: &dyn Node, dir: &Path) {
     assert!(samples.len() >= 2 && samples.iter().all(|s| s.contents.len() == 3 && s.contents[1].is_empty()));
     assert!(samples.is_sorted_by(|a, b| a.seconds < b.seconds));
     assert!(before <= first.seconds && last.seconds <= after);
+}
+
+/// An agent in this process, and the client's end of the stream to it.
+pub struct InProcess {
+    pub stream: std::os::unix::net::UnixStream,
+    pub agent: std::thread::JoinHandle<()>,
+    pub state: tempfile::TempDir,
+}
+
+pub fn start_agent() -> InProcess {
+    let (theirs, stream) = std::os::unix::net::UnixStream::pair().unwrap();
+    let state = tempfile::tempdir().unwrap();
+    let dir = state.path().join("state");
+    let agent = std::thread::spawn(move || {
+        let port = vmio_node::stream::Port::new(theirs, Some(Duration::from_millis(200)));
+        let agent = vmio_node::Agent { state: dir, poweroff: None, log: |text| eprintln!("agent: {text}") };
+        agent.serve(port.clone(), Box::new(port));
+    });
+    InProcess { stream, agent, state }
+}
+
+impl InProcess {
+    pub fn halves(&self) -> vmio_node::Halves {
+        (Box::new(self.stream.try_clone().unwrap()), Box::new(self.stream.try_clone().unwrap()))
+    }
+
+    pub fn connect(&self) -> vmio_node::Remote {
+        vmio_node::Remote::connect("guest0", self.halves(), Duration::from_secs(20)).unwrap()
+    }
+
+    /// Hangs up, waits for the agent's end, and looks for what it left.
+    pub fn end(self) {
+        let Self { stream, agent, state } = self;
+        stream.shutdown(std::net::Shutdown::Both).unwrap();
+        agent.join().unwrap();
+        assert_eq!(vmio_node::leftovers(&state.path().join("state")), Vec::<String>::new());
+        assert_eq!(std::fs::read_dir(state.path().join("state")).map_or(0, Iterator::count), 0);
+    }
 }

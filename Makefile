@@ -1,0 +1,54 @@
+# Two commands do all set-up on a fresh Debian 12:  make demo   and   make test
+SHELL := /bin/bash
+TARGET ?= $(or $(CARGO_TARGET_DIR),target)
+TRIPLE := $(shell uname -m)-unknown-linux-gnu
+AGENT  := $(TARGET)/$(TRIPLE)/agent/vmio-agent
+VMIO   := $(TARGET)/release/vmio
+
+.PHONY: demo build agent test test-long bench lint clean help
+
+help:
+	@echo "make demo       install what is missing, build, and measure this host (about 6 minutes of measuring)"
+	@echo "make test       install what is missing, format, clippy, unit, property, root and guest tests"
+	@echo "make test-long  the long forms: 50 random kills, fuzzing, noise"
+	@echo "make bench      benchmarks (ratios and times, no assertion)"
+	@echo "make build      $(VMIO) and the agent"
+
+# The agent is static: it is the init of vmio's guest image. --target keeps the flag away from
+# build scripts and procedural macros.
+agent:
+	RUSTFLAGS="-C target-feature=+crt-static" cargo build --locked -q -p vmio-node --bin vmio-agent --profile agent --target $(TRIPLE)
+
+build: agent
+	cargo build --locked --release -p vmio
+
+demo:
+	@scripts/setup build run
+	@$(MAKE) --no-print-directory build
+	@echo
+	$(VMIO) tax --quick --yes --html vmio-report.html
+
+lint:
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+
+# One line a phase says where the time goes.
+phase = @start=$$SECONDS; $(2) || exit 1; printf 'phase %-28s %4d s\n' "$(1)" $$((SECONDS-start))
+
+test:
+	$(call phase,packages,scripts/setup build run test)
+	$(call phase,format and clippy,$(MAKE) --no-print-directory lint)
+	$(call phase,agent,$(MAKE) --no-print-directory agent)
+	$(call phase,build tests,cargo test --locked --workspace --no-run)
+	$(call phase,unit and property,scripts/leaks cargo test --locked --workspace)
+	$(call phase,root and guest,scripts/leaks scripts/root-tests)
+
+test-long: test
+	$(call phase,long forms,scripts/leaks scripts/root-tests long)
+
+bench: agent
+	cargo bench --locked --workspace
+
+clean:
+	cargo clean
+	rm -f vmio-report.html

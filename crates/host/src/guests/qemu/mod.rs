@@ -1,0 +1,116 @@
+//! Guests of our own under QEMU: machine q35, KVM where a guest really runs with it, else TCG.
+
+mod accel;
+mod args;
+mod console;
+mod disks;
+mod effective;
+mod launch;
+mod qmp;
+pub mod threads;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use vmio_model::result::Accel;
+use vmio_node::Node;
+
+use super::{Accelerator, Error, Guest, GuestKind, GuestSpec, Hypervisor, LaunchCtx, Result};
+use crate::require::{Requirement, readable};
+use effective::Asked;
+use launch::{Booted, find_qemu};
+use qmp::Qmp;
+
+/// Entry `qemu`.
+pub struct Qemu;
+
+impl GuestKind for Qemu {
+    fn name(&self) -> &'static str {
+        "qemu"
+    }
+    fn about(&self) -> &'static str {
+        "a reference guest made by vmio under QEMU (q35; KVM, else TCG)"
+    }
+    fn requirements(&self) -> &'static [Requirement] {
+        const REQUIREMENTS: &[Requirement] = &[
+            Requirement {
+                name: "QEMU",
+                why: "runs the guest",
+                mend: "apt install qemu-system-x86 (on Proxmox it is there; Debian's package would remove Proxmox)",
+                check: |n| find_qemu(n).map(drop).map_err(|e| e.to_string()),
+            },
+            Requirement {
+                name: "/proc",
+                why: "shows the threads of QEMU",
+                mend: "mount -t proc proc /proc",
+                check: |n| readable(n, "/proc/self/status"),
+            },
+        ];
+        REQUIREMENTS
+    }
+    fn launch(&self, ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>> {
+        let image = ctx.image.ok_or_else(|| Error::Spec {
+            guest: spec.name.clone(),
+            reason: "no image was built for it; run `vmio image build`".into(),
+        })?;
+        let mut accelerator = match ctx.accel {
+            Some(accel) => Accelerator { accel, reason: "asked for".into() },
+            None => accel::choose(ctx, image)?,
+        };
+        let booted = launch::boot(ctx, image, spec, accelerator.accel)?;
+        if booted.accel != accelerator.accel {
+            accelerator.reason = format!("QEMU took another than asked for ({})", accelerator.reason);
+            accelerator.accel = booted.accel;
+        }
+        let asked = spec.disks.iter().filter_map(|d| {
+            let a = d.attachment.as_ref()?;
+            Some(Asked { id: d.id.clone(), aio: a.aio, iothread: a.iothread })
+        });
+        Ok(Box::new(QemuGuest { asked: asked.collect(), accelerator, host: Arc::clone(&ctx.node), booted }))
+    }
+}
+
+struct QemuGuest {
+    host: Arc<dyn Node>,
+    accelerator: Accelerator,
+    asked: Vec<Asked>,
+    booted: Booted,
+}
+
+impl Guest for QemuGuest {
+    fn node(&self) -> Arc<dyn Node> {
+        Arc::clone(&self.booted.node)
+    }
+    fn hypervisor(&self) -> Option<&Hypervisor> {
+        Some(&self.booted.hypervisor)
+    }
+    fn disk_path(&self, id: &str) -> Result<PathBuf> {
+        self.booted.disk_path(id)
+    }
+    fn effective(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
+        let mut qmp = self.booted.qmp.lock().unwrap_or_else(PoisonError::into_inner);
+        effective::read(&mut qmp, self.host.reader(), self.booted.hypervisor.pid, &self.asked)
+    }
+    fn accelerator(&self) -> Option<&Accelerator> {
+        Some(&self.accelerator)
+    }
+    fn boot_seconds(&self) -> Option<f64> {
+        Some(self.booted.boot_seconds)
+    }
+    fn give_up(&self, seen: &str) -> Error {
+        self.booted.process.give_up(seen)
+    }
+    fn stop(self: Box<Self>) -> Result<()> {
+        self.booted.stop()
+    }
+}
+
+/// What really runs the guest, by QEMU's own word.
+fn running_accel(qmp: &mut Qmp) -> Result<Accel> {
+    let kvm = qmp.execute("query-kvm", serde_json::json!({}))?;
+    Ok(if kvm["enabled"] == true { Accel::Kvm } else { Accel::Tcg })
+}
+
+/// A monitor that is shared by calls on `&self`.
+type SharedQmp = Mutex<Qmp>;

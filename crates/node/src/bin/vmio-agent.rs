@@ -1,0 +1,120 @@
+//! `vmio-agent`: runs commands, reads and writes files and samples counters for a vmio at the
+//! other end of a byte stream. It is the init of vmio's guest image when it is process 1.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use vmio_node::stream::Port;
+use vmio_node::{Agent, init, proto};
+
+const USAGE: &str = "\
+usage: vmio-agent --stdio [--state DIR]       serve one client on standard input and output
+       vmio-agent --port PATH [--state DIR]   serve clients on a virtio-serial port
+       vmio-agent --version
+As process 1 it needs no arguments and is the init of the machine.";
+
+/// A client that is silent for so long within a frame has gone.
+const IDLE: Duration = Duration::from_secs(3);
+
+enum Mode {
+    Stdio,
+    Port(PathBuf),
+    Version,
+}
+
+fn main() -> ExitCode {
+    if std::process::id() == 1 {
+        init::run();
+    }
+    let (mode, state, is_init) = match parse(std::env::args_os().skip(1)) {
+        Ok(parsed) => parsed,
+        Err(reason) => {
+            complain(&format!("{reason}\n{USAGE}"));
+            return ExitCode::from(2);
+        }
+    };
+    let agent = Agent {
+        state: state.unwrap_or_else(state_dir),
+        poweroff: is_init.then_some(init::power_off),
+        log: if is_init { init::log } else { complain },
+    };
+    let served = match mode {
+        Mode::Stdio => serve_stdio(&agent),
+        Mode::Port(path) => serve_port(&agent, &path),
+        Mode::Version => {
+            let (version, wire) = (env!("CARGO_PKG_VERSION"), proto::VERSION);
+            writeln!(io::stdout(), "vmio-agent {version} (protocol {wire})")
+        }
+    };
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            complain(&e.to_string());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn parse(mut args: impl Iterator<Item = OsString>) -> Result<(Mode, Option<PathBuf>, bool), String> {
+    let (mut mode, mut state, mut is_init) = (None, None, false);
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().map(PathBuf::from).ok_or(format!("{} needs a value", arg.display()));
+        match arg.to_str() {
+            Some("--stdio") => mode = Some(Mode::Stdio),
+            Some("--port") => mode = Some(Mode::Port(value()?)),
+            Some("--version") => mode = Some(Mode::Version),
+            Some("--state") => state = Some(value()?),
+            // Given by init to its child.
+            Some("--init") => is_init = true,
+            _ => return Err(format!("unknown argument {}", arg.display())),
+        }
+    }
+    Ok((mode.ok_or("no mode given")?, state, is_init))
+}
+
+fn complain(text: &str) {
+    // With standard error gone there is nobody to tell.
+    let _ = writeln!(io::stderr(), "vmio-agent: {text}");
+}
+
+/// Where the sessions' journals are: they need not outlive the machine's boot.
+fn state_dir() -> PathBuf {
+    let user = rustix::process::geteuid().as_raw();
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        _ if user == 0 => "/run/vmio-agent".into(),
+        Some(dir) => Path::new(&dir).join("vmio-agent"),
+        None => format!("/tmp/vmio-agent-{user}").into(),
+    }
+}
+
+fn serve_stdio(agent: &Agent) -> io::Result<()> {
+    let input = Port::new(io::stdin().as_fd().try_clone_to_owned()?, Some(IDLE));
+    let output = Port::new(io::stdout().as_fd().try_clone_to_owned()?, None);
+    agent.serve(input, Box::new(output));
+    Ok(())
+}
+
+fn serve_port(agent: &Agent, path: &Path) -> io::Result<()> {
+    let mut told = String::new();
+    let port = loop {
+        match Port::open(path, Some(IDLE)) {
+            Ok(port) => break port,
+            Err(e) => {
+                let text = format!("waiting for {}: {e}", path.display());
+                if text != told {
+                    (agent.log)(&text);
+                    told = text;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    };
+    loop {
+        port.wait_for_host()?;
+        agent.serve(port.clone(), Box::new(port.clone()));
+    }
+}

@@ -1,0 +1,308 @@
+//! A machine reached through its agent over a byte stream.
+//!
+//! One thread reads the stream and hands each frame to the request that waits for it, so that any
+//! number of commands, copies and samplings go on at once.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::child::Stream;
+use crate::client::{ANSWER_LIMIT, Call, Client};
+use crate::local::{KEEP_BYTES, Kept};
+use crate::machine::{DEATH_LIMIT, monotonic_seconds};
+use crate::message::{PIECE_BYTES, Reply, Request, decode_samples};
+use crate::proto::{Frame, Kind};
+use crate::{End, Error, Exec, FileSample, FileStat, Node, Output, Process, Reader, Result, SamplePlan, Sampling};
+
+/// The two directions of a stream to an agent. A write that may block for ever should have a time
+/// limit of the stream's own (`UnixStream::set_write_timeout`).
+pub type Halves = (Box<dyn Read + Send>, Box<dyn Write + Send>);
+
+/// How far another machine's clock is from this one's.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Offset {
+    /// The other machine's `CLOCK_MONOTONIC` minus this machine's.
+    pub seconds: f64,
+    /// The true offset is at most this far from `seconds`.
+    pub error_seconds: f64,
+}
+
+/// A machine behind an agent. When the last use of it is dropped, the session ends and the agent
+/// undoes what was changed.
+#[derive(Clone)]
+pub struct Remote {
+    client: Arc<Client>,
+}
+
+impl Remote {
+    /// Greets the agent at the other end, skipping what earlier users left in the stream.
+    ///
+    /// # Errors
+    /// [`Error::Gone`] when no agent answers within `limit`; [`Error::Protocol`] when it speaks
+    /// another version.
+    pub fn connect(name: &str, stream: Halves, limit: Duration) -> Result<Self> {
+        Ok(Self { client: Client::connect(name, stream, limit)? })
+    }
+
+    /// Compares the clocks by the quickest of several round trips: the answer was made between
+    /// sending and receiving, hence the error is half the round trip (Cristian's algorithm).
+    ///
+    /// # Errors
+    /// When the agent is gone.
+    pub fn clock_offset(&self) -> Result<Offset> {
+        let mut best = Offset { seconds: 0.0, error_seconds: f64::INFINITY };
+        for _ in 0..10 {
+            let sent = monotonic_seconds();
+            let theirs = self.clock_seconds()?;
+            let received = monotonic_seconds();
+            let error_seconds = (received - sent) / 2.0;
+            if error_seconds < best.error_seconds {
+                best = Offset { seconds: theirs - f64::midpoint(sent, received), error_seconds };
+            }
+        }
+        Ok(best)
+    }
+
+    /// Switches the machine off, if the agent is its init.
+    ///
+    /// # Errors
+    /// When the agent refuses. A stream that ends is success.
+    pub fn poweroff(&self) -> Result<()> {
+        let call = self.client.call(&Request::Poweroff)?;
+        call.done()?;
+        match call.frame(Some(DEATH_LIMIT)) {
+            Ok(Some(frame)) => self.client.reply(&frame).map(|_| ()),
+            // What remains to be seen is its end.
+            Ok(None) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Ends the session now, in place of when the last use is dropped: the agent undoes what was
+    /// changed. Returns when that is done.
+    ///
+    /// # Errors
+    /// When the agent is gone or does not answer in time.
+    pub fn close(self) -> Result<()> {
+        self.client.goodbye()
+    }
+
+    fn ask(&self, request: &Request) -> Result<Reply> {
+        self.client.call(request)?.answer()
+    }
+
+    fn unexpected(&self, reply: &Reply) -> Error {
+        self.client.protocol(format!("an unexpected answer: {reply:?}"))
+    }
+
+    /// Streams `from` into a file on the node. `local` is named in errors of reading.
+    fn upload(&self, local: &Path, from: &mut dyn Read, path: &Path, mode: Option<u32>) -> Result<()> {
+        let call = self.client.call(&Request::Write { path: path.into(), mode })?;
+        let mut buffer = vec![0u8; PIECE_BYTES];
+        loop {
+            let n = match from.read(&mut buffer) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                other => other.map_err(|source| file_error(self.name(), "read", local, source))?,
+            };
+            if n == 0 {
+                call.send(Kind::End, &[])?;
+                return call.done();
+            }
+            // A full disk is told while data still goes out.
+            if let Some(frame) = call.frame(Some(Duration::ZERO))? {
+                let reply = self.client.reply(&frame)?;
+                return Err(self.unexpected(&reply));
+            }
+            call.send(Kind::Data, &buffer[..n])?;
+        }
+    }
+}
+
+fn file_error(node: &str, what: &'static str, path: &Path, source: io::Error) -> Error {
+    Error::File { node: node.into(), what, path: path.into(), source }
+}
+
+impl Reader for Remote {
+    fn name(&self) -> &str {
+        self.client.name()
+    }
+
+    fn read(&self, path: &Path) -> Result<Vec<u8>> {
+        self.client.call(&Request::Read { path: path.into() })?.data()
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        match self.ask(&Request::List { dir: dir.into() })? {
+            Reply::Names { names } => Ok(names),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    fn stat(&self, path: &Path) -> Result<Option<FileStat>> {
+        match self.ask(&Request::Stat { path: path.into() })? {
+            Reply::Stat { stat } => Ok(stat),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    fn clock_seconds(&self) -> Result<f64> {
+        match self.ask(&Request::Clock)? {
+            Reply::Seconds { seconds } => Ok(seconds),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    fn sample(&self, plan: &SamplePlan) -> Result<Box<dyn Sampling>> {
+        let call = self.client.call(&Request::SampleStart { plan: plan.clone() })?;
+        call.done()?;
+        Ok(Box::new(RemoteSampling { call, stopped: false }))
+    }
+}
+
+impl Node for Remote {
+    fn spawn(&self, cmd: &Exec) -> Result<Box<dyn Process>> {
+        let bare = Exec { stdin: Vec::new(), ..cmd.clone() };
+        let call = self.client.call(&Request::Exec { cmd: bare })?;
+        for piece in cmd.stdin.chunks(PIECE_BYTES) {
+            call.send(Kind::Data, piece)?;
+        }
+        call.send(Kind::End, &[])?;
+        match call.answer()? {
+            Reply::Started { pid } => {
+                let limit = if cmd.keep_bytes == 0 { KEEP_BYTES } else { cmd.keep_bytes };
+                let kept = Kept { limit, ..Kept::default() };
+                Ok(Box::new(RemoteProcess {
+                    call,
+                    program: cmd.program.clone(),
+                    pid,
+                    kept,
+                    end: None,
+                    timed_out: false,
+                }))
+            }
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    fn write(&self, path: &Path, mut data: &[u8], mode: Option<u32>) -> Result<()> {
+        self.upload(path, &mut data, path, mode)
+    }
+
+    fn put(&self, local: &Path, path: &Path, mode: Option<u32>) -> Result<()> {
+        let mut from = File::open(local).map_err(|e| file_error("local", "read", local, e))?;
+        self.upload(local, &mut from, path, mode)
+    }
+
+    fn reader(&self) -> &dyn Reader {
+        self
+    }
+}
+
+/// A schedule that runs on the other machine.
+struct RemoteSampling {
+    call: Call,
+    stopped: bool,
+}
+
+impl Sampling for RemoteSampling {
+    fn stop(mut self: Box<Self>) -> Result<Vec<FileSample>> {
+        self.stopped = true;
+        let client = self.call.client();
+        let bytes = client.call(&Request::SampleStop { of: self.call.id() })?.data()?;
+        decode_samples(&bytes).ok_or_else(|| client.protocol("samples that cannot be read".into()))
+    }
+}
+
+impl Drop for RemoteSampling {
+    fn drop(&mut self) {
+        if !self.stopped {
+            // Its answer finds nobody; if the agent is gone, so is the schedule.
+            let _ = self.call.client().call(&Request::SampleStop { of: self.call.id() });
+        }
+    }
+}
+
+/// A command that runs on the other machine.
+struct RemoteProcess {
+    call: Call,
+    program: String,
+    pid: u32,
+    kept: Kept,
+    end: Option<End>,
+    timed_out: bool,
+}
+
+impl RemoteProcess {
+    /// Takes frames until the command has ended or `limit` has passed.
+    fn follow(&mut self, limit: Option<Duration>) -> Result<Option<End>> {
+        let until = limit.map(|l| std::time::Instant::now() + l);
+        while self.end.is_none() {
+            let left = until.map(|u| u.saturating_duration_since(std::time::Instant::now()));
+            let Some(frame) = self.call.frame(left)? else { return Ok(None) };
+            self.take(&frame)?;
+        }
+        Ok(self.end)
+    }
+
+    fn take(&mut self, frame: &Frame) -> Result<()> {
+        match frame.kind {
+            Kind::Stdout => self.kept.add(Stream::Out, &frame.payload),
+            Kind::Stderr => self.kept.add(Stream::Err, &frame.payload),
+            _ => {
+                if let Reply::Ended { end, truncated } = self.call.client().reply(frame)? {
+                    self.kept.truncated |= truncated;
+                    self.end = Some(end);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn output(&self, end: End) -> Output {
+        self.kept.output(if self.timed_out { End::TimedOut } else { end })
+    }
+}
+
+impl Process for RemoteProcess {
+    fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    fn wait(&mut self, limit: Option<Duration>) -> Result<Output> {
+        if let Some(end) = self.follow(limit)? {
+            return Ok(self.output(end));
+        }
+        self.timed_out = true;
+        self.kill()?;
+        match self.follow(Some(DEATH_LIMIT))? {
+            Some(end) => Ok(self.output(end)),
+            None => Err(Error::Stuck {
+                node: self.call.client().name().into(),
+                program: self.program.clone(),
+                pid: self.pid,
+            }),
+        }
+    }
+
+    fn try_wait(&mut self) -> Result<Option<Output>> {
+        Ok(self.follow(Some(Duration::ZERO))?.map(|end| self.output(end)))
+    }
+
+    fn kill(&mut self) -> Result<()> {
+        if self.end.is_none() {
+            self.call.client().call(&Request::Kill { of: self.call.id() })?.done()?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for RemoteProcess {
+    fn drop(&mut self) {
+        // When the agent is gone it has killed the command itself.
+        if self.end.is_none() && self.kill().is_ok() {
+            let _ = self.follow(Some(DEATH_LIMIT.min(ANSWER_LIMIT)));
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Sessions with an agent in this process: how they begin, what goes on at once, and that
+//! whatever ends them, nothing is left.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use common::{sh, start_agent};
+use vmio_node::proto::{Decoder, Hello, Item, Kind, VERSION, encode};
+use vmio_node::{Error, Node, Reader, Remote, SamplePlan};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn eventually(what: &str, test: impl Fn() -> bool) {
+    let until = Instant::now() + 20 * SECOND;
+    while !test() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Makes all sorts of changes through `node`; returns a check that they are gone.
+fn change_things(node: &Remote, dir: &Path) -> impl Fn() -> bool + use<> {
+    let file = dir.join("made");
+    node.write(&file, b"x", None).unwrap();
+    let process = node.spawn(&sh("sleep 1000 & setsid sleep 1000 & wait")).unwrap();
+    let pid = process.pid();
+    std::mem::forget(process);
+    let sampling = node.sample(&SamplePlan { paths: vec!["/proc/stat".into()], interval: SECOND }).unwrap();
+    std::mem::forget(sampling);
+    let children = PathBuf::from(format!("/proc/{pid}/task/{pid}/children"));
+    let count = || std::fs::read_to_string(&children).unwrap_or_default().split_whitespace().count();
+    eventually("both children run", || count() == 2);
+    let pids: Vec<String> = std::fs::read_to_string(&children)
+        .unwrap()
+        .split_whitespace()
+        .map(str::to_owned)
+        .chain([pid.to_string()])
+        .collect();
+    move || {
+        !file.exists()
+            && pids.iter().all(|p| {
+                std::fs::read(format!("/proc/{p}/cmdline")).is_ok_and(|c| c.is_empty())
+                    || !Path::new(&format!("/proc/{p}")).exists()
+            })
+    }
+}
+
+#[test]
+fn when_the_stream_closes_everything_is_undone() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = start_agent();
+    let node = agent.connect();
+    let old = dir.path().join("old");
+    std::fs::write(&old, "before").unwrap();
+    node.write(&old, b"after", None).unwrap();
+    let undone = change_things(&node, dir.path());
+    assert!(!undone());
+    agent.end();
+    assert!(undone());
+    assert_eq!(std::fs::read(old).unwrap(), b"after", "what was there before is not removed");
+    let told = node.read(Path::new("/proc/uptime")).unwrap_err();
+    assert!(matches!(&told, Error::Gone { node, .. } if node == "guest0"), "{told:?}");
+}
+
+#[test]
+fn a_goodbye_undoes_everything_and_another_client_may_come() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = start_agent();
+    for _ in 0..2 {
+        let node = agent.connect();
+        let undone = change_things(&node, dir.path());
+        // The forgotten process and sampling still hold the session: close it in so many words.
+        node.close().unwrap();
+        assert!(undone());
+    }
+    agent.end();
+}
+
+#[test]
+fn the_next_hello_ends_the_session_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = start_agent();
+    let first = agent.connect();
+    let undone = change_things(&first, dir.path());
+    // The second client comes while the first one never said goodbye, as after a SIGKILL. (Both
+    // read the same socket here, so the first is not used any more.)
+    let (mut wire, nonce) = (agent.stream.try_clone().unwrap(), 7);
+    wire.write_all(&Hello { version: VERSION, nonce }.encode()).unwrap();
+    eventually("the first session is undone", &undone);
+    agent.end();
+    drop(first);
+}
+
+#[test]
+fn who_waits_learns_that_the_agent_is_gone() {
+    let agent = start_agent();
+    let node = agent.connect();
+    let mut process = node.spawn(&sh("sleep 1000")).unwrap();
+    let waits = std::thread::spawn(move || process.wait(None));
+    std::thread::sleep(Duration::from_millis(50));
+    agent.end();
+    assert!(matches!(waits.join().unwrap(), Err(Error::Gone { .. })));
+    assert!(matches!(node.spawn(&sh("true")).err().unwrap(), Error::Gone { .. }));
+}
+
+#[test]
+fn silence_and_a_closed_stream_are_told_apart() {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let halves = || -> vmio_node::Halves { (Box::new(ours.try_clone().unwrap()), Box::new(ours.try_clone().unwrap())) };
+    let told = Remote::connect("guest0", halves(), Duration::from_millis(100)).err().unwrap().to_string();
+    assert_eq!(told, "guest0: the agent is gone: no answer within 0.1 s");
+    drop(theirs);
+    let told = Remote::connect("guest0", halves(), SECOND).err().unwrap().to_string();
+    assert!(told.contains("cannot send") || told.contains("stream ended"), "{told}");
+}
+
+#[test]
+fn another_version_is_named_on_both_sides() {
+    // An agent of the future.
+    let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let future = std::thread::spawn(move || {
+        let mut hello = [0; 18];
+        theirs.read_exact(&mut hello).unwrap();
+        let nonce = u64::from_le_bytes(hello[10..].try_into().unwrap());
+        theirs.write_all(&Hello { version: VERSION + 1, nonce }.encode()).unwrap();
+        // What follows the hello of another version is not understood and must not be read.
+        theirs.write_all(&[0xee; 100]).unwrap();
+    });
+    let halves = (Box::new(ours.try_clone().unwrap()) as _, Box::new(ours) as _);
+    let told = Remote::connect("guest0", halves, 20 * SECOND).err().unwrap();
+    assert!(matches!(&told, Error::Protocol { .. }), "{told:?}");
+    assert!(told.to_string().contains(&format!("version {}, this vmio speaks {VERSION}", VERSION + 1)), "{told}");
+    future.join().unwrap();
+
+    // A client of the future gets the agent's version, and no session.
+    let agent = start_agent();
+    let mut wire = agent.stream.try_clone().unwrap();
+    wire.write_all(&Hello { version: VERSION + 1, nonce: 5 }.encode()).unwrap();
+    let mut answer = [0; 18];
+    wire.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, Hello { version: VERSION, nonce: 5 }.encode());
+    // The agent is still there for others.
+    agent.connect().clock_seconds().unwrap();
+    agent.end();
+}
+
+#[test]
+fn what_others_left_in_the_line_confuses_nobody() {
+    let agent = start_agent();
+    let mut wire = agent.stream.try_clone().unwrap();
+    // An earlier client was cut off within a large frame; before it somebody typed something.
+    wire.write_all(b"login: root\r\n").unwrap();
+    wire.write_all(&Hello { version: VERSION, nonce: 1 }.encode()).unwrap();
+    let mut frame = Vec::new();
+    encode(Kind::Data, 9, &vec![0; 500_000], &mut frame).unwrap();
+    wire.write_all(&frame[..100_000]).unwrap();
+    // The answer to that earlier client still lies in the line when this one comes.
+    let node = agent.connect();
+    assert_eq!(node.exec(&sh("echo here")).unwrap().out(), "here\n");
+    node.close().unwrap();
+    agent.end();
+}
+
+#[test]
+fn garbage_ends_the_session_but_not_the_agent() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = start_agent();
+    let node = agent.connect();
+    let undone = change_things(&node, dir.path());
+    agent.stream.try_clone().unwrap().write_all(&[0xff; 64]).unwrap();
+    eventually("garbage ends the session", &undone);
+    let told = node.read(Path::new("/proc/uptime")).unwrap_err();
+    assert!(told.to_string().contains("ended the session"), "{told}");
+    agent.end();
+}
+
+#[test]
+fn requests_that_are_not_known_or_too_large_are_answered() {
+    let agent = start_agent();
+    let mut wire = agent.stream.try_clone().unwrap();
+    wire.write_all(&Hello { version: VERSION, nonce: 3 }.encode()).unwrap();
+    let mut bytes = Vec::new();
+    encode(Kind::Request, 1, b"{\"teleport\":{}}", &mut bytes).unwrap();
+    encode(Kind::Data, 77, b"of nobody", &mut bytes).unwrap();
+    encode(Kind::End, 77, b"", &mut bytes).unwrap();
+    encode(Kind::Request, 2, b"\"poweroff\"", &mut bytes).unwrap();
+    wire.write_all(&bytes).unwrap();
+    let mut decoder = Decoder::new();
+    let mut frames = Vec::new();
+    while frames.len() < 2 {
+        let mut piece = [0; 100];
+        let n = wire.read(&mut piece).unwrap();
+        decoder.push(&piece[..n]);
+        while let Some(item) = decoder.next_item().unwrap() {
+            if let Item::Frame(frame) = item {
+                frames.push((frame.id, String::from_utf8(frame.payload).unwrap()));
+            }
+        }
+    }
+    assert!(frames[0].0 == 1 && frames[0].1.contains("does not know"), "{frames:?}");
+    assert!(frames[1].0 == 2 && frames[1].1.contains("not the init"), "{frames:?}");
+    agent.end();
+    let agent = start_agent();
+    let node = agent.connect();
+    let told = node.exec(&sh("true").args(["x".repeat(2 << 20)])).unwrap_err();
+    assert!(matches!(told, Error::Protocol { .. }), "{told}");
+    assert!(node.exec(&sh("true")).unwrap().ok(), "the session goes on");
+    assert!(node.poweroff().unwrap_err().to_string().contains("not the init"));
+    drop(node);
+    agent.end();
+}
+
+#[test]
+fn many_things_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = start_agent();
+    let node = agent.connect();
+    let data: Vec<u8> = (0..2_000_000u32).map(|i| i as u8).collect();
+    std::thread::scope(|s| {
+        for i in 0..8 {
+            let (node, data, dir) = (&node, &data, dir.path());
+            s.spawn(move || {
+                let path = dir.join(i.to_string());
+                node.write(&path, data, None).unwrap();
+                let output = node.exec(&sh(&format!("cat '{}'; exit {i}", path.display()))).unwrap();
+                assert_eq!(output.end, vmio_node::End::Exit(i));
+                assert!(output.stdout == *data);
+                assert!(node.read(&path).unwrap() == *data);
+            });
+        }
+    });
+    drop(node);
+    agent.end();
+}
+
+#[test]
+fn clocks_of_one_machine_agree_within_the_error() {
+    let agent = start_agent();
+    let node = agent.connect();
+    let offset = node.clock_offset().unwrap();
+    assert!(offset.seconds.abs() <= offset.error_seconds, "{offset:?}");
+    assert!(offset.error_seconds < 1.0);
+    drop(node);
+    agent.end();
+}

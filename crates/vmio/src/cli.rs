@@ -1,0 +1,195 @@
+//! The command line: global options, the verbs (see [`crate::cmd`]), exit codes and errors.
+//!
+//! A verb returns an [`Exit`] or an error. An error shows as `error: …`, its causes, and
+//! `help: …`, all on standard error; a [`Failure`] in it carries the exit code and the help.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches, Parser};
+
+use crate::cmd::Verb;
+use crate::paths::Paths;
+use crate::term::{self, Style};
+
+/// Exit codes, the same for every verb.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Done; also when something optional was skipped or did not converge: the result says so.
+    Done = 0,
+    /// Failed.
+    Failed = 1,
+    /// Usage, or a refused configuration.
+    Usage = 2,
+    /// A precondition is unmet.
+    Precondition = 3,
+    /// Broken off with a partial result.
+    Partial = 4,
+    /// A finding at or above `--fail-on`.
+    Finding = 5,
+}
+
+/// What a verb yields.
+pub type Outcome = anyhow::Result<Exit>;
+
+/// An error that knows its exit code and what to do about it.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// The code to end with.
+    pub exit: Exit,
+    /// What failed, and where.
+    pub message: String,
+    /// What to do about it.
+    pub help: Option<String>,
+}
+
+impl Failure {
+    /// An error with its exit code. Usable alone or as the context of another error.
+    pub fn new(exit: Exit, message: impl Into<String>) -> Failure {
+        Failure { exit, message: message.into(), help: None }
+    }
+    /// Adds what to do about it.
+    pub fn help(self, help: impl Into<String>) -> Failure {
+        Failure { help: Some(help.into()), ..self }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+const EXAMPLES: &str = "\
+Examples:
+  vmio doctor                      what this host has and lacks
+  vmio tax --quick                 how much of this host's storage a guest gets
+  vmio runs show last --html r.html
+                                   the last run as one HTML file
+  vmio runs compare 3 7            what changed between two runs
+
+Exit codes: 0 done, 1 failed, 2 usage or refused configuration, 3 a precondition is unmet,
+4 broken off with a partial result, 5 a finding at or above --fail-on.";
+
+/// Measures how much of a host's speed its guests get, and says where the rest goes.
+#[derive(Debug, Parser)]
+#[command(name = "vmio", version, max_term_width = 100, after_help = EXAMPLES)]
+pub struct Cli {
+    /// Options of every verb.
+    #[command(flatten)]
+    pub globals: Globals,
+    /// The verb; none prints the help.
+    #[command(subcommand)]
+    pub verb: Option<Verb>,
+}
+
+/// Options of every verb.
+#[derive(Debug, clap::Args)]
+pub struct Globals {
+    /// Print JSON alone on standard output; all else goes to standard error
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Keep the store, images and journals in DIR
+    #[arg(long, global = true, value_name = "DIR", env = "VMIO_STATE", hide_env_values = true)]
+    pub state: Option<PathBuf>,
+}
+
+/// What every verb is handed beside its own arguments.
+#[derive(Debug, Clone)]
+pub struct Context {
+    /// `--json` was given.
+    pub json: bool,
+    /// Where things are kept.
+    pub paths: Paths,
+    /// How standard output is styled.
+    pub style: Style,
+    /// The command line as it was typed, for the record.
+    pub command: Vec<String>,
+}
+
+/// The whole command line as clap knows it: for completions and man pages.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Parses the command line, runs the verb, prints its error, gives its exit code.
+pub fn main() -> ExitCode {
+    let mut command = command();
+    let cli = match command.try_get_matches_from_mut(std::env::args_os()).and_then(|m| Cli::from_arg_matches(&m)) {
+        Ok(cli) => cli,
+        // Help and version end with 0, usage errors with 2.
+        Err(e) => e.format(&mut command).exit(),
+    };
+    let outcome = match cli.verb {
+        None => term::print(&command.render_help().to_string()).map(|()| Exit::Done).map_err(Into::into),
+        Some(verb) => context(&cli.globals).and_then(|context| verb.run(&context)),
+    };
+    ExitCode::from(match outcome {
+        Ok(exit) => exit as u8,
+        Err(e) if is_closed_pipe(&e) => Exit::Done as u8,
+        Err(e) => {
+            term::note(render(&e, Style::stderr()).trim_end());
+            exit_of(&e) as u8
+        }
+    })
+}
+
+fn context(globals: &Globals) -> anyhow::Result<Context> {
+    Ok(Context {
+        json: globals.json,
+        paths: Paths::of_this_user(globals.state.as_deref())?,
+        style: Style::stdout(),
+        command: std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect(),
+    })
+}
+
+fn is_closed_pipe(e: &anyhow::Error) -> bool {
+    e.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+}
+
+fn exit_of(e: &anyhow::Error) -> Exit {
+    e.downcast_ref::<Failure>().map_or(Exit::Failed, |f| f.exit)
+}
+
+/// `error: …`, the causes that say something new, and `help: …`.
+fn render(e: &anyhow::Error, style: Style) -> String {
+    let mut text = format!("{} {e}\n", style.red("error:"));
+    let mut last = e.to_string();
+    for cause in e.chain().skip(1) {
+        let cause = cause.to_string();
+        if !last.contains(&cause) {
+            text += &format!("  cause: {cause}\n");
+            last = cause;
+        }
+    }
+    if let Some(help) = e.downcast_ref::<Failure>().and_then(|f| f.help.as_deref()) {
+        text += &format!("  {} {help}\n", style.cyan("help:"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn errors_show_cause_help_and_code() {
+        let cause = io::Error::other("disk on fire");
+        let e = anyhow::Error::new(cause)
+            .context(Failure::new(Exit::Precondition, "cannot open /x").help("put it out"))
+            .context("loading run 3");
+        assert_eq!(exit_of(&e), Exit::Precondition);
+        let text = render(&e, Style::PLAIN);
+        assert_eq!(text, "error: loading run 3\n  cause: cannot open /x\n  cause: disk on fire\n  help: put it out\n");
+    }
+}

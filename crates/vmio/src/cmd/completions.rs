@@ -1,0 +1,23 @@
+//! `vmio completions`: tab completion for a shell, on standard output.
+
+use crate::cli::{self, Context, Exit, Outcome};
+use crate::term;
+
+/// Print tab completion for a shell
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  vmio completions bash > /etc/bash_completion.d/vmio
+  vmio completions zsh  > ~/.zfunc/_vmio
+  vmio completions fish > ~/.config/fish/completions/vmio.fish")]
+pub struct Args {
+    /// The shell
+    shell: clap_complete::Shell,
+}
+
+/// Prints the completion script.
+pub fn run(args: &Args, _: &Context) -> Outcome {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut cli::command(), "vmio", &mut script);
+    term::print(&String::from_utf8(script)?)?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,34 @@
+//! The verbs, a file each: its clap arguments (with `about` and examples) and `run`.
+//!
+//! A further verb is one file with `pub struct Args` (`clap::Args`) and
+//! `pub fn run(args: &Args, context: &Context) -> Outcome`, its `mod` line, and one line in
+//! `verbs!`. Help, completions and man pages follow from that list.
+
+mod completions;
+mod man;
+
+use crate::cli::{Context, Outcome};
+
+macro_rules! verbs {
+    ($($name:ident => $module:ident,)*) => {
+        /// Every verb with its arguments, in the order in which help shows them.
+        #[derive(Debug, clap::Subcommand)]
+        pub enum Verb {
+            $(#[allow(missing_docs)] $name($module::Args),)*
+        }
+
+        impl Verb {
+            /// Runs the verb.
+            pub fn run(&self, context: &Context) -> Outcome {
+                match self {
+                    $(Verb::$name(args) => $module::run(args, context),)*
+                }
+            }
+        }
+    };
+}
+
+verbs! {
+    Completions => completions,
+    Man => man,
+}

@@ -1,0 +1,9 @@
+//! vmio: how much of a host's speed its guests get, and where the rest goes.
+//!
+//! `cli` reads the command line, `cmd/` holds a file a verb, `store/` keeps every run in SQLite,
+//! `report/` shows a run as text, JSON, Markdown or HTML.
+
+pub mod cli;
+pub mod cmd;
+pub mod paths;
+pub mod term;

@@ -1,0 +1,90 @@
+//! Where vmio keeps what: `/var/lib/vmio` and `/run/vmio` for root, the XDG directories for
+//! others (XDG Base Directory Specification 0.8), or one directory named by `--state`.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::cli::{Exit, Failure};
+
+/// The directories of this user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Paths {
+    /// The store, images, journals.
+    pub state: PathBuf,
+    /// Sockets and whatever need not survive a boot.
+    pub runtime: PathBuf,
+    /// Configuration.
+    pub config: PathBuf,
+}
+
+impl Paths {
+    /// The directories of this process's user; `state` replaces the state directory, and the
+    /// runtime directory goes into it, so that two states never share a socket.
+    pub fn of_this_user(state: Option<&Path>) -> Result<Paths, Failure> {
+        Paths::resolve(rustix::process::geteuid().is_root(), state, |name| std::env::var_os(name))
+    }
+
+    fn resolve(root: bool, state: Option<&Path>, var: impl Fn(&str) -> Option<OsString>) -> Result<Paths, Failure> {
+        // A relative path in an XDG variable is to be ignored (specification, "Basics").
+        let absolute = |name: &str| var(name).map(PathBuf::from).filter(|p| p.is_absolute());
+        let home = |name: &str, below: &str| -> Result<PathBuf, Failure> {
+            absolute(name).or_else(|| Some(absolute("HOME")?.join(below))).map(|p| p.join("vmio")).ok_or_else(|| {
+                Failure::new(Exit::Precondition, format!("neither {name} nor HOME names a directory"))
+                    .help("say where vmio may keep its state: --state DIR or VMIO_STATE=DIR")
+            })
+        };
+        let config = match root {
+            true => PathBuf::from("/etc/vmio"),
+            false => home("XDG_CONFIG_HOME", ".config").unwrap_or_else(|_| PathBuf::from("/etc/vmio")),
+        };
+        if let Some(dir) = state {
+            let state = std::path::absolute(dir).map_err(|e| {
+                Failure::new(Exit::Usage, format!("cannot make an absolute path of {}: {e}", dir.display()))
+            })?;
+            return Ok(Paths { runtime: state.join("run"), state, config });
+        }
+        if root {
+            return Ok(Paths { state: "/var/lib/vmio".into(), runtime: "/run/vmio".into(), config });
+        }
+        let state = home("XDG_STATE_HOME", ".local/state")?;
+        let runtime = absolute("XDG_RUNTIME_DIR").map(|p| p.join("vmio")).unwrap_or_else(|| state.join("run"));
+        Ok(Paths { state, runtime, config })
+    }
+
+    /// The file of the store.
+    pub fn db(&self) -> PathBuf {
+        self.state.join("vmio.db")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn with<'a>(vars: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<OsString> + 'a {
+        |name| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v))
+    }
+
+    #[test]
+    fn root_and_others() {
+        let p = Paths::resolve(true, None, with(&[("HOME", "/root")])).unwrap();
+        assert_eq!(p.db(), Path::new("/var/lib/vmio/vmio.db"));
+        let p = Paths::resolve(false, None, with(&[("HOME", "/home/a")])).unwrap();
+        assert_eq!(p.state, Path::new("/home/a/.local/state/vmio"));
+        assert_eq!(p.runtime, Path::new("/home/a/.local/state/vmio/run"));
+        let vars = [("HOME", "/home/a"), ("XDG_STATE_HOME", "/s"), ("XDG_RUNTIME_DIR", "relative")];
+        let p = Paths::resolve(false, None, with(&vars)).unwrap();
+        assert_eq!((p.state.as_path(), p.runtime.as_path()), (Path::new("/s/vmio"), Path::new("/s/vmio/run")));
+    }
+
+    #[test]
+    fn an_override_wins_and_no_home_is_an_error() {
+        let p = Paths::resolve(false, Some(Path::new("/x")), with(&[])).unwrap();
+        assert_eq!(p.state, Path::new("/x"));
+        assert_eq!(p.runtime, Path::new("/x/run"));
+        let e = Paths::resolve(false, None, with(&[])).unwrap_err();
+        assert_eq!(e.exit, Exit::Precondition);
+        assert!(e.help.unwrap().contains("--state"));
+    }
+}
