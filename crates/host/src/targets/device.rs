@@ -59,9 +59,9 @@ struct WholeDevice {
 }
 
 fn loop_device(ctx: &TargetCtx<'_>, name: &str) -> Result<WholeDevice> {
-    let scratch = Scratch::make(ctx, name)?;
-    scratch.fill()?;
-    let attached = loopdev::attach(ctx, &scratch.path, &scratch.file)?;
+    let scratch = Scratch::make_with(ctx, name, Scratch::fill)?;
+    let attached = loopdev::attach(ctx, &scratch.path, &scratch.file)
+        .map_err(|e| scratch::undone(ctx.journal, scratch.change, e))?;
     let effective = super::facts([
         ("device", attached.device.display().to_string()),
         ("direct_io", attached.direct_io.to_string()),

@@ -86,14 +86,23 @@ pub struct Attached {
 
 /// Attaches a file to a free loop device with direct I/O.
 pub fn attach(ctx: &TargetCtx<'_>, path: &Path, file: &File) -> Result<Attached> {
-    let control = Path::new("/dev/loop-control");
-    let fail = |what, path: &Path| {
-        let path = path.to_owned();
-        move |source: io::Error| Error::Io { what, path, source }
-    };
-    let control_file = OpenOptions::new().read(true).write(true).open(control).map_err(fail("open", control))?;
     let block_size = block_size(ctx, path)?;
     let change = ctx.journal.record(Change::Loop { backing: path.into() })?;
+    match attach_free(file, block_size).and_then(|(device, held)| look(ctx, device, held, change)) {
+        Ok(attached) => Ok(attached),
+        Err(e) => Err(scratch::undone(ctx.journal, change, e)),
+    }
+}
+
+fn fail(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Io { what, path, source }
+}
+
+/// Finds a free device, opens it alone and attaches the file.
+fn attach_free(file: &File, block_size: u32) -> Result<(PathBuf, File)> {
+    let control = Path::new("/dev/loop-control");
+    let control_file = OpenOptions::new().read(true).write(true).open(control).map_err(fail("open", control))?;
     let until = Instant::now() + LIMIT;
     while Instant::now() < until {
         // SAFETY: see the implementation of `Ioctl` for `GetFree`.
@@ -121,7 +130,7 @@ pub fn attach(ctx: &TargetCtx<'_>, path: &Path, file: &File) -> Result<Attached>
             }
             other => other.map_err(fail("attach a file to", &device))?,
         }
-        return look(ctx, device, held, change);
+        return Ok((device, held));
     }
     Err(Error::NotAsAsked {
         path: control.into(),

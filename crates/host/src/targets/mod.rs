@@ -32,7 +32,7 @@ pub trait Target: Sync {
     fn about(&self) -> &'static str;
     /// What this machine must have.
     fn requirements(&self) -> &'static [Requirement];
-    /// Makes it. What was made up to an error is in the journal and undone by its owner.
+    /// Makes it. On an error what was made so far is taken away again.
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>>;
 }
 
@@ -146,7 +146,7 @@ pub enum Error {
         free_bytes: u64,
     },
     /// It became full while it was written.
-    #[error("{}: {source}; what was written is removed; free some space or quota, or use a smaller --size", path.display())]
+    #[error("{}: {source}; free some space or quota, or use a smaller --size", path.display())]
     Full {
         /// Which file.
         path: PathBuf,
