@@ -66,6 +66,12 @@ impl Limits {
     ) -> Result<Self, String> {
         let groups = find(node.reader(), name)?;
         let (settings, described) = plan(node.reader(), &groups, cores, memory_bytes)?;
+        // What is there already is not ours, and must not be undone.
+        for dir in groups.dirs() {
+            if node.stat(&dir).map_err(|e| e.to_string())?.is_some() {
+                return Err(format!("the control group {} is there already; end what uses it", dir.display()));
+            }
+        }
         let change = journal.record(Change::Cgroup { paths: groups.dirs() }).map_err(|e| e.to_string())?;
         let made = groups.dirs().iter().try_for_each(|dir| {
             std::fs::create_dir(dir)

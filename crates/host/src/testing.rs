@@ -1,4 +1,5 @@
-//! A machine of files in memory, for unit tests of code that only looks.
+//! A machine of files and device nodes with their device numbers, for unit tests of code that
+//! only looks at them (the node crate's fake machine knows no device numbers).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -14,6 +14,7 @@ use vmio_model::result::{CpuUse, DeviceUse};
 use vmio_node::{FileSample, Reader, SamplePlan, Sampling};
 
 use crate::backing::Backing;
+use crate::guests::{self, Hypervisor, Role};
 
 pub mod cpu;
 pub mod diskstats;
@@ -51,8 +52,21 @@ pub struct Subject {
 pub struct Qemu {
     /// Process id.
     pub pid: u32,
-    /// Role (`vcpu`, `iothread`, `main`) by thread id. Threads that are not listed are workers.
+    /// Role (`vcpu`, `iothread`, `main`, `other`) by thread id. Threads that are not listed are workers.
     pub roles: BTreeMap<u32, String>,
+}
+
+impl Qemu {
+    /// Of a guest that runs, with the threads that it has now. Workers come and go, so they are
+    /// left out: what they spend is told all the same.
+    ///
+    /// # Errors
+    /// When the process has ended.
+    pub fn of(hypervisor: &Hypervisor, reader: &dyn Reader) -> guests::Result<Self> {
+        let threads = hypervisor.threads(reader)?.into_iter().filter(|t| t.role != Role::Worker);
+        let roles = threads.map(|t| (t.tid, t.role.key().to_owned())).collect();
+        Ok(Self { pid: hypervisor.pid, roles })
+    }
 }
 
 /// What was seen between start and stop.

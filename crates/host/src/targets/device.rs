@@ -11,7 +11,7 @@ use vmio_node::{ChangeId, Journal};
 
 use super::scratch::{self, MIB, Scratch};
 use super::{Attachment, Demands, Error, Prepared, Result, State, Target, TargetCtx, loopdev, safety};
-use crate::require::Requirement;
+use crate::require::{self, Requirement};
 
 /// Entry `device`.
 pub struct Device;
@@ -29,16 +29,13 @@ impl Target for Device {
                 name: "root",
                 why: "attaches loop devices and opens block devices",
                 mend: "run as root, or leave out the target `device`",
-                check: |reader| if super::is_root(reader) { Ok(()) } else { Err("not root".into()) },
+                check: require::root,
             },
             Requirement {
                 name: "loop devices",
                 why: "the scratch block device",
                 mend: "modprobe loop, or name a spare disk with --device",
-                check: |reader| match reader.stat(Path::new("/dev/loop-control")) {
-                    Ok(Some(_)) => Ok(()),
-                    _ => Err("no /dev/loop-control".into()),
-                },
+                check: |reader| require::kernel(reader, "loop devices", "/dev/loop-control"),
             },
         ]
     }
@@ -62,9 +59,9 @@ struct WholeDevice {
 }
 
 fn loop_device(ctx: &TargetCtx<'_>, name: &str) -> Result<WholeDevice> {
-    let scratch = Scratch::make(ctx, name)?;
-    scratch.fill()?;
-    let attached = loopdev::attach(ctx, &scratch.path, &scratch.file)?;
+    let scratch = Scratch::make_with(ctx, name, Scratch::fill)?;
+    let attached = loopdev::attach(ctx, &scratch.path, &scratch.file)
+        .map_err(|e| scratch::undone(ctx.journal, scratch.change, e))?;
     let effective = super::facts([
         ("device", attached.device.display().to_string()),
         ("direct_io", attached.direct_io.to_string()),

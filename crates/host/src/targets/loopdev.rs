@@ -5,6 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -18,8 +19,10 @@ const LOOP_CONFIGURE: Opcode = 0x4C0A;
 const LOOP_CTL_GET_FREE: Opcode = 0x4C82;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 
-/// Tries to get a free device before another program does.
-const TRIES: u32 = 32;
+/// How long a free device is looked for while other programs take them.
+const LIMIT: Duration = Duration::from_secs(5);
+/// Time between tries: others need it to attach what they have opened.
+const PAUSE: Duration = Duration::from_millis(3);
 
 /// `struct loop_info64`.
 #[repr(C)]
@@ -83,26 +86,42 @@ pub struct Attached {
 
 /// Attaches a file to a free loop device with direct I/O.
 pub fn attach(ctx: &TargetCtx<'_>, path: &Path, file: &File) -> Result<Attached> {
-    let control = Path::new("/dev/loop-control");
-    let fail = |what, path: &Path| {
-        let path = path.to_owned();
-        move |source: io::Error| Error::Io { what, path, source }
-    };
-    let control_file = OpenOptions::new().read(true).write(true).open(control).map_err(fail("open", control))?;
     let block_size = block_size(ctx, path)?;
     let change = ctx.journal.record(Change::Loop { backing: path.into() })?;
-    for _ in 0..TRIES {
+    match attach_free(file, block_size).and_then(|(device, held)| look(ctx, device, held, change)) {
+        Ok(attached) => Ok(attached),
+        Err(e) => Err(scratch::undone(ctx.journal, change, e)),
+    }
+}
+
+fn fail(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Io { what, path, source }
+}
+
+/// Finds a free device, opens it alone and attaches the file.
+fn attach_free(file: &File, block_size: u32) -> Result<(PathBuf, File)> {
+    let control = Path::new("/dev/loop-control");
+    let control_file = OpenOptions::new().read(true).write(true).open(control).map_err(fail("open", control))?;
+    let until = Instant::now() + LIMIT;
+    while Instant::now() < until {
         // SAFETY: see the implementation of `Ioctl` for `GetFree`.
         let number = unsafe { ioctl::ioctl(&control_file, GetFree) }
             .map_err(|e| fail("get a free loop device from", control)(e.into()))?;
         let device = PathBuf::from(format!("/dev/loop{number}"));
         // Whoever opens it alone first has it; others look for the next one.
         let held = match scratch::open_direct(&device, OFlags::EXCL) {
-            Err(e) if busy(&e) => continue,
+            Err(e) if busy(&e) => {
+                std::thread::sleep(PAUSE);
+                continue;
+            }
             other => other.map_err(fail("open", &device))?,
         };
         match configure(&held, file, block_size) {
-            Err(e) if busy(&e) => continue,
+            Err(e) if busy(&e) => {
+                std::thread::sleep(PAUSE);
+                continue;
+            }
             Err(e) if e.raw_os_error() == Some(Errno::NOTTY.raw_os_error()) => {
                 return Err(Error::NotAsAsked {
                     path: device,
@@ -111,11 +130,11 @@ pub fn attach(ctx: &TargetCtx<'_>, path: &Path, file: &File) -> Result<Attached>
             }
             other => other.map_err(fail("attach a file to", &device))?,
         }
-        return look(ctx, device, held, change);
+        return Ok((device, held));
     }
     Err(Error::NotAsAsked {
         path: control.into(),
-        reason: format!("{TRIES} free loop devices were taken by other programs before vmio could use them; try again"),
+        reason: format!("for {} s other programs took each free loop device first; try again", LIMIT.as_secs()),
     })
 }
 

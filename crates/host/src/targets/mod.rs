@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use vmio_node::{Journal, Node, Reader};
+use vmio_node::{Journal, Node};
 
 use crate::require::Requirement;
 
@@ -32,7 +32,7 @@ pub trait Target: Sync {
     fn about(&self) -> &'static str;
     /// What this machine must have.
     fn requirements(&self) -> &'static [Requirement];
-    /// Makes it. What was made up to an error is in the journal and undone by its owner.
+    /// Makes it. On an error what was made so far is taken away again.
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>>;
 }
 
@@ -117,13 +117,6 @@ fn facts<const N: usize>(facts: [(&str, String); N]) -> BTreeMap<String, String>
     facts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// Whether this process has root's rights on the node (effective uid in `/proc/self/status`).
-fn is_root(reader: &dyn Reader) -> bool {
-    let text = reader.read_text(Path::new("/proc/self/status")).unwrap_or_default();
-    let uids = text.lines().find_map(|l| l.strip_prefix("Uid:")).unwrap_or_default();
-    uids.split_ascii_whitespace().nth(1) == Some("0")
-}
-
 /// Result of this folder.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -153,7 +146,7 @@ pub enum Error {
         free_bytes: u64,
     },
     /// It became full while it was written.
-    #[error("{}: {source}; what was written is removed; free some space or quota, or use a smaller --size", path.display())]
+    #[error("{}: {source}; free some space or quota, or use a smaller --size", path.display())]
     Full {
         /// Which file.
         path: PathBuf,
@@ -209,13 +202,5 @@ mod tests {
                 assert!((requirement.check)(&Tree::default()).is_err(), "{name}: {}", requirement.name);
             }
         }
-    }
-
-    #[test]
-    fn root_is_known_by_its_effective_uid() {
-        let tree = |text| Tree::of(&[("/proc/self/status", text)]);
-        assert!(is_root(&tree("Name:\tx\nUid:\t1000\t0\t0\t0\n")));
-        assert!(!is_root(&tree("Name:\tx\nUid:\t0\t1000\t0\t0\n")));
-        assert!(!is_root(&Tree::default()));
     }
 }

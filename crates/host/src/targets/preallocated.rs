@@ -23,8 +23,7 @@ impl Target for Preallocated {
         &[]
     }
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {
-        let scratch = Scratch::make(ctx, self.name())?;
-        scratch.fill()?;
+        let scratch = Scratch::make_with(ctx, self.name(), Scratch::fill)?;
         Ok(Box::new(WrittenFile { attachment: Attachment::File(scratch.path.clone()), scratch }))
     }
 }

@@ -14,6 +14,7 @@ use vmio_node::{Exec, Node, Reader};
 
 use super::{Error, Result};
 use crate::backing::mounts;
+use crate::require::find_program;
 
 /// Refuses a device that is used, or that holds something and is not forced. Returns its kernel
 /// name.
@@ -111,7 +112,9 @@ fn class_dir(reader: &dyn Reader, name: &str) -> std::path::PathBuf {
 
 /// What util-linux's wipefs sees.
 fn wipefs(node: &dyn Node, device: &Path) -> Result<Vec<String>> {
-    let cmd = Exec::new("wipefs")
+    // In sbin, which a user's PATH often lacks.
+    let wipefs = find_program(node.reader(), "wipefs").unwrap_or_else(|| "wipefs".into());
+    let cmd = Exec::new(wipefs.display().to_string())
         .args(["--no-act".to_owned(), "--json".to_owned(), device.display().to_string()])
         .limit(Duration::from_secs(30));
     let unsure = |what: String| Error::Refused {

@@ -51,17 +51,31 @@ impl Scratch {
             return Err(Error::NoDirect { dir, filesystem: (*filesystem).into() });
         }
         let bytes = ctx.bytes.max(1).next_multiple_of(MIB);
-        super::space::require(ctx.node, &dir, bytes)?;
+        super::space::demand(ctx.node, &dir, bytes)?;
         let path = dir.join(format!("vmio-{name}.raw"));
         let (file, change) = ctx.journal.scratch_file(&path)?;
-        file.set_len(bytes).map_err(io("set the size of", &path))?;
-        let file = match open_direct(&path, OFlags::empty()) {
-            Err(e) if e.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
-                return Err(Error::NoDirect { dir, filesystem: "this file system".into() });
+        let made = || {
+            file.set_len(bytes).map_err(io("set the size of", &path))?;
+            match open_direct(&path, OFlags::empty()) {
+                Err(e) if e.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
+                    Err(Error::NoDirect { dir: dir.clone(), filesystem: "this file system".into() })
+                }
+                other => other.map_err(io("open", &path)),
             }
-            other => other.map_err(io("open", &path))?,
         };
-        Ok(Self { path, bytes, file, change })
+        match made() {
+            Ok(file) => Ok(Self { path, bytes, file, change }),
+            Err(e) => Err(undone(ctx.journal, change, e)),
+        }
+    }
+
+    /// Makes one and brings it into its first state.
+    pub fn make_with(ctx: &TargetCtx<'_>, name: &str, first: impl FnOnce(&Self) -> Result<()>) -> Result<Self> {
+        let scratch = Self::make(ctx, name)?;
+        match first(&scratch) {
+            Ok(()) => Ok(scratch),
+            Err(e) => Err(undone(ctx.journal, scratch.change, e)),
+        }
     }
 
     /// Makes the whole file one hole, and sees to it that it is one.
@@ -173,6 +187,13 @@ pub fn write_out(file: &File, start: u64, end: u64) -> io::Result<()> {
         at += length as u64;
     }
     Ok(())
+}
+
+/// Takes back a change whose making failed. The first failure is the one that is told; should
+/// taking back fail too, the change stays in the journal.
+pub fn undone(journal: &Journal, change: ChangeId, failure: Error) -> Error {
+    let _ = journal.undo(change);
+    failure
 }
 
 /// Takes a scratch file away before its turn.

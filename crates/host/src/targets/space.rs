@@ -13,6 +13,7 @@ use vmio_node::{Exec, Node, Reader};
 
 use super::{Error, Result};
 use crate::backing::{Backing, mounts};
+use crate::require;
 
 /// What is left where scratch files go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +57,7 @@ pub fn left(node: &dyn Node, dir: &Path) -> Result<Space> {
 ///
 /// # Errors
 /// [`Error::Space`] with the figures.
-pub fn require(node: &dyn Node, dir: &Path, bytes: u64) -> Result<Space> {
+pub fn demand(node: &dyn Node, dir: &Path, bytes: u64) -> Result<Space> {
     let space = left(node, dir)?;
     let needed_bytes = with_margin(bytes);
     if space.free_bytes < needed_bytes {
@@ -77,8 +78,11 @@ fn pools_below(node: &dyn Node, dir: &Path) -> Result<Vec<(String, Option<u64>)>
     if names.is_empty() {
         return Ok(vec![]);
     }
+    let dmsetup = require::find_program(node.reader(), "dmsetup").unwrap_or_else(|| "dmsetup".into());
     let ask = |what: &str| {
-        let cmd = Exec::new("dmsetup").args([what, "--target", "thin-pool"]).limit(Duration::from_secs(10));
+        let cmd = Exec::new(dmsetup.display().to_string())
+            .args([what, "--target", "thin-pool"])
+            .limit(Duration::from_secs(10));
         node.exec(&cmd).ok().filter(|o| o.ok()).map(|o| o.out())
     };
     match (ask("status"), ask("table")) {
@@ -108,7 +112,7 @@ fn pool_free(name: &str, status: &str, table: &str) -> Option<u64> {
 /// Where guest images are on this machine: the first directory of libvirt or Proxmox that is
 /// there and can be written by root, else `state`.
 pub fn default_dir(reader: &dyn Reader, state: &Path) -> PathBuf {
-    if !super::is_root(reader) {
+    if require::root(reader).is_err() {
         return state.into();
     }
     let storage_cfg = reader.read_text(Path::new("/etc/pve/storage.cfg")).unwrap_or_default();
@@ -207,8 +211,8 @@ mod tests {
         let node = vmio_node::Local::new();
         let here = std::env::temp_dir();
         let free = left(&node, &here).unwrap().free_bytes;
-        let said = require(&node, &here, free / 6 * 5 + (64 << 20)).unwrap_err().to_string();
+        let said = demand(&node, &here, free / 6 * 5 + (64 << 20)).unwrap_err().to_string();
         assert!(said.contains("bytes are needed") && said.contains("--on"), "{said}");
-        require(&node, &here, free / 2).unwrap();
+        demand(&node, &here, free / 2).unwrap();
     }
 }

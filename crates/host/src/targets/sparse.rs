@@ -23,8 +23,7 @@ impl Target for Sparse {
         &[]
     }
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {
-        let scratch = Scratch::make(ctx, self.name())?;
-        scratch.punch()?;
+        let scratch = Scratch::make_with(ctx, self.name(), Scratch::punch)?;
         Ok(Box::new(SparseFile { attachment: Attachment::File(scratch.path.clone()), scratch }))
     }
 }

@@ -8,12 +8,12 @@
 //!
 //! Adding a workload: a file with a type that implements [`Workload`], and its line in [`ALL`].
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use vmio_model::result::{WorkloadResult, WorkloadTraits};
 use vmio_node::{Exec, Node, Reader};
 
-use crate::require::Requirement;
+use crate::require::{Requirement, program};
 pub use crate::targets::State;
 
 mod append;
@@ -102,17 +102,6 @@ const DD: Requirement = Requirement {
     mend: "apt install coreutils",
     check: |reader| program(reader, "dd"),
 };
-
-/// Whether a program lies where programs lie.
-fn program(reader: &dyn Reader, name: &str) -> std::result::Result<(), String> {
-    const DIRS: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
-    let there = |dir: &str| matches!(reader.stat(&Path::new(dir).join(name)), Ok(Some(s)) if s.mode & 0o111 != 0);
-    if DIRS.iter().any(|dir| there(dir)) {
-        Ok(())
-    } else {
-        Err(format!("{}: no {name} in {}", reader.name(), DIRS.join(", ")))
-    }
-}
 
 /// Refuses a span or a time that is too small, and a cap that the workload cannot keep.
 fn enough(workload: &dyn Workload, ctx: &WorkCtx) -> Result<()> {
