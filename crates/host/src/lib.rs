@@ -3,6 +3,7 @@
 
 pub mod backing;
 pub mod drivers;
+pub mod gentle;
 pub mod guests;
 pub mod image;
 pub mod limits;
@@ -11,7 +12,5 @@ pub mod require;
 pub mod targets;
 pub mod workloads;
 
-#[cfg(test)]
-mod fake;
 #[cfg(test)]
 mod testing;

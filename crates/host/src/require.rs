@@ -115,7 +115,8 @@ fn effective_uid(node: &dyn Reader) -> Option<u32> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::fake::Fake;
+    use vmio_node::Node;
+    use vmio_node::fake::Fake;
 
     const FIO: Requirement =
         Requirement { name: "fio", why: "the workloads", mend: "apt install fio", check: |n| program(n, "fio") };
@@ -128,11 +129,12 @@ mod tests {
 
     #[test]
     fn program_is_found_along_the_nodes_path_and_in_sbin() {
-        let fake = Fake::new()
-            .file("/proc/self/environ", "HOME=/\0PATH=/opt/bin:/bin\0", 0o400)
-            .file("/opt/bin/fio", "", 0o755)
-            .file("/usr/sbin/mke2fs", "", 0o755)
-            .file("/bin/dd", "not executable", 0o644);
+        let fake = Fake::new("fake")
+            .file("/proc/self/environ", "HOME=/\0PATH=/opt/bin:/bin\0")
+            .file("/bin/dd", "not executable");
+        for path in ["/opt/bin/fio", "/usr/sbin/mke2fs"] {
+            fake.write(Path::new(path), b"", Some(0o755)).unwrap();
+        }
         assert_eq!(find_program(&fake, "fio"), Some("/opt/bin/fio".into()));
         assert_eq!(find_program(&fake, "mke2fs"), Some("/usr/sbin/mke2fs".into()));
         assert_eq!(find_program(&fake, "dd"), None);
@@ -141,21 +143,21 @@ mod tests {
 
     #[test]
     fn what_is_unmet_says_where_what_why_and_what_to_do() {
-        let said = FIO.look(&Fake::new()).to_string();
+        let said = FIO.look(&Fake::new("fake")).to_string();
         assert_eq!(said, "fake: no program fio in PATH (fio: the workloads); apt install fio");
     }
 
     #[test]
     fn root_is_the_effective_user() {
-        let with = |uid: &str| Fake::new().file("/proc/self/status", format!("Name:\tx\nUid:\t{uid}\n"), 0o444);
+        let with = |uid: &str| Fake::new("fake").file("/proc/self/status", format!("Name:\tx\nUid:\t{uid}\n"));
         root(&with("1000\t0\t0\t0")).unwrap();
         assert_eq!(root(&with("0\t1000\t0\t0")).unwrap_err(), "this is user 1000, not root");
-        assert!(root(&Fake::new()).is_err());
+        assert!(root(&Fake::new("fake")).is_err());
     }
 
     #[test]
     fn unmet_keeps_what_is_missing_only() {
-        let fake = Fake::new().file("/dev/kvm", "", 0o600);
+        let fake = Fake::new("fake").file("/dev/kvm", "");
         let list = [KVM, FIO];
         let missing = unmet(&fake, &list);
         assert_eq!(missing.len(), 1);

@@ -2,5 +2,14 @@
 //! statistics, and the rules that turn facts into findings. Everything here can be tested
 //! with no machine at all.
 
+pub mod facts;
 pub mod result;
+pub mod rules;
+
 pub mod setup;
+pub mod stats;
+pub mod study;
+pub mod summary;
+
+#[cfg(test)]
+mod testing;

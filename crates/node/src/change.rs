@@ -59,6 +59,11 @@ pub enum Change {
         /// Its directories.
         paths: Vec<PathBuf>,
     },
+    /// A trace instance of our own below tracefs; undone by rmdir, its events off first.
+    TraceInstance {
+        /// Its directory.
+        path: PathBuf,
+    },
     /// A value written to a file of `/proc`, `/sys` or a control group; undone by writing the
     /// old one.
     Sysfs {
@@ -87,7 +92,9 @@ impl Change {
     pub(crate) fn relative_path(&self) -> Option<&Path> {
         let paths: Vec<&Path> = match self {
             Self::Process { .. } => vec![],
-            Self::File { path } | Self::Dir { path } | Self::Sysfs { path, .. } => vec![path],
+            Self::File { path } | Self::Dir { path } | Self::Sysfs { path, .. } | Self::TraceInstance { path } => {
+                vec![path]
+            }
             Self::Loop { backing: path } | Self::Mount { target: path } => vec![path],
             Self::Cgroup { paths } => paths.iter().map(PathBuf::as_path).collect(),
         };
@@ -108,6 +115,12 @@ impl Change {
             Self::Loop { backing } => detach_loops(backing),
             Self::Mount { target } => unmount_one(target),
             Self::Cgroup { paths } => paths.iter().rev().try_for_each(|p| remove_cgroup(p, scope)),
+            Self::TraceInstance { path } => {
+                // Events that are on keep the directory busy.
+                gone(fs::write(path.join("events/enable"), "0"))
+                    .and_then(|()| gone(while_busy(|| fs::remove_dir(path))))
+                    .map_err(|e| format!("cannot remove the trace instance {}: {e}", path.display()))
+            }
             Self::Sysfs { path, before } => {
                 let written = OpenOptions::new()
                     .write(true)
@@ -132,6 +145,7 @@ impl fmt::Display for Change {
             Self::Cgroup { paths } => {
                 write!(f, "control group {}", paths.first().map(|p| p.display().to_string()).unwrap_or_default())
             }
+            Self::TraceInstance { path } => write!(f, "trace instance {}", path.display()),
             Self::Sysfs { path, .. } => write!(f, "value of {}", path.display()),
         }
     }

@@ -20,6 +20,10 @@ use crate::stream;
 /// Kernel modules to load, one absolute path a line, in order.
 const MODULE_LIST: &str = "/etc/vmio-modules";
 
+/// Disks to mount: `SERIAL DIRECTORY TYPE` a line, read-only. The serial is the one that the
+/// hypervisor gave to the virtio disk.
+const MOUNT_LIST: &str = "/etc/vmio-mounts";
+
 /// Name of the port unless the kernel's command line says `vmio.port=NAME`.
 const PORT_NAME: &str = "vmio.0";
 
@@ -74,6 +78,7 @@ fn prepare() {
     // There is no modprobe: the kernel must not look for it each time it misses a module.
     say("turn modprobe off", fs::write("/proc/sys/kernel/modprobe", "\n"));
     load_modules();
+    mount_disks();
     say("bring up the loopback interface", loopback_up());
     say("name the ports", name_ports(Path::new("/dev/virtio-ports")));
 }
@@ -102,6 +107,31 @@ fn load_modules() {
         });
         say(&format!("load {path}"), loaded);
     }
+}
+
+fn mount_disks() {
+    let list = match fs::read_to_string(MOUNT_LIST) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return,
+        Err(e) => return log(&format!("cannot read {MOUNT_LIST}: {e}")),
+        Ok(list) => list,
+    };
+    for line in list.lines().filter(|l| !l.trim().is_empty()) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let done = match words[..] {
+            [serial, target, kind] => disk_with(serial)
+                .and_then(|disk| Ok(mount(&disk, target, kind, MountFlags::RDONLY | MountFlags::NOATIME, None)?)),
+            _ => Err(io::Error::other("it is not of the form SERIAL DIRECTORY TYPE")),
+        };
+        say(&format!("mount `{line}` of {MOUNT_LIST}"), done);
+    }
+}
+
+/// Device of the virtio disk with this serial.
+fn disk_with(serial: &str) -> io::Result<PathBuf> {
+    let mut disks = fs::read_dir("/sys/block")?.flatten();
+    let found = disks.find(|d| fs::read_to_string(d.path().join("serial")).is_ok_and(|s| s.trim() == serial));
+    let name = found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no disk has this serial"))?.file_name();
+    Ok(Path::new("/dev").join(name))
 }
 
 /// Links such as udev would make them: `/dev/virtio-ports/NAME`.

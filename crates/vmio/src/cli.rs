@@ -12,6 +12,7 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 
 use crate::cmd::Verb;
 use crate::paths::Paths;
+use crate::store::StoreError;
 use crate::term::{self, Style};
 
 /// Exit codes, the same for every verb.
@@ -152,8 +153,13 @@ fn is_closed_pipe(e: &anyhow::Error) -> bool {
     e.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
 }
 
+/// The part of an error that knows its exit code and its help.
+fn failure(e: &anyhow::Error) -> Option<Failure> {
+    e.downcast_ref::<Failure>().cloned().or_else(|| e.downcast_ref::<StoreError>().map(Failure::from))
+}
+
 fn exit_of(e: &anyhow::Error) -> Exit {
-    e.downcast_ref::<Failure>().map_or(Exit::Failed, |f| f.exit)
+    failure(e).map_or(Exit::Failed, |f| f.exit)
 }
 
 /// `error: …`, the causes that say something new, and `help: …`.
@@ -167,7 +173,7 @@ fn render(e: &anyhow::Error, style: Style) -> String {
             last = cause;
         }
     }
-    if let Some(help) = e.downcast_ref::<Failure>().and_then(|f| f.help.as_deref()) {
+    if let Some(help) = failure(e).and_then(|f| f.help) {
         text += &format!("  {} {help}\n", style.cyan("help:"));
     }
     text

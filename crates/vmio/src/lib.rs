@@ -6,4 +6,7 @@
 pub mod cli;
 pub mod cmd;
 pub mod paths;
+pub mod report;
+pub mod run;
+pub mod store;
 pub mod term;

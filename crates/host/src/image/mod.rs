@@ -32,8 +32,8 @@ const FORMAT: u32 = 1;
 const KEEP: usize = 2;
 /// Label and serial number by which the guest finds the disk with the tools.
 pub const TOOLS_SERIAL: &str = "vmio-tools";
-/// Name of the virtio-serial port that the agent speaks on.
-pub const AGENT_PORT: &str = "vmio.agent";
+/// Name of the virtio-serial port on which the agent listens when its kernel is told no other.
+pub const AGENT_PORT: &str = "vmio.0";
 /// Modules that every guest loads: the bus, the agent's channel, the disk with the tools.
 pub const BASE_MODULES: [&str; 4] = ["virtio_pci", "virtio_console", "virtio_blk", "ext4"];
 /// Modules that an image carries for the devices a guest may have.
@@ -171,7 +171,7 @@ impl Image {
         }
         let modules: String = listed.iter().map(|m| format!("/modules/{m}.ko\n")).collect();
         archive.file("etc/vmio-modules", 0o644, modules.as_bytes());
-        archive.file("etc/vmio-mounts", 0o644, format!("{TOOLS_SERIAL} /usr ext4 ro\n").as_bytes());
+        archive.file("etc/vmio-mounts", 0o644, format!("{TOOLS_SERIAL} /usr ext4\n").as_bytes());
         Ok(archive.finish())
     }
 
@@ -468,7 +468,7 @@ mod tests {
                         /modules/virtio_blk.ko\n/modules/ext4.ko\n/modules/scsi_mod.ko\n/modules/sd_mod.ko\n";
         assert!(text.contains(expected), "{text}");
         assert!(!text.contains("nvme"));
-        assert!(text.contains("vmio-tools /usr ext4 ro\n"));
+        assert!(text.contains("vmio-tools /usr ext4\n"));
     }
 
     #[test]

@@ -86,9 +86,15 @@ impl Modules {
         for dep in &info.depends {
             self.add(dep, Some(&name), read, seen, order)?;
         }
-        // A soft dependency may be an alias or missing: the module works without.
-        for dep in info.softdep_pre.iter().filter(|d| self.files.contains_key(&d.replace('-', "_"))) {
-            self.add(dep, Some(&name), read, seen, order)?;
+        // A soft dependency names a module or an algorithm (`crypto-NAME`), whose plain
+        // implementation is called NAME_generic. ext4 does not mount without crc32c; whatever
+        // else is missing is done without.
+        for dep in &info.softdep_pre {
+            for dep in [dep.clone(), format!("{}_generic", dep.strip_prefix("crypto-").unwrap_or(dep))] {
+                if self.files.contains_key(&dep.replace('-', "_")) {
+                    self.add(&dep, Some(&name), read, seen, order)?;
+                }
+            }
         }
         order.push(Module { name, content });
         Ok(())
@@ -160,16 +166,17 @@ mod tests {
             &[
                 ("sd_mod.ko", "license=GPL\0depends=scsi-mod,t10-pi\0"),
                 ("scsi-mod.ko", "depends=\0"),
-                ("t10-pi.ko", "depends=crc-t10dif\0softdep=pre: crct10dif fast post: later\0"),
+                ("t10-pi.ko", "depends=crc-t10dif\0softdep=pre: crct10dif fast crypto-crc32c post: later\0"),
                 ("fast.ko.xz", "depends=\0"),
                 ("later.ko", "depends=\0"),
+                ("crc32c_generic.ko", "depends=\0"),
                 ("sym53c8xx.ko", "depends=scsi_mod\0"),
             ],
             "kernel/lib/crc-t10dif.ko\n",
         );
         assert_eq!(
             order(dir.path(), &["sd_mod", "sym53c8xx", "crc_t10dif"]).unwrap(),
-            ["scsi_mod", "fast", "t10_pi", "sd_mod", "sym53c8xx"]
+            ["scsi_mod", "fast", "crc32c_generic", "t10_pi", "sd_mod", "sym53c8xx"]
         );
     }
 

@@ -5,7 +5,12 @@
 //! `verbs!`. Help, completions and man pages follow from that list.
 
 mod completions;
+mod doctor;
+mod image;
 mod man;
+pub mod runs;
+mod study;
+mod tax;
 
 use crate::cli::{Context, Outcome};
 
@@ -29,6 +34,11 @@ macro_rules! verbs {
 }
 
 verbs! {
+    Tax => tax,
+    Study => study,
+    Doctor => doctor,
+    Runs => runs,
+    Image => image,
     Completions => completions,
     Man => man,
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use vmio_model::result::Accel;
+use vmio_node::Reader;
 
 use super::super::{Accelerator, Error, GuestSpec, LaunchCtx, Result, file_error};
 use super::launch::{boot, find_qemu};
@@ -34,7 +35,7 @@ pub fn choose(ctx: &LaunchCtx<'_>, image: &Image) -> Result<Accelerator> {
     if let Err(e) = OpenOptions::new().read(true).write(true).open(DEVICE) {
         return Ok(tcg(format!("software emulation: {DEVICE} cannot be opened: {e}")));
     }
-    let host = host(ctx)?;
+    let host = host(ctx.node.reader())?;
     let file = ctx.state_dir.join(REMEMBERED);
     if let Some(known) = recall(&file, &host) {
         return Ok(known);
@@ -73,10 +74,15 @@ pub fn choose(ctx: &LaunchCtx<'_>, image: &Image) -> Result<Accelerator> {
 }
 
 /// This boot of the host, its kernel, and its QEMU.
-fn host(ctx: &LaunchCtx<'_>) -> Result<String> {
-    let boot = ctx.node.read_text(Path::new("/proc/sys/kernel/random/boot_id"))?;
-    let kernel = ctx.node.read_text(Path::new("/proc/sys/kernel/osrelease"))?;
-    Ok(format!("{} {} {}", boot.trim(), kernel.trim(), identity(&find_qemu(ctx.node.reader())?)?))
+fn host(node: &dyn Reader) -> Result<String> {
+    let boot = node.read_text(Path::new("/proc/sys/kernel/random/boot_id"))?;
+    let kernel = node.read_text(Path::new("/proc/sys/kernel/osrelease"))?;
+    Ok(format!("{} {} {}", boot.trim(), kernel.trim(), identity(&find_qemu(node)?)?))
+}
+
+/// The remembered answer, where there is one for this boot of the host and this QEMU. Only looks.
+pub fn known(node: &dyn Reader, state_dir: &Path) -> Option<Accelerator> {
+    recall(&state_dir.join(REMEMBERED), &host(node).ok()?)
 }
 
 fn recall(file: &Path, host: &str) -> Option<Accelerator> {

@@ -30,15 +30,15 @@ pub fn by_serial(guest: &dyn Reader) -> BTreeMap<String, PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::Fake;
+    use vmio_node::fake::Fake;
 
     #[test]
     fn each_kind_of_disk_is_found_by_its_serial() {
-        let guest = Fake::new()
-            .file("/sys/block/vda/serial", "vmio-tools\n", 0o444)
-            .file("/sys/block/nvme0n1/device/serial", "vmio-2            \n", 0o444)
-            .file("/sys/block/sda/device/vpd_pg80", b"\0\x80\0\x06vmio-0", 0o444)
-            .file("/sys/block/loop0/size", "0\n", 0o444);
+        let guest = Fake::new("fake")
+            .file("/sys/block/vda/serial", "vmio-tools\n")
+            .file("/sys/block/nvme0n1/device/serial", "vmio-2            \n")
+            .file("/sys/block/sda/device/vpd_pg80", b"\0\x80\0\x06vmio-0")
+            .file("/sys/block/loop0/size", "0\n");
         let expected = [("vmio-0", "/dev/sda"), ("vmio-2", "/dev/nvme0n1"), ("vmio-tools", "/dev/vda")];
         assert_eq!(by_serial(&guest), expected.map(|(s, p)| (s.to_owned(), PathBuf::from(p))).into());
     }

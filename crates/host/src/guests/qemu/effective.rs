@@ -145,7 +145,7 @@ impl Engines {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::fake::Fake;
+    use vmio_node::fake::Fake;
 
     #[test]
     fn an_engine_without_its_ring_is_threads() {
@@ -159,11 +159,9 @@ mod tests {
         ];
         let ring = "7f00-7f01 rw-s 00000000 00:0f 1 /[aio] (deleted)\n";
         let host = |rings: usize, uring: &str| {
-            Fake::new().file("/proc/9/maps", ring.repeat(rings), 0o444).file(
-                "/proc/9/fdinfo/5",
-                format!("pos:\t0\nflags:\t02\n{uring}"),
-                0o444,
-            )
+            Fake::new("fake")
+                .file("/proc/9/maps", ring.repeat(rings))
+                .file("/proc/9/fdinfo/5", format!("pos:\t0\nflags:\t02\n{uring}"))
         };
         let engines = |fake: &Fake| {
             let engines = Engines::of(fake, 9);

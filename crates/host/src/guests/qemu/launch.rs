@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use vmio_model::result::Accel;
-use vmio_node::{ChangeId, End, Exec, Journal, Node, Process, Reader, Remote};
+use vmio_node::{ChangeId, End, Exec, Journal, Node, Output, Process, Reader, Remote};
 
 use super::super::{Error, GuestSpec, LaunchCtx, Result, file_error};
 use super::args::{Paths, Plan, PlannedDisk, arguments, device_id, serial};
@@ -30,6 +31,8 @@ const DISK_LIMIT: Duration = Duration::from_secs(15);
 const END_LIMIT: Duration = Duration::from_secs(10);
 /// `sun_path` of unix(7), without the final zero.
 const SOCKET_PATH: usize = 107;
+/// QEMU ends that soon after it refused an option or closed a socket.
+const SOON: Duration = Duration::from_millis(300);
 const POLL: Duration = Duration::from_millis(10);
 
 /// Path of QEMU.
@@ -84,9 +87,8 @@ pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) 
 
     // From here on, whatever fails is told with the end of the console.
     let up = (|| {
-        let mut qmp = process.connect(&paths.qmp, |socket| Qmp::connect(&spec.name, socket))?;
-        let stream = process
-            .connect(&paths.agent, |socket| UnixStream::connect(socket).map_err(file_error("connect to", socket)))?;
+        let mut qmp = Qmp::over(&spec.name, process.connect(&paths.qmp)?)?;
+        let stream = process.connect(&paths.agent)?;
         stream.set_write_timeout(Some(ctx.boot_limit)).map_err(file_error("set a limit on", &paths.agent))?;
         let other = stream.try_clone().map_err(file_error("share", &paths.agent))?;
         let left = ctx.boot_limit.saturating_sub(started.elapsed());
@@ -222,29 +224,46 @@ pub struct Running {
 }
 
 impl Running {
-    /// Connects to a socket of QEMU's as soon as it is there.
-    fn connect<T>(&self, socket: &Path, connect: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
+    /// Connects to a socket of QEMU's as soon as somebody listens: the file is there a moment
+    /// before that.
+    fn connect(&self, socket: &Path) -> Result<UnixStream> {
         let end = Instant::now() + SOCKET_LIMIT;
-        while !socket.exists() {
+        loop {
+            match UnixStream::connect(socket) {
+                Ok(stream) => return Ok(stream),
+                Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {}
+                Err(e) => return Err(file_error("connect to", socket)(e)),
+            }
             let ended = self.process.lock().unwrap_or_else(PoisonError::into_inner).try_wait()?;
             if ended.is_some() || Instant::now() >= end {
                 return Err(self.give_up("did not start"));
             }
             thread::sleep(POLL);
         }
-        connect(socket)
+    }
+
+    /// Its output if it has ended, or ends within [`SOON`]: its sockets close a moment before.
+    fn ended_soon(&self) -> Option<Output> {
+        let end = Instant::now() + SOON;
+        loop {
+            let ended = self.process.lock().unwrap_or_else(PoisonError::into_inner).try_wait().ok().flatten();
+            if ended.is_some() || Instant::now() >= end {
+                return ended;
+            }
+            thread::sleep(POLL);
+        }
     }
 
     /// Ends QEMU if it still runs and says what became of it.
     pub fn give_up(&self, seen: &str) -> Error {
-        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
-        let ended = process.try_wait().ok().flatten();
+        let ended = self.ended_soon();
         let how = match ended.as_ref().map(|o| o.end) {
             Some(End::Exit(code)) => format!("; QEMU had ended with exit code {code}"),
             Some(End::Signal(signal)) => format!("; QEMU had been killed by signal {signal}"),
             Some(End::TimedOut) | None => "; it was ended".into(),
         };
         let output = ended.or_else(|| {
+            let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
             process.kill().ok()?;
             process.wait(Some(END_LIMIT)).ok()
         });

@@ -22,6 +22,8 @@ use effective::Asked;
 use launch::{Booted, find_qemu};
 use qmp::Qmp;
 
+pub use accel::known as known_accelerator;
+
 /// Entry `qemu`.
 pub struct Qemu;
 

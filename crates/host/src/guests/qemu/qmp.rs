@@ -3,7 +3,6 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -23,10 +22,9 @@ pub struct Qmp {
 }
 
 impl Qmp {
-    /// Connects to the socket of a monitor and leaves the negotiation behind.
-    pub fn connect(guest: &str, socket: &Path) -> Result<Self> {
+    /// Takes a connection to a monitor and leaves the negotiation behind.
+    pub fn over(guest: &str, stream: UnixStream) -> Result<Self> {
         let broken = |e: std::io::Error| fail(guest, "connect", &e.to_string());
-        let stream = UnixStream::connect(socket).map_err(broken)?;
         stream.set_read_timeout(Some(LIMIT)).map_err(broken)?;
         stream.set_write_timeout(Some(LIMIT)).map_err(broken)?;
         let mut qmp = Self { guest: guest.to_owned(), stream: BufReader::new(stream), version: String::new() };
@@ -116,7 +114,7 @@ mod tests {
             "{\"event\": \"RESUME\", \"timestamp\": {}}\n{\"return\": {\"enabled\": false, \"present\": true}}",
             r#"{"error": {"class": "GenericError", "desc": "Property 'scsi-hd.iothread' not found"}}"#,
         ]);
-        let mut qmp = Qmp::connect("guest0", &dir.path().join("qmp")).unwrap();
+        let mut qmp = Qmp::over("guest0", UnixStream::connect(dir.path().join("qmp")).unwrap()).unwrap();
         assert_eq!(qmp.version, "7.2.22");
         assert_eq!(qmp.execute("query-kvm", json!({})).unwrap()["enabled"], false);
         let said = qmp.execute("qom-get", json!({"path": "/x", "property": "iothread"})).unwrap_err().to_string();

@@ -122,7 +122,7 @@ fn by_name(host: &dyn Reader, task: &Path) -> Role {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::fake::Fake;
+    use vmio_node::fake::Fake;
 
     #[test]
     fn pool_threads_are_known_by_name_and_the_rest_by_what_qemu_said() {
@@ -137,11 +137,9 @@ mod tests {
         };
         let host = [(10, "qemu-system-x86"), (11, "IO io0"), (12, "CPU 0/TCG"), (13, "worker"), (14, "call_rcu")]
             .iter()
-            .fold(Fake::new(), |f, (tid, comm)| {
-                f.file(format!("/proc/10/task/{tid}/comm"), format!("{comm}\n"), 0o444)
-            });
+            .fold(Fake::new("fake"), |f, (tid, comm)| f.file(format!("/proc/10/task/{tid}/comm"), format!("{comm}\n")));
         let roles: Vec<_> = hypervisor.threads(&host).unwrap().into_iter().map(|t| (t.tid, t.role.key())).collect();
         assert_eq!(roles, [(10, "main"), (11, "iothread"), (12, "vcpu"), (13, "worker"), (14, "other")]);
-        assert!(hypervisor.threads(&Fake::new()).is_err());
+        assert!(hypervisor.threads(&Fake::new("fake")).is_err());
     }
 }

@@ -1,0 +1,219 @@
+//! Facts: what the rules look at. The same rules serve a run (measured cells and what they
+//! gain over each other), a look at guests that run now (settings only), and a transcript in a
+//! test. Each fact carries where it comes from; a rule that misses a fact abstains.
+
+use serde::{Deserialize, Serialize};
+
+use crate::result::{Run, WorkloadTraits};
+use crate::setup::{Attachment, Setup};
+use crate::stats::{Convergence, Pair, Ratio, paired_ratio};
+use crate::summary::{Cell, Share, Summary, pairs};
+
+/// Where a fact comes from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Provenance {
+    /// A stored run.
+    Run {
+        /// Its number.
+        run: i64,
+    },
+    /// The set-up of a guest that runs now.
+    Live {
+        /// Name of the guest.
+        guest: String,
+        /// What was read: `QMP query-block`, `virsh dumpxml`, `/proc/1234/cmdline`.
+        read_from: String,
+        /// When, in seconds since the epoch.
+        at_unix_seconds: f64,
+    },
+    /// A recorded session, for example in a test.
+    Transcript {
+        /// Its name.
+        name: String,
+    },
+}
+
+impl std::fmt::Display for Provenance {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Provenance::Run { run } => write!(f, "run {run}"),
+            Provenance::Live { guest, read_from, .. } => write!(f, "guest {guest}, read from {read_from}"),
+            Provenance::Transcript { name } => write!(f, "transcript {name}"),
+        }
+    }
+}
+
+/// A guest's disk as it is set up. What could not be read is `None`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Disk {
+    /// What a finding about it names: `guest db1, disk vda`.
+    pub subject: String,
+    /// Its driver by the name of vmio's entry: `virtio-blk`, `lsi53c895a`, `ahci`, `ide`.
+    pub driver: Option<String>,
+    /// QEMU cache mode as on its command line: `none`, `writeback`, `directsync`, `unsafe`, …
+    pub cache: Option<String>,
+    /// QEMU AIO engine: `threads`, `native`, `io_uring`.
+    pub aio: Option<String>,
+    /// Whether it has an I/O thread of its own.
+    pub iothread: Option<bool>,
+    /// Whether it lies in a file with holes.
+    pub sparse: Option<bool>,
+    /// Where this was read.
+    pub from: Provenance,
+}
+
+/// What differs between the two cells of a [`Gain`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Changed {
+    /// The driver alone.
+    Driver,
+    /// The target alone.
+    Target,
+    /// Cache mode, AIO engine, or both as a pair.
+    CacheAio,
+    /// The I/O thread alone.
+    Iothread,
+    /// The workload's requests in flight alone.
+    Depth,
+}
+
+/// What one guest cell gets over another that differs in one thing, paired by round.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Gain {
+    /// What differs.
+    pub changed: Changed,
+    /// The cell before the change.
+    pub before: Setup,
+    /// The cell after the change.
+    pub after: Setup,
+    /// After over before: above 1 is faster.
+    pub ratio: Ratio,
+    /// Whether it may be cited: both sides' shares are known to the wanted width, and the
+    /// gain itself has the fewest pairs and boots.
+    pub citable: bool,
+}
+
+/// What a run measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Number of the run.
+    pub run: i64,
+    /// Whether the guests ran under software emulation.
+    pub emulated: bool,
+    /// Rows of the run's table.
+    pub cells: Vec<Cell>,
+    /// Shares against native.
+    pub shares: Vec<Share>,
+    /// Gains between guest cells, in both directions.
+    pub gains: Vec<Gain>,
+    /// The workloads' traits.
+    pub workloads: Vec<WorkloadTraits>,
+    /// When a share counted as known.
+    pub convergence: Convergence,
+}
+
+/// All that is known when the rules are asked.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Facts {
+    /// Disks of guests as they are set up; empty for a run of vmio's own guests.
+    pub disks: Vec<Disk>,
+    /// A run; `None` when nothing was measured.
+    pub measured: Option<Measured>,
+}
+
+impl Measured {
+    /// The row of a cell.
+    pub fn cell(&self, setup: &Setup) -> Option<&Cell> {
+        self.cells.iter().find(|c| c.setup == *setup)
+    }
+
+    /// The share of a guest cell, if it may be cited.
+    pub fn known_share(&self, setup: &Setup) -> Option<&Share> {
+        self.shares.iter().find(|s| s.setup == *setup && s.converged)
+    }
+
+    /// Traits of a workload.
+    pub fn traits(&self, workload: &str) -> Option<&WorkloadTraits> {
+        self.workloads.iter().find(|w| w.name == workload)
+    }
+
+    /// Gains of one kind that may be cited and whose interval lies wholly above the bound.
+    pub fn sure_gains(&self, changed: Changed, bound: f64) -> impl Iterator<Item = &Gain> {
+        self.gains.iter().filter(move |g| g.changed == changed && g.citable && g.ratio.surely_above(bound))
+    }
+
+    /// The run as a provenance.
+    pub fn from(&self) -> Provenance {
+        Provenance::Run { run: self.run }
+    }
+}
+
+/// The facts of a run.
+pub fn facts_of(run: &Run, summary: &Summary) -> Facts {
+    let guests: Vec<&Cell> = summary.cells.iter().filter(|c| !c.setup.is_native()).collect();
+    let mut gains = Vec::new();
+    for before in &guests {
+        for after in &guests {
+            if let Some(changed) = changed(&before.setup, &after.setup, &run.workloads) {
+                gains.extend(gain(run, summary, changed, before, after));
+            }
+        }
+    }
+    Facts {
+        disks: Vec::new(),
+        measured: Some(Measured {
+            run: run.id,
+            emulated: summary.emulated,
+            cells: summary.cells.clone(),
+            shares: summary.shares.clone(),
+            gains,
+            workloads: run.workloads.clone(),
+            convergence: summary.convergence,
+        }),
+    }
+}
+
+/// The one thing in which two guest cells differ, if it is one.
+fn changed(before: &Setup, after: &Setup, workloads: &[WorkloadTraits]) -> Option<Changed> {
+    let (a, b) = (before.attachment.as_ref()?, after.attachment.as_ref()?);
+    let driver = Attachment { driver: b.driver.clone(), ..a.clone() };
+    let pair = Attachment { cache: b.cache, aio: b.aio, ..a.clone() };
+    let iothread = Attachment { iothread: b.iothread, ..a.clone() };
+    let disk = |x: &Setup| (x.guest.clone(), x.target.clone());
+    if before == after || before.guest != after.guest {
+        return None;
+    }
+    if before.workload != after.workload {
+        let find = |name: &str| workloads.iter().find(|w| w.name == name);
+        let (x, y) = (find(&before.workload)?, find(&after.workload)?);
+        let deeper = WorkloadTraits { name: y.name.clone(), depth: y.depth, ..x.clone() };
+        return (disk(before) == disk(after) && a == b && deeper == *y).then_some(Changed::Depth);
+    }
+    match () {
+        () if a == b => Some(Changed::Target),
+        () if before.target != after.target => None,
+        () if driver == *b => Some(Changed::Driver),
+        () if pair == *b => Some(Changed::CacheAio),
+        () if iothread == *b => Some(Changed::Iothread),
+        () => None,
+    }
+}
+
+fn gain(run: &Run, summary: &Summary, changed: Changed, before: &Cell, after: &Cell) -> Option<Gain> {
+    let figure = before.figure;
+    let of_round = pairs(&run.samples, &before.setup, &after.setup, |s| Some(figure.of(&s.result)));
+    let of_round: Vec<Pair> = of_round.into_iter().map(|(_, p)| p).collect();
+    let ratio = paired_ratio(&of_round)?;
+    let known = |key: &str| summary.share(key).is_some_and(|s| s.converged);
+    let rule = &summary.convergence;
+    let enough = ratio.pairs >= rule.min_pairs && ratio.boots >= rule.min_boots;
+    Some(Gain {
+        changed,
+        before: before.setup.clone(),
+        after: after.setup.clone(),
+        ratio,
+        citable: enough && known(&before.key) && known(&after.key),
+    })
+}

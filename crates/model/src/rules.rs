@@ -1,0 +1,176 @@
+//! The rules: facts in, findings out. An extension point: one file a rule, one line in
+//! [`RULES`]; `docs/rules.md` says how to add one.
+//!
+//! A rule cites a measured figure only if it converged and its interval excludes the rule's
+//! threshold; else it abstains. From settings alone (a live guest that nobody measured) it may
+//! give advice, marked as not measured.
+
+mod cache_aio_pair;
+pub mod change;
+mod depth_one_reads;
+mod emulated_driver;
+mod guest_faster_than_host;
+mod idle_disk;
+mod missing_iothread;
+mod small_requests;
+mod sparse_file;
+pub mod support;
+
+use serde::{Deserialize, Serialize};
+
+use crate::facts::{Facts, Provenance};
+use crate::setup::Setup;
+use crate::stats::{Interval, Ratio};
+pub use change::Change;
+
+/// How much a finding matters. Ordered: `--fail-on` takes the least that fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// Something to know when reading the figures; no setting of the host is wrong.
+    Note,
+    /// Known to cost elsewhere; not measured here.
+    Advice,
+    /// Measured here: it costs.
+    Warning,
+    /// Measured here: it costs half of the speed or more, or a figure is not what it seems.
+    Severe,
+}
+
+impl Severity {
+    /// All of them, the least first.
+    pub const ALL: [Severity; 4] = [Severity::Note, Severity::Advice, Severity::Warning, Severity::Severe];
+
+    /// The word on the command line and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Severity::Note => "note",
+            Severity::Advice => "advice",
+            Severity::Warning => "warning",
+            Severity::Severe => "severe",
+        }
+    }
+}
+
+impl std::fmt::Display for Severity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A figure that a finding rests on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cited {
+    /// What it is, in words.
+    pub label: String,
+    /// The figure.
+    pub value: f64,
+    /// Its unit: `ratio`, `bytes`, `requests`, `samples`.
+    pub unit: String,
+    /// Its 95 % interval; `None` for a count or a setting.
+    pub interval: Option<Interval>,
+    /// Where it comes from.
+    pub from: Provenance,
+}
+
+/// Two cells whose comparison would prove a finding (`vmio tax --prove`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Proof {
+    /// As it is.
+    pub before: Setup,
+    /// With the change applied.
+    pub after: Setup,
+}
+
+/// What a rule found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// Id of the rule.
+    pub rule: String,
+    /// Title of the rule.
+    pub title: String,
+    /// How much it matters.
+    pub severity: Severity,
+    /// The cell or the guest's disk that it is about.
+    pub subject: String,
+    /// The cause in plain sentences, with this run's figures.
+    pub cause: String,
+    /// The figures that it rests on.
+    pub figures: Vec<Cited>,
+    /// What to change.
+    pub change: Change,
+    /// Where to read more.
+    pub references: Vec<String>,
+    /// How many times faster the changed set-up was, measured; findings are sorted by it. `None`
+    /// when nothing was measured or there is nothing to gain.
+    pub cost_ratio: Option<Ratio>,
+    /// What `--prove` would re-run.
+    pub proof: Option<Proof>,
+}
+
+/// What a rule cannot do without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Need {
+    /// A run with shares against native.
+    Measured,
+    /// A run in which the backing device's counters could be read.
+    DeviceCounters,
+    /// Either a run or a guest's settings.
+    MeasuredOrSettings,
+}
+
+/// A rule.
+pub struct Rule {
+    /// Stable id, kebab-case: in JSON, in `--prove` and in the docs.
+    pub id: &'static str,
+    /// A short title.
+    pub title: &'static str,
+    /// What it cannot do without.
+    pub needs: Need,
+    /// Documents and sections that it rests on.
+    pub references: &'static [&'static str],
+    /// Findings in these facts; none when a fact is missing.
+    pub check: fn(&Rule, &Facts) -> Vec<Finding>,
+    /// Facts in which it must find something: the contract test asks for them.
+    #[cfg(test)]
+    pub fires: fn() -> Facts,
+    /// Facts much like them in which it must find nothing.
+    #[cfg(test)]
+    pub silent: fn() -> Facts,
+}
+
+/// All rules.
+pub const RULES: &[&Rule] = &[
+    &emulated_driver::RULE,
+    &sparse_file::RULE,
+    &cache_aio_pair::RULE,
+    &missing_iothread::RULE,
+    &small_requests::RULE,
+    &depth_one_reads::RULE,
+    &idle_disk::RULE,
+    &guest_faster_than_host::RULE,
+];
+
+/// Asks every rule whose needs are met. The most severe findings come first, among them the one that
+/// costs most: which setting to change first.
+pub fn findings(facts: &Facts) -> Vec<Finding> {
+    let mut all: Vec<Finding> = RULES.iter().filter(|r| r.needs.met(facts)).flat_map(|r| (r.check)(r, facts)).collect();
+    let cost = |f: &Finding| f.cost_ratio.map_or(0.0, |r| r.value);
+    all.sort_by(|a, b| b.severity.cmp(&a.severity).then(cost(b).total_cmp(&cost(a))));
+    all
+}
+
+impl Need {
+    /// Whether the facts hold it.
+    pub fn met(self, facts: &Facts) -> bool {
+        match self {
+            Need::Measured => facts.measured.is_some(),
+            Need::DeviceCounters => facts.measured.as_ref().is_some_and(|m| m.cells.iter().any(|c| c.device.is_some())),
+            Need::MeasuredOrSettings => facts.measured.is_some() || !facts.disks.is_empty(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod contract;

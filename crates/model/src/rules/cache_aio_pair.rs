@@ -1,0 +1,96 @@
+//! Cache mode and AIO engine are a pair. Linux AIO (`aio=native`) is asynchronous only with
+//! O_DIRECT (`cache=none` or `directsync`); QEMU (7.2 was tried) refuses to start otherwise, older
+//! ones take it and block. And of the pairs that work, one may be measured to lose.
+
+use super::support::times;
+use super::{Finding, Need, Rule, change};
+use crate::facts::{Changed, Facts, Gain};
+use crate::setup::Cache;
+
+/// A pair must lose this much before a change is advised: the threads of `aio=threads` and
+/// io_uring trade places by a few per cent from kernel to kernel.
+const GAIN: f64 = 1.05;
+/// Cache modes with O_DIRECT.
+const DIRECT: [&str; 2] = ["none", "directsync"];
+
+pub(super) const RULE: Rule = Rule {
+    id: "cache-aio-pair",
+    title: "Cache mode and AIO engine do not fit",
+    needs: Need::MeasuredOrSettings,
+    references: &[
+        "QEMU, invocation manual, -drive: aio=native needs cache.direct=on",
+        "Proxmox VE, qm.adoc, \"Cache Mode\"",
+        "shafer2010, section 3.3 (asynchronous I/O needs O_DIRECT)",
+    ],
+    check,
+    #[cfg(test)]
+    fires: fixture::fires,
+    #[cfg(test)]
+    silent: fixture::silent,
+};
+
+fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
+    let mut all = Vec::new();
+    if let Some(m) = &facts.measured {
+        // Only towards O_DIRECT: a gain by the host's page cache is memory, not a better path.
+        let direct = |g: &&Gain| g.after.attachment.as_ref().is_some_and(|a| a.cache == Cache::None);
+        all.extend(rule.from_gains(m, m.sure_gains(Changed::CacheAio, GAIN).filter(direct), cause, |g| {
+            let to = g.after.attachment.clone().unwrap_or_else(change::recommended);
+            change::settings(format!("Use cache={} with aio={}.", to.cache, to.aio), &to)
+        }));
+    }
+    let unfit = facts
+        .disks
+        .iter()
+        .filter(|d| d.aio.as_deref() == Some("native") && d.cache.as_deref().is_some_and(|c| !DIRECT.contains(&c)));
+    all.extend(unfit.map(|d| {
+        let cause = format!(
+            "aio=native with cache={}: Linux AIO is asynchronous only with O_DIRECT; without it each request \
+             blocks the thread that submits it, and newer QEMU refuses to start.",
+            d.cache.as_deref().unwrap_or_default()
+        );
+        rule.advice(d, &cause, change::settings("Use cache=none with aio=native.", &change::recommended()))
+    }));
+    all
+}
+
+fn cause(gain: &Gain) -> String {
+    let pair = |s: &crate::setup::Setup| {
+        s.attachment.as_ref().map(|a| format!("cache={} with aio={}", a.cache, a.aio)).unwrap_or_default()
+    };
+    format!(
+        "The disk uses {}. With {}, {} ran {} as fast.",
+        pair(&gain.before),
+        pair(&gain.after),
+        gain.after.workload,
+        times(&gain.ratio)
+    )
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::facts::Facts;
+    use crate::setup::{Aio, Cache};
+    use crate::testing::{Bench, native, virtio};
+
+    pub fn fires() -> Facts {
+        pair(6e3, 13e3)
+    }
+
+    /// The host's page cache is faster than O_DIRECT: nothing that a change of the pair mends.
+    pub fn silent() -> Facts {
+        pair(40e3, 13e3)
+    }
+
+    fn pair(buffered: f64, direct: f64) -> Facts {
+        let mut writeback = virtio("device", "rand-write-32");
+        if let Some(a) = &mut writeback.attachment {
+            (a.cache, a.aio) = (Cache::Writeback, Aio::Threads);
+        }
+        Bench::new()
+            .cell(native("device", "rand-write-32"), 60e3)
+            .cell(writeback, buffered)
+            .cell(virtio("device", "rand-write-32"), direct)
+            .facts()
+    }
+}

@@ -1,0 +1,160 @@
+//! The contract that every rule keeps, checked over the whole list.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+
+use super::{Finding, Need, RULES, Rule, Severity, findings};
+use crate::facts::{Disk, Facts, Provenance};
+use crate::stats::{Interval, Ratio};
+
+fn ask(rule: &Rule, facts: &Facts) -> Vec<Finding> {
+    if rule.needs.met(facts) { (rule.check)(rule, facts) } else { Vec::new() }
+}
+
+#[test]
+fn ids_are_distinct_and_kebab_case_and_documented() {
+    let docs = include_str!("../../../../docs/rules.md");
+    let ids: BTreeSet<&str> = RULES.iter().map(|r| r.id).collect();
+    assert_eq!(ids.len(), RULES.len());
+    for rule in RULES {
+        assert!(rule.id.chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{}", rule.id);
+        assert!(!rule.references.is_empty() && !rule.title.is_empty(), "{}", rule.id);
+        assert!(docs.contains(&format!("`{}`", rule.id)), "docs/rules.md does not name {}", rule.id);
+    }
+}
+
+#[test]
+fn each_rule_fires_on_its_fixture_and_keeps_silent_on_the_other() {
+    for rule in RULES {
+        let found = ask(rule, &(rule.fires)());
+        assert!(!found.is_empty(), "{} did not fire", rule.id);
+        for finding in &found {
+            assert_eq!(finding.rule, rule.id);
+            assert!(!finding.cause.is_empty() && !finding.subject.is_empty());
+            assert!(!finding.figures.is_empty(), "{} cites no figure", rule.id);
+            for cited in &finding.figures {
+                assert!(cited.interval.is_none_or(|i| i.contains(cited.value)), "{}: {cited:?}", rule.id);
+            }
+            let change = &finding.change;
+            for text in [&change.what, &change.qemu, &change.libvirt, &change.proxmox] {
+                assert!(!text.trim().is_empty(), "{} leaves a change out", rule.id);
+            }
+        }
+        let silent = ask(rule, &(rule.silent)());
+        assert!(silent.is_empty(), "{} fired: {silent:#?}", rule.id);
+    }
+}
+
+#[test]
+fn nothing_is_cited_that_did_not_converge() {
+    for rule in RULES {
+        let mut facts = (rule.fires)();
+        let m = facts.measured.as_mut().unwrap();
+        m.gains.iter_mut().for_each(|g| g.citable = false);
+        m.shares.iter_mut().for_each(|s| s.converged = false);
+        assert_eq!(ask(rule, &facts), [], "{}", rule.id);
+    }
+}
+
+#[test]
+fn nothing_is_cited_whose_interval_holds_the_threshold() {
+    let wide = Some(Interval { low: 1e-3, high: 1e9 });
+    let widen = |r: &mut Ratio| r.interval = wide;
+    for rule in RULES {
+        let mut facts = (rule.fires)();
+        let m = facts.measured.as_mut().unwrap();
+        m.gains.iter_mut().for_each(|g| widen(&mut g.ratio));
+        m.shares.iter_mut().for_each(|s| widen(&mut s.share_ratio));
+        assert_eq!(ask(rule, &facts), [], "{}", rule.id);
+    }
+}
+
+#[test]
+fn without_facts_every_rule_abstains() {
+    assert_eq!(findings(&Facts::default()), []);
+    for rule in RULES {
+        let mut facts = (rule.fires)();
+        facts.measured = None;
+        assert_eq!(ask(rule, &facts), [], "{}", rule.id);
+        if rule.needs == Need::DeviceCounters {
+            let mut blind = (rule.fires)();
+            blind.measured.as_mut().unwrap().cells.iter_mut().for_each(|c| c.device = None);
+            assert_eq!(ask(rule, &blind), [], "{}", rule.id);
+        }
+    }
+}
+
+#[test]
+fn findings_survive_json() {
+    for rule in RULES {
+        for finding in ask(rule, &(rule.fires)()) {
+            let text = serde_json::to_string(&finding).unwrap();
+            // Exact but for the last bit of a float.
+            let back: Finding = serde_json::from_str(&text).unwrap();
+            assert_eq!((back.rule, back.cause, back.change), (finding.rule, finding.cause, finding.change));
+        }
+    }
+}
+
+#[test]
+fn the_dearest_comes_first() {
+    let mut facts = (RULES[0].fires)();
+    let more = (RULES[1].fires)();
+    facts.measured.as_mut().unwrap().gains.extend(more.measured.unwrap().gains);
+    let all = findings(&facts);
+    assert!(all.len() >= 2);
+    for two in all.windows(2) {
+        let cost = |f: &Finding| f.cost_ratio.map_or(0.0, |r| r.value);
+        assert!(two[0].severity > two[1].severity || cost(&two[0]) >= cost(&two[1]));
+    }
+}
+
+#[test]
+fn a_live_guest_gets_advice_marked_as_not_measured() {
+    let from = Provenance::Live { guest: "db1".into(), read_from: "virsh dumpxml db1".into(), at_unix_seconds: 1.0 };
+    let disk = |driver: &str| Disk {
+        subject: "guest db1, disk vda".into(),
+        driver: Some(driver.into()),
+        cache: Some("writeback".into()),
+        aio: Some("native".into()),
+        iothread: Some(false),
+        sparse: Some(true),
+        from: from.clone(),
+    };
+    let rules = |disk: Disk| -> Vec<String> {
+        let found = findings(&Facts { disks: vec![disk], measured: None });
+        assert!(found.iter().all(|f| f.severity == Severity::Advice && f.cause.contains("Not measured here")));
+        assert!(found.iter().all(|f| f.cost_ratio.is_none() && f.cause.contains("virsh dumpxml db1")));
+        found.into_iter().map(|f| f.rule).collect()
+    };
+    assert_eq!(rules(disk("lsi53c895a")), ["emulated-driver", "sparse-file", "cache-aio-pair"]);
+    assert_eq!(rules(disk("virtio-blk")), ["sparse-file", "cache-aio-pair", "missing-iothread"]);
+    let unknown = Disk { driver: None, cache: None, aio: None, iothread: None, sparse: None, ..disk("") };
+    assert_eq!(rules(unknown), [] as [&str; 0]);
+}
+
+#[test]
+fn changes_for_libvirt_are_balanced_xml() {
+    for rule in RULES {
+        for finding in ask(rule, &(rule.fires)()) {
+            let text = &finding.change.libvirt;
+            assert_eq!(text.matches("<disk ").count(), text.matches("</disk>").count(), "{text}");
+            assert_eq!(text.matches("<iothreads>").count(), text.matches("iothread='").count(), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_cell_served_by_a_cache_is_no_gain() {
+    use crate::result::Mark;
+    use crate::testing::{Bench, guest, native, virtio};
+    let after = virtio("device", "rand-read-32");
+    let facts = Bench::new()
+        .cell(native("device", "rand-read-32"), 60e3)
+        .cell(guest("device", "lsi53c895a", "rand-read-32"), 1.4e3)
+        .cell(after.clone(), 13e3)
+        .mark(&after, Mark::Cached)
+        .facts();
+    assert_eq!(findings(&facts), []);
+}

@@ -1,0 +1,98 @@
+//! Synchronous reads, one at a time: the disk waits for the guest between any two of them. Writes
+//! do not suffer alike, as the guest's kernel gathers them; a read has to be there before the
+//! application goes on.
+
+use super::support::{cite_estimate, disk_key, times};
+use super::{Finding, Need, Rule, Severity, change};
+use crate::facts::{Changed, Facts, Gain, Measured};
+use crate::stats::Estimate;
+
+/// A greater depth must gain this much: a disk that one reader keeps busy gains a few per cent.
+const GAIN: f64 = 1.5;
+/// The device is idle part of the time when fewer requests than this are in flight.
+const QUEUE_DEPTH: f64 = 1.0;
+
+pub(super) const RULE: Rule = Rule {
+    id: "depth-one-reads",
+    title: "Reads one at a time leave the disk idle",
+    needs: Need::DeviceCounters,
+    references: &["shafer2010, section 3.3, table 2 (avgqu-sz 0.5, %util 57) and section 4 (asynchronous I/O)"],
+    check,
+    #[cfg(test)]
+    fires: fixture::fires,
+    #[cfg(test)]
+    silent: fixture::silent,
+};
+
+fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
+    let Some(m) = &facts.measured else { return Vec::new() };
+    let synchronous = |g: &&Gain| {
+        let one = m.traits(&g.before.workload).is_some_and(|t| t.reads && !t.writes && t.depth == 1);
+        one && depth(m, g).is_some()
+    };
+    let gains: Vec<&Gain> = m.sure_gains(Changed::Depth, GAIN).filter(synchronous).collect();
+    let cause = |g: &Gain| {
+        let queue = depth(m, g).map_or(f64::NAN, |d| d.value);
+        let deeper = m.traits(&g.after.workload).map_or(0, |t| t.depth);
+        format!(
+            "With one read in flight the device had {queue:.2} requests in its queue: it waits for the guest between \
+             reads. With {deeper} in flight the same disk gave {} as many.",
+            times(&g.ratio)
+        )
+    };
+    let mut all = rule.from_gains(m, gains.iter().copied(), cause, |_| advice());
+    for finding in &mut all {
+        let low =
+            gains.iter().find(|g| disk_key(&g.before) == finding.subject).and_then(|g| depth(m, g).map(|d| (g, d)));
+        if let Some((gain, queue)) = low {
+            let label = format!("requests in flight at the device: {}", gain.before.key());
+            finding.figures.push(cite_estimate(m, label, "requests", &queue));
+        }
+        // No setting of the disk is wrong, and `--prove` has nothing to change.
+        finding.severity = Severity::Note;
+        finding.proof = None;
+    }
+    all
+}
+
+/// The device's queue depth in the shallow cell, if it is surely short.
+fn depth(m: &Measured, gain: &Gain) -> Option<Estimate> {
+    let queue = m.cell(&gain.before)?.device?.queue_depth;
+    (queue.n >= m.convergence.min_pairs && queue.interval?.below(QUEUE_DEPTH)).then_some(queue)
+}
+
+fn advice() -> super::Change {
+    change::in_guest(
+        "Let the application keep several reads in flight; no setting of the hypervisor does that for it.",
+        "# in the guest: read ahead for sequential readers\n\
+         blockdev --setra 4096 /dev/vda\n\
+         # asynchronous or parallel reads in the application, for example PostgreSQL\n\
+         psql -c \"ALTER SYSTEM SET effective_io_concurrency = 32\" -c \"SELECT pg_reload_conf()\"",
+    )
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::facts::Facts;
+    use crate::testing::{Bench, native, virtio};
+
+    pub fn fires() -> Facts {
+        queue(0.4)
+    }
+
+    /// One reader keeps this disk's queue filled: the kernel reads ahead.
+    pub fn silent() -> Facts {
+        queue(2.5)
+    }
+
+    fn queue(depth: f64) -> Facts {
+        let one = virtio("device", "rand-read-1");
+        Bench::new()
+            .cell(native("device", "rand-read-1"), 15e3)
+            .cell(one.clone(), 4.6e3)
+            .device(&one, 4096.0, depth, 0.4)
+            .cell(native("device", "rand-read-32"), 60e3)
+            .cell(virtio("device", "rand-read-32"), 13e3)
+            .facts()
+    }
+}

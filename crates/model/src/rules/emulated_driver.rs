@@ -1,0 +1,89 @@
+//! An emulated controller where a paravirtual one would do. Each register access of the guest
+//! ends in QEMU, and the controller's own model bounds what is in flight. At depth 1 the two can
+//! be alike: the rule then has no sure gain from that workload and says nothing of it.
+
+use super::support::{is_emulated, times};
+use super::{Finding, Need, Rule, change};
+use crate::facts::{Changed, Facts, Gain};
+
+/// Any sure gain counts: virtio costs nothing.
+const GAIN: f64 = 1.0;
+
+pub(super) const RULE: Rule = Rule {
+    id: "emulated-driver",
+    title: "Emulated disk controller",
+    needs: Need::MeasuredOrSettings,
+    references: &[
+        "shafer2010, section 3.3, tables 1 and 2 (emulated SCSI against virtio)",
+        "Proxmox VE, qm.adoc, \"Bus/Controller\"",
+    ],
+    check,
+    #[cfg(test)]
+    fires: fixture::fires,
+    #[cfg(test)]
+    silent: fixture::silent,
+};
+
+fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
+    let mut all = Vec::new();
+    if let Some(m) = &facts.measured {
+        let to_virtio = |g: &&Gain| {
+            let driver = |s: &crate::setup::Setup| s.attachment.as_ref().map(|a| a.driver.clone()).unwrap_or_default();
+            is_emulated(&driver(&g.before)) && driver(&g.after).starts_with("virtio")
+        };
+        all.extend(rule.from_gains(m, m.sure_gains(Changed::Driver, GAIN).filter(to_virtio), cause, |g| {
+            let to = g.after.attachment.clone().unwrap_or_else(change::recommended);
+            change::virtio_disk(format!("Attach the disk by {} (the guest needs its driver).", to.driver), &to)
+        }));
+    }
+    let emulated = facts.disks.iter().filter(|d| d.driver.as_deref().is_some_and(is_emulated));
+    all.extend(emulated.map(|d| {
+        let cause = format!(
+            "The disk hangs on {}, a controller that QEMU imitates register by register; a paravirtual one \
+             needs one notification for many requests.",
+            d.driver.as_deref().unwrap_or("an emulated controller")
+        );
+        rule.advice(
+            d,
+            &cause,
+            change::virtio_disk("Attach the disk by virtio-blk (the guest needs its driver).", &change::recommended()),
+        )
+    }));
+    all
+}
+
+fn cause(gain: &Gain) -> String {
+    let name = |s: &crate::setup::Setup| s.attachment.as_ref().map(|a| a.driver.clone()).unwrap_or_default();
+    format!(
+        "The guest's disk hangs on the emulated controller {}. On the same target, {} by {} ran {} as fast.",
+        name(&gain.before),
+        gain.after.workload,
+        name(&gain.after),
+        times(&gain.ratio)
+    )
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::facts::Facts;
+    use crate::testing::{Bench, guest, native, virtio};
+
+    pub fn fires() -> Facts {
+        let lsi = guest("device", "lsi53c895a", "rand-read-32");
+        Bench::new()
+            .cell(native("device", "rand-read-32"), 60e3)
+            .cell(lsi, 1.4e3)
+            .cell(virtio("device", "rand-read-32"), 13e3)
+            .facts()
+    }
+
+    /// At depth 1 the two are alike.
+    pub fn silent() -> Facts {
+        let lsi = guest("device", "lsi53c895a", "rand-read-1");
+        Bench::new()
+            .cell(native("device", "rand-read-1"), 15e3)
+            .cell(lsi, 4.65e3)
+            .cell(virtio("device", "rand-read-1"), 4.6e3)
+            .facts()
+    }
+}

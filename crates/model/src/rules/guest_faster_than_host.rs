@@ -1,0 +1,87 @@
+//! A guest surely faster than its host: it is not. Its requests end in some cache that the native
+//! side does not have: the host's page cache, a shared read of blocks never written, a write
+//! cache that ignores flushes.
+
+use super::support::{caution, cite_ratio};
+use super::{Cited, Finding, Need, Rule, Severity, change};
+use crate::facts::{Facts, Measured};
+use crate::result::Mark;
+use crate::summary::Share;
+
+/// Above this a share is more than luck: the half width to which shares are measured.
+const SHARE: f64 = 1.05;
+
+pub(super) const RULE: Rule = Rule {
+    id: "guest-faster-than-host",
+    title: "Guest faster than the host: a cache is being measured",
+    needs: Need::Measured,
+    references: &[
+        "https://github.com/kata-containers/kata-containers/issues/4149 (direct I/O on both sides)",
+        "lu2016, section 4 (where the cache lies)",
+    ],
+    check,
+    #[cfg(test)]
+    fires: fixture::fires,
+    #[cfg(test)]
+    silent: fixture::silent,
+};
+
+fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
+    let Some(m) = &facts.measured else { return Vec::new() };
+    let faster = m.shares.iter().filter(|s| s.converged && s.share_ratio.surely_above(SHARE));
+    faster.map(|s| cached(rule, m, s)).collect()
+}
+
+fn cached(rule: &Rule, m: &Measured, share: &Share) -> Finding {
+    let (marked, samples) =
+        m.cell(&share.setup).map_or((0, 0), |c| (c.marks.get(&Mark::Cached).copied().unwrap_or_default(), c.samples));
+    let seen = match marked {
+        0 => {
+            "the device's counters do not show it, so it lies below them or works on the native side's pace".to_owned()
+        }
+        _ => format!("in {marked} of {samples} samples the device moved other amounts than were asked for"),
+    };
+    let cause = format!(
+        "The guest gets {} of what the host gets natively. No path through a guest is shorter than none: a cache is \
+         being measured; {seen}. Do not read this cell as the speed of the disk.{}",
+        super::support::times(&share.share_ratio),
+        caution(m)
+    );
+    let change = change::settings(
+        "Measure and run with O_DIRECT (cache=none) where the disk's own speed matters.",
+        &crate::setup::Attachment { iothread: false, ..change::recommended() },
+    );
+    let mut finding = rule.finding(Severity::Severe, share.key.clone(), cause, change);
+    finding.figures.push(cite_ratio(m, format!("share of native: {}", share.key), &share.share_ratio));
+    finding.figures.push(Cited {
+        label: format!("samples marked cached: {}", share.key),
+        value: f64::from(marked),
+        unit: "samples".into(),
+        interval: None,
+        from: m.from(),
+    });
+    finding
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::facts::Facts;
+    use crate::testing::{Bench, native, virtio};
+
+    pub fn fires() -> Facts {
+        share(1.6)
+    }
+
+    /// Three per cent above the host is within what shares are measured to.
+    pub fn silent() -> Facts {
+        share(1.03)
+    }
+
+    fn share(of_native: f64) -> Facts {
+        Bench::new()
+            .cell(native("device", "seq-read"), 500e6)
+            .cell(virtio("device", "seq-read"), 500e6 * of_native)
+            .half_width(0.1)
+            .facts()
+    }
+}

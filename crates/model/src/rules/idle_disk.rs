@@ -1,0 +1,100 @@
+//! A disk that looks busy and is not. %util counts the time with any request in flight; a device
+//! that serves many at once can be "90 % busy" with one and give many times more with
+//! thirty-two. So idleness is judged by the queue depth and by what a greater depth gained.
+
+use super::support::{cite_estimate, cite_gain, times};
+use super::{Finding, Need, Rule, Severity, change};
+use crate::facts::{Changed, Facts, Gain, Measured};
+use crate::summary::Device;
+
+/// A greater depth must gain this much.
+const GAIN: f64 = 1.5;
+/// One request in flight, and a little for the file system's own.
+const QUEUE_DEPTH: f64 = 1.1;
+/// From this share of time on, %util reads as "busy" and misleads.
+const LOOKS_BUSY: f64 = 0.5;
+
+pub(super) const RULE: Rule = Rule {
+    id: "idle-disk",
+    title: "The disk looks busy and has room",
+    needs: Need::DeviceCounters,
+    references: &[
+        "iostat(1), %util: says nothing of the limit of devices that serve requests in parallel",
+        "shafer2010, section 3.3, columns avgqu-sz and %util",
+    ],
+    check,
+    #[cfg(test)]
+    fires: fixture::fires,
+    #[cfg(test)]
+    silent: fixture::silent,
+};
+
+fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
+    let Some(m) = &facts.measured else { return Vec::new() };
+    m.sure_gains(Changed::Depth, GAIN).filter_map(|g| idle(rule, m, g)).collect()
+}
+
+fn idle(rule: &Rule, m: &Measured, gain: &Gain) -> Option<Finding> {
+    let deeper = m.traits(&gain.after.workload)?.depth;
+    let device = seen(m, gain)?;
+    let cause = format!(
+        "During {} the device was busy {:.0} % of the time by %util, with {:.2} requests in flight, yet it gave {} as \
+         much with {deeper} in flight. %util is no measure of what is left on flash or an array.",
+        gain.before.workload,
+        device.busy_ratio.value * 100.0,
+        device.queue_depth.value,
+        times(&gain.ratio),
+    );
+    let cause = format!("{cause}{}", super::support::caution(m));
+    let change = change::in_guest(
+        "Judge the disk by queue depth and latency, and put more work in flight: parallel jobs in the guest, or more guests.",
+        "# on the host: aqu-sz and r_await/w_await tell, %util does not\n\
+         iostat -x 1",
+    );
+    let mut finding = rule.finding(Severity::Note, gain.before.key(), cause, change);
+    let key = gain.before.key();
+    finding.figures = cite_gain(m, gain);
+    finding.figures.push(cite_estimate(
+        m,
+        format!("requests in flight at the device: {key}"),
+        "requests",
+        &device.queue_depth,
+    ));
+    finding.figures.push(cite_estimate(m, format!("%util as a ratio: {key}"), "ratio", &device.busy_ratio));
+    finding.cost_ratio = Some(gain.ratio);
+    Some(finding)
+}
+
+/// What the device saw in the shallow cell, if it surely looked busy with a short queue.
+fn seen(m: &Measured, gain: &Gain) -> Option<Device> {
+    let device = m.cell(&gain.before)?.device?;
+    let enough = device.queue_depth.n >= m.convergence.min_pairs;
+    (enough && device.queue_depth.interval?.below(QUEUE_DEPTH) && device.busy_ratio.interval?.above(LOOKS_BUSY))
+        .then_some(device)
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::facts::Facts;
+    use crate::testing::{Bench, native, virtio};
+
+    pub fn fires() -> Facts {
+        deeper(13e3)
+    }
+
+    /// As busy as it looks: a greater depth gains next to nothing.
+    pub fn silent() -> Facts {
+        deeper(4.9e3)
+    }
+
+    fn deeper(iops: f64) -> Facts {
+        let one = virtio("device", "rand-write-1");
+        Bench::new()
+            .cell(native("device", "rand-write-1"), 15e3)
+            .cell(one.clone(), 4.6e3)
+            .device(&one, 4096.0, 0.8, 0.8)
+            .cell(native("device", "rand-write-32"), 60e3)
+            .cell(virtio("device", "rand-write-32"), iops)
+            .facts()
+    }
+}

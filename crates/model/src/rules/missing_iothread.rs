@@ -1,0 +1,84 @@
+//! Without an I/O thread, QEMU's main loop serves the disk, beside the monitor, timers and every
+//! other device, under one lock.
+
+use super::support::times;
+use super::{Finding, Need, Rule, change};
+use crate::facts::{Changed, Facts, Gain};
+use crate::setup::Attachment;
+
+/// Any sure gain counts.
+const GAIN: f64 = 1.0;
+/// Drivers that take an I/O thread.
+const THREADED: [&str; 2] = ["virtio-blk", "virtio-scsi"];
+
+pub(super) const RULE: Rule = Rule {
+    id: "missing-iothread",
+    title: "No I/O thread",
+    needs: Need::MeasuredOrSettings,
+    references: &["Proxmox VE, qm.adoc, \"IO Thread\"", "QEMU, docs/devel/multiple-iothreads"],
+    check,
+    #[cfg(test)]
+    fires: fixture::fires,
+    #[cfg(test)]
+    silent: fixture::silent,
+};
+
+fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
+    let mut all = Vec::new();
+    if let Some(m) = &facts.measured {
+        let gained = |g: &&Gain| g.after.attachment.as_ref().is_some_and(|a| a.iothread);
+        all.extend(rule.from_gains(m, m.sure_gains(Changed::Iothread, GAIN).filter(gained), cause, |g| {
+            advice(&g.after.attachment.clone().unwrap_or_else(change::recommended))
+        }));
+    }
+    // Others cannot have one in every QEMU; an emulated controller is another rule's finding.
+    let without = facts
+        .disks
+        .iter()
+        .filter(|d| d.iothread == Some(false) && d.driver.as_deref().is_some_and(|name| THREADED.contains(&name)));
+    all.extend(without.map(|d| {
+        let cause = "QEMU's main loop serves this disk beside everything else that it does; an I/O thread of its \
+                     own takes requests in parallel with the rest.";
+        rule.advice(d, cause, advice(&change::recommended()))
+    }));
+    all
+}
+
+fn cause(gain: &Gain) -> String {
+    format!(
+        "QEMU's main loop serves the disk. With an I/O thread of its own, {} ran {} as fast.",
+        gain.after.workload,
+        times(&gain.ratio)
+    )
+}
+
+fn advice(to: &Attachment) -> super::Change {
+    change::settings("Give the disk an I/O thread, on a core that no vCPU needs.", to)
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::facts::Facts;
+    use crate::testing::{Bench, native, virtio};
+
+    pub fn fires() -> Facts {
+        thread(19e3)
+    }
+
+    /// The thread gains nothing.
+    pub fn silent() -> Facts {
+        thread(13e3)
+    }
+
+    fn thread(with: f64) -> Facts {
+        let mut threaded = virtio("device", "rand-read-32");
+        if let Some(a) = &mut threaded.attachment {
+            a.iothread = true;
+        }
+        Bench::new()
+            .cell(native("device", "rand-read-32"), 60e3)
+            .cell(virtio("device", "rand-read-32"), 13e3)
+            .cell(threaded, with)
+            .facts()
+    }
+}

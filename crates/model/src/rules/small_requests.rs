@@ -1,0 +1,103 @@
+//! The device sees requests clearly smaller than the application made and than it sees natively:
+//! something between them (an emulated controller's limit, a sparse file's allocations, a small
+//! segment limit) splits them.
+
+use super::support::{caution, cite_estimate, cite_share, is_emulated};
+use super::{Finding, Need, Rule, Severity, change};
+use crate::facts::{Facts, Measured};
+use crate::stats::Estimate;
+use crate::summary::Cell;
+
+/// "Clearly smaller": below this share of both yardsticks.
+const SHARE: f64 = 0.8;
+/// Applications with smaller requests have nothing to be split.
+const LEAST_BLOCK_BYTES: u64 = 16 * 1024;
+
+pub(super) const RULE: Rule = Rule {
+    id: "small-requests",
+    title: "Requests are split on their way to the device",
+    needs: Need::DeviceCounters,
+    references: &["shafer2010, section 3.3, tables 1 and 2, column avgrq-sz"],
+    check,
+    #[cfg(test)]
+    fires: fixture::fires,
+    #[cfg(test)]
+    silent: fixture::silent,
+};
+
+fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
+    let Some(m) = &facts.measured else { return Vec::new() };
+    m.cells.iter().filter_map(|guest| split(rule, m, guest)).collect()
+}
+
+fn split(rule: &Rule, m: &Measured, guest: &Cell) -> Option<Finding> {
+    let traits = m.traits(&guest.setup.workload).filter(|t| t.block_bytes >= LEAST_BLOCK_BYTES)?;
+    // The share is what it costs; one that is not known, or no loss, gives no finding.
+    let share = m.known_share(&guest.setup).filter(|s| s.share_ratio.surely_below(1.0))?;
+    let native = m.cell(&guest.setup.baseline())?;
+    let (seen, natively) = (size(m, guest)?, size(m, native)?);
+    let bound = SHARE * (traits.block_bytes as f64).min(natively.interval?.low);
+    if !seen.interval?.below(bound) {
+        return None;
+    }
+    let cause = format!(
+        "The application makes requests of {:.0} KiB and the device sees {:.1} KiB ({:.0} sectors), natively {:.1} KiB: \
+         something on the guest's path splits them, and each part costs a request.{}",
+        traits.block_bytes as f64 / 1024.0,
+        seen.value / 1024.0,
+        seen.value / 512.0,
+        natively.value / 1024.0,
+        caution(m)
+    );
+    let attachment = guest.setup.attachment.as_ref()?;
+    let change = match () {
+        () if guest.setup.target == "sparse" => {
+            change::full_allocation("Write the file out beforehand: allocation splits requests.")
+        }
+        () if is_emulated(&attachment.driver) => change::virtio_disk(
+            "Attach the disk by virtio-blk: emulated controllers take few and short segments.",
+            &change::recommended(),
+        ),
+        () => change::in_guest(
+            "Allow requests as large as the host's disk takes, in the guest.",
+            "# in the guest; the first figure is the limit, the second may not be exceeded\n\
+             cat /sys/block/vda/queue/max_sectors_kb /sys/block/vda/queue/max_hw_sectors_kb\n\
+             echo 1024 > /sys/block/vda/queue/max_sectors_kb",
+        ),
+    };
+    let mut finding = rule.finding(Severity::Warning, guest.key.clone(), cause, change);
+    finding.figures.push(cite_estimate(m, format!("request at the device: {}", guest.key), "bytes", &seen));
+    finding.figures.push(cite_estimate(m, format!("request at the device: {}", native.key), "bytes", &natively));
+    finding.figures.extend(cite_share(m, &guest.setup));
+    finding.cost_ratio = Some(share.share_ratio.inverse());
+    Some(finding)
+}
+
+/// Request size at the device, from enough samples to be cited.
+fn size(m: &Measured, cell: &Cell) -> Option<Estimate> {
+    cell.device.map(|d| d.request_bytes).filter(|e| e.n >= m.convergence.min_pairs && e.interval.is_some())
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::facts::Facts;
+    use crate::testing::{Bench, guest, native};
+
+    pub fn fires() -> Facts {
+        seen(15.0 * 1024.0)
+    }
+
+    /// The device sees what the application made.
+    pub fn silent() -> Facts {
+        seen(64.0 * 1024.0)
+    }
+
+    fn seen(bytes: f64) -> Facts {
+        let lsi = guest("device", "lsi53c895a", "seq-write");
+        Bench::new()
+            .cell(native("device", "seq-write"), 700e6)
+            .cell(lsi.clone(), 200e6)
+            .device(&lsi, bytes, 0.9, 0.9)
+            .facts()
+    }
+}

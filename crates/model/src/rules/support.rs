@@ -1,0 +1,127 @@
+//! What the rules share: citing figures, and turning measured gains into findings.
+
+use super::{Change, Cited, Finding, Proof, Rule, Severity};
+use crate::facts::{Disk, Gain, Measured};
+use crate::result::Mark;
+use crate::setup::Setup;
+use crate::stats::{Estimate, Ratio};
+
+/// A gain whose interval lies wholly above this makes a finding severe.
+pub const SEVERE_GAIN: f64 = 2.0;
+
+/// Drivers that imitate a hardware controller register by register, by the names of vmio's
+/// entries and of QEMU's devices. (QEMU's nvme is emulated too, but is a queue in memory.)
+const EMULATED: [&str; 9] =
+    ["lsi53c895a", "lsi53c810", "lsi", "megasas", "mptsas1068", "am53c974", "ahci", "ide", "sata"];
+
+/// Whether the driver imitates a hardware controller.
+pub fn is_emulated(driver: &str) -> bool {
+    EMULATED.contains(&driver)
+}
+
+/// Key of a cell without its workload: `device/qemu/virtio-blk,none,native`.
+pub fn disk_key(setup: &Setup) -> String {
+    let key = setup.key();
+    key.strip_suffix(&format!("/{}", setup.workload)).unwrap_or(&key).to_owned()
+}
+
+/// Whether half or more of the cell's samples did not reach the device.
+pub fn mostly_cached(m: &Measured, setup: &Setup) -> bool {
+    m.cell(setup).is_some_and(|c| c.marks.get(&Mark::Cached).is_some_and(|n| 2 * n >= c.samples))
+}
+
+impl Rule {
+    /// A finding of this rule with what every finding has.
+    pub fn finding(&self, severity: Severity, subject: String, cause: String, change: Change) -> Finding {
+        Finding {
+            rule: self.id.to_owned(),
+            title: self.title.to_owned(),
+            severity,
+            subject,
+            cause,
+            figures: Vec::new(),
+            change,
+            references: self.references.iter().map(|r| (*r).to_owned()).collect(),
+            cost_ratio: None,
+            proof: None,
+        }
+    }
+
+    /// Advice on a disk of a live guest that nobody measured.
+    pub fn advice(&self, disk: &Disk, cause: &str, change: Change) -> Finding {
+        let cause = format!("{cause} Not measured here; this is the set-up of {}.", disk.from);
+        self.finding(Severity::Advice, disk.subject.clone(), cause, change)
+    }
+
+    /// Findings from gains that may be cited: one a disk as it is, with the changed disk that
+    /// gained most on any workload. Gains whose changed side was served by a cache are no gains.
+    pub fn from_gains<'a>(
+        &self,
+        m: &'a Measured,
+        gains: impl Iterator<Item = &'a Gain>,
+        cause: impl Fn(&Gain) -> String,
+        change: impl Fn(&Gain) -> Change,
+    ) -> Vec<Finding> {
+        let gains: Vec<&Gain> = gains.filter(|g| !mostly_cached(m, &g.after)).collect();
+        let mut disks: Vec<String> = Vec::new();
+        for gain in &gains {
+            let disk = disk_key(&gain.before);
+            if !disks.contains(&disk) {
+                disks.push(disk);
+            }
+        }
+        let finding = |disk: &String| {
+            let mine = gains.iter().filter(|g| disk_key(&g.before) == *disk);
+            let best = mine.clone().max_by(|a, b| a.ratio.value.total_cmp(&b.ratio.value))?;
+            let shown = mine.filter(|g| disk_key(&g.after) == disk_key(&best.after));
+            let severity = if best.ratio.surely_above(SEVERE_GAIN) { Severity::Severe } else { Severity::Warning };
+            let cause = format!("{}{}", cause(best), caution(m));
+            let mut finding = self.finding(severity, disk.clone(), cause, change(best));
+            finding.figures = shown.flat_map(|g| cite_gain(m, g)).collect();
+            finding.cost_ratio = Some(best.ratio);
+            finding.proof = Some(Proof { before: best.before.clone(), after: best.after.clone() });
+            Some(finding)
+        };
+        disks.iter().filter_map(finding).collect()
+    }
+}
+
+/// A word on software emulation, for the end of a cause.
+pub fn caution(m: &Measured) -> &'static str {
+    if m.emulated { " Measured under software emulation (TCG): the direction counts, not the size." } else { "" }
+}
+
+/// `3.1 times (2.8 to 3.4)`.
+pub fn times(ratio: &Ratio) -> String {
+    match ratio.interval {
+        Some(i) => format!("{:.2} times ({:.2} to {:.2})", ratio.value, i.low, i.high),
+        None => format!("{:.2} times", ratio.value),
+    }
+}
+
+/// A gain and the shares of both of its sides.
+pub fn cite_gain(m: &Measured, gain: &Gain) -> Vec<Cited> {
+    let label = match gain.before.workload == gain.after.workload {
+        true => format!("{}: {} over {}", gain.after.workload, disk_key(&gain.after), disk_key(&gain.before)),
+        false => format!("{}: {} over {}", disk_key(&gain.after), gain.after.workload, gain.before.workload),
+    };
+    let mut all = vec![cite_ratio(m, label, &gain.ratio)];
+    all.extend([&gain.before, &gain.after].into_iter().filter_map(|s| cite_share(m, s)));
+    all
+}
+
+/// A ratio.
+pub fn cite_ratio(m: &Measured, label: String, ratio: &Ratio) -> Cited {
+    Cited { label, value: ratio.value, unit: "ratio".into(), interval: ratio.interval, from: m.from() }
+}
+
+/// A cell's share of native, if it may be cited.
+pub fn cite_share(m: &Measured, setup: &Setup) -> Option<Cited> {
+    let share = m.known_share(setup)?;
+    Some(cite_ratio(m, format!("share of native: {}", share.key), &share.share_ratio))
+}
+
+/// A mean.
+pub fn cite_estimate(m: &Measured, label: String, unit: &str, estimate: &Estimate) -> Cited {
+    Cited { label, value: estimate.value, unit: unit.into(), interval: estimate.interval, from: m.from() }
+}

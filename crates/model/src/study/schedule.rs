@@ -1,0 +1,209 @@
+//! What to run next: a pure function of the study and of what the store holds, so that a run
+//! broken off by any means is resumed by asking again.
+//!
+//! A **round** runs each open cell once. The cells of one target and workload (the native one
+//! and every guest) run next to each other, so that drift hits both sides alike. Every second
+//! round is the mirror image of the one before it, so that over two rounds each cell of a group
+//! ran as often before as after each other; the pair's own order is drawn from the seed.
+//! Rounds are dealt to boots in blocks ([`super::Repeat::rounds_per_boot`]): changing the side
+//! means a boot, and what a boot brings by luck must differ between the pairs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::{GIB, Study};
+use crate::setup::Setup;
+use crate::stats::{Ratio, converged};
+
+/// Seed of the order of the cells; a constant, so that a resumed run keeps its order.
+const SEED: u64 = 0x766d_696f;
+
+/// A sample that was taken, or attempted and given up: either way it is not run again.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SampleKey {
+    /// [`Setup::key`] of its cell.
+    pub setup: String,
+    /// Its round.
+    pub round: u32,
+    /// Its boot.
+    pub boot: u32,
+}
+
+/// What the run has cost so far, earlier parts of a resumed run included.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Spent {
+    /// Seconds of measuring.
+    pub seconds: f64,
+    /// Bytes written to the backing device.
+    pub bytes_written: u64,
+}
+
+/// Where the run stands.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress<'a> {
+    /// Samples in the store.
+    pub done: &'a [SampleKey],
+    /// Keys of cells that cannot run here (requirements unmet, guest never booted).
+    pub skipped: &'a BTreeSet<String>,
+    /// Share against native so far of each guest cell, by key: see [`crate::summary::shares`].
+    pub shares: &'a BTreeMap<String, Ratio>,
+    /// Cost so far.
+    pub spent: Spent,
+    /// The boot whose guests run now; `None` at the start and after a resume.
+    pub boot: Option<u32>,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// End the guests that run and boot new ones; from now on this is the boot's number.
+    Boot {
+        /// Its number, from 0.
+        boot: u32,
+    },
+    /// Run one cell.
+    Run {
+        /// The cell.
+        setup: Setup,
+        /// The round to store it under.
+        round: u32,
+        /// The boot to store it under.
+        boot: u32,
+    },
+    /// Nothing is left to do.
+    Done(DoneReason),
+}
+
+/// Why a run ended by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DoneReason {
+    /// Every share is known well enough.
+    Converged,
+    /// Some cells reached the most pairs without converging.
+    MaxPairs,
+    /// `max_minutes` is spent.
+    TimeBudget,
+    /// `max_gib_written` is spent.
+    ByteBudget,
+    /// No cell of the study can run here.
+    NothingToRun,
+}
+
+impl std::fmt::Display for DoneReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            DoneReason::Converged => "every share is known to the wanted width",
+            DoneReason::MaxPairs => "the most pairs were measured; what is wider is marked \"not converged\"",
+            DoneReason::TimeBudget => "the time budget (repeat.max_minutes) is spent",
+            DoneReason::ByteBudget => "the write budget (repeat.max_gib_written) is spent",
+            DoneReason::NothingToRun => "no cell of the study can run on this machine",
+        })
+    }
+}
+
+/// The next step. Budgets are checked before each step, so they can be overrun by one cell.
+pub fn next(study: &Study, progress: &Progress<'_>) -> Step {
+    let groups: Vec<Vec<Setup>> = study.groups().into_iter().map(|g| runnable(g, progress.skipped)).collect();
+    if groups.iter().all(Vec::is_empty) {
+        return Step::Done(DoneReason::NothingToRun);
+    }
+    let open: Vec<Vec<Setup>> =
+        groups.into_iter().map(|g| open(study, g, progress)).filter(|g| !g.is_empty()).collect();
+    if open.is_empty() {
+        return Step::Done(DoneReason::Converged);
+    }
+    if progress.spent.seconds >= study.repeat.max_minutes * 60.0 {
+        return Step::Done(DoneReason::TimeBudget);
+    }
+    if progress.spent.bytes_written as f64 >= study.repeat.max_gib_written * GIB as f64 {
+        return Step::Done(DoneReason::ByteBudget);
+    }
+    let last = progress.done.iter().map(|s| s.round).max();
+    let ran: BTreeSet<&str> =
+        progress.done.iter().filter(|s| Some(s.round) == last).map(|s| s.setup.as_str()).collect();
+    let missing = |round: u32, ran: &BTreeSet<&str>| {
+        order(&open, round).into_iter().find(|cell| !ran.contains(cell.key().as_str())).cloned()
+    };
+    let (round, setup) = match last.and_then(|round| Some((round, missing(round, &ran)?))) {
+        Some(found) => found,
+        None => {
+            let round = last.map_or(0, |r| r + 1);
+            if round >= study.repeat.max_pairs {
+                return Step::Done(DoneReason::MaxPairs);
+            }
+            match missing(round, &BTreeSet::new()) {
+                Some(setup) => (round, setup),
+                None => return Step::Done(DoneReason::Converged),
+            }
+        }
+    };
+    match boot_for(study, progress, round) {
+        (boot, true) => Step::Boot { boot },
+        (boot, false) => Step::Run { setup, round, boot },
+    }
+}
+
+/// The boot for this round, and whether it must be started first. A boot ends after its block
+/// of rounds, never inside one; a resumed run starts with a new one.
+fn boot_for(study: &Study, progress: &Progress<'_>, round: u32) -> (u32, bool) {
+    let Some(current) = progress.boot else {
+        return (progress.done.iter().map(|s| s.boot + 1).max().unwrap_or(0), true);
+    };
+    let rounds: BTreeSet<u32> = progress.done.iter().filter(|s| s.boot == current).map(|s| s.round).collect();
+    let full = !rounds.contains(&round) && rounds.len() as u32 >= study.repeat.rounds_per_boot();
+    if full { (current + 1, true) } else { (current, false) }
+}
+
+/// Cells of a group that can run. A guest without its baseline would yield no pair.
+fn runnable(group: Vec<Setup>, skipped: &BTreeSet<String>) -> Vec<Setup> {
+    if group.first().is_some_and(|native| skipped.contains(&native.key())) {
+        return Vec::new();
+    }
+    group.into_iter().filter(|cell| !skipped.contains(&cell.key())).collect()
+}
+
+/// Cells of a group that need more rounds: guests whose share is not known yet, with their
+/// baseline. A group without any guest is a native measurement: it runs the fewest rounds.
+fn open(study: &Study, group: Vec<Setup>, progress: &Progress<'_>) -> Vec<Setup> {
+    let rule = study.repeat.convergence();
+    let known = |cell: &Setup| progress.shares.get(&cell.key()).is_some_and(|r| converged(r, &rule));
+    if group.iter().all(Setup::is_native) {
+        let rounds = |cell: &Setup| progress.done.iter().filter(|s| s.setup == cell.key()).count() as u32;
+        return group.into_iter().filter(|cell| rounds(cell) < study.repeat.min_pairs).collect();
+    }
+    let group: Vec<Setup> = group.into_iter().filter(|cell| cell.is_native() || !known(cell)).collect();
+    if group.iter().all(Setup::is_native) { Vec::new() } else { group }
+}
+
+/// The cells of a round in the order in which they run.
+fn order(groups: &[Vec<Setup>], round: u32) -> Vec<&Setup> {
+    let pair = u64::from(round / 2);
+    let mut groups: Vec<Vec<&Setup>> = groups.iter().map(|g| g.iter().collect()).collect();
+    // The first two rounds keep the study's order of groups: it names first what is shown first.
+    if pair > 0 {
+        shuffle(&mut groups, |g| mix(SEED ^ pair, &g[0].baseline().key()));
+    }
+    for group in &mut groups {
+        shuffle(group, |cell| mix(SEED ^ pair, &cell.key()));
+    }
+    let mut cells: Vec<&Setup> = groups.into_iter().flatten().collect();
+    if round % 2 == 1 {
+        cells.reverse();
+    }
+    cells
+}
+
+/// Sorts by a hash: a shuffle in which a cell that closes does not change the others' order.
+fn shuffle<T>(items: &mut [T], hash: impl Fn(&T) -> u64) {
+    items.sort_by_key(|item| hash(item));
+}
+
+/// FNV-1a over the key, finished by splitmix64's mixer.
+fn mix(seed: u64, key: &str) -> u64 {
+    let mut h = key.bytes().fold(0xcbf2_9ce4_8422_2325 ^ seed, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+    h = (h ^ (h >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    h = (h ^ (h >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    h ^ (h >> 31)
+}

@@ -1,0 +1,190 @@
+//! What the samples of a run say: a row a cell, shares against native, a headline. Drawn from
+//! the stored samples alone, so yesterday's run can be judged by today's rules. The fields'
+//! names carry their units; ratios are 1 for "equal".
+
+mod build;
+pub mod compare;
+mod headline;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::result::{Environment, Figure, Mark, Run, RunState, Skipped};
+use crate::setup::Setup;
+use crate::stats::{Convergence, Estimate, Noise, Ratio};
+
+pub use build::{noise, pairs, repeat_of, shares, summarise};
+pub use compare::{Comparison, compare};
+
+/// Version of the summary's JSON. Fields are only added within a major version.
+pub const SCHEMA_VERSION: &str = "1.0";
+
+/// A run, judged.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: String,
+    /// Number of the run in the store.
+    pub run: i64,
+    /// Name of the study.
+    pub study: String,
+    /// Command line that made it.
+    pub command: Vec<String>,
+    /// Seconds since the epoch.
+    pub started_unix_seconds: f64,
+    /// How it ended.
+    pub state: RunState,
+    /// Where it was made.
+    pub environment: Environment,
+    /// Whether the guests ran under software emulation (TCG).
+    pub emulated: bool,
+    /// What may and may not be concluded from this run; shown wherever its figures are.
+    pub statement: Option<String>,
+    /// When a share counted as known.
+    pub convergence: Convergence,
+    /// The headline; `None` when no guest cell that it is made of has a pair.
+    pub headline: Option<Headline>,
+    /// A row a cell, in the order in which the cells first ran.
+    pub cells: Vec<Cell>,
+    /// Guest against native, in the same order.
+    pub shares: Vec<Share>,
+    /// Cells that did not run.
+    pub skipped: Vec<Skipped>,
+    /// Effective disk settings as read back, by `target/guest/attachment`.
+    pub effective: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+/// "A reference guest made by vmio gets N % of this host", and what that is made of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Headline {
+    /// The guest it is about, for example `device/qemu/virtio-blk,none,native`.
+    pub guest: String,
+    /// Geometric mean of the shares below, round by round.
+    pub share_ratio: Ratio,
+    /// Whether it is known to the wanted width.
+    pub converged: bool,
+    /// Keys of the cells that it is made of.
+    pub cells: Vec<String>,
+    /// One sentence with the figure, its interval, and a word on convergence and emulation.
+    pub text: String,
+    /// A line a workload, in the same words.
+    pub lines: Vec<String>,
+}
+
+/// One cell of the table.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// [`Setup::key`].
+    pub key: String,
+    /// What was measured.
+    pub setup: Setup,
+    /// Samples.
+    pub samples: u32,
+    /// Boots they came from.
+    pub boots: u32,
+    /// Which of the two rates it is judged by.
+    pub figure: Figure,
+    /// Whether latency is what its reader wants first (durable append).
+    pub latency_first: bool,
+    /// Bytes a second.
+    pub bandwidth_bytes_per_second: Estimate,
+    /// Requests a second; `None` where the workload does not count them.
+    pub requests_per_second: Option<Estimate>,
+    /// Median latency.
+    pub latency_p50_seconds: Option<Estimate>,
+    /// 99th percentile of latency.
+    pub latency_p99_seconds: Option<Estimate>,
+    /// What the backing device saw; `None` where it cannot be seen.
+    pub device: Option<Device>,
+    /// What it cost in CPU time.
+    pub cpu: Cpu,
+    /// How many samples carry which word of caution.
+    pub marks: BTreeMap<Mark, u32>,
+    /// Rounds whose figure is an outlier ([`crate::stats::outliers`]): kept, and shown.
+    pub outlier_rounds: Vec<u32>,
+}
+
+/// What the backing device saw during a cell: means over its samples, with their intervals.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Device {
+    /// Bytes a request.
+    pub request_bytes: Estimate,
+    /// The same in sectors of 512 bytes: the papers' avgrq-sz.
+    pub avgrq_sz_sectors: Estimate,
+    /// Requests in flight: the papers' avgqu-sz.
+    pub queue_depth: Estimate,
+    /// Share of time with any request in flight: the papers' %util, here 0 to 1.
+    pub busy_ratio: Estimate,
+    /// Bytes read a second.
+    pub read_bytes_per_second: Estimate,
+    /// Bytes written a second.
+    pub write_bytes_per_second: Estimate,
+    /// Flushes a second.
+    pub flushes_per_second: Estimate,
+}
+
+/// CPU time of a cell over the work that it did, over all its samples together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cpu {
+    /// Of the whole host for each GB (10^9 bytes) moved.
+    pub host_seconds_per_gigabyte: f64,
+    /// Of the whole host for each request; `None` where requests are not counted.
+    pub host_seconds_per_request: Option<f64>,
+    /// Of QEMU by thread role for each GB moved.
+    pub role_seconds_per_gigabyte: BTreeMap<String, f64>,
+    /// Of QEMU by thread role for each request.
+    pub role_seconds_per_request: BTreeMap<String, f64>,
+}
+
+/// What a guest cell gets of its baseline.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Share {
+    /// Key of the guest cell.
+    pub key: String,
+    /// Key of the baseline.
+    pub baseline: String,
+    /// The guest cell.
+    pub setup: Setup,
+    /// What both are judged by.
+    pub figure: Figure,
+    /// Guest over native, paired by round.
+    pub share_ratio: Ratio,
+    /// Median latency, guest over native: above 1 is slower.
+    pub latency_p50_ratio: Option<Ratio>,
+    /// Whether the share is known to the wanted width.
+    pub converged: bool,
+    /// `converged`, or why not, in words.
+    pub verdict: String,
+    /// Rounds whose ratio is an outlier: kept, and shown.
+    pub outlier_rounds: Vec<u32>,
+}
+
+/// What a cell cannot be told apart from itself by.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CellNoise {
+    /// Key of the cell.
+    pub key: String,
+    /// Its noise.
+    pub noise: Noise,
+}
+
+impl Summary {
+    /// The row of a cell.
+    pub fn cell(&self, key: &str) -> Option<&Cell> {
+        self.cells.iter().find(|c| c.key == key)
+    }
+
+    /// The share of a guest cell.
+    pub fn share(&self, key: &str) -> Option<&Share> {
+        self.shares.iter().find(|s| s.key == key)
+    }
+
+    /// Shortcut for [`summarise`].
+    pub fn of(run: &Run) -> Summary {
+        summarise(run)
+    }
+}
+
+#[cfg(test)]
+mod tests;

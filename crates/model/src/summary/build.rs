@@ -1,0 +1,239 @@
+//! From samples to rows and shares.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Cell, CellNoise, Cpu, Device, SCHEMA_VERSION, Share, Summary, headline};
+use crate::result::{Accel, DeviceUse, Figure, Mark, Run, Sample, WorkloadTraits};
+use crate::setup::Setup;
+use crate::stats::{self, Convergence, Estimate, Pair, Ratio, converged, mean, outliers, paired_ratio};
+
+/// Bytes in the "GB" of CPU seconds per GB.
+const GIGABYTE: f64 = 1e9;
+/// Bytes in a sector as iostat and the papers count.
+const SECTOR: f64 = 512.0;
+
+/// What may and may not be concluded from guests under software emulation.
+pub const EMULATED: &str = "The guests ran under software emulation (TCG), not hardware virtualisation. What may be \
+    concluded: which settings, request sizes and queue depths reach the device, and which set-up beats which other one \
+    by a wide margin here. What may not: the share of the host that a guest under KVM would get, latencies, CPU costs, \
+    or any comparison with published figures; emulation makes the guest's own processor many times slower.";
+
+/// Judges a run. The study stored with the run decides when a share counts as known.
+pub fn summarise(run: &Run) -> Summary {
+    let convergence = repeat_of(&run.study_toml);
+    let cells = setups(&run.samples).into_iter().map(|s| cell(run, s)).collect();
+    let shares: Vec<Share> = setups(&run.samples).into_iter().filter_map(|s| share(run, s, &convergence)).collect();
+    let emulated = run.environment.accel == Some(Accel::Tcg);
+    Summary {
+        schema_version: SCHEMA_VERSION.to_owned(),
+        run: run.id,
+        study: run.study.clone(),
+        command: run.command.clone(),
+        started_unix_seconds: run.started_unix,
+        state: run.state.clone(),
+        environment: run.environment.clone(),
+        emulated,
+        statement: emulated.then(|| EMULATED.to_owned()),
+        headline: headline::headline(run, &shares, &convergence, emulated),
+        convergence,
+        cells,
+        shares,
+        skipped: run.skipped.clone(),
+        effective: run.effective.clone(),
+    }
+}
+
+/// The convergence rule of a stored study; the default where the text cannot be read.
+pub fn repeat_of(study_toml: &str) -> Convergence {
+    #[derive(serde::Deserialize)]
+    struct Stored {
+        repeat: crate::study::Repeat,
+    }
+    toml::from_str::<Stored>(study_toml).map(|s| s.repeat.convergence()).unwrap_or_default()
+}
+
+/// Share against native of each guest cell so far, by key: what [`crate::study::next`] needs.
+pub fn shares(samples: &[Sample], workloads: &[WorkloadTraits]) -> BTreeMap<String, Ratio> {
+    let guests = setups(samples).into_iter().filter(|s| !s.is_native());
+    guests
+        .filter_map(|s| {
+            let figure = figure_of(workloads, &s.workload);
+            let ratio = paired_ratio(&unrounded(&pairs(samples, &s.baseline(), s, |x| Some(figure.of(&x.result)))))?;
+            Some((s.key(), ratio))
+        })
+        .collect()
+}
+
+/// Pairs of two cells by round, with the round of each: samples of the same round that both
+/// have the figure. The boot is that of the `test` side.
+pub fn pairs(
+    samples: &[Sample],
+    base: &Setup,
+    test: &Setup,
+    figure: impl Fn(&Sample) -> Option<f64>,
+) -> Vec<(u32, Pair)> {
+    let by_round: BTreeMap<u32, &Sample> = samples.iter().filter(|s| s.setup == *base).map(|s| (s.round, s)).collect();
+    samples
+        .iter()
+        .filter(|s| s.setup == *test)
+        .filter_map(|s| {
+            let native = by_round.get(&s.round)?;
+            Some((s.round, Pair { boot: s.boot, base: figure(native)?, test: figure(s)? }))
+        })
+        .collect()
+}
+
+pub(super) fn unrounded(pairs: &[(u32, Pair)]) -> Vec<Pair> {
+    pairs.iter().map(|&(_, p)| p).collect()
+}
+
+/// The noise of each cell: its rounds 0 and 1, 2 and 3, … against each other. For an A/A run
+/// (`vmio tax --noise`), though any run can be asked.
+pub fn noise(run: &Run) -> Vec<CellNoise> {
+    let of = |setup: &Setup| {
+        let figure = figure_of(&run.workloads, &setup.workload);
+        let rounds: BTreeMap<u32, &Sample> =
+            run.samples.iter().filter(|s| s.setup == *setup).map(|s| (s.round, s)).collect();
+        let pairs: Vec<Pair> = rounds
+            .iter()
+            .filter(|(round, _)| *round % 2 == 0)
+            .filter_map(|(round, a)| {
+                let b = rounds.get(&(round + 1))?;
+                Some(Pair { boot: a.boot, base: figure.of(&a.result), test: figure.of(&b.result) })
+            })
+            .collect();
+        Some(CellNoise { key: setup.key(), noise: stats::noise(&pairs)? })
+    };
+    setups(&run.samples).into_iter().filter_map(of).collect()
+}
+
+/// The distinct cells in the order in which they first ran.
+pub(crate) fn setups(samples: &[Sample]) -> Vec<&Setup> {
+    let mut seen = BTreeSet::new();
+    samples.iter().map(|s| &s.setup).filter(|s| seen.insert(*s)).collect()
+}
+
+/// What a workload is judged by; bandwidth when the run holds no traits of it.
+pub(crate) fn figure_of(workloads: &[WorkloadTraits], name: &str) -> Figure {
+    workloads.iter().find(|w| w.name == name).map_or(Figure::Bandwidth, |w| w.figure)
+}
+
+/// Synchronous durable writes: what their users wait for is the latency.
+fn latency_first(workloads: &[WorkloadTraits], name: &str) -> bool {
+    workloads.iter().any(|w| w.name == name && w.writes && w.sequential && w.depth == 1 && w.figure == Figure::Iops)
+}
+
+fn cell(run: &Run, setup: &Setup) -> Cell {
+    let samples: Vec<&Sample> = run.samples.iter().filter(|s| s.setup == *setup).collect();
+    let figure = figure_of(&run.workloads, &setup.workload);
+    let over = |f: &dyn Fn(&Sample) -> Option<f64>| -> Option<Estimate> {
+        mean(&samples.iter().filter_map(|s| f(s).filter(|x| x.is_finite())).collect::<Vec<f64>>())
+    };
+    let figures: Vec<f64> = samples.iter().map(|s| figure.of(&s.result)).collect();
+    let latency = |percentile: f64| over(&|s| s.result.latency.as_ref()?.at(percentile));
+    let mut marks: BTreeMap<Mark, u32> = BTreeMap::new();
+    for mark in samples.iter().flat_map(|s| s.marks.iter().collect::<BTreeSet<_>>()) {
+        *marks.entry(*mark).or_default() += 1;
+    }
+    Cell {
+        key: setup.key(),
+        setup: setup.clone(),
+        samples: samples.len() as u32,
+        boots: samples.iter().map(|s| s.boot).collect::<BTreeSet<_>>().len() as u32,
+        figure,
+        latency_first: latency_first(&run.workloads, &setup.workload),
+        bandwidth_bytes_per_second: over(&|s| Some(s.result.bandwidth())).unwrap_or(Estimate {
+            value: 0.0,
+            interval: None,
+            n: 0,
+        }),
+        requests_per_second: over(&|s| (s.result.ios > 0).then(|| s.result.iops())),
+        latency_p50_seconds: latency(50.0),
+        latency_p99_seconds: latency(99.0),
+        device: device(&samples),
+        cpu: cpu(&samples),
+        marks,
+        outlier_rounds: outliers(&figures).into_iter().map(|i| samples[i].round).collect(),
+    }
+}
+
+/// Means over the samples in which the device could be seen.
+fn device(samples: &[&Sample]) -> Option<Device> {
+    let uses: Vec<DeviceUse> = samples.iter().filter_map(|s| s.device).filter(|d| d.seconds > 0.0).collect();
+    let over = |f: &dyn Fn(&DeviceUse) -> f64| mean(&uses.iter().map(f).collect::<Vec<f64>>());
+    Some(Device {
+        request_bytes: over(&|d| d.request_bytes)?,
+        avgrq_sz_sectors: over(&|d| d.request_bytes / SECTOR)?,
+        queue_depth: over(&|d| d.queue_depth)?,
+        busy_ratio: over(&|d| d.busy_ratio)?,
+        read_bytes_per_second: over(&|d| d.read_bytes as f64 / d.seconds)?,
+        write_bytes_per_second: over(&|d| d.write_bytes as f64 / d.seconds)?,
+        flushes_per_second: over(&|d| d.flush_ios as f64 / d.seconds)?,
+    })
+}
+
+fn cpu(samples: &[&Sample]) -> Cpu {
+    let gigabytes: f64 =
+        samples.iter().map(|s| (s.result.read_bytes + s.result.write_bytes) as f64).sum::<f64>() / GIGABYTE;
+    let requests: f64 = samples.iter().map(|s| s.result.ios as f64).sum();
+    let mut roles: BTreeMap<String, f64> = BTreeMap::new();
+    for (role, seconds) in samples.iter().flat_map(|s| &s.cpu.by_role) {
+        *roles.entry(role.clone()).or_default() += seconds;
+    }
+    let host: f64 = samples.iter().map(|s| s.cpu.host_seconds).sum();
+    let per = |amount: f64| -> BTreeMap<String, f64> {
+        if amount <= 0.0 {
+            return BTreeMap::new();
+        }
+        roles.iter().map(|(role, seconds)| (role.clone(), seconds / amount)).collect()
+    };
+    Cpu {
+        host_seconds_per_gigabyte: if gigabytes > 0.0 { host / gigabytes } else { 0.0 },
+        host_seconds_per_request: (requests > 0.0).then(|| host / requests),
+        role_seconds_per_gigabyte: per(gigabytes),
+        role_seconds_per_request: per(requests),
+    }
+}
+
+fn share(run: &Run, setup: &Setup, rule: &Convergence) -> Option<Share> {
+    if setup.is_native() {
+        return None;
+    }
+    let figure = figure_of(&run.workloads, &setup.workload);
+    let base = setup.baseline();
+    let rounds = pairs(&run.samples, &base, setup, |s| Some(figure.of(&s.result)));
+    let ratio = paired_ratio(&unrounded(&rounds))?;
+    let latency = pairs(&run.samples, &base, setup, |s| s.result.latency.as_ref()?.at(50.0));
+    let known = converged(&ratio, rule);
+    Some(Share {
+        key: setup.key(),
+        baseline: base.key(),
+        setup: setup.clone(),
+        figure,
+        share_ratio: ratio,
+        latency_p50_ratio: paired_ratio(&unrounded(&latency)),
+        converged: known,
+        verdict: verdict(&ratio, rule),
+        outlier_rounds: stats::outlying_pairs(&unrounded(&rounds)).into_iter().map(|i| rounds[i].0).collect(),
+    })
+}
+
+/// `converged`, or what is missing.
+pub(super) fn verdict(ratio: &Ratio, rule: &Convergence) -> String {
+    let width = ratio.interval.map(|i| i.half_width());
+    let mut missing = Vec::new();
+    if ratio.pairs < rule.min_pairs {
+        missing.push(format!("{} of at least {} pairs", ratio.pairs, rule.min_pairs));
+    }
+    if ratio.boots < rule.min_boots {
+        missing.push(format!("{} of at least {} boots", ratio.boots, rule.min_boots));
+    }
+    match width {
+        Some(w) if w > rule.half_width => {
+            missing.push(format!("±{:.1} points where ±{:.1} are wanted", w * 100.0, rule.half_width * 100.0));
+        }
+        None => missing.push("no interval".to_owned()),
+        Some(_) => {}
+    }
+    if missing.is_empty() { "converged".to_owned() } else { format!("not converged: {}", missing.join(", ")) }
+}

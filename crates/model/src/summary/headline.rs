@@ -1,0 +1,98 @@
+//! The headline: what the best guest that one would make by default gets of this host.
+
+use std::collections::BTreeMap;
+
+use super::build::verdict;
+use super::{Headline, Share};
+use crate::result::Run;
+use crate::setup::{Aio, Attachment, Cache};
+use crate::stats::{Convergence, Pair, Ratio, converged, paired_ratio};
+
+/// The set-up that a headline prefers: a paravirtual disk on the whole device.
+const TARGET: &str = "device";
+/// See [`TARGET`].
+const DRIVER: &str = "virtio-blk";
+
+/// How far an attachment is from what one would make by default; smaller is nearer.
+fn distance(target: &str, a: &Attachment) -> u32 {
+    let unlike = |differs: bool, weight: u32| if differs { weight } else { 0 };
+    unlike(target != TARGET, 16)
+        + unlike(a.driver != DRIVER, 8)
+        + unlike(a.cache != Cache::None, 4)
+        + unlike(a.aio != Aio::Native, 2)
+        + unlike(a.iothread, 1)
+}
+
+/// The headline of a run; `None` without a pair of a guest on its best target with `virtio-blk`.
+pub(super) fn headline(run: &Run, shares: &[Share], rule: &Convergence, emulated: bool) -> Option<Headline> {
+    let best = shares
+        .iter()
+        .filter(|s| s.setup.attachment.as_ref().is_some_and(|a| a.driver == DRIVER))
+        .min_by_key(|s| s.setup.attachment.as_ref().map(|a| distance(&s.setup.target, a)))?;
+    let same = |s: &&Share| {
+        s.setup.target == best.setup.target
+            && s.setup.guest == best.setup.guest
+            && s.setup.attachment == best.setup.attachment
+    };
+    let of: Vec<&Share> = shares.iter().filter(same).collect();
+    let ratio = overall(run, &of)?;
+    let known = converged(&ratio, rule);
+    let guest = best.setup.key();
+    let guest = guest.trim_end_matches(&format!("/{}", best.setup.workload)).to_owned();
+    let workloads: Vec<&str> = of.iter().map(|s| s.setup.workload.as_str()).collect();
+    let text = format!(
+        "A reference guest made by vmio gets {} of this host{}: {} on {}, geometric mean over {}{}.",
+        percent(&ratio),
+        if emulated { " under software emulation (TCG)" } else { "" },
+        best.setup.attachment.as_ref().map(Attachment::label).unwrap_or_default(),
+        best.setup.target,
+        workloads.join(", "),
+        if known { String::new() } else { format!("; {}", verdict(&ratio, rule)) },
+    );
+    let lines = of.iter().map(|s| line(s)).collect();
+    Some(Headline {
+        guest,
+        share_ratio: ratio,
+        converged: known,
+        cells: of.iter().map(|s| s.key.clone()).collect(),
+        text,
+        lines,
+    })
+}
+
+/// `57 % (52 to 61 %)`.
+pub(crate) fn percent(ratio: &Ratio) -> String {
+    match ratio.interval {
+        Some(i) => format!("{:.0} % ({:.0} to {:.0} %)", ratio.value * 100.0, i.low * 100.0, i.high * 100.0),
+        None => format!("{:.0} % (no interval yet)", ratio.value * 100.0),
+    }
+}
+
+fn line(share: &Share) -> String {
+    let doubt = if share.converged { String::new() } else { format!("; {}", share.verdict) };
+    format!("{}: {}{doubt}", share.setup.workload, percent(&share.share_ratio))
+}
+
+/// Geometric mean over cells, taken within each round in which all of them have a pair, so that
+/// what hits a whole round is counted once. Cells that converged stop being repeated; where no
+/// round has them all, there is no overall figure.
+fn overall(run: &Run, shares: &[&Share]) -> Option<Ratio> {
+    let mut rounds: BTreeMap<u32, Vec<Pair>> = BTreeMap::new();
+    for share in shares {
+        let figure = share.figure;
+        for (round, pair) in
+            super::pairs(&run.samples, &share.setup.baseline(), &share.setup, |s| Some(figure.of(&s.result)))
+        {
+            rounds.entry(round).or_default().push(pair);
+        }
+    }
+    let whole: Vec<Pair> = rounds
+        .values()
+        .filter(|pairs| pairs.len() == shares.len())
+        .map(|pairs| {
+            let logs: f64 = pairs.iter().map(|p| (p.test / p.base).ln()).sum();
+            Pair { boot: pairs[0].boot, base: 1.0, test: (logs / pairs.len() as f64).exp() }
+        })
+        .collect();
+    paired_ratio(&whole)
+}

@@ -1,0 +1,154 @@
+//! Summaries of made-up runs with known figures.
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::result::{Accel, Mark};
+use crate::testing::{Bench, guest, native, virtio};
+
+fn bench() -> Bench {
+    Bench::new()
+        .cell(native("device", "durable-append"), 1000.0)
+        .cell(virtio("device", "durable-append"), 250.0)
+        .cell(native("device", "seq-write"), 800e6)
+        .cell(virtio("device", "seq-write"), 320e6)
+        .cell(guest("device", "lsi53c895a", "seq-write"), 200e6)
+}
+
+#[test]
+fn shares_come_out_as_planted() {
+    let s = summarise(&bench().run());
+    let share = |setup| s.share(&crate::setup::Setup::key(&setup)).unwrap().clone();
+    let durable = share(virtio("device", "durable-append"));
+    assert!((durable.share_ratio.value - 0.25).abs() < 0.01, "{durable:?}");
+    assert!(durable.converged && durable.verdict == "converged");
+    assert_eq!(durable.baseline, "device/native/durable-append");
+    // Latency is the inverse of the rate in these runs.
+    assert!((durable.latency_p50_ratio.unwrap().value - 4.0).abs() < 0.15);
+    assert!((share(virtio("device", "seq-write")).share_ratio.value - 0.4).abs() < 0.01);
+    assert_eq!(s.shares.len(), 3);
+    assert!(!s.emulated && s.statement.is_none());
+}
+
+#[test]
+fn rows_carry_units_and_marks() {
+    let cell = virtio("device", "seq-write");
+    let s = summarise(&bench().device(&cell, 131_072.0, 2.5, 0.8).mark(&cell, Mark::HostBusy).run());
+    let row = s.cell(&cell.key()).unwrap();
+    assert_eq!((row.samples, row.boots), (6, 3));
+    let device = row.device.unwrap();
+    assert!((device.avgrq_sz_sectors.value - 256.0).abs() < 1e-9 && (device.queue_depth.value - 2.5).abs() < 1e-9);
+    assert_eq!(row.marks, BTreeMap::from([(Mark::HostBusy, 6)]));
+    // 0.5 s of host CPU a sample of 1.5 s at 320 MB/s: 0.48 GB.
+    assert!((row.cpu.host_seconds_per_gigabyte - 0.5 / 0.48).abs() < 0.05);
+    assert!((row.cpu.role_seconds_per_gigabyte["vcpu"] - 0.25 / 0.48).abs() < 0.03);
+    assert!(!row.latency_first);
+    assert!(s.cell(&virtio("device", "durable-append").key()).unwrap().latency_first);
+}
+
+#[test]
+fn the_headline_is_the_geometric_mean_and_names_its_cells() {
+    let s = summarise(&bench().run());
+    let h = s.headline.unwrap();
+    assert_eq!(h.guest, "device/qemu/virtio-blk,none,native");
+    assert!((h.share_ratio.value - (0.25f64 * 0.4).sqrt()).abs() < 0.01);
+    assert_eq!(h.cells.len(), 2);
+    let figure = format!("A reference guest made by vmio gets {:.0} % (", h.share_ratio.value * 100.0);
+    assert!(h.converged && h.text.starts_with(&figure), "{}", h.text);
+    assert!(h.text.contains("durable-append, seq-write") && !h.text.contains("not converged"));
+    assert_eq!(h.lines.len(), 2);
+}
+
+#[test]
+fn what_did_not_converge_says_so() {
+    let few = summarise(&bench().rounds(2).run());
+    let h = few.headline.unwrap();
+    assert!(
+        !h.converged && h.text.contains("not converged: 2 of at least 5 pairs, 1 of at least 3 boots"),
+        "{}",
+        h.text
+    );
+    let wide = summarise(&bench().scatter(0.4).run());
+    assert!(wide.shares.iter().any(|s| s.verdict.contains("points where ±5.0 are wanted")));
+    assert!(few.shares.iter().all(|s| !s.converged));
+}
+
+#[test]
+fn emulation_is_said_in_the_headline_and_beside_it() {
+    let mut run = bench().run();
+    run.environment.accel = Some(Accel::Tcg);
+    let s = summarise(&run);
+    assert!(s.emulated && s.statement.unwrap().contains("software emulation"));
+    assert!(s.headline.unwrap().text.contains("under software emulation (TCG)"));
+}
+
+#[test]
+fn a_run_without_samples_is_an_empty_summary() {
+    let s = summarise(&Bench::new().run());
+    assert!(s.cells.is_empty() && s.shares.is_empty() && s.headline.is_none());
+}
+
+#[test]
+fn a_disturbed_round_is_flagged_and_kept() {
+    let mut run = bench().rounds(10).run();
+    let slow = run.samples.iter_mut().find(|s| s.setup == virtio("device", "seq-write") && s.round == 4).unwrap();
+    slow.result.seconds *= 20.0;
+    let s = summarise(&run);
+    let key = virtio("device", "seq-write").key();
+    assert_eq!(s.cell(&key).unwrap().outlier_rounds, [4]);
+    assert_eq!(s.share(&key).unwrap().outlier_rounds, [4]);
+    assert_eq!(s.share(&key).unwrap().share_ratio.pairs, 10);
+}
+
+#[test]
+fn the_scheduler_sees_the_shares_that_the_summary_shows() {
+    let run = bench().run();
+    let s = summarise(&run);
+    let live = shares(&run.samples, &run.workloads);
+    assert_eq!(live.len(), s.shares.len());
+    for share in &s.shares {
+        assert_eq!(live[&share.key], share.share_ratio);
+    }
+}
+
+#[test]
+fn noise_pairs_neighbouring_rounds() {
+    let all = noise(&Bench::new().cell(native("device", "seq-write"), 8e8).rounds(12).scatter(0.05).run());
+    assert_eq!(all.len(), 1);
+    let n = all[0].noise;
+    assert_eq!(n.ratio.pairs, 6);
+    // Six ratios of two samples with 5 % scatter each: about 7 % a pair, 3 % the mean, times t.
+    assert!((0.01..0.2).contains(&n.smallest_difference_ratio), "{n:?}");
+}
+
+#[test]
+fn comparison_names_the_environment_first() {
+    let a = bench().run();
+    let mut b = bench().cell(native("sparse", "seq-read"), 5e8).seed(8).run();
+    b.environment.kernel = "6.18".into();
+    for s in &mut b.samples {
+        if s.setup == virtio("device", "seq-write") {
+            s.result.seconds *= 1.5;
+        }
+    }
+    let c = compare(&a, &b);
+    assert_eq!(c.differences, [compare::Difference { what: "kernel".into(), a: "6.1".into(), b: "6.18".into() }]);
+    let cell = |key: &str| c.cells.iter().find(|c| c.key == key).unwrap();
+    let slower = cell(&virtio("device", "seq-write").key());
+    assert_eq!(slower.verdict, "slower");
+    assert!((slower.figure_ratio.value - 1.0 / 1.5).abs() < 0.02);
+    assert_eq!(cell("device/native/seq-write").verdict, "no difference shown");
+    assert_eq!(c.only_b, ["sparse/native/seq-read"]);
+    assert!(c.only_a.is_empty());
+}
+
+#[test]
+fn json_carries_a_version_and_unit_suffixes() {
+    let value = serde_json::to_value(summarise(&bench().run())).unwrap();
+    assert_eq!(value["schema_version"], SCHEMA_VERSION);
+    let cell = &value["cells"][0];
+    assert!(cell["bandwidth_bytes_per_second"]["value"].is_f64() && cell["latency_p99_seconds"]["value"].is_f64());
+    assert!(value["shares"][0]["share_ratio"]["interval"]["low"].is_f64());
+    let back: Summary = serde_json::from_value(value).unwrap();
+    assert_eq!(back.cells.len(), 5);
+}

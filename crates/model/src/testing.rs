@@ -1,0 +1,232 @@
+//! Made-up runs for the tests of this crate: every sample is given, and its scatter comes from a
+//! generator with a fixed seed.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+
+use crate::facts::{Facts, facts_of};
+use crate::result::{
+    Accel, CpuUse, DeviceUse, Environment, Figure, Foreign, Latency, Mark, Run, RunState, Sample, WorkloadResult,
+    WorkloadTraits,
+};
+use crate::setup::{Aio, Attachment, Cache, Setup};
+use crate::summary::summarise;
+
+/// Numerical Recipes' 64-bit linear congruential generator.
+pub struct Lcg(pub u64);
+
+impl Lcg {
+    /// Uniform in 0 to 1, never 0.
+    pub fn uniform(&mut self) -> f64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 11) as f64 + 1.0) / (1u64 << 53) as f64
+    }
+
+    /// Standard normal (Box and Muller).
+    pub fn normal(&mut self) -> f64 {
+        let (u, v) = (self.uniform(), self.uniform());
+        (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+    }
+}
+
+/// A native cell.
+pub fn native(target: &str, workload: &str) -> Setup {
+    Setup { guest: "native".into(), target: target.into(), attachment: None, workload: workload.into() }
+}
+
+/// A guest cell with cache=none, aio=native and no I/O thread.
+pub fn guest(target: &str, driver: &str, workload: &str) -> Setup {
+    let attachment = Attachment { driver: driver.into(), cache: Cache::None, aio: Aio::Native, iothread: false };
+    Setup { guest: "qemu".into(), attachment: Some(attachment), ..native(target, workload) }
+}
+
+/// [`guest`] by virtio-blk.
+pub fn virtio(target: &str, workload: &str) -> Setup {
+    guest(target, "virtio-blk", workload)
+}
+
+/// The traits of all workloads as the host declares them.
+pub fn traits() -> Vec<WorkloadTraits> {
+    let one = |name: &str, writes: bool, sequential: bool, block_bytes: u64, depth: u32| WorkloadTraits {
+        name: name.into(),
+        figure: if block_bytes == 4096 { Figure::Iops } else { Figure::Bandwidth },
+        reads: !writes,
+        writes,
+        sequential,
+        block_bytes,
+        depth,
+        direct: !name.starts_with("dd"),
+    };
+    vec![
+        one("dd-write", true, true, 65536, 1),
+        one("dd-read", false, true, 65536, 1),
+        one("seq-write", true, true, 65536, 1),
+        one("seq-read", false, true, 65536, 1),
+        one("rand-read-1", false, false, 4096, 1),
+        one("rand-read-32", false, false, 4096, 32),
+        one("rand-write-1", true, false, 4096, 1),
+        one("rand-write-32", true, false, 4096, 32),
+        one("durable-append", true, true, 4096, 1),
+    ]
+}
+
+struct Planned {
+    setup: Setup,
+    figure: f64,
+    device: (f64, f64, f64),
+    mark: Option<Mark>,
+}
+
+/// Builds a run: cells with their true figures, and rounds of samples scattered around them.
+pub struct Bench {
+    cells: Vec<Planned>,
+    rounds: u32,
+    half_width: f64,
+    /// Standard deviation of the logarithm of a sample.
+    pub scatter: f64,
+    seed: u64,
+    id: i64,
+}
+
+impl Bench {
+    pub fn new() -> Bench {
+        Bench { cells: Vec::new(), rounds: 6, half_width: 0.05, scatter: 0.01, seed: 7, id: 1 }
+    }
+
+    pub fn cell(mut self, setup: Setup, figure: f64) -> Bench {
+        self.cells.push(Planned { setup, figure, device: (0.0, 1.0, 0.9), mark: None });
+        self
+    }
+
+    /// What the device sees of a cell: request bytes, queue depth, busy ratio.
+    pub fn device(mut self, setup: &Setup, request_bytes: f64, queue_depth: f64, busy: f64) -> Bench {
+        self.find(setup).device = (request_bytes, queue_depth, busy);
+        self
+    }
+
+    pub fn mark(mut self, setup: &Setup, mark: Mark) -> Bench {
+        self.find(setup).mark = Some(mark);
+        self
+    }
+
+    pub fn rounds(self, rounds: u32) -> Bench {
+        Bench { rounds, ..self }
+    }
+
+    pub fn scatter(self, scatter: f64) -> Bench {
+        Bench { scatter, ..self }
+    }
+
+    pub fn half_width(self, half_width: f64) -> Bench {
+        Bench { half_width, ..self }
+    }
+
+    pub fn seed(self, seed: u64) -> Bench {
+        Bench { seed, id: seed as i64, ..self }
+    }
+
+    fn find(&mut self, setup: &Setup) -> &mut Planned {
+        self.cells.iter_mut().find(|c| c.setup == *setup).unwrap()
+    }
+
+    pub fn facts(self) -> Facts {
+        let run = self.run();
+        facts_of(&run, &summarise(&run))
+    }
+
+    pub fn run(self) -> Run {
+        let workloads = traits();
+        let mut random = Lcg(self.seed);
+        let mut samples = Vec::new();
+        for round in 0..self.rounds {
+            for cell in &self.cells {
+                let traits = workloads.iter().find(|w| w.name == cell.setup.workload).unwrap();
+                let figure = cell.figure * (self.scatter * random.normal()).exp();
+                samples.push(sample(cell, traits, figure, round));
+            }
+        }
+        let repeat = format!(
+            "[repeat]\nmin_pairs = 5\nmax_pairs = 12\nmin_boots = 3\nhalf_width = {}\nseconds = 1.5\nmax_minutes = 5.0\n\
+             max_gib_written = 20.0\n",
+            self.half_width
+        );
+        Run {
+            id: self.id,
+            study: "made-up".into(),
+            study_toml: repeat,
+            command: vec!["vmio".into(), "tax".into()],
+            started_unix: 1.0,
+            state: RunState::Done,
+            environment: environment(),
+            workloads,
+            effective: BTreeMap::new(),
+            samples,
+            skipped: Vec::new(),
+        }
+    }
+}
+
+fn sample(cell: &Planned, traits: &WorkloadTraits, figure: f64, round: u32) -> Sample {
+    let seconds = 1.5;
+    let bytes = match traits.figure {
+        Figure::Bandwidth => figure * seconds,
+        Figure::Iops => figure * seconds * traits.block_bytes as f64,
+    };
+    let (request, queue_depth, busy_ratio) = cell.device;
+    let request_bytes = if request > 0.0 { request } else { traits.block_bytes as f64 };
+    let ios = (bytes / request_bytes) as u64;
+    let side = |on: bool, amount: f64| if on { amount as u64 } else { 0 };
+    Sample {
+        setup: cell.setup.clone(),
+        round,
+        boot: round / 2,
+        started_unix: f64::from(round),
+        result: WorkloadResult {
+            read_bytes: side(traits.reads, bytes),
+            write_bytes: side(traits.writes, bytes),
+            ios: (bytes / traits.block_bytes as f64) as u64,
+            seconds,
+            latency: Some(Latency {
+                mean_seconds: 1.0 / figure,
+                percentiles: vec![(50.0, 1.0 / figure), (99.0, 3.0 / figure)],
+            }),
+            raw: serde_json::Value::Null,
+            command: "fio".into(),
+        },
+        device: Some(DeviceUse {
+            seconds,
+            read_ios: side(traits.reads, ios as f64),
+            write_ios: side(traits.writes, ios as f64),
+            read_bytes: side(traits.reads, bytes),
+            write_bytes: side(traits.writes, bytes),
+            flush_ios: 3,
+            request_bytes,
+            queue_depth,
+            busy_ratio,
+        }),
+        cpu: CpuUse { host_seconds: 0.5, by_role: BTreeMap::from([("vcpu".into(), 0.25)]) },
+        foreign: Foreign::default(),
+        marks: cell.mark.into_iter().collect(),
+    }
+}
+
+fn environment() -> Environment {
+    Environment {
+        vmio: "0.1.0".into(),
+        kernel: "6.1".into(),
+        guest_kernel: Some("6.1".into()),
+        cpu: "a CPU".into(),
+        cpus: 2,
+        memory_bytes: 24 << 30,
+        accel: Some(Accel::Kvm),
+        accel_reason: "made up".into(),
+        qemu: Some("7.2".into()),
+        fio: Some("3.33".into()),
+        backing: "vda ext4 /".into(),
+        vcpus: 1,
+        memory_mib: 256,
+        native_limits: "cgroup v1".into(),
+        other_guests: 0,
+    }
+}

@@ -1,0 +1,383 @@
+//! Studies: the shipped ones, what is said of bad ones, and the schedule under interruptions.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use vmio_model::result::{Figure, WorkloadTraits};
+use vmio_model::setup::Setup;
+use vmio_model::stats::{Interval, Ratio};
+use vmio_model::study::plan::estimate;
+use vmio_model::study::{DoneReason, Names, Progress, Rates, SampleKey, Spent, Step, Study, next};
+
+const QUICK: &str = include_str!("../../../studies/quick.toml");
+const SPARSE: &str = include_str!("../../../studies/sparse.toml");
+const FULL: &str = include_str!("../../../studies/full.toml");
+
+fn names() -> Names {
+    let list = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect();
+    Names {
+        guests: list(&["native", "qemu"]),
+        targets: list(&["device", "sparse", "preallocated"]),
+        drivers: list(&["lsi53c895a", "virtio-blk"]),
+        workloads: list(&[
+            "dd-write",
+            "dd-read",
+            "seq-write",
+            "seq-read",
+            "rand-read-1",
+            "rand-read-32",
+            "rand-write-1",
+            "rand-write-32",
+            "durable-append",
+        ]),
+    }
+}
+
+fn study(text: &str) -> Study {
+    Study::parse("studies/x.toml", text, &names()).unwrap()
+}
+
+fn problems(text: &str) -> Vec<String> {
+    let error = Study::parse("bad.toml", text, &names()).unwrap_err();
+    error.problems.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn the_shipped_studies_are_good_and_name_themselves() {
+    for (name, text) in [("quick", QUICK), ("sparse", SPARSE), ("full", FULL)] {
+        let study = study(text);
+        assert_eq!(study.name, name);
+        let cells = study.cells();
+        let distinct: BTreeSet<String> = cells.iter().map(Setup::key).collect();
+        assert_eq!(distinct.len(), cells.len());
+        for cell in &cells {
+            assert!(cells.contains(&cell.baseline()), "{}", cell.key());
+            let refused = cell.attachment.as_ref().is_some_and(|a| a.label().contains("writeback,native"));
+            assert!(!refused, "{} cannot start", cell.key());
+        }
+        // What is stored with a run reads back to the same study.
+        assert_eq!(Study::parse("stored", &study.to_toml(), &names()).unwrap(), study);
+    }
+}
+
+#[test]
+fn the_quick_study_has_what_the_demo_promises() {
+    let study = study(QUICK);
+    let keys: Vec<String> = study.cells().iter().map(Setup::key).collect();
+    assert_eq!(keys[0], "device/native/durable-append");
+    assert_eq!(keys[1], "device/qemu/lsi53c895a,none,native/durable-append");
+    assert_eq!(keys.len(), 18);
+    assert_eq!(study.repeat.rounds_per_boot(), 2);
+    // 2.5 s a cell and 3 s a boot: figures within two minutes, the fewest rounds within five.
+    let rates = Rates { cell_overhead_seconds: 1.0, boot_seconds: 3.0, ..rates() };
+    let plan = estimate(&study, &traits(), &rates);
+    assert!(plan.first_round_seconds < 120.0, "{}", plan.first_round_seconds);
+    assert!(!plan.over_time && plan.min_seconds < 300.0, "{}", plan.min_seconds);
+    assert!(!plan.over_bytes, "{}", plan.max_bytes_written);
+    assert!(plan.max_seconds <= 360.0);
+}
+
+/// The long studies fit their own budgets at this machine's pace, boots and preparation included.
+#[test]
+fn the_long_studies_fit_their_budgets() {
+    for text in [SPARSE, FULL] {
+        let plan = estimate(&study(text), &traits(), &rates());
+        assert!(!plan.over_time && !plan.over_bytes, "{plan:#?}");
+    }
+}
+
+fn traits() -> Vec<WorkloadTraits> {
+    let one = |name: &str, writes: bool, sequential: bool, block_bytes: u64, depth: u32| WorkloadTraits {
+        name: name.into(),
+        figure: Figure::Bandwidth,
+        reads: !writes,
+        writes,
+        sequential,
+        block_bytes,
+        depth,
+        direct: true,
+    };
+    vec![
+        one("dd-write", true, true, 65536, 1),
+        one("dd-read", false, true, 65536, 1),
+        one("rand-write-1", true, false, 4096, 1),
+        one("rand-write-32", true, false, 4096, 32),
+        one("seq-write", true, true, 65536, 1),
+        one("seq-read", false, true, 65536, 1),
+        one("rand-read-1", false, false, 4096, 1),
+        one("rand-read-32", false, false, 4096, 32),
+        one("durable-append", true, true, 4096, 1),
+    ]
+}
+
+fn rates() -> Rates {
+    Rates {
+        write_bytes_per_second: 800e6,
+        read_bytes_per_second: 800e6,
+        small_ios_per_second: 20e3,
+        cell_overhead_seconds: 1.0,
+        boot_seconds: 3.0,
+        fixed_bytes: BTreeMap::from([("dd-write".into(), 512 << 20), ("dd-read".into(), 512 << 20)]),
+        written_targets: vec!["device".into(), "preallocated".into()],
+        spare_ratio: 0.2,
+    }
+}
+
+const SMALL: &str = r#"name = "small"
+title = "t"
+[guest]
+vcpus = 1
+memory_mib = 256
+[size]
+target_mib = 1024
+[repeat]
+min_pairs = 5
+max_pairs = 8
+min_boots = 3
+half_width = 0.05
+seconds = 2
+max_minutes = 10
+max_gib_written = 10
+[[matrix]]
+targets = ["device"]
+guests = ["qemu"]
+drivers = ["lsi53c895a", "virtio-blk"]
+workloads = ["seq-write", "rand-read-1"]
+[[matrix]]
+targets = ["device"]
+guests = ["native", "qemu"]
+drivers = ["virtio-blk"]
+workloads = ["seq-write"]
+"#;
+
+#[test]
+fn cells_are_distinct_ordered_and_have_their_baseline() {
+    let keys: Vec<String> = study(SMALL).cells().iter().map(Setup::key).collect();
+    assert_eq!(
+        keys,
+        [
+            "device/native/seq-write",
+            "device/qemu/lsi53c895a,none,native/seq-write",
+            "device/qemu/virtio-blk,none,native/seq-write",
+            "device/native/rand-read-1",
+            "device/qemu/lsi53c895a,none,native/rand-read-1",
+            "device/qemu/virtio-blk,none,native/rand-read-1",
+        ]
+    );
+}
+
+#[test]
+fn a_plan_by_hand() {
+    let text = SMALL.replace("\"rand-read-1\"", "\"dd-write\"");
+    let plan = estimate(&study(&text), &traits(), &rates());
+    // A round: three seq-write (2 s + 1 s, 1.6 GB each), three dd (512 MiB at 800 MB/s + 1 s).
+    let dd = (512u64 << 20) as f64 / 800e6 + 1.0;
+    let round = 3.0 * 3.0 + 3.0 * dd;
+    let prepare = (1u64 << 30) as f64 / 800e6;
+    // Five rounds use three boots of two guests.
+    assert!((plan.min_seconds - (prepare + 5.0 * round + 6.0 * 3.0)).abs() < 1e-6);
+    assert_eq!(plan.round_bytes_written, 3 * 1_600_000_000 + 3 * (512 << 20));
+    assert_eq!((plan.cells, plan.native_cells, plan.guests_per_boot), (6, 2, 2));
+    assert_eq!(plan.peak_space_bytes, (1.2 * (1u64 << 30) as f64) as u64);
+    assert!(plan.over_bytes && !plan.over_time);
+    // The budget bounds it: 10 GiB, the preparation, and the cell that overruns it.
+    assert_eq!(plan.max_bytes_written, (10 << 30) + (1 << 30) + 1_600_000_000);
+}
+
+#[test]
+fn every_problem_names_file_line_key_and_the_mend() {
+    let text = SMALL
+        .replace("memory_mib = 256", "memory_mb = 256")
+        .replace("half_width = 0.05", "half_width = \"5 %\"")
+        .replace("seconds = 2", "seconds = 0")
+        .replace("[\"seq-write\", \"rand-read-1\"]", "[\"seq-wrte\", \"rand-read-1\"]")
+        .replace("guests = [\"qemu\"]", "guests = []")
+        .replace("[\"native\", \"qemu\"]", "\"qemu\"");
+    assert_eq!(
+        problems(&text),
+        [
+            "bad.toml:3: guest.memory_mib: missing",
+            "bad.toml:5: guest.memory_mb: unknown key; did you mean `memory_mib`? (there is vcpus, memory_mib)",
+            "bad.toml:12: repeat.half_width: must be a number, not a string",
+            "bad.toml:13: repeat.seconds: 0 is out of range: 0.1 to 3600",
+            "bad.toml:18: matrix.guests: is empty; name at least one",
+            "bad.toml:20: matrix.workloads: unknown entry `seq-wrte`; did you mean `seq-write`? (there is dd-write, \
+             dd-read, seq-write, seq-read, rand-read-1, rand-read-32, rand-write-1, rand-write-32, durable-append)",
+            "bad.toml:23: matrix.guests: must be a list, not a string",
+        ]
+    );
+}
+
+#[test]
+fn problems_of_sense() {
+    let one = |from: &str, to: &str| {
+        let all = problems(&SMALL.replace(from, to));
+        assert_eq!(all.len(), 1, "{all:?}");
+        all[0].clone()
+    };
+    assert!(
+        one("max_pairs = 8", "max_pairs = 4").contains("bad.toml:10: repeat.max_pairs: 4 is less than min_pairs (5)")
+    );
+    assert!(one("target_mib = 1024", "target_mib = 500").contains("bad.toml:7: size.target_mib: 500 is too small"));
+    assert!(one("min_boots = 3", "min_boots = 6").contains("repeat.min_boots: 6 boots need at least as many pairs"));
+    assert!(one("min_pairs = 5", "min_pairs = -5").contains("repeat.min_pairs: -5 is out of range: 2 to 1000"));
+    assert!(one("half_width = 0.05", "half_width = nan").contains("out of range"));
+    assert!(one("name = \"small\"", "name = \"\"").contains("bad.toml:1: name: must not be empty"));
+    assert!(
+        one("[\"device\"]\nguests = [\"qemu\"]", "[\"device\", \"device\"]\nguests = [\"qemu\"]")
+            .contains("named twice")
+    );
+    assert!(one("vcpus = 1", "vcpus 1").contains("bad.toml:4: this is no TOML"));
+    assert!(one("vcpus = 1", "vcpus = 1\nvcpus = 2").contains("bad.toml:5"));
+    assert!(one("drivers = [\"virtio-blk\"]", "drivers = [\"virtio-blk\"]\naios = [\"uring\"]").contains("`io_uring`"));
+    assert!(
+        one("drivers = [\"virtio-blk\"]", "drivers = [\"virtio-blk\"]\niothreads = [1]")
+            .contains("must be true or false")
+    );
+    let none = problems("name = \"x\"\ntitle = \"y\"\n");
+    assert!(none.iter().any(|p| p.contains("matrix: missing")) && none.len() == 4, "{none:?}");
+}
+
+#[test]
+fn a_study_of_native_cells_needs_no_drivers() {
+    let text =
+        SMALL.replace("guests = [\"qemu\"]\ndrivers = [\"lsi53c895a\", \"virtio-blk\"]", "guests = [\"native\"]");
+    assert_eq!(study(&text).cells().iter().filter(|c| c.is_native()).count(), 2);
+}
+
+/// Plays a run to its end. `share` gives a cell's ratio after so many pairs; with `lose` the
+/// process dies after every so many samples and starts again from what the store holds.
+fn play(
+    study: &Study,
+    share: impl Fn(&str, u32) -> Option<Ratio>,
+    lose: Option<usize>,
+) -> (Vec<SampleKey>, DoneReason) {
+    let (mut done, mut boot) = (Vec::<SampleKey>::new(), None);
+    let skipped = BTreeSet::new();
+    for step in 0.. {
+        assert!(step < 10_000, "the schedule does not end");
+        let pairs = |key: &str| done.iter().filter(|s| s.setup == key).count() as u32;
+        let shares: BTreeMap<String, Ratio> = study
+            .cells()
+            .iter()
+            .filter(|c| !c.is_native())
+            .filter_map(|c| Some((c.key(), share(&c.key(), pairs(&c.key()))?)))
+            .collect();
+        let spent = Spent::default();
+        match next(study, &Progress { done: &done, skipped: &skipped, shares: &shares, spent, boot }) {
+            Step::Boot { boot: number } => {
+                assert!(done.iter().all(|s| s.boot < number), "boot {number} was used before");
+                boot = Some(number);
+            }
+            Step::Run { setup, round, boot: number } => {
+                assert_eq!(Some(number), boot, "a cell without its boot");
+                done.push(SampleKey { setup: setup.key(), round, boot: number });
+                if lose.is_some_and(|n| done.len() % n == 0) {
+                    boot = None;
+                }
+            }
+            Step::Done(reason) => return (done, reason),
+        }
+    }
+    unreachable!()
+}
+
+fn known(pairs: u32) -> Option<Ratio> {
+    let interval = Some(Interval { low: 0.58, high: 0.62 });
+    Some(Ratio { value: 0.6, interval, pairs, boots: pairs.div_ceil(2) })
+}
+
+fn vague(pairs: u32) -> Option<Ratio> {
+    Some(Ratio { interval: Some(Interval { low: 0.3, high: 0.9 }), ..known(pairs)? })
+}
+
+#[test]
+fn the_fewest_pairs_use_the_fewest_boots() {
+    let (done, reason) = play(&study(SMALL), |_, n| known(n), None);
+    assert_eq!(reason, DoneReason::Converged);
+    let of = |key: &str| done.iter().filter(|s| s.setup == key).cloned().collect::<Vec<_>>();
+    for cell in study(SMALL).cells() {
+        let mine = of(&cell.key());
+        assert_eq!(mine.len(), 5, "{}", cell.key());
+        assert_eq!(mine.iter().map(|s| s.boot).collect::<Vec<_>>(), [0, 0, 1, 1, 2]);
+    }
+}
+
+#[test]
+fn a_round_keeps_a_group_together_and_the_next_is_its_mirror() {
+    let (done, _) = play(&study(SMALL), |_, n| vague(n), None);
+    let round = |r: u32| done.iter().filter(|s| s.round == r).map(|s| s.setup.clone()).collect::<Vec<_>>();
+    for r in 0..8 {
+        let order: Vec<bool> = round(r).iter().map(|k| k.ends_with("seq-write")).collect();
+        let changes = order.windows(2).filter(|w| w[0] != w[1]).count();
+        assert_eq!((order.len(), changes), (6, 1), "round {r}");
+        if r % 2 == 1 {
+            let mut mirror = round(r - 1);
+            mirror.reverse();
+            assert_eq!(round(r), mirror);
+        }
+    }
+    assert!((1..4).any(|k| round(2 * k) != round(0)), "every pair of rounds has the same order");
+}
+
+#[test]
+fn a_baseline_stays_open_as_long_as_a_guest_needs_it() {
+    let slow = "device/qemu/lsi53c895a,none,native/seq-write";
+    let (done, reason) = play(&study(SMALL), |key, n| if key == slow { vague(n) } else { known(n) }, None);
+    assert_eq!(reason, DoneReason::MaxPairs);
+    let count = |key: &str| done.iter().filter(|s| s.setup == key).count();
+    assert_eq!((count(slow), count("device/native/seq-write")), (8, 8));
+    assert_eq!(count("device/qemu/virtio-blk,none,native/seq-write"), 5);
+    assert_eq!(count("device/native/rand-read-1"), 5);
+}
+
+#[test]
+fn budgets_and_skipped_cells_end_a_run() {
+    let study = study(SMALL);
+    let (shares, none) = (BTreeMap::new(), BTreeSet::new());
+    let ask = |spent: Spent, skipped: &BTreeSet<String>| {
+        next(&study, &Progress { done: &[], skipped, shares: &shares, spent, boot: Some(0) })
+    };
+    assert_eq!(ask(Spent { seconds: 600.0, bytes_written: 0 }, &none), Step::Done(DoneReason::TimeBudget));
+    assert_eq!(ask(Spent { seconds: 0.0, bytes_written: 10 << 30 }, &none), Step::Done(DoneReason::ByteBudget));
+    let all: BTreeSet<String> = study.cells().iter().map(Setup::key).collect();
+    assert_eq!(ask(Spent::default(), &all), Step::Done(DoneReason::NothingToRun));
+    // Without its baseline a guest cell yields no pair.
+    let native: BTreeSet<String> = study.cells().iter().filter(|c| c.is_native()).map(Setup::key).collect();
+    assert_eq!(ask(Spent::default(), &native), Step::Done(DoneReason::NothingToRun));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// However often the process dies, each cell runs once a round, in the same rounds and the
+    /// same order; only the boots differ.
+    #[test]
+    fn dying_changes_nothing_but_the_boots(lose in 1usize..40) {
+        let slow = "device/qemu/lsi53c895a,none,native/seq-write";
+        let share = |key: &str, n: u32| if key == slow { vague(n) } else { known(n) };
+        let (whole, _) = play(&study(SMALL), share, None);
+        let (broken, _) = play(&study(SMALL), share, Some(lose));
+        let plain = |s: &[SampleKey]| s.iter().map(|k| (k.setup.clone(), k.round)).collect::<Vec<_>>();
+        prop_assert_eq!(plain(&whole), plain(&broken));
+    }
+
+    #[test]
+    fn no_text_makes_the_parser_panic(text in ".{0,200}") {
+        let _ = Study::parse("x", &text, &names());
+    }
+
+    /// A good study with a piece cut out or doubled: good or refused with a line in the file.
+    #[test]
+    fn a_damaged_study_is_read_or_refused_by_line(from in 0usize..QUICK.len(), length in 1usize..80) {
+        let to = (from + length).min(QUICK.len());
+        prop_assume!(QUICK.is_char_boundary(from) && QUICK.is_char_boundary(to));
+        let text = format!("{}{}", &QUICK[..from], &QUICK[to..]);
+        if let Err(error) = Study::parse("x", &text, &names()) {
+            prop_assert!(!error.problems.is_empty());
+            prop_assert!(error.problems.iter().all(|p| p.line >= 1 && p.line <= text.lines().count() + 1));
+        }
+    }
+}

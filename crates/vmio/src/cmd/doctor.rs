@@ -1,0 +1,106 @@
+//! `vmio doctor`: what this host has and lacks, by entry of each extension point. Only looks.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use vmio_host::gentle::neighbours;
+use vmio_host::require::{Check, Requirement};
+use vmio_host::{guests, image, targets, workloads};
+use vmio_node::{Local, Node};
+
+use crate::cli::{Context, Exit, Outcome};
+use crate::store::Store;
+use crate::term;
+
+/// Say what this host has and lacks for each thing that vmio can do; changes nothing
+#[derive(Debug, clap::Args)]
+pub struct Args {}
+
+/// Something that vmio can do, and what it needs.
+struct Ability {
+    point: &'static str,
+    name: String,
+    about: &'static str,
+    requirements: &'static [Requirement],
+}
+
+fn abilities() -> Vec<Ability> {
+    let mut all = vec![Ability {
+        point: "image",
+        name: "guest image".into(),
+        about: "what reference guests start from",
+        requirements: image::REQUIREMENTS,
+    }];
+    for g in guests::ALL {
+        all.push(Ability { point: "guest", name: g.name().into(), about: g.about(), requirements: g.requirements() });
+    }
+    for t in targets::ALL {
+        all.push(Ability { point: "target", name: t.name().into(), about: t.about(), requirements: t.requirements() });
+    }
+    for w in workloads::ALL {
+        let name = w.traits().name;
+        all.push(Ability { point: "workload", name, about: w.about(), requirements: w.requirements() });
+    }
+    all
+}
+
+/// Runs the verb.
+pub fn run(_: &Args, context: &Context) -> Outcome {
+    let local = Local::new();
+    let reader = local.reader();
+    let mut seen: BTreeMap<&str, Check> = BTreeMap::new();
+    let mut rows = Vec::new();
+    for ability in abilities() {
+        let mut missing = Vec::new();
+        for requirement in ability.requirements {
+            let check = seen.entry(requirement.name).or_insert_with(|| requirement.look(reader));
+            if let Check::Unmet { why, mend } = check {
+                missing.push((requirement.name, why.clone(), *mend));
+            }
+        }
+        rows.push((ability, missing));
+    }
+    let accelerator = guests::qemu::known_accelerator(&local, &context.paths.state);
+    let others = neighbours::others(reader, "")?;
+    let native = targets::space::default_dir(reader, &context.paths.state);
+    let store = Store::open_existing(&context.paths.db()).ok().and_then(|s| s.list().ok()).map_or(0, |l| l.len());
+    let ready = rows.iter().all(|(_, missing)| missing.is_empty());
+    if context.json {
+        let entry = |(a, missing): &(Ability, Vec<(&str, String, &str)>)| {
+            json!({
+                "point": a.point, "name": a.name, "about": a.about, "ready": missing.is_empty(),
+                "missing": missing.iter().map(|(name, why, mend)| json!({"name": name, "why": why, "mend": mend})).collect::<Vec<_>>(),
+            })
+        };
+        let document = json!({
+            "schema_version": "1.0", "ready": ready, "abilities": rows.iter().map(entry).collect::<Vec<_>>(),
+            "accelerator": accelerator, "other_guests": others.guests.iter().map(|g| g.label()).collect::<Vec<_>>(),
+            "scratch_directory": native, "state_directory": context.paths.state, "stored_runs": store,
+        });
+        term::print(&format!("{document:#}\n"))?;
+    } else {
+        let mut text = String::new();
+        for (ability, missing) in &rows {
+            let state =
+                if missing.is_empty() { context.style.cyan("ready  ") } else { context.style.yellow("lacking") };
+            text += &format!("{state} {:<9} {:<16} {}\n", ability.point, ability.name, ability.about);
+            for (name, why, mend) in missing {
+                text += &format!("        {name}: {why}\n          help: {mend}\n");
+            }
+        }
+        text += &format!(
+            "\naccelerator  {}\n",
+            match &accelerator {
+                Some(known) => format!("{:?}: {}", known.accel, known.reason).to_lowercase(),
+                None => "not known yet: the first guest finds out with a short real boot".into(),
+            }
+        );
+        let who: Vec<String> = others.guests.iter().map(|g| g.label()).collect();
+        text +=
+            &format!("other guests {}\n", if who.is_empty() { "none run on this host".into() } else { who.join(", ") });
+        text += &format!("scratch in   {} (change with --on)\n", native.display());
+        text += &format!("state in     {}, {store} stored runs\n", context.paths.state.display());
+        term::print(&text)?;
+    }
+    Ok(if ready { Exit::Done } else { Exit::Precondition })
+}

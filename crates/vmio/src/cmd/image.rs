@@ -1,0 +1,46 @@
+//! `vmio image`: the guest image that reference guests start from.
+
+use std::sync::Arc;
+
+use vmio_host::image::Image;
+use vmio_node::Local;
+
+use crate::cli::{Context, Exit, Failure, Outcome};
+use crate::term;
+
+/// Build and show the image that reference guests start from
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Build the image for this host as it is now; one that fits is kept
+    Build,
+}
+
+/// Runs the verb.
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    let Verb::Build = args.verb;
+    let local = Arc::new(Local::new());
+    let image = Image::load_or_build(&*local, &context.paths.state, &|text: &str| term::note(text)).map_err(|e| {
+        anyhow::Error::new(e).context(Failure::new(Exit::Precondition, "the guest image cannot be built"))
+    })?;
+    if context.json {
+        let document = serde_json::json!({
+            "schema_version": "1.0", "image": image, "directory": image.dir,
+        });
+        term::print(&format!("{document:#}\n"))?;
+        return Ok(Exit::Done);
+    }
+    let mut text = format!("directory  {}\n", image.dir.display());
+    text += &format!("kernel     {} from {}\n", image.kernel_release, image.kernel_origin);
+    if let Some(why) = &image.compressed_because {
+        text += &format!("           boots slower: {why}\n");
+    }
+    text += &format!("tools      {}, dd, and the libraries of this host\n", image.fio_version);
+    term::print(&text)?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,234 @@
+//! `vmio runs`: the store of results.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use serde_json::json;
+use vmio_model::result::{Accel, Run};
+use vmio_model::summary;
+
+use crate::cli::{Context, Exit, Failure, Outcome};
+use crate::report::export::{self, Format};
+use crate::report::{self, Report, format};
+use crate::store::{RunInfo, Store, StoreError};
+use crate::term;
+
+/// List, show, compare, export and delete stored runs
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  vmio runs list                       all runs, the newest first
+  vmio runs show last                  the report of the newest run
+  vmio runs show 7 --html report.html  the same as one HTML file
+  vmio runs compare 3 7                what changed between two runs
+  vmio runs export 7 --format csv      every sample, for other tools
+  vmio runs delete 3 --yes")]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// List all runs, the newest first
+    List,
+    /// Show the report of a run
+    Show {
+        /// Number of the run, or `last`
+        #[arg(default_value = "last")]
+        run: RunId,
+        /// As Markdown on standard output
+        #[arg(long, conflicts_with = "json")]
+        markdown: bool,
+        /// As one HTML file that needs no network
+        #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "markdown"])]
+        html: Option<PathBuf>,
+    },
+    /// Compare two runs cell by cell, what differed around them first
+    Compare {
+        /// The run to compare with: a number, or `last`
+        a: RunId,
+        /// The run that is compared: a number, or `last`
+        b: RunId,
+    },
+    /// Print a run for other tools
+    Export {
+        /// Number of the run, or `last`
+        run: RunId,
+        /// The format
+        #[arg(long, value_enum, default_value = "json")]
+        format: Format,
+    },
+    /// Delete a run and all its samples
+    Delete {
+        /// Number of the run
+        run: i64,
+        /// Do not ask
+        #[arg(long, short)]
+        yes: bool,
+    },
+}
+
+/// A run on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RunId {
+    Last,
+    Number(i64),
+}
+
+impl std::str::FromStr for RunId {
+    type Err = String;
+    fn from_str(text: &str) -> Result<RunId, String> {
+        match text {
+            "last" => Ok(RunId::Last),
+            _ => {
+                text.parse().map(RunId::Number).map_err(|_| "a run is a number from `vmio runs list`, or `last`".into())
+            }
+        }
+    }
+}
+
+impl RunId {
+    fn find(self, store: &Store) -> Result<i64, StoreError> {
+        match self {
+            RunId::Number(id) => Ok(id),
+            // An empty store says so in the same words as an unknown number does.
+            RunId::Last => Ok(store.last()?.unwrap_or(0)),
+        }
+    }
+}
+
+/// Runs the verb.
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    let store = match Store::open_existing(&context.paths.db()) {
+        Err(StoreError::Missing { .. }) if matches!(args.verb, Verb::List) => None,
+        other => Some(other?),
+    };
+    let Some(store) = store else {
+        // No store is a list without entries, no error.
+        term::print(if context.json { "{\n  \"schema_version\": \"1.0\",\n  \"runs\": []\n}\n" } else { "" })?;
+        term::note(&format!("no runs yet in {}: make one with `vmio tax`", context.paths.state.display()));
+        return Ok(Exit::Done);
+    };
+    match &args.verb {
+        Verb::List => list(&store, context),
+        Verb::Show { run, markdown, html } => show(&store, run.find(&store)?, *markdown, html.as_ref(), context),
+        Verb::Compare { a, b } => compare(&store, a.find(&store)?, b.find(&store)?, context),
+        Verb::Export { run, format } => {
+            let run = store.load_whole(run.find(&store)?)?;
+            term::print(&export::export(&run, *format))?;
+            Ok(Exit::Done)
+        }
+        Verb::Delete { run, yes } => delete(&store, *run, *yes),
+    }
+}
+
+fn list(store: &Store, context: &Context) -> Outcome {
+    let runs = store.list()?;
+    if context.json {
+        let entry = |r: &RunInfo| {
+            let (state, reason) = format::state(&r.state);
+            json!({
+                "run": r.id, "study": r.study, "started_unix_seconds": r.started_unix, "state": state, "reason": reason,
+                "samples": r.samples, "skipped": r.skipped, "accelerator": r.environment.accel,
+                "kernel": r.environment.kernel, "cpu": r.environment.cpu,
+            })
+        };
+        let document =
+            json!({ "schema_version": summary::SCHEMA_VERSION, "runs": runs.iter().map(entry).collect::<Vec<_>>() });
+        term::print(&format!("{document:#}\n"))?;
+        return Ok(Exit::Done);
+    }
+    let mut text = String::new();
+    if runs.is_empty() {
+        term::note("no runs yet: make one with `vmio tax`");
+    } else {
+        let head = format!(
+            "{:>4}  {:<23}  {:<14} {:<12} {:>7} {:>7}  guests ran on",
+            "run", "started", "study", "state", "samples", "skipped"
+        );
+        text += &format!("{}\n", context.style.dim(&head));
+    }
+    for r in &runs {
+        let accel = match r.environment.accel {
+            Some(Accel::Kvm) => "KVM",
+            Some(Accel::Tcg) => "TCG (emulation)",
+            None => "–",
+        };
+        let state = format::state(&r.state).0;
+        text += &format!(
+            "{:>4}  {:<23}  {:<14} {state:<12} {:>7} {:>7}  {accel}\n",
+            r.id,
+            format::utc(r.started_unix),
+            r.study,
+            r.samples,
+            r.skipped
+        );
+    }
+    term::print(&text)?;
+    Ok(Exit::Done)
+}
+
+fn show(store: &Store, id: i64, markdown: bool, html: Option<&PathBuf>, context: &Context) -> Outcome {
+    let run = store.load(id)?;
+    let proofs = proofs_of(store, id)?;
+    let report = Report::of(&run).with_proofs(&proofs);
+    if let Some(file) = html {
+        std::fs::write(file, report::html(&report)).with_context(|| {
+            Failure::new(Exit::Failed, format!("cannot write {}", file.display()))
+                .help("name a file in a directory that is there and that you may write")
+        })?;
+        term::note(&format!("report of run {id} written to {}", file.display()));
+        return Ok(Exit::Done);
+    }
+    term::print(&match () {
+        () if context.json => report::json(&report),
+        () if markdown => report::markdown(&report),
+        () => report::text(&report, context.style),
+    })?;
+    Ok(Exit::Done)
+}
+
+/// The runs in which `vmio tax --prove` proved findings of a run.
+pub fn proofs_of(store: &Store, run: i64) -> Result<Vec<Run>, StoreError> {
+    let study = report::proof_study(run);
+    store.list()?.iter().rev().filter(|r| r.study == study).map(|r| store.load(r.id)).collect()
+}
+
+fn compare(store: &Store, a: i64, b: i64, context: &Context) -> Outcome {
+    let comparison = summary::compare(&store.load(a)?, &store.load(b)?);
+    term::print(&match context.json {
+        true => format!("{}\n", serde_json::to_string_pretty(&comparison)?),
+        false => report::comparison_text(&comparison, context.style),
+    })?;
+    Ok(Exit::Done)
+}
+
+fn delete(store: &Store, id: i64, yes: bool) -> Outcome {
+    let run = store.load(id)?;
+    if !yes {
+        let question = format!(
+            "delete run {id} ({}, {} samples, {})?",
+            run.study,
+            run.samples.len(),
+            format::utc(run.started_unix)
+        );
+        match term::confirm(&question) {
+            Some(true) => {}
+            Some(false) => {
+                term::note("kept");
+                return Ok(Exit::Done);
+            }
+            None => {
+                return Err(Failure::new(
+                    Exit::Usage,
+                    format!("run {id} was not deleted: nobody is there to be asked"),
+                )
+                .help("say --yes to delete without being asked")
+                .into());
+            }
+        }
+    }
+    store.delete(id)?;
+    term::note(&format!("run {id} deleted"));
+    Ok(Exit::Done)
+}

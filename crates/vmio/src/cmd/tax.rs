@@ -1,0 +1,59 @@
+//! `vmio tax`: how much of this host's storage a reference guest gets, and why not more.
+
+use vmio_model::rules::Severity;
+
+use crate::cli::{Context, Outcome};
+use crate::run::{self, Forms, Mode, Wishes};
+
+const EXAMPLES: &str = "\
+Examples:
+  vmio tax --dry-run               the plan: where, how long, what is written; nothing is done
+  vmio tax --quick --yes           about six minutes, without a question
+  vmio tax --full --on /srv/vms    every mode, on the storage that holds the guests' images
+  vmio tax --prove                 measure, then apply the costliest finding's change and measure again
+  vmio tax --noise                 what difference this machine cannot tell apart
+  vmio tax --resume                go on with the last run that was broken off";
+
+/// Measure how much of this host's storage a guest gets, and name the setting that costs most
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The quick study (the default): whole device and sparse file, emulated and virtio disk
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// The full study: every target, driver, cache and AIO mode
+    #[arg(long)]
+    full: bool,
+    /// A/A: measure each cell against itself, to show what this machine cannot tell apart
+    #[arg(long, conflicts_with = "prove")]
+    noise: bool,
+    /// Measure a finding's set-up against its change; RULE is a finding's id, else the costliest
+    #[arg(long, value_name = "RULE", num_args = 0..=1, default_missing_value = "")]
+    prove: Option<String>,
+    /// With --prove: take the findings of this stored run instead of measuring first
+    #[arg(long, value_name = "RUN", requires = "prove")]
+    of: Option<String>,
+    /// End with code 5 when a finding is at or above this severity
+    #[arg(long, value_name = "SEVERITY", value_parser = severity)]
+    fail_on: Option<Severity>,
+    #[command(flatten)]
+    wishes: Wishes,
+    #[command(flatten)]
+    forms: Forms,
+}
+
+fn severity(word: &str) -> Result<Severity, String> {
+    let names: Vec<&str> = Severity::ALL.iter().map(|s| s.name()).collect();
+    Severity::ALL.into_iter().find(|s| s.name() == word).ok_or_else(|| format!("one of {}", names.join(", ")))
+}
+
+/// Runs the verb.
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    let name = if args.full { "full" } else { "quick" };
+    let mode = match (&args.prove, args.noise) {
+        (Some(rule), _) => Mode::Prove { rule: rule.clone(), of: args.of.clone() },
+        (None, true) => Mode::Noise,
+        (None, false) => Mode::Study,
+    };
+    run::start(&run::studies::named(name)?, mode, &args.wishes, &args.forms, args.fail_on, context)
+}

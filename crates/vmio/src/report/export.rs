@@ -1,0 +1,166 @@
+//! A run for other tools.
+//!
+//! - `json`: all that the store holds of it, the tools' raw output included.
+//! - `pkb`: samples as PerfKit Benchmarker publishes them (its `sample.py`), a JSON object a line.
+//! - `github-action-benchmark`: the tool's `customBiggerIsBetter` array. Only figures of which
+//!   more is better are in it, as the tool takes one direction a file.
+//! - `csv`: a line a sample (RFC 4180).
+
+use serde_json::{Value, json};
+use vmio_model::result::{Figure, Run, Sample};
+use vmio_model::stats::{Estimate, Interval};
+use vmio_model::summary::{SCHEMA_VERSION, Summary, summarise};
+
+use super::{format, view};
+
+/// The formats of `vmio runs export`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// All that the store holds, raw output included
+    Json,
+    /// PerfKit Benchmarker samples, one JSON object a line
+    Pkb,
+    /// For the GitHub action of that name, customBiggerIsBetter
+    GithubActionBenchmark,
+    /// A line a sample
+    Csv,
+}
+
+/// The run in that format. `json` wants the whole run ([`crate::store::Store::load_whole`]).
+pub fn export(run: &Run, format: Format) -> String {
+    match format {
+        Format::Json => whole(run),
+        Format::Pkb => pkb(run),
+        Format::GithubActionBenchmark => github(run, &summarise(run)),
+        Format::Csv => csv(run),
+    }
+}
+
+fn whole(run: &Run) -> String {
+    let mut document = json!({ "schema_version": SCHEMA_VERSION });
+    let run = serde_json::to_value(run).expect("string keys, and no failing serialiser");
+    if let (Value::Object(document), Value::Object(run)) = (&mut document, run) {
+        document.extend(run);
+    }
+    format!("{document:#}\n")
+}
+
+/// The metrics of a sample: name, value, unit.
+fn metrics(sample: &Sample) -> Vec<(&'static str, f64, &'static str)> {
+    let result = &sample.result;
+    let mut all = vec![("bandwidth", result.bandwidth(), "bytes/second")];
+    if result.ios > 0 {
+        all.push(("iops", result.iops(), "requests/second"));
+    }
+    if let Some(latency) = &result.latency {
+        all.push(("latency_mean", latency.mean_seconds, "seconds"));
+        all.extend(latency.at(50.0).map(|s| ("latency_p50", s, "seconds")));
+        all.extend(latency.at(99.0).map(|s| ("latency_p99", s, "seconds")));
+    }
+    if let Some(device) = &sample.device {
+        all.push(("device_request_size", device.request_bytes, "bytes"));
+        all.push(("device_queue_depth", device.queue_depth, "requests"));
+        all.push(("device_busy", device.busy_ratio, "ratio"));
+    }
+    all
+}
+
+fn pkb(run: &Run) -> String {
+    let e = &run.environment;
+    let mut out = String::new();
+    for sample in &run.samples {
+        let setup = &sample.setup;
+        let metadata = json!({
+            "run": run.id, "study": run.study, "cell": setup.key(), "target": setup.target, "guest": setup.guest,
+            "attachment": setup.attachment.as_ref().map(|a| a.label()), "workload": setup.workload,
+            "round": sample.round, "boot": sample.boot, "marks": sample.marks, "accelerator": e.accel,
+            "host_kernel": e.kernel, "guest_kernel": e.guest_kernel, "cpu": e.cpu, "qemu": e.qemu, "vmio": e.vmio,
+        });
+        for (metric, value, unit) in metrics(sample) {
+            let line = json!({ "metric": metric, "value": value, "unit": unit, "metadata": metadata,
+                               "timestamp": sample.started_unix });
+            out += &format!("{line}\n");
+        }
+    }
+    out
+}
+
+fn github(run: &Run, summary: &Summary) -> String {
+    let about = |n: u32| {
+        let accel = run.environment.accel.map_or(String::new(), |a| format!("\naccelerator: {a:?}").to_lowercase());
+        let statement = summary.statement.as_ref().map_or(String::new(), |s| format!("\n{s}"));
+        format!("run {}, n = {n}{accel}\nhost kernel: {}{statement}", run.id, run.environment.kernel)
+    };
+    let range = |i: Option<Interval>, scale: f64| {
+        i.map_or("no interval".into(), |i| format!("± {}", format::three(i.half_width() * scale)))
+    };
+    let mut entries = Vec::new();
+    for cell in &summary.cells {
+        let Some(Estimate { value, interval, n }) = view::figure(cell) else { continue };
+        let (unit, scale) = match cell.figure {
+            Figure::Bandwidth => ("MB/s", 1e-6),
+            Figure::Iops => ("IOPS", 1.0),
+        };
+        entries.push(json!({ "name": cell.key, "unit": unit, "value": value * scale, "range": range(interval, scale),
+                             "extra": about(n) }));
+    }
+    // A share that did not converge is no figure to draw a trend with.
+    for share in summary.shares.iter().filter(|s| s.converged) {
+        let ratio = &share.share_ratio;
+        entries
+            .push(json!({ "name": format!("{} share of native", share.key), "unit": "%", "value": ratio.value * 100.0,
+                             "range": range(ratio.interval, 100.0), "extra": about(ratio.pairs) }));
+    }
+    format!("{:#}\n", Value::Array(entries))
+}
+
+fn csv(run: &Run) -> String {
+    let mut out = String::from(
+        "run,study,accelerator,target,guest,attachment,workload,round,boot,started_unix_seconds,seconds,read_bytes,\
+         write_bytes,requests,bandwidth_bytes_per_second,requests_per_second,latency_mean_seconds,latency_p50_seconds,\
+         latency_p99_seconds,device_request_bytes,device_queue_depth,device_busy_ratio,host_cpu_seconds,marks\r\n",
+    );
+    let number = |x: Option<f64>| x.filter(|x| x.is_finite()).map_or(String::new(), |x| x.to_string());
+    for s in &run.samples {
+        let (setup, result, device, latency) = (&s.setup, &s.result, s.device, s.result.latency.as_ref());
+        let accel = run.environment.accel.map_or(String::new(), |a| format!("{a:?}").to_lowercase());
+        let marks: Vec<&str> = s.marks.iter().map(|m| format::mark(*m)).collect();
+        let fields = [
+            run.id.to_string(),
+            run.study.clone(),
+            accel,
+            setup.target.clone(),
+            setup.guest.clone(),
+            setup.attachment.as_ref().map_or(String::new(), |a| a.label()),
+            setup.workload.clone(),
+            s.round.to_string(),
+            s.boot.to_string(),
+            s.started_unix.to_string(),
+            number(Some(result.seconds)),
+            result.read_bytes.to_string(),
+            result.write_bytes.to_string(),
+            result.ios.to_string(),
+            number(Some(result.bandwidth())),
+            number((result.ios > 0).then(|| result.iops())),
+            number(latency.map(|l| l.mean_seconds)),
+            number(latency.and_then(|l| l.at(50.0))),
+            number(latency.and_then(|l| l.at(99.0))),
+            number(device.map(|d| d.request_bytes)),
+            number(device.map(|d| d.queue_depth)),
+            number(device.map(|d| d.busy_ratio)),
+            number(Some(s.cpu.host_seconds)),
+            marks.join(";"),
+        ];
+        let quoted: Vec<String> = fields.iter().map(|f| quote(f)).collect();
+        out += &quoted.join(",");
+        out += "\r\n";
+    }
+    out
+}
+
+fn quote(field: &str) -> String {
+    match field.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", field.replace('"', "\"\"")),
+        false => field.to_owned(),
+    }
+}

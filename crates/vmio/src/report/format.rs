@@ -1,0 +1,189 @@
+//! Figures as a person reads them. One place, so that every form of the report says the same.
+
+use vmio_model::result::{Figure, Mark, RunState};
+use vmio_model::stats::{Estimate, Ratio};
+
+/// Three significant figures, never in scientific notation.
+pub fn three(x: f64) -> String {
+    match x.abs() {
+        a if !a.is_finite() => "not a number".into(),
+        a if a >= 99.95 => format!("{x:.0}"),
+        a if a >= 9.995 => format!("{x:.1}"),
+        a if a >= 0.9995 => format!("{x:.2}"),
+        0.0 => "0".into(),
+        _ => format!("{x:.3}"),
+    }
+}
+
+/// A rate in the unit of its figure: `650 MB/s`, `2.61k IOPS`.
+pub fn rate(figure: Figure, value: f64) -> String {
+    match (figure, value) {
+        (Figure::Bandwidth, v) if v >= 1e6 => format!("{} MB/s", three(v / 1e6)),
+        (Figure::Bandwidth, v) => format!("{} kB/s", three(v / 1e3)),
+        (Figure::Iops, v) if v >= 999_500.0 => format!("{}M IOPS", three(v / 1e6)),
+        (Figure::Iops, v) if v >= 9_995.0 => format!("{}k IOPS", three(v / 1e3)),
+        (Figure::Iops, v) => format!("{} IOPS", three(v)),
+    }
+}
+
+/// The interval as a part of the value: `±3 %`; a single sample has none, and that is said.
+pub fn spread(e: &Estimate) -> String {
+    match e.interval {
+        Some(i) if e.value > 0.0 => format!("±{} %", two(i.half_width() / e.value * 100.0)),
+        _ => "no interval".into(),
+    }
+}
+
+fn two(x: f64) -> String {
+    if x < 9.95 { format!("{x:.1}") } else { format!("{x:.0}") }
+}
+
+/// A time: `61 µs`, `1.21 ms`, `2.4 s`.
+pub fn time(seconds: f64) -> String {
+    match seconds {
+        s if s < 999.5e-6 => format!("{} µs", three(s * 1e6)),
+        s if s < 0.9995 => format!("{} ms", three(s * 1e3)),
+        s => format!("{} s", three(s)),
+    }
+}
+
+/// A span of a ratio as percentages: `41–47 %`.
+fn span(low: f64, high: f64) -> String {
+    let (low, high) = (low * 100.0, high * 100.0);
+    // Whole numbers, unless they would hide that there is a width at all.
+    if high - low < 1.0 || high < 10.0 { format!("{low:.1}–{high:.1} %") } else { format!("{low:.0}–{high:.0} %") }
+}
+
+/// A percentage of a ratio: `44 %`, `2.2 %`.
+pub fn percent(ratio: f64) -> String {
+    let p = ratio * 100.0;
+    if p.abs() < 9.95 { format!("{p:.1} %") } else { format!("{p:.0} %") }
+}
+
+/// `44 % (41–47 %)`; without an interval it says so.
+pub fn share(ratio: &Ratio) -> String {
+    match ratio.interval {
+        Some(i) => format!("{} ({})", percent(ratio.value), span(i.low, i.high)),
+        None => format!("{} (no interval)", percent(ratio.value)),
+    }
+}
+
+/// `1.31 (1.24–1.39)`: a ratio that is no share.
+pub fn factor(ratio: &Ratio) -> String {
+    match ratio.interval {
+        Some(i) => format!("{:.2} ({:.2}–{:.2})", ratio.value, i.low, i.high),
+        None => format!("{:.2} (no interval)", ratio.value),
+    }
+}
+
+/// Bytes in binary units: `64 KiB`, `24 GiB`.
+pub fn bytes(n: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = n as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let number = if value.fract() == 0.0 { format!("{value:.0}") } else { three(value) };
+    format!("{number} {}", units[unit])
+}
+
+/// The words of caution, as the table shows them.
+pub fn mark(mark: Mark) -> &'static str {
+    match mark {
+        Mark::Cached => "cached",
+        Mark::HostBusy => "host busy",
+        Mark::NotVisible => "not visible here",
+    }
+}
+
+/// What a word of caution means.
+pub fn mark_meaning(mark: Mark) -> &'static str {
+    match mark {
+        Mark::Cached => "the device moved over 10 % more or fewer bytes than were asked for: a cache was measured",
+        Mark::HostBusy => "others used the device by more than 20 % of the cell's own work",
+        Mark::NotVisible => "the back end has no counters that vmio can read",
+    }
+}
+
+/// How a run ended, in a word and a reason.
+pub fn state(state: &RunState) -> (&'static str, Option<&str>) {
+    match state {
+        RunState::Running => ("running", None),
+        RunState::Done => ("done", None),
+        RunState::Interrupted(why) => ("interrupted", Some(why)),
+        RunState::Failed(why) => ("failed", Some(why)),
+    }
+}
+
+/// `2026-11-21 09:05:43 UTC` of seconds since the epoch: days to civil date as in Howard
+/// Hinnant's "chrono-Compatible Low-Level Date Algorithms".
+pub fn utc(unix: f64) -> String {
+    let seconds = unix.floor() as i64;
+    let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let z = days + 719_468;
+    let era = z.div_euclid(146_097);
+    let day_of_era = z.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+/// A command line that a shell takes back as it was.
+pub fn shell(command: &[String]) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    let quote = |word: &String| match !word.is_empty() && word.chars().all(plain) {
+        true => word.clone(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    };
+    command.iter().map(quote).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use vmio_model::stats::Interval;
+
+    #[test]
+    fn figures() {
+        assert_eq!(rate(Figure::Bandwidth, 642.2e6), "642 MB/s");
+        assert_eq!(rate(Figure::Bandwidth, 9.87e5), "987 kB/s");
+        assert_eq!(rate(Figure::Iops, 2612.0), "2612 IOPS");
+        assert_eq!(rate(Figure::Iops, 68_012.0), "68.0k IOPS");
+        assert_eq!(time(61.2e-6), "61.2 µs");
+        assert_eq!(time(1.5), "1.50 s");
+        assert_eq!(bytes(4096), "4 KiB");
+        assert_eq!(bytes((24 << 30) + (1 << 29)), "24.5 GiB");
+    }
+
+    #[test]
+    fn nothing_stands_for_an_interval_that_is_not_there() {
+        let ratio = Ratio { value: 0.44, interval: None, pairs: 1, boots: 1 };
+        assert_eq!(share(&ratio), "44 % (no interval)");
+        assert_eq!(spread(&Estimate { value: 3.0, interval: None, n: 1 }), "no interval");
+        let known = Ratio { interval: Some(Interval { low: 0.41, high: 0.47 }), ..ratio };
+        assert_eq!(share(&known), "44 % (41–47 %)");
+        let narrow = Ratio { value: 0.022, interval: Some(Interval { low: 0.0213, high: 0.0227 }), ..ratio };
+        assert_eq!(share(&narrow), "2.2 % (2.1–2.3 %)");
+    }
+
+    #[test]
+    fn dates() {
+        assert_eq!(utc(0.0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(utc(951_782_400.9), "2000-02-29 00:00:00 UTC");
+        assert_eq!(utc(1_795_252_743.0), "2026-11-21 09:19:03 UTC");
+    }
+
+    #[test]
+    fn commands_come_back_from_a_shell() {
+        let words = ["vmio", "--on", "/a b", "it's"].map(String::from);
+        let out = std::process::Command::new("sh").arg("-c").arg(format!("printf '%s\\n' {}", shell(&words))).output();
+        assert_eq!(String::from_utf8(out.unwrap().stdout).unwrap(), "vmio\n--on\n/a b\nit's\n");
+    }
+}

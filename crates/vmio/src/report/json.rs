@@ -1,0 +1,24 @@
+//! The report as JSON: the summary's fields, with findings and proofs beside them. Field names
+//! carry their units; fields are only added within a major `schema_version`.
+
+use serde::Serialize;
+use vmio_model::rules::Finding;
+use vmio_model::summary::Summary;
+
+use super::{Proved, Report};
+
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    summary: &'a Summary,
+    findings: &'a [Finding],
+    proofs: &'a [Proved],
+}
+
+/// The report as one JSON document.
+pub fn json(report: &Report<'_>) -> String {
+    let document = Document { summary: &report.summary, findings: &report.findings, proofs: &report.proofs };
+    let mut text = serde_json::to_string_pretty(&document).expect("string keys, and no failing serialiser");
+    text.push('\n');
+    text
+}

@@ -1,0 +1,119 @@
+//! The report as Markdown (GitHub's flavour), for an issue, a pull request or `docs/results/`.
+
+use std::fmt::Write;
+
+use super::format::{self, rate, spread, time};
+use super::{Report, view};
+
+/// The report as Markdown.
+pub fn markdown(report: &Report<'_>) -> String {
+    let (run, summary) = (report.run, &report.summary);
+    let mut out = String::new();
+    let mut put = |line: String| {
+        let _ = writeln!(out, "{line}");
+    };
+    put(format!("# vmio run {}: {}\n", run.id, plain(&run.study)));
+    let (state, why) = format::state(&run.state);
+    put(format!("{}, {state}, {} samples\n", format::utc(run.started_unix), run.samples.len()));
+    if let Some(why) = why {
+        put(format!("**This result is partial:** {}\n", plain(why)));
+    }
+    match &summary.headline {
+        Some(h) => {
+            put(format!("**{}**\n", plain(&h.text)));
+            h.lines.iter().for_each(|line| put(format!("- {}", plain(line))));
+            put(String::new());
+        }
+        None => put("No share can be stated: no virtio-blk guest was measured together with native.\n".into()),
+    }
+    if let Some(statement) = &summary.statement {
+        put(format!("> **Note.** {}\n", plain(statement)));
+    }
+    for group in view::groups(run, summary) {
+        put(format!("## {} on {}\n\n{}\n", plain(group.workload), plain(group.target), plain(&group.about)));
+        put("| side | p50 | p99 | figure (95 %) | share of native (95 %) | samples | request at the device (avgrq-sz) | queue depth (avgqu-sz) | busy (%util) | marks |".into());
+        put("|---|--:|--:|--:|--:|--:|--:|--:|--:|---|".into());
+        for row in &group.rows {
+            let cell = row.cell;
+            let latency = |e: &Option<vmio_model::stats::Estimate>| e.map_or("–".into(), |e| time(e.value));
+            let figure =
+                view::figure(cell).map_or("–".into(), |e| format!("{} ({})", rate(cell.figure, e.value), spread(&e)));
+            let share = match row.share {
+                Some(s) if s.converged => format::share(&s.share_ratio),
+                Some(_) => "not converged".into(),
+                None => String::new(),
+            };
+            let [kib, depth, busy] = match view::device(cell) {
+                Some([kib, depth, busy]) => [format!("{kib} KiB"), depth, busy],
+                None => ["not visible here".into(), String::new(), String::new()],
+            };
+            put(format!(
+                "| {} | {} | {} | {figure} | {share} | {} | {kib} | {depth} | {busy} | {} |",
+                plain(&row.label),
+                latency(&cell.latency_p50_seconds),
+                latency(&cell.latency_p99_seconds),
+                cell.samples,
+                plain(&view::notes(row).join("; ")),
+            ));
+        }
+        put(String::new());
+    }
+    view::legend(summary).iter().for_each(|(mark, meaning)| put(format!("**{mark}**: {meaning}.\n")));
+    put("## Findings\n".into());
+    if report.findings.is_empty() {
+        put("None that these figures support.\n".into());
+    }
+    for (i, finding) in report.findings.iter().enumerate() {
+        let change = &finding.change;
+        put(format!("### {}. {} ({})\n", i + 1, plain(&finding.title), finding.severity));
+        put(format!("{}: {}\n", plain(&finding.subject), plain(&finding.cause)));
+        if let Some(first) = report.same_change(i) {
+            put(format!("The change is that of finding {}.\n", first + 1));
+        } else {
+            put(format!("{}\n", plain(&change.what)));
+            for (name, how) in [("QEMU", &change.qemu), ("libvirt", &change.libvirt), ("Proxmox", &change.proxmox)] {
+                put(format!("{name}:\n\n{}", code(how)));
+            }
+            finding.references.iter().for_each(|r| put(format!("See {}\n", plain(r))));
+        }
+        if let Some(proof) = report.proof(finding) {
+            put(format!("`--prove`, run {}: {}\n", proof.run, plain(&proof.verdict)));
+        }
+    }
+    if !summary.skipped.is_empty() {
+        put("## Not measured\n".into());
+        summary.skipped.iter().for_each(|s| put(format!("- {}: {}", plain(&s.setup.key()), plain(&s.reason))));
+        put(String::new());
+    }
+    put("## Where\n\n| | |\n|---|---|".into());
+    view::environment(summary).iter().for_each(|(name, value)| put(format!("| {name} | {} |", plain(value))));
+    for (attachment, settings) in &summary.effective {
+        let list: Vec<String> = settings.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        put(format!("| {} as QEMU reports it | {} |", plain(attachment), plain(&list.join(", "))));
+    }
+    put(format!("\n## Again\n\n{}", code(&view::repeat(run))));
+    out
+}
+
+/// Text that means nothing to Markdown, on one line.
+fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\r' => out.push(' '),
+            '<' => out.push_str("&lt;"),
+            '&' => out.push_str("&amp;"),
+            '|' | '*' | '_' | '`' | '[' | ']' | '\\' | '#' => {
+                out.push('\\');
+                out.push(c);
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// A block of code, indented: no text can end it early as it could end a fence.
+fn code(text: &str) -> String {
+    text.lines().map(|line| format!("    {line}\n")).collect()
+}

@@ -1,0 +1,109 @@
+//! The report of a run: as text for a terminal, JSON, Markdown, and HTML in one file. All are
+//! drawn from the stored run alone, and all say the same: under software emulation each carries
+//! the statement of what may be concluded, each names the cells that did not run, and none shows
+//! a figure for something that was not measured.
+
+pub mod export;
+pub mod format;
+mod html;
+mod json;
+mod markdown;
+mod svg;
+mod text;
+mod view;
+
+use vmio_model::facts::facts_of;
+use vmio_model::result::Run;
+use vmio_model::rules::{self, Finding};
+use vmio_model::setup::Setup;
+use vmio_model::stats::{Convergence, Pair, Ratio, paired_ratio};
+use vmio_model::summary::{self, Summary};
+
+pub use html::html;
+pub use json::json;
+pub use markdown::markdown;
+pub use text::{comparison as comparison_text, text};
+
+/// A run with what is concluded from it.
+pub struct Report<'a> {
+    /// The run.
+    pub run: &'a Run,
+    /// Its figures.
+    pub summary: Summary,
+    /// What the rules found, what costs most first.
+    pub findings: Vec<Finding>,
+    /// What `--prove` showed.
+    pub proofs: Vec<Proved>,
+}
+
+/// What `--prove` showed of a finding: its cell as it is against the changed one, in one run.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Proved {
+    /// The run that measured it.
+    pub run: i64,
+    /// As it is.
+    pub before: Setup,
+    /// With the change applied.
+    pub after: Setup,
+    /// After over before, paired by round: above 1 is faster.
+    pub gain_ratio: Ratio,
+    /// In words: gain and interval, or that no difference was shown.
+    pub verdict: String,
+}
+
+/// Name of the study of the runs that prove findings of a run.
+pub fn proof_study(run: i64) -> String {
+    format!("prove-{run}")
+}
+
+impl<'a> Report<'a> {
+    /// Concludes from a run.
+    pub fn of(run: &'a Run) -> Report<'a> {
+        let summary = summary::summarise(run);
+        let findings = rules::findings(&facts_of(run, &summary));
+        Report { run, summary, findings, proofs: Vec::new() }
+    }
+
+    /// Adds what later runs proved of the findings.
+    pub fn with_proofs<'b>(mut self, runs: impl IntoIterator<Item = &'b Run>) -> Report<'a> {
+        for run in runs {
+            let proven = self.findings.iter().filter_map(|f| f.proof.as_ref()).filter_map(|p| prove(run, p));
+            self.proofs.extend(proven);
+        }
+        self
+    }
+
+    /// The earlier finding (its place in [`Report::findings`]) that asks for the very same change, so
+    /// that the change is shown once.
+    pub fn same_change(&self, place: usize) -> Option<usize> {
+        let (before, rest) = self.findings.split_at(place);
+        before.iter().position(|f| f.rule == rest[0].rule && f.change == rest[0].change)
+    }
+
+    /// The outcome for a finding.
+    pub fn proof(&self, finding: &Finding) -> Option<&Proved> {
+        let wanted = finding.proof.as_ref()?;
+        self.proofs.iter().rev().find(|p| p.before == wanted.before && p.after == wanted.after)
+    }
+}
+
+/// What a run shows of a proof; `None` where it did not measure both sides in one round.
+pub fn prove(run: &Run, proof: &rules::Proof) -> Option<Proved> {
+    let figure = run.workloads.iter().find(|w| w.name == proof.before.workload)?.figure;
+    let pairs: Vec<Pair> = summary::pairs(&run.samples, &proof.before, &proof.after, |s| Some(figure.of(&s.result)))
+        .into_iter()
+        .map(|(_, pair)| pair)
+        .collect();
+    let ratio = paired_ratio(&pairs)?;
+    let rule: Convergence = summary::repeat_of(&run.study_toml);
+    let verdict = match () {
+        () if ratio.pairs < rule.min_pairs || ratio.boots < rule.min_boots => format!(
+            "not enough to tell: {} of at least {} pairs, {} of at least {} boots",
+            ratio.pairs, rule.min_pairs, ratio.boots, rule.min_boots
+        ),
+        () if ratio.surely_above(1.0) => format!("proven: {} times as fast", format::factor(&ratio)),
+        () if ratio.surely_below(1.0) => format!("refuted: only {} times as fast", format::factor(&ratio)),
+        () => format!("no difference shown: {} times as fast", format::factor(&ratio)),
+    };
+    Some(Proved { run: run.id, before: proof.before.clone(), after: proof.after.clone(), gain_ratio: ratio, verdict })
+}

@@ -1,0 +1,284 @@
+//! The report for a terminal, at most [`WIDTH`] columns.
+
+use std::fmt::Write;
+
+use vmio_model::rules::{Finding, Severity};
+use vmio_model::summary::Comparison;
+
+use super::Report;
+use super::format::{self, rate, spread, time};
+use super::view::{self, Group, Row};
+use crate::term::Style;
+
+/// Columns that no line exceeds, save one unbreakable word that is longer itself.
+pub const WIDTH: usize = 100;
+
+/// Width of the label column.
+const LABEL: usize = 30;
+
+/// The whole report.
+pub fn text(report: &Report<'_>, style: Style) -> String {
+    let mut out = Out { text: String::new(), style };
+    let summary = &report.summary;
+    out.head(report);
+    if let Some(statement) = &summary.statement {
+        out.paragraph(&style.yellow("! "), 2, statement);
+        out.line("");
+    }
+    let mut target = "";
+    for group in view::groups(report.run, summary) {
+        if group.target != target {
+            target = group.target;
+            out.line(&style.bold(&format!("Target {target}")));
+            out.line(&style.dim(&columns([
+                "",
+                "p50",
+                "p99",
+                "figure (95 %)",
+                "share of native",
+                "n",
+                &device_columns(["KiB", "depth", "busy"]),
+            ])));
+        }
+        out.group(&group);
+    }
+    if !summary.cells.is_empty() {
+        out.paragraph(
+            "",
+            0,
+            "n: samples. KiB: mean request at the device (avgrq-sz, which counts sectors of 512 bytes). depth: \
+             requests in flight there (avgqu-sz). busy: share of time with any in flight (%util). Shares are geometric \
+             means of guest/native pairs with 95 % intervals.",
+        );
+        for (mark, meaning) in view::legend(summary) {
+            out.paragraph("", 0, &format!("{mark}: {meaning}."));
+        }
+        out.line("");
+    }
+    out.findings(report);
+    out.skipped(report);
+    out.line(&style.bold("Where"));
+    for (name, value) in view::environment(summary) {
+        out.paragraph(&format!("  {name:<22}"), 24, &value);
+    }
+    out.line("");
+    out.line(&style.bold("Again"));
+    out.paragraph("  ", 2, &view::repeat(report.run));
+    out.text
+}
+
+/// Two runs, as [`vmio_model::summary::compare`] sees them.
+pub fn comparison(c: &Comparison, style: Style) -> String {
+    let mut out = Out { text: String::new(), style };
+    out.line(&style.bold(&format!("Run {} against run {}", c.b, c.a)));
+    match c.differences.is_empty() {
+        true => out.line("The environment was the same."),
+        false => out.line(&format!(
+            "{} Any of these may be the cause of a difference below:",
+            style.yellow("Not the same around them.")
+        )),
+    }
+    for d in &c.differences {
+        out.paragraph(&format!("  {:<22} ", d.what), 25, &format!("{} -> {}", d.a, d.b));
+    }
+    out.line("");
+    match c.cells.is_empty() {
+        true => out.line("They have no cell in common."),
+        false => out.line(&style.dim(&format!(
+            "{:<57} {:<19} {:<19} {:>2}",
+            format!("run {} / run {}", c.b, c.a),
+            "ratio (95 %)",
+            "",
+            "n"
+        ))),
+    }
+    for cell in &c.cells {
+        let verdict = if cell.differs { style.bold(&cell.verdict) } else { cell.verdict.clone() };
+        let fill = " ".repeat(19_usize.saturating_sub(cell.verdict.chars().count()));
+        out.labelled(
+            &cell.key,
+            57,
+            &format!("{:<19} {verdict}{fill} {:>2}", format::factor(&cell.figure_ratio), cell.figure_ratio.pairs),
+        );
+    }
+    for (run, keys) in [(c.a, &c.only_a), (c.b, &c.only_b)] {
+        for key in keys {
+            out.paragraph("  ", 4, &format!("only in run {run}: {key}"));
+        }
+    }
+    out.text
+}
+
+struct Out {
+    text: String,
+    style: Style,
+}
+
+impl Out {
+    fn line(&mut self, line: &str) {
+        let _ = writeln!(self.text, "{}", line.trim_end());
+    }
+
+    /// Breaks `text` at spaces; the first line begins with `lead`, the others with `indent` spaces.
+    /// `lead` may hold escape sequences: it takes `indent` columns, whatever its length.
+    fn paragraph(&mut self, lead: &str, indent: usize, text: &str) {
+        let (mut line, mut used) = (lead.to_owned(), indent);
+        let mut fresh = true;
+        for word in text.split_whitespace() {
+            let length = word.chars().count();
+            if !fresh && used + 1 + length > WIDTH {
+                self.line(&line);
+                (line, used, fresh) = (" ".repeat(indent), indent, true);
+            }
+            if !fresh {
+                line.push(' ');
+                used += 1;
+            }
+            line += word;
+            used += length;
+            fresh = false;
+        }
+        self.line(&line);
+    }
+
+    /// A line of code keeps its spaces where it fits.
+    fn code(&mut self, lead: &str, indent: usize, line: &str) {
+        match indent + line.chars().count() <= WIDTH {
+            true => self.line(&format!("{lead}{line}")),
+            false => self.paragraph(lead, indent, line),
+        }
+    }
+
+    /// A label in a column, or on a line of its own where it is too long.
+    fn labelled(&mut self, label: &str, width: usize, rest: &str) {
+        if label.chars().count() > width {
+            self.line(label);
+            self.line(&format!("{:width$} {rest}", ""));
+        } else {
+            self.line(&format!("{label:<width$} {rest}"));
+        }
+    }
+
+    fn head(&mut self, report: &Report<'_>) {
+        let (run, summary, style) = (report.run, &report.summary, self.style);
+        let (state, why) = format::state(&run.state);
+        self.line(&style.bold(&format!("vmio run {}: {}", run.id, run.study)));
+        self.line(&style.dim(&format!("{}, {}, {} samples", format::utc(run.started_unix), state, run.samples.len())));
+        if let Some(why) = why {
+            self.paragraph("  ", 2, &format!("This result is partial: {why}"));
+        }
+        self.line("");
+        match &summary.headline {
+            Some(h) => {
+                self.paragraph("", 0, &h.text);
+                for line in &h.lines {
+                    self.paragraph("  ", 6, line);
+                }
+            }
+            None => {
+                self.paragraph("", 0, "No share can be stated: no virtio-blk guest was measured together with native.")
+            }
+        }
+        self.line("");
+    }
+
+    fn group(&mut self, group: &Group<'_>) {
+        let head = format!("{} ({})", self.style.bold(group.workload), group.about);
+        self.line(&head);
+        for row in &group.rows {
+            self.row(row);
+        }
+        self.line("");
+    }
+
+    fn row(&mut self, row: &Row<'_>) {
+        let cell = row.cell;
+        let share = match row.share {
+            Some(s) if s.converged => format::share(&s.share_ratio),
+            Some(_) => "not converged".into(),
+            None => "".into(),
+        };
+        let latency = |e: &Option<vmio_model::stats::Estimate>| e.map_or("–".into(), |e| time(e.value));
+        let figure = view::figure(cell).map_or("–".into(), |e| {
+            let spread = if e.interval.is_some() { spread(&e) } else { "±?".into() };
+            format!("{} {spread}", rate(cell.figure, e.value))
+        });
+        let device = match view::device(cell) {
+            Some([kib, depth, busy]) => device_columns([&kib, &depth, &busy]),
+            None => "not visible here".into(),
+        };
+        let label = format!("  {}", row.label);
+        let (p50, p99) = (latency(&cell.latency_p50_seconds), latency(&cell.latency_p99_seconds));
+        let n = cell.samples.to_string();
+        if label.chars().count() > LABEL {
+            self.line(&label);
+            self.line(&columns(["", &p50, &p99, &figure, &share, &n, &device]));
+        } else {
+            self.line(&columns([&label, &p50, &p99, &figure, &share, &n, &device]));
+        }
+        for note in view::notes(row) {
+            let lead = format!("    {} ", self.style.yellow("^"));
+            self.paragraph(&lead, 6, &note);
+        }
+    }
+
+    fn findings(&mut self, report: &Report<'_>) {
+        let style = self.style;
+        self.line(&style.bold("Findings"));
+        if report.findings.is_empty() {
+            self.line("  None that these figures support.");
+        }
+        for (i, finding) in report.findings.iter().enumerate() {
+            let severity = match finding.severity {
+                Severity::Severe => style.red(finding.severity.name()),
+                Severity::Warning => style.yellow(finding.severity.name()),
+                _ => finding.severity.name().to_owned(),
+            };
+            self.line(&format!("{}. {} [{severity}]", i + 1, style.bold(&finding.title)));
+            self.paragraph("   ", 3, &format!("{}: {}", finding.subject, finding.cause));
+            match report.same_change(i) {
+                Some(first) => self.line(&format!("   Change: as for finding {}.", first + 1)),
+                None => self.change(finding),
+            }
+            if let Some(proof) = report.proof(finding) {
+                self.paragraph("   ", 3, &format!("--prove, run {}: {}", proof.run, proof.verdict));
+            }
+        }
+        self.line("");
+    }
+
+    fn change(&mut self, finding: &Finding) {
+        let change = &finding.change;
+        self.paragraph("   ", 3, &format!("Change: {}", change.what));
+        for (name, how) in [("QEMU", &change.qemu), ("libvirt", &change.libvirt), ("Proxmox", &change.proxmox)] {
+            for (i, line) in how.lines().enumerate() {
+                let lead = format!("     {:<9}", if i == 0 { name } else { "" });
+                self.code(&self.style.cyan(&lead), 14, line);
+            }
+        }
+        for reference in &finding.references {
+            self.paragraph("   ", 5, &format!("see {reference}"));
+        }
+    }
+
+    fn skipped(&mut self, report: &Report<'_>) {
+        if report.summary.skipped.is_empty() {
+            return;
+        }
+        self.line(&self.style.bold("Not measured"));
+        for skipped in &report.summary.skipped {
+            self.paragraph("  ", 4, &format!("{}: {}", skipped.setup.key(), skipped.reason));
+        }
+        self.line("");
+    }
+}
+
+fn columns(cells: [&str; 7]) -> String {
+    // Narrow: no space before the percent sign.
+    let [label, p50, p99, figure, share, n, device] = cells.map(|cell| cell.replace(" %", "%"));
+    format!("{label:<LABEL$}{p50:>8}{p99:>8}{figure:>17}{share:>16}{n:>4}{device:>17}")
+}
+
+fn device_columns([kib, depth, busy]: [&str; 3]) -> String {
+    format!("{kib:>6}{depth:>6}{:>5}", busy.replace(" %", "%"))
+}

@@ -1,0 +1,186 @@
+//! What all forms of the report show, in their common order: rows grouped by target and
+//! workload, native first.
+
+use std::collections::BTreeSet;
+
+use vmio_model::result::{Mark, Run, WorkloadTraits};
+use vmio_model::setup::Setup;
+use vmio_model::summary::{Cell, Share, Summary};
+
+use super::format;
+
+/// One workload on one target: the native row and those of the guests.
+pub struct Group<'a> {
+    /// Entry of `targets/`.
+    pub target: &'a str,
+    /// Entry of `workloads/`.
+    pub workload: &'a str,
+    /// What the workload does, in words.
+    pub about: String,
+    /// The rows, native first.
+    pub rows: Vec<Row<'a>>,
+}
+
+/// A row: a cell, and what it gets of its baseline.
+pub struct Row<'a> {
+    /// `native`, or the attachment; with the guest's name where a run has several kinds.
+    pub label: String,
+    /// The cell.
+    pub cell: &'a Cell,
+    /// Its share; `None` for native, and where no pair with native was measured.
+    pub share: Option<&'a Share>,
+}
+
+/// The groups in the run's order of targets and workloads.
+pub fn groups<'a>(run: &'a Run, summary: &'a Summary) -> Vec<Group<'a>> {
+    let mut kinds: Vec<&str> =
+        summary.cells.iter().filter(|c| !c.setup.is_native()).map(|c| c.setup.guest.as_str()).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let mut targets: Vec<&str> = Vec::new();
+    for cell in &summary.cells {
+        if !targets.contains(&cell.setup.target.as_str()) {
+            targets.push(&cell.setup.target);
+        }
+    }
+    let mut workloads: Vec<&str> = run.workloads.iter().map(|w| w.name.as_str()).collect();
+    for cell in &summary.cells {
+        if !workloads.contains(&cell.setup.workload.as_str()) {
+            workloads.push(&cell.setup.workload);
+        }
+    }
+    let mut groups = Vec::new();
+    for target in targets {
+        for workload in &workloads {
+            let mut rows: Vec<Row<'_>> = summary
+                .cells
+                .iter()
+                .filter(|c| c.setup.target == target && c.setup.workload == **workload)
+                .map(|cell| Row { label: label(&cell.setup, kinds.len() > 1), cell, share: summary.share(&cell.key) })
+                .collect();
+            rows.sort_by_key(|row| !row.cell.setup.is_native());
+            if !rows.is_empty() {
+                let about = run.workloads.iter().find(|w| w.name == **workload).map(about).unwrap_or_default();
+                groups.push(Group { target, workload, about, rows });
+            }
+        }
+    }
+    groups
+}
+
+fn label(setup: &Setup, with_guest: bool) -> String {
+    match &setup.attachment {
+        None => setup.guest.clone(),
+        Some(a) if with_guest => format!("{} {}", setup.guest, a.label()),
+        Some(a) => a.label(),
+    }
+}
+
+/// `4 KiB random reads, 32 in flight, O_DIRECT`.
+fn about(w: &WorkloadTraits) -> String {
+    let what = match (w.reads, w.writes) {
+        (true, true) => "reads and writes",
+        (true, false) => "reads",
+        _ => "writes",
+    };
+    format!(
+        "{} {} {what}, {} in flight, {}",
+        format::bytes(w.block_bytes),
+        if w.sequential { "sequential" } else { "random" },
+        w.depth,
+        if w.direct { "O_DIRECT" } else { "through the side's page cache" }
+    )
+}
+
+/// The notes under a row: what must be known before its figures are believed.
+pub fn notes(row: &Row<'_>) -> Vec<String> {
+    let cell = row.cell;
+    let mut notes: Vec<String> = cell
+        .marks
+        .iter()
+        .map(|(mark, n)| {
+            let which =
+                if *n == cell.samples { "every sample".into() } else { format!("{n} of {} samples", cell.samples) };
+            format!("{} in {which}", format::mark(*mark))
+        })
+        .collect();
+    match row.share {
+        None if !cell.setup.is_native() => {
+            notes.push("no share: no round has both this cell and the native one".into())
+        }
+        Some(share) if !share.converged => {
+            notes.push(format!("{}; so far {}", share.verdict, format::share(&share.share_ratio)));
+        }
+        _ => {}
+    }
+    if !cell.outlier_rounds.is_empty() {
+        notes.push(format!("outliers, kept, in rounds {}", list(&cell.outlier_rounds)));
+    }
+    notes
+}
+
+fn list(rounds: &[u32]) -> String {
+    rounds.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// What the device saw, as three short texts: KiB a request, depth, busy; `None`: not visible.
+pub fn device(cell: &Cell) -> Option<[String; 3]> {
+    let d = cell.device?;
+    // A device that completed nothing has no request size.
+    let idle = d.request_bytes.value == 0.0;
+    let kib = if idle { "–".into() } else { format!("{:.1}", d.request_bytes.value / 1024.0) };
+    Some([kib, depth(d.queue_depth.value), format!("{:.0} %", d.busy_ratio.value * 100.0)])
+}
+
+fn depth(requests: f64) -> String {
+    if requests < 9.995 { format!("{requests:.2}") } else { format!("{requests:.1}") }
+}
+
+/// The environment, line by line.
+pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
+    let e = &summary.environment;
+    let not_run = || "not known: no guest ran".to_owned();
+    let accel = match e.accel {
+        Some(a) => format!("{} ({})", accel(a), e.accel_reason),
+        None => not_run(),
+    };
+    vec![
+        ("host", format!("{}, {} CPUs, {}", e.cpu, e.cpus, format::bytes(e.memory_bytes))),
+        ("host kernel", e.kernel.clone()),
+        ("guest kernel", e.guest_kernel.clone().unwrap_or_else(not_run)),
+        ("accelerator", accel),
+        ("QEMU", e.qemu.clone().unwrap_or_else(|| "not found".into())),
+        ("fio", e.fio.clone().unwrap_or_else(|| "not found".into())),
+        ("storage", e.backing.clone()),
+        ("both sides have", format!("{} CPU, {} MiB of memory", e.vcpus, e.memory_mib)),
+        ("native side held by", e.native_limits.clone()),
+        ("other guests running", e.other_guests.to_string()),
+        ("vmio", e.vmio.clone()),
+    ]
+}
+
+fn accel(accel: vmio_model::result::Accel) -> &'static str {
+    match accel {
+        vmio_model::result::Accel::Kvm => "KVM",
+        vmio_model::result::Accel::Tcg => "TCG, software emulation",
+    }
+}
+
+/// How the run is made again.
+pub fn repeat(run: &Run) -> String {
+    format::shell(&run.command)
+}
+
+/// The estimate of what a cell is judged by.
+pub fn figure(cell: &Cell) -> Option<vmio_model::stats::Estimate> {
+    match cell.figure {
+        vmio_model::result::Figure::Bandwidth => Some(cell.bandwidth_bytes_per_second).filter(|e| e.n > 0),
+        vmio_model::result::Figure::Iops => cell.requests_per_second,
+    }
+}
+
+/// The words of caution that the rows of a run carry, each with its meaning.
+pub fn legend(summary: &Summary) -> Vec<(&'static str, &'static str)> {
+    let used: BTreeSet<Mark> = summary.cells.iter().flat_map(|c| c.marks.keys().copied()).collect();
+    used.into_iter().map(|m| (format::mark(m), format::mark_meaning(m))).collect()
+}

@@ -1,0 +1,170 @@
+//! The measuring loop: asks the study what is next, has the rig do it, stores the sample at once.
+//!
+//! It knows no machine: a [`Rig`] boots guests and runs cells. All that it decides from is in the
+//! store, so a run that was broken off by any means goes on by calling [`measure`] again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Context as _;
+use vmio_model::result::{Run, Sample, Skipped};
+use vmio_model::setup::Setup;
+use vmio_model::stats::Ratio;
+use vmio_model::study::{DoneReason, Progress, SampleKey, Spent, Step, Study};
+use vmio_model::summary;
+
+use crate::store::Store;
+
+/// Boots guests and runs cells.
+pub trait Rig {
+    /// Ends the guests that run, if any, and boots those that the study needs.
+    fn boot(&mut self, boot: u32) -> anyhow::Result<()>;
+    /// Runs one cell, probes around it.
+    fn cell(&mut self, setup: &Setup, round: u32, boot: u32) -> anyhow::Result<Sample>;
+    /// A reason to stop now: the other guests on the host suffer (`--gentle`).
+    fn must_stop(&mut self) -> Option<String> {
+        None
+    }
+}
+
+/// What happens, for the person who waits.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// Guests are being booted.
+    Boot(u32),
+    /// A cell begins.
+    Cell(&'a Setup, u32),
+    /// A cell was stored.
+    Stored(&'a Sample),
+    /// A round is complete; the shares so far, by cell.
+    Round(u32, &'a BTreeMap<String, Ratio>),
+    /// A cell failed and is tried once more.
+    Retry(&'a Setup, &'a str),
+    /// A cell failed twice and is left out.
+    GaveUp(&'a Setup, &'a str),
+}
+
+/// Order of the steps: a study's own, or A/A pairs.
+pub type Next = fn(&Study, &Progress<'_>) -> Step;
+
+/// How the loop ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ended {
+    /// By the study's own rule.
+    Done(DoneReason),
+    /// Because the rig said so.
+    Stopped(String),
+}
+
+/// A cell may fail this often before it is left out.
+const ATTEMPTS: u32 = 2;
+
+/// Measures until the study has what it wants or a budget is spent. `run` is what the store
+/// holds already; `seconds` is a clock that started at 0 with this call.
+pub fn measure(
+    study: &Study,
+    next: Next,
+    run: &mut Run,
+    store: &Store,
+    rig: &mut dyn Rig,
+    seconds: &dyn Fn() -> f64,
+    tell: &mut dyn FnMut(Event<'_>),
+) -> anyhow::Result<Ended> {
+    let earlier = spent(&run.samples);
+    let mut boot = None;
+    let mut failures: BTreeMap<String, u32> = BTreeMap::new();
+    let mut round_told = None;
+    loop {
+        let done: Vec<SampleKey> =
+            run.samples.iter().map(|s| SampleKey { setup: s.setup.key(), round: s.round, boot: s.boot }).collect();
+        let skipped: BTreeSet<String> = run.skipped.iter().map(|s| s.setup.key()).collect();
+        let shares = summary::shares(&run.samples, &run.workloads);
+        let now = Spent { seconds: earlier.seconds + seconds(), bytes_written: spent(&run.samples).bytes_written };
+        let step = next(study, &Progress { done: &done, skipped: &skipped, shares: &shares, spent: now, boot });
+        let upcoming = if let Step::Run { round, .. } = &step { Some(*round) } else { None };
+        if let (Some(last), true) = (done.last().map(|k| k.round), upcoming.is_some() || matches!(step, Step::Done(_)))
+            && upcoming != Some(last)
+            && round_told != Some(last)
+        {
+            round_told = Some(last);
+            tell(Event::Round(last, &shares));
+        }
+        if let Some(reason) = rig.must_stop() {
+            return Ok(Ended::Stopped(reason));
+        }
+        match step {
+            Step::Done(reason) => return Ok(Ended::Done(reason)),
+            Step::Boot { boot: number } => {
+                tell(Event::Boot(number));
+                rig.boot(number).with_context(|| format!("boot {number} of the guest failed"))?;
+                boot = Some(number);
+            }
+            Step::Run { setup, round, boot: number } => {
+                tell(Event::Cell(&setup, round));
+                match rig.cell(&setup, round, number) {
+                    Ok(sample) => {
+                        store.add_sample(run.id, &sample)?;
+                        tell(Event::Stored(&sample));
+                        run.samples.push(sample);
+                    }
+                    Err(error) => {
+                        let reason = format!("{error:#}");
+                        let count = failures.entry(setup.key()).or_default();
+                        *count += 1;
+                        if *count < ATTEMPTS {
+                            tell(Event::Retry(&setup, &reason));
+                        } else {
+                            tell(Event::GaveUp(&setup, &reason));
+                            let skipped = Skipped { setup: setup.clone(), reason };
+                            store.add_skipped(run.id, &skipped)?;
+                            run.skipped.push(skipped);
+                        }
+                        // Whatever went wrong in a guest, the next cell gets a sound one.
+                        if !setup.is_native() {
+                            tell(Event::Boot(number));
+                            rig.boot(number).with_context(|| format!("boot {number} of the guest failed"))?;
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What stored samples cost: their measured seconds, and what the device (or, where it cannot be
+/// seen, the workload) wrote.
+fn spent(samples: &[Sample]) -> Spent {
+    Spent {
+        seconds: samples.iter().map(|s| s.device.map_or(s.result.seconds, |d| d.seconds)).sum(),
+        bytes_written: samples.iter().map(|s| s.device.map_or(s.result.write_bytes, |d| d.write_bytes)).sum(),
+    }
+}
+
+/// The order of an A/A run (`--noise`): each cell twice in a row, in rounds 2k and 2k+1, a boot a
+/// pair; [`summary::noise`] sets the two against each other.
+pub fn next_noise(study: &Study, progress: &Progress<'_>) -> Step {
+    if progress.spent.seconds >= study.repeat.max_minutes * 60.0 {
+        return Step::Done(DoneReason::TimeBudget);
+    }
+    if progress.spent.bytes_written as f64 >= study.repeat.max_gib_written * vmio_model::study::GIB as f64 {
+        return Step::Done(DoneReason::ByteBudget);
+    }
+    let cells: Vec<Setup> = study.cells().into_iter().filter(|c| !progress.skipped.contains(&c.key())).collect();
+    if cells.is_empty() {
+        return Step::Done(DoneReason::NothingToRun);
+    }
+    let ran: BTreeSet<(&str, u32)> = progress.done.iter().map(|k| (k.setup.as_str(), k.round)).collect();
+    for pair in 0..study.repeat.max_pairs {
+        for setup in &cells {
+            for round in [2 * pair, 2 * pair + 1] {
+                if ran.contains(&(setup.key().as_str(), round)) {
+                    continue;
+                }
+                return match progress.boot {
+                    Some(boot) if boot == pair => Step::Run { setup: setup.clone(), round, boot },
+                    _ => Step::Boot { boot: pair },
+                };
+            }
+        }
+    }
+    Step::Done(DoneReason::MaxPairs)
+}

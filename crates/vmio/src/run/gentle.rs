@@ -1,0 +1,59 @@
+//! `--gentle` at work: watches the other guests' latency and says when the run has to end.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use vmio_host::gentle::history::{Limits, Verdict};
+use vmio_host::gentle::instance::Plan;
+use vmio_host::gentle::neighbours;
+use vmio_host::gentle::watch::LatencyWatch;
+use vmio_node::{Change, Journal, Node};
+
+/// How long the others are watched before vmio makes any load of its own.
+pub const QUIET: Duration = Duration::from_secs(10);
+/// Guests may come and go; looked at this often.
+const FOLLOW: Duration = Duration::from_secs(5);
+
+/// The watch, with what it needs to follow guests that come later.
+pub struct Watcher {
+    watch: LatencyWatch,
+    local: Arc<dyn Node>,
+    cookie: String,
+    followed: Instant,
+}
+
+impl Watcher {
+    /// Begins to watch. `Err` says why the other guests' latency is not visible here; the cap
+    /// and the one core hold all the same.
+    pub fn start(local: Arc<dyn Node>, journal: &Journal, device: (u32, u32)) -> Result<Watcher, String> {
+        let cookie = journal.cookie().to_owned();
+        let plan = Plan::new(local.reader(), &cookie, device).map_err(|e| e.to_string())?;
+        let others = neighbours::others(local.reader(), &cookie).map_err(|e| e.to_string())?;
+        let record = |path: &std::path::Path| {
+            journal.record(Change::TraceInstance { path: path.to_owned() }).map(drop).map_err(|e| e.to_string())
+        };
+        let watch = LatencyWatch::start(&plan, others.guests, Limits::default(), record).map_err(|e| e.to_string())?;
+        Ok(Watcher { watch, local, cookie, followed: Instant::now() })
+    }
+
+    /// Waits for [`QUIET`] and takes what was seen as the time before vmio's own load.
+    pub fn settle(&self) {
+        thread::sleep(QUIET);
+        self.watch.mark_load();
+    }
+
+    /// A reason to end the run now.
+    pub fn must_stop(&mut self) -> Option<String> {
+        if self.followed.elapsed() > FOLLOW {
+            self.followed = Instant::now();
+            if let Ok(others) = neighbours::others(self.local.reader(), &self.cookie) {
+                self.watch.follow(others.guests);
+            }
+        }
+        match self.watch.verdict() {
+            Verdict::Doubled(slower) => Some(format!("{} is slowed down: {slower}", self.watch.label(slower.who))),
+            Verdict::Fine { .. } | Verdict::NotVisible { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! What a run will do, found out without changing anything: where, how long, how much is written,
+//! what is unmet. Printed before anything is measured; `--dry-run` stops here.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use vmio_host::backing::Backing;
+use vmio_host::gentle::neighbours::{self, Others};
+use vmio_host::require::Requirement;
+use vmio_host::{drivers, guests, targets, workloads};
+use vmio_model::result::{Run, Skipped, WorkloadTraits};
+use vmio_model::setup::Setup;
+use vmio_model::study::plan::{self as reckon, Plan, Rates};
+use vmio_model::study::{GIB, MIB, Study};
+use vmio_node::{Node, Reader};
+
+use super::Wishes;
+use crate::cli::{Context, Exit, Failure};
+
+/// All that is known before the first change.
+pub struct Planned {
+    /// The study, with the user's budgets.
+    pub study: Study,
+    /// Traits of its workloads.
+    pub traits: Vec<WorkloadTraits>,
+    /// Where the scratch volume goes.
+    pub dir: PathBuf,
+    /// The disks below.
+    pub backing: Backing,
+    /// Cells that cannot run here.
+    pub skipped: Vec<Skipped>,
+    /// What it costs.
+    pub cost: Plan,
+    /// Whether the rates behind it were measured here before.
+    pub rates_from: String,
+    /// Space left there, in words.
+    pub space: Result<String, String>,
+    /// Who else runs here.
+    pub others: Others,
+    /// Whether to spare them.
+    pub gentle: bool,
+}
+
+/// Rates that are assumed of a machine that vmio has never measured: a fast flash disk, so that
+/// bytes and space err on the high side.
+fn assumed(study: &Study) -> Rates {
+    Rates {
+        write_bytes_per_second: 1.0e9,
+        read_bytes_per_second: 1.0e9,
+        small_ios_per_second: 20_000.0,
+        cell_overhead_seconds: 1.0,
+        boot_seconds: 4.0,
+        fixed_bytes: ["dd-write", "dd-read"].map(|name| (name.to_owned(), study.buffered_bytes())).into(),
+        written_targets: vec!["preallocated".into(), "device".into(), "sparse".into()],
+        spare_ratio: 0.2,
+    }
+}
+
+/// The same from the last run on the same backing device, where there is one.
+fn rates(study: &Study, last: Option<&Run>, backing: &Backing) -> (Rates, String) {
+    let mut rates = assumed(study);
+    let Some(last) = last.filter(|r| r.environment.backing == backing.describe()) else {
+        return (rates, "assumed: 1 GB/s, 20,000 small requests a second".into());
+    };
+    let best = |name: &str, of: fn(&vmio_model::result::WorkloadResult) -> f64| {
+        last.samples
+            .iter()
+            .filter(|s| s.setup.workload == name)
+            .map(|s| of(&s.result))
+            .filter(|v| v.is_finite() && *v > 0.0)
+            .max_by(f64::total_cmp)
+    };
+    if let Some(rate) = best("seq-write", |r| r.bandwidth()) {
+        rates.write_bytes_per_second = rate;
+    }
+    if let Some(rate) = best("seq-read", |r| r.bandwidth()) {
+        rates.read_bytes_per_second = rate;
+    }
+    if let Some(rate) = best("durable-append", |r| r.iops()) {
+        rates.small_ios_per_second = rate;
+    }
+    (rates, format!("from run {}", last.id))
+}
+
+/// Looks at the machine; changes nothing.
+pub fn look(
+    study: Study,
+    wishes: &Wishes,
+    last: Option<&Run>,
+    context: &Context,
+    local: &dyn Node,
+) -> anyhow::Result<Planned> {
+    let reader = local.reader();
+    let dir = match &wishes.on {
+        Some(dir) => std::path::absolute(dir).context("cannot make --on absolute")?,
+        None => targets::space::default_dir(reader, &context.paths.state),
+    };
+    let existing = existing_part(reader, &dir);
+    let backing_of = wishes.device.first().map_or(existing.as_path(), PathBuf::as_path);
+    let backing = Backing::of(reader, backing_of).with_context(|| {
+        Failure::new(Exit::Precondition, format!("cannot tell which disk is below {}", backing_of.display()))
+    })?;
+    let names: BTreeSet<String> = study.cells().into_iter().map(|c| c.workload).collect();
+    let traits: Vec<WorkloadTraits> =
+        workloads::ALL.iter().map(|w| w.traits()).filter(|t| names.contains(&t.name)).collect();
+    let (rates, rates_from) = rates(&study, last, &backing);
+    let cost = reckon::estimate(&study, &traits, &rates);
+    let space = targets::space::require(local, &existing, needed_bytes(&study, wishes))
+        .map(|s| format!("{} left ({})", gib(s.free_bytes), s.of))
+        .map_err(|e| e.to_string());
+    let others = neighbours::others(reader, "").context("cannot look for other guests")?;
+    let gentle = wishes.gentle || (!wishes.no_gentle && !others.guests.is_empty());
+    let skipped = unmet(&study, reader, gentle, wishes);
+    Ok(Planned { study, traits, dir, backing, skipped, cost, rates_from, space, others, gentle })
+}
+
+/// Bytes that the scratch volume takes.
+fn needed_bytes(study: &Study, wishes: &Wishes) -> u64 {
+    let files = study
+        .cells()
+        .into_iter()
+        .map(|c| c.target)
+        .filter(|t| t != "device" || wishes.device.is_empty())
+        .collect::<BTreeSet<_>>();
+    files.len() as u64 * study.target_bytes()
+}
+
+/// The deepest part of the path that exists: what the scratch directory will lie in.
+fn existing_part(reader: &dyn Reader, dir: &Path) -> PathBuf {
+    dir.ancestors().find(|p| matches!(reader.stat(p), Ok(Some(_)))).unwrap_or(Path::new("/")).to_path_buf()
+}
+
+/// Cells that cannot run here, with the first unmet requirement of the entries that they name.
+fn unmet(study: &Study, reader: &dyn Reader, gentle: bool, wishes: &Wishes) -> Vec<Skipped> {
+    study
+        .cells()
+        .into_iter()
+        .filter_map(|setup| Some(Skipped { reason: why_not(&setup, reader, gentle, wishes)?, setup }))
+        .collect()
+}
+
+fn why_not(setup: &Setup, reader: &dyn Reader, gentle: bool, wishes: &Wishes) -> Option<String> {
+    let mut needs: Vec<&Requirement> = Vec::new();
+    if let Some(guest) = guests::find(&setup.guest) {
+        needs.extend(guest.requirements());
+    }
+    if let Some(target) = targets::find(&setup.target)
+        && !(setup.target == "device" && !wishes.device.is_empty())
+    {
+        needs.extend(target.requirements());
+    }
+    let workload = workloads::find(&setup.workload)?;
+    needs.extend(workload.requirements());
+    let missing =
+        needs.iter().find_map(|r| (r.check)(reader).err().map(|found| format!("{}: {found}; {}", r.name, r.mend)));
+    missing
+        .or_else(|| {
+            let asked = setup.attachment.as_ref()?;
+            drivers::find(&asked.driver)?.fits(asked).err()
+        })
+        .or_else(|| gentle.then(|| workload.can_be_gentle().err().map(str::to_owned)).flatten())
+}
+
+/// `1.5 GiB`.
+pub fn gib(bytes: u64) -> String {
+    if bytes < GIB { format!("{} MiB", bytes.div_ceil(MIB)) } else { format!("{:.1} GiB", bytes as f64 / GIB as f64) }
+}
+
+/// `40 s`, `3 min 20 s`.
+pub fn duration(seconds: f64) -> String {
+    let s = seconds.round().max(0.0) as u64;
+    if s < 60 {
+        format!("{s} s")
+    } else if s < 600 {
+        format!("{} min {} s", s / 60, s % 60)
+    } else {
+        format!("{} min", s / 60)
+    }
+}
+
+impl Planned {
+    /// The plan as it is printed.
+    pub fn text(&self) -> String {
+        let mut t = String::new();
+        let c = &self.cost;
+        let cells = self.study.cells();
+        let guests = c.cells - c.native_cells;
+        let _ = writeln!(t, "Plan: {} ({})", self.study.title, self.study.name);
+        let mut row = |name: &str, text: String| {
+            let _ = writeln!(t, "  {name:<10} {text}");
+        };
+        row("where", format!("{} on {}", self.dir.display(), self.backing.describe()));
+        row(
+            "cells",
+            format!(
+                "{} native and {guests} guest cells, each {} to {} times, over at least {} boots",
+                c.native_cells, c.min_rounds, c.max_rounds, self.study.repeat.min_boots
+            ),
+        );
+        row(
+            "both sides",
+            format!("{} core{}, {} MiB of memory", c.vcpus, if c.vcpus == 1 { "" } else { "s" }, c.memory_bytes / MIB),
+        );
+        row(
+            "time",
+            format!(
+                "{} to {} of measuring, first figures after about {}",
+                duration(c.min_seconds.min(c.max_seconds)),
+                duration(c.max_seconds),
+                duration(c.first_round_seconds)
+            ),
+        );
+        let space = match &self.space {
+            Ok(left) => format!("{left}, 20 % stay free"),
+            Err(why) => why.clone(),
+        };
+        row("writes", format!("at most {} (rates {})", gib(c.max_bytes_written), self.rates_from));
+        row("space", format!("at most {} at a time; {space}", gib(c.peak_space_bytes)));
+        row(
+            "root",
+            if cells.iter().any(|s| s.target == "device") {
+                "needed for the loop device and for holding the native side to the guest's memory".into()
+            } else {
+                "needed for holding the native side to the guest's memory".into()
+            },
+        );
+        let who: Vec<String> = self.others.guests.iter().map(|g| g.label()).collect();
+        row(
+            "others",
+            match (who.is_empty(), self.gentle) {
+                (true, false) => "no other guest runs on this host".into(),
+                (true, true) => "no other guest runs on this host; gentle all the same: bandwidth is capped".into(),
+                (false, true) => format!(
+                    "{} run here: gentle, bandwidth is capped, the run ends when they slow down",
+                    who.join(", ")
+                ),
+                (false, false) => format!("{} run here and are not spared (--no-gentle)", who.join(", ")),
+            },
+        );
+        row("undone", "every file, device, process and control group that it makes; nothing else is changed".into());
+        let mut told = BTreeSet::new();
+        for s in &self.skipped {
+            if told.insert(s.reason.as_str()) {
+                let same = self.skipped.iter().filter(|o| o.reason == s.reason).count();
+                row(
+                    "not run",
+                    format!(
+                        "{same} of {} cells ({}{}): {}",
+                        cells.len(),
+                        s.setup.key(),
+                        if same > 1 { ", …" } else { "" },
+                        s.reason
+                    ),
+                );
+            }
+        }
+        t
+    }
+
+    /// A run with nothing to compare is refused before it begins.
+    pub fn refuse(&self) -> anyhow::Result<()> {
+        if let Err(why) = &self.space {
+            return Err(Failure::new(Exit::Precondition, why.clone()).into());
+        }
+        let skipped: BTreeSet<String> = self.skipped.iter().map(|s| s.setup.key()).collect();
+        let pair = self
+            .study
+            .cells()
+            .into_iter()
+            .any(|c| !c.is_native() && !skipped.contains(&c.key()) && !skipped.contains(&c.baseline().key()));
+        if !pair {
+            let why = self.skipped.first().map_or("the study has no guest cell".into(), |s| s.reason.clone());
+            return Err(Failure::new(Exit::Precondition, format!("nothing can be measured here: {why}"))
+                .help("`vmio doctor` lists what this host has and lacks")
+                .into());
+        }
+        Ok(())
+    }
+
+    /// The plan for programs.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "schema_version": "1.0",
+            "study": self.study.name,
+            "directory": self.dir,
+            "backing": self.backing.describe(),
+            "cost": self.cost,
+            "rates_from": self.rates_from,
+            "space": self.space.as_ref().map_or_else(Clone::clone, Clone::clone),
+            "gentle": self.gentle,
+            "other_guests": self.others.guests.iter().map(|g| g.label()).collect::<Vec<_>>(),
+            "skipped": self.skipped,
+        })
+    }
+
+    /// Device that holds the scratch volume, as (major, minor): what the gentle watch looks at.
+    pub fn device_number(&self, local: &dyn Node) -> (u32, u32) {
+        let dir = existing_part(local.reader(), &self.dir);
+        match local.stat(&dir) {
+            Ok(Some(stat)) => stat.dev,
+            _ => (0, 0),
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Progress on standard error: one line that is rewritten on a terminal, a line a round elsewhere.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+use std::time::Instant;
+
+use vmio_model::stats::Ratio;
+use vmio_model::study::Study;
+use vmio_model::study::plan::Plan;
+
+use super::engine::Event;
+use super::plan::duration;
+
+/// Shows events of the measuring loop.
+pub struct Progress {
+    began: Instant,
+    terminal: bool,
+    cost: Plan,
+    max_seconds: f64,
+    stored: u32,
+    shown_shares: bool,
+}
+
+impl Progress {
+    /// For one run.
+    pub fn new(study: &Study, cost: &Plan) -> Progress {
+        Progress {
+            began: Instant::now(),
+            terminal: std::io::stderr().is_terminal(),
+            cost: cost.clone(),
+            max_seconds: study.repeat.max_minutes * 60.0,
+            stored: 0,
+            shown_shares: false,
+        }
+    }
+
+    /// Words on time left: to the fewest rounds while they are not there, then at most.
+    fn left(&self) -> String {
+        let elapsed = self.began.elapsed().as_secs_f64();
+        let needed = f64::from(self.cost.cells * self.cost.min_rounds);
+        let stored = f64::from(self.stored);
+        if stored >= 3.0 && stored < needed {
+            let left = (elapsed / stored * (needed - stored)).min(self.max_seconds - elapsed);
+            format!("about {} left, more where the intervals stay wide", duration(left))
+        } else {
+            format!("at most {} left", duration(self.max_seconds - elapsed))
+        }
+    }
+
+    /// Shows an event.
+    pub fn tell(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Boot(boot) => self.transient(&format!("booting the guest (boot {})", boot + 1)),
+            Event::Cell(setup, round) => {
+                let text = format!("round {} {} ({})", round + 1, setup.key(), self.left());
+                self.transient(&text);
+            }
+            Event::Stored(_) => self.stored += 1,
+            Event::Round(round, shares) => self.round(*round, shares),
+            Event::Retry(setup, why) => self.line(&format!("{} failed and is tried once more: {why}", setup.key())),
+            Event::GaveUp(setup, why) => self.line(&format!("{} failed twice and is left out: {why}", setup.key())),
+        }
+    }
+
+    fn round(&mut self, round: u32, shares: &BTreeMap<String, Ratio>) {
+        if !self.shown_shares && !shares.is_empty() {
+            self.shown_shares = true;
+            self.line("first figures, one pair each, guest as a share of native (the report has the intervals):");
+            for (key, share) in shares {
+                self.line(&format!("  {key:<52} {:>5.0} %", share.value * 100.0));
+            }
+        }
+        let wide = shares.values().filter(|r| r.interval.is_none_or(|i| i.half_width() > 0.05)).count();
+        self.line(&format!(
+            "round {} done after {}: {wide} of {} shares still wider than ±5 points; {}",
+            round + 1,
+            duration(self.began.elapsed().as_secs_f64()),
+            shares.len(),
+            self.left()
+        ));
+    }
+
+    /// A line that stays.
+    pub fn line(&self, text: &str) {
+        let mut err = std::io::stderr().lock();
+        let _ = if self.terminal { writeln!(err, "\r\x1b[K{text}") } else { writeln!(err, "{text}") };
+    }
+
+    /// A line that the next one replaces; nothing where there is no terminal.
+    pub fn transient(&self, text: &str) {
+        if self.terminal {
+            let mut err = std::io::stderr().lock();
+            let _ = write!(err, "\r\x1b[K{}", text.chars().take(99).collect::<String>());
+            let _ = err.flush();
+        }
+    }
+
+    /// Ends the transient line.
+    pub fn end(&self) {
+        if self.terminal {
+            let mut err = std::io::stderr().lock();
+            let _ = write!(err, "\r\x1b[K");
+            let _ = err.flush();
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! `--prove`: a study of two cells, a finding's set-up as it is and with the change applied,
+//! interleaved in the same boots.
+
+use vmio_model::result::Run;
+use vmio_model::rules::Finding;
+use vmio_model::setup::Setup;
+use vmio_model::study::{Matrix, Study};
+
+use super::studies;
+use crate::cli::{Exit, Failure};
+use crate::report::{Report, proof_study};
+
+/// Rounds of a proof: enough for the interval of a gain of a few percent here.
+const ROUNDS: u32 = 8;
+/// Minutes that a proof may take.
+const MINUTES: f64 = 5.0;
+
+/// The study that proves a finding of a run: the one of this rule, or the costliest. `None` when
+/// no finding has a change that can be measured.
+pub fn study_of(run: &Run, rule: &str) -> anyhow::Result<Option<Study>> {
+    let report = Report::of(run);
+    let provable = |f: &&Finding| f.proof.is_some();
+    let found = if rule.is_empty() {
+        report.findings.iter().find(provable)
+    } else {
+        let Some(of_rule) = report.findings.iter().find(|f| f.rule == rule) else {
+            let there: Vec<&str> = report.findings.iter().map(|f| f.rule.as_str()).collect();
+            return Err(Failure::new(Exit::Usage, format!("run {} has no finding {rule}", run.id))
+                .help(if there.is_empty() {
+                    "it has no findings".into()
+                } else {
+                    format!("it has: {}", there.join(", "))
+                })
+                .into());
+        };
+        Some(of_rule).filter(provable)
+    };
+    let Some(proof) = found.and_then(|f| f.proof.as_ref()) else { return Ok(None) };
+    let mut study = studies::parse(&format!("run {}", run.id), &run.study_toml)?;
+    study.name = proof_study(run.id);
+    study.title = format!("{} against {}", proof.before.key(), proof.after.key());
+    study.matrix = vec![one(&proof.before), one(&proof.after)];
+    study.repeat.max_pairs = ROUNDS.max(study.repeat.min_pairs);
+    // Every round counts here: the gain is judged, not the share against native.
+    study.repeat.min_pairs = study.repeat.max_pairs;
+    study.repeat.max_minutes = MINUTES;
+    Ok(Some(study))
+}
+
+/// A matrix of one guest cell.
+fn one(setup: &Setup) -> Matrix {
+    let attachment = setup.attachment.clone();
+    Matrix {
+        targets: vec![setup.target.clone()],
+        guests: vec![setup.guest.clone()],
+        drivers: attachment.iter().map(|a| a.driver.clone()).collect(),
+        caches: attachment.iter().map(|a| a.cache).collect(),
+        aios: attachment.iter().map(|a| a.aio).collect(),
+        iothreads: attachment.iter().map(|a| a.iothread).collect(),
+        workloads: vec![setup.workload.clone()],
+    }
+}

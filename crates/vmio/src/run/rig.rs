@@ -1,0 +1,342 @@
+//! The real machine under the measuring loop: targets, control group, guests, probes.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+use vmio_host::backing::Backing;
+use vmio_host::drivers;
+use vmio_host::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx, Role};
+use vmio_host::image::Image;
+use vmio_host::limits::{Limits, OOM_SCORE_ADJ};
+use vmio_host::probes::foreign::{self, Circumstances};
+use vmio_host::probes::{Qemu, Subject, Watch};
+use vmio_host::targets::{self, Prepared, State, TargetCtx};
+use vmio_host::workloads::{self, Gentle, WorkCtx};
+use vmio_model::result::{Environment, Run, Sample};
+use vmio_model::setup::{Attachment, Cache, Setup};
+use vmio_model::study::{MIB, Study};
+use vmio_node::{Exec, Journal, Node};
+
+use super::engine::Rig;
+use super::gentle::Watcher;
+use crate::store::Store;
+
+/// How long a guest may take to boot: ten times what emulation takes here.
+const BOOT_LIMIT: Duration = Duration::from_secs(60);
+/// Length of the look at the device before a cell.
+const LOOK_BEFORE: Duration = Duration::from_millis(150);
+
+/// What is there for the length of a run.
+pub struct Machine<'a> {
+    study: &'a Study,
+    store: &'a Store,
+    run: i64,
+    local: Arc<dyn Node>,
+    journal: Arc<Journal>,
+    backing: Backing,
+    targets: BTreeMap<String, Box<dyn Prepared>>,
+    limits: Result<Limits, String>,
+    image: Image,
+    run_dir: PathBuf,
+    state_dir: PathBuf,
+    environment: Environment,
+    attachments: Vec<(String, String, Attachment)>,
+    guests: BTreeMap<String, Running>,
+    gentle: Option<Gentle>,
+    watcher: Option<Watcher>,
+    progress: &'a dyn Fn(&str),
+}
+
+/// A guest and which of its disks serves which target and attachment.
+struct Running {
+    guest: Box<dyn Guest>,
+    disks: BTreeMap<(String, Attachment), String>,
+    roles: BTreeMap<u32, String>,
+}
+
+/// What [`Machine::prepare`] needs to know.
+pub struct Parts<'a> {
+    /// The study.
+    pub study: &'a Study,
+    /// Where results go.
+    pub store: &'a Store,
+    /// This machine, owned by the journal.
+    pub local: Arc<dyn Node>,
+    /// Journal of the run.
+    pub journal: Arc<Journal>,
+    /// The disks below the targets.
+    pub backing: Backing,
+    /// Directory in which the scratch directory is made.
+    pub dir: PathBuf,
+    /// The user's own device.
+    pub device: Option<PathBuf>,
+    /// Use it whatever it holds.
+    pub force: bool,
+    /// Sockets of the guests.
+    pub run_dir: PathBuf,
+    /// Images, and whether KVM works.
+    pub state_dir: PathBuf,
+    /// Told what is being done.
+    pub progress: &'a dyn Fn(&str),
+}
+
+impl<'a> Machine<'a> {
+    /// Makes all that the cells need but the guests. What was made up to an error is in the
+    /// journal and undone by its owner.
+    pub fn prepare(parts: Parts<'a>, run: &Run) -> anyhow::Result<Machine<'a>> {
+        let Parts { study, store, local, journal, progress, .. } = parts;
+        let skipped: Vec<String> = run.skipped.iter().map(|s| s.setup.key()).collect();
+        let cells: Vec<Setup> = study.cells().into_iter().filter(|c| !skipped.contains(&c.key())).collect();
+        let mut attachments = Vec::new();
+        for cell in &cells {
+            if let Some(attachment) = &cell.attachment {
+                let one = (cell.guest.clone(), cell.target.clone(), attachment.clone());
+                if !attachments.contains(&one) {
+                    attachments.push(one);
+                }
+            }
+        }
+        let image = Image::load_or_build(&*local, &parts.state_dir, progress).context("no guest image")?;
+        let scratch = parts.dir.join(format!("vmio-scratch-{}", journal.cookie()));
+        std::fs::create_dir_all(&parts.dir).with_context(|| format!("cannot make {}", parts.dir.display()))?;
+        journal.scratch_dir(&scratch)?;
+        let mut made: BTreeMap<String, Box<dyn Prepared>> = BTreeMap::new();
+        for cell in &cells {
+            if made.contains_key(&cell.target) {
+                continue;
+            }
+            let target = targets::find(&cell.target).with_context(|| format!("no target {}", cell.target))?;
+            progress(&format!("making the target {} ({} MiB)", cell.target, study.size.target_mib));
+            let prepared = target
+                .prepare(&TargetCtx {
+                    node: &*local,
+                    journal: &journal,
+                    dir: scratch.clone(),
+                    bytes: study.target_bytes(),
+                    device: parts.device.clone(),
+                    force: parts.force,
+                })
+                .with_context(|| format!("cannot make the target {}", cell.target))?;
+            store.add_effective(run.id, &format!("{}/native", cell.target), &prepared.effective())?;
+            made.insert(cell.target.clone(), prepared);
+        }
+        let limits = Limits::create(
+            &*local,
+            &journal,
+            &format!("vmio-{}", journal.cookie()),
+            study.guest.vcpus,
+            u64::from(study.guest.memory_mib) * MIB,
+        );
+        let mut environment = run.environment.clone();
+        environment.fio = Some(image.fio_version.clone());
+        environment.native_limits = match &limits {
+            Ok(limits) => limits.describe().to_owned(),
+            Err(why) => {
+                progress(&format!("the native side is not held to the guest's resources: {why}"));
+                format!("not held: {why}")
+            }
+        };
+        store.set_environment(run.id, &environment)?;
+        Ok(Machine {
+            study,
+            store,
+            run: run.id,
+            backing: parts.backing,
+            targets: made,
+            limits,
+            image,
+            run_dir: parts.run_dir,
+            state_dir: parts.state_dir,
+            environment,
+            attachments,
+            guests: BTreeMap::new(),
+            gentle: None,
+            watcher: None,
+            local,
+            journal,
+            progress,
+        })
+    }
+
+    /// Spares the other guests from now on: a cap found by one short native read, and a watch
+    /// over their latency.
+    pub fn be_gentle(&mut self, share: f64, watcher: Option<Watcher>) -> anyhow::Result<u64> {
+        let probe =
+            Setup { guest: "native".into(), target: self.any_target()?, attachment: None, workload: "seq-read".into() };
+        let sample = self.cell(&probe, 0, 0).context("the short probe for the cap failed")?;
+        let cap = vmio_host::gentle::cap::cap(sample.result.bandwidth(), share)?;
+        self.gentle = Some(Gentle { cap_bytes_per_second: cap.bytes_per_second });
+        self.watcher = watcher;
+        Ok(cap.bytes_per_second)
+    }
+
+    fn any_target(&self) -> anyhow::Result<String> {
+        self.targets.keys().next().cloned().context("the study has no target that can be made here")
+    }
+
+    /// Ends the guests and takes away the targets and the control group. What fails here is
+    /// undone by the journal.
+    pub fn finish(mut self) {
+        for (_, running) in std::mem::take(&mut self.guests) {
+            let _ = running.guest.stop();
+        }
+        for (_, target) in std::mem::take(&mut self.targets) {
+            let _ = target.remove(&self.journal);
+        }
+        if let Ok(limits) = self.limits {
+            let _ = limits.remove(&self.journal);
+        }
+    }
+
+    fn launch(&mut self, kind: &str, boot: u32) -> anyhow::Result<Running> {
+        let entry = guests::find(kind).with_context(|| format!("no guest {kind}"))?;
+        let mut spec = GuestSpec {
+            name: format!("{kind}-{boot}"),
+            vcpus: self.study.guest.vcpus,
+            memory_mib: self.study.guest.memory_mib,
+            disks: Vec::new(),
+        };
+        let mut disks = BTreeMap::new();
+        for (_, target, attachment) in self.attachments.iter().filter(|(guest, ..)| guest == kind) {
+            let id = format!("d{}", spec.disks.len());
+            let path = self.targets[target].attachment().path().to_owned();
+            spec.disks.push(DiskSpec { id: id.clone(), path, attachment: Some(attachment.clone()) });
+            disks.insert((target.clone(), attachment.clone()), id);
+        }
+        let ctx = LaunchCtx {
+            node: self.local.clone(),
+            journal: self.journal.clone(),
+            image: Some(&self.image),
+            run_dir: &self.run_dir,
+            state_dir: &self.state_dir,
+            accel: None,
+            boot_limit: BOOT_LIMIT,
+            oom_score_adj: OOM_SCORE_ADJ,
+            cgroup_procs: Vec::new(),
+            progress: self.progress,
+        };
+        let guest = entry.launch(&ctx, &spec)?;
+        let effective = guest.effective()?;
+        for ((target, attachment), id) in &disks {
+            let found = effective.get(id).cloned().unwrap_or_default();
+            if let Some(driver) = drivers::find(&attachment.driver) {
+                driver
+                    .readback(attachment, &found)
+                    .map_err(|e| anyhow::anyhow!("QEMU did not set up {} as asked: {e}", attachment.label()))?;
+            }
+            self.store.add_effective(self.run, &format!("{target}/{kind}/{}", attachment.label()), &found)?;
+        }
+        if let Some(accelerator) = guest.accelerator() {
+            self.environment.accel = Some(accelerator.accel);
+            self.environment.accel_reason = accelerator.reason.clone();
+        }
+        self.environment.guest_kernel = Some(self.image.kernel_release.clone());
+        self.store.set_environment(self.run, &self.environment)?;
+        let roles = match guest.hypervisor() {
+            None => BTreeMap::new(),
+            Some(h) => h
+                .threads(self.local.reader())?
+                .into_iter()
+                .filter(|t| !matches!(t.role, Role::Worker | Role::Other))
+                .map(|t| (t.tid, t.role.key().to_owned()))
+                .collect(),
+        };
+        Ok(Running { guest, disks, roles })
+    }
+
+    /// The device for a moment before the cell: what is not ours.
+    fn look_before(&self) -> anyhow::Result<Option<vmio_model::result::DeviceUse>> {
+        let subject = Subject { backing: Some(self.backing.clone()), qemu: None };
+        let watch = Watch::start(self.local.reader(), subject)?;
+        thread::sleep(LOOK_BEFORE);
+        Ok(watch.stop()?.device)
+    }
+}
+
+impl Rig for Machine<'_> {
+    fn boot(&mut self, boot: u32) -> anyhow::Result<()> {
+        for (_, running) in std::mem::take(&mut self.guests) {
+            running.guest.stop().context("cannot end the guest")?;
+        }
+        let mut kinds: Vec<String> = self.attachments.iter().map(|(kind, ..)| kind.clone()).collect();
+        kinds.dedup();
+        for kind in kinds {
+            let running = self.launch(&kind, boot)?;
+            self.guests.insert(kind, running);
+        }
+        Ok(())
+    }
+
+    fn cell(&mut self, setup: &Setup, round: u32, boot: u32) -> anyhow::Result<Sample> {
+        let workload = workloads::find(&setup.workload).with_context(|| format!("no workload {}", setup.workload))?;
+        let traits = workload.traits();
+        let state = workload.needs_state();
+        let target =
+            self.targets.get_mut(&setup.target).with_context(|| format!("target {} is not there", setup.target))?;
+        target.reset(state)?;
+        let span = target.bytes();
+        let path_here = target.attachment().path().to_owned();
+        let before = self.look_before()?;
+
+        let mut exec_base = Exec { oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::default() };
+        let (node, path, qemu) = match &setup.attachment {
+            None => {
+                exec_base.cgroup_procs = self.limits.as_ref().map(|l| l.procs_files().to_vec()).unwrap_or_default();
+                (self.local.clone(), path_here, None)
+            }
+            Some(attachment) => {
+                let running =
+                    self.guests.get(&setup.guest).with_context(|| format!("no guest {} runs", setup.guest))?;
+                let id = running
+                    .disks
+                    .get(&(setup.target.clone(), attachment.clone()))
+                    .with_context(|| format!("guest {} has no disk for {}", setup.guest, setup.key()))?;
+                let qemu = running.guest.hypervisor().map(|h| Qemu { pid: h.pid, roles: running.roles.clone() });
+                (running.guest.node(), running.guest.disk_path(id)?, qemu)
+            }
+        };
+        let ctx = WorkCtx {
+            path,
+            bytes: span,
+            seconds: self.study.repeat.seconds,
+            memory_bytes: u64::from(self.study.guest.memory_mib) * MIB,
+            exec_base,
+            gentle: self.gentle,
+        };
+        let started_unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
+        let watch = Watch::start(self.local.reader(), Subject { backing: Some(self.backing.clone()), qemu })?;
+        let result = workload.run(&*node, &ctx);
+        let seen = watch.stop()?;
+        let result = result.map_err(|e| match (&e, self.guests.get(&setup.guest)) {
+            (workloads::Error::Node(vmio_node::Error::Gone { .. }), Some(running)) => {
+                anyhow::Error::new(running.guest.give_up(&e.to_string()))
+            }
+            _ => anyhow::Error::new(e),
+        })?;
+        let circumstances = Circumstances {
+            first_write: setup.target == "sparse" && state == State::Fresh && traits.writes,
+            host_cache: setup.attachment.as_ref().is_some_and(|a| a.cache == Cache::Writeback),
+        };
+        let foreign = foreign::foreign(&traits, circumstances, &result, before.as_ref(), seen.device.as_ref());
+        let marks = foreign::marks(&traits, &result, seen.device.as_ref(), &foreign);
+        Ok(Sample {
+            setup: setup.clone(),
+            round,
+            boot,
+            started_unix,
+            result,
+            device: seen.device,
+            cpu: seen.cpu,
+            foreign,
+            marks,
+        })
+    }
+
+    fn must_stop(&mut self) -> Option<String> {
+        self.watcher.as_mut()?.must_stop()
+    }
+}

@@ -1,0 +1,67 @@
+//! The studies that come with vmio, and those of the user.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use vmio_host::{drivers, guests, targets, workloads};
+use vmio_model::study::{Names, Study};
+
+use crate::cli::{Exit, Failure};
+
+/// The studies that come with vmio: (name, TOML). One line a file of `studies/`.
+pub const ALL: &[(&str, &str)] = &[
+    ("quick", include_str!("../../../../studies/quick.toml")),
+    ("full", include_str!("../../../../studies/full.toml")),
+    ("sparse", include_str!("../../../../studies/sparse.toml")),
+];
+
+/// The names that a study may use: those of the entries of each extension point.
+pub fn names() -> Names {
+    Names {
+        guests: guests::ALL.iter().map(|g| g.name().to_owned()).collect(),
+        targets: targets::ALL.iter().map(|t| t.name().to_owned()).collect(),
+        drivers: drivers::ALL.iter().map(|d| d.name().to_owned()).collect(),
+        workloads: workloads::ALL.iter().map(|w| w.traits().name).collect(),
+    }
+}
+
+/// A study by its name, or from a file when the word is a path (has a `/` or ends in `.toml`).
+pub fn named(word: &str) -> anyhow::Result<Study> {
+    if let Some((name, text)) = ALL.iter().find(|(name, _)| *name == word) {
+        return parse(&format!("studies/{name}.toml"), text);
+    }
+    if word.contains('/') || word.ends_with(".toml") {
+        let text = std::fs::read_to_string(Path::new(word))
+            .with_context(|| Failure::new(Exit::Usage, format!("cannot read the study {word}")))?;
+        return parse(word, &text);
+    }
+    let known: Vec<&str> = ALL.iter().map(|(name, _)| *name).collect();
+    Err(Failure::new(Exit::Usage, format!("no study is called {word}"))
+        .help(format!("one of {}, or the path of a TOML file", known.join(", ")))
+        .into())
+}
+
+/// Reads a study; every problem in it is named with file, line and key.
+pub fn parse(file: &str, text: &str) -> anyhow::Result<Study> {
+    Study::parse(file, text, &names()).map_err(|e| {
+        anyhow::Error::new(
+            Failure::new(Exit::Usage, e.to_string())
+                .help("docs/study.md lists the keys; `vmio study show quick` is an example"),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_study_that_comes_with_vmio_is_valid() {
+        for (name, _) in ALL {
+            let study = named(name).unwrap_or_else(|e| panic!("{name}: {e:#}"));
+            assert_eq!(study.name, *name);
+            // What is stored reads back as the same study.
+            assert_eq!(parse("stored", &study.to_toml()).unwrap_or_else(|e| panic!("{e:#}")), study);
+        }
+    }
+}

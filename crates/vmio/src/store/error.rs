@@ -1,0 +1,109 @@
+//! What can go wrong with the store, for three readers: code matches the variant, a person reads
+//! the path, and [`StoreError::help`] says how to mend it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rusqlite::ErrorCode;
+
+use crate::cli::{Exit, Failure};
+
+/// An error of the store.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum StoreError {
+    #[error("there are no runs yet: {} does not exist", path.display())]
+    Missing { path: PathBuf },
+    #[error("the store has no run {id}")]
+    NoRun { id: i64, nearest: Option<i64>, last: Option<i64> },
+    #[error("run {id} is still being measured by another vmio")]
+    Owned { id: i64 },
+    #[error("{} was written by a newer vmio (its format is {found}, this one knows up to {known})", path.display())]
+    Newer { path: PathBuf, found: i64, known: i64 },
+    #[error("{} is not a store of vmio, or is damaged", path.display())]
+    Corrupt { path: PathBuf, source: Option<rusqlite::Error> },
+    #[error("no space left for {}", path.display())]
+    Full { path: PathBuf, source: rusqlite::Error },
+    #[error("cannot write {}", path.display())]
+    Denied { path: PathBuf, source: Option<rusqlite::Error> },
+    #[error("{} stayed locked by another process for {} seconds", path.display(), super::open::BUSY_SECONDS)]
+    Busy { path: PathBuf, source: rusqlite::Error },
+    #[error("cannot {what} {}", path.display())]
+    Io { what: &'static str, path: PathBuf, source: io::Error },
+    #[error("{what} in {} cannot be read back", path.display())]
+    Json { what: String, path: PathBuf, source: serde_json::Error },
+    #[error("the sample of {cell} holds a figure that is not a finite number")]
+    NotFinite { cell: String, source: serde_json::Error },
+    #[error("the store {} failed", path.display())]
+    Sqlite { path: PathBuf, source: rusqlite::Error },
+}
+
+impl StoreError {
+    /// Sorts an error of SQLite by what a person must do about it.
+    pub(super) fn of(path: &Path, source: rusqlite::Error) -> StoreError {
+        let path = path.to_path_buf();
+        match source.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
+                StoreError::Corrupt { path, source: Some(source) }
+            }
+            Some(ErrorCode::DiskFull) => StoreError::Full { path, source },
+            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
+                StoreError::Denied { path, source: Some(source) }
+            }
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Busy { path, source },
+            _ => StoreError::Sqlite { path, source },
+        }
+    }
+
+    /// What to do about it.
+    pub fn help(&self) -> Option<String> {
+        Some(match self {
+            StoreError::Missing { .. } => "make one with `vmio tax`, or name another store: --state DIR".into(),
+            StoreError::NoRun { nearest: None, .. } => "it is empty: make a run with `vmio tax`".into(),
+            StoreError::NoRun { nearest: Some(near), last: Some(last), .. } if near != last => {
+                format!("the nearest is {near}, the last is {last}; `vmio runs list` shows all")
+            }
+            StoreError::NoRun { nearest: Some(near), .. } => {
+                format!("the last is {near}; `vmio runs list` shows all")
+            }
+            StoreError::Owned { id } => format!("wait for it, or end it with Ctrl-C; see `vmio runs show {id}`"),
+            StoreError::Newer { .. } => "use that vmio, or keep this one's runs elsewhere: --state DIR".into(),
+            StoreError::Corrupt { path, .. } => format!(
+                "move it away (mv {0} {0}.bad) to begin a new store; `sqlite3 {0}.bad .recover` may save its runs",
+                path.display()
+            ),
+            StoreError::Full { path, .. } => format!(
+                "free space where {} lies, or keep the store elsewhere: --state DIR; what was stored is kept",
+                path.display()
+            ),
+            StoreError::Denied { path, .. } => format!(
+                "check who owns {} and that its file system is writable, or name another directory: --state DIR",
+                path.parent().unwrap_or(path).display()
+            ),
+            StoreError::Busy { .. } => "wait until the other vmio has finished, then try again".into(),
+            StoreError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+                "free some space, or name another directory: --state DIR".into()
+            }
+            StoreError::Io { path, .. } => {
+                format!("check {} and what it lies in, or name another directory: --state DIR", path.display())
+            }
+            StoreError::Json { .. } => "the run was written by another version of vmio: show it with that one".into(),
+            StoreError::NotFinite { .. } | StoreError::Sqlite { .. } => return None,
+        })
+    }
+
+    /// The exit code that says the kind of it.
+    pub fn exit(&self) -> Exit {
+        match self {
+            StoreError::Missing { .. } | StoreError::Denied { .. } | StoreError::Owned { .. } => Exit::Precondition,
+            StoreError::NoRun { .. } => Exit::Usage,
+            _ => Exit::Failed,
+        }
+    }
+}
+
+impl From<&StoreError> for Failure {
+    fn from(e: &StoreError) -> Failure {
+        Failure { exit: e.exit(), message: e.to_string(), help: e.help() }
+    }
+}

@@ -1,0 +1,382 @@
+//! The store: every run with its raw samples, in one SQLite file `vmio.db` of the state directory.
+//!
+//! A sample is committed when [`Store::add_sample`] returns (see `open.rs` for the settings), so a
+//! run that is broken off by Ctrl-C, SIGKILL or a power cut keeps all that was measured. Whoever
+//! measures a run owns it (see `owner.rs`); a run that says "running" without an owner was
+//! broken off, and every reader gets to see it as interrupted.
+
+mod error;
+mod open;
+mod owner;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde::de::DeserializeOwned;
+use vmio_model::result::{Environment, Run, RunState, Sample, Skipped, WorkloadTraits};
+
+pub use error::StoreError;
+use owner::Owner;
+
+/// An open store.
+pub struct Store {
+    path: PathBuf,
+    connection: Connection,
+    owned: RefCell<HashMap<i64, Owner>>,
+}
+
+/// What is known of a run when it begins.
+#[derive(Debug, Clone)]
+pub struct NewRun<'a> {
+    /// Name of the study.
+    pub study: &'a str,
+    /// The study as it was resolved, TOML text.
+    pub study_toml: &'a str,
+    /// The command line.
+    pub command: &'a [String],
+    /// Seconds since the epoch.
+    pub started_unix: f64,
+    /// Where it is made; [`Store::set_environment`] completes it.
+    pub environment: &'a Environment,
+    /// The workloads' traits.
+    pub workloads: &'a [WorkloadTraits],
+}
+
+/// A run in a list: all but its samples.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunInfo {
+    /// Number in the store.
+    pub id: i64,
+    /// Name of the study.
+    pub study: String,
+    /// Seconds since the epoch.
+    pub started_unix: f64,
+    /// How it ended; a run whose owner died is [`RunState::Interrupted`].
+    pub state: RunState,
+    /// Where it was made.
+    pub environment: Environment,
+    /// Samples stored.
+    pub samples: u64,
+    /// Cells that did not run.
+    pub skipped: u64,
+}
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+/// Why a run without an owner ended.
+const KILLED: &str = "vmio was killed, or the host went down, while it measured";
+
+impl Store {
+    /// Opens the store for writing; makes it where there is none.
+    pub fn open(path: &Path) -> Result<Store> {
+        Ok(Store { path: path.into(), connection: open::writable(path)?, owned: RefCell::default() })
+    }
+
+    /// Opens a store that must be there, for reading and deleting. Where the user may only read,
+    /// nothing is written.
+    pub fn open_existing(path: &Path) -> Result<Store> {
+        Ok(Store { path: path.into(), connection: open::existing(path)?, owned: RefCell::default() })
+    }
+
+    /// Begins a run, owned by this store until it is closed or [`Store::set_state`] ends it.
+    pub fn new_run(&self, new: &NewRun<'_>) -> Result<i64> {
+        let transaction = self.connection.unchecked_transaction().map_err(|e| self.error(e))?;
+        transaction
+            .execute(
+                "INSERT INTO runs (study, study_toml, command, started_unix, state, environment, workloads)
+                 VALUES (?, ?, ?, ?, ?, ?, ?)",
+                params![
+                    new.study,
+                    new.study_toml,
+                    to_json(new.command),
+                    new.started_unix,
+                    to_json(&RunState::Running),
+                    to_json(new.environment),
+                    to_json(new.workloads)
+                ],
+            )
+            .map_err(|e| self.error(e))?;
+        let id = transaction.last_insert_rowid();
+        // Owned before anybody can see it: no reader takes it for interrupted.
+        self.take(id)?;
+        transaction.commit().map_err(|e| self.error(e))?;
+        Ok(id)
+    }
+
+    /// Takes up a run that was broken off: it is running again, and this store owns it.
+    pub fn resume(&self, run: i64) -> Result<()> {
+        self.exists(run)?;
+        self.take(run)?;
+        self.update(run, "state", &to_json(&RunState::Running))
+    }
+
+    /// Stores a sample; it is on the disk when this returns.
+    pub fn add_sample(&self, run: i64, sample: &Sample) -> Result<()> {
+        let cell = sample.setup.key();
+        let mut slim = sample.clone();
+        let raw = slim.result.raw.take();
+        let text = to_json(&slim);
+        // JSON has no NaN: it would be written as null and make the whole run unreadable later.
+        serde_json::from_str::<Sample>(&text).map_err(|source| StoreError::NotFinite { cell: cell.clone(), source })?;
+        let finite = |x: f64| x.is_finite().then_some(x);
+        let insert = || {
+            let transaction = self.connection.unchecked_transaction()?;
+            transaction
+                .prepare_cached(
+                    "INSERT INTO samples (run, cell, target, guest, attachment, workload, round, boot, started_unix,
+                     seconds, bandwidth_bytes_per_second, iops, sample) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                )?
+                .execute(params![
+                    run,
+                    cell,
+                    sample.setup.target,
+                    sample.setup.guest,
+                    sample.setup.attachment.as_ref().map(|a| a.label()),
+                    sample.setup.workload,
+                    sample.round,
+                    sample.boot,
+                    sample.started_unix,
+                    sample.result.seconds,
+                    finite(sample.result.bandwidth()),
+                    finite(sample.result.iops()),
+                    text
+                ])?;
+            if !raw.is_null() {
+                transaction
+                    .prepare_cached("INSERT INTO raw (sample, output) VALUES (?, ?)")?
+                    .execute(params![transaction.last_insert_rowid(), raw.to_string()])?;
+            }
+            transaction.commit()
+        };
+        insert().map_err(|e| self.error(e))
+    }
+
+    /// Says how the run stands. Any state but `Running` also gives it up.
+    pub fn set_state(&self, run: i64, state: &RunState) -> Result<()> {
+        self.update(run, "state", &to_json(state))?;
+        if *state != RunState::Running {
+            self.owned.borrow_mut().remove(&run);
+        }
+        Ok(())
+    }
+
+    /// Replaces the environment, once more of it is known.
+    pub fn set_environment(&self, run: i64, environment: &Environment) -> Result<()> {
+        self.update(run, "environment", &to_json(environment))
+    }
+
+    /// Stores what QEMU reported for an attachment (`target/guest/attachment`); a later report
+    /// replaces an earlier one.
+    pub fn add_effective(&self, run: i64, attachment: &str, settings: &BTreeMap<String, String>) -> Result<()> {
+        self.connection
+            .execute(
+                "INSERT OR REPLACE INTO effective (run, attachment, settings) VALUES (?, ?, ?)",
+                params![run, attachment, to_json(settings)],
+            )
+            .map_err(|e| self.error(e))?;
+        Ok(())
+    }
+
+    /// Notes a cell that did not run; a later reason replaces an earlier one.
+    pub fn add_skipped(&self, run: i64, skipped: &Skipped) -> Result<()> {
+        self.connection
+            .execute(
+                "INSERT OR REPLACE INTO skipped (run, cell, setup, reason) VALUES (?, ?, ?, ?)",
+                params![run, skipped.setup.key(), to_json(&skipped.setup), skipped.reason],
+            )
+            .map_err(|e| self.error(e))?;
+        Ok(())
+    }
+
+    /// The run with all its samples, but without the tools' raw output (`result.raw` is null):
+    /// no conclusion needs it, and it is the greater part of the file.
+    pub fn load(&self, run: i64) -> Result<Run> {
+        self.load_with(run, "SELECT sample, NULL FROM samples WHERE run = ? ORDER BY id")
+    }
+
+    /// The run with all that was ever stored of it.
+    pub fn load_whole(&self, run: i64) -> Result<Run> {
+        let sql = "SELECT samples.sample, output FROM samples LEFT JOIN raw ON raw.sample = samples.id WHERE run = ?
+                   ORDER BY samples.id";
+        self.load_with(run, sql)
+    }
+
+    /// The newest run.
+    pub fn last(&self) -> Result<Option<i64>> {
+        self.one("SELECT max(id) FROM runs", params![])
+    }
+
+    /// All runs, the newest first.
+    pub fn list(&self) -> Result<Vec<RunInfo>> {
+        let rows = self.rows(
+            "SELECT id, study, started_unix, state, environment,
+             (SELECT count(*) FROM samples WHERE run = runs.id), (SELECT count(*) FROM skipped WHERE run = runs.id)
+             FROM runs ORDER BY id DESC",
+            params![],
+            |row| {
+                let texts: (String, String) = (row.get(3)?, row.get(4)?);
+                let counts: (u64, u64) = (row.get(5)?, row.get(6)?);
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?, texts, counts))
+            },
+        )?;
+        rows.into_iter()
+            .map(|(id, study, started_unix, (state, environment), (samples, skipped))| {
+                Ok(RunInfo {
+                    id,
+                    study,
+                    started_unix,
+                    state: self.state(id, &state)?,
+                    environment: self.json(format!("the environment of run {id}"), &environment)?,
+                    samples,
+                    skipped,
+                })
+            })
+            .collect()
+    }
+
+    /// The newest run of a study that was broken off and can be resumed.
+    pub fn unfinished(&self, study: &str) -> Result<Option<i64>> {
+        let rows = self.rows("SELECT id, state FROM runs WHERE study = ? ORDER BY id DESC", params![study], |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?))
+        })?;
+        for (id, state) in rows {
+            if matches!(self.state(id, &state)?, RunState::Interrupted(_)) {
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Deletes a run and all that belongs to it; refused while somebody measures it.
+    pub fn delete(&self, run: i64) -> Result<()> {
+        self.exists(run)?;
+        if Owner::is_alive(&self.path, run) {
+            return Err(StoreError::Owned { id: run });
+        }
+        self.connection.execute("DELETE FROM runs WHERE id = ?", [run]).map_err(|e| self.error(e))?;
+        Owner::forget(&self.path, run);
+        Ok(())
+    }
+
+    fn load_with(&self, run: i64, samples: &str) -> Result<Run> {
+        let head = self
+            .connection
+            .query_row(
+                "SELECT study, study_toml, command, started_unix, state, environment, workloads FROM runs WHERE id = ?",
+                [run],
+                |row| {
+                    let texts: [String; 4] = [row.get(2)?, row.get(4)?, row.get(5)?, row.get(6)?];
+                    Ok((row.get(0)?, row.get(1)?, row.get(3)?, texts))
+                },
+            )
+            .optional()
+            .map_err(|e| self.error(e))?;
+        let Some((study, study_toml, started_unix, [command, state, environment, workloads])) = head else {
+            return Err(self.no_run(run)?);
+        };
+        let what = |what: &str| format!("{what} of run {run}");
+        let samples = self
+            .rows(samples, params![run], |row| Ok((row.get::<_, String>(0)?, row.get::<_, Option<String>>(1)?)))?
+            .into_iter()
+            .map(|(text, raw)| {
+                let mut sample: Sample = self.json(what("a sample"), &text)?;
+                if let Some(raw) = raw {
+                    sample.result.raw = self.json(what("a raw output"), &raw)?;
+                }
+                Ok(sample)
+            })
+            .collect::<Result<_>>()?;
+        let skipped = self
+            .rows("SELECT setup, reason FROM skipped WHERE run = ? ORDER BY rowid", params![run], |row| {
+                Ok((row.get::<_, String>(0)?, row.get(1)?))
+            })?
+            .into_iter()
+            .map(|(setup, reason)| Ok(Skipped { setup: self.json(what("a skipped cell"), &setup)?, reason }))
+            .collect::<Result<_>>()?;
+        let effective = self
+            .rows("SELECT attachment, settings FROM effective WHERE run = ?", params![run], |row| {
+                Ok((row.get(0)?, row.get::<_, String>(1)?))
+            })?
+            .into_iter()
+            .map(|(attachment, settings)| Ok((attachment, self.json(what("the settings"), &settings)?)))
+            .collect::<Result<_>>()?;
+        Ok(Run {
+            id: run,
+            study,
+            study_toml,
+            command: self.json(what("the command"), &command)?,
+            started_unix,
+            state: self.state(run, &state)?,
+            environment: self.json(what("the environment"), &environment)?,
+            workloads: self.json(what("the workloads"), &workloads)?,
+            effective,
+            samples,
+            skipped,
+        })
+    }
+
+    /// The state as stored, corrected where the owner is gone.
+    fn state(&self, run: i64, stored: &str) -> Result<RunState> {
+        let state = self.json(format!("the state of run {run}"), stored)?;
+        let orphan =
+            state == RunState::Running && !self.owned.borrow().contains_key(&run) && !Owner::is_alive(&self.path, run);
+        Ok(if orphan { RunState::Interrupted(KILLED.into()) } else { state })
+    }
+
+    fn take(&self, run: i64) -> Result<()> {
+        let owner = Owner::take(&self.path, run)
+            .map_err(|source| StoreError::Io { what: "lock a run beside", path: self.path.clone(), source })?
+            .ok_or(StoreError::Owned { id: run })?;
+        self.owned.borrow_mut().insert(run, owner);
+        Ok(())
+    }
+
+    fn exists(&self, run: i64) -> Result<()> {
+        match self.one::<i64>("SELECT id FROM runs WHERE id = ?", params![run])? {
+            Some(_) => Ok(()),
+            None => Err(self.no_run(run)?),
+        }
+    }
+
+    fn no_run(&self, id: i64) -> Result<StoreError> {
+        let nearest = self.one("SELECT id FROM runs ORDER BY abs(id - ?), id DESC LIMIT 1", params![id])?;
+        Ok(StoreError::NoRun { id, nearest, last: self.last()? })
+    }
+
+    fn update(&self, run: i64, column: &str, value: &str) -> Result<()> {
+        let sql = format!("UPDATE runs SET {column} = ? WHERE id = ?");
+        match self.connection.execute(&sql, params![value, run]).map_err(|e| self.error(e))? {
+            0 => Err(self.no_run(run)?),
+            _ => Ok(()),
+        }
+    }
+
+    fn one<T: rusqlite::types::FromSql>(&self, sql: &str, params: &[&dyn rusqlite::ToSql]) -> Result<Option<T>> {
+        let found = self.connection.query_row(sql, params, |row| row.get(0)).optional();
+        found.map(Option::flatten).map_err(|e| self.error(e))
+    }
+
+    fn rows<T>(
+        &self,
+        sql: &str,
+        params: &[&dyn rusqlite::ToSql],
+        map: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>> {
+        let query = || self.connection.prepare_cached(sql)?.query_map(params, map)?.collect::<rusqlite::Result<_>>();
+        query().map_err(|e| self.error(e))
+    }
+
+    fn json<T: DeserializeOwned>(&self, what: String, text: &str) -> Result<T> {
+        serde_json::from_str(text).map_err(|source| StoreError::Json { what, path: self.path.clone(), source })
+    }
+
+    fn error(&self, e: rusqlite::Error) -> StoreError {
+        StoreError::of(&self.path, e)
+    }
+}
+
+fn to_json<T: serde::Serialize + ?Sized>(value: &T) -> String {
+    serde_json::to_string(value).expect("the model's types have string keys and no failing serialiser")
+}

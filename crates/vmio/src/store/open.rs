@@ -1,0 +1,189 @@
+//! Opening the file: settings, format version, migrations.
+//!
+//! WAL with `synchronous=FULL`: a commit is on the disk when `add_sample` returns, so neither
+//! SIGKILL nor a power cut loses it. The flush falls between two cells; with a lazier setting the
+//! kernel would write the pages back later, in the middle of some other cell's measurement.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+
+use super::StoreError;
+
+/// How long to wait for another process's write.
+pub(super) const BUSY_SECONDS: u64 = 10;
+
+/// "vmio" in ASCII, in SQLite's header (`PRAGMA application_id`): tells our file from others.
+const APPLICATION_ID: i64 = 0x766d_696f;
+
+/// Step N brings a file of format N to format N+1. Steps are never changed once released.
+const MIGRATIONS: &[&str] = &["
+    CREATE TABLE runs (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        study TEXT NOT NULL,
+        study_toml TEXT NOT NULL,
+        command TEXT NOT NULL,       -- JSON array
+        started_unix REAL NOT NULL,
+        state TEXT NOT NULL,         -- JSON of RunState
+        environment TEXT NOT NULL,   -- JSON of Environment
+        workloads TEXT NOT NULL      -- JSON array of WorkloadTraits
+    ) STRICT;
+    CREATE TABLE samples (
+        id INTEGER PRIMARY KEY,
+        run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
+        cell TEXT NOT NULL,          -- Setup::key()
+        target TEXT NOT NULL,
+        guest TEXT NOT NULL,
+        attachment TEXT,             -- Attachment::label(); NULL on the native side
+        workload TEXT NOT NULL,
+        round INTEGER NOT NULL,
+        boot INTEGER NOT NULL,
+        started_unix REAL NOT NULL,
+        seconds REAL NOT NULL,
+        bandwidth_bytes_per_second REAL,
+        iops REAL,
+        sample TEXT NOT NULL         -- JSON of Sample without result.raw
+    ) STRICT;
+    CREATE INDEX samples_of_run ON samples (run, cell);
+    CREATE TABLE raw (               -- the tool's own output whole, apart so that reports need not read it
+        sample INTEGER PRIMARY KEY REFERENCES samples ON DELETE CASCADE,
+        output TEXT NOT NULL         -- JSON
+    ) STRICT;
+    CREATE TABLE skipped (
+        run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
+        cell TEXT NOT NULL,
+        setup TEXT NOT NULL,         -- JSON of Setup
+        reason TEXT NOT NULL,
+        PRIMARY KEY (run, cell)
+    ) STRICT;
+    CREATE TABLE effective (
+        run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
+        attachment TEXT NOT NULL,    -- target/guest/attachment
+        settings TEXT NOT NULL,      -- JSON object
+        PRIMARY KEY (run, attachment)
+    ) STRICT;
+"];
+
+/// Opens for writing; makes directory and file where they are not there.
+pub(super) fn writable(path: &Path) -> Result<Connection, StoreError> {
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir).map_err(|source| StoreError::Io {
+            what: "make the directory",
+            path: dir.into(),
+            source,
+        })?;
+    }
+    let fail = |e| StoreError::of(path, e);
+    let mut connection = Connection::open(path).map_err(fail)?;
+    connection.busy_timeout(Duration::from_secs(BUSY_SECONDS)).map_err(fail)?;
+    let version = check(path, &connection, MIGRATIONS.len())?;
+    connection.pragma_update(None, "journal_mode", "WAL").map_err(fail)?;
+    connection.pragma_update(None, "synchronous", "FULL").map_err(fail)?;
+    connection.pragma_update(None, "foreign_keys", true).map_err(fail)?;
+    if version < MIGRATIONS.len() {
+        migrate(&mut connection, MIGRATIONS).map_err(fail)?;
+    }
+    if connection.is_readonly("main").map_err(fail)? {
+        return Err(StoreError::Denied { path: path.into(), source: None });
+    }
+    Ok(connection)
+}
+
+/// Opens what is there; a directory that this user cannot write is read without touching it.
+pub(super) fn existing(path: &Path) -> Result<Connection, StoreError> {
+    match path.try_exists() {
+        Ok(true) => {}
+        Ok(false) => return Err(StoreError::Missing { path: path.into() }),
+        Err(source) => return Err(StoreError::Io { what: "look at", path: path.into(), source }),
+    }
+    let may_write = |p: &Path| rustix::fs::access(p, rustix::fs::Access::WRITE_OK).is_ok();
+    if may_write(path) && path.parent().is_some_and(may_write) {
+        return writable(path);
+    }
+    // Without a log that holds unread pages the file alone is the whole truth ("immutable"),
+    // else SQLite needs the log's index, which the writer shares (sqlite.org/wal.html, section 5).
+    let wal = path.with_file_name(format!("{}-wal", path.file_name().unwrap_or_default().to_string_lossy()));
+    let unread = fs::metadata(wal).is_ok_and(|m| m.len() > 0);
+    let escaped = path.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
+    let uri = format!("file:{escaped}?{}", if unread { "mode=ro" } else { "immutable=1" });
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(uri, flags).map_err(|e| StoreError::of(path, e))?;
+    match check(path, &connection, MIGRATIONS.len())? {
+        version if version < MIGRATIONS.len() => Err(StoreError::Denied { path: path.into(), source: None }),
+        _ => Ok(connection),
+    }
+}
+
+/// The format of the file, which must be ours and not newer than `known`.
+fn check(path: &Path, connection: &Connection, known: usize) -> Result<usize, StoreError> {
+    let pragma = |name: &str| -> Result<i64, StoreError> {
+        connection.pragma_query_value(None, name, |row| row.get(0)).map_err(|e| StoreError::of(path, e))
+    };
+    let (application, version) = (pragma("application_id")?, pragma("user_version")?);
+    let empty = application == 0 && version == 0 && pragma("schema_version")? == 0;
+    if application != APPLICATION_ID && !empty {
+        return Err(StoreError::Corrupt { path: path.into(), source: None });
+    }
+    match usize::try_from(version) {
+        Ok(version) if version <= known => Ok(version),
+        _ => Err(StoreError::Newer { path: path.into(), found: version, known: known as i64 }),
+    }
+}
+
+/// Applies the steps that are missing, all or none. The version is read again under the write
+/// lock: another process may have migrated meanwhile.
+fn migrate(connection: &mut Connection, steps: &[&str]) -> rusqlite::Result<()> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let version: i64 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    for step in steps.iter().skip(version as usize) {
+        transaction.execute_batch(step)?;
+    }
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    transaction.pragma_update(None, "user_version", steps.len() as i64)?;
+    transaction.commit()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn steps_are_applied_once_in_order_and_keep_the_rows() {
+        let mut c = Connection::open_in_memory().unwrap();
+        migrate(&mut c, &["CREATE TABLE t (a INTEGER); INSERT INTO t VALUES (7);"]).unwrap();
+        let two = ["CREATE TABLE t (never)", "ALTER TABLE t ADD COLUMN b INTEGER DEFAULT 8"];
+        migrate(&mut c, &two).unwrap();
+        migrate(&mut c, &two).unwrap();
+        let row: (i64, i64) = c.query_row("SELECT a, b FROM t", [], |r| Ok((r.get(0)?, r.get(1)?))).unwrap();
+        assert_eq!(row, (7, 8));
+        assert_eq!(check(Path::new("x"), &c, 2).unwrap(), 2);
+    }
+
+    #[test]
+    fn a_step_that_fails_changes_nothing() {
+        let mut c = Connection::open_in_memory().unwrap();
+        migrate(&mut c, &["CREATE TABLE t (a INTEGER)"]).unwrap();
+        let steps = ["", "ALTER TABLE t ADD COLUMN b INTEGER", "ALTER TABLE nothing ADD COLUMN c INTEGER"];
+        migrate(&mut c, &steps).unwrap_err();
+        assert_eq!(check(Path::new("x"), &c, 9).unwrap(), 1);
+        c.query_row("SELECT count(b) FROM t", [], |_| Ok(())).unwrap_err();
+    }
+
+    #[test]
+    fn a_newer_file_is_refused() {
+        let mut c = Connection::open_in_memory().unwrap();
+        migrate(&mut c, &["", ""]).unwrap();
+        let e = check(Path::new("/s/vmio.db"), &c, 1).unwrap_err();
+        assert!(matches!(e, StoreError::Newer { found: 2, known: 1, .. }), "{e}");
+    }
+
+    #[test]
+    fn another_programs_database_is_refused() {
+        let c = Connection::open_in_memory().unwrap();
+        c.execute_batch("CREATE TABLE theirs (x)").unwrap();
+        assert!(matches!(check(Path::new("x"), &c, 1).unwrap_err(), StoreError::Corrupt { .. }));
+    }
+}

@@ -1,0 +1,63 @@
+//! Who measures a run: an flock(2) on a small file beside the store. The kernel drops it with the
+//! owner, however the owner ends, so nobody has to guess from process numbers, which are reused
+//! and differ between containers.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+
+/// Held while a run is being measured.
+#[derive(Debug)]
+pub(super) struct Owner {
+    path: PathBuf,
+    _file: File,
+}
+
+fn file_of(store: &Path, run: i64) -> PathBuf {
+    store.with_file_name(format!("run-{run}.lock"))
+}
+
+fn is_at(file: &File, path: &Path) -> bool {
+    matches!((file.metadata(), fs::metadata(path)), (Ok(a), Ok(b)) if (a.dev(), a.ino()) == (b.dev(), b.ino()))
+}
+
+impl Owner {
+    /// Takes the run, or `None` when another process has it.
+    pub(super) fn take(store: &Path, run: i64) -> io::Result<Option<Owner>> {
+        let path = file_of(store, run);
+        // Somebody who lists runs holds it shared for a moment: try for a little while.
+        for _ in 0..20 {
+            let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path)?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                // The last owner may have removed the file between our open and our lock.
+                Ok(()) if is_at(&file, &path) => return Ok(Some(Owner { path, _file: file })),
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => sleep(Duration::from_millis(10)),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether somebody measures the run now.
+    pub(super) fn is_alive(store: &Path, run: i64) -> bool {
+        let Ok(file) = File::open(file_of(store, run)) else { return false };
+        flock(&file, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
+    }
+
+    /// Removes what a dead owner left.
+    pub(super) fn forget(store: &Path, run: i64) {
+        let _ = fs::remove_file(file_of(store, run));
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}

@@ -1,0 +1,182 @@
+//! The command line as a user meets it: the binary is run, its exit code and both outputs are read.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use vmio::store::Store;
+use vmio_model::result::{Accel, RunState};
+
+fn command(state: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vmio"));
+    command.env_remove("NO_COLOR").env("VMIO_STATE", state).stdin(Stdio::null());
+    command
+}
+
+fn vmio(state: &Path, args: &[&str]) -> Output {
+    command(state).args(args).output().unwrap()
+}
+
+#[track_caller]
+fn ends(output: &Output, code: i32) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "stdout: {out}\nstderr: {err}");
+    assert!(!err.contains("panicked"), "{err}");
+    (out, err)
+}
+
+/// A state directory with a finished run (1, under emulation) and one that was broken off (2).
+fn stocked() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(&dir.path().join("vmio.db")).unwrap();
+    common::store_run(&store, &common::run(Accel::Tcg));
+    let mut second = common::run(Accel::Kvm);
+    second.environment.kernel = "6.12.0-1-amd64".into();
+    second.samples.iter_mut().for_each(|s| s.result.seconds /= 1.5);
+    second.state = RunState::Running;
+    common::store_run(&store, &second);
+    dir
+}
+
+#[test]
+fn help_and_usage() {
+    let dir = tempfile::tempdir().unwrap();
+    let (bare, _) = ends(&vmio(dir.path(), &[]), 0);
+    let (help, _) = ends(&vmio(dir.path(), &["--help"]), 0);
+    for text in [&bare, &help] {
+        assert!(text.contains("runs") && text.contains("Examples:") && text.contains("Exit codes:"), "{text}");
+        assert!(text.lines().all(|l| l.chars().count() <= 100), "{text}");
+    }
+    let (out, err) = ends(&vmio(dir.path(), &["rums"]), 2);
+    assert!(out.is_empty() && err.starts_with("error:") && err.contains("runs"), "{err}");
+    ends(&vmio(dir.path(), &["runs", "show", "seven"]), 2);
+    ends(&vmio(dir.path(), &["runs", "list", "--help"]), 0);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is made by asking for help");
+}
+
+#[test]
+fn an_empty_store_is_no_error_to_list_and_one_to_show() {
+    let dir = tempfile::tempdir().unwrap();
+    let (out, err) = ends(&vmio(dir.path(), &["runs", "list"]), 0);
+    assert!(out.is_empty() && err.contains("vmio tax"), "{err}");
+    let (out, _) = ends(&vmio(dir.path(), &["runs", "list", "--json"]), 0);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(json["runs"].as_array().unwrap().len(), 0);
+    let (_, err) = ends(&vmio(dir.path(), &["runs", "show"]), 3);
+    assert!(err.contains("error: there are no runs yet") && err.contains("help:"), "{err}");
+    Store::open(&dir.path().join("vmio.db")).unwrap();
+    let (_, err) = ends(&vmio(dir.path(), &["runs", "show", "last"]), 2);
+    assert!(err.contains("help: it is empty"), "{err}");
+}
+
+#[test]
+fn list_shows_how_each_run_ended() {
+    let dir = stocked();
+    let (out, _) = ends(&vmio(dir.path(), &["runs", "list"]), 0);
+    let lines: Vec<&str> = out.lines().collect();
+    assert!(lines[1].contains("   2  ") && lines[1].contains("interrupted") && lines[1].contains("KVM"), "{out}");
+    assert!(lines[2].contains("   1  ") && lines[2].contains("done") && lines[2].contains("emulation"), "{out}");
+    assert!(!out.contains('\u{1b}'), "no colours into a pipe");
+    let (out, _) = ends(&vmio(dir.path(), &["--json", "runs", "list"]), 0);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((json["runs"][0]["run"].as_i64(), json["runs"][0]["state"].as_str()), (Some(2), Some("interrupted")));
+}
+
+#[test]
+fn show_in_every_form() {
+    let dir = stocked();
+    let (text, _) = ends(&vmio(dir.path(), &["runs", "show", "1"]), 0);
+    assert!(text.contains("software emulation") && text.contains("durable-append"), "{text}");
+    let (last, _) = ends(&vmio(dir.path(), &["runs", "show"]), 0);
+    assert!(last.contains("vmio run 2") && last.contains("partial"), "{last}");
+    let (json, err) = ends(&vmio(dir.path(), &["runs", "show", "1", "--json"]), 0);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert!(err.is_empty() && json["schema_version"] == "1.0" && json["emulated"] == true);
+    let (markdown, _) = ends(&vmio(dir.path(), &["runs", "show", "1", "--markdown"]), 0);
+    assert!(markdown.starts_with("# vmio run 1"), "{markdown}");
+    let page = dir.path().join("r.html");
+    let (out, _) = ends(&vmio(dir.path(), &["runs", "show", "1", "--html", page.to_str().unwrap()]), 0);
+    assert!(out.is_empty() && fs::read_to_string(&page).unwrap().starts_with("<!DOCTYPE html>"));
+    let nowhere = dir.path().join("not/there.html");
+    let (_, err) = ends(&vmio(dir.path(), &["runs", "show", "1", "--html", nowhere.to_str().unwrap()]), 1);
+    assert!(err.contains("there.html") && err.contains("help:") && err.contains("cause:"), "{err}");
+    ends(&vmio(dir.path(), &["runs", "show", "1", "--json", "--markdown"]), 2);
+}
+
+#[test]
+fn an_unknown_run_is_answered_with_the_nearest_and_the_last() {
+    let dir = stocked();
+    for args in [&["runs", "show", "77"][..], &["runs", "export", "77"], &["runs", "compare", "1", "77"]] {
+        let (_, err) = ends(&vmio(dir.path(), args), 2);
+        assert!(err.contains("no run 77") && err.contains("the last is 2"), "{err}");
+    }
+    let (_, err) = ends(&vmio(dir.path(), &["runs", "delete", "0"]), 2);
+    assert!(err.contains("the nearest is 1, the last is 2"), "{err}");
+}
+
+#[test]
+fn compare_names_what_was_not_the_same_first() {
+    let dir = stocked();
+    let (out, _) = ends(&vmio(dir.path(), &["runs", "compare", "1", "2"]), 0);
+    let (kernel, cell) = (out.find("6.12.0-1-amd64").unwrap(), out.find("device/native/seq-write").unwrap());
+    assert!(kernel < cell, "{out}");
+    assert!(out.contains("faster") && out.contains("1.5"), "{out}");
+    assert!(out.lines().all(|l| l.chars().count() <= 100), "{out}");
+    let (out, _) = ends(&vmio(dir.path(), &["runs", "compare", "1", "1"]), 0);
+    assert!(out.contains("The environment was the same") && !out.contains("faster"), "{out}");
+    let (out, _) = ends(&vmio(dir.path(), &["runs", "compare", "1", "last", "--json"]), 0);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(json["b"], 2);
+}
+
+#[test]
+fn export_and_delete() {
+    let dir = stocked();
+    let (out, _) = ends(&vmio(dir.path(), &["runs", "export", "1"]), 0);
+    assert!(out.contains("fio version"), "the raw output is in it");
+    let (out, _) = ends(&vmio(dir.path(), &["runs", "export", "1", "--format", "csv"]), 0);
+    assert!(out.starts_with("run,study,"));
+    ends(&vmio(dir.path(), &["runs", "export", "1", "--format", "xml"]), 2);
+    let (_, err) = ends(&vmio(dir.path(), &["runs", "delete", "1"]), 2);
+    assert!(err.contains("--yes"), "{err}");
+    ends(&vmio(dir.path(), &["runs", "show", "1"]), 0);
+    ends(&vmio(dir.path(), &["runs", "delete", "1", "--yes"]), 0);
+    ends(&vmio(dir.path(), &["runs", "show", "1"]), 2);
+}
+
+#[test]
+fn a_damaged_store_is_named_with_its_mend() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("vmio.db"), "no database at all".repeat(1000)).unwrap();
+    let (_, err) = ends(&vmio(dir.path(), &["runs", "list"]), 1);
+    assert!(err.contains(dir.path().to_str().unwrap()) && err.contains("help: move it away"), "{err}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let dir = stocked();
+    let mut command = command(dir.path());
+    let mut child =
+        command.args(["runs", "export", "1"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    let (_, err) = ends(&output, 0);
+    assert!(err.is_empty(), "{err}");
+}
+
+#[test]
+fn completions_and_man_pages() {
+    let dir = tempfile::tempdir().unwrap();
+    for shell in ["bash", "zsh", "fish"] {
+        let (out, _) = ends(&vmio(dir.path(), &["completions", shell]), 0);
+        assert!(out.contains("vmio") && out.contains("compare"), "{shell}");
+    }
+    let pages = dir.path().join("man");
+    ends(&vmio(dir.path(), &["man", pages.to_str().unwrap()]), 0);
+    let page = fs::read_to_string(pages.join("vmio-runs-compare.1")).unwrap();
+    assert!(page.contains(".TH") && page.contains("Compare two runs"), "{page}");
+}

@@ -1,0 +1,276 @@
+//! FIXTURE: a made-up run for tests. Its figures are plausible and deterministic, and were
+//! measured nowhere.
+#![allow(clippy::unwrap_used, dead_code, missing_docs)]
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use vmio_model::result::*;
+use vmio_model::setup::*;
+
+/// A small deterministic generator (Knuth's MMIX constants), for noise that is the same each time.
+pub struct Noise(pub u64);
+
+impl Noise {
+    /// A factor within `1 ± spread`.
+    pub fn factor(&mut self, spread: f64) -> f64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        1.0 + spread * (((self.0 >> 33) as f64 / (1u64 << 31) as f64) * 2.0 - 1.0)
+    }
+}
+
+pub fn attachment(driver: &str, cache: Cache, aio: Aio, iothread: bool) -> Option<Attachment> {
+    Some(Attachment { driver: driver.into(), cache, aio, iothread })
+}
+
+pub fn setup(target: &str, attachment: Option<Attachment>, workload: &str) -> Setup {
+    let guest = if attachment.is_some() { "qemu" } else { "native" };
+    Setup { guest: guest.into(), target: target.into(), attachment, workload: workload.into() }
+}
+
+pub fn environment(accel: Option<Accel>) -> Environment {
+    Environment {
+        vmio: "0.1.0".into(),
+        kernel: "6.1.0-28-amd64".into(),
+        guest_kernel: Some("6.1.0-28-amd64".into()),
+        cpu: "FIXTURE CPU 9000 16-Core <\"&'>".into(),
+        cpus: 32,
+        memory_bytes: 128 << 30,
+        accel,
+        accel_reason: match accel {
+            Some(Accel::Tcg) => "KVM did not run the guest's kernel within 10 s".into(),
+            _ => "a probe boot under KVM took 0.9 s".into(),
+        },
+        qemu: Some("QEMU emulator version 7.2.15 (Debian 1:7.2+dfsg-7+deb12u12)".into()),
+        fio: Some("fio-3.33".into()),
+        backing: "nvme0n1, ext4 on /var/lib/vmio".into(),
+        vcpus: 1,
+        memory_mib: 512,
+        native_limits: "cgroup v1".into(),
+        other_guests: 0,
+    }
+}
+
+fn traits(
+    name: &str,
+    figure: Figure,
+    reads: bool,
+    sequential: bool,
+    block: u64,
+    depth: u32,
+    direct: bool,
+) -> WorkloadTraits {
+    WorkloadTraits { name: name.into(), figure, reads, writes: !reads, sequential, block_bytes: block, depth, direct }
+}
+
+pub fn workloads() -> Vec<WorkloadTraits> {
+    use Figure::*;
+    vec![
+        traits("durable-append", Iops, false, true, 4096, 1, false),
+        traits("seq-write", Bandwidth, false, true, 65536, 8, true),
+        traits("seq-read", Bandwidth, true, true, 65536, 8, true),
+        traits("rand-read-1", Iops, true, false, 4096, 1, true),
+        traits("rand-read-32", Iops, true, false, 4096, 32, true),
+        traits("rand-write-32", Iops, false, false, 4096, 32, true),
+        traits("dd-write", Bandwidth, false, true, 65536, 1, false),
+    ]
+}
+
+/// Figure of a cell (requests a second) before noise.
+fn iops(target: &str, attachment: Option<&Attachment>, workload: &str) -> f64 {
+    let native = match workload {
+        "durable-append" => 2600.0,
+        "seq-write" => 9800.0,
+        "seq-read" => 10400.0,
+        "rand-read-1" => 16000.0,
+        "rand-read-32" => 68000.0,
+        "rand-write-32" => 61000.0,
+        _ => 8700.0,
+    };
+    let sparse = if target == "sparse" && !workload.contains("read") { 0.7 } else { 1.0 };
+    let share = match attachment {
+        None => 1.0,
+        Some(a) if a.driver == "lsi53c895a" => {
+            if workload.contains("32") {
+                0.022
+            } else {
+                0.31
+            }
+        }
+        Some(a) if a.cache == Cache::Writeback => {
+            if workload == "seq-read" {
+                1.12
+            } else {
+                0.36
+            }
+        }
+        Some(_) => {
+            if workload.contains("32") {
+                0.2
+            } else {
+                0.44
+            }
+        }
+    };
+    native * share * sparse
+}
+
+pub fn sample(noise: &mut Noise, setup: Setup, traits: &WorkloadTraits, round: u32) -> Sample {
+    let spread = if setup.workload == "dd-write" { 0.5 } else { 0.06 };
+    let rate = iops(&setup.target, setup.attachment.as_ref(), &setup.workload) * noise.factor(spread);
+    let seconds = 4.0 * noise.factor(0.001);
+    let ios = (rate * seconds) as u64;
+    let bytes = ios * traits.block_bytes;
+    let mean = f64::from(traits.depth) / rate;
+    let shape = [
+        (1.0, 0.62),
+        (5.0, 0.7),
+        (10.0, 0.74),
+        (20.0, 0.8),
+        (30.0, 0.85),
+        (40.0, 0.89),
+        (50.0, 0.93),
+        (60.0, 0.98),
+        (70.0, 1.04),
+        (80.0, 1.13),
+        (90.0, 1.3),
+        (95.0, 1.6),
+        (99.0, 3.4),
+        (99.5, 5.0),
+        (99.9, 11.0),
+        (99.95, 15.0),
+        (99.99, 28.0),
+    ];
+    let fio = !setup.workload.starts_with("dd");
+    let percentiles = shape.iter().map(|(p, f)| (*p, f * mean * noise.factor(0.04))).collect();
+    let raw = match fio {
+        true => {
+            json!({"fio version": "fio-3.33", "FIXTURE": true, "jobs": [{"jobname": setup.workload, "iops": rate}]})
+        }
+        false => json!("FIXTURE: 1073741824 bytes (1.1 GB, 1.0 GiB) copied, 1.9 s, 565 MB/s"),
+    };
+    let result = WorkloadResult {
+        read_bytes: if traits.reads { bytes } else { 0 },
+        write_bytes: if traits.reads { 0 } else { bytes },
+        ios,
+        seconds,
+        latency: fio.then_some(Latency { mean_seconds: mean, percentiles }),
+        raw,
+        command: format!("fio --name={} --bs={} --iodepth={}", setup.workload, traits.block_bytes, traits.depth),
+    };
+    let cached = setup.attachment.as_ref().is_some_and(|a| a.cache == Cache::Writeback) && traits.reads;
+    let moved = if cached { bytes / 5 } else { bytes };
+    let request_bytes = if traits.sequential && traits.direct { 65536.0 } else { 4096.0 };
+    let device = DeviceUse {
+        seconds,
+        read_ios: if traits.reads { (moved as f64 / request_bytes) as u64 } else { 0 },
+        write_ios: if traits.reads { 0 } else { (moved as f64 / request_bytes) as u64 },
+        read_bytes: if traits.reads { moved } else { 0 },
+        write_bytes: if traits.reads { 0 } else { moved },
+        flush_ios: if setup.workload == "durable-append" { ios } else { 0 },
+        request_bytes,
+        queue_depth: f64::from(traits.depth) * if setup.is_native() { 0.97 } else { 0.4 },
+        busy_ratio: if setup.is_native() { 0.98 } else { 0.61 },
+    };
+    let by_role = match setup.is_native() {
+        true => BTreeMap::new(),
+        false => BTreeMap::from([("vcpu".into(), 0.9 * seconds), ("main".into(), 0.3 * seconds)]),
+    };
+    let busy = setup.workload == "rand-write-32" && setup.target == "sparse";
+    Sample {
+        round,
+        boot: round % 3,
+        started_unix: 1.79e9 + f64::from(round) * 100.0,
+        result,
+        device: (setup.target != "zvol").then_some(device),
+        cpu: CpuUse { host_seconds: 1.4 * seconds, by_role },
+        foreign: Foreign {
+            before_bytes_per_second: 2048.0,
+            before_ios_per_second: 0.5,
+            during_bytes_ratio: Some(if busy { 0.31 } else { 0.01 }),
+            during_ios_ratio: Some(if busy { 0.28 } else { 0.01 }),
+        },
+        marks: [(cached, Mark::Cached), (busy, Mark::HostBusy)].iter().filter(|m| m.0).map(|m| m.1).collect(),
+        setup,
+    }
+}
+
+/// A run with two targets, three attachments, seven workloads and eight rounds.
+pub fn run(accel: Accel) -> Run {
+    let mut noise = Noise(42);
+    let workloads = workloads();
+    let sides = [
+        None,
+        attachment("lsi53c895a", Cache::None, Aio::Native, false),
+        attachment("virtio-blk", Cache::None, Aio::Native, false),
+        attachment("virtio-blk", Cache::Writeback, Aio::Threads, false),
+    ];
+    let mut samples = Vec::new();
+    for round in 0..8 {
+        for target in ["device", "sparse"] {
+            for side in &sides {
+                for traits in &workloads {
+                    samples.push(sample(&mut noise, setup(target, side.clone(), &traits.name), traits, round));
+                }
+            }
+        }
+    }
+    let uring = attachment("virtio-blk", Cache::None, Aio::IoUring, true);
+    let skipped = vec![
+        Skipped {
+            setup: setup("device", uring.clone(), "seq-write"),
+            reason: "QEMU here was built without io_uring: install a QEMU that has it".into(),
+        },
+        Skipped {
+            setup: setup("preallocated", None, "dd-write"),
+            reason: "needs 2.1 GiB, 1.3 GiB are free: name another place with --on <PATH>".into(),
+        },
+    ];
+    let effective = BTreeMap::from([(
+        "device/qemu/virtio-blk,none,native".to_owned(),
+        BTreeMap::from([
+            ("cache.direct".to_owned(), "true".to_owned()),
+            ("aio".to_owned(), "native".to_owned()),
+            ("num-queues".to_owned(), "1".to_owned()),
+        ]),
+    )]);
+    Run {
+        id: 0,
+        study: "quick".into(),
+        study_toml: "# FIXTURE\nname = \"quick\"\n".into(),
+        command: ["vmio", "tax", "--quick", "--yes"].map(String::from).to_vec(),
+        started_unix: 1_790_000_000.0,
+        state: RunState::Done,
+        environment: environment(Some(accel)),
+        workloads,
+        effective,
+        samples,
+        skipped,
+    }
+}
+
+/// Puts a run into a store as the runner would, and gives its number.
+pub fn store_run(store: &vmio::store::Store, run: &Run) -> i64 {
+    let id = store
+        .new_run(&vmio::store::NewRun {
+            study: &run.study,
+            study_toml: &run.study_toml,
+            command: &run.command,
+            started_unix: run.started_unix,
+            environment: &environment(None),
+            workloads: &run.workloads,
+        })
+        .unwrap();
+    for sample in &run.samples {
+        store.add_sample(id, sample).unwrap();
+    }
+    for skipped in &run.skipped {
+        store.add_skipped(id, skipped).unwrap();
+    }
+    for (attachment, settings) in &run.effective {
+        store.add_effective(id, attachment, settings).unwrap();
+    }
+    store.set_environment(id, &run.environment).unwrap();
+    store.set_state(id, &run.state).unwrap();
+    id
+}

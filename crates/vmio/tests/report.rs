@@ -1,0 +1,268 @@
+//! The reports: each form says what must not be left out, and nothing that was not measured.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use vmio::report::export::{Format, export};
+use vmio::report::{self, Report};
+use vmio::term::Style;
+use vmio_model::result::*;
+use vmio_model::rules::Proof;
+use vmio_model::setup::{Aio, Cache};
+
+/// The forms a person reads, with what each does to text undone.
+fn forms(report: &Report<'_>) -> Vec<(&'static str, String)> {
+    let unescape = |html: String| {
+        [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#39;", "'"), ("&amp;", "&")]
+            .iter()
+            .fold(html, |text, (from, to)| text.replace(from, to))
+    };
+    let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let json: serde_json::Value = serde_json::from_str(&report::json(report)).unwrap();
+    let cells = json["skipped"].as_array().unwrap().iter().map(|s| {
+        let setup: vmio_model::setup::Setup = serde_json::from_value(s["setup"].clone()).unwrap();
+        format!(" {}", setup.key())
+    });
+    let cells: String = cells.collect();
+    vec![
+        ("text", words(report::text(report, Style::PLAIN))),
+        ("json", json.to_string().replace("\\\"", "\"") + &cells),
+        ("markdown", words(unescape(report::markdown(report).replace('\\', "")))),
+        ("html", words(unescape(report::html(report)))),
+    ]
+}
+
+#[test]
+fn every_form_names_what_was_skipped_and_why() {
+    let run = common::run(Accel::Kvm);
+    let report = Report::of(&run);
+    assert!(!run.skipped.is_empty());
+    for (form, text) in forms(&report) {
+        for skipped in &run.skipped {
+            assert!(text.contains(&skipped.setup.key()), "{form}: {}", skipped.setup.key());
+            assert!(text.contains(&skipped.reason), "{form}: {}", skipped.reason);
+        }
+    }
+}
+
+#[test]
+fn every_form_says_that_a_result_is_emulated() {
+    let run = common::run(Accel::Tcg);
+    let report = Report::of(&run);
+    let statement = report.summary.statement.clone().unwrap();
+    for (form, text) in forms(&report) {
+        assert!(text.contains(&statement), "{form}");
+    }
+    for format in [Format::Json, Format::Pkb, Format::GithubActionBenchmark, Format::Csv] {
+        assert!(export(&run, format).contains("tcg"), "{format:?}");
+    }
+    let run = common::run(Accel::Kvm);
+    for (form, text) in forms(&Report::of(&run)) {
+        assert!(!text.contains("software emulation"), "{form}");
+    }
+}
+
+#[test]
+fn a_share_that_did_not_converge_is_no_figure() {
+    let run = common::run(Accel::Kvm);
+    let report = Report::of(&run);
+    let open: Vec<_> = report.summary.shares.iter().filter(|s| !s.converged).collect();
+    let known = report.summary.shares.len() - open.len();
+    assert!(!open.is_empty() && known > 0, "the fixture has both kinds");
+    let text = report::text(&report, Style::PLAIN);
+    assert_eq!(text.lines().filter(|l| l.trim_end().contains("   not converged  ")).count(), open.len());
+    let html = report::html(&report);
+    assert_eq!(html.matches("<td><span class=\"tag\">not converged</span></td>").count(), open.len());
+    assert!(!report.findings.is_empty());
+    for share in open {
+        let value = share.share_ratio.value;
+        for cited in report.findings.iter().flat_map(|f| &f.figures).filter(|c| c.unit == "ratio") {
+            assert!((cited.value - value).abs() > 1e-12, "{} cites {}", cited.label, share.key);
+        }
+        let name = format!("{} share of native", share.key);
+        assert!(!export(&run, Format::GithubActionBenchmark).contains(&name), "{name}");
+    }
+}
+
+#[test]
+fn the_page_loads_nothing_and_is_whole() {
+    let run = common::run(Accel::Tcg);
+    let html = report::html(&Report::of(&run));
+    for loader in ["src=", "href=", "<link", "<script", "url(", "@import", "<iframe", "<img", "<object", "srcset"] {
+        assert!(!html.contains(loader), "{loader}");
+    }
+    assert!(html.contains("default-src 'none'"));
+    assert!(!html.contains("NaN") && !html.contains("inf%"), "a drawing of nothing");
+    balanced(&html);
+}
+
+/// Every element that is opened is closed, in order.
+fn balanced(html: &str) {
+    let mut open = Vec::new();
+    let body = &html[html.find("<html").unwrap()..];
+    for tag in body.split('<').skip(1).map(|t| &t[..t.find('>').expect("a tag ends")]) {
+        let name = tag.split([' ', '/']).find(|n| !n.is_empty()).unwrap();
+        match tag {
+            _ if tag.ends_with('/') || ["meta", "br"].contains(&name) => {}
+            _ if tag.starts_with('/') => assert_eq!(open.pop(), Some(name), "</{name}>"),
+            _ => open.push(name),
+        }
+    }
+    assert_eq!(open, Vec::<&str>::new());
+}
+
+#[test]
+fn hostile_names_stay_text() {
+    let mut run = common::run(Accel::Kvm);
+    let nasty = "<script>alert('x')</script> \"quoted\" & | `code`";
+    run.study = nasty.into();
+    run.environment.backing = nasty.into();
+    run.command.push(nasty.into());
+    run.skipped[0].reason = nasty.into();
+    let renamed = |name: &str| if name == "seq-read" { nasty.to_owned() } else { name.to_owned() };
+    run.workloads.iter_mut().for_each(|w| w.name = renamed(&w.name));
+    run.samples.iter_mut().for_each(|s| s.setup.workload = renamed(&s.setup.workload));
+    let report = Report::of(&run);
+    let html = report::html(&report);
+    assert!(!html.contains("<script"));
+    balanced(&html);
+    // Indented lines are code, where it is text anyway.
+    let markdown = report::markdown(&report);
+    assert!(
+        !markdown.lines().any(|l| !l.starts_with("    ") && l.contains("<script")),
+        "GitHub would take it for HTML"
+    );
+    let csv = export(&run, Format::Csv);
+    assert!(csv.contains("\"<script>alert('x')</script> \"\"quoted\"\" & | `code`\""));
+}
+
+#[test]
+fn the_terminal_report_is_at_most_100_columns_wide() {
+    let mut run = common::run(Accel::Tcg);
+    // The longest label there is, and times and rates of every size.
+    let long = common::attachment("lsi53c895a", Cache::Writeback, Aio::IoUring, true);
+    let mut noise = common::Noise(7);
+    for traits in run.workloads.clone() {
+        for round in 0..8 {
+            let mut sample =
+                common::sample(&mut noise, common::setup("device", long.clone(), &traits.name), &traits, round);
+            sample.result.ios /= 97;
+            sample.result.write_bytes /= 97;
+            run.samples.push(sample);
+        }
+    }
+    let report = Report::of(&run);
+    let plain = report::text(&report, Style::PLAIN);
+    for line in plain.lines() {
+        assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
+    }
+    assert!(!plain.contains('\u{1b}'));
+    // Colours change nothing but the colours.
+    let mut coloured = report::text(&report, Style::COLOUR);
+    assert!(coloured.contains('\u{1b}'));
+    while let Some(at) = coloured.find('\u{1b}') {
+        let end = at + coloured[at..].find('m').unwrap();
+        coloured.replace_range(at..=end, "");
+    }
+    let lines = |text: &str| text.lines().map(|l| l.trim_end().to_owned()).collect::<Vec<_>>();
+    assert_eq!(lines(&coloured), lines(&plain));
+}
+
+#[test]
+fn one_sample_has_no_interval_and_none_is_shown() {
+    let mut run = common::run(Accel::Kvm);
+    run.samples.retain(|s| s.round == 0);
+    let report = Report::of(&run);
+    for (form, text) in forms(&report).into_iter().filter(|(form, _)| *form != "json") {
+        assert!(!text.contains("± ") && !text.contains("±0"), "{form}");
+        assert!(text.contains("no interval"), "{form}");
+    }
+    assert!(!report::html(&report).contains("class=\"whisker\""));
+}
+
+#[test]
+fn a_device_that_cannot_be_seen_has_no_figures() {
+    let mut run = common::run(Accel::Kvm);
+    for sample in &mut run.samples {
+        sample.device = None;
+        sample.marks = vec![Mark::NotVisible];
+    }
+    let report = Report::of(&run);
+    for (form, text) in forms(&report) {
+        let seen = if form == "json" { "\"not-visible\"" } else { "not visible here" };
+        assert!(text.contains(seen), "{form}");
+    }
+    let rows = report::text(&report, Style::PLAIN).lines().filter(|l| l.ends_with(" not visible here")).count();
+    assert_eq!(rows, report.summary.cells.len());
+}
+
+#[test]
+fn a_run_that_was_broken_off_is_called_partial() {
+    let mut run = common::run(Accel::Kvm);
+    run.state = RunState::Interrupted("Ctrl-C in round 3".into());
+    for (form, text) in forms(&Report::of(&run)) {
+        assert!(text.contains("Ctrl-C in round 3"), "{form}");
+        assert!(form == "json" || text.contains("partial"), "{form}");
+    }
+}
+
+#[test]
+fn a_run_without_samples_has_a_report() {
+    let mut run = common::run(Accel::Kvm);
+    run.samples.clear();
+    run.environment.accel = None;
+    for (form, text) in forms(&Report::of(&run)) {
+        assert!(text.contains(&run.skipped[0].setup.key()), "{form}");
+        assert!(form == "json" || text.contains("No share can be stated"), "{form}");
+    }
+}
+
+#[test]
+fn a_proof_is_shown_with_its_finding() {
+    let run = common::run(Accel::Kvm);
+    let report = Report::of(&run);
+    let proof = report.findings.iter().find_map(|f| f.proof.clone()).expect("the fixture has an emulated driver");
+    // The run that proves it holds both cells, interleaved.
+    let mut later = run.clone();
+    later.id = 9;
+    later.study = report::proof_study(run.id);
+    later.samples.retain(|s| s.setup == proof.before || s.setup == proof.after);
+    let report = Report::of(&run).with_proofs([&later]);
+    for (form, text) in forms(&report) {
+        assert!(text.contains("proven: "), "{form}");
+        assert!(form == "json" || text.contains("run 9"), "{form}");
+    }
+    // The same cell on both sides: nothing is proven.
+    let same = Proof { before: proof.before.clone(), after: proof.before.clone() };
+    let outcome = report::prove(&later, &same).unwrap();
+    assert!(outcome.verdict.starts_with("no difference shown"), "{}", outcome.verdict);
+    later.samples.retain(|s| s.round < 2);
+    assert!(report::prove(&later, &proof).unwrap().verdict.starts_with("not enough to tell"));
+    later.samples.clear();
+    assert_eq!(report::prove(&later, &proof), None);
+}
+
+#[test]
+fn exports_can_be_read_by_those_they_are_for() {
+    let run = common::run(Accel::Kvm);
+    let pkb = export(&run, Format::Pkb);
+    let first: serde_json::Value = serde_json::from_str(pkb.lines().next().unwrap()).unwrap();
+    for key in ["metric", "value", "unit", "metadata", "timestamp"] {
+        assert!(first.get(key).is_some(), "{key}");
+    }
+    let value = run.samples[0].result.bandwidth();
+    assert_eq!((first["metric"].as_str(), first["value"].as_f64()), (Some("bandwidth"), Some(value)));
+
+    let github: serde_json::Value = serde_json::from_str(&export(&run, Format::GithubActionBenchmark)).unwrap();
+    for entry in github.as_array().unwrap() {
+        assert!(entry["name"].is_string() && entry["unit"].is_string() && entry["value"].is_f64(), "{entry}");
+    }
+    let whole: serde_json::Value = serde_json::from_str(&export(&run, Format::Json)).unwrap();
+    assert_eq!(whole["samples"][0]["result"]["raw"]["fio version"], "fio-3.33");
+    assert_eq!(whole["schema_version"], "1.0");
+
+    let csv = export(&run, Format::Csv);
+    assert_eq!(csv.lines().count(), run.samples.len() + 1);
+    let columns = csv.lines().next().unwrap().split(',').count();
+    assert!(csv.lines().filter(|l| !l.contains('"')).all(|l| l.split(',').count() == columns));
+}

@@ -1,0 +1,257 @@
+//! The store: what goes in comes out, and survives what may befall a host.
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use vmio::cli::Exit;
+use vmio::store::{NewRun, Store, StoreError};
+use vmio_model::result::*;
+
+fn small() -> Run {
+    let mut run = common::run(Accel::Kvm);
+    run.samples.truncate(40);
+    run
+}
+
+#[test]
+fn a_run_comes_back_as_it_went_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("deep/state/vmio.db");
+    let mut run = small();
+    run.id = common::store_run(&Store::open(&path).unwrap(), &run);
+
+    let store = Store::open_existing(&path).unwrap();
+    assert_eq!(store.load_whole(run.id).unwrap(), run);
+    let slim = store.load(run.id).unwrap();
+    assert!(slim.samples.iter().all(|s| s.result.raw.is_null()));
+    run.samples.iter_mut().for_each(|s| s.result.raw = serde_json::Value::Null);
+    assert_eq!(slim, run);
+    let info = &store.list().unwrap()[0];
+    assert_eq!((info.id, info.samples, info.skipped), (run.id, 40, 2));
+    assert_eq!((&info.state, &info.environment), (&RunState::Done, &run.environment));
+    assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 3, "vmio.db, -wal, -shm; the lock is gone");
+}
+
+#[test]
+fn runs_are_numbered_listed_found_and_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(&dir.path().join("vmio.db")).unwrap();
+    assert_eq!(store.last().unwrap(), None);
+    assert!(matches!(store.load(1), Err(StoreError::NoRun { nearest: None, .. })));
+    let ids: Vec<i64> = (0..3).map(|_| common::store_run(&store, &small())).collect();
+    assert_eq!(store.list().unwrap().iter().map(|r| r.id).collect::<Vec<_>>(), [ids[2], ids[1], ids[0]]);
+    store.delete(ids[1]).unwrap();
+    match store.load(ids[1]) {
+        Err(e @ StoreError::NoRun { .. }) => assert!(e.help().unwrap().contains("vmio runs list"), "{e}"),
+        other => panic!("{other:?}"),
+    }
+    // Nothing of a deleted run stays, and its number is not given again.
+    let c = rusqlite::Connection::open(dir.path().join("vmio.db")).unwrap();
+    for table in ["samples", "skipped", "effective"] {
+        let n: i64 = c.query_row(&format!("SELECT count(*) FROM {table} WHERE run = 2"), [], |r| r.get(0)).unwrap();
+        assert_eq!(n, 0, "{table}");
+    }
+    let raw: i64 = c.query_row("SELECT count(*) FROM raw", [], |r| r.get(0)).unwrap();
+    assert_eq!(raw, 2 * small().samples.len() as i64);
+    store.delete(ids[2]).unwrap();
+    assert!(common::store_run(&store, &small()) > ids[2]);
+}
+
+#[test]
+fn a_run_has_one_owner_and_is_interrupted_without() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vmio.db");
+    let (run, reader) = (small(), Store::open(&path).unwrap());
+    let owner = Store::open(&path).unwrap();
+    let new = NewRun {
+        study: &run.study,
+        study_toml: &run.study_toml,
+        command: &run.command,
+        started_unix: 1.0,
+        environment: &run.environment,
+        workloads: &run.workloads,
+    };
+    let id = owner.new_run(&new).unwrap();
+    owner.add_sample(id, &run.samples[0]).unwrap();
+    assert_eq!(reader.list().unwrap()[0].state, RunState::Running);
+    assert_eq!(reader.unfinished("quick").unwrap(), None, "it is not up for resumption while somebody measures it");
+    assert!(matches!(reader.delete(id), Err(StoreError::Owned { .. })));
+    assert!(matches!(reader.resume(id), Err(StoreError::Owned { .. })));
+
+    drop(owner);
+    assert!(matches!(reader.load(id).unwrap().state, RunState::Interrupted(_)));
+    assert_eq!(reader.unfinished("quick").unwrap(), Some(id));
+    assert_eq!(reader.unfinished("sparse").unwrap(), None);
+    reader.resume(id).unwrap();
+    assert_eq!(reader.load(id).unwrap().state, RunState::Running);
+    reader.set_state(id, &RunState::Done).unwrap();
+    assert_eq!(reader.unfinished("quick").unwrap(), None);
+    assert_eq!(reader.load(id).unwrap().samples.len(), 1);
+}
+
+#[test]
+fn a_figure_that_is_not_finite_is_refused_and_spoils_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(&dir.path().join("vmio.db")).unwrap();
+    let mut run = small();
+    let id = common::store_run(&store, &run);
+    run.samples[3].device.as_mut().unwrap().request_bytes = f64::NAN;
+    let e = store.add_sample(id, &run.samples[3]).unwrap_err();
+    assert!(e.to_string().contains(&run.samples[3].setup.key()), "{e}");
+    assert_eq!(store.load(id).unwrap().samples.len(), 40);
+}
+
+/// Adds samples until it is killed, and says each one once it is stored.
+#[test]
+#[ignore = "child of sigkill_loses_nothing_acknowledged"]
+fn child_adds_samples() {
+    let Some(path) = std::env::var_os("VMIO_TEST_STORE") else { return };
+    let store = Store::open(Path::new(&path)).unwrap();
+    let run = common::run(Accel::Kvm);
+    let id = store
+        .new_run(&NewRun {
+            study: "killed",
+            study_toml: "",
+            command: &run.command,
+            started_unix: 1.0,
+            environment: &run.environment,
+            workloads: &run.workloads,
+        })
+        .unwrap();
+    for (n, sample) in run.samples.iter().cycle().enumerate() {
+        store.add_sample(id, sample).unwrap();
+        eprintln!("stored {}", n + 1);
+    }
+}
+
+#[test]
+fn sigkill_loses_nothing_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vmio.db");
+    for (trial, wait_for) in [3, 57, 120].into_iter().enumerate() {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "child_adds_samples", "--ignored", "--nocapture"])
+            .env("VMIO_TEST_STORE", &path)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut acknowledged = 0;
+        for line in BufReader::new(child.stderr.take().unwrap()).lines() {
+            if let Some(n) = line.unwrap().strip_prefix("stored ") {
+                acknowledged = n.parse().unwrap();
+            }
+            if acknowledged == wait_for {
+                child.kill().unwrap(); // SIGKILL; what it still wrote is read to the end of the pipe
+            }
+        }
+        child.wait().unwrap();
+        let store = Store::open(&path).unwrap();
+        let run = store.load(store.last().unwrap().unwrap()).unwrap();
+        assert!(acknowledged >= wait_for, "trial {trial}: {acknowledged}");
+        assert!(run.samples.len() >= acknowledged, "trial {trial}: {} of {acknowledged}", run.samples.len());
+        assert!(run.samples.len() <= acknowledged + 1, "trial {trial}: {} of {acknowledged}", run.samples.len());
+        assert!(matches!(run.state, RunState::Interrupted(_)), "{:?}", run.state);
+        assert_eq!(store.unfinished("killed").unwrap(), Some(run.id));
+        let c = rusqlite::Connection::open(&path).unwrap();
+        let check: String = c.query_row("PRAGMA integrity_check", [], |r| r.get(0)).unwrap();
+        assert_eq!(check, "ok");
+    }
+}
+
+#[test]
+fn damage_is_named_with_its_mend() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vmio.db");
+    fs::write(&path, "this is no database, but it is long enough to be looked at as one".repeat(100)).unwrap();
+    for open in [Store::open, Store::open_existing] {
+        let e = open(&path).err().unwrap();
+        assert!(matches!(e, StoreError::Corrupt { .. }), "{e:?}");
+        assert!(e.to_string().contains(path.to_str().unwrap()), "{e}");
+        assert!(e.help().unwrap().contains("mv "), "{e}");
+    }
+
+    // A page in the middle is overwritten.
+    fs::remove_file(&path).unwrap();
+    let id = common::store_run(&Store::open(&path).unwrap(), &common::run(Accel::Kvm));
+    let mut bytes = fs::read(&path).unwrap();
+    let (from, to) = (4096, bytes.len());
+    bytes[from..to].fill(0x5a);
+    fs::write(&path, bytes).unwrap();
+    let e = Store::open(&path).and_then(|s| s.load(id).map(drop)).unwrap_err();
+    assert!(matches!(e, StoreError::Corrupt { .. }), "{e:?}");
+}
+
+#[test]
+fn a_newer_store_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vmio.db");
+    drop(Store::open(&path).unwrap());
+    rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    let e = Store::open(&path).err().unwrap();
+    assert!(matches!(e, StoreError::Newer { found: 99, .. }), "{e:?}");
+    let version: i64 =
+        rusqlite::Connection::open(&path).unwrap().pragma_query_value(None, "user_version", |r| r.get(0)).unwrap();
+    assert_eq!(version, 99);
+}
+
+#[test]
+fn a_missing_store_and_an_unusable_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let e = Store::open_existing(&dir.path().join("vmio.db")).err().unwrap();
+    assert!(matches!(e, StoreError::Missing { .. }));
+    assert_eq!(e.exit(), Exit::Precondition);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "looking makes nothing");
+    fs::write(dir.path().join("file"), "").unwrap();
+    let e = Store::open(&dir.path().join("file/vmio.db")).err().unwrap();
+    assert!(matches!(e, StoreError::Io { .. }), "{e:?}");
+    assert!(e.to_string().contains("file"), "{e}");
+}
+
+/// The real thing: a tmpfs of one MiB, which an unprivileged user too can have in a namespace.
+#[test]
+fn a_full_disk_is_named() {
+    let script =
+        "mount -t tmpfs -o size=1m none \"$1\" && exec \"$0\" --exact child_adds_samples --ignored --nocapture";
+    let dir = tempfile::tempdir().unwrap();
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", script])
+        .arg(std::env::current_exe().unwrap())
+        .arg(dir.path())
+        .env("VMIO_TEST_STORE", dir.path().join("vmio.db"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("unshare failed") || said.contains("mount:") {
+        eprintln!("SKIPPED: no user namespaces with mounts here: {said}");
+        return;
+    }
+    assert!(said.contains("stored 10\n"), "{said}");
+    assert!(said.contains("Full {"), "{said}");
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_read_untouched() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vmio.db");
+    let id = common::store_run(&Store::open(&path).unwrap(), &small());
+    if rustix::process::geteuid().is_root() {
+        // Root may write anywhere: what root can show is that reading leaves no log behind.
+        drop(Store::open_existing(&path).unwrap());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        return;
+    }
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o500)).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
+    let loaded = Store::open_existing(&path).and_then(|s| s.load(id));
+    let refused = Store::open(&path).err();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    assert_eq!(loaded.unwrap().samples.len(), 40);
+    assert!(matches!(refused, Some(StoreError::Denied { .. })), "{refused:?}");
+}
