@@ -51,6 +51,10 @@ pub struct Environment {
     pub native_limits: String,
     /// Guests that ran on the host beside ours.
     pub other_guests: u32,
+    /// `--gentle`: the share of its own native speed that each workload was capped at, on both
+    /// sides; `None` where nothing was capped.
+    #[serde(default)]
+    pub cap_ratio: Option<f64>,
 }
 
 /// What the backing device did during a cell, from diskstats exactly as iostat computes it.

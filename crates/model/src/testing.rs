@@ -228,5 +228,6 @@ fn environment() -> Environment {
         memory_mib: 256,
         native_limits: "cgroup v1".into(),
         other_guests: 0,
+        cap_ratio: None,
     }
 }

@@ -177,7 +177,7 @@ fn a_plan_by_hand() {
     let round = 3.0 * 3.0 + 3.0 * dd;
     let prepare = (1u64 << 30) as f64 / 800e6;
     // Five rounds use three boots of two guests.
-    assert!((plan.min_seconds - (prepare + 5.0 * round + 6.0 * 3.0)).abs() < 1e-6);
+    assert!((plan.min_seconds - (prepare + 5.0 * round + 3.0 * 3.0)).abs() < 1e-6);
     assert_eq!(plan.round_bytes_written, 3 * 1_600_000_000 + 3 * (512 << 20));
     assert_eq!((plan.cells, plan.native_cells, plan.guests_per_boot), (6, 2, 1));
     assert_eq!(plan.peak_space_bytes, (1.2 * (1u64 << 30) as f64) as u64);

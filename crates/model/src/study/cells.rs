@@ -30,21 +30,6 @@ impl Study {
         }
         groups
     }
-
-    /// The distinct (target, attachment) under which guests run: each is a guest to be booted
-    /// once a boot.
-    pub fn attachments(&self) -> Vec<(String, Attachment)> {
-        let mut all: Vec<(String, Attachment)> = Vec::new();
-        for cell in self.cells() {
-            if let Some(attachment) = cell.attachment {
-                let one = (cell.target, attachment);
-                if !all.contains(&one) {
-                    all.push(one);
-                }
-            }
-        }
-        all
-    }
 }
 
 impl Matrix {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Cell, CellNoise, Cpu, Device, SCHEMA_VERSION, Share, Summary, headline};
-use crate::result::{Accel, DeviceUse, Figure, Mark, Run, Sample, WorkloadTraits};
+use crate::result::{Accel, DeviceUse, Environment, Figure, Mark, Run, Sample, WorkloadTraits};
 use crate::setup::Setup;
 use crate::stats::{self, Convergence, Estimate, Pair, Ratio, converged, mean, outliers, paired_ratio};
 
@@ -17,6 +17,21 @@ pub const EMULATED: &str = "The guests ran under software emulation (TCG), not h
     concluded: which settings, request sizes and queue depths reach the device, and which set-up beats which other one \
     by a wide margin here. What may not: the share of the host that a guest under KVM would get, latencies, CPU costs, \
     or any comparison with published figures; emulation makes the guest's own processor many times slower.";
+
+/// What may be concluded from a run, where that is less than usual.
+fn statement(environment: &Environment) -> Option<String> {
+    let emulated = (environment.accel == Some(Accel::Tcg)).then(|| EMULATED.to_owned());
+    let capped = environment.cap_ratio.map(|cap| {
+        format!(
+            "To spare the other guests (--gentle) each workload was capped at {:.0} % of what a short native probe of it \
+             reached, on both sides. Shares are of that cap, not of the host; a share near 100 % says only that the \
+             guest reaches the cap.",
+            cap * 100.0
+        )
+    });
+    let all: Vec<String> = emulated.into_iter().chain(capped).collect();
+    (!all.is_empty()).then(|| all.join(" "))
+}
 
 /// Judges a run. The study stored with the run decides when a share counts as known.
 pub fn summarise(run: &Run) -> Summary {
@@ -33,7 +48,7 @@ pub fn summarise(run: &Run) -> Summary {
         state: run.state.clone(),
         environment: run.environment.clone(),
         emulated,
-        statement: emulated.then(|| EMULATED.to_owned()),
+        statement: statement(&run.environment),
         headline: headline::headline(run, &shares, &convergence, emulated),
         convergence,
         cells,

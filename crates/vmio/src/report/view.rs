@@ -141,7 +141,8 @@ pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
     let e = &summary.environment;
     let not_run = || "not known: no guest ran".to_owned();
     let accel = match e.accel {
-        Some(a) => format!("{} ({})", accel(a), e.accel_reason),
+        Some(a) if e.accel_reason.is_empty() => accel(a).to_owned(),
+        Some(_) => e.accel_reason.clone(),
         None => not_run(),
     };
     vec![

@@ -44,5 +44,6 @@ pub fn of(planned: &Planned, local: &dyn Node) -> Environment {
         memory_mib: planned.study.guest.memory_mib,
         native_limits: String::new(),
         other_guests: planned.others.guests.len() as u32,
+        cap_ratio: None,
     }
 }

@@ -373,8 +373,7 @@ fn on_machine(
         run,
     )?;
     if planned.gentle {
-        let cap = machine.be_gentle(wishes.gentle_share, watcher)?;
-        term::note(&format!("gentle: every workload is held to {:.1} MB/s", cap as f64 / 1e6));
+        machine.be_gentle(wishes.gentle_share, watcher)?;
     }
     let began = Instant::now();
     let ended = engine::measure(

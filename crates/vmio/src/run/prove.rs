@@ -40,6 +40,7 @@ pub fn study_of(run: &Run, rule: &str) -> anyhow::Result<Option<Study>> {
     study.repeat.max_pairs = ROUNDS.max(study.repeat.min_pairs);
     // Every round counts here: the gain is judged, not the share against native.
     study.repeat.min_pairs = study.repeat.max_pairs;
+    study.repeat.min_boots = study.repeat.max_pairs;
     study.repeat.max_minutes = MINUTES;
     Ok(Some(study))
 }

@@ -29,6 +29,10 @@ use crate::store::Store;
 const BOOT_LIMIT: Duration = Duration::from_secs(60);
 /// Length of the look at the device before a cell.
 const LOOK_BEFORE: Duration = Duration::from_millis(150);
+/// Length of the probe that a cap of `--gentle` comes from.
+const PROBE_SECONDS: f64 = 0.5;
+/// Memory that QEMU may use beside the guest's.
+const QEMU_OWN_MIB: u64 = 512;
 
 /// What is there for the length of a run.
 pub struct Machine<'a> {
@@ -46,7 +50,11 @@ pub struct Machine<'a> {
     environment: Environment,
     attachments: Vec<(String, String, Attachment)>,
     guests: BTreeMap<String, Running>,
-    gentle: Option<Gentle>,
+    /// `--gentle`: the share of the native speed that a workload may use, and the cap of each
+    /// workload that was probed.
+    cap_ratio: Option<f64>,
+    caps: BTreeMap<String, Gentle>,
+    qemu_limits: Option<Limits>,
     watcher: Option<Watcher>,
     progress: &'a dyn Fn(&str),
 }
@@ -154,7 +162,9 @@ impl<'a> Machine<'a> {
             environment,
             attachments,
             guests: BTreeMap::new(),
-            gentle: None,
+            cap_ratio: None,
+            caps: BTreeMap::new(),
+            qemu_limits: None,
             watcher: None,
             local,
             journal,
@@ -162,20 +172,35 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// Spares the other guests from now on: a cap found by one short native read, and a watch
-    /// over their latency.
-    pub fn be_gentle(&mut self, share: f64, watcher: Option<Watcher>) -> anyhow::Result<u64> {
-        let probe =
-            Setup { guest: "native".into(), target: self.any_target()?, attachment: None, workload: "seq-read".into() };
-        let sample = self.cell(&probe, 0, 0).context("the short probe for the cap failed")?;
-        let cap = vmio_host::gentle::cap::cap(sample.result.bandwidth(), share)?;
-        self.gentle = Some(Gentle { cap_bytes_per_second: cap.bytes_per_second });
+    /// Spares the other guests from now on: each workload is held to this share of what a short
+    /// native probe of it reaches, QEMU to one core, and a watch over the others' latency ends
+    /// the run.
+    pub fn be_gentle(&mut self, share: f64, watcher: Option<Watcher>) -> anyhow::Result<()> {
+        self.cap_ratio = Some(share);
         self.watcher = watcher;
-        Ok(cap.bytes_per_second)
+        let memory = (u64::from(self.study.guest.memory_mib) + QEMU_OWN_MIB) * MIB;
+        let name = format!("vmio-{}-qemu", self.journal.cookie());
+        match Limits::create(&*self.local, &self.journal, &name, 1, memory) {
+            Ok(limits) => self.qemu_limits = Some(limits),
+            Err(why) => (self.progress)(&format!("gentle: QEMU is not held to one core: {why}")),
+        }
+        self.environment.cap_ratio = Some(share);
+        self.store.set_environment(self.run, &self.environment)?;
+        Ok(())
     }
 
-    fn any_target(&self) -> anyhow::Result<String> {
-        self.targets.keys().next().cloned().context("the study has no target that can be made here")
+    /// The cap of a workload: found by a short native run of it when it is first needed.
+    fn cap_of(&mut self, setup: &Setup) -> anyhow::Result<Option<Gentle>> {
+        let Some(share) = self.cap_ratio else { return Ok(None) };
+        if let Some(&known) = self.caps.get(&setup.workload) {
+            return Ok(Some(known));
+        }
+        let probe = self.observe(&setup.baseline(), 0, 0, PROBE_SECONDS, None).context("the short probe for the cap failed")?;
+        let cap = vmio_host::gentle::cap::cap(probe.result.bandwidth(), share)?;
+        (self.progress)(&format!("gentle: {} is held to {:.2} MB/s", setup.workload, cap.bytes_per_second as f64 / 1e6));
+        let gentle = Gentle { cap_bytes_per_second: cap.bytes_per_second };
+        self.caps.insert(setup.workload.clone(), gentle);
+        Ok(Some(gentle))
     }
 
     /// Ends the guests and takes away the targets and the control group. What fails here is
@@ -187,7 +212,7 @@ impl<'a> Machine<'a> {
         for (_, target) in std::mem::take(&mut self.targets) {
             let _ = target.remove(&self.journal);
         }
-        if let Ok(limits) = self.limits {
+        for limits in self.limits.into_iter().chain(self.qemu_limits) {
             let _ = limits.remove(&self.journal);
         }
     }
@@ -216,7 +241,7 @@ impl<'a> Machine<'a> {
             accel: None,
             boot_limit: BOOT_LIMIT,
             oom_score_adj: OOM_SCORE_ADJ,
-            cgroup_procs: Vec::new(),
+            cgroup_procs: self.qemu_limits.as_ref().map(|l| l.procs_files().to_vec()).unwrap_or_default(),
             progress: self.progress,
         };
         let guest = entry.launch(&ctx, &spec)?;
@@ -272,6 +297,25 @@ impl Rig for Machine<'_> {
     }
 
     fn cell(&mut self, setup: &Setup, round: u32, boot: u32) -> anyhow::Result<Sample> {
+        let gentle = self.cap_of(setup)?;
+        self.observe(setup, round, boot, self.study.repeat.seconds, gentle)
+    }
+
+    fn must_stop(&mut self) -> Option<String> {
+        self.watcher.as_mut()?.must_stop()
+    }
+}
+
+impl Machine<'_> {
+    /// Runs a workload with the probes around it.
+    fn observe(
+        &mut self,
+        setup: &Setup,
+        round: u32,
+        boot: u32,
+        seconds: f64,
+        gentle: Option<Gentle>,
+    ) -> anyhow::Result<Sample> {
         let workload = workloads::find(&setup.workload).with_context(|| format!("no workload {}", setup.workload))?;
         let traits = workload.traits();
         let state = workload.needs_state();
@@ -302,10 +346,10 @@ impl Rig for Machine<'_> {
         let ctx = WorkCtx {
             path,
             bytes: span,
-            seconds: self.study.repeat.seconds,
+            seconds,
             memory_bytes: u64::from(self.study.guest.memory_mib) * MIB,
             exec_base,
-            gentle: self.gentle,
+            gentle,
         };
         let started_unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
         let watch = Watch::start(self.local.reader(), Subject { backing: Some(self.backing.clone()), qemu })?;
@@ -334,9 +378,5 @@ impl Rig for Machine<'_> {
             foreign,
             marks,
         })
-    }
-
-    fn must_stop(&mut self) -> Option<String> {
-        self.watcher.as_mut()?.must_stop()
     }
 }

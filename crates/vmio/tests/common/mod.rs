@@ -48,6 +48,7 @@ pub fn environment(accel: Option<Accel>) -> Environment {
         memory_mib: 512,
         native_limits: "cgroup v1".into(),
         other_guests: 0,
+        cap_ratio: None,
     }
 }
 
