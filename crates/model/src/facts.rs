@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::result::{Run, WorkloadTraits};
 use crate::setup::{Attachment, Setup};
 use crate::stats::{Convergence, Pair, Ratio, paired_ratio};
-use crate::summary::{Cell, Share, Summary, pairs};
+use crate::summary::{Cell, Share, Summary, figure_of, pairs};
 
 /// Where a fact comes from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -201,11 +201,16 @@ fn changed(before: &Setup, after: &Setup, workloads: &[WorkloadTraits]) -> Optio
     }
 }
 
+/// What one cell gets over another in the same run, paired by round, by the figure of the first
+/// one's workload; `None` without a round that both ran in.
+pub fn gain_ratio(run: &Run, before: &Setup, after: &Setup) -> Option<Ratio> {
+    let figure = figure_of(&run.workloads, &before.workload);
+    let of_round = pairs(&run.samples, before, after, |s| Some(figure.of(&s.result)));
+    paired_ratio(&of_round.into_iter().map(|(_, p)| p).collect::<Vec<Pair>>())
+}
+
 fn gain(run: &Run, summary: &Summary, changed: Changed, before: &Cell, after: &Cell) -> Option<Gain> {
-    let figure = before.figure;
-    let of_round = pairs(&run.samples, &before.setup, &after.setup, |s| Some(figure.of(&s.result)));
-    let of_round: Vec<Pair> = of_round.into_iter().map(|(_, p)| p).collect();
-    let ratio = paired_ratio(&of_round)?;
+    let ratio = gain_ratio(run, &before.setup, &after.setup)?;
     let known = |key: &str| summary.share(key).is_some_and(|s| s.converged);
     let rule = &summary.convergence;
     let enough = ratio.pairs >= rule.min_pairs && ratio.boots >= rule.min_boots;

@@ -12,6 +12,7 @@ mod emulated_driver;
 mod guest_faster_than_host;
 mod idle_disk;
 mod missing_iothread;
+pub mod proof;
 mod small_requests;
 mod sparse_file;
 pub mod support;
@@ -19,9 +20,9 @@ pub mod support;
 use serde::{Deserialize, Serialize};
 
 use crate::facts::{Facts, Provenance};
-use crate::setup::Setup;
 use crate::stats::{Interval, Ratio};
 pub use change::Change;
+pub use proof::{Proof, Proven};
 
 /// How much a finding matters. Ordered: `--fail-on` takes the least that fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -71,15 +72,6 @@ pub struct Cited {
     pub interval: Option<Interval>,
     /// Where it comes from.
     pub from: Provenance,
-}
-
-/// Two cells whose comparison would prove a finding (`vmio tax --prove`).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Proof {
-    /// As it is.
-    pub before: Setup,
-    /// With the change applied.
-    pub after: Setup,
 }
 
 /// What a rule found.

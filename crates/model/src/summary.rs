@@ -14,6 +14,7 @@ use crate::result::{Environment, Figure, Mark, Run, RunState, Skipped};
 use crate::setup::Setup;
 use crate::stats::{Convergence, Estimate, Noise, Ratio};
 
+pub(crate) use build::figure_of;
 pub use build::{noise, pairs, repeat_of, shares, summarise};
 pub use compare::{Comparison, compare};
 

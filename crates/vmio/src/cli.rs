@@ -168,7 +168,9 @@ fn render(e: &anyhow::Error, style: Style) -> String {
     let mut last = e.to_string();
     for cause in e.chain().skip(1) {
         let cause = cause.to_string();
-        if !last.contains(&cause) {
+        // Libraries often say the same thing twice on the way up.
+        let (said, new) = (last.to_lowercase(), cause.to_lowercase());
+        if !said.contains(&new) && !new.contains(&said) {
             text += &format!("  cause: {cause}\n");
             last = cause;
         }

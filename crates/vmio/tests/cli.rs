@@ -108,6 +108,24 @@ fn show_in_every_form() {
 }
 
 #[test]
+fn a_proof_is_shown_with_the_run_whose_finding_it_proves() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(&dir.path().join("vmio.db")).unwrap();
+    let run = common::run(Accel::Kvm);
+    assert_eq!(common::store_run(&store, &run), 1);
+    let finding = vmio::report::Report::of(&run).findings.into_iter().find(|f| f.proof.is_some()).unwrap();
+    let proof = finding.proof.unwrap();
+    let mut later = run.clone();
+    later.study = vmio::report::proof_study(1);
+    later.samples.retain(|s| s.setup == proof.before || s.setup == proof.after);
+    assert_eq!(common::store_run(&store, &later), 2);
+    let (text, _) = ends(&vmio(dir.path(), &["runs", "show", "last"]), 0);
+    assert!(text.contains("vmio run 1:") && text.contains("--prove, run 2: proven"), "{text}");
+    let (text, _) = ends(&vmio(dir.path(), &["runs", "show", "2"]), 0);
+    assert!(text.contains("vmio run 2: prove-1"), "{text}");
+}
+
+#[test]
 fn an_unknown_run_is_answered_with_the_nearest_and_the_last() {
     let dir = stocked();
     for args in [&["runs", "show", "77"][..], &["runs", "export", "77"], &["runs", "compare", "1", "77"]] {

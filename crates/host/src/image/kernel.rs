@@ -1,6 +1,7 @@
 //! The guest's kernel: the host's own where it can be read and has every module that a guest
-//! needs; else one that vmio unpacked before; else Debian's kernel package, downloaded and
-//! unpacked into the state directory (nothing is installed).
+//! needs; else Debian's kernel package, kept as `STATE/kernels/*.deb` and downloaded when there is
+//! none. It is unpacked in passing and never installed; the package is kept (70 MB) and not what
+//! is in it (400 MB).
 
 use std::cmp::Ordering;
 use std::fs;
@@ -16,6 +17,7 @@ use super::{Error, Progress, Result, file_error, run};
 /// Debian's metapackage of the current kernel. The smaller cloud kernel lacks sym53c8xx and ahci.
 const METAPACKAGE: &str = "linux-image-amd64";
 const DOWNLOAD_LIMIT: Duration = Duration::from_secs(600);
+const UNPACK_LIMIT: Duration = Duration::from_secs(300);
 
 /// A kernel that can be given to a guest.
 #[derive(Debug)]
@@ -28,21 +30,50 @@ pub struct Kernel {
     pub origin: String,
     /// Directory with `kernel/` and `modules.builtin`.
     modules: PathBuf,
+    /// The file that stays: the package, or the host's kernel.
+    source: PathBuf,
 }
 
 impl Kernel {
-    fn below(root: &Path, release: &str, origin: String) -> Self {
+    /// The kernel that runs the host.
+    fn of_host(release: &str) -> Self {
+        let vmlinuz = PathBuf::from(format!("/boot/vmlinuz-{release}"));
         Self {
             release: release.to_owned(),
-            vmlinuz: root.join(format!("boot/vmlinuz-{release}")),
-            modules: root.join("lib/modules").join(release),
-            origin,
+            modules: Path::new("/lib/modules").join(release),
+            origin: format!("the host's kernel {release}"),
+            source: vmlinuz.clone(),
+            vmlinuz,
         }
+    }
+
+    /// The kernel of a package, unpacked below `scratch`.
+    fn of_package(node: &dyn Node, deb: &Path, scratch: &Path) -> Result<Self> {
+        let tree = scratch.join("kernel");
+        if tree.exists() {
+            fs::remove_dir_all(&tree).map_err(file_error("remove", &tree))?;
+        }
+        let cmd = Exec::new("dpkg-deb").args(["-x".into(), deb.to_string_lossy(), tree.to_string_lossy()]);
+        run(node, &cmd.limit(UNPACK_LIMIT))?;
+        let boot = tree.join("boot");
+        let release = fs::read_dir(&boot)
+            .map_err(file_error("list", &boot))?
+            .find_map(|e| e.ok()?.file_name().to_str()?.strip_prefix("vmlinuz-").map(str::to_owned))
+            .ok_or_else(|| Error::Unpack { what: deb.into(), reason: "it holds no boot/vmlinuz-RELEASE".into() })?;
+        // Since Debian 13 the modules are in usr/lib.
+        let lib = ["lib/modules", "usr/lib/modules"].map(|d| tree.join(d)).into_iter().find(|d| d.exists());
+        Ok(Self {
+            vmlinuz: boot.join(format!("vmlinuz-{release}")),
+            modules: lib.unwrap_or_default().join(&release),
+            origin: deb.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
+            source: deb.to_owned(),
+            release,
+        })
     }
 
     /// Path, size and time of last change: what tells one kernel from the next.
     pub fn identity(&self) -> Result<String> {
-        super::identity(&self.vmlinuz)
+        super::identity(&self.source)
     }
 
     /// The modules named and those that they need, unpacked, in the order of loading.
@@ -63,95 +94,65 @@ impl Kernel {
 
 /// Finds a kernel with all these modules. Downloads one only when none is here.
 pub fn find(node: &dyn Node, state_dir: &Path, names: &[&str], scratch: &Path, progress: Progress) -> Result<Kernel> {
+    let kept = state_dir.join("kernels");
     let mut refused = Vec::new();
-    let mut usable = |kernel: Kernel| match kernel.check(node, names, scratch) {
-        Ok(()) => Some(kernel),
-        Err(e) => {
-            refused.push(format!("{}: {e}", kernel.origin));
-            None
-        }
-    };
+    let mut usable =
+        |kernel: Result<Kernel>, name: &str| match kernel.and_then(|k| k.check(node, names, scratch).map(|()| k)) {
+            Ok(kernel) => Some(kernel),
+            Err(e) => {
+                refused.push(format!("{name}: {e}"));
+                None
+            }
+        };
     let release = node.read_text(Path::new("/proc/sys/kernel/osrelease"))?;
     let release = release.trim();
-    if let Some(own) = usable(Kernel::below(Path::new("/"), release, format!("the host's kernel {release}"))) {
+    if let Some(own) = usable(Ok(Kernel::of_host(release)), &format!("the host's kernel {release}")) {
         return Ok(own);
     }
-    let kept = state_dir.join("kernels");
-    for root in unpacked(&kept) {
-        if let Some(kernel) = release_in(&root).and_then(|r| usable(Kernel::below(&root, &r, format!("package {r}")))) {
+    let downloaded =
+        packages(&kept).into_iter().map(Ok).chain(std::iter::once_with(|| download(node, &kept, scratch, progress)));
+    for deb in downloaded {
+        let shown = deb.as_ref().map_or_else(|_| METAPACKAGE.to_owned(), |d| d.display().to_string());
+        if let Some(kernel) = usable(deb.and_then(|d| Kernel::of_package(node, &d, scratch)), &shown) {
             return Ok(kernel);
         }
     }
-    let no_kernel = |refused: &[String], why: String| Error::NoKernel { refused: refused.join("; "), why };
-    let root = match download(node, &kept, scratch, progress) {
-        Ok(root) => root,
-        Err(e) => return Err(no_kernel(&refused, e.to_string())),
-    };
-    let found = release_in(&root).and_then(|r| usable(Kernel::below(&root, &r, format!("package {r}"))));
-    found.ok_or_else(|| no_kernel(&refused, format!("{} does not fit", root.display())))
+    Err(Error::NoKernel { refused: refused.join("; "), kept })
 }
 
-/// Unpacked kernels, newest version first.
-fn unpacked(kept: &Path) -> Vec<PathBuf> {
+/// Kept packages, newest version first.
+fn packages(kept: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(kept) else { return Vec::new() };
     let mut names: Vec<String> =
-        entries.filter_map(|e| e.ok()?.file_name().into_string().ok()).filter(|n| !n.starts_with('.')).collect();
+        entries.filter_map(|e| e.ok()?.file_name().into_string().ok()).filter(|n| n.ends_with(".deb")).collect();
     names.sort_by(|a, b| by_version(b, a));
     names.into_iter().map(|n| kept.join(n)).collect()
-}
-
-/// The release of the kernel below an unpacked package.
-fn release_in(root: &Path) -> Option<String> {
-    let boot = fs::read_dir(root.join("boot")).ok()?;
-    boot.filter_map(|e| e.ok()?.file_name().into_string().ok())
-        .find_map(|n| n.strip_prefix("vmlinuz-").map(str::to_owned))
 }
 
 /// Compares names with numbers in them by the numbers: 6.1.0-9 comes before 6.1.0-56.
 fn by_version(a: &str, b: &str) -> Ordering {
     let parts = |s: &str| -> Vec<(u64, String)> {
-        s.split(['.', '-']).map(|p| (p.parse().unwrap_or(0), p.to_owned())).collect()
+        s.split(['.', '-', '_']).map(|p| (p.parse().unwrap_or(0), p.to_owned())).collect()
     };
     parts(a).cmp(&parts(b))
 }
 
-/// Downloads Debian's kernel package and unpacks it below `kept`.
+/// Downloads Debian's kernel package into `kept`.
 fn download(node: &dyn Node, kept: &Path, scratch: &Path, progress: Progress) -> Result<PathBuf> {
-    let minute = Duration::from_secs(60);
-    let cmd = Exec::new("apt-cache").args(["depends", METAPACKAGE]).limit(minute);
+    let cmd = Exec::new("apt-cache").args(["depends", METAPACKAGE]).limit(UNPACK_LIMIT);
     let package = image_package(&run(node, &cmd)?).ok_or(Error::NoPackage { name: METAPACKAGE })?;
-    let to = kept.join(&package);
-    let work = scratch.join("kernel");
+    let work = scratch.join("download");
     for dir in [kept, work.as_path()] {
         fs::create_dir_all(dir).map_err(file_error("make", dir))?;
     }
-    progress(&format!("downloading {package} (about 70 MB) for the guests; it is unpacked in {}", kept.display()));
+    progress(&format!("downloading {package} (about 70 MB) for the guests; it is kept in {}", kept.display()));
     // apt-get writes into the current directory.
     let fetch = Exec::new("sh").args(["-c", "cd \"$1\" && exec apt-get download \"$2\"", "sh"]);
     run(node, &fetch.args([work.to_string_lossy(), package.as_str().into()]).limit(DOWNLOAD_LIMIT))?;
-    let deb = fs::read_dir(&work)
-        .map_err(file_error("list", &work))?
-        .filter_map(|e| Some(e.ok()?.path()))
-        .find(|p| p.extension().is_some_and(|x| x == "deb"))
-        .ok_or(Error::NoPackage { name: METAPACKAGE })?;
-    let tree = work.join("tree");
-    let cmd = Exec::new("dpkg-deb").args(["-x".into(), deb.to_string_lossy(), tree.to_string_lossy()]);
-    run(node, &cmd.limit(5 * minute))?;
-    merge_usr(&tree)?;
-    match fs::rename(&tree, &to) {
-        // Another vmio was quicker.
-        Err(_) if to.is_dir() => Ok(to),
-        moved => moved.map(|()| to).map_err(file_error("move the kernel into place from", &tree)),
-    }
-}
-
-/// Since Debian 13 packages hold `usr/lib/modules`, not `lib/modules`.
-fn merge_usr(tree: &Path) -> Result<()> {
-    let (old, new) = (tree.join("lib"), tree.join("usr/lib"));
-    if old.exists() || !new.exists() {
-        return Ok(());
-    }
-    std::os::unix::fs::symlink("usr/lib", &old).map_err(file_error("link", &old))
+    let got = packages(&work).into_iter().next().ok_or(Error::NoPackage { name: METAPACKAGE })?;
+    let to = kept.join(got.file_name().unwrap_or_default());
+    fs::rename(&got, &to).map_err(file_error("move the package into place from", &got))?;
+    Ok(to)
 }
 
 /// The kernel package on which the metapackage depends, from the output of `apt-cache depends`.
@@ -183,15 +184,30 @@ mod tests {
     }
 
     #[test]
-    fn newest_kernel_comes_first() {
+    fn newest_package_comes_first() {
         let dir = tempfile::tempdir().unwrap();
-        for name in
-            ["linux-image-6.1.0-9-amd64", "linux-image-6.1.0-56-amd64", ".building", "linux-image-5.10.0-56-amd64"]
-        {
-            fs::create_dir(dir.path().join(name)).unwrap();
+        let name = |version: &str| format!("linux-image-{version}_amd64.deb");
+        let versions = ["6.1.0-9-amd64_6.1.27-1", "6.1.0-56-amd64_6.1.192-2", "5.10.0-56-amd64_5.10.9-1"];
+        for file in versions.map(name).iter().chain(&["notes.txt".to_owned()]) {
+            fs::write(dir.path().join(file), "").unwrap();
         }
-        let names: Vec<_> =
-            unpacked(dir.path()).iter().map(|p| p.file_name().unwrap().to_str().unwrap().to_owned()).collect();
-        assert_eq!(names, ["linux-image-6.1.0-56-amd64", "linux-image-6.1.0-9-amd64", "linux-image-5.10.0-56-amd64"]);
+        let found: Vec<_> =
+            packages(dir.path()).iter().map(|p| p.file_name().unwrap().to_str().unwrap().to_owned()).collect();
+        assert_eq!(found, [versions[1], versions[0], versions[2]].map(name));
+    }
+
+    #[test]
+    fn without_kernel_and_apt_it_is_said_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = vmio_node::Fake::new("fake").file("/proc/sys/kernel/osrelease", "9.9.9-none\n");
+        let said = find(&node, dir.path(), &["virtio_blk"], dir.path(), &|_| {}).unwrap_err().to_string();
+        for part in [
+            "/boot/vmlinuz-9.9.9-none",
+            "apt-cache",
+            "linux-image-amd64",
+            &*dir.path().join("kernels").to_string_lossy(),
+        ] {
+            assert!(said.contains(part), "no {part} in: {said}");
+        }
     }
 }

@@ -131,6 +131,32 @@ mod tests {
     }
 
     #[test]
+    fn gzip_is_unpacked_and_a_broken_file_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        // printf hello | gzip -n
+        let packed = b"\x1f\x8b\x08\0\0\0\0\0\0\x03\xcbH\xcd\xc9\xc9\x07\0\x86\xa6\x106\x05\0\0\0";
+        let node = vmio_node::Local::new();
+        let what = Path::new("module.ko.gz");
+        assert_eq!(unpack(&node, packed, dir.path(), what).unwrap(), b"hello");
+        let said = unpack(&node, &packed[..20], dir.path(), what).unwrap_err().to_string();
+        assert!(said.contains("module.ko.gz") && said.contains("gzip"), "{said}");
+        let said = unpack(&node, b"BZh9", dir.path(), what).unwrap_err().to_string();
+        assert!(said.contains("unknown compression"), "{said}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn apt_unpacks_where_xz_is_not_installed() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = vmio_node::Fake::new("fake").program(APT_HELPER, vmio_node::fake::says("kernel"));
+        assert_eq!(unpack(&node, b"\xfd7zXZ\0", dir.path(), Path::new("vmlinuz")).unwrap(), b"kernel");
+        assert_eq!(
+            node.ran()[0].args,
+            ["cat-file".into(), dir.path().join("packed.xz").to_string_lossy().into_owned()]
+        );
+    }
+
+    #[test]
     fn what_is_no_bzimage_has_no_payload() {
         let image = bzimage(b"\x1f\x8bbody");
         assert_eq!(payload(b"\x7fELF"), None);

@@ -64,14 +64,34 @@ pub fn in_guest(what: impl Into<String>, commands: &str) -> Change {
 /// Proxmox: takes the disk off the emulated controller; it is kept as `unused0`.
 const DETACH: &str = "# guest shut down; the disk becomes unused0 and is attached again\nqm set VMID --delete scsi0";
 
+/// Where a disk hangs: QEMU's devices, libvirt's bus and name, Proxmox's slot.
+struct Place {
+    qemu: String,
+    bus: &'static str,
+    name: &'static str,
+    slot: &'static str,
+}
+
+fn place(a: &Attachment) -> Place {
+    let iothread = if a.iothread { ",iothread=iothread0" } else { "" };
+    let controller =
+        |device: &str, more: &str| format!("-device {device},id=scsi0{more} \\\n-device scsi-hd,drive=disk0");
+    match a.driver.as_str() {
+        "virtio-scsi" => {
+            Place { qemu: controller("virtio-scsi-pci", iothread), bus: "scsi", name: "sda", slot: "scsi0" }
+        }
+        "lsi53c895a" => Place { qemu: controller("lsi53c895a", ""), bus: "scsi", name: "sda", slot: "scsi0" },
+        _ => {
+            let qemu = format!("-device virtio-blk-pci,drive=disk0{iothread}");
+            Place { qemu, bus: "virtio", name: "vda", slot: "virtio0" }
+        }
+    }
+}
+
 fn qemu(a: &Attachment) -> String {
-    let (object, property) =
-        if a.iothread { ("-object iothread,id=iothread0 \\\n", ",iothread=iothread0") } else { ("", "") };
-    let device = if a.driver == "virtio-blk" { "virtio-blk-pci" } else { a.driver.as_str() };
-    format!(
-        "{object}-drive file=/dev/DISK,format=raw,if=none,id=disk0,cache={},aio={} \\\n-device {device},drive=disk0{property}",
-        a.cache, a.aio
-    )
+    let object = if a.iothread { "-object iothread,id=iothread0 \\\n" } else { "" };
+    let Place { qemu, .. } = place(a);
+    format!("{object}-drive file=/dev/DISK,format=raw,if=none,id=disk0,cache={},aio={} \\\n{qemu}", a.cache, a.aio)
 }
 
 fn libvirt(a: &Attachment) -> String {
@@ -80,11 +100,12 @@ fn libvirt(a: &Attachment) -> String {
     } else {
         ("", "")
     };
+    let Place { bus, name, .. } = place(a);
     format!(
         "{threads}<disk type='block' device='disk'>\n  \
            <driver name='qemu' type='raw' cache='{}' io='{}'{attribute}/>\n  \
            <source dev='/dev/DISK'/>\n  \
-           <target dev='vda' bus='virtio'/>\n\
+           <target dev='{name}' bus='{bus}'/>\n\
          </disk>",
         a.cache, a.aio
     )
@@ -92,9 +113,44 @@ fn libvirt(a: &Attachment) -> String {
 
 fn proxmox(a: &Attachment) -> String {
     let iothread = if a.iothread { ",iothread=1" } else { "" };
+    let Place { slot, .. } = place(a);
     format!(
-        "qm set VMID --virtio0 STORAGE:VOLUME,cache={},aio={}{iothread} --boot order=virtio0\n\
+        "qm set VMID --{slot} STORAGE:VOLUME,cache={},aio={}{iothread} --boot order={slot}\n\
          # in force after the guest was stopped and started",
         a.cache, a.aio
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_virtio_disk_with_an_iothread() {
+        let change = virtio_disk("Attach it by virtio-blk.", &recommended());
+        assert_eq!(
+            change.qemu,
+            "-object iothread,id=iothread0 \\\n-drive file=/dev/DISK,format=raw,if=none,id=disk0,cache=none,aio=native \
+             \\\n-device virtio-blk-pci,drive=disk0,iothread=iothread0"
+        );
+        assert!(change.libvirt.contains("<driver name='qemu' type='raw' cache='none' io='native' iothread='1'/>"));
+        assert!(change.libvirt.contains("<target dev='vda' bus='virtio'/>"));
+        assert!(change.proxmox.contains("qm set VMID --delete scsi0\n"));
+        assert!(
+            change.proxmox.contains("--virtio0 STORAGE:VOLUME,cache=none,aio=native,iothread=1 --boot order=virtio0")
+        );
+    }
+
+    #[test]
+    fn other_settings_leave_the_driver_alone() {
+        let lsi =
+            Attachment { driver: "lsi53c895a".into(), cache: Cache::Writeback, aio: Aio::Threads, iothread: false };
+        let change = settings("x", &lsi);
+        assert!(change.qemu.ends_with("-device lsi53c895a,id=scsi0 \\\n-device scsi-hd,drive=disk0"));
+        assert!(
+            change.libvirt.contains("bus='scsi'")
+                && change.proxmox.contains("--scsi0 ")
+                && !change.proxmox.contains("delete")
+        );
+    }
 }

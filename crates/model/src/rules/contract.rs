@@ -158,3 +158,22 @@ fn a_cell_served_by_a_cache_is_no_gain() {
         .facts();
     assert_eq!(findings(&facts), []);
 }
+
+/// From the samples on: a gain is cited only when both sides' shares are known to the wanted
+/// width and there are enough pairs.
+#[test]
+fn gains_between_cells_that_did_not_converge_are_not_cited() {
+    use crate::testing::{Bench, guest, native, virtio};
+    let bench = |rounds: u32, half_width: f64| {
+        Bench::new()
+            .cell(native("device", "rand-read-32"), 60e3)
+            .cell(guest("device", "lsi53c895a", "rand-read-32"), 4e3)
+            .cell(virtio("device", "rand-read-32"), 13e3)
+            .rounds(rounds)
+            .half_width(half_width)
+            .facts()
+    };
+    assert_eq!(findings(&bench(6, 0.05)).len(), 1);
+    assert_eq!(findings(&bench(4, 0.05)), []);
+    assert_eq!(findings(&bench(6, 1e-6)), []);
+}

@@ -91,8 +91,13 @@ impl RunId {
     fn find(self, store: &Store) -> Result<i64, StoreError> {
         match self {
             RunId::Number(id) => Ok(id),
-            // An empty store says so in the same words as an unknown number does.
-            RunId::Last => Ok(store.last()?.unwrap_or(0)),
+            // The runs that `--prove` makes are shown with the run whose findings they prove. An empty
+            // store says so in the same words as an unknown number does.
+            RunId::Last => {
+                let runs = store.list()?;
+                let last = runs.iter().find(|r| !report::is_proof_study(&r.study)).or(runs.first());
+                Ok(last.map_or(0, |r| r.id))
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use vmio_model::result::{Figure, Run};
+use vmio_model::result::{Figure, Run, WorkloadResult};
 use vmio_model::rules::Finding;
 use vmio_model::stats::{Estimate, median};
 
@@ -53,6 +53,7 @@ pub fn html(report: &Report<'_>) -> String {
     }
     findings(&mut page, report);
     measured(&mut page, report);
+    cpu(&mut page, report);
     if !summary.skipped.is_empty() {
         page += "<h2>Not measured</h2>\n<ul>";
         for s in &summary.skipped {
@@ -253,18 +254,17 @@ fn put_cell(page: &mut String, text: &str) {
     put!(page, "<td>{}</td>", escape(text));
 }
 
-/// Latency by percentile: the median of each percentile over the cell's samples.
+/// Latency by percentile: the median of each percentile over the cell's samples. A sample counts
+/// for a percentile only if at least one of its requests lies beyond; fio repeats the longest else.
 fn curves(page: &mut String, run: &Run, groups: &[Group<'_>], series: &[&str]) {
     let number = |label: &str| series.iter().position(|s| *s == label).unwrap_or(0);
     let curve = |row: &Row<'_>| {
-        let latencies: Vec<_> = run
-            .samples
-            .iter()
-            .filter(|s| s.setup == row.cell.setup)
-            .filter_map(|s| s.result.latency.as_ref())
-            .collect();
-        let points = latencies.first()?.percentiles.iter().filter_map(|&(p, _)| {
-            let all: Vec<f64> = latencies.iter().filter_map(|l| l.at(p)).collect();
+        let results: Vec<&WorkloadResult> =
+            run.samples.iter().filter(|s| s.setup == row.cell.setup).map(|s| &s.result).collect();
+        let percentiles = &results.iter().find_map(|r| r.latency.as_ref())?.percentiles;
+        let points = percentiles.iter().filter_map(|&(p, _)| {
+            let seen = results.iter().filter(|r| r.ios as f64 * (1.0 - p / 100.0) >= 1.0);
+            let all: Vec<f64> = seen.filter_map(|r| r.latency.as_ref()?.at(p)).collect();
             Some((p, median(&all)?))
         });
         Some(svg::Curve { series: number(&row.label), label: row.label.clone(), points: points.collect() })
@@ -287,8 +287,23 @@ fn curves(page: &mut String, run: &Run, groups: &[Group<'_>], series: &[&str]) {
     put!(page, "</ul><div class=\"grid3\">{figures}</div>\n");
 }
 
+fn cpu(page: &mut String, report: &Report<'_>) {
+    *page += "<h2>CPU time</h2>\n<details><summary>CPU seconds of the host, and of QEMU by thread role</summary><div class=\"scroll\">\
+              <table><thead><tr><th class=\"l\" scope=\"col\">Cell</th><th scope=\"col\">Host, s/GB</th>\
+              <th scope=\"col\">Host, each request</th><th class=\"l\" scope=\"col\">QEMU, s/GB</th></tr></thead><tbody>";
+    for cell in &report.summary.cells {
+        let [gigabyte, request, roles] = view::cpu(cell);
+        let (key, roles) = (escape(&cell.key), escape(&roles));
+        put!(
+            page,
+            "<tr><th scope=\"row\">{key}</th><td>{gigabyte}</td><td>{request}</td><td class=\"l\">{roles}</td></tr>"
+        );
+    }
+    *page += "</tbody></table></div></details>\n";
+}
+
 fn environment(page: &mut String, report: &Report<'_>) {
-    *page += "<h2>Where</h2>\n<div class=\"scroll\"><table><tbody>";
+    *page += "<h2>Where</h2>\n<div class=\"scroll\"><table class=\"env\"><tbody>";
     for (name, value) in view::environment(&report.summary) {
         put!(page, "<tr><th scope=\"row\">{}</th><td class=\"l w\">{}</td></tr>", escape(name), escape(&value));
     }

@@ -59,7 +59,13 @@ pub fn markdown(report: &Report<'_>) -> String {
         put(String::new());
     }
     view::legend(summary).iter().for_each(|(mark, meaning)| put(format!("**{mark}**: {meaning}.\n")));
-    put("## Findings\n".into());
+    put("\n## CPU time\n\n| cell | host, s/GB | host, each request | QEMU by thread role, s/GB |\n|---|--:|--:|---|"
+        .into());
+    for cell in &summary.cells {
+        let [gigabyte, request, roles] = view::cpu(cell);
+        put(format!("| {} | {gigabyte} | {request} | {} |", plain(&cell.key), plain(&roles)));
+    }
+    put("\n## Findings\n".into());
     if report.findings.is_empty() {
         put("None that these figures support.\n".into());
     }

@@ -16,7 +16,7 @@ use vmio_model::facts::facts_of;
 use vmio_model::result::Run;
 use vmio_model::rules::{self, Finding};
 use vmio_model::setup::Setup;
-use vmio_model::stats::{Convergence, Pair, Ratio, paired_ratio};
+use vmio_model::stats::Ratio;
 use vmio_model::summary::{self, Summary};
 
 pub use html::html;
@@ -53,8 +53,15 @@ pub struct Proved {
 
 /// Name of the study of the runs that prove findings of a run.
 pub fn proof_study(run: i64) -> String {
-    format!("prove-{run}")
+    format!("{PROOF}{run}")
 }
+
+/// Whether a study is one of those.
+pub fn is_proof_study(name: &str) -> bool {
+    name.strip_prefix(PROOF).is_some_and(|run| run.parse::<i64>().is_ok())
+}
+
+const PROOF: &str = "prove-";
 
 impl<'a> Report<'a> {
     /// Concludes from a run.
@@ -89,21 +96,12 @@ impl<'a> Report<'a> {
 
 /// What a run shows of a proof; `None` where it did not measure both sides in one round.
 pub fn prove(run: &Run, proof: &rules::Proof) -> Option<Proved> {
-    let figure = run.workloads.iter().find(|w| w.name == proof.before.workload)?.figure;
-    let pairs: Vec<Pair> = summary::pairs(&run.samples, &proof.before, &proof.after, |s| Some(figure.of(&s.result)))
-        .into_iter()
-        .map(|(_, pair)| pair)
-        .collect();
-    let ratio = paired_ratio(&pairs)?;
-    let rule: Convergence = summary::repeat_of(&run.study_toml);
-    let verdict = match () {
-        () if ratio.pairs < rule.min_pairs || ratio.boots < rule.min_boots => format!(
-            "not enough to tell: {} of at least {} pairs, {} of at least {} boots",
-            ratio.pairs, rule.min_pairs, ratio.boots, rule.min_boots
-        ),
-        () if ratio.surely_above(1.0) => format!("proven: {} times as fast", format::factor(&ratio)),
-        () if ratio.surely_below(1.0) => format!("refuted: only {} times as fast", format::factor(&ratio)),
-        () => format!("no difference shown: {} times as fast", format::factor(&ratio)),
-    };
-    Some(Proved { run: run.id, before: proof.before.clone(), after: proof.after.clone(), gain_ratio: ratio, verdict })
+    let shown = proof.verdict(run)?;
+    Some(Proved {
+        run: run.id,
+        before: proof.before.clone(),
+        after: proof.after.clone(),
+        gain_ratio: shown.gain_ratio,
+        verdict: shown.verdict,
+    })
 }

@@ -54,6 +54,7 @@ pub fn text(report: &Report<'_>, style: Style) -> String {
             out.paragraph("", 0, &format!("{mark}: {meaning}."));
         }
         out.line("");
+        out.cpu(report);
     }
     out.findings(report);
     out.skipped(report);
@@ -219,6 +220,32 @@ impl Out {
         for note in view::notes(row) {
             let lead = format!("    {} ", self.style.yellow("^"));
             self.paragraph(&lead, 6, &note);
+        }
+    }
+
+    fn cpu(&mut self, report: &Report<'_>) {
+        let groups = view::groups(report.run, &report.summary);
+        for of_target in groups.chunk_by(|a, b| a.target == b.target) {
+            let head = format!(
+                "{:<46}{:>9}{:>10}",
+                format!("CPU time, target {}", of_target[0].target),
+                "host s/GB",
+                "a request"
+            );
+            self.line(&self.style.bold(&format!("{head}  QEMU s/GB")));
+            for (group, row) in of_target.iter().flat_map(|g| g.rows.iter().map(move |r| (g, r))) {
+                let [gigabyte, request, roles] = view::cpu(row.cell);
+                let label = format!("  {} {}", group.workload, row.label);
+                let line = format!("{gigabyte:>8}{request:>10}");
+                // The roles go below where a QEMU has more of them than fit.
+                if 46 + line.chars().count() + 2 + roles.chars().count() <= WIDTH {
+                    self.labelled(&label, 46, &format!("{line}  {roles}"));
+                } else {
+                    self.labelled(&label, 46, &line);
+                    self.paragraph("      ", 6, &roles);
+                }
+            }
+            self.line("");
         }
     }
 

@@ -184,3 +184,16 @@ pub fn legend(summary: &Summary) -> Vec<(&'static str, &'static str)> {
     let used: BTreeSet<Mark> = summary.cells.iter().flat_map(|c| c.marks.keys().copied()).collect();
     used.into_iter().map(|m| (format::mark(m), format::mark_meaning(m))).collect()
 }
+
+/// What a cell cost in CPU time: of the whole host in seconds for each GB and as a time for each request, and of QEMU by
+/// thread role for each GB. Empty texts where nothing was moved or counted.
+pub fn cpu(cell: &Cell) -> [String; 3] {
+    let cpu = &cell.cpu;
+    let moved = cell.bandwidth_bytes_per_second.value > 0.0;
+    let roles = cpu.role_seconds_per_gigabyte.iter().map(|(role, s)| format!("{role} {}", format::three(*s)));
+    [
+        if moved { format::three(cpu.host_seconds_per_gigabyte) } else { String::new() },
+        cpu.host_seconds_per_request.map_or(String::new(), format::time),
+        roles.collect::<Vec<_>>().join(", "),
+    ]
+}

@@ -107,7 +107,7 @@ pub fn look(
         workloads::ALL.iter().map(|w| w.traits()).filter(|t| names.contains(&t.name)).collect();
     let (rates, rates_from) = rates(&study, last, &backing);
     let cost = reckon::estimate(&study, &traits, &rates);
-    let space = targets::space::require(local, &existing, needed_bytes(&study, wishes))
+    let space = targets::space::demand(local, &existing, needed_bytes(&study, wishes))
         .map(|s| format!("{} left ({})", gib(s.free_bytes), s.of))
         .map_err(|e| e.to_string());
     let others = neighbours::others(reader, "").context("cannot look for other guests")?;

@@ -3,8 +3,7 @@
 
 use vmio_model::result::Run;
 use vmio_model::rules::Finding;
-use vmio_model::setup::Setup;
-use vmio_model::study::{Matrix, Study};
+use vmio_model::study::Study;
 
 use super::studies;
 use crate::cli::{Exit, Failure};
@@ -36,27 +35,11 @@ pub fn study_of(run: &Run, rule: &str) -> anyhow::Result<Option<Study>> {
         Some(of_rule).filter(provable)
     };
     let Some(proof) = found.and_then(|f| f.proof.as_ref()) else { return Ok(None) };
-    let mut study = studies::parse(&format!("run {}", run.id), &run.study_toml)?;
-    study.name = proof_study(run.id);
-    study.title = format!("{} against {}", proof.before.key(), proof.after.key());
-    study.matrix = vec![one(&proof.before), one(&proof.after)];
+    let like = studies::parse(&format!("run {}", run.id), &run.study_toml)?;
+    let mut study = Study { name: proof_study(run.id), ..proof.study(&like) };
     study.repeat.max_pairs = ROUNDS.max(study.repeat.min_pairs);
     // Every round counts here: the gain is judged, not the share against native.
     study.repeat.min_pairs = study.repeat.max_pairs;
     study.repeat.max_minutes = MINUTES;
     Ok(Some(study))
-}
-
-/// A matrix of one guest cell.
-fn one(setup: &Setup) -> Matrix {
-    let attachment = setup.attachment.clone();
-    Matrix {
-        targets: vec![setup.target.clone()],
-        guests: vec![setup.guest.clone()],
-        drivers: attachment.iter().map(|a| a.driver.clone()).collect(),
-        caches: attachment.iter().map(|a| a.cache).collect(),
-        aios: attachment.iter().map(|a| a.aio).collect(),
-        iothreads: attachment.iter().map(|a| a.iothread).collect(),
-        workloads: vec![setup.workload.clone()],
-    }
 }

@@ -1,0 +1,113 @@
+//! Proving a finding: its cell as it is and with the change applied, measured anew, interleaved.
+
+use serde::{Deserialize, Serialize};
+
+use crate::facts::gain_ratio;
+use crate::result::Run;
+use crate::setup::Setup;
+use crate::stats::Ratio;
+use crate::study::{Matrix, Study};
+
+/// Two cells whose comparison would prove a finding (`vmio tax --prove`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Proof {
+    /// As it is.
+    pub before: Setup,
+    /// With the change applied.
+    pub after: Setup,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Proven {
+    /// The cells.
+    pub proof: Proof,
+    /// After over before: above 1 is faster.
+    pub gain_ratio: Ratio,
+    /// Whether the interval excludes "equal", with enough pairs and boots.
+    pub proven: bool,
+    /// One sentence.
+    pub verdict: String,
+}
+
+impl Proof {
+    /// The study that measures both cells (and their baselines) as the given one would.
+    pub fn study(&self, like: &Study) -> Study {
+        let one = |setup: &Setup| Matrix {
+            targets: vec![setup.target.clone()],
+            guests: vec![setup.guest.clone()],
+            drivers: setup.attachment.iter().map(|a| a.driver.clone()).collect(),
+            caches: setup.attachment.iter().map(|a| a.cache).collect(),
+            aios: setup.attachment.iter().map(|a| a.aio).collect(),
+            iothreads: setup.attachment.iter().map(|a| a.iothread).collect(),
+            workloads: vec![setup.workload.clone()],
+        };
+        Study {
+            name: format!("{}-proof", like.name),
+            title: format!("{} against {}", self.after.key(), self.before.key()),
+            matrix: vec![one(&self.before), one(&self.after)],
+            ..like.clone()
+        }
+    }
+
+    /// What the run of [`Proof::study`] says; `None` without a round in which both cells ran.
+    pub fn verdict(&self, run: &Run) -> Option<Proven> {
+        let ratio = gain_ratio(run, &self.before, &self.after)?;
+        let rule = crate::summary::repeat_of(&run.study_toml);
+        let enough = ratio.pairs >= rule.min_pairs && ratio.boots >= rule.min_boots;
+        let figure = super::support::times(&ratio);
+        let verdict = match () {
+            () if !enough => format!("not enough: {} pairs from {} boots; so far {figure}.", ratio.pairs, ratio.boots),
+            () if ratio.surely_above(1.0) => format!("proven: with the change it ran {figure} as fast."),
+            () if ratio.surely_below(1.0) => {
+                format!("refuted: with the change it ran {figure} as fast, which is slower.")
+            }
+            () => format!("no difference: with the change it ran {figure} as fast."),
+        };
+        Some(Proven { proof: self.clone(), gain_ratio: ratio, proven: enough && ratio.surely_above(1.0), verdict })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::study::Names;
+    use crate::testing::{Bench, guest, native, virtio};
+
+    const QUICK: &str = include_str!("../../../../studies/quick.toml");
+
+    fn proof() -> Proof {
+        let workload = "rand-read-32";
+        Proof { before: guest("device", "lsi53c895a", workload), after: virtio("device", workload) }
+    }
+
+    fn proven(after: f64, rounds: u32) -> Proven {
+        let p = proof();
+        let bench = Bench::new().cell(native("device", "rand-read-32"), 60e3).cell(p.before.clone(), 4e3);
+        p.verdict(&bench.cell(p.after.clone(), after).rounds(rounds).run()).unwrap()
+    }
+
+    #[test]
+    fn its_study_measures_both_cells_and_the_baseline() {
+        let list = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect();
+        let names = Names {
+            guests: list(&["native", "qemu"]),
+            targets: list(&["device", "sparse"]),
+            drivers: list(&["lsi53c895a", "virtio-blk"]),
+            workloads: list(&["durable-append", "seq-write", "seq-read", "rand-read-1", "rand-read-32"]),
+        };
+        let study = proof().study(&Study::parse("quick.toml", QUICK, &names).unwrap());
+        assert_eq!(study.cells(), [native("device", "rand-read-32"), proof().before, proof().after]);
+        assert_eq!(Study::parse("stored", &study.to_toml(), &names).unwrap(), study);
+    }
+
+    #[test]
+    fn gain_no_difference_and_loss_are_told_apart() {
+        assert!(proven(12e3, 6).proven && proven(12e3, 6).verdict.starts_with("proven: with the change it ran"));
+        assert!(!proven(4e3, 6).proven && proven(4e3, 6).verdict.starts_with("no difference"));
+        assert!(!proven(2e3, 6).proven && proven(2e3, 6).verdict.starts_with("refuted"));
+        assert!(!proven(12e3, 3).proven && proven(12e3, 3).verdict.starts_with("not enough: 3 pairs from 2 boots"));
+    }
+}
