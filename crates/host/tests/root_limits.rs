@@ -101,7 +101,7 @@ fn every_workload_runs_on_every_target() {
             let result = workload.run(&bed.node, &ctx).unwrap();
             let seen = watch.stop().unwrap();
             let circumstances = probes::foreign::Circumstances {
-                first_write: target.name() == "sparse" && workload.needs_state() == State::Fresh,
+                first_write: prepared.allocates() && workload.needs_state() == State::Fresh,
                 host_cache: false,
             };
             let foreign =

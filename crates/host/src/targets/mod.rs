@@ -44,6 +44,11 @@ pub trait Prepared: Send {
     fn bytes(&self) -> u64;
     /// What whoever uses it must keep to.
     fn demands(&self) -> Demands;
+    /// Whether writes after a reset to [`State::Fresh`] make the file system allocate
+    /// ([`crate::probes::foreign::Circumstances::first_write`]).
+    fn allocates(&self) -> bool {
+        false
+    }
     /// Settings as read back from the kernel, for the result (`direct_io`, `allocated_bytes`, …).
     fn effective(&self) -> BTreeMap<String, String>;
     /// Brings it into the state that a cell needs. Its own pages leave this host's page cache

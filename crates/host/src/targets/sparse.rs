@@ -43,6 +43,9 @@ impl Prepared for SparseFile {
     fn demands(&self) -> Demands {
         Demands { logical_block_bytes: 4096, direct: true }
     }
+    fn allocates(&self) -> bool {
+        true
+    }
     fn effective(&self) -> BTreeMap<String, String> {
         super::facts([("allocated_bytes", self.scratch.allocated().unwrap_or(0).to_string())])
     }
