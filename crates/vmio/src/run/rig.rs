@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Context as _;
 use vmio_host::backing::Backing;
 use vmio_host::drivers;
-use vmio_host::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx, Role};
+use vmio_host::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx};
 use vmio_host::image::Image;
 use vmio_host::limits::{Limits, OOM_SCORE_ADJ};
 use vmio_host::probes::foreign::{self, Circumstances};
@@ -63,7 +63,7 @@ pub struct Machine<'a> {
 struct Running {
     guest: Box<dyn Guest>,
     disks: BTreeMap<(String, Attachment), String>,
-    roles: BTreeMap<u32, String>,
+    qemu: Option<Qemu>,
 }
 
 /// What [`Machine::prepare`] needs to know.
@@ -195,9 +195,14 @@ impl<'a> Machine<'a> {
         if let Some(&known) = self.caps.get(&setup.workload) {
             return Ok(Some(known));
         }
-        let probe = self.observe(&setup.baseline(), 0, 0, PROBE_SECONDS, None).context("the short probe for the cap failed")?;
+        let probe =
+            self.observe(&setup.baseline(), 0, 0, PROBE_SECONDS, None).context("the short probe for the cap failed")?;
         let cap = vmio_host::gentle::cap::cap(probe.result.bandwidth(), share)?;
-        (self.progress)(&format!("gentle: {} is held to {:.2} MB/s", setup.workload, cap.bytes_per_second as f64 / 1e6));
+        (self.progress)(&format!(
+            "gentle: {} is held to {:.2} MB/s",
+            setup.workload,
+            cap.bytes_per_second as f64 / 1e6
+        ));
         let gentle = Gentle { cap_bytes_per_second: cap.bytes_per_second };
         self.caps.insert(setup.workload.clone(), gentle);
         Ok(Some(gentle))
@@ -261,16 +266,8 @@ impl<'a> Machine<'a> {
         }
         self.environment.guest_kernel = Some(self.image.kernel_release.clone());
         self.store.set_environment(self.run, &self.environment)?;
-        let roles = match guest.hypervisor() {
-            None => BTreeMap::new(),
-            Some(h) => h
-                .threads(self.local.reader())?
-                .into_iter()
-                .filter(|t| !matches!(t.role, Role::Worker | Role::Other))
-                .map(|t| (t.tid, t.role.key().to_owned()))
-                .collect(),
-        };
-        Ok(Running { guest, disks, roles })
+        let qemu = guest.hypervisor().map(|h| Qemu::of(h, self.local.reader())).transpose()?;
+        Ok(Running { guest, disks, qemu })
     }
 
     /// The device for a moment before the cell: what is not ours.
@@ -285,7 +282,10 @@ impl<'a> Machine<'a> {
 impl Rig for Machine<'_> {
     fn boot(&mut self, boot: u32) -> anyhow::Result<()> {
         for (_, running) in std::mem::take(&mut self.guests) {
-            running.guest.stop().context("cannot end the guest")?;
+            // One that died is no reason to stop; what it left is in the journal.
+            if let Err(e) = running.guest.stop() {
+                (self.progress)(&format!("the guest did not end in order: {e}"));
+            }
         }
         let mut kinds: Vec<String> = self.attachments.iter().map(|(kind, ..)| kind.clone()).collect();
         kinds.dedup();
@@ -323,6 +323,7 @@ impl Machine<'_> {
             self.targets.get_mut(&setup.target).with_context(|| format!("target {} is not there", setup.target))?;
         target.reset(state)?;
         let span = target.bytes();
+        let allocates = target.allocates();
         let path_here = target.attachment().path().to_owned();
         let before = self.look_before()?;
 
@@ -339,8 +340,7 @@ impl Machine<'_> {
                     .disks
                     .get(&(setup.target.clone(), attachment.clone()))
                     .with_context(|| format!("guest {} has no disk for {}", setup.guest, setup.key()))?;
-                let qemu = running.guest.hypervisor().map(|h| Qemu { pid: h.pid, roles: running.roles.clone() });
-                (running.guest.node(), running.guest.disk_path(id)?, qemu)
+                (running.guest.node(), running.guest.disk_path(id)?, running.qemu.clone())
             }
         };
         let ctx = WorkCtx {
@@ -362,7 +362,7 @@ impl Machine<'_> {
             _ => anyhow::Error::new(e),
         })?;
         let circumstances = Circumstances {
-            first_write: setup.target == "sparse" && state == State::Fresh && traits.writes,
+            first_write: allocates && state == State::Fresh,
             host_cache: setup.attachment.as_ref().is_some_and(|a| a.cache == Cache::Writeback),
         };
         let foreign = foreign::foreign(&traits, circumstances, &result, before.as_ref(), seen.device.as_ref());
