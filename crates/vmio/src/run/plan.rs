@@ -147,7 +147,7 @@ fn why_not(setup: &Setup, reader: &dyn Reader, gentle: bool, wishes: &Wishes) ->
         needs.extend(guest.requirements());
     }
     if let Some(target) = targets::find(&setup.target)
-        && !(setup.target == "device" && !wishes.device.is_empty())
+        && (setup.target != "device" || wishes.device.is_empty())
     {
         needs.extend(target.requirements());
     }
