@@ -90,12 +90,17 @@ fn run(guest: &dyn Guest, program: &str, args: &[&str]) -> vmio_node::Output {
 
 #[test]
 #[ignore = "guest: needs QEMU"]
-fn one_guest_serves_two_drivers_on_the_same_storage() {
+fn one_guest_serves_several_set_ups_on_the_same_storage() {
     let bed = Bed::new();
     let disks = vec![
         bed.disk("lsi", "lsi53c895a", Cache::Writeback, Aio::Threads, false),
         bed.disk("virtio", "virtio-blk", Cache::None, Aio::Native, true),
+        bed.disk("ring", "virtio-blk", Cache::None, Aio::IoUring, false),
     ];
+    // The image is found again, not built again.
+    let state = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-state");
+    assert_eq!(Image::load_or_build(bed.node.as_ref(), &state, &|what| panic!("{what}")).unwrap(), bed.image);
+
     let guest = bed.launch(&bed.image, disks, BOOT_LIMIT).unwrap();
     let node = guest.node();
 
@@ -142,6 +147,7 @@ fn one_guest_serves_two_drivers_on_the_same_storage() {
     for (id, attachment) in [
         asked("lsi", "lsi53c895a", Cache::Writeback, Aio::Threads, false),
         asked("virtio", "virtio-blk", Cache::None, Aio::Native, true),
+        asked("ring", "virtio-blk", Cache::None, Aio::IoUring, false),
     ] {
         drivers::find(&attachment.driver).unwrap().readback(&attachment, &effective[id]).unwrap();
     }

@@ -179,7 +179,7 @@ fn a_plan_by_hand() {
     // Five rounds use three boots of two guests.
     assert!((plan.min_seconds - (prepare + 5.0 * round + 6.0 * 3.0)).abs() < 1e-6);
     assert_eq!(plan.round_bytes_written, 3 * 1_600_000_000 + 3 * (512 << 20));
-    assert_eq!((plan.cells, plan.native_cells, plan.guests_per_boot), (6, 2, 2));
+    assert_eq!((plan.cells, plan.native_cells, plan.guests_per_boot), (6, 2, 1));
     assert_eq!(plan.peak_space_bytes, (1.2 * (1u64 << 30) as f64) as u64);
     assert!(plan.over_bytes && !plan.over_time);
     // The budget bounds it: 10 GiB, the preparation, and the cell that overruns it.

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use crate::Journal;
 use crate::machine::lock;
 use crate::message::{Failure, NO_REQUEST, PIECE_BYTES, Reply, Request};
-use crate::proto::{Decoder, Frame, HEADER_BYTES, Hello, Item, Kind, MAX_PAYLOAD, VERSION, encode};
+use crate::proto::{Decoder, Frame, HEADER_BYTES, Hello, Item, Kind, MAX_PAYLOAD, READY, VERSION, encode};
 use crate::session::Session;
 
 /// An agent and what it may do.
@@ -39,6 +39,7 @@ impl Agent {
             decoder: Decoder::new(),
             session: Err("no hello"),
         };
+        serving.say_hello(READY);
         let mut buffer = vec![0u8; PIECE_BYTES];
         loop {
             match input.read(&mut buffer) {
@@ -97,9 +98,13 @@ impl Serving<'_> {
                 self.decoder.resync();
             }
         }
+        self.say_hello(hello.nonce);
+    }
+
+    fn say_hello(&self, nonce: u64) {
         let mut wire = lock(&self.wire);
-        // Whether the client still hears this shows at the next read.
-        let _ = wire.write_all(&Hello { version: VERSION, nonce: hello.nonce }.encode()).and_then(|()| wire.flush());
+        // Whether a client hears this shows at the next read.
+        let _ = wire.write_all(&Hello { version: VERSION, nonce }.encode()).and_then(|()| wire.flush());
     }
 
     fn take_frame(&mut self, frame: &Frame) {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::machine::lock;
 use crate::message::{NO_REQUEST, Reply, Request};
-use crate::proto::{Decoder, Frame, HEADER_BYTES, Hello, Item, Kind, VERSION, encode};
+use crate::proto::{Decoder, Frame, HEADER_BYTES, Hello, Item, Kind, READY, VERSION, encode};
 use crate::remote::Halves;
 use crate::{Error, Result};
 
@@ -37,6 +37,13 @@ pub(crate) struct Client {
     next: AtomicU32,
 }
 
+/// What the thread that reads hears while the client says hello.
+enum Greeting {
+    /// The agent has just begun to listen.
+    Ready,
+    Answer(Result<()>),
+}
+
 /// Who waits for frames; shared with the thread that reads.
 struct Waiters {
     name: String,
@@ -45,6 +52,8 @@ struct Waiters {
 
 struct State {
     calls: HashMap<u32, Sender<Frame>>,
+    /// The agent has answered the hello.
+    begun: bool,
     /// Why nothing comes any more.
     gone: Option<String>,
     /// The request to end the session: its answer is the last frame.
@@ -53,14 +62,14 @@ struct State {
 
 impl Client {
     pub fn connect(name: &str, (input, output): Halves, limit: Duration) -> Result<Arc<Self>> {
-        let state = Mutex::new(State { calls: HashMap::new(), gone: None, goodbye: None });
+        let state = Mutex::new(State { calls: HashMap::new(), begun: false, gone: None, goodbye: None });
         let waiters = Arc::new(Waiters { name: name.into(), state });
         let client =
             Self { name: name.into(), output: Mutex::new(output), waiters, next: AtomicU32::new(NO_REQUEST + 1) };
         let mut nonce = [0u8; 8];
         rustix::rand::getrandom(&mut nonce[..], rustix::rand::GetRandomFlags::empty())
             .map_err(|e| client.gone(format!("no random number: {e}")))?;
-        let hello = Hello { version: VERSION, nonce: u64::from_ne_bytes(nonce) };
+        let hello = Hello { version: VERSION, nonce: u64::from_ne_bytes(nonce).max(READY + 1) };
         let (greeted, greeting) = mpsc::channel();
         let waiters = Arc::clone(&client.waiters);
         std::thread::Builder::new()
@@ -75,7 +84,7 @@ impl Client {
         Ok(Arc::new(client))
     }
 
-    fn greet(&self, hello: Hello, greeting: &Receiver<Result<()>>, limit: Duration) -> Result<()> {
+    fn greet(&self, hello: Hello, greeting: &Receiver<Greeting>, limit: Duration) -> Result<()> {
         let until = Instant::now() + limit;
         let mut pauses = HELLO_AGAIN.into_iter();
         let mut pause = Duration::ZERO;
@@ -84,7 +93,9 @@ impl Client {
             pause = pauses.next().unwrap_or(pause);
             let left = until.saturating_duration_since(Instant::now());
             match greeting.recv_timeout(pause.min(left)) {
-                Ok(answer) => return answer,
+                Ok(Greeting::Answer(answer)) => return answer,
+                // It may have been too early for the hello before.
+                Ok(Greeting::Ready) => {}
                 Err(RecvTimeoutError::Timeout) if left > pause => {}
                 Err(RecvTimeoutError::Timeout) => {
                     return Err(self.gone(format!("no answer within {} s", limit.as_secs_f64())));
@@ -193,7 +204,7 @@ impl Waiters {
     }
 
     /// Reads the stream to its end.
-    fn read(&self, mut input: Box<dyn Read + Send>, hello: Hello, greeted: &Sender<Result<()>>) {
+    fn read(&self, mut input: Box<dyn Read + Send>, hello: Hello, greeted: &Sender<Greeting>) {
         let mut decoder = Decoder::new();
         let mut buffer = vec![0u8; 64 << 10];
         let reason = loop {
@@ -213,16 +224,25 @@ impl Waiters {
     }
 
     /// Hands out what has come; `false` after the answer to a goodbye.
-    fn take_items(&self, decoder: &mut Decoder, hello: Hello, greeted: &Sender<Result<()>>) -> Result<bool, String> {
+    fn take_items(&self, decoder: &mut Decoder, hello: Hello, greeted: &Sender<Greeting>) -> Result<bool, String> {
         loop {
             match decoder.next_item() {
                 Ok(None) if decoder.skipped() > SKIP_BYTES => {
                     return Err(format!("no agent in {SKIP_BYTES} bytes; is this its port?"));
                 }
                 Ok(None) => return Ok(true),
-                Ok(Some(Item::Hello(theirs))) if theirs.nonce != hello.nonce => decoder.resync(),
+                Ok(Some(Item::Hello(theirs))) if theirs.nonce == hello.nonce => {
+                    lock(&self.state).begun = true;
+                    let _ = greeted.send(Greeting::Answer(same_version(&self.name, theirs.version)));
+                }
                 Ok(Some(Item::Hello(theirs))) => {
-                    let _ = greeted.send(same_version(&self.name, theirs.version));
+                    if theirs.nonce == READY && lock(&self.state).begun {
+                        return Err("it was started again and knows nothing of this session".into());
+                    }
+                    if theirs.nonce == READY {
+                        let _ = greeted.send(Greeting::Ready);
+                    }
+                    decoder.resync();
                 }
                 Ok(Some(Item::Frame(frame))) if frame.id == NO_REQUEST => {
                     return Err(match serde_json::from_slice(&frame.payload) {

@@ -103,6 +103,8 @@ fn load_modules() {
     for path in list.lines().map(str::trim).filter(|l| !l.is_empty()) {
         let loaded = File::open(path).and_then(|file| match finit_module(&file, c"", 0) {
             Err(Errno::EXIST) => Ok(()),
+            // The file was opened: it is a symbol that the kernel did not find.
+            Err(Errno::NOENT) => Err(io::Error::other("a module that it needs is not loaded; order the list")),
             other => Ok(other?),
         });
         say(&format!("load {path}"), loaded);

@@ -18,6 +18,10 @@ pub const MAGIC: [u8; 8] = *b"VMIOwire";
 /// vmio come from one build.
 pub const VERSION: u16 = 1;
 
+/// Nonce of the hello by which an agent says that it listens now: a client that came before says
+/// hello again.
+pub const READY: u64 = 0;
+
 /// Largest payload of a frame, in bytes.
 pub const MAX_PAYLOAD: usize = 1 << 20;
 
@@ -32,7 +36,8 @@ pub const HEADER_BYTES: usize = 9;
 pub struct Hello {
     /// Version that the sender speaks.
     pub version: u16,
-    /// Chosen by the client, repeated by the agent: tells an answer from an old one.
+    /// Chosen by the client, repeated by the agent: tells an answer from an old one. Zero
+    /// ([`READY`]) in what the agent sends unasked when it begins to listen.
     pub nonce: u64,
 }
 

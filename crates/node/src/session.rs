@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
+use std::time::Instant;
 
 use crate::agent::Outlet;
 use crate::child::{Handle, Sink, Stream};
@@ -19,7 +20,7 @@ pub(crate) struct Session {
     /// The number in the client's hello.
     pub nonce: u64,
     pub out: Arc<Outlet>,
-    node: Arc<Local>,
+    node: Local,
     journal: Arc<Journal>,
     incoming: HashMap<u32, Incoming>,
     running: Running,
@@ -37,14 +38,15 @@ enum Incoming {
 
 impl Session {
     pub fn new(nonce: u64, journal: Arc<Journal>, out: Arc<Outlet>) -> Self {
-        let node = Arc::new(Local::owned(Arc::clone(&journal)));
+        let node = Local::owned(Arc::clone(&journal));
         let (incoming, sampling) = (HashMap::new(), HashMap::new());
         Self { nonce, out, node, journal, incoming, running: Running::default(), sampling }
     }
 
     /// Does what is asked. What may take long goes to a thread of its own.
     pub fn request(&mut self, id: u32, request: Request) {
-        let node = Arc::clone(&self.node);
+        // Threads that only look hold nothing of the session: its journal ends with it.
+        let node = Local::new();
         match request {
             Request::Exec { cmd } => {
                 self.incoming.insert(id, Incoming::Input(cmd));
@@ -122,8 +124,9 @@ impl Session {
         for handle in &running {
             handle.kill();
         }
+        let until = Instant::now() + DEATH_LIMIT;
         for handle in &running {
-            handle.wait(Some(DEATH_LIMIT));
+            handle.wait(Some(until.saturating_duration_since(Instant::now())));
         }
         drop(self.sampling);
         drop(self.incoming);

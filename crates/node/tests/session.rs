@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use common::{sh, start_agent};
-use vmio_node::proto::{Decoder, Hello, Item, Kind, VERSION, encode};
+use vmio_node::proto::{Decoder, Hello, Item, Kind, READY, VERSION, encode};
 use vmio_node::{Error, Node, Reader, Remote, SamplePlan};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -143,10 +143,34 @@ fn another_version_is_named_on_both_sides() {
     wire.write_all(&Hello { version: VERSION + 1, nonce: 5 }.encode()).unwrap();
     let mut answer = [0; 18];
     wire.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, Hello { version: VERSION, nonce: READY }.encode(), "the agent says that it is there");
+    wire.read_exact(&mut answer).unwrap();
     assert_eq!(answer, Hello { version: VERSION, nonce: 5 }.encode());
     // The agent is still there for others.
     agent.connect().clock_seconds().unwrap();
     agent.end();
+}
+
+#[test]
+fn an_agent_that_starts_again_ends_the_session() {
+    let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let agent = std::thread::spawn(move || {
+        // The client's first hello came too early: it is lost. It says hello again when told.
+        let mut hello = [0; 18];
+        theirs.read_exact(&mut hello).unwrap();
+        theirs.write_all(&Hello { version: VERSION, nonce: READY }.encode()).unwrap();
+        theirs.read_exact(&mut hello).unwrap();
+        theirs.write_all(&hello).unwrap();
+        // Its first request is never answered; another agent takes over.
+        theirs.read_exact(&mut hello).unwrap();
+        theirs.write_all(&Hello { version: VERSION, nonce: READY }.encode()).unwrap();
+        theirs
+    });
+    let halves = (Box::new(ours.try_clone().unwrap()) as _, Box::new(ours) as _);
+    let node = Remote::connect("guest0", halves, 20 * SECOND).unwrap();
+    let told = node.read(Path::new("/proc/uptime")).unwrap_err().to_string();
+    assert!(told.contains("started again"), "{told}");
+    drop(agent.join().unwrap());
 }
 
 #[test]

@@ -45,7 +45,7 @@ pub struct Plan {
     pub min_rounds: u32,
     /// Rounds at most.
     pub max_rounds: u32,
-    /// Distinct guests booted at each boot.
+    /// Guests booted at each boot: one a kind.
     pub guests_per_boot: u32,
     /// Seconds until every cell ran once: when the first figures are there.
     pub first_round_seconds: f64,
@@ -81,7 +81,11 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
     let round_seconds: f64 = costs.iter().map(|c| c.0).sum();
     let round_bytes: u64 = costs.iter().map(|c| c.1).sum();
     let largest = costs.iter().map(|c| c.1).max().unwrap_or(0);
-    let guests = study.attachments().len() as u32;
+    // One guest of a kind carries the disks of all its cells.
+    let mut kinds: Vec<&str> = cells.iter().filter(|c| !c.is_native()).map(|c| c.guest.as_str()).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let guests = kinds.len() as u32;
     let mut targets: Vec<&str> = cells.iter().map(|c| c.target.as_str()).collect();
     targets.sort_unstable();
     targets.dedup();

@@ -229,6 +229,8 @@ pub(super) fn verdict(ratio: &Ratio, rule: &Convergence) -> String {
         missing.push(format!("{} of at least {} boots", ratio.boots, rule.min_boots));
     }
     match width {
+        // The width of an interval from too few pairs says nothing yet.
+        _ if !missing.is_empty() => {}
         Some(w) if w > rule.half_width => {
             missing.push(format!("±{:.1} points where ±{:.1} are wanted", w * 100.0, rule.half_width * 100.0));
         }

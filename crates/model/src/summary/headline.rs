@@ -40,9 +40,10 @@ pub(super) fn headline(run: &Run, shares: &[Share], rule: &Convergence, emulated
     let guest = best.setup.key();
     let guest = guest.trim_end_matches(&format!("/{}", best.setup.workload)).to_owned();
     let workloads: Vec<&str> = of.iter().map(|s| s.setup.workload.as_str()).collect();
+    let enough = ratio.pairs >= rule.min_pairs && ratio.boots >= rule.min_boots;
+    let figure = if enough { percent(&ratio) } else { format!("so far about {:.0} %", ratio.value * 100.0) };
     let text = format!(
-        "A reference guest made by vmio gets {} of this host{}: {} on {}, geometric mean over {}{}.",
-        percent(&ratio),
+        "A reference guest made by vmio gets {figure} of this host{}: {} on {}, geometric mean over {}{}.",
         if emulated { " under software emulation (TCG)" } else { "" },
         best.setup.attachment.as_ref().map(Attachment::label).unwrap_or_default(),
         best.setup.target,

@@ -27,7 +27,9 @@ enum Mode {
 }
 
 fn main() -> ExitCode {
-    if std::process::id() == 1 {
+    // The first process of a container is no init of a machine: it is told what to do.
+    let told = std::env::args_os().any(|arg| arg == "--stdio" || arg == "--port");
+    if std::process::id() == 1 && !told {
         init::run();
     }
     let (mode, state, is_init) = match parse(std::env::args_os().skip(1)) {

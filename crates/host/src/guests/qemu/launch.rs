@@ -87,7 +87,10 @@ pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) 
 
     // From here on, whatever fails is told with the end of the console.
     let up = (|| {
-        let mut qmp = Qmp::over(&spec.name, process.connect(&paths.qmp)?)?;
+        let mut qmp = Qmp::over(&spec.name, process.connect(&paths.qmp)?).map_err(|e| {
+            // The monitor listens before the disks are opened; when QEMU refuses one it ends.
+            if process.ended_soon().is_some() { process.give_up("did not start") } else { e }
+        })?;
         let stream = process.connect(&paths.agent)?;
         stream.set_write_timeout(Some(ctx.boot_limit)).map_err(file_error("set a limit on", &paths.agent))?;
         let other = stream.try_clone().map_err(file_error("share", &paths.agent))?;

@@ -1,0 +1,108 @@
+//! Why there is no image.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Makes the error of a file operation.
+pub(super) fn file_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
+    let path = path.to_owned();
+    move |source| Error::File { what, path, source }
+}
+
+/// Result of this module.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why there is no image.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The node failed.
+    #[error(transparent)]
+    Node(#[from] vmio_node::Error),
+    /// A file operation failed.
+    #[error("cannot {what} {}: {source}", path.display())]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Cause.
+        source: io::Error,
+    },
+    /// A program failed.
+    #[error("{command} failed ({how}): {said}")]
+    Tool {
+        /// As typed.
+        command: String,
+        /// How it ended.
+        how: String,
+        /// Its standard error.
+        said: String,
+    },
+    /// A program is missing.
+    #[error("no program {name} on this host: install it (vmio doctor names the package)")]
+    NoProgram {
+        /// Its name.
+        name: &'static str,
+    },
+    /// A library of a program is missing.
+    #[error("{}: its library {library} is not found; reinstall the package that holds the program", program.display())]
+    NoLibrary {
+        /// The program.
+        program: PathBuf,
+        /// What ldd did not find.
+        library: String,
+    },
+    /// A file lies where the guest has no place for it.
+    #[error("{} cannot be carried into a guest: only files below /usr, /bin, /lib and the like can; use the distribution's package", file.display())]
+    Misplaced {
+        /// The file.
+        file: PathBuf,
+    },
+    /// Something cannot be unpacked.
+    #[error("cannot unpack {}: {reason}", what.display())]
+    Unpack {
+        /// What.
+        what: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A kernel module is missing.
+    #[error("no module {name}{wanted_by}")]
+    NoModule {
+        /// Its name.
+        name: String,
+        /// Who needs it, as a phrase.
+        wanted_by: String,
+    },
+    /// apt does not know the kernel package.
+    #[error("apt knows no package {name} (run apt-get update; vmio's guests need Debian's kernel)")]
+    NoPackage {
+        /// Package.
+        name: &'static str,
+    },
+    /// No kernel that fits.
+    #[error(
+        "no kernel for the guests: {refused}. On a host without network, put Debian's package \
+         (linux-image-VERSION-amd64, not the cloud one) into {} from a host that can run \
+         `apt-get download`, or install linux-image-amd64 here",
+        kept.display()
+    )]
+    NoKernel {
+        /// What was tried, with reasons.
+        refused: String,
+        /// Directory for packages.
+        kept: PathBuf,
+    },
+    /// The agent is not found.
+    #[error("vmio-agent is not found (looked for {tried}): build it with `make agent`, or name it by VMIO_AGENT")]
+    NoAgent {
+        /// Paths that were tried.
+        tried: String,
+    },
+    /// The agent cannot be an init.
+    #[error("{} is no static program and cannot be the init of a guest: build it with `make agent`", path.display())]
+    AgentNotStatic {
+        /// The file.
+        path: PathBuf,
+    },
+}

@@ -1,0 +1,107 @@
+//! Loop devices, mounts and control groups of a dead owner are undone. Needs root.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use vmio_node::{Change, Exec, Journal, Local, Node, leftovers, recover};
+
+fn run(program: &str, args: &[&str]) {
+    let output = Command::new(program).args(args).output().unwrap();
+    assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Directories for one new control group, in the first hierarchy that there is.
+fn cgroup(name: &str) -> Option<PathBuf> {
+    let roots = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
+    roots.iter().map(Path::new).find(|r| r.join("cgroup.procs").exists()).map(|r| r.join(name))
+}
+
+fn loops_over(file: &Path) -> usize {
+    vmio_node::machine::loop_devices().iter().filter(|l| l.backing == file).count()
+}
+
+/// Makes a file, a loop device over it, a file system on that, a mount of it, and a control group
+/// with a process in it, each one written down first.
+fn make_all(journal: &Arc<Journal>, dir: &Path) -> (PathBuf, PathBuf, Option<PathBuf>) {
+    let (image, target) = (dir.join("image"), dir.join("target"));
+    journal.scratch_dir(dir).unwrap();
+    journal.scratch_file(&image).unwrap().0.set_len(16 << 20).unwrap();
+    run("mke2fs", &["-q", image.to_str().unwrap()]);
+    journal.record(Change::Dir { path: target.clone() }).unwrap();
+    std::fs::create_dir(&target).unwrap();
+    journal.record(Change::Loop { backing: image.clone() }).unwrap();
+    journal.record(Change::Mount { target: target.clone() }).unwrap();
+    run("mount", &["-o", "loop", image.to_str().unwrap(), target.to_str().unwrap()]);
+    let group = cgroup(journal.cookie());
+    let mut cmd = Exec::new("sh").args(["-c", "cd \"$0\" && exec sleep 1000", target.to_str().unwrap()]);
+    if let Some(group) = &group {
+        journal.record(Change::Cgroup { paths: vec![group.clone()] }).unwrap();
+        std::fs::create_dir(group).unwrap();
+        cmd.cgroup_procs = vec![group.join("cgroup.procs")];
+    }
+    std::mem::forget(Local::owned(Arc::clone(journal)).spawn(&cmd).unwrap());
+    (image, target, group)
+}
+
+fn assert_gone(dir: &Path, image: &Path, group: Option<&Path>) {
+    assert_eq!(loops_over(image), 0);
+    assert!(!std::fs::read_to_string("/proc/mounts").unwrap().contains(dir.to_str().unwrap()));
+    assert!(!dir.exists());
+    assert!(group.is_none_or(|g| !g.exists()), "{group:?}");
+}
+
+#[test]
+#[ignore = "root"]
+fn a_living_owner_undoes_everything() {
+    let temp = tempfile::tempdir().unwrap();
+    let (state, dir) = (temp.path().join("state"), temp.path().join("scratch"));
+    let journal = Arc::new(Journal::open(&state, "owner").unwrap());
+    let (image, _, group) = make_all(&journal, &dir);
+    assert_eq!(loops_over(&image), 1);
+    assert_eq!(journal.undo_all(), Vec::<String>::new());
+    assert_gone(&dir, &image, group.as_deref());
+}
+
+/// The owner that gets killed.
+#[test]
+#[ignore = "root: started by the other test"]
+fn victim() {
+    let Ok(dir) = std::env::var("VMIO_TEST_DIR") else { return };
+    let dir = Path::new(&dir);
+    let journal = Arc::new(Journal::open(&dir.join("state"), "owner").unwrap());
+    let (_, _, group) = make_all(&journal, &dir.join("scratch"));
+    std::fs::write(dir.join("ready"), group.map_or(String::new(), |g| g.to_str().unwrap().into())).unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(1000));
+}
+
+#[test]
+#[ignore = "root"]
+fn the_next_start_undoes_everything_of_a_killed_owner() {
+    let temp = tempfile::tempdir().unwrap();
+    let mut victim = Command::new(std::env::current_exe().unwrap())
+        .args(["victim", "--exact", "--ignored", "--nocapture"])
+        .env("VMIO_TEST_DIR", temp.path())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let ready = temp.path().join("ready");
+    while std::fs::read_to_string(&ready).map_or(true, |r| r.is_empty() && cgroup("x").is_some()) {
+        assert!(victim.try_wait().unwrap().is_none(), "the victim failed");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    let (state, scratch) = (temp.path().join("state"), temp.path().join("scratch"));
+    let image = scratch.join("image");
+    assert_eq!(loops_over(&image), 1);
+    let left = leftovers(&state);
+    assert!(["journal", "process", "loop device"].iter().all(|w| left.iter().any(|l| l.starts_with(w))), "{left:?}");
+    let done = recover(&state);
+    assert_eq!(done.failed, Vec::<String>::new());
+    let group = std::fs::read_to_string(&ready).unwrap();
+    assert_gone(&scratch, &image, (!group.is_empty()).then_some(Path::new(&group)));
+    assert_eq!(leftovers(&state), Vec::<String>::new());
+}
