@@ -75,6 +75,8 @@ struct State {
     file: File,
     next: u64,
     live: Vec<(ChangeId, Change)>,
+    /// Ended by [`Journal::close`]: nothing more is changed.
+    closed: bool,
 }
 
 impl Journal {
@@ -110,7 +112,7 @@ impl Journal {
             File::open(dir)?.sync_all()
         };
         write(&mut file).map_err(|e| fail(format!("cannot write: {e}")))?;
-        Ok(Self { path, head, state: Mutex::new(State { file, next: 1, live: Vec::new() }) })
+        Ok(Self { path, head, state: Mutex::new(State { file, next: 1, live: Vec::new(), closed: false }) })
     }
 
     /// Value of `VMIO_OWNER` in the processes of this owner.
@@ -138,6 +140,7 @@ impl Journal {
             return Err(self.error(format!("{} must be an absolute path", relative.display())));
         }
         let mut state = lock(&self.state);
+        self.check_open(&state)?;
         let id = ChangeId(state.next);
         let sync = change.outlives_boot();
         let line = Line::Do { id, change };
@@ -188,6 +191,31 @@ impl Journal {
             }
         }
         failed
+    }
+
+    /// Ends the owner's work from any thread: nothing is changed or started any more, all is undone,
+    /// and the journal's file goes unless something could not be undone (which is returned).
+    #[must_use = "failures are told only here"]
+    pub fn close(&self) -> Vec<String> {
+        lock(&self.state).closed = true;
+        let failed = self.undo_all();
+        if failed.is_empty() {
+            // Still locked: nobody can have taken the name meanwhile.
+            let _ = fs::remove_file(&self.path);
+        }
+        failed
+    }
+
+    /// Starts something that bears the owner's mark; refused once the journal is closed, so that
+    /// nothing starts behind the back of [`Journal::close`].
+    pub(crate) fn while_open<T>(&self, start: impl FnOnce() -> Result<T>) -> Result<T> {
+        let state = lock(&self.state);
+        self.check_open(&state)?;
+        start()
+    }
+
+    fn check_open(&self, state: &State) -> Result<()> {
+        if state.closed { Err(self.error("its owner is ending; nothing was changed".into())) } else { Ok(()) }
     }
 
     /// Makes a new, empty file of mode 0600 that is removed at the end.
@@ -243,9 +271,8 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        if self.undo_all().is_empty() {
-            // Still locked: nobody can have taken the name meanwhile.
-            let _ = fs::remove_file(&self.path);
+        if !lock(&self.state).closed {
+            let _ = self.close();
         }
     }
 }
@@ -300,6 +327,23 @@ mod tests {
         assert_eq!(journal.undo_all(), Vec::<String>::new());
         assert!(!outer.exists() && !inner.exists());
         drop(journal);
+        assert_eq!(fs::read_dir(&state).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn after_the_close_nothing_is_changed_or_started() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        let journal = std::sync::Arc::new(Journal::open(&state, "run-1").unwrap());
+        let node = crate::Local::owned(journal.clone());
+        let sleep = crate::Exec::new("sleep").args(["60"]);
+        let started = crate::Node::spawn(&node, &sleep).unwrap();
+        journal.scratch_file(&dir.path().join("f")).unwrap();
+        assert_eq!(journal.close(), Vec::<String>::new());
+        assert!(!Path::new(&format!("/proc/{}/exe", started.pid())).exists());
+        assert!(journal.scratch_file(&dir.path().join("g")).is_err() && !dir.path().join("g").exists());
+        assert!(crate::Node::spawn(&node, &sleep).err().unwrap().to_string().contains("ending"));
+        // The file is gone although the journal is still held somewhere.
         assert_eq!(fs::read_dir(&state).unwrap().count(), 0);
     }
 

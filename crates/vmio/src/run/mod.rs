@@ -270,7 +270,7 @@ fn execute(
         let (journal, db, id) = (journal.clone(), context.paths.db(), run.id);
         move |name| {
             // Processes end first, so nothing measures on while the rest is undone.
-            let failed = journal.undo_all();
+            let failed = journal.close();
             term::note(&format!(
                 "\n{name}: ended; run {id} is kept, `--resume` goes on with it, `vmio runs show {id}` shows it"
             ));
@@ -283,7 +283,7 @@ fn execute(
     .context("cannot wait for signals")?;
     let outcome = on_machine(planned, &mut run, next, wishes, context, &store, &journal);
     stopping.park_if_ending();
-    let failed = journal.undo_all();
+    let failed = journal.close();
     failed.iter().for_each(|f| term::note(&format!("warning: not undone: {f}")));
     let state = match &outcome {
         Ok(Ended::Done(_)) => RunState::Done,
