@@ -213,11 +213,5 @@ fn gain(run: &Run, summary: &Summary, changed: Changed, before: &Cell, after: &C
     let ratio = gain_ratio(run, &before.setup, &after.setup)?;
     let rule = &summary.convergence;
     let enough = ratio.pairs >= rule.min_pairs && ratio.boots >= rule.min_boots;
-    Some(Gain {
-        changed,
-        before: before.setup.clone(),
-        after: after.setup.clone(),
-        ratio,
-        citable: enough,
-    })
+    Some(Gain { changed, before: before.setup.clone(), after: after.setup.clone(), ratio, citable: enough })
 }
