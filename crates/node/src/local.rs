@@ -47,9 +47,7 @@ impl Local {
     pub(crate) fn start(&self, cmd: &Exec, sink: Box<dyn Sink>) -> Result<Handle> {
         match &self.journal {
             None => child::start(self.name(), cmd, None, sink),
-            Some(journal) => {
-                journal.while_open(|| child::start(self.name(), cmd, Some(journal.cookie()), sink))
-            }
+            Some(journal) => journal.while_open(|| child::start(self.name(), cmd, Some(journal.cookie()), sink)),
         }
     }
 

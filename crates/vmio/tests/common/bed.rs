@@ -74,7 +74,8 @@ impl Bed {
         static ONCE: Once = Once::new();
         let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kept");
         ONCE.call_once(|| {
-            let output = Command::new(env!("CARGO_BIN_EXE_vmio")).args(["image", "build", "--state"]).arg(&kept).output();
+            let output =
+                Command::new(env!("CARGO_BIN_EXE_vmio")).args(["image", "build", "--state"]).arg(&kept).output();
             Ended::of(&output.unwrap()).with(0);
         });
         let bed = Bed::new();
