@@ -98,6 +98,10 @@ pub fn look(
         None => targets::space::default_dir(reader, &context.paths.state),
     };
     let existing = existing_part(reader, &dir);
+    if let Some(device) = wishes.device.first() {
+        targets::safety::check(local, device, wishes.force)
+            .map_err(|e| Failure::new(Exit::Precondition, e.to_string()))?;
+    }
     let backing_of = wishes.device.first().map_or(existing.as_path(), PathBuf::as_path);
     let backing = Backing::of(reader, backing_of).with_context(|| {
         Failure::new(Exit::Precondition, format!("cannot tell which disk is below {}", backing_of.display()))
