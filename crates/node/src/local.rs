@@ -45,6 +45,7 @@ impl Local {
 
     /// Starts a command whose output goes to `sink` as it comes.
     pub(crate) fn start(&self, cmd: &Exec, sink: Box<dyn Sink>) -> Result<Handle> {
+        let _making = self.journal.as_ref().map(|j| j.making()).transpose()?;
         child::start(self.name(), cmd, self.journal.as_ref().map(|j| j.cookie()), sink)
     }
 
