@@ -58,6 +58,7 @@ fn what_cannot_be_held_is_said_and_leaves_nothing() {
     let said = Limits::create(&bed.node, &bed.journal, &name, 10_000, 64 * MIB).unwrap_err();
     assert!(said.contains("10000 cores"), "{said}");
     assert_eq!(bed.journal.undo_all(), [""; 0]);
+    let bed = Bed::new();
     // A group of somebody else is neither used nor taken away.
     let first = Limits::create(&bed.node, &bed.journal, &name, 1, 64 * MIB).unwrap();
     let said = Limits::create(&bed.node, &bed.journal, &name, 1, 64 * MIB).unwrap_err();

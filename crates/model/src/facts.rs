@@ -156,7 +156,11 @@ pub fn facts_of(run: &Run, summary: &Summary) -> Facts {
     let mut gains = Vec::new();
     for before in &guests {
         for after in &guests {
-            if let Some(changed) = changed(&before.setup, &after.setup, &run.workloads) {
+            // Each workload has a cap of its own: between two of them the caps would be compared.
+            let capped = run.environment.cap_ratio.is_some();
+            if let Some(changed) = changed(&before.setup, &after.setup, &run.workloads)
+                && !(capped && changed == Changed::Depth)
+            {
                 gains.extend(gain(run, summary, changed, before, after));
             }
         }

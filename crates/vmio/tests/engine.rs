@@ -44,6 +44,9 @@ fn study() -> Study {
     studies::parse("made-up.toml", STUDY).unwrap()
 }
 
+/// Which attempts at a cell fail: by cell and attempt.
+type Fails<'a> = &'a dyn Fn(&Setup, u32) -> bool;
+
 /// Answers as a machine would: virtio-blk always at half of the native speed, the emulated
 /// driver at shares so far apart that its interval never gets narrow.
 #[derive(Default)]
@@ -52,7 +55,7 @@ struct Fake<'a> {
     boots: Vec<u32>,
     cells: Vec<(String, u32, u32)>,
     /// Whether this attempt at a cell fails; attempts are counted from 1.
-    fails: Option<&'a dyn Fn(&Setup, u32) -> bool>,
+    fails: Option<Fails<'a>>,
     attempts: BTreeMap<String, u32>,
     /// Stops after so many samples.
     stop_after: Option<usize>,

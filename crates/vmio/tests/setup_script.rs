@@ -25,12 +25,8 @@ fn setup(simulated: &str) -> (Option<i32>, String) {
     fs::set_permissions(&apt, fs::Permissions::from_mode(0o755)).unwrap();
     // `sudo` for those who run the tests without being root.
     symlink("/usr/bin/env", bin.path().join("sudo")).unwrap();
-    let output = Command::new("bash")
-        .args(["scripts/setup", "run"])
-        .current_dir(root)
-        .env("PATH", bin.path())
-        .output()
-        .unwrap();
+    let output =
+        Command::new("bash").args(["scripts/setup", "run"]).current_dir(root).env("PATH", bin.path()).output().unwrap();
     let said = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8_lossy(&said).into_owned())
 }

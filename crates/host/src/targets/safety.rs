@@ -1,13 +1,14 @@
 //! Whether a block device may be overwritten. Three looks, each of which alone is enough to
 //! refuse it:
-//! - who uses it: mounts, swap, holders (LVM, md, dm, bcache), partitions in use. Never forced;
+//! - who uses it: mounts, swap, holders (LVM, md, dm, bcache), partitions in use, processes that have
+//!   it open (a guest's QEMU does, and without O_EXCL). Never forced;
 //! - `wipefs --no-act` of util-linux, the known program for signatures at every place;
 //! - vmio's own look for what older libblkid versions miss or hosts without wipefs would miss.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use vmio_node::{Exec, Node, Reader};
@@ -15,6 +16,11 @@ use vmio_node::{Exec, Node, Reader};
 use super::{Error, Result};
 use crate::backing::mounts;
 use crate::require::find_program;
+
+/// How often processes that have a device open are looked for before they count.
+const LOOKS: u32 = 4;
+/// Time between these looks: udev is done with a device well before the last one.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(150);
 
 /// Refuses a device that is used, or that holds something and is not forced. Returns its kernel
 /// name.
@@ -26,8 +32,15 @@ pub fn check(node: &dyn Node, device: &Path, force: bool) -> Result<String> {
     let stat = node.stat(device)?.filter(|s| s.mode & 0o170_000 == 0o060_000);
     let (major, minor) = stat.ok_or_else(|| refused("it is not a block device".into()))?.rdev;
     let uevent = node.read_text(Path::new(&format!("/sys/dev/block/{major}:{minor}/uevent")))?;
-    let name = uevent.lines().find_map(|l| l.strip_prefix("DEVNAME=")).unwrap_or_default().replace('/', "!");
-    let used = uses(node.reader(), &name)?;
+    let name = uevent.lines().find_map(|l| l.strip_prefix("DEVNAME=")).filter(|n| !n.is_empty());
+    let name = name.ok_or_else(|| refused("the kernel does not tell its name, so its users cannot be found".into()))?;
+    let name = name.replace('/', "!");
+    let mut used = uses(node.reader(), &name)?;
+    let numbers = numbers(node.reader(), &name);
+    used.extend(openers(
+        Path::new("/proc"),
+        |path| matches!(node.stat(path), Ok(Some(s)) if s.mode & 0o170_000 == 0o060_000 && numbers.contains(&s.rdev)),
+    ));
     if !used.is_empty() {
         return Err(refused(format!("{}; --force does not change that", used.join("; "))));
     }
@@ -61,6 +74,54 @@ fn partitions_of(reader: &dyn Reader, disk: &str) -> Vec<String> {
     let dir = Path::new("/sys/block").join(disk);
     let names = reader.list(&dir).unwrap_or_default();
     names.into_iter().filter(|n| matches!(reader.stat(&dir.join(n).join("partition")), Ok(Some(_)))).collect()
+}
+
+/// Device numbers of the device and its partitions.
+fn numbers(reader: &dyn Reader, name: &str) -> Vec<(u32, u32)> {
+    let number = |member: &String| {
+        let text = reader.read_text(&class_dir(reader, member).join("dev")).ok()?;
+        let (major, minor) = text.trim().split_once(':')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    };
+    family(reader, name).iter().filter_map(number).collect()
+}
+
+/// Processes that keep such a device open. Looked at several times: udev opens a device for a
+/// moment whenever it changes.
+fn openers(proc: &Path, ours: impl Fn(&Path) -> bool) -> Vec<String> {
+    let mut found = Vec::new();
+    for look in 0..LOOKS {
+        if look > 0 {
+            std::thread::sleep(BETWEEN_LOOKS);
+        }
+        found = open_now(proc, &ours);
+        if found.is_empty() {
+            break;
+        }
+    }
+    found
+}
+
+fn open_now(proc: &Path, ours: impl Fn(&Path) -> bool) -> Vec<String> {
+    let list = |dir: &Path| -> Vec<PathBuf> {
+        std::fs::read_dir(dir).map(|d| d.flatten().map(|e| e.path()).collect()).unwrap_or_default()
+    };
+    let pid = |dir: &PathBuf| dir.file_name()?.to_str()?.parse::<u32>().ok();
+    let open = |dir: &Path| {
+        // Only what lies in /dev is looked at itself: a file of a dead network mount would hang.
+        list(&dir.join("fd"))
+            .iter()
+            .filter_map(|fd| std::fs::read_link(fd).ok())
+            .any(|to| to.starts_with("/dev") && ours(&to))
+    };
+    let processes = list(proc).into_iter().filter_map(|dir| Some((pid(&dir)?, dir)));
+    processes
+        .filter(|(_, dir)| open(dir))
+        .map(|(pid, dir)| {
+            let name = std::fs::read_to_string(dir.join("comm")).unwrap_or_default();
+            format!("process {pid} ({}) has it open", name.trim())
+        })
+        .collect()
 }
 
 fn partitions(reader: &dyn Reader, disk: &str) -> Vec<String> {
@@ -102,7 +163,7 @@ fn uses(reader: &dyn Reader, name: &str) -> Result<Vec<String>> {
 }
 
 /// `/sys/block/sda` or `/sys/class/block/sda1`.
-fn class_dir(reader: &dyn Reader, name: &str) -> std::path::PathBuf {
+fn class_dir(reader: &dyn Reader, name: &str) -> PathBuf {
     let disk = Path::new("/sys/block").join(name);
     match reader.stat(&disk) {
         Ok(Some(_)) => disk,
@@ -304,6 +365,27 @@ mod tests {
         assert_eq!(parse_wipefs(include_str!("../../tests/fixtures/wipefs-empty.json")).unwrap(), Vec::<String>::new());
         assert_eq!(parse_wipefs("").unwrap(), Vec::<String>::new());
         assert!(parse_wipefs("wipefs: what?").is_err());
+    }
+
+    /// A guest's QEMU has its disk open without O_EXCL: nothing else would show it.
+    #[test]
+    fn processes_that_have_a_device_open_are_named() {
+        let tree = Tree::of(&[
+            ("/sys/block/sda/dev", "8:0\n"),
+            ("/sys/block/sda/sda1/partition", "1\n"),
+            ("/sys/class/block/sda1/dev", "8:1\n"),
+        ]);
+        assert_eq!(numbers(&tree, "sda"), [(8, 1), (8, 0)]);
+        let proc = tempfile::tempdir().unwrap();
+        for (pid, to) in [("812", "/dev/sda1"), ("813", "/dev/sdb"), ("814", "/srv/sda"), ("self", "/dev/sda")] {
+            let fd = proc.path().join(pid).join("fd");
+            std::fs::create_dir_all(&fd).unwrap();
+            std::fs::write(proc.path().join(pid).join("comm"), "kvm\n").unwrap();
+            std::os::unix::fs::symlink(to, fd.join("7")).unwrap();
+        }
+        let sda = |path: &Path| path.to_string_lossy().contains("sda");
+        assert_eq!(openers(proc.path(), sda), ["process 812 (kvm) has it open"]);
+        assert_eq!(openers(proc.path(), |_| false), Vec::<String>::new());
     }
 
     #[test]

@@ -109,7 +109,7 @@ fn enough(workload: &dyn Workload, ctx: &WorkCtx) -> Result<()> {
     let needed = workload.bytes_needed(ctx.memory_bytes);
     if ctx.bytes < needed {
         return unfit(format!(
-            "it needs {} MiB of storage and {} MiB are there: use a larger --size",
+            "it needs {} MiB of storage and {} MiB are there: use a larger target (size.target_mib of the study)",
             needed >> 20,
             ctx.bytes >> 20
         ));
@@ -219,7 +219,7 @@ mod tests {
     fn what_cannot_be_measured_is_refused_before_it_runs() {
         for workload in ALL {
             let small = WorkCtx { bytes: 1 << 20, ..ctx() };
-            assert!(enough(*workload, &small).unwrap_err().to_string().contains("--size"));
+            assert!(enough(*workload, &small).unwrap_err().to_string().contains("size.target_mib"));
             let short = WorkCtx { seconds: f64::NAN, ..ctx() };
             assert!(enough(*workload, &short).is_err());
             let gentle = WorkCtx { gentle: Some(Gentle { cap_bytes_per_second: 1 << 20 }), ..ctx() };

@@ -159,8 +159,32 @@ fn a_cell_served_by_a_cache_is_no_gain() {
     assert_eq!(findings(&facts), []);
 }
 
+<<<<<<< HEAD
 /// From the samples on: a gain is cited only with enough pairs. Its own interval decides, not the
 /// width of the two shares, which is a bound in percentage points of native.
+=======
+/// Under `--gentle` depth 1 and depth 32 have caps of their own: their ratio is that of the caps,
+/// and the short queue is the cap's doing.
+#[test]
+fn caps_are_not_taken_for_a_gain_by_depth() {
+    use crate::testing::{Bench, native, virtio};
+    let one = virtio("device", "rand-read-1");
+    let mut run = Bench::new()
+        .cell(native("device", "rand-read-1"), 15e3)
+        .cell(one.clone(), 4.6e3)
+        .device(&one, 4096.0, 0.4, 0.8)
+        .cell(native("device", "rand-read-32"), 60e3)
+        .cell(virtio("device", "rand-read-32"), 13e3)
+        .run();
+    let found = |run: &crate::result::Run| findings(&crate::facts::facts_of(run, &crate::summary::Summary::of(run)));
+    assert!(!found(&run).is_empty());
+    run.environment.cap_ratio = Some(0.25);
+    assert_eq!(found(&run), []);
+}
+
+/// From the samples on: a gain is cited only when both sides' shares are known to the wanted
+/// width and there are enough pairs.
+>>>>>>> review
 #[test]
 fn gains_from_too_few_pairs_are_not_cited() {
     use crate::testing::{Bench, guest, native, virtio};

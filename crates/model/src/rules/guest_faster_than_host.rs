@@ -39,7 +39,7 @@ fn cached(rule: &Rule, m: &Measured, share: &Share) -> Finding {
         0 => {
             "the device's counters do not show it, so it lies below them or works on the native side's pace".to_owned()
         }
-        _ => format!("in {marked} of {samples} samples the device moved other amounts than were asked for"),
+        _ => format!("in {marked} of {samples} samples the device moved over 10 % fewer bytes than were asked for"),
     };
     let cause = format!(
         "The guest gets {} of what the host gets natively. No path through a guest is shorter than none: a cache is \

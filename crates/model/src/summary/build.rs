@@ -79,8 +79,9 @@ pub fn shares(samples: &[Sample], workloads: &[WorkloadTraits]) -> BTreeMap<Stri
         .collect()
 }
 
-/// Pairs of two cells by round, with the round of each: samples of the same round that both
-/// have the figure. The boot is that of the `test` side.
+/// Pairs of two cells by round, with the round of each: samples of the same round and boot that
+/// both have the figure. A round that was broken off and taken up by a resumed run has two boots,
+/// perhaps days apart: its halves are no pair.
 pub fn pairs(
     samples: &[Sample],
     base: &Setup,
@@ -92,7 +93,7 @@ pub fn pairs(
         .iter()
         .filter(|s| s.setup == *test)
         .filter_map(|s| {
-            let native = by_round.get(&s.round)?;
+            let native = by_round.get(&s.round).filter(|native| native.boot == s.boot)?;
             Some((s.round, Pair { boot: s.boot, base: figure(native)?, test: figure(s)? }))
         })
         .collect()

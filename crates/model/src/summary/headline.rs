@@ -42,8 +42,13 @@ pub(super) fn headline(run: &Run, shares: &[Share], rule: &Convergence, emulated
     let workloads: Vec<&str> = of.iter().map(|s| s.setup.workload.as_str()).collect();
     let enough = ratio.pairs >= rule.min_pairs && ratio.boots >= rule.min_boots;
     let figure = if enough { percent(&ratio) } else { format!("so far about {:.0} %", ratio.value * 100.0) };
+    // With --gentle both sides ran under a cap: a share of the host it is not.
+    let of_what = match run.environment.cap_ratio {
+        Some(cap) => format!("a cap of {:.0} % of this host (--gentle)", cap * 100.0),
+        None => "this host".to_owned(),
+    };
     let text = format!(
-        "A reference guest made by vmio gets {figure} of this host{}: {} on {}, geometric mean over {}{}.",
+        "A reference guest made by vmio gets {figure} of {of_what}{}: {} on {}, geometric mean over {}{}.",
         if emulated { " under software emulation (TCG)" } else { "" },
         best.setup.attachment.as_ref().map(Attachment::label).unwrap_or_default(),
         best.setup.target,

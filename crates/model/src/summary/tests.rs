@@ -57,6 +57,11 @@ fn the_headline_is_the_geometric_mean_and_names_its_cells() {
     assert!(h.converged && h.text.starts_with(&figure), "{}", h.text);
     assert!(h.text.contains("durable-append, seq-write") && !h.text.contains("not converged"));
     assert_eq!(h.lines.len(), 2);
+
+    let mut run = bench().run();
+    run.environment.cap_ratio = Some(0.25);
+    let text = summarise(&run).headline.unwrap().text;
+    assert!(text.contains(" of a cap of 25 % of this host (--gentle): "), "{text}");
 }
 
 #[test]
@@ -151,4 +156,17 @@ fn json_carries_a_version_and_unit_suffixes() {
     assert!(value["shares"][0]["share_ratio"]["interval"]["low"].is_f64());
     let back: Summary = serde_json::from_value(value).unwrap();
     assert_eq!(back.cells.len(), 5);
+}
+
+#[test]
+fn the_halves_of_a_round_that_was_broken_off_are_no_pair() {
+    let mut run = bench().run();
+    let guest = virtio("device", "seq-write");
+    let whole = summarise(&run).share(&guest.key()).unwrap().share_ratio.pairs;
+    // The guest's half of the last round was measured after a resume, in a new boot.
+    let last = run.samples.iter().map(|s| s.round).max().unwrap();
+    for s in run.samples.iter_mut().filter(|s| s.round == last && s.setup == guest) {
+        s.boot += 1;
+    }
+    assert_eq!(summarise(&run).share(&guest.key()).unwrap().share_ratio.pairs, whole - 1);
 }
