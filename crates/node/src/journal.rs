@@ -10,7 +10,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -68,9 +68,6 @@ pub struct Journal {
     path: PathBuf,
     head: Head,
     state: Mutex<State>,
-    /// Whether all was undone. Held for reading while something is made, so that nothing is made
-    /// behind the back of [`Journal::undo_all`].
-    ended: RwLock<bool>,
 }
 
 #[derive(Debug)]
@@ -115,11 +112,7 @@ impl Journal {
             File::open(dir)?.sync_all()
         };
         write(&mut file).map_err(|e| fail(format!("cannot write: {e}")))?;
-<<<<<<< HEAD
         Ok(Self { path, head, state: Mutex::new(State { file, next: 1, live: Vec::new(), closed: false }) })
-=======
-        Ok(Self { path, head, state: Mutex::new(State { file, next: 1, live: Vec::new() }), ended: RwLock::new(false) })
->>>>>>> review
     }
 
     /// Value of `VMIO_OWNER` in the processes of this owner.
@@ -140,23 +133,9 @@ impl Journal {
     /// Writes down a change that is made next.
     ///
     /// # Errors
-    /// When the line cannot be written (the change must not be made then), a path in it is not
-    /// absolute, or all was undone already.
+    /// When the line cannot be written (the change must not be made then) or a path in it is not
+    /// absolute.
     pub fn record(&self, change: Change) -> Result<ChangeId> {
-        let _making = self.making()?;
-        self.write_down(change)
-    }
-
-    /// Holds off [`Journal::undo_all`] while something is made or started.
-    ///
-    /// # Errors
-    /// When all was undone already: what is made now would stay.
-    pub(crate) fn making(&self) -> Result<RwLockReadGuard<'_, bool>> {
-        let ended = self.ended.read().unwrap_or_else(PoisonError::into_inner);
-        if *ended { Err(self.error("its owner is ending; nothing more is made or started".into())) } else { Ok(ended) }
-    }
-
-    fn write_down(&self, change: Change) -> Result<ChangeId> {
         if let Some(relative) = change.relative_path() {
             return Err(self.error(format!("{} must be an absolute path", relative.display())));
         }
@@ -201,11 +180,8 @@ impl Journal {
 
     /// Undoes everything: first the owner's processes end (nothing may hold what goes next), then
     /// the changes in reverse order. Returns what could not be undone; it stays in the journal.
-    /// From now on nothing is recorded or started for this owner: another thread, whose command
-    /// has just been killed, must not start it anew.
     #[must_use = "failures are told only here"]
     pub fn undo_all(&self) -> Vec<String> {
-        *self.ended.write().unwrap_or_else(PoisonError::into_inner) = true;
         let live = lock(&self.state).live.clone();
         let mut failed: Vec<String> = machine::kill_marked(self.cookie(), |_| true).err().into_iter().collect();
         for (id, change) in live.into_iter().rev() {
@@ -266,12 +242,11 @@ impl Journal {
 
     fn scratch<T>(&self, path: &Path, change: Change, make: impl FnOnce() -> io::Result<T>) -> Result<(T, ChangeId)> {
         let fail = |source| Error::File { node: "local".into(), what: "make", path: path.into(), source };
-        let _making = self.making()?;
         // Looked at before it is written down: what was there before is never ours to remove.
         if fs::symlink_metadata(path).is_ok() {
             return Err(fail(io::ErrorKind::AlreadyExists.into()));
         }
-        let id = self.write_down(change)?;
+        let id = self.record(change)?;
         match make() {
             Ok(made) => Ok((made, id)),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
@@ -409,21 +384,6 @@ mod tests {
         Journal::open(dir.path(), "run").unwrap();
         assert!(Journal::open(dir.path(), "../run").is_err());
         assert!(Journal::open(dir.path(), "x").unwrap().record(Change::File { path: "rel".into() }).is_err());
-    }
-
-    #[test]
-    fn nothing_is_made_or_started_after_all_was_undone() {
-        let dir = tempfile::tempdir().unwrap();
-        let journal = std::sync::Arc::new(Journal::open(&dir.path().join("state"), "run").unwrap());
-        let node = crate::Local::owned(std::sync::Arc::clone(&journal));
-        let sleep = crate::Exec::new("sleep").args(["60"]);
-        let mut running = crate::Node::spawn(&node, &sleep).unwrap();
-        assert_eq!(journal.undo_all(), Vec::<String>::new());
-        assert_eq!(running.wait(None).unwrap().end, crate::End::Signal(9));
-        assert!(crate::Node::spawn(&node, &sleep).err().unwrap().to_string().contains("is ending"));
-        assert!(journal.scratch_file(&dir.path().join("late")).is_err());
-        assert!(journal.record(Change::File { path: dir.path().join("late") }).is_err());
-        assert!(!dir.path().join("late").exists());
     }
 
     #[test]

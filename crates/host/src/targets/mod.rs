@@ -139,11 +139,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// Not enough space.
-<<<<<<< HEAD
     #[error("not enough space on {}: {needed_bytes} bytes are needed (20 % to spare included), {free_bytes} are left ({of}); free some, use --on another directory, or a study with a smaller size.target_mib", dir.display())]
-=======
-    #[error("not enough space on {}: {needed_bytes} bytes are needed (20 % to spare included), {free_bytes} are left ({of}); free some, use --on another directory, or a smaller target (size.target_mib of the study)", dir.display())]
->>>>>>> review
     Space {
         /// Where.
         dir: PathBuf,
@@ -155,11 +151,7 @@ pub enum Error {
         free_bytes: u64,
     },
     /// It became full while it was written.
-<<<<<<< HEAD
     #[error("{}: {source}; free some space or quota, or use a study with a smaller size.target_mib", path.display())]
-=======
-    #[error("{}: {source}; free some space or quota, or use a smaller target (size.target_mib of the study)", path.display())]
->>>>>>> review
     Full {
         /// Which file.
         path: PathBuf,

@@ -159,10 +159,6 @@ fn a_cell_served_by_a_cache_is_no_gain() {
     assert_eq!(findings(&facts), []);
 }
 
-<<<<<<< HEAD
-/// From the samples on: a gain is cited only with enough pairs. Its own interval decides, not the
-/// width of the two shares, which is a bound in percentage points of native.
-=======
 /// Under `--gentle` depth 1 and depth 32 have caps of their own: their ratio is that of the caps,
 /// and the short queue is the cap's doing.
 #[test]
@@ -182,9 +178,8 @@ fn caps_are_not_taken_for_a_gain_by_depth() {
     assert_eq!(found(&run), []);
 }
 
-/// From the samples on: a gain is cited only when both sides' shares are known to the wanted
-/// width and there are enough pairs.
->>>>>>> review
+/// From the samples on: a gain is cited only with enough pairs. Its own interval decides, not the
+/// width of the two shares, which is a bound in percentage points of native.
 #[test]
 fn gains_from_too_few_pairs_are_not_cited() {
     use crate::testing::{Bench, guest, native, virtio};
