@@ -90,8 +90,8 @@ pub struct Gain {
     pub after: Setup,
     /// After over before: above 1 is faster.
     pub ratio: Ratio,
-    /// Whether it may be cited: both sides' shares are known to the wanted width, and the
-    /// gain itself has the fewest pairs and boots.
+    /// Whether it may be cited: it has the fewest pairs and boots. Whether its interval excludes
+    /// a threshold is for the rule to see; the width of the two shares does not matter to it.
     pub citable: bool,
 }
 
@@ -215,14 +215,7 @@ pub fn gain_ratio(run: &Run, before: &Setup, after: &Setup) -> Option<Ratio> {
 
 fn gain(run: &Run, summary: &Summary, changed: Changed, before: &Cell, after: &Cell) -> Option<Gain> {
     let ratio = gain_ratio(run, &before.setup, &after.setup)?;
-    let known = |key: &str| summary.share(key).is_some_and(|s| s.converged);
     let rule = &summary.convergence;
     let enough = ratio.pairs >= rule.min_pairs && ratio.boots >= rule.min_boots;
-    Some(Gain {
-        changed,
-        before: before.setup.clone(),
-        after: after.setup.clone(),
-        ratio,
-        citable: enough && known(&before.key) && known(&after.key),
-    })
+    Some(Gain { changed, before: before.setup.clone(), after: after.setup.clone(), ratio, citable: enough })
 }

@@ -1,8 +1,8 @@
 //! The rules: facts in, findings out. An extension point: one file a rule, one line in
 //! [`RULES`]; `docs/rules.md` says how to add one.
 //!
-//! A rule cites a measured figure only if it converged and its interval excludes the rule's
-//! threshold; else it abstains. From settings alone (a live guest that nobody measured) it may
+//! A rule cites a measured figure only if it has enough pairs and its interval excludes the
+//! rule's threshold; else it abstains. From settings alone (a live guest that nobody measured) it may
 //! give advice, marked as not measured.
 
 mod cache_aio_pair;

@@ -69,7 +69,7 @@ fn the_quick_study_has_what_the_demo_promises() {
     assert_eq!(keys[0], "device/native/durable-append");
     assert_eq!(keys[1], "device/qemu/lsi53c895a,none,native/durable-append");
     assert_eq!(keys.len(), 18);
-    assert_eq!(study.repeat.rounds_per_boot(), 2);
+    assert_eq!(study.repeat.rounds_per_boot(), 1);
     // 2.5 s a cell and 3 s a boot: figures within two minutes, the fewest rounds within five.
     let rates = Rates { cell_overhead_seconds: 1.0, boot_seconds: 3.0, ..rates() };
     let plan = estimate(&study, &traits(), &rates);

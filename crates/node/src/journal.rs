@@ -10,7 +10,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -68,9 +68,6 @@ pub struct Journal {
     path: PathBuf,
     head: Head,
     state: Mutex<State>,
-    /// Whether all was undone. Held for reading while something is made, so that nothing is made
-    /// behind the back of [`Journal::undo_all`].
-    ended: RwLock<bool>,
 }
 
 #[derive(Debug)]
@@ -78,6 +75,8 @@ struct State {
     file: File,
     next: u64,
     live: Vec<(ChangeId, Change)>,
+    /// Ended by [`Journal::close`]: nothing more is changed.
+    closed: bool,
 }
 
 impl Journal {
@@ -113,7 +112,7 @@ impl Journal {
             File::open(dir)?.sync_all()
         };
         write(&mut file).map_err(|e| fail(format!("cannot write: {e}")))?;
-        Ok(Self { path, head, state: Mutex::new(State { file, next: 1, live: Vec::new() }), ended: RwLock::new(false) })
+        Ok(Self { path, head, state: Mutex::new(State { file, next: 1, live: Vec::new(), closed: false }) })
     }
 
     /// Value of `VMIO_OWNER` in the processes of this owner.
@@ -134,27 +133,14 @@ impl Journal {
     /// Writes down a change that is made next.
     ///
     /// # Errors
-    /// When the line cannot be written (the change must not be made then), a path in it is not
-    /// absolute, or all was undone already.
+    /// When the line cannot be written (the change must not be made then) or a path in it is not
+    /// absolute.
     pub fn record(&self, change: Change) -> Result<ChangeId> {
-        let _making = self.making()?;
-        self.write_down(change)
-    }
-
-    /// Holds off [`Journal::undo_all`] while something is made or started.
-    ///
-    /// # Errors
-    /// When all was undone already: what is made now would stay.
-    pub(crate) fn making(&self) -> Result<RwLockReadGuard<'_, bool>> {
-        let ended = self.ended.read().unwrap_or_else(PoisonError::into_inner);
-        if *ended { Err(self.error("its owner is ending; nothing more is made or started".into())) } else { Ok(ended) }
-    }
-
-    fn write_down(&self, change: Change) -> Result<ChangeId> {
         if let Some(relative) = change.relative_path() {
             return Err(self.error(format!("{} must be an absolute path", relative.display())));
         }
         let mut state = lock(&self.state);
+        self.check_open(&state)?;
         let id = ChangeId(state.next);
         let sync = change.outlives_boot();
         let line = Line::Do { id, change };
@@ -194,11 +180,8 @@ impl Journal {
 
     /// Undoes everything: first the owner's processes end (nothing may hold what goes next), then
     /// the changes in reverse order. Returns what could not be undone; it stays in the journal.
-    /// From now on nothing is recorded or started for this owner: another thread, whose command
-    /// has just been killed, must not start it anew.
     #[must_use = "failures are told only here"]
     pub fn undo_all(&self) -> Vec<String> {
-        *self.ended.write().unwrap_or_else(PoisonError::into_inner) = true;
         let live = lock(&self.state).live.clone();
         let mut failed: Vec<String> = machine::kill_marked(self.cookie(), |_| true).err().into_iter().collect();
         for (id, change) in live.into_iter().rev() {
@@ -208,6 +191,31 @@ impl Journal {
             }
         }
         failed
+    }
+
+    /// Ends the owner's work from any thread: nothing is changed or started any more, all is undone,
+    /// and the journal's file goes unless something could not be undone (which is returned).
+    #[must_use = "failures are told only here"]
+    pub fn close(&self) -> Vec<String> {
+        lock(&self.state).closed = true;
+        let failed = self.undo_all();
+        if failed.is_empty() {
+            // Still locked: nobody can have taken the name meanwhile.
+            let _ = fs::remove_file(&self.path);
+        }
+        failed
+    }
+
+    /// Starts something that bears the owner's mark; refused once the journal is closed, so that
+    /// nothing starts behind the back of [`Journal::close`].
+    pub(crate) fn while_open<T>(&self, start: impl FnOnce() -> Result<T>) -> Result<T> {
+        let state = lock(&self.state);
+        self.check_open(&state)?;
+        start()
+    }
+
+    fn check_open(&self, state: &State) -> Result<()> {
+        if state.closed { Err(self.error("its owner is ending; nothing was changed".into())) } else { Ok(()) }
     }
 
     /// Makes a new, empty file of mode 0600 that is removed at the end.
@@ -234,12 +242,11 @@ impl Journal {
 
     fn scratch<T>(&self, path: &Path, change: Change, make: impl FnOnce() -> io::Result<T>) -> Result<(T, ChangeId)> {
         let fail = |source| Error::File { node: "local".into(), what: "make", path: path.into(), source };
-        let _making = self.making()?;
         // Looked at before it is written down: what was there before is never ours to remove.
         if fs::symlink_metadata(path).is_ok() {
             return Err(fail(io::ErrorKind::AlreadyExists.into()));
         }
-        let id = self.write_down(change)?;
+        let id = self.record(change)?;
         match make() {
             Ok(made) => Ok((made, id)),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
@@ -264,9 +271,8 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        if self.undo_all().is_empty() {
-            // Still locked: nobody can have taken the name meanwhile.
-            let _ = fs::remove_file(&self.path);
+        if !lock(&self.state).closed {
+            let _ = self.close();
         }
     }
 }
@@ -325,6 +331,23 @@ mod tests {
     }
 
     #[test]
+    fn after_the_close_nothing_is_changed_or_started() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        let journal = std::sync::Arc::new(Journal::open(&state, "run-1").unwrap());
+        let node = crate::Local::owned(journal.clone());
+        let sleep = crate::Exec::new("sleep").args(["60"]);
+        let started = crate::Node::spawn(&node, &sleep).unwrap();
+        journal.scratch_file(&dir.path().join("f")).unwrap();
+        assert_eq!(journal.close(), Vec::<String>::new());
+        assert!(!Path::new(&format!("/proc/{}/exe", started.pid())).exists());
+        assert!(journal.scratch_file(&dir.path().join("g")).is_err() && !dir.path().join("g").exists());
+        assert!(crate::Node::spawn(&node, &sleep).err().unwrap().to_string().contains("ending"));
+        // The file is gone although the journal is still held somewhere.
+        assert_eq!(fs::read_dir(&state).unwrap().count(), 0);
+    }
+
+    #[test]
     fn what_was_there_before_is_never_taken() {
         let dir = tempfile::tempdir().unwrap();
         let precious = dir.path().join("precious");
@@ -361,21 +384,6 @@ mod tests {
         Journal::open(dir.path(), "run").unwrap();
         assert!(Journal::open(dir.path(), "../run").is_err());
         assert!(Journal::open(dir.path(), "x").unwrap().record(Change::File { path: "rel".into() }).is_err());
-    }
-
-    #[test]
-    fn nothing_is_made_or_started_after_all_was_undone() {
-        let dir = tempfile::tempdir().unwrap();
-        let journal = std::sync::Arc::new(Journal::open(&dir.path().join("state"), "run").unwrap());
-        let node = crate::Local::owned(std::sync::Arc::clone(&journal));
-        let sleep = crate::Exec::new("sleep").args(["60"]);
-        let mut running = crate::Node::spawn(&node, &sleep).unwrap();
-        assert_eq!(journal.undo_all(), Vec::<String>::new());
-        assert_eq!(running.wait(None).unwrap().end, crate::End::Signal(9));
-        assert!(crate::Node::spawn(&node, &sleep).err().unwrap().to_string().contains("is ending"));
-        assert!(journal.scratch_file(&dir.path().join("late")).is_err());
-        assert!(journal.record(Change::File { path: dir.path().join("late") }).is_err());
-        assert!(!dir.path().join("late").exists());
     }
 
     #[test]

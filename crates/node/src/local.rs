@@ -45,8 +45,10 @@ impl Local {
 
     /// Starts a command whose output goes to `sink` as it comes.
     pub(crate) fn start(&self, cmd: &Exec, sink: Box<dyn Sink>) -> Result<Handle> {
-        let _making = self.journal.as_ref().map(|j| j.making()).transpose()?;
-        child::start(self.name(), cmd, self.journal.as_ref().map(|j| j.cookie()), sink)
+        match &self.journal {
+            None => child::start(self.name(), cmd, None, sink),
+            Some(journal) => journal.while_open(|| child::start(self.name(), cmd, Some(journal.cookie()), sink)),
+        }
     }
 
     /// Opens a file for writing as [`Node::write`] does, and sets its mode.

@@ -98,9 +98,7 @@ fn whole_device(ctx: &TargetCtx<'_>, device: &Path) -> Result<WholeDevice> {
     if size < bytes {
         return Err(Error::NotAsAsked {
             path: device,
-            reason: format!(
-                "it has {size} bytes and {bytes} are needed; use a smaller target (size.target_mib of the study)"
-            ),
+            reason: format!("it has {size} bytes and {bytes} are needed; use a study with a smaller size.target_mib"),
         });
     }
     // Blocks that were never written or were discarded are not read from the medium.

@@ -139,7 +139,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// Not enough space.
-    #[error("not enough space on {}: {needed_bytes} bytes are needed (20 % to spare included), {free_bytes} are left ({of}); free some, use --on another directory, or a smaller target (size.target_mib of the study)", dir.display())]
+    #[error("not enough space on {}: {needed_bytes} bytes are needed (20 % to spare included), {free_bytes} are left ({of}); free some, use --on another directory, or a study with a smaller size.target_mib", dir.display())]
     Space {
         /// Where.
         dir: PathBuf,
@@ -151,7 +151,7 @@ pub enum Error {
         free_bytes: u64,
     },
     /// It became full while it was written.
-    #[error("{}: {source}; free some space or quota, or use a smaller target (size.target_mib of the study)", path.display())]
+    #[error("{}: {source}; free some space or quota, or use a study with a smaller size.target_mib", path.display())]
     Full {
         /// Which file.
         path: PathBuf,

@@ -21,6 +21,16 @@ pub struct Change {
     pub proxmox: String,
 }
 
+impl Change {
+    /// What to do, by the system that one has; one entry where it is the same for all.
+    pub fn ways(&self) -> Vec<(&'static str, &str)> {
+        if self.qemu == self.libvirt && self.qemu == self.proxmox {
+            return vec![("any", &self.qemu)];
+        }
+        vec![("QEMU", &self.qemu), ("libvirt", &self.libvirt), ("Proxmox", &self.proxmox)]
+    }
+}
+
 /// What a finding recommends for a disk whose own settings are not known.
 pub fn recommended() -> Attachment {
     Attachment { driver: "virtio-blk".into(), cache: Cache::None, aio: Aio::Native, iothread: true }

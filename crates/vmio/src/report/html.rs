@@ -125,7 +125,7 @@ fn card(page: &mut String, report: &Report<'_>, place: usize, finding: &Finding)
         return;
     }
     put!(page, "<dt>Change</dt><dd>{}</dd>", escape(&change.what));
-    for (name, how) in [("QEMU", &change.qemu), ("libvirt", &change.libvirt), ("Proxmox", &change.proxmox)] {
+    for (name, how) in change.ways() {
         if !how.is_empty() {
             put!(page, "<dt>{name}</dt><dd><pre>{}</pre></dd>", escape(how));
         }

@@ -77,7 +77,7 @@ pub fn markdown(report: &Report<'_>) -> String {
             put(format!("The change is that of finding {}.\n", first + 1));
         } else {
             put(format!("{}\n", plain(&change.what)));
-            for (name, how) in [("QEMU", &change.qemu), ("libvirt", &change.libvirt), ("Proxmox", &change.proxmox)] {
+            for (name, how) in change.ways() {
                 put(format!("{name}:\n\n{}", code(how)));
             }
             finding.references.iter().for_each(|r| put(format!("See {}\n", plain(r))));

@@ -277,7 +277,7 @@ impl Out {
     fn change(&mut self, finding: &Finding) {
         let change = &finding.change;
         self.paragraph("   ", 3, &format!("Change: {}", change.what));
-        for (name, how) in [("QEMU", &change.qemu), ("libvirt", &change.libvirt), ("Proxmox", &change.proxmox)] {
+        for (name, how) in change.ways() {
             for (i, line) in how.lines().enumerate() {
                 let lead = format!("     {:<9}", if i == 0 { name } else { "" });
                 self.code(&self.style.cyan(&lead), 14, line);

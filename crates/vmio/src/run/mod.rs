@@ -270,7 +270,7 @@ fn execute(
         let (journal, db, id) = (journal.clone(), context.paths.db(), run.id);
         move |name| {
             // Processes end first, so nothing measures on while the rest is undone.
-            let failed = journal.undo_all();
+            let failed = journal.close();
             term::note(&format!(
                 "\n{name}: ended; run {id} is kept, `--resume` goes on with it, `vmio runs show {id}` shows it"
             ));
@@ -282,12 +282,14 @@ fn execute(
     })
     .context("cannot wait for signals")?;
     let outcome = on_machine(planned, &mut run, next, wishes, context, &store, &journal);
-    stopping.park_if_ending();
-    let failed = journal.undo_all();
+    let store = stopping.exit_or(store);
+    let failed = journal.close();
     failed.iter().for_each(|f| term::note(&format!("warning: not undone: {f}")));
     let state = match &outcome {
         Ok(Ended::Done(_)) => RunState::Done,
         Ok(Ended::Stopped(reason)) => RunState::Interrupted(reason.clone()),
+        // With something to keep it can be taken up again.
+        Err(error) if !run.samples.is_empty() => RunState::Interrupted(format!("{error:#}")),
         Err(error) => RunState::Failed(format!("{error:#}")),
     };
     store.set_state(run.id, &state)?;
@@ -304,14 +306,23 @@ fn execute(
             term::note(&format!("ended early: {reason}"));
             Ok(store.load(run.id)?)
         }
-        Err(error) if run.samples.is_empty() => Err(error.context(
-            Failure::new(Exit::Failed, format!("run {} measured nothing", run.id))
-                .help("`vmio doctor` lists what this host has and lacks"),
-        )),
+        Err(error) if run.samples.is_empty() => {
+            let failure = Failure::new(kind_of(&error), format!("run {} measured nothing", run.id));
+            Err(error.context(failure.help("`vmio doctor` lists what this host has and lacks")))
+        }
         Err(error) => Err(error.context(
             Failure::new(Exit::Partial, format!("run {} broke off; {} samples are kept", run.id, run.samples.len()))
                 .help(format!("`vmio runs show {}` shows them, --resume goes on", run.id)),
         )),
+    }
+}
+
+/// A host that cannot hold the targets is an unmet precondition, anything else a failure.
+fn kind_of(error: &anyhow::Error) -> Exit {
+    use vmio_host::targets::Error as Target;
+    match error.downcast_ref::<Target>() {
+        Some(Target::Space { .. } | Target::NoDirect { .. } | Target::Refused { .. }) => Exit::Precondition,
+        _ => Exit::Failed,
     }
 }
 

@@ -98,6 +98,10 @@ pub fn look(
         None => targets::space::default_dir(reader, &context.paths.state),
     };
     let existing = existing_part(reader, &dir);
+    if let Some(device) = wishes.device.first() {
+        targets::safety::check(local, device, wishes.force)
+            .map_err(|e| Failure::new(Exit::Precondition, e.to_string()))?;
+    }
     let backing_of = wishes.device.first().map_or(existing.as_path(), PathBuf::as_path);
     let backing = Backing::of(reader, backing_of).with_context(|| {
         Failure::new(Exit::Precondition, format!("cannot tell which disk is below {}", backing_of.display()))
@@ -163,6 +167,11 @@ fn why_not(setup: &Setup, reader: &dyn Reader, gentle: bool, wishes: &Wishes) ->
         .or_else(|| gentle.then(|| workload.can_be_gentle().err().map(str::to_owned)).flatten())
 }
 
+/// `5 to 12`, or `8` where both are the same.
+fn range(low: String, high: String) -> String {
+    if low == high { low } else { format!("{low} to {high}") }
+}
+
 /// `1.5 GiB`.
 pub fn gib(bytes: u64) -> String {
     if bytes < GIB { format!("{} MiB", bytes.div_ceil(MIB)) } else { format!("{:.1} GiB", bytes as f64 / GIB as f64) }
@@ -195,8 +204,10 @@ impl Planned {
         row(
             "cells",
             format!(
-                "{} native and {guests} guest cells, each {} to {} times, over at least {} boots",
-                c.native_cells, c.min_rounds, c.max_rounds, self.study.repeat.min_boots
+                "{} native and {guests} guest cells, each {} times, over at least {} boots",
+                c.native_cells,
+                range(c.min_rounds.to_string(), c.max_rounds.to_string()),
+                self.study.repeat.min_boots
             ),
         );
         row(
@@ -206,10 +217,9 @@ impl Planned {
         row(
             "time",
             format!(
-                "{} to {} of measuring, first figures after about {}",
-                duration(c.min_seconds.min(c.max_seconds)),
-                duration(c.max_seconds),
-                duration(c.first_round_seconds)
+                "{} of measuring, first figures after about {}",
+                range(duration(c.min_seconds.min(c.max_seconds)), duration(c.max_seconds)),
+                duration(c.first_round_seconds.min(c.max_seconds))
             ),
         );
         let space = match &self.space {

@@ -39,11 +39,15 @@ impl Progress {
         let elapsed = self.began.elapsed().as_secs_f64();
         let needed = f64::from(self.cost.cells * self.cost.min_rounds);
         let stored = f64::from(self.stored);
-        if stored >= 3.0 && stored < needed {
-            let left = (elapsed / stored * (needed - stored)).min(self.max_seconds - elapsed);
-            format!("about {} left, more where the intervals stay wide", duration(left))
+        let budget = self.max_seconds - elapsed;
+        if stored < 3.0 {
+            return format!("at most {} left", duration(budget));
+        }
+        let for_cells = |cells: f64| (elapsed / stored * (cells - stored).max(0.0)).min(budget);
+        if stored < needed {
+            format!("about {} left, more where the intervals stay wide", duration(for_cells(needed)))
         } else {
-            format!("at most {} left", duration(self.max_seconds - elapsed))
+            format!("at most {} left", duration(for_cells(f64::from(self.cost.cells * self.cost.max_rounds))))
         }
     }
 

@@ -1,7 +1,7 @@
 //! The real machine under the measuring loop: targets, control group, guests, probes.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -19,7 +19,7 @@ use vmio_host::workloads::{self, Gentle, WorkCtx};
 use vmio_model::result::{Environment, Run, Sample};
 use vmio_model::setup::{Attachment, Cache, Setup};
 use vmio_model::study::{MIB, Study};
-use vmio_node::{Exec, Journal, Node};
+use vmio_node::{Change, Exec, Journal, Node};
 
 use super::engine::Rig;
 use super::gentle::Watcher;
@@ -110,7 +110,7 @@ impl<'a> Machine<'a> {
         }
         let image = Image::load_or_build(&*local, &parts.state_dir, progress).context("no guest image")?;
         let scratch = parts.dir.join(format!("vmio-scratch-{}", journal.cookie()));
-        std::fs::create_dir_all(&parts.dir).with_context(|| format!("cannot make {}", parts.dir.display()))?;
+        make_dir(&journal, &parts.dir).with_context(|| format!("cannot make {}", parts.dir.display()))?;
         journal.scratch_dir(&scratch)?;
         let mut made: BTreeMap<String, Box<dyn Prepared>> = BTreeMap::new();
         for cell in &cells {
@@ -277,6 +277,16 @@ impl<'a> Machine<'a> {
         thread::sleep(LOOK_BEFORE);
         Ok(watch.stop()?.device)
     }
+}
+
+/// Makes a directory and those above it that are missing; each goes again when it is empty.
+fn make_dir(journal: &Journal, dir: &Path) -> anyhow::Result<()> {
+    let missing: Vec<&Path> = dir.ancestors().take_while(|d| !d.exists()).collect();
+    for dir in missing.into_iter().rev() {
+        journal.record(Change::Dir { path: dir.to_owned() })?;
+        std::fs::create_dir(dir)?;
+    }
+    Ok(())
 }
 
 impl Rig for Machine<'_> {

@@ -5,21 +5,37 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+/// How long the measuring thread has to notice that its processes are gone.
+const GRACE: Duration = Duration::from_secs(2);
+
 /// Tells the measuring thread that an error it sees comes from the end of the run.
 #[derive(Debug, Clone, Default)]
-pub struct Stopping(Arc<AtomicBool>);
+pub struct Stopping(Arc<Flags>);
+
+#[derive(Debug, Default)]
+struct Flags {
+    begun: AtomicBool,
+    done: AtomicBool,
+}
 
 impl Stopping {
-    /// Parks for ever when the run is being ended by a signal: the signal's thread exits the
-    /// process. To be called when something failed, before the failure is shown.
-    pub fn park_if_ending(&self) {
-        while self.0.load(Ordering::SeqCst) {
-            thread::park();
+    /// When the run is being ended by a signal: waits until all is undone, drops what is `held`
+    /// (the store, which closes it) and exits; else hands it back. To be called when something
+    /// failed, before the failure is shown.
+    pub fn exit_or<T>(&self, held: T) -> T {
+        if !self.0.begun.load(Ordering::SeqCst) {
+            return held;
         }
+        while !self.0.done.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        drop(held);
+        std::process::exit(4);
     }
 }
 
@@ -33,15 +49,19 @@ pub fn on_signal(end: impl FnOnce(&str) + Send + 'static) -> std::io::Result<Sto
         let mut end = Some(end);
         for signal in signals.forever() {
             let Some(end) = end.take() else { std::process::exit(4) };
-            flag.0.store(true, Ordering::SeqCst);
+            flag.0.begun.store(true, Ordering::SeqCst);
             let name = match signal {
                 SIGINT => "Ctrl-C",
                 SIGTERM => "SIGTERM",
                 _ => "SIGHUP",
             };
             // In a thread of its own, so that a second signal is still heard.
+            let flag = flag.clone();
             thread::spawn(move || {
                 end(name);
+                flag.0.done.store(true, Ordering::SeqCst);
+                // The measuring thread closes the store and exits; unless something holds it up.
+                thread::sleep(GRACE);
                 std::process::exit(4);
             });
         }

@@ -95,7 +95,10 @@ impl StoreError {
     /// The exit code that says the kind of it.
     pub fn exit(&self) -> Exit {
         match self {
-            StoreError::Missing { .. } | StoreError::Denied { .. } | StoreError::Owned { .. } => Exit::Precondition,
+            StoreError::Missing { .. }
+            | StoreError::Denied { .. }
+            | StoreError::Owned { .. }
+            | StoreError::Io { .. } => Exit::Precondition,
             StoreError::NoRun { .. } => Exit::Usage,
             _ => Exit::Failed,
         }

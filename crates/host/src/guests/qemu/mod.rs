@@ -40,7 +40,11 @@ impl GuestKind for Qemu {
                 name: "QEMU",
                 why: "runs the guest",
                 mend: "apt install qemu-system-x86 (on Proxmox it is there; Debian's package would remove Proxmox)",
-                check: |n| find_qemu(n).map(drop).map_err(|e| e.to_string()),
+                check: |n| match find_qemu(n) {
+                    Ok(_) => Ok(()),
+                    Err(Error::NoQemu { looked_for }) => Err(format!("none of {looked_for} in PATH")),
+                    Err(other) => Err(other.to_string()),
+                },
             },
             Requirement {
                 name: "/proc",

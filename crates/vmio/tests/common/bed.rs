@@ -1,0 +1,260 @@
+//! What the tests share that run the real program: a state directory of their own, the program
+//! with its output, and a look at everything that it might have left on the machine.
+#![allow(clippy::unwrap_used, dead_code)]
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Once;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use vmio::store::Store;
+use vmio_model::result::Run;
+
+/// Longest wait for something that must come; a slow machine is no failure.
+pub const LONG: Duration = Duration::from_secs(240);
+
+/// A study of `tests/fixtures/`.
+pub fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
+
+/// What a program of vmio's said and how it ended.
+pub struct Ended {
+    /// Exit code; `None` after a signal.
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Ended {
+    fn of(output: &Output) -> Ended {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let ended = Ended { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) };
+        assert!(!ended.err.contains("panicked"), "{}", ended.err);
+        ended
+    }
+
+    /// Asserts the exit code.
+    #[track_caller]
+    pub fn with(self, code: i32) -> Ended {
+        assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.out, self.err);
+        self
+    }
+
+    /// Asserts that all of the words are in what was said on standard error.
+    #[track_caller]
+    pub fn says(self, words: &[&str]) -> Ended {
+        for word in words {
+            assert!(self.err.contains(word), "no {word:?} in: {}", self.err);
+        }
+        self
+    }
+}
+
+/// A state directory on a disk, and the processes that worked in it.
+pub struct Bed {
+    dir: tempfile::TempDir,
+    pids: RefCell<Vec<u32>>,
+}
+
+impl Bed {
+    /// An empty one.
+    pub fn new() -> Bed {
+        let dir = tempfile::Builder::new().prefix("s").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        Bed { dir, pids: RefCell::default() }
+    }
+
+    /// With the guest image and the answer whether KVM works, both found out once for all tests.
+    pub fn with_image() -> Bed {
+        static ONCE: Once = Once::new();
+        let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kept");
+        ONCE.call_once(|| {
+            let output =
+                Command::new(env!("CARGO_BIN_EXE_vmio")).args(["image", "build", "--state"]).arg(&kept).output();
+            Ended::of(&output.unwrap()).with(0);
+        });
+        let bed = Bed::new();
+        for name in ["images", "kernels"] {
+            fs::create_dir_all(kept.join(name)).unwrap();
+            symlink(kept.join(name), bed.state().join(name)).unwrap();
+        }
+        let _ = fs::copy(kept.join("accelerator.json"), bed.state().join("accelerator.json"));
+        bed
+    }
+
+    /// Keeps what this bed found out about KVM for the next one.
+    fn keep(&self) {
+        let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kept");
+        if kept.exists() {
+            let _ = fs::copy(self.state().join("accelerator.json"), kept.join("accelerator.json"));
+        }
+    }
+
+    /// The state directory.
+    pub fn state(&self) -> PathBuf {
+        self.dir.path().canonicalize().unwrap()
+    }
+
+    /// The program, at work in this state directory.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vmio"));
+        command.args(args).env("VMIO_STATE", self.state()).env_remove("NO_COLOR");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Starts a command of [`Bed::command`].
+    pub fn spawn(&self, command: &mut Command) -> Child {
+        let child = command.spawn().unwrap();
+        self.pids.borrow_mut().push(child.id());
+        child
+    }
+
+    /// Runs a command to its end.
+    pub fn finish(&self, command: &mut Command) -> Ended {
+        let child = self.spawn(command);
+        self.end(child)
+    }
+
+    /// Waits for the end of a program.
+    pub fn end(&self, child: Child) -> Ended {
+        let ended = Ended::of(&child.wait_with_output().unwrap());
+        self.keep();
+        ended
+    }
+
+    /// Runs the program with these arguments.
+    pub fn vmio(&self, args: &[&str]) -> Ended {
+        self.finish(&mut self.command(args))
+    }
+
+    /// The store's newest run, with everything; `None` while there is none.
+    pub fn last(&self) -> Option<Run> {
+        let store = Store::open_existing(&self.state().join("vmio.db")).ok()?;
+        Some(store.load_whole(store.last().unwrap()?).unwrap())
+    }
+
+    /// Samples of the newest run.
+    pub fn samples(&self) -> usize {
+        self.last().map_or(0, |r| r.samples.len())
+    }
+
+    /// Waits until so many samples are stored; false when the program ends before.
+    pub fn wait_for_samples(&self, child: &mut Child, count: usize) -> bool {
+        self.wait_for(child, || self.samples() >= count)
+    }
+
+    /// Waits until something is so; false when the program ends before.
+    pub fn wait_for(&self, child: &mut Child, is_so: impl Fn() -> bool) -> bool {
+        let until = Instant::now() + LONG;
+        while Instant::now() < until {
+            if is_so() {
+                return true;
+            }
+            if child.try_wait().unwrap().is_some() {
+                return is_so();
+            }
+            sleep(Duration::from_millis(20));
+        }
+        panic!("nothing came within {LONG:?}");
+    }
+
+    /// Processes that were started with a path of this bed, by pid and command line.
+    pub fn processes(&self, program: &str) -> Vec<(u32, String)> {
+        let state = self.state().display().to_string();
+        let pids = fs::read_dir("/proc").unwrap().filter_map(|e| e.ok()?.file_name().to_str()?.parse::<u32>().ok());
+        let all = pids.filter_map(|pid| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+            Some((pid, String::from_utf8_lossy(&line).replace('\0', " ")))
+        });
+        all.filter(|(_, line)| line.contains(&state) && line.contains(program)).collect()
+    }
+
+    /// All that is left on the machine of what the program made.
+    fn left(&self) -> Vec<String> {
+        let state = self.state();
+        let shown = state.display().to_string();
+        let mut left = vmio_node::leftovers(&state.join("journals"));
+        left.extend(self.processes("").into_iter().map(|p| format!("process {p:?}")));
+        for device in fs::read_dir("/sys/block").unwrap().map(|e| e.unwrap().path()) {
+            let backing = fs::read_to_string(device.join("loop/backing_file")).unwrap_or_default();
+            if backing.contains(&shown) {
+                left.push(format!("loop device {} over {backing}", device.display()));
+            }
+        }
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        left.extend(mounts.lines().filter(|l| l.contains(&shown)).map(|l| format!("mount {l}")));
+        for dir in control_groups(Path::new("/sys/fs/cgroup"), 6) {
+            let name = dir.file_name().unwrap().to_string_lossy().into_owned();
+            if self.pids.borrow().iter().any(|pid| name.contains(&format!("-{pid}-"))) {
+                left.push(format!("control group {}", dir.display()));
+            }
+        }
+        let files = |dir: &Path| -> BTreeSet<String> {
+            let names = fs::read_dir(dir).map(|d| d.map(|e| e.unwrap().file_name().into_string().unwrap()).collect());
+            names.unwrap_or_default()
+        };
+        let known = ["vmio.db", "images", "kernels", "accelerator.json", "journals", "run"];
+        left.extend(files(&state).into_iter().filter(|f| !known.contains(&f.as_str())).map(|f| format!("file {f}")));
+        left.extend(files(&state.join("journals")).into_iter().map(|f| format!("file journals/{f}")));
+        left.extend(files(&state.join("run")).into_iter().map(|f| format!("file run/{f}")));
+        left
+    }
+
+    /// Asserts that nothing is left. The kernel takes a moment to let go of some things.
+    #[track_caller]
+    pub fn is_clean(&self) {
+        let until = Instant::now() + Duration::from_secs(5);
+        loop {
+            let left = self.left();
+            if left.is_empty() {
+                return;
+            }
+            assert!(Instant::now() < until, "left behind: {left:#?}");
+            sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+/// Control groups that vmio made, some levels down.
+fn control_groups(dir: &Path, levels: u32) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for path in fs::read_dir(dir).into_iter().flatten().filter_map(|e| Some(e.ok()?.path())) {
+        if !path.is_dir() || path.is_symlink() {
+            continue;
+        }
+        if path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("vmio")) {
+            all.push(path);
+        } else if levels > 1 {
+            all.extend(control_groups(&path, levels - 1));
+        }
+    }
+    all
+}
+
+/// Sends a signal to a process that the test started, or that belongs to its bed.
+pub fn signal(pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+    let _ = rustix::process::kill_process(pid, signal);
+}
+
+/// A process that goes with the test.
+pub struct Companion(Child);
+
+impl Companion {
+    pub fn start(command: &mut Command) -> Companion {
+        Companion(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Companion {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,392 @@
+//! The measuring loop against a rig that is made up, and a real store: what is measured, how
+//! often, and that breaking it off anywhere loses nothing and doubles nothing.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use proptest::prelude::*;
+use vmio::run::engine::{Ended, Event, Next, Rig, measure, next_noise};
+use vmio::run::studies;
+use vmio::store::{NewRun, Store};
+use vmio_model::result::{Run, Sample, WorkloadResult, WorkloadTraits};
+use vmio_model::setup::Setup;
+use vmio_model::study::{self, DoneReason, Study};
+
+/// One target, two drivers, two workloads: two native and four guest cells.
+const STUDY: &str = r#"
+name = "made-up"
+title = "For the tests of the loop"
+[guest]
+vcpus = 1
+memory_mib = 64
+[size]
+target_mib = 128
+[repeat]
+min_pairs = 4
+max_pairs = 7
+min_boots = 3
+half_width = 0.05
+seconds = 1.0
+max_minutes = 60.0
+max_gib_written = 100.0
+[[matrix]]
+targets = ["device"]
+guests = ["native", "qemu"]
+drivers = ["lsi53c895a", "virtio-blk"]
+workloads = ["durable-append", "seq-write"]
+"#;
+
+fn study() -> Study {
+    studies::parse("made-up.toml", STUDY).unwrap()
+}
+
+/// Which attempts at a cell fail: by cell and attempt.
+type Fails<'a> = &'a dyn Fn(&Setup, u32) -> bool;
+
+/// Answers as a machine would: virtio-blk always at half of the native speed, the emulated
+/// driver at shares so far apart that its interval never gets narrow.
+#[derive(Default)]
+struct Fake<'a> {
+    /// Boots and cells as they were asked for.
+    boots: Vec<u32>,
+    cells: Vec<(String, u32, u32)>,
+    /// Whether this attempt at a cell fails; attempts are counted from 1.
+    fails: Option<Fails<'a>>,
+    attempts: BTreeMap<String, u32>,
+    /// Stops after so many samples.
+    stop_after: Option<usize>,
+    taken: usize,
+    /// Advanced by one a cell.
+    clock: Option<&'a Cell<f64>>,
+}
+
+impl Rig for Fake<'_> {
+    fn boot(&mut self, boot: u32) -> anyhow::Result<()> {
+        self.boots.push(boot);
+        Ok(())
+    }
+
+    fn cell(&mut self, setup: &Setup, round: u32, boot: u32) -> anyhow::Result<Sample> {
+        assert_eq!(self.boots.last(), Some(&boot), "a cell runs in the boot that was asked for last");
+        self.cells.push((setup.key(), round, boot));
+        let attempt = self.attempts.entry(setup.key()).or_default();
+        *attempt += 1;
+        if let Some(clock) = self.clock {
+            clock.set(clock.get() + 1.0);
+        }
+        if self.fails.is_some_and(|fails| fails(setup, *attempt)) {
+            anyhow::bail!("attempt {attempt} at {} went wrong", setup.key());
+        }
+        self.taken += 1;
+        let share = match setup.attachment.as_ref().map(|a| a.driver.as_str()) {
+            None => 1.0,
+            Some("virtio-blk") => 0.5,
+            Some(_) => [0.1, 0.9][round as usize % 2],
+        };
+        let ios = (share * 10_000.0) as u64;
+        Ok(Sample {
+            setup: setup.clone(),
+            round,
+            boot,
+            started_unix: 0.0,
+            result: WorkloadResult { write_bytes: ios * 4096, ios, seconds: 1.0, ..WorkloadResult::default() },
+            device: None,
+            cpu: Default::default(),
+            foreign: Default::default(),
+            marks: Vec::new(),
+        })
+    }
+
+    fn must_stop(&mut self) -> Option<String> {
+        (self.stop_after? <= self.taken).then(|| "told to stop".to_owned())
+    }
+}
+
+/// A store with a run of the study that has just begun.
+struct Bed {
+    _dir: tempfile::TempDir,
+    store: Store,
+    study: Study,
+    id: i64,
+}
+
+impl Bed {
+    fn new(study: &Study) -> Bed {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(&dir.path().join("vmio.db")).unwrap();
+        let names: BTreeSet<String> = study.cells().into_iter().map(|c| c.workload).collect();
+        let all = vmio_host::workloads::ALL.iter().map(|w| w.traits());
+        let traits: Vec<WorkloadTraits> = all.filter(|t| names.contains(&t.name)).collect();
+        let id = store
+            .new_run(&NewRun {
+                study: &study.name,
+                study_toml: &study.to_toml(),
+                command: &[],
+                started_unix: 0.0,
+                environment: &common::environment(None),
+                workloads: &traits,
+            })
+            .unwrap();
+        Bed { _dir: dir, store, study: study.clone(), id }
+    }
+
+    /// Goes on from what is stored, as a new process would.
+    fn go(&self, next: Next, rig: &mut Fake<'_>) -> (anyhow::Result<Ended>, Vec<String>) {
+        let clock = rig.clock;
+        let seconds = || clock.map_or(0.0, Cell::get);
+        let mut run = self.store.load(self.id).unwrap();
+        let mut told = Vec::new();
+        let ended = measure(&self.study, next, &mut run, &self.store, rig, &seconds, &mut |event| {
+            told.push(match event {
+                Event::Retry(setup, why) => format!("retry {}: {why}", setup.key()),
+                Event::GaveUp(setup, why) => format!("gave up {}: {why}", setup.key()),
+                Event::Round(round, shares) => format!("round {round}: {} shares", shares.len()),
+                _ => return,
+            });
+        });
+        let stored = self.run();
+        assert_eq!((&run.samples, &run.skipped), (&stored.samples, &stored.skipped), "in memory as in the store");
+        (ended, told)
+    }
+
+    fn run(&self) -> Run {
+        self.store.load(self.id).unwrap()
+    }
+}
+
+/// (cell, round) of each sample, sorted; a sample taken twice would be there twice.
+fn taken(run: &Run) -> Vec<(String, u32)> {
+    let mut all: Vec<(String, u32)> = run.samples.iter().map(|s| (s.setup.key(), s.round)).collect();
+    all.sort();
+    all
+}
+
+fn unbroken() -> Run {
+    let bed = Bed::new(&study());
+    let (ended, _) = bed.go(study::next, &mut Fake::default());
+    assert_eq!(ended.unwrap(), Ended::Done(DoneReason::MaxPairs));
+    bed.run()
+}
+
+#[test]
+fn every_guest_sample_has_its_native_one_and_rounds_are_dealt_to_boots() {
+    let run = unbroken();
+    let all: BTreeSet<(String, u32)> = taken(&run).into_iter().collect();
+    assert_eq!(all.len(), run.samples.len(), "no cell ran twice in a round");
+    for sample in run.samples.iter().filter(|s| !s.setup.is_native()) {
+        let native = run.samples.iter().find(|s| s.setup == sample.setup.baseline() && s.round == sample.round);
+        assert_eq!(native.map(|n| n.boot), Some(sample.boot), "{} round {}", sample.setup.key(), sample.round);
+    }
+    for setup in study().cells() {
+        let boots: BTreeSet<u32> = run.samples.iter().filter(|s| s.setup == setup).map(|s| s.boot).collect();
+        assert!(boots.len() as u32 >= study().repeat.min_boots, "{}: {boots:?}", setup.key());
+    }
+    // The first round runs the cells of a workload next to each other.
+    let first: Vec<&str> = run.samples.iter().take(6).map(|s| s.setup.workload.as_str()).collect();
+    assert_eq!(first, ["durable-append"; 3].iter().chain(&["seq-write"; 3]).copied().collect::<Vec<_>>());
+}
+
+#[test]
+fn what_is_known_well_enough_stops_and_the_rest_goes_on() {
+    let run = unbroken();
+    let repeat = study().repeat;
+    let rounds = |driver: Option<&str>| -> BTreeSet<usize> {
+        let cells = study().cells();
+        let of = cells.iter().filter(|c| c.attachment.as_ref().map(|a| a.driver.as_str()) == driver);
+        of.map(|c| run.samples.iter().filter(|s| s.setup == *c).count()).collect()
+    };
+    let (least, most) = (repeat.min_pairs as usize, repeat.max_pairs as usize);
+    assert_eq!(rounds(Some("virtio-blk")), [least].into());
+    assert_eq!(rounds(Some("lsi53c895a")), [most].into());
+    assert_eq!(rounds(None), [most].into(), "the baseline runs as long as one guest needs it");
+}
+
+#[test]
+fn all_known_ends_the_run() {
+    let mut study = study();
+    study.matrix[0].drivers = vec!["virtio-blk".into()];
+    let bed = Bed::new(&study);
+    let (ended, told) = bed.go(study::next, &mut Fake::default());
+    assert_eq!(ended.unwrap(), Ended::Done(DoneReason::Converged));
+    assert_eq!(told, ["round 0: 2 shares", "round 1: 2 shares", "round 2: 2 shares", "round 3: 2 shares"]);
+    // Asked again, it measures nothing more.
+    let mut rig = Fake::default();
+    assert_eq!(bed.go(study::next, &mut rig).0.unwrap(), Ended::Done(DoneReason::Converged));
+    assert!(rig.cells.is_empty() && rig.boots.is_empty());
+}
+
+#[test]
+fn a_stop_at_any_sample_changes_nothing_of_what_is_measured() {
+    let whole = taken(&unbroken());
+    for stop in 0..=whole.len() {
+        let bed = Bed::new(&study());
+        let mut rig = Fake { stop_after: Some(stop), ..Fake::default() };
+        let (ended, _) = bed.go(study::next, &mut rig);
+        assert_eq!(ended.unwrap(), Ended::Stopped("told to stop".into()), "{stop}");
+        assert_eq!(bed.run().samples.len(), stop, "all that was acknowledged is stored");
+        let mut rig = Fake::default();
+        bed.go(study::next, &mut rig).0.unwrap();
+        assert_eq!(taken(&bed.run()), whole, "stopped after {stop} samples");
+        let old: BTreeSet<u32> = bed.run().samples.iter().take(stop).map(|s| s.boot).collect();
+        assert!(rig.boots.iter().all(|b| !old.contains(b)), "a resumed run never continues a boot that is gone");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+    /// Broken off many times, with cells that fail now and then but never twice.
+    #[test]
+    fn stops_and_single_failures_lose_and_double_nothing(
+        stops in prop::collection::vec(0usize..12, 1..8),
+        failing in prop::collection::btree_set((0usize..6, 1u32..4), 0..3),
+    ) {
+        let cells = study().cells();
+        // At most one failure a cell and process.
+        let failing: BTreeMap<usize, u32> = failing.into_iter().collect();
+        let fails = |setup: &Setup, attempt: u32| {
+            failing.get(&cells.iter().position(|c| c == setup).unwrap()) == Some(&attempt)
+        };
+        let bed = Bed::new(&study());
+        for stop in stops {
+            let mut rig = Fake { stop_after: Some(stop), fails: Some(&fails), ..Fake::default() };
+            bed.go(study::next, &mut rig).0.unwrap();
+        }
+        let mut rig = Fake { fails: Some(&fails), ..Fake::default() };
+        bed.go(study::next, &mut rig).0.unwrap();
+        prop_assert_eq!(taken(&bed.run()), taken(&unbroken()));
+        prop_assert!(bed.run().skipped.is_empty());
+    }
+}
+
+#[test]
+fn a_cell_that_fails_once_is_tried_again_in_a_new_guest() {
+    let (whole, bed) = (taken(&unbroken()), Bed::new(&study()));
+    let fails = |setup: &Setup, attempt: u32| setup.key().contains("virtio-blk") && attempt == 2;
+    let mut rig = Fake { fails: Some(&fails), ..Fake::default() };
+    let (ended, told) = bed.go(study::next, &mut rig);
+    assert_eq!(ended.unwrap(), Ended::Done(DoneReason::MaxPairs));
+    assert_eq!(taken(&bed.run()), whole);
+    assert!(bed.run().skipped.is_empty());
+    let retries: Vec<&String> = told.iter().filter(|t| t.starts_with("retry")).collect();
+    assert!(retries.len() == 2 && retries[0].contains("attempt 2 at device/"), "{told:?}");
+    let usual = taken_boots(&unbroken());
+    assert_eq!(rig.boots.len(), usual + 2, "each failure in a guest costs a boot: {:?}", rig.boots);
+}
+
+fn taken_boots(run: &Run) -> usize {
+    run.samples.iter().map(|s| s.boot).collect::<BTreeSet<_>>().len()
+}
+
+#[test]
+fn a_cell_that_fails_twice_is_left_out_with_its_reason_and_the_others_go_on() {
+    let bed = Bed::new(&study());
+    let fails = |setup: &Setup, _: u32| setup.key().contains("lsi53c895a") && setup.workload == "seq-write";
+    let (ended, told) = bed.go(study::next, &mut Fake { fails: Some(&fails), ..Fake::default() });
+    assert_eq!(ended.unwrap(), Ended::Done(DoneReason::MaxPairs));
+    let run = bed.run();
+    assert_eq!(run.skipped.len(), 1);
+    let skipped = &run.skipped[0];
+    assert!(fails(&skipped.setup, 0) && skipped.reason.contains("attempt 2") && skipped.reason.contains("went wrong"));
+    assert!(told.iter().any(|t| t.starts_with("gave up")), "{told:?}");
+    let others: Vec<_> = taken(&unbroken()).into_iter().filter(|(key, _)| *key != skipped.setup.key()).collect();
+    let mut got = taken(&run);
+    // Its baseline has no other guest that needs it beyond the fewest rounds.
+    got.retain(|s| others.contains(s));
+    assert_eq!(got.len(), run.samples.len());
+    for setup in study().cells().iter().filter(|c| **c != skipped.setup) {
+        let rounds = run.samples.iter().filter(|s| s.setup == *setup).count() as u32;
+        assert!(rounds >= study().repeat.min_pairs, "{} ran {rounds} times", setup.key());
+    }
+    // Left out for good: going on does not try it again.
+    let mut rig = Fake::default();
+    bed.go(study::next, &mut rig).0.unwrap();
+    assert!(rig.cells.is_empty());
+}
+
+#[test]
+fn a_baseline_that_fails_twice_takes_its_guests_with_it() {
+    let bed = Bed::new(&study());
+    let fails = |setup: &Setup, _: u32| setup.is_native() && setup.workload == "durable-append";
+    bed.go(study::next, &mut Fake { fails: Some(&fails), ..Fake::default() }).0.unwrap();
+    let run = bed.run();
+    assert!(run.samples.iter().all(|s| s.setup.workload == "seq-write" || s.round == 0), "nothing without its pair");
+    assert!(run.samples.iter().filter(|s| s.setup.workload == "seq-write").count() > 12);
+}
+
+#[test]
+fn nothing_that_can_run_ends_at_once() {
+    let bed = Bed::new(&study());
+    let (ended, _) = bed.go(study::next, &mut Fake { fails: Some(&|_, _| true), ..Fake::default() });
+    assert_eq!(ended.unwrap(), Ended::Done(DoneReason::NothingToRun));
+    assert!(bed.run().samples.is_empty() && !bed.run().skipped.is_empty());
+}
+
+#[test]
+fn budgets_end_the_run_and_hold_across_a_resume() {
+    for next in [study::next as Next, next_noise] {
+        let mut study = study();
+        study.repeat.max_minutes = 10.0 / 60.0; // ten of the rig's seconds
+        let clock = Cell::new(0.0);
+        let bed = Bed::new(&study);
+        let (ended, _) = bed.go(next, &mut Fake { clock: Some(&clock), ..Fake::default() });
+        assert_eq!(ended.unwrap(), Ended::Done(DoneReason::TimeBudget));
+        assert_eq!(bed.run().samples.len(), 10);
+        clock.set(0.0);
+        bed.go(next, &mut Fake { clock: Some(&clock), ..Fake::default() }).0.unwrap();
+        assert_eq!(bed.run().samples.len(), 10, "earlier parts of the run count");
+
+        study.repeat.max_minutes = 60.0;
+        study.repeat.max_gib_written = 0.1;
+        let bed = Bed::new(&study);
+        let (ended, _) = bed.go(next, &mut Fake::default());
+        assert_eq!(ended.unwrap(), Ended::Done(DoneReason::ByteBudget));
+        let written = |run: &Run| run.samples.iter().map(|s| s.result.write_bytes).collect::<Vec<_>>();
+        let all = written(&bed.run());
+        let budget = (0.1 * study::GIB as f64) as u64;
+        let before_last: u64 = all[..all.len() - 1].iter().sum();
+        assert!(before_last < budget && all.iter().sum::<u64>() >= budget, "overrun by one cell at most: {all:?}");
+    }
+}
+
+#[test]
+fn a_reason_to_stop_is_heard_before_the_next_cell() {
+    let bed = Bed::new(&study());
+    let mut rig = Fake { stop_after: Some(0), ..Fake::default() };
+    assert_eq!(bed.go(study::next, &mut rig).0.unwrap(), Ended::Stopped("told to stop".into()));
+    assert!(rig.boots.is_empty() && rig.cells.is_empty(), "not even a guest is booted");
+}
+
+#[test]
+fn noise_runs_each_cell_against_itself_in_adjacent_pairs() {
+    let (study, bed) = (study(), Bed::new(&study()));
+    let mut rig = Fake::default();
+    assert_eq!(bed.go(next_noise, &mut rig).0.unwrap(), Ended::Done(DoneReason::MaxPairs));
+    assert_eq!(rig.cells.len(), study.cells().len() * 2 * study.repeat.max_pairs as usize);
+    for pair in rig.cells.chunks(2) {
+        let [(first, even, boot), (second, odd, same_boot)] = pair else { panic!("{pair:?}") };
+        assert!(first == second && boot == same_boot && even % 2 == 0 && *odd == even + 1, "{pair:?}");
+        assert_eq!(*boot, even / 2, "a boot a pair");
+    }
+    let whole = taken(&bed.run());
+    for stop in [1, 2, 13, 24, 40] {
+        let bed = Bed::new(&study);
+        bed.go(next_noise, &mut Fake { stop_after: Some(stop), ..Fake::default() }).0.unwrap();
+        bed.go(next_noise, &mut Fake::default()).0.unwrap();
+        assert_eq!(taken(&bed.run()), whole, "stopped after {stop}");
+    }
+}
+
+#[test]
+fn a_store_that_is_gone_is_an_error_and_not_a_lost_sample() {
+    let bed = Bed::new(&study());
+    let mut run = bed.run();
+    let other = tempfile::tempdir().unwrap();
+    // A store in which the run does not exist refuses its samples.
+    let store = Store::open(Path::new(&other.path().join("vmio.db"))).unwrap();
+    let ended = measure(&bed.study, study::next, &mut run, &store, &mut Fake::default(), &|| 0.0, &mut |_| {});
+    assert!(ended.is_err() && run.samples.is_empty());
+}

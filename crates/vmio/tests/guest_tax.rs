@@ -1,0 +1,252 @@
+//! Whole runs with real guests: what is stored and shown, and what a run that is broken off by
+//! whatever means keeps and leaves behind (nothing).
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+#[path = "common/bed.rs"]
+mod bed;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bed::{Bed, Companion, fixture, signal};
+use rustix::process::Signal;
+use serde_json::Value;
+use vmio_model::result::{Accel, Run, RunState, Sample};
+
+/// The command that measures a study of `tests/fixtures/` without a question. Other guests on
+/// the machine are not spared, so that neighbours do not change what is tested.
+fn measure(bed: &Bed, study: &str, more: &[&str]) -> Command {
+    let mut command = bed.command(&["study", "run"]);
+    command.arg(fixture(study)).args(["--yes", "--no-gentle", "--on"]).arg(bed.state()).args(more);
+    command
+}
+
+fn keys(run: &Run) -> Vec<(String, u32)> {
+    run.samples.iter().map(|s| (s.setup.key(), s.round)).collect()
+}
+
+/// Every cell of `one.toml` in both of its rounds, each once.
+fn is_whole(run: &Run) {
+    let distinct: BTreeSet<_> = keys(run).into_iter().collect();
+    assert_eq!((run.samples.len(), distinct.len()), (8, 8), "{:?}", keys(run));
+    assert_eq!(run.state, RunState::Done);
+    assert!(run.skipped.is_empty(), "{:?}", run.skipped);
+}
+
+/// Says on standard error how long a part took.
+fn timed<T>(what: &str, part: impl FnOnce() -> T) -> T {
+    let began = Instant::now();
+    let result = part();
+    eprintln!("  {what}: {:.1} s", began.elapsed().as_secs_f64());
+    result
+}
+
+/// vmio's stored figures are fio's own, to the last digit that fio prints.
+fn agrees_with_fio(sample: &Sample) {
+    let (result, job) = (&sample.result, &sample.result.raw["jobs"][0]);
+    let side = &job[if result.read_bytes > 0 { "read" } else { "write" }];
+    let own = |key: &str| side[key].as_u64().unwrap();
+    assert_eq!(result.read_bytes + result.write_bytes, own("io_bytes"));
+    assert_eq!(result.ios, own("total_ios"));
+    assert_eq!(result.seconds, own("runtime") as f64 / 1000.0);
+    assert_eq!(result.bandwidth() as u64, own("bw_bytes"));
+    let iops = side["iops"].as_f64().unwrap();
+    assert!((result.iops() - iops).abs() <= 1e-6 + iops * 1e-9, "{} against fio's {iops}", result.iops());
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn a_whole_run_is_stored_shown_in_every_form_and_leaves_nothing() {
+    let bed = Bed::with_image();
+    let ended = timed("run", || bed.finish(&mut measure(&bed, "tiny.toml", &["--json"]))).with(0);
+    bed.is_clean();
+    let json: Value = serde_json::from_str(&ended.out).unwrap();
+    let run = bed.last().unwrap();
+
+    assert_eq!(run.state, RunState::Done);
+    let distinct: BTreeSet<_> = keys(&run).into_iter().collect();
+    assert_eq!((run.samples.len(), distinct.len()), (16, 16), "8 cells in 2 rounds: {:?}", keys(&run));
+    for sample in &run.samples {
+        agrees_with_fio(sample);
+        let device = sample.device.expect("the disk below has counters");
+        assert!(device.seconds > 0.0 && sample.cpu.host_seconds > 0.0, "{}", sample.setup.key());
+        assert_eq!(sample.cpu.by_role.contains_key("vcpu"), !sample.setup.is_native());
+    }
+    for (attachment, key) in [
+        ("device/native", "direct_io"),
+        ("device/qemu/lsi53c895a,none,native", "aio"),
+        ("device/qemu/virtio-blk,none,native", "aio"),
+        ("sparse/qemu/virtio-blk,none,native", "aio"),
+    ] {
+        let settings = run.effective.get(attachment).unwrap_or_else(|| panic!("{attachment}: {:?}", run.effective));
+        assert!(settings.get(key).is_some_and(|v| !v.is_empty()), "{attachment}: {settings:?}");
+        assert_eq!(json["effective"][attachment][key].as_str(), settings.get(key).map(String::as_str));
+    }
+
+    // What is concluded from emulation stands in every form.
+    let page = bed.state().join("r.html");
+    let text = bed.vmio(&["runs", "show", "last"]).with(0).out;
+    let markdown = bed.vmio(&["runs", "show", "last", "--markdown"]).with(0).out;
+    bed.vmio(&["runs", "show", "last", "--html", page.to_str().unwrap()]).with(0);
+    let html = fs::read_to_string(&page).unwrap();
+    fs::remove_file(&page).unwrap();
+    let emulated = run.environment.accel.expect("a guest ran") == Accel::Tcg;
+    assert_eq!(json["emulated"], emulated);
+    assert_eq!(json["statement"].is_string(), emulated);
+    for (form, shown) in [("text", &text), ("markdown", &markdown), ("html", &html)] {
+        assert_eq!(shown.contains("software emulation"), emulated, "{form}: {shown}");
+        assert!(shown.contains("rand-read-32") && shown.contains("lsi53c895a"), "{form}");
+    }
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn a_qemu_that_is_killed_is_told_with_its_console_and_the_run_goes_on() {
+    let bed = Bed::with_image();
+    let mut child = bed.spawn(&mut measure(&bed, "one.toml", &[]));
+    assert!(bed.wait_for_samples(&mut child, 1));
+    let guests = bed.processes("-name vmio-qemu");
+    assert_eq!(guests.len(), 1, "{guests:?}");
+    signal(guests[0].0, Signal::KILL);
+    let ended = timed("rest of the run", || bed.end(child)).with(0);
+    let ended = ended.says(&["tried once more", "killed by signal 9", "end of its console"]);
+    assert!(ended.out.contains("virtio-blk"), "{}", ended.out);
+    is_whole(&bed.last().unwrap());
+    bed.is_clean();
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn ctrl_c_keeps_what_was_measured_and_resume_finishes_it() {
+    let bed = Bed::with_image();
+    let mut child = bed.spawn(&mut measure(&bed, "one.toml", &[]));
+    assert!(bed.wait_for_samples(&mut child, 3));
+    signal(child.id(), Signal::INT);
+    timed("end", || bed.end(child)).with(4).says(&["Ctrl-C", "--resume", "runs show 1"]);
+    bed.is_clean();
+    let before = bed.last().unwrap();
+    assert_eq!(before.state, RunState::Interrupted("Ctrl-C".into()));
+    assert!(before.samples.len() >= 3 && before.samples.len() < 8);
+    // And once more while the guest boots.
+    let mut child = bed.spawn(&mut measure(&bed, "one.toml", &["--resume"]));
+    assert!(bed.wait_for(&mut child, || !bed.processes("-name vmio-qemu").is_empty()));
+    signal(child.id(), Signal::TERM);
+    bed.end(child).with(4).says(&["SIGTERM"]);
+    bed.is_clean();
+
+    let ended = timed("resumed", || bed.finish(&mut measure(&bed, "one.toml", &["--resume"]))).with(0);
+    ended.says(&["resuming run 1"]);
+    let after = bed.last().unwrap();
+    assert_eq!(after.id, before.id);
+    assert_eq!(after.samples[..before.samples.len()], before.samples[..], "what was there is untouched");
+    is_whole(&after);
+    bed.is_clean();
+    // Nothing is left to resume.
+    bed.finish(&mut measure(&bed, "one.toml", &["--resume"])).with(2).says(&["no run of one was broken off"]);
+}
+
+/// SIGKILL at random moments; each next start cleans up and goes on, and loses no sample.
+fn kills(count: u32) {
+    let mut random = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+    eprintln!("  seed {random}");
+    let bed = Bed::with_image();
+    let mut acknowledged: Vec<Sample> = Vec::new();
+    let mut cleaned = 0;
+    for kill in 0..count {
+        let broken_off = bed.last().is_some_and(|r| matches!(r.state, RunState::Interrupted(_)));
+        let mut command = measure(&bed, "one.toml", if broken_off { &["--resume"] } else { &[] });
+        let mut child = bed.spawn(&mut command);
+        if !broken_off {
+            acknowledged.clear();
+        }
+        // xorshift64 (Marsaglia 2003).
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let until = Instant::now() + Duration::from_millis(random % 12_000);
+        while Instant::now() < until && child.try_wait().unwrap().is_none() {
+            sleep(Duration::from_millis(5));
+        }
+        let seen = if broken_off { bed.last().unwrap().samples } else { Vec::new() };
+        signal(child.id(), Signal::KILL);
+        let ended = bed.end(child);
+        assert!(matches!(ended.code, None | Some(0)), "kill {kill}: {:?} {}", ended.code, ended.err);
+        cleaned += ended.err.matches("cleaned up after a run that was killed").count();
+        assert!(!ended.err.contains("could not clean up"), "{}", ended.err);
+        let stored = bed.last().map(|r| r.samples).unwrap_or_default();
+        for old in acknowledged.iter().chain(&seen) {
+            assert!(stored.contains(old), "kill {kill}: a sample of {} is lost", old.setup.key());
+        }
+        acknowledged = stored;
+    }
+    let broken_off = bed.last().is_some_and(|r| matches!(r.state, RunState::Interrupted(_)));
+    let last = bed.finish(&mut measure(&bed, "one.toml", if broken_off { &["--resume"] } else { &[] })).with(0);
+    cleaned += last.err.matches("cleaned up after a run that was killed").count();
+    eprintln!("  {cleaned} things were cleaned up after {count} kills");
+    is_whole(&bed.last().unwrap());
+    bed.is_clean();
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn sigkill_loses_no_sample_and_the_next_start_cleans_up() {
+    timed("3 kills", || kills(3));
+}
+
+#[test]
+#[ignore = "long"]
+fn long_fifty_random_kills() {
+    kills(50);
+}
+
+#[test]
+#[ignore = "long"]
+fn long_planted_emulated_driver_is_found_and_proven() {
+    let bed = Bed::with_image();
+    let ended = timed("run", || bed.finish(&mut measure(&bed, "planted.toml", &["--json"]))).with(0);
+    let json: Value = serde_json::from_str(&ended.out).unwrap();
+    let rules: Vec<&str> = json["findings"].as_array().unwrap().iter().filter_map(|f| f["rule"].as_str()).collect();
+    assert!(rules.contains(&"emulated-driver"), "{rules:?}");
+    let mut prove = bed.command(&["tax", "--prove", "emulated-driver", "--of", "1", "--yes", "--no-gentle", "--json"]);
+    let ended = timed("proof", || bed.finish(prove.arg("--on").arg(bed.state()))).with(0);
+    let json: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(json["run"], 1, "the report is of the run whose finding was proven");
+    let proofs = json["proofs"].to_string();
+    assert!(proofs.contains("proven: with the change it ran"), "{proofs}");
+    let text = bed.vmio(&["runs", "show", "1"]).with(0).out;
+    assert!(text.contains("--prove, run 2: proven"), "{text}");
+    bed.is_clean();
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn beside_another_guest_the_run_is_gentle_and_keeps_to_its_cap() {
+    let bed = Bed::with_image();
+    let _neighbour = Companion::start(Command::new("sleep").arg0("qemu-system-x86_64").args(["600"]));
+    let study = fixture("one.toml");
+    let plan = bed.vmio(&["study", "run", study.to_str().unwrap(), "--dry-run"]).with(0);
+    plan.says(&["QEMU guest (pid", "gentle, bandwidth is capped", "dry run: nothing was changed"]);
+    bed.is_clean();
+
+    let mut command = bed.command(&["study", "run", study.to_str().unwrap(), "--yes", "--on"]);
+    command.arg(bed.state());
+    let ended = timed("gentle run", || bed.finish(&mut command));
+    // On a busy machine the watch may rightly end it early; what was measured keeps to the cap.
+    assert!(matches!(ended.code, Some(0 | 4)), "{:?} {}", ended.code, ended.err);
+    let cap =
+        ended.err.lines().find_map(|l| l.strip_prefix("gentle: every workload is held to ")).unwrap_or_else(|| {
+            panic!("no cap in: {}", ended.err);
+        });
+    let cap: f64 = cap.trim_end_matches(" MB/s").parse().unwrap();
+    let run = bed.last().unwrap();
+    assert!(!run.samples.is_empty(), "{}", ended.err);
+    for sample in run.samples.iter().filter(|s| s.setup.workload == "seq-write") {
+        let rate = sample.result.bandwidth() / 1e6;
+        assert!(rate <= cap * 1.1, "{}: {rate:.1} MB/s with a cap of {cap}", sample.setup.key());
+    }
+    bed.is_clean();
+}

@@ -1,0 +1,295 @@
+//! Faults that only root can bring about: full and read-only file systems, devices that hold
+//! data or are in use, loop devices that others take, a QEMU that is none.
+#![allow(clippy::unwrap_used)]
+
+#[path = "common/bed.rs"]
+mod bed;
+
+use std::fs;
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use bed::{Bed, Companion, Ended, fixture};
+use vmio_model::result::RunState;
+
+fn tool(program: &str, args: &[&str]) -> String {
+    let output = Command::new(program).args(args).output().unwrap();
+    assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// A file system of the test's own; goes with it.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn tmpfs(dir: &Path, options: &str) -> Mounted {
+        fs::create_dir_all(dir).unwrap();
+        tool("mount", &["-t", "tmpfs", "-o", options, "vmio-test", dir.to_str().unwrap()]);
+        Mounted(dir.to_owned())
+    }
+
+    fn device(device: &str, dir: &Path) -> Mounted {
+        fs::create_dir_all(dir).unwrap();
+        tool("mount", &[device, dir.to_str().unwrap()]);
+        Mounted(dir.to_owned())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// A spare disk: a loop device over a sparse file beside the state directory.
+struct Disk {
+    device: String,
+    _dir: tempfile::TempDir,
+}
+
+impl Disk {
+    fn new(mib: u64) -> Disk {
+        let dir = tempfile::Builder::new().prefix("d").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let file = dir.path().join("disk");
+        fs::File::create(&file).unwrap().set_len(mib << 20).unwrap();
+        let device = tool("losetup", &["--find", "--show", file.to_str().unwrap()]);
+        Disk { device, _dir: dir }
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.device]).status();
+    }
+}
+
+/// Measures `one.toml` in this bed with more arguments.
+fn one(bed: &Bed, more: &[&str]) -> Command {
+    let mut command = bed.command(&["study", "run"]);
+    command.arg(fixture("one.toml")).args(["--yes", "--no-gentle"]).args(more);
+    command
+}
+
+fn with_device(bed: &Bed, device: &str, more: &[&str]) -> Ended {
+    bed.finish(one(bed, &["--device", device, "--device", device]).args(more))
+}
+
+#[test]
+#[ignore = "root"]
+fn a_device_that_is_used_or_holds_something_is_refused_and_untouched() {
+    let (bed, disk) = (Bed::new(), Disk::new(600));
+    let content = || tool("sha256sum", &[&disk.device]);
+    tool("mke2fs", &["-q", "-t", "ext4", &disk.device]);
+    let before = content();
+    for more in [&[][..], &["--dry-run"]] {
+        with_device(&bed, &disk.device, more).with(3).says(&[
+            "is not used: it holds ",
+            "ext4; all of it would be overwritten",
+            "--force",
+        ]);
+    }
+    {
+        let _mounted = Mounted::device(&disk.device, &bed.state().join("run"));
+        let words = ["is mounted on", "--force does not change that"];
+        with_device(&bed, &disk.device, &[]).with(3).says(&words);
+        with_device(&bed, &disk.device, &["--force"]).with(3).says(&words);
+    }
+    tool("wipefs", &["--all", "--quiet", &disk.device]);
+    assert_ne!(content(), before, "the look at the content sees a change");
+
+    let mut file = fs::OpenOptions::new().write(true).open(&disk.device).unwrap();
+    file.seek(SeekFrom::Start(512)).unwrap();
+    file.write_all(b"EFI PART").unwrap();
+    file.sync_all().unwrap();
+    with_device(&bed, &disk.device, &[]).with(3).says(&["it holds", "GPT partition table"]);
+    assert!(bed.last().is_none(), "no run was begun on any of them");
+    bed.is_clean();
+}
+
+#[test]
+#[ignore = "root"]
+fn a_device_that_another_program_has_to_itself_is_refused() {
+    let (bed, disk) = (Bed::with_image(), Disk::new(600));
+    const O_EXCL: i32 = 0o200;
+    let _held = fs::OpenOptions::new().read(true).custom_flags(O_EXCL).open(&disk.device).unwrap();
+    with_device(&bed, &disk.device, &[]).with(3).says(&["it is in use by the kernel or another program"]);
+    bed.is_clean();
+}
+
+#[test]
+#[ignore = "root"]
+fn a_device_that_is_too_small_is_an_error_with_both_sizes() {
+    let (bed, disk) = (Bed::with_image(), Disk::new(100));
+    with_device(&bed, &disk.device, &[]).with(1).says(&["it has 104857600 bytes and 536870912 are needed"]);
+    bed.is_clean();
+}
+
+#[test]
+#[ignore = "root"]
+fn too_little_space_is_told_with_its_figures_before_anything_is_written() {
+    let bed = Bed::new();
+    let small = Mounted::tmpfs(&bed.state().join("run"), "size=300m");
+    let ended = bed.finish(one(&bed, &["--on"]).arg(&small.0)).with(3);
+    ended.says(&["not enough space on", "644245094 bytes are needed", "314572800 are left", "--on"]);
+    assert_eq!(fs::read_dir(&small.0).unwrap().count(), 0);
+    assert!(bed.last().is_none());
+    drop(small);
+    bed.is_clean();
+}
+
+#[test]
+#[ignore = "root"]
+fn memory_is_no_disk() {
+    let bed = Bed::with_image();
+    let tmpfs = Mounted::tmpfs(&bed.state().join("run"), "size=2g");
+    let ended = bed.finish(one(&bed, &["--on"]).arg(tmpfs.0.join("new/dir"))).with(3);
+    ended.says(&["tmpfs has no direct I/O (O_DIRECT)", "use --on a directory on a disk"]);
+    assert!(matches!(bed.last().unwrap().state, RunState::Failed(_)));
+    assert_eq!(fs::read_dir(&tmpfs.0).unwrap().count(), 0, "the directories that it made are gone again");
+    drop(tmpfs);
+    bed.is_clean();
+}
+
+#[test]
+#[ignore = "root"]
+fn a_read_only_directory_is_named() {
+    let bed = Bed::with_image();
+    let run = bed.state().join("run");
+    let readonly = Mounted::tmpfs(&run, "size=2g");
+    tool("mount", &["-o", "remount,ro", run.to_str().unwrap()]);
+    let path = run.display().to_string();
+    let ended = bed.finish(one(&bed, &["--on"]).arg(&run));
+    assert!(matches!(ended.code, Some(1 | 3)), "{:?}", ended.code);
+    ended.says(&["Read-only file system", &path]);
+    let state = run.join("state");
+    let ended = bed.finish(one(&bed, &["--state"]).arg(&state).arg("--on").arg(bed.state())).with(3);
+    ended.says(&["Read-only file system", state.to_str().unwrap(), "--state DIR"]);
+    drop(readonly);
+    bed.is_clean();
+}
+
+#[test]
+#[ignore = "root"]
+fn a_store_without_space_keeps_what_it_has_and_undoes_the_rest() {
+    let bed = Bed::with_image();
+    let state = bed.state().join("run");
+    let small = Mounted::tmpfs(&state, "size=64m");
+    for name in ["images", "kernels", "accelerator.json"] {
+        if bed.state().join(name).exists() {
+            symlink(bed.state().join(name), state.join(name)).unwrap();
+        }
+    }
+    let mut command = one(&bed, &["--state"]);
+    let mut child = bed.spawn(command.arg(&state).arg("--on").arg(bed.state()));
+    let stored = || {
+        let store = vmio::store::Store::open_existing(&state.join("vmio.db")).ok()?;
+        store.load(store.last().ok()??).ok()
+    };
+    assert!(bed.wait_for(&mut child, || stored().is_some_and(|r| !r.samples.is_empty())));
+    let mut filler = fs::File::create(state.join("filler")).unwrap();
+    while filler.write_all(&[0; 4096]).is_ok() {}
+    let ended = bed.end(child);
+    assert!(matches!(ended.code, Some(1 | 4)), "{:?} {}", ended.code, ended.err);
+    let ended = ended.says(&["error:"]);
+    assert!(ended.err.contains("no space left") || ended.err.contains("No space left"), "{}", ended.err);
+    drop(filler);
+    fs::remove_file(state.join("filler")).unwrap();
+    assert!(!stored().unwrap().samples.is_empty());
+    assert!(vmio_node::leftovers(&state.join("journals")).is_empty());
+    drop(small);
+    bed.is_clean();
+}
+
+/// `qemu-system-x86_64` first in `PATH`: this script.
+fn run_with_qemu(bed: &Bed, script: &str) -> Ended {
+    let dir = tempfile::Builder::new().prefix("q").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let qemu = dir.path().join("qemu-system-x86_64");
+    fs::write(&qemu, format!("#!/bin/sh\n[ \"$1\" = --version ] && echo planted && exit 0\n{script}\n")).unwrap();
+    fs::set_permissions(&qemu, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap());
+    bed.finish(one(bed, &["--on"]).arg(bed.state()).env("PATH", path))
+}
+
+#[test]
+#[ignore = "root"]
+fn a_qemu_that_ends_at_once_is_told_with_what_it_said() {
+    let bed = Bed::with_image();
+    let ended = run_with_qemu(&bed, "echo 'planted failure' >&2; exit 7").with(1);
+    ended.says(&["run 1 measured nothing", "QEMU had ended with exit code 7", "  | planted failure", "vmio doctor"]);
+    assert!(matches!(bed.last().unwrap().state, RunState::Failed(_)));
+    bed.is_clean();
+    let _ = fs::remove_file(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kept/accelerator.json"));
+}
+
+#[test]
+#[ignore = "long"]
+fn long_a_guest_that_never_boots_is_ended_and_reported() {
+    let bed = Bed::with_image();
+    let ended = run_with_qemu(&bed, "exec sleep 600").with(1);
+    ended.says(&["run 1 measured nothing", "did not start; it was ended", "end of its console"]);
+    bed.is_clean();
+    let _ = fs::remove_file(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kept/accelerator.json"));
+}
+
+#[test]
+#[ignore = "root"]
+fn loop_devices_that_others_take_and_leave_do_no_harm() {
+    let bed = Bed::with_image();
+    let dir = tempfile::Builder::new().prefix("l").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let file = dir.path().join("other");
+    fs::File::create(&file).unwrap().set_len(1 << 20).unwrap();
+    let shown = file.display().to_string();
+    // Ends by itself between two rounds, so that none of its devices stays.
+    let stop = dir.path().join("stop");
+    let race = format!(
+        "while [ ! -e {stop} ]; do d=$(losetup --find --show {shown}) && losetup --detach $d; done; : > {stop}.done",
+        stop = stop.display()
+    );
+    let ended = {
+        let _rival = Companion::start(Command::new("sh").args(["-c", &race]));
+        let ended = bed.finish(one(&bed, &["--on"]).arg(bed.state()));
+        fs::write(&stop, "").unwrap();
+        while !dir.path().join("stop.done").exists() {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        ended
+    };
+    ended.with(0);
+    assert_eq!(bed.samples(), 8);
+    bed.is_clean();
+    assert!(!tool("losetup", &["--list"]).contains(&shown));
+}
+
+#[test]
+#[ignore = "root"]
+fn without_root_a_file_is_measured_and_the_report_says_that_nothing_was_held() {
+    let kept = Bed::with_image();
+    let place = tempfile::Builder::new().prefix("vmio-").tempdir_in("/var/tmp").unwrap();
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let at = |name: &str| place.path().join(name);
+    fs::copy(env!("CARGO_BIN_EXE_vmio"), at("vmio")).unwrap();
+    fs::copy(fixture("file.toml"), at("file.toml")).unwrap();
+    fs::create_dir(at("s")).unwrap();
+    tool("cp", &["-rL", kept.state().join("images").to_str().unwrap(), at("s").to_str().unwrap()]);
+    let agent = kept.state().join("images").canonicalize().unwrap();
+    let agent = fs::read_dir(agent).unwrap().map(|e| e.unwrap().path().join("agent")).find(|a| a.exists()).unwrap();
+    fs::copy(agent, at("vmio-agent")).unwrap();
+    let kernels = kept.state().join("kernels").canonicalize().unwrap();
+    tool("cp", &["-r", kernels.to_str().unwrap(), at("s/kernels").to_str().unwrap()]);
+    tool("chown", &["-R", "65534:65534", at("s").to_str().unwrap()]);
+    let mut command = Command::new(at("vmio"));
+    command.args(["study", "run", "--yes", "--no-gentle", "--json", "--state"]).arg(at("s")).arg(at("file.toml"));
+    command.env("HOME", at("s")).uid(65534).gid(65534).current_dir("/");
+    let output = command.output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{out}\n{err}");
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let held = json["environment"]["native_limits"].as_str().unwrap();
+    assert!(held.starts_with("not held: "), "{held}");
+    assert!(err.contains("the native side is not held to the guest's resources"), "{err}");
+    assert_eq!(vmio_node::leftovers(&at("s/journals")), Vec::<String>::new());
+}
