@@ -90,6 +90,9 @@ fn a_run_has_one_owner_and_is_interrupted_without() {
     assert_eq!(reader.unfinished("sparse").unwrap(), None);
     reader.resume(id).unwrap();
     assert_eq!(reader.load(id).unwrap().state, RunState::Running);
+    reader.set_state(id, &RunState::Failed("the guest did not boot".into())).unwrap();
+    assert_eq!(reader.unfinished("quick").unwrap(), Some(id), "an error's message promises --resume");
+    reader.resume(id).unwrap();
     reader.set_state(id, &RunState::Done).unwrap();
     assert_eq!(reader.unfinished("quick").unwrap(), None);
     assert_eq!(reader.load(id).unwrap().samples.len(), 1);

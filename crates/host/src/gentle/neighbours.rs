@@ -81,6 +81,15 @@ pub struct Others {
     pub hidden: bool,
 }
 
+impl Others {
+    /// Why there may be more guests than were found; to be told wherever the guests are.
+    pub fn unseen(&self) -> Option<&'static str> {
+        (self.hidden || self.unreadable > 0).then_some(
+            "/proc hides processes from this user (hidepid, or a process namespace): there may be more guests",
+        )
+    }
+}
+
 /// The guests on this machine except those whose environment carries `VMIO_OWNER=cookie`. An
 /// environment that may not be read (another user's process) is not ours.
 pub fn others(reader: &dyn Reader, cookie: &str) -> Result<Others> {

@@ -9,7 +9,7 @@ use vmio_host::{guests, image, targets, workloads};
 use vmio_node::{Local, Node};
 
 use crate::cli::{Context, Exit, Outcome};
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 use crate::term;
 
 /// Say what this host has and lacks for each thing that vmio can do; changes nothing
@@ -62,8 +62,12 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
     }
     let accelerator = guests::qemu::known_accelerator(&local, &context.paths.state);
     let others = neighbours::others(reader, "")?;
-    let native = targets::space::default_dir(reader, &context.paths.state);
-    let store = Store::open_existing(&context.paths.db()).ok().and_then(|s| s.list().ok()).map_or(0, |l| l.len());
+    let scratch = targets::space::default_dir(reader, &context.paths.state);
+    let stored = match Store::open_existing(&context.paths.db()).and_then(|s| s.list()) {
+        Ok(runs) => Ok(runs.len()),
+        Err(StoreError::Missing { .. }) => Ok(0),
+        Err(e) => Err(e.to_string()),
+    };
     let ready = rows.iter().all(|(_, missing)| missing.is_empty());
     if context.json {
         let entry = |(a, missing): &(Ability, Vec<(&str, String, &str)>)| {
@@ -75,7 +79,8 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
         let document = json!({
             "schema_version": "1.0", "ready": ready, "abilities": rows.iter().map(entry).collect::<Vec<_>>(),
             "accelerator": accelerator, "other_guests": others.guests.iter().map(|g| g.label()).collect::<Vec<_>>(),
-            "scratch_directory": native, "state_directory": context.paths.state, "stored_runs": store,
+            "other_guests_unseen": others.unseen(), "scratch_directory": scratch,
+            "state_directory": context.paths.state, "stored_runs": stored.as_ref().ok(), "store_error": stored.as_ref().err(),
         });
         term::print(&format!("{document:#}\n"))?;
     } else {
@@ -96,10 +101,11 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
             }
         );
         let who: Vec<String> = others.guests.iter().map(|g| g.label()).collect();
-        text +=
-            &format!("other guests {}\n", if who.is_empty() { "none run on this host".into() } else { who.join(", ") });
-        text += &format!("scratch in   {} (change with --on)\n", native.display());
-        text += &format!("state in     {}, {store} stored runs\n", context.paths.state.display());
+        let who = if who.is_empty() { "none seen on this host".into() } else { who.join(", ") };
+        text += &format!("other guests {who}{}\n", others.unseen().map(|u| format!("; {u}")).unwrap_or_default());
+        text += &format!("scratch in   {} (change with --on)\n", scratch.display());
+        let stored = stored.map_or_else(|e| e, |n| format!("{n} stored run{}", if n == 1 { "" } else { "s" }));
+        text += &format!("state in     {}, {stored}\n", context.paths.state.display());
         term::print(&text)?;
     }
     Ok(if ready { Exit::Done } else { Exit::Precondition })

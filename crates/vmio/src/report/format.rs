@@ -101,7 +101,7 @@ pub fn mark(mark: Mark) -> &'static str {
 /// What a word of caution means.
 pub fn mark_meaning(mark: Mark) -> &'static str {
     match mark {
-        Mark::Cached => "the device moved over 10 % more or fewer bytes than were asked for: a cache was measured",
+        Mark::Cached => "the device moved over 10 % fewer bytes than were asked for: a cache was measured",
         Mark::HostBusy => "others used the device by more than 20 % of the cell's own work",
         Mark::NotVisible => "the back end has no counters that vmio can read",
     }

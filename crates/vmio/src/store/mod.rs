@@ -236,13 +236,13 @@ impl Store {
             .collect()
     }
 
-    /// The newest run of a study that was broken off and can be resumed.
+    /// The newest run of a study that was broken off, by a signal or by an error, and can be resumed.
     pub fn unfinished(&self, study: &str) -> Result<Option<i64>> {
         let rows = self.rows("SELECT id, state FROM runs WHERE study = ? ORDER BY id DESC", params![study], |row| {
             Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?))
         })?;
         for (id, state) in rows {
-            if matches!(self.state(id, &state)?, RunState::Interrupted(_)) {
+            if matches!(self.state(id, &state)?, RunState::Interrupted(_) | RunState::Failed(_)) {
                 return Ok(Some(id));
             }
         }
