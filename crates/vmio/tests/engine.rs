@@ -44,6 +44,9 @@ fn study() -> Study {
     studies::parse("made-up.toml", STUDY).unwrap()
 }
 
+/// Whether an attempt at a cell fails.
+type Fails<'a> = dyn Fn(&Setup, u32) -> bool + 'a;
+
 /// Answers as a machine would: virtio-blk always at half of the native speed, the emulated
 /// driver at shares so far apart that its interval never gets narrow.
 #[derive(Default)]
@@ -52,7 +55,7 @@ struct Fake<'a> {
     boots: Vec<u32>,
     cells: Vec<(String, u32, u32)>,
     /// Whether this attempt at a cell fails; attempts are counted from 1.
-    fails: Option<&'a dyn Fn(&Setup, u32) -> bool>,
+    fails: Option<&'a Fails<'a>>,
     attempts: BTreeMap<String, u32>,
     /// Stops after so many samples.
     stop_after: Option<usize>,
