@@ -22,9 +22,9 @@ name = "made-up"
 title = "For the tests of the loop"
 [guest]
 vcpus = 1
-memory_mib = 64
+memory_mib = 192
 [size]
-target_mib = 128
+target_mib = 384
 [repeat]
 min_pairs = 4
 max_pairs = 7

@@ -10,6 +10,9 @@ use toml::de::{DeTable, DeValue};
 use super::{Matrix, Names, Repeat, Resources, Size, Study};
 use crate::setup::{Aio, Cache};
 
+/// Least memory of a guest: with less, Debian's fio and its libraries do not start in it.
+const MIN_MEMORY_MIB: u32 = 192;
+
 /// One thing that is wrong in a study.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
@@ -108,7 +111,7 @@ impl<'a> Reader<'a> {
         let guest = self.section(&top, "guest").and_then(|s| {
             self.known_keys(&s, &["vcpus", "memory_mib"]);
             let vcpus = self.whole(&s, "vcpus", 1, 1024);
-            let memory_mib = self.whole(&s, "memory_mib", 64, 1 << 20);
+            let memory_mib = self.whole(&s, "memory_mib", MIN_MEMORY_MIB, 1 << 20);
             Some(Resources { vcpus: vcpus?, memory_mib: memory_mib? })
         });
         let size = self.section(&top, "size").and_then(|s| {
