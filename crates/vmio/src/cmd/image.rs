@@ -8,7 +8,7 @@ use vmio_node::Local;
 use crate::cli::{Context, Exit, Failure, Outcome};
 use crate::term;
 
-/// Build and show the image that reference guests start from
+/// Build the image that reference guests start from
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
