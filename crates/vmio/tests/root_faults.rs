@@ -222,7 +222,7 @@ fn a_qemu_that_ends_at_once_is_told_with_what_it_said() {
     ended.says(&["run 1 measured nothing", "QEMU had ended with exit code 7", "  | planted failure", "vmio doctor"]);
     assert!(matches!(bed.last().unwrap().state, RunState::Failed(_)));
     bed.is_clean();
-    let _ = fs::remove_file(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kept/accelerator.json"));
+    let _ = fs::remove_file(Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-state/accelerator.json"));
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn long_a_guest_that_never_boots_is_ended_and_reported() {
     let ended = run_with_qemu(&bed, "exec sleep 600").with(1);
     ended.says(&["run 1 measured nothing", "did not start; it was ended", "end of its console"]);
     bed.is_clean();
-    let _ = fs::remove_file(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kept/accelerator.json"));
+    let _ = fs::remove_file(Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-state/accelerator.json"));
 }
 
 #[test]

@@ -72,7 +72,7 @@ impl Bed {
     /// With the guest image and the answer whether KVM works, both found out once for all tests.
     pub fn with_image() -> Bed {
         static ONCE: Once = Once::new();
-        let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kept");
+        let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-state");
         ONCE.call_once(|| {
             let output =
                 Command::new(env!("CARGO_BIN_EXE_vmio")).args(["image", "build", "--state"]).arg(&kept).output();
@@ -89,7 +89,7 @@ impl Bed {
 
     /// Keeps what this bed found out about KVM for the next one.
     fn keep(&self) {
-        let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kept");
+        let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-state");
         if kept.exists() {
             let _ = fs::copy(self.state().join("accelerator.json"), kept.join("accelerator.json"));
         }

@@ -1,0 +1,192 @@
+//! Everything of a run between the first change and the last undo.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::Context as _;
+use vmio_model::result::{Run, RunState};
+use vmio_model::study::DoneReason;
+use vmio_node::{Journal, Local, Node, recover};
+
+use super::engine::{self, Ended, Next};
+use super::plan::Planned;
+use super::progress::Progress;
+use super::rig::{Machine, Parts};
+use super::{Wishes, environment, gentle, signals};
+use crate::cli::{Context, Exit, Failure};
+use crate::store::{NewRun, Store};
+use crate::term;
+
+/// Everything from the first change to the last undo.
+pub fn execute(
+    planned: &Planned,
+    resumed: Option<Run>,
+    next: Next,
+    wishes: &Wishes,
+    context: &Context,
+) -> anyhow::Result<Run> {
+    let journals = context.paths.state.join("journals");
+    let recovered = recover(&journals);
+    for undone in &recovered.undone {
+        term::note(&format!("cleaned up after a run that was killed: {undone}"));
+    }
+    for failed in &recovered.failed {
+        term::note(&format!("warning: could not clean up: {failed}"));
+    }
+    let store = Store::open(&context.paths.db())?;
+    let (mut run, fresh) = match resumed {
+        Some(run) => {
+            store.resume(run.id)?;
+            term::note(&format!("resuming run {}: {} samples are there", run.id, run.samples.len()));
+            (run, false)
+        }
+        None => (begin(planned, &store, context)?, true),
+    };
+    if fresh {
+        for skipped in &planned.skipped {
+            store.add_skipped(run.id, skipped)?;
+        }
+        run.skipped = planned.skipped.clone();
+    }
+    let journal = Arc::new(Journal::open(&journals, &format!("run-{}", run.id))?);
+    let stopping = signals::on_signal({
+        let (journal, db, id) = (journal.clone(), context.paths.db(), run.id);
+        move |name| {
+            // Processes end first, so nothing measures on while the rest is undone.
+            let failed = journal.close();
+            term::note(&format!(
+                "\n{name}: ended; run {id} is kept, `--resume` goes on with it, `vmio runs show {id}` shows it"
+            ));
+            failed.iter().for_each(|f| term::note(&format!("warning: not undone: {f}")));
+            if let Ok(store) = Store::open(&db) {
+                let _ = store.set_state(id, &RunState::Interrupted(name.to_owned()));
+            }
+        }
+    })
+    .context("cannot wait for signals")?;
+    let outcome = on_machine(planned, &mut run, next, wishes, context, &store, &journal);
+    let store = stopping.exit_or(store);
+    let failed = journal.close();
+    failed.iter().for_each(|f| term::note(&format!("warning: not undone: {f}")));
+    let state = match &outcome {
+        Ok(Ended::Done(_)) => RunState::Done,
+        Ok(Ended::Stopped(reason)) => RunState::Interrupted(reason.clone()),
+        // With something to keep it can be taken up again.
+        Err(error) if !run.samples.is_empty() => RunState::Interrupted(format!("{error:#}")),
+        Err(error) => RunState::Failed(format!("{error:#}")),
+    };
+    store.set_state(run.id, &state)?;
+    match outcome {
+        Ok(Ended::Done(DoneReason::NothingToRun)) if run.samples.is_empty() => {
+            let why = run.skipped.last().map_or_else(String::new, |s| format!(": {}", s.reason));
+            Err(Failure::new(Exit::Precondition, format!("nothing could be measured{why}")).into())
+        }
+        // Native figures alone answer nothing.
+        Ok(Ended::Done(DoneReason::NothingToRun)) if run.samples.iter().all(|s| s.setup.is_native()) => {
+            let why = run.skipped.last().map_or_else(String::new, |s| format!(": {}", s.reason));
+            Err(Failure::new(Exit::Partial, format!("no cell could be measured in a guest{why}"))
+                .help(format!("`vmio runs show {}` shows the native side", run.id))
+                .into())
+        }
+        Ok(Ended::Done(reason)) => {
+            term::note(&format!("done: {reason}"));
+            Ok(store.load(run.id)?)
+        }
+        Ok(Ended::Stopped(reason)) => {
+            term::note(&format!("ended early: {reason}"));
+            Ok(store.load(run.id)?)
+        }
+        Err(error) if run.samples.is_empty() => {
+            let failure = Failure::new(kind_of(&error), format!("run {} measured nothing", run.id));
+            Err(error.context(failure.help("`vmio doctor` lists what this host has and lacks")))
+        }
+        Err(error) => Err(error.context(
+            Failure::new(Exit::Partial, format!("run {} broke off; {} samples are kept", run.id, run.samples.len()))
+                .help(format!("`vmio runs show {}` shows them, --resume goes on", run.id)),
+        )),
+    }
+}
+
+/// A host that cannot hold the targets is an unmet precondition, anything else a failure.
+fn kind_of(error: &anyhow::Error) -> Exit {
+    use vmio_host::targets::Error as Target;
+    match error.downcast_ref::<Target>() {
+        Some(Target::Space { .. } | Target::NoDirect { .. } | Target::Refused { .. }) => Exit::Precondition,
+        _ => Exit::Failed,
+    }
+}
+
+fn begin(planned: &Planned, store: &Store, context: &Context) -> anyhow::Result<Run> {
+    let environment = environment::of(planned, &Local::new());
+    let id = store.new_run(&NewRun {
+        study: &planned.study.name,
+        study_toml: &planned.study.to_toml(),
+        command: &context.command,
+        started_unix: environment::now(),
+        environment: &environment,
+        workloads: &planned.traits,
+    })?;
+    Ok(store.load(id)?)
+}
+
+fn on_machine(
+    planned: &Planned,
+    run: &mut Run,
+    next: Next,
+    wishes: &Wishes,
+    context: &Context,
+    store: &Store,
+    journal: &Arc<Journal>,
+) -> anyhow::Result<Ended> {
+    let local: Arc<dyn Node> = Arc::new(Local::owned(journal.clone()));
+    let mut progress = Progress::new(&planned.study, &planned.cost);
+    let say = |text: &str| term::note(text);
+    let watcher =
+        planned.gentle.then(|| gentle::Watcher::start(local.clone(), journal, planned.device_number(&*local)));
+    let watcher = match watcher {
+        None => None,
+        Some(Ok(watcher)) => {
+            term::note(&format!("gentle: watching the other guests for {} s before any load", gentle::QUIET.as_secs()));
+            watcher.settle();
+            Some(watcher)
+        }
+        Some(Err(why)) => {
+            term::note(&format!(
+                "gentle: the other guests' latency is not visible here, so only the cap and the one core hold: {why}"
+            ));
+            None
+        }
+    };
+    let mut machine = Machine::prepare(
+        Parts {
+            study: &planned.study,
+            store,
+            local,
+            journal: journal.clone(),
+            backing: planned.backing.clone(),
+            dir: planned.dir.clone(),
+            device: wishes.device.first().cloned(),
+            force: wishes.force,
+            run_dir: context.paths.runtime.clone(),
+            state_dir: context.paths.state.clone(),
+            progress: &say,
+        },
+        run,
+    )?;
+    if planned.gentle {
+        machine.be_gentle(wishes.gentle_share, watcher)?;
+    }
+    let began = Instant::now();
+    let ended = engine::measure(
+        &planned.study,
+        next,
+        run,
+        store,
+        &mut machine,
+        &|| began.elapsed().as_secs_f64(),
+        &mut |event| progress.tell(&event),
+    );
+    progress.end();
+    machine.finish();
+    ended
+}
