@@ -206,6 +206,11 @@ impl Journal {
         failed
     }
 
+    /// Whether [`Journal::close`] was called: what fails from then on fails for that reason.
+    pub fn is_closed(&self) -> bool {
+        lock(&self.state).closed
+    }
+
     /// Starts something that bears the owner's mark; refused once the journal is closed, so that
     /// nothing starts behind the back of [`Journal::close`].
     pub(crate) fn while_open<T>(&self, start: impl FnOnce() -> Result<T>) -> Result<T> {

@@ -406,3 +406,30 @@ fn a_store_that_is_gone_is_an_error_and_not_a_lost_sample() {
     let ended = measure(&bed.study, study::next, &mut run, &store, &mut Fake::default(), &|| 0.0, &mut |_| {});
     assert!(ended.is_err() && run.samples.is_empty());
 }
+
+/// Ctrl-C: the process of the cell was killed, and whatever is tried next fails too.
+struct Killed;
+
+impl Rig for Killed {
+    fn boot(&mut self, _: u32) -> anyhow::Result<()> {
+        Ok(())
+    }
+    fn cell(&mut self, _: &Setup, _: u32, _: u32) -> anyhow::Result<Sample> {
+        anyhow::bail!("killed by signal 9")
+    }
+    fn ending(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn what_fails_while_the_run_is_ended_is_not_left_out_of_it() {
+    let bed = Bed::new(&study());
+    let mut run = bed.run();
+    let mut told = 0;
+    let ended = measure(&bed.study, study::next, &mut run, &bed.store, &mut Killed, &|| 0.0, &mut |event| {
+        told += u32::from(matches!(event, Event::Retry(..) | Event::GaveUp(..)));
+    });
+    assert!(ended.unwrap_err().to_string().contains("signal 9"));
+    assert_eq!((told, bed.run().skipped.len()), (0, 0));
+}

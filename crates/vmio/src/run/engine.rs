@@ -24,6 +24,10 @@ pub trait Rig {
     fn must_stop(&mut self) -> Option<String> {
         None
     }
+    /// Whether the run is being ended from outside (Ctrl-C): then a failure says nothing of a cell.
+    fn ending(&self) -> bool {
+        false
+    }
 }
 
 /// What happens, for the person who waits.
@@ -106,6 +110,8 @@ pub fn measure(
                         tell(Event::Stored(&sample));
                         run.samples.push(sample);
                     }
+                    // Noted as skipped, the cell would be missing from the run when it is resumed.
+                    Err(error) if rig.ending() => return Err(error),
                     Err(error) => {
                         let reason = format!("{error:#}");
                         let count = failures.entry(setup.key()).or_default();

@@ -311,6 +311,10 @@ impl Rig for Machine<'_> {
         self.observe(setup, round, boot, self.study.repeat.seconds, gentle)
     }
 
+    fn ending(&self) -> bool {
+        self.journal.is_closed()
+    }
+
     fn must_stop(&mut self) -> Option<String> {
         self.watcher.as_mut()?.must_stop()
     }
