@@ -37,6 +37,7 @@ fn every_workload_runs_in_a_guest_on_every_driver() {
         bytes: (2 * u64::from(memory_mib)) << 20,
         device: None,
         force: false,
+        pace: None,
     };
     let mut target = targets::find("sparse").unwrap().prepare(&ctx).unwrap();
     let backing = Backing::of(node.reader(), target.attachment().path()).unwrap();

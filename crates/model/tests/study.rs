@@ -120,6 +120,7 @@ fn rates() -> Rates {
         cell_overhead_seconds: 1.0,
         boot_seconds: 3.0,
         fixed_bytes: BTreeMap::from([("dd-write".into(), 512 << 20), ("dd-read".into(), 512 << 20)]),
+        refilled_targets: vec!["sparse".into()],
         written_targets: vec!["device".into(), "preallocated".into()],
         spare_ratio: 0.2,
     }

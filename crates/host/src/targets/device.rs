@@ -102,7 +102,7 @@ fn whole_device(ctx: &TargetCtx<'_>, device: &Path) -> Result<WholeDevice> {
         });
     }
     // Blocks that were never written or were discarded are not read from the medium.
-    scratch::write_out(&file, 0, bytes).map_err(fail("write out"))?;
+    scratch::write_out(&file, 0, bytes, ctx.pace).map_err(fail("write out"))?;
     file.sync_all().map_err(fail("flush"))?;
     let logical = ctx.node.read_text(&Path::new("/sys/block").join(&name).join("queue/logical_block_size"));
     let logical_block_bytes = logical.ok().and_then(|t| t.trim().parse().ok()).unwrap_or(512);
@@ -133,14 +133,15 @@ impl Prepared for WholeDevice {
     fn effective(&self) -> BTreeMap<String, String> {
         self.effective.clone()
     }
-    fn reset(&mut self, _state: State) -> Result<()> {
+    fn reset(&mut self, _state: State) -> Result<u64> {
         scratch::forget_pages(&self.file, self.attachment.path())?;
         match &self.ours {
             Some((_, scratch)) => {
-                scratch.fill()?;
-                scratch.forget_pages()
+                let wrote = scratch.fill()?;
+                scratch.forget_pages()?;
+                Ok(wrote)
             }
-            None => Ok(()),
+            None => Ok(0),
         }
     }
     fn remove(self: Box<Self>, journal: &Journal) -> Result<()> {

@@ -52,8 +52,9 @@ pub trait Prepared: Send {
     /// Settings as read back from the kernel, for the result (`direct_io`, `allocated_bytes`, …).
     fn effective(&self) -> BTreeMap<String, String>;
     /// Brings it into the state that a cell needs. Its own pages leave this host's page cache
-    /// (of this file alone), so that no cell reads what another one left there.
-    fn reset(&mut self, state: State) -> Result<()>;
+    /// (of this file alone), so that no cell reads what another one left there. Returns the bytes
+    /// that it wrote to do so.
+    fn reset(&mut self, state: State) -> Result<u64>;
     /// Takes away all that `prepare` made, through the journal.
     fn remove(self: Box<Self>, journal: &Journal) -> Result<()>;
 }
@@ -110,6 +111,8 @@ pub struct TargetCtx<'a> {
     pub device: Option<PathBuf>,
     /// Use that device whatever it holds. A mounted or held device is refused even then.
     pub force: bool,
+    /// `--gentle`: share of the time in which vmio's own writing keeps the disk busy, 0 to 1.
+    pub pace: Option<f64>,
 }
 
 /// The target of that name.

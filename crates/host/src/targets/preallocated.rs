@@ -46,10 +46,11 @@ impl Prepared for WrittenFile {
     fn effective(&self) -> BTreeMap<String, String> {
         super::facts([("allocated_bytes", self.scratch.allocated().unwrap_or(0).to_string())])
     }
-    fn reset(&mut self, _state: State) -> Result<()> {
+    fn reset(&mut self, _state: State) -> Result<u64> {
         // A guest's discard could have made holes: then, and only then, is anything written.
-        self.scratch.fill()?;
-        self.scratch.forget_pages()
+        let wrote = self.scratch.fill()?;
+        self.scratch.forget_pages()?;
+        Ok(wrote)
     }
     fn remove(self: Box<Self>, journal: &Journal) -> Result<()> {
         scratch::remove(journal, self.scratch)

@@ -5,6 +5,8 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Instant;
 
 use rustix::fs::{Advice, FallocateFlags, OFlags, SeekFrom, fadvise, fallocate, seek, statfs};
 use rustix::io::Errno;
@@ -40,6 +42,8 @@ pub struct Scratch {
     pub file: File,
     /// Its line in the journal.
     pub change: ChangeId,
+    /// See [`TargetCtx::pace`].
+    pace: Option<f64>,
 }
 
 impl Scratch {
@@ -64,16 +68,16 @@ impl Scratch {
             }
         };
         match made() {
-            Ok(file) => Ok(Self { path, bytes, file, change }),
+            Ok(file) => Ok(Self { path, bytes, file, change, pace: ctx.pace }),
             Err(e) => Err(undone(ctx.journal, change, e)),
         }
     }
 
     /// Makes one and brings it into its first state.
-    pub fn make_with(ctx: &TargetCtx<'_>, name: &str, first: impl FnOnce(&Self) -> Result<()>) -> Result<Self> {
+    pub fn make_with<T>(ctx: &TargetCtx<'_>, name: &str, first: impl FnOnce(&Self) -> Result<T>) -> Result<Self> {
         let scratch = Self::make(ctx, name)?;
         match first(&scratch) {
-            Ok(()) => Ok(scratch),
+            Ok(_) => Ok(scratch),
             Err(e) => Err(undone(ctx.journal, scratch.change, e)),
         }
     }
@@ -96,10 +100,13 @@ impl Scratch {
         Ok(())
     }
 
-    /// Writes data wherever there is none, and sees to it that it is there.
-    pub fn fill(&self) -> Result<()> {
+    /// Writes data wherever there is none, and sees to it that it is there. Returns the bytes
+    /// that it wrote.
+    pub fn fill(&self) -> Result<u64> {
+        let mut wrote = 0;
         for (start, end) in self.holes()? {
-            write_out(&self.file, start, end).map_err(io("write out", &self.path))?;
+            write_out(&self.file, start, end, self.pace).map_err(io("write out", &self.path))?;
+            wrote += end - start;
         }
         self.file.sync_all().map_err(io("flush", &self.path))?;
         let holes: u64 = self.holes()?.iter().map(|(start, end)| end - start).sum();
@@ -114,7 +121,7 @@ impl Scratch {
                 ),
             });
         }
-        Ok(())
+        Ok(wrote)
     }
 
     /// Ranges without data. ext4, XFS and btrfs report extents that are allocated but were never
@@ -163,8 +170,9 @@ pub fn open_direct(path: &Path, more: OFlags) -> io::Result<File> {
 }
 
 /// Writes pseudo-random data over a range: neither zero, nor compressible, nor equal from block
-/// to block. Both ends are multiples of [`ALIGNED`].
-pub fn write_out(file: &File, start: u64, end: u64) -> io::Result<()> {
+/// to block. Both ends are multiples of [`ALIGNED`]. With a pace of a quarter it rests three times
+/// as long as each piece took, so it uses a quarter of what the disk gives it.
+pub fn write_out(file: &File, start: u64, end: u64, pace: Option<f64>) -> io::Result<()> {
     let mut memory = vec![0u8; MIB as usize + ALIGNED];
     let from = memory.as_ptr().align_offset(ALIGNED);
     let piece = &mut memory[from..from + MIB as usize];
@@ -183,8 +191,12 @@ pub fn write_out(file: &File, start: u64, end: u64) -> io::Result<()> {
             let offset = at + (i * ALIGNED) as u64;
             block[..8].copy_from_slice(&(offset ^ state).to_le_bytes());
         }
+        let began = Instant::now();
         file.write_all_at(&piece[..length], at)?;
         at += length as u64;
+        if let Some(pace) = pace {
+            thread::sleep(began.elapsed().mul_f64(1.0 / pace.clamp(0.01, 1.0) - 1.0));
+        }
     }
     Ok(())
 }

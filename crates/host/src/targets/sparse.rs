@@ -49,12 +49,13 @@ impl Prepared for SparseFile {
     fn effective(&self) -> BTreeMap<String, String> {
         super::facts([("allocated_bytes", self.scratch.allocated().unwrap_or(0).to_string())])
     }
-    fn reset(&mut self, state: State) -> Result<()> {
-        match state {
-            State::Fresh => self.scratch.punch()?,
+    fn reset(&mut self, state: State) -> Result<u64> {
+        let wrote = match state {
+            State::Fresh => self.scratch.punch().map(|()| 0)?,
             State::Filled => self.scratch.fill()?,
-        }
-        self.scratch.forget_pages()
+        };
+        self.scratch.forget_pages()?;
+        Ok(wrote)
     }
     fn remove(self: Box<Self>, journal: &Journal) -> Result<()> {
         scratch::remove(journal, self.scratch)

@@ -37,6 +37,7 @@ impl Bed {
             bytes: mib << 20,
             device: None,
             force: false,
+            pace: None,
         }
     }
 

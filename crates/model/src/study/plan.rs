@@ -30,6 +30,9 @@ pub struct Rates {
     /// Targets that are written out in full once before the first cell, by name
     /// (preallocated file, scratch volume behind the whole device).
     pub written_targets: Vec<String>,
+    /// Targets that lose their data when a cell writes to them afresh, by name: each reading cell
+    /// may have to write them out again (sparse file).
+    pub refilled_targets: Vec<String>,
     /// What share of the reckoned space is kept free on top (0.2 is 20 %).
     pub spare_ratio: f64,
 }
@@ -79,8 +82,9 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
     let cells = study.cells();
     let costs: Vec<(f64, u64)> = cells.iter().map(|cell| cell_cost(study, cell, traits, rates)).collect();
     let round_seconds: f64 = costs.iter().map(|c| c.0).sum();
-    let round_bytes: u64 = costs.iter().map(|c| c.1).sum();
+    let round_bytes: u64 = costs.iter().map(|c| c.1).sum::<u64>() + refills(study, &cells, traits, rates);
     let largest = costs.iter().map(|c| c.1).max().unwrap_or(0);
+    let round_seconds = round_seconds + refills(study, &cells, traits, rates) as f64 / rates.write_bytes_per_second;
     // One guest of a kind carries the disks of all its cells.
     let mut kinds: Vec<&str> = cells.iter().filter(|c| !c.is_native()).map(|c| c.guest.as_str()).collect();
     kinds.sort_unstable();
@@ -121,6 +125,16 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
         over_bytes: bytes(least) > budget_bytes,
         rates: rates.clone(),
     }
+}
+
+/// Bytes of writing targets out again in a round: at most before each reading cell.
+fn refills(study: &Study, cells: &[Setup], traits: &[WorkloadTraits], rates: &Rates) -> u64 {
+    let writes = |cell: &Setup| traits.iter().find(|t| t.name == cell.workload).is_none_or(|t| t.writes);
+    let on = |name: &String| {
+        let (writing, reading): (Vec<_>, Vec<_>) = cells.iter().filter(|c| c.target == *name).partition(|c| writes(c));
+        if writing.is_empty() { 0 } else { reading.len() as u64 }
+    };
+    rates.refilled_targets.iter().map(on).sum::<u64>() * study.target_bytes()
 }
 
 /// Seconds and bytes written of one cell.

@@ -70,8 +70,10 @@ enum Verb {
 
 /// A run on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RunId {
+pub enum RunId {
+    /// The newest that is no proof.
     Last,
+    /// This one.
     Number(i64),
 }
 
@@ -88,7 +90,8 @@ impl std::str::FromStr for RunId {
 }
 
 impl RunId {
-    fn find(self, store: &Store) -> Result<i64, StoreError> {
+    /// Its number in the store.
+    pub fn find(self, store: &Store) -> Result<i64, StoreError> {
         match self {
             RunId::Number(id) => Ok(id),
             // The runs that `--prove` makes are shown with the run whose findings they prove. An empty

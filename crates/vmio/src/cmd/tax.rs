@@ -2,6 +2,7 @@
 
 use vmio_model::rules::Severity;
 
+use super::runs::RunId;
 use crate::cli::{Context, Outcome};
 use crate::run::{self, Forms, Mode, Wishes};
 
@@ -32,7 +33,7 @@ pub struct Args {
     prove: Option<String>,
     /// With --prove: take the findings of this stored run instead of measuring first
     #[arg(long, value_name = "RUN", requires = "prove")]
-    of: Option<String>,
+    of: Option<RunId>,
     /// End with code 5 when a finding is at or above this severity
     #[arg(long, value_name = "SEVERITY", value_parser = severity)]
     fail_on: Option<Severity>,
@@ -51,7 +52,7 @@ fn severity(word: &str) -> Result<Severity, String> {
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let name = if args.full { "full" } else { "quick" };
     let mode = match (&args.prove, args.noise) {
-        (Some(rule), _) => Mode::Prove { rule: rule.clone(), of: args.of.clone() },
+        (Some(rule), _) => Mode::Prove { rule: rule.clone(), of: args.of },
         (None, true) => Mode::Noise,
         (None, false) => Mode::Study,
     };

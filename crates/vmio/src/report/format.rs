@@ -63,8 +63,8 @@ pub fn percent(ratio: f64) -> String {
 /// `44 % (41–47 %)`; without an interval it says so.
 pub fn share(ratio: &Ratio) -> String {
     match ratio.interval {
-        Some(i) => format!("{} ({})", percent(ratio.value), span(i.low, i.high)),
-        None => format!("{} (no interval)", percent(ratio.value)),
+        Some(i) if ratio.pairs > 2 => format!("{} ({})", percent(ratio.value), span(i.low, i.high)),
+        _ => format!("{} (no interval)", percent(ratio.value)),
     }
 }
 
@@ -167,9 +167,9 @@ mod tests {
         let ratio = Ratio { value: 0.44, interval: None, pairs: 1, boots: 1 };
         assert_eq!(share(&ratio), "44 % (no interval)");
         assert_eq!(spread(&Estimate { value: 3.0, interval: None, n: 1 }), "no interval");
-        let known = Ratio { interval: Some(Interval { low: 0.41, high: 0.47 }), ..ratio };
+        let known = Ratio { interval: Some(Interval { low: 0.41, high: 0.47 }), pairs: 5, ..ratio };
         assert_eq!(share(&known), "44 % (41–47 %)");
-        let narrow = Ratio { value: 0.022, interval: Some(Interval { low: 0.0213, high: 0.0227 }), ..ratio };
+        let narrow = Ratio { value: 0.022, interval: Some(Interval { low: 0.0213, high: 0.0227 }), pairs: 5, ..ratio };
         assert_eq!(share(&narrow), "2.2 % (2.1–2.3 %)");
     }
 

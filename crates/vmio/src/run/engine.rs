@@ -24,6 +24,10 @@ pub trait Rig {
     fn must_stop(&mut self) -> Option<String> {
         None
     }
+    /// Bytes written beside the cells, to bring targets into the state that a cell needs.
+    fn written_beside(&self) -> u64 {
+        0
+    }
     /// Whether the run is being ended from outside (Ctrl-C): then a failure says nothing of a cell.
     fn ending(&self) -> bool {
         false
@@ -82,7 +86,10 @@ pub fn measure(
             run.samples.iter().map(|s| SampleKey { setup: s.setup.key(), round: s.round, boot: s.boot }).collect();
         let skipped: BTreeSet<String> = run.skipped.iter().map(|s| s.setup.key()).collect();
         let shares = summary::shares(&run.samples, &run.workloads);
-        let now = Spent { seconds: earlier.seconds + seconds(), bytes_written: spent(&run.samples).bytes_written };
+        let now = Spent {
+            seconds: earlier.seconds + seconds(),
+            bytes_written: spent(&run.samples).bytes_written + rig.written_beside(),
+        };
         let step = next(study, &Progress { done: &done, skipped: &skipped, shares: &shares, spent: now, boot });
         let upcoming = if let Step::Run { round, .. } = &step { Some(*round) } else { None };
         if let (Some(last), true) = (done.last().map(|k| k.round), upcoming.is_some() || matches!(step, Step::Done(_)))

@@ -33,6 +33,9 @@ pub fn execute(
     for failed in &recovered.failed {
         term::note(&format!("warning: could not clean up: {failed}"));
     }
+    // One run at a time: two would measure each other. The lock is the journal's.
+    let journal = Arc::new(Journal::open(&journals, "run")?);
+    let _closed_at_the_end = Closing(journal.clone());
     let store = Store::open(&context.paths.db())?;
     let (mut run, fresh) = match resumed {
         Some(run) => {
@@ -48,7 +51,6 @@ pub fn execute(
         }
         run.skipped = planned.skipped.clone();
     }
-    let journal = Arc::new(Journal::open(&journals, &format!("run-{}", run.id))?);
     let stopping = signals::on_signal({
         let (journal, db, id) = (journal.clone(), context.paths.db(), run.id);
         move |name| {
@@ -104,6 +106,17 @@ pub fn execute(
             Failure::new(Exit::Partial, format!("run {} broke off; {} samples are kept", run.id, run.samples.len()))
                 .help(format!("`vmio runs show {}` shows them, --resume goes on", run.id)),
         )),
+    }
+}
+
+/// Undoes everything also when the measuring thread panics.
+struct Closing(Arc<Journal>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        for failed in self.0.close() {
+            term::note(&format!("warning: not undone: {failed}"));
+        }
     }
 }
 
@@ -167,6 +180,7 @@ fn on_machine(
             dir: planned.dir.clone(),
             device: wishes.device.first().cloned(),
             force: wishes.force,
+            pace: planned.gentle.then_some(wishes.gentle_share),
             run_dir: context.paths.runtime.clone(),
             state_dir: context.paths.state.clone(),
             progress: &say,

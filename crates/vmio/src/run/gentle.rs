@@ -10,6 +10,8 @@ use vmio_host::gentle::neighbours;
 use vmio_host::gentle::watch::LatencyWatch;
 use vmio_node::{Change, Journal, Node};
 
+use crate::term;
+
 /// How long the others are watched before vmio makes any load of its own.
 pub const QUIET: Duration = Duration::from_secs(10);
 /// Guests may come and go; looked at this often.
@@ -21,6 +23,7 @@ pub struct Watcher {
     local: Arc<dyn Node>,
     cookie: String,
     followed: Instant,
+    told_blind: bool,
 }
 
 impl Watcher {
@@ -34,7 +37,7 @@ impl Watcher {
             journal.record(Change::TraceInstance { path: path.to_owned() }).map(drop).map_err(|e| e.to_string())
         };
         let watch = LatencyWatch::start(&plan, others.guests, Limits::default(), record).map_err(|e| e.to_string())?;
-        Ok(Watcher { watch, local, cookie, followed: Instant::now() })
+        Ok(Watcher { watch, local, cookie, followed: Instant::now(), told_blind: false })
     }
 
     /// Waits for [`QUIET`] and takes what was seen as the time before vmio's own load.
@@ -53,7 +56,22 @@ impl Watcher {
         }
         match self.watch.verdict() {
             Verdict::Doubled(slower) => Some(format!("{} is slowed down: {slower}", self.watch.label(slower.who))),
-            Verdict::Fine { .. } | Verdict::NotVisible { .. } => None,
+            Verdict::Fine { .. } => None,
+            Verdict::NotVisible { why } => {
+                if !std::mem::replace(&mut self.told_blind, true) {
+                    term::note(&format!("gentle: for now the other guests' latency is not visible: {why}"));
+                }
+                None
+            }
         }
+    }
+
+    /// What was seen, in words.
+    pub fn seen(&self) -> String {
+        let counts = self.watch.counts();
+        format!(
+            "gentle: the latency of {} requests of other guests was seen; {} events were lost",
+            counts.requests, counts.lost_events
+        )
     }
 }

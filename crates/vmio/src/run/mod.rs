@@ -23,6 +23,7 @@ use vmio_node::Local;
 
 use self::engine::Next;
 use crate::cli::{Context, Exit, Failure, Outcome};
+use crate::cmd::runs::RunId;
 use crate::report::{self, Report};
 use crate::store::Store;
 use crate::term;
@@ -88,7 +89,7 @@ pub enum Mode {
         /// Id of the rule; empty is the costliest finding.
         rule: String,
         /// A stored run.
-        of: Option<String>,
+        of: Option<RunId>,
     },
 }
 
@@ -114,7 +115,10 @@ pub fn start(
         }
         Mode::Prove { rule, of } => {
             let base = match of {
-                Some(id) => Some(stored(id, context)?),
+                Some(id) => {
+                    let store = Store::open_existing(&context.paths.db())?;
+                    Some(store.load(id.find(&store)?)?)
+                }
                 None => measure(study, engine_order(&mode), wishes, context)?,
             };
             let Some(base) = base else { return Ok(Exit::Done) };
@@ -122,7 +126,9 @@ pub fn start(
                 term::note("no finding of this run has a change that could be measured: nothing to prove");
                 return finish(&base, forms, fail_on, context);
             };
-            if let Some(run) = measure(&proof, engine_order(&mode), wishes, context)? {
+            // --resume was for the base run, unless that is a stored one.
+            let wishes = Wishes { resume: wishes.resume && of.is_some(), ..wishes.clone() };
+            if let Some(run) = measure(&proof, engine_order(&mode), &wishes, context)? {
                 term::note(&format!("proof measured as run {}", run.id));
             }
             Some(base)
@@ -168,22 +174,9 @@ fn check(wishes: &Wishes) -> Result<(), Failure> {
     Ok(())
 }
 
-fn stored(id: &str, context: &Context) -> anyhow::Result<Run> {
-    let store = Store::open_existing(&context.paths.db())?;
-    let number = match id {
-        "last" => store.last()?.context("there is no run yet: make one with `vmio tax`")?,
-        _ => id.parse().with_context(|| {
-            Failure::new(Exit::Usage, format!("{id} is no run")).help("a number from `vmio runs list`, or `last`")
-        })?,
-    };
-    Ok(store.load(number)?)
-}
-
 /// Measures a study; `None` when the user wanted the plan only, or said no.
 fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> anyhow::Result<Option<Run>> {
     let mut study = study.clone();
-    study.repeat.max_minutes = wishes.minutes.unwrap_or(study.repeat.max_minutes);
-    study.repeat.max_gib_written = wishes.gib.unwrap_or(study.repeat.max_gib_written);
     let looker = Local::new();
     let known = Store::open_existing(&context.paths.db()).ok();
     let last = known.as_ref().and_then(|s| s.last().ok().flatten().and_then(|id| s.load(id).ok()));
@@ -202,8 +195,13 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
     if let Some(run) = &resumed {
         study = studies::parse(&format!("run {}", run.id), &run.study_toml)?;
     }
+    study.repeat.max_minutes = wishes.minutes.unwrap_or(study.repeat.max_minutes);
+    study.repeat.max_gib_written = wishes.gib.unwrap_or(study.repeat.max_gib_written);
     drop(known);
     let planned = plan::look(study, wishes, last.as_ref(), context, &looker)?;
+    if let Some(run) = &resumed {
+        same_place(run, &planned, wishes, &looker)?;
+    }
     term::note(planned.text().trim_end());
     if wishes.dry_run {
         if context.json {
@@ -228,6 +226,26 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
         }
     }
     execute::execute(&planned, resumed, next, wishes, context).map(Some)
+}
+
+/// A run goes on only where and as it began: else two hosts would be mixed in one result.
+fn same_place(run: &Run, planned: &plan::Planned, wishes: &Wishes, local: &Local) -> Result<(), Failure> {
+    let (then, now) = (&run.environment, environment::of(planned, local));
+    let cap = planned.gentle.then_some(wishes.gentle_share);
+    let shown = |cap: Option<f64>| cap.map_or("no cap".to_owned(), |c| format!("--gentle-share {c}"));
+    let differs = [
+        ("the storage", then.backing.clone(), now.backing.clone()),
+        ("the kernel", then.kernel.clone(), now.kernel.clone()),
+        ("QEMU", then.qemu.clone().unwrap_or_default(), now.qemu.clone().unwrap_or_default()),
+        ("--gentle", shown(then.cap_ratio), shown(cap)),
+    ];
+    match differs.iter().find(|(_, then, now)| then != now) {
+        None => Ok(()),
+        Some((what, then, now)) => {
+            Err(Failure::new(Exit::Usage, format!("run {} cannot go on: {what} was {then} and is {now}", run.id))
+                .help("give the same --on, --device and --gentle as then, or start a new run without --resume"))
+        }
+    }
 }
 
 /// Shows a run and says how it ended.

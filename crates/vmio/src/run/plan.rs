@@ -27,6 +27,8 @@ pub struct Planned {
     pub traits: Vec<WorkloadTraits>,
     /// Where the scratch volume goes.
     pub dir: PathBuf,
+    /// The user's own device, as the target `device`.
+    pub device: Option<PathBuf>,
     /// The disks below.
     pub backing: Backing,
     /// Cells that cannot run here.
@@ -35,6 +37,8 @@ pub struct Planned {
     pub cost: Plan,
     /// Whether the rates behind it were measured here before.
     pub rates_from: String,
+    /// Bytes that the scratch volume takes.
+    pub needed_bytes: u64,
     /// Space left there, in words.
     pub space: Result<String, String>,
     /// Who else runs here.
@@ -54,6 +58,7 @@ fn assumed(study: &Study) -> Rates {
         boot_seconds: 4.0,
         fixed_bytes: ["dd-write", "dd-read"].map(|name| (name.to_owned(), study.buffered_bytes())).into(),
         written_targets: vec!["preallocated".into(), "device".into(), "sparse".into()],
+        refilled_targets: vec!["sparse".into()],
         spare_ratio: 0.2,
     }
 }
@@ -61,7 +66,8 @@ fn assumed(study: &Study) -> Rates {
 /// The same from the last run on the same backing device, where there is one.
 fn rates(study: &Study, last: Option<&Run>, backing: &Backing) -> (Rates, String) {
     let mut rates = assumed(study);
-    let Some(last) = last.filter(|r| r.environment.backing == backing.describe()) else {
+    let Some(last) = last.filter(|r| r.environment.backing == backing.describe() && r.environment.cap_ratio.is_none())
+    else {
         return (rates, "assumed: 1 GB/s, 20,000 small requests a second".into());
     };
     let best = |name: &str, of: fn(&vmio_model::result::WorkloadResult) -> f64| {
@@ -111,13 +117,27 @@ pub fn look(
         workloads::ALL.iter().map(|w| w.traits()).filter(|t| names.contains(&t.name)).collect();
     let (rates, rates_from) = rates(&study, last, &backing);
     let cost = reckon::estimate(&study, &traits, &rates);
-    let space = targets::space::demand(local, &existing, needed_bytes(&study, wishes))
+    let needed_bytes = needed_bytes(&study, wishes);
+    let space = targets::space::demand(local, &existing, needed_bytes)
         .map(|s| format!("{} left ({})", gib(s.free_bytes), s.of))
         .map_err(|e| e.to_string());
     let others = neighbours::others(reader, "").context("cannot look for other guests")?;
     let gentle = wishes.gentle || (!wishes.no_gentle && !others.guests.is_empty());
     let skipped = unmet(&study, reader, gentle, wishes);
-    Ok(Planned { study, traits, dir, backing, skipped, cost, rates_from, space, others, gentle })
+    Ok(Planned {
+        study,
+        traits,
+        dir,
+        device: wishes.device.first().cloned(),
+        backing,
+        skipped,
+        cost,
+        rates_from,
+        needed_bytes,
+        space,
+        others,
+        gentle,
+    })
 }
 
 /// Bytes that the scratch volume takes.
@@ -223,11 +243,11 @@ impl Planned {
             ),
         );
         let space = match &self.space {
-            Ok(left) => format!("{left}, 20 % stay free"),
+            Ok(left) => left.clone(),
             Err(why) => why.clone(),
         };
         row("writes", format!("at most {} (rates {})", gib(c.max_bytes_written), self.rates_from));
-        row("space", format!("at most {} at a time; {space}", gib(c.peak_space_bytes)));
+        row("space", format!("{} at a time; {space}", gib(self.needed_bytes)));
         row(
             "root",
             if cells.iter().any(|s| s.target == "device") {
@@ -240,7 +260,7 @@ impl Planned {
         row(
             "others",
             match (who.is_empty(), self.gentle) {
-                (true, false) => "no other guest runs on this host".into(),
+                (true, false) => self.others.unseen().map_or("no other guest runs on this host".into(), str::to_owned),
                 (true, true) => "no other guest runs on this host; gentle all the same: bandwidth is capped".into(),
                 (false, true) => format!(
                     "{} run here: gentle, bandwidth is capped, the run ends when they slow down",
@@ -307,8 +327,12 @@ impl Planned {
 
     /// Device that holds the scratch volume, as (major, minor): what the gentle watch looks at.
     pub fn device_number(&self, local: &dyn Node) -> (u32, u32) {
-        let dir = existing_part(local.reader(), &self.dir);
-        match local.stat(&dir) {
+        let (path, is_device) = match &self.device {
+            Some(device) => (device.clone(), true),
+            None => (existing_part(local.reader(), &self.dir), false),
+        };
+        match local.stat(&path) {
+            Ok(Some(stat)) if is_device => stat.rdev,
             Ok(Some(stat)) => stat.dev,
             _ => (0, 0),
         }

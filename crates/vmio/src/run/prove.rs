@@ -37,10 +37,12 @@ pub fn study_of(run: &Run, rule: &str) -> anyhow::Result<Option<Study>> {
     let Some(proof) = found.and_then(|f| f.proof.as_ref()) else { return Ok(None) };
     let like = studies::parse(&format!("run {}", run.id), &run.study_toml)?;
     let mut study = Study { name: proof_study(run.id), ..proof.study(&like) };
-    study.repeat.max_pairs = ROUNDS.max(study.repeat.min_pairs);
+    let rounds = ROUNDS.max(study.repeat.min_pairs);
+    // Two to spare, for rounds that are cut in half or fail.
+    study.repeat.max_pairs = rounds + 2;
     // Every round counts here: the gain is judged, not the share against native.
-    study.repeat.min_pairs = study.repeat.max_pairs;
-    study.repeat.min_boots = study.repeat.max_pairs;
+    study.repeat.min_pairs = rounds;
+    study.repeat.min_boots = rounds;
     study.repeat.max_minutes = MINUTES;
     Ok(Some(study))
 }

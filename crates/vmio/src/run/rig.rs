@@ -54,6 +54,7 @@ pub struct Machine<'a> {
     /// workload that was probed.
     cap_ratio: Option<f64>,
     caps: BTreeMap<String, Gentle>,
+    refilled: u64,
     qemu_limits: Option<Limits>,
     watcher: Option<Watcher>,
     progress: &'a dyn Fn(&str),
@@ -84,6 +85,8 @@ pub struct Parts<'a> {
     pub device: Option<PathBuf>,
     /// Use it whatever it holds.
     pub force: bool,
+    /// `--gentle`: share of the time in which writing targets out keeps the disk busy.
+    pub pace: Option<f64>,
     /// Sockets of the guests.
     pub run_dir: PathBuf,
     /// Images, and whether KVM works.
@@ -127,6 +130,7 @@ impl<'a> Machine<'a> {
                     bytes: study.target_bytes(),
                     device: parts.device.clone(),
                     force: parts.force,
+                    pace: parts.pace,
                 })
                 .with_context(|| format!("cannot make the target {}", cell.target))?;
             store.add_effective(run.id, &format!("{}/native", cell.target), &prepared.effective())?;
@@ -149,7 +153,8 @@ impl<'a> Machine<'a> {
             }
         };
         store.set_environment(run.id, &environment)?;
-        Ok(Machine {
+        let host = (environment.cpus, environment.memory_bytes);
+        let mut machine = Machine {
             study,
             store,
             run: run.id,
@@ -164,12 +169,15 @@ impl<'a> Machine<'a> {
             guests: BTreeMap::new(),
             cap_ratio: None,
             caps: BTreeMap::new(),
+            refilled: 0,
             qemu_limits: None,
             watcher: None,
             local,
             journal,
             progress,
-        })
+        };
+        machine.hold_qemu(host.0.max(1), host.1);
+        Ok(machine)
     }
 
     /// Spares the other guests from now on: each workload is held to this share of what a short
@@ -178,15 +186,23 @@ impl<'a> Machine<'a> {
     pub fn be_gentle(&mut self, share: f64, watcher: Option<Watcher>) -> anyhow::Result<()> {
         self.cap_ratio = Some(share);
         self.watcher = watcher;
-        let memory = (u64::from(self.study.guest.memory_mib) + QEMU_OWN_MIB) * MIB;
-        let name = format!("vmio-{}-qemu", self.journal.cookie());
-        match Limits::create(&*self.local, &self.journal, &name, 1, memory) {
-            Ok(limits) => self.qemu_limits = Some(limits),
-            Err(why) => (self.progress)(&format!("gentle: QEMU is not held to one core: {why}")),
-        }
+        self.hold_qemu(1, (u64::from(self.study.guest.memory_mib) + QEMU_OWN_MIB) * MIB);
         self.environment.cap_ratio = Some(share);
         self.store.set_environment(self.run, &self.environment)?;
         Ok(())
+    }
+
+    /// Puts QEMU into a control group of its own. Unless the run is gentle it has all of the host:
+    /// a guest of the user's would have it too.
+    fn hold_qemu(&mut self, cores: u32, memory_bytes: u64) {
+        if let Some(old) = self.qemu_limits.take() {
+            let _ = old.remove(&self.journal);
+        }
+        let name = format!("vmio-{}-qemu", self.journal.cookie());
+        match Limits::create(&*self.local, &self.journal, &name, cores, memory_bytes) {
+            Ok(limits) => self.qemu_limits = Some(limits),
+            Err(why) => (self.progress)(&format!("QEMU has no control group of its own: {why}")),
+        }
     }
 
     /// The cap of a workload: found by a short native run of it when it is first needed.
@@ -216,6 +232,9 @@ impl<'a> Machine<'a> {
         }
         for (_, target) in std::mem::take(&mut self.targets) {
             let _ = target.remove(&self.journal);
+        }
+        if let Some(watcher) = &self.watcher {
+            (self.progress)(&watcher.seen());
         }
         for limits in self.limits.into_iter().chain(self.qemu_limits) {
             let _ = limits.remove(&self.journal);
@@ -311,6 +330,10 @@ impl Rig for Machine<'_> {
         self.observe(setup, round, boot, self.study.repeat.seconds, gentle)
     }
 
+    fn written_beside(&self) -> u64 {
+        self.refilled
+    }
+
     fn ending(&self) -> bool {
         self.journal.is_closed()
     }
@@ -335,7 +358,7 @@ impl Machine<'_> {
         let state = workload.needs_state();
         let target =
             self.targets.get_mut(&setup.target).with_context(|| format!("target {} is not there", setup.target))?;
-        target.reset(state)?;
+        self.refilled += target.reset(state)?;
         let span = target.bytes();
         let allocates = target.allocates();
         let path_here = target.attachment().path().to_owned();
