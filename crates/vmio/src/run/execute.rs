@@ -33,10 +33,10 @@ pub fn execute(
     for failed in &recovered.failed {
         term::note(&format!("warning: could not clean up: {failed}"));
     }
+    let store = Store::open(&context.paths.db())?;
     // One run at a time: two would measure each other. The lock is the journal's.
     let journal = Arc::new(Journal::open(&journals, "run")?);
     let _closed_at_the_end = Closing(journal.clone());
-    let store = Store::open(&context.paths.db())?;
     let (mut run, fresh) = match resumed {
         Some(run) => {
             store.resume(run.id)?;
