@@ -248,7 +248,16 @@ pub struct Companion(Child);
 
 impl Companion {
     pub fn start(command: &mut Command) -> Companion {
-        Companion(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap())
+        let companion = Companion(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap());
+        // spawn() may return a moment before the new program's command line can be read.
+        let cmdline = format!("/proc/{}/cmdline", companion.0.id());
+        for _ in 0..1000 {
+            if fs::read(&cmdline).is_ok_and(|c| !c.is_empty()) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        companion
     }
 }
 
