@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use vmio_node::Reader;
 
 use super::events::Dev;
-use super::history::Verdict;
 
 /// The events, all of the subsystem `block`.
 pub(super) const EVENTS: [&str; 2] = ["block_bio_queue", "block_rq_complete"];
@@ -41,13 +40,6 @@ pub enum WatchError {
     /// The change could not be journalled, so it was not made.
     #[error("no trace instance was made, since the journal failed: {0}")]
     Journal(String),
-}
-
-impl WatchError {
-    /// The verdict that this error amounts to.
-    pub fn verdict(&self) -> Verdict {
-        Verdict::NotVisible { why: self.to_string() }
-    }
 }
 
 fn unmet<T>(why: impl Into<String>) -> Result<T, WatchError> {
