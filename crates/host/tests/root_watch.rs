@@ -213,6 +213,6 @@ fn what_a_killed_owner_left_is_removed_by_its_path() {
     let refused = LatencyWatch::start(&bed.plan, vec![], Limits::default(), |_| Ok(()));
     assert!(refused.is_err_and(|e| e.to_string().contains("cannot create")), "took over what it did not make");
     assert!(instance.exists());
-    vmio_host::gentle::instance::remove_instance(instance).unwrap();
+    vmio_node::remove_trace_instance(instance).unwrap();
     assert!(!instance.exists());
 }

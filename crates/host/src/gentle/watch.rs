@@ -19,10 +19,11 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
+use vmio_node::remove_trace_instance;
 
 use super::events::{Dev, Event, Matcher, parse_line};
 use super::history::{History, Limits, Seen, Verdict};
-use super::instance::{EVENTS, Plan, WatchError, remove_instance};
+use super::instance::{EVENTS, Plan, WatchError};
 use super::neighbours::Neighbour;
 
 /// Time between two readings of the buffer.
@@ -234,7 +235,7 @@ impl LatencyWatch {
     /// Ends the watch and removes its trace instance.
     pub fn stop(mut self) -> Result<Counts, WatchError> {
         self.end_thread();
-        remove_instance(&self.instance).map_err(|source| WatchError::File {
+        remove_trace_instance(&self.instance).map_err(|source| WatchError::File {
             what: "remove",
             path: self.instance.clone(),
             source,
@@ -256,7 +257,7 @@ impl Drop for LatencyWatch {
     fn drop(&mut self) {
         self.end_thread();
         // A failure stays in the journal, which tries again.
-        let _ = remove_instance(&self.instance);
+        let _ = remove_trace_instance(&self.instance);
     }
 }
 
