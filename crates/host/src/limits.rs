@@ -68,13 +68,9 @@ impl Limits {
                 return Err(format!("the control group {} is there already; end what uses it", dir.display()));
             }
         }
-        let change = journal.record(Change::Cgroup { paths: groups.dirs() }).map_err(|e| e.to_string())?;
-        let made = groups.dirs().iter().try_for_each(|dir| {
-            std::fs::create_dir(dir)
-                .map_err(|e| format!("cannot make the control group {}: {e}; run as root", dir.display()))
-        });
-        let made = made.and_then(|()| settings.iter().try_for_each(|s| put(node, s)));
-        if let Err(reason) = made {
+        let made = journal.make(Change::Cgroup { paths: groups.dirs() }, || make_all(&groups.dirs()));
+        let ((), change) = made.map_err(|e| e.to_string())??;
+        if let Err(reason) = settings.iter().try_for_each(|s| put(node, s)) {
             return Err(match journal.undo(change) {
                 Ok(()) => reason,
                 Err(e) => format!("{reason}; {e}"),
@@ -100,6 +96,19 @@ impl Limits {
     pub fn remove(self, journal: &Journal) -> Result<(), vmio_node::Error> {
         journal.undo(self.change)
     }
+}
+
+/// All of these directories or none.
+fn make_all(dirs: &[PathBuf]) -> Result<(), String> {
+    for (at, dir) in dirs.iter().enumerate() {
+        if let Err(e) = std::fs::create_dir(dir) {
+            for made in &dirs[..at] {
+                let _ = std::fs::remove_dir(made);
+            }
+            return Err(format!("cannot make the control group {}: {e}; run as root", dir.display()));
+        }
+    }
+    Ok(())
 }
 
 fn put(node: &dyn Node, (file, value): &Setting) -> Result<(), String> {
