@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
-use vmio_node::remove_trace_instance;
+use vmio_node::{Change, Journal, remove_trace_instance};
 
 use super::events::{Dev, Event, Matcher, parse_line};
 use super::history::{History, Limits, Seen, Verdict};
@@ -126,16 +126,12 @@ pub struct LatencyWatch {
 }
 
 impl LatencyWatch {
-    /// Makes the trace instance and begins. `journal` is called with its path before it is made.
-    pub fn start(
-        plan: &Plan,
-        guests: Vec<Neighbour>,
-        limits: Limits,
-        journal: impl FnOnce(&Path) -> Result<(), String>,
-    ) -> Result<Self, WatchError> {
+    /// Makes the trace instance, which is undone with the journal at the latest, and begins.
+    pub fn start(plan: &Plan, guests: Vec<Neighbour>, limits: Limits, journal: &Journal) -> Result<Self, WatchError> {
         let instance = plan.instance.clone();
-        journal(&instance).map_err(WatchError::Journal)?;
-        fs::create_dir(&instance).map_err(|source| WatchError::File {
+        let change = Change::TraceInstance { path: instance.clone() };
+        let made = journal.make(change, || fs::create_dir(&instance));
+        made.map_err(|e| WatchError::Journal(e.to_string()))?.map_err(|source| WatchError::File {
             what: "create",
             path: instance.clone(),
             source,
