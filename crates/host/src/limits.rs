@@ -2,7 +2,7 @@
 //! so that a native run cannot hide in the host's page cache (page cache is charged to the
 //! group that reads it in, and is reclaimed at the group's limit). Version 1 or 2 of control
 //! groups, whichever the host has (kernel documents admin-guide/cgroup-v1/cpusets.rst,
-//! cgroup-v1/memory.rst, cgroup-v1/blkio-controller.rst, cgroup-v2.rst). Where it cannot be had
+//! cgroup-v1/memory.rst, cgroup-v2.rst). Where it cannot be had
 //! the reason is returned, and the result says so.
 //!
 //! Nothing of the host's is changed: a version 2 controller that the root group has not
@@ -11,8 +11,6 @@
 use std::path::{Path, PathBuf};
 
 use vmio_node::{Change, ChangeId, Journal, Node, Reader};
-
-use crate::backing::Backing;
 
 /// `oom_score_adj` of every process that vmio starts: the out-of-memory killer takes these first.
 pub const OOM_SCORE_ADJ: i32 = 1000;
@@ -32,17 +30,15 @@ pub struct Limits {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Groups {
     /// One for each controller.
-    V1 { cpuset: PathBuf, memory: PathBuf, blkio: Option<PathBuf> },
-    /// One for all; whether it has cpuset (else a CPU quota) and io.
-    V2 { group: PathBuf, cpuset: bool, io: bool },
+    V1 { cpuset: PathBuf, memory: PathBuf },
+    /// One for all; whether it has cpuset (else a CPU quota).
+    V2 { group: PathBuf, cpuset: bool },
 }
 
 impl Groups {
     fn dirs(&self) -> Vec<PathBuf> {
         match self {
-            Self::V1 { cpuset, memory, blkio } => {
-                [Some(cpuset), Some(memory), blkio.as_ref()].into_iter().flatten().cloned().collect()
-            }
+            Self::V1 { cpuset, memory } => vec![cpuset.clone(), memory.clone()],
             Self::V2 { group, .. } => vec![group.clone()],
         }
     }
@@ -72,13 +68,9 @@ impl Limits {
                 return Err(format!("the control group {} is there already; end what uses it", dir.display()));
             }
         }
-        let change = journal.record(Change::Cgroup { paths: groups.dirs() }).map_err(|e| e.to_string())?;
-        let made = groups.dirs().iter().try_for_each(|dir| {
-            std::fs::create_dir(dir)
-                .map_err(|e| format!("cannot make the control group {}: {e}; run as root", dir.display()))
-        });
-        let made = made.and_then(|()| settings.iter().try_for_each(|s| put(node, s)));
-        if let Err(reason) = made {
+        let made = journal.make(Change::Cgroup { paths: groups.dirs() }, || make_all(&groups.dirs()));
+        let ((), change) = made.map_err(|e| e.to_string())??;
+        if let Err(reason) = settings.iter().try_for_each(|s| put(node, s)) {
             return Err(match journal.undo(change) {
                 Ok(()) => reason,
                 Err(e) => format!("{reason}; {e}"),
@@ -97,17 +89,6 @@ impl Limits {
         &self.described
     }
 
-    /// Caps the group's I/O at the backing disks (`--gentle`), reads and writes each. `Ok` says
-    /// how it is held.
-    ///
-    /// # Errors
-    /// Why it is not held; the workloads' own cap holds in any case.
-    pub fn throttle(&self, node: &dyn Node, backing: &Backing, bytes_per_second: u64) -> Result<String, String> {
-        let (settings, how) = throttle(&self.groups, backing, bytes_per_second)?;
-        settings.iter().try_for_each(|s| put(node, s))?;
-        Ok(how)
-    }
-
     /// Takes the group away.
     ///
     /// # Errors
@@ -115,6 +96,19 @@ impl Limits {
     pub fn remove(self, journal: &Journal) -> Result<(), vmio_node::Error> {
         journal.undo(self.change)
     }
+}
+
+/// All of these directories or none.
+fn make_all(dirs: &[PathBuf]) -> Result<(), String> {
+    for (at, dir) in dirs.iter().enumerate() {
+        if let Err(e) = std::fs::create_dir(dir) {
+            for made in &dirs[..at] {
+                let _ = std::fs::remove_dir(made);
+            }
+            return Err(format!("cannot make the control group {}: {e}; run as root", dir.display()));
+        }
+    }
+    Ok(())
 }
 
 fn put(node: &dyn Node, (file, value): &Setting) -> Result<(), String> {
@@ -138,11 +132,11 @@ fn find(reader: &dyn Reader, name: &str) -> Result<Groups, String> {
         let enabled = reader.read_text(&root.join("cgroup.subtree_control")).unwrap_or_default();
         let has = |controller: &str| enabled.split_ascii_whitespace().any(|c| c == controller);
         if has("memory") && (has("cpuset") || has("cpu")) {
-            return Ok(Groups::V2 { cpuset: has("cpuset"), io: has("io"), group });
+            return Ok(Groups::V2 { cpuset: has("cpuset"), group });
         }
     }
     match (mounted("cgroup", "cpuset"), mounted("cgroup", "memory")) {
-        (Some(cpuset), Some(memory)) => Ok(Groups::V1 { cpuset, memory, blkio: mounted("cgroup", "blkio") }),
+        (Some(cpuset), Some(memory)) => Ok(Groups::V1 { cpuset, memory }),
         (None, None) if mounted("cgroup2", "").is_none() => Err("no control groups are mounted on this machine".into()),
         (None, None) => Err("control groups v2 do not give the memory and cpu controllers to children of the root group \
                              (cgroup.subtree_control); systemd enables them with MemoryAccounting=yes and CPUAccounting=yes"
@@ -158,7 +152,7 @@ fn plan(reader: &dyn Reader, groups: &Groups, cores: u32, memory: u64) -> Result
         return Err("0 cores are asked for: a side needs one".into());
     }
     match groups {
-        Groups::V1 { cpuset, memory: group, .. } => {
+        Groups::V1 { cpuset, memory: group } => {
             let root = cpuset.parent().unwrap_or(Path::new("/"));
             let read = |file: &str| reader.read_text(&root.join(file)).map_err(|e| e.to_string());
             let cpus = last_cpus(&read("cpuset.cpus")?, cores)?;
@@ -181,7 +175,7 @@ fn plan(reader: &dyn Reader, groups: &Groups, cores: u32, memory: u64) -> Result
             };
             Ok((settings, format!("cgroup v1: cpuset {cpus}, memory {mib} MiB, {swap}")))
         }
-        Groups::V2 { group, cpuset, .. } => {
+        Groups::V2 { group, cpuset } => {
             let mut settings = vec![(group.join("memory.max"), memory.to_string())];
             let root = group.parent().unwrap_or(Path::new("/"));
             let cpu = if *cpuset {
@@ -221,36 +215,6 @@ fn last_cpus(list: &str, cores: u32) -> Result<String, String> {
     }
     let chosen: Vec<String> = cpus[cpus.len() - cores..].iter().map(u32::to_string).collect();
     Ok(chosen.join(","))
-}
-
-/// What is written where to cap I/O.
-fn throttle(groups: &Groups, backing: &Backing, cap: u64) -> Result<(Vec<Setting>, String), String> {
-    if let Some(reason) = &backing.not_visible {
-        return Err(format!("the backing device is not visible: {reason}"));
-    }
-    let leaves = backing.leaves.values();
-    match groups {
-        Groups::V2 { group, io: true, .. } => {
-            let line =
-                |(major, minor): &(u32, u32)| (group.join("io.max"), format!("{major}:{minor} rbps={cap} wbps={cap}"));
-            Ok((leaves.map(line).collect(), "io.max of cgroup v2".into()))
-        }
-        Groups::V2 { .. } => {
-            Err("control groups v2 do not give the io controller to children of the root group".into())
-        }
-        Groups::V1 { blkio: Some(group), .. } => {
-            let lines = leaves.flat_map(|(major, minor)| {
-                ["read", "write"].map(|way| {
-                    (group.join(format!("blkio.throttle.{way}_bps_device")), format!("{major}:{minor} {cap}"))
-                })
-            });
-            Ok((
-                lines.collect(),
-                "blkio.throttle of cgroup v1 (not for buffered writes, which the kernel writes out for all)".into(),
-            ))
-        }
-        Groups::V1 { blkio: None, .. } => Err("control groups v1 lack blkio".into()),
-    }
 }
 
 #[cfg(test)]
@@ -335,23 +299,5 @@ mod tests {
                 Ok(got) => panic!("{word}: {got:?}"),
             }
         }
-    }
-
-    #[test]
-    fn caps_name_each_disk() {
-        let backing =
-            Backing { leaves: [("sda".into(), (8, 0)), ("sdb".into(), (8, 16))].into(), ..Backing::default() };
-        let of = |tree: &Tree| throttle(&find(tree, "g").unwrap(), &backing, 1000);
-        let (settings, how) = of(&v1(NO_SWAP, true)).unwrap();
-        assert_eq!(settings.len(), 4);
-        assert!(
-            settings.contains(&("/sys/fs/cgroup/blkio/g/blkio.throttle.write_bps_device".into(), "8:16 1000".into()))
-        );
-        assert!(how.contains("not for buffered writes"));
-        let (settings, _) = of(&v2("cpu memory io", NO_SWAP)).unwrap();
-        assert_eq!(settings[0], ("/sys/fs/cgroup/g/io.max".into(), "8:0 rbps=1000 wbps=1000".to_owned()));
-        assert!(of(&v2("cpu memory", NO_SWAP)).unwrap_err().contains("io controller"));
-        let hidden = Backing { not_visible: Some("zfs".into()), ..Backing::default() };
-        assert!(throttle(&find(&v1(NO_SWAP, true), "g").unwrap(), &hidden, 1).unwrap_err().contains("zfs"));
     }
 }

@@ -96,8 +96,10 @@ fn every_workload_runs_on_every_target() {
                 },
                 gentle: None,
             };
-            let before = probes::diskstats::look(&bed.node, &backing, std::time::Duration::from_millis(150)).unwrap();
             let subject = probes::Subject { backing: Some(backing.clone()), qemu: None };
+            let watch = probes::Watch::start(&bed.node, subject.clone()).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(150));
+            let before = watch.stop().unwrap().device;
             let watch = probes::Watch::start(&bed.node, subject).unwrap();
             let result = workload.run(&bed.node, &ctx).unwrap();
             let seen = watch.stop().unwrap();

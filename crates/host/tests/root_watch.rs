@@ -14,7 +14,7 @@ use vmio_host::gentle::history::{Limits, Verdict};
 use vmio_host::gentle::instance::Plan;
 use vmio_host::gentle::neighbours::{Kind, Neighbour};
 use vmio_host::gentle::watch::LatencyWatch;
-use vmio_node::{Error, FileStat, Reader, Result, SamplePlan, Sampling};
+use vmio_node::{Error, FileStat, Journal, Reader, Result, SamplePlan, Sampling};
 
 /// This machine, as far as finding tracefs and disks needs it.
 struct Here;
@@ -64,6 +64,7 @@ fn tracefs() {
 
 /// A file of 64 MiB on disk, and a watch of that disk.
 struct Bed {
+    journal: Journal,
     dir: tempfile::TempDir,
     plan: Plan,
 }
@@ -79,7 +80,8 @@ impl Bed {
         }
         let dev = Here.stat(dir.path()).unwrap().unwrap().dev;
         let plan = Plan::new(&Here, &format!("test-{name}-{}", std::process::id()), dev).unwrap();
-        Self { dir, plan }
+        let journal = Journal::open(&dir.path().join("state"), "watch").unwrap();
+        Self { journal, dir, plan }
     }
 
     fn fio(&self, file: &str, args: &[&str]) -> Fio {
@@ -99,14 +101,8 @@ impl Bed {
     fn watch(&self, fio: &Fio, limits: Limits) -> LatencyWatch {
         let pid = fio.child.id();
         let guest = Neighbour { pid, kind: Kind::Qemu, name: "fio".into(), threads: vec![] };
-        let mut journalled = None;
-        let watch = LatencyWatch::start(&self.plan, vec![guest], limits, |path| {
-            assert!(!path.exists(), "journalled after it was made");
-            journalled = Some(path.to_owned());
-            Ok(())
-        });
-        let watch = watch.unwrap();
-        assert!(journalled.unwrap().exists());
+        let watch = LatencyWatch::start(&self.plan, vec![guest], limits, &self.journal).unwrap();
+        assert!(self.plan.instance().exists());
         watch
     }
 }
@@ -210,9 +206,9 @@ fn what_a_killed_owner_left_is_removed_by_its_path() {
     for event in ["block_bio_queue", "block_rq_complete"] {
         fs::write(instance.join("events/block").join(event).join("enable"), "1").unwrap();
     }
-    let refused = LatencyWatch::start(&bed.plan, vec![], Limits::default(), |_| Ok(()));
+    let refused = LatencyWatch::start(&bed.plan, vec![], Limits::default(), &bed.journal);
     assert!(refused.is_err_and(|e| e.to_string().contains("cannot create")), "took over what it did not make");
     assert!(instance.exists());
-    vmio_host::gentle::instance::remove_instance(instance).unwrap();
+    vmio_node::remove_trace_instance(instance).unwrap();
     assert!(!instance.exists());
 }

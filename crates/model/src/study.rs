@@ -6,6 +6,7 @@ pub mod cells;
 pub mod parse;
 pub mod plan;
 pub mod schedule;
+mod values;
 
 use serde::{Deserialize, Serialize};
 

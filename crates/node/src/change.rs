@@ -18,6 +18,9 @@ use crate::machine;
 /// File that marks a directory as made by vmio; it holds the cookie of the owner.
 pub const SCRATCH_MARKER: &str = ".vmio-scratch";
 
+/// Every trace instance of vmio begins so; no other is ever removed.
+pub const TRACE_PREFIX: &str = "vmio-";
+
 /// `LOOP_CLR_FD` of `linux/loop.h`: detach the file from a loop device.
 const LOOP_CLR_FD: rustix::ioctl::Opcode = 0x4C01;
 
@@ -115,12 +118,8 @@ impl Change {
             Self::Loop { backing } => detach_loops(backing),
             Self::Mount { target } => unmount_one(target),
             Self::Cgroup { paths } => paths.iter().rev().try_for_each(|p| remove_cgroup(p, scope)),
-            Self::TraceInstance { path } => {
-                // Events that are on keep the directory busy.
-                gone(fs::write(path.join("events/enable"), "0"))
-                    .and_then(|()| gone(while_busy(|| fs::remove_dir(path))))
-                    .map_err(|e| format!("cannot remove the trace instance {}: {e}", path.display()))
-            }
+            Self::TraceInstance { path } => remove_trace_instance(path)
+                .map_err(|e| format!("cannot remove the trace instance {}: {e}", path.display())),
             Self::Sysfs { path, before } => {
                 let written = OpenOptions::new()
                     .write(true)
@@ -149,6 +148,20 @@ impl fmt::Display for Change {
             Self::Sysfs { path, .. } => write!(f, "value of {}", path.display()),
         }
     }
+}
+
+/// Takes a trace instance away: events off, then rmdir. One that is gone already is no failure.
+///
+/// # Errors
+/// When it is no instance of vmio's, which is left alone, or when it stays busy.
+pub fn remove_trace_instance(path: &Path) -> io::Result<()> {
+    let ours = path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(TRACE_PREFIX));
+    if !ours || path.parent().and_then(Path::file_name).is_none_or(|p| p != "instances") {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "it is no trace instance of vmio and was left alone"));
+    }
+    // rmdir does this too; it is done first so that no event is written while a reader lets go.
+    let _ = fs::write(path.join("events/enable"), "0");
+    gone(while_busy(|| fs::remove_dir(path)))
 }
 
 /// Success also when the thing is not there.
@@ -267,6 +280,7 @@ mod tests {
             Change::Loop { backing: path.clone() },
             Change::Mount { target: path.clone() },
             Change::Cgroup { paths: vec![path.clone()] },
+            Change::TraceInstance { path: dir.path().join("instances/vmio-never") },
             Change::Sysfs { path: path.clone(), before: "1".into() },
         ] {
             change.undo(&SCOPE).unwrap();
@@ -294,6 +308,22 @@ mod tests {
         std::os::unix::fs::symlink(&target, &path).unwrap();
         assert!(change.undo(&SCOPE).unwrap_err().contains("no longer a directory"));
         assert!(target.join(SCRATCH_MARKER).exists());
+    }
+
+    #[test]
+    fn only_instances_of_vmio_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        for wrong in ["instances/other", "vmio-x", "elsewhere/vmio-x"] {
+            let path = dir.path().join(wrong);
+            fs::create_dir_all(&path).unwrap();
+            let change = Change::TraceInstance { path: path.clone() };
+            assert!(change.undo(&SCOPE).unwrap_err().contains("left alone"));
+            assert!(path.exists());
+        }
+        let path = dir.path().join("instances/vmio-x");
+        fs::create_dir(&path).unwrap();
+        Change::TraceInstance { path: path.clone() }.undo(&SCOPE).unwrap();
+        assert!(!path.exists());
     }
 
     #[test]

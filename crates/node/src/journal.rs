@@ -130,17 +130,47 @@ impl Journal {
         &self.path
     }
 
-    /// Writes down a change that is made next.
+    /// Writes down a change that is made next. Where [`Journal::close`] may come from another
+    /// thread, [`Journal::make`] is the safe way.
     ///
     /// # Errors
     /// When the line cannot be written (the change must not be made then) or a path in it is not
     /// absolute.
     pub fn record(&self, change: Change) -> Result<ChangeId> {
-        if let Some(relative) = change.relative_path() {
-            return Err(self.error(format!("{} must be an absolute path", relative.display())));
-        }
+        self.check_paths(&change)?;
+        self.write_down(&mut lock(&self.state), change)
+    }
+
+    /// Writes down a change and makes it. [`Journal::close`] from another thread comes before both,
+    /// and then nothing is made, or after both, and then it is undone. The inner result is `make`'s:
+    /// where it fails the change is struck out, so it must leave nothing half made behind. It must
+    /// not use the journal, which waits for it.
+    ///
+    /// # Errors
+    /// As [`Journal::record`]; also when a failed change cannot be struck out.
+    pub fn make<T, E>(
+        &self,
+        change: Change,
+        make: impl FnOnce() -> std::result::Result<T, E>,
+    ) -> Result<std::result::Result<(T, ChangeId), E>> {
+        self.check_paths(&change)?;
         let mut state = lock(&self.state);
-        self.check_open(&state)?;
+        let id = self.write_down(&mut state, change)?;
+        match make() {
+            Ok(made) => Ok(Ok((made, id))),
+            Err(e) => self.strike_out(&mut state, id).map(|()| Err(e)),
+        }
+    }
+
+    fn check_paths(&self, change: &Change) -> Result<()> {
+        match change.relative_path() {
+            Some(relative) => Err(self.error(format!("{} must be an absolute path", relative.display()))),
+            None => Ok(()),
+        }
+    }
+
+    fn write_down(&self, state: &mut State, change: Change) -> Result<ChangeId> {
+        self.check_open(state)?;
         let id = ChangeId(state.next);
         let sync = change.outlives_boot();
         let line = Line::Do { id, change };
@@ -173,7 +203,10 @@ impl Journal {
     /// # Errors
     /// When the journal cannot be written.
     pub fn forget(&self, id: ChangeId) -> Result<()> {
-        let mut state = lock(&self.state);
+        self.strike_out(&mut lock(&self.state), id)
+    }
+
+    fn strike_out(&self, state: &mut State, id: ChangeId) -> Result<()> {
         state.live.retain(|(i, _)| *i != id);
         write_line(&mut state.file, &Line::Undone { undone: id }).map_err(|e| self.error(format!("cannot write: {e}")))
     }
@@ -240,7 +273,11 @@ impl Journal {
     pub fn scratch_dir(&self, path: &Path) -> Result<ChangeId> {
         let made = self.scratch(path, Change::Dir { path: path.into() }, || {
             DirBuilder::new().mode(0o700).create(path)?;
-            fs::write(path.join(SCRATCH_MARKER), format!("{}\n", self.cookie()))
+            let marker = path.join(SCRATCH_MARKER);
+            fs::write(&marker, format!("{}\n", self.cookie())).inspect_err(|_| {
+                let _ = fs::remove_file(&marker);
+                let _ = fs::remove_dir(path);
+            })
         })?;
         Ok(made.1)
     }
@@ -251,18 +288,7 @@ impl Journal {
         if fs::symlink_metadata(path).is_ok() {
             return Err(fail(io::ErrorKind::AlreadyExists.into()));
         }
-        let id = self.record(change)?;
-        match make() {
-            Ok(made) => Ok((made, id)),
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                self.forget(id)?;
-                Err(fail(e))
-            }
-            Err(e) => {
-                self.undo(id)?;
-                Err(fail(e))
-            }
-        }
+        self.make(change, make)?.map_err(fail)
     }
 
     fn scope(&self) -> Scope<'_> {
@@ -308,103 +334,5 @@ fn new_head(dir: &Path, owner: &str) -> io::Result<Head> {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use crate::recover::leftovers;
-
-    #[test]
-    fn undone_in_reverse_order_and_nothing_is_left() {
-        let dir = tempfile::tempdir().unwrap();
-        let work = tempfile::tempdir().unwrap();
-        let state = dir.path().join("state");
-        let journal = Journal::open(&state, "run-1").unwrap();
-        let outer = work.path().join("outer");
-        journal.scratch_dir(&outer).unwrap();
-        // The inner directory has no marker and so must be empty when its turn comes: it is,
-        // if the file that was made last goes first.
-        let inner = work.path().join("inner");
-        journal.record(Change::Dir { path: inner.clone() }).unwrap();
-        fs::create_dir(&inner).unwrap();
-        journal.scratch_file(&inner.join("f")).unwrap();
-        fs::write(outer.join("content"), "x").unwrap();
-        assert!(leftovers(&state).is_empty(), "a living owner leaves nothing behind");
-        assert_eq!(journal.undo_all(), Vec::<String>::new());
-        assert!(!outer.exists() && !inner.exists());
-        drop(journal);
-        assert_eq!(fs::read_dir(&state).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn after_the_close_nothing_is_changed_or_started() {
-        let dir = tempfile::tempdir().unwrap();
-        let state = dir.path().join("state");
-        let journal = std::sync::Arc::new(Journal::open(&state, "run-1").unwrap());
-        let node = crate::Local::owned(journal.clone());
-        let sleep = crate::Exec::new("sleep").args(["60"]);
-        let started = crate::Node::spawn(&node, &sleep).unwrap();
-        journal.scratch_file(&dir.path().join("f")).unwrap();
-        assert_eq!(journal.close(), Vec::<String>::new());
-        assert!(!Path::new(&format!("/proc/{}/exe", started.pid())).exists());
-        assert!(journal.scratch_file(&dir.path().join("g")).is_err() && !dir.path().join("g").exists());
-        assert!(crate::Node::spawn(&node, &sleep).err().unwrap().to_string().contains("ending"));
-        // The file is gone although the journal is still held somewhere.
-        assert_eq!(fs::read_dir(&state).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn what_was_there_before_is_never_taken() {
-        let dir = tempfile::tempdir().unwrap();
-        let precious = dir.path().join("precious");
-        fs::write(&precious, "x").unwrap();
-        let journal = Journal::open(&dir.path().join("state"), "run").unwrap();
-        assert!(journal.scratch_file(&precious).is_err());
-        assert!(journal.scratch_dir(&precious).is_err());
-        drop(journal);
-        assert_eq!(fs::read_to_string(&precious).unwrap(), "x");
-    }
-
-    #[test]
-    fn one_change_can_be_undone_early_or_forgotten() {
-        let dir = tempfile::tempdir().unwrap();
-        let journal = Journal::open(dir.path(), "run").unwrap();
-        let (a, b) = (dir.path().join("a"), dir.path().join("b"));
-        let (_, first) = journal.scratch_file(&a).unwrap();
-        let (_, second) = journal.scratch_file(&b).unwrap();
-        journal.undo(first).unwrap();
-        journal.undo(first).unwrap();
-        assert!(!a.exists());
-        journal.forget(second).unwrap();
-        drop(journal);
-        assert!(b.exists());
-    }
-
-    #[test]
-    fn an_owner_has_its_journal_for_itself() {
-        let dir = tempfile::tempdir().unwrap();
-        let first = Journal::open(dir.path(), "run").unwrap();
-        let second = Journal::open(dir.path(), "run").unwrap_err().to_string();
-        assert!(second.contains(&format!("in use by process {}", std::process::id())), "{second}");
-        drop(first);
-        Journal::open(dir.path(), "run").unwrap();
-        assert!(Journal::open(dir.path(), "../run").is_err());
-        assert!(Journal::open(dir.path(), "x").unwrap().record(Change::File { path: "rel".into() }).is_err());
-    }
-
-    #[test]
-    fn failures_keep_the_journal() {
-        let dir = tempfile::tempdir().unwrap();
-        let work = dir.path().join("work");
-        fs::create_dir(&work).unwrap();
-        fs::write(work.join("foreign"), "x").unwrap();
-        let journal = Journal::open(&dir.path().join("state"), "run").unwrap();
-        journal.record(Change::Dir { path: work.clone() }).unwrap();
-        assert!(journal.undo_all()[0].contains("left alone"));
-        let path = journal.path().to_owned();
-        drop(journal);
-        assert!(path.exists());
-        fs::remove_file(work.join("foreign")).unwrap();
-        Journal::open(&dir.path().join("state"), "run").unwrap();
-        assert!(!work.exists() && !path.exists());
-    }
-}
+#[path = "journal_tests.rs"]
+mod tests;

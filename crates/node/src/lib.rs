@@ -24,7 +24,7 @@ mod session;
 pub mod stream;
 
 pub use agent::Agent;
-pub use change::{Change, SCRATCH_MARKER};
+pub use change::{Change, SCRATCH_MARKER, TRACE_PREFIX, remove_trace_instance};
 pub use fake::Fake;
 pub use journal::{ChangeId, Journal};
 pub use local::Local;

@@ -13,8 +13,6 @@ pub struct Paths {
     pub state: PathBuf,
     /// Sockets and whatever need not survive a boot.
     pub runtime: PathBuf,
-    /// Configuration.
-    pub config: PathBuf,
 }
 
 impl Paths {
@@ -33,22 +31,18 @@ impl Paths {
                     .help("say where vmio may keep its state: --state DIR or VMIO_STATE=DIR")
             })
         };
-        let config = match root {
-            true => PathBuf::from("/etc/vmio"),
-            false => home("XDG_CONFIG_HOME", ".config").unwrap_or_else(|_| PathBuf::from("/etc/vmio")),
-        };
         if let Some(dir) = state {
             let state = std::path::absolute(dir).map_err(|e| {
                 Failure::new(Exit::Usage, format!("cannot make an absolute path of {}: {e}", dir.display()))
             })?;
-            return Ok(Paths { runtime: state.join("run"), state, config });
+            return Ok(Paths { runtime: state.join("run"), state });
         }
         if root {
-            return Ok(Paths { state: "/var/lib/vmio".into(), runtime: "/run/vmio".into(), config });
+            return Ok(Paths { state: "/var/lib/vmio".into(), runtime: "/run/vmio".into() });
         }
         let state = home("XDG_STATE_HOME", ".local/state")?;
         let runtime = absolute("XDG_RUNTIME_DIR").map(|p| p.join("vmio")).unwrap_or_else(|| state.join("run"));
-        Ok(Paths { state, runtime, config })
+        Ok(Paths { state, runtime })
     }
 
     /// The file of the store.

@@ -16,13 +16,6 @@ pub struct Cap {
     pub bytes_per_second: u64,
 }
 
-impl Cap {
-    /// The same cap in requests of `block_bytes` a second, at least 1 (fio's `rate_iops`).
-    pub fn requests_per_second(self, block_bytes: u64) -> u64 {
-        (self.bytes_per_second / block_bytes.max(1)).max(1)
-    }
-}
-
 /// Why there is no cap. Without one a gentle measurement must not run.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CapError {
@@ -64,14 +57,12 @@ mod tests {
     fn a_quarter_of_the_probe() {
         let c = cap(400e6, DEFAULT_SHARE).unwrap();
         assert_eq!(c.bytes_per_second, 100_000_000);
-        assert_eq!(c.requests_per_second(4096), 24_414);
         assert_eq!(cap(400e6, 1.0).unwrap().bytes_per_second, 400_000_000);
     }
 
     #[test]
     fn a_tiny_probe_still_gives_a_rate() {
-        let c = cap(0.5, 0.25).unwrap();
-        assert_eq!((c.bytes_per_second, c.requests_per_second(65536)), (1, 1));
+        assert_eq!(cap(0.5, 0.25).unwrap().bytes_per_second, 1);
     }
 
     #[test]

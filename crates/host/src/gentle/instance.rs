@@ -1,23 +1,16 @@
-//! The trace instance that a watch needs: whether this host can give one, on which disks, and how
-//! it is taken away again. Looking changes nothing; tracefs is never mounted.
+//! The trace instance that a watch needs: whether this host can give one, and on which disks. Looking changes nothing; tracefs is never mounted.
 
-use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use vmio_node::Reader;
+use vmio_node::{Reader, TRACE_PREFIX};
 
 use super::events::Dev;
-use super::history::Verdict;
 
 /// The events, all of the subsystem `block`.
 pub(super) const EVENTS: [&str; 2] = ["block_bio_queue", "block_rq_complete"];
 /// Where tracefs is found; the second is its place inside debugfs, on old systems.
 pub(super) const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
-/// Every instance of vmio begins so; nothing else is ever removed.
-const PREFIX: &str = "vmio-";
 
 /// Why there is no watch. The run then goes on under its cap and says so, or not at all.
 #[derive(Debug, thiserror::Error)]
@@ -43,13 +36,6 @@ pub enum WatchError {
     Journal(String),
 }
 
-impl WatchError {
-    /// The verdict that this error amounts to.
-    pub fn verdict(&self) -> Verdict {
-        Verdict::NotVisible { why: self.to_string() }
-    }
-}
-
 fn unmet<T>(why: impl Into<String>) -> Result<T, WatchError> {
     Err(WatchError::Unmet { why: why.into() })
 }
@@ -70,7 +56,7 @@ impl Plan {
         }
         let mut disks = Vec::new();
         disks_below(reader, device, 0, &mut disks)?;
-        Ok(Self { instance: tracefs(reader)?.join("instances").join(format!("{PREFIX}{cookie}")), disks })
+        Ok(Self { instance: tracefs(reader)?.join("instances").join(format!("{TRACE_PREFIX}{cookie}")), disks })
     }
 
     /// The directory that [`super::watch::LatencyWatch::start`] makes.
@@ -135,31 +121,6 @@ fn disks_below(reader: &dyn Reader, dev: Dev, depth: u32, disks: &mut Vec<Dev>) 
     Ok(())
 }
 
-/// Takes a trace instance away: events off, then rmdir. One that is gone already is no failure;
-/// what is not an instance of vmio is refused.
-pub fn remove_instance(path: &Path) -> io::Result<()> {
-    let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    let parent = path.parent().and_then(Path::file_name).is_some_and(|p| p == "instances");
-    if !parent || !name.starts_with(PREFIX) {
-        return Err(io::Error::new(
-            ErrorKind::InvalidInput,
-            format!("{} is no trace instance of vmio", path.display()),
-        ));
-    }
-    // rmdir does this too; it is done first so that no event is written while a reader lets go.
-    let _ = fs::write(path.join("events/enable"), "0");
-    let until = Instant::now() + Duration::from_secs(1);
-    loop {
-        match fs::remove_dir(path) {
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
-            Err(e) if e.kind() == ErrorKind::ResourceBusy && Instant::now() < until => {
-                thread::sleep(Duration::from_millis(10))
-            }
-            other => return other,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -210,21 +171,5 @@ mod tests {
         assert_eq!(disks((254, 1)), [(254, 0)]);
         assert_eq!(disks((253, 1)), [(8, 0), (254, 0)]);
         assert!(why(Plan::new(&fake, "c", (0, 45))).contains("0:45 is no block device"));
-    }
-
-    #[test]
-    fn only_instances_of_vmio_are_removed() {
-        let dir = tempfile::tempdir().unwrap();
-        for wrong in ["instances/other", "vmio-x", "elsewhere/vmio-x"] {
-            let path = dir.path().join(wrong);
-            fs::create_dir_all(&path).unwrap();
-            assert_eq!(remove_instance(&path).unwrap_err().kind(), ErrorKind::InvalidInput);
-            assert!(path.exists());
-        }
-        let path = dir.path().join("instances/vmio-x");
-        fs::create_dir(&path).unwrap();
-        remove_instance(&path).unwrap();
-        assert!(!path.exists());
-        remove_instance(&path).unwrap();
     }
 }

@@ -19,10 +19,11 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
+use vmio_node::{Change, Journal, remove_trace_instance};
 
 use super::events::{Dev, Event, Matcher, parse_line};
 use super::history::{History, Limits, Seen, Verdict};
-use super::instance::{EVENTS, Plan, WatchError, remove_instance};
+use super::instance::{EVENTS, Plan, WatchError};
 use super::neighbours::Neighbour;
 
 /// Time between two readings of the buffer.
@@ -125,16 +126,12 @@ pub struct LatencyWatch {
 }
 
 impl LatencyWatch {
-    /// Makes the trace instance and begins. `journal` is called with its path before it is made.
-    pub fn start(
-        plan: &Plan,
-        guests: Vec<Neighbour>,
-        limits: Limits,
-        journal: impl FnOnce(&Path) -> Result<(), String>,
-    ) -> Result<Self, WatchError> {
+    /// Makes the trace instance, which is undone with the journal at the latest, and begins.
+    pub fn start(plan: &Plan, guests: Vec<Neighbour>, limits: Limits, journal: &Journal) -> Result<Self, WatchError> {
         let instance = plan.instance.clone();
-        journal(&instance).map_err(WatchError::Journal)?;
-        fs::create_dir(&instance).map_err(|source| WatchError::File {
+        let change = Change::TraceInstance { path: instance.clone() };
+        let made = journal.make(change, || fs::create_dir(&instance));
+        made.map_err(|e| WatchError::Journal(e.to_string()))?.map_err(|source| WatchError::File {
             what: "create",
             path: instance.clone(),
             source,
@@ -234,7 +231,7 @@ impl LatencyWatch {
     /// Ends the watch and removes its trace instance.
     pub fn stop(mut self) -> Result<Counts, WatchError> {
         self.end_thread();
-        remove_instance(&self.instance).map_err(|source| WatchError::File {
+        remove_trace_instance(&self.instance).map_err(|source| WatchError::File {
             what: "remove",
             path: self.instance.clone(),
             source,
@@ -256,7 +253,7 @@ impl Drop for LatencyWatch {
     fn drop(&mut self) {
         self.end_thread();
         // A failure stays in the journal, which tries again.
-        let _ = remove_instance(&self.instance);
+        let _ = remove_trace_instance(&self.instance);
     }
 }
 

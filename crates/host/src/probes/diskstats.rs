@@ -7,10 +7,9 @@
 //! queue depths are added, %util is their mean, as `iostat -g` does.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use vmio_model::result::DeviceUse;
-use vmio_node::{FileSample, Reader};
+use vmio_node::FileSample;
 
 use super::{Observed, Probe, Subject};
 use crate::backing::Backing;
@@ -49,40 +48,6 @@ impl Probe for Diskstats {
 /// The counters' files of all leaves.
 fn stat_files(backing: &Backing) -> Vec<PathBuf> {
     backing.leaves.keys().map(|leaf| Path::new("/sys/block").join(leaf).join("stat")).collect()
-}
-
-/// The counters at a moment, for looks between cells.
-#[derive(Debug, Clone)]
-pub struct Snapshot(FileSample);
-
-impl Snapshot {
-    /// Reads the counters. `None` where there are none.
-    ///
-    /// # Errors
-    /// When a file cannot be read.
-    pub fn take(reader: &dyn Reader, backing: &Backing) -> Result<Option<Self>, vmio_node::Error> {
-        if backing.leaves.is_empty() {
-            return Ok(None);
-        }
-        let before = reader.clock_seconds()?;
-        let contents = stat_files(backing).iter().map(|p| reader.read(p)).collect::<Result<_, _>>()?;
-        Ok(Some(Self(FileSample { seconds: (before + reader.clock_seconds()?) / 2.0, contents })))
-    }
-
-    /// What the disks did from this moment to a later one; `None` when the counters went back.
-    pub fn until(&self, later: &Self) -> Option<DeviceUse> {
-        between(&self.0, &later.0).ok()
-    }
-}
-
-/// What the disks do during a short look: the load that is there before a cell starts.
-///
-/// # Errors
-/// When a file cannot be read.
-pub fn look(reader: &dyn Reader, backing: &Backing, time: Duration) -> Result<Option<DeviceUse>, vmio_node::Error> {
-    let Some(first) = Snapshot::take(reader, backing)? else { return Ok(None) };
-    std::thread::sleep(time);
-    Ok(Snapshot::take(reader, backing)?.and_then(|last| first.until(&last)))
 }
 
 /// One disk's counters.

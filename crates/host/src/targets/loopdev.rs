@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::ioctl::{self, Ioctl, IoctlOutput, Opcode};
-use vmio_node::{Change, ChangeId};
+use vmio_node::{Change, ChangeId, Journal};
 
 use super::{Error, Result, TargetCtx, scratch};
 use crate::backing::Backing;
@@ -87,11 +87,8 @@ pub struct Attached {
 /// Attaches a file to a free loop device with direct I/O.
 pub fn attach(ctx: &TargetCtx<'_>, path: &Path, file: &File) -> Result<Attached> {
     let block_size = block_size(ctx, path)?;
-    let change = ctx.journal.record(Change::Loop { backing: path.into() })?;
-    match attach_free(file, block_size).and_then(|(device, held)| look(ctx, device, held, change)) {
-        Ok(attached) => Ok(attached),
-        Err(e) => Err(scratch::undone(ctx.journal, change, e)),
-    }
+    let (device, held, change) = attach_free(ctx.journal, path, file, block_size)?;
+    look(ctx, device, held, change).map_err(|e| scratch::undone(ctx.journal, change, e))
 }
 
 fn fail(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
@@ -99,8 +96,8 @@ fn fail(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::Io { what, path, source }
 }
 
-/// Finds a free device, opens it alone and attaches the file.
-fn attach_free(file: &File, block_size: u32) -> Result<(PathBuf, File)> {
+/// Finds a free device, opens it alone and attaches the file at `path`.
+fn attach_free(journal: &Journal, path: &Path, file: &File, block_size: u32) -> Result<(PathBuf, File, ChangeId)> {
     let control = Path::new("/dev/loop-control");
     let control_file = OpenOptions::new().read(true).write(true).open(control).map_err(fail("open", control))?;
     let until = Instant::now() + LIMIT;
@@ -117,7 +114,8 @@ fn attach_free(file: &File, block_size: u32) -> Result<(PathBuf, File)> {
             }
             other => other.map_err(fail("open", &device))?,
         };
-        match configure(&held, file, block_size) {
+        let change = Change::Loop { backing: path.into() };
+        let ((), change) = match journal.make(change, || configure(&held, file, block_size))? {
             Err(e) if busy(&e) => {
                 std::thread::sleep(PAUSE);
                 continue;
@@ -129,8 +127,8 @@ fn attach_free(file: &File, block_size: u32) -> Result<(PathBuf, File)> {
                 });
             }
             other => other.map_err(fail("attach a file to", &device))?,
-        }
-        return Ok((device, held));
+        };
+        return Ok((device, held, change));
     }
     Err(Error::NotAsAsked {
         path: control.into(),

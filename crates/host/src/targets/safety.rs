@@ -5,6 +5,8 @@
 //! - `wipefs --no-act` of util-linux, the known program for signatures at every place;
 //! - vmio's own look for what older libblkid versions miss or hosts without wipefs would miss.
 
+mod openers;
+
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -13,14 +15,10 @@ use std::time::Duration;
 
 use vmio_node::{Exec, Node, Reader};
 
+use self::openers::openers;
 use super::{Error, Result};
 use crate::backing::mounts;
 use crate::require::find_program;
-
-/// How often processes that have a device open are looked for before they count.
-const LOOKS: u32 = 4;
-/// Time between these looks: udev is done with a device well before the last one.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(150);
 
 /// Refuses a device that is used, or that holds something and is not forced. Returns its kernel
 /// name.
@@ -84,44 +82,6 @@ fn numbers(reader: &dyn Reader, name: &str) -> Vec<(u32, u32)> {
         Some((major.parse().ok()?, minor.parse().ok()?))
     };
     family(reader, name).iter().filter_map(number).collect()
-}
-
-/// Processes that keep such a device open. Looked at several times: udev opens a device for a
-/// moment whenever it changes.
-fn openers(proc: &Path, ours: impl Fn(&Path) -> bool) -> Vec<String> {
-    let mut found = Vec::new();
-    for look in 0..LOOKS {
-        if look > 0 {
-            std::thread::sleep(BETWEEN_LOOKS);
-        }
-        found = open_now(proc, &ours);
-        if found.is_empty() {
-            break;
-        }
-    }
-    found
-}
-
-fn open_now(proc: &Path, ours: impl Fn(&Path) -> bool) -> Vec<String> {
-    let list = |dir: &Path| -> Vec<PathBuf> {
-        std::fs::read_dir(dir).map(|d| d.flatten().map(|e| e.path()).collect()).unwrap_or_default()
-    };
-    let pid = |dir: &PathBuf| dir.file_name()?.to_str()?.parse::<u32>().ok();
-    let open = |dir: &Path| {
-        // Only what lies in /dev is looked at itself: a file of a dead network mount would hang.
-        list(&dir.join("fd"))
-            .iter()
-            .filter_map(|fd| std::fs::read_link(fd).ok())
-            .any(|to| to.starts_with("/dev") && ours(&to))
-    };
-    let processes = list(proc).into_iter().filter_map(|dir| Some((pid(&dir)?, dir)));
-    processes
-        .filter(|(_, dir)| open(dir))
-        .map(|(pid, dir)| {
-            let name = std::fs::read_to_string(dir.join("comm")).unwrap_or_default();
-            format!("process {pid} ({}) has it open", name.trim())
-        })
-        .collect()
 }
 
 fn partitions(reader: &dyn Reader, disk: &str) -> Vec<String> {
@@ -367,25 +327,14 @@ mod tests {
         assert!(parse_wipefs("wipefs: what?").is_err());
     }
 
-    /// A guest's QEMU has its disk open without O_EXCL: nothing else would show it.
     #[test]
-    fn processes_that_have_a_device_open_are_named() {
+    fn a_device_and_its_partitions_have_numbers() {
         let tree = Tree::of(&[
             ("/sys/block/sda/dev", "8:0\n"),
             ("/sys/block/sda/sda1/partition", "1\n"),
             ("/sys/class/block/sda1/dev", "8:1\n"),
         ]);
         assert_eq!(numbers(&tree, "sda"), [(8, 1), (8, 0)]);
-        let proc = tempfile::tempdir().unwrap();
-        for (pid, to) in [("812", "/dev/sda1"), ("813", "/dev/sdb"), ("814", "/srv/sda"), ("self", "/dev/sda")] {
-            let fd = proc.path().join(pid).join("fd");
-            std::fs::create_dir_all(&fd).unwrap();
-            std::fs::write(proc.path().join(pid).join("comm"), "kvm\n").unwrap();
-            std::os::unix::fs::symlink(to, fd.join("7")).unwrap();
-        }
-        let sda = |path: &Path| path.to_string_lossy().contains("sda");
-        assert_eq!(openers(proc.path(), sda), ["process 812 (kvm) has it open"]);
-        assert_eq!(openers(proc.path(), |_| false), Vec::<String>::new());
     }
 
     #[test]

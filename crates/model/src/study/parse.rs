@@ -1,12 +1,10 @@
 //! Reading a study. Every problem in the file is found in one pass and says
 //! `file:line: key: what is wrong; what was probably meant`.
 
-use std::ops::Range;
-use std::str::FromStr;
-
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::values::{Reader, Section, value_span};
 use super::{Matrix, Names, Repeat, Resources, Size, Study};
 use crate::setup::{Aio, Cache};
 
@@ -69,39 +67,7 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
         .map(|(_, c)| c)
 }
 
-/// `; did you mean X?`, or the whole choice.
-fn hint(word: &str, candidates: &[&str]) -> String {
-    match nearest(word, candidates.iter().copied()) {
-        Some(near) => format!("; did you mean `{near}`? (there is {})", candidates.join(", ")),
-        None => format!("; there is {}", candidates.join(", ")),
-    }
-}
-
-struct Reader<'a> {
-    file: &'a str,
-    text: &'a str,
-    problems: Vec<Problem>,
-}
-
-/// A table with the dotted path that leads to it.
-struct Section<'t, 'i> {
-    path: &'static str,
-    span: Range<usize>,
-    table: &'t DeTable<'i>,
-}
-
-impl Section<'_, '_> {
-    fn key(&self, key: &str) -> String {
-        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
-    }
-}
-
 impl<'a> Reader<'a> {
-    fn problem(&mut self, span: &Range<usize>, key: &str, what: String) {
-        let line = self.text[..span.start.min(self.text.len())].matches('\n').count() + 1;
-        self.problems.push(Problem { file: self.file.to_owned(), line, key: key.to_owned(), what });
-    }
-
     fn study(&mut self, root: &Spanned<DeTable<'_>>, names: &Names) -> Option<Study> {
         let top = Section { path: "", span: 0..0, table: root.get_ref() };
         self.known_keys(&top, &["name", "title", "cites", "guest", "size", "repeat", "matrix"]);
@@ -216,195 +182,5 @@ impl<'a> Reader<'a> {
             iothreads: iothreads?,
             workloads: workloads?,
         })
-    }
-
-    fn known_keys(&mut self, s: &Section<'_, '_>, keys: &[&str]) {
-        for key in s.table.keys() {
-            let word: &str = key.get_ref();
-            if !keys.contains(&word) {
-                self.problem(&key.span(), &s.key(word), format!("unknown key{}", hint(word, keys)));
-            }
-        }
-    }
-
-    fn missing(&mut self, s: &Section<'_, '_>, key: &str) {
-        self.problem(&s.span, &s.key(key), "missing".to_owned());
-    }
-
-    fn section<'t, 'i>(&mut self, top: &Section<'t, 'i>, key: &'static str) -> Option<Section<'t, 'i>> {
-        let Some(value) = top.table.get(key) else {
-            self.problem(&top.span, key, format!("missing; add a section [{key}]"));
-            return None;
-        };
-        match value.get_ref() {
-            DeValue::Table(table) => Some(Section { path: key, span: value.span(), table }),
-            other => {
-                self.wrong_type(&value.span(), key, "a section", other);
-                None
-            }
-        }
-    }
-
-    fn wrong_type(&mut self, span: &Range<usize>, key: &str, wanted: &str, found: &DeValue<'_>) {
-        self.problem(span, key, format!("must be {wanted}, not {}", kind(found)));
-    }
-
-    fn string(&mut self, s: &Section<'_, '_>, key: &str, default: Option<&str>) -> Option<String> {
-        let Some(value) = s.table.get(key) else {
-            if default.is_none() {
-                self.missing(s, key);
-            }
-            return default.map(str::to_owned);
-        };
-        match value.get_ref() {
-            DeValue::String(text) if !text.is_empty() || default.is_some() => Some(text.to_string()),
-            DeValue::String(_) => {
-                self.problem(&value.span(), &s.key(key), "must not be empty".to_owned());
-                None
-            }
-            other => {
-                self.wrong_type(&value.span(), &s.key(key), "a string", other);
-                None
-            }
-        }
-    }
-
-    /// A whole number in a range, both ends included.
-    fn whole(&mut self, s: &Section<'_, '_>, key: &str, least: u32, most: u32) -> Option<u32> {
-        let value = s.table.get(key).or_else(|| {
-            self.missing(s, key);
-            None
-        })?;
-        let DeValue::Integer(number) = value.get_ref() else {
-            self.wrong_type(&value.span(), &s.key(key), "a whole number", value.get_ref());
-            return None;
-        };
-        let parsed = i64::from_str_radix(number.as_str(), number.radix()).ok().and_then(|n| u32::try_from(n).ok());
-        if let Some(n) = parsed.filter(|n| (least..=most).contains(n)) {
-            return Some(n);
-        }
-        self.problem(&value.span(), &s.key(key), format!("{} is out of range: {least} to {most}", number.as_str()));
-        None
-    }
-
-    /// A number in a range, both ends included; `5` is as good as `5.0`.
-    fn real(&mut self, s: &Section<'_, '_>, key: &str, least: f64, most: f64) -> Option<f64> {
-        let value = s.table.get(key).or_else(|| {
-            self.missing(s, key);
-            None
-        })?;
-        let text = match value.get_ref() {
-            DeValue::Float(number) => number.as_str(),
-            DeValue::Integer(number) if number.radix() == 10 => number.as_str(),
-            other => {
-                self.wrong_type(&value.span(), &s.key(key), "a number", other);
-                return None;
-            }
-        };
-        if let Some(n) = f64::from_str(text).ok().filter(|n| (least..=most).contains(n)) {
-            return Some(n);
-        }
-        self.problem(&value.span(), &s.key(key), format!("{text} is out of range: {least} to {most}"));
-        None
-    }
-
-    /// A list without repetitions; `each` reads an item.
-    fn list<T: PartialEq>(
-        &mut self,
-        s: &Section<'_, '_>,
-        key: &str,
-        default: Option<Vec<T>>,
-        mut each: impl FnMut(&mut Self, &Spanned<DeValue<'_>>, &str) -> Option<T>,
-    ) -> Option<Vec<T>> {
-        let Some(value) = s.table.get(key) else {
-            if default.is_none() {
-                self.missing(s, key);
-            }
-            return default;
-        };
-        let path = s.key(key);
-        let DeValue::Array(items) = value.get_ref() else {
-            self.wrong_type(&value.span(), &path, "a list", value.get_ref());
-            return None;
-        };
-        if items.is_empty() && default.as_ref().is_none_or(|d| !d.is_empty()) {
-            self.problem(&value.span(), &path, "is empty; name at least one".to_owned());
-            return None;
-        }
-        let mut all = Vec::new();
-        let mut good = true;
-        for item in items.iter() {
-            match each(self, item, &path) {
-                Some(one) if !all.contains(&one) => all.push(one),
-                Some(_) => {
-                    self.problem(&item.span(), &path, "is named twice".to_owned());
-                    good = false;
-                }
-                None => good = false,
-            }
-        }
-        good.then_some(all)
-    }
-
-    fn entries(
-        &mut self,
-        s: &Section<'_, '_>,
-        key: &str,
-        names: &[String],
-        default: Option<Vec<String>>,
-    ) -> Option<Vec<String>> {
-        let words: Vec<&str> = names.iter().map(String::as_str).collect();
-        self.list(s, key, default, |reader, item, path| reader.word(item, path, &words).map(|i| words[i].to_owned()))
-    }
-
-    fn choices<T: Copy + PartialEq + ToString>(
-        &mut self,
-        s: &Section<'_, '_>,
-        key: &str,
-        values: &[T],
-        default: Vec<T>,
-    ) -> Option<Vec<T>> {
-        let texts: Vec<String> = values.iter().map(T::to_string).collect();
-        let words: Vec<&str> = texts.iter().map(String::as_str).collect();
-        self.list(s, key, Some(default), |reader, item, path| reader.word(item, path, &words).map(|i| values[i]))
-    }
-
-    fn switches(&mut self, s: &Section<'_, '_>, key: &str, default: Vec<bool>) -> Option<Vec<bool>> {
-        self.list(s, key, Some(default), |reader, item, path| match item.get_ref() {
-            DeValue::Boolean(on) => Some(*on),
-            other => {
-                reader.wrong_type(&item.span(), path, "true or false", other);
-                None
-            }
-        })
-    }
-
-    /// Index of the word in the choice.
-    fn word(&mut self, item: &Spanned<DeValue<'_>>, path: &str, words: &[&str]) -> Option<usize> {
-        let DeValue::String(text) = item.get_ref() else {
-            self.wrong_type(&item.span(), path, "a string", item.get_ref());
-            return None;
-        };
-        let found = words.iter().position(|w| w == text);
-        if found.is_none() {
-            self.problem(&item.span(), path, format!("unknown entry `{text}`{}", hint(text, words)));
-        }
-        found
-    }
-}
-
-fn value_span(s: &Section<'_, '_>, key: &str) -> Range<usize> {
-    s.table.get(key).map_or(s.span.clone(), Spanned::span)
-}
-
-fn kind(value: &DeValue<'_>) -> &'static str {
-    match value {
-        DeValue::String(_) => "a string",
-        DeValue::Integer(_) => "a whole number",
-        DeValue::Float(_) => "a number",
-        DeValue::Boolean(_) => "true or false",
-        DeValue::Datetime(_) => "a date",
-        DeValue::Array(_) => "a list",
-        DeValue::Table(_) => "a table",
     }
 }

@@ -8,7 +8,7 @@ use vmio_host::gentle::history::{Limits, Verdict};
 use vmio_host::gentle::instance::Plan;
 use vmio_host::gentle::neighbours;
 use vmio_host::gentle::watch::LatencyWatch;
-use vmio_node::{Change, Journal, Node};
+use vmio_node::{Journal, Node};
 
 use crate::term;
 
@@ -33,10 +33,7 @@ impl Watcher {
         let cookie = journal.cookie().to_owned();
         let plan = Plan::new(local.reader(), &cookie, device).map_err(|e| e.to_string())?;
         let others = neighbours::others(local.reader(), &cookie).map_err(|e| e.to_string())?;
-        let record = |path: &std::path::Path| {
-            journal.record(Change::TraceInstance { path: path.to_owned() }).map(drop).map_err(|e| e.to_string())
-        };
-        let watch = LatencyWatch::start(&plan, others.guests, Limits::default(), record).map_err(|e| e.to_string())?;
+        let watch = LatencyWatch::start(&plan, others.guests, Limits::default(), journal).map_err(|e| e.to_string())?;
         Ok(Watcher { watch, local, cookie, followed: Instant::now(), told_blind: false })
     }
 

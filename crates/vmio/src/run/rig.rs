@@ -302,8 +302,7 @@ impl<'a> Machine<'a> {
 fn make_dir(journal: &Journal, dir: &Path) -> anyhow::Result<()> {
     let missing: Vec<&Path> = dir.ancestors().take_while(|d| !d.exists()).collect();
     for dir in missing.into_iter().rev() {
-        journal.record(Change::Dir { path: dir.to_owned() })?;
-        std::fs::create_dir(dir)?;
+        journal.make(Change::Dir { path: dir.to_owned() }, || std::fs::create_dir(dir))??;
     }
     Ok(())
 }

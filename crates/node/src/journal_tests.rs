@@ -1,0 +1,134 @@
+//! Tests of the journal of a living owner.
+
+#![allow(clippy::unwrap_used)]
+use super::*;
+use crate::recover::leftovers;
+
+#[test]
+fn undone_in_reverse_order_and_nothing_is_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let work = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let journal = Journal::open(&state, "run-1").unwrap();
+    let outer = work.path().join("outer");
+    journal.scratch_dir(&outer).unwrap();
+    // The inner directory has no marker and so must be empty when its turn comes: it is,
+    // if the file that was made last goes first.
+    let inner = work.path().join("inner");
+    journal.record(Change::Dir { path: inner.clone() }).unwrap();
+    fs::create_dir(&inner).unwrap();
+    journal.scratch_file(&inner.join("f")).unwrap();
+    fs::write(outer.join("content"), "x").unwrap();
+    assert!(leftovers(&state).is_empty(), "a living owner leaves nothing behind");
+    assert_eq!(journal.undo_all(), Vec::<String>::new());
+    assert!(!outer.exists() && !inner.exists());
+    drop(journal);
+    assert_eq!(fs::read_dir(&state).unwrap().count(), 0);
+}
+
+#[test]
+fn after_the_close_nothing_is_changed_or_started() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let journal = std::sync::Arc::new(Journal::open(&state, "run-1").unwrap());
+    let node = crate::Local::owned(journal.clone());
+    let sleep = crate::Exec::new("sleep").args(["60"]);
+    let started = crate::Node::spawn(&node, &sleep).unwrap();
+    journal.scratch_file(&dir.path().join("f")).unwrap();
+    assert_eq!(journal.close(), Vec::<String>::new());
+    assert!(!Path::new(&format!("/proc/{}/exe", started.pid())).exists());
+    assert!(journal.scratch_file(&dir.path().join("g")).is_err() && !dir.path().join("g").exists());
+    assert!(crate::Node::spawn(&node, &sleep).err().unwrap().to_string().contains("ending"));
+    // The file is gone although the journal is still held somewhere.
+    assert_eq!(fs::read_dir(&state).unwrap().count(), 0);
+}
+
+#[test]
+fn what_was_there_before_is_never_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let precious = dir.path().join("precious");
+    fs::write(&precious, "x").unwrap();
+    let journal = Journal::open(&dir.path().join("state"), "run").unwrap();
+    assert!(journal.scratch_file(&precious).is_err());
+    assert!(journal.scratch_dir(&precious).is_err());
+    drop(journal);
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "x");
+}
+
+#[test]
+fn one_change_can_be_undone_early_or_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = Journal::open(dir.path(), "run").unwrap();
+    let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+    let (_, first) = journal.scratch_file(&a).unwrap();
+    let (_, second) = journal.scratch_file(&b).unwrap();
+    journal.undo(first).unwrap();
+    journal.undo(first).unwrap();
+    assert!(!a.exists());
+    journal.forget(second).unwrap();
+    drop(journal);
+    assert!(b.exists());
+}
+
+#[test]
+fn an_owner_has_its_journal_for_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = Journal::open(dir.path(), "run").unwrap();
+    let second = Journal::open(dir.path(), "run").unwrap_err().to_string();
+    assert!(second.contains(&format!("in use by process {}", std::process::id())), "{second}");
+    drop(first);
+    Journal::open(dir.path(), "run").unwrap();
+    assert!(Journal::open(dir.path(), "../run").is_err());
+    assert!(Journal::open(dir.path(), "x").unwrap().record(Change::File { path: "rel".into() }).is_err());
+}
+
+#[test]
+fn failures_keep_the_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    let work = dir.path().join("work");
+    fs::create_dir(&work).unwrap();
+    fs::write(work.join("foreign"), "x").unwrap();
+    let journal = Journal::open(&dir.path().join("state"), "run").unwrap();
+    journal.record(Change::Dir { path: work.clone() }).unwrap();
+    assert!(journal.undo_all()[0].contains("left alone"));
+    let path = journal.path().to_owned();
+    drop(journal);
+    assert!(path.exists());
+    fs::remove_file(work.join("foreign")).unwrap();
+    Journal::open(&dir.path().join("state"), "run").unwrap();
+    assert!(!work.exists() && !path.exists());
+}
+
+#[test]
+fn a_close_waits_for_what_is_just_made_and_undoes_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("f");
+    let journal = Journal::open(&dir.path().join("state"), "run").unwrap();
+    let (closing, closed) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let change = Change::File { path: path.clone() };
+        let made = journal.make(change, || {
+            scope.spawn(|| closing.send(journal.close()).unwrap());
+            let waited = closed.recv_timeout(Duration::from_millis(200));
+            assert!(waited.is_err(), "closed while something was made: {waited:?}");
+            fs::write(&path, "x")
+        });
+        made.unwrap().unwrap();
+        assert_eq!(closed.recv().unwrap(), Vec::<String>::new());
+    });
+    assert!(!path.exists(), "made, but not undone");
+    let late = journal.make(Change::File { path: path.clone() }, || fs::write(&path, "x"));
+    assert!(late.is_err() && !path.exists());
+}
+
+#[test]
+fn what_could_not_be_made_is_not_undone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("f");
+    fs::write(&path, "precious").unwrap();
+    let journal = Journal::open(&dir.path().join("state"), "run").unwrap();
+    let made = journal.make(Change::File { path: path.clone() }, || Err::<(), _>("no"));
+    assert_eq!(made.unwrap().unwrap_err(), "no");
+    drop(journal);
+    assert!(path.exists());
+}
