@@ -153,7 +153,7 @@ impl WorkloadResult {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mark {
-    /// The device moved over 10 % fewer or more bytes than were asked for.
+    /// The device moved over 10 % fewer bytes than were asked for, in the cell's own direction.
     Cached,
     /// Foreign load at the device above 20 % of the cell's own.
     HostBusy,

@@ -55,7 +55,7 @@ fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
 fn cause(gain: &Gain) -> String {
     let name = |s: &crate::setup::Setup| s.attachment.as_ref().map(|a| a.driver.clone()).unwrap_or_default();
     format!(
-        "The guest's disk hangs on the emulated controller {}. On the same target, {} by {} ran {} as fast.",
+        "This set-up has its disk on the emulated controller {}. On the same target, {} by {} ran {} as fast.",
         name(&gain.before),
         gain.after.workload,
         name(&gain.after),

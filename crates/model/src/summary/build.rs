@@ -36,7 +36,7 @@ fn statement(environment: &Environment) -> Option<String> {
 /// Judges a run. The study stored with the run decides when a share counts as known.
 pub fn summarise(run: &Run) -> Summary {
     let convergence = repeat_of(&run.study_toml);
-    let cells = setups(&run.samples).into_iter().map(|s| cell(run, s)).collect();
+    let cells: Vec<Cell> = setups(&run.samples).into_iter().map(|s| cell(run, s)).collect();
     let shares: Vec<Share> = setups(&run.samples).into_iter().filter_map(|s| share(run, s, &convergence)).collect();
     let emulated = run.environment.accel == Some(Accel::Tcg);
     Summary {
@@ -49,7 +49,7 @@ pub fn summarise(run: &Run) -> Summary {
         environment: run.environment.clone(),
         emulated,
         statement: statement(&run.environment),
-        headline: headline::headline(run, &shares, &convergence, emulated),
+        headline: headline::headline(run, &cells, &shares, &convergence, emulated),
         convergence,
         cells,
         shares,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::build::verdict;
-use super::{Headline, Share};
+use super::{Cell, Headline, Share};
 use crate::result::Run;
 use crate::setup::{Aio, Attachment, Cache};
 use crate::stats::{Convergence, Pair, Ratio, converged, paired_ratio};
@@ -24,7 +24,13 @@ fn distance(target: &str, a: &Attachment) -> u32 {
 }
 
 /// The headline of a run; `None` without a pair of a guest on its best target with `virtio-blk`.
-pub(super) fn headline(run: &Run, shares: &[Share], rule: &Convergence, emulated: bool) -> Option<Headline> {
+pub(super) fn headline(
+    run: &Run,
+    cells: &[Cell],
+    shares: &[Share],
+    rule: &Convergence,
+    emulated: bool,
+) -> Option<Headline> {
     let best = shares
         .iter()
         .filter(|s| s.setup.attachment.as_ref().is_some_and(|a| a.driver == DRIVER))
@@ -55,7 +61,7 @@ pub(super) fn headline(run: &Run, shares: &[Share], rule: &Convergence, emulated
         workloads.join(", "),
         if known { String::new() } else { format!("; {}", verdict(&ratio, rule)) },
     );
-    let lines = of.iter().map(|s| line(s)).collect();
+    let lines = of.iter().map(|s| line(s, cells)).collect();
     Some(Headline {
         guest,
         share_ratio: ratio,
@@ -77,9 +83,18 @@ pub(crate) fn percent(ratio: &Ratio) -> String {
     }
 }
 
-fn line(share: &Share) -> String {
+fn line(share: &Share, cells: &[Cell]) -> String {
     let doubt = if share.converged { String::new() } else { format!("; {}", share.verdict) };
-    format!("{}: {}{doubt}", share.setup.workload, percent(&share.share_ratio))
+    let cost = cost(share, cells).map_or_else(String::new, |cost| format!("; {cost}"));
+    format!("{}: {}{doubt}{cost}", share.setup.workload, percent(&share.share_ratio))
+}
+
+/// Where the rest goes, as far as it was measured: CPU time of the whole host for each request,
+/// natively and through the guest.
+fn cost(share: &Share, cells: &[Cell]) -> Option<String> {
+    let per_request = |key: &str| cells.iter().find(|c| c.key == key)?.cpu.host_seconds_per_request;
+    let (native, guest) = (per_request(&share.baseline)?, per_request(&share.key)?);
+    Some(format!("host CPU a request {:.0} µs natively, {:.0} µs through the guest", native * 1e6, guest * 1e6))
 }
 
 /// Geometric mean over cells, taken within each round in which all of them have a pair, so that

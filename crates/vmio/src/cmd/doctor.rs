@@ -6,6 +6,7 @@ use serde_json::json;
 use vmio_host::gentle::neighbours;
 use vmio_host::require::{Check, Requirement};
 use vmio_host::{guests, image, targets, workloads};
+use vmio_model::result::Accel;
 use vmio_node::{Local, Node};
 
 use crate::cli::{Context, Exit, Outcome};
@@ -96,7 +97,12 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
         text += &format!(
             "\naccelerator  {}\n",
             match &accelerator {
-                Some(known) => format!("{:?}: {}", known.accel, known.reason).to_lowercase(),
+                Some(known) if known.accel == Accel::Tcg => format!(
+                    "{}\n  help: for KVM turn on hardware virtualisation in the firmware (on a virtual host: nested \
+                     virtualisation), load kvm_intel or kvm_amd, and see that this user may open /dev/kvm",
+                    context.style.yellow(&known.reason)
+                ),
+                Some(known) => known.reason.clone(),
                 None => "not known yet: the first guest finds out with a short real boot".into(),
             }
         );

@@ -203,9 +203,15 @@ pub fn proofs_of(store: &Store, run: i64) -> Result<Vec<Run>, StoreError> {
 }
 
 fn compare(store: &Store, a: i64, b: i64, context: &Context) -> Outcome {
-    let comparison = summary::compare(&store.load(a)?, &store.load(b)?);
+    let (a, b) = (store.load(a)?, store.load(b)?);
+    let emulated = [&a, &b].iter().any(|r| r.environment.accel == Some(Accel::Tcg));
+    let comparison = summary::compare(&a, &b);
     term::print(&match context.json {
         true => format!("{}\n", serde_json::to_string_pretty(&comparison)?),
+        false if emulated => format!(
+            "{}\n! Guests ran under software emulation (TCG): the direction of a large difference counts, not its size.\n",
+            report::comparison_text(&comparison, context.style).trim_end()
+        ),
         false => report::comparison_text(&comparison, context.style),
     })?;
     Ok(Exit::Done)

@@ -30,6 +30,9 @@ pub fn text(report: &Report<'_>, style: Style) -> String {
         if group.target != target {
             target = group.target;
             out.line(&style.bold(&format!("Target {target}")));
+            if let Some(entry) = vmio_host::targets::find(target) {
+                out.paragraph("  ", 2, entry.about());
+            }
             out.line(&style.dim(&columns([
                 "",
                 "p50",
@@ -47,16 +50,17 @@ pub fn text(report: &Report<'_>, style: Style) -> String {
             "",
             0,
             "n: samples. KiB: mean request at the device (avgrq-sz, which counts sectors of 512 bytes). depth: \
-             requests in flight there (avgqu-sz). busy: share of time with any in flight (%util). Shares are geometric \
-             means of guest/native pairs with 95 % intervals.",
+             requests in flight there (avgqu-sz). busy: share of time with any in flight (%util). As in iostat, requests \
+             without data (flushes) count, so KiB can lie below the block size. Shares are geometric means of \
+             guest/native pairs with 95 % intervals.",
         );
         for (mark, meaning) in view::legend(summary) {
             out.paragraph("", 0, &format!("{mark}: {meaning}."));
         }
         out.line("");
-        out.cpu(report);
     }
     out.findings(report);
+    out.cpu(report);
     out.skipped(report);
     out.line(&style.bold("Where"));
     for (name, value) in view::environment(summary) {
@@ -247,11 +251,27 @@ impl Out {
             }
             self.line("");
         }
+        if !groups.is_empty() {
+            self.paragraph(
+                "",
+                0,
+                "CPU seconds for each GB moved. QEMU by thread: vcpu runs the guest, main its event loop, iothread a disk's \
+                 own loop, worker blocking I/O. host is all of it and the kernel.",
+            );
+            self.line("");
+        }
     }
 
     fn findings(&mut self, report: &Report<'_>) {
         let style = self.style;
         self.line(&style.bold("Findings"));
+        if !report.findings.is_empty() {
+            self.paragraph(
+                "  ",
+                2,
+                "A study measures poor set-ups beside good ones on purpose; each finding names the one it is about.",
+            );
+        }
         if report.findings.is_empty() {
             self.line("  None that these figures support.");
         }
@@ -261,7 +281,7 @@ impl Out {
                 Severity::Warning => style.yellow(finding.severity.name()),
                 _ => finding.severity.name().to_owned(),
             };
-            self.line(&format!("{}. {} [{severity}]", i + 1, style.bold(&finding.title)));
+            self.line(&format!("{}. {} [{severity}, {}]", i + 1, style.bold(&finding.title), finding.rule));
             self.paragraph("   ", 3, &format!("{}: {}", finding.subject, finding.cause));
             match report.same_change(i) {
                 Some(first) => self.line(&format!("   Change: as for finding {}.", first + 1)),
@@ -307,5 +327,7 @@ fn columns(cells: [&str; 7]) -> String {
 }
 
 fn device_columns([kib, depth, busy]: [&str; 3]) -> String {
+    // Buffered writes reach the device in megabytes: no decimals then, and always a gap.
+    let kib = if kib.len() > 5 { kib.split('.').next().unwrap_or(kib) } else { kib };
     format!("{kib:>6}{depth:>6}{:>5}", busy.replace(" %", "%"))
 }

@@ -92,6 +92,14 @@ pub fn execute(
         }
         Ok(Ended::Done(reason)) => {
             term::note(&format!("done: {reason}"));
+            let judged = vmio_model::summary::summarise(&run);
+            let open = judged.shares.iter().filter(|s| !s.converged).count();
+            if open > 0 {
+                term::note(&format!(
+                    "{open} of {} shares did not converge; --minutes and --gib give a run more to spend",
+                    judged.shares.len()
+                ));
+            }
             Ok(store.load(run.id)?)
         }
         Ok(Ended::Stopped(reason)) => {

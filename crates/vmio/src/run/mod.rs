@@ -103,6 +103,7 @@ pub fn start(
     context: &Context,
 ) -> Outcome {
     check(wishes)?;
+    check_file(forms.html.as_deref())?;
     let run = match &mode {
         Mode::Study => measure(study, engine_order(&mode), wishes, context)?,
         Mode::Noise => {
@@ -184,12 +185,14 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
         (false, _) => None,
         (true, known) => {
             let found = known.as_ref().map(|s| s.unfinished(&study.name)).transpose()?.flatten();
-            let Some(id) = found else {
+            let found = found.map(|id| known.as_ref().map(|s| s.load(id)).transpose()).transpose()?.flatten();
+            // One that measured nothing is begun anew as well.
+            let Some(run) = found.filter(|run| !run.samples.is_empty()) else {
                 return Err(Failure::new(Exit::Usage, format!("no run of {} was broken off", study.name))
                     .help("`vmio runs list` shows all runs")
                     .into());
             };
-            known.as_ref().map(|s| s.load(id)).transpose()?
+            Some(run)
         }
     };
     if let Some(run) = &resumed {
@@ -203,10 +206,15 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
         same_place(run, &planned, wishes, &looker)?;
     }
     term::note(planned.text().trim_end());
+    if let Some(run) = &resumed {
+        let age = plan::duration((environment::now() - run.started_unix).max(0.0));
+        term::note(&format!("  {:<10} run {}, begun {age} ago, with {} samples", "resumes", run.id, run.samples.len()));
+    }
     if wishes.dry_run {
         if context.json {
             term::print(&format!("{:#}\n", planned.json()))?;
         }
+        planned.refuse()?;
         term::note("dry run: nothing was changed");
         return Ok(None);
     }
@@ -226,6 +234,17 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
         }
     }
     execute::execute(&planned, resumed, next, wishes, context).map(Some)
+}
+
+/// A report that cannot be written is told before anything is measured.
+fn check_file(html: Option<&std::path::Path>) -> Result<(), Failure> {
+    let Some(file) = html else { return Ok(()) };
+    let dir = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(std::path::Path::new("."));
+    if dir.is_dir() && !file.is_dir() {
+        return Ok(());
+    }
+    Err(Failure::new(Exit::Usage, format!("the report cannot be written to {}", file.display()))
+        .help("name a file in a directory that is there and that you may write"))
 }
 
 /// A run goes on only where and as it began: else two hosts would be mixed in one result.

@@ -41,6 +41,8 @@ pub struct Planned {
     pub needed_bytes: u64,
     /// Space left there, in words.
     pub space: Result<String, String>,
+    /// What guests run on here, as far as it is known.
+    pub accelerator: Option<guests::Accelerator>,
     /// Who else runs here.
     pub others: Others,
     /// Whether to spare them.
@@ -104,6 +106,11 @@ pub fn look(
         None => targets::space::default_dir(reader, &context.paths.state),
     };
     let existing = existing_part(reader, &dir);
+    if !existing.is_dir() {
+        return Err(Failure::new(Exit::Precondition, format!("{} is no directory", existing.display()))
+            .help("name a directory with --on")
+            .into());
+    }
     if let Some(device) = wishes.device.first() {
         targets::safety::check(local, device, wishes.force)
             .map_err(|e| Failure::new(Exit::Precondition, e.to_string()))?;
@@ -122,6 +129,7 @@ pub fn look(
         .map(|s| format!("{} left ({})", gib(s.free_bytes), s.of))
         .map_err(|e| e.to_string());
     let others = neighbours::others(reader, "").context("cannot look for other guests")?;
+    let accelerator = guests::qemu::known_accelerator(reader, &context.paths.state);
     let gentle = wishes.gentle || (!wishes.no_gentle && !others.guests.is_empty());
     let skipped = unmet(&study, reader, gentle, wishes);
     Ok(Planned {
@@ -135,6 +143,7 @@ pub fn look(
         rates_from,
         needed_bytes,
         space,
+        accelerator,
         others,
         gentle,
     })
@@ -220,7 +229,8 @@ impl Planned {
         let mut row = |name: &str, text: String| {
             let _ = writeln!(t, "  {name:<10} {text}");
         };
-        row("where", format!("{} on {}", self.dir.display(), self.backing.describe()));
+        let made = if self.dir.exists() { "" } else { " (will be made)" };
+        row("where", format!("{}{made} on {}", self.dir.display(), self.backing.describe()));
         row(
             "cells",
             format!(
@@ -229,6 +239,13 @@ impl Planned {
                 range(c.min_rounds.to_string(), c.max_rounds.to_string()),
                 self.study.repeat.min_boots
             ),
+        );
+        row(
+            "guests on",
+            match &self.accelerator {
+                Some(known) => known.reason.clone(),
+                None => "KVM if a short real boot proves it, else software emulation (the report says which)".into(),
+            },
         );
         row(
             "both sides",
@@ -247,6 +264,10 @@ impl Planned {
             Err(why) => why.clone(),
         };
         row("writes", format!("at most {} (rates {})", gib(c.max_bytes_written), self.rates_from));
+        if c.over_bytes || c.over_time {
+            let which = if c.over_bytes { "write" } else { "time" };
+            row("", format!("the {which} budget is likely to end the run before the fewest rounds are there"));
+        }
         row("space", format!("{} at a time; {space}", gib(self.needed_bytes)));
         row(
             "root",

@@ -69,7 +69,7 @@ impl Progress {
     fn round(&mut self, round: u32, shares: &BTreeMap<String, Ratio>) {
         if !self.shown_shares && !shares.is_empty() {
             self.shown_shares = true;
-            self.line("first figures, one pair each, guest as a share of native (the report has the intervals):");
+            self.line("first figures, one pair each, guest as a share of native (the report has intervals and what they mean):");
             for (key, share) in shares {
                 self.line(&format!("  {key:<52} {:>5.0} %", share.value * 100.0));
             }

@@ -18,21 +18,24 @@ const MINUTES: f64 = 5.0;
 /// no finding has a change that can be measured.
 pub fn study_of(run: &Run, rule: &str) -> anyhow::Result<Option<Study>> {
     let report = Report::of(run);
-    let provable = |f: &&Finding| f.proof.is_some();
+    let rules = |of: &mut dyn Iterator<Item = &Finding>| {
+        let mut names: Vec<&str> = of.map(|f| f.rule.as_str()).collect();
+        names.dedup();
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    };
+    let mut provable = report.findings.iter().filter(|f| f.proof.is_some());
     let found = if rule.is_empty() {
-        report.findings.iter().find(provable)
+        provable.next()
+    } else if let Some(found) = report.findings.iter().find(|f| f.rule == rule && f.proof.is_some()) {
+        Some(found)
     } else {
-        let Some(of_rule) = report.findings.iter().find(|f| f.rule == rule) else {
-            let there: Vec<&str> = report.findings.iter().map(|f| f.rule.as_str()).collect();
-            return Err(Failure::new(Exit::Usage, format!("run {} has no finding {rule}", run.id))
-                .help(if there.is_empty() {
-                    "it has no findings".into()
-                } else {
-                    format!("it has: {}", there.join(", "))
-                })
-                .into());
+        let what = if report.findings.iter().any(|f| f.rule == rule) {
+            format!("the finding {rule} of run {} has no change that can be measured", run.id)
+        } else {
+            format!("run {} has no finding {rule}", run.id)
         };
-        Some(of_rule).filter(provable)
+        let help = format!("findings that can be proven: {}", rules(&mut provable));
+        return Err(Failure::new(Exit::Usage, what).help(help).into());
     };
     let Some(proof) = found.and_then(|f| f.proof.as_ref()) else { return Ok(None) };
     let like = studies::parse(&format!("run {}", run.id), &run.study_toml)?;

@@ -133,7 +133,11 @@ impl<'a> Machine<'a> {
                     pace: parts.pace,
                 })
                 .with_context(|| format!("cannot make the target {}", cell.target))?;
-            store.add_effective(run.id, &format!("{}/native", cell.target), &prepared.effective())?;
+            store.add_effective(
+                run.id,
+                &format!("{}/native", cell.target),
+                &without(&scratch, prepared.effective()),
+            )?;
             made.insert(cell.target.clone(), prepared);
         }
         let limits = Limits::create(
@@ -415,4 +419,10 @@ impl Machine<'_> {
             marks,
         })
     }
+}
+
+/// Settings with the name of this run's scratch directory, which is new for every run, taken out.
+fn without(scratch: &Path, settings: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let scratch = scratch.display().to_string();
+    settings.into_iter().map(|(key, value)| (key, value.replace(&scratch, "SCRATCH"))).collect()
 }
