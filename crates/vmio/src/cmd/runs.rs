@@ -209,7 +209,7 @@ fn compare(store: &Store, a: i64, b: i64, context: &Context) -> Outcome {
     term::print(&match context.json {
         true => format!("{}\n", serde_json::to_string_pretty(&comparison)?),
         false if emulated => format!(
-            "{}\n! Guests ran under software emulation (TCG): the direction of a large difference counts, not its size.\n",
+            "{}\n! Guests ran under software emulation (TCG): directions count, sizes do not.\n",
             report::comparison_text(&comparison, context.style).trim_end()
         ),
         false => report::comparison_text(&comparison, context.style),
