@@ -19,6 +19,8 @@ pub struct Progress {
     max_seconds: f64,
     stored: u32,
     shown_shares: bool,
+    /// The last round that was told; an A/A run goes back and forth between two.
+    told: Option<u32>,
 }
 
 impl Progress {
@@ -31,6 +33,7 @@ impl Progress {
             max_seconds: study.repeat.max_minutes * 60.0,
             stored: 0,
             shown_shares: false,
+            told: None,
         }
     }
 
@@ -60,7 +63,11 @@ impl Progress {
                 self.transient(&text);
             }
             Event::Stored(_) => self.stored += 1,
-            Event::Round(round, shares) => self.round(*round, shares),
+            Event::Round(round, shares) if self.told < Some(*round) => {
+                self.told = Some(*round);
+                self.round(*round, shares);
+            }
+            Event::Round(..) => {}
             Event::Retry(setup, why) => self.line(&format!("{} failed and is tried once more: {why}", setup.key())),
             Event::GaveUp(setup, why) => self.line(&format!("{} failed twice and is left out: {why}", setup.key())),
         }
