@@ -10,7 +10,7 @@ VMIO   := $(TARGET)/release/vmio
 help:
 	@echo "make demo       install what is missing, build, and measure this host (about 6 minutes of measuring)"
 	@echo "make test       install what is missing, format, clippy, unit, property, root and guest tests"
-	@echo "make test-long  the long forms: 50 random kills, fuzzing, noise"
+	@echo "make test-long  the long forms: 50 random kills, a planted driver found and proven, decoder inputs"
 	@echo "make bench      benchmarks (ratios and times, no assertion)"
 	@echo "make build      $(VMIO) and the agent"
 
