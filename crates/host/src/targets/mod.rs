@@ -16,6 +16,7 @@ use crate::require::Requirement;
 mod device;
 mod loopdev;
 mod preallocated;
+mod raw_file;
 pub mod safety;
 mod scratch;
 pub mod space;

@@ -103,6 +103,14 @@ impl std::fmt::Display for DoneReason {
     }
 }
 
+/// Which budget is spent, if any.
+pub fn budget(study: &Study, spent: Spent) -> Option<DoneReason> {
+    if spent.seconds >= study.repeat.max_minutes * 60.0 {
+        return Some(DoneReason::TimeBudget);
+    }
+    (spent.bytes_written as f64 >= study.repeat.max_gib_written * GIB as f64).then_some(DoneReason::ByteBudget)
+}
+
 /// The next step. Budgets are checked before each step, so they can be overrun by one cell.
 pub fn next(study: &Study, progress: &Progress<'_>) -> Step {
     let groups: Vec<Vec<Setup>> = study.groups().into_iter().map(|g| runnable(g, progress.skipped)).collect();
@@ -114,11 +122,8 @@ pub fn next(study: &Study, progress: &Progress<'_>) -> Step {
     if open.is_empty() {
         return Step::Done(DoneReason::Converged);
     }
-    if progress.spent.seconds >= study.repeat.max_minutes * 60.0 {
-        return Step::Done(DoneReason::TimeBudget);
-    }
-    if progress.spent.bytes_written as f64 >= study.repeat.max_gib_written * GIB as f64 {
-        return Step::Done(DoneReason::ByteBudget);
+    if let Some(reason) = budget(study, progress.spent) {
+        return Step::Done(reason);
     }
     let last = progress.done.iter().map(|s| s.round).max();
     let ran: BTreeSet<&str> =

@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use vmio_model::result::{Run, Sample, Skipped};
 use vmio_model::setup::Setup;
 use vmio_model::stats::Ratio;
+use vmio_model::study::schedule;
 use vmio_model::study::{DoneReason, Progress, SampleKey, Spent, Step, Study};
 use vmio_model::summary;
 
@@ -155,11 +156,8 @@ fn spent(samples: &[Sample]) -> Spent {
 /// The order of an A/A run (`--noise`): each cell twice in a row, in rounds 2k and 2k+1, a boot a
 /// pair; [`summary::noise`] sets the two against each other.
 pub fn next_noise(study: &Study, progress: &Progress<'_>) -> Step {
-    if progress.spent.seconds >= study.repeat.max_minutes * 60.0 {
-        return Step::Done(DoneReason::TimeBudget);
-    }
-    if progress.spent.bytes_written as f64 >= study.repeat.max_gib_written * vmio_model::study::GIB as f64 {
-        return Step::Done(DoneReason::ByteBudget);
+    if let Some(reason) = schedule::budget(study, progress.spent) {
+        return Step::Done(reason);
     }
     let cells: Vec<Setup> = study.cells().into_iter().filter(|c| !progress.skipped.contains(&c.key())).collect();
     if cells.is_empty() {
