@@ -186,8 +186,7 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
         (true, known) => {
             let found = known.as_ref().map(|s| s.unfinished(&study.name)).transpose()?.flatten();
             let found = found.map(|id| known.as_ref().map(|s| s.load(id)).transpose()).transpose()?.flatten();
-            // One that measured nothing is begun anew as well.
-            let Some(run) = found.filter(|run| !run.samples.is_empty()) else {
+            let Some(run) = found else {
                 return Err(Failure::new(Exit::Usage, format!("no run of {} was broken off", study.name))
                     .help("`vmio runs list` shows all runs")
                     .into());
