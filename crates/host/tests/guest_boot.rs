@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use vmio_host::drivers;
 use vmio_host::guests::{self, DiskSpec, Error, Guest, GuestSpec, LaunchCtx, Role};
 use vmio_host::image::Image;
+use vmio_host::targets::Storage;
 use vmio_model::result::Accel;
 use vmio_model::setup::{Aio, Attachment, Cache};
 use vmio_node::{Exec, Journal, Local, Node};
@@ -63,8 +64,12 @@ impl Bed {
     }
 
     fn disk(&self, id: &str, driver: &str, cache: Cache, aio: Aio, iothread: bool) -> DiskSpec {
-        let attachment = Attachment { driver: driver.into(), cache, aio, iothread };
-        DiskSpec { id: id.into(), path: self.dir.path().join("disk.raw"), attachment: Some(attachment) }
+        let attachment = Attachment::new(driver, cache, aio).iothread(iothread);
+        DiskSpec {
+            id: id.into(),
+            storage: Storage::File(self.dir.path().join("disk.raw")),
+            attachment: Some(attachment),
+        }
     }
 
     /// Nothing of the guest is left: no file, no process with its directory in the command line.
@@ -243,7 +248,7 @@ fn a_guest_that_hangs_is_ended_within_its_limit() {
 fn what_qemu_refuses_is_told_in_its_words() {
     let bed = Bed::new();
     let mut disk = bed.disk("disk", "virtio-blk", Cache::None, Aio::Native, false);
-    disk.path = bed.dir.path().to_owned(); // a directory
+    disk.storage = Storage::File(bed.dir.path().to_owned()); // a directory
     let Err(error) = bed.launch(&bed.image, vec![disk], BOOT_LIMIT) else { panic!("a directory is no disk") };
     let told = error.to_string();
     assert!(told.contains("did not start") && told.contains("QEMU said"), "{told}");

@@ -40,12 +40,11 @@ fn every_workload_runs_in_a_guest_on_every_driver() {
         pace: None,
     };
     let mut target = targets::find("sparse").unwrap().prepare(&ctx).unwrap();
-    let backing = Backing::of(node.reader(), target.attachment().path()).unwrap();
-    let attachment =
-        |driver: &str| Attachment { driver: driver.into(), cache: Cache::None, aio: Aio::Threads, iothread: false };
+    let backing = Backing::of(node.reader(), target.native()).unwrap();
+    let attachment = |driver: &str| Attachment::new(driver, Cache::None, Aio::Threads);
     let disk = |driver: &str| DiskSpec {
         id: driver.into(),
-        path: target.attachment().path().into(),
+        storage: targets::Storage::File(target.native().into()),
         attachment: Some(attachment(driver)),
     };
     let disks = drivers::ALL.iter().map(|d| disk(d.name())).collect();

@@ -61,7 +61,7 @@ fn the_probe_says_what_iostat_says() {
         ("rareq-sz", size(seen.read_bytes, seen.read_ios)),
         ("wareq-sz", size(seen.write_bytes, seen.write_ios)),
         ("aqu-sz", seen.queue_depth),
-        ("util", seen.busy_ratio * 100.0),
+        ("util", seen.busy_ratio.unwrap() * 100.0),
     ] {
         println!("{key:9} iostat {:10.3}  vmio {ours:10.3}", theirs(key));
         assert!((ours - theirs(key)).abs() <= 0.02 * theirs(key) + 0.005, "{key}: iostat {} vmio {ours}", theirs(key));

@@ -79,7 +79,7 @@ fn every_workload_runs_on_every_target() {
     let limits = Limits::create(&bed.node, &bed.journal, &name, 1, memory).unwrap();
     for target in targets::ALL {
         let mut prepared = target.prepare(&bed.ctx(64)).unwrap();
-        let path = prepared.attachment().path().to_owned();
+        let path = prepared.native().to_owned();
         let backing = vmio_host::backing::Backing::of(&bed.node, &path).unwrap();
         for workload in workloads::ALL {
             let traits = workload.traits();
@@ -123,7 +123,7 @@ fn every_workload_runs_on_every_target() {
                 device.write_bytes / MIB,
                 device.read_ios + device.write_ios,
                 device.queue_depth,
-                device.busy_ratio * 100.0,
+                device.busy_ratio.unwrap() * 100.0,
             );
             assert!(result.seconds > 0.0 && result.bandwidth() > 0.0);
             assert!(

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use common::{Bed, loops_over, must_be_root};
 use vmio_host::backing::Backing;
-use vmio_host::targets::{self, Attachment, Error, Prepared, State, TargetCtx};
+use vmio_host::targets::{self, Error, Prepared, State, TargetCtx};
 use vmio_node::Change;
 
 const O_EXCL: i32 = 0o200;
@@ -33,7 +33,7 @@ fn a_loop_device_goes_round_the_page_cache_and_leaves_nothing() {
     must_be_root();
     let bed = Bed::new();
     let mut target = device(&bed.ctx(8)).unwrap();
-    let Attachment::BlockDevice(path) = target.attachment().clone() else { panic!("not a device") };
+    let path = target.native().to_owned();
     let name = path.file_name().unwrap().to_str().unwrap().to_owned();
     let sysfs = |file: &str| std::fs::read_to_string(format!("/sys/block/{name}/{file}")).unwrap().trim().to_owned();
     assert_eq!(sysfs("loop/dio"), "1");
@@ -66,7 +66,7 @@ fn loop_devices_made_at_the_same_time_do_not_collide() {
             .map(|bed| {
                 scope.spawn(move || {
                     let target = device(&bed.ctx(1)).unwrap();
-                    let path = target.attachment().path().to_owned();
+                    let path = target.native().to_owned();
                     assert_eq!(loops_over(&bed.dir()), [path.as_path()]);
                     // The journal alone must do: the handle goes, as when its owner is killed.
                     drop(target);

@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use common::Bed;
-use vmio_host::targets::{self, Attachment, State};
+use vmio_host::targets::{self, State};
 
 const MIB: u64 = 1 << 20;
 
@@ -29,7 +29,7 @@ fn dull_blocks(path: &Path) -> (usize, usize) {
 fn a_sparse_file_is_empty_before_each_writing_cell() {
     let bed = Bed::new();
     let mut target = targets::find("sparse").unwrap().prepare(&bed.ctx(8)).unwrap();
-    let Attachment::File(path) = target.attachment().clone() else { panic!("not a file") };
+    let path = target.native().to_owned();
     assert_eq!((target.bytes(), path.metadata().unwrap().len(), allocated(&path)), (8 * MIB, 8 * MIB, 0));
     // Through the page cache, as a buffered workload leaves it.
     File::options().write(true).open(&path).unwrap().write_all_at(&[7; 3 << 20], MIB).unwrap();
@@ -48,7 +48,7 @@ fn a_sparse_file_is_empty_before_each_writing_cell() {
 fn a_preallocated_file_is_written_out() {
     let bed = Bed::new();
     let mut target = targets::find("preallocated").unwrap().prepare(&bed.ctx(5)).unwrap();
-    let path = target.attachment().path().to_owned();
+    let path = target.native().to_owned();
     assert!(allocated(&path) >= 5 * MIB);
     assert_eq!(dull_blocks(&path), (0, 0));
     assert_eq!(target.effective()["allocated_bytes"].parse::<u64>().unwrap(), allocated(&path));

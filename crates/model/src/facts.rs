@@ -75,6 +75,8 @@ pub enum Changed {
     CacheAio,
     /// The I/O thread alone.
     Iothread,
+    /// Queues, discard, zeroes: what [`crate::setup::Options`] holds.
+    Options,
     /// The workload's requests in flight alone.
     Depth,
 }
@@ -185,6 +187,7 @@ fn changed(before: &Setup, after: &Setup, workloads: &[WorkloadTraits]) -> Optio
     let driver = Attachment { driver: b.driver.clone(), ..a.clone() };
     let pair = Attachment { cache: b.cache, aio: b.aio, ..a.clone() };
     let iothread = Attachment { iothread: b.iothread, ..a.clone() };
+    let options = Attachment { options: b.options.clone(), ..a.clone() };
     let disk = |x: &Setup| (x.guest.clone(), x.target.clone());
     if before == after || before.guest != after.guest {
         return None;
@@ -201,6 +204,7 @@ fn changed(before: &Setup, after: &Setup, workloads: &[WorkloadTraits]) -> Optio
         () if driver == *b => Some(Changed::Driver),
         () if pair == *b => Some(Changed::CacheAio),
         () if iothread == *b => Some(Changed::Iothread),
+        () if options == *b => Some(Changed::Options),
         () => None,
     }
 }

@@ -76,8 +76,9 @@ pub struct DeviceUse {
     pub request_bytes: f64,
     /// iostat's aqu-sz (older avgqu-sz): requests in flight, time-averaged.
     pub queue_depth: f64,
-    /// iostat's %util as a ratio 0 to 1: share of time with any request in flight.
-    pub busy_ratio: f64,
+    /// iostat's %util as a ratio 0 to 1: share of time with any request in flight; `None` where
+    /// the storage does not count it (NFS, RBD).
+    pub busy_ratio: Option<f64>,
 }
 
 /// CPU seconds spent during a cell.
@@ -223,6 +224,9 @@ pub struct WorkloadTraits {
     pub depth: u32,
     /// Whether it goes round the page cache of its own kernel (O_DIRECT).
     pub direct: bool,
+    /// How it submits requests: `libaio`, `io_uring`, `psync`; empty for dd and in old runs.
+    #[serde(default)]
+    pub engine: String,
 }
 
 /// A cell that was planned but did not run, and why.

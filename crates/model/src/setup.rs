@@ -4,7 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Host page cache between the guest's disk and the backing storage (QEMU `cache=`).
+/// Host page cache between the guest's disk and the backing storage (QEMU `cache=`; qemu(1),
+/// "Block device options").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cache {
@@ -12,6 +13,35 @@ pub enum Cache {
     None,
     /// `cache=writeback`: through the host's page cache, the guest's flushes are passed on.
     Writeback,
+    /// `cache=writethrough`: through the host's page cache, each write is flushed before it is
+    /// acknowledged; the guest sees no write cache.
+    Writethrough,
+    /// `cache=directsync`: O_DIRECT, and each write is flushed before it is acknowledged.
+    Directsync,
+    /// `cache=unsafe`: through the host's page cache, the guest's flushes are dropped. What the
+    /// guest takes for durable is lost when the host fails.
+    Unsafe,
+}
+
+impl Cache {
+    /// All modes, the usual ones first.
+    pub const ALL: [Cache; 5] = [Cache::None, Cache::Writeback, Cache::Writethrough, Cache::Directsync, Cache::Unsafe];
+
+    /// Whether the host's page cache is gone round (QEMU `cache.direct`).
+    pub fn direct(self) -> bool {
+        matches!(self, Cache::None | Cache::Directsync)
+    }
+
+    /// Whether the guest sees a disk with a volatile write cache, which it must flush (QEMU
+    /// `cache.writeback`, the device's `write-cache`).
+    pub fn write_cache(self) -> bool {
+        !matches!(self, Cache::Writethrough | Cache::Directsync)
+    }
+
+    /// Whether the guest's flushes are dropped (QEMU `cache.no-flush`).
+    pub fn no_flush(self) -> bool {
+        self == Cache::Unsafe
+    }
 }
 
 /// How QEMU submits I/O (`aio=`).
@@ -27,6 +57,72 @@ pub enum Aio {
     IoUring,
 }
 
+/// What QEMU does with blocks of zeroes that a guest writes (QEMU `detect-zeroes=`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DetectZeroes {
+    /// Writes them.
+    #[default]
+    Off,
+    /// Writes them as "zeroes", which may cost no data on the host.
+    On,
+    /// Like `On`, and frees the blocks where discard is passed on.
+    Unmap,
+}
+
+/// Settings of a disk that are seldom touched. What is not said is QEMU's own default.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Options {
+    /// Request queues of the device (`num-queues`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queues: Option<u32>,
+    /// Number of I/O threads that the queues are spread over (`iothread-vq-mapping`, QEMU 9 and
+    /// newer, virtio-blk); `None` without such a mapping.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mapped_iothreads: Option<u32>,
+    /// Whether discards of the guest are passed on (`discard=unmap`).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub discard: bool,
+    /// What is done with zeroes.
+    #[serde(skip_serializing_if = "DetectZeroes::is_off")]
+    pub detect_zeroes: DetectZeroes,
+}
+
+impl DetectZeroes {
+    /// All, QEMU's default first.
+    pub const ALL: [DetectZeroes; 3] = [DetectZeroes::Off, DetectZeroes::On, DetectZeroes::Unmap];
+
+    fn is_off(&self) -> bool {
+        *self == DetectZeroes::Off
+    }
+}
+
+impl Options {
+    fn is_default(&self) -> bool {
+        *self == Options::default()
+    }
+}
+
+/// `+q4+io2+discard+zeroes=unmap`; empty when nothing was said.
+impl std::fmt::Display for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(n) = self.queues {
+            write!(f, "+q{n}")?;
+        }
+        if let Some(n) = self.mapped_iothreads {
+            write!(f, "+io{n}")?;
+        }
+        if self.discard {
+            f.write_str("+discard")?;
+        }
+        match self.detect_zeroes {
+            DetectZeroes::Off => Ok(()),
+            on => write!(f, "+zeroes={on}"),
+        }
+    }
+}
+
 /// How a guest sees its disk.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Attachment {
@@ -38,6 +134,9 @@ pub struct Attachment {
     pub aio: Aio,
     /// Whether the disk has an I/O thread of its own.
     pub iothread: bool,
+    /// Everything else.
+    #[serde(default, skip_serializing_if = "Options::is_default")]
+    pub options: Options,
 }
 
 /// One cell of a study: a side, a target, an attachment (none on the native side) and a workload.
@@ -76,9 +175,32 @@ impl Setup {
 }
 
 impl Attachment {
-    /// `virtio-blk,none,native+iothread`.
+    /// A disk without an I/O thread and with QEMU's defaults for the rest.
+    pub fn new(driver: impl Into<String>, cache: Cache, aio: Aio) -> Self {
+        Self { driver: driver.into(), cache, aio, iothread: false, options: Options::default() }
+    }
+
+    /// The same with an I/O thread, or without.
+    #[must_use]
+    pub fn iothread(mut self, on: bool) -> Self {
+        self.iothread = on;
+        self
+    }
+
+    /// `virtio-blk,none,native+iothread+q4`.
     pub fn label(&self) -> String {
-        format!("{},{},{}{}", self.driver, self.cache, self.aio, if self.iothread { "+iothread" } else { "" })
+        let iothread = if self.iothread { "+iothread" } else { "" };
+        format!("{},{},{}{iothread}{}", self.driver, self.cache, self.aio, self.options)
+    }
+}
+
+impl std::fmt::Display for DetectZeroes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            DetectZeroes::Off => "off",
+            DetectZeroes::On => "on",
+            DetectZeroes::Unmap => "unmap",
+        })
     }
 }
 
@@ -87,6 +209,9 @@ impl std::fmt::Display for Cache {
         f.write_str(match self {
             Cache::None => "none",
             Cache::Writeback => "writeback",
+            Cache::Writethrough => "writethrough",
+            Cache::Directsync => "directsync",
+            Cache::Unsafe => "unsafe",
         })
     }
 }

@@ -10,7 +10,7 @@ mod values;
 
 use serde::{Deserialize, Serialize};
 
-use crate::setup::{Aio, Cache};
+use crate::setup::{Aio, Cache, Options};
 use crate::stats::Convergence;
 
 pub use parse::{Problem, StudyError};
@@ -106,6 +106,8 @@ pub struct Matrix {
     pub aios: Vec<Aio>,
     /// With and without an I/O thread.
     pub iothreads: Vec<bool>,
+    /// What else is set.
+    pub options: Vec<Options>,
     /// Entries of `workloads/`.
     pub workloads: Vec<String>,
 }

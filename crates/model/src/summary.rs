@@ -116,7 +116,7 @@ pub struct Device {
     /// Requests in flight: the papers' avgqu-sz.
     pub queue_depth: Estimate,
     /// Share of time with any request in flight: the papers' %util, here 0 to 1.
-    pub busy_ratio: Estimate,
+    pub busy_ratio: Option<Estimate>,
     /// Bytes read a second.
     pub read_bytes_per_second: Estimate,
     /// Bytes written a second.

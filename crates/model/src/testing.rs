@@ -37,7 +37,7 @@ pub fn native(target: &str, workload: &str) -> Setup {
 
 /// A guest cell with cache=none, aio=native and no I/O thread.
 pub fn guest(target: &str, driver: &str, workload: &str) -> Setup {
-    let attachment = Attachment { driver: driver.into(), cache: Cache::None, aio: Aio::Native, iothread: false };
+    let attachment = Attachment::new(driver, Cache::None, Aio::Native);
     Setup { guest: "qemu".into(), attachment: Some(attachment), ..native(target, workload) }
 }
 
@@ -57,6 +57,7 @@ pub fn traits() -> Vec<WorkloadTraits> {
         block_bytes,
         depth,
         direct: !name.starts_with("dd"),
+        engine: String::new(),
     };
     vec![
         one("dd-write", true, true, 65536, 1),
@@ -203,7 +204,7 @@ fn sample(cell: &Planned, traits: &WorkloadTraits, figure: f64, round: u32) -> S
             flush_ios: 3,
             request_bytes,
             queue_depth,
-            busy_ratio,
+            busy_ratio: Some(busy_ratio),
         }),
         cpu: CpuUse { host_seconds: 0.5, by_role: BTreeMap::from([("vcpu".into(), 0.25)]) },
         foreign: Foreign::default(),

@@ -13,7 +13,7 @@ use vmio_model::setup::{Aio, Attachment, Cache};
 fn qemu_takes_the_options_that_findings_print() {
     let disk = std::env::temp_dir().join(format!("vmio-change-{}.raw", std::process::id()));
     std::fs::File::create(&disk).unwrap().set_len(1 << 20).unwrap();
-    let attachment = |driver: &str, cache, aio| Attachment { driver: driver.into(), cache, aio, iothread: false };
+    let attachment = |driver: &str, cache, aio| Attachment::new(driver, cache, aio);
     let all = [
         recommended(),
         Attachment { driver: "virtio-scsi".into(), ..recommended() },

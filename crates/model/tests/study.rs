@@ -98,6 +98,7 @@ fn traits() -> Vec<WorkloadTraits> {
         block_bytes,
         depth,
         direct: true,
+        engine: "libaio".into(),
     };
     vec![
         one("dd-write", true, true, 65536, 1),

@@ -49,7 +49,7 @@ pub trait Driver: Sync {
         if asked.iothread && !self.supports_iothread() {
             return Err(format!("{} has no I/O thread in QEMU: drop `iothread` or use virtio-blk", self.name()));
         }
-        if asked.aio == setup::Aio::Native && asked.cache != setup::Cache::None {
+        if asked.aio == setup::Aio::Native && !asked.cache.direct() {
             return Err("aio=native needs O_DIRECT: use cache=none, or aio=threads or io_uring".into());
         }
         Ok(())
@@ -60,8 +60,8 @@ pub trait Driver: Sync {
         let (device, controller) = self.qom_types();
         let mut want = vec![
             (effective::DEVICE, device.to_owned()),
-            (effective::CACHE_DIRECT, (asked.cache == setup::Cache::None).to_string()),
-            (effective::CACHE_NO_FLUSH, false.to_string()),
+            (effective::CACHE_DIRECT, asked.cache.direct().to_string()),
+            (effective::CACHE_NO_FLUSH, asked.cache.no_flush().to_string()),
             (effective::AIO, asked.aio.to_string()),
         ];
         if let Some(controller) = controller {
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     fn asked(driver: &str, iothread: bool) -> Attachment {
-        Attachment { driver: driver.into(), cache: Cache::None, aio: Aio::Native, iothread }
+        Attachment::new(driver, Cache::None, Aio::Native).iothread(iothread)
     }
 
     fn found(driver: &dyn Driver, iothread: bool) -> BTreeMap<String, String> {

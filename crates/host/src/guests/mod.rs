@@ -18,6 +18,7 @@ use vmio_node::{Journal, Node};
 
 use crate::image::Image;
 use crate::require::Requirement;
+use crate::targets::Storage;
 
 mod native;
 pub mod qemu;
@@ -70,7 +71,7 @@ pub struct LaunchCtx<'a> {
 }
 
 /// A guest to be launched.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct GuestSpec {
     /// Its name in messages, results and paths; unique in the run. Letters, digits, `-`.
     pub name: String,
@@ -84,12 +85,12 @@ pub struct GuestSpec {
 
 /// A disk of a guest. Several disks may lie on the same storage, one for each way to see it; only
 /// one of them is used at a time.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct DiskSpec {
     /// How the caller calls it; unique in the guest.
     pub id: String,
-    /// File or block device on the host.
-    pub path: PathBuf,
+    /// What the hypervisor opens. The native side needs one with a path.
+    pub storage: Storage,
     /// How the guest sees it. Its driver is one of [`crate::drivers::ALL`]. The native side
     /// uses the path as it is.
     pub attachment: Option<Attachment>,

@@ -24,7 +24,7 @@ impl GuestKind for Native {
         &[]
     }
     fn launch(&self, ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>> {
-        let disks = spec.disks.iter().map(|d| (d.id.clone(), d.path.clone())).collect();
+        let disks = spec.disks.iter().filter_map(|d| Some((d.id.clone(), d.storage.path()?.to_owned()))).collect();
         Ok(Box::new(Host { name: spec.name.clone(), node: Arc::clone(&ctx.node), disks }))
     }
 }

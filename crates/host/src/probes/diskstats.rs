@@ -124,7 +124,7 @@ fn between(first: &FileSample, last: &FileSample) -> Result<DeviceUse, String> {
         all.request_bytes = (all.read_bytes + all.write_bytes) as f64 / ios as f64;
     }
     all.queue_depth = queue_ms as f64 / 1000.0 / seconds;
-    all.busy_ratio = busy_ms as f64 / 1000.0 / seconds / first.contents.len().max(1) as f64;
+    all.busy_ratio = Some(busy_ms as f64 / 1000.0 / seconds / first.contents.len().max(1) as f64);
     Ok(all)
 }
 
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!((got.read_bytes, got.write_bytes), (1000 * 4096, 100 * 65536));
         assert!((got.request_bytes - (4_096_000.0 + 6_553_600.0) / 1100.0).abs() < 1e-9);
         assert!((got.queue_depth - 1.5).abs() < 1e-12);
-        assert!((got.busy_ratio - 0.75).abs() < 1e-12);
+        assert!((got.busy_ratio.unwrap() - 0.75).abs() < 1e-12);
     }
 
     #[test]
@@ -157,7 +157,7 @@ mod tests {
         let got = between(&tick(10.0, &[OLD, OLD]), &tick(12.0, &[NEW, OLD])).unwrap();
         assert_eq!(got.read_ios, 1000);
         assert!((got.queue_depth - 1.5).abs() < 1e-12, "depths are added");
-        assert!((got.busy_ratio - 0.375).abs() < 1e-12, "busy time is the mean");
+        assert!((got.busy_ratio.unwrap() - 0.375).abs() < 1e-12, "busy time is the mean");
     }
 
     #[test]

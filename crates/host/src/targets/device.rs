@@ -7,10 +7,11 @@ use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
+use vmio_model::setup;
 use vmio_node::{ChangeId, Journal};
 
 use super::scratch::{self, MIB, Scratch};
-use super::{Attachment, Demands, Error, Prepared, Result, State, Target, TargetCtx, loopdev, safety};
+use super::{Demands, Error, Prepared, Result, State, Storage, Target, TargetCtx, loopdev, safety};
 use crate::require::{self, Requirement};
 
 /// Entry `device`.
@@ -48,7 +49,7 @@ impl Target for Device {
 }
 
 struct WholeDevice {
-    attachment: Attachment,
+    device: PathBuf,
     /// Open with O_EXCL and O_DIRECT.
     file: File,
     bytes: u64,
@@ -69,7 +70,7 @@ fn loop_device(ctx: &TargetCtx<'_>, name: &str) -> Result<WholeDevice> {
         ("allocated_bytes", scratch.allocated()?.to_string()),
     ]);
     Ok(WholeDevice {
-        attachment: Attachment::BlockDevice(attached.device),
+        device: attached.device,
         file: attached.file,
         bytes: scratch.bytes,
         logical_block_bytes: attached.logical_block_bytes,
@@ -110,19 +111,15 @@ fn whole_device(ctx: &TargetCtx<'_>, device: &Path) -> Result<WholeDevice> {
         ("device", device.display().to_string()),
         ("logical_block_bytes", logical_block_bytes.to_string()),
     ]);
-    Ok(WholeDevice {
-        attachment: Attachment::BlockDevice(device),
-        file,
-        bytes,
-        logical_block_bytes,
-        effective,
-        ours: None,
-    })
+    Ok(WholeDevice { device, file, bytes, logical_block_bytes, effective, ours: None })
 }
 
 impl Prepared for WholeDevice {
-    fn attachment(&self) -> &Attachment {
-        &self.attachment
+    fn native(&self) -> &Path {
+        &self.device
+    }
+    fn attach(&mut self, _asked: &setup::Attachment) -> Result<Storage> {
+        Ok(Storage::BlockDevice(self.device.clone()))
     }
     fn bytes(&self) -> u64 {
         self.bytes
@@ -134,7 +131,7 @@ impl Prepared for WholeDevice {
         self.effective.clone()
     }
     fn reset(&mut self, _state: State) -> Result<u64> {
-        scratch::forget_pages(&self.file, self.attachment.path())?;
+        scratch::forget_pages(&self.file, &self.device)?;
         match &self.ours {
             Some((_, scratch)) => {
                 let wrote = scratch.fill()?;

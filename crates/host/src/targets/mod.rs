@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use vmio_model::setup;
 use vmio_node::{Journal, Node};
 
 use crate::require::Requirement;
@@ -21,6 +22,9 @@ pub mod safety;
 mod scratch;
 pub mod space;
 mod sparse;
+mod storage;
+
+pub use storage::Storage;
 
 /// All targets, in the order in which they are shown.
 pub const ALL: &[&dyn Target] = &[&device::Device, &sparse::Sparse, &preallocated::Preallocated];
@@ -39,8 +43,13 @@ pub trait Target: Sync {
 
 /// A target that is there.
 pub trait Prepared: Send {
-    /// What a guest or a workload opens.
-    fn attachment(&self) -> &Attachment;
+    /// What a native workload opens: a file or a block device of this machine. Where a guest gets
+    /// what no native program could open (an image format, a server's socket), it is raw storage
+    /// of the same kind beside or below it.
+    fn native(&self) -> &Path;
+    /// What a hypervisor opens for a disk that is asked for like this. Asked again it gives the
+    /// same. A target that is served starts its server here.
+    fn attach(&mut self, asked: &setup::Attachment) -> Result<Storage>;
     /// Usable bytes, a multiple of 1 MiB.
     fn bytes(&self) -> u64;
     /// What whoever uses it must keep to.
@@ -68,24 +77,6 @@ pub enum State {
     Fresh,
     /// Before reading cells: every block holds data.
     Filled,
-}
-
-/// What is opened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Attachment {
-    /// A regular file.
-    File(PathBuf),
-    /// A block device node.
-    BlockDevice(PathBuf),
-}
-
-impl Attachment {
-    /// Its path on this machine.
-    pub fn path(&self) -> &Path {
-        match self {
-            Self::File(path) | Self::BlockDevice(path) => path,
-        }
-    }
 }
 
 /// What a target demands of those who use it.

@@ -1,15 +1,16 @@
 //! A raw file as a target, with or without blocks: what `sparse` and `preallocated` yield.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
+use vmio_model::setup;
 use vmio_node::Journal;
 
 use super::scratch::{self, Scratch};
-use super::{Attachment, Demands, Prepared, Result, State};
+use super::{Demands, Prepared, Result, State, Storage};
 
 /// A raw file that was prepared.
 pub struct RawFile {
-    attachment: Attachment,
     scratch: Scratch,
     sparse: bool,
 }
@@ -17,13 +18,16 @@ pub struct RawFile {
 impl RawFile {
     /// With `sparse`, [`State::Fresh`] takes all blocks away; else every block always holds data.
     pub fn new(scratch: Scratch, sparse: bool) -> Self {
-        Self { attachment: Attachment::File(scratch.path.clone()), scratch, sparse }
+        Self { scratch, sparse }
     }
 }
 
 impl Prepared for RawFile {
-    fn attachment(&self) -> &Attachment {
-        &self.attachment
+    fn native(&self) -> &Path {
+        &self.scratch.path
+    }
+    fn attach(&mut self, _asked: &setup::Attachment) -> Result<Storage> {
+        Ok(Storage::File(self.scratch.path.clone()))
     }
     fn bytes(&self) -> u64 {
         self.scratch.bytes

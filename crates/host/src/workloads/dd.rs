@@ -85,6 +85,7 @@ impl Workload for Dd {
             block_bytes: BLOCK,
             depth: 1,
             direct: false,
+            engine: String::new(),
         }
     }
     fn requirements(&self) -> &'static [Requirement] {

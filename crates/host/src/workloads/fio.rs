@@ -163,6 +163,7 @@ impl Workload for FioJob {
             block_bytes: self.block_bytes,
             depth: self.depth,
             direct: !self.durable,
+            engine: if self.durable { "psync" } else { "libaio" }.into(),
         }
     }
     fn requirements(&self) -> &'static [Requirement] {

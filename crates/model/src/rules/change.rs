@@ -33,7 +33,7 @@ impl Change {
 
 /// What a finding recommends for a disk whose own settings are not known.
 pub fn recommended() -> Attachment {
-    Attachment { driver: "virtio-blk".into(), cache: Cache::None, aio: Aio::Native, iothread: true }
+    Attachment::new("virtio-blk", Cache::None, Aio::Native).iothread(true)
 }
 
 /// A disk as `virtio-blk` with these settings.
@@ -153,8 +153,7 @@ mod tests {
 
     #[test]
     fn other_settings_leave_the_driver_alone() {
-        let lsi =
-            Attachment { driver: "lsi53c895a".into(), cache: Cache::Writeback, aio: Aio::Threads, iothread: false };
+        let lsi = Attachment::new("lsi53c895a", Cache::Writeback, Aio::Threads);
         let change = settings("x", &lsi);
         assert!(change.qemu.ends_with("-device lsi53c895a,id=scsi0 \\\n-device scsi-hd,drive=disk0"));
         assert!(

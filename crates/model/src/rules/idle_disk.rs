@@ -5,6 +5,7 @@
 use super::support::{cite_estimate, cite_gain, times};
 use super::{Finding, Need, Rule, Severity, change};
 use crate::facts::{Changed, Facts, Gain, Measured};
+use crate::stats::Estimate;
 use crate::summary::Device;
 
 /// A greater depth must gain this much.
@@ -36,12 +37,12 @@ fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
 
 fn idle(rule: &Rule, m: &Measured, gain: &Gain) -> Option<Finding> {
     let deeper = m.traits(&gain.after.workload)?.depth;
-    let device = seen(m, gain)?;
+    let (device, busy) = seen(m, gain)?;
     let cause = format!(
         "During {} the device was busy {:.0} % of the time by %util, with {:.2} requests in flight, yet it gave {} as \
          much with {deeper} in flight. %util is no measure of what is left on flash or an array.",
         gain.before.workload,
-        device.busy_ratio.value * 100.0,
+        busy.value * 100.0,
         device.queue_depth.value,
         times(&gain.ratio),
     );
@@ -60,17 +61,18 @@ fn idle(rule: &Rule, m: &Measured, gain: &Gain) -> Option<Finding> {
         "requests",
         &device.queue_depth,
     ));
-    finding.figures.push(cite_estimate(m, format!("%util as a ratio: {key}"), "ratio", &device.busy_ratio));
+    finding.figures.push(cite_estimate(m, format!("%util as a ratio: {key}"), "ratio", &busy));
     finding.cost_ratio = Some(gain.ratio);
     Some(finding)
 }
 
 /// What the device saw in the shallow cell, if it surely looked busy with a short queue.
-fn seen(m: &Measured, gain: &Gain) -> Option<Device> {
+fn seen(m: &Measured, gain: &Gain) -> Option<(Device, Estimate)> {
     let device = m.cell(&gain.before)?.device?;
     let enough = device.queue_depth.n >= m.convergence.min_pairs;
-    (enough && device.queue_depth.interval?.below(QUEUE_DEPTH) && device.busy_ratio.interval?.above(LOOKS_BUSY))
-        .then_some(device)
+    let busy = device.busy_ratio?;
+    (enough && device.queue_depth.interval?.below(QUEUE_DEPTH) && busy.interval?.above(LOOKS_BUSY))
+        .then_some((device, busy))
 }
 
 #[cfg(test)]

@@ -40,6 +40,7 @@ impl Proof {
             caches: setup.attachment.iter().map(|a| a.cache).collect(),
             aios: setup.attachment.iter().map(|a| a.aio).collect(),
             iothreads: setup.attachment.iter().map(|a| a.iothread).collect(),
+            options: setup.attachment.iter().map(|a| a.options.clone()).collect(),
             workloads: vec![setup.workload.clone()],
         };
         Study {

@@ -61,7 +61,10 @@ impl Matrix {
             for &cache in &self.caches {
                 for &aio in &self.aios {
                     for &iothread in &self.iothreads {
-                        all.push(Attachment { driver: driver.clone(), cache, aio, iothread });
+                        for options in &self.options {
+                            let driver = driver.clone();
+                            all.push(Attachment { driver, cache, aio, iothread, options: options.clone() });
+                        }
                     }
                 }
             }

@@ -6,7 +6,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::values::{Reader, Section, value_span};
 use super::{Matrix, Names, Repeat, Resources, Size, Study};
-use crate::setup::{Aio, Cache};
+use crate::setup::{Aio, Cache, DetectZeroes, Options};
 
 /// Least memory of a guest: with less, Debian's fio and its libraries do not start in it.
 const MIN_MEMORY_MIB: u32 = 192;
@@ -164,14 +164,15 @@ impl<'a> Reader<'a> {
     }
 
     fn matrix(&mut self, s: &Section<'_, '_>, names: &Names) -> Option<Matrix> {
-        self.known_keys(s, &["targets", "guests", "drivers", "caches", "aios", "iothreads", "workloads"]);
+        self.known_keys(s, &["targets", "guests", "drivers", "caches", "aios", "iothreads", "options", "workloads"]);
         let targets = self.entries(s, "targets", &names.targets, None);
         let guests = self.entries(s, "guests", &names.guests, None);
         let only_native = guests.as_ref().is_some_and(|g| g.iter().all(|g| g == "native"));
         let drivers = self.entries(s, "drivers", &names.drivers, only_native.then_some(Vec::new()));
-        let caches = self.choices(s, "caches", &[Cache::None, Cache::Writeback], vec![Cache::None]);
+        let caches = self.choices(s, "caches", &Cache::ALL, vec![Cache::None]);
         let aios = self.choices(s, "aios", &[Aio::Threads, Aio::Native, Aio::IoUring], vec![Aio::Native]);
         let iothreads = self.switches(s, "iothreads", vec![false]);
+        let options = self.list(s, "options", Some(vec![Options::default()]), Self::options);
         let workloads = self.entries(s, "workloads", &names.workloads, None);
         Some(Matrix {
             targets: targets?,
@@ -180,7 +181,26 @@ impl<'a> Reader<'a> {
             caches: caches?,
             aios: aios?,
             iothreads: iothreads?,
+            options: options?,
             workloads: workloads?,
         })
+    }
+
+    /// `{ queues = 4, discard = true }`.
+    fn options(&mut self, item: &Spanned<DeValue<'_>>, path: &str) -> Option<Options> {
+        let DeValue::Table(table) = item.get_ref() else {
+            self.wrong_type(&item.span(), path, "a table like { queues = 4 }", item.get_ref());
+            return None;
+        };
+        let s = Section { path: "matrix.options", span: item.span(), table };
+        let before = self.problems.len();
+        self.known_keys(&s, &["queues", "mapped_iothreads", "discard", "detect_zeroes"]);
+        let count = |reader: &mut Self, key| table.contains_key(key).then(|| reader.whole(&s, key, 1, 1024)).flatten();
+        let queues = count(self, "queues");
+        let mapped_iothreads = count(self, "mapped_iothreads");
+        let discard = self.switch(&s, "discard", false);
+        let detect_zeroes = self.choice(&s, "detect_zeroes", &DetectZeroes::ALL, DetectZeroes::Off);
+        let options = Options { queues, mapped_iothreads, discard: discard?, detect_zeroes: detect_zeroes? };
+        (self.problems.len() == before).then_some(options)
     }
 }

@@ -203,6 +203,32 @@ impl<'a> Reader<'a> {
         })
     }
 
+    pub fn switch(&mut self, s: &Section<'_, '_>, key: &str, default: bool) -> Option<bool> {
+        match s.table.get(key) {
+            None => Some(default),
+            Some(value) => match value.get_ref() {
+                DeValue::Boolean(on) => Some(*on),
+                other => {
+                    self.wrong_type(&value.span(), &s.key(key), "true or false", other);
+                    None
+                }
+            },
+        }
+    }
+
+    pub fn choice<T: Copy + ToString>(
+        &mut self,
+        s: &Section<'_, '_>,
+        key: &str,
+        values: &[T],
+        default: T,
+    ) -> Option<T> {
+        let Some(value) = s.table.get(key) else { return Some(default) };
+        let texts: Vec<String> = values.iter().map(T::to_string).collect();
+        let words: Vec<&str> = texts.iter().map(String::as_str).collect();
+        self.word(value, &s.key(key), &words).map(|i| values[i])
+    }
+
     /// Index of the word in the choice.
     pub fn word(&mut self, item: &Spanned<DeValue<'_>>, path: &str, words: &[&str]) -> Option<usize> {
         let DeValue::String(text) = item.get_ref() else {

@@ -181,7 +181,7 @@ fn device(samples: &[&Sample]) -> Option<Device> {
         request_bytes: over(&|d| d.request_bytes)?,
         avgrq_sz_sectors: over(&|d| d.request_bytes / SECTOR)?,
         queue_depth: over(&|d| d.queue_depth)?,
-        busy_ratio: over(&|d| d.busy_ratio)?,
+        busy_ratio: mean(&uses.iter().filter_map(|d| d.busy_ratio).collect::<Vec<f64>>()),
         read_bytes_per_second: over(&|d| d.read_bytes as f64 / d.seconds)?,
         write_bytes_per_second: over(&|d| d.write_bytes as f64 / d.seconds)?,
         flushes_per_second: over(&|d| d.flush_ios as f64 / d.seconds)?,

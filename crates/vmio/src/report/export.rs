@@ -60,7 +60,7 @@ fn metrics(sample: &Sample) -> Vec<(&'static str, f64, &'static str)> {
     if let Some(device) = &sample.device {
         all.push(("device_request_size", device.request_bytes, "bytes"));
         all.push(("device_queue_depth", device.queue_depth, "requests"));
-        all.push(("device_busy", device.busy_ratio, "ratio"));
+        all.extend(device.busy_ratio.map(|busy| ("device_busy", busy, "ratio")));
     }
     all
 }
@@ -147,7 +147,7 @@ fn csv(run: &Run) -> String {
             number(latency.and_then(|l| l.at(99.0))),
             number(device.map(|d| d.request_bytes)),
             number(device.map(|d| d.queue_depth)),
-            number(device.map(|d| d.busy_ratio)),
+            number(device.and_then(|d| d.busy_ratio)),
             number(Some(s.cpu.host_seconds)),
             marks.join(";"),
         ];

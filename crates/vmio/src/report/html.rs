@@ -345,7 +345,7 @@ fn raw(page: &mut String, run: &Run) {
             or_dash(latency.and_then(|l| l.at(99.0)).map(time)),
             or_dash(s.device.map(|d| format!("{:.1}", d.request_bytes / 1024.0))),
             or_dash(s.device.map(|d| format!("{:.2}", d.queue_depth))),
-            or_dash(s.device.map(|d| format!("{:.0} %", d.busy_ratio * 100.0))),
+            or_dash(s.device.and_then(|d| d.busy_ratio).map(|b| format!("{:.0} %", b * 100.0))),
             or_dash(s.foreign.during_bytes_ratio.map(format::percent)),
             marks.join(", "),
         ];

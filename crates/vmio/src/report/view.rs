@@ -129,7 +129,8 @@ pub fn device(cell: &Cell) -> Option<[String; 3]> {
     // A device that completed nothing has no request size.
     let idle = d.request_bytes.value == 0.0;
     let kib = if idle { "–".into() } else { format!("{:.1}", d.request_bytes.value / 1024.0) };
-    Some([kib, depth(d.queue_depth.value), format!("{:.0} %", d.busy_ratio.value * 100.0)])
+    let busy = d.busy_ratio.map_or("–".into(), |busy| format!("{:.0} %", busy.value * 100.0));
+    Some([kib, depth(d.queue_depth.value), busy])
 }
 
 fn depth(requests: f64) -> String {

@@ -17,7 +17,7 @@ use vmio_host::probes::{Qemu, Subject, Watch};
 use vmio_host::targets::{self, Prepared, State, TargetCtx};
 use vmio_host::workloads::{self, Gentle, WorkCtx};
 use vmio_model::result::{Environment, Run, Sample};
-use vmio_model::setup::{Attachment, Cache, Setup};
+use vmio_model::setup::{Attachment, Setup};
 use vmio_model::study::{MIB, Study};
 use vmio_node::{Change, Exec, Journal, Node};
 
@@ -256,8 +256,9 @@ impl<'a> Machine<'a> {
         let mut disks = BTreeMap::new();
         for (_, target, attachment) in self.attachments.iter().filter(|(guest, ..)| guest == kind) {
             let id = format!("d{}", spec.disks.len());
-            let path = self.targets[target].attachment().path().to_owned();
-            spec.disks.push(DiskSpec { id: id.clone(), path, attachment: Some(attachment.clone()) });
+            let target_there = self.targets.get_mut(target).with_context(|| format!("target {target} is not there"))?;
+            let storage = target_there.attach(attachment)?;
+            spec.disks.push(DiskSpec { id: id.clone(), storage, attachment: Some(attachment.clone()) });
             disks.insert((target.clone(), attachment.clone()), id);
         }
         let ctx = LaunchCtx {
@@ -364,7 +365,7 @@ impl Machine<'_> {
         self.refilled += target.reset(state)?;
         let span = target.bytes();
         let allocates = target.allocates();
-        let path_here = target.attachment().path().to_owned();
+        let path_here = target.native().to_owned();
         let before = self.look_before()?;
 
         let mut exec_base = Exec { oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::default() };
@@ -403,7 +404,7 @@ impl Machine<'_> {
         })?;
         let circumstances = Circumstances {
             first_write: allocates && state == State::Fresh,
-            host_cache: setup.attachment.as_ref().is_some_and(|a| a.cache == Cache::Writeback),
+            host_cache: setup.attachment.as_ref().is_some_and(|a| !a.cache.direct()),
         };
         let foreign = foreign::foreign(&traits, circumstances, &result, before.as_ref(), seen.device.as_ref());
         let marks = foreign::marks(&traits, &result, seen.device.as_ref(), &foreign);

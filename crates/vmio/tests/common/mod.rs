@@ -20,7 +20,7 @@ impl Noise {
 }
 
 pub fn attachment(driver: &str, cache: Cache, aio: Aio, iothread: bool) -> Option<Attachment> {
-    Some(Attachment { driver: driver.into(), cache, aio, iothread })
+    Some(Attachment::new(driver, cache, aio).iothread(iothread))
 }
 
 pub fn setup(target: &str, attachment: Option<Attachment>, workload: &str) -> Setup {
@@ -61,7 +61,17 @@ fn traits(
     depth: u32,
     direct: bool,
 ) -> WorkloadTraits {
-    WorkloadTraits { name: name.into(), figure, reads, writes: !reads, sequential, block_bytes: block, depth, direct }
+    WorkloadTraits {
+        name: name.into(),
+        figure,
+        reads,
+        writes: !reads,
+        sequential,
+        block_bytes: block,
+        depth,
+        direct,
+        engine: "libaio".into(),
+    }
 }
 
 pub fn workloads() -> Vec<WorkloadTraits> {
@@ -171,7 +181,7 @@ pub fn sample(noise: &mut Noise, setup: Setup, traits: &WorkloadTraits, round: u
         flush_ios: if setup.workload == "durable-append" { ios } else { 0 },
         request_bytes,
         queue_depth: f64::from(traits.depth) * if setup.is_native() { 0.97 } else { 0.4 },
-        busy_ratio: if setup.is_native() { 0.98 } else { 0.61 },
+        busy_ratio: Some(if setup.is_native() { 0.98 } else { 0.61 }),
     };
     let by_role = match setup.is_native() {
         true => BTreeMap::new(),

@@ -3,12 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use vmio_model::result::Accel;
-use vmio_model::setup::{Attachment, Cache};
+use vmio_model::setup::Attachment;
 
 use crate::drivers::{Disk, Driver};
 use crate::image::{AGENT_PORT, TOOLS_SERIAL};
+use crate::targets::Storage;
 
 /// Parameters of the guest's kernel. None of them touches the path of a request: messages go to
 /// the serial port and only when they matter, a panic ends QEMU, and the crypto code is not tested
@@ -42,10 +43,8 @@ pub struct Plan<'a> {
 /// A disk of a plan.
 #[derive(Clone)]
 pub struct PlannedDisk<'a> {
-    /// File or device on the host.
-    pub path: &'a Path,
-    /// Whether it is a block device.
-    pub block_device: bool,
+    /// What QEMU opens.
+    pub storage: &'a Storage,
     /// How the guest sees it.
     pub attachment: &'a Attachment,
     /// Entry that makes the device.
@@ -142,24 +141,9 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
 
     for (i, disk) in plan.disks.iter().enumerate() {
         let (node, id, serial) = (node_name(i), device_id(i), serial(i));
-        let cache = json!({"direct": disk.attachment.cache == Cache::None, "no-flush": false});
-        add(
-            "blockdev",
-            json!({
-                "driver": if disk.block_device { "host_device" } else { "file" },
-                "node-name": format!("{node}-file"),
-                "filename": disk.path,
-                "aio": disk.attachment.aio.to_string(),
-                "cache": cache,
-                // The same storage may be attached several times, once for each driver.
-                "locking": "off",
-            })
-            .to_string(),
-        );
-        add(
-            "blockdev",
-            json!({"driver": "raw", "node-name": node, "file": format!("{node}-file"), "cache": cache}).to_string(),
-        );
+        for layer in layers(disk, &node) {
+            add("blockdev", layer.to_string());
+        }
         let iothread = disk.attachment.iothread.then(|| iothread_id(i));
         if let Some(io) = &iothread {
             add("object", format!("iothread,id={io}"));
@@ -176,6 +160,50 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
     args
 }
 
+/// The block nodes of a disk, the lowest first: protocol, then format (QAPI `BlockdevOptions`).
+fn layers(disk: &PlannedDisk<'_>, node: &str) -> Vec<Value> {
+    let cache = json!({"direct": disk.attachment.cache.direct(), "no-flush": disk.attachment.cache.no_flush()});
+    let below = format!("{node}-file");
+    let file = |driver: &str, path: &Path| {
+        json!({
+            "driver": driver,
+            "node-name": below,
+            "filename": path,
+            "aio": disk.attachment.aio.to_string(),
+            "cache": cache,
+            // The same storage may be attached several times, once for each driver.
+            "locking": "off",
+        })
+    };
+    let mut format = json!({"driver": "raw", "node-name": node, "file": below, "cache": cache});
+    let protocol = match disk.storage {
+        Storage::File(path) => file("file", path),
+        Storage::BlockDevice(path) => file("host_device", path),
+        Storage::Image { path, format: name, options } => {
+            format["driver"] = json!(name);
+            for (key, value) in options {
+                format[key] = value.clone();
+            }
+            file("file", path)
+        }
+        Storage::Nbd { socket, export } => json!({
+            "driver": "nbd", "node-name": below, "export": export, "cache": cache,
+            "server": {"type": "unix", "path": socket},
+        }),
+        Storage::Rbd { pool, image, conf, user } => {
+            let mut rbd = json!({"driver": "rbd", "node-name": below, "pool": pool, "image": image, "cache": cache});
+            for (key, value) in [("conf", conf.as_ref().map(|c| json!(c))), ("user", user.as_ref().map(|u| json!(u)))] {
+                if let Some(value) = value {
+                    rbd[key] = value;
+                }
+            }
+            rbd
+        }
+        Storage::VhostUserBlk { .. } => return Vec::new(),
+    };
+    vec![protocol, format]
+}
+
 /// A comma in the value of an option is doubled.
 fn escape(value: &str) -> String {
     value.replace(',', ",,")
@@ -184,22 +212,20 @@ fn escape(value: &str) -> String {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use vmio_model::setup::Aio;
+    use vmio_model::setup::{Aio, Cache};
 
     use super::*;
     use crate::drivers;
 
     #[test]
     fn command_line_is_as_recorded() {
-        let attachment =
-            |driver: &str, cache, aio, iothread| Attachment { driver: driver.into(), cache, aio, iothread };
+        let attachment = |driver: &str, cache, aio, iothread| Attachment::new(driver, cache, aio).iothread(iothread);
         let a = attachment("lsi53c895a", Cache::Writeback, Aio::Threads, false);
         let b = attachment("virtio-blk", Cache::None, Aio::IoUring, true);
-        let disk = |path, block_device, attachment| PlannedDisk {
-            path: Path::new(path),
-            block_device,
-            attachment,
-            driver: drivers::find(&attachment.driver).unwrap(),
+        let (file, device) = (Storage::File("/scratch/a,b.raw".into()), Storage::BlockDevice("/dev/loop7".into()));
+        let disk = |storage, attachment| {
+            let attachment: &Attachment = attachment;
+            PlannedDisk { storage, attachment, driver: drivers::find(&attachment.driver).unwrap() }
         };
         let plan = Plan {
             name: "guest0",
@@ -209,7 +235,7 @@ mod tests {
             kernel: "/s/kernel".into(),
             tools: "/s/tools.ext2".into(),
             paths: Paths::below(Path::new("/run/v,mio/g")),
-            disks: vec![disk("/scratch/a,b.raw", false, &a), disk("/dev/loop7", true, &b)],
+            disks: vec![disk(&file, &a), disk(&device, &b)],
         };
         let golden = include_str!("../../../tests/fixtures/qemu/arguments.txt");
         let lines: Vec<&str> = golden.lines().collect();

@@ -137,9 +137,10 @@ fn plan<'a>(ctx: &LaunchCtx<'_>, image: &Image, spec: &'a GuestSpec, accel: Acce
             of(format!("no driver {}; there are {}", attachment.driver, known.join(", ")))
         })?;
         driver.fits(attachment).map_err(of)?;
-        let stat = ctx.node.stat(&disk.path)?.ok_or_else(|| of(format!("{} is not there", disk.path.display())))?;
-        let block_device = stat.mode & 0o170_000 == 0o060_000;
-        disks.push(PlannedDisk { path: &disk.path, block_device, attachment, driver });
+        if let Some(path) = disk.storage.path() {
+            ctx.node.stat(path)?.ok_or_else(|| of(format!("{} is not there", path.display())))?;
+        }
+        disks.push(PlannedDisk { storage: &disk.storage, attachment, driver });
     }
     Ok(Plan {
         name: &spec.name,

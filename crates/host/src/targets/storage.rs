@@ -1,0 +1,67 @@
+//! What a target yields: the thing that a hypervisor opens as a guest's disk.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+/// Storage as a hypervisor opens it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Storage {
+    /// A regular file, raw.
+    File(PathBuf),
+    /// A block device node.
+    BlockDevice(PathBuf),
+    /// A file in an image format of QEMU's.
+    Image {
+        /// The file.
+        path: PathBuf,
+        /// QEMU's name of the format: `qcow2`.
+        format: &'static str,
+        /// Further members of its `-blockdev` (QAPI `BlockdevOptions`), such as `l2-cache-size`.
+        options: Map<String, Value>,
+    },
+    /// A vhost-user-blk server (vhost-user protocol of QEMU's docs/interop). Fits virtio-blk alone;
+    /// the guest's memory must be shared with the server.
+    VhostUserBlk {
+        /// Its Unix socket.
+        socket: PathBuf,
+    },
+    /// A server of the NBD protocol on a Unix socket.
+    Nbd {
+        /// Its Unix socket.
+        socket: PathBuf,
+        /// Name of the export.
+        export: String,
+    },
+    /// A Ceph RADOS block device through librbd.
+    Rbd {
+        /// Pool.
+        pool: String,
+        /// Image.
+        image: String,
+        /// Configuration file; Ceph's default where it is not said.
+        conf: Option<PathBuf>,
+        /// User, without `client.`.
+        user: Option<String>,
+    },
+}
+
+impl Storage {
+    /// Its file or device on this machine; `None` for what is served.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) | Self::BlockDevice(path) | Self::Image { path, .. } => Some(path),
+            Self::VhostUserBlk { .. } | Self::Nbd { .. } | Self::Rbd { .. } => None,
+        }
+    }
+
+    /// Who serves it, where that is not the hypervisor itself, for results.
+    pub fn server(&self) -> Option<&'static str> {
+        match self {
+            Self::File(_) | Self::BlockDevice(_) | Self::Image { .. } => None,
+            Self::VhostUserBlk { .. } => Some("vhost-user-blk"),
+            Self::Nbd { .. } => Some("NBD over a Unix socket"),
+            Self::Rbd { .. } => Some("librbd"),
+        }
+    }
+}
