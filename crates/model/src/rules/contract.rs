@@ -23,7 +23,7 @@ fn ids_are_distinct_and_kebab_case_and_documented() {
     let ids: BTreeSet<&str> = RULES.iter().map(|r| r.id).collect();
     assert_eq!(ids.len(), RULES.len());
     for rule in RULES {
-        assert!(rule.id.chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{}", rule.id);
+        assert!(rule.id.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'), "{}", rule.id);
         assert!(!rule.references.is_empty() && !rule.title.is_empty(), "{}", rule.id);
         assert!(docs.contains(&format!("`{}`", rule.id)), "docs/rules.md does not name {}", rule.id);
     }
