@@ -3,6 +3,8 @@
 //! with no machine at all.
 
 pub mod facts;
+pub mod policy;
+pub mod problem;
 pub mod result;
 pub mod rules;
 
@@ -13,3 +15,4 @@ pub mod summary;
 
 #[cfg(test)]
 mod testing;
+mod toml_reader;
