@@ -2,6 +2,7 @@
 //! statistics, and the rules that turn facts into findings. Everything here can be tested
 //! with no machine at all.
 
+pub mod allocate;
 pub mod facts;
 pub mod policy;
 pub mod problem;
