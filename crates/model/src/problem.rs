@@ -122,7 +122,17 @@ impl<'a> Source<'a> {
 
 /// Control characters would reach the reader's terminal: each becomes one visible character.
 fn printable(text: &str) -> String {
-    text.chars().map(|c| if c == '\t' { ' ' } else if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.chars()
+        .map(|c| {
+            if c == '\t' {
+                ' '
+            } else if c.is_control() {
+                '\u{fffd}'
+            } else {
+                c
+            }
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -133,7 +143,8 @@ mod tests {
     fn a_snippet_points_at_the_value() {
         let text = "[class.gold]\nmin\t= \"3 µ\" # \u{1b}[31m\n";
         let at = text.find("\"3").unwrap_or(0);
-        let problem = Source::new("a.toml", text).problem(&(at..at + 6), "class.gold.min", "is wrong").note("help: mend it");
+        let problem =
+            Source::new("a.toml", text).problem(&(at..at + 6), "class.gold.min", "is wrong").note("help: mend it");
         assert_eq!(
             problem.snippet("error"),
             "error: class.gold.min: is wrong\n  --> a.toml:2:7\n  |\n2 | min = \"3 µ\" # \u{fffd}[31m\n  |       ^^^^^\n  = help: mend it\n"

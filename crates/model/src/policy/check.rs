@@ -146,7 +146,8 @@ impl Check<'_> {
         let known: Vec<&str> = uplinks.keys().map(String::as_str).collect();
         let uplink = match (&e.uplink, known.as_slice()) {
             (Some(uplink), _) if !uplinks.contains_key(&uplink.value) => {
-                let more = if known.is_empty() { "; there is no [uplink.NAME]".into() } else { hint(&uplink.value, &known) };
+                let more =
+                    if known.is_empty() { "; there is no [uplink.NAME]".into() } else { hint(&uplink.value, &known) };
                 let what = format!("unknown uplink `{}`{more}", uplink.value);
                 self.problem(uplink, "interface.uplink", what);
                 None
@@ -199,7 +200,11 @@ impl Check<'_> {
                     format!("`{}` is matched", late.value)
                 } else {
                     let name = super::label(late.value.kind, &name);
-                    format!("`{name}` would be matched by both `{early}` and `{late}`", early = early.value, late = late.value)
+                    format!(
+                        "`{name}` would be matched by both `{early}` and `{late}`",
+                        early = early.value,
+                        late = late.value
+                    )
                 };
                 let what = format!("{both} in {} too; an interface has one entry", self.place(early));
                 self.problem(late, "interface.match", what);
@@ -231,7 +236,8 @@ impl Check<'_> {
                         file: c.file,
                         span: c.span.clone(),
                     });
-                    let problem = self.at(&at, &format!("uplink.{uplink}.capacity"), overcommitted(direction, capacity, sum));
+                    let problem =
+                        self.at(&at, &format!("uplink.{uplink}.capacity"), overcommitted(direction, capacity, sum));
                     self.problems.push(arithmetic(problem, &minima, sum));
                 }
             }

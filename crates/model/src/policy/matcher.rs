@@ -119,7 +119,8 @@ pub fn interface_name(text: &str) -> Result<(), String> {
     if text.is_empty() || text.len() > 15 {
         return Err(format!("`{text}` is no interface name: it has 1 to 15 bytes"));
     }
-    if text == "." || text == ".." || text.chars().any(|c| c == '/' || c == ':' || c.is_whitespace() || c.is_control()) {
+    if text == "." || text == ".." || text.chars().any(|c| c == '/' || c == ':' || c.is_whitespace() || c.is_control())
+    {
         return Err(format!("`{text}` is no interface name: it has no `/`, `:` or space"));
     }
     Ok(())

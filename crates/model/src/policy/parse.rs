@@ -9,7 +9,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::matcher::{Kind, Matcher, interface_name};
-use super::units;
+use super::{DEFAULT, HOST, units};
 use crate::problem::{Problem, Source};
 use crate::toml_reader::{Reader, Section, hint};
 
@@ -119,7 +119,12 @@ impl<'a> File<'a, '_> {
         }
         let Some(value) = root.get("interface") else { return };
         let DeValue::Array(items) = value.get_ref() else {
-            self.reader.wrong_type(&value.span(), "interface", "a list of tables: write [[interface]]", value.get_ref());
+            self.reader.wrong_type(
+                &value.span(),
+                "interface",
+                "a list of tables: write [[interface]]",
+                value.get_ref(),
+            );
             return;
         };
         for item in items.iter() {
@@ -219,8 +224,7 @@ impl<'a> File<'a, '_> {
             self.reader.problem(&s.span, "interface.match", what);
         }
         let matcher = self.optional(s, "match", matcher);
-        let [class, rx_class, uplink] =
-            ["class", "rx_class", "uplink"].map(|key| self.optional(s, key, text));
+        let [class, rx_class, uplink] = ["class", "rx_class", "uplink"].map(|key| self.optional(s, key, text));
         let here = At { value: (), file: self.index, span: s.span.clone() };
         let damaged = self.reader.problems.len() > before;
         self.draft.entries.push(EntryDraft { here, matcher, class, rx_class, uplink, damaged });
@@ -324,6 +328,13 @@ fn matcher(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) ->
                 DeValue::Integer(id) if *kind == Kind::Vm && id.radix() == 10 => id.as_str().to_owned(),
                 _ => text(reader, name, &path)?,
             };
+            if *kind == Kind::Name && (text == HOST || text == DEFAULT) {
+                let what = format!(
+                    "`{text}` is the member that every uplink has; match such an interface by mac, vm or netns"
+                );
+                reader.problem(&name.span(), &path, what);
+                return None;
+            }
             Matcher::new(*kind, &text).map_err(|why| reader.problem(&name.span(), &path, why)).ok()
         }
         [] if unknown => None,

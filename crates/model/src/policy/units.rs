@@ -52,8 +52,7 @@ pub fn rate(text: &str) -> Result<u64, UnitError> {
 
 /// A rate as it reads back exactly: `2.5 Gbit/s`, `1.234567 Mbit/s`.
 pub fn show_rate(bits: u64) -> String {
-    let (prefix, factor) =
-        PREFIXES[..5].iter().find(|(_, factor)| bits >= *factor).copied().unwrap_or(("", 1));
+    let (prefix, factor) = PREFIXES[..5].iter().find(|(_, factor)| bits >= *factor).copied().unwrap_or(("", 1));
     let digits = factor.ilog10() as usize;
     let fraction = format!("{:0digits$}", bits % factor);
     let fraction = if digits == 0 { "" } else { fraction.trim_end_matches('0') };
@@ -147,7 +146,9 @@ fn offer(number: &str, unit: &str, text: &str) -> String {
     let prefix = PREFIXES.iter().find(|(p, _)| p.eq_ignore_ascii_case(prefix)).map_or("", |(p, _)| p);
     let (bits, bytes) = (format!("\"{number}{prefix}bit/s\""), format!("\"{number}{prefix}B/s\""));
     match rest {
-        "bps" => format!("`bps` means bytes in some tools and bits in others; write {bits} for bits or {bytes} for bytes"),
+        "bps" => {
+            format!("`bps` means bytes in some tools and bits in others; write {bits} for bits or {bytes} for bytes")
+        }
         "b" | "b/s" => format!("`{text}` may mean bits or bytes; write {bits} for bits or {bytes} for bytes"),
         "bit" | "bit/s" | "bits" | "bits/s" | "bit/sec" | "bits/sec" => {
             format!("`{unit}` is no unit; did you mean {bits}?")

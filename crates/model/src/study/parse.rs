@@ -123,7 +123,9 @@ impl<'a> Reader<'a> {
         let all: Vec<Matrix> = items
             .iter()
             .filter_map(|item| match item.get_ref() {
-                DeValue::Table(table) => self.matrix(&Section { path: "matrix".into(), span: item.span(), table }, names),
+                DeValue::Table(table) => {
+                    self.matrix(&Section { path: "matrix".into(), span: item.span(), table }, names)
+                }
                 _ => {
                     self.problem(&item.span(), "matrix", "must be a table: write [[matrix]]".to_owned());
                     None
