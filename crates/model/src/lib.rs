@@ -4,6 +4,8 @@
 
 pub mod allocate;
 pub mod facts;
+pub mod policy;
+pub mod problem;
 pub mod result;
 pub mod rules;
 
@@ -15,3 +17,4 @@ pub mod summary;
 
 #[cfg(test)]
 mod testing;
+mod toml_reader;
