@@ -119,11 +119,7 @@ impl Settings {
 
 /// Runs a scenario from its start to its end.
 pub fn run(scenario: &Scenario, settings: &Settings) -> Outcome {
-    if scenario.vifs.len() <= PACKET_MEMBERS {
-        packet::run(scenario, settings)
-    } else {
-        fluid::run(scenario, settings)
-    }
+    if scenario.vifs.len() <= PACKET_MEMBERS { packet::run(scenario, settings) } else { fluid::run(scenario, settings) }
 }
 
 /// Time that `bits` take at `rate` bit/s, in picoseconds; for ever at 0.

@@ -254,7 +254,8 @@ impl<'a> World<'a> {
         let spare = waiting()
             .filter(|i| may(&self.paths[*i].maximum))
             .min_by_key(|i| (self.paths[*i].priority, self.paths[*i].served));
-        let next = spare.or_else(|| waiting().filter(|i| self.paths[*i].over_max).min_by_key(|i| self.paths[*i].served));
+        let next =
+            spare.or_else(|| waiting().filter(|i| self.paths[*i].over_max).min_by_key(|i| self.paths[*i].served));
         let Some(i) = next else {
             let opens = waiting().map(|i| self.paths[i].maximum.next(now)).min();
             self.retry = opens.unwrap_or(u64::MAX);
