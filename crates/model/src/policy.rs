@@ -234,6 +234,25 @@ impl Policy {
         Direction::ALL.into_iter().zip(used).filter_map(|(d, used)| used.then_some(d)).collect()
     }
 
+    /// The minima above 0 of all who are surely in a pool, in bit/s, each with who it is: the host,
+    /// `default`, and the interfaces that are named without a pattern. They fit the capacity.
+    pub fn minima(&self, uplink: &str, direction: Direction, capacity: u64) -> Vec<(String, u64)> {
+        let host = self.class(HOST);
+        let why = if host.min.is_some() { "class host" } else { "2 % of the capacity" };
+        let mut minima = vec![
+            (format!("host ({why})"), host.min_on(capacity)),
+            ("default (class default)".to_owned(), self.class(DEFAULT).min_on(capacity)),
+        ];
+        for e in self.entries.iter().filter(|e| e.uplink == uplink && e.matcher.is_exact()) {
+            if let Some(class) = e.class_in(direction) {
+                let who = format!("{} (class {class}, {})", e.matcher, e.place);
+                minima.push((who, self.class(class).min_on(capacity)));
+            }
+        }
+        minima.retain(|(_, min)| *min > 0);
+        minima
+    }
+
     /// A class that an entry names.
     pub fn class(&self, name: &str) -> &Class {
         self.classes.get(name).expect("a checked policy has every class that its entries name")

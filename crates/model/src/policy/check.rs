@@ -107,7 +107,7 @@ impl Check<'_> {
             return;
         }
         for (name, written) in &self.draft.uplinks {
-            if uplinks[name].capacity.is_some() {
+            if uplinks[name].capacity.is_some() || written.damaged {
                 continue;
             }
             let key = format!("uplink.{name}.capacity");
@@ -196,17 +196,10 @@ impl Check<'_> {
                 if (early.file, early.span.start) > (late.file, late.span.start) {
                     std::mem::swap(&mut early, &mut late);
                 }
-                let both = if early.value.label() == late.value.label() {
-                    format!("`{}` is matched", late.value)
-                } else {
-                    let name = super::label(late.value.kind, &name);
-                    format!(
-                        "`{name}` would be matched by both `{early}` and `{late}`",
-                        early = early.value,
-                        late = late.value
-                    )
-                };
-                let what = format!("{both} in {} too; an interface has one entry", self.place(early));
+                let name = super::label(late.value.kind, &name);
+                let first = self.place(early);
+                let what =
+                    format!("`{name}` matches here and in {first} (`{}`); an interface has one entry", early.value);
                 self.problem(late, "interface.match", what);
             }
         }
@@ -217,18 +210,7 @@ impl Check<'_> {
         for (uplink, written) in &self.draft.uplinks {
             let Some(capacity) = policy.uplinks[uplink].capacity else { continue };
             for direction in policy.directions(uplink) {
-                let mut minima: Vec<(String, u64)> = Vec::new();
-                let host = &policy.classes[HOST];
-                let why = if host.min.is_some() { "class host" } else { "2 % of the capacity" };
-                minima.push((format!("host ({why})"), host.min_on(capacity)));
-                minima.push(("default (class default)".into(), policy.classes[DEFAULT].min_on(capacity)));
-                for e in policy.entries.iter().filter(|e| &e.uplink == uplink && e.matcher.is_exact()) {
-                    if let Some(class) = e.class_in(direction) {
-                        let min = policy.classes[class].min_on(capacity);
-                        minima.push((format!("{} (class {class}, {})", e.matcher, e.place), min));
-                    }
-                }
-                minima.retain(|(_, min)| *min > 0);
+                let minima = policy.minima(uplink, direction, capacity);
                 let sum: u128 = minima.iter().map(|(_, min)| u128::from(*min)).sum();
                 if sum > u128::from(capacity) {
                     let at = written.capacity.as_ref().map_or(written.first.clone(), |c| At {

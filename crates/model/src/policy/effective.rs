@@ -53,7 +53,7 @@ mod tests {
             prop_assert!(sum <= u128::from(capacity));
             prop_assert!(granted.iter().zip(&members).all(|(g, m)| *g <= m.1));
             // All or, but for rounding, as much as there is.
-            prop_assert!(sum + members.len() as u128 > wanted.min(u128::from(capacity)));
+            prop_assert!(sum + members.len() as u128 >= wanted.min(u128::from(capacity)));
             // Nobody is cut while a lower priority gets something.
             let cut = (0..members.len()).filter(|i| granted[*i] < members[*i].1).map(|i| members[i].0).min();
             if let Some(cut) = cut {

@@ -37,6 +37,8 @@ pub struct UplinkDraft {
     /// Where it is first named.
     pub first: At<()>,
     pub capacity: Option<At<u64>>,
+    /// A capacity is written, but could not be read.
+    pub damaged: bool,
 }
 
 #[derive(Debug, Default)]
@@ -178,7 +180,9 @@ impl<'a> File<'a, '_> {
             (bits > 0).then_some(bits)
         });
         let first = At { value: (), file: self.index, span: s.span.clone() };
-        let uplink = self.draft.uplinks.entry(name.to_owned()).or_insert(UplinkDraft { first, capacity: None });
+        let uplink =
+            self.draft.uplinks.entry(name.to_owned()).or_insert(UplinkDraft { first, capacity: None, damaged: false });
+        uplink.damaged |= s.table.contains_key("capacity") && capacity.is_none();
         add(&mut uplink.capacity, capacity, s, "capacity", &mut self.draft.clashes);
     }
 
