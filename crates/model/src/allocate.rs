@@ -8,7 +8,11 @@
 
 pub mod dba;
 mod exact;
+pub mod incremental;
+mod ladder;
 mod level;
+#[cfg(test)]
+mod tests;
 
 pub use exact::exact;
 

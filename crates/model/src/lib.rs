@@ -10,6 +10,7 @@ pub mod result;
 pub mod rules;
 
 pub mod setup;
+pub mod simulate;
 pub mod stats;
 pub mod study;
 pub mod summary;

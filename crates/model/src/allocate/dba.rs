@@ -78,9 +78,8 @@ impl Loop {
                 Measures::Offered => measured[i].saturating_sub(turn.rates[i]),
                 // It used all that it had, so nobody knows how much it wants.
                 Measures::Passed if measured[i] > 0 && measured[i] >= in_force[i] => self.capacity,
-                // Nothing asked of nothing granted: it must be let try, or it could never start.
-                Measures::Passed if in_force[i] == 0 => 1,
-                Measures::Passed => 0,
+                // Nothing passes a rate of 0: a thousandth lets a member without a minimum be noticed.
+                Measures::Passed => (self.capacity / 1000).saturating_sub(turn.rates[i]),
             })
             .collect();
         turn.share_excess(&more);

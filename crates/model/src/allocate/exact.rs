@@ -44,6 +44,11 @@ impl Asked {
             over: Want { bits: over, weight },
         }
     }
+
+    /// What it wants of which step: of its priority's, and of that beyond the maxima.
+    pub fn steps(&self, rank: usize) -> impl Iterator<Item = (usize, Want)> {
+        [(rank, self.spare), (PRIORITIES, self.over)].into_iter().filter(|(_, want)| want.bits > 0)
+    }
 }
 
 /// Index of a member's priority.
@@ -98,11 +103,8 @@ pub fn exact(capacity: u64, members: &[Member], demands: &[Demand]) -> Vec<Grant
     let reserved = asked.iter().map(|a| u128::from(a.reserved)).sum();
     let mut wants: [Vec<Want>; PRIORITIES + 1] = Default::default();
     for (member, asked) in members.iter().zip(&asked) {
-        if asked.spare.bits > 0 {
-            wants[rank(member)].push(asked.spare);
-        }
-        if asked.over.bits > 0 {
-            wants[PRIORITIES].push(asked.over);
+        for (step, want) in asked.steps(rank(member)) {
+            wants[step].push(want);
         }
     }
     let levels = Levels::find(lendable(capacity, reserved), |step, pool| fill(&mut wants[step], pool));
