@@ -129,7 +129,7 @@ fn unit(capacity: u64) -> (&'static str, u64) {
 fn figure(bits: u64, factor: u64) -> String {
     let value = bits as f64 / factor as f64;
     match value {
-        _ if bits % factor == 0 => format!("{}", bits / factor),
+        _ if bits.is_multiple_of(factor) => format!("{}", bits / factor),
         v if v < 0.01 => "<0.01".to_owned(),
         v if v < 100.0 => format!("{v:.2}"),
         v => format!("{v:.1}"),
