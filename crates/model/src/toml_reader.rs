@@ -50,6 +50,7 @@ pub struct Section<'t, 'i> {
 impl Section<'_, '_> {
     /// Dotted path of one of its keys.
     pub fn key(&self, key: &str) -> String {
+        let key = if key.is_empty() { "\"\"" } else { key };
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 }

@@ -135,11 +135,13 @@ fn figure_4_by_hand() {
 #[test]
 fn the_published_loop_plans_figure_4_too() {
     let plan = plan(&amamou2012(), &asks(&["vm:MV1=200Mbit"]), Algorithm::Dba).unwrap();
-    let sum: u64 = plan.interfaces.iter().map(|r| r.rate_bps).sum();
-    assert_eq!(plan.pools[0].unused_bps, 1_000_000_000 - sum);
-    assert_eq!(plan.interfaces[1].rate_bps, 200_000_000);
-    // Minima in order: MV1's stays reserved.
-    assert!(sum - 200_000_000 <= 700_000_000);
+    let rates: Vec<u64> = rows(&plan)[1..4].iter().map(|r| r.1).collect();
+    // The loop's rates are limits: MV1's minimum of 300 stays its own while it sends 200.
+    assert_eq!(rates, [300, 500, 200]);
+    assert_eq!((rows(&plan)[1].3, plan.pools[0].unused_bps), (LimitedBy::Demand, 0));
+    // A host that wants something takes part.
+    let host = self::plan(&amamou2012(), &asks(&["vm:MV1=200Mbit", "host=20Mbit"]), Algorithm::Dba).unwrap();
+    assert_eq!(rows(&host)[0].1, 20);
 }
 
 #[test]

@@ -288,7 +288,7 @@ fn arithmetic(mut problem: Problem, minima: &[(String, u64)], sum: u128) -> Prob
     let mut rows: Vec<(String, String)> = Vec::new();
     let mut sorted: Vec<&(String, u64)> = minima.iter().collect();
     if sorted.len() > LISTED {
-        sorted.sort_by(|a, b| b.1.cmp(&a.1));
+        sorted.sort_by_key(|(_, min)| std::cmp::Reverse(*min));
     }
     rows.extend(sorted.iter().take(LISTED).map(|(who, min)| (show_rate(*min), who.clone())));
     if sorted.len() > LISTED {

@@ -3,6 +3,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+/// Positions in two patterns.
+type At = (usize, usize);
+/// From where each was first reached, and by which character.
+type Came = BTreeMap<At, (At, Option<char>)>;
+
 /// A pattern, or a plain name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Glob {
@@ -109,13 +114,13 @@ impl Glob {
         if !ends_may_meet(a, b) {
             return None;
         }
-        let mut came: BTreeMap<(usize, usize), ((usize, usize), Option<char>)> = BTreeMap::new();
+        let mut came = Came::new();
         let mut queue = VecDeque::from([(0, 0)]);
         while let Some((i, j)) = queue.pop_front() {
             if (i, j) == (a.len(), b.len()) {
                 return Some(name_on_path(&came, (i, j)));
             }
-            let mut go = |to: (usize, usize), c: Option<char>| {
+            let mut go = |to: At, c: Option<char>| {
                 if to != (0, 0) && !came.contains_key(&to) {
                     came.insert(to, ((i, j), c));
                     queue.push_back(to);
@@ -152,7 +157,7 @@ fn ends_may_meet(a: &[Part], b: &[Part]) -> bool {
     true
 }
 
-fn name_on_path(came: &BTreeMap<(usize, usize), ((usize, usize), Option<char>)>, end: (usize, usize)) -> String {
+fn name_on_path(came: &Came, end: At) -> String {
     let mut name: Vec<char> = Vec::new();
     let mut at = end;
     while let Some((from, c)) = came.get(&at) {

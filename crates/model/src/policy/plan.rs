@@ -25,11 +25,18 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    fn rates(self, capacity: u64, members: &[Member], demands: &[Demand]) -> Vec<Grant> {
-        match self {
-            Algorithm::Exact => exact(capacity, members, demands),
-            Algorithm::Dba => dba(capacity, members, demands),
-        }
+    /// What each seat gets. The published loop knows guests only, and reserves an idle minimum: a
+    /// host or `default` that wants nothing is not in it, or Figure 4 would not come out.
+    fn grants(self, capacity: u64, seats: &[Seat<'_>], members: &[Member]) -> Vec<Grant> {
+        let out = |s: &Seat<'_>| self == Algorithm::Dba && s.implicit && s.demand == Demand::Rate(0);
+        let (members, demands): (Vec<Member>, Vec<Demand>) =
+            seats.iter().zip(members).filter(|(s, _)| !out(s)).map(|(s, m)| (*m, s.demand)).unzip();
+        let granted = match self {
+            Algorithm::Exact => exact(capacity, &members, &demands),
+            Algorithm::Dba => dba(capacity, &members, &demands),
+        };
+        let mut granted = granted.into_iter();
+        seats.iter().map(|s| if out(s) { Grant::default() } else { granted.next().unwrap_or_default() }).collect()
     }
 }
 
@@ -167,6 +174,8 @@ impl LimitedBy {
 struct Seat<'a> {
     name: String,
     class: &'a str,
+    /// It is the host or `default`.
+    implicit: bool,
     demand: Demand,
     contract: Member,
 }
@@ -202,8 +211,7 @@ fn pool(plan: &mut Plan, seats: &[Seat<'_>], uplink: &str, direction: Direction,
     let effective = effective_minima(capacity, &minima);
     let members: Vec<Member> =
         seats.iter().zip(&effective).map(|(s, min)| Member { min: *min, ..s.contract }).collect();
-    let demands: Vec<Demand> = seats.iter().map(|s| s.demand).collect();
-    let grants = algorithm.rates(capacity, &members, &demands);
+    let grants = algorithm.grants(capacity, seats, &members);
     let used: u64 = grants.iter().map(|g| g.rate).sum();
     let unused_bps = capacity.saturating_sub(used);
     plan.pools.push(Pool { uplink: uplink.to_owned(), direction, capacity_bps: capacity, unused_bps });
@@ -270,19 +278,24 @@ impl<'a> Asked<'a> {
 
     /// The members of a pool in the order of their creation: the host is there before any guest.
     fn seats(&self, policy: &'a Policy, uplink: &str, direction: Direction, capacity: u64) -> Vec<Seat<'a>> {
-        let seat = |name: &str, class: &'a str, unasked: Demand| Seat {
-            demand: self.demands.get(&(name.to_owned(), direction)).copied().unwrap_or(unasked),
+        let seat = |name: &str, class: &'a str, implicit: bool| Seat {
+            demand: *self.demands.get(&(name.to_owned(), direction)).unwrap_or(if implicit {
+                &Demand::Rate(0)
+            } else {
+                &Demand::Unbounded
+            }),
+            implicit,
             name: name.to_owned(),
             class,
             contract: policy.class(class).member(capacity),
         };
-        let mut seats = vec![seat(HOST, HOST, Demand::Rate(0))];
+        let mut seats = vec![seat(HOST, HOST, true)];
         for (label, entry) in self.interfaces.iter().filter(|(_, e)| e.uplink == uplink) {
             if let Some(class) = entry.class_in(direction) {
-                seats.push(seat(label, class, Demand::Unbounded));
+                seats.push(seat(label, class, false));
             }
         }
-        seats.push(seat(DEFAULT, DEFAULT, Demand::Rate(0)));
+        seats.push(seat(DEFAULT, DEFAULT, true));
         seats
     }
 

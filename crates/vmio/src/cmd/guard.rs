@@ -110,7 +110,7 @@ fn plan(config: &Config, asks: &[Ask], how: How, context: &Context) -> Outcome {
         term::note(&format!("{}: {warning}", Style::stderr().yellow("warning")));
     }
     let text = match context.json {
-        true => format!("{:#}\n", serde_json::to_value(&plan)?),
+        true => serde_json::to_string_pretty(&plan)? + "\n",
         false => table::text(&plan, context.style),
     };
     term::print(&text)?;

@@ -57,7 +57,7 @@ impl Marks {
     fn legend(&self, style: Style) -> String {
         let above = if self.above { &format!("   {} above the maximum", style.yellow("░")) } else { "" };
         let mut text = format!(
-            "{} guaranteed   {} spare{above}   {} free up to the maximum   (the bar's width is the capacity)\n",
+            "{} guaranteed   {} spare{above}   {} free up to the maximum\n",
             style.cyan("█"),
             style.cyan("▒"),
             style.dim("·")
@@ -78,16 +78,18 @@ fn table(out: &mut String, pool: &Pool, rows: &[Row], style: Style) {
     let kept = if idle > 0 { format!(", {} of it kept free as hard minima", show_rate(idle)) } else { String::new() };
     let head = format!("{} {}", pool.uplink, pool.direction.word());
     let (capacity, unused) = (show_rate(pool.capacity_bps), show_rate(pool.unused_bps));
-    let _ = writeln!(out, "{}: {capacity}, {unused} unused{kept}", style.bold(&head));
+    let _ = writeln!(out, "{}: {capacity}, {unused} unused{kept}; below in {unit}", style.bold(&head));
     let widest = |of: fn(&Row) -> &str, most: usize, least: usize| {
         rows.iter().map(|r| of(r).chars().count()).filter(|n| *n <= most).max().unwrap_or(0).max(least)
     };
-    let name_width = widest(|r| &r.name, NAME, unit.len());
+    let name_width = widest(|r| &r.name, NAME, "name".len());
     let class_width = widest(|r| &r.class, CLASS, 5);
     let bar_width = WIDTH - name_width - class_width - 4 * (FIGURE + 1) - 18;
+    // The scale of the bars, where there is room for it.
+    let scale = if bar_width > capacity.len() { format!("0{capacity:>0$}", bar_width - 1) } else { String::new() };
     let header = format!(
-        "{unit:<name_width$} {:<class_width$} {:>4} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$} {:<8}",
-        "class", "prio", "demand", "min", "max", "rate", "limit"
+        "{:<name_width$} {:<class_width$} {:>4} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$} {:<8} {scale}",
+        "name", "class", "prio", "demand", "min", "max", "rate", "limit"
     );
     let _ = writeln!(out, "{}", style.dim(header.trim_end()));
     for row in rows {
@@ -127,7 +129,7 @@ fn unit(capacity: u64) -> (&'static str, u64) {
 fn figure(bits: u64, factor: u64) -> String {
     let value = bits as f64 / factor as f64;
     match value {
-        _ if bits % factor == 0 => format!("{}", bits / factor),
+        _ if bits.is_multiple_of(factor) => format!("{}", bits / factor),
         v if v < 0.01 => "<0.01".to_owned(),
         v if v < 100.0 => format!("{v:.2}"),
         v => format!("{v:.1}"),
