@@ -12,6 +12,7 @@ mod control;
 mod fluid;
 mod outcome;
 mod packet;
+pub mod paper;
 mod random;
 pub mod scenario;
 mod source;

@@ -2,7 +2,6 @@
 //! `docs/guard-simulate.md`; the published experiment `papers/amamou2012.toml` is one), or made of
 //! a planned pool of a policy.
 
-use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -71,7 +70,7 @@ const KEYS: [&str; 10] = [
     "packet_bytes",
     "duration_s",
     "vm",
-    // Of a published experiment: see `Paper`.
+    // Of a published experiment: see `super::paper`.
     "key",
     "citation",
     "section",
@@ -203,44 +202,4 @@ fn schedule(reader: &mut Reader<'_>, s: &Section<'_, '_>) -> Option<Vec<(u64, u6
         all.push((from, rate));
     }
     Some(all)
-}
-
-/// What a published experiment's file says beside the scenario.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct Paper {
-    /// Short name.
-    pub key: String,
-    /// What to cite.
-    pub citation: String,
-    /// Where in it.
-    pub section: String,
-    /// Figures that are printed there.
-    pub published: Vec<Published>,
-    /// Where it contradicts itself.
-    pub footnote: Vec<Footnote>,
-}
-
-/// One printed figure.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct Published {
-    /// `native` or `dba`.
-    pub system: String,
-    /// What it is: `loss_percent` or `throughput_mbit`.
-    pub what: String,
-    /// Of which member.
-    pub vm: String,
-    /// The figure.
-    pub value: f64,
-    /// While the members offer so many Mbit/s, in their order; empty for the whole run.
-    #[serde(default)]
-    pub while_offered_mbit: Vec<u32>,
-}
-
-/// A remark on a figure.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct Footnote {
-    /// Which figure.
-    pub about: String,
-    /// The remark.
-    pub text: String,
 }

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use super::scenario::Paper;
+use super::paper::Paper;
 use super::*;
 
 const M: u64 = 1_000_000;

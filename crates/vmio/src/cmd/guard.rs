@@ -2,6 +2,7 @@
 //! what it gives whom.
 
 mod files;
+mod simulate;
 mod table;
 
 use std::path::PathBuf;
@@ -21,7 +22,8 @@ use crate::term::{self, Style};
   vmio guard check --config guard.toml          every problem, with line and caret
   vmio guard plan --config guard.toml           what each gets when all want everything
   vmio guard plan --config guard.d --demand vnet0=200Mbit vm:web1:rx=unbounded host=5Mbit
-  vmio guard plan --config guard.toml --algorithm dba --json")]
+  vmio guard plan --config guard.toml --algorithm dba --json
+  vmio guard simulate --study amamou2012 --html amamou2012.html")]
 pub struct Args {
     #[command(subcommand)]
     verb: Verb,
@@ -45,6 +47,8 @@ enum Verb {
         #[arg(long, value_enum, default_value = "exact")]
         algorithm: How,
     },
+    /// Run the guard on a simulated uplink, in virtual time
+    Simulate(Box<simulate::Args>),
 }
 
 #[derive(Debug, clap::Args)]
@@ -67,6 +71,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     match &args.verb {
         Verb::Check(config) => check(config, context),
         Verb::Plan { config, demand, algorithm } => plan(config, demand, *algorithm, context),
+        Verb::Simulate(args) => simulate::run(args, context),
     }
 }
 

@@ -8,6 +8,8 @@ pub mod format;
 mod html;
 mod json;
 mod markdown;
+mod plot;
+pub mod simulation;
 mod svg;
 mod text;
 mod view;
