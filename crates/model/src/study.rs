@@ -113,7 +113,7 @@ pub struct Matrix {
 }
 
 /// Names of the entries of each extension point: this crate does not know them.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Names {
     /// Of `guests/`.
     pub guests: Vec<String>,
@@ -123,6 +123,20 @@ pub struct Names {
     pub drivers: Vec<String>,
     /// Of `workloads/`.
     pub workloads: Vec<String>,
+    /// Workloads that are made from their names, beside those.
+    pub workload_family: Option<Family>,
+}
+
+/// Names of a family, which are too many for a list.
+#[derive(Debug, Clone, Copy)]
+pub struct Family {
+    /// How they are made, for messages and help: `<seq|rand>-<read|write>-…`.
+    pub grammar: &'static str,
+    /// One of them.
+    pub example: &'static str,
+    /// `None`: the word is nothing like this family; `Some(Err(why))`: it is meant to be of the
+    /// family, but is not; `Some(Ok(()))`: it is.
+    pub recognise: fn(&str) -> Option<Result<(), String>>,
 }
 
 impl Study {

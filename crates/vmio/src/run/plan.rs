@@ -119,9 +119,7 @@ pub fn look(
     let backing = Backing::of(reader, backing_of).with_context(|| {
         Failure::new(Exit::Precondition, format!("cannot tell which disk is below {}", backing_of.display()))
     })?;
-    let names: BTreeSet<String> = study.cells().into_iter().map(|c| c.workload).collect();
-    let traits: Vec<WorkloadTraits> =
-        workloads::ALL.iter().map(|w| w.traits()).filter(|t| names.contains(&t.name)).collect();
+    let traits = traits(&study);
     let (rates, rates_from) = rates(&study, last, &backing);
     let cost = reckon::estimate(&study, &traits, &rates);
     let needed_bytes = needed_bytes(&study, wishes);
@@ -147,6 +145,20 @@ pub fn look(
         others,
         gentle,
     })
+}
+
+/// Traits of the study's workloads, in the order in which they are shown: those of the list first,
+/// then the others as the study names them.
+fn traits(study: &Study) -> Vec<WorkloadTraits> {
+    let mut names: Vec<String> = workloads::ALL.iter().map(|w| w.traits().name).collect();
+    let cells = study.cells();
+    for cell in &cells {
+        if !names.contains(&cell.workload) {
+            names.push(cell.workload.clone());
+        }
+    }
+    names.retain(|name| cells.iter().any(|c| c.workload == *name));
+    names.iter().filter_map(|name| Some(workloads::find(name)?.traits())).collect()
 }
 
 /// Bytes that the scratch volume takes.
