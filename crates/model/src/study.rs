@@ -150,6 +150,11 @@ impl Study {
         toml::to_string_pretty(self).expect("a study has only strings, numbers and lists of them")
     }
 
+    /// Whether it has native cells alone: no guest is booted, and there is no share to state.
+    pub fn is_native_only(&self) -> bool {
+        self.matrix.iter().all(|m| m.guests.iter().all(|g| g == "native"))
+    }
+
     /// Bytes that a buffered workload (`dd`) moves: twice the memory of its side, so that most
     /// of it cannot stay in the page cache, and never more than the target holds.
     /// [`Study::parse`] refuses a target smaller than twice the memory.
