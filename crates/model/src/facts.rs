@@ -81,6 +81,8 @@ pub enum Changed {
     Depth,
     /// How the workload submits its requests alone: libaio, io_uring.
     Engine,
+    /// Whether the workload goes through its side's page cache alone.
+    PageCache,
 }
 
 /// What one cell gets over another of the same side that differs in one thing, paired by round.
@@ -200,11 +202,13 @@ fn changed(before: &Setup, after: &Setup, workloads: &[WorkloadTraits]) -> Optio
         let (x, y) = (find(&before.workload).filter(|_| same_disk)?, find(&after.workload)?);
         let deeper = WorkloadTraits { name: y.name.clone(), depth: y.depth, ..x.clone() };
         let engine = WorkloadTraits { name: y.name.clone(), engine: y.engine.clone(), ..x.clone() };
+        let cached = WorkloadTraits { name: y.name.clone(), direct: y.direct, ..x.clone() };
         return match () {
             // One job by two names: nothing differs.
-            () if deeper == engine => None,
+            () if deeper == *y && x.depth == y.depth => None,
             () if deeper == *y => Some(Changed::Depth),
             () if engine == *y => Some(Changed::Engine),
+            () if cached == *y => Some(Changed::PageCache),
             () => None,
         };
     }

@@ -8,6 +8,7 @@
 mod cache_aio_pair;
 pub mod change;
 mod depth_one_reads;
+mod disk_full_depth;
 mod emulated_driver;
 mod guest_faster_than_host;
 mod idle_disk;
@@ -140,6 +141,7 @@ pub const RULES: &[&Rule] = &[
     &missing_iothread::RULE,
     &small_requests::RULE,
     &depth_one_reads::RULE,
+    &disk_full_depth::RULE,
     &idle_disk::RULE,
     &guest_faster_than_host::RULE,
 ];

@@ -17,6 +17,7 @@ use crate::stats::{Convergence, Estimate, Noise, Ratio};
 pub(crate) use build::figure_of;
 pub use build::{noise, pairs, repeat_of, shares, summarise};
 pub use compare::{Comparison, compare};
+pub(crate) use headline::percent;
 
 /// Version of the summary's JSON. Fields are only added within a major version.
 pub const SCHEMA_VERSION: &str = "1.0";
