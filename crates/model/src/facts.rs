@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::result::{Run, WorkloadTraits};
 use crate::setup::{Attachment, Setup};
 use crate::stats::{Convergence, Pair, Ratio, paired_ratio};
+use crate::summary::steady::settled_run;
 use crate::summary::{Cell, Share, Summary, figure_of, pairs};
 
 /// Where a fact comes from.
@@ -165,6 +166,7 @@ impl Measured {
 
 /// The facts of a run.
 pub fn facts_of(run: &Run, summary: &Summary) -> Facts {
+    let run = &*settled_run(run);
     let mut gains = Vec::new();
     for before in &summary.cells {
         for after in &summary.cells {

@@ -17,6 +17,7 @@ pub mod proof;
 mod small_requests;
 mod sparse_file;
 pub mod support;
+mod unsafe_cache;
 
 use serde::{Deserialize, Serialize};
 
@@ -111,6 +112,8 @@ pub enum Need {
     DeviceCounters,
     /// Either a run or a guest's settings.
     MeasuredOrSettings,
+    /// Settings alone, of a run's guests or of a live one: no measured figure decides.
+    Settings,
 }
 
 /// A rule.
@@ -135,6 +138,7 @@ pub struct Rule {
 
 /// All rules.
 pub const RULES: &[&Rule] = &[
+    &unsafe_cache::RULE,
     &emulated_driver::RULE,
     &sparse_file::RULE,
     &cache_aio_pair::RULE,
@@ -161,7 +165,7 @@ impl Need {
         match self {
             Need::Measured => facts.measured.is_some(),
             Need::DeviceCounters => facts.measured.as_ref().is_some_and(|m| m.cells.iter().any(|c| c.device.is_some())),
-            Need::MeasuredOrSettings => facts.measured.is_some() || !facts.disks.is_empty(),
+            Need::MeasuredOrSettings | Need::Settings => facts.measured.is_some() || !facts.disks.is_empty(),
         }
     }
 }

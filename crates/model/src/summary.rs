@@ -4,7 +4,9 @@
 
 mod build;
 pub mod compare;
+pub mod durability;
 mod headline;
+pub mod steady;
 
 use std::collections::BTreeMap;
 
@@ -17,6 +19,7 @@ use crate::stats::{Convergence, Estimate, Noise, Ratio};
 pub(crate) use build::figure_of;
 pub use build::{noise, pairs, repeat_of, shares, summarise};
 pub use compare::{Comparison, compare};
+pub use durability::Durability;
 pub(crate) use headline::percent;
 
 /// Version of the summary's JSON. Fields are only added within a major version.
@@ -51,6 +54,9 @@ pub struct Summary {
     pub cells: Vec<Cell>,
     /// Guest against native, in the same order.
     pub shares: Vec<Share>,
+    /// Whether each writing native cell became steady; empty unless the study asked for it.
+    #[serde(default)]
+    pub steady: Vec<steady::Steady>,
     /// Cells that did not run.
     pub skipped: Vec<Skipped>,
     /// Effective disk settings as read back, by `target/guest/attachment`.
@@ -101,6 +107,9 @@ pub struct Cell {
     pub device: Option<Device>,
     /// What it cost in CPU time.
     pub cpu: Cpu,
+    /// For durable appends: whether what was acknowledged is on the device.
+    #[serde(default)]
+    pub durability: Option<durability::Durability>,
     /// How many samples carry which word of caution.
     pub marks: BTreeMap<Mark, u32>,
     /// Rounds whose figure is an outlier ([`crate::stats::outliers`]): kept, and shown.

@@ -293,7 +293,10 @@ fn play(
             .filter_map(|c| Some((c.key(), share(&c.key(), pairs(&c.key()))?)))
             .collect();
         let spent = Spent::default();
-        match next(study, &Progress { done: &done, skipped: &skipped, shares: &shares, spent, boot }) {
+        match next(
+            study,
+            &Progress { done: &done, skipped: &skipped, shares: &shares, unsteady: &BTreeSet::new(), spent, boot },
+        ) {
             Step::Boot { boot: number } => {
                 assert!(done.iter().all(|s| s.boot < number), "boot {number} was used before");
                 boot = Some(number);
@@ -365,7 +368,10 @@ fn budgets_and_skipped_cells_end_a_run() {
     let study = study(SMALL);
     let (shares, none) = (BTreeMap::new(), BTreeSet::new());
     let ask = |spent: Spent, skipped: &BTreeSet<String>| {
-        next(&study, &Progress { done: &[], skipped, shares: &shares, spent, boot: Some(0) })
+        next(
+            &study,
+            &Progress { done: &[], skipped, shares: &shares, unsteady: &BTreeSet::new(), spent, boot: Some(0) },
+        )
     };
     assert_eq!(ask(Spent { seconds: 600.0, bytes_written: 0 }, &none), Step::Done(DoneReason::TimeBudget));
     assert_eq!(ask(Spent { seconds: 0.0, bytes_written: 10 << 30 }, &none), Step::Done(DoneReason::ByteBudget));

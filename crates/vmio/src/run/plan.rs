@@ -49,6 +49,9 @@ pub struct Planned {
     pub gentle: bool,
 }
 
+/// Targets that lose their data when a cell writes to them afresh.
+pub const REFILLED: [&str; 1] = ["sparse"];
+
 /// Rates that are assumed of a machine that vmio has never measured: a fast flash disk, so that
 /// bytes and space err on the high side.
 fn assumed(study: &Study) -> Rates {
@@ -60,7 +63,7 @@ fn assumed(study: &Study) -> Rates {
         boot_seconds: 4.0,
         fixed_bytes: ["dd-write", "dd-read"].map(|name| (name.to_owned(), study.buffered_bytes())).into(),
         written_targets: vec!["preallocated".into(), "device".into(), "sparse".into()],
-        refilled_targets: vec!["sparse".into()],
+        refilled_targets: REFILLED.map(str::to_owned).into(),
         spare_ratio: 0.2,
     }
 }
@@ -279,6 +282,17 @@ impl Planned {
             Ok(left) => left.clone(),
             Err(why) => why.clone(),
         };
+        if self.study.repeat.steady_state {
+            row(
+                "steady",
+                format!(
+                    "{} written first, once more over each target; then writing cells go on until five rounds agree \
+                     (range 20 %, slope 10 %), at most {} rounds or the budget",
+                    gib(c.precondition_bytes_written),
+                    c.max_rounds
+                ),
+            );
+        }
         row("writes", format!("at most {} (rates {})", gib(c.max_bytes_written), self.rates_from));
         if c.over_bytes || c.over_time {
             let which = if c.over_bytes { "write" } else { "time" };

@@ -13,6 +13,8 @@ pub const ALL: &[(&str, &str)] = &[
     ("quick", include_str!("../../../../studies/quick.toml")),
     ("full", include_str!("../../../../studies/full.toml")),
     ("sparse", include_str!("../../../../studies/sparse.toml")),
+    ("async-reads", include_str!("../../../../studies/async-reads.toml")),
+    ("durability", include_str!("../../../../studies/durability.toml")),
 ];
 
 /// The names that a study may use: those of the entries of each extension point.
