@@ -10,7 +10,7 @@ use crate::setup::{Aio, Attachment, Cache};
 pub(super) const RULE: Rule = Rule {
     id: "unsafe-cache",
     title: "cache=unsafe: the guest's flushes are dropped",
-    needs: Need::Settings,
+    needs: Need::AnySettings,
     references: &[
         "QEMU, qemu(1), \"Block device options\": cache=unsafe, cache.no-flush",
         "https://pve.proxmox.com/wiki/Performance_Tweaks (Writeback (Unsafe))",
@@ -104,18 +104,15 @@ mod fixture {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::{Disk, Provenance};
+    use crate::facts::{Details, Disk};
+    use crate::testing::live_disk;
 
     #[test]
     fn a_live_guest_is_told_without_any_measurement() {
         let disk = |cache: &str| Disk {
-            subject: "guest db1, disk vda".into(),
             driver: Some("virtio-scsi".into()),
             cache: Some(cache.into()),
-            aio: Some("threads".into()),
-            iothread: Some(true),
-            sparse: None,
-            from: Provenance::Transcript { name: "virsh dumpxml db1".into() },
+            ..live_disk(Details::default())
         };
         let facts = |cache: &str| Facts { disks: vec![disk(cache)], measured: None };
         let found = check(&RULE, &facts("unsafe"));
