@@ -7,7 +7,7 @@ use toml::de::{DeTable, DeValue};
 use super::{Matrix, Names, Repeat, Resources, Size, Study};
 use crate::problem::{Problem, Source};
 use crate::setup::{Aio, Cache, DetectZeroes, Options};
-use crate::toml_reader::{Reader, Section, value_span};
+use crate::toml_reader::{Reader, Section, hint, value_span};
 
 /// Least memory of a guest: with less, Debian's fio and its libraries do not start in it.
 const MIN_MEMORY_MIB: u32 = 192;
@@ -77,7 +77,16 @@ impl<'a> Reader<'a> {
     }
 
     fn repeat(&mut self, s: &Section<'_, '_>) -> Option<Repeat> {
-        let keys = ["min_pairs", "max_pairs", "min_boots", "half_width", "seconds", "max_minutes", "max_gib_written"];
+        let keys = [
+            "min_pairs",
+            "max_pairs",
+            "min_boots",
+            "half_width",
+            "seconds",
+            "max_minutes",
+            "max_gib_written",
+            "steady_state",
+        ];
         self.known_keys(s, &keys);
         // One pair or one boot has no interval, so a share could never count as known.
         let min_pairs = self.whole(s, "min_pairs", 2, 1000);
@@ -87,6 +96,7 @@ impl<'a> Reader<'a> {
         let seconds = self.real(s, "seconds", 0.1, 3600.0);
         let max_minutes = self.real(s, "max_minutes", 0.1, 7.0 * 24.0 * 60.0);
         let max_gib_written = self.real(s, "max_gib_written", 0.1, 1e6);
+        let steady_state = self.switch(s, "steady_state", false);
         let (min_pairs, max_pairs, min_boots) = (min_pairs?, max_pairs?, min_boots?);
         if max_pairs < min_pairs {
             let what = format!("{max_pairs} is less than min_pairs ({min_pairs})");
@@ -104,6 +114,7 @@ impl<'a> Reader<'a> {
             seconds: seconds?,
             max_minutes: max_minutes?,
             max_gib_written: max_gib_written?,
+            steady_state: steady_state?,
         })
     }
 
@@ -145,7 +156,7 @@ impl<'a> Reader<'a> {
         let aios = self.choices(s, "aios", &[Aio::Threads, Aio::Native, Aio::IoUring], vec![Aio::Native]);
         let iothreads = self.switches(s, "iothreads", vec![false]);
         let options = self.list(s, "options", Some(vec![Options::default()]), Self::options);
-        let workloads = self.entries(s, "workloads", &names.workloads, None);
+        let workloads = self.workloads(s, names);
         Some(Matrix {
             targets: targets?,
             guests: guests?,
@@ -174,5 +185,28 @@ impl<'a> Reader<'a> {
         let detect_zeroes = self.choice(&s, "detect_zeroes", &DetectZeroes::ALL, DetectZeroes::Off);
         let options = Options { queues, mapped_iothreads, discard: discard?, detect_zeroes: detect_zeroes? };
         (self.problems.len() == before).then_some(options)
+    }
+
+    /// Workloads: those of the list, and those of the family.
+    fn workloads(&mut self, s: &Section<'_, '_>, names: &Names) -> Option<Vec<String>> {
+        let words: Vec<&str> = names.workloads.iter().map(String::as_str).collect();
+        self.list(s, "workloads", None, |reader, item, path| {
+            let known = |text: &str| words.contains(&text);
+            if let (DeValue::String(text), Some(family)) = (item.get_ref(), names.workload_family)
+                && !known(text)
+            {
+                let what = match (family.recognise)(text) {
+                    Some(Ok(())) => return Some(text.to_string()),
+                    Some(Err(why)) => format!("`{text}`: {why} ({})", family.grammar),
+                    None => {
+                        let hint = hint(text, &words);
+                        format!("unknown entry `{text}`{hint}, and {} like {}", family.grammar, family.example)
+                    }
+                };
+                reader.problem(&item.span(), path, what);
+                return None;
+            }
+            reader.word(item, path, &words).map(|i| words[i].to_owned())
+        })
     }
 }

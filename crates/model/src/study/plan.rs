@@ -60,6 +60,9 @@ pub struct Plan {
     pub round_bytes_written: u64,
     /// Bytes written before the first round.
     pub prepare_bytes_written: u64,
+    /// Of these, to bring flash into its steady state.
+    #[serde(default)]
+    pub precondition_bytes_written: u64,
     /// Bytes written at most: the most rounds, or the write budget and the cell that overruns it.
     pub max_bytes_written: u64,
     /// Space taken at the same time, spare included.
@@ -81,6 +84,17 @@ pub struct Plan {
 pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan {
     let cells = study.cells();
     let costs: Vec<(f64, u64)> = cells.iter().map(|cell| cell_cost(study, cell, traits, rates)).collect();
+    // Cells that no guest is compared with run the fewest rounds; the rest up to the most.
+    // With steady state those that write may go on, too.
+    let lone: Vec<Setup> = study
+        .groups()
+        .into_iter()
+        .filter(|g| g.iter().all(Setup::is_native))
+        .flatten()
+        .filter(|cell| !study.repeat.steady_state || !writes(traits, &cell.workload))
+        .collect();
+    let lone_cost = cells.iter().zip(&costs).filter(|(cell, _)| lone.contains(cell));
+    let (lone_seconds, lone_bytes) = lone_cost.fold((0.0, 0), |sum, (_, c)| (sum.0 + c.0, sum.1 + c.1));
     let round_seconds: f64 = costs.iter().map(|c| c.0).sum();
     let round_bytes: u64 = costs.iter().map(|c| c.1).sum::<u64>() + refills(study, &cells, traits, rates);
     let largest = costs.iter().map(|c| c.1).max().unwrap_or(0);
@@ -94,16 +108,25 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
     targets.sort_unstable();
     targets.dedup();
     let written = targets.iter().filter(|t| rates.written_targets.iter().any(|w| w == *t)).count() as u64;
-    let prepare_bytes = written * study.target_bytes();
+    let preconditioned =
+        targets.iter().filter(|t| study.preconditions(t, traits, &rates.refilled_targets)).count() as u64;
+    let precondition_bytes = preconditioned * study.target_bytes();
+    let prepare_bytes = written * study.target_bytes() + precondition_bytes;
     let prepare_seconds = prepare_bytes as f64 / rates.write_bytes_per_second;
     let seconds = |rounds: u32| {
         let boots = rounds.div_ceil(study.repeat.rounds_per_boot());
-        prepare_seconds + f64::from(rounds) * round_seconds + f64::from(boots * guests) * rates.boot_seconds
+        let without_lone = f64::from(rounds.saturating_sub(study.repeat.min_pairs)) * lone_seconds;
+        prepare_seconds + f64::from(rounds) * round_seconds - without_lone
+            + f64::from(boots * guests) * rates.boot_seconds
     };
-    let bytes = |rounds: u32| prepare_bytes + u64::from(rounds) * round_bytes;
+    let bytes = |rounds: u32| {
+        let without_lone = u64::from(rounds.saturating_sub(study.repeat.min_pairs)) * lone_bytes;
+        prepare_bytes + u64::from(rounds) * round_bytes - without_lone
+    };
     let budget_seconds = study.repeat.max_minutes * 60.0;
     let budget_bytes = (study.repeat.max_gib_written * super::GIB as f64) as u64;
-    let (least, most) = (study.repeat.min_pairs, study.repeat.max_pairs);
+    let least = study.repeat.min_pairs;
+    let most = if guests == 0 && !study.repeat.steady_state { least } else { study.repeat.max_pairs };
     let dearest = costs.iter().map(|c| c.0).fold(0.0, f64::max);
     let space = targets.len() as f64 * study.target_bytes() as f64 * (1.0 + rates.spare_ratio);
     Plan {
@@ -117,6 +140,7 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
         max_seconds: seconds(most).min(budget_seconds + dearest),
         round_bytes_written: round_bytes,
         prepare_bytes_written: prepare_bytes,
+        precondition_bytes_written: precondition_bytes,
         max_bytes_written: bytes(most).min(prepare_bytes.saturating_add(budget_bytes).saturating_add(largest)),
         peak_space_bytes: space as u64,
         vcpus: study.guest.vcpus,
@@ -125,6 +149,20 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
         over_bytes: bytes(least) > budget_bytes,
         rates: rates.clone(),
     }
+}
+
+impl Study {
+    /// Whether a target is written once more before the first round: when steady state is asked for
+    /// and a cell writes to it. A target that loses its data before each write keeps no state.
+    pub fn preconditions(&self, target: &str, traits: &[WorkloadTraits], refilled: &[String]) -> bool {
+        let written = || self.cells().iter().any(|c| c.target == target && writes(traits, &c.workload));
+        self.repeat.steady_state && !refilled.iter().any(|r| r == target) && written()
+    }
+}
+
+/// Whether a workload writes; one without traits counts as if it did.
+fn writes(traits: &[WorkloadTraits], workload: &str) -> bool {
+    traits.iter().find(|t| t.name == workload).is_none_or(|t| t.writes)
 }
 
 /// Bytes of writing targets out again in a round: at most before each reading cell.

@@ -48,6 +48,9 @@ pub struct Progress<'a> {
     pub skipped: &'a BTreeSet<String>,
     /// Share against native so far of each guest cell, by key: see [`crate::summary::shares`].
     pub shares: &'a BTreeMap<String, Ratio>,
+    /// Keys of native writing cells whose disk is not steady yet; empty unless the study asks for
+    /// steady state: see [`crate::summary::steady`].
+    pub unsteady: &'a BTreeSet<String>,
     /// Cost so far.
     pub spent: Spent,
     /// The boot whose guests run now; `None` at the start and after a resume.
@@ -81,6 +84,8 @@ pub enum Step {
 pub enum DoneReason {
     /// Every share is known well enough.
     Converged,
+    /// Native cells alone have no share: each ran the fewest rounds.
+    FewestRounds,
     /// Some cells reached the most pairs without converging.
     MaxPairs,
     /// `max_minutes` is spent.
@@ -95,6 +100,7 @@ impl std::fmt::Display for DoneReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             DoneReason::Converged => "every share is known to the wanted width",
+            DoneReason::FewestRounds => "each native cell ran its rounds (repeat.min_pairs)",
             DoneReason::MaxPairs => "the most pairs were measured; what is wider is marked \"not converged\"",
             DoneReason::TimeBudget => "the time budget (repeat.max_minutes) is spent",
             DoneReason::ByteBudget => "the write budget (repeat.max_gib_written) is spent",
@@ -120,7 +126,8 @@ pub fn next(study: &Study, progress: &Progress<'_>) -> Step {
     let open: Vec<Vec<Setup>> =
         groups.into_iter().map(|g| open(study, g, progress)).filter(|g| !g.is_empty()).collect();
     if open.is_empty() {
-        return Step::Done(DoneReason::Converged);
+        let native = study.is_native_only();
+        return Step::Done(if native { DoneReason::FewestRounds } else { DoneReason::Converged });
     }
     if let Some(reason) = budget(study, progress.spent) {
         return Step::Done(reason);
@@ -176,7 +183,15 @@ fn open(study: &Study, group: Vec<Setup>, progress: &Progress<'_>) -> Vec<Setup>
     let known = |cell: &Setup| progress.shares.get(&cell.key()).is_some_and(|r| converged(r, &rule));
     if group.iter().all(Setup::is_native) {
         let rounds = |cell: &Setup| progress.done.iter().filter(|s| s.setup == cell.key()).count() as u32;
-        return group.into_iter().filter(|cell| rounds(cell) < study.repeat.min_pairs).collect();
+        let most = |cell: &Setup| match progress.unsteady.contains(&cell.key()) {
+            true => study.repeat.max_pairs,
+            false => study.repeat.min_pairs,
+        };
+        return group.into_iter().filter(|cell| rounds(cell) < most(cell)).collect();
+    }
+    // A disk that is not steady yet has no figures to converge.
+    if group.first().is_some_and(|native| progress.unsteady.contains(&native.key())) {
+        return group;
     }
     let group: Vec<Setup> = group.into_iter().filter(|cell| cell.is_native() || !known(cell)).collect();
     if group.iter().all(Setup::is_native) { Vec::new() } else { group }

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use vmio_host::backing::Backing;
 use vmio_host::gentle::neighbours::{self, Others};
 use vmio_host::require::Requirement;
-use vmio_host::{drivers, guests, targets, workloads};
+use vmio_host::{guests, targets, workloads};
 use vmio_model::result::{Run, Skipped, WorkloadTraits};
 use vmio_model::setup::Setup;
 use vmio_model::study::plan::{self as reckon, Plan, Rates};
@@ -49,6 +49,9 @@ pub struct Planned {
     pub gentle: bool,
 }
 
+/// Targets that lose their data when a cell writes to them afresh.
+pub const REFILLED: [&str; 1] = ["sparse"];
+
 /// Rates that are assumed of a machine that vmio has never measured: a fast flash disk, so that
 /// bytes and space err on the high side.
 fn assumed(study: &Study) -> Rates {
@@ -60,7 +63,7 @@ fn assumed(study: &Study) -> Rates {
         boot_seconds: 4.0,
         fixed_bytes: ["dd-write", "dd-read"].map(|name| (name.to_owned(), study.buffered_bytes())).into(),
         written_targets: vec!["preallocated".into(), "device".into(), "sparse".into()],
-        refilled_targets: vec!["sparse".into()],
+        refilled_targets: REFILLED.map(str::to_owned).into(),
         spare_ratio: 0.2,
     }
 }
@@ -119,9 +122,7 @@ pub fn look(
     let backing = Backing::of(reader, backing_of).with_context(|| {
         Failure::new(Exit::Precondition, format!("cannot tell which disk is below {}", backing_of.display()))
     })?;
-    let names: BTreeSet<String> = study.cells().into_iter().map(|c| c.workload).collect();
-    let traits: Vec<WorkloadTraits> =
-        workloads::ALL.iter().map(|w| w.traits()).filter(|t| names.contains(&t.name)).collect();
+    let traits = traits(&study);
     let (rates, rates_from) = rates(&study, last, &backing);
     let cost = reckon::estimate(&study, &traits, &rates);
     let needed_bytes = needed_bytes(&study, wishes);
@@ -131,7 +132,7 @@ pub fn look(
     let others = neighbours::others(reader, "").context("cannot look for other guests")?;
     let accelerator = guests::qemu::known_accelerator(reader, &context.paths.state);
     let gentle = wishes.gentle || (!wishes.no_gentle && !others.guests.is_empty());
-    let skipped = unmet(&study, reader, gentle, wishes);
+    let skipped = unmet(&study, local, gentle, wishes);
     Ok(Planned {
         study,
         traits,
@@ -147,6 +148,20 @@ pub fn look(
         others,
         gentle,
     })
+}
+
+/// Traits of the study's workloads, in the order in which they are shown: those of the list first,
+/// then the others as the study names them.
+fn traits(study: &Study) -> Vec<WorkloadTraits> {
+    let mut names: Vec<String> = workloads::ALL.iter().map(|w| w.traits().name).collect();
+    let cells = study.cells();
+    for cell in &cells {
+        if !names.contains(&cell.workload) {
+            names.push(cell.workload.clone());
+        }
+    }
+    names.retain(|name| cells.iter().any(|c| c.workload == *name));
+    names.iter().filter_map(|name| Some(workloads::find(name)?.traits())).collect()
 }
 
 /// Bytes that the scratch volume takes.
@@ -166,15 +181,15 @@ fn existing_part(reader: &dyn Reader, dir: &Path) -> PathBuf {
 }
 
 /// Cells that cannot run here, with the first unmet requirement of the entries that they name.
-fn unmet(study: &Study, reader: &dyn Reader, gentle: bool, wishes: &Wishes) -> Vec<Skipped> {
+fn unmet(study: &Study, local: &dyn Node, gentle: bool, wishes: &Wishes) -> Vec<Skipped> {
     study
         .cells()
         .into_iter()
-        .filter_map(|setup| Some(Skipped { reason: why_not(&setup, reader, gentle, wishes)?, setup }))
+        .filter_map(|setup| Some(Skipped { reason: why_not(&setup, local, gentle, wishes)?, setup }))
         .collect()
 }
 
-fn why_not(setup: &Setup, reader: &dyn Reader, gentle: bool, wishes: &Wishes) -> Option<String> {
+fn why_not(setup: &Setup, local: &dyn Node, gentle: bool, wishes: &Wishes) -> Option<String> {
     let mut needs: Vec<&Requirement> = Vec::new();
     if let Some(guest) = guests::find(&setup.guest) {
         needs.extend(guest.requirements());
@@ -186,13 +201,11 @@ fn why_not(setup: &Setup, reader: &dyn Reader, gentle: bool, wishes: &Wishes) ->
     }
     let workload = workloads::find(&setup.workload)?;
     needs.extend(workload.requirements());
-    let missing =
-        needs.iter().find_map(|r| (r.check)(reader).err().map(|found| format!("{}: {found}; {}", r.name, r.mend)));
+    let missing = needs
+        .iter()
+        .find_map(|r| (r.check)(local.reader()).err().map(|found| format!("{}: {found}; {}", r.name, r.mend)));
     missing
-        .or_else(|| {
-            let asked = setup.attachment.as_ref()?;
-            drivers::find(&asked.driver)?.fits(asked).err()
-        })
+        .or_else(|| guests::qemu::why_not(local, setup.attachment.as_ref()?))
         .or_else(|| gentle.then(|| workload.can_be_gentle().err().map(str::to_owned)).flatten())
 }
 
@@ -231,24 +244,28 @@ impl Planned {
         };
         let made = if self.dir.exists() { "" } else { " (will be made)" };
         row("where", format!("{}{made} on {}", self.dir.display(), self.backing.describe()));
+        let times = range(c.min_rounds.to_string(), c.max_rounds.to_string());
+        let native_only = self.study.is_native_only();
+        if native_only {
+            row("cells", format!("{} native cells, each {times} times; no guest is booted", c.native_cells));
+        } else {
+            let boots = self.study.repeat.min_boots;
+            let native = c.native_cells;
+            let cells =
+                format!("{native} native and {guests} guest cells, each {times} times, over at least {boots} boots");
+            row("cells", cells);
+            row(
+                "guests on",
+                match &self.accelerator {
+                    Some(known) => known.reason.clone(),
+                    None => {
+                        "KVM if a short real boot proves it, else software emulation (the report says which)".into()
+                    }
+                },
+            );
+        }
         row(
-            "cells",
-            format!(
-                "{} native and {guests} guest cells, each {} times, over at least {} boots",
-                c.native_cells,
-                range(c.min_rounds.to_string(), c.max_rounds.to_string()),
-                self.study.repeat.min_boots
-            ),
-        );
-        row(
-            "guests on",
-            match &self.accelerator {
-                Some(known) => known.reason.clone(),
-                None => "KVM if a short real boot proves it, else software emulation (the report says which)".into(),
-            },
-        );
-        row(
-            "both sides",
+            if native_only { "held to" } else { "both sides" },
             format!("{} core{}, {} MiB of memory", c.vcpus, if c.vcpus == 1 { "" } else { "s" }, c.memory_bytes / MIB),
         );
         row(
@@ -263,6 +280,17 @@ impl Planned {
             Ok(left) => left.clone(),
             Err(why) => why.clone(),
         };
+        if self.study.repeat.steady_state {
+            row(
+                "steady",
+                format!(
+                    "{} written first, once more over each target; then writing cells go on until five rounds agree \
+                     (range 20 %, slope 10 %), at most {} rounds or the budget",
+                    gib(c.precondition_bytes_written),
+                    c.max_rounds
+                ),
+            );
+        }
         row("writes", format!("at most {} (rates {})", gib(c.max_bytes_written), self.rates_from));
         if c.over_bytes || c.over_time {
             let which = if c.over_bytes { "write" } else { "time" };
@@ -310,19 +338,17 @@ impl Planned {
         t
     }
 
-    /// A run with nothing to compare is refused before it begins.
+    /// A run with nothing to measure, or guests without anything to compare them with, is refused
+    /// before it begins.
     pub fn refuse(&self) -> anyhow::Result<()> {
         if let Err(why) = &self.space {
             return Err(Failure::new(Exit::Precondition, why.clone()).into());
         }
         let skipped: BTreeSet<String> = self.skipped.iter().map(|s| s.setup.key()).collect();
-        let pair = self
-            .study
-            .cells()
-            .into_iter()
-            .any(|c| !c.is_native() && !skipped.contains(&c.key()) && !skipped.contains(&c.baseline().key()));
-        if !pair {
-            let why = self.skipped.first().map_or("the study has no guest cell".into(), |s| s.reason.clone());
+        let can_run = |c: &Setup| !skipped.contains(&c.key()) && !skipped.contains(&c.baseline().key());
+        let native_only = self.study.is_native_only();
+        if !self.study.cells().iter().any(|c| (native_only || !c.is_native()) && can_run(c)) {
+            let why = self.skipped.first().map_or_else(String::new, |s| s.reason.clone());
             return Err(Failure::new(Exit::Precondition, format!("nothing can be measured here: {why}"))
                 .help("`vmio doctor` lists what this host has and lacks")
                 .into());
