@@ -6,14 +6,14 @@ pub mod cells;
 pub mod parse;
 pub mod plan;
 pub mod schedule;
-mod values;
 
 use serde::{Deserialize, Serialize};
 
 use crate::setup::{Aio, Cache, Options};
 use crate::stats::Convergence;
 
-pub use parse::{Problem, StudyError};
+pub use crate::problem::Problem;
+pub use parse::StudyError;
 pub use plan::{Plan, Rates};
 pub use schedule::{DoneReason, Progress, SampleKey, Spent, Step, next};
 

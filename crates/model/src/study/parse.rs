@@ -4,34 +4,13 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::values::{Reader, Section, value_span};
 use super::{Matrix, Names, Repeat, Resources, Size, Study};
+use crate::problem::{Problem, Source};
 use crate::setup::{Aio, Cache, DetectZeroes, Options};
+use crate::toml_reader::{Reader, Section, value_span};
 
 /// Least memory of a guest: with less, Debian's fio and its libraries do not start in it.
 const MIN_MEMORY_MIB: u32 = 192;
-
-/// One thing that is wrong in a study.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    /// File as it was named by the caller.
-    pub file: String,
-    /// Line, from 1.
-    pub line: usize,
-    /// Dotted key, for example `matrix.drivers`; empty where the text is no TOML.
-    pub key: String,
-    /// What is wrong and what would be right.
-    pub what: String,
-}
-
-impl std::fmt::Display for Problem {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.key.as_str() {
-            "" => write!(f, "{}:{}: {}", self.file, self.line, self.what),
-            key => write!(f, "{}:{}: {key}: {}", self.file, self.line, self.what),
-        }
-    }
-}
 
 /// Everything that is wrong in a study, in the order of the file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -42,7 +21,8 @@ pub struct StudyError {
 }
 
 pub(super) fn parse(file: &str, text: &str, names: &Names) -> Result<Study, StudyError> {
-    let mut reader = Reader { file, text, problems: Vec::new() };
+    let source = Source::new(file, text);
+    let mut reader = Reader { source: &source, problems: Vec::new() };
     let study = match DeTable::parse(text) {
         Ok(root) => reader.study(&root, names),
         Err(error) => {
@@ -57,19 +37,9 @@ pub(super) fn parse(file: &str, text: &str, names: &Names) -> Result<Study, Stud
     }
 }
 
-/// The nearest of the candidates, if any is near enough to have been meant.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    candidates
-        .into_iter()
-        .map(|c| (strsim::jaro_winkler(&word.to_lowercase(), c), c))
-        .filter(|(score, _)| *score > 0.75)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, c)| c)
-}
-
 impl<'a> Reader<'a> {
     fn study(&mut self, root: &Spanned<DeTable<'_>>, names: &Names) -> Option<Study> {
-        let top = Section { path: "", span: 0..0, table: root.get_ref() };
+        let top = Section { path: "".into(), span: 0..0, table: root.get_ref() };
         self.known_keys(&top, &["name", "title", "cites", "guest", "size", "repeat", "matrix"]);
         let name = self.string(&top, "name", None);
         let title = self.string(&top, "title", None);
@@ -153,7 +123,9 @@ impl<'a> Reader<'a> {
         let all: Vec<Matrix> = items
             .iter()
             .filter_map(|item| match item.get_ref() {
-                DeValue::Table(table) => self.matrix(&Section { path: "matrix", span: item.span(), table }, names),
+                DeValue::Table(table) => {
+                    self.matrix(&Section { path: "matrix".into(), span: item.span(), table }, names)
+                }
                 _ => {
                     self.problem(&item.span(), "matrix", "must be a table: write [[matrix]]".to_owned());
                     None
@@ -192,7 +164,7 @@ impl<'a> Reader<'a> {
             self.wrong_type(&item.span(), path, "a table like { queues = 4 }", item.get_ref());
             return None;
         };
-        let s = Section { path: "matrix.options", span: item.span(), table };
+        let s = Section { path: "matrix.options".into(), span: item.span(), table };
         let before = self.problems.len();
         self.known_keys(&s, &["queues", "mapped_iothreads", "discard", "detect_zeroes"]);
         let count = |reader: &mut Self, key| table.contains_key(key).then(|| reader.whole(&s, key, 1, 1024)).flatten();

@@ -10,6 +10,8 @@ mod forms;
 mod html;
 mod json;
 mod markdown;
+mod plot;
+pub mod simulation;
 mod svg;
 mod text;
 mod view;
