@@ -28,6 +28,8 @@ const EXPORT: &str = "disk";
 const START_LIMIT: Duration = Duration::from_secs(15);
 /// How long a killed one may take to end.
 const END_LIMIT: Duration = Duration::from_secs(10);
+/// It ends that soon after it refused an option.
+const SOON: Duration = Duration::from_millis(500);
 const POLL: Duration = Duration::from_millis(10);
 
 /// A daemon that serves. It is killed when this goes out of scope.
@@ -164,13 +166,25 @@ fn serving(process: &mut dyn Process, monitor: &Path) -> std::result::Result<Qmp
             return Err(how(&output));
         }
         if let Ok(stream) = UnixStream::connect(monitor) {
-            return Qmp::over(DAEMON, stream).map_err(|e| match process.try_wait() {
-                Ok(Some(output)) => how(&output),
-                _ => format!("its monitor does not answer: {e}"),
+            return Qmp::over(DAEMON, stream).map_err(|e| match ended_soon(process) {
+                Some(output) => how(&output),
+                None => format!("its monitor does not answer: {e}"),
             });
         }
         if Instant::now() >= until {
             return Err(format!("it does not listen on {} after {} s", monitor.display(), START_LIMIT.as_secs()));
+        }
+        thread::sleep(POLL);
+    }
+}
+
+/// Its sockets close a moment before it ends.
+fn ended_soon(process: &mut dyn Process) -> Option<Output> {
+    let until = Instant::now() + SOON;
+    loop {
+        let ended = process.try_wait().ok().flatten();
+        if ended.is_some() || Instant::now() >= until {
+            return ended;
         }
         thread::sleep(POLL);
     }
