@@ -262,7 +262,7 @@ impl<'a> Machine<'a> {
             if let Some(limits) = &self.qemu_limits {
                 for server in target_there.servers(attachment) {
                     for procs in limits.procs_files() {
-                        self.local.write(procs, server.to_string().as_bytes(), None)?;
+                        self.local.write(&procs, server.to_string().as_bytes(), None)?;
                     }
                 }
             }
