@@ -32,4 +32,8 @@ impl Driver for Nvme {
     fn avoids_ioeventfd(&self) -> bool {
         true
     }
+    // QEMU's controller always says that it has a volatile write cache.
+    fn shows_write_through(&self) -> bool {
+        false
+    }
 }

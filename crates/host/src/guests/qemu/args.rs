@@ -209,9 +209,14 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
         let (node, id, serial) = (node_name(i), device_id(i), serial(i));
         if let (Storage::VhostUserBlk { socket }, Some(model)) = (disk.storage, disk.driver.vhost_user_model()) {
             add("chardev", format!("socket,id={},path={}", chardev_id(i), text(socket)));
-            // The server's number of queues, which is one where nothing else is asked for.
-            let queues = disk.attachment.options.queues.unwrap_or(1);
-            add("device", placed(Device::new(model, id).with("chardev", chardev_id(i)).with("num-queues", queues)));
+            let device = Device::new(model, id)
+                .with("chardev", chardev_id(i))
+                // The server's number of queues, which is one where nothing else is asked for.
+                .with("num-queues", disk.attachment.options.queues.unwrap_or(1))
+                // Else the guest takes the word of qemu-storage-daemon, which says "write through"
+                // whatever it does, and sends no flush any more.
+                .with("config-wce", false);
+            add("device", placed(device));
             continue;
         }
         for layer in layers(disk, &node) {

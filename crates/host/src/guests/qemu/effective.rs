@@ -101,7 +101,8 @@ fn device(qmp: &mut Qmp, device: &str, found: &mut Settings) {
         let mapped = qmp.property(path, "iothread-vq-mapping").and_then(|list| mapped_threads(&list));
         put(key::IOTHREAD, thread.or(mapped).filter(|t| !t.is_empty()).map(Value::from));
         for (property, name) in PROPERTIES {
-            put(name, qmp.property(path, property));
+            // 0: the deprecated property of nvme, which counts nothing.
+            put(name, qmp.property(path, property).filter(|value| *value != 0));
         }
     }
 }
