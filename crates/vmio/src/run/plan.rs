@@ -126,9 +126,8 @@ pub fn look(
     let (rates, rates_from) = rates(&study, last, &backing);
     let cost = reckon::estimate(&study, &traits, &rates);
     let needed_bytes = needed_bytes(&study, wishes);
-    let on_disk = if needed_bytes > 0 { targets::not_in_memory(&existing) } else { Ok(()) };
-    let space = on_disk
-        .and_then(|()| targets::space::demand(local, &existing, needed_bytes))
+    let space = targets::space::demand(local, &existing, needed_bytes)
+        .and_then(|space| if needed_bytes > 0 { targets::not_in_memory(&existing).map(|()| space) } else { Ok(space) })
         .map(|s| format!("{} left ({})", gib(s.free_bytes), s.of))
         .map_err(|e| e.to_string());
     let others = neighbours::others(reader, "").context("cannot look for other guests")?;
