@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use vmio_host::backing::Backing;
 use vmio_host::gentle::neighbours::{self, Others};
 use vmio_host::require::Requirement;
-use vmio_host::{drivers, guests, targets, workloads};
+use vmio_host::{guests, targets, workloads};
 use vmio_model::result::{Run, Skipped, WorkloadTraits};
 use vmio_model::setup::Setup;
 use vmio_model::study::plan::{self as reckon, Plan, Rates, TargetSpace};
@@ -133,7 +133,7 @@ pub fn look(
     let others = neighbours::others(reader, "").context("cannot look for other guests")?;
     let accelerator = guests::qemu::known_accelerator(reader, &context.paths.state);
     let gentle = wishes.gentle || (!wishes.no_gentle && !others.guests.is_empty());
-    let skipped = unmet(&study, reader, gentle, wishes);
+    let skipped = unmet(&study, local, gentle, wishes);
     Ok(Planned {
         study,
         traits,
@@ -177,15 +177,15 @@ fn existing_part(reader: &dyn Reader, dir: &Path) -> PathBuf {
 }
 
 /// Cells that cannot run here, with the first unmet requirement of the entries that they name.
-fn unmet(study: &Study, reader: &dyn Reader, gentle: bool, wishes: &Wishes) -> Vec<Skipped> {
+fn unmet(study: &Study, local: &dyn Node, gentle: bool, wishes: &Wishes) -> Vec<Skipped> {
     study
         .cells()
         .into_iter()
-        .filter_map(|setup| Some(Skipped { reason: why_not(&setup, reader, gentle, wishes)?, setup }))
+        .filter_map(|setup| Some(Skipped { reason: why_not(&setup, local, gentle, wishes)?, setup }))
         .collect()
 }
 
-fn why_not(setup: &Setup, reader: &dyn Reader, gentle: bool, wishes: &Wishes) -> Option<String> {
+fn why_not(setup: &Setup, local: &dyn Node, gentle: bool, wishes: &Wishes) -> Option<String> {
     let mut needs: Vec<&Requirement> = Vec::new();
     if let Some(guest) = guests::find(&setup.guest) {
         needs.extend(guest.requirements());
@@ -197,13 +197,11 @@ fn why_not(setup: &Setup, reader: &dyn Reader, gentle: bool, wishes: &Wishes) ->
     }
     let workload = workloads::find(&setup.workload)?;
     needs.extend(workload.requirements());
-    let missing =
-        needs.iter().find_map(|r| (r.check)(reader).err().map(|found| format!("{}: {found}; {}", r.name, r.mend)));
+    let missing = needs
+        .iter()
+        .find_map(|r| (r.check)(local.reader()).err().map(|found| format!("{}: {found}; {}", r.name, r.mend)));
     missing
-        .or_else(|| {
-            let asked = setup.attachment.as_ref()?;
-            drivers::find(&asked.driver)?.fits(asked).err()
-        })
+        .or_else(|| guests::qemu::why_not(local, setup.attachment.as_ref()?))
         .or_else(|| gentle.then(|| workload.can_be_gentle().err().map(str::to_owned)).flatten())
 }
 
