@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use vmio_model::result::{Figure, WorkloadTraits};
 use vmio_model::setup::Setup;
 use vmio_model::stats::{Interval, Ratio};
-use vmio_model::study::plan::estimate;
+use vmio_model::study::plan::{TargetSpace, estimate};
 use vmio_model::study::{DoneReason, Family, Names, Progress, Rates, SampleKey, Spent, Step, Study, next};
 
 const QUICK: &str = include_str!("../../../studies/quick.toml");
@@ -112,6 +112,20 @@ fn the_long_studies_fit_their_budgets() {
     }
 }
 
+/// A target may take several times its size: an image for each way to see it.
+#[test]
+fn targets_say_what_they_take() {
+    let study = study(SMALL);
+    let plain = estimate(&study, &traits(), &rates());
+    let bytes = study.target_bytes();
+    assert_eq!((plain.peak_space_bytes, plain.prepare_bytes_written), ((bytes as f64 * 1.2) as u64, bytes));
+    let space = TargetSpace { taken_bytes: 5 * bytes, prepared_bytes: 3 * bytes };
+    let rates = Rates { target_space: BTreeMap::from([("device".into(), space)]), ..rates() };
+    let large = estimate(&study, &traits(), &rates);
+    assert_eq!((large.peak_space_bytes, large.prepare_bytes_written), ((bytes as f64 * 6.0) as u64, 3 * bytes));
+    assert!(large.min_seconds > plain.min_seconds);
+}
+
 fn traits() -> Vec<WorkloadTraits> {
     let one = |name: &str, writes: bool, sequential: bool, block_bytes: u64, depth: u32| WorkloadTraits {
         name: name.into(),
@@ -147,6 +161,7 @@ fn rates() -> Rates {
         fixed_bytes: BTreeMap::from([("dd-write".into(), 512 << 20), ("dd-read".into(), 512 << 20)]),
         refilled_targets: vec!["sparse".into()],
         written_targets: vec!["device".into(), "preallocated".into()],
+        target_space: BTreeMap::new(),
         spare_ratio: 0.2,
     }
 }

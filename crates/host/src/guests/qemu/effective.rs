@@ -70,6 +70,11 @@ pub fn read(qmp: &mut Qmp, from: &Sources<'_>, disks: &[Asked]) -> Result<BTreeM
             // It has the name of the server's socket, which differs from run to run.
             found.remove(FILE);
         }
+        if let Storage::Image { path, format, .. } = &disk.storage {
+            // The node at the top only hands requests on (exchange.rs).
+            found.insert("format".to_owned(), (*format).to_owned());
+            found.insert(FILE.to_owned(), path.display().to_string());
+        }
         if shared {
             found.insert(key::MEMORY.to_owned(), "shared with a vhost-user server (memfd)".to_owned());
         }

@@ -5,9 +5,10 @@ mod args;
 mod console;
 mod disks;
 mod effective;
+mod exchange;
 mod guard;
 mod launch;
-mod qmp;
+pub(crate) mod qmp;
 pub mod threads;
 mod version;
 
@@ -20,7 +21,9 @@ use vmio_node::Node;
 
 use super::{Accelerator, Error, Guest, GuestKind, GuestSpec, Hypervisor, LaunchCtx, Result};
 use crate::require::{Requirement, readable};
+use crate::targets::Storage;
 use effective::{Asked, Sources};
+use exchange::Exchanger;
 use launch::{Booted, find_qemu};
 use qmp::Qmp;
 
@@ -77,7 +80,8 @@ impl GuestKind for Qemu {
             Some(Asked { id: d.id.clone(), attachment: d.attachment.clone()?, storage: d.storage.clone(), guest })
         });
         let asked = asked.collect();
-        Ok(Box::new(QemuGuest { asked, accelerator, host: Arc::clone(&ctx.node), booted }))
+        let exchanger = Exchanger::of(spec);
+        Ok(Box::new(QemuGuest { asked, exchanger, accelerator, host: Arc::clone(&ctx.node), booted }))
     }
 }
 
@@ -85,6 +89,7 @@ struct QemuGuest {
     host: Arc<dyn Node>,
     accelerator: Accelerator,
     asked: Vec<Asked>,
+    exchanger: Exchanger,
     booted: Booted,
 }
 
@@ -103,6 +108,10 @@ impl Guest for QemuGuest {
         let from =
             Sources { host: self.host.reader(), guest: self.booted.node.reader(), pid: self.booted.hypervisor.pid };
         effective::read(&mut qmp, &from, &self.asked)
+    }
+    fn exchange(&self, id: &str, storage: &Storage) -> Result<()> {
+        let mut qmp = self.booted.qmp.lock().unwrap_or_else(PoisonError::into_inner);
+        self.exchanger.exchange(&mut qmp, id, storage)
     }
     fn accelerator(&self) -> Option<&Accelerator> {
         Some(&self.accelerator)
