@@ -7,6 +7,7 @@ pub mod gentle;
 pub mod guests;
 pub mod image;
 pub mod limits;
+pub mod places;
 pub mod probes;
 pub mod require;
 pub mod targets;
