@@ -1,7 +1,8 @@
 //! `vmio study`: the studies that come with vmio, and one's own.
 
 use crate::cli::{Context, Exit, Outcome};
-use crate::run::{self, Forms, Mode, Wishes, studies};
+use crate::report::Forms;
+use crate::run::{self, Mode, Wishes, studies};
 use crate::term;
 
 /// List, show and run studies: whole experiments from a TOML file

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 use vmio_model::rules::Finding;
-use vmio_model::summary::Summary;
+use vmio_model::summary::{Best, Summary};
 
 use super::{Proved, Report};
 
@@ -13,11 +13,13 @@ struct Document<'a> {
     summary: &'a Summary,
     findings: &'a [Finding],
     proofs: &'a [Proved],
+    best: Option<&'a Best>,
 }
 
 /// The report as one JSON document.
 pub fn json(report: &Report<'_>) -> String {
-    let document = Document { summary: &report.summary, findings: &report.findings, proofs: &report.proofs };
+    let Report { summary, findings, proofs, best, .. } = report;
+    let document = Document { summary, findings, proofs, best: best.as_ref() };
     let mut text = serde_json::to_string_pretty(&document).expect("string keys, and no failing serialiser");
     text.push('\n');
     text

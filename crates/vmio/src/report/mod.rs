@@ -3,8 +3,10 @@
 //! the statement of what may be concluded, each names the cells that did not run, and none shows
 //! a figure for something that was not measured.
 
+mod config;
 pub mod export;
 pub mod format;
+mod forms;
 mod html;
 mod json;
 mod markdown;
@@ -17,8 +19,10 @@ use vmio_model::result::Run;
 use vmio_model::rules::{self, Finding};
 use vmio_model::setup::Setup;
 use vmio_model::stats::Ratio;
-use vmio_model::summary::{self, Summary};
+use vmio_model::summary::{self, Best, Summary};
 
+pub use config::{qm, xml};
+pub use forms::Forms;
 pub use html::html;
 pub use json::json;
 pub use markdown::markdown;
@@ -34,6 +38,8 @@ pub struct Report<'a> {
     pub findings: Vec<Finding>,
     /// What `--prove` showed.
     pub proofs: Vec<Proved>,
+    /// The set-up that did best, if one can be named.
+    pub best: Option<Best>,
 }
 
 /// What `--prove` showed of a finding: its cell as it is against the changed one, in one run.
@@ -68,7 +74,8 @@ impl<'a> Report<'a> {
     pub fn of(run: &'a Run) -> Report<'a> {
         let summary = summary::summarise(run);
         let findings = rules::findings(&facts_of(run, &summary));
-        Report { run, summary, findings, proofs: Vec::new() }
+        let best = summary::best(run, &summary);
+        Report { run, summary, findings, proofs: Vec::new(), best }
     }
 
     /// Adds what later runs proved of the findings.
