@@ -21,7 +21,7 @@ fn vmio(bed: &Bed, args: &[&str]) -> Ended {
 #[ignore = "root"]
 fn a_place_of_volumes_takes_the_targets_that_fit_it() {
     let bed = Bed::new();
-    let plan = vmio(&bed, &["tax", "--quick", "--on", "rbd:vms", "--no-gentle", "--dry-run", "--json"]).with(3);
+    let plan = vmio(&bed, &["tax", "--quick", "--on", "rbd:vms", "--no-gentle", "--dry-run", "--json"]).with(0);
     let plan: serde_json::Value = serde_json::from_str(&plan.out).unwrap();
     assert_eq!(plan["place"], "rbd:vms");
     let backing = plan["backing"].as_str().unwrap();
@@ -41,7 +41,7 @@ fn a_place_of_volumes_takes_the_targets_that_fit_it() {
 fn places_that_cannot_be_had_are_refused_with_the_mend() {
     let bed = Bed::new();
     let on = |place: &str| vmio(&bed, &["tax", "--on", place, "--dry-run"]);
-    on("rdb:vms").with(2).says(&["did you mean `rbd:vms`?"]);
+    on("rbdd:vms").with(2).says(&["did you mean `rbd:vms`?"]);
     on("rbd:vns").with(3).says(&["has no pool vns", "did you mean `rbd:vms`?"]);
     on("/proc/version").with(3).says(&["is no directory"]);
     vmio(&bed, &["tax", "--device", "/dev/x", "--device", "/dev/x", "--on", "rbd:vms", "--dry-run"])
