@@ -8,6 +8,7 @@ pub mod guests;
 pub mod image;
 pub mod image_info;
 pub mod limits;
+pub mod places;
 pub mod probes;
 pub mod require;
 pub mod targets;

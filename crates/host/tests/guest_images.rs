@@ -23,6 +23,7 @@ fn prepare(bed: &Bed, dir: &Path, name: &str, mib: u64) -> Box<dyn Prepared> {
         node: bed.node.as_ref(),
         journal: &bed.journal,
         dir: dir.into(),
+        pool: None,
         bytes: mib << 20,
         device: None,
         force: false,

@@ -433,3 +433,34 @@ fn what_fails_while_the_run_is_ended_is_not_left_out_of_it() {
     assert!(ended.unwrap_err().to_string().contains("signal 9"));
     assert_eq!((told, bed.run().skipped.len()), (0, 0));
 }
+
+/// A rig whose storage becomes full.
+struct Full {
+    boots: u32,
+}
+
+impl Rig for Full {
+    fn boot(&mut self, _: u32) -> anyhow::Result<()> {
+        self.boots += 1;
+        Ok(())
+    }
+    fn cell(&mut self, _: &Setup, _: u32, _: u32) -> anyhow::Result<Sample> {
+        anyhow::bail!("fio's error 28")
+    }
+    fn must_stop(&mut self) -> Option<String> {
+        (self.boots > 0).then(|| "the pool is full".to_owned())
+    }
+}
+
+#[test]
+fn storage_that_is_full_ends_the_run_and_leaves_no_cell_out() {
+    let bed = Bed::new(&study());
+    let mut run = bed.run();
+    let mut rig = Full { boots: 0 };
+    let mut told = 0;
+    let ended = measure(&bed.study, study::next, &mut run, &bed.store, &mut rig, &|| 0.0, &mut |event| {
+        told += u32::from(matches!(event, Event::Retry(..) | Event::GaveUp(..)));
+    });
+    assert_eq!(ended.unwrap(), Ended::Stopped("the pool is full".into()));
+    assert_eq!((told, rig.boots, bed.run().skipped.len()), (0, 1, 0), "resumed, the run tries that cell again");
+}
