@@ -172,7 +172,7 @@ pub fn facts_of(run: &Run, summary: &Summary) -> Facts {
         measured: Some(Measured {
             run: run.id,
             emulated: summary.emulated,
-            cells: summary.cells.clone(),
+            cells: summary.asked_for().cloned().collect(),
             shares: summary.shares.clone(),
             gains,
             workloads: run.workloads.clone(),

@@ -3,6 +3,7 @@
 //! with no machine at all.
 
 pub mod facts;
+pub mod paper;
 pub mod result;
 pub mod rules;
 

@@ -3,6 +3,7 @@
 //! [`parse`], its cells are [`cells`], their order in time [`schedule`], its price [`plan`].
 
 pub mod cells;
+pub mod control;
 pub mod parse;
 pub mod plan;
 pub mod schedule;
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::setup::{Aio, Cache, Options};
 use crate::stats::Convergence;
 
+pub use control::{Control, Controlled, Link, controls};
 pub use parse::{Problem, StudyError};
 pub use plan::{Plan, Rates};
 pub use schedule::{DoneReason, Progress, SampleKey, Spent, Step, next};
@@ -37,6 +39,9 @@ pub struct Study {
     pub size: Size,
     /// How often, until when.
     pub repeat: Repeat,
+    /// Whose guests get control cells; `None`: nobody's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control: Option<Controlled>,
     /// The cells are the union of these products.
     pub matrix: Vec<Matrix>,
 }

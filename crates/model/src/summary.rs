@@ -4,6 +4,7 @@
 
 mod build;
 pub mod compare;
+pub mod explain;
 mod headline;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use crate::stats::{Convergence, Estimate, Noise, Ratio};
 pub(crate) use build::figure_of;
 pub use build::{noise, pairs, repeat_of, shares, summarise};
 pub use compare::{Comparison, compare};
+pub use explain::Explanation;
 
 /// Version of the summary's JSON. Fields are only added within a major version.
 pub const SCHEMA_VERSION: &str = "1.0";
@@ -50,6 +52,9 @@ pub struct Summary {
     pub cells: Vec<Cell>,
     /// Guest against native, in the same order.
     pub shares: Vec<Share>,
+    /// Guest cells that control cells explain.
+    #[serde(default)]
+    pub explained: Vec<Explanation>,
     /// Cells that did not run.
     pub skipped: Vec<Skipped>,
     /// Effective disk settings as read back, by `target/guest/attachment`.
@@ -80,6 +85,9 @@ pub struct Cell {
     pub key: String,
     /// What was measured.
     pub setup: Setup,
+    /// Whether it is a control cell, which the study did not name.
+    #[serde(default)]
+    pub control: bool,
     /// Samples.
     pub samples: u32,
     /// Boots they came from.
@@ -179,6 +187,11 @@ impl Summary {
     /// The share of a guest cell.
     pub fn share(&self, key: &str) -> Option<&Share> {
         self.shares.iter().find(|s| s.key == key)
+    }
+
+    /// The cells without the control cells, which are shown with what they explain.
+    pub fn asked_for(&self) -> impl Iterator<Item = &Cell> {
+        self.cells.iter().filter(|c| !c.control)
     }
 
     /// Shortcut for [`summarise`].

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Cell, CellNoise, Cpu, Device, SCHEMA_VERSION, Share, Summary, headline};
+use super::{Cell, CellNoise, Cpu, Device, SCHEMA_VERSION, Share, Summary, explain, headline};
 use crate::result::{Accel, DeviceUse, Environment, Figure, Mark, Run, Sample, WorkloadTraits};
 use crate::setup::Setup;
 use crate::stats::{self, Convergence, Estimate, Pair, Ratio, converged, mean, outliers, paired_ratio};
@@ -36,7 +36,13 @@ fn statement(environment: &Environment) -> Option<String> {
 /// Judges a run. The study stored with the run decides when a share counts as known.
 pub fn summarise(run: &Run) -> Summary {
     let convergence = repeat_of(&run.study_toml);
-    let cells: Vec<Cell> = setups(&run.samples).into_iter().map(|s| cell(run, s)).collect();
+    let controls = explain::of_run(run);
+    let mut cells: Vec<Cell> = setups(&run.samples).into_iter().map(|s| cell(run, s)).collect();
+    // A control cell runs from the second round on; one that ran in the first is the study's own too.
+    let named = |c: &Cell| run.samples.iter().any(|s| s.round == 0 && s.setup == c.setup);
+    for cell in cells.iter_mut().filter(|c| controls.iter().any(|x| x.setup == c.setup)) {
+        cell.control = !named(cell);
+    }
     let shares: Vec<Share> = setups(&run.samples).into_iter().filter_map(|s| share(run, s, &convergence)).collect();
     let emulated = run.environment.accel == Some(Accel::Tcg);
     Summary {
@@ -50,6 +56,7 @@ pub fn summarise(run: &Run) -> Summary {
         emulated,
         statement: statement(&run.environment),
         headline: headline::headline(run, &cells, &shares, &convergence, emulated),
+        explained: explain::explain(run, &controls, &convergence),
         convergence,
         cells,
         shares,
@@ -154,6 +161,7 @@ fn cell(run: &Run, setup: &Setup) -> Cell {
     Cell {
         key: setup.key(),
         setup: setup.clone(),
+        control: false,
         samples: samples.len() as u32,
         boots: samples.iter().map(|s| s.boot).collect::<BTreeSet<_>>().len() as u32,
         figure,

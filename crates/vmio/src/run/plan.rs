@@ -240,6 +240,15 @@ impl Planned {
                 self.study.repeat.min_boots
             ),
         );
+        if c.control_cells > 0 {
+            row(
+                "controls",
+                format!(
+                    "at most {} more native cells from the second round on: the first one says which",
+                    c.control_cells
+                ),
+            );
+        }
         row(
             "guests on",
             match &self.accelerator {

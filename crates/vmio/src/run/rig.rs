@@ -98,7 +98,7 @@ pub struct Parts<'a> {
 impl<'a> Machine<'a> {
     /// Makes all that the cells need but the guests. What was made up to an error is in the
     /// journal and undone by its owner.
-    pub fn prepare(parts: Parts<'a>, run: &Run) -> anyhow::Result<Machine<'a>> {
+    pub fn prepare(parts: Parts<'a>, run: &mut Run) -> anyhow::Result<Machine<'a>> {
         let Parts { study, store, local, journal, progress, .. } = parts;
         let skipped: Vec<String> = run.skipped.iter().map(|s| s.setup.key()).collect();
         let cells: Vec<Setup> = study.cells().into_iter().filter(|c| !skipped.contains(&c.key())).collect();
@@ -133,11 +133,11 @@ impl<'a> Machine<'a> {
                     pace: parts.pace,
                 })
                 .with_context(|| format!("cannot make the target {}", cell.target))?;
-            store.add_effective(
-                run.id,
-                &format!("{}/native", cell.target),
-                &without(&scratch, prepared.effective()),
-            )?;
+            let mut effective = without(&scratch, prepared.effective());
+            effective.insert("logical_block_bytes".into(), prepared.demands().logical_block_bytes.to_string());
+            let at = format!("{}/native", cell.target);
+            store.add_effective(run.id, &at, &effective)?;
+            run.effective.insert(at, effective);
             made.insert(cell.target.clone(), prepared);
         }
         let limits = Limits::create(
