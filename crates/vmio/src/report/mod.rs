@@ -3,22 +3,26 @@
 //! the statement of what may be concluded, each names the cells that did not run, and none shows
 //! a figure for something that was not measured.
 
+mod effects;
 pub mod export;
 pub mod format;
 mod html;
 mod json;
 mod markdown;
+mod paper;
 mod svg;
 mod text;
 mod view;
 
 use vmio_model::facts::facts_of;
+use vmio_model::paper::{Table, tables};
 use vmio_model::result::Run;
 use vmio_model::rules::{self, Finding};
 use vmio_model::setup::Setup;
 use vmio_model::stats::Ratio;
 use vmio_model::summary::{self, Summary};
 
+pub use effects::effects as effects_text;
 pub use html::html;
 pub use json::json;
 pub use markdown::markdown;
@@ -32,6 +36,8 @@ pub struct Report<'a> {
     pub summary: Summary,
     /// What the rules found, what costs most first.
     pub findings: Vec<Finding>,
+    /// A paper's tables with this run's figures, where the study measures one again.
+    pub tables: Vec<Table>,
     /// What `--prove` showed.
     pub proofs: Vec<Proved>,
 }
@@ -68,7 +74,8 @@ impl<'a> Report<'a> {
     pub fn of(run: &'a Run) -> Report<'a> {
         let summary = summary::summarise(run);
         let findings = rules::findings(&facts_of(run, &summary));
-        Report { run, summary, findings, proofs: Vec::new() }
+        let tables = crate::papers::of_study(&run.study).map_or(Vec::new(), |paper| tables(paper, &summary));
+        Report { run, summary, findings, tables, proofs: Vec::new() }
     }
 
     /// Adds what later runs proved of the findings.
