@@ -8,13 +8,14 @@ use proptest::prelude::*;
 use vmio_model::result::{Figure, WorkloadTraits};
 use vmio_model::setup::Setup;
 use vmio_model::stats::{Interval, Ratio};
-use vmio_model::study::plan::estimate;
+use vmio_model::study::plan::{TargetSpace, estimate};
 use vmio_model::study::{
     Control, DoneReason, Family, Link, Names, Progress, Rates, SampleKey, Spent, Step, Study, next,
 };
 
 const QUICK: &str = include_str!("../../../studies/quick.toml");
 const SPARSE: &str = include_str!("../../../studies/sparse.toml");
+const SHAFER: &str = include_str!("../../../studies/shafer2010-storage.toml");
 const FULL: &str = include_str!("../../../studies/full.toml");
 
 /// A made-up family: `job-` and a digit that is not 0.
@@ -27,7 +28,7 @@ fn names() -> Names {
     let list = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect();
     Names {
         guests: list(&["native", "qemu"]),
-        targets: list(&["device", "sparse", "preallocated"]),
+        targets: list(&["device", "sparse", "preallocated", "served"]),
         drivers: list(&["lsi53c895a", "virtio-blk"]),
         workloads: list(&[
             "dd-write",
@@ -72,7 +73,7 @@ fn problems(text: &str) -> Vec<String> {
 
 #[test]
 fn the_shipped_studies_are_good_and_name_themselves() {
-    for (name, text) in [("quick", QUICK), ("sparse", SPARSE), ("full", FULL)] {
+    for (name, text) in [("quick", QUICK), ("sparse", SPARSE), ("full", FULL), ("shafer2010-storage", SHAFER)] {
         let study = study(text);
         assert_eq!(study.name, name);
         let cells = study.cells();
@@ -108,10 +109,24 @@ fn the_quick_study_has_what_the_demo_promises() {
 /// The long studies fit their own budgets at this machine's pace, boots and preparation included.
 #[test]
 fn the_long_studies_fit_their_budgets() {
-    for text in [SPARSE, FULL] {
+    for text in [SPARSE, FULL, SHAFER] {
         let plan = estimate(&study(text), &traits(), &rates());
         assert!(!plan.over_time && !plan.over_bytes, "{plan:#?}");
     }
+}
+
+/// A target may take several times its size: an image for each way to see it.
+#[test]
+fn targets_say_what_they_take() {
+    let study = study(SMALL);
+    let plain = estimate(&study, &traits(), &rates());
+    let bytes = study.target_bytes();
+    assert_eq!((plain.peak_space_bytes, plain.prepare_bytes_written), ((bytes as f64 * 1.2) as u64, bytes));
+    let space = TargetSpace { taken_bytes: 5 * bytes, prepared_bytes: 3 * bytes };
+    let rates = Rates { target_space: BTreeMap::from([("device".into(), space)]), ..rates() };
+    let large = estimate(&study, &traits(), &rates);
+    assert_eq!((large.peak_space_bytes, large.prepare_bytes_written), ((bytes as f64 * 6.0) as u64, 3 * bytes));
+    assert!(large.min_seconds > plain.min_seconds);
 }
 
 fn traits() -> Vec<WorkloadTraits> {
@@ -149,6 +164,7 @@ fn rates() -> Rates {
         fixed_bytes: BTreeMap::from([("dd-write".into(), 512 << 20), ("dd-read".into(), 512 << 20)]),
         refilled_targets: vec!["sparse".into()],
         written_targets: vec!["device".into(), "preallocated".into()],
+        target_space: BTreeMap::new(),
         spare_ratio: 0.2,
     }
 }

@@ -30,11 +30,23 @@ pub struct Rates {
     /// Targets that are written out in full once before the first cell, by name
     /// (preallocated file, scratch volume behind the whole device).
     pub written_targets: Vec<String>,
+    /// Targets that take or are written more than their size once, by name.
+    #[serde(default)]
+    pub target_space: BTreeMap<String, TargetSpace>,
     /// Targets that lose their data when a cell writes to them afresh, by name: each reading cell
     /// may have to write them out again (sparse file).
     pub refilled_targets: Vec<String>,
     /// What share of the reckoned space is kept free on top (0.2 is 20 %).
     pub spare_ratio: f64,
+}
+
+/// What a target costs beside the cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetSpace {
+    /// Bytes that it takes at the same time, at most.
+    pub taken_bytes: u64,
+    /// Bytes that are written before the first cell.
+    pub prepared_bytes: u64,
 }
 
 /// What a study will cost. Bytes and space are upper bounds under the [`Rates`].
@@ -100,8 +112,7 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
     let mut targets: Vec<&str> = cells.iter().map(|c| c.target.as_str()).collect();
     targets.sort_unstable();
     targets.dedup();
-    let written = targets.iter().filter(|t| rates.written_targets.iter().any(|w| w == *t)).count() as u64;
-    let prepare_bytes = written * study.target_bytes();
+    let prepare_bytes: u64 = targets.iter().map(|t| space_of(study, t, rates).prepared_bytes).sum();
     let prepare_seconds = prepare_bytes as f64 / rates.write_bytes_per_second;
     let seconds = |rounds: u32| {
         let boots = rounds.div_ceil(study.repeat.rounds_per_boot());
@@ -121,7 +132,8 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
     let least = study.repeat.min_pairs;
     let most = if guests == 0 { least } else { study.repeat.max_pairs };
     let dearest = costs.iter().map(|c| c.0).fold(0.0, f64::max);
-    let space = targets.len() as f64 * study.target_bytes() as f64 * (1.0 + rates.spare_ratio);
+    let taken: u64 = targets.iter().map(|t| space_of(study, t, rates).taken_bytes).sum();
+    let space = taken as f64 * (1.0 + rates.spare_ratio);
     Plan {
         cells: cells.len() as u32,
         native_cells: cells.iter().filter(|c| c.is_native()).count() as u32,
@@ -160,6 +172,13 @@ fn control_costs(study: &Study, cells: &[Setup], traits: &[WorkloadTraits], rate
         }
     }
     (count, f64::from(count) * (study.repeat.seconds + rates.cell_overhead_seconds), bytes)
+}
+
+fn space_of(study: &Study, target: &str, rates: &Rates) -> TargetSpace {
+    let bytes = study.target_bytes();
+    let written = rates.written_targets.iter().any(|w| w == target);
+    let usual = TargetSpace { taken_bytes: bytes, prepared_bytes: if written { bytes } else { 0 } };
+    rates.target_space.get(target).copied().unwrap_or(usual)
 }
 
 /// Bytes of writing targets out again in a round: at most before each reading cell.

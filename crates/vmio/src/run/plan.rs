@@ -1,7 +1,7 @@
 //! What a run will do, found out without changing anything: where, how long, how much is written,
 //! what is unmet. Printed before anything is measured; `--dry-run` stops here.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use vmio_host::require::Requirement;
 use vmio_host::{drivers, guests, targets, workloads};
 use vmio_model::result::{Run, Skipped, WorkloadTraits};
 use vmio_model::setup::Setup;
-use vmio_model::study::plan::{self as reckon, Plan, Rates};
+use vmio_model::study::plan::{self as reckon, Plan, Rates, TargetSpace};
 use vmio_model::study::{GIB, MIB, Study};
 use vmio_node::{Node, Reader};
 
@@ -60,6 +60,7 @@ fn assumed(study: &Study) -> Rates {
         boot_seconds: 4.0,
         fixed_bytes: ["dd-write", "dd-read"].map(|name| (name.to_owned(), study.buffered_bytes())).into(),
         written_targets: vec!["preallocated".into(), "device".into(), "sparse".into()],
+        target_space: target_space(study),
         refilled_targets: vec!["sparse".into()],
         spare_ratio: 0.2,
     }
@@ -161,15 +162,24 @@ fn traits(study: &Study) -> Vec<WorkloadTraits> {
     names.iter().filter_map(|name| Some(workloads::find(name)?.traits())).collect()
 }
 
+/// What each target of a study takes, by its own word.
+fn target_space(study: &Study) -> BTreeMap<String, TargetSpace> {
+    let mut seen_by: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for cell in study.cells() {
+        seen_by.entry(cell.target).or_default().extend(cell.attachment.map(|a| a.label()));
+    }
+    let of = |(name, attachments): (String, BTreeSet<String>)| {
+        let space = targets::find(&name)?.space(study.target_bytes(), attachments.len() as u64);
+        let targets::Space { taken_bytes, prepared_bytes } = space;
+        Some((name, TargetSpace { taken_bytes, prepared_bytes }))
+    };
+    seen_by.into_iter().filter_map(of).collect()
+}
+
 /// Bytes that the scratch volume takes.
 fn needed_bytes(study: &Study, wishes: &Wishes) -> u64 {
-    let files = study
-        .cells()
-        .into_iter()
-        .map(|c| c.target)
-        .filter(|t| t != "device" || wishes.device.is_empty())
-        .collect::<BTreeSet<_>>();
-    files.len() as u64 * study.target_bytes()
+    let ours = |name: &str| name != "device" || wishes.device.is_empty();
+    target_space(study).iter().filter(|(name, _)| ours(name)).map(|(_, space)| space.taken_bytes).sum()
 }
 
 /// The deepest part of the path that exists: what the scratch directory will lie in.

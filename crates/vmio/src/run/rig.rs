@@ -268,6 +268,14 @@ impl<'a> Machine<'a> {
             let id = format!("d{}", spec.disks.len());
             let target_there = self.targets.get_mut(target).with_context(|| format!("target {target} is not there"))?;
             let storage = target_there.attach(attachment)?;
+            // What serves a disk in QEMU's place is held like QEMU.
+            if let Some(limits) = &self.qemu_limits {
+                for server in target_there.servers(attachment) {
+                    for procs in limits.procs_files() {
+                        self.local.write(&procs, server.to_string().as_bytes(), None)?;
+                    }
+                }
+            }
             spec.disks.push(DiskSpec { id: id.clone(), storage, attachment: Some(attachment.clone()) });
             disks.insert((target.clone(), attachment.clone()), id);
         }
@@ -286,12 +294,13 @@ impl<'a> Machine<'a> {
         let guest = entry.launch(&ctx, &spec)?;
         let effective = guest.effective()?;
         for ((target, attachment), id) in &disks {
-            let found = effective.get(id).cloned().unwrap_or_default();
+            let mut found = effective.get(id).cloned().unwrap_or_default();
             if let Some(driver) = drivers::find(&attachment.driver) {
                 driver
                     .readback(attachment, &found)
                     .map_err(|e| anyhow::anyhow!("QEMU did not set up {} as asked: {e}", attachment.label()))?;
             }
+            found.extend(self.targets.get(target).map(|t| t.attached(attachment)).unwrap_or_default());
             self.store.add_effective(self.run, &format!("{target}/{kind}/{}", attachment.label()), &found)?;
         }
         if let Some(accelerator) = guest.accelerator() {
@@ -382,6 +391,10 @@ impl Machine<'_> {
         let span = target.bytes();
         let allocates = target.allocates();
         let path_here = target.native().to_owned();
+        if let Some(attachment) = &setup.attachment {
+            self.refilled += exchange(&mut **target, self.guests.get(&setup.guest), setup, attachment, state)?;
+        }
+        let servers = setup.attachment.as_ref().map(|a| target.servers(a)).unwrap_or_default();
         let before = self.look_before()?;
 
         let mut exec_base = Exec { oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::default() };
@@ -397,7 +410,8 @@ impl Machine<'_> {
                     .disks
                     .get(&(setup.target.clone(), attachment.clone()))
                     .with_context(|| format!("guest {} has no disk for {}", setup.guest, setup.key()))?;
-                (running.guest.node(), running.guest.disk_path(id)?, running.qemu.clone())
+                let qemu = running.qemu.clone().map(|q| Qemu { servers, ..q });
+                (running.guest.node(), running.guest.disk_path(id)?, qemu)
             }
         };
         let ctx = WorkCtx {
@@ -417,7 +431,15 @@ impl Machine<'_> {
                 anyhow::Error::new(running.guest.give_up(&e.to_string()))
             }
             _ => anyhow::Error::new(e),
-        })?;
+        });
+        let result = match (result, &setup.attachment, self.targets.get_mut(&setup.target)) {
+            // Whatever the guest made of it: a server that is gone is the cause.
+            (Err(e), Some(attachment), Some(target)) => match target.sound(attachment) {
+                Ok(()) => return Err(e),
+                Err(gone) => return Err(anyhow::anyhow!("{gone}; in the guest: {e:#}")),
+            },
+            (other, ..) => other?,
+        };
         let circumstances = Circumstances {
             first_write: allocates && state == State::Fresh,
             host_cache: setup.attachment.as_ref().is_some_and(|a| !a.cache.direct()),
@@ -436,6 +458,24 @@ impl Machine<'_> {
             marks,
         })
     }
+}
+
+/// Gives the guest other storage where the state that a cell needs cannot be had in place.
+/// Returns the bytes that were written for it.
+fn exchange(
+    target: &mut dyn Prepared,
+    running: Option<&Running>,
+    setup: &Setup,
+    attachment: &Attachment,
+    state: State,
+) -> anyhow::Result<u64> {
+    let id = running.and_then(|r| Some((r, r.disks.get(&(setup.target.clone(), attachment.clone()))?)));
+    // Without a guest or a disk the cell says so itself.
+    let Some((running, id)) = id else { return Ok(0) };
+    let Some(next) = target.exchange(attachment, state)? else { return Ok(0) };
+    running.guest.exchange(id, &next.storage).with_context(|| format!("cannot exchange the image of {}", setup.key()))?;
+    target.exchanged(attachment)?;
+    Ok(next.wrote_bytes)
 }
 
 /// Settings with the name of this run's scratch directory, which is new for every run, taken out.

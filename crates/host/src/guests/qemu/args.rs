@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use vmio_model::result::Accel;
 use vmio_model::setup::Attachment;
 
+use super::exchange;
 use crate::drivers::{Disk, Driver};
 use crate::image::{AGENT_PORT, TOOLS_SERIAL};
 use crate::targets::Storage;
@@ -160,8 +161,21 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
     args
 }
 
-/// The block nodes of a disk, the lowest first: protocol, then format (QAPI `BlockdevOptions`).
+/// The block nodes of a disk, the lowest first (QAPI `BlockdevOptions`); the last has this name.
 fn layers(disk: &PlannedDisk<'_>, node: &str) -> Vec<Value> {
+    match disk.storage {
+        Storage::Image { .. } => image_layers(disk, node, 0),
+        _ => own_layers(disk, node),
+    }
+}
+
+/// The same for a disk image, which can be exchanged while the guest runs.
+pub fn image_layers(disk: &PlannedDisk<'_>, node: &str, generation: u32) -> Vec<Value> {
+    exchange::under_raw(own_layers(disk, node), node, generation)
+}
+
+/// Protocol, then format.
+fn own_layers(disk: &PlannedDisk<'_>, node: &str) -> Vec<Value> {
     let cache = json!({"direct": disk.attachment.cache.direct(), "no-flush": disk.attachment.cache.no_flush()});
     let below = format!("{node}-file");
     let file = |driver: &str, path: &Path| {

@@ -5,8 +5,9 @@ mod args;
 mod console;
 mod disks;
 mod effective;
+mod exchange;
 mod launch;
-mod qmp;
+pub(crate) mod qmp;
 pub mod threads;
 
 use std::collections::BTreeMap;
@@ -18,7 +19,9 @@ use vmio_node::Node;
 
 use super::{Accelerator, Error, Guest, GuestKind, GuestSpec, Hypervisor, LaunchCtx, Result};
 use crate::require::{Requirement, readable};
+use crate::targets::Storage;
 use effective::Asked;
+use exchange::Exchanger;
 use launch::{Booted, find_qemu};
 use qmp::Qmp;
 
@@ -73,7 +76,7 @@ impl GuestKind for Qemu {
             let a = d.attachment.as_ref()?;
             Some(Asked { id: d.id.clone(), aio: a.aio, iothread: a.iothread })
         });
-        Ok(Box::new(QemuGuest { asked: asked.collect(), accelerator, host: Arc::clone(&ctx.node), booted }))
+        Ok(Box::new(QemuGuest { asked: asked.collect(), exchanger: Exchanger::of(spec), accelerator, host: Arc::clone(&ctx.node), booted }))
     }
 }
 
@@ -81,6 +84,7 @@ struct QemuGuest {
     host: Arc<dyn Node>,
     accelerator: Accelerator,
     asked: Vec<Asked>,
+    exchanger: Exchanger,
     booted: Booted,
 }
 
@@ -97,6 +101,10 @@ impl Guest for QemuGuest {
     fn effective(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
         let mut qmp = self.booted.qmp.lock().unwrap_or_else(PoisonError::into_inner);
         effective::read(&mut qmp, self.host.reader(), self.booted.hypervisor.pid, &self.asked)
+    }
+    fn exchange(&self, id: &str, storage: &Storage) -> Result<()> {
+        let mut qmp = self.booted.qmp.lock().unwrap_or_else(PoisonError::into_inner);
+        self.exchanger.exchange(&mut qmp, id, storage)
     }
     fn accelerator(&self) -> Option<&Accelerator> {
         Some(&self.accelerator)
