@@ -144,7 +144,10 @@ mod tests {
 
     fn subject() -> Subject {
         let backing = Backing { leaves: [("vda".to_owned(), (254, 0))].into(), ..Backing::default() };
-        Subject { backing: Some(backing), qemu: Some(Qemu { pid: 7, roles: [(7, "main".to_owned())].into(), servers: Vec::new() }) }
+        Subject {
+            backing: Some(backing),
+            qemu: Some(Qemu { pid: 7, roles: [(7, "main".to_owned())].into(), servers: Vec::new() }),
+        }
     }
 
     #[test]

@@ -369,7 +369,8 @@ impl Images {
     }
 
     fn layers<'a>(&'a self) -> impl Iterator<Item = &'a Layer> {
-        let of = |(_, d): &'a (Attachment, Disk)| [Some(&d.open), d.kept.as_ref(), d.old.as_ref()].into_iter().flatten();
+        let of =
+            |(_, d): &'a (Attachment, Disk)| [Some(&d.open), d.kept.as_ref(), d.old.as_ref()].into_iter().flatten();
         self.below.iter().chain(self.disks.iter().flat_map(of))
     }
 

@@ -275,7 +275,10 @@ impl Planned {
         }
         if c.control_cells > 0 {
             let most = c.control_cells;
-            row("controls", format!("at most {most} more native cells from the second round on; the first one says which"));
+            row(
+                "controls",
+                format!("at most {most} more native cells from the second round on; the first one says which"),
+            );
         }
         row(
             if native_only { "held to" } else { "both sides" },

@@ -473,7 +473,10 @@ fn exchange(
     // Without a guest or a disk the cell says so itself.
     let Some((running, id)) = id else { return Ok(0) };
     let Some(next) = target.exchange(attachment, state)? else { return Ok(0) };
-    running.guest.exchange(id, &next.storage).with_context(|| format!("cannot exchange the image of {}", setup.key()))?;
+    running
+        .guest
+        .exchange(id, &next.storage)
+        .with_context(|| format!("cannot exchange the image of {}", setup.key()))?;
     target.exchanged(attachment)?;
     Ok(next.wrote_bytes)
 }

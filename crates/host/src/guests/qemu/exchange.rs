@@ -27,8 +27,7 @@ pub struct Exchanger {
 impl Exchanger {
     /// For a guest that was started from this specification.
     pub fn of(spec: &GuestSpec) -> Self {
-        let disks: Vec<_> =
-            spec.disks.iter().filter_map(|d| Some((d.id.clone(), d.attachment.clone()?))).collect();
+        let disks: Vec<_> = spec.disks.iter().filter_map(|d| Some((d.id.clone(), d.attachment.clone()?))).collect();
         let generations = Mutex::new(vec![0; disks.len()]);
         Self { guest: spec.name.clone(), disks, generations }
     }
@@ -36,12 +35,12 @@ impl Exchanger {
     /// Puts another image under a disk that is idle.
     pub fn exchange(&self, qmp: &mut Qmp, id: &str, storage: &Storage) -> Result<()> {
         let wrong = |reason: String| Error::Spec { guest: self.guest.clone(), reason };
-        let (index, (_, attachment)) =
-            self.disks.iter().enumerate().find(|(_, (disk, _))| disk == id).ok_or_else(|| Error::NoDisk {
-                guest: self.guest.clone(),
-                disk: id.to_owned(),
-                hint: String::new(),
-            })?;
+        let (index, (_, attachment)) = self
+            .disks
+            .iter()
+            .enumerate()
+            .find(|(_, (disk, _))| disk == id)
+            .ok_or_else(|| Error::NoDisk { guest: self.guest.clone(), disk: id.to_owned(), hint: String::new() })?;
         let driver = drivers::find(&attachment.driver).ok_or_else(|| wrong(format!("no driver for disk {id}")))?;
         if !matches!(storage, Storage::Image { .. }) {
             return Err(wrong(format!("disk {id}: only disk images can be exchanged while the guest runs")));

@@ -76,7 +76,13 @@ impl GuestKind for Qemu {
             let a = d.attachment.as_ref()?;
             Some(Asked { id: d.id.clone(), aio: a.aio, iothread: a.iothread })
         });
-        Ok(Box::new(QemuGuest { asked: asked.collect(), exchanger: Exchanger::of(spec), accelerator, host: Arc::clone(&ctx.node), booted }))
+        Ok(Box::new(QemuGuest {
+            asked: asked.collect(),
+            exchanger: Exchanger::of(spec),
+            accelerator,
+            host: Arc::clone(&ctx.node),
+            booted,
+        }))
     }
 }
 
