@@ -254,7 +254,7 @@ fn control_cells_follow_the_first_round() {
 fn a_resumed_run_has_the_same_control_cells() {
     let whole = Bed::new(&controlled());
     whole.go(study::next, &mut Fake { sees_disk: true, ..Fake::default() }).0.unwrap();
-    for stop in 0..=24 {
+    for stop in (1..=24).step_by(4) {
         let bed = Bed::new(&controlled());
         bed.go(study::next, &mut Fake { sees_disk: true, stop_after: Some(stop), ..Fake::default() }).0.unwrap();
         bed.go(study::next, &mut Fake { sees_disk: true, ..Fake::default() }).0.unwrap();

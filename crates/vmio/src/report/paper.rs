@@ -11,6 +11,7 @@ use super::Report;
 use super::format::{self, rate, spread, three};
 use super::html::escape;
 use super::markdown::plain;
+use super::text::Out;
 use super::view;
 
 /// Columns of a paper's table.
@@ -24,8 +25,8 @@ pub const INTRODUCTION: &str = "Published figures, and those of this run as the 
 /// The same for control cells.
 pub const CONTROLS: &str = "Guests whose requests reached the disk smaller than native ones. Each row of a chain changes one \
     thing, and its ratio is of its bandwidth to that of the row above, paired by round: first native requests at the guest's \
-    size, then at its queue depth, then the guest. What the last ratio loses is virtualisation's; what those above it lose, \
-    the disk would lose without any guest.";
+    size, then at its queue depth, then the guest. What the last ratio loses is virtualisation's (emulation's, where the guest's \
+    processor was emulated); what those above it lose, the disk would lose without any guest.";
 
 fn published(row: &TableRow) -> [String; 4] {
     let or_dash = |x: Option<f64>| x.map_or("–".to_owned(), plain_number);
@@ -104,7 +105,8 @@ pub fn chain(summary: &Summary, e: &Explanation) -> Vec<ChainRow> {
     if let Some(depth) = &e.depth {
         rows.push(row(&depth.key, native(depth), "shallow queue", Some(&e.shallow_queue_ratio)));
     }
-    rows.push(row(&e.key, "the guest".into(), "virtualisation", Some(&e.rest_ratio)));
+    let rest = if summary.emulated { "emulation (TCG)" } else { "virtualisation" };
+    rows.push(row(&e.key, "the guest".into(), rest, Some(&e.rest_ratio)));
     rows
 }
 
@@ -113,23 +115,22 @@ pub fn doubt(e: &Explanation) -> Option<&'static str> {
     (!e.enough).then_some("fewer pairs than the study wants: these ratios are not final")
 }
 
-/// Lines for a terminal, each at most 100 columns; text between them is to be broken by the caller.
-pub fn text_table(table: &Table) -> Vec<String> {
+/// The rows of a table for a terminal: what is published, and below it what was measured here.
+pub fn text_table(out: &mut Out, table: &Table) {
     let line = |names: [&str; 3], what: &str, cells: &[String; 4]| {
         let [vmm, target, driver] = names;
         let [a, b, c, d] = cells.each_ref().map(|cell| cell.replace(" %", "%"));
-        format!("  {vmm:<5}{target:<12}{driver:<21}{what:<10}{a:>12}{b:>12}{c:>12}{d:>12}")
+        format!("  {vmm:<5}{target:<12}{driver:<24}{what:<9}{a:>12}{b:>12}{c:>12}{d:>12}")
     };
-    let mut lines = vec![line(["VMM", "Target", "Driver"], "", &COLUMNS.map(str::to_owned))];
+    out.line(&line(["VMM", "Target", "Driver"], "", &COLUMNS.map(str::to_owned)));
     for row in &table.rows {
         let [vmm, target, driver] = names(row);
-        lines.push(line([&vmm, &target, &driver], "published", &published(row)));
-        lines.push(match &row.ours {
-            Some(found) => line(["", "", ""], "here", &ours(found)),
-            None => format!("{:40}{}", "", why_not(row)),
-        });
+        out.line(&line([&vmm, &target, &driver], "published", &published(row)));
+        match &row.ours {
+            Some(found) => out.line(&line([""; 3], "here", &ours(found))),
+            None => out.paragraph(&" ".repeat(43), 45, &why_not(row)),
+        }
     }
-    lines
 }
 
 /// Lines of a chain for a terminal.

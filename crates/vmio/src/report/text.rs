@@ -343,9 +343,7 @@ impl Out {
             if let Some(statement) = &table.statement {
                 self.paragraph(&self.style.yellow("  ! "), 4, statement);
             }
-            for line in paper::text_table(table) {
-                self.line(&line);
-            }
+            paper::text_table(self, table);
             for (n, text) in &table.footnotes {
                 self.paragraph(&format!("  [{n}] "), 6, text);
             }
