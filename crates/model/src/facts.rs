@@ -59,8 +59,50 @@ pub struct Disk {
     pub iothread: Option<bool>,
     /// Whether it lies in a file with holes.
     pub sparse: Option<bool>,
+    /// What else could be read.
+    #[serde(default)]
+    pub details: Details,
     /// Where this was read.
     pub from: Provenance,
+}
+
+/// What else can be known of a disk. What could not be read is `None`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Details {
+    /// What it lies on: `file`, `block`, `lvm-thin`, `zvol`, `rbd`, `nbd`, `iscsi`.
+    pub storage: Option<String>,
+    /// Image format: `raw`, `qcow2`.
+    pub format: Option<String>,
+    /// Size that the guest sees.
+    pub virtual_bytes: Option<u64>,
+    /// Cluster size of a qcow2 image.
+    pub cluster_bytes: Option<u64>,
+    /// QEMU's cache of the image's L2 tables.
+    pub l2_cache_bytes: Option<u64>,
+    /// Files below the top one in a chain of images.
+    pub backing_files: Option<u32>,
+    /// Whether its storage gives blocks only when they are written (a thin pool, a sparse file).
+    pub thin: Option<bool>,
+    /// Whether discards of the guest are passed on.
+    pub discard: Option<bool>,
+    /// Block size of a ZFS volume.
+    pub volblock_bytes: Option<u64>,
+    /// Disks of the same driver in the guest, this one included.
+    pub alike_in_guest: Option<u32>,
+    /// Settings that were asked for and are not in force.
+    pub overridden: Vec<Overridden>,
+}
+
+/// A setting that was asked for and is not in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overridden {
+    /// Its name, for example `aio`.
+    pub setting: String,
+    /// What the configuration asks for.
+    pub asked: String,
+    /// What is in force.
+    pub found: String,
 }
 
 /// What differs between the two cells of a [`Gain`].
@@ -106,6 +148,9 @@ pub struct Measured {
     pub run: i64,
     /// Whether the guests ran under software emulation.
     pub emulated: bool,
+    /// Whether each workload was held to a cap (`--gentle`): then shares are of that cap.
+    #[serde(default)]
+    pub capped: bool,
     /// Rows of the run's table.
     pub cells: Vec<Cell>,
     /// Shares against native.
@@ -180,6 +225,7 @@ pub fn facts_of(run: &Run, summary: &Summary) -> Facts {
         measured: Some(Measured {
             run: run.id,
             emulated: summary.emulated,
+            capped: run.environment.cap_ratio.is_some(),
             cells: summary.asked_for().cloned().collect(),
             shares: summary.shares.clone(),
             gains,

@@ -5,17 +5,28 @@
 //! rule's threshold; else it abstains. From settings alone (a live guest that nobody measured) it may
 //! give advice, marked as not measured.
 
+mod backing_chain;
 mod cache_aio_pair;
 pub mod change;
+mod depth_one_latency;
 mod depth_one_reads;
 mod emulated_driver;
 mod guest_faster_than_host;
+mod host_cache_hits;
+mod host_page_cache;
 mod idle_disk;
+mod iothread_saturated;
 mod missing_iothread;
+mod network_disk_on_host;
+mod no_discard;
 pub mod proof;
+mod qcow2_l2_cache;
+mod setting_overridden;
 mod small_requests;
 mod sparse_file;
 pub mod support;
+mod virtio_choice;
+mod zfs_volblocksize;
 
 use serde::{Deserialize, Serialize};
 
@@ -110,6 +121,8 @@ pub enum Need {
     DeviceCounters,
     /// Either a run or a guest's settings.
     MeasuredOrSettings,
+    /// A guest's settings.
+    Settings,
 }
 
 /// A rule.
@@ -142,6 +155,17 @@ pub const RULES: &[&Rule] = &[
     &depth_one_reads::RULE,
     &idle_disk::RULE,
     &guest_faster_than_host::RULE,
+    &qcow2_l2_cache::RULE,
+    &backing_chain::RULE,
+    &iothread_saturated::RULE,
+    &virtio_choice::RULE,
+    &depth_one_latency::RULE,
+    &host_page_cache::RULE,
+    &host_cache_hits::RULE,
+    &zfs_volblocksize::RULE,
+    &no_discard::RULE,
+    &setting_overridden::RULE,
+    &network_disk_on_host::RULE,
 ];
 
 /// Asks every rule whose needs are met. The most severe findings come first, among them the one that
@@ -160,6 +184,7 @@ impl Need {
             Need::Measured => facts.measured.is_some(),
             Need::DeviceCounters => facts.measured.as_ref().is_some_and(|m| m.cells.iter().any(|c| c.device.is_some())),
             Need::MeasuredOrSettings => facts.measured.is_some() || !facts.disks.is_empty(),
+            Need::Settings => !facts.disks.is_empty(),
         }
     }
 }

@@ -106,6 +106,30 @@ pub fn pairs(
         .collect()
 }
 
+/// Geometric mean over several comparisons (base, test), taken within each round in which all of
+/// them have a pair, so that what hits a whole round is counted once. Cells that converged stop
+/// being repeated; where no round has them all, there is no overall figure.
+pub(super) fn overall<'a>(run: &Run, of: impl Iterator<Item = (&'a Setup, &'a Setup)>) -> Option<Ratio> {
+    let mut rounds: BTreeMap<u32, Vec<Pair>> = BTreeMap::new();
+    let mut count = 0;
+    for (base, test) in of {
+        count += 1;
+        let figure = figure_of(&run.workloads, &test.workload);
+        for (round, pair) in pairs(&run.samples, base, test, |s| Some(figure.of(&s.result))) {
+            rounds.entry(round).or_default().push(pair);
+        }
+    }
+    let whole: Vec<Pair> = rounds
+        .values()
+        .filter(|pairs| pairs.len() == count)
+        .map(|pairs| {
+            let logs: f64 = pairs.iter().map(|p| (p.test / p.base).ln()).sum();
+            Pair { boot: pairs[0].boot, base: 1.0, test: (logs / pairs.len() as f64).exp() }
+        })
+        .collect();
+    paired_ratio(&whole)
+}
+
 pub(super) fn unrounded(pairs: &[(u32, Pair)]) -> Vec<Pair> {
     pairs.iter().map(|&(_, p)| p).collect()
 }

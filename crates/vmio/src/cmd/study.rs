@@ -6,8 +6,8 @@ use vmio_model::summary::summarise;
 use super::runs::RunId;
 use crate::cli::{Context, Exit, Failure, Outcome};
 use crate::papers;
-use crate::report;
-use crate::run::{self, Forms, Mode, Wishes, studies};
+use crate::report::{self, Forms};
+use crate::run::{self, Mode, Wishes, studies};
 use crate::store::Store;
 use crate::term;
 

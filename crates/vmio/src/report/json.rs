@@ -4,7 +4,7 @@
 use serde::Serialize;
 use vmio_model::paper::Table;
 use vmio_model::rules::Finding;
-use vmio_model::summary::Summary;
+use vmio_model::summary::{Best, Summary};
 
 use super::{Proved, Report};
 
@@ -15,16 +15,13 @@ struct Document<'a> {
     findings: &'a [Finding],
     proofs: &'a [Proved],
     paper_tables: &'a [Table],
+    best: Option<&'a Best>,
 }
 
 /// The report as one JSON document.
 pub fn json(report: &Report<'_>) -> String {
-    let document = Document {
-        summary: &report.summary,
-        findings: &report.findings,
-        proofs: &report.proofs,
-        paper_tables: &report.tables,
-    };
+    let Report { summary, findings, proofs, tables, best, .. } = report;
+    let document = Document { summary, findings, proofs, paper_tables: tables, best: best.as_ref() };
     let mut text = serde_json::to_string_pretty(&document).expect("string keys, and no failing serialiser");
     text.push('\n');
     text

@@ -3,9 +3,11 @@
 //! the statement of what may be concluded, each names the cells that did not run, and none shows
 //! a figure for something that was not measured.
 
+mod config;
 mod effects;
 pub mod export;
 pub mod format;
+mod forms;
 mod html;
 mod json;
 mod markdown;
@@ -20,9 +22,11 @@ use vmio_model::result::Run;
 use vmio_model::rules::{self, Finding};
 use vmio_model::setup::Setup;
 use vmio_model::stats::Ratio;
-use vmio_model::summary::{self, Summary};
+use vmio_model::summary::{self, Best, Summary};
 
+pub use config::{qm, xml};
 pub use effects::effects as effects_text;
+pub use forms::Forms;
 pub use html::html;
 pub use json::json;
 pub use markdown::markdown;
@@ -40,6 +44,8 @@ pub struct Report<'a> {
     pub tables: Vec<Table>,
     /// What `--prove` showed.
     pub proofs: Vec<Proved>,
+    /// The set-up that did best, if one can be named.
+    pub best: Option<Best>,
 }
 
 /// What `--prove` showed of a finding: its cell as it is against the changed one, in one run.
@@ -75,7 +81,8 @@ impl<'a> Report<'a> {
         let summary = summary::summarise(run);
         let findings = rules::findings(&facts_of(run, &summary));
         let tables = crate::papers::of_study(&run.study).map_or(Vec::new(), |paper| tables(paper, &summary));
-        Report { run, summary, findings, tables, proofs: Vec::new() }
+        let best = summary::best(run, &summary);
+        Report { run, summary, findings, tables, proofs: Vec::new(), best }
     }
 
     /// Adds what later runs proved of the findings.
