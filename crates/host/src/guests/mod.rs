@@ -189,6 +189,14 @@ pub enum Error {
         /// Names.
         looked_for: String,
     },
+    /// QEMU does not tell its version.
+    #[error("{} --version says no version of QEMU's but: {said}", qemu.display())]
+    Version {
+        /// The program.
+        qemu: PathBuf,
+        /// Its answer.
+        said: String,
+    },
     /// No such disk.
     #[error("guest {guest} has no disk {disk}{hint}")]
     NoDisk {

@@ -80,7 +80,9 @@ fn close(qmp: &mut Qmp, layers: &[Value]) -> Result<()> {
 /// format's), which get names of their own for each exchange.
 pub fn under_raw(mut layers: Vec<Value>, node: &str, generation: u32) -> Vec<Value> {
     let [protocol, image] = &mut layers[..] else { return layers };
-    let (file_name, image_name) = (format!("{node}-file-{generation}"), format!("{node}-image-{generation}"));
+    // The first one is called like the file of any other disk.
+    let suffix = if generation == 0 { String::new() } else { format!("-{generation}") };
+    let (file_name, image_name) = (format!("{node}-file{suffix}"), format!("{node}-image{suffix}"));
     protocol["node-name"] = json!(file_name);
     image["node-name"] = json!(image_name);
     image["file"] = json!(file_name);
