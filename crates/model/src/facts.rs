@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::result::{Run, WorkloadTraits};
 use crate::setup::{Attachment, Setup};
 use crate::stats::{Convergence, Pair, Ratio, paired_ratio};
+use crate::summary::steady::settled_run;
 use crate::summary::{Cell, Share, Summary, figure_of, pairs};
 
 /// Where a fact comes from.
@@ -123,6 +124,8 @@ pub enum Changed {
     Depth,
     /// How the workload submits its requests alone: libaio, io_uring.
     Engine,
+    /// Whether the workload goes through its side's page cache alone.
+    PageCache,
 }
 
 /// What one cell gets over another of the same side that differs in one thing, paired by round.
@@ -208,6 +211,7 @@ impl Measured {
 
 /// The facts of a run.
 pub fn facts_of(run: &Run, summary: &Summary) -> Facts {
+    let run = &*settled_run(run);
     let mut gains = Vec::new();
     for before in &summary.cells {
         for after in &summary.cells {
@@ -246,11 +250,13 @@ fn changed(before: &Setup, after: &Setup, workloads: &[WorkloadTraits]) -> Optio
         let (x, y) = (find(&before.workload).filter(|_| same_disk)?, find(&after.workload)?);
         let deeper = WorkloadTraits { name: y.name.clone(), depth: y.depth, ..x.clone() };
         let engine = WorkloadTraits { name: y.name.clone(), engine: y.engine.clone(), ..x.clone() };
+        let cached = WorkloadTraits { name: y.name.clone(), direct: y.direct, ..x.clone() };
         return match () {
             // One job by two names: nothing differs.
-            () if deeper == engine => None,
+            () if deeper == *y && x.depth == y.depth => None,
             () if deeper == *y => Some(Changed::Depth),
             () if engine == *y => Some(Changed::Engine),
+            () if cached == *y => Some(Changed::PageCache),
             () => None,
         };
     }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::setup::{Aio, Cache, Options};
 use crate::stats::Convergence;
+use crate::stats::steady::MOST_ROUNDS;
 
 pub use control::{Control, Controlled, Link, controls};
 pub use parse::{Problem, StudyError};
@@ -79,9 +80,18 @@ pub struct Repeat {
     pub max_minutes: f64,
     /// The run ends after this many GiB have been written.
     pub max_gib_written: f64,
+    /// Flash is brought into its steady state first: see [`crate::stats::steady`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub steady_state: bool,
 }
 
 impl Repeat {
+    /// Asks for steady state, with as many rounds as its specification allows for reaching it.
+    pub fn ask_for_steady_state(&mut self) {
+        self.steady_state = true;
+        self.max_pairs = self.max_pairs.max(MOST_ROUNDS);
+    }
+
     /// When a share counts as known.
     pub fn convergence(&self) -> Convergence {
         Convergence { half_width: self.half_width, min_pairs: self.min_pairs, min_boots: self.min_boots }

@@ -5,8 +5,10 @@
 mod best;
 mod build;
 pub mod compare;
+pub mod durability;
 pub mod explain;
 mod headline;
+pub mod steady;
 
 use std::collections::BTreeMap;
 
@@ -20,7 +22,9 @@ pub use best::best;
 pub(crate) use build::figure_of;
 pub use build::{noise, pairs, repeat_of, shares, summarise};
 pub use compare::{Comparison, compare};
+pub use durability::Durability;
 pub use explain::Explanation;
+pub(crate) use headline::percent;
 
 /// Version of the summary's JSON. Fields are only added within a major version.
 pub const SCHEMA_VERSION: &str = "1.0";
@@ -57,6 +61,9 @@ pub struct Summary {
     /// Guest cells that control cells explain.
     #[serde(default)]
     pub explained: Vec<Explanation>,
+    /// Whether each writing native cell became steady; empty unless the study asked for it.
+    #[serde(default)]
+    pub steady: Vec<steady::Steady>,
     /// Cells that did not run.
     pub skipped: Vec<Skipped>,
     /// Effective disk settings as read back, by `target/guest/attachment`.
@@ -110,6 +117,9 @@ pub struct Cell {
     pub device: Option<Device>,
     /// What it cost in CPU time.
     pub cpu: Cpu,
+    /// For durable appends: whether what was acknowledged is on the device.
+    #[serde(default)]
+    pub durability: Option<durability::Durability>,
     /// How many samples carry which word of caution.
     pub marks: BTreeMap<Mark, u32>,
     /// Rounds whose figure is an outlier ([`crate::stats::outliers`]): kept, and shown.

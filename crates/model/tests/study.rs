@@ -322,7 +322,9 @@ fn play_with(
             .collect();
         let spent = Spent::default();
         let controls = if done.is_empty() { &[] } else { all };
-        match next(study, &Progress { done: &done, skipped: &skipped, shares: &shares, controls, spent, boot }) {
+        let unsteady = &BTreeSet::new();
+        let progress = Progress { done: &done, skipped: &skipped, shares: &shares, controls, unsteady, spent, boot };
+        match next(study, &progress) {
             Step::Boot { boot: number } => {
                 assert!(done.iter().all(|s| s.boot < number), "boot {number} was used before");
                 boot = Some(number);
@@ -434,7 +436,8 @@ fn a_control_that_cannot_run_holds_nobody_up() {
         study.cells().iter().filter(|c| !c.is_native()).map(|c| (c.key(), known(5).unwrap())).collect();
     let ask = |skipped: &BTreeSet<String>| {
         let spent = Spent::default();
-        next(&study, &Progress { done: &done, skipped, shares: &shares, controls: &all, spent, boot: Some(2) })
+        let (controls, unsteady, boot) = (&all[..], &BTreeSet::new(), Some(2));
+        next(&study, &Progress { done: &done, skipped, shares: &shares, controls, unsteady, spent, boot })
     };
     assert_eq!(ask(&skipped), Step::Done(DoneReason::Converged));
     assert!(matches!(ask(&BTreeSet::new()), Step::Run { .. }));
@@ -456,7 +459,8 @@ fn budgets_and_skipped_cells_end_a_run() {
     let study = study(SMALL);
     let (shares, none) = (BTreeMap::new(), BTreeSet::new());
     let ask = |spent: Spent, skipped: &BTreeSet<String>| {
-        next(&study, &Progress { done: &[], skipped, shares: &shares, controls: &[], spent, boot: Some(0) })
+        let (controls, unsteady, boot) = (&[], &BTreeSet::new(), Some(0));
+        next(&study, &Progress { done: &[], skipped, shares: &shares, controls, unsteady, spent, boot })
     };
     assert_eq!(ask(Spent { seconds: 600.0, bytes_written: 0 }, &none), Step::Done(DoneReason::TimeBudget));
     assert_eq!(ask(Spent { seconds: 0.0, bytes_written: 10 << 30 }, &none), Step::Done(DoneReason::ByteBudget));

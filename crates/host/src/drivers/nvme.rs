@@ -1,7 +1,8 @@
 //! NVMe (NVM Express base specification 1.4): what guests without virtio drivers but of this
-//! decade can use. QEMU 7.1 began to take the guest's doorbells by ioeventfd; with it requests
-//! stall at depth (docs/drivers.md has what was seen), and from 7.2 on it is off unless asked
-//! for. vmio turns it off wherever QEMU has the property, and the effective settings say so.
+//! decade can use. QEMU 7.1 began to take the guest's doorbells by ioeventfd, on by default, and
+//! later turned it off by default; a stall at depth was seen with it (docs/drivers.md). vmio turns
+//! it off wherever QEMU has the property, so that releases compare, and the effective settings
+//! say so.
 
 use super::{Device, DeviceArgs, Disk, Driver, QemuVersion};
 

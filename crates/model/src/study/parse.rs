@@ -109,7 +109,16 @@ impl<'a> Reader<'a> {
     }
 
     fn repeat(&mut self, s: &Section<'_, '_>) -> Option<Repeat> {
-        let keys = ["min_pairs", "max_pairs", "min_boots", "half_width", "seconds", "max_minutes", "max_gib_written"];
+        let keys = [
+            "min_pairs",
+            "max_pairs",
+            "min_boots",
+            "half_width",
+            "seconds",
+            "max_minutes",
+            "max_gib_written",
+            "steady_state",
+        ];
         self.known_keys(s, &keys);
         // One pair or one boot has no interval, so a share could never count as known.
         let min_pairs = self.whole(s, "min_pairs", 2, 1000);
@@ -119,6 +128,7 @@ impl<'a> Reader<'a> {
         let seconds = self.real(s, "seconds", 0.1, 3600.0);
         let max_minutes = self.real(s, "max_minutes", 0.1, 7.0 * 24.0 * 60.0);
         let max_gib_written = self.real(s, "max_gib_written", 0.1, 1e6);
+        let steady_state = self.switch(s, "steady_state", false);
         let (min_pairs, max_pairs, min_boots) = (min_pairs?, max_pairs?, min_boots?);
         if max_pairs < min_pairs {
             let what = format!("{max_pairs} is less than min_pairs ({min_pairs})");
@@ -136,6 +146,7 @@ impl<'a> Reader<'a> {
             seconds: seconds?,
             max_minutes: max_minutes?,
             max_gib_written: max_gib_written?,
+            steady_state: steady_state?,
         })
     }
 

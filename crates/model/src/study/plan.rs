@@ -74,6 +74,9 @@ pub struct Plan {
     pub round_bytes_written: u64,
     /// Bytes written before the first round.
     pub prepare_bytes_written: u64,
+    /// Of these, to bring flash into its steady state.
+    #[serde(default)]
+    pub precondition_bytes_written: u64,
     /// Bytes written at most: the most rounds, or the write budget and the cell that overruns it.
     pub max_bytes_written: u64,
     /// Space taken at the same time, spare included.
@@ -96,7 +99,14 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
     let cells = study.cells();
     let costs: Vec<(f64, u64)> = cells.iter().map(|cell| cell_cost(study, cell, traits, rates)).collect();
     // Cells that no guest is compared with run the fewest rounds; the rest up to the most.
-    let lone: Vec<Setup> = study.groups().into_iter().filter(|g| g.iter().all(Setup::is_native)).flatten().collect();
+    // With steady state those that write may go on, too.
+    let lone: Vec<Setup> = study
+        .groups()
+        .into_iter()
+        .filter(|g| g.iter().all(Setup::is_native))
+        .flatten()
+        .filter(|cell| !study.repeat.steady_state || !writes(traits, &cell.workload))
+        .collect();
     let lone_cost = cells.iter().zip(&costs).filter(|(cell, _)| lone.contains(cell));
     let (lone_seconds, lone_bytes) = lone_cost.fold((0.0, 0), |sum, (_, c)| (sum.0 + c.0, sum.1 + c.1));
     let round_seconds: f64 = costs.iter().map(|c| c.0).sum();
@@ -112,7 +122,11 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
     let mut targets: Vec<&str> = cells.iter().map(|c| c.target.as_str()).collect();
     targets.sort_unstable();
     targets.dedup();
-    let prepare_bytes: u64 = targets.iter().map(|t| space_of(study, t, rates).prepared_bytes).sum();
+    let prepared_bytes: u64 = targets.iter().map(|t| space_of(study, t, rates).prepared_bytes).sum();
+    let preconditioned =
+        targets.iter().filter(|t| study.preconditions(t, traits, &rates.refilled_targets)).count() as u64;
+    let precondition_bytes = preconditioned * study.target_bytes();
+    let prepare_bytes = prepared_bytes + precondition_bytes;
     let prepare_seconds = prepare_bytes as f64 / rates.write_bytes_per_second;
     let seconds = |rounds: u32| {
         let boots = rounds.div_ceil(study.repeat.rounds_per_boot());
@@ -130,7 +144,7 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
     let budget_seconds = study.repeat.max_minutes * 60.0;
     let budget_bytes = (study.repeat.max_gib_written * super::GIB as f64) as u64;
     let least = study.repeat.min_pairs;
-    let most = if guests == 0 { least } else { study.repeat.max_pairs };
+    let most = if guests == 0 && !study.repeat.steady_state { least } else { study.repeat.max_pairs };
     let dearest = costs.iter().map(|c| c.0).fold(0.0, f64::max);
     let taken: u64 = targets.iter().map(|t| space_of(study, t, rates).taken_bytes).sum();
     let space = taken as f64 * (1.0 + rates.spare_ratio);
@@ -146,6 +160,7 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
         max_seconds: seconds(most).min(budget_seconds + dearest),
         round_bytes_written: round_bytes,
         prepare_bytes_written: prepare_bytes,
+        precondition_bytes_written: precondition_bytes,
         max_bytes_written: bytes(most).min(prepare_bytes.saturating_add(budget_bytes).saturating_add(largest)),
         peak_space_bytes: space as u64,
         vcpus: study.guest.vcpus,
@@ -179,6 +194,20 @@ fn space_of(study: &Study, target: &str, rates: &Rates) -> TargetSpace {
     let written = rates.written_targets.iter().any(|w| w == target);
     let usual = TargetSpace { taken_bytes: bytes, prepared_bytes: if written { bytes } else { 0 } };
     rates.target_space.get(target).copied().unwrap_or(usual)
+}
+
+impl Study {
+    /// Whether a target is written once more before the first round: when steady state is asked for
+    /// and a cell writes to it. A target that loses its data before each write keeps no state.
+    pub fn preconditions(&self, target: &str, traits: &[WorkloadTraits], refilled: &[String]) -> bool {
+        let written = || self.cells().iter().any(|c| c.target == target && writes(traits, &c.workload));
+        self.repeat.steady_state && !refilled.iter().any(|r| r == target) && written()
+    }
+}
+
+/// Whether a workload writes; one without traits counts as if it did.
+fn writes(traits: &[WorkloadTraits], workload: &str) -> bool {
+    traits.iter().find(|t| t.name == workload).is_none_or(|t| t.writes)
 }
 
 /// Bytes of writing targets out again in a round: at most before each reading cell.

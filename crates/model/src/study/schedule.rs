@@ -51,6 +51,9 @@ pub struct Progress<'a> {
     pub shares: &'a BTreeMap<String, Ratio>,
     /// Control cells that round 0 called for ([`super::controls`]); they run from round 1 on.
     pub controls: &'a [Control],
+    /// Keys of native writing cells whose disk is not steady yet; empty unless the study asks for
+    /// steady state: see [`crate::summary::steady`].
+    pub unsteady: &'a BTreeSet<String>,
     /// Cost so far.
     pub spent: Spent,
     /// The boot whose guests run now; `None` at the start and after a resume.
@@ -190,7 +193,15 @@ fn open(study: &Study, group: Vec<Setup>, progress: &Progress<'_>) -> Vec<Setup>
     };
     let known = |cell: &Setup| progress.shares.get(&cell.key()).is_some_and(|r| converged(r, &rule)) && explained(cell);
     if group.iter().all(Setup::is_native) {
-        return group.into_iter().filter(|cell| rounds(cell) < study.repeat.min_pairs).collect();
+        let most = |cell: &Setup| match progress.unsteady.contains(&cell.key()) {
+            true => study.repeat.max_pairs,
+            false => study.repeat.min_pairs,
+        };
+        return group.into_iter().filter(|cell| rounds(cell) < most(cell)).collect();
+    }
+    // A disk that is not steady yet has no figures to converge.
+    if group.first().is_some_and(|native| progress.unsteady.contains(&native.key())) {
+        return group;
     }
     let group: Vec<Setup> = group.into_iter().filter(|cell| cell.is_native() || !known(cell)).collect();
     if group.iter().all(Setup::is_native) { Vec::new() } else { group }

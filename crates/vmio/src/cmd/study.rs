@@ -130,7 +130,7 @@ fn list(context: &Context) -> Outcome {
         return Ok(Exit::Done);
     }
     let lines: Vec<String> =
-        all.iter().map(|s| format!("{:<8} {:>3} cells  {}\n", s.name, s.cells().len(), s.title)).collect();
+        all.iter().map(|s| format!("{:<12} {:>3} cells  {}\n", s.name, s.cells().len(), s.title)).collect();
     term::print(&lines.concat())?;
     Ok(Exit::Done)
 }

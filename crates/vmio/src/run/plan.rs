@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use vmio_host::backing::Backing;
 use vmio_host::gentle::neighbours::{self, Others};
 use vmio_host::require::Requirement;
-use vmio_host::{drivers, guests, targets, workloads};
+use vmio_host::{guests, targets, workloads};
 use vmio_model::result::{Run, Skipped, WorkloadTraits};
 use vmio_model::setup::Setup;
 use vmio_model::study::plan::{self as reckon, Plan, Rates, TargetSpace};
@@ -49,6 +49,9 @@ pub struct Planned {
     pub gentle: bool,
 }
 
+/// Targets that lose their data when a cell writes to them afresh.
+pub const REFILLED: [&str; 1] = ["sparse"];
+
 /// Rates that are assumed of a machine that vmio has never measured: a fast flash disk, so that
 /// bytes and space err on the high side.
 fn assumed(study: &Study) -> Rates {
@@ -61,7 +64,7 @@ fn assumed(study: &Study) -> Rates {
         fixed_bytes: ["dd-write", "dd-read"].map(|name| (name.to_owned(), study.buffered_bytes())).into(),
         written_targets: vec!["preallocated".into(), "device".into(), "sparse".into()],
         target_space: target_space(study),
-        refilled_targets: vec!["sparse".into()],
+        refilled_targets: REFILLED.map(str::to_owned).into(),
         spare_ratio: 0.2,
     }
 }
@@ -130,7 +133,7 @@ pub fn look(
     let others = neighbours::others(reader, "").context("cannot look for other guests")?;
     let accelerator = guests::qemu::known_accelerator(reader, &context.paths.state);
     let gentle = wishes.gentle || (!wishes.no_gentle && !others.guests.is_empty());
-    let skipped = unmet(&study, reader, gentle, wishes);
+    let skipped = unmet(&study, local, gentle, wishes);
     Ok(Planned {
         study,
         traits,
@@ -188,15 +191,15 @@ fn existing_part(reader: &dyn Reader, dir: &Path) -> PathBuf {
 }
 
 /// Cells that cannot run here, with the first unmet requirement of the entries that they name.
-fn unmet(study: &Study, reader: &dyn Reader, gentle: bool, wishes: &Wishes) -> Vec<Skipped> {
+fn unmet(study: &Study, local: &dyn Node, gentle: bool, wishes: &Wishes) -> Vec<Skipped> {
     study
         .cells()
         .into_iter()
-        .filter_map(|setup| Some(Skipped { reason: why_not(&setup, reader, gentle, wishes)?, setup }))
+        .filter_map(|setup| Some(Skipped { reason: why_not(&setup, local, gentle, wishes)?, setup }))
         .collect()
 }
 
-fn why_not(setup: &Setup, reader: &dyn Reader, gentle: bool, wishes: &Wishes) -> Option<String> {
+fn why_not(setup: &Setup, local: &dyn Node, gentle: bool, wishes: &Wishes) -> Option<String> {
     let mut needs: Vec<&Requirement> = Vec::new();
     if let Some(guest) = guests::find(&setup.guest) {
         needs.extend(guest.requirements());
@@ -208,13 +211,11 @@ fn why_not(setup: &Setup, reader: &dyn Reader, gentle: bool, wishes: &Wishes) ->
     }
     let workload = workloads::find(&setup.workload)?;
     needs.extend(workload.requirements());
-    let missing =
-        needs.iter().find_map(|r| (r.check)(reader).err().map(|found| format!("{}: {found}; {}", r.name, r.mend)));
+    let missing = needs
+        .iter()
+        .find_map(|r| (r.check)(local.reader()).err().map(|found| format!("{}: {found}; {}", r.name, r.mend)));
     missing
-        .or_else(|| {
-            let asked = setup.attachment.as_ref()?;
-            drivers::find(&asked.driver)?.fits(asked).err()
-        })
+        .or_else(|| guests::qemu::why_not(local, setup.attachment.as_ref()?))
         .or_else(|| gentle.then(|| workload.can_be_gentle().err().map(str::to_owned)).flatten())
 }
 
@@ -296,6 +297,17 @@ impl Planned {
             Ok(left) => left.clone(),
             Err(why) => why.clone(),
         };
+        if self.study.repeat.steady_state {
+            row(
+                "steady",
+                format!(
+                    "{} written first, once more over each target; then writing cells go on until five rounds agree \
+                     (range 20 %, slope 10 %), at most {} rounds or the budget",
+                    gib(c.precondition_bytes_written),
+                    c.max_rounds
+                ),
+            );
+        }
         row("writes", format!("at most {} (rates {})", gib(c.max_bytes_written), self.rates_from));
         if c.over_bytes || c.over_time {
             let which = if c.over_bytes { "write" } else { "time" };

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
-use vmio_host::backing::Backing;
+use vmio_host::backing::{Backing, write_cache};
 use vmio_host::drivers;
 use vmio_host::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx};
 use vmio_host::image::Image;
@@ -16,13 +16,15 @@ use vmio_host::probes::foreign::{self, Circumstances};
 use vmio_host::probes::{Qemu, Subject, Watch};
 use vmio_host::targets::{self, Prepared, State, TargetCtx};
 use vmio_host::workloads::{self, Gentle, WorkCtx};
-use vmio_model::result::{Environment, Run, Sample};
+use vmio_model::result::{Environment, Run, Sample, WorkloadTraits};
 use vmio_model::setup::{Attachment, Setup};
 use vmio_model::study::{MIB, Study};
+use vmio_model::summary::durability::WRITE_CACHE;
 use vmio_node::{Change, Exec, Journal, Node};
 
 use super::engine::Rig;
 use super::gentle::Watcher;
+use super::plan::REFILLED;
 use crate::store::Store;
 
 /// How long a guest may take to boot: ten times what emulation takes here.
@@ -31,6 +33,11 @@ const BOOT_LIMIT: Duration = Duration::from_secs(60);
 const LOOK_BEFORE: Duration = Duration::from_millis(150);
 /// Length of the probe that a cap of `--gentle` comes from.
 const PROBE_SECONDS: f64 = 0.5;
+/// How a target is written for steady state: in large requests from its start to its end (SNIA SSS
+/// PTS, "workload independent preconditioning": 128 KiB sequential writes).
+const PRECONDITION: &str = "seq-write-128k-d8";
+/// Slowest rate at which that is expected to go on, in bytes a second.
+const PRECONDITION_LEAST_RATE: u64 = 1 << 20;
 /// Memory that QEMU may use beside the guest's.
 const QEMU_OWN_MIB: u64 = 512;
 
@@ -137,11 +144,12 @@ impl<'a> Machine<'a> {
                     pace: parts.pace,
                 })
                 .with_context(|| format!("cannot make the target {}", cell.target))?;
-            let mut effective = without(&scratch, prepared.effective());
-            effective.insert("logical_block_bytes".into(), prepared.demands().logical_block_bytes.to_string());
+            let mut settings = without(&scratch, prepared.effective());
+            settings.extend(write_cache(local.reader(), &parts.backing).map(|word| (WRITE_CACHE.to_owned(), word)));
+            settings.insert("logical_block_bytes".into(), prepared.demands().logical_block_bytes.to_string());
             let at = format!("{}/native", cell.target);
-            store.add_effective(run.id, &at, &effective)?;
-            run.effective.insert(at, effective);
+            store.add_effective(run.id, &at, &settings)?;
+            run.effective.insert(at, settings);
             made.insert(cell.target.clone(), prepared);
         }
         let limits = Limits::create(
@@ -236,6 +244,25 @@ impl<'a> Machine<'a> {
         let gentle = Gentle { cap_bytes_per_second: cap.bytes_per_second };
         self.caps.insert(setup.workload.clone(), gentle);
         Ok(Some(gentle))
+    }
+
+    /// Where the study asks for steady state: writes each target that a cell writes to once more.
+    /// The specification writes twice the device's capacity; making a target wrote it once already.
+    pub fn precondition(&mut self, traits: &[WorkloadTraits]) -> anyhow::Result<()> {
+        let refilled = REFILLED.map(str::to_owned);
+        let targets: Vec<String> = self.targets.keys().cloned().collect();
+        for target in targets.into_iter().filter(|t| self.study.preconditions(t, traits, &refilled)) {
+            (self.progress)(&format!(
+                "steady state: writing {} MiB over the target {target}",
+                self.study.size.target_mib
+            ));
+            let setup = Setup { guest: "native".into(), target, attachment: None, workload: PRECONDITION.into() };
+            let gentle = self.cap_of(&setup)?;
+            let seconds = (self.study.target_bytes() / PRECONDITION_LEAST_RATE).max(60) as f64;
+            let written = self.observe(&setup, 0, 0, seconds, gentle).context("cannot write for steady state")?;
+            self.refilled += written.result.write_bytes;
+        }
+        Ok(())
     }
 
     /// Ends the guests and takes away the targets and the control group. What fails here is
@@ -390,7 +417,7 @@ impl Machine<'_> {
         self.refilled += target.reset(state)?;
         let span = target.bytes();
         let allocates = target.allocates();
-        let path_here = target.native().to_owned();
+        let native = target.native().to_owned();
         if let Some(attachment) = &setup.attachment {
             self.refilled += exchange(&mut **target, self.guests.get(&setup.guest), setup, attachment, state)?;
         }
@@ -401,7 +428,7 @@ impl Machine<'_> {
         let (node, path, qemu) = match &setup.attachment {
             None => {
                 exec_base.cgroup_procs = self.limits.as_ref().map(|l| l.procs_files().to_vec()).unwrap_or_default();
-                (self.local.clone(), path_here, None)
+                (self.local.clone(), native.clone(), None)
             }
             Some(attachment) => {
                 let running =
@@ -426,6 +453,12 @@ impl Machine<'_> {
         let watch = Watch::start(self.local.reader(), Subject { backing: Some(self.backing.clone()), qemu })?;
         let result = workload.run(&*node, &ctx);
         let seen = watch.stop()?;
+        let host_cache = setup.attachment.as_ref().is_some_and(|a| !a.cache.direct());
+        if host_cache {
+            // What the host's page cache still holds would be written during the next cell. Where it
+            // fails, that cell shows it as foreign load.
+            let _ = std::fs::File::open(&native).and_then(|f| f.sync_all());
+        }
         let result = result.map_err(|e| match (&e, self.guests.get(&setup.guest)) {
             (workloads::Error::Node(vmio_node::Error::Gone { .. }), Some(running)) => {
                 anyhow::Error::new(running.guest.give_up(&e.to_string()))
@@ -440,10 +473,7 @@ impl Machine<'_> {
             },
             (other, ..) => other?,
         };
-        let circumstances = Circumstances {
-            first_write: allocates && state == State::Fresh,
-            host_cache: setup.attachment.as_ref().is_some_and(|a| !a.cache.direct()),
-        };
+        let circumstances = Circumstances { first_write: allocates && state == State::Fresh, host_cache };
         let foreign = foreign::foreign(&traits, circumstances, &result, before.as_ref(), seen.device.as_ref());
         let marks = foreign::marks(&traits, &result, seen.device.as_ref(), &foreign);
         Ok(Sample {

@@ -14,6 +14,8 @@ pub const ALL: &[(&str, &str)] = &[
     ("full", include_str!("../../../../studies/full.toml")),
     ("sparse", include_str!("../../../../studies/sparse.toml")),
     ("shafer2010-storage", include_str!("../../../../studies/shafer2010-storage.toml")),
+    ("async-reads", include_str!("../../../../studies/async-reads.toml")),
+    ("durability", include_str!("../../../../studies/durability.toml")),
 ];
 
 /// The names that a study may use: those of the entries of each extension point.
