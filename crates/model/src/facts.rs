@@ -230,7 +230,7 @@ pub fn facts_of(run: &Run, summary: &Summary) -> Facts {
             run: run.id,
             emulated: summary.emulated,
             capped: run.environment.cap_ratio.is_some(),
-            cells: summary.cells.clone(),
+            cells: summary.asked_for().cloned().collect(),
             shares: summary.shares.clone(),
             gains,
             workloads: run.workloads.clone(),

@@ -4,6 +4,7 @@
 
 pub mod allocate;
 pub mod facts;
+pub mod paper;
 pub mod policy;
 pub mod problem;
 pub mod result;

@@ -3,6 +3,7 @@
 //! [`parse`], its cells are [`cells`], their order in time [`schedule`], its price [`plan`].
 
 pub mod cells;
+pub mod control;
 pub mod parse;
 pub mod plan;
 pub mod schedule;
@@ -14,6 +15,7 @@ use crate::stats::Convergence;
 use crate::stats::steady::MOST_ROUNDS;
 
 pub use crate::problem::Problem;
+pub use control::{Control, Controlled, Link, controls};
 pub use parse::StudyError;
 pub use plan::{Plan, Rates};
 pub use schedule::{DoneReason, Progress, SampleKey, Spent, Step, next};
@@ -38,6 +40,9 @@ pub struct Study {
     pub size: Size,
     /// How often, until when.
     pub repeat: Repeat,
+    /// Whose guests get control cells; `None`: nobody's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control: Option<Controlled>,
     /// The cells are the union of these products.
     pub matrix: Vec<Matrix>,
 }

@@ -6,6 +6,7 @@ mod best;
 mod build;
 pub mod compare;
 pub mod durability;
+pub mod explain;
 mod headline;
 pub mod steady;
 
@@ -22,6 +23,7 @@ pub(crate) use build::figure_of;
 pub use build::{noise, pairs, repeat_of, shares, summarise};
 pub use compare::{Comparison, compare};
 pub use durability::Durability;
+pub use explain::Explanation;
 pub(crate) use headline::percent;
 
 /// Version of the summary's JSON. Fields are only added within a major version.
@@ -56,6 +58,9 @@ pub struct Summary {
     pub cells: Vec<Cell>,
     /// Guest against native, in the same order.
     pub shares: Vec<Share>,
+    /// Guest cells that control cells explain.
+    #[serde(default)]
+    pub explained: Vec<Explanation>,
     /// Whether each writing native cell became steady; empty unless the study asked for it.
     #[serde(default)]
     pub steady: Vec<steady::Steady>,
@@ -89,6 +94,9 @@ pub struct Cell {
     pub key: String,
     /// What was measured.
     pub setup: Setup,
+    /// Whether it is a control cell, which the study did not name.
+    #[serde(default)]
+    pub control: bool,
     /// Samples.
     pub samples: u32,
     /// Boots they came from.
@@ -224,6 +232,11 @@ impl Summary {
     /// The share of a guest cell.
     pub fn share(&self, key: &str) -> Option<&Share> {
         self.shares.iter().find(|s| s.key == key)
+    }
+
+    /// The cells without the control cells, which are shown with what they explain.
+    pub fn asked_for(&self) -> impl Iterator<Item = &Cell> {
+        self.cells.iter().filter(|c| !c.control)
     }
 
     /// Shortcut for [`summarise`].

@@ -4,7 +4,7 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Matrix, Names, Repeat, Resources, Size, Study};
+use super::{Controlled, Matrix, Names, Repeat, Resources, Size, Study};
 use crate::problem::{Problem, Source};
 use crate::setup::{Aio, Cache, DetectZeroes, Options};
 use crate::toml_reader::{Reader, Section, hint, value_span};
@@ -40,7 +40,7 @@ pub(super) fn parse(file: &str, text: &str, names: &Names) -> Result<Study, Stud
 impl<'a> Reader<'a> {
     fn study(&mut self, root: &Spanned<DeTable<'_>>, names: &Names) -> Option<Study> {
         let top = Section { path: "".into(), span: 0..0, table: root.get_ref() };
-        self.known_keys(&top, &["name", "title", "cites", "guest", "size", "repeat", "matrix"]);
+        self.known_keys(&top, &["name", "title", "cites", "guest", "size", "repeat", "control", "matrix"]);
         let name = self.string(&top, "name", None);
         let title = self.string(&top, "title", None);
         let cites = self.string(&top, "cites", Some(""));
@@ -65,6 +65,7 @@ impl<'a> Reader<'a> {
         });
         let repeat = self.section(&top, "repeat").and_then(|s| self.repeat(&s));
         let matrix = self.matrices(&top, names);
+        let control = self.control(&top, matrix.as_deref());
         Some(Study {
             name: name?,
             title: title?,
@@ -72,6 +73,7 @@ impl<'a> Reader<'a> {
             guest: guest?,
             size: size?,
             repeat: repeat?,
+            control: control?,
             matrix: matrix?,
         })
     }
@@ -116,6 +118,23 @@ impl<'a> Reader<'a> {
             max_gib_written: max_gib_written?,
             steady_state: steady_state?,
         })
+    }
+
+    /// `[control]`; may be left out.
+    fn control(&mut self, top: &Section<'_, '_>, matrix: Option<&[Matrix]>) -> Option<Option<Controlled>> {
+        if !top.table.contains_key("control") {
+            return Some(None);
+        }
+        let s = self.section(top, "control")?;
+        self.known_keys(&s, &["workloads"]);
+        let mut measured: Vec<String> = Vec::new();
+        for workload in matrix?.iter().flat_map(|m| &m.workloads) {
+            if !measured.contains(workload) {
+                measured.push(workload.clone());
+            }
+        }
+        let workloads = self.entries(&s, "workloads", &measured, None)?;
+        Some(Some(Controlled { workloads }))
     }
 
     fn matrices(&mut self, top: &Section<'_, '_>, names: &Names) -> Option<Vec<Matrix>> {

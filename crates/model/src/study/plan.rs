@@ -56,6 +56,8 @@ pub struct Plan {
     pub cells: u32,
     /// Of these, native ones.
     pub native_cells: u32,
+    /// Control cells at most in a round from the second on; how many there are the first one says.
+    pub control_cells: u32,
     /// Rounds until the first share can count as known.
     pub min_rounds: u32,
     /// Rounds at most.
@@ -111,6 +113,7 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
     let round_bytes: u64 = costs.iter().map(|c| c.1).sum::<u64>() + refills(study, &cells, traits, rates);
     let largest = costs.iter().map(|c| c.1).max().unwrap_or(0);
     let round_seconds = round_seconds + refills(study, &cells, traits, rates) as f64 / rates.write_bytes_per_second;
+    let (control_cells, control_seconds, control_bytes) = control_costs(study, &cells, traits, rates);
     // One guest of a kind carries the disks of all its cells.
     let mut kinds: Vec<&str> = cells.iter().filter(|c| !c.is_native()).map(|c| c.guest.as_str()).collect();
     kinds.sort_unstable();
@@ -119,21 +122,24 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
     let mut targets: Vec<&str> = cells.iter().map(|c| c.target.as_str()).collect();
     targets.sort_unstable();
     targets.dedup();
+    let prepared_bytes: u64 = targets.iter().map(|t| space_of(study, t, rates).prepared_bytes).sum();
     let preconditioned =
         targets.iter().filter(|t| study.preconditions(t, traits, &rates.refilled_targets)).count() as u64;
     let precondition_bytes = preconditioned * study.target_bytes();
-    let prepare_bytes: u64 =
-        targets.iter().map(|t| space_of(study, t, rates).prepared_bytes).sum::<u64>() + precondition_bytes;
+    let prepare_bytes = prepared_bytes + precondition_bytes;
     let prepare_seconds = prepare_bytes as f64 / rates.write_bytes_per_second;
     let seconds = |rounds: u32| {
         let boots = rounds.div_ceil(study.repeat.rounds_per_boot());
         let without_lone = f64::from(rounds.saturating_sub(study.repeat.min_pairs)) * lone_seconds;
+        let controls = f64::from(rounds.saturating_sub(1)) * control_seconds;
         prepare_seconds + f64::from(rounds) * round_seconds - without_lone
+            + controls
             + f64::from(boots * guests) * rates.boot_seconds
     };
     let bytes = |rounds: u32| {
         let without_lone = u64::from(rounds.saturating_sub(study.repeat.min_pairs)) * lone_bytes;
-        prepare_bytes + u64::from(rounds) * round_bytes - without_lone
+        let controls = u64::from(rounds.saturating_sub(1)) * control_bytes;
+        prepare_bytes + u64::from(rounds) * round_bytes - without_lone + controls
     };
     let budget_seconds = study.repeat.max_minutes * 60.0;
     let budget_bytes = (study.repeat.max_gib_written * super::GIB as f64) as u64;
@@ -145,6 +151,7 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
     Plan {
         cells: cells.len() as u32,
         native_cells: cells.iter().filter(|c| c.is_native()).count() as u32,
+        control_cells,
         min_rounds: least,
         max_rounds: most,
         guests_per_boot: guests,
@@ -164,6 +171,31 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
     }
 }
 
+/// Control cells of a round, their seconds and the bytes that they write, at most: the first of a
+/// chain is common to the guests of a baseline, the other two are each guest's own.
+fn control_costs(study: &Study, cells: &[Setup], traits: &[WorkloadTraits], rates: &Rates) -> (u32, f64, u64) {
+    let Some(controlled) = &study.control else { return (0, 0.0, 0) };
+    let (mut count, mut bytes) = (0, 0);
+    for cell in cells.iter().filter(|c| controlled.workloads.contains(&c.workload)) {
+        let n: u32 = if cell.is_native() { 1 } else { 2 };
+        count += n;
+        if traits.iter().find(|t| t.name == cell.workload).is_none_or(|t| t.writes) {
+            let most = (rates.write_bytes_per_second * study.repeat.seconds) as u64;
+            bytes += u64::from(n) * most.min(study.target_bytes());
+        } else if rates.refilled_targets.contains(&cell.target) {
+            bytes += u64::from(n) * study.target_bytes();
+        }
+    }
+    (count, f64::from(count) * (study.repeat.seconds + rates.cell_overhead_seconds), bytes)
+}
+
+fn space_of(study: &Study, target: &str, rates: &Rates) -> TargetSpace {
+    let bytes = study.target_bytes();
+    let written = rates.written_targets.iter().any(|w| w == target);
+    let usual = TargetSpace { taken_bytes: bytes, prepared_bytes: if written { bytes } else { 0 } };
+    rates.target_space.get(target).copied().unwrap_or(usual)
+}
+
 impl Study {
     /// Whether a target is written once more before the first round: when steady state is asked for
     /// and a cell writes to it. A target that loses its data before each write keeps no state.
@@ -176,13 +208,6 @@ impl Study {
 /// Whether a workload writes; one without traits counts as if it did.
 fn writes(traits: &[WorkloadTraits], workload: &str) -> bool {
     traits.iter().find(|t| t.name == workload).is_none_or(|t| t.writes)
-}
-
-fn space_of(study: &Study, target: &str, rates: &Rates) -> TargetSpace {
-    let bytes = study.target_bytes();
-    let written = rates.written_targets.iter().any(|w| w == target);
-    let usual = TargetSpace { taken_bytes: bytes, prepared_bytes: if written { bytes } else { 0 } };
-    rates.target_space.get(target).copied().unwrap_or(usual)
 }
 
 /// Bytes of writing targets out again in a round: at most before each reading cell.

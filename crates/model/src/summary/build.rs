@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::durability::durability;
-use super::{Cell, CellNoise, Cpu, Device, SCHEMA_VERSION, Share, Summary, headline, steady};
+use super::{Cell, CellNoise, Cpu, Device, SCHEMA_VERSION, Share, Summary, explain, headline, steady};
 use crate::result::{Accel, DeviceUse, Environment, Figure, Mark, Run, Sample, WorkloadTraits};
 use crate::setup::Setup;
 use crate::stats::{self, Convergence, Estimate, Pair, Ratio, converged, mean, outliers, paired_ratio};
@@ -38,10 +38,17 @@ fn statement(environment: &Environment) -> Option<String> {
 /// Judges a run. The study stored with the run decides when a share counts as known.
 pub fn summarise(run: &Run) -> Summary {
     let convergence = repeat_of(&run.study_toml);
+    // Controls were chosen by the first round, whether it counts or not.
+    let controls = explain::of_run(run);
+    let first: BTreeSet<&Setup> = run.samples.iter().filter(|s| s.round == 0).map(|s| &s.setup).collect();
     let asked = stored_repeat(&run.study_toml).is_some_and(|r| r.steady_state);
     let steady = if asked { steady::states(&run.samples, &run.workloads) } else { Vec::new() };
     let run = &*steady::settled_run(run);
-    let cells: Vec<Cell> = setups(&run.samples).into_iter().map(|s| cell(run, s)).collect();
+    let mut cells: Vec<Cell> = setups(&run.samples).into_iter().map(|s| cell(run, s)).collect();
+    // One that ran in the first round is the study's own too.
+    for cell in cells.iter_mut().filter(|c| controls.iter().any(|x| x.setup == c.setup)) {
+        cell.control = !first.contains(&cell.setup);
+    }
     let shares: Vec<Share> = setups(&run.samples).into_iter().filter_map(|s| share(run, s, &convergence)).collect();
     let emulated = run.environment.accel == Some(Accel::Tcg);
     Summary {
@@ -55,6 +62,7 @@ pub fn summarise(run: &Run) -> Summary {
         emulated,
         statement: statement(&run.environment),
         headline: headline::headline(run, &cells, &shares, &convergence, emulated),
+        explained: explain::explain(run, &controls, &convergence),
         convergence,
         cells,
         shares,
@@ -195,6 +203,7 @@ fn cell(run: &Run, setup: &Setup) -> Cell {
     Cell {
         key: setup.key(),
         setup: setup.clone(),
+        control: false,
         samples: samples.len() as u32,
         boots: samples.iter().map(|s| s.boot).collect::<BTreeSet<_>>().len() as u32,
         figure,

@@ -37,17 +37,17 @@ pub struct Row<'a> {
 /// The groups in the run's order of targets and workloads.
 pub fn groups<'a>(run: &'a Run, summary: &'a Summary) -> Vec<Group<'a>> {
     let mut kinds: Vec<&str> =
-        summary.cells.iter().filter(|c| !c.setup.is_native()).map(|c| c.setup.guest.as_str()).collect();
+        summary.asked_for().filter(|c| !c.setup.is_native()).map(|c| c.setup.guest.as_str()).collect();
     kinds.sort_unstable();
     kinds.dedup();
     let mut targets: Vec<&str> = Vec::new();
-    for cell in &summary.cells {
+    for cell in summary.asked_for() {
         if !targets.contains(&cell.setup.target.as_str()) {
             targets.push(&cell.setup.target);
         }
     }
     let mut workloads: Vec<&str> = run.workloads.iter().map(|w| w.name.as_str()).collect();
-    for cell in &summary.cells {
+    for cell in summary.asked_for() {
         if !workloads.contains(&cell.setup.workload.as_str()) {
             workloads.push(&cell.setup.workload);
         }
@@ -56,8 +56,7 @@ pub fn groups<'a>(run: &'a Run, summary: &'a Summary) -> Vec<Group<'a>> {
     for target in targets {
         for workload in &workloads {
             let mut rows: Vec<Row<'_>> = summary
-                .cells
-                .iter()
+                .asked_for()
                 .filter(|c| c.setup.target == target && c.setup.workload == **workload)
                 .map(|cell| Row {
                     label: label(&cell.setup, kinds.len() > 1),

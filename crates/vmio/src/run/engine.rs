@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use vmio_model::result::{Run, Sample, Skipped};
 use vmio_model::setup::Setup;
 use vmio_model::stats::Ratio;
+use vmio_model::study::control::{controls, logical_blocks};
 use vmio_model::study::schedule;
 use vmio_model::study::{DoneReason, Progress, SampleKey, Spent, Step, Study};
 use vmio_model::summary;
@@ -92,10 +93,17 @@ pub fn measure(
             seconds: earlier.seconds + seconds(),
             bytes_written: spent(&run.samples).bytes_written + rig.written_beside(),
         };
-        let step = next(
-            study,
-            &Progress { done: &done, skipped: &skipped, shares: &shares, unsteady: &unsteady, spent: now, boot },
-        );
+        let controls = controls(study, &run.samples, &logical_blocks(&run.effective));
+        let progress = Progress {
+            done: &done,
+            skipped: &skipped,
+            shares: &shares,
+            controls: &controls,
+            unsteady: &unsteady,
+            spent: now,
+            boot,
+        };
+        let step = next(study, &progress);
         let upcoming = if let Step::Run { round, .. } = &step { Some(*round) } else { None };
         if let (Some(last), true) = (done.last().map(|k| k.round), upcoming.is_some() || matches!(step, Step::Done(_)))
             && upcoming != Some(last)

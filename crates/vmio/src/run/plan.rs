@@ -313,6 +313,13 @@ impl Planned {
                 },
             );
         }
+        if c.control_cells > 0 {
+            let most = c.control_cells;
+            row(
+                "controls",
+                format!("at most {most} more native cells from the second round on; the first one says which"),
+            );
+        }
         row(
             if native_only { "held to" } else { "both sides" },
             format!("{} core{}, {} MiB of memory", c.vcpus, if c.vcpus == 1 { "" } else { "s" }, c.memory_bytes / MIB),

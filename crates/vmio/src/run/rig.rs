@@ -113,7 +113,7 @@ pub struct Parts<'a> {
 impl<'a> Machine<'a> {
     /// Makes all that the cells need but the guests. What was made up to an error is in the
     /// journal and undone by its owner.
-    pub fn prepare(parts: Parts<'a>, run: &Run) -> anyhow::Result<Machine<'a>> {
+    pub fn prepare(parts: Parts<'a>, run: &mut Run) -> anyhow::Result<Machine<'a>> {
         let Parts { study, store, local, journal, progress, .. } = parts;
         let skipped: Vec<String> = run.skipped.iter().map(|s| s.setup.key()).collect();
         let cells: Vec<Setup> = study.cells().into_iter().filter(|c| !skipped.contains(&c.key())).collect();
@@ -157,7 +157,10 @@ impl<'a> Machine<'a> {
                 .with_context(|| format!("cannot make the target {}", cell.target))?;
             let mut settings = without(&scratch, prepared.effective());
             settings.extend(write_cache(local.reader(), &parts.backing).map(|word| (WRITE_CACHE.to_owned(), word)));
-            store.add_effective(run.id, &format!("{}/native", cell.target), &settings)?;
+            settings.insert("logical_block_bytes".into(), prepared.demands().logical_block_bytes.to_string());
+            let at = format!("{}/native", cell.target);
+            store.add_effective(run.id, &at, &settings)?;
+            run.effective.insert(at, settings);
             made.insert(cell.target.clone(), prepared);
         }
         let limits = Limits::create(
