@@ -79,8 +79,10 @@ fn images_are_exchanged_under_a_running_guest_and_stay_sound() {
         ["qcow2", "qcow2-chain"].map(|name| (name, prepare(&bed, &dir, name, mib))).into();
     let mut specs = Vec::new();
     let mut opened: BTreeMap<String, PathBuf> = BTreeMap::new();
+    // Each attachment has a target here: boots and cells under emulation are slow.
+    let mine = |name: &str, a: &Attachment| (name == "qcow2") == (a.driver == "virtio-blk");
     for (name, target) in &mut all {
-        for a in &asked {
+        for a in asked.iter().filter(|a| mine(name, a)) {
             let spec = disk(&mut **target, &format!("{name} {}", a.driver), a);
             opened.insert(spec.id.clone(), path(&spec.storage).to_owned());
             specs.push(spec);
@@ -89,7 +91,7 @@ fn images_are_exchanged_under_a_running_guest_and_stay_sound() {
     let guest = bed.launch(&bed.image, specs, BOOT_LIMIT).unwrap();
     let mut kept = Vec::new();
     for (name, target) in &mut all {
-        for a in &asked {
+        for a in asked.iter().filter(|a| mine(name, a)) {
             let id = format!("{name} {}", a.driver);
             let found = &guest.effective().unwrap()[&id];
             assert_eq!((found["format"].as_str(), found["cache.direct"].as_str()), ("qcow2", "true"));

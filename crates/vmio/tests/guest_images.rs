@@ -17,7 +17,7 @@ fn served_disks_and_images_are_measured_whole_and_leave_nothing() {
     let run = bed.last().unwrap();
     assert_eq!(run.state, RunState::Done);
     assert!(run.skipped.is_empty(), "{:?}", run.skipped);
-    assert_eq!(run.samples.len(), 18, "9 cells in 2 rounds");
+    assert_eq!(run.samples.len(), 22, "11 cells in 2 rounds");
     let effective = |label: &str| run.effective.get(label).unwrap_or_else(|| panic!("{:?}", run.effective.keys()));
     let vhost = effective("served/qemu/virtio-blk,none,native");
     assert!(vhost["server"].starts_with("qemu-storage-daemon ") && vhost["server"].contains("vhost-user-blk"));
