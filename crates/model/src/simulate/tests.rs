@@ -55,6 +55,7 @@ fn the_scenario_is_the_paper_s() {
     assert_eq!(gbit, 180, "MV1 offers 180 Gbit");
     let paper: Paper = toml::from_str(include_str!("../../../../papers/amamou2012.toml")).unwrap();
     assert_eq!(paper.key, "amamou2012");
+    assert_eq!(paper::above_maximum_ratio(&scenario, &scenario.vifs[0]), Some(30.0 / 180.0));
     assert!(paper.published.iter().any(|p| p.value == 16.56) && paper.footnote.len() == 5);
 }
 
@@ -170,6 +171,9 @@ fn many_members_go_as_a_fluid() {
     assert!(outcome.totals.iter().all(|t| t.met_ratio() == 1.0));
     let received: u64 = outcome.totals.iter().map(|t| t.received_bits).sum();
     assert!(received > 1800 * M, "{received}");
+    // 2.7 Gbit are offered to 2: the limits hold what is too much in the guests.
+    let dropped: u64 = outcome.totals.iter().map(|t| t.dropped_bits).sum();
+    assert!(dropped < 20 * M, "{dropped}");
 }
 
 #[test]
