@@ -152,7 +152,7 @@ fn many_members_go_as_a_fluid() {
             min: 500_000,
             max: 5 * M,
             weight: 1 + (i % 2) as u32,
-            hard: i % 10 == 0,
+            hard: i.is_multiple_of(10),
             over_max: false,
         },
         source: Source::OpenLoop(vec![(i % 7 * SECOND / 10, 4 * M), (SECOND, (i % 5) * M)]),
