@@ -191,7 +191,7 @@ proptest! {
 /// Blocks split, empty and vanish only with many members.
 #[test]
 fn the_incremental_form_with_many_members() {
-    let n = 3_000;
+    let n = 3_000usize;
     let members: Vec<Member> = (0..n)
         .map(|i| Member {
             weight: i as u32 % 5 + 1,
