@@ -20,10 +20,11 @@ fn pool(n: u64) -> (Vec<Member>, Vec<Demand>) {
         min: random(i + n) % (fair / 2),
         max: fair / 2 + random(i + 2 * n) % (3 * fair),
         weight: (random(i + 3 * n) % 4) as u32 + 1,
-        hard: i % 16 == 0,
-        over_max: i % 4 == 0,
+        hard: i.is_multiple_of(16),
+        over_max: i.is_multiple_of(4),
     };
-    let demand = |i: u64| if i % 5 == 0 { Demand::Unbounded } else { Demand::Rate(random(i + 4 * n) % (2 * fair)) };
+    let demand =
+        |i: u64| if i.is_multiple_of(5) { Demand::Unbounded } else { Demand::Rate(random(i + 4 * n) % (2 * fair)) };
     ((0..n).map(member).collect(), (0..n).map(demand).collect())
 }
 

@@ -73,13 +73,14 @@ impl Loop {
         // capacity, which offered traffic can. They are lowered as for a missing minimum.
         turn.reclaim(0, None, &self.order);
         turn.grant_minima_in_order(&self.order);
+        let notice = (self.capacity / 1000 / measured.len().max(1) as u64).max(1);
         let more: Vec<u64> = (0..measured.len())
             .map(|i| match self.measures {
                 Measures::Offered => measured[i].saturating_sub(turn.rates[i]),
                 // It used all that it had, so nobody knows how much it wants.
                 Measures::Passed if measured[i] > 0 && measured[i] >= in_force[i] => self.capacity,
-                // Nothing passes a rate of 0: a thousandth lets a member without a minimum be noticed.
-                Measures::Passed => (self.capacity / 1000).saturating_sub(turn.rates[i]),
+                // Nothing passes a rate of 0: a thousandth of the capacity is for being noticed.
+                Measures::Passed => notice.saturating_sub(turn.rates[i]),
             })
             .collect();
         turn.share_excess(&more);

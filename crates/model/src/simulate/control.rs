@@ -96,7 +96,8 @@ impl Control {
 
 fn caps(capacity: u64, members: &[Member], demands: &[Demand]) -> Vec<u64> {
     let grants = exact(capacity, members, demands);
-    // A member without a minimum that is idle must be able to show that it wakes up.
-    let least = capacity / 1000;
+    // An idle member without a minimum must be able to show that it wakes up: a thousandth of the
+    // capacity is set aside for that, so that it does not matter how many there are.
+    let least = (capacity / 1000 / members.len().max(1) as u64).max(1);
     members.iter().zip(&grants).map(|(m, g)| cap(m, g).max(least)).collect()
 }

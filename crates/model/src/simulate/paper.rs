@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Outcome, SECOND, Scenario, Source};
+use super::{Outcome, SECOND, Scenario, Source, Vif};
 
 /// A published experiment.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -74,7 +74,7 @@ impl Published {
             What::LossPercent => Some(outcome.totals.get(i)?.loss_ratio() * 100.0),
             What::ThroughputMbit => {
                 let holds = |at: u64| {
-                    let offers = |v: &super::Vif| offered(&v.source, at).map(|rate| rate / 1_000_000);
+                    let offers = |v: &Vif| offered(&v.source, at).map(|rate| rate / 1_000_000);
                     let now: Option<Vec<u64>> = scenario.vifs.iter().map(offers).collect();
                     now.as_deref() == Some(&self.while_offered_mbit)
                 };
@@ -95,4 +95,18 @@ impl Published {
 fn offered(source: &Source, at: u64) -> Option<u64> {
     let Source::OpenLoop(schedule) = source else { return None };
     Some(schedule.iter().take_while(|s| s.0 <= at).last().map_or(0, |s| s.1))
+}
+
+/// The part of what a member offers over the whole scenario that lies above its maximum, and so
+/// cannot be received under a limit; `None` of a source without a schedule, or an empty one.
+pub fn above_maximum_ratio(scenario: &Scenario, vif: &Vif) -> Option<f64> {
+    let Source::OpenLoop(schedule) = &vif.source else { return None };
+    let ends = schedule.iter().skip(1).map(|s| s.0).chain([u64::MAX]);
+    let (mut offered, mut above) = (0u128, 0u128);
+    for ((from, rate), to) in schedule.iter().zip(ends) {
+        let time = u128::from(to.min(scenario.duration).saturating_sub(*from));
+        offered += u128::from(*rate) * time;
+        above += u128::from(rate.saturating_sub(vif.contract.max)) * time;
+    }
+    (offered > 0).then(|| above as f64 / offered as f64)
 }

@@ -193,7 +193,7 @@ fn schedule(reader: &mut Reader<'_>, s: &Section<'_, '_>) -> Option<Vec<(u64, u6
             DeValue::Array(pair) if pair.len() == 2 => pair,
             _ => return refuse(reader, s, "offered_mbit", how.into()),
         };
-        let from = u64::from(reader.whole_value(pair.get(0)?, &path, 0, MAX_SECONDS)?) * SECOND;
+        let from = u64::from(reader.whole_value(pair.first()?, &path, 0, MAX_SECONDS)?) * SECOND;
         let rate = u64::from(reader.whole_value(pair.get(1)?, &path, 0, MAX_MBIT)?) * 1_000_000;
         if all.last().is_some_and(|last| last.0 >= from) {
             reader.problem(&item.span(), &path, "the seconds must rise".into());

@@ -55,6 +55,8 @@ fn the_scenario_is_the_paper_s() {
     assert_eq!(gbit, 180, "MV1 offers 180 Gbit");
     let paper: Paper = toml::from_str(include_str!("../../../../papers/amamou2012.toml")).unwrap();
     assert_eq!(paper.key, "amamou2012");
+    let above = paper::above_maximum_ratio(&scenario, &scenario.vifs[0]).unwrap();
+    assert!((above - 30.0 / 180.0).abs() < 1e-12, "{above}");
     assert!(paper.published.iter().any(|p| p.value == 16.56) && paper.footnote.len() == 5);
 }
 
@@ -151,7 +153,7 @@ fn many_members_go_as_a_fluid() {
             min: 500_000,
             max: 5 * M,
             weight: 1 + (i % 2) as u32,
-            hard: i % 10 == 0,
+            hard: i.is_multiple_of(10),
             over_max: false,
         },
         source: Source::OpenLoop(vec![(i % 7 * SECOND / 10, 4 * M), (SECOND, (i % 5) * M)]),
@@ -170,6 +172,9 @@ fn many_members_go_as_a_fluid() {
     assert!(outcome.totals.iter().all(|t| t.met_ratio() == 1.0));
     let received: u64 = outcome.totals.iter().map(|t| t.received_bits).sum();
     assert!(received > 1800 * M, "{received}");
+    // 2.7 Gbit are offered to 2: the limits hold what is too much in the guests.
+    let dropped: u64 = outcome.totals.iter().map(|t| t.dropped_bits).sum();
+    assert!(dropped < 20 * M, "{dropped}");
 }
 
 #[test]

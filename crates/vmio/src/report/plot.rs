@@ -60,7 +60,7 @@ impl Plot<'_> {
         let points = || self.lines.iter().flat_map(|l| &l.points);
         let (first, last) = points().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), p| (a.min(p.0), b.max(p.0)));
         let highest = points().map(|p| p.1).chain(self.marks.iter().map(|m| m.value)).fold(0.0, f64::max);
-        if !(first < last) || (self.x_log && first <= 0.0) {
+        if last <= first || (self.x_log && first <= 0.0) {
             return None;
         }
         let (low, high) = self.y_range.unwrap_or((0.0, if highest > 0.0 { highest * 1.05 } else { 1.0 }));

@@ -156,10 +156,10 @@ pub fn text(report: &Report, style: Style) -> String {
 fn study_text(out: &mut String, report: &Report, study: &Study, style: Style) {
     let _ = writeln!(out, "{}", style.bold(&format!("Beside the figures printed in {}", study.paper.citation)));
     for figure in &study.paper.published {
-        let _ = writeln!(out, "  {:<52} published {:>13}", what(figure), shown(figure, figure.value));
+        let _ = writeln!(out, "  {:<56} published {:>13}", what(figure), shown(figure, figure.value));
         for run in report.runs.iter().filter(|r| beside(r, figure)) {
             let value = figure.simulated(&run.scenario, &run.outcome).map_or("none".into(), |v| shown(figure, v));
-            let _ = writeln!(out, "    {:<50} simulated {value:>13}", run.how());
+            let _ = writeln!(out, "    {:<54} simulated {value:>13}", run.how());
         }
     }
     let _ = writeln!(out, "\n{}", style.bold("Loss over the loop's period"));

@@ -89,7 +89,7 @@ fn the_largest_pools() {
     ] {
         let max = if weight == 1 { u64::MAX } else { 800_000_000_000 };
         let over_max = weight != 1;
-        let odd = |i: usize| if i % 2 == 0 { weight } else { 1 };
+        let odd = |i: usize| if i.is_multiple_of(2) { weight } else { 1 };
         let members: Vec<Member> =
             (0..100_000).map(|i| Member { weight: odd(i), over_max, ..member((i % 8) as u8 + 1, min, max) }).collect();
         let demands = vec![demand; members.len()];
@@ -191,11 +191,11 @@ proptest! {
 /// Blocks split, empty and vanish only with many members.
 #[test]
 fn the_incremental_form_with_many_members() {
-    let n = 3_000;
+    let n = 3_000usize;
     let members: Vec<Member> = (0..n)
         .map(|i| Member {
             weight: i as u32 % 5 + 1,
-            over_max: i % 7 == 0,
+            over_max: i.is_multiple_of(7),
             ..member((i % 2) as u8 + 1, i as u64, 5_000)
         })
         .collect();

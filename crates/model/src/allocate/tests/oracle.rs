@@ -13,7 +13,7 @@ fn water(pool: u64, limits: &[(u64, u32)]) -> Vec<u64> {
     // Shares in UNITs of a bit/s; level in UNITs by weight.
     let share = |level: u128, (limit, weight): (u64, u32)| (level * u128::from(weight)).min(u128::from(limit) * UNIT);
     let used = |level: u128| limits.iter().map(|l| share(level, *l)).sum::<u128>();
-    let (mut low, mut high) = (0u128, u128::from(u64::MAX) * 4096);
+    let (mut low, mut high) = (0u128, UNIT << 64);
     while high - low > 1 {
         let middle = low + (high - low) / 2;
         if used(middle) <= u128::from(pool) * UNIT { low = middle } else { high = middle }

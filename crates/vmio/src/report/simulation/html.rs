@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use vmio_model::policy::units::show_rate;
+use vmio_model::simulate::paper::above_maximum_ratio;
 use vmio_model::simulate::{Allocator, SECOND};
 
 use super::{Report, Simulated, Study, beside, mbit, mean_bps, ratio, shown, time, what};
@@ -55,7 +56,7 @@ fn published(page: &mut String, report: &Report, study: &Study) {
     );
     *page += "<div class=\"scroll\"><table><thead><tr><th class=\"l\">figure</th><th>published</th>";
     for run in &report.runs {
-        put!(page, "<th>simulated<small>{}</small></th>", escape(&run.how()));
+        put!(page, "<th>simulated<small>{}</small></th>", escape(&run.how()).replace(", ", "<br>"));
     }
     *page += "</tr></thead><tbody>";
     for figure in &study.paper.published {
@@ -90,19 +91,26 @@ fn periods(page: &mut String, report: &Report, study: &Study) {
     };
     let lines: Vec<Line> = allocators.iter().enumerate().map(line).collect();
     legend(page, &lines);
+    let above = above_maximum_ratio(&report.runs[0].scenario, first).unwrap_or(0.0);
+    let marks = [Mark { value: above * 100.0, label: format!("{:.2}", above * 100.0), series: 0 }];
     let highest = lines.iter().flat_map(|l| &l.points).map(|p| p.1).fold(0.0, f64::max);
     let plot = Plot {
         title: "Loss over the period",
         x_label: "period in ms",
         x_log: true,
         size: (960.0, 260.0),
-        y_range: Some((16.0, (highest * 1.02).max(18.0))),
+        y_range: Some(((above * 100.0).floor(), (highest * 1.02).ceil().max(1.0))),
         y_unit: " %",
         lines: &lines,
-        marks: &[Mark { value: 30.0 / 180.0 * 100.0, label: "16.67".into(), series: 0 }],
+        marks: &marks,
     };
     *page += &plot.svg("wide").unwrap_or_default();
-    *page += "<p class=\"dim\">The axis does not begin at 0. 16.67 % of what the first class offers is above its maximum.</p>\n";
+    put!(
+        page,
+        "<p class=\"dim\">The axis does not begin at 0. {:.2} % of what {} offers is above its maximum (dashed).</p>\n",
+        above * 100.0,
+        escape(&first.name)
+    );
     *page += "<div class=\"scroll\"><table><thead><tr><th class=\"l\">loss of each member</th>";
     for (_, period, _) in allocators.first().into_iter().flat_map(|a| of(*a)) {
         put!(page, "<th>{}</th>", time(*period));
