@@ -6,6 +6,7 @@ pub mod drivers;
 pub mod gentle;
 pub mod guests;
 pub mod image;
+pub mod image_info;
 pub mod limits;
 pub mod places;
 pub mod probes;

@@ -10,6 +10,7 @@ mod cache_aio_pair;
 pub mod change;
 mod depth_one_latency;
 mod depth_one_reads;
+mod disk_full_depth;
 mod emulated_driver;
 mod guest_faster_than_host;
 mod host_cache_hits;
@@ -25,6 +26,7 @@ mod setting_overridden;
 mod small_requests;
 mod sparse_file;
 pub mod support;
+mod unsafe_cache;
 mod virtio_choice;
 mod zfs_volblocksize;
 
@@ -123,6 +125,8 @@ pub enum Need {
     MeasuredOrSettings,
     /// A guest's settings.
     Settings,
+    /// Settings of a run's guests or of a live guest: no measured figure decides.
+    AnySettings,
 }
 
 /// A rule.
@@ -147,12 +151,14 @@ pub struct Rule {
 
 /// All rules.
 pub const RULES: &[&Rule] = &[
+    &unsafe_cache::RULE,
     &emulated_driver::RULE,
     &sparse_file::RULE,
     &cache_aio_pair::RULE,
     &missing_iothread::RULE,
     &small_requests::RULE,
     &depth_one_reads::RULE,
+    &disk_full_depth::RULE,
     &idle_disk::RULE,
     &guest_faster_than_host::RULE,
     &qcow2_l2_cache::RULE,
@@ -183,7 +189,7 @@ impl Need {
         match self {
             Need::Measured => facts.measured.is_some(),
             Need::DeviceCounters => facts.measured.as_ref().is_some_and(|m| m.cells.iter().any(|c| c.device.is_some())),
-            Need::MeasuredOrSettings => facts.measured.is_some() || !facts.disks.is_empty(),
+            Need::MeasuredOrSettings | Need::AnySettings => facts.measured.is_some() || !facts.disks.is_empty(),
             Need::Settings => !facts.disks.is_empty(),
         }
     }

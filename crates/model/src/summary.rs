@@ -5,7 +5,10 @@
 mod best;
 mod build;
 pub mod compare;
+pub mod durability;
+pub mod explain;
 mod headline;
+pub mod steady;
 
 use std::collections::BTreeMap;
 
@@ -19,6 +22,9 @@ pub use best::best;
 pub(crate) use build::figure_of;
 pub use build::{noise, pairs, repeat_of, shares, summarise};
 pub use compare::{Comparison, compare};
+pub use durability::Durability;
+pub use explain::Explanation;
+pub(crate) use headline::percent;
 
 /// Version of the summary's JSON. Fields are only added within a major version.
 pub const SCHEMA_VERSION: &str = "1.0";
@@ -52,6 +58,12 @@ pub struct Summary {
     pub cells: Vec<Cell>,
     /// Guest against native, in the same order.
     pub shares: Vec<Share>,
+    /// Guest cells that control cells explain.
+    #[serde(default)]
+    pub explained: Vec<Explanation>,
+    /// Whether each writing native cell became steady; empty unless the study asked for it.
+    #[serde(default)]
+    pub steady: Vec<steady::Steady>,
     /// Cells that did not run.
     pub skipped: Vec<Skipped>,
     /// Effective disk settings as read back, by `target/guest/attachment`.
@@ -82,6 +94,9 @@ pub struct Cell {
     pub key: String,
     /// What was measured.
     pub setup: Setup,
+    /// Whether it is a control cell, which the study did not name.
+    #[serde(default)]
+    pub control: bool,
     /// Samples.
     pub samples: u32,
     /// Boots they came from.
@@ -102,6 +117,9 @@ pub struct Cell {
     pub device: Option<Device>,
     /// What it cost in CPU time.
     pub cpu: Cpu,
+    /// For durable appends: whether what was acknowledged is on the device.
+    #[serde(default)]
+    pub durability: Option<durability::Durability>,
     /// How many samples carry which word of caution.
     pub marks: BTreeMap<Mark, u32>,
     /// Rounds whose figure is an outlier ([`crate::stats::outliers`]): kept, and shown.
@@ -199,6 +217,13 @@ pub struct Over {
 }
 
 impl Summary {
+    /// Whether the run is about native cells alone: it asked for no guest, so it has no share.
+    pub fn is_native_only(&self) -> bool {
+        !self.cells.is_empty()
+            && self.cells.iter().all(|c| c.setup.is_native())
+            && self.skipped.iter().all(|s| s.setup.is_native())
+    }
+
     /// The row of a cell.
     pub fn cell(&self, key: &str) -> Option<&Cell> {
         self.cells.iter().find(|c| c.key == key)
@@ -207,6 +232,11 @@ impl Summary {
     /// The share of a guest cell.
     pub fn share(&self, key: &str) -> Option<&Share> {
         self.shares.iter().find(|s| s.key == key)
+    }
+
+    /// The cells without the control cells, which are shown with what they explain.
+    pub fn asked_for(&self) -> impl Iterator<Item = &Cell> {
+        self.cells.iter().filter(|c| !c.control)
     }
 
     /// Shortcut for [`summarise`].

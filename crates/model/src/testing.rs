@@ -82,7 +82,16 @@ pub fn traits() -> Vec<WorkloadTraits> {
         direct: !name.starts_with("dd"),
         engine: String::new(),
     };
-    vec![
+    let mut sweeps = Vec::new();
+    for depth in [1, 2, 4, 8, 16] {
+        for (engine, uring) in [("libaio", ""), ("io_uring", "-uring")] {
+            for (direct, buffered) in [(true, ""), (false, "-buffered")] {
+                let name = format!("seq-read-64k-d{depth}{uring}{buffered}");
+                sweeps.push(WorkloadTraits { direct, engine: engine.into(), ..one(&name, false, true, 65536, depth) });
+            }
+        }
+    }
+    let mut all = vec![
         one("dd-write", true, true, 65536, 1),
         one("dd-read", false, true, 65536, 1),
         one("seq-write", true, true, 65536, 1),
@@ -92,7 +101,9 @@ pub fn traits() -> Vec<WorkloadTraits> {
         one("rand-write-1", true, false, 4096, 1),
         one("rand-write-32", true, false, 4096, 32),
         one("durable-append", true, true, 4096, 1),
-    ]
+    ];
+    all.extend(sweeps);
+    all
 }
 
 struct Planned {

@@ -14,7 +14,9 @@ const DRIVER: &str = "virtio-blk";
 /// How far an attachment is from what one would make by default; smaller is nearer.
 fn distance(target: &str, a: &Attachment) -> u32 {
     let unlike = |differs: bool, weight: u32| if differs { weight } else { 0 };
-    unlike(target != TARGET, 16)
+    // What is not durable is no guest that one would make.
+    unlike(a.cache.no_flush(), 32)
+        + unlike(target != TARGET, 16)
         + unlike(a.driver != DRIVER, 8)
         + unlike(a.cache != Cache::None, 4)
         + unlike(a.aio != Aio::Native, 2)

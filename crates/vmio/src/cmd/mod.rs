@@ -6,6 +6,7 @@
 
 mod completions;
 mod doctor;
+mod guard;
 mod image;
 mod man;
 pub mod runs;
@@ -36,6 +37,7 @@ macro_rules! verbs {
 verbs! {
     Tax => tax,
     Study => study,
+    Guard => guard,
     Doctor => doctor,
     Runs => runs,
     Image => image,

@@ -2,6 +2,7 @@
 //! carry their units; fields are only added within a major `schema_version`.
 
 use serde::Serialize;
+use vmio_model::paper::Table;
 use vmio_model::rules::Finding;
 use vmio_model::summary::{Best, Summary};
 
@@ -13,13 +14,14 @@ struct Document<'a> {
     summary: &'a Summary,
     findings: &'a [Finding],
     proofs: &'a [Proved],
+    paper_tables: &'a [Table],
     best: Option<&'a Best>,
 }
 
 /// The report as one JSON document.
 pub fn json(report: &Report<'_>) -> String {
-    let Report { summary, findings, proofs, best, .. } = report;
-    let document = Document { summary, findings, proofs, best: best.as_ref() };
+    let Report { summary, findings, proofs, tables, best, .. } = report;
+    let document = Document { summary, findings, proofs, paper_tables: tables, best: best.as_ref() };
     let mut text = serde_json::to_string_pretty(&document).expect("string keys, and no failing serialiser");
     text.push('\n');
     text

@@ -4,17 +4,22 @@
 //! a figure for something that was not measured.
 
 mod config;
+mod effects;
 pub mod export;
 pub mod format;
 mod forms;
 mod html;
 mod json;
 mod markdown;
+mod paper;
+mod plot;
+pub mod simulation;
 mod svg;
 mod text;
 mod view;
 
 use vmio_model::facts::facts_of;
+use vmio_model::paper::{Table, tables};
 use vmio_model::result::Run;
 use vmio_model::rules::{self, Finding};
 use vmio_model::setup::Setup;
@@ -22,6 +27,7 @@ use vmio_model::stats::Ratio;
 use vmio_model::summary::{self, Best, Summary};
 
 pub use config::{qm, xml};
+pub use effects::effects as effects_text;
 pub use forms::Forms;
 pub use html::html;
 pub use json::json;
@@ -36,6 +42,8 @@ pub struct Report<'a> {
     pub summary: Summary,
     /// What the rules found, what costs most first.
     pub findings: Vec<Finding>,
+    /// A paper's tables with this run's figures, where the study measures one again.
+    pub tables: Vec<Table>,
     /// What `--prove` showed.
     pub proofs: Vec<Proved>,
     /// The set-up that did best, if one can be named.
@@ -74,8 +82,9 @@ impl<'a> Report<'a> {
     pub fn of(run: &'a Run) -> Report<'a> {
         let summary = summary::summarise(run);
         let findings = rules::findings(&facts_of(run, &summary));
+        let tables = crate::papers::of_study(&run.study).map_or(Vec::new(), |paper| tables(paper, &summary));
         let best = summary::best(run, &summary);
-        Report { run, summary, findings, proofs: Vec::new(), best }
+        Report { run, summary, findings, tables, proofs: Vec::new(), best }
     }
 
     /// Adds what later runs proved of the findings.

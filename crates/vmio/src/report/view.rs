@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use vmio_model::result::{Mark, Run, WorkloadTraits};
 use vmio_model::setup::Setup;
+use vmio_model::summary::steady::Steady;
 use vmio_model::summary::{Cell, Share, Summary};
 
 use super::format;
@@ -29,22 +30,24 @@ pub struct Row<'a> {
     pub cell: &'a Cell,
     /// Its share; `None` for native, and where no pair with native was measured.
     pub share: Option<&'a Share>,
+    /// Whether its disk became steady, where that was asked for.
+    pub steady: Option<&'a Steady>,
 }
 
 /// The groups in the run's order of targets and workloads.
 pub fn groups<'a>(run: &'a Run, summary: &'a Summary) -> Vec<Group<'a>> {
     let mut kinds: Vec<&str> =
-        summary.cells.iter().filter(|c| !c.setup.is_native()).map(|c| c.setup.guest.as_str()).collect();
+        summary.asked_for().filter(|c| !c.setup.is_native()).map(|c| c.setup.guest.as_str()).collect();
     kinds.sort_unstable();
     kinds.dedup();
     let mut targets: Vec<&str> = Vec::new();
-    for cell in &summary.cells {
+    for cell in summary.asked_for() {
         if !targets.contains(&cell.setup.target.as_str()) {
             targets.push(&cell.setup.target);
         }
     }
     let mut workloads: Vec<&str> = run.workloads.iter().map(|w| w.name.as_str()).collect();
-    for cell in &summary.cells {
+    for cell in summary.asked_for() {
         if !workloads.contains(&cell.setup.workload.as_str()) {
             workloads.push(&cell.setup.workload);
         }
@@ -53,10 +56,14 @@ pub fn groups<'a>(run: &'a Run, summary: &'a Summary) -> Vec<Group<'a>> {
     for target in targets {
         for workload in &workloads {
             let mut rows: Vec<Row<'_>> = summary
-                .cells
-                .iter()
+                .asked_for()
                 .filter(|c| c.setup.target == target && c.setup.workload == **workload)
-                .map(|cell| Row { label: label(&cell.setup, kinds.len() > 1), cell, share: summary.share(&cell.key) })
+                .map(|cell| Row {
+                    label: label(&cell.setup, kinds.len() > 1),
+                    cell,
+                    share: summary.share(&cell.key),
+                    steady: summary.steady.iter().find(|s| s.key == cell.key),
+                })
                 .collect();
             rows.sort_by_key(|row| !row.cell.setup.is_native());
             if !rows.is_empty() {
@@ -71,8 +78,11 @@ pub fn groups<'a>(run: &'a Run, summary: &'a Summary) -> Vec<Group<'a>> {
 fn label(setup: &Setup, with_guest: bool) -> String {
     match &setup.attachment {
         None => setup.guest.clone(),
-        Some(a) if with_guest => format!("{} {}", setup.guest, a.label()),
-        Some(a) => a.label(),
+        Some(a) => {
+            let guest = if with_guest { format!("{} ", setup.guest) } else { String::new() };
+            let not_durable = if a.cache.no_flush() { " (flushes dropped)" } else { "" };
+            format!("{guest}{}{not_durable}", a.label())
+        }
     }
 }
 
@@ -88,7 +98,13 @@ fn about(w: &WorkloadTraits) -> String {
         format::bytes(w.block_bytes),
         if w.sequential { "sequential" } else { "random" },
         w.depth,
-        if w.direct { "O_DIRECT" } else { "through the side's page cache" }
+        match (w.direct, w.engine.as_str()) {
+            (true, "io_uring") => "O_DIRECT, by io_uring",
+            (true, _) => "O_DIRECT",
+            (false, "io_uring") => "through the side's page cache, by io_uring",
+            (false, "libaio") => "through the side's page cache, by libaio (synchronous there)",
+            (false, _) => "through the side's page cache",
+        }
     )
 }
 
@@ -113,6 +129,8 @@ pub fn notes(row: &Row<'_>) -> Vec<String> {
         }
         _ => {}
     }
+    notes.extend(cell.durability.iter().map(|d| d.text.clone()));
+    notes.extend(row.steady.map(Steady::text));
     if !cell.outlier_rounds.is_empty() {
         notes.push(format!("outliers, kept, in rounds {}", list(&cell.outlier_rounds)));
     }
@@ -140,7 +158,8 @@ fn depth(requests: f64) -> String {
 /// The environment, line by line.
 pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
     let e = &summary.environment;
-    let not_run = || "not known: no guest ran".to_owned();
+    let native_only = summary.is_native_only();
+    let not_run = || if native_only { "none: native cells alone" } else { "not known: no guest ran" }.to_owned();
     let accel = match e.accel {
         Some(a) if e.accel_reason.is_empty() => accel(a).to_owned(),
         Some(_) => e.accel_reason.clone(),
@@ -154,7 +173,10 @@ pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
         ("QEMU", e.qemu.clone().unwrap_or_else(|| "not found".into())),
         ("fio", e.fio.clone().unwrap_or_else(|| "not found".into())),
         ("storage", e.backing.clone()),
-        ("both sides have", format!("{} CPU, {} MiB of memory", e.vcpus, e.memory_mib)),
+        (
+            if native_only { "cells held to" } else { "both sides have" },
+            format!("{} CPU, {} MiB of memory", e.vcpus, e.memory_mib),
+        ),
         ("native side held by", e.native_limits.clone()),
         ("other guests running", e.other_guests.to_string()),
         ("vmio", e.vmio.clone()),
@@ -185,6 +207,17 @@ pub fn figure(cell: &Cell) -> Option<vmio_model::stats::Estimate> {
 pub fn legend(summary: &Summary) -> Vec<(&'static str, &'static str)> {
     let used: BTreeSet<Mark> = summary.cells.iter().flat_map(|c| c.marks.keys().copied()).collect();
     used.into_iter().map(|m| (format::mark(m), format::mark_meaning(m))).collect()
+}
+
+/// What stands where a headline would be.
+pub fn no_headline(summary: &Summary) -> &'static str {
+    match summary.is_native_only() {
+        true => {
+            "Native cells alone: no guest was asked for, so there is no share to state. The figures are this \
+                 host's own."
+        }
+        false => "No share can be stated: no virtio-blk guest was measured together with native.",
+    }
 }
 
 /// What a cell cost in CPU time: of the whole host in seconds for each GB and as a time for each request, and of QEMU by

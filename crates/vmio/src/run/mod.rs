@@ -55,6 +55,10 @@ pub struct Wishes {
     /// Most GiB to write, instead of the study's
     #[arg(long, value_name = "GIB")]
     pub gib: Option<f64>,
+    /// Bring flash into its steady state first (SNIA): fills each target once more, and writing cells go on until five
+    /// rounds agree
+    #[arg(long)]
+    pub steady_state: bool,
     /// Print the plan and stop; nothing is changed
     #[arg(long)]
     pub dry_run: bool,
@@ -196,6 +200,9 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
     }
     study.repeat.max_minutes = wishes.minutes.unwrap_or(study.repeat.max_minutes);
     study.repeat.max_gib_written = wishes.gib.unwrap_or(study.repeat.max_gib_written);
+    if wishes.steady_state {
+        study.repeat.ask_for_steady_state();
+    }
     drop(known);
     let planned = plan::look(study, wishes, last.as_ref(), context, &looker)?;
     if let Some(run) = &resumed {

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
-use vmio_host::backing::Backing;
+use vmio_host::backing::{Backing, write_cache};
 use vmio_host::drivers;
 use vmio_host::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx};
 use vmio_host::image::Image;
@@ -17,13 +17,15 @@ use vmio_host::probes::foreign::{self, Circumstances};
 use vmio_host::probes::{Qemu, Subject, Watch};
 use vmio_host::targets::{self, Prepared, State, TargetCtx};
 use vmio_host::workloads::{self, Gentle, WorkCtx};
-use vmio_model::result::{Environment, Run, Sample};
+use vmio_model::result::{Environment, Run, Sample, WorkloadTraits};
 use vmio_model::setup::{Attachment, Setup};
 use vmio_model::study::{MIB, Study};
+use vmio_model::summary::durability::WRITE_CACHE;
 use vmio_node::{Change, Exec, Journal, Node};
 
 use super::engine::Rig;
 use super::gentle::Watcher;
+use super::plan::REFILLED;
 use crate::store::Store;
 
 /// How long a guest may take to boot: ten times what emulation takes here.
@@ -32,6 +34,11 @@ const BOOT_LIMIT: Duration = Duration::from_secs(60);
 const LOOK_BEFORE: Duration = Duration::from_millis(150);
 /// Length of the probe that a cap of `--gentle` comes from.
 const PROBE_SECONDS: f64 = 0.5;
+/// How a target is written for steady state: in large requests from its start to its end (SNIA SSS
+/// PTS, "workload independent preconditioning": 128 KiB sequential writes).
+const PRECONDITION: &str = "seq-write-128k-d8";
+/// Slowest rate at which that is expected to go on, in bytes a second.
+const PRECONDITION_LEAST_RATE: u64 = 1 << 20;
 /// Memory that QEMU may use beside the guest's.
 const QEMU_OWN_MIB: u64 = 512;
 
@@ -45,7 +52,8 @@ pub struct Machine<'a> {
     backing: Backing,
     targets: BTreeMap<String, Box<dyn Prepared>>,
     limits: Result<Limits, String>,
-    image: Image,
+    /// `None` where the study has no guest.
+    image: Option<Image>,
     run_dir: PathBuf,
     state_dir: PathBuf,
     environment: Environment,
@@ -105,7 +113,7 @@ pub struct Parts<'a> {
 impl<'a> Machine<'a> {
     /// Makes all that the cells need but the guests. What was made up to an error is in the
     /// journal and undone by its owner.
-    pub fn prepare(parts: Parts<'a>, run: &Run) -> anyhow::Result<Machine<'a>> {
+    pub fn prepare(parts: Parts<'a>, run: &mut Run) -> anyhow::Result<Machine<'a>> {
         let Parts { study, store, local, journal, progress, .. } = parts;
         let skipped: Vec<String> = run.skipped.iter().map(|s| s.setup.key()).collect();
         let cells: Vec<Setup> = study.cells().into_iter().filter(|c| !skipped.contains(&c.key())).collect();
@@ -118,7 +126,10 @@ impl<'a> Machine<'a> {
                 }
             }
         }
-        let image = Image::load_or_build(&*local, &parts.state_dir, progress).context("no guest image")?;
+        let image = match attachments.is_empty() {
+            true => None,
+            false => Some(Image::load_or_build(&*local, &parts.state_dir, progress).context("no guest image")?),
+        };
         let scratch = parts.dir.join(format!("vmio-scratch-{}", journal.cookie()));
         make_dir(&journal, &parts.dir).with_context(|| format!("cannot make {}", parts.dir.display()))?;
         journal.scratch_dir(&scratch)?;
@@ -136,7 +147,7 @@ impl<'a> Machine<'a> {
                     let (pool, device) = (parts.place.ground.pool().cloned(), parts.device.clone());
                     let (bytes, force, pace) = (study.target_bytes(), parts.force, parts.pace);
                     move || {
-                        let (node, journal) = (&*local, &*journal);
+                        let (node, journal) = (&*local, &journal);
                         target.prepare(&TargetCtx { node, journal, dir, pool, bytes, device, force, pace })
                     }
                 })
@@ -144,11 +155,12 @@ impl<'a> Machine<'a> {
                 // What a full pool does to a write says less than the pool itself.
                 .map_err(|e| health.look().err().map_or_else(|| anyhow::Error::new(e), anyhow::Error::msg))
                 .with_context(|| format!("cannot make the target {}", cell.target))?;
-            store.add_effective(
-                run.id,
-                &format!("{}/native", cell.target),
-                &without(&scratch, prepared.effective()),
-            )?;
+            let mut settings = without(&scratch, prepared.effective());
+            settings.extend(write_cache(local.reader(), &parts.backing).map(|word| (WRITE_CACHE.to_owned(), word)));
+            settings.insert("logical_block_bytes".into(), prepared.demands().logical_block_bytes.to_string());
+            let at = format!("{}/native", cell.target);
+            store.add_effective(run.id, &at, &settings)?;
+            run.effective.insert(at, settings);
             made.insert(cell.target.clone(), prepared);
         }
         let limits = Limits::create(
@@ -159,7 +171,10 @@ impl<'a> Machine<'a> {
             u64::from(study.guest.memory_mib) * MIB,
         );
         let mut environment = run.environment.clone();
-        environment.fio = Some(image.fio_version.clone());
+        environment.fio = match &image {
+            Some(image) => Some(image.fio_version.clone()),
+            None => fio_version(&*local),
+        };
         environment.native_limits = match &limits {
             Ok(limits) => limits.describe().to_owned(),
             Err(why) => {
@@ -212,6 +227,9 @@ impl<'a> Machine<'a> {
     /// Puts QEMU into a control group of its own. Unless the run is gentle it has all of the host:
     /// a guest of the user's would have it too.
     fn hold_qemu(&mut self, cores: u32, memory_bytes: u64) {
+        if self.attachments.is_empty() {
+            return;
+        }
         if let Some(old) = self.qemu_limits.take() {
             let _ = old.remove(&self.journal);
         }
@@ -239,6 +257,25 @@ impl<'a> Machine<'a> {
         let gentle = Gentle { cap_bytes_per_second: cap.bytes_per_second };
         self.caps.insert(setup.workload.clone(), gentle);
         Ok(Some(gentle))
+    }
+
+    /// Where the study asks for steady state: writes each target that a cell writes to once more.
+    /// The specification writes twice the device's capacity; making a target wrote it once already.
+    pub fn precondition(&mut self, traits: &[WorkloadTraits]) -> anyhow::Result<()> {
+        let refilled = REFILLED.map(str::to_owned);
+        let targets: Vec<String> = self.targets.keys().cloned().collect();
+        for target in targets.into_iter().filter(|t| self.study.preconditions(t, traits, &refilled)) {
+            (self.progress)(&format!(
+                "steady state: writing {} MiB over the target {target}",
+                self.study.size.target_mib
+            ));
+            let setup = Setup { guest: "native".into(), target, attachment: None, workload: PRECONDITION.into() };
+            let gentle = self.cap_of(&setup)?;
+            let seconds = (self.study.target_bytes() / PRECONDITION_LEAST_RATE).max(60) as f64;
+            let written = self.observe(&setup, 0, 0, seconds, gentle).context("cannot write for steady state")?;
+            self.refilled += written.result.write_bytes;
+        }
+        Ok(())
     }
 
     /// Ends the guests and takes away the targets and the control group. What fails here is
@@ -275,13 +312,21 @@ impl<'a> Machine<'a> {
             let id = format!("d{}", spec.disks.len());
             let target_there = self.targets.get_mut(target).with_context(|| format!("target {target} is not there"))?;
             let storage = target_there.attach(attachment)?;
+            // What serves a disk in QEMU's place is held like QEMU.
+            if let Some(limits) = &self.qemu_limits {
+                for server in target_there.servers(attachment) {
+                    for procs in limits.procs_files() {
+                        self.local.write(&procs, server.to_string().as_bytes(), None)?;
+                    }
+                }
+            }
             spec.disks.push(DiskSpec { id: id.clone(), storage, attachment: Some(attachment.clone()) });
             disks.insert((target.clone(), attachment.clone()), id);
         }
         let ctx = LaunchCtx {
             node: self.local.clone(),
             journal: self.journal.clone(),
-            image: Some(&self.image),
+            image: self.image.as_ref(),
             run_dir: &self.run_dir,
             state_dir: &self.state_dir,
             accel: None,
@@ -293,19 +338,20 @@ impl<'a> Machine<'a> {
         let guest = entry.launch(&ctx, &spec)?;
         let effective = guest.effective()?;
         for ((target, attachment), id) in &disks {
-            let found = effective.get(id).cloned().unwrap_or_default();
+            let mut found = effective.get(id).cloned().unwrap_or_default();
             if let Some(driver) = drivers::find(&attachment.driver) {
                 driver
                     .readback(attachment, &found)
                     .map_err(|e| anyhow::anyhow!("QEMU did not set up {} as asked: {e}", attachment.label()))?;
             }
+            found.extend(self.targets.get(target).map(|t| t.attached(attachment)).unwrap_or_default());
             self.store.add_effective(self.run, &format!("{target}/{kind}/{}", attachment.label()), &found)?;
         }
         if let Some(accelerator) = guest.accelerator() {
             self.environment.accel = Some(accelerator.accel);
             self.environment.accel_reason = accelerator.reason.clone();
         }
-        self.environment.guest_kernel = Some(self.image.kernel_release.clone());
+        self.environment.guest_kernel = self.image.as_ref().map(|i| i.kernel_release.clone());
         self.store.set_environment(self.run, &self.environment)?;
         let qemu = guest.hypervisor().map(|h| Qemu::of(h, self.local.reader())).transpose()?;
         Ok(Running { guest, disks, qemu })
@@ -318,6 +364,12 @@ impl<'a> Machine<'a> {
         thread::sleep(LOOK_BEFORE);
         Ok(watch.stop()?.device)
     }
+}
+
+/// Version line of the host's fio.
+fn fio_version(local: &dyn Node) -> Option<String> {
+    let asked = Exec::new("fio").args(["--version"]).limit(Duration::from_secs(10));
+    local.exec(&asked).ok().filter(vmio_node::Output::ok).map(|o| o.out().trim().to_owned())
 }
 
 /// Makes a directory and those above it that are missing; each goes again when it is empty.
@@ -407,14 +459,18 @@ impl Machine<'_> {
         self.refilled += wrote?;
         let span = target.bytes();
         let allocates = target.allocates();
-        let path_here = target.native().to_owned();
+        let native = target.native().to_owned();
+        if let Some(attachment) = &setup.attachment {
+            self.refilled += exchange(&mut **target, self.guests.get(&setup.guest), setup, attachment, state)?;
+        }
+        let servers = setup.attachment.as_ref().map(|a| target.servers(a)).unwrap_or_default();
         let before = self.look_before()?;
 
         let mut exec_base = Exec { oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::default() };
         let (node, path, qemu) = match &setup.attachment {
             None => {
                 exec_base.cgroup_procs = self.limits.as_ref().map(|l| l.procs_files().to_vec()).unwrap_or_default();
-                (self.local.clone(), path_here, None)
+                (self.local.clone(), native.clone(), None)
             }
             Some(attachment) => {
                 let running =
@@ -423,7 +479,8 @@ impl Machine<'_> {
                     .disks
                     .get(&(setup.target.clone(), attachment.clone()))
                     .with_context(|| format!("guest {} has no disk for {}", setup.guest, setup.key()))?;
-                (running.guest.node(), running.guest.disk_path(id)?, running.qemu.clone())
+                let qemu = running.qemu.clone().map(|q| Qemu { servers, ..q });
+                (running.guest.node(), running.guest.disk_path(id)?, qemu)
             }
         };
         let ctx = WorkCtx {
@@ -438,16 +495,27 @@ impl Machine<'_> {
         let watch = Watch::start(self.local.reader(), Subject { backing: Some(self.backing.clone()), qemu })?;
         let result = self.on_storage(move || workload.run(&*node, &ctx))?;
         let seen = watch.stop()?;
+        let host_cache = setup.attachment.as_ref().is_some_and(|a| !a.cache.direct());
+        if host_cache {
+            // What the host's page cache still holds would be written during the next cell. Where it
+            // fails, that cell shows it as foreign load.
+            let _ = std::fs::File::open(&native).and_then(|f| f.sync_all());
+        }
         let result = result.map_err(|e| match (&e, self.guests.get(&setup.guest)) {
             (workloads::Error::Node(vmio_node::Error::Gone { .. }), Some(running)) => {
                 anyhow::Error::new(running.guest.give_up(&e.to_string()))
             }
             _ => anyhow::Error::new(e),
-        })?;
-        let circumstances = Circumstances {
-            first_write: allocates && state == State::Fresh,
-            host_cache: setup.attachment.as_ref().is_some_and(|a| !a.cache.direct()),
+        });
+        let result = match (result, &setup.attachment, self.targets.get_mut(&setup.target)) {
+            // Whatever the guest made of it: a server that is gone is the cause.
+            (Err(e), Some(attachment), Some(target)) => match target.sound(attachment) {
+                Ok(()) => return Err(e),
+                Err(gone) => return Err(anyhow::anyhow!("{gone}; in the guest: {e:#}")),
+            },
+            (other, ..) => other?,
         };
+        let circumstances = Circumstances { first_write: allocates && state == State::Fresh, host_cache };
         let foreign = foreign::foreign(&traits, circumstances, &result, before.as_ref(), seen.device.as_ref());
         let marks = foreign::marks(&traits, &result, seen.device.as_ref(), &foreign);
         Ok(Sample {
@@ -462,6 +530,27 @@ impl Machine<'_> {
             marks,
         })
     }
+}
+
+/// Gives the guest other storage where the state that a cell needs cannot be had in place.
+/// Returns the bytes that were written for it.
+fn exchange(
+    target: &mut dyn Prepared,
+    running: Option<&Running>,
+    setup: &Setup,
+    attachment: &Attachment,
+    state: State,
+) -> anyhow::Result<u64> {
+    let id = running.and_then(|r| Some((r, r.disks.get(&(setup.target.clone(), attachment.clone()))?)));
+    // Without a guest or a disk the cell says so itself.
+    let Some((running, id)) = id else { return Ok(0) };
+    let Some(next) = target.exchange(attachment, state)? else { return Ok(0) };
+    running
+        .guest
+        .exchange(id, &next.storage)
+        .with_context(|| format!("cannot exchange the image of {}", setup.key()))?;
+    target.exchanged(attachment)?;
+    Ok(next.wrote_bytes)
 }
 
 /// Settings with the name of this run's scratch directory, which is new for every run, taken out.

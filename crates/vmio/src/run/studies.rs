@@ -13,6 +13,9 @@ pub const ALL: &[(&str, &str)] = &[
     ("quick", include_str!("../../../../studies/quick.toml")),
     ("full", include_str!("../../../../studies/full.toml")),
     ("sparse", include_str!("../../../../studies/sparse.toml")),
+    ("shafer2010-storage", include_str!("../../../../studies/shafer2010-storage.toml")),
+    ("async-reads", include_str!("../../../../studies/async-reads.toml")),
+    ("durability", include_str!("../../../../studies/durability.toml")),
 ];
 
 /// The names that a study may use: those of the entries of each extension point.
@@ -22,6 +25,7 @@ pub fn names() -> Names {
         targets: targets::ALL.iter().map(|t| t.name().to_owned()).collect(),
         drivers: drivers::ALL.iter().map(|d| d.name().to_owned()).collect(),
         workloads: workloads::ALL.iter().map(|w| w.traits().name).collect(),
+        workload_family: Some(workloads::family::FAMILY),
     }
 }
 
