@@ -7,6 +7,7 @@
 mod completions;
 mod doctor;
 mod image;
+mod lab;
 mod man;
 pub mod runs;
 mod study;
@@ -39,6 +40,7 @@ verbs! {
     Doctor => doctor,
     Runs => runs,
     Image => image,
+    Lab => lab,
     Completions => completions,
     Man => man,
 }
