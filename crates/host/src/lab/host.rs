@@ -142,9 +142,7 @@ impl LabHost {
         // The shell gives its place to the command, so that the exit code and signals are its own.
         let script = format!("cd {HOME} && exec \"$@\"");
         let mut cmd = Exec::new("/bin/sh").args(["-c", &script, "sh", program]).args(args);
-        for (name, value) in
-            [("HOME", HOME), ("VMIO_STATE", STATE), (NODE_VARIABLE, self.label.as_str()), ("LC_ALL", "C.UTF-8")]
-        {
+        for (name, value) in [("HOME", HOME), ("VMIO_STATE", STATE), (NODE_VARIABLE, self.label.as_str())] {
             cmd.env.insert(name.into(), value.into());
         }
         self.guest.node().spawn(&cmd)

@@ -32,10 +32,10 @@ cat > /etc/lvm/lvm.conf <<'END'
 devices { obtain_device_list_from_udev = 0  external_device_info_source = "none" }
 activation { udev_sync = 0  udev_rules = 0  verify_udev_operations = 0  monitoring = 0 }
 global { event_activation = 0  use_lvmpolld = 0 }
-backup { backup = 0  archive = 0 }
 END
-lvm vgcreate -q -y lab "$lvm" > /dev/null
-lvm lvcreate -q -y --type thin-pool -L 1536m -n pool --errorwhenfull y lab > /dev/null
+lvm vgcreate -qq -y lab "$lvm" > /dev/null
+lvm lvcreate -qq -y --type thin-pool -L 1536m -n pool lab > /dev/null
+lvm lvchange -qq -y --errorwhenfull y lab/pool > /dev/null
 
 # The inode tables are left alone: the kernel would write them while something is measured.
 step make a file system
@@ -50,8 +50,8 @@ echo '/srv/nfs 127.0.0.1(rw,sync,fsid=0,no_root_squash,no_subtree_check,insecure
 mount -t nfsd nfsd /proc/fs/nfsd
 mount -t rpc_pipefs rpc_pipefs /var/lib/nfs/rpc_pipefs
 exportfs -r
-rpc.mountd --no-udp --no-nfs-version 2 --no-nfs-version 3
-rpc.nfsd --no-udp --no-nfs-version 2 --no-nfs-version 3 4
+rpc.mountd --no-udp --no-nfs-version 3
+rpc.nfsd --no-udp --no-nfs-version 3 4
 echo Y > /proc/fs/nfsd/v4_end_grace
 step mount from the NFS server
 mount -t nfs4 -o vers=4.2,proto=tcp 127.0.0.1:/ /mnt/nfs

@@ -77,8 +77,12 @@ fn build(context: &Context) -> Outcome {
         let document = serde_json::json!({ "schema_version": "1.0", "image": image, "directory": image.dir });
         term::print(&format!("{document:#}\n"))?;
     } else {
-        let text =
-            format!("directory  {}\nkernel     {} from {}\n", image.dir.display(), image.kernel_release, image.kernel_origin);
+        let text = format!(
+            "directory  {}\nkernel     {} from {}\n",
+            image.dir.display(),
+            image.kernel_release,
+            image.kernel_origin
+        );
         term::print(&text)?;
     }
     Ok(Exit::Done)
