@@ -79,9 +79,11 @@ pub enum Changed {
     Options,
     /// The workload's requests in flight alone.
     Depth,
+    /// How the workload submits its requests alone: libaio, io_uring.
+    Engine,
 }
 
-/// What one guest cell gets over another that differs in one thing, paired by round.
+/// What one cell gets over another of the same side that differs in one thing, paired by round.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Gain {
     /// What differs.
@@ -108,7 +110,7 @@ pub struct Measured {
     pub cells: Vec<Cell>,
     /// Shares against native.
     pub shares: Vec<Share>,
-    /// Gains between guest cells, in both directions.
+    /// Gains between cells of the same side, in both directions: guest cells, and native cells.
     pub gains: Vec<Gain>,
     /// The workloads' traits.
     pub workloads: Vec<WorkloadTraits>,
@@ -141,9 +143,16 @@ impl Measured {
         self.workloads.iter().find(|w| w.name == workload)
     }
 
-    /// Gains of one kind that may be cited and whose interval lies wholly above the bound.
+    /// Gains of guest cells of one kind that may be cited and whose interval lies wholly above the
+    /// bound.
     pub fn sure_gains(&self, changed: Changed, bound: f64) -> impl Iterator<Item = &Gain> {
-        self.gains.iter().filter(move |g| g.changed == changed && g.citable && g.ratio.surely_above(bound))
+        let sure = move |g: &&Gain| g.changed == changed && g.citable && g.ratio.surely_above(bound);
+        self.gains.iter().filter(|g| !g.before.is_native()).filter(sure)
+    }
+
+    /// What one cell gets over another of the same side, guest or native, if it may be cited.
+    pub fn gain(&self, before: &Setup, after: &Setup) -> Option<&Gain> {
+        self.gains.iter().find(|g| g.citable && g.before == *before && g.after == *after)
     }
 
     /// The run as a provenance.
@@ -154,14 +163,13 @@ impl Measured {
 
 /// The facts of a run.
 pub fn facts_of(run: &Run, summary: &Summary) -> Facts {
-    let guests: Vec<&Cell> = summary.cells.iter().filter(|c| !c.setup.is_native()).collect();
     let mut gains = Vec::new();
-    for before in &guests {
-        for after in &guests {
+    for before in &summary.cells {
+        for after in &summary.cells {
             // Each workload has a cap of its own: between two of them the caps would be compared.
-            let capped = run.environment.cap_ratio.is_some();
+            let capped = run.environment.cap_ratio.is_some() && before.setup.workload != after.setup.workload;
             if let Some(changed) = changed(&before.setup, &after.setup, &run.workloads)
-                && !(capped && changed == Changed::Depth)
+                && !capped
             {
                 gains.extend(gain(run, summary, changed, before, after));
             }
@@ -181,25 +189,34 @@ pub fn facts_of(run: &Run, summary: &Summary) -> Facts {
     }
 }
 
-/// The one thing in which two guest cells differ, if it is one.
+/// The one thing in which two cells of a side differ, if it is one.
 fn changed(before: &Setup, after: &Setup, workloads: &[WorkloadTraits]) -> Option<Changed> {
+    if before == after || before.guest != after.guest {
+        return None;
+    }
+    if before.workload != after.workload {
+        let same_disk = before.target == after.target && before.attachment == after.attachment;
+        let find = |name: &str| workloads.iter().find(|w| w.name == name);
+        let (x, y) = (find(&before.workload).filter(|_| same_disk)?, find(&after.workload)?);
+        let deeper = WorkloadTraits { name: y.name.clone(), depth: y.depth, ..x.clone() };
+        let engine = WorkloadTraits { name: y.name.clone(), engine: y.engine.clone(), ..x.clone() };
+        return match () {
+            // One job by two names: nothing differs.
+            () if deeper == engine => None,
+            () if deeper == *y => Some(Changed::Depth),
+            () if engine == *y => Some(Changed::Engine),
+            () => None,
+        };
+    }
+    if before.attachment == after.attachment {
+        return Some(Changed::Target);
+    }
     let (a, b) = (before.attachment.as_ref()?, after.attachment.as_ref()?);
     let driver = Attachment { driver: b.driver.clone(), ..a.clone() };
     let pair = Attachment { cache: b.cache, aio: b.aio, ..a.clone() };
     let iothread = Attachment { iothread: b.iothread, ..a.clone() };
     let options = Attachment { options: b.options.clone(), ..a.clone() };
-    let disk = |x: &Setup| (x.guest.clone(), x.target.clone());
-    if before == after || before.guest != after.guest {
-        return None;
-    }
-    if before.workload != after.workload {
-        let find = |name: &str| workloads.iter().find(|w| w.name == name);
-        let (x, y) = (find(&before.workload)?, find(&after.workload)?);
-        let deeper = WorkloadTraits { name: y.name.clone(), depth: y.depth, ..x.clone() };
-        return (disk(before) == disk(after) && a == b && deeper == *y).then_some(Changed::Depth);
-    }
     match () {
-        () if a == b => Some(Changed::Target),
         () if before.target != after.target => None,
         () if driver == *b => Some(Changed::Driver),
         () if pair == *b => Some(Changed::CacheAio),

@@ -113,7 +113,7 @@ pub struct Matrix {
 }
 
 /// Names of the entries of each extension point: this crate does not know them.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Names {
     /// Of `guests/`.
     pub guests: Vec<String>,
@@ -123,6 +123,20 @@ pub struct Names {
     pub drivers: Vec<String>,
     /// Of `workloads/`.
     pub workloads: Vec<String>,
+    /// Workloads that are made from their names, beside those.
+    pub workload_family: Option<Family>,
+}
+
+/// Names of a family, which are too many for a list.
+#[derive(Debug, Clone, Copy)]
+pub struct Family {
+    /// How they are made, for messages and help: `<seq|rand>-<read|write>-…`.
+    pub grammar: &'static str,
+    /// One of them.
+    pub example: &'static str,
+    /// `None`: the word is nothing like this family; `Some(Err(why))`: it is meant to be of the
+    /// family, but is not; `Some(Ok(()))`: it is.
+    pub recognise: fn(&str) -> Option<Result<(), String>>,
 }
 
 impl Study {
@@ -134,6 +148,11 @@ impl Study {
     /// The study as TOML again, every default written out; [`Study::parse`] reads it back.
     pub fn to_toml(&self) -> String {
         toml::to_string_pretty(self).expect("a study has only strings, numbers and lists of them")
+    }
+
+    /// Whether it has native cells alone: no guest is booted, and there is no share to state.
+    pub fn is_native_only(&self) -> bool {
+        self.matrix.iter().all(|m| m.guests.iter().all(|g| g == "native"))
     }
 
     /// Bytes that a buffered workload (`dd`) moves: twice the memory of its side, so that most

@@ -171,6 +171,13 @@ pub struct CellNoise {
 }
 
 impl Summary {
+    /// Whether the run is about native cells alone: it asked for no guest, so it has no share.
+    pub fn is_native_only(&self) -> bool {
+        !self.cells.is_empty()
+            && self.cells.iter().all(|c| c.setup.is_native())
+            && self.skipped.iter().all(|s| s.setup.is_native())
+    }
+
     /// The row of a cell.
     pub fn cell(&self, key: &str) -> Option<&Cell> {
         self.cells.iter().find(|c| c.key == key)

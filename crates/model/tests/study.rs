@@ -9,11 +9,17 @@ use vmio_model::result::{Figure, WorkloadTraits};
 use vmio_model::setup::Setup;
 use vmio_model::stats::{Interval, Ratio};
 use vmio_model::study::plan::estimate;
-use vmio_model::study::{DoneReason, Names, Progress, Rates, SampleKey, Spent, Step, Study, next};
+use vmio_model::study::{DoneReason, Family, Names, Progress, Rates, SampleKey, Spent, Step, Study, next};
 
 const QUICK: &str = include_str!("../../../studies/quick.toml");
 const SPARSE: &str = include_str!("../../../studies/sparse.toml");
 const FULL: &str = include_str!("../../../studies/full.toml");
+
+/// A made-up family: `job-` and a digit that is not 0.
+fn job(word: &str) -> Option<Result<(), String>> {
+    let n = word.strip_prefix("job-")?;
+    Some(if n == "0" { Err("no job is called 0".into()) } else { n.parse::<u8>().map(drop).map_err(|e| e.to_string()) })
+}
 
 fn names() -> Names {
     let list = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect();
@@ -32,7 +38,25 @@ fn names() -> Names {
             "rand-write-32",
             "durable-append",
         ]),
+        workload_family: Some(Family { grammar: "job-<n>", example: "job-7", recognise: job }),
     }
+}
+
+#[test]
+fn workloads_of_a_family_are_known_by_their_names() {
+    let with = |words: &str| QUICK.replacen("\"durable-append\"", words, 1);
+    let read = study(&with("\"job-7\", \"durable-append\", \"job-8\""));
+    assert_eq!(read.matrix[0].workloads[..3], ["job-7", "durable-append", "job-8"]);
+    let problem = |words: &str| {
+        let refused = Study::parse("x.toml", &with(words), &names()).unwrap_err();
+        assert_eq!(refused.problems.len(), 1);
+        refused.problems[0].clone()
+    };
+    let zero = problem("\"job-0\"");
+    assert_eq!((zero.key.as_str(), zero.what.as_str()), ("matrix.workloads", "`job-0`: no job is called 0 (job-<n>)"));
+    let other = problem("\"durable-apend\"").what;
+    assert!(other.contains("did you mean `durable-append`?") && other.ends_with("and job-<n> like job-7"), "{other}");
+    assert!(problem("\"job-7\", \"job-7\"").what.contains("twice"));
 }
 
 fn study(text: &str) -> Study {
@@ -206,7 +230,8 @@ fn every_problem_names_file_line_key_and_the_mend() {
             "bad.toml:13: repeat.seconds: 0 is out of range: 0.1 to 3600",
             "bad.toml:18: matrix.guests: is empty; name at least one",
             "bad.toml:20: matrix.workloads: unknown entry `seq-wrte`; did you mean `seq-write`? (there is dd-write, \
-             dd-read, seq-write, seq-read, rand-read-1, rand-read-32, rand-write-1, rand-write-32, durable-append)",
+             dd-read, seq-write, seq-read, rand-read-1, rand-read-32, rand-write-1, rand-write-32, durable-append), \
+             and job-<n> like job-7",
             "bad.toml:23: matrix.guests: must be a list, not a string",
         ]
     );

@@ -72,7 +72,7 @@ impl Dd {
 }
 
 impl Workload for Dd {
-    fn about(&self) -> &'static str {
+    fn about(&self) -> &str {
         self.about
     }
     fn traits(&self) -> WorkloadTraits {

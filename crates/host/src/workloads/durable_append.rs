@@ -1,13 +1,16 @@
 //! What the log of a database or of etcd does: append 4 KiB, make it durable, then the next.
 
-use super::fio::{FioJob, Rw};
+use std::borrow::Cow;
+
+use super::fio::{Engine, FioJob, Rw};
 
 /// Entry `durable-append`.
 pub const ENTRY: FioJob = FioJob {
-    name: "durable-append",
-    about: "fio: 4 KiB appends, fdatasync after each, 1 in flight; write and fdatasync timed together",
+    name: Cow::Borrowed("durable-append"),
+    about: Cow::Borrowed("fio: 4 KiB appends, fdatasync after each, 1 in flight; write and fdatasync timed together"),
     rw: Rw::Write,
     block_bytes: 4096,
     depth: 1,
-    durable: true,
+    engine: Engine::Durable,
+    buffered: true,
 };

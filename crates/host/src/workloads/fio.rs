@@ -5,7 +5,12 @@
 //! - a missing path is made as a plain file, even under /dev: `allow_file_create=0`;
 //! - a job that failed can still print a result and 0 MB/s: the `error` field is read;
 //! - a sparse file could be allocated before the job: `fallocate=none`;
-//! - the commit of a durable append is counted apart from its write: see [`super::append`].
+//! - the commit of a durable append is counted apart from its write: see [`super::append`];
+//! - buffered reads would find the page cache of the job before: fio drops the file's own pages
+//!   first (`invalidate=1`, its default), the machine's other caches are left alone;
+//! - buffered writes end in memory: `end_fsync=1`, whose time fio counts.
+
+use std::borrow::Cow;
 
 use serde_json::Value;
 use vmio_model::result::{Figure, Latency, WorkloadResult, WorkloadTraits};
@@ -15,20 +20,43 @@ use super::{Error, Result, State, WorkCtx, Workload, append};
 use crate::require::Requirement;
 
 /// One fio job.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct FioJob {
     /// Entry name.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// One line.
-    pub about: &'static str,
+    pub about: Cow<'static, str>,
     /// fio's `rw=`.
     pub rw: Rw,
     /// Request size in bytes.
     pub block_bytes: u64,
     /// Requests in flight.
     pub depth: u32,
-    /// `fdatasync` after each write, through the page cache, synchronous.
-    pub durable: bool,
+    /// How requests are submitted.
+    pub engine: Engine,
+    /// Through the page cache of its own kernel.
+    pub buffered: bool,
+}
+
+/// How requests are submitted (fio's `ioengine=`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    /// Linux AIO: asynchronous past the page cache only.
+    Libaio,
+    /// io_uring: asynchronous through the page cache, too.
+    IoUring,
+    /// pwrite and `fdatasync` after each write, synchronous.
+    Durable,
+}
+
+impl Engine {
+    fn word(self) -> &'static str {
+        match self {
+            Engine::Libaio => "libaio",
+            Engine::IoUring => "io_uring",
+            Engine::Durable => "psync",
+        }
+    }
 }
 
 /// Patterns.
@@ -53,10 +81,12 @@ impl Rw {
             Rw::RandWrite => "randwrite",
         }
     }
-    fn reads(self) -> bool {
+    /// Whether it reads.
+    pub fn reads(self) -> bool {
         matches!(self, Rw::Read | Rw::RandRead)
     }
-    fn sequential(self) -> bool {
+    /// Whether its offsets rise one after the other.
+    pub fn sequential(self) -> bool {
         matches!(self, Rw::Read | Rw::Write)
     }
 }
@@ -67,10 +97,14 @@ const SPAN_LEAST: u64 = 64 << 20;
 const MIB: u64 = 1 << 20;
 
 impl FioJob {
+    fn durable(&self) -> bool {
+        self.engine == Engine::Durable
+    }
+
     /// fio's arguments. They are the same on both sides, but for the path.
     fn args(&self, ctx: &WorkCtx) -> Vec<String> {
         // A bounded number of appends bounds the log that their latencies are taken from.
-        let most = if self.durable { append::MOST * self.block_bytes } else { u64::MAX };
+        let most = if self.durable() { append::MOST * self.block_bytes } else { u64::MAX };
         let span = (ctx.bytes / MIB * MIB).min(most);
         let mut args = vec![
             format!("--name={}", self.name),
@@ -86,10 +120,12 @@ impl FioJob {
             "--eta=never".into(),
             "--output-format=json+".into(),
         ];
-        if self.durable {
-            args.extend(["--ioengine=psync", "--direct=0", "--fdatasync=1", append::LOG_ARG].map(String::from));
-        } else {
-            args.extend(["--ioengine=libaio", "--direct=1"].map(String::from));
+        args.push(format!("--ioengine={}", self.engine.word()));
+        args.push(format!("--direct={}", u8::from(!self.buffered)));
+        if self.durable() {
+            args.extend(["--fdatasync=1", append::LOG_ARG].map(String::from));
+        } else if self.buffered && !self.rw.reads() {
+            args.push("--end_fsync=1".into());
         }
         if self.rw.reads() {
             args.push("--readonly".into());
@@ -102,7 +138,7 @@ impl FioJob {
 
     /// Reads what fio said.
     fn result(&self, node: &str, command: String, output: &Output) -> Result<WorkloadResult> {
-        let (log, said) = if self.durable { append::split(&output.err()) } else { (vec![], output.err()) };
+        let (log, said) = if self.durable() { append::split(&output.err()) } else { (vec![], output.err()) };
         let failed = |how: String| Error::Failed {
             node: node.into(),
             command: command.clone(),
@@ -131,7 +167,7 @@ impl FioJob {
                 "{bytes} bytes in {millis} ms: too little to measure; use a longer time or a larger span"
             )));
         }
-        let latency = if self.durable {
+        let latency = if self.durable() {
             append::latency(&log, ios).map_err(&unusable)?
         } else {
             completion(side).map_err(&unusable)?
@@ -150,24 +186,24 @@ impl FioJob {
 }
 
 impl Workload for FioJob {
-    fn about(&self) -> &'static str {
-        self.about
+    fn about(&self) -> &str {
+        &self.about
     }
     fn traits(&self) -> WorkloadTraits {
         WorkloadTraits {
-            name: self.name.into(),
+            name: self.name.to_string(),
             figure: if self.block_bytes > 4096 { Figure::Bandwidth } else { Figure::Iops },
             reads: self.rw.reads(),
             writes: !self.rw.reads(),
             sequential: self.rw.sequential(),
             block_bytes: self.block_bytes,
             depth: self.depth,
-            direct: !self.durable,
-            engine: if self.durable { "psync" } else { "libaio" }.into(),
+            direct: !self.buffered,
+            engine: self.engine.word().into(),
         }
     }
     fn requirements(&self) -> &'static [Requirement] {
-        &[super::FIO]
+        if self.engine == Engine::IoUring { &[super::FIO, super::IO_URING] } else { &[super::FIO] }
     }
     fn needs_state(&self) -> State {
         if self.rw.reads() { State::Filled } else { State::Fresh }

@@ -7,8 +7,11 @@
 //! can be compared with those that the device moved.
 //!
 //! Adding a workload: a file with a type that implements [`Workload`], and its line in [`ALL`].
+//! Jobs that differ in size, depth, engine or page cache only need none: [`family`] makes them
+//! from their names. [`find`] knows both.
 
-use std::path::PathBuf;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
 
 use vmio_model::result::{WorkloadResult, WorkloadTraits};
 use vmio_node::{Exec, Node, Reader};
@@ -21,6 +24,7 @@ mod dd;
 mod dd_read;
 mod dd_write;
 mod durable_append;
+pub mod family;
 mod fio;
 mod rand_read_1;
 mod rand_read_32;
@@ -28,6 +32,8 @@ mod rand_write_1;
 mod rand_write_32;
 mod seq_read;
 mod seq_write;
+
+pub use fio::{Engine, FioJob, Rw};
 
 /// All workloads, in the order in which they are shown.
 pub const ALL: &[&dyn Workload] = &[
@@ -45,7 +51,7 @@ pub const ALL: &[&dyn Workload] = &[
 /// A job.
 pub trait Workload: Sync {
     /// One line for help and docs.
-    fn about(&self) -> &'static str;
+    fn about(&self) -> &str;
     /// Name and nature, as the model needs them.
     fn traits(&self) -> WorkloadTraits;
     /// What the node that it runs on must have.
@@ -84,9 +90,29 @@ pub struct Gentle {
     pub cap_bytes_per_second: u64,
 }
 
+/// A workload that was found by its name: an entry of [`ALL`], or a job of [`family`].
+pub enum Found {
+    /// One of [`ALL`].
+    Entry(&'static dyn Workload),
+    /// Made from its name.
+    Job(FioJob),
+}
+
+impl Deref for Found {
+    type Target = dyn Workload;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Found::Entry(entry) => *entry,
+            Found::Job(job) => job,
+        }
+    }
+}
+
 /// The workload of that name.
-pub fn find(name: &str) -> Option<&'static dyn Workload> {
-    ALL.iter().copied().find(|w| w.traits().name == name)
+pub fn find(name: &str) -> Option<Found> {
+    let entry = ALL.iter().copied().find(|w| w.traits().name == name).map(Found::Entry);
+    entry.or_else(|| Some(Found::Job(family::parse(name)?.ok()?.job())))
 }
 
 const FIO: Requirement = Requirement {
@@ -94,6 +120,18 @@ const FIO: Requirement = Requirement {
     why: "runs all workloads but dd",
     mend: "apt install fio",
     check: |reader| program(reader, "fio"),
+};
+
+const IO_URING: Requirement = Requirement {
+    name: "io_uring",
+    why: "runs the workloads that end in -uring",
+    mend: "sysctl kernel.io_uring_disabled=0, on a kernel from 5.1",
+    check: |reader| match reader.read_text(Path::new("/proc/sys/kernel/io_uring_disabled")) {
+        // Kernels before 6.6 have no such switch.
+        Err(_) => Ok(()),
+        Ok(text) if text.trim() == "0" || text.trim() == "1" => Ok(()),
+        Ok(text) => Err(format!("kernel.io_uring_disabled is {}", text.trim())),
+    },
 };
 
 const DD: Requirement = Requirement {
@@ -208,10 +246,8 @@ mod tests {
             assert!(traits.block_bytes.is_power_of_two() && traits.depth >= 1, "{name}");
             let (small, large) = (workload.bytes_needed(128 << 20), workload.bytes_needed(512 << 20));
             assert!(small >= 64 << 20 && large >= small && large % (1 << 20) == 0, "{name}");
-            assert!(
-                std::ptr::addr_eq(find(name).unwrap(), *workload) || find(name).unwrap().traits() == traits,
-                "{name}"
-            );
+            assert!(matches!(find(name), Some(Found::Entry(e)) if e.traits() == traits), "{name}");
+            assert_eq!(family::parse(name), None, "{name} has two meanings");
         }
     }
 

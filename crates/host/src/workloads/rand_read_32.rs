@@ -1,13 +1,16 @@
 //! Random reads, 32 in flight: how well a path carries many requests at once.
 
-use super::fio::{FioJob, Rw};
+use std::borrow::Cow;
+
+use super::fio::{Engine, FioJob, Rw};
 
 /// Entry `rand-read-32`.
 pub const ENTRY: FioJob = FioJob {
-    name: "rand-read-32",
-    about: "fio: 4 KiB random reads, direct, 32 in flight",
+    name: Cow::Borrowed("rand-read-32"),
+    about: Cow::Borrowed("fio: 4 KiB random reads, direct, 32 in flight"),
     rw: Rw::RandRead,
     block_bytes: 4096,
     depth: 32,
-    durable: false,
+    engine: Engine::Libaio,
+    buffered: false,
 };

@@ -98,6 +98,7 @@ mod tests {
             targets: list(&["device", "sparse"]),
             drivers: list(&["lsi53c895a", "virtio-blk"]),
             workloads: list(&["durable-append", "seq-write", "seq-read", "rand-read-1", "rand-read-32"]),
+            workload_family: None,
         };
         let study = proof().study(&Study::parse("quick.toml", QUICK, &names).unwrap());
         assert_eq!(study.cells(), [native("device", "rand-read-32"), proof().before, proof().after]);

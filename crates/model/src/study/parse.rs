@@ -173,7 +173,7 @@ impl<'a> Reader<'a> {
         let aios = self.choices(s, "aios", &[Aio::Threads, Aio::Native, Aio::IoUring], vec![Aio::Native]);
         let iothreads = self.switches(s, "iothreads", vec![false]);
         let options = self.list(s, "options", Some(vec![Options::default()]), Self::options);
-        let workloads = self.entries(s, "workloads", &names.workloads, None);
+        let workloads = self.workloads(s, names);
         Some(Matrix {
             targets: targets?,
             guests: guests?,

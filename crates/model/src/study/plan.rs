@@ -81,6 +81,10 @@ pub struct Plan {
 pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan {
     let cells = study.cells();
     let costs: Vec<(f64, u64)> = cells.iter().map(|cell| cell_cost(study, cell, traits, rates)).collect();
+    // Cells that no guest is compared with run the fewest rounds; the rest up to the most.
+    let lone: Vec<Setup> = study.groups().into_iter().filter(|g| g.iter().all(Setup::is_native)).flatten().collect();
+    let lone_cost = cells.iter().zip(&costs).filter(|(cell, _)| lone.contains(cell));
+    let (lone_seconds, lone_bytes) = lone_cost.fold((0.0, 0), |sum, (_, c)| (sum.0 + c.0, sum.1 + c.1));
     let round_seconds: f64 = costs.iter().map(|c| c.0).sum();
     let round_bytes: u64 = costs.iter().map(|c| c.1).sum::<u64>() + refills(study, &cells, traits, rates);
     let largest = costs.iter().map(|c| c.1).max().unwrap_or(0);
@@ -98,12 +102,18 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
     let prepare_seconds = prepare_bytes as f64 / rates.write_bytes_per_second;
     let seconds = |rounds: u32| {
         let boots = rounds.div_ceil(study.repeat.rounds_per_boot());
-        prepare_seconds + f64::from(rounds) * round_seconds + f64::from(boots * guests) * rates.boot_seconds
+        let without_lone = f64::from(rounds.saturating_sub(study.repeat.min_pairs)) * lone_seconds;
+        prepare_seconds + f64::from(rounds) * round_seconds - without_lone
+            + f64::from(boots * guests) * rates.boot_seconds
     };
-    let bytes = |rounds: u32| prepare_bytes + u64::from(rounds) * round_bytes;
+    let bytes = |rounds: u32| {
+        let without_lone = u64::from(rounds.saturating_sub(study.repeat.min_pairs)) * lone_bytes;
+        prepare_bytes + u64::from(rounds) * round_bytes - without_lone
+    };
     let budget_seconds = study.repeat.max_minutes * 60.0;
     let budget_bytes = (study.repeat.max_gib_written * super::GIB as f64) as u64;
-    let (least, most) = (study.repeat.min_pairs, study.repeat.max_pairs);
+    let least = study.repeat.min_pairs;
+    let most = if guests == 0 { least } else { study.repeat.max_pairs };
     let dearest = costs.iter().map(|c| c.0).fold(0.0, f64::max);
     let space = targets.len() as f64 * study.target_bytes() as f64 * (1.0 + rates.spare_ratio);
     Plan {

@@ -81,6 +81,8 @@ pub enum Step {
 pub enum DoneReason {
     /// Every share is known well enough.
     Converged,
+    /// Native cells alone have no share: each ran the fewest rounds.
+    FewestRounds,
     /// Some cells reached the most pairs without converging.
     MaxPairs,
     /// `max_minutes` is spent.
@@ -95,6 +97,7 @@ impl std::fmt::Display for DoneReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             DoneReason::Converged => "every share is known to the wanted width",
+            DoneReason::FewestRounds => "each native cell ran its rounds (repeat.min_pairs)",
             DoneReason::MaxPairs => "the most pairs were measured; what is wider is marked \"not converged\"",
             DoneReason::TimeBudget => "the time budget (repeat.max_minutes) is spent",
             DoneReason::ByteBudget => "the write budget (repeat.max_gib_written) is spent",
@@ -120,7 +123,8 @@ pub fn next(study: &Study, progress: &Progress<'_>) -> Step {
     let open: Vec<Vec<Setup>> =
         groups.into_iter().map(|g| open(study, g, progress)).filter(|g| !g.is_empty()).collect();
     if open.is_empty() {
-        return Step::Done(DoneReason::Converged);
+        let native = study.is_native_only();
+        return Step::Done(if native { DoneReason::FewestRounds } else { DoneReason::Converged });
     }
     if let Some(reason) = budget(study, progress.spent) {
         return Step::Done(reason);

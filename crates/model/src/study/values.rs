@@ -7,6 +7,7 @@ use std::str::FromStr;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::Names;
 use super::parse::{Problem, nearest};
 
 /// `; did you mean X?`, or the whole choice.
@@ -179,6 +180,29 @@ impl<'a> Reader<'a> {
     ) -> Option<Vec<String>> {
         let words: Vec<&str> = names.iter().map(String::as_str).collect();
         self.list(s, key, default, |reader, item, path| reader.word(item, path, &words).map(|i| words[i].to_owned()))
+    }
+
+    /// Workloads: those of the list, and those of the family.
+    pub fn workloads(&mut self, s: &Section<'_, '_>, names: &Names) -> Option<Vec<String>> {
+        let words: Vec<&str> = names.workloads.iter().map(String::as_str).collect();
+        self.list(s, "workloads", None, |reader, item, path| {
+            let known = |text: &str| words.contains(&text);
+            if let (DeValue::String(text), Some(family)) = (item.get_ref(), names.workload_family)
+                && !known(text)
+            {
+                let what = match (family.recognise)(text) {
+                    Some(Ok(())) => return Some(text.to_string()),
+                    Some(Err(why)) => format!("`{text}`: {why} ({})", family.grammar),
+                    None => {
+                        let hint = hint(text, &words);
+                        format!("unknown entry `{text}`{hint}, and {} like {}", family.grammar, family.example)
+                    }
+                };
+                reader.problem(&item.span(), path, what);
+                return None;
+            }
+            reader.word(item, path, &words).map(|i| words[i].to_owned())
+        })
     }
 
     pub fn choices<T: Copy + PartialEq + ToString>(

@@ -48,6 +48,9 @@ fn abilities() -> Vec<Ability> {
         let name = w.traits().name;
         all.push(Ability { point: "workload", name, about: w.about(), requirements: w.requirements() });
     }
+    for (name, about, requirements) in workloads::family::KINDS {
+        all.push(Ability { point: "workload", name: (*name).into(), about, requirements });
+    }
     all
 }
 

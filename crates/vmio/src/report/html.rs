@@ -69,7 +69,7 @@ pub fn html(report: &Report<'_>) -> String {
 
 fn headline(page: &mut String, report: &Report<'_>) {
     let Some(h) = &report.summary.headline else {
-        *page += "<div class=\"head\"><p>No share can be stated: no virtio-blk guest was measured together with native.</p></div>\n";
+        let _ = writeln!(page, "<div class=\"head\"><p>{}</p></div>", view::no_headline(&report.summary));
         return;
     };
     let ratio = &h.share_ratio;

@@ -24,7 +24,7 @@ pub fn markdown(report: &Report<'_>) -> String {
             h.lines.iter().for_each(|line| put(format!("- {}", plain(line))));
             put(String::new());
         }
-        None => put("No share can be stated: no virtio-blk guest was measured together with native.\n".into()),
+        None => put(format!("{}\n", view::no_headline(summary))),
     }
     if let Some(statement) = &summary.statement {
         put(format!("> **Note.** {}\n", plain(statement)));

@@ -180,9 +180,7 @@ impl Out {
                     self.paragraph("  ", 6, line);
                 }
             }
-            None => {
-                self.paragraph("", 0, "No share can be stated: no virtio-blk guest was measured together with native.")
-            }
+            None => self.paragraph("", 0, view::no_headline(summary)),
         }
         self.line("");
     }

@@ -140,7 +140,8 @@ fn depth(requests: f64) -> String {
 /// The environment, line by line.
 pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
     let e = &summary.environment;
-    let not_run = || "not known: no guest ran".to_owned();
+    let native_only = summary.is_native_only();
+    let not_run = || if native_only { "none: native cells alone" } else { "not known: no guest ran" }.to_owned();
     let accel = match e.accel {
         Some(a) if e.accel_reason.is_empty() => accel(a).to_owned(),
         Some(_) => e.accel_reason.clone(),
@@ -155,7 +156,10 @@ pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
         ("QEMU", e.qemu.clone().unwrap_or_else(|| "not found".into())),
         ("fio", e.fio.clone().unwrap_or_else(|| "not found".into())),
         ("storage", e.backing.clone()),
-        ("both sides have", format!("{} CPU, {} MiB of memory", e.vcpus, e.memory_mib)),
+        (
+            if native_only { "cells held to" } else { "both sides have" },
+            format!("{} CPU, {} MiB of memory", e.vcpus, e.memory_mib),
+        ),
         ("native side held by", e.native_limits.clone()),
         ("other guests running", e.other_guests.to_string()),
         ("vmio", e.vmio.clone()),
@@ -187,6 +191,17 @@ pub fn figure(cell: &Cell) -> Option<vmio_model::stats::Estimate> {
 pub fn legend(summary: &Summary) -> Vec<(&'static str, &'static str)> {
     let used: BTreeSet<Mark> = summary.cells.iter().flat_map(|c| c.marks.keys().copied()).collect();
     used.into_iter().map(|m| (format::mark(m), format::mark_meaning(m))).collect()
+}
+
+/// What stands where a headline would be.
+pub fn no_headline(summary: &Summary) -> &'static str {
+    match summary.is_native_only() {
+        true => {
+            "Native cells alone: no guest was asked for, so there is no share to state. The figures are this \
+                 host's own."
+        }
+        false => "No share can be stated: no virtio-blk guest was measured together with native.",
+    }
 }
 
 /// What a cell cost in CPU time: of the whole host in seconds for each GB and as a time for each request, and of QEMU by

@@ -84,7 +84,9 @@ pub fn execute(
             Err(Failure::new(Exit::Precondition, format!("nothing could be measured{why}")).into())
         }
         // Native figures alone answer nothing.
-        Ok(Ended::Done(DoneReason::NothingToRun)) if run.samples.iter().all(|s| s.setup.is_native()) => {
+        Ok(Ended::Done(DoneReason::NothingToRun))
+            if !planned.study.is_native_only() && run.samples.iter().all(|s| s.setup.is_native()) =>
+        {
             let why = run.skipped.last().map_or_else(String::new, |s| format!(": {}", s.reason));
             Err(Failure::new(Exit::Partial, format!("no cell could be measured in a guest{why}"))
                 .help(format!("`vmio runs show {}` shows the native side", run.id))

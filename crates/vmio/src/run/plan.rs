@@ -119,9 +119,7 @@ pub fn look(
     let backing = Backing::of(reader, backing_of).with_context(|| {
         Failure::new(Exit::Precondition, format!("cannot tell which disk is below {}", backing_of.display()))
     })?;
-    let names: BTreeSet<String> = study.cells().into_iter().map(|c| c.workload).collect();
-    let traits: Vec<WorkloadTraits> =
-        workloads::ALL.iter().map(|w| w.traits()).filter(|t| names.contains(&t.name)).collect();
+    let traits = traits(&study);
     let (rates, rates_from) = rates(&study, last, &backing);
     let cost = reckon::estimate(&study, &traits, &rates);
     let needed_bytes = needed_bytes(&study, wishes);
@@ -147,6 +145,20 @@ pub fn look(
         others,
         gentle,
     })
+}
+
+/// Traits of the study's workloads, in the order in which they are shown: those of the list first,
+/// then the others as the study names them.
+fn traits(study: &Study) -> Vec<WorkloadTraits> {
+    let mut names: Vec<String> = workloads::ALL.iter().map(|w| w.traits().name).collect();
+    let cells = study.cells();
+    for cell in &cells {
+        if !names.contains(&cell.workload) {
+            names.push(cell.workload.clone());
+        }
+    }
+    names.retain(|name| cells.iter().any(|c| c.workload == *name));
+    names.iter().filter_map(|name| Some(workloads::find(name)?.traits())).collect()
 }
 
 /// Bytes that the scratch volume takes.
@@ -231,24 +243,28 @@ impl Planned {
         };
         let made = if self.dir.exists() { "" } else { " (will be made)" };
         row("where", format!("{}{made} on {}", self.dir.display(), self.backing.describe()));
+        let times = range(c.min_rounds.to_string(), c.max_rounds.to_string());
+        let native_only = self.study.is_native_only();
+        if native_only {
+            row("cells", format!("{} native cells, each {times} times; no guest is booted", c.native_cells));
+        } else {
+            let boots = self.study.repeat.min_boots;
+            let native = c.native_cells;
+            let cells =
+                format!("{native} native and {guests} guest cells, each {times} times, over at least {boots} boots");
+            row("cells", cells);
+            row(
+                "guests on",
+                match &self.accelerator {
+                    Some(known) => known.reason.clone(),
+                    None => {
+                        "KVM if a short real boot proves it, else software emulation (the report says which)".into()
+                    }
+                },
+            );
+        }
         row(
-            "cells",
-            format!(
-                "{} native and {guests} guest cells, each {} times, over at least {} boots",
-                c.native_cells,
-                range(c.min_rounds.to_string(), c.max_rounds.to_string()),
-                self.study.repeat.min_boots
-            ),
-        );
-        row(
-            "guests on",
-            match &self.accelerator {
-                Some(known) => known.reason.clone(),
-                None => "KVM if a short real boot proves it, else software emulation (the report says which)".into(),
-            },
-        );
-        row(
-            "both sides",
+            if native_only { "held to" } else { "both sides" },
             format!("{} core{}, {} MiB of memory", c.vcpus, if c.vcpus == 1 { "" } else { "s" }, c.memory_bytes / MIB),
         );
         row(
@@ -310,19 +326,17 @@ impl Planned {
         t
     }
 
-    /// A run with nothing to compare is refused before it begins.
+    /// A run with nothing to measure, or guests without anything to compare them with, is refused
+    /// before it begins.
     pub fn refuse(&self) -> anyhow::Result<()> {
         if let Err(why) = &self.space {
             return Err(Failure::new(Exit::Precondition, why.clone()).into());
         }
         let skipped: BTreeSet<String> = self.skipped.iter().map(|s| s.setup.key()).collect();
-        let pair = self
-            .study
-            .cells()
-            .into_iter()
-            .any(|c| !c.is_native() && !skipped.contains(&c.key()) && !skipped.contains(&c.baseline().key()));
-        if !pair {
-            let why = self.skipped.first().map_or("the study has no guest cell".into(), |s| s.reason.clone());
+        let can_run = |c: &Setup| !skipped.contains(&c.key()) && !skipped.contains(&c.baseline().key());
+        let native_only = self.study.is_native_only();
+        if !self.study.cells().iter().any(|c| (native_only || !c.is_native()) && can_run(c)) {
+            let why = self.skipped.first().map_or_else(String::new, |s| s.reason.clone());
             return Err(Failure::new(Exit::Precondition, format!("nothing can be measured here: {why}"))
                 .help("`vmio doctor` lists what this host has and lacks")
                 .into());

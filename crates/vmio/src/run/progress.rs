@@ -47,7 +47,9 @@ impl Progress {
             return format!("at most {} left", duration(budget));
         }
         let for_cells = |cells: f64| (elapsed / stored * (cells - stored).max(0.0)).min(budget);
-        if stored < needed {
+        if stored < needed && self.cost.guests_per_boot == 0 {
+            format!("about {} left", duration(for_cells(needed)))
+        } else if stored < needed {
             format!("about {} left, more where the intervals stay wide", duration(for_cells(needed)))
         } else {
             format!("at most {} left", duration(for_cells(f64::from(self.cost.cells * self.cost.max_rounds))))
@@ -57,6 +59,7 @@ impl Progress {
     /// Shows an event.
     pub fn tell(&mut self, event: &Event<'_>) {
         match event {
+            Event::Boot(_) if self.cost.guests_per_boot == 0 => {}
             Event::Boot(boot) => self.transient(&format!("booting the guest (boot {})", boot + 1)),
             Event::Cell(setup, round) => {
                 let text = format!("round {} {} ({})", round + 1, setup.key(), self.left());
@@ -81,11 +84,16 @@ impl Progress {
                 self.line(&format!("  {key:<52} {:>5.0} %", share.value * 100.0));
             }
         }
+        let elapsed = duration(self.began.elapsed().as_secs_f64());
+        if self.cost.guests_per_boot == 0 {
+            self.line(&format!("round {} done after {elapsed}; {}", round + 1, self.left()));
+            return;
+        }
         let wide = shares.values().filter(|r| r.interval.is_none_or(|i| i.half_width() > 0.05)).count();
         self.line(&format!(
             "round {} done after {}: {wide} of {} shares still wider than ±5 points; {}",
             round + 1,
-            duration(self.began.elapsed().as_secs_f64()),
+            elapsed,
             shares.len(),
             self.left()
         ));

@@ -44,7 +44,8 @@ pub struct Machine<'a> {
     backing: Backing,
     targets: BTreeMap<String, Box<dyn Prepared>>,
     limits: Result<Limits, String>,
-    image: Image,
+    /// `None` where the study has no guest.
+    image: Option<Image>,
     run_dir: PathBuf,
     state_dir: PathBuf,
     environment: Environment,
@@ -111,7 +112,10 @@ impl<'a> Machine<'a> {
                 }
             }
         }
-        let image = Image::load_or_build(&*local, &parts.state_dir, progress).context("no guest image")?;
+        let image = match attachments.is_empty() {
+            true => None,
+            false => Some(Image::load_or_build(&*local, &parts.state_dir, progress).context("no guest image")?),
+        };
         let scratch = parts.dir.join(format!("vmio-scratch-{}", journal.cookie()));
         make_dir(&journal, &parts.dir).with_context(|| format!("cannot make {}", parts.dir.display()))?;
         journal.scratch_dir(&scratch)?;
@@ -148,7 +152,10 @@ impl<'a> Machine<'a> {
             u64::from(study.guest.memory_mib) * MIB,
         );
         let mut environment = run.environment.clone();
-        environment.fio = Some(image.fio_version.clone());
+        environment.fio = match &image {
+            Some(image) => Some(image.fio_version.clone()),
+            None => fio_version(&*local),
+        };
         environment.native_limits = match &limits {
             Ok(limits) => limits.describe().to_owned(),
             Err(why) => {
@@ -199,6 +206,9 @@ impl<'a> Machine<'a> {
     /// Puts QEMU into a control group of its own. Unless the run is gentle it has all of the host:
     /// a guest of the user's would have it too.
     fn hold_qemu(&mut self, cores: u32, memory_bytes: u64) {
+        if self.attachments.is_empty() {
+            return;
+        }
         if let Some(old) = self.qemu_limits.take() {
             let _ = old.remove(&self.journal);
         }
@@ -264,7 +274,7 @@ impl<'a> Machine<'a> {
         let ctx = LaunchCtx {
             node: self.local.clone(),
             journal: self.journal.clone(),
-            image: Some(&self.image),
+            image: self.image.as_ref(),
             run_dir: &self.run_dir,
             state_dir: &self.state_dir,
             accel: None,
@@ -288,7 +298,7 @@ impl<'a> Machine<'a> {
             self.environment.accel = Some(accelerator.accel);
             self.environment.accel_reason = accelerator.reason.clone();
         }
-        self.environment.guest_kernel = Some(self.image.kernel_release.clone());
+        self.environment.guest_kernel = self.image.as_ref().map(|i| i.kernel_release.clone());
         self.store.set_environment(self.run, &self.environment)?;
         let qemu = guest.hypervisor().map(|h| Qemu::of(h, self.local.reader())).transpose()?;
         Ok(Running { guest, disks, qemu })
@@ -301,6 +311,12 @@ impl<'a> Machine<'a> {
         thread::sleep(LOOK_BEFORE);
         Ok(watch.stop()?.device)
     }
+}
+
+/// Version line of the host's fio.
+fn fio_version(local: &dyn Node) -> Option<String> {
+    let asked = Exec::new("fio").args(["--version"]).limit(Duration::from_secs(10));
+    local.exec(&asked).ok().filter(vmio_node::Output::ok).map(|o| o.out().trim().to_owned())
 }
 
 /// Makes a directory and those above it that are missing; each goes again when it is empty.

@@ -22,6 +22,7 @@ pub fn names() -> Names {
         targets: targets::ALL.iter().map(|t| t.name().to_owned()).collect(),
         drivers: drivers::ALL.iter().map(|d| d.name().to_owned()).collect(),
         workloads: workloads::ALL.iter().map(|w| w.traits().name).collect(),
+        workload_family: Some(workloads::family::FAMILY),
     }
 }
 
