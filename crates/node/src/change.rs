@@ -14,6 +14,7 @@ use rustix::mount::{UnmountFlags, unmount};
 use serde::{Deserialize, Serialize};
 
 use crate::machine;
+use crate::volume::Volume;
 
 /// File that marks a directory as made by vmio; it holds the cookie of the owner.
 pub const SCRATCH_MARKER: &str = ".vmio-scratch";
@@ -26,6 +27,9 @@ const LOOP_CLR_FD: rustix::ioctl::Opcode = 0x4C01;
 
 /// How long something busy is tried again (a killed process lets go of things a little later).
 const BUSY_LIMIT: Duration = Duration::from_secs(1);
+
+/// How long a file server is waited for.
+const NETWORK_LIMIT: Duration = Duration::from_secs(15);
 
 /// One change to a machine. All paths are absolute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,6 +79,9 @@ pub enum Change {
         /// Its content before.
         before: String,
     },
+    /// A volume in a volume group or pool; undone by its system's own tools when it bears the
+    /// owner's mark.
+    Volume(Volume),
 }
 
 /// Whose change is undone, and when.
@@ -88,13 +95,13 @@ pub(crate) struct Scope<'a> {
 impl Change {
     /// Whether it is still there after a reboot: then its journal line must reach the disk.
     pub(crate) fn outlives_boot(&self) -> bool {
-        matches!(self, Self::File { .. } | Self::Dir { .. })
+        matches!(self, Self::File { .. } | Self::Dir { .. } | Self::Volume(_))
     }
 
     /// The first path that is not absolute, if any.
     pub(crate) fn relative_path(&self) -> Option<&Path> {
         let paths: Vec<&Path> = match self {
-            Self::Process { .. } => vec![],
+            Self::Process { .. } | Self::Volume(_) => vec![],
             Self::File { path } | Self::Dir { path } | Self::Sysfs { path, .. } | Self::TraceInstance { path } => {
                 vec![path]
             }
@@ -112,9 +119,15 @@ impl Change {
         match self {
             Self::Process { cookie } => machine::kill_marked(cookie, |_| true),
             Self::File { path } => {
-                gone(fs::remove_file(path)).map_err(|e| format!("cannot remove {}: {e}", path.display()))
+                let file = path.clone();
+                answering(path, move || gone(fs::remove_file(file)))?
+                    .map_err(|e| format!("cannot remove {}: {e}", path.display()))
             }
-            Self::Dir { path } => remove_dir(path, scope.cookie),
+            Self::Dir { path } => {
+                let (dir, cookie) = (path.clone(), scope.cookie.to_owned());
+                answering(path, move || remove_dir(&dir, &cookie))?
+            }
+            Self::Volume(volume) => volume.undo(),
             Self::Loop { backing } => detach_loops(backing),
             Self::Mount { target } => unmount_one(target),
             Self::Cgroup { paths } => paths.iter().rev().try_for_each(|p| remove_cgroup(p, scope)),
@@ -146,8 +159,21 @@ impl fmt::Display for Change {
             }
             Self::TraceInstance { path } => write!(f, "trace instance {}", path.display()),
             Self::Sysfs { path, .. } => write!(f, "value of {}", path.display()),
+            Self::Volume(volume) => volume.fmt(f),
         }
     }
+}
+
+/// Does something to a path. Where a server holds the path that does not answer, the kernel would
+/// wait for it for ever (nfs(5), `hard`); this gives up, and the change stays in the journal.
+fn answering<T: Send + 'static>(path: &Path, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
+    let Some(server) = machine::network_mount(path) else { return Ok(work()) };
+    machine::within(NETWORK_LIMIT, work).ok_or_else(|| {
+        format!(
+            "cannot remove {}: {server} does not answer; it stays in the journal and the next start tries again",
+            path.display()
+        )
+    })
 }
 
 /// Takes a trace instance away: events off, then rmdir. One that is gone already is no failure.

@@ -81,7 +81,9 @@ struct State {
 
 impl Journal {
     /// Opens `<dir>/<owner>.journal` for a new owner; makes `dir` (mode 0700) where it is missing.
-    /// What a dead owner of the same name left is undone first.
+    /// What a dead owner of the same name left is undone first. What of it cannot be undone is set
+    /// aside as a journal of its own, which every [`crate::recover`] tries and tells again: storage
+    /// that is gone must not keep the owner from working elsewhere.
     ///
     /// # Errors
     /// When the directory cannot be used, or another living process has this owner's journal.
@@ -100,10 +102,14 @@ impl Journal {
             fail(format!("in use by process {pid}; wait for it to end, or use another name"))
         })?;
         let old = undo_file(&mut file);
-        if let Some(failure) = old.failed.first() {
-            return Err(fail(format!("an earlier owner left something that cannot be undone: {failure}")));
-        }
         let head = new_head(dir, owner).map_err(|e| fail(format!("no random number for the cookie: {e}")))?;
+        if let Some(failure) = old.failed.first() {
+            let aside = dir.join(format!("{}-left.journal", head.cookie));
+            fs::rename(&path, &aside)
+                .map_err(|e| fail(format!("an earlier owner left something that cannot be undone ({failure}): {e}")))?;
+            let again = lock_file(&path, LOCK_LIMIT).map_err(|e| fail(e.to_string()))?;
+            file = again.ok_or_else(|| fail("another process has taken it".into()))?;
+        }
         let write = |file: &mut File| -> io::Result<()> {
             file.set_len(0)?;
             write_line(file, &head)?;

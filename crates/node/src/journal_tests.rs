@@ -56,6 +56,28 @@ fn what_was_there_before_is_never_taken() {
 }
 
 #[test]
+fn what_cannot_be_undone_now_keeps_nobody_from_working() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let precious = dir.path().join("precious");
+    let journal = Journal::open(&state, "run").unwrap();
+    fs::create_dir(&precious).unwrap();
+    fs::write(precious.join("f"), "x").unwrap();
+    journal.record(Change::Dir { path: precious.clone() }).unwrap();
+    assert_eq!(journal.close().len(), 1);
+    drop(journal);
+    // The next owner works, and what was left is still known and told.
+    let next = Journal::open(&state, "run").unwrap();
+    assert_eq!(leftovers(&state).len(), 1);
+    assert_eq!(crate::recover(&state).failed.len(), 1);
+    fs::remove_file(precious.join("f")).unwrap();
+    assert_eq!(crate::recover(&state).undone.len(), 1);
+    drop(next);
+    assert!(!precious.exists());
+    assert_eq!(fs::read_dir(&state).unwrap().count(), 0);
+}
+
+#[test]
 fn one_change_can_be_undone_early_or_forgotten() {
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::open(dir.path(), "run").unwrap();

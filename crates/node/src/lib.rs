@@ -22,6 +22,7 @@ mod remote;
 mod sampler;
 mod session;
 pub mod stream;
+mod volume;
 
 pub use agent::Agent;
 pub use change::{Change, SCRATCH_MARKER, TRACE_PREFIX, remove_trace_instance};
@@ -31,3 +32,4 @@ pub use local::Local;
 pub use node::*;
 pub use recover::{Recovered, leftovers, recover};
 pub use remote::{Halves, Offset, Remote};
+pub use volume::{RBD_OWNER, Volume, VolumeKind, ZFS_OWNER};

@@ -149,6 +149,44 @@ pub fn loop_devices() -> Vec<LoopDevice> {
         .collect()
 }
 
+/// Does work that may hang in the kernel (storage that does not answer) on a thread of its own.
+/// `None` when it has not ended within the limit: the thread is left to its fate, and ends at the
+/// latest with the process.
+pub fn within<T: Send + 'static>(limit: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (give, given) = std::sync::mpsc::channel();
+    let name = "may-hang".to_owned();
+    let started = std::thread::Builder::new().name(name).spawn(move || drop(give.send(work())));
+    started.ok()?;
+    given.recv_timeout(limit).ok()
+}
+
+/// The server that holds a path, as `NFS server host:/export`; `None` on file systems of this
+/// machine. Asks the table of mounts alone, never the server.
+pub fn network_mount(path: &Path) -> Option<String> {
+    network_mount_in(&fs::read_to_string("/proc/self/mountinfo").ok()?, path)
+}
+
+fn network_mount_in(mountinfo: &str, path: &Path) -> Option<String> {
+    use std::os::unix::ffi::OsStringExt;
+    let mounts = mountinfo.lines().filter_map(|line| {
+        let (left, right) = line.split_once(" - ")?;
+        let point = unescape(left.split(' ').nth(4)?.as_bytes());
+        let mut right = right.split(' ');
+        let (kind, source) = (right.next()?, unescape(right.next()?.as_bytes()));
+        let point = PathBuf::from(std::ffi::OsString::from_vec(point));
+        path.starts_with(&point).then(|| (point, kind, String::from_utf8_lossy(&source).into_owned()))
+    });
+    // Of mounts on the same point the last one is seen.
+    let (_, kind, source) = mounts.max_by_key(|(point, ..)| point.as_os_str().len())?;
+    let what = match kind {
+        "nfs" | "nfs4" => "NFS server",
+        "cifs" | "smb3" | "smbfs" => "SMB server",
+        "ceph" | "fuse.ceph" | "fuse.glusterfs" | "fuse.sshfs" | "9p" | "ocfs2" | "gfs2" => "network file system",
+        _ => return None,
+    };
+    Some(format!("{what} {source}"))
+}
+
 /// Mount points of this process's mount namespace, in the order of `/proc/self/mountinfo`.
 pub(crate) fn mount_points() -> io::Result<Vec<PathBuf>> {
     use std::os::unix::ffi::OsStringExt;
@@ -185,6 +223,27 @@ mod tests {
         assert_eq!(unescape(br"/a\040b\011c"), b"/a b\tc");
         assert_eq!(unescape(br"/a\9\04"), br"/a\9\04");
         assert!(mount_points().unwrap().contains(&PathBuf::from("/proc")));
+    }
+
+    #[test]
+    fn what_a_server_holds_is_told_from_what_is_here() {
+        let table = "22 1 253:0 / / rw - ext4 /dev/sda1 rw\n23 22 0:21 / /srv/nfs\\040a rw - nfs4 host:/export rw\n\
+                     24 23 8:1 / /srv/nfs\\040a/local rw - xfs /dev/sdb rw\n25 22 0:22 / /mnt/pve rw - cifs //nas/vm rw\n";
+        let server = |path: &str| network_mount_in(table, Path::new(path));
+        assert_eq!(server("/srv/nfs a/vm/disk.raw").as_deref(), Some("NFS server host:/export"));
+        assert_eq!(server("/mnt/pve/x").as_deref(), Some("SMB server //nas/vm"));
+        for here in ["/", "/srv/nfs", "/srv/nfs ab/x", "/srv/nfs a/local/x"] {
+            assert_eq!(server(here), None, "{here}");
+        }
+        assert_eq!(network_mount(Path::new("/proc")), None);
+    }
+
+    #[test]
+    fn work_that_hangs_is_given_up() {
+        assert_eq!(within(Duration::from_secs(60), || 7), Some(7));
+        let (give, given) = std::sync::mpsc::channel::<()>();
+        assert_eq!(within(Duration::from_millis(20), move || given.recv().is_ok()), None);
+        drop(give);
     }
 
     #[test]

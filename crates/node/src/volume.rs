@@ -1,0 +1,310 @@
+//! Volumes that vmio made in an LVM volume group, a ZFS pool or a Ceph pool, and how they are
+//! taken away. Each bears a mark that its own system keeps with it: an LVM tag (lvm(8)), a ZFS
+//! user property (zfsprops(7), "User Properties"), metadata of an RBD image (rbd(8), `image-meta`).
+//! A volume without the owner's mark is never removed, whatever its name; one that is not there
+//! is no failure. A volume whose group or pool cannot be asked may be there still, so that is one.
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{Exec, Local, Node};
+
+/// ZFS user property that names the owner of a volume.
+pub const ZFS_OWNER: &str = "org.vmio:owner";
+/// Key of the RBD image's metadata that names its owner.
+pub const RBD_OWNER: &str = "org.vmio.owner";
+/// Every volume of vmio begins so.
+const PREFIX: &str = "vmio-";
+/// A tool that takes longer waits for storage that does not answer.
+const TOOL_LIMIT: Duration = Duration::from_secs(60);
+/// How long a volume that is still in use is tried again.
+const BUSY_LIMIT: Duration = Duration::from_secs(10);
+/// Directories that a user's `PATH` often lacks.
+const SBIN: &str = "/usr/local/sbin:/usr/sbin:/sbin";
+
+/// What keeps a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VolumeKind {
+    /// A logical volume, thick or thin.
+    Lvm,
+    /// A ZFS volume.
+    Zvol,
+    /// A Ceph RBD image, with the kernel's mapping of it if there is one.
+    Rbd,
+}
+
+/// A volume that vmio makes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Volume {
+    /// What keeps it.
+    pub kind: VolumeKind,
+    /// `vg/vmio-…`, `pool/data/vmio-…`, `pool/vmio-…`.
+    pub name: String,
+    /// The mark that it bears.
+    pub tag: String,
+    /// Options of the tool that say which cluster is meant (`--conf FILE`, `--id USER`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+}
+
+/// What a tool said: `Err` holds its exit and its complaint.
+type Said = Result<String, String>;
+
+impl Volume {
+    /// Removes it with the system's own tools.
+    pub(crate) fn undo(&self) -> Result<(), String> {
+        self.remove(&|program, args| {
+            let mut exec = Exec::new(program).args(args.iter().cloned()).limit(TOOL_LIMIT);
+            let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/bin:/bin".into());
+            exec.env.insert("PATH".into(), format!("{path}:{SBIN}"));
+            exec.env.insert("LC_ALL".into(), "C".into());
+            // Without the owner's mark: its processes have been ended by now.
+            let output = Local::new().exec(&exec).map_err(|e| e.to_string())?;
+            if output.ok() {
+                return Ok(output.out());
+            }
+            Err(format!("`{}` failed ({:?}): {}", exec.shown(), output.end, output.err().trim()))
+        })
+    }
+
+    fn remove(&self, run: &dyn Fn(&str, &[String]) -> Said) -> Result<(), String> {
+        let failed = |e: String| format!("cannot remove {self}: {e}");
+        let (parent, last) = self.name.rsplit_once('/').ok_or_else(|| failed("its name has no '/'".into()))?;
+        if !last.starts_with(PREFIX) || self.tag.is_empty() {
+            return Err(failed("it is no volume of vmio and was left alone".into()));
+        }
+        let until = Instant::now() + BUSY_LIMIT;
+        loop {
+            match self.mark(parent, last, run).map_err(failed)? {
+                None => return Ok(()),
+                Some(mark) if mark.iter().any(|m| *m == self.tag) => {}
+                Some(_) => return Err(failed("it does not bear the mark of this owner and was left alone".into())),
+            }
+            match self.destroy(run) {
+                // Looked at once more: what a tool says is not what is there.
+                Ok(_) if self.mark(parent, last, run).map_err(failed)?.is_none() => return Ok(()),
+                Ok(_) if Instant::now() >= until => return Err(failed("it is still there".into())),
+                Err(e) if Instant::now() >= until || !busy(&e) => return Err(failed(e)),
+                _ => std::thread::sleep(Duration::from_millis(200)),
+            }
+        }
+    }
+
+    /// The marks of a volume; `None` when there is no such volume in a group or pool that is there.
+    fn mark(
+        &self,
+        parent: &str,
+        last: &str,
+        run: &dyn Fn(&str, &[String]) -> Said,
+    ) -> Result<Option<Vec<String>>, String> {
+        match self.kind {
+            VolumeKind::Lvm => {
+                let text = run("lvs", &words(&["--reportformat", "json", "-o", "lv_name,lv_tags", parent]))?;
+                let doc: Value = serde_json::from_str(&text).map_err(|e| format!("output of lvs: {e}"))?;
+                let rows = doc["report"][0]["lv"].as_array().ok_or("lvs lists no volumes")?;
+                let row = rows.iter().find(|r| r["lv_name"] == last);
+                Ok(row.map(|r| r["lv_tags"].as_str().unwrap_or("").split(',').map(str::to_owned).collect()))
+            }
+            VolumeKind::Zvol => {
+                let columns = format!("name,{ZFS_OWNER}");
+                let text = run("zfs", &words(&["list", "-H", "-t", "volume", "-d", "1", "-o", &columns, parent]))?;
+                let row = text.lines().filter_map(|l| l.split_once('\t')).find(|(name, _)| *name == self.name);
+                Ok(row.map(|(_, owner)| vec![owner.trim().to_owned()]))
+            }
+            VolumeKind::Rbd => {
+                let text = run("rbd", &self.with_options(&["ls", "--format", "json", parent]))?;
+                let images: Vec<String> = serde_json::from_str(&text).map_err(|e| format!("output of rbd ls: {e}"))?;
+                if !images.iter().any(|image| image == last) {
+                    return Ok(None);
+                }
+                let text = run("rbd", &self.with_options(&["image-meta", "list", "--format", "json", &self.name]))?;
+                let meta: Value = serde_json::from_str(&text).unwrap_or_default();
+                Ok(Some(meta[RBD_OWNER].as_str().map(str::to_owned).into_iter().collect()))
+            }
+        }
+    }
+
+    fn destroy(&self, run: &dyn Fn(&str, &[String]) -> Said) -> Said {
+        match self.kind {
+            VolumeKind::Lvm => run("lvremove", &words(&["--yes", &self.name])),
+            // Without -r: whatever was put below it belongs to somebody else.
+            VolumeKind::Zvol => run("zfs", &words(&["destroy", &self.name])),
+            VolumeKind::Rbd => {
+                let mapped = run("rbd", &self.with_options(&["showmapped", "--format", "json"])).unwrap_or_default();
+                for device in rbd_devices(&mapped, &self.name) {
+                    run("rbd", &self.with_options(&["unmap", &device]))?;
+                }
+                run("rbd", &self.with_options(&["rm", "--no-progress", &self.name]))
+            }
+        }
+    }
+
+    fn with_options(&self, args: &[&str]) -> Vec<String> {
+        self.options.iter().cloned().chain(words(args)).collect()
+    }
+}
+
+impl std::fmt::Display for Volume {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kind = match self.kind {
+            VolumeKind::Lvm => "logical volume",
+            VolumeKind::Zvol => "ZFS volume",
+            VolumeKind::Rbd => "RBD image",
+        };
+        write!(f, "{kind} {}", self.name)
+    }
+}
+
+fn words(args: &[&str]) -> Vec<String> {
+    args.iter().map(|&a| a.to_owned()).collect()
+}
+
+/// Whether a tool's complaint says that somebody still has the volume open (lvremove, zfs, rbd).
+fn busy(complaint: &str) -> bool {
+    ["in use", "busy", "watchers"].iter().any(|word| complaint.contains(word))
+}
+
+/// Devices that an image is mapped to, from `rbd showmapped --format json`: a list (Ceph 14 and
+/// newer), or an object by number before that.
+fn rbd_devices(text: &str, name: &str) -> Vec<String> {
+    let doc: Value = serde_json::from_str(text).unwrap_or_default();
+    let rows: Vec<&Value> = match &doc {
+        Value::Array(list) => list.iter().collect(),
+        Value::Object(map) => map.values().collect(),
+        _ => vec![],
+    };
+    let is = |row: &&&Value| {
+        name.split_once('/')
+            .is_some_and(|(pool, image)| row["pool"] == pool && (row["name"] == image || row["image"] == image))
+    };
+    rows.iter().filter(is).filter_map(|r| r["device"].as_str().map(str::to_owned)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::cell::{Cell, RefCell};
+
+    use super::*;
+
+    const NAMES: [(VolumeKind, &str); 3] =
+        [(VolumeKind::Lvm, "vg0/vmio-x"), (VolumeKind::Zvol, "tank/vm/vmio-x"), (VolumeKind::Rbd, "rbd/vmio-x")];
+
+    /// A system that keeps one volume, as its tools show it.
+    struct System {
+        there: Cell<bool>,
+        mark: Cell<&'static str>,
+        /// How often removing still fails because the volume is in use.
+        busy: Cell<u32>,
+        mapped: Cell<bool>,
+        parent: bool,
+        ran: RefCell<Vec<String>>,
+    }
+
+    impl System {
+        fn of(there: bool, mark: &'static str) -> Self {
+            Self {
+                there: Cell::new(there),
+                mark: Cell::new(mark),
+                busy: Cell::new(0),
+                mapped: Cell::new(there),
+                parent: true,
+                ran: RefCell::default(),
+            }
+        }
+
+        fn run(&self, program: &str, args: &[String]) -> Said {
+            let line = format!("{program} {}", args.join(" "));
+            self.ran.borrow_mut().push(line.clone());
+            if !self.parent {
+                return Err("Volume group \"vg0\" not found; cannot open 'tank/vm'; error opening pool 'rbd'".into());
+            }
+            let there = self.there.get();
+            Ok(match line.as_str() {
+                l if l.starts_with("lvs ") => {
+                    let row = format!(r#"{{"lv_name":"vmio-x", "lv_tags":"other,{}"}}"#, self.mark.get());
+                    let row = if there { row } else { String::new() };
+                    format!(r#"{{"report": [{{"lv": [{row}]}}]}}"#)
+                }
+                l if l.starts_with("zfs list") => {
+                    let row = if there { format!("tank/vm/vmio-x\t{}\n", self.mark.get()) } else { String::new() };
+                    format!("tank/vm/vmio-xx\tsomebody\n{row}")
+                }
+                l if l.contains("rbd --id u ls") => if there { r#"["vmio-x","a"]"# } else { r#"["a"]"# }.into(),
+                l if l.contains("image-meta list") => format!(r#"{{"{RBD_OWNER}":"{}"}}"#, self.mark.get()),
+                l if l.contains("showmapped") && self.mapped.get() => {
+                    r#"[{"id":"0","pool":"rbd","namespace":"","name":"vmio-x","snap":"-","device":"/dev/rbd7"}]"#.into()
+                }
+                l if l.contains("showmapped") => "[]".into(),
+                l if l.contains("unmap /dev/rbd7") => {
+                    self.mapped.set(false);
+                    String::new()
+                }
+                l if l.contains("lvremove") || l.contains("zfs destroy") || l.contains(" rm ") => {
+                    if self.busy.get() > 0 {
+                        self.busy.set(self.busy.get() - 1);
+                        return Err("Logical volume vg0/vmio-x in use.".into());
+                    }
+                    assert!(!l.contains("rbd") || !self.mapped.get(), "a mapped image cannot be removed");
+                    self.there.set(false);
+                    String::new()
+                }
+                other => panic!("not expected: {other}"),
+            })
+        }
+
+        fn removing(&self, kind: VolumeKind, name: &str) -> Result<(), String> {
+            let options = if kind == VolumeKind::Rbd { words(&["--id", "u"]) } else { vec![] };
+            let volume = Volume { kind, name: name.into(), tag: "me".into(), options };
+            volume.remove(&|program, args| self.run(program, args))
+        }
+    }
+
+    #[test]
+    fn what_bears_the_mark_goes_and_what_is_gone_is_no_failure() {
+        for (kind, name) in NAMES {
+            let system = System::of(true, "me");
+            system.busy.set(1);
+            system.removing(kind, name).unwrap();
+            assert!(!system.there.get(), "{name}");
+            let ran = system.ran.borrow().len();
+            system.removing(kind, name).unwrap();
+            assert_eq!(system.ran.borrow().len(), ran + 1, "{name}: only looked");
+        }
+    }
+
+    #[test]
+    fn without_the_mark_nothing_is_removed() {
+        for (kind, name) in NAMES {
+            for mark in ["", "-", "me-too", "somebody"] {
+                let system = System::of(true, mark);
+                assert!(system.removing(kind, name).unwrap_err().contains("left alone"), "{name} {mark}");
+                assert!(system.there.get());
+            }
+            let system = System::of(true, "me");
+            assert!(system.removing(kind, &name.replace("vmio-", "vm-")).unwrap_err().contains("left alone"));
+            assert!(system.there.get() && system.ran.borrow().is_empty());
+        }
+    }
+
+    #[test]
+    fn a_group_that_cannot_be_asked_is_a_failure() {
+        for (kind, name) in NAMES {
+            let system = System { parent: false, ..System::of(true, "me") };
+            let said = system.removing(kind, name).unwrap_err();
+            assert!(said.contains(name) && said.contains("not found"), "{said}");
+        }
+    }
+
+    #[test]
+    fn mapped_images_of_either_format_are_found() {
+        let list = r#"[{"pool":"rbd","name":"a","device":"/dev/rbd0"},{"pool":"p","name":"a","device":"/dev/rbd1"}]"#;
+        assert_eq!(rbd_devices(list, "p/a"), ["/dev/rbd1"]);
+        let map = r#"{"0":{"pool":"rbd","name":"a","snap":"-","device":"/dev/rbd0"}}"#;
+        assert_eq!(rbd_devices(map, "rbd/a"), ["/dev/rbd0"]);
+        assert_eq!(rbd_devices("", "rbd/a"), Vec::<String>::new());
+    }
+}
