@@ -1,6 +1,6 @@
 //! Builds an image and keeps it: found again by a digest over all that goes into it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -49,26 +49,27 @@ impl Recipe<'_> {
         let fio_version = run(node, &Exec::new("fio").args(["--version"]).limit(TOOL_LIMIT))?.trim().to_owned();
         let now = Now { agent, fio_version };
 
-        // A kept image whose kernel is still there spares the look through the host's modules.
+        // With the kernel of last time neither the host's modules nor a package are looked through.
         let remembered = images.join(format!("kernel-of-{}", host_release(node)?));
-        if let Ok(kernel) = fs::read_to_string(&remembered)
-            && kernel.split(' ').next().is_some_and(|p| identity(Path::new(p)).is_ok_and(|now| now == kernel))
-            && let Some(image) = Image::load(&images.join(self.digest(&now, &kernel)))
-        {
-            return Ok(image);
-        }
-
-        let kernel = kernel::find(node, state_dir, &self.carried(), &scratch.0, progress)?;
-        let kernel_identity = kernel.identity()?;
-        let dir = images.join(self.digest(&now, &kernel_identity));
+        let same = fs::read_to_string(&remembered).ok().filter(|kernel| {
+            kernel.split(' ').next().is_some_and(|p| identity(Path::new(p)).is_ok_and(|now| now == *kernel))
+        });
+        let base = match same.and_then(|kernel| Base::of_sibling(&images, &kernel, &self.carried())) {
+            Some(base) => base,
+            None => {
+                let kernel = kernel::find(node, state_dir, &self.carried(), &scratch.0, progress)?;
+                Base::of_kernel(node, &kernel, &self.carried(), &scratch.0)?
+            }
+        };
+        let dir = images.join(self.digest(&now, &base.identity));
         let image = match Image::load(&dir) {
             Some(image) => image,
             None => {
-                progress(&format!("building the {} from {} and {}", self.what, kernel.origin, now.fio_version));
-                self.build(node, &kernel, &now, &scratch.0, dir)?
+                progress(&format!("building the {} from {} and {}", self.what, base.origin, now.fio_version));
+                self.build(&base, &now, &scratch.0, dir)?
             }
         };
-        fs::write(&remembered, kernel_identity).map_err(file_error("write", &remembered))?;
+        fs::write(&remembered, &base.identity).map_err(file_error("write", &remembered))?;
         keep_newest(&images, &image.dir);
         Ok(image)
     }
@@ -91,7 +92,7 @@ impl Recipe<'_> {
     }
 
     /// Builds below `scratch` and moves the whole into place, so that there is never half an image.
-    fn build(&self, node: &dyn Node, kernel: &kernel::Kernel, now: &Now, scratch: &Path, to: PathBuf) -> Result<Image> {
+    fn build(&self, base: &Base, now: &Now, scratch: &Path, to: PathBuf) -> Result<Image> {
         let dir = scratch.join("image");
         let modules_dir = dir.join("modules");
         fs::create_dir_all(&modules_dir).map_err(file_error("make", &modules_dir))?;
@@ -99,33 +100,21 @@ impl Recipe<'_> {
             let path = dir.join(name);
             fs::write(&path, content).map_err(file_error("write", &path))
         };
-
-        let packed = fs::read(&kernel.vmlinuz).map_err(file_error("read", &kernel.vmlinuz))?;
-        let (content, compressed_because) = match startable(node, &packed, scratch, &kernel.vmlinuz) {
-            Ok(elf) => (elf, None),
-            Err(e) => (packed, Some(e.to_string())),
-        };
-        write("kernel", &content)?;
+        write("kernel", &base.kernel)?;
         write("agent", &now.agent)?;
-
-        let mut modules = BTreeMap::new();
-        let mut written = BTreeSet::new();
-        for name in self.carried() {
-            let closure = kernel.modules(node, &[name], scratch)?;
-            for module in closure.iter().filter(|m| written.insert(m.name.clone())) {
-                write(&format!("modules/{}.ko", module.name), &module.content)?;
-            }
-            modules.insert(name.to_owned(), closure.into_iter().map(|m| m.name).collect());
+        for (name, content) in &base.files {
+            write(&format!("modules/{name}.ko"), content)?;
         }
         (self.disk)(scratch, &dir.join("tools.ext2"))?;
 
         let image = Image {
             digest: to.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
-            kernel_release: kernel.release.clone(),
-            kernel_origin: kernel.origin.clone(),
-            compressed_because,
+            kernel_release: base.release.clone(),
+            kernel_origin: base.origin.clone(),
+            compressed_because: base.compressed_because.clone(),
             fio_version: now.fio_version.clone(),
-            modules,
+            kernel_identity: base.identity.clone(),
+            modules: base.modules.clone(),
             always: self.always.iter().map(|m| (*m).to_owned()).collect(),
             dir: to,
         };
@@ -135,6 +124,63 @@ impl Recipe<'_> {
             Err(_) if Image::load(&image.dir).is_some() => Ok(image),
             moved => moved.map(|()| image).map_err(file_error("move the image into place from", &dir)),
         }
+    }
+}
+
+/// A kernel with its modules, ready for an image.
+struct Base {
+    /// [`kernel::Kernel::identity`].
+    identity: String,
+    release: String,
+    origin: String,
+    kernel: Vec<u8>,
+    compressed_because: Option<String>,
+    /// Order of loading by module asked for.
+    modules: BTreeMap<String, Vec<String>>,
+    files: BTreeMap<String, Vec<u8>>,
+}
+
+impl Base {
+    fn of_kernel(node: &dyn Node, kernel: &kernel::Kernel, carried: &[&str], scratch: &Path) -> Result<Self> {
+        let packed = fs::read(&kernel.vmlinuz).map_err(file_error("read", &kernel.vmlinuz))?;
+        let (content, compressed_because) = match startable(node, &packed, scratch, &kernel.vmlinuz) {
+            Ok(elf) => (elf, None),
+            Err(e) => (packed, Some(e.to_string())),
+        };
+        let (mut modules, mut files) = (BTreeMap::new(), BTreeMap::new());
+        for &name in carried {
+            let closure = kernel.modules(node, &[name], scratch)?;
+            modules.insert(name.to_owned(), closure.iter().map(|m| m.name.clone()).collect());
+            files.extend(closure.into_iter().map(|m| (m.name, m.content)));
+        }
+        Ok(Self {
+            identity: kernel.identity()?,
+            release: kernel.release.clone(),
+            origin: kernel.origin.clone(),
+            kernel: content,
+            compressed_because,
+            modules,
+            files,
+        })
+    }
+
+    /// From an image that is kept: of the same kernel, with all these modules.
+    fn of_sibling(images: &Path, identity: &str, carried: &[&str]) -> Option<Self> {
+        let fits = |i: &Image| i.kernel_identity == identity && carried.iter().all(|m| i.modules.contains_key(*m));
+        let image = names(images).into_iter().filter_map(|n| Image::load(&images.join(n))).find(fits)?;
+        let file = |name: &String| {
+            let path = image.dir.join("modules").join(format!("{name}.ko"));
+            Some((name.clone(), fs::read(path).ok()?))
+        };
+        Some(Self {
+            identity: image.kernel_identity.clone(),
+            release: image.kernel_release.clone(),
+            origin: image.kernel_origin.clone(),
+            kernel: fs::read(image.kernel()).ok()?,
+            compressed_because: image.compressed_because.clone(),
+            files: image.modules.values().flatten().map(file).collect::<Option<_>>()?,
+            modules: image.modules.clone(),
+        })
     }
 }
 
@@ -242,5 +288,30 @@ mod tests {
         let mut left = names(dir.path());
         left.sort();
         assert_eq!(left, [format!("{BUILDING}{}-0", std::process::id()), "a".into(), "c".into()]);
+    }
+
+    #[test]
+    fn the_kernel_of_a_kept_image_is_used_again_when_it_is_the_same_and_has_all_modules() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = Base {
+            identity: "/boot/vmlinuz 1 2".into(),
+            release: "6.1".into(),
+            origin: "a package".into(),
+            kernel: b"kernel".to_vec(),
+            compressed_because: None,
+            modules: [("nfs".to_owned(), vec!["sunrpc".to_owned(), "nfs".to_owned()])].into(),
+            files: ["sunrpc", "nfs"].map(|m| (m.to_owned(), m.as_bytes().to_vec())).into(),
+        };
+        let disk = |_: &Path, to: &Path| fs::write(to, "disk").map_err(file_error("write", to));
+        let recipe =
+            Recipe { what: "test", dir: "test", modules: &[], always: &[], inputs: String::new(), disk: &disk };
+        let now = Now { agent: b"agent".to_vec(), fio_version: "fio-3.33".into() };
+        let built = recipe.build(&base, &now, &dir.path().join("scratch"), dir.path().join("one")).unwrap();
+        assert_eq!(fs::read(built.tools()).unwrap(), b"disk");
+        let again = |identity: &str, carried: &[&str]| Base::of_sibling(dir.path(), identity, carried);
+        let found = again("/boot/vmlinuz 1 2", &["nfs"]).unwrap();
+        assert_eq!((&found.kernel, &found.files, &found.modules), (&base.kernel, &base.files, &base.modules));
+        assert!(again("/boot/vmlinuz 1 3", &["nfs"]).is_none(), "the kernel has changed");
+        assert!(again("/boot/vmlinuz 1 2", &["nfs", "ext4"]).is_none(), "a module more");
     }
 }

@@ -88,6 +88,9 @@ pub struct Image {
     /// `None`: an ELF kernel that is started by PVH. Else the reason why it is the compressed
     /// kernel, which takes about 2.5 s longer to boot under emulation.
     pub compressed_because: Option<String>,
+    /// What tells its kernel from others: path, size and time of last change.
+    #[serde(default)]
+    kernel_identity: String,
     /// `fio --version` of the fio that it carries.
     pub fio_version: String,
     /// Modules to load, in order, by the module asked for; empty when it is built in.
@@ -186,6 +189,7 @@ mod tests {
             digest: String::new(),
             kernel_release: "6.1".into(),
             kernel_origin: String::new(),
+            kernel_identity: String::new(),
             compressed_because: None,
             fio_version: "fio-3.33".into(),
             modules,
