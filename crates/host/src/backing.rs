@@ -3,13 +3,16 @@
 //! The way down: a file lies on the device of its file system; a partition belongs to its disk;
 //! a loop device lies where its file lies; device-mapper (LVM, LUKS, multipath) and md devices
 //! are made of their `slaves`, and so on to the leaves (kernel document
-//! ABI/stable/sysfs-block). Where the way ends at something without disk counters (NFS, ZFS,
-//! overlay, memory), the result says so instead.
+//! ABI/stable/sysfs-block). A ZFS pool is asked for its disks by `zpool`; a file on NFS has the
+//! client's own counters instead. Where the way ends at something without counters (overlay,
+//! memory, a Ceph cluster), the result says so.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use vmio_node::{Reader, Result};
+use vmio_node::{Node, Reader, Result};
+
+pub(crate) mod zfs;
 
 /// The disks below a path.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -22,7 +25,10 @@ pub struct Backing {
     pub filesystem: String,
     /// Its mount point; empty for a device.
     pub mount: String,
-    /// Why there are no leaves.
+    /// The NFS server that holds it, as `server:/export`: then there are no leaves, and the
+    /// client's counters of the mount say what was moved.
+    pub nfs: Option<String>,
+    /// Why there is nothing to see.
     pub not_visible: Option<String>,
 }
 
@@ -50,19 +56,60 @@ impl Backing {
             (backing.filesystem, backing.mount) = (mount.filesystem, mount.point);
             found
         };
-        if let Err(reason) = found {
-            backing.leaves.clear();
-            backing.not_visible = Some(reason);
+        match found {
+            Ok(()) => {}
+            Err(_) if backing.filesystem.starts_with("nfs") => {
+                let mount = way.mount(path, stat.dev)?;
+                backing.nfs = Some(mount.source);
+            }
+            Err(reason) => {
+                backing.leaves.clear();
+                backing.not_visible = Some(reason);
+            }
         }
         Ok(backing)
+    }
+
+    /// As [`Backing::of`], and asks ZFS for the disks of its pools.
+    ///
+    /// # Errors
+    /// As [`Backing::of`].
+    pub fn below(node: &dyn Node, path: &Path) -> Result<Self> {
+        let mut backing = Self::of(node.reader(), path)?;
+        let dataset = match &backing {
+            Self { filesystem, mount, .. } if filesystem == "zfs" => {
+                mounts(node.reader())?.into_iter().rfind(|m| m.point == *mount).map(|m| m.source)
+            }
+            Self { not_visible: Some(_), way, .. } if way.last().is_some_and(|n| is_zvol(n)) => {
+                zfs::dataset_of(node, path)
+            }
+            _ => None,
+        };
+        match dataset.map(|dataset| zfs::leaves(node, &dataset)) {
+            Some(Ok(found)) => {
+                backing.not_visible = None;
+                backing.add(found);
+            }
+            Some(Err(reason)) => backing.not_visible = Some(reason),
+            None => {}
+        }
+        Ok(backing)
+    }
+
+    /// Takes the disks of another one in: a pool lies on several.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.leaves.extend(other.leaves);
+        self.way.extend(other.way);
+        self.not_visible = self.not_visible.take().or(other.not_visible);
     }
 
     /// One line for the environment of a run: `vda (ext4 at /)`.
     pub fn describe(&self) -> String {
         let names: Vec<&str> = self.leaves.keys().map(String::as_str).collect();
-        let devices = match &self.not_visible {
-            Some(reason) => format!("not visible here: {reason}"),
-            None => names.join("+"),
+        let devices = match (&self.not_visible, &self.nfs) {
+            (Some(reason), _) => format!("not visible here: {reason}"),
+            (None, Some(server)) => format!("NFS server {server}"),
+            (None, None) => names.join("+"),
         };
         if self.filesystem.is_empty() { devices } else { format!("{devices} ({} at {})", self.filesystem, self.mount) }
     }
@@ -212,13 +259,18 @@ impl Way<'_> {
         if !slaves.is_empty() {
             return slaves.iter().try_for_each(|slave| self.named(slave, depth, into));
         }
-        if name.starts_with("zd") && name[2..].bytes().all(|b| b.is_ascii_digit()) {
+        if is_zvol(name) {
             return Err(format!("{name} is a ZFS volume, whose disks are not listed below it"));
         }
         let dev = self.reader.read_text(&here.join("dev")).map_err(|e| e.to_string())?;
         into.leaves.insert(name.to_owned(), numbers(&dev).ok_or(format!("{name}/dev holds {dev:?}"))?);
         Ok(())
     }
+}
+
+/// `zd16`, a ZFS volume.
+fn is_zvol(name: &str) -> bool {
+    name.strip_prefix("zd").is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
 /// `Err` is why it is not visible.
@@ -300,7 +352,6 @@ mod tests {
     #[test]
     fn what_has_no_counters_is_named() {
         for (path, word) in [
-            ("/srv/nfs/f", "nfs4"),
             ("/tank/f", "zfs"),
             ("/dev/shm/f", "tmpfs"),
             ("/var/lib/docker/overlay2/f", "overlay"),
@@ -312,6 +363,14 @@ mod tests {
             assert!(backing.not_visible.as_deref().unwrap().contains(word), "{path}: {backing:?}");
             assert!(backing.describe().contains("not visible here"), "{path}");
         }
+    }
+
+    #[test]
+    fn a_server_is_named_for_what_lies_on_nfs() {
+        let backing = Backing::of(&machine(), Path::new("/srv/nfs/f")).unwrap();
+        assert_eq!((backing.nfs.as_deref(), &backing.not_visible), (Some("server:/export"), &None));
+        assert_eq!(backing.describe(), "NFS server server:/export (nfs4 at /srv/nfs)");
+        assert!(backing.leaves.is_empty());
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub mod guests;
 pub mod image;
 pub mod lab;
 pub mod limits;
+pub mod places;
 pub mod probes;
 pub mod require;
 pub mod targets;

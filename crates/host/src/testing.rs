@@ -4,7 +4,22 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use vmio_node::{Error, FileStat, Reader, Result, SamplePlan, Sampling};
+use vmio_node::fake::says;
+use vmio_node::{Error, Fake, FileStat, Node, Reader, Result, SamplePlan, Sampling};
+
+/// A machine of root's on which these programs are, each of which always says the same.
+pub fn host(programs: &[(&str, &str)]) -> Fake {
+    let mut fake = Fake::new("fake").file("/proc/self/status", "Uid:\t0\t0\t0\t0\n");
+    for (name, output) in programs {
+        let path = format!("/usr/sbin/{name}");
+        // Answers of a test's own come later but must be asked first: a program without output has none.
+        if !output.is_empty() {
+            fake = fake.program(&path, says(*output));
+        }
+        let _ = fake.write(Path::new(&path), b"", Some(0o755));
+    }
+    fake
+}
 
 /// Files and device nodes.
 #[derive(Debug, Default)]

@@ -34,6 +34,7 @@ fn every_workload_runs_in_a_guest_on_every_driver() {
         node: node.as_ref(),
         journal: &journal,
         dir: dir.path().into(),
+        pool: None,
         bytes: (2 * u64::from(memory_mib)) << 20,
         device: None,
         force: false,

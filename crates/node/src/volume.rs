@@ -80,7 +80,7 @@ impl Volume {
         loop {
             match self.mark(parent, last, run).map_err(failed)? {
                 None => return Ok(()),
-                Some(mark) if mark.iter().any(|m| *m == self.tag) => {}
+                Some(mark) if mark.contains(&self.tag) => {}
                 Some(_) => return Err(failed("it does not bear the mark of this owner and was left alone".into())),
             }
             match self.destroy(run) {

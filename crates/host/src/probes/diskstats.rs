@@ -25,7 +25,7 @@ impl Probe for Diskstats {
         "diskstats"
     }
     fn about(&self) -> &'static str {
-        "requests, bytes, queue depth and busy time of the backing disks; blind where there are none (ZFS, NFS, RBD in user space, overlay, memory)"
+        "requests, bytes, queue depth and busy time of the backing disks; blind where there are none (RBD, overlay, memory); NFS has `mountstats`"
     }
     fn paths(&self, subject: &Subject) -> Vec<PathBuf> {
         subject.backing.as_ref().map(stat_files).unwrap_or_default()
@@ -34,6 +34,8 @@ impl Probe for Diskstats {
         match &subject.backing {
             None => into.not_visible = Some("no backing device was named".into()),
             Some(Backing { not_visible: Some(reason), .. }) => into.not_visible = Some(reason.clone()),
+            // No disk, but the client's own counters: see `mountstats`.
+            Some(Backing { nfs: Some(_), .. }) => {}
             Some(_) => match ticks {
                 [first, .., last] => match between(first, last) {
                     Ok(found) => into.device = Some(found),

@@ -19,9 +19,10 @@ use crate::guests::{self, Hypervisor, Role};
 pub mod cpu;
 pub mod diskstats;
 pub mod foreign;
+pub mod mountstats;
 
 /// All probes.
-pub const ALL: &[&dyn Probe] = &[&diskstats::Diskstats, &cpu::Cpu];
+pub const ALL: &[&dyn Probe] = &[&diskstats::Diskstats, &mountstats::Mountstats, &cpu::Cpu];
 
 /// Ticks a second.
 pub const HERTZ: u32 = 10;
@@ -140,6 +141,11 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    fn on_nfs() -> Subject {
+        let backing = Backing { nfs: Some("server:/export".into()), mount: "/srv".into(), ..Backing::default() };
+        Subject { backing: Some(backing), ..subject() }
+    }
+
     fn subject() -> Subject {
         let backing = Backing { leaves: [("vda".to_owned(), (254, 0))].into(), ..Backing::default() };
         Subject { backing: Some(backing), qemu: Some(Qemu { pid: 7, roles: [(7, "main".to_owned())].into() }) }
@@ -155,12 +161,19 @@ mod tests {
                 assert!(path.starts_with("/proc") || path.starts_with("/sys"), "{name}: {}", path.display());
             }
             // Whatever cannot be read must become a word, not a figure and not a panic.
-            for ticks in [vec![], vec![empty(0.0, 9)], vec![empty(0.0, 9), empty(1.0, 9)]] {
-                let mut seen = Observed::default();
-                probe.observe(&subject(), &ticks, &mut seen);
-                assert!(seen.device.is_none() && seen.cpu == CpuUse::default(), "{name}");
-                assert!(seen.not_visible.is_some() || !seen.notes.is_empty(), "{name}");
+            let mut looks = 0;
+            for subject in [subject(), on_nfs()] {
+                // What a probe has nothing to do with it leaves alone.
+                let looked = !probe.paths(&subject).is_empty();
+                looks += u32::from(looked);
+                for ticks in [vec![], vec![empty(0.0, 9)], vec![empty(0.0, 9), empty(1.0, 9)]] {
+                    let mut seen = Observed::default();
+                    probe.observe(&subject, &ticks, &mut seen);
+                    assert!(seen.device.is_none() && seen.cpu == CpuUse::default(), "{name}");
+                    assert_eq!(seen.not_visible.is_some() || !seen.notes.is_empty(), looked, "{name}");
+                }
             }
+            assert!(looks > 0, "{name} looks at nothing");
         }
     }
 

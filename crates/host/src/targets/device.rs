@@ -1,5 +1,5 @@
-//! A whole block device: the user's own (`--device`), or a loop device with direct I/O over a
-//! written-out file. It stays open with O_EXCL, so that nobody mounts it meanwhile.
+//! A whole block device: the user's own (`--device`), a volume where the place holds volumes, or
+//! a loop device with direct I/O over a written-out file. It stays open with O_EXCL, so that nobody mounts it meanwhile.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,7 +11,8 @@ use vmio_model::setup;
 use vmio_node::{ChangeId, Journal};
 
 use super::scratch::{self, MIB, Scratch};
-use super::{Demands, Error, Prepared, Result, State, Storage, Target, TargetCtx, loopdev, safety};
+use super::{Demands, Error, Prepared, Result, State, Storage, Target, TargetCtx, loopdev, safety, volume};
+use crate::places::Ground;
 use crate::require::{self, Requirement};
 
 /// Entry `device`.
@@ -22,7 +23,7 @@ impl Target for Device {
         "device"
     }
     fn about(&self) -> &'static str {
-        "whole block device: a loop device with direct I/O over a written-out file, or --device"
+        "whole block device: a loop device with direct I/O over a written-out file, a volume of the place, or --device"
     }
     fn requirements(&self) -> &'static [Requirement] {
         &[
@@ -41,10 +42,14 @@ impl Target for Device {
         ]
     }
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {
-        match &ctx.device {
-            Some(device) => Ok(Box::new(whole_device(ctx, device)?)),
-            None => Ok(Box::new(loop_device(ctx, self.name())?)),
+        match (&ctx.device, &ctx.pool) {
+            (Some(device), _) => Ok(Box::new(whole_device(ctx, device)?)),
+            (None, Some(_)) => volume::prepare(ctx, self.name()),
+            (None, None) => Ok(Box::new(loop_device(ctx, self.name())?)),
         }
+    }
+    fn fits(&self, _ground: &Ground) -> std::result::Result<(), String> {
+        Ok(())
     }
 }
 

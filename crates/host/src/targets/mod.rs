@@ -12,22 +12,36 @@ use std::path::{Path, PathBuf};
 use vmio_model::setup;
 use vmio_node::{Journal, Node};
 
+use crate::places::{self, Ground, Pool};
 use crate::require::Requirement;
 
 mod device;
 mod loopdev;
+mod lvm;
+mod lvm_thin;
 mod preallocated;
 mod raw_file;
+mod rbd;
 pub mod safety;
 mod scratch;
 pub mod space;
 mod sparse;
 mod storage;
+mod volume;
+mod zvol;
 
 pub use storage::Storage;
 
 /// All targets, in the order in which they are shown.
-pub const ALL: &[&dyn Target] = &[&device::Device, &sparse::Sparse, &preallocated::Preallocated];
+pub const ALL: &[&dyn Target] = &[
+    &device::Device,
+    &sparse::Sparse,
+    &preallocated::Preallocated,
+    &lvm::Lvm,
+    &lvm_thin::LvmThin,
+    &zvol::Zvol,
+    &rbd::Rbd,
+];
 
 /// A way to make storage.
 pub trait Target: Sync {
@@ -37,6 +51,16 @@ pub trait Target: Sync {
     fn about(&self) -> &'static str;
     /// What this machine must have.
     fn requirements(&self) -> &'static [Requirement];
+    /// Whether it can be made in a place, else why not and what to do. What is a file by nature
+    /// needs a place that holds files.
+    fn fits(&self, ground: &Ground) -> std::result::Result<(), String> {
+        match ground {
+            Ground::Files(_) => Ok(()),
+            Ground::Volumes(pool) => {
+                Err(format!("this place holds volumes, not files ({pool}); for files use --on DIR"))
+            }
+        }
+    }
     /// Makes it. On an error what was made so far is taken away again.
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>>;
 }
@@ -96,6 +120,8 @@ pub struct TargetCtx<'a> {
     pub journal: &'a Journal,
     /// Directory of the scratch volume; exists.
     pub dir: PathBuf,
+    /// Where volumes are made, for a place that holds volumes.
+    pub pool: Option<Pool>,
     /// Bytes wanted; rounded up to 1 MiB.
     pub bytes: u64,
     /// A whole block device instead of a loop device, as the user named it (the command line
@@ -134,7 +160,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// Not enough space.
-    #[error("not enough space on {}: {needed_bytes} bytes are needed (20 % to spare included), {free_bytes} are left ({of}); free some, use --on another directory, or a study with a smaller size.target_mib", dir.display())]
+    #[error("not enough space on {}: {needed_bytes} bytes are needed (20 % to spare included), {free_bytes} are left ({of}); free some, use --on another place, or a study with a smaller size.target_mib", dir.display())]
     Space {
         /// Where.
         dir: PathBuf,
@@ -176,6 +202,13 @@ pub enum Error {
         path: PathBuf,
         /// Asked and found.
         reason: String,
+    },
+    /// The place cannot take it.
+    #[error("{error}; {}", error.help)]
+    Place {
+        /// What is wrong, and what to do.
+        #[from]
+        error: places::Error,
     },
     /// From the node or its journal.
     #[error(transparent)]

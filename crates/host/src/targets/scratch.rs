@@ -24,7 +24,7 @@ const ALIGNED: usize = 4096;
 const IN_MEMORY: [(u32, &str); 2] = [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs")];
 
 /// What `--on` another directory mends.
-fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+pub fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
     let path = path.to_owned();
     move |source| match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::Full { path, source },
@@ -82,10 +82,16 @@ impl Scratch {
         }
     }
 
-    /// Makes the whole file one hole, and sees to it that it is one.
+    /// Makes the whole file one hole, and sees to it that it is one. NFS before 4.2 and some
+    /// servers cannot punch holes: there the file is cut to nothing and made as long as before, which
+    /// leaves the same file to whoever has it open.
     pub fn punch(&self) -> Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        fallocate(&self.file, flags, 0, self.bytes).map_err(|e| io("punch holes into", &self.path)(e.into()))?;
+        match fallocate(&self.file, flags, 0, self.bytes) {
+            Ok(()) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.cut()?,
+            Err(e) => return Err(io("punch holes into", &self.path)(e.into())),
+        }
         self.file.sync_all().map_err(io("flush", &self.path))?;
         // A file system may keep a block or two for the file's own map.
         let left = self.allocated()?;
@@ -100,11 +106,16 @@ impl Scratch {
         Ok(())
     }
 
+    fn cut(&self) -> Result<()> {
+        let cut = self.file.set_len(0).and_then(|()| self.file.set_len(self.bytes));
+        cut.map_err(io("cut and lengthen", &self.path))
+    }
+
     /// Writes data wherever there is none, and sees to it that it is there. Returns the bytes
     /// that it wrote.
     pub fn fill(&self) -> Result<u64> {
         let mut wrote = 0;
-        for (start, end) in self.holes()? {
+        for (start, end) in self.unwritten()? {
             write_out(&self.file, start, end, self.pace).map_err(io("write out", &self.path))?;
             wrote += end - start;
         }
@@ -116,12 +127,22 @@ impl Scratch {
                 path: self.path.clone(),
                 reason: format!(
                     "of {} bytes written, {allocated} are allocated and {holes} read as holes; its file system compresses or \
-                     shares data, so that a written-out file cannot be had there; use --on another directory",
+                     shares data, so that a written-out file cannot be had there; use --on another place",
                     self.bytes
                 ),
             });
         }
         Ok(wrote)
+    }
+
+    /// What must be written so that every block holds data. Where the file system tells no holes
+    /// (NFS before 4.2: all of a file is data to lseek(2)) and blocks are missing, that is all.
+    fn unwritten(&self) -> Result<Vec<(u64, u64)>> {
+        let holes = self.holes()?;
+        if holes.is_empty() && self.allocated()? < self.bytes {
+            return Ok(vec![(0, self.bytes)]);
+        }
+        Ok(holes)
     }
 
     /// Ranges without data. ext4, XFS and btrfs report extents that are allocated but were never
@@ -213,4 +234,31 @@ pub fn remove(journal: &Journal, scratch: Scratch) -> Result<()> {
     let Scratch { file, change, .. } = scratch;
     drop(file);
     Ok(journal.undo(change)?)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn without_holes_the_same_file_is_emptied_and_keeps_its_size() {
+        let dir = tempfile::tempdir_in(std::env::current_dir().unwrap()).unwrap();
+        let journal = Journal::open(&dir.path().join("journal"), "test").unwrap();
+        let path = dir.path().join("f");
+        let (file, change) = journal.scratch_file(&path).unwrap();
+        let scratch = Scratch { path, bytes: 2 * MIB, file, change, pace: None };
+        scratch.file.set_len(scratch.bytes).unwrap();
+        // What a guest has open while it is emptied.
+        let open = File::open(&scratch.path).unwrap();
+        scratch.fill().unwrap();
+        assert!(open.metadata().unwrap().blocks() * 512 >= 2 * MIB);
+        scratch.cut().unwrap();
+        scratch.file.sync_all().unwrap();
+        assert_eq!((open.metadata().unwrap().len(), scratch.allocated().unwrap()), (2 * MIB, 0));
+        assert_eq!(open.metadata().unwrap().ino(), scratch.path.metadata().unwrap().ino());
+        assert_eq!(scratch.unwritten().unwrap(), [(0, 2 * MIB)]);
+        scratch.fill().unwrap();
+        assert_eq!(scratch.unwritten().unwrap(), []);
+    }
 }

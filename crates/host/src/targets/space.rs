@@ -13,6 +13,7 @@ use vmio_node::{Exec, Node, Reader};
 
 use super::{Error, Result};
 use crate::backing::{Backing, mounts};
+use crate::places::pve;
 use crate::require;
 
 /// What is left where scratch files go.
@@ -23,6 +24,16 @@ pub struct Space {
     /// Which of them that is: `file system`, `thin pool vg0-pool-tpool`. Says so where a thin
     /// pool may lie below but could not be asked.
     pub of: String,
+}
+
+/// `1.5 GiB`, `768 MiB`.
+pub fn gib(bytes: u64) -> String {
+    const GIB: u64 = 1 << 30;
+    if bytes < GIB {
+        format!("{} MiB", bytes.div_ceil(1 << 20))
+    } else {
+        format!("{:.1} GiB", bytes as f64 / GIB as f64)
+    }
 }
 
 /// Bytes to be free for `bytes` of scratch files: 20 % more.
@@ -115,39 +126,14 @@ pub fn default_dir(reader: &dyn Reader, state: &Path) -> PathBuf {
     if require::root(reader).is_err() {
         return state.into();
     }
-    let storage_cfg = reader.read_text(Path::new("/etc/pve/storage.cfg")).unwrap_or_default();
     let mut dirs = vec![PathBuf::from("/var/lib/libvirt/images")];
-    dirs.extend(proxmox_dirs(&storage_cfg).into_iter().map(|d| d.join("images")));
+    dirs.extend(pve::image_dirs(reader));
     dirs.push("/var/lib/vz/images".into());
     let usable = |dir: &PathBuf| {
         let there = matches!(reader.stat(dir), Ok(Some(s)) if s.mode & 0o170_000 == 0o040_000);
         there && !read_only(reader, dir)
     };
     dirs.into_iter().find(usable).unwrap_or_else(|| state.into())
-}
-
-/// Paths of the `dir` storages that hold images (Proxmox VE's pve-storage manual).
-fn proxmox_dirs(storage_cfg: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut section: Option<(Option<&str>, bool)> = None;
-    // One more header closes the last section.
-    for line in storage_cfg.lines().chain(["end: end"]) {
-        let (key, value) = line.trim().split_once([' ', '\t']).unwrap_or((line.trim(), ""));
-        if key.ends_with(':') && !line.starts_with([' ', '\t']) {
-            if let Some((Some(path), true)) = section {
-                found.push(PathBuf::from(path));
-            }
-            section = (key == "dir:").then_some((None, true));
-        } else if let Some(section) = &mut section {
-            match key {
-                "path" => section.0 = Some(value.trim()),
-                "content" => section.1 = value.split(',').any(|c| c.trim() == "images"),
-                "disable" => section.1 = false,
-                _ => {}
-            }
-        }
-    }
-    found
 }
 
 /// Whether the file system of a directory is mounted read-only.
@@ -198,11 +184,6 @@ mod tests {
             dir(&[ROOT, pve, mounts, ("/mnt/fast/images/x", ""), ("/var/lib/vz/images/x", "")]),
             "/var/lib/vz/images"
         );
-    }
-
-    #[test]
-    fn proxmox_storages_that_hold_images() {
-        assert_eq!(proxmox_dirs(CFG), [Path::new("/mnt/fast"), Path::new("/mnt/plain")]);
     }
 
     #[test]

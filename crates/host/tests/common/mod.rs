@@ -34,6 +34,7 @@ impl Bed {
             node: &self.node,
             journal: &self.journal,
             dir: self.dir(),
+            pool: None,
             bytes: mib << 20,
             device: None,
             force: false,

@@ -121,6 +121,10 @@ pub fn measure(
                     // Noted as skipped, the cell would be missing from the run when it is resumed.
                     Err(error) if rig.ending() => return Err(error),
                     Err(error) => {
+                        // On storage that is full or gone nothing more can be measured.
+                        if let Some(why) = rig.must_stop() {
+                            return Ok(Ended::Stopped(why));
+                        }
                         let reason = format!("{error:#}");
                         let count = failures.entry(setup.key()).or_default();
                         *count += 1;

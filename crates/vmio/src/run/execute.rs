@@ -134,7 +134,9 @@ impl Drop for Closing {
 fn kind_of(error: &anyhow::Error) -> Exit {
     use vmio_host::targets::Error as Target;
     match error.downcast_ref::<Target>() {
-        Some(Target::Space { .. } | Target::NoDirect { .. } | Target::Refused { .. }) => Exit::Precondition,
+        Some(Target::Space { .. } | Target::NoDirect { .. } | Target::Refused { .. } | Target::Place { .. }) => {
+            Exit::Precondition
+        }
         _ => Exit::Failed,
     }
 }
@@ -187,6 +189,7 @@ fn on_machine(
             local,
             journal: journal.clone(),
             backing: planned.backing.clone(),
+            place: planned.place.clone(),
             dir: planned.dir.clone(),
             device: wishes.device.first().cloned(),
             force: wishes.force,

@@ -31,9 +31,10 @@ use crate::term;
 /// What the user wants of a run beside the study.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Wishes {
-    /// Put the scratch volume in DIR; default is where guest images are, else the state directory
-    #[arg(long, value_name = "DIR")]
-    pub on: Option<PathBuf>,
+    /// Where to make targets: DIR, lvm:VG, lvmthin:VG/POOL, zfs:POOL[/DATASET], rbd:POOL, pve:NAME; default is
+    /// where guest images are, else the state directory
+    #[arg(long, value_name = "PLACE", value_hint = clap::ValueHint::AnyPath)]
+    pub on: Option<String>,
     /// Use this whole block device as the target `device`; ALL DATA ON IT IS LOST. Say it twice
     #[arg(long, value_name = "DEVICE")]
     pub device: Vec<PathBuf>,
@@ -163,6 +164,14 @@ fn check(wishes: &Wishes) -> Result<(), Failure> {
                 "for example: --device /dev/sdX --device /dev/sdX",
             );
         }
+    }
+    if let (Some(device), Some(on)) = (wishes.device.first(), &wishes.on)
+        && vmio_host::places::names_volumes(on)
+    {
+        return refuse(
+            format!("--device {} and --on {on} both say where the target `device` is", device.display()),
+            "leave one of them out",
+        );
     }
     if !(wishes.gentle_share > 0.0 && wishes.gentle_share <= 1.0) {
         return refuse(format!("--gentle-share {} is not in 0 to 1", wishes.gentle_share), "0.25 is a quarter");

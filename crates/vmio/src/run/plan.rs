@@ -8,12 +8,14 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use vmio_host::backing::Backing;
 use vmio_host::gentle::neighbours::{self, Others};
+use vmio_host::places::{self, Ground, Place};
 use vmio_host::require::Requirement;
+pub use vmio_host::targets::space::gib;
 use vmio_host::{drivers, guests, targets, workloads};
 use vmio_model::result::{Run, Skipped, WorkloadTraits};
 use vmio_model::setup::Setup;
 use vmio_model::study::plan::{self as reckon, Plan, Rates};
-use vmio_model::study::{GIB, MIB, Study};
+use vmio_model::study::{MIB, Study};
 use vmio_node::{Node, Reader};
 
 use super::Wishes;
@@ -25,7 +27,9 @@ pub struct Planned {
     pub study: Study,
     /// Traits of its workloads.
     pub traits: Vec<WorkloadTraits>,
-    /// Where the scratch volume goes.
+    /// Where targets are made.
+    pub place: Place,
+    /// Where the scratch directory goes: the place, or beside the state where that holds volumes.
     pub dir: PathBuf,
     /// The user's own device, as the target `device`.
     pub device: Option<PathBuf>,
@@ -59,8 +63,8 @@ fn assumed(study: &Study) -> Rates {
         cell_overhead_seconds: 1.0,
         boot_seconds: 4.0,
         fixed_bytes: ["dd-write", "dd-read"].map(|name| (name.to_owned(), study.buffered_bytes())).into(),
-        written_targets: vec!["preallocated".into(), "device".into(), "sparse".into()],
-        refilled_targets: vec!["sparse".into()],
+        written_targets: ["preallocated", "device", "sparse", "lvm"].map(str::to_owned).into(),
+        refilled_targets: ["sparse", "lvm-thin", "zvol", "rbd"].map(str::to_owned).into(),
         spare_ratio: 0.2,
     }
 }
@@ -101,9 +105,13 @@ pub fn look(
     local: &dyn Node,
 ) -> anyhow::Result<Planned> {
     let reader = local.reader();
-    let dir = match &wishes.on {
-        Some(dir) => std::path::absolute(dir).context("cannot make --on absolute")?,
-        None => targets::space::default_dir(reader, &context.paths.state),
+    let place = match &wishes.on {
+        Some(on) => places::resolve(local, on).map_err(refused)?,
+        None => Place::directory(&targets::space::default_dir(reader, &context.paths.state)),
+    };
+    let dir = match &place.ground {
+        Ground::Files(dir) => dir.clone(),
+        Ground::Volumes(_) => context.paths.state.clone(),
     };
     let existing = existing_part(reader, &dir);
     if !existing.is_dir() {
@@ -115,24 +123,28 @@ pub fn look(
         targets::safety::check(local, device, wishes.force)
             .map_err(|e| Failure::new(Exit::Precondition, e.to_string()))?;
     }
-    let backing_of = wishes.device.first().map_or(existing.as_path(), PathBuf::as_path);
-    let backing = Backing::of(reader, backing_of).with_context(|| {
-        Failure::new(Exit::Precondition, format!("cannot tell which disk is below {}", backing_of.display()))
-    })?;
+    let backing = backing_of(local, &place, &existing, wishes)?;
     let traits = traits(&study);
-    let (rates, rates_from) = rates(&study, last, &backing);
+    let (mut rates, rates_from) = rates(&study, last, &backing);
+    if wishes.device.is_empty() && place.ground.pool().is_some_and(places::Pool::allocates) {
+        rates.written_targets.retain(|t| t != "device");
+        rates.refilled_targets.push("device".into());
+    }
     let cost = reckon::estimate(&study, &traits, &rates);
-    let needed_bytes = needed_bytes(&study, wishes);
-    let space = targets::space::demand(local, &existing, needed_bytes)
-        .map(|s| format!("{} left ({})", gib(s.free_bytes), s.of))
-        .map_err(|e| e.to_string());
+    let needed_bytes = needed_bytes(&study, wishes, &place.ground);
+    let space = match &place.ground {
+        Ground::Files(_) => targets::space::demand(local, &existing, needed_bytes).map_err(|e| e.to_string()),
+        Ground::Volumes(pool) => pool.demand(local, needed_bytes).map_err(|e| format!("{e}; {}", e.help)),
+    };
+    let space = space.map(|s| format!("{} left ({})", gib(s.free_bytes), s.of));
     let others = neighbours::others(reader, "").context("cannot look for other guests")?;
     let accelerator = guests::qemu::known_accelerator(reader, &context.paths.state);
     let gentle = wishes.gentle || (!wishes.no_gentle && !others.guests.is_empty());
-    let skipped = unmet(&study, reader, gentle, wishes);
+    let skipped = unmet(&study, reader, gentle, wishes, &place.ground);
     Ok(Planned {
         study,
         traits,
+        place,
         dir,
         device: wishes.device.first().cloned(),
         backing,
@@ -161,15 +173,34 @@ fn traits(study: &Study) -> Vec<WorkloadTraits> {
     names.iter().filter_map(|name| Some(workloads::find(name)?.traits())).collect()
 }
 
-/// Bytes that the scratch volume takes.
-fn needed_bytes(study: &Study, wishes: &Wishes) -> u64 {
-    let files = study
+/// An unmet precondition with what to do about it.
+fn refused(e: places::Error) -> Failure {
+    let exit = if e.kind == places::Kind::Unknown { Exit::Usage } else { Exit::Precondition };
+    Failure::new(exit, e.to_string()).help(e.help)
+}
+
+/// The disks below the place, or below the user's own device.
+fn backing_of(local: &dyn Node, place: &Place, existing: &Path, wishes: &Wishes) -> anyhow::Result<Backing> {
+    let path = match (wishes.device.first(), &place.ground) {
+        (Some(device), _) => device,
+        (None, Ground::Volumes(pool)) => return Ok(pool.backing(local).map_err(refused)?),
+        (None, Ground::Files(_)) => existing,
+    };
+    Backing::below(local, path).with_context(|| {
+        Failure::new(Exit::Precondition, format!("cannot tell which disk is below {}", path.display()))
+    })
+}
+
+/// Bytes that the targets take in the place.
+fn needed_bytes(study: &Study, wishes: &Wishes, ground: &Ground) -> u64 {
+    let made = study
         .cells()
         .into_iter()
         .map(|c| c.target)
         .filter(|t| t != "device" || wishes.device.is_empty())
+        .filter(|t| targets::find(t).is_none_or(|t| t.fits(ground).is_ok()))
         .collect::<BTreeSet<_>>();
-    files.len() as u64 * study.target_bytes()
+    made.len() as u64 * study.target_bytes()
 }
 
 /// The deepest part of the path that exists: what the scratch directory will lie in.
@@ -178,15 +209,15 @@ fn existing_part(reader: &dyn Reader, dir: &Path) -> PathBuf {
 }
 
 /// Cells that cannot run here, with the first unmet requirement of the entries that they name.
-fn unmet(study: &Study, reader: &dyn Reader, gentle: bool, wishes: &Wishes) -> Vec<Skipped> {
+fn unmet(study: &Study, reader: &dyn Reader, gentle: bool, wishes: &Wishes, ground: &Ground) -> Vec<Skipped> {
     study
         .cells()
         .into_iter()
-        .filter_map(|setup| Some(Skipped { reason: why_not(&setup, reader, gentle, wishes)?, setup }))
+        .filter_map(|setup| Some(Skipped { reason: why_not(&setup, reader, gentle, wishes, ground)?, setup }))
         .collect()
 }
 
-fn why_not(setup: &Setup, reader: &dyn Reader, gentle: bool, wishes: &Wishes) -> Option<String> {
+fn why_not(setup: &Setup, reader: &dyn Reader, gentle: bool, wishes: &Wishes, ground: &Ground) -> Option<String> {
     let mut needs: Vec<&Requirement> = Vec::new();
     if let Some(guest) = guests::find(&setup.guest) {
         needs.extend(guest.requirements());
@@ -194,7 +225,13 @@ fn why_not(setup: &Setup, reader: &dyn Reader, gentle: bool, wishes: &Wishes) ->
     if let Some(target) = targets::find(&setup.target)
         && (setup.target != "device" || wishes.device.is_empty())
     {
-        needs.extend(target.requirements());
+        if let Err(reason) = target.fits(ground) {
+            return Some(reason);
+        }
+        match ground.pool() {
+            Some(pool) => needs.extend(pool.requirements()),
+            None => needs.extend(target.requirements()),
+        }
     }
     let workload = workloads::find(&setup.workload)?;
     needs.extend(workload.requirements());
@@ -211,11 +248,6 @@ fn why_not(setup: &Setup, reader: &dyn Reader, gentle: bool, wishes: &Wishes) ->
 /// `5 to 12`, or `8` where both are the same.
 fn range(low: String, high: String) -> String {
     if low == high { low } else { format!("{low} to {high}") }
-}
-
-/// `1.5 GiB`.
-pub fn gib(bytes: u64) -> String {
-    if bytes < GIB { format!("{} MiB", bytes.div_ceil(MIB)) } else { format!("{:.1} GiB", bytes as f64 / GIB as f64) }
 }
 
 /// `40 s`, `3 min 20 s`.
@@ -241,8 +273,8 @@ impl Planned {
         let mut row = |name: &str, text: String| {
             let _ = writeln!(t, "  {name:<10} {text}");
         };
-        let made = if self.dir.exists() { "" } else { " (will be made)" };
-        row("where", format!("{}{made} on {}", self.dir.display(), self.backing.describe()));
+        let made = if self.place.ground.pool().is_some() || self.dir.exists() { "" } else { " (will be made)" };
+        row("where", format!("{}{made} on {}", self.place.describe(), self.backing.describe()));
         let times = range(c.min_rounds.to_string(), c.max_rounds.to_string());
         let native_only = self.study.is_native_only();
         if native_only {
@@ -288,7 +320,7 @@ impl Planned {
         row(
             "root",
             if cells.iter().any(|s| s.target == "device") {
-                "needed for the loop device and for holding the native side to the guest's memory".into()
+                "needed for the block device and for holding the native side to the guest's memory".into()
             } else {
                 "needed for holding the native side to the guest's memory".into()
             },
@@ -306,7 +338,10 @@ impl Planned {
                 (false, false) => format!("{} run here and are not spared (--no-gentle)", who.join(", ")),
             },
         );
-        row("undone", "every file, device, process and control group that it makes; nothing else is changed".into());
+        row(
+            "undone",
+            "every file, volume, device, process and control group that it makes; nothing else is changed".into(),
+        );
         let mut told = BTreeSet::new();
         for s in &self.skipped {
             if told.insert(s.reason.as_str()) {
@@ -349,6 +384,7 @@ impl Planned {
         serde_json::json!({
             "schema_version": "1.0",
             "study": self.study.name,
+            "place": self.place.name,
             "directory": self.dir,
             "backing": self.backing.describe(),
             "cost": self.cost,
@@ -364,6 +400,10 @@ impl Planned {
     pub fn device_number(&self, local: &dyn Node) -> (u32, u32) {
         let (path, is_device) = match &self.device {
             Some(device) => (device.clone(), true),
+            // Its volumes are not there yet: the first disk below them serves all.
+            None if self.place.ground.pool().is_some() => {
+                return self.backing.leaves.values().next().copied().unwrap_or_default();
+            }
             None => (existing_part(local.reader(), &self.dir), false),
         };
         match local.stat(&path) {

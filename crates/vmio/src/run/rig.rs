@@ -12,6 +12,7 @@ use vmio_host::drivers;
 use vmio_host::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx};
 use vmio_host::image::Image;
 use vmio_host::limits::{Limits, OOM_SCORE_ADJ};
+use vmio_host::places::{Health, Place};
 use vmio_host::probes::foreign::{self, Circumstances};
 use vmio_host::probes::{Qemu, Subject, Watch};
 use vmio_host::targets::{self, Prepared, State, TargetCtx};
@@ -58,6 +59,10 @@ pub struct Machine<'a> {
     refilled: u64,
     qemu_limits: Option<Limits>,
     watcher: Option<Watcher>,
+    /// Whether the storage answers and takes writes.
+    health: Health,
+    /// Why it does not: the run ends.
+    sick: Option<String>,
     progress: &'a dyn Fn(&str),
 }
 
@@ -80,6 +85,8 @@ pub struct Parts<'a> {
     pub journal: Arc<Journal>,
     /// The disks below the targets.
     pub backing: Backing,
+    /// Where targets are made.
+    pub place: Place,
     /// Directory in which the scratch directory is made.
     pub dir: PathBuf,
     /// The user's own device.
@@ -119,6 +126,7 @@ impl<'a> Machine<'a> {
         let scratch = parts.dir.join(format!("vmio-scratch-{}", journal.cookie()));
         make_dir(&journal, &parts.dir).with_context(|| format!("cannot make {}", parts.dir.display()))?;
         journal.scratch_dir(&scratch)?;
+        let health = Health::of(&parts.place);
         let mut made: BTreeMap<String, Box<dyn Prepared>> = BTreeMap::new();
         for cell in &cells {
             if made.contains_key(&cell.target) {
@@ -126,16 +134,19 @@ impl<'a> Machine<'a> {
             }
             let target = targets::find(&cell.target).with_context(|| format!("no target {}", cell.target))?;
             progress(&format!("making the target {} ({} MiB)", cell.target, study.size.target_mib));
-            let prepared = target
-                .prepare(&TargetCtx {
-                    node: &*local,
-                    journal: &journal,
-                    dir: scratch.clone(),
-                    bytes: study.target_bytes(),
-                    device: parts.device.clone(),
-                    force: parts.force,
-                    pace: parts.pace,
+            let prepared = health
+                .during({
+                    let (local, journal, dir) = (local.clone(), journal.clone(), scratch.clone());
+                    let (pool, device) = (parts.place.ground.pool().cloned(), parts.device.clone());
+                    let (bytes, force, pace) = (study.target_bytes(), parts.force, parts.pace);
+                    move || {
+                        let (node, journal) = (&*local, &*journal);
+                        target.prepare(&TargetCtx { node, journal, dir, pool, bytes, device, force, pace })
+                    }
                 })
+                .map_err(anyhow::Error::msg)?
+                // What a full pool does to a write says less than the pool itself.
+                .map_err(|e| health.look().err().map_or_else(|| anyhow::Error::new(e), anyhow::Error::msg))
                 .with_context(|| format!("cannot make the target {}", cell.target))?;
             store.add_effective(
                 run.id,
@@ -183,6 +194,8 @@ impl<'a> Machine<'a> {
             refilled: 0,
             qemu_limits: None,
             watcher: None,
+            health,
+            sick: None,
             local,
             journal,
             progress,
@@ -245,7 +258,11 @@ impl<'a> Machine<'a> {
             let _ = running.guest.stop();
         }
         for (_, target) in std::mem::take(&mut self.targets) {
-            let _ = target.remove(&self.journal);
+            match self.sick {
+                None => drop(target.remove(&self.journal)),
+                // Even closing a file waits for a server that is gone; the journal removes with a limit.
+                Some(_) => std::mem::forget(target),
+            }
         }
         if let Some(watcher) = &self.watcher {
             (self.progress)(&watcher.seen());
@@ -346,8 +363,16 @@ impl Rig for Machine<'_> {
     }
 
     fn cell(&mut self, setup: &Setup, round: u32, boot: u32) -> anyhow::Result<Sample> {
-        let gentle = self.cap_of(setup)?;
-        self.observe(setup, round, boot, self.study.repeat.seconds, gentle)
+        let measured =
+            self.cap_of(setup).and_then(|gentle| self.observe(setup, round, boot, self.study.repeat.seconds, gentle));
+        // Whatever a tool said: if the storage is sick, that is why.
+        if measured.is_err()
+            && self.sick.is_none()
+            && let Err(reason) = self.health.look()
+        {
+            self.sick = Some(reason);
+        }
+        measured
     }
 
     fn written_beside(&self) -> u64 {
@@ -359,11 +384,22 @@ impl Rig for Machine<'_> {
     }
 
     fn must_stop(&mut self) -> Option<String> {
+        if let Some(reason) = &self.sick {
+            return Some(reason.clone());
+        }
         self.watcher.as_mut()?.must_stop()
     }
 }
 
 impl Machine<'_> {
+    /// Does something that sick storage could hold back for ever; then the run ends.
+    fn on_storage<T: Send + 'static>(&mut self, work: impl FnOnce() -> T + Send + 'static) -> anyhow::Result<T> {
+        self.health.during(work).map_err(|reason| {
+            self.sick = Some(reason.clone());
+            anyhow::Error::msg(reason)
+        })
+    }
+
     /// Runs a workload with the probes around it.
     fn observe(
         &mut self,
@@ -376,9 +412,15 @@ impl Machine<'_> {
         let workload = workloads::find(&setup.workload).with_context(|| format!("no workload {}", setup.workload))?;
         let traits = workload.traits();
         let state = workload.needs_state();
-        let target =
-            self.targets.get_mut(&setup.target).with_context(|| format!("target {} is not there", setup.target))?;
-        self.refilled += target.reset(state)?;
+        let mut target =
+            self.targets.remove(&setup.target).with_context(|| format!("target {} is not there", setup.target))?;
+        let reset = move || {
+            let wrote = target.reset(state);
+            (target, wrote)
+        };
+        let (target, wrote) = self.on_storage(reset)?;
+        let target = self.targets.entry(setup.target.clone()).or_insert(target);
+        self.refilled += wrote?;
         let span = target.bytes();
         let allocates = target.allocates();
         let path_here = target.native().to_owned();
@@ -410,7 +452,7 @@ impl Machine<'_> {
         };
         let started_unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
         let watch = Watch::start(self.local.reader(), Subject { backing: Some(self.backing.clone()), qemu })?;
-        let result = workload.run(&*node, &ctx);
+        let result = self.on_storage(move || workload.run(&*node, &ctx))?;
         let seen = watch.stop()?;
         let result = result.map_err(|e| match (&e, self.guests.get(&setup.guest)) {
             (workloads::Error::Node(vmio_node::Error::Gone { .. }), Some(running)) => {

@@ -1,0 +1,137 @@
+//! Whether the storage of a run still answers and takes writes. Storage that does neither holds
+//! a program in the kernel for as long as it likes (a thin pool 60 s, a file server that is mounted
+//! `hard` for ever), so what may hang is done on a thread of its own, and its storage is asked
+//! meanwhile.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use vmio_node::{Local, machine};
+
+use super::{Ground, Place, Pool, dir};
+
+/// Time between two looks while something is under way.
+const INTERVAL: Duration = Duration::from_secs(5);
+/// Longest time for a look at a pool, its tools included.
+const LOOK_LIMIT: Duration = Duration::from_secs(45);
+
+/// Looks after the storage of a run.
+#[derive(Debug, Clone)]
+pub struct Health {
+    watched: Watched,
+    interval: Duration,
+}
+
+#[derive(Debug, Clone)]
+enum Watched {
+    /// A path on a file server.
+    Server(PathBuf),
+    /// A pool that can become full.
+    Pool(Pool),
+    /// Storage of this machine, whose kernel gives an error or an answer.
+    Nothing,
+    #[cfg(test)]
+    Told(std::sync::Arc<std::sync::Mutex<Result<(), String>>>),
+}
+
+impl Health {
+    /// Of a place.
+    pub fn of(place: &Place) -> Self {
+        let watched = match &place.ground {
+            Ground::Files(dir) if machine::network_mount(dir).is_some() => Watched::Server(dir.clone()),
+            Ground::Files(_) => Watched::Nothing,
+            Ground::Volumes(pool @ Pool::LvmThin { .. }) => Watched::Pool(pool.clone()),
+            Ground::Volumes(_) => Watched::Nothing,
+        };
+        Self { watched, interval: INTERVAL }
+    }
+
+    /// Looks once.
+    ///
+    /// # Errors
+    /// What is wrong with the storage, and what to do.
+    pub fn look(&self) -> Result<(), String> {
+        match &self.watched {
+            Watched::Nothing => Ok(()),
+            Watched::Server(path) => dir::answers(path),
+            Watched::Pool(pool) => {
+                let asked = pool.clone();
+                let looked = machine::within(LOOK_LIMIT, move || asked.check(&Local::new()));
+                looked.unwrap_or_else(|| Err(format!("the storage does not answer: {pool} cannot be asked")))
+            }
+            #[cfg(test)]
+            Watched::Told(told) => told.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone(),
+        }
+    }
+
+    /// Does something that the storage may hold back. Where the storage is found sick meanwhile it is
+    /// given up: the thread stays behind, and ends with the process at the latest.
+    ///
+    /// # Errors
+    /// What is wrong with the storage.
+    pub fn during<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
+        if matches!(self.watched, Watched::Nothing) {
+            return Ok(work());
+        }
+        let (give, given) = channel();
+        let run = move || drop(give.send(work()));
+        std::thread::Builder::new()
+            .name("storage".into())
+            .spawn(run)
+            .map_err(|e| format!("cannot start a thread: {e}"))?;
+        loop {
+            match given.recv_timeout(self.interval) {
+                Ok(done) => return Ok(done),
+                Err(RecvTimeoutError::Timeout) => self.look()?,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err("the thread at work on the storage ended early".into());
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::{Arc, Mutex};
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn work_on_storage_that_answers_is_waited_for() {
+        let told = Arc::new(Mutex::new(Ok(())));
+        let health = Health { watched: Watched::Told(told), interval: Duration::from_millis(5) };
+        let slow = || {
+            std::thread::sleep(Duration::from_millis(60));
+            7
+        };
+        assert_eq!(health.during(slow), Ok(7));
+    }
+
+    #[test]
+    fn work_that_hangs_on_dead_storage_is_given_up() {
+        let told = Arc::new(Mutex::new(Ok(())));
+        let health = Health { watched: Watched::Told(told.clone()), interval: Duration::from_millis(5) };
+        let (keep, hangs) = channel::<()>();
+        let sick = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(40));
+            *told.lock().unwrap() = Err("the pool is full".into());
+        });
+        let began = Instant::now();
+        assert_eq!(health.during(move || hangs.recv().is_ok()), Err("the pool is full".into()));
+        assert!(began.elapsed() >= Duration::from_millis(35), "it was not given up before");
+        sick.join().unwrap();
+        drop(keep);
+    }
+
+    #[test]
+    fn storage_of_this_machine_is_not_asked() {
+        let health = Health::of(&Place::directory(std::path::Path::new("/")));
+        let caller = std::thread::current().id();
+        assert_eq!(health.during(move || std::thread::current().id() == caller), Ok(true));
+        assert_eq!(health.look(), Ok(()));
+    }
+}

@@ -1,0 +1,76 @@
+//! A volume group of LVM: thick logical volumes.
+
+use serde_json::{Map, Value};
+use vmio_node::Node;
+
+use super::tools::{self, field, lvm_report, number};
+use super::{Error, Ground, Kind, Listed, PlaceKind, Pool, Result, instead};
+use crate::require::Requirement;
+use crate::targets::space::gib;
+
+const NEEDS: &[Requirement] = &[tools::ROOT, tools::LVM];
+
+/// Entry `lvm`.
+pub struct Lvm;
+
+impl PlaceKind for Lvm {
+    fn prefix(&self) -> &'static str {
+        "lvm"
+    }
+    fn form(&self) -> &'static str {
+        "lvm:VG"
+    }
+    fn about(&self) -> &'static str {
+        "a volume group of LVM: thick logical volumes"
+    }
+    fn requirements(&self) -> &'static [Requirement] {
+        NEEDS
+    }
+    fn resolve(&self, node: &dyn Node, name: &str) -> Result<Ground> {
+        group(node, &format!("lvm:{name}"), name)?;
+        Ok(Ground::Volumes(Pool::Lvm { vg: name.into() }))
+    }
+    fn list(&self, node: &dyn Node) -> Vec<Listed> {
+        if !tools::has(node, NEEDS) {
+            return vec![];
+        }
+        let rows = lvm_report(node, "lvm", "vgs", COLUMNS, &[]).unwrap_or_default();
+        let listed = |row: &Map<String, Value>| {
+            let free = number(row, "vg_free").unwrap_or(0.0);
+            let state = usable(row).map(|()| format!("{} free", gib(free as u64)));
+            Listed { name: format!("lvm:{}", field(row, "vg_name")), state }
+        };
+        rows.iter().map(listed).collect()
+    }
+}
+
+/// Columns of a volume group (vgs(8)).
+pub const COLUMNS: &str = "vg_name,vg_attr,vg_size,vg_free";
+
+/// The row of a volume group that is there and can be used.
+pub fn group(node: &dyn Node, place: &str, vg: &str) -> Result<Map<String, Value>> {
+    tools::needs(node, place, NEEDS)?;
+    let rows = lvm_report(node, place, "vgs", COLUMNS, &[])?;
+    let Some(row) = rows.iter().find(|r| field(r, "vg_name") == vg) else {
+        let there: Vec<String> = rows.iter().map(|r| field(r, "vg_name").to_owned()).collect();
+        return Err(Error::new(Kind::NotThere, place, format!("there is no volume group {vg}"))
+            .help(instead("lvm", vg, &there)));
+    };
+    usable(row).map_err(|reason| {
+        Error::new(Kind::Unready, place, reason)
+            .help(format!("`vgs {vg}` and `pvs` show its state; vgimport, or bring the disk back"))
+    })?;
+    Ok(row.clone())
+}
+
+/// `vg_attr` (vgs(8)): writable, resizeable, exported, partial, …
+fn usable(row: &Map<String, Value>) -> std::result::Result<(), String> {
+    let attributes: Vec<char> = field(row, "vg_attr").chars().collect();
+    let is = |at: usize, letter: char| attributes.get(at) == Some(&letter);
+    match () {
+        () if is(2, 'x') => Err("the volume group is exported".into()),
+        () if is(3, 'p') => Err("a disk of the volume group is missing".into()),
+        () if is(0, 'r') => Err("the volume group is read-only".into()),
+        () => Ok(()),
+    }
+}

@@ -1,0 +1,300 @@
+//! A storage of Proxmox VE by its name there: `/etc/pve/storage.cfg` says what it is (Proxmox VE
+//! Administration Guide, "Storage"). This is the one reader of that file.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use vmio_node::{Node, Reader};
+
+use super::rbd::Cluster;
+use super::{Error, Ground, Kind, Listed, PlaceKind, Pool, Result, dir, instead, lvm, lvmthin, zfs};
+use crate::require::{Requirement, readable};
+
+/// Where Proxmox VE keeps its list of storages.
+const CONFIG: &str = "/etc/pve/storage.cfg";
+
+/// Entry `pve`.
+pub struct Pve;
+
+impl PlaceKind for Pve {
+    fn prefix(&self) -> &'static str {
+        "pve"
+    }
+    fn form(&self) -> &'static str {
+        "pve:NAME"
+    }
+    fn about(&self) -> &'static str {
+        "a storage of Proxmox VE that holds disk images (dir, nfs, cifs, btrfs, lvm, lvmthin, zfspool, rbd)"
+    }
+    fn requirements(&self) -> &'static [Requirement] {
+        &[Requirement {
+            name: "Proxmox VE",
+            why: "its list of storages",
+            mend: "use another form of --on on hosts that are not Proxmox VE; else see that pve-cluster runs",
+            check: |reader| readable(reader, CONFIG),
+        }]
+    }
+    fn resolve(&self, node: &dyn Node, name: &str) -> Result<Ground> {
+        let place = format!("pve:{name}");
+        super::tools::needs(node, &place, self.requirements())?;
+        let all = storages(node.reader());
+        let Some(storage) = all.iter().find(|s| s.id == name) else {
+            let there: Vec<String> = all.iter().map(|s| s.id.clone()).collect();
+            let help = instead("pve", name, &there);
+            return Err(Error::new(Kind::NotThere, place, format!("no storage {name} is in {CONFIG}")).help(help));
+        };
+        storage
+            .usable(&host_name(node.reader()))
+            .map_err(|(reason, help)| Error::new(Kind::Unready, &*place, reason).help(help))?;
+        storage.ground(node, &place)
+    }
+    fn list(&self, node: &dyn Node) -> Vec<Listed> {
+        let host = host_name(node.reader());
+        let listed = |s: Storage| {
+            let name = format!("pve:{}", s.id);
+            let state = s.usable(&host).map_err(|(reason, _)| reason);
+            let state = state.and_then(|()| s.ground(node, &name).map(|_| s.kind.clone()).map_err(|e| e.reason));
+            Listed { name, state }
+        };
+        storages(node.reader()).into_iter().map(listed).collect()
+    }
+}
+
+/// A section of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Storage {
+    /// `dir`, `lvmthin`, …
+    pub kind: String,
+    /// Its name.
+    pub id: String,
+    settings: BTreeMap<String, String>,
+}
+
+impl Storage {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.settings.get(key).map(String::as_str)
+    }
+
+    fn lists(&self, key: &str, word: &str) -> Option<bool> {
+        Some(self.get(key)?.split(',').any(|w| w.trim() == word))
+    }
+
+    fn disabled(&self) -> bool {
+        self.get("disable").is_some_and(|value| value != "0")
+    }
+
+    /// Whether disk images may lie on it. Where the file does not say what it holds, they may.
+    fn holds_images(&self) -> bool {
+        self.lists("content", "images").unwrap_or(true)
+    }
+
+    /// Else why not, and what to do.
+    fn usable(&self, host: &str) -> std::result::Result<(), (String, String)> {
+        let id = &self.id;
+        match () {
+            () if self.disabled() => {
+                Err(("it is disabled in Proxmox VE".into(), format!("pvesm set {id} --disable 0")))
+            }
+            () if self.lists("nodes", host) == Some(false) => Err((
+                format!("Proxmox VE has it on {} only, this is {host}", self.get("nodes").unwrap_or_default()),
+                "run vmio on one of these, or use another storage".into(),
+            )),
+            () if !self.holds_images() => Err((
+                format!("it holds {} and no disk images", self.get("content").unwrap_or_default()),
+                format!("use another storage, or pvesm set {id} --content images,… "),
+            )),
+            () => Ok(()),
+        }
+    }
+
+    /// Directory of the storages that are file systems.
+    fn path(&self) -> Option<PathBuf> {
+        let path = match self.kind.as_str() {
+            "dir" | "btrfs" => PathBuf::from(self.get("path")?),
+            // Mounted there by Proxmox VE unless it is said otherwise.
+            "nfs" | "cifs" => self.get("path").map_or_else(|| Path::new("/mnt/pve").join(&self.id), PathBuf::from),
+            _ => return None,
+        };
+        Some(path)
+    }
+
+    /// What it is.
+    fn ground(&self, node: &dyn Node, place: &str) -> Result<Ground> {
+        let setting = |key: &str| {
+            let lacks = || Error::new(Kind::Unready, place, format!("{CONFIG} gives it no `{key}`"));
+            self.get(key).map(str::to_owned).ok_or_else(lacks)
+        };
+        let named = |e: Error| Error { place: place.to_owned(), ..e };
+        if let Some(path) = self.path() {
+            dir::answers(&path).map_err(|reason| Error::new(Kind::Unready, place, reason).help("see that it is up"))?;
+            let mounted = matches!(node.stat(&path), Ok(Some(s)) if s.mode & 0o170_000 == 0o040_000);
+            if !mounted {
+                let reason = format!("{} is not there", path.display());
+                return Err(Error::new(Kind::Unready, place, reason).help("`pvesm status` says whether it is active"));
+            }
+            return Ok(Ground::Files(path.join("images")));
+        }
+        Ok(Ground::Volumes(match self.kind.as_str() {
+            "lvm" => {
+                let vg = setting("vgname")?;
+                lvm::group(node, place, &vg)?;
+                Pool::Lvm { vg }
+            }
+            "lvmthin" => {
+                let name = format!("{}/{}", setting("vgname")?, setting("thinpool")?);
+                return lvmthin::LvmThin.resolve(node, &name).map_err(named);
+            }
+            "zfspool" => {
+                let dataset = setting("pool")?;
+                zfs::dataset(node, place, &dataset)?;
+                Pool::Zfs { dataset, block: self.get("blocksize").map(str::to_owned) }
+            }
+            "rbd" => {
+                let pool = self.get("pool").unwrap_or("rbd").to_owned();
+                let cluster = self.cluster(node, place)?;
+                cluster.pool(node, place, &pool)?;
+                Pool::Rbd { pool, cluster }
+            }
+            other => {
+                return Err(Error::new(
+                    Kind::Unready,
+                    place,
+                    format!("storages of type {other} cannot be measured yet"),
+                )
+                .help("use a storage of type dir, nfs, cifs, btrfs, lvm, lvmthin, zfspool or rbd"));
+            }
+        }))
+    }
+
+    /// The cluster of Proxmox VE itself, or a foreign one (`monhost`) whose configuration an
+    /// administrator has put where Proxmox VE looks for it.
+    fn cluster(&self, node: &dyn Node, place: &str) -> Result<Cluster> {
+        let conf = match self.get("monhost") {
+            None => PathBuf::from("/etc/pve/ceph.conf"),
+            Some(_) => Path::new("/etc/pve/priv/ceph").join(format!("{}.conf", self.id)),
+        };
+        if !matches!(node.stat(&conf), Ok(Some(_))) {
+            return Err(Error::new(
+                Kind::Unready,
+                place,
+                format!("its cluster needs {}, which is not there", conf.display()),
+            )
+            .help("write one with `mon host` and `keyring`: guests are attached with that file"));
+        }
+        Ok(Cluster { conf: Some(conf), user: Some(self.get("username").unwrap_or("admin").to_owned()) })
+    }
+}
+
+/// All storages of this host's cluster; none where it is no Proxmox VE.
+pub fn storages(reader: &dyn Reader) -> Vec<Storage> {
+    parse(&reader.read_text(Path::new(CONFIG)).unwrap_or_default())
+}
+
+/// Directories of the `dir` storages of this host that hold images.
+pub fn image_dirs(reader: &dyn Reader) -> Vec<PathBuf> {
+    let host = host_name(reader);
+    let local = storages(reader).into_iter().filter(|s| s.kind == "dir" && s.usable(&host).is_ok());
+    local.filter_map(|s| s.path()).map(|path| path.join("images")).collect()
+}
+
+/// `TYPE: ID`, then lines of a blank, a key and a value; a flag may stand alone.
+fn parse(text: &str) -> Vec<Storage> {
+    let mut all: Vec<Storage> = Vec::new();
+    for line in text.lines().filter(|l| !l.trim().is_empty() && !l.starts_with('#')) {
+        if line.starts_with([' ', '\t']) {
+            let (key, value) = line.trim().split_once([' ', '\t']).unwrap_or((line.trim(), ""));
+            if let Some(storage) = all.last_mut() {
+                storage.settings.insert(key.into(), value.trim().into());
+            }
+        } else if let Some((kind, id)) = line.split_once(':') {
+            all.push(Storage { kind: kind.trim().into(), id: id.trim().into(), settings: BTreeMap::new() });
+        }
+    }
+    all
+}
+
+fn host_name(reader: &dyn Reader) -> String {
+    let name = reader.read_text(Path::new("/proc/sys/kernel/hostname")).unwrap_or_default();
+    name.trim().split('.').next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use vmio_node::Fake;
+
+    use super::super::resolve;
+    use super::*;
+    use crate::testing::{Tree, host};
+
+    const CFG: &str = include_str!("../../tests/fixtures/places/storage.cfg");
+    const VGS: &str = include_str!("../../tests/fixtures/places/vgs.json");
+    const LVS: &str = include_str!("../../tests/fixtures/places/lvs.json");
+
+    fn pve() -> Fake {
+        host(&[
+            ("vgs", VGS),
+            ("lvs", LVS),
+            ("zpool", "rpool\tONLINE\t8912896000\n"),
+            ("zfs", "rpool\nrpool/data\n"),
+            ("rbd", ""),
+            ("ceph", r#"["vms"]"#),
+        ])
+        .file(CONFIG, CFG)
+        .file("/proc/sys/kernel/hostname", "pve1.lan\n")
+        .file("/var/lib/vz/images/100/x", "")
+        .file("/mnt/pve/nas/images/x", "")
+        .file("/dev/zfs", "")
+        .file("/sys/bus/rbd/add", "")
+        .file("/etc/pve/ceph.conf", "")
+    }
+
+    #[test]
+    fn each_type_becomes_what_it_is() {
+        let ground = |id: &str| resolve(&pve(), &format!("pve:{id}")).unwrap().ground;
+        assert_eq!(ground("local"), Ground::Files("/var/lib/vz/images".into()));
+        assert_eq!(ground("nas"), Ground::Files("/mnt/pve/nas/images".into()));
+        assert_eq!(ground("thick"), Ground::Volumes(Pool::Lvm { vg: "vg0".into() }));
+        assert_eq!(ground("local-lvm"), Ground::Volumes(Pool::LvmThin { vg: "vg0".into(), pool: "data".into() }));
+        assert_eq!(
+            ground("local-zfs"),
+            Ground::Volumes(Pool::Zfs { dataset: "rpool/data".into(), block: Some("16k".into()) })
+        );
+        let cluster = Cluster { conf: Some("/etc/pve/ceph.conf".into()), user: Some("admin".into()) };
+        assert_eq!(ground("ceph"), Ground::Volumes(Pool::Rbd { pool: "vms".into(), cluster }));
+    }
+
+    #[test]
+    fn what_cannot_be_used_says_why() {
+        for (id, reason, help) in [
+            ("local-lvn", "no storage local-lvn", "`pve:local-lvm`?"),
+            ("off", "disabled", "pvesm set off --disable 0"),
+            ("other-node", "pve2,pve3 only, this is pve1", "run vmio on one of these"),
+            ("iso", "holds iso,vztmpl", "pvesm set iso --content"),
+            ("gone", "/srv/gone is not there", "pvesm status"),
+            ("box", "type pbs", "lvmthin"),
+            ("far", "/etc/pve/priv/ceph/far.conf", "mon host"),
+            ("lost", "no volume group vg7", "lvm:vg0"),
+        ] {
+            let said = resolve(&pve(), &format!("pve:{id}")).unwrap_err();
+            assert!(said.place == format!("pve:{id}"), "{said:?}");
+            assert!(said.reason.contains(reason) && said.help.contains(help), "{said:?}");
+        }
+        let said = resolve(&host(&[]), "pve:local").unwrap_err();
+        assert!(said.kind == Kind::Tool && said.help.contains("not Proxmox VE"), "{said:?}");
+    }
+
+    #[test]
+    fn doctor_sees_each_with_its_state() {
+        let all = Pve.list(&pve());
+        let ready: Vec<&str> = all.iter().filter(|l| l.state.is_ok()).map(|l| l.name.as_str()).collect();
+        assert_eq!(ready, ["pve:local", "pve:local-lvm", "pve:thick", "pve:local-zfs", "pve:ceph", "pve:nas"]);
+        assert_eq!(all.len(), 13);
+    }
+
+    #[test]
+    fn image_directories_of_this_host() {
+        let tree = Tree::of(&[(CONFIG, CFG)]);
+        assert_eq!(image_dirs(&tree), [Path::new("/var/lib/vz/images"), Path::new("/srv/gone/images")]);
+    }
+}
