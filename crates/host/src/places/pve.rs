@@ -245,7 +245,6 @@ mod tests {
         .file("/var/lib/vz/images/100/x", "")
         .file("/mnt/pve/nas/images/x", "")
         .file("/dev/zfs", "")
-        .file("/sys/bus/rbd/add", "")
         .file("/etc/pve/ceph.conf", "")
     }
 

@@ -8,18 +8,10 @@ use vmio_node::Node;
 
 use super::tools::{self, ask};
 use super::{Error, Ground, Kind, Listed, PlaceKind, Pool, Result, instead};
-use crate::require::{Requirement, kernel};
+use crate::require::Requirement;
 
-const NEEDS: &[Requirement] = &[
-    tools::ROOT,
-    tools::RBD,
-    Requirement {
-        name: "rbd module",
-        why: "maps images for the native side",
-        mend: "modprobe rbd",
-        check: |reader| kernel(reader, "RBD", "/sys/bus/rbd"),
-    },
-];
+/// `rbd map` loads the kernel's module itself.
+const NEEDS: &[Requirement] = &[tools::ROOT, tools::RBD];
 
 /// Where Ceph looks first.
 const CONF: &str = "/etc/ceph/ceph.conf";
@@ -124,7 +116,7 @@ mod tests {
     #[test]
     fn pools_of_the_cluster_are_found() {
         let df = include_str!("../../tests/fixtures/places/ceph-df.json");
-        let node = host(&[("rbd", "")]).file("/sys/bus/rbd/add", "").command(move |exec| {
+        let node = host(&[("rbd", "")]).command(move |exec| {
             let args = exec.args.join(" ");
             exec.program.ends_with("ceph").then(|| says(if args.contains("df") { df } else { r#"["vms","backup"]"# }))
         });

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use vmio_host::gentle::neighbours;
+use vmio_host::places::{self, Ground, Listed};
 use vmio_host::require::{Check, Requirement};
 use vmio_host::{guests, image, lab, targets, workloads};
 use vmio_model::result::Accel;
@@ -11,7 +12,7 @@ use vmio_node::{Local, Node};
 
 use crate::cli::{Context, Exit, Outcome};
 use crate::store::{Store, StoreError};
-use crate::term;
+use crate::term::{self, Style};
 
 /// Say what this host has and lacks for each thing that vmio can do; changes nothing
 #[derive(Debug, clap::Args)]
@@ -41,7 +42,8 @@ fn abilities() -> Vec<Ability> {
     for g in guests::ALL {
         all.push(Ability { point: "guest", name: g.name().into(), about: g.about(), requirements: g.requirements() });
     }
-    for t in targets::ALL {
+    // Those that are volumes need a place that few hosts have: see `places`.
+    for t in targets::ALL.iter().filter(|t| t.fits(&Ground::Files("/".into())).is_ok()) {
         all.push(Ability { point: "target", name: t.name().into(), about: t.about(), requirements: t.requirements() });
     }
     for w in workloads::ALL {
@@ -52,6 +54,50 @@ fn abilities() -> Vec<Ability> {
         all.push(Ability { point: "workload", name: (*name).into(), about, requirements });
     }
     all
+}
+
+/// The places of this host beside its directories, and the forms of `--on` that it has no tools for.
+struct Places {
+    there: Vec<Listed>,
+    lacking: Vec<(&'static str, String)>,
+}
+
+impl Places {
+    fn of(local: &Local) -> Self {
+        let lacks = |kind: &&dyn places::PlaceKind| {
+            let missing = kind.requirements().iter().find_map(|r| Some((r, (r.check)(local.reader()).err()?)));
+            missing.map(|(r, found)| (kind.form(), format!("{}: {found}; {}", r.name, r.mend)))
+        };
+        Self {
+            there: places::ALL.iter().flat_map(|kind| kind.list(local)).collect(),
+            lacking: places::ALL.iter().filter_map(lacks).collect(),
+        }
+    }
+
+    fn text(&self, style: Style) -> String {
+        let mut lines = Vec::new();
+        for place in &self.there {
+            lines.push(match &place.state {
+                Ok(state) => format!("{:<24} {state}", place.name),
+                Err(reason) => format!("{:<24} {}", place.name, style.yellow(reason)),
+            });
+        }
+        lines.extend(self.lacking.iter().map(|(form, why)| format!("{form:<24} not here: {why}")));
+        lines
+            .iter()
+            .enumerate()
+            .map(|(i, line)| format!("{:<12} {line}\n", if i == 0 { "places" } else { "" }))
+            .collect()
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let there = |p: &Listed| json!({"name": p.name, "ready": p.state.is_ok(), "state": p.state.as_ref().unwrap_or_else(|reason| reason)});
+        let lacking = |(form, why): &(&str, String)| json!({"form": form, "why": why});
+        json!({
+            "there": self.there.iter().map(there).collect::<Vec<_>>(),
+            "lacking": self.lacking.iter().map(lacking).collect::<Vec<_>>(),
+        })
+    }
 }
 
 /// Runs the verb.
@@ -73,6 +119,7 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
     let accelerator = guests::qemu::known_accelerator(&local, &context.paths.state);
     let others = neighbours::others(reader, "")?;
     let scratch = targets::space::default_dir(reader, &context.paths.state);
+    let places = Places::of(&local);
     let stored = match Store::open_existing(&context.paths.db()).and_then(|s| s.list()) {
         Ok(runs) => Ok(runs.len()),
         Err(StoreError::Missing { .. }) => Ok(0),
@@ -89,7 +136,7 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
         let document = json!({
             "schema_version": "1.0", "ready": ready, "abilities": rows.iter().map(entry).collect::<Vec<_>>(),
             "accelerator": accelerator, "other_guests": others.guests.iter().map(|g| g.label()).collect::<Vec<_>>(),
-            "other_guests_unseen": others.unseen(), "scratch_directory": scratch,
+            "other_guests_unseen": others.unseen(), "scratch_directory": scratch, "places": places.json(),
             "state_directory": context.paths.state, "stored_runs": stored.as_ref().ok(), "store_error": stored.as_ref().err(),
         });
         term::print(&format!("{document:#}\n"))?;
@@ -119,6 +166,7 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
         let who = if who.is_empty() { "none seen on this host".into() } else { who.join(", ") };
         text += &format!("other guests {who}{}\n", others.unseen().map(|u| format!("; {u}")).unwrap_or_default());
         text += &format!("scratch in   {} (change with --on)\n", scratch.display());
+        text += &places.text(context.style);
         let stored = stored.map_or_else(|e| e, |n| format!("{n} stored run{}", if n == 1 { "" } else { "s" }));
         text += &format!("state in     {}, {stored}\n", context.paths.state.display());
         term::print(&text)?;
