@@ -13,6 +13,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("quick", include_str!("../../../../studies/quick.toml")),
     ("full", include_str!("../../../../studies/full.toml")),
     ("sparse", include_str!("../../../../studies/sparse.toml")),
+    ("backends", include_str!("../../../../studies/backends.toml")),
 ];
 
 /// The names that a study may use: those of the entries of each extension point.
