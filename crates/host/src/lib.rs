@@ -7,6 +7,7 @@ pub mod gentle;
 pub mod guests;
 pub mod image;
 pub mod image_info;
+pub mod lab;
 pub mod limits;
 pub mod places;
 pub mod probes;

@@ -55,6 +55,9 @@ pub struct Environment {
     /// sides; `None` where nothing was capped.
     #[serde(default)]
     pub cap_ratio: Option<f64>,
+    /// What the machine is where it is none of metal: `lab host (Linux 6.1.0 under TCG)`.
+    #[serde(default)]
+    pub node: Option<String>,
 }
 
 /// What the backing device did during a cell, from diskstats exactly as iostat computes it.

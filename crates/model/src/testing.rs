@@ -286,6 +286,7 @@ fn environment() -> Environment {
         vcpus: 1,
         memory_mib: 256,
         native_limits: "cgroup v1".into(),
+        node: None,
         other_guests: 0,
         cap_ratio: None,
     }

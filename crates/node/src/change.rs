@@ -4,10 +4,12 @@
 //! killed owner came between writing its journal and making the change. It is also shy: it
 //! removes only what bears vmio's own mark or was empty.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rustix::mount::{UnmountFlags, unmount};
@@ -30,6 +32,9 @@ const BUSY_LIMIT: Duration = Duration::from_secs(1);
 
 /// How long a file server is waited for.
 const NETWORK_LIMIT: Duration = Duration::from_secs(15);
+
+/// File servers that gave no answer to this process.
+static SILENT: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// One change to a machine. All paths are absolute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -168,7 +173,11 @@ impl fmt::Display for Change {
 /// wait for it for ever (nfs(5), `hard`); this gives up, and the change stays in the journal.
 fn answering<T: Send + 'static>(path: &Path, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
     let Some(server) = machine::network_mount(path) else { return Ok(work()) };
-    machine::within(NETWORK_LIMIT, work).ok_or_else(|| {
+    // One that was silent is not waited for as long again: a run has many changes to take back.
+    let known = machine::lock(&SILENT).contains(&server);
+    let limit = if known { BUSY_LIMIT } else { NETWORK_LIMIT };
+    machine::within(limit, work).ok_or_else(|| {
+        machine::lock(&SILENT).insert(server.clone());
         format!(
             "cannot remove {}: {server} does not answer; it stays in the journal and the next start tries again",
             path.display()

@@ -238,6 +238,9 @@ impl Process for FakeProcess {
     fn try_wait(&mut self) -> Result<Option<Output>> {
         Ok(Some(self.output.clone()))
     }
+    fn take_said(&mut self) -> Result<[Vec<u8>; 2]> {
+        Ok([std::mem::take(&mut self.output.stdout), std::mem::take(&mut self.output.stderr)])
+    }
     fn kill(&mut self) -> Result<()> {
         Ok(())
     }

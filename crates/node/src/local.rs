@@ -163,6 +163,10 @@ impl Kept {
         self.truncated |= room < chunk.len();
     }
 
+    pub fn take(&mut self) -> [Vec<u8>; 2] {
+        std::mem::take(&mut self.bytes)
+    }
+
     pub fn output(&self, end: End) -> Output {
         let [stdout, stderr] = self.bytes.clone();
         Output { end, stdout, stderr, truncated: self.truncated }
@@ -210,6 +214,10 @@ impl Process for LocalProcess {
 
     fn try_wait(&mut self) -> Result<Option<Output>> {
         Ok(self.handle.wait(Some(Duration::ZERO)).map(|end| self.output(end)))
+    }
+
+    fn take_said(&mut self) -> Result<[Vec<u8>; 2]> {
+        Ok(lock(&self.kept).take())
     }
 
     fn kill(&mut self) -> Result<()> {

@@ -120,6 +120,9 @@ pub trait Process: Send {
     fn wait(&mut self, limit: Option<Duration>) -> Result<Output>;
     /// The output if the process has ended.
     fn try_wait(&mut self) -> Result<Option<Output>>;
+    /// What it has said since the last time, standard output and standard error, so that it can be
+    /// shown as it comes. What is taken is in no [`Output`] later.
+    fn take_said(&mut self) -> Result<[Vec<u8>; 2]>;
     /// Kills the process group with SIGKILL. Ending an ended process is no error.
     fn kill(&mut self) -> Result<()>;
 }

@@ -290,6 +290,11 @@ impl Process for RemoteProcess {
         Ok(self.follow(Some(Duration::ZERO))?.map(|end| self.output(end)))
     }
 
+    fn take_said(&mut self) -> Result<[Vec<u8>; 2]> {
+        self.follow(Some(Duration::ZERO))?;
+        Ok(self.kept.take())
+    }
+
     fn kill(&mut self) -> Result<()> {
         if self.end.is_none() {
             self.call.client().call(&Request::Kill { of: self.call.id() })?.done()?;

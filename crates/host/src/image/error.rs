@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Makes the error of a file operation.
-pub(super) fn file_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
+pub(crate) fn file_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
     let path = path.to_owned();
     move |source| Error::File { what, path, source }
 }
@@ -90,6 +90,18 @@ pub enum Error {
     NoKernel {
         /// What was tried, with reasons.
         refused: String,
+        /// Directory for packages.
+        kept: PathBuf,
+    },
+    /// The packages of a lab host are missing.
+    #[error(
+        "no packages for a lab host: {reason}. They come by apt on Debian or a kin of it (run apt-get \
+         update first); on a host without network, copy {} from one on which `vmio lab build` ran",
+        kept.display()
+    )]
+    NoPackages {
+        /// What failed.
+        reason: String,
         /// Directory for packages.
         kept: PathBuf,
     },

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use vmio_node::{Exec, Node};
 
-use super::{Error, Result, file_error, run};
+use super::{Error, Result, file_error, identity, run};
 use crate::require::find_program;
 
 /// Block size of the image in bytes: the page size, so that a page is one block.
@@ -31,46 +31,92 @@ pub struct Tools {
 impl Tools {
     /// Finds the programs and, through `ldd`, their libraries and loader.
     pub fn find(node: &dyn Node, programs: &[&'static str]) -> Result<Self> {
-        let mut files = BTreeMap::new();
+        let mut this = Self { files: BTreeMap::new() };
         for &name in programs {
             let program = find_program(node.reader(), name).ok_or(Error::NoProgram { name })?;
-            let listed =
-                node.exec(&Exec::new("ldd").args([program.to_string_lossy()]).limit(Duration::from_secs(20)))?;
-            // ldd ends with 1 for a static program, which needs nothing.
-            let libraries =
-                libraries(&listed.out()).map_err(|library| Error::NoLibrary { program: program.clone(), library })?;
-            for file in libraries.into_iter().chain([program]) {
-                files.insert(place(&file)?, file);
-            }
+            this.add(node, place(&program)?, program)?;
         }
-        Ok(Self { files })
+        Ok(this)
+    }
+
+    /// Adds a program of the host, at this place below `/usr`, and its libraries.
+    pub fn add(&mut self, node: &dyn Node, at: PathBuf, program: PathBuf) -> Result<()> {
+        let listed = node.exec(&Exec::new("ldd").args([program.to_string_lossy()]).limit(Duration::from_secs(20)))?;
+        // ldd ends with 1 for a static program, which needs nothing.
+        let libraries =
+            libraries(&listed.out()).map_err(|library| Error::NoLibrary { program: program.clone(), library })?;
+        for file in libraries {
+            self.files.insert(place(&file)?, file);
+        }
+        self.files.insert(at, program);
+        Ok(())
+    }
+
+    /// What tells these files from others.
+    pub fn identity(&self) -> Result<String> {
+        let mut text = String::new();
+        for (place, file) in &self.files {
+            text += &format!("{} {}\n", place.display(), identity(file)?);
+        }
+        Ok(text)
+    }
+
+    /// Copies all files into a tree that becomes the guest's `/usr`; what is there already stays.
+    pub fn copy_into(&self, tree: &Path) -> Result<()> {
+        for (place, file) in &self.files {
+            let to = tree.join(place);
+            if to.exists() {
+                continue;
+            }
+            let parent = to.parent().unwrap_or(tree);
+            fs::create_dir_all(parent).map_err(file_error("make", parent))?;
+            fs::copy(file, &to).map_err(file_error("copy", file))?;
+            fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).map_err(file_error("set the mode of", &to))?;
+        }
+        Ok(())
     }
 
     /// Writes the image. `scratch` takes the tree in passing.
     pub fn write(&self, node: &dyn Node, scratch: &Path, image: &Path) -> Result<()> {
         let tree = scratch.join("tools");
-        let mut blocks = 0;
-        for (place, file) in &self.files {
-            let to = tree.join(place);
-            let parent = to.parent().unwrap_or(&tree);
-            fs::create_dir_all(parent).map_err(file_error("make", parent))?;
-            let bytes = fs::copy(file, &to).map_err(file_error("copy", file))?;
-            fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).map_err(file_error("set the mode of", &to))?;
-            blocks += bytes.div_ceil(BLOCK);
-        }
-        // Inodes, directories and indirect blocks (one for each 1024 blocks) beside the content.
-        let inodes = 4 * self.files.len() as u64 + 64;
-        let size = blocks + blocks / 64 + inodes + 1024;
-        let mke2fs = find_program(node.reader(), "mke2fs").ok_or(Error::NoProgram { name: "mke2fs" })?;
-        let cmd = Exec::new(mke2fs.to_string_lossy())
-            .args(["-q", "-F", "-t", "ext2", "-m", "0", "-L", "vmio-tools", "-b"])
-            .args([BLOCK.to_string(), "-N".into(), inodes.to_string(), "-d".into()])
-            .args([tree.to_string_lossy(), image.to_string_lossy()])
-            .args([size.to_string()])
-            .limit(Duration::from_secs(120));
-        run(node, &cmd)?;
-        fs::remove_dir_all(&tree).map_err(file_error("remove", &tree))
+        self.copy_into(&tree)?;
+        write_disk(node, &tree, image)
     }
+}
+
+/// Makes a read-only disk image of a tree, which is removed.
+pub(crate) fn write_disk(node: &dyn Node, tree: &Path, image: &Path) -> Result<()> {
+    let (blocks, entries) = extent(tree)?;
+    // Inodes, directories and indirect blocks (one for each 1024 blocks) beside the content.
+    let inodes = entries + 64;
+    let size = blocks + blocks / 64 + inodes + 1024;
+    let mke2fs = find_program(node.reader(), "mke2fs").ok_or(Error::NoProgram { name: "mke2fs" })?;
+    let cmd = Exec::new(mke2fs.to_string_lossy())
+        .args(["-q", "-F", "-t", "ext2", "-m", "0", "-L", "vmio-tools", "-b"])
+        .args([BLOCK.to_string(), "-N".into(), inodes.to_string(), "-d".into()])
+        .args([tree.to_string_lossy(), image.to_string_lossy()])
+        .args([size.to_string()])
+        .limit(Duration::from_secs(120));
+    run(node, &cmd)?;
+    fs::remove_dir_all(tree).map_err(file_error("remove", tree))
+}
+
+/// Blocks of all files below a directory, and how many entries there are.
+fn extent(dir: &Path) -> Result<(u64, u64)> {
+    let (mut blocks, mut entries) = (0, 1);
+    for entry in fs::read_dir(dir).map_err(file_error("list", dir))? {
+        let path = entry.map_err(file_error("list", dir))?.path();
+        let meta = fs::symlink_metadata(&path).map_err(file_error("look at", &path))?;
+        if meta.is_dir() {
+            let below = extent(&path)?;
+            blocks += below.0 + 1;
+            entries += below.1;
+        } else {
+            blocks += meta.len().div_ceil(BLOCK);
+            entries += 1;
+        }
+    }
+    Ok((blocks, entries))
 }
 
 /// Where a host file goes below the guest's `/usr`. `/bin`, `/lib`, `/lib64` and `/sbin` of the

@@ -31,7 +31,14 @@ fn statement(environment: &Environment) -> Option<String> {
             cap * 100.0
         )
     });
-    let all: Vec<String> = emulated.into_iter().chain(capped).collect();
+    let lab = environment.node.as_ref().map(|node| {
+        format!(
+            "The host of this run was itself a guest, a {node}. What may be concluded: what works on such storage, which \
+             request sizes and queue depths reach it, and which of its targets beats which other one by a wide margin. \
+             What may not: any figure as that of a real host."
+        )
+    });
+    let all: Vec<String> = emulated.into_iter().chain(lab).chain(capped).collect();
     (!all.is_empty()).then(|| all.join(" "))
 }
 

@@ -6,7 +6,7 @@ use serde_json::json;
 use vmio_host::gentle::neighbours;
 use vmio_host::places::{self, Ground, Listed};
 use vmio_host::require::{Check, Requirement};
-use vmio_host::{guests, image, targets, workloads};
+use vmio_host::{guests, image, lab, targets, workloads};
 use vmio_model::result::Accel;
 use vmio_node::{Local, Node};
 
@@ -33,6 +33,12 @@ fn abilities() -> Vec<Ability> {
         about: "what reference guests start from",
         requirements: image::REQUIREMENTS,
     }];
+    all.push(Ability {
+        point: "image",
+        name: "lab host".into(),
+        about: "a guest that plays a host, for storage that this kernel lacks",
+        requirements: lab::REQUIREMENTS,
+    });
     for g in guests::ALL {
         all.push(Ability { point: "guest", name: g.name().into(), about: g.about(), requirements: g.requirements() });
     }

@@ -8,6 +8,7 @@ mod completions;
 mod doctor;
 mod guard;
 mod image;
+mod lab;
 mod man;
 pub mod runs;
 mod study;
@@ -41,6 +42,7 @@ verbs! {
     Doctor => doctor,
     Runs => runs,
     Image => image,
+    Lab => lab,
     Completions => completions,
     Man => man,
 }

@@ -1,5 +1,8 @@
 //! `vmio runs`: the store of results.
 
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
 use serde_json::json;
 use vmio_model::result::{Accel, Run};
 use vmio_model::summary;
@@ -7,10 +10,10 @@ use vmio_model::summary;
 use crate::cli::{Context, Exit, Failure, Outcome};
 use crate::report::export::{self, Format};
 use crate::report::{self, Forms, Report, format};
-use crate::store::{RunInfo, Store, StoreError};
+use crate::store::{Imported, RunInfo, Store, StoreError};
 use crate::term;
 
-/// List, show, compare, export and delete stored runs
+/// List, show, compare, export, import and delete stored runs
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   vmio runs list                       all runs, the newest first
@@ -18,6 +21,7 @@ use crate::term;
   vmio runs show 7 --html report.html  the same as one HTML file
   vmio runs compare 3 7                what changed between two runs
   vmio runs export 7 --format csv      every sample, for other tools
+  vmio runs import other/vmio.db       take over the runs of another host's store
   vmio runs delete 3 --yes")]
 pub struct Args {
     #[command(subcommand)]
@@ -50,6 +54,11 @@ enum Verb {
         /// The format
         #[arg(long, value_enum, default_value = "json")]
         format: Format,
+    },
+    /// Take over all runs of another store, with all samples
+    Import {
+        /// The other store: the file vmio.db of a state directory
+        file: PathBuf,
     },
     /// Delete a run and all its samples
     Delete {
@@ -102,6 +111,9 @@ impl RunId {
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let store = match Store::open_existing(&context.paths.db()) {
         Err(StoreError::Missing { .. }) if matches!(args.verb, Verb::List) => None,
+        Err(StoreError::Missing { .. }) if matches!(args.verb, Verb::Import { .. }) => {
+            Some(Store::open(&context.paths.db())?)
+        }
         other => Some(other?),
     };
     let Some(store) = store else {
@@ -120,7 +132,34 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             Ok(Exit::Done)
         }
         Verb::Delete { run, yes } => delete(&store, *run, *yes),
+        Verb::Import { file } => {
+            let new = import(file, &store)?;
+            if context.json {
+                let document = json!({ "schema_version": summary::SCHEMA_VERSION, "imported": new });
+                term::print(&format!("{document:#}\n"))?;
+            }
+            Ok(Exit::Done)
+        }
     }
+}
+
+/// Takes over the runs of another store and says which; the numbers of those that are new here.
+pub fn import(file: &Path, store: &Store) -> anyhow::Result<Vec<i64>> {
+    let from = Store::open_existing(file).with_context(|| format!("cannot import {}", file.display()))?;
+    let mut new = Vec::new();
+    for imported in store.import(&from)? {
+        match imported {
+            Imported::New(id) => {
+                term::note(&format!("imported as run {id}: `vmio runs show {id}` shows it"));
+                new.push(id);
+            }
+            Imported::Known(id) => term::note(&format!("already here as run {id}")),
+            Imported::Running(id) => {
+                term::note(&format!("warning: run {id} is still being measured there and was left out"));
+            }
+        }
+    }
+    Ok(new)
 }
 
 fn list(store: &Store, context: &Context) -> Outcome {

@@ -165,7 +165,8 @@ pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
         Some(_) => e.accel_reason.clone(),
         None => not_run(),
     };
-    vec![
+    let node = e.node.iter().map(|n| ("machine", n.clone()));
+    node.chain([
         ("host", format!("{}, {} CPUs, {}", e.cpu, e.cpus, format::bytes(e.memory_bytes))),
         ("host kernel", e.kernel.clone()),
         ("guest kernel", e.guest_kernel.clone().unwrap_or_else(not_run)),
@@ -180,7 +181,8 @@ pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
         ("native side held by", e.native_limits.clone()),
         ("other guests running", e.other_guests.to_string()),
         ("vmio", e.vmio.clone()),
-    ]
+    ])
+    .collect()
 }
 
 fn accel(accel: vmio_model::result::Accel) -> &'static str {

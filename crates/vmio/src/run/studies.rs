@@ -16,6 +16,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("shafer2010-storage", include_str!("../../../../studies/shafer2010-storage.toml")),
     ("async-reads", include_str!("../../../../studies/async-reads.toml")),
     ("durability", include_str!("../../../../studies/durability.toml")),
+    ("backends", include_str!("../../../../studies/backends.toml")),
 ];
 
 /// The names that a study may use: those of the entries of each extension point.

@@ -6,6 +6,8 @@
 //! broken off, and every reader gets to see it as interrupted.
 
 mod error;
+mod import;
+mod insert;
 mod open;
 mod owner;
 
@@ -18,6 +20,7 @@ use serde::de::DeserializeOwned;
 use vmio_model::result::{Environment, Run, RunState, Sample, Skipped, WorkloadTraits};
 
 pub use error::StoreError;
+pub use import::Imported;
 use owner::Owner;
 
 /// An open store.
@@ -83,22 +86,7 @@ impl Store {
     /// Begins a run, owned by this store until it is closed or [`Store::set_state`] ends it.
     pub fn new_run(&self, new: &NewRun<'_>) -> Result<i64> {
         let transaction = self.connection.unchecked_transaction().map_err(|e| self.error(e))?;
-        transaction
-            .execute(
-                "INSERT INTO runs (study, study_toml, command, started_unix, state, environment, workloads)
-                 VALUES (?, ?, ?, ?, ?, ?, ?)",
-                params![
-                    new.study,
-                    new.study_toml,
-                    to_json(new.command),
-                    new.started_unix,
-                    to_json(&RunState::Running),
-                    to_json(new.environment),
-                    to_json(new.workloads)
-                ],
-            )
-            .map_err(|e| self.error(e))?;
-        let id = transaction.last_insert_rowid();
+        let id = insert::run(&transaction, new, &RunState::Running).map_err(|e| self.error(e))?;
         // Owned before anybody can see it: no reader takes it for interrupted.
         self.take(id)?;
         transaction.commit().map_err(|e| self.error(e))?;
@@ -114,40 +102,10 @@ impl Store {
 
     /// Stores a sample; it is on the disk when this returns.
     pub fn add_sample(&self, run: i64, sample: &Sample) -> Result<()> {
-        let cell = sample.setup.key();
-        let mut slim = sample.clone();
-        let raw = slim.result.raw.take();
-        let text = to_json(&slim);
-        // JSON has no NaN: it would be written as null and make the whole run unreadable later.
-        serde_json::from_str::<Sample>(&text).map_err(|source| StoreError::NotFinite { cell: cell.clone(), source })?;
-        let finite = |x: f64| x.is_finite().then_some(x);
+        let texts = insert::Texts::of(sample)?;
         let insert = || {
             let transaction = self.connection.unchecked_transaction()?;
-            transaction
-                .prepare_cached(
-                    "INSERT INTO samples (run, cell, target, guest, attachment, workload, round, boot, started_unix,
-                     seconds, bandwidth_bytes_per_second, iops, sample) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
-                )?
-                .execute(params![
-                    run,
-                    cell,
-                    sample.setup.target,
-                    sample.setup.guest,
-                    sample.setup.attachment.as_ref().map(|a| a.label()),
-                    sample.setup.workload,
-                    sample.round,
-                    sample.boot,
-                    sample.started_unix,
-                    sample.result.seconds,
-                    finite(sample.result.bandwidth()),
-                    finite(sample.result.iops()),
-                    text
-                ])?;
-            if !raw.is_null() {
-                transaction
-                    .prepare_cached("INSERT INTO raw (sample, output) VALUES (?, ?)")?
-                    .execute(params![transaction.last_insert_rowid(), raw.to_string()])?;
-            }
+            insert::sample(&transaction, run, sample, &texts)?;
             transaction.commit()
         };
         insert().map_err(|e| self.error(e))
@@ -170,23 +128,13 @@ impl Store {
     /// Stores what QEMU reported for an attachment (`target/guest/attachment`); a later report
     /// replaces an earlier one.
     pub fn add_effective(&self, run: i64, attachment: &str, settings: &BTreeMap<String, String>) -> Result<()> {
-        self.connection
-            .execute(
-                "INSERT OR REPLACE INTO effective (run, attachment, settings) VALUES (?, ?, ?)",
-                params![run, attachment, to_json(settings)],
-            )
-            .map_err(|e| self.error(e))?;
+        insert::effective(&self.connection, run, attachment, settings).map_err(|e| self.error(e))?;
         Ok(())
     }
 
     /// Notes a cell that did not run; a later reason replaces an earlier one.
     pub fn add_skipped(&self, run: i64, skipped: &Skipped) -> Result<()> {
-        self.connection
-            .execute(
-                "INSERT OR REPLACE INTO skipped (run, cell, setup, reason) VALUES (?, ?, ?, ?)",
-                params![run, skipped.setup.key(), to_json(&skipped.setup), skipped.reason],
-            )
-            .map_err(|e| self.error(e))?;
+        insert::skipped(&self.connection, run, skipped).map_err(|e| self.error(e))?;
         Ok(())
     }
 

@@ -87,6 +87,22 @@ impl Bed {
         bed
     }
 
+    /// With the lab host's image, made once for all tests, and what [`Bed::with_image`] has.
+    pub fn with_lab() -> Bed {
+        static ONCE: Once = Once::new();
+        let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-state");
+        ONCE.call_once(|| {
+            let output = Command::new(env!("CARGO_BIN_EXE_vmio")).args(["lab", "build", "--state"]).arg(&kept).output();
+            Ended::of(&output.unwrap()).with(0);
+        });
+        let bed = Bed::new();
+        for name in ["labs", "packages", "kernels"] {
+            symlink(kept.join(name), bed.state().join(name)).unwrap();
+        }
+        let _ = fs::copy(kept.join("accelerator.json"), bed.state().join("accelerator.json"));
+        bed
+    }
+
     /// Keeps what this bed found out about KVM for the next one.
     fn keep(&self) {
         let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-state");
@@ -199,7 +215,7 @@ impl Bed {
             let names = fs::read_dir(dir).map(|d| d.map(|e| e.unwrap().file_name().into_string().unwrap()).collect());
             names.unwrap_or_default()
         };
-        let known = ["vmio.db", "images", "kernels", "accelerator.json", "journals", "run"];
+        let known = ["vmio.db", "images", "labs", "packages", "kernels", "accelerator.json", "journals", "run"];
         left.extend(files(&state).into_iter().filter(|f| !known.contains(&f.as_str())).map(|f| format!("file {f}")));
         left.extend(files(&state.join("journals")).into_iter().map(|f| format!("file journals/{f}")));
         left.extend(files(&state.join("run")).into_iter().map(|f| format!("file run/{f}")));

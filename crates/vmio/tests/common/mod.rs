@@ -51,6 +51,7 @@ pub fn environment(accel: Option<Accel>) -> Environment {
         native_limits: "cgroup v1".into(),
         other_guests: 0,
         cap_ratio: None,
+        node: None,
     }
 }
 

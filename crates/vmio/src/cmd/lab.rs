@@ -1,0 +1,233 @@
+//! `vmio lab`: a guest that plays a host, for storage that this machine's kernel lacks. vmio runs
+//! in it as on any host; what it stored there comes home into the store here.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use vmio_host::guests::LaunchCtx;
+use vmio_host::image::Image;
+use vmio_host::lab::{self, LabHost};
+use vmio_node::{End, Exec, Journal, Local, Node, recover};
+
+use super::runs;
+use crate::cli::{Context, Exit, Failure, Outcome};
+use crate::store::Store;
+use crate::term;
+
+/// How long a lab host may take from its start to its first answer.
+const BOOT_LIMIT: Duration = Duration::from_secs(120);
+/// How long a command may take to end after it was asked to.
+const END_LIMIT: Duration = Duration::from_secs(20);
+/// How often what the command says is looked for.
+const POLL: Duration = Duration::from_millis(20);
+/// The first to be ended when this host runs out of memory.
+const OOM_SCORE_ADJ: i32 = 1000;
+
+/// Run vmio in a lab host: a guest that plays a host with LVM, thin pools and NFS
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  vmio lab run -- vmio doctor          what a lab host has
+  vmio lab run -- vmio study run backends --on lvmthin:lab/pool --yes
+                                       measure on LVM-thin; the run comes home into this store
+  vmio lab run --with my.toml -- vmio study run my.toml --on /mnt/nfs --yes
+  vmio lab run -- bash -c 'lvs; df -h /srv /mnt/nfs'")]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Build the lab host's image for this vmio and this host as they are now; one that fits is kept
+    Build,
+    /// Boot a lab host, run a command in it, and bring home what vmio stored there
+    Run {
+        /// Copy FILE into the directory in which the command runs; may be said several times
+        #[arg(long = "with", value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// The command and its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        command: Vec<String>,
+    },
+}
+
+/// Runs the verb.
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    match &args.verb {
+        Verb::Build => build(context),
+        Verb::Run { files, command } => in_lab(files, command, context),
+    }
+}
+
+fn image(context: &Context) -> anyhow::Result<Image> {
+    lab::load_or_build(&Local::new(), &context.paths.state, &|text: &str| term::note(text)).map_err(|e| {
+        anyhow::Error::new(e).context(Failure::new(Exit::Precondition, "the lab host's image cannot be built"))
+    })
+}
+
+fn build(context: &Context) -> Outcome {
+    let image = image(context)?;
+    if context.json {
+        let document = serde_json::json!({ "schema_version": "1.0", "image": image, "directory": image.dir });
+        term::print(&format!("{document:#}\n"))?;
+    } else {
+        let text = format!(
+            "directory  {}\nkernel     {} from {}\n",
+            image.dir.display(),
+            image.kernel_release,
+            image.kernel_origin
+        );
+        term::print(&text)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The command that runs in the lab host, once it does.
+type Running = Arc<Mutex<Option<(Arc<dyn Node>, u32)>>>;
+
+fn in_lab(files: &[PathBuf], command: &[String], context: &Context) -> Outcome {
+    let journals = context.paths.state.join("journals");
+    let recovered = recover(&journals);
+    recovered.undone.iter().for_each(|u| term::note(&format!("cleaned up after a run that was killed: {u}")));
+    recovered.failed.iter().for_each(|f| term::note(&format!("warning: could not clean up: {f}")));
+    for file in files {
+        if !file.is_file() {
+            return Err(Failure::new(Exit::Usage, format!("{} is no file", file.display()))
+                .help("--with names a file of this host that the command needs")
+                .into());
+        }
+    }
+    let image = image(context)?;
+    // One run at a time, in a lab host or not: two would measure each other.
+    let journal = Arc::new(Journal::open(&journals, "run")?);
+    let running = Running::default();
+    on_signals(&journal, &running).context("cannot wait for signals")?;
+    let ended = lab_run(&image, files, command, &journal, &running, context);
+    if journal.is_closed() {
+        // A signal ended it; the process ends as soon as all is undone.
+        thread::sleep(END_LIMIT);
+    }
+    journal.close().iter().for_each(|f| term::note(&format!("warning: not undone: {f}")));
+    Ok(match ended? {
+        0 => Exit::Done,
+        1 => Exit::Failed,
+        2 => Exit::Usage,
+        3 => Exit::Precondition,
+        4 => Exit::Partial,
+        5 => Exit::Finding,
+        other => std::process::exit(other),
+    })
+}
+
+/// From the boot to the end of the command; its exit code.
+fn lab_run(
+    image: &Image,
+    files: &[PathBuf],
+    command: &[String],
+    journal: &Arc<Journal>,
+    running: &Running,
+    context: &Context,
+) -> anyhow::Result<i32> {
+    let note = |text: &str| term::note(text);
+    let ctx = LaunchCtx {
+        node: Arc::new(Local::owned(Arc::clone(journal))),
+        journal: Arc::clone(journal),
+        image: Some(image),
+        run_dir: &context.paths.runtime,
+        state_dir: &context.paths.state,
+        accel: None,
+        boot_limit: BOOT_LIMIT,
+        oom_score_adj: OOM_SCORE_ADJ,
+        cgroup_procs: Vec::new(),
+        progress: &note,
+    };
+    let own = context.paths.state.join(format!("lab-{}", std::process::id()));
+    let lab = LabHost::start(&ctx, &own).context("the lab host did not start")?;
+    note(&format!("{} is up after {:.1} s", lab.label(), lab.boot_seconds()));
+    for file in files {
+        lab.bring(file).with_context(|| format!("cannot bring {}", file.display()))?;
+    }
+    let ended = follow(&lab, command, running);
+    *running.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    let code = match ended {
+        Ok(code) => code,
+        Err(vmio_node::Error::Gone { reason, .. }) => {
+            return Err(anyhow::Error::new(lab.give_up(&format!("no longer answers: {reason}"))));
+        }
+        Err(e) => return Err(e.into()),
+    };
+    // Its disks go with it.
+    if let Some(store) = lab.store_to(&own).context("cannot copy the lab host's store")? {
+        runs::import(&store, &Store::open(&context.paths.db())?)?;
+    }
+    lab.stop()?;
+    Ok(code)
+}
+
+/// Starts the command and passes on what it says until it ends.
+fn follow(lab: &LabHost, command: &[String], running: &Running) -> vmio_node::Result<i32> {
+    let (program, args) = command.split_first().map_or(("true", &[][..]), |(p, a)| (p.as_str(), a));
+    let mut process = lab.spawn(program, args)?;
+    *running.lock().unwrap_or_else(PoisonError::into_inner) = Some((lab.node(), process.pid()));
+    loop {
+        let ended = process.try_wait()?;
+        let said = match &ended {
+            Some(output) => [output.stdout.clone(), output.stderr.clone()],
+            None => process.take_said()?,
+        };
+        pass_on(&mut io::stdout(), &said[0]);
+        pass_on(&mut io::stderr(), &said[1]);
+        match ended.map(|o| o.end) {
+            Some(End::Exit(code)) => return Ok(code),
+            // As a shell says it.
+            Some(End::Signal(signal)) => return Ok(128 + signal),
+            Some(End::TimedOut) => return Ok(1),
+            None => thread::sleep(POLL),
+        }
+    }
+}
+
+/// A reader who has gone away is no reason to end what is measured.
+fn pass_on(to: &mut dyn Write, bytes: &[u8]) {
+    if !bytes.is_empty() {
+        let _ = to.write_all(bytes).and_then(|()| to.flush());
+    }
+}
+
+/// The first signal ends the command, so that what it measured comes home; one more, or a command
+/// that does not end, ends the lab host at once.
+fn on_signals(journal: &Arc<Journal>, running: &Running) -> io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let (journal, running) = (Arc::clone(journal), Arc::clone(running));
+    let end = move || {
+        journal.close().iter().for_each(|f| term::note(&format!("warning: not undone: {f}")));
+        std::process::exit(Exit::Partial as i32);
+    };
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        let mut asked = false;
+        for _ in signals.forever() {
+            let command = running.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let end = end.clone();
+            match command.filter(|_| !asked) {
+                None => thread::spawn(end),
+                Some((node, pid)) => {
+                    asked = true;
+                    term::note("\nending the command in the lab host; once more ends the lab host at once");
+                    thread::spawn(move || {
+                        // A command leads its own process group.
+                        let _ = node.exec(&Exec::new("kill").args(["-INT", "--", &format!("-{pid}")]));
+                        thread::sleep(END_LIMIT);
+                        end();
+                    })
+                }
+            };
+        }
+    })?;
+    Ok(())
+}

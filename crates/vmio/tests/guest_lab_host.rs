@@ -1,0 +1,110 @@
+//! vmio in a lab host: whole runs on storage that the kernel at hand may lack, what becomes of a
+//! run whose storage fails, what comes home, and what is left (nothing).
+#![allow(clippy::unwrap_used)]
+
+#[path = "common/bed.rs"]
+mod bed;
+
+use std::collections::BTreeMap;
+use std::thread::sleep;
+use std::time::Duration;
+
+use bed::{Bed, fixture, signal};
+use rustix::process::Signal;
+use vmio::store::Store;
+use vmio_model::result::{Run, RunState};
+
+/// The lab host's own runs as they came home, oldest first.
+fn runs(bed: &Bed) -> Vec<Run> {
+    let store = Store::open_existing(&bed.state().join("vmio.db")).unwrap();
+    let list = store.list().unwrap();
+    list.iter().rev().map(|r| store.load_whole(r.id).unwrap()).collect()
+}
+
+#[track_caller]
+fn broken_off(run: &Run, why: &str) {
+    assert!(matches!(&run.state, RunState::Interrupted(said) if said.contains(why)), "{:?}", run.state);
+    assert!(!run.samples.is_empty(), "what was measured is kept");
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn storage_that_this_kernel_lacks_is_measured_and_its_faults_are_told() {
+    let bed = Bed::with_lab();
+    let (study, script) = (fixture("lab.toml"), fixture("lab.sh"));
+    let args =
+        ["lab", "run", "--with", study.to_str().unwrap(), "--with", script.to_str().unwrap(), "--", "bash", "lab.sh"];
+    // The command's own exit code.
+    let ended = bed.vmio(&args).with(7);
+    let said: BTreeMap<&str, &str> = ended.out.lines().map(|l| l.split_once(' ').unwrap_or((l, ""))).collect();
+    let value = |key: &str| said.get(key).unwrap_or_else(|| panic!("no {key} in {}\n{}", ended.out, ended.err)).trim();
+    assert!(!said.contains_key("never"), "{}\n{}", ended.out, ended.err);
+    let runs = runs(&bed);
+    assert_eq!(runs.len(), 4, "{}", ended.err);
+    let [thin, full, gone, nfs] = [&runs[0], &runs[1], &runs[2], &runs[3]];
+
+    assert_eq!((value("thin"), value("volumes-after-thin")), ("0", "pool"), "{}", ended.err);
+    assert_eq!((&thin.state, thin.samples.len()), (&RunState::Done, 4));
+    assert!(thin.samples.iter().all(|s| s.setup.target == "lvm-thin" && s.setup.is_native()));
+    assert!(thin.environment.native_limits.contains("cgroup v2"), "{}", thin.environment.native_limits);
+
+    assert_eq!((value("full"), value("volumes-after-full")), ("4", "other pool small"), "{}", ended.err);
+    broken_off(full, "lab/small is full");
+
+    assert_eq!(value("gone"), "4", "{}", ended.err);
+    broken_off(gone, "does not answer");
+    assert!(value("seconds-to-the-end").parse::<u32>().unwrap() < 120, "{}", value("seconds-to-the-end"));
+
+    // The next start cleaned up after the one that could not.
+    assert_eq!(value("nfs"), "0", "{}", ended.err);
+    assert!(ended.err.contains("cleaned up after a run"), "{}", ended.err);
+    assert_eq!([value("left-on-nfs"), value("left-groups"), value("left-journals")], ["", "", ""]);
+    assert_eq!((&nfs.state, nfs.samples.len()), (&RunState::Done, 4));
+    for sample in &nfs.samples {
+        let device = sample.device.expect("NFS counts its requests");
+        assert!(device.write_bytes > 0 && device.write_ios > 0, "{}: {device:?}", sample.setup.key());
+    }
+
+    // Every form says that this host was a guest.
+    for run in &runs {
+        assert!(run.environment.node.as_ref().unwrap().starts_with("lab host (Linux "), "{:?}", run.environment.node);
+    }
+    for form in [&["runs", "show", "1"][..], &["runs", "show", "1", "--markdown"], &["runs", "show", "1", "--json"]] {
+        assert!(bed.vmio(form).with(0).out.contains("lab host (Linux "), "{form:?}");
+    }
+    bed.is_clean();
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn a_lab_host_whose_owner_is_killed_goes_and_the_next_start_cleans_up() {
+    let bed = Bed::with_lab();
+    let mut child = bed.spawn(&mut bed.command(&["lab", "run", "--", "sleep", "1000"]));
+    assert!(bed.wait_for(&mut child, || !bed.processes("-name vmio-lab").is_empty()));
+    signal(child.id(), Signal::KILL);
+    assert_eq!(bed.end(child).code, None);
+    bed.vmio(&["lab", "run", "--with", "/nonexistent", "--", "true"]).with(2).says(&["cleaned up", "/nonexistent"]);
+    bed.is_clean();
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn long_ctrl_c_ends_the_command_and_what_it_measured_comes_home() {
+    let bed = Bed::with_lab();
+    let study = fixture("lab.toml");
+    let command = "sed 's/ROUNDS/60/; s/TARGET/sparse/' lab.toml > l.toml; \
+                   vmio study run l.toml --on /srv/scratch --yes > /dev/null & \
+                   until vmio runs export 1 --format csv 2> /dev/null | sed 1d | grep -q .; do sleep 0.2; done; \
+                   touch /srv/measured; wait";
+    let args = ["lab", "run", "--with", study.to_str().unwrap(), "--", "bash", "-c", command];
+    let mut child = bed.spawn(&mut bed.command(&args));
+    // It says nothing that could be waited for here: ask again until the run has come home.
+    assert!(bed.wait_for(&mut child, || !bed.processes("-name vmio-lab").is_empty()));
+    sleep(Duration::from_secs(60));
+    signal(child.id(), Signal::INT);
+    bed.end(child).says(&["ending the command in the lab host"]);
+    let runs = runs(&bed);
+    assert_eq!(runs.len(), 1);
+    broken_off(&runs[0], "Ctrl-C");
+    bed.is_clean();
+}
