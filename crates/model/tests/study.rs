@@ -299,15 +299,35 @@ fn play(
     share: impl Fn(&str, u32) -> Option<Ratio>,
     lose: Option<usize>,
 ) -> (Vec<SampleKey>, DoneReason) {
-    play_with(study, &[], share, lose)
+    play_whole(study, &[], share, lose, |_, _| true)
 }
 
-/// The same with control cells, which are known as soon as round 0 began.
+/// [`play`] with control cells, which are known as soon as round 0 began.
 fn play_with(
     study: &Study,
     all: &[Control],
     share: impl Fn(&str, u32) -> Option<Ratio>,
     lose: Option<usize>,
+) -> (Vec<SampleKey>, DoneReason) {
+    play_whole(study, all, share, lose, |_, _| true)
+}
+
+/// [`play`] where `steady` says whether the disk under a native cell is steady after so many rounds.
+fn play_until_steady(
+    study: &Study,
+    share: impl Fn(&str, u32) -> Option<Ratio>,
+    lose: Option<usize>,
+    steady: impl Fn(&str, u32) -> bool,
+) -> (Vec<SampleKey>, DoneReason) {
+    play_whole(study, &[], share, lose, steady)
+}
+
+fn play_whole(
+    study: &Study,
+    all: &[Control],
+    share: impl Fn(&str, u32) -> Option<Ratio>,
+    lose: Option<usize>,
+    steady: impl Fn(&str, u32) -> bool,
 ) -> (Vec<SampleKey>, DoneReason) {
     let (mut done, mut boot) = (Vec::<SampleKey>::new(), None);
     let skipped = BTreeSet::new();
@@ -322,7 +342,8 @@ fn play_with(
             .collect();
         let spent = Spent::default();
         let controls = if done.is_empty() { &[] } else { all };
-        let unsteady = &BTreeSet::new();
+        let natives = study.cells().into_iter().filter(|c| c.is_native()).map(|c| c.key());
+        let unsteady: &BTreeSet<String> = &natives.filter(|key| !steady(key, pairs(key))).collect();
         let progress = Progress { done: &done, skipped: &skipped, shares: &shares, controls, unsteady, spent, boot };
         match next(study, &progress) {
             Step::Boot { boot: number } => {
@@ -349,6 +370,37 @@ fn known(pairs: u32) -> Option<Ratio> {
 
 fn vague(pairs: u32) -> Option<Ratio> {
     Some(Ratio { interval: Some(Interval { low: 0.3, high: 0.9 }), ..known(pairs)? })
+}
+
+/// SMALL has one target and two workloads; the disk settles after eight rounds of the one.
+#[test]
+fn a_group_goes_on_until_its_disk_is_steady() {
+    let text = SMALL.replacen("max_pairs = ", "steady_state = true\nmax_pairs = 1", 1);
+    let small = study(&text);
+    assert_eq!(study(&small.to_toml()), small, "steady_state is kept");
+    let (native, other) = ("device/native/seq-write", "device/native/rand-read-1");
+    let rounds = |done: &[SampleKey], key: &str| done.iter().filter(|s| s.setup == key).count() as u32;
+    let (done, reason) = play_until_steady(&small, |_, n| known(n), None, |key, n| key != native || n >= 8);
+    assert_eq!((reason, rounds(&done, native)), (DoneReason::Converged, 8));
+    assert!(rounds(&done, other) < 8, "{done:?}");
+    let (done, reason) = play_until_steady(&small, |_, n| known(n), None, |key, _| key != native);
+    assert_eq!((reason, rounds(&done, native)), (DoneReason::MaxPairs, small.repeat.max_pairs));
+}
+
+/// Native cells alone boot nothing and run the fewest rounds: the plan says as much.
+#[test]
+fn native_cells_alone_run_the_fewest_rounds() {
+    let text = SMALL
+        .replace("guests = [\"native\", \"qemu\"]", "guests = [\"native\"]")
+        .replace("guests = [\"qemu\"]", "guests = [\"native\"]");
+    let lone = study(&text);
+    assert!(lone.is_native_only() && !study(SMALL).is_native_only());
+    let (done, reason) = play(&lone, |_, n| known(n), None);
+    assert_eq!(reason, DoneReason::FewestRounds);
+    assert_eq!(done.len() as u32, lone.repeat.min_pairs * lone.cells().len() as u32);
+    let plan = estimate(&lone, &traits(), &rates());
+    assert_eq!((plan.guests_per_boot, plan.max_rounds), (0, lone.repeat.min_pairs));
+    assert!((plan.max_seconds - plan.min_seconds).abs() < 1e-9);
 }
 
 #[test]

@@ -103,7 +103,7 @@ impl std::fmt::Display for DoneReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             DoneReason::Converged => "every share is known to the wanted width",
-            DoneReason::FewestRounds => "each native cell ran its rounds (repeat.min_pairs)",
+            DoneReason::FewestRounds => "each native cell ran its rounds",
             DoneReason::MaxPairs => "the most pairs were measured; what is wider is marked \"not converged\"",
             DoneReason::TimeBudget => "the time budget (repeat.max_minutes) is spent",
             DoneReason::ByteBudget => "the write budget (repeat.max_gib_written) is spent",

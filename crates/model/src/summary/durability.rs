@@ -16,6 +16,8 @@ pub const WRITE_CACHE: &str = "device write_cache";
 /// Of one flush for each append this much must be seen; likewise of the bytes. Appends are in
 /// flight when the cell begins and ends.
 const SEEN: f64 = 0.9;
+/// Others' flushes come on top: up to this many for each append in every sample are the cell's own.
+const OWN: f64 = 1.5;
 
 /// What became of acknowledged appends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,7 +54,9 @@ pub(super) fn durability(run: &Run, setup: &Setup, samples: &[&Sample]) -> Optio
     let per = |amount: u64| (appends > 0).then(|| amount as f64 / appends as f64);
     let flushes_per_append = per(seen.iter().map(|(_, d)| d.flush_ios).sum());
     let bytes_per_append = per(seen.iter().map(|(_, d)| d.write_bytes).sum());
-    let busy = 2 * samples.iter().filter(|s| s.marks.contains(&Mark::HostBusy)).count() > samples.len();
+    let own = |s: &Sample, flushes: u64| (SEEN..=OWN).contains(&(flushes as f64 / s.result.ios as f64));
+    let all_own = seen.iter().all(|(s, d)| own(s, d.flush_ios));
+    let busy = !all_own && 2 * samples.iter().filter(|s| s.marks.contains(&Mark::HostBusy)).count() > samples.len();
     let cache = run.effective.get(&format!("{}/native", setup.target)).and_then(|e| e.get(WRITE_CACHE));
     let dropped = setup.attachment.as_ref().is_some_and(|a| a.cache.no_flush());
     let (verdict, why) = judge(&Evidence {
@@ -85,7 +89,7 @@ struct Evidence {
     block_bytes: f64,
     /// Whether the device has a volatile cache, where that is known.
     volatile: Option<bool>,
-    /// Others wrote to the device in most samples.
+    /// Others wrote to the device in most samples, and their flushes cannot be told from the cell's.
     busy: bool,
     /// `cache=unsafe`.
     dropped: bool,
@@ -167,12 +171,14 @@ mod tests {
         assert!(d.appends > 0);
         assert_eq!(summary.cell("device/native/seq-write").unwrap().durability, None);
         // Others' writes and flushes would be taken for the cell's own.
-        run.samples.iter_mut().for_each(|s| {
-            s.marks.push(Mark::HostBusy);
-            let ios = s.result.ios;
-            s.device = Some(crate::result::DeviceUse { flush_ios: ios, write_bytes: ios * 9000, ..Default::default() });
-        });
-        let d = summarise(&run).cell(&cell.key()).unwrap().durability.clone().unwrap();
-        assert_eq!(d.verdict, Verdict::NotVisible);
+        for (flushes, verdict) in [(3, Verdict::NotVisible), (1, Verdict::Durable)] {
+            run.samples.iter_mut().for_each(|s| {
+                s.marks.push(Mark::HostBusy);
+                let (flush_ios, write_bytes) = (flushes * s.result.ios, s.result.ios * 9000);
+                s.device = Some(crate::result::DeviceUse { flush_ios, write_bytes, ..Default::default() });
+            });
+            let d = summarise(&run).cell(&cell.key()).unwrap().durability.clone().unwrap();
+            assert_eq!(d.verdict, verdict, "{flushes}");
+        }
     }
 }

@@ -193,8 +193,13 @@ impl Out {
     }
 
     fn group(&mut self, group: &Group<'_>) {
-        let head = format!("{} ({})", self.style.bold(group.workload), group.about);
-        self.line(&head);
+        let name = self.style.bold(group.workload);
+        if group.workload.chars().count() + group.about.chars().count() + 3 > WIDTH {
+            self.line(&name);
+            self.paragraph("  ", 2, &format!("({})", group.about));
+        } else {
+            self.line(&format!("{name} ({})", group.about));
+        }
         for row in &group.rows {
             self.row(row);
         }

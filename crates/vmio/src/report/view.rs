@@ -99,10 +99,10 @@ fn about(w: &WorkloadTraits) -> String {
         if w.sequential { "sequential" } else { "random" },
         w.depth,
         match (w.direct, w.engine.as_str()) {
-            (true, "io_uring") => "O_DIRECT, by io_uring",
+            (true, "io_uring") => "O_DIRECT, io_uring",
             (true, _) => "O_DIRECT",
-            (false, "io_uring") => "through the side's page cache, by io_uring",
-            (false, "libaio") => "through the side's page cache, by libaio (synchronous there)",
+            (false, "io_uring") => "page cache, io_uring",
+            (false, "libaio") => "page cache, libaio: synchronous",
             (false, _) => "through the side's page cache",
         }
     )
