@@ -27,6 +27,7 @@ pub mod space;
 mod sparse;
 mod storage;
 
+pub use scratch::not_in_memory;
 pub use storage::Storage;
 
 /// All targets, in the order in which they are shown.

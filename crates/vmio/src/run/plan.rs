@@ -128,6 +128,7 @@ pub fn look(
     let cost = reckon::estimate(&study, &traits, &rates);
     let needed_bytes = needed_bytes(&study, wishes);
     let space = targets::space::demand(local, &existing, needed_bytes)
+        .and_then(|space| if needed_bytes > 0 { targets::not_in_memory(&existing).map(|()| space) } else { Ok(space) })
         .map(|s| format!("{} left ({})", gib(s.free_bytes), s.of))
         .map_err(|e| e.to_string());
     let others = neighbours::others(reader, "").context("cannot look for other guests")?;
