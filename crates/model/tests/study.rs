@@ -299,12 +299,30 @@ fn play(
     share: impl Fn(&str, u32) -> Option<Ratio>,
     lose: Option<usize>,
 ) -> (Vec<SampleKey>, DoneReason) {
-    play_with(study, &[], share, lose, |_, _| true)
+    play_whole(study, &[], share, lose, |_, _| true)
 }
 
-/// The same with control cells, which are known as soon as round 0 began, and where `steady` says
-/// whether the disk under a native cell is steady after so many rounds.
+/// [`play`] with control cells, which are known as soon as round 0 began.
 fn play_with(
+    study: &Study,
+    all: &[Control],
+    share: impl Fn(&str, u32) -> Option<Ratio>,
+    lose: Option<usize>,
+) -> (Vec<SampleKey>, DoneReason) {
+    play_whole(study, all, share, lose, |_, _| true)
+}
+
+/// [`play`] where `steady` says whether the disk under a native cell is steady after so many rounds.
+fn play_until_steady(
+    study: &Study,
+    share: impl Fn(&str, u32) -> Option<Ratio>,
+    lose: Option<usize>,
+    steady: impl Fn(&str, u32) -> bool,
+) -> (Vec<SampleKey>, DoneReason) {
+    play_whole(study, &[], share, lose, steady)
+}
+
+fn play_whole(
     study: &Study,
     all: &[Control],
     share: impl Fn(&str, u32) -> Option<Ratio>,
@@ -325,8 +343,7 @@ fn play_with(
         let spent = Spent::default();
         let controls = if done.is_empty() { &[] } else { all };
         let natives = study.cells().into_iter().filter(|c| c.is_native()).map(|c| c.key());
-        let unsteady: BTreeSet<String> = natives.filter(|key| !steady(key, pairs(key))).collect();
-        let unsteady = &unsteady;
+        let unsteady: &BTreeSet<String> = &natives.filter(|key| !steady(key, pairs(key))).collect();
         let progress = Progress { done: &done, skipped: &skipped, shares: &shares, controls, unsteady, spent, boot };
         match next(study, &progress) {
             Step::Boot { boot: number } => {
@@ -363,10 +380,10 @@ fn a_group_goes_on_until_its_disk_is_steady() {
     assert_eq!(study(&small.to_toml()), small, "steady_state is kept");
     let (native, other) = ("device/native/seq-write", "device/native/rand-read-1");
     let rounds = |done: &[SampleKey], key: &str| done.iter().filter(|s| s.setup == key).count() as u32;
-    let (done, reason) = play_with(&small, &[], |_, n| known(n), None, |key, n| key != native || n >= 8);
+    let (done, reason) = play_until_steady(&small, |_, n| known(n), None, |key, n| key != native || n >= 8);
     assert_eq!((reason, rounds(&done, native)), (DoneReason::Converged, 8));
     assert!(rounds(&done, other) < 8, "{done:?}");
-    let (done, reason) = play_with(&small, &[], |_, n| known(n), None, |key, _| key != native);
+    let (done, reason) = play_until_steady(&small, |_, n| known(n), None, |key, _| key != native);
     assert_eq!((reason, rounds(&done, native)), (DoneReason::MaxPairs, small.repeat.max_pairs));
 }
 
@@ -439,7 +456,7 @@ fn control_cells_run_beside_their_guest_from_the_second_round_on() {
     let slow = "device/qemu/lsi53c895a,none,native/seq-write";
     let all = control_cells();
     let share = |key: &str, n: u32| if key == slow { vague(n) } else { known(n) };
-    let (done, reason) = play_with(&study(SMALL), &all, share, None, |_, _| true);
+    let (done, reason) = play_with(&study(SMALL), &all, share, None);
     assert_eq!(reason, DoneReason::MaxPairs);
     for control in &all {
         let key = control.setup.key();
@@ -453,7 +470,7 @@ fn control_cells_run_beside_their_guest_from_the_second_round_on() {
         assert!(changes <= 1, "a group and its controls stay together in round {round}: {keys:?}");
     }
     // A guest that is known goes on until its controls have the fewest pairs.
-    let (done, reason) = play_with(&study(SMALL), &all, |_, n| known(n), None, |_, _| true);
+    let (done, reason) = play_with(&study(SMALL), &all, |_, n| known(n), None);
     assert_eq!(reason, DoneReason::Converged);
     let count = |key: &str| done.iter().filter(|s| s.setup == key).count();
     assert_eq!((count(slow), count("device/native/seq-write-4k-d1")), (6, 5));
@@ -519,8 +536,8 @@ proptest! {
         let (broken, _) = play(&study(SMALL), share, Some(lose));
         let plain = |s: &[SampleKey]| s.iter().map(|k| (k.setup.clone(), k.round)).collect::<Vec<_>>();
         prop_assert_eq!(plain(&whole), plain(&broken));
-        let (whole, _) = play_with(&study(SMALL), &control_cells(), share, None, |_, _| true);
-        let (broken, _) = play_with(&study(SMALL), &control_cells(), share, Some(lose), |_, _| true);
+        let (whole, _) = play_with(&study(SMALL), &control_cells(), share, None);
+        let (broken, _) = play_with(&study(SMALL), &control_cells(), share, Some(lose));
         prop_assert_eq!(plain(&whole), plain(&broken));
     }
 
