@@ -313,8 +313,9 @@ fn environment(page: &mut String, report: &Report<'_>) {
         let list: Vec<String> = settings.iter().map(|(k, v)| format!("{k}={v}")).collect();
         put!(
             page,
-            "<tr><th scope=\"row\">{}<br><span class=\"dim\">as QEMU reports it</span></th><td class=\"l w\">{}</td></tr>",
+            "<tr><th scope=\"row\">{}<br><span class=\"dim\">{}</span></th><td class=\"l w\">{}</td></tr>",
             escape(attachment),
+            view::told_by(attachment),
             escape(&list.join(", "))
         );
     }

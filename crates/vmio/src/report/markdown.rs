@@ -96,7 +96,7 @@ pub fn markdown(report: &Report<'_>) -> String {
     view::environment(summary).iter().for_each(|(name, value)| put(format!("| {name} | {} |", plain(value))));
     for (attachment, settings) in &summary.effective {
         let list: Vec<String> = settings.iter().map(|(k, v)| format!("{k}={v}")).collect();
-        put(format!("| {} as QEMU reports it | {} |", plain(attachment), plain(&list.join(", "))));
+        put(format!("| {} {} | {} |", plain(attachment), view::told_by(attachment), plain(&list.join(", "))));
     }
     put(format!("\n## Again\n\n{}", code(&view::repeat(run))));
     out

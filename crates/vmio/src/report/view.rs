@@ -155,6 +155,11 @@ fn depth(requests: f64) -> String {
     if requests < 9.995 { format!("{requests:.2}") } else { format!("{requests:.1}") }
 }
 
+/// Who says how storage is set up: `target/native` is as the host shows it, all else as QEMU does.
+pub fn told_by(attachment: &str) -> &'static str {
+    if attachment.ends_with("/native") { "as the host shows it" } else { "as QEMU reports it" }
+}
+
 /// The environment, line by line.
 pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
     let e = &summary.environment;
