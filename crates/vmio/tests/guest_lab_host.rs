@@ -40,7 +40,7 @@ fn storage_that_this_kernel_lacks_is_measured_and_its_faults_are_told() {
     assert!(!said.contains_key("never"), "{}\n{}", ended.out, ended.err);
     let runs = runs(&bed);
     assert_eq!(runs.len(), 4, "{}", ended.err);
-    let [thin, full, nfs, gone] = [&runs[0], &runs[1], &runs[2], &runs[3]];
+    let [thin, full, gone, nfs] = [&runs[0], &runs[1], &runs[2], &runs[3]];
 
     assert_eq!((value("thin"), value("volumes-after-thin")), ("0", "pool"), "{}", ended.err);
     assert_eq!((&thin.state, thin.samples.len()), (&RunState::Done, 4));
@@ -50,17 +50,19 @@ fn storage_that_this_kernel_lacks_is_measured_and_its_faults_are_told() {
     assert_eq!((value("full"), value("volumes-after-full")), ("4", "other pool small"), "{}", ended.err);
     broken_off(full, "lab/small is full");
 
+    assert_eq!(value("gone"), "4", "{}", ended.err);
+    broken_off(gone, "does not answer");
+    assert!(value("seconds-to-the-end").parse::<u32>().unwrap() < 120, "{}", value("seconds-to-the-end"));
+
+    // The next start cleaned up after the one that could not.
     assert_eq!(value("nfs"), "0", "{}", ended.err);
+    assert!(ended.err.contains("cleaned up after a run"), "{}", ended.err);
     assert_eq!([value("left-on-nfs"), value("left-groups"), value("left-journals")], ["", "", ""]);
     assert_eq!((&nfs.state, nfs.samples.len()), (&RunState::Done, 4));
     for sample in &nfs.samples {
         let device = sample.device.expect("NFS counts its requests");
         assert!(device.write_bytes > 0 && device.write_ios > 0, "{}: {device:?}", sample.setup.key());
     }
-
-    assert_eq!(value("gone"), "4", "{}", ended.err);
-    broken_off(gone, "does not answer");
-    assert!(value("seconds-to-the-end").parse::<u32>().unwrap() < 120, "{}", value("seconds-to-the-end"));
 
     // Every form says that this host was a guest.
     for run in &runs {
