@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let tids = node.list(Path::new("/proc/self/task"))?;
     let roles = tids.iter().filter_map(|t| Some((t.parse().ok()?, "vcpu".to_owned()))).collect();
-    let subject = Subject { backing: Some(backing), qemu: Some(Qemu { pid, roles }) };
+    let subject = Subject { backing: Some(backing), qemu: Some(Qemu { pid, roles, servers: Vec::new() }) };
     let before = spent();
     let watch = Watch::start(&node, subject)?;
     std::thread::sleep(Duration::from_secs(seconds));

@@ -115,6 +115,18 @@ impl Backing {
     }
 }
 
+/// Whether the disks below have a volatile write cache that the kernel flushes: `write back` where
+/// any of them has, `write through` where none has, `None` where it cannot be read
+/// (`queue/write_cache`; kernel document ABI/stable/sysfs-block).
+pub fn write_cache(reader: &dyn Reader, backing: &Backing) -> Option<String> {
+    let of = |disk: &String| {
+        let path = Path::new("/sys/block").join(disk).join("queue/write_cache");
+        Some(reader.read_text(&path).ok()?.trim().to_owned())
+    };
+    let all: Vec<String> = backing.leaves.keys().map(of).collect::<Option<_>>()?;
+    all.iter().find(|word| *word != "write through").or(all.first()).cloned()
+}
+
 /// A line of `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {

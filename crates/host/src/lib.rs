@@ -6,6 +6,7 @@ pub mod drivers;
 pub mod gentle;
 pub mod guests;
 pub mod image;
+pub mod image_info;
 pub mod lab;
 pub mod limits;
 pub mod places;

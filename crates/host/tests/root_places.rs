@@ -8,7 +8,7 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -97,7 +97,7 @@ fn inner() {
     let ctx = TargetCtx { node: &node, journal: &journal, dir, pool, bytes: BYTES, device, force: false, pace: None };
     let mut made = target.prepare(&ctx).unwrap();
     if act == "wait" {
-        println!("made");
+        std::io::stdout().write_all(b"made\n").unwrap();
         std::thread::sleep(std::time::Duration::from_secs(600));
     }
     let image = std::fs::read_dir(&cluster)

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::result::{Run, WorkloadTraits};
 use crate::setup::{Attachment, Setup};
 use crate::stats::{Convergence, Pair, Ratio, paired_ratio};
+use crate::summary::steady::settled_run;
 use crate::summary::{Cell, Share, Summary, figure_of, pairs};
 
 /// Where a fact comes from.
@@ -59,8 +60,50 @@ pub struct Disk {
     pub iothread: Option<bool>,
     /// Whether it lies in a file with holes.
     pub sparse: Option<bool>,
+    /// What else could be read.
+    #[serde(default)]
+    pub details: Details,
     /// Where this was read.
     pub from: Provenance,
+}
+
+/// What else can be known of a disk. What could not be read is `None`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Details {
+    /// What it lies on: `file`, `block`, `lvm-thin`, `zvol`, `rbd`, `nbd`, `iscsi`.
+    pub storage: Option<String>,
+    /// Image format: `raw`, `qcow2`.
+    pub format: Option<String>,
+    /// Size that the guest sees.
+    pub virtual_bytes: Option<u64>,
+    /// Cluster size of a qcow2 image.
+    pub cluster_bytes: Option<u64>,
+    /// QEMU's cache of the image's L2 tables.
+    pub l2_cache_bytes: Option<u64>,
+    /// Files below the top one in a chain of images.
+    pub backing_files: Option<u32>,
+    /// Whether its storage gives blocks only when they are written (a thin pool, a sparse file).
+    pub thin: Option<bool>,
+    /// Whether discards of the guest are passed on.
+    pub discard: Option<bool>,
+    /// Block size of a ZFS volume.
+    pub volblock_bytes: Option<u64>,
+    /// Disks of the same driver in the guest, this one included.
+    pub alike_in_guest: Option<u32>,
+    /// Settings that were asked for and are not in force.
+    pub overridden: Vec<Overridden>,
+}
+
+/// A setting that was asked for and is not in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overridden {
+    /// Its name, for example `aio`.
+    pub setting: String,
+    /// What the configuration asks for.
+    pub asked: String,
+    /// What is in force.
+    pub found: String,
 }
 
 /// What differs between the two cells of a [`Gain`].
@@ -81,6 +124,8 @@ pub enum Changed {
     Depth,
     /// How the workload submits its requests alone: libaio, io_uring.
     Engine,
+    /// Whether the workload goes through its side's page cache alone.
+    PageCache,
 }
 
 /// What one cell gets over another of the same side that differs in one thing, paired by round.
@@ -106,6 +151,9 @@ pub struct Measured {
     pub run: i64,
     /// Whether the guests ran under software emulation.
     pub emulated: bool,
+    /// Whether each workload was held to a cap (`--gentle`): then shares are of that cap.
+    #[serde(default)]
+    pub capped: bool,
     /// Rows of the run's table.
     pub cells: Vec<Cell>,
     /// Shares against native.
@@ -163,6 +211,7 @@ impl Measured {
 
 /// The facts of a run.
 pub fn facts_of(run: &Run, summary: &Summary) -> Facts {
+    let run = &*settled_run(run);
     let mut gains = Vec::new();
     for before in &summary.cells {
         for after in &summary.cells {
@@ -180,7 +229,8 @@ pub fn facts_of(run: &Run, summary: &Summary) -> Facts {
         measured: Some(Measured {
             run: run.id,
             emulated: summary.emulated,
-            cells: summary.cells.clone(),
+            capped: run.environment.cap_ratio.is_some(),
+            cells: summary.asked_for().cloned().collect(),
             shares: summary.shares.clone(),
             gains,
             workloads: run.workloads.clone(),
@@ -200,11 +250,13 @@ fn changed(before: &Setup, after: &Setup, workloads: &[WorkloadTraits]) -> Optio
         let (x, y) = (find(&before.workload).filter(|_| same_disk)?, find(&after.workload)?);
         let deeper = WorkloadTraits { name: y.name.clone(), depth: y.depth, ..x.clone() };
         let engine = WorkloadTraits { name: y.name.clone(), engine: y.engine.clone(), ..x.clone() };
+        let cached = WorkloadTraits { name: y.name.clone(), direct: y.direct, ..x.clone() };
         return match () {
             // One job by two names: nothing differs.
-            () if deeper == engine => None,
+            () if deeper == *y && x.depth == y.depth => None,
             () if deeper == *y => Some(Changed::Depth),
             () if engine == *y => Some(Changed::Engine),
+            () if cached == *y => Some(Changed::PageCache),
             () => None,
         };
     }

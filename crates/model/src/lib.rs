@@ -2,14 +2,20 @@
 //! statistics, and the rules that turn facts into findings. Everything here can be tested
 //! with no machine at all.
 
+pub mod allocate;
 pub mod facts;
+pub mod paper;
+pub mod policy;
+pub mod problem;
 pub mod result;
 pub mod rules;
 
 pub mod setup;
+pub mod simulate;
 pub mod stats;
 pub mod study;
 pub mod summary;
 
 #[cfg(test)]
 mod testing;
+mod toml_reader;

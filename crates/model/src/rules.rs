@@ -5,17 +5,30 @@
 //! rule's threshold; else it abstains. From settings alone (a live guest that nobody measured) it may
 //! give advice, marked as not measured.
 
+mod backing_chain;
 mod cache_aio_pair;
 pub mod change;
+mod depth_one_latency;
 mod depth_one_reads;
+mod disk_full_depth;
 mod emulated_driver;
 mod guest_faster_than_host;
+mod host_cache_hits;
+mod host_page_cache;
 mod idle_disk;
+mod iothread_saturated;
 mod missing_iothread;
+mod network_disk_on_host;
+mod no_discard;
 pub mod proof;
+mod qcow2_l2_cache;
+mod setting_overridden;
 mod small_requests;
 mod sparse_file;
 pub mod support;
+mod unsafe_cache;
+mod virtio_choice;
+mod zfs_volblocksize;
 
 use serde::{Deserialize, Serialize};
 
@@ -110,6 +123,10 @@ pub enum Need {
     DeviceCounters,
     /// Either a run or a guest's settings.
     MeasuredOrSettings,
+    /// A guest's settings.
+    Settings,
+    /// Settings of a run's guests or of a live guest: no measured figure decides.
+    AnySettings,
 }
 
 /// A rule.
@@ -134,14 +151,27 @@ pub struct Rule {
 
 /// All rules.
 pub const RULES: &[&Rule] = &[
+    &unsafe_cache::RULE,
     &emulated_driver::RULE,
     &sparse_file::RULE,
     &cache_aio_pair::RULE,
     &missing_iothread::RULE,
     &small_requests::RULE,
     &depth_one_reads::RULE,
+    &disk_full_depth::RULE,
     &idle_disk::RULE,
     &guest_faster_than_host::RULE,
+    &qcow2_l2_cache::RULE,
+    &backing_chain::RULE,
+    &iothread_saturated::RULE,
+    &virtio_choice::RULE,
+    &depth_one_latency::RULE,
+    &host_page_cache::RULE,
+    &host_cache_hits::RULE,
+    &zfs_volblocksize::RULE,
+    &no_discard::RULE,
+    &setting_overridden::RULE,
+    &network_disk_on_host::RULE,
 ];
 
 /// Asks every rule whose needs are met. The most severe findings come first, among them the one that
@@ -159,7 +189,8 @@ impl Need {
         match self {
             Need::Measured => facts.measured.is_some(),
             Need::DeviceCounters => facts.measured.as_ref().is_some_and(|m| m.cells.iter().any(|c| c.device.is_some())),
-            Need::MeasuredOrSettings => facts.measured.is_some() || !facts.disks.is_empty(),
+            Need::MeasuredOrSettings | Need::AnySettings => facts.measured.is_some() || !facts.disks.is_empty(),
+            Need::Settings => !facts.disks.is_empty(),
         }
     }
 }

@@ -10,6 +10,8 @@
 
 use std::collections::BTreeMap;
 
+pub mod steady;
+
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 

@@ -3,17 +3,20 @@
 //! [`parse`], its cells are [`cells`], their order in time [`schedule`], its price [`plan`].
 
 pub mod cells;
+pub mod control;
 pub mod parse;
 pub mod plan;
 pub mod schedule;
-mod values;
 
 use serde::{Deserialize, Serialize};
 
 use crate::setup::{Aio, Cache, Options};
 use crate::stats::Convergence;
+use crate::stats::steady::MOST_ROUNDS;
 
-pub use parse::{Problem, StudyError};
+pub use crate::problem::Problem;
+pub use control::{Control, Controlled, Link, controls};
+pub use parse::StudyError;
 pub use plan::{Plan, Rates};
 pub use schedule::{DoneReason, Progress, SampleKey, Spent, Step, next};
 
@@ -37,6 +40,9 @@ pub struct Study {
     pub size: Size,
     /// How often, until when.
     pub repeat: Repeat,
+    /// Whose guests get control cells; `None`: nobody's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control: Option<Controlled>,
     /// The cells are the union of these products.
     pub matrix: Vec<Matrix>,
 }
@@ -74,9 +80,18 @@ pub struct Repeat {
     pub max_minutes: f64,
     /// The run ends after this many GiB have been written.
     pub max_gib_written: f64,
+    /// Flash is brought into its steady state first: see [`crate::stats::steady`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub steady_state: bool,
 }
 
 impl Repeat {
+    /// Asks for steady state, with as many rounds as its specification allows for reaching it.
+    pub fn ask_for_steady_state(&mut self) {
+        self.steady_state = true;
+        self.max_pairs = self.max_pairs.max(MOST_ROUNDS);
+    }
+
     /// When a share counts as known.
     pub fn convergence(&self) -> Convergence {
         Convergence { half_width: self.half_width, min_pairs: self.min_pairs, min_boots: self.min_boots }

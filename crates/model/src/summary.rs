@@ -2,21 +2,29 @@
 //! the stored samples alone, so yesterday's run can be judged by today's rules. The fields'
 //! names carry their units; ratios are 1 for "equal".
 
+mod best;
 mod build;
 pub mod compare;
+pub mod durability;
+pub mod explain;
 mod headline;
+pub mod steady;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::result::{Environment, Figure, Mark, Run, RunState, Skipped};
-use crate::setup::Setup;
+use crate::setup::{Attachment, Setup};
 use crate::stats::{Convergence, Estimate, Noise, Ratio};
 
+pub use best::best;
 pub(crate) use build::figure_of;
 pub use build::{noise, pairs, repeat_of, shares, summarise};
 pub use compare::{Comparison, compare};
+pub use durability::Durability;
+pub use explain::Explanation;
+pub(crate) use headline::percent;
 
 /// Version of the summary's JSON. Fields are only added within a major version.
 pub const SCHEMA_VERSION: &str = "1.0";
@@ -50,6 +58,12 @@ pub struct Summary {
     pub cells: Vec<Cell>,
     /// Guest against native, in the same order.
     pub shares: Vec<Share>,
+    /// Guest cells that control cells explain.
+    #[serde(default)]
+    pub explained: Vec<Explanation>,
+    /// Whether each writing native cell became steady; empty unless the study asked for it.
+    #[serde(default)]
+    pub steady: Vec<steady::Steady>,
     /// Cells that did not run.
     pub skipped: Vec<Skipped>,
     /// Effective disk settings as read back, by `target/guest/attachment`.
@@ -80,6 +94,9 @@ pub struct Cell {
     pub key: String,
     /// What was measured.
     pub setup: Setup,
+    /// Whether it is a control cell, which the study did not name.
+    #[serde(default)]
+    pub control: bool,
     /// Samples.
     pub samples: u32,
     /// Boots they came from.
@@ -100,6 +117,9 @@ pub struct Cell {
     pub device: Option<Device>,
     /// What it cost in CPU time.
     pub cpu: Cpu,
+    /// For durable appends: whether what was acknowledged is on the device.
+    #[serde(default)]
+    pub durability: Option<durability::Durability>,
     /// How many samples carry which word of caution.
     pub marks: BTreeMap<Mark, u32>,
     /// Rounds whose figure is an outlier ([`crate::stats::outliers`]): kept, and shown.
@@ -170,6 +190,32 @@ pub struct CellNoise {
     pub noise: Noise,
 }
 
+/// The set-up that did best in a run, for whoever wants it as a configuration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Best {
+    /// The target that it was measured on.
+    pub target: String,
+    /// The disk as it is set up.
+    pub attachment: Attachment,
+    /// Workloads that all compared set-ups ran.
+    pub workloads: Vec<String>,
+    /// Geometric mean of its shares of native over these workloads.
+    pub share_value: f64,
+    /// What it gets over each other set-up on the same target, over these workloads.
+    pub over: Vec<Over>,
+}
+
+/// What the best set-up gets over another one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Over {
+    /// The other one.
+    pub attachment: Attachment,
+    /// Best over other: geometric mean over the workloads, paired by round.
+    pub ratio: Ratio,
+    /// Whether that is told apart from "equal".
+    pub sure: bool,
+}
+
 impl Summary {
     /// Whether the run is about native cells alone: it asked for no guest, so it has no share.
     pub fn is_native_only(&self) -> bool {
@@ -186,6 +232,11 @@ impl Summary {
     /// The share of a guest cell.
     pub fn share(&self, key: &str) -> Option<&Share> {
         self.shares.iter().find(|s| s.key == key)
+    }
+
+    /// The cells without the control cells, which are shown with what they explain.
+    pub fn asked_for(&self) -> impl Iterator<Item = &Cell> {
+        self.cells.iter().filter(|c| !c.control)
     }
 
     /// Shortcut for [`summarise`].

@@ -30,6 +30,29 @@ impl Lcg {
     }
 }
 
+/// A disk of a live guest by virtio-blk of which nothing else is known.
+pub fn live_disk(details: crate::facts::Details) -> crate::facts::Disk {
+    crate::facts::Disk {
+        subject: "guest db1, disk vda".into(),
+        driver: Some("virtio-blk".into()),
+        cache: Some("none".into()),
+        aio: Some("native".into()),
+        iothread: Some(true),
+        sparse: None,
+        details,
+        from: crate::facts::Provenance::Live {
+            guest: "db1".into(),
+            read_from: "virsh dumpxml db1".into(),
+            at_unix_seconds: 1.0,
+        },
+    }
+}
+
+/// The facts of one live disk.
+pub fn settings(details: crate::facts::Details) -> Facts {
+    Facts { disks: vec![live_disk(details)], measured: None }
+}
+
 /// A native cell.
 pub fn native(target: &str, workload: &str) -> Setup {
     Setup { guest: "native".into(), target: target.into(), attachment: None, workload: workload.into() }
@@ -59,7 +82,16 @@ pub fn traits() -> Vec<WorkloadTraits> {
         direct: !name.starts_with("dd"),
         engine: String::new(),
     };
-    vec![
+    let mut sweeps = Vec::new();
+    for depth in [1, 2, 4, 8, 16] {
+        for (engine, uring) in [("libaio", ""), ("io_uring", "-uring")] {
+            for (direct, buffered) in [(true, ""), (false, "-buffered")] {
+                let name = format!("seq-read-64k-d{depth}{uring}{buffered}");
+                sweeps.push(WorkloadTraits { direct, engine: engine.into(), ..one(&name, false, true, 65536, depth) });
+            }
+        }
+    }
+    let mut all = vec![
         one("dd-write", true, true, 65536, 1),
         one("dd-read", false, true, 65536, 1),
         one("seq-write", true, true, 65536, 1),
@@ -69,7 +101,9 @@ pub fn traits() -> Vec<WorkloadTraits> {
         one("rand-write-1", true, false, 4096, 1),
         one("rand-write-32", true, false, 4096, 32),
         one("durable-append", true, true, 4096, 1),
-    ]
+    ];
+    all.extend(sweeps);
+    all
 }
 
 struct Planned {
@@ -77,6 +111,8 @@ struct Planned {
     figure: f64,
     device: (f64, f64, f64),
     mark: Option<Mark>,
+    iothread_seconds: f64,
+    moved: f64,
 }
 
 /// Builds a run: cells with their true figures, and rounds of samples scattered around them.
@@ -96,7 +132,14 @@ impl Bench {
     }
 
     pub fn cell(mut self, setup: Setup, figure: f64) -> Bench {
-        self.cells.push(Planned { setup, figure, device: (0.0, 1.0, 0.9), mark: None });
+        self.cells.push(Planned {
+            setup,
+            figure,
+            device: (0.0, 1.0, 0.9),
+            mark: None,
+            iothread_seconds: 0.0,
+            moved: 1.0,
+        });
         self
     }
 
@@ -108,6 +151,18 @@ impl Bench {
 
     pub fn mark(mut self, setup: &Setup, mark: Mark) -> Bench {
         self.find(setup).mark = Some(mark);
+        self
+    }
+
+    /// CPU seconds of QEMU's I/O thread in each second of the cell.
+    pub fn iothread(mut self, setup: &Setup, seconds: f64) -> Bench {
+        self.find(setup).iothread_seconds = seconds;
+        self
+    }
+
+    /// Bytes that the device moves for each byte of the cell's.
+    pub fn moved(mut self, setup: &Setup, factor: f64) -> Bench {
+        self.find(setup).moved = factor;
         self
     }
 
@@ -199,14 +254,17 @@ fn sample(cell: &Planned, traits: &WorkloadTraits, figure: f64, round: u32) -> S
             seconds,
             read_ios: side(traits.reads, ios as f64),
             write_ios: side(traits.writes, ios as f64),
-            read_bytes: side(traits.reads, bytes),
-            write_bytes: side(traits.writes, bytes),
+            read_bytes: side(traits.reads, bytes * cell.moved),
+            write_bytes: side(traits.writes, bytes * cell.moved),
             flush_ios: 3,
             request_bytes,
             queue_depth,
             busy_ratio: Some(busy_ratio),
         }),
-        cpu: CpuUse { host_seconds: 0.5, by_role: BTreeMap::from([("vcpu".into(), 0.25)]) },
+        cpu: CpuUse {
+            host_seconds: 0.5,
+            by_role: BTreeMap::from([("vcpu".into(), 0.25), ("iothread".into(), cell.iothread_seconds * seconds)]),
+        },
         foreign: Foreign::default(),
         marks: cell.mark.into_iter().collect(),
     }

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use vmio_model::rules::change::{recommended, settings};
-use vmio_model::setup::{Aio, Attachment, Cache};
+use vmio_model::setup::{Aio, Attachment, Cache, DetectZeroes, Options};
 
 #[test]
 #[ignore = "guest: needs QEMU"]
@@ -18,6 +18,17 @@ fn qemu_takes_the_options_that_findings_print() {
         recommended(),
         Attachment { driver: "virtio-scsi".into(), ..recommended() },
         attachment("lsi53c895a", Cache::None, Aio::Native),
+        attachment("ahci", Cache::Directsync, Aio::IoUring),
+        attachment("nvme", Cache::None, Aio::Native),
+        Attachment {
+            options: Options {
+                queues: Some(2),
+                discard: true,
+                detect_zeroes: DetectZeroes::Unmap,
+                ..Options::default()
+            },
+            ..recommended()
+        },
         attachment("virtio-blk", Cache::Writeback, Aio::Threads),
     ];
     let results: Vec<(String, bool, String)> = all

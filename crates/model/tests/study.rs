@@ -8,11 +8,14 @@ use proptest::prelude::*;
 use vmio_model::result::{Figure, WorkloadTraits};
 use vmio_model::setup::Setup;
 use vmio_model::stats::{Interval, Ratio};
-use vmio_model::study::plan::estimate;
-use vmio_model::study::{DoneReason, Family, Names, Progress, Rates, SampleKey, Spent, Step, Study, next};
+use vmio_model::study::plan::{TargetSpace, estimate};
+use vmio_model::study::{
+    Control, DoneReason, Family, Link, Names, Progress, Rates, SampleKey, Spent, Step, Study, next,
+};
 
 const QUICK: &str = include_str!("../../../studies/quick.toml");
 const SPARSE: &str = include_str!("../../../studies/sparse.toml");
+const SHAFER: &str = include_str!("../../../studies/shafer2010-storage.toml");
 const FULL: &str = include_str!("../../../studies/full.toml");
 
 /// A made-up family: `job-` and a digit that is not 0.
@@ -25,7 +28,7 @@ fn names() -> Names {
     let list = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect();
     Names {
         guests: list(&["native", "qemu"]),
-        targets: list(&["device", "sparse", "preallocated"]),
+        targets: list(&["device", "sparse", "preallocated", "served"]),
         drivers: list(&["lsi53c895a", "virtio-blk"]),
         workloads: list(&[
             "dd-write",
@@ -70,7 +73,7 @@ fn problems(text: &str) -> Vec<String> {
 
 #[test]
 fn the_shipped_studies_are_good_and_name_themselves() {
-    for (name, text) in [("quick", QUICK), ("sparse", SPARSE), ("full", FULL)] {
+    for (name, text) in [("quick", QUICK), ("sparse", SPARSE), ("full", FULL), ("shafer2010-storage", SHAFER)] {
         let study = study(text);
         assert_eq!(study.name, name);
         let cells = study.cells();
@@ -106,10 +109,24 @@ fn the_quick_study_has_what_the_demo_promises() {
 /// The long studies fit their own budgets at this machine's pace, boots and preparation included.
 #[test]
 fn the_long_studies_fit_their_budgets() {
-    for text in [SPARSE, FULL] {
+    for text in [SPARSE, FULL, SHAFER] {
         let plan = estimate(&study(text), &traits(), &rates());
         assert!(!plan.over_time && !plan.over_bytes, "{plan:#?}");
     }
+}
+
+/// A target may take several times its size: an image for each way to see it.
+#[test]
+fn targets_say_what_they_take() {
+    let study = study(SMALL);
+    let plain = estimate(&study, &traits(), &rates());
+    let bytes = study.target_bytes();
+    assert_eq!((plain.peak_space_bytes, plain.prepare_bytes_written), ((bytes as f64 * 1.2) as u64, bytes));
+    let space = TargetSpace { taken_bytes: 5 * bytes, prepared_bytes: 3 * bytes };
+    let rates = Rates { target_space: BTreeMap::from([("device".into(), space)]), ..rates() };
+    let large = estimate(&study, &traits(), &rates);
+    assert_eq!((large.peak_space_bytes, large.prepare_bytes_written), ((bytes as f64 * 6.0) as u64, 3 * bytes));
+    assert!(large.min_seconds > plain.min_seconds);
 }
 
 fn traits() -> Vec<WorkloadTraits> {
@@ -147,6 +164,7 @@ fn rates() -> Rates {
         fixed_bytes: BTreeMap::from([("dd-write".into(), 512 << 20), ("dd-read".into(), 512 << 20)]),
         refilled_targets: vec!["sparse".into()],
         written_targets: vec!["device".into(), "preallocated".into()],
+        target_space: BTreeMap::new(),
         spare_ratio: 0.2,
     }
 }
@@ -281,6 +299,36 @@ fn play(
     share: impl Fn(&str, u32) -> Option<Ratio>,
     lose: Option<usize>,
 ) -> (Vec<SampleKey>, DoneReason) {
+    play_whole(study, &[], share, lose, |_, _| true)
+}
+
+/// [`play`] with control cells, which are known as soon as round 0 began.
+fn play_with(
+    study: &Study,
+    all: &[Control],
+    share: impl Fn(&str, u32) -> Option<Ratio>,
+    lose: Option<usize>,
+) -> (Vec<SampleKey>, DoneReason) {
+    play_whole(study, all, share, lose, |_, _| true)
+}
+
+/// [`play`] where `steady` says whether the disk under a native cell is steady after so many rounds.
+fn play_until_steady(
+    study: &Study,
+    share: impl Fn(&str, u32) -> Option<Ratio>,
+    lose: Option<usize>,
+    steady: impl Fn(&str, u32) -> bool,
+) -> (Vec<SampleKey>, DoneReason) {
+    play_whole(study, &[], share, lose, steady)
+}
+
+fn play_whole(
+    study: &Study,
+    all: &[Control],
+    share: impl Fn(&str, u32) -> Option<Ratio>,
+    lose: Option<usize>,
+    steady: impl Fn(&str, u32) -> bool,
+) -> (Vec<SampleKey>, DoneReason) {
     let (mut done, mut boot) = (Vec::<SampleKey>::new(), None);
     let skipped = BTreeSet::new();
     for step in 0.. {
@@ -293,7 +341,11 @@ fn play(
             .filter_map(|c| Some((c.key(), share(&c.key(), pairs(&c.key()))?)))
             .collect();
         let spent = Spent::default();
-        match next(study, &Progress { done: &done, skipped: &skipped, shares: &shares, spent, boot }) {
+        let controls = if done.is_empty() { &[] } else { all };
+        let natives = study.cells().into_iter().filter(|c| c.is_native()).map(|c| c.key());
+        let unsteady: &BTreeSet<String> = &natives.filter(|key| !steady(key, pairs(key))).collect();
+        let progress = Progress { done: &done, skipped: &skipped, shares: &shares, controls, unsteady, spent, boot };
+        match next(study, &progress) {
             Step::Boot { boot: number } => {
                 assert!(done.iter().all(|s| s.boot < number), "boot {number} was used before");
                 boot = Some(number);
@@ -318,6 +370,37 @@ fn known(pairs: u32) -> Option<Ratio> {
 
 fn vague(pairs: u32) -> Option<Ratio> {
     Some(Ratio { interval: Some(Interval { low: 0.3, high: 0.9 }), ..known(pairs)? })
+}
+
+/// SMALL has one target and two workloads; the disk settles after eight rounds of the one.
+#[test]
+fn a_group_goes_on_until_its_disk_is_steady() {
+    let text = SMALL.replacen("max_pairs = ", "steady_state = true\nmax_pairs = 1", 1);
+    let small = study(&text);
+    assert_eq!(study(&small.to_toml()), small, "steady_state is kept");
+    let (native, other) = ("device/native/seq-write", "device/native/rand-read-1");
+    let rounds = |done: &[SampleKey], key: &str| done.iter().filter(|s| s.setup == key).count() as u32;
+    let (done, reason) = play_until_steady(&small, |_, n| known(n), None, |key, n| key != native || n >= 8);
+    assert_eq!((reason, rounds(&done, native)), (DoneReason::Converged, 8));
+    assert!(rounds(&done, other) < 8, "{done:?}");
+    let (done, reason) = play_until_steady(&small, |_, n| known(n), None, |key, _| key != native);
+    assert_eq!((reason, rounds(&done, native)), (DoneReason::MaxPairs, small.repeat.max_pairs));
+}
+
+/// Native cells alone boot nothing and run the fewest rounds: the plan says as much.
+#[test]
+fn native_cells_alone_run_the_fewest_rounds() {
+    let text = SMALL
+        .replace("guests = [\"native\", \"qemu\"]", "guests = [\"native\"]")
+        .replace("guests = [\"qemu\"]", "guests = [\"native\"]");
+    let lone = study(&text);
+    assert!(lone.is_native_only() && !study(SMALL).is_native_only());
+    let (done, reason) = play(&lone, |_, n| known(n), None);
+    assert_eq!(reason, DoneReason::FewestRounds);
+    assert_eq!(done.len() as u32, lone.repeat.min_pairs * lone.cells().len() as u32);
+    let plan = estimate(&lone, &traits(), &rates());
+    assert_eq!((plan.guests_per_boot, plan.max_rounds), (0, lone.repeat.min_pairs));
+    assert!((plan.max_seconds - plan.min_seconds).abs() < 1e-9);
 }
 
 #[test]
@@ -349,6 +432,69 @@ fn a_round_keeps_a_group_together_and_the_next_is_its_mirror() {
     assert!((1..4).any(|k| round(2 * k) != round(0)), "every pair of rounds has the same order");
 }
 
+/// Two control cells of the guest by the emulated driver, and the common one of both guests.
+fn control_cells() -> Vec<Control> {
+    let cells = study(SMALL).cells();
+    let guest = |driver: &str| cells.iter().find(|c| c.key().contains(driver) && c.workload == "seq-write").unwrap();
+    let control = |driver: &str, link: Link, workload: &str| Control {
+        of: guest(driver).clone(),
+        setup: Setup { workload: workload.into(), ..guest(driver).baseline() },
+        link,
+        request_bytes: 4096,
+        depth: 1,
+        why: "made up".into(),
+    };
+    vec![
+        control("lsi53c895a", Link::Reference, "seq-write-64k-d1"),
+        control("lsi53c895a", Link::Size, "seq-write-4k-d1"),
+        control("virtio-blk", Link::Reference, "seq-write-64k-d1"),
+    ]
+}
+
+#[test]
+fn control_cells_run_beside_their_guest_from_the_second_round_on() {
+    let slow = "device/qemu/lsi53c895a,none,native/seq-write";
+    let all = control_cells();
+    let share = |key: &str, n: u32| if key == slow { vague(n) } else { known(n) };
+    let (done, reason) = play_with(&study(SMALL), &all, share, None);
+    assert_eq!(reason, DoneReason::MaxPairs);
+    for control in &all {
+        let key = control.setup.key();
+        let rounds: Vec<u32> = done.iter().filter(|s| s.setup == key).map(|s| s.round).collect();
+        assert_eq!(rounds, (1..8).collect::<Vec<u32>>(), "once a round, from the second on: {key}");
+    }
+    for round in 1..8 {
+        let keys: Vec<&str> = done.iter().filter(|s| s.round == round).map(|s| s.setup.as_str()).collect();
+        let group: Vec<bool> = keys.iter().map(|k| k.contains("seq-write")).collect();
+        let changes = group.windows(2).filter(|w| w[0] != w[1]).count();
+        assert!(changes <= 1, "a group and its controls stay together in round {round}: {keys:?}");
+    }
+    // A guest that is known goes on until its controls have the fewest pairs.
+    let (done, reason) = play_with(&study(SMALL), &all, |_, n| known(n), None);
+    assert_eq!(reason, DoneReason::Converged);
+    let count = |key: &str| done.iter().filter(|s| s.setup == key).count();
+    assert_eq!((count(slow), count("device/native/seq-write-4k-d1")), (6, 5));
+    assert_eq!(count("device/qemu/virtio-blk,none,native/rand-read-1"), 5, "those without controls do not");
+}
+
+#[test]
+fn a_control_that_cannot_run_holds_nobody_up() {
+    let (study, all) = (study(SMALL), control_cells());
+    let skipped: BTreeSet<String> = all.iter().map(|c| c.setup.key()).collect();
+    let done: Vec<SampleKey> = (0..5)
+        .flat_map(|round| study.cells().into_iter().map(move |c| SampleKey { setup: c.key(), round, boot: round / 2 }))
+        .collect();
+    let shares: BTreeMap<String, Ratio> =
+        study.cells().iter().filter(|c| !c.is_native()).map(|c| (c.key(), known(5).unwrap())).collect();
+    let ask = |skipped: &BTreeSet<String>| {
+        let spent = Spent::default();
+        let (controls, unsteady, boot) = (&all[..], &BTreeSet::new(), Some(2));
+        next(&study, &Progress { done: &done, skipped, shares: &shares, controls, unsteady, spent, boot })
+    };
+    assert_eq!(ask(&skipped), Step::Done(DoneReason::Converged));
+    assert!(matches!(ask(&BTreeSet::new()), Step::Run { .. }));
+}
+
 #[test]
 fn a_baseline_stays_open_as_long_as_a_guest_needs_it() {
     let slow = "device/qemu/lsi53c895a,none,native/seq-write";
@@ -365,7 +511,8 @@ fn budgets_and_skipped_cells_end_a_run() {
     let study = study(SMALL);
     let (shares, none) = (BTreeMap::new(), BTreeSet::new());
     let ask = |spent: Spent, skipped: &BTreeSet<String>| {
-        next(&study, &Progress { done: &[], skipped, shares: &shares, spent, boot: Some(0) })
+        let (controls, unsteady, boot) = (&[], &BTreeSet::new(), Some(0));
+        next(&study, &Progress { done: &[], skipped, shares: &shares, controls, unsteady, spent, boot })
     };
     assert_eq!(ask(Spent { seconds: 600.0, bytes_written: 0 }, &none), Step::Done(DoneReason::TimeBudget));
     assert_eq!(ask(Spent { seconds: 0.0, bytes_written: 10 << 30 }, &none), Step::Done(DoneReason::ByteBudget));
@@ -388,6 +535,9 @@ proptest! {
         let (whole, _) = play(&study(SMALL), share, None);
         let (broken, _) = play(&study(SMALL), share, Some(lose));
         let plain = |s: &[SampleKey]| s.iter().map(|k| (k.setup.clone(), k.round)).collect::<Vec<_>>();
+        prop_assert_eq!(plain(&whole), plain(&broken));
+        let (whole, _) = play_with(&study(SMALL), &control_cells(), share, None);
+        let (broken, _) = play_with(&study(SMALL), &control_cells(), share, Some(lose));
         prop_assert_eq!(plain(&whole), plain(&broken));
     }
 

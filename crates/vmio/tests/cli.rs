@@ -108,6 +108,20 @@ fn show_in_every_form() {
 }
 
 #[test]
+fn the_best_set_up_is_written_for_libvirt_and_proxmox() {
+    let dir = stocked();
+    let (xml, qm) = (dir.path().join("best.xml"), dir.path().join("best.qm"));
+    let files = ["--write-xml", xml.to_str().unwrap(), "--write-qm", qm.to_str().unwrap()];
+    ends(&vmio(dir.path(), &[&["runs", "show", "1"][..], &files].concat()), 0);
+    let (xml, qm) = (fs::read_to_string(&xml).unwrap(), fs::read_to_string(&qm).unwrap());
+    assert!(xml.contains("bus='virtio'") && xml.contains("software emulation"), "{xml}");
+    let comment = xml.strip_prefix("<!--").unwrap().split_once("-->").unwrap().0;
+    assert!(!comment.contains("--") && comment.contains("as fast as lsi53c895a"), "{xml}");
+    let commands: Vec<&str> = qm.lines().filter(|l| !l.starts_with('#')).collect();
+    assert!(commands.iter().all(|l| l.starts_with("qm set VMID ")) && !commands.is_empty(), "{qm}");
+}
+
+#[test]
 fn a_proof_is_shown_with_the_run_whose_finding_it_proves() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(&dir.path().join("vmio.db")).unwrap();

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use vmio::run::engine::{Ended, Event, Next, Rig, measure, next_noise};
 use vmio::run::studies;
 use vmio::store::{NewRun, Store};
-use vmio_model::result::{Run, Sample, WorkloadResult, WorkloadTraits};
+use vmio_model::result::{DeviceUse, Run, Sample, WorkloadResult, WorkloadTraits};
 use vmio_model::setup::Setup;
 use vmio_model::study::{self, DoneReason, Study};
 
@@ -47,6 +47,12 @@ fn study() -> Study {
 /// Which attempts at a cell fail: by cell and attempt.
 type Fails<'a> = &'a dyn Fn(&Setup, u32) -> bool;
 
+/// [`study`] with control cells for the writes.
+fn controlled() -> Study {
+    let text = STUDY.replace("[[matrix]]", "[control]\nworkloads = [\"seq-write\"]\n[[matrix]]");
+    studies::parse("made-up.toml", &text).unwrap()
+}
+
 /// Answers as a machine would: virtio-blk always at half of the native speed, the emulated
 /// driver at shares so far apart that its interval never gets narrow.
 #[derive(Default)]
@@ -62,6 +68,20 @@ struct Fake<'a> {
     taken: usize,
     /// Advanced by one a cell.
     clock: Option<&'a Cell<f64>>,
+    /// Shows what reached the disk: requests of the emulated driver at an eighth of the size, and
+    /// in later rounds at sizes of their own.
+    sees_disk: bool,
+}
+
+fn at_the_disk(driver: Option<&str>, round: u32, bytes: u64) -> DeviceUse {
+    let size = if driver == Some("lsi53c895a") { 8192 << (round % 3) } else { 65536 };
+    DeviceUse {
+        seconds: 1.0,
+        write_ios: bytes / size,
+        write_bytes: bytes,
+        queue_depth: if driver.is_some() { 1.2 } else { 7.7 },
+        ..DeviceUse::default()
+    }
 }
 
 impl Rig for Fake<'_> {
@@ -82,7 +102,8 @@ impl Rig for Fake<'_> {
             anyhow::bail!("attempt {attempt} at {} went wrong", setup.key());
         }
         self.taken += 1;
-        let share = match setup.attachment.as_ref().map(|a| a.driver.as_str()) {
+        let driver = setup.attachment.as_ref().map(|a| a.driver.as_str());
+        let share = match driver {
             None => 1.0,
             Some("virtio-blk") => 0.5,
             Some(_) => [0.1, 0.9][round as usize % 2],
@@ -94,7 +115,7 @@ impl Rig for Fake<'_> {
             boot,
             started_unix: 0.0,
             result: WorkloadResult { write_bytes: ios * 4096, ios, seconds: 1.0, ..WorkloadResult::default() },
-            device: None,
+            device: self.sees_disk.then(|| at_the_disk(driver, round, ios * 4096)),
             cpu: Default::default(),
             foreign: Default::default(),
             marks: Vec::new(),
@@ -203,6 +224,57 @@ fn what_is_known_well_enough_stops_and_the_rest_goes_on() {
     assert_eq!(rounds(Some("virtio-blk")), [least].into());
     assert_eq!(rounds(Some("lsi53c895a")), [most].into());
     assert_eq!(rounds(None), [most].into(), "the baseline runs as long as one guest needs it");
+}
+
+/// Control cells by key with the rounds in which they ran.
+fn controls_of(run: &Run) -> BTreeMap<String, Vec<u32>> {
+    let known: Vec<Setup> = controlled().cells();
+    let mut all: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+    for s in run.samples.iter().filter(|s| !known.contains(&s.setup)) {
+        all.entry(s.setup.key()).or_default().push(s.round);
+    }
+    all
+}
+
+#[test]
+fn control_cells_follow_the_first_round() {
+    let bed = Bed::new(&controlled());
+    bed.go(study::next, &mut Fake { sees_disk: true, ..Fake::default() }).0.unwrap();
+    let all = controls_of(&bed.run());
+    let wanted = ["device/native/seq-write-64k-d8", "device/native/seq-write-8k-d1", "device/native/seq-write-8k-d8"];
+    assert_eq!(all.keys().map(String::as_str).collect::<Vec<_>>(), wanted);
+    assert!(all.values().all(|rounds| *rounds == (1..7).collect::<Vec<u32>>()), "{all:?}");
+    // Where the disk shows nothing, there is nothing to control.
+    let blind = Bed::new(&controlled());
+    blind.go(study::next, &mut Fake::default()).0.unwrap();
+    assert!(controls_of(&blind.run()).is_empty());
+}
+
+#[test]
+fn a_resumed_run_has_the_same_control_cells() {
+    let whole = Bed::new(&controlled());
+    whole.go(study::next, &mut Fake { sees_disk: true, ..Fake::default() }).0.unwrap();
+    for stop in (1..=24).step_by(4) {
+        let bed = Bed::new(&controlled());
+        bed.go(study::next, &mut Fake { sees_disk: true, stop_after: Some(stop), ..Fake::default() }).0.unwrap();
+        bed.go(study::next, &mut Fake { sees_disk: true, ..Fake::default() }).0.unwrap();
+        let (run, got) = (bed.run(), controls_of(&bed.run()));
+        assert!(taken(&run).windows(2).all(|w| w[0] != w[1]), "stopped after {stop}: nothing twice");
+        // A cut round is no pair, so one more round may be needed.
+        let of = controls_of(&whole.run());
+        assert_eq!(got.keys().collect::<Vec<_>>(), of.keys().collect::<Vec<_>>(), "stopped after {stop}");
+        assert!(got.iter().all(|(key, rounds)| rounds.starts_with(&of[key])), "stopped after {stop}: {got:?}");
+    }
+}
+
+#[test]
+fn a_control_cell_that_fails_twice_costs_nothing_else() {
+    let bed = Bed::new(&controlled());
+    let fails = |setup: &Setup, _: u32| setup.workload == "seq-write-8k-d1";
+    bed.go(study::next, &mut Fake { sees_disk: true, fails: Some(&fails), ..Fake::default() }).0.unwrap();
+    let run = bed.run();
+    assert_eq!(run.skipped.iter().map(|s| s.setup.workload.as_str()).collect::<Vec<_>>(), ["seq-write-8k-d1"]);
+    assert_eq!(controls_of(&run).len(), 2);
 }
 
 #[test]
@@ -432,4 +504,35 @@ fn what_fails_while_the_run_is_ended_is_not_left_out_of_it() {
     });
     assert!(ended.unwrap_err().to_string().contains("signal 9"));
     assert_eq!((told, bed.run().skipped.len()), (0, 0));
+}
+
+/// A rig whose storage becomes full.
+struct Full {
+    boots: u32,
+}
+
+impl Rig for Full {
+    fn boot(&mut self, _: u32) -> anyhow::Result<()> {
+        self.boots += 1;
+        Ok(())
+    }
+    fn cell(&mut self, _: &Setup, _: u32, _: u32) -> anyhow::Result<Sample> {
+        anyhow::bail!("fio's error 28")
+    }
+    fn must_stop(&mut self) -> Option<String> {
+        (self.boots > 0).then(|| "the pool is full".to_owned())
+    }
+}
+
+#[test]
+fn storage_that_is_full_ends_the_run_and_leaves_no_cell_out() {
+    let bed = Bed::new(&study());
+    let mut run = bed.run();
+    let mut rig = Full { boots: 0 };
+    let mut told = 0;
+    let ended = measure(&bed.study, study::next, &mut run, &bed.store, &mut rig, &|| 0.0, &mut |event| {
+        told += u32::from(matches!(event, Event::Retry(..) | Event::GaveUp(..)));
+    });
+    assert_eq!(ended.unwrap(), Ended::Stopped("the pool is full".into()));
+    assert_eq!((told, rig.boots, bed.run().skipped.len()), (0, 1, 0), "resumed, the run tries that cell again");
 }

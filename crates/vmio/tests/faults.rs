@@ -158,3 +158,44 @@ fn a_directory_that_cannot_be_written_is_named_before_anything_is_done() {
     ended.says(&["cannot make the directory /proc/sys/vmio", "--state DIR"]);
     assert!(!Path::new("/proc/sys/vmio").exists());
 }
+
+/// Each kind of file target on a file system without direct I/O: refused before anything is made.
+#[test]
+fn a_place_in_memory_is_refused_for_every_kind_of_file() {
+    let bed = Bed::new();
+    let path = programs(&bed, &["qemu-system-x86_64", "fio", "qemu-img", "qemu-storage-daemon"]);
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let study = fs::read_to_string(fixture("file.toml")).unwrap();
+    for target in ["sparse", "preallocated", "served", "qcow2", "qcow2-chain"] {
+        let file = bed.state().join("images/study.toml");
+        fs::write(&file, study.replace("\"sparse\"", &format!("\"{target}\""))).unwrap();
+        let mut command = bed.command(&["study", "run", "--yes", "--on"]);
+        let ended = bed.finish(command.arg(memory.path()).arg(&file).env("PATH", &path)).with(3);
+        ended.says(&["Plan:", "error: ", "tmpfs has no direct I/O (O_DIRECT)", "--on a directory on a disk"]);
+        assert!(bed.last().is_none(), "{target}: no run was begun");
+        assert_eq!(fs::read_dir(memory.path()).unwrap().count(), 0, "{target}");
+    }
+    bed.is_clean();
+}
+
+/// A plan reckons with all that a target takes: images for each way to see them, and the raw twin.
+#[test]
+fn a_plan_says_what_images_take() {
+    let bed = Bed::new();
+    let path = programs(&bed, &["qemu-system-x86_64", "fio", "qemu-img", "qemu-storage-daemon"]);
+    let study = fs::read_to_string(fixture("file.toml")).unwrap();
+    let file = bed.state().join("images/study.toml");
+    let plan = |target: &str| {
+        fs::write(&file, study.replace("\"sparse\"", &format!("\"{target}\""))).unwrap();
+        let mut command = bed.command(&["study", "run", "--dry-run", "--json"]);
+        let ended = bed.finish(command.arg("--on").arg(bed.state()).arg(&file).env("PATH", &path)).with(0);
+        let json: serde_json::Value = serde_json::from_str(&ended.out).unwrap();
+        json["cost"]["peak_space_bytes"].as_f64().unwrap() / 1.2 / f64::from(1 << 20)
+    };
+    // 512 MiB once; the twin and two images of 512 + 32 MiB; the twin, the base and an overlay.
+    let near = |got: f64, want: f64| (got - want).abs() < 1.0;
+    assert!(near(plan("served"), 512.0));
+    assert!(near(plan("qcow2"), 512.0 + 2.0 * 544.0));
+    assert!(near(plan("qcow2-full-l2"), 512.0 + 544.0));
+    assert!(near(plan("qcow2-chain"), 512.0 + 2.0 * 544.0));
+}

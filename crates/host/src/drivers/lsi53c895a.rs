@@ -3,7 +3,7 @@
 //! the SCSI script processor that QEMU emulates, and all but a few commands run one after
 //! another, which is why depth does not help here.
 
-use super::{DeviceArgs, Disk, Driver};
+use super::{Device, DeviceArgs, Disk, Driver};
 
 /// Entry `lsi53c895a`.
 pub struct Lsi53c895a;
@@ -16,19 +16,12 @@ impl Driver for Lsi53c895a {
         "emulated SCSI controller (LSI 53C895A), as in the paper"
     }
     fn device_args(&self, disk: &Disk<'_>) -> DeviceArgs {
-        let Disk { id, node, serial, .. } = disk;
-        DeviceArgs {
-            controller: Some(format!("lsi53c895a,id={id}-hba")),
-            device: format!("scsi-hd,id={id},bus={id}-hba.0,drive={node},serial={serial}"),
-        }
+        DeviceArgs::below(Device::new("lsi53c895a", disk.controller_id()), "scsi-hd", disk)
     }
     fn qom_types(&self) -> (&'static str, Option<&'static str>) {
         ("scsi-hd", Some("lsi53c895a"))
     }
     fn guest_modules(&self) -> &'static [&'static str] {
         &["sym53c8xx", "sd_mod"]
-    }
-    fn supports_iothread(&self) -> bool {
-        false
     }
 }

@@ -3,31 +3,30 @@
 //! Adding a driver: a file with a type that implements [`Driver`], and its line in [`ALL`].
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use vmio_model::setup;
+use vmio_model::setup::{Aio, Attachment, DetectZeroes};
 
+use crate::targets::Storage;
+
+mod ahci;
+mod device;
+pub mod effective;
 mod lsi53c895a;
+mod nvme;
+#[cfg(test)]
+mod tests;
 mod virtio_blk;
+mod virtio_scsi;
+
+pub use device::Device;
 
 /// All drivers, in the order in which they are shown.
-pub const ALL: &[&dyn Driver] = &[&lsi53c895a::Lsi53c895a, &virtio_blk::VirtioBlk];
+pub const ALL: &[&dyn Driver] =
+    &[&lsi53c895a::Lsi53c895a, &ahci::Ahci, &nvme::Nvme, &virtio_scsi::VirtioScsi, &virtio_blk::VirtioBlk];
 
-/// Keys of the effective settings that the guest's side reads back from QEMU (QMP `qom-list`,
-/// `query-block`, `query-named-block-nodes`) and that [`Driver::readback`] compares.
-pub mod effective {
-    /// QOM type of the device on which the guest's disk is: `virtio-blk-pci`, `scsi-hd`.
-    pub const DEVICE: &str = "device";
-    /// QOM type of the controller above it; absent where the device is its own.
-    pub const CONTROLLER: &str = "controller";
-    /// `true` when the node below goes round the host's page cache.
-    pub const CACHE_DIRECT: &str = "cache.direct";
-    /// `true` when flushes of the guest are dropped; no mode of vmio does that.
-    pub const CACHE_NO_FLUSH: &str = "cache.no-flush";
-    /// `threads`, `native` or `io_uring`.
-    pub const AIO: &str = "aio";
-    /// Id of the I/O thread; absent or empty where there is none.
-    pub const IOTHREAD: &str = "iothread";
-}
+/// QEMU's `VIRTIO_QUEUE_MAX`, less the two queues that virtio-scsi has beside those for requests.
+const MOST_QUEUES: u32 = 1022;
 
 /// A device model.
 pub trait Driver: Sync {
@@ -35,7 +34,8 @@ pub trait Driver: Sync {
     fn name(&self) -> &'static str;
     /// One line for help and docs.
     fn about(&self) -> &'static str;
-    /// What `-device` needs for a disk.
+    /// What `-device` needs for a disk that fits. One device of these is on the PCI bus: the
+    /// controller where there is one, else the disk.
     fn device_args(&self, disk: &Disk<'_>) -> DeviceArgs;
     /// QOM type of the disk device, and of its controller where it has one.
     fn qom_types(&self) -> (&'static str, Option<&'static str>);
@@ -43,41 +43,120 @@ pub trait Driver: Sync {
     /// these are the image's business).
     fn guest_modules(&self) -> &'static [&'static str];
     /// Whether it can have an I/O thread.
-    fn supports_iothread(&self) -> bool;
-    /// Whether this set-up of the disk can be had with this driver, else why not.
-    fn fits(&self, asked: &setup::Attachment) -> Result<(), String> {
+    fn supports_iothread(&self) -> bool {
+        false
+    }
+    /// Whether the number of its request queues can be chosen.
+    fn supports_queues(&self) -> bool {
+        false
+    }
+    /// The first QEMU that spreads its queues over several I/O threads; `None`: no QEMU does.
+    fn maps_iothreads_since(&self) -> Option<QemuVersion> {
+        None
+    }
+    /// QOM type of the device that leaves its requests to a vhost-user server, if there is one.
+    fn vhost_user_model(&self) -> Option<&'static str> {
+        None
+    }
+    /// Whether the guest's doorbells must not go through ioeventfd.
+    fn avoids_ioeventfd(&self) -> bool {
+        false
+    }
+    /// Whether the guest is told that there is no write cache where the mode has none. Else its
+    /// flushes go on, beside writes that are flushed already.
+    fn shows_write_through(&self) -> bool {
+        true
+    }
+
+    /// Whether this set-up of the disk can be had with this driver, else why not and what to do.
+    fn fits(&self, asked: &Attachment) -> Result<(), String> {
+        let name = self.name();
+        let options = &asked.options;
+        let having = |can: fn(&dyn Driver) -> bool| {
+            let names: Vec<&str> = ALL.iter().filter(|d| can(**d)).map(|d| d.name()).collect();
+            names.join(" or ")
+        };
         if asked.iothread && !self.supports_iothread() {
-            return Err(format!("{} has no I/O thread in QEMU: drop `iothread` or use virtio-blk", self.name()));
+            let others = having(|d| d.supports_iothread());
+            return Err(format!("{name} has no I/O thread in QEMU: drop `iothread` or use {others}"));
         }
-        if asked.aio == setup::Aio::Native && !asked.cache.direct() {
-            return Err("aio=native needs O_DIRECT: use cache=none, or aio=threads or io_uring".into());
+        if asked.aio == Aio::Native && !asked.cache.direct() {
+            return Err("aio=native needs O_DIRECT: use cache=none or directsync, or aio=threads or io_uring".into());
+        }
+        match options.queues {
+            Some(_) if !self.supports_queues() => {
+                let others = having(|d| d.supports_queues());
+                return Err(format!("the number of {name}'s queues cannot be chosen: drop `queues` or use {others}"));
+            }
+            Some(n) if !(1..=MOST_QUEUES).contains(&n) => {
+                return Err(format!("queues = {n}: QEMU has 1 to {MOST_QUEUES} of them"));
+            }
+            _ => {}
+        }
+        if let Some(n) = options.mapped_iothreads {
+            if self.maps_iothreads_since().is_none() {
+                let others = having(|d| d.maps_iothreads_since().is_some());
+                return Err(format!(
+                    "vmio spreads no queues of {name} over I/O threads: drop `mapped_iothreads` or use {others}"
+                ));
+            }
+            if asked.iothread {
+                return Err("mapped_iothreads takes the place of the one I/O thread: drop `iothread`".into());
+            }
+            if n == 0 || options.queues.is_none_or(|queues| queues < n) {
+                return Err(format!(
+                    "mapped_iothreads = {n} needs as many queues or more, or threads would idle: set `queues`"
+                ));
+            }
+        }
+        if options.detect_zeroes == DetectZeroes::Unmap && !options.discard {
+            return Err("detect_zeroes = unmap needs discard = true: QEMU refuses it else".into());
         }
         Ok(())
     }
-    /// Compares what QEMU says it does with what was asked ([`effective`] names the keys).
-    /// `Err` lists every difference.
-    fn readback(&self, asked: &setup::Attachment, found: &BTreeMap<String, String>) -> Result<(), String> {
-        let (device, controller) = self.qom_types();
-        let mut want = vec![
-            (effective::DEVICE, device.to_owned()),
-            (effective::CACHE_DIRECT, asked.cache.direct().to_string()),
-            (effective::CACHE_NO_FLUSH, asked.cache.no_flush().to_string()),
-            (effective::AIO, asked.aio.to_string()),
-        ];
-        if let Some(controller) = controller {
-            want.push((effective::CONTROLLER, controller.to_owned()));
+
+    /// Whether this set-up of the disk can be had on this storage, else why not and what to do.
+    /// [`Driver::fits`] comes first.
+    fn fits_storage(&self, asked: &Attachment, storage: &Storage) -> Result<(), String> {
+        if !matches!(storage, Storage::VhostUserBlk { .. }) {
+            return Ok(());
         }
-        let shown = |key: &str| found.get(key).map_or("nothing", String::as_str).to_owned();
-        let mut wrong: Vec<String> = want
-            .iter()
-            .filter(|(key, value)| found.get(*key) != Some(value))
-            .map(|(key, value)| format!("{key} is {} instead of {value}", shown(key)))
-            .collect();
-        if asked.iothread == found.get(effective::IOTHREAD).is_none_or(|id| id.is_empty()) {
-            let word = if asked.iothread { "an I/O thread" } else { "no I/O thread" };
-            wrong.push(format!("{} is {} instead of {word}", effective::IOTHREAD, shown(effective::IOTHREAD)));
+        let name = self.name();
+        if self.vhost_user_model().is_none() {
+            return Err(format!(
+                "a vhost-user-blk server takes virtio-blk requests alone, not those of {name}: use its NBD export"
+            ));
         }
-        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
+        if asked.iothread || asked.options.mapped_iothreads.is_some() {
+            return Err("QEMU sees no request of a vhost-user-blk disk, so an I/O thread would idle: drop it".into());
+        }
+        if !asked.cache.write_cache() {
+            return Err(format!(
+                "cache={}: QEMU cannot hide the write cache of a vhost-user-blk disk: use none or writeback, or an NBD export",
+                asked.cache
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether this QEMU can do it, else why not and what to do. [`Driver::fits`] comes first.
+    fn fits_qemu(&self, asked: &Attachment, qemu: QemuVersion) -> Result<(), String> {
+        match self.needs_qemu(asked) {
+            Some((what, since)) if qemu < since => Err(format!("{what} needs QEMU {since}, this host has {qemu}")),
+            _ => Ok(()),
+        }
+    }
+
+    /// What this set-up demands of QEMU's version, if anything: which setting, and since when.
+    fn needs_qemu(&self, asked: &Attachment) -> Option<(&'static str, QemuVersion)> {
+        let since = self.maps_iothreads_since()?;
+        asked.options.mapped_iothreads.map(|_| ("mapped_iothreads (iothread-vq-mapping)", since))
+    }
+
+    /// Compares what QEMU and the guest say of a disk with what was asked ([`effective`] names
+    /// the keys). `Err` lists every difference.
+    fn readback(&self, asked: &Attachment, found: &BTreeMap<String, String>) -> Result<(), String> {
+        effective::compare(self, asked, found)
     }
 }
 
@@ -90,94 +169,64 @@ pub struct Disk<'a> {
     pub node: &'a str,
     /// Serial number by which the guest finds the disk; at most 20 characters.
     pub serial: &'a str,
-    /// Id of the I/O thread object, where the disk has one.
-    pub iothread: Option<&'a str>,
+    /// Ids of its I/O thread objects: none, one, or as many as are mapped.
+    pub iothreads: &'a [String],
+    /// What is asked for.
+    pub asked: &'a Attachment,
+    /// The QEMU that will run it.
+    pub qemu: QemuVersion,
+}
+
+impl Disk<'_> {
+    /// Id of its controller.
+    fn controller_id(&self) -> String {
+        format!("{}-hba", self.id)
+    }
+
+    /// The device with what every disk on a block node has. `share-rw`: the same storage may be
+    /// attached several times, once for each driver.
+    fn on(&self, device: Device) -> Device {
+        device
+            .with("drive", self.node)
+            .with("serial", self.serial)
+            .with("share-rw", true)
+            .with("write-cache", if self.asked.cache.write_cache() { "on" } else { "off" })
+    }
 }
 
 /// Values for QEMU's `-device`, in this order.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct DeviceArgs {
     /// The controller that the disk hangs on.
-    pub controller: Option<String>,
+    pub controller: Option<Device>,
     /// The disk.
-    pub device: String,
+    pub device: Device,
+}
+
+impl DeviceArgs {
+    /// A disk of this model on the first bus of a controller.
+    fn below(controller: Device, model: &'static str, disk: &Disk<'_>) -> Self {
+        let device = disk.on(Device::new(model, disk.id).with("bus", format!("{}.0", disk.controller_id())));
+        Self { controller: Some(controller), device }
+    }
+}
+
+/// A release of QEMU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct QemuVersion {
+    /// 9 of `9.2.1`.
+    pub major: u32,
+    /// 2 of `9.2.1`.
+    pub minor: u32,
+}
+
+impl fmt::Display for QemuVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
 }
 
 /// The driver of that name.
 pub fn find(name: &str) -> Option<&'static dyn Driver> {
     ALL.iter().copied().find(|d| d.name() == name)
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use vmio_model::setup::{Aio, Attachment, Cache};
-
-    use super::*;
-
-    fn asked(driver: &str, iothread: bool) -> Attachment {
-        Attachment::new(driver, Cache::None, Aio::Native).iothread(iothread)
-    }
-
-    fn found(driver: &dyn Driver, iothread: bool) -> BTreeMap<String, String> {
-        let (device, controller) = driver.qom_types();
-        let mut map: BTreeMap<String, String> = [
-            (effective::DEVICE, device),
-            (effective::CACHE_DIRECT, "true"),
-            (effective::CACHE_NO_FLUSH, "false"),
-            (effective::AIO, "native"),
-        ]
-        .map(|(k, v)| (k.to_owned(), v.to_owned()))
-        .into();
-        map.extend(controller.map(|c| (effective::CONTROLLER.to_owned(), c.to_owned())));
-        if iothread {
-            map.insert(effective::IOTHREAD.into(), "io0".into());
-        }
-        map
-    }
-
-    #[test]
-    fn contract_of_every_driver() {
-        for (i, driver) in ALL.iter().enumerate() {
-            let name = driver.name();
-            assert!(!name.contains([' ', ',', '/', '+']), "{name}: cell keys use these characters");
-            assert!(ALL[..i].iter().all(|d| d.name() != name), "{name} twice");
-            assert!(!driver.about().is_empty() && !driver.guest_modules().is_empty(), "{name}");
-            let io = driver.supports_iothread().then_some("io0");
-            let args = driver.device_args(&Disk { id: "disk0", node: "node0", serial: "VMIO-1", iothread: io });
-            let (device, controller) = driver.qom_types();
-            assert_eq!(args.device.split(',').next(), Some(device), "{name}");
-            assert_eq!(args.controller.as_deref().and_then(|c| c.split(',').next()), controller, "{name}");
-            for part in ["id=disk0", "drive=node0", "serial=VMIO-1"] {
-                assert!(args.device.split(',').any(|p| p == part), "{name}: {part} is missing in {}", args.device);
-            }
-            assert_eq!(args.device.contains("iothread=io0"), driver.supports_iothread(), "{name}");
-            assert_eq!(driver.fits(&asked(name, true)).is_ok(), driver.supports_iothread(), "{name}");
-            driver.fits(&asked(name, false)).unwrap();
-            driver.readback(&asked(name, false), &found(*driver, false)).unwrap();
-        }
-    }
-
-    #[test]
-    fn readback_names_each_difference() {
-        for driver in ALL {
-            let name = driver.name();
-            for key in [effective::DEVICE, effective::CACHE_DIRECT, effective::AIO, effective::CACHE_NO_FLUSH] {
-                let mut map = found(*driver, false);
-                map.insert(key.into(), "other".into());
-                let reason = driver.readback(&asked(name, false), &map).unwrap_err();
-                assert!(reason.contains(key) && reason.contains("other"), "{name}: {reason}");
-            }
-            let reason = driver.readback(&asked(name, true), &found(*driver, false)).unwrap_err();
-            assert!(reason.contains("iothread"), "{name}: {reason}");
-            let reason = driver.readback(&asked(name, false), &found(*driver, true)).unwrap_err();
-            assert!(reason.contains("no I/O thread"), "{name}: {reason}");
-        }
-    }
-
-    #[test]
-    fn native_aio_needs_direct() {
-        let bad = Attachment { cache: Cache::Writeback, ..asked("virtio-blk", false) };
-        assert!(find("virtio-blk").unwrap().fits(&bad).unwrap_err().contains("O_DIRECT"));
-    }
 }

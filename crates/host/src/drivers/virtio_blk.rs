@@ -1,7 +1,11 @@
 //! virtio-blk on PCI: the paravirtual disk that QEMU, libvirt and Proxmox recommend where few
-//! disks must be fast (virtio 1.2 specification, section 5.2).
+//! disks must be fast (virtio 1.2 specification, section 5.2). The only one whose requests a
+//! server outside of QEMU can take over (vhost-user-blk), and the first whose queues can be
+//! spread over several I/O threads (`iothread-vq-mapping`, QEMU 9.0).
 
-use super::{DeviceArgs, Disk, Driver};
+use serde_json::{Value, json};
+
+use super::{Device, DeviceArgs, Disk, Driver, QemuVersion};
 
 /// Entry `virtio-blk`.
 pub struct VirtioBlk;
@@ -14,12 +18,15 @@ impl Driver for VirtioBlk {
         "paravirtual disk (virtio-blk-pci)"
     }
     fn device_args(&self, disk: &Disk<'_>) -> DeviceArgs {
-        let Disk { id, node, serial, iothread } = disk;
-        let iothread = iothread.map(|io| format!(",iothread={io}")).unwrap_or_default();
-        DeviceArgs {
-            controller: None,
-            device: format!("virtio-blk-pci,id={id},drive={node},serial={serial}{iothread}"),
-        }
+        let mapped = disk.asked.options.mapped_iothreads.is_some();
+        let mapping: Vec<Value> = disk.iothreads.iter().map(|io| json!({"iothread": io})).collect();
+        let single = disk.iothreads.first().filter(|_| !mapped);
+        let device = disk
+            .on(Device::new("virtio-blk-pci", disk.id))
+            .maybe("num-queues", disk.asked.options.queues)
+            .maybe("iothread", single.cloned())
+            .maybe("iothread-vq-mapping", mapped.then_some(mapping));
+        DeviceArgs { controller: None, device }
     }
     fn qom_types(&self) -> (&'static str, Option<&'static str>) {
         ("virtio-blk-pci", None)
@@ -29,5 +36,14 @@ impl Driver for VirtioBlk {
     }
     fn supports_iothread(&self) -> bool {
         true
+    }
+    fn supports_queues(&self) -> bool {
+        true
+    }
+    fn maps_iothreads_since(&self) -> Option<QemuVersion> {
+        Some(QemuVersion { major: 9, minor: 0 })
+    }
+    fn vhost_user_model(&self) -> Option<&'static str> {
+        Some("vhost-user-blk-pci")
     }
 }

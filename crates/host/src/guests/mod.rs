@@ -107,6 +107,12 @@ pub trait Guest: Send {
     /// Settings of each disk as the hypervisor says it has them now, by disk and then by the keys
     /// of [`crate::drivers::effective`]. Empty for the host itself.
     fn effective(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>>;
+    /// Puts another disk image under a disk on which nothing is in flight. On success the old one
+    /// is closed, with all of its tables written.
+    fn exchange(&self, id: &str, _storage: &Storage) -> Result<()> {
+        let reason = "this kind of guest cannot exchange images while it runs".to_owned();
+        Err(Error::Spec { guest: format!("with disk {id}"), reason })
+    }
     /// What really runs it, and why; `None` for the host itself.
     fn accelerator(&self) -> Option<&Accelerator>;
     /// Seconds from the start of the hypervisor to the first answer; `None` for the host itself.
@@ -182,6 +188,14 @@ pub enum Error {
     NoQemu {
         /// Names.
         looked_for: String,
+    },
+    /// QEMU does not tell its version.
+    #[error("{} --version says no version of QEMU's but: {said}", qemu.display())]
+    Version {
+        /// The program.
+        qemu: PathBuf,
+        /// Its answer.
+        said: String,
     },
     /// No such disk.
     #[error("guest {guest} has no disk {disk}{hint}")]

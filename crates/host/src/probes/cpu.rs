@@ -5,6 +5,7 @@
 //! thread (first field, nanoseconds on a CPU), or from its `stat` where the kernel has no
 //! schedstat. Worker threads come and go within a cell, so they are not read one by one: they
 //! are the process's total (which keeps the time of threads that have ended) less all others.
+//! A process that serves the disk has the role `server`, all of its threads together.
 
 use std::path::PathBuf;
 
@@ -23,16 +24,17 @@ impl Probe for Cpu {
         "cpu"
     }
     fn about(&self) -> &'static str {
-        "CPU seconds of the host, and of QEMU by vcpu, iothread, main and worker threads; work that the kernel does in its own threads is in the host's figure only"
+        "CPU seconds of the host, and of QEMU by vcpu, iothread, main and worker threads, and of a storage server; work that the kernel does in its own threads is in the host's figure only"
     }
     fn paths(&self, subject: &Subject) -> Vec<PathBuf> {
         let mut paths = vec![PathBuf::from("/proc/stat")];
-        if let Some(Qemu { pid, roles }) = &subject.qemu {
+        if let Some(Qemu { pid, roles, servers }) = &subject.qemu {
             paths.push(format!("/proc/{pid}/stat").into());
             for tid in roles.keys() {
                 paths.push(format!("/proc/{pid}/task/{tid}/schedstat").into());
                 paths.push(format!("/proc/{pid}/task/{tid}/stat").into());
             }
+            paths.extend(servers.iter().map(|server| PathBuf::from(format!("/proc/{server}/stat"))));
         }
         paths
     }
@@ -65,6 +67,12 @@ impl Probe for Cpu {
             }
         }
         *into.cpu.by_role.entry("worker".into()).or_default() += (total - known).max(0.0);
+        for (i, server) in qemu.servers.iter().enumerate() {
+            match delta(2 + 2 * qemu.roles.len() + i, process_stat) {
+                Some(seconds) => *into.cpu.by_role.entry("server".into()).or_default() += seconds,
+                None => into.notes.push(format!("cpu: the storage server (process {server}) ended during the cell")),
+            }
+        }
     }
 }
 
@@ -102,6 +110,8 @@ fn schedstat(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn stat(name: &str, utime: u32, stime: u32) -> String {
@@ -114,7 +124,7 @@ mod tests {
 
     fn subject() -> Subject {
         let roles = [(77, "main".to_owned()), (78, "vcpu".to_owned())].into();
-        Subject { backing: None, qemu: Some(Qemu { pid: 77, roles }) }
+        Subject { backing: None, qemu: Some(Qemu { pid: 77, roles, servers: Vec::new() }) }
     }
 
     #[test]
@@ -150,6 +160,20 @@ mod tests {
         assert!((seen.cpu.by_role["worker"] - (1.6 - 1.25)).abs() < 1e-9, "what is left of the total");
         assert!(seen.notes.is_empty());
         assert_eq!(Cpu.paths(&subject()).len(), 6);
+    }
+
+    #[test]
+    fn a_storage_server_is_a_role_of_its_own() {
+        let subject =
+            Subject { backing: None, qemu: Some(Qemu { pid: 77, roles: BTreeMap::new(), servers: vec![90, 91] }) };
+        assert_eq!(Cpu.paths(&subject)[2..], ["/proc/90/stat", "/proc/91/stat"].map(PathBuf::from));
+        let host = || "cpu  1 0 0 0 0 0 0 0 0 0\n".to_owned();
+        let first = tick(0.0, vec![host(), stat("q", 1, 1), stat("qemu-storage-d", 10, 5), stat("s", 1, 1)]);
+        let last = tick(1.0, vec![host(), stat("q", 2, 2), stat("qemu-storage-d", 60, 25), String::new()]);
+        let mut seen = Observed::default();
+        Cpu.observe(&subject, &[first, last], &mut seen);
+        assert!((seen.cpu.by_role["server"] - 0.7).abs() < 1e-9, "{:?}", seen.cpu);
+        assert!(seen.notes[0].contains("storage server (process 91) ended"), "{:?}", seen.notes);
     }
 
     #[test]

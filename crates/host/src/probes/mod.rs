@@ -55,6 +55,8 @@ pub struct Qemu {
     pub pid: u32,
     /// Role (`vcpu`, `iothread`, `main`, `other`) by thread id. Threads that are not listed are workers.
     pub roles: BTreeMap<u32, String>,
+    /// Processes that serve the disk in its place.
+    pub servers: Vec<u32>,
 }
 
 impl Qemu {
@@ -66,7 +68,7 @@ impl Qemu {
     pub fn of(hypervisor: &Hypervisor, reader: &dyn Reader) -> guests::Result<Self> {
         let threads = hypervisor.threads(reader)?.into_iter().filter(|t| t.role != Role::Worker);
         let roles = threads.map(|t| (t.tid, t.role.key().to_owned())).collect();
-        Ok(Self { pid: hypervisor.pid, roles })
+        Ok(Self { pid: hypervisor.pid, roles, servers: Vec::new() })
     }
 }
 
@@ -148,7 +150,10 @@ mod tests {
 
     fn subject() -> Subject {
         let backing = Backing { leaves: [("vda".to_owned(), (254, 0))].into(), ..Backing::default() };
-        Subject { backing: Some(backing), qemu: Some(Qemu { pid: 7, roles: [(7, "main".to_owned())].into() }) }
+        Subject {
+            backing: Some(backing),
+            qemu: Some(Qemu { pid: 7, roles: [(7, "main".to_owned())].into(), servers: Vec::new() }),
+        }
     }
 
     #[test]

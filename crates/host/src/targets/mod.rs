@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use vmio_model::setup;
 use vmio_node::{Journal, Node};
@@ -20,16 +21,19 @@ mod loopdev;
 mod lvm;
 mod lvm_thin;
 mod preallocated;
+mod qcow2;
 mod raw_file;
 mod rbd;
 pub mod safety;
 mod scratch;
+mod served;
 pub mod space;
 mod sparse;
 mod storage;
 mod volume;
 mod zvol;
 
+pub use scratch::not_in_memory;
 pub use storage::Storage;
 
 /// All targets, in the order in which they are shown.
@@ -37,6 +41,13 @@ pub const ALL: &[&dyn Target] = &[
     &device::Device,
     &sparse::Sparse,
     &preallocated::Preallocated,
+    &served::Served,
+    &qcow2::NEW,
+    &qcow2::METADATA,
+    &qcow2::FULL_L2,
+    &qcow2::SMALL_L2,
+    &qcow2::LARGE_CLUSTERS,
+    &qcow2::CHAIN,
     &lvm::Lvm,
     &lvm_thin::LvmThin,
     &zvol::Zvol,
@@ -51,6 +62,12 @@ pub trait Target: Sync {
     fn about(&self) -> &'static str;
     /// What this machine must have.
     fn requirements(&self) -> &'static [Requirement];
+    /// Space that it takes at most, for `bytes` of usable storage which guests see by so many
+    /// attachments.
+    fn space(&self, bytes: u64, attachments: u64) -> Space {
+        let _ = attachments;
+        Space { taken_bytes: bytes, prepared_bytes: bytes }
+    }
     /// Whether it can be made in a place, else why not and what to do. What is a file by nature
     /// needs a place that holds files.
     fn fits(&self, ground: &Ground) -> std::result::Result<(), String> {
@@ -65,6 +82,24 @@ pub trait Target: Sync {
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>>;
 }
 
+/// What a target costs beside the cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes that it takes at the same time, at most.
+    pub taken_bytes: u64,
+    /// Bytes that are written before the first cell.
+    pub prepared_bytes: u64,
+}
+
+/// Storage for the next cell in the place of what a guest has open.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Exchange {
+    /// What the hypervisor opens now, of the same size and by the same means.
+    pub storage: Storage,
+    /// Bytes that were written to make it.
+    pub wrote_bytes: u64,
+}
+
 /// A target that is there.
 pub trait Prepared: Send {
     /// What a native workload opens: a file or a block device of this machine. Where a guest gets
@@ -74,6 +109,30 @@ pub trait Prepared: Send {
     /// What a hypervisor opens for a disk that is asked for like this. Asked again it gives the
     /// same. A target that is served starts its server here.
     fn attach(&mut self, asked: &setup::Attachment) -> Result<Storage>;
+    /// What is between the hypervisor and the native storage for such a disk, as read back: which
+    /// server, which image. Empty where nothing is. Asked after [`Prepared::attach`].
+    fn attached(&self, _asked: &setup::Attachment) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+    /// Processes that serve such a disk, whose CPU time is part of its price.
+    fn servers(&self, _asked: &setup::Attachment) -> Vec<u32> {
+        Vec::new()
+    }
+    /// After a cell that failed: an error if what serves such a disk is gone.
+    fn sound(&mut self, _asked: &setup::Attachment) -> Result<()> {
+        Ok(())
+    }
+    /// Where the state that a cell needs cannot be had in place because a hypervisor has the
+    /// image open: other storage for it. The guest lets go of the old one
+    /// ([`crate::guests::Guest::exchange`]), then [`Prepared::exchanged`] is called. `None`
+    /// where the guest goes on with what it has.
+    fn exchange(&mut self, _asked: &setup::Attachment, _state: State) -> Result<Option<Exchange>> {
+        Ok(None)
+    }
+    /// No hypervisor has the old storage open any more: takes it away.
+    fn exchanged(&mut self, _asked: &setup::Attachment) -> Result<()> {
+        Ok(())
+    }
     /// Usable bytes, a multiple of 1 MiB.
     fn bytes(&self) -> u64;
     /// What whoever uses it must keep to.
@@ -116,8 +175,8 @@ pub struct Demands {
 pub struct TargetCtx<'a> {
     /// This machine.
     pub node: &'a dyn Node,
-    /// Journal of the run.
-    pub journal: &'a Journal,
+    /// Journal of the run. What outlives `prepare` (servers, images for the next cell) shares it.
+    pub journal: &'a Arc<Journal>,
     /// Directory of the scratch volume; exists.
     pub dir: PathBuf,
     /// Where volumes are made, for a place that holds volumes.
@@ -203,6 +262,25 @@ pub enum Error {
         /// Asked and found.
         reason: String,
     },
+    /// What serves a target has failed.
+    #[error("the storage server of {}: {reason}", path.display())]
+    Server {
+        /// The file that it serves.
+        path: PathBuf,
+        /// What became of it.
+        reason: String,
+    },
+    /// A tool could not make an image.
+    #[error("{command} failed: {reason}")]
+    Tool {
+        /// What was run.
+        command: String,
+        /// What it said.
+        reason: String,
+    },
+    /// An image is not what it should be.
+    #[error(transparent)]
+    Image(#[from] crate::image_info::Error),
     /// The place cannot take it.
     #[error("{error}; {}", error.help)]
     Place {

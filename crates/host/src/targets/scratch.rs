@@ -32,6 +32,19 @@ pub fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error + 
     }
 }
 
+/// Refuses a directory on a file system that is memory. Newer kernels take O_DIRECT there, and
+/// still no disk would be measured. Only looks.
+///
+/// # Errors
+/// [`Error::NoDirect`].
+pub fn not_in_memory(dir: &Path) -> Result<()> {
+    let kind = statfs(dir).map_err(|e| io("look at the file system of", dir)(e.into()))?.f_type as u32;
+    match IN_MEMORY.iter().find(|(magic, _)| *magic == kind) {
+        Some((_, filesystem)) => Err(Error::NoDirect { dir: dir.into(), filesystem: (*filesystem).into() }),
+        None => Ok(()),
+    }
+}
+
 /// An empty file of `bytes` that is removed with the journal, open for direct I/O.
 pub struct Scratch {
     /// Where; absolute and without links, as the kernel shows it behind a loop device.
@@ -50,10 +63,7 @@ impl Scratch {
     /// Makes `vmio-<name>.raw` in the directory of the context.
     pub fn make(ctx: &TargetCtx<'_>, name: &str) -> Result<Self> {
         let dir = ctx.dir.canonicalize().map_err(io("use", &ctx.dir))?;
-        let kind = statfs(&dir).map_err(|e| io("look at the file system of", &dir)(e.into()))?.f_type as u32;
-        if let Some((_, filesystem)) = IN_MEMORY.iter().find(|(magic, _)| *magic == kind) {
-            return Err(Error::NoDirect { dir, filesystem: (*filesystem).into() });
-        }
+        not_in_memory(&dir)?;
         let bytes = ctx.bytes.max(1).next_multiple_of(MIB);
         super::space::demand(ctx.node, &dir, bytes)?;
         let path = dir.join(format!("vmio-{name}.raw"));

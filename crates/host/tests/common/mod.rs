@@ -9,6 +9,8 @@ use std::sync::Arc;
 use vmio_host::targets::TargetCtx;
 use vmio_node::{Change, Exec, Journal, Local, Node};
 
+pub mod guest;
+
 /// A place to work.
 pub struct Bed {
     /// Undoes all at the end, before the directory goes (fields are dropped in order).

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::setup::{Aio, Attachment, Cache};
+use crate::setup::{Aio, Attachment, Cache, DetectZeroes};
 
 /// What to change. `VMID`, `STORAGE:VOLUME`, `/dev/DISK` and the like stand for the reader's own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,46 +74,78 @@ pub fn in_guest(what: impl Into<String>, commands: &str) -> Change {
 /// Proxmox: takes the disk off the emulated controller; it is kept as `unused0`.
 const DETACH: &str = "# guest shut down; the disk becomes unused0 and is attached again\nqm set VMID --delete scsi0";
 
-/// Where a disk hangs: QEMU's devices, libvirt's bus and name, Proxmox's slot.
+/// Where a disk hangs: QEMU's devices, libvirt's bus and name, Proxmox's slot. The emulated NVMe
+/// device has no place in libvirt and Proxmox.
 struct Place {
     qemu: String,
-    bus: &'static str,
-    name: &'static str,
-    slot: &'static str,
+    elsewhere: Option<(&'static str, &'static str, &'static str)>,
 }
 
 fn place(a: &Attachment) -> Place {
     let iothread = if a.iothread { ",iothread=iothread0" } else { "" };
-    let controller =
-        |device: &str, more: &str| format!("-device {device},id=scsi0{more} \\\n-device scsi-hd,drive=disk0");
-    match a.driver.as_str() {
+    let queues = a.options.queues.map(|n| format!(",num-queues={n}")).unwrap_or_default();
+    let under = |controller: &str, more: &str, disk: &str| {
+        format!("-device {controller},id=hba0{more} \\\n-device {disk},bus=hba0.0,drive=disk0")
+    };
+    let (qemu, elsewhere) = match a.driver.as_str() {
         "virtio-scsi" => {
-            Place { qemu: controller("virtio-scsi-pci", iothread), bus: "scsi", name: "sda", slot: "scsi0" }
+            (under("virtio-scsi-pci", &format!("{iothread}{queues}"), "scsi-hd"), Some(("scsi", "sda", "scsi0")))
         }
-        "lsi53c895a" => Place { qemu: controller("lsi53c895a", ""), bus: "scsi", name: "sda", slot: "scsi0" },
+        "lsi53c895a" => (under("lsi53c895a", "", "scsi-hd"), Some(("scsi", "sda", "scsi0"))),
+        "ahci" => (under("ahci", "", "ide-hd"), Some(("sata", "sda", "sata0"))),
+        "nvme" => ("-device nvme,serial=disk0,drive=disk0".to_owned(), None),
         _ => {
-            let qemu = format!("-device virtio-blk-pci,drive=disk0{iothread}");
-            Place { qemu, bus: "virtio", name: "vda", slot: "virtio0" }
+            let qemu = format!("-device virtio-blk-pci,drive=disk0{iothread}{queues}");
+            (qemu, Some(("virtio", "vda", "virtio0")))
         }
-    }
+    };
+    Place { qemu, elsewhere }
+}
+
+/// Whether libvirt and Proxmox know such a disk.
+pub fn known_everywhere(a: &Attachment) -> bool {
+    place(a).elsewhere.is_some()
 }
 
 fn qemu(a: &Attachment) -> String {
     let object = if a.iothread { "-object iothread,id=iothread0 \\\n" } else { "" };
-    let Place { qemu, .. } = place(a);
-    format!("{object}-drive file=/dev/DISK,format=raw,if=none,id=disk0,cache={},aio={} \\\n{qemu}", a.cache, a.aio)
+    let mut more = String::new();
+    if a.options.discard {
+        more.push_str(",discard=unmap");
+    }
+    if a.options.detect_zeroes != DetectZeroes::Off {
+        more.push_str(&format!(",detect-zeroes={}", a.options.detect_zeroes));
+    }
+    format!(
+        "{object}-drive file=/dev/DISK,format=raw,if=none,id=disk0,cache={},aio={}{more} \\\n{}",
+        a.cache,
+        a.aio,
+        place(a).qemu
+    )
 }
 
-fn libvirt(a: &Attachment) -> String {
-    let (threads, attribute) = if a.iothread {
-        ("<iothreads>1</iothreads>  <!-- directly below <domain> -->\n", " iothread='1'")
-    } else {
-        ("", "")
+/// libvirt's XML of such a disk, with `/dev/DISK` for its source.
+pub fn libvirt(a: &Attachment) -> String {
+    let Some((bus, name, _)) = place(a).elsewhere else {
+        return format!("<!-- libvirt knows no emulated {} disk: use virtio -->", a.driver);
     };
-    let Place { bus, name, .. } = place(a);
+    let (threads, mut more) = if a.iothread {
+        ("<iothreads>1</iothreads>  <!-- directly below <domain> -->\n", " iothread='1'".to_owned())
+    } else {
+        ("", String::new())
+    };
+    if let Some(n) = a.options.queues.filter(|_| a.driver == "virtio-blk") {
+        more.push_str(&format!(" queues='{n}'"));
+    }
+    if a.options.discard {
+        more.push_str(" discard='unmap'");
+    }
+    if a.options.detect_zeroes != DetectZeroes::Off {
+        more.push_str(&format!(" detect_zeroes='{}'", a.options.detect_zeroes));
+    }
     format!(
         "{threads}<disk type='block' device='disk'>\n  \
-           <driver name='qemu' type='raw' cache='{}' io='{}'{attribute}/>\n  \
+           <driver name='qemu' type='raw' cache='{}' io='{}'{more}/>\n  \
            <source dev='/dev/DISK'/>\n  \
            <target dev='{name}' bus='{bus}'/>\n\
          </disk>",
@@ -121,11 +153,27 @@ fn libvirt(a: &Attachment) -> String {
     )
 }
 
-fn proxmox(a: &Attachment) -> String {
-    let iothread = if a.iothread { ",iothread=1" } else { "" };
-    let Place { slot, .. } = place(a);
+/// Proxmox's command for such a disk, with `VMID` and `STORAGE:VOLUME` for the reader's own.
+pub fn proxmox(a: &Attachment) -> String {
+    let Some((_, _, slot)) = place(a).elsewhere else {
+        return format!("# Proxmox VE knows no emulated {} disk: use virtio", a.driver);
+    };
+    let mut more = String::new();
+    if a.iothread {
+        more.push_str(",iothread=1");
+    }
+    if let Some(n) = a.options.queues.filter(|_| a.driver == "virtio-scsi") {
+        more.push_str(&format!(",queues={n}"));
+    }
+    if a.options.discard {
+        more.push_str(",discard=on");
+    }
+    if a.options.detect_zeroes != DetectZeroes::Off {
+        more.push_str(",detect_zeroes=1");
+    }
+    let hardware = if a.driver == "virtio-scsi" { "qm set VMID --scsihw virtio-scsi-single\n" } else { "" };
     format!(
-        "qm set VMID --{slot} STORAGE:VOLUME,cache={},aio={}{iothread} --boot order={slot}\n\
+        "{hardware}qm set VMID --{slot} STORAGE:VOLUME,cache={},aio={}{more} --boot order={slot}\n\
          # in force after the guest was stopped and started",
         a.cache, a.aio
     )
@@ -155,7 +203,7 @@ mod tests {
     fn other_settings_leave_the_driver_alone() {
         let lsi = Attachment::new("lsi53c895a", Cache::Writeback, Aio::Threads);
         let change = settings("x", &lsi);
-        assert!(change.qemu.ends_with("-device lsi53c895a,id=scsi0 \\\n-device scsi-hd,drive=disk0"));
+        assert!(change.qemu.ends_with("-device lsi53c895a,id=hba0 \\\n-device scsi-hd,bus=hba0.0,drive=disk0"));
         assert!(
             change.libvirt.contains("bus='scsi'")
                 && change.proxmox.contains("--scsi0 ")

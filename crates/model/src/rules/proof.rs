@@ -46,6 +46,7 @@ impl Proof {
         Study {
             name: format!("{}-proof", like.name),
             title: format!("{} against {}", self.after.key(), self.before.key()),
+            control: None,
             matrix: vec![one(&self.before), one(&self.after)],
             ..like.clone()
         }

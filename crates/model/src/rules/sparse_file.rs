@@ -39,9 +39,15 @@ fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
         all.extend(rule.from_gains(m, m.sure_gains(Changed::Target, GAIN).filter(first_write), cause, |_| advice()));
     }
     all.extend(facts.disks.iter().filter(|d| d.sparse == Some(true)).map(|d| {
-        let cause = "The disk lies in a file with holes: the first write to each block waits until the host's \
-                     file system has allocated it.";
-        rule.advice(d, cause, advice())
+        let native = match d.aio.as_deref() {
+            Some("native") => " With aio=native such a write blocks the thread that submits it.",
+            _ => "",
+        };
+        let cause = format!(
+            "The disk lies in a file with holes: the first write to each block waits until the host's file system has \
+             allocated it.{native}"
+        );
+        rule.advice(d, &cause, advice())
     }));
     all
 }

@@ -86,6 +86,12 @@ impl Rule {
     }
 }
 
+/// A setting as a figure.
+pub fn from_setting(label: &str, value: f64, unit: &str, disk: &Disk) -> Cited {
+    let label = format!("{label}: {}", disk.subject);
+    Cited { label, value, unit: unit.into(), interval: None, from: disk.from.clone() }
+}
+
 /// A word on software emulation, for the end of a cause.
 pub fn caution(m: &Measured) -> &'static str {
     if m.emulated { " Measured under software emulation (TCG): the direction counts, not the size." } else { "" }

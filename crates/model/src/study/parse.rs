@@ -4,34 +4,13 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::values::{Reader, Section, value_span};
-use super::{Matrix, Names, Repeat, Resources, Size, Study};
+use super::{Controlled, Matrix, Names, Repeat, Resources, Size, Study};
+use crate::problem::{Problem, Source};
 use crate::setup::{Aio, Cache, DetectZeroes, Options};
+use crate::toml_reader::{Reader, Section, hint, value_span};
 
 /// Least memory of a guest: with less, Debian's fio and its libraries do not start in it.
 const MIN_MEMORY_MIB: u32 = 192;
-
-/// One thing that is wrong in a study.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    /// File as it was named by the caller.
-    pub file: String,
-    /// Line, from 1.
-    pub line: usize,
-    /// Dotted key, for example `matrix.drivers`; empty where the text is no TOML.
-    pub key: String,
-    /// What is wrong and what would be right.
-    pub what: String,
-}
-
-impl std::fmt::Display for Problem {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.key.as_str() {
-            "" => write!(f, "{}:{}: {}", self.file, self.line, self.what),
-            key => write!(f, "{}:{}: {key}: {}", self.file, self.line, self.what),
-        }
-    }
-}
 
 /// Everything that is wrong in a study, in the order of the file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -42,7 +21,8 @@ pub struct StudyError {
 }
 
 pub(super) fn parse(file: &str, text: &str, names: &Names) -> Result<Study, StudyError> {
-    let mut reader = Reader { file, text, problems: Vec::new() };
+    let source = Source::new(file, text);
+    let mut reader = Reader { source: &source, problems: Vec::new() };
     let study = match DeTable::parse(text) {
         Ok(root) => reader.study(&root, names),
         Err(error) => {
@@ -57,20 +37,10 @@ pub(super) fn parse(file: &str, text: &str, names: &Names) -> Result<Study, Stud
     }
 }
 
-/// The nearest of the candidates, if any is near enough to have been meant.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    candidates
-        .into_iter()
-        .map(|c| (strsim::jaro_winkler(&word.to_lowercase(), c), c))
-        .filter(|(score, _)| *score > 0.75)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, c)| c)
-}
-
 impl<'a> Reader<'a> {
     fn study(&mut self, root: &Spanned<DeTable<'_>>, names: &Names) -> Option<Study> {
-        let top = Section { path: "", span: 0..0, table: root.get_ref() };
-        self.known_keys(&top, &["name", "title", "cites", "guest", "size", "repeat", "matrix"]);
+        let top = Section { path: "".into(), span: 0..0, table: root.get_ref() };
+        self.known_keys(&top, &["name", "title", "cites", "guest", "size", "repeat", "control", "matrix"]);
         let name = self.string(&top, "name", None);
         let title = self.string(&top, "title", None);
         let cites = self.string(&top, "cites", Some(""));
@@ -95,6 +65,7 @@ impl<'a> Reader<'a> {
         });
         let repeat = self.section(&top, "repeat").and_then(|s| self.repeat(&s));
         let matrix = self.matrices(&top, names);
+        let control = self.control(&top, matrix.as_deref());
         Some(Study {
             name: name?,
             title: title?,
@@ -102,12 +73,22 @@ impl<'a> Reader<'a> {
             guest: guest?,
             size: size?,
             repeat: repeat?,
+            control: control?,
             matrix: matrix?,
         })
     }
 
     fn repeat(&mut self, s: &Section<'_, '_>) -> Option<Repeat> {
-        let keys = ["min_pairs", "max_pairs", "min_boots", "half_width", "seconds", "max_minutes", "max_gib_written"];
+        let keys = [
+            "min_pairs",
+            "max_pairs",
+            "min_boots",
+            "half_width",
+            "seconds",
+            "max_minutes",
+            "max_gib_written",
+            "steady_state",
+        ];
         self.known_keys(s, &keys);
         // One pair or one boot has no interval, so a share could never count as known.
         let min_pairs = self.whole(s, "min_pairs", 2, 1000);
@@ -117,6 +98,7 @@ impl<'a> Reader<'a> {
         let seconds = self.real(s, "seconds", 0.1, 3600.0);
         let max_minutes = self.real(s, "max_minutes", 0.1, 7.0 * 24.0 * 60.0);
         let max_gib_written = self.real(s, "max_gib_written", 0.1, 1e6);
+        let steady_state = self.switch(s, "steady_state", false);
         let (min_pairs, max_pairs, min_boots) = (min_pairs?, max_pairs?, min_boots?);
         if max_pairs < min_pairs {
             let what = format!("{max_pairs} is less than min_pairs ({min_pairs})");
@@ -134,7 +116,25 @@ impl<'a> Reader<'a> {
             seconds: seconds?,
             max_minutes: max_minutes?,
             max_gib_written: max_gib_written?,
+            steady_state: steady_state?,
         })
+    }
+
+    /// `[control]`; may be left out.
+    fn control(&mut self, top: &Section<'_, '_>, matrix: Option<&[Matrix]>) -> Option<Option<Controlled>> {
+        if !top.table.contains_key("control") {
+            return Some(None);
+        }
+        let s = self.section(top, "control")?;
+        self.known_keys(&s, &["workloads"]);
+        let mut measured: Vec<String> = Vec::new();
+        for workload in matrix?.iter().flat_map(|m| &m.workloads) {
+            if !measured.contains(workload) {
+                measured.push(workload.clone());
+            }
+        }
+        let workloads = self.entries(&s, "workloads", &measured, None)?;
+        Some(Some(Controlled { workloads }))
     }
 
     fn matrices(&mut self, top: &Section<'_, '_>, names: &Names) -> Option<Vec<Matrix>> {
@@ -153,7 +153,9 @@ impl<'a> Reader<'a> {
         let all: Vec<Matrix> = items
             .iter()
             .filter_map(|item| match item.get_ref() {
-                DeValue::Table(table) => self.matrix(&Section { path: "matrix", span: item.span(), table }, names),
+                DeValue::Table(table) => {
+                    self.matrix(&Section { path: "matrix".into(), span: item.span(), table }, names)
+                }
                 _ => {
                     self.problem(&item.span(), "matrix", "must be a table: write [[matrix]]".to_owned());
                     None
@@ -192,7 +194,7 @@ impl<'a> Reader<'a> {
             self.wrong_type(&item.span(), path, "a table like { queues = 4 }", item.get_ref());
             return None;
         };
-        let s = Section { path: "matrix.options", span: item.span(), table };
+        let s = Section { path: "matrix.options".into(), span: item.span(), table };
         let before = self.problems.len();
         self.known_keys(&s, &["queues", "mapped_iothreads", "discard", "detect_zeroes"]);
         let count = |reader: &mut Self, key| table.contains_key(key).then(|| reader.whole(&s, key, 1, 1024)).flatten();
@@ -202,5 +204,28 @@ impl<'a> Reader<'a> {
         let detect_zeroes = self.choice(&s, "detect_zeroes", &DetectZeroes::ALL, DetectZeroes::Off);
         let options = Options { queues, mapped_iothreads, discard: discard?, detect_zeroes: detect_zeroes? };
         (self.problems.len() == before).then_some(options)
+    }
+
+    /// Workloads: those of the list, and those of the family.
+    fn workloads(&mut self, s: &Section<'_, '_>, names: &Names) -> Option<Vec<String>> {
+        let words: Vec<&str> = names.workloads.iter().map(String::as_str).collect();
+        self.list(s, "workloads", None, |reader, item, path| {
+            let known = |text: &str| words.contains(&text);
+            if let (DeValue::String(text), Some(family)) = (item.get_ref(), names.workload_family)
+                && !known(text)
+            {
+                let what = match (family.recognise)(text) {
+                    Some(Ok(())) => return Some(text.to_string()),
+                    Some(Err(why)) => format!("`{text}`: {why} ({})", family.grammar),
+                    None => {
+                        let hint = hint(text, &words);
+                        format!("unknown entry `{text}`{hint}, and {} like {}", family.grammar, family.example)
+                    }
+                };
+                reader.problem(&item.span(), path, what);
+                return None;
+            }
+            reader.word(item, path, &words).map(|i| words[i].to_owned())
+        })
     }
 }

@@ -30,11 +30,23 @@ pub struct Rates {
     /// Targets that are written out in full once before the first cell, by name
     /// (preallocated file, scratch volume behind the whole device).
     pub written_targets: Vec<String>,
+    /// Targets that take or are written more than their size once, by name.
+    #[serde(default)]
+    pub target_space: BTreeMap<String, TargetSpace>,
     /// Targets that lose their data when a cell writes to them afresh, by name: each reading cell
     /// may have to write them out again (sparse file).
     pub refilled_targets: Vec<String>,
     /// What share of the reckoned space is kept free on top (0.2 is 20 %).
     pub spare_ratio: f64,
+}
+
+/// What a target costs beside the cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetSpace {
+    /// Bytes that it takes at the same time, at most.
+    pub taken_bytes: u64,
+    /// Bytes that are written before the first cell.
+    pub prepared_bytes: u64,
 }
 
 /// What a study will cost. Bytes and space are upper bounds under the [`Rates`].
@@ -44,6 +56,8 @@ pub struct Plan {
     pub cells: u32,
     /// Of these, native ones.
     pub native_cells: u32,
+    /// Control cells at most in a round from the second on; how many there are the first one says.
+    pub control_cells: u32,
     /// Rounds until the first share can count as known.
     pub min_rounds: u32,
     /// Rounds at most.
@@ -60,6 +74,9 @@ pub struct Plan {
     pub round_bytes_written: u64,
     /// Bytes written before the first round.
     pub prepare_bytes_written: u64,
+    /// Of these, to bring flash into its steady state.
+    #[serde(default)]
+    pub precondition_bytes_written: u64,
     /// Bytes written at most: the most rounds, or the write budget and the cell that overruns it.
     pub max_bytes_written: u64,
     /// Space taken at the same time, spare included.
@@ -82,13 +99,21 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
     let cells = study.cells();
     let costs: Vec<(f64, u64)> = cells.iter().map(|cell| cell_cost(study, cell, traits, rates)).collect();
     // Cells that no guest is compared with run the fewest rounds; the rest up to the most.
-    let lone: Vec<Setup> = study.groups().into_iter().filter(|g| g.iter().all(Setup::is_native)).flatten().collect();
+    // With steady state those that write may go on, too.
+    let lone: Vec<Setup> = study
+        .groups()
+        .into_iter()
+        .filter(|g| g.iter().all(Setup::is_native))
+        .flatten()
+        .filter(|cell| !study.repeat.steady_state || !writes(traits, &cell.workload))
+        .collect();
     let lone_cost = cells.iter().zip(&costs).filter(|(cell, _)| lone.contains(cell));
     let (lone_seconds, lone_bytes) = lone_cost.fold((0.0, 0), |sum, (_, c)| (sum.0 + c.0, sum.1 + c.1));
     let round_seconds: f64 = costs.iter().map(|c| c.0).sum();
     let round_bytes: u64 = costs.iter().map(|c| c.1).sum::<u64>() + refills(study, &cells, traits, rates);
     let largest = costs.iter().map(|c| c.1).max().unwrap_or(0);
     let round_seconds = round_seconds + refills(study, &cells, traits, rates) as f64 / rates.write_bytes_per_second;
+    let (control_cells, control_seconds, control_bytes) = control_costs(study, &cells, traits, rates);
     // One guest of a kind carries the disks of all its cells.
     let mut kinds: Vec<&str> = cells.iter().filter(|c| !c.is_native()).map(|c| c.guest.as_str()).collect();
     kinds.sort_unstable();
@@ -97,28 +122,36 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
     let mut targets: Vec<&str> = cells.iter().map(|c| c.target.as_str()).collect();
     targets.sort_unstable();
     targets.dedup();
-    let written = targets.iter().filter(|t| rates.written_targets.iter().any(|w| w == *t)).count() as u64;
-    let prepare_bytes = written * study.target_bytes();
+    let prepared_bytes: u64 = targets.iter().map(|t| space_of(study, t, rates).prepared_bytes).sum();
+    let preconditioned =
+        targets.iter().filter(|t| study.preconditions(t, traits, &rates.refilled_targets)).count() as u64;
+    let precondition_bytes = preconditioned * study.target_bytes();
+    let prepare_bytes = prepared_bytes + precondition_bytes;
     let prepare_seconds = prepare_bytes as f64 / rates.write_bytes_per_second;
     let seconds = |rounds: u32| {
         let boots = rounds.div_ceil(study.repeat.rounds_per_boot());
         let without_lone = f64::from(rounds.saturating_sub(study.repeat.min_pairs)) * lone_seconds;
+        let controls = f64::from(rounds.saturating_sub(1)) * control_seconds;
         prepare_seconds + f64::from(rounds) * round_seconds - without_lone
+            + controls
             + f64::from(boots * guests) * rates.boot_seconds
     };
     let bytes = |rounds: u32| {
         let without_lone = u64::from(rounds.saturating_sub(study.repeat.min_pairs)) * lone_bytes;
-        prepare_bytes + u64::from(rounds) * round_bytes - without_lone
+        let controls = u64::from(rounds.saturating_sub(1)) * control_bytes;
+        prepare_bytes + u64::from(rounds) * round_bytes - without_lone + controls
     };
     let budget_seconds = study.repeat.max_minutes * 60.0;
     let budget_bytes = (study.repeat.max_gib_written * super::GIB as f64) as u64;
     let least = study.repeat.min_pairs;
-    let most = if guests == 0 { least } else { study.repeat.max_pairs };
+    let most = if guests == 0 && !study.repeat.steady_state { least } else { study.repeat.max_pairs };
     let dearest = costs.iter().map(|c| c.0).fold(0.0, f64::max);
-    let space = targets.len() as f64 * study.target_bytes() as f64 * (1.0 + rates.spare_ratio);
+    let taken: u64 = targets.iter().map(|t| space_of(study, t, rates).taken_bytes).sum();
+    let space = taken as f64 * (1.0 + rates.spare_ratio);
     Plan {
         cells: cells.len() as u32,
         native_cells: cells.iter().filter(|c| c.is_native()).count() as u32,
+        control_cells,
         min_rounds: least,
         max_rounds: most,
         guests_per_boot: guests,
@@ -127,6 +160,7 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
         max_seconds: seconds(most).min(budget_seconds + dearest),
         round_bytes_written: round_bytes,
         prepare_bytes_written: prepare_bytes,
+        precondition_bytes_written: precondition_bytes,
         max_bytes_written: bytes(most).min(prepare_bytes.saturating_add(budget_bytes).saturating_add(largest)),
         peak_space_bytes: space as u64,
         vcpus: study.guest.vcpus,
@@ -135,6 +169,45 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
         over_bytes: bytes(least) > budget_bytes,
         rates: rates.clone(),
     }
+}
+
+/// Control cells of a round, their seconds and the bytes that they write, at most: the first of a
+/// chain is common to the guests of a baseline, the other two are each guest's own.
+fn control_costs(study: &Study, cells: &[Setup], traits: &[WorkloadTraits], rates: &Rates) -> (u32, f64, u64) {
+    let Some(controlled) = &study.control else { return (0, 0.0, 0) };
+    let (mut count, mut bytes) = (0, 0);
+    for cell in cells.iter().filter(|c| controlled.workloads.contains(&c.workload)) {
+        let n: u32 = if cell.is_native() { 1 } else { 2 };
+        count += n;
+        if traits.iter().find(|t| t.name == cell.workload).is_none_or(|t| t.writes) {
+            let most = (rates.write_bytes_per_second * study.repeat.seconds) as u64;
+            bytes += u64::from(n) * most.min(study.target_bytes());
+        } else if rates.refilled_targets.contains(&cell.target) {
+            bytes += u64::from(n) * study.target_bytes();
+        }
+    }
+    (count, f64::from(count) * (study.repeat.seconds + rates.cell_overhead_seconds), bytes)
+}
+
+fn space_of(study: &Study, target: &str, rates: &Rates) -> TargetSpace {
+    let bytes = study.target_bytes();
+    let written = rates.written_targets.iter().any(|w| w == target);
+    let usual = TargetSpace { taken_bytes: bytes, prepared_bytes: if written { bytes } else { 0 } };
+    rates.target_space.get(target).copied().unwrap_or(usual)
+}
+
+impl Study {
+    /// Whether a target is written once more before the first round: when steady state is asked for
+    /// and a cell writes to it. A target that loses its data before each write keeps no state.
+    pub fn preconditions(&self, target: &str, traits: &[WorkloadTraits], refilled: &[String]) -> bool {
+        let written = || self.cells().iter().any(|c| c.target == target && writes(traits, &c.workload));
+        self.repeat.steady_state && !refilled.iter().any(|r| r == target) && written()
+    }
+}
+
+/// Whether a workload writes; one without traits counts as if it did.
+fn writes(traits: &[WorkloadTraits], workload: &str) -> bool {
+    traits.iter().find(|t| t.name == workload).is_none_or(|t| t.writes)
 }
 
 /// Bytes of writing targets out again in a round: at most before each reading cell.

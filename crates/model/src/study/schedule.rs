@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::control::Control;
 use super::{GIB, Study};
 use crate::setup::Setup;
 use crate::stats::{Ratio, converged};
@@ -48,6 +49,11 @@ pub struct Progress<'a> {
     pub skipped: &'a BTreeSet<String>,
     /// Share against native so far of each guest cell, by key: see [`crate::summary::shares`].
     pub shares: &'a BTreeMap<String, Ratio>,
+    /// Control cells that round 0 called for ([`super::controls`]); they run from round 1 on.
+    pub controls: &'a [Control],
+    /// Keys of native writing cells whose disk is not steady yet; empty unless the study asks for
+    /// steady state: see [`crate::summary::steady`].
+    pub unsteady: &'a BTreeSet<String>,
     /// Cost so far.
     pub spent: Spent,
     /// The boot whose guests run now; `None` at the start and after a resume.
@@ -97,7 +103,7 @@ impl std::fmt::Display for DoneReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             DoneReason::Converged => "every share is known to the wanted width",
-            DoneReason::FewestRounds => "each native cell ran its rounds (repeat.min_pairs)",
+            DoneReason::FewestRounds => "each native cell ran its rounds",
             DoneReason::MaxPairs => "the most pairs were measured; what is wider is marked \"not converged\"",
             DoneReason::TimeBudget => "the time budget (repeat.max_minutes) is spent",
             DoneReason::ByteBudget => "the write budget (repeat.max_gib_written) is spent",
@@ -132,8 +138,10 @@ pub fn next(study: &Study, progress: &Progress<'_>) -> Step {
     let last = progress.done.iter().map(|s| s.round).max();
     let ran: BTreeSet<&str> =
         progress.done.iter().filter(|s| Some(s.round) == last).map(|s| s.setup.as_str()).collect();
+    let controlled = with_controls(&open, progress);
     let missing = |round: u32, ran: &BTreeSet<&str>| {
-        order(&open, round).into_iter().find(|cell| !ran.contains(cell.key().as_str())).cloned()
+        let cells = if round == 0 { &open } else { &controlled };
+        order(cells, round).into_iter().find(|cell| !ran.contains(cell.key().as_str())).cloned()
     };
     let (round, setup) = match last.and_then(|round| Some((round, missing(round, &ran)?))) {
         Some(found) => found,
@@ -177,13 +185,43 @@ fn runnable(group: Vec<Setup>, skipped: &BTreeSet<String>) -> Vec<Setup> {
 /// baseline. A group without any guest is a native measurement: it runs the fewest rounds.
 fn open(study: &Study, group: Vec<Setup>, progress: &Progress<'_>) -> Vec<Setup> {
     let rule = study.repeat.convergence();
-    let known = |cell: &Setup| progress.shares.get(&cell.key()).is_some_and(|r| converged(r, &rule));
+    let rounds = |cell: &Setup| progress.done.iter().filter(|s| s.setup == cell.key()).count() as u32;
+    // A guest with controls goes on until they have the fewest pairs, too.
+    let explained = |cell: &Setup| {
+        let mut controls = progress.controls.iter().filter(|c| c.of == *cell && runs(&c.setup, progress));
+        controls.all(|c| rounds(&c.setup) >= rule.min_pairs)
+    };
+    let known = |cell: &Setup| progress.shares.get(&cell.key()).is_some_and(|r| converged(r, &rule)) && explained(cell);
     if group.iter().all(Setup::is_native) {
-        let rounds = |cell: &Setup| progress.done.iter().filter(|s| s.setup == cell.key()).count() as u32;
-        return group.into_iter().filter(|cell| rounds(cell) < study.repeat.min_pairs).collect();
+        let most = |cell: &Setup| match progress.unsteady.contains(&cell.key()) {
+            true => study.repeat.max_pairs,
+            false => study.repeat.min_pairs,
+        };
+        return group.into_iter().filter(|cell| rounds(cell) < most(cell)).collect();
+    }
+    // A disk that is not steady yet has no figures to converge.
+    if group.first().is_some_and(|native| progress.unsteady.contains(&native.key())) {
+        return group;
     }
     let group: Vec<Setup> = group.into_iter().filter(|cell| cell.is_native() || !known(cell)).collect();
     if group.iter().all(Setup::is_native) { Vec::new() } else { group }
+}
+
+fn runs(cell: &Setup, progress: &Progress<'_>) -> bool {
+    !progress.skipped.contains(&cell.key())
+}
+
+/// The groups with the control cells of their guests.
+fn with_controls(groups: &[Vec<Setup>], progress: &Progress<'_>) -> Vec<Vec<Setup>> {
+    let mut groups = groups.to_vec();
+    for group in &mut groups {
+        for control in progress.controls.iter().filter(|c| runs(&c.setup, progress)) {
+            if group.contains(&control.of) && !group.contains(&control.setup) {
+                group.push(control.setup.clone());
+            }
+        }
+    }
+    groups
 }
 
 /// The cells of a round in the order in which they run.

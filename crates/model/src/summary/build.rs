@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Cell, CellNoise, Cpu, Device, SCHEMA_VERSION, Share, Summary, headline};
+use super::durability::durability;
+use super::{Cell, CellNoise, Cpu, Device, SCHEMA_VERSION, Share, Summary, explain, headline, steady};
 use crate::result::{Accel, DeviceUse, Environment, Figure, Mark, Run, Sample, WorkloadTraits};
 use crate::setup::Setup;
 use crate::stats::{self, Convergence, Estimate, Pair, Ratio, converged, mean, outliers, paired_ratio};
+use crate::study::Repeat;
 
 /// Bytes in the "GB" of CPU seconds per GB.
 const GIGABYTE: f64 = 1e9;
@@ -43,7 +45,17 @@ fn statement(environment: &Environment) -> Option<String> {
 /// Judges a run. The study stored with the run decides when a share counts as known.
 pub fn summarise(run: &Run) -> Summary {
     let convergence = repeat_of(&run.study_toml);
-    let cells: Vec<Cell> = setups(&run.samples).into_iter().map(|s| cell(run, s)).collect();
+    // Controls were chosen by the first round, whether it counts or not.
+    let controls = explain::of_run(run);
+    let first: BTreeSet<&Setup> = run.samples.iter().filter(|s| s.round == 0).map(|s| &s.setup).collect();
+    let asked = stored_repeat(&run.study_toml).is_some_and(|r| r.steady_state);
+    let steady = if asked { steady::states(&run.samples, &run.workloads) } else { Vec::new() };
+    let run = &*steady::settled_run(run);
+    let mut cells: Vec<Cell> = setups(&run.samples).into_iter().map(|s| cell(run, s)).collect();
+    // One that ran in the first round is the study's own too.
+    for cell in cells.iter_mut().filter(|c| controls.iter().any(|x| x.setup == c.setup)) {
+        cell.control = !first.contains(&cell.setup);
+    }
     let shares: Vec<Share> = setups(&run.samples).into_iter().filter_map(|s| share(run, s, &convergence)).collect();
     let emulated = run.environment.accel == Some(Accel::Tcg);
     Summary {
@@ -57,9 +69,11 @@ pub fn summarise(run: &Run) -> Summary {
         emulated,
         statement: statement(&run.environment),
         headline: headline::headline(run, &cells, &shares, &convergence, emulated),
+        explained: explain::explain(run, &controls, &convergence),
         convergence,
         cells,
         shares,
+        steady,
         skipped: run.skipped.clone(),
         effective: run.effective.clone(),
     }
@@ -67,11 +81,16 @@ pub fn summarise(run: &Run) -> Summary {
 
 /// The convergence rule of a stored study; the default where the text cannot be read.
 pub fn repeat_of(study_toml: &str) -> Convergence {
+    stored_repeat(study_toml).map(|r| r.convergence()).unwrap_or_default()
+}
+
+/// How often a stored study repeats; `None` where the text cannot be read.
+pub(super) fn stored_repeat(study_toml: &str) -> Option<Repeat> {
     #[derive(serde::Deserialize)]
     struct Stored {
-        repeat: crate::study::Repeat,
+        repeat: Repeat,
     }
-    toml::from_str::<Stored>(study_toml).map(|s| s.repeat.convergence()).unwrap_or_default()
+    toml::from_str::<Stored>(study_toml).ok().map(|s| s.repeat)
 }
 
 /// Share against native of each guest cell so far, by key: what [`crate::study::next`] needs.
@@ -104,6 +123,30 @@ pub fn pairs(
             Some((s.round, Pair { boot: s.boot, base: figure(native)?, test: figure(s)? }))
         })
         .collect()
+}
+
+/// Geometric mean over several comparisons (base, test), taken within each round in which all of
+/// them have a pair, so that what hits a whole round is counted once. Cells that converged stop
+/// being repeated; where no round has them all, there is no overall figure.
+pub(super) fn overall<'a>(run: &Run, of: impl Iterator<Item = (&'a Setup, &'a Setup)>) -> Option<Ratio> {
+    let mut rounds: BTreeMap<u32, Vec<Pair>> = BTreeMap::new();
+    let mut count = 0;
+    for (base, test) in of {
+        count += 1;
+        let figure = figure_of(&run.workloads, &test.workload);
+        for (round, pair) in pairs(&run.samples, base, test, |s| Some(figure.of(&s.result))) {
+            rounds.entry(round).or_default().push(pair);
+        }
+    }
+    let whole: Vec<Pair> = rounds
+        .values()
+        .filter(|pairs| pairs.len() == count)
+        .map(|pairs| {
+            let logs: f64 = pairs.iter().map(|p| (p.test / p.base).ln()).sum();
+            Pair { boot: pairs[0].boot, base: 1.0, test: (logs / pairs.len() as f64).exp() }
+        })
+        .collect();
+    paired_ratio(&whole)
 }
 
 pub(super) fn unrounded(pairs: &[(u32, Pair)]) -> Vec<Pair> {
@@ -141,9 +184,15 @@ pub(crate) fn figure_of(workloads: &[WorkloadTraits], name: &str) -> Figure {
     workloads.iter().find(|w| w.name == name).map_or(Figure::Bandwidth, |w| w.figure)
 }
 
+/// Whether each write is made durable before the next (runs of old versions name no engine).
+pub(super) fn durable(w: &WorkloadTraits) -> bool {
+    let synchronous = w.engine == "psync" || w.engine.is_empty();
+    synchronous && w.writes && w.sequential && w.depth == 1 && w.figure == Figure::Iops
+}
+
 /// Synchronous durable writes: what their users wait for is the latency.
 fn latency_first(workloads: &[WorkloadTraits], name: &str) -> bool {
-    workloads.iter().any(|w| w.name == name && w.writes && w.sequential && w.depth == 1 && w.figure == Figure::Iops)
+    workloads.iter().any(|w| w.name == name && durable(w))
 }
 
 fn cell(run: &Run, setup: &Setup) -> Cell {
@@ -161,6 +210,7 @@ fn cell(run: &Run, setup: &Setup) -> Cell {
     Cell {
         key: setup.key(),
         setup: setup.clone(),
+        control: false,
         samples: samples.len() as u32,
         boots: samples.iter().map(|s| s.boot).collect::<BTreeSet<_>>().len() as u32,
         figure,
@@ -175,6 +225,7 @@ fn cell(run: &Run, setup: &Setup) -> Cell {
         latency_p99_seconds: latency(99.0),
         device: device(&samples),
         cpu: cpu(&samples),
+        durability: durability(run, setup, &samples),
         marks,
         outlier_rounds: outliers(&figures).into_iter().map(|i| samples[i].round).collect(),
     }

@@ -1,12 +1,10 @@
 //! The headline: what the best guest that one would make by default gets of this host.
 
-use std::collections::BTreeMap;
-
-use super::build::verdict;
+use super::build::{overall, verdict};
 use super::{Cell, Headline, Share};
 use crate::result::Run;
-use crate::setup::{Aio, Attachment, Cache};
-use crate::stats::{Convergence, Pair, Ratio, converged, paired_ratio};
+use crate::setup::{Aio, Attachment, Cache, Setup};
+use crate::stats::{Convergence, Ratio, converged};
 
 /// The set-up that a headline prefers: a paravirtual disk on the whole device.
 const TARGET: &str = "device";
@@ -16,7 +14,9 @@ const DRIVER: &str = "virtio-blk";
 /// How far an attachment is from what one would make by default; smaller is nearer.
 fn distance(target: &str, a: &Attachment) -> u32 {
     let unlike = |differs: bool, weight: u32| if differs { weight } else { 0 };
-    unlike(target != TARGET, 16)
+    // What is not durable is no guest that one would make.
+    unlike(a.cache.no_flush(), 32)
+        + unlike(target != TARGET, 16)
         + unlike(a.driver != DRIVER, 8)
         + unlike(a.cache != Cache::None, 4)
         + unlike(a.aio != Aio::Native, 2)
@@ -41,7 +41,8 @@ pub(super) fn headline(
             && s.setup.attachment == best.setup.attachment
     };
     let of: Vec<&Share> = shares.iter().filter(same).collect();
-    let ratio = overall(run, &of)?;
+    let against_native: Vec<(&Setup, Setup)> = of.iter().map(|s| (&s.setup, s.setup.baseline())).collect();
+    let ratio = overall(run, against_native.iter().map(|(test, base)| (base, *test)))?;
     let known = converged(&ratio, rule);
     let guest = best.setup.key();
     let guest = guest.trim_end_matches(&format!("/{}", best.setup.workload)).to_owned();
@@ -95,28 +96,4 @@ fn cost(share: &Share, cells: &[Cell]) -> Option<String> {
     let per_request = |key: &str| cells.iter().find(|c| c.key == key)?.cpu.host_seconds_per_request;
     let (native, guest) = (per_request(&share.baseline)?, per_request(&share.key)?);
     Some(format!("host CPU a request {:.0} µs natively, {:.0} µs through the guest", native * 1e6, guest * 1e6))
-}
-
-/// Geometric mean over cells, taken within each round in which all of them have a pair, so that
-/// what hits a whole round is counted once. Cells that converged stop being repeated; where no
-/// round has them all, there is no overall figure.
-fn overall(run: &Run, shares: &[&Share]) -> Option<Ratio> {
-    let mut rounds: BTreeMap<u32, Vec<Pair>> = BTreeMap::new();
-    for share in shares {
-        let figure = share.figure;
-        for (round, pair) in
-            super::pairs(&run.samples, &share.setup.baseline(), &share.setup, |s| Some(figure.of(&s.result)))
-        {
-            rounds.entry(round).or_default().push(pair);
-        }
-    }
-    let whole: Vec<Pair> = rounds
-        .values()
-        .filter(|pairs| pairs.len() == shares.len())
-        .map(|pairs| {
-            let logs: f64 = pairs.iter().map(|p| (p.test / p.base).ln()).sum();
-            Pair { boot: pairs[0].boot, base: 1.0, test: (logs / pairs.len() as f64).exp() }
-        })
-        .collect();
-    paired_ratio(&whole)
 }

@@ -6,6 +6,7 @@
 
 mod completions;
 mod doctor;
+mod guard;
 mod image;
 mod lab;
 mod man;
@@ -37,6 +38,7 @@ macro_rules! verbs {
 verbs! {
     Tax => tax,
     Study => study,
+    Guard => guard,
     Doctor => doctor,
     Runs => runs,
     Image => image,

@@ -9,7 +9,7 @@ use vmio_model::summary;
 
 use crate::cli::{Context, Exit, Failure, Outcome};
 use crate::report::export::{self, Format};
-use crate::report::{self, Report, format};
+use crate::report::{self, Forms, Report, format};
 use crate::store::{Imported, RunInfo, Store, StoreError};
 use crate::term;
 
@@ -37,12 +37,8 @@ enum Verb {
         /// Number of the run, or `last`
         #[arg(default_value = "last")]
         run: RunId,
-        /// As Markdown on standard output
-        #[arg(long, conflicts_with = "json")]
-        markdown: bool,
-        /// As one HTML file that needs no network
-        #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "markdown"])]
-        html: Option<PathBuf>,
+        #[command(flatten)]
+        forms: Forms,
     },
     /// Compare two runs cell by cell, what differed around them first
     Compare {
@@ -128,7 +124,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     };
     match &args.verb {
         Verb::List => list(&store, context),
-        Verb::Show { run, markdown, html } => show(&store, run.find(&store)?, *markdown, html.as_ref(), context),
+        Verb::Show { run, forms } => show(&store, run.find(&store)?, forms, context),
         Verb::Compare { a, b } => compare(&store, a.find(&store)?, b.find(&store)?, context),
         Verb::Export { run, format } => {
             let run = store.load_whole(run.find(&store)?)?;
@@ -212,23 +208,15 @@ fn list(store: &Store, context: &Context) -> Outcome {
     Ok(Exit::Done)
 }
 
-fn show(store: &Store, id: i64, markdown: bool, html: Option<&PathBuf>, context: &Context) -> Outcome {
+fn show(store: &Store, id: i64, forms: &Forms, context: &Context) -> Outcome {
     let run = store.load(id)?;
     let proofs = proofs_of(store, id)?;
     let report = Report::of(&run).with_proofs(&proofs);
-    if let Some(file) = html {
-        std::fs::write(file, report::html(&report)).with_context(|| {
-            Failure::new(Exit::Failed, format!("cannot write {}", file.display()))
-                .help("name a file in a directory that is there and that you may write")
-        })?;
-        term::note(&format!("report of run {id} written to {}", file.display()));
-        return Ok(Exit::Done);
+    // Whoever wants a file has no use for the text on the terminal as well.
+    match forms.writes() {
+        true if !context.json && !forms.markdown => forms.write(&report)?,
+        _ => forms.show(&report, context)?,
     }
-    term::print(&match () {
-        () if context.json => report::json(&report),
-        () if markdown => report::markdown(&report),
-        () => report::text(&report, context.style),
-    })?;
     Ok(Exit::Done)
 }
 

@@ -1,7 +1,14 @@
 //! `vmio study`: the studies that come with vmio, and one's own.
 
-use crate::cli::{Context, Exit, Outcome};
-use crate::run::{self, Forms, Mode, Wishes, studies};
+use vmio_model::paper::{self, Paper};
+use vmio_model::summary::summarise;
+
+use super::runs::RunId;
+use crate::cli::{Context, Exit, Failure, Outcome};
+use crate::papers;
+use crate::report::{self, Forms};
+use crate::run::{self, Mode, Wishes, studies};
+use crate::store::Store;
 use crate::term;
 
 /// List, show and run studies: whole experiments from a TOML file
@@ -10,7 +17,9 @@ use crate::term;
   vmio study list
   vmio study show sparse > mine.toml   a file to start one's own from
   vmio study run sparse --yes          sparse against preallocated first write
-  vmio study run ./mine.toml --dry-run")]
+  vmio study run ./mine.toml --dry-run
+  vmio study compare shafer2010-storage paper
+                                       which effects that the paper states show here")]
 pub struct Args {
     #[command(subcommand)]
     verb: Verb,
@@ -34,6 +43,24 @@ enum Verb {
         #[command(flatten)]
         forms: Forms,
     },
+    /// Judge the effects that a paper states by the newest run of the study that measures it again
+    Compare {
+        /// Name of a study that measures a paper again
+        study: String,
+        /// With what
+        #[arg(value_enum)]
+        with: With,
+        /// Judge by this run instead: its number, or `last`
+        #[arg(long, value_name = "RUN")]
+        of: Option<RunId>,
+    },
+}
+
+/// What a study can be compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum With {
+    /// The paper's published figures
+    Paper,
 }
 
 /// Runs the verb.
@@ -51,6 +78,45 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Verb::Run { study, wishes, forms } => {
             run::start(&studies::named(study)?, Mode::Study, wishes, forms, None, context)
         }
+        Verb::Compare { study, with: With::Paper, of } => compare(study, *of, context),
+    }
+}
+
+fn compare(study: &str, of: Option<RunId>, context: &Context) -> Outcome {
+    let Some(paper) = papers::of_study(study) else {
+        let known: Vec<&str> = papers::all().iter().map(|p| p.study.as_str()).collect();
+        let what = format!("{study} is no study that measures a paper again");
+        return Err(Failure::new(Exit::Usage, what).help(format!("one of {}", known.join(", "))).into());
+    };
+    let store = Store::open_existing(&context.paths.db())?;
+    let run = store.load(run_of(paper, of, &store)?)?;
+    let compared = paper::judge(paper, &run, &summarise(&run));
+    term::print(&match context.json {
+        true => format!("{}\n", serde_json::to_string_pretty(&compared)?),
+        false => report::effects_text(&compared, context.style),
+    })?;
+    Ok(Exit::Done)
+}
+
+/// The run to judge by: the one that was named, else the newest of the paper's study with samples.
+fn run_of(paper: &Paper, of: Option<RunId>, store: &Store) -> anyhow::Result<i64> {
+    let runs = store.list()?;
+    let Some(named) = of else {
+        let newest = runs.iter().find(|r| r.study == paper.study && r.samples > 0);
+        return newest.map(|r| r.id).ok_or_else(|| {
+            Failure::new(Exit::Precondition, format!("no run of {} is stored", paper.study))
+                .help(format!("make one with `vmio study run {}`", paper.study))
+                .into()
+        });
+    };
+    let id = named.find(store)?;
+    match runs.iter().find(|r| r.id == id) {
+        Some(run) if run.study != paper.study => {
+            let what = format!("run {id} is of the study {}, not of {}", run.study, paper.study);
+            Err(Failure::new(Exit::Usage, what).help("`vmio runs list` shows which run is of which study").into())
+        }
+        // A run that is not there is told by the store.
+        _ => Ok(id),
     }
 }
 
@@ -64,7 +130,7 @@ fn list(context: &Context) -> Outcome {
         return Ok(Exit::Done);
     }
     let lines: Vec<String> =
-        all.iter().map(|s| format!("{:<8} {:>3} cells  {}\n", s.name, s.cells().len(), s.title)).collect();
+        all.iter().map(|s| format!("{:<12} {:>3} cells  {}\n", s.name, s.cells().len(), s.title)).collect();
     term::print(&lines.concat())?;
     Ok(Exit::Done)
 }

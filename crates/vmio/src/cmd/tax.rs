@@ -4,7 +4,8 @@ use vmio_model::rules::Severity;
 
 use super::runs::RunId;
 use crate::cli::{Context, Outcome};
-use crate::run::{self, Forms, Mode, Wishes};
+use crate::report::Forms;
+use crate::run::{self, Mode, Wishes};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -9,7 +9,7 @@ use vmio_model::stats::{Estimate, median};
 
 use super::format::{self, rate, spread, time};
 use super::view::{self, Group, Row};
-use super::{Report, svg};
+use super::{Report, paper, svg};
 
 /// Text for HTML and SVG, in elements and in quoted attributes.
 pub fn escape(text: &str) -> String {
@@ -52,6 +52,8 @@ pub fn html(report: &Report<'_>) -> String {
         put!(page, "<div class=\"note\" role=\"note\"><p>{}</p></div>\n", escape(statement));
     }
     findings(&mut page, report);
+    page += &paper::html_tables(report);
+    page += &paper::html_controls(report);
     measured(&mut page, report);
     cpu(&mut page, report);
     if !summary.skipped.is_empty() {

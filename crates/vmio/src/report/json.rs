@@ -2,8 +2,9 @@
 //! carry their units; fields are only added within a major `schema_version`.
 
 use serde::Serialize;
+use vmio_model::paper::Table;
 use vmio_model::rules::Finding;
-use vmio_model::summary::Summary;
+use vmio_model::summary::{Best, Summary};
 
 use super::{Proved, Report};
 
@@ -13,11 +14,14 @@ struct Document<'a> {
     summary: &'a Summary,
     findings: &'a [Finding],
     proofs: &'a [Proved],
+    paper_tables: &'a [Table],
+    best: Option<&'a Best>,
 }
 
 /// The report as one JSON document.
 pub fn json(report: &Report<'_>) -> String {
-    let document = Document { summary: &report.summary, findings: &report.findings, proofs: &report.proofs };
+    let Report { summary, findings, proofs, tables, best, .. } = report;
+    let document = Document { summary, findings, proofs, paper_tables: tables, best: best.as_ref() };
     let mut text = serde_json::to_string_pretty(&document).expect("string keys, and no failing serialiser");
     text.push('\n');
     text

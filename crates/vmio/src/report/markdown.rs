@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::format::{self, rate, spread, time};
-use super::{Report, view};
+use super::{Report, paper, view};
 
 /// The report as Markdown.
 pub fn markdown(report: &Report<'_>) -> String {
@@ -59,6 +59,7 @@ pub fn markdown(report: &Report<'_>) -> String {
         put(String::new());
     }
     view::legend(summary).iter().for_each(|(mark, meaning)| put(format!("**{mark}**: {meaning}.\n")));
+    put(paper::markdown(report));
     put("\n## CPU time\n\n| cell | host, s/GB | host, each request | QEMU by thread role, s/GB |\n|---|--:|--:|---|"
         .into());
     for cell in &summary.cells {
@@ -102,7 +103,7 @@ pub fn markdown(report: &Report<'_>) -> String {
 }
 
 /// Text that means nothing to Markdown, on one line.
-fn plain(text: &str) -> String {
+pub(super) fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -3,22 +3,32 @@
 //! the statement of what may be concluded, each names the cells that did not run, and none shows
 //! a figure for something that was not measured.
 
+mod config;
+mod effects;
 pub mod export;
 pub mod format;
+mod forms;
 mod html;
 mod json;
 mod markdown;
+mod paper;
+mod plot;
+pub mod simulation;
 mod svg;
 mod text;
 mod view;
 
 use vmio_model::facts::facts_of;
+use vmio_model::paper::{Table, tables};
 use vmio_model::result::Run;
 use vmio_model::rules::{self, Finding};
 use vmio_model::setup::Setup;
 use vmio_model::stats::Ratio;
-use vmio_model::summary::{self, Summary};
+use vmio_model::summary::{self, Best, Summary};
 
+pub use config::{qm, xml};
+pub use effects::effects as effects_text;
+pub use forms::Forms;
 pub use html::html;
 pub use json::json;
 pub use markdown::markdown;
@@ -32,8 +42,12 @@ pub struct Report<'a> {
     pub summary: Summary,
     /// What the rules found, what costs most first.
     pub findings: Vec<Finding>,
+    /// A paper's tables with this run's figures, where the study measures one again.
+    pub tables: Vec<Table>,
     /// What `--prove` showed.
     pub proofs: Vec<Proved>,
+    /// The set-up that did best, if one can be named.
+    pub best: Option<Best>,
 }
 
 /// What `--prove` showed of a finding: its cell as it is against the changed one, in one run.
@@ -68,7 +82,9 @@ impl<'a> Report<'a> {
     pub fn of(run: &'a Run) -> Report<'a> {
         let summary = summary::summarise(run);
         let findings = rules::findings(&facts_of(run, &summary));
-        Report { run, summary, findings, proofs: Vec::new() }
+        let tables = crate::papers::of_study(&run.study).map_or(Vec::new(), |paper| tables(paper, &summary));
+        let best = summary::best(run, &summary);
+        Report { run, summary, findings, tables, proofs: Vec::new(), best }
     }
 
     /// Adds what later runs proved of the findings.

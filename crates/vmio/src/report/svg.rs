@@ -16,6 +16,11 @@ pub fn class(series: usize) -> String {
     format!("s{}", series % DASHES.len())
 }
 
+/// Dashes of a series' line.
+pub fn dash(series: usize) -> &'static str {
+    DASHES[series % DASHES.len()]
+}
+
 /// A bar from zero with its interval as a whisker; it takes the width that it is given. `scale` is
 /// the value at full width.
 pub fn bar(value: f64, interval: Option<Interval>, scale: f64, series: usize, title: &str) -> String {

@@ -5,9 +5,9 @@ use std::fmt::Write;
 use vmio_model::rules::{Finding, Severity};
 use vmio_model::summary::Comparison;
 
-use super::Report;
 use super::format::{self, rate, spread, time};
 use super::view::{self, Group, Row};
+use super::{Report, paper};
 use crate::term::Style;
 
 /// Columns that no line exceeds, save one unbreakable word that is longer itself.
@@ -18,7 +18,7 @@ const LABEL: usize = 30;
 
 /// The whole report.
 pub fn text(report: &Report<'_>, style: Style) -> String {
-    let mut out = Out { text: String::new(), style };
+    let mut out = Out::new(style);
     let summary = &report.summary;
     out.head(report);
     if let Some(statement) = &summary.statement {
@@ -60,6 +60,8 @@ pub fn text(report: &Report<'_>, style: Style) -> String {
         out.line("");
     }
     out.findings(report);
+    out.controls(report);
+    out.paper(report);
     out.cpu(report);
     out.skipped(report);
     out.line(&style.bold("Where"));
@@ -74,7 +76,7 @@ pub fn text(report: &Report<'_>, style: Style) -> String {
 
 /// Two runs, as [`vmio_model::summary::compare`] sees them.
 pub fn comparison(c: &Comparison, style: Style) -> String {
-    let mut out = Out { text: String::new(), style };
+    let mut out = Out::new(style);
     out.line(&style.bold(&format!("Run {} against run {}", c.b, c.a)));
     match c.differences.is_empty() {
         true => out.line("The environment was the same."),
@@ -114,19 +116,24 @@ pub fn comparison(c: &Comparison, style: Style) -> String {
     out.text
 }
 
-struct Out {
-    text: String,
+/// What is written so far.
+pub(super) struct Out {
+    pub(super) text: String,
     style: Style,
 }
 
 impl Out {
-    fn line(&mut self, line: &str) {
+    pub(super) fn new(style: Style) -> Out {
+        Out { text: String::new(), style }
+    }
+
+    pub(super) fn line(&mut self, line: &str) {
         let _ = writeln!(self.text, "{}", line.trim_end());
     }
 
     /// Breaks `text` at spaces; the first line begins with `lead`, the others with `indent` spaces.
     /// `lead` may hold escape sequences: it takes `indent` columns, whatever its length.
-    fn paragraph(&mut self, lead: &str, indent: usize, text: &str) {
+    pub(super) fn paragraph(&mut self, lead: &str, indent: usize, text: &str) {
         let (mut line, mut used) = (lead.to_owned(), indent);
         let mut fresh = true;
         for word in text.split_whitespace() {
@@ -186,8 +193,13 @@ impl Out {
     }
 
     fn group(&mut self, group: &Group<'_>) {
-        let head = format!("{} ({})", self.style.bold(group.workload), group.about);
-        self.line(&head);
+        let name = self.style.bold(group.workload);
+        if group.workload.chars().count() + group.about.chars().count() + 3 > WIDTH {
+            self.line(&name);
+            self.paragraph("  ", 2, &format!("({})", group.about));
+        } else {
+            self.line(&format!("{name} ({})", group.about));
+        }
         for row in &group.rows {
             self.row(row);
         }
@@ -303,6 +315,44 @@ impl Out {
         }
         for reference in &finding.references {
             self.paragraph("   ", 5, &format!("see {reference}"));
+        }
+    }
+
+    fn controls(&mut self, report: &Report<'_>) {
+        let explained = &report.summary.explained;
+        if explained.is_empty() {
+            return;
+        }
+        self.line(&self.style.bold("Small requests or virtualisation"));
+        self.paragraph("  ", 2, paper::CONTROLS);
+        for e in explained {
+            self.line(&format!("  {}", e.key));
+            for line in paper::text_chain(&report.summary, e) {
+                self.line(&line);
+            }
+            if let Some(doubt) = paper::doubt(e) {
+                self.paragraph(&format!("    {} ", self.style.yellow("^")), 6, doubt);
+            }
+        }
+        self.line("");
+    }
+
+    fn paper(&mut self, report: &Report<'_>) {
+        for (i, table) in report.tables.iter().enumerate() {
+            if i == 0 {
+                self.line(&self.style.bold("Beside the paper"));
+                self.paragraph("  ", 2, &table.citation);
+                self.paragraph("  ", 2, paper::INTRODUCTION);
+            }
+            self.line(&self.style.bold(&format!("  {}", table.caption.title)));
+            if let Some(statement) = &table.statement {
+                self.paragraph(&self.style.yellow("  ! "), 4, statement);
+            }
+            paper::text_table(self, table);
+            for (n, text) in &table.footnotes {
+                self.paragraph(&format!("  [{n}] "), 6, text);
+            }
+            self.line("");
         }
     }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use vmio_model::result::{Mark, Run, WorkloadTraits};
 use vmio_model::setup::Setup;
+use vmio_model::summary::steady::Steady;
 use vmio_model::summary::{Cell, Share, Summary};
 
 use super::format;
@@ -29,22 +30,24 @@ pub struct Row<'a> {
     pub cell: &'a Cell,
     /// Its share; `None` for native, and where no pair with native was measured.
     pub share: Option<&'a Share>,
+    /// Whether its disk became steady, where that was asked for.
+    pub steady: Option<&'a Steady>,
 }
 
 /// The groups in the run's order of targets and workloads.
 pub fn groups<'a>(run: &'a Run, summary: &'a Summary) -> Vec<Group<'a>> {
     let mut kinds: Vec<&str> =
-        summary.cells.iter().filter(|c| !c.setup.is_native()).map(|c| c.setup.guest.as_str()).collect();
+        summary.asked_for().filter(|c| !c.setup.is_native()).map(|c| c.setup.guest.as_str()).collect();
     kinds.sort_unstable();
     kinds.dedup();
     let mut targets: Vec<&str> = Vec::new();
-    for cell in &summary.cells {
+    for cell in summary.asked_for() {
         if !targets.contains(&cell.setup.target.as_str()) {
             targets.push(&cell.setup.target);
         }
     }
     let mut workloads: Vec<&str> = run.workloads.iter().map(|w| w.name.as_str()).collect();
-    for cell in &summary.cells {
+    for cell in summary.asked_for() {
         if !workloads.contains(&cell.setup.workload.as_str()) {
             workloads.push(&cell.setup.workload);
         }
@@ -53,10 +56,14 @@ pub fn groups<'a>(run: &'a Run, summary: &'a Summary) -> Vec<Group<'a>> {
     for target in targets {
         for workload in &workloads {
             let mut rows: Vec<Row<'_>> = summary
-                .cells
-                .iter()
+                .asked_for()
                 .filter(|c| c.setup.target == target && c.setup.workload == **workload)
-                .map(|cell| Row { label: label(&cell.setup, kinds.len() > 1), cell, share: summary.share(&cell.key) })
+                .map(|cell| Row {
+                    label: label(&cell.setup, kinds.len() > 1),
+                    cell,
+                    share: summary.share(&cell.key),
+                    steady: summary.steady.iter().find(|s| s.key == cell.key),
+                })
                 .collect();
             rows.sort_by_key(|row| !row.cell.setup.is_native());
             if !rows.is_empty() {
@@ -71,8 +78,11 @@ pub fn groups<'a>(run: &'a Run, summary: &'a Summary) -> Vec<Group<'a>> {
 fn label(setup: &Setup, with_guest: bool) -> String {
     match &setup.attachment {
         None => setup.guest.clone(),
-        Some(a) if with_guest => format!("{} {}", setup.guest, a.label()),
-        Some(a) => a.label(),
+        Some(a) => {
+            let guest = if with_guest { format!("{} ", setup.guest) } else { String::new() };
+            let not_durable = if a.cache.no_flush() { " (flushes dropped)" } else { "" };
+            format!("{guest}{}{not_durable}", a.label())
+        }
     }
 }
 
@@ -88,7 +98,13 @@ fn about(w: &WorkloadTraits) -> String {
         format::bytes(w.block_bytes),
         if w.sequential { "sequential" } else { "random" },
         w.depth,
-        if w.direct { "O_DIRECT" } else { "through the side's page cache" }
+        match (w.direct, w.engine.as_str()) {
+            (true, "io_uring") => "O_DIRECT, io_uring",
+            (true, _) => "O_DIRECT",
+            (false, "io_uring") => "page cache, io_uring",
+            (false, "libaio") => "page cache, libaio: synchronous",
+            (false, _) => "through the side's page cache",
+        }
     )
 }
 
@@ -113,6 +129,8 @@ pub fn notes(row: &Row<'_>) -> Vec<String> {
         }
         _ => {}
     }
+    notes.extend(cell.durability.iter().map(|d| d.text.clone()));
+    notes.extend(row.steady.map(Steady::text));
     if !cell.outlier_rounds.is_empty() {
         notes.push(format!("outliers, kept, in rounds {}", list(&cell.outlier_rounds)));
     }

@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use vmio_model::result::{Run, Sample, Skipped};
 use vmio_model::setup::Setup;
 use vmio_model::stats::Ratio;
+use vmio_model::study::control::{controls, logical_blocks};
 use vmio_model::study::schedule;
 use vmio_model::study::{DoneReason, Progress, SampleKey, Spent, Step, Study};
 use vmio_model::summary;
@@ -86,12 +87,23 @@ pub fn measure(
         let done: Vec<SampleKey> =
             run.samples.iter().map(|s| SampleKey { setup: s.setup.key(), round: s.round, boot: s.boot }).collect();
         let skipped: BTreeSet<String> = run.skipped.iter().map(|s| s.setup.key()).collect();
-        let shares = summary::shares(&run.samples, &run.workloads);
+        let (unsteady, settled) = steadiness(study, run);
+        let shares = summary::shares(settled.as_deref().unwrap_or(&run.samples), &run.workloads);
         let now = Spent {
             seconds: earlier.seconds + seconds(),
             bytes_written: spent(&run.samples).bytes_written + rig.written_beside(),
         };
-        let step = next(study, &Progress { done: &done, skipped: &skipped, shares: &shares, spent: now, boot });
+        let controls = controls(study, &run.samples, &logical_blocks(&run.effective));
+        let progress = Progress {
+            done: &done,
+            skipped: &skipped,
+            shares: &shares,
+            controls: &controls,
+            unsteady: &unsteady,
+            spent: now,
+            boot,
+        };
+        let step = next(study, &progress);
         let upcoming = if let Step::Run { round, .. } = &step { Some(*round) } else { None };
         if let (Some(last), true) = (done.last().map(|k| k.round), upcoming.is_some() || matches!(step, Step::Done(_)))
             && upcoming != Some(last)
@@ -146,6 +158,19 @@ pub fn measure(
             }
         }
     }
+}
+
+/// Keys of the native writing cells whose disk is not steady yet, and the samples that count;
+/// nothing and `None` (all do) unless the study asks for steady state.
+fn steadiness(study: &Study, run: &Run) -> (BTreeSet<String>, Option<Vec<Sample>>) {
+    if !study.repeat.steady_state {
+        return (BTreeSet::new(), None);
+    }
+    let states = summary::steady::states(&run.samples, &run.workloads);
+    let reached = |key: &str| states.iter().any(|s| s.key == key && s.reached_after.is_some());
+    let writes = |cell: &Setup| run.workloads.iter().any(|w| w.name == cell.workload && w.writes);
+    let cells = study.cells().into_iter().filter(|c| c.is_native() && writes(c)).map(|c| c.key());
+    (cells.filter(|key| !reached(key)).collect(), Some(summary::steady::settled(&run.samples, &run.workloads)))
 }
 
 /// What stored samples cost: their measured seconds, and what the device (or, where it cannot be

@@ -203,6 +203,7 @@ fn on_machine(
     if planned.gentle {
         machine.be_gentle(wishes.gentle_share, watcher)?;
     }
+    machine.precondition(&planned.traits)?;
     let began = Instant::now();
     let ended = engine::measure(
         &planned.study,

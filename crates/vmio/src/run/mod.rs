@@ -15,7 +15,6 @@ pub mod studies;
 
 use std::path::PathBuf;
 
-use anyhow::Context as _;
 use vmio_model::result::{Run, RunState};
 use vmio_model::rules::Severity;
 use vmio_model::study::Study;
@@ -24,7 +23,7 @@ use vmio_node::Local;
 use self::engine::Next;
 use crate::cli::{Context, Exit, Failure, Outcome};
 use crate::cmd::runs::RunId;
-use crate::report::{self, Report};
+use crate::report::{Forms, Report};
 use crate::store::Store;
 use crate::term;
 
@@ -56,6 +55,10 @@ pub struct Wishes {
     /// Most GiB to write, instead of the study's
     #[arg(long, value_name = "GIB")]
     pub gib: Option<f64>,
+    /// Bring flash into its steady state first (SNIA): fills each target once more, and writing cells go on until five
+    /// rounds agree
+    #[arg(long)]
+    pub steady_state: bool,
     /// Print the plan and stop; nothing is changed
     #[arg(long)]
     pub dry_run: bool,
@@ -65,17 +68,6 @@ pub struct Wishes {
     /// Go on with the last run of this study that was broken off
     #[arg(long)]
     pub resume: bool,
-}
-
-/// How a report is shown; the default is text.
-#[derive(Debug, Clone, Default, clap::Args)]
-pub struct Forms {
-    /// Also write the report as one HTML file that needs no network
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
-    /// Print the report as Markdown
-    #[arg(long)]
-    pub markdown: bool,
 }
 
 /// What is done with the study.
@@ -104,7 +96,7 @@ pub fn start(
     context: &Context,
 ) -> Outcome {
     check(wishes)?;
-    check_file(forms.html.as_deref())?;
+    forms.check()?;
     let run = match &mode {
         Mode::Study => measure(study, engine_order(&mode), wishes, context)?,
         Mode::Noise => {
@@ -208,6 +200,9 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
     }
     study.repeat.max_minutes = wishes.minutes.unwrap_or(study.repeat.max_minutes);
     study.repeat.max_gib_written = wishes.gib.unwrap_or(study.repeat.max_gib_written);
+    if wishes.steady_state {
+        study.repeat.ask_for_steady_state();
+    }
     drop(known);
     let planned = plan::look(study, wishes, last.as_ref(), context, &looker)?;
     if let Some(run) = &resumed {
@@ -244,17 +239,6 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
     execute::execute(&planned, resumed, next, wishes, context).map(Some)
 }
 
-/// A report that cannot be written is told before anything is measured.
-fn check_file(html: Option<&std::path::Path>) -> Result<(), Failure> {
-    let Some(file) = html else { return Ok(()) };
-    let dir = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(std::path::Path::new("."));
-    if dir.is_dir() && !file.is_dir() {
-        return Ok(());
-    }
-    Err(Failure::new(Exit::Usage, format!("the report cannot be written to {}", file.display()))
-        .help("name a file in a directory that is there and that you may write"))
-}
-
 /// A run goes on only where and as it began: else two hosts would be mixed in one result.
 fn same_place(run: &Run, planned: &plan::Planned, wishes: &Wishes, local: &Local) -> Result<(), Failure> {
     let (then, now) = (&run.environment, environment::of(planned, local));
@@ -280,16 +264,7 @@ fn finish(run: &Run, forms: &Forms, fail_on: Option<Severity>, context: &Context
     let store = Store::open_existing(&context.paths.db())?;
     let proofs = crate::cmd::runs::proofs_of(&store, run.id)?;
     let report = Report::of(run).with_proofs(&proofs);
-    term::print(&match () {
-        () if context.json => report::json(&report),
-        () if forms.markdown => report::markdown(&report),
-        () => report::text(&report, context.style),
-    })?;
-    if let Some(file) = &forms.html {
-        std::fs::write(file, report::html(&report))
-            .with_context(|| Failure::new(Exit::Failed, format!("cannot write {}", file.display())))?;
-        term::note(&format!("report written to {}", file.display()));
-    }
+    forms.show(&report, context)?;
     if fail_on.is_some_and(|least| report.findings.iter().any(|f| f.severity >= least)) {
         return Ok(Exit::Finding);
     }

@@ -1,7 +1,7 @@
 //! What a run will do, found out without changing anything: where, how long, how much is written,
 //! what is unmet. Printed before anything is measured; `--dry-run` stops here.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -11,10 +11,10 @@ use vmio_host::gentle::neighbours::{self, Others};
 use vmio_host::places::{self, Ground, Place};
 use vmio_host::require::Requirement;
 pub use vmio_host::targets::space::gib;
-use vmio_host::{drivers, guests, targets, workloads};
+use vmio_host::{guests, targets, workloads};
 use vmio_model::result::{Run, Skipped, WorkloadTraits};
 use vmio_model::setup::Setup;
-use vmio_model::study::plan::{self as reckon, Plan, Rates};
+use vmio_model::study::plan::{self as reckon, Plan, Rates, TargetSpace};
 use vmio_model::study::{MIB, Study};
 use vmio_node::{Node, Reader};
 
@@ -53,6 +53,9 @@ pub struct Planned {
     pub gentle: bool,
 }
 
+/// Targets that lose their data when a cell writes to them afresh.
+pub const REFILLED: [&str; 4] = ["sparse", "lvm-thin", "zvol", "rbd"];
+
 /// Rates that are assumed of a machine that vmio has never measured: a fast flash disk, so that
 /// bytes and space err on the high side.
 fn assumed(study: &Study) -> Rates {
@@ -64,7 +67,8 @@ fn assumed(study: &Study) -> Rates {
         boot_seconds: 4.0,
         fixed_bytes: ["dd-write", "dd-read"].map(|name| (name.to_owned(), study.buffered_bytes())).into(),
         written_targets: ["preallocated", "device", "sparse", "lvm"].map(str::to_owned).into(),
-        refilled_targets: ["sparse", "lvm-thin", "zvol", "rbd"].map(str::to_owned).into(),
+        target_space: target_space(study),
+        refilled_targets: REFILLED.map(str::to_owned).into(),
         spare_ratio: 0.2,
     }
 }
@@ -126,21 +130,29 @@ pub fn look(
     let backing = backing_of(local, &place, &existing, wishes)?;
     let traits = traits(&study);
     let (mut rates, rates_from) = rates(&study, last, &backing);
+    rates.target_space.retain(|name, _| targets::find(name).is_none_or(|t| t.fits(&place.ground).is_ok()));
     if wishes.device.is_empty() && place.ground.pool().is_some_and(places::Pool::allocates) {
-        rates.written_targets.retain(|t| t != "device");
+        if let Some(space) = rates.target_space.get_mut("device") {
+            space.prepared_bytes = 0;
+        }
         rates.refilled_targets.push("device".into());
     }
     let cost = reckon::estimate(&study, &traits, &rates);
-    let needed_bytes = needed_bytes(&study, wishes, &place.ground);
+    let needed_bytes = needed_bytes(&rates, wishes);
     let space = match &place.ground {
-        Ground::Files(_) => targets::space::demand(local, &existing, needed_bytes).map_err(|e| e.to_string()),
+        Ground::Files(_) => targets::space::demand(local, &existing, needed_bytes)
+            .and_then(|left| match needed_bytes {
+                0 => Ok(left),
+                _ => targets::not_in_memory(&existing).map(|()| left),
+            })
+            .map_err(|e| e.to_string()),
         Ground::Volumes(pool) => pool.demand(local, needed_bytes).map_err(|e| format!("{e}; {}", e.help)),
     };
     let space = space.map(|s| format!("{} left ({})", gib(s.free_bytes), s.of));
     let others = neighbours::others(reader, "").context("cannot look for other guests")?;
     let accelerator = guests::qemu::known_accelerator(reader, &context.paths.state);
     let gentle = wishes.gentle || (!wishes.no_gentle && !others.guests.is_empty());
-    let skipped = unmet(&study, reader, gentle, wishes, &place.ground);
+    let skipped = unmet(&study, local, gentle, wishes, &place.ground);
     Ok(Planned {
         study,
         traits,
@@ -173,6 +185,20 @@ fn traits(study: &Study) -> Vec<WorkloadTraits> {
     names.iter().filter_map(|name| Some(workloads::find(name)?.traits())).collect()
 }
 
+/// What each target of a study takes, by its own word.
+fn target_space(study: &Study) -> BTreeMap<String, TargetSpace> {
+    let mut seen_by: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for cell in study.cells() {
+        seen_by.entry(cell.target).or_default().extend(cell.attachment.map(|a| a.label()));
+    }
+    let of = |(name, attachments): (String, BTreeSet<String>)| {
+        let space = targets::find(&name)?.space(study.target_bytes(), attachments.len() as u64);
+        let targets::Space { taken_bytes, prepared_bytes } = space;
+        Some((name, TargetSpace { taken_bytes, prepared_bytes }))
+    };
+    seen_by.into_iter().filter_map(of).collect()
+}
+
 /// An unmet precondition with what to do about it.
 fn refused(e: places::Error) -> Failure {
     let exit = if e.kind == places::Kind::Unknown { Exit::Usage } else { Exit::Precondition };
@@ -192,15 +218,9 @@ fn backing_of(local: &dyn Node, place: &Place, existing: &Path, wishes: &Wishes)
 }
 
 /// Bytes that the targets take in the place.
-fn needed_bytes(study: &Study, wishes: &Wishes, ground: &Ground) -> u64 {
-    let made = study
-        .cells()
-        .into_iter()
-        .map(|c| c.target)
-        .filter(|t| t != "device" || wishes.device.is_empty())
-        .filter(|t| targets::find(t).is_none_or(|t| t.fits(ground).is_ok()))
-        .collect::<BTreeSet<_>>();
-    made.len() as u64 * study.target_bytes()
+fn needed_bytes(rates: &Rates, wishes: &Wishes) -> u64 {
+    let ours = |name: &str| name != "device" || wishes.device.is_empty();
+    rates.target_space.iter().filter(|(name, _)| ours(name)).map(|(_, space)| space.taken_bytes).sum()
 }
 
 /// The deepest part of the path that exists: what the scratch directory will lie in.
@@ -209,15 +229,15 @@ fn existing_part(reader: &dyn Reader, dir: &Path) -> PathBuf {
 }
 
 /// Cells that cannot run here, with the first unmet requirement of the entries that they name.
-fn unmet(study: &Study, reader: &dyn Reader, gentle: bool, wishes: &Wishes, ground: &Ground) -> Vec<Skipped> {
+fn unmet(study: &Study, local: &dyn Node, gentle: bool, wishes: &Wishes, ground: &Ground) -> Vec<Skipped> {
     study
         .cells()
         .into_iter()
-        .filter_map(|setup| Some(Skipped { reason: why_not(&setup, reader, gentle, wishes, ground)?, setup }))
+        .filter_map(|setup| Some(Skipped { reason: why_not(&setup, local, gentle, wishes, ground)?, setup }))
         .collect()
 }
 
-fn why_not(setup: &Setup, reader: &dyn Reader, gentle: bool, wishes: &Wishes, ground: &Ground) -> Option<String> {
+fn why_not(setup: &Setup, local: &dyn Node, gentle: bool, wishes: &Wishes, ground: &Ground) -> Option<String> {
     let mut needs: Vec<&Requirement> = Vec::new();
     if let Some(guest) = guests::find(&setup.guest) {
         needs.extend(guest.requirements());
@@ -235,13 +255,11 @@ fn why_not(setup: &Setup, reader: &dyn Reader, gentle: bool, wishes: &Wishes, gr
     }
     let workload = workloads::find(&setup.workload)?;
     needs.extend(workload.requirements());
-    let missing =
-        needs.iter().find_map(|r| (r.check)(reader).err().map(|found| format!("{}: {found}; {}", r.name, r.mend)));
+    let missing = needs
+        .iter()
+        .find_map(|r| (r.check)(local.reader()).err().map(|found| format!("{}: {found}; {}", r.name, r.mend)));
     missing
-        .or_else(|| {
-            let asked = setup.attachment.as_ref()?;
-            drivers::find(&asked.driver)?.fits(asked).err()
-        })
+        .or_else(|| guests::qemu::why_not(local, setup.attachment.as_ref()?))
         .or_else(|| gentle.then(|| workload.can_be_gentle().err().map(str::to_owned)).flatten())
 }
 
@@ -295,6 +313,13 @@ impl Planned {
                 },
             );
         }
+        if c.control_cells > 0 {
+            let most = c.control_cells;
+            row(
+                "controls",
+                format!("at most {most} more native cells from the second round on; the first one says which"),
+            );
+        }
         row(
             if native_only { "held to" } else { "both sides" },
             format!("{} core{}, {} MiB of memory", c.vcpus, if c.vcpus == 1 { "" } else { "s" }, c.memory_bytes / MIB),
@@ -311,6 +336,17 @@ impl Planned {
             Ok(left) => left.clone(),
             Err(why) => why.clone(),
         };
+        if self.study.repeat.steady_state {
+            row(
+                "steady",
+                format!(
+                    "{} written first, once more over each target; then writing cells go on until five rounds agree \
+                     (range 20 %, slope 10 %), at most {} rounds or the budget",
+                    gib(c.precondition_bytes_written),
+                    c.max_rounds
+                ),
+            );
+        }
         row("writes", format!("at most {} (rates {})", gib(c.max_bytes_written), self.rates_from));
         if c.over_bytes || c.over_time {
             let which = if c.over_bytes { "write" } else { "time" };

@@ -40,7 +40,9 @@ impl Progress {
     /// Words on time left: to the fewest rounds while they are not there, then at most.
     fn left(&self) -> String {
         let elapsed = self.began.elapsed().as_secs_f64();
-        let needed = f64::from(self.cost.cells * self.cost.min_rounds);
+        let cells =
+            |rounds: u32| f64::from(self.cost.cells * rounds + self.cost.control_cells * rounds.saturating_sub(1));
+        let needed = cells(self.cost.min_rounds);
         let stored = f64::from(self.stored);
         let budget = self.max_seconds - elapsed;
         if stored < 3.0 {
@@ -52,7 +54,7 @@ impl Progress {
         } else if stored < needed {
             format!("about {} left, more where the intervals stay wide", duration(for_cells(needed)))
         } else {
-            format!("at most {} left", duration(for_cells(f64::from(self.cost.cells * self.cost.max_rounds))))
+            format!("at most {} left", duration(for_cells(cells(self.cost.max_rounds))))
         }
     }
 

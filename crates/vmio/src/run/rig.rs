@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
-use vmio_host::backing::Backing;
+use vmio_host::backing::{Backing, write_cache};
 use vmio_host::drivers;
 use vmio_host::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx};
 use vmio_host::image::Image;
@@ -17,13 +17,15 @@ use vmio_host::probes::foreign::{self, Circumstances};
 use vmio_host::probes::{Qemu, Subject, Watch};
 use vmio_host::targets::{self, Prepared, State, TargetCtx};
 use vmio_host::workloads::{self, Gentle, WorkCtx};
-use vmio_model::result::{Environment, Run, Sample};
+use vmio_model::result::{Environment, Run, Sample, WorkloadTraits};
 use vmio_model::setup::{Attachment, Setup};
 use vmio_model::study::{MIB, Study};
+use vmio_model::summary::durability::WRITE_CACHE;
 use vmio_node::{Change, Exec, Journal, Node};
 
 use super::engine::Rig;
 use super::gentle::Watcher;
+use super::plan::REFILLED;
 use crate::store::Store;
 
 /// How long a guest may take to boot: ten times what emulation takes here.
@@ -32,6 +34,11 @@ const BOOT_LIMIT: Duration = Duration::from_secs(60);
 const LOOK_BEFORE: Duration = Duration::from_millis(150);
 /// Length of the probe that a cap of `--gentle` comes from.
 const PROBE_SECONDS: f64 = 0.5;
+/// How a target is written for steady state: in large requests from its start to its end (SNIA SSS
+/// PTS, "workload independent preconditioning": 128 KiB sequential writes).
+const PRECONDITION: &str = "seq-write-128k-d8";
+/// Slowest rate at which that is expected to go on, in bytes a second.
+const PRECONDITION_LEAST_RATE: u64 = 1 << 20;
 /// Memory that QEMU may use beside the guest's.
 const QEMU_OWN_MIB: u64 = 512;
 
@@ -106,7 +113,7 @@ pub struct Parts<'a> {
 impl<'a> Machine<'a> {
     /// Makes all that the cells need but the guests. What was made up to an error is in the
     /// journal and undone by its owner.
-    pub fn prepare(parts: Parts<'a>, run: &Run) -> anyhow::Result<Machine<'a>> {
+    pub fn prepare(parts: Parts<'a>, run: &mut Run) -> anyhow::Result<Machine<'a>> {
         let Parts { study, store, local, journal, progress, .. } = parts;
         let skipped: Vec<String> = run.skipped.iter().map(|s| s.setup.key()).collect();
         let cells: Vec<Setup> = study.cells().into_iter().filter(|c| !skipped.contains(&c.key())).collect();
@@ -140,7 +147,7 @@ impl<'a> Machine<'a> {
                     let (pool, device) = (parts.place.ground.pool().cloned(), parts.device.clone());
                     let (bytes, force, pace) = (study.target_bytes(), parts.force, parts.pace);
                     move || {
-                        let (node, journal) = (&*local, &*journal);
+                        let (node, journal) = (&*local, &journal);
                         target.prepare(&TargetCtx { node, journal, dir, pool, bytes, device, force, pace })
                     }
                 })
@@ -148,11 +155,12 @@ impl<'a> Machine<'a> {
                 // What a full pool does to a write says less than the pool itself.
                 .map_err(|e| health.look().err().map_or_else(|| anyhow::Error::new(e), anyhow::Error::msg))
                 .with_context(|| format!("cannot make the target {}", cell.target))?;
-            store.add_effective(
-                run.id,
-                &format!("{}/native", cell.target),
-                &without(&scratch, prepared.effective()),
-            )?;
+            let mut settings = without(&scratch, prepared.effective());
+            settings.extend(write_cache(local.reader(), &parts.backing).map(|word| (WRITE_CACHE.to_owned(), word)));
+            settings.insert("logical_block_bytes".into(), prepared.demands().logical_block_bytes.to_string());
+            let at = format!("{}/native", cell.target);
+            store.add_effective(run.id, &at, &settings)?;
+            run.effective.insert(at, settings);
             made.insert(cell.target.clone(), prepared);
         }
         let limits = Limits::create(
@@ -251,6 +259,25 @@ impl<'a> Machine<'a> {
         Ok(Some(gentle))
     }
 
+    /// Where the study asks for steady state: writes each target that a cell writes to once more.
+    /// The specification writes twice the device's capacity; making a target wrote it once already.
+    pub fn precondition(&mut self, traits: &[WorkloadTraits]) -> anyhow::Result<()> {
+        let refilled = REFILLED.map(str::to_owned);
+        let targets: Vec<String> = self.targets.keys().cloned().collect();
+        for target in targets.into_iter().filter(|t| self.study.preconditions(t, traits, &refilled)) {
+            (self.progress)(&format!(
+                "steady state: writing {} MiB over the target {target}",
+                self.study.size.target_mib
+            ));
+            let setup = Setup { guest: "native".into(), target, attachment: None, workload: PRECONDITION.into() };
+            let gentle = self.cap_of(&setup)?;
+            let seconds = (self.study.target_bytes() / PRECONDITION_LEAST_RATE).max(60) as f64;
+            let written = self.observe(&setup, 0, 0, seconds, gentle).context("cannot write for steady state")?;
+            self.refilled += written.result.write_bytes;
+        }
+        Ok(())
+    }
+
     /// Ends the guests and takes away the targets and the control group. What fails here is
     /// undone by the journal.
     pub fn finish(mut self) {
@@ -285,6 +312,14 @@ impl<'a> Machine<'a> {
             let id = format!("d{}", spec.disks.len());
             let target_there = self.targets.get_mut(target).with_context(|| format!("target {target} is not there"))?;
             let storage = target_there.attach(attachment)?;
+            // What serves a disk in QEMU's place is held like QEMU.
+            if let Some(limits) = &self.qemu_limits {
+                for server in target_there.servers(attachment) {
+                    for procs in limits.procs_files() {
+                        self.local.write(&procs, server.to_string().as_bytes(), None)?;
+                    }
+                }
+            }
             spec.disks.push(DiskSpec { id: id.clone(), storage, attachment: Some(attachment.clone()) });
             disks.insert((target.clone(), attachment.clone()), id);
         }
@@ -303,12 +338,13 @@ impl<'a> Machine<'a> {
         let guest = entry.launch(&ctx, &spec)?;
         let effective = guest.effective()?;
         for ((target, attachment), id) in &disks {
-            let found = effective.get(id).cloned().unwrap_or_default();
+            let mut found = effective.get(id).cloned().unwrap_or_default();
             if let Some(driver) = drivers::find(&attachment.driver) {
                 driver
                     .readback(attachment, &found)
                     .map_err(|e| anyhow::anyhow!("QEMU did not set up {} as asked: {e}", attachment.label()))?;
             }
+            found.extend(self.targets.get(target).map(|t| t.attached(attachment)).unwrap_or_default());
             self.store.add_effective(self.run, &format!("{target}/{kind}/{}", attachment.label()), &found)?;
         }
         if let Some(accelerator) = guest.accelerator() {
@@ -423,14 +459,18 @@ impl Machine<'_> {
         self.refilled += wrote?;
         let span = target.bytes();
         let allocates = target.allocates();
-        let path_here = target.native().to_owned();
+        let native = target.native().to_owned();
+        if let Some(attachment) = &setup.attachment {
+            self.refilled += exchange(&mut **target, self.guests.get(&setup.guest), setup, attachment, state)?;
+        }
+        let servers = setup.attachment.as_ref().map(|a| target.servers(a)).unwrap_or_default();
         let before = self.look_before()?;
 
         let mut exec_base = Exec { oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::default() };
         let (node, path, qemu) = match &setup.attachment {
             None => {
                 exec_base.cgroup_procs = self.limits.as_ref().map(|l| l.procs_files().to_vec()).unwrap_or_default();
-                (self.local.clone(), path_here, None)
+                (self.local.clone(), native.clone(), None)
             }
             Some(attachment) => {
                 let running =
@@ -439,7 +479,8 @@ impl Machine<'_> {
                     .disks
                     .get(&(setup.target.clone(), attachment.clone()))
                     .with_context(|| format!("guest {} has no disk for {}", setup.guest, setup.key()))?;
-                (running.guest.node(), running.guest.disk_path(id)?, running.qemu.clone())
+                let qemu = running.qemu.clone().map(|q| Qemu { servers, ..q });
+                (running.guest.node(), running.guest.disk_path(id)?, qemu)
             }
         };
         let ctx = WorkCtx {
@@ -454,16 +495,27 @@ impl Machine<'_> {
         let watch = Watch::start(self.local.reader(), Subject { backing: Some(self.backing.clone()), qemu })?;
         let result = self.on_storage(move || workload.run(&*node, &ctx))?;
         let seen = watch.stop()?;
+        let host_cache = setup.attachment.as_ref().is_some_and(|a| !a.cache.direct());
+        if host_cache {
+            // What the host's page cache still holds would be written during the next cell. Where it
+            // fails, that cell shows it as foreign load.
+            let _ = std::fs::File::open(&native).and_then(|f| f.sync_all());
+        }
         let result = result.map_err(|e| match (&e, self.guests.get(&setup.guest)) {
             (workloads::Error::Node(vmio_node::Error::Gone { .. }), Some(running)) => {
                 anyhow::Error::new(running.guest.give_up(&e.to_string()))
             }
             _ => anyhow::Error::new(e),
-        })?;
-        let circumstances = Circumstances {
-            first_write: allocates && state == State::Fresh,
-            host_cache: setup.attachment.as_ref().is_some_and(|a| !a.cache.direct()),
+        });
+        let result = match (result, &setup.attachment, self.targets.get_mut(&setup.target)) {
+            // Whatever the guest made of it: a server that is gone is the cause.
+            (Err(e), Some(attachment), Some(target)) => match target.sound(attachment) {
+                Ok(()) => return Err(e),
+                Err(gone) => return Err(anyhow::anyhow!("{gone}; in the guest: {e:#}")),
+            },
+            (other, ..) => other?,
         };
+        let circumstances = Circumstances { first_write: allocates && state == State::Fresh, host_cache };
         let foreign = foreign::foreign(&traits, circumstances, &result, before.as_ref(), seen.device.as_ref());
         let marks = foreign::marks(&traits, &result, seen.device.as_ref(), &foreign);
         Ok(Sample {
@@ -478,6 +530,27 @@ impl Machine<'_> {
             marks,
         })
     }
+}
+
+/// Gives the guest other storage where the state that a cell needs cannot be had in place.
+/// Returns the bytes that were written for it.
+fn exchange(
+    target: &mut dyn Prepared,
+    running: Option<&Running>,
+    setup: &Setup,
+    attachment: &Attachment,
+    state: State,
+) -> anyhow::Result<u64> {
+    let id = running.and_then(|r| Some((r, r.disks.get(&(setup.target.clone(), attachment.clone()))?)));
+    // Without a guest or a disk the cell says so itself.
+    let Some((running, id)) = id else { return Ok(0) };
+    let Some(next) = target.exchange(attachment, state)? else { return Ok(0) };
+    running
+        .guest
+        .exchange(id, &next.storage)
+        .with_context(|| format!("cannot exchange the image of {}", setup.key()))?;
+    target.exchanged(attachment)?;
+    Ok(next.wrote_bytes)
 }
 
 /// Settings with the name of this run's scratch directory, which is new for every run, taken out.

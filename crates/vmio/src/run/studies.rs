@@ -13,6 +13,9 @@ pub const ALL: &[(&str, &str)] = &[
     ("quick", include_str!("../../../../studies/quick.toml")),
     ("full", include_str!("../../../../studies/full.toml")),
     ("sparse", include_str!("../../../../studies/sparse.toml")),
+    ("shafer2010-storage", include_str!("../../../../studies/shafer2010-storage.toml")),
+    ("async-reads", include_str!("../../../../studies/async-reads.toml")),
+    ("durability", include_str!("../../../../studies/durability.toml")),
     ("backends", include_str!("../../../../studies/backends.toml")),
 ];
 

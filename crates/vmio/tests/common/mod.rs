@@ -2,6 +2,8 @@
 //! measured nowhere.
 #![allow(clippy::unwrap_used, dead_code, missing_docs)]
 
+pub mod paper;
+
 use std::collections::BTreeMap;
 
 use serde_json::json;

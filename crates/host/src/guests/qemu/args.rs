@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use vmio_model::result::Accel;
-use vmio_model::setup::Attachment;
+use vmio_model::setup::{Attachment, DetectZeroes};
 
-use crate::drivers::{Disk, Driver};
+use super::exchange;
+use crate::drivers::{Device, Disk, Driver, QemuVersion};
 use crate::image::{AGENT_PORT, TOOLS_SERIAL};
 use crate::targets::Storage;
 
@@ -24,6 +25,8 @@ const KERNEL_TCG: &str = "tsc=reliable";
 pub struct Plan<'a> {
     /// Name of the guest.
     pub name: &'a str,
+    /// The QEMU that will read it.
+    pub qemu: QemuVersion,
     /// Accelerator to ask for.
     pub accel: Accel,
     /// Virtual CPUs.
@@ -90,13 +93,65 @@ pub fn device_id(index: usize) -> String {
 pub fn node_name(index: usize) -> String {
     format!("node{index}")
 }
-/// Id of a disk's I/O thread.
-pub fn iothread_id(index: usize) -> String {
-    format!("io{index}")
+/// Ids of a disk's I/O threads.
+pub fn iothread_ids(index: usize, asked: &Attachment) -> Vec<String> {
+    match asked.options.mapped_iothreads {
+        Some(n) => (0..n).map(|k| format!("io{index}-{k}")).collect(),
+        None => asked.iothread.then(|| format!("io{index}")).into_iter().collect(),
+    }
+}
+/// Id of the socket to a disk's server.
+pub fn chardev_id(index: usize) -> String {
+    format!("disk{index}-server")
 }
 /// Serial number by which the guest finds a disk; virtio-blk keeps 20 bytes of it.
 pub fn serial(index: usize) -> String {
     format!("vmio-{index}")
+}
+
+impl PlannedDisk<'_> {
+    /// Whether the guest's memory must be shared for it.
+    pub fn shares_memory(&self) -> bool {
+        matches!(self.storage, Storage::VhostUserBlk { .. })
+    }
+}
+
+/// Slots of q35's bus for disks. Before them are the host bridge, the agent's channel and the
+/// tools, after them the chipset's functions in slot 1f.
+const SLOTS: usize = 28;
+const SERIAL_SLOT: &str = "01.0";
+const TOOLS_SLOT: &str = "02.0";
+const FIRST_SLOT: usize = 3;
+/// A slot has that many functions (PCI Local Bus 3.0, section 6.2.1).
+const FUNCTIONS: usize = 8;
+/// Disks that a guest can have: slots are shared where there are more disks than slots.
+pub const MOST_DISKS: usize = SLOTS * FUNCTIONS;
+
+/// Where a disk, or its controller, is on the bus. It is fixed, so that the guest can find by it
+/// a disk that has no serial number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PciAddress {
+    slot: usize,
+    function: usize,
+}
+
+impl PciAddress {
+    /// That of a guest's nth disk.
+    pub fn of(index: usize) -> Self {
+        Self { slot: FIRST_SLOT + index % SLOTS, function: index / SLOTS }
+    }
+
+    /// Its directory in the guest.
+    pub fn sysfs(self) -> PathBuf {
+        PathBuf::from(format!("/sys/bus/pci/devices/0000:00:{self}"))
+    }
+}
+
+/// `1e.0`, as QEMU and Linux write it.
+impl std::fmt::Display for PciAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:02x}.{}", self.slot, self.function)
+    }
 }
 
 /// The arguments, without the program.
@@ -110,7 +165,12 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
     };
 
     add("name", format!("vmio-{},debug-threads=on", plan.name));
-    add("machine", "q35".into());
+    let shared = plan.disks.iter().any(PlannedDisk::shares_memory);
+    if shared {
+        // A vhost-user server reads and writes the guest's memory itself.
+        add("object", format!("memory-backend-memfd,id=memory,size={}M,share=on", plan.memory_mib));
+    }
+    add("machine", if shared { "q35,memory-backend=memory" } else { "q35" }.into());
     add("accel", accel.into());
     add("cpu", cpu.into());
     add("smp", plan.vcpus.to_string());
@@ -125,7 +185,7 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
         add("chardev", format!("socket,id={id},path={},server=on,wait=off", text(path)));
         add("mon", format!("chardev={id},mode=control"));
     }
-    add("device", "virtio-serial-pci".into());
+    add("device", Device::new("virtio-serial-pci", "serial").with("addr", SERIAL_SLOT).to_string());
     add("chardev", format!("socket,id=agent,path={},server=on,wait=off", text(&plan.paths.agent)));
     add("device", format!("virtserialport,chardev=agent,name={AGENT_PORT}"));
 
@@ -137,31 +197,71 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
         "blockdev",
         json!({"driver": "raw", "node-name": "tools", "file": "tools-file", "read-only": true}).to_string(),
     );
-    add("device", format!("virtio-blk-pci,id=tools,drive=tools,serial={TOOLS_SERIAL}"));
+    let tools = Device::new("virtio-blk-pci", "tools").with("drive", "tools").with("serial", TOOLS_SERIAL);
+    add("device", tools.with("addr", TOOLS_SLOT).to_string());
 
     for (i, disk) in plan.disks.iter().enumerate() {
+        let address = PciAddress::of(i);
+        let shared_slot = address.function == 0 && plan.disks.len() > i + SLOTS;
+        let placed = |device: Device| {
+            device.with("addr", address.to_string()).maybe("multifunction", shared_slot.then_some(true)).to_string()
+        };
         let (node, id, serial) = (node_name(i), device_id(i), serial(i));
+        if let (Storage::VhostUserBlk { socket }, Some(model)) = (disk.storage, disk.driver.vhost_user_model()) {
+            add("chardev", format!("socket,id={},path={}", chardev_id(i), text(socket)));
+            let device = Device::new(model, id)
+                .with("chardev", chardev_id(i))
+                // The server's number of queues, which is one where nothing else is asked for.
+                .with("num-queues", disk.attachment.options.queues.unwrap_or(1))
+                // Else the guest takes the word of qemu-storage-daemon, which says "write through"
+                // whatever it does, and sends no flush any more.
+                .with("config-wce", false);
+            add("device", placed(device));
+            continue;
+        }
         for layer in layers(disk, &node) {
             add("blockdev", layer.to_string());
         }
-        let iothread = disk.attachment.iothread.then(|| iothread_id(i));
-        if let Some(io) = &iothread {
+        let iothreads = iothread_ids(i, disk.attachment);
+        for io in &iothreads {
             add("object", format!("iothread,id={io}"));
         }
-        let device =
-            disk.driver.device_args(&Disk { id: &id, node: &node, serial: &serial, iothread: iothread.as_deref() });
-        if let Some(controller) = device.controller {
-            add("device", controller);
+        let device = disk.driver.device_args(&Disk {
+            id: &id,
+            node: &node,
+            serial: &serial,
+            iothreads: &iothreads,
+            asked: disk.attachment,
+            qemu: plan.qemu,
+        });
+        match device.controller {
+            Some(controller) => {
+                add("device", placed(controller));
+                add("device", device.device.to_string());
+            }
+            None => add("device", placed(device.device)),
         }
-        add("device", format!("{},share-rw=on", device.device));
     }
     args.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(String::from));
     args.extend(["-display", "none"].map(String::from));
     args
 }
 
-/// The block nodes of a disk, the lowest first: protocol, then format (QAPI `BlockdevOptions`).
+/// The block nodes of a disk, the lowest first (QAPI `BlockdevOptions`); the last has this name.
 fn layers(disk: &PlannedDisk<'_>, node: &str) -> Vec<Value> {
+    match disk.storage {
+        Storage::Image { .. } => image_layers(disk, node, 0),
+        _ => own_layers(disk, node),
+    }
+}
+
+/// The same for a disk image, which can be exchanged while the guest runs.
+pub fn image_layers(disk: &PlannedDisk<'_>, node: &str, generation: u32) -> Vec<Value> {
+    exchange::under_raw(own_layers(disk, node), node, generation)
+}
+
+/// Protocol, then format.
+fn own_layers(disk: &PlannedDisk<'_>, node: &str) -> Vec<Value> {
     let cache = json!({"direct": disk.attachment.cache.direct(), "no-flush": disk.attachment.cache.no_flush()});
     let below = format!("{node}-file");
     let file = |driver: &str, path: &Path| {
@@ -201,7 +301,16 @@ fn layers(disk: &PlannedDisk<'_>, node: &str) -> Vec<Value> {
         }
         Storage::VhostUserBlk { .. } => return Vec::new(),
     };
-    vec![protocol, format]
+    let mut layers = vec![protocol, format];
+    let options = &disk.attachment.options;
+    if options.discard {
+        // Each layer drops discards unless it is told.
+        layers.iter_mut().for_each(|layer| layer["discard"] = json!("unmap"));
+    }
+    if options.detect_zeroes != DetectZeroes::Off {
+        layers[1]["detect-zeroes"] = json!(options.detect_zeroes.to_string());
+    }
+    layers
 }
 
 /// A comma in the value of an option is doubled.
@@ -210,40 +319,5 @@ fn escape(value: &str) -> String {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use vmio_model::setup::{Aio, Cache};
-
-    use super::*;
-    use crate::drivers;
-
-    #[test]
-    fn command_line_is_as_recorded() {
-        let attachment = |driver: &str, cache, aio, iothread| Attachment::new(driver, cache, aio).iothread(iothread);
-        let a = attachment("lsi53c895a", Cache::Writeback, Aio::Threads, false);
-        let b = attachment("virtio-blk", Cache::None, Aio::IoUring, true);
-        let (file, device) = (Storage::File("/scratch/a,b.raw".into()), Storage::BlockDevice("/dev/loop7".into()));
-        let disk = |storage, attachment| {
-            let attachment: &Attachment = attachment;
-            PlannedDisk { storage, attachment, driver: drivers::find(&attachment.driver).unwrap() }
-        };
-        let plan = Plan {
-            name: "guest0",
-            accel: Accel::Tcg,
-            vcpus: 1,
-            memory_mib: 256,
-            kernel: "/s/kernel".into(),
-            tools: "/s/tools.ext2".into(),
-            paths: Paths::below(Path::new("/run/v,mio/g")),
-            disks: vec![disk(&file, &a), disk(&device, &b)],
-        };
-        let golden = include_str!("../../../tests/fixtures/qemu/arguments.txt");
-        let lines: Vec<&str> = golden.lines().collect();
-        let made = arguments(&plan).join("\n").replace("\n-", "\n\u{1}-").replace('\n', " ").replace(" \u{1}", "\n");
-        assert_eq!(made.lines().collect::<Vec<_>>(), lines, "made:\n{made}\n");
-
-        let kvm = arguments(&Plan { accel: Accel::Kvm, ..plan });
-        let after = |option: &str| kvm[kvm.iter().position(|a| a == option).unwrap() + 1].as_str();
-        assert_eq!((after("-accel"), after("-cpu"), after("-append")), ("kvm", "host", KERNEL));
-    }
-}
+#[path = "args_tests.rs"]
+mod tests;

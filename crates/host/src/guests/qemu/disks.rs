@@ -1,10 +1,13 @@
-//! Finds a disk in the guest by the serial number that the host gave it. Names like `sda` depend
-//! on the order in which drivers come up.
+//! Finds a disk in the guest by the serial number that the host gave it, or by its place on the
+//! PCI bus where it has none (a vhost-user server makes no serial number up). Names like `sda`
+//! depend on the order in which drivers come up.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use vmio_node::Reader;
+
+use super::args::PciAddress;
 
 /// Block devices of a node by serial number.
 ///
@@ -27,6 +30,15 @@ pub fn by_serial(guest: &dyn Reader) -> BTreeMap<String, PathBuf> {
     found
 }
 
+/// Block device of the virtio disk at this place: Linux has a directory `virtioN` below that of
+/// the PCI device, and the disk's name in its `block`.
+pub fn by_address(guest: &dyn Reader, address: PciAddress) -> Option<PathBuf> {
+    let device = address.sysfs();
+    let virtio = guest.list(&device).ok()?.into_iter().find(|name| name.starts_with("virtio"))?;
+    let name = guest.list(&device.join(virtio).join("block")).ok()?.into_iter().next()?;
+    Some(Path::new("/dev").join(name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -41,5 +53,16 @@ mod tests {
             .file("/sys/block/loop0/size", "0\n");
         let expected = [("vmio-0", "/dev/sda"), ("vmio-2", "/dev/nvme0n1"), ("vmio-tools", "/dev/vda")];
         assert_eq!(by_serial(&guest), expected.map(|(s, p)| (s.to_owned(), PathBuf::from(p))).into());
+    }
+
+    #[test]
+    fn a_disk_without_a_serial_is_found_by_its_place() {
+        let guest = Fake::new("fake")
+            .file("/sys/bus/pci/devices/0000:00:04.0/vendor", "0x1af4\n")
+            .file("/sys/bus/pci/devices/0000:00:04.0/virtio2/block/vdb/size", "2048\n")
+            .file("/sys/bus/pci/devices/0000:00:05.0/vendor", "0x1af4\n");
+        assert_eq!(by_address(&guest, PciAddress::of(1)), Some("/dev/vdb".into()));
+        assert_eq!(by_address(&guest, PciAddress::of(2)), None);
+        assert_eq!(by_address(&guest, PciAddress::of(3)), None);
     }
 }

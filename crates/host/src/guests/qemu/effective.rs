@@ -5,85 +5,161 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use vmio_model::setup::Aio;
+use vmio_model::setup::{Aio, Attachment};
 use vmio_node::Reader;
 
 use super::super::Result;
-use super::args::{device_id, iothread_id, node_name};
+use super::args::{device_id, iothread_ids, node_name};
 use super::qmp::Qmp;
 use crate::drivers::effective as key;
+use crate::targets::Storage;
 
 /// A disk as it was asked for.
 pub struct Asked {
     /// Id that the caller gave it.
     pub id: String,
-    /// AIO engine.
-    pub aio: Aio,
-    /// Whether it has an I/O thread.
-    pub iothread: bool,
+    /// How the guest sees it.
+    pub attachment: Attachment,
+    /// What QEMU opens.
+    pub storage: Storage,
+    /// Path in the guest.
+    pub guest: PathBuf,
+}
+
+/// Where is looked beside the monitor.
+pub struct Sources<'a> {
+    /// The host.
+    pub host: &'a dyn Reader,
+    /// The guest.
+    pub guest: &'a dyn Reader,
+    /// QEMU's process on the host.
+    pub pid: u32,
 }
 
 /// Where devices with an id are in QEMU's object tree.
 const PERIPHERAL: &str = "/machine/peripheral/";
-/// Properties that are handed on where the device has them.
-const PROPERTIES: [&str; 4] = ["num-queues", "queue-size", "logical_block_size", "physical_block_size"];
+/// Properties that are handed on where the device or its controller has them, with the key that
+/// they get.
+const PROPERTIES: [(&str, &str); 6] = [
+    ("num-queues", key::QUEUES),
+    ("num_queues", key::QUEUES),
+    ("queue-size", "queue-size"),
+    ("logical_block_size", "logical_block_size"),
+    ("physical_block_size", "physical_block_size"),
+    ("ioeventfd", key::IOEVENTFD),
+];
+
+type Settings = BTreeMap<String, String>;
 
 /// Effective settings by disk.
-pub fn read(
-    qmp: &mut Qmp,
-    host: &dyn Reader,
-    pid: u32,
-    disks: &[Asked],
-) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
+pub fn read(qmp: &mut Qmp, from: &Sources<'_>, disks: &[Asked]) -> Result<BTreeMap<String, Settings>> {
     let blocks = qmp.execute("query-block", json!({}))?;
-    let engines = Engines::of(host, pid);
+    let nodes = qmp.execute("query-named-block-nodes", json!({"flat": true}))?;
+    let engines = Engines::of(from.host, from.pid);
+    let shared = disks.iter().any(|d| matches!(d.storage, Storage::VhostUserBlk { .. }));
     let mut all = BTreeMap::new();
     for (i, disk) in disks.iter().enumerate() {
-        let mut found = BTreeMap::new();
-        block(&blocks, &node_name(i), &mut found);
-        let device = format!("{PERIPHERAL}{}", device_id(i));
-        let mut put = |name: &str, value: Option<Value>| {
-            if let Some(text) = value.as_ref().and_then(shown) {
-                found.insert(name.to_owned(), text);
-            }
-        };
-        put(key::DEVICE, qmp.property(&device, "type"));
-        let controller = qmp.property(&device, "parent_bus").and_then(|bus| controller_of(bus.as_str()?));
-        if let Some(controller) = &controller {
-            put(key::CONTROLLER, qmp.property(controller, "type"));
+        let mut found = Settings::new();
+        block(&blocks, &nodes, &node_name(i), &mut found);
+        device(qmp, &format!("{PERIPHERAL}{}", device_id(i)), &mut found);
+        seen_by_guest(from.guest, &disk.guest, &mut found);
+        let aio = engines.of_disk(i, disks).map_or(key::SERVERS.to_owned(), |aio| aio.to_string());
+        found.insert(key::AIO.to_owned(), aio);
+        if let Some(server) = disk.storage.server() {
+            found.insert(key::SERVED_BY.to_owned(), server.to_owned());
+            // It has the name of the server's socket, which differs from run to run.
+            found.remove(FILE);
         }
-        // A link to /objects/ID, on the disk or on its controller.
-        let thread = qmp.property(&device, "iothread");
-        let thread = thread.or_else(|| qmp.property(controller.as_deref()?, "iothread"));
-        let thread = thread.and_then(|t| Some(t.as_str()?.rsplit('/').next()?.to_owned()));
-        put(key::IOTHREAD, thread.map(Value::from));
-        for property in PROPERTIES {
-            put(property, qmp.property(&device, property));
+        if let Storage::Image { path, format, .. } = &disk.storage {
+            // The node at the top only hands requests on (exchange.rs).
+            found.insert("format".to_owned(), (*format).to_owned());
+            found.insert(FILE.to_owned(), path.display().to_string());
         }
-        found.insert(key::AIO.to_owned(), engines.of_disk(i, disks).to_string());
+        if shared {
+            found.insert(key::MEMORY.to_owned(), "shared with a vhost-user server (memfd)".to_owned());
+        }
         all.insert(disk.id.clone(), found);
     }
     Ok(all)
 }
 
-/// What `query-block` says of the device with this node.
-fn block(blocks: &Value, node: &str, found: &mut BTreeMap<String, String>) {
-    let Some(inserted) =
-        blocks.as_array().into_iter().flatten().map(|b| &b["inserted"]).find(|i| i["node-name"] == node)
-    else {
+/// What the device itself says, and its controller.
+fn device(qmp: &mut Qmp, device: &str, found: &mut Settings) {
+    let controller = qmp.property(device, "parent_bus").and_then(|bus| controller_of(bus.as_str()?));
+    let mut put = |name: &str, value: Option<Value>| {
+        if let Some(text) = value.as_ref().and_then(shown) {
+            found.entry(name.to_owned()).or_insert(text);
+        }
+    };
+    put(key::DEVICE, qmp.property(device, "type"));
+    if let Some(controller) = &controller {
+        put(key::CONTROLLER, qmp.property(controller, "type"));
+    }
+    for path in [Some(device), controller.as_deref()].into_iter().flatten() {
+        // A link to /objects/ID, or the list of those that the queues are spread over.
+        let thread = qmp.property(path, "iothread").and_then(|t| last_part(t.as_str()?));
+        let mapped = qmp.property(path, "iothread-vq-mapping").and_then(|list| mapped_threads(&list));
+        put(key::IOTHREAD, thread.or(mapped).filter(|t| !t.is_empty()).map(Value::from));
+        for (property, name) in PROPERTIES {
+            // 0: the deprecated property of nvme, which counts nothing.
+            put(name, qmp.property(path, property).filter(|value| *value != 0));
+        }
+    }
+}
+
+fn last_part(path: &str) -> Option<String> {
+    Some(path.rsplit('/').next()?.to_owned())
+}
+
+/// `[{"iothread": "io0-0"}, …]` (QAPI `IOThreadVirtQueueMapping`) as `io0-0,…`.
+fn mapped_threads(list: &Value) -> Option<String> {
+    let ids: Vec<&str> = list.as_array()?.iter().filter_map(|m| m["iothread"].as_str()).collect();
+    Some(ids.join(","))
+}
+
+/// What the guest's block layer made of it.
+fn seen_by_guest(guest: &dyn Reader, disk: &Path, found: &mut Settings) {
+    let Some(name) = disk.file_name() else { return };
+    let dir = Path::new("/sys/block").join(name);
+    for (file, key) in
+        [("queue/write_cache", key::GUEST_WRITE_CACHE), ("queue/discard_max_bytes", key::GUEST_DISCARD_BYTES)]
+    {
+        if let Ok(text) = guest.read_text(&dir.join(file)) {
+            found.insert(key.to_owned(), text.trim().to_owned());
+        }
+    }
+    if let Ok(queues) = guest.list(&dir.join("mq")) {
+        found.insert(key::GUEST_QUEUES.to_owned(), queues.len().to_string());
+    }
+}
+
+const FILE: &str = "file";
+
+/// What `query-block` says of the device with this node, and `query-named-block-nodes` of the
+/// node below it.
+fn block(blocks: &Value, nodes: &Value, node: &str, found: &mut Settings) {
+    let of = |list: &Value, name: &str| list.as_array().into_iter().flatten().find(|n| n["node-name"] == name).cloned();
+    let inserted: Value = blocks.as_array().into_iter().flatten().map(|b| b["inserted"].clone()).collect();
+    let Some(top) = of(&inserted, node) else {
         return;
     };
-    let cache = &inserted["cache"];
+    let below = of(nodes, &format!("{node}-file")).unwrap_or_default();
     for (name, value) in [
-        (key::CACHE_DIRECT, &cache["direct"]),
-        (key::CACHE_NO_FLUSH, &cache["no-flush"]),
-        ("cache.writeback", &cache["writeback"]),
-        ("file", &inserted["file"]),
-        ("format", &inserted["drv"]),
-        ("throttle.bps", &inserted["bps"]),
-        ("throttle.iops", &inserted["iops"]),
+        (key::CACHE_WRITEBACK, &top["cache"]["writeback"]),
+        (key::DETECT_ZEROES, &top["detect_zeroes"]),
+        (FILE, &top["file"]),
+        ("format", &top["drv"]),
+        ("throttle.bps", &top["bps"]),
+        ("throttle.iops", &top["iops"]),
     ] {
         if let Some(text) = shown(value) {
+            found.insert(name.to_owned(), text);
+        }
+    }
+    for (name, member) in [(key::CACHE_DIRECT, "direct"), (key::CACHE_NO_FLUSH, "no-flush")] {
+        let (upper, lower) = (shown(&top["cache"][member]), shown(&below["cache"][member]));
+        if let (Some(upper), Some(lower)) = (upper, lower) {
+            let text = if upper == lower { upper } else { format!("{upper} above {lower}") };
             found.insert(name.to_owned(), text);
         }
     }
@@ -124,78 +200,28 @@ impl Engines {
     }
 
     /// The engine of disk `i`: as asked when there is a ring for each event loop that needs one.
-    fn of_disk(&self, i: usize, disks: &[Asked]) -> Aio {
-        let asked = disks[i].aio;
+    /// (Where queues are spread over several, a loop has its ring from its first request on, so
+    /// one is demanded of them.) `None`: a server does the I/O.
+    fn of_disk(&self, i: usize, disks: &[Asked]) -> Option<Aio> {
+        if disks[i].storage.server().is_some() {
+            return None;
+        }
+        let asked = disks[i].attachment.aio;
         let loops: BTreeSet<Option<String>> = disks
             .iter()
             .enumerate()
-            .filter(|(_, d)| d.aio == asked)
-            .map(|(i, d)| d.iothread.then(|| iothread_id(i)))
+            .filter(|(_, d)| d.attachment.aio == asked && d.storage.server().is_none())
+            .map(|(i, d)| iothread_ids(i, &d.attachment).into_iter().next())
             .collect();
         let rings = match asked {
-            Aio::Threads => return Aio::Threads,
+            Aio::Threads => return Some(Aio::Threads),
             Aio::Native => self.aio_rings,
             Aio::IoUring => self.uring_rings,
         };
-        if rings >= loops.len() { asked } else { Aio::Threads }
+        Some(if rings >= loops.len() { asked } else { Aio::Threads })
     }
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-    use vmio_node::fake::Fake;
-
-    #[test]
-    fn an_engine_without_its_ring_is_threads() {
-        let asked = |aio, iothread| Asked { id: String::new(), aio, iothread };
-        let disks = [
-            asked(Aio::Native, false),
-            asked(Aio::Native, true),
-            asked(Aio::IoUring, false),
-            asked(Aio::Threads, false),
-            asked(Aio::Native, false),
-        ];
-        let ring = "7f00-7f01 rw-s 00000000 00:0f 1 /[aio] (deleted)\n";
-        let host = |rings: usize, uring: &str| {
-            Fake::new("fake")
-                .file("/proc/9/maps", ring.repeat(rings))
-                .file("/proc/9/fdinfo/5", format!("pos:\t0\nflags:\t02\n{uring}"))
-        };
-        let engines = |fake: &Fake| {
-            let engines = Engines::of(fake, 9);
-            (0..disks.len()).map(|i| engines.of_disk(i, &disks)).collect::<Vec<_>>()
-        };
-        let (native, threads) = (Aio::Native, Aio::Threads);
-        // Two event loops use Linux AIO: the main one (disks 0 and 4) and that of disk 1.
-        assert_eq!(
-            engines(&host(2, "SqMask:\t0xff\nCqMask:\t0x1ff\n")),
-            [native, native, Aio::IoUring, threads, native]
-        );
-        assert_eq!(engines(&host(1, "")), [threads, threads, threads, threads, threads]);
-    }
-
-    #[test]
-    fn block_settings_are_those_of_the_node() {
-        // From query-block of QEMU 7.2, shortened.
-        let blocks = json!([{"device": "", "inserted": {"node-name": "tools", "cache": {"direct": false}}},
-            {"device": "", "qdev": "disk0", "inserted": {"node-name": "node0", "drv": "raw", "file": "/d.raw", "bps": 0,
-              "iops": 0, "cache": {"no-flush": false, "direct": true, "writeback": true}}}]);
-        let mut found = BTreeMap::new();
-        block(&blocks, "node0", &mut found);
-        assert_eq!(found[key::CACHE_DIRECT], "true");
-        assert_eq!(found[key::CACHE_NO_FLUSH], "false");
-        assert_eq!(found["file"], "/d.raw");
-        let mut nothing = BTreeMap::new();
-        block(&blocks, "node7", &mut nothing);
-        assert!(nothing.is_empty());
-    }
-
-    #[test]
-    fn controllers_of_the_command_line_are_found() {
-        let bus = "/machine/peripheral/disk0-hba/disk0-hba.0";
-        assert_eq!(controller_of(bus).unwrap(), "/machine/peripheral/disk0-hba");
-        assert_eq!(controller_of("/machine/q35/pcie.0"), None);
-    }
-}
+#[path = "effective_tests.rs"]
+mod tests;

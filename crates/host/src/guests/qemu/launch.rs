@@ -5,21 +5,23 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use vmio_model::result::Accel;
-use vmio_node::{ChangeId, End, Exec, Journal, Node, Output, Process, Reader, Remote};
+use vmio_node::{ChangeId, End, Exec, Journal, Node, Output, Reader, Remote};
 
 use super::super::{Error, GuestSpec, LaunchCtx, Result, file_error};
-use super::args::{Paths, Plan, PlannedDisk, arguments, device_id, serial};
+use super::args::{MOST_DISKS, Paths, PciAddress, Plan, PlannedDisk, arguments, chardev_id, device_id, serial};
+use super::guard::{Guard, Served};
 use super::qmp::Qmp;
 use super::threads::Hypervisor;
-use super::{SharedQmp, console, disks, running_accel};
+use super::{SharedQmp, console, disks, running_accel, version};
 use crate::drivers;
 use crate::image::Image;
 use crate::require::find_program;
+use crate::targets::Storage;
 
 /// Names under which QEMU is installed: Debian and most; Proxmox; RHEL, outside of `PATH`.
 const QEMU: [&str; 3] = ["qemu-system-x86_64", "kvm", "/usr/libexec/qemu-kvm"];
@@ -45,7 +47,7 @@ pub struct Booted {
     /// Commands run here.
     pub node: Arc<dyn Node>,
     /// Our monitor.
-    pub qmp: SharedQmp,
+    pub qmp: Arc<SharedQmp>,
     /// QEMU as seen from the host.
     pub hypervisor: Hypervisor,
     /// What really runs it.
@@ -55,13 +57,14 @@ pub struct Booted {
     /// QEMU itself.
     pub process: Running,
     disks: BTreeMap<String, PathBuf>,
+    guard: Option<Guard>,
 }
 
 /// Boots a guest with this accelerator.
 pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) -> Result<Booted> {
     let qemu = find_qemu(ctx.node.reader())?;
     let paths = Paths::below(&ctx.run_dir.join(&spec.name));
-    let plan = plan(ctx, image, spec, accel, &paths)?;
+    let plan = plan(ctx, image, spec, accel, &paths, &qemu)?;
     fs::create_dir_all(ctx.run_dir).map_err(file_error("make", ctx.run_dir))?;
     let directory = Directory { change: ctx.journal.scratch_dir(&paths.dir)?, journal: Arc::clone(&ctx.journal) };
     let mut modules: Vec<&str> = plan.disks.iter().flat_map(|d| d.driver.guest_modules()).copied().collect();
@@ -81,7 +84,7 @@ pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) 
     let process = Running {
         name: spec.name.clone(),
         console: paths.console.clone(),
-        process: Mutex::new(process),
+        process: Arc::new(Process { process: Mutex::new(process), because: Mutex::new(None) }),
         _directory: directory,
     };
 
@@ -105,7 +108,9 @@ pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) 
     })();
     match up {
         Ok((remote, qmp, hypervisor, accel, boot_seconds, disks)) => {
-            Ok(Booted { node: Arc::new(remote), qmp: Mutex::new(qmp), hypervisor, accel, boot_seconds, process, disks })
+            let qmp = Arc::new(Mutex::new(qmp));
+            let guard = Guard::start(&qmp, &process.process, servers(spec));
+            Ok(Booted { node: Arc::new(remote), qmp, hypervisor, accel, boot_seconds, process, disks, guard })
         }
         Err(e @ Error::Down { .. }) => Err(e),
         Err(e) => Err(process.give_up(&format!("did not come up: {e}"))),
@@ -113,7 +118,14 @@ pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) 
 }
 
 /// Checks the specification and makes the plan of the command line.
-fn plan<'a>(ctx: &LaunchCtx<'_>, image: &Image, spec: &'a GuestSpec, accel: Accel, paths: &Paths) -> Result<Plan<'a>> {
+fn plan<'a>(
+    ctx: &LaunchCtx<'_>,
+    image: &Image,
+    spec: &'a GuestSpec,
+    accel: Accel,
+    paths: &Paths,
+    qemu: &Path,
+) -> Result<Plan<'a>> {
     let wrong = |reason: String| Error::Spec { guest: spec.name.clone(), reason };
     if spec.name.is_empty() || !spec.name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
         return Err(wrong("a guest's name is made of letters, digits and `-`".into()));
@@ -125,6 +137,10 @@ fn plan<'a>(ctx: &LaunchCtx<'_>, image: &Image, spec: &'a GuestSpec, accel: Acce
             paths.watch.display()
         )));
     }
+    if spec.disks.len() > MOST_DISKS {
+        return Err(wrong(format!("{} disks are asked for, and {MOST_DISKS} can be had", spec.disks.len())));
+    }
+    let qemu = version::ask(ctx.node.as_ref(), qemu)?;
     let mut disks: Vec<PlannedDisk<'a>> = Vec::new();
     for (i, disk) in spec.disks.iter().enumerate() {
         let of = |reason: String| wrong(format!("disk {}: {reason}", disk.id));
@@ -137,13 +153,20 @@ fn plan<'a>(ctx: &LaunchCtx<'_>, image: &Image, spec: &'a GuestSpec, accel: Acce
             of(format!("no driver {}; there are {}", attachment.driver, known.join(", ")))
         })?;
         driver.fits(attachment).map_err(of)?;
+        driver.fits_storage(attachment, &disk.storage).map_err(of)?;
+        driver.fits_qemu(attachment, qemu).map_err(of)?;
         if let Some(path) = disk.storage.path() {
             ctx.node.stat(path)?.ok_or_else(|| of(format!("{} is not there", path.display())))?;
+        }
+        if let Some(socket) = socket(&disk.storage) {
+            let gone = || of(format!("its server's socket {} is not there", socket.display()));
+            ctx.node.stat(socket)?.ok_or_else(gone)?;
         }
         disks.push(PlannedDisk { storage: &disk.storage, attachment, driver });
     }
     Ok(Plan {
         name: &spec.name,
+        qemu,
         accel,
         vcpus: spec.vcpus,
         memory_mib: spec.memory_mib,
@@ -154,14 +177,36 @@ fn plan<'a>(ctx: &LaunchCtx<'_>, image: &Image, spec: &'a GuestSpec, accel: Acce
     })
 }
 
+/// The socket of a disk's server.
+fn socket(storage: &Storage) -> Option<&Path> {
+    match storage {
+        Storage::VhostUserBlk { socket } | Storage::Nbd { socket, .. } => Some(socket),
+        Storage::File(_) | Storage::BlockDevice(_) | Storage::Image { .. } | Storage::Rbd { .. } => None,
+    }
+}
+
+/// The vhost-user servers of a guest. (QEMU itself fails requests when an NBD server goes.)
+fn servers(spec: &GuestSpec) -> Vec<Served> {
+    let served = spec.disks.iter().enumerate().filter_map(|(i, disk)| match &disk.storage {
+        Storage::VhostUserBlk { socket } => {
+            Some(Served { chardev: chardev_id(i), label: format!("disk {} ({})", disk.id, socket.display()) })
+        }
+        _ => None,
+    });
+    served.collect()
+}
+
 /// Waits until the guest sees all of its disks.
 fn find_disks(guest: &dyn Reader, spec: &GuestSpec) -> Result<BTreeMap<String, PathBuf>> {
     let end = Instant::now() + DISK_LIMIT;
     loop {
         let mut seen = disks::by_serial(guest);
-        let found: BTreeMap<String, PathBuf> = (spec.disks.iter().enumerate())
-            .filter_map(|(i, d)| Some((d.id.clone(), seen.remove(&serial(i))?)))
-            .collect();
+        let mut find = |i: usize, storage: &Storage| match storage {
+            Storage::VhostUserBlk { .. } => disks::by_address(guest, PciAddress::of(i)),
+            _ => seen.remove(&serial(i)),
+        };
+        let found: BTreeMap<String, PathBuf> =
+            (spec.disks.iter().enumerate()).filter_map(|(i, d)| Some((d.id.clone(), find(i, &d.storage)?))).collect();
         if found.len() == spec.disks.len() {
             return Ok(found);
         }
@@ -193,15 +238,15 @@ impl Booted {
     }
 
     /// Ends QEMU in order (it closes its disks) and takes the guest's directory away.
-    pub fn stop(self) -> Result<()> {
+    pub fn stop(mut self) -> Result<()> {
+        self.guard = None;
         {
             let mut qmp = self.qmp.lock().unwrap_or_else(PoisonError::into_inner);
             // QEMU may be gone already; the wait below settles it.
             let _ = qmp.execute("quit", serde_json::json!({}));
         }
         drop(self.node);
-        let mut process = self.process.process.lock().unwrap_or_else(PoisonError::into_inner);
-        process.wait(Some(END_LIMIT))?;
+        self.process.process.lock().wait(Some(END_LIMIT))?;
         Ok(())
     }
 }
@@ -219,11 +264,32 @@ impl Drop for Directory {
     }
 }
 
-/// QEMU's process. It is killed when this goes out of scope, and then its directory is removed.
+/// QEMU's process.
+pub struct Process {
+    process: Mutex<Box<dyn vmio_node::Process>>,
+    /// Why vmio itself ended it, if it did.
+    because: Mutex<Option<String>>,
+}
+
+impl Process {
+    fn lock(&self) -> MutexGuard<'_, Box<dyn vmio_node::Process>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends a guest that cannot go on; the reason shows in [`Running::give_up`].
+    pub fn end_because(&self, reason: String) {
+        *self.because.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+        // Whoever waits for the guest finds it ended, or still there and ends it.
+        let _ = self.lock().kill();
+    }
+}
+
+/// QEMU's process and what it left. It is killed when this goes out of scope, and then its
+/// directory is removed.
 pub struct Running {
     name: String,
     console: PathBuf,
-    process: Mutex<Box<dyn Process>>,
+    process: Arc<Process>,
     _directory: Directory,
 }
 
@@ -238,7 +304,7 @@ impl Running {
                 Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {}
                 Err(e) => return Err(file_error("connect to", socket)(e)),
             }
-            let ended = self.process.lock().unwrap_or_else(PoisonError::into_inner).try_wait()?;
+            let ended = self.process.lock().try_wait()?;
             if ended.is_some() || Instant::now() >= end {
                 return Err(self.give_up("did not start"));
             }
@@ -250,7 +316,7 @@ impl Running {
     fn ended_soon(&self) -> Option<Output> {
         let end = Instant::now() + SOON;
         loop {
-            let ended = self.process.lock().unwrap_or_else(PoisonError::into_inner).try_wait().ok().flatten();
+            let ended = self.process.lock().try_wait().ok().flatten();
             if ended.is_some() || Instant::now() >= end {
                 return ended;
             }
@@ -261,13 +327,15 @@ impl Running {
     /// Ends QEMU if it still runs and says what became of it.
     pub fn give_up(&self, seen: &str) -> Error {
         let ended = self.ended_soon();
-        let how = match ended.as_ref().map(|o| o.end) {
-            Some(End::Exit(code)) => format!("; QEMU had ended with exit code {code}"),
-            Some(End::Signal(signal)) => format!("; QEMU had been killed by signal {signal}"),
-            Some(End::TimedOut) | None => "; it was ended".into(),
+        let because = self.process.because.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let how = match (because, ended.as_ref().map(|o| o.end)) {
+            (Some(reason), _) => format!("; vmio had ended it, since {reason}"),
+            (None, Some(End::Exit(code))) => format!("; QEMU had ended with exit code {code}"),
+            (None, Some(End::Signal(signal))) => format!("; QEMU had been killed by signal {signal}"),
+            (None, Some(End::TimedOut) | None) => "; it was ended".into(),
         };
         let output = ended.or_else(|| {
-            let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut process = self.process.lock();
             process.kill().ok()?;
             process.wait(Some(END_LIMIT)).ok()
         });
@@ -278,7 +346,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut process = self.process.lock();
         if process.kill().is_ok() {
             let _ = process.wait(Some(END_LIMIT));
         }

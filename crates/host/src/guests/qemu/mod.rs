@@ -5,9 +5,12 @@ mod args;
 mod console;
 mod disks;
 mod effective;
+mod exchange;
+mod guard;
 mod launch;
-mod qmp;
+pub(crate) mod qmp;
 pub mod threads;
+mod version;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,11 +21,14 @@ use vmio_node::Node;
 
 use super::{Accelerator, Error, Guest, GuestKind, GuestSpec, Hypervisor, LaunchCtx, Result};
 use crate::require::{Requirement, readable};
-use effective::Asked;
+use crate::targets::Storage;
+use effective::{Asked, Sources};
+use exchange::Exchanger;
 use launch::{Booted, find_qemu};
 use qmp::Qmp;
 
 pub use accel::known as known_accelerator;
+pub use version::why_not;
 
 /// Entry `qemu`.
 pub struct Qemu;
@@ -70,10 +76,12 @@ impl GuestKind for Qemu {
             accelerator.accel = booted.accel;
         }
         let asked = spec.disks.iter().filter_map(|d| {
-            let a = d.attachment.as_ref()?;
-            Some(Asked { id: d.id.clone(), aio: a.aio, iothread: a.iothread })
+            let guest = booted.disk_path(&d.id).ok()?;
+            Some(Asked { id: d.id.clone(), attachment: d.attachment.clone()?, storage: d.storage.clone(), guest })
         });
-        Ok(Box::new(QemuGuest { asked: asked.collect(), accelerator, host: Arc::clone(&ctx.node), booted }))
+        let asked = asked.collect();
+        let exchanger = Exchanger::of(spec);
+        Ok(Box::new(QemuGuest { asked, exchanger, accelerator, host: Arc::clone(&ctx.node), booted }))
     }
 }
 
@@ -81,6 +89,7 @@ struct QemuGuest {
     host: Arc<dyn Node>,
     accelerator: Accelerator,
     asked: Vec<Asked>,
+    exchanger: Exchanger,
     booted: Booted,
 }
 
@@ -96,7 +105,13 @@ impl Guest for QemuGuest {
     }
     fn effective(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
         let mut qmp = self.booted.qmp.lock().unwrap_or_else(PoisonError::into_inner);
-        effective::read(&mut qmp, self.host.reader(), self.booted.hypervisor.pid, &self.asked)
+        let from =
+            Sources { host: self.host.reader(), guest: self.booted.node.reader(), pid: self.booted.hypervisor.pid };
+        effective::read(&mut qmp, &from, &self.asked)
+    }
+    fn exchange(&self, id: &str, storage: &Storage) -> Result<()> {
+        let mut qmp = self.booted.qmp.lock().unwrap_or_else(PoisonError::into_inner);
+        self.exchanger.exchange(&mut qmp, id, storage)
     }
     fn accelerator(&self) -> Option<&Accelerator> {
         Some(&self.accelerator)

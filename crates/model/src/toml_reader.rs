@@ -1,14 +1,25 @@
-//! Single values of a study's file: each is taken with its place, so that a problem can name
-//! the line.
+//! Reading TOML that a person wrote: each value is taken with its place, so that a problem can name
+//! the line, and every problem of a file is found in one pass. Studies and the guard's policy are
+//! read with it.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::str::FromStr;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::Names;
-use super::parse::{Problem, nearest};
+use crate::problem::{Problem, Source};
+
+/// The nearest of the candidates, if any is near enough to have been meant.
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    candidates
+        .into_iter()
+        .map(|c| (strsim::jaro_winkler(&word.to_lowercase(), &c.to_lowercase()), c))
+        .filter(|(score, _)| *score > 0.75)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, c)| c)
+}
 
 /// `; did you mean X?`, or the whole choice.
 pub fn hint(word: &str, candidates: &[&str]) -> String {
@@ -18,31 +29,39 @@ pub fn hint(word: &str, candidates: &[&str]) -> String {
     }
 }
 
+/// Collects the problems of one text.
 pub struct Reader<'a> {
-    pub file: &'a str,
-    pub text: &'a str,
+    /// The text.
+    pub source: &'a Source<'a>,
+    /// What was found so far.
     pub problems: Vec<Problem>,
 }
 
 /// A table with the dotted path that leads to it.
 pub struct Section<'t, 'i> {
-    pub path: &'static str,
+    /// The path; empty at the top.
+    pub path: Cow<'static, str>,
+    /// Where it stands.
     pub span: Range<usize>,
+    /// What is in it.
     pub table: &'t DeTable<'i>,
 }
 
 impl Section<'_, '_> {
+    /// Dotted path of one of its keys.
     pub fn key(&self, key: &str) -> String {
+        let key = if key.is_empty() { "\"\"" } else { key };
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 }
 
 impl<'a> Reader<'a> {
+    /// Notes a problem at a byte range.
     pub fn problem(&mut self, span: &Range<usize>, key: &str, what: String) {
-        let line = self.text[..span.start.min(self.text.len())].matches('\n').count() + 1;
-        self.problems.push(Problem { file: self.file.to_owned(), line, key: key.to_owned(), what });
+        self.problems.push(self.source.problem(span, key, what));
     }
 
+    /// Refuses every key that is not one of these.
     pub fn known_keys(&mut self, s: &Section<'_, '_>, keys: &[&str]) {
         for key in s.table.keys() {
             let word: &str = key.get_ref();
@@ -52,17 +71,19 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Notes that a key is missing.
     pub fn missing(&mut self, s: &Section<'_, '_>, key: &str) {
         self.problem(&s.span, &s.key(key), "missing".to_owned());
     }
 
+    /// A required section.
     pub fn section<'t, 'i>(&mut self, top: &Section<'t, 'i>, key: &'static str) -> Option<Section<'t, 'i>> {
         let Some(value) = top.table.get(key) else {
             self.problem(&top.span, key, format!("missing; add a section [{key}]"));
             return None;
         };
         match value.get_ref() {
-            DeValue::Table(table) => Some(Section { path: key, span: value.span(), table }),
+            DeValue::Table(table) => Some(Section { path: key.into(), span: value.span(), table }),
             other => {
                 self.wrong_type(&value.span(), key, "a section", other);
                 None
@@ -70,10 +91,12 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Notes that a value has the wrong type.
     pub fn wrong_type(&mut self, span: &Range<usize>, key: &str, wanted: &str, found: &DeValue<'_>) {
         self.problem(span, key, format!("must be {wanted}, not {}", kind(found)));
     }
 
+    /// A string; without a default it is required and not empty.
     pub fn string(&mut self, s: &Section<'_, '_>, key: &str, default: Option<&str>) -> Option<String> {
         let Some(value) = s.table.get(key) else {
             if default.is_none() {
@@ -94,30 +117,38 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// A value that must be there.
+    fn required<'t, 'i>(&mut self, s: &Section<'t, 'i>, key: &str) -> Option<&'t Spanned<DeValue<'i>>> {
+        let value = s.table.get(key);
+        if value.is_none() {
+            self.missing(s, key);
+        }
+        value
+    }
+
     /// A whole number in a range, both ends included.
     pub fn whole(&mut self, s: &Section<'_, '_>, key: &str, least: u32, most: u32) -> Option<u32> {
-        let value = s.table.get(key).or_else(|| {
-            self.missing(s, key);
-            None
-        })?;
+        let value = self.required(s, key)?;
+        self.whole_value(value, &s.key(key), least, most)
+    }
+
+    /// The same of a value that is at hand.
+    pub fn whole_value(&mut self, value: &Spanned<DeValue<'_>>, path: &str, least: u32, most: u32) -> Option<u32> {
         let DeValue::Integer(number) = value.get_ref() else {
-            self.wrong_type(&value.span(), &s.key(key), "a whole number", value.get_ref());
+            self.wrong_type(&value.span(), path, "a whole number", value.get_ref());
             return None;
         };
         let parsed = i64::from_str_radix(number.as_str(), number.radix()).ok().and_then(|n| u32::try_from(n).ok());
         if let Some(n) = parsed.filter(|n| (least..=most).contains(n)) {
             return Some(n);
         }
-        self.problem(&value.span(), &s.key(key), format!("{} is out of range: {least} to {most}", number.as_str()));
+        self.problem(&value.span(), path, format!("{} is out of range: {least} to {most}", number.as_str()));
         None
     }
 
     /// A number in a range, both ends included; `5` is as good as `5.0`.
     pub fn real(&mut self, s: &Section<'_, '_>, key: &str, least: f64, most: f64) -> Option<f64> {
-        let value = s.table.get(key).or_else(|| {
-            self.missing(s, key);
-            None
-        })?;
+        let value = self.required(s, key)?;
         let text = match value.get_ref() {
             DeValue::Float(number) => number.as_str(),
             DeValue::Integer(number) if number.radix() == 10 => number.as_str(),
@@ -171,6 +202,7 @@ impl<'a> Reader<'a> {
         good.then_some(all)
     }
 
+    /// A list of words out of those given.
     pub fn entries(
         &mut self,
         s: &Section<'_, '_>,
@@ -182,29 +214,7 @@ impl<'a> Reader<'a> {
         self.list(s, key, default, |reader, item, path| reader.word(item, path, &words).map(|i| words[i].to_owned()))
     }
 
-    /// Workloads: those of the list, and those of the family.
-    pub fn workloads(&mut self, s: &Section<'_, '_>, names: &Names) -> Option<Vec<String>> {
-        let words: Vec<&str> = names.workloads.iter().map(String::as_str).collect();
-        self.list(s, "workloads", None, |reader, item, path| {
-            let known = |text: &str| words.contains(&text);
-            if let (DeValue::String(text), Some(family)) = (item.get_ref(), names.workload_family)
-                && !known(text)
-            {
-                let what = match (family.recognise)(text) {
-                    Some(Ok(())) => return Some(text.to_string()),
-                    Some(Err(why)) => format!("`{text}`: {why} ({})", family.grammar),
-                    None => {
-                        let hint = hint(text, &words);
-                        format!("unknown entry `{text}`{hint}, and {} like {}", family.grammar, family.example)
-                    }
-                };
-                reader.problem(&item.span(), path, what);
-                return None;
-            }
-            reader.word(item, path, &words).map(|i| words[i].to_owned())
-        })
-    }
-
+    /// A list of values, each written as it shows itself.
     pub fn choices<T: Copy + PartialEq + ToString>(
         &mut self,
         s: &Section<'_, '_>,
@@ -217,27 +227,24 @@ impl<'a> Reader<'a> {
         self.list(s, key, Some(default), |reader, item, path| reader.word(item, path, &words).map(|i| values[i]))
     }
 
+    /// A list of true and false.
     pub fn switches(&mut self, s: &Section<'_, '_>, key: &str, default: Vec<bool>) -> Option<Vec<bool>> {
-        self.list(s, key, Some(default), |reader, item, path| match item.get_ref() {
+        self.list(s, key, Some(default), |reader, item, path| reader.switch_value(item, path))
+    }
+
+    /// True or false.
+    pub fn switch_value(&mut self, value: &Spanned<DeValue<'_>>, path: &str) -> Option<bool> {
+        match value.get_ref() {
             DeValue::Boolean(on) => Some(*on),
             other => {
-                reader.wrong_type(&item.span(), path, "true or false", other);
+                self.wrong_type(&value.span(), path, "true or false", other);
                 None
             }
-        })
+        }
     }
 
     pub fn switch(&mut self, s: &Section<'_, '_>, key: &str, default: bool) -> Option<bool> {
-        match s.table.get(key) {
-            None => Some(default),
-            Some(value) => match value.get_ref() {
-                DeValue::Boolean(on) => Some(*on),
-                other => {
-                    self.wrong_type(&value.span(), &s.key(key), "true or false", other);
-                    None
-                }
-            },
-        }
+        s.table.get(key).map_or(Some(default), |value| self.switch_value(value, &s.key(key)))
     }
 
     pub fn choice<T: Copy + ToString>(
@@ -267,11 +274,13 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Where the value of a key stands; the section where there is none.
 pub fn value_span(s: &Section<'_, '_>, key: &str) -> Range<usize> {
     s.table.get(key).map_or(s.span.clone(), Spanned::span)
 }
 
-fn kind(value: &DeValue<'_>) -> &'static str {
+/// What kind of value it is, in words.
+pub fn kind(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a string",
         DeValue::Integer(_) => "a whole number",

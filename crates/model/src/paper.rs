@@ -1,0 +1,245 @@
+//! A published paper as data (`papers/*.toml`): the figures of its tables, the slips in them, and
+//! the effects that it states. Its own figures are set beside those of a run ([`tables()`]), and its
+//! effects are tested on the run's samples ([`judge`]).
+
+mod effects;
+mod tables;
+
+use serde::{Deserialize, Serialize};
+
+use crate::setup::{Aio, Cache, Setup};
+
+pub use effects::{Compared, Judged, Verdict, judge};
+pub use tables::{Ours, Table, TableRow, tables};
+
+/// A paper.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Paper {
+    /// Short name: `shafer2010`.
+    pub key: String,
+    /// Author, title, where, when.
+    pub citation: String,
+    /// Where its figures stand.
+    pub section: String,
+    /// The study that measures the same here.
+    pub study: String,
+    /// Its tables.
+    #[serde(rename = "table")]
+    pub tables: Vec<Caption>,
+    /// What it was measured on.
+    #[serde(rename = "circumstance")]
+    pub circumstances: Vec<Circumstance>,
+    /// Where it contradicts itself; rows name them by their place, from 1.
+    #[serde(rename = "footnote")]
+    pub footnotes: Vec<Footnote>,
+    /// Effects that it states.
+    #[serde(rename = "effect")]
+    pub effects: Vec<Effect>,
+    /// Rows of its tables, in its order and words.
+    #[serde(rename = "row")]
+    pub rows: Vec<Row>,
+}
+
+/// A table of the paper.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Caption {
+    /// Which rows are its own.
+    pub direction: String,
+    /// `Table 1`, and what it holds.
+    pub title: String,
+    /// The workload that measures the same here.
+    pub workload: String,
+}
+
+/// Something around the paper's measurements that may be different here.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Circumstance {
+    /// What.
+    pub what: String,
+    /// In the paper.
+    pub paper: String,
+    /// Where it is found in a run.
+    pub here: Here,
+}
+
+/// What of a run's environment a circumstance is set beside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Here {
+    /// The accelerator and QEMU's version.
+    Hypervisor,
+    /// CPU model and number.
+    Cpu,
+    /// What each side may use.
+    Sides,
+    /// The backing device.
+    Storage,
+    /// Bytes that the workload moved.
+    Moved,
+}
+
+/// A slip of the paper.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Footnote {
+    /// Which figures it is about.
+    pub about: String,
+    /// What contradicts what.
+    pub text: String,
+}
+
+/// A row of a table. A figure that the paper leaves empty is `None`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Row {
+    /// Of which table.
+    pub direction: String,
+    /// The paper's words.
+    pub vmm: String,
+    /// The paper's words.
+    pub target: String,
+    /// The paper's words.
+    pub driver: String,
+    /// Eucalyptus' default set-up.
+    pub eucalyptus_default: bool,
+    /// MB (10^6 bytes) a second, as the application saw it.
+    pub bandwidth_mb_s: f64,
+    /// Mean request at the host's disk, in sectors of 512 bytes.
+    pub avgrq_sz_sectors: Option<f64>,
+    /// Mean queue at the host's disk.
+    pub avgqu_sz_requests: Option<f64>,
+    /// Time with any request outstanding, in per cent.
+    pub util_percent: Option<f64>,
+    /// Places of its footnotes, from 1.
+    #[serde(default)]
+    pub notes: Vec<usize>,
+    /// The cell that measures the same here.
+    pub setup: Option<Cell>,
+    /// Or why there is none.
+    pub not_run: Option<String>,
+}
+
+/// A cell by what matters to a paper. Settings that the paper does not name are those that a
+/// study measures first: no host cache, native AIO.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cell {
+    /// Entry of `guests/`.
+    pub guest: String,
+    /// Entry of `targets/`.
+    pub target: String,
+    /// Entry of `drivers/`; `None` on the native side.
+    pub driver: Option<String>,
+}
+
+impl Cell {
+    /// The run's cell that it means, of a workload.
+    pub fn find<'a>(&self, workload: &str, setups: impl IntoIterator<Item = &'a Setup>) -> Option<&'a Setup> {
+        let fits = |s: &&Setup| {
+            let driver = s.attachment.as_ref().map(|a| &a.driver);
+            s.guest == self.guest && s.target == self.target && s.workload == workload && driver == self.driver.as_ref()
+        };
+        setups.into_iter().filter(fits).min_by_key(|s| {
+            s.attachment
+                .as_ref()
+                .map(|a| (a.cache != Cache::None, a.aio != Aio::Native, a.iothread, a.options != Default::default()))
+        })
+    }
+
+    /// `qemu on sparse by lsi53c895a`.
+    pub fn label(&self) -> String {
+        match &self.driver {
+            Some(driver) => format!("{} on {} by {driver}", self.guest, self.target),
+            None => format!("{} on {}", self.guest, self.target),
+        }
+    }
+}
+
+/// What an effect is measured by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Measure {
+    /// The workload's bandwidth.
+    Bandwidth,
+    /// Requests in flight at the disk.
+    QueueDepth,
+    /// What small requests cost natively: control cells of the numerator's cell.
+    SmallRequests,
+}
+
+/// How an effect's ratio stands to its bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Relation {
+    /// The ratio lies below it.
+    Below,
+    /// The ratio reaches it.
+    AtLeast,
+}
+
+/// An effect that the paper states, and its test.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Effect {
+    /// Short name.
+    pub id: String,
+    /// What the paper states, in our words.
+    pub text: String,
+    /// Where it stands.
+    pub citation: String,
+    /// The paper's figure of the numerator.
+    pub published_numerator: f64,
+    /// The paper's figure of the denominator.
+    pub published_denominator: f64,
+    /// Unit of both.
+    pub unit: String,
+    /// The workload of both cells.
+    pub workload: String,
+    /// What is compared.
+    pub measure: Measure,
+    /// The cell above the line.
+    pub numerator: Cell,
+    /// The cell below the line; for [`Measure::SmallRequests`] there is none.
+    pub denominator: Option<Cell>,
+    /// How the ratio must stand to the bound.
+    pub relation: Relation,
+    /// The bound.
+    pub bound: f64,
+}
+
+impl Paper {
+    /// Reads a paper and checks that it is whole. The error says what is wrong.
+    pub fn parse(text: &str) -> Result<Paper, String> {
+        let paper: Paper = toml::from_str(text).map_err(|e| e.to_string())?;
+        for row in &paper.rows {
+            let name = format!("row {} {} {} {}", row.direction, row.vmm, row.target, row.driver);
+            if row.setup.is_some() == row.not_run.is_some() {
+                return Err(format!("{name}: give either `setup` or `not_run`"));
+            }
+            if row.notes.iter().any(|&n| n == 0 || n > paper.footnotes.len()) {
+                return Err(format!("{name}: there are footnotes 1 to {}", paper.footnotes.len()));
+            }
+            if !paper.tables.iter().any(|t| t.direction == row.direction) {
+                return Err(format!("{name}: no table is called {}", row.direction));
+            }
+        }
+        for (i, effect) in paper.effects.iter().enumerate() {
+            if paper.effects[..i].iter().any(|e| e.id == effect.id) {
+                return Err(format!("effect {}: there are two of that name", effect.id));
+            }
+            if (effect.measure == Measure::SmallRequests) == effect.denominator.is_some() {
+                return Err(format!("effect {}: a denominator is needed, save for small-requests", effect.id));
+            }
+            if effect.bound <= 0.0 || effect.published_numerator <= 0.0 || effect.published_denominator <= 0.0 {
+                return Err(format!("effect {}: its figures are positive", effect.id));
+            }
+        }
+        Ok(paper)
+    }
+}
+
+#[cfg(test)]
+mod tests;

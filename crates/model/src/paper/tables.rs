@@ -1,0 +1,101 @@
+//! The paper's tables with a run's figures beside them.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Caption, Paper, Row};
+use crate::stats::Estimate;
+use crate::summary::Summary;
+
+/// A table of a paper with the figures of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Table {
+    /// Short name of the paper.
+    pub paper: String,
+    /// The paper.
+    pub citation: String,
+    /// Which table.
+    pub caption: Caption,
+    /// Rows in the paper's order.
+    pub rows: Vec<TableRow>,
+    /// (number, text) of the footnotes that concern it.
+    pub footnotes: Vec<(usize, String)>,
+    /// What may not be concluded, where the guests ran under emulation; with the table always.
+    pub statement: Option<String>,
+}
+
+/// A row: published, and measured here.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TableRow {
+    /// The paper's row.
+    pub published: Row,
+    /// What was measured here.
+    pub ours: Option<Ours>,
+    /// Why nothing was.
+    pub not_run: Option<String>,
+}
+
+/// What was measured here: means over the samples with their intervals.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ours {
+    /// Key of the cell.
+    pub key: String,
+    /// Bytes a second, as the application saw it.
+    pub bandwidth_bytes_per_second: Estimate,
+    /// Sectors of 512 bytes a request at the backing device; `None` where it cannot be seen.
+    pub avgrq_sz_sectors: Option<Estimate>,
+    /// Requests in flight there.
+    pub avgqu_sz_requests: Option<Estimate>,
+    /// Share of time with any request in flight there, 0 to 1.
+    pub util_ratio: Option<Estimate>,
+}
+
+/// The tables of a paper; none when the run is not of the paper's study.
+pub fn tables(paper: &Paper, summary: &Summary) -> Vec<Table> {
+    if summary.study != paper.study {
+        return Vec::new();
+    }
+    paper.tables.iter().map(|caption| table(paper, caption, summary)).collect()
+}
+
+fn table(paper: &Paper, caption: &Caption, summary: &Summary) -> Table {
+    let rows: Vec<&Row> = paper.rows.iter().filter(|r| r.direction == caption.direction).collect();
+    let cites = |row: &Row, n: usize| row.notes.contains(&n);
+    // A footnote that no row cites is about all of them.
+    let concerns = |n: usize| rows.iter().any(|r| cites(r, n)) || !paper.rows.iter().any(|r| cites(r, n));
+    let footnotes = paper.footnotes.iter().enumerate().map(|(i, f)| (i + 1, format!("{}: {}", f.about, f.text)));
+    Table {
+        paper: paper.key.clone(),
+        citation: paper.citation.clone(),
+        caption: caption.clone(),
+        rows: rows.iter().map(|row| beside(row, &caption.workload, summary)).collect(),
+        footnotes: footnotes.filter(|(n, _)| concerns(*n)).collect(),
+        statement: summary.statement.clone(),
+    }
+}
+
+fn beside(row: &Row, workload: &str, summary: &Summary) -> TableRow {
+    let with = |ours: Option<Ours>, not_run: Option<String>| TableRow { published: row.clone(), ours, not_run };
+    let Some(wanted) = &row.setup else { return with(None, row.not_run.clone()) };
+    if let Some(setup) = wanted.find(workload, summary.cells.iter().map(|c| &c.setup)) {
+        let ours = summary.cell(&setup.key()).map(|cell| Ours {
+            key: cell.key.clone(),
+            bandwidth_bytes_per_second: cell.bandwidth_bytes_per_second,
+            avgrq_sz_sectors: cell.device.map(|d| d.avgrq_sz_sectors),
+            avgqu_sz_requests: cell.device.map(|d| d.queue_depth),
+            util_ratio: cell.device.and_then(|d| d.busy_ratio),
+        });
+        return with(ours, None);
+    }
+    with(None, Some(missing(summary, wanted, workload)))
+}
+
+/// Why a cell that the paper has was not measured.
+pub(super) fn missing(summary: &Summary, wanted: &super::Cell, workload: &str) -> String {
+    match wanted.find(workload, summary.skipped.iter().map(|s| &s.setup)) {
+        Some(setup) => {
+            let skipped = summary.skipped.iter().find(|s| s.setup == *setup);
+            skipped.map_or_else(String::new, |s| s.reason.clone())
+        }
+        None => format!("this run has no {workload} of {}", wanted.label()),
+    }
+}

@@ -1,0 +1,199 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::result::{Accel, Mark, Run, Skipped};
+use crate::summary::{Summary, summarise};
+use crate::testing::{Bench, guest, native, virtio};
+
+const PAPER: &str = include_str!("../../../../papers/shafer2010_storage.toml");
+
+fn paper() -> Paper {
+    Paper::parse(PAPER).unwrap()
+}
+
+/// A run of the study with these true figures in MB/s: native, emulated and virtio on the device,
+/// emulated on the sparse file; and the queue depths of native and virtio reads.
+struct Made {
+    write: [f64; 4],
+    read: [f64; 3],
+    depth: [f64; 2],
+    accel: Accel,
+    rounds: u32,
+}
+
+/// As the paper's table has it.
+const AS_PUBLISHED: Made = Made {
+    write: [111.0, 71.5, 110.0, 1.3],
+    read: [108.0, 70.5, 76.2],
+    depth: [0.94, 0.5],
+    accel: Accel::Kvm,
+    rounds: 6,
+};
+
+impl Made {
+    fn run(&self) -> Run {
+        let mut bench = Bench::new().rounds(self.rounds);
+        let writes = [
+            native("device", "dd-write"),
+            guest("device", "lsi53c895a", "dd-write"),
+            virtio("device", "dd-write"),
+            guest("sparse", "lsi53c895a", "dd-write"),
+        ];
+        let reads =
+            [native("device", "dd-read"), guest("device", "lsi53c895a", "dd-read"), virtio("device", "dd-read")];
+        for (setup, mb) in writes.iter().zip(self.write).chain(reads.iter().zip(self.read)) {
+            bench = bench.cell(setup.clone(), mb * 1e6);
+        }
+        for (setup, depth) in [&reads[0], &reads[2]].into_iter().zip(self.depth) {
+            bench = bench.device(setup, 65536.0, depth, 0.6);
+        }
+        let mut run = bench.run();
+        run.study = "shafer2010-storage".into();
+        run.environment.accel = Some(self.accel);
+        run
+    }
+
+    fn verdicts(&self) -> Vec<(String, Verdict, String)> {
+        let run = self.run();
+        let judged = judge(&paper(), &run, &summarise(&run));
+        judged.effects.into_iter().map(|j| (j.effect.id, j.verdict, j.reason)).collect()
+    }
+
+    fn verdict(&self, id: &str) -> (Verdict, String) {
+        let found = self.verdicts().into_iter().find(|(name, ..)| name == id).unwrap();
+        (found.1, found.2)
+    }
+}
+
+#[test]
+fn the_paper_judged_by_its_own_figures_holds() {
+    for (id, verdict, reason) in AS_PUBLISHED.verdicts() {
+        if id == "small-requests-cost" {
+            assert_eq!(verdict, Verdict::NotDecidable);
+            assert!(reason.contains("no control cell ran"), "{reason}");
+        } else {
+            assert_eq!(verdict, Verdict::Holds, "{id}: {reason}");
+        }
+    }
+}
+
+#[test]
+fn the_contrary_fails() {
+    let contrary =
+        Made { write: [111.0, 100.0, 60.0, 99.0], read: [108.0, 90.0, 60.0], depth: [0.5, 0.9], ..AS_PUBLISHED };
+    for id in [
+        "emulated-slower-write",
+        "emulated-slower-read",
+        "sparse-write-collapse",
+        "virtio-writes-reach-native",
+        "reads-leave-the-disk-idle",
+    ] {
+        assert_eq!(contrary.verdict(id).0, Verdict::Fails, "{id}");
+    }
+}
+
+#[test]
+fn an_interval_with_the_bound_in_it_decides_nothing() {
+    let alike = Made { write: [111.0, 110.0, 110.0, 55.0], ..AS_PUBLISHED };
+    for (id, bound) in [("emulated-slower-write", "1"), ("sparse-write-collapse", "0.5")] {
+        let (verdict, reason) = alike.verdict(id);
+        assert_eq!((verdict, reason), (Verdict::NotDecidable, format!("the interval has {bound} in it")), "{id}");
+    }
+    let (verdict, reason) = Made { rounds: 3, ..AS_PUBLISHED }.verdict("emulated-slower-write");
+    assert_eq!(verdict, Verdict::NotDecidable);
+    assert!(reason.starts_with("3 pairs from 2 boots, at least 5 from 3"), "{reason}");
+}
+
+/// Under emulation the slow guest proves nothing against native, and a small difference between
+/// guests may be hidden; what emulation works against is proven all the more.
+#[test]
+fn emulation_decides_only_what_it_works_against() {
+    let tcg = Made { accel: Accel::Tcg, ..AS_PUBLISHED };
+    for id in ["emulated-slower-write", "emulated-slower-read", "sparse-write-collapse"] {
+        let (verdict, reason) = tcg.verdict(id);
+        assert_eq!(verdict, Verdict::Holds, "{id}");
+        assert!(reason.contains("the direction counts and not the size"), "{reason}");
+    }
+    assert_eq!(tcg.verdict("virtio-writes-reach-native").0, Verdict::Holds, "although emulation slows it");
+    for id in ["virtio-reads-fall-short", "reads-leave-the-disk-idle"] {
+        let (verdict, reason) = tcg.verdict(id);
+        assert_eq!(verdict, Verdict::NotDecidable, "{id}");
+        assert!(reason.starts_with("not decidable here: emulation"), "{reason}");
+    }
+    let slow = Made { write: [2400.0, 105.0, 107.0, 101.0], ..tcg };
+    let (verdict, reason) = slow.verdict("virtio-writes-reach-native");
+    assert_eq!(verdict, Verdict::NotDecidable);
+    assert!(reason.contains("emulation slows the guest alone"), "{reason}");
+    let (verdict, reason) = slow.verdict("sparse-write-collapse");
+    assert_eq!(verdict, Verdict::NotDecidable);
+    assert!(reason.contains("can hide a difference"), "{reason}");
+    // The contrary, beyond 1, is shown even so.
+    let turned = Made { write: [2400.0, 107.0, 90.0, 300.0], ..slow };
+    assert_eq!(turned.verdict("emulated-slower-write").0, Verdict::Fails);
+    assert_eq!(turned.verdict("sparse-write-collapse").0, Verdict::Fails);
+}
+
+#[test]
+fn caps_caches_and_cells_that_are_not_there_decide_nothing() {
+    let mut run = AS_PUBLISHED.run();
+    run.environment.cap_ratio = Some(0.25);
+    let judged = judge(&paper(), &run, &summarise(&run));
+    assert!(judged.effects.iter().all(|j| j.verdict == Verdict::NotDecidable));
+    assert!(judged.effects[0].reason.contains("--gentle"));
+
+    let mut run = AS_PUBLISHED.run();
+    for s in run.samples.iter_mut().filter(|s| s.setup == virtio("device", "dd-read")) {
+        s.marks.push(Mark::Cached);
+    }
+    let judged = judge(&paper(), &run, &summarise(&run));
+    let read = judged.effects.iter().find(|j| j.effect.id == "virtio-reads-fall-short").unwrap();
+    assert!(read.verdict == Verdict::NotDecidable && read.reason.contains("a cache was measured"), "{}", read.reason);
+
+    let mut run = AS_PUBLISHED.run();
+    let sparse = guest("sparse", "lsi53c895a", "dd-write");
+    run.samples.retain(|s| s.setup != sparse);
+    let reason = |run: &Run| {
+        let judged = judge(&paper(), run, &summarise(run));
+        judged.effects.into_iter().find(|j| j.effect.id == "sparse-write-collapse").unwrap().reason
+    };
+    assert_eq!(reason(&run), "this run has no dd-write of qemu on sparse by lsi53c895a");
+    run.skipped.push(Skipped { setup: sparse, reason: "no space for it".into() });
+    assert_eq!(reason(&run), "no space for it");
+}
+
+#[test]
+fn tables_keep_the_papers_rows_and_say_why_one_has_no_figure() {
+    let run = AS_PUBLISHED.run();
+    let summary = Summary::of(&run);
+    let tables = tables(&paper(), &summary);
+    assert_eq!(tables.iter().map(|t| t.rows.len()).collect::<Vec<_>>(), [19, 19]);
+    for row in tables.iter().flat_map(|t| &t.rows) {
+        assert!(row.ours.is_some() != row.not_run.is_some());
+        assert!(row.not_run.as_ref().is_none_or(|why| !why.is_empty()));
+    }
+    let write = &tables[0].rows;
+    assert_eq!(write[1].published.driver, "SCSI/sparse file");
+    let ours = write[1].ours.as_ref().unwrap();
+    assert_eq!(ours.key, "sparse/qemu/lsi53c895a,none,native/dd-write");
+    assert!((ours.bandwidth_bytes_per_second.value / 1.3e6 - 1.0).abs() < 0.05);
+    assert!((ours.avgrq_sz_sectors.unwrap().value - 128.0).abs() < 1e-9);
+    assert_eq!(write[6].not_run.as_deref(), Some("needs Xen, not built yet"));
+    assert_eq!(write[3].not_run.as_deref(), Some("this run has no dd-write of qemu on served by lsi53c895a"));
+    // Each footnote stands below the table that cites it, and nowhere else.
+    assert_eq!(tables[0].footnotes.iter().map(|f| f.0).collect::<Vec<_>>(), [1, 3, 4, 5]);
+    assert_eq!(tables[1].footnotes.iter().map(|f| f.0).collect::<Vec<_>>(), [2, 3, 6]);
+    let other = Run { study: "quick".into(), ..run };
+    assert!(super::tables(&paper(), &Summary::of(&other)).is_empty());
+}
+
+#[test]
+fn a_damaged_paper_is_refused_with_the_place() {
+    let refused = |from: &str, to: &str| Paper::parse(&PAPER.replacen(from, to, 1)).unwrap_err();
+    assert!(
+        refused("not_run = ", "# not_run = ").contains("row write Xen Local file SCSI/pre-alloc file: give either")
+    );
+    assert!(refused("notes = [1]", "notes = [7]").contains("there are footnotes 1 to 6"));
+    assert!(refused("id = \"emulated-slower-read\"", "id = \"emulated-slower-write\"").contains("two of that name"));
+    assert!(refused("relation = \"below\"", "relation = \"under\"").contains("under"));
+    assert!(refused("bound = 1.0", "bound = 0.0").contains("positive"));
+}

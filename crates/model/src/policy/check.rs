@@ -1,0 +1,304 @@
+//! What the files of a policy mean together: references, overlaps, and whether the minima fit.
+
+use std::collections::BTreeMap;
+
+use super::parse::{self, At, ClassDraft, Draft, EntryDraft};
+use super::units::show_rate;
+use super::{Class, DEFAULT, Direction, Entry, Guard, HOST, Links, Loaded, Matcher, Policy, PolicyError, Uplink};
+use crate::problem::{Problem, Source};
+use crate::toml_reader::hint;
+
+/// Most minima that the arithmetic of an overcommitment lists one by one.
+const LISTED: usize = 20;
+
+pub fn read(files: &[(&str, &str)], links: &Links) -> Result<Loaded, PolicyError> {
+    let sources: Vec<Source<'_>> = files.iter().map(|(file, text)| Source::new(file, text)).collect();
+    let (mut draft, mut problems) = (Draft::default(), Vec::new());
+    for (index, source) in sources.iter().enumerate() {
+        parse::read(&mut draft, index, source, &mut problems);
+    }
+    let mut check = Check { sources: &sources, draft: &draft, problems, warnings: Vec::new() };
+    let policy = check.policy(links);
+    if !draft.broken {
+        check.fits(&policy);
+        check.wide(&policy);
+    }
+    let (mut problems, mut warnings) = (check.problems, check.warnings);
+    let number: BTreeMap<&str, usize> = files.iter().enumerate().rev().map(|(i, (file, _))| (*file, i)).collect();
+    for list in [&mut problems, &mut warnings] {
+        list.sort_by_key(|p| (number.get(p.file.as_str()).copied(), p.line, p.column));
+    }
+    match problems.is_empty() {
+        true => Ok(Loaded { policy, warnings }),
+        false => Err(PolicyError { problems, warnings }),
+    }
+}
+
+struct Check<'a> {
+    sources: &'a [Source<'a>],
+    draft: &'a Draft,
+    problems: Vec<Problem>,
+    warnings: Vec<Problem>,
+}
+
+impl Check<'_> {
+    fn at<T>(&self, at: &At<T>, key: &str, what: impl AsRef<str>) -> Problem {
+        self.sources[at.file].problem(&at.span, key, what)
+    }
+
+    fn problem<T>(&mut self, at: &At<T>, key: &str, what: impl AsRef<str>) {
+        let problem = self.at(at, key, what);
+        self.problems.push(problem);
+    }
+
+    fn place<T>(&self, at: &At<T>) -> String {
+        self.sources[at.file].place(&at.span)
+    }
+
+    /// The policy as far as it can be made; what is wrong in it is noted.
+    fn policy(&mut self, links: &Links) -> Policy {
+        let draft = self.draft;
+        for clash in &draft.clashes {
+            let what = format!("is set here and in {}; set it in one file", self.place(&clash.first));
+            self.problem(&clash.second, &clash.key, what);
+        }
+        let mut classes: BTreeMap<String, Class> =
+            [HOST, DEFAULT].map(|name| (name.to_owned(), Class::named(name))).into();
+        for (name, written) in &draft.classes {
+            classes.insert(name.clone(), self.class(name, written));
+        }
+        let uplinks = draft.uplinks.iter().map(|(name, written)| {
+            let capacity = written.capacity.as_ref().map(|c| c.value).or(links.speeds.get(name).copied());
+            (name.clone(), Uplink { capacity })
+        });
+        let uplinks: BTreeMap<String, Uplink> = uplinks.collect();
+        self.capacities(&uplinks, links);
+        let entries = draft.entries.iter().filter_map(|e| self.entry(e, &classes, &uplinks)).collect();
+        self.overlaps();
+        let guard = Guard::default();
+        let guard = Guard {
+            period: draft.guard.period.as_ref().map_or(guard.period, |p| p.value),
+            allow_unenforced: draft.guard.allow_unenforced.as_ref().map_or(guard.allow_unenforced, |a| a.value),
+        };
+        Policy { uplinks, classes, entries, guard }
+    }
+
+    fn class(&mut self, name: &str, written: &ClassDraft) -> Class {
+        if let (Some(min), Some(max)) = (&written.min, &written.max)
+            && min.value > max.value
+        {
+            let (least, most) = (show_rate(min.value), show_rate(max.value));
+            let what = format!("{least} is above the maximum of {most} ({})", self.place(max));
+            self.problem(min, &format!("class.{name}.min"), what);
+        }
+        let class = Class::named(name);
+        Class {
+            priority: written.priority.as_ref().map_or(class.priority, |p| p.value),
+            min: written.min.as_ref().map_or(class.min, |m| Some(m.value)),
+            max: written.max.as_ref().map(|m| m.value),
+            weight: written.weight.as_ref().map_or(class.weight, |w| w.value),
+            hard: written.reserve.as_ref().map_or(class.hard, |r| r.value),
+            over_max: written.over_max.as_ref().map_or(class.over_max, |o| o.value),
+        }
+    }
+
+    fn capacities(&mut self, uplinks: &BTreeMap<String, Uplink>, links: &Links) {
+        if self.draft.broken {
+            return;
+        }
+        for (name, written) in &self.draft.uplinks {
+            if uplinks[name].capacity.is_some() || written.damaged {
+                continue;
+            }
+            let key = format!("uplink.{name}.capacity");
+            if links.required {
+                let what = "is not written, and no link speed is known here; write for example capacity = \"1Gbit\"";
+                self.problem(&written.first, &key, what);
+            } else {
+                let what = "is not written: the guard takes the link speed that the kernel knows, and whether the \
+                            minima fit it is not checked here";
+                let warning = self.at(&written.first, &key, what);
+                self.warnings.push(warning);
+            }
+        }
+    }
+
+    fn entry(
+        &mut self,
+        e: &EntryDraft,
+        classes: &BTreeMap<String, Class>,
+        uplinks: &BTreeMap<String, Uplink>,
+    ) -> Option<Entry> {
+        if self.draft.broken {
+            return None;
+        }
+        for (key, class) in [("class", &e.class), ("rx_class", &e.rx_class)] {
+            if let Some(class) = class.as_ref().filter(|c| !classes.contains_key(&c.value)) {
+                let known: Vec<&str> = classes.keys().map(String::as_str).collect();
+                let what = format!("unknown class `{}`{}", class.value, hint(&class.value, &known));
+                self.problem(class, &format!("interface.{key}"), what);
+            }
+        }
+        if e.class.is_none() && e.rx_class.is_none() && !e.damaged {
+            let what = "has no class; give class (what the guest transmits), rx_class (what it receives) or both";
+            self.problem(&e.here, "interface", what);
+        }
+        let known: Vec<&str> = uplinks.keys().map(String::as_str).collect();
+        let uplink = match (&e.uplink, known.as_slice()) {
+            (Some(uplink), _) if !uplinks.contains_key(&uplink.value) => {
+                let more =
+                    if known.is_empty() { "; there is no [uplink.NAME]".into() } else { hint(&uplink.value, &known) };
+                let what = format!("unknown uplink `{}`{more}", uplink.value);
+                self.problem(uplink, "interface.uplink", what);
+                None
+            }
+            (Some(uplink), _) => Some(uplink.value.clone()),
+            (None, [only]) => Some((*only).to_owned()),
+            (None, _) if e.damaged => None,
+            (None, []) => {
+                self.problem(&e.here, "interface.uplink", "missing; there is no [uplink.NAME] to name");
+                None
+            }
+            (None, several) => {
+                self.problem(&e.here, "interface.uplink", format!("missing; there is {}", several.join(", ")));
+                None
+            }
+        };
+        let matcher = e.matcher.as_ref()?;
+        let known = |class: &Option<At<String>>| {
+            class.as_ref().map(|c| c.value.clone()).filter(|name| classes.contains_key(name))
+        };
+        Some(Entry {
+            class: known(&e.class),
+            rx_class: known(&e.rx_class),
+            uplink: uplink?,
+            place: self.place(matcher),
+            matcher: matcher.value.clone(),
+        })
+    }
+
+    /// No two entries of a kind may match the same name. Sorted by what all their names begin with,
+    /// those that can meet stand together.
+    fn overlaps(&mut self) {
+        let mut all: Vec<(String, &At<Matcher>)> =
+            self.draft.entries.iter().filter_map(|e| e.matcher.as_ref()).map(|m| (begin(&m.value), m)).collect();
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut told = vec![false; all.len()];
+        for (i, (prefix, first)) in all.iter().enumerate() {
+            let after = all.iter().enumerate().skip(i + 1).take_while(|(_, (p, _))| p.starts_with(prefix.as_str()));
+            for (j, (_, second)) in after {
+                if told[j] {
+                    continue;
+                }
+                let Some(name) = first.value.overlap(&second.value) else { continue };
+                told[j] = true;
+                let (mut early, mut late) = (first, second);
+                if (early.file, early.span.start) > (late.file, late.span.start) {
+                    std::mem::swap(&mut early, &mut late);
+                }
+                let name = super::label(late.value.kind, &name);
+                let first = self.place(early);
+                let what =
+                    format!("`{name}` matches here and in {first} (`{}`); an interface has one entry", early.value);
+                self.problem(late, "interface.match", what);
+            }
+        }
+    }
+
+    /// The minima of those who are surely there fit every pool.
+    fn fits(&mut self, policy: &Policy) {
+        for (uplink, written) in &self.draft.uplinks {
+            let Some(capacity) = policy.uplinks[uplink].capacity else { continue };
+            for direction in policy.directions(uplink) {
+                let minima = policy.minima(uplink, direction, capacity);
+                let sum: u128 = minima.iter().map(|(_, min)| u128::from(*min)).sum();
+                if sum > u128::from(capacity) {
+                    let at = written.capacity.as_ref().map_or(written.first.clone(), |c| At {
+                        value: (),
+                        file: c.file,
+                        span: c.span.clone(),
+                    });
+                    let problem =
+                        self.at(&at, &format!("uplink.{uplink}.capacity"), overcommitted(direction, capacity, sum));
+                    self.problems.push(arithmetic(problem, &minima, sum));
+                }
+            }
+        }
+    }
+
+    /// Maxima, and minima behind patterns, that no uplink of theirs can reach.
+    fn wide(&mut self, policy: &Policy) {
+        for (name, written) in &self.draft.classes {
+            for (uplink, known) in &policy.uplinks {
+                let Some(capacity) = known.capacity else { continue };
+                let mine: Vec<&Entry> = policy.entries.iter().filter(|e| &e.uplink == uplink).collect();
+                let uses = |e: &&Entry| [&e.class, &e.rx_class].into_iter().flatten().any(|c| c == name);
+                let implicit = name == HOST || name == DEFAULT;
+                if !implicit && !mine.iter().any(uses) {
+                    continue;
+                }
+                let of = format!("the capacity of {uplink} ({})", show_rate(capacity));
+                if let Some(max) = written.max.as_ref().filter(|m| m.value > capacity) {
+                    let what = format!("{} is above {of}, and limits nothing there", show_rate(max.value));
+                    let warning = self.at(max, &format!("class.{name}.max"), what);
+                    self.warnings.push(warning);
+                }
+                let by_pattern = mine.iter().filter(|e| uses(e)).find(|e| !e.matcher.is_exact());
+                if let (Some(min), Some(entry)) = (written.min.as_ref().filter(|m| m.value > capacity), by_pattern) {
+                    let what = format!(
+                        "{} is above {of}: what comes through `{}` is guaranteed less",
+                        show_rate(min.value),
+                        entry.matcher
+                    );
+                    let warning = self.at(min, &format!("class.{name}.min"), what);
+                    self.warnings.push(warning);
+                }
+            }
+        }
+        if policy.uplinks.is_empty()
+            && let (true, Some(source)) = (self.problems.is_empty(), self.sources.first())
+        {
+            self.warnings.push(source.problem(&(0..0), "uplink", "there is no [uplink.NAME]: nothing is guaranteed"));
+        }
+    }
+}
+
+/// The kind and what every name begins with: matchers whose beginnings differ cannot meet.
+fn begin(matcher: &Matcher) -> String {
+    format!("{}:{}", matcher.kind.word(), matcher.prefix())
+}
+
+fn overcommitted(direction: Direction, capacity: u64, sum: u128) -> String {
+    let over = show_sum(sum - u128::from(capacity));
+    format!(
+        "the minima of {} add up to {}, {over} above the capacity of {}",
+        direction.word(),
+        show_sum(sum),
+        show_rate(capacity)
+    )
+}
+
+/// A sum of rates; more than 64 bits cannot be meant.
+fn show_sum(sum: u128) -> String {
+    u64::try_from(sum).map_or_else(|_| format!("{sum} bit/s"), show_rate)
+}
+
+/// Each minimum, largest first where there are too many to list, and their sum.
+fn arithmetic(mut problem: Problem, minima: &[(String, u64)], sum: u128) -> Problem {
+    let mut rows: Vec<(String, String)> = Vec::new();
+    let mut sorted: Vec<&(String, u64)> = minima.iter().collect();
+    if sorted.len() > LISTED {
+        sorted.sort_by_key(|(_, min)| std::cmp::Reverse(*min));
+    }
+    rows.extend(sorted.iter().take(LISTED).map(|(who, min)| (show_rate(*min), who.clone())));
+    if sorted.len() > LISTED {
+        let rest: u128 = sorted[LISTED..].iter().map(|(_, min)| u128::from(*min)).sum();
+        rows.push((show_sum(rest), format!("{} more", sorted.len() - LISTED)));
+    }
+    rows.push((show_sum(sum), "in all".to_owned()));
+    let width = rows.iter().map(|(rate, _)| rate.chars().count()).max().unwrap_or(0);
+    for (rate, who) in rows {
+        problem = problem.note(format!("{rate:>width$}  {who}"));
+    }
+    problem.note("help: lower a min, move an interface to another uplink, or correct the capacity")
+}

@@ -1,0 +1,286 @@
+//! Shell patterns over names (`*`, `?`, `[a-z]`, `[!0-9]`; glob(7) without its character classes),
+//! and whether two of them can match the same name, with such a name as the proof.
+
+use std::collections::{BTreeMap, VecDeque};
+
+/// Positions in two patterns.
+type At = (usize, usize);
+/// From where each was first reached, and by which character.
+type Came = BTreeMap<At, (At, Option<char>)>;
+
+/// A pattern, or a plain name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Glob {
+    parts: Vec<Part>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Char(char),
+    Any,
+    Star,
+    Set { not: bool, ranges: Vec<(char, char)> },
+}
+
+impl Part {
+    fn takes(&self, c: char) -> bool {
+        match self {
+            Part::Char(own) => *own == c,
+            Part::Any | Part::Star => true,
+            Part::Set { not, ranges } => ranges.iter().any(|(a, b)| (*a..=*b).contains(&c)) != *not,
+        }
+    }
+
+    /// Characters, at least one of which it and another take whenever any does: the first of each
+    /// interval that its ranges cut the characters into, and a few that look well.
+    fn candidates(&self) -> Vec<char> {
+        let mut all: Vec<char> = ('a'..='z').chain('0'..='9').collect();
+        match self {
+            Part::Char(c) => all.push(*c),
+            Part::Any | Part::Star => {}
+            Part::Set { ranges, .. } => {
+                all.extend(ranges.iter().flat_map(|(a, b)| [Some(*a), char::from_u32(*b as u32 + 1)]).flatten());
+            }
+        }
+        all.push('\u{0}');
+        all
+    }
+}
+
+impl Glob {
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    /// A `[` without its `]`, or a range that runs backwards, in words.
+    pub fn new(text: &str) -> Result<Glob, String> {
+        let chars: Vec<char> = text.chars().collect();
+        let mut parts = Vec::new();
+        let mut at = 0;
+        while at < chars.len() {
+            match chars[at] {
+                '*' if parts.last() == Some(&Part::Star) => {}
+                '*' => parts.push(Part::Star),
+                '?' => parts.push(Part::Any),
+                '[' => {
+                    let (set, end) = set(&chars, at + 1)?;
+                    parts.push(set);
+                    at = end;
+                }
+                c => parts.push(Part::Char(c)),
+            }
+            at += 1;
+        }
+        Ok(Glob { parts })
+    }
+
+    /// It stands for one name only.
+    pub fn is_literal(&self) -> bool {
+        self.parts.iter().all(|p| matches!(p, Part::Char(_)))
+    }
+
+    /// What every name that it matches begins with.
+    pub fn prefix(&self) -> String {
+        self.parts.iter().map_while(|p| if let Part::Char(c) = p { Some(*c) } else { None }).collect()
+    }
+
+    /// The whole name matches. Time is at most the product of both lengths.
+    pub fn matches(&self, name: &str) -> bool {
+        let name: Vec<char> = name.chars().collect();
+        let (mut at, mut part) = (0, 0);
+        let mut star: Option<(usize, usize)> = None;
+        while at < name.len() {
+            match self.parts.get(part) {
+                Some(Part::Star) => {
+                    star = Some((part, at));
+                    part += 1;
+                }
+                Some(p) if p.takes(name[at]) => (at, part) = (at + 1, part + 1),
+                _ => match &mut star {
+                    // The last star takes one more character.
+                    Some((from, taken)) => {
+                        *taken += 1;
+                        (at, part) = (*taken, *from + 1);
+                    }
+                    None => return false,
+                },
+            }
+        }
+        self.parts[part..].iter().all(|p| *p == Part::Star)
+    }
+
+    /// A name that both match, if there is one: a shortest path through the pairs of positions.
+    pub fn overlap(&self, other: &Glob) -> Option<String> {
+        let (a, b) = (&self.parts, &other.parts);
+        if !ends_may_meet(a, b) {
+            return None;
+        }
+        let mut came = Came::new();
+        let mut queue = VecDeque::from([(0, 0)]);
+        while let Some((i, j)) = queue.pop_front() {
+            if (i, j) == (a.len(), b.len()) {
+                return Some(name_on_path(&came, (i, j)));
+            }
+            let mut go = |to: At, c: Option<char>| {
+                if to != (0, 0) && !came.contains_key(&to) {
+                    came.insert(to, ((i, j), c));
+                    queue.push_back(to);
+                }
+            };
+            let (x, y) = (a.get(i), b.get(j));
+            if x == Some(&Part::Star) {
+                go((i + 1, j), None);
+            }
+            if y == Some(&Part::Star) {
+                go((i, j + 1), None);
+            }
+            if let (Some(x), Some(y)) = (x, y) {
+                let common = x.candidates().into_iter().chain(y.candidates()).find(|c| x.takes(*c) && y.takes(*c));
+                let after = |p: &Part, at: usize| if *p == Part::Star { at } else { at + 1 };
+                if let Some(c) = common {
+                    go((after(x, i), after(y, j)), Some(c));
+                }
+            }
+        }
+        None
+    }
+}
+
+/// A quick look at the last parts: most pairs of patterns differ there.
+fn ends_may_meet(a: &[Part], b: &[Part]) -> bool {
+    for (x, y) in a.iter().rev().zip(b.iter().rev()) {
+        match (x, y) {
+            (Part::Char(x), Part::Char(y)) if x != y => return false,
+            (Part::Star, _) | (_, Part::Star) => return true,
+            _ => {}
+        }
+    }
+    true
+}
+
+fn name_on_path(came: &Came, end: At) -> String {
+    let mut name: Vec<char> = Vec::new();
+    let mut at = end;
+    while let Some((from, c)) = came.get(&at) {
+        name.extend(c);
+        at = *from;
+    }
+    name.iter().rev().collect()
+}
+
+/// The set whose first character is at `from`, and where its `]` is.
+fn set(chars: &[char], from: usize) -> Result<(Part, usize), String> {
+    let not = matches!(chars.get(from), Some('!' | '^'));
+    let first = from + usize::from(not);
+    let mut ranges = Vec::new();
+    let mut at = first;
+    loop {
+        match (chars.get(at), chars.get(at + 1), chars.get(at + 2)) {
+            (None, _, _) => return Err("has a `[` without its `]` (a plain `[` is written `[[]`)".to_owned()),
+            (Some(']'), _, _) if at > first => return Ok((Part::Set { not, ranges }, at)),
+            (Some(a), Some('-'), Some(b)) if *b != ']' => {
+                if a > b {
+                    return Err(format!("has the range `{a}-{b}`, which runs backwards"));
+                }
+                ranges.push((*a, *b));
+                at += 3;
+            }
+            (Some(c), _, _) => {
+                ranges.push((*c, *c));
+                at += 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn glob(text: &str) -> Glob {
+        Glob::new(text).unwrap()
+    }
+
+    #[test]
+    fn patterns_match_as_a_shell_does() {
+        for (pattern, name, yes) in [
+            ("vnet0", "vnet0", true),
+            ("vnet*", "vnet", true),
+            ("vnet?", "vnet10", false),
+            ("*", "", true),
+            ("", "", true),
+            ("a*b*c", "aXbYbZc", true),
+            ("a*b*c", "aXbYbZ", false),
+            ("tap[0-3]", "tap3", true),
+            ("tap[!0-3]", "tap3", false),
+            ("tap[]x]", "tap]", true),
+            ("tap[a-]", "tap-", true),
+            ("*.example", "web.example", true),
+        ] {
+            assert_eq!(glob(pattern).matches(name), yes, "{pattern} {name}");
+        }
+        assert!(Glob::new("tap[0-").unwrap_err().contains("without its"));
+        assert!(Glob::new("tap[9-0]").unwrap_err().contains("backwards"));
+    }
+
+    #[test]
+    fn overlaps_are_proven_by_a_name() {
+        for (a, b, yes) in [
+            ("vnet*", "vnet1?", true),
+            ("web*", "*db", true),
+            ("vnet*", "tap*", false),
+            ("[a-c]x", "[d-f]x", false),
+            ("[!a-y]", "[!z]", true),
+            ("[!a-z]", "[a-z]", false),
+            ("a?c", "a*d", false),
+            ("*a", "*b", false),
+            ("*a*", "*b*", true),
+        ] {
+            let name = glob(a).overlap(&glob(b));
+            assert_eq!(name.is_some(), yes, "{a} {b} {name:?}");
+        }
+    }
+
+    #[test]
+    fn stars_cost_no_exponential_time() {
+        let (pattern, name) = ("*a".repeat(60), "a".repeat(250));
+        assert!(!glob(&format!("{pattern}b")).matches(&name));
+        assert!(glob(&format!("{pattern}*")).overlap(&glob(&format!("{pattern}b*"))).is_some());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Against all names of up to four letters out of three.
+        #[test]
+        fn overlap_agrees_with_trying_every_name(a in "[abc*?]{0,4}", b in "([abc*?]|\\[a-b\\]|\\[!b\\]){0,4}") {
+            let (a, b) = (glob(&a), glob(&b));
+            let mut names = vec![String::new()];
+            for at in 0.. {
+                if names[at].len() == 4 { break; }
+                for c in ['a', 'b', 'c', 'd'] {
+                    names.push(format!("{}{c}", names[at]));
+                }
+            }
+            let tried = names.iter().any(|n| a.matches(n) && b.matches(n));
+            match a.overlap(&b) {
+                Some(name) => prop_assert!(a.matches(&name) && b.matches(&name), "{name}"),
+                None => prop_assert!(!tried),
+            }
+            prop_assert_eq!(a.overlap(&b).is_some(), b.overlap(&a).is_some());
+        }
+
+        #[test]
+        fn no_pattern_makes_it_panic(text in ".{0,30}", shaped in "[a\\[\\]!^*?-]{0,12}", name in ".{0,10}") {
+            for text in [text, shaped] {
+                if let Ok(glob) = Glob::new(&text) {
+                    let _ = glob.matches(&name);
+                    if let Some(name) = glob.overlap(&glob) {
+                        prop_assert!(glob.matches(&name));
+                    }
+                }
+            }
+        }
+    }
+}

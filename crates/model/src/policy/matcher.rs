@@ -1,0 +1,173 @@
+//! Which interfaces an entry of the policy speaks of: by interface name, MAC address, virtual
+//! machine (name, UUID or VMID) or network namespace; a pattern stands for each that it matches.
+
+use std::fmt;
+
+use super::glob::Glob;
+
+/// What an interface is known by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Name of the interface on the host.
+    Name,
+    /// Its MAC address as the guest has it.
+    Mac,
+    /// Name, UUID or VMID of the virtual machine behind it.
+    Vm,
+    /// Name of the network namespace that it leads to.
+    Netns,
+}
+
+impl Kind {
+    /// Every kind, in the order in which messages list them.
+    pub const ALL: [Kind; 4] = [Kind::Name, Kind::Mac, Kind::Vm, Kind::Netns];
+
+    /// As the key in `match`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Name => "name",
+            Kind::Mac => "mac",
+            Kind::Vm => "vm",
+            Kind::Netns => "netns",
+        }
+    }
+
+    /// The same thing may be written in several ways: one of them.
+    fn plain(self, text: &str) -> String {
+        let uuid = || text.len() == 36 && text.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
+        match self {
+            Kind::Mac => text.to_ascii_lowercase(),
+            Kind::Vm if uuid() => text.to_ascii_lowercase(),
+            _ => text.to_owned(),
+        }
+    }
+}
+
+/// What `match` says, for example `{ vm = "web*" }`. Shown as [`Matcher::label`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Matcher {
+    /// What it looks at.
+    pub kind: Kind,
+    /// The name or pattern as it was written.
+    pub text: String,
+    glob: Glob,
+}
+
+impl Matcher {
+    /// Reads a name or pattern of a kind.
+    ///
+    /// # Errors
+    /// In words: an empty or overlong text, a character that cannot be in such a name, a bad pattern.
+    pub fn new(kind: Kind, text: &str) -> Result<Matcher, String> {
+        if text.is_empty() {
+            return Err("must not be empty".to_owned());
+        }
+        if text.chars().count() > 256 {
+            return Err("is longer than 256 characters".to_owned());
+        }
+        if text.chars().any(char::is_control) {
+            return Err("has a control character in it".to_owned());
+        }
+        let glob = Glob::new(&kind.plain(text)).map_err(|why| format!("`{text}` {why}"))?;
+        match kind {
+            Kind::Mac => mac(text, glob.is_literal())?,
+            Kind::Name if glob.is_literal() => interface_name(text)?,
+            _ => {}
+        }
+        Ok(Matcher { kind, text: text.to_owned(), glob })
+    }
+
+    /// It names one interface, or one machine, not a pattern.
+    pub fn is_exact(&self) -> bool {
+        self.glob.is_literal()
+    }
+
+    /// What this is of that kind.
+    pub fn matches(&self, kind: Kind, name: &str) -> bool {
+        self.kind == kind && self.glob.matches(&kind.plain(name))
+    }
+
+    /// A name that both match, if there is one. Different kinds say nothing about each other.
+    pub fn overlap(&self, other: &Matcher) -> Option<String> {
+        if self.kind == other.kind { self.glob.overlap(&other.glob) } else { None }
+    }
+
+    /// What every name that it matches begins with.
+    pub fn prefix(&self) -> String {
+        self.glob.prefix()
+    }
+
+    /// As rows and messages name it: `vnet0`, `vm:web1`.
+    pub fn label(&self) -> String {
+        label(self.kind, &self.text)
+    }
+}
+
+impl fmt::Display for Matcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.label())
+    }
+}
+
+/// `vnet0`, `vm:web1`: interface names stand alone.
+pub fn label(kind: Kind, name: &str) -> String {
+    if kind == Kind::Name { name.to_owned() } else { format!("{}:{name}", kind.word()) }
+}
+
+/// The kernel's rule (`dev_valid_name` in net/core/dev.c): 1 to 15 bytes, no `/`, `:` or space.
+pub fn interface_name(text: &str) -> Result<(), String> {
+    if text.is_empty() || text.len() > 15 {
+        return Err(format!("`{text}` is no interface name: it has 1 to 15 bytes"));
+    }
+    if text == "." || text == ".." || text.chars().any(|c| c == '/' || c == ':' || c.is_whitespace() || c.is_control())
+    {
+        return Err(format!("`{text}` is no interface name: it has no `/`, `:` or space"));
+    }
+    Ok(())
+}
+
+fn mac(text: &str, exact: bool) -> Result<(), String> {
+    let pair = |p: &str| p.len() == 2 && p.chars().all(|c| c.is_ascii_hexdigit());
+    let good = if exact {
+        text.split(':').count() == 6 && text.split(':').all(pair)
+    } else {
+        text.chars().all(|c| c.is_ascii_hexdigit() || ":*?[]!^-".contains(c))
+    };
+    match good {
+        true => Ok(()),
+        false => Err(format!("`{text}` is no MAC address; write it as 52:54:00:12:34:56, or with * for a part")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn one_thing_written_in_two_ways() {
+        let mac = Matcher::new(Kind::Mac, "52:54:00:AB:cd:01").unwrap();
+        assert!(mac.is_exact() && mac.matches(Kind::Mac, "52:54:00:ab:CD:01") && !mac.matches(Kind::Name, "x"));
+        assert_eq!(mac.label(), "mac:52:54:00:AB:cd:01");
+        let uuid = Matcher::new(Kind::Vm, "9F0E4C2A-1111-2222-3333-444455556666").unwrap();
+        assert!(uuid.matches(Kind::Vm, "9f0e4c2a-1111-2222-3333-444455556666"));
+        assert!(!Matcher::new(Kind::Vm, "Web1").unwrap().matches(Kind::Vm, "web1"));
+    }
+
+    #[test]
+    fn names_that_cannot_be() {
+        for (kind, text) in [
+            (Kind::Name, "averyverylongname"),
+            (Kind::Name, "a/b"),
+            (Kind::Name, ""),
+            (Kind::Mac, "52:54:00:12:34"),
+            (Kind::Mac, "52:54:00:12:34:5g"),
+            (Kind::Mac, "52-54-00-12-34-56"),
+            (Kind::Vm, "a\u{1b}b"),
+            (Kind::Netns, "blue["),
+        ] {
+            assert!(Matcher::new(kind, text).is_err(), "{text}");
+        }
+        assert!(Matcher::new(Kind::Mac, "52:54:00:*").is_ok());
+    }
+}

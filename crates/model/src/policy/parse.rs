@@ -1,0 +1,355 @@
+//! One file of the policy into the draft that all files make up: keys, types and single values.
+//! What they mean together is [`super::check`]'s.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::matcher::{Kind, Matcher, interface_name};
+use super::{DEFAULT, HOST, units};
+use crate::problem::{Problem, Source};
+use crate::toml_reader::{Reader, Section, hint};
+
+/// A value and where it stands.
+#[derive(Debug, Clone)]
+pub struct At<T> {
+    pub value: T,
+    /// Index of the file.
+    pub file: usize,
+    pub span: Range<usize>,
+}
+
+#[derive(Debug, Default)]
+pub struct ClassDraft {
+    pub priority: Option<At<u8>>,
+    pub min: Option<At<u64>>,
+    pub max: Option<At<u64>>,
+    pub weight: Option<At<u32>>,
+    pub reserve: Option<At<bool>>,
+    pub over_max: Option<At<bool>>,
+}
+
+#[derive(Debug)]
+pub struct UplinkDraft {
+    /// Where it is first named.
+    pub first: At<()>,
+    pub capacity: Option<At<u64>>,
+    /// A capacity is written, but could not be read.
+    pub damaged: bool,
+}
+
+#[derive(Debug, Default)]
+pub struct GuardDraft {
+    pub period: Option<At<Duration>>,
+    pub allow_unenforced: Option<At<bool>>,
+}
+
+#[derive(Debug)]
+pub struct EntryDraft {
+    pub here: At<()>,
+    pub matcher: Option<At<Matcher>>,
+    pub class: Option<At<String>>,
+    pub rx_class: Option<At<String>>,
+    pub uplink: Option<At<String>>,
+    /// One of its own values could not be read, so what is missing was perhaps written.
+    pub damaged: bool,
+}
+
+/// The same key in two files.
+#[derive(Debug)]
+pub struct Clash {
+    pub key: String,
+    pub first: At<()>,
+    pub second: At<()>,
+}
+
+/// What all files say.
+#[derive(Debug, Default)]
+pub struct Draft {
+    pub uplinks: BTreeMap<String, UplinkDraft>,
+    pub classes: BTreeMap<String, ClassDraft>,
+    pub guard: GuardDraft,
+    pub entries: Vec<EntryDraft>,
+    pub clashes: Vec<Clash>,
+    /// A text was no TOML: what is missing was perhaps in it.
+    pub broken: bool,
+}
+
+impl<T> At<T> {
+    fn place(&self) -> At<()> {
+        At { value: (), file: self.file, span: self.span.clone() }
+    }
+}
+
+/// Adds a file to the draft.
+pub fn read(draft: &mut Draft, index: usize, source: &Source<'_>, problems: &mut Vec<Problem>) {
+    let (root, errors) = DeTable::parse_recoverable(source.text);
+    for error in &errors {
+        let what = format!("this is no TOML: {}", error.message());
+        problems.push(source.problem(&error.span().unwrap_or(0..0), "", what));
+    }
+    if !errors.is_empty() {
+        draft.broken = true;
+        return;
+    }
+    let mut file = File { index, reader: Reader { source, problems: Vec::new() }, draft };
+    file.read(root.get_ref());
+    problems.append(&mut file.reader.problems);
+}
+
+struct File<'a, 'd> {
+    index: usize,
+    reader: Reader<'a>,
+    draft: &'d mut Draft,
+}
+
+impl<'a> File<'a, '_> {
+    fn read(&mut self, root: &DeTable<'_>) {
+        let top = Section { path: "".into(), span: 0..0, table: root };
+        self.reader.known_keys(&top, &["uplink", "class", "interface", "guard"]);
+        for (name, s) in self.named_sections(&top, "uplink") {
+            self.uplink(name, &s);
+        }
+        for (name, s) in self.named_sections(&top, "class") {
+            self.class(name, &s);
+        }
+        if let Some(s) = self.section(&top, "guard", "a section: write [guard]") {
+            self.guard(&s);
+        }
+        let Some(value) = root.get("interface") else { return };
+        let DeValue::Array(items) = value.get_ref() else {
+            self.reader.wrong_type(
+                &value.span(),
+                "interface",
+                "a list of tables: write [[interface]]",
+                value.get_ref(),
+            );
+            return;
+        };
+        for item in items.iter() {
+            match item.get_ref() {
+                DeValue::Table(table) => {
+                    self.interface(&Section { path: "interface".into(), span: item.span(), table });
+                }
+                other => self.reader.wrong_type(&item.span(), "interface", "a table: write [[interface]]", other),
+            }
+        }
+    }
+
+    /// `[uplink.NAME]` and `[class.NAME]`.
+    fn named_sections<'t, 'i>(&mut self, top: &Section<'t, 'i>, key: &'static str) -> Vec<(&'t str, Section<'t, 'i>)> {
+        let wanted = format!("a section: write [{key}.NAME]");
+        let Some(all) = self.section(top, key, &wanted) else { return Vec::new() };
+        let mut sections = Vec::new();
+        for (name, value) in all.table.iter() {
+            let path = format!("{key}.{}", name.get_ref());
+            match value.get_ref() {
+                DeValue::Table(table) => {
+                    sections.push((name.get_ref().as_ref(), Section { path: path.into(), span: name.span(), table }));
+                }
+                other => self.reader.wrong_type(&value.span(), &path, &wanted, other),
+            }
+        }
+        sections
+    }
+
+    fn section<'t, 'i>(&mut self, top: &Section<'t, 'i>, key: &'static str, wanted: &str) -> Option<Section<'t, 'i>> {
+        let value = top.table.get(key)?;
+        match value.get_ref() {
+            DeValue::Table(table) => Some(Section { path: key.into(), span: value.span(), table }),
+            other => {
+                self.reader.wrong_type(&value.span(), key, wanted, other);
+                None
+            }
+        }
+    }
+
+    fn uplink(&mut self, name: &str, s: &Section<'_, '_>) {
+        if let Err(why) = interface_name(name) {
+            self.reader.problem(&s.span, &s.path, why);
+        }
+        self.reader.known_keys(s, &["capacity"]);
+        let capacity = self.optional(s, "capacity", |reader, value, path| {
+            let bits = rate(reader, value, path)?;
+            if bits == 0 {
+                reader.problem(&value.span(), path, "must be above 0".to_owned());
+            }
+            (bits > 0).then_some(bits)
+        });
+        let first = At { value: (), file: self.index, span: s.span.clone() };
+        let uplink =
+            self.draft.uplinks.entry(name.to_owned()).or_insert(UplinkDraft { first, capacity: None, damaged: false });
+        uplink.damaged |= s.table.contains_key("capacity") && capacity.is_none();
+        add(&mut uplink.capacity, capacity, s, "capacity", &mut self.draft.clashes);
+    }
+
+    fn class(&mut self, name: &str, s: &Section<'_, '_>) {
+        let good = |c: char| c.is_alphanumeric() || "-_.".contains(c);
+        if name.is_empty() || name.chars().count() > 64 || !name.chars().all(good) {
+            let what = "a class's name has 1 to 64 letters, digits, `-`, `_` or `.`".to_owned();
+            self.reader.problem(&s.span, &s.path, what);
+        }
+        self.reader.known_keys(s, &["priority", "min", "max", "weight", "reserve", "over_max"]);
+        let part = ClassDraft {
+            priority: self.optional(s, "priority", |r, v, path| Some(r.whole_value(v, path, 1, 8)? as u8)),
+            min: self.optional(s, "min", rate),
+            max: self.optional(s, "max", rate),
+            weight: self.optional(s, "weight", |r, v, path| r.whole_value(v, path, 1, u32::MAX)),
+            reserve: self.optional(s, "reserve", |r, v, path| Some(r.word(v, path, &["soft", "hard"])? == 1)),
+            over_max: self.optional(s, "over_max", |r, v, path| r.switch_value(v, path)),
+        };
+        let class = self.draft.classes.entry(name.to_owned()).or_default();
+        let clashes = &mut self.draft.clashes;
+        add(&mut class.priority, part.priority, s, "priority", clashes);
+        add(&mut class.min, part.min, s, "min", clashes);
+        add(&mut class.max, part.max, s, "max", clashes);
+        add(&mut class.weight, part.weight, s, "weight", clashes);
+        add(&mut class.reserve, part.reserve, s, "reserve", clashes);
+        add(&mut class.over_max, part.over_max, s, "over_max", clashes);
+    }
+
+    fn guard(&mut self, s: &Section<'_, '_>) {
+        self.reader.known_keys(s, &["period", "allow_unenforced"]);
+        let period = self.optional(s, "period", period);
+        let allow = self.optional(s, "allow_unenforced", |r, v, path| r.switch_value(v, path));
+        let (guard, clashes) = (&mut self.draft.guard, &mut self.draft.clashes);
+        add(&mut guard.period, period, s, "period", clashes);
+        add(&mut guard.allow_unenforced, allow, s, "allow_unenforced", clashes);
+    }
+
+    fn interface(&mut self, s: &Section<'_, '_>) {
+        let before = self.reader.problems.len();
+        self.reader.known_keys(s, &["match", "class", "rx_class", "uplink"]);
+        if s.table.get("match").is_none() {
+            let what = "missing; write for example match = { name = \"vnet0\" }".to_owned();
+            self.reader.problem(&s.span, "interface.match", what);
+        }
+        let matcher = self.optional(s, "match", matcher);
+        let [class, rx_class, uplink] = ["class", "rx_class", "uplink"].map(|key| self.optional(s, key, text));
+        let here = At { value: (), file: self.index, span: s.span.clone() };
+        let damaged = self.reader.problems.len() > before;
+        self.draft.entries.push(EntryDraft { here, matcher, class, rx_class, uplink, damaged });
+    }
+
+    /// A value that may be missing.
+    fn optional<T>(
+        &mut self,
+        s: &Section<'_, '_>,
+        key: &str,
+        each: impl FnOnce(&mut Reader<'a>, &Spanned<DeValue<'_>>, &str) -> Option<T>,
+    ) -> Option<At<T>> {
+        let value = s.table.get(key)?;
+        let read = each(&mut self.reader, value, &s.key(key))?;
+        Some(At { value: read, file: self.index, span: value.span() })
+    }
+}
+
+/// Puts a value in its slot; a slot that an earlier file filled is a clash.
+fn add<T>(slot: &mut Option<At<T>>, new: Option<At<T>>, s: &Section<'_, '_>, key: &str, clashes: &mut Vec<Clash>) {
+    match (&slot, new) {
+        (_, None) => {}
+        (None, new) => *slot = new,
+        (Some(first), Some(new)) => {
+            clashes.push(Clash { key: s.key(key), first: first.place(), second: new.place() });
+        }
+    }
+}
+
+fn text(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<String> {
+    match value.get_ref() {
+        DeValue::String(text) => Some(text.to_string()),
+        other => {
+            reader.wrong_type(&value.span(), path, "a string", other);
+            None
+        }
+    }
+}
+
+fn rate(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<u64> {
+    let read = match value.get_ref() {
+        DeValue::String(text) => units::rate(text),
+        DeValue::Integer(number) => units::rate(number.as_str()),
+        DeValue::Float(number) => units::rate(number.as_str()),
+        other => {
+            reader.wrong_type(&value.span(), path, "a rate such as \"300Mbit\"", other);
+            return None;
+        }
+    };
+    read.map_err(|e| reader.problem(&value.span(), path, e.to_string())).ok()
+}
+
+fn period(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<Duration> {
+    let read = match value.get_ref() {
+        DeValue::String(text) => units::time(text),
+        DeValue::Integer(number) => units::time(number.as_str()),
+        DeValue::Float(number) => units::time(number.as_str()),
+        other => {
+            reader.wrong_type(&value.span(), path, "a time such as \"10ms\"", other);
+            return None;
+        }
+    };
+    let range = Duration::from_millis(1)..=Duration::from_secs(10);
+    match read {
+        Ok(time) if range.contains(&time) => Some(time),
+        Ok(time) => {
+            let what = format!("{} is out of range: 1 ms to 10 s", units::show_time(time));
+            reader.problem(&value.span(), path, what);
+            None
+        }
+        Err(e) => {
+            reader.problem(&value.span(), path, e.to_string());
+            None
+        }
+    }
+}
+
+fn matcher(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<Matcher> {
+    let DeValue::Table(table) = value.get_ref() else {
+        reader.wrong_type(&value.span(), path, "a table such as { name = \"vnet0\" }", value.get_ref());
+        return None;
+    };
+    let words = Kind::ALL.map(Kind::word);
+    let mut found = Vec::new();
+    let mut unknown = false;
+    for (key, value) in table.iter() {
+        let word = key.get_ref().as_ref();
+        match Kind::ALL.into_iter().find(|k| k.word() == word) {
+            Some(kind) => found.push((kind, value)),
+            None => {
+                unknown = true;
+                reader.problem(&key.span(), &format!("{path}.{word}"), format!("unknown key{}", hint(word, &words)));
+            }
+        }
+    }
+    match found.as_slice() {
+        [(kind, name)] => {
+            let path = format!("{path}.{}", kind.word());
+            let text = match name.get_ref() {
+                // A VMID is a number to those who use it.
+                DeValue::Integer(id) if *kind == Kind::Vm && id.radix() == 10 => id.as_str().to_owned(),
+                _ => text(reader, name, &path)?,
+            };
+            if *kind == Kind::Name && (text == HOST || text == DEFAULT) {
+                let what = format!(
+                    "`{text}` is the member that every uplink has; match such an interface by mac, vm or netns"
+                );
+                reader.problem(&name.span(), &path, what);
+                return None;
+            }
+            Matcher::new(*kind, &text).map_err(|why| reader.problem(&name.span(), &path, why)).ok()
+        }
+        [] if unknown => None,
+        [] => {
+            reader.problem(&value.span(), path, format!("names nothing; give exactly one of {}", words.join(", ")));
+            None
+        }
+        several => {
+            let given: Vec<&str> = several.iter().map(|(kind, _)| kind.word()).collect();
+            reader.problem(&value.span(), path, format!("has {}; give exactly one of them", given.join(" and ")));
+            None
+        }
+    }
+}

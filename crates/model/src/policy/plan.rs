@@ -1,0 +1,334 @@
+//! What a policy gives each interface for demands that are named by hand: no machine is looked at.
+//! The interfaces are those that the policy names without a pattern, and those that a demand names
+//! and a pattern matches; one without a demand wants everything, `host` and `default` nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::matcher::{Kind, Matcher, label};
+use super::{DEFAULT, Direction, Entry, HOST, Policy, effective_minima, units};
+use crate::allocate::dba::dba;
+use crate::allocate::{Demand, Grant, Member, exact};
+use crate::toml_reader::nearest;
+
+/// Version of the plan's JSON.
+pub const SCHEMA_VERSION: &str = "1.0";
+
+/// How rates are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Algorithm {
+    /// vmio's own.
+    Exact,
+    /// The published loop's steady state (amamou2012, section V.A).
+    Dba,
+}
+
+impl Algorithm {
+    /// What each seat gets. The published loop knows guests only, and reserves an idle minimum: a
+    /// host or `default` that wants nothing is not in it, or Figure 4 would not come out.
+    fn grants(self, capacity: u64, seats: &[Seat<'_>], members: &[Member]) -> Vec<Grant> {
+        let out = |s: &Seat<'_>| self == Algorithm::Dba && s.implicit && s.demand == Demand::Rate(0);
+        let (members, demands): (Vec<Member>, Vec<Demand>) =
+            seats.iter().zip(members).filter(|(s, _)| !out(s)).map(|(s, m)| (*m, s.demand)).unzip();
+        let granted = match self {
+            Algorithm::Exact => exact(capacity, &members, &demands),
+            Algorithm::Dba => dba(capacity, &members, &demands),
+        };
+        let mut granted = granted.into_iter();
+        seats.iter().map(|s| if out(s) { Grant::default() } else { granted.next().unwrap_or_default() }).collect()
+    }
+}
+
+/// A demand as it was named: `vnet0=300Mbit`, `vm:web1:rx=unbounded`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ask {
+    kind: Kind,
+    name: String,
+    /// Which way.
+    pub direction: Direction,
+    /// How much.
+    pub demand: Demand,
+}
+
+/// What cannot be planned, one line a problem.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.join("\n"))]
+pub struct PlanError(pub Vec<String>);
+
+impl Ask {
+    /// Reads `NAME[:rx]=RATE`. A name of a kind other than an interface's begins with the kind:
+    /// `mac:52:54:00:12:34:56`, `vm:web1`, `netns:blue`.
+    ///
+    /// # Errors
+    /// What is wrong, in a sentence.
+    pub fn parse(text: &str) -> Result<Ask, String> {
+        let how = "write NAME=RATE or NAME:rx=RATE, for example vnet0=300Mbit";
+        let (who, amount) = text.rsplit_once('=').ok_or_else(|| format!("`{text}` has no `=`; {how}"))?;
+        let demand = match amount {
+            "unbounded" => Demand::Unbounded,
+            rate => Demand::Rate(units::rate(rate).map_err(|e| format!("{e}, or \"unbounded\""))?),
+        };
+        let (who, direction) = match who.strip_suffix(":rx") {
+            Some(who) => (who, Direction::GuestRx),
+            None => (who, Direction::GuestTx),
+        };
+        let by_kind = Kind::ALL.into_iter().find_map(|k| Some((k, who.strip_prefix(k.word())?.strip_prefix(':')?)));
+        let (kind, name) = by_kind.unwrap_or((Kind::Name, who));
+        let matcher = Matcher::new(kind, name).map_err(|why| format!("`{text}`: the name {why}; {how}"))?;
+        match matcher.is_exact() {
+            true => Ok(Ask { kind, name: name.to_owned(), direction, demand }),
+            false => Err(format!("`{text}`: `{name}` is a pattern; name one interface that it matches")),
+        }
+    }
+
+    fn label(&self) -> String {
+        label(self.kind, &self.name)
+    }
+
+    /// The name of an implicit member, if it is one.
+    fn implicit(&self) -> Option<&'static str> {
+        [HOST, DEFAULT].into_iter().find(|name| self.kind == Kind::Name && self.name == *name)
+    }
+}
+
+/// What each member of each pool gets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: &'static str,
+    /// One an uplink and direction.
+    pub pools: Vec<Pool>,
+    /// `host`, the interfaces, `default`, pool by pool.
+    pub interfaces: Vec<Row>,
+    /// Demands that no row answers.
+    #[serde(skip)]
+    pub warnings: Vec<String>,
+}
+
+/// One direction of an uplink.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Pool {
+    /// The uplink.
+    pub uplink: String,
+    /// The direction.
+    pub direction: Direction,
+    /// Bit/s.
+    pub capacity_bps: u64,
+    /// Capacity less the sum of all rates, hard minima that are idle included.
+    pub unused_bps: u64,
+}
+
+/// One member of a pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Row {
+    /// As written in the match, with its kind for MAC, VM and namespace.
+    pub name: String,
+    /// The uplink.
+    pub uplink: String,
+    /// The direction.
+    pub direction: Direction,
+    /// Its class there.
+    pub class: String,
+    /// What it wants, in bit/s; `None` for everything.
+    pub demand_bps: Option<u64>,
+    /// What it gets: guaranteed and spare.
+    pub rate_bps: u64,
+    /// Of it, what it is owed.
+    pub guaranteed_bps: u64,
+    /// Of it, what others leave.
+    pub spare_bps: u64,
+    /// Its minimum as far as all minima together fit.
+    pub min_effective_bps: u64,
+    /// Why it gets no more.
+    pub limited_by: LimitedBy,
+    /// Its contract; `min` is the class's.
+    #[serde(skip)]
+    pub contract: Member,
+}
+
+/// Why a member gets no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitedBy {
+    /// It has all that it asks.
+    Demand,
+    /// It has its maximum.
+    Max,
+    /// Nothing is left for it.
+    Capacity,
+}
+
+impl LimitedBy {
+    /// As JSON names it.
+    pub fn word(self) -> &'static str {
+        match self {
+            LimitedBy::Demand => "demand",
+            LimitedBy::Max => "max",
+            LimitedBy::Capacity => "capacity",
+        }
+    }
+}
+
+/// A member before anything is allocated.
+struct Seat<'a> {
+    name: String,
+    class: &'a str,
+    /// It is the host or `default`.
+    implicit: bool,
+    demand: Demand,
+    contract: Member,
+}
+
+/// Plans every pool of the policy.
+///
+/// # Errors
+/// Demands for what the policy does not know, or twice for the same; an uplink without a capacity.
+pub fn plan(policy: &Policy, asks: &[Ask], algorithm: Algorithm) -> Result<Plan, PlanError> {
+    let asked = Asked::new(policy, asks)?;
+    let mut plan = Plan {
+        schema_version: SCHEMA_VERSION,
+        pools: Vec::new(),
+        interfaces: Vec::new(),
+        warnings: asked.unheard(policy),
+    };
+    let mut without = Vec::new();
+    for (uplink, known) in &policy.uplinks {
+        let Some(capacity) = known.capacity else {
+            without.push(format!("uplink {uplink} has no capacity; write for example capacity = \"1Gbit\""));
+            continue;
+        };
+        for direction in policy.directions(uplink) {
+            let seats = asked.seats(policy, uplink, direction, capacity);
+            pool(&mut plan, &seats, uplink, direction, capacity, algorithm);
+        }
+    }
+    if without.is_empty() { Ok(plan) } else { Err(PlanError(without)) }
+}
+
+fn pool(plan: &mut Plan, seats: &[Seat<'_>], uplink: &str, direction: Direction, capacity: u64, algorithm: Algorithm) {
+    let minima: Vec<(u8, u64)> = seats.iter().map(|s| (s.contract.priority, s.contract.min)).collect();
+    let effective = effective_minima(capacity, &minima);
+    let members: Vec<Member> =
+        seats.iter().zip(&effective).map(|(s, min)| Member { min: *min, ..s.contract }).collect();
+    let grants = algorithm.grants(capacity, seats, &members);
+    let used: u64 = grants.iter().map(|g| g.rate).sum();
+    let unused_bps = capacity.saturating_sub(used);
+    plan.pools.push(Pool { uplink: uplink.to_owned(), direction, capacity_bps: capacity, unused_bps });
+    plan.interfaces.extend(seats.iter().zip(&effective).zip(&grants).map(|((seat, min), grant)| Row {
+        name: seat.name.clone(),
+        uplink: uplink.to_owned(),
+        direction,
+        class: seat.class.to_owned(),
+        demand_bps: if let Demand::Rate(rate) = seat.demand { Some(rate) } else { None },
+        rate_bps: grant.rate,
+        guaranteed_bps: grant.guaranteed,
+        spare_bps: grant.spare,
+        min_effective_bps: *min,
+        limited_by: limited_by(seat, grant),
+        contract: seat.contract,
+    }));
+}
+
+fn limited_by(seat: &Seat<'_>, grant: &Grant) -> LimitedBy {
+    match seat.demand {
+        Demand::Rate(rate) if grant.rate >= rate => LimitedBy::Demand,
+        _ if grant.rate >= seat.contract.max && !seat.contract.over_max => LimitedBy::Max,
+        _ => LimitedBy::Capacity,
+    }
+}
+
+/// The demands beside the interfaces that they are for.
+struct Asked<'a> {
+    /// Interfaces with their entries: those named in the policy, then those that a demand names.
+    interfaces: Vec<(String, &'a Entry)>,
+    /// By label and direction.
+    demands: BTreeMap<(String, Direction), Demand>,
+}
+
+impl<'a> Asked<'a> {
+    fn new(policy: &'a Policy, asks: &[Ask]) -> Result<Asked<'a>, PlanError> {
+        let named = policy.entries.iter().filter(|e| e.matcher.is_exact());
+        let mut interfaces: Vec<(String, &Entry)> = named.map(|e| (e.matcher.label(), e)).collect();
+        let mut known: BTreeSet<String> = interfaces.iter().map(|(label, _)| label.clone()).collect();
+        let mut demands = BTreeMap::new();
+        let mut wrong = Vec::new();
+        for ask in asks {
+            let label = match (ask.implicit(), policy.find(ask.kind, &ask.name)) {
+                (Some(name), _) => name.to_owned(),
+                // A MAC address may be typed in other letters than the policy has.
+                (None, Some(entry)) if entry.matcher.is_exact() => entry.matcher.label(),
+                (None, Some(entry)) => {
+                    if known.insert(ask.label()) {
+                        interfaces.push((ask.label(), entry));
+                    }
+                    ask.label()
+                }
+                (None, None) => {
+                    wrong.push(unknown(policy, ask));
+                    continue;
+                }
+            };
+            if demands.insert((label.clone(), ask.direction), ask.demand).is_some() {
+                wrong.push(format!("{} of {label} has two demands", ask.direction.word()));
+            }
+        }
+        if wrong.is_empty() { Ok(Asked { interfaces, demands }) } else { Err(PlanError(wrong)) }
+    }
+
+    /// The members of a pool in the order of their creation: the host is there before any guest.
+    fn seats(&self, policy: &'a Policy, uplink: &str, direction: Direction, capacity: u64) -> Vec<Seat<'a>> {
+        let seat = |name: &str, class: &'a str, implicit: bool| Seat {
+            demand: *self.demands.get(&(name.to_owned(), direction)).unwrap_or(if implicit {
+                &Demand::Rate(0)
+            } else {
+                &Demand::Unbounded
+            }),
+            implicit,
+            name: name.to_owned(),
+            class,
+            contract: policy.class(class).member(capacity),
+        };
+        let mut seats = vec![seat(HOST, HOST, true)];
+        for (label, entry) in self.interfaces.iter().filter(|(_, e)| e.uplink == uplink) {
+            if let Some(class) = entry.class_in(direction) {
+                seats.push(seat(label, class, false));
+            }
+        }
+        seats.push(seat(DEFAULT, DEFAULT, true));
+        seats
+    }
+
+    /// Demands in a direction in which nothing limits them.
+    fn unheard(&self, policy: &Policy) -> Vec<String> {
+        let entry = |label: &str| self.interfaces.iter().find(|(l, _)| l == label).map(|(_, e)| *e);
+        let lost = self.demands.keys().filter(|(label, direction)| match entry(label) {
+            Some(entry) => entry.class_in(*direction).is_none(),
+            None => !policy.uplinks.keys().any(|u| policy.directions(u).contains(direction)),
+        });
+        lost.map(|(label, direction)| {
+            let word = direction.word();
+            let key = if *direction == Direction::GuestRx { "rx_class" } else { "class" };
+            match entry(label) {
+                Some(_) => format!("{label} has no {key}: its {word} is not limited, and its demand there not planned"),
+                None => {
+                    format!("no interface has a {key}: {word} is not limited, and the demand of {label} not planned")
+                }
+            }
+        })
+        .collect()
+    }
+}
+
+/// A demand for what no entry matches.
+fn unknown(policy: &Policy, ask: &Ask) -> String {
+    let other = Kind::ALL.into_iter().find(|k| policy.find(*k, &ask.name).is_some());
+    let labels: Vec<String> = policy.entries.iter().map(|e| e.matcher.label()).collect();
+    let near = nearest(&ask.label(), labels.iter().map(String::as_str).chain([HOST, DEFAULT]));
+    let mean = match (other, near) {
+        (Some(kind), _) => format!("; did you mean `{}`?", label(kind, &ask.name)),
+        (None, Some(near)) => format!("; did you mean `{near}`?"),
+        (None, None) => String::new(),
+    };
+    format!("no [[interface]] matches `{}`{mean}", ask.label())
+}

@@ -1,0 +1,170 @@
+//! What is wrong in a text that a person wrote: which file, line and column, which key, what would
+//! be right. One type for every kind of text (studies, the guard's policy), shown either in one
+//! line or as a compiler shows it, with the line and a caret.
+
+use std::fmt::{self, Write as _};
+use std::ops::Range;
+
+/// Columns of a source line that a snippet shows; longer lines are cut around the caret.
+const SHOWN: usize = 92;
+
+/// One thing that is wrong, or that deserves a warning.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// File as it was named by the caller.
+    pub file: String,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// Dotted key, for example `matrix.drivers`; empty where the text is no TOML.
+    pub key: String,
+    /// What is wrong and what would be right.
+    pub what: String,
+    /// Further lines, each shown as a note: the arithmetic, other places, what to do.
+    pub notes: Vec<String>,
+    /// The source line (cut where it is long), the caret's column in it, and its width.
+    excerpt: (String, usize, usize),
+}
+
+impl Problem {
+    /// Adds a note.
+    pub fn note(mut self, note: impl Into<String>) -> Problem {
+        self.notes.push(printable(&note.into()));
+        self
+    }
+
+    /// The problem as a compiler would show it; `label` is its first word (`error`, `warning`),
+    /// which may carry escape sequences.
+    pub fn snippet(&self, label: &str) -> String {
+        let key = if self.key.is_empty() { String::new() } else { format!("{}: ", self.key) };
+        let number = self.line.to_string();
+        let gutter = " ".repeat(number.len());
+        let (line, before, width) = &self.excerpt;
+        let (before, carets) = (" ".repeat(*before), "^".repeat(*width));
+        let mut text = format!("{label}: {key}{}\n", self.what);
+        let _ = writeln!(text, "{gutter} --> {}:{}:{}", self.file, self.line, self.column);
+        let _ = writeln!(text, "{gutter} |");
+        let _ = writeln!(text, "{}", format!("{number} | {line}").trim_end());
+        let _ = writeln!(text, "{gutter} | {before}{carets}");
+        for note in &self.notes {
+            let _ = writeln!(text, "{gutter} = {note}");
+        }
+        text
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.key.as_str() {
+            "" => write!(f, "{}:{}: {}", self.file, self.line, self.what),
+            key => write!(f, "{}:{}: {key}: {}", self.file, self.line, self.what),
+        }
+    }
+}
+
+/// A text with its name: turns byte ranges into problems.
+#[derive(Debug, Clone)]
+pub struct Source<'a> {
+    /// Name of the file, only shown.
+    pub file: &'a str,
+    /// What is in it.
+    pub text: &'a str,
+    /// Where each line begins, in bytes.
+    starts: Vec<usize>,
+}
+
+impl<'a> Source<'a> {
+    /// A text and its name.
+    pub fn new(file: &'a str, text: &'a str) -> Source<'a> {
+        let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        Source { file, text, starts }
+    }
+
+    /// `file:line:column` of the beginning of a byte range.
+    pub fn place(&self, span: &Range<usize>) -> String {
+        let (line, column, _) = self.locate(span.start);
+        format!("{}:{line}:{column}", self.file)
+    }
+
+    /// A problem at a byte range; a range that lies outside the text is moved to its end.
+    pub fn problem(&self, span: &Range<usize>, key: &str, what: impl AsRef<str>) -> Problem {
+        let (line, column, start) = self.locate(span.start);
+        let whole = self.text[start..].lines().next().unwrap_or("");
+        let from = self.boundary(span.start) - start;
+        let to = self.boundary(span.end).saturating_sub(start).clamp(from, whole.len().max(from));
+        let width = self.text[start + from..start + to].trim_end().chars().count().max(1);
+        // A long line is cut so that the caret stays in view.
+        let skipped = if column + 20 > SHOWN { column - SHOWN / 2 } else { 0 };
+        let mut line_text: String = printable(whole).chars().skip(skipped).take(SHOWN).collect();
+        if whole.chars().count() > skipped + SHOWN {
+            line_text.push('…');
+        }
+        let before = column - 1 - skipped;
+        let excerpt = (line_text, before, width.min((SHOWN - before.min(SHOWN - 1)).max(1)));
+        let what = printable(what.as_ref());
+        Problem { file: self.file.to_owned(), line, column, key: printable(key), what, notes: Vec::new(), excerpt }
+    }
+
+    /// Line and column from 1, and the byte where the line begins.
+    fn locate(&self, at: usize) -> (usize, usize, usize) {
+        let at = self.boundary(at);
+        let line = self.starts.partition_point(|s| *s <= at);
+        let start = self.starts[line - 1];
+        (line, self.text[start..at].chars().count() + 1, start)
+    }
+
+    /// The nearest character boundary at or before a byte.
+    fn boundary(&self, at: usize) -> usize {
+        (0..=at.min(self.text.len())).rev().find(|i| self.text.is_char_boundary(*i)).unwrap_or(0)
+    }
+}
+
+/// Control characters would reach the reader's terminal: each becomes one visible character.
+fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| {
+            if c == '\t' {
+                ' '
+            } else if c.is_control() {
+                '\u{fffd}'
+            } else {
+                c
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snippet_points_at_the_value() {
+        let text = "[class.gold]\nmin\t= \"3 µ\" # \u{1b}[31m\n";
+        let at = text.find("\"3").unwrap_or(0);
+        let problem =
+            Source::new("a.toml", text).problem(&(at..at + 6), "class.gold.min", "is wrong").note("help: mend it");
+        assert_eq!(
+            problem.snippet("error"),
+            "error: class.gold.min: is wrong\n  --> a.toml:2:7\n  |\n2 | min = \"3 µ\" # \u{fffd}[31m\n  |       ^^^^^\n  = help: mend it\n"
+        );
+        assert_eq!(problem.to_string(), "a.toml:2: class.gold.min: is wrong");
+    }
+
+    #[test]
+    fn long_lines_and_ranges_outside_the_text_are_cut() {
+        let text = format!("{}x = 1{}", " ".repeat(500), "y".repeat(500));
+        let source = Source::new("a", &text);
+        for span in [500..505, 0..2000, 900..901, 5000..9000] {
+            let shown = source.problem(&span, "", "w").snippet("error");
+            assert!(shown.lines().all(|l| l.chars().count() <= 100), "{shown}");
+            assert!(shown.contains('^'));
+        }
+        let shown = source.problem(&(500..501), "", "w").snippet("error");
+        let lines: Vec<Vec<char>> = shown.lines().map(|l| l.chars().collect()).collect();
+        let caret = lines[4].iter().position(|c| *c == '^').unwrap_or(0);
+        assert_eq!(lines[3][caret], 'x', "{shown}");
+        assert_eq!(Source::new("a", "").problem(&(3..9), "", "empty").line, 1);
+    }
+}

@@ -1,0 +1,106 @@
+//! A chain of images: a block that the top image does not hold is looked for in each one below,
+//! and the first write to it copies a whole cluster up. Snapshots and linked clones leave such
+//! chains behind.
+
+use super::support::{from_setting, times};
+use super::{Change, Finding, Need, Rule};
+use crate::facts::{Changed, Facts, Gain};
+
+/// Any sure gain counts.
+const GAIN: f64 = 1.0;
+/// From so many files below on, advice is given without a measurement: one is a linked clone,
+/// which people choose knowingly.
+const FILES: u32 = 2;
+/// The target with a chain, and the flat one.
+const CHAIN: &str = "qcow2-chain";
+/// See [`CHAIN`].
+const FLAT: &str = "qcow2";
+
+pub(super) const RULE: Rule = Rule {
+    id: "backing-chain",
+    title: "A chain of images under the disk",
+    needs: Need::MeasuredOrSettings,
+    references: &["QEMU, docs/interop/live-block-operations.rst", "Proxmox VE, qm.adoc, \"Linked Clone\""],
+    check,
+    #[cfg(test)]
+    fires: fixture::fires,
+    #[cfg(test)]
+    silent: fixture::silent,
+};
+
+fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
+    let mut all = Vec::new();
+    if let Some(m) = &facts.measured {
+        let flat = |g: &&Gain| g.before.target == CHAIN && g.after.target == FLAT;
+        all.extend(rule.from_gains(m, m.sure_gains(Changed::Target, GAIN).filter(flat), cause, |_| advice()));
+    }
+    for disk in &facts.disks {
+        let Some(files) = disk.details.backing_files.filter(|n| *n >= FILES) else { continue };
+        let cause = format!(
+            "The disk is the top of a chain with {files} files below it: a block that it does not hold is looked for \
+             in each, and the first write to one copies a whole cluster up."
+        );
+        let mut finding = rule.advice(disk, &cause, advice());
+        finding.figures.push(from_setting("files below the top one", f64::from(files), "files", disk));
+        all.push(finding);
+    }
+    all
+}
+
+fn cause(gain: &Gain) -> String {
+    format!(
+        "The disk is the top of a chain of images. On one flat image, {} ran {} as fast.",
+        gain.after.workload,
+        times(&gain.ratio)
+    )
+}
+
+fn advice() -> Change {
+    Change {
+        what: "Flatten the chain: the top image takes up what it needs from below.".into(),
+        qemu: "# QMP, while the guest runs; or, with it shut down: qemu-img rebase -p -b '' top.qcow2\n\
+               {\"execute\": \"block-stream\", \"arguments\": {\"job-id\": \"flatten\", \"device\": \"disk0\"}}"
+            .into(),
+        libvirt: "virsh blockpull DOMAIN vda --wait --verbose".into(),
+        proxmox: "# a full copy of a linked clone's disk; snapshots: qm delsnapshot VMID NAME\n\
+                  qm disk move VMID virtio0 STORAGE --delete 1"
+            .into(),
+    }
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::facts::Facts;
+    use crate::testing::{Bench, native, virtio};
+
+    pub fn fires() -> Facts {
+        chain(6e3)
+    }
+
+    /// A chain that costs nothing.
+    pub fn silent() -> Facts {
+        chain(12e3)
+    }
+
+    fn chain(figure: f64) -> Facts {
+        Bench::new()
+            .cell(native("qcow2-chain", "rand-write-32"), 60e3)
+            .cell(virtio("qcow2-chain", "rand-write-32"), figure)
+            .cell(native("qcow2", "rand-write-32"), 60e3)
+            .cell(virtio("qcow2", "rand-write-32"), 12e3)
+            .facts()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Details;
+    use crate::testing::settings;
+
+    #[test]
+    fn a_linked_clone_is_left_alone_and_a_longer_chain_is_not() {
+        let of = |files| check(&RULE, &settings(Details { backing_files: Some(files), ..Details::default() })).len();
+        assert_eq!([of(0), of(1), of(2), of(5)], [0, 0, 1, 1]);
+    }
+}

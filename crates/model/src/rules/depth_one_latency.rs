@@ -1,0 +1,103 @@
+//! One small request at a time: the way through the hypervisor (a notification out, an interrupt
+//! in) is added to each and nothing hides it. It can be shortened with CPU time: polling.
+
+use super::support::{cite_share, times};
+use super::{Change, Cited, Finding, Need, Rule, Severity};
+use crate::facts::{Facts, Measured};
+use crate::summary::Share;
+
+/// Losses up to a fifth are the best that tuned guests reach.
+const SHARE: f64 = 0.8;
+/// Larger requests are bound by bytes.
+const MOST_BLOCK_BYTES: u64 = 16 * 1024;
+
+pub(super) const RULE: Rule = Rule {
+    id: "depth-one-latency",
+    title: "Each request pays the way through the hypervisor",
+    needs: Need::Measured,
+    references: &[
+        "Linux, Documentation/virt/guest-halt-polling.rst (haltpoll)",
+        "QEMU, iothread poll-max-ns",
+        "https://kb.blockbridge.com/technote/proxmox-optimizing-windows-server/ (latency at depth 1)",
+    ],
+    check,
+    #[cfg(test)]
+    fires: fixture::fires,
+    #[cfg(test)]
+    silent: fixture::silent,
+};
+
+fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
+    // Under emulation the way is the emulator's own; under a cap the share is the cap's.
+    let Some(m) = facts.measured.as_ref().filter(|m| !m.emulated && !m.capped) else { return Vec::new() };
+    m.shares.iter().filter(|s| s.converged).filter_map(|s| slow(rule, m, s)).collect()
+}
+
+fn slow(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
+    let one = |t: &&crate::result::WorkloadTraits| t.depth == 1 && t.block_bytes <= MOST_BLOCK_BYTES && t.direct;
+    m.traits(&share.setup.workload).filter(one)?;
+    // An emulated controller is another rule's finding.
+    share.setup.attachment.as_ref().filter(|a| a.driver.starts_with("virtio"))?;
+    let latency = share.latency_p50_ratio.filter(|r| r.surely_above(1.0))?;
+    if !share.share_ratio.surely_below(SHARE) {
+        return None;
+    }
+    let (guest, native) = (m.cell(&share.setup)?, m.cell(&share.setup.baseline())?);
+    let (here, there) = (guest.latency_p50_seconds?.value, native.latency_p50_seconds?.value);
+    let cause = format!(
+        "With one request in flight its median takes {} natively and {} more in the guest ({}): the way to the \
+         hypervisor and back, which no depth hides.",
+        micros(there),
+        micros(here - there),
+        times(&latency)
+    );
+    let mut finding = rule.finding(Severity::Note, share.key.clone(), cause, advice());
+    finding.figures.push(Cited {
+        label: format!("median latency, guest over native: {}", share.key),
+        value: latency.value,
+        unit: "ratio".into(),
+        interval: latency.interval,
+        from: m.from(),
+    });
+    finding.figures.extend(cite_share(m, &share.setup));
+    Some(finding)
+}
+
+fn micros(seconds: f64) -> String {
+    format!("{:.0} us", seconds * 1e6)
+}
+
+fn advice() -> Change {
+    let guest = "# in the guest: poll before the CPU halts; costs host CPU time and watts, so measure both\n\
+                 modprobe cpuidle-haltpoll    # idle driver haltpoll: cat /sys/devices/system/cpu/cpuidle/current_driver";
+    Change {
+        what: "Where latency counts more than CPU time: an I/O thread that polls, haltpoll in the guest, pinned vCPUs."
+            .into(),
+        qemu: format!("-object iothread,id=iothread0,poll-max-ns=200000\n{guest}"),
+        libvirt: format!(
+            "<iothreadids>  <!-- directly below <domain>; libvirt 9.4 and newer -->\n  \
+               <iothread id='1'><poll max='200000'/></iothread>\n\
+             </iothreadids>\n{guest}"
+        ),
+        proxmox: format!("qm set VMID --virtio0 STORAGE:VOLUME,iothread=1 --affinity CORES\n{guest}"),
+    }
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::facts::Facts;
+    use crate::testing::{Bench, native, virtio};
+
+    pub fn fires() -> Facts {
+        one(9e3)
+    }
+
+    /// A tuned guest.
+    pub fn silent() -> Facts {
+        one(14e3)
+    }
+
+    fn one(figure: f64) -> Facts {
+        Bench::new().cell(native("device", "rand-read-1"), 15e3).cell(virtio("device", "rand-read-1"), figure).facts()
+    }
+}

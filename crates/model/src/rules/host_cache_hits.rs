@@ -1,0 +1,91 @@
+//! Small reads that the host's page cache serves still go the whole way through the hypervisor;
+//! from the guest's own memory they would not leave it.
+
+use super::support::{caution, cite_share, mostly_cached};
+use super::{Cited, Finding, Need, Rule, Severity, change};
+use crate::facts::{Facts, Measured};
+use crate::result::Mark;
+use crate::summary::Share;
+
+/// Larger reads spend their time on copying.
+const MOST_BLOCK_BYTES: u64 = 16 * 1024;
+
+pub(super) const RULE: Rule = Rule {
+    id: "host-cache-hits",
+    title: "Small reads are served from the host's memory",
+    needs: Need::Measured,
+    references: &["lu2016, section 3, observations 1 to 3, and section 4 (read-ahead in the guest)"],
+    check,
+    #[cfg(test)]
+    fires: fixture::fires,
+    #[cfg(test)]
+    silent: fixture::silent,
+};
+
+fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
+    let Some(m) = &facts.measured else { return Vec::new() };
+    m.shares.iter().filter(|s| s.converged).filter_map(|s| hit(rule, m, s)).collect()
+}
+
+fn hit(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
+    share.setup.attachment.as_ref().filter(|a| !a.cache.direct())?;
+    let small = |t: &&crate::result::WorkloadTraits| t.reads && t.block_bytes <= MOST_BLOCK_BYTES;
+    m.traits(&share.setup.workload).filter(small)?;
+    // Faster than native: another rule says what that is.
+    if !mostly_cached(m, &share.setup) || !share.share_ratio.surely_below(1.0) {
+        return None;
+    }
+    let cell = m.cell(&share.setup)?;
+    let marked = cell.marks.get(&Mark::Cached).copied().unwrap_or_default();
+    let cause = format!(
+        "In {marked} of {} samples of {} the disk moved less than was asked for: the host's page cache served it, and \
+         each hit still paid the way through the hypervisor.{}",
+        cell.samples,
+        share.setup.workload,
+        caution(m)
+    );
+    let change = change::in_guest(
+        "Move the memory and the read-ahead into the guest.",
+        "# more memory for the guest instead of for the host's page cache, and in the guest for sequential readers:\n\
+         blockdev --setra 256 /dev/vda    # in sectors of 512 bytes: 128 KiB",
+    );
+    let mut finding = rule.finding(Severity::Note, share.key.clone(), cause, change);
+    finding.figures.push(Cited {
+        label: format!("samples marked cached: {}", share.key),
+        value: f64::from(marked),
+        unit: "samples".into(),
+        interval: None,
+        from: m.from(),
+    });
+    finding.figures.extend(cite_share(m, &share.setup));
+    Some(finding)
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::facts::Facts;
+    use crate::result::Mark;
+    use crate::setup::{Aio, Cache};
+    use crate::testing::{Bench, native, virtio};
+
+    pub fn fires() -> Facts {
+        reads(Some(Mark::Cached))
+    }
+
+    /// The disk served them.
+    pub fn silent() -> Facts {
+        reads(None)
+    }
+
+    fn reads(mark: Option<Mark>) -> Facts {
+        let mut cached = virtio("device", "rand-read-1");
+        if let Some(a) = &mut cached.attachment {
+            (a.cache, a.aio) = (Cache::Writeback, Aio::Threads);
+        }
+        let bench = Bench::new().cell(native("device", "rand-read-1"), 15e3).cell(cached.clone(), 5.5e3);
+        match mark {
+            Some(mark) => bench.mark(&cached, mark).facts(),
+            None => bench.facts(),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The host's page cache under a guest's disk: writes are acknowledged from memory (the guest's
+//! flushes are still passed on), data are held twice, and the host writes them back in bursts.
+//! It can help (a shorter fsync) and it can hurt, so it is told, and measured.
+
+use super::support::times;
+use super::{Finding, Need, Rule, change};
+use crate::facts::{Changed, Disk, Facts, Gain};
+
+/// Less is within what page caches differ by from moment to moment.
+const GAIN: f64 = 1.2;
+
+pub(super) const RULE: Rule = Rule {
+    id: "host-page-cache",
+    title: "The host's page cache lies under the disk",
+    needs: Need::MeasuredOrSettings,
+    references: &[
+        "Proxmox VE, qm.adoc, \"Cache Mode\"",
+        "https://github.com/neondatabase/autoscaling/issues/775 (fast, then storms of eviction)",
+    ],
+    check,
+    #[cfg(test)]
+    fires: fixture::fires,
+    #[cfg(test)]
+    silent: fixture::silent,
+};
+
+fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
+    let mut all = Vec::new();
+    if let Some(m) = &facts.measured {
+        let cached = |g: &&Gain| {
+            let direct = |s: &crate::setup::Setup| s.attachment.as_ref().is_some_and(|a| a.cache.direct());
+            let unsafe_mode = g.after.attachment.as_ref().is_some_and(|a| a.cache.no_flush());
+            let writes = m.traits(&g.before.workload).is_some_and(|t| t.writes);
+            direct(&g.before) && !direct(&g.after) && !unsafe_mode && writes
+        };
+        let mut found = rule.from_gains(m, m.sure_gains(Changed::CacheAio, GAIN).filter(cached), cause, |g| {
+            let to = g.after.attachment.clone().unwrap_or_else(change::recommended);
+            change::settings(
+                format!("If memory to spare and bursts of write-back are acceptable: cache={}; else stay.", to.cache),
+                &to,
+            )
+        });
+        // Nothing is wrong: it is a trade.
+        found.iter_mut().for_each(|f| f.severity = super::Severity::Note);
+        all.extend(found);
+    }
+    let cached = |d: &&Disk| matches!(d.cache.as_deref(), Some("writeback" | "writethrough"));
+    all.extend(facts.disks.iter().filter(cached).map(|d| {
+        let cause = format!(
+            "cache={}: the guest's data lie in the host's page cache too; other guests and the host lose that memory, \
+             and a burst of write-back stalls everybody on the same disk.",
+            d.cache.as_deref().unwrap_or_default()
+        );
+        rule.advice(
+            d,
+            &cause,
+            change::settings("Use cache=none unless a measurement speaks for it.", &change::recommended()),
+        )
+    }));
+    all
+}
+
+fn cause(gain: &Gain) -> String {
+    format!(
+        "Through the host's page cache, {} ran {} as fast: it is acknowledged from the host's memory. The guest's \
+         flushes still reach the disk; the memory is taken from the host, and it is written back in bursts.",
+        gain.after.workload,
+        times(&gain.ratio)
+    )
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::facts::Facts;
+    use crate::setup::{Aio, Cache};
+    use crate::testing::{Bench, native, virtio};
+
+    pub fn fires() -> Facts {
+        writeback("rand-write-32")
+    }
+
+    /// Reads from the page cache are another rule's matter.
+    pub fn silent() -> Facts {
+        writeback("rand-read-32")
+    }
+
+    fn writeback(workload: &str) -> Facts {
+        let mut cached = virtio("device", workload);
+        if let Some(a) = &mut cached.attachment {
+            (a.cache, a.aio) = (Cache::Writeback, Aio::Threads);
+        }
+        Bench::new()
+            .cell(native("device", workload), 60e3)
+            .cell(virtio("device", workload), 13e3)
+            .cell(cached, 40e3)
+            .facts()
+    }
+}

@@ -1,0 +1,106 @@
+//! One I/O thread is one core: when it computes all the time, the disk's queues wait for it.
+//! QEMU 9 and newer spread the queues of one virtio-blk disk over several.
+
+use super::support::{caution, cite_share};
+use super::{Change, Cited, Finding, Need, Rule, Severity};
+use crate::facts::{Facts, Measured};
+use crate::summary::Cell;
+
+/// Share of a core from which on the thread counts as full: the rest goes to waking up.
+const FULL: f64 = 0.9;
+/// Role of the thread in [`crate::result::CpuUse::by_role`].
+const ROLE: &str = "iothread";
+
+pub(super) const RULE: Rule = Rule {
+    id: "iothread-saturated",
+    title: "The I/O thread is a full core",
+    needs: Need::Measured,
+    references: &[
+        "QEMU, docs/devel/multiple-iothreads; iothread-vq-mapping since 9.0",
+        "libvirt, formatdomain.html, iothreads of a disk's driver (10.0.0)",
+    ],
+    check,
+    #[cfg(test)]
+    fires: fixture::fires,
+    #[cfg(test)]
+    silent: fixture::silent,
+};
+
+fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
+    let Some(m) = &facts.measured else { return Vec::new() };
+    m.cells.iter().filter_map(|cell| full(rule, m, cell)).collect()
+}
+
+fn full(rule: &Rule, m: &Measured, cell: &Cell) -> Option<Finding> {
+    let attachment = cell.setup.attachment.as_ref().filter(|a| a.iothread && a.options.mapped_iothreads.is_none())?;
+    // Where nothing is lost against native, a busy thread is no harm.
+    let share = m.known_share(&cell.setup).filter(|s| s.share_ratio.surely_below(1.0))?;
+    let per_request = cell.cpu.role_seconds_per_request.get(ROLE)?;
+    let cores = per_request * cell.requests_per_second?.value;
+    if cores < FULL {
+        return None;
+    }
+    let cause = format!(
+        "During {} the disk's I/O thread computed {:.0} % of the time: it, not the disk, sets the pace.{}",
+        cell.setup.workload,
+        cores * 100.0,
+        caution(m)
+    );
+    let mut finding = rule.finding(Severity::Warning, share.key.clone(), cause, advice(&attachment.driver));
+    finding.figures.push(Cited {
+        label: format!("CPU of the I/O thread: {}", cell.key),
+        value: cores,
+        unit: "cores".into(),
+        interval: None,
+        from: m.from(),
+    });
+    finding.figures.extend(cite_share(m, &cell.setup));
+    Some(finding)
+}
+
+fn advice(driver: &str) -> Change {
+    let note = if driver == "virtio-blk" { "" } else { " (of virtio-blk; other drivers have one thread)" };
+    Change {
+        what: format!("Spread the disk's queues{note} over several I/O threads, each on a core of its own."),
+        qemu: "# QEMU 9.0 and newer; as many queues as the guest has CPUs\n\
+               -object iothread,id=iothread0 -object iothread,id=iothread1 \\\n\
+               -device '{\"driver\": \"virtio-blk-pci\", \"drive\": \"disk0\", \"iothread-vq-mapping\": \
+               [{\"iothread\": \"iothread0\"}, {\"iothread\": \"iothread1\"}]}'"
+            .into(),
+        libvirt: "<iothreads>2</iothreads>  <!-- directly below <domain>; libvirt 10.0 and newer -->\n\
+                  <driver name='qemu' type='raw' cache='none' io='native' queues='2'>  <!-- in <disk> -->\n  \
+                    <iothreads><iothread id='1'/><iothread id='2'/></iothreads>\n\
+                  </driver>"
+            .into(),
+        proxmox: "# Proxmox VE has one I/O thread a disk: spread the load over two disks\n\
+                  qm set VMID --virtio0 STORAGE:VOLUME,iothread=1 --virtio1 STORAGE:SIZE,iothread=1"
+            .into(),
+    }
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::facts::Facts;
+    use crate::testing::{Bench, native, virtio};
+
+    pub fn fires() -> Facts {
+        busy(0.97)
+    }
+
+    /// Half of a core is left.
+    pub fn silent() -> Facts {
+        busy(0.5)
+    }
+
+    fn busy(cores: f64) -> Facts {
+        let mut threaded = virtio("device", "rand-read-32");
+        if let Some(a) = &mut threaded.attachment {
+            a.iothread = true;
+        }
+        Bench::new()
+            .cell(native("device", "rand-read-32"), 60e3)
+            .cell(threaded.clone(), 19e3)
+            .iothread(&threaded, cores)
+            .facts()
+    }
+}

@@ -1,0 +1,134 @@
+//! qcow2 finds a guest's block through a table of its own (L2). What QEMU's cache of these tables
+//! does not hold is read from the image first: random I/O over more than the cache covers pays
+//! two requests for one. One entry of 8 bytes covers a cluster.
+
+use super::support::{from_setting, times};
+use super::{Change, Finding, Need, Rule};
+use crate::facts::{Changed, Details, Facts, Gain};
+
+/// Any sure gain counts.
+const GAIN: f64 = 1.0;
+/// Bytes of an entry of the L2 table (QEMU, docs/interop/qcow2.txt).
+const ENTRY_BYTES: u64 = 8;
+/// Targets whose cache covers a part of the disk, and all of it.
+const SMALL: &str = "qcow2-small-l2";
+/// See [`SMALL`].
+const FULL: &str = "qcow2-full-l2";
+
+pub(super) const RULE: Rule = Rule {
+    id: "qcow2-l2-cache",
+    title: "The cache of the qcow2 tables does not cover the disk",
+    needs: Need::MeasuredOrSettings,
+    references: &["QEMU, docs/qcow2-cache.txt", "libvirt, formatdomain.html, metadata_cache (7.0.0)"],
+    check,
+    #[cfg(test)]
+    fires: fixture::fires,
+    #[cfg(test)]
+    silent: fixture::silent,
+};
+
+fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
+    let mut all = Vec::new();
+    if let Some(m) = &facts.measured {
+        let covered = |g: &&Gain| g.before.target == SMALL && g.after.target == FULL;
+        all.extend(rule.from_gains(m, m.sure_gains(Changed::Target, GAIN).filter(covered), cause, |_| advice(None)));
+    }
+    for disk in &facts.disks {
+        let Some((needed, has)) = uncovered(&disk.details) else { continue };
+        let cause = format!(
+            "The image's L2 tables take {needed} bytes and QEMU caches {has}: random I/O beyond {:.0} % of the disk \
+             reads a table first.",
+            100.0 * has as f64 / needed as f64
+        );
+        let mut finding = rule.advice(disk, &cause, advice(Some(needed)));
+        finding.figures.push(from_setting("L2 tables of the image", needed as f64, "bytes", disk));
+        finding.figures.push(from_setting("QEMU's cache of them", has as f64, "bytes", disk));
+        all.push(finding);
+    }
+    all
+}
+
+/// Bytes of all L2 tables and of the cache, where the cache is smaller.
+fn uncovered(d: &Details) -> Option<(u64, u64)> {
+    if d.format.as_deref() != Some("qcow2") {
+        return None;
+    }
+    let needed = d.virtual_bytes?.div_ceil(d.cluster_bytes.filter(|b| *b > 0)?) * ENTRY_BYTES;
+    d.l2_cache_bytes.filter(|has| *has < needed).map(|has| (needed, has))
+}
+
+fn cause(gain: &Gain) -> String {
+    format!(
+        "QEMU's cache of the image's L2 tables covers a part of the disk; requests beyond it read a table first. With \
+         a cache that covers the disk, {} ran {} as fast.",
+        gain.after.workload,
+        times(&gain.ratio)
+    )
+}
+
+fn advice(needed: Option<u64>) -> Change {
+    let bytes = needed.map_or("BYTES".to_owned(), |n| n.to_string());
+    Change {
+        what: "Let QEMU cache all L2 tables (disk size / cluster size * 8 bytes), or use larger clusters or raw."
+            .into(),
+        qemu: format!(
+            "-drive file=/PATH/disk.qcow2,format=qcow2,if=none,id=disk0,cache=none,aio=native,l2-cache-size={bytes}"
+        ),
+        libvirt: format!(
+            "<driver name='qemu' type='qcow2' cache='none' io='native'>  <!-- in <disk> -->\n  \
+               <metadata_cache><max_size unit='bytes'>{bytes}</max_size></metadata_cache>\n\
+             </driver>"
+        ),
+        proxmox: "# Proxmox VE has no setting for it: raw has no tables\n\
+                  qm disk move VMID virtio0 STORAGE --format raw --delete 1"
+            .into(),
+    }
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::facts::Facts;
+    use crate::testing::{Bench, native, virtio};
+
+    pub fn fires() -> Facts {
+        covering(12e3)
+    }
+
+    /// The tables were in the cache either way.
+    pub fn silent() -> Facts {
+        covering(7e3)
+    }
+
+    fn covering(full: f64) -> Facts {
+        Bench::new()
+            .cell(native("qcow2-small-l2", "rand-read-32"), 60e3)
+            .cell(virtio("qcow2-small-l2", "rand-read-32"), 7e3)
+            .cell(native("qcow2-full-l2", "rand-read-32"), 60e3)
+            .cell(virtio("qcow2-full-l2", "rand-read-32"), full)
+            .facts()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::settings;
+
+    #[test]
+    fn a_live_image_is_judged_by_its_size() {
+        let of = |cache: u64| {
+            let details = Details {
+                format: Some("qcow2".into()),
+                virtual_bytes: Some(1 << 40),
+                cluster_bytes: Some(64 << 10),
+                l2_cache_bytes: Some(cache),
+                ..Details::default()
+            };
+            check(&RULE, &settings(details))
+        };
+        // 1 TiB with clusters of 64 KiB has 128 MiB of tables; QEMU's default is 32 MiB.
+        assert!(of(32 << 20)[0].cause.contains("134217728 bytes and QEMU caches 33554432"));
+        assert!(of(32 << 20)[0].change.qemu.contains("l2-cache-size=134217728"));
+        assert_eq!(of(128 << 20), []);
+    }
+}

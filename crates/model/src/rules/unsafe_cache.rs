@@ -1,0 +1,132 @@
+//! `cache=unsafe`: QEMU drops the guest's flushes. What a database in the guest takes for durable
+//! is lost when the host fails; its file system may be, too. The setting alone decides: whether it
+//! is fast is no matter here.
+
+use super::support::disk_key;
+use super::{Cited, Facts, Finding, Need, Rule, Severity, change};
+use crate::facts::Measured;
+use crate::setup::{Aio, Attachment, Cache};
+
+pub(super) const RULE: Rule = Rule {
+    id: "unsafe-cache",
+    title: "cache=unsafe: the guest's flushes are dropped",
+    needs: Need::AnySettings,
+    references: &[
+        "QEMU, qemu(1), \"Block device options\": cache=unsafe, cache.no-flush",
+        "https://pve.proxmox.com/wiki/Performance_Tweaks (Writeback (Unsafe))",
+    ],
+    check,
+    #[cfg(test)]
+    fires: fixture::fires,
+    #[cfg(test)]
+    silent: fixture::silent,
+};
+
+/// What holds for every disk with it.
+const CAUSE: &str = "QEMU drops the guest's flushes (cache=unsafe): what the guest takes for durable is in the host's \
+                     memory, and lost when the host fails.";
+
+fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
+    let mut all: Vec<Finding> = facts.measured.iter().flat_map(|m| measured(rule, m)).collect();
+    all.extend(facts.disks.iter().filter(|d| d.cache.as_deref() == Some("unsafe")).map(|d| {
+        let driver = d.driver.clone().unwrap_or_else(|| change::recommended().driver);
+        let to = Attachment::new(driver, Cache::None, Aio::Native).iothread(d.iothread == Some(true));
+        let cause = format!("{CAUSE} This is the set-up of {}.", d.from);
+        rule.finding(Severity::Severe, d.subject.clone(), cause, advice(&to))
+    }));
+    all
+}
+
+/// One finding a disk, with the device's evidence where a durable append ran on it.
+fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
+    let mut all: Vec<Finding> = Vec::new();
+    for cell in &m.cells {
+        let Some(attachment) = cell.setup.attachment.as_ref().filter(|a| a.cache.no_flush()) else { continue };
+        let disk = disk_key(&cell.setup);
+        let at = all.iter().position(|f| f.subject == disk).unwrap_or_else(|| {
+            let to = Attachment { cache: Cache::None, aio: Aio::Native, ..attachment.clone() };
+            let mut finding = rule.finding(Severity::Severe, disk, CAUSE.to_owned(), advice(&to));
+            let count = |label: &str, value: f64, unit: &str| cite(m, label.to_owned(), value, unit);
+            finding.figures.push(count("samples with cache=unsafe", f64::from(cell.samples), "samples"));
+            all.push(finding);
+            all.len() - 1
+        });
+        if let Some(durability) = &cell.durability
+            && let (Some(flushes), Some(bytes)) = (durability.flushes_per_append, durability.bytes_per_append)
+        {
+            let finding = &mut all[at];
+            finding.cause += &format!(
+                " Of {} appends acknowledged here the device saw {:.1} KiB and {flushes:.2} flushes each.",
+                durability.appends,
+                bytes / 1024.0
+            );
+            finding.figures.push(cite(m, format!("flushes for each append: {}", cell.key), flushes, "ratio"));
+            finding.figures.push(cite(m, format!("bytes for each append: {}", cell.key), bytes, "bytes"));
+        }
+    }
+    all
+}
+
+fn cite(m: &Measured, label: String, value: f64, unit: &str) -> Cited {
+    Cited { label, value, unit: unit.into(), interval: None, from: m.from() }
+}
+
+fn advice(to: &Attachment) -> super::Change {
+    let what = "Use cache=none (or writeback), unless the guest may be lost whole: a throw-away build machine, an \
+                installation that would be started again.";
+    change::settings(what, to)
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::facts::Facts;
+    use crate::setup::{Aio, Cache};
+    use crate::testing::{Bench, native, virtio};
+
+    pub fn fires() -> Facts {
+        with(Cache::Unsafe)
+    }
+
+    /// Through the host's page cache, too, but flushes are passed on.
+    pub fn silent() -> Facts {
+        with(Cache::Writeback)
+    }
+
+    fn with(cache: Cache) -> Facts {
+        let mut guest = virtio("device", "durable-append");
+        if let Some(a) = &mut guest.attachment {
+            (a.cache, a.aio) = (cache, Aio::Threads);
+        }
+        Bench::new().cell(native("device", "durable-append"), 5e3).cell(guest, 4e3).facts()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::{Details, Disk};
+    use crate::testing::live_disk;
+
+    #[test]
+    fn a_live_guest_is_told_without_any_measurement() {
+        let disk = |cache: &str| Disk {
+            driver: Some("virtio-scsi".into()),
+            cache: Some(cache.into()),
+            ..live_disk(Details::default())
+        };
+        let facts = |cache: &str| Facts { disks: vec![disk(cache)], measured: None };
+        let found = check(&RULE, &facts("unsafe"));
+        assert_eq!((found.len(), found[0].severity), (1, Severity::Severe));
+        assert!(found[0].cause.contains("virsh dumpxml db1"), "{}", found[0].cause);
+        assert!(found[0].change.qemu.contains("virtio-scsi-pci") && found[0].change.qemu.contains("cache=none"));
+        assert_eq!(check(&RULE, &facts("writeback")), []);
+    }
+
+    #[test]
+    fn the_devices_evidence_is_cited_once_a_disk() {
+        let found = check(&RULE, &fixture::fires());
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].subject, "device/qemu/virtio-blk,unsafe,threads");
+        assert!(found[0].cause.contains("the device saw 4.0 KiB and"), "{}", found[0].cause);
+    }
+}

@@ -1,0 +1,92 @@
+//! The two paravirtual disks: virtio-blk has the shorter way for one fast disk; virtio-scsi hangs
+//! many disks on one PCI device and knows more commands.
+
+use super::support::times;
+use super::{Finding, Need, Rule, change};
+use crate::facts::{Changed, Facts, Gain};
+
+/// A change must gain this much: the two differ little, and changing one renames the guest's disks.
+const GAIN: f64 = 1.1;
+/// From so many virtio-blk disks on a guest runs short of PCI slots (32 on a bus, some taken).
+const MANY: u32 = 20;
+
+pub(super) const RULE: Rule = Rule {
+    id: "virtio-choice",
+    title: "The other paravirtual disk fits better",
+    needs: Need::MeasuredOrSettings,
+    references: &["Proxmox VE, qm.adoc, \"Bus/Controller\"", "QEMU, blog \"virtio-blk and virtio-scsi\" (2021)"],
+    check,
+    #[cfg(test)]
+    fires: fixture::fires,
+    #[cfg(test)]
+    silent: fixture::silent,
+};
+
+fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
+    let mut all = Vec::new();
+    if let Some(m) = &facts.measured {
+        let driver = |s: &crate::setup::Setup| s.attachment.as_ref().map(|a| a.driver.clone()).unwrap_or_default();
+        let shorter = |g: &&Gain| driver(&g.before) == "virtio-scsi" && driver(&g.after) == "virtio-blk";
+        all.extend(rule.from_gains(m, m.sure_gains(Changed::Driver, GAIN).filter(shorter), cause, |g| {
+            let to = g.after.attachment.clone().unwrap_or_else(change::recommended);
+            change::virtio_disk("Attach the disk by virtio-blk where few disks must be fast.", &to)
+        }));
+    }
+    let many = |d: &&crate::facts::Disk| {
+        d.driver.as_deref() == Some("virtio-blk") && d.details.alike_in_guest.is_some_and(|n| n >= MANY)
+    };
+    // One finding for the guest, at its first such disk.
+    all.extend(facts.disks.iter().filter(many).take(1).map(|d| {
+        let cause = format!(
+            "The guest has {} virtio-blk disks, each a PCI device of its own with its own interrupts.",
+            d.details.alike_in_guest.unwrap_or_default()
+        );
+        let to = crate::setup::Attachment { driver: "virtio-scsi".into(), ..change::recommended() };
+        rule.advice(d, &cause, change::settings("Hang many disks on virtio-scsi controllers.", &to))
+    }));
+    all
+}
+
+fn cause(gain: &Gain) -> String {
+    format!(
+        "virtio-scsi carries each request as a SCSI command. By virtio-blk, {} ran {} as fast.",
+        gain.after.workload,
+        times(&gain.ratio)
+    )
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::facts::Facts;
+    use crate::testing::{Bench, guest, native, virtio};
+
+    pub fn fires() -> Facts {
+        scsi(9e3)
+    }
+
+    /// Within a few per cent.
+    pub fn silent() -> Facts {
+        scsi(12.5e3)
+    }
+
+    fn scsi(figure: f64) -> Facts {
+        Bench::new()
+            .cell(native("device", "rand-read-32"), 60e3)
+            .cell(guest("device", "virtio-scsi", "rand-read-32"), figure)
+            .cell(virtio("device", "rand-read-32"), 13e3)
+            .facts()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Details;
+    use crate::testing::settings;
+
+    #[test]
+    fn many_disks_are_one_finding() {
+        let of = |n| check(&RULE, &settings(Details { alike_in_guest: Some(n), ..Details::default() })).len();
+        assert_eq!([of(3), of(24)], [0, 1]);
+    }
+}

@@ -1,0 +1,128 @@
+//! A ZFS volume reads and writes whole blocks (`volblocksize`): a smaller write reads the block,
+//! changes a part and writes it anew, checksums and parity included.
+
+use super::support::{caution, cite_share, from_setting};
+use super::{Change, Cited, Finding, Need, Rule, Severity};
+use crate::facts::{Facts, Measured};
+use crate::summary::Cell;
+
+/// Bytes at the device for each byte written, from which on the block is called too large: twice
+/// is what the intent log alone may cost.
+const AMPLIFIED: f64 = 3.0;
+/// OpenZFS's default since 2.2; larger ones are a choice for large requests.
+const DEFAULT_BYTES: u64 = 16 * 1024;
+/// The target.
+const ZVOL: &str = "zvol";
+
+pub(super) const RULE: Rule = Rule {
+    id: "zfs-volblocksize",
+    title: "Blocks of the ZFS volume are larger than the guest's writes",
+    needs: Need::MeasuredOrSettings,
+    references: &["OpenZFS, zfsprops(7), volblocksize", "Proxmox VE, \"ZFS over iSCSI\" and zfspool, blocksize"],
+    check,
+    #[cfg(test)]
+    fires: fixture::fires,
+    #[cfg(test)]
+    silent: fixture::silent,
+};
+
+fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
+    let mut all = Vec::new();
+    if let Some(m) = &facts.measured {
+        all.extend(m.cells.iter().filter_map(|cell| amplified(rule, m, cell)));
+    }
+    for disk in facts.disks.iter().filter(|d| d.details.storage.as_deref() == Some(ZVOL)) {
+        let Some(block) = disk.details.volblock_bytes.filter(|b| *b > DEFAULT_BYTES) else { continue };
+        let cause = format!(
+            "The volume has blocks of {} KiB: each smaller write of the guest reads and rewrites a whole one.",
+            block / 1024
+        );
+        let mut finding = rule.advice(disk, &cause, advice());
+        finding.figures.push(from_setting("volblocksize", block as f64, "bytes", disk));
+        all.push(finding);
+    }
+    all
+}
+
+fn amplified(rule: &Rule, m: &Measured, cell: &Cell) -> Option<Finding> {
+    let traits = m.traits(&cell.setup.workload).filter(|t| t.writes && !t.sequential)?;
+    if cell.setup.target != ZVOL || cell.setup.is_native() {
+        return None;
+    }
+    // Only where it is known to cost.
+    let share = m.known_share(&cell.setup).filter(|s| s.share_ratio.surely_below(1.0))?;
+    let device = cell.device?;
+    let factor = device.write_bytes_per_second.value / cell.bandwidth_bytes_per_second.value;
+    let enough = device.write_bytes_per_second.n >= m.convergence.min_pairs;
+    if !enough || factor < AMPLIFIED {
+        return None;
+    }
+    let cause = format!(
+        "For each byte that {} wrote in pieces of {} KiB, the disks wrote {factor:.1}: whole blocks of the volume are \
+         rewritten.{}",
+        traits.name,
+        traits.block_bytes / 1024,
+        caution(m)
+    );
+    let mut finding = rule.finding(Severity::Warning, share.key.clone(), cause, advice());
+    finding.figures.push(Cited {
+        label: format!("bytes at the disks for each byte written: {}", cell.key),
+        value: factor,
+        unit: "ratio".into(),
+        interval: None,
+        from: m.from(),
+    });
+    finding.figures.extend(cite_share(m, &cell.setup));
+    Some(finding)
+}
+
+fn advice() -> Change {
+    let zfs = "# fixed when a volume is made: make a new one and copy\n\
+               zfs create -V SIZE -o volblocksize=16k POOL/NEW\n\
+               dd if=/dev/zvol/POOL/OLD of=/dev/zvol/POOL/NEW bs=1M conv=sparse status=progress";
+    Change {
+        what: "Make the volume anew with blocks near the guest's usual write (databases: 8 to 16 KiB).".into(),
+        qemu: zfs.into(),
+        libvirt: format!("{zfs}\nvirsh edit DOMAIN    # then <source dev='/dev/zvol/POOL/NEW'/>"),
+        proxmox: "pvesm set STORAGE --blocksize 16k    # for volumes made from now on\n\
+                  # an existing disk: away and back again\n\
+                  qm disk move VMID virtio0 OTHERSTORAGE --delete 1 && qm disk move VMID virtio0 STORAGE --delete 1"
+            .into(),
+    }
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::facts::Facts;
+    use crate::testing::{Bench, native, virtio};
+
+    pub fn fires() -> Facts {
+        written(8.0)
+    }
+
+    /// The intent log doubles what is written.
+    pub fn silent() -> Facts {
+        written(2.0)
+    }
+
+    fn written(factor: f64) -> Facts {
+        let cell = virtio("zvol", "rand-write-32");
+        Bench::new().cell(native("zvol", "rand-write-32"), 20e3).cell(cell.clone(), 5e3).moved(&cell, factor).facts()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Details;
+    use crate::testing::settings;
+
+    #[test]
+    fn a_live_volume_is_judged_by_its_blocks() {
+        let of = |kib: u64| {
+            let (storage, volblock_bytes) = (Some("zvol".into()), Some(kib << 10));
+            check(&RULE, &settings(Details { storage, volblock_bytes, ..Details::default() })).len()
+        };
+        assert_eq!([of(8), of(16), of(128)], [0, 0, 1]);
+    }
+}

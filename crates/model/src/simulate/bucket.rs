@@ -1,0 +1,54 @@
+//! A token bucket for packets of one size, as the generic cell rate algorithm (ITU-T I.371, annex
+//! A): instead of tokens it keeps the time at which the next packet is due at the bucket's rate.
+
+use super::{MILLISECOND, time_of};
+
+/// What a bucket lets pass at once after a pause, beside at least two packets: a millisecond's worth.
+const BURST: u64 = MILLISECOND;
+
+#[derive(Debug, Clone)]
+pub struct Bucket {
+    packet_bits: u64,
+    rate: u64,
+    /// Time of a packet at the rate, in picoseconds.
+    gap: u64,
+    /// When the next packet is due.
+    due: u64,
+}
+
+impl Bucket {
+    /// A full bucket; `u64::MAX` bit/s for no limit.
+    pub fn new(packet_bits: u64, rate: u64) -> Bucket {
+        Bucket { packet_bits, rate, gap: time_of(packet_bits, rate), due: 0 }
+    }
+
+    /// In bit/s.
+    pub fn rate(&self) -> u64 {
+        self.rate
+    }
+
+    /// Changes the rate; what was taken in advance stays the same number of bits.
+    pub fn set_rate(&mut self, now: u64, rate: u64) {
+        if rate == self.rate {
+            return;
+        }
+        let debt = u128::from(self.due.saturating_sub(now));
+        let scaled = (debt * u128::from(self.rate)).checked_div(u128::from(rate)).unwrap_or(0);
+        self.due = if self.gap == u64::MAX { now } else { self.due.min(now) + u64::try_from(scaled).unwrap_or(0) };
+        (self.rate, self.gap) = (rate, time_of(self.packet_bits, rate));
+    }
+
+    /// The first time, from `now`, at which a packet may pass; `u64::MAX` for never.
+    pub fn next(&self, now: u64) -> u64 {
+        if self.gap == u64::MAX {
+            return u64::MAX;
+        }
+        // At least a packet ahead, or jitter would be taken for excess.
+        self.due.saturating_sub(self.gap.max(BURST)).max(now)
+    }
+
+    /// A packet passes now.
+    pub fn take(&mut self, now: u64) {
+        self.due = self.due.max(now).saturating_add(self.gap);
+    }
+}

@@ -1,0 +1,126 @@
+//! As a fluid, in steps of a period: for more members than packets can be counted of. Rings and
+//! host queues hold bits; what the wire cannot take is shared max-min, as serving the queues in
+//! turn does. [`Enforcement::Hierarchy`] shares it as `exact` does.
+
+use super::control::{Control, Seen};
+use super::outcome::{Outcome, Recorder};
+use super::{Enforcement, SECOND, Scenario, Settings, Source, bits_of, rate_of};
+use crate::allocate::{Demand, Member, exact};
+
+pub fn run(scenario: &Scenario, settings: &Settings) -> Outcome {
+    let mut control = Control::new(scenario, settings);
+    let mut recorder = Recorder::new(scenario);
+    let n = scenario.vifs.len();
+    let packet_bits = u64::from(scenario.packet_bytes) * 8;
+    let (ring_bits, queue_bits) = (u64::from(settings.ring) * packet_bits, u64::from(settings.queue) * packet_bits);
+    let mut flows: Vec<Flow> = scenario.vifs.iter().map(|v| Flow::new(&v.source, packet_bits)).collect();
+    let (mut rings, mut queues) = (vec![0u64; n], vec![0u64; n]);
+    // The order in which the wire serves: all alike, or by contract.
+    let shares: Vec<Member> = match settings.enforcement {
+        Enforcement::Hierarchy => scenario.vifs.iter().map(|v| Member { hard: false, ..v.contract }).collect(),
+        _ => vec![Member { priority: 1, min: 0, max: u64::MAX, weight: 1, hard: false, over_max: false }; n],
+    };
+    let mut now = 0;
+    while now < scenario.duration {
+        let end = (now + settings.period).min(scenario.duration);
+        let time = end - now;
+        let mut seen = vec![Seen::default(); n];
+        for i in 0..n {
+            let totals = &mut recorder.totals[i];
+            let mut offered = flows[i].bits(&scenario.vifs[i].source, now, end);
+            let cap = control.caps()[i];
+            let limit = if cap == u64::MAX { u64::MAX } else { bits_of(cap, time) };
+            if flows[i].rate.is_some() {
+                // It waits for room instead of losing.
+                let room = ring_bits.saturating_add(limit) - rings[i];
+                seen[i].held_back = offered > room;
+                offered = offered.min(room);
+            }
+            totals.scheduled_bits += offered;
+            let there = rings[i] + offered;
+            let passed = there.min(limit);
+            rings[i] = (there - passed).min(ring_bits);
+            let lost = there - passed - rings[i];
+            // Behind the host's queue the same excess has been copied before it is lost.
+            match settings.enforcement {
+                Enforcement::Held => totals.never_sent_bits += lost,
+                _ => totals.dropped_bits += lost,
+            }
+            seen[i].offered = offered;
+            seen[i].passed = passed;
+            seen[i].held_back |= passed < there;
+            queues[i] += passed;
+        }
+        let demands: Vec<Demand> = queues.iter().map(|q| Demand::Rate(rate_of(*q, time))).collect();
+        let wire = bits_of(scenario.capacity, time);
+        let sent: Vec<u64> = if queues.iter().map(|q| u128::from(*q)).sum::<u128>() <= u128::from(wire) {
+            queues.clone()
+        } else {
+            let grants = exact(scenario.capacity, &shares, &demands);
+            grants.iter().zip(&queues).map(|(g, q)| bits_of(g.rate, time).min(*q)).collect()
+        };
+        for i in 0..n {
+            let rest = queues[i] - sent[i];
+            queues[i] = rest.min(queue_bits);
+            let totals = &mut recorder.totals[i];
+            totals.received_bits += sent[i];
+            totals.dropped_bits += rest - queues[i];
+            if rest > queues[i] {
+                seen[i].held_back = true;
+            }
+            flows[i].turn(&scenario.vifs[i].source, rest > queues[i], time, packet_bits, scenario.capacity);
+        }
+        control.tick(&seen, time);
+        recorder.look(end, control.caps());
+        now = end;
+    }
+    recorder.finish(scenario.duration, false)
+}
+
+/// A source's state.
+struct Flow {
+    /// Of a TCP-like source, in bit/s.
+    rate: Option<u64>,
+    /// Place in the schedule.
+    place: usize,
+}
+
+impl Flow {
+    fn new(source: &Source, packet_bits: u64) -> Flow {
+        let rate = match source {
+            Source::OpenLoop(_) => None,
+            Source::Aimd { rtt } => Some(10 * rate_of(packet_bits, *rtt)),
+        };
+        Flow { rate, place: 0 }
+    }
+
+    /// What it wants to send from `now` to `end`, in bits.
+    fn bits(&mut self, source: &Source, now: u64, end: u64) -> u64 {
+        let Source::OpenLoop(schedule) = source else { return bits_of(self.rate.unwrap_or(0), end - now) };
+        let mut bits = 0;
+        let mut at = now;
+        while let Some((from, rate)) = schedule.get(self.place) {
+            let until = schedule.get(self.place + 1).map_or(u64::MAX, |s| s.0);
+            let (from, to) = (at.max(*from), end.min(until));
+            if from < to {
+                bits += bits_of(*rate, to - from);
+                at = to;
+            }
+            if until > end {
+                break;
+            }
+            self.place += 1;
+        }
+        bits
+    }
+
+    /// After a step: half when something was dropped, else a packet more a round trip.
+    fn turn(&mut self, source: &Source, dropped: bool, time: u64, packet_bits: u64, limit: u64) {
+        if let (Some(rate), Source::Aimd { rtt }) = (&mut self.rate, source) {
+            let packet = rate_of(packet_bits, *rtt);
+            let trips = u128::from(time) * u128::from(SECOND) / u128::from((*rtt).max(1));
+            let more = u64::try_from(u128::from(packet) * trips / u128::from(SECOND)).unwrap_or(u64::MAX);
+            *rate = if dropped { (*rate / 2).max(packet) } else { rate.saturating_add(more).min(limit) };
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What a published experiment's file says beside its scenario: the figures that are printed in
+//! the paper, each of which can be found in an outcome of the simulation as well.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Outcome, SECOND, Scenario, Source, Vif};
+
+/// A published experiment.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Paper {
+    /// Short name.
+    pub key: String,
+    /// What to cite.
+    pub citation: String,
+    /// Where in it.
+    pub section: String,
+    /// Figures that are printed there.
+    pub published: Vec<Published>,
+    /// Where it contradicts itself.
+    pub footnote: Vec<Footnote>,
+}
+
+/// One printed figure.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+pub struct Published {
+    /// Of which system.
+    pub system: System,
+    /// What it is.
+    pub what: What,
+    /// Of which member.
+    pub vm: String,
+    /// The figure, in the unit that `what` names.
+    pub value: f64,
+    /// While the members offer so many Mbit/s, in their order; empty for the whole run.
+    #[serde(default)]
+    pub while_offered_mbit: Vec<u64>,
+}
+
+/// Which of the systems compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum System {
+    /// Without an allocator.
+    Native,
+    /// With the published one.
+    Dba,
+}
+
+/// What a figure is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    /// 1 - received / scheduled, in per cent.
+    LossPercent,
+    /// Received, in Mbit/s.
+    ThroughputMbit,
+}
+
+/// A remark on a figure.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+pub struct Footnote {
+    /// Which figure.
+    pub about: String,
+    /// The remark.
+    pub text: String,
+}
+
+impl Published {
+    /// The same figure in an outcome; `None` where the scenario has no such member or moment. A
+    /// throughput is the mean over all the time with these offers, the first second of each left out.
+    pub fn simulated(&self, scenario: &Scenario, outcome: &Outcome) -> Option<f64> {
+        let i = scenario.vifs.iter().position(|v| v.name == self.vm)?;
+        match self.what {
+            What::LossPercent => Some(outcome.totals.get(i)?.loss_ratio() * 100.0),
+            What::ThroughputMbit => {
+                let holds = |at: u64| {
+                    let offers = |v: &Vif| offered(&v.source, at).map(|rate| rate / 1_000_000);
+                    let now: Option<Vec<u64>> = scenario.vifs.iter().map(offers).collect();
+                    now.as_deref() == Some(&self.while_offered_mbit)
+                };
+                let within = |at: u64| at >= SECOND && holds(at - SECOND) && holds(at.saturating_sub(1));
+                let rates: Vec<f64> = outcome
+                    .series
+                    .iter()
+                    .filter(|s| within(s.at))
+                    .filter_map(|s| Some(*s.received.get(i)? as f64))
+                    .collect();
+                (!rates.is_empty()).then(|| rates.iter().sum::<f64>() / rates.len() as f64 / 1e6)
+            }
+        }
+    }
+}
+
+/// What a source offers at a moment, in bit/s; `None` of one without a schedule.
+fn offered(source: &Source, at: u64) -> Option<u64> {
+    let Source::OpenLoop(schedule) = source else { return None };
+    Some(schedule.iter().take_while(|s| s.0 <= at).last().map_or(0, |s| s.1))
+}
+
+/// The part of what a member offers over the whole scenario that lies above its maximum, and so
+/// cannot be received under a limit; `None` of a source without a schedule, or an empty one.
+pub fn above_maximum_ratio(scenario: &Scenario, vif: &Vif) -> Option<f64> {
+    let Source::OpenLoop(schedule) = &vif.source else { return None };
+    let ends = schedule.iter().skip(1).map(|s| s.0).chain([u64::MAX]);
+    let (mut offered, mut above) = (0u128, 0u128);
+    for ((from, rate), to) in schedule.iter().zip(ends) {
+        let time = u128::from(to.min(scenario.duration).saturating_sub(*from));
+        offered += u128::from(*rate) * time;
+        above += u128::from(rate.saturating_sub(vif.contract.max)) * time;
+    }
+    (offered > 0).then(|| above as f64 / offered as f64)
+}

@@ -1,0 +1,95 @@
+//! Sources: when the next packet comes.
+
+use super::random::Random;
+use super::{SECOND, Source, time_of};
+
+/// A source that is running.
+pub struct Running<'a> {
+    source: &'a Source,
+    packet_bits: u64,
+    /// In bit/s; of a TCP-like source.
+    rate: u64,
+    /// Until then a TCP-like source takes no further drop as news.
+    deaf_until: u64,
+    /// When the next packet is scheduled, without jitter.
+    nominal: u64,
+    /// Place in the schedule.
+    place: usize,
+}
+
+impl<'a> Running<'a> {
+    pub fn new(source: &'a Source, packet_bits: u64) -> Running<'a> {
+        let (rate, nominal) = match source {
+            // Ten packets in the first round trip (RFC 6928).
+            Source::Aimd { rtt } => (10 * packet_bits * (SECOND / (*rtt).max(1)).max(1), 0),
+            Source::OpenLoop(schedule) => (0, schedule.first().map_or(u64::MAX, |s| s.0)),
+        };
+        Running { source, packet_bits, rate, deaf_until: 0, nominal, place: 0 }
+    }
+
+    /// Time of the packet that is next, within half a gap behind its scheduled time.
+    pub fn next(&mut self, random: &mut Random) -> u64 {
+        let rate = self.scheduled();
+        if self.nominal == u64::MAX {
+            return u64::MAX;
+        }
+        self.nominal + random.below(time_of(self.packet_bits, rate).min(SECOND) / 2)
+    }
+
+    /// The rate at the scheduled time, after going past all that is over and all pauses.
+    fn scheduled(&mut self) -> u64 {
+        let Source::OpenLoop(schedule) = self.source else { return self.rate };
+        loop {
+            let Some((_, rate)) = schedule.get(self.place) else { return 0 };
+            let until = schedule.get(self.place + 1).map_or(u64::MAX, |s| s.0);
+            if self.nominal >= until {
+                self.place += 1;
+            } else if *rate == 0 {
+                self.nominal = until;
+                if until == u64::MAX {
+                    return 0;
+                }
+            } else {
+                return *rate;
+            }
+        }
+    }
+
+    /// The packet that was next has come: schedules the one after it.
+    pub fn advance(&mut self) {
+        let gap = time_of(self.packet_bits, self.scheduled());
+        let after = self.nominal.saturating_add(gap);
+        let change = match self.source {
+            Source::OpenLoop(schedule) => schedule.get(self.place + 1).map_or(u64::MAX, |s| s.0),
+            Source::Aimd { .. } => u64::MAX,
+        };
+        // A slow schedule does not delay the start of a fast one.
+        self.nominal = after.min(change);
+    }
+
+    /// One packet got through to the host: a TCP-like source grows by a packet each round trip.
+    pub fn sent(&mut self, limit: u64) {
+        if let Source::Aimd { rtt } = self.source {
+            // A round trip holds rate x rtt / packet packets; each adds its part of packet / rtt.
+            let each = u128::from(self.packet_bits).pow(2) * u128::from(SECOND).pow(2)
+                / (u128::from(*rtt).pow(2) * u128::from(self.rate)).max(1);
+            self.rate = self.rate.saturating_add(u64::try_from(each).unwrap_or(u64::MAX)).min(limit);
+        }
+    }
+
+    /// A packet was dropped on the host.
+    pub fn dropped(&mut self, now: u64) {
+        if let Source::Aimd { rtt } = self.source
+            && now >= self.deaf_until
+        {
+            let least = self.packet_bits * (SECOND / (*rtt).max(1)).max(1);
+            self.rate = (self.rate / 2).max(least);
+            self.deaf_until = now + rtt;
+        }
+    }
+
+    /// Whether it waits for room in the ring.
+    pub fn waits(&self) -> bool {
+        matches!(self.source, Source::Aimd { .. })
+    }
+}

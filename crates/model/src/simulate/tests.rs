@@ -1,0 +1,198 @@
+#![allow(clippy::unwrap_used)]
+
+use super::paper::Paper;
+use super::*;
+
+const M: u64 = 1_000_000;
+
+fn amamou() -> Scenario {
+    Scenario::from_toml("amamou2012.toml", include_str!("../../../../papers/amamou2012.toml")).unwrap()
+}
+
+/// The published scenario, each second of it in a tenth.
+fn short() -> Scenario {
+    let mut scenario = amamou();
+    scenario.duration /= 10;
+    for vif in &mut scenario.vifs {
+        if let Source::OpenLoop(schedule) = &mut vif.source {
+            schedule.iter_mut().for_each(|s| s.0 /= 10);
+        }
+    }
+    scenario
+}
+
+/// Mean rates in Mbit/s of each member between two moments, in seconds.
+fn mean(outcome: &Outcome, from: f64, to: f64) -> Vec<f64> {
+    let within = |s: &&Sample| (from..=to).contains(&(s.at as f64 / SECOND as f64));
+    let samples: Vec<&Sample> = outcome.series.iter().filter(within).collect();
+    assert!(!samples.is_empty());
+    let one = |i: usize| samples.iter().map(|s| s.received[i] as f64 / 1e6).sum::<f64>() / samples.len() as f64;
+    (0..outcome.totals.len()).map(one).collect()
+}
+
+fn near(got: &[f64], want: &[f64], by: f64) -> bool {
+    got.iter().zip(want).all(|(g, w)| (g - w).abs() <= by)
+}
+
+/// Every bit that was scheduled is received, lost at a known place, or still under way.
+fn accounts(scenario: &Scenario, settings: &Settings, outcome: &Outcome) {
+    let packet = u64::from(scenario.packet_bytes) * 8;
+    for t in &outcome.totals {
+        let under_way = t.scheduled_bits - t.received_bits - t.never_sent_bits - t.dropped_bits;
+        assert!(under_way <= u64::from(settings.ring + settings.queue + 1) * packet, "{t:?}");
+    }
+    let received: u64 = outcome.totals.iter().map(|t| t.received_bits).sum();
+    assert!(received <= bits_of(scenario.capacity, scenario.duration));
+}
+
+#[test]
+fn the_scenario_is_the_paper_s() {
+    let scenario = amamou();
+    assert_eq!((scenario.capacity, scenario.duration), (1000 * M, 300 * SECOND));
+    let Source::OpenLoop(first) = &scenario.vifs[0].source else { panic!("open loop") };
+    let ends = first[1..].iter().map(|s| s.0).chain([scenario.duration]);
+    let gbit: u64 = first.iter().zip(ends).map(|((from, rate), to)| bits_of(*rate, to - from)).sum::<u64>() / 1000 / M;
+    assert_eq!(gbit, 180, "MV1 offers 180 Gbit");
+    let paper: Paper = toml::from_str(include_str!("../../../../papers/amamou2012.toml")).unwrap();
+    assert_eq!(paper.key, "amamou2012");
+    let above = paper::above_maximum_ratio(&scenario, &scenario.vifs[0]).unwrap();
+    assert!((above - 30.0 / 180.0).abs() < 1e-12, "{above}");
+    assert!(paper.published.iter().any(|p| p.value == 16.56) && paper.footnote.len() == 5);
+}
+
+#[test]
+fn figure_4_by_every_allocator_and_form() {
+    let scenario = short();
+    for allocator in [Allocator::Dba(Measures::Offered), Allocator::Dba(Measures::Passed), Allocator::Exact] {
+        let settings = Settings::new(allocator, 10 * MILLISECOND);
+        for outcome in [packet::run(&scenario, &settings), fluid::run(&scenario, &settings)] {
+            accounts(&scenario, &settings, &outcome);
+            let (all, idle) = (mean(&outcome, 2.0, 9.9), mean(&outcome, 11.0, 13.9));
+            assert!(near(&all, &[600.0, 300.0, 100.0], 6.0), "{allocator:?} {all:?}");
+            assert!(near(&idle, &[200.0, 500.0, 200.0], 6.0), "{allocator:?} {idle:?}");
+            // 16.67 % of MV1's load is above its maximum.
+            let loss = outcome.totals[0].loss_ratio();
+            assert!((0.1660..0.1760).contains(&loss), "{allocator:?} {loss}");
+            // Held: the excess never reaches the host.
+            let dropped: u64 = outcome.totals.iter().map(|t| t.dropped_bits).sum();
+            let kept: u64 = outcome.totals.iter().map(|t| t.never_sent_bits).sum();
+            assert!(dropped * 1000 < kept, "{dropped} {kept}");
+        }
+    }
+}
+
+#[test]
+fn unshaped_serves_all_alike_and_drops_on_the_host() {
+    let settings = Settings::new(Allocator::None, 100 * MILLISECOND);
+    for outcome in [packet::run(&short(), &settings), fluid::run(&short(), &settings)] {
+        accounts(&short(), &settings, &outcome);
+        assert!(near(&mean(&outcome, 1.0, 9.9), &[333.3; 3], 3.0));
+        assert!(near(&mean(&outcome, 11.0, 13.9), &[200.0, 400.0, 400.0], 3.0));
+        // (800 - 333) x 15 s, (600 - 333) x 3 s and (500 - 333) x 6 s of 18 Gbit.
+        let loss = outcome.totals[0].loss_ratio();
+        assert!((loss - 0.4889).abs() < 0.005, "{loss}");
+        assert!(outcome.totals[0].met_ratio() > 0.99 && outcome.totals[0].never_sent_bits == 0);
+    }
+}
+
+#[test]
+fn a_queued_limit_drops_on_the_host() {
+    let settings = Settings { enforcement: Enforcement::Queued, ..Settings::new(Allocator::Exact, 10 * MILLISECOND) };
+    let outcome = packet::run(&short(), &settings);
+    accounts(&short(), &settings, &outcome);
+    assert!(near(&mean(&outcome, 2.0, 9.9), &[600.0, 300.0, 100.0], 6.0), "{:?}", mean(&outcome, 2.0, 9.9));
+    assert!(outcome.totals.iter().all(|t| t.never_sent_bits == 0) && outcome.totals[0].dropped_bits > 0);
+}
+
+#[test]
+fn hierarchical_shaping_needs_no_loop() {
+    let settings = Settings { enforcement: Enforcement::Hierarchy, ..Settings::new(Allocator::Exact, SECOND) };
+    let outcome = packet::run(&short(), &settings);
+    accounts(&short(), &settings, &outcome);
+    let (all, idle) = (mean(&outcome, 2.0, 9.9), mean(&outcome, 11.0, 13.9));
+    assert!(near(&all, &[600.0, 300.0, 100.0], 6.0), "{all:?}");
+    // It lends the hard reserve, too: 400 spare, shared 2:1.
+    assert!(near(&idle, &[200.0, 566.7, 233.3], 8.0), "{idle:?}");
+}
+
+#[test]
+fn tcp_like_sources_fill_what_they_get() {
+    let vif = |name: &str, min: u64, max: u64| Vif {
+        name: name.into(),
+        contract: Member { priority: 1, min, max, weight: 1, hard: false, over_max: false },
+        source: Source::Aimd { rtt: MILLISECOND },
+    };
+    let vifs = vec![vif("a", 60 * M, 100 * M), vif("b", 0, 100 * M)];
+    let scenario =
+        Scenario { capacity: 100 * M, packet_bytes: 1500, duration: 10 * SECOND, period: 10 * MILLISECOND, vifs };
+    for (allocator, want) in [(Allocator::Exact, [80.0, 20.0]), (Allocator::None, [50.0, 50.0])] {
+        let settings = Settings::new(allocator, scenario.period);
+        let outcome = packet::run(&scenario, &settings);
+        accounts(&scenario, &settings, &outcome);
+        assert!(near(&mean(&outcome, 4.0, 10.0), &want, 8.0), "{allocator:?} {:?}", mean(&outcome, 4.0, 10.0));
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_outcome() {
+    let mut scenario = short();
+    scenario.duration = 2 * SECOND;
+    let settings = Settings::new(Allocator::Exact, 10 * MILLISECOND);
+    assert_eq!(run(&scenario, &settings), run(&scenario, &settings));
+    let other = run(&scenario, &Settings { seed: 2, ..settings });
+    assert_ne!(run(&scenario, &settings), other);
+}
+
+#[test]
+fn many_members_go_as_a_fluid() {
+    let n = 1000;
+    let vif = |i: u64| Vif {
+        name: format!("v{i}"),
+        contract: Member {
+            priority: (i % 3) as u8 + 1,
+            min: 500_000,
+            max: 5 * M,
+            weight: 1 + (i % 2) as u32,
+            hard: i.is_multiple_of(10),
+            over_max: false,
+        },
+        source: Source::OpenLoop(vec![(i % 7 * SECOND / 10, 4 * M), (SECOND, (i % 5) * M)]),
+    };
+    let scenario = Scenario {
+        capacity: 1000 * M,
+        packet_bytes: 1500,
+        duration: 2 * SECOND,
+        period: 10 * MILLISECOND,
+        vifs: (0..n).map(vif).collect(),
+    };
+    let settings = Settings::new(Allocator::Exact, scenario.period);
+    let outcome = run(&scenario, &settings);
+    assert!(!outcome.packets);
+    accounts(&scenario, &settings, &outcome);
+    assert!(outcome.totals.iter().all(|t| t.met_ratio() == 1.0));
+    let received: u64 = outcome.totals.iter().map(|t| t.received_bits).sum();
+    assert!(received > 1800 * M, "{received}");
+    // 2.7 Gbit are offered to 2: the limits hold what is too much in the guests.
+    let dropped: u64 = outcome.totals.iter().map(|t| t.dropped_bits).sum();
+    assert!(dropped < 20 * M, "{dropped}");
+}
+
+#[test]
+fn wrong_scenarios_name_line_and_key() {
+    let text =
+        |vm: &str| format!("uplink = \"1Gbit\"\nperiod_ms = 10\nduration_s = 1\n[[vm]]\nname = \"a\"\nclass = 1\n{vm}");
+    let says = |text: &str| Scenario::from_toml("s.toml", text).unwrap_err().to_string();
+    for (vm, problem) in [
+        ("max_mbit = 5\noffered_mbit = [[0, 1], [0, 2]]", "s.toml:8: vm.offered_mbit: the seconds must rise"),
+        ("max_mbit = 5\nofered_mbit = [[0, 1]]", "s.toml:8: vm.ofered_mbit: unknown key; did you mean `offered_mbit`?"),
+        ("max_mbit = 5", "vm.offered_mbit: write either offered_mbit or tcp_rtt_ms"),
+        ("min_mbit = 6\nmax_mbit = 5\ntcp_rtt_ms = 1", "s.toml:7: vm.min_mbit: 6 is above max_mbit, 5"),
+        ("min_mbit = 2000\nmax_mbit = 5000\ntcp_rtt_ms = 1", "the minima add up to 2 Gbit/s, more than the uplink has"),
+        ("max_mbit = 5\noffered_mbit = [1]", "vm.offered_mbit: must be a list of [from second, Mbit/s]"),
+    ] {
+        let said = says(&text(vm));
+        assert!(said.contains(problem), "{said}");
+    }
+    assert!(says("uplink = \"1 Gbps\"").contains("s.toml:1: uplink: "));
+    assert!(says("uplink").contains("this is no TOML"));
+}

@@ -1,0 +1,181 @@
+//! Control cells: native cells that ask for exactly what reached the disk from a guest.
+//!
+//! A guest whose requests arrive smaller than those of its baseline loses for two reasons that
+//! the share cannot tell apart: small requests are slow on any disk, and virtualisation costs.
+//! shafer2010 (section 3.3) tells them apart by running natively at the guest's request size. Here
+//! the way from the baseline to the guest is a chain in which each link changes one thing:
+//!
+//! ```text
+//! reference  native, direct, at the baseline's own request size and depth
+//!   size     the same at the guest's request size     -> what small requests cost
+//!   depth    the same at the guest's queue depth      -> what a shallow queue costs
+//! guest                                               -> what is left for virtualisation
+//! ```
+//!
+//! Which cells these are follows from the samples of round 0 alone, so a resumed run has the
+//! same. They run from round 1 on, next to the cells that they explain.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::Study;
+use crate::result::Sample;
+use crate::setup::Setup;
+
+/// Of which workloads guests get control cells (`[control]`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Controlled {
+    /// Entries of `workloads/`, each of which the matrix names.
+    pub workloads: Vec<String>,
+}
+
+/// What a control cell has in common with the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Link {
+    /// Nothing: request size and depth are those of the native baseline.
+    Reference,
+    /// The request size.
+    Size,
+    /// Request size and queue depth.
+    Depth,
+}
+
+/// A native cell that explains a guest cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Control {
+    /// The guest cell.
+    pub of: Setup,
+    /// The native cell.
+    pub setup: Setup,
+    /// Its place in the chain.
+    pub link: Link,
+    /// Bytes a request.
+    pub request_bytes: u64,
+    /// Requests in flight.
+    pub depth: u32,
+    /// Why it runs, in a sentence with the figures.
+    pub why: String,
+}
+
+/// A guest's requests count as smaller than its baseline's below this share of their size.
+pub const SMALLER: f64 = 0.8;
+/// Bytes that requests are rounded to where a target's logical block is not known: a sector.
+const SECTOR: u64 = 512;
+/// Largest request of a control cell: what the workloads made from their names take at most.
+const MOST_BYTES: u64 = 4 << 20;
+/// Most bytes in flight, for the same reason.
+const MOST_IN_FLIGHT: u64 = 64 << 20;
+/// Greatest depth, for the same reason.
+const MOST_DEPTH: u64 = 1024;
+
+/// What a target's native side can do, by its name: `logical_block_bytes` of
+/// [`crate::result::Run::effective`].
+pub fn logical_blocks(effective: &BTreeMap<String, BTreeMap<String, String>>) -> BTreeMap<String, u64> {
+    let block = |settings: &BTreeMap<String, String>| settings.get("logical_block_bytes")?.parse().ok();
+    effective.iter().filter_map(|(at, s)| Some((at.strip_suffix("/native")?.to_owned(), block(s)?))).collect()
+}
+
+/// The control cells that the samples of round 0 call for, in the study's order of cells. `blocks`
+/// holds the logical block size of targets in bytes: see [`logical_blocks`].
+pub fn controls(study: &Study, samples: &[Sample], blocks: &BTreeMap<String, u64>) -> Vec<Control> {
+    let Some(controlled) = &study.control else { return Vec::new() };
+    let first = |setup: &Setup| samples.iter().find(|s| s.round == 0 && s.setup == *setup).and_then(Seen::of);
+    let cells = study.cells().into_iter().filter(|c| !c.is_native() && controlled.workloads.contains(&c.workload));
+    cells
+        .filter_map(|cell| {
+            let block = blocks.get(&cell.target).copied().unwrap_or(SECTOR);
+            chain(&cell, first(&cell.baseline())?, first(&cell)?, block)
+        })
+        .flatten()
+        .collect()
+}
+
+/// What reached the disk in the workload's own direction.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    writes: bool,
+    request_bytes: f64,
+    queue_depth: f64,
+}
+
+impl Seen {
+    fn of(sample: &Sample) -> Option<Seen> {
+        let device = sample.device?;
+        let writes = sample.result.write_bytes > sample.result.read_bytes;
+        let (bytes, ios) =
+            if writes { (device.write_bytes, device.write_ios) } else { (device.read_bytes, device.read_ios) };
+        (bytes > 0 && ios > 0).then(|| Seen {
+            writes,
+            request_bytes: bytes as f64 / ios as f64,
+            queue_depth: device.queue_depth,
+        })
+    }
+}
+
+fn chain(guest: &Setup, base: Seen, seen: Seen, block: u64) -> Option<Vec<Control>> {
+    if seen.request_bytes >= SMALLER * base.request_bytes {
+        return None;
+    }
+    let (own, small) = (rounded(base.request_bytes, block), rounded(seen.request_bytes, block));
+    if small >= own {
+        return None;
+    }
+    let most = (MOST_IN_FLIGHT / own).clamp(1, MOST_DEPTH) as u32;
+    let (deep, shallow) = (whole(base.queue_depth).min(most), whole(seen.queue_depth).min(most));
+    let direction = if seen.writes { "write" } else { "read" };
+    let cell = |link: Link, request_bytes: u64, depth: u32, why: String| Control {
+        of: guest.clone(),
+        setup: Setup { workload: format!("seq-{direction}-{}-d{depth}", size(request_bytes)), ..guest.baseline() },
+        link,
+        request_bytes,
+        depth,
+        why,
+    };
+    let reference = format!(
+        "the {direction}s of {} reached the disk as requests of {} bytes, {deep} in flight",
+        guest.baseline().key(),
+        base.request_bytes.round()
+    );
+    let smaller = format!(
+        "the {direction}s of {} reached the disk as requests of {} bytes, natively they were of {}",
+        guest.key(),
+        seen.request_bytes.round(),
+        base.request_bytes.round()
+    );
+    let mut all = vec![cell(Link::Reference, own, deep, reference), cell(Link::Size, small, deep, smaller)];
+    if shallow != deep {
+        let why = format!(
+            "{} kept {:.2} requests in flight at the disk, natively there were {:.2}",
+            guest.key(),
+            seen.queue_depth,
+            base.queue_depth
+        );
+        all.push(cell(Link::Depth, small, shallow, why));
+    }
+    Some(all)
+}
+
+/// The nearest multiple of the block that a workload can ask for.
+fn rounded(bytes: f64, block: u64) -> u64 {
+    let block = block.max(SECTOR);
+    let blocks = (bytes / block as f64).round().max(1.0) as u64;
+    (blocks * block).min((MOST_BYTES / block).max(1) * block)
+}
+
+fn whole(depth: f64) -> u32 {
+    depth.round().clamp(1.0, MOST_DEPTH as f64) as u32
+}
+
+/// A size as in a workload's name: the largest unit that divides it.
+fn size(bytes: u64) -> String {
+    match bytes {
+        b if b % (1 << 20) == 0 => format!("{}m", b >> 20),
+        b if b % (1 << 10) == 0 => format!("{}k", b >> 10),
+        b => b.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+//! The best set-up of a run: on the target with most of them, by the geometric mean of the shares
+//! over the workloads that all of them ran.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::build::overall;
+use super::{Best, Over, Share, Summary};
+use crate::result::{Mark, Run};
+use crate::rules::change::known_everywhere;
+use crate::setup::{Attachment, Setup};
+
+/// The best set-up; `None` when no guest has a share. Left out are set-ups that lose what they
+/// acknowledged (`cache=unsafe`), that a cache served, or that libvirt and Proxmox cannot have.
+pub fn best(run: &Run, summary: &Summary) -> Option<Best> {
+    let fit: Vec<&Share> = summary.shares.iter().filter(|s| fits(summary, s)).collect();
+    let target = target_of_most(&fit)?;
+    let mut ran: BTreeMap<&Attachment, BTreeMap<&str, &Share>> = BTreeMap::new();
+    for share in fit.into_iter().filter(|s| s.setup.target == target) {
+        ran.entry(share.setup.attachment.as_ref()?).or_default().insert(&share.setup.workload, share);
+    }
+    // One that skipped a workload would be judged by the easier rest.
+    let most = ran.values().map(BTreeMap::len).max()?;
+    ran.retain(|_, shares| shares.len() == most);
+    let common = ran
+        .values()
+        .map(|shares| shares.keys().copied().collect::<BTreeSet<&str>>())
+        .reduce(|a, b| a.intersection(&b).copied().collect())?;
+    let score = |shares: &BTreeMap<&str, &Share>| {
+        let logs: f64 = common.iter().map(|w| shares[w].share_ratio.value.ln()).sum();
+        (logs / common.len().max(1) as f64).exp()
+    };
+    if common.is_empty() {
+        return None;
+    }
+    let (&attachment, shares) = ran.iter().max_by(|a, b| score(a.1).total_cmp(&score(b.1)))?;
+    let rule = &summary.convergence;
+    let over = ran.iter().filter(|(a, _)| **a != attachment).filter_map(|(&other, theirs)| {
+        let ratio = overall(run, common.iter().map(|w| (&theirs[w].setup, &shares[w].setup)))?;
+        let sure = ratio.pairs >= rule.min_pairs && ratio.boots >= rule.min_boots && ratio.surely_above(1.0);
+        Some(Over { attachment: other.clone(), ratio, sure })
+    });
+    let mut over: Vec<Over> = over.collect();
+    over.sort_by(|a, b| a.ratio.value.total_cmp(&b.ratio.value));
+    Some(Best {
+        attachment: attachment.clone(),
+        workloads: common.iter().map(|w| (*w).to_owned()).collect(),
+        share_value: score(shares),
+        over,
+        target,
+    })
+}
+
+fn fits(summary: &Summary, share: &Share) -> bool {
+    let cached = summary
+        .cell(&share.key)
+        .is_some_and(|c| c.marks.get(&Mark::Cached).is_some_and(|marked| 2 * marked >= c.samples));
+    share.setup.attachment.as_ref().is_some_and(|a| !a.cache.no_flush() && known_everywhere(a)) && !cached
+}
+
+/// The target on which most set-ups were measured; among equals the first.
+fn target_of_most(shares: &[&Share]) -> Option<String> {
+    let mut counts: Vec<(&str, BTreeSet<&Attachment>)> = Vec::new();
+    for Setup { target, attachment, .. } in shares.iter().map(|s| &s.setup) {
+        let attachment = attachment.as_ref()?;
+        match counts.iter_mut().find(|(name, _)| name == target) {
+            Some((_, set)) => {
+                set.insert(attachment);
+            }
+            None => counts.push((target, BTreeSet::from([attachment]))),
+        }
+    }
+    let most = counts.iter().map(|(_, set)| set.len()).max()?;
+    counts.into_iter().find(|(_, set)| set.len() == most).map(|(name, _)| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::setup::Cache;
+    use crate::summary::summarise;
+    use crate::testing::{Bench, guest, native, virtio};
+
+    fn best_of(bench: Bench) -> Option<Best> {
+        let run = bench.run();
+        best(&run, &summarise(&run))
+    }
+
+    #[test]
+    fn the_one_with_the_best_mean_over_all_workloads() {
+        let found = best_of(
+            Bench::new()
+                .cell(native("device", "rand-read-32"), 60e3)
+                .cell(guest("device", "lsi53c895a", "rand-read-32"), 1.4e3)
+                .cell(virtio("device", "rand-read-32"), 13e3)
+                .cell(native("device", "seq-write"), 700e6)
+                .cell(guest("device", "lsi53c895a", "seq-write"), 250e6)
+                .cell(virtio("device", "seq-write"), 240e6)
+                // Measured on one workload alone: not comparable.
+                .cell(guest("device", "ahci", "seq-write"), 690e6),
+        )
+        .unwrap();
+        assert_eq!((found.target.as_str(), found.attachment.driver.as_str()), ("device", "virtio-blk"));
+        assert_eq!(found.workloads, ["rand-read-32", "seq-write"]);
+        assert_eq!(found.over.len(), 1);
+        let over = &found.over[0];
+        assert!(over.sure && (over.ratio.value - (13.0_f64 / 1.4 * 240.0 / 250.0).sqrt()).abs() < 0.2, "{over:?}");
+    }
+
+    #[test]
+    fn what_is_unsafe_or_cached_or_nowhere_to_be_had_is_left_out() {
+        let mut unsafe_disk = virtio("device", "seq-write");
+        unsafe_disk.attachment.as_mut().unwrap().cache = Cache::Unsafe;
+        let cached = guest("device", "virtio-scsi", "seq-write");
+        let bench = Bench::new()
+            .cell(native("device", "seq-write"), 700e6)
+            .cell(unsafe_disk, 690e6)
+            .cell(cached.clone(), 680e6)
+            .mark(&cached, Mark::Cached)
+            .cell(guest("device", "nvme", "seq-write"), 670e6)
+            .cell(guest("device", "ahci", "seq-write"), 100e6);
+        let found = best_of(bench).unwrap();
+        assert_eq!((found.attachment.driver.as_str(), found.over.len()), ("ahci", 0));
+        assert!(best_of(Bench::new().cell(native("device", "seq-write"), 1e6)).is_none());
+    }
+}

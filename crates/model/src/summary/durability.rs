@@ -1,0 +1,184 @@
+//! Is what a durable append acknowledged on the device? fdatasync(2) may return only when the data
+//! is on stable storage. The evidence is what the backing device counted during the cell: the bytes
+//! that it was given, and the flushes of its volatile cache. A disk without such a cache
+//! (`queue/write_cache` is `write through`; kernel document ABI/stable/sysfs-block) is sent no
+//! flushes: there the bytes alone are the evidence.
+
+use serde::{Deserialize, Serialize};
+
+use super::build::durable;
+use crate::result::{Mark, Run, Sample};
+use crate::setup::Setup;
+
+/// Key in [`Run::effective`], below `target/native`: `queue/write_cache` of the disks below.
+pub const WRITE_CACHE: &str = "device write_cache";
+
+/// Of one flush for each append this much must be seen; likewise of the bytes. Appends are in
+/// flight when the cell begins and ends.
+const SEEN: f64 = 0.9;
+/// Others' flushes come on top: up to this many for each append in every sample are the cell's own.
+const OWN: f64 = 1.5;
+
+/// What became of acknowledged appends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// They reached the device, and its volatile cache was flushed.
+    Durable,
+    /// They did not.
+    NotDurable,
+    /// The counters do not tell.
+    NotVisible,
+}
+
+/// The evidence of a durable cell, over all of its samples.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Durability {
+    /// Appends that were acknowledged.
+    pub appends: u64,
+    /// Flushes at the device for each; `None` where the device cannot be seen.
+    pub flushes_per_append: Option<f64>,
+    /// Bytes written to the device for each, metadata and journal included; `None` likewise.
+    pub bytes_per_append: Option<f64>,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The verdict with its evidence, in words.
+    pub text: String,
+}
+
+/// Judges a cell; `None` where its workload is no durable append.
+pub(super) fn durability(run: &Run, setup: &Setup, samples: &[&Sample]) -> Option<Durability> {
+    let traits = run.workloads.iter().find(|w| w.name == setup.workload).filter(|w| durable(w))?;
+    let seen: Vec<(&Sample, crate::result::DeviceUse)> = samples.iter().filter_map(|s| Some((*s, s.device?))).collect();
+    let appends: u64 = seen.iter().map(|(s, _)| s.result.ios).sum();
+    let per = |amount: u64| (appends > 0).then(|| amount as f64 / appends as f64);
+    let flushes_per_append = per(seen.iter().map(|(_, d)| d.flush_ios).sum());
+    let bytes_per_append = per(seen.iter().map(|(_, d)| d.write_bytes).sum());
+    let own = |s: &Sample, flushes: u64| (SEEN..=OWN).contains(&(flushes as f64 / s.result.ios as f64));
+    let all_own = seen.iter().all(|(s, d)| own(s, d.flush_ios));
+    let busy = !all_own && 2 * samples.iter().filter(|s| s.marks.contains(&Mark::HostBusy)).count() > samples.len();
+    let cache = run.effective.get(&format!("{}/native", setup.target)).and_then(|e| e.get(WRITE_CACHE));
+    let dropped = setup.attachment.as_ref().is_some_and(|a| a.cache.no_flush());
+    let (verdict, why) = judge(&Evidence {
+        counted: flushes_per_append.zip(bytes_per_append),
+        block_bytes: traits.block_bytes as f64,
+        volatile: cache.map(|c| c != "write through"),
+        busy,
+        dropped,
+    });
+    let name = match verdict {
+        Verdict::Durable => "durable",
+        Verdict::NotDurable => "not durable",
+        Verdict::NotVisible => "durable or not is not visible",
+    };
+    let evidence = flushes_per_append.zip(bytes_per_append).map_or_else(String::new, |(flushes, bytes)| {
+        format!(
+            "; at the device {flushes:.2} flushes and {:.1} KiB for each acknowledged append of {} KiB",
+            bytes / 1024.0,
+            traits.block_bytes / 1024
+        )
+    });
+    let text = format!("{name}: {why}{evidence}");
+    let appends = samples.iter().map(|s| s.result.ios).sum();
+    Some(Durability { appends, flushes_per_append, bytes_per_append, verdict, text })
+}
+
+struct Evidence {
+    /// Flushes and bytes for each append.
+    counted: Option<(f64, f64)>,
+    block_bytes: f64,
+    /// Whether the device has a volatile cache, where that is known.
+    volatile: Option<bool>,
+    /// Others wrote to the device in most samples, and their flushes cannot be told from the cell's.
+    busy: bool,
+    /// `cache=unsafe`.
+    dropped: bool,
+}
+
+fn judge(e: &Evidence) -> (Verdict, &'static str) {
+    let lost = "acknowledged appends did not reach the device";
+    let missing = e.counted.is_some_and(|(_, bytes)| bytes < SEEN * e.block_bytes);
+    let flushed = e.counted.is_some_and(|(flushes, _)| flushes >= SEEN);
+    match () {
+        () if e.dropped => (Verdict::NotDurable, "cache=unsafe drops the guest's flushes"),
+        () if missing => (Verdict::NotDurable, lost),
+        () if e.counted.is_none() => (Verdict::NotVisible, "the device has no counters here"),
+        () if e.volatile == Some(true) && !flushed => {
+            (Verdict::NotDurable, "acknowledged appends are in the device's volatile cache, which was not flushed")
+        }
+        () if e.busy => (Verdict::NotVisible, "others wrote to the device, too"),
+        () if e.volatile == Some(false) => (Verdict::Durable, "the device has no volatile cache and got every byte"),
+        () if flushed => (Verdict::Durable, "the device got every byte and a flush for each append"),
+        () => (Verdict::NotVisible, "whether the device has a volatile cache is not known, and it got no flushes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::setup::Cache;
+    use crate::summary::summarise;
+    use crate::testing::{Bench, native, virtio};
+
+    fn of(cache: Cache, write_cache: Option<&str>, flushes: f64, bytes: f64) -> Durability {
+        let mut guest = virtio("device", "durable-append");
+        guest.attachment.as_mut().unwrap().cache = cache;
+        let mut run = Bench::new().cell(native("device", "durable-append"), 5e3).cell(guest.clone(), 2e3).run();
+        for s in run.samples.iter_mut().filter(|s| s.setup == guest) {
+            let device = s.device.as_mut().unwrap();
+            device.flush_ios = (flushes * s.result.ios as f64) as u64;
+            device.write_bytes = (bytes * 4096.0 * s.result.ios as f64) as u64;
+        }
+        if let Some(word) = write_cache {
+            run.effective.entry("device/native".into()).or_default().insert(WRITE_CACHE.into(), word.into());
+        }
+        let summary = summarise(&run);
+        summary.cell(&guest.key()).unwrap().durability.clone().unwrap()
+    }
+
+    #[test]
+    fn bytes_and_flushes_are_the_evidence() {
+        let d = of(Cache::None, Some("write back"), 1.0, 1.1);
+        assert_eq!(d.verdict, Verdict::Durable);
+        assert!(d.text.contains("1.00 flushes and 4.4 KiB for each acknowledged append of 4 KiB"), "{}", d.text);
+        assert_eq!(of(Cache::None, Some("write back"), 0.0, 1.0).verdict, Verdict::NotDurable);
+        assert_eq!(of(Cache::None, Some("write through"), 0.0, 1.0).verdict, Verdict::Durable);
+        assert_eq!(of(Cache::None, Some("write through"), 0.0, 0.3).verdict, Verdict::NotDurable);
+        assert_eq!(of(Cache::None, None, 0.0, 1.0).verdict, Verdict::NotVisible);
+        assert_eq!(of(Cache::None, None, 1.0, 1.0).verdict, Verdict::Durable);
+        let lost = of(Cache::Writeback, Some("write back"), 0.0, 0.01);
+        assert!(lost.text.starts_with("not durable: acknowledged appends did not reach the device"), "{}", lost.text);
+    }
+
+    #[test]
+    fn unsafe_is_named_whatever_the_counters_say() {
+        for (flushes, bytes) in [(0.0, 0.0), (1.0, 1.0)] {
+            let d = of(Cache::Unsafe, Some("write back"), flushes, bytes);
+            assert_eq!(d.verdict, Verdict::NotDurable);
+            assert!(d.text.starts_with("not durable: cache=unsafe"), "{}", d.text);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_seen_gets_no_verdict() {
+        let cell = native("device", "durable-append");
+        let mut run = Bench::new().cell(cell.clone(), 5e3).cell(native("device", "seq-write"), 5e8).run();
+        run.samples.iter_mut().for_each(|s| s.device = None);
+        let summary = summarise(&run);
+        let d = summary.cell(&cell.key()).unwrap().durability.clone().unwrap();
+        assert_eq!((d.verdict, d.flushes_per_append), (Verdict::NotVisible, None));
+        assert!(d.appends > 0);
+        assert_eq!(summary.cell("device/native/seq-write").unwrap().durability, None);
+        // Others' writes and flushes would be taken for the cell's own.
+        for (flushes, verdict) in [(3, Verdict::NotVisible), (1, Verdict::Durable)] {
+            run.samples.iter_mut().for_each(|s| {
+                s.marks.push(Mark::HostBusy);
+                let (flush_ios, write_bytes) = (flushes * s.result.ios, s.result.ios * 9000);
+                s.device = Some(crate::result::DeviceUse { flush_ios, write_bytes, ..Default::default() });
+            });
+            let d = summarise(&run).cell(&cell.key()).unwrap().durability.clone().unwrap();
+            assert_eq!(d.verdict, verdict, "{flushes}");
+        }
+    }
+}

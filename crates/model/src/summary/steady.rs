@@ -1,0 +1,141 @@
+//! A run that asked for steady state: which rounds of a writing cell count. Before the disk is
+//! steady its figures are those of an empty disk; the specification ([`crate::stats::steady`])
+//! takes its results from the window in which steady state is reached. So the samples before that
+//! window are kept in the store and left out of every conclusion.
+//!
+//! What must be steady is the disk, so the native cell of a target and workload is looked at; its
+//! guests' cells of the same rounds follow it.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::build::figure_of;
+use crate::result::{Run, Sample, WorkloadTraits};
+use crate::setup::Setup;
+use crate::stats::steady::{self, Window};
+
+/// Whether a writing cell's disk became steady.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Steady {
+    /// Key of the native cell.
+    pub key: String,
+    /// Rounds after which it was; `None`: not within the rounds that were run.
+    pub reached_after: Option<u32>,
+    /// Rounds that were run.
+    pub rounds: u32,
+    /// First round that counts.
+    pub from_round: u32,
+    /// The window in which it was reached, else the last one; `None` with fewer than five rounds.
+    pub window: Option<Window>,
+}
+
+impl Steady {
+    /// In words.
+    pub fn text(&self) -> String {
+        let window = self.window.map_or_else(String::new, |w| {
+            format!(
+                ": range {:.0} % of the mean (at most {:.0}), slope {:+.0} % (at most {:.0})",
+                w.range_ratio * 100.0,
+                steady::RANGE * 100.0,
+                w.slope_ratio * 100.0,
+                steady::SLOPE * 100.0
+            )
+        });
+        match self.reached_after {
+            Some(n) => format!("steady state reached after {n} rounds{window}; earlier rounds are left out"),
+            None => format!("steady state not reached in {} rounds{window}; all of them count", self.rounds),
+        }
+    }
+}
+
+/// The state of each writing native cell so far.
+pub fn states(samples: &[Sample], workloads: &[WorkloadTraits]) -> Vec<Steady> {
+    let writes = |name: &str| workloads.iter().any(|w| w.name == name && w.writes);
+    let mut by_cell: BTreeMap<&Setup, BTreeMap<u32, f64>> = BTreeMap::new();
+    for s in samples.iter().filter(|s| s.setup.is_native() && writes(&s.setup.workload)) {
+        let figure = figure_of(workloads, &s.setup.workload).of(&s.result);
+        by_cell.entry(&s.setup).or_default().insert(s.round, figure);
+    }
+    let state = |(setup, rounds): (&Setup, BTreeMap<u32, f64>)| {
+        let figures: Vec<f64> = rounds.values().copied().collect();
+        let reached = steady::reached(&figures);
+        let from = reached.map_or(0, |(n, _)| n - steady::WINDOW);
+        Steady {
+            key: setup.key(),
+            reached_after: reached.map(|(n, _)| n as u32),
+            rounds: figures.len() as u32,
+            from_round: rounds.keys().nth(from).copied().unwrap_or(0),
+            window: reached.map(|(_, w)| w).or_else(|| steady::window(&figures)),
+        }
+    };
+    by_cell.into_iter().map(state).collect()
+}
+
+/// The samples that count.
+pub fn settled(samples: &[Sample], workloads: &[WorkloadTraits]) -> Vec<Sample> {
+    let from: BTreeMap<String, u32> = states(samples, workloads).into_iter().map(|s| (s.key, s.from_round)).collect();
+    let counts = |s: &&Sample| from.get(&s.setup.baseline().key()).is_none_or(|&from| s.round >= from);
+    samples.iter().filter(counts).cloned().collect()
+}
+
+/// The run as conclusions see it: itself, unless its study asked for steady state.
+pub fn settled_run(run: &Run) -> Cow<'_, Run> {
+    if super::build::stored_repeat(&run.study_toml).is_none_or(|r| !r.steady_state) {
+        return Cow::Borrowed(run);
+    }
+    Cow::Owned(Run { samples: settled(&run.samples, &run.workloads), ..run.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::summary::summarise;
+    use crate::testing::{Bench, native, virtio};
+
+    /// The first rounds are those of an empty disk, three times as fast.
+    fn run(asked: bool) -> Run {
+        let cells = [native("device", "seq-write"), virtio("device", "seq-write"), native("device", "seq-read")];
+        let bench = cells.iter().fold(Bench::new(), |b, c| b.cell(c.clone(), 300e6)).rounds(9);
+        let mut run = bench.run();
+        run.samples.iter_mut().filter(|s| s.round < 3 && s.setup.workload == "seq-write").for_each(|s| {
+            s.result.seconds /= 3.0;
+        });
+        if asked {
+            run.study_toml += "steady_state = true\n";
+        }
+        run
+    }
+
+    #[test]
+    fn rounds_before_steady_state_do_not_count() {
+        let summary = summarise(&run(true));
+        let cell = |key: &str| summary.cell(key).unwrap();
+        for key in ["device/native/seq-write", "device/qemu/virtio-blk,none,native/seq-write"] {
+            assert_eq!(cell(key).samples, 6, "{key}");
+            assert!((cell(key).bandwidth_bytes_per_second.value / 300e6 - 1.0).abs() < 0.05, "{key}");
+        }
+        assert_eq!(cell("device/native/seq-read").samples, 9, "reads are not judged");
+        assert_eq!(summary.steady.len(), 1);
+        assert_eq!((summary.steady[0].reached_after, summary.steady[0].from_round), (Some(8), 3));
+        assert!(summary.steady[0].text().starts_with("steady state reached after 8 rounds: range"));
+    }
+
+    #[test]
+    fn without_being_asked_for_nothing_changes() {
+        let summary = summarise(&run(false));
+        assert!(summary.steady.is_empty() && summary.cells.iter().all(|c| c.samples == 9));
+    }
+
+    #[test]
+    fn what_never_settles_is_said() {
+        let mut run = run(true);
+        run.samples.iter_mut().filter(|s| s.round % 2 == 0).for_each(|s| s.result.seconds *= 2.0);
+        let summary = summarise(&run);
+        assert_eq!(summary.steady[0].reached_after, None);
+        assert!(summary.steady[0].text().starts_with("steady state not reached in 9 rounds"));
+        assert_eq!(summary.cells[0].samples, 9);
+    }
+}

@@ -1,0 +1,249 @@
+//! The guard's policy: what is read from good files, what is said of bad ones, and the plan.
+//!
+//! `tests/fixtures/policy/{good,refused,warned}`: each `NAME.toml`, or directory of several, beside
+//! `NAME.txt` with what is printed. `VMIO_BLESS=1` writes the latter anew: read the difference.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use common::{amamou2012, fixture, fixtures, read};
+use vmio_model::policy::plan::{Algorithm, Ask, LimitedBy, Plan, plan};
+use vmio_model::policy::{Direction, HOST, Kind, Links, Policy};
+
+#[test]
+fn every_message_is_pinned() {
+    let mut messages = 0;
+    for (kind, path) in fixtures() {
+        let files = fixture(&path);
+        // Where a capacity is needed, as for a plan, its lack is refused.
+        let links = Links { required: path.ends_with("no-capacity.toml"), ..Links::default() };
+        let (problems, warnings) = match read(&files, &links) {
+            Ok(loaded) => (Vec::new(), loaded.warnings),
+            Err(error) => (error.problems, error.warnings),
+        };
+        let name = path.display();
+        match kind {
+            "good" => assert!(problems.is_empty() && warnings.is_empty(), "{name}: {problems:?} {warnings:?}"),
+            "refused" => assert!(!problems.is_empty(), "{name}"),
+            _ => assert!(problems.is_empty() && !warnings.is_empty(), "{name}: {problems:?}"),
+        }
+        messages += problems.len() + warnings.len();
+        let shown = problems.iter().map(|p| p.snippet("error")).chain(warnings.iter().map(|p| p.snippet("warning")));
+        let shown: String = shown.map(|s| s + "\n").collect();
+        let expected = path.with_extension("txt");
+        if std::env::var_os("VMIO_BLESS").is_some() && !shown.is_empty() {
+            std::fs::write(&expected, &shown).unwrap();
+        }
+        let pinned = std::fs::read_to_string(&expected).unwrap_or_default();
+        assert_eq!(shown, pinned, "{name}");
+    }
+    assert!(messages > 60, "{messages} messages: are the fixtures there?");
+}
+
+fn good(name: &str) -> Policy {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/policy/good").join(name);
+    read(&fixture(&path), &Links::default()).unwrap().policy
+}
+
+#[test]
+fn the_issues_own_example() {
+    let policy = good("issue.toml");
+    assert_eq!(policy.uplinks["eth0"].capacity, Some(1_000_000_000));
+    let gold = policy.class("gold");
+    assert_eq!((gold.priority, gold.min, gold.max), (1, Some(300_000_000), Some(600_000_000)));
+    assert_eq!((gold.weight, gold.hard, gold.over_max), (1, false, false));
+    assert_eq!(policy.guard.period, Duration::from_millis(10));
+    // The two that exist without being written: 2 % for the host.
+    let host = policy.class(HOST).member(1_000_000_000);
+    assert_eq!((host.priority, host.min, host.max), (1, 20_000_000, 1_000_000_000));
+    let default = policy.class("default").member(1_000_000_000);
+    assert_eq!((default.priority, default.min, default.max), (8, 0, 1_000_000_000));
+    assert_eq!(policy.directions("eth0"), Direction::ALL);
+}
+
+#[test]
+fn kinds_defaults_and_several_files() {
+    let policy = good("kinds.toml");
+    assert_eq!(policy.uplinks["bond0.7"].capacity, policy.uplinks["eth0"].capacity);
+    assert_eq!(policy.find(Kind::Mac, "52:54:00:ab:00:99").unwrap().class_in(Direction::GuestRx), Some("web"));
+    assert_eq!(policy.find(Kind::Vm, "101").unwrap().class_in(Direction::GuestTx), Some("web"));
+    assert_eq!(policy.find(Kind::Netns, "blue-7").unwrap().uplink, "bond0.7");
+    assert!(policy.find(Kind::Netns, "blue-77").is_none() && policy.find(Kind::Name, "101").is_none());
+    let host = policy.class(HOST);
+    assert_eq!((host.priority, host.min, host.weight), (1, Some(50_000_000), 3));
+    assert_eq!((policy.class("default").priority, policy.class("default").min), (7, Some(0)));
+    assert!(policy.guard.allow_unenforced);
+
+    let policy = good("several");
+    assert_eq!((policy.class("gold").min, policy.class("gold").max), (Some(300_000_000), Some(600_000_000)));
+    assert_eq!(policy.directions("eth0"), [Direction::GuestTx]);
+    assert!(policy.entries[0].place.ends_with("20-tenants.toml:4:9"), "{}", policy.entries[0].place);
+}
+
+#[test]
+fn a_capacity_may_come_from_the_link() {
+    let text =
+        "[uplink.eth0]\n[class.gold]\nmin = \"2Gbit\"\n[[interface]]\nmatch = { name = \"v\" }\nclass = \"gold\"\n";
+    let links = |speed: u64| Links { speeds: BTreeMap::from([("eth0".into(), speed)]), required: true };
+    let loaded = Policy::read(&[("a", text)], &links(10_000_000_000)).unwrap();
+    assert_eq!((loaded.policy.uplinks["eth0"].capacity, loaded.warnings.len()), (Some(10_000_000_000), 0));
+    let error = Policy::read(&[("a", text)], &links(1_000_000_000)).unwrap_err().to_string();
+    assert!(error.contains("a:1: uplink.eth0.capacity: the minima of guest_tx add up to 2.02 Gbit/s"), "{error}");
+    // What is written goes before what the kernel says.
+    let written = text.replace("[uplink.eth0]", "[uplink.eth0]\ncapacity = \"3Gbit\"");
+    let loaded = Policy::read(&[("a", &written)], &links(1)).unwrap();
+    assert_eq!(loaded.policy.uplinks["eth0"].capacity, Some(3_000_000_000));
+}
+
+/// (name, rate, guaranteed, limited by) of each row, in Mbit/s.
+fn rows(plan: &Plan) -> Vec<(&str, u64, u64, LimitedBy)> {
+    plan.interfaces
+        .iter()
+        .map(|r| (r.name.as_str(), r.rate_bps / 1_000_000, r.guaranteed_bps / 1_000_000, r.limited_by))
+        .collect()
+}
+
+fn asks(texts: &[&str]) -> Vec<Ask> {
+    texts.iter().map(|t| Ask::parse(t).unwrap()).collect()
+}
+
+#[test]
+fn figure_4_by_hand() {
+    let policy = amamou2012();
+    let plan = plan(&policy, &asks(&["vm:MV1=200Mbit"]), Algorithm::Exact).unwrap();
+    // 300 are MV1's, used or not: 700 are left. MV2 has its minimum of 100 and 200 up to its maximum,
+    // MV3 100 up to its own; the last 300 go 2:1 beyond the maxima.
+    assert_eq!(
+        rows(&plan),
+        [
+            ("host", 0, 0, LimitedBy::Demand),
+            ("vm:MV1", 200, 200, LimitedBy::Demand),
+            ("vm:MV2", 500, 100, LimitedBy::Capacity),
+            ("vm:MV3", 200, 0, LimitedBy::Capacity),
+            ("default", 0, 0, LimitedBy::Demand),
+        ]
+    );
+    assert_eq!((plan.pools.len(), plan.pools[0].unused_bps), (1, 100_000_000));
+    assert_eq!(plan.pools[0].direction, Direction::GuestTx);
+}
+
+#[test]
+fn the_published_loop_plans_figure_4_too() {
+    let plan = plan(&amamou2012(), &asks(&["vm:MV1=200Mbit"]), Algorithm::Dba).unwrap();
+    let rates: Vec<u64> = rows(&plan)[1..4].iter().map(|r| r.1).collect();
+    // The loop's rates are limits: MV1's minimum of 300 stays its own while it sends 200.
+    assert_eq!(rates, [300, 500, 200]);
+    assert_eq!((rows(&plan)[1].3, plan.pools[0].unused_bps), (LimitedBy::Demand, 0));
+    // A host that wants something takes part.
+    let host = self::plan(&amamou2012(), &asks(&["vm:MV1=200Mbit", "host=20Mbit"]), Algorithm::Dba).unwrap();
+    assert_eq!(rows(&host)[0].1, 20);
+}
+
+#[test]
+fn everything_is_wanted_unless_a_demand_says_otherwise() {
+    let policy = amamou2012();
+    let all = plan(&policy, &[], Algorithm::Exact).unwrap();
+    // Maxima 600, 300, 100 fill the uplink.
+    let expected = [600, 300, 100];
+    assert!(rows(&all)[1..4].iter().zip(expected).all(|(r, e)| r.1 == e), "{:?}", rows(&all));
+    assert_eq!(rows(&all)[1].3, LimitedBy::Max);
+    assert_eq!(rows(&all)[2].3, LimitedBy::Capacity);
+    assert_eq!((all.interfaces[1].demand_bps, all.interfaces[0].demand_bps), (None, Some(0)));
+    // The host takes its 2 % from the lowest priority.
+    let host = plan(&policy, &asks(&["host=20Mbit"]), Algorithm::Exact).unwrap();
+    assert_eq!(rows(&host)[0], ("host", 20, 20, LimitedBy::Demand));
+    assert_eq!(rows(&host)[3].1, 80);
+}
+
+#[test]
+fn patterns_are_planned_by_name_and_get_effective_minima() {
+    let policy = Policy::read(
+        &[(
+            "a",
+            "[uplink.eth0]\ncapacity = \"1Gbit\"\n[class.gold]\npriority = 2\nmin = \"300Mbit\"\n[class.tin]\nmin = \
+             \"100Mbit\"\n[[interface]]\nmatch = { name = \"vnet*\" }\nclass = \"gold\"\nrx_class = \"tin\"\n\
+             [[interface]]\nmatch = { mac = \"52:54:00:AB:00:01\" }\nclass = \"tin\"\n",
+        )],
+        &Links::default(),
+    )
+    .unwrap()
+    .policy;
+    let demands =
+        ["vnet0=unbounded", "vnet1=300Mbit", "vnet2=unbounded", "vnet3:rx=5Mbit", "mac:52:54:00:ab:00:01=1Gbit"];
+    let plan = plan(&policy, &asks(&demands), Algorithm::Exact).unwrap();
+    let tx: Vec<_> = plan.interfaces.iter().filter(|r| r.direction == Direction::GuestTx).collect();
+    let names: Vec<&str> = tx.iter().map(|r| r.name.as_str()).collect();
+    // Named in the policy first, then as the demands name them; letters as in the policy.
+    assert_eq!(names, ["host", "mac:52:54:00:AB:00:01", "vnet0", "vnet1", "vnet2", "vnet3", "default"]);
+    // 20 for the host; 4 x 300 do not fit the 980 left: 245 each; priority 4 gets nothing.
+    let minima: Vec<u64> = tx.iter().map(|r| r.min_effective_bps / 1_000_000).collect();
+    assert_eq!(minima, [20, 0, 245, 245, 245, 245, 0]);
+    assert_eq!(tx[1].contract.min, 100_000_000);
+    // The host's idle 20 Mbit/s are lent to the first priority, 5 each.
+    assert_eq!(tx[2].rate_bps, 250_000_000);
+    // No rx_class, no row; a demand in one direction says nothing of the other.
+    let rx: Vec<_> = plan.interfaces.iter().filter(|r| r.direction == Direction::GuestRx).collect();
+    assert_eq!(rx.len(), 6);
+    assert_eq!((rx[1].demand_bps, rx[4].demand_bps), (None, Some(5_000_000)));
+}
+
+#[test]
+fn demands_that_cannot_be() {
+    let policy = amamou2012();
+    let wrong = |texts: &[&str]| plan(&policy, &asks(texts), Algorithm::Exact).unwrap_err().to_string();
+    assert_eq!(wrong(&["MV1=1Mbit"]), "no [[interface]] matches `MV1`; did you mean `vm:MV1`?");
+    assert_eq!(wrong(&["vm:MV11=1Mbit"]), "no [[interface]] matches `vm:MV11`; did you mean `vm:MV1`?");
+    assert_eq!(wrong(&["vm:MV1=1Mbit", "vm:MV1=2Mbit"]), "guest_tx of vm:MV1 has two demands");
+    let unheard = plan(&policy, &asks(&["vm:MV1:rx=1Mbit", "host:rx=1Mbit"]), Algorithm::Exact).unwrap();
+    assert_eq!(unheard.warnings.len(), 2);
+    assert!(unheard.warnings[1].contains("vm:MV1 has no rx_class"), "{:?}", unheard.warnings);
+    for (text, part) in [
+        ("vnet0", "has no `=`"),
+        ("vnet0=5", "bare number"),
+        ("vnet0=5Mbps", "bytes in some tools"),
+        ("vnet*=5Mbit", "is a pattern"),
+        ("=5Mbit", "must not be empty"),
+        (":rx=5Mbit", "must not be empty"),
+        ("mac:52:54=5Mbit", "no MAC address"),
+        ("vnet0=", "or \"unbounded\""),
+    ] {
+        let error = Ask::parse(text).unwrap_err();
+        assert!(error.contains(part), "{text}: {error}");
+    }
+    assert_eq!(Ask::parse("mac:52:54:00:12:34:56:rx=1Mbit").unwrap().direction, Direction::GuestRx);
+    assert_eq!(Ask::parse("name:vnet0=1Mbit"), Ask::parse("vnet0=1Mbit"));
+}
+
+#[test]
+fn the_plans_json_has_these_fields_and_no_others() {
+    let plan = plan(&amamou2012(), &asks(&["vm:MV1=200Mbit"]), Algorithm::Exact).unwrap();
+    let json = serde_json::to_value(&plan).unwrap();
+    assert_eq!(json["schema_version"], "1.0");
+    assert_eq!(
+        json["pools"],
+        serde_json::json!([{"uplink": "eth0", "direction": "guest_tx", "capacity_bps": 1_000_000_000u64, "unused_bps": 100_000_000}])
+    );
+    assert_eq!(
+        json["interfaces"][2],
+        serde_json::json!({
+            "name": "vm:MV2", "uplink": "eth0", "direction": "guest_tx", "class": "two", "demand_bps": null,
+            "rate_bps": 500_000_000, "guaranteed_bps": 100_000_000, "spare_bps": 400_000_000,
+            "min_effective_bps": 100_000_000, "limited_by": "capacity"
+        })
+    );
+    assert_eq!(json.as_object().unwrap().len(), 3);
+}
+
+/// Every fixture directory has files: a typing error in a path would test nothing.
+#[test]
+fn fixtures_are_found() {
+    let all: Vec<(&str, PathBuf)> = fixtures();
+    for kind in ["good", "refused", "warned"] {
+        assert!(all.iter().filter(|(k, _)| *k == kind).count() >= 3, "{kind}");
+    }
+}

@@ -1,0 +1,184 @@
+//! `vmio guard`: the bandwidth guarantee. What needs no host is here: whether a policy is good, and
+//! what it gives whom.
+
+mod files;
+mod simulate;
+mod table;
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use vmio_model::policy::plan::{self, Algorithm, Ask};
+use vmio_model::policy::units::show_rate;
+use vmio_model::policy::{Links, Loaded, Policy, PolicyError};
+use vmio_model::problem::Problem;
+
+use crate::cli::{Context, Exit, Failure, Outcome};
+use crate::term::{self, Style};
+
+/// Guarantee guests their bandwidth: check a policy, plan what it gives
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  vmio guard check --config guard.toml          every problem, with line and caret
+  vmio guard plan --config guard.toml           what each gets when all want everything
+  vmio guard plan --config guard.d --demand vnet0=200Mbit vm:web1:rx=unbounded host=5Mbit
+  vmio guard plan --config guard.toml --algorithm dba --json
+  vmio guard simulate --study amamou2012 --html amamou2012.html")]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Say whether a policy is good; exit code 2 when it is refused
+    Check(Config),
+    /// Show what each interface would get; looks at no host and changes nothing
+    Plan {
+        #[command(flatten)]
+        config: Config,
+        /// What an interface wants: a rate or `unbounded`; :rx for what it receives
+        ///
+        /// NAME is as in the policy: vnet0, vm:web1, netns:blue, mac:52:54:00:12:34:56, host,
+        /// default. Without a demand an interface wants everything, host and default nothing.
+        #[arg(long, value_name = "NAME[:rx]=RATE", num_args = 1.., value_parser = Ask::parse)]
+        demand: Vec<Ask>,
+        /// How rates are found
+        #[arg(long, value_enum, default_value = "exact")]
+        algorithm: How,
+    },
+    /// Run the guard on a simulated uplink, in virtual time
+    Simulate(Box<simulate::Args>),
+}
+
+#[derive(Debug, clap::Args)]
+struct Config {
+    /// The policy: files, or directories whose *.toml are read in order; all add up
+    #[arg(long, value_name = "PATH", num_args = 1.., default_value = "/etc/vmio/guard.d")]
+    config: Vec<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum How {
+    /// vmio's own: minima, then spare by priority and weight up to maxima
+    Exact,
+    /// The published loop (amamou2012, section V.A), for comparison
+    Dba,
+}
+
+/// Runs the verb.
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    match &args.verb {
+        Verb::Check(config) => check(config, context),
+        Verb::Plan { config, demand, algorithm } => plan(config, demand, *algorithm, context),
+        Verb::Simulate(args) => simulate::run(args, context),
+    }
+}
+
+fn check(config: &Config, context: &Context) -> Outcome {
+    let read = read(&config.config, &Links::default())?;
+    if context.json {
+        let (problems, warnings) = match &read {
+            Ok(loaded) => (&[][..], &loaded.warnings),
+            Err(error) => (&error.problems[..], &error.warnings),
+        };
+        let list = |all: &[Problem]| Value::from(all.iter().map(entry).collect::<Vec<_>>());
+        let document = json!({
+            "schema_version": "1.0",
+            "accepted": read.is_ok(),
+            "problems": list(problems),
+            "warnings": list(warnings),
+        });
+        term::print(&format!("{document:#}\n"))?;
+        return Ok(if read.is_ok() { Exit::Done } else { Exit::Usage });
+    }
+    let policy = accepted(read)?;
+    term::print(&summary(&policy))?;
+    Ok(Exit::Done)
+}
+
+fn plan(config: &Config, asks: &[Ask], how: How, context: &Context) -> Outcome {
+    let links = Links { required: true, ..Links::default() };
+    let policy = accepted(read(&config.config, &links)?)?;
+    let algorithm = match how {
+        How::Exact => Algorithm::Exact,
+        How::Dba => Algorithm::Dba,
+    };
+    let plan = plan::plan(&policy, asks, algorithm)
+        .map_err(|e| Failure::new(Exit::Usage, e.to_string()).help("docs/guard.md says how demands are named"))?;
+    for warning in &plan.warnings {
+        term::note(&format!("{}: {warning}", Style::stderr().yellow("warning")));
+    }
+    let text = match context.json {
+        true => serde_json::to_string_pretty(&plan)? + "\n",
+        false => table::text(&plan, context.style),
+    };
+    term::print(&text)?;
+    Ok(Exit::Done)
+}
+
+fn read(paths: &[PathBuf], links: &Links) -> anyhow::Result<Result<Loaded, PolicyError>> {
+    let files = files::read(paths)?;
+    let files: Vec<(&str, &str)> = files.iter().map(|(file, text)| (file.as_str(), text.as_str())).collect();
+    Ok(Policy::read(&files, links))
+}
+
+/// Shows warnings and problems on standard error; a refused policy is a usage error.
+fn accepted(read: Result<Loaded, PolicyError>) -> anyhow::Result<Policy> {
+    let style = Style::stderr();
+    let show = |label: &str, all: &[Problem]| all.iter().for_each(|p| term::note(&p.snippet(label)));
+    match read {
+        Ok(loaded) => {
+            show(&style.yellow("warning"), &loaded.warnings);
+            Ok(loaded.policy)
+        }
+        Err(error) => {
+            show(&style.red("error"), &error.problems);
+            show(&style.yellow("warning"), &error.warnings);
+            let count = error.problems.len();
+            let count = if count == 1 { "one problem".to_owned() } else { format!("{count} problems") };
+            Err(Failure::new(Exit::Usage, format!("the policy is refused: {count}"))
+                .help("docs/guard.md lists the keys and units")
+                .into())
+        }
+    }
+}
+
+/// A problem for programs.
+fn entry(problem: &Problem) -> Value {
+    json!({
+        "file": problem.file,
+        "line": problem.line,
+        "column": problem.column,
+        "key": problem.key,
+        "message": problem.what,
+        "notes": problem.notes,
+    })
+}
+
+/// What a good policy holds, and how much of each pool it has promised.
+fn summary(policy: &Policy) -> String {
+    let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    let (named, patterns): (Vec<_>, Vec<_>) = policy.entries.iter().partition(|e| e.matcher.is_exact());
+    let mut text = format!(
+        "The policy is good: {}, {} named, {}.\n",
+        count(policy.uplinks.len(), "uplink"),
+        count(named.len(), "interface"),
+        count(patterns.len(), "pattern")
+    );
+    for (uplink, known) in &policy.uplinks {
+        let Some(capacity) = known.capacity else { continue };
+        for direction in policy.directions(uplink) {
+            let minima = policy.minima(uplink, direction, capacity);
+            let sum: u64 = minima.iter().map(|(_, min)| min).sum();
+            text += &format!(
+                "  {uplink} {}: {} of {} guaranteed to {}\n",
+                direction.word(),
+                show_rate(sum),
+                show_rate(capacity),
+                count(minima.len(), "member")
+            );
+        }
+    }
+    text
+}

@@ -1,0 +1,259 @@
+//! `vmio guard simulate`: a policy's pools, a scenario from a file, or a published experiment, on
+//! a simulated uplink in virtual time. Looks at no host and changes nothing.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use vmio_model::allocate::Member;
+use vmio_model::allocate::dba::Measures;
+use vmio_model::policy::plan::{self, Algorithm, Ask, Plan, Pool};
+use vmio_model::policy::{Links, units};
+use vmio_model::simulate::paper::Paper;
+use vmio_model::simulate::{
+    self, Allocator, Enforcement, MILLISECOND, SECOND, Scenario, Settings, Source, Vif, scenario,
+};
+
+use crate::cli::{Context, Exit, Failure, Outcome};
+use crate::report::simulation::{self, Report, Simulated, Study};
+use crate::term;
+
+/// Run the guard on a simulated uplink, in virtual time
+///
+/// Looks at no host and changes nothing; the same input gives the same figures. What is simulated
+/// is a policy's uplinks (--config), a scenario from a file, or a published experiment.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  vmio guard simulate --study amamou2012 --html amamou2012.html
+  vmio guard simulate --config guard.toml --demand vnet0=200Mbit --seconds 5
+  vmio guard simulate --scenario mine.toml --algorithm dba --period 100ms --json")]
+#[command(group(clap::ArgGroup::new("what").required(true).args(["config", "scenario", "study"])))]
+pub struct Args {
+    /// A policy: files, or directories whose *.toml are read in order
+    #[arg(long, value_name = "PATH", num_args = 1..)]
+    config: Vec<PathBuf>,
+    /// What an interface of the policy sends; without one it sends all that the uplink takes
+    #[arg(long, value_name = "NAME[:rx]=RATE", num_args = 1.., value_parser = Ask::parse, requires = "config")]
+    demand: Vec<Ask>,
+    /// A scenario: docs/guard-simulate.md lists its keys
+    #[arg(long, value_name = "FILE")]
+    scenario: Option<PathBuf>,
+    /// A published experiment beside its printed figures; takes minutes
+    #[arg(long, value_enum, conflicts_with_all = ["algorithm", "measures", "enforcement", "period"])]
+    study: Option<Known>,
+    /// Who sets the limits
+    #[arg(long, value_enum, default_value = "exact")]
+    algorithm: How,
+    /// What dba takes for a member's traffic
+    #[arg(long, value_enum, default_value = "offered")]
+    measures: Measured,
+    /// Where the limits act
+    #[arg(long, value_enum, default_value = "held")]
+    enforcement: Where,
+    /// Period of the loop, such as 10ms; default: the policy's or the scenario's
+    #[arg(long, value_name = "TIME", value_parser = period)]
+    period: Option<Duration>,
+    /// Virtual time; default: the scenario's, 10 for a policy
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    seconds: Option<u32>,
+    /// Write the plots to FILE
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Known {
+    /// Unshaped, the published loop at 100 ms, exact at 10 ms; loss over periods from 1 ms to 1 s
+    Amamou2012,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum How {
+    /// Nobody
+    None,
+    /// The published loop (amamou2012, section V.A)
+    Dba,
+    /// vmio's own
+    Exact,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Measured {
+    /// What the guest tried to send
+    Offered,
+    /// What passed the limit
+    Passed,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Where {
+    /// Before the copy: excess stays in the guest
+    Held,
+    /// Behind the host's queue
+    Queued,
+    /// No loop: the host's scheduler shares by contract
+    Hierarchy,
+}
+
+fn period(text: &str) -> Result<Duration, String> {
+    let time = units::time(text).map_err(|e| e.to_string())?;
+    let fits = (Duration::from_millis(1)..=Duration::from_secs(10)).contains(&time);
+    if fits { Ok(time) } else { Err(format!("{text} is out of range: 1ms to 10s")) }
+}
+
+fn picoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).saturating_mul(1000)
+}
+
+/// Runs the verb.
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    let command = context.command.join(" ");
+    let report = match (&args.study, &args.scenario) {
+        (Some(Known::Amamou2012), _) => amamou2012(args, command)?,
+        (None, Some(file)) => {
+            let text = std::fs::read_to_string(file).map_err(|e| {
+                anyhow::Error::new(e).context(Failure::new(Exit::Usage, format!("cannot read {}", file.display())))
+            })?;
+            let scenario = read(&file.display().to_string(), &text)?;
+            Report { runs: all(vec![(file.display().to_string(), scenario)], args), study: None, command }
+        }
+        (None, None) => Report { runs: all(pools(args)?, args), study: None, command },
+    };
+    if let Some(file) = &args.html {
+        std::fs::write(file, simulation::html(&report)).map_err(|e| {
+            anyhow::Error::new(e).context(Failure::new(Exit::Failed, format!("cannot write {}", file.display())))
+        })?;
+        term::note(&format!("Plots: {}", file.display()));
+    }
+    let text = match context.json {
+        true => format!("{:#}\n", simulation::json(&report)),
+        false => simulation::text(&report, context.style),
+    };
+    term::print(&text)?;
+    Ok(Exit::Done)
+}
+
+fn read(file: &str, text: &str) -> anyhow::Result<Scenario> {
+    Scenario::from_toml(file, text).map_err(|error| {
+        error.problems.iter().for_each(|p| term::note(&p.snippet("error")));
+        Failure::new(Exit::Usage, format!("the scenario {file} is refused"))
+            .help("docs/guard-simulate.md lists its keys")
+            .into()
+    })
+}
+
+/// Each pool of the policy as a scenario.
+fn pools(args: &Args) -> anyhow::Result<Vec<(String, Scenario)>> {
+    let links = Links { required: true, ..Links::default() };
+    let policy = super::accepted(super::read(&args.config, &links)?)?;
+    let plan = plan::plan(&policy, &args.demand, Algorithm::Exact)
+        .map_err(|e| Failure::new(Exit::Usage, e.to_string()).help("docs/guard.md says how demands are named"))?;
+    let of = |pool: &Pool| {
+        let scenario = Scenario {
+            capacity: pool.capacity_bps,
+            packet_bytes: scenario::PACKET_BYTES,
+            duration: 10 * SECOND,
+            period: picoseconds(policy.guard.period),
+            vifs: vifs(&plan, pool),
+        };
+        (format!("{} {}", pool.uplink, pool.direction.word()), scenario)
+    };
+    Ok(plan.pools.iter().map(of).collect())
+}
+
+fn vifs(plan: &Plan, pool: &Pool) -> Vec<Vif> {
+    let rows = plan.interfaces.iter().filter(|r| r.uplink == pool.uplink && r.direction == pool.direction);
+    rows.map(|row| Vif {
+        name: row.name.clone(),
+        contract: Member { min: row.min_effective_bps, ..row.contract },
+        source: Source::OpenLoop(vec![(0, row.demand_bps.unwrap_or(pool.capacity_bps))]),
+    })
+    .collect()
+}
+
+fn all(scenarios: Vec<(String, Scenario)>, args: &Args) -> Vec<Simulated> {
+    let allocator = match (args.algorithm, args.measures) {
+        (How::None, _) => Allocator::None,
+        (How::Dba, Measured::Offered) => Allocator::Dba(Measures::Offered),
+        (How::Dba, Measured::Passed) => Allocator::Dba(Measures::Passed),
+        (How::Exact, _) => Allocator::Exact,
+    };
+    let enforcement = match args.enforcement {
+        Where::Held => Enforcement::Held,
+        Where::Queued => Enforcement::Queued,
+        Where::Hierarchy => Enforcement::Hierarchy,
+    };
+    let one = |(subject, mut scenario): (String, Scenario)| {
+        shorten(&mut scenario, args);
+        let period = args.period.map_or(scenario.period, picoseconds);
+        let settings = Settings { enforcement, ..Settings::new(allocator, period) };
+        let outcome = simulate::run(&scenario, &settings);
+        Simulated { subject, scenario, settings, outcome }
+    };
+    scenarios.into_iter().map(one).collect()
+}
+
+fn shorten(scenario: &mut Scenario, args: &Args) {
+    if let Some(seconds) = args.seconds {
+        scenario.duration = u64::from(seconds) * SECOND;
+    }
+}
+
+/// The periods of the study's last figure.
+const PERIODS_MS: [u64; 7] = [1, 5, 10, 50, 100, 500, 1000];
+
+fn amamou2012(args: &Args, command: String) -> anyhow::Result<Report> {
+    let text = include_str!("../../../../../papers/amamou2012.toml");
+    let paper: Paper = toml::from_str(text)?;
+    let mut scenario = read("papers/amamou2012.toml", text)?;
+    shorten(&mut scenario, args);
+    let (offered, passed) = (Allocator::Dba(Measures::Offered), Allocator::Dba(Measures::Passed));
+    let settings = |allocator, ms: u64| Settings::new(allocator, ms * MILLISECOND);
+    let mut jobs = vec![
+        settings(Allocator::None, 100),
+        settings(offered, 100),
+        settings(passed, 100),
+        settings(Allocator::Exact, 10),
+    ];
+    let shown = jobs.len();
+    for allocator in [offered, passed, Allocator::Exact] {
+        jobs.extend(PERIODS_MS.map(|ms| settings(allocator, ms)));
+    }
+    let mut done = in_parallel(&scenario, &jobs);
+    let loss = |outcome: &simulate::Outcome| outcome.totals.iter().map(simulate::Totals::loss_ratio).collect();
+    let by_period = done.split_off(shown);
+    let periods = jobs[shown..].iter().zip(&by_period).map(|(s, o)| (s.allocator, s.period, loss(o))).collect();
+    let run =
+        |(settings, outcome)| Simulated { subject: paper.key.clone(), scenario: scenario.clone(), settings, outcome };
+    let runs = jobs.into_iter().zip(done).map(run).collect();
+    Ok(Report { runs, study: Some(Study { paper, periods }), command })
+}
+
+/// Runs every job, as many at once as there are CPUs; jobs that are alike run once.
+fn in_parallel(scenario: &Scenario, jobs: &[Settings]) -> Vec<simulate::Outcome> {
+    let mut different: Vec<Settings> = Vec::new();
+    for job in jobs {
+        if !different.contains(job) {
+            different.push(*job);
+        }
+    }
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let outcomes: Vec<Mutex<Option<simulate::Outcome>>> = different.iter().map(|_| Mutex::new(None)).collect();
+    let work = || {
+        while let Some(i) =
+            Some(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)).filter(|i| *i < different.len())
+        {
+            let outcome = simulate::run(scenario, &different[i]);
+            *outcomes[i].lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(outcome);
+            term::note(&format!("simulated {} of {}", i + 1, different.len()));
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    let of = |job: &Settings| {
+        let i = different.iter().position(|d| d == job).expect("every job is among the different ones");
+        let outcome = outcomes[i].lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        outcome.expect("every outcome was set before the threads ended")
+    };
+    jobs.iter().map(of).collect()
+}

@@ -1,0 +1,164 @@
+//! The plan as a table for a terminal: a line a member, with a bar over the pool's capacity.
+
+use std::fmt::Write as _;
+
+use vmio_model::policy::plan::{LimitedBy, Plan, Pool, Row};
+use vmio_model::policy::units::show_rate;
+
+use crate::term::Style;
+
+/// Columns that no line exceeds.
+const WIDTH: usize = 100;
+/// Longest name beside which the figures still stand on the same line.
+const NAME: usize = 24;
+/// Longest class that is shown whole.
+const CLASS: usize = 12;
+/// Columns of a figure.
+const FIGURE: usize = 8;
+
+/// The whole plan.
+pub fn text(plan: &Plan, style: Style) -> String {
+    let mut out = String::new();
+    let mut marks = Marks::default();
+    let mut rows = plan.interfaces.as_slice();
+    for pool in &plan.pools {
+        let end = rows.iter().take_while(|r| (&r.uplink, r.direction) == (&pool.uplink, pool.direction)).count();
+        let (mine, rest) = rows.split_at(end);
+        rows = rest;
+        marks.see(mine);
+        table(&mut out, pool, mine, style);
+        out.push('\n');
+    }
+    if plan.pools.is_empty() {
+        out += "The policy has no uplink: there is nothing to plan.\n";
+    } else {
+        out += &marks.legend(style);
+    }
+    out
+}
+
+/// What the legend has to explain.
+#[derive(Default)]
+struct Marks {
+    less: bool,
+    over: bool,
+    above: bool,
+}
+
+impl Marks {
+    fn see(&mut self, rows: &[Row]) {
+        for row in rows {
+            self.less |= row.min_effective_bps < row.contract.min;
+            self.over |= row.contract.over_max;
+            self.above |= row.rate_bps > row.contract.max;
+        }
+    }
+
+    fn legend(&self, style: Style) -> String {
+        let above = if self.above { &format!("   {} above the maximum", style.yellow("░")) } else { "" };
+        let mut text = format!(
+            "{} guaranteed   {} spare{above}   {} free up to the maximum\n",
+            style.cyan("█"),
+            style.cyan("▒"),
+            style.dim("·")
+        );
+        if self.less {
+            text += "* less than its class's minimum: the minima do not all fit, low priorities give way\n";
+        }
+        if self.over {
+            text += "+ may exceed its maximum with what is left when every maximum is met (over_max)\n";
+        }
+        text
+    }
+}
+
+fn table(out: &mut String, pool: &Pool, rows: &[Row], style: Style) {
+    let (unit, factor) = unit(pool.capacity_bps);
+    let idle: u64 = rows.iter().filter(|r| r.contract.hard).map(|r| r.min_effective_bps - r.guaranteed_bps).sum();
+    let kept = if idle > 0 { format!(", {} of it kept free as hard minima", show_rate(idle)) } else { String::new() };
+    let head = format!("{} {}", pool.uplink, pool.direction.word());
+    let (capacity, unused) = (show_rate(pool.capacity_bps), show_rate(pool.unused_bps));
+    let _ = writeln!(out, "{}: {capacity}, {unused} unused{kept}; below in {unit}", style.bold(&head));
+    let widest = |of: fn(&Row) -> &str, most: usize, least: usize| {
+        rows.iter().map(|r| of(r).chars().count()).filter(|n| *n <= most).max().unwrap_or(0).max(least)
+    };
+    let name_width = widest(|r| &r.name, NAME, "name".len());
+    let class_width = widest(|r| &r.class, CLASS, 5);
+    let bar_width = WIDTH - name_width - class_width - 4 * (FIGURE + 1) - 18;
+    // The scale of the bars, where there is room for it.
+    let scale = if bar_width > capacity.len() { format!("0{capacity:>0$}", bar_width - 1) } else { String::new() };
+    let header = format!(
+        "{:<name_width$} {:<class_width$} {:>4} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$} {:<8} {scale}",
+        "name", "class", "prio", "demand", "min", "max", "rate", "limit"
+    );
+    let _ = writeln!(out, "{}", style.dim(header.trim_end()));
+    for row in rows {
+        let figure = |bits: u64| figure(bits, factor);
+        let less = if row.min_effective_bps < row.contract.min { "*" } else { "" };
+        let over = if row.contract.over_max { "+" } else { "" };
+        let mut name = row.name.clone();
+        if name.chars().count() > name_width {
+            let _ = writeln!(out, "{name}");
+            name.clear();
+        }
+        let figures = format!(
+            "{name:<name_width$} {:<class_width$} {:>4} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$}",
+            cut(&row.class, class_width),
+            row.contract.priority,
+            row.demand_bps.map_or("all".to_owned(), figure),
+            format!("{less}{}", figure(row.min_effective_bps)),
+            format!("{over}{}", figure(row.contract.max)),
+        );
+        let rate = style.bold(&format!("{:>FIGURE$}", figure(row.rate_bps)));
+        let limit = match row.limited_by {
+            LimitedBy::Capacity => style.yellow("capacity"),
+            other => format!("{:<8}", other.word()),
+        };
+        let bar = bar(row, pool.capacity_bps, bar_width, style);
+        let _ = writeln!(out, "{}", format!("{figures} {rate} {limit} {bar}").trim_end());
+    }
+}
+
+/// The unit in which a pool's figures have the fewest digits, and its bits.
+fn unit(capacity: u64) -> (&'static str, u64) {
+    let units = [("Tbit/s", 1_000_000_000_000), ("Gbit/s", 1_000_000_000), ("Mbit/s", 1_000_000), ("kbit/s", 1_000)];
+    units.into_iter().find(|(_, factor)| capacity >= 50 * factor).unwrap_or(("bit/s", 1))
+}
+
+/// A rate in that unit: whole where it is whole, else with one or two decimals.
+fn figure(bits: u64, factor: u64) -> String {
+    let value = bits as f64 / factor as f64;
+    match value {
+        _ if bits.is_multiple_of(factor) => format!("{}", bits / factor),
+        v if v < 0.01 => "<0.01".to_owned(),
+        v if v < 100.0 => format!("{v:.2}"),
+        v => format!("{v:.1}"),
+    }
+}
+
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width - 1).chain(['…']).collect()
+}
+
+/// Cells of guaranteed, spare, spare above the maximum, and what is free below it. Whatever is
+/// above 0 shows.
+fn bar(row: &Row, capacity: u64, width: usize, style: Style) -> String {
+    let cells = |bits: u64| {
+        let exact = bits as f64 * width as f64 / capacity as f64;
+        (exact.round() as usize).max(usize::from(bits > 0)).min(width)
+    };
+    let guaranteed = cells(row.guaranteed_bps);
+    let rate = cells(row.rate_bps).max((guaranteed + usize::from(row.spare_bps > 0)).min(width));
+    let max = cells(row.contract.max.min(capacity));
+    let above = if row.rate_bps > row.contract.max { rate.saturating_sub(max.max(guaranteed)) } else { 0 };
+    let (spare, free) = (rate - guaranteed - above, max.saturating_sub(rate));
+    format!(
+        "{}{}{}",
+        style.cyan(&("█".repeat(guaranteed) + &"▒".repeat(spare))),
+        style.yellow(&"░".repeat(above)),
+        style.dim(&"·".repeat(free))
+    )
+}

@@ -1,0 +1,66 @@
+//! `vmio study compare NAME paper` for a terminal.
+
+use vmio_model::paper::{Compared, Verdict};
+
+use super::format;
+use super::text::Out;
+use crate::term::Style;
+
+/// The effects that a paper states, and what a run says of each.
+pub fn effects(c: &Compared, style: Style) -> String {
+    let mut out = Out::new(style);
+    out.line(&style.bold(&format!("Run {} of {} against {}", c.run, c.study, c.paper)));
+    out.paragraph("", 0, &c.citation);
+    out.line("");
+    out.line(&style.bold("Not the same here"));
+    for d in &c.circumstances {
+        out.paragraph(&format!("  {:<11} ", d.what), 14, &format!("{} -> {}", d.paper, d.here));
+    }
+    out.line("");
+    if let Some(statement) = &c.statement {
+        out.paragraph(&style.yellow("! "), 2, statement);
+        out.line("");
+    }
+    for judged in &c.effects {
+        let word = format!("{:<14}", judged.verdict.to_string());
+        let word = match judged.verdict {
+            Verdict::Holds => style.cyan(&word),
+            Verdict::Fails => style.red(&word),
+            Verdict::NotDecidable => style.yellow(&word),
+        };
+        let e = &judged.effect;
+        out.paragraph(&word, 14, &style.bold(&format!("{} ({})", e.text, e.id)));
+        out.paragraph(
+            &format!("{:14}", ""),
+            16,
+            &format!(
+                "published: {} against {} {}, ratio {} ({})",
+                e.published_numerator,
+                e.published_denominator,
+                e.unit,
+                format::three(judged.published_ratio),
+                e.citation
+            ),
+        );
+        if let (Some(ratio), Some((above, below))) = (&judged.ratio, &judged.cells) {
+            let figure =
+                format!("here: ratio {}, {} pairs from {} boots:", format::factor(ratio), ratio.pairs, ratio.boots);
+            out.paragraph(&format!("{:14}", ""), 16, &format!("{figure} {above} against {below}"));
+        }
+        out.paragraph(&format!("{:14}", ""), 16, &format!("why: {}", judged.reason));
+    }
+    out.line("");
+    let count = |v: Verdict| c.effects.iter().filter(|e| e.verdict == v).count();
+    out.paragraph(
+        "",
+        0,
+        &format!(
+            "{} hold, {} fail, {} are not decidable here. Ratios are geometric means of pairs of one round with 95 % \
+             intervals; an effect is decided only when the whole interval lies on one side of its bound.",
+            count(Verdict::Holds),
+            count(Verdict::Fails),
+            count(Verdict::NotDecidable)
+        ),
+    );
+    out.text
+}

@@ -1,0 +1,92 @@
+//! In which forms a report is wanted, by the command line: what is printed, and which files are
+//! written.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+use super::{Report, html, json, markdown, qm, text, xml};
+use crate::cli::{Context, Exit, Failure};
+use crate::term;
+
+/// How a report is shown; the default is text.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Forms {
+    /// Also write the report as one HTML file that needs no network
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Print the report as Markdown
+    #[arg(long, conflicts_with = "json")]
+    pub markdown: bool,
+    /// Also write the best set-up found as libvirt XML
+    #[arg(long, value_name = "FILE")]
+    pub write_xml: Option<PathBuf>,
+    /// Also write the best set-up found as Proxmox commands (qm)
+    #[arg(long, value_name = "FILE")]
+    pub write_qm: Option<PathBuf>,
+}
+
+impl Forms {
+    fn files(&self) -> impl Iterator<Item = &Path> {
+        [&self.html, &self.write_xml, &self.write_qm].into_iter().flatten().map(PathBuf::as_path)
+    }
+
+    /// Whether any file is wanted.
+    pub fn writes(&self) -> bool {
+        self.files().next().is_some()
+    }
+
+    /// A file that cannot be written is told before anything is measured.
+    pub fn check(&self) -> Result<(), Failure> {
+        let writable = |file: &&Path| {
+            let dir = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            dir.is_dir() && !file.is_dir()
+        };
+        match self.files().find(|file| !writable(file)) {
+            None => Ok(()),
+            Some(file) => Err(Failure::new(Exit::Usage, format!("{} cannot be written", file.display()))
+                .help("name a file in a directory that is there and that you may write")),
+        }
+    }
+
+    /// Prints the report and writes the files.
+    pub fn show(&self, report: &Report<'_>, context: &Context) -> anyhow::Result<()> {
+        term::print(&match () {
+            () if context.json => json(report),
+            () if self.markdown => markdown(report),
+            () => text(report, context.style),
+        })?;
+        self.write(report)
+    }
+
+    /// Writes the files alone.
+    pub fn write(&self, report: &Report<'_>) -> anyhow::Result<()> {
+        if let Some(file) = &self.html {
+            write(file, "report", &html(report))?;
+        }
+        for (file, what, make) in [
+            (&self.write_xml, "libvirt XML of the best set-up", xml as fn(&_, &_) -> String),
+            (&self.write_qm, "Proxmox commands for the best set-up", qm),
+        ] {
+            let Some(file) = file else { continue };
+            match &report.best {
+                Some(best) => write(file, what, &make(report.run, best))?,
+                None => term::note(&format!(
+                    "{} was not written: no set-up of run {} can be called the best",
+                    file.display(),
+                    report.run.id
+                )),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write(file: &Path, what: &str, content: &str) -> anyhow::Result<()> {
+    std::fs::write(file, content).with_context(|| {
+        Failure::new(Exit::Failed, format!("cannot write {}", file.display()))
+            .help("name a file in a directory that is there and that you may write")
+    })?;
+    term::note(&format!("{what} written to {}", file.display()));
+    Ok(())
+}

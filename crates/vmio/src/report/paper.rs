@@ -1,0 +1,292 @@
+//! A paper's tables with this run's figures beside the published ones, and what control cells
+//! say, in each form of the report.
+
+use std::fmt::Write;
+
+use vmio_model::paper::{Ours, Table, TableRow};
+use vmio_model::stats::{Estimate, Ratio};
+use vmio_model::summary::{Explanation, Summary};
+
+use super::Report;
+use super::format::{self, rate, spread, three};
+use super::html::escape;
+use super::markdown::plain;
+use super::text::Out;
+use super::view;
+
+/// Columns of a paper's table.
+const COLUMNS: [&str; 4] = ["MB/s", "avgrq-sz", "avgqu-sz", "%util"];
+
+/// What stands above the tables in every form.
+pub const INTRODUCTION: &str = "Published figures, and those of this run as the mean with the half width of its 95 % \
+    interval. MB/s: as the application saw it. avgrq-sz (sectors of 512 bytes), avgqu-sz (requests) and %util: at the \
+    host's disk. *: Eucalyptus' default set-up.";
+
+/// The same for control cells.
+pub const CONTROLS: &str = "Guests whose requests reached the disk smaller than native ones. Each row of a chain changes one \
+    thing, and its ratio is of its bandwidth to that of the row above, paired by round: first native requests at the guest's \
+    size, then at its queue depth, then the guest. What the last ratio loses is virtualisation's (emulation's, where the guest's \
+    processor was emulated); what those above it lose, the disk would lose without any guest.";
+
+fn published(row: &TableRow) -> [String; 4] {
+    let or_dash = |x: Option<f64>| x.map_or("–".to_owned(), plain_number);
+    let p = &row.published;
+    [plain_number(p.bandwidth_mb_s), or_dash(p.avgrq_sz_sectors), or_dash(p.avgqu_sz_requests), or_dash(p.util_percent)]
+}
+
+/// A published figure as it was printed: no digit more.
+fn plain_number(x: f64) -> String {
+    format!("{x}")
+}
+
+fn ours(row: &Ours) -> [String; 4] {
+    let of = |e: Option<Estimate>, factor: f64| {
+        e.map_or("not visible".to_owned(), |e| {
+            let spread = if e.interval.is_some() { spread(&e) } else { "±?".into() };
+            format!("{} {spread}", three(e.value * factor))
+        })
+    };
+    [
+        of(Some(row.bandwidth_bytes_per_second), 1e-6),
+        of(row.avgrq_sz_sectors, 1.0),
+        of(row.avgqu_sz_requests, 1.0),
+        of(row.util_ratio, 100.0),
+    ]
+}
+
+fn why_not(row: &TableRow) -> String {
+    format!("not run: {}", row.not_run.as_deref().unwrap_or("no reason is known"))
+}
+
+/// The paper's words for a row, default and footnotes marked.
+fn names(row: &TableRow) -> [String; 3] {
+    let p = &row.published;
+    let star = if p.eucalyptus_default { "*" } else { "" };
+    let notes: String = p.notes.iter().map(|n| format!("[{n}]")).collect();
+    let gap = if notes.is_empty() { "" } else { " " };
+    [p.vmm.clone(), format!("{}{star}", p.target), format!("{}{gap}{notes}", p.driver)]
+}
+
+/// A row of a chain of control cells.
+pub struct ChainRow {
+    /// What runs.
+    pub label: String,
+    /// Bandwidth with its interval.
+    pub bandwidth: String,
+    /// Request size and queue depth at the disk.
+    pub device: [String; 2],
+    /// What differs from the row above, and what that does; empty in the first row.
+    pub step: [String; 2],
+}
+
+/// The chain from native to a guest.
+pub fn chain(summary: &Summary, e: &Explanation) -> Vec<ChainRow> {
+    let row = |key: &str, label: String, step: &str, ratio: Option<&Option<Ratio>>| {
+        let cell = summary.cell(key);
+        let device = cell.and_then(view::device).map_or(["–".into(), "–".into()], |[kib, depth, _]| [kib, depth]);
+        let ratio = ratio.map(|r| r.as_ref().map_or("not measured".into(), format::factor));
+        ChainRow {
+            label,
+            bandwidth: cell.map_or("–".into(), |c| {
+                let bandwidth = &c.bandwidth_bytes_per_second;
+                format!("{} {}", rate(vmio_model::result::Figure::Bandwidth, bandwidth.value), spread(bandwidth))
+            }),
+            device,
+            step: [step.to_owned(), ratio.unwrap_or_default()],
+        }
+    };
+    let native = |asked: &vmio_model::summary::explain::Asked| {
+        format!("native, {} × {}", format::bytes(asked.request_bytes), asked.depth)
+    };
+    let mut rows = vec![
+        row(&e.reference.key, native(&e.reference), "", None),
+        row(&e.size.key, native(&e.size), "small requests", Some(&e.small_requests_ratio)),
+    ];
+    if let Some(depth) = &e.depth {
+        rows.push(row(&depth.key, native(depth), "shallow queue", Some(&e.shallow_queue_ratio)));
+    }
+    let rest = if summary.emulated { "emulation (TCG)" } else { "virtualisation" };
+    rows.push(row(&e.key, "the guest".into(), rest, Some(&e.rest_ratio)));
+    rows
+}
+
+/// What must be known before a chain is believed.
+pub fn doubt(e: &Explanation) -> Option<&'static str> {
+    (!e.enough).then_some("fewer pairs than the study wants: these ratios are not final")
+}
+
+/// The rows of a table for a terminal: what is published, and below it what was measured here.
+pub fn text_table(out: &mut Out, table: &Table) {
+    let line = |names: [&str; 3], what: &str, cells: &[String; 4]| {
+        let [vmm, target, driver] = names;
+        let [a, b, c, d] = cells.each_ref().map(|cell| cell.replace(" %", "%"));
+        format!("  {vmm:<5}{target:<12}{driver:<24}{what:<9}{a:>12}{b:>12}{c:>12}{d:>12}")
+    };
+    out.line(&line(["VMM", "Target", "Driver"], "", &COLUMNS.map(str::to_owned)));
+    for row in &table.rows {
+        let [vmm, target, driver] = names(row);
+        out.line(&line([&vmm, &target, &driver], "published", &published(row)));
+        match &row.ours {
+            Some(found) => out.line(&line([""; 3], "here", &ours(found))),
+            None => out.paragraph(&" ".repeat(43), 45, &why_not(row)),
+        }
+    }
+}
+
+/// Lines of a chain for a terminal.
+pub fn text_chain(summary: &Summary, e: &Explanation) -> Vec<String> {
+    let rows = chain(summary, e).into_iter().map(|r| {
+        let [kib, depth] = &r.device;
+        format!("    {:<26}{:>18}{kib:>10}{depth:>7}  {:<16}{}", r.label, r.bandwidth, r.step[0], r.step[1])
+    });
+    let head =
+        format!("    {:<26}{:>18}{:>10}{:>7}  {:<16}{}", "", "bandwidth", "KiB", "depth", "", "of the row above");
+    std::iter::once(head).chain(rows).map(|line| line.trim_end().to_owned()).collect()
+}
+
+/// Both sections as Markdown.
+pub fn markdown(report: &Report<'_>) -> String {
+    let mut out = String::new();
+    if !report.summary.explained.is_empty() {
+        let _ = writeln!(out, "## Small requests or virtualisation\n\n{}\n", plain(CONTROLS));
+    }
+    for e in &report.summary.explained {
+        let _ = writeln!(out, "### {}\n\n{}\n", plain(&e.key), plain(&e.why));
+        if let Some(doubt) = doubt(e) {
+            let _ = writeln!(out, "**{doubt}**\n");
+        }
+        out += "| | bandwidth (95 %) | KiB a request at the disk | depth | what differs | of the row above (95 %) |\n|---|--:|--:|--:|---|--:|\n";
+        for row in chain(&report.summary, e) {
+            let [kib, depth] = &row.device;
+            let _ = writeln!(
+                out,
+                "| {} | {} | {kib} | {depth} | {} | {} |",
+                row.label, row.bandwidth, row.step[0], row.step[1]
+            );
+        }
+        out.push('\n');
+    }
+    for (i, table) in report.tables.iter().enumerate() {
+        if i == 0 {
+            let _ = writeln!(out, "## Beside the paper\n\n{}\n\n{}\n", plain(&table.citation), plain(INTRODUCTION));
+        }
+        let _ = writeln!(out, "### {}\n", plain(&table.caption.title));
+        if let Some(statement) = &table.statement {
+            let _ = writeln!(out, "> **Note.** {}\n", plain(statement));
+        }
+        let heads = |which: &str| COLUMNS.map(|c| format!("{c}, {which}")).join(" | ");
+        let _ = writeln!(
+            out,
+            "| VMM | Target | Driver | {} | {} |\n|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+            heads("published"),
+            heads("here")
+        );
+        for row in &table.rows {
+            let here = match &row.ours {
+                Some(found) => ours(found).join(" | "),
+                None => format!("{} | | |", plain(&why_not(row))),
+            };
+            let names = names(row).map(|n| plain(&n)).join(" | ");
+            let _ = writeln!(out, "| {names} | {} | {here} |", published(row).join(" | "));
+        }
+        out.push('\n');
+        for (n, text) in &table.footnotes {
+            let _ = writeln!(out, "- {}", plain(&format!("[{n}] {text}")));
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// What control cells say, as HTML.
+pub fn html_controls(report: &Report<'_>) -> String {
+    let mut page = String::new();
+    if report.summary.explained.is_empty() {
+        return page;
+    }
+    let _ = write!(page, "<h2>Small requests or virtualisation</h2>\n<p>{}</p>\n", escape(CONTROLS));
+    for e in &report.summary.explained {
+        let (key, why) = (escape(&e.key), escape(&e.why));
+        let doubt = doubt(e).map_or(String::new(), |d| format!(" <span class=\"tag\">{}</span>", escape(d)));
+        let _ = write!(page, "<h3>{key}{doubt}</h3><p class=\"dim\">{why}</p>");
+        let _ = write!(
+            page,
+            "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Chain to {key}\"><table><thead><tr>\
+             <th class=\"l\" scope=\"col\">Cell</th><th scope=\"col\">Bandwidth<small>mean, 95 %</small></th>\
+             <th scope=\"col\">Request<small>KiB at the disk</small></th><th scope=\"col\">Depth<small>avgqu-sz</small></th>\
+             <th class=\"l\" scope=\"col\">What differs</th><th scope=\"col\">Of the row above<small>95 %</small></th>\
+             </tr></thead><tbody>"
+        );
+        for row in chain(&report.summary, e) {
+            let [kib, depth] = &row.device;
+            let _ = write!(
+                page,
+                "<tr><th scope=\"row\">{}</th><td>{}</td><td>{kib}</td><td>{depth}</td><td class=\"l\">{}</td><td>{}</td></tr>",
+                escape(&row.label),
+                escape(&row.bandwidth),
+                escape(&row.step[0]),
+                escape(&row.step[1])
+            );
+        }
+        page += "</tbody></table></div>\n";
+    }
+    page
+}
+
+/// The paper's tables, as HTML.
+pub fn html_tables(report: &Report<'_>) -> String {
+    let mut page = String::new();
+    for (i, table) in report.tables.iter().enumerate() {
+        if i == 0 {
+            let (citation, introduction) = (escape(&table.citation), escape(INTRODUCTION));
+            let _ = write!(page, "<h2>Beside the paper</h2>\n<p>{citation}</p><p class=\"dim\">{introduction}</p>\n");
+        }
+        let title = escape(&table.caption.title);
+        let _ = write!(page, "<h3>{title}</h3>");
+        if let Some(statement) = &table.statement {
+            let _ = write!(page, "<div class=\"note\" role=\"note\"><p>{}</p></div>", escape(statement));
+        }
+        let _ = write!(
+            page,
+            "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{title}\"><table class=\"beside\"><thead><tr>\
+             <th class=\"l\" scope=\"col\" rowspan=\"2\">VMM</th><th class=\"l\" scope=\"col\" rowspan=\"2\">Target</th>\
+             <th class=\"l\" scope=\"col\" rowspan=\"2\">Driver</th><th scope=\"colgroup\" colspan=\"4\">Published</th>\
+             <th class=\"here\" scope=\"colgroup\" colspan=\"4\">Here</th></tr><tr>"
+        );
+        for (side, class) in [("pub", ""), ("here", " class=\"here\"")] {
+            for (n, column) in COLUMNS.iter().enumerate() {
+                let class = if n == 0 && side == "here" { class } else { "" };
+                let _ = write!(page, "<th scope=\"col\"{class}>{column}</th>");
+            }
+        }
+        page += "</tr></thead><tbody>";
+        for row in &table.rows {
+            let [vmm, target, driver] = names(row).map(|n| escape(&n));
+            let _ = write!(
+                page,
+                "<tr><th scope=\"row\">{vmm}</th><td class=\"l\">{target}</td><td class=\"l\">{driver}</td>"
+            );
+            for cell in published(row) {
+                let _ = write!(page, "<td>{}</td>", escape(&cell));
+            }
+            match &row.ours {
+                Some(found) => {
+                    for (n, cell) in ours(found).iter().enumerate() {
+                        let class = if n == 0 { " class=\"here\"" } else { "" };
+                        let _ = write!(page, "<td{class}>{}</td>", escape(cell));
+                    }
+                }
+                None => {
+                    let _ = write!(page, "<td colspan=\"4\" class=\"l w here dim\">{}</td>", escape(&why_not(row)));
+                }
+            }
+            page += "</tr>";
+        }
+        page += "</tbody></table></div>";
+        for (n, text) in &table.footnotes {
+            let _ = write!(page, "<p class=\"dim\">[{n}] {}</p>", escape(text));
+        }
+        page.push('\n');
+    }
+    page
+}

@@ -1,0 +1,242 @@
+//! The report of simulated runs of the guard: as text, JSON, and HTML in one file.
+
+mod html;
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+use vmio_model::policy::units::show_rate;
+use vmio_model::simulate::paper::{Paper, Published, System, What};
+use vmio_model::simulate::{Allocator, Enforcement, Outcome, SECOND, Scenario, Settings, Totals};
+
+use crate::term::Style;
+
+pub use html::html;
+
+/// Version of the JSON.
+const SCHEMA_VERSION: &str = "1.0";
+
+/// One run.
+pub struct Simulated {
+    /// What was simulated: an uplink and direction, or a scenario's name.
+    pub subject: String,
+    /// The uplink and its members.
+    pub scenario: Scenario,
+    /// How it was run.
+    pub settings: Settings,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// A published experiment beside its simulation.
+pub struct Study {
+    /// What is published.
+    pub paper: Paper,
+    /// Loss by period: allocator, period in picoseconds, loss ratio of each member.
+    pub periods: Vec<(Allocator, u64, Vec<f64>)>,
+}
+
+/// All that one command simulated.
+pub struct Report {
+    /// The runs.
+    pub runs: Vec<Simulated>,
+    /// The study that they belong to.
+    pub study: Option<Study>,
+    /// The command line, to repeat it.
+    pub command: String,
+}
+
+impl Simulated {
+    /// Who set the limits, where they acted, and how often.
+    pub fn how(&self) -> String {
+        let Settings { allocator, enforcement, period, .. } = self.settings;
+        match (allocator, enforcement) {
+            (_, Enforcement::Hierarchy) => "hierarchical shaping on the host, no loop".into(),
+            (Allocator::None, _) => "unshaped".into(),
+            (_, Enforcement::Held) => format!("{}, every {}, held in the guest", allocator.label(), time(period)),
+            (_, Enforcement::Queued) => format!("{}, every {}, queued on the host", allocator.label(), time(period)),
+        }
+    }
+
+    fn seconds(&self) -> f64 {
+        self.outcome.duration as f64 / SECOND as f64
+    }
+}
+
+/// A time in picoseconds, in milliseconds or seconds.
+pub fn time(ps: u64) -> String {
+    let ms = ps as f64 / SECOND as f64 * 1e3;
+    if ms < 1000.0 { format!("{ms} ms") } else { format!("{} s", ms / 1e3) }
+}
+
+/// Mbit/s with one decimal.
+fn mbit(bps: f64) -> String {
+    format!("{:.1}", bps / 1e6)
+}
+
+fn ratio(part: u64, of: u64) -> f64 {
+    if of == 0 { 0.0 } else { part as f64 / of as f64 }
+}
+
+fn mean_bps(bits: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { bits as f64 / seconds } else { 0.0 }
+}
+
+/// Which simulated runs a published figure is set beside.
+fn beside(run: &Simulated, figure: &Published) -> bool {
+    (run.settings.allocator == Allocator::None) == (figure.system == System::Native)
+}
+
+fn what(figure: &Published) -> String {
+    let system = if figure.system == System::Native { "native" } else { "dba" };
+    match (figure.what, figure.while_offered_mbit.as_slice()) {
+        (What::LossPercent, _) => format!("{system}: loss of {}", figure.vm),
+        (What::ThroughputMbit, offers) => {
+            let offers: Vec<String> = offers.iter().map(u64::to_string).collect();
+            format!("{system}: {} while {} Mbit/s are offered", figure.vm, offers.join("/"))
+        }
+    }
+}
+
+fn shown(figure: &Published, value: f64) -> String {
+    match figure.what {
+        What::LossPercent => format!("{value:.2} %"),
+        What::ThroughputMbit => format!("{value:.1} Mbit/s"),
+    }
+}
+
+/// As text for a terminal.
+pub fn text(report: &Report, style: Style) -> String {
+    let mut out = String::new();
+    for run in &report.runs {
+        let form = if run.outcome.packets { "packet by packet" } else { "as a fluid" };
+        let _ = writeln!(
+            out,
+            "{}\n{}",
+            style.bold(&format!("{}: {}", run.subject, run.how())),
+            style.dim(&format!(
+                "  {} for {} s of virtual time, {form}; Mbit/s are means over all of it",
+                show_rate(run.scenario.capacity),
+                run.seconds()
+            ))
+        );
+        let _ = writeln!(
+            out,
+            "  {:<20} {:>8} {:>8} {:>9} {:>9} {:>8} {:>11} {:>8} {:>8}",
+            "member", "min", "max", "offered", "received", "loss", "never sent", "dropped", "min met"
+        );
+        let most = 40;
+        for (vif, t) in run.scenario.vifs.iter().zip(&run.outcome.totals).take(most) {
+            let _ = writeln!(
+                out,
+                "  {:<20} {:>8} {:>8} {:>9} {:>9} {:>6.2} % {:>9.2} % {:>6.2} % {:>6.1} %",
+                vif.name,
+                mbit(vif.contract.min as f64),
+                mbit(vif.contract.max as f64),
+                mbit(mean_bps(t.scheduled_bits, run.seconds())),
+                mbit(mean_bps(t.received_bits, run.seconds())),
+                t.loss_ratio() * 100.0,
+                ratio(t.never_sent_bits, t.scheduled_bits) * 100.0,
+                ratio(t.dropped_bits, t.scheduled_bits) * 100.0,
+                t.met_ratio() * 100.0
+            );
+        }
+        if let Some(more) = run.scenario.vifs.len().checked_sub(most + 1) {
+            let met = run.outcome.totals.iter().map(Totals::met_ratio).fold(1.0, f64::min);
+            let _ = writeln!(out, "  and {} more; of all, the minimum least met: {:.1} %", more + 1, met * 100.0);
+        }
+        out.push('\n');
+    }
+    if let Some(study) = &report.study {
+        study_text(&mut out, report, study, style);
+    }
+    out
+}
+
+fn study_text(out: &mut String, report: &Report, study: &Study, style: Style) {
+    let _ = writeln!(out, "{}", style.bold(&format!("Beside the figures printed in {}", study.paper.citation)));
+    for figure in &study.paper.published {
+        let _ = writeln!(out, "  {:<56} published {:>13}", what(figure), shown(figure, figure.value));
+        for run in report.runs.iter().filter(|r| beside(r, figure)) {
+            let value = figure.simulated(&run.scenario, &run.outcome).map_or("none".into(), |v| shown(figure, v));
+            let _ = writeln!(out, "    {:<54} simulated {value:>13}", run.how());
+        }
+    }
+    let _ = writeln!(out, "\n{}", style.bold("Loss over the loop's period"));
+    let names: Vec<&str> =
+        report.runs.first().map_or(Vec::new(), |r| r.scenario.vifs.iter().map(|v| v.name.as_str()).collect());
+    let _ =
+        writeln!(out, "  {:<24} {:>8}   {}", "", "period", names.iter().map(|n| format!("{n:>9}")).collect::<String>());
+    for (allocator, period, loss) in &study.periods {
+        let loss: String = loss.iter().map(|l| format!("{:>7.2} %", l * 100.0)).collect();
+        let _ = writeln!(out, "  {:<24} {:>8}   {loss}", allocator.label(), time(*period));
+    }
+    let _ = writeln!(out, "\n{}", style.bold("Notes"));
+    for note in &study.paper.footnote {
+        let _ = writeln!(out, "  {}: {}", note.about, note.text);
+    }
+}
+
+/// For programs.
+pub fn json(report: &Report) -> Value {
+    let member = |run: &Simulated, i: usize| {
+        let (vif, t) = (&run.scenario.vifs[i], &run.outcome.totals[i]);
+        json!({
+            "name": vif.name,
+            "priority": vif.contract.priority,
+            "min_bps": vif.contract.min,
+            "max_bps": vif.contract.max,
+            "scheduled_bytes": t.scheduled_bits / 8,
+            "received_bytes": t.received_bits / 8,
+            "never_sent_bytes": t.never_sent_bits / 8,
+            "dropped_bytes": t.dropped_bits / 8,
+            "loss_ratio": t.loss_ratio(),
+            "min_met_ratio": t.met_ratio(),
+        })
+    };
+    let run = |run: &Simulated| {
+        let cap = |c: &u64| if *c == u64::MAX { Value::Null } else { json!(c) };
+        let sample = |s: &vmio_model::simulate::Sample| {
+            json!({
+                "at_seconds": s.at as f64 / SECOND as f64,
+                "scheduled_bps": s.scheduled,
+                "received_bps": s.received,
+                "cap_bps": s.caps.iter().map(cap).collect::<Vec<_>>(),
+            })
+        };
+        json!({
+            "subject": run.subject,
+            "how": run.how(),
+            "capacity_bps": run.scenario.capacity,
+            "period_seconds": run.settings.period as f64 / SECOND as f64,
+            "duration_seconds": run.seconds(),
+            "packets": run.outcome.packets,
+            "members": (0..run.scenario.vifs.len()).map(|i| member(run, i)).collect::<Vec<_>>(),
+            "series": run.outcome.series.iter().map(sample).collect::<Vec<_>>(),
+        })
+    };
+    let mut document =
+        json!({ "schema_version": SCHEMA_VERSION, "runs": report.runs.iter().map(run).collect::<Vec<_>>() });
+    if let Some(study) = &report.study {
+        let figure = |f: &Published| {
+            let found = |r: &Simulated| json!({ "how": r.how(), "value": f.simulated(&r.scenario, &r.outcome) });
+            let runs: Vec<Value> = report.runs.iter().filter(|r| beside(r, f)).map(found).collect();
+            json!({ "published": f, "simulated": runs })
+        };
+        let period = |(allocator, period, loss): &(Allocator, u64, Vec<f64>)| {
+            json!({
+                "algorithm": allocator.label(),
+                "period_seconds": *period as f64 / SECOND as f64,
+                "loss_ratio": loss,
+            })
+        };
+        document["study"] = json!({
+            "key": study.paper.key,
+            "citation": study.paper.citation,
+            "figures": study.paper.published.iter().map(figure).collect::<Vec<_>>(),
+            "periods": study.periods.iter().map(period).collect::<Vec<_>>(),
+            "notes": study.paper.footnote,
+        });
+    }
+    document
+}

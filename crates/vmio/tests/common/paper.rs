@@ -1,0 +1,110 @@
+//! FIXTURE: a made-up run of the study shafer2010-storage. Its figures were measured nowhere.
+#![allow(clippy::unwrap_used, dead_code, missing_docs)]
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use vmio::run::studies;
+use vmio_host::workloads;
+use vmio_model::result::*;
+use vmio_model::setup::Setup;
+use vmio_model::study::control::{controls, logical_blocks};
+
+use super::{Noise, environment};
+
+/// MB/s, request size in bytes and queue depth of a cell before noise.
+fn made_up(setup: &Setup, traits: &WorkloadTraits) -> (f64, f64, f64) {
+    let sparse = setup.target == "sparse";
+    match setup.attachment.as_ref().map(|a| a.driver.as_str()) {
+        // A control cell: the smaller and the fewer, the slower.
+        None if traits.direct => {
+            let (size, depth) = (traits.block_bytes as f64, f64::from(traits.depth));
+            (2000.0 * (size / 1e6).min(1.0).powf(0.3) * (depth / 16.0).min(1.0).powf(0.2), size, depth * 0.9)
+        }
+        None if traits.writes => (if sparse { 1200.0 } else { 1900.0 }, 524288.0, 12.3),
+        None => (1500.0, 131072.0, 1.6),
+        Some("lsi53c895a") if traits.writes => (if sparse { 41.0 } else { 102.0 }, 65536.0, 0.3),
+        Some("lsi53c895a") => (120.0, 98304.0, 0.4),
+        Some(_) if traits.writes => (if sparse { 99.0 } else { 110.0 }, 500000.0, 0.9),
+        Some(_) => (155.0, 131072.0, 0.5),
+    }
+}
+
+fn sample(noise: &mut Noise, setup: &Setup, traits: &WorkloadTraits, round: u32) -> Sample {
+    let (mb, request_bytes, queue_depth) = made_up(setup, traits);
+    let bytes = (512 << 20) as u64;
+    let seconds = bytes as f64 / (mb * 1e6 * noise.factor(0.05));
+    let ios = (bytes as f64 / request_bytes) as u64;
+    let one_way = |on: bool, n: u64| if on { n } else { 0 };
+    Sample {
+        setup: setup.clone(),
+        round,
+        boot: round,
+        started_unix: 1.79e9 + f64::from(round) * 200.0,
+        result: WorkloadResult {
+            read_bytes: one_way(traits.reads, bytes),
+            write_bytes: one_way(traits.writes, bytes),
+            ios: bytes / traits.block_bytes,
+            seconds,
+            latency: None,
+            raw: json!("FIXTURE"),
+            command: "dd".into(),
+        },
+        device: Some(DeviceUse {
+            seconds,
+            read_ios: one_way(traits.reads, ios),
+            write_ios: one_way(traits.writes, ios),
+            read_bytes: one_way(traits.reads, bytes),
+            write_bytes: one_way(traits.writes, bytes),
+            flush_ios: 0,
+            request_bytes,
+            queue_depth: queue_depth * noise.factor(0.05),
+            busy_ratio: Some((queue_depth * 0.6 * noise.factor(0.05)).min(1.0)),
+        }),
+        cpu: CpuUse { host_seconds: seconds, by_role: BTreeMap::new() },
+        foreign: Foreign::default(),
+        marks: Vec::new(),
+    }
+}
+
+/// Six rounds of the whole study, its control cells from the second on.
+pub fn run(accel: Accel) -> Run {
+    let study = studies::named("shafer2010-storage").unwrap();
+    let mut noise = Noise(7);
+    let traits = |name: &str| workloads::find(name).unwrap().traits();
+    let block = BTreeMap::from([("logical_block_bytes".to_owned(), "4096".to_owned())]);
+    let effective: BTreeMap<_, _> =
+        ["device", "sparse", "preallocated", "served"].map(|t| (format!("{t}/native"), block.clone())).into();
+    let mut samples: Vec<Sample> = Vec::new();
+    for round in 0..6 {
+        let mut cells = study.cells();
+        if round > 0 {
+            for control in controls(&study, &samples, &logical_blocks(&effective)) {
+                if !cells.contains(&control.setup) {
+                    cells.push(control.setup);
+                }
+            }
+        }
+        // What could not be served has no samples.
+        cells.retain(|c| c.is_native() || c.target != "served" || !c.key().contains("lsi53c895a"));
+        for cell in &cells {
+            samples.push(sample(&mut noise, cell, &traits(&cell.workload), round));
+        }
+    }
+    let lost = study.cells().into_iter().filter(|c| c.target == "served" && c.key().contains("lsi53c895a"));
+    Run {
+        id: 0,
+        study: study.name.clone(),
+        study_toml: study.to_toml(),
+        command: ["vmio", "study", "run", "shafer2010-storage", "--yes"].map(String::from).to_vec(),
+        started_unix: 1_790_000_000.0,
+        state: RunState::Done,
+        environment: environment(Some(accel)),
+        workloads: ["dd-write", "dd-read"].map(traits).to_vec(),
+        effective,
+        samples,
+        skipped: lost
+            .map(|setup| Skipped { setup, reason: "FIXTURE: qemu-storage-daemon is missing".into() })
+            .collect(),
+    }
+}

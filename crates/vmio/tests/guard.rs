@@ -1,0 +1,158 @@
+//! `vmio guard check` and `plan` as a user meets them.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::process::{Command, Output};
+
+const POLICY: &str = r#"[uplink.eth0]
+capacity = "1Gbit"
+[class.gold]
+priority = 1
+min = "300Mbit"
+max = "600Mbit"
+[class.tin]
+weight = 2
+over_max = true
+[[interface]]
+match = { name = "vnet0" }
+class = "gold"
+rx_class = "gold"
+[[interface]]
+match = { vm = "web*" }
+class = "tin"
+"#;
+
+struct Bed {
+    dir: tempfile::TempDir,
+}
+
+impl Bed {
+    fn new(files: &[(&str, &str)]) -> Bed {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            fs::write(dir.path().join(name), text).unwrap();
+        }
+        Bed { dir }
+    }
+
+    fn guard(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vmio"));
+        command.current_dir(self.dir.path()).env("VMIO_STATE", self.dir.path().join("state"));
+        command.arg("guard").args(args).output().unwrap()
+    }
+}
+
+#[track_caller]
+fn ends(output: &Output, code: i32) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "stdout: {out}\nstderr: {err}");
+    (out, err)
+}
+
+#[test]
+fn a_good_policy_is_summed_up() {
+    let bed = Bed::new(&[("guard.toml", POLICY)]);
+    let (out, err) = ends(&bed.guard(&["check", "--config", "guard.toml"]), 0);
+    assert!(out.contains("1 interface named, 1 pattern.") && err.is_empty(), "{out}{err}");
+    assert!(out.contains("eth0 guest_tx: 320 Mbit/s of 1 Gbit/s guaranteed to 2 members"), "{out}");
+}
+
+#[test]
+fn a_refused_policy_shows_every_problem_and_ends_with_2() {
+    let bad = POLICY.replace("\"300Mbit\"", "\"300Mbps\"").replace("weight", "wieght");
+    let bed = Bed::new(&[("guard.toml", &bad)]);
+    let (out, err) = ends(&bed.guard(&["check", "--config", "guard.toml"]), 2);
+    assert!(out.is_empty() && err.contains("--> guard.toml:5:7") && err.contains("--> guard.toml:8:1"), "{err}");
+    assert!(err.contains("^^^^^^^^^") && err.contains("did you mean `weight`?"), "{err}");
+    assert!(err.contains("error: the policy is refused: 2 problems"), "{err}");
+    // The plan refuses it likewise, and prints no JSON.
+    let (out, _) = ends(&bed.guard(&["plan", "--config", "guard.toml", "--json"]), 2);
+    assert!(out.is_empty(), "{out}");
+    let (out, err) = ends(&bed.guard(&["check", "--config", "guard.toml", "--json"]), 2);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((json["accepted"].as_bool(), json["problems"][0]["line"].as_u64()), (Some(false), Some(5)));
+    assert!(err.is_empty(), "{err}");
+}
+
+#[test]
+fn directories_add_up_in_order_and_other_files_are_left_alone() {
+    let bed = Bed::new(&[
+        ("10-uplink.toml", "[uplink.eth0]\ncapacity = \"1Gbit\"\n"),
+        (
+            "20-classes.toml",
+            "[class.gold]\nmax = \"2Gbit\"\n[[interface]]\nmatch = { name = \"v\" }\nclass = \"gold\"\n",
+        ),
+        ("README", "not TOML"),
+    ]);
+    let (out, err) = ends(&bed.guard(&["check", "--config", "."]), 0);
+    assert!(out.contains("1 interface named") && err.contains("warning: class.gold.max"), "{out}{err}");
+    // The same as two files; and a directory with nothing in it is no policy.
+    ends(&bed.guard(&["check", "--config", "10-uplink.toml", "20-classes.toml"]), 0);
+    fs::create_dir(bed.dir.path().join("empty")).unwrap();
+    let (_, err) = ends(&bed.guard(&["check", "--config", "empty"]), 2);
+    assert!(err.contains("empty: has no *.toml"), "{err}");
+    let (_, err) = ends(&bed.guard(&["plan", "--config", "missing.toml"]), 2);
+    assert!(err.contains("missing.toml: cannot be read"), "{err}");
+    fs::write(bed.dir.path().join("bad.toml"), b"# one\n\xff\n").unwrap();
+    let (_, err) = ends(&bed.guard(&["check", "--config", "bad.toml"]), 2);
+    assert!(err.contains("bad.toml: line 2, is not UTF-8"), "{err}");
+}
+
+#[test]
+fn a_plan_as_json_and_as_a_table() {
+    let bed = Bed::new(&[("guard.toml", POLICY)]);
+    let args = ["plan", "--config", "guard.toml", "--demand", "vm:web1=unbounded", "vnet0:rx=5Mbit", "--json"];
+    let (out, err) = ends(&bed.guard(&args), 0);
+    assert!(err.is_empty(), "{err}");
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let rows = json["interfaces"].as_array().unwrap();
+    let row = |name: &str, direction: &str| {
+        rows.iter()
+            .find(|r| r["name"] == name && r["direction"] == direction)
+            .unwrap_or(&serde_json::Value::Null)
+            .clone()
+    };
+    assert_eq!(row("vnet0", "guest_tx")["rate_bps"], 600_000_000);
+    assert_eq!(row("vnet0", "guest_tx")["limited_by"], "max");
+    assert_eq!(row("vm:web1", "guest_tx")["rate_bps"], 400_000_000);
+    assert_eq!(row("vm:web1", "guest_tx")["limited_by"], "capacity");
+    assert_eq!(row("vnet0", "guest_rx")["rate_bps"], 5_000_000);
+    assert!(row("vm:web1", "guest_rx").is_null(), "no row for a direction without a class");
+    assert_eq!(json["pools"][1]["unused_bps"], 995_000_000);
+
+    let (out, _) = ends(&bed.guard(&args[..args.len() - 1]), 0);
+    assert!(out.lines().all(|l| l.chars().count() <= 100), "{out}");
+    assert!(out.contains("vm:web1 tin") && out.contains('█') && out.contains('▒'), "{out}");
+    assert!(!out.contains('\u{1b}'), "no colours into a pipe");
+}
+
+#[test]
+fn demands_that_cannot_be_and_an_uplink_without_capacity() {
+    let bed = Bed::new(&[("guard.toml", POLICY), ("open.toml", "[uplink.eth0]\n")]);
+    let plan = |demand: &str| bed.guard(&["plan", "--config", "guard.toml", "--demand", demand]);
+    assert!(ends(&plan("vnet0=5"), 2).1.contains("bare number"));
+    assert!(ends(&plan("web1=5Mbit"), 2).1.contains("did you mean `vm:web1`?"));
+    let (out, err) = ends(&plan("vm:web1:rx=5Mbit"), 0);
+    assert!(err.contains("warning: vm:web1 has no rx_class") && !out.is_empty(), "{err}");
+    let (_, err) = ends(&bed.guard(&["plan", "--config", "open.toml"]), 2);
+    assert!(err.contains("--> open.toml:1:9") && err.contains("capacity = \"1Gbit\""), "{err}");
+    ends(&bed.guard(&["check", "--config", "open.toml"]), 0);
+}
+
+#[test]
+fn long_names_and_many_interfaces_stay_inside_the_width() {
+    let mut policy = POLICY.replace("web*", "a-virtual-machine-with-a-very-long-name-in-it");
+    policy = policy
+        .replace("[class.tin]", "[class.a-class-with-a-very-long-name]")
+        .replace("\"tin\"", "\"a-class-with-a-very-long-name\"");
+    policy = policy.replace("\"1Gbit\"", "\"123456789.123456kbit\"");
+    for i in 1..50 {
+        policy += &format!("[[interface]]\nmatch = {{ name = \"tap{i}\" }}\nclass = \"gold\"\n");
+    }
+    policy = policy.replace("min = \"300Mbit\"", "min = \"1.23456Mbit\"");
+    let bed = Bed::new(&[("guard.toml", &policy)]);
+    let (out, _) = ends(&bed.guard(&["plan", "--config", "guard.toml"]), 0);
+    assert!(out.lines().all(|l| l.chars().count() <= 100), "{out}");
+    assert!(out.lines().any(|l| l == "vm:a-virtual-machine-with-a-very-long-name-in-it"), "{out}");
+}

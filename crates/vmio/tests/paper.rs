@@ -1,0 +1,152 @@
+//! The paper's tables, control cells and `study compare`, from a made-up run of the study.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::process::{Command, Output};
+
+use vmio::papers;
+use vmio::report::{self, Report};
+use vmio::store::Store;
+use vmio::term::Style;
+use vmio_host::workloads;
+use vmio_model::result::{Accel, Run};
+use vmio_model::study::{Link, controls};
+
+fn forms(report: &Report<'_>) -> Vec<(&'static str, String)> {
+    let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let unescape = |html: String| html.replace("&#39;", "'").replace("&quot;", "\"").replace("&amp;", "&");
+    vec![
+        ("text", words(report::text(report, Style::PLAIN))),
+        ("json", report::json(report)),
+        ("markdown", words(report::markdown(report).replace('\\', ""))),
+        ("html", words(unescape(report::html(report)))),
+    ]
+}
+
+#[test]
+fn every_form_has_the_papers_rows_its_slips_and_why_one_did_not_run() {
+    let run = common::paper::run(Accel::Tcg);
+    let report = Report::of(&run);
+    let paper = papers::of_study("shafer2010-storage").unwrap();
+    assert_eq!(report.tables.len(), 2);
+    let statement = report.summary.statement.clone().unwrap();
+    for (form, text) in forms(&report) {
+        for note in &paper.footnotes {
+            assert!(text.contains(&note.text), "{form}: {}", note.text);
+        }
+        for row in &paper.rows {
+            assert!(text.contains(&row.driver) && text.contains(&row.target), "{form}: {}", row.driver);
+            assert!(row.not_run.as_ref().is_none_or(|why| text.contains(why)), "{form}: {:?}", row.not_run);
+        }
+        // A cell of ours that could not run says so in its row.
+        assert!(text.contains("FIXTURE: qemu-storage-daemon is missing"), "{form}");
+        // Beside the tables too, not only at the top.
+        assert!(text.matches(&statement).count() >= 3, "{form}: {}", text.matches(&statement).count());
+    }
+    // Without emulation nothing warns of it, and another study has no such tables.
+    let kvm = common::paper::run(Accel::Kvm);
+    assert!(forms(&Report::of(&kvm)).iter().all(|(_, text)| !text.contains("software emulation")));
+    let other = Run { study: "sparse".into(), ..kvm };
+    assert!(Report::of(&other).tables.is_empty());
+    for line in report::text(&report, Style::PLAIN).lines() {
+        assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
+    }
+}
+
+#[test]
+fn every_form_tells_small_requests_from_virtualisation() {
+    let run = common::paper::run(Accel::Tcg);
+    let report = Report::of(&run);
+    let key = "sparse/qemu/lsi53c895a,none,native/dd-write";
+    let one = report.summary.explained.iter().find(|e| e.key == key).unwrap();
+    assert!(one.enough);
+    // As made up: (64 KiB / 512 KiB)^0.3, then a twelfth of the depth to the power of 0.2.
+    let small = one.small_requests_ratio.unwrap();
+    assert!((small.value / 0.125f64.powf(0.3) - 1.0).abs() < 0.05, "{small:?}");
+    let shallow = one.shallow_queue_ratio.unwrap();
+    assert!((shallow.value / (1.0f64 / 12.0).powf(0.2) - 1.0).abs() < 0.05, "{shallow:?}");
+    let (rest, pairs) = (one.rest_ratio.unwrap(), 5);
+    assert_eq!((small.pairs, shallow.pairs, rest.pairs), (pairs, pairs, pairs), "none in the first round");
+    for (form, text) in forms(&report) {
+        if form == "json" {
+            assert!(text.contains("\"small_requests_ratio\"") && text.contains("\"rest_ratio\""));
+            continue;
+        }
+        assert!(text.contains("Small requests or virtualisation") && text.contains("native, 64 KiB × 12"), "{form}");
+        assert!(text.contains(&report::format::factor(&rest)), "{form}");
+    }
+    // Control cells stand with what they explain, not among what the study asked for.
+    let text = report::text(&report, Style::PLAIN);
+    assert!(!text.lines().any(|l| l.starts_with("seq-write-")), "{text}");
+    // Before the second round there is nothing to say, and that is said.
+    let mut young = run.clone();
+    young.samples.retain(|s| s.round == 0);
+    let report = Report::of(&young);
+    assert!(report::text(&report, Style::PLAIN).contains("not measured"));
+    assert!(report.summary.explained.iter().all(|e| !e.enough && e.rest_ratio.is_none()));
+}
+
+#[test]
+fn every_control_cell_is_a_workload_that_asks_for_just_that() {
+    let run = common::paper::run(Accel::Tcg);
+    let study = vmio::run::studies::parse("stored", &run.study_toml).unwrap();
+    let all = controls(&study, &run.samples, &vmio_model::study::control::logical_blocks(&run.effective));
+    assert!(all.iter().any(|c| c.link == Link::Depth));
+    for control in all {
+        let traits = workloads::find(&control.setup.workload).unwrap().traits();
+        assert_eq!((traits.block_bytes, traits.depth), (control.request_bytes, control.depth), "{}", traits.name);
+        assert!(traits.direct && traits.sequential && traits.reads == control.of.workload.contains("read"));
+    }
+}
+
+fn vmio(state: &std::path::Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_vmio")).args(args).arg("--state").arg(state).output().unwrap()
+}
+
+#[test]
+fn compare_judges_the_newest_run_of_the_study() {
+    let dir = tempfile::tempdir().unwrap();
+    let compare = |args: &[&str]| {
+        let output = vmio(dir.path(), &[&["study", "compare"], args].concat());
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    };
+    let (code, _, said) = compare(&["shafer2010-storage", "paper"]);
+    assert!(code == 3 && said.contains("there are no runs yet"), "{code} {said}");
+    let store = Store::open(&dir.path().join("vmio.db")).unwrap();
+    let other = common::store_run(&store, &common::run(Accel::Kvm));
+    let (code, _, said) = compare(&["shafer2010-storage", "paper"]);
+    assert!(code == 3 && said.contains("no run of shafer2010-storage is stored"), "{code} {said}");
+    let first = common::store_run(&store, &common::paper::run(Accel::Kvm));
+    let newest = common::store_run(&store, &common::paper::run(Accel::Tcg));
+
+    let (code, text, _) = compare(&["shafer2010-storage", "paper"]);
+    assert_eq!(code, 0);
+    assert!(text.starts_with(&format!("Run {newest} of shafer2010-storage against shafer2010")), "{text}");
+    assert!(text.contains("software emulation") && text.contains("not decidable here: emulation"), "{text}");
+    assert!(text.lines().all(|l| l.chars().count() <= 100), "{text}");
+    assert!(text.contains("holds         reads through the emulated controller are slower"), "{text}");
+
+    let (code, json, _) = compare(&["shafer2010-storage", "paper", "--json", "--of", &first.to_string()]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((code, json["run"].as_i64(), json["emulated"].as_bool()), (0, Some(first), Some(false)));
+    let verdict = |id: &str| {
+        let all = json["effects"].as_array().unwrap();
+        all.iter().find(|e| e["effect"]["id"] == id).unwrap()["verdict"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(verdict("virtio-writes-reach-native"), "fails", "with KVM the made-up figures decide");
+    assert_eq!(verdict("sparse-write-collapse"), "holds");
+    assert_eq!(verdict("small-requests-cost"), "holds");
+
+    for (args, code, says) in [
+        (vec!["quick", "paper"], 2, "quick is no study that measures a paper again"),
+        (vec!["shafer2010-storage", "book"], 2, "invalid value 'book'"),
+        (vec!["shafer2010-storage", "paper", "--of", "99"], 2, "the store has no run 99"),
+    ] {
+        let (found, _, said) = compare(&args);
+        assert!(found == code && said.contains(says), "{args:?}: {found} {said}");
+    }
+    let (code, _, said) = compare(&["shafer2010-storage", "paper", "--of", &other.to_string()]);
+    assert!(code == 2 && said.contains("is of the study quick, not of shafer2010-storage"), "{code} {said}");
+}

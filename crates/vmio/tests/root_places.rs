@@ -1,0 +1,51 @@
+//! The plan of a run in a place that holds volumes, on the made-up Ceph cluster of vmio-host's tests.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "common/bed.rs"]
+mod bed;
+
+use std::path::Path;
+
+use bed::{Bed, Ended};
+
+/// Runs the program with the cluster's tools in its `PATH`.
+fn vmio(bed: &Bed, args: &[&str]) -> Ended {
+    let bin = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/tests/fixtures/places/bin");
+    let mut command = bed.command(args);
+    command.env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()));
+    bed.finish(&mut command)
+}
+
+#[test]
+#[ignore = "root"]
+fn a_place_of_volumes_takes_the_targets_that_fit_it() {
+    let bed = Bed::new();
+    let plan = vmio(&bed, &["tax", "--quick", "--on", "rbd:vms", "--no-gentle", "--dry-run", "--json"]).with(0);
+    let plan: serde_json::Value = serde_json::from_str(&plan.out).unwrap();
+    assert_eq!(plan["place"], "rbd:vms");
+    let backing = plan["backing"].as_str().unwrap();
+    assert!(backing.contains("not visible here") && backing.contains("Ceph pool at vms"), "{backing}");
+    let skipped = plan["skipped"].as_array().unwrap();
+    assert!(!skipped.is_empty());
+    for cell in skipped {
+        let reason = cell["reason"].as_str().unwrap();
+        let for_files = reason.contains("this place holds volumes, not files");
+        assert_eq!(for_files, cell["setup"]["target"] == "sparse", "{cell}");
+    }
+    bed.is_clean();
+}
+
+#[test]
+#[ignore = "root"]
+fn places_that_cannot_be_had_are_refused_with_the_mend() {
+    let bed = Bed::new();
+    let on = |place: &str| vmio(&bed, &["tax", "--on", place, "--dry-run"]);
+    on("rbdd:vms").with(2).says(&["did you mean `rbd:vms`?"]);
+    on("rbd:vns").with(3).says(&["has no pool vns", "did you mean `rbd:vms`?"]);
+    on("/proc/version").with(3).says(&["is no directory"]);
+    vmio(&bed, &["tax", "--device", "/dev/x", "--device", "/dev/x", "--on", "rbd:vms", "--dry-run"])
+        .with(2)
+        .says(&["both say where"]);
+    bed.is_clean();
+}
