@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use vmio::cli::Exit;
-use vmio::store::{NewRun, Store, StoreError};
+use vmio::store::{Imported, NewRun, Store, StoreError};
 use vmio_model::result::*;
 
 fn small() -> Run {
@@ -36,6 +36,31 @@ fn a_run_comes_back_as_it_went_in() {
     assert_eq!((info.id, info.samples, info.skipped), (run.id, 40, 2));
     assert_eq!((&info.state, &info.environment), (&RunState::Done, &run.environment));
     assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 3, "vmio.db, -wal, -shm; the lock is gone");
+}
+
+#[test]
+fn runs_of_another_store_come_over_whole_and_once() {
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let open = |dir: &tempfile::TempDir| Store::open(&dir.path().join("vmio.db")).unwrap();
+    let (own, other) = (open(&here), open(&there));
+    let mut run = small();
+    common::store_run(&own, &run);
+    // Of another host.
+    run.environment.node = Some("lab host".into());
+    run.id = common::store_run(&other, &run);
+    let new = NewRun {
+        study: &run.study,
+        study_toml: &run.study_toml,
+        command: &run.command,
+        started_unix: 1.0,
+        environment: &run.environment,
+        workloads: &run.workloads,
+    };
+    let running = other.new_run(&new).unwrap();
+    assert_eq!(own.import(&other).unwrap(), [Imported::New(2), Imported::Running(running)]);
+    assert_eq!(own.load_whole(2).unwrap(), Run { id: 2, ..run.clone() });
+    assert_eq!(own.import(&other).unwrap(), [Imported::Known(2), Imported::Running(running)]);
+    assert_eq!(own.list().unwrap().len(), 2);
 }
 
 #[test]
