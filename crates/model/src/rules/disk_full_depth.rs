@@ -6,7 +6,7 @@
 //! The depth is stated only where it is known: nothing deeper may surely gain, and the intervals
 //! of all deeper cells must exclude a gain of [`UNSEEN`].
 
-use super::support::{caution, cite_estimate, cite_ratio, disk_key, mostly_cached, times};
+use super::support::{cite_estimate, cite_ratio, disk_key, mostly_cached, times};
 use super::{Cited, Finding, Need, Rule, Severity, change};
 use crate::facts::{Facts, Gain, Measured};
 use crate::result::{Figure, WorkloadTraits};
@@ -111,7 +111,6 @@ fn finding(rule: &Rule, m: &Measured, disk: &str, of: (bool, u64), sweeps: &[Swe
             times(&gain.ratio)
         );
     }
-    cause += caution(m);
     let mut finding = rule.finding(Severity::Note, disk.to_owned(), cause, advice(first));
     finding.figures = known.iter().flat_map(|f| figures(m, f)).collect();
     finding.figures.extend(
