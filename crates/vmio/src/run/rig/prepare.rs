@@ -1,0 +1,175 @@
+//! Makes all that the cells need but the guests: targets, control groups, the guest image.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use vmio_host::backing::{Backing, write_cache};
+use vmio_host::image::Image;
+use vmio_host::limits::Limits;
+use vmio_host::places::{Health, Place};
+use vmio_host::targets::{self, Prepared, TargetCtx};
+use vmio_model::result::Run;
+use vmio_model::setup::Setup;
+use vmio_model::study::{MIB, Study};
+use vmio_model::summary::durability::WRITE_CACHE;
+use vmio_node::{Change, Exec, Journal, Node};
+
+use super::Machine;
+use crate::store::Store;
+
+/// What [`Machine::prepare`] needs to know.
+pub struct Parts<'a> {
+    /// The study.
+    pub study: &'a Study,
+    /// Where results go.
+    pub store: &'a Store,
+    /// This machine, owned by the journal.
+    pub local: Arc<dyn Node>,
+    /// Journal of the run.
+    pub journal: Arc<Journal>,
+    /// The disks below the targets.
+    pub backing: Backing,
+    /// Where targets are made.
+    pub place: Place,
+    /// Directory in which the scratch directory is made.
+    pub dir: PathBuf,
+    /// The user's own device.
+    pub device: Option<PathBuf>,
+    /// Use it whatever it holds.
+    pub force: bool,
+    /// `--gentle`: share of the time in which writing targets out keeps the disk busy.
+    pub pace: Option<f64>,
+    /// Sockets of the guests.
+    pub run_dir: PathBuf,
+    /// Images, and whether KVM works.
+    pub state_dir: PathBuf,
+    /// Told what is being done.
+    pub progress: &'a dyn Fn(&str),
+}
+
+impl<'a> Machine<'a> {
+    /// Makes all that the cells need but the guests. What was made up to an error is in the
+    /// journal and undone by its owner.
+    pub fn prepare(parts: Parts<'a>, run: &mut Run) -> anyhow::Result<Machine<'a>> {
+        let Parts { study, store, local, journal, progress, .. } = parts;
+        let skipped: Vec<String> = run.skipped.iter().map(|s| s.setup.key()).collect();
+        let cells: Vec<Setup> = study.cells().into_iter().filter(|c| !skipped.contains(&c.key())).collect();
+        let mut attachments = Vec::new();
+        for cell in &cells {
+            if let Some(attachment) = &cell.attachment {
+                let one = (cell.guest.clone(), cell.target.clone(), attachment.clone());
+                if !attachments.contains(&one) {
+                    attachments.push(one);
+                }
+            }
+        }
+        let image = match attachments.is_empty() {
+            true => None,
+            false => Some(Image::load_or_build(&*local, &parts.state_dir, progress).context("no guest image")?),
+        };
+        let scratch = parts.dir.join(format!("vmio-scratch-{}", journal.cookie()));
+        make_dir(&journal, &parts.dir).with_context(|| format!("cannot make {}", parts.dir.display()))?;
+        journal.scratch_dir(&scratch)?;
+        let health = Health::of(&parts.place);
+        let mut made: BTreeMap<String, Box<dyn Prepared>> = BTreeMap::new();
+        for cell in &cells {
+            if made.contains_key(&cell.target) {
+                continue;
+            }
+            let target = targets::find(&cell.target).with_context(|| format!("no target {}", cell.target))?;
+            progress(&format!("making the target {} ({} MiB)", cell.target, study.size.target_mib));
+            let prepared = health
+                .during({
+                    let (local, journal, dir) = (local.clone(), journal.clone(), scratch.clone());
+                    let (pool, device) = (parts.place.ground.pool().cloned(), parts.device.clone());
+                    let (bytes, force, pace) = (study.target_bytes(), parts.force, parts.pace);
+                    move || {
+                        let (node, journal) = (&*local, &journal);
+                        target.prepare(&TargetCtx { node, journal, dir, pool, bytes, device, force, pace })
+                    }
+                })
+                .map_err(anyhow::Error::msg)?
+                // What a full pool does to a write says less than the pool itself.
+                .map_err(|e| health.look().err().map_or_else(|| anyhow::Error::new(e), anyhow::Error::msg))
+                .with_context(|| format!("cannot make the target {}", cell.target))?;
+            let mut settings = without(&scratch, prepared.effective());
+            settings.extend(write_cache(local.reader(), &parts.backing).map(|word| (WRITE_CACHE.to_owned(), word)));
+            settings.insert("logical_block_bytes".into(), prepared.demands().logical_block_bytes.to_string());
+            let at = format!("{}/native", cell.target);
+            store.add_effective(run.id, &at, &settings)?;
+            run.effective.insert(at, settings);
+            made.insert(cell.target.clone(), prepared);
+        }
+        let limits = Limits::create(
+            &*local,
+            &journal,
+            &format!("vmio-{}", journal.cookie()),
+            study.guest.vcpus,
+            u64::from(study.guest.memory_mib) * MIB,
+        );
+        let mut environment = run.environment.clone();
+        environment.fio = match &image {
+            Some(image) => Some(image.fio_version.clone()),
+            None => fio_version(&*local),
+        };
+        environment.native_limits = match &limits {
+            Ok(limits) => limits.describe().to_owned(),
+            Err(why) => {
+                progress(&format!("the native side is not held to the guest's resources: {why}"));
+                format!("not held: {why}")
+            }
+        };
+        store.set_environment(run.id, &environment)?;
+        let host = (environment.cpus, environment.memory_bytes);
+        let mut machine = Machine {
+            study,
+            store,
+            run: run.id,
+            backing: parts.backing,
+            targets: made,
+            limits,
+            image,
+            run_dir: parts.run_dir,
+            state_dir: parts.state_dir,
+            environment,
+            attachments,
+            guests: BTreeMap::new(),
+            cap_ratio: None,
+            caps: BTreeMap::new(),
+            refilled: 0,
+            qemu_limits: None,
+            watcher: None,
+            health,
+            sick: None,
+            local,
+            journal,
+            progress,
+        };
+        machine.hold_qemu(host.0.max(1), host.1);
+        Ok(machine)
+    }
+}
+
+/// Version line of the host's fio.
+fn fio_version(local: &dyn Node) -> Option<String> {
+    let asked = Exec::new("fio").args(["--version"]).limit(Duration::from_secs(10));
+    local.exec(&asked).ok().filter(vmio_node::Output::ok).map(|o| o.out().trim().to_owned())
+}
+
+/// Makes a directory and those above it that are missing; each goes again when it is empty.
+fn make_dir(journal: &Journal, dir: &Path) -> anyhow::Result<()> {
+    let missing: Vec<&Path> = dir.ancestors().take_while(|d| !d.exists()).collect();
+    for dir in missing.into_iter().rev() {
+        journal.make(Change::Dir { path: dir.to_owned() }, || std::fs::create_dir(dir))??;
+    }
+    Ok(())
+}
+
+/// Settings with the name of this run's scratch directory, which is new for every run, taken out.
+fn without(scratch: &Path, settings: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let scratch = scratch.display().to_string();
+    settings.into_iter().map(|(key, value)| (key, value.replace(&scratch, "SCRATCH"))).collect()
+}
