@@ -142,11 +142,13 @@ impl Machine<'_> {
             let _ = running.guest.stop();
         }
         for (_, target) in std::mem::take(&mut self.targets) {
-            match self.sick {
-                None => drop(target.remove(&self.journal)),
+            if self.sick.is_some() {
                 // Even closing a file waits for a server that is gone; the journal removes with a limit.
-                Some(_) => std::mem::forget(target),
+                std::mem::forget(target);
+                continue;
             }
+            let journal = self.journal.clone();
+            let _ = self.on_storage(move || target.remove(&journal));
         }
         if let Some(watcher) = &self.watcher {
             (self.progress)(&watcher.seen());
@@ -162,6 +164,22 @@ impl Machine<'_> {
             self.sick = Some(reason.clone());
             anyhow::Error::msg(reason)
         })
+    }
+
+    /// Does something with a target, as [`Machine::on_storage`]. Where the storage holds it back, the
+    /// target stays with whoever hangs there.
+    fn on_target<T: Send + 'static>(
+        &mut self,
+        name: &str,
+        work: impl FnOnce(&mut dyn Prepared) -> T + Send + 'static,
+    ) -> anyhow::Result<T> {
+        let mut target = self.targets.remove(name).with_context(|| format!("target {name} is not there"))?;
+        let (target, done) = self.on_storage(move || {
+            let done = work(&mut *target);
+            (target, done)
+        })?;
+        self.targets.insert(name.to_owned(), target);
+        Ok(done)
     }
 }
 

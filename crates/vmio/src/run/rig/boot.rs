@@ -9,7 +9,7 @@ use vmio_host::drivers;
 use vmio_host::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx};
 use vmio_host::limits::OOM_SCORE_ADJ;
 use vmio_host::probes::Qemu;
-use vmio_host::targets::{Prepared, State};
+use vmio_host::targets::State;
 use vmio_model::setup::{Attachment, Setup};
 
 use super::Machine;
@@ -51,13 +51,19 @@ impl Machine<'_> {
             disks: Vec::new(),
         };
         let mut disks = BTreeMap::new();
-        for (_, target, attachment) in self.attachments.iter().filter(|(guest, ..)| guest == kind) {
+        let attachments = self.attachments.clone();
+        for (_, target, attachment) in attachments.iter().filter(|(guest, ..)| guest == kind) {
             let id = format!("d{}", spec.disks.len());
-            let target_there = self.targets.get_mut(target).with_context(|| format!("target {target} is not there"))?;
-            let storage = target_there.attach(attachment)?;
+            let asked = attachment.clone();
+            // A disk's first image is written out here.
+            let (storage, servers) = self.on_target(target, move |t| {
+                let storage = t.attach(&asked);
+                (storage, t.servers(&asked))
+            })?;
+            let storage = storage?;
             // What serves a disk in QEMU's place is held like QEMU.
             if let Some(limits) = &self.qemu_limits {
-                for server in target_there.servers(attachment) {
+                for server in servers {
                     for procs in limits.procs_files() {
                         self.local.write(&procs, server.to_string().as_bytes(), None)?;
                     }
@@ -99,25 +105,25 @@ impl Machine<'_> {
         let qemu = guest.hypervisor().map(|h| Qemu::of(h, self.local.reader())).transpose()?;
         Ok(Running { guest, disks, qemu })
     }
-}
 
-/// Gives the guest other storage where the state that a cell needs cannot be had in place.
-/// Returns the bytes that were written for it.
-pub(super) fn exchange(
-    target: &mut dyn Prepared,
-    running: Option<&Running>,
-    setup: &Setup,
-    attachment: &Attachment,
-    state: State,
-) -> anyhow::Result<u64> {
-    let id = running.and_then(|r| Some((r, r.disks.get(&(setup.target.clone(), attachment.clone()))?)));
-    // Without a guest or a disk the cell says so itself.
-    let Some((running, id)) = id else { return Ok(0) };
-    let Some(next) = target.exchange(attachment, state)? else { return Ok(0) };
-    running
-        .guest
-        .exchange(id, &next.storage)
-        .with_context(|| format!("cannot exchange the image of {}", setup.key()))?;
-    target.exchanged(attachment)?;
-    Ok(next.wrote_bytes)
+    /// Gives the guest other storage where the state that a cell needs cannot be had in place.
+    /// Returns the bytes that were written for it.
+    pub(super) fn exchange(&mut self, setup: &Setup, attachment: &Attachment, state: State) -> anyhow::Result<u64> {
+        let disk = (setup.target.clone(), attachment.clone());
+        // Without a guest or a disk the cell says so itself.
+        let there = |running: &Running| running.disks.contains_key(&disk);
+        if !self.guests.get(&setup.guest).is_some_and(there) {
+            return Ok(0);
+        }
+        let asked = attachment.clone();
+        let next = self.on_target(&setup.target, move |t| t.exchange(&asked, state))??;
+        let (Some(next), Some(running)) = (next, self.guests.get(&setup.guest)) else { return Ok(0) };
+        running
+            .guest
+            .exchange(&running.disks[&disk], &next.storage)
+            .with_context(|| format!("cannot exchange the image of {}", setup.key()))?;
+        let asked = attachment.clone();
+        self.on_target(&setup.target, move |t| t.exchanged(&asked))??;
+        Ok(next.wrote_bytes)
+    }
 }

@@ -15,7 +15,6 @@ use vmio_model::study::MIB;
 use vmio_node::Exec;
 
 use super::Machine;
-use super::boot::exchange;
 
 /// Length of the look at the device before a cell.
 const LOOK_BEFORE: Duration = Duration::from_millis(150);
@@ -41,21 +40,15 @@ impl Machine<'_> {
         let workload = workloads::find(&setup.workload).with_context(|| format!("no workload {}", setup.workload))?;
         let traits = workload.traits();
         let state = workload.needs_state();
-        let mut target =
-            self.targets.remove(&setup.target).with_context(|| format!("target {} is not there", setup.target))?;
-        let reset = move || {
-            let wrote = target.reset(state);
-            (target, wrote)
-        };
-        let (target, wrote) = self.on_storage(reset)?;
-        let target = self.targets.entry(setup.target.clone()).or_insert(target);
-        self.refilled += wrote?;
+        self.refilled += self.on_target(&setup.target, move |t| t.reset(state))??;
+        if let Some(attachment) = &setup.attachment {
+            self.refilled += self.exchange(setup, attachment, state)?;
+        }
+        let target =
+            self.targets.get(&setup.target).with_context(|| format!("target {} is not there", setup.target))?;
         let span = target.bytes();
         let allocates = target.allocates();
         let native = target.native().to_owned();
-        if let Some(attachment) = &setup.attachment {
-            self.refilled += exchange(&mut **target, self.guests.get(&setup.guest), setup, attachment, state)?;
-        }
         let servers = setup.attachment.as_ref().map(|a| target.servers(a)).unwrap_or_default();
         let before = self.look_before()?;
 
@@ -92,7 +85,7 @@ impl Machine<'_> {
         if host_cache {
             // What the host's page cache still holds would be written during the next cell. Where it
             // fails, that cell shows it as foreign load.
-            let _ = std::fs::File::open(&native).and_then(|f| f.sync_all());
+            self.on_storage(move || drop(std::fs::File::open(&native).and_then(|f| f.sync_all())))?;
         }
         let result = result.map_err(|e| match (&e, self.guests.get(&setup.guest)) {
             (workloads::Error::Node(vmio_node::Error::Gone { .. }), Some(running)) => {

@@ -71,9 +71,16 @@ impl<'a> Machine<'a> {
             false => Some(Image::load_or_build(&*local, &parts.state_dir, progress).context("no guest image")?),
         };
         let scratch = parts.dir.join(format!("vmio-scratch-{}", journal.cookie()));
-        make_dir(&journal, &parts.dir).with_context(|| format!("cannot make {}", parts.dir.display()))?;
-        journal.scratch_dir(&scratch)?;
         let health = Health::of(&parts.place);
+        health
+            .during({
+                let (journal, dir, scratch) = (journal.clone(), parts.dir.clone(), scratch.clone());
+                move || {
+                    make_dir(&journal, &dir).with_context(|| format!("cannot make {}", dir.display()))?;
+                    anyhow::Ok(journal.scratch_dir(&scratch)?)
+                }
+            })
+            .map_err(anyhow::Error::msg)??;
         let mut made: BTreeMap<String, Box<dyn Prepared>> = BTreeMap::new();
         for cell in &cells {
             if made.contains_key(&cell.target) {
