@@ -536,3 +536,28 @@ fn storage_that_is_full_ends_the_run_and_leaves_no_cell_out() {
     assert_eq!(ended.unwrap(), Ended::Stopped("the pool is full".into()));
     assert_eq!((told, rig.boots, bed.run().skipped.len()), (0, 1, 0), "resumed, the run tries that cell again");
 }
+
+/// A rig whose storage is gone when guests are booted.
+struct Gone(bool);
+
+impl Rig for Gone {
+    fn boot(&mut self, _: u32) -> anyhow::Result<()> {
+        self.0 = true;
+        anyhow::bail!("QEMU ended with exit code 1")
+    }
+    fn cell(&mut self, _: &Setup, _: u32, _: u32) -> anyhow::Result<Sample> {
+        anyhow::bail!("there is no guest")
+    }
+    fn must_stop(&mut self) -> Option<String> {
+        self.0.then(|| "the server does not answer".to_owned())
+    }
+}
+
+#[test]
+fn storage_that_is_gone_at_a_boot_ends_the_run_for_that_reason() {
+    let bed = Bed::new(&study());
+    let mut run = bed.run();
+    let ended = measure(&bed.study, study::next, &mut run, &bed.store, &mut Gone(false), &|| 0.0, &mut |_| {});
+    assert_eq!(ended.unwrap(), Ended::Stopped("the server does not answer".into()));
+    assert!(bed.run().skipped.is_empty());
+}

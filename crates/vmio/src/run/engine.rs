@@ -118,8 +118,9 @@ pub fn measure(
         match step {
             Step::Done(reason) => return Ok(Ended::Done(reason)),
             Step::Boot { boot: number } => {
-                tell(Event::Boot(number));
-                rig.boot(number).with_context(|| format!("boot {number} of the guest failed"))?;
+                if let Some(stopped) = boot_guests(rig, number, tell)? {
+                    return Ok(stopped);
+                }
                 boot = Some(number);
             }
             Step::Run { setup, round, boot: number } => {
@@ -149,15 +150,29 @@ pub fn measure(
                             run.skipped.push(skipped);
                         }
                         // Whatever went wrong in a guest, the next cell gets a sound one.
-                        if !setup.is_native() {
-                            tell(Event::Boot(number));
-                            rig.boot(number).with_context(|| format!("boot {number} of the guest failed"))?;
+                        if !setup.is_native()
+                            && let Some(stopped) = boot_guests(rig, number, tell)?
+                        {
+                            return Ok(stopped);
                         }
                     }
                 }
             }
         }
     }
+}
+
+/// Boots the guests. On storage that is full or gone none can be, and the run ends as it does after
+/// a cell.
+fn boot_guests(rig: &mut dyn Rig, number: u32, tell: &mut dyn FnMut(Event<'_>)) -> anyhow::Result<Option<Ended>> {
+    tell(Event::Boot(number));
+    let Err(error) = rig.boot(number) else { return Ok(None) };
+    if !rig.ending()
+        && let Some(why) = rig.must_stop()
+    {
+        return Ok(Some(Ended::Stopped(why)));
+    }
+    Err(error.context(format!("boot {number} of the guest failed")))
 }
 
 /// Keys of the native writing cells whose disk is not steady yet, and the samples that count;

@@ -200,20 +200,17 @@ fn on_machine(
         },
         run,
     )?;
-    if planned.gentle {
-        machine.be_gentle(wishes.gentle_share, watcher)?;
-    }
-    machine.precondition(&planned.traits)?;
-    let began = Instant::now();
-    let ended = engine::measure(
-        &planned.study,
-        next,
-        run,
-        store,
-        &mut machine,
-        &|| began.elapsed().as_secs_f64(),
-        &mut |event| progress.tell(&event),
-    );
+    // Whatever fails in here: the machine knows how to leave storage that is sick.
+    let ended = (|| {
+        if planned.gentle {
+            machine.be_gentle(wishes.gentle_share, watcher)?;
+        }
+        machine.precondition(&planned.traits)?;
+        let began = Instant::now();
+        let seconds = || began.elapsed().as_secs_f64();
+        let tell = &mut |event: engine::Event<'_>| progress.tell(&event);
+        engine::measure(&planned.study, next, run, store, &mut machine, &seconds, tell)
+    })();
     progress.end();
     machine.finish();
     ended

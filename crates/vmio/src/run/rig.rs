@@ -119,6 +119,11 @@ impl Machine<'_> {
     /// Where the study asks for steady state: writes each target that a cell writes to once more.
     /// The specification writes twice the device's capacity; making a target wrote it once already.
     pub fn precondition(&mut self, traits: &[WorkloadTraits]) -> anyhow::Result<()> {
+        let written = self.write_once_more(traits);
+        self.blame(written)
+    }
+
+    fn write_once_more(&mut self, traits: &[WorkloadTraits]) -> anyhow::Result<()> {
         let refilled = REFILLED.map(str::to_owned);
         let targets: Vec<String> = self.targets.keys().cloned().collect();
         for target in targets.into_iter().filter(|t| self.study.preconditions(t, traits, &refilled)) {
@@ -166,6 +171,18 @@ impl Machine<'_> {
         })
     }
 
+    /// Whatever a tool said of a step that failed: if the storage is sick, that is why, and the run
+    /// ends.
+    fn blame<T>(&mut self, done: anyhow::Result<T>) -> anyhow::Result<T> {
+        if done.is_err()
+            && self.sick.is_none()
+            && let Err(reason) = self.health.look()
+        {
+            self.sick = Some(reason);
+        }
+        done
+    }
+
     /// Does something with a target, as [`Machine::on_storage`]. Where the storage holds it back, the
     /// target stays with whoever hangs there.
     fn on_target<T: Send + 'static>(
@@ -185,20 +202,14 @@ impl Machine<'_> {
 
 impl Rig for Machine<'_> {
     fn boot(&mut self, boot: u32) -> anyhow::Result<()> {
-        self.boot_guests(boot)
+        let booted = self.boot_guests(boot);
+        self.blame(booted)
     }
 
     fn cell(&mut self, setup: &Setup, round: u32, boot: u32) -> anyhow::Result<Sample> {
         let measured =
             self.cap_of(setup).and_then(|gentle| self.observe(setup, round, boot, self.study.repeat.seconds, gentle));
-        // Whatever a tool said: if the storage is sick, that is why.
-        if measured.is_err()
-            && self.sick.is_none()
-            && let Err(reason) = self.health.look()
-        {
-            self.sick = Some(reason);
-        }
-        measured
+        self.blame(measured)
     }
 
     fn written_beside(&self) -> u64 {

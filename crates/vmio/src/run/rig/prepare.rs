@@ -54,7 +54,8 @@ impl<'a> Machine<'a> {
     /// Makes all that the cells need but the guests. What was made up to an error is in the
     /// journal and undone by its owner.
     pub fn prepare(parts: Parts<'a>, run: &mut Run) -> anyhow::Result<Machine<'a>> {
-        let Parts { study, store, local, journal, progress, .. } = parts;
+        let Parts { study, store, progress, .. } = parts;
+        let (local, journal) = (parts.local.clone(), parts.journal.clone());
         let skipped: Vec<String> = run.skipped.iter().map(|s| s.setup.key()).collect();
         let cells: Vec<Setup> = study.cells().into_iter().filter(|c| !skipped.contains(&c.key())).collect();
         let mut attachments = Vec::new();
@@ -82,33 +83,12 @@ impl<'a> Machine<'a> {
             })
             .map_err(anyhow::Error::msg)??;
         let mut made: BTreeMap<String, Box<dyn Prepared>> = BTreeMap::new();
-        for cell in &cells {
-            if made.contains_key(&cell.target) {
-                continue;
+        if let Err(e) = make_targets(&parts, &cells, &scratch, &health, run, &mut made) {
+            if health.look().is_err() {
+                // Even closing a file waits for a server that is gone; the journal removes with a limit.
+                std::mem::forget(made);
             }
-            let target = targets::find(&cell.target).with_context(|| format!("no target {}", cell.target))?;
-            progress(&format!("making the target {} ({} MiB)", cell.target, study.size.target_mib));
-            let prepared = health
-                .during({
-                    let (local, journal, dir) = (local.clone(), journal.clone(), scratch.clone());
-                    let (pool, device) = (parts.place.ground.pool().cloned(), parts.device.clone());
-                    let (bytes, force, pace) = (study.target_bytes(), parts.force, parts.pace);
-                    move || {
-                        let (node, journal) = (&*local, &journal);
-                        target.prepare(&TargetCtx { node, journal, dir, pool, bytes, device, force, pace })
-                    }
-                })
-                .map_err(anyhow::Error::msg)?
-                // What a full pool does to a write says less than the pool itself.
-                .map_err(|e| health.look().err().map_or_else(|| anyhow::Error::new(e), anyhow::Error::msg))
-                .with_context(|| format!("cannot make the target {}", cell.target))?;
-            let mut settings = without(&scratch, prepared.effective());
-            settings.extend(write_cache(local.reader(), &parts.backing).map(|word| (WRITE_CACHE.to_owned(), word)));
-            settings.insert("logical_block_bytes".into(), prepared.demands().logical_block_bytes.to_string());
-            let at = format!("{}/native", cell.target);
-            store.add_effective(run.id, &at, &settings)?;
-            run.effective.insert(at, settings);
-            made.insert(cell.target.clone(), prepared);
+            return Err(e);
         }
         let limits = Limits::create(
             &*local,
@@ -158,6 +138,47 @@ impl<'a> Machine<'a> {
         machine.hold_qemu(host.0.max(1), host.1);
         Ok(machine)
     }
+}
+
+/// Makes the targets of the cells, one after another, and stores how each is set up.
+fn make_targets(
+    parts: &Parts<'_>,
+    cells: &[Setup],
+    scratch: &Path,
+    health: &Health,
+    run: &mut Run,
+    made: &mut BTreeMap<String, Box<dyn Prepared>>,
+) -> anyhow::Result<()> {
+    let Parts { study, store, local, journal, progress, .. } = parts;
+    for cell in cells {
+        if made.contains_key(&cell.target) {
+            continue;
+        }
+        let target = targets::find(&cell.target).with_context(|| format!("no target {}", cell.target))?;
+        progress(&format!("making the target {} ({} MiB)", cell.target, study.size.target_mib));
+        let prepared = health
+            .during({
+                let (local, journal, dir) = (local.clone(), journal.clone(), scratch.to_owned());
+                let (pool, device) = (parts.place.ground.pool().cloned(), parts.device.clone());
+                let (bytes, force, pace) = (study.target_bytes(), parts.force, parts.pace);
+                move || {
+                    let (node, journal) = (&*local, &journal);
+                    target.prepare(&TargetCtx { node, journal, dir, pool, bytes, device, force, pace })
+                }
+            })
+            .map_err(anyhow::Error::msg)?
+            // What a full pool does to a write says less than the pool itself.
+            .map_err(|e| health.look().err().map_or_else(|| anyhow::Error::new(e), anyhow::Error::msg))
+            .with_context(|| format!("cannot make the target {}", cell.target))?;
+        let mut settings = without(scratch, prepared.effective());
+        settings.extend(write_cache(local.reader(), &parts.backing).map(|word| (WRITE_CACHE.to_owned(), word)));
+        settings.insert("logical_block_bytes".into(), prepared.demands().logical_block_bytes.to_string());
+        let at = format!("{}/native", cell.target);
+        store.add_effective(run.id, &at, &settings)?;
+        run.effective.insert(at, settings);
+        made.insert(cell.target.clone(), prepared);
+    }
+    Ok(())
 }
 
 /// Version line of the host's fio.
