@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::Context as _;
 use vmio_model::result::{Run, Sample, Skipped};
 use vmio_model::setup::Setup;
 use vmio_model::stats::Ratio;
@@ -35,6 +34,12 @@ pub trait Rig {
         false
     }
 }
+
+/// Why a cell cannot run on this rig however often it is tried. It is left out at once, and its guest
+/// goes on.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Impossible(pub String);
 
 /// What happens, for the person who waits.
 #[derive(Debug)]
@@ -139,9 +144,10 @@ pub fn measure(
                             return Ok(Ended::Stopped(why));
                         }
                         let reason = format!("{error:#}");
+                        let impossible = error.is::<Impossible>();
                         let count = failures.entry(setup.key()).or_default();
                         *count += 1;
-                        if *count < ATTEMPTS {
+                        if *count < ATTEMPTS && !impossible {
                             tell(Event::Retry(&setup, &reason));
                         } else {
                             tell(Event::GaveUp(&setup, &reason));
@@ -151,6 +157,7 @@ pub fn measure(
                         }
                         // Whatever went wrong in a guest, the next cell gets a sound one.
                         if !setup.is_native()
+                            && !impossible
                             && let Some(stopped) = boot_guests(rig, number, tell)?
                         {
                             return Ok(stopped);

@@ -21,6 +21,8 @@ const BOOT_LIMIT: Duration = Duration::from_secs(60);
 pub(super) struct Running {
     pub(super) guest: Box<dyn Guest>,
     pub(super) disks: BTreeMap<(String, Attachment), String>,
+    /// Why it has no disk for these.
+    pub(super) without: BTreeMap<(String, Attachment), String>,
     pub(super) qemu: Option<Qemu>,
 }
 
@@ -50,7 +52,7 @@ impl Machine<'_> {
             memory_mib: self.study.guest.memory_mib,
             disks: Vec::new(),
         };
-        let mut disks = BTreeMap::new();
+        let (mut disks, mut without) = (BTreeMap::new(), BTreeMap::new());
         let attachments = self.attachments.clone();
         for (_, target, attachment) in attachments.iter().filter(|(guest, ..)| guest == kind) {
             let id = format!("d{}", spec.disks.len());
@@ -61,6 +63,11 @@ impl Machine<'_> {
                 (storage, t.servers(&asked))
             })?;
             let storage = storage?;
+            // One disk that QEMU would refuse costs its own cells, not the guest.
+            if let Some(Err(why)) = drivers::find(&attachment.driver).map(|d| d.fits_storage(attachment, &storage)) {
+                without.insert((target.clone(), attachment.clone()), why);
+                continue;
+            }
             // What serves a disk in QEMU's place is held like QEMU.
             if let Some(limits) = &self.qemu_limits {
                 for server in servers {
@@ -103,7 +110,7 @@ impl Machine<'_> {
         self.environment.guest_kernel = self.image.as_ref().map(|i| i.kernel_release.clone());
         self.store.set_environment(self.run, &self.environment)?;
         let qemu = guest.hypervisor().map(|h| Qemu::of(h, self.local.reader())).transpose()?;
-        Ok(Running { guest, disks, qemu })
+        Ok(Running { guest, disks, without, qemu })
     }
 
     /// Gives the guest other storage where the state that a cell needs cannot be had in place.

@@ -14,6 +14,7 @@ use vmio_model::setup::Setup;
 use vmio_model::study::MIB;
 use vmio_node::Exec;
 
+use super::super::engine::Impossible;
 use super::Machine;
 
 /// Length of the look at the device before a cell.
@@ -61,9 +62,13 @@ impl Machine<'_> {
             Some(attachment) => {
                 let running =
                     self.guests.get(&setup.guest).with_context(|| format!("no guest {} runs", setup.guest))?;
+                let disk = (setup.target.clone(), attachment.clone());
+                if let Some(why) = running.without.get(&disk) {
+                    return Err(Impossible(why.clone()).into());
+                }
                 let id = running
                     .disks
-                    .get(&(setup.target.clone(), attachment.clone()))
+                    .get(&disk)
                     .with_context(|| format!("guest {} has no disk for {}", setup.guest, setup.key()))?;
                 let qemu = running.qemu.clone().map(|q| Qemu { servers, ..q });
                 (running.guest.node(), running.guest.disk_path(id)?, qemu)
