@@ -187,7 +187,13 @@ fn why_not(setup: &Setup, local: &dyn Node, gentle: bool, wishes: &Wishes, groun
             return Some(reason);
         }
         match ground.pool() {
-            Some(pool) => needs.extend(pool.requirements()),
+            Some(pool) => {
+                needs.extend(pool.requirements());
+                // What a hypervisor needs to open its volumes.
+                if setup.attachment.is_some() {
+                    needs.extend(targets::find(pool.target()).map_or(&[][..], |t| t.requirements()));
+                }
+            }
             None => needs.extend(target.requirements()),
         }
     }
