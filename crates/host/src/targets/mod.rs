@@ -118,6 +118,11 @@ pub trait Prepared: Send {
     fn servers(&self, _asked: &setup::Attachment) -> Vec<u32> {
         Vec::new()
     }
+    /// After a cell whose disk went through this host's page cache: writes out what that still holds
+    /// of what the hypervisor has open, which would else be written during the next cell.
+    fn settle(&mut self, _asked: &setup::Attachment) -> Result<()> {
+        scratch::flush(self.native())
+    }
     /// After a cell that failed: an error if what serves such a disk is gone.
     fn sound(&mut self, _asked: &setup::Attachment) -> Result<()> {
         Ok(())

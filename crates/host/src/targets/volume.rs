@@ -271,6 +271,21 @@ impl Prepared for VolumeTarget {
             _ => Storage::BlockDevice(self.device.clone()),
         })
     }
+    fn attached(&self, asked: &setup::Attachment) -> BTreeMap<String, String> {
+        match self.pool {
+            // librbd's cache is QEMU's own memory.
+            Pool::Rbd { .. } if !asked.cache.direct() => {
+                super::facts([("flushed_after_cells", "no: librbd's cache is not flushed from here".to_owned())])
+            }
+            _ => BTreeMap::new(),
+        }
+    }
+    fn settle(&mut self, _asked: &setup::Attachment) -> Result<()> {
+        match self.pool {
+            Pool::Rbd { .. } => Ok(()),
+            _ => scratch::flush(&self.device),
+        }
+    }
     fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -318,6 +318,11 @@ impl Prepared for Images {
         old.map_or(Ok(()), |old| self.take_away(old))
     }
 
+    fn settle(&mut self, asked: &Attachment) -> Result<()> {
+        let open = self.position(asked).map(|at| &self.disks[at].1.open);
+        open.map_or(Ok(()), |layer| scratch::flush(&layer.path))
+    }
+
     fn bytes(&self) -> u64 {
         self.twin.bytes()
     }

@@ -57,7 +57,7 @@ impl Machine<'_> {
         let (node, path, qemu) = match &setup.attachment {
             None => {
                 exec_base.cgroup_procs = self.limits.as_ref().map(|l| l.procs_files().to_vec()).unwrap_or_default();
-                (self.local.clone(), native.clone(), None)
+                (self.local.clone(), native, None)
             }
             Some(attachment) => {
                 let running =
@@ -87,10 +87,9 @@ impl Machine<'_> {
         let result = self.on_storage(move || workload.run(&*node, &ctx))?;
         let seen = watch.stop()?;
         let host_cache = setup.attachment.as_ref().is_some_and(|a| !a.cache.direct());
-        if host_cache {
-            // What the host's page cache still holds would be written during the next cell. Where it
-            // fails, that cell shows it as foreign load.
-            self.on_storage(move || drop(std::fs::File::open(&native).and_then(|f| f.sync_all())))?;
+        if let Some(asked) = setup.attachment.clone().filter(|_| host_cache) {
+            // Where it fails, the next cell shows what is still written as foreign load.
+            let _ = self.on_target(&setup.target, move |t| t.settle(&asked))?;
         }
         let result = result.map_err(|e| match (&e, self.guests.get(&setup.guest)) {
             (workloads::Error::Node(vmio_node::Error::Gone { .. }), Some(running)) => {
