@@ -166,8 +166,7 @@ fn on_machine(
     let local: Arc<dyn Node> = Arc::new(Local::owned(journal.clone()));
     let mut progress = Progress::new(&planned.study, &planned.cost);
     let say = |text: &str| term::note(text);
-    let watcher =
-        planned.gentle.then(|| gentle::Watcher::start(local.clone(), journal, planned.device_number(&*local)));
+    let watcher = planned.gentle.then(|| gentle::Watcher::start(local.clone(), journal, &planned.devices(&*local)));
     let watcher = match watcher {
         None => None,
         Some(Ok(watcher)) => {

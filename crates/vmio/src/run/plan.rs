@@ -15,7 +15,7 @@ use vmio_model::result::{Run, Skipped, WorkloadTraits};
 use vmio_model::setup::Setup;
 use vmio_model::study::Study;
 use vmio_model::study::plan::{self as reckon, Plan};
-use vmio_node::{Node, Reader};
+use vmio_node::{FileStat, Node, Reader};
 
 pub use self::rates::REFILLED;
 use self::rates::{needed_bytes, rates};
@@ -226,20 +226,18 @@ impl Planned {
         Ok(())
     }
 
-    /// Device that holds the scratch volume, as (major, minor): what the gentle watch looks at.
-    pub fn device_number(&self, local: &dyn Node) -> (u32, u32) {
-        let (path, is_device) = match &self.device {
-            Some(device) => (device.clone(), true),
-            // Its volumes are not there yet: the first disk below them serves all.
-            None if self.place.ground.pool().is_some() => {
-                return self.backing.leaves.values().next().copied().unwrap_or_default();
-            }
-            None => (existing_part(local.reader(), &self.dir), false),
-        };
-        match local.stat(&path) {
-            Ok(Some(stat)) if is_device => stat.rdev,
-            Ok(Some(stat)) => stat.dev,
-            _ => (0, 0),
+    /// Devices that the targets lie on, as (major, minor): what the gentle watch looks at.
+    pub fn devices(&self, local: &dyn Node) -> Vec<(u32, u32)> {
+        let number = |path: &Path, of: fn(&FileStat) -> (u32, u32)| Some(of(&local.stat(path).ok()??));
+        let mut devices: Vec<(u32, u32)> = self.device.iter().filter_map(|d| number(d, |s| s.rdev)).collect();
+        if self.device.is_some() && self.study.cells().iter().all(|c| c.target == "device") {
+            return devices;
         }
+        match &self.place.ground {
+            // Its volumes are not there yet; they may lie on any disk below them.
+            Ground::Volumes(_) => devices.extend(self.backing.leaves.values()),
+            Ground::Files(_) => devices.extend(number(&existing_part(local.reader(), &self.dir), |s| s.dev)),
+        }
+        devices
     }
 }

@@ -44,8 +44,9 @@ pub struct Machine<'a> {
     run: i64,
     local: Arc<dyn Node>,
     journal: Arc<Journal>,
-    backing: Backing,
     targets: BTreeMap<String, Box<dyn Prepared>>,
+    /// The disks below each target: with a device of the user's they are not the same.
+    backings: BTreeMap<String, Backing>,
     limits: Result<Limits, String>,
     /// `None` where the study has no guest.
     image: Option<Image>,

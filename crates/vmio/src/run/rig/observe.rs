@@ -4,6 +4,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
+use vmio_host::backing::Backing;
 use vmio_host::limits::OOM_SCORE_ADJ;
 use vmio_host::probes::foreign::{self, Circumstances};
 use vmio_host::probes::{Qemu, Subject, Watch};
@@ -22,8 +23,8 @@ const LOOK_BEFORE: Duration = Duration::from_millis(150);
 
 impl Machine<'_> {
     /// The device for a moment before the cell: what is not ours.
-    fn look_before(&self) -> anyhow::Result<Option<vmio_model::result::DeviceUse>> {
-        let subject = Subject { backing: Some(self.backing.clone()), qemu: None };
+    fn look_before(&self, backing: Option<Backing>) -> anyhow::Result<Option<vmio_model::result::DeviceUse>> {
+        let subject = Subject { backing, qemu: None };
         let watch = Watch::start(self.local.reader(), subject)?;
         thread::sleep(LOOK_BEFORE);
         Ok(watch.stop()?.device)
@@ -51,7 +52,8 @@ impl Machine<'_> {
         let allocates = target.allocates();
         let native = target.native().to_owned();
         let servers = setup.attachment.as_ref().map(|a| target.servers(a)).unwrap_or_default();
-        let before = self.look_before()?;
+        let backing = self.backings.get(&setup.target).cloned();
+        let before = self.look_before(backing.clone())?;
 
         let mut exec_base = Exec { oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::default() };
         let (node, path, qemu) = match &setup.attachment {
@@ -83,7 +85,7 @@ impl Machine<'_> {
             gentle,
         };
         let started_unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
-        let watch = Watch::start(self.local.reader(), Subject { backing: Some(self.backing.clone()), qemu })?;
+        let watch = Watch::start(self.local.reader(), Subject { backing, qemu })?;
         let result = self.on_storage(move || workload.run(&*node, &ctx))?;
         let seen = watch.stop()?;
         let host_cache = setup.attachment.as_ref().is_some_and(|a| !a.cache.direct());

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use vmio_host::backing::{Backing, write_cache};
 use vmio_host::image::Image;
 use vmio_host::limits::Limits;
-use vmio_host::places::{Health, Place};
+use vmio_host::places::{Health, Place, Pool};
 use vmio_host::targets::{self, Prepared, TargetCtx};
 use vmio_model::result::Run;
 use vmio_model::setup::Setup;
@@ -30,7 +30,7 @@ pub struct Parts<'a> {
     pub local: Arc<dyn Node>,
     /// Journal of the run.
     pub journal: Arc<Journal>,
-    /// The disks below the targets.
+    /// The disks below the place, or below the user's own device.
     pub backing: Backing,
     /// Where targets are made.
     pub place: Place,
@@ -82,7 +82,7 @@ impl<'a> Machine<'a> {
                 }
             })
             .map_err(anyhow::Error::msg)??;
-        let mut made: BTreeMap<String, Box<dyn Prepared>> = BTreeMap::new();
+        let mut made = BTreeMap::new();
         if let Err(e) = make_targets(&parts, &cells, &scratch, &health, run, &mut made) {
             if health.look().is_err() {
                 // Even closing a file waits for a server that is gone; the journal removes with a limit.
@@ -90,6 +90,7 @@ impl<'a> Machine<'a> {
             }
             return Err(e);
         }
+        let (targets, backings) = made.into_iter().map(|(name, (t, b))| ((name.clone(), t), (name, b))).unzip();
         let limits = Limits::create(
             &*local,
             &journal,
@@ -115,8 +116,8 @@ impl<'a> Machine<'a> {
             study,
             store,
             run: run.id,
-            backing: parts.backing,
-            targets: made,
+            targets,
+            backings,
             limits,
             image,
             run_dir: parts.run_dir,
@@ -147,7 +148,7 @@ fn make_targets(
     scratch: &Path,
     health: &Health,
     run: &mut Run,
-    made: &mut BTreeMap<String, Box<dyn Prepared>>,
+    made: &mut BTreeMap<String, (Box<dyn Prepared>, Backing)>,
 ) -> anyhow::Result<()> {
     let Parts { study, store, local, journal, progress, .. } = parts;
     for cell in cells {
@@ -156,29 +157,49 @@ fn make_targets(
         }
         let target = targets::find(&cell.target).with_context(|| format!("no target {}", cell.target))?;
         progress(&format!("making the target {} ({} MiB)", cell.target, study.size.target_mib));
-        let prepared = health
+        let (prepared, backing, mut settings) = health
             .during({
                 let (local, journal, dir) = (local.clone(), journal.clone(), scratch.to_owned());
                 let (pool, device) = (parts.place.ground.pool().cloned(), parts.device.clone());
                 let (bytes, force, pace) = (study.target_bytes(), parts.force, parts.pace);
+                let place = parts.backing.clone();
                 move || {
-                    let (node, journal) = (&*local, &journal);
-                    target.prepare(&TargetCtx { node, journal, dir, pool, bytes, device, force, pace })
+                    let (node, journal, in_pool) = (&*local, &journal, pool.clone());
+                    let ctx = TargetCtx { node, journal, dir, pool, bytes, device, force, pace };
+                    let prepared = target.prepare(&ctx)?;
+                    let backing = below(node, prepared.native(), in_pool.as_ref(), place);
+                    let settings = prepared.effective();
+                    Ok((prepared, backing, settings))
                 }
             })
             .map_err(anyhow::Error::msg)?
             // What a full pool does to a write says less than the pool itself.
             .map_err(|e| health.look().err().map_or_else(|| anyhow::Error::new(e), anyhow::Error::msg))
             .with_context(|| format!("cannot make the target {}", cell.target))?;
-        let mut settings = without(scratch, prepared.effective());
-        settings.extend(write_cache(local.reader(), &parts.backing).map(|word| (WRITE_CACHE.to_owned(), word)));
+        settings = without(scratch, settings);
+        settings.insert("backing".into(), backing.describe());
+        settings.extend(write_cache(local.reader(), &backing).map(|word| (WRITE_CACHE.to_owned(), word)));
         settings.insert("logical_block_bytes".into(), prepared.demands().logical_block_bytes.to_string());
         let at = format!("{}/native", cell.target);
         store.add_effective(run.id, &at, &settings)?;
         run.effective.insert(at, settings);
-        made.insert(cell.target.clone(), prepared);
+        made.insert(cell.target.clone(), (prepared, backing));
     }
     Ok(())
+}
+
+/// The disks below a target. Where they cannot be followed down from a volume, those of its pool. A
+/// Ceph cluster's are not this host's: the kernel's mapping that the native side opens is no disk.
+fn below(node: &dyn Node, native: &Path, pool: Option<&Pool>, place: Backing) -> Backing {
+    if let Some(Pool::Rbd { .. }) = pool {
+        return place;
+    }
+    match (Backing::below(node, native), pool) {
+        (Ok(found), _) if found.not_visible.is_none() => found,
+        (_, Some(_)) => place,
+        (Ok(found), None) => found,
+        (Err(e), None) => Backing { not_visible: Some(e.to_string()), ..Backing::default() },
+    }
 }
 
 /// Version line of the host's fio.
