@@ -11,7 +11,7 @@ use vmio_node::{Journal, Local, Node, recover};
 use super::engine::{self, Ended, Next};
 use super::plan::Planned;
 use super::progress::Progress;
-use super::rig::{Machine, Parts};
+use super::rig::{Machine, MustStop, Parts};
 use super::{Wishes, environment, gentle, signals};
 use crate::cli::{Context, Exit, Failure};
 use crate::store::{NewRun, Store};
@@ -181,7 +181,7 @@ fn on_machine(
             None
         }
     };
-    let mut machine = Machine::prepare(
+    let prepared = Machine::prepare(
         Parts {
             study: &planned.study,
             store,
@@ -193,18 +193,26 @@ fn on_machine(
             device: wishes.device.first().cloned(),
             force: wishes.force,
             pace: planned.gentle.then_some(wishes.gentle_share),
+            watcher,
             run_dir: context.paths.runtime.clone(),
             state_dir: context.paths.state.clone(),
             progress: &say,
         },
         run,
-    )?;
+    );
+    let mut machine = match prepared.map_err(anyhow::Error::downcast::<MustStop>) {
+        Ok(machine) => machine,
+        Err(Ok(MustStop(reason))) => return Ok(Ended::Stopped(reason)),
+        Err(Err(error)) => return Err(error),
+    };
     // Whatever fails in here: the machine knows how to leave storage that is sick.
     let ended = (|| {
         if planned.gentle {
-            machine.be_gentle(wishes.gentle_share, watcher)?;
+            machine.be_gentle(wishes.gentle_share)?;
         }
-        machine.precondition(&planned.traits)?;
+        if let Some(reason) = machine.precondition(&planned.traits, &planned.cost.rates.refilled_targets)? {
+            return Ok(Ended::Stopped(reason));
+        }
         let began = Instant::now();
         let seconds = || began.elapsed().as_secs_f64();
         let tell = &mut |event: engine::Event<'_>| progress.tell(&event);

@@ -17,8 +17,7 @@ use vmio_model::study::Study;
 use vmio_model::study::plan::{self as reckon, Plan};
 use vmio_node::{FileStat, Node, Reader};
 
-pub use self::rates::REFILLED;
-use self::rates::{needed_bytes, rates};
+use self::rates::{needed_bytes, rates, refilled};
 pub use self::text::duration;
 use super::Wishes;
 use crate::cli::{Context, Exit, Failure};
@@ -87,13 +86,12 @@ pub fn look(
     }
     let backing = backing_of(local, &place, &existing, wishes)?;
     let traits = traits(&study);
-    let (mut rates, rates_from) = rates(&study, last, &backing);
+    let (mut rates, rates_from) = rates(&study, last, &backing, refilled(&place.ground, wishes));
     rates.target_space.retain(|name, _| targets::find(name).is_none_or(|t| t.fits(&place.ground).is_ok()));
-    if wishes.device.is_empty() && place.ground.pool().is_some_and(places::Pool::allocates) {
-        if let Some(space) = rates.target_space.get_mut("device") {
-            space.prepared_bytes = 0;
-        }
-        rates.refilled_targets.push("device".into());
+    if let Some(space) = rates.target_space.get_mut("device")
+        && rates.refilled_targets.iter().any(|t| t == "device")
+    {
+        space.prepared_bytes = 0;
     }
     let cost = reckon::estimate(&study, &traits, &rates);
     let needed_bytes = needed_bytes(&rates, wishes);

@@ -17,10 +17,9 @@ use vmio_model::study::{MIB, Study};
 use vmio_node::{Journal, Node};
 
 use self::boot::Running;
-pub use self::prepare::Parts;
+pub use self::prepare::{MustStop, Parts};
 use super::engine::Rig;
 use super::gentle::Watcher;
-use super::plan::REFILLED;
 use crate::store::Store;
 
 mod boot;
@@ -71,11 +70,9 @@ pub struct Machine<'a> {
 
 impl Machine<'_> {
     /// Spares the other guests from now on: each workload is held to this share of what a short
-    /// native probe of it reaches, QEMU to one core, and a watch over the others' latency ends
-    /// the run.
-    pub fn be_gentle(&mut self, share: f64, watcher: Option<Watcher>) -> anyhow::Result<()> {
+    /// native probe of it reaches, QEMU to one core.
+    pub fn be_gentle(&mut self, share: f64) -> anyhow::Result<()> {
         self.cap_ratio = Some(share);
-        self.watcher = watcher;
         self.hold_qemu(1, (u64::from(self.study.guest.memory_mib) + QEMU_OWN_MIB) * MIB);
         self.environment.cap_ratio = Some(share);
         self.store.set_environment(self.run, &self.environment)?;
@@ -106,6 +103,7 @@ impl Machine<'_> {
         }
         let probe =
             self.observe(&setup.baseline(), 0, 0, PROBE_SECONDS, None).context("the short probe for the cap failed")?;
+        self.refilled += probe.result.write_bytes;
         let cap = vmio_host::gentle::cap::cap(probe.result.bandwidth(), share)?;
         (self.progress)(&format!(
             "gentle: {} is held to {:.2} MB/s",
@@ -119,15 +117,23 @@ impl Machine<'_> {
 
     /// Where the study asks for steady state: writes each target that a cell writes to once more.
     /// The specification writes twice the device's capacity; making a target wrote it once already.
-    pub fn precondition(&mut self, traits: &[WorkloadTraits]) -> anyhow::Result<()> {
-        let written = self.write_once_more(traits);
-        self.blame(written)
+    /// Those that lose their data when a cell writes to them (`refilled`) are left out. Returns a reason
+    /// to end the run, if there is one.
+    pub fn precondition(&mut self, traits: &[WorkloadTraits], refilled: &[String]) -> anyhow::Result<Option<String>> {
+        let written = self.write_once_more(traits, refilled);
+        match self.blame(written) {
+            Err(_) if self.sick.is_some() => Ok(self.sick.clone()),
+            other => other,
+        }
     }
 
-    fn write_once_more(&mut self, traits: &[WorkloadTraits]) -> anyhow::Result<()> {
-        let refilled = REFILLED.map(str::to_owned);
+    fn write_once_more(&mut self, traits: &[WorkloadTraits], refilled: &[String]) -> anyhow::Result<Option<String>> {
+        let study = self.study;
         let targets: Vec<String> = self.targets.keys().cloned().collect();
-        for target in targets.into_iter().filter(|t| self.study.preconditions(t, traits, &refilled)) {
+        for target in targets.into_iter().filter(|t| study.preconditions(t, traits, refilled)) {
+            if let Some(reason) = self.must_stop() {
+                return Ok(Some(reason));
+            }
             (self.progress)(&format!(
                 "steady state: writing {} MiB over the target {target}",
                 self.study.size.target_mib
@@ -138,7 +144,7 @@ impl Machine<'_> {
             let written = self.observe(&setup, 0, 0, seconds, gentle).context("cannot write for steady state")?;
             self.refilled += written.result.write_bytes;
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Ends the guests and takes away the targets and the control group. What fails here is

@@ -17,6 +17,7 @@ use vmio_model::study::{MIB, Study};
 use vmio_model::summary::durability::WRITE_CACHE;
 use vmio_node::{Change, Exec, Journal, Node};
 
+use super::super::gentle::Watcher;
 use super::Machine;
 use crate::store::Store;
 
@@ -42,6 +43,9 @@ pub struct Parts<'a> {
     pub force: bool,
     /// `--gentle`: share of the time in which writing targets out keeps the disk busy.
     pub pace: Option<f64>,
+    /// `--gentle`: the watch over the other guests, where they can be seen. It ends the run, also
+    /// while targets are made.
+    pub watcher: Option<Watcher>,
     /// Sockets of the guests.
     pub run_dir: PathBuf,
     /// Images, and whether KVM works.
@@ -50,10 +54,15 @@ pub struct Parts<'a> {
     pub progress: &'a dyn Fn(&str),
 }
 
+/// The run has to end before all targets are made: why.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct MustStop(pub String);
+
 impl<'a> Machine<'a> {
     /// Makes all that the cells need but the guests. What was made up to an error is in the
     /// journal and undone by its owner.
-    pub fn prepare(parts: Parts<'a>, run: &mut Run) -> anyhow::Result<Machine<'a>> {
+    pub fn prepare(mut parts: Parts<'a>, run: &mut Run) -> anyhow::Result<Machine<'a>> {
         let Parts { study, store, progress, .. } = parts;
         let (local, journal) = (parts.local.clone(), parts.journal.clone());
         let skipped: Vec<String> = run.skipped.iter().map(|s| s.setup.key()).collect();
@@ -83,7 +92,7 @@ impl<'a> Machine<'a> {
             })
             .map_err(anyhow::Error::msg)??;
         let mut made = BTreeMap::new();
-        if let Err(e) = make_targets(&parts, &cells, &scratch, &health, run, &mut made) {
+        if let Err(e) = make_targets(&mut parts, &cells, &scratch, &health, run, &mut made) {
             if health.look().is_err() {
                 // Even closing a file waits for a server that is gone; the journal removes with a limit.
                 std::mem::forget(made);
@@ -129,7 +138,7 @@ impl<'a> Machine<'a> {
             caps: BTreeMap::new(),
             refilled: 0,
             qemu_limits: None,
-            watcher: None,
+            watcher: parts.watcher,
             health,
             sick: None,
             local,
@@ -143,17 +152,20 @@ impl<'a> Machine<'a> {
 
 /// Makes the targets of the cells, one after another, and stores how each is set up.
 fn make_targets(
-    parts: &Parts<'_>,
+    parts: &mut Parts<'_>,
     cells: &[Setup],
     scratch: &Path,
     health: &Health,
     run: &mut Run,
     made: &mut BTreeMap<String, (Box<dyn Prepared>, Backing)>,
 ) -> anyhow::Result<()> {
-    let Parts { study, store, local, journal, progress, .. } = parts;
+    let Parts { study, store, local, journal, progress, watcher, .. } = parts;
     for cell in cells {
         if made.contains_key(&cell.target) {
             continue;
+        }
+        if let Some(reason) = watcher.as_mut().and_then(Watcher::must_stop) {
+            return Err(MustStop(reason).into());
         }
         let target = targets::find(&cell.target).with_context(|| format!("no target {}", cell.target))?;
         progress(&format!("making the target {} ({} MiB)", cell.target, study.size.target_mib));
@@ -169,7 +181,7 @@ fn make_targets(
                     let prepared = target.prepare(&ctx)?;
                     let backing = below(node, prepared.native(), in_pool.as_ref(), place);
                     let settings = prepared.effective();
-                    Ok((prepared, backing, settings))
+                    Ok::<_, targets::Error>((prepared, backing, settings))
                 }
             })
             .map_err(anyhow::Error::msg)?
