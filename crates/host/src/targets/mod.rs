@@ -123,6 +123,9 @@ pub trait Prepared: Send {
     fn settle(&mut self, _asked: &setup::Attachment) -> Result<()> {
         scratch::flush(self.native())
     }
+    /// A cell wrote by such a disk, whose zeroes or discards may have given blocks back: what was
+    /// written out is so no longer, and the next [`Prepared::reset`] or [`Prepared::exchange`] sees to it.
+    fn soiled(&mut self, _asked: &setup::Attachment) {}
     /// After a cell that failed: an error if what serves such a disk is gone.
     fn sound(&mut self, _asked: &setup::Attachment) -> Result<()> {
         Ok(())

@@ -280,6 +280,9 @@ impl Prepared for VolumeTarget {
             _ => BTreeMap::new(),
         }
     }
+    fn soiled(&mut self, _asked: &setup::Attachment) {
+        self.filled = false;
+    }
     fn settle(&mut self, _asked: &setup::Attachment) -> Result<()> {
         match self.pool {
             Pool::Rbd { .. } => Ok(()),
@@ -305,8 +308,7 @@ impl Prepared for VolumeTarget {
     fn reset(&mut self, state: State) -> Result<u64> {
         let wrote = match state {
             State::Fresh if self.pool.allocates() => self.empty().map(|()| 0)?,
-            State::Fresh => 0,
-            State::Filled => self.fill()?,
+            State::Fresh | State::Filled => self.fill()?,
         };
         scratch::forget_pages(&open(&self.device)?, &self.device)?;
         Ok(wrote)

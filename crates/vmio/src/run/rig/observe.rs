@@ -11,7 +11,7 @@ use vmio_host::probes::{Qemu, Subject, Watch};
 use vmio_host::targets::State;
 use vmio_host::workloads::{self, Gentle, WorkCtx};
 use vmio_model::result::Sample;
-use vmio_model::setup::Setup;
+use vmio_model::setup::{DetectZeroes, Setup};
 use vmio_model::study::MIB;
 use vmio_node::Exec;
 
@@ -92,6 +92,12 @@ impl Machine<'_> {
         if let Some(asked) = setup.attachment.clone().filter(|_| host_cache) {
             // Where it fails, the next cell shows what is still written as foreign load.
             let _ = self.on_target(&setup.target, move |t| t.settle(&asked))?;
+        }
+        if let (Some(asked), Some(target)) = (&setup.attachment, self.targets.get_mut(&setup.target))
+            && traits.writes
+            && (asked.options.discard || asked.options.detect_zeroes != DetectZeroes::Off)
+        {
+            target.soiled(asked);
         }
         let result = result.map_err(|e| match (&e, self.guests.get(&setup.guest)) {
             (workloads::Error::Node(vmio_node::Error::Gone { .. }), Some(running)) => {
