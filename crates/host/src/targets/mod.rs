@@ -150,6 +150,10 @@ pub trait Prepared: Send {
     fn allocates(&self) -> bool {
         false
     }
+    /// As [`Prepared::allocates`], for the native side: not where it has written-out storage of its own.
+    fn native_allocates(&self) -> bool {
+        self.allocates()
+    }
     /// Settings as read back from the kernel, for the result (`direct_io`, `allocated_bytes`, …).
     fn effective(&self) -> BTreeMap<String, String>;
     /// Brings it into the state that a cell needs. Its own pages leave this host's page cache

@@ -340,6 +340,9 @@ impl Prepared for Images {
     fn allocates(&self) -> bool {
         self.kind.life != Life::Old
     }
+    fn native_allocates(&self) -> bool {
+        self.twin.allocates()
+    }
     fn effective(&self) -> BTreeMap<String, String> {
         self.twin.effective()
     }

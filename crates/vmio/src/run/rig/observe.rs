@@ -49,7 +49,7 @@ impl Machine<'_> {
         let target =
             self.targets.get(&setup.target).with_context(|| format!("target {} is not there", setup.target))?;
         let span = target.bytes();
-        let allocates = target.allocates();
+        let allocates = if setup.is_native() { target.native_allocates() } else { target.allocates() };
         let native = target.native().to_owned();
         let servers = setup.attachment.as_ref().map(|a| target.servers(a)).unwrap_or_default();
         let backing = self.backings.get(&setup.target).cloned();
