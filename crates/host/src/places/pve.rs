@@ -79,8 +79,9 @@ impl Storage {
         Some(self.get(key)?.split(',').any(|w| w.trim() == word))
     }
 
-    fn disabled(&self) -> bool {
-        self.get("disable").is_some_and(|value| value != "0")
+    /// Whether a flag is set; one that stands alone is.
+    fn flag(&self, key: &str) -> bool {
+        self.get(key).is_some_and(|value| value != "0")
     }
 
     /// Whether disk images may lie on it. Where the file does not say what it holds, they may.
@@ -92,7 +93,7 @@ impl Storage {
     fn usable(&self, host: &str) -> std::result::Result<(), (String, String)> {
         let id = &self.id;
         match () {
-            () if self.disabled() => {
+            () if self.flag("disable") => {
                 Err(("it is disabled in Proxmox VE".into(), format!("pvesm set {id} --disable 0")))
             }
             () if self.lists("nodes", host) == Some(false) => Err((
@@ -137,6 +138,7 @@ impl Storage {
         Ok(Ground::Volumes(match self.kind.as_str() {
             "lvm" => {
                 let vg = setting("vgname")?;
+                lvm::own(node.reader(), place, &vg)?;
                 lvm::group(node, place, &vg)?;
                 Pool::Lvm { vg }
             }
@@ -188,6 +190,11 @@ impl Storage {
 /// All storages of this host's cluster; none where it is no Proxmox VE.
 pub fn storages(reader: &dyn Reader) -> Vec<Storage> {
     parse(&reader.read_text(Path::new(CONFIG)).unwrap_or_default())
+}
+
+/// Whether Proxmox VE has a volume group on storage that other nodes reach too.
+pub fn shares_group(reader: &dyn Reader, vg: &str) -> bool {
+    storages(reader).iter().any(|s| s.kind == "lvm" && s.get("vgname") == Some(vg) && s.flag("shared"))
 }
 
 /// Directories of the `dir` storages of this host that hold images.
@@ -274,11 +281,15 @@ mod tests {
             ("box", "type pbs", "lvmthin"),
             ("far", "/etc/pve/priv/ceph/far.conf", "mon host"),
             ("lost", "no volume group vg7", "lvm:vg0"),
+            ("san", "other nodes of the cluster change the group old too", "not shared"),
         ] {
             let said = resolve(&pve(), &format!("pve:{id}")).unwrap_err();
             assert!(said.place == format!("pve:{id}"), "{said:?}");
             assert!(said.reason.contains(reason) && said.help.contains(help), "{said:?}");
         }
+        // Nor by the group's own name.
+        let said = resolve(&pve(), "lvm:old").unwrap_err();
+        assert!(said.kind == Kind::Unready && said.reason.contains("other nodes"), "{said:?}");
         let said = resolve(&host(&[]), "pve:local").unwrap_err();
         assert!(said.kind == Kind::Tool && said.help.contains("not Proxmox VE"), "{said:?}");
     }
@@ -288,7 +299,7 @@ mod tests {
         let all = Pve.list(&pve());
         let ready: Vec<&str> = all.iter().filter(|l| l.state.is_ok()).map(|l| l.name.as_str()).collect();
         assert_eq!(ready, ["pve:local", "pve:local-lvm", "pve:thick", "pve:local-zfs", "pve:ceph", "pve:nas"]);
-        assert_eq!(all.len(), 13);
+        assert_eq!(all.len(), 14);
     }
 
     #[test]
