@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Exec, Local, Node};
+use crate::{Exec, Local};
 
 /// ZFS user property that names the owner of a volume.
 pub const ZFS_OWNER: &str = "org.vmio:owner";
@@ -62,7 +62,7 @@ impl Volume {
             exec.env.insert("PATH".into(), format!("{path}:{SBIN}"));
             exec.env.insert("LC_ALL".into(), "C".into());
             // Without the owner's mark: its processes have been ended by now.
-            let output = Local::new().exec(&exec).map_err(|e| e.to_string())?;
+            let output = Local::new().exec_gently(&exec).map_err(|e| e.to_string())?;
             if output.ok() {
                 return Ok(output.out());
             }

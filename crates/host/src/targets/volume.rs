@@ -6,6 +6,7 @@
 //! that have it open see the same device throughout. Before reading cells they are written out.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -47,11 +48,12 @@ pub fn prepare(ctx: &TargetCtx<'_>, target: &str) -> Result<Box<dyn Prepared>> {
     let bytes = ctx.bytes.max(1).next_multiple_of(MIB);
     pool.demand(ctx.node, bytes)?;
     let volume = mark(pool, target, ctx.journal.cookie());
-    // Not made under the journal's lock, which the commands need: one that is killed before or
-    // while it runs leaves either nothing or a volume with its mark.
-    let change = ctx.journal.record(Change::Volume(volume.clone()))?;
+    // The end of the run waits for the tools. One that fails or is killed leaves either nothing or a
+    // volume with its mark, so the line in the journal stays for it.
+    let making = || Ok::<_, Infallible>(make(pool, &volume, bytes));
+    let Ok((device, change)) = ctx.journal.make(Change::Volume(volume.clone()), making)?;
     let made = || -> Result<VolumeTarget> {
-        let device = make(ctx.node, pool, &volume, bytes)?;
+        let device = device?;
         let found = size(&open(&device)?).map_err(scratch::io("find the size of", &device))?;
         if found < bytes {
             return Err(Error::NotAsAsked {
@@ -137,12 +139,15 @@ fn commands(pool: &Pool, volume: &Volume, bytes: u64) -> Vec<(&'static str, Vec<
     }
 }
 
-/// Makes it, and gives the device node that it can be used by.
-fn make(node: &dyn Node, pool: &Pool, volume: &Volume, bytes: u64) -> Result<PathBuf> {
+/// Makes it, and gives the device node that it can be used by. The tools bear no mark: LVM that is
+/// killed while it has a pool suspended leaves all guests on that pool hanging, and the daemon
+/// that it may start (dmeventd) outlives the run.
+fn make(pool: &Pool, volume: &Volume, bytes: u64) -> Result<PathBuf> {
+    let node = &Local::new();
     let mut said = String::new();
     for (tool, args) in commands(pool, volume, bytes) {
         let command: Exec = exec(node, tool, args).limit(MAKE_LIMIT);
-        let output = node.exec(&command)?;
+        let output = node.exec_gently(&command)?;
         if !output.ok() {
             let reason = format!("`{}` failed ({:?}): {}", command.shown(), output.end, output.err().trim());
             return Err(Error::NotAsAsked { path: volume.name.clone().into(), reason });
