@@ -8,6 +8,7 @@ use vmio_node::{Node, Reader};
 
 use super::rbd::Cluster;
 use super::{Error, Ground, Kind, Listed, PlaceKind, Pool, Result, dir, instead, lvm, lvmthin, zfs};
+use crate::backing;
 use crate::require::{Requirement, readable};
 
 /// Where Proxmox VE keeps its list of storages.
@@ -119,6 +120,23 @@ impl Storage {
         Some(path)
     }
 
+    /// Where a file system must be mounted for it: without that its directory lies on the disk of
+    /// the host itself (`is_mountpoint` is a truth value, or that directory).
+    fn mount_point(&self) -> Option<PathBuf> {
+        match (self.kind.as_str(), self.get("is_mountpoint")) {
+            ("nfs" | "cifs", _) | ("dir" | "btrfs", Some("" | "1" | "yes" | "on" | "true")) => self.path(),
+            ("dir" | "btrfs", Some(point)) if point.starts_with('/') => Some(point.into()),
+            _ => None,
+        }
+    }
+
+    /// Where nothing is mounted although it should be.
+    fn unmounted(&self, reader: &dyn Reader) -> Option<PathBuf> {
+        let point = self.mount_point()?;
+        let mounts = backing::mounts(reader).unwrap_or_default();
+        mounts.iter().all(|m| Path::new(&m.point) != point).then_some(point)
+    }
+
     /// What it is.
     fn ground(&self, node: &dyn Node, place: &str) -> Result<Ground> {
         let setting = |key: &str| {
@@ -127,6 +145,10 @@ impl Storage {
         };
         let named = |e: Error| Error { place: place.to_owned(), ..e };
         if let Some(path) = self.path() {
+            if let Some(point) = self.unmounted(node.reader()) {
+                let reason = format!("nothing is mounted on {}", point.display());
+                return Err(Error::new(Kind::Unready, place, reason).help("`pvesm status` says whether it is active"));
+            }
             dir::answers(&path).map_err(|reason| Error::new(Kind::Unready, place, reason).help("see that it is up"))?;
             let mounted = matches!(node.stat(&path), Ok(Some(s)) if s.mode & 0o170_000 == 0o040_000);
             if !mounted {
@@ -201,6 +223,7 @@ pub fn shares_group(reader: &dyn Reader, vg: &str) -> bool {
 pub fn image_dirs(reader: &dyn Reader) -> Vec<PathBuf> {
     let host = host_name(reader);
     let local = storages(reader).into_iter().filter(|s| s.kind == "dir" && s.usable(&host).is_ok());
+    let local = local.filter(|s| s.unmounted(reader).is_none());
     local.filter_map(|s| s.path()).map(|path| path.join("images")).collect()
 }
 
@@ -238,6 +261,9 @@ mod tests {
     const VGS: &str = include_str!("../../tests/fixtures/places/vgs.json");
     const LVS: &str = include_str!("../../tests/fixtures/places/lvs.json");
 
+    const MOUNTS: &str = "22 1 253:0 / / rw - ext4 /dev/sda1 rw\n23 22 0:21 / /mnt/pve/nas rw - nfs4 192.0.2.7:/export/vms rw\n\
+                          24 22 8:1 / /mnt/usb rw - ext4 /dev/sdb1 rw\n";
+
     fn pve() -> Fake {
         host(&[
             ("vgs", VGS),
@@ -251,6 +277,10 @@ mod tests {
         .file("/proc/sys/kernel/hostname", "pve1.lan\n")
         .file("/var/lib/vz/images/100/x", "")
         .file("/mnt/pve/nas/images/x", "")
+        .file("/mnt/pve/nas2/images/x", "")
+        .file("/mnt/usb/vm/images/x", "")
+        .file("/mnt/lost/images/x", "")
+        .file("/proc/self/mountinfo", MOUNTS)
         .file("/dev/zfs", "")
         .file("/etc/pve/ceph.conf", "")
     }
@@ -260,6 +290,7 @@ mod tests {
         let ground = |id: &str| resolve(&pve(), &format!("pve:{id}")).unwrap().ground;
         assert_eq!(ground("local"), Ground::Files("/var/lib/vz/images".into()));
         assert_eq!(ground("nas"), Ground::Files("/mnt/pve/nas/images".into()));
+        assert_eq!(ground("usb"), Ground::Files("/mnt/usb/vm/images".into()));
         assert_eq!(ground("thick"), Ground::Volumes(Pool::Lvm { vg: "vg0".into() }));
         assert_eq!(ground("local-lvm"), Ground::Volumes(Pool::LvmThin { vg: "vg0".into(), pool: "data".into() }));
         assert_eq!(
@@ -281,6 +312,8 @@ mod tests {
             ("box", "type pbs", "lvmthin"),
             ("far", "/etc/pve/priv/ceph/far.conf", "mon host"),
             ("lost", "no volume group vg7", "lvm:vg0"),
+            ("nas2", "nothing is mounted on /mnt/pve/nas2", "pvesm status"),
+            ("usb2", "nothing is mounted on /mnt/lost", "pvesm status"),
             ("san", "other nodes of the cluster change the group old too", "not shared"),
         ] {
             let said = resolve(&pve(), &format!("pve:{id}")).unwrap_err();
@@ -298,8 +331,11 @@ mod tests {
     fn doctor_sees_each_with_its_state() {
         let all = Pve.list(&pve());
         let ready: Vec<&str> = all.iter().filter(|l| l.state.is_ok()).map(|l| l.name.as_str()).collect();
-        assert_eq!(ready, ["pve:local", "pve:local-lvm", "pve:thick", "pve:local-zfs", "pve:ceph", "pve:nas"]);
-        assert_eq!(all.len(), 14);
+        assert_eq!(
+            ready,
+            ["pve:local", "pve:local-lvm", "pve:thick", "pve:local-zfs", "pve:ceph", "pve:nas", "pve:usb"]
+        );
+        assert_eq!(all.len(), 17);
     }
 
     #[test]
