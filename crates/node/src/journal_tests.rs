@@ -152,11 +152,12 @@ fn what_hangs_while_it_is_made_holds_no_close_and_stays_in_the_journal() {
     let (begun, begins) = std::sync::mpsc::channel();
     let (answer, dead_storage) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
-        let maker = scope.spawn(|| {
+        let (journal, path) = (&journal, &path);
+        let maker = scope.spawn(move || {
             journal.make(Change::File { path: path.clone() }, || {
                 begun.send(()).unwrap();
                 dead_storage.recv().unwrap();
-                fs::write(&path, "x")
+                fs::write(path, "x")
             })
         });
         begins.recv().unwrap();

@@ -129,7 +129,7 @@ impl Pool {
         let space = self.space(node)?;
         let needed = with_margin(bytes);
         if needed <= space.free_bytes {
-            return Ok(space);
+            return self.takes(node, bytes).map(|()| space);
         }
         let reason = format!(
             "not enough space: {} are needed (20 % to spare included), {} are left ({})",
@@ -141,13 +141,26 @@ impl Pool {
             .help("free some, use --on another place, or a study with a smaller size.target_mib"))
     }
 
-    /// Whether it still takes writes. Only thin pools are known to stop.
+    /// Refuses to write so many bytes where nothing would be left for the others then.
+    ///
+    /// # Errors
+    /// As [`Pool::check`].
+    pub fn takes(&self, node: &dyn Node, bytes: u64) -> Result<()> {
+        let short = |reason| Error::new(Kind::Unready, self.place(), reason).help("or use --on another place");
+        self.room(node, bytes).map_err(short)
+    }
+
+    /// Whether it still takes writes, and has its reserve. Only thin pools are known to stop.
     ///
     /// # Errors
     /// What is full or failed, how much is used, and what to do.
     pub fn check(&self, node: &dyn Node) -> std::result::Result<(), String> {
+        self.room(node, 0)
+    }
+
+    fn room(&self, node: &dyn Node, bytes: u64) -> std::result::Result<(), String> {
         match self {
-            Self::LvmThin { vg, pool } => ThinPool::find(node, vg, pool).map_err(|e| e.to_string())?.check(),
+            Self::LvmThin { vg, pool } => ThinPool::find(node, vg, pool).map_err(|e| e.to_string())?.room(bytes),
             Self::Lvm { .. } | Self::Zfs { .. } | Self::Rbd { .. } => Ok(()),
         }
     }
@@ -239,6 +252,8 @@ mod tests {
         let node = host(&[("vgs", VGS), ("lvs", LVS)]);
         assert_eq!(thin("data").check(&node), Ok(()));
         assert!(thin("full").check(&node).unwrap_err().contains("is full"));
+        let said = thin("data").takes(&node, 13 << 30).unwrap_err();
+        assert!(said.reason.contains("nearly full") && said.place == "lvmthin:vg0/data", "{said:?}");
         assert_eq!(Pool::Lvm { vg: "vg0".into() }.check(&node), Ok(()));
     }
 

@@ -25,6 +25,8 @@ use crate::places::{Ground, Pool};
 const APPEARS: Duration = Duration::from_secs(15);
 /// How long a tool may take to make one.
 const MAKE_LIMIT: Duration = Duration::from_secs(120);
+/// How long ZFS may take to tell of blocks that were given back (`zfs_txg_timeout` is 5 s).
+const ZFS_TELLS: Duration = Duration::from_secs(10);
 /// `BLKDISCARD` of `linux/fs.h`: a range of bytes.
 const BLKDISCARD: rustix::ioctl::Opcode = 0x1277;
 
@@ -199,6 +201,52 @@ fn discard(file: &File, bytes: u64) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Percent of a volume that take space in its pool; `None` where it is not told.
+fn allocated(node: &dyn Node, pool: &Pool, volume: &Volume, bytes: u64) -> Result<Option<f64>> {
+    let (tool, args, whole) = match pool {
+        Pool::LvmThin { .. } => ("lvs", ["--noheadings", "-o", "data_percent", &volume.name].to_vec(), 100.0),
+        Pool::Zfs { .. } => {
+            ("zfs", ["get", "-Hp", "-o", "value", "referenced", &volume.name].to_vec(), bytes.max(1) as f64)
+        }
+        Pool::Lvm { .. } | Pool::Rbd { .. } => return Ok(None),
+    };
+    let command = exec(node, tool, args);
+    let output = node.exec(&command)?;
+    match output.out().trim().parse::<f64>() {
+        Ok(used) if output.ok() => Ok(Some(used / whole * 100.0)),
+        _ => Err(Error::NotAsAsked {
+            path: volume.name.clone().into(),
+            reason: format!(
+                "`{}` ({:?}) does not say how much of it is allocated: {} {}",
+                command.shown(),
+                output.end,
+                output.out().trim(),
+                output.err().trim()
+            ),
+        }),
+    }
+}
+
+/// Sees to it that all blocks of a volume were given back, where its system tells.
+fn emptied(node: &dyn Node, pool: &Pool, volume: &Volume, bytes: u64) -> std::result::Result<(), String> {
+    // The last chunk of a thin volume may be half outside of it; a zvol keeps its own tables, and
+    // says so when its transaction group has been written.
+    let (most, patience) = match pool {
+        Pool::Zfs { .. } => (5.0, ZFS_TELLS),
+        _ => (1.0, Duration::ZERO),
+    };
+    let until = Instant::now() + patience;
+    loop {
+        match allocated(node, pool, volume, bytes).map_err(|e| e.to_string())? {
+            Some(used) if used > most && Instant::now() >= until => {
+                return Err(format!("{used:.1} % are still allocated after all was discarded"));
+            }
+            Some(used) if used > most => thread::sleep(Duration::from_millis(500)),
+            _ => return Ok(()),
+        }
+    }
+}
+
 struct VolumeTarget {
     pool: Pool,
     volume: Volume,
@@ -220,6 +268,11 @@ impl VolumeTarget {
         if self.filled {
             return Ok(0);
         }
+        if let Pool::LvmThin { .. } = self.pool {
+            let node = Local::new();
+            let there = allocated(&node, &self.pool, &self.volume, self.bytes)?.unwrap_or(0.0) / 100.0;
+            self.pool.takes(&node, (self.bytes as f64 * (1.0 - there).max(0.0)) as u64)?;
+        }
         let file = open(&self.device)?;
         scratch::write_out(&file, 0, self.bytes, self.pace).map_err(self.io("write out"))?;
         file.sync_all().map_err(self.io("flush"))?;
@@ -236,20 +289,23 @@ impl VolumeTarget {
             path: self.device.clone(),
             reason: format!("its blocks cannot be given back ({e}); {}", self.mend()),
         })?;
-        if let Pool::LvmThin { .. } = self.pool {
-            let node = Local::new();
-            let args = ["--noheadings", "-o", "data_percent", &self.volume.name];
-            let output = node.exec(&exec(&node, "lvs", args))?;
-            let used: f64 = output.out().trim().parse().unwrap_or(0.0);
-            // The last chunk may be half outside of the volume.
-            if used > 1.0 {
-                return Err(Error::NotAsAsked {
-                    path: self.device.clone(),
-                    reason: format!("{used} % are still allocated after all was discarded; {}", self.mend()),
-                });
-            }
+        let node = Local::new();
+        emptied(&node, &self.pool, &self.volume, self.bytes).map_err(|reason| Error::NotAsAsked {
+            path: self.device.clone(),
+            reason: format!("{reason}; {}", self.mend()),
+        })?;
+        // The cell may write all of it, and the pool is not asked again before 5 s have passed.
+        Ok(self.pool.takes(&node, self.bytes)?)
+    }
+
+    /// How it is seen that a writing cell finds nothing allocated.
+    fn emptied_by(&self) -> &'static str {
+        match self.pool {
+            Pool::Lvm { .. } => "never: written out once",
+            Pool::LvmThin { .. } => "before writing cells, checked (lvs, data_percent)",
+            Pool::Zfs { .. } => "before writing cells, checked (zfs get referenced)",
+            Pool::Rbd { .. } => "before writing cells, not checked",
         }
-        Ok(())
     }
 
     fn mend(&self) -> String {
@@ -290,6 +346,7 @@ impl Prepared for VolumeTarget {
             ("volume", self.pool.to_string()),
             ("logical_block_bytes", self.block.to_string()),
             ("allocates", self.pool.allocates().to_string()),
+            ("emptied", self.emptied_by().to_owned()),
         ])
     }
     fn reset(&mut self, state: State) -> Result<u64> {
@@ -309,8 +366,12 @@ impl Prepared for VolumeTarget {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use vmio_node::Output;
+    use vmio_node::fake::{fails, says};
+
     use super::*;
     use crate::places::rbd::Cluster;
+    use crate::testing::host;
 
     fn line(pool: &Pool) -> Vec<String> {
         let volume = mark(pool, pool.target(), "c00kie");
@@ -343,6 +404,42 @@ mod tests {
                 "rbd --id u map vms/vmio-c00kie-rbd"
             ]
         );
+    }
+
+    #[test]
+    fn what_a_tool_does_not_say_is_not_taken_for_empty() {
+        let thin = Pool::LvmThin { vg: "vg0".into(), pool: "data".into() };
+        let zvol = Pool::Zfs { dataset: "tank".into(), block: None };
+        let bytes = 64 << 20;
+        let asked = |pool: &Pool, output: Output| {
+            let volume = mark(pool, pool.target(), "c00kie");
+            let node = host(&[("lvs", ""), ("zfs", "")]).command(move |_| Some(output.clone()));
+            allocated(&node, pool, &volume, bytes).map_err(|e| e.to_string())
+        };
+        assert_eq!(asked(&thin, says("  37.50\n")), Ok(Some(37.5)));
+        assert_eq!(asked(&zvol, says("33554432\n")), Ok(Some(50.0)));
+        for unknown in [fails(5, "  Failed to find logical volume"), says(""), says("-\n"), fails(5, "")] {
+            assert!(asked(&thin, unknown.clone()).unwrap_err().contains("lvs"), "{unknown:?}");
+            assert!(asked(&zvol, unknown).unwrap_err().contains("zfs"));
+        }
+        let volume = mark(&thin, "lvm-thin", "c00kie");
+        let told = |text: &'static str| host(&[("lvs", text)]);
+        assert_eq!(emptied(&told("0.80"), &thin, &volume, bytes), Ok(()));
+        assert!(emptied(&told("3.10"), &thin, &volume, bytes).unwrap_err().contains("3.1 % are still allocated"));
+        assert!(emptied(&told("?"), &thin, &volume, bytes).is_err());
+        assert_eq!(emptied(&host(&[]), &Pool::Lvm { vg: "vg0".into() }, &volume, bytes), Ok(()));
+    }
+
+    #[test]
+    fn zfs_is_given_time_to_tell() {
+        let zvol = Pool::Zfs { dataset: "tank".into(), block: None };
+        let asked = std::sync::atomic::AtomicU32::new(0);
+        let node = host(&[("zfs", "")]).command(move |_| {
+            let first = asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+            Some(says(if first { "67108864" } else { "12288" }))
+        });
+        assert_eq!(emptied(&node, &zvol, &mark(&zvol, "zvol", "c00kie"), 64 << 20), Ok(()));
+        assert_eq!(node.ran().len(), 2);
     }
 
     #[test]

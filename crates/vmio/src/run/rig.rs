@@ -455,6 +455,10 @@ impl Machine<'_> {
             (target, wrote)
         };
         let (target, wrote) = self.on_storage(reset)?;
+        if let Err(e @ targets::Error::Place { .. }) = &wrote {
+            // The storage has no room for the next cell, so for none.
+            self.sick = Some(e.to_string());
+        }
         let target = self.targets.entry(setup.target.clone()).or_insert(target);
         self.refilled += wrote?;
         let span = target.bytes();
