@@ -149,13 +149,13 @@ impl Storage {
                 let reason = format!("nothing is mounted on {}", point.display());
                 return Err(Error::new(Kind::Unready, place, reason).help("`pvesm status` says whether it is active"));
             }
-            dir::answers(&path).map_err(|reason| Error::new(Kind::Unready, place, reason).help("see that it is up"))?;
+            let images = dir::ground(&path.join("images")).map_err(named)?;
             let mounted = matches!(node.stat(&path), Ok(Some(s)) if s.mode & 0o170_000 == 0o040_000);
             if !mounted {
                 let reason = format!("{} is not there", path.display());
                 return Err(Error::new(Kind::Unready, place, reason).help("`pvesm status` says whether it is active"));
             }
-            return Ok(Ground::Files(path.join("images")));
+            return Ok(Ground::Files(images));
         }
         Ok(Ground::Volumes(match self.kind.as_str() {
             "lvm" => {
