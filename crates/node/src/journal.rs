@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::change::{Change, SCRATCH_MARKER, Scope};
 use crate::machine::{self, lock};
-use crate::recover::{dir_mark, lock_file, read_head, undo_file};
+use crate::recover::{dir_mark, lock_file, read_head, told_by_hand, undo_file};
 use crate::{Error, Result};
 
 /// Version of the journal's lines.
@@ -109,7 +109,7 @@ impl Journal {
             let pid = read_head(&path).map_or_else(|| "?".into(), |h| h.pid.to_string());
             fail(format!("in use by process {pid}; wait for it to end, or use another name"))
         })?;
-        let old = undo_file(&mut file);
+        let old = undo_file(&mut file, &path);
         let head = new_head(dir, owner).map_err(|e| fail(format!("no random number for the cookie: {e}")))?;
         if let Some(failure) = old.failed.first() {
             let aside = dir.join(format!("{}-left.journal", head.cookie));
@@ -252,7 +252,7 @@ impl Journal {
             }
             let undone = change.undo(&self.scope());
             if let Err(e) = undone.and_then(|()| self.forget(id).map_err(|e| e.to_string())) {
-                failed.push(e);
+                failed.push(told_by_hand(&change, e, &self.path));
             }
         }
         failed
