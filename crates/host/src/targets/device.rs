@@ -108,7 +108,8 @@ fn whole_device(ctx: &TargetCtx<'_>, device: &Path) -> Result<WholeDevice> {
         });
     }
     // Blocks that were never written or were discarded are not read from the medium.
-    scratch::write_out(&file, 0, bytes, ctx.pace).map_err(fail("write out"))?;
+    let go_on = || !ctx.journal.is_closed();
+    scratch::write_out(&file, 0, bytes, ctx.pace, &go_on).map_err(fail("write out"))?;
     file.sync_all().map_err(fail("flush"))?;
     let logical = ctx.node.read_text(&Path::new("/sys/block").join(&name).join("queue/logical_block_size"));
     let logical_block_bytes = logical.ok().and_then(|t| t.trim().parse().ok()).unwrap_or(512);

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -73,6 +74,7 @@ pub fn prepare(ctx: &TargetCtx<'_>, target: &str) -> Result<Box<dyn Prepared>> {
             filled: false,
             pace: ctx.pace,
             change,
+            journal: Arc::clone(ctx.journal),
         };
         if !pool.allocates() {
             made.fill()?;
@@ -257,6 +259,7 @@ struct VolumeTarget {
     filled: bool,
     pace: Option<f64>,
     change: ChangeId,
+    journal: Arc<Journal>,
 }
 
 impl VolumeTarget {
@@ -274,7 +277,8 @@ impl VolumeTarget {
             self.pool.takes(&node, (self.bytes as f64 * (1.0 - there).max(0.0)) as u64)?;
         }
         let file = open(&self.device)?;
-        scratch::write_out(&file, 0, self.bytes, self.pace).map_err(self.io("write out"))?;
+        let go_on = || !self.journal.is_closed();
+        scratch::write_out(&file, 0, self.bytes, self.pace, &go_on).map_err(self.io("write out"))?;
         file.sync_all().map_err(self.io("flush"))?;
         self.filled = true;
         Ok(self.bytes)
