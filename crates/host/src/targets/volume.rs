@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use vmio_model::setup;
-use vmio_node::{Change, ChangeId, Exec, Journal, Local, Node, RBD_OWNER, Volume, VolumeKind, ZFS_OWNER};
+use vmio_node::{Change, ChangeId, Exec, Journal, Local, Node, RBD_OWNER, Reader, Volume, VolumeKind, ZFS_OWNER};
 
 use super::scratch::{self, MIB};
 use super::{Demands, Error, Prepared, Result, State, Storage, TargetCtx};
@@ -28,6 +28,9 @@ const APPEARS: Duration = Duration::from_secs(15);
 const MAKE_LIMIT: Duration = Duration::from_secs(120);
 /// How long ZFS may take to tell of blocks that were given back (`zfs_txg_timeout` is 5 s).
 const ZFS_TELLS: Duration = Duration::from_secs(10);
+/// Properties of a zvol. Data in ZFS's own cache (ARC) would be read from memory, by the native side
+/// and by guests whatever their cache mode; and nobody's scheduled snapshots keep blocks that are given back.
+const ZFS_ASKED: [(&str, &str); 2] = [("primarycache", "metadata"), ("com.sun:auto-snapshot", "false")];
 /// `BLKDISCARD` of `linux/fs.h`: a range of bytes.
 const BLKDISCARD: rustix::ioctl::Opcode = 0x1277;
 
@@ -65,7 +68,9 @@ pub fn prepare(ctx: &TargetCtx<'_>, target: &str) -> Result<Box<dyn Prepared>> {
             });
         }
         let block = logical_block_bytes(ctx.node, &device);
+        let settings = settings(ctx.node, pool, &volume)?;
         let mut made = VolumeTarget {
+            settings,
             pool: pool.clone(),
             volume: volume.clone(),
             device,
@@ -126,6 +131,7 @@ fn commands(pool: &Pool, volume: &Volume, bytes: u64) -> Vec<(&'static str, Vec<
         )],
         Pool::Zfs { block, .. } => {
             let mut args = words(&["create", "-s", "-o", &format!("{ZFS_OWNER}={}", volume.tag)]);
+            args.extend(ZFS_ASKED.iter().flat_map(|(key, value)| ["-o".to_owned(), format!("{key}={value}")]));
             args.extend(block.iter().flat_map(|b| ["-b".to_owned(), b.clone()]));
             args.extend(words(&["-V", &bytes.to_string(), &volume.name]));
             vec![("zfs", args)]
@@ -249,7 +255,26 @@ fn emptied(node: &dyn Node, pool: &Pool, volume: &Volume, bytes: u64) -> std::re
     }
 }
 
+/// What a zvol was set up with, as ZFS says itself.
+fn settings(node: &dyn Node, pool: &Pool, volume: &Volume) -> Result<BTreeMap<String, String>> {
+    let Pool::Zfs { .. } = pool else { return Ok(BTreeMap::new()) };
+    let command = exec(node, "zfs", ["get", "-Hp", "-o", "property,value", "volblocksize,primarycache", &volume.name]);
+    let output = node.exec(&command)?;
+    let wrong = |reason: String| Error::NotAsAsked { path: volume.name.clone().into(), reason };
+    if !output.ok() {
+        return Err(wrong(format!("`{}` failed ({:?}): {}", command.shown(), output.end, output.err().trim())));
+    }
+    let pair = |line: &str| line.split_once('\t').map(|(key, value)| (key.to_owned(), value.trim().to_owned()));
+    let found: BTreeMap<String, String> = output.out().lines().filter_map(pair).collect();
+    match found.get("primarycache").map(String::as_str) {
+        Some("metadata") => Ok(found),
+        other => Err(wrong(format!("asked for primarycache=metadata, ZFS says {other:?}"))),
+    }
+}
+
 struct VolumeTarget {
+    /// Further settings of its system's.
+    settings: BTreeMap<String, String>,
     pool: Pool,
     volume: Volume,
     device: PathBuf,
@@ -346,12 +371,14 @@ impl Prepared for VolumeTarget {
         self.pool.allocates()
     }
     fn effective(&self) -> BTreeMap<String, String> {
-        super::facts([
+        let mut all = super::facts([
             ("volume", self.pool.to_string()),
             ("logical_block_bytes", self.block.to_string()),
             ("allocates", self.pool.allocates().to_string()),
             ("emptied", self.emptied_by().to_owned()),
-        ])
+        ]);
+        all.extend(self.settings.clone());
+        all
     }
     fn reset(&mut self, state: State) -> Result<u64> {
         let wrote = match state {
@@ -397,7 +424,9 @@ mod tests {
         );
         assert_eq!(
             line(&Pool::Zfs { dataset: "tank/vm".into(), block: Some("16k".into()) }),
-            ["zfs create -s -o org.vmio:owner=c00kie -b 16k -V 67108864 tank/vm/vmio-c00kie-zvol"]
+            [
+                "zfs create -s -o org.vmio:owner=c00kie -o primarycache=metadata -o com.sun:auto-snapshot=false -b 16k -V 67108864 tank/vm/vmio-c00kie-zvol"
+            ]
         );
         let cluster = Cluster { conf: None, user: Some("u".into()) };
         assert_eq!(
@@ -432,6 +461,18 @@ mod tests {
         assert!(emptied(&told("3.10"), &thin, &volume, bytes).unwrap_err().contains("3.1 % are still allocated"));
         assert!(emptied(&told("?"), &thin, &volume, bytes).is_err());
         assert_eq!(emptied(&host(&[]), &Pool::Lvm { vg: "vg0".into() }, &volume, bytes), Ok(()));
+    }
+
+    #[test]
+    fn settings_of_a_zvol_are_read_back() {
+        let zvol = Pool::Zfs { dataset: "tank".into(), block: None };
+        let found = |text: &'static str| settings(&host(&[("zfs", text)]), &zvol, &mark(&zvol, "zvol", "c00kie"));
+        let good = found("volblocksize\t16384\nprimarycache\tmetadata\n").unwrap();
+        assert_eq!((good["volblocksize"].as_str(), good["primarycache"].as_str()), ("16384", "metadata"));
+        let said = found("volblocksize\t16384\nprimarycache\tall\n").unwrap_err().to_string();
+        assert!(said.contains("asked for primarycache=metadata"), "{said}");
+        let thin = Pool::LvmThin { vg: "vg0".into(), pool: "data".into() };
+        assert_eq!(settings(&host(&[]), &thin, &mark(&thin, "lvm-thin", "c00kie")).unwrap(), BTreeMap::new());
     }
 
     #[test]
