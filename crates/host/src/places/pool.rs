@@ -41,6 +41,8 @@ pub enum Pool {
         pool: String,
         /// Which cluster.
         cluster: Cluster,
+        /// Guests use the kernel's mapping too, not librbd (Proxmox VE, `krbd`).
+        kernel: bool,
     },
 }
 
@@ -116,7 +118,7 @@ impl Pool {
                 (pool.free_bytes(), pool.describe())
             }
             Self::Zfs { dataset, .. } => (zfs::available(node, &place, dataset)?, format!("dataset {dataset}")),
-            Self::Rbd { pool, cluster } => (cluster.available(node, &place, pool)?, format!("Ceph pool {pool}")),
+            Self::Rbd { pool, cluster, .. } => (cluster.available(node, &place, pool)?, format!("Ceph pool {pool}")),
         };
         Ok(Space { free_bytes, of })
     }
@@ -270,7 +272,7 @@ mod tests {
             (Pool::Lvm { vg: "v".into() }, "lvm:v"),
             (thin("data"), "lvmthin:vg0/data"),
             (Pool::Zfs { dataset: "tank/vm".into(), block: None }, "zfs:tank/vm"),
-            (Pool::Rbd { pool: "p".into(), cluster: Cluster::default() }, "rbd:p"),
+            (Pool::Rbd { pool: "p".into(), cluster: Cluster::default(), kernel: false }, "rbd:p"),
         ] {
             assert_eq!(pool.place(), place);
             assert!(crate::targets::find(pool.target()).is_some() && !pool.requirements().is_empty(), "{place}");

@@ -120,6 +120,13 @@ impl Storage {
         Some(path)
     }
 
+    /// Directory of its disk images (`content-dirs` may name another one than `images`).
+    fn images(&self, path: &Path) -> PathBuf {
+        let dirs = self.get("content-dirs").unwrap_or_default().split(',');
+        let named = dirs.filter_map(|d| d.trim().split_once('=')).find(|(content, _)| content.trim() == "images");
+        path.join(named.map_or("images", |(_, dir)| dir.trim().trim_start_matches('/')))
+    }
+
     /// Where a file system must be mounted for it: without that its directory lies on the disk of
     /// the host itself (`is_mountpoint` is a truth value, or that directory).
     fn mount_point(&self) -> Option<PathBuf> {
@@ -149,7 +156,7 @@ impl Storage {
                 let reason = format!("nothing is mounted on {}", point.display());
                 return Err(Error::new(Kind::Unready, place, reason).help("`pvesm status` says whether it is active"));
             }
-            let images = dir::ground(&path.join("images")).map_err(named)?;
+            let images = dir::ground(&self.images(&path)).map_err(named)?;
             let mounted = matches!(node.stat(&path), Ok(Some(s)) if s.mode & 0o170_000 == 0o040_000);
             if !mounted {
                 let reason = format!("{} is not there", path.display());
@@ -174,10 +181,16 @@ impl Storage {
                 Pool::Zfs { dataset, block: self.get("blocksize").map(str::to_owned) }
             }
             "rbd" => {
+                // Images would be made beside those of the guests, elsewhere or in another way.
+                if let Some(key) = ["namespace", "data-pool"].into_iter().find(|key| self.get(key).is_some()) {
+                    let reason = format!("its images lie in a {key} ({})", self.get(key).unwrap_or_default());
+                    return Err(Error::new(Kind::Unready, place, format!("{reason}, which vmio cannot measure yet"))
+                        .help("use a storage without `namespace` and `data-pool`"));
+                }
                 let pool = self.get("pool").unwrap_or("rbd").to_owned();
                 let cluster = self.cluster(node, place)?;
                 cluster.pool(node, place, &pool)?;
-                Pool::Rbd { pool, cluster }
+                Pool::Rbd { pool, cluster, kernel: self.flag("krbd") }
             }
             other => {
                 return Err(Error::new(
@@ -224,7 +237,7 @@ pub fn image_dirs(reader: &dyn Reader) -> Vec<PathBuf> {
     let host = host_name(reader);
     let local = storages(reader).into_iter().filter(|s| s.kind == "dir" && s.usable(&host).is_ok());
     let local = local.filter(|s| s.unmounted(reader).is_none());
-    local.filter_map(|s| s.path()).map(|path| path.join("images")).collect()
+    local.filter_map(|s| s.path().map(|path| s.images(&path))).collect()
 }
 
 /// `TYPE: ID`, then lines of a blank, a key and a value; a flag may stand alone.
@@ -280,6 +293,7 @@ mod tests {
         .file("/mnt/pve/nas2/images/x", "")
         .file("/mnt/usb/vm/images/x", "")
         .file("/mnt/lost/images/x", "")
+        .file("/srv/vm/x", "")
         .file("/proc/self/mountinfo", MOUNTS)
         .file("/dev/zfs", "")
         .file("/etc/pve/ceph.conf", "")
@@ -291,6 +305,7 @@ mod tests {
         assert_eq!(ground("local"), Ground::Files("/var/lib/vz/images".into()));
         assert_eq!(ground("nas"), Ground::Files("/mnt/pve/nas/images".into()));
         assert_eq!(ground("usb"), Ground::Files("/mnt/usb/vm/images".into()));
+        assert_eq!(ground("own-dirs"), Ground::Files("/srv/vm/disks/of guests".into()));
         assert_eq!(ground("thick"), Ground::Volumes(Pool::Lvm { vg: "vg0".into() }));
         assert_eq!(ground("local-lvm"), Ground::Volumes(Pool::LvmThin { vg: "vg0".into(), pool: "data".into() }));
         assert_eq!(
@@ -298,7 +313,11 @@ mod tests {
             Ground::Volumes(Pool::Zfs { dataset: "rpool/data".into(), block: Some("16k".into()) })
         );
         let cluster = Cluster { conf: Some("/etc/pve/ceph.conf".into()), user: Some("admin".into()) };
-        assert_eq!(ground("ceph"), Ground::Volumes(Pool::Rbd { pool: "vms".into(), cluster }));
+        assert_eq!(
+            ground("ceph"),
+            Ground::Volumes(Pool::Rbd { pool: "vms".into(), cluster: cluster.clone(), kernel: false })
+        );
+        assert_eq!(ground("ceph-krbd"), Ground::Volumes(Pool::Rbd { pool: "vms".into(), cluster, kernel: true }));
     }
 
     #[test]
@@ -312,6 +331,8 @@ mod tests {
             ("box", "type pbs", "lvmthin"),
             ("far", "/etc/pve/priv/ceph/far.conf", "mon host"),
             ("lost", "no volume group vg7", "lvm:vg0"),
+            ("ceph-ns", "lie in a namespace (lab)", "without `namespace`"),
+            ("ceph-ec", "lie in a data-pool (ec)", "without `namespace`"),
             ("nas2", "nothing is mounted on /mnt/pve/nas2", "pvesm status"),
             ("usb2", "nothing is mounted on /mnt/lost", "pvesm status"),
             ("san", "other nodes of the cluster change the group old too", "not shared"),
@@ -335,12 +356,15 @@ mod tests {
             ready,
             ["pve:local", "pve:local-lvm", "pve:thick", "pve:local-zfs", "pve:ceph", "pve:nas", "pve:usb"]
         );
-        assert_eq!(all.len(), 17);
+        assert_eq!(all.len(), 21);
     }
 
     #[test]
     fn image_directories_of_this_host() {
         let tree = Tree::of(&[(CONFIG, CFG)]);
-        assert_eq!(image_dirs(&tree), [Path::new("/var/lib/vz/images"), Path::new("/srv/gone/images")]);
+        assert_eq!(
+            image_dirs(&tree),
+            [Path::new("/var/lib/vz/images"), Path::new("/srv/gone/images"), Path::new("/srv/vm/disks/of guests")]
+        );
     }
 }

@@ -97,7 +97,7 @@ fn mark(pool: &Pool, target: &str, cookie: &str) -> Volume {
     let (kind, parent, options) = match pool {
         Pool::Lvm { vg } | Pool::LvmThin { vg, .. } => (VolumeKind::Lvm, vg, vec![]),
         Pool::Zfs { dataset, .. } => (VolumeKind::Zvol, dataset, vec![]),
-        Pool::Rbd { pool, cluster } => (VolumeKind::Rbd, pool, cluster.options()),
+        Pool::Rbd { pool, cluster, .. } => (VolumeKind::Rbd, pool, cluster.options()),
     };
     Volume { kind, name: format!("{parent}/vmio-{cookie}-{target}"), tag: cookie.to_owned(), options }
 }
@@ -352,7 +352,7 @@ impl Prepared for VolumeTarget {
     fn attach(&mut self, _asked: &setup::Attachment) -> Result<Storage> {
         let image = self.volume.name.rsplit_once('/').map_or(&*self.volume.name, |(_, image)| image);
         Ok(match &self.pool {
-            Pool::Rbd { pool, cluster } => Storage::Rbd {
+            Pool::Rbd { pool, cluster, kernel: false } => Storage::Rbd {
                 pool: pool.clone(),
                 image: image.to_owned(),
                 conf: cluster.conf.clone(),
@@ -378,6 +378,10 @@ impl Prepared for VolumeTarget {
             ("emptied", self.emptied_by().to_owned()),
         ]);
         all.extend(self.settings.clone());
+        if let Pool::Rbd { kernel, .. } = self.pool {
+            let client = if kernel { "kernel (krbd), as natively" } else { "librbd" };
+            all.insert("guest_client".into(), client.into());
+        }
         all
     }
     fn reset(&mut self, state: State) -> Result<u64> {
@@ -430,7 +434,7 @@ mod tests {
         );
         let cluster = Cluster { conf: None, user: Some("u".into()) };
         assert_eq!(
-            line(&Pool::Rbd { pool: "vms".into(), cluster }),
+            line(&Pool::Rbd { pool: "vms".into(), cluster, kernel: false }),
             [
                 "rbd --id u create --size 64M --image-feature layering vms/vmio-c00kie-rbd",
                 "rbd --id u image-meta set vms/vmio-c00kie-rbd org.vmio.owner c00kie",
