@@ -152,7 +152,7 @@ impl Pool {
         self.room(node, bytes).map_err(short)
     }
 
-    /// Whether it still takes writes, and has its reserve. Only thin pools are known to stop.
+    /// Whether it still answers and takes writes, and has its reserve.
     ///
     /// # Errors
     /// What is full or failed, how much is used, and what to do.
@@ -163,7 +163,13 @@ impl Pool {
     fn room(&self, node: &dyn Node, bytes: u64) -> std::result::Result<(), String> {
         match self {
             Self::LvmThin { vg, pool } => ThinPool::find(node, vg, pool).map_err(|e| e.to_string())?.room(bytes),
-            Self::Lvm { .. } | Self::Zfs { .. } | Self::Rbd { .. } => Ok(()),
+            Self::Zfs { dataset, .. } => zfs::well(node, zfs::pool_name(dataset)),
+            // Whatever the cluster says: it answers.
+            Self::Rbd { pool, cluster, .. } => {
+                let asked = cluster.ask(node, &self.place(), "rbd", &["ls", "--format", "json", pool]);
+                asked.map(drop).map_err(|e| format!("{e}; {}", e.help))
+            }
+            Self::Lvm { .. } => Ok(()),
         }
     }
 
@@ -227,6 +233,9 @@ pub fn dm_device(node: &dyn Node, vg: &str, lv: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use vmio_node::Output;
+    use vmio_node::fake::{fails, says};
+
     use super::*;
     use crate::testing::host;
 
@@ -257,6 +266,15 @@ mod tests {
         let said = thin("data").takes(&node, 13 << 30).unwrap_err();
         assert!(said.reason.contains("nearly full") && said.place == "lvmthin:vg0/data", "{said:?}");
         assert_eq!(Pool::Lvm { vg: "vg0".into() }.check(&node), Ok(()));
+        let zfs = Pool::Zfs { dataset: "tank/vm".into(), block: None };
+        let suspended = host(&[("zpool", "SUSPENDED\n")]);
+        assert!(zfs.check(&suspended).unwrap_err().contains("the pool tank is SUSPENDED"));
+        assert_eq!(suspended.ran()[0].args, ["list", "-Ho", "health", "tank"]);
+        let rbd = Pool::Rbd { pool: "vms".into(), cluster: Cluster::default(), kernel: false };
+        let cluster = |output: Output| host(&[("rbd", "")]).command(move |_| Some(output.clone()));
+        assert_eq!(rbd.check(&cluster(says("vm-100-disk-0\n"))), Ok(()));
+        let said = rbd.check(&cluster(fails(110, "rbd: couldn't connect to the cluster!"))).unwrap_err();
+        assert!(said.contains("couldn't connect") && said.contains("ceph -s"), "{said}");
     }
 
     #[test]
