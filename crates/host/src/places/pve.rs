@@ -352,10 +352,8 @@ mod tests {
     fn doctor_sees_each_with_its_state() {
         let all = Pve.list(&pve());
         let ready: Vec<&str> = all.iter().filter(|l| l.state.is_ok()).map(|l| l.name.as_str()).collect();
-        assert_eq!(
-            ready,
-            ["pve:local", "pve:local-lvm", "pve:thick", "pve:local-zfs", "pve:ceph", "pve:nas", "pve:usb"]
-        );
+        let usable = ["local", "local-lvm", "thick", "local-zfs", "ceph", "nas", "usb", "own-dirs", "ceph-krbd"];
+        assert_eq!(ready, usable.map(|id| format!("pve:{id}")));
         assert_eq!(all.len(), 21);
     }
 
