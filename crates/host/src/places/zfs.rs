@@ -123,7 +123,7 @@ pub fn pool_of(reader: &dyn Reader, dir: &Path) -> Option<String> {
     let mounts = backing::mounts(reader).ok()?;
     let above = mounts.into_iter().filter(|m| dir.starts_with(&m.point));
     // Of mounts on the same point the last one is seen.
-    let holding = above.max_by_key(|m| m.point.len()).filter(|m| m.filesystem == "zfs")?;
+    let holding = above.max_by_key(|m| Path::new(&m.point).as_os_str().len()).filter(|m| m.filesystem == "zfs")?;
     Some(pool_name(&holding.source).to_owned())
 }
 
