@@ -66,6 +66,33 @@ fn path(storage: &Storage) -> &Path {
 
 #[test]
 #[ignore = "guest: needs QEMU"]
+fn an_old_image_that_a_guest_discarded_in_is_written_out_again() {
+    let bed = Bed::new();
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let (asked, mib) = (Attachment::new("virtio-blk", Cache::None, Aio::Native), 16);
+    let mut target = prepare(&bed, &place.path().canonicalize().unwrap(), "qcow2-full-l2", mib);
+    let clusters = mib << 20 >> 16;
+    let first = target.attach(&asked).unwrap();
+    assert_eq!(target.exchange(&asked, State::Filled).unwrap(), None, "nothing has changed in it");
+    target.soiled(&asked);
+    let next = target.exchange(&asked, State::Fresh).unwrap().unwrap();
+    assert_eq!((next.wrote_bytes, check(path(&next.storage))), (mib << 20, clusters));
+    target.exchanged(&asked).unwrap();
+    assert!(!path(&first).exists());
+    assert_eq!(target.exchange(&asked, State::Filled).unwrap(), None);
+    // Between two boots nobody has it open.
+    target.soiled(&asked);
+    let booted = target.attach(&asked).unwrap();
+    assert!(booted != next.storage && !path(&next.storage).exists());
+    assert_eq!(check(path(&booted)), clusters);
+    assert!(!target.native_allocates());
+    target.settle(&asked).unwrap();
+    target.remove(&bed.journal).unwrap();
+    bed.assert_clean();
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
 fn images_are_exchanged_under_a_running_guest_and_stay_sound() {
     let bed = Bed::new();
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

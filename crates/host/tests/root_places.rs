@@ -72,7 +72,7 @@ impl Drop for Cluster {
 
 /// What a child does; nothing when it is run as a test of its own.
 #[test]
-#[ignore = "root"]
+#[ignore = "helper of the others"]
 fn inner() {
     let Ok(act) = std::env::var("VMIO_TEST_ACT") else { return };
     let cluster = PathBuf::from(std::env::var("VMIO_FAKE_CLUSTER").unwrap());

@@ -79,7 +79,7 @@ impl Bed {
             fs::File::open(&path).unwrap().sync_all().unwrap();
         }
         let dev = Here.stat(dir.path()).unwrap().unwrap().dev;
-        let plan = Plan::new(&Here, &format!("test-{name}-{}", std::process::id()), dev).unwrap();
+        let plan = Plan::new(&Here, &format!("test-{name}-{}", std::process::id()), &[dev]).unwrap();
         let journal = Journal::open(&dir.path().join("state"), "watch").unwrap();
         Self { journal, dir, plan }
     }

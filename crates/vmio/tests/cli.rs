@@ -43,6 +43,19 @@ fn stocked() -> tempfile::TempDir {
 }
 
 #[test]
+fn a_run_that_began_without_steady_state_does_not_go_on_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (name, toml) = vmio::run::studies::ALL[0];
+    let mut run = common::run(Accel::Tcg);
+    (run.study, run.study_toml) = (name.into(), toml.into());
+    run.state = RunState::Interrupted("Ctrl-C".into());
+    common::store_run(&Store::open(&dir.path().join("vmio.db")).unwrap(), &run);
+    let asked = ["study", "run", name, "--resume", "--steady-state", "--dry-run"];
+    let (_, err) = ends(&vmio(dir.path(), &asked), 2);
+    assert!(err.contains("began without --steady-state") && err.contains("start a new run"), "{err}");
+}
+
+#[test]
 fn help_and_usage() {
     let dir = tempfile::tempdir().unwrap();
     let (bare, _) = ends(&vmio(dir.path(), &[]), 0);

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use proptest::prelude::*;
-use vmio::run::engine::{Ended, Event, Next, Rig, measure, next_noise};
+use vmio::run::engine::{Ended, Event, Impossible, Next, Rig, measure, next_noise};
 use vmio::run::studies;
 use vmio::store::{NewRun, Store};
 use vmio_model::result::{DeviceUse, Run, Sample, WorkloadResult, WorkloadTraits};
@@ -63,6 +63,8 @@ struct Fake<'a> {
     /// Whether this attempt at a cell fails; attempts are counted from 1.
     fails: Option<Fails<'a>>,
     attempts: BTreeMap<String, u32>,
+    /// A driver that its guests have no disk for.
+    impossible: Option<&'a str>,
     /// Stops after so many samples.
     stop_after: Option<usize>,
     taken: usize,
@@ -97,6 +99,9 @@ impl Rig for Fake<'_> {
         *attempt += 1;
         if let Some(clock) = self.clock {
             clock.set(clock.get() + 1.0);
+        }
+        if self.impossible == setup.attachment.as_ref().map(|a| a.driver.as_str()) && self.impossible.is_some() {
+            return Err(Impossible("QEMU has no such disk".into()).into());
         }
         if self.fails.is_some_and(|fails| fails(setup, *attempt)) {
             anyhow::bail!("attempt {attempt} at {} went wrong", setup.key());
@@ -396,6 +401,25 @@ fn a_cell_that_fails_twice_is_left_out_with_its_reason_and_the_others_go_on() {
 }
 
 #[test]
+fn a_disk_that_cannot_be_had_costs_its_own_cells_alone_and_no_boot() {
+    let bed = Bed::new(&study());
+    let mut rig = Fake { impossible: Some("lsi53c895a"), ..Fake::default() };
+    let (ended, told) = bed.go(study::next, &mut rig);
+    ended.unwrap();
+    let run = bed.run();
+    let reasons: BTreeSet<&str> = run.skipped.iter().map(|s| s.reason.as_str()).collect();
+    assert_eq!((run.skipped.len(), reasons), (2, BTreeSet::from(["QEMU has no such disk"])));
+    assert!(run.skipped.iter().all(|s| s.setup.key().contains("lsi53c895a")));
+    assert!(rig.cells.iter().filter(|(key, ..)| key.contains("lsi53c895a")).count() == 2, "tried once each");
+    assert!(!told.iter().any(|t| t.starts_with("retry")), "{told:?}");
+    assert_eq!(rig.boots.len(), taken_boots(&run), "no guest is booted anew for it");
+    for setup in study().cells().iter().filter(|c| !c.key().contains("lsi53c895a")) {
+        let rounds = run.samples.iter().filter(|s| s.setup == *setup).count() as u32;
+        assert!(rounds >= study().repeat.min_pairs, "{} ran {rounds} times", setup.key());
+    }
+}
+
+#[test]
 fn a_baseline_that_fails_twice_takes_its_guests_with_it() {
     let bed = Bed::new(&study());
     let fails = |setup: &Setup, _: u32| setup.is_native() && setup.workload == "durable-append";
@@ -535,4 +559,29 @@ fn storage_that_is_full_ends_the_run_and_leaves_no_cell_out() {
     });
     assert_eq!(ended.unwrap(), Ended::Stopped("the pool is full".into()));
     assert_eq!((told, rig.boots, bed.run().skipped.len()), (0, 1, 0), "resumed, the run tries that cell again");
+}
+
+/// A rig whose storage is gone when guests are booted.
+struct Gone(bool);
+
+impl Rig for Gone {
+    fn boot(&mut self, _: u32) -> anyhow::Result<()> {
+        self.0 = true;
+        anyhow::bail!("QEMU ended with exit code 1")
+    }
+    fn cell(&mut self, _: &Setup, _: u32, _: u32) -> anyhow::Result<Sample> {
+        anyhow::bail!("there is no guest")
+    }
+    fn must_stop(&mut self) -> Option<String> {
+        self.0.then(|| "the server does not answer".to_owned())
+    }
+}
+
+#[test]
+fn storage_that_is_gone_at_a_boot_ends_the_run_for_that_reason() {
+    let bed = Bed::new(&study());
+    let mut run = bed.run();
+    let ended = measure(&bed.study, study::next, &mut run, &bed.store, &mut Gone(false), &|| 0.0, &mut |_| {});
+    assert_eq!(ended.unwrap(), Ended::Stopped("the server does not answer".into()));
+    assert!(bed.run().skipped.is_empty());
 }

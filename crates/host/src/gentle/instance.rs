@@ -48,14 +48,23 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Looks for tracefs and its block events, and for the disks below `device` (partitions,
-    /// device-mapper and md are followed down). `cookie` is the owner's. tracefs is never mounted.
-    pub fn new(reader: &dyn Reader, cookie: &str, device: Dev) -> Result<Self, WatchError> {
+    /// Looks for tracefs and its block events, and for the disks below `devices` (partitions,
+    /// device-mapper and md are followed down; those that have no disks here are left out unless none
+    /// has). `cookie` is the owner's. tracefs is never mounted.
+    pub fn new(reader: &dyn Reader, cookie: &str, devices: &[Dev]) -> Result<Self, WatchError> {
         if cookie.is_empty() || !cookie.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_') {
             return unmet(format!("the owner's cookie {cookie:?} cannot be part of a file name"));
         }
         let mut disks = Vec::new();
-        disks_below(reader, device, 0, &mut disks)?;
+        let mut failed = None;
+        for &device in devices {
+            failed = disks_below(reader, device, 0, &mut disks).err().or(failed);
+        }
+        if disks.is_empty() {
+            return Err(
+                failed.unwrap_or_else(|| WatchError::Unmet { why: "no disk is known below the targets".into() })
+            );
+        }
         Ok(Self { instance: tracefs(reader)?.join("instances").join(format!("{TRACE_PREFIX}{cookie}")), disks })
     }
 
@@ -145,15 +154,15 @@ mod tests {
 
     #[test]
     fn tracefs_is_found_in_both_places_and_its_lack_is_told() {
-        let plan = Plan::new(&traced(disk(), TRACEFS[1]), "c1", (254, 0)).unwrap();
+        let plan = Plan::new(&traced(disk(), TRACEFS[1]), "c1", &[(254, 0)]).unwrap();
         assert_eq!(plan.instance(), Path::new("/sys/kernel/debug/tracing/instances/vmio-c1"));
-        let plan = Plan::new(&traced(traced(disk(), TRACEFS[1]), TRACEFS[0]), "c1", (254, 0)).unwrap();
+        let plan = Plan::new(&traced(traced(disk(), TRACEFS[1]), TRACEFS[0]), "c1", &[(254, 0)]).unwrap();
         assert_eq!(plan.instance(), Path::new("/sys/kernel/tracing/instances/vmio-c1"));
-        assert!(why(Plan::new(&disk(), "c1", (254, 0))).contains("mount -t tracefs nodev /sys/kernel/tracing"));
+        assert!(why(Plan::new(&disk(), "c1", &[(254, 0)])).contains("mount -t tracefs nodev /sys/kernel/tracing"));
         let no_events = disk().file("/sys/kernel/tracing/trace_pipe", "").file("/sys/kernel/tracing/instances/x/y", "");
-        assert!(why(Plan::new(&no_events, "c1", (254, 0))).contains("no tracepoint block:block_bio_queue"));
+        assert!(why(Plan::new(&no_events, "c1", &[(254, 0)])).contains("no tracepoint block:block_bio_queue"));
         for cookie in ["", "../x", "a b"] {
-            assert!(why(Plan::new(&traced(disk(), TRACEFS[0]), cookie, (254, 0))).contains("cookie"));
+            assert!(why(Plan::new(&traced(disk(), TRACEFS[0]), cookie, &[(254, 0)])).contains("cookie"));
         }
     }
 
@@ -166,10 +175,14 @@ mod tests {
             .file("/sys/dev/block/253:0/slaves/vda1/dev", "254:1\n")
             .file("/sys/dev/block/253:0/slaves/sda/dev", "8:0\n")
             .file("/sys/dev/block/253:1/slaves/dm-0/dev", "253:0\n");
-        let disks = |dev| Plan::new(&fake, "c", dev).unwrap().disks().to_vec();
+        let disks = |dev| Plan::new(&fake, "c", &[dev]).unwrap().disks().to_vec();
         assert_eq!(disks((254, 0)), [(254, 0)]);
         assert_eq!(disks((254, 1)), [(254, 0)]);
         assert_eq!(disks((253, 1)), [(8, 0), (254, 0)]);
-        assert!(why(Plan::new(&fake, "c", (0, 45))).contains("0:45 is no block device"));
+        // Every device is watched, and one that has no disk here does not hide another.
+        let all = Plan::new(&fake, "c", &[(8, 0), (0, 45), (254, 1)]).unwrap();
+        assert_eq!(all.disks(), [(8, 0), (254, 0)]);
+        assert!(why(Plan::new(&fake, "c", &[])).contains("no disk is known"));
+        assert!(why(Plan::new(&fake, "c", &[(0, 45)])).contains("0:45 is no block device"));
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::OFlags;
 use vmio_model::setup;
@@ -60,6 +61,10 @@ struct WholeDevice {
     bytes: u64,
     logical_block_bytes: u32,
     effective: BTreeMap<String, String>,
+    /// Every block that is used holds data.
+    filled: bool,
+    pace: Option<f64>,
+    journal: Arc<Journal>,
     /// The loop device and the file behind it, where they are ours.
     ours: Option<(ChangeId, Scratch)>,
 }
@@ -80,6 +85,9 @@ fn loop_device(ctx: &TargetCtx<'_>, name: &str) -> Result<WholeDevice> {
         bytes: scratch.bytes,
         logical_block_bytes: attached.logical_block_bytes,
         effective,
+        filled: true,
+        pace: ctx.pace,
+        journal: Arc::clone(ctx.journal),
         ours: Some((attached.change, scratch)),
     })
 }
@@ -107,17 +115,41 @@ fn whole_device(ctx: &TargetCtx<'_>, device: &Path) -> Result<WholeDevice> {
             reason: format!("it has {size} bytes and {bytes} are needed; use a study with a smaller size.target_mib"),
         });
     }
-    // Blocks that were never written or were discarded are not read from the medium.
-    let go_on = || !ctx.journal.is_closed();
-    scratch::write_out(&file, 0, bytes, ctx.pace, &go_on).map_err(fail("write out"))?;
-    file.sync_all().map_err(fail("flush"))?;
     let logical = ctx.node.read_text(&Path::new("/sys/block").join(&name).join("queue/logical_block_size"));
     let logical_block_bytes = logical.ok().and_then(|t| t.trim().parse().ok()).unwrap_or(512);
     let effective = super::facts([
         ("device", device.display().to_string()),
         ("logical_block_bytes", logical_block_bytes.to_string()),
     ]);
-    Ok(WholeDevice { device, file, bytes, logical_block_bytes, effective, ours: None })
+    let mut whole = WholeDevice {
+        device,
+        file,
+        bytes,
+        logical_block_bytes,
+        effective,
+        filled: false,
+        pace: ctx.pace,
+        journal: Arc::clone(ctx.journal),
+        ours: None,
+    };
+    whole.fill()?;
+    Ok(whole)
+}
+
+impl WholeDevice {
+    /// Writes out the user's own device: blocks that were never written or were discarded are not read
+    /// from the medium.
+    fn fill(&mut self) -> Result<u64> {
+        if self.filled {
+            return Ok(0);
+        }
+        let fail = |what| scratch::io(what, &self.device);
+        let go_on = || !self.journal.is_closed();
+        scratch::write_out(&self.file, 0, self.bytes, self.pace, &go_on).map_err(fail("write out"))?;
+        self.file.sync_all().map_err(fail("flush"))?;
+        self.filled = true;
+        Ok(self.bytes)
+    }
 }
 
 impl Prepared for WholeDevice {
@@ -136,7 +168,12 @@ impl Prepared for WholeDevice {
     fn effective(&self) -> BTreeMap<String, String> {
         self.effective.clone()
     }
+    fn soiled(&mut self, _asked: &setup::Attachment) {
+        // The file behind a loop device tells its holes itself.
+        self.filled = self.ours.is_some();
+    }
     fn reset(&mut self, _state: State) -> Result<u64> {
+        let wrote = self.fill()?;
         scratch::forget_pages(&self.file, &self.device)?;
         match &self.ours {
             Some((_, scratch)) => {
@@ -144,7 +181,7 @@ impl Prepared for WholeDevice {
                 scratch.forget_pages()?;
                 Ok(wrote)
             }
-            None => Ok(0),
+            None => Ok(wrote),
         }
     }
     fn remove(self: Box<Self>, journal: &Journal) -> Result<()> {

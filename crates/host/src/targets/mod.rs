@@ -118,6 +118,14 @@ pub trait Prepared: Send {
     fn servers(&self, _asked: &setup::Attachment) -> Vec<u32> {
         Vec::new()
     }
+    /// After a cell whose disk went through this host's page cache: writes out what that still holds
+    /// of what the hypervisor has open, which would else be written during the next cell.
+    fn settle(&mut self, _asked: &setup::Attachment) -> Result<()> {
+        scratch::flush(self.native())
+    }
+    /// A cell wrote by such a disk, whose zeroes or discards may have given blocks back: what was
+    /// written out is so no longer, and the next [`Prepared::reset`] or [`Prepared::exchange`] sees to it.
+    fn soiled(&mut self, _asked: &setup::Attachment) {}
     /// After a cell that failed: an error if what serves such a disk is gone.
     fn sound(&mut self, _asked: &setup::Attachment) -> Result<()> {
         Ok(())
@@ -141,6 +149,10 @@ pub trait Prepared: Send {
     /// ([`crate::probes::foreign::Circumstances::first_write`]).
     fn allocates(&self) -> bool {
         false
+    }
+    /// As [`Prepared::allocates`], for the native side: not where it has written-out storage of its own.
+    fn native_allocates(&self) -> bool {
+        self.allocates()
     }
     /// Settings as read back from the kernel, for the result (`direct_io`, `allocated_bytes`, …).
     fn effective(&self) -> BTreeMap<String, String>;

@@ -141,7 +141,8 @@ impl Target for Qcow2 {
         let (taken, prepared) = match self.life {
             // A full one and one that is being written.
             Life::New => (2 * attachments * image, attachments * image),
-            Life::Old => (attachments * image, attachments * image),
+            // And one that takes the place of another whose clusters a guest has discarded.
+            Life::Old => ((attachments + 1) * image, attachments * image),
             Life::Overlay => (image + attachments * image, image),
         };
         Space { taken_bytes: bytes + taken, prepared_bytes: bytes + prepared }
@@ -169,7 +170,7 @@ mod tests {
         let gib = 1 << 30;
         let image = gib + TABLES_BYTES;
         assert_eq!(NEW.space(gib, 2), Space { taken_bytes: gib + 4 * image, prepared_bytes: gib + 2 * image });
-        assert_eq!(FULL_L2.space(gib, 3).taken_bytes, gib + 3 * image);
+        assert_eq!(FULL_L2.space(gib, 3).taken_bytes, gib + 4 * image);
         assert_eq!(CHAIN.space(gib, 2), Space { taken_bytes: gib + 3 * image, prepared_bytes: gib + image });
     }
 }

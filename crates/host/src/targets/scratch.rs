@@ -191,6 +191,11 @@ impl Scratch {
     }
 }
 
+/// Writes out what the page cache holds of a file or device.
+pub fn flush(path: &Path) -> Result<()> {
+    File::open(path).and_then(|f| f.sync_all()).map_err(io("flush", path))
+}
+
 /// Flushes a file or device and takes its own pages out of the page cache (posix_fadvise(2)).
 pub fn forget_pages(file: &File, path: &Path) -> Result<()> {
     file.sync_all().map_err(io("flush", path))?;

@@ -361,6 +361,24 @@ impl Prepared for VolumeTarget {
             _ => Storage::BlockDevice(self.device.clone()),
         })
     }
+    fn attached(&self, asked: &setup::Attachment) -> BTreeMap<String, String> {
+        match self.pool {
+            // librbd's cache is QEMU's own memory.
+            Pool::Rbd { .. } if !asked.cache.direct() => {
+                super::facts([("flushed_after_cells", "no: librbd's cache is not flushed from here".to_owned())])
+            }
+            _ => BTreeMap::new(),
+        }
+    }
+    fn soiled(&mut self, _asked: &setup::Attachment) {
+        self.filled = false;
+    }
+    fn settle(&mut self, _asked: &setup::Attachment) -> Result<()> {
+        match self.pool {
+            Pool::Rbd { .. } => Ok(()),
+            _ => scratch::flush(&self.device),
+        }
+    }
     fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -387,8 +405,7 @@ impl Prepared for VolumeTarget {
     fn reset(&mut self, state: State) -> Result<u64> {
         let wrote = match state {
             State::Fresh if self.pool.allocates() => self.empty().map(|()| 0)?,
-            State::Fresh => 0,
-            State::Filled => self.fill()?,
+            State::Fresh | State::Filled => self.fill()?,
         };
         scratch::forget_pages(&open(&self.device)?, &self.device)?;
         Ok(wrote)

@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::Context as _;
 use vmio_model::result::{Run, Sample, Skipped};
 use vmio_model::setup::Setup;
 use vmio_model::stats::Ratio;
@@ -35,6 +34,12 @@ pub trait Rig {
         false
     }
 }
+
+/// Why a cell cannot run on this rig however often it is tried. It is left out at once, and its guest
+/// goes on.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Impossible(pub String);
 
 /// What happens, for the person who waits.
 #[derive(Debug)]
@@ -118,8 +123,9 @@ pub fn measure(
         match step {
             Step::Done(reason) => return Ok(Ended::Done(reason)),
             Step::Boot { boot: number } => {
-                tell(Event::Boot(number));
-                rig.boot(number).with_context(|| format!("boot {number} of the guest failed"))?;
+                if let Some(stopped) = boot_guests(rig, number, tell)? {
+                    return Ok(stopped);
+                }
                 boot = Some(number);
             }
             Step::Run { setup, round, boot: number } => {
@@ -138,9 +144,10 @@ pub fn measure(
                             return Ok(Ended::Stopped(why));
                         }
                         let reason = format!("{error:#}");
+                        let impossible = error.is::<Impossible>();
                         let count = failures.entry(setup.key()).or_default();
                         *count += 1;
-                        if *count < ATTEMPTS {
+                        if *count < ATTEMPTS && !impossible {
                             tell(Event::Retry(&setup, &reason));
                         } else {
                             tell(Event::GaveUp(&setup, &reason));
@@ -149,15 +156,30 @@ pub fn measure(
                             run.skipped.push(skipped);
                         }
                         // Whatever went wrong in a guest, the next cell gets a sound one.
-                        if !setup.is_native() {
-                            tell(Event::Boot(number));
-                            rig.boot(number).with_context(|| format!("boot {number} of the guest failed"))?;
+                        if !setup.is_native()
+                            && !impossible
+                            && let Some(stopped) = boot_guests(rig, number, tell)?
+                        {
+                            return Ok(stopped);
                         }
                     }
                 }
             }
         }
     }
+}
+
+/// Boots the guests. On storage that is full or gone none can be, and the run ends as it does after
+/// a cell.
+fn boot_guests(rig: &mut dyn Rig, number: u32, tell: &mut dyn FnMut(Event<'_>)) -> anyhow::Result<Option<Ended>> {
+    tell(Event::Boot(number));
+    let Err(error) = rig.boot(number) else { return Ok(None) };
+    if !rig.ending()
+        && let Some(why) = rig.must_stop()
+    {
+        return Ok(Some(Ended::Stopped(why)));
+    }
+    Err(error.context(format!("boot {number} of the guest failed")))
 }
 
 /// Keys of the native writing cells whose disk is not steady yet, and the samples that count;

@@ -11,7 +11,7 @@ use vmio_node::{Journal, Local, Node, recover};
 use super::engine::{self, Ended, Next};
 use super::plan::Planned;
 use super::progress::Progress;
-use super::rig::{Machine, Parts};
+use super::rig::{Machine, MustStop, Parts};
 use super::{Wishes, environment, gentle, signals};
 use crate::cli::{Context, Exit, Failure};
 use crate::store::{NewRun, Store};
@@ -166,8 +166,7 @@ fn on_machine(
     let local: Arc<dyn Node> = Arc::new(Local::owned(journal.clone()));
     let mut progress = Progress::new(&planned.study, &planned.cost);
     let say = |text: &str| term::note(text);
-    let watcher =
-        planned.gentle.then(|| gentle::Watcher::start(local.clone(), journal, planned.device_number(&*local)));
+    let watcher = planned.gentle.then(|| gentle::Watcher::start(local.clone(), journal, &planned.devices(&*local)));
     let watcher = match watcher {
         None => None,
         Some(Ok(watcher)) => {
@@ -182,7 +181,7 @@ fn on_machine(
             None
         }
     };
-    let mut machine = Machine::prepare(
+    let prepared = Machine::prepare(
         Parts {
             study: &planned.study,
             store,
@@ -194,26 +193,31 @@ fn on_machine(
             device: wishes.device.first().cloned(),
             force: wishes.force,
             pace: planned.gentle.then_some(wishes.gentle_share),
+            watcher,
             run_dir: context.paths.runtime.clone(),
             state_dir: context.paths.state.clone(),
             progress: &say,
         },
         run,
-    )?;
-    if planned.gentle {
-        machine.be_gentle(wishes.gentle_share, watcher)?;
-    }
-    machine.precondition(&planned.traits)?;
-    let began = Instant::now();
-    let ended = engine::measure(
-        &planned.study,
-        next,
-        run,
-        store,
-        &mut machine,
-        &|| began.elapsed().as_secs_f64(),
-        &mut |event| progress.tell(&event),
     );
+    let mut machine = match prepared.map_err(anyhow::Error::downcast::<MustStop>) {
+        Ok(machine) => machine,
+        Err(Ok(MustStop(reason))) => return Ok(Ended::Stopped(reason)),
+        Err(Err(error)) => return Err(error),
+    };
+    // Whatever fails in here: the machine knows how to leave storage that is sick.
+    let ended = (|| {
+        if planned.gentle {
+            machine.be_gentle(wishes.gentle_share)?;
+        }
+        if let Some(reason) = machine.precondition(&planned.traits, &planned.cost.rates.refilled_targets)? {
+            return Ok(Ended::Stopped(reason));
+        }
+        let began = Instant::now();
+        let seconds = || began.elapsed().as_secs_f64();
+        let tell = &mut |event: engine::Event<'_>| progress.tell(&event);
+        engine::measure(&planned.study, next, run, store, &mut machine, &seconds, tell)
+    })();
     progress.end();
     machine.finish();
     ended

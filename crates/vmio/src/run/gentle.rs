@@ -29,9 +29,9 @@ pub struct Watcher {
 impl Watcher {
     /// Begins to watch. `Err` says why the other guests' latency is not visible here; the cap
     /// and the one core hold all the same.
-    pub fn start(local: Arc<dyn Node>, journal: &Journal, device: (u32, u32)) -> Result<Watcher, String> {
+    pub fn start(local: Arc<dyn Node>, journal: &Journal, devices: &[(u32, u32)]) -> Result<Watcher, String> {
         let cookie = journal.cookie().to_owned();
-        let plan = Plan::new(local.reader(), &cookie, device).map_err(|e| e.to_string())?;
+        let plan = Plan::new(local.reader(), &cookie, devices).map_err(|e| e.to_string())?;
         let others = neighbours::others(local.reader(), &cookie).map_err(|e| e.to_string())?;
         let watch = LatencyWatch::start(&plan, others.guests, Limits::default(), journal).map_err(|e| e.to_string())?;
         Ok(Watcher { watch, local, cookie, followed: Instant::now(), told_blind: false })

@@ -198,6 +198,11 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
     if let Some(run) = &resumed {
         study = studies::parse(&format!("run {}", run.id), &run.study_toml)?;
     }
+    if resumed.is_some() && wishes.steady_state && !study.repeat.steady_state {
+        return Err(Failure::new(Exit::Usage, "this run began without --steady-state, and its samples keep its rule")
+            .help("start a new run: leave out --resume")
+            .into());
+    }
     study.repeat.max_minutes = wishes.minutes.unwrap_or(study.repeat.max_minutes);
     study.repeat.max_gib_written = wishes.gib.unwrap_or(study.repeat.max_gib_written);
     if wishes.steady_state {

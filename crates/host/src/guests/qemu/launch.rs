@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use vmio_model::result::Accel;
-use vmio_node::{ChangeId, End, Exec, Journal, Node, Output, Reader, Remote};
+use vmio_node::{ChangeId, End, Exec, Journal, Node, Output, Reader, Remote, machine};
 
 use super::super::{Error, GuestSpec, LaunchCtx, Result, file_error};
 use super::args::{MOST_DISKS, Paths, PciAddress, Plan, PlannedDisk, arguments, chardev_id, device_id, serial};
@@ -29,6 +29,8 @@ const QEMU: [&str; 3] = ["qemu-system-x86_64", "kvm", "/usr/libexec/qemu-kvm"];
 const SOCKET_LIMIT: Duration = Duration::from_secs(15);
 /// How long the disks may take to show after the guest answers: SCSI is scanned in the background.
 const DISK_LIMIT: Duration = Duration::from_secs(15);
+/// How long the storage of a disk may take to say that it is there.
+const LOOK_LIMIT: Duration = Duration::from_secs(45);
 /// How long QEMU may take to close its disks and end.
 const END_LIMIT: Duration = Duration::from_secs(10);
 /// `sun_path` of unix(7), without the final zero.
@@ -156,7 +158,10 @@ fn plan<'a>(
         driver.fits_storage(attachment, &disk.storage).map_err(of)?;
         driver.fits_qemu(attachment, qemu).map_err(of)?;
         if let Some(path) = disk.storage.path() {
-            ctx.node.stat(path)?.ok_or_else(|| of(format!("{} is not there", path.display())))?;
+            let (node, at) = (Arc::clone(&ctx.node), path.to_owned());
+            let looked = machine::within(LOOK_LIMIT, move || node.stat(&at));
+            let silent = || of(format!("the storage of {} does not answer", path.display()));
+            looked.ok_or_else(silent)??.ok_or_else(|| of(format!("{} is not there", path.display())))?;
         }
         if let Some(socket) = socket(&disk.storage) {
             let gone = || of(format!("its server's socket {} is not there", socket.display()));

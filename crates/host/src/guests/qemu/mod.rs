@@ -24,10 +24,11 @@ use crate::require::{Requirement, readable};
 use crate::targets::Storage;
 use effective::{Asked, Sources};
 use exchange::Exchanger;
-use launch::{Booted, find_qemu};
+use launch::Booted;
 use qmp::Qmp;
 
 pub use accel::known as known_accelerator;
+pub(crate) use launch::find_qemu;
 pub use version::why_not;
 
 /// Entry `qemu`.

@@ -266,9 +266,10 @@ impl Prepared for Images {
             if disk.full || disk.unused {
                 return Ok(self.storage(&disk.open, asked));
             }
-            let fresh = self.make_empty()?;
+            let full = self.kind.life == Life::Old;
+            let fresh = if full { self.make_full()? } else { self.make_empty()? };
             let (_, disk) = &mut self.disks[at];
-            disk.unused = true;
+            (disk.full, disk.unused) = (full, true);
             let used = std::mem::replace(&mut disk.open, fresh);
             self.take_away(used)?;
             return Ok(self.storage(&self.disks[at].1.open, asked));
@@ -289,7 +290,8 @@ impl Prepared for Images {
         let Some(at) = self.position(asked) else { return Ok(None) };
         self.exchanged(asked)?;
         let want_full = match self.kind.life {
-            Life::Old => return Ok(None),
+            Life::Old if self.disks[at].1.full => return Ok(None),
+            Life::Old => true,
             Life::New => state == State::Filled,
             Life::Overlay => false,
         };
@@ -318,6 +320,17 @@ impl Prepared for Images {
         old.map_or(Ok(()), |old| self.take_away(old))
     }
 
+    fn soiled(&mut self, asked: &Attachment) {
+        if let Some(at) = self.position(asked) {
+            self.disks[at].1.full = false;
+        }
+    }
+
+    fn settle(&mut self, asked: &Attachment) -> Result<()> {
+        let open = self.position(asked).map(|at| &self.disks[at].1.open);
+        open.map_or(Ok(()), |layer| scratch::flush(&layer.path))
+    }
+
     fn bytes(&self) -> u64 {
         self.twin.bytes()
     }
@@ -326,6 +339,9 @@ impl Prepared for Images {
     }
     fn allocates(&self) -> bool {
         self.kind.life != Life::Old
+    }
+    fn native_allocates(&self) -> bool {
+        self.twin.allocates()
     }
     fn effective(&self) -> BTreeMap<String, String> {
         self.twin.effective()

@@ -12,6 +12,7 @@ use vmio_model::setup::{Aio, Attachment};
 use vmio_node::{End, Exec, Node, Output, Process, Reader};
 
 use super::super::{Error, Result, Storage};
+use crate::drivers;
 use crate::guests::qemu::qmp::Qmp;
 use crate::limits::OOM_SCORE_ADJ;
 use crate::require::find_program;
@@ -20,8 +21,6 @@ use crate::require::find_program;
 pub const DAEMON: &str = "qemu-storage-daemon";
 /// `sun_path` of unix(7), without the final zero.
 pub const SOCKET_PATH: usize = 107;
-/// The one driver whose requests vhost-user carries.
-const VHOST_USER_DRIVER: &str = "virtio-blk";
 /// Name of the NBD export.
 const EXPORT: &str = "disk";
 /// It listens within some 0.1 s; a host under load needs longer.
@@ -63,11 +62,7 @@ impl Daemon {
             // One that was killed leaves its sockets behind.
             let _ = std::fs::remove_file(left);
         }
-        let storage = if asked.driver == VHOST_USER_DRIVER {
-            Storage::VhostUserBlk { socket: socket.clone() }
-        } else {
-            Storage::Nbd { socket: socket.clone(), export: EXPORT.into() }
-        };
+        let storage = way(asked, socket);
         let command = Exec { oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::new(program.display().to_string()) }
             .args(arguments(file, asked, &storage, &monitor));
         let mut process = node.spawn(&command)?;
@@ -99,6 +94,15 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = self.stop();
+    }
+}
+
+/// By which protocol a guest's disk is served: vhost-user where its driver can have it so, else NBD.
+fn way(asked: &Attachment, socket: PathBuf) -> Storage {
+    let vhost_user = Storage::VhostUserBlk { socket: socket.clone() };
+    match drivers::find(&asked.driver).map(|driver| driver.fits_storage(asked, &vhost_user)) {
+        Some(Ok(())) => vhost_user,
+        _ => Storage::Nbd { socket, export: EXPORT.into() },
     }
 }
 
@@ -296,6 +300,24 @@ mod tests {
             r#""name":"disk""#,
         ] {
             assert!(line.contains(part), "no {part} in {line}");
+        }
+    }
+
+    #[test]
+    fn every_disk_that_a_driver_can_have_is_served_in_a_way_that_it_can_have() {
+        for driver in drivers::ALL {
+            for cache in [Cache::None, Cache::Writeback, Cache::Writethrough, Cache::Directsync, Cache::Unsafe] {
+                for iothread in [false, true] {
+                    let asked = Attachment::new(driver.name(), cache, Aio::Threads).iothread(iothread);
+                    if driver.fits(&asked).is_ok() {
+                        let storage = way(&asked, "/t/0.sock".into());
+                        assert_eq!(driver.fits_storage(&asked, &storage), Ok(()), "{}", asked.label());
+                        let vhost_user = matches!(storage, Storage::VhostUserBlk { .. });
+                        let plain = driver.name() == "virtio-blk" && cache.write_cache() && !iothread;
+                        assert_eq!(vhost_user, plain, "{}", asked.label());
+                    }
+                }
+            }
         }
     }
 

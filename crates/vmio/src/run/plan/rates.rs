@@ -1,0 +1,106 @@
+//! What a plan reckons with: rates, and the space that targets take.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use vmio_host::backing::Backing;
+use vmio_host::places::{Ground, Pool};
+use vmio_host::targets;
+use vmio_model::result::Run;
+use vmio_model::study::Study;
+use vmio_model::study::plan::{Rates, TargetSpace};
+
+use super::super::Wishes;
+
+/// Targets that lose their data when a cell writes to them afresh.
+const REFILLED: [&str; 4] = ["sparse", "lvm-thin", "zvol", "rbd"];
+
+/// The targets that lose their data when a cell writes to them afresh, in this place: `device` does
+/// where it is a volume that takes its blocks when they are first written.
+pub(super) fn refilled(ground: &Ground, wishes: &Wishes) -> Vec<String> {
+    let volume = wishes.device.is_empty() && ground.pool().is_some_and(Pool::allocates);
+    REFILLED.into_iter().chain(volume.then_some("device")).map(str::to_owned).collect()
+}
+
+/// Rates that are assumed of a machine that vmio has never measured: a fast flash disk, so that
+/// bytes and space err on the high side.
+fn assumed(study: &Study, refilled_targets: Vec<String>) -> Rates {
+    Rates {
+        write_bytes_per_second: 1.0e9,
+        read_bytes_per_second: 1.0e9,
+        small_ios_per_second: 20_000.0,
+        cell_overhead_seconds: 1.0,
+        boot_seconds: 4.0,
+        fixed_bytes: ["dd-write", "dd-read"].map(|name| (name.to_owned(), study.buffered_bytes())).into(),
+        written_targets: ["preallocated", "device", "sparse", "lvm"].map(str::to_owned).into(),
+        target_space: target_space(study),
+        refilled_targets,
+        spare_ratio: 0.2,
+    }
+}
+
+/// The same from the last run on the same backing device, where there is one.
+pub(super) fn rates(study: &Study, last: Option<&Run>, backing: &Backing, refilled: Vec<String>) -> (Rates, String) {
+    let mut rates = assumed(study, refilled);
+    let Some(last) = last.filter(|r| r.environment.backing == backing.describe() && r.environment.cap_ratio.is_none())
+    else {
+        return (rates, "assumed: 1 GB/s, 20,000 small requests a second".into());
+    };
+    let best = |name: &str, of: fn(&vmio_model::result::WorkloadResult) -> f64| {
+        last.samples
+            .iter()
+            .filter(|s| s.setup.workload == name)
+            .map(|s| of(&s.result))
+            .filter(|v| v.is_finite() && *v > 0.0)
+            .max_by(f64::total_cmp)
+    };
+    if let Some(rate) = best("seq-write", |r| r.bandwidth()) {
+        rates.write_bytes_per_second = rate;
+    }
+    if let Some(rate) = best("seq-read", |r| r.bandwidth()) {
+        rates.read_bytes_per_second = rate;
+    }
+    if let Some(rate) = best("durable-append", |r| r.iops()) {
+        rates.small_ios_per_second = rate;
+    }
+    (rates, format!("from run {}", last.id))
+}
+
+/// What each target of a study takes, by its own word.
+fn target_space(study: &Study) -> BTreeMap<String, TargetSpace> {
+    let mut seen_by: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for cell in study.cells() {
+        seen_by.entry(cell.target).or_default().extend(cell.attachment.map(|a| a.label()));
+    }
+    let of = |(name, attachments): (String, BTreeSet<String>)| {
+        let space = targets::find(&name)?.space(study.target_bytes(), attachments.len() as u64);
+        let targets::Space { taken_bytes, prepared_bytes } = space;
+        Some((name, TargetSpace { taken_bytes, prepared_bytes }))
+    };
+    seen_by.into_iter().filter_map(of).collect()
+}
+
+/// Bytes that the targets take in the place.
+pub(super) fn needed_bytes(rates: &Rates, wishes: &Wishes) -> u64 {
+    let ours = |name: &str| name != "device" || wishes.device.is_empty();
+    rates.target_space.iter().filter(|(name, _)| ours(name)).map(|(_, space)| space.taken_bytes).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_loses_its_data_where_it_is_a_volume_that_allocates() {
+        let (mine, none) = (Wishes { device: vec!["/dev/sdx".into(); 2], ..Wishes::default() }, Wishes::default());
+        let thin = Ground::Volumes(Pool::LvmThin { vg: "v".into(), pool: "p".into() });
+        let thick = Ground::Volumes(Pool::Lvm { vg: "v".into() });
+        let files = Ground::Files("/srv".into());
+        for (ground, wishes, loses) in
+            [(&thin, &none, true), (&thin, &mine, false), (&thick, &none, false), (&files, &none, false)]
+        {
+            let all = refilled(ground, wishes);
+            assert_eq!(all.iter().any(|t| t == "device"), loses, "{ground:?}");
+            assert!(all.iter().any(|t| t == "sparse"));
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The plan as it is shown: to people before the question, to programs.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use vmio_host::targets::space::gib;
+use vmio_model::study::MIB;
+
+use super::Planned;
+
+/// `5 to 12`, or `8` where both are the same.
+fn range(low: String, high: String) -> String {
+    if low == high { low } else { format!("{low} to {high}") }
+}
+
+/// `40 s`, `3 min 20 s`.
+pub fn duration(seconds: f64) -> String {
+    let s = seconds.round().max(0.0) as u64;
+    if s < 60 {
+        format!("{s} s")
+    } else if s < 600 {
+        format!("{} min {} s", s / 60, s % 60)
+    } else {
+        format!("{} min", s / 60)
+    }
+}
+
+impl Planned {
+    /// The plan as it is printed.
+    pub fn text(&self) -> String {
+        let mut t = String::new();
+        let c = &self.cost;
+        let cells = self.study.cells();
+        let guests = c.cells - c.native_cells;
+        let _ = writeln!(t, "Plan: {} ({})", self.study.title, self.study.name);
+        let mut row = |name: &str, text: String| {
+            let _ = writeln!(t, "  {name:<10} {text}");
+        };
+        let made = if self.place.ground.pool().is_some() || self.dir.exists() { "" } else { " (will be made)" };
+        row("where", format!("{}{made} on {}", self.place.describe(), self.backing.describe()));
+        let times = range(c.min_rounds.to_string(), c.max_rounds.to_string());
+        let native_only = self.study.is_native_only();
+        if native_only {
+            row("cells", format!("{} native cells, each {times} times; no guest is booted", c.native_cells));
+        } else {
+            let boots = self.study.repeat.min_boots;
+            let native = c.native_cells;
+            let cells =
+                format!("{native} native and {guests} guest cells, each {times} times, over at least {boots} boots");
+            row("cells", cells);
+            row(
+                "guests on",
+                match &self.accelerator {
+                    Some(known) => known.reason.clone(),
+                    None => {
+                        "KVM if a short real boot proves it, else software emulation (the report says which)".into()
+                    }
+                },
+            );
+        }
+        if c.control_cells > 0 {
+            let most = c.control_cells;
+            row(
+                "controls",
+                format!("at most {most} more native cells from the second round on; the first one says which"),
+            );
+        }
+        row(
+            if native_only { "held to" } else { "both sides" },
+            format!("{} core{}, {} MiB of memory", c.vcpus, if c.vcpus == 1 { "" } else { "s" }, c.memory_bytes / MIB),
+        );
+        row(
+            "time",
+            format!(
+                "{} of measuring, first figures after about {}",
+                range(duration(c.min_seconds.min(c.max_seconds)), duration(c.max_seconds)),
+                duration(c.first_round_seconds.min(c.max_seconds))
+            ),
+        );
+        let space = match &self.space {
+            Ok(left) => left.clone(),
+            Err(why) => why.clone(),
+        };
+        if self.study.repeat.steady_state {
+            row(
+                "steady",
+                format!(
+                    "{} written first, once more over each target; then writing cells go on until five rounds agree \
+                     (range 20 %, slope 10 %), at most {} rounds or the budget",
+                    gib(c.precondition_bytes_written),
+                    c.max_rounds
+                ),
+            );
+        }
+        row("writes", format!("at most {} (rates {})", gib(c.max_bytes_written), self.rates_from));
+        if c.over_bytes || c.over_time {
+            let which = if c.over_bytes { "write" } else { "time" };
+            row("", format!("the {which} budget is likely to end the run before the fewest rounds are there"));
+        }
+        row("space", format!("{} at a time; {space}", gib(self.needed_bytes)));
+        row(
+            "root",
+            if cells.iter().any(|s| s.target == "device") {
+                "needed for the block device and for holding the native side to the guest's memory".into()
+            } else {
+                "needed for holding the native side to the guest's memory".into()
+            },
+        );
+        let who: Vec<String> = self.others.guests.iter().map(|g| g.label()).collect();
+        row(
+            "others",
+            match (who.is_empty(), self.gentle) {
+                (true, false) => self.others.unseen().map_or("no other guest runs on this host".into(), str::to_owned),
+                (true, true) => "no other guest runs on this host; gentle all the same: bandwidth is capped".into(),
+                (false, true) => format!(
+                    "{} run here: gentle, bandwidth is capped, the run ends when they slow down",
+                    who.join(", ")
+                ),
+                (false, false) => format!("{} run here and are not spared (--no-gentle)", who.join(", ")),
+            },
+        );
+        row(
+            "undone",
+            "every file, volume, device, process and control group that it makes; nothing else is changed".into(),
+        );
+        let mut told = BTreeSet::new();
+        for s in &self.skipped {
+            if told.insert(s.reason.as_str()) {
+                let same = self.skipped.iter().filter(|o| o.reason == s.reason).count();
+                row(
+                    "not run",
+                    format!(
+                        "{same} of {} cells ({}{}): {}",
+                        cells.len(),
+                        s.setup.key(),
+                        if same > 1 { ", …" } else { "" },
+                        s.reason
+                    ),
+                );
+            }
+        }
+        t
+    }
+
+    /// The plan for programs.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "schema_version": "1.0",
+            "study": self.study.name,
+            "place": self.place.name,
+            "directory": self.dir,
+            "backing": self.backing.describe(),
+            "cost": self.cost,
+            "rates_from": self.rates_from,
+            "space": self.space.as_ref().map_or_else(Clone::clone, Clone::clone),
+            "gentle": self.gentle,
+            "other_guests": self.others.guests.iter().map(|g| g.label()).collect::<Vec<_>>(),
+            "skipped": self.skipped,
+        })
+    }
+}

@@ -1,0 +1,131 @@
+//! One cell: the target brought into its state, the workload, the probes around it.
+
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+use vmio_host::backing::Backing;
+use vmio_host::limits::OOM_SCORE_ADJ;
+use vmio_host::probes::foreign::{self, Circumstances};
+use vmio_host::probes::{Qemu, Subject, Watch};
+use vmio_host::targets::State;
+use vmio_host::workloads::{self, Gentle, WorkCtx};
+use vmio_model::result::Sample;
+use vmio_model::setup::{DetectZeroes, Setup};
+use vmio_model::study::MIB;
+use vmio_node::Exec;
+
+use super::super::engine::Impossible;
+use super::Machine;
+
+/// Length of the look at the device before a cell.
+const LOOK_BEFORE: Duration = Duration::from_millis(150);
+
+impl Machine<'_> {
+    /// The device for a moment before the cell: what is not ours.
+    fn look_before(&self, backing: Option<Backing>) -> anyhow::Result<Option<vmio_model::result::DeviceUse>> {
+        let subject = Subject { backing, qemu: None };
+        let watch = Watch::start(self.local.reader(), subject)?;
+        thread::sleep(LOOK_BEFORE);
+        Ok(watch.stop()?.device)
+    }
+
+    /// Runs a workload with the probes around it.
+    pub(super) fn observe(
+        &mut self,
+        setup: &Setup,
+        round: u32,
+        boot: u32,
+        seconds: f64,
+        gentle: Option<Gentle>,
+    ) -> anyhow::Result<Sample> {
+        let workload = workloads::find(&setup.workload).with_context(|| format!("no workload {}", setup.workload))?;
+        let traits = workload.traits();
+        let state = workload.needs_state();
+        self.refilled += self.on_target(&setup.target, move |t| t.reset(state))??;
+        if let Some(attachment) = &setup.attachment {
+            self.refilled += self.exchange(setup, attachment, state)?;
+        }
+        let target =
+            self.targets.get(&setup.target).with_context(|| format!("target {} is not there", setup.target))?;
+        let span = target.bytes();
+        let allocates = if setup.is_native() { target.native_allocates() } else { target.allocates() };
+        let native = target.native().to_owned();
+        let servers = setup.attachment.as_ref().map(|a| target.servers(a)).unwrap_or_default();
+        let backing = self.backings.get(&setup.target).cloned();
+        let before = self.look_before(backing.clone())?;
+
+        let mut exec_base = Exec { oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::default() };
+        let (node, path, qemu) = match &setup.attachment {
+            None => {
+                exec_base.cgroup_procs = self.limits.as_ref().map(|l| l.procs_files().to_vec()).unwrap_or_default();
+                (self.local.clone(), native, None)
+            }
+            Some(attachment) => {
+                let running =
+                    self.guests.get(&setup.guest).with_context(|| format!("no guest {} runs", setup.guest))?;
+                let disk = (setup.target.clone(), attachment.clone());
+                if let Some(why) = running.without.get(&disk) {
+                    return Err(Impossible(why.clone()).into());
+                }
+                let id = running
+                    .disks
+                    .get(&disk)
+                    .with_context(|| format!("guest {} has no disk for {}", setup.guest, setup.key()))?;
+                let qemu = running.qemu.clone().map(|q| Qemu { servers, ..q });
+                (running.guest.node(), running.guest.disk_path(id)?, qemu)
+            }
+        };
+        let ctx = WorkCtx {
+            path,
+            bytes: span,
+            seconds,
+            memory_bytes: u64::from(self.study.guest.memory_mib) * MIB,
+            exec_base,
+            gentle,
+        };
+        let started_unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
+        let watch = Watch::start(self.local.reader(), Subject { backing, qemu })?;
+        let result = self.on_storage(move || workload.run(&*node, &ctx))?;
+        let seen = watch.stop()?;
+        let host_cache = setup.attachment.as_ref().is_some_and(|a| !a.cache.direct());
+        if let Some(asked) = setup.attachment.clone().filter(|_| host_cache) {
+            // Where it fails, the next cell shows what is still written as foreign load.
+            let _ = self.on_target(&setup.target, move |t| t.settle(&asked))?;
+        }
+        if let (Some(asked), Some(target)) = (&setup.attachment, self.targets.get_mut(&setup.target))
+            && traits.writes
+            && (asked.options.discard || asked.options.detect_zeroes != DetectZeroes::Off)
+        {
+            target.soiled(asked);
+        }
+        let result = result.map_err(|e| match (&e, self.guests.get(&setup.guest)) {
+            (workloads::Error::Node(vmio_node::Error::Gone { .. }), Some(running)) => {
+                anyhow::Error::new(running.guest.give_up(&e.to_string()))
+            }
+            _ => anyhow::Error::new(e),
+        });
+        let result = match (result, &setup.attachment, self.targets.get_mut(&setup.target)) {
+            // Whatever the guest made of it: a server that is gone is the cause.
+            (Err(e), Some(attachment), Some(target)) => match target.sound(attachment) {
+                Ok(()) => return Err(e),
+                Err(gone) => return Err(anyhow::anyhow!("{gone}; in the guest: {e:#}")),
+            },
+            (other, ..) => other?,
+        };
+        let circumstances = Circumstances { first_write: allocates && state == State::Fresh, host_cache };
+        let foreign = foreign::foreign(&traits, circumstances, &result, before.as_ref(), seen.device.as_ref());
+        let marks = foreign::marks(&traits, &result, seen.device.as_ref(), &foreign);
+        Ok(Sample {
+            setup: setup.clone(),
+            round,
+            boot,
+            started_unix,
+            result,
+            device: seen.device,
+            cpu: seen.cpu,
+            foreign,
+            marks,
+        })
+    }
+}

@@ -1,0 +1,236 @@
+//! Makes all that the cells need but the guests: targets, control groups, the guest image.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use vmio_host::backing::{Backing, write_cache};
+use vmio_host::image::Image;
+use vmio_host::limits::Limits;
+use vmio_host::places::{Health, Place, Pool};
+use vmio_host::targets::{self, Prepared, TargetCtx};
+use vmio_model::result::Run;
+use vmio_model::setup::Setup;
+use vmio_model::study::{MIB, Study};
+use vmio_model::summary::durability::WRITE_CACHE;
+use vmio_node::{Change, Exec, Journal, Node};
+
+use super::super::gentle::Watcher;
+use super::Machine;
+use crate::store::Store;
+
+/// What [`Machine::prepare`] needs to know.
+pub struct Parts<'a> {
+    /// The study.
+    pub study: &'a Study,
+    /// Where results go.
+    pub store: &'a Store,
+    /// This machine, owned by the journal.
+    pub local: Arc<dyn Node>,
+    /// Journal of the run.
+    pub journal: Arc<Journal>,
+    /// The disks below the place, or below the user's own device.
+    pub backing: Backing,
+    /// Where targets are made.
+    pub place: Place,
+    /// Directory in which the scratch directory is made.
+    pub dir: PathBuf,
+    /// The user's own device.
+    pub device: Option<PathBuf>,
+    /// Use it whatever it holds.
+    pub force: bool,
+    /// `--gentle`: share of the time in which writing targets out keeps the disk busy.
+    pub pace: Option<f64>,
+    /// `--gentle`: the watch over the other guests, where they can be seen. It ends the run, also
+    /// while targets are made.
+    pub watcher: Option<Watcher>,
+    /// Sockets of the guests.
+    pub run_dir: PathBuf,
+    /// Images, and whether KVM works.
+    pub state_dir: PathBuf,
+    /// Told what is being done.
+    pub progress: &'a dyn Fn(&str),
+}
+
+/// The run has to end before all targets are made: why.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct MustStop(pub String);
+
+impl<'a> Machine<'a> {
+    /// Makes all that the cells need but the guests. What was made up to an error is in the
+    /// journal and undone by its owner.
+    pub fn prepare(mut parts: Parts<'a>, run: &mut Run) -> anyhow::Result<Machine<'a>> {
+        let Parts { study, store, progress, .. } = parts;
+        let (local, journal) = (parts.local.clone(), parts.journal.clone());
+        let skipped: Vec<String> = run.skipped.iter().map(|s| s.setup.key()).collect();
+        let cells: Vec<Setup> = study.cells().into_iter().filter(|c| !skipped.contains(&c.key())).collect();
+        let mut attachments = Vec::new();
+        for cell in &cells {
+            if let Some(attachment) = &cell.attachment {
+                let one = (cell.guest.clone(), cell.target.clone(), attachment.clone());
+                if !attachments.contains(&one) {
+                    attachments.push(one);
+                }
+            }
+        }
+        let image = match attachments.is_empty() {
+            true => None,
+            false => Some(Image::load_or_build(&*local, &parts.state_dir, progress).context("no guest image")?),
+        };
+        let scratch = parts.dir.join(format!("vmio-scratch-{}", journal.cookie()));
+        let health = Health::of(&parts.place);
+        health
+            .during({
+                let (journal, dir, scratch) = (journal.clone(), parts.dir.clone(), scratch.clone());
+                move || {
+                    make_dir(&journal, &dir).with_context(|| format!("cannot make {}", dir.display()))?;
+                    anyhow::Ok(journal.scratch_dir(&scratch)?)
+                }
+            })
+            .map_err(anyhow::Error::msg)??;
+        let mut made = BTreeMap::new();
+        if let Err(e) = make_targets(&mut parts, &cells, &scratch, &health, run, &mut made) {
+            if health.look().is_err() {
+                // Even closing a file waits for a server that is gone; the journal removes with a limit.
+                std::mem::forget(made);
+            }
+            return Err(e);
+        }
+        let (targets, backings) = made.into_iter().map(|(name, (t, b))| ((name.clone(), t), (name, b))).unzip();
+        let limits = Limits::create(
+            &*local,
+            &journal,
+            &format!("vmio-{}", journal.cookie()),
+            study.guest.vcpus,
+            u64::from(study.guest.memory_mib) * MIB,
+        );
+        let mut environment = run.environment.clone();
+        environment.fio = match &image {
+            Some(image) => Some(image.fio_version.clone()),
+            None => fio_version(&*local),
+        };
+        environment.native_limits = match &limits {
+            Ok(limits) => limits.describe().to_owned(),
+            Err(why) => {
+                progress(&format!("the native side is not held to the guest's resources: {why}"));
+                format!("not held: {why}")
+            }
+        };
+        store.set_environment(run.id, &environment)?;
+        let host = (environment.cpus, environment.memory_bytes);
+        let mut machine = Machine {
+            study,
+            store,
+            run: run.id,
+            targets,
+            backings,
+            limits,
+            image,
+            run_dir: parts.run_dir,
+            state_dir: parts.state_dir,
+            environment,
+            attachments,
+            guests: BTreeMap::new(),
+            cap_ratio: None,
+            caps: BTreeMap::new(),
+            refilled: 0,
+            qemu_limits: None,
+            watcher: parts.watcher,
+            health,
+            sick: None,
+            local,
+            journal,
+            progress,
+        };
+        machine.hold_qemu(host.0.max(1), host.1);
+        Ok(machine)
+    }
+}
+
+/// Makes the targets of the cells, one after another, and stores how each is set up.
+fn make_targets(
+    parts: &mut Parts<'_>,
+    cells: &[Setup],
+    scratch: &Path,
+    health: &Health,
+    run: &mut Run,
+    made: &mut BTreeMap<String, (Box<dyn Prepared>, Backing)>,
+) -> anyhow::Result<()> {
+    let Parts { study, store, local, journal, progress, watcher, .. } = parts;
+    for cell in cells {
+        if made.contains_key(&cell.target) {
+            continue;
+        }
+        if let Some(reason) = watcher.as_mut().and_then(Watcher::must_stop) {
+            return Err(MustStop(reason).into());
+        }
+        let target = targets::find(&cell.target).with_context(|| format!("no target {}", cell.target))?;
+        progress(&format!("making the target {} ({} MiB)", cell.target, study.size.target_mib));
+        let (prepared, backing, mut settings) = health
+            .during({
+                let (local, journal, dir) = (local.clone(), journal.clone(), scratch.to_owned());
+                let (pool, device) = (parts.place.ground.pool().cloned(), parts.device.clone());
+                let (bytes, force, pace) = (study.target_bytes(), parts.force, parts.pace);
+                let place = parts.backing.clone();
+                move || {
+                    let (node, journal, in_pool) = (&*local, &journal, pool.clone());
+                    let ctx = TargetCtx { node, journal, dir, pool, bytes, device, force, pace };
+                    let prepared = target.prepare(&ctx)?;
+                    let backing = below(node, prepared.native(), in_pool.as_ref(), place);
+                    let settings = prepared.effective();
+                    Ok::<_, targets::Error>((prepared, backing, settings))
+                }
+            })
+            .map_err(anyhow::Error::msg)?
+            // What a full pool does to a write says less than the pool itself.
+            .map_err(|e| health.look().err().map_or_else(|| anyhow::Error::new(e), anyhow::Error::msg))
+            .with_context(|| format!("cannot make the target {}", cell.target))?;
+        settings = without(scratch, settings);
+        settings.insert("backing".into(), backing.describe());
+        settings.extend(write_cache(local.reader(), &backing).map(|word| (WRITE_CACHE.to_owned(), word)));
+        settings.insert("logical_block_bytes".into(), prepared.demands().logical_block_bytes.to_string());
+        let at = format!("{}/native", cell.target);
+        store.add_effective(run.id, &at, &settings)?;
+        run.effective.insert(at, settings);
+        made.insert(cell.target.clone(), (prepared, backing));
+    }
+    Ok(())
+}
+
+/// The disks below a target. Where they cannot be followed down from a volume, those of its pool. A
+/// Ceph cluster's are not this host's: the kernel's mapping that the native side opens is no disk.
+fn below(node: &dyn Node, native: &Path, pool: Option<&Pool>, place: Backing) -> Backing {
+    if let Some(Pool::Rbd { .. }) = pool {
+        return place;
+    }
+    match (Backing::below(node, native), pool) {
+        (Ok(found), _) if found.not_visible.is_none() => found,
+        (_, Some(_)) => place,
+        (Ok(found), None) => found,
+        (Err(e), None) => Backing { not_visible: Some(e.to_string()), ..Backing::default() },
+    }
+}
+
+/// Version line of the host's fio.
+fn fio_version(local: &dyn Node) -> Option<String> {
+    let asked = Exec::new("fio").args(["--version"]).limit(Duration::from_secs(10));
+    local.exec(&asked).ok().filter(vmio_node::Output::ok).map(|o| o.out().trim().to_owned())
+}
+
+/// Makes a directory and those above it that are missing; each goes again when it is empty.
+fn make_dir(journal: &Journal, dir: &Path) -> anyhow::Result<()> {
+    let missing: Vec<&Path> = dir.ancestors().take_while(|d| !d.exists()).collect();
+    for dir in missing.into_iter().rev() {
+        journal.make(Change::Dir { path: dir.to_owned() }, || std::fs::create_dir(dir))??;
+    }
+    Ok(())
+}
+
+/// Settings with the name of this run's scratch directory, which is new for every run, taken out.
+fn without(scratch: &Path, settings: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let scratch = scratch.display().to_string();
+    settings.into_iter().map(|(key, value)| (key, value.replace(&scratch, "SCRATCH"))).collect()
+}
