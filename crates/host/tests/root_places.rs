@@ -145,3 +145,13 @@ fn a_volume_without_the_mark_stays() {
     cluster.acts("recover-foreign");
     assert_eq!(cluster.files(".img").len(), 1, "somebody else's");
 }
+
+#[test]
+#[ignore = "root"]
+fn an_image_whose_run_was_killed_before_it_was_marked_goes() {
+    let cluster = Cluster::new();
+    cluster.killed_with_a_volume();
+    std::fs::remove_file(&cluster.files(".org.vmio.owner")[0]).unwrap();
+    cluster.acts("recover");
+    assert_eq!(cluster.files(".img"), Vec::<PathBuf>::new());
+}

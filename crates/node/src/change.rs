@@ -172,7 +172,7 @@ impl fmt::Display for Change {
 /// Does something to a path. Where a server holds the path that does not answer, the kernel would
 /// wait for it for ever (nfs(5), `hard`); this gives up, and the change stays in the journal.
 fn answering<T: Send + 'static>(path: &Path, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
-    let Some(server) = machine::network_mount(path) else { return Ok(work()) };
+    let Some(machine::NetworkMount { server, .. }) = machine::network_mount(path) else { return Ok(work()) };
     // One that was silent is not waited for as long again: a run has many changes to take back.
     let known = machine::lock(&SILENT).contains(&server);
     let limit = if known { BUSY_LIMIT } else { NETWORK_LIMIT };

@@ -62,17 +62,30 @@ impl Handle {
 
     /// Kills the process group, unless the child was reaped already.
     pub fn kill(&self) {
+        self.signal(Signal::KILL);
+    }
+
+    /// Asks the process group to end (SIGTERM), unless the child was reaped already.
+    pub fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    fn signal(&self, signal: Signal) {
         let end = lock(&self.shared.end);
         if end.is_none() {
-            kill_group(self.pid);
+            signal_group(self.pid, signal);
         }
     }
 }
 
 fn kill_group(pid: u32) {
+    signal_group(pid, Signal::KILL);
+}
+
+fn signal_group(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         // No such group: it ended by itself.
-        let _ = kill_process_group(pid, Signal::KILL);
+        let _ = kill_process_group(pid, signal);
     }
 }
 

@@ -10,14 +10,14 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::time::Duration;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use crate::change::{Change, SCRATCH_MARKER, Scope};
 use crate::machine::{self, lock};
-use crate::recover::{dir_mark, lock_file, read_head, undo_file};
+use crate::recover::{dir_mark, lock_file, read_head, told_by_hand, undo_file};
 use crate::{Error, Result};
 
 /// Version of the journal's lines.
@@ -25,6 +25,10 @@ pub(crate) const VERSION: u32 = 1;
 
 /// How long [`Journal::open`] waits for another start that is just recovering the same journal.
 const LOCK_LIMIT: Duration = Duration::from_secs(2);
+
+/// How long [`Journal::close`] waits for what is just being made. Storage that is dead holds a
+/// system call for ever, and the end of a run must not wait for that.
+const MAKING_LIMIT: Duration = Duration::from_secs(20);
 
 /// Names a change within its journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -68,6 +72,8 @@ pub struct Journal {
     path: PathBuf,
     head: Head,
     state: Mutex<State>,
+    /// Something has been made, or could not be.
+    made: Condvar,
 }
 
 #[derive(Debug)]
@@ -75,8 +81,10 @@ struct State {
     file: File,
     next: u64,
     live: Vec<(ChangeId, Change)>,
-    /// Ended by [`Journal::close`]: nothing more is changed.
-    closed: bool,
+    /// Changes that are just being made.
+    making: Vec<ChangeId>,
+    /// When [`Journal::close`] ended it first: since then nothing more is changed.
+    closed: Option<Instant>,
 }
 
 impl Journal {
@@ -101,7 +109,7 @@ impl Journal {
             let pid = read_head(&path).map_or_else(|| "?".into(), |h| h.pid.to_string());
             fail(format!("in use by process {pid}; wait for it to end, or use another name"))
         })?;
-        let old = undo_file(&mut file);
+        let old = undo_file(&mut file, &path);
         let head = new_head(dir, owner).map_err(|e| fail(format!("no random number for the cookie: {e}")))?;
         if let Some(failure) = old.failed.first() {
             let aside = dir.join(format!("{}-left.journal", head.cookie));
@@ -118,7 +126,8 @@ impl Journal {
             File::open(dir)?.sync_all()
         };
         write(&mut file).map_err(|e| fail(format!("cannot write: {e}")))?;
-        Ok(Self { path, head, state: Mutex::new(State { file, next: 1, live: Vec::new(), closed: false }) })
+        let state = State { file, next: 1, live: Vec::new(), making: Vec::new(), closed: None };
+        Ok(Self { path, head, state: Mutex::new(state), made: Condvar::new() })
     }
 
     /// Value of `VMIO_OWNER` in the processes of this owner.
@@ -148,9 +157,10 @@ impl Journal {
     }
 
     /// Writes down a change and makes it. [`Journal::close`] from another thread comes before both,
-    /// and then nothing is made, or after both, and then it is undone. The inner result is `make`'s:
-    /// where it fails the change is struck out, so it must leave nothing half made behind. It must
-    /// not use the journal, which waits for it.
+    /// and then nothing is made, or waits for both, and then it is undone. The inner result is
+    /// `make`'s: where it fails the change is struck out, so it must leave nothing half made behind.
+    /// What is still being made when the close has waited long enough stays in the journal, and the
+    /// next start undoes it.
     ///
     /// # Errors
     /// As [`Journal::record`]; also when a failed change cannot be struck out.
@@ -160,11 +170,17 @@ impl Journal {
         make: impl FnOnce() -> std::result::Result<T, E>,
     ) -> Result<std::result::Result<(T, ChangeId), E>> {
         self.check_paths(&change)?;
-        let mut state = lock(&self.state);
-        let id = self.write_down(&mut state, change)?;
+        let id = {
+            let mut state = lock(&self.state);
+            let id = self.write_down(&mut state, change)?;
+            state.making.push(id);
+            id
+        };
+        // Without the lock: storage that does not answer would hold whoever ends the owner too.
+        let _making = Making { journal: self, id };
         match make() {
             Ok(made) => Ok(Ok((made, id))),
-            Err(e) => self.strike_out(&mut state, id).map(|()| Err(e)),
+            Err(e) => self.forget(id).map(|()| Err(e)),
         }
     }
 
@@ -218,25 +234,44 @@ impl Journal {
     }
 
     /// Undoes everything: first the owner's processes end (nothing may hold what goes next), then
-    /// the changes in reverse order. Returns what could not be undone; it stays in the journal.
+    /// the changes in reverse order. Returns what could not be undone; it stays in the journal, as
+    /// does what is just being made.
     #[must_use = "failures are told only here"]
     pub fn undo_all(&self) -> Vec<String> {
-        let live = lock(&self.state).live.clone();
+        let (live, making) = {
+            let state = lock(&self.state);
+            (state.live.clone(), state.making.clone())
+        };
         let mut failed: Vec<String> = machine::kill_marked(self.cookie(), |_| true).err().into_iter().collect();
         for (id, change) in live.into_iter().rev() {
+            if making.contains(&id) {
+                failed.push(format!(
+                    "{change} is still being made; it stays in the journal and the next start undoes it"
+                ));
+                continue;
+            }
             let undone = change.undo(&self.scope());
             if let Err(e) = undone.and_then(|()| self.forget(id).map_err(|e| e.to_string())) {
-                failed.push(e);
+                failed.push(told_by_hand(&change, e, &self.path));
             }
         }
         failed
     }
 
-    /// Ends the owner's work from any thread: nothing is changed or started any more, all is undone,
-    /// and the journal's file goes unless something could not be undone (which is returned).
+    /// Ends the owner's work from any thread: nothing is changed or started any more, what is just
+    /// being made is waited for (at most 20 s), all is undone, and the journal's file goes unless
+    /// something could not be undone (which is returned).
     #[must_use = "failures are told only here"]
     pub fn close(&self) -> Vec<String> {
-        lock(&self.state).closed = true;
+        self.close_within(MAKING_LIMIT)
+    }
+
+    fn close_within(&self, limit: Duration) -> Vec<String> {
+        let mut state = lock(&self.state);
+        // What was waited for once is not waited for again.
+        let left = limit.saturating_sub(state.closed.get_or_insert_with(Instant::now).elapsed());
+        let waited = self.made.wait_timeout_while(state, left, |s| !s.making.is_empty());
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
         let failed = self.undo_all();
         if failed.is_empty() {
             // Still locked: nobody can have taken the name meanwhile.
@@ -247,7 +282,7 @@ impl Journal {
 
     /// Whether [`Journal::close`] was called: what fails from then on fails for that reason.
     pub fn is_closed(&self) -> bool {
-        lock(&self.state).closed
+        lock(&self.state).closed.is_some()
     }
 
     /// Starts something that bears the owner's mark; refused once the journal is closed, so that
@@ -259,7 +294,7 @@ impl Journal {
     }
 
     fn check_open(&self, state: &State) -> Result<()> {
-        if state.closed { Err(self.error("its owner is ending; nothing was changed".into())) } else { Ok(()) }
+        if state.closed.is_some() { Err(self.error("its owner is ending; nothing was changed".into())) } else { Ok(()) }
     }
 
     /// Makes a new, empty file of mode 0600 that is removed at the end.
@@ -306,9 +341,22 @@ impl Journal {
     }
 }
 
+/// A change that is just being made, however that ends.
+struct Making<'a> {
+    journal: &'a Journal,
+    id: ChangeId,
+}
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        lock(&self.journal.state).making.retain(|id| *id != self.id);
+        self.journal.made.notify_all();
+    }
+}
+
 impl Drop for Journal {
     fn drop(&mut self) {
-        if !lock(&self.state).closed {
+        if !self.is_closed() {
             let _ = self.close();
         }
     }

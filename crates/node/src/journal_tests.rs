@@ -144,6 +144,38 @@ fn a_close_waits_for_what_is_just_made_and_undoes_it() {
 }
 
 #[test]
+fn what_hangs_while_it_is_made_holds_no_close_and_stays_in_the_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    let (state, path, other) = (dir.path().join("state"), dir.path().join("f"), dir.path().join("other"));
+    let journal = Journal::open(&state, "run").unwrap();
+    journal.scratch_file(&other).unwrap();
+    let (begun, begins) = std::sync::mpsc::channel();
+    let (answer, dead_storage) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let (journal, path) = (&journal, &path);
+        let maker = scope.spawn(move || {
+            journal.make(Change::File { path: path.clone() }, || {
+                begun.send(()).unwrap();
+                dead_storage.recv().unwrap();
+                fs::write(path, "x")
+            })
+        });
+        begins.recv().unwrap();
+        let began = std::time::Instant::now();
+        let failed = journal.close_within(Duration::from_millis(100));
+        assert!((100..5000).contains(&began.elapsed().as_millis()), "{:?}", began.elapsed());
+        assert!(failed.len() == 1 && failed[0].contains("still being made"), "{failed:?}");
+        assert!(journal.is_closed() && !other.exists(), "all else is undone");
+        answer.send(()).unwrap();
+        maker.join().unwrap().unwrap().unwrap();
+    });
+    assert!(path.exists(), "it was made behind the close");
+    drop(journal);
+    let done = crate::recover(&state);
+    assert!(done.undone.len() == 1 && done.failed.is_empty() && !path.exists(), "{done:?}");
+}
+
+#[test]
 fn what_could_not_be_made_is_not_undone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("f");

@@ -20,6 +20,9 @@ use crate::{
 /// Default of `Exec::keep_bytes`.
 pub(crate) const KEEP_BYTES: usize = 64 << 20;
 
+/// How long a tool that was asked to end may take to put things in order.
+const TERM_LIMIT: Duration = Duration::from_secs(10);
+
 /// This machine.
 #[derive(Debug, Default)]
 pub struct Local {
@@ -49,6 +52,32 @@ impl Local {
             None => child::start(self.name(), cmd, None, sink),
             Some(journal) => journal.while_open(|| child::start(self.name(), cmd, Some(journal.cookie()), sink)),
         }
+    }
+
+    /// As [`Node::exec`], for tools that must not be cut off in the midst of a change (LVM suspends
+    /// devices meanwhile, and whoever uses them hangs): past the limit it is asked to end, and killed
+    /// only when it has not ended 10 s later.
+    ///
+    /// # Errors
+    /// As [`Node::exec`].
+    pub fn exec_gently(&self, cmd: &Exec) -> Result<Output> {
+        self.exec_with_grace(cmd, TERM_LIMIT)
+    }
+
+    fn exec_with_grace(&self, cmd: &Exec, grace: Duration) -> Result<Output> {
+        let mut process = self.process(cmd)?;
+        if process.handle.wait(cmd.limit).is_none() {
+            process.timed_out = true;
+            process.handle.terminate();
+        }
+        process.wait(Some(grace))
+    }
+
+    fn process(&self, cmd: &Exec) -> Result<LocalProcess> {
+        let limit = if cmd.keep_bytes == 0 { KEEP_BYTES } else { cmd.keep_bytes };
+        let kept = Arc::new(Mutex::new(Kept { limit, ..Kept::default() }));
+        let handle = self.start(cmd, Box::new(Keeper(Arc::clone(&kept))))?;
+        Ok(LocalProcess { program: cmd.program.clone(), handle, kept, timed_out: false })
     }
 
     /// Opens a file for writing as [`Node::write`] does, and sets its mode.
@@ -125,10 +154,7 @@ impl Sampling for LocalSampling {
 
 impl Node for Local {
     fn spawn(&self, cmd: &Exec) -> Result<Box<dyn Process>> {
-        let limit = if cmd.keep_bytes == 0 { KEEP_BYTES } else { cmd.keep_bytes };
-        let kept = Arc::new(Mutex::new(Kept { limit, ..Kept::default() }));
-        let handle = self.start(cmd, Box::new(Keeper(Arc::clone(&kept))))?;
-        Ok(Box::new(LocalProcess { program: cmd.program.clone(), handle, kept, timed_out: false }))
+        Ok(Box::new(self.process(cmd)?))
     }
 
     fn write(&self, path: &Path, data: &[u8], mode: Option<u32>) -> Result<()> {
@@ -230,5 +256,31 @@ impl Drop for LocalProcess {
     fn drop(&mut self) {
         self.handle.kill();
         self.handle.wait(Some(DEATH_LIMIT));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn past_its_limit_a_tool_may_put_things_in_order_and_a_deaf_one_is_killed() {
+        let run = |script: &str| {
+            let limit = Duration::from_millis(200);
+            let exec = Exec::new("sh").args(["-c", script]).limit(limit);
+            Local::new().exec_with_grace(&exec, Duration::from_secs(2)).unwrap()
+        };
+        let heeds = run("trap 'echo in order; exit 0' TERM; echo begun; while :; do sleep 0.05; done");
+        assert_eq!((heeds.end, heeds.out().as_str()), (End::TimedOut, "begun\nin order\n"));
+        let deaf = run("trap '' TERM; echo begun; while :; do sleep 0.05; done");
+        assert_eq!((deaf.end, deaf.out().as_str()), (End::TimedOut, "begun\n"));
+        assert_eq!(run("exit 3").end, End::Exit(3));
+    }
+
+    #[test]
+    fn without_an_owner_nothing_bears_a_mark() {
+        let output = Local::new().exec_gently(&Exec::new("env")).unwrap();
+        assert!(output.ok() && !output.out().contains(machine::OWNER_VARIABLE), "{}", output.out());
     }
 }

@@ -160,13 +160,22 @@ pub fn within<T: Send + 'static>(limit: Duration, work: impl FnOnce() -> T + Sen
     given.recv_timeout(limit).ok()
 }
 
-/// The server that holds a path, as `NFS server host:/export`; `None` on file systems of this
-/// machine. Asks the table of mounts alone, never the server.
-pub fn network_mount(path: &Path) -> Option<String> {
+/// A file system that a server holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetworkMount {
+    /// Where it is mounted.
+    pub point: PathBuf,
+    /// For people: `NFS server host:/export`.
+    pub server: String,
+}
+
+/// The server that holds a path; `None` on file systems of this machine. Asks the table of mounts
+/// alone, never the server, and does not follow links.
+pub fn network_mount(path: &Path) -> Option<NetworkMount> {
     network_mount_in(&fs::read_to_string("/proc/self/mountinfo").ok()?, path)
 }
 
-fn network_mount_in(mountinfo: &str, path: &Path) -> Option<String> {
+fn network_mount_in(mountinfo: &str, path: &Path) -> Option<NetworkMount> {
     use std::os::unix::ffi::OsStringExt;
     let mounts = mountinfo.lines().filter_map(|line| {
         let (left, right) = line.split_once(" - ")?;
@@ -177,14 +186,14 @@ fn network_mount_in(mountinfo: &str, path: &Path) -> Option<String> {
         path.starts_with(&point).then(|| (point, kind, String::from_utf8_lossy(&source).into_owned()))
     });
     // Of mounts on the same point the last one is seen.
-    let (_, kind, source) = mounts.max_by_key(|(point, ..)| point.as_os_str().len())?;
+    let (point, kind, source) = mounts.max_by_key(|(point, ..)| point.as_os_str().len())?;
     let what = match kind {
         "nfs" | "nfs4" => "NFS server",
         "cifs" | "smb3" | "smbfs" => "SMB server",
         "ceph" | "fuse.ceph" | "fuse.glusterfs" | "fuse.sshfs" | "9p" | "ocfs2" | "gfs2" => "network file system",
         _ => return None,
     };
-    Some(format!("{what} {source}"))
+    Some(NetworkMount { point, server: format!("{what} {source}") })
 }
 
 /// Mount points of this process's mount namespace, in the order of `/proc/self/mountinfo`.
@@ -229,7 +238,9 @@ mod tests {
     fn what_a_server_holds_is_told_from_what_is_here() {
         let table = "22 1 253:0 / / rw - ext4 /dev/sda1 rw\n23 22 0:21 / /srv/nfs\\040a rw - nfs4 host:/export rw\n\
                      24 23 8:1 / /srv/nfs\\040a/local rw - xfs /dev/sdb rw\n25 22 0:22 / /mnt/pve rw - cifs //nas/vm rw\n";
-        let server = |path: &str| network_mount_in(table, Path::new(path));
+        let server = |path: &str| network_mount_in(table, Path::new(path)).map(|m| m.server);
+        let point = network_mount_in(table, Path::new("/srv/nfs a/vm/disk.raw")).unwrap().point;
+        assert_eq!(point, Path::new("/srv/nfs a"));
         assert_eq!(server("/srv/nfs a/vm/disk.raw").as_deref(), Some("NFS server host:/export"));
         assert_eq!(server("/mnt/pve/x").as_deref(), Some("SMB server //nas/vm"));
         for here in ["/", "/srv/nfs", "/srv/nfs ab/x", "/srv/nfs a/local/x"] {

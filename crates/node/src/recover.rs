@@ -31,7 +31,7 @@ pub fn recover(dir: &Path) -> Recovered {
     for path in journals(dir) {
         let one = match lock_file(&path, Duration::ZERO) {
             Ok(Some(mut file)) => {
-                let one = undo_file(&mut file);
+                let one = undo_file(&mut file, &path);
                 if one.failed.is_empty() {
                     let _ = fs::remove_file(&path);
                 }
@@ -108,7 +108,7 @@ pub(crate) fn read_head(path: &Path) -> Option<Head> {
 }
 
 /// Undoes what a locked journal still has in force, and says so in the file.
-pub(crate) fn undo_file(file: &mut File) -> Recovered {
+pub(crate) fn undo_file(file: &mut File, path: &Path) -> Recovered {
     let mut done = Recovered::default();
     let mut text = Vec::new();
     if let Err(e) = file.read_to_end(&mut text) {
@@ -140,10 +140,19 @@ pub(crate) fn undo_file(file: &mut File) -> Recovered {
                 let _ = write_line(file, &Line::Undone { undone: id });
                 done.undone.push(told(&change));
             }
-            Err(e) => done.failed.push(e),
+            Err(e) => done.failed.push(told_by_hand(&change, e, path)),
         }
     }
     done
+}
+
+/// What could not be undone. A volume can be removed by hand only where its group is, and a journal
+/// that asks for a group that is gone would be told at every start.
+pub(crate) fn told_by_hand(change: &Change, failure: String, journal: &Path) -> String {
+    match change {
+        Change::Volume(_) => format!("{failure}, then delete {}", journal.display()),
+        _ => failure,
+    }
 }
 
 /// Changes in force, oldest first.
@@ -246,6 +255,21 @@ mod tests {
         assert!(!made.exists() && !journal.exists());
         assert_eq!(recover(dir.path()), Recovered::default());
         assert_eq!(recover(&dir.path().join("missing")), Recovered::default());
+    }
+
+    #[test]
+    fn a_volume_that_cannot_be_removed_is_told_with_what_to_do() {
+        let volume = Change::Volume(crate::Volume {
+            kind: crate::VolumeKind::Lvm,
+            name: "vmio-test-no-such-group/vmio-x".into(),
+            tag: "me".into(),
+            options: vec![],
+        });
+        let failure = volume.undo(&Scope { cookie: "me", same_boot: true }).unwrap_err();
+        let said = told_by_hand(&volume, failure, Path::new("/var/lib/vmio/journals/x-left.journal"));
+        let help = "by hand: `lvremove --yes vmio-test-no-such-group/vmio-x`, then delete \
+                    /var/lib/vmio/journals/x-left.journal";
+        assert!(said.ends_with(help), "{said}");
     }
 
     #[test]

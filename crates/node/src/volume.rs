@@ -1,7 +1,7 @@
 //! Volumes that vmio made in an LVM volume group, a ZFS pool or a Ceph pool, and how they are
 //! taken away. Each bears a mark that its own system keeps with it: an LVM tag (lvm(8)), a ZFS
-//! user property (zfsprops(7), "User Properties"), metadata of an RBD image (rbd(8), `image-meta`).
-//! A volume without the owner's mark is never removed, whatever its name; one that is not there
+//! user property (zfsprops(7), "User Properties"), metadata of an RBD image (rbd(8), `image-meta`),
+//! or the owner's random number in its name until it has that. A volume without the owner's mark is never removed, whatever its name; one that is not there
 //! is no failure. A volume whose group or pool cannot be asked may be there still, so that is one.
 
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Exec, Local, Node};
+use crate::{Exec, Local};
 
 /// ZFS user property that names the owner of a volume.
 pub const ZFS_OWNER: &str = "org.vmio:owner";
@@ -62,7 +62,7 @@ impl Volume {
             exec.env.insert("PATH".into(), format!("{path}:{SBIN}"));
             exec.env.insert("LC_ALL".into(), "C".into());
             // Without the owner's mark: its processes have been ended by now.
-            let output = Local::new().exec(&exec).map_err(|e| e.to_string())?;
+            let output = Local::new().exec_gently(&exec).map_err(|e| e.to_string())?;
             if output.ok() {
                 return Ok(output.out());
             }
@@ -71,17 +71,19 @@ impl Volume {
     }
 
     fn remove(&self, run: &dyn Fn(&str, &[String]) -> Said) -> Result<(), String> {
-        let failed = |e: String| format!("cannot remove {self}: {e}");
+        let by_hand = || format!("to remove it by hand: `{}`", self.removal());
+        let failed = |e: String| format!("cannot remove {self}: {e}; {}", by_hand());
+        let left = |e: &str| format!("cannot remove {self}: {e} and was left alone; if it is yours, {}", by_hand());
         let (parent, last) = self.name.rsplit_once('/').ok_or_else(|| failed("its name has no '/'".into()))?;
         if !last.starts_with(PREFIX) || self.tag.is_empty() {
-            return Err(failed("it is no volume of vmio and was left alone".into()));
+            return Err(left("it is no volume of vmio"));
         }
         let until = Instant::now() + BUSY_LIMIT;
         loop {
             match self.mark(parent, last, run).map_err(failed)? {
                 None => return Ok(()),
-                Some(mark) if mark.contains(&self.tag) => {}
-                Some(_) => return Err(failed("it does not bear the mark of this owner and was left alone".into())),
+                Some(marks) if self.is_ours(&marks, last) => {}
+                Some(_) => return Err(left("it does not bear the mark of this owner")),
             }
             match self.destroy(run) {
                 // Looked at once more: what a tool says is not what is there.
@@ -90,6 +92,29 @@ impl Volume {
                 Err(e) if Instant::now() >= until || !busy(&e) => return Err(failed(e)),
                 _ => std::thread::sleep(Duration::from_millis(200)),
             }
+        }
+    }
+
+    /// Whether a volume with these marks is the one that was made. An RBD image gets its mark a moment
+    /// after it is made: one that has none yet is known by the random number in its name (64 bits).
+    fn is_ours(&self, marks: &[String], last: &str) -> bool {
+        let named =
+            last.strip_prefix(PREFIX).and_then(|l| l.strip_prefix(&self.tag)).is_some_and(|l| l.starts_with('-'));
+        marks.contains(&self.tag) || (self.kind == VolumeKind::Rbd && marks.is_empty() && named)
+    }
+
+    /// The command that removes it.
+    pub(crate) fn removal(&self) -> String {
+        let (program, args) = self.removing();
+        Exec::new(program).args(args).shown()
+    }
+
+    fn removing(&self) -> (&'static str, Vec<String>) {
+        match self.kind {
+            VolumeKind::Lvm => ("lvremove", words(&["--yes", &self.name])),
+            // Without -r: whatever was put below it belongs to somebody else.
+            VolumeKind::Zvol => ("zfs", words(&["destroy", &self.name])),
+            VolumeKind::Rbd => ("rbd", self.with_options(&["rm", "--no-progress", &self.name])),
         }
     }
 
@@ -128,18 +153,14 @@ impl Volume {
     }
 
     fn destroy(&self, run: &dyn Fn(&str, &[String]) -> Said) -> Said {
-        match self.kind {
-            VolumeKind::Lvm => run("lvremove", &words(&["--yes", &self.name])),
-            // Without -r: whatever was put below it belongs to somebody else.
-            VolumeKind::Zvol => run("zfs", &words(&["destroy", &self.name])),
-            VolumeKind::Rbd => {
-                let mapped = run("rbd", &self.with_options(&["showmapped", "--format", "json"])).unwrap_or_default();
-                for device in rbd_devices(&mapped, &self.name) {
-                    run("rbd", &self.with_options(&["unmap", &device]))?;
-                }
-                run("rbd", &self.with_options(&["rm", "--no-progress", &self.name]))
+        if self.kind == VolumeKind::Rbd {
+            let mapped = run("rbd", &self.with_options(&["showmapped", "--format", "json"])).unwrap_or_default();
+            for device in rbd_devices(&mapped, &self.name) {
+                run("rbd", &self.with_options(&["unmap", &device]))?;
             }
         }
+        let (program, args) = self.removing();
+        run(program, &args)
     }
 
     fn with_options(&self, args: &[&str]) -> Vec<String> {
@@ -291,11 +312,51 @@ mod tests {
     }
 
     #[test]
+    fn an_rbd_image_whose_owner_was_killed_before_it_was_marked_is_known_by_its_name() {
+        for (tag, name, kind, ours) in [
+            ("me", "rbd/vmio-me-rbd", VolumeKind::Rbd, true),
+            ("me", "rbd/vmio-me2-rbd", VolumeKind::Rbd, false),
+            ("you", "rbd/vmio-me-rbd", VolumeKind::Rbd, false),
+            ("me", "vg0/vmio-me-lvm", VolumeKind::Lvm, false),
+        ] {
+            let volume = Volume { kind, name: name.into(), tag: tag.into(), options: vec![] };
+            let last = name.split_once('/').unwrap().1;
+            assert_eq!(volume.is_ours(&[], last), ours, "{name} {tag}");
+            assert!(!volume.is_ours(&["somebody".into()], last), "{name}: another mark counts more than a name");
+        }
+        // As the tools tell it: an image without any metadata.
+        let there = Cell::new(true);
+        let volume =
+            Volume { kind: VolumeKind::Rbd, name: "rbd/vmio-me-rbd".into(), tag: "me".into(), options: vec![] };
+        volume
+            .remove(&|_, args| {
+                Ok(match args[0].as_str() {
+                    "ls" if there.get() => r#"["vmio-me-rbd"]"#.into(),
+                    "ls" | "showmapped" => "[]".into(),
+                    "image-meta" => "{}".into(),
+                    "rm" => {
+                        there.set(false);
+                        String::new()
+                    }
+                    other => panic!("not expected: {other}"),
+                })
+            })
+            .unwrap();
+        assert!(!there.get());
+    }
+
+    #[test]
     fn a_group_that_cannot_be_asked_is_a_failure() {
         for (kind, name) in NAMES {
             let system = System { parent: false, ..System::of(true, "me") };
             let said = system.removing(kind, name).unwrap_err();
             assert!(said.contains(name) && said.contains("not found"), "{said}");
+            let by_hand = [
+                "`lvremove --yes vg0/vmio-x`",
+                "`zfs destroy tank/vm/vmio-x`",
+                "`rbd --id u rm --no-progress rbd/vmio-x`",
+            ];
+            assert!(by_hand.iter().any(|command| said.contains(command)), "{said}");
         }
     }
 

@@ -48,7 +48,9 @@ fn storage_that_this_kernel_lacks_is_measured_and_its_faults_are_told() {
     assert!(thin.environment.native_limits.contains("cgroup v2"), "{}", thin.environment.native_limits);
 
     assert_eq!((value("full"), value("volumes-after-full")), ("4", "other pool small"), "{}", ended.err);
-    broken_off(full, "lab/small is full");
+    // Or nearly: a run leaves the last of a pool to the others.
+    broken_off(full, "full (");
+    broken_off(full, "lab/small is ");
 
     assert_eq!(value("gone"), "4", "{}", ended.err);
     broken_off(gone, "does not answer");

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use vmio_node::{Local, machine};
 
-use super::{Ground, Place, Pool, dir};
+use super::{Ground, Place, Pool, dir, zfs};
 
 /// Time between two looks while something is under way.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -27,8 +27,10 @@ pub struct Health {
 enum Watched {
     /// A path on a file server.
     Server(PathBuf),
-    /// A pool that can become full.
+    /// A pool that can become full, or stop answering.
     Pool(Pool),
+    /// The ZFS pool that files lie on.
+    Zpool(String),
     /// Storage of this machine, whose kernel gives an error or an answer.
     Nothing,
     #[cfg(test)]
@@ -40,9 +42,10 @@ impl Health {
     pub fn of(place: &Place) -> Self {
         let watched = match &place.ground {
             Ground::Files(dir) if machine::network_mount(dir).is_some() => Watched::Server(dir.clone()),
-            Ground::Files(_) => Watched::Nothing,
-            Ground::Volumes(pool @ Pool::LvmThin { .. }) => Watched::Pool(pool.clone()),
-            Ground::Volumes(_) => Watched::Nothing,
+            Ground::Files(dir) => zfs::pool_of(&Local::new(), dir).map_or(Watched::Nothing, Watched::Zpool),
+            // The kernel fails writes to a thick volume whose disk is gone.
+            Ground::Volumes(Pool::Lvm { .. }) => Watched::Nothing,
+            Ground::Volumes(pool) => Watched::Pool(pool.clone()),
         };
         Self { watched, interval: INTERVAL }
     }
@@ -57,8 +60,11 @@ impl Health {
             Watched::Server(path) => dir::answers(path),
             Watched::Pool(pool) => {
                 let asked = pool.clone();
-                let looked = machine::within(LOOK_LIMIT, move || asked.check(&Local::new()));
-                looked.unwrap_or_else(|| Err(format!("the storage does not answer: {pool} cannot be asked")))
+                patiently(&pool.to_string(), move || asked.check(&Local::new()))
+            }
+            Watched::Zpool(pool) => {
+                let asked = pool.clone();
+                patiently(&format!("ZFS pool {pool}"), move || zfs::well(&Local::new(), &asked))
             }
             #[cfg(test)]
             Watched::Told(told) => told.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone(),
@@ -90,6 +96,11 @@ impl Health {
             }
         }
     }
+}
+
+fn patiently(what: &str, look: impl FnOnce() -> Result<(), String> + Send + 'static) -> Result<(), String> {
+    let looked = machine::within(LOOK_LIMIT, look);
+    looked.unwrap_or_else(|| Err(format!("the storage does not answer: {what} cannot be asked")))
 }
 
 #[cfg(test)]
@@ -125,6 +136,20 @@ mod tests {
         assert!(began.elapsed() >= Duration::from_millis(35), "it was not given up before");
         sick.join().unwrap();
         drop(keep);
+    }
+
+    #[test]
+    fn every_pool_that_can_stop_is_watched() {
+        let of = |pool: Pool| Health::of(&Place { name: pool.place(), ground: Ground::Volumes(pool) }).watched;
+        let cluster = super::super::rbd::Cluster::default();
+        for pool in [
+            Pool::LvmThin { vg: "vg0".into(), pool: "data".into() },
+            Pool::Zfs { dataset: "tank/vm".into(), block: None },
+            Pool::Rbd { pool: "vms".into(), cluster, kernel: false },
+        ] {
+            assert!(matches!(of(pool.clone()), Watched::Pool(watched) if watched == pool), "{pool}");
+        }
+        assert!(matches!(of(Pool::Lvm { vg: "vg0".into() }), Watched::Nothing));
     }
 
     #[test]

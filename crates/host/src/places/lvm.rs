@@ -1,10 +1,10 @@
 //! A volume group of LVM: thick logical volumes.
 
 use serde_json::{Map, Value};
-use vmio_node::Node;
+use vmio_node::{Node, Reader};
 
 use super::tools::{self, field, lvm_report, number};
-use super::{Error, Ground, Kind, Listed, PlaceKind, Pool, Result, instead};
+use super::{Error, Ground, Kind, Listed, PlaceKind, Pool, Result, instead, pve};
 use crate::require::Requirement;
 use crate::targets::space::gib;
 
@@ -27,7 +27,9 @@ impl PlaceKind for Lvm {
         NEEDS
     }
     fn resolve(&self, node: &dyn Node, name: &str) -> Result<Ground> {
-        group(node, &format!("lvm:{name}"), name)?;
+        let place = format!("lvm:{name}");
+        own(node.reader(), &place, name)?;
+        group(node, &place, name)?;
         Ok(Ground::Volumes(Pool::Lvm { vg: name.into() }))
     }
     fn list(&self, node: &dyn Node) -> Vec<Listed> {
@@ -37,8 +39,9 @@ impl PlaceKind for Lvm {
         let rows = lvm_report(node, "lvm", "vgs", COLUMNS, &[]).unwrap_or_default();
         let listed = |row: &Map<String, Value>| {
             let free = number(row, "vg_free").unwrap_or(0.0);
-            let state = usable(row).map(|()| format!("{} free", gib(free as u64)));
-            Listed { name: format!("lvm:{}", field(row, "vg_name")), state }
+            let name = format!("lvm:{}", field(row, "vg_name"));
+            let own = own(node.reader(), &name, field(row, "vg_name")).map_err(|e| e.reason);
+            Listed { name, state: usable(row).and(own).map(|()| format!("{} free", gib(free as u64))) }
         };
         rows.iter().map(listed).collect()
     }
@@ -61,6 +64,16 @@ pub fn group(node: &dyn Node, place: &str, vg: &str) -> Result<Map<String, Value
             .help(format!("`vgs {vg}` and `pvs` show its state; vgimport, or bring the disk back"))
     })?;
     Ok(row.clone())
+}
+
+/// Refuses a group on storage that several nodes of a Proxmox cluster reach: only Proxmox's own lock
+/// keeps them apart there, and two LVM tools at once overwrite each other's metadata.
+pub fn own(reader: &dyn Reader, place: &str, vg: &str) -> Result<()> {
+    if !pve::shares_group(reader, vg) {
+        return Ok(());
+    }
+    Err(Error::new(Kind::Unready, place, format!("other nodes of the cluster change the group {vg} too"))
+        .help("use a storage that is not shared"))
 }
 
 /// `vg_attr` (vgs(8)): writable, resizeable, exported, partial, …

@@ -14,6 +14,8 @@ use crate::targets::space::gib;
 const METADATA_MOST: f64 = 80.0;
 /// So full is full: percentages are shown with two digits.
 const FULL: f64 = 99.9;
+/// Share of a pool, in percent, that a run leaves to the others: their guests stop when it is full.
+const RESERVE: f64 = 2.0;
 
 const NEEDS: &[Requirement] = &[tools::ROOT, tools::LVM];
 
@@ -119,44 +121,62 @@ impl ThinPool {
         if !self.active {
             return Err((format!("the thin pool {name} is not active"), format!("lvchange --activate y {name}")));
         }
-        self.well().map_err(|reason| (reason, self.mend()))?;
-        if self.metadata.is_some_and(|used| used > METADATA_MOST) {
-            let reason = format!("{} of its metadata are used", percent(self.metadata));
-            return Err((reason, format!("lvextend --poolmetadatasize +256M {name}")));
+        self.well().and_then(|()| self.metadata_left())
+    }
+
+    /// Whether it takes so many more bytes, still has its reserve then, and enough of its metadata:
+    /// else its use and what to do, in one sentence.
+    pub fn room(&self, bytes: u64) -> std::result::Result<(), String> {
+        let checked = self.well().and_then(|()| self.data_left(bytes)).and_then(|()| self.metadata_left());
+        checked.map_err(|(reason, help)| format!("{reason}; {help}"))
+    }
+
+    fn data_left(&self, bytes: u64) -> std::result::Result<(), (String, String)> {
+        let left = self.free_bytes();
+        if left as f64 >= bytes as f64 + self.bytes * RESERVE / 100.0 {
+            return Ok(());
         }
-        Ok(())
+        let needs = if bytes == 0 { String::new() } else { format!("{} are needed, and ", gib(bytes)) };
+        let reason = format!(
+            "the thin pool {}/{} is nearly full ({}): {} are left, {needs}{RESERVE} % of it are kept for the others",
+            self.vg,
+            self.name,
+            self.used(),
+            gib(left)
+        );
+        Err((reason, self.extend()))
     }
 
-    /// Whether it still takes writes: else its use and what to do, in one sentence.
-    pub fn check(&self) -> std::result::Result<(), String> {
-        self.well().map_err(|reason| format!("{reason}; {}", self.mend()))
+    fn metadata_left(&self) -> std::result::Result<(), (String, String)> {
+        match self.metadata {
+            Some(used) if used > METADATA_MOST => {
+                Err((format!("{used} % of the metadata of {}/{} are used", self.vg, self.name), self.extend_metadata()))
+            }
+            _ => Ok(()),
+        }
     }
 
-    fn well(&self) -> std::result::Result<(), String> {
+    fn well(&self) -> std::result::Result<(), (String, String)> {
         let full = |used: Option<f64>| used.is_some_and(|used| used >= FULL);
-        let state = match self.health.as_str() {
-            _ if full(self.data) || self.health == "out_of_data" => "is full",
-            _ if full(self.metadata) => "has no metadata left",
-            "" => return Ok(()),
-            "metadata_read_only" => "takes no writes: its metadata is read-only",
-            _ => "has failed",
-        };
-        let (vg, name) = (&self.vg, &self.name);
-        Err(format!("the thin pool {vg}/{name} {state} ({})", self.used()))
-    }
-
-    fn mend(&self) -> String {
         let name = format!("{}/{}", self.vg, self.name);
-        let full = |used: Option<f64>| used.is_some_and(|used| used >= FULL);
-        match self.health.as_str() {
-            _ if full(self.metadata) && !full(self.data) => {
-                format!("extend its metadata: lvextend --poolmetadatasize +256M {name}")
-            }
-            "metadata_read_only" | "failed" => {
-                format!("end what uses it, then lvchange --activate n {name} and lvconvert --repair {name}")
-            }
-            _ => format!("extend it: lvextend --size +10G {name}, or remove volumes of it that nobody needs"),
-        }
+        let repair = || format!("end what uses it, then lvchange --activate n {name} and lvconvert --repair {name}");
+        let (state, mend) = match self.health.as_str() {
+            _ if full(self.data) || self.health == "out_of_data" => ("is full", self.extend()),
+            _ if full(self.metadata) => ("has no metadata left", self.extend_metadata()),
+            "" => return Ok(()),
+            "metadata_read_only" => ("takes no writes: its metadata is read-only", repair()),
+            _ => ("has failed", repair()),
+        };
+        Err((format!("the thin pool {name} {state} ({})", self.used()), mend))
+    }
+
+    fn extend(&self) -> String {
+        let name = format!("{}/{}", self.vg, self.name);
+        format!("extend it: lvextend --size +10G {name}, or remove volumes of it that nobody needs")
+    }
+
+    fn extend_metadata(&self) -> String {
+        format!("extend its metadata: lvextend --poolmetadatasize +256M {}/{}", self.vg, self.name)
     }
 
     fn used(&self) -> String {
@@ -199,7 +219,7 @@ mod tests {
         let pool = ThinPool::find(&node, "vg0", "data").unwrap();
         // 20 GiB, 37.5 % used.
         assert_eq!(pool.free_bytes(), 12_800 << 20);
-        assert_eq!(pool.check(), Ok(()));
+        assert_eq!(pool.room(0), Ok(()));
     }
 
     #[test]
@@ -214,7 +234,7 @@ mod tests {
             ("lvmthin:vg0", Kind::Unknown, "no pool", "lvmthin:vg0/data"),
             ("lvmthin:vg0/cold", Kind::Unready, "not active", "lvchange --activate y vg0/cold"),
             ("lvmthin:vg0/full", Kind::Unready, "vg0/full is full (100", "lvextend --size"),
-            ("lvmthin:vg0/meta", Kind::Unready, "91.2 % of its metadata", "--poolmetadatasize"),
+            ("lvmthin:vg0/meta", Kind::Unready, "91.2 % of the metadata of vg0/meta", "--poolmetadatasize"),
         ] {
             let said = refused(text);
             assert_eq!(said.kind, kind, "{said}");
@@ -225,11 +245,26 @@ mod tests {
     #[test]
     fn a_full_pool_says_what_is_used_and_the_mend() {
         let node = host(&[("vgs", VGS), ("lvs", LVS)]);
-        let said = ThinPool::find(&node, "vg0", "full").unwrap().check().unwrap_err();
+        let said = ThinPool::find(&node, "vg0", "full").unwrap().room(0).unwrap_err();
         for word in ["vg0/full is full", "100 % of its data", "23.4 % of its metadata", "when full: queue", "lvextend"]
         {
             assert!(said.contains(word), "{said}");
         }
+    }
+
+    #[test]
+    fn the_last_of_a_pool_is_left_to_the_others() {
+        let node = host(&[("vgs", VGS), ("lvs", LVS)]);
+        let pool = ThinPool::find(&node, "vg0", "data").unwrap();
+        // 12.5 GiB of 20 GiB are free, 0.4 GiB are kept.
+        assert_eq!(pool.room(12 << 30), Ok(()));
+        let said = pool.room((12 << 30) + (200 << 20)).unwrap_err();
+        assert!(said.contains("12.2 GiB are needed, and 2 % of it are kept") && said.contains("lvextend"), "{said}");
+        let used = |data, metadata| ThinPool { data: Some(data), metadata: Some(metadata), ..pool.clone() }.room(0);
+        assert_eq!(used(97.9, 79.9), Ok(()));
+        assert!(used(98.1, 10.0).unwrap_err().contains("vg0/data is nearly full"));
+        let said = used(10.0, 80.1).unwrap_err();
+        assert!(said.contains("80.1 % of the metadata") && said.contains("--poolmetadatasize"), "{said}");
     }
 
     #[test]

@@ -108,6 +108,14 @@ pub fn resolve(node: &dyn Node, text: &str) -> Result<Place> {
     Ok(Place { name: text.to_owned(), ground: kind.resolve(node, name)? })
 }
 
+/// The place of a directory that may have to be made.
+///
+/// # Errors
+/// When it is no directory, or storage below it does not answer.
+pub fn directory(dir: &Path) -> Result<Place> {
+    Ok(Place { name: dir.display().to_string(), ground: Ground::Files(dir::ground(dir)?) })
+}
+
 /// Whether `text` is written like a place with a prefix, not like a directory.
 pub fn names_volumes(text: &str) -> bool {
     kind_of(text).is_ok_and(|(kind, _)| !kind.prefix().is_empty())

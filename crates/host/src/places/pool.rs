@@ -41,6 +41,8 @@ pub enum Pool {
         pool: String,
         /// Which cluster.
         cluster: Cluster,
+        /// Guests use the kernel's mapping too, not librbd (Proxmox VE, `krbd`).
+        kernel: bool,
     },
 }
 
@@ -116,7 +118,7 @@ impl Pool {
                 (pool.free_bytes(), pool.describe())
             }
             Self::Zfs { dataset, .. } => (zfs::available(node, &place, dataset)?, format!("dataset {dataset}")),
-            Self::Rbd { pool, cluster } => (cluster.available(node, &place, pool)?, format!("Ceph pool {pool}")),
+            Self::Rbd { pool, cluster, .. } => (cluster.available(node, &place, pool)?, format!("Ceph pool {pool}")),
         };
         Ok(Space { free_bytes, of })
     }
@@ -129,7 +131,7 @@ impl Pool {
         let space = self.space(node)?;
         let needed = with_margin(bytes);
         if needed <= space.free_bytes {
-            return Ok(space);
+            return self.takes(node, bytes).map(|()| space);
         }
         let reason = format!(
             "not enough space: {} are needed (20 % to spare included), {} are left ({})",
@@ -141,14 +143,33 @@ impl Pool {
             .help("free some, use --on another place, or a study with a smaller size.target_mib"))
     }
 
-    /// Whether it still takes writes. Only thin pools are known to stop.
+    /// Refuses to write so many bytes where nothing would be left for the others then.
+    ///
+    /// # Errors
+    /// As [`Pool::check`].
+    pub fn takes(&self, node: &dyn Node, bytes: u64) -> Result<()> {
+        let short = |reason| Error::new(Kind::Unready, self.place(), reason).help("or use --on another place");
+        self.room(node, bytes).map_err(short)
+    }
+
+    /// Whether it still answers and takes writes, and has its reserve.
     ///
     /// # Errors
     /// What is full or failed, how much is used, and what to do.
     pub fn check(&self, node: &dyn Node) -> std::result::Result<(), String> {
+        self.room(node, 0)
+    }
+
+    fn room(&self, node: &dyn Node, bytes: u64) -> std::result::Result<(), String> {
         match self {
-            Self::LvmThin { vg, pool } => ThinPool::find(node, vg, pool).map_err(|e| e.to_string())?.check(),
-            Self::Lvm { .. } | Self::Zfs { .. } | Self::Rbd { .. } => Ok(()),
+            Self::LvmThin { vg, pool } => ThinPool::find(node, vg, pool).map_err(|e| e.to_string())?.room(bytes),
+            Self::Zfs { dataset, .. } => zfs::well(node, zfs::pool_name(dataset)),
+            // Whatever the cluster says: it answers.
+            Self::Rbd { pool, cluster, .. } => {
+                let asked = cluster.ask(node, &self.place(), "rbd", &["ls", "--format", "json", pool]);
+                asked.map(drop).map_err(|e| format!("{e}; {}", e.help))
+            }
+            Self::Lvm { .. } => Ok(()),
         }
     }
 
@@ -212,6 +233,9 @@ pub fn dm_device(node: &dyn Node, vg: &str, lv: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use vmio_node::Output;
+    use vmio_node::fake::{fails, says};
+
     use super::*;
     use crate::testing::host;
 
@@ -239,7 +263,18 @@ mod tests {
         let node = host(&[("vgs", VGS), ("lvs", LVS)]);
         assert_eq!(thin("data").check(&node), Ok(()));
         assert!(thin("full").check(&node).unwrap_err().contains("is full"));
+        let said = thin("data").takes(&node, 13 << 30).unwrap_err();
+        assert!(said.reason.contains("nearly full") && said.place == "lvmthin:vg0/data", "{said:?}");
         assert_eq!(Pool::Lvm { vg: "vg0".into() }.check(&node), Ok(()));
+        let zfs = Pool::Zfs { dataset: "tank/vm".into(), block: None };
+        let suspended = host(&[("zpool", "SUSPENDED\n")]);
+        assert!(zfs.check(&suspended).unwrap_err().contains("the pool tank is SUSPENDED"));
+        assert_eq!(suspended.ran()[0].args, ["list", "-Ho", "health", "tank"]);
+        let rbd = Pool::Rbd { pool: "vms".into(), cluster: Cluster::default(), kernel: false };
+        let cluster = |output: Output| host(&[("rbd", "")]).command(move |_| Some(output.clone()));
+        assert_eq!(rbd.check(&cluster(says("vm-100-disk-0\n"))), Ok(()));
+        let said = rbd.check(&cluster(fails(110, "rbd: couldn't connect to the cluster!"))).unwrap_err();
+        assert!(said.contains("couldn't connect") && said.contains("ceph -s"), "{said}");
     }
 
     #[test]
@@ -255,7 +290,7 @@ mod tests {
             (Pool::Lvm { vg: "v".into() }, "lvm:v"),
             (thin("data"), "lvmthin:vg0/data"),
             (Pool::Zfs { dataset: "tank/vm".into(), block: None }, "zfs:tank/vm"),
-            (Pool::Rbd { pool: "p".into(), cluster: Cluster::default() }, "rbd:p"),
+            (Pool::Rbd { pool: "p".into(), cluster: Cluster::default(), kernel: false }, "rbd:p"),
         ] {
             assert_eq!(pool.place(), place);
             assert!(crate::targets::find(pool.target()).is_some() && !pool.requirements().is_empty(), "{place}");

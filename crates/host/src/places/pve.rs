@@ -8,6 +8,7 @@ use vmio_node::{Node, Reader};
 
 use super::rbd::Cluster;
 use super::{Error, Ground, Kind, Listed, PlaceKind, Pool, Result, dir, instead, lvm, lvmthin, zfs};
+use crate::backing;
 use crate::require::{Requirement, readable};
 
 /// Where Proxmox VE keeps its list of storages.
@@ -79,8 +80,9 @@ impl Storage {
         Some(self.get(key)?.split(',').any(|w| w.trim() == word))
     }
 
-    fn disabled(&self) -> bool {
-        self.get("disable").is_some_and(|value| value != "0")
+    /// Whether a flag is set; one that stands alone is.
+    fn flag(&self, key: &str) -> bool {
+        self.get(key).is_some_and(|value| value != "0")
     }
 
     /// Whether disk images may lie on it. Where the file does not say what it holds, they may.
@@ -92,7 +94,7 @@ impl Storage {
     fn usable(&self, host: &str) -> std::result::Result<(), (String, String)> {
         let id = &self.id;
         match () {
-            () if self.disabled() => {
+            () if self.flag("disable") => {
                 Err(("it is disabled in Proxmox VE".into(), format!("pvesm set {id} --disable 0")))
             }
             () if self.lists("nodes", host) == Some(false) => Err((
@@ -118,6 +120,30 @@ impl Storage {
         Some(path)
     }
 
+    /// Directory of its disk images (`content-dirs` may name another one than `images`).
+    fn images(&self, path: &Path) -> PathBuf {
+        let dirs = self.get("content-dirs").unwrap_or_default().split(',');
+        let named = dirs.filter_map(|d| d.trim().split_once('=')).find(|(content, _)| content.trim() == "images");
+        path.join(named.map_or("images", |(_, dir)| dir.trim().trim_start_matches('/')))
+    }
+
+    /// Where a file system must be mounted for it: without that its directory lies on the disk of
+    /// the host itself (`is_mountpoint` is a truth value, or that directory).
+    fn mount_point(&self) -> Option<PathBuf> {
+        match (self.kind.as_str(), self.get("is_mountpoint")) {
+            ("nfs" | "cifs", _) | ("dir" | "btrfs", Some("" | "1" | "yes" | "on" | "true")) => self.path(),
+            ("dir" | "btrfs", Some(point)) if point.starts_with('/') => Some(point.into()),
+            _ => None,
+        }
+    }
+
+    /// Where nothing is mounted although it should be.
+    fn unmounted(&self, reader: &dyn Reader) -> Option<PathBuf> {
+        let point = self.mount_point()?;
+        let mounts = backing::mounts(reader).unwrap_or_default();
+        mounts.iter().all(|m| Path::new(&m.point) != point).then_some(point)
+    }
+
     /// What it is.
     fn ground(&self, node: &dyn Node, place: &str) -> Result<Ground> {
         let setting = |key: &str| {
@@ -126,17 +152,22 @@ impl Storage {
         };
         let named = |e: Error| Error { place: place.to_owned(), ..e };
         if let Some(path) = self.path() {
-            dir::answers(&path).map_err(|reason| Error::new(Kind::Unready, place, reason).help("see that it is up"))?;
+            if let Some(point) = self.unmounted(node.reader()) {
+                let reason = format!("nothing is mounted on {}", point.display());
+                return Err(Error::new(Kind::Unready, place, reason).help("`pvesm status` says whether it is active"));
+            }
+            let images = dir::ground(&self.images(&path)).map_err(named)?;
             let mounted = matches!(node.stat(&path), Ok(Some(s)) if s.mode & 0o170_000 == 0o040_000);
             if !mounted {
                 let reason = format!("{} is not there", path.display());
                 return Err(Error::new(Kind::Unready, place, reason).help("`pvesm status` says whether it is active"));
             }
-            return Ok(Ground::Files(path.join("images")));
+            return Ok(Ground::Files(images));
         }
         Ok(Ground::Volumes(match self.kind.as_str() {
             "lvm" => {
                 let vg = setting("vgname")?;
+                lvm::own(node.reader(), place, &vg)?;
                 lvm::group(node, place, &vg)?;
                 Pool::Lvm { vg }
             }
@@ -150,10 +181,16 @@ impl Storage {
                 Pool::Zfs { dataset, block: self.get("blocksize").map(str::to_owned) }
             }
             "rbd" => {
+                // Images would be made beside those of the guests, elsewhere or in another way.
+                if let Some(key) = ["namespace", "data-pool"].into_iter().find(|key| self.get(key).is_some()) {
+                    let reason = format!("its images lie in a {key} ({})", self.get(key).unwrap_or_default());
+                    return Err(Error::new(Kind::Unready, place, format!("{reason}, which vmio cannot measure yet"))
+                        .help("use a storage without `namespace` and `data-pool`"));
+                }
                 let pool = self.get("pool").unwrap_or("rbd").to_owned();
                 let cluster = self.cluster(node, place)?;
                 cluster.pool(node, place, &pool)?;
-                Pool::Rbd { pool, cluster }
+                Pool::Rbd { pool, cluster, kernel: self.flag("krbd") }
             }
             other => {
                 return Err(Error::new(
@@ -190,11 +227,17 @@ pub fn storages(reader: &dyn Reader) -> Vec<Storage> {
     parse(&reader.read_text(Path::new(CONFIG)).unwrap_or_default())
 }
 
+/// Whether Proxmox VE has a volume group on storage that other nodes reach too.
+pub fn shares_group(reader: &dyn Reader, vg: &str) -> bool {
+    storages(reader).iter().any(|s| s.kind == "lvm" && s.get("vgname") == Some(vg) && s.flag("shared"))
+}
+
 /// Directories of the `dir` storages of this host that hold images.
 pub fn image_dirs(reader: &dyn Reader) -> Vec<PathBuf> {
     let host = host_name(reader);
     let local = storages(reader).into_iter().filter(|s| s.kind == "dir" && s.usable(&host).is_ok());
-    local.filter_map(|s| s.path()).map(|path| path.join("images")).collect()
+    let local = local.filter(|s| s.unmounted(reader).is_none());
+    local.filter_map(|s| s.path().map(|path| s.images(&path))).collect()
 }
 
 /// `TYPE: ID`, then lines of a blank, a key and a value; a flag may stand alone.
@@ -231,6 +274,9 @@ mod tests {
     const VGS: &str = include_str!("../../tests/fixtures/places/vgs.json");
     const LVS: &str = include_str!("../../tests/fixtures/places/lvs.json");
 
+    const MOUNTS: &str = "22 1 253:0 / / rw - ext4 /dev/sda1 rw\n23 22 0:21 / /mnt/pve/nas rw - nfs4 192.0.2.7:/export/vms rw\n\
+                          24 22 8:1 / /mnt/usb rw - ext4 /dev/sdb1 rw\n";
+
     fn pve() -> Fake {
         host(&[
             ("vgs", VGS),
@@ -244,6 +290,11 @@ mod tests {
         .file("/proc/sys/kernel/hostname", "pve1.lan\n")
         .file("/var/lib/vz/images/100/x", "")
         .file("/mnt/pve/nas/images/x", "")
+        .file("/mnt/pve/nas2/images/x", "")
+        .file("/mnt/usb/vm/images/x", "")
+        .file("/mnt/lost/images/x", "")
+        .file("/srv/vm/x", "")
+        .file("/proc/self/mountinfo", MOUNTS)
         .file("/dev/zfs", "")
         .file("/etc/pve/ceph.conf", "")
     }
@@ -253,6 +304,8 @@ mod tests {
         let ground = |id: &str| resolve(&pve(), &format!("pve:{id}")).unwrap().ground;
         assert_eq!(ground("local"), Ground::Files("/var/lib/vz/images".into()));
         assert_eq!(ground("nas"), Ground::Files("/mnt/pve/nas/images".into()));
+        assert_eq!(ground("usb"), Ground::Files("/mnt/usb/vm/images".into()));
+        assert_eq!(ground("own-dirs"), Ground::Files("/srv/vm/disks/of guests".into()));
         assert_eq!(ground("thick"), Ground::Volumes(Pool::Lvm { vg: "vg0".into() }));
         assert_eq!(ground("local-lvm"), Ground::Volumes(Pool::LvmThin { vg: "vg0".into(), pool: "data".into() }));
         assert_eq!(
@@ -260,7 +313,11 @@ mod tests {
             Ground::Volumes(Pool::Zfs { dataset: "rpool/data".into(), block: Some("16k".into()) })
         );
         let cluster = Cluster { conf: Some("/etc/pve/ceph.conf".into()), user: Some("admin".into()) };
-        assert_eq!(ground("ceph"), Ground::Volumes(Pool::Rbd { pool: "vms".into(), cluster }));
+        assert_eq!(
+            ground("ceph"),
+            Ground::Volumes(Pool::Rbd { pool: "vms".into(), cluster: cluster.clone(), kernel: false })
+        );
+        assert_eq!(ground("ceph-krbd"), Ground::Volumes(Pool::Rbd { pool: "vms".into(), cluster, kernel: true }));
     }
 
     #[test]
@@ -274,11 +331,19 @@ mod tests {
             ("box", "type pbs", "lvmthin"),
             ("far", "/etc/pve/priv/ceph/far.conf", "mon host"),
             ("lost", "no volume group vg7", "lvm:vg0"),
+            ("ceph-ns", "lie in a namespace (lab)", "without `namespace`"),
+            ("ceph-ec", "lie in a data-pool (ec)", "without `namespace`"),
+            ("nas2", "nothing is mounted on /mnt/pve/nas2", "pvesm status"),
+            ("usb2", "nothing is mounted on /mnt/lost", "pvesm status"),
+            ("san", "other nodes of the cluster change the group old too", "not shared"),
         ] {
             let said = resolve(&pve(), &format!("pve:{id}")).unwrap_err();
             assert!(said.place == format!("pve:{id}"), "{said:?}");
             assert!(said.reason.contains(reason) && said.help.contains(help), "{said:?}");
         }
+        // Nor by the group's own name.
+        let said = resolve(&pve(), "lvm:old").unwrap_err();
+        assert!(said.kind == Kind::Unready && said.reason.contains("other nodes"), "{said:?}");
         let said = resolve(&host(&[]), "pve:local").unwrap_err();
         assert!(said.kind == Kind::Tool && said.help.contains("not Proxmox VE"), "{said:?}");
     }
@@ -287,13 +352,17 @@ mod tests {
     fn doctor_sees_each_with_its_state() {
         let all = Pve.list(&pve());
         let ready: Vec<&str> = all.iter().filter(|l| l.state.is_ok()).map(|l| l.name.as_str()).collect();
-        assert_eq!(ready, ["pve:local", "pve:local-lvm", "pve:thick", "pve:local-zfs", "pve:ceph", "pve:nas"]);
-        assert_eq!(all.len(), 13);
+        let usable = ["local", "local-lvm", "thick", "local-zfs", "ceph", "nas", "usb", "own-dirs", "ceph-krbd"];
+        assert_eq!(ready, usable.map(|id| format!("pve:{id}")));
+        assert_eq!(all.len(), 21);
     }
 
     #[test]
     fn image_directories_of_this_host() {
         let tree = Tree::of(&[(CONFIG, CFG)]);
-        assert_eq!(image_dirs(&tree), [Path::new("/var/lib/vz/images"), Path::new("/srv/gone/images")]);
+        assert_eq!(
+            image_dirs(&tree),
+            [Path::new("/var/lib/vz/images"), Path::new("/srv/gone/images"), Path::new("/srv/vm/disks/of guests")]
+        );
     }
 }

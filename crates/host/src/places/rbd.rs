@@ -35,7 +35,7 @@ impl PlaceKind for Rbd {
     fn resolve(&self, node: &dyn Node, name: &str) -> Result<Ground> {
         let cluster = Cluster::default();
         cluster.pool(node, &format!("rbd:{name}"), name)?;
-        Ok(Ground::Volumes(Pool::Rbd { pool: name.into(), cluster }))
+        Ok(Ground::Volumes(Pool::Rbd { pool: name.into(), cluster, kernel: false }))
     }
     fn list(&self, node: &dyn Node) -> Vec<Listed> {
         // Without a configuration there is no cluster, and its tools would wait for one.
@@ -121,7 +121,10 @@ mod tests {
             exec.program.ends_with("ceph").then(|| says(if args.contains("df") { df } else { r#"["vms","backup"]"# }))
         });
         let ground = resolve(&node, "rbd:vms").unwrap().ground;
-        assert_eq!(ground, Ground::Volumes(Pool::Rbd { pool: "vms".into(), cluster: Cluster::default() }));
+        assert_eq!(
+            ground,
+            Ground::Volumes(Pool::Rbd { pool: "vms".into(), cluster: Cluster::default(), kernel: false })
+        );
         let said = resolve(&node, "rbd:vm").unwrap_err();
         assert!(said.kind == Kind::NotThere && said.help.contains("`rbd:vms`?"), "{said:?}");
         let cluster = Cluster { conf: Some("/etc/pve/ceph.conf".into()), user: Some("admin".into()) };

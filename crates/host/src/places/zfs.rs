@@ -1,10 +1,13 @@
 //! A ZFS pool or a dataset in it: ZFS volumes (zvols), made sparse as Proxmox can make them
 //! (zfs-create(8), `-s`).
 
-use vmio_node::Node;
+use std::path::Path;
+
+use vmio_node::{Node, Reader};
 
 use super::tools::{self, ask};
 use super::{Error, Ground, Kind, Listed, PlaceKind, Pool, Result, instead};
+use crate::backing;
 use crate::require::{Requirement, kernel};
 use crate::targets::space::gib;
 
@@ -85,7 +88,7 @@ fn zpools(node: &dyn Node, place: &str) -> Result<Vec<Zpool>> {
 pub fn dataset(node: &dyn Node, place: &str, name: &str) -> Result<()> {
     tools::needs(node, place, NEEDS)?;
     let pools = zpools(node, place)?;
-    let pool_name = name.split('/').next().unwrap_or(name);
+    let pool_name = pool_name(name);
     let Some(pool) = pools.iter().find(|p| p.name == pool_name) else {
         let there: Vec<String> = pools.iter().map(|p| p.name.clone()).collect();
         let help = format!("{}; `zpool import` lists pools that could be imported", instead("zfs", pool_name, &there));
@@ -102,6 +105,33 @@ pub fn dataset(node: &dyn Node, place: &str, name: &str) -> Result<()> {
     Err(Error::new(Kind::NotThere, place, format!("there is no dataset {name}")).help(instead("zfs", name, &there)))
 }
 
+/// Whether a pool is there and takes writes. One whose disks are gone is suspended, and holds those who
+/// write for as long as it is (zpoolprops(7), `failmode=wait`).
+///
+/// # Errors
+/// Its state, and what to do.
+pub fn well(node: &dyn Node, pool: &str) -> std::result::Result<(), String> {
+    let text = ask(node, &format!("zfs:{pool}"), "zpool", &["list", "-Ho", "health", pool]);
+    let health = text.map_err(|e| e.to_string())?.trim().to_owned();
+    Zpool { name: pool.into(), health, free_bytes: 0 }.usable().map_err(|reason| {
+        format!("{reason}; `zpool status {pool}` says why, `zpool clear {pool}` goes on once it is mended")
+    })
+}
+
+/// The pool of the ZFS file system that holds a directory, which may have to be made.
+pub fn pool_of(reader: &dyn Reader, dir: &Path) -> Option<String> {
+    let mounts = backing::mounts(reader).ok()?;
+    let above = mounts.into_iter().filter(|m| dir.starts_with(&m.point));
+    // Of mounts on the same point the last one is seen.
+    let holding = above.max_by_key(|m| Path::new(&m.point).as_os_str().len()).filter(|m| m.filesystem == "zfs")?;
+    Some(pool_name(&holding.source).to_owned())
+}
+
+/// The pool of a dataset.
+pub fn pool_name(dataset: &str) -> &str {
+    dataset.split('/').next().unwrap_or(dataset)
+}
+
 /// Bytes that a dataset may still take, quotas and reservations counted (zfsprops(7), `available`).
 pub fn available(node: &dyn Node, place: &str, name: &str) -> Result<u64> {
     let text = ask(node, place, "zfs", &["get", "-Hp", "-o", "value", "available", name])?;
@@ -113,12 +143,37 @@ pub fn available(node: &dyn Node, place: &str, name: &str) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use vmio_node::fake::fails;
+
     use super::super::resolve;
     use super::*;
-    use crate::testing::host;
+    use crate::testing::{Tree, host};
 
     const ZPOOL: &str = "tank\tONLINE\t8912896000\nold\tSUSPENDED\t0\n";
     const ZFS: &str = "tank\ntank/vm\ntank/vm/fast\n";
+
+    #[test]
+    fn a_pool_that_takes_no_writes_is_told() {
+        let said = |health: &'static str| well(&host(&[("zpool", health)]), "tank");
+        assert_eq!([said("ONLINE\n"), said("DEGRADED\n")], [Ok(()), Ok(())]);
+        for health in ["SUSPENDED\n", "FAULTED\n", "UNAVAIL\n"] {
+            let said = said(health).unwrap_err();
+            assert!(said.contains(health.trim()) && said.contains("zpool status tank"), "{said}");
+        }
+        let gone = host(&[("zpool", "")]).command(|_| Some(fails(1, "cannot open 'tank': no such pool")));
+        assert!(well(&gone, "tank").unwrap_err().contains("no such pool"));
+    }
+
+    #[test]
+    fn files_on_zfs_are_known_by_their_mount() {
+        let table = "22 1 253:0 / / rw - ext4 /dev/sda1 rw\n23 22 0:21 / /tank rw - zfs tank/data rw\n\
+                     24 23 8:1 / /tank/other rw - xfs /dev/sdb rw\n";
+        let tree = Tree::of(&[("/proc/self/mountinfo", table)]);
+        assert_eq!(pool_of(&tree, Path::new("/tank/vm/new")).as_deref(), Some("tank"));
+        for other in ["/tank/other/x", "/srv", "/tankard"] {
+            assert_eq!(pool_of(&tree, Path::new(other)), None, "{other}");
+        }
+    }
 
     #[test]
     fn pools_and_datasets_are_found() {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::OFlags;
 use vmio_model::setup;
@@ -63,6 +64,7 @@ struct WholeDevice {
     /// Every block that is used holds data.
     filled: bool,
     pace: Option<f64>,
+    journal: Arc<Journal>,
     /// The loop device and the file behind it, where they are ours.
     ours: Option<(ChangeId, Scratch)>,
 }
@@ -85,6 +87,7 @@ fn loop_device(ctx: &TargetCtx<'_>, name: &str) -> Result<WholeDevice> {
         effective,
         filled: true,
         pace: ctx.pace,
+        journal: Arc::clone(ctx.journal),
         ours: Some((attached.change, scratch)),
     })
 }
@@ -118,9 +121,17 @@ fn whole_device(ctx: &TargetCtx<'_>, device: &Path) -> Result<WholeDevice> {
         ("device", device.display().to_string()),
         ("logical_block_bytes", logical_block_bytes.to_string()),
     ]);
-    let pace = ctx.pace;
-    let mut whole =
-        WholeDevice { device, file, bytes, logical_block_bytes, effective, filled: false, pace, ours: None };
+    let mut whole = WholeDevice {
+        device,
+        file,
+        bytes,
+        logical_block_bytes,
+        effective,
+        filled: false,
+        pace: ctx.pace,
+        journal: Arc::clone(ctx.journal),
+        ours: None,
+    };
     whole.fill()?;
     Ok(whole)
 }
@@ -133,7 +144,8 @@ impl WholeDevice {
             return Ok(0);
         }
         let fail = |what| scratch::io(what, &self.device);
-        scratch::write_out(&self.file, 0, self.bytes, self.pace).map_err(fail("write out"))?;
+        let go_on = || !self.journal.is_closed();
+        scratch::write_out(&self.file, 0, self.bytes, self.pace, &go_on).map_err(fail("write out"))?;
         self.file.sync_all().map_err(fail("flush"))?;
         self.filled = true;
         Ok(self.bytes)

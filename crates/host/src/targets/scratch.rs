@@ -5,6 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
@@ -57,6 +58,7 @@ pub struct Scratch {
     pub change: ChangeId,
     /// See [`TargetCtx::pace`].
     pace: Option<f64>,
+    journal: Arc<Journal>,
 }
 
 impl Scratch {
@@ -78,7 +80,7 @@ impl Scratch {
             }
         };
         match made() {
-            Ok(file) => Ok(Self { path, bytes, file, change, pace: ctx.pace }),
+            Ok(file) => Ok(Self { path, bytes, file, change, pace: ctx.pace, journal: Arc::clone(ctx.journal) }),
             Err(e) => Err(undone(ctx.journal, change, e)),
         }
     }
@@ -126,7 +128,8 @@ impl Scratch {
     pub fn fill(&self) -> Result<u64> {
         let mut wrote = 0;
         for (start, end) in self.unwritten()? {
-            write_out(&self.file, start, end, self.pace).map_err(io("write out", &self.path))?;
+            let go_on = || !self.journal.is_closed();
+            write_out(&self.file, start, end, self.pace, &go_on).map_err(io("write out", &self.path))?;
             wrote += end - start;
         }
         self.file.sync_all().map_err(io("flush", &self.path))?;
@@ -208,7 +211,11 @@ pub fn open_direct(path: &Path, more: OFlags) -> io::Result<File> {
 /// Writes pseudo-random data over a range: neither zero, nor compressible, nor equal from block
 /// to block. Both ends are multiples of [`ALIGNED`]. With a pace of a quarter it rests three times
 /// as long as each piece took, so it uses a quarter of what the disk gives it.
-pub fn write_out(file: &File, start: u64, end: u64, pace: Option<f64>) -> io::Result<()> {
+///
+/// # Errors
+/// Of the system calls; `Interrupted` once `go_on`, asked before each piece, says no: nobody can
+/// remove what is open here, and the end of a run wants to.
+pub fn write_out(file: &File, start: u64, end: u64, pace: Option<f64>, go_on: &dyn Fn() -> bool) -> io::Result<()> {
     let mut memory = vec![0u8; MIB as usize + ALIGNED];
     let from = memory.as_ptr().align_offset(ALIGNED);
     let piece = &mut memory[from..from + MIB as usize];
@@ -226,6 +233,9 @@ pub fn write_out(file: &File, start: u64, end: u64, pace: Option<f64>) -> io::Re
         for (i, block) in piece[..length].chunks_mut(ALIGNED).enumerate() {
             let offset = at + (i * ALIGNED) as u64;
             block[..8].copy_from_slice(&(offset ^ state).to_le_bytes());
+        }
+        if !go_on() {
+            return Err(io::Error::new(io::ErrorKind::Interrupted, "the run is ending"));
         }
         let began = Instant::now();
         file.write_all_at(&piece[..length], at)?;
@@ -259,10 +269,10 @@ mod tests {
     #[test]
     fn without_holes_the_same_file_is_emptied_and_keeps_its_size() {
         let dir = tempfile::tempdir_in(std::env::current_dir().unwrap()).unwrap();
-        let journal = Journal::open(&dir.path().join("journal"), "test").unwrap();
+        let journal = Arc::new(Journal::open(&dir.path().join("journal"), "test").unwrap());
         let path = dir.path().join("f");
         let (file, change) = journal.scratch_file(&path).unwrap();
-        let scratch = Scratch { path, bytes: 2 * MIB, file, change, pace: None };
+        let scratch = Scratch { path, bytes: 2 * MIB, file, change, pace: None, journal };
         scratch.file.set_len(scratch.bytes).unwrap();
         // What a guest has open while it is emptied.
         let open = File::open(&scratch.path).unwrap();
@@ -275,5 +285,18 @@ mod tests {
         assert_eq!(scratch.unwritten().unwrap(), [(0, 2 * MIB)]);
         scratch.fill().unwrap();
         assert_eq!(scratch.unwritten().unwrap(), []);
+    }
+
+    #[test]
+    fn the_end_of_a_run_ends_writing_out_at_the_next_piece() {
+        let file = tempfile::tempfile_in(std::env::current_dir().unwrap()).unwrap();
+        let left = std::cell::Cell::new(3);
+        let go_on = || left.replace(left.get() - 1) > 0;
+        let ended = write_out(&file, 0, 8 * MIB, None, &go_on).unwrap_err();
+        assert_eq!(ended.kind(), io::ErrorKind::Interrupted);
+        assert_eq!(file.metadata().unwrap().len(), 3 * MIB);
+        // As a target tells it.
+        let said = super::io("write out", Path::new("/dev/vg0/x"))(ended).to_string();
+        assert_eq!(said, "cannot write out /dev/vg0/x: the run is ending");
     }
 }

@@ -6,14 +6,16 @@
 //! that have it open see the same device throughout. Before reading cells they are written out.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use vmio_model::setup;
-use vmio_node::{Change, ChangeId, Exec, Journal, Local, Node, RBD_OWNER, Volume, VolumeKind, ZFS_OWNER};
+use vmio_node::{Change, ChangeId, Exec, Journal, Local, Node, RBD_OWNER, Reader, Volume, VolumeKind, ZFS_OWNER};
 
 use super::scratch::{self, MIB};
 use super::{Demands, Error, Prepared, Result, State, Storage, TargetCtx};
@@ -24,6 +26,11 @@ use crate::places::{Ground, Pool};
 const APPEARS: Duration = Duration::from_secs(15);
 /// How long a tool may take to make one.
 const MAKE_LIMIT: Duration = Duration::from_secs(120);
+/// How long ZFS may take to tell of blocks that were given back (`zfs_txg_timeout` is 5 s).
+const ZFS_TELLS: Duration = Duration::from_secs(10);
+/// Properties of a zvol. Data in ZFS's own cache (ARC) would be read from memory, by the native side
+/// and by guests whatever their cache mode; and nobody's scheduled snapshots keep blocks that are given back.
+const ZFS_ASKED: [(&str, &str); 2] = [("primarycache", "metadata"), ("com.sun:auto-snapshot", "false")];
 /// `BLKDISCARD` of `linux/fs.h`: a range of bytes.
 const BLKDISCARD: rustix::ioctl::Opcode = 0x1277;
 
@@ -47,11 +54,12 @@ pub fn prepare(ctx: &TargetCtx<'_>, target: &str) -> Result<Box<dyn Prepared>> {
     let bytes = ctx.bytes.max(1).next_multiple_of(MIB);
     pool.demand(ctx.node, bytes)?;
     let volume = mark(pool, target, ctx.journal.cookie());
-    // Not made under the journal's lock, which the commands need: one that is killed before or
-    // while it runs leaves either nothing or a volume with its mark.
-    let change = ctx.journal.record(Change::Volume(volume.clone()))?;
+    // The end of the run waits for the tools. One that fails or is killed leaves either nothing or a
+    // volume with its mark, so the line in the journal stays for it.
+    let making = || Ok::<_, Infallible>(make(pool, &volume, bytes));
+    let Ok((device, change)) = ctx.journal.make(Change::Volume(volume.clone()), making)?;
     let made = || -> Result<VolumeTarget> {
-        let device = make(ctx.node, pool, &volume, bytes)?;
+        let device = device?;
         let found = size(&open(&device)?).map_err(scratch::io("find the size of", &device))?;
         if found < bytes {
             return Err(Error::NotAsAsked {
@@ -60,7 +68,9 @@ pub fn prepare(ctx: &TargetCtx<'_>, target: &str) -> Result<Box<dyn Prepared>> {
             });
         }
         let block = logical_block_bytes(ctx.node, &device);
+        let settings = settings(ctx.node, pool, &volume)?;
         let mut made = VolumeTarget {
+            settings,
             pool: pool.clone(),
             volume: volume.clone(),
             device,
@@ -69,6 +79,7 @@ pub fn prepare(ctx: &TargetCtx<'_>, target: &str) -> Result<Box<dyn Prepared>> {
             filled: false,
             pace: ctx.pace,
             change,
+            journal: Arc::clone(ctx.journal),
         };
         if !pool.allocates() {
             made.fill()?;
@@ -86,7 +97,7 @@ fn mark(pool: &Pool, target: &str, cookie: &str) -> Volume {
     let (kind, parent, options) = match pool {
         Pool::Lvm { vg } | Pool::LvmThin { vg, .. } => (VolumeKind::Lvm, vg, vec![]),
         Pool::Zfs { dataset, .. } => (VolumeKind::Zvol, dataset, vec![]),
-        Pool::Rbd { pool, cluster } => (VolumeKind::Rbd, pool, cluster.options()),
+        Pool::Rbd { pool, cluster, .. } => (VolumeKind::Rbd, pool, cluster.options()),
     };
     Volume { kind, name: format!("{parent}/vmio-{cookie}-{target}"), tag: cookie.to_owned(), options }
 }
@@ -120,6 +131,7 @@ fn commands(pool: &Pool, volume: &Volume, bytes: u64) -> Vec<(&'static str, Vec<
         )],
         Pool::Zfs { block, .. } => {
             let mut args = words(&["create", "-s", "-o", &format!("{ZFS_OWNER}={}", volume.tag)]);
+            args.extend(ZFS_ASKED.iter().flat_map(|(key, value)| ["-o".to_owned(), format!("{key}={value}")]));
             args.extend(block.iter().flat_map(|b| ["-b".to_owned(), b.clone()]));
             args.extend(words(&["-V", &bytes.to_string(), &volume.name]));
             vec![("zfs", args)]
@@ -137,12 +149,15 @@ fn commands(pool: &Pool, volume: &Volume, bytes: u64) -> Vec<(&'static str, Vec<
     }
 }
 
-/// Makes it, and gives the device node that it can be used by.
-fn make(node: &dyn Node, pool: &Pool, volume: &Volume, bytes: u64) -> Result<PathBuf> {
+/// Makes it, and gives the device node that it can be used by. The tools bear no mark: LVM that is
+/// killed while it has a pool suspended leaves all guests on that pool hanging, and the daemon
+/// that it may start (dmeventd) outlives the run.
+fn make(pool: &Pool, volume: &Volume, bytes: u64) -> Result<PathBuf> {
+    let node = &Local::new();
     let mut said = String::new();
     for (tool, args) in commands(pool, volume, bytes) {
         let command: Exec = exec(node, tool, args).limit(MAKE_LIMIT);
-        let output = node.exec(&command)?;
+        let output = node.exec_gently(&command)?;
         if !output.ok() {
             let reason = format!("`{}` failed ({:?}): {}", command.shown(), output.end, output.err().trim());
             return Err(Error::NotAsAsked { path: volume.name.clone().into(), reason });
@@ -194,7 +209,72 @@ fn discard(file: &File, bytes: u64) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Percent of a volume that take space in its pool; `None` where it is not told.
+fn allocated(node: &dyn Node, pool: &Pool, volume: &Volume, bytes: u64) -> Result<Option<f64>> {
+    let (tool, args, whole) = match pool {
+        Pool::LvmThin { .. } => ("lvs", ["--noheadings", "-o", "data_percent", &volume.name].to_vec(), 100.0),
+        Pool::Zfs { .. } => {
+            ("zfs", ["get", "-Hp", "-o", "value", "referenced", &volume.name].to_vec(), bytes.max(1) as f64)
+        }
+        Pool::Lvm { .. } | Pool::Rbd { .. } => return Ok(None),
+    };
+    let command = exec(node, tool, args);
+    let output = node.exec(&command)?;
+    match output.out().trim().parse::<f64>() {
+        Ok(used) if output.ok() => Ok(Some(used / whole * 100.0)),
+        _ => Err(Error::NotAsAsked {
+            path: volume.name.clone().into(),
+            reason: format!(
+                "`{}` ({:?}) does not say how much of it is allocated: {} {}",
+                command.shown(),
+                output.end,
+                output.out().trim(),
+                output.err().trim()
+            ),
+        }),
+    }
+}
+
+/// Sees to it that all blocks of a volume were given back, where its system tells.
+fn emptied(node: &dyn Node, pool: &Pool, volume: &Volume, bytes: u64) -> std::result::Result<(), String> {
+    // The last chunk of a thin volume may be half outside of it; a zvol keeps its own tables, and
+    // says so when its transaction group has been written.
+    let (most, patience) = match pool {
+        Pool::Zfs { .. } => (5.0, ZFS_TELLS),
+        _ => (1.0, Duration::ZERO),
+    };
+    let until = Instant::now() + patience;
+    loop {
+        match allocated(node, pool, volume, bytes).map_err(|e| e.to_string())? {
+            Some(used) if used > most && Instant::now() >= until => {
+                return Err(format!("{used:.1} % are still allocated after all was discarded"));
+            }
+            Some(used) if used > most => thread::sleep(Duration::from_millis(500)),
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// What a zvol was set up with, as ZFS says itself.
+fn settings(node: &dyn Node, pool: &Pool, volume: &Volume) -> Result<BTreeMap<String, String>> {
+    let Pool::Zfs { .. } = pool else { return Ok(BTreeMap::new()) };
+    let command = exec(node, "zfs", ["get", "-Hp", "-o", "property,value", "volblocksize,primarycache", &volume.name]);
+    let output = node.exec(&command)?;
+    let wrong = |reason: String| Error::NotAsAsked { path: volume.name.clone().into(), reason };
+    if !output.ok() {
+        return Err(wrong(format!("`{}` failed ({:?}): {}", command.shown(), output.end, output.err().trim())));
+    }
+    let pair = |line: &str| line.split_once('\t').map(|(key, value)| (key.to_owned(), value.trim().to_owned()));
+    let found: BTreeMap<String, String> = output.out().lines().filter_map(pair).collect();
+    match found.get("primarycache").map(String::as_str) {
+        Some("metadata") => Ok(found),
+        other => Err(wrong(format!("asked for primarycache=metadata, ZFS says {other:?}"))),
+    }
+}
+
 struct VolumeTarget {
+    /// Further settings of its system's.
+    settings: BTreeMap<String, String>,
     pool: Pool,
     volume: Volume,
     device: PathBuf,
@@ -204,6 +284,7 @@ struct VolumeTarget {
     filled: bool,
     pace: Option<f64>,
     change: ChangeId,
+    journal: Arc<Journal>,
 }
 
 impl VolumeTarget {
@@ -215,8 +296,14 @@ impl VolumeTarget {
         if self.filled {
             return Ok(0);
         }
+        if let Pool::LvmThin { .. } = self.pool {
+            let node = Local::new();
+            let there = allocated(&node, &self.pool, &self.volume, self.bytes)?.unwrap_or(0.0) / 100.0;
+            self.pool.takes(&node, (self.bytes as f64 * (1.0 - there).max(0.0)) as u64)?;
+        }
         let file = open(&self.device)?;
-        scratch::write_out(&file, 0, self.bytes, self.pace).map_err(self.io("write out"))?;
+        let go_on = || !self.journal.is_closed();
+        scratch::write_out(&file, 0, self.bytes, self.pace, &go_on).map_err(self.io("write out"))?;
         file.sync_all().map_err(self.io("flush"))?;
         self.filled = true;
         Ok(self.bytes)
@@ -231,20 +318,23 @@ impl VolumeTarget {
             path: self.device.clone(),
             reason: format!("its blocks cannot be given back ({e}); {}", self.mend()),
         })?;
-        if let Pool::LvmThin { .. } = self.pool {
-            let node = Local::new();
-            let args = ["--noheadings", "-o", "data_percent", &self.volume.name];
-            let output = node.exec(&exec(&node, "lvs", args))?;
-            let used: f64 = output.out().trim().parse().unwrap_or(0.0);
-            // The last chunk may be half outside of the volume.
-            if used > 1.0 {
-                return Err(Error::NotAsAsked {
-                    path: self.device.clone(),
-                    reason: format!("{used} % are still allocated after all was discarded; {}", self.mend()),
-                });
-            }
+        let node = Local::new();
+        emptied(&node, &self.pool, &self.volume, self.bytes).map_err(|reason| Error::NotAsAsked {
+            path: self.device.clone(),
+            reason: format!("{reason}; {}", self.mend()),
+        })?;
+        // The cell may write all of it, and the pool is not asked again before 5 s have passed.
+        Ok(self.pool.takes(&node, self.bytes)?)
+    }
+
+    /// How it is seen that a writing cell finds nothing allocated.
+    fn emptied_by(&self) -> &'static str {
+        match self.pool {
+            Pool::Lvm { .. } => "never: written out once",
+            Pool::LvmThin { .. } => "before writing cells, checked (lvs, data_percent)",
+            Pool::Zfs { .. } => "before writing cells, checked (zfs get referenced)",
+            Pool::Rbd { .. } => "before writing cells, not checked",
         }
-        Ok(())
     }
 
     fn mend(&self) -> String {
@@ -262,7 +352,7 @@ impl Prepared for VolumeTarget {
     fn attach(&mut self, _asked: &setup::Attachment) -> Result<Storage> {
         let image = self.volume.name.rsplit_once('/').map_or(&*self.volume.name, |(_, image)| image);
         Ok(match &self.pool {
-            Pool::Rbd { pool, cluster } => Storage::Rbd {
+            Pool::Rbd { pool, cluster, kernel: false } => Storage::Rbd {
                 pool: pool.clone(),
                 image: image.to_owned(),
                 conf: cluster.conf.clone(),
@@ -299,11 +389,18 @@ impl Prepared for VolumeTarget {
         self.pool.allocates()
     }
     fn effective(&self) -> BTreeMap<String, String> {
-        super::facts([
+        let mut all = super::facts([
             ("volume", self.pool.to_string()),
             ("logical_block_bytes", self.block.to_string()),
             ("allocates", self.pool.allocates().to_string()),
-        ])
+            ("emptied", self.emptied_by().to_owned()),
+        ]);
+        all.extend(self.settings.clone());
+        if let Pool::Rbd { kernel, .. } = self.pool {
+            let client = if kernel { "kernel (krbd), as natively" } else { "librbd" };
+            all.insert("guest_client".into(), client.into());
+        }
+        all
     }
     fn reset(&mut self, state: State) -> Result<u64> {
         let wrote = match state {
@@ -319,50 +416,5 @@ impl Prepared for VolumeTarget {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use crate::places::rbd::Cluster;
-
-    fn line(pool: &Pool) -> Vec<String> {
-        let volume = mark(pool, pool.target(), "c00kie");
-        let shown = |(tool, args): (&str, Vec<String>)| Exec::new(tool).args(args).shown();
-        commands(pool, &volume, 64 << 20).into_iter().map(shown).collect()
-    }
-
-    #[test]
-    fn every_volume_bears_its_mark_from_the_start() {
-        assert_eq!(
-            line(&Pool::Lvm { vg: "vg0".into() }),
-            ["lvcreate --yes --wipesignatures y --size 67108864b --name vmio-c00kie-lvm --addtag c00kie vg0"]
-        );
-        assert_eq!(
-            line(&Pool::LvmThin { vg: "vg0".into(), pool: "data".into() }),
-            [
-                "lvcreate --yes --type thin --virtualsize 67108864b --thinpool data --name vmio-c00kie-lvm-thin --addtag c00kie vg0"
-            ]
-        );
-        assert_eq!(
-            line(&Pool::Zfs { dataset: "tank/vm".into(), block: Some("16k".into()) }),
-            ["zfs create -s -o org.vmio:owner=c00kie -b 16k -V 67108864 tank/vm/vmio-c00kie-zvol"]
-        );
-        let cluster = Cluster { conf: None, user: Some("u".into()) };
-        assert_eq!(
-            line(&Pool::Rbd { pool: "vms".into(), cluster }),
-            [
-                "rbd --id u create --size 64M --image-feature layering vms/vmio-c00kie-rbd",
-                "rbd --id u image-meta set vms/vmio-c00kie-rbd org.vmio.owner c00kie",
-                "rbd --id u map vms/vmio-c00kie-rbd"
-            ]
-        );
-    }
-
-    #[test]
-    fn a_study_for_another_kind_of_place_is_told_which() {
-        let files = Ground::Files("/srv".into());
-        let thin = Ground::Volumes(Pool::LvmThin { vg: "v".into(), pool: "p".into() });
-        assert_eq!(fits("lvm-thin", "lvmthin:VG/POOL", &thin), Ok(()));
-        assert!(fits("lvm-thin", "lvmthin:VG/POOL", &files).unwrap_err().contains("--on lvmthin:VG/POOL"));
-        assert!(fits("zvol", "zfs:POOL", &thin).unwrap_err().contains("LVM thin pool v/p"));
-    }
-}
+#[path = "volume_tests.rs"]
+mod tests;

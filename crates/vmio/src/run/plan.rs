@@ -67,9 +67,10 @@ pub fn look(
 ) -> anyhow::Result<Planned> {
     let reader = local.reader();
     let place = match &wishes.on {
-        Some(on) => places::resolve(local, on).map_err(refused)?,
-        None => Place::directory(&targets::space::default_dir(reader, &context.paths.state)),
-    };
+        Some(on) => places::resolve(local, on),
+        None => places::directory(&targets::space::default_dir(reader, &context.paths.state)),
+    }
+    .map_err(refused)?;
     let dir = match &place.ground {
         Ground::Files(dir) => dir.clone(),
         Ground::Volumes(_) => context.paths.state.clone(),

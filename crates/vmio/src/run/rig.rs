@@ -9,7 +9,7 @@ use vmio_host::backing::Backing;
 use vmio_host::image::Image;
 use vmio_host::limits::Limits;
 use vmio_host::places::Health;
-use vmio_host::targets::Prepared;
+use vmio_host::targets::{self, Prepared};
 use vmio_host::workloads::Gentle;
 use vmio_model::result::{Environment, Sample, WorkloadTraits};
 use vmio_model::setup::{Attachment, Setup};
@@ -181,11 +181,12 @@ impl Machine<'_> {
     /// Whatever a tool said of a step that failed: if the storage is sick, that is why, and the run
     /// ends.
     fn blame<T>(&mut self, done: anyhow::Result<T>) -> anyhow::Result<T> {
-        if done.is_err()
-            && self.sick.is_none()
-            && let Err(reason) = self.health.look()
-        {
-            self.sick = Some(reason);
+        if let (Err(e), None) = (&done, &self.sick) {
+            self.sick = match e.downcast_ref() {
+                // A place without room for this cell has none for the others.
+                Some(place @ targets::Error::Place { .. }) => Some(place.to_string()),
+                _ => self.health.look().err(),
+            };
         }
         done
     }
