@@ -281,8 +281,12 @@ impl Process {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends a guest that cannot go on; the reason shows in [`Running::give_up`].
+    /// Ends a guest that cannot go on; the reason shows in [`Running::give_up`]. One that has
+    /// ended by itself had another.
     pub fn end_because(&self, reason: String) {
+        if matches!(self.lock().try_wait(), Ok(Some(_))) {
+            return;
+        }
         *self.because.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
         // Whoever waits for the guest finds it ended, or still there and ends it.
         let _ = self.lock().kill();
