@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use vmio_node::machine::{self, Mount};
 use vmio_node::{Node, Reader, Result};
 
 pub(crate) mod zfs;
@@ -53,7 +54,8 @@ impl Backing {
         } else {
             let mount = way.mount(path, stat.dev)?;
             let found = way.mounted(stat.dev, &mount, DEEPEST, &mut backing);
-            (backing.filesystem, backing.mount) = (mount.filesystem, mount.point);
+            backing.filesystem = mount.filesystem;
+            backing.mount = mount.point.display().to_string();
             found
         };
         match found {
@@ -78,7 +80,7 @@ impl Backing {
         let mut backing = Self::of(node.reader(), path)?;
         let dataset = match &backing {
             Self { filesystem, mount, .. } if filesystem == "zfs" => {
-                mounts(node.reader())?.into_iter().rfind(|m| m.point == *mount).map(|m| m.source)
+                mounts(node.reader())?.into_iter().rfind(|m| m.point == Path::new(mount)).map(|m| m.source)
             }
             Self { not_visible: Some(_), way, .. } if way.last().is_some_and(|n| is_zvol(n)) => {
                 zfs::dataset_of(node, path)
@@ -127,53 +129,18 @@ pub fn write_cache(reader: &dyn Reader, backing: &Backing) -> Option<String> {
     all.iter().find(|word| *word != "write through").or(all.first()).cloned()
 }
 
-/// A line of `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mount {
-    /// Device of the file system.
-    pub dev: (u32, u32),
-    /// Where it is mounted.
-    pub point: String,
-    /// `ext4`.
-    pub filesystem: String,
-    /// `/dev/vda1`, `pool/data`, `server:/export`.
-    pub source: String,
-    /// Mounted `ro`.
-    pub read_only: bool,
-}
-
 /// All mounts of this machine.
 ///
 /// # Errors
 /// When `/proc/self/mountinfo` cannot be read.
 pub fn mounts(reader: &dyn Reader) -> Result<Vec<Mount>> {
-    let text = reader.read_text(Path::new("/proc/self/mountinfo"))?;
-    let line = |line: &str| {
-        let (left, right) = line.split_once(" - ")?;
-        let left: Vec<&str> = left.split(' ').collect();
-        let mut right = right.split(' ');
-        Some(Mount {
-            dev: numbers(left.get(2)?)?,
-            point: unescape(left.get(4)?),
-            filesystem: right.next()?.to_owned(),
-            source: unescape(right.next()?),
-            read_only: left.get(5)?.split(',').any(|option| option == "ro"),
-        })
-    };
-    Ok(text.lines().filter_map(line).collect())
+    Ok(machine::mounts(&reader.read(Path::new("/proc/self/mountinfo"))?))
 }
 
 /// `254:0`.
 fn numbers(text: &str) -> Option<(u32, u32)> {
     let (major, minor) = text.trim().split_once(':')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
-}
-
-/// Octal escapes of mountinfo: space, tab, newline and backslash.
-fn unescape(text: &str) -> String {
-    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
-        .iter()
-        .fold(text.to_owned(), |t, (from, to)| t.replace(from, to))
 }
 
 struct Way<'a> {
@@ -195,7 +162,7 @@ impl Way<'_> {
     fn mount(&self, path: &Path, dev: (u32, u32)) -> Result<Mount> {
         let all = mounts(self.reader)?;
         let above = |m: &&Mount| path.starts_with(&m.point);
-        let longest = |m: &&Mount| m.point.len();
+        let longest = |m: &&Mount| m.point.as_os_str().len();
         // btrfs subvolumes have devices of their own that no mount names: then by path alone.
         let found = all.iter().filter(|m| m.dev == dev).filter(above).max_by_key(longest);
         let found = found.or_else(|| all.iter().find(|m| m.dev == dev));

@@ -69,6 +69,20 @@ pub fn virtio(target: &str, workload: &str) -> Setup {
     guest(target, "virtio-blk", workload)
 }
 
+/// One request of a job (`rand-read`, `rand-write`) in flight against 32, natively and by
+/// virtio-blk. With one the guest's device has this queue depth and busy ratio; 32 give it `many`.
+pub fn one_and_many(job: &str, (queue_depth, busy): (f64, f64), many: f64) -> Facts {
+    let (one, more) = (format!("{job}-1"), format!("{job}-32"));
+    let guest = virtio("device", &one);
+    Bench::new()
+        .cell(native("device", &one), 15e3)
+        .cell(guest.clone(), 4.6e3)
+        .device(&guest, 4096.0, queue_depth, busy)
+        .cell(native("device", &more), 60e3)
+        .cell(virtio("device", &more), many)
+        .facts()
+}
+
 /// The traits of all workloads as the host declares them.
 pub fn traits() -> Vec<WorkloadTraits> {
     let one = |name: &str, writes: bool, sequential: bool, block_bytes: u64, depth: u32| WorkloadTraits {

@@ -198,14 +198,47 @@ fn network_mount_in(mountinfo: &str, path: &Path) -> Option<NetworkMount> {
 
 /// Mount points of this process's mount namespace, in the order of `/proc/self/mountinfo`.
 pub(crate) fn mount_points() -> io::Result<Vec<PathBuf>> {
+    Ok(mounts(&fs::read("/proc/self/mountinfo")?).into_iter().map(|m| m.point).collect())
+}
+
+/// A mount of some machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// Device of the file system.
+    pub dev: (u32, u32),
+    /// Where it is mounted.
+    pub point: PathBuf,
+    /// `ext4`.
+    pub filesystem: String,
+    /// `/dev/vda1`, `pool/data`, `server:/export`.
+    pub source: String,
+    /// Mounted `ro`.
+    pub read_only: bool,
+}
+
+/// The mounts in the text of a `/proc/PID/mountinfo` (proc_pid_mountinfo(5)), in its order.
+pub fn mounts(mountinfo: &[u8]) -> Vec<Mount> {
     use std::os::unix::ffi::OsStringExt;
-    let text = fs::read("/proc/self/mountinfo")?;
-    let fields = text.split(|&b| b == b'\n').filter_map(|line| line.split(|&b| b == b' ').nth(4));
-    Ok(fields.map(|f| PathBuf::from(std::ffi::OsString::from_vec(unescape(f)))).collect())
+    let line = |line: &[u8]| {
+        let fields: Vec<&[u8]> = line.split(|&b| b == b' ').collect();
+        let text = |field: &[u8]| String::from_utf8_lossy(&unescape(field)).into_owned();
+        // Optional fields, as many as there are, end with a lone hyphen.
+        let end = 6 + fields.get(6..)?.iter().position(|f| *f == b"-")?;
+        let numbers = text(fields[2]);
+        let (major, minor) = numbers.split_once(':')?;
+        Some(Mount {
+            dev: (major.parse().ok()?, minor.parse().ok()?),
+            point: PathBuf::from(std::ffi::OsString::from_vec(unescape(fields[4]))),
+            filesystem: text(fields.get(end + 1)?),
+            source: text(fields.get(end + 2)?),
+            read_only: fields[5].split(|&b| b == b',').any(|option| option == b"ro"),
+        })
+    };
+    mountinfo.split(|&b| b == b'\n').filter_map(line).collect()
 }
 
 /// Octal escapes (`\040`) as bytes, as proc_pid_mountinfo(5) writes blanks in paths.
-fn unescape(field: &[u8]) -> Vec<u8> {
+pub fn unescape(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut i = 0;
     while i < field.len() {
@@ -231,6 +264,13 @@ mod tests {
     fn octal_escapes_of_mountinfo() {
         assert_eq!(unescape(br"/a\040b\011c"), b"/a b\tc");
         assert_eq!(unescape(br"/a\9\04"), br"/a\9\04");
+        let [mount] =
+            &mounts(b"25 1 8:1 /sub /a\\040b ro,noexec shared:1 master:2 - ext4 /dev/sda1 rw\nno mount\n")[..]
+        else {
+            panic!("one line is a mount")
+        };
+        assert_eq!((mount.dev, &*mount.point, mount.read_only), ((8, 1), Path::new("/a b"), true));
+        assert_eq!((&*mount.filesystem, &*mount.source), ("ext4", "/dev/sda1"));
         assert!(mount_points().unwrap().contains(&PathBuf::from("/proc")));
     }
 

@@ -141,10 +141,7 @@ pub trait Driver: Sync {
 
     /// Whether this QEMU can do it, else why not and what to do. [`Driver::fits`] comes first.
     fn fits_qemu(&self, asked: &Attachment, qemu: QemuVersion) -> Result<(), String> {
-        match self.needs_qemu(asked) {
-            Some((what, since)) if qemu < since => Err(format!("{what} needs QEMU {since}, this host has {qemu}")),
-            _ => Ok(()),
-        }
+        self.needs_qemu(asked).map_or(Ok(()), |need| qemu.meets(need))
     }
 
     /// What this set-up demands of QEMU's version, if anything: which setting, and since when.
@@ -218,6 +215,13 @@ pub struct QemuVersion {
     pub major: u32,
     /// 2 of `9.2.1`.
     pub minor: u32,
+}
+
+impl QemuVersion {
+    /// Whether it is new enough for something (its name, and since when), else why not.
+    pub fn meets(self, (what, since): (&str, QemuVersion)) -> Result<(), String> {
+        if self < since { Err(format!("{what} needs QEMU {since}, this host has {self}")) } else { Ok(()) }
+    }
 }
 
 impl fmt::Display for QemuVersion {

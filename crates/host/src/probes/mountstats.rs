@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use vmio_model::result::DeviceUse;
-use vmio_node::FileSample;
+use vmio_node::{FileSample, machine};
 
 use super::{Observed, Probe, Subject};
 
@@ -113,10 +113,8 @@ impl Counters {
 fn mounted_on(text: &str) -> Option<(String, &str)> {
     let (left, kind) = text.rsplit_once(" with fstype ")?;
     let (_, point) = left.split_once(" mounted on ")?;
-    let point = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
-        .iter()
-        .fold(point.to_owned(), |t, (from, to)| t.replace(from, to));
-    Some((point, kind.split(' ').next().unwrap_or(kind)))
+    let point = machine::unescape(point.as_bytes());
+    Some((String::from_utf8_lossy(&point).into_owned(), kind.split(' ').next().unwrap_or(kind)))
 }
 
 /// `Err` is why nothing can be said.

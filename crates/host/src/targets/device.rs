@@ -115,8 +115,7 @@ fn whole_device(ctx: &TargetCtx<'_>, device: &Path) -> Result<WholeDevice> {
             reason: format!("it has {size} bytes and {bytes} are needed; use a study with a smaller size.target_mib"),
         });
     }
-    let logical = ctx.node.read_text(&Path::new("/sys/block").join(&name).join("queue/logical_block_size"));
-    let logical_block_bytes = logical.ok().and_then(|t| t.trim().parse().ok()).unwrap_or(512);
+    let logical_block_bytes = volume::logical_block_bytes(ctx.node, Path::new(&name));
     let effective = super::facts([
         ("device", device.display().to_string()),
         ("logical_block_bytes", logical_block_bytes.to_string()),

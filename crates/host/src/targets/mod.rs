@@ -78,6 +78,11 @@ pub trait Target: Sync {
             }
         }
     }
+    /// Whether a running guest is given other storage for the state that a cell needs
+    /// ([`Prepared::exchange`]), which not every QEMU can do.
+    fn exchanges(&self) -> bool {
+        false
+    }
     /// Makes it. On an error what was made so far is taken away again.
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>>;
 }

@@ -147,6 +147,9 @@ impl Target for Qcow2 {
         };
         Space { taken_bytes: bytes + taken, prepared_bytes: bytes + prepared }
     }
+    fn exchanges(&self) -> bool {
+        self.life != Life::Old
+    }
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {
         let tool = require::find_program(ctx.node.reader(), QEMU_IMG).ok_or(image_info::Error::NoTool)?;
         super::space::demand(ctx.node, &ctx.dir, self.space(ctx.bytes, 1).taken_bytes)?;

@@ -106,7 +106,7 @@ fn uses(reader: &dyn Reader, name: &str) -> Result<Vec<String>> {
         for mount in &mounts {
             if format!("{}:{}", mount.dev.0, mount.dev.1) == numbers.trim() || mount.source == format!("/dev/{member}")
             {
-                found.push(format!("{member} is mounted on {}", mount.point));
+                found.push(format!("{member} is mounted on {}", mount.point.display()));
             }
         }
         for line in swaps.lines().skip(1) {

@@ -139,7 +139,7 @@ pub fn default_dir(reader: &dyn Reader, state: &Path) -> PathBuf {
 /// Whether the file system of a directory is mounted read-only.
 fn read_only(reader: &dyn Reader, dir: &Path) -> bool {
     let all = mounts(reader).unwrap_or_default();
-    let holding = all.iter().filter(|m| dir.starts_with(&m.point)).max_by_key(|m| m.point.len());
+    let holding = all.iter().filter(|m| dir.starts_with(&m.point)).max_by_key(|m| m.point.as_os_str().len());
     holding.is_some_and(|m| m.read_only)
 }
 

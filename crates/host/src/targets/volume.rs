@@ -196,7 +196,7 @@ fn size(mut file: &File) -> std::io::Result<u64> {
     file.seek(SeekFrom::End(0))
 }
 
-fn logical_block_bytes(node: &dyn Node, device: &Path) -> u32 {
+pub(super) fn logical_block_bytes(node: &dyn Node, device: &Path) -> u32 {
     let name = device.file_name().unwrap_or_default();
     let text = node.read_text(&Path::new("/sys/block").join(name).join("queue/logical_block_size"));
     text.ok().and_then(|t| t.trim().parse().ok()).unwrap_or(512)

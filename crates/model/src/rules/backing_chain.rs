@@ -4,7 +4,7 @@
 
 use super::support::{from_setting, times};
 use super::{Change, Finding, Need, Rule};
-use crate::facts::{Changed, Facts, Gain};
+use crate::facts::{Changed, Disk, Facts, Gain, Measured};
 
 /// Any sure gain counts.
 const GAIN: f64 = 1.0;
@@ -29,22 +29,23 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    let mut all = Vec::new();
-    if let Some(m) = &facts.measured {
-        let flat = |g: &&Gain| g.before.target == CHAIN && g.after.target == FLAT;
-        all.extend(rule.from_gains(m, m.sure_gains(Changed::Target, GAIN).filter(flat), cause, |_| advice()));
-    }
-    for disk in &facts.disks {
-        let Some(files) = disk.details.backing_files.filter(|n| *n >= FILES) else { continue };
-        let cause = format!(
-            "The disk is the top of a chain with {files} files below it: a block that it does not hold is looked for \
-             in each, and the first write to one copies a whole cluster up."
-        );
-        let mut finding = rule.advice(disk, &cause, advice());
-        finding.figures.push(from_setting("files below the top one", f64::from(files), "files", disk));
-        all.push(finding);
-    }
-    all
+    rule.in_run_and_disks(facts, measured, live)
+}
+
+fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
+    let flat = |g: &&Gain| g.before.target == CHAIN && g.after.target == FLAT;
+    rule.from_gains(m, m.sure_gains(Changed::Target, GAIN).filter(flat), cause, |_| advice())
+}
+
+fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
+    let files = disk.details.backing_files.filter(|n| *n >= FILES)?;
+    let cause = format!(
+        "The disk is the top of a chain with {files} files below it: a block that it does not hold is looked for in \
+         each, and the first write to one copies a whole cluster up."
+    );
+    let mut finding = rule.advice(disk, &cause, advice());
+    finding.figures.push(from_setting("files below the top one", f64::from(files), "files", disk));
+    Some(finding)
 }
 
 fn cause(gain: &Gain) -> String {

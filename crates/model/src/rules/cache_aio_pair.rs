@@ -2,9 +2,9 @@
 //! O_DIRECT (`cache=none` or `directsync`); QEMU (7.2 was tried) refuses to start otherwise, older
 //! ones take it and block. And of the pairs that work, one may be measured to lose.
 
-use super::support::times;
+use super::support::{better, times};
 use super::{Finding, Need, Rule, change};
-use crate::facts::{Changed, Facts, Gain};
+use crate::facts::{Changed, Disk, Facts, Gain, Measured};
 use crate::setup::Cache;
 
 /// A pair must lose this much before a change is advised: the threads of `aio=threads` and
@@ -30,28 +30,26 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    let mut all = Vec::new();
-    if let Some(m) = &facts.measured {
-        // Only towards O_DIRECT: a gain by the host's page cache is memory, not a better path.
-        let direct = |g: &&Gain| g.after.attachment.as_ref().is_some_and(|a| a.cache == Cache::None);
-        all.extend(rule.from_gains(m, m.sure_gains(Changed::CacheAio, GAIN).filter(direct), cause, |g| {
-            let to = g.after.attachment.clone().unwrap_or_else(change::recommended);
-            change::settings(format!("Use cache={} with aio={}.", to.cache, to.aio), &to)
-        }));
-    }
-    let unfit = facts
-        .disks
-        .iter()
-        .filter(|d| d.aio.as_deref() == Some("native") && d.cache.as_deref().is_some_and(|c| !DIRECT.contains(&c)));
-    all.extend(unfit.map(|d| {
-        let cause = format!(
-            "aio=native with cache={}: Linux AIO is asynchronous only with O_DIRECT; without it each request \
-             blocks the thread that submits it, and newer QEMU refuses to start.",
-            d.cache.as_deref().unwrap_or_default()
-        );
-        rule.advice(d, &cause, change::settings("Use cache=none with aio=native.", &change::recommended()))
-    }));
-    all
+    rule.in_run_and_disks(facts, measured, live)
+}
+
+fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
+    // Only towards O_DIRECT: a gain by the host's page cache is memory, not a better path.
+    let direct = |g: &&Gain| g.after.attachment.as_ref().is_some_and(|a| a.cache == Cache::None);
+    rule.from_gains(m, m.sure_gains(Changed::CacheAio, GAIN).filter(direct), cause, |g| {
+        let to = better(g);
+        change::settings(format!("Use cache={} with aio={}.", to.cache, to.aio), &to)
+    })
+}
+
+fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
+    disk.aio.as_deref().filter(|aio| *aio == "native")?;
+    let cache = disk.cache.as_deref().filter(|c| !DIRECT.contains(c))?;
+    let cause = format!(
+        "aio=native with cache={cache}: Linux AIO is asynchronous only with O_DIRECT; without it each request blocks the \
+         thread that submits it, and newer QEMU refuses to start."
+    );
+    Some(rule.advice(disk, &cause, change::settings("Use cache=none with aio=native.", &change::recommended())))
 }
 
 fn cause(gain: &Gain) -> String {

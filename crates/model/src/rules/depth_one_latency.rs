@@ -1,8 +1,8 @@
 //! One small request at a time: the way through the hypervisor (a notification out, an interrupt
 //! in) is added to each and nothing hides it. It can be shortened with CPU time: polling.
 
-use super::support::{cite_share, times};
-use super::{Change, Cited, Finding, Need, Rule, Severity};
+use super::support::{cite_ratio, cite_share, times};
+use super::{Change, Finding, Need, Rule, Severity};
 use crate::facts::{Facts, Measured};
 use crate::summary::Share;
 
@@ -28,12 +28,14 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    // Under emulation the way is the emulator's own; under a cap the share is the cap's.
-    let Some(m) = facts.measured.as_ref().filter(|m| !m.emulated && !m.capped) else { return Vec::new() };
-    m.shares.iter().filter(|s| s.converged).filter_map(|s| slow(rule, m, s)).collect()
+    rule.in_shares(facts, slow)
 }
 
 fn slow(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
+    // Under emulation the way is the emulator's own; under a cap the share is the cap's.
+    if m.emulated || m.capped {
+        return None;
+    }
     let one = |t: &&crate::result::WorkloadTraits| t.depth == 1 && t.block_bytes <= MOST_BLOCK_BYTES && t.direct;
     m.traits(&share.setup.workload).filter(one)?;
     // An emulated controller is another rule's finding.
@@ -52,13 +54,7 @@ fn slow(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
         times(&latency)
     );
     let mut finding = rule.finding(Severity::Note, share.key.clone(), cause, advice());
-    finding.figures.push(Cited {
-        label: format!("median latency, guest over native: {}", share.key),
-        value: latency.value,
-        unit: "ratio".into(),
-        interval: latency.interval,
-        from: m.from(),
-    });
+    finding.figures.push(cite_ratio(m, format!("median latency, guest over native: {}", share.key), &latency));
     finding.figures.extend(cite_share(m, &share.setup));
     Some(finding)
 }

@@ -74,7 +74,7 @@ fn advice() -> super::Change {
 #[cfg(test)]
 mod fixture {
     use crate::facts::Facts;
-    use crate::testing::{Bench, native, virtio};
+    use crate::testing::one_and_many;
 
     pub fn fires() -> Facts {
         queue(0.4)
@@ -86,13 +86,6 @@ mod fixture {
     }
 
     fn queue(depth: f64) -> Facts {
-        let one = virtio("device", "rand-read-1");
-        Bench::new()
-            .cell(native("device", "rand-read-1"), 15e3)
-            .cell(one.clone(), 4.6e3)
-            .device(&one, 4096.0, depth, 0.4)
-            .cell(native("device", "rand-read-32"), 60e3)
-            .cell(virtio("device", "rand-read-32"), 13e3)
-            .facts()
+        one_and_many("rand-read", (depth, 0.4), 13e3)
     }
 }

@@ -2,9 +2,9 @@
 //! ends in QEMU, and the controller's own model bounds what is in flight. At depth 1 the two can
 //! be alike: the rule then has no sure gain from that workload and says nothing of it.
 
-use super::support::{is_emulated, times};
+use super::support::{better, driver, is_emulated, times};
 use super::{Finding, Need, Rule, change};
-use crate::facts::{Changed, Facts, Gain};
+use crate::facts::{Changed, Disk, Facts, Gain, Measured};
 
 /// Any sure gain counts: virtio costs nothing.
 const GAIN: f64 = 1.0;
@@ -25,40 +25,37 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    let mut all = Vec::new();
-    if let Some(m) = &facts.measured {
-        let to_virtio = |g: &&Gain| {
-            let driver = |s: &crate::setup::Setup| s.attachment.as_ref().map(|a| a.driver.clone()).unwrap_or_default();
-            is_emulated(&driver(&g.before)) && driver(&g.after).starts_with("virtio")
-        };
-        all.extend(rule.from_gains(m, m.sure_gains(Changed::Driver, GAIN).filter(to_virtio), cause, |g| {
-            let to = g.after.attachment.clone().unwrap_or_else(change::recommended);
-            change::virtio_disk(format!("Attach the disk by {} (the guest needs its driver).", to.driver), &to)
-        }));
-    }
-    let emulated = facts.disks.iter().filter(|d| d.driver.as_deref().is_some_and(is_emulated));
-    all.extend(emulated.map(|d| {
-        let cause = format!(
-            "The disk hangs on {}, a controller that QEMU imitates register by register; a paravirtual one \
-             needs one notification for many requests.",
-            d.driver.as_deref().unwrap_or("an emulated controller")
-        );
-        rule.advice(
-            d,
-            &cause,
-            change::virtio_disk("Attach the disk by virtio-blk (the guest needs its driver).", &change::recommended()),
-        )
-    }));
-    all
+    rule.in_run_and_disks(facts, measured, live)
+}
+
+fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
+    let to_virtio = |g: &&Gain| is_emulated(driver(&g.before)) && driver(&g.after).starts_with("virtio");
+    rule.from_gains(m, m.sure_gains(Changed::Driver, GAIN).filter(to_virtio), cause, |g| {
+        let to = better(g);
+        change::virtio_disk(format!("Attach the disk by {} (the guest needs its driver).", to.driver), &to)
+    })
+}
+
+fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
+    let driver = disk.driver.as_deref().filter(|name| is_emulated(name))?;
+    let cause = format!(
+        "The disk hangs on {driver}, a controller that QEMU imitates register by register; a paravirtual one needs one \
+         notification for many requests."
+    );
+    let to = change::recommended();
+    Some(rule.advice(
+        disk,
+        &cause,
+        change::virtio_disk("Attach the disk by virtio-blk (the guest needs its driver).", &to),
+    ))
 }
 
 fn cause(gain: &Gain) -> String {
-    let name = |s: &crate::setup::Setup| s.attachment.as_ref().map(|a| a.driver.clone()).unwrap_or_default();
     format!(
         "This set-up has its disk on the emulated controller {}. On the same target, {} by {} ran {} as fast.",
-        name(&gain.before),
+        driver(&gain.before),
         gain.after.workload,
-        name(&gain.after),
+        driver(&gain.after),
         times(&gain.ratio)
     )
 }

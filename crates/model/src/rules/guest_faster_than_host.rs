@@ -2,8 +2,8 @@
 //! side does not have: the host's page cache, a shared read of blocks never written, a write
 //! cache that ignores flushes.
 
-use super::support::{caution, cite_ratio};
-use super::{Cited, Finding, Need, Rule, Severity, change};
+use super::support::{caution, cite_count, cite_ratio};
+use super::{Finding, Need, Rule, Severity, change};
 use crate::facts::{Facts, Measured};
 use crate::result::Mark;
 use crate::summary::Share;
@@ -27,12 +27,13 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    let Some(m) = &facts.measured else { return Vec::new() };
-    let faster = m.shares.iter().filter(|s| s.converged && s.share_ratio.surely_above(SHARE));
-    faster.map(|s| cached(rule, m, s)).collect()
+    rule.in_shares(facts, cached)
 }
 
-fn cached(rule: &Rule, m: &Measured, share: &Share) -> Finding {
+fn cached(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
+    if !share.share_ratio.surely_above(SHARE) {
+        return None;
+    }
     let (marked, samples) =
         m.cell(&share.setup).map_or((0, 0), |c| (c.marks.get(&Mark::Cached).copied().unwrap_or_default(), c.samples));
     let seen = match marked {
@@ -53,14 +54,9 @@ fn cached(rule: &Rule, m: &Measured, share: &Share) -> Finding {
     );
     let mut finding = rule.finding(Severity::Severe, share.key.clone(), cause, change);
     finding.figures.push(cite_ratio(m, format!("share of native: {}", share.key), &share.share_ratio));
-    finding.figures.push(Cited {
-        label: format!("samples marked cached: {}", share.key),
-        value: f64::from(marked),
-        unit: "samples".into(),
-        interval: None,
-        from: m.from(),
-    });
-    finding
+    let label = format!("samples marked cached: {}", share.key);
+    finding.figures.push(cite_count(m, label, f64::from(marked), "samples"));
+    Some(finding)
 }
 
 #[cfg(test)]

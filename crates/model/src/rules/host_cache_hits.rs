@@ -1,8 +1,8 @@
 //! Small reads that the host's page cache serves still go the whole way through the hypervisor;
 //! from the guest's own memory they would not leave it.
 
-use super::support::{caution, cite_share, mostly_cached};
-use super::{Cited, Finding, Need, Rule, Severity, change};
+use super::support::{caution, cite_count, cite_share, mostly_cached};
+use super::{Finding, Need, Rule, Severity, change};
 use crate::facts::{Facts, Measured};
 use crate::result::Mark;
 use crate::summary::Share;
@@ -23,8 +23,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    let Some(m) = &facts.measured else { return Vec::new() };
-    m.shares.iter().filter(|s| s.converged).filter_map(|s| hit(rule, m, s)).collect()
+    rule.in_shares(facts, hit)
 }
 
 fn hit(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
@@ -50,13 +49,8 @@ fn hit(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
          blockdev --setra 256 /dev/vda    # in sectors of 512 bytes: 128 KiB",
     );
     let mut finding = rule.finding(Severity::Note, share.key.clone(), cause, change);
-    finding.figures.push(Cited {
-        label: format!("samples marked cached: {}", share.key),
-        value: f64::from(marked),
-        unit: "samples".into(),
-        interval: None,
-        from: m.from(),
-    });
+    let label = format!("samples marked cached: {}", share.key);
+    finding.figures.push(cite_count(m, label, f64::from(marked), "samples"));
     finding.figures.extend(cite_share(m, &share.setup));
     Some(finding)
 }

@@ -2,9 +2,10 @@
 //! flushes are still passed on), data are held twice, and the host writes them back in bursts.
 //! It can help (a shorter fsync) and it can hurt, so it is told, and measured.
 
-use super::support::times;
-use super::{Finding, Need, Rule, change};
-use crate::facts::{Changed, Disk, Facts, Gain};
+use super::support::{better, times};
+use super::{Finding, Need, Rule, Severity, change};
+use crate::facts::{Changed, Disk, Facts, Gain, Measured};
+use crate::setup::Setup;
 
 /// Less is within what page caches differ by from moment to moment.
 const GAIN: f64 = 1.2;
@@ -25,39 +26,34 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    let mut all = Vec::new();
-    if let Some(m) = &facts.measured {
-        let cached = |g: &&Gain| {
-            let direct = |s: &crate::setup::Setup| s.attachment.as_ref().is_some_and(|a| a.cache.direct());
-            let unsafe_mode = g.after.attachment.as_ref().is_some_and(|a| a.cache.no_flush());
-            let writes = m.traits(&g.before.workload).is_some_and(|t| t.writes);
-            direct(&g.before) && !direct(&g.after) && !unsafe_mode && writes
-        };
-        let mut found = rule.from_gains(m, m.sure_gains(Changed::CacheAio, GAIN).filter(cached), cause, |g| {
-            let to = g.after.attachment.clone().unwrap_or_else(change::recommended);
-            change::settings(
-                format!("If memory to spare and bursts of write-back are acceptable: cache={}; else stay.", to.cache),
-                &to,
-            )
-        });
-        // Nothing is wrong: it is a trade.
-        found.iter_mut().for_each(|f| f.severity = super::Severity::Note);
-        all.extend(found);
-    }
-    let cached = |d: &&Disk| matches!(d.cache.as_deref(), Some("writeback" | "writethrough"));
-    all.extend(facts.disks.iter().filter(cached).map(|d| {
-        let cause = format!(
-            "cache={}: the guest's data lie in the host's page cache too; other guests and the host lose that memory, \
-             and a burst of write-back stalls everybody on the same disk.",
-            d.cache.as_deref().unwrap_or_default()
-        );
-        rule.advice(
-            d,
-            &cause,
-            change::settings("Use cache=none unless a measurement speaks for it.", &change::recommended()),
-        )
-    }));
-    all
+    rule.in_run_and_disks(facts, measured, live)
+}
+
+fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
+    let cached = |g: &&Gain| {
+        let direct = |s: &Setup| s.attachment.as_ref().is_some_and(|a| a.cache.direct());
+        let unsafe_mode = g.after.attachment.as_ref().is_some_and(|a| a.cache.no_flush());
+        let writes = m.traits(&g.before.workload).is_some_and(|t| t.writes);
+        direct(&g.before) && !direct(&g.after) && !unsafe_mode && writes
+    };
+    let mut found = rule.from_gains(m, m.sure_gains(Changed::CacheAio, GAIN).filter(cached), cause, |g| {
+        let to = better(g);
+        let what = "If memory to spare and bursts of write-back are acceptable";
+        change::settings(format!("{what}: cache={}; else stay.", to.cache), &to)
+    });
+    // Nothing is wrong: it is a trade.
+    found.iter_mut().for_each(|f| f.severity = Severity::Note);
+    found
+}
+
+fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
+    let cache = disk.cache.as_deref().filter(|c| matches!(*c, "writeback" | "writethrough"))?;
+    let cause = format!(
+        "cache={cache}: the guest's data lie in the host's page cache too; other guests and the host lose that memory, \
+         and a burst of write-back stalls everybody on the same disk."
+    );
+    let to = change::settings("Use cache=none unless a measurement speaks for it.", &change::recommended());
+    Some(rule.advice(disk, &cause, to))
 }
 
 fn cause(gain: &Gain) -> String {

@@ -78,7 +78,7 @@ fn seen(m: &Measured, gain: &Gain) -> Option<(Device, Estimate)> {
 #[cfg(test)]
 mod fixture {
     use crate::facts::Facts;
-    use crate::testing::{Bench, native, virtio};
+    use crate::testing::one_and_many;
 
     pub fn fires() -> Facts {
         deeper(13e3)
@@ -90,13 +90,6 @@ mod fixture {
     }
 
     fn deeper(iops: f64) -> Facts {
-        let one = virtio("device", "rand-write-1");
-        Bench::new()
-            .cell(native("device", "rand-write-1"), 15e3)
-            .cell(one.clone(), 4.6e3)
-            .device(&one, 4096.0, 0.8, 0.8)
-            .cell(native("device", "rand-write-32"), 60e3)
-            .cell(virtio("device", "rand-write-32"), iops)
-            .facts()
+        one_and_many("rand-write", (0.8, 0.8), iops)
     }
 }

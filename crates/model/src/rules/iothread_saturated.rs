@@ -1,8 +1,8 @@
 //! One I/O thread is one core: when it computes all the time, the disk's queues wait for it.
 //! QEMU 9 and newer spread the queues of one virtio-blk disk over several.
 
-use super::support::{caution, cite_share};
-use super::{Change, Cited, Finding, Need, Rule, Severity};
+use super::support::{caution, cite_count, cite_share};
+use super::{Change, Finding, Need, Rule, Severity};
 use crate::facts::{Facts, Measured};
 use crate::summary::Cell;
 
@@ -27,8 +27,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    let Some(m) = &facts.measured else { return Vec::new() };
-    m.cells.iter().filter_map(|cell| full(rule, m, cell)).collect()
+    rule.in_cells(facts, full)
 }
 
 fn full(rule: &Rule, m: &Measured, cell: &Cell) -> Option<Finding> {
@@ -47,13 +46,7 @@ fn full(rule: &Rule, m: &Measured, cell: &Cell) -> Option<Finding> {
         caution(m)
     );
     let mut finding = rule.finding(Severity::Warning, share.key.clone(), cause, advice(&attachment.driver));
-    finding.figures.push(Cited {
-        label: format!("CPU of the I/O thread: {}", cell.key),
-        value: cores,
-        unit: "cores".into(),
-        interval: None,
-        from: m.from(),
-    });
+    finding.figures.push(cite_count(m, format!("CPU of the I/O thread: {}", cell.key), cores, "cores"));
     finding.figures.extend(cite_share(m, &cell.setup));
     Some(finding)
 }

@@ -1,9 +1,9 @@
 //! Without an I/O thread, QEMU's main loop serves the disk, beside the monitor, timers and every
 //! other device, under one lock.
 
-use super::support::times;
+use super::support::{better, times};
 use super::{Finding, Need, Rule, change};
-use crate::facts::{Changed, Facts, Gain};
+use crate::facts::{Changed, Disk, Facts, Gain, Measured};
 use crate::setup::Attachment;
 
 /// Any sure gain counts.
@@ -24,24 +24,20 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    let mut all = Vec::new();
-    if let Some(m) = &facts.measured {
-        let gained = |g: &&Gain| g.after.attachment.as_ref().is_some_and(|a| a.iothread);
-        all.extend(rule.from_gains(m, m.sure_gains(Changed::Iothread, GAIN).filter(gained), cause, |g| {
-            advice(&g.after.attachment.clone().unwrap_or_else(change::recommended))
-        }));
-    }
+    rule.in_run_and_disks(facts, measured, live)
+}
+
+fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
+    let gained = |g: &&Gain| g.after.attachment.as_ref().is_some_and(|a| a.iothread);
+    rule.from_gains(m, m.sure_gains(Changed::Iothread, GAIN).filter(gained), cause, |g| advice(&better(g)))
+}
+
+fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     // Others cannot have one in every QEMU; an emulated controller is another rule's finding.
-    let without = facts
-        .disks
-        .iter()
-        .filter(|d| d.iothread == Some(false) && d.driver.as_deref().is_some_and(|name| THREADED.contains(&name)));
-    all.extend(without.map(|d| {
-        let cause = "QEMU's main loop serves this disk beside everything else that it does; an I/O thread of its \
-                     own takes requests in parallel with the rest.";
-        rule.advice(d, cause, advice(&change::recommended()))
-    }));
-    all
+    disk.driver.as_deref().filter(|name| disk.iothread == Some(false) && THREADED.contains(name))?;
+    let cause = "QEMU's main loop serves this disk beside everything else that it does; an I/O thread of its own takes \
+                 requests in parallel with the rest.";
+    Some(rule.advice(disk, cause, advice(&change::recommended())))
 }
 
 fn cause(gain: &Gain) -> String {

@@ -4,7 +4,7 @@
 
 use super::support::{from_setting, times};
 use super::{Change, Finding, Need, Rule};
-use crate::facts::{Changed, Details, Facts, Gain};
+use crate::facts::{Changed, Details, Disk, Facts, Gain, Measured};
 
 /// Any sure gain counts.
 const GAIN: f64 = 1.0;
@@ -28,24 +28,25 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    let mut all = Vec::new();
-    if let Some(m) = &facts.measured {
-        let covered = |g: &&Gain| g.before.target == SMALL && g.after.target == FULL;
-        all.extend(rule.from_gains(m, m.sure_gains(Changed::Target, GAIN).filter(covered), cause, |_| advice(None)));
-    }
-    for disk in &facts.disks {
-        let Some((needed, has)) = uncovered(&disk.details) else { continue };
-        let cause = format!(
-            "The image's L2 tables take {needed} bytes and QEMU caches {has}: random I/O beyond {:.0} % of the disk \
-             reads a table first.",
-            100.0 * has as f64 / needed as f64
-        );
-        let mut finding = rule.advice(disk, &cause, advice(Some(needed)));
-        finding.figures.push(from_setting("L2 tables of the image", needed as f64, "bytes", disk));
-        finding.figures.push(from_setting("QEMU's cache of them", has as f64, "bytes", disk));
-        all.push(finding);
-    }
-    all
+    rule.in_run_and_disks(facts, measured, live)
+}
+
+fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
+    let covered = |g: &&Gain| g.before.target == SMALL && g.after.target == FULL;
+    rule.from_gains(m, m.sure_gains(Changed::Target, GAIN).filter(covered), cause, |_| advice(None))
+}
+
+fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
+    let (needed, has) = uncovered(&disk.details)?;
+    let cause = format!(
+        "The image's L2 tables take {needed} bytes and QEMU caches {has}: random I/O beyond {:.0} % of the disk reads a \
+         table first.",
+        100.0 * has as f64 / needed as f64
+    );
+    let mut finding = rule.advice(disk, &cause, advice(Some(needed)));
+    finding.figures.push(from_setting("L2 tables of the image", needed as f64, "bytes", disk));
+    finding.figures.push(from_setting("QEMU's cache of them", has as f64, "bytes", disk));
+    Some(finding)
 }
 
 /// Bytes of all L2 tables and of the cache, where the cache is smaller.

@@ -26,8 +26,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    let Some(m) = &facts.measured else { return Vec::new() };
-    m.cells.iter().filter_map(|guest| split(rule, m, guest)).collect()
+    rule.in_cells(facts, split)
 }
 
 fn split(rule: &Rule, m: &Measured, guest: &Cell) -> Option<Finding> {

@@ -3,7 +3,7 @@
 
 use super::support::times;
 use super::{Finding, Need, Rule, change};
-use crate::facts::{Changed, Facts, Gain};
+use crate::facts::{Changed, Disk, Facts, Gain, Measured};
 
 /// Any sure gain counts.
 const GAIN: f64 = 1.0;
@@ -29,27 +29,29 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    let mut all = Vec::new();
-    if let Some(m) = &facts.measured {
-        let first_write = |g: &&Gain| {
-            g.before.target == SPARSE
-                && FULL.contains(&g.after.target.as_str())
-                && m.traits(&g.before.workload).is_some_and(|t| t.writes && !t.reads)
-        };
-        all.extend(rule.from_gains(m, m.sure_gains(Changed::Target, GAIN).filter(first_write), cause, |_| advice()));
-    }
-    all.extend(facts.disks.iter().filter(|d| d.sparse == Some(true)).map(|d| {
-        let native = match d.aio.as_deref() {
-            Some("native") => " With aio=native such a write blocks the thread that submits it.",
-            _ => "",
-        };
-        let cause = format!(
-            "The disk lies in a file with holes: the first write to each block waits until the host's file system has \
-             allocated it.{native}"
-        );
-        rule.advice(d, &cause, advice())
-    }));
-    all
+    rule.in_run_and_disks(facts, measured, live)
+}
+
+fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
+    let first_write = |g: &&Gain| {
+        g.before.target == SPARSE
+            && FULL.contains(&g.after.target.as_str())
+            && m.traits(&g.before.workload).is_some_and(|t| t.writes && !t.reads)
+    };
+    rule.from_gains(m, m.sure_gains(Changed::Target, GAIN).filter(first_write), cause, |_| advice())
+}
+
+fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
+    disk.sparse.filter(|sparse| *sparse)?;
+    let native = match disk.aio.as_deref() {
+        Some("native") => " With aio=native such a write blocks the thread that submits it.",
+        _ => "",
+    };
+    let cause = format!(
+        "The disk lies in a file with holes: the first write to each block waits until the host's file system has \
+         allocated it.{native}"
+    );
+    Some(rule.advice(disk, &cause, advice()))
 }
 
 fn cause(gain: &Gain) -> String {

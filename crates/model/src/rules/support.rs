@@ -1,10 +1,11 @@
 //! What the rules share: citing figures, and turning measured gains into findings.
 
-use super::{Change, Cited, Finding, Proof, Rule, Severity};
-use crate::facts::{Disk, Gain, Measured};
+use super::{Change, Cited, Finding, Proof, Rule, Severity, change};
+use crate::facts::{Disk, Facts, Gain, Measured};
 use crate::result::Mark;
-use crate::setup::Setup;
+use crate::setup::{Attachment, Setup};
 use crate::stats::{Estimate, Ratio};
+use crate::summary::{Cell, Share};
 
 /// A gain whose interval lies wholly above this makes a finding severe.
 pub const SEVERE_GAIN: f64 = 2.0;
@@ -30,7 +31,39 @@ pub fn mostly_cached(m: &Measured, setup: &Setup) -> bool {
     m.cell(setup).is_some_and(|c| c.marks.get(&Mark::Cached).is_some_and(|n| 2 * n >= c.samples))
 }
 
+/// The driver of a cell's disk; empty for the native side.
+pub fn driver(setup: &Setup) -> &str {
+    setup.attachment.as_ref().map_or("", |a| &a.driver)
+}
+
+/// The disk that gained.
+pub fn better(gain: &Gain) -> Attachment {
+    gain.after.attachment.clone().unwrap_or_else(change::recommended)
+}
+
 impl Rule {
+    /// What a rule says of each cell of a run.
+    pub fn in_cells(&self, facts: &Facts, one: fn(&Rule, &Measured, &Cell) -> Option<Finding>) -> Vec<Finding> {
+        facts.measured.iter().flat_map(|m| m.cells.iter().filter_map(|cell| one(self, m, cell))).collect()
+    }
+
+    /// What a rule says of each share of a run that may be cited.
+    pub fn in_shares(&self, facts: &Facts, one: fn(&Rule, &Measured, &Share) -> Option<Finding>) -> Vec<Finding> {
+        let citable = facts.measured.iter().flat_map(|m| m.shares.iter().filter(|s| s.converged).map(move |s| (m, s)));
+        citable.filter_map(|(m, share)| one(self, m, share)).collect()
+    }
+
+    /// What a rule says of a run, then what it says of each disk of guests that run now.
+    pub fn in_run_and_disks(
+        &self,
+        facts: &Facts,
+        run: fn(&Rule, &Measured) -> Vec<Finding>,
+        disk: fn(&Rule, &Disk) -> Option<Finding>,
+    ) -> Vec<Finding> {
+        let live = facts.disks.iter().filter_map(|d| disk(self, d));
+        facts.measured.iter().flat_map(|m| run(self, m)).chain(live).collect()
+    }
+
     /// A finding of this rule with what every finding has.
     pub fn finding(&self, severity: Severity, subject: String, cause: String, change: Change) -> Finding {
         Finding {
@@ -125,6 +158,11 @@ pub fn cite_ratio(m: &Measured, label: String, ratio: &Ratio) -> Cited {
 pub fn cite_share(m: &Measured, setup: &Setup) -> Option<Cited> {
     let share = m.known_share(setup)?;
     Some(cite_ratio(m, format!("share of native: {}", share.key), &share.share_ratio))
+}
+
+/// A figure without an interval: a count, or what follows from two means.
+pub fn cite_count(m: &Measured, label: String, value: f64, unit: &str) -> Cited {
+    Cited { label, value, unit: unit.into(), interval: None, from: m.from() }
 }
 
 /// A mean.

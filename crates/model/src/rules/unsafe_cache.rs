@@ -2,9 +2,9 @@
 //! is lost when the host fails; its file system may be, too. The setting alone decides: whether it
 //! is fast is no matter here.
 
-use super::support::disk_key;
-use super::{Cited, Facts, Finding, Need, Rule, Severity, change};
-use crate::facts::Measured;
+use super::support::{cite_count, disk_key};
+use super::{Facts, Finding, Need, Rule, Severity, change};
+use crate::facts::{Disk, Measured};
 use crate::setup::{Aio, Attachment, Cache};
 
 pub(super) const RULE: Rule = Rule {
@@ -27,14 +27,15 @@ const CAUSE: &str = "QEMU drops the guest's flushes (cache=unsafe): what the gue
                      memory, and lost when the host fails.";
 
 fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    let mut all: Vec<Finding> = facts.measured.iter().flat_map(|m| measured(rule, m)).collect();
-    all.extend(facts.disks.iter().filter(|d| d.cache.as_deref() == Some("unsafe")).map(|d| {
-        let driver = d.driver.clone().unwrap_or_else(|| change::recommended().driver);
-        let to = Attachment::new(driver, Cache::None, Aio::Native).iothread(d.iothread == Some(true));
-        let cause = format!("{CAUSE} This is the set-up of {}.", d.from);
-        rule.finding(Severity::Severe, d.subject.clone(), cause, advice(&to))
-    }));
-    all
+    rule.in_run_and_disks(facts, measured, live)
+}
+
+fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
+    disk.cache.as_deref().filter(|cache| *cache == "unsafe")?;
+    let driver = disk.driver.clone().unwrap_or_else(|| change::recommended().driver);
+    let to = Attachment::new(driver, Cache::None, Aio::Native).iothread(disk.iothread == Some(true));
+    let cause = format!("{CAUSE} This is the set-up of {}.", disk.from);
+    Some(rule.finding(Severity::Severe, disk.subject.clone(), cause, advice(&to)))
 }
 
 /// One finding a disk, with the device's evidence where a durable append ran on it.
@@ -46,8 +47,8 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
         let at = all.iter().position(|f| f.subject == disk).unwrap_or_else(|| {
             let to = Attachment { cache: Cache::None, aio: Aio::Native, ..attachment.clone() };
             let mut finding = rule.finding(Severity::Severe, disk, CAUSE.to_owned(), advice(&to));
-            let count = |label: &str, value: f64, unit: &str| cite(m, label.to_owned(), value, unit);
-            finding.figures.push(count("samples with cache=unsafe", f64::from(cell.samples), "samples"));
+            let label = "samples with cache=unsafe".to_owned();
+            finding.figures.push(cite_count(m, label, f64::from(cell.samples), "samples"));
             all.push(finding);
             all.len() - 1
         });
@@ -60,15 +61,11 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
                 durability.appends,
                 bytes / 1024.0
             );
-            finding.figures.push(cite(m, format!("flushes for each append: {}", cell.key), flushes, "ratio"));
-            finding.figures.push(cite(m, format!("bytes for each append: {}", cell.key), bytes, "bytes"));
+            finding.figures.push(cite_count(m, format!("flushes for each append: {}", cell.key), flushes, "ratio"));
+            finding.figures.push(cite_count(m, format!("bytes for each append: {}", cell.key), bytes, "bytes"));
         }
     }
     all
-}
-
-fn cite(m: &Measured, label: String, value: f64, unit: &str) -> Cited {
-    Cited { label, value, unit: unit.into(), interval: None, from: m.from() }
 }
 
 fn advice(to: &Attachment) -> super::Change {
@@ -104,7 +101,7 @@ mod fixture {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::{Details, Disk};
+    use crate::facts::Details;
     use crate::testing::live_disk;
 
     #[test]

@@ -1,7 +1,7 @@
 //! The two paravirtual disks: virtio-blk has the shorter way for one fast disk; virtio-scsi hangs
 //! many disks on one PCI device and knows more commands.
 
-use super::support::times;
+use super::support::{better, driver, times};
 use super::{Finding, Need, Rule, change};
 use crate::facts::{Changed, Facts, Gain};
 
@@ -25,11 +25,9 @@ pub(super) const RULE: Rule = Rule {
 fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
     let mut all = Vec::new();
     if let Some(m) = &facts.measured {
-        let driver = |s: &crate::setup::Setup| s.attachment.as_ref().map(|a| a.driver.clone()).unwrap_or_default();
         let shorter = |g: &&Gain| driver(&g.before) == "virtio-scsi" && driver(&g.after) == "virtio-blk";
         all.extend(rule.from_gains(m, m.sure_gains(Changed::Driver, GAIN).filter(shorter), cause, |g| {
-            let to = g.after.attachment.clone().unwrap_or_else(change::recommended);
-            change::virtio_disk("Attach the disk by virtio-blk where few disks must be fast.", &to)
+            change::virtio_disk("Attach the disk by virtio-blk where few disks must be fast.", &better(g))
         }));
     }
     let many = |d: &&crate::facts::Disk| {

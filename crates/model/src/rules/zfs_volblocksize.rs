@@ -1,9 +1,9 @@
 //! A ZFS volume reads and writes whole blocks (`volblocksize`): a smaller write reads the block,
 //! changes a part and writes it anew, checksums and parity included.
 
-use super::support::{caution, cite_share, from_setting};
-use super::{Change, Cited, Finding, Need, Rule, Severity};
-use crate::facts::{Facts, Measured};
+use super::support::{caution, cite_count, cite_share, from_setting};
+use super::{Change, Finding, Need, Rule, Severity};
+use crate::facts::{Disk, Facts, Measured};
 use crate::summary::Cell;
 
 /// Bytes at the device for each byte written, from which on the block is called too large: twice
@@ -27,21 +27,23 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    let mut all = Vec::new();
-    if let Some(m) = &facts.measured {
-        all.extend(m.cells.iter().filter_map(|cell| amplified(rule, m, cell)));
-    }
-    for disk in facts.disks.iter().filter(|d| d.details.storage.as_deref() == Some(ZVOL)) {
-        let Some(block) = disk.details.volblock_bytes.filter(|b| *b > DEFAULT_BYTES) else { continue };
-        let cause = format!(
-            "The volume has blocks of {} KiB: each smaller write of the guest reads and rewrites a whole one.",
-            block / 1024
-        );
-        let mut finding = rule.advice(disk, &cause, advice());
-        finding.figures.push(from_setting("volblocksize", block as f64, "bytes", disk));
-        all.push(finding);
-    }
-    all
+    rule.in_run_and_disks(facts, measured, live)
+}
+
+fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
+    m.cells.iter().filter_map(|cell| amplified(rule, m, cell)).collect()
+}
+
+fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
+    disk.details.storage.as_deref().filter(|storage| *storage == ZVOL)?;
+    let block = disk.details.volblock_bytes.filter(|b| *b > DEFAULT_BYTES)?;
+    let cause = format!(
+        "The volume has blocks of {} KiB: each smaller write of the guest reads and rewrites a whole one.",
+        block / 1024
+    );
+    let mut finding = rule.advice(disk, &cause, advice());
+    finding.figures.push(from_setting("volblocksize", block as f64, "bytes", disk));
+    Some(finding)
 }
 
 fn amplified(rule: &Rule, m: &Measured, cell: &Cell) -> Option<Finding> {
@@ -65,13 +67,8 @@ fn amplified(rule: &Rule, m: &Measured, cell: &Cell) -> Option<Finding> {
         caution(m)
     );
     let mut finding = rule.finding(Severity::Warning, share.key.clone(), cause, advice());
-    finding.figures.push(Cited {
-        label: format!("bytes at the disks for each byte written: {}", cell.key),
-        value: factor,
-        unit: "ratio".into(),
-        interval: None,
-        from: m.from(),
-    });
+    let label = format!("bytes at the disks for each byte written: {}", cell.key);
+    finding.figures.push(cite_count(m, label, factor, "ratio"));
     finding.figures.extend(cite_share(m, &cell.setup));
     Some(finding)
 }

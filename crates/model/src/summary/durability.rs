@@ -2,7 +2,8 @@
 //! is on stable storage. The evidence is what the backing device counted during the cell: the bytes
 //! that it was given, and the flushes of its volatile cache. A disk without such a cache
 //! (`queue/write_cache` is `write through`; kernel document ABI/stable/sysfs-block) is sent no
-//! flushes: there the bytes alone are the evidence.
+//! flushes: there the bytes alone are the evidence. Of a file server only the client's calls are
+//! seen (RFC 8881, section 18.3, COMMIT), which say nothing of the disk behind it.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +13,8 @@ use crate::setup::Setup;
 
 /// Key in [`Run::effective`], below `target/native`: `queue/write_cache` of the disks below.
 pub const WRITE_CACHE: &str = "device write_cache";
+/// Key likewise: the file server that holds the target, as `server:/export`.
+pub const FILE_SERVER: &str = "file server";
 
 /// Of one flush for each append this much must be seen; likewise of the bytes. Appends are in
 /// flight when the cell begins and ends.
@@ -57,12 +60,14 @@ pub(super) fn durability(run: &Run, setup: &Setup, samples: &[&Sample]) -> Optio
     let own = |s: &Sample, flushes: u64| (SEEN..=OWN).contains(&(flushes as f64 / s.result.ios as f64));
     let all_own = seen.iter().all(|(s, d)| own(s, d.flush_ios));
     let busy = !all_own && 2 * samples.iter().filter(|s| s.marks.contains(&Mark::HostBusy)).count() > samples.len();
-    let cache = run.effective.get(&format!("{}/native", setup.target)).and_then(|e| e.get(WRITE_CACHE));
+    let fact = |key: &str| run.effective.get(&format!("{}/native", setup.target)).and_then(|e| e.get(key));
+    let on_server = fact(FILE_SERVER).is_some();
     let dropped = setup.attachment.as_ref().is_some_and(|a| a.cache.no_flush());
     let (verdict, why) = judge(&Evidence {
         counted: flushes_per_append.zip(bytes_per_append),
         block_bytes: traits.block_bytes as f64,
-        volatile: cache.map(|c| c != "write through"),
+        volatile: fact(WRITE_CACHE).map(|c| c != "write through"),
+        on_server,
         busy,
         dropped,
     });
@@ -72,8 +77,9 @@ pub(super) fn durability(run: &Run, setup: &Setup, samples: &[&Sample]) -> Optio
         Verdict::NotVisible => "durable or not is not visible",
     };
     let evidence = flushes_per_append.zip(bytes_per_append).map_or_else(String::new, |(flushes, bytes)| {
+        let (place, calls) = if on_server { ("server", "COMMIT calls") } else { ("device", "flushes") };
         format!(
-            "; at the device {flushes:.2} flushes and {:.1} KiB for each acknowledged append of {} KiB",
+            "; at the {place} {flushes:.2} {calls} and {:.1} KiB for each acknowledged append of {} KiB",
             bytes / 1024.0,
             traits.block_bytes / 1024
         )
@@ -89,6 +95,8 @@ struct Evidence {
     block_bytes: f64,
     /// Whether the device has a volatile cache, where that is known.
     volatile: Option<bool>,
+    /// It lies on a file server, and what was counted are calls to it.
+    on_server: bool,
     /// Others wrote to the device in most samples, and their flushes cannot be told from the cell's.
     busy: bool,
     /// `cache=unsafe`.
@@ -103,6 +111,9 @@ fn judge(e: &Evidence) -> (Verdict, &'static str) {
         () if e.dropped => (Verdict::NotDurable, "cache=unsafe drops the guest's flushes"),
         () if missing => (Verdict::NotDurable, lost),
         () if e.counted.is_none() => (Verdict::NotVisible, "the device has no counters here"),
+        () if e.on_server => {
+            (Verdict::NotVisible, "the server acknowledged it; whether its disk has it is not seen from here")
+        }
         () if e.volatile == Some(true) && !flushed => {
             (Verdict::NotDurable, "acknowledged appends are in the device's volatile cache, which was not flushed")
         }
@@ -122,6 +133,10 @@ mod tests {
     use crate::testing::{Bench, native, virtio};
 
     fn of(cache: Cache, write_cache: Option<&str>, flushes: f64, bytes: f64) -> Durability {
+        on(cache, write_cache.map(|word| (WRITE_CACHE, word)), flushes, bytes)
+    }
+
+    fn on(cache: Cache, fact: Option<(&str, &str)>, flushes: f64, bytes: f64) -> Durability {
         let mut guest = virtio("device", "durable-append");
         guest.attachment.as_mut().unwrap().cache = cache;
         let mut run = Bench::new().cell(native("device", "durable-append"), 5e3).cell(guest.clone(), 2e3).run();
@@ -130,8 +145,8 @@ mod tests {
             device.flush_ios = (flushes * s.result.ios as f64) as u64;
             device.write_bytes = (bytes * 4096.0 * s.result.ios as f64) as u64;
         }
-        if let Some(word) = write_cache {
-            run.effective.entry("device/native".into()).or_default().insert(WRITE_CACHE.into(), word.into());
+        if let Some((key, value)) = fact {
+            run.effective.entry("device/native".into()).or_default().insert(key.into(), value.into());
         }
         let summary = summarise(&run);
         summary.cell(&guest.key()).unwrap().durability.clone().unwrap()
@@ -158,6 +173,17 @@ mod tests {
             assert_eq!(d.verdict, Verdict::NotDurable);
             assert!(d.text.starts_with("not durable: cache=unsafe"), "{}", d.text);
         }
+    }
+
+    #[test]
+    fn a_file_servers_word_is_no_evidence_of_its_disk() {
+        let server = Some((FILE_SERVER, "nas:/vm"));
+        let d = on(Cache::None, server, 1.0, 1.1);
+        assert_eq!(d.verdict, Verdict::NotVisible);
+        assert!(d.text.contains("the server acknowledged it") && d.text.contains("1.00 COMMIT calls"), "{}", d.text);
+        // What did not even reach the server is lost with this host.
+        assert_eq!(on(Cache::None, server, 1.0, 0.3).verdict, Verdict::NotDurable);
+        assert_eq!(on(Cache::Unsafe, server, 1.0, 1.0).verdict, Verdict::NotDurable);
     }
 
     #[test]

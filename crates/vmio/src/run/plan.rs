@@ -202,7 +202,7 @@ fn why_not(setup: &Setup, local: &dyn Node, gentle: bool, wishes: &Wishes, groun
         .iter()
         .find_map(|r| (r.check)(local.reader()).err().map(|found| format!("{}: {found}; {}", r.name, r.mend)));
     missing
-        .or_else(|| guests::qemu::why_not(local, setup.attachment.as_ref()?))
+        .or_else(|| guests::qemu::why_not(local, setup))
         .or_else(|| gentle.then(|| workload.can_be_gentle().err().map(str::to_owned)).flatten())
 }
 

@@ -11,6 +11,7 @@ use vmio_node::Reader;
 use super::super::Result;
 use super::args::{device_id, iothread_ids, node_name};
 use super::qmp::Qmp;
+use super::rings::Rings;
 use crate::drivers::effective as key;
 use crate::targets::Storage;
 
@@ -55,7 +56,7 @@ type Settings = BTreeMap<String, String>;
 pub fn read(qmp: &mut Qmp, from: &Sources<'_>, disks: &[Asked]) -> Result<BTreeMap<String, Settings>> {
     let blocks = qmp.execute("query-block", json!({}))?;
     let nodes = qmp.execute("query-named-block-nodes", json!({"flat": true}))?;
-    let engines = Engines::of(from.host, from.pid);
+    let rings = Rings::of(from.host, from.pid);
     let shared = disks.iter().any(|d| matches!(d.storage, Storage::VhostUserBlk { .. }));
     let mut all = BTreeMap::new();
     for (i, disk) in disks.iter().enumerate() {
@@ -63,7 +64,7 @@ pub fn read(qmp: &mut Qmp, from: &Sources<'_>, disks: &[Asked]) -> Result<BTreeM
         block(&blocks, &nodes, &node_name(i), &mut found);
         device(qmp, &format!("{PERIPHERAL}{}", device_id(i)), &mut found);
         seen_by_guest(from.guest, &disk.guest, &mut found);
-        let aio = engines.of_disk(i, disks).map_or(key::SERVERS.to_owned(), |aio| aio.to_string());
+        let aio = engine(rings, i, disks).map_or(key::SERVERS.to_owned(), |aio| aio.to_string());
         found.insert(key::AIO.to_owned(), aio);
         if let Some(server) = disk.storage.server() {
             found.insert(key::SERVED_BY.to_owned(), server.to_owned());
@@ -179,47 +180,20 @@ fn controller_of(bus: &str) -> Option<String> {
     Some(format!("{PERIPHERAL}{id}"))
 }
 
-/// QEMU does not tell the AIO engine of a disk, and it falls back to threads (with no more than a
-/// warning) where the kernel refuses the one asked for. What it really set up shows from outside:
-/// each of its event loops that uses Linux AIO maps a completion ring, `[aio]` (Linux fs/aio.c),
-/// and each that uses io_uring holds a ring's descriptor.
-struct Engines {
-    aio_rings: usize,
-    uring_rings: usize,
-}
-
-impl Engines {
-    fn of(host: &dyn Reader, pid: u32) -> Self {
-        let maps = host.read_text(Path::new(&format!("/proc/{pid}/maps"))).unwrap_or_default();
-        let fds = PathBuf::from(format!("/proc/{pid}/fdinfo"));
-        let names = host.list(&fds).unwrap_or_default();
-        // Only the fdinfo of an io_uring has these two lines (Linux io_uring/fdinfo.c).
-        let is_ring = |text: String| text.contains("\nSqMask:") && text.contains("\nCqMask:");
-        let rings = names.iter().filter(|n| host.read_text(&fds.join(n)).is_ok_and(is_ring)).count();
-        Self { aio_rings: maps.lines().filter(|l| l.contains("/[aio]")).count(), uring_rings: rings }
+/// The AIO engine of disk `i`. (Where queues are spread over several event loops, one has its ring
+/// from its first request on, so one is demanded of them.) `None`: a server does the I/O.
+fn engine(rings: Rings, i: usize, disks: &[Asked]) -> Option<Aio> {
+    if disks[i].storage.server().is_some() {
+        return None;
     }
-
-    /// The engine of disk `i`: as asked when there is a ring for each event loop that needs one.
-    /// (Where queues are spread over several, a loop has its ring from its first request on, so
-    /// one is demanded of them.) `None`: a server does the I/O.
-    fn of_disk(&self, i: usize, disks: &[Asked]) -> Option<Aio> {
-        if disks[i].storage.server().is_some() {
-            return None;
-        }
-        let asked = disks[i].attachment.aio;
-        let loops: BTreeSet<Option<String>> = disks
-            .iter()
-            .enumerate()
-            .filter(|(_, d)| d.attachment.aio == asked && d.storage.server().is_none())
-            .map(|(i, d)| iothread_ids(i, &d.attachment).into_iter().next())
-            .collect();
-        let rings = match asked {
-            Aio::Threads => return Some(Aio::Threads),
-            Aio::Native => self.aio_rings,
-            Aio::IoUring => self.uring_rings,
-        };
-        Some(if rings >= loops.len() { asked } else { Aio::Threads })
-    }
+    let asked = disks[i].attachment.aio;
+    let loops: BTreeSet<Option<String>> = disks
+        .iter()
+        .enumerate()
+        .filter(|(_, d)| d.attachment.aio == asked && d.storage.server().is_none())
+        .map(|(i, d)| iothread_ids(i, &d.attachment).into_iter().next())
+        .collect();
+    Some(rings.engine(asked, loops.len()))
 }
 
 #[cfg(test)]

@@ -29,8 +29,8 @@ fn an_engine_without_its_ring_is_threads() {
             .file("/proc/9/fdinfo/5", format!("pos:\t0\nflags:\t02\n{uring}"))
     };
     let engines = |fake: &Fake| {
-        let engines = Engines::of(fake, 9);
-        (0..disks.len()).map(|i| engines.of_disk(i, &disks)).collect::<Vec<_>>()
+        let rings = Rings::of(fake, 9);
+        (0..disks.len()).map(|i| engine(rings, i, &disks)).collect::<Vec<_>>()
     };
     let (native, threads) = (Some(Aio::Native), Some(Aio::Threads));
     // Two event loops use Linux AIO: the main one (disks 0 and 4) and that of disk 1.

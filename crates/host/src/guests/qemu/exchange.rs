@@ -1,5 +1,5 @@
 //! Exchanges the image under a disk while its guest runs: QMP `blockdev-add`, `blockdev-reopen`
-//! (QEMU 6.1 and newer), `blockdev-del`.
+//! ([`NEEDED`]), `blockdev-del`.
 //!
 //! A disk image that a hypervisor has open must never be changed by anybody else. So where a cell
 //! needs another image, the guest's disk is pointed at it: above each image stands a node of
@@ -14,8 +14,12 @@ use vmio_model::setup::Attachment;
 use super::super::{Error, GuestSpec, Result};
 use super::args::{PlannedDisk, image_layers, node_name};
 use super::qmp::Qmp;
-use crate::drivers;
+use crate::drivers::{self, QemuVersion};
 use crate::targets::Storage;
+
+/// What it demands of QEMU's version: which command, and since when it is stable.
+pub const NEEDED: (&str, QemuVersion) =
+    ("exchanging images while the guest runs (blockdev-reopen)", QemuVersion { major: 6, minor: 1 });
 
 /// The disks of a guest, and how often the image of each was exchanged.
 pub struct Exchanger {

@@ -16,6 +16,9 @@ use super::launch::Process;
 
 /// How often: one small command to the monitor.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// So many failures of the monitor in a row are its end. One may be I/O that holds QEMU's main
+/// thread up for longer than a command waits.
+const MOST_FAILURES: u32 = 3;
 
 /// A watch; it ends when this goes out of scope.
 pub struct Guard {
@@ -40,10 +43,17 @@ impl Guard {
         let (qmp, process) = (Arc::clone(qmp), Arc::clone(process));
         let (stop, stopped) = channel();
         let thread = thread::spawn(move || {
+            let mut failures = 0;
             while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 let answer = qmp.lock().unwrap_or_else(PoisonError::into_inner).execute("query-chardev", json!({}));
-                // A monitor that fails is seen by those who use it.
-                let Ok(answer) = answer else { return };
+                let Ok(answer) = answer else {
+                    failures += 1;
+                    if failures < MOST_FAILURES {
+                        continue;
+                    }
+                    return process.end_because("its monitor no longer answers".into());
+                };
+                failures = 0;
                 if let Some(gone) = servers.iter().find(|s| !is_open(&answer, &s.chardev)) {
                     return process.end_because(format!("the vhost-user-blk server of {} has gone", gone.label));
                 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +16,7 @@ use super::args::{MOST_DISKS, Paths, PciAddress, Plan, PlannedDisk, arguments, c
 use super::guard::{Guard, Served};
 use super::qmp::Qmp;
 use super::threads::Hypervisor;
-use super::{SharedQmp, console, disks, running_accel, version};
+use super::{SharedQmp, console, disks, running_accel, version, waiting};
 use crate::drivers;
 use crate::image::Image;
 use crate::require::find_program;
@@ -25,8 +24,6 @@ use crate::targets::Storage;
 
 /// Names under which QEMU is installed: Debian and most; Proxmox; RHEL, outside of `PATH`.
 const QEMU: [&str; 3] = ["qemu-system-x86_64", "kvm", "/usr/libexec/qemu-kvm"];
-/// QEMU makes its sockets within some 0.1 s; a host under load needs longer.
-const SOCKET_LIMIT: Duration = Duration::from_secs(15);
 /// How long the disks may take to show after the guest answers: SCSI is scanned in the background.
 const DISK_LIMIT: Duration = Duration::from_secs(15);
 /// How long the storage of a disk may take to say that it is there.
@@ -35,8 +32,6 @@ const LOOK_LIMIT: Duration = Duration::from_secs(45);
 const END_LIMIT: Duration = Duration::from_secs(10);
 /// `sun_path` of unix(7), without the final zero.
 const SOCKET_PATH: usize = 107;
-/// QEMU ends that soon after it refused an option or closed a socket.
-const SOON: Duration = Duration::from_millis(300);
 const POLL: Duration = Duration::from_millis(10);
 
 /// Path of QEMU.
@@ -94,7 +89,7 @@ pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) 
     let up = (|| {
         let mut qmp = Qmp::over(&spec.name, process.connect(&paths.qmp)?).map_err(|e| {
             // The monitor listens before the disks are opened; when QEMU refuses one it ends.
-            if process.ended_soon().is_some() { process.give_up("did not start") } else { e }
+            if waiting::ended_soon(|| process.ended()).is_some() { process.give_up("did not start") } else { e }
         })?;
         let stream = process.connect(&paths.agent)?;
         stream.set_write_timeout(Some(ctx.boot_limit)).map_err(file_error("set a limit on", &paths.agent))?;
@@ -281,8 +276,12 @@ impl Process {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends a guest that cannot go on; the reason shows in [`Running::give_up`].
+    /// Ends a guest that cannot go on; the reason shows in [`Running::give_up`]. One that has
+    /// ended by itself had another.
     pub fn end_because(&self, reason: String) {
+        if matches!(self.lock().try_wait(), Ok(Some(_))) {
+            return;
+        }
         *self.because.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
         // Whoever waits for the guest finds it ended, or still there and ends it.
         let _ = self.lock().kill();
@@ -299,39 +298,19 @@ pub struct Running {
 }
 
 impl Running {
-    /// Connects to a socket of QEMU's as soon as somebody listens: the file is there a moment
-    /// before that.
     fn connect(&self, socket: &Path) -> Result<UnixStream> {
-        let end = Instant::now() + SOCKET_LIMIT;
-        loop {
-            match UnixStream::connect(socket) {
-                Ok(stream) => return Ok(stream),
-                Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {}
-                Err(e) => return Err(file_error("connect to", socket)(e)),
-            }
-            let ended = self.process.lock().try_wait()?;
-            if ended.is_some() || Instant::now() >= end {
-                return Err(self.give_up("did not start"));
-            }
-            thread::sleep(POLL);
-        }
+        let found = waiting::connect(socket, || self.ended()).map_err(file_error("connect to", socket))?;
+        found.ok_or_else(|| self.give_up("did not start"))
     }
 
-    /// Its output if it has ended, or ends within [`SOON`]: its sockets close a moment before.
-    fn ended_soon(&self) -> Option<Output> {
-        let end = Instant::now() + SOON;
-        loop {
-            let ended = self.process.lock().try_wait().ok().flatten();
-            if ended.is_some() || Instant::now() >= end {
-                return ended;
-            }
-            thread::sleep(POLL);
-        }
+    /// Its output if it has ended.
+    fn ended(&self) -> Option<Output> {
+        self.process.lock().try_wait().ok().flatten()
     }
 
     /// Ends QEMU if it still runs and says what became of it.
     pub fn give_up(&self, seen: &str) -> Error {
-        let ended = self.ended_soon();
+        let ended = waiting::ended_soon(|| self.ended());
         let because = self.process.because.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let how = match (because, ended.as_ref().map(|o| o.end)) {
             (Some(reason), _) => format!("; vmio had ended it, since {reason}"),

@@ -9,8 +9,10 @@ mod exchange;
 mod guard;
 mod launch;
 pub(crate) mod qmp;
+pub(crate) mod rings;
 pub mod threads;
 mod version;
+pub(crate) mod waiting;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

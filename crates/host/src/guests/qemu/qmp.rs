@@ -1,9 +1,10 @@
 //! Client of QEMU's monitor (QMP: docs/interop/qmp-spec.rst of QEMU). One command at a time, events are
-//! passed over.
+//! passed over. Each command has a number, which its answer bears: an answer that came too late
+//! is not taken for that of the next command.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -17,6 +18,13 @@ const LIMIT: Duration = Duration::from_secs(20);
 pub struct Qmp {
     guest: String,
     stream: BufReader<UnixStream>,
+    limit: Duration,
+    /// The beginning of a line whose rest has not come yet.
+    begun: Vec<u8>,
+    /// Number of the last command.
+    asked: u64,
+    /// Why nothing more can be asked.
+    broken: Option<String>,
     /// QEMU's version, `7.2.22`.
     pub version: String,
 }
@@ -24,10 +32,22 @@ pub struct Qmp {
 impl Qmp {
     /// Takes a connection to a monitor and leaves the negotiation behind.
     pub fn over(guest: &str, stream: UnixStream) -> Result<Self> {
+        Self::within(LIMIT, guest, stream)
+    }
+
+    fn within(limit: Duration, guest: &str, stream: UnixStream) -> Result<Self> {
         let broken = |e: std::io::Error| fail(guest, "connect", &e.to_string());
-        stream.set_read_timeout(Some(LIMIT)).map_err(broken)?;
-        stream.set_write_timeout(Some(LIMIT)).map_err(broken)?;
-        let mut qmp = Self { guest: guest.to_owned(), stream: BufReader::new(stream), version: String::new() };
+        stream.set_read_timeout(Some(limit)).map_err(broken)?;
+        stream.set_write_timeout(Some(limit)).map_err(broken)?;
+        let mut qmp = Self {
+            guest: guest.to_owned(),
+            stream: BufReader::new(stream),
+            limit,
+            begun: Vec::new(),
+            asked: 0,
+            broken: None,
+            version: String::new(),
+        };
         let greeting = qmp.line("greeting")?;
         let number = |part: &str| greeting["QMP"]["version"]["qemu"][part].as_u64();
         let (Some(major), Some(minor), Some(micro)) = (number("major"), number("minor"), number("micro")) else {
@@ -38,21 +58,29 @@ impl Qmp {
         Ok(qmp)
     }
 
-    /// Runs a command and returns its answer.
+    /// Runs a command and returns its answer. When none comes in time the monitor stays usable;
+    /// after any other failure of its socket every command is refused.
     pub fn execute(&mut self, command: &str, arguments: Value) -> Result<Value> {
-        let mut line = json!({"execute": command, "arguments": arguments}).to_string();
-        line.push('\n');
-        self.stream
-            .get_mut()
-            .write_all(line.as_bytes())
-            .map_err(|e| fail(&self.guest, command, &format!("{e}; QEMU has probably ended")))?;
+        if let Some(reason) = &self.broken {
+            return Err(fail(&self.guest, command, reason));
+        }
+        self.asked += 1;
+        let line = format!("{}\n", json!({"execute": command, "arguments": arguments, "id": self.asked}));
+        if let Err(e) = self.stream.get_mut().write_all(line.as_bytes()) {
+            return Err(self.break_off(command, format!("{e}; QEMU has probably ended")));
+        }
+        let end = Instant::now() + self.limit;
         loop {
             let mut answer = self.line(command)?;
-            if let Some(value) = answer.get_mut("return") {
-                return Ok(value.take());
+            // Events have no id; the answer to an earlier command has another.
+            if answer["id"] == self.asked {
+                if let Some(value) = answer.get_mut("return") {
+                    return Ok(value.take());
+                }
+                return Err(fail(&self.guest, command, answer["error"]["desc"].as_str().unwrap_or("refused")));
             }
-            if let Some(error) = answer.get("error") {
-                return Err(fail(&self.guest, command, error["desc"].as_str().unwrap_or("refused")));
+            if Instant::now() >= end {
+                return Err(self.silent(command));
             }
         }
     }
@@ -63,12 +91,26 @@ impl Qmp {
     }
 
     fn line(&mut self, command: &str) -> Result<Value> {
-        let mut line = String::new();
-        match self.stream.read_line(&mut line) {
-            Ok(0) => Err(fail(&self.guest, command, "QEMU closed the monitor")),
-            Ok(_) => serde_json::from_str(&line).map_err(|e| fail(&self.guest, command, &format!("no JSON: {e}"))),
-            Err(e) => Err(fail(&self.guest, command, &e.to_string())),
+        match self.stream.read_until(b'\n', &mut self.begun) {
+            Ok(_) if self.begun.ends_with(b"\n") => {
+                let line = std::mem::take(&mut self.begun);
+                serde_json::from_slice(&line).map_err(|e| fail(&self.guest, command, &format!("no JSON: {e}")))
+            }
+            Ok(_) => Err(self.break_off(command, "QEMU closed the monitor".into())),
+            // What has come of a line is kept.
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Err(self.silent(command)),
+            Err(e) => Err(self.break_off(command, e.to_string())),
         }
+    }
+
+    fn silent(&self, command: &str) -> Error {
+        fail(&self.guest, command, &format!("no answer within {} s", self.limit.as_secs_f64()))
+    }
+
+    fn break_off(&mut self, command: &str, reason: String) -> Error {
+        let error = fail(&self.guest, command, &reason);
+        self.broken = Some(reason);
+        error
     }
 }
 
@@ -79,50 +121,99 @@ fn fail(guest: &str, command: &str, reason: &str) -> Error {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::os::unix::net::UnixListener;
     use std::thread;
 
     use super::*;
 
-    const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}, "package": "Debian"}, "capabilities": ["oob"]}}"#;
+    const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}, "package": "Debian"}, "capabilities": ["oob"]}}
+"#;
 
-    /// A monitor that gives these answers, each to one command, and hands back what it was told.
-    fn monitor(answers: &'static [&'static str]) -> (tempfile::TempDir, thread::JoinHandle<Vec<Value>>) {
-        let dir = tempfile::tempdir().unwrap();
-        let listener = UnixListener::bind(dir.path().join("qmp")).unwrap();
-        let heard = thread::spawn(move || {
-            let (stream, _) = listener.accept().unwrap();
-            let mut reader = BufReader::new(stream.try_clone().unwrap());
-            let mut stream = stream;
-            writeln!(stream, "{GREETING}").unwrap();
-            let mut heard = Vec::new();
-            for answer in answers {
-                let mut line = String::new();
-                reader.read_line(&mut line).unwrap();
-                heard.push(serde_json::from_str(&line).unwrap());
-                writeln!(stream, "{answer}").unwrap();
-            }
-            heard
+    /// Both ends of a monitor that is past its negotiation.
+    fn monitor() -> (Qmp, BufReader<UnixStream>) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let qemu = thread::spawn(move || {
+            let mut qemu = BufReader::new(theirs);
+            say(&mut qemu, GREETING);
+            assert_eq!(heard(&mut qemu)["execute"], "qmp_capabilities");
+            say(&mut qemu, "{\"return\": {}, \"id\": 1}\n");
+            qemu
         });
-        (dir, heard)
+        let qmp = Qmp::within(Duration::from_millis(200), "guest0", ours).unwrap();
+        (qmp, qemu.join().unwrap())
+    }
+
+    fn say(qemu: &mut BufReader<UnixStream>, text: &str) {
+        qemu.get_mut().write_all(text.as_bytes()).unwrap();
+    }
+
+    fn heard(qemu: &mut BufReader<UnixStream>) -> Value {
+        let mut line = String::new();
+        qemu.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    fn refused(qmp: &mut Qmp, command: &str) -> String {
+        qmp.execute(command, json!({})).unwrap_err().to_string()
     }
 
     #[test]
     fn answers_come_past_events_and_errors_say_what() {
-        let (dir, heard) = monitor(&[
-            r#"{"return": {}}"#,
-            "{\"event\": \"RESUME\", \"timestamp\": {}}\n{\"return\": {\"enabled\": false, \"present\": true}}",
-            r#"{"error": {"class": "GenericError", "desc": "Property 'scsi-hd.iothread' not found"}}"#,
-        ]);
-        let mut qmp = Qmp::over("guest0", UnixStream::connect(dir.path().join("qmp")).unwrap()).unwrap();
+        let (mut qmp, mut qemu) = monitor();
         assert_eq!(qmp.version, "7.2.22");
+        say(&mut qemu, "{\"event\": \"RESUME\"}\n{\"return\": {\"enabled\": false}, \"id\": 2}\n");
         assert_eq!(qmp.execute("query-kvm", json!({})).unwrap()["enabled"], false);
+        let no = r#"{"error": {"class": "GenericError", "desc": "Property 'scsi-hd.iothread' not found"}, "id": 3}"#;
+        say(&mut qemu, &format!("{no}\n"));
         let said = qmp.execute("qom-get", json!({"path": "/x", "property": "iothread"})).unwrap_err().to_string();
         assert_eq!(said, "guest guest0: monitor command qom-get: Property 'scsi-hd.iothread' not found");
-        let heard = heard.join().unwrap();
-        assert_eq!(heard[0]["execute"], "qmp_capabilities");
-        assert_eq!(heard[2]["arguments"]["property"], "iothread");
-        let gone = qmp.execute("query-status", json!({})).unwrap_err().to_string();
-        assert!(gone.contains("query-status") && gone.contains("QEMU"), "{gone}");
+        assert_eq!(heard(&mut qemu), json!({"execute": "query-kvm", "arguments": {}, "id": 2}));
+        assert_eq!(heard(&mut qemu)["arguments"]["property"], "iothread");
+    }
+
+    #[test]
+    fn a_late_answer_is_not_that_of_the_next_command() {
+        let (mut qmp, mut qemu) = monitor();
+        assert!(refused(&mut qmp, "query-block").contains("query-block: no answer within 0.2 s"));
+        say(&mut qemu, "{\"return\": \"late\", \"id\": 2}\n{\"return\": \"in time\", \"id\": 3}\n");
+        assert_eq!(qmp.execute("query-chardev", json!({})).unwrap(), "in time");
+    }
+
+    #[test]
+    fn half_a_line_waits_for_its_rest() {
+        let (mut qmp, mut qemu) = monitor();
+        // Cut inside of a character, too: `é` has two bytes.
+        let line = "{\"return\": \"é\", \"id\": 2}\n{\"return\": \"whole\", \"id\": 3}\n".as_bytes();
+        let (head, rest) = line.split_at(13);
+        qemu.get_mut().write_all(head).unwrap();
+        assert!(refused(&mut qmp, "query-block").contains("no answer"));
+        qemu.get_mut().write_all(rest).unwrap();
+        assert_eq!(qmp.execute("query-chardev", json!({})).unwrap(), "whole");
+    }
+
+    #[test]
+    fn a_monitor_that_keeps_talking_of_other_things_does_not_answer() {
+        let (mut qmp, mut qemu) = monitor();
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let chatter = thread::spawn(move || {
+            while stopped.try_recv().is_err() {
+                say(&mut qemu, "{\"event\": \"RTC_CHANGE\"}\n");
+                thread::sleep(Duration::from_millis(10));
+            }
+        });
+        assert!(refused(&mut qmp, "query-block").contains("no answer"));
+        stop.send(()).unwrap();
+        chatter.join().unwrap();
+    }
+
+    #[test]
+    fn a_broken_monitor_is_asked_nothing_more() {
+        let (mut qmp, mut qemu) = monitor();
+        say(&mut qemu, "{\"return\":");
+        drop(qemu);
+        let first = refused(&mut qmp, "query-block");
+        assert!(first.contains("query-block") && first.contains("QEMU"), "{first}");
+        let asked = qmp.asked;
+        let next = refused(&mut qmp, "query-chardev");
+        assert_eq!((next, qmp.asked), (first.replace("query-block", "query-chardev"), asked));
     }
 }

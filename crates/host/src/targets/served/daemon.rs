@@ -2,18 +2,18 @@
 //! it serves, read back through its monitor, ended.
 
 use std::collections::BTreeMap;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
-use vmio_model::setup::{Aio, Attachment};
+use vmio_model::setup::Attachment;
 use vmio_node::{End, Exec, Node, Output, Process, Reader};
 
 use super::super::{Error, Result, Storage};
 use crate::drivers;
 use crate::guests::qemu::qmp::Qmp;
+use crate::guests::qemu::rings::Rings;
+use crate::guests::qemu::waiting;
 use crate::limits::OOM_SCORE_ADJ;
 use crate::require::find_program;
 
@@ -23,13 +23,8 @@ pub const DAEMON: &str = "qemu-storage-daemon";
 pub const SOCKET_PATH: usize = 107;
 /// Name of the NBD export.
 const EXPORT: &str = "disk";
-/// It listens within some 0.1 s; a host under load needs longer.
-const START_LIMIT: Duration = Duration::from_secs(15);
 /// How long a killed one may take to end.
 const END_LIMIT: Duration = Duration::from_secs(10);
-/// It ends that soon after it refused an option.
-const SOON: Duration = Duration::from_millis(500);
-const POLL: Duration = Duration::from_millis(10);
 
 /// A daemon that serves. It is killed when this goes out of scope.
 pub struct Daemon {
@@ -164,34 +159,14 @@ fn arguments(file: &Path, asked: &Attachment, storage: &Storage, monitor: &Path)
 /// Waits until its monitor answers: it does so only after all exports of its command line listen.
 /// On an error says what became of it.
 fn serving(process: &mut dyn Process, monitor: &Path) -> std::result::Result<Qmp, String> {
-    let until = Instant::now() + START_LIMIT;
-    loop {
-        if let Some(output) = process.try_wait().map_err(|e| e.to_string())? {
-            return Err(how(&output));
-        }
-        if let Ok(stream) = UnixStream::connect(monitor) {
-            return Qmp::over(DAEMON, stream).map_err(|e| match ended_soon(process) {
-                Some(output) => how(&output),
-                None => format!("its monitor does not answer: {e}"),
-            });
-        }
-        if Instant::now() >= until {
-            return Err(format!("it does not listen on {} after {} s", monitor.display(), START_LIMIT.as_secs()));
-        }
-        thread::sleep(POLL);
-    }
-}
-
-/// Its sockets close a moment before it ends.
-fn ended_soon(process: &mut dyn Process) -> Option<Output> {
-    let until = Instant::now() + SOON;
-    loop {
-        let ended = process.try_wait().ok().flatten();
-        if ended.is_some() || Instant::now() >= until {
-            return ended;
-        }
-        thread::sleep(POLL);
-    }
+    let mut ended = || process.try_wait().ok().flatten();
+    let up = match waiting::connect(monitor, &mut ended) {
+        Ok(Some(stream)) => Qmp::over(DAEMON, stream).map_err(|e| format!("its monitor does not answer: {e}")),
+        Ok(None) => Err(format!("it does not listen on {}", monitor.display())),
+        Err(e) => Err(format!("cannot connect to {}: {e}", monitor.display())),
+    };
+    // If it ended, how says more.
+    up.map_err(|e| waiting::ended_soon(ended).map_or(e, |output| how(&output)))
 }
 
 fn how(output: &Output) -> String {
@@ -223,7 +198,8 @@ fn read_back(
     }
     let of = |name: &str| nodes.as_array().into_iter().flatten().find(|n| n["node-name"] == name);
     let cache = of("file").map_or(Value::Null, |n| n["cache"].clone());
-    let aio = engine(host, pid, asked.aio);
+    // One event loop serves the one export.
+    let aio = Rings::of(host, pid).engine(asked.aio, 1);
     let found = (cache["direct"].as_bool(), cache["no-flush"].as_bool(), aio);
     if found != (Some(asked.cache.direct()), Some(asked.cache.no_flush()), asked.aio) {
         let reason = format!("cache={},aio={} was asked of it; it has {cache} and aio={aio}", asked.cache, asked.aio);
@@ -240,29 +216,10 @@ fn read_back(
     ]))
 }
 
-/// The AIO engine as the kernel shows it: Linux AIO maps a completion ring `[aio]` (Linux
-/// fs/aio.c), io_uring holds a ring's descriptor (io_uring/fdinfo.c). QEMU falls back to threads
-/// with no more than a warning.
-fn engine(host: &dyn Reader, pid: u32, asked: Aio) -> Aio {
-    let there = match asked {
-        Aio::Threads => true,
-        Aio::Native => {
-            let maps = host.read_text(Path::new(&format!("/proc/{pid}/maps"))).unwrap_or_default();
-            maps.lines().any(|l| l.contains("/[aio]"))
-        }
-        Aio::IoUring => {
-            let dir = PathBuf::from(format!("/proc/{pid}/fdinfo"));
-            let names = host.list(&dir).unwrap_or_default();
-            names.iter().any(|n| host.read_text(&dir.join(n)).is_ok_and(|t| t.contains("\nSqMask:")))
-        }
-    };
-    if there { asked } else { Aio::Threads }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use vmio_model::setup::Cache;
+    use vmio_model::setup::{Aio, Cache};
 
     use super::*;
 

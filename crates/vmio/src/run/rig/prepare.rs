@@ -14,7 +14,7 @@ use vmio_host::targets::{self, Prepared, TargetCtx};
 use vmio_model::result::Run;
 use vmio_model::setup::Setup;
 use vmio_model::study::{MIB, Study};
-use vmio_model::summary::durability::WRITE_CACHE;
+use vmio_model::summary::durability::{FILE_SERVER, WRITE_CACHE};
 use vmio_node::{Change, Exec, Journal, Node};
 
 use super::super::gentle::Watcher;
@@ -192,6 +192,7 @@ fn make_targets(
         settings.insert("backing".into(), backing.describe());
         settings.extend(write_cache(local.reader(), &backing).map(|word| (WRITE_CACHE.to_owned(), word)));
         settings.insert("logical_block_bytes".into(), prepared.demands().logical_block_bytes.to_string());
+        settings.extend(backing.nfs.clone().map(|server| (FILE_SERVER.to_owned(), server)));
         let at = format!("{}/native", cell.target);
         store.add_effective(run.id, &at, &settings)?;
         run.effective.insert(at, settings);
