@@ -76,11 +76,10 @@ pub struct Policy {
 }
 
 /// An interface of the host over which guests reach the network.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Uplink {
-    /// Bit/s in each direction: as written, else the link speed that the kernel knows; `None` only
-    /// where [`Links::required`] was false and nobody knew.
-    pub capacity: Option<u64>,
+    /// Bit/s in each direction: as written, else the link speed that the kernel knows.
+    pub capacity: u64,
 }
 
 /// A contract, for each interface that has it.
@@ -176,13 +175,12 @@ impl Default for Guard {
     }
 }
 
-/// What is known of links besides the policy.
+/// What is known of links besides the policy. An uplink whose capacity is neither written nor
+/// known here is refused.
 #[derive(Debug, Clone, Default)]
 pub struct Links {
     /// Speeds in bit/s that the kernel knows, by interface: the capacity where none is written.
     pub speeds: BTreeMap<String, u64>,
-    /// Refuse an uplink whose capacity is neither written nor known.
-    pub required: bool,
 }
 
 /// A policy with what deserves a warning in it.

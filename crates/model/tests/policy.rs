@@ -20,9 +20,7 @@ fn every_message_is_pinned() {
     let mut messages = 0;
     for (kind, path) in fixtures() {
         let files = fixture(&path);
-        // Where a capacity is needed, as for a plan, its lack is refused.
-        let links = Links { required: path.ends_with("no-capacity.toml"), ..Links::default() };
-        let (problems, warnings) = match read(&files, &links) {
+        let (problems, warnings) = match read(&files, &Links::default()) {
             Ok(loaded) => (Vec::new(), loaded.warnings),
             Err(error) => (error.problems, error.warnings),
         };
@@ -53,7 +51,7 @@ fn good(name: &str) -> Policy {
 #[test]
 fn the_issues_own_example() {
     let policy = good("issue.toml");
-    assert_eq!(policy.uplinks["eth0"].capacity, Some(1_000_000_000));
+    assert_eq!(policy.uplinks["eth0"].capacity, 1_000_000_000);
     let gold = policy.class("gold");
     assert_eq!((gold.priority, gold.min, gold.max), (1, Some(300_000_000), Some(600_000_000)));
     assert_eq!((gold.weight, gold.hard, gold.over_max), (1, false, false));
@@ -89,15 +87,15 @@ fn kinds_defaults_and_several_files() {
 fn a_capacity_may_come_from_the_link() {
     let text =
         "[uplink.eth0]\n[class.gold]\nmin = \"2Gbit\"\n[[interface]]\nmatch = { name = \"v\" }\nclass = \"gold\"\n";
-    let links = |speed: u64| Links { speeds: BTreeMap::from([("eth0".into(), speed)]), required: true };
+    let links = |speed: u64| Links { speeds: BTreeMap::from([("eth0".into(), speed)]) };
     let loaded = Policy::read(&[("a", text)], &links(10_000_000_000)).unwrap();
-    assert_eq!((loaded.policy.uplinks["eth0"].capacity, loaded.warnings.len()), (Some(10_000_000_000), 0));
+    assert_eq!((loaded.policy.uplinks["eth0"].capacity, loaded.warnings.len()), (10_000_000_000, 0));
     let error = Policy::read(&[("a", text)], &links(1_000_000_000)).unwrap_err().to_string();
     assert!(error.contains("a:1: uplink.eth0.capacity: the minima of guest_tx add up to 2.02 Gbit/s"), "{error}");
     // What is written goes before what the kernel says.
     let written = text.replace("[uplink.eth0]", "[uplink.eth0]\ncapacity = \"3Gbit\"");
     let loaded = Policy::read(&[("a", &written)], &links(1)).unwrap();
-    assert_eq!(loaded.policy.uplinks["eth0"].capacity, Some(3_000_000_000));
+    assert_eq!(loaded.policy.uplinks["eth0"].capacity, 3_000_000_000);
 }
 
 /// (name, rate, guaranteed, limited by) of each row, in Mbit/s.

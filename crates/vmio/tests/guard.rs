@@ -137,7 +137,13 @@ fn demands_that_cannot_be_and_an_uplink_without_capacity() {
     assert!(err.contains("warning: vm:web1 has no rx_class") && !out.is_empty(), "{err}");
     let (_, err) = ends(&bed.guard(&["plan", "--config", "open.toml"]), 2);
     assert!(err.contains("--> open.toml:1:9") && err.contains("capacity = \"1Gbit\""), "{err}");
-    ends(&bed.guard(&["check", "--config", "open.toml"]), 0);
+    // `check` looks at this host, which has no link of that name; the loopback has no speed either.
+    for text in ["[uplink.nosuch0]\n", "[uplink.lo]\n"] {
+        fs::write(bed.dir.path().join("open.toml"), text).unwrap();
+        let (_, err) = ends(&bed.guard(&["check", "--config", "open.toml"]), 2);
+        assert!(err.contains("no link speed is known") && err.contains("help: write it"), "{err}");
+        assert!(err.contains("help: or check it on the host"), "{err}");
+    }
 }
 
 #[test]

@@ -67,13 +67,13 @@ impl Check<'_> {
         for (name, written) in &draft.classes {
             classes.insert(name.clone(), self.class(name, written));
         }
-        let uplinks = draft.uplinks.iter().map(|(name, written)| {
-            let capacity = written.capacity.as_ref().map(|c| c.value).or(links.speeds.get(name).copied());
-            (name.clone(), Uplink { capacity })
+        let uplinks = draft.uplinks.iter().filter_map(|(name, written)| {
+            let capacity = written.capacity.as_ref().map(|c| c.value).or(links.speeds.get(name).copied())?;
+            Some((name.clone(), Uplink { capacity }))
         });
         let uplinks: BTreeMap<String, Uplink> = uplinks.collect();
-        self.capacities(&uplinks, links);
-        let entries = draft.entries.iter().filter_map(|e| self.entry(e, &classes, &uplinks)).collect();
+        self.capacities(&uplinks);
+        let entries = draft.entries.iter().filter_map(|e| self.entry(e, &classes)).collect();
         self.overlaps();
         let guard = Guard::default();
         let guard = Guard {
@@ -102,33 +102,25 @@ impl Check<'_> {
         }
     }
 
-    fn capacities(&mut self, uplinks: &BTreeMap<String, Uplink>, links: &Links) {
+    /// An uplink of unknown capacity can guarantee nothing.
+    fn capacities(&mut self, uplinks: &BTreeMap<String, Uplink>) {
         if self.draft.broken {
             return;
         }
         for (name, written) in &self.draft.uplinks {
-            if uplinks[name].capacity.is_some() || written.damaged {
+            if uplinks.contains_key(name) || written.damaged {
                 continue;
             }
-            let key = format!("uplink.{name}.capacity");
-            if links.required {
-                let what = "is not written, and no link speed is known here; write for example capacity = \"1Gbit\"";
-                self.problem(&written.first, &key, what);
-            } else {
-                let what = "is not written: the guard takes the link speed that the kernel knows, and whether the \
-                            minima fit it is not checked here";
-                let warning = self.at(&written.first, &key, what);
-                self.warnings.push(warning);
-            }
+            let what = "is not written, and no link speed is known here";
+            let problem = self
+                .at(&written.first, &format!("uplink.{name}.capacity"), what)
+                .note("help: write it, for example capacity = \"1Gbit\"")
+                .note(format!("help: or check it on the host, with the link up: its kernel knows the speed (/sys/class/net/{name}/speed); plan and simulate look at no host"));
+            self.problems.push(problem);
         }
     }
 
-    fn entry(
-        &mut self,
-        e: &EntryDraft,
-        classes: &BTreeMap<String, Class>,
-        uplinks: &BTreeMap<String, Uplink>,
-    ) -> Option<Entry> {
+    fn entry(&mut self, e: &EntryDraft, classes: &BTreeMap<String, Class>) -> Option<Entry> {
         if self.draft.broken {
             return None;
         }
@@ -143,9 +135,9 @@ impl Check<'_> {
             let what = "has no class; give class (what the guest transmits), rx_class (what it receives) or both";
             self.problem(&e.here, "interface", what);
         }
-        let known: Vec<&str> = uplinks.keys().map(String::as_str).collect();
+        let known: Vec<&str> = self.draft.uplinks.keys().map(String::as_str).collect();
         let uplink = match (&e.uplink, known.as_slice()) {
-            (Some(uplink), _) if !uplinks.contains_key(&uplink.value) => {
+            (Some(uplink), _) if !self.draft.uplinks.contains_key(&uplink.value) => {
                 let more =
                     if known.is_empty() { "; there is no [uplink.NAME]".into() } else { hint(&uplink.value, &known) };
                 let what = format!("unknown uplink `{}`{more}", uplink.value);
@@ -208,7 +200,7 @@ impl Check<'_> {
     /// The minima of those who are surely there fit every pool.
     fn fits(&mut self, policy: &Policy) {
         for (uplink, written) in &self.draft.uplinks {
-            let Some(capacity) = policy.uplinks[uplink].capacity else { continue };
+            let Some(Uplink { capacity }) = policy.uplinks.get(uplink).copied() else { continue };
             for direction in policy.directions(uplink) {
                 let minima = policy.minima(uplink, direction, capacity);
                 let sum: u128 = minima.iter().map(|(_, min)| u128::from(*min)).sum();
@@ -229,8 +221,7 @@ impl Check<'_> {
     /// Maxima, and minima behind patterns, that no uplink of theirs can reach.
     fn wide(&mut self, policy: &Policy) {
         for (name, written) in &self.draft.classes {
-            for (uplink, known) in &policy.uplinks {
-                let Some(capacity) = known.capacity else { continue };
+            for (uplink, &Uplink { capacity }) in &policy.uplinks {
                 let mine: Vec<&Entry> = policy.entries.iter().filter(|e| &e.uplink == uplink).collect();
                 let uses = |e: &&Entry| [&e.class, &e.rx_class].into_iter().flatten().any(|c| c == name);
                 let implicit = name == HOST || name == DEFAULT;
@@ -255,7 +246,7 @@ impl Check<'_> {
                 }
             }
         }
-        if policy.uplinks.is_empty()
+        if self.draft.uplinks.is_empty()
             && let (true, Some(source)) = (self.problems.is_empty(), self.sources.first())
         {
             self.warnings.push(source.problem(&(0..0), "uplink", "there is no [uplink.NAME]: nothing is guaranteed"));

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::matcher::{Kind, Matcher, label};
-use super::{DEFAULT, Direction, Entry, HOST, Policy, effective_minima, units};
+use super::{DEFAULT, Direction, Entry, HOST, Policy, Uplink, effective_minima, units};
 use crate::allocate::dba::dba;
 use crate::allocate::{Demand, Grant, Member, exact};
 use crate::toml_reader::nearest;
@@ -183,7 +183,7 @@ struct Seat<'a> {
 /// Plans every pool of the policy.
 ///
 /// # Errors
-/// Demands for what the policy does not know, or twice for the same; an uplink without a capacity.
+/// Demands for what the policy does not know, or twice for the same.
 pub fn plan(policy: &Policy, asks: &[Ask], algorithm: Algorithm) -> Result<Plan, PlanError> {
     let asked = Asked::new(policy, asks)?;
     let mut plan = Plan {
@@ -192,18 +192,13 @@ pub fn plan(policy: &Policy, asks: &[Ask], algorithm: Algorithm) -> Result<Plan,
         interfaces: Vec::new(),
         warnings: asked.unheard(policy),
     };
-    let mut without = Vec::new();
-    for (uplink, known) in &policy.uplinks {
-        let Some(capacity) = known.capacity else {
-            without.push(format!("uplink {uplink} has no capacity; write for example capacity = \"1Gbit\""));
-            continue;
-        };
+    for (uplink, &Uplink { capacity }) in &policy.uplinks {
         for direction in policy.directions(uplink) {
             let seats = asked.seats(policy, uplink, direction, capacity);
             pool(&mut plan, &seats, uplink, direction, capacity, algorithm);
         }
     }
-    if without.is_empty() { Ok(plan) } else { Err(PlanError(without)) }
+    Ok(plan)
 }
 
 fn pool(plan: &mut Plan, seats: &[Seat<'_>], uplink: &str, direction: Direction, capacity: u64, algorithm: Algorithm) {

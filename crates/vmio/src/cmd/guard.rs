@@ -2,6 +2,7 @@
 //! what it gives whom.
 
 mod files;
+mod links;
 mod simulate;
 mod table;
 
@@ -10,7 +11,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use vmio_model::policy::plan::{self, Algorithm, Ask};
 use vmio_model::policy::units::show_rate;
-use vmio_model::policy::{Links, Loaded, Policy, PolicyError};
+use vmio_model::policy::{Links, Loaded, Policy, PolicyError, Uplink};
 use vmio_model::problem::Problem;
 
 use crate::cli::{Context, Exit, Failure, Outcome};
@@ -32,6 +33,8 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     /// Say whether a policy is good; exit code 2 when it is refused
+    ///
+    /// Where no capacity is written the link speed that the kernel knows is taken.
     Check(Config),
     /// Show what each interface would get; looks at no host and changes nothing
     Plan {
@@ -76,7 +79,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 }
 
 fn check(config: &Config, context: &Context) -> Outcome {
-    let read = read(&config.config, &Links::default())?;
+    let read = read(&config.config, &links::known())?;
     if context.json {
         let (problems, warnings) = match &read {
             Ok(loaded) => (&[][..], &loaded.warnings),
@@ -98,8 +101,7 @@ fn check(config: &Config, context: &Context) -> Outcome {
 }
 
 fn plan(config: &Config, asks: &[Ask], how: How, context: &Context) -> Outcome {
-    let links = Links { required: true, ..Links::default() };
-    let policy = accepted(read(&config.config, &links)?)?;
+    let policy = accepted(read(&config.config, &Links::default())?)?;
     let algorithm = match how {
         How::Exact => Algorithm::Exact,
         How::Dba => Algorithm::Dba,
@@ -166,8 +168,7 @@ fn summary(policy: &Policy) -> String {
         count(named.len(), "interface"),
         count(patterns.len(), "pattern")
     );
-    for (uplink, known) in &policy.uplinks {
-        let Some(capacity) = known.capacity else { continue };
+    for (uplink, &Uplink { capacity }) in &policy.uplinks {
         for direction in policy.directions(uplink) {
             let minima = policy.minima(uplink, direction, capacity);
             let sum: u64 = minima.iter().map(|(_, min)| min).sum();

@@ -144,8 +144,7 @@ fn read(file: &str, text: &str) -> anyhow::Result<Scenario> {
 
 /// Each pool of the policy as a scenario.
 fn pools(args: &Args) -> anyhow::Result<Vec<(String, Scenario)>> {
-    let links = Links { required: true, ..Links::default() };
-    let policy = super::accepted(super::read(&args.config, &links)?)?;
+    let policy = super::accepted(super::read(&args.config, &Links::default())?)?;
     let plan = plan::plan(&policy, &args.demand, Algorithm::Exact)
         .map_err(|e| Failure::new(Exit::Usage, e.to_string()).help("docs/guard.md says how demands are named"))?;
     let of = |pool: &Pool| {
