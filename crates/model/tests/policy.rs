@@ -143,6 +143,41 @@ fn the_published_loop_plans_figure_4_too() {
 }
 
 #[test]
+fn the_published_loop_grants_minima_to_the_first_created() {
+    let text = "[uplink.e]\ncapacity = \"1000bit\"\n[class.a]\npriority = 1\nmin = \"600bit\"\n\
+                [[interface]]\nmatch = { name = \"a*\" }\nclass = \"a\"\n";
+    let policy = Policy::read(&[("a", text)], &Links::default()).unwrap().policy;
+    let all = asks(&["a1=unbounded", "a2=unbounded"]);
+    let rows = |algorithm| {
+        let plan = plan(&policy, &all, algorithm).unwrap();
+        plan.interfaces[1..3].iter().map(|r| (r.min_effective_bps, r.guaranteed_bps, r.rate_bps)).collect::<Vec<_>>()
+    };
+    assert_eq!(rows(Algorithm::Dba), [(600, 600, 600), (400, 400, 400)]);
+    // Exact shares in proportion, with the host's 20: 1000 x 600 / 1220; the idle host lends its part.
+    assert_eq!(rows(Algorithm::Exact), [(491, 491, 500), (491, 491, 500)]);
+}
+
+#[test]
+fn the_published_loop_keeps_what_was_written_or_named_of_the_host() {
+    let rates = |host: &str, demands: &[&str]| {
+        let text = format!(
+            "[uplink.e]\ncapacity = \"1000bit\"\n{host}[class.a]\n[[interface]]\nmatch = {{ name = \"a\" }}\nclass = \"a\"\n"
+        );
+        let policy = Policy::read(&[("a", &text)], &Links::default()).unwrap().policy;
+        let plan = plan(&policy, &asks(demands), Algorithm::Dba).unwrap();
+        [plan.interfaces[0].rate_bps, plan.interfaces[1].rate_bps]
+    };
+    let written = "[class.host]\nmin = \"100bit\"\n";
+    // Neither named nor written: the loop does not know the host.
+    assert_eq!(rates("", &[]), [0, 1000]);
+    assert_eq!(rates("[class.host]\nmin = \"0bit\"\n", &[]), [0, 1000]);
+    // Else its minimum is reserved, idle as it is: as written, or its 2 %.
+    assert_eq!(rates(written, &[]), [100, 900]);
+    assert_eq!(rates(written, &["host=0bit"]), [100, 900]);
+    assert_eq!(rates("", &["host=0bit"]), [20, 980]);
+}
+
+#[test]
 fn everything_is_wanted_unless_a_demand_says_otherwise() {
     let policy = amamou2012();
     let all = plan(&policy, &[], Algorithm::Exact).unwrap();

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::matcher::{Kind, Matcher, label};
 use super::{DEFAULT, Direction, Entry, HOST, Policy, Uplink, effective_minima, units};
-use crate::allocate::dba::dba;
+use crate::allocate::dba::{Loop, Measures, dba};
 use crate::allocate::{Demand, Grant, Member, exact};
 use crate::toml_reader::nearest;
 
@@ -25,18 +25,37 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// What each seat gets. The published loop knows guests only, and reserves an idle minimum: a
-    /// host or `default` that wants nothing is not in it, or Figure 4 would not come out.
-    fn grants(self, capacity: u64, seats: &[Seat<'_>], members: &[Member]) -> Vec<Grant> {
-        let out = |s: &Seat<'_>| self == Algorithm::Dba && s.implicit && s.demand == Demand::Rate(0);
-        let (members, demands): (Vec<Member>, Vec<Demand>) =
-            seats.iter().zip(members).filter(|(s, _)| !out(s)).map(|(s, m)| (*m, s.demand)).unzip();
-        let granted = match self {
-            Algorithm::Exact => exact(capacity, &members, &demands),
-            Algorithm::Dba => dba(capacity, &members, &demands),
+    /// What each seat is for the algorithm: its contract, with the minimum that it really has.
+    /// `None` for the host and `default` where the published loop leaves them out: it knows guests
+    /// only and reserves an idle minimum, so with them Figure 4 would not come out.
+    fn members(self, capacity: u64, seats: &[Seat<'_>]) -> Vec<Option<Member>> {
+        let takes_part = |s: &Seat<'_>| self == Algorithm::Exact || !s.out_of_mind;
+        let minima = match self {
+            Algorithm::Exact => {
+                let minima: Vec<(u8, u64)> = seats.iter().map(|s| (s.contract.priority, s.contract.min)).collect();
+                effective_minima(capacity, &minima)
+            }
+            // To the first created first: the loop's own rule.
+            Algorithm::Dba => {
+                let own = |s: &Seat<'_>| Member { min: if takes_part(s) { s.contract.min } else { 0 }, ..s.contract };
+                let members: Vec<Member> = seats.iter().map(own).collect();
+                Loop::new(capacity, &members, Measures::Offered).rates().to_vec()
+            }
         };
-        let mut granted = granted.into_iter();
-        seats.iter().map(|s| if out(s) { Grant::default() } else { granted.next().unwrap_or_default() }).collect()
+        let member = |(s, min): (&Seat<'_>, u64)| takes_part(s).then_some(Member { min, ..s.contract });
+        seats.iter().zip(minima).map(member).collect()
+    }
+
+    /// What each seat gets.
+    fn grants(self, capacity: u64, seats: &[Seat<'_>], members: &[Option<Member>]) -> Vec<Grant> {
+        let (there, demands): (Vec<Member>, Vec<Demand>) =
+            seats.iter().zip(members).filter_map(|(s, m)| Some(((*m)?, s.demand))).unzip();
+        let mut granted = match self {
+            Algorithm::Exact => exact(capacity, &there, &demands),
+            Algorithm::Dba => dba(capacity, &there, &demands),
+        }
+        .into_iter();
+        members.iter().map(|m| m.and_then(|_| granted.next()).unwrap_or_default()).collect()
     }
 }
 
@@ -138,13 +157,17 @@ pub struct Row {
     pub guaranteed_bps: u64,
     /// Of it, what others leave.
     pub spare_bps: u64,
-    /// Its minimum as far as all minima together fit.
+    /// Its minimum as far as all minima together fit; 0 where the algorithm leaves it out.
     pub min_effective_bps: u64,
     /// Why it gets no more.
     pub limited_by: LimitedBy,
     /// Its contract; `min` is the class's.
     #[serde(skip)]
     pub contract: Member,
+    /// What it is for the algorithm: the contract with `min_effective_bps`. `None` where it is left
+    /// out of it.
+    #[serde(skip)]
+    pub member: Option<Member>,
 }
 
 /// Why a member gets no more.
@@ -174,8 +197,8 @@ impl LimitedBy {
 struct Seat<'a> {
     name: String,
     class: &'a str,
-    /// It is the host or `default`.
-    implicit: bool,
+    /// It is the host or `default`, no demand names it, and no minimum was written for it.
+    out_of_mind: bool,
     demand: Demand,
     contract: Member,
 }
@@ -202,15 +225,12 @@ pub fn plan(policy: &Policy, asks: &[Ask], algorithm: Algorithm) -> Result<Plan,
 }
 
 fn pool(plan: &mut Plan, seats: &[Seat<'_>], uplink: &str, direction: Direction, capacity: u64, algorithm: Algorithm) {
-    let minima: Vec<(u8, u64)> = seats.iter().map(|s| (s.contract.priority, s.contract.min)).collect();
-    let effective = effective_minima(capacity, &minima);
-    let members: Vec<Member> =
-        seats.iter().zip(&effective).map(|(s, min)| Member { min: *min, ..s.contract }).collect();
+    let members = algorithm.members(capacity, seats);
     let grants = algorithm.grants(capacity, seats, &members);
     let used: u64 = grants.iter().map(|g| g.rate).sum();
     let unused_bps = capacity.saturating_sub(used);
     plan.pools.push(Pool { uplink: uplink.to_owned(), direction, capacity_bps: capacity, unused_bps });
-    plan.interfaces.extend(seats.iter().zip(&effective).zip(&grants).map(|((seat, min), grant)| Row {
+    plan.interfaces.extend(seats.iter().zip(members).zip(&grants).map(|((seat, member), grant)| Row {
         name: seat.name.clone(),
         uplink: uplink.to_owned(),
         direction,
@@ -219,9 +239,10 @@ fn pool(plan: &mut Plan, seats: &[Seat<'_>], uplink: &str, direction: Direction,
         rate_bps: grant.rate,
         guaranteed_bps: grant.guaranteed,
         spare_bps: grant.spare,
-        min_effective_bps: *min,
+        min_effective_bps: member.map_or(0, |m| m.min),
         limited_by: limited_by(seat, grant),
         contract: seat.contract,
+        member,
     }));
 }
 
@@ -273,16 +294,16 @@ impl<'a> Asked<'a> {
 
     /// The members of a pool in the order of their creation: the host is there before any guest.
     fn seats(&self, policy: &'a Policy, uplink: &str, direction: Direction, capacity: u64) -> Vec<Seat<'a>> {
-        let seat = |name: &str, class: &'a str, implicit: bool| Seat {
-            demand: *self.demands.get(&(name.to_owned(), direction)).unwrap_or(if implicit {
-                &Demand::Rate(0)
-            } else {
-                &Demand::Unbounded
-            }),
-            implicit,
-            name: name.to_owned(),
-            class,
-            contract: policy.class(class).member(capacity),
+        let seat = |name: &str, class: &'a str, implicit: bool| {
+            let named = self.demands.get(&(name.to_owned(), direction)).copied();
+            let class_of = policy.class(class);
+            Seat {
+                demand: named.unwrap_or(if implicit { Demand::Rate(0) } else { Demand::Unbounded }),
+                out_of_mind: implicit && named.is_none() && class_of.min.unwrap_or(0) == 0,
+                name: name.to_owned(),
+                class,
+                contract: class_of.member(capacity),
+            }
         };
         let mut seats = vec![seat(HOST, HOST, true)];
         for (label, entry) in self.interfaces.iter().filter(|(_, e)| e.uplink == uplink) {

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use vmio_model::allocate::Member;
 use vmio_model::allocate::dba::Measures;
-use vmio_model::policy::plan::{self, Algorithm, Ask, Plan, Pool};
+use vmio_model::policy::plan::{self, Algorithm, Ask, Plan, Pool, Row};
 use vmio_model::policy::{Links, units};
 use vmio_model::simulate::paper::Paper;
 use vmio_model::simulate::{
@@ -145,7 +144,12 @@ fn read(file: &str, text: &str) -> anyhow::Result<Scenario> {
 /// Each pool of the policy as a scenario.
 fn pools(args: &Args) -> anyhow::Result<Vec<(String, Scenario)>> {
     let policy = super::accepted(super::read(&args.config, &Links::default())?)?;
-    let plan = plan::plan(&policy, &args.demand, Algorithm::Exact)
+    // Who takes part, and with which minimum, is the plan's to say.
+    let algorithm = match (args.algorithm, args.enforcement) {
+        (How::Dba, Where::Held | Where::Queued) => Algorithm::Dba,
+        _ => Algorithm::Exact,
+    };
+    let plan = plan::plan(&policy, &args.demand, algorithm)
         .map_err(|e| Failure::new(Exit::Usage, e.to_string()).help("docs/guard.md says how demands are named"))?;
     let of = |pool: &Pool| {
         let scenario = Scenario {
@@ -162,12 +166,11 @@ fn pools(args: &Args) -> anyhow::Result<Vec<(String, Scenario)>> {
 
 fn vifs(plan: &Plan, pool: &Pool) -> Vec<Vif> {
     let rows = plan.interfaces.iter().filter(|r| r.uplink == pool.uplink && r.direction == pool.direction);
-    rows.map(|row| Vif {
-        name: row.name.clone(),
-        contract: Member { min: row.min_effective_bps, ..row.contract },
-        source: Source::OpenLoop(vec![(0, row.demand_bps.unwrap_or(pool.capacity_bps))]),
-    })
-    .collect()
+    let vif = |row: &Row| {
+        let source = Source::OpenLoop(vec![(0, row.demand_bps.unwrap_or(pool.capacity_bps))]);
+        Some(Vif { name: row.name.clone(), contract: row.member?, source })
+    };
+    rows.filter_map(vif).collect()
 }
 
 fn all(scenarios: Vec<(String, Scenario)>, args: &Args) -> Vec<Simulated> {

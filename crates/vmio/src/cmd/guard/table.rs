@@ -48,7 +48,7 @@ struct Marks {
 impl Marks {
     fn see(&mut self, rows: &[Row]) {
         for row in rows {
-            self.less |= row.min_effective_bps < row.contract.min;
+            self.less |= less(row);
             self.over |= row.contract.over_max;
             self.above |= row.rate_bps > row.contract.max;
         }
@@ -94,7 +94,7 @@ fn table(out: &mut String, pool: &Pool, rows: &[Row], style: Style) {
     let _ = writeln!(out, "{}", style.dim(header.trim_end()));
     for row in rows {
         let figure = |bits: u64| figure(bits, factor);
-        let less = if row.min_effective_bps < row.contract.min { "*" } else { "" };
+        let less = if less(row) { "*" } else { "" };
         let over = if row.contract.over_max { "+" } else { "" };
         let mut name = row.name.clone();
         if name.chars().count() > name_width {
@@ -117,6 +117,11 @@ fn table(out: &mut String, pool: &Pool, rows: &[Row], style: Style) {
         let bar = bar(row, pool.capacity_bps, bar_width, style);
         let _ = writeln!(out, "{}", format!("{figures} {rate} {limit} {bar}").trim_end());
     }
+}
+
+/// It has not all of its minimum. Who is left out by the algorithm has none to begin with.
+fn less(row: &Row) -> bool {
+    row.member.is_some() && row.min_effective_bps < row.contract.min
 }
 
 /// The unit in which a pool's figures have the fewest digits, and its bits.
