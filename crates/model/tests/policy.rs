@@ -61,7 +61,6 @@ fn the_issues_own_example() {
     assert_eq!((host.priority, host.min, host.max), (1, 20_000_000, 1_000_000_000));
     let default = policy.class("default").member(1_000_000_000);
     assert_eq!((default.priority, default.min, default.max), (8, 0, 1_000_000_000));
-    assert_eq!(policy.directions("eth0"), Direction::ALL);
 }
 
 #[test]
@@ -79,7 +78,6 @@ fn kinds_defaults_and_several_files() {
 
     let policy = good("several");
     assert_eq!((policy.class("gold").min, policy.class("gold").max), (Some(300_000_000), Some(600_000_000)));
-    assert_eq!(policy.directions("eth0"), [Direction::GuestTx]);
     assert!(policy.entries[0].place.ends_with("20-tenants.toml:4:9"), "{}", policy.entries[0].place);
 }
 
@@ -124,10 +122,14 @@ fn figure_4_by_hand() {
             ("vm:MV2", 500, 100, LimitedBy::Capacity),
             ("vm:MV3", 200, 0, LimitedBy::Capacity),
             ("default", 0, 0, LimitedBy::Demand),
+            // Nobody has an rx_class: there the wire is the host's and default's.
+            ("host", 0, 0, LimitedBy::Demand),
+            ("default", 0, 0, LimitedBy::Demand),
         ]
     );
-    assert_eq!((plan.pools.len(), plan.pools[0].unused_bps), (1, 100_000_000));
-    assert_eq!(plan.pools[0].direction, Direction::GuestTx);
+    assert_eq!((plan.pools.len(), plan.pools[1].direction, plan.pools[1].unused_bps), (2, Direction::GuestRx, 1_000_000_000));
+    assert!(plan.rows(&plan.pools[1]).all(|r| r.is_idle_implicit()) && !plan.rows(&plan.pools[0]).all(|r| r.is_idle_implicit()));
+    assert_eq!((plan.pools[0].direction, plan.pools[0].unused_bps), (Direction::GuestTx, 100_000_000));
 }
 
 #[test]
@@ -233,8 +235,11 @@ fn demands_that_cannot_be() {
     assert_eq!(wrong(&["vm:MV11=1Mbit"]), "no [[interface]] matches `vm:MV11`; did you mean `vm:MV1`?");
     assert_eq!(wrong(&["vm:MV1=1Mbit", "vm:MV1=2Mbit"]), "guest_tx of vm:MV1 has two demands");
     let unheard = plan(&policy, &asks(&["vm:MV1:rx=1Mbit", "host:rx=1Mbit"]), Algorithm::Exact).unwrap();
-    assert_eq!(unheard.warnings.len(), 2);
-    assert!(unheard.warnings[1].contains("vm:MV1 has no rx_class"), "{:?}", unheard.warnings);
+    // The host receives on every uplink; a guest without an rx_class is not limited there.
+    assert_eq!(unheard.warnings.len(), 1);
+    assert!(unheard.warnings[0].contains("vm:MV1 has no rx_class"), "{:?}", unheard.warnings);
+    let host = unheard.rows(&unheard.pools[1]).next().unwrap();
+    assert_eq!((host.name.as_str(), host.rate_bps), ("host", 1_000_000));
     for (text, part) in [
         ("vnet0", "has no `=`"),
         ("vnet0=5", "bare number"),
@@ -258,8 +263,8 @@ fn the_plans_json_has_these_fields_and_no_others() {
     let json = serde_json::to_value(&plan).unwrap();
     assert_eq!(json["schema_version"], "1.0");
     assert_eq!(
-        json["pools"],
-        serde_json::json!([{"uplink": "eth0", "direction": "guest_tx", "capacity_bps": 1_000_000_000u64, "unused_bps": 100_000_000}])
+        json["pools"][0],
+        serde_json::json!({"uplink": "eth0", "direction": "guest_tx", "capacity_bps": 1_000_000_000u64, "unused_bps": 100_000_000})
     );
     assert_eq!(
         json["interfaces"][2],

@@ -125,6 +125,17 @@ fn a_plan_as_json_and_as_a_table() {
     assert!(out.lines().all(|l| l.chars().count() <= 100), "{out}");
     assert!(out.contains("vm:web1 tin") && out.contains('█') && out.contains('▒'), "{out}");
     assert!(!out.contains('\u{1b}'), "no colours into a pipe");
+
+    // Every uplink has both directions in JSON; the table leaves out where nobody is.
+    let bed = Bed::new(&[("guard.toml", &POLICY.replace("rx_class = \"gold\"\n", ""))]);
+    let (out, _) = ends(&bed.guard(&["plan", "--config", "guard.toml"]), 0);
+    let idle = "Not shown, nobody but an idle host and default in it: eth0 guest_rx\n";
+    assert!(out.ends_with(idle) && out.contains("eth0 guest_tx: 1 Gbit/s"), "{out}");
+    let (out, _) = ends(&bed.guard(&["plan", "--config", "guard.toml", "--json"]), 0);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((json["pools"].as_array().unwrap().len(), &json["pools"][1]["direction"]), (2, &"guest_rx".into()));
+    let (out, _) = ends(&bed.guard(&["plan", "--config", "guard.toml", "--demand", "host:rx=5Mbit"]), 0);
+    assert!(out.contains("eth0 guest_rx: 1 Gbit/s, 995 Mbit/s unused") && !out.contains("Not shown"), "{out}");
 }
 
 #[test]

@@ -201,7 +201,7 @@ impl Check<'_> {
     fn fits(&mut self, policy: &Policy) {
         for (uplink, written) in &self.draft.uplinks {
             let Some(Uplink { capacity }) = policy.uplinks.get(uplink).copied() else { continue };
-            for direction in policy.directions(uplink) {
+            for direction in Direction::ALL {
                 let minima = policy.minima(uplink, direction, capacity);
                 let sum: u128 = minima.iter().map(|(_, min)| u128::from(*min)).sum();
                 if sum > u128::from(capacity) {

@@ -170,6 +170,20 @@ pub struct Row {
     pub member: Option<Member>,
 }
 
+impl Row {
+    /// It is the host or `default`, and wants nothing. Interfaces have no such names.
+    pub fn is_idle_implicit(&self) -> bool {
+        [HOST, DEFAULT].contains(&self.name.as_str()) && self.demand_bps == Some(0)
+    }
+}
+
+impl Plan {
+    /// The rows of a pool.
+    pub fn rows<'a>(&'a self, pool: &'a Pool) -> impl Iterator<Item = &'a Row> {
+        self.interfaces.iter().filter(move |r| (&r.uplink, r.direction) == (&pool.uplink, pool.direction))
+    }
+}
+
 /// Why a member gets no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -216,7 +230,7 @@ pub fn plan(policy: &Policy, asks: &[Ask], algorithm: Algorithm) -> Result<Plan,
         warnings: asked.unheard(policy),
     };
     for (uplink, &Uplink { capacity }) in &policy.uplinks {
-        for direction in policy.directions(uplink) {
+        for direction in Direction::ALL {
             let seats = asked.seats(policy, uplink, direction, capacity);
             pool(&mut plan, &seats, uplink, direction, capacity, algorithm);
         }
@@ -320,16 +334,14 @@ impl<'a> Asked<'a> {
         let entry = |label: &str| self.interfaces.iter().find(|(l, _)| l == label).map(|(_, e)| *e);
         let lost = self.demands.keys().filter(|(label, direction)| match entry(label) {
             Some(entry) => entry.class_in(*direction).is_none(),
-            None => !policy.uplinks.keys().any(|u| policy.directions(u).contains(direction)),
+            None => policy.uplinks.is_empty(),
         });
         lost.map(|(label, direction)| {
             let word = direction.word();
             let key = if *direction == Direction::GuestRx { "rx_class" } else { "class" };
             match entry(label) {
                 Some(_) => format!("{label} has no {key}: its {word} is not limited, and its demand there not planned"),
-                None => {
-                    format!("no interface has a {key}: {word} is not limited, and the demand of {label} not planned")
-                }
+                None => format!("the policy has no uplink: the demand of {label} is not planned"),
             }
         })
         .collect()

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use vmio_model::policy::plan::{self, Algorithm, Ask};
 use vmio_model::policy::units::show_rate;
-use vmio_model::policy::{Links, Loaded, Policy, PolicyError, Uplink};
+use vmio_model::policy::{Direction, Links, Loaded, Policy, PolicyError, Uplink};
 use vmio_model::problem::Problem;
 
 use crate::cli::{Context, Exit, Failure, Outcome};
@@ -169,7 +169,7 @@ fn summary(policy: &Policy) -> String {
         count(patterns.len(), "pattern")
     );
     for (uplink, &Uplink { capacity }) in &policy.uplinks {
-        for direction in policy.directions(uplink) {
+        for direction in Direction::ALL {
             let minima = policy.minima(uplink, direction, capacity);
             let sum: u64 = minima.iter().map(|(_, min)| min).sum();
             text += &format!(

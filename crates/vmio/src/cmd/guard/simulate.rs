@@ -161,16 +161,21 @@ fn pools(args: &Args) -> anyhow::Result<Vec<(String, Scenario)>> {
         };
         (format!("{} {}", pool.uplink, pool.direction.word()), scenario)
     };
-    Ok(plan.pools.iter().map(of).collect())
+    let busy = |pool: &&Pool| !plan.rows(pool).all(Row::is_idle_implicit);
+    let busy: Vec<(String, Scenario)> = plan.pools.iter().filter(busy).map(of).collect();
+    if busy.is_empty() {
+        let error = Failure::new(Exit::Usage, "nobody sends anything on any uplink of the policy");
+        return Err(error.help("name an interface that a pattern matches, or the host, with --demand").into());
+    }
+    Ok(busy)
 }
 
 fn vifs(plan: &Plan, pool: &Pool) -> Vec<Vif> {
-    let rows = plan.interfaces.iter().filter(|r| r.uplink == pool.uplink && r.direction == pool.direction);
     let vif = |row: &Row| {
         let source = Source::OpenLoop(vec![(0, row.demand_bps.unwrap_or(pool.capacity_bps))]);
         Some(Vif { name: row.name.clone(), contract: row.member?, source })
     };
-    rows.filter_map(vif).collect()
+    plan.rows(pool).filter_map(vif).collect()
 }
 
 fn all(scenarios: Vec<(String, Scenario)>, args: &Args) -> Vec<Simulated> {

@@ -20,21 +20,36 @@ const FIGURE: usize = 8;
 pub fn text(plan: &Plan, style: Style) -> String {
     let mut out = String::new();
     let mut marks = Marks::default();
+    let mut idle = Vec::new();
     let mut rows = plan.interfaces.as_slice();
     for pool in &plan.pools {
         let end = rows.iter().take_while(|r| (&r.uplink, r.direction) == (&pool.uplink, pool.direction)).count();
         let (mine, rest) = rows.split_at(end);
         rows = rest;
+        if mine.iter().all(Row::is_idle_implicit) {
+            idle.push(format!("{} {}", pool.uplink, pool.direction.word()));
+            continue;
+        }
         marks.see(mine);
         table(&mut out, pool, mine, style);
         out.push('\n');
     }
     if plan.pools.is_empty() {
         out += "The policy has no uplink: there is nothing to plan.\n";
-    } else {
+    } else if idle.len() < plan.pools.len() {
         out += &marks.legend(style);
     }
+    if !idle.is_empty() {
+        out += &left_out(&idle);
+    }
     out
+}
+
+/// Pools in which there is nothing to see, in a line.
+fn left_out(idle: &[String]) -> String {
+    let shown = idle[..idle.len().min(3)].join(", ");
+    let more = if idle.len() > 3 { format!(" and {} more", idle.len() - 3) } else { String::new() };
+    format!("Not shown, nobody but an idle host and default in it: {shown}{more}\n")
 }
 
 /// What the legend has to explain.
