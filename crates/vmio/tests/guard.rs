@@ -72,7 +72,13 @@ fn a_refused_policy_shows_every_problem_and_ends_with_2() {
     let (out, err) = ends(&bed.guard(&["check", "--config", "guard.toml", "--json"]), 2);
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!((json["accepted"].as_bool(), json["problems"][0]["line"].as_u64()), (Some(false), Some(5)));
-    assert!(err.is_empty(), "{err}");
+    // A person reads along: the snippets are on standard error here, too.
+    assert!(err.contains("--> guard.toml:5:7") && err.contains("error: the policy is refused: 2 problems"), "{err}");
+    fs::write(bed.dir.path().join("guard.toml"), POLICY.replace("\"600Mbit\"", "\"2Gbit\"")).unwrap();
+    let (out, err) = ends(&bed.guard(&["check", "--config", "guard.toml", "--json"]), 0);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(json["warnings"][0]["key"], "class.gold.max");
+    assert!(err.contains("warning: class.gold.max"), "{err}");
 }
 
 #[test]
@@ -84,6 +90,7 @@ fn directories_add_up_in_order_and_other_files_are_left_alone() {
             "[class.gold]\nmax = \"2Gbit\"\n[[interface]]\nmatch = { name = \"v\" }\nclass = \"gold\"\n",
         ),
         ("README", "not TOML"),
+        (".20-classes.toml", "a half-written copy ["),
     ]);
     let (out, err) = ends(&bed.guard(&["check", "--config", "."]), 0);
     assert!(out.contains("1 interface named") && err.contains("warning: class.gold.max"), "{out}{err}");

@@ -59,6 +59,9 @@ fn a_policy_is_simulated() {
     assert_eq!(ends(&simulate(&args), 0).0, out, "the same input gives the same figures");
     let page = fs::read_to_string(page).unwrap();
     assert!(page.contains("<polyline") && !page.contains("<script") && !page.contains("NaN"));
+    // What the plan warns of is not lost.
+    let (_, err) = ends(&simulate(&["--config", policy, "--demand", "vnet0:rx=1Mbit", "--seconds", "1"]), 0);
+    assert!(err.contains("warning: vnet0 has no rx_class"), "{err}");
     let (text, _) = ends(&simulate(&args[..6]), 0);
     assert!(text.contains("vnet1") && text.contains("min met"), "{text}");
 }

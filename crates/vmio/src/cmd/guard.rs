@@ -9,7 +9,7 @@ mod table;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use vmio_model::policy::plan::{self, Algorithm, Ask};
+use vmio_model::policy::plan::{self, Algorithm, Ask, Plan};
 use vmio_model::policy::units::show_rate;
 use vmio_model::policy::{Direction, Links, Loaded, Policy, PolicyError, Uplink};
 use vmio_model::problem::Problem;
@@ -93,10 +93,11 @@ fn check(config: &Config, context: &Context) -> Outcome {
             "warnings": list(warnings),
         });
         term::print(&format!("{document:#}\n"))?;
-        return Ok(if read.is_ok() { Exit::Done } else { Exit::Usage });
     }
     let policy = accepted(read)?;
-    term::print(&summary(&policy))?;
+    if !context.json {
+        term::print(&summary(&policy))?;
+    }
     Ok(Exit::Done)
 }
 
@@ -106,17 +107,23 @@ fn plan(config: &Config, asks: &[Ask], how: How, context: &Context) -> Outcome {
         How::Exact => Algorithm::Exact,
         How::Dba => Algorithm::Dba,
     };
-    let plan = plan::plan(&policy, asks, algorithm)
-        .map_err(|e| Failure::new(Exit::Usage, e.to_string()).help("docs/guard.md says how demands are named"))?;
-    for warning in &plan.warnings {
-        term::note(&format!("{}: {warning}", Style::stderr().yellow("warning")));
-    }
+    let plan = planned(&policy, asks, algorithm)?;
     let text = match context.json {
         true => serde_json::to_string_pretty(&plan)? + "\n",
         false => table::text(&plan, context.style),
     };
     term::print(&text)?;
     Ok(Exit::Done)
+}
+
+/// The plan; its warnings go to standard error.
+fn planned(policy: &Policy, asks: &[Ask], algorithm: Algorithm) -> anyhow::Result<Plan> {
+    let plan = plan::plan(policy, asks, algorithm)
+        .map_err(|e| Failure::new(Exit::Usage, e.to_string()).help("docs/guard.md says how demands are named"))?;
+    for warning in &plan.warnings {
+        term::note(&format!("{}: {warning}", Style::stderr().yellow("warning")));
+    }
+    Ok(plan)
 }
 
 fn read(paths: &[PathBuf], links: &Links) -> anyhow::Result<Result<Loaded, PolicyError>> {

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use vmio_model::allocate::dba::Measures;
-use vmio_model::policy::plan::{self, Algorithm, Ask, Plan, Pool, Row};
+use vmio_model::policy::plan::{Algorithm, Ask, Plan, Pool, Row};
 use vmio_model::policy::{Links, units};
 use vmio_model::simulate::paper::Paper;
 use vmio_model::simulate::{
@@ -149,8 +149,7 @@ fn pools(args: &Args) -> anyhow::Result<Vec<(String, Scenario)>> {
         (How::Dba, Where::Held | Where::Queued) => Algorithm::Dba,
         _ => Algorithm::Exact,
     };
-    let plan = plan::plan(&policy, &args.demand, algorithm)
-        .map_err(|e| Failure::new(Exit::Usage, e.to_string()).help("docs/guard.md says how demands are named"))?;
+    let plan = super::planned(&policy, &args.demand, algorithm)?;
     let of = |pool: &Pool| {
         let scenario = Scenario {
             capacity: pool.capacity_bps,
