@@ -13,6 +13,7 @@ mod check;
 mod effective;
 mod glob;
 mod matcher;
+mod outline;
 mod parse;
 pub mod plan;
 pub mod units;

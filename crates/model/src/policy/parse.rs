@@ -9,6 +9,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::matcher::{Kind, Matcher, interface_name};
+use super::outline::Outline;
 use super::{DEFAULT, HOST, units};
 use crate::problem::{Problem, Source};
 use crate::toml_reader::{Reader, Section, hint};
@@ -87,12 +88,17 @@ impl<T> At<T> {
 /// Adds a file to the draft.
 pub fn read(draft: &mut Draft, index: usize, source: &Source<'_>, problems: &mut Vec<Problem>) {
     let (root, errors) = DeTable::parse_recoverable(source.text);
-    for error in &errors {
-        let what = format!("this is no TOML: {}", error.message());
-        problems.push(source.problem(&error.span().unwrap_or(0..0), "", what));
-    }
     if !errors.is_empty() {
         draft.broken = true;
+        let outline = Outline::new(source);
+        for error in &errors {
+            let span = error.span().unwrap_or(0..0);
+            let mut what = format!("this is no TOML: {}", error.message());
+            if let Some(first) = outline.before(&span).filter(|_| what.ends_with("duplicate key")) {
+                what += &format!("; it stood first in {first}");
+            }
+            problems.push(source.problem(&span, outline.key(&span), what));
+        }
         return;
     }
     let mut file = File { index, reader: Reader { source, problems: Vec::new() }, draft };
