@@ -228,6 +228,21 @@ fn patterns_are_planned_by_name_and_get_effective_minima() {
 }
 
 #[test]
+fn two_spellings_behind_a_pattern_are_one_interface() {
+    let text = "[uplink.e]\ncapacity = \"1Gbit\"\n[class.g]\n[[interface]]\nmatch = { mac = \"52:54:*\" }\nclass = \"g\"\n\
+                rx_class = \"g\"\n";
+    let policy = Policy::read(&[("a", text)], &Links::default()).unwrap().policy;
+    let both = ["mac:52:54:00:AB:00:01=1Mbit", "mac:52:54:00:ab:00:01:rx=2Mbit"];
+    let plan = plan(&policy, &asks(&both), Algorithm::Exact).unwrap();
+    let rows = plan.interfaces.iter().filter(|r| r.class == "g");
+    let rows: Vec<_> = rows.map(|r| (r.name.as_str(), r.demand_bps)).collect();
+    assert_eq!(rows, [("mac:52:54:00:AB:00:01", Some(1_000_000)), ("mac:52:54:00:AB:00:01", Some(2_000_000))]);
+    let twice = asks(&[both[0], "mac:52:54:00:ab:00:01=2Mbit"]);
+    let error = self::plan(&policy, &twice, Algorithm::Exact).unwrap_err().to_string();
+    assert_eq!(error, "guest_tx of mac:52:54:00:AB:00:01 has two demands");
+}
+
+#[test]
 fn demands_that_cannot_be() {
     let policy = amamou2012();
     let wrong = |texts: &[&str]| plan(&policy, &asks(texts), Algorithm::Exact).unwrap_err().to_string();

@@ -2,7 +2,7 @@
 //! The interfaces are those that the policy names without a pattern, and those that a demand names
 //! and a pattern matches; one without a demand wants everything, `host` and `default` nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
@@ -280,7 +280,8 @@ impl<'a> Asked<'a> {
     fn new(policy: &'a Policy, asks: &[Ask]) -> Result<Asked<'a>, PlanError> {
         let named = policy.entries.iter().filter(|e| e.matcher.is_exact());
         let mut interfaces: Vec<(String, &Entry)> = named.map(|e| (e.matcher.label(), e)).collect();
-        let mut known: BTreeSet<String> = interfaces.iter().map(|(label, _)| label.clone()).collect();
+        // One interface in two spellings is one; it is shown in the first.
+        let mut known: BTreeMap<String, String> = BTreeMap::new();
         let mut demands = BTreeMap::new();
         let mut wrong = Vec::new();
         for ask in asks {
@@ -289,10 +290,11 @@ impl<'a> Asked<'a> {
                 // A MAC address may be typed in other letters than the policy has.
                 (None, Some(entry)) if entry.matcher.is_exact() => entry.matcher.label(),
                 (None, Some(entry)) => {
-                    if known.insert(ask.label()) {
+                    let first = known.entry(label(ask.kind, &ask.kind.plain(&ask.name))).or_insert_with(|| {
                         interfaces.push((ask.label(), entry));
-                    }
-                    ask.label()
+                        ask.label()
+                    });
+                    first.clone()
                 }
                 (None, None) => {
                     wrong.push(unknown(policy, ask));
