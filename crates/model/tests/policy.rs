@@ -242,6 +242,32 @@ fn two_spellings_behind_a_pattern_are_one_interface() {
     assert_eq!(error, "guest_tx of mac:52:54:00:AB:00:01 has two demands");
 }
 
+/// The check of overlaps ends: by cheap looks, or by saying that it does not.
+#[test]
+fn many_patterns_are_told_apart_or_refused() {
+    let policy = |entries: usize, pattern: &dyn Fn(usize) -> String| {
+        let mut text = "[uplink.e]\ncapacity = \"1Gbit\"\n[class.g]\n".to_owned();
+        for i in 0..entries {
+            text += &format!("[[interface]]\nmatch = {{ vm = \"{}\" }}\nclass = \"g\"\n", pattern(i));
+        }
+        Policy::read(&[("a", &text)], &Links::default())
+    };
+    let letter = |i: usize| char::from(b'a' + (i % 26) as u8);
+    // Alike up to the last three of 240 parts, and without a plain beginning.
+    let tail = |i: usize| format!("{}[{}][{}][{}]", "?".repeat(230), letter(i / 676), letter(i / 26), letter(i));
+    assert_eq!(policy(2000, &tail).unwrap().policy.entries.len(), 2000);
+    // Half with stars and half without, alike in all but a letter behind the stars: each pair needs
+    // the long way, some thousand positions.
+    let bits = |i: usize| -> String { (0..8).map(|bit| if i >> bit & 1 == 0 { "[a]" } else { "[b]" }).collect() };
+    let costly = |i: usize| match i % 2 {
+        0 => format!("{}{}*c*", bits(i / 2), "*[ab]".repeat(40)),
+        _ => format!("{}{}{}", "[ab]".repeat(8), bits(i / 2), "[ab]".repeat(40)),
+    };
+    assert!(policy(20, &costly).is_ok());
+    let error = policy(160, &costly).unwrap_err();
+    assert!(error.problems.iter().any(|p| p.what.contains("too much alike")), "{error}");
+}
+
 #[test]
 fn demands_that_cannot_be() {
     let policy = amamou2012();

@@ -11,6 +11,9 @@ use crate::toml_reader::hint;
 /// Most minima that the arithmetic of an overcommitment lists one by one.
 const LISTED: usize = 20;
 
+/// Most steps in which patterns are compared with each other: about a second.
+const MOST_STEPS: u64 = 200_000_000;
+
 pub fn read(files: &[(&str, &str)], links: &Links) -> Result<Loaded, PolicyError> {
     let sources: Vec<Source<'_>> = files.iter().map(|(file, text)| Source::new(file, text)).collect();
     let (mut draft, mut problems) = (Draft::default(), Vec::new());
@@ -176,25 +179,41 @@ impl Check<'_> {
             self.draft.entries.iter().filter_map(|e| e.matcher.as_ref()).map(|m| (begin(&m.value), m)).collect();
         all.sort_by(|a, b| a.0.cmp(&b.0));
         let mut told = vec![false; all.len()];
+        let mut steps = MOST_STEPS;
         for (i, (prefix, first)) in all.iter().enumerate() {
             let after = all.iter().enumerate().skip(i + 1).take_while(|(_, (p, _))| p.starts_with(prefix.as_str()));
             for (j, (_, second)) in after {
                 if told[j] {
                     continue;
                 }
-                let Some(name) = first.value.overlap(&second.value) else { continue };
+                let overlap = first.value.overlap_within(&second.value, &mut steps);
+                if steps == 0 {
+                    return self.too_much_alike(all.len(), second);
+                }
+                let Some(name) = overlap else { continue };
                 told[j] = true;
                 let (mut early, mut late) = (first, second);
                 if (early.file, early.span.start) > (late.file, late.span.start) {
                     std::mem::swap(&mut early, &mut late);
                 }
-                let name = super::label(late.value.kind, &name);
                 let first = self.place(early);
-                let what =
-                    format!("`{name}` matches here and in {first} (`{}`); an interface has one entry", early.value);
-                self.problem(late, "interface.match", what);
+                // The proof is shown where there can be such a name.
+                let both = match early.value.can_be(&name) && late.value.can_be(&name) {
+                    true => format!("`{}` matches here and in {first}", super::label(late.value.kind, &name)),
+                    false => format!("the same can match here and in {first}"),
+                };
+                self.problem(late, "interface.match", format!("{both} (`{}`); an interface has one entry", early.value));
             }
         }
+    }
+
+    /// Nobody writes such patterns by hand; a policy that takes minutes to check helps nobody.
+    fn too_much_alike(&mut self, entries: usize, at: &At<Matcher>) {
+        let what = format!(
+            "the patterns of the {entries} entries are too many and too much alike to be told apart; begin each \
+             pattern with what is its own, for example `web*`, or name the interfaces"
+        );
+        self.problem(at, "interface.match", what);
     }
 
     /// The minima of those who are surely there fit every pool.

@@ -93,7 +93,7 @@ impl Matcher {
 
     /// A name that both match, if there is one. Different kinds say nothing about each other.
     pub fn overlap(&self, other: &Matcher) -> Option<String> {
-        self.overlap_within(other, &mut u64::MAX.clone())
+        self.overlap_within(other, &mut { u64::MAX })
     }
 
     /// The same in at most `steps` steps, of which those that were taken are taken off. With none
@@ -114,7 +114,7 @@ impl Matcher {
         if a == self.glob && b == other.glob {
             return None;
         }
-        let uuid = Glob::new(UUID).ok()?;
+        let uuid = Glob::new(&[8, 4, 4, 4, 12].map(|digits| "[0-9a-f]".repeat(digits)).join("-")).ok()?;
         a.overlap_within(&uuid, steps)?;
         b.overlap_within(&uuid, steps)?;
         a.overlap_within(&b, steps)
@@ -153,9 +153,6 @@ impl fmt::Display for Matcher {
 pub fn label(kind: Kind, name: &str) -> String {
     if kind == Kind::Name { name.to_owned() } else { format!("{}:{name}", kind.word()) }
 }
-
-/// Every UUID in small letters, as a pattern.
-const UUID: &str = "????????-????-????-????-????????????";
 
 fn is_uuid(text: &str) -> bool {
     text.len() == 36 && text.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
