@@ -228,6 +228,22 @@ fn patterns_are_planned_by_name_and_get_effective_minima() {
 }
 
 #[test]
+fn a_name_may_end_like_a_direction() {
+    let text = "[uplink.e]\ncapacity = \"1Gbit\"\n[class.g]\n[[interface]]\nmatch = { vm = \"rx\" }\nclass = \"g\"\n\
+                rx_class = \"g\"\n[[interface]]\nmatch = { vm = \"a:rx\" }\nclass = \"g\"\n";
+    let policy = Policy::read(&[("a", text)], &Links::default()).unwrap().policy;
+    let rows = |demand: &str| {
+        let plan = plan(&policy, &asks(&[demand]), Algorithm::Exact).unwrap();
+        let rows = plan.interfaces.iter().filter(|r| r.demand_bps == Some(5));
+        rows.map(|r| (r.name.clone(), r.direction)).collect::<Vec<_>>()
+    };
+    // No interface `vm` and no machine `a`: the whole is the name.
+    assert_eq!(rows("vm:rx=5bit"), [("vm:rx".to_owned(), Direction::GuestTx)]);
+    assert_eq!(rows("vm:a:rx=5bit"), [("vm:a:rx".to_owned(), Direction::GuestTx)]);
+    assert_eq!(rows("vm:rx:rx=5bit"), [("vm:rx".to_owned(), Direction::GuestRx)]);
+}
+
+#[test]
 fn two_spellings_behind_a_pattern_are_one_interface() {
     let text = "[uplink.e]\ncapacity = \"1Gbit\"\n[class.g]\n[[interface]]\nmatch = { mac = \"52:54:*\" }\nclass = \"g\"\n\
                 rx_class = \"g\"\n";

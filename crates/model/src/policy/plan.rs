@@ -68,6 +68,8 @@ pub struct Ask {
     pub direction: Direction,
     /// How much.
     pub demand: Demand,
+    /// Where the text ends in `:rx`: what it names when that is part of the name.
+    whole: Option<(Kind, String)>,
 }
 
 /// What cannot be planned, one line a problem.
@@ -88,16 +90,33 @@ impl Ask {
             "unbounded" => Demand::Unbounded,
             rate => Demand::Rate(units::rate(rate).map_err(|e| format!("{e}, or \"unbounded\""))?),
         };
-        let (who, direction) = match who.strip_suffix(":rx") {
-            Some(who) => (who, Direction::GuestRx),
-            None => (who, Direction::GuestTx),
+        let one = |who: &str| {
+            let by_kind = Kind::ALL.into_iter().find_map(|k| Some((k, who.strip_prefix(k.word())?.strip_prefix(':')?)));
+            let (kind, name) = by_kind.unwrap_or((Kind::Name, who));
+            let matcher = Matcher::new(kind, name).map_err(|why| format!("`{text}`: the name {why}; {how}"))?;
+            match matcher.is_exact() {
+                true => Ok((kind, name.to_owned())),
+                false => Err(format!("`{text}`: `{name}` is a pattern; name one interface that it matches")),
+            }
         };
-        let by_kind = Kind::ALL.into_iter().find_map(|k| Some((k, who.strip_prefix(k.word())?.strip_prefix(':')?)));
-        let (kind, name) = by_kind.unwrap_or((Kind::Name, who));
-        let matcher = Matcher::new(kind, name).map_err(|why| format!("`{text}`: the name {why}; {how}"))?;
-        match matcher.is_exact() {
-            true => Ok(Ask { kind, name: name.to_owned(), direction, demand }),
-            false => Err(format!("`{text}`: `{name}` is a pattern; name one interface that it matches")),
+        let ask = |(kind, name), direction, whole| Ask { kind, name, direction, demand, whole };
+        let Some(stripped) = who.strip_suffix(":rx") else { return Ok(ask(one(who)?, Direction::GuestTx, None)) };
+        match (one(stripped), one(who).ok()) {
+            (Ok(named), whole) => Ok(ask(named, Direction::GuestRx, whole)),
+            (Err(_), Some(whole)) => Ok(ask(whole, Direction::GuestTx, None)),
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    /// What it says of this policy: a `:rx` at the end belongs to the name where only so anything
+    /// is matched.
+    fn meant(&self, policy: &Policy) -> Ask {
+        let known = |kind, name: &str| policy.find(kind, name).is_some();
+        match &self.whole {
+            Some((kind, name)) if self.implicit().is_none() && !known(self.kind, &self.name) && known(*kind, name) => {
+                Ask { kind: *kind, name: name.clone(), direction: Direction::GuestTx, demand: self.demand, whole: None }
+            }
+            _ => self.clone(),
         }
     }
 
@@ -285,6 +304,7 @@ impl<'a> Asked<'a> {
         let mut demands = BTreeMap::new();
         let mut wrong = Vec::new();
         for ask in asks {
+            let ask = &ask.meant(policy);
             let label = match (ask.implicit(), policy.find(ask.kind, &ask.name)) {
                 (Some(name), _) => name.to_owned(),
                 // A MAC address may be typed in other letters than the policy has.
