@@ -72,6 +72,11 @@ impl<'a> Reader<'a> {
         self.problems.push(self.source.problem(span, key, what));
     }
 
+    /// A value as it stands in the text.
+    pub fn written(&self, value: &Spanned<DeValue<'_>>) -> &'a str {
+        self.source.text.get(value.span()).unwrap_or("")
+    }
+
     /// Refuses every key that is not one of these.
     pub fn known_keys(&mut self, s: &Section<'_, '_>, keys: &[&str]) {
         for key in s.table.keys() {
@@ -153,7 +158,7 @@ impl<'a> Reader<'a> {
         if let Some(n) = parsed.filter(|n| (least..=most).contains(n)) {
             return Some(n);
         }
-        self.problem(&value.span(), path, format!("{} is out of range: {least} to {most}", number.as_str()));
+        self.problem(&value.span(), path, format!("{} is out of range: {least} to {most}", self.written(value)));
         None
     }
 

@@ -228,6 +228,13 @@ fn patterns_are_planned_by_name_and_get_effective_minima() {
 }
 
 #[test]
+fn no_demand_is_too_much() {
+    let plan = plan(&amamou2012(), &asks(&["vm:MV1=200Tbit", "vm:MV2=0.5bit"]), Algorithm::Exact).unwrap();
+    let demands: Vec<Option<u64>> = plan.interfaces[1..3].iter().map(|r| r.demand_bps).collect();
+    assert_eq!(demands, [Some(100_000_000_000_000), Some(0)]);
+}
+
+#[test]
 fn a_name_may_end_like_a_direction() {
     let text = "[uplink.e]\ncapacity = \"1Gbit\"\n[class.g]\n[[interface]]\nmatch = { vm = \"rx\" }\nclass = \"g\"\n\
                 rx_class = \"g\"\n[[interface]]\nmatch = { vm = \"a:rx\" }\nclass = \"g\"\n";

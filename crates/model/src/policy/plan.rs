@@ -88,7 +88,7 @@ impl Ask {
         let (who, amount) = text.rsplit_once('=').ok_or_else(|| format!("`{text}` has no `=`; {how}"))?;
         let demand = match amount {
             "unbounded" => Demand::Unbounded,
-            rate => Demand::Rate(units::rate(rate).map_err(|e| format!("{e}, or \"unbounded\""))?),
+            rate => Demand::Rate(units::limit(rate).map_err(|e| format!("{e}, or \"unbounded\""))?),
         };
         let one = |who: &str| {
             let by_kind = Kind::ALL.into_iter().find_map(|k| Some((k, who.strip_prefix(k.word())?.strip_prefix(':')?)));
