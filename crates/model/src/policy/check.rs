@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::parse::{self, At, ClassDraft, Draft, EntryDraft};
 use super::units::show_rate;
-use super::{Class, DEFAULT, Direction, Entry, Guard, HOST, Links, Loaded, Matcher, Policy, PolicyError, Uplink};
+use super::{Class, DEFAULT, Direction, Entry, Guard, HOST, HOST_PART, Links, Loaded, Matcher, Policy, PolicyError, Uplink};
 use crate::problem::{Problem, Source};
 use crate::toml_reader::hint;
 
@@ -135,8 +135,10 @@ impl Check<'_> {
             }
         }
         if e.class.is_none() && e.rx_class.is_none() && !e.damaged {
-            let what = "has no class; give class (what the guest transmits), rx_class (what it receives) or both";
-            self.problem(&e.here, "interface", what);
+            let what = "has neither class (what the guest transmits) nor rx_class (what it receives): what it matches \
+                        is not limited";
+            let warning = self.at(&e.here, "interface", what);
+            self.warnings.push(warning);
         }
         let known: Vec<&str> = self.draft.uplinks.keys().map(String::as_str).collect();
         let uplink = match (&e.uplink, known.as_slice()) {
@@ -253,6 +255,9 @@ impl Check<'_> {
                     let warning = self.at(max, &format!("class.{name}.max"), what);
                     self.warnings.push(warning);
                 }
+                if name == HOST {
+                    self.host(written, uplink, capacity);
+                }
                 let by_pattern = mine.iter().filter(|e| uses(e)).find(|e| !e.matcher.is_exact());
                 if let (Some(min), Some(entry)) = (written.min.as_ref().filter(|m| m.value > capacity), by_pattern) {
                     let what = format!(
@@ -265,10 +270,51 @@ impl Check<'_> {
                 }
             }
         }
+        for (name, written) in &self.draft.classes {
+            self.beside_the_host(policy, name, written);
+        }
         if self.draft.uplinks.is_empty()
             && let (true, Some(source)) = (self.problems.is_empty(), self.sources.first())
         {
             self.warnings.push(source.problem(&(0..0), "uplink", "there is no [uplink.NAME]: nothing is guaranteed"));
+        }
+    }
+
+    /// A maximum that takes from the host what it has without a word.
+    fn host(&mut self, written: &ClassDraft, uplink: &str, capacity: u64) {
+        let own = capacity / HOST_PART;
+        if let (Some(max), None) = (written.max.as_ref().filter(|m| m.value < own), &written.min) {
+            let what = format!(
+                "{} is below 2 % of the capacity of {uplink} ({}): the host is guaranteed no more than that",
+                show_rate(max.value),
+                show_rate(own)
+            );
+            let warning = self.at(max, "class.host.max", what);
+            self.warnings.push(warning);
+        }
+    }
+
+    /// Minima that come through patterns, unlimited in number, and are granted with the host's or
+    /// before it.
+    fn beside_the_host(&mut self, policy: &Policy, name: &str, written: &ClassDraft) {
+        let (class, host) = (policy.class(name), policy.class(HOST));
+        let uses = |e: &&Entry| [&e.class, &e.rx_class].into_iter().flatten().any(|c| c == name);
+        let Some(min) = written.min.as_ref().filter(|m| m.value > 0) else { return };
+        if class.priority > host.priority || host.min == Some(0) {
+            return;
+        }
+        if let Some(entry) = policy.entries.iter().filter(uses).find(|e| !e.matcher.is_exact()) {
+            let what = format!(
+                "each that comes through `{}` is guaranteed this at priority {}, and the host at {}: when they no \
+                 longer fit, the host's minimum shrinks, too",
+                entry.matcher, class.priority, host.priority
+            );
+            let mut warning = self.at(min, &format!("class.{name}.min"), what);
+            if host.priority < 8 {
+                let after = host.priority + 1;
+                warning = warning.note(format!("help: write priority = {after} or more for class {name}"));
+            }
+            self.warnings.push(warning);
         }
     }
 }
