@@ -324,7 +324,7 @@ mod tests {
             ("wieght", Some("weight")),
             ("prio", Some("priority")),
             ("minimum", Some("min")),
-            ("m", None),
+            ("q", None),
             ("", None),
             ("colour", None),
         ] {

@@ -11,8 +11,8 @@ use crate::toml_reader::hint;
 /// Most minima that the arithmetic of an overcommitment lists one by one.
 const LISTED: usize = 20;
 
-/// Most steps in which patterns are compared with each other: about a second.
-const MOST_STEPS: u64 = 200_000_000;
+/// Most steps in which patterns are compared with each other: well below a second.
+const MOST_STEPS: u64 = 50_000_000;
 
 pub fn read(files: &[(&str, &str)], links: &Links) -> Result<Loaded, PolicyError> {
     let sources: Vec<Source<'_>> = files.iter().map(|(file, text)| Source::new(file, text)).collect();
