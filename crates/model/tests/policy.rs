@@ -127,8 +127,14 @@ fn figure_4_by_hand() {
             ("default", 0, 0, LimitedBy::Demand),
         ]
     );
-    assert_eq!((plan.pools.len(), plan.pools[1].direction, plan.pools[1].unused_bps), (2, Direction::GuestRx, 1_000_000_000));
-    assert!(plan.rows(&plan.pools[1]).all(|r| r.is_idle_implicit()) && !plan.rows(&plan.pools[0]).all(|r| r.is_idle_implicit()));
+    assert_eq!(
+        (plan.pools.len(), plan.pools[1].direction, plan.pools[1].unused_bps),
+        (2, Direction::GuestRx, 1_000_000_000)
+    );
+    assert!(
+        plan.rows(&plan.pools[1]).all(|r| r.is_idle_implicit())
+            && !plan.rows(&plan.pools[0]).all(|r| r.is_idle_implicit())
+    );
     assert_eq!((plan.pools[0].direction, plan.pools[0].unused_bps), (Direction::GuestTx, 100_000_000));
 }
 

@@ -233,7 +233,8 @@ fn fuzz(inputs: usize, seed: u64) {
             files.push(((*name).to_owned(), text));
         }
         // A kernel that knows a link's speed makes more of them good.
-        let speeds = if random.below(2) == 0 { [("eth0".to_owned(), 10_000_000_000)].into() } else { Default::default() };
+        let speeds =
+            if random.below(2) == 0 { [("eth0".to_owned(), 10_000_000_000)].into() } else { Default::default() };
         match read(&files, &Links { speeds }) {
             Ok(loaded) => {
                 good += 1;

@@ -76,7 +76,9 @@ fn the_published_loop_has_the_plans_members() {
         let (out, _) = ends(&simulate(&[&common, more].concat()), 0);
         let document: serde_json::Value = serde_json::from_str(&out).unwrap();
         let members = document["runs"][0]["members"].as_array().unwrap().clone();
-        let one = |m: &serde_json::Value| (m["name"].as_str().unwrap().to_owned(), m["received_bytes"].as_f64().unwrap() * 8.0 / 2e6);
+        let one = |m: &serde_json::Value| {
+            (m["name"].as_str().unwrap().to_owned(), m["received_bytes"].as_f64().unwrap() * 8.0 / 2e6)
+        };
         members.iter().map(one).collect::<Vec<_>>()
     };
     let all = received(&[]);

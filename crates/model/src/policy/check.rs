@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use super::parse::{self, At, ClassDraft, Draft, EntryDraft};
 use super::units::show_rate;
-use super::{Class, DEFAULT, Direction, Entry, Guard, HOST, HOST_PART, Links, Loaded, Matcher, Policy, PolicyError, Uplink};
+use super::{
+    Class, DEFAULT, Direction, Entry, Guard, HOST, HOST_PART, Links, Loaded, Matcher, Policy, PolicyError, Uplink,
+};
 use crate::problem::{Problem, Source};
 use crate::toml_reader::hint;
 
@@ -204,7 +206,11 @@ impl Check<'_> {
                     true => format!("`{}` matches here and in {first}", super::label(late.value.kind, &name)),
                     false => format!("the same can match here and in {first}"),
                 };
-                self.problem(late, "interface.match", format!("{both} (`{}`); an interface has one entry", early.value));
+                self.problem(
+                    late,
+                    "interface.match",
+                    format!("{both} (`{}`); an interface has one entry", early.value),
+                );
             }
         }
     }

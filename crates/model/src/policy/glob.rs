@@ -183,11 +183,7 @@ impl Glob {
 }
 
 /// Whether two patterns, from one end up to the first star, have a character in common part by part.
-fn ends_may_meet<'a>(
-    a: impl Iterator<Item = &'a Part>,
-    b: impl Iterator<Item = &'a Part>,
-    steps: &mut u64,
-) -> bool {
+fn ends_may_meet<'a>(a: impl Iterator<Item = &'a Part>, b: impl Iterator<Item = &'a Part>, steps: &mut u64) -> bool {
     for (x, y) in a.zip(b).take_while(|(x, y)| **x != Part::Star && **y != Part::Star) {
         *steps = steps.saturating_sub(1);
         if x != y && x.common(y).is_none() {

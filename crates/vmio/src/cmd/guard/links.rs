@@ -35,7 +35,9 @@ mod tests {
     #[test]
     fn speeds_above_0_are_known_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
-        for (name, speed) in [("eth0", "1000\n"), ("eth1", "-1\n"), ("eth2", "0\n"), ("eth3", "4294967295\n"), ("eth4", "x")] {
+        for (name, speed) in
+            [("eth0", "1000\n"), ("eth1", "-1\n"), ("eth2", "0\n"), ("eth3", "4294967295\n"), ("eth4", "x")]
+        {
             fs::create_dir(dir.path().join(name)).unwrap();
             fs::write(dir.path().join(name).join("speed"), speed).unwrap();
         }
