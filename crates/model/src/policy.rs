@@ -3,18 +3,17 @@
 //! `docs/guard.md`. Texts in, a policy or every problem in them out: nothing here looks at a machine.
 //!
 //! A class is a contract for each interface in it, not a pool that they share. A **pool** is one
-//! direction of one uplink. Two members are in every pool besides the interfaces: `host`, the
-//! host's own traffic, and `default`, all traffic that nothing matches, as one member. They are in
-//! both directions, since the host's own traffic (SSH, storage, corosync) is sent and received
-//! over the same wire as the guests', and a guest that floods either direction would starve it. A
-//! direction in which no entry of the uplink has a class is left alone: there is nobody to limit
-//! there, so nothing to protect the host with, and it is no pool. An uplink without any entry has
-//! `host` and `default` alone, in both directions.
+//! direction of one uplink; every uplink has both, [`Direction::ALL`]. Two members are in every pool
+//! besides the interfaces: `host`, the host's own traffic, and `default`, all traffic that nothing
+//! matches, as one member. They are in both directions, since the host's own traffic (SSH, storage,
+//! corosync) is sent and received over the same wire as the guests', and a guest that floods either
+//! direction would starve it. An interface is in the pools of the directions in which it has a class.
 
 mod check;
 mod effective;
 mod glob;
 mod matcher;
+mod outline;
 mod parse;
 pub mod plan;
 pub mod units;
@@ -76,11 +75,10 @@ pub struct Policy {
 }
 
 /// An interface of the host over which guests reach the network.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Uplink {
-    /// Bit/s in each direction: as written, else the link speed that the kernel knows; `None` only
-    /// where [`Links::required`] was false and nobody knew.
-    pub capacity: Option<u64>,
+    /// Bit/s in each direction: as written, else the link speed that the kernel knows.
+    pub capacity: u64,
 }
 
 /// A contract, for each interface that has it.
@@ -176,13 +174,12 @@ impl Default for Guard {
     }
 }
 
-/// What is known of links besides the policy.
+/// What is known of links besides the policy. An uplink whose capacity is neither written nor
+/// known here is refused.
 #[derive(Debug, Clone, Default)]
 pub struct Links {
     /// Speeds in bit/s that the kernel knows, by interface: the capacity where none is written.
     pub speeds: BTreeMap<String, u64>,
-    /// Refuse an uplink whose capacity is neither written nor known.
-    pub required: bool,
 }
 
 /// A policy with what deserves a warning in it.
@@ -217,21 +214,6 @@ impl Policy {
     /// The entry that matches what an interface is known by.
     pub fn find(&self, kind: Kind, name: &str) -> Option<&Entry> {
         self.entries.iter().find(|e| e.matcher.matches(kind, name))
-    }
-
-    /// The directions of an uplink that are pools.
-    pub fn directions(&self, uplink: &str) -> Vec<Direction> {
-        let mut mine = self.entries.iter().filter(|e| e.uplink == uplink).peekable();
-        if mine.peek().is_none() {
-            return Direction::ALL.to_vec();
-        }
-        let mut used = [false; 2];
-        for entry in mine {
-            for (used, direction) in used.iter_mut().zip(Direction::ALL) {
-                *used |= entry.class_in(direction).is_some();
-            }
-        }
-        Direction::ALL.into_iter().zip(used).filter_map(|(d, used)| used.then_some(d)).collect()
     }
 
     /// The minima above 0 of all who are surely in a pool, in bit/s, each with who it is: the host,

@@ -17,7 +17,7 @@ pub struct Problem {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// Dotted key, for example `matrix.drivers`; empty where the text is no TOML.
+    /// Dotted key, for example `matrix.drivers`; may be empty where the text is no TOML.
     pub key: String,
     /// What is wrong and what would be right.
     pub what: String,
@@ -104,6 +104,11 @@ impl<'a> Source<'a> {
         let excerpt = (line_text, before, width.min((SHOWN - before.min(SHOWN - 1)).max(1)));
         let what = printable(what.as_ref());
         Problem { file: self.file.to_owned(), line, column, key: printable(key), what, notes: Vec::new(), excerpt }
+    }
+
+    /// The line of a byte, from 1.
+    pub(crate) fn line_of(&self, at: usize) -> usize {
+        self.starts.partition_point(|s| *s <= self.boundary(at))
     }
 
     /// Line and column from 1, and the byte where the line begins.

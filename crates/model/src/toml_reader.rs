@@ -11,14 +11,25 @@ use toml::de::{DeTable, DeValue};
 
 use crate::problem::{Problem, Source};
 
-/// The nearest of the candidates, if any is near enough to have been meant.
+/// The nearest of the candidates, if any is near enough to have been meant: one slip away (two in
+/// words of five letters and more), or alike as a whole.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    candidates
-        .into_iter()
-        .map(|c| (strsim::jaro_winkler(&word.to_lowercase(), &c.to_lowercase()), c))
-        .filter(|(score, _)| *score > 0.75)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, c)| c)
+    let word = word.to_lowercase();
+    let most = match word.chars().count() {
+        ..=1 => 0,
+        2..=4 => 1,
+        _ => 2,
+    };
+    let rated = candidates.into_iter().map(|c| {
+        let other = c.to_lowercase();
+        let slips = strsim::osa_distance(&word, &other);
+        // What is no slip counts as farther than any.
+        (if slips <= most { slips } else { usize::MAX }, strsim::jaro_winkler(&word, &other), c)
+    });
+    rated
+        .filter(|(slips, alike, _)| *slips <= most || *alike > 0.75)
+        .min_by(|a, b| a.0.cmp(&b.0).then(b.1.total_cmp(&a.1)))
+        .map(|(_, _, c)| c)
 }
 
 /// `; did you mean X?`, or the whole choice.
@@ -59,6 +70,11 @@ impl<'a> Reader<'a> {
     /// Notes a problem at a byte range.
     pub fn problem(&mut self, span: &Range<usize>, key: &str, what: String) {
         self.problems.push(self.source.problem(span, key, what));
+    }
+
+    /// A value as it stands in the text.
+    pub fn written(&self, value: &Spanned<DeValue<'_>>) -> &'a str {
+        self.source.text.get(value.span()).unwrap_or("")
     }
 
     /// Refuses every key that is not one of these.
@@ -142,7 +158,7 @@ impl<'a> Reader<'a> {
         if let Some(n) = parsed.filter(|n| (least..=most).contains(n)) {
             return Some(n);
         }
-        self.problem(&value.span(), path, format!("{} is out of range: {least} to {most}", number.as_str()));
+        self.problem(&value.span(), path, format!("{} is out of range: {least} to {most}", self.written(value)));
         None
     }
 
@@ -289,5 +305,30 @@ pub fn kind(value: &DeValue<'_>) -> &'static str {
         DeValue::Datetime(_) => "a date",
         DeValue::Array(_) => "a list",
         DeValue::Table(_) => "a table",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_slips_are_near_too() {
+        let keys = ["priority", "min", "max", "weight", "reserve", "over_max"];
+        for (word, near) in [
+            ("mn", Some("min")),
+            ("mx", Some("max")),
+            ("mni", Some("min")),
+            ("maxx", Some("max")),
+            ("MIN", Some("min")),
+            ("wieght", Some("weight")),
+            ("prio", Some("priority")),
+            ("minimum", Some("min")),
+            ("q", None),
+            ("", None),
+            ("colour", None),
+        ] {
+            assert_eq!(nearest(word, keys), near, "{word}");
+        }
     }
 }

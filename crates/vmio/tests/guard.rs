@@ -72,7 +72,13 @@ fn a_refused_policy_shows_every_problem_and_ends_with_2() {
     let (out, err) = ends(&bed.guard(&["check", "--config", "guard.toml", "--json"]), 2);
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!((json["accepted"].as_bool(), json["problems"][0]["line"].as_u64()), (Some(false), Some(5)));
-    assert!(err.is_empty(), "{err}");
+    // A person reads along: the snippets are on standard error here, too.
+    assert!(err.contains("--> guard.toml:5:7") && err.contains("error: the policy is refused: 2 problems"), "{err}");
+    fs::write(bed.dir.path().join("guard.toml"), POLICY.replace("\"600Mbit\"", "\"2Gbit\"")).unwrap();
+    let (out, err) = ends(&bed.guard(&["check", "--config", "guard.toml", "--json"]), 0);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(json["warnings"][0]["key"], "class.gold.max");
+    assert!(err.contains("warning: class.gold.max"), "{err}");
 }
 
 #[test]
@@ -84,6 +90,7 @@ fn directories_add_up_in_order_and_other_files_are_left_alone() {
             "[class.gold]\nmax = \"2Gbit\"\n[[interface]]\nmatch = { name = \"v\" }\nclass = \"gold\"\n",
         ),
         ("README", "not TOML"),
+        (".20-classes.toml", "a half-written copy ["),
     ]);
     let (out, err) = ends(&bed.guard(&["check", "--config", "."]), 0);
     assert!(out.contains("1 interface named") && err.contains("warning: class.gold.max"), "{out}{err}");
@@ -125,6 +132,17 @@ fn a_plan_as_json_and_as_a_table() {
     assert!(out.lines().all(|l| l.chars().count() <= 100), "{out}");
     assert!(out.contains("vm:web1 tin") && out.contains('█') && out.contains('▒'), "{out}");
     assert!(!out.contains('\u{1b}'), "no colours into a pipe");
+
+    // Every uplink has both directions in JSON; the table leaves out where nobody is.
+    let bed = Bed::new(&[("guard.toml", &POLICY.replace("rx_class = \"gold\"\n", ""))]);
+    let (out, _) = ends(&bed.guard(&["plan", "--config", "guard.toml"]), 0);
+    let idle = "Not shown, nobody but an idle host and default in it: eth0 guest_rx\n";
+    assert!(out.ends_with(idle) && out.contains("eth0 guest_tx: 1 Gbit/s"), "{out}");
+    let (out, _) = ends(&bed.guard(&["plan", "--config", "guard.toml", "--json"]), 0);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((json["pools"].as_array().unwrap().len(), &json["pools"][1]["direction"]), (2, &"guest_rx".into()));
+    let (out, _) = ends(&bed.guard(&["plan", "--config", "guard.toml", "--demand", "host:rx=5Mbit"]), 0);
+    assert!(out.contains("eth0 guest_rx: 1 Gbit/s, 995 Mbit/s unused") && !out.contains("Not shown"), "{out}");
 }
 
 #[test]
@@ -137,7 +155,13 @@ fn demands_that_cannot_be_and_an_uplink_without_capacity() {
     assert!(err.contains("warning: vm:web1 has no rx_class") && !out.is_empty(), "{err}");
     let (_, err) = ends(&bed.guard(&["plan", "--config", "open.toml"]), 2);
     assert!(err.contains("--> open.toml:1:9") && err.contains("capacity = \"1Gbit\""), "{err}");
-    ends(&bed.guard(&["check", "--config", "open.toml"]), 0);
+    // `check` looks at this host, which has no link of that name; the loopback has no speed either.
+    for text in ["[uplink.nosuch0]\n", "[uplink.lo]\n"] {
+        fs::write(bed.dir.path().join("open.toml"), text).unwrap();
+        let (_, err) = ends(&bed.guard(&["check", "--config", "open.toml"]), 2);
+        assert!(err.contains("no link speed is known") && err.contains("help: write it"), "{err}");
+        assert!(err.contains("help: or check it on the host"), "{err}");
+    }
 }
 
 #[test]

@@ -59,8 +59,35 @@ fn a_policy_is_simulated() {
     assert_eq!(ends(&simulate(&args), 0).0, out, "the same input gives the same figures");
     let page = fs::read_to_string(page).unwrap();
     assert!(page.contains("<polyline") && !page.contains("<script") && !page.contains("NaN"));
+    // What the plan warns of is not lost.
+    let (_, err) = ends(&simulate(&["--config", policy, "--demand", "vnet0:rx=1Mbit", "--seconds", "1"]), 0);
+    assert!(err.contains("warning: vnet0 has no rx_class"), "{err}");
     let (text, _) = ends(&simulate(&args[..6]), 0);
     assert!(text.contains("vnet1") && text.contains("min met"), "{text}");
+}
+
+/// The published loop is simulated over the members that `plan` gives it: an idle host is not one,
+/// or nobody would come to Figure 4's 500 and 200 Mbit/s.
+#[test]
+fn the_published_loop_has_the_plans_members() {
+    let policy = concat!(env!("CARGO_MANIFEST_DIR"), "/../model/tests/fixtures/policy/good/amamou2012.toml");
+    let common = ["--config", policy, "--demand", "vm:MV1=200Mbit", "--seconds", "2", "--json", "--algorithm", "dba"];
+    let received = |more: &[&str]| {
+        let (out, _) = ends(&simulate(&[&common, more].concat()), 0);
+        let document: serde_json::Value = serde_json::from_str(&out).unwrap();
+        let members = document["runs"][0]["members"].as_array().unwrap().clone();
+        let one = |m: &serde_json::Value| {
+            (m["name"].as_str().unwrap().to_owned(), m["received_bytes"].as_f64().unwrap() * 8.0 / 2e6)
+        };
+        members.iter().map(one).collect::<Vec<_>>()
+    };
+    let all = received(&[]);
+    assert_eq!(all.iter().map(|m| m.0.as_str()).collect::<Vec<_>>(), ["vm:MV1", "vm:MV2", "vm:MV3"]);
+    for ((name, got), want) in all.iter().zip([200.0, 500.0, 200.0]) {
+        assert!((got - want).abs() < 8.0, "{name} {got}");
+    }
+    // A scheduler on the host knows no loop: there the host is a member.
+    assert_eq!(received(&["--enforcement", "hierarchy"])[0].0, "host");
 }
 
 #[test]

@@ -38,18 +38,20 @@ pub struct Loop {
 }
 
 impl Loop {
-    /// A loop over `members`, in order of creation, for a pool of `capacity` bit/s. It starts with
-    /// each at its minimum; minima that do not all fit are granted by class and creation.
+    /// A loop over `members`, in order of creation, for a pool of `capacity` bit/s. Minima that do
+    /// not all fit are granted by class, inside one to the first created first; the loop starts with
+    /// each member at what it has of its minimum.
     pub fn new(capacity: u64, members: &[Member], measures: Measures) -> Loop {
+        let mut members = members.to_vec();
         let mut order: Vec<usize> = (0..members.len()).collect();
         order.sort_by_key(|i| members[*i].priority);
-        let mut rates = vec![0; members.len()];
         let mut left = capacity;
         for i in &order {
-            rates[*i] = members[*i].min.min(left);
-            left -= rates[*i];
+            members[*i].min = members[*i].min.min(left);
+            left -= members[*i].min;
         }
-        Loop { capacity, members: members.to_vec(), measures, order, rates }
+        let rates = members.iter().map(|m| m.min).collect();
+        Loop { capacity, members, measures, order, rates }
     }
 
     /// The rates in force, in bit/s, in the members' order.
@@ -72,7 +74,6 @@ impl Loop {
         // printed: nothing for rates between minimum and maximum that together exceed the
         // capacity, which offered traffic can. They are lowered as for a missing minimum.
         turn.reclaim(0, None, &self.order);
-        turn.grant_minima_in_order(&self.order);
         let notice = (self.capacity / 1000 / measured.len().max(1) as u64).max(1);
         let more: Vec<u64> = (0..measured.len())
             .map(|i| match self.measures {
@@ -97,13 +98,12 @@ struct Turn<'a> {
     excess: i128,
     /// `B_i`, in bit/s.
     rates: Vec<u64>,
-    capacity: u64,
 }
 
 impl<'a> Turn<'a> {
     fn new(capacity: u64, members: &'a [Member], measured: &[u64]) -> Turn<'a> {
         let used: i128 = measured.iter().map(|m| i128::from(*m)).sum();
-        Turn { members, excess: i128::from(capacity) - used, rates: measured.to_vec(), capacity }
+        Turn { members, excess: i128::from(capacity) - used, rates: measured.to_vec() }
     }
 
     /// Sets a member's rate; the excess takes up the difference.
@@ -155,19 +155,6 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Minima that together exceed the capacity: the first in order have theirs.
-    fn grant_minima_in_order(&mut self, order: &[usize]) {
-        if self.excess >= 0 {
-            return;
-        }
-        let mut left = self.capacity;
-        for &i in order {
-            let rate = self.rates[i].min(left);
-            left -= rate;
-            self.set(i, rate);
-        }
-    }
-
     /// Shares the excess by rank among members that want `more` bit/s each.
     fn share_excess(&mut self, more: &[u64]) {
         let pool = u64::try_from(self.excess).unwrap_or(0);
@@ -192,7 +179,8 @@ fn ranks(members: &[Member]) -> Vec<u32> {
 
 /// The loop's steady state when each member, in order of creation, keeps offering its demand and
 /// that is what is measured. The rates are limits and sum up to the capacity at most: an idle
-/// member's is its minimum, not its demand. `guaranteed` is the part of the rate up to the minimum.
+/// member's is its minimum, not its demand. `guaranteed` is the part of the rate
+/// up to what it has of its minimum.
 ///
 /// # Panics
 /// When there are not as many demands as members.
@@ -202,7 +190,7 @@ pub fn dba(capacity: u64, members: &[Member], demands: &[Demand]) -> Vec<Grant> 
     let offered: Vec<u64> = demands.iter().map(|d| d.up_to(capacity)).collect();
     let mut turns = Loop::new(capacity, members, Measures::Offered);
     // With offered traffic a turn depends on nothing before it: the first is the steady state.
-    let rates = turns.step(&offered);
+    turns.step(&offered);
     let grant = |(m, rate): (&Member, &u64)| Grant::new(m.min.min(*rate), rate - m.min.min(*rate));
-    members.iter().zip(rates).map(grant).collect()
+    turns.members.iter().zip(&turns.rates).map(grant).collect()
 }

@@ -4,12 +4,17 @@ use std::collections::BTreeMap;
 
 use super::parse::{self, At, ClassDraft, Draft, EntryDraft};
 use super::units::show_rate;
-use super::{Class, DEFAULT, Direction, Entry, Guard, HOST, Links, Loaded, Matcher, Policy, PolicyError, Uplink};
+use super::{
+    Class, DEFAULT, Direction, Entry, Guard, HOST, HOST_PART, Links, Loaded, Matcher, Policy, PolicyError, Uplink,
+};
 use crate::problem::{Problem, Source};
 use crate::toml_reader::hint;
 
 /// Most minima that the arithmetic of an overcommitment lists one by one.
 const LISTED: usize = 20;
+
+/// Most steps in which patterns are compared with each other: well below a second.
+const MOST_STEPS: u64 = 50_000_000;
 
 pub fn read(files: &[(&str, &str)], links: &Links) -> Result<Loaded, PolicyError> {
     let sources: Vec<Source<'_>> = files.iter().map(|(file, text)| Source::new(file, text)).collect();
@@ -67,13 +72,13 @@ impl Check<'_> {
         for (name, written) in &draft.classes {
             classes.insert(name.clone(), self.class(name, written));
         }
-        let uplinks = draft.uplinks.iter().map(|(name, written)| {
-            let capacity = written.capacity.as_ref().map(|c| c.value).or(links.speeds.get(name).copied());
-            (name.clone(), Uplink { capacity })
+        let uplinks = draft.uplinks.iter().filter_map(|(name, written)| {
+            let capacity = written.capacity.as_ref().map(|c| c.value).or(links.speeds.get(name).copied())?;
+            Some((name.clone(), Uplink { capacity }))
         });
         let uplinks: BTreeMap<String, Uplink> = uplinks.collect();
-        self.capacities(&uplinks, links);
-        let entries = draft.entries.iter().filter_map(|e| self.entry(e, &classes, &uplinks)).collect();
+        self.capacities(&uplinks);
+        let entries = draft.entries.iter().filter_map(|e| self.entry(e, &classes)).collect();
         self.overlaps();
         let guard = Guard::default();
         let guard = Guard {
@@ -102,33 +107,25 @@ impl Check<'_> {
         }
     }
 
-    fn capacities(&mut self, uplinks: &BTreeMap<String, Uplink>, links: &Links) {
+    /// An uplink of unknown capacity can guarantee nothing.
+    fn capacities(&mut self, uplinks: &BTreeMap<String, Uplink>) {
         if self.draft.broken {
             return;
         }
         for (name, written) in &self.draft.uplinks {
-            if uplinks[name].capacity.is_some() || written.damaged {
+            if uplinks.contains_key(name) || written.damaged {
                 continue;
             }
-            let key = format!("uplink.{name}.capacity");
-            if links.required {
-                let what = "is not written, and no link speed is known here; write for example capacity = \"1Gbit\"";
-                self.problem(&written.first, &key, what);
-            } else {
-                let what = "is not written: the guard takes the link speed that the kernel knows, and whether the \
-                            minima fit it is not checked here";
-                let warning = self.at(&written.first, &key, what);
-                self.warnings.push(warning);
-            }
+            let what = "is not written, and no link speed is known here";
+            let problem = self
+                .at(&written.first, &format!("uplink.{name}.capacity"), what)
+                .note("help: write it, for example capacity = \"1Gbit\"")
+                .note(format!("help: or check it on the host, with the link up: its kernel knows the speed (/sys/class/net/{name}/speed); plan and simulate look at no host"));
+            self.problems.push(problem);
         }
     }
 
-    fn entry(
-        &mut self,
-        e: &EntryDraft,
-        classes: &BTreeMap<String, Class>,
-        uplinks: &BTreeMap<String, Uplink>,
-    ) -> Option<Entry> {
+    fn entry(&mut self, e: &EntryDraft, classes: &BTreeMap<String, Class>) -> Option<Entry> {
         if self.draft.broken {
             return None;
         }
@@ -140,12 +137,14 @@ impl Check<'_> {
             }
         }
         if e.class.is_none() && e.rx_class.is_none() && !e.damaged {
-            let what = "has no class; give class (what the guest transmits), rx_class (what it receives) or both";
-            self.problem(&e.here, "interface", what);
+            let what = "has neither class (what the guest transmits) nor rx_class (what it receives): what it matches \
+                        is not limited";
+            let warning = self.at(&e.here, "interface", what);
+            self.warnings.push(warning);
         }
-        let known: Vec<&str> = uplinks.keys().map(String::as_str).collect();
+        let known: Vec<&str> = self.draft.uplinks.keys().map(String::as_str).collect();
         let uplink = match (&e.uplink, known.as_slice()) {
-            (Some(uplink), _) if !uplinks.contains_key(&uplink.value) => {
+            (Some(uplink), _) if !self.draft.uplinks.contains_key(&uplink.value) => {
                 let more =
                     if known.is_empty() { "; there is no [uplink.NAME]".into() } else { hint(&uplink.value, &known) };
                 let what = format!("unknown uplink `{}`{more}", uplink.value);
@@ -184,32 +183,52 @@ impl Check<'_> {
             self.draft.entries.iter().filter_map(|e| e.matcher.as_ref()).map(|m| (begin(&m.value), m)).collect();
         all.sort_by(|a, b| a.0.cmp(&b.0));
         let mut told = vec![false; all.len()];
+        let mut steps = MOST_STEPS;
         for (i, (prefix, first)) in all.iter().enumerate() {
             let after = all.iter().enumerate().skip(i + 1).take_while(|(_, (p, _))| p.starts_with(prefix.as_str()));
             for (j, (_, second)) in after {
                 if told[j] {
                     continue;
                 }
-                let Some(name) = first.value.overlap(&second.value) else { continue };
+                let overlap = first.value.overlap_within(&second.value, &mut steps);
+                if steps == 0 {
+                    return self.too_much_alike(all.len(), second);
+                }
+                let Some(name) = overlap else { continue };
                 told[j] = true;
                 let (mut early, mut late) = (first, second);
                 if (early.file, early.span.start) > (late.file, late.span.start) {
                     std::mem::swap(&mut early, &mut late);
                 }
-                let name = super::label(late.value.kind, &name);
                 let first = self.place(early);
-                let what =
-                    format!("`{name}` matches here and in {first} (`{}`); an interface has one entry", early.value);
-                self.problem(late, "interface.match", what);
+                // The proof is shown where there can be such a name.
+                let both = match early.value.can_be(&name) && late.value.can_be(&name) {
+                    true => format!("`{}` matches here and in {first}", super::label(late.value.kind, &name)),
+                    false => format!("the same can match here and in {first}"),
+                };
+                self.problem(
+                    late,
+                    "interface.match",
+                    format!("{both} (`{}`); an interface has one entry", early.value),
+                );
             }
         }
+    }
+
+    /// Nobody writes such patterns by hand; a policy that takes minutes to check helps nobody.
+    fn too_much_alike(&mut self, entries: usize, at: &At<Matcher>) {
+        let what = format!(
+            "the patterns of the {entries} entries are too many and too much alike to be told apart; begin each \
+             pattern with what is its own, for example `web*`, or name the interfaces"
+        );
+        self.problem(at, "interface.match", what);
     }
 
     /// The minima of those who are surely there fit every pool.
     fn fits(&mut self, policy: &Policy) {
         for (uplink, written) in &self.draft.uplinks {
-            let Some(capacity) = policy.uplinks[uplink].capacity else { continue };
-            for direction in policy.directions(uplink) {
+            let Some(Uplink { capacity }) = policy.uplinks.get(uplink).copied() else { continue };
+            for direction in Direction::ALL {
                 let minima = policy.minima(uplink, direction, capacity);
                 let sum: u128 = minima.iter().map(|(_, min)| u128::from(*min)).sum();
                 if sum > u128::from(capacity) {
@@ -229,8 +248,7 @@ impl Check<'_> {
     /// Maxima, and minima behind patterns, that no uplink of theirs can reach.
     fn wide(&mut self, policy: &Policy) {
         for (name, written) in &self.draft.classes {
-            for (uplink, known) in &policy.uplinks {
-                let Some(capacity) = known.capacity else { continue };
+            for (uplink, &Uplink { capacity }) in &policy.uplinks {
                 let mine: Vec<&Entry> = policy.entries.iter().filter(|e| &e.uplink == uplink).collect();
                 let uses = |e: &&Entry| [&e.class, &e.rx_class].into_iter().flatten().any(|c| c == name);
                 let implicit = name == HOST || name == DEFAULT;
@@ -242,6 +260,9 @@ impl Check<'_> {
                     let what = format!("{} is above {of}, and limits nothing there", show_rate(max.value));
                     let warning = self.at(max, &format!("class.{name}.max"), what);
                     self.warnings.push(warning);
+                }
+                if name == HOST {
+                    self.host(written, uplink, capacity);
                 }
                 let by_pattern = mine.iter().filter(|e| uses(e)).find(|e| !e.matcher.is_exact());
                 if let (Some(min), Some(entry)) = (written.min.as_ref().filter(|m| m.value > capacity), by_pattern) {
@@ -255,10 +276,51 @@ impl Check<'_> {
                 }
             }
         }
-        if policy.uplinks.is_empty()
+        for (name, written) in &self.draft.classes {
+            self.beside_the_host(policy, name, written);
+        }
+        if self.draft.uplinks.is_empty()
             && let (true, Some(source)) = (self.problems.is_empty(), self.sources.first())
         {
             self.warnings.push(source.problem(&(0..0), "uplink", "there is no [uplink.NAME]: nothing is guaranteed"));
+        }
+    }
+
+    /// A maximum that takes from the host what it has without a word.
+    fn host(&mut self, written: &ClassDraft, uplink: &str, capacity: u64) {
+        let own = capacity / HOST_PART;
+        if let (Some(max), None) = (written.max.as_ref().filter(|m| m.value < own), &written.min) {
+            let what = format!(
+                "{} is below 2 % of the capacity of {uplink} ({}): the host is guaranteed no more than that",
+                show_rate(max.value),
+                show_rate(own)
+            );
+            let warning = self.at(max, "class.host.max", what);
+            self.warnings.push(warning);
+        }
+    }
+
+    /// Minima that come through patterns, unlimited in number, and are granted with the host's or
+    /// before it.
+    fn beside_the_host(&mut self, policy: &Policy, name: &str, written: &ClassDraft) {
+        let (class, host) = (policy.class(name), policy.class(HOST));
+        let uses = |e: &&Entry| [&e.class, &e.rx_class].into_iter().flatten().any(|c| c == name);
+        let Some(min) = written.min.as_ref().filter(|m| m.value > 0) else { return };
+        if class.priority > host.priority || host.min == Some(0) {
+            return;
+        }
+        if let Some(entry) = policy.entries.iter().filter(uses).find(|e| !e.matcher.is_exact()) {
+            let what = format!(
+                "each that comes through `{}` is guaranteed this at priority {}, and the host at {}: when they no \
+                 longer fit, the host's minimum shrinks, too",
+                entry.matcher, class.priority, host.priority
+            );
+            let mut warning = self.at(min, &format!("class.{name}.min"), what);
+            if host.priority < 8 {
+                let after = host.priority + 1;
+                warning = warning.note(format!("help: write priority = {after} or more for class {name}"));
+            }
+            self.warnings.push(warning);
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Effective minima: what is really guaranteed when interfaces that came through patterns ask for
-//! more, together, than the uplink has. Whoever is named, and the host, always fits: a policy in
-//! which they do not is refused.
+//! more, together, than the uplink has. Without such interfaces all minima fit: a policy in which
+//! those of the host, of `default` and of the named do not is refused. With them the named and the
+//! host lose, too, when their priority is that of what came or a lower one; `check` warns of patterns
+//! that stand beside the host.
 
 /// The effective minimum of each member, in bit/s, of `(priority, minimum)`: minima are granted from
 /// priority 1 down; the first priority that no longer fits shares what is left in proportion to its

@@ -33,11 +33,10 @@ impl Kind {
     }
 
     /// The same thing may be written in several ways: one of them.
-    fn plain(self, text: &str) -> String {
-        let uuid = || text.len() == 36 && text.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
+    pub(super) fn plain(self, text: &str) -> String {
         match self {
             Kind::Mac => text.to_ascii_lowercase(),
-            Kind::Vm if uuid() => text.to_ascii_lowercase(),
+            Kind::Vm if is_uuid(text) => text.to_ascii_lowercase(),
             _ => text.to_owned(),
         }
     }
@@ -51,6 +50,8 @@ pub struct Matcher {
     /// The name or pattern as it was written.
     pub text: String,
     glob: Glob,
+    /// The same in small letters, of a pattern over virtual machines: UUIDs are compared so.
+    uuids: Option<Glob>,
 }
 
 impl Matcher {
@@ -74,7 +75,9 @@ impl Matcher {
             Kind::Name if glob.is_literal() => interface_name(text)?,
             _ => {}
         }
-        Ok(Matcher { kind, text: text.to_owned(), glob })
+        let folded = || Glob::new(&text.to_ascii_lowercase()).ok();
+        let uuids = if kind == Kind::Vm && !glob.is_literal() { folded() } else { None };
+        Ok(Matcher { kind, text: text.to_owned(), glob, uuids })
     }
 
     /// It names one interface, or one machine, not a pattern.
@@ -84,17 +87,54 @@ impl Matcher {
 
     /// What this is of that kind.
     pub fn matches(&self, kind: Kind, name: &str) -> bool {
-        self.kind == kind && self.glob.matches(&kind.plain(name))
+        let glob = if is_uuid(name) { self.uuids.as_ref().unwrap_or(&self.glob) } else { &self.glob };
+        self.kind == kind && glob.matches(&kind.plain(name))
     }
 
     /// A name that both match, if there is one. Different kinds say nothing about each other.
     pub fn overlap(&self, other: &Matcher) -> Option<String> {
-        if self.kind == other.kind { self.glob.overlap(&other.glob) } else { None }
+        self.overlap_within(other, &mut { u64::MAX })
     }
 
-    /// What every name that it matches begins with.
+    /// The same in at most `steps` steps, of which those that were taken are taken off. With none
+    /// left nobody knows.
+    pub fn overlap_within(&self, other: &Matcher, steps: &mut u64) -> Option<String> {
+        if self.kind != other.kind {
+            return None;
+        }
+        if let Some(name) = self.glob.overlap_within(&other.glob, steps) {
+            return Some(name);
+        }
+        let folded = |m: &Matcher| m.uuids.clone().unwrap_or_else(|| m.glob.clone());
+        if self.uuids.is_none() && other.uuids.is_none() {
+            return None;
+        }
+        // In small letters they may meet in a UUID.
+        let (a, b) = (folded(self), folded(other));
+        if a == self.glob && b == other.glob {
+            return None;
+        }
+        let uuid = Glob::new(&[8, 4, 4, 4, 12].map(|digits| "[0-9a-f]".repeat(digits)).join("-")).ok()?;
+        a.overlap_within(&uuid, steps)?;
+        b.overlap_within(&uuid, steps)?;
+        a.overlap_within(&b, steps)
+    }
+
+    /// What every name that it matches begins with; in small letters, where those do not matter.
     pub fn prefix(&self) -> String {
-        self.glob.prefix()
+        let prefix = self.glob.prefix();
+        if self.kind == Kind::Vm { prefix.to_ascii_lowercase() } else { prefix }
+    }
+
+    /// Whether there can be such a name of this kind: a proof of an overlap may be too long, or no
+    /// MAC address.
+    pub fn can_be(&self, name: &str) -> bool {
+        self.matches(self.kind, name)
+            && match self.kind {
+                Kind::Name => interface_name(name).is_ok(),
+                Kind::Mac => mac(name, true).is_ok(),
+                Kind::Vm | Kind::Netns => !name.is_empty(),
+            }
     }
 
     /// As rows and messages name it: `vnet0`, `vm:web1`.
@@ -112,6 +152,10 @@ impl fmt::Display for Matcher {
 /// `vnet0`, `vm:web1`: interface names stand alone.
 pub fn label(kind: Kind, name: &str) -> String {
     if kind == Kind::Name { name.to_owned() } else { format!("{}:{name}", kind.word()) }
+}
+
+fn is_uuid(text: &str) -> bool {
+    text.len() == 36 && text.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
 }
 
 /// The kernel's rule (`dev_valid_name` in net/core/dev.c): 1 to 15 bytes, no `/`, `:` or space.
@@ -152,6 +196,13 @@ mod tests {
         let uuid = Matcher::new(Kind::Vm, "9F0E4C2A-1111-2222-3333-444455556666").unwrap();
         assert!(uuid.matches(Kind::Vm, "9f0e4c2a-1111-2222-3333-444455556666"));
         assert!(!Matcher::new(Kind::Vm, "Web1").unwrap().matches(Kind::Vm, "web1"));
+        // Patterns, too: of UUIDs, not of names.
+        let vm = |text: &str| Matcher::new(Kind::Vm, text).unwrap();
+        assert!(vm("9F0E4C2A-*").matches(Kind::Vm, "9f0e4c2a-1111-2222-3333-444455556666"));
+        assert!(!vm("Web*").matches(Kind::Vm, "web1") && vm("Web*").matches(Kind::Vm, "Web1"));
+        assert!(vm("9F0E4C2A-*").overlap(&vm("9f0e4c2a-1111-*")).is_some());
+        assert!(vm("9F0E4C2A-*").overlap(&vm("9f0e4c2a-1111-2222-3333-444455556666")).is_some());
+        assert!(vm("Web*").overlap(&vm("web*")).is_none() && vm("Web*").overlap(&vm("*1")).is_some());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::matcher::{Kind, Matcher, interface_name};
+use super::outline::Outline;
 use super::{DEFAULT, HOST, units};
 use crate::problem::{Problem, Source};
 use crate::toml_reader::{Reader, Section, hint};
@@ -87,12 +88,17 @@ impl<T> At<T> {
 /// Adds a file to the draft.
 pub fn read(draft: &mut Draft, index: usize, source: &Source<'_>, problems: &mut Vec<Problem>) {
     let (root, errors) = DeTable::parse_recoverable(source.text);
-    for error in &errors {
-        let what = format!("this is no TOML: {}", error.message());
-        problems.push(source.problem(&error.span().unwrap_or(0..0), "", what));
-    }
     if !errors.is_empty() {
         draft.broken = true;
+        let outline = Outline::new(source);
+        for error in &errors {
+            let span = error.span().unwrap_or(0..0);
+            let mut what = format!("this is no TOML: {}", error.message());
+            if let Some(first) = outline.before(&span).filter(|_| what.ends_with("duplicate key")) {
+                what += &format!("; it stood first in {first}");
+            }
+            problems.push(source.problem(&span, outline.key(&span), what));
+        }
         return;
     }
     let mut file = File { index, reader: Reader { source, problems: Vec::new() }, draft };
@@ -175,7 +181,7 @@ impl<'a> File<'a, '_> {
         let capacity = self.optional(s, "capacity", |reader, value, path| {
             let bits = rate(reader, value, path)?;
             if bits == 0 {
-                reader.problem(&value.span(), path, "must be above 0".to_owned());
+                reader.problem(&value.span(), path, "must be at least 1 bit/s".to_owned());
             }
             (bits > 0).then_some(bits)
         });
@@ -196,7 +202,7 @@ impl<'a> File<'a, '_> {
         let part = ClassDraft {
             priority: self.optional(s, "priority", |r, v, path| Some(r.whole_value(v, path, 1, 8)? as u8)),
             min: self.optional(s, "min", rate),
-            max: self.optional(s, "max", rate),
+            max: self.optional(s, "max", limit),
             weight: self.optional(s, "weight", |r, v, path| r.whole_value(v, path, 1, u32::MAX)),
             reserve: self.optional(s, "reserve", |r, v, path| Some(r.word(v, path, &["soft", "hard"])? == 1)),
             over_max: self.optional(s, "over_max", |r, v, path| r.switch_value(v, path)),
@@ -269,41 +275,57 @@ fn text(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Op
 }
 
 fn rate(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<u64> {
-    let read = match value.get_ref() {
-        DeValue::String(text) => units::rate(text),
-        DeValue::Integer(number) => units::rate(number.as_str()),
-        DeValue::Float(number) => units::rate(number.as_str()),
-        other => {
-            reader.wrong_type(&value.span(), path, "a rate such as \"300Mbit\"", other);
-            return None;
-        }
-    };
-    read.map_err(|e| reader.problem(&value.span(), path, e.to_string())).ok()
+    quantity(reader, value, path, units::rate, "a rate such as \"300Mbit\"")
 }
 
-fn period(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<Duration> {
-    let read = match value.get_ref() {
-        DeValue::String(text) => units::time(text),
-        DeValue::Integer(number) => units::time(number.as_str()),
-        DeValue::Float(number) => units::time(number.as_str()),
+fn limit(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<u64> {
+    quantity(reader, value, path, units::limit, "a rate such as \"300Mbit\"")
+}
+
+/// A number with its unit, as text; a bare number is for `read` to refuse.
+fn quantity<T>(
+    reader: &mut Reader<'_>,
+    value: &Spanned<DeValue<'_>>,
+    path: &str,
+    read: impl Fn(&str) -> Result<T, units::UnitError>,
+    wanted: &str,
+) -> Option<T> {
+    let (number, result) = match value.get_ref() {
+        DeValue::String(text) => (None, read(text)),
+        DeValue::Integer(number) => {
+            let decimal = i64::from_str_radix(number.as_str(), number.radix());
+            let number = decimal.map_or_else(|_| number.as_str().to_owned(), |n| n.to_string());
+            (Some(number.clone()), read(&number))
+        }
+        DeValue::Float(number) => (Some(number.as_str().to_owned()), read(number.as_str())),
         other => {
-            reader.wrong_type(&value.span(), path, "a time such as \"10ms\"", other);
+            reader.wrong_type(&value.span(), path, wanted, other);
             return None;
         }
     };
-    let range = Duration::from_millis(1)..=Duration::from_secs(10);
-    match read {
-        Ok(time) if range.contains(&time) => Some(time),
-        Ok(time) => {
-            let what = format!("{} is out of range: 1 ms to 10 s", units::show_time(time));
+    let quoted = |e: units::UnitError| match number {
+        // What stands there, for example 0x10, not what it is read as.
+        Some(number) => e.to_string().replacen(&format!("`{number}`"), &format!("`{}`", reader.written(value)), 1),
+        None => e.to_string(),
+    };
+    match result {
+        Ok(read) => Some(read),
+        Err(error) => {
+            let what = quoted(error);
             reader.problem(&value.span(), path, what);
             None
         }
-        Err(e) => {
-            reader.problem(&value.span(), path, e.to_string());
-            None
-        }
     }
+}
+
+fn period(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<Duration> {
+    let time = quantity(reader, value, path, units::time, "a time such as \"10ms\"")?;
+    if (Duration::from_millis(1)..=Duration::from_secs(10)).contains(&time) {
+        return Some(time);
+    }
+    let what = format!("{} is out of range: 1 ms to 10 s", units::show_time(time));
+    reader.problem(&value.span(), path, what);
+    None
 }
 
 fn matcher(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<Matcher> {

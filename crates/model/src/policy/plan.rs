@@ -2,13 +2,13 @@
 //! The interfaces are those that the policy names without a pattern, and those that a demand names
 //! and a pattern matches; one without a demand wants everything, `host` and `default` nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::matcher::{Kind, Matcher, label};
-use super::{DEFAULT, Direction, Entry, HOST, Policy, effective_minima, units};
-use crate::allocate::dba::dba;
+use super::{DEFAULT, Direction, Entry, HOST, Policy, Uplink, effective_minima, units};
+use crate::allocate::dba::{Loop, Measures, dba};
 use crate::allocate::{Demand, Grant, Member, exact};
 use crate::toml_reader::nearest;
 
@@ -25,18 +25,37 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// What each seat gets. The published loop knows guests only, and reserves an idle minimum: a
-    /// host or `default` that wants nothing is not in it, or Figure 4 would not come out.
-    fn grants(self, capacity: u64, seats: &[Seat<'_>], members: &[Member]) -> Vec<Grant> {
-        let out = |s: &Seat<'_>| self == Algorithm::Dba && s.implicit && s.demand == Demand::Rate(0);
-        let (members, demands): (Vec<Member>, Vec<Demand>) =
-            seats.iter().zip(members).filter(|(s, _)| !out(s)).map(|(s, m)| (*m, s.demand)).unzip();
-        let granted = match self {
-            Algorithm::Exact => exact(capacity, &members, &demands),
-            Algorithm::Dba => dba(capacity, &members, &demands),
+    /// What each seat is for the algorithm: its contract, with the minimum that it really has.
+    /// `None` for the host and `default` where the published loop leaves them out: it knows guests
+    /// only and reserves an idle minimum, so with them Figure 4 would not come out.
+    fn members(self, capacity: u64, seats: &[Seat<'_>]) -> Vec<Option<Member>> {
+        let takes_part = |s: &Seat<'_>| self == Algorithm::Exact || !s.out_of_mind;
+        let minima = match self {
+            Algorithm::Exact => {
+                let minima: Vec<(u8, u64)> = seats.iter().map(|s| (s.contract.priority, s.contract.min)).collect();
+                effective_minima(capacity, &minima)
+            }
+            // To the first created first: the loop's own rule.
+            Algorithm::Dba => {
+                let own = |s: &Seat<'_>| Member { min: if takes_part(s) { s.contract.min } else { 0 }, ..s.contract };
+                let members: Vec<Member> = seats.iter().map(own).collect();
+                Loop::new(capacity, &members, Measures::Offered).rates().to_vec()
+            }
         };
-        let mut granted = granted.into_iter();
-        seats.iter().map(|s| if out(s) { Grant::default() } else { granted.next().unwrap_or_default() }).collect()
+        let member = |(s, min): (&Seat<'_>, u64)| takes_part(s).then_some(Member { min, ..s.contract });
+        seats.iter().zip(minima).map(member).collect()
+    }
+
+    /// What each seat gets.
+    fn grants(self, capacity: u64, seats: &[Seat<'_>], members: &[Option<Member>]) -> Vec<Grant> {
+        let (there, demands): (Vec<Member>, Vec<Demand>) =
+            seats.iter().zip(members).filter_map(|(s, m)| Some(((*m)?, s.demand))).unzip();
+        let mut granted = match self {
+            Algorithm::Exact => exact(capacity, &there, &demands),
+            Algorithm::Dba => dba(capacity, &there, &demands),
+        }
+        .into_iter();
+        members.iter().map(|m| m.and_then(|_| granted.next()).unwrap_or_default()).collect()
     }
 }
 
@@ -49,6 +68,8 @@ pub struct Ask {
     pub direction: Direction,
     /// How much.
     pub demand: Demand,
+    /// Where the text ends in `:rx`: what it names when that is part of the name.
+    whole: Option<(Kind, String)>,
 }
 
 /// What cannot be planned, one line a problem.
@@ -67,18 +88,35 @@ impl Ask {
         let (who, amount) = text.rsplit_once('=').ok_or_else(|| format!("`{text}` has no `=`; {how}"))?;
         let demand = match amount {
             "unbounded" => Demand::Unbounded,
-            rate => Demand::Rate(units::rate(rate).map_err(|e| format!("{e}, or \"unbounded\""))?),
+            rate => Demand::Rate(units::limit(rate).map_err(|e| format!("{e}, or \"unbounded\""))?),
         };
-        let (who, direction) = match who.strip_suffix(":rx") {
-            Some(who) => (who, Direction::GuestRx),
-            None => (who, Direction::GuestTx),
+        let one = |who: &str| {
+            let by_kind = Kind::ALL.into_iter().find_map(|k| Some((k, who.strip_prefix(k.word())?.strip_prefix(':')?)));
+            let (kind, name) = by_kind.unwrap_or((Kind::Name, who));
+            let matcher = Matcher::new(kind, name).map_err(|why| format!("`{text}`: the name {why}; {how}"))?;
+            match matcher.is_exact() {
+                true => Ok((kind, name.to_owned())),
+                false => Err(format!("`{text}`: `{name}` is a pattern; name one interface that it matches")),
+            }
         };
-        let by_kind = Kind::ALL.into_iter().find_map(|k| Some((k, who.strip_prefix(k.word())?.strip_prefix(':')?)));
-        let (kind, name) = by_kind.unwrap_or((Kind::Name, who));
-        let matcher = Matcher::new(kind, name).map_err(|why| format!("`{text}`: the name {why}; {how}"))?;
-        match matcher.is_exact() {
-            true => Ok(Ask { kind, name: name.to_owned(), direction, demand }),
-            false => Err(format!("`{text}`: `{name}` is a pattern; name one interface that it matches")),
+        let ask = |(kind, name), direction, whole| Ask { kind, name, direction, demand, whole };
+        let Some(stripped) = who.strip_suffix(":rx") else { return Ok(ask(one(who)?, Direction::GuestTx, None)) };
+        match (one(stripped), one(who).ok()) {
+            (Ok(named), whole) => Ok(ask(named, Direction::GuestRx, whole)),
+            (Err(_), Some(whole)) => Ok(ask(whole, Direction::GuestTx, None)),
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    /// What it says of this policy: a `:rx` at the end belongs to the name where only so anything
+    /// is matched.
+    fn meant(&self, policy: &Policy) -> Ask {
+        let known = |kind, name: &str| policy.find(kind, name).is_some();
+        match &self.whole {
+            Some((kind, name)) if self.implicit().is_none() && !known(self.kind, &self.name) && known(*kind, name) => {
+                Ask { kind: *kind, name: name.clone(), direction: Direction::GuestTx, demand: self.demand, whole: None }
+            }
+            _ => self.clone(),
         }
     }
 
@@ -138,13 +176,31 @@ pub struct Row {
     pub guaranteed_bps: u64,
     /// Of it, what others leave.
     pub spare_bps: u64,
-    /// Its minimum as far as all minima together fit.
+    /// Its minimum as far as all minima together fit; 0 where the algorithm leaves it out.
     pub min_effective_bps: u64,
     /// Why it gets no more.
     pub limited_by: LimitedBy,
     /// Its contract; `min` is the class's.
     #[serde(skip)]
     pub contract: Member,
+    /// What it is for the algorithm: the contract with `min_effective_bps`. `None` where it is left
+    /// out of it.
+    #[serde(skip)]
+    pub member: Option<Member>,
+}
+
+impl Row {
+    /// It is the host or `default`, and wants nothing. Interfaces have no such names.
+    pub fn is_idle_implicit(&self) -> bool {
+        [HOST, DEFAULT].contains(&self.name.as_str()) && self.demand_bps == Some(0)
+    }
+}
+
+impl Plan {
+    /// The rows of a pool.
+    pub fn rows<'a>(&'a self, pool: &'a Pool) -> impl Iterator<Item = &'a Row> {
+        self.interfaces.iter().filter(move |r| (&r.uplink, r.direction) == (&pool.uplink, pool.direction))
+    }
 }
 
 /// Why a member gets no more.
@@ -174,8 +230,8 @@ impl LimitedBy {
 struct Seat<'a> {
     name: String,
     class: &'a str,
-    /// It is the host or `default`.
-    implicit: bool,
+    /// It is the host or `default`, no demand names it, and no minimum was written for it.
+    out_of_mind: bool,
     demand: Demand,
     contract: Member,
 }
@@ -183,7 +239,7 @@ struct Seat<'a> {
 /// Plans every pool of the policy.
 ///
 /// # Errors
-/// Demands for what the policy does not know, or twice for the same; an uplink without a capacity.
+/// Demands for what the policy does not know, or twice for the same.
 pub fn plan(policy: &Policy, asks: &[Ask], algorithm: Algorithm) -> Result<Plan, PlanError> {
     let asked = Asked::new(policy, asks)?;
     let mut plan = Plan {
@@ -192,30 +248,22 @@ pub fn plan(policy: &Policy, asks: &[Ask], algorithm: Algorithm) -> Result<Plan,
         interfaces: Vec::new(),
         warnings: asked.unheard(policy),
     };
-    let mut without = Vec::new();
-    for (uplink, known) in &policy.uplinks {
-        let Some(capacity) = known.capacity else {
-            without.push(format!("uplink {uplink} has no capacity; write for example capacity = \"1Gbit\""));
-            continue;
-        };
-        for direction in policy.directions(uplink) {
+    for (uplink, &Uplink { capacity }) in &policy.uplinks {
+        for direction in Direction::ALL {
             let seats = asked.seats(policy, uplink, direction, capacity);
             pool(&mut plan, &seats, uplink, direction, capacity, algorithm);
         }
     }
-    if without.is_empty() { Ok(plan) } else { Err(PlanError(without)) }
+    Ok(plan)
 }
 
 fn pool(plan: &mut Plan, seats: &[Seat<'_>], uplink: &str, direction: Direction, capacity: u64, algorithm: Algorithm) {
-    let minima: Vec<(u8, u64)> = seats.iter().map(|s| (s.contract.priority, s.contract.min)).collect();
-    let effective = effective_minima(capacity, &minima);
-    let members: Vec<Member> =
-        seats.iter().zip(&effective).map(|(s, min)| Member { min: *min, ..s.contract }).collect();
+    let members = algorithm.members(capacity, seats);
     let grants = algorithm.grants(capacity, seats, &members);
     let used: u64 = grants.iter().map(|g| g.rate).sum();
     let unused_bps = capacity.saturating_sub(used);
     plan.pools.push(Pool { uplink: uplink.to_owned(), direction, capacity_bps: capacity, unused_bps });
-    plan.interfaces.extend(seats.iter().zip(&effective).zip(&grants).map(|((seat, min), grant)| Row {
+    plan.interfaces.extend(seats.iter().zip(members).zip(&grants).map(|((seat, member), grant)| Row {
         name: seat.name.clone(),
         uplink: uplink.to_owned(),
         direction,
@@ -224,9 +272,10 @@ fn pool(plan: &mut Plan, seats: &[Seat<'_>], uplink: &str, direction: Direction,
         rate_bps: grant.rate,
         guaranteed_bps: grant.guaranteed,
         spare_bps: grant.spare,
-        min_effective_bps: *min,
+        min_effective_bps: member.map_or(0, |m| m.min),
         limited_by: limited_by(seat, grant),
         contract: seat.contract,
+        member,
     }));
 }
 
@@ -250,19 +299,22 @@ impl<'a> Asked<'a> {
     fn new(policy: &'a Policy, asks: &[Ask]) -> Result<Asked<'a>, PlanError> {
         let named = policy.entries.iter().filter(|e| e.matcher.is_exact());
         let mut interfaces: Vec<(String, &Entry)> = named.map(|e| (e.matcher.label(), e)).collect();
-        let mut known: BTreeSet<String> = interfaces.iter().map(|(label, _)| label.clone()).collect();
+        // One interface in two spellings is one; it is shown in the first.
+        let mut known: BTreeMap<String, String> = BTreeMap::new();
         let mut demands = BTreeMap::new();
         let mut wrong = Vec::new();
         for ask in asks {
+            let ask = &ask.meant(policy);
             let label = match (ask.implicit(), policy.find(ask.kind, &ask.name)) {
                 (Some(name), _) => name.to_owned(),
                 // A MAC address may be typed in other letters than the policy has.
                 (None, Some(entry)) if entry.matcher.is_exact() => entry.matcher.label(),
                 (None, Some(entry)) => {
-                    if known.insert(ask.label()) {
+                    let first = known.entry(label(ask.kind, &ask.kind.plain(&ask.name))).or_insert_with(|| {
                         interfaces.push((ask.label(), entry));
-                    }
-                    ask.label()
+                        ask.label()
+                    });
+                    first.clone()
                 }
                 (None, None) => {
                     wrong.push(unknown(policy, ask));
@@ -278,16 +330,16 @@ impl<'a> Asked<'a> {
 
     /// The members of a pool in the order of their creation: the host is there before any guest.
     fn seats(&self, policy: &'a Policy, uplink: &str, direction: Direction, capacity: u64) -> Vec<Seat<'a>> {
-        let seat = |name: &str, class: &'a str, implicit: bool| Seat {
-            demand: *self.demands.get(&(name.to_owned(), direction)).unwrap_or(if implicit {
-                &Demand::Rate(0)
-            } else {
-                &Demand::Unbounded
-            }),
-            implicit,
-            name: name.to_owned(),
-            class,
-            contract: policy.class(class).member(capacity),
+        let seat = |name: &str, class: &'a str, implicit: bool| {
+            let named = self.demands.get(&(name.to_owned(), direction)).copied();
+            let class_of = policy.class(class);
+            Seat {
+                demand: named.unwrap_or(if implicit { Demand::Rate(0) } else { Demand::Unbounded }),
+                out_of_mind: implicit && named.is_none() && class_of.min.unwrap_or(0) == 0,
+                name: name.to_owned(),
+                class,
+                contract: class_of.member(capacity),
+            }
         };
         let mut seats = vec![seat(HOST, HOST, true)];
         for (label, entry) in self.interfaces.iter().filter(|(_, e)| e.uplink == uplink) {
@@ -304,16 +356,14 @@ impl<'a> Asked<'a> {
         let entry = |label: &str| self.interfaces.iter().find(|(l, _)| l == label).map(|(_, e)| *e);
         let lost = self.demands.keys().filter(|(label, direction)| match entry(label) {
             Some(entry) => entry.class_in(*direction).is_none(),
-            None => !policy.uplinks.keys().any(|u| policy.directions(u).contains(direction)),
+            None => policy.uplinks.is_empty(),
         });
         lost.map(|(label, direction)| {
             let word = direction.word();
             let key = if *direction == Direction::GuestRx { "rx_class" } else { "class" };
             match entry(label) {
                 Some(_) => format!("{label} has no {key}: its {word} is not limited, and its demand there not planned"),
-                None => {
-                    format!("no interface has a {key}: {word} is not limited, and the demand of {label} not planned")
-                }
+                None => format!("the policy has no uplink: the demand of {label} is not planned"),
             }
         })
         .collect()

@@ -39,15 +39,25 @@ pub struct UnitError(pub String);
 /// Says what is wrong and offers the right spellings: of a bare number, of `bps` (bits in some
 /// tools, bytes in others), of an unknown unit or prefix, of a number out of range.
 pub fn rate(text: &str) -> Result<u64, UnitError> {
+    let too_much = || UnitError(format!("`{text}` is more than 100 Tbit/s, the most that vmio reckons with"));
+    bits(text)?.ok_or_else(too_much)
+}
+
+/// The same of a rate that promises nothing, a maximum or a demand: what is above [`MAX_RATE`] is
+/// that.
+///
+/// # Errors
+/// As [`rate`].
+pub fn limit(text: &str) -> Result<u64, UnitError> {
+    Ok(bits(text)?.unwrap_or(MAX_RATE))
+}
+
+/// `None` for more than [`MAX_RATE`].
+fn bits(text: &str) -> Result<Option<u64>, UnitError> {
     let (number, unit) = split(text)?;
     let parts = decimal(number, text)?;
     let Some(factor) = factor_of(unit) else { return Err(UnitError(offer(number, unit, text))) };
-    let too_much = || UnitError(format!("`{text}` is more than 100 Tbit/s, the most that vmio reckons with"));
-    let bits = scale(parts, factor).filter(|bits| *bits <= u128::from(MAX_RATE)).ok_or_else(too_much)?;
-    if bits == 0 && parts != (0, 0, 0) {
-        return Err(UnitError(format!("`{text}` is less than 1 bit/s")));
-    }
-    u64::try_from(bits).map_err(|_| too_much())
+    Ok(scale(parts, factor).and_then(|bits| u64::try_from(bits).ok()).filter(|bits| *bits <= MAX_RATE))
 }
 
 /// A rate as it reads back exactly: `2.5 Gbit/s`, `1.234567 Mbit/s`.
@@ -183,6 +193,7 @@ mod tests {
             ("100Tbit", MAX_RATE),
             ("1.0000001kbit", 1000),
             ("0.5B/s", 4),
+            ("0.9bit", 0),
             ("007bit", 7),
         ] {
             assert_eq!(rate(text), Ok(bits), "{text}");
@@ -208,7 +219,6 @@ mod tests {
             (".5Mbit", "is no number"),
             ("1.Mbit", "is no number"),
             ("1e9bit", "no unit"),
-            ("0.1bit", "less than 1"),
             ("101Tbit", "100 Tbit/s"),
             ("340282366920938463463374607431768211456Tbit", "100 Tbit/s"),
             ("0.0000000000000000001Gbit", "decimals"),
@@ -217,6 +227,15 @@ mod tests {
             let error = rate(text).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_limit_has_no_upper_end() {
+        for text in ["200Tbit", "340282366920938463463374607431768211456Tbit"] {
+            assert_eq!(limit(text), Ok(MAX_RATE));
+        }
+        assert_eq!(limit("5Mbit"), Ok(5_000_000));
+        assert!(limit("5Mbps").is_err());
     }
 
     #[test]
@@ -246,7 +265,10 @@ mod tests {
             let text = format!("{}.{:03} {prefix}{name}", thousandths / 1000, thousandths % 1000);
             match rate(&text) {
                 Ok(found) => prop_assert_eq!(u128::from(found), expected),
-                Err(_) => prop_assert!(expected > u128::from(MAX_RATE) || (expected == 0 && thousandths > 0)),
+                Err(_) => {
+                    prop_assert!(expected > u128::from(MAX_RATE));
+                    prop_assert_eq!(limit(&text), Ok(MAX_RATE));
+                }
             }
         }
 

@@ -53,7 +53,9 @@ pub fn run(scenario: &Scenario, settings: &Settings) -> Outcome {
         }
         let demands: Vec<Demand> = queues.iter().map(|q| Demand::Rate(rate_of(*q, time))).collect();
         let wire = bits_of(scenario.capacity, time);
-        let sent: Vec<u64> = if queues.iter().map(|q| u128::from(*q)).sum::<u128>() <= u128::from(wire) {
+        let fits = queues.iter().map(|q| u128::from(*q)).sum::<u128>() <= u128::from(wire);
+        // A hierarchy holds maxima on an empty wire, too.
+        let sent: Vec<u64> = if fits && settings.enforcement != Enforcement::Hierarchy {
             queues.clone()
         } else {
             let grants = exact(scenario.capacity, &shares, &demands);

@@ -82,7 +82,7 @@ fn read(reader: &mut Reader<'_>, root: &Spanned<DeTable<'_>>) -> Option<Scenario
     let top = Section { path: "".into(), span: 0..0, table: root.get_ref() };
     reader.known_keys(&top, &KEYS);
     let capacity = reader.string(&top, "uplink", None).and_then(|text| match units::rate(&text) {
-        Ok(0) => refuse(reader, &top, "uplink", "must be above 0".into()),
+        Ok(0) => refuse(reader, &top, "uplink", "must be at least 1 bit/s".into()),
         Ok(rate) => Some(rate),
         Err(error) => refuse(reader, &top, "uplink", error.to_string()),
     });

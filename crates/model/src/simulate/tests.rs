@@ -115,6 +115,38 @@ fn hierarchical_shaping_needs_no_loop() {
     assert!(near(&idle, &[200.0, 566.7, 233.3], 8.0), "{idle:?}");
 }
 
+/// 60 and 30 Mbit/s fit the wire, but not the maxima of 50 and 20; the third may exceed its own.
+#[test]
+fn hierarchical_shaping_holds_maxima_on_an_uncongested_wire() {
+    let vif = |name: &str, offered: u64, contract: Member| Vif {
+        name: name.into(),
+        contract,
+        source: Source::OpenLoop(vec![(0, offered * M)]),
+    };
+    let contract = |min: u64, max: u64, over_max: bool| Member {
+        priority: 4,
+        min: min * M,
+        max: max * M,
+        weight: 1,
+        hard: false,
+        over_max,
+    };
+    let vifs = vec![
+        vif("a", 60, contract(40, 50, false)),
+        vif("b", 30, contract(0, 20, false)),
+        vif("c", 8, contract(0, 5, true)),
+    ];
+    let scenario =
+        Scenario { capacity: 100 * M, packet_bytes: 1500, duration: 3 * SECOND, period: 10 * MILLISECOND, vifs };
+    let settings =
+        Settings { enforcement: Enforcement::Hierarchy, ..Settings::new(Allocator::Exact, 10 * MILLISECOND) };
+    for outcome in [packet::run(&scenario, &settings), fluid::run(&scenario, &settings)] {
+        accounts(&scenario, &settings, &outcome);
+        let got = mean(&outcome, 1.0, 3.0);
+        assert!(near(&got, &[50.0, 20.0, 8.0], 1.0), "packets {}: {got:?}", outcome.packets);
+    }
+}
+
 #[test]
 fn tcp_like_sources_fill_what_they_get() {
     let vif = |name: &str, min: u64, max: u64| Vif {

@@ -2,15 +2,16 @@
 //! what it gives whom.
 
 mod files;
+mod links;
 mod simulate;
 mod table;
 
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use vmio_model::policy::plan::{self, Algorithm, Ask};
+use vmio_model::policy::plan::{self, Algorithm, Ask, Plan};
 use vmio_model::policy::units::show_rate;
-use vmio_model::policy::{Links, Loaded, Policy, PolicyError};
+use vmio_model::policy::{Direction, Links, Loaded, Policy, PolicyError, Uplink};
 use vmio_model::problem::Problem;
 
 use crate::cli::{Context, Exit, Failure, Outcome};
@@ -32,6 +33,8 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     /// Say whether a policy is good; exit code 2 when it is refused
+    ///
+    /// Where no capacity is written the link speed that the kernel knows is taken.
     Check(Config),
     /// Show what each interface would get; looks at no host and changes nothing
     Plan {
@@ -76,7 +79,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 }
 
 fn check(config: &Config, context: &Context) -> Outcome {
-    let read = read(&config.config, &Links::default())?;
+    let read = read(&config.config, &links::known())?;
     if context.json {
         let (problems, warnings) = match &read {
             Ok(loaded) => (&[][..], &loaded.warnings),
@@ -90,31 +93,37 @@ fn check(config: &Config, context: &Context) -> Outcome {
             "warnings": list(warnings),
         });
         term::print(&format!("{document:#}\n"))?;
-        return Ok(if read.is_ok() { Exit::Done } else { Exit::Usage });
     }
     let policy = accepted(read)?;
-    term::print(&summary(&policy))?;
+    if !context.json {
+        term::print(&summary(&policy))?;
+    }
     Ok(Exit::Done)
 }
 
 fn plan(config: &Config, asks: &[Ask], how: How, context: &Context) -> Outcome {
-    let links = Links { required: true, ..Links::default() };
-    let policy = accepted(read(&config.config, &links)?)?;
+    let policy = accepted(read(&config.config, &Links::default())?)?;
     let algorithm = match how {
         How::Exact => Algorithm::Exact,
         How::Dba => Algorithm::Dba,
     };
-    let plan = plan::plan(&policy, asks, algorithm)
-        .map_err(|e| Failure::new(Exit::Usage, e.to_string()).help("docs/guard.md says how demands are named"))?;
-    for warning in &plan.warnings {
-        term::note(&format!("{}: {warning}", Style::stderr().yellow("warning")));
-    }
+    let plan = planned(&policy, asks, algorithm)?;
     let text = match context.json {
         true => serde_json::to_string_pretty(&plan)? + "\n",
         false => table::text(&plan, context.style),
     };
     term::print(&text)?;
     Ok(Exit::Done)
+}
+
+/// The plan; its warnings go to standard error.
+fn planned(policy: &Policy, asks: &[Ask], algorithm: Algorithm) -> anyhow::Result<Plan> {
+    let plan = plan::plan(policy, asks, algorithm)
+        .map_err(|e| Failure::new(Exit::Usage, e.to_string()).help("docs/guard.md says how demands are named"))?;
+    for warning in &plan.warnings {
+        term::note(&format!("{}: {warning}", Style::stderr().yellow("warning")));
+    }
+    Ok(plan)
 }
 
 fn read(paths: &[PathBuf], links: &Links) -> anyhow::Result<Result<Loaded, PolicyError>> {
@@ -166,9 +175,8 @@ fn summary(policy: &Policy) -> String {
         count(named.len(), "interface"),
         count(patterns.len(), "pattern")
     );
-    for (uplink, known) in &policy.uplinks {
-        let Some(capacity) = known.capacity else { continue };
-        for direction in policy.directions(uplink) {
+    for (uplink, &Uplink { capacity }) in &policy.uplinks {
+        for direction in Direction::ALL {
             let minima = policy.minima(uplink, direction, capacity);
             let sum: u64 = minima.iter().map(|(_, min)| min).sum();
             text += &format!(

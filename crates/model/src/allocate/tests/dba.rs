@@ -38,6 +38,10 @@ fn minima_that_do_not_fit_go_to_the_first_created() {
     let rates: Vec<u64> = dba(100, &members, &[Demand::Unbounded; 3]).iter().map(|g| g.rate).collect();
     assert_eq!(rates, [50, 50, 0]);
     assert_eq!(Loop::new(100, &members, Measures::Passed).rates(), [50, 50, 0]);
+    // Also while the first created want nothing: what is reserved for them is not the last one's.
+    for idle in [[0, 100, 100], [100, 0, 100], [0, 0, 100]] {
+        assert_eq!(dba(100, &members, &idle.map(Demand::Rate)).iter().map(|g| g.rate).collect::<Vec<_>>(), [50, 50, 0]);
+    }
 }
 
 #[test]

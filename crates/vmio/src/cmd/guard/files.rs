@@ -31,8 +31,11 @@ pub fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<(String, String)>> {
 fn inside(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|e| e == "toml") {
+        let entry = entry?;
+        let path = entry.path();
+        // Editors keep hidden copies beside what is edited.
+        let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        if !hidden && path.extension().is_some_and(|e| e == "toml") {
             files.push(path);
         }
     }

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use vmio_model::allocate::Member;
 use vmio_model::allocate::dba::Measures;
-use vmio_model::policy::plan::{self, Algorithm, Ask, Plan, Pool};
+use vmio_model::policy::plan::{Algorithm, Ask, Plan, Pool, Row};
 use vmio_model::policy::{Links, units};
 use vmio_model::simulate::paper::Paper;
 use vmio_model::simulate::{
@@ -144,10 +143,13 @@ fn read(file: &str, text: &str) -> anyhow::Result<Scenario> {
 
 /// Each pool of the policy as a scenario.
 fn pools(args: &Args) -> anyhow::Result<Vec<(String, Scenario)>> {
-    let links = Links { required: true, ..Links::default() };
-    let policy = super::accepted(super::read(&args.config, &links)?)?;
-    let plan = plan::plan(&policy, &args.demand, Algorithm::Exact)
-        .map_err(|e| Failure::new(Exit::Usage, e.to_string()).help("docs/guard.md says how demands are named"))?;
+    let policy = super::accepted(super::read(&args.config, &Links::default())?)?;
+    // Who takes part, and with which minimum, is the plan's to say.
+    let algorithm = match (args.algorithm, args.enforcement) {
+        (How::Dba, Where::Held | Where::Queued) => Algorithm::Dba,
+        _ => Algorithm::Exact,
+    };
+    let plan = super::planned(&policy, &args.demand, algorithm)?;
     let of = |pool: &Pool| {
         let scenario = Scenario {
             capacity: pool.capacity_bps,
@@ -158,17 +160,21 @@ fn pools(args: &Args) -> anyhow::Result<Vec<(String, Scenario)>> {
         };
         (format!("{} {}", pool.uplink, pool.direction.word()), scenario)
     };
-    Ok(plan.pools.iter().map(of).collect())
+    let busy = |pool: &&Pool| !plan.rows(pool).all(Row::is_idle_implicit);
+    let busy: Vec<(String, Scenario)> = plan.pools.iter().filter(busy).map(of).collect();
+    if busy.is_empty() {
+        let error = Failure::new(Exit::Usage, "nobody sends anything on any uplink of the policy");
+        return Err(error.help("name an interface that a pattern matches, or the host, with --demand").into());
+    }
+    Ok(busy)
 }
 
 fn vifs(plan: &Plan, pool: &Pool) -> Vec<Vif> {
-    let rows = plan.interfaces.iter().filter(|r| r.uplink == pool.uplink && r.direction == pool.direction);
-    rows.map(|row| Vif {
-        name: row.name.clone(),
-        contract: Member { min: row.min_effective_bps, ..row.contract },
-        source: Source::OpenLoop(vec![(0, row.demand_bps.unwrap_or(pool.capacity_bps))]),
-    })
-    .collect()
+    let vif = |row: &Row| {
+        let source = Source::OpenLoop(vec![(0, row.demand_bps.unwrap_or(pool.capacity_bps))]);
+        Some(Vif { name: row.name.clone(), contract: row.member?, source })
+    };
+    plan.rows(pool).filter_map(vif).collect()
 }
 
 fn all(scenarios: Vec<(String, Scenario)>, args: &Args) -> Vec<Simulated> {

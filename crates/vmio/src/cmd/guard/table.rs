@@ -20,21 +20,36 @@ const FIGURE: usize = 8;
 pub fn text(plan: &Plan, style: Style) -> String {
     let mut out = String::new();
     let mut marks = Marks::default();
+    let mut idle = Vec::new();
     let mut rows = plan.interfaces.as_slice();
     for pool in &plan.pools {
         let end = rows.iter().take_while(|r| (&r.uplink, r.direction) == (&pool.uplink, pool.direction)).count();
         let (mine, rest) = rows.split_at(end);
         rows = rest;
+        if mine.iter().all(Row::is_idle_implicit) {
+            idle.push(format!("{} {}", pool.uplink, pool.direction.word()));
+            continue;
+        }
         marks.see(mine);
         table(&mut out, pool, mine, style);
         out.push('\n');
     }
     if plan.pools.is_empty() {
         out += "The policy has no uplink: there is nothing to plan.\n";
-    } else {
+    } else if idle.len() < plan.pools.len() {
         out += &marks.legend(style);
     }
+    if !idle.is_empty() {
+        out += &left_out(&idle);
+    }
     out
+}
+
+/// Pools in which there is nothing to see, in a line.
+fn left_out(idle: &[String]) -> String {
+    let shown = idle[..idle.len().min(3)].join(", ");
+    let more = if idle.len() > 3 { format!(" and {} more", idle.len() - 3) } else { String::new() };
+    format!("Not shown, nobody but an idle host and default in it: {shown}{more}\n")
 }
 
 /// What the legend has to explain.
@@ -48,7 +63,7 @@ struct Marks {
 impl Marks {
     fn see(&mut self, rows: &[Row]) {
         for row in rows {
-            self.less |= row.min_effective_bps < row.contract.min;
+            self.less |= less(row);
             self.over |= row.contract.over_max;
             self.above |= row.rate_bps > row.contract.max;
         }
@@ -94,7 +109,7 @@ fn table(out: &mut String, pool: &Pool, rows: &[Row], style: Style) {
     let _ = writeln!(out, "{}", style.dim(header.trim_end()));
     for row in rows {
         let figure = |bits: u64| figure(bits, factor);
-        let less = if row.min_effective_bps < row.contract.min { "*" } else { "" };
+        let less = if less(row) { "*" } else { "" };
         let over = if row.contract.over_max { "+" } else { "" };
         let mut name = row.name.clone();
         if name.chars().count() > name_width {
@@ -117,6 +132,11 @@ fn table(out: &mut String, pool: &Pool, rows: &[Row], style: Style) {
         let bar = bar(row, pool.capacity_bps, bar_width, style);
         let _ = writeln!(out, "{}", format!("{figures} {rate} {limit} {bar}").trim_end());
     }
+}
+
+/// It has not all of its minimum. Who is left out by the algorithm has none to begin with.
+fn less(row: &Row) -> bool {
+    row.member.is_some() && row.min_effective_bps < row.contract.min
 }
 
 /// The unit in which a pool's figures have the fewest digits, and its bits.
