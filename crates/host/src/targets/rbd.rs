@@ -64,8 +64,8 @@ mod tests {
         let qemu = [("qemu-system-x86_64", "")];
         let dir = MODULES[0];
         assert_eq!(qemu_has_rbd(&host(&qemu)), Ok(()));
-        let modular = || host(&qemu).file(&format!("{dir}/accel-tcg-x86_64.so"), "");
+        let modular = || host(&qemu).file(format!("{dir}/accel-tcg-x86_64.so"), "");
         assert_eq!(qemu_has_rbd(&modular()), Err(format!("no block-rbd.so in {dir}")));
-        assert_eq!(qemu_has_rbd(&modular().file(&format!("{dir}/block-rbd.so"), "")), Ok(()));
+        assert_eq!(qemu_has_rbd(&modular().file(format!("{dir}/block-rbd.so"), "")), Ok(()));
     }
 }
