@@ -210,7 +210,13 @@ fn a_store_without_space_keeps_what_it_has_and_undoes_the_rest() {
 fn run_with_qemu(bed: &Bed, script: &str) -> Ended {
     let dir = tempfile::Builder::new().prefix("q").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let qemu = dir.path().join("qemu-system-x86_64");
-    fs::write(&qemu, format!("#!/bin/sh\n[ \"$1\" = --version ] && echo QEMU emulator version 7.2.0 \\(planted\\) && exit 0\n{script}\n")).unwrap();
+    fs::write(
+        &qemu,
+        format!(
+            "#!/bin/sh\n[ \"$1\" = --version ] && echo QEMU emulator version 7.2.0 \\(planted\\) && exit 0\n{script}\n"
+        ),
+    )
+    .unwrap();
     fs::set_permissions(&qemu, fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap());
     bed.finish(one(bed, &["--on"]).arg(bed.state()).env("PATH", path))

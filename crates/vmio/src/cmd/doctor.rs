@@ -44,11 +44,23 @@ fn abilities() -> Vec<Ability> {
         needed: false,
     });
     for g in guests::ALL {
-        all.push(Ability { point: "guest", name: g.name().into(), about: g.about(), requirements: g.requirements(), needed: true });
+        all.push(Ability {
+            point: "guest",
+            name: g.name().into(),
+            about: g.about(),
+            requirements: g.requirements(),
+            needed: true,
+        });
     }
     // Those that are volumes need a place that few hosts have: see `places`.
     for t in targets::ALL.iter().filter(|t| t.fits(&Ground::Files("/".into())).is_ok()) {
-        all.push(Ability { point: "target", name: t.name().into(), about: t.about(), requirements: t.requirements(), needed: true });
+        all.push(Ability {
+            point: "target",
+            name: t.name().into(),
+            about: t.about(),
+            requirements: t.requirements(),
+            needed: true,
+        });
     }
     for w in workloads::ALL {
         let name = w.traits().name;
