@@ -88,7 +88,7 @@ fn an_old_image_that_a_guest_discarded_in_is_written_out_again() {
     assert!(!target.native_allocates());
     target.settle(&asked).unwrap();
     target.remove(&bed.journal).unwrap();
-    bed.assert_clean();
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
 }
 
 #[test]
