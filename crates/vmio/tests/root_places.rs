@@ -21,7 +21,10 @@ fn vmio(bed: &Bed, args: &[&str]) -> Ended {
 #[ignore = "root"]
 fn a_place_of_volumes_takes_the_targets_that_fit_it() {
     let bed = Bed::new();
-    let plan = vmio(&bed, &["tax", "--quick", "--on", "rbd:vms", "--no-gentle", "--dry-run", "--json"]).with(0);
+    let plan = vmio(&bed, &["tax", "--quick", "--on", "rbd:vms", "--no-gentle", "--dry-run", "--json"]);
+    // A QEMU without its RBD driver leaves the native cells alone: nothing to compare, and said so.
+    let guests_can = !plan.out.contains("QEMU's RBD driver");
+    let plan = plan.with(if guests_can { 0 } else { 3 });
     let plan: serde_json::Value = serde_json::from_str(&plan.out).unwrap();
     assert_eq!(plan["place"], "rbd:vms");
     let backing = plan["backing"].as_str().unwrap();
@@ -31,7 +34,8 @@ fn a_place_of_volumes_takes_the_targets_that_fit_it() {
     for cell in skipped {
         let reason = cell["reason"].as_str().unwrap();
         let for_files = reason.contains("this place holds volumes, not files");
-        assert_eq!(for_files, cell["setup"]["target"] == "sparse", "{cell}");
+        assert!(for_files || reason.contains("QEMU's RBD driver"), "{cell}");
+        assert!(!for_files || cell["setup"]["target"] == "sparse", "{cell}");
     }
     bed.is_clean();
 }

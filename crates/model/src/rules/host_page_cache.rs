@@ -5,7 +5,7 @@
 use super::support::{better, times};
 use super::{Finding, Need, Rule, Severity, change};
 use crate::facts::{Changed, Disk, Facts, Gain, Measured};
-use crate::setup::Setup;
+use crate::setup::{Cache, Setup};
 
 /// Less is within what page caches differ by from moment to moment.
 const GAIN: f64 = 1.2;
@@ -32,9 +32,10 @@ fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     let cached = |g: &&Gain| {
         let direct = |s: &Setup| s.attachment.as_ref().is_some_and(|a| a.cache.direct());
-        let unsafe_mode = g.after.attachment.as_ref().is_some_and(|a| a.cache.no_flush());
+        // writethrough acknowledges nothing from memory: what it gains comes from elsewhere.
+        let from_memory = g.after.attachment.as_ref().is_some_and(|a| a.cache == Cache::Writeback);
         let writes = m.traits(&g.before.workload).is_some_and(|t| t.writes);
-        direct(&g.before) && !direct(&g.after) && !unsafe_mode && writes
+        direct(&g.before) && from_memory && writes
     };
     let mut found = rule.from_gains(m, m.sure_gains(Changed::CacheAio, GAIN).filter(cached), cause, |g| {
         let to = better(g);

@@ -23,7 +23,7 @@ pub struct Args {
     /// The quick study (the default): whole device and sparse file, emulated and virtio disk
     #[arg(long, conflicts_with = "full")]
     quick: bool,
-    /// The full study: every target, driver, cache and AIO mode
+    /// The full study: every driver; targets, cache and AIO modes in blocks of their own
     #[arg(long)]
     full: bool,
     /// A/A: measure each cell against itself, to show what this machine cannot tell apart

@@ -155,9 +155,18 @@ impl Out {
 
     /// A line of code keeps its spaces where it fits.
     fn code(&mut self, lead: &str, indent: usize, line: &str) {
-        match indent + line.chars().count() <= WIDTH {
-            true => self.line(&format!("{lead}{line}")),
-            false => self.paragraph(lead, indent, line),
+        if indent + line.chars().count() <= WIDTH {
+            return self.line(&format!("{lead}{line}"));
+        }
+        // A comment may be broken anywhere, a command only so that a shell still takes it for one.
+        match line.rfind(' ').filter(|_| !line.trim_start().starts_with('#') && !line.trim_start().starts_with('<')) {
+            None => self.paragraph(lead, indent, line),
+            Some(_) => {
+                let fits = line.char_indices().nth(WIDTH - indent - 2).map_or(line.len(), |(at, _)| at);
+                let at = line[..fits].rfind(' ').unwrap_or(fits);
+                self.line(&format!("{lead}{} \\", line[..at].trim_end()));
+                self.code(&" ".repeat(indent), indent, line[at..].trim_start());
+            }
         }
     }
 

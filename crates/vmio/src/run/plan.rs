@@ -201,9 +201,10 @@ fn why_not(setup: &Setup, local: &dyn Node, gentle: bool, wishes: &Wishes, groun
     let missing = needs
         .iter()
         .find_map(|r| (r.check)(local.reader()).err().map(|found| format!("{}: {found}; {}", r.name, r.mend)));
-    missing
-        .or_else(|| guests::qemu::why_not(local, setup))
-        .or_else(|| gentle.then(|| workload.can_be_gentle().err().map(str::to_owned)).flatten())
+    missing.or_else(|| guests::qemu::why_not(local, setup)).or_else(|| {
+        let unfit = gentle.then(|| workload.can_be_gentle().err()).flatten()?;
+        Some(format!("{unfit}; gentle is on because other guests run here or it was asked for (--no-gentle)"))
+    })
 }
 
 impl Planned {
