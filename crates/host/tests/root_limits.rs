@@ -77,7 +77,8 @@ fn every_workload_runs_on_every_target() {
     let name = format!("vmio-test-work-{}", std::process::id());
     let memory = 32 * MIB;
     let limits = Limits::create(&bed.node, &bed.journal, &name, 1, memory).unwrap();
-    for target in targets::ALL {
+    let files = vmio_host::places::Ground::Files(bed.ctx(64).dir);
+    for target in targets::ALL.iter().filter(|t| t.fits(&files).is_ok()) {
         let mut prepared = target.prepare(&bed.ctx(64)).unwrap();
         let path = prepared.native().to_owned();
         let backing = vmio_host::backing::Backing::of(&bed.node, &path).unwrap();
