@@ -9,9 +9,12 @@ pub mod image;
 pub mod image_info;
 pub mod lab;
 pub mod limits;
+pub mod look;
+pub mod managers;
 pub mod places;
 pub mod probes;
 pub mod require;
+pub mod scan;
 pub mod targets;
 pub mod workloads;
 

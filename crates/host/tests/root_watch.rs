@@ -41,6 +41,9 @@ impl Reader for Here {
             FileStat { mode: m.permissions().mode(), size: m.size(), allocated: m.blocks() * 512, dev, rdev: (0, 0) }
         }))
     }
+    fn link(&self, path: &Path) -> Result<Option<std::path::PathBuf>> {
+        Ok(fs::read_link(path).ok())
+    }
     fn clock_seconds(&self) -> Result<f64> {
         Ok(0.0)
     }

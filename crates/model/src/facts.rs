@@ -2,6 +2,9 @@
 //! gain over each other), a look at guests that run now (settings only), and a transcript in a
 //! test. Each fact carries where it comes from; a rule that misses a fact abstains.
 
+mod guest;
+mod merge;
+
 use serde::{Deserialize, Serialize};
 
 use crate::result::{Run, WorkloadTraits};
@@ -9,6 +12,8 @@ use crate::setup::{Attachment, Setup};
 use crate::stats::{Convergence, Pair, Ratio, paired_ratio};
 use crate::summary::steady::settled_run;
 use crate::summary::{Cell, Share, Summary, figure_of, pairs};
+
+pub use guest::{Details, Disk, Guest, HostCpu, Nic, Overridden, Place, PlacedThread, Processors, Sources, Unread};
 
 /// Where a fact comes from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -35,6 +40,16 @@ pub enum Provenance {
     },
 }
 
+impl Provenance {
+    /// The place alone: `virsh dumpxml db1`.
+    pub fn place(&self) -> String {
+        match self {
+            Provenance::Live { read_from, .. } => read_from.clone(),
+            other => other.to_string(),
+        }
+    }
+}
+
 impl std::fmt::Display for Provenance {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -43,67 +58,6 @@ impl std::fmt::Display for Provenance {
             Provenance::Transcript { name } => write!(f, "transcript {name}"),
         }
     }
-}
-
-/// A guest's disk as it is set up. What could not be read is `None`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Disk {
-    /// What a finding about it names: `guest db1, disk vda`.
-    pub subject: String,
-    /// Its driver by the name of vmio's entry: `virtio-blk`, `lsi53c895a`, `ahci`, `ide`.
-    pub driver: Option<String>,
-    /// QEMU cache mode as on its command line: `none`, `writeback`, `directsync`, `unsafe`, …
-    pub cache: Option<String>,
-    /// QEMU AIO engine: `threads`, `native`, `io_uring`.
-    pub aio: Option<String>,
-    /// Whether it has an I/O thread of its own.
-    pub iothread: Option<bool>,
-    /// Whether it lies in a file with holes.
-    pub sparse: Option<bool>,
-    /// What else could be read.
-    #[serde(default)]
-    pub details: Details,
-    /// Where this was read.
-    pub from: Provenance,
-}
-
-/// What else can be known of a disk. What could not be read is `None`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Details {
-    /// What it lies on: `file`, `block`, `lvm-thin`, `zvol`, `rbd`, `nbd`, `iscsi`.
-    pub storage: Option<String>,
-    /// Image format: `raw`, `qcow2`.
-    pub format: Option<String>,
-    /// Size that the guest sees.
-    pub virtual_bytes: Option<u64>,
-    /// Cluster size of a qcow2 image.
-    pub cluster_bytes: Option<u64>,
-    /// QEMU's cache of the image's L2 tables.
-    pub l2_cache_bytes: Option<u64>,
-    /// Files below the top one in a chain of images.
-    pub backing_files: Option<u32>,
-    /// Whether its storage gives blocks only when they are written (a thin pool, a sparse file).
-    pub thin: Option<bool>,
-    /// Whether discards of the guest are passed on.
-    pub discard: Option<bool>,
-    /// Block size of a ZFS volume.
-    pub volblock_bytes: Option<u64>,
-    /// Disks of the same driver in the guest, this one included.
-    pub alike_in_guest: Option<u32>,
-    /// Settings that were asked for and are not in force.
-    pub overridden: Vec<Overridden>,
-}
-
-/// A setting that was asked for and is not in force.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Overridden {
-    /// Its name, for example `aio`.
-    pub setting: String,
-    /// What the configuration asks for.
-    pub asked: String,
-    /// What is in force.
-    pub found: String,
 }
 
 /// What differs between the two cells of a [`Gain`].
@@ -171,8 +125,21 @@ pub struct Measured {
 pub struct Facts {
     /// Disks of guests as they are set up; empty for a run of vmio's own guests.
     pub disks: Vec<Disk>,
+    /// Network devices of guests that run now.
+    #[serde(default)]
+    pub nics: Vec<Nic>,
+    /// Processors of guests that run now, and where their threads may run.
+    #[serde(default)]
+    pub processors: Vec<Processors>,
     /// A run; `None` when nothing was measured.
     pub measured: Option<Measured>,
+}
+
+impl Facts {
+    /// Whether the set-up of any guest is known.
+    pub fn has_settings(&self) -> bool {
+        !(self.disks.is_empty() && self.nics.is_empty() && self.processors.is_empty())
+    }
 }
 
 impl Measured {
@@ -225,7 +192,6 @@ pub fn facts_of(run: &Run, summary: &Summary) -> Facts {
         }
     }
     Facts {
-        disks: Vec::new(),
         measured: Some(Measured {
             run: run.id,
             emulated: summary.emulated,
@@ -236,6 +202,7 @@ pub fn facts_of(run: &Run, summary: &Summary) -> Facts {
             workloads: run.workloads.clone(),
             convergence: summary.convergence,
         }),
+        ..Facts::default()
     }
 }
 

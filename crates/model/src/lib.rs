@@ -15,6 +15,7 @@ pub mod simulate;
 pub mod stats;
 pub mod study;
 pub mod summary;
+pub mod top;
 
 #[cfg(test)]
 mod testing;

@@ -32,25 +32,24 @@ impl Lcg {
 
 /// A disk of a live guest by virtio-blk of which nothing else is known.
 pub fn live_disk(details: crate::facts::Details) -> crate::facts::Disk {
+    let from = crate::facts::Provenance::Live {
+        guest: "db1".into(),
+        read_from: "virsh dumpxml db1".into(),
+        at_unix_seconds: 1.0,
+    };
     crate::facts::Disk {
-        subject: "guest db1, disk vda".into(),
         driver: Some("virtio-blk".into()),
         cache: Some("none".into()),
         aio: Some("native".into()),
         iothread: Some(true),
-        sparse: None,
         details,
-        from: crate::facts::Provenance::Live {
-            guest: "db1".into(),
-            read_from: "virsh dumpxml db1".into(),
-            at_unix_seconds: 1.0,
-        },
+        ..crate::facts::Disk::unknown("guest db1, disk vda", from)
     }
 }
 
 /// The facts of one live disk.
 pub fn settings(details: crate::facts::Details) -> Facts {
-    Facts { disks: vec![live_disk(details)], measured: None }
+    Facts { disks: vec![live_disk(details)], ..Facts::default() }
 }
 
 /// A native cell.

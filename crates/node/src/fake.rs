@@ -24,6 +24,7 @@ pub struct Fake {
 #[derive(Default)]
 struct State {
     files: BTreeMap<PathBuf, (Vec<u8>, u32)>,
+    links: BTreeMap<PathBuf, PathBuf>,
     ran: Vec<Exec>,
     scripts: VecDeque<Vec<FileSample>>,
     seconds: f64,
@@ -53,6 +54,13 @@ impl Fake {
         self
     }
 
+    /// Adds a symbolic link. Reading and looking do not follow it.
+    #[must_use]
+    pub fn symlink(self, path: impl Into<PathBuf>, to: impl Into<PathBuf>) -> Self {
+        lock(&self.state).links.insert(path.into(), to.into());
+        self
+    }
+
     /// Adds all files below `root` of the real machine as if `root` were `/`: a recorded machine.
     ///
     /// # Errors
@@ -78,6 +86,13 @@ impl Fake {
     #[must_use]
     pub fn command(mut self, answer: impl Fn(&Exec) -> Option<Output> + Send + Sync + 'static) -> Self {
         self.answers.push(Box::new(answer));
+        self
+    }
+
+    /// Puts a program in its place, so that it is found in `PATH`; what it answers is said apart.
+    #[must_use]
+    pub fn installed(self, program: &str) -> Self {
+        lock(&self.state).files.insert(Path::new("/usr/bin").join(program), (Vec::new(), 0o755));
         self
     }
 
@@ -118,7 +133,11 @@ impl Fake {
 
 impl State {
     fn is_dir(&self, path: &Path) -> bool {
-        path == Path::new("/") || self.files.keys().any(|f| f != path && f.starts_with(path))
+        path == Path::new("/") || self.names().any(|f| f != path && f.starts_with(path))
+    }
+
+    fn names(&self) -> impl Iterator<Item = &PathBuf> {
+        self.files.keys().chain(self.links.keys())
     }
 
     fn snapshot(&self, paths: &[PathBuf]) -> FileSample {
@@ -143,7 +162,7 @@ impl Reader for Fake {
         if !state.is_dir(dir) {
             return Err(self.error("list", dir, io::ErrorKind::NotFound));
         }
-        let inner = state.files.keys().filter_map(|f| f.strip_prefix(dir).ok()?.components().next());
+        let inner = state.names().filter_map(|f| f.strip_prefix(dir).ok()?.components().next());
         let names: BTreeSet<_> = inner.map(|c| c.as_os_str().to_string_lossy().into_owned()).collect();
         Ok(names.into_iter().collect())
     }
@@ -156,6 +175,10 @@ impl Reader for Fake {
             Some((content, mode)) => Some(stat(0o100_000 | mode, content.len())),
             None => state.is_dir(path).then(|| stat(0o040_755, 0)),
         })
+    }
+
+    fn link(&self, path: &Path) -> Result<Option<PathBuf>> {
+        Ok(lock(&self.state).links.get(path).cloned())
     }
 
     fn clock_seconds(&self) -> Result<f64> {

@@ -6,7 +6,7 @@
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -116,6 +116,17 @@ impl Reader for Local {
         let mut names = names().map_err(|e| self.error("list", dir, e))?;
         names.sort();
         Ok(names)
+    }
+
+    fn link(&self, path: &Path) -> Result<Option<PathBuf>> {
+        match fs::read_link(path) {
+            Ok(to) => Ok(Some(to)),
+            // InvalidInput: it is no link (readlink(2), EINVAL).
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidInput) => {
+                Ok(None)
+            }
+            Err(e) => Err(self.error("follow", path, e)),
+        }
     }
 
     fn stat(&self, path: &Path) -> Result<Option<FileStat>> {

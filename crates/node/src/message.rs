@@ -34,6 +34,8 @@ pub(crate) enum Request {
     List { dir: PathBuf },
     /// What a path is.
     Stat { path: PathBuf },
+    /// Where a symbolic link points.
+    Link { path: PathBuf },
     /// Seconds on the agent's `CLOCK_MONOTONIC`.
     Clock,
     /// Begin to sample.
@@ -55,6 +57,7 @@ pub(crate) enum Reply {
     Ended { end: End, truncated: bool },
     Names { names: Vec<String> },
     Stat { stat: Option<FileStat> },
+    Link { to: Option<PathBuf> },
     Seconds { seconds: f64 },
     Failed { failure: Failure },
 }

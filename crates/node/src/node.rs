@@ -21,6 +21,10 @@ pub trait Reader: Send + Sync {
     /// What the path is, links followed; `None` when there is nothing.
     fn stat(&self, path: &Path) -> Result<Option<FileStat>>;
 
+    /// Where a symbolic link points, as it is written (`socket:[123]` for a descriptor in
+    /// `/proc/PID/fd`); `None` when there is nothing, or no link.
+    fn link(&self, path: &Path) -> Result<Option<PathBuf>>;
+
     /// Seconds on this node's `CLOCK_MONOTONIC`.
     fn clock_seconds(&self) -> Result<f64>;
 

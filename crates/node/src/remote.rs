@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -143,6 +143,13 @@ impl Reader for Remote {
     fn stat(&self, path: &Path) -> Result<Option<FileStat>> {
         match self.ask(&Request::Stat { path: path.into() })? {
             Reply::Stat { stat } => Ok(stat),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    fn link(&self, path: &Path) -> Result<Option<PathBuf>> {
+        match self.ask(&Request::Link { path: path.into() })? {
+            Reply::Link { to } => Ok(to),
             other => Err(self.unexpected(&other)),
         }
     }

@@ -82,6 +82,7 @@ impl Session {
             Request::Read { path } => self.aside(id, move |out| read(&node, &path, id, out)),
             Request::List { dir } => self.aside(id, move |_| node.list(&dir).map(|names| Reply::Names { names })),
             Request::Stat { path } => self.aside(id, move |_| node.stat(&path).map(|stat| Reply::Stat { stat })),
+            Request::Link { path } => self.aside(id, move |_| node.link(&path).map(|to| Reply::Link { to })),
             // The agent deals with these itself.
             Request::Bye | Request::Poweroff => {}
         }

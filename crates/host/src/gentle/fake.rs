@@ -56,6 +56,9 @@ impl Reader for Fake {
         let there = self.0.keys().any(|p| p.starts_with(path));
         Ok(there.then_some(FileStat { mode: 0o100_644, size: 0, allocated: 0, dev: (0, 1), rdev: (0, 0) }))
     }
+    fn link(&self, _: &Path) -> Result<Option<PathBuf>> {
+        Ok(None)
+    }
     fn clock_seconds(&self) -> Result<f64> {
         Ok(0.0)
     }

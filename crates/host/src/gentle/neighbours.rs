@@ -143,7 +143,8 @@ pub fn others(reader: &dyn Reader, cookie: &str) -> Result<Others> {
     Ok(found)
 }
 
-fn split(bytes: &[u8]) -> Vec<String> {
+/// A command line or environment of `/proc`, whose parts end with zero bytes.
+pub(crate) fn split(bytes: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(bytes);
     text.trim_end_matches('\0').split('\0').filter(|_| !bytes.is_empty()).map(str::to_owned).collect()
 }

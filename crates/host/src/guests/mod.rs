@@ -17,6 +17,8 @@ use vmio_model::setup::Attachment;
 use vmio_node::{Journal, Node};
 
 use crate::image::Image;
+use crate::look::Look;
+use crate::managers::Managed;
 use crate::require::Requirement;
 use crate::targets::Storage;
 
@@ -41,8 +43,23 @@ pub trait GuestKind: Sync {
     fn about(&self) -> &'static str;
     /// What this machine must have.
     fn requirements(&self) -> &'static [Requirement];
-    /// Starts one and waits until commands can run in it.
-    fn launch(&self, ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>>;
+    /// Starts one and waits until commands can run in it. Kinds that are only adopted refuse.
+    fn launch(&self, _ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>> {
+        let reason = format!("vmio starts no guests of the kind {}; it only looks at those that run", self.name());
+        Err(Error::Spec { guest: spec.name.clone(), reason })
+    }
+    /// Whether [`GuestKind::launch`] starts one: a study may name only these.
+    fn launches(&self) -> bool {
+        true
+    }
+    /// The guests of this kind that run here, whoever started them, as far as /proc and /sys show
+    /// them. Quick, and nothing is sent to anybody: `top` calls it again and again.
+    fn running(&self, _look: &Look<'_>) -> Managed {
+        Managed::default()
+    }
+    /// Asks a running guest's hypervisor for what cannot be seen from outside, where it can be
+    /// asked without taking anything from others and without changing anything; fills the gaps.
+    fn ask(&self, _look: &Look<'_>, _guest: &mut vmio_model::facts::Guest) {}
 }
 
 /// What a launch works with.

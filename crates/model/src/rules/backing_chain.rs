@@ -66,6 +66,7 @@ fn advice() -> Change {
         proxmox: "# a full copy of a linked clone's disk; snapshots: qm delsnapshot VMID NAME\n\
                   qm disk move VMID virtio0 STORAGE --delete 1"
             .into(),
+        takes: super::change::Takes::ShutDown,
     }
 }
 

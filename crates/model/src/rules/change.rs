@@ -8,6 +8,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::setup::{Aio, Attachment, Cache, DetectZeroes};
 
+/// When a change takes effect.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Takes {
+    /// When the guest was shut down and started again (a reboot from inside is not enough).
+    #[default]
+    NextStart,
+    /// It is made while the guest is shut down.
+    ShutDown,
+    /// At once, while the guest runs.
+    Running,
+    /// In the guest or the application in it.
+    InGuest,
+}
+
 /// What to change. `VMID`, `STORAGE:VOLUME`, `/dev/DISK` and the like stand for the reader's own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
@@ -19,6 +34,9 @@ pub struct Change {
     pub libvirt: String,
     /// Proxmox VE: commands.
     pub proxmox: String,
+    /// When it takes effect.
+    #[serde(default)]
+    pub takes: Takes,
 }
 
 impl Change {
@@ -38,12 +56,18 @@ pub fn recommended() -> Attachment {
 
 /// A disk as `virtio-blk` with these settings.
 pub fn virtio_disk(what: impl Into<String>, a: &Attachment) -> Change {
-    Change { what: what.into(), qemu: qemu(a), libvirt: libvirt(a), proxmox: format!("{}\n{}", DETACH, proxmox(a)) }
+    Change {
+        what: what.into(),
+        qemu: qemu(a),
+        libvirt: libvirt(a),
+        proxmox: format!("{}\n{}", DETACH, proxmox(a)),
+        takes: Takes::NextStart,
+    }
 }
 
 /// The same disk with other settings, its driver unchanged.
 pub fn settings(what: impl Into<String>, a: &Attachment) -> Change {
-    Change { what: what.into(), qemu: qemu(a), libvirt: libvirt(a), proxmox: proxmox(a) }
+    Change { what: what.into(), qemu: qemu(a), libvirt: libvirt(a), proxmox: proxmox(a), takes: Takes::NextStart }
 }
 
 /// A file without holes, or a device, in place of a sparse file.
@@ -63,12 +87,19 @@ pub fn full_allocation(what: impl Into<String>) -> Change {
                   # an existing disk: write it anew on another storage (thick LVM has no holes)\n\
                   qm disk move VMID virtio0 OTHERSTORAGE --delete 1"
             .into(),
+        takes: Takes::ShutDown,
     }
 }
 
 /// No setting of the hypervisor helps: the same advice for all three, as commands in the guest.
 pub fn in_guest(what: impl Into<String>, commands: &str) -> Change {
-    Change { what: what.into(), qemu: commands.into(), libvirt: commands.into(), proxmox: commands.into() }
+    Change {
+        what: what.into(),
+        qemu: commands.into(),
+        libvirt: commands.into(),
+        proxmox: commands.into(),
+        takes: Takes::InGuest,
+    }
 }
 
 /// Proxmox: takes the disk off the emulated controller; it is kept as `unused0`.

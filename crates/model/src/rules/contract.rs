@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use super::{Finding, Need, RULES, Rule, Severity, findings};
-use crate::facts::{Details, Disk, Facts, Provenance};
+use crate::facts::{Disk, Facts, Provenance};
 use crate::stats::{Interval, Ratio};
 
 fn ask(rule: &Rule, facts: &Facts) -> Vec<Finding> {
@@ -141,11 +141,10 @@ fn a_live_guest_gets_advice_marked_as_not_measured() {
         aio: Some("native".into()),
         iothread: Some(false),
         sparse: Some(true),
-        details: Details::default(),
-        from: from.clone(),
+        ..Disk::unknown("guest db1, disk vda", from.clone())
     };
     let rules = |disk: Disk| -> Vec<String> {
-        let found = findings(&Facts { disks: vec![disk], measured: None });
+        let found = findings(&Facts { disks: vec![disk], ..Facts::default() });
         assert!(found.iter().all(|f| f.severity == Severity::Advice && f.cause.contains("Not measured here")));
         assert!(found.iter().all(|f| f.cost_ratio.is_none() && f.cause.contains("virsh dumpxml db1")));
         found.into_iter().map(|f| f.rule).collect()

@@ -35,6 +35,7 @@ fn advice() -> Change {
             "<driver name='qemu' type='raw' cache='none' io='native' discard='unmap'/>  <!-- in <disk> -->\n{guest}"
         ),
         proxmox: format!("qm set VMID --virtio0 STORAGE:VOLUME,discard=on\n{guest}"),
+        takes: super::change::Takes::NextStart,
     }
 }
 

@@ -83,6 +83,7 @@ fn advice(needed: Option<u64>) -> Change {
         proxmox: "# Proxmox VE has no setting for it: raw has no tables\n\
                   qm disk move VMID virtio0 STORAGE --format raw --delete 1"
             .into(),
+        takes: super::change::Takes::NextStart,
     }
 }
 

@@ -73,6 +73,8 @@ impl Rule {
             subject,
             cause,
             figures: Vec::new(),
+            evidence: Vec::new(),
+            expected: None,
             change,
             references: self.references.iter().map(|r| (*r).to_owned()).collect(),
             cost_ratio: None,

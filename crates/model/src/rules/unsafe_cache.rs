@@ -111,7 +111,7 @@ mod tests {
             cache: Some(cache.into()),
             ..live_disk(Details::default())
         };
-        let facts = |cache: &str| Facts { disks: vec![disk(cache)], measured: None };
+        let facts = |cache: &str| Facts { disks: vec![disk(cache)], ..Facts::default() };
         let found = check(&RULE, &facts("unsafe"));
         assert_eq!((found.len(), found[0].severity), (1, Severity::Severe));
         assert!(found[0].cause.contains("virsh dumpxml db1"), "{}", found[0].cause);

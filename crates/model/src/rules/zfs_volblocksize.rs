@@ -85,6 +85,7 @@ fn advice() -> Change {
                   # an existing disk: away and back again\n\
                   qm disk move VMID virtio0 OTHERSTORAGE --delete 1 && qm disk move VMID virtio0 STORAGE --delete 1"
             .into(),
+        takes: super::change::Takes::ShutDown,
     }
 }
 

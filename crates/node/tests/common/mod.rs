@@ -14,6 +14,7 @@ pub type Check = (&'static str, fn(&dyn Node, &Path));
 pub const CHECKS: &[Check] = &[
     ("files are written, read, listed and looked at", files),
     ("a missing path is told with its name", missing),
+    ("links are read, not followed", links),
     ("a mode is set whatever the umask", modes),
     ("a large file is put and read back whole", large_file),
     ("the kernel's files are read to their end", kernel_files),
@@ -96,6 +97,15 @@ pub fn missing_in_memory(node: &dyn Node, dir: &Path) {
     assert!(told.to_string().contains(path.to_str().unwrap()), "{told}");
     assert!(matches!(node.list(&path), Err(Error::File { what: "list", .. })));
     assert!(matches!(node.put(&path, &dir.join("x"), None), Err(Error::File { what: "read", .. })));
+}
+
+fn links(node: &dyn Node, dir: &Path) {
+    let file = dir.join("f");
+    node.write(&file, b"x", None).unwrap();
+    std::os::unix::fs::symlink("/nowhere at all", dir.join("l")).unwrap();
+    assert_eq!(node.link(&dir.join("l")).unwrap().unwrap(), Path::new("/nowhere at all"));
+    assert_eq!(node.link(&file).unwrap(), None);
+    assert_eq!(node.link(&dir.join("none")).unwrap(), None);
 }
 
 fn modes(node: &dyn Node, dir: &Path) {

@@ -1,0 +1,237 @@
+//! How code that only looks (`scan`, `top`) sees this machine: files through a [`Reader`], and a
+//! short list of questions to programs. The list is closed: each [`Question`] becomes one command
+//! that reads, so nothing that looks can change a guest or the host, whatever is wrong in it.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use vmio_model::facts::{Provenance, Unread};
+use vmio_node::{Exec, Node, Reader};
+
+use crate::gentle::neighbours::split;
+use crate::require;
+
+/// What may be asked of a program. Each only reads.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Question {
+    /// What is in a disk image: `qemu-img info -U --output=json`, of this one alone.
+    Image {
+        /// File or device, as this machine names it.
+        path: PathBuf,
+        /// Its format where that is known; else QEMU finds it out.
+        format: Option<String>,
+    },
+    /// How many bytes of files the page cache holds: `fincore --json --bytes`.
+    PageCache {
+        /// Files.
+        paths: Vec<PathBuf>,
+    },
+    /// Commands of one read-only `virsh` session: `list`, `dumpxml`, `domstats`, `domblkinfo`.
+    Virsh {
+        /// Where libvirt is: `qemu:///system`.
+        uri: String,
+        /// The commands, one a line; see [`Question::command`] for those that are allowed.
+        commands: Vec<String>,
+    },
+    /// A command to a guest's monitor through libvirt (`virsh qemu-monitor-command`). libvirt marks
+    /// a guest as tainted by it, so it is asked only with `--monitor`. Only `query-` commands.
+    VirshMonitor {
+        /// Where libvirt is.
+        uri: String,
+        /// Domain.
+        domain: String,
+        /// A QMP command without arguments: `query-block`.
+        command: String,
+    },
+}
+
+/// What `virsh` is asked: all of these only read (virsh(1)).
+const VIRSH: [&str; 6] = ["list", "dumpxml", "domstats", "dominfo", "domblkinfo", "iothreadinfo"];
+/// Longest time for an answer: a dead file server or daemon never gives one.
+const LIMIT: Duration = Duration::from_secs(5);
+
+impl Question {
+    /// The command; `None` when it is not one of those that only read.
+    pub fn command(&self) -> Option<Exec> {
+        let plain = |text: &str| !text.contains(['\n', ';', '\'', '"', '\\']);
+        Some(match self {
+            Question::Image { path, format } => {
+                let format = format.iter().flat_map(|f| ["-f".to_owned(), f.clone()]);
+                Exec::new("qemu-img")
+                    .args(["info", "-U", "--output=json"])
+                    .args(format)
+                    .args([path.display().to_string()])
+            }
+            Question::PageCache { paths } => {
+                Exec::new("fincore").args(["--json", "--bytes"]).args(paths.iter().map(|p| p.display().to_string()))
+            }
+            Question::Virsh { uri, commands } => {
+                let known = |c: &String| VIRSH.contains(&c.split(' ').next().unwrap_or_default()) && plain(c);
+                if !commands.iter().all(known) {
+                    return None;
+                }
+                let script: String = commands.iter().map(|c| format!("{c}\n")).collect();
+                let mut command = Exec::new("virsh").args(["--readonly", "--quiet", "--connect", uri]);
+                command.stdin = script.into_bytes();
+                command
+            }
+            Question::VirshMonitor { uri, domain, command } => {
+                let reads = command
+                    .strip_prefix("query-")
+                    .is_some_and(|c| !c.is_empty() && c.chars().all(|c| c.is_ascii_lowercase() || c == '-'));
+                if !reads || domain.starts_with('-') {
+                    return None;
+                }
+                let json = format!("{{\"execute\": \"{command}\"}}");
+                Exec::new("virsh").args(["--quiet", "--connect", uri, "qemu-monitor-command", domain, &json])
+            }
+        })
+    }
+}
+
+/// A process of this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// Its number.
+    pub pid: u32,
+    /// Short name (`/proc/PID/comm`).
+    pub comm: String,
+    /// Command line; empty for a kernel thread, `None` where it may not be read.
+    pub args: Option<Vec<String>>,
+}
+
+impl Seen {
+    /// File name of the program, from the first argument; the short name for a kernel thread.
+    pub fn program(&self) -> &str {
+        let first = self.args.iter().flatten().next().map_or("", |a| a.as_str());
+        let base = first.rsplit('/').next().unwrap_or_default();
+        if base.is_empty() { &self.comm } else { base }
+    }
+
+    /// `/proc/PID`.
+    pub fn dir(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}", self.pid))
+    }
+}
+
+/// This machine to those who only look.
+pub struct Look<'a> {
+    node: &'a dyn Node,
+    /// Whether libvirt may be asked to pass a query to a guest's monitor (`--monitor`).
+    pub monitor: bool,
+    /// When it was looked, in seconds since the epoch.
+    pub at_unix_seconds: f64,
+    processes: OnceLock<Vec<Seen>>,
+}
+
+impl<'a> Look<'a> {
+    /// Looks at a machine.
+    pub fn new(node: &'a dyn Node) -> Self {
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
+        Self { node, monitor: false, at_unix_seconds: at, processes: OnceLock::new() }
+    }
+
+    /// Files of the machine.
+    pub fn reader(&self) -> &dyn Reader {
+        self.node.reader()
+    }
+
+    /// Asks a program.
+    ///
+    /// # Errors
+    /// When it is not there, refuses, gives no answer in time, or the question is none that only
+    /// reads: what, why, and what would let it answer.
+    pub fn ask(&self, question: &Question) -> Result<String, Unread> {
+        let unread = |what: String, why: String, mend: &str| Unread { what, why, mend: mend.to_owned() };
+        let Some(command) = question.command() else {
+            return Err(unread(format!("{question:?}"), "it is not a question that only reads".into(), "report this"));
+        };
+        let what = command.shown();
+        if require::find_program(self.reader(), &command.program).is_none() {
+            let package = match command.program.as_str() {
+                "qemu-img" => "install qemu-utils (on Proxmox it is there)",
+                "virsh" => "install libvirt-clients",
+                _ => "install util-linux",
+            };
+            return Err(unread(what, format!("no program {} in PATH", command.program), package));
+        }
+        match self.node.exec(&command.limit(LIMIT)) {
+            Ok(output) if output.ok() => Ok(output.out()),
+            Ok(output) => {
+                let said = output.err().trim().to_owned();
+                let why = if said.is_empty() { format!("no answer: {:?}", output.end) } else { said };
+                let denied = why.to_lowercase().contains("permission denied") || why.contains("authentication");
+                let mend = if denied { "run as root" } else { "try the command by hand" };
+                Err(unread(what, why, mend))
+            }
+            Err(e) => Err(unread(what, e.to_string(), "try the command by hand")),
+        }
+    }
+
+    /// The processes as they were at the first call; threads and kernel threads' names included,
+    /// those that ended meanwhile left out.
+    pub fn processes(&self) -> &[Seen] {
+        self.processes.get_or_init(|| {
+            let reader = self.reader();
+            let names = reader.list(Path::new("/proc")).unwrap_or_default();
+            let pids = names.iter().filter_map(|n| n.parse::<u32>().ok());
+            pids.filter_map(|pid| {
+                let dir = PathBuf::from(format!("/proc/{pid}"));
+                let comm = reader.read_text(&dir.join("comm")).ok()?;
+                let args = reader.read(&dir.join("cmdline")).ok().map(|bytes| split(&bytes));
+                Some(Seen { pid, comm: comm.trim_end().to_owned(), args })
+            })
+            .collect()
+        })
+    }
+
+    /// A provenance of now.
+    pub fn from(&self, guest: &str, read_from: impl Into<String>) -> Provenance {
+        Provenance::Live { guest: guest.to_owned(), read_from: read_from.into(), at_unix_seconds: self.at_unix_seconds }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use vmio_node::fake::{Fake, fails, says};
+
+    fn virsh(command: &str) -> Question {
+        Question::Virsh { uri: "qemu:///system".into(), commands: vec![command.into()] }
+    }
+
+    #[test]
+    fn only_what_reads_can_be_asked() {
+        assert!(virsh("dumpxml web1").command().is_some());
+        for wrong in ["destroy web1", "dumpxml web1; destroy web1", "dumpxml web1\ndestroy web1", "domstatsx", ""] {
+            assert_eq!(virsh(wrong).command(), None, "{wrong}");
+        }
+        let monitor = |command: &str| Question::VirshMonitor {
+            uri: "qemu:///system".into(),
+            domain: "web1".into(),
+            command: command.into(),
+        };
+        assert!(monitor("query-block").command().is_some());
+        for wrong in ["quit", "query-", "query-block\"}, {\"", "device_del"] {
+            assert_eq!(monitor(wrong).command(), None, "{wrong}");
+        }
+        let fake = Fake::new("fake");
+        let refused = Look::new(&fake).ask(&virsh("destroy web1")).unwrap_err();
+        assert!(refused.why.contains("only reads") && fake.ran().is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_asked_says_why_and_what_helps() {
+        let none = Fake::new("fake");
+        let unread = Look::new(&none).ask(&virsh("list")).unwrap_err();
+        assert!(unread.why.contains("no program virsh") && unread.mend.contains("libvirt-clients"), "{unread:?}");
+        let denied = Fake::new("fake")
+            .installed("virsh")
+            .program("virsh", fails(1, "error: Failed to connect socket: Permission denied"));
+        assert_eq!(Look::new(&denied).ask(&virsh("list")).unwrap_err().mend, "run as root");
+        let there = Fake::new("fake").installed("virsh").program("virsh", says(" 1 web1 running\n"));
+        assert_eq!(Look::new(&there).ask(&virsh("list")).unwrap(), " 1 web1 running\n");
+    }
+}

@@ -1,0 +1,348 @@
+//! A guest that runs now, as far as it could be read. Every reader (a process's command line, its
+//! monitor, libvirt, Proxmox, a recording) gives such a guest with what it knows; [`Guest::merge`]
+//! puts them together. What nobody could read is `None`, and `unread` says why.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::Provenance;
+use crate::result::Accel;
+
+/// Where each setting was read, by the name of the setting (the field's): `driver` ->
+/// `/proc/812/cmdline, -device`.
+pub type Sources = BTreeMap<String, String>;
+
+/// A guest.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Guest {
+    /// Its name on this host: `web1`, `101`, `pid 812` where it has none.
+    pub name: String,
+    /// What runs it, by the entry of `guests/`: `qemu`, `container`, `firecracker`.
+    pub kind: String,
+    /// What manages it, by the entry of `managers/`: `libvirt`, `proxmox`, `kubevirt`.
+    pub manager: Option<String>,
+    /// Process that runs it.
+    pub pid: Option<u32>,
+    /// Its UUID.
+    pub uuid: Option<String>,
+    /// Other names and numbers of it: `vmid`, `domain`, `pod`, `title`.
+    pub ids: BTreeMap<String, String>,
+    /// What runs it, with version: `QEMU 7.2.22`.
+    pub version: Option<String>,
+    /// Operating system in it, where the configuration says so: `windows`, `linux`.
+    pub os: Option<String>,
+    /// Its disks.
+    pub disks: Vec<Disk>,
+    /// Its network devices.
+    pub nics: Vec<Nic>,
+    /// Its processors and memory.
+    pub processors: Option<Processors>,
+    /// What could not be read.
+    pub unread: Vec<Unread>,
+}
+
+/// Something that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Unread {
+    /// What: `format of /images/a.qcow2`, `monitor /run/web1.qmp`.
+    pub what: String,
+    /// Why not.
+    pub why: String,
+    /// What would let it be read: `run as root`.
+    pub mend: String,
+}
+
+/// What the reader's own configuration calls a device. It fills the placeholders of a change
+/// ([`crate::rules::change`]).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Place {
+    /// libvirt's name of the guest, for `virsh edit`.
+    pub domain: Option<String>,
+    /// Proxmox's number of the guest, for `qm set`.
+    pub vmid: Option<String>,
+    /// Path or address of the storage, as the configuration has it.
+    pub source: Option<String>,
+    /// Whether the source is a block device.
+    pub block_device: Option<bool>,
+    /// libvirt's name of the device: `vda`, or the MAC address of a network device.
+    pub target: Option<String>,
+    /// Proxmox's slot: `scsi0`, `net0`.
+    pub slot: Option<String>,
+    /// Proxmox's name of the volume: `local-lvm:vm-101-disk-0`.
+    pub volume: Option<String>,
+    /// QEMU's id of the device.
+    pub device_id: Option<String>,
+}
+
+/// A guest's disk as it is set up. What could not be read is `None`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Disk {
+    /// What a finding about it names: `guest db1, disk vda`.
+    pub subject: String,
+    /// Its driver by the name of vmio's entry: `virtio-blk`, `lsi53c895a`, `ahci`, `ide`.
+    pub driver: Option<String>,
+    /// QEMU cache mode as on its command line: `none`, `writeback`, `directsync`, `unsafe`, …
+    pub cache: Option<String>,
+    /// QEMU AIO engine: `threads`, `native`, `io_uring`.
+    pub aio: Option<String>,
+    /// Whether it has an I/O thread of its own.
+    pub iothread: Option<bool>,
+    /// Whether it lies in a file with holes.
+    pub sparse: Option<bool>,
+    /// What else could be read.
+    #[serde(default)]
+    pub details: Details,
+    /// What the configuration calls it.
+    #[serde(default)]
+    pub place: Place,
+    /// Where each setting was read; what is not listed comes from `from`.
+    #[serde(default)]
+    pub read: Sources,
+    /// Where this was read.
+    pub from: Provenance,
+}
+
+/// What else can be known of a disk. What could not be read is `None`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Details {
+    /// What it lies on: `file`, `block`, `lvm-thin`, `zvol`, `rbd`, `nbd`, `iscsi`.
+    pub storage: Option<String>,
+    /// Image format: `raw`, `qcow2`.
+    pub format: Option<String>,
+    /// Size that the guest sees.
+    pub virtual_bytes: Option<u64>,
+    /// Cluster size of a qcow2 image.
+    pub cluster_bytes: Option<u64>,
+    /// QEMU's cache of the image's L2 tables.
+    pub l2_cache_bytes: Option<u64>,
+    /// Files below the top one in a chain of images.
+    pub backing_files: Option<u32>,
+    /// Whether its storage gives blocks only when they are written (a thin pool, a sparse file).
+    pub thin: Option<bool>,
+    /// Whether discards of the guest are passed on.
+    pub discard: Option<bool>,
+    /// Block size of a ZFS volume.
+    pub volblock_bytes: Option<u64>,
+    /// Disks of the same driver in the guest, this one included.
+    pub alike_in_guest: Option<u32>,
+    /// Request queues of the device.
+    pub queues: Option<u32>,
+    /// Number of I/O threads that the queues are spread over.
+    pub mapped_iothreads: Option<u32>,
+    /// Name of its I/O thread; two disks with one name share it.
+    pub iothread_name: Option<String>,
+    /// Bytes of its files that the host's page cache holds now.
+    pub host_cached_bytes: Option<u64>,
+    /// Bytes that its files take where they lie.
+    pub allocated_bytes: Option<u64>,
+    /// Limits in force, in words: `1000 IOPS by QEMU's throttle`.
+    pub limits: Vec<String>,
+    /// Settings that were asked for and are not in force.
+    pub overridden: Vec<Overridden>,
+}
+
+/// A setting that was asked for and is not in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overridden {
+    /// Its name, for example `aio`.
+    pub setting: String,
+    /// What the configuration asks for.
+    pub asked: String,
+    /// What is in force.
+    pub found: String,
+}
+
+/// A guest's network device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Nic {
+    /// What a finding about it names: `guest web1, net tap0`.
+    pub subject: String,
+    /// Its model: `virtio-net`, `e1000`, `e1000e`, `rtl8139`, `vmxnet3`, `vfio`, `netfront`.
+    pub model: Option<String>,
+    /// What it is connected to on the host: `tap`, `user` (slirp), `passt`, `macvtap`,
+    /// `vhost-user`, `vdpa`, `veth`, `socket`.
+    pub backend: Option<String>,
+    /// Interface on the host, in the network namespace of the guest's process.
+    pub interface: Option<String>,
+    /// Bridge or switch that the interface is a port of.
+    pub bridge: Option<String>,
+    /// Whether the kernel moves the packets (vhost-net) instead of QEMU.
+    pub vhost: Option<bool>,
+    /// Whether this host has vhost-net (`/dev/vhost-net`).
+    pub vhost_here: Option<bool>,
+    /// Queue pairs.
+    pub queues: Option<u32>,
+    /// Virtual CPUs of its guest.
+    pub vcpus: Option<u32>,
+    /// Whether the guest runs Windows; `None` where nobody says.
+    pub windows: Option<bool>,
+    /// Offloads that were turned off: `host_tso4`, `guest_csum`, `tap tso`.
+    pub offloads_off: Vec<String>,
+    /// Largest packet in bytes (MTU) of the interface on the host.
+    pub mtu_bytes: Option<u64>,
+    /// MTU of the bridge.
+    pub bridge_mtu_bytes: Option<u64>,
+    /// Send buffer of the tap in bytes; `None` where it cannot be told.
+    pub send_buffer_bytes: Option<u64>,
+    /// Settings that were asked for and are not in force.
+    pub overridden: Vec<Overridden>,
+    /// What the configuration calls it.
+    pub place: Place,
+    /// Where each setting was read.
+    pub read: Sources,
+    /// Where it was read in the first place.
+    pub from: Provenance,
+}
+
+/// A guest's processors and memory, and where on the host they may be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Processors {
+    /// What a finding about it names: `guest web1`.
+    pub subject: String,
+    /// Virtual CPUs.
+    pub vcpus: Option<u32>,
+    /// What runs them.
+    pub accel: Option<Accel>,
+    /// Whether `/dev/kvm` is there and may be opened; whether KVM works is not tried.
+    pub kvm_here: Option<bool>,
+    /// CPU model by QEMU's name: `host`, `qemu64`, `kvm64`, `max`.
+    pub model: Option<String>,
+    /// Flags that were added to the model or taken from it: `+aes`, `hv_relaxed`.
+    pub flags: Vec<String>,
+    /// Whether the guest runs Windows; `None` where nobody says.
+    pub windows: Option<bool>,
+    /// Threads of the hypervisor and where each may run.
+    pub threads: Vec<PlacedThread>,
+    /// The host's processors.
+    pub host: Vec<HostCpu>,
+    /// Memory of the guest.
+    pub memory_bytes: Option<u64>,
+    /// Bytes of the hypervisor's memory by NUMA node of the host.
+    pub memory_by_node: BTreeMap<u32, u64>,
+    /// Whether the memory is of huge pages that were reserved.
+    pub huge_pages: Option<bool>,
+    /// CPUs' worth of time that its control group may use.
+    pub quota_cpus: Option<f64>,
+    /// Other guests with a vCPU that is bound to a processor to which one of this guest's is bound.
+    pub shares_cpus_with: Vec<String>,
+    /// Settings that were asked for and are not in force.
+    pub overridden: Vec<Overridden>,
+    /// What the configuration calls the guest.
+    pub place: Place,
+    /// Where each setting was read.
+    pub read: Sources,
+    /// Where it was read in the first place.
+    pub from: Provenance,
+}
+
+/// A thread of a hypervisor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacedThread {
+    /// What it is for: `vcpu`, `iothread`, `main`, `vhost`, `worker`, `other`.
+    pub role: String,
+    /// Which of them: `0` of a vCPU, the id of an I/O thread; may be empty.
+    pub name: String,
+    /// Thread id on the host; 0 in a recording without one.
+    pub tid: u32,
+    /// Processors of the host on which it may run, by number.
+    pub cpus: Vec<u32>,
+}
+
+/// A processor of the host (`/sys/devices/system/cpu/cpuN/topology`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostCpu {
+    /// Its number.
+    pub cpu: u32,
+    /// Core: two processors with the same core and package are threads of it.
+    pub core: u32,
+    /// Package (socket).
+    pub package: u32,
+    /// NUMA node.
+    pub node: u32,
+}
+
+impl Disk {
+    /// A disk of which nothing is known but its name.
+    pub fn unknown(subject: impl Into<String>, from: Provenance) -> Self {
+        Disk {
+            subject: subject.into(),
+            driver: None,
+            cache: None,
+            aio: None,
+            iothread: None,
+            sparse: None,
+            details: Details::default(),
+            place: Place::default(),
+            read: Sources::new(),
+            from,
+        }
+    }
+}
+
+impl Nic {
+    /// A network device of which nothing is known but its name.
+    pub fn unknown(subject: impl Into<String>, from: Provenance) -> Self {
+        Nic {
+            subject: subject.into(),
+            model: None,
+            backend: None,
+            interface: None,
+            bridge: None,
+            vhost: None,
+            vhost_here: None,
+            queues: None,
+            vcpus: None,
+            windows: None,
+            offloads_off: Vec::new(),
+            mtu_bytes: None,
+            bridge_mtu_bytes: None,
+            send_buffer_bytes: None,
+            overridden: Vec::new(),
+            place: Place::default(),
+            read: Sources::new(),
+            from,
+        }
+    }
+}
+
+impl Processors {
+    /// Processors of which nothing is known but whose they are.
+    pub fn unknown(subject: impl Into<String>, from: Provenance) -> Self {
+        Processors {
+            subject: subject.into(),
+            vcpus: None,
+            accel: None,
+            kvm_here: None,
+            model: None,
+            flags: Vec::new(),
+            windows: None,
+            threads: Vec::new(),
+            host: Vec::new(),
+            memory_bytes: None,
+            memory_by_node: BTreeMap::new(),
+            huge_pages: None,
+            quota_cpus: None,
+            shares_cpus_with: Vec::new(),
+            overridden: Vec::new(),
+            place: Place::default(),
+            read: Sources::new(),
+            from,
+        }
+    }
+}
+
+impl Guest {
+    /// What the rules look at.
+    pub fn facts(&self) -> super::Facts {
+        super::Facts {
+            disks: self.disks.clone(),
+            nics: self.nics.clone(),
+            processors: self.processors.clone().into_iter().collect(),
+            measured: None,
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Putting together what several readers know of one guest.
+//!
+//! Readers of what is in force ([`Guest::fill`]) complete each other, the first one counts. What a
+//! configuration asks for ([`Guest::configured`]) fills gaps too, and where it differs from what is
+//! in force, that is a fact of its own ([`Overridden`]).
+
+use super::{Disk, Guest, Nic, Overridden, Place, Processors};
+
+/// Takes each named field from `$other` where `$own` has none, and where it was read with it.
+macro_rules! fill {
+    ($own:ident, $other:ident, $($field:ident),*) => {$(
+        if $own.$field.is_none() && $other.$field.is_some() {
+            $own.$field = $other.$field.take();
+            let name = stringify!($field);
+            let from = $other.read.get(name).cloned().unwrap_or_else(|| $other.from.place());
+            $own.read.insert(name.to_owned(), from);
+        }
+    )*};
+}
+
+/// The same inside of a member that has no sources of its own.
+macro_rules! fill_member {
+    ($own:ident, $other:ident, $member:ident, $($field:ident),*) => {$(
+        if $own.$member.$field.is_none() && $other.$member.$field.is_some() {
+            $own.$member.$field = $other.$member.$field.take();
+            let name = stringify!($field);
+            let from = $other.read.get(name).cloned().unwrap_or_else(|| $other.from.place());
+            $own.read.insert(name.to_owned(), from);
+        }
+    )*};
+}
+
+/// Notes each named field that both have and that differs.
+macro_rules! compare {
+    ($own:expr, $asked:expr, $into:expr, $($field:ident),*) => {$(
+        if let (Some(found), Some(asked)) = (&$own.$field, &$asked.$field)
+            && found != asked
+        {
+            $into.push(Overridden {
+                setting: stringify!($field).to_owned(),
+                asked: shown(asked),
+                found: shown(found),
+            });
+        }
+    )*};
+}
+
+/// A setting as text.
+fn shown<T: serde::Serialize>(value: &T) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(text)) => text,
+        Ok(serde_json::Value::Bool(on)) => (if on { "on" } else { "off" }).to_owned(),
+        Ok(other) => other.to_string(),
+        Err(e) => e.to_string(),
+    }
+}
+
+/// A device that two readers may both know.
+trait Device: Sized {
+    fn place(&self) -> &Place;
+    fn fill(&mut self, other: Self);
+    /// Notes what was asked for and is not in force.
+    fn compare(&mut self, asked: &Self);
+}
+
+/// Whether two places are of one device: by QEMU's id, then by storage, slot, target.
+fn same(a: &Place, b: &Place) -> bool {
+    let pairs = [(&a.device_id, &b.device_id), (&a.source, &b.source), (&a.slot, &b.slot), (&a.target, &b.target)];
+    pairs.into_iter().find_map(|(a, b)| Some(a.as_ref()? == b.as_ref()?)).unwrap_or(false)
+}
+
+/// Fills each device from its twin. Devices that only `more` has are appended, but a configuration's
+/// only where nothing else is known: what is configured and not there does not run.
+fn devices<D: Device>(own: &mut Vec<D>, more: Vec<D>, configuration: bool) {
+    let blind = own.is_empty();
+    for device in more {
+        match own.iter_mut().find(|o| same(o.place(), device.place())) {
+            Some(twin) => {
+                if configuration {
+                    twin.compare(&device);
+                }
+                twin.fill(device);
+            }
+            None if blind || !configuration => own.push(device),
+            None => {}
+        }
+    }
+}
+
+impl Guest {
+    /// Adds what another reader knows of the guest as it runs.
+    pub fn fill(&mut self, other: Guest) {
+        self.join(other, false);
+    }
+
+    /// Adds what the configuration asks for, and notes what of it is not in force.
+    pub fn configured(&mut self, asked: Guest) {
+        self.join(asked, true);
+    }
+
+    fn join(&mut self, mut other: Guest, configuration: bool) {
+        if self.name.is_empty() {
+            self.name = other.name;
+        }
+        if self.kind.is_empty() {
+            self.kind = other.kind;
+        }
+        self.manager = self.manager.take().or(other.manager);
+        self.pid = self.pid.or(other.pid);
+        self.uuid = self.uuid.take().or(other.uuid);
+        self.version = self.version.take().or(other.version);
+        self.os = self.os.take().or(other.os);
+        for (key, value) in other.ids {
+            self.ids.entry(key).or_insert(value);
+        }
+        devices(&mut self.disks, other.disks, configuration);
+        devices(&mut self.nics, other.nics, configuration);
+        match (&mut self.processors, other.processors.take()) {
+            (Some(own), Some(more)) => {
+                if configuration {
+                    own.compare(&more);
+                }
+                own.fill(more);
+            }
+            (own @ None, more) => *own = more,
+            (Some(_), None) => {}
+        }
+        for unread in other.unread {
+            if !self.unread.contains(&unread) {
+                self.unread.push(unread);
+            }
+        }
+    }
+}
+
+impl Place {
+    fn fill(&mut self, other: Place) {
+        self.domain = self.domain.take().or(other.domain);
+        self.vmid = self.vmid.take().or(other.vmid);
+        self.source = self.source.take().or(other.source);
+        self.block_device = self.block_device.or(other.block_device);
+        self.target = self.target.take().or(other.target);
+        self.slot = self.slot.take().or(other.slot);
+        self.volume = self.volume.take().or(other.volume);
+        self.device_id = self.device_id.take().or(other.device_id);
+    }
+}
+
+impl Device for Disk {
+    fn place(&self) -> &Place {
+        &self.place
+    }
+
+    fn fill(&mut self, mut other: Self) {
+        fill!(self, other, driver, cache, aio, iothread, sparse);
+        fill_member!(
+            self,
+            other,
+            details,
+            storage,
+            format,
+            virtual_bytes,
+            cluster_bytes,
+            l2_cache_bytes,
+            backing_files,
+            thin,
+            discard,
+            volblock_bytes,
+            alike_in_guest,
+            queues,
+            mapped_iothreads,
+            iothread_name,
+            host_cached_bytes,
+            allocated_bytes
+        );
+        if self.details.limits.is_empty() {
+            self.details.limits = other.details.limits;
+        }
+        self.details.overridden.extend(other.details.overridden);
+        self.place.fill(other.place);
+    }
+
+    fn compare(&mut self, asked: &Self) {
+        let mut wrong = Vec::new();
+        compare!(self, asked, wrong, driver, cache, aio, iothread);
+        compare!(self.details, asked.details, wrong, discard, queues);
+        self.details.overridden.extend(wrong);
+    }
+}
+
+impl Device for Nic {
+    fn place(&self) -> &Place {
+        &self.place
+    }
+
+    fn fill(&mut self, mut other: Self) {
+        fill!(
+            self,
+            other,
+            model,
+            backend,
+            interface,
+            bridge,
+            vhost,
+            vhost_here,
+            queues,
+            vcpus,
+            windows,
+            mtu_bytes,
+            bridge_mtu_bytes,
+            send_buffer_bytes
+        );
+        if self.offloads_off.is_empty() {
+            self.offloads_off = other.offloads_off;
+        }
+        self.overridden.extend(other.overridden);
+        self.place.fill(other.place);
+    }
+
+    fn compare(&mut self, asked: &Self) {
+        let mut wrong = Vec::new();
+        compare!(self, asked, wrong, model, vhost, queues);
+        self.overridden.extend(wrong);
+    }
+}
+
+impl Device for Processors {
+    fn place(&self) -> &Place {
+        &self.place
+    }
+
+    fn fill(&mut self, mut other: Self) {
+        fill!(self, other, vcpus, accel, kvm_here, model, windows, memory_bytes, huge_pages, quota_cpus);
+        for (own, more) in [(&mut self.flags, other.flags), (&mut self.shares_cpus_with, other.shares_cpus_with)] {
+            if own.is_empty() {
+                *own = more;
+            }
+        }
+        if self.threads.is_empty() {
+            self.threads = other.threads;
+        }
+        if self.host.is_empty() {
+            self.host = other.host;
+        }
+        if self.memory_by_node.is_empty() {
+            self.memory_by_node = other.memory_by_node;
+        }
+        self.overridden.extend(other.overridden);
+        self.place.fill(other.place);
+    }
+
+    fn compare(&mut self, asked: &Self) {
+        let mut wrong = Vec::new();
+        compare!(self, asked, wrong, vcpus, accel, model, huge_pages);
+        self.overridden.extend(wrong);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::facts::Provenance;
+
+    fn from(read_from: &str) -> Provenance {
+        Provenance::Live { guest: "web1".into(), read_from: read_from.into(), at_unix_seconds: 1.0 }
+    }
+
+    fn guest(read_from: &str, disks: &[(&str, Option<&str>, Option<&str>)]) -> Guest {
+        let disk = |(source, cache, aio): &(&str, Option<&str>, Option<&str>)| Disk {
+            cache: cache.map(Into::into),
+            aio: aio.map(Into::into),
+            place: Place { source: Some((*source).into()), ..Place::default() },
+            ..Disk::unknown("guest web1, disk", from(read_from))
+        };
+        Guest { disks: disks.iter().map(disk).collect(), ..Guest::default() }
+    }
+
+    #[test]
+    fn readers_complete_each_other_and_the_first_one_counts() {
+        let mut own = guest("/proc/8/cmdline", &[("/a", Some("none"), None)]);
+        own.fill(guest("QMP", &[("/a", Some("writeback"), Some("native")), ("/b", None, None)]));
+        assert_eq!(own.disks.len(), 2);
+        let disk = &own.disks[0];
+        assert_eq!((disk.cache.as_deref(), disk.aio.as_deref()), (Some("none"), Some("native")));
+        assert_eq!((disk.read.get("aio").unwrap().as_str(), disk.read.get("cache")), ("QMP", None));
+        assert_eq!(disk.details.overridden, []);
+    }
+
+    #[test]
+    fn what_was_asked_for_and_is_not_in_force_is_noted() {
+        let mut own = guest("/proc/8/cmdline", &[("/a", Some("none"), Some("threads"))]);
+        own.configured(guest("virsh dumpxml", &[("/a", Some("none"), Some("native")), ("/gone", None, None)]));
+        assert_eq!(own.disks.len(), 1);
+        let wrong = &own.disks[0].details.overridden;
+        assert_eq!(wrong.len(), 1);
+        assert_eq!((&*wrong[0].setting, &*wrong[0].asked, &*wrong[0].found), ("aio", "native", "threads"));
+    }
+
+    #[test]
+    fn a_guest_whose_process_cannot_be_read_is_what_its_configuration_says() {
+        let mut own = Guest { name: "web1".into(), pid: Some(8), ..Guest::default() };
+        own.configured(guest("virsh dumpxml", &[("/a", Some("none"), None)]));
+        assert_eq!((own.disks.len(), own.disks[0].cache.as_deref()), (1, Some("none")));
+    }
+}
