@@ -3,6 +3,8 @@
 //! Nothing is changed; what could not be read is told.
 
 mod across;
+mod images;
+mod storage;
 
 use std::collections::BTreeMap;
 
@@ -51,6 +53,7 @@ pub fn scan(look: &Look<'_>) -> Scan {
         }
     }
     across::settle(&mut scan.guests);
+    images::fill(look, &mut scan.guests);
     for guest in &scan.guests {
         *scan.kinds.entry(guest.kind.clone()).or_default() += 1;
     }
