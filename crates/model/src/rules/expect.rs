@@ -230,7 +230,10 @@ mod tests {
         let told = by_runs(&finding, &lsi, &learnt(&drivers("lsi53c895a", 1.4e3))).unwrap();
         let times = told.times.unwrap();
         assert!((8.5..10.0).contains(&times), "{times}");
-        assert!(told.text.starts_with(&format!("emulated SCSI (lsi53c895a) was {times:.1} times slower (")), "{told:?}");
+        assert!(
+            told.text.starts_with(&format!("emulated SCSI (lsi53c895a) was {times:.1} times slower (")),
+            "{told:?}"
+        );
         assert!(told.text.ends_with(") than virtio-blk at rand-read-32 here on 2026-11-21"), "{told:?}");
         assert_eq!(told.source, "run 1 on this host");
         // Of another emulated controller that run says nothing.
@@ -263,7 +266,10 @@ mod tests {
         let runs = [Learnt::of(&newer, "2026-11-22"), Learnt::of(&drivers("lsi53c895a", 1.4e3), "2026-11-21")];
         let told = by_runs(&finding, &lsi, &runs).unwrap();
         assert!(told.source == "run 9 on this host" && told.times.unwrap() < 2.1, "{told:?}");
-        assert!(told.text.contains("in the lab host (Linux 6.1.0 under TCG) on 2026-11-22, under software"), "{told:?}");
+        assert!(
+            told.text.contains("in the lab host (Linux 6.1.0 under TCG) on 2026-11-22, under software"),
+            "{told:?}"
+        );
     }
 
     #[test]
@@ -317,7 +323,10 @@ mod tests {
         assert!(told.text.contains("than a file written out beforehand at seq-write here"), "{told:?}");
         let published = by_papers(&finding, &[Paper::parse(PAPER).unwrap()]).unwrap();
         assert!((published.times.unwrap() - 71.5 / 1.3).abs() < 1e-9, "{published:?}");
-        assert!(published.text.contains("1.3 MB/s by emulated SCSI (lsi53c895a) on a sparse file, 71.5"), "{published:?}");
+        assert!(
+            published.text.contains("1.3 MB/s by emulated SCSI (lsi53c895a) on a sparse file, 71.5"),
+            "{published:?}"
+        );
     }
 
     #[test]
