@@ -45,17 +45,12 @@ pub struct Args {
     #[arg(long, value_name = "RUN", requires = "prove")]
     of: Option<RunId>,
     /// End with code 5 when a finding is at or above this severity
-    #[arg(long, value_name = "SEVERITY", value_parser = severity)]
+    #[arg(long, value_name = "SEVERITY", value_parser = super::severity)]
     fail_on: Option<Severity>,
     #[command(flatten)]
     wishes: Wishes,
     #[command(flatten)]
     forms: Forms,
-}
-
-fn severity(word: &str) -> Result<Severity, String> {
-    let names: Vec<&str> = Severity::ALL.iter().map(|s| s.name()).collect();
-    Severity::ALL.into_iter().find(|s| s.name() == word).ok_or_else(|| format!("one of {}", names.join(", ")))
 }
 
 /// Runs the verb.
