@@ -2,6 +2,7 @@
 //! advise, each alone and all together. The guest itself is only looked at: what is measured is
 //! vmio's own reference guest on storage of the same kind beside the guest's.
 
+mod differences;
 mod storage;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,8 @@ use vmio_node::{Node, Reader};
 
 use crate::cli::{Exit, Failure};
 use crate::report::format;
+
+pub use differences::differences;
 
 /// What the reference guest may have, and where storage can be made.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

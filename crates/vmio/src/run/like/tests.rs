@@ -195,3 +195,21 @@ fn little_memory_is_left_to_the_others() {
     assert_eq!(like.study.guest.memory_mib, 300);
     says(&like, "300 MiB of memory instead of 16384: half of what is left here");
 }
+
+#[test]
+fn the_differences_to_the_reference_guest() {
+    let mut sata = disk("sda", "ahci", "/a.qcow2");
+    (sata.cache, sata.sparse, sata.iothread) = (Some("writeback".into()), Some(true), None);
+    (sata.details.format, sata.details.backing_files) = (Some("qcow2".into()), Some(2));
+    let reference = quick().guest;
+    assert_eq!(
+        differences(&guest(sata), reference),
+        [
+            "disk sda: ahci instead of virtio-blk, cache=writeback instead of none, qcow2 instead of raw, a file with \
+             holes, a chain with 2 images below",
+            "4 vCPUs instead of 1, 16384 MiB of memory instead of 256"
+        ]
+    );
+    let best = Disk { iothread: Some(true), ..disk("vda", "virtio-blk", "/a.raw") };
+    assert_eq!(differences(&Guest { processors: None, ..guest(best) }, reference), [] as [&str; 0]);
+}
