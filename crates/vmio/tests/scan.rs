@@ -54,7 +54,8 @@ fn the_overview_fits_every_terminal_and_has_a_line_a_guest() {
         for line in text.lines().filter(|l| !l.starts_with("  vmio ")) {
             assert!(line.chars().count() <= width, "{width}: {line}");
         }
-        let table: Vec<&str> = text.lines().skip(2).take_while(|l| !l.is_empty()).collect();
+        let table: Vec<&str> =
+            text.lines().skip_while(|l| !l.starts_with("guest ")).take_while(|l| !l.is_empty()).collect();
         assert_eq!(table.len(), view.rows.len() + 1, "{text}");
         assert!(
             table[1].starts_with("bare") && table[1].contains("severe") && table[6].contains("could not"),
