@@ -10,6 +10,7 @@ mod guard;
 mod launch;
 pub(crate) mod qmp;
 pub(crate) mod rings;
+pub mod running;
 pub mod threads;
 mod version;
 pub(crate) mod waiting;
