@@ -2,6 +2,9 @@
 //! add what was asked for, disk images are read, and what concerns several guests is worked out.
 //! Nothing is changed; what could not be read is told.
 
+mod images;
+mod storage;
+
 use vmio_model::facts::{Guest, Unread};
 
 use crate::guests;
@@ -36,6 +39,7 @@ pub fn scan(look: &Look<'_>) -> Scan {
             }
         }
     }
+    images::fill(look, &mut scan.guests);
     scan.guests.sort_by(|a, b| a.name.cmp(&b.name));
     scan
 }

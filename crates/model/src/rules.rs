@@ -12,6 +12,7 @@ mod depth_one_latency;
 mod depth_one_reads;
 mod disk_full_depth;
 mod emulated_driver;
+pub mod expect;
 mod guest_faster_than_host;
 mod host_cache_hits;
 mod host_page_cache;

@@ -13,7 +13,11 @@ use vmio_model::rules::Severity;
 use vmio_node::Local;
 
 use crate::cli::{Context, Exit, Failure, Outcome};
+use crate::expect::Known;
 use crate::report::scan::{self as report, Row, View, nagios};
+use crate::run::like::differences;
+use crate::run::studies;
+use crate::store::Store;
 use crate::term;
 use pick::Ignore;
 
@@ -68,7 +72,7 @@ pub struct Args {
 
 /// Runs the verb.
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    let viewed = check(args).and_then(|ignore| look(args, &ignore));
+    let viewed = check(args).and_then(|ignore| look(args, &ignore, context));
     if args.nagios {
         let (text, state) = match &viewed {
             Ok(view) => nagios::nagios(view),
@@ -122,7 +126,7 @@ fn unwritable(exit: Exit, file: &Path) -> Failure {
         .help("name a file in a directory that is there and that you may write")
 }
 
-fn look(args: &Args, ignore: &[Ignore]) -> anyhow::Result<View> {
+fn look(args: &Args, ignore: &[Ignore], context: &Context) -> anyhow::Result<View> {
     let begun = Instant::now();
     let local = Local::new();
     let mut look = Look::new(&local);
@@ -130,6 +134,12 @@ fn look(args: &Args, ignore: &[Ignore]) -> anyhow::Result<View> {
     let seen = scan::scan(&look);
     let (guests, own_guests) = pick::own(seen.guests, args.all, &args.guests);
     let mut rows: Vec<Row> = pick::named(guests, &args.guests)?.into_iter().map(Row::of).collect();
+    let known = Known::of(Store::open_existing(&context.paths.db()).ok().as_ref());
+    let reference = studies::named("quick")?.guest;
+    for row in &mut rows {
+        known.fill(&mut row.findings, &row.guest);
+        row.differences = differences(&row.guest, reference);
+    }
     let ignored = pick::ignored(&mut rows, ignore);
     let view = View {
         at_unix_seconds: look.at_unix_seconds,

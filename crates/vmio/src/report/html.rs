@@ -9,7 +9,7 @@ use vmio_model::stats::{Estimate, median};
 
 use super::format::{self, rate, spread, time};
 use super::view::{self, Group, Row};
-use super::{Report, finding, paper, svg};
+use super::{Report, finding, like, paper, svg};
 
 /// Text for HTML and SVG, in elements and in quoted attributes.
 pub fn escape(text: &str) -> String {
@@ -58,6 +58,9 @@ pub fn html(report: &Report<'_>) -> String {
     let mut page = head(&title);
     let (state, why) = format::state(&run.state);
     put!(page, "<p class=\"dim\">{}, {state}, {} samples</p>\n", format::utc(run.started_unix), run.samples.len());
+    if let Some(title) = like::title(run) {
+        put!(page, "<p>{}</p>\n", escape(&title));
+    }
     if let Some(why) = why {
         put!(page, "<div class=\"note\"><p><strong>This result is partial.</strong> {}</p></div>\n", escape(why));
     }
@@ -66,6 +69,7 @@ pub fn html(report: &Report<'_>) -> String {
         put!(page, "<div class=\"note\" role=\"note\"><p>{}</p></div>\n", escape(statement));
     }
     findings(&mut page, report);
+    mended(&mut page, run);
     page += &paper::html_tables(report);
     page += &paper::html_controls(report);
     measured(&mut page, report);
@@ -81,6 +85,18 @@ pub fn html(report: &Report<'_>) -> String {
     put!(page, "<h2>Again</h2>\n<pre>{}</pre>\n", escape(&view::repeat(run)));
     raw(&mut page, run);
     page + END
+}
+
+fn mended(page: &mut String, run: &Run) {
+    let mended = like::mended(run);
+    if mended.is_empty() {
+        return;
+    }
+    *page += "<h2>The guest's set-up with changes, against it as it is</h2>\n<ul>";
+    for mend in &mended {
+        put!(page, "<li>{}</li>", escape(&mend.line()));
+    }
+    *page += "</ul>\n";
 }
 
 fn headline(page: &mut String, report: &Report<'_>) {

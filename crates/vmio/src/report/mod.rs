@@ -11,6 +11,7 @@ pub mod format;
 mod forms;
 mod html;
 mod json;
+pub mod like;
 mod markdown;
 mod paper;
 mod plot;

@@ -7,7 +7,7 @@ use vmio_model::summary::Comparison;
 use super::finding;
 use super::format::{self, rate, spread, time};
 use super::view::{self, Group, Row};
-use super::{Report, paper};
+use super::{Report, like, paper};
 use crate::term::Style;
 
 /// Columns that no line exceeds, save one unbreakable word that is longer itself.
@@ -60,6 +60,7 @@ pub fn text(report: &Report<'_>, style: Style) -> String {
         out.line("");
     }
     out.findings(report);
+    out.mended(report);
     out.controls(report);
     out.paper(report);
     out.cpu(report);
@@ -187,6 +188,9 @@ impl Out {
         let (state, why) = format::state(&run.state);
         self.line(&style.bold(&format!("vmio run {}: {}", run.id, run.study)));
         self.line(&style.dim(&format!("{}, {}, {} samples", format::utc(run.started_unix), state, run.samples.len())));
+        if let Some(title) = like::title(run) {
+            self.paragraph("", 0, &title);
+        }
         if let Some(why) = why {
             self.paragraph("  ", 2, &format!("This result is partial: {why}"));
         }
@@ -199,6 +203,18 @@ impl Out {
                 }
             }
             None => self.paragraph("", 0, view::no_headline(summary)),
+        }
+        self.line("");
+    }
+
+    fn mended(&mut self, report: &Report<'_>) {
+        let mended = like::mended(report.run);
+        if mended.is_empty() {
+            return;
+        }
+        self.line(&self.style.bold("The guest's set-up with changes, against it as it is"));
+        for mend in &mended {
+            self.paragraph("  ", 6, &mend.line());
         }
         self.line("");
     }
