@@ -232,7 +232,7 @@ pub fn network_mount(path: &Path) -> Option<NetworkMount> {
     network_mount_in(&fs::read("/proc/self/mountinfo").ok()?, path)
 }
 
-/// As [`network_mount`], by the bytes of a `/proc/PID/mountinfo`.
+/// As [`network_mount`], by the content of a `/proc/PID/mountinfo`.
 pub fn network_mount_in(mountinfo: &[u8], path: &Path) -> Option<NetworkMount> {
     let above = mounts(mountinfo).into_iter().filter(|m| path.starts_with(&m.point));
     // Of mounts on the same point the last one is seen.
