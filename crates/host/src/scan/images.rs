@@ -125,7 +125,11 @@ impl Found {
     fn put(&self, disk: &mut Disk, held: &BTreeMap<PathBuf, cached::Held>) {
         let from = &self.read_from;
         if let Some(storage) = &self.storage {
-            put!(disk, disk.details.storage, "storage", Some(storage.kind.to_owned()), &storage.read_from);
+            // "A block device" is what the command line says of every kind of it.
+            if disk.details.storage.as_deref().is_none_or(|said| said == "block") {
+                disk.details.storage = Some(storage.kind.to_owned());
+                disk.read.insert("storage".to_owned(), storage.read_from.clone());
+            }
             put!(disk, disk.details.volblock_bytes, "volblock_bytes", storage.volblock_bytes, &storage.read_from);
             put!(disk, disk.details.thin, "thin", storage.thin, &storage.read_from);
             disk.place.block_device.get_or_insert(storage.block_device);

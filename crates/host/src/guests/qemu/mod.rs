@@ -23,6 +23,7 @@ use vmio_model::result::Accel;
 use vmio_node::Node;
 
 use super::{Accelerator, Error, Guest, GuestKind, GuestSpec, Hypervisor, LaunchCtx, Result};
+use crate::look::Look;
 use crate::require::{Requirement, readable};
 use crate::targets::Storage;
 use effective::{Asked, Sources};
@@ -64,6 +65,9 @@ impl GuestKind for Qemu {
             },
         ];
         REQUIREMENTS
+    }
+    fn ask(&self, look: &Look<'_>, guest: &mut vmio_model::facts::Guest) {
+        running::ask(look, guest);
     }
     fn launch(&self, ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>> {
         let image = ctx.image.ok_or_else(|| Error::Spec {
