@@ -229,23 +229,15 @@ pub struct NetworkMount {
 /// The server that holds a path; `None` on file systems of this machine. Asks the table of mounts
 /// alone, never the server, and does not follow links.
 pub fn network_mount(path: &Path) -> Option<NetworkMount> {
-    network_mount_in(&fs::read_to_string("/proc/self/mountinfo").ok()?, path)
+    network_mount_in(&fs::read("/proc/self/mountinfo").ok()?, path)
 }
 
-/// As [`network_mount`], by the text of a `/proc/PID/mountinfo`.
-pub fn network_mount_in(mountinfo: &str, path: &Path) -> Option<NetworkMount> {
-    use std::os::unix::ffi::OsStringExt;
-    let mounts = mountinfo.lines().filter_map(|line| {
-        let (left, right) = line.split_once(" - ")?;
-        let point = unescape(left.split(' ').nth(4)?.as_bytes());
-        let mut right = right.split(' ');
-        let (kind, source) = (right.next()?, unescape(right.next()?.as_bytes()));
-        let point = PathBuf::from(std::ffi::OsString::from_vec(point));
-        path.starts_with(&point).then(|| (point, kind, String::from_utf8_lossy(&source).into_owned()))
-    });
+/// As [`network_mount`], by the content of a `/proc/PID/mountinfo`.
+pub fn network_mount_in(mountinfo: &[u8], path: &Path) -> Option<NetworkMount> {
+    let above = mounts(mountinfo).into_iter().filter(|m| path.starts_with(&m.point));
     // Of mounts on the same point the last one is seen.
-    let (point, kind, source) = mounts.max_by_key(|(point, ..)| point.as_os_str().len())?;
-    let what = match kind {
+    let Mount { point, filesystem, source, .. } = above.max_by_key(|m| m.point.as_os_str().len())?;
+    let what = match filesystem.as_str() {
         "nfs" | "nfs4" => "NFS server",
         "cifs" | "smb3" | "smbfs" => "SMB server",
         "ceph" | "fuse.ceph" | "fuse.glusterfs" | "fuse.sshfs" | "9p" | "ocfs2" | "gfs2" => "network file system",
@@ -336,8 +328,8 @@ mod tests {
     fn what_a_server_holds_is_told_from_what_is_here() {
         let table = "22 1 253:0 / / rw - ext4 /dev/sda1 rw\n23 22 0:21 / /srv/nfs\\040a rw - nfs4 host:/export rw\n\
                      24 23 8:1 / /srv/nfs\\040a/local rw - xfs /dev/sdb rw\n25 22 0:22 / /mnt/pve rw - cifs //nas/vm rw\n";
-        let server = |path: &str| network_mount_in(table, Path::new(path)).map(|m| m.server);
-        let point = network_mount_in(table, Path::new("/srv/nfs a/vm/disk.raw")).unwrap().point;
+        let server = |path: &str| network_mount_in(table.as_bytes(), Path::new(path)).map(|m| m.server);
+        let point = network_mount_in(table.as_bytes(), Path::new("/srv/nfs a/vm/disk.raw")).unwrap().point;
         assert_eq!(point, Path::new("/srv/nfs a"));
         assert_eq!(server("/srv/nfs a/vm/disk.raw").as_deref(), Some("NFS server host:/export"));
         assert_eq!(server("/mnt/pve/x").as_deref(), Some("SMB server //nas/vm"));

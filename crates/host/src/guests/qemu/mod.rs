@@ -24,6 +24,7 @@ use vmio_node::Node;
 
 use super::{Accelerator, Error, Guest, GuestKind, GuestSpec, Hypervisor, LaunchCtx, Result};
 use crate::look::Look;
+use crate::managers::Managed;
 use crate::require::{Requirement, readable};
 use crate::targets::Storage;
 use effective::{Asked, Sources};
@@ -66,7 +67,11 @@ impl GuestKind for Qemu {
         ];
         REQUIREMENTS
     }
+    fn running(&self, look: &Look<'_>) -> Managed {
+        running::running(look)
+    }
     fn ask(&self, look: &Look<'_>, guest: &mut vmio_model::facts::Guest) {
+        running::look_closer(look, guest);
         running::ask(look, guest);
     }
     fn launch(&self, ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>> {

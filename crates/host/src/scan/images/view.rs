@@ -61,7 +61,7 @@ impl View {
 
     /// The file server that holds a path.
     pub fn server(&self, path: &Path) -> Option<NetworkMount> {
-        network_mount_in(&self.mounts, path)
+        network_mount_in(self.mounts.as_bytes(), path)
     }
 }
 

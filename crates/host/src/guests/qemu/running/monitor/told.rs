@@ -8,8 +8,10 @@ use serde_json::Value;
 use vmio_model::facts::{Disk, Guest, PlacedThread, Processors, Unread};
 use vmio_model::result::Accel;
 
+use super::super::plain;
 use crate::guests::qemu::qmp::ReadOnly;
 use crate::look::Look;
+use crate::topology::cpu_list;
 
 /// Nodes that hand requests on.
 const FILTERS: [&str; 6] = ["throttle", "copy-on-read", "preallocate", "compress", "copy-before-write", "blkdebug"];
@@ -182,11 +184,11 @@ impl Told {
             note("backing_files");
         }
         let group = throttle_group(inserted).and_then(|g| self.groups.get(&g));
-        // Throttle nodes further down are not seen from here.
-        let hidden = list(&self.nodes).iter().any(|n| n["drv"] == "throttle");
-        if group.is_some() || !hidden {
-            disk.details.limits = limits(inserted);
-            disk.details.limits.extend(group.iter().flat_map(|g| limits(g)));
+        let own: Vec<String> = [Some(inserted), group].into_iter().flatten().flat_map(limits).collect();
+        // Throttle nodes further down are not seen from here: then the command line may know of one.
+        let hidden = group.is_none() && list(&self.nodes).iter().any(|n| n["drv"] == "throttle");
+        if !own.is_empty() || !hidden {
+            disk.details.limits = own;
             note("limits");
         }
     }
@@ -289,14 +291,14 @@ impl Device {
 
     /// Its driver by vmio's entry, else by QEMU's name.
     fn driver(&self) -> Option<String> {
-        let plain = |kind: &str| {
-            let ends = ["-pci", "-device", "-ccw", "-pci-transitional", "-pci-non-transitional"];
-            let plain = ends.iter().rev().find_map(|end| kind.strip_suffix(end)).unwrap_or(kind).to_owned();
-            if plain.contains("ahci") { "ahci".to_owned() } else { plain }
-        };
         let kind = self.kind.as_deref()?;
         let on_controller = kind.starts_with("scsi-") || kind.starts_with("ide-");
-        Some(plain(self.controller.as_deref().filter(|_| on_controller).unwrap_or(kind)))
+        let driver = plain(self.controller.as_deref().filter(|_| on_controller).unwrap_or(kind));
+        Some(match driver.as_str() {
+            "lsi" => "lsi53c895a".to_owned(),
+            ahci if ahci.contains("ahci") => "ahci".to_owned(),
+            _ => driver,
+        })
     }
 }
 
@@ -387,13 +389,4 @@ fn controller_of(bus: &str) -> Option<String> {
         }
         _ => None,
     }
-}
-
-/// TEMP until topology is merged.
-fn cpu_list(text: &str) -> Vec<u32> {
-    let range = |part: &str| {
-        let (from, to) = part.split_once('-').unwrap_or((part, part));
-        Some(from.trim().parse::<u32>().ok()?..=to.trim().parse::<u32>().ok().filter(|to| *to < 65536)?)
-    };
-    text.trim().split(',').filter_map(range).flatten().collect()
 }
