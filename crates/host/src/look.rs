@@ -56,7 +56,7 @@ pub(crate) const NO_ANSWER: &str = "no answer";
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Longest time that a guest's monitor is held: a look must not keep its owner waiting for 50 ms.
-pub(crate) const MONITOR_LIMIT: Duration = Duration::from_millis(40);
+pub(crate) const MONITOR_LIMIT: Duration = Duration::from_millis(30);
 
 impl Question {
     /// The command; `None` when it is not one of those that only read.

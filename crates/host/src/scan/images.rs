@@ -27,7 +27,8 @@ pub fn fill(look: &Look<'_>, guests: &mut [Guest]) {
     let views = view::of(look, guests);
     let mut wanted: BTreeSet<Wanted> = BTreeSet::new();
     let mut users = Vec::new();
-    for (g, guest) in guests.iter().enumerate() {
+    // A container's root is a directory or a mounted device, no image.
+    for (g, guest) in guests.iter().enumerate().filter(|(_, guest)| guest.kind != "container") {
         for (d, disk) in guest.disks.iter().enumerate() {
             if let Some(want) = Wanted::of(look, &views[g], disk) {
                 wanted.insert(want.clone());

@@ -4,11 +4,11 @@
 mod blocks;
 mod disks;
 mod monitor;
-mod nics;
+pub(in crate::guests) mod nics;
 pub mod options;
-mod process;
+pub(in crate::guests) mod process;
 mod processors;
-mod quota;
+pub(in crate::guests) mod quota;
 
 use std::collections::BTreeMap;
 
