@@ -15,6 +15,7 @@ mod disk_full_depth;
 mod emulated_driver;
 mod emulated_nic;
 mod emulation_though_kvm;
+pub mod expect;
 mod guest_faster_than_host;
 mod host_cache_hits;
 mod host_page_cache;

@@ -11,8 +11,11 @@ mod image;
 mod lab;
 mod man;
 pub mod runs;
+pub mod scan;
 mod study;
 mod tax;
+
+use vmio_model::rules::Severity;
 
 use crate::cli::{Context, Outcome};
 
@@ -36,6 +39,7 @@ macro_rules! verbs {
 }
 
 verbs! {
+    Scan => scan,
     Tax => tax,
     Study => study,
     Guard => guard,
@@ -45,4 +49,10 @@ verbs! {
     Lab => lab,
     Completions => completions,
     Man => man,
+}
+
+/// A severity on the command line.
+fn severity(word: &str) -> Result<Severity, String> {
+    let names: Vec<&str> = Severity::ALL.iter().map(|s| s.name()).collect();
+    Severity::ALL.into_iter().find(|s| s.name() == word).ok_or_else(|| format!("one of {}", names.join(", ")))
 }
