@@ -16,6 +16,7 @@ pub mod probes;
 pub mod require;
 pub mod scan;
 pub mod targets;
+pub mod top;
 pub mod workloads;
 
 #[cfg(test)]

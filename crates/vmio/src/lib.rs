@@ -11,3 +11,4 @@ pub mod report;
 pub mod run;
 pub mod store;
 pub mod term;
+pub mod top;

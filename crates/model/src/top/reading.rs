@@ -53,6 +53,8 @@ pub struct GuestReading {
     pub pid: Option<u32>,
     /// Its threads.
     pub threads: Vec<ThreadReading>,
+    /// Nanoseconds that all of its processes ran, where it is many and has no threads by role.
+    pub group_run_ns: Option<u64>,
     /// Its network devices.
     pub nics: Vec<Interface>,
     /// Its disks, where they are not traced.
@@ -130,8 +132,8 @@ pub struct CpuCounters {
 pub struct Traced<'a> {
     /// What was seen.
     pub flows: &'a [Flow],
-    /// The guest in the later reading, by its place there, that a flow belongs to.
-    pub guest: &'a dyn Fn(&Flow) -> Option<usize>,
+    /// The guest that each of them belongs to, by its place in the later reading.
+    pub owners: &'a [Option<usize>],
 }
 
 /// What lies between two readings. `traced` is `None` where the block layer is not traced.
@@ -149,8 +151,8 @@ pub fn between(before: &Reading, after: &Reading, traced: Option<&Traced<'_>>) -
             guest.disk_source = DiskSource::Trace;
             guest.disks.clear();
         }
-        for flow in traced.flows {
-            match (traced.guest)(flow).and_then(|i| guests.get_mut(i)) {
+        for (flow, owner) in traced.flows.iter().zip(traced.owners) {
+            match owner.and_then(|i| guests.get_mut(i)) {
                 Some(guest) => add(&mut guest.disks, flow),
                 None => add(&mut other(&mut others, flow).disks, flow),
             }
@@ -265,10 +267,12 @@ fn scaled(disk: &DiskLoad, by: f64) -> DiskLoad {
 }
 
 fn cpu_load(was: &GuestReading, now: &GuestReading, seconds: f64) -> Option<CpuLoad> {
-    if now.threads.is_empty() {
+    let group = now.group_run_ns.zip(was.group_run_ns).and_then(|(now, was)| now.checked_sub(was));
+    if now.threads.is_empty() && group.is_none() {
         return None;
     }
     let mut load = CpuLoad::default();
+    load.rest.run_seconds = group.unwrap_or(0) as f64 * 1e-9;
     for thread in &now.threads {
         let old = was.threads.iter().find(|t| t.tid == thread.tid);
         // A thread that was not there began in this interval; its counters begin with it. A number

@@ -13,6 +13,7 @@ mod man;
 pub mod runs;
 mod study;
 mod tax;
+mod top;
 
 use crate::cli::{Context, Outcome};
 
@@ -37,6 +38,7 @@ macro_rules! verbs {
 
 verbs! {
     Tax => tax,
+    Top => top,
     Study => study,
     Guard => guard,
     Doctor => doctor,
