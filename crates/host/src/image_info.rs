@@ -9,17 +9,15 @@
 //! docs/qcow2-cache.txt (how much of a disk a cache of them covers).
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde::Deserialize;
-use vmio_node::{Exec, Node};
+use vmio_model::facts::Unread;
 
+use crate::look::{Look, NO_ANSWER, Question};
 use crate::require;
 
 /// The tool.
 pub const QEMU_IMG: &str = "qemu-img";
-/// Longest time that looking at one image may take: a dead network file system never answers.
-const LIMIT: Duration = Duration::from_secs(20);
 /// Deeper chains are taken for a mistake.
 const DEEPEST: usize = 256;
 /// `l2-cache-size` where nobody says it, on Linux, since QEMU 3.1.
@@ -71,7 +69,7 @@ pub fn l2_bytes(virtual_bytes: u64, cluster_bytes: u64, extended_l2: bool) -> Op
 }
 
 /// Why an image cannot be used. Says which, and what to do.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A file of the chain is gone.
     #[error("{}: its backing file {} is missing; put it back, or, where it was moved, tell the image with `qemu-img rebase -u -F FORMAT -b NEW-PLACE {}` while no guest uses it", overlay.display(), missing.display(), overlay.display())]
@@ -110,11 +108,18 @@ pub enum Error {
         path: PathBuf,
     },
     /// No qemu-img here.
-    #[error("no program qemu-img in PATH, which reads disk images: apt install qemu-utils (on Proxmox it is there)")]
+    #[error("no program qemu-img in PATH, which reads disk images; apt install qemu-utils (on Proxmox it is there)")]
     NoTool,
-    /// The machine failed.
-    #[error(transparent)]
-    Node(#[from] vmio_node::Error),
+}
+
+impl Error {
+    /// As something that could not be read of a guest's disk. The messages name the mend after a
+    /// semicolon.
+    pub fn unread(&self, path: &Path) -> Unread {
+        let said = self.to_string();
+        let (why, mend) = said.split_once("; ").unwrap_or((&said, "see whether the guest still needs it"));
+        Unread { what: format!("disk image {}", path.display()), why: why.to_owned(), mend: mend.to_owned() }
+    }
 }
 
 /// The members of `qemu-img info --output=json` that matter here (QAPI `ImageInfo`).
@@ -175,22 +180,23 @@ pub fn parse(path: &Path, json: &str) -> Result<Image, Error> {
 ///
 /// # Errors
 /// When it is not there or cannot be read.
-pub fn image(node: &dyn Node, path: &Path, format: Option<&str>) -> Result<Image, Error> {
-    let tool = require::find_program(node.reader(), QEMU_IMG).ok_or(Error::NoTool)?;
-    if node.stat(path)?.is_none() {
+pub fn image(look: &Look<'_>, path: &Path, format: Option<&str>) -> Result<Image, Error> {
+    let question = Question::Image { path: path.into(), format: format.map(Into::into) };
+    let refused = match look.ask(&question) {
+        Ok(json) => return parse(path, &json),
+        Err(refused) => refused,
+    };
+    if require::find_program(look.reader(), QEMU_IMG).is_none() {
+        return Err(Error::NoTool);
+    }
+    let said = refused.why.trim_start_matches("qemu-img: ");
+    // Storage that gave qemu-img no answer would give a stat none either, and that cannot be ended.
+    let silent = said.starts_with(NO_ANSWER);
+    if !silent && matches!(look.reader().stat(path), Ok(None)) {
         return Err(Error::Missing { path: path.into() });
     }
-    let mut command = Exec::new(tool.display().to_string()).args(["info", "-U", "--output=json"]).limit(LIMIT);
-    if let Some(format) = format {
-        command = command.args(["-f", format]);
-    }
-    let output = node.exec(&command.args([path.display().to_string()]))?;
-    if output.ok() {
-        return parse(path, &output.out());
-    }
-    let said = output.err().trim().trim_start_matches("qemu-img: ").to_owned();
-    let reason = match said.as_str() {
-        "" => format!("qemu-img gave no answer within {} s ({:?})", LIMIT.as_secs(), output.end),
+    let reason = match said {
+        _ if silent => format!("qemu-img gave {said}; the storage that it lies on may hang"),
         denied if denied.contains("Permission denied") => format!("{said}; run as root or as the image's owner"),
         _ => format!("{said}; `qemu-img check` may tell more"),
     };
@@ -202,14 +208,20 @@ pub fn image(node: &dyn Node, path: &Path, format: Option<&str>) -> Result<Image
 ///
 /// # Errors
 /// When one of them is missing, cannot be read or is encrypted, or the chain is a loop.
-pub fn chain(node: &dyn Node, path: &Path) -> Result<Vec<Image>, Error> {
-    follow(path, |path, format| image(node, path, format))
+pub fn chain(look: &Look<'_>, path: &Path) -> Result<Vec<Image>, Error> {
+    follow(path, None, |path, format| image(look, path, format), &|path| path)
 }
 
-/// Follows a chain; `look` gives one image of it.
-fn follow(path: &Path, look: impl Fn(&Path, Option<&str>) -> Result<Image, Error>) -> Result<Vec<Image>, Error> {
+/// Follows a chain; `look` gives one image of it, and `here` says where this machine has a file
+/// that an image names (the images may be seen through the root directory of another process).
+pub(crate) fn follow(
+    path: &Path,
+    format: Option<&str>,
+    look: impl Fn(&Path, Option<&str>) -> Result<Image, Error>,
+    here: &dyn Fn(PathBuf) -> PathBuf,
+) -> Result<Vec<Image>, Error> {
     let mut images: Vec<Image> = Vec::new();
-    let mut next = Some((path.to_owned(), None::<String>));
+    let mut next = Some((path.to_owned(), format.map(str::to_owned)));
     while let Some((path, format)) = next {
         let overlay = images.last().map(|i: &Image| i.path.clone());
         if let Some(overlay) = &overlay
@@ -226,7 +238,7 @@ fn follow(path: &Path, look: impl Fn(&Path, Option<&str>) -> Result<Image, Error
         if image.encrypted {
             return Err(Error::Encrypted { path });
         }
-        next = below(&image).map(|below| (below, image.backing_format.clone()));
+        next = below(&image).map(|below| (here(below), image.backing_format.clone()));
         images.push(image);
     }
     Ok(images)
@@ -265,9 +277,32 @@ mod tests {
         }
     }
 
+    fn follow_all(
+        path: &Path,
+        look: impl Fn(&Path, Option<&str>) -> Result<Image, Error>,
+    ) -> Result<Vec<Image>, Error> {
+        follow(path, None, look, &|path| path)
+    }
+
+    #[test]
+    fn what_qemu_img_refuses_is_told_with_the_mend() {
+        use vmio_node::fake::{Fake, fails};
+        let asked =
+            |fake: Fake| image(&Look::new(&fake), Path::new("/i/a"), None).unwrap_err().unread(Path::new("/i/a"));
+        let none = asked(Fake::new("fake"));
+        assert!(none.why.contains("no program qemu-img") && none.mend.starts_with("apt install"), "{none:?}");
+        let with = |said: &str| Fake::new("fake").installed(QEMU_IMG).program(QEMU_IMG, fails(1, said));
+        let denied = asked(with("qemu-img: Could not open '/i/a': Permission denied\n").file("/i/a", ""));
+        assert!(denied.why.contains("Permission denied") && denied.mend.contains("root"), "{denied:?}");
+        assert_eq!(asked(with("qemu-img: Could not open '/i/a'")).why, "there is no image /i/a");
+        // Nothing was said and nothing came: the file is not looked at, since that might hang too.
+        let silent = asked(with(""));
+        assert!(silent.why.contains("no answer") && silent.mend.contains("may hang"), "{silent:?}");
+    }
+
     #[test]
     fn a_chain_is_read_from_top_to_base() {
-        let images = follow(
+        let images = follow_all(
             Path::new("/i/top.qcow2"),
             on(&[("/i/top.qcow2", TOP), ("/i/mid.qcow2", MID), ("/i/base.qcow2", BASE)]),
         )
@@ -282,19 +317,19 @@ mod tests {
 
     #[test]
     fn a_missing_backing_file_is_named_with_its_overlay_and_the_mend() {
-        let said = follow(Path::new("/i/top.qcow2"), on(&[("/i/top.qcow2", TOP), ("/i/mid.qcow2", MID)]))
+        let said = follow_all(Path::new("/i/top.qcow2"), on(&[("/i/top.qcow2", TOP), ("/i/mid.qcow2", MID)]))
             .unwrap_err()
             .to_string();
         assert!(said.starts_with("/i/mid.qcow2: its backing file /i/base.qcow2 is missing"), "{said}");
         assert!(said.contains("qemu-img rebase -u") && said.contains("-b NEW-PLACE /i/mid.qcow2"), "{said}");
-        let said = follow(Path::new("/i/none"), on(&[])).unwrap_err().to_string();
+        let said = follow_all(Path::new("/i/none"), on(&[])).unwrap_err().to_string();
         assert_eq!(said, "there is no image /i/none");
     }
 
     #[test]
     fn a_loop_ends() {
         // Recorded names: mid names base; here base's file says what top says, so it names mid.
-        let said = follow(Path::new("/i/mid.qcow2"), on(&[("/i/mid.qcow2", MID), ("/i/base.qcow2", TOP)]))
+        let said = follow_all(Path::new("/i/mid.qcow2"), on(&[("/i/mid.qcow2", MID), ("/i/base.qcow2", TOP)]))
             .unwrap_err()
             .to_string();
         assert!(said.contains("/i/base.qcow2") && said.contains("comes back to /i/mid.qcow2"), "{said}");
@@ -302,7 +337,7 @@ mod tests {
 
     #[test]
     fn encrypted_images_and_strange_answers_are_refused() {
-        let said = follow(Path::new("/i/e.qcow2"), on(&[("/i/e.qcow2", ENCRYPTED)])).unwrap_err().to_string();
+        let said = follow_all(Path::new("/i/e.qcow2"), on(&[("/i/e.qcow2", ENCRYPTED)])).unwrap_err().to_string();
         assert!(said.contains("/i/e.qcow2: it is encrypted"), "{said}");
         let said = parse(Path::new("/i/x"), "[]").unwrap_err().to_string();
         assert!(said.contains("cannot read the image /i/x") && said.contains("not understood"), "{said}");

@@ -11,12 +11,14 @@ pub mod lab;
 pub mod limits;
 pub mod look;
 pub mod managers;
+pub mod parallel;
 pub mod places;
 pub mod probes;
 pub mod require;
 pub mod scan;
 pub mod targets;
 pub mod top;
+pub mod topology;
 pub mod workloads;
 
 #[cfg(test)]

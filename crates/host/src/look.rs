@@ -48,6 +48,8 @@ pub enum Question {
 
 /// What `virsh` is asked: all of these only read (virsh(1)).
 const VIRSH: [&str; 6] = ["list", "dumpxml", "domstats", "dominfo", "domblkinfo", "iothreadinfo"];
+/// How a refusal begins where the program said nothing at all.
+pub(crate) const NO_ANSWER: &str = "no answer";
 /// Longest time for an answer: a dead file server or daemon never gives one.
 const LIMIT: Duration = Duration::from_secs(5);
 
@@ -160,7 +162,7 @@ impl<'a> Look<'a> {
             Ok(output) if output.ok() => Ok(output.out()),
             Ok(output) => {
                 let said = output.err().trim().to_owned();
-                let why = if said.is_empty() { format!("no answer: {:?}", output.end) } else { said };
+                let why = if said.is_empty() { format!("{NO_ANSWER} ({:?})", output.end) } else { said };
                 let denied = why.to_lowercase().contains("permission denied") || why.contains("authentication");
                 let mend = if denied { "run as root" } else { "try the command by hand" };
                 Err(unread(what, why, mend))

@@ -12,6 +12,7 @@ use std::process::Command;
 
 use common::Bed;
 use vmio_host::image_info;
+use vmio_host::look::Look;
 use vmio_host::targets::{self, Prepared, State, Storage};
 use vmio_model::setup::{Aio, Attachment, Cache};
 
@@ -160,7 +161,7 @@ fn images_are_as_their_names_say_and_go_without_a_trace() {
         let (one, other) = (prepared.attach(&a).unwrap(), prepared.attach(&b).unwrap());
         assert_ne!(image(&one), image(&other), "{name}: two writers would corrupt one image");
         assert_eq!(prepared.attach(&a).unwrap(), one, "{name}: asked again it is the same");
-        let chain = image_info::chain(&bed.node, image(&one)).unwrap();
+        let chain = image_info::chain(&Look::new(&bed.node), image(&one)).unwrap();
         let facts = prepared.attached(&a);
         let top = &chain[0];
         assert_eq!(top.virtual_bytes, 24 * MIB);
@@ -215,24 +216,24 @@ fn an_image_whose_backing_file_is_gone_is_named_with_it() {
     let mut prepared = targets::find("qcow2-chain").unwrap().prepare(&bed.ctx(1)).unwrap();
     let storage = prepared.attach(&asked("virtio-blk", Cache::None, Aio::Threads)).unwrap();
     let overlay = image(&storage).to_owned();
-    let chain = image_info::chain(&bed.node, &overlay).unwrap();
+    let chain = image_info::chain(&Look::new(&bed.node), &overlay).unwrap();
     let (middle, base) = (&chain[1].path, &chain[2].path);
     let aside = base.with_extension("aside");
     std::fs::rename(base, &aside).unwrap();
-    let said = image_info::chain(&bed.node, &overlay).unwrap_err().to_string();
+    let said = image_info::chain(&Look::new(&bed.node), &overlay).unwrap_err().to_string();
     for word in [middle.to_str().unwrap(), base.to_str().unwrap(), "is missing", "qemu-img rebase -u"] {
         assert!(said.contains(word), "no {word} in {said}");
     }
     std::fs::rename(&aside, base).unwrap();
-    image_info::chain(&bed.node, &overlay).unwrap();
+    image_info::chain(&Look::new(&bed.node), &overlay).unwrap();
 
     // A loop, as a wrong rebase makes it.
     let (m, b) = (middle.to_str().unwrap(), base.to_str().unwrap());
     bed.run("qemu-img", &["rebase", "-u", "-F", "qcow2", "-b", m, b]);
-    let said = image_info::chain(&bed.node, &overlay).unwrap_err().to_string();
+    let said = image_info::chain(&Look::new(&bed.node), &overlay).unwrap_err().to_string();
     assert!(said.contains("comes back to") && said.contains(m), "{said}");
     std::fs::write(base, b"no image at all").unwrap();
-    let said = image_info::chain(&bed.node, &overlay).unwrap_err().to_string();
+    let said = image_info::chain(&Look::new(&bed.node), &overlay).unwrap_err().to_string();
     assert!(said.contains(b) && said.contains("not in qcow2 format"), "{said}");
     prepared.remove(&bed.journal).unwrap();
     assert_eq!(bed.files(), [""; 0]);

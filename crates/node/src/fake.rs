@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,17 +15,22 @@ use crate::{End, Error, Exec, FileSample, FileStat, Node, Output, Process, Reade
 /// Answers a command; `None` leaves it to the next answer.
 type Answer = Box<dyn Fn(&Exec) -> Option<Output> + Send + Sync>;
 
+/// Plays the other side of a connection to a socket.
+type Listener = Arc<dyn Fn(UnixStream) + Send + Sync>;
+
 /// A made-up machine. Its clock stands still until [`Fake::pass`].
 pub struct Fake {
     name: String,
     state: Arc<Mutex<State>>,
     answers: Vec<Answer>,
+    sockets: BTreeMap<PathBuf, Listener>,
 }
 
 #[derive(Default)]
 struct State {
     files: BTreeMap<PathBuf, (Vec<u8>, u32)>,
     links: BTreeMap<PathBuf, PathBuf>,
+    stats: BTreeMap<PathBuf, FileStat>,
     ran: Vec<Exec>,
     scripts: VecDeque<Vec<FileSample>>,
     seconds: f64,
@@ -44,7 +50,7 @@ impl Fake {
     /// A machine without files and commands, whose clock shows 1000 s.
     pub fn new(name: impl Into<String>) -> Self {
         let state = State { seconds: 1000.0, ..State::default() };
-        Self { name: name.into(), state: Arc::new(Mutex::new(state)), answers: Vec::new() }
+        Self { name: name.into(), state: Arc::new(Mutex::new(state)), answers: Vec::new(), sockets: BTreeMap::new() }
     }
 
     /// Adds a file.
@@ -103,6 +109,21 @@ impl Fake {
         self.command(move |cmd| (cmd.program == program).then(|| output.clone()))
     }
 
+    /// A socket on which somebody listens; `play` is the other side of each connection, on a thread
+    /// of its own.
+    #[must_use]
+    pub fn socket(mut self, path: impl Into<PathBuf>, play: impl Fn(UnixStream) + Send + Sync + 'static) -> Self {
+        self.sockets.insert(path.into(), Arc::new(play));
+        self
+    }
+
+    /// A block device's node or a file with holes: a path whose `stat` is this.
+    #[must_use]
+    pub fn node(self, path: impl Into<PathBuf>, stat: FileStat) -> Self {
+        lock(&self.state).stats.insert(path.into(), stat);
+        self
+    }
+
     /// The result of the next sampling that has none yet. Without a script a sampling gives the
     /// files as they are at its start and at its stop.
     #[must_use]
@@ -137,7 +158,7 @@ impl State {
     }
 
     fn names(&self) -> impl Iterator<Item = &PathBuf> {
-        self.files.keys().chain(self.links.keys())
+        self.files.keys().chain(self.links.keys()).chain(self.stats.keys())
     }
 
     fn snapshot(&self, paths: &[PathBuf]) -> FileSample {
@@ -169,6 +190,9 @@ impl Reader for Fake {
 
     fn stat(&self, path: &Path) -> Result<Option<FileStat>> {
         let state = lock(&self.state);
+        if let Some(stat) = state.stats.get(path) {
+            return Ok(Some(*stat));
+        }
         let stat =
             |mode, size: usize| FileStat { mode, size: size as u64, allocated: size as u64, dev: (0, 1), rdev: (0, 0) };
         Ok(match state.files.get(path) {
@@ -238,6 +262,14 @@ impl Node for Fake {
     fn put(&self, local: &Path, path: &Path, mode: Option<u32>) -> Result<()> {
         let data = std::fs::read(local).map_err(|e| self.error("read", local, e.kind()))?;
         self.write(path, &data, mode)
+    }
+
+    fn connect(&self, socket: &Path) -> Result<UnixStream> {
+        let missing = || self.error("connect to", socket, io::ErrorKind::NotFound);
+        let play = Arc::clone(self.sockets.get(socket).ok_or_else(missing)?);
+        let (ours, theirs) = UnixStream::pair().map_err(|e| self.error("connect to", socket, e.kind()))?;
+        std::thread::spawn(move || play(theirs));
+        Ok(ours)
     }
 
     fn reader(&self) -> &dyn Reader {

@@ -6,6 +6,7 @@
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -145,6 +146,10 @@ impl Reader for Local {
         }))
     }
 
+    fn cached_bytes(&self, path: &Path) -> Result<Option<u64>> {
+        machine::cached_bytes(path).map_err(|e| self.error("count the cached pages of", path, e))
+    }
+
     fn clock_seconds(&self) -> Result<f64> {
         Ok(machine::monotonic_seconds())
     }
@@ -177,6 +182,10 @@ impl Node for Local {
         let mut to = self.create(path, mode)?;
         io::copy(&mut from, &mut to).map_err(|e| self.error("write", path, e))?;
         Ok(())
+    }
+
+    fn connect(&self, socket: &Path) -> Result<UnixStream> {
+        machine::connect(socket).map_err(|e| self.error("connect to", socket, e))
     }
 
     fn reader(&self) -> &dyn Reader {

@@ -4,8 +4,10 @@
 //! `fork` and `exec` and can be read back from `/proc/PID/environ` (proc_pid_environ(5)): the
 //! one mark that also finds a process after its parent was killed with SIGKILL.
 
+use std::ffi::c_long;
 use std::fs;
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -149,6 +151,61 @@ pub fn loop_devices() -> Vec<LoopDevice> {
         .collect()
 }
 
+/// Connects to a Unix socket. Where its listener's queue is full this fails (EAGAIN, connect(2))
+/// instead of waiting.
+pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+/// Bytes of a file or block device that the page cache holds, counted by cachestat(2) (Linux 6.5),
+/// which takes time for what is cached alone; `None` where the kernel does not have it. Opens the
+/// file for reading and reads nothing of it.
+pub(crate) fn cached_bytes(path: &Path) -> io::Result<Option<u64>> {
+    use std::os::fd::AsRawFd;
+    /// `struct cachestat_range` of include/uapi/linux/mman.h; a length of 0 is all of the file.
+    #[repr(C)]
+    struct Range {
+        offset: u64,
+        length: u64,
+    }
+    /// `struct cachestat` of the same file, in pages.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Counted {
+        cache: u64,
+        dirty: u64,
+        writeback: u64,
+        evicted: u64,
+        recently_evicted: u64,
+    }
+    /// Its number on every architecture.
+    const CACHESTAT: c_long = 451;
+    unsafe extern "C" {
+        fn syscall(number: c_long, ...) -> c_long;
+    }
+    let file = fs::File::open(path)?;
+    let (range, mut counted) = (Range { offset: 0, length: 0 }, Counted::default());
+    // SAFETY: both structures are laid out as the kernel has them and outlive the call, the
+    // descriptor is open, and no flags are defined.
+    let done = unsafe {
+        syscall(CACHESTAT, file.as_raw_fd(), std::ptr::from_ref(&range), std::ptr::from_mut(&mut counted), 0u32)
+    };
+    if done == 0 {
+        return Ok(Some(counted.cache * rustix::param::page_size() as u64));
+    }
+    match io::Error::last_os_error() {
+        e if e.kind() == io::ErrorKind::Unsupported => Ok(None),
+        // Seccomp filters of older container engines refuse calls that they do not know.
+        e => Err(e),
+    }
+}
+
 /// Does work that may hang in the kernel (storage that does not answer) on a thread of its own.
 /// `None` when it has not ended within the limit: the thread is left to its fate, and ends at the
 /// latest with the process.
@@ -172,22 +229,15 @@ pub struct NetworkMount {
 /// The server that holds a path; `None` on file systems of this machine. Asks the table of mounts
 /// alone, never the server, and does not follow links.
 pub fn network_mount(path: &Path) -> Option<NetworkMount> {
-    network_mount_in(&fs::read_to_string("/proc/self/mountinfo").ok()?, path)
+    network_mount_in(&fs::read("/proc/self/mountinfo").ok()?, path)
 }
 
-fn network_mount_in(mountinfo: &str, path: &Path) -> Option<NetworkMount> {
-    use std::os::unix::ffi::OsStringExt;
-    let mounts = mountinfo.lines().filter_map(|line| {
-        let (left, right) = line.split_once(" - ")?;
-        let point = unescape(left.split(' ').nth(4)?.as_bytes());
-        let mut right = right.split(' ');
-        let (kind, source) = (right.next()?, unescape(right.next()?.as_bytes()));
-        let point = PathBuf::from(std::ffi::OsString::from_vec(point));
-        path.starts_with(&point).then(|| (point, kind, String::from_utf8_lossy(&source).into_owned()))
-    });
+/// As [`network_mount`], by the content of a `/proc/PID/mountinfo`.
+pub fn network_mount_in(mountinfo: &[u8], path: &Path) -> Option<NetworkMount> {
+    let above = mounts(mountinfo).into_iter().filter(|m| path.starts_with(&m.point));
     // Of mounts on the same point the last one is seen.
-    let (point, kind, source) = mounts.max_by_key(|(point, ..)| point.as_os_str().len())?;
-    let what = match kind {
+    let Mount { point, filesystem, source, .. } = above.max_by_key(|m| m.point.as_os_str().len())?;
+    let what = match filesystem.as_str() {
         "nfs" | "nfs4" => "NFS server",
         "cifs" | "smb3" | "smbfs" => "SMB server",
         "ceph" | "fuse.ceph" | "fuse.glusterfs" | "fuse.sshfs" | "9p" | "ocfs2" | "gfs2" => "network file system",
@@ -278,8 +328,8 @@ mod tests {
     fn what_a_server_holds_is_told_from_what_is_here() {
         let table = "22 1 253:0 / / rw - ext4 /dev/sda1 rw\n23 22 0:21 / /srv/nfs\\040a rw - nfs4 host:/export rw\n\
                      24 23 8:1 / /srv/nfs\\040a/local rw - xfs /dev/sdb rw\n25 22 0:22 / /mnt/pve rw - cifs //nas/vm rw\n";
-        let server = |path: &str| network_mount_in(table, Path::new(path)).map(|m| m.server);
-        let point = network_mount_in(table, Path::new("/srv/nfs a/vm/disk.raw")).unwrap().point;
+        let server = |path: &str| network_mount_in(table.as_bytes(), Path::new(path)).map(|m| m.server);
+        let point = network_mount_in(table.as_bytes(), Path::new("/srv/nfs a/vm/disk.raw")).unwrap().point;
         assert_eq!(point, Path::new("/srv/nfs a"));
         assert_eq!(server("/srv/nfs a/vm/disk.raw").as_deref(), Some("NFS server host:/export"));
         assert_eq!(server("/mnt/pve/x").as_deref(), Some("SMB server //nas/vm"));
@@ -287,6 +337,31 @@ mod tests {
             assert_eq!(server(here), None, "{here}");
         }
         assert_eq!(network_mount(Path::new("/proc")), None);
+    }
+
+    #[test]
+    fn cached_pages_of_a_file_are_counted() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), vec![7; 1 << 20]).unwrap();
+        // `None` is a kernel before 6.5.
+        if let Some(cached) = cached_bytes(file.path()).unwrap() {
+            assert!((1 << 20..=2 << 20).contains(&cached), "{cached}");
+        }
+        assert_eq!(cached_bytes(Path::new("/nowhere/f")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_full_queue_of_a_listener_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        assert_eq!(connect(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
+        let socket =
+            rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM, None).unwrap();
+        rustix::net::bind(&socket, &rustix::net::SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&socket, 0).unwrap();
+        let first = connect(&path).unwrap();
+        assert_eq!(connect(&path).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        drop(first);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The contract of a machine: [`Reader`] looks, [`Node`] also acts.
 
 use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -25,6 +26,12 @@ pub trait Reader: Send + Sync {
     /// `/proc/PID/fd`); `None` when there is nothing, or no link.
     fn link(&self, path: &Path) -> Result<Option<PathBuf>>;
 
+    /// Bytes of a file or block device that the page cache holds; `None` where the kernel cannot
+    /// count them (before Linux 6.5).
+    fn cached_bytes(&self, _path: &Path) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
     /// Seconds on this node's `CLOCK_MONOTONIC`.
     fn clock_seconds(&self) -> Result<f64>;
 
@@ -47,6 +54,16 @@ pub trait Node: Reader {
 
     /// Copies a local file onto the node, in pieces (large files do not pass through memory).
     fn put(&self, local: &Path, path: &Path, mode: Option<u32>) -> Result<()>;
+
+    /// Connects to a Unix socket; never waits for the other side.
+    fn connect(&self, socket: &Path) -> Result<UnixStream> {
+        Err(Error::File {
+            node: self.name().into(),
+            what: "connect to",
+            path: socket.into(),
+            source: std::io::ErrorKind::Unsupported.into(),
+        })
+    }
 
     /// This node as a reader.
     fn reader(&self) -> &dyn Reader;

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use vmio_node::{Reader, Result};
 
+use crate::guests::qemu::running::options::CommandLine;
+
 /// Environment variable that vmio sets for all that it starts; its value is the owner's cookie.
 const OWNER: &str = "VMIO_OWNER";
 
@@ -149,14 +151,15 @@ pub(crate) fn split(bytes: &[u8]) -> Vec<String> {
     text.trim_end_matches('\0').split('\0').filter(|_| !bytes.is_empty()).map(str::to_owned).collect()
 }
 
-fn owner(reader: &dyn Reader, dir: &Path) -> Option<String> {
+/// Cookie of the owner, where vmio itself started the process of that directory.
+pub(crate) fn owner(reader: &dyn Reader, dir: &Path) -> Option<String> {
     let environ = split(&reader.read(&dir.join("environ")).ok()?);
     environ.iter().find_map(|v| Some(v.strip_prefix(OWNER)?.strip_prefix('=')?.to_owned()))
 }
 
 /// By the program's file name. `comm` is cut at 15 bytes and may have been renamed, so it only
 /// helps where the first argument says nothing (jailers).
-fn kind_of(arg0: &str, comm: &str) -> Option<Kind> {
+pub(crate) fn kind_of(arg0: &str, comm: &str) -> Option<Kind> {
     let program = |name: &str| match name {
         "kvm" | "qemu-kvm" => Some(Kind::Qemu),
         "firecracker" => Some(Kind::Firecracker),
@@ -187,15 +190,11 @@ fn after(args: &[String], option: &str) -> Option<String> {
 /// `-name guest=web1,debug-threads=on`, `-name web1,...` (QEMU), `--id web1` (Firecracker).
 fn guest_name(kind: Kind, args: &[String]) -> String {
     let name = match kind {
-        Kind::Qemu => after(args, "-name").or_else(|| after(args, "--name")),
+        Kind::Qemu => CommandLine::parse(args).guest_name().map(str::to_owned),
         Kind::Firecracker => after(args, "--id"),
         _ => None,
     };
-    let name = name.unwrap_or_default();
-    let first = name.split(',').next().unwrap_or_default();
-    let named = name.split(',').find_map(|p| p.strip_prefix("guest="));
-    let plain = if first.contains('=') { "" } else { first };
-    named.unwrap_or(plain).to_owned()
+    name.unwrap_or_default()
 }
 
 fn xen_domains(reader: &dyn Reader) -> BTreeMap<String, Neighbour> {

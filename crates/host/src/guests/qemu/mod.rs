@@ -10,6 +10,7 @@ mod guard;
 mod launch;
 pub(crate) mod qmp;
 pub(crate) mod rings;
+pub mod running;
 pub mod threads;
 mod version;
 pub(crate) mod waiting;
@@ -22,6 +23,8 @@ use vmio_model::result::Accel;
 use vmio_node::Node;
 
 use super::{Accelerator, Error, Guest, GuestKind, GuestSpec, Hypervisor, LaunchCtx, Result};
+use crate::look::Look;
+use crate::managers::Managed;
 use crate::require::{Requirement, readable};
 use crate::targets::Storage;
 use effective::{Asked, Sources};
@@ -63,6 +66,12 @@ impl GuestKind for Qemu {
             },
         ];
         REQUIREMENTS
+    }
+    fn running(&self, look: &Look<'_>) -> Managed {
+        running::running(look)
+    }
+    fn ask(&self, look: &Look<'_>, guest: &mut vmio_model::facts::Guest) {
+        running::look_closer(look, guest);
     }
     fn launch(&self, ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>> {
         let image = ctx.image.ok_or_else(|| Error::Spec {

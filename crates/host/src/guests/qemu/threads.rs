@@ -22,6 +22,8 @@ pub enum Role {
     Main,
     /// Pool thread that does blocking I/O. These come and go.
     Worker,
+    /// Moves packets or blocks for a vhost device (a thread of QEMU since Linux 6.4).
+    Vhost,
     /// Anything else (RCU, the monitor's own thread).
     Other,
 }
@@ -34,7 +36,25 @@ impl Role {
             Role::Iothread(_) => "iothread",
             Role::Main => "main",
             Role::Worker => "worker",
+            Role::Vhost => "vhost",
             Role::Other => "other",
+        }
+    }
+
+    /// What a thread of that name is for; `None` where its name does not say. QEMU names its
+    /// threads with `-name debug-threads=on` (`CPU 0/KVM`, `IO iothread0`); the kernel keeps 15 bytes.
+    pub fn of_name(name: &str) -> Option<Role> {
+        if let Some(cpu) = name.strip_prefix("CPU ") {
+            return Some(Role::Vcpu(cpu.split('/').next()?.parse().ok()?));
+        }
+        if let Some(id) = name.strip_prefix("IO ") {
+            return Some(Role::Iothread(id.to_owned()));
+        }
+        match name {
+            POOL => Some(Role::Worker),
+            // vhost-PID of the process that owns it (drivers/vhost/vhost.c).
+            _ if name.strip_prefix("vhost-").is_some_and(|pid| pid.parse::<u32>().is_ok()) => Some(Role::Vhost),
+            _ => None,
         }
     }
 }
@@ -115,7 +135,10 @@ impl Hypervisor {
 fn by_name(host: &dyn Reader, task: &Path) -> Role {
     // A pool thread may end between the listing and here.
     let name = host.read_text(&task.join("comm")).unwrap_or_default();
-    if name.trim() == POOL { Role::Worker } else { Role::Other }
+    match Role::of_name(name.trim()) {
+        Some(role @ (Role::Worker | Role::Vhost)) => role,
+        _ => Role::Other,
+    }
 }
 
 #[cfg(test)]

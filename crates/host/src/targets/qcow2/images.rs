@@ -16,6 +16,7 @@ use super::super::scratch::{self, MIB};
 use super::super::{Demands, Error, Exchange, Prepared, Result, State, Storage, facts};
 use super::{FORMAT, L2, L2_PIECE, Life, Qcow2};
 use crate::image_info::{self, DEFAULT_L2_CACHE_BYTES};
+use crate::look::Look;
 
 /// What images are made with.
 pub struct Maker {
@@ -171,7 +172,7 @@ impl Images {
             args.extend([from.as_str(), path]);
             this.run(&args).map(drop)
         })?;
-        let allocated = image_info::image(&self.node, &layer.path, Some(FORMAT))?.allocated_bytes;
+        let allocated = image_info::image(&Look::new(&self.node), &layer.path, Some(FORMAT))?.allocated_bytes;
         if allocated < bytes {
             let reason = format!(
                 "of {bytes} bytes written, {allocated} are allocated; its file system compresses or shares data; use --on \
@@ -226,7 +227,7 @@ impl Images {
 
     /// What the image is like, as qemu-img reads it.
     fn describe(&self, layer: &Layer) -> Result<BTreeMap<String, String>> {
-        let chain = image_info::chain(&self.node, &layer.path)?;
+        let chain = image_info::chain(&Look::new(&self.node), &layer.path)?;
         let (all, cache) = self.l2();
         let cache = cache.unwrap_or(DEFAULT_L2_CACHE_BYTES);
         let top = &chain[0];

@@ -1,0 +1,146 @@
+//! A QEMU process as /proc shows it (proc(5)).
+
+use std::cell::OnceCell;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use vmio_model::facts::{Provenance, Unread};
+use vmio_node::{Error, Reader};
+
+use super::options::CommandLine;
+use crate::look::Look;
+
+/// What is said of a setting that QEMU was not given.
+pub const DEFAULT: &str = "QEMU's default, not on the command line";
+
+/// A process that runs a guest.
+pub struct Process<'a> {
+    /// This machine.
+    pub look: &'a Look<'a>,
+    /// Its number.
+    pub pid: u32,
+    /// Its command line.
+    pub line: CommandLine,
+    /// Arguments as they are.
+    pub args: &'a [String],
+    /// The guest's name.
+    pub name: String,
+    fds: OnceCell<Result<Vec<(u32, String)>, Unread>>,
+    interfaces: OnceCell<Option<PathBuf>>,
+}
+
+impl<'a> Process<'a> {
+    /// A process with that command line.
+    pub fn new(look: &'a Look<'a>, pid: u32, args: &'a [String]) -> Self {
+        let line = CommandLine::parse(args);
+        let name = line.guest_name().map_or_else(|| format!("pid {pid}"), str::to_owned);
+        Self { look, pid, line, args, name, fds: OnceCell::new(), interfaces: OnceCell::new() }
+    }
+
+    /// The machine's files.
+    pub fn reader(&self) -> &'a dyn Reader {
+        self.look.reader()
+    }
+
+    /// `/proc/PID/PATH`.
+    pub fn path(&self, path: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/{path}", self.pid))
+    }
+
+    /// Its command line as a place where something was read.
+    pub fn provenance(&self) -> Provenance {
+        self.look.from(&self.name, format!("/proc/{}/cmdline", self.pid))
+    }
+
+    /// An option of the command line as a source.
+    pub fn option(&self, name: &str) -> String {
+        format!("/proc/{}/cmdline, -{name}", self.pid)
+    }
+
+    /// Whether it still runs.
+    pub fn runs(&self) -> bool {
+        self.reader().read_text(&self.path("comm")).is_ok()
+    }
+
+    /// Its open files by descriptor, with what each is (`/dev/net/tun`, `anon_inode:kvm-vm`).
+    pub fn fds(&self) -> Result<&[(u32, String)], Unread> {
+        let read = || {
+            let dir = self.path("fd");
+            let what = format!("open files of guest {}", self.name);
+            let names = self.reader().list(&dir).map_err(|e| unread(what.clone(), &e))?;
+            let links = names.iter().filter_map(|name| {
+                let to = self.reader().link(&dir.join(name));
+                let number = name.parse().ok()?;
+                Some(to.map(|to| (number, to.map(|t| t.display().to_string()).unwrap_or_default())))
+            });
+            links.collect::<Result<Vec<_>, _>>().map_err(|e| unread(what, &e))
+        };
+        self.fds.get_or_init(read).as_deref().map_err(Clone::clone)
+    }
+
+    /// What descriptor `fd` is.
+    pub fn fd(&self, fd: u32) -> Option<String> {
+        let to = self.reader().link(&self.path(&format!("fd/{fd}"))).ok()??;
+        Some(to.display().to_string())
+    }
+
+    /// Interface of a descriptor of /dev/net/tun (`iff:` in fdinfo, Linux drivers/net/tun.c).
+    ///
+    /// # Errors
+    /// When it may not be read.
+    pub fn tun(&self, fd: u32) -> Result<Option<String>, Error> {
+        let text = self.reader().read_text(&self.path(&format!("fdinfo/{fd}")))?;
+        let name = text.lines().find_map(|l| l.strip_prefix("iff:")).map(str::trim);
+        Ok(name.filter(|n| !n.is_empty()).map(str::to_owned))
+    }
+
+    /// Path of a file of its: QEMU may be in another mount namespace, as libvirt's are.
+    pub fn file(&self, path: &str) -> PathBuf {
+        let inside = self.path("root").join(path.trim_start_matches('/'));
+        match self.reader().stat(&inside) {
+            Ok(Some(_)) => inside,
+            _ => PathBuf::from(path),
+        }
+    }
+
+    /// The directory of the network interfaces that it sees, where it can be seen from here:
+    /// `/sys/class/net`, or that of its own mounts when it is in another network namespace.
+    pub fn interfaces(&self) -> Option<&Path> {
+        let find = || {
+            const SYS: &str = "/sys/class/net";
+            let namespace = |path: &Path| self.reader().link(path).ok().flatten();
+            let own = namespace(Path::new("/proc/self/ns/net"));
+            match namespace(&self.path("ns/net")) {
+                // Where it may not be read, the names decide: an interface that is there is taken.
+                None => return Some(PathBuf::from(SYS)),
+                their if their == own => return Some(PathBuf::from(SYS)),
+                Some(_) => {}
+            }
+            // A sysfs shows the namespace that it was mounted in; that it is the right one is seen
+            // by its interfaces.
+            let dir = self.path("root/sys/class/net");
+            let mut there = self.reader().list(&dir).ok()?;
+            there.retain(|name| name != "bonding_masters");
+            let table = self.reader().read_text(&self.path("net/dev")).ok()?;
+            let mut known: Vec<String> =
+                table.lines().skip(2).filter_map(|l| Some(l.split_once(':')?.0.trim().to_owned())).collect();
+            known.sort();
+            (known == there).then_some(dir)
+        };
+        self.interfaces.get_or_init(find).as_deref()
+    }
+}
+
+/// Something that could not be read, and what would help.
+pub fn unread(what: impl Into<String>, error: &Error) -> Unread {
+    let kind = match error {
+        Error::File { source, .. } => source.kind(),
+        _ => ErrorKind::Other,
+    };
+    let (why, mend) = match kind {
+        ErrorKind::PermissionDenied => (error.to_string(), "run as root"),
+        ErrorKind::NotFound => ("it is gone, or this kernel does not have it".to_owned(), "look again"),
+        _ => (error.to_string(), "look again"),
+    };
+    Unread { what: what.into(), why, mend: mend.to_owned() }
+}

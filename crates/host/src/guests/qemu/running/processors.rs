@@ -1,0 +1,268 @@
+//! Processors and memory of a running QEMU: what its command line asks for, what its threads and
+//! its control group are.
+
+use std::path::Path;
+
+use vmio_model::facts::{HostCpu, PlacedThread, Processors, Unread};
+use vmio_model::result::Accel;
+use vmio_node::Error;
+
+use super::options::{Opt, size};
+use super::process::{DEFAULT, Process, unread};
+use super::quota;
+use crate::guests::Role;
+use crate::topology::cpu_list;
+
+/// Memory of a guest where nothing is said (QEMU, hw/core/machine.c).
+const MEMORY: u64 = 128 << 20;
+const MIB: u64 = 1 << 20;
+
+/// The processors of a process. What hides them is added to `missing`.
+pub fn processors(process: &Process<'_>, host: &[HostCpu], missing: &mut Vec<Unread>) -> Processors {
+    let mut own = Processors::unknown(format!("guest {}", process.name), process.provenance());
+    own.host = host.to_vec();
+    if !host.is_empty() {
+        own.read.insert("host".into(), "/sys/devices/system/cpu".into());
+    }
+    threads(process, &mut own, missing);
+    vcpus(process, &mut own);
+    accel(process, &mut own);
+    model(process, &mut own);
+    memory(process, &mut own);
+    let vcpu_tids: Vec<u32> = own.threads.iter().filter(|t| t.role == "vcpu").map(|t| t.tid).collect();
+    if let Some((cpus, file)) = quota::of(process, &vcpu_tids) {
+        own.quota_cpus = Some(cpus);
+        own.read.insert("quota_cpus".into(), file);
+    }
+    own
+}
+
+/// Its threads, what each is for by its name, and where it may run.
+fn threads(process: &Process<'_>, own: &mut Processors, missing: &mut Vec<Unread>) {
+    let dir = process.path("task");
+    let tids = match process.reader().list(&dir) {
+        Ok(tids) => tids,
+        Err(e) => return missing.push(unread(format!("threads of guest {}", process.name), &e)),
+    };
+    let threads = tids.iter().filter_map(|tid| {
+        let status = process.reader().read_text(&dir.join(tid).join("status")).ok()?; // else it has ended
+        let (name, cpus) = name_and_cpus(&status);
+        let tid: u32 = tid.parse().ok()?;
+        let role = match Role::of_name(name) {
+            Some(role) => role,
+            None if tid == process.pid => Role::Main,
+            None => Role::Other,
+        };
+        Some(PlacedThread { role: role.key().to_owned(), name: which(process, &role), tid, cpus })
+    });
+    own.threads = threads.collect();
+    // Before Linux 6.4 a vhost thread is one of the kernel's own (kernel/vhost_task.c).
+    let kernel = format!("vhost-{}", process.pid);
+    for seen in process.look.processes().iter().filter(|p| p.comm == kernel && p.args.iter().all(Vec::is_empty)) {
+        let status = process.reader().read_text(&seen.dir().join("status")).unwrap_or_default();
+        let (_, cpus) = name_and_cpus(&status);
+        own.threads.push(PlacedThread { role: "vhost".into(), name: String::new(), tid: seen.pid, cpus });
+    }
+    own.read.insert("threads".into(), format!("{}/*/status", dir.display()));
+    if !own.threads.iter().any(|t| t.role == "vcpu") && !own.threads.is_empty() {
+        missing.push(Unread {
+            what: format!("which threads of guest {} run its vCPUs", process.name),
+            why: "QEMU does not name its threads (-name debug-threads=on)".into(),
+            mend: "ask the guest's monitor (QMP query-cpus-fast), or start it with -name NAME,debug-threads=on".into(),
+        });
+    }
+}
+
+/// Name and processors in a `status` of /proc.
+fn name_and_cpus(status: &str) -> (&str, Vec<u32>) {
+    let field = |key: &str| status.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(':')).map(str::trim);
+    (field("Name").unwrap_or_default(), cpu_list(field("Cpus_allowed_list").unwrap_or_default()))
+}
+
+/// Number of a vCPU, id of an I/O thread: the kernel cuts a thread's name after 15 bytes, so an id
+/// is completed where only one begins so.
+fn which(process: &Process<'_>, role: &Role) -> String {
+    match role {
+        Role::Vcpu(n) => n.to_string(),
+        Role::Iothread(cut) => {
+            let ids = process.line.all("object").filter(|o| o.get("qom-type") == Some("iothread"));
+            let mut fits = ids.filter_map(Opt::id).filter(|id| id.starts_with(cut.as_str()));
+            match (fits.next(), fits.next()) {
+                (Some(only), None) => only.to_owned(),
+                _ => cut.clone(),
+            }
+        }
+        _ => String::new(),
+    }
+}
+
+fn vcpus(process: &Process<'_>, own: &mut Processors) {
+    let running = own.threads.iter().filter(|t| t.role == "vcpu").count() as u32;
+    // One thread may serve all vCPUs under TCG (`thread=single`).
+    let single = running == 1 && process.line.get("accel", "thread") == Some("single");
+    let asked = smp(process);
+    let (vcpus, from) = match (running, asked) {
+        (n, _) if n > 0 && !single => (n, format!("/proc/{}/task, threads named CPU", process.pid)),
+        (_, Some(n)) => (n, process.option("smp")),
+        (_, None) => (1, DEFAULT.to_owned()),
+    };
+    own.vcpus = Some(vcpus);
+    own.read.insert("vcpus".into(), from);
+}
+
+/// vCPUs of `-smp`: its first value, or the product of its parts (QEMU, hw/core/machine-smp.c).
+fn smp(process: &Process<'_>) -> Option<u32> {
+    let get = |key: &str| process.line.get("smp", key)?.parse::<u32>().ok().filter(|n| *n > 0);
+    let parts = ["drawers", "books", "sockets", "dies", "clusters", "modules", "cores", "threads"];
+    let product = parts.iter().filter_map(|p| get(p)).reduce(u32::saturating_mul);
+    get("cpus").or(get("maxcpus").filter(|_| product.is_none())).or(product)
+}
+
+fn accel(process: &Process<'_>, own: &mut Processors) {
+    let asked = process.line.all("accel").next().and_then(|a| a.get("accel")).or(process.line.get("machine", "accel"));
+    let program = process.args.first().and_then(|p| p.rsplit('/').next()).unwrap_or_default();
+    // A program of that name tries KVM first (system/vl.c, configure_accelerators).
+    let kvm_first = program == "kvm" || program.ends_with("-kvm");
+    let names = own.threads.iter().any(|t| t.role == "vcpu");
+    let by_name = names.then(|| named_accel(process)).flatten();
+    let only = match asked {
+        Some("kvm") => Some((Accel::Kvm, process.option("accel"))),
+        Some("tcg") => Some((Accel::Tcg, process.option("accel"))),
+        None if !kvm_first => Some((Accel::Tcg, DEFAULT.to_owned())),
+        _ => None,
+    };
+    let by_fd = || {
+        let kvm = process.fds().ok()?.iter().any(|(_, to)| to.starts_with("anon_inode:kvm-vm"));
+        Some((if kvm { Accel::Kvm } else { Accel::Tcg }, format!("/proc/{}/fd", process.pid)))
+    };
+    if let Some((accel, from)) = by_name.or(only).or_else(by_fd) {
+        own.accel = Some(accel);
+        own.read.insert("accel".into(), from);
+    }
+    own.kvm_here = kvm_here(process);
+    own.read.insert("kvm_here".into(), "/dev/kvm".into());
+}
+
+/// By the name of a vCPU's thread: `CPU 0/KVM`.
+fn named_accel(process: &Process<'_>) -> Option<(Accel, String)> {
+    let dir = process.path("task");
+    let tids = process.reader().list(&dir).ok()?;
+    tids.iter().find_map(|tid| {
+        let comm = process.reader().read_text(&dir.join(tid).join("comm")).ok()?;
+        let accel = match comm.trim().strip_prefix("CPU ")?.split_once('/')?.1 {
+            "KVM" => Accel::Kvm,
+            "TCG" => Accel::Tcg,
+            _ => return None,
+        };
+        Some((accel, format!("/proc/{}/task/{tid}/comm", process.pid)))
+    })
+}
+
+/// Whether /dev/kvm may be opened. Reading from it fails in any case, but only after that.
+fn kvm_here(process: &Process<'_>) -> Option<bool> {
+    let device = Path::new("/dev/kvm");
+    match process.reader().stat(device) {
+        Ok(None) => Some(false),
+        Ok(Some(_)) => match process.reader().read(device) {
+            Ok(_) => Some(true),
+            Err(Error::File { source, .. }) => Some(source.kind() == std::io::ErrorKind::InvalidInput),
+            Err(_) => None,
+        },
+        Err(_) => None,
+    }
+}
+
+fn model(process: &Process<'_>, own: &mut Processors) {
+    let program = process.args.first().and_then(|p| p.rsplit('/').next()).unwrap_or_default();
+    let x86 = ["x86_64", "i386", "kvm"].iter().any(|n| program.ends_with(n));
+    let Some(cpu) = process.line.all("cpu").last() else {
+        own.model = x86.then(|| (if program.ends_with("i386") { "qemu32" } else { "qemu64" }).to_owned());
+        if own.model.is_some() {
+            own.read.insert("model".into(), DEFAULT.into());
+        }
+        return;
+    };
+    let mut keys = cpu.keys.iter();
+    own.model = keys.next().map(|(_, model)| model.clone());
+    own.read.insert("model".into(), process.option("cpu"));
+    own.flags = keys.filter_map(|(key, value)| flag(key, value)).collect();
+    own.read.insert("flags".into(), process.option("cpu"));
+    let enlightened = own.flags.iter().any(|f| f.starts_with("hv_") && !f.starts_with("hv_vendor"));
+    if enlightened {
+        // Managers give these to Windows guests alone.
+        own.windows = Some(true);
+        own.read.insert("windows".into(), process.option("cpu") + ", hv_*");
+    }
+}
+
+/// A flag of `-cpu` in one form: `+aes`, `-vmx`, `hv_relaxed`, `hv_spinlocks=0x1fff`.
+fn flag(key: &str, value: &str) -> Option<String> {
+    let (on, off) = (matches!(value, "on" | "yes" | "true"), matches!(value, "off" | "no" | "false"));
+    let sign = key.starts_with(['+', '-']).then(|| key.chars().next()).flatten();
+    let bare = key.trim_start_matches(['+', '-']);
+    let negative = off || sign == Some('-');
+    let hyper_v = bare.starts_with("hv-") || bare.starts_with("hv_");
+    match () {
+        () if hyper_v && negative => None,
+        () if hyper_v && on => Some(bare.replace('-', "_")),
+        () if hyper_v => Some(format!("{}={value}", bare.replace('-', "_"))),
+        () if negative => Some(format!("-{bare}")),
+        () if on => Some(format!("+{bare}")),
+        () => Some(format!("{bare}={value}")),
+    }
+}
+
+fn memory(process: &Process<'_>, own: &mut Processors) {
+    let asked = process.line.get("m", "size").and_then(|text| size(text, MIB));
+    own.memory_bytes = Some(asked.unwrap_or(MEMORY));
+    own.read.insert("memory_bytes".into(), if asked.is_some() { process.option("m") } else { DEFAULT.into() });
+    let objects = || process.line.all("object").filter(|o| o.get("qom-type").is_some_and(|t| t.starts_with("memory-")));
+    let paths = objects().filter_map(|o| o.get("mem-path")).chain(process.line.get("mem-path", "value"));
+    let hugetlbfs = process.reader().read_text(Path::new("/proc/self/mounts")).unwrap_or_default();
+    let own_mounts = process.reader().read_text(&process.path("mounts")).unwrap_or_default();
+    let huge_dirs: Vec<&str> = hugetlbfs.lines().chain(own_mounts.lines()).filter_map(huge_mount).collect();
+    let on_huge = paths.filter(|p| huge_dirs.iter().any(|d| Path::new(p).starts_with(d))).count() > 0;
+    let memfd = objects().any(|o| o.on("hugetlb") == Some(true));
+    own.huge_pages = Some(on_huge || memfd);
+    let told = on_huge || memfd;
+    own.read.insert("huge_pages".into(), if told { process.option("object") } else { DEFAULT.into() });
+}
+
+/// Directory of a line of a table of mounts, where that is of huge pages.
+fn huge_mount(line: &str) -> Option<&str> {
+    let mut fields = line.split(' ');
+    let (_, dir, kind) = (fields.next()?, fields.next()?, fields.next()?);
+    (kind == "hugetlbfs").then_some(dir)
+}
+
+/// Bytes of the process's memory by NUMA node. With several nodes the kernel goes through all of
+/// the guest's pages for it, so this is read when a guest is looked at closely, not all the time.
+pub fn memory_by_node(process: &Process<'_>, own: &mut Processors, missing: &mut Vec<Unread>) {
+    if own.host.iter().all(|cpu| cpu.node == 0) {
+        let status = process.reader().read_text(&process.path("status")).unwrap_or_default();
+        let resident =
+            status.lines().find_map(|l| l.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        own.memory_by_node = resident.map(|kib| (0, kib << 10)).into_iter().collect();
+        own.read.insert("memory_by_node".into(), format!("/proc/{}/status", process.pid));
+        return;
+    }
+    let file = process.path("numa_maps");
+    match process.reader().read_text(&file) {
+        Ok(text) => {
+            text.lines().for_each(|line| add_pages(line, &mut own.memory_by_node));
+            own.read.insert("memory_by_node".into(), file.display().to_string());
+        }
+        Err(e) => missing.push(unread(format!("memory of guest {} by NUMA node", process.name), &e)),
+    }
+}
+
+/// Pages of a line of `numa_maps` (proc(5)): `N0=512 N1=3 kernelpagesize_kB=4`.
+fn add_pages(line: &str, into: &mut std::collections::BTreeMap<u32, u64>) {
+    let kib = line.split(' ').find_map(|f| f.strip_prefix("kernelpagesize_kB=")?.parse::<u64>().ok()).unwrap_or(4);
+    for (node, pages) in line.split(' ').filter_map(|f| f.strip_prefix('N')?.split_once('=')) {
+        if let (Ok(node), Ok(pages)) = (node.parse(), pages.parse::<u64>()) {
+            let bytes = into.entry(node).or_default();
+            *bytes = bytes.saturating_add(pages.saturating_mul(kib << 10));
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! What only shows when all guests are known: distinct names and the subjects that bear them, what
+//! a guest's devices need to know of the guest, and who shares processors with whom.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use vmio_model::facts::{Disk, Guest, Nic, Place, Processors, Provenance};
+
+/// Completes the guests and puts them in the order of their names.
+pub fn settle(guests: &mut [Guest]) {
+    distinct(guests);
+    guests.iter_mut().for_each(inside);
+    share(guests);
+    guests.sort_by(|a, b| a.name.cmp(&b.name).then(a.pid.cmp(&b.pid)));
+}
+
+/// Two guests of one name get their process's number, so that each can be asked for.
+fn distinct(guests: &mut [Guest]) {
+    let mut times: BTreeMap<String, usize> = BTreeMap::new();
+    guests.iter().for_each(|g| *times.entry(g.name.clone()).or_default() += 1);
+    for guest in guests.iter_mut().filter(|g| times.get(&g.name).is_some_and(|n| *n > 1)) {
+        if let Some(pid) = guest.pid {
+            guest.name = format!("{} (pid {pid})", guest.name);
+        }
+    }
+}
+
+/// What the parts of a guest know of it.
+fn inside(guest: &mut Guest) {
+    let windows = guest.os.as_deref().map(|os| os == "windows");
+    let known = guest.processors.as_ref();
+    let windows = windows.or(known.and_then(|p| p.windows));
+    let vcpus = known.and_then(|p| p.vcpus);
+    let owner =
+        Place { domain: guest.ids.get("domain").cloned(), vmid: guest.ids.get("vmid").cloned(), ..Place::default() };
+    let belongs = |place: &mut Place| {
+        place.domain = place.domain.take().or_else(|| owner.domain.clone());
+        place.vmid = place.vmid.take().or_else(|| owner.vmid.clone());
+    };
+    let name = guest.name.clone();
+    let mut alike: BTreeMap<String, u32> = BTreeMap::new();
+    guest.disks.iter().filter_map(|d| d.driver.clone()).for_each(|d| *alike.entry(d).or_default() += 1);
+    for disk in &mut guest.disks {
+        disk.details.alike_in_guest = disk.driver.as_ref().and_then(|d| alike.get(d).copied());
+        disk.subject = format!("guest {name}, disk {}", called(disk));
+        belongs(&mut disk.place);
+        rename(&mut disk.from, &name);
+    }
+    for nic in &mut guest.nics {
+        (nic.vcpus, nic.windows) = (nic.vcpus.or(vcpus), nic.windows.or(windows));
+        nic.subject = format!("guest {name}, net {}", nic_called(nic));
+        belongs(&mut nic.place);
+        rename(&mut nic.from, &name);
+    }
+    if let Some(processors) = &mut guest.processors {
+        processors.windows = processors.windows.or(windows);
+        processors.subject = format!("guest {name}");
+        belongs(&mut processors.place);
+        rename(&mut processors.from, &name);
+    }
+}
+
+/// A disk by the name that its owner gave it.
+fn called(disk: &Disk) -> String {
+    let place = &disk.place;
+    let given = [&place.slot, &place.target, &place.device_id].into_iter().flatten().next().cloned();
+    given.unwrap_or_else(|| last_word(&disk.subject))
+}
+
+/// The same of a network device; its MAC address says little, so it comes last.
+fn nic_called(nic: &Nic) -> String {
+    let place = &nic.place;
+    let given = [&place.slot, &nic.interface, &place.device_id, &place.target].into_iter().flatten().next().cloned();
+    given.unwrap_or_else(|| last_word(&nic.subject))
+}
+
+/// `vda` of `guest web1, disk vda`.
+fn last_word(subject: &str) -> String {
+    subject.rsplit(' ').next().unwrap_or_default().to_owned()
+}
+
+fn rename(from: &mut Provenance, name: &str) {
+    if let Provenance::Live { guest, .. } = from {
+        name.clone_into(guest);
+    }
+}
+
+/// Guests of which vCPUs are bound to one and the same processor.
+fn share(guests: &mut [Guest]) {
+    let bound: Vec<BTreeSet<u32>> =
+        guests.iter().map(|g| g.processors.as_ref().map(bound).unwrap_or_default()).collect();
+    let names: Vec<String> = guests.iter().map(|g| g.name.clone()).collect();
+    for (i, guest) in guests.iter_mut().enumerate() {
+        let Some(own) = guest.processors.as_mut().filter(|_| !bound[i].is_empty()) else { continue };
+        let others = (0..names.len()).filter(|j| *j != i && !bound[*j].is_disjoint(&bound[i]));
+        own.shares_cpus_with = others.map(|j| names[j].clone()).collect();
+    }
+}
+
+/// Processors to which vCPUs are bound: no more of them than the guest has vCPUs, and fewer than the
+/// host has. A larger set is a part of the host that several guests are meant to move about in.
+fn bound(processors: &Processors) -> BTreeSet<u32> {
+    let vcpus = || processors.threads.iter().filter(|t| t.role == "vcpu");
+    let most = vcpus().count().min(processors.host.len().saturating_sub(1));
+    vcpus().filter(|t| t.cpus.len() <= most).flat_map(|t| t.cpus.iter().copied()).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use vmio_model::facts::{HostCpu, PlacedThread};
+
+    fn from() -> Provenance {
+        Provenance::Live { guest: "old".into(), read_from: "/proc/8/cmdline".into(), at_unix_seconds: 1.0 }
+    }
+
+    fn guest(name: &str, pid: u32, vcpus: &[&[u32]]) -> Guest {
+        let threads = vcpus.iter().enumerate().map(|(i, cpus)| PlacedThread {
+            role: "vcpu".into(),
+            name: i.to_string(),
+            tid: 0,
+            cpus: cpus.to_vec(),
+        });
+        let host = (0..4).map(|cpu| HostCpu { cpu, core: cpu, package: 0, node: 0 });
+        let processors = Processors {
+            vcpus: Some(vcpus.len() as u32),
+            threads: threads.collect(),
+            host: host.collect(),
+            ..Processors::unknown("guest old", from())
+        };
+        Guest { name: name.into(), pid: Some(pid), processors: Some(processors), ..Guest::default() }
+    }
+
+    #[test]
+    fn guests_bound_to_one_processor_share_it_and_others_do_not() {
+        let all: &[u32] = &[0, 1, 2, 3];
+        let mut guests = [
+            guest("a", 1, &[&[1], &[2]]),
+            guest("b", 2, &[&[2]]),
+            guest("c", 3, &[all, all]),
+            guest("d", 4, &[&[1, 2, 3]]), // moves about in a part of the host
+            guest("e", 5, &[&[0]]),
+        ];
+        settle(&mut guests);
+        let shared: Vec<Vec<String>> =
+            guests.iter().map(|g| g.processors.as_ref().unwrap().shares_cpus_with.clone()).collect();
+        assert_eq!(shared, [vec!["b".to_owned()], vec!["a".to_owned()], vec![], vec![], vec![]]);
+    }
+
+    #[test]
+    fn devices_know_their_guest_and_bear_its_name() {
+        let disk = |driver: &str, place: Place| Disk {
+            driver: Some(driver.into()),
+            place,
+            ..Disk::unknown("guest old, disk 7", from())
+        };
+        let mut own = guest("web", 9, &[&[0]]);
+        own.os = Some("windows".into());
+        own.ids.insert("vmid".into(), "101".into());
+        let scsi = Place { slot: Some("scsi0".into()), device_id: Some("scsi0".into()), ..Place::default() };
+        own.disks = vec![disk("virtio-scsi", scsi), disk("ahci", Place::default()), disk("ahci", Place::default())];
+        own.nics = vec![Nic { interface: Some("tap101i0".into()), ..Nic::unknown("guest old, net 0", from()) }];
+        let mut guests = [own];
+        settle(&mut guests);
+        let own = &guests[0];
+        let seen: Vec<_> = own.disks.iter().map(|d| (d.subject.as_str(), d.details.alike_in_guest)).collect();
+        let expected =
+            [("guest web, disk scsi0", Some(1)), ("guest web, disk 7", Some(2)), ("guest web, disk 7", Some(2))];
+        assert_eq!(seen, expected);
+        assert!(own.disks.iter().all(|d| d.place.vmid.as_deref() == Some("101")));
+        let nic = &own.nics[0];
+        assert_eq!((nic.subject.as_str(), nic.vcpus, nic.windows), ("guest web, net tap101i0", Some(1), Some(true)));
+        assert!(matches!(&nic.from, Provenance::Live { guest, .. } if guest == "web"));
+    }
+}

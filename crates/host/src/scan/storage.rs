@@ -1,0 +1,135 @@
+//! What kind of storage a path is, by sysfs alone (kernel documents ABI/stable/sysfs-block and
+//! ABI/testing/sysfs-block-dm).
+
+use std::path::{Path, PathBuf};
+
+use vmio_node::{FileStat, Reader};
+
+/// Type bits of `st_mode`, and those of a block device (inode(7)).
+const S_IFMT: u32 = 0o170_000;
+const S_IFBLK: u32 = 0o060_000;
+
+/// Some storage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Storage {
+    /// Its kind: `file`, `lvm`, `lvm-thin`, `zvol`, `loop`, `partition`, `block`, …
+    pub kind: &'static str,
+    /// Whether it is a block device.
+    pub block_device: bool,
+    /// Size in bytes of a block device.
+    pub bytes: Option<u64>,
+    /// Block size in bytes of a ZFS volume.
+    pub volblock_bytes: Option<u64>,
+    /// Whether it takes its blocks when they are first written; `None` where that cannot be told.
+    pub thin: Option<bool>,
+    /// Where this was read.
+    pub read_from: String,
+}
+
+/// A file on a server: `NFS server host:/export`.
+pub fn on_server(server: &str) -> Storage {
+    let read_from = format!("/proc/PID/mountinfo, {server}");
+    Storage { kind: "file", block_device: false, bytes: None, volblock_bytes: None, thin: None, read_from }
+}
+
+/// The kind of what has this `stat`.
+pub fn of(reader: &dyn Reader, stat: &FileStat) -> Storage {
+    if stat.mode & S_IFMT != S_IFBLK {
+        let read_from = "stat".to_owned();
+        return Storage { kind: "file", block_device: false, bytes: None, volblock_bytes: None, thin: None, read_from };
+    }
+    let dir = PathBuf::from(format!("/sys/dev/block/{}:{}", stat.rdev.0, stat.rdev.1));
+    let text = |file: &str| Some(reader.read_text(&dir.join(file)).ok()?.trim().to_owned());
+    let number = |file: &str| text(file)?.parse::<u64>().ok();
+    let name = text("uevent")
+        .and_then(|t| t.lines().find_map(|l| Some(l.strip_prefix("DEVNAME=")?.to_owned())))
+        .unwrap_or_default();
+    let (kind, thin) = kind(reader, &dir, &name, text("dm/uuid"));
+    Storage {
+        kind,
+        block_device: true,
+        // Sectors of 512 bytes whatever the device's own are.
+        bytes: number("size").map(|sectors| sectors * 512),
+        // OpenZFS gives the volume's block size as its physical one (module/os/linux/zfs/zvol_os.c).
+        volblock_bytes: number("queue/physical_block_size").filter(|_| kind == "zvol"),
+        thin,
+        read_from: dir.display().to_string(),
+    }
+}
+
+fn kind(reader: &dyn Reader, dir: &Path, name: &str, dm: Option<String>) -> (&'static str, Option<bool>) {
+    let has = |file: &str| matches!(reader.stat(&dir.join(file)), Ok(Some(_)));
+    if let Some(uuid) = dm {
+        // `LVM-` and the ids of group and volume; what a thin volume lies on ends in `-tpool`.
+        let below = reader.list(&dir.join("slaves")).unwrap_or_default();
+        let uuid_of = |slave: &String| reader.read_text(&dir.join("slaves").join(slave).join("dm/uuid")).ok();
+        return match uuid.split('-').next() {
+            Some("LVM") if below.iter().filter_map(uuid_of).any(|u| u.trim_end().ends_with("-tpool")) => {
+                ("lvm-thin", Some(true))
+            }
+            Some("LVM") => ("lvm", Some(false)),
+            Some("CRYPT") => ("luks", None),
+            Some("mpath") => ("multipath", None),
+            _ => ("device-mapper", None),
+        };
+    }
+    let numbered =
+        |prefix: &str| name.strip_prefix(prefix).is_some_and(|n| n.starts_with(|c: char| c.is_ascii_digit()));
+    match () {
+        () if numbered("zd") => ("zvol", None),
+        () if numbered("rbd") => ("rbd", Some(true)),
+        () if numbered("nbd") => ("nbd", None),
+        () if has("loop/backing_file") => ("loop", None),
+        () if has("partition") => ("partition", Some(false)),
+        () => ("block", None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmio_node::Fake;
+
+    fn device(rdev: (u32, u32)) -> FileStat {
+        FileStat { mode: 0o060_660, size: 0, allocated: 0, dev: (0, 6), rdev }
+    }
+
+    #[test]
+    fn every_kind_of_device_is_told_by_sysfs() {
+        let fake = Fake::new("fake")
+            .file("/sys/dev/block/253:3/uevent", "DEVNAME=dm-3\n")
+            .file("/sys/dev/block/253:3/size", "2048\n")
+            .file("/sys/dev/block/253:3/dm/uuid", "LVM-aaaabbbb\n")
+            .file("/sys/dev/block/253:3/slaves/dm-2/dm/uuid", "LVM-aaaacccc-tpool\n")
+            .file("/sys/dev/block/253:4/dm/uuid", "LVM-aaaadddd\n")
+            .file("/sys/dev/block/253:4/slaves/sda3/dev", "8:3\n")
+            .file("/sys/dev/block/253:5/dm/uuid", "CRYPT-LUKS2-x\n")
+            .file("/sys/dev/block/230:16/uevent", "DEVNAME=zd16\n")
+            .file("/sys/dev/block/230:16/queue/physical_block_size", "131072\n")
+            .file("/sys/dev/block/7:1/uevent", "DEVNAME=loop1\n")
+            .file("/sys/dev/block/7:1/loop/backing_file", "/i/a\n")
+            .file("/sys/dev/block/8:3/uevent", "DEVNAME=sda3\n")
+            .file("/sys/dev/block/8:3/partition", "3\n")
+            .file("/sys/dev/block/8:0/uevent", "DEVNAME=sda\n")
+            .file("/sys/dev/block/251:0/uevent", "DEVNAME=zram0\n");
+        let kinds = [
+            ((253, 3), "lvm-thin", Some(true)),
+            ((253, 4), "lvm", Some(false)),
+            ((253, 5), "luks", None),
+            ((230, 16), "zvol", None),
+            ((7, 1), "loop", None),
+            ((8, 3), "partition", Some(false)),
+            ((8, 0), "block", None),
+            ((251, 0), "block", None),
+        ];
+        for (rdev, kind, thin) in kinds {
+            let storage = of(&fake, &device(rdev));
+            assert_eq!((storage.kind, storage.thin, storage.block_device), (kind, thin, true), "{rdev:?}");
+        }
+        assert_eq!(of(&fake, &device((253, 3))).bytes, Some(1 << 20));
+        assert_eq!(of(&fake, &device((230, 16))).volblock_bytes, Some(131_072));
+        assert_eq!(of(&fake, &device((253, 3))).volblock_bytes, None);
+        let file = FileStat { mode: 0o100_644, ..device((0, 0)) };
+        assert_eq!((of(&fake, &file).kind, of(&fake, &file).block_device), ("file", false));
+    }
+}
