@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use vmio_host::gentle::neighbours;
 use vmio_host::places::{self, Ground, Listed};
+use vmio_host::probes::blocktrace;
 use vmio_host::require::{Check, Requirement};
 use vmio_host::{guests, image, lab, targets, workloads};
 use vmio_model::result::Accel;
@@ -69,6 +70,13 @@ fn abilities() -> Vec<Ability> {
     for (name, about, requirements) in workloads::family::KINDS {
         all.push(Ability { point: "workload", name: (*name).into(), about, requirements, needed: true });
     }
+    all.push(Ability {
+        point: "probe",
+        name: "block tracing".into(),
+        about: "disk use by process, for `vmio top`",
+        requirements: blocktrace::REQUIREMENTS,
+        needed: false,
+    });
     all
 }
 
