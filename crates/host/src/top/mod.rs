@@ -25,7 +25,7 @@ mod tests;
 use crate::look::Look;
 use disks::{Groups, Libvirt};
 use files::{Files, Kept};
-pub use flows::FlowSource;
+pub use flows::{Blocks, FlowSource};
 use roster::{Roster, search};
 
 /// Seconds between two looks at which disks and interfaces there are.
@@ -86,7 +86,7 @@ impl<'a> Sampler<'a> {
     pub fn about(&self) -> String {
         match (&self.flows, &self.untraced) {
             (Some(flows), _) => flows.about(),
-            (None, why) => format!("no tracing: {}", why.as_deref().unwrap_or("not asked for")),
+            (None, _) => "disks without eBPF".into(),
         }
     }
 
@@ -120,6 +120,12 @@ impl<'a> Sampler<'a> {
         reading.cpu.stalled_us = files.read(&mut self.pressure).and_then(parse::pressure);
         if taken.is_none() {
             self.untraced_disks(&mut reading, now);
+        }
+        let lost = self.flows.as_mut().map_or(0, |flows| flows.lost());
+        if lost > 0 {
+            reading
+                .notes
+                .push(format!("{lost} requests could not be traced: more were under way than there is room for"));
         }
         self.notes(&mut reading);
         (reading, taken)

@@ -6,7 +6,7 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use vmio_host::top::{FlowSource, Sampler};
+use vmio_host::top::{Blocks, FlowSource, Sampler};
 use vmio_model::top::History;
 use vmio_node::Local;
 
@@ -50,8 +50,6 @@ pub fn run(wishes: &Wishes, context: &Context) -> Outcome {
     let local = Local::new();
     let mut sampler = Sampler::new(&local, true, tracing(wishes.no_ebpf));
     let mut history = History::default();
-    let source = sampler.about();
-    term::note(&format!("vmio top only looks. {source}"));
     let mut next = || {
         let interval = sampler.tick()?;
         let screen = Screen::of(&interval, &history, &sampler.about());
@@ -75,5 +73,8 @@ fn tracing(no_ebpf: bool) -> Result<Box<dyn FlowSource>, String> {
     if no_ebpf {
         return Err("--no-ebpf was given".into());
     }
-    Err("this build of vmio has no eBPF programs".into())
+    term::note(
+        "loading eBPF programs at the block layer's tracepoints; they go when vmio ends (--no-ebpf does without)",
+    );
+    Blocks::start().map(|source| Box::new(source) as Box<dyn FlowSource>).map_err(|e| e.to_string())
 }

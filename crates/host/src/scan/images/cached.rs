@@ -79,7 +79,10 @@ fn fincore(look: &Look<'_>, files: &[(u64, &PathBuf)], root: bool) -> Vec<(PathB
         // One file that cannot be opened spoils the answer for all.
         Err(_) if files.len() > 1 => return files.iter().flat_map(|file| fincore(look, &[*file], root)).collect(),
         Err(e) => {
-            return files.iter().map(|(_, file)| ((*file).clone(), Err(unread(file, e.why.clone(), &e.mend)))).collect();
+            return files
+                .iter()
+                .map(|(_, file)| ((*file).clone(), Err(unread(file, e.why.clone(), &e.mend))))
+                .collect();
         }
     };
     let of = |file: &PathBuf| {
