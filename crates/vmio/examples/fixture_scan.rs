@@ -17,10 +17,11 @@ fn main() {
     write("scan.json", report::json(&view));
     write("scan.prom", report::prometheus(&view));
     write("nagios.txt", report::nagios::nagios(&view).0);
-    for width in [80, 100, 120, 160] {
+    for width in [80, 120] {
         write(&format!("scan-{width}.txt"), report::overview(&view, Style::PLAIN, width));
     }
-    let details: Vec<String> =
-        view.rows.iter().flat_map(|row| [false, true].map(|s| report::detail(row, Style::PLAIN, s))).collect();
-    write("details.txt", details.join("\n"));
+    for row in &view.rows {
+        let name = &row.guest.name;
+        write(&format!("{name}.txt"), report::detail(row, Style::PLAIN, name == "web1"));
+    }
 }

@@ -64,7 +64,14 @@ fn guest(look: &Look<'_>, process: &Seen) -> Option<Guest> {
 
 fn unread(path: &Path, why: String) -> Guest {
     let what = format!("the pod's record of the domain, {}", path.display());
-    Guest { unread: vec![Unread { what, why, mend: "run as root".into() }], ..Guest::default() }
+    Guest {
+        unread: vec![Unread {
+            what,
+            why,
+            mend: "run as root; if it is missing, look with `virsh` in the pod's container `compute`".into(),
+        }],
+        ..Guest::default()
+    }
 }
 
 /// Name of the domain: libvirt starts QEMU with `-name guest=NAME,debug-threads=on`.

@@ -2,8 +2,8 @@
 //! next time (`--inactive`). Where the two differ, a setting was asked for and is not in force.
 //!
 //! It is asked in a few read-only `virsh` sessions for all domains, by UUID, since a domain's name
-//! may have any sign in it. With `--monitor` libvirt also passes `query-block` on to guests with a
-//! disk whose cache mode it does not tell; libvirt marks these as tainted by it.
+//! may have any sign in it. With `--monitor` libvirt also passes `query-block` on to guests whose
+//! command line cannot be read and whose description lacks a cache mode; it marks them as tainted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -102,7 +102,8 @@ impl Daemon {
             }
         }
         if look.monitor {
-            guests.iter_mut().for_each(|guest| self.monitor(look, guest));
+            let unseen = |g: &&mut Guest| g.uuid.as_ref().is_none_or(|uuid| !seen.contains(uuid.as_str()));
+            guests.iter_mut().filter(unseen).for_each(|guest| self.monitor(look, guest));
         }
     }
 
@@ -175,7 +176,8 @@ impl Daemon {
         }
     }
 
-    /// Cache modes that the description leaves to QEMU's default, by the guest's monitor.
+    /// Cache modes that the description leaves to QEMU's default, by the monitor of a guest whose
+    /// command line cannot be read. It tells what is in force, with what the guest's driver made of it.
     fn monitor(&self, look: &Look<'_>, guest: &mut Guest) {
         if guest.kind != "qemu" || guest.disks.iter().all(|d| d.cache.is_some()) {
             return;

@@ -104,7 +104,9 @@ pub fn exit(view: &View, fail_on: Option<Severity>) -> Exit {
 /// What a bare `vmio` does: the same, and where the rest is.
 pub fn bare(context: &Context) -> Outcome {
     let exit = run(&Args::default(), context)?;
-    term::note("\nvmio --help lists what else there is.");
+    if !context.json {
+        term::note("\nvmio --help lists what else there is.");
+    }
     Ok(exit)
 }
 

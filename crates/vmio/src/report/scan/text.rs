@@ -135,7 +135,7 @@ fn table(out: &mut Out, view: &View, width: usize) {
                 let fill = " ".repeat(8 - severity.name().len());
                 format!("{}{fill}{}", finding::severity(*severity, style), cut(what, rest.saturating_sub(8)))
             }
-            None => style.dim(l.otherwise),
+            None => style.dim(&cut(l.otherwise, rest)),
         };
         out.line(&format!("{}{text}", row(cells)));
     }

@@ -65,10 +65,16 @@ fn threads(process: &Process<'_>, own: &mut Processors, missing: &mut Vec<Unread
     }
     own.read.insert("threads".into(), format!("{}/*/status", dir.display()));
     if !own.threads.iter().any(|t| t.role == "vcpu") && !own.threads.is_empty() {
+        let named = process.line.get("name", "debug-threads").is_some_and(|on| on == "on");
+        let (why, mend) = if named {
+            ("it has none yet: it is being started", "look again")
+        } else {
+            ("QEMU does not name its threads", "start it with -name NAME,debug-threads=on")
+        };
         missing.push(Unread {
             what: format!("which threads of guest {} run its vCPUs", process.name),
-            why: "QEMU does not name its threads (-name debug-threads=on)".into(),
-            mend: "ask the guest's monitor (QMP query-cpus-fast), or start it with -name NAME,debug-threads=on".into(),
+            why: why.into(),
+            mend: mend.into(),
         });
     }
 }
@@ -98,9 +104,9 @@ fn which(process: &Process<'_>, role: &Role) -> String {
 
 fn vcpus(process: &Process<'_>, own: &mut Processors) {
     let running = own.threads.iter().filter(|t| t.role == "vcpu").count() as u32;
-    // One thread may serve all vCPUs under TCG (`thread=single`).
-    let single = running == 1 && process.line.get("accel", "thread") == Some("single");
     let asked = smp(process);
+    // One thread may serve all vCPUs under TCG (`thread=single`).
+    let single = running == 1 && asked > Some(1);
     let (vcpus, from) = match (running, asked) {
         (n, _) if n > 0 && !single => (n, format!("/proc/{}/task, threads named CPU", process.pid)),
         (_, Some(n)) => (n, process.option("smp")),
@@ -149,7 +155,7 @@ fn named_accel(process: &Process<'_>) -> Option<(Accel, String)> {
     let tids = process.reader().list(&dir).ok()?;
     tids.iter().find_map(|tid| {
         let comm = process.reader().read_text(&dir.join(tid).join("comm")).ok()?;
-        let accel = match comm.trim().strip_prefix("CPU ")?.split_once('/')?.1 {
+        let accel = match comm.trim().split_once('/').filter(|(cpu, _)| cpu.contains("CPU"))?.1 {
             "KVM" => Accel::Kvm,
             "TCG" => Accel::Tcg,
             _ => return None,
