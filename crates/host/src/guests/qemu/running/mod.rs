@@ -3,6 +3,7 @@
 
 mod blocks;
 mod disks;
+mod monitor;
 mod nics;
 pub mod options;
 mod process;
@@ -19,6 +20,8 @@ use crate::managers::Managed;
 use crate::parallel;
 use crate::topology::host_cpus;
 use process::Process;
+
+pub use monitor::ask;
 
 /// The guests that run.
 pub fn running(look: &Look<'_>) -> Managed {
