@@ -5,9 +5,11 @@
 
 pub mod cli;
 pub mod cmd;
+pub mod expect;
 pub mod papers;
 pub mod paths;
 pub mod report;
 pub mod run;
 pub mod store;
 pub mod term;
+pub mod top;
