@@ -220,12 +220,15 @@ fn number(thread: &str) -> &str {
         .unwrap_or("1")
 }
 
-/// libvirt's controller of a virtio-scsi disk, where it has more than the default.
+/// libvirt's controller of a virtio-scsi disk.
 fn controller(d: &Draft) -> Option<String> {
     let thread = d.iothread.as_ref().map(|(thread, _)| format!(" iothread='{}'", number(thread)));
     let queues = d.queues.map(|n| format!(" queues='{n}'"));
-    if d.driver.as_deref() != Some("virtio-scsi") || (thread.is_none() && queues.is_none()) {
+    if d.driver.as_deref() != Some("virtio-scsi") {
         return None;
+    }
+    if thread.is_none() && queues.is_none() {
+        return Some("<controller type='scsi' index='0' model='virtio-scsi'/>".to_owned());
     }
     let driver = format!("<driver{}{}/>", thread.unwrap_or_default(), queues.unwrap_or_default());
     Some(format!("<controller type='scsi' index='0' model='virtio-scsi'>\n  {driver}\n</controller>"))
@@ -262,16 +265,17 @@ fn edit(before: &Draft, after: &Draft) -> String {
     if before.driver != after.driver
         && let Some((bus, name, _)) = bus(after.driver.as_deref())
     {
-        // vda for sda, hda; the rest of the name is kept.
+        // vda for sda, hda, and the other way round; the rest of the name is kept.
         let new = match target.get(2..) {
-            Some(rest) if target.starts_with("sd") || target.starts_with("hd") => format!("{}{rest}", &name[..2]),
+            Some(rest) if ["sd", "hd", "vd"].iter().any(|p| target.starts_with(p)) => format!("{}{rest}", &name[..2]),
             _ => name.to_owned(),
         };
         text.push_str(&format!(
             "\n<target dev='{new}' bus='{bus}'/>  <!-- a name that is free; and without its <address .../> -->"
         ));
     }
-    if let Some(controller) = controller(after) {
+    let same = before.driver == after.driver && before.iothread == after.iothread && before.queues == after.queues;
+    if let Some(controller) = controller(after).filter(|_| !same) {
         text.push_str(&format!(
             "\n# the controller that the disk's <address type='drive' controller=.../> names; keep its own <address .../>:\n\
              {controller}"

@@ -53,6 +53,7 @@ pub(super) fn set(before: &Draft, after: &Draft, to: &To) -> String {
     let vmid = names.vmid();
     let old = names.slot(bus(before.driver.as_deref()).map_or("virtio0", |(_, _, slot)| slot));
     // On an emulated SCSI controller the disk keeps its slot: the controller is what changes.
+    let prefix = bus(after.driver.as_deref()).map_or("virtio", |(_, _, slot)| slot.trim_end_matches('0'));
     let stays = before.driver == after.driver || old.starts_with("scsi");
     let mut said: Vec<(&str, String)> = settings(after);
     said.retain(|(name, _)| match *name {
@@ -68,14 +69,25 @@ pub(super) fn set(before: &Draft, after: &Draft, to: &To) -> String {
     if stays {
         let scsi = old.starts_with("scsi") && (to.iothread || before.driver != after.driver);
         let hardware = if scsi { format!("qm set {vmid} {SINGLE}\n") } else { String::new() };
+        if to.queues.is_some() && after.driver.as_deref() == Some("virtio-blk") {
+            return format!(
+                "# Proxmox VE has no setting for it: machine types since 5.2 have a queue for each vCPU\n\
+                 qm config {vmid} | grep ^machine"
+            );
+        }
         return format!("{hardware}qm set {vmid} --{old} \"{}{more}\"\n{STOPPED}", slot_without(&vmid, &old, &keys));
     }
     let number: String = old.chars().filter(char::is_ascii_digit).collect();
-    let new = format!("virtio{number}");
+    let new = format!("{prefix}{number}");
+    let hardware = if prefix == "scsi" {
+        format!("qm set {vmid} --scsihw virtio-scsi-pci    # unless it is a virtio-scsi one\n")
+    } else {
+        String::new()
+    };
     // What virtio-blk's slots do not take.
     let keys: Vec<&str> = keys.into_iter().chain(["ssd", "wwn", "queues", "model"]).collect();
     format!(
-        "qm shutdown {vmid}\n\
+        "qm shutdown {vmid}\n{hardware}\
          disk=\"{}\"\n\
          qm set {vmid} --delete {old}    # becomes unused, nothing is erased\n\
          qm set {vmid} --{new} \"$disk{more}\"    # a number that is free\n\
