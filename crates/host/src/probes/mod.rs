@@ -16,6 +16,7 @@ use vmio_node::{FileSample, Reader, SamplePlan, Sampling};
 use crate::backing::Backing;
 use crate::guests::{self, Hypervisor, Role};
 
+pub mod blocktrace;
 pub mod cpu;
 pub mod diskstats;
 pub mod foreign;

@@ -7,6 +7,7 @@ use vmio_host::gentle::neighbours;
 use vmio_host::look::Look;
 use vmio_host::managers::{self, Managed};
 use vmio_host::places::{self, Ground, Listed};
+use vmio_host::probes::blocktrace;
 use vmio_host::require::{Check, Requirement};
 use vmio_host::{drivers, guests, image, lab, targets, workloads};
 use vmio_model::result::Accel;
@@ -75,6 +76,13 @@ fn abilities() -> Vec<Ability> {
     for (name, about, requirements) in workloads::family::KINDS {
         all.push(Ability { point: "workload", name: (*name).into(), about, requirements, needed: true });
     }
+    all.push(Ability {
+        point: "probe",
+        name: "block tracing".into(),
+        about: "disk use by process, for `vmio top`",
+        requirements: blocktrace::REQUIREMENTS,
+        needed: false,
+    });
     all
 }
 

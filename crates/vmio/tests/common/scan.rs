@@ -123,7 +123,7 @@ pub fn view() -> View {
         "sparse-file",
         "Disk in a file with holes",
         Severity::Advice,
-        change::full_allocation("Give the disk its blocks before it is used."),
+        change::full_allocation("Give the disk its blocks before it is used.", &Default::default(), None),
     );
 
     let mut web =

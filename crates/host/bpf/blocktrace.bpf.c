@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* Who uses which disk, and how long each request takes, counted where requests are handed in,
+ * handed to the device and completed (include/trace/events/block.h, block/blk-mq.c).
+ *
+ * A request is noted at first sight, in the context of whoever hands it in: block_io_start (from
+ * 6.5), else block_rq_insert, or block_rq_issue where no scheduler queues it. It is counted when it
+ * ends. Requests that were under way before the programs were attached are unknown here, and ignored.
+ *
+ * probes/blocktrace.rs reads `flows` and mirrors struct key and struct counts. */
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include "bucket.h"
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+/* Whether the kernel has this tracepoint; a constant once the program is loaded. */
+#define has_io_start bpf_core_type_exists(btf_trace_block_io_start)
+
+/* What could not be counted because a map was full. */
+__u64 lost;
+
+/* Whose requests, on which disk, which way. */
+struct key {
+	__u32 pid;     /* process; thread of the kernel */
+	__u32 work;    /* hash of what a kworker works on, else 0 */
+	__u32 device;  /* major << 20 | minor of the whole disk */
+	__u32 write;
+};
+
+struct name {
+	__u32 kernel;   /* 1: a thread of the kernel */
+	char comm[16];
+	char work[24];  /* what a kworker works on */
+};
+
+struct counts {
+	__u64 bytes;
+	__u64 device_ns;
+	__u64 queued_ns;
+	__u64 cgroup;
+	struct name name;
+	__u32 latency[BUCKETS];
+};
+
+/* A request under way. */
+struct pending {
+	__u64 start_ns;
+	__u64 issue_ns;  /* 0: not handed to the device yet */
+	__u64 cgroup;
+	__u32 pid;
+	__u32 work;
+	__u32 bytes;
+	struct name name;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, struct pending);
+} pending SEC(".maps");
+
+/* Not allocated beforehand: an entry is of the size of `counts` on every CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(max_entries, 4096);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct key);
+	__type(value, struct counts);
+} flows SEC(".maps");
+
+/* What a new entry of `flows` starts from. */
+static const struct counts empty;
+
+static __always_inline __u32 operation(struct request *rq)
+{
+	return rq->cmd_flags & REQ_OP_MASK;
+}
+
+/* Requests of programs that talk past the block layer are not in /proc/diskstats either. The block
+ * layer's own flush serves all the requests that wait for it: those are counted, it is not. Kernels
+ * without block_io_start do not show them, so there the flush itself is counted. */
+static __always_inline _Bool counts_as_request(struct request *rq)
+{
+	__u32 op = operation(rq);
+
+	return op < REQ_OP_PASSTHROUGH && !(has_io_start && op == REQ_OP_FLUSH);
+}
+
+static __always_inline __u32 device_of(struct request *rq)
+{
+	struct request___with_disk *old = (void *)rq;
+
+	if (bpf_core_field_exists(rq->q->disk))
+		return rq->q->disk->major << 20 | rq->q->disk->first_minor;
+	return old->rq_disk->major << 20 | old->rq_disk->first_minor;
+}
+
+/* The control group that a bio is charged to: pages that the kernel writes back bear that of the
+ * process that wrote them (version 2 only). 0 where there is none. */
+static __always_inline __u64 charged_to(struct request *rq)
+{
+	struct cgroup *group;
+
+	if (!bpf_core_field_exists(rq->bio->bi_blkg))
+		return 0;
+	group = rq->bio->bi_blkg->blkcg->css.cgroup;
+	/* Version 2 is the first hierarchy that a kernel makes. */
+	return group->root->hierarchy_id == 0 ? group->kn->id : 0;
+}
+
+/* What a kworker works on: `flush-254:0`, `loop0`. Its hash tells it from other work of the thread. */
+static __always_inline __u32 working_on(struct task_struct *task, char (*work)[24])
+{
+	struct kthread *thread = task->worker_private;
+	struct worker *worker;
+	__u64 *words = (__u64 *)work;
+	__u64 hash;
+
+	if (!bpf_core_field_exists(task->worker_private))
+		return 0;
+	worker = BPF_CORE_READ(thread, data);
+	bpf_core_read_str(work, sizeof(*work), &worker->desc);
+	/* FNV-1a, by words. */
+	hash = (0xcbf29ce484222325ull ^ words[0]) * 0x100000001b3ull;
+	hash = (hash ^ words[1]) * 0x100000001b3ull;
+	hash = (hash ^ words[2]) * 0x100000001b3ull;
+	return hash >> 32 ^ hash;
+}
+
+static __always_inline void note(struct request *rq, __u64 now, __u64 issue_ns)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct pending new = { .start_ns = now, .issue_ns = issue_ns };
+	__u64 id = (__u64)rq;
+
+	new.bytes = issue_ns ? rq->__data_len : 0;
+	new.cgroup = bpf_get_current_cgroup_id();
+	if (task->flags & PF_KTHREAD) {
+		__u64 charged = charged_to(rq);
+
+		if (charged)
+			new.cgroup = charged;
+		new.pid = task->pid;
+		new.name.kernel = 1;
+		bpf_get_current_comm(new.name.comm, sizeof(new.name.comm));
+		if (task->flags & PF_WQ_WORKER)
+			new.work = working_on(task, &new.name.work);
+	} else {
+		new.pid = task->tgid;
+		bpf_core_read(&new.name.comm, sizeof(new.name.comm), &task->group_leader->comm);
+	}
+	if (bpf_map_update_elem(&pending, &id, &new, BPF_ANY))
+		__sync_fetch_and_add(&lost, 1);
+}
+
+SEC("tp_btf/block_io_start")
+int io_start(__u64 *ctx)
+{
+	struct request *rq = (struct request *)ctx[0];
+
+	if (counts_as_request(rq))
+		note(rq, bpf_ktime_get_ns(), 0);
+	return 0;
+}
+
+SEC("tp_btf/block_rq_insert")
+int rq_insert(__u64 *ctx)
+{
+	struct request *rq = (struct request *)ctx[0];
+	__u64 id = (__u64)rq;
+
+	/* A request that comes back to the queue keeps its first time. */
+	if (counts_as_request(rq) && !bpf_map_lookup_elem(&pending, &id))
+		note(rq, bpf_ktime_get_ns(), 0);
+	return 0;
+}
+
+/* A request that became part of another: it will not end on its own. */
+SEC("tp_btf/block_rq_merge")
+int rq_merge(__u64 *ctx)
+{
+	__u64 id = ctx[0];
+
+	bpf_map_delete_elem(&pending, &id);
+	return 0;
+}
+
+SEC("tp_btf/block_rq_issue")
+int rq_issue(__u64 *ctx)
+{
+	struct request *rq = (struct request *)ctx[0];
+	__u64 id = (__u64)rq, now;
+	struct pending *known;
+
+	if (!counts_as_request(rq))
+		return 0;
+	now = bpf_ktime_get_ns();
+	known = bpf_map_lookup_elem(&pending, &id);
+	if (known) {
+		/* Bytes before any part of it is done; the time of the last handing over, should the
+		 * device have sent it back. */
+		if (!known->issue_ns)
+			known->bytes = rq->__data_len;
+		known->issue_ns = now;
+	} else if (!has_io_start) {
+		note(rq, now, now);
+	}
+	return 0;
+}
+
+/* Whether this is not the end of the request: the device did a part of it, or it waits for a flush
+ * before or after it. */
+static __always_inline _Bool goes_on(struct request *rq, __u32 done_bytes)
+{
+	__u32 flushing = RQF_FLUSH_SEQ_OLD;
+
+	if (bpf_core_enum_value_exists(enum rqf_flags, __RQF_FLUSH_SEQ))
+		flushing = 1 << bpf_core_enum_value(enum rqf_flags, __RQF_FLUSH_SEQ);
+	return rq->__data_len > done_bytes || (has_io_start && rq->rq_flags & flushing);
+}
+
+SEC("tp_btf/block_rq_complete")
+int rq_complete(__u64 *ctx)
+{
+	struct request *rq = (struct request *)ctx[0];
+	__u64 id = (__u64)rq, now, issue_ns;
+	__u32 op = operation(rq), slot;
+	struct pending *known;
+	struct counts *counts;
+	struct key key;
+
+	if (!counts_as_request(rq) || goes_on(rq, (__u32)ctx[2]))
+		return 0;
+	known = bpf_map_lookup_elem(&pending, &id);
+	if (!known)
+		return 0;
+	now = bpf_ktime_get_ns();
+	key.pid = known->pid;
+	key.work = known->work;
+	key.device = device_of(rq);
+	key.write = op != REQ_OP_READ;
+	counts = bpf_map_lookup_elem(&flows, &key);
+	if (!counts) {
+		bpf_map_update_elem(&flows, &key, &empty, BPF_NOEXIST);
+		counts = bpf_map_lookup_elem(&flows, &key);
+		if (!counts) {
+			__sync_fetch_and_add(&lost, 1);
+			goto out;
+		}
+	}
+	if (!counts->name.comm[0]) {
+		counts->cgroup = known->cgroup;
+		counts->name = known->name;
+	}
+	/* A flush of nothing is never handed over itself: all its time is the device's. */
+	issue_ns = known->issue_ns ? known->issue_ns : known->start_ns;
+	/* What is discarded is not moved. */
+	if (op == REQ_OP_READ || op == REQ_OP_WRITE || op == REQ_OP_ZONE_APPEND)
+		counts->bytes += known->bytes;
+	counts->device_ns += now - issue_ns;
+	counts->queued_ns += issue_ns - known->start_ns;
+	slot = bucket((now - known->start_ns) / 1000);
+	/* The verifier wants to see the bound that the compiler knows. */
+	barrier_var(slot);
+	if (slot < BUCKETS)
+		counts->latency[slot]++;
+out:
+	bpf_map_delete_elem(&pending, &id);
+	return 0;
+}

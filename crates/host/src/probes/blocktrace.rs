@@ -1,0 +1,255 @@
+//! Who uses which disk, request by request: eBPF programs at the block layer's tracepoints
+//! (`bpf/blocktrace.bpf.c`) count in the kernel, this reads the counts.
+//!
+//! Nothing is pinned: the programs go when the [`BlockTrace`] is dropped or its process ends, also
+//! by SIGKILL. What each figure means is in docs/probes.md.
+
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::{fmt, io, mem};
+
+use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel};
+use vmio_model::top::latency::BUCKETS;
+use vmio_model::top::{Flow, Latency};
+use vmio_node::{Local, Node, Reader};
+
+use crate::require::{Check, Requirement, unmet};
+
+mod read;
+
+/// Types of the running kernel (Documentation/bpf/btf.rst).
+const BTF: &str = "/sys/kernel/btf/vmlinux";
+const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
+
+/// What tracing needs, in the order in which to mend it.
+pub const REQUIREMENTS: &[Requirement] = &[
+    Requirement {
+        name: "tracing rights",
+        why: "who uses which disk, by eBPF",
+        mend: "run it as root, or with CAP_BPF and CAP_PERFMON",
+        check: |n| capable(n),
+    },
+    Requirement {
+        name: "kernel types",
+        why: "eBPF programs are fitted to the running kernel by them",
+        mend: "boot a kernel with CONFIG_DEBUG_INFO_BTF=y (Debian, Ubuntu, Fedora and Proxmox ship it)",
+        check: |n| n.stat(Path::new(BTF)).map_err(|e| e.to_string())?.map(drop).ok_or(format!("{BTF} is missing")),
+    },
+    Requirement {
+        name: "block tracepoints",
+        why: "requests are counted at them",
+        mend: "boot a kernel from 5.11 with CONFIG_BLK_DEV_IO_TRACE or CONFIG_BLOCK tracepoints (CONFIG_TRACEPOINTS=y)",
+        check: |n| Tracepoints::of(n)?.complete(),
+    },
+    Requirement {
+        name: "no kernel lockdown",
+        why: "it keeps eBPF programs from reading the kernel's memory",
+        mend: "boot with lockdown=integrity or none (Secure Boot alone asks for integrity)",
+        check: |n| not_locked_down(n),
+    },
+];
+
+/// Why there is no tracing.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The machine lacks something.
+    #[error("block tracing: {0}")]
+    Unmet(Check),
+    /// The kernel did not take the programs.
+    #[error("block tracing: cannot {what}: {source}{}\n  help: {MEND}", said(log))]
+    Kernel {
+        /// What was tried.
+        what: String,
+        /// Cause.
+        source: libbpf_rs::Error,
+        /// What libbpf and the verifier had to say.
+        log: String,
+    },
+    /// The counts cannot be read.
+    #[error("block tracing: cannot read the counts: {0}")]
+    Read(#[source] io::Error),
+}
+
+const MEND: &str = "in a container this needs the host's CAP_BPF and CAP_PERFMON; else please report it with \
+                    the kernel's version";
+
+/// Result with this module's error.
+pub type Result<T> = std::result::Result<T, Error>;
+
+fn said(log: &str) -> String {
+    if log.is_empty() { String::new() } else { format!("\n{}", log.trim_end()) }
+}
+
+/// Tracepoints whose names are in the kernel's types.
+#[derive(Debug, Clone, Copy)]
+struct Tracepoints {
+    issue: bool,
+    complete: bool,
+    insert: bool,
+    /// From 6.5: seen by who hands a request in, with or without a scheduler.
+    io_start: bool,
+}
+
+impl Tracepoints {
+    fn of(reader: &dyn Reader) -> std::result::Result<Self, String> {
+        let types = reader.read(Path::new(BTF)).map_err(|e| e.to_string())?;
+        let has = |name: &str| contains(&types, format!("\0btf_trace_{name}\0").as_bytes());
+        Ok(Self {
+            issue: has("block_rq_issue"),
+            complete: has("block_rq_complete"),
+            insert: has("block_rq_insert"),
+            io_start: has("block_io_start"),
+        })
+    }
+
+    fn complete(self) -> std::result::Result<(), String> {
+        let missing = if !self.issue {
+            "block_rq_issue"
+        } else if !self.complete {
+            "block_rq_complete"
+        } else if !self.io_start && !self.insert {
+            "block_io_start or block_rq_insert"
+        } else {
+            return Ok(());
+        };
+        Err(format!("the kernel has no tracepoint {missing}"))
+    }
+
+    /// Whether a program of the object is of use with them.
+    fn want(self, program: &str) -> bool {
+        match program {
+            "io_start" => self.io_start,
+            "rq_insert" | "rq_merge" => !self.io_start,
+            _ => true,
+        }
+    }
+}
+
+/// Whether the bytes hold the text. The kernel's types are megabytes: only where the first letter
+/// after a zero fits is the rest compared.
+fn contains(bytes: &[u8], text: &[u8]) -> bool {
+    let mut rest = bytes;
+    while let Some(at) = rest.iter().position(|&b| b == text[0]) {
+        if rest[at..].starts_with(text) {
+            return true;
+        }
+        rest = &rest[at + 1..];
+    }
+    false
+}
+
+/// CAP_SYS_ADMIN, or CAP_PERFMON and CAP_BPF (capabilities(7)), in the effective set of proc(5).
+fn capable(reader: &dyn Reader) -> std::result::Result<(), String> {
+    const SYS_ADMIN: u64 = 1 << 21;
+    const PERFMON_AND_BPF: u64 = 1 << 38 | 1 << 39;
+    let status = reader.read_text(Path::new("/proc/self/status")).map_err(|e| e.to_string())?;
+    let set = status.lines().find_map(|l| l.strip_prefix("CapEff:")).map(str::trim);
+    let set = set.and_then(|s| u64::from_str_radix(s, 16).ok());
+    let set = set.ok_or("cannot tell the capabilities from /proc/self/status")?;
+    if set & SYS_ADMIN != 0 || set & PERFMON_AND_BPF == PERFMON_AND_BPF {
+        return Ok(());
+    }
+    Err(format!("neither CAP_SYS_ADMIN nor CAP_BPF and CAP_PERFMON (CapEff {set:#x})"))
+}
+
+/// kernel_lockdown(7): the word in brackets is in force. No file, no lockdown.
+fn not_locked_down(reader: &dyn Reader) -> std::result::Result<(), String> {
+    match reader.read_text(Path::new(LOCKDOWN)) {
+        Ok(text) if text.contains("[confidentiality]") => Err(format!("{LOCKDOWN} says confidentiality")),
+        _ => Ok(()),
+    }
+}
+
+/// Programs that are attached, and what they have counted.
+pub struct BlockTrace {
+    object: Object,
+    /// Attached as long as they live.
+    _links: Vec<Link>,
+    buffer: read::Buffer,
+}
+
+impl fmt::Debug for BlockTrace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockTrace").finish_non_exhaustive()
+    }
+}
+
+impl BlockTrace {
+    /// Loads and attaches the programs. Requests that are under way now are not counted.
+    ///
+    /// # Errors
+    /// When the machine lacks something (each of [`REQUIREMENTS`] with its mend), or the kernel
+    /// does not take the programs.
+    pub fn start() -> Result<Self> {
+        let local = Local::new();
+        if let Some((_, check)) = unmet(local.reader(), REQUIREMENTS).into_iter().next() {
+            return Err(Error::Unmet(check));
+        }
+        let tracepoints = Tracepoints::of(local.reader()).unwrap_or_else(|_| unreachable!("it is a requirement"));
+        loudly("load the eBPF programs", || {
+            let mut open = open()?;
+            for mut program in open.progs_mut() {
+                let name = program.name().to_string_lossy().into_owned();
+                program.set_autoload(tracepoints.want(&name));
+            }
+            let object = open.load()?;
+            let links = object
+                .progs_mut()
+                .filter(|p| tracepoints.want(&p.name().to_string_lossy()))
+                .map(|p| p.attach_trace())
+                .collect::<libbpf_rs::Result<_>>()?;
+            let buffer = read::Buffer::new(libbpf_rs::num_possible_cpus()?);
+            Ok(Self { object, _links: links, buffer })
+        })
+    }
+
+    /// What was counted since the last call (the first time: since the start): a flow for each
+    /// process, disk and direction with requests that ended. The counts begin anew.
+    ///
+    /// # Errors
+    /// When the kernel does not give the counts.
+    pub fn take(&mut self) -> Result<Vec<Flow>> {
+        let map = map(&self.object, "flows");
+        self.buffer.take(&map).map_err(Error::Read)
+    }
+
+    /// Requests that could not be counted, since more were under way, or more processes at work,
+    /// than there is room for in the kernel.
+    pub fn lost(&self) -> u64 {
+        let bss = map(&self.object, ".bss");
+        let value = bss.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok().flatten();
+        value.and_then(|v| Some(u64::from_ne_bytes(v.get(..8)?.try_into().ok()?))).unwrap_or(0)
+    }
+}
+
+/// A map of the object. The kernel puts part of the object's name before those of variables.
+fn map<'o>(object: &'o Object, name: &str) -> Map<'o> {
+    let found = object.maps().find(|m| m.name().to_string_lossy().ends_with(name));
+    found.expect("the object was built with this map")
+}
+
+/// The object as built; libelf wants it aligned.
+fn open() -> libbpf_rs::Result<OpenObject> {
+    #[repr(C, align(16))]
+    struct Aligned<T: ?Sized>(T);
+    static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/blocktrace.bpf.o")));
+    ObjectBuilder::default().name("vmio_block")?.open_memory(&OBJECT.0)
+}
+
+/// What libbpf says while it works, for the error instead of the terminal.
+static LOG: Mutex<String> = Mutex::new(String::new());
+
+fn loudly<T>(what: &str, work: impl FnOnce() -> libbpf_rs::Result<T>) -> Result<T> {
+    // libbpf has one place for its messages, so one at a time.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let keep = |_: PrintLevel, text: String| LOG.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
+    let before = libbpf_rs::set_print(Some((PrintLevel::Warn, keep)));
+    let done = work();
+    libbpf_rs::set_print(before);
+    let log = mem::take(&mut *LOG.lock().unwrap_or_else(PoisonError::into_inner));
+    done.map_err(|source| Error::Kernel { what: what.to_owned(), source, log })
+}
+
+#[cfg(test)]
+mod tests;

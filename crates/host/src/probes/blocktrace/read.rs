@@ -1,0 +1,126 @@
+//! Reads `flows`, the map of the eBPF programs. The layout is that of `struct key` and
+//! `struct counts` in `bpf/blocktrace.bpf.c`; a test compares the sizes.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr;
+
+use libbpf_rs::Map;
+use libbpf_sys::{bpf_map_batch_opts, bpf_map_lookup_and_delete_batch};
+
+use super::{BUCKETS, Flow, Latency};
+
+/// Bytes of `struct key`.
+pub(super) const KEY: usize = 16;
+/// Where the counts of `struct counts` begin.
+const LATENCY: usize = 76;
+/// Bytes of `struct counts`: eight-byte aligned, as the kernel's copy for each CPU is.
+pub(super) const VALUE: usize = (LATENCY + 4 * BUCKETS).next_multiple_of(8);
+
+/// Entries that one system call reads at most. More than ever share a bucket of the kernel's hash.
+const BATCH: usize = 128;
+
+/// Room for a batch; kept, since it is of some size on machines with many CPUs.
+pub(super) struct Buffer {
+    cpus: usize,
+    keys: Vec<u8>,
+    values: Vec<u8>,
+}
+
+impl Buffer {
+    pub(super) fn new(cpus: usize) -> Self {
+        Self { cpus, keys: vec![0; BATCH * KEY], values: vec![0; BATCH * VALUE * cpus] }
+    }
+
+    /// Reads and removes all entries.
+    pub(super) fn take(&mut self, map: &Map<'_>) -> io::Result<Vec<Flow>> {
+        let options = bpf_map_batch_opts { sz: size_of::<bpf_map_batch_opts>() as _, ..Default::default() };
+        let mut flows = Vec::new();
+        // Where the kernel goes on: the number of a bucket.
+        let mut position: Option<u32> = None;
+        loop {
+            let mut count = BATCH as u32;
+            let mut next = 0u32;
+            let from = position.as_mut().map_or(ptr::null_mut(), |p| ptr::from_mut(p).cast());
+            // SAFETY: `keys` and `values` have room for `count` entries of this map (the test of the
+            // layout compares its sizes; the kernel writes each value once for each possible CPU),
+            // and all pointers outlive the call.
+            let result = unsafe {
+                bpf_map_lookup_and_delete_batch(
+                    map.as_fd().as_raw_fd(),
+                    from,
+                    ptr::from_mut(&mut next).cast(),
+                    self.keys.as_mut_ptr().cast(),
+                    self.values.as_mut_ptr().cast(),
+                    &mut count,
+                    &options,
+                )
+            };
+            let error = io::Error::last_os_error();
+            // ENOENT: these were the last.
+            let last = result != 0 && error.kind() == io::ErrorKind::NotFound;
+            if result != 0 && !last {
+                if error.kind() == io::ErrorKind::Interrupted {
+                    continue;
+                }
+                return Err(error);
+            }
+            let keys = self.keys.chunks_exact(KEY);
+            let values = self.values.chunks_exact(VALUE * self.cpus);
+            flows.extend(keys.zip(values).take(count as usize).filter_map(|(k, v)| flow(k, v)));
+            if last {
+                return Ok(flows);
+            }
+            position = Some(next);
+        }
+    }
+}
+
+/// A flow from a key and its value on every CPU; `None` when nothing was counted yet.
+pub(super) fn flow(key: &[u8], values: &[u8]) -> Option<Flow> {
+    let (pid, device, write) = (u32_at(key, 0), u32_at(key, 8), u32_at(key, 12));
+    let mut latency = Latency::default();
+    let (mut bytes, mut device_ns, mut queued_ns) = (0, 0, 0);
+    let mut named = None;
+    for one in values.chunks_exact(VALUE) {
+        bytes += u64_at(one, 0);
+        device_ns += u64_at(one, 8);
+        queued_ns += u64_at(one, 16);
+        for (count, at) in latency.counts.iter_mut().zip((LATENCY..).step_by(4)) {
+            *count += u64::from(u32_at(one, at));
+        }
+        // The CPUs that counted have the name.
+        named = named.or(Some(one).filter(|v| v[36] != 0));
+    }
+    let (named, requests) = (named?, latency.requests());
+    if requests == 0 {
+        return None;
+    }
+    let (kernel, comm, work) = (u32_at(named, 32) != 0, text(&named[36..52]), text(&named[52..76]));
+    Some(Flow {
+        pid: if kernel { 0 } else { pid },
+        comm: if work.is_empty() { comm } else { format!("{comm}+{work}") },
+        cgroup: u64_at(named, 24),
+        device: (device >> 20, device & 0xf_ffff),
+        write: write != 0,
+        requests,
+        bytes,
+        device_seconds: device_ns as f64 * 1e-9,
+        queued_seconds: queued_ns as f64 * 1e-9,
+        latency,
+    })
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// Up to the first zero.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
