@@ -107,7 +107,7 @@ fn change(what: &str, takes: Takes) -> Change {
         libvirt: "<iothreads>1</iothreads>  <!-- directly below <domain> -->\n\
                   <disk type='block' device='disk'>\n  <driver name='qemu' type='raw' cache='none' io='native'/>\n</disk>"
             .into(),
-        proxmox: "qm set VMID --virtio0 STORAGE:VOLUME,cache=none,aio=native,iothread=1    # with the guest shut down".into(),
+        proxmox: "qm set VMID --virtio0 STORAGE:VOLUME,cache=none    # with the guest shut down".into(),
         takes,
     }
 }
