@@ -17,6 +17,7 @@ pub mod probes;
 pub mod require;
 pub mod scan;
 pub mod targets;
+pub mod top;
 pub mod topology;
 pub mod workloads;
 

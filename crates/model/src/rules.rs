@@ -22,9 +22,11 @@ mod host_page_cache;
 mod idle_disk;
 mod iothread_on_vcpu_core;
 mod iothread_saturated;
+mod limit_in_force;
 mod live;
 mod missing_iothread;
 mod mtu_mismatch;
+mod native_aio_that_waits;
 mod network_disk_on_host;
 mod nic_queues;
 mod no_discard;
@@ -36,9 +38,12 @@ mod placement;
 pub mod proof;
 mod qcow2_l2_cache;
 mod setting_overridden;
+mod shared_iothread;
+mod single_queue;
 mod small_requests;
 mod sparse_file;
 pub mod support;
+mod threads_with_direct;
 mod unsafe_cache;
 mod user_network;
 mod vcpus_over_cores;
@@ -216,6 +221,11 @@ pub enum Check {
 }
 
 impl Check {
+    /// Whether it looks at guests that run now.
+    pub fn is_live(&self) -> bool {
+        !matches!(self, Check::Run(_) | Check::Cell(_) | Check::Share(_))
+    }
+
     fn ask(&self, rule: &Rule, facts: &Facts) -> Vec<Finding> {
         let run = facts.measured.iter();
         match self {
@@ -263,6 +273,11 @@ pub const RULES: &[&Rule] = &[
     &no_discard::RULE,
     &setting_overridden::RULE,
     &network_disk_on_host::RULE,
+    &limit_in_force::RULE,
+    &native_aio_that_waits::RULE,
+    &shared_iothread::RULE,
+    &single_queue::RULE,
+    &threads_with_direct::RULE,
     &emulated_nic::RULE,
     &user_network::RULE,
     &no_vhost::RULE,

@@ -1,11 +1,25 @@
 //! Who uses the disks, the wire and the processors now, and who suffers: what `vmio top` shows.
 //! Pure: what was observed in, rows and verdicts out.
 
+pub mod history;
 pub mod latency;
+pub mod load;
+pub mod process;
+pub mod reading;
+pub mod rows;
+pub mod verdict;
+mod words;
+
+#[cfg(test)]
+mod tests;
 
 use serde::{Deserialize, Serialize};
 
+pub use history::History;
 pub use latency::Latency;
+pub use load::Interval;
+pub use reading::Reading;
+pub use verdict::Verdict;
 
 /// What one process (or the kernel for nobody) did on one disk in an interval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -12,3 +12,4 @@ pub mod report;
 pub mod run;
 pub mod store;
 pub mod term;
+pub mod top;

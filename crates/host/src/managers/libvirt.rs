@@ -17,9 +17,9 @@ mod disks;
 mod nics;
 pub(super) mod xml;
 
-/// Domains that are described in one session. Half a second for a slow daemon (about 5 ms a
-/// description), a tenth of the time that an answer may take.
-const AT_ONCE: usize = 50;
+/// Domains that are described in one session, twice each: about 0.1 s (libvirt 9.0 gave 400
+/// descriptions in 0.25 s), far from the time that an answer may take.
+const AT_ONCE: usize = 100;
 /// Sockets of the system's daemon: of the one for all, and of the one for QEMU alone.
 const SYSTEM: [&str; 4] = [
     "/run/libvirt/virtqemud-sock-ro",

@@ -8,7 +8,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use vmio_model::facts::{Disk, Guest, Unread};
@@ -16,6 +15,7 @@ use vmio_model::facts::{Disk, Guest, Unread};
 use super::storage::{self, Storage};
 use crate::image_info::{self, DEFAULT_L2_CACHE_BYTES, Error, Image};
 use crate::look::Look;
+use crate::parallel;
 
 mod cached;
 mod view;
@@ -27,7 +27,8 @@ pub fn fill(look: &Look<'_>, guests: &mut [Guest]) {
     let views = view::of(look, guests);
     let mut wanted: BTreeSet<Wanted> = BTreeSet::new();
     let mut users = Vec::new();
-    for (g, guest) in guests.iter().enumerate() {
+    // A container's root is a directory or a mounted device, no image.
+    for (g, guest) in guests.iter().enumerate().filter(|(_, guest)| guest.kind != "container") {
         for (d, disk) in guest.disks.iter().enumerate() {
             if let Some(want) = Wanted::of(look, &views[g], disk) {
                 wanted.insert(want.clone());
@@ -37,7 +38,8 @@ pub fn fill(look: &Look<'_>, guests: &mut [Guest]) {
     }
     let images = Images { look, seen: Mutex::default(), dead: Mutex::default() };
     let wanted: Vec<Wanted> = wanted.into_iter().collect();
-    let found: BTreeMap<&Wanted, Found> = wanted.iter().zip(parallel(&wanted, |want| images.look_at(want))).collect();
+    let found: BTreeMap<&Wanted, Found> =
+        wanted.iter().zip(parallel::map(wanted.iter().collect(), |want| images.look_at(want))).collect();
     let files: BTreeMap<PathBuf, u64> = found.values().flat_map(|f| f.files.iter().cloned()).collect();
     let held = cached::held(look, &files);
     for (g, d, want) in users {
@@ -49,23 +51,6 @@ pub fn fill(look: &Look<'_>, guests: &mut [Guest]) {
             }
         }
     }
-}
-
-/// Does `work` for each item on a few threads; most of it waits for other programs.
-fn parallel<T: Sync, R: Send + Sync>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let done: Vec<OnceLock<R>> = items.iter().map(|_| OnceLock::new()).collect();
-    let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 4).min(items.len());
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let Some(i) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|i| *i < items.len()) {
-                    done[i].get_or_init(|| work(&items[i]));
-                }
-            });
-        }
-    });
-    done.into_iter().zip(items).map(|(cell, item)| cell.into_inner().unwrap_or_else(|| work(item))).collect()
 }
 
 /// A disk's storage on this machine.
@@ -125,7 +110,11 @@ impl Found {
     fn put(&self, disk: &mut Disk, held: &BTreeMap<PathBuf, cached::Held>) {
         let from = &self.read_from;
         if let Some(storage) = &self.storage {
-            put!(disk, disk.details.storage, "storage", Some(storage.kind.to_owned()), &storage.read_from);
+            // "A block device" is what the command line says of every kind of it.
+            if disk.details.storage.as_deref().is_none_or(|said| said == "block") {
+                disk.details.storage = Some(storage.kind.to_owned());
+                disk.read.insert("storage".to_owned(), storage.read_from.clone());
+            }
             put!(disk, disk.details.volblock_bytes, "volblock_bytes", storage.volblock_bytes, &storage.read_from);
             put!(disk, disk.details.thin, "thin", storage.thin, &storage.read_from);
             disk.place.block_device.get_or_insert(storage.block_device);

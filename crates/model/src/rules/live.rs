@@ -23,6 +23,11 @@ pub trait Live: Serialize {
         self.subject().split_once(", ").map_or(self.subject(), |(guest, _)| guest)
     }
 
+    /// The rest of the subject: `disk vda`; the whole subject of a guest's processors.
+    fn device(&self) -> &str {
+        self.subject().split_once(", ").map_or(self.subject(), |(_, device)| device)
+    }
+
     /// A setting by its name, with the place where it was read; `None` where it is not known.
     fn evidence(&self, setting: &str) -> Option<Evidence> {
         let all = serde_json::to_value(self).ok()?;

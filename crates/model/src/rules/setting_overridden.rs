@@ -2,7 +2,7 @@
 //! configuration is not what their guest has.
 
 use super::change::{Names, Takes};
-use super::{Change, Check, Finding, Live, Need, Rule, Severity};
+use super::{Change, Check, Evidence, Finding, Live, Need, Rule, Severity};
 use crate::facts::{Disk, Nic, Overridden, Processors};
 
 pub(super) const RULE: Rule = Rule {
@@ -51,7 +51,17 @@ fn overridden(rule: &Rule, device: &impl Live, wrong: &[Overridden]) -> Option<F
         ),
         takes: Takes::Running,
     };
-    Some(rule.advice(device, &names, &cause, look))
+    let mut finding = rule.advice(device, &[], &cause, look);
+    finding.evidence = wrong.iter().map(|o| in_force(device, o)).collect();
+    Some(finding)
+}
+
+fn in_force(device: &impl Live, o: &Overridden) -> Evidence {
+    device.evidence(&o.setting).unwrap_or_else(|| Evidence {
+        setting: o.setting.clone(),
+        value: o.found.clone(),
+        from: device.from().place(),
+    })
 }
 
 #[cfg(test)]

@@ -46,14 +46,13 @@ fn abilities() -> Vec<Ability> {
         requirements: lab::REQUIREMENTS,
         needed: false,
     });
-    for g in guests::ALL {
+    for g in guests::launched() {
         all.push(Ability {
             point: "guest",
             name: g.name().into(),
             about: g.about(),
             requirements: g.requirements(),
-            // Kinds that are only looked at are part of no measurement.
-            needed: g.launches(),
+            needed: true,
         });
     }
     for d in drivers::ALL {

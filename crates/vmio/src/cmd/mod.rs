@@ -14,6 +14,7 @@ pub mod runs;
 pub mod scan;
 mod study;
 mod tax;
+mod top;
 
 use vmio_model::rules::Severity;
 
@@ -41,6 +42,7 @@ macro_rules! verbs {
 verbs! {
     Scan => scan,
     Tax => tax,
+    Top => top,
     Study => study,
     Guard => guard,
     Doctor => doctor,

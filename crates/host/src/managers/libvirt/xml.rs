@@ -8,6 +8,7 @@ use vmio_model::facts::{Guest, Place, PlacedThread, Processors, Provenance};
 use vmio_model::result::Accel;
 
 use super::{disks, nics};
+use crate::topology::cpu_list;
 
 /// The guest of a document: of `virsh dumpxml`, or libvirt's own record of a domain that runs
 /// (`/run/libvirt/qemu/NAME.xml`), which has the same inside of `<domstatus>`. `from` makes the
@@ -144,24 +145,13 @@ fn quota(domain: Node<'_, '_>, vcpus: Option<u32>) -> Option<f64> {
     share("global_quota", "global_period").or_else(|| Some(share("quota", "period")? * f64::from(vcpus?)))
 }
 
-/// Processors of the host: `0-3,8,^2`.
+/// Processors of the host: `0-3,8,^2`, where `^` takes away from the others; `None` where none is
+/// left.
 pub fn cpu_set(text: &str) -> Option<Vec<u32>> {
-    /// More than any kernel has: a range beyond is a mistake, not a list to build.
-    const MOST: u32 = 8192;
-    let mut set = std::collections::BTreeSet::new();
-    for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
-        let (out, part) = part.strip_prefix('^').map_or((false, part), |p| (true, p));
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last) = (first.parse::<u32>().ok()?, last.parse::<u32>().ok()?);
-        for cpu in (first <= last && last < MOST).then_some(first..=last)? {
-            if out {
-                set.remove(&cpu)
-            } else {
-                set.insert(cpu)
-            };
-        }
-    }
-    (!set.is_empty()).then(|| set.into_iter().collect())
+    let (out, in_): (Vec<&str>, Vec<&str>) = text.split(',').map(str::trim).partition(|part| part.starts_with('^'));
+    let out: Vec<u32> = out.iter().flat_map(|part| cpu_list(part.trim_start_matches('^'))).collect();
+    let left: Vec<u32> = cpu_list(&in_.join(",")).into_iter().filter(|cpu| !out.contains(cpu)).collect();
+    (!left.is_empty()).then_some(left)
 }
 
 /// From libosinfo's address of the operating system, which virt-manager and others note.

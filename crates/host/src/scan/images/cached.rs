@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use vmio_model::facts::Unread;
 
-use super::parallel;
 use crate::look::{Look, Question};
+use crate::parallel;
 use crate::require;
 
 /// Bytes of files that `fincore` looks through in one scan, the smallest files first.
@@ -27,7 +27,7 @@ pub type Held = Result<(u64, &'static str), Unread>;
 /// What cannot be counted on this kernel is not listed.
 pub fn held(look: &Look<'_>, files: &BTreeMap<PathBuf, u64>) -> BTreeMap<PathBuf, Held> {
     let list: Vec<(&PathBuf, u64)> = files.iter().map(|(file, span)| (file, *span)).collect();
-    let quick = parallel(&list, |(file, _)| look.reader().cached_bytes(file));
+    let quick = parallel::map(list.clone(), |(file, _)| look.reader().cached_bytes(file));
     let mut held = BTreeMap::new();
     let mut slow = Vec::new();
     for ((file, span), answer) in list.into_iter().zip(quick) {
@@ -50,7 +50,7 @@ pub fn held(look: &Look<'_>, files: &BTreeMap<PathBuf, u64>) -> BTreeMap<PathBuf
     }
     let calls: Vec<&[(u64, &PathBuf)]> = some.chunks(FINCORE_FILES).collect();
     let root = require::root(look.reader()).is_ok();
-    for counted in parallel(&calls, |files| fincore(look, files, root)) {
+    for counted in parallel::map(calls, |files| fincore(look, files, root)) {
         held.extend(counted);
     }
     held

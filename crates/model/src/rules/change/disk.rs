@@ -88,13 +88,15 @@ pub fn engine(disk: &Disk) -> Aio {
 /// force and loses data or keeps QEMU from starting is not written down again.
 pub fn own_disk(what: impl Into<String>, disk: &Disk, to: &To) -> Change {
     let mut to = to.clone();
-    if to.cache.is_none() && disk.cache.as_deref() == Some("unsafe") {
+    let cache = to.cache.map(|c| c.to_string()).or_else(|| disk.cache.clone());
+    let aio = to.aio.map(|a| a.to_string()).or_else(|| disk.aio.clone());
+    let direct = cache.as_deref().map(|c| matches!(c, "none" | "directsync"));
+    let native = aio.as_deref() == Some("native");
+    if cache.as_deref() == Some("unsafe") || (native && direct == Some(false)) || (to.aio.is_some() && direct.is_none())
+    {
         to.cache = Some(Cache::None);
     }
-    if to.aio == Some(Aio::Native) && disk.cache.as_deref().is_none_or(|c| !matches!(c, "none" | "directsync")) {
-        to.cache = to.cache.or(Some(Cache::None));
-    }
-    if to.cache == Some(Cache::None) && to.aio.is_none() {
+    if to.cache == Some(Cache::None) && to.aio.is_none() && aio.as_deref() != Some("io_uring") {
         to.aio = Some(engine(disk));
     }
     let before = Draft::from(disk);
@@ -164,7 +166,8 @@ pub(super) fn qemu(d: &Draft) -> String {
         }
     }
     if let Some(n) = d.queues {
-        more.push_str(&format!(",num-queues={n}"));
+        let name = if d.driver.as_deref() == Some("virtio-scsi") { "num_queues" } else { "num-queues" };
+        more.push_str(&format!(",{name}={n}"));
     }
     let id = d.place.device_id.as_ref().map(|_| format!(",id={}", option(&names.id("")))).unwrap_or_default();
     let under = |controller: &str, more: &str, disk: &str| {

@@ -159,17 +159,24 @@ fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, m
     let local = matches!(protocol, Some("file" | "host_device"));
     if let (true, Some(path)) = (local, &source) {
         let file = process.file(path);
+        let what = format!("what {path} is");
+        if chain.drive.is_none() {
+            // Its driver is named: `file`, or `host_device`.
+            disk.place.block_device = Some(protocol == Some("host_device"));
+            note("storage", &said);
+        }
         match process.reader().stat(&file) {
             Ok(Some(stat)) => {
                 disk.place.block_device = Some(stat.mode & S_IFMT == S_IFBLK);
                 note("storage", &format!("stat {}", file.display()));
             }
-            Ok(None) => {}
-            Err(e) => missing.push(unread(format!("what {path} is"), &e)),
-        }
-        if protocol == Some("host_device") {
-            disk.place.block_device = Some(true);
-            note("storage", &said);
+            Ok(None) if chain.drive.is_some() => missing.push(Unread {
+                what,
+                why: "it is not there as this process sees it".into(),
+                mend: "run as root, in the mount namespace of the guest's process".into(),
+            }),
+            Err(e) if chain.drive.is_some() => missing.push(unread(what, &e)),
+            _ => {}
         }
         disk.details.storage = disk.place.block_device.map(|b| (if b { "block" } else { "file" }).to_owned());
     } else if let Some(protocol) = protocol {

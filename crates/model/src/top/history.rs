@@ -1,0 +1,159 @@
+//! What this session saw before: how fast each disk is when little is asked of it, and how each
+//! guest fared while another was quiet. Bounded: when it is full, every second interval goes, so a
+//! long session keeps its beginning.
+
+use std::collections::BTreeMap;
+
+use super::latency::{BUCKETS, Latency};
+use super::load::{Device, DeviceLoad, Interval, Requests};
+use super::rows::per_second;
+use super::verdict::share;
+
+/// A disk is quiet when no more requests than this are at it at once, on average: one program that
+/// waits for each of its requests is no load that others wait for.
+pub const QUIET_DEPTH: f64 = 1.5;
+/// Fewer requests than this in a direction say nothing of its latency.
+const LEAST_REQUESTS: u64 = 10;
+/// A guest is quiet when it has less than this share of the disk's time.
+pub const QUIET_SHARE: f64 = 0.10;
+/// Intervals kept.
+const KEPT: usize = 512;
+
+/// A session so far.
+#[derive(Debug, Clone)]
+pub struct History {
+    fastest: BTreeMap<Device, [BTreeMap<u32, Fastest>; 2]>,
+    past: Vec<Past>,
+    /// Of how many intervals one is kept.
+    stride: usize,
+    seen: usize,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        History { fastest: BTreeMap::new(), past: Vec::new(), stride: 1, seen: 0 }
+    }
+}
+
+/// The lowest mean latency that requests of about one size had in a quiet interval.
+#[derive(Debug, Clone, Copy)]
+struct Fastest {
+    bytes: f64,
+    seconds: f64,
+}
+
+#[derive(Debug, Clone)]
+struct Past {
+    number: usize,
+    device: Device,
+    shares: BTreeMap<String, f64>,
+    latencies: BTreeMap<String, Vec<(u8, u32)>>,
+}
+
+impl History {
+    /// Remembers an interval. To be called after its verdicts were drawn.
+    pub fn remember(&mut self, interval: &Interval) {
+        if interval.seconds <= 0.0 {
+            return;
+        }
+        for load in &interval.devices {
+            self.fastest(load, interval.seconds);
+        }
+        let number = self.seen;
+        self.seen += 1;
+        if !interval.traced || !number.is_multiple_of(self.stride) {
+            return;
+        }
+        self.past.extend(interval.devices.iter().filter_map(|load| past(interval, load.device, number)));
+        while self.past.len() > KEPT * interval.devices.len().max(1) {
+            self.stride *= 2;
+            self.past.retain(|p| p.number.is_multiple_of(self.stride));
+        }
+    }
+
+    fn fastest(&mut self, load: &DeviceLoad, seconds: f64) {
+        let depth = per_second(load.reads.request_seconds + load.writes.request_seconds, seconds);
+        if depth > QUIET_DEPTH {
+            return;
+        }
+        let sizes = self.fastest.entry(load.device).or_default();
+        for (sizes, side) in sizes.iter_mut().zip([load.reads, load.writes]) {
+            let Some((bytes, seconds)) = mean(&side).filter(|_| side.requests >= LEAST_REQUESTS) else { continue };
+            let now = Fastest { bytes, seconds };
+            let best = sizes.entry(class(bytes)).or_insert(now);
+            if seconds < best.seconds {
+                *best = now;
+            }
+        }
+    }
+
+    /// The mean time that the requests of this interval would take at a quiet disk, at most: from
+    /// the lowest seen in this session at that size; else from another size. A larger request takes
+    /// at most as much longer as it is larger, and a smaller one no longer. `None` when no quiet
+    /// moment was seen.
+    pub fn quiet_seconds(&self, load: &DeviceLoad) -> Option<f64> {
+        let sizes = self.fastest.get(&load.device)?;
+        let (mut requests, mut sum) = (0.0, 0.0);
+        for (sizes, side) in sizes.iter().zip([load.reads, load.writes]) {
+            let Some((bytes, _)) = mean(&side) else { continue };
+            let bounds = sizes.values().map(|f| f.seconds * (bytes / f.bytes.max(1.0)).max(1.0));
+            let bound = bounds.min_by(f64::total_cmp)?;
+            requests += side.requests as f64;
+            sum += bound * side.requests as f64;
+        }
+        (requests > 0.0).then(|| sum / requests)
+    }
+
+    /// Latencies of a guest at a disk in those intervals in which `hogs` together were quiet there.
+    /// Without requests in such intervals it is empty.
+    pub fn without(&self, device: Device, guest: &str, hogs: &[&str]) -> Latency {
+        let mut sum = Latency::default();
+        for past in self.past.iter().filter(|p| p.device == device) {
+            let share: f64 = hogs.iter().filter_map(|hog| past.shares.get(*hog)).sum();
+            if share < QUIET_SHARE
+                && let Some(counts) = past.latencies.get(guest)
+            {
+                counts.iter().for_each(|(bucket, n)| sum.counts[usize::from(*bucket)] += u64::from(*n));
+            }
+        }
+        sum
+    }
+}
+
+fn mean(side: &Requests) -> Option<(f64, f64)> {
+    let n = side.requests as f64;
+    (n > 0.0).then(|| (side.bytes as f64 / n, side.request_seconds / n))
+}
+
+/// Powers of two of the size.
+fn class(bytes: f64) -> u32 {
+    (bytes as u64).max(1).ilog2()
+}
+
+fn past(interval: &Interval, device: Device, number: usize) -> Option<Past> {
+    const { assert!(BUCKETS <= 256) };
+    let parts = share::parts(interval, Some(device), share::Basis::DeviceTime);
+    let all: f64 = parts.iter().map(|(_, part)| part).sum();
+    let mut latencies = BTreeMap::new();
+    for guest in &interval.guests {
+        let mut counts = Latency::default();
+        for disk in guest.disks.iter().filter(|d| d.device == Some(device)) {
+            [&disk.reads, &disk.writes].iter().filter_map(|t| t.latency.as_ref()).for_each(|l| counts.merge(l));
+        }
+        let sparse: Vec<(u8, u32)> = counts
+            .counts
+            .iter()
+            .enumerate()
+            .filter(|(_, n)| **n > 0)
+            .map(|(bucket, n)| (bucket as u8, u32::try_from(*n).unwrap_or(u32::MAX)))
+            .collect();
+        if !sparse.is_empty() {
+            latencies.insert(guest.name.clone(), sparse);
+        }
+    }
+    if latencies.is_empty() {
+        return None;
+    }
+    let shares = parts.into_iter().filter(|_| all > 0.0).map(|(who, part)| (who.label(interval), part / all));
+    Some(Past { number, device, shares: shares.collect(), latencies })
+}

@@ -1,0 +1,144 @@
+//! What a process that is no guest does on a disk, told by its name: the kernel's own threads have
+//! fixed ones, and backup programs are known by theirs.
+
+use serde::{Deserialize, Serialize};
+
+/// What traffic that no guest explains is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OtherKind {
+    /// The page cache is written out.
+    Writeback,
+    /// A RAID is built, checked or repaired.
+    Resync,
+    /// A file system that manages its own disks is at work: transactions, scrub.
+    FileSystem,
+    /// The journal of a file system.
+    Journal,
+    /// A backup or a copy of an image.
+    Backup,
+    /// A loop device passes on what others asked it for.
+    Loop,
+    /// Memory is swapped.
+    Swap,
+    /// Encryption or mapping passes on what others asked for.
+    Mapper,
+    /// Another thread of the kernel.
+    Kernel,
+    /// Another process.
+    Process,
+}
+
+impl OtherKind {
+    /// In words, as shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            OtherKind::Writeback => "writeback",
+            OtherKind::Resync => "resync",
+            OtherKind::FileSystem => "file system, scrub",
+            OtherKind::Journal => "journal",
+            OtherKind::Backup => "backup",
+            OtherKind::Loop => "loop device",
+            OtherKind::Swap => "swap",
+            OtherKind::Mapper => "device mapper",
+            OtherKind::Kernel => "kernel",
+            OtherKind::Process => "process",
+        }
+    }
+}
+
+/// Programs that copy whole disks or trees, by the start of their short names (at most 15 bytes).
+const BACKUP: &[&str] = &[
+    "vzdump",
+    "qemu-img",
+    "rsync",
+    "borg",
+    "restic",
+    "proxmox-backup",
+    "pbs-",
+    "duplicity",
+    "duplicati",
+    "rclone",
+    "virtnbdbackup",
+    "bacula",
+    "bareos",
+    "veeam",
+    "rbd",
+    "zfs",
+    "btrfs",
+    "dump",
+    "tar",
+    "partclone",
+    "kopia",
+    "urbackup",
+];
+
+/// What a process of that name does. `kernel` says whether it is one of the kernel's own threads.
+pub fn kind_of(comm: &str, kernel: bool) -> OtherKind {
+    let starts = |all: &[&str]| all.iter().any(|start| comm.starts_with(start));
+    if !kernel {
+        return if starts(BACKUP) { OtherKind::Backup } else { OtherKind::Process };
+    }
+    // A worker's name ends with the work that it did last: `kworker/u8:1+flush-254:0`.
+    let work = comm.strip_prefix("kworker/").and_then(|rest| rest.split_once(['+', '-']).map(|(_, work)| work));
+    let works = |all: &[&str]| work.is_some_and(|w| all.iter().any(|start| w.starts_with(start)));
+    let raid = comm.strip_prefix("md").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    if starts(&["flush-", "bdi-"]) || works(&["flush-", "writeback", "bdi_"]) {
+        OtherKind::Writeback
+    } else if raid && (comm.ends_with("_resync") || comm.contains("_raid") || comm.ends_with("_reshape")) {
+        OtherKind::Resync
+    } else if starts(&["jbd2/", "xfsaild", "xfs-"]) || works(&["xfs-", "jbd2"]) {
+        OtherKind::Journal
+    } else if starts(&["z_", "txg_", "dsl_", "zvol", "zthr", "dp_", "btrfs"]) || works(&["btrfs"]) {
+        OtherKind::FileSystem
+    } else if starts(&["kswapd"]) {
+        OtherKind::Swap
+    } else if starts(&["loop"]) || works(&["loop"]) {
+        OtherKind::Loop
+    } else if starts(&["dm", "kcryptd", "kcopyd"]) || works(&["dm", "kcryptd", "kcopyd"]) {
+        OtherKind::Mapper
+    } else {
+        OtherKind::Kernel
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_are_known_by_their_names() {
+        use OtherKind::*;
+        let cases = [
+            ("kworker/u8:1+flush-254:0", true, Writeback),
+            ("kworker/u8:1-flush-254:0", true, Writeback),
+            ("flush-8:0", true, Writeback),
+            ("md0_resync", true, Resync),
+            ("md127_raid5", true, Resync),
+            ("mdadm", false, Process),
+            ("jbd2/vda1-8", true, Journal),
+            ("xfsaild/dm-0", true, Journal),
+            ("z_rd_int_0", true, FileSystem),
+            ("txg_sync", true, FileSystem),
+            ("btrfs-transacti", true, FileSystem),
+            ("kworker/u8:3-btrfs-endio", true, FileSystem),
+            ("kswapd0", true, Swap),
+            ("loop3", true, Loop),
+            ("kworker/u5:2+loop7", true, Loop),
+            ("kcryptd/254:1", true, Mapper),
+            ("kworker/3:1H-kblockd", true, Kernel),
+            ("kworker/0:1", true, Kernel),
+            ("kthreadd", true, Kernel),
+            ("vzdump", false, Backup),
+            ("proxmox-backup-", false, Backup),
+            ("rsync", false, Backup),
+            ("qemu-img", false, Backup),
+            ("postgres", false, Process),
+            // Not the kernel's, whatever it calls itself.
+            ("kswapd0", false, Process),
+        ];
+        for (comm, kernel, kind) in cases {
+            assert_eq!(kind_of(comm, kernel), kind, "{comm}");
+        }
+    }
+}

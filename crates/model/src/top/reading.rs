@@ -1,0 +1,333 @@
+//! What the counters of a machine said at one moment, and the interval between two such moments.
+//!
+//! Counters may begin anew between two readings (an interface or disk that was taken away and came
+//! back, a process id used again) and whole guests come and go. What cannot be told from two
+//! readings is left out of that interval; nothing is made up.
+
+use std::collections::BTreeMap;
+
+use super::Flow;
+use super::load::{
+    CpuLoad, Device, DeviceLoad, DiskLoad, DiskSource, GuestLoad, HostCpu, Interval, NicLoad, OtherLoad, Packets, Ran,
+    Requests, Transfer, UplinkLoad,
+};
+use super::process::kind_of;
+
+/// A machine's counters at one moment.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Reading {
+    /// When, on any clock that only goes forward.
+    pub at_seconds: f64,
+    /// Disks.
+    pub disks: BTreeMap<Device, DiskCounters>,
+    /// Guests.
+    pub guests: Vec<GuestReading>,
+    /// Interfaces that lead away from the host.
+    pub uplinks: Vec<Interface>,
+    /// Processors.
+    pub cpu: CpuCounters,
+    /// What could not be read.
+    pub notes: Vec<String>,
+}
+
+/// A line of `/proc/diskstats` (kernel document admin-guide/iostats.rst). Times are in milliseconds
+/// and 32 bits wide: they begin anew every 49 days of time in flight.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DiskCounters {
+    /// Name.
+    pub name: String,
+    /// Reads, writes, discards and flushes: requests that ended, bytes, milliseconds.
+    pub kinds: [(u64, u64, u64); 4],
+    /// Milliseconds with any request in flight.
+    pub busy_ms: u64,
+}
+
+/// A guest's counters.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct GuestReading {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its process.
+    pub pid: Option<u32>,
+    /// Its threads.
+    pub threads: Vec<ThreadReading>,
+    /// Nanoseconds that all of its processes ran, where it is many and has no threads by role.
+    pub group_run_ns: Option<u64>,
+    /// Its network devices.
+    pub nics: Vec<Interface>,
+    /// Its disks, where they are not traced.
+    pub disks: DiskReading,
+}
+
+/// A guest's disk traffic without tracing.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum DiskReading {
+    /// Could not be read.
+    #[default]
+    None,
+    /// Counters by disk, or of all disks together (`None`).
+    Counters(DiskSource, Vec<(Option<Device>, Sides)>),
+    /// Sums over the last so many seconds, where reading at every tick would cost too much.
+    Recent(DiskSource, f64, Vec<DiskLoad>),
+}
+
+/// Reads and writes: requests, where they are counted, and bytes.
+pub type Sides = [(Option<u64>, u64); 2];
+
+/// What a thread is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Runs a virtual CPU.
+    Vcpu,
+    /// I/O thread, pool thread, vhost.
+    Io,
+    /// Anything else.
+    Rest,
+}
+
+/// A thread's counters (`/proc/PID/task/TID/schedstat`), in nanoseconds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ThreadReading {
+    /// Thread id.
+    pub tid: u32,
+    /// What it is for.
+    pub part: Part,
+    /// What to call it: `I/O thread io0`, `main loop`.
+    pub name: String,
+    /// Time that it ran.
+    pub run_ns: u64,
+    /// Time that it waited for a processor.
+    pub wait_ns: u64,
+}
+
+/// An interface's counters as the host sees them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Interface {
+    /// Name.
+    pub name: String,
+    /// Speed in bits a second, where the kernel knows one.
+    pub speed_bps: Option<u64>,
+    /// What the host received through it.
+    pub received: Packets,
+    /// What the host sent through it.
+    pub sent: Packets,
+}
+
+/// `/proc/stat` and `/proc/pressure/cpu`.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct CpuCounters {
+    /// Processors.
+    pub cpus: u32,
+    /// Seconds that they worked.
+    pub busy_seconds: f64,
+    /// Seconds that the host's own hypervisor gave to others.
+    pub stolen_seconds: f64,
+    /// Microseconds in which some task waited (`some … total=`); `None` without PSI.
+    pub stalled_us: Option<u64>,
+}
+
+/// Block tracing of an interval.
+pub struct Traced<'a> {
+    /// What was seen.
+    pub flows: &'a [Flow],
+    /// The guest that each of them belongs to, by its place in the later reading.
+    pub owners: &'a [Option<usize>],
+}
+
+/// What lies between two readings. `traced` is `None` where the block layer is not traced.
+pub fn between(before: &Reading, after: &Reading, traced: Option<&Traced<'_>>) -> Interval {
+    let seconds = after.at_seconds - before.at_seconds;
+    let mut notes = after.notes.clone();
+    if seconds.is_nan() || seconds <= 0.0 {
+        notes.push("no time passed between two readings".into());
+        return Interval { notes, ..Interval::default() };
+    }
+    let mut guests: Vec<GuestLoad> = after.guests.iter().map(|guest| guest_load(before, guest, seconds)).collect();
+    let mut others = Vec::new();
+    if let Some(traced) = traced {
+        for guest in &mut guests {
+            guest.disk_source = DiskSource::Trace;
+            guest.disks.clear();
+        }
+        for (flow, owner) in traced.flows.iter().zip(traced.owners) {
+            match owner.and_then(|i| guests.get_mut(i)) {
+                Some(guest) => add(&mut guest.disks, flow),
+                None => add(&mut other(&mut others, flow).disks, flow),
+            }
+        }
+    }
+    Interval {
+        seconds,
+        traced: traced.is_some(),
+        devices: after.disks.iter().filter_map(|(d, now)| disk_load(*d, before.disks.get(d)?, now)).collect(),
+        guests,
+        others,
+        host_cpu: host_cpu(&before.cpu, &after.cpu, seconds),
+        uplinks: after.uplinks.iter().filter_map(|now| uplink(before, now)).collect(),
+        notes,
+    }
+}
+
+fn other<'a>(others: &'a mut Vec<OtherLoad>, flow: &Flow) -> &'a mut OtherLoad {
+    let kind = kind_of(&flow.comm, flow.pid == 0);
+    // The kernel's workers have a name each; together they are one.
+    let alike = |o: &OtherLoad| o.kind == kind && (o.name == flow.comm || (flow.pid == 0 && o.pid == 0));
+    let at = others.iter().position(alike).unwrap_or_else(|| {
+        others.push(OtherLoad { kind, name: flow.comm.clone(), pid: flow.pid, disks: Vec::new() });
+        others.len() - 1
+    });
+    &mut others[at]
+}
+
+fn add(disks: &mut Vec<DiskLoad>, flow: &Flow) {
+    let at = disks.iter().position(|d| d.device == Some(flow.device)).unwrap_or_else(|| {
+        disks.push(DiskLoad { device: Some(flow.device), ..DiskLoad::default() });
+        disks.len() - 1
+    });
+    let side = if flow.write { &mut disks[at].writes } else { &mut disks[at].reads };
+    side.add(&Transfer {
+        requests: Some(flow.requests),
+        bytes: flow.bytes,
+        device_seconds: Some(flow.device_seconds),
+        queued_seconds: Some(flow.queued_seconds),
+        latency: Some(flow.latency.clone()),
+    });
+}
+
+/// `None` when one of the counters begins anew.
+fn disk_load(device: Device, before: &DiskCounters, now: &DiskCounters) -> Option<DeviceLoad> {
+    if before.name != now.name {
+        return None;
+    }
+    let mut sides = [Requests::default(); 2];
+    for (kind, (b, n)) in before.kinds.iter().zip(&now.kinds).enumerate() {
+        let side = &mut sides[usize::from(kind > 0)];
+        side.requests += n.0.checked_sub(b.0)?;
+        side.bytes += n.1.checked_sub(b.1)?;
+        side.request_seconds += milliseconds(b.2, n.2)?;
+    }
+    let [reads, writes] = sides;
+    let busy_seconds = milliseconds(before.busy_ms, now.busy_ms)?;
+    Some(DeviceLoad { name: now.name.clone(), device, reads, writes, busy_seconds })
+}
+
+/// Seconds between two values of a counter of milliseconds with 32 bits.
+fn milliseconds(before: u64, now: u64) -> Option<f64> {
+    const WIDTH: u64 = 1 << 32;
+    let passed = match now.checked_sub(before) {
+        Some(passed) => passed,
+        // Round the end only when it was near, else it began anew.
+        None if before < WIDTH && before > WIDTH / 2 => now + WIDTH - before,
+        None => return None,
+    };
+    Some(passed as f64 * 1e-3)
+}
+
+fn guest_load(before: &Reading, now: &GuestReading, seconds: f64) -> GuestLoad {
+    let mut load = GuestLoad { name: now.name.clone(), kind: now.kind.clone(), pid: now.pid, ..GuestLoad::default() };
+    if let DiskReading::Recent(source, span, disks) = &now.disks {
+        load.disk_source = *source;
+        load.disks = if *span > 0.0 { disks.iter().map(|d| scaled(d, seconds / span)).collect() } else { Vec::new() };
+    }
+    let Some(was) = before.guests.iter().find(|g| g.pid == now.pid && g.name == now.name) else { return load };
+    load.cpu = cpu_load(was, now, seconds);
+    load.nics = now.nics.iter().filter_map(|n| nic(was, n)).collect();
+    if let (DiskReading::Counters(source, now), DiskReading::Counters(old, was)) = (&now.disks, &was.disks)
+        && source == old
+    {
+        load.disk_source = *source;
+        let pairs = now.iter().filter_map(|(d, n)| Some((*d, was.iter().find(|(w, _)| w == d)?.1, *n)));
+        load.disks = pairs.filter_map(|(d, was, now)| counted(d, &was, &now)).collect();
+    }
+    load
+}
+
+fn counted(device: Option<Device>, was: &Sides, now: &Sides) -> Option<DiskLoad> {
+    let side = |was: (Option<u64>, u64), now: (Option<u64>, u64)| -> Option<Transfer> {
+        let requests = match (was.0, now.0) {
+            (Some(was), Some(now)) => Some(now.checked_sub(was)?),
+            _ => None,
+        };
+        Some(Transfer { requests, bytes: now.1.checked_sub(was.1)?, ..Transfer::default() })
+    };
+    Some(DiskLoad { device, reads: side(was[0], now[0])?, writes: side(was[1], now[1])? })
+}
+
+fn scaled(disk: &DiskLoad, by: f64) -> DiskLoad {
+    let side = |t: &Transfer| Transfer {
+        requests: t.requests.map(|n| (n as f64 * by).round() as u64),
+        bytes: (t.bytes as f64 * by).round() as u64,
+        device_seconds: t.device_seconds.map(|s| s * by),
+        queued_seconds: t.queued_seconds.map(|s| s * by),
+        latency: t.latency.clone(),
+    };
+    DiskLoad { device: disk.device, reads: side(&disk.reads), writes: side(&disk.writes) }
+}
+
+fn cpu_load(was: &GuestReading, now: &GuestReading, seconds: f64) -> Option<CpuLoad> {
+    let group = now.group_run_ns.zip(was.group_run_ns).and_then(|(now, was)| now.checked_sub(was));
+    if now.threads.is_empty() && group.is_none() {
+        return None;
+    }
+    let mut load = CpuLoad::default();
+    load.rest.run_seconds = group.unwrap_or(0) as f64 * 1e-9;
+    for thread in &now.threads {
+        let old = was.threads.iter().find(|t| t.tid == thread.tid);
+        // A thread that was not there began in this interval; its counters begin with it. A number
+        // used again has a smaller count, and began in it too.
+        let since = |old: Option<u64>, now: u64| {
+            let passed = now.checked_sub(old.unwrap_or(0)).unwrap_or(now);
+            passed as f64 * 1e-9
+        };
+        let ran = Ran {
+            run_seconds: since(old.map(|t| t.run_ns), thread.run_ns).min(seconds),
+            wait_seconds: since(old.map(|t| t.wait_ns), thread.wait_ns).min(seconds),
+        };
+        match thread.part {
+            Part::Vcpu => {
+                load.vcpus += 1;
+                load.vcpu.add(ran);
+            }
+            Part::Io => load.io.add(ran),
+            Part::Rest => load.rest.add(ran),
+        }
+        let busiest = load.busiest.as_ref().map_or(0.0, |(_, s)| *s);
+        if thread.part != Part::Vcpu && ran.run_seconds > busiest {
+            load.busiest = Some((thread.name.clone(), ran.run_seconds));
+        }
+    }
+    Some(load)
+}
+
+fn packets(was: &Packets, now: &Packets) -> Option<Packets> {
+    Some(Packets {
+        packets: now.packets.checked_sub(was.packets)?,
+        bytes: now.bytes.checked_sub(was.bytes)?,
+        dropped: now.dropped.checked_sub(was.dropped)?,
+    })
+}
+
+fn nic(was: &GuestReading, now: &Interface) -> Option<NicLoad> {
+    let was = was.nics.iter().find(|n| n.name == now.name)?;
+    // What the host receives from the tap is what the guest sent.
+    let (sent, received) = (packets(&was.received, &now.received)?, packets(&was.sent, &now.sent)?);
+    Some(NicLoad { interface: now.name.clone(), sent, received })
+}
+
+fn uplink(before: &Reading, now: &Interface) -> Option<UplinkLoad> {
+    let was = before.uplinks.iter().find(|u| u.name == now.name)?;
+    let (sent, received) = (packets(&was.sent, &now.sent)?, packets(&was.received, &now.received)?);
+    Some(UplinkLoad { name: now.name.clone(), speed_bps: now.speed_bps, sent, received })
+}
+
+fn host_cpu(was: &CpuCounters, now: &CpuCounters, seconds: f64) -> HostCpu {
+    let stalled = now.stalled_us.zip(was.stalled_us).and_then(|(now, was)| now.checked_sub(was));
+    HostCpu {
+        cpus: now.cpus,
+        busy_seconds: (now.busy_seconds - was.busy_seconds).max(0.0),
+        stolen_seconds: (now.stolen_seconds - was.stolen_seconds).max(0.0),
+        stalled_ratio: stalled.map(|us| (us as f64 * 1e-6 / seconds).min(1.0)),
+    }
+}

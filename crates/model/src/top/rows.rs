@@ -1,0 +1,221 @@
+//! The figures of each guest, of each disk and of each other process as they are shown: rates and
+//! shares of one interval.
+
+use serde::Serialize;
+
+use super::load::{DeviceLoad, DiskLoad, DiskSource, GuestLoad, Interval, OtherLoad, Ran, Requests, Transfer};
+use super::process::OtherKind;
+use super::verdict::share::{self, Basis};
+
+/// A line of the table of guests. What is not known is `None`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct GuestRow {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its process.
+    pub pid: Option<u32>,
+    /// Its disks.
+    #[serde(flatten)]
+    pub disk: DiskRow,
+    /// Where these come from.
+    pub disk_source: DiskSource,
+    /// Bits a second that it sent.
+    pub sent_bps: Option<f64>,
+    /// Bits a second that it received.
+    pub received_bps: Option<f64>,
+    /// Packets a second that were dropped at its interfaces, both ways.
+    pub drops_per_second: Option<f64>,
+    /// Its virtual CPUs.
+    pub vcpus: Option<u32>,
+    /// Time that they ran, as a share of one processor (2 CPUs at work: 2).
+    pub vcpu_ratio: Option<f64>,
+    /// The same of its I/O threads, pool threads and vhost.
+    pub io_ratio: Option<f64>,
+    /// The same of all else.
+    pub rest_ratio: Option<f64>,
+    /// Share of the time in which its virtual CPUs wanted to run that they waited for a processor.
+    pub steal_ratio: Option<f64>,
+}
+
+/// Somebody's disk traffic.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct DiskRow {
+    /// Reads a second.
+    pub read_iops: Option<f64>,
+    /// Writes a second.
+    pub write_iops: Option<f64>,
+    /// Bytes read a second.
+    pub read_bytes_per_second: Option<f64>,
+    /// Bytes written a second.
+    pub write_bytes_per_second: Option<f64>,
+    /// Mean size of its requests.
+    pub request_bytes: Option<f64>,
+    /// Half of its requests took no longer.
+    pub latency_p50_seconds: Option<f64>,
+    /// 99 % of them took no longer.
+    pub latency_p99_seconds: Option<f64>,
+    /// Mean time of a request.
+    pub latency_mean_seconds: Option<f64>,
+    /// Its requests at work or waiting at once, on average (Little's law).
+    pub queue_depth: Option<f64>,
+    /// Its part of the time that all requests spent at the disks (of bytes, where times are not
+    /// known: see `basis` of the document).
+    pub device_share_ratio: Option<f64>,
+}
+
+/// A line of the table of disks.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DeviceRow {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub device: (u32, u32),
+    /// Reads a second.
+    pub read_iops: f64,
+    /// Writes a second.
+    pub write_iops: f64,
+    /// Bytes read a second.
+    pub read_bytes_per_second: f64,
+    /// Bytes written a second.
+    pub write_bytes_per_second: f64,
+    /// Mean time of a request, waiting in the host's queue included.
+    pub latency_mean_seconds: Option<f64>,
+    /// Requests at work or waiting at once, on average (Little's law).
+    pub queue_depth: f64,
+    /// Share of the time with any request in flight.
+    pub busy_ratio: f64,
+}
+
+/// A line of what no guest explains.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct OtherRow {
+    /// What it is for.
+    pub kind: OtherKind,
+    /// Name of the process.
+    pub name: String,
+    /// One of its processes, 0 for the kernel.
+    pub pid: u32,
+    /// Its traffic.
+    #[serde(flatten)]
+    pub disk: DiskRow,
+}
+
+/// All rows of an interval.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Rows {
+    /// Disks, the one with most requests in flight first.
+    pub devices: Vec<DeviceRow>,
+    /// Guests, in the order of the interval.
+    pub guests: Vec<GuestRow>,
+    /// What no guest explains, the largest share first.
+    pub others: Vec<OtherRow>,
+    /// What shares of disks are shares of.
+    pub basis: Basis,
+}
+
+/// Rows of an interval.
+pub fn rows(interval: &Interval) -> Rows {
+    let s = interval.seconds;
+    let mut devices: Vec<DeviceRow> = interval.devices.iter().map(|d| device(d, s)).collect();
+    devices.sort_by(|a, b| b.queue_depth.total_cmp(&a.queue_depth).then_with(|| a.name.cmp(&b.name)));
+    let basis = share::basis(interval, None);
+    let all: f64 = share::parts(interval, None, basis).iter().map(|(_, part)| part).sum();
+    let part = |disks: &[DiskLoad]| share::of(disks, None, basis).filter(|_| all > 0.0).map(|p| p / all);
+    let mut others: Vec<OtherRow> = interval.others.iter().map(|o| other(o, s, part(&o.disks))).collect();
+    others
+        .sort_by(|a, b| b.disk.device_share_ratio.unwrap_or(0.0).total_cmp(&a.disk.device_share_ratio.unwrap_or(0.0)));
+    let guests = interval.guests.iter().map(|g| guest(g, s, part(&g.disks))).collect();
+    Rows { devices, guests, others, basis }
+}
+
+/// `x` a second; 0 when no time passed.
+pub(super) fn per_second(x: f64, seconds: f64) -> f64 {
+    if seconds > 0.0 { x / seconds } else { 0.0 }
+}
+
+fn device(load: &DeviceLoad, seconds: f64) -> DeviceRow {
+    let (requests, time) = totals(load);
+    let rate = |x: u64| per_second(x as f64, seconds);
+    let Requests { requests: reads, bytes: read_bytes, .. } = load.reads;
+    let Requests { requests: writes, bytes: write_bytes, .. } = load.writes;
+    DeviceRow {
+        name: load.name.clone(),
+        device: load.device,
+        read_iops: rate(reads),
+        write_iops: rate(writes),
+        read_bytes_per_second: rate(read_bytes),
+        write_bytes_per_second: rate(write_bytes),
+        latency_mean_seconds: (requests > 0).then(|| time / requests as f64),
+        queue_depth: per_second(time, seconds),
+        busy_ratio: per_second(load.busy_seconds, seconds).min(1.0),
+    }
+}
+
+/// Requests of a disk and the sum of their times.
+pub(super) fn totals(load: &DeviceLoad) -> (u64, f64) {
+    (load.reads.requests + load.writes.requests, load.reads.request_seconds + load.writes.request_seconds)
+}
+
+fn disk(disks: &[DiskLoad], known: bool, seconds: f64, share: Option<f64>) -> DiskRow {
+    if !known {
+        return DiskRow::default();
+    }
+    let [reads, writes] = [|d: &DiskLoad| d.reads.clone(), |d: &DiskLoad| d.writes.clone()].map(|side| {
+        let mut sum = Transfer::default();
+        disks.iter().for_each(|d| sum.add(&side(d)));
+        sum
+    });
+    let mut both = reads.clone();
+    both.add(&writes);
+    let requests = both.requests.filter(|n| *n > 0).map(|n| n as f64);
+    let spent = both.device_seconds.map(|at| at + both.queued_seconds.unwrap_or(0.0));
+    let quantile = |q| both.latency.as_ref().and_then(|l| l.quantile_seconds(q));
+    // Nothing done is a figure where tracing would have seen it, and not known without counters.
+    let iops = |side: &Transfer| match side.requests {
+        Some(n) => Some(per_second(n as f64, seconds)),
+        None => (!both.any()).then_some(0.0),
+    };
+    DiskRow {
+        read_iops: iops(&reads),
+        write_iops: iops(&writes),
+        read_bytes_per_second: Some(per_second(reads.bytes as f64, seconds)),
+        write_bytes_per_second: Some(per_second(writes.bytes as f64, seconds)),
+        request_bytes: requests.map(|n| both.bytes as f64 / n),
+        latency_p50_seconds: quantile(0.5),
+        latency_p99_seconds: quantile(0.99),
+        latency_mean_seconds: spent.zip(requests).map(|(time, n)| time / n),
+        queue_depth: spent.map(|time| per_second(time, seconds)),
+        device_share_ratio: share,
+    }
+}
+
+fn guest(load: &GuestLoad, seconds: f64, share: Option<f64>) -> GuestRow {
+    let known = load.disk_source != DiskSource::None;
+    let nics = (!load.nics.is_empty()).then_some(&load.nics);
+    let bits = |bytes: u64| per_second(bytes as f64 * 8.0, seconds);
+    let cpu = load.cpu.as_ref();
+    let ratio = |of: fn(&super::load::CpuLoad) -> Ran| cpu.map(|c| per_second(of(c).run_seconds, seconds));
+    GuestRow {
+        name: load.name.clone(),
+        kind: load.kind.clone(),
+        pid: load.pid,
+        disk: disk(&load.disks, known, seconds, share),
+        disk_source: load.disk_source,
+        sent_bps: nics.map(|n| bits(n.iter().map(|n| n.sent.bytes).sum())),
+        received_bps: nics.map(|n| bits(n.iter().map(|n| n.received.bytes).sum())),
+        drops_per_second: nics
+            .map(|n| per_second(n.iter().map(|n| n.sent.dropped + n.received.dropped).sum::<u64>() as f64, seconds)),
+        vcpus: cpu.map(|c| c.vcpus).filter(|n| *n > 0),
+        vcpu_ratio: ratio(|c| c.vcpu),
+        io_ratio: ratio(|c| c.io),
+        rest_ratio: ratio(|c| c.rest),
+        steal_ratio: cpu.and_then(|c| c.vcpu.wait_ratio()),
+    }
+}
+
+fn other(load: &OtherLoad, seconds: f64, share: Option<f64>) -> OtherRow {
+    let row = disk(&load.disks, true, seconds, share);
+    OtherRow { kind: load.kind, name: load.name.clone(), pid: load.pid, disk: row }
+}

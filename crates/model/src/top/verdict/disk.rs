@@ -1,0 +1,151 @@
+//! When a disk is used up.
+//!
+//! The time with any request in flight (iostat's %util) cannot tell: a flash disk serves many at
+//! once and is at 100 % long before it is full. A disk is used up when more requests only make all
+//! of them wait. Signs, each told in the line:
+//! - requests take at least [`SLOWER`] times as long as at this disk when little is asked of it (from
+//!   [`History::quiet_seconds`]: this session, this direction, this request size), and at least
+//!   [`DEEP`] are there at once (Little's law, from the sum of their times);
+//! - or a large part of their time passes in the host's queue, because the disk takes no more.
+//!
+//! Where no quiet moment was seen, [`FULL`] requests at once are told as "may be".
+
+use super::super::History;
+use super::super::load::{Device, DeviceLoad, GuestLoad, Interval, Transfer};
+use super::super::rows::{per_second, totals};
+use super::super::words::{count, number, percent, time};
+use super::share::{self, Actor};
+use super::{Cost, Culprit, Resource, Verdict, blame, culprits, told};
+
+/// So many times the quiet latency counts as waiting.
+pub const SLOWER: f64 = 2.0;
+/// Requests at once below which nobody waits for another.
+pub const DEEP: f64 = 2.0;
+/// Requests at once from which a disk of unknown speed may be used up.
+pub const FULL: f64 = 4.0;
+/// Part of the requests' time in the host's queue from which the disk takes no more.
+pub const QUEUED: f64 = 0.25;
+/// A percentile of fewer requests is not told.
+pub const LEAST_REQUESTS: u64 = 20;
+
+pub(super) fn verdicts(interval: &Interval, history: &History) -> Vec<Verdict> {
+    let mut found: Vec<(f64, Verdict)> = interval
+        .devices
+        .iter()
+        .filter_map(|load| {
+            let (certain, evidence, depth) = signs(interval, load, history)?;
+            Some((depth, verdict(interval, load, history, certain, evidence)))
+        })
+        .collect();
+    found.sort_by(|a, b| b.0.total_cmp(&a.0));
+    found.into_iter().map(|(_, verdict)| verdict).collect()
+}
+
+/// Whether it is certain, the evidence, and the depth; `None` when the disk is not used up.
+fn signs(interval: &Interval, load: &DeviceLoad, history: &History) -> Option<(bool, String, f64)> {
+    let (requests, spent) = totals(load);
+    let depth = per_second(spent, interval.seconds);
+    if requests == 0 || depth < DEEP {
+        return None;
+    }
+    let each = spent / requests as f64;
+    let at_once = format!("{} requests at once, {} each", count(depth), time(each));
+    let queued = queued(interval, load.device).filter(|(ratio, at_device)| {
+        // A scheduler or limit that holds requests back from an idle disk is no full disk.
+        *ratio >= QUEUED && *at_device >= 1.0
+    });
+    let waits = queued.map(|(ratio, _)| format!(", {} of that in the host's queue", percent(ratio)));
+    match history.quiet_seconds(load) {
+        Some(quiet) if each >= quiet * SLOWER => {
+            let compared = format!(", {} in quiet moments", time(quiet));
+            Some((true, at_once + &compared + &waits.unwrap_or_default(), depth))
+        }
+        _ if waits.is_some() => Some((true, at_once + &waits.unwrap_or_default(), depth)),
+        None if depth >= FULL => Some((false, at_once + "; no quiet moment was seen yet to compare with", depth)),
+        _ => None,
+    }
+}
+
+/// Part of the requests' time in the host's queue, and their number at the disk itself.
+fn queued(interval: &Interval, device: Device) -> Option<(f64, f64)> {
+    let all = interval.guests.iter().map(|g| &g.disks).chain(interval.others.iter().map(|o| &o.disks)).flatten();
+    let (mut waited, mut served) = (0.0, 0.0);
+    for side in all.filter(|d| d.device == Some(device)).flat_map(|d| [&d.reads, &d.writes]) {
+        waited += side.queued_seconds?;
+        served += side.device_seconds?;
+    }
+    let sum = waited + served;
+    (interval.traced && sum > 0.0).then(|| (waited / sum, per_second(served, interval.seconds)))
+}
+
+fn verdict(interval: &Interval, load: &DeviceLoad, history: &History, certain: bool, evidence: String) -> Verdict {
+    let basis = share::basis(interval, Some(load.device));
+    let parts = share::parts(interval, Some(load.device), basis);
+    let all: f64 = parts.iter().map(|(_, part)| part).sum();
+    let culprits = culprits(interval, &parts, all);
+    let neighbours: Vec<usize> = parts
+        .iter()
+        .filter_map(|(who, _)| match who {
+            Actor::Guest(i) if culprits.iter().all(|c| c.guest.as_ref() != Some(&interval.guests[*i].name)) => Some(*i),
+            _ => None,
+        })
+        .collect();
+    let mut costs: Vec<Cost> =
+        neighbours.iter().filter_map(|i| cost(&interval.guests[*i], load.device, &culprits, history)).collect();
+    costs.sort_by(|a, b| factor(b).total_cmp(&factor(a)));
+    let costs_said = if costs.is_empty() { without_costs(interval, &culprits, neighbours.len()) } else { told(&costs) };
+    let name = if load.name.is_empty() { number(load.device) } else { load.name.clone() };
+    let state = if certain { "is saturated" } else { "may be saturated" };
+    let line = format!("disk {name} {state} {}: {evidence}; {costs_said}", blame(&culprits, basis.words()));
+    Verdict { resource: Resource::Disk, name, certain, culprits, basis: Some(basis), evidence, costs, line }
+}
+
+/// How bad a cost is, for sorting: how many times slower, then the latency alone.
+fn factor(cost: &Cost) -> f64 {
+    let now = cost.latency_p99_seconds.unwrap_or(0.0);
+    match cost.quiet_latency_p99_seconds {
+        Some(quiet) if quiet > 0.0 => 1e6 + now / quiet,
+        _ => now,
+    }
+}
+
+fn on(guest: &GuestLoad, device: Device) -> Transfer {
+    let mut sum = Transfer::default();
+    guest.disks.iter().filter(|d| d.device == Some(device)).for_each(|d| sum.add(&d.both()));
+    sum
+}
+
+fn cost(guest: &GuestLoad, device: Device, culprits: &[Culprit], history: &History) -> Option<Cost> {
+    let latency = on(guest, device).latency.filter(|l| l.requests() >= LEAST_REQUESTS)?;
+    let now = latency.quantile_seconds(0.99)?;
+    let hogs: Vec<&str> = culprits.iter().map(|c| c.who.as_str()).collect();
+    let before = history.without(device, &guest.name, &hogs);
+    let quiet = (before.requests() >= LEAST_REQUESTS).then(|| before.quantile_seconds(0.99)).flatten();
+    let they = if hogs.len() == 1 { "that one was" } else { "those were" };
+    let words = match quiet {
+        Some(quiet) if now > quiet => {
+            format!("{} p99 {}, {} while {they} quiet ({}x)", guest.name, time(now), time(quiet), count(now / quiet))
+        }
+        Some(quiet) => format!("{} p99 {}, no worse than while {they} quiet ({})", guest.name, time(now), time(quiet)),
+        None => format!("{} p99 {} (no quieter moment seen yet)", guest.name, time(now)),
+    };
+    let latency_p99_seconds = Some(now);
+    Some(Cost {
+        guest: guest.name.clone(),
+        latency_p99_seconds,
+        quiet_latency_p99_seconds: quiet,
+        words,
+        ..Cost::default()
+    })
+}
+
+fn without_costs(interval: &Interval, culprits: &[Culprit], neighbours: usize) -> String {
+    let guests = culprits.iter().filter(|c| c.guest.is_some()).count();
+    let known = interval.traced;
+    match neighbours {
+        0 if guests > 0 => "no other guest used it".into(),
+        0 => "no guest used it".into(),
+        n if known => format!("{n} other guest{} did too little to tell what it costs", if n == 1 { "" } else { "s" }),
+        _ => "what it costs the others cannot be told without tracing".into(),
+    }
+}

@@ -1,0 +1,109 @@
+//! When a wire is used up: an uplink near its speed or that drops, a guest's interface that drops.
+
+use super::super::load::{Interval, NicLoad, Packets, UplinkLoad};
+use super::super::rows::per_second;
+use super::super::words::{bits, count, percent};
+use super::share::Actor;
+use super::{Culprit, Resource, Verdict, blame, culprits};
+
+/// An uplink is used up from this part of its speed.
+const FULL: f64 = 0.90;
+/// Drops count from this part of the packets and so many a second.
+const DROPPED: f64 = 0.01;
+const DROPS: f64 = 5.0;
+
+pub(super) fn verdicts(interval: &Interval) -> Vec<Verdict> {
+    let sides = |u| [(u, true), (u, false)];
+    let mut found: Vec<Verdict> =
+        interval.uplinks.iter().flat_map(sides).filter_map(|(u, sends)| uplink(interval, u, sends)).collect();
+    for guest in &interval.guests {
+        for nic in &guest.nics {
+            let to = drops(&nic.received, interval.seconds);
+            let from = drops(&nic.sent, interval.seconds);
+            found.extend(to.map(|words| {
+                plain(
+                    nic,
+                    &words,
+                    format!("guest {} does not take its packets fast enough: {words} at {}", guest.name, nic.interface),
+                )
+            }));
+            found.extend(from.map(|words| {
+                plain(
+                    nic,
+                    &words,
+                    format!("the host drops what guest {} sends: {words} at {}", guest.name, nic.interface),
+                )
+            }));
+        }
+    }
+    found
+}
+
+fn plain(nic: &NicLoad, evidence: &str, line: String) -> Verdict {
+    Verdict {
+        resource: Resource::Interface,
+        name: nic.interface.clone(),
+        certain: true,
+        culprits: Vec::new(),
+        basis: None,
+        evidence: evidence.to_owned(),
+        costs: Vec::new(),
+        line,
+    }
+}
+
+/// Drops worth a word: `320 packets a second (4 %) dropped`.
+fn drops(side: &Packets, seconds: f64) -> Option<String> {
+    let rate = per_second(side.dropped as f64, seconds);
+    let ratio = side.dropped as f64 / (side.packets + side.dropped).max(1) as f64;
+    (rate >= DROPS && ratio >= DROPPED)
+        .then(|| format!("{} packets a second ({}) dropped", count(rate), percent(ratio)))
+}
+
+fn uplink(interval: &Interval, load: &UplinkLoad, sends: bool) -> Option<Verdict> {
+    let s = interval.seconds;
+    let side = if sends { &load.sent } else { &load.received };
+    let rate = per_second(side.bytes as f64 * 8.0, s);
+    let dropped = drops(side, s);
+    let full = load.speed_bps.filter(|speed| rate >= *speed as f64 * FULL);
+    if full.is_none() && dropped.is_none() {
+        return None;
+    }
+    let way = if sends { "sending" } else { "receiving" };
+    let mut evidence = match full {
+        Some(speed) => format!("{} of {} {way}", bits(rate), bits(speed as f64)),
+        None => format!("{} {way}", bits(rate)),
+    };
+    if let Some(dropped) = dropped {
+        evidence += &format!(", {dropped}");
+    }
+    // Guests also talk to each other, past the uplink: a share is of what all of them moved.
+    let mut parts: Vec<(Actor, f64)> = interval
+        .guests
+        .iter()
+        .enumerate()
+        .map(|(i, g)| {
+            (Actor::Guest(i), g.nics.iter().map(|n| if sends { n.sent.bytes } else { n.received.bytes }).sum::<u64>())
+        })
+        .filter(|(_, bytes)| *bytes > 0)
+        .map(|(who, bytes)| (who, bytes as f64))
+        .collect();
+    let guests: f64 = parts.iter().map(|(_, bytes)| bytes).sum();
+    let all = guests.max(side.bytes as f64);
+    if all > guests {
+        parts.push((Actor::Unknown, all - guests));
+    }
+    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let culprits: Vec<Culprit> = culprits(interval, &parts, all);
+    let line = format!("uplink {} is saturated {}: {evidence}", load.name, blame(&culprits, "what was moved"));
+    Some(Verdict {
+        resource: Resource::Uplink,
+        name: load.name.clone(),
+        certain: true,
+        culprits,
+        basis: None,
+        evidence,
+        costs: Vec::new(),
+        line,
+    })
+}

@@ -1,0 +1,91 @@
+//! Whose part of a disk's time is how large.
+
+use serde::{Deserialize, Serialize};
+
+use super::super::load::{Device, DiskLoad, Interval};
+
+/// What shares are shares of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Basis {
+    /// The sum of the times that requests spent at the disk.
+    #[default]
+    DeviceTime,
+    /// Bytes, where those times are not known.
+    Bytes,
+}
+
+impl Basis {
+    /// `its device time`, `its bytes`.
+    pub fn words(self) -> &'static str {
+        match self {
+            Basis::DeviceTime => "its device time",
+            Basis::Bytes => "its bytes",
+        }
+    }
+}
+
+/// Who uses something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Actor {
+    /// The guest at this place of the interval.
+    Guest(usize),
+    /// The other at this place.
+    Other(usize),
+    /// What neither explains.
+    Unknown,
+}
+
+impl Actor {
+    /// `guest web1`, `backup (rsync)`, `others`.
+    pub fn label(self, interval: &Interval) -> String {
+        match self {
+            Actor::Guest(i) => format!("guest {}", interval.guests[i].name),
+            Actor::Other(i) => {
+                let other = &interval.others[i];
+                format!("{} ({})", other.kind.name(), other.name)
+            }
+            Actor::Unknown => "no guest".into(),
+        }
+    }
+}
+
+/// What can be compared on a disk (on all of them with `None`): times when everybody's are known.
+pub fn basis(interval: &Interval, device: Option<Device>) -> Basis {
+    let guests = interval.guests.iter().map(|g| &g.disks);
+    let mut disks = guests.chain(interval.others.iter().map(|o| &o.disks)).flatten().filter(|d| meant(d, device));
+    let timed = disks.all(|d| [&d.reads, &d.writes].iter().all(|t| !t.any() || t.device_seconds.is_some()));
+    if timed && interval.traced { Basis::DeviceTime } else { Basis::Bytes }
+}
+
+fn meant(disk: &DiskLoad, device: Option<Device>) -> bool {
+    device.is_none_or(|wanted| disk.device.is_none_or(|d| d == wanted))
+}
+
+/// Somebody's part in the unit of the basis; `None` without any traffic.
+pub fn of(disks: &[DiskLoad], device: Option<Device>, basis: Basis) -> Option<f64> {
+    let sides = disks.iter().filter(|d| meant(d, device)).flat_map(|d| [&d.reads, &d.writes]);
+    let parts = sides.filter(|t| t.any()).map(|t| match basis {
+        Basis::DeviceTime => t.device_seconds.unwrap_or(0.0),
+        Basis::Bytes => t.bytes as f64,
+    });
+    parts.fold(None, |sum, part| Some(sum.unwrap_or(0.0) + part))
+}
+
+/// Everybody's part, the largest first. Without tracing, what the disks moved beyond the guests'
+/// bytes is [`Actor::Unknown`].
+pub fn parts(interval: &Interval, device: Option<Device>, basis: Basis) -> Vec<(Actor, f64)> {
+    let guests = interval.guests.iter().enumerate().map(|(i, g)| (Actor::Guest(i), of(&g.disks, device, basis)));
+    let others = interval.others.iter().enumerate().map(|(i, o)| (Actor::Other(i), of(&o.disks, device, basis)));
+    let mut parts: Vec<(Actor, f64)> = guests.chain(others).filter_map(|(who, part)| Some((who, part?))).collect();
+    if basis == Basis::Bytes {
+        let disks = interval.devices.iter().filter(|d| device.is_none_or(|wanted| wanted == d.device));
+        let moved: u64 = disks.map(|d| d.reads.bytes + d.writes.bytes).sum();
+        let rest = moved as f64 - parts.iter().map(|(_, part)| part).sum::<f64>();
+        if rest > 0.0 {
+            parts.push((Actor::Unknown, rest));
+        }
+    }
+    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
+    parts
+}

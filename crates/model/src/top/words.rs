@@ -1,0 +1,71 @@
+//! Figures in the words of a verdict.
+
+use super::load::Device;
+
+/// Three significant figures.
+fn three(x: f64) -> String {
+    match x.abs() {
+        a if a >= 99.95 => format!("{x:.0}"),
+        a if a >= 9.995 => format!("{x:.1}"),
+        _ => format!("{x:.2}"),
+    }
+}
+
+/// A time: `61 µs`, `1.21 ms`.
+pub(super) fn time(seconds: f64) -> String {
+    match seconds {
+        s if s < 0.9995e-3 => format!("{:.0} µs", s * 1e6),
+        s if s < 0.9995 => format!("{} ms", three(s * 1e3)),
+        s => format!("{} s", three(s)),
+    }
+}
+
+/// A share: `83 %`.
+pub(super) fn percent(ratio: f64) -> String {
+    match ratio * 100.0 {
+        p if p > 0.0 && p < 0.95 => format!("{p:.1} %"),
+        p => format!("{p:.0} %"),
+    }
+}
+
+/// How many: `34`, `2.4`.
+pub(super) fn count(x: f64) -> String {
+    if x < 9.95 { format!("{x:.1}") } else { format!("{x:.0}") }
+}
+
+/// A rate on a wire: `940 Mbit/s`.
+pub(super) fn bits(bps: f64) -> String {
+    if bps < 1e9 { format!("{} Mbit/s", three(bps / 1e6)) } else { format!("{} Gbit/s", three(bps / 1e9)) }
+}
+
+/// `a`, `a and b`, `a, b and c`.
+pub(super) fn list(parts: &[String]) -> String {
+    match parts {
+        [] => String::new(),
+        [one] => one.clone(),
+        [start @ .., last] => format!("{} and {last}", start.join(", ")),
+    }
+}
+
+/// A disk by its number, where it has no name.
+pub(super) fn number(device: Device) -> String {
+    format!("{}:{}", device.0, device.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures() {
+        assert_eq!((time(61.2e-6), time(0.00821), time(1.5)), ("61 µs".into(), "8.21 ms".into(), "1.50 s".into()));
+        assert_eq!((percent(0.834), percent(0.004), percent(0.0)), ("83 %".into(), "0.4 %".into(), "0 %".into()));
+        assert_eq!((count(2.44), count(33.7)), ("2.4".into(), "34".into()));
+        assert_eq!((bits(9.4e8), bits(2e10)), ("940 Mbit/s".into(), "20.0 Gbit/s".into()));
+        let names = ["a", "b", "c"].map(String::from);
+        assert_eq!(
+            (list(&names[..1]), list(&names[..2]), list(&names)),
+            ("a".into(), "a and b".into(), "a, b and c".into())
+        );
+    }
+}

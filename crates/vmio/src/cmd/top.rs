@@ -1,0 +1,81 @@
+//! `vmio top`: who uses the disks, the wire and the processors now, and who suffers for it.
+
+use crate::cli::{Context, Outcome};
+use crate::top::columns::{self, Column};
+use crate::top::{self, Wishes};
+
+const EXAMPLES: &str = "\
+Examples:
+  vmio top                         verdicts first, then disks, guests, and what no guest explains
+  vmio top --once                  one interval as text, then the end
+  vmio top --once --interval 10 --json
+                                   the same for a program
+  vmio top --sort latency --filter db
+
+It only looks: no guest and no setting is changed. As root it loads eBPF programs at the tracepoints
+of the block layer, which tell who hands which requests to which disk; they go when vmio ends.
+--no-ebpf does without, and then there are no latencies by guest.";
+
+/// Who uses the disks, the wire and the processors now, and which guest suffers for it; only looks
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Print one interval as text (with --json as JSON) and end; so it is without a terminal
+    #[arg(long)]
+    once: bool,
+    /// Time between two looks in seconds [default: 1, with --once 3]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    interval: Option<f64>,
+    /// Sort guests by this column
+    #[arg(long, value_name = "COLUMN", value_parser = column, default_value = "disk")]
+    sort: &'static Column,
+    /// Show only guests with this text in their names; verdicts stay whole
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    filter: String,
+    /// Load no eBPF programs
+    #[arg(long)]
+    no_ebpf: bool,
+}
+
+/// Shortest and longest interval.
+const SECONDS: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('s').unwrap_or(text).trim().parse::<f64>().ok();
+    number
+        .filter(|s| SECONDS.contains(s))
+        .ok_or_else(|| format!("seconds from {} to {}, for example 3", SECONDS.start(), SECONDS.end()))
+}
+
+fn column(name: &str) -> Result<&'static Column, String> {
+    let names: Vec<&str> = columns::ALL.iter().map(|c| c.name).collect();
+    columns::find(name).ok_or_else(|| format!("one of {}", names.join(", ")))
+}
+
+/// Runs the verb.
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    let once = args.once || context.json;
+    let wishes = Wishes {
+        once: args.once,
+        interval: args.interval.unwrap_or(if once { 3.0 } else { 1.0 }),
+        sort: args.sort,
+        filter: args.filter.clone(),
+        no_ebpf: args.no_ebpf,
+    };
+    top::run(&wishes, context)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_and_columns() {
+        assert_eq!((seconds("3"), seconds("0.5s")), (Ok(3.0), Ok(0.5)));
+        for wrong in ["0", "-1", "nan", "inf", "", "s", "4000", "3m"] {
+            assert!(seconds(wrong).unwrap_err().contains("0.1 to 3600"), "{wrong}");
+        }
+        assert_eq!(column("latency").map(|c| c.key), Ok('l'));
+        assert!(column("nothing").unwrap_err().contains("latency"));
+    }
+}

@@ -1,0 +1,312 @@
+//! The columns of the table of guests: title, what a guest's cell shows, and what it is sorted by.
+//! One list serves the terminal, the text and `--sort`; a narrow terminal leaves out the columns
+//! that matter least.
+
+use vmio_model::top::rows::GuestRow;
+
+/// A column.
+pub struct Column {
+    /// Key that sorts by it, and short name for `--sort`.
+    pub key: char,
+    /// Name for `--sort` and help.
+    pub name: &'static str,
+    /// Title, in as few letters as can be.
+    pub title: &'static str,
+    /// Characters, without the space before.
+    pub width: u16,
+    /// Columns with a higher number are left out first.
+    pub rank: u8,
+    /// What the cell shows.
+    pub cell: fn(&GuestRow) -> String,
+    /// What rows are sorted by, the largest first; what is not known comes last.
+    pub sort: fn(&GuestRow) -> f64,
+}
+
+impl std::fmt::Debug for Column {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+const UNKNOWN: f64 = -1.0;
+
+/// All columns after the name, from left to right.
+pub const ALL: &[Column] = &[
+    Column {
+        key: 'd',
+        name: "disk",
+        title: "DISK%",
+        width: 5,
+        rank: 0,
+        cell: |g| percent(g.disk.device_share_ratio),
+        sort: |g| g.disk.device_share_ratio.unwrap_or(UNKNOWN),
+    },
+    Column {
+        key: 'r',
+        name: "reads",
+        title: "R/s",
+        width: 5,
+        rank: 0,
+        cell: |g| short(g.disk.read_iops),
+        sort: |g| g.disk.read_iops.unwrap_or(UNKNOWN),
+    },
+    Column {
+        key: 'w',
+        name: "writes",
+        title: "W/s",
+        width: 5,
+        rank: 0,
+        cell: |g| short(g.disk.write_iops),
+        sort: |g| g.disk.write_iops.unwrap_or(UNKNOWN),
+    },
+    Column {
+        key: 'b',
+        name: "bytes",
+        title: "MB/s",
+        width: 5,
+        rank: 1,
+        cell: |g| figure(bytes(g).map(|b| b / 1e6)),
+        sort: |g| bytes(g).unwrap_or(UNKNOWN),
+    },
+    Column {
+        key: 'm',
+        name: "median",
+        title: "p50",
+        width: 6,
+        rank: 5,
+        cell: |g| time(g.disk.latency_p50_seconds, g.disk.latency_mean_seconds),
+        sort: |g| g.disk.latency_p50_seconds.unwrap_or(UNKNOWN),
+    },
+    Column {
+        key: 'l',
+        name: "latency",
+        title: "p99",
+        width: 6,
+        rank: 0,
+        cell: |g| time(g.disk.latency_p99_seconds, None),
+        sort: |g| g.disk.latency_p99_seconds.or(g.disk.latency_mean_seconds).unwrap_or(UNKNOWN),
+    },
+    Column {
+        key: 'z',
+        name: "size",
+        title: "SIZE",
+        width: 5,
+        rank: 6,
+        cell: |g| size(g.disk.request_bytes),
+        sort: |g| g.disk.request_bytes.unwrap_or(UNKNOWN),
+    },
+    Column {
+        key: 'e',
+        name: "depth",
+        title: "DEPTH",
+        width: 5,
+        rank: 2,
+        cell: |g| figure(g.disk.queue_depth),
+        sort: |g| g.disk.queue_depth.unwrap_or(UNKNOWN),
+    },
+    Column {
+        key: 'i',
+        name: "received",
+        title: "RXMb",
+        width: 5,
+        rank: 3,
+        cell: |g| figure(g.received_bps.map(|b| b / 1e6)),
+        sort: |g| g.received_bps.unwrap_or(UNKNOWN),
+    },
+    Column {
+        key: 'o',
+        name: "sent",
+        title: "TXMb",
+        width: 5,
+        rank: 3,
+        cell: |g| figure(g.sent_bps.map(|b| b / 1e6)),
+        sort: |g| g.sent_bps.unwrap_or(UNKNOWN),
+    },
+    Column {
+        key: 'x',
+        name: "drops",
+        title: "DROP",
+        width: 5,
+        rank: 4,
+        cell: |g| short(g.drops_per_second),
+        sort: |g| g.drops_per_second.unwrap_or(UNKNOWN),
+    },
+    Column {
+        key: 'c',
+        name: "cpu",
+        title: "VCPU%",
+        width: 5,
+        rank: 1,
+        cell: |g| percent(g.vcpu_ratio),
+        sort: |g| g.vcpu_ratio.unwrap_or(UNKNOWN),
+    },
+    Column {
+        key: 't',
+        name: "io-threads",
+        title: "IO%",
+        width: 4,
+        rank: 2,
+        cell: |g| percent(g.io_ratio),
+        sort: |g| g.io_ratio.unwrap_or(UNKNOWN),
+    },
+    Column {
+        key: 'u',
+        name: "rest",
+        title: "REST%",
+        width: 5,
+        rank: 5,
+        cell: |g| percent(g.rest_ratio),
+        sort: |g| g.rest_ratio.unwrap_or(UNKNOWN),
+    },
+    Column {
+        key: 's',
+        name: "steal",
+        title: "STEAL%",
+        width: 6,
+        rank: 1,
+        cell: |g| percent(g.steal_ratio),
+        sort: |g| g.steal_ratio.unwrap_or(UNKNOWN),
+    },
+];
+
+/// The column of that name.
+pub fn find(name: &str) -> Option<&'static Column> {
+    ALL.iter().find(|c| c.name == name)
+}
+
+/// Columns that fit beside a name of `name` characters: the least needed are left out.
+pub fn fitting(width: u16, name: u16) -> Vec<&'static Column> {
+    let mut rank = ALL.iter().map(|c| c.rank).max().unwrap_or(0);
+    loop {
+        let kept: Vec<&Column> = ALL.iter().filter(|c| c.rank <= rank).collect();
+        let needed: u16 = name + kept.iter().map(|c| c.width + 1).sum::<u16>();
+        if needed <= width || rank == 0 {
+            return kept;
+        }
+        rank -= 1;
+    }
+}
+
+/// Sorts guests: the largest first, equal ones by name.
+pub fn sort(guests: &mut [GuestRow], by: &Column) {
+    guests.sort_by(|a, b| (by.sort)(b).total_cmp(&(by.sort)(a)).then_with(|| a.name.cmp(&b.name)));
+}
+
+fn bytes(g: &GuestRow) -> Option<f64> {
+    Some(g.disk.read_bytes_per_second? + g.disk.write_bytes_per_second?)
+}
+
+/// Not known.
+const DASH: &str = "-";
+
+/// A count in at most five characters: `850`, `12.3k`, `1.2M`.
+pub fn short(x: Option<f64>) -> String {
+    match x {
+        None => DASH.into(),
+        Some(x) if x >= 999_500.0 => format!("{:.1}M", x / 1e6),
+        Some(x) if x >= 99_950.0 => format!("{:.0}k", x / 1e3),
+        Some(x) if x >= 9_999.5 => format!("{:.1}k", x / 1e3),
+        Some(x) if x > 0.0 && x < 0.95 => format!("{x:.1}"),
+        Some(x) => format!("{x:.0}"),
+    }
+}
+
+/// A figure in at most five characters: `0.12`, `3.4`, `250`.
+pub fn figure(x: Option<f64>) -> String {
+    match x {
+        None => DASH.into(),
+        Some(x) if x >= 99.95 => short(Some(x)),
+        Some(x) if x >= 9.995 => format!("{x:.1}"),
+        Some(x) if x > 0.0 => format!("{x:.2}"),
+        Some(_) => "0".into(),
+    }
+}
+
+/// A share in percent.
+pub fn percent(x: Option<f64>) -> String {
+    match x.map(|x| x * 100.0) {
+        None => DASH.into(),
+        Some(p) if p > 0.0 && p < 0.95 => format!("{p:.1}"),
+        Some(p) => format!("{p:.0}"),
+    }
+}
+
+/// A time in at most six characters: `61µs`, `1.21ms`; a mean carries a tilde.
+pub fn time(x: Option<f64>, mean: Option<f64>) -> String {
+    let text = |s: f64| match s {
+        s if s < 0.9995e-3 => format!("{:.0}µs", s * 1e6),
+        s if s < 9.995e-3 => format!("{:.2}ms", s * 1e3),
+        s if s < 99.95e-3 => format!("{:.1}ms", s * 1e3),
+        s if s < 0.9995 => format!("{:.0}ms", s * 1e3),
+        s if s < 99.5 => format!("{s:.1}s"),
+        s => format!("{s:.0}s"),
+    };
+    match (x, mean) {
+        (Some(x), _) => text(x),
+        (None, Some(mean)) => format!("~{}", text(mean)),
+        (None, None) => DASH.into(),
+    }
+}
+
+/// Bytes of a request: `4.0K`, `512K`, `1.0M`.
+pub fn size(x: Option<f64>) -> String {
+    match x {
+        None => DASH.into(),
+        Some(b) if b >= 1_048_576.0 * 0.9995 => format!("{:.1}M", b / 1_048_576.0),
+        Some(b) if b >= 10_240.0 => format!("{:.0}K", b / 1024.0),
+        Some(b) if b >= 1024.0 => format!("{:.1}K", b / 1024.0),
+        Some(b) => format!("{b:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_column_has_a_key_and_a_name_of_its_own() {
+        // Keys of the program itself.
+        let taken = ['q', 'p', '/', '+', '-', 'h', 'j', 'k', ' '];
+        for (i, column) in ALL.iter().enumerate() {
+            assert!(!taken.contains(&column.key), "{}", column.name);
+            assert!(ALL[..i].iter().all(|c| c.key != column.key && c.name != column.name), "{} twice", column.name);
+            assert!(column.title.chars().count() <= usize::from(column.width), "{}", column.name);
+            assert!(find(column.name).is_some());
+        }
+        assert!(find("nothing").is_none());
+    }
+
+    #[test]
+    fn figures_are_narrow() {
+        let figures = [0.0, 0.004, 0.5, 0.96, 9.996, 99.96, 999.6, 9999.7, 99_960.0, 999_600.0, 12_345_678.0];
+        for x in figures {
+            assert!(short(Some(x)).chars().count() <= 5, "{}", short(Some(x)));
+            assert!(figure(Some(x)).chars().count() <= 5, "{}", figure(Some(x)));
+            assert!(size(Some(x)).chars().count() <= 5, "{}", size(Some(x)));
+        }
+        for seconds in [1e-6, 0.99e-3, 0.9996e-3, 9.996e-3, 0.0999, 0.5, 0.9996, 12.34, 99.6] {
+            assert!(time(Some(seconds), None).chars().count() <= 6, "{}", time(Some(seconds), None));
+            assert!(time(None, Some(seconds)).chars().count() <= 7);
+        }
+        assert_eq!((short(None), short(Some(12_345.0))), ("-".into(), "12.3k".into()));
+        assert_eq!((time(Some(0.00121), None), time(None, Some(61e-6))), ("1.21ms".into(), "~61µs".into()));
+        assert_eq!(
+            (size(Some(4096.0)), size(Some(524_288.0)), size(Some(1_048_576.0))),
+            ("4.0K".into(), "512K".into(), "1.0M".into())
+        );
+        assert_eq!((percent(Some(0.834)), percent(Some(0.004))), ("83".into(), "0.4".into()));
+    }
+
+    #[test]
+    fn what_matters_stays_when_it_gets_narrow() {
+        let titles = |w| fitting(w, 12).iter().map(|c| c.title).collect::<Vec<_>>();
+        assert_eq!(titles(200).len(), ALL.len());
+        let narrow = titles(80);
+        for title in ["DISK%", "R/s", "W/s", "MB/s", "p99", "VCPU%", "STEAL%"] {
+            assert!(narrow.contains(&title), "{narrow:?}");
+        }
+        let needed: u16 = 12 + fitting(80, 12).iter().map(|c| c.width + 1).sum::<u16>();
+        assert!(needed <= 80, "{needed}");
+        assert_eq!(titles(20), ["DISK%", "R/s", "W/s", "p99"]);
+    }
+}

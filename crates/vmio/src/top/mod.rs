@@ -1,0 +1,80 @@
+//! `vmio top`: who uses the disks, the wire and the processors now, and who suffers for it.
+//!
+//! `screen` is what is shown, `columns` the guests' table, `app` the state and its keys, `view` the
+//! drawing, `terminal` the loop.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use vmio_host::top::{Blocks, FlowSource, Sampler};
+use vmio_model::top::History;
+use vmio_node::Local;
+
+use crate::cli::{Context, Exit, Failure, Outcome};
+use crate::term;
+
+pub mod app;
+pub mod columns;
+pub mod screen;
+mod terminal;
+pub mod view;
+
+#[cfg(test)]
+mod tests;
+
+use columns::Column;
+use screen::Screen;
+
+/// What was asked for.
+#[derive(Debug, Clone)]
+pub struct Wishes {
+    /// One interval as text or JSON, then the end.
+    pub once: bool,
+    /// Seconds between two looks.
+    pub interval: f64,
+    /// What guests are sorted by.
+    pub sort: &'static Column,
+    /// Text that a guest's name must hold.
+    pub filter: String,
+    /// Load no eBPF programs.
+    pub no_ebpf: bool,
+}
+
+/// Runs it.
+pub fn run(wishes: &Wishes, context: &Context) -> Outcome {
+    let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+    let once = wishes.once || context.json || !terminal;
+    if once && !wishes.once && !context.json {
+        term::note("not a terminal: one interval, as with --once");
+    }
+    let local = Local::new();
+    let mut sampler = Sampler::new(&local, true, tracing(wishes.no_ebpf));
+    let mut history = History::default();
+    let mut next = || {
+        let interval = sampler.tick()?;
+        let screen = Screen::of(&interval, &history, &sampler.about());
+        history.remember(&interval);
+        Some(screen)
+    };
+    if !once {
+        terminal::run(app::App::new(wishes.sort, &wishes.filter, wishes.interval), next)?;
+        return Ok(Exit::Done);
+    }
+    let _ = next();
+    std::thread::sleep(Duration::from_secs_f64(wishes.interval));
+    let screen = next().ok_or_else(|| Failure::new(Exit::Failed, "nothing could be counted"))?;
+    let screen = screen.arranged(wishes.sort, &wishes.filter);
+    term::print(&if context.json { screen.json() } else { screen.text(context.style) })?;
+    Ok(Exit::Done)
+}
+
+/// The tracing of the block layer, or why there is none.
+fn tracing(no_ebpf: bool) -> Result<Box<dyn FlowSource>, String> {
+    if no_ebpf {
+        return Err("--no-ebpf was given".into());
+    }
+    term::note(
+        "loading eBPF programs at the block layer's tracepoints; they go when vmio ends (--no-ebpf does without)",
+    );
+    Blocks::start().map(|source| Box::new(source) as Box<dyn FlowSource>).map_err(|e| e.to_string())
+}

@@ -1,0 +1,71 @@
+//! The loop of the terminal: count, draw, keys. The terminal is given back however it ends: `q`,
+//! Ctrl-C, SIGTERM, SIGHUP, an error or a panic.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event};
+use ratatui::widgets::Paragraph;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use super::app::App;
+use super::screen::Screen;
+use super::view;
+
+/// How long a signal may go unheard.
+const HEARD: Duration = Duration::from_millis(100);
+
+/// Gives the terminal back when it is dropped.
+struct Restore;
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
+
+/// Runs until its end is asked for. `next` gives what was done since it was last called.
+pub fn run(mut app: App, mut next: impl FnMut() -> Option<Screen>) -> io::Result<()> {
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        flag::register(signal, Arc::clone(&ended))?;
+    }
+    // Also sets a hook that gives the terminal back before a panic is told.
+    let mut terminal = ratatui::try_init()?;
+    let _restore = Restore;
+    let _ = next();
+    let mut last = Instant::now();
+    draw(&mut terminal, &app)?;
+    while !app.ended && !ended.load(Ordering::Relaxed) {
+        let due = last + Duration::from_secs_f64(app.interval);
+        let left = due.saturating_duration_since(Instant::now());
+        if event::poll(left.min(HEARD))? {
+            match event::read()? {
+                Event::Key(key) => app.key(key),
+                Event::Resize(..) => {}
+                _ => continue,
+            }
+            draw(&mut terminal, &app)?;
+        }
+        if Instant::now() >= due {
+            last = Instant::now();
+            if let Some(screen) = next() {
+                app.show(screen);
+            }
+            draw(&mut terminal, &app)?;
+        }
+    }
+    Ok(())
+}
+
+fn draw(terminal: &mut DefaultTerminal, app: &App) -> io::Result<()> {
+    terminal.draw(|frame| {
+        let area = frame.area();
+        frame.render_widget(Paragraph::new(view::lines(app, area.width, area.height)), area);
+    })?;
+    Ok(())
+}
