@@ -61,9 +61,20 @@ fn second(guests: Vec<GuestLoad>) -> Interval {
     Interval {
         seconds: 1.0,
         traced: true,
-        devices: vec![DeviceLoad { name: "vda".into(), device: VDA, reads, busy_seconds: 1.0, ..DeviceLoad::default() }],
+        devices: vec![DeviceLoad {
+            name: "vda".into(),
+            device: VDA,
+            reads,
+            busy_seconds: 1.0,
+            ..DeviceLoad::default()
+        }],
         guests,
-        others: vec![OtherLoad { kind: OtherKind::Writeback, name: "kworker/u8:1+flush-254:0".into(), pid: 0, disks: vec![writeback] }],
+        others: vec![OtherLoad {
+            kind: OtherKind::Writeback,
+            name: "kworker/u8:1+flush-254:0".into(),
+            pid: 0,
+            disks: vec![writeback],
+        }],
         host_cpu: HostCpu { cpus: 4, busy_seconds: 2.0, stolen_seconds: 0.0, stalled_ratio: Some(0.12) },
         uplinks: vec![],
         notes: vec!["could not read monitor of web1: permission denied; run as root".into()],
@@ -119,7 +130,8 @@ fn a_wide_screen_has_every_column() {
 #[test]
 fn every_size_fits_and_the_keys_stay_visible() {
     let mut full = app();
-    let many = (0..50).map(|i| guest(&format!("a-guest-with-a-long-name-{i}"), transfer(100, 4096, 1e-3), 0.2)).collect();
+    let many =
+        (0..50).map(|i| guest(&format!("a-guest-with-a-long-name-{i}"), transfer(100, 4096, 1e-3), 0.2)).collect();
     full.screen = Some(Screen::of(&second(many), &History::default(), "disks by eBPF"));
     for app in [app(), full, App::new(&columns::ALL[0], "", 1.0)] {
         for (width, height) in [(1, 1), (10, 3), (40, 10), (80, 24), (80, 25), (81, 5), (132, 43), (300, 100)] {

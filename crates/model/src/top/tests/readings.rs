@@ -187,6 +187,10 @@ fn flows_belong_to_guests_or_to_others() {
     assert_eq!(b.reads.latency.as_ref().unwrap().requests(), 11);
     let others: Vec<_> = interval.others.iter().map(|o| (o.kind.name(), o.disks[0].both().requests.unwrap())).collect();
     assert_eq!(others, [("backup", 10), ("writeback", 50)]);
+    // A process may call itself anything.
+    let escape = [flow(60, "a\x1b[2Jb", false, 1)];
+    let interval = between(&reading(0.0), &reading(1.0), Some(&Traced { flows: &escape, owners: &[None] }));
+    assert_eq!(interval.others[0].name, "a?[2Jb");
     // An owner that is not there (it went since) is nobody.
     let lost = Traced { flows: &flows[..1], owners: &[Some(9)] };
     assert_eq!(between(&reading(0.0), &reading(1.0), Some(&lost)).others.len(), 1);
