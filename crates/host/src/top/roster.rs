@@ -114,8 +114,11 @@ impl Roster {
         self.owners.clear();
         self.unread = unread;
         self.version += 1;
-        self.fresh.clear();
-        self.known = processes(files);
+        // A process that was new just now may still become a hypervisor (it is made by fork, then
+        // exec): it is looked at once more.
+        let there = processes(files);
+        self.fresh = there.difference(&self.known).copied().collect();
+        self.known = there;
         (self.searched, self.listed) = (now, now);
         self.cost = spent() - began;
     }
