@@ -46,7 +46,6 @@ struct counts {
 /* A request under way: one cache line. */
 struct pending {
 	__u64 request;   /* its address; whoever finds 0 may take the place */
-	__u64 start_ns;
 	__u64 issue_ns;  /* 0: not handed to the device yet */
 	__u64 cgroup;
 	__u64 comm[2];
@@ -54,7 +53,7 @@ struct pending {
 	__u32 work;
 	__u32 bytes;
 	__u32 kernel;
-};
+} __attribute__((aligned(64)));
 
 /* Requests under way, by address: a table of sets, a request being anywhere in its set. It serves as
  * a hash map at a fraction of the cost of the kernel's own: no lock, no list of free entries, and
@@ -191,7 +190,7 @@ static __always_inline void release(struct set *set, __u32 way)
 		__sync_lock_test_and_set(&set->pending[way].request, 0);
 }
 
-static __always_inline void note(struct request *rq, __u64 now, __u64 issue_ns)
+static __always_inline void note(struct request *rq, __u64 issue_ns)
 {
 	struct task_struct *task = bpf_get_current_task_btf(), *named = task;
 	__u64 id = (__u64)rq;
@@ -207,7 +206,6 @@ static __always_inline void note(struct request *rq, __u64 now, __u64 issue_ns)
 		return;
 	}
 	new = &set->pending[way];
-	new->start_ns = now;
 	new->issue_ns = issue_ns;
 	new->bytes = issue_ns ? rq->__data_len : 0;
 	new->cgroup = bpf_get_current_cgroup_id();
@@ -234,9 +232,8 @@ int io_start(__u64 *ctx)
 {
 	struct request *rq = (struct request *)ctx[0];
 
-	/* The time that /proc/diskstats goes by; 0 where that is switched off. */
 	if (counts_as_request(rq))
-		note(rq, rq->start_time_ns ?: bpf_ktime_get_ns(), 0);
+		note(rq, 0);
 	return 0;
 }
 
@@ -248,7 +245,7 @@ int rq_insert(__u64 *ctx)
 
 	/* A request that comes back to the queue keeps its first time. */
 	if (set && counts_as_request(rq) && find(set, ctx[0]) >= WAYS)
-		note(rq, bpf_ktime_get_ns(), 0);
+		note(rq, 0);
 	return 0;
 }
 
@@ -284,7 +281,7 @@ int rq_issue(__u64 *ctx)
 			known->bytes = rq->__data_len;
 		known->issue_ns = now;
 	} else if (!has_io_start) {
-		note(rq, now, now);
+		note(rq, now);
 	}
 	return 0;
 }
@@ -314,7 +311,7 @@ static __always_inline struct counts *new_flow(struct key *key)
 
 static __always_inline void count(struct request *rq, struct pending *known, char (*work)[24])
 {
-	__u64 now = bpf_ktime_get_ns(), start_ns = known->start_ns, issue_ns;
+	__u64 now = bpf_ktime_get_ns(), start_ns, issue_ns;
 	__u32 op = operation(rq), slot;
 	struct counts *counts;
 	struct key key = {
@@ -337,13 +334,16 @@ static __always_inline void count(struct request *rq, struct pending *known, cha
 		if (known->work)
 			__builtin_memcpy(counts->name.work, work, sizeof(*work));
 	}
+	/* The time that /proc/diskstats goes by. It is set by now, not yet at block_io_start. */
+	start_ns = rq->start_time_ns;
 	/* A flush of nothing is never handed over itself: all its time is the device's. */
 	issue_ns = known->issue_ns ?: start_ns;
-	/* The clocks of the block layer and of BPF may be apart by a tick of their source. */
-	if (start_ns > issue_ns)
+	/* Where /proc/diskstats is switched off the request has no time; and the clocks of the block
+	 * layer and of BPF may be apart by a step of their source. */
+	if (!issue_ns || issue_ns > now)
+		issue_ns = now;
+	if (!start_ns || start_ns > issue_ns)
 		start_ns = issue_ns;
-	if (issue_ns > now)
-		now = issue_ns;
 	/* What is discarded is not moved. */
 	if (op == REQ_OP_READ || op == REQ_OP_WRITE || op == REQ_OP_ZONE_APPEND)
 		counts->bytes += known->bytes;
