@@ -204,7 +204,7 @@ const CANNOT: &[(&str, &str)] = &[
 fn not_here(fault: &Fault) -> Option<&'static str> {
     let kvm = || fs::File::options().read(true).write(true).open("/dev/kvm").is_ok();
     match fault.rule {
-        "no-vhost" if !Path::new("/dev/vhost-net").exists() => Some("this host has no vhost-net"),
+        "no-vhost" | "nic-queues" if !Path::new("/dev/vhost-net").exists() => Some("this host has no vhost-net"),
         "old-cpu-model" if !kvm() => Some("this host has no KVM"),
         "iothread-on-vcpu-core" if cpus() < 2 => Some("two processors are needed"),
         _ => None,
@@ -229,14 +229,18 @@ impl Bed {
         let mut text = format!("{} {} {}", fault.machine, fault.disk, fault.net);
         let dir = self.dir.path().to_owned();
         let name = fault.name;
-        let mut put = |text: &mut String, key: &str, make: &mut dyn FnMut() -> String| {
+        let put = |text: &mut String, key: &str, make: &mut dyn FnMut() -> String| {
             if text.contains(key) {
                 *text = text.replace(key, &make());
             }
         };
         let shown = |path: PathBuf| path.display().to_string();
         put(&mut text, "{many}", &mut || {
-            let one = |i| format!(" -blockdev null-co,node-name=n{i} -device virtio-blk-pci,drive=n{i},iothread=io0");
+            let one = |i| {
+                format!(
+                    " -blockdev null-co,node-name=n{i},cache.direct=on -device virtio-blk-pci,drive=n{i},iothread=io0"
+                )
+            };
             "-object iothread,id=io0".to_owned() + &(0..20).map(one).collect::<String>()
         });
         put(&mut text, "{raw}", &mut || shown(live::raw(&dir, name)));

@@ -57,8 +57,12 @@ enum Mend {
     Driver,
     /// `cache=none` with `aio=native`.
     Pair,
+    /// Another AIO engine.
+    Aio(Aio),
     /// An I/O thread.
     Iothread,
+    /// As many queues as QEMU gives by itself.
+    Queues,
     /// Other storage.
     Target(&'static str),
 }
@@ -69,7 +73,10 @@ const MENDS: &[(&str, Mend)] = &[
     ("unsafe-cache", Mend::Pair),
     ("cache-aio-pair", Mend::Pair),
     ("host-page-cache", Mend::Pair),
+    ("threads-with-direct", Mend::Aio(Aio::Native)),
+    ("native-aio-that-waits", Mend::Aio(Aio::IoUring)),
     ("missing-iothread", Mend::Iothread),
+    ("single-queue", Mend::Queues),
     ("sparse-file", Mend::Target("preallocated")),
     ("backing-chain", Mend::Target("qcow2")),
     ("qcow2-l2-cache", Mend::Target("qcow2-full-l2")),
@@ -326,6 +333,8 @@ impl Mend {
         match self {
             Mend::Driver => a.driver = best.driver,
             Mend::Pair => (a.cache, a.aio) = (best.cache, best.aio),
+            Mend::Aio(engine) => a.aio = *engine,
+            Mend::Queues => a.options.queues = None,
             Mend::Iothread => a.iothread = a.options.mapped_iothreads.is_none(),
             Mend::Target(name) => cell.target = (*name).to_owned(),
         }

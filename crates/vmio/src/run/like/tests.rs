@@ -199,17 +199,18 @@ fn little_memory_is_left_to_the_others() {
 #[test]
 fn the_differences_to_the_reference_guest() {
     let mut sata = disk("sda", "ahci", "/a.qcow2");
-    (sata.cache, sata.sparse, sata.iothread) = (Some("writeback".into()), Some(true), None);
-    (sata.details.format, sata.details.backing_files) = (Some("qcow2".into()), Some(2));
+    (sata.cache, sata.iothread) = (Some("writeback".into()), None);
+    sata.details.format = Some("qcow2".into());
     let reference = quick().guest;
     assert_eq!(
         differences(&guest(sata), reference),
         [
-            "disk sda: ahci instead of virtio-blk, cache=writeback instead of none, qcow2 instead of raw, a file with \
-             holes, a chain with 2 images below",
+            "disk sda: driver ahci instead of virtio-blk, cache writeback instead of none, format qcow2 instead of raw, \
+             storage file instead of block",
             "4 vCPUs instead of 1, 16384 MiB of memory instead of 256"
         ]
     );
-    let best = Disk { iothread: Some(true), ..disk("vda", "virtio-blk", "/a.raw") };
+    let mut best = Disk { iothread: Some(true), ..disk("vda", "virtio-blk", "/dev/vg0/a") };
+    best.details.storage = Some("block".into());
     assert_eq!(differences(&Guest { processors: None, ..guest(best) }, reference), [] as [&str; 0]);
 }
