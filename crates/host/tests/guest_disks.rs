@@ -1,7 +1,7 @@
 //! What lies below the disks of processes that run, on real files: chains of images, holes, the page
 //! cache. The processes are stand-ins with a QEMU's command line, so that there can be many.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -102,7 +102,7 @@ fn two_hundred_guests_take_seconds() {
     create(&base, None);
     let disk = |i: usize| {
         let path = dir.path().join(i.to_string());
-        if i % 2 == 0 {
+        if i.is_multiple_of(2) {
             create(&path, Some(&base));
             (path.display().to_string(), "qcow2")
         } else {

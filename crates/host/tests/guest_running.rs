@@ -191,20 +191,28 @@ fn two_hundred_guests_are_read_in_time() {
         .collect();
     let node = Local::new();
     let look = Look::new(&node);
-    let processes = Instant::now();
+    let (start, before) = (Instant::now(), cpu_seconds());
     let count = look.processes().len();
-    let processes = processes.elapsed();
-    let start = Instant::now();
     let running = find("qemu").unwrap().running(&look);
-    let reading = start.elapsed();
+    let reading = (start.elapsed(), cpu_seconds() - before);
+    let before = cpu_seconds();
     let found = scan(&Look::new(&node));
-    let seconds = found.seconds.unwrap();
-    println!("{count} processes {processes:?}, {GUESTS} guests from /proc {reading:?}, whole scan {seconds:.2} s");
+    let whole = (found.seconds.unwrap(), cpu_seconds() - before);
+    println!("{count} processes; {GUESTS} guests from /proc {reading:?}, whole scan {whole:?}: wall, CPU seconds");
     let ours = |g: &&Guest| guests.iter().any(|q| Some(q.0.id()) == g.pid);
     assert_eq!(running.guests.iter().filter(ours).count(), GUESTS);
     assert_eq!(found.guests.iter().filter(ours).count(), GUESTS);
     let disk = &found.guests.iter().find(ours).unwrap().disks[0];
     assert_eq!((disk.details.format.as_deref(), disk.details.virtual_bytes), (Some("qcow2"), Some(1 << 20)));
-    assert!(reading < Duration::from_secs(1), "{reading:?}");
-    assert!(seconds < 5.0, "{seconds} s");
+    // By the CPU, since a busy machine only makes one wait: 5 s on one processor.
+    assert!(reading.1 < 1.0, "{reading:?}");
+    assert!(whole.1 < 5.0, "{whole:?}");
+}
+
+/// CPU time of this process and of the programs that it has run (proc_pid_stat(5), fields 14 to 17).
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields = stat.rsplit_once(')').unwrap().1.split_whitespace().skip(11).take(4);
+    let ticks: u64 = fields.map(|f| f.parse::<u64>().unwrap()).sum();
+    ticks as f64 / 100.0 // USER_HZ, the same on every machine that vmio builds for
 }

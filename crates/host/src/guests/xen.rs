@@ -139,7 +139,7 @@ fn nic(look: &Look<'_>, guest: &str, dir: &Path) -> Nic {
     (nic.model, nic.backend) = (Some("netfront".into()), Some("netback".into()));
     let of = |name: &str| PathBuf::from("/sys/class/net").join(name);
     let mtu = |name: &str| look.reader().read_text(&of(name).join("mtu")).ok()?.trim().parse().ok();
-    nic.mtu_bytes = mtu(&name);
+    nic.mtu_bytes = interface.as_deref().and_then(mtu);
     let master = look.reader().link(&of(&name).join("master")).ok().flatten();
     nic.bridge = master.and_then(|m| Some(m.file_name()?.to_string_lossy().into_owned()));
     nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(mtu);

@@ -246,11 +246,13 @@ fn memory(process: &Process<'_>, own: &mut Processors) {
     own.memory_bytes = Some(asked.unwrap_or(MEMORY));
     own.read.insert("memory_bytes".into(), if asked.is_some() { process.option("m") } else { DEFAULT.into() });
     let objects = || process.line.all("object").filter(|o| o.get("qom-type").is_some_and(|t| t.starts_with("memory-")));
-    let paths = objects().filter_map(|o| o.get("mem-path")).chain(process.line.get("mem-path", "value"));
-    let hugetlbfs = process.reader().read_text(Path::new("/proc/self/mounts")).unwrap_or_default();
-    let own_mounts = process.reader().read_text(&process.path("mounts")).unwrap_or_default();
-    let huge_dirs: Vec<&str> = hugetlbfs.lines().chain(own_mounts.lines()).filter_map(huge_mount).collect();
-    let on_huge = paths.filter(|p| huge_dirs.iter().any(|d| Path::new(p).starts_with(d))).count() > 0;
+    let mut paths = objects().filter_map(|o| o.get("mem-path")).chain(process.line.get("mem-path", "value")).peekable();
+    let on_huge = paths.peek().is_some() && {
+        let mounts = |path: &Path| process.reader().read_text(path).unwrap_or_default();
+        let tables = [mounts(Path::new("/proc/self/mounts")), mounts(&process.path("mounts"))];
+        let dirs: Vec<&str> = tables.iter().flat_map(|t| t.lines()).filter_map(huge_mount).collect();
+        paths.any(|p| dirs.iter().any(|d| Path::new(p).starts_with(d)))
+    };
     let memfd = objects().any(|o| o.on("hugetlb") == Some(true));
     own.huge_pages = Some(on_huge || memfd);
     let told = on_huge || memfd;
