@@ -61,8 +61,11 @@ pub fn scan(look: &Look<'_>) -> Scan {
     scan
 }
 
-/// Whether both are one guest: by process, then UUID, then name.
+/// Whether both are one guest: by Xen's number, then process, then UUID, then name.
 fn same(a: &Guest, b: &Guest) -> bool {
+    if let (Some(a), Some(b)) = (a.ids.get("domid"), b.ids.get("domid")) {
+        return a == b;
+    }
     if let (Some(a), Some(b)) = (a.pid, b.pid) {
         return a == b;
     }

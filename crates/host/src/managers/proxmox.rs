@@ -19,6 +19,11 @@ const PIDS: [&str; 2] = ["/run/qemu-server", "/var/run/qemu-server"];
 /// This node's own guests, in the file system of the cluster.
 const CONFIG: &str = "/etc/pve/qemu-server";
 
+/// This node's own containers.
+const CONTAINERS: &str = "/etc/pve/lxc";
+/// Control groups of containers, of the unified hierarchy and of the old one.
+const GROUPS: [&str; 2] = ["/sys/fs/cgroup/lxc", "/sys/fs/cgroup/systemd/lxc"];
+
 /// Entry `proxmox`.
 pub struct Proxmox;
 
@@ -27,7 +32,7 @@ impl Manager for Proxmox {
         "proxmox"
     }
     fn about(&self) -> &'static str {
-        "virtual machines of Proxmox VE: their numbers, slots and volumes, settings with those that wait for a restart"
+        "guests of Proxmox VE: their numbers, slots and volumes, settings with those that wait for a restart"
     }
     fn guests(&self, look: &Look<'_>) -> Managed {
         let storages = pve::storages(look.reader());
@@ -35,8 +40,28 @@ impl Manager for Proxmox {
         for (vmid, pid) in running(look, &mut managed.unread) {
             managed.guests.push(guest(look, vmid, pid, &storages));
         }
+        managed.guests.extend(containers(look));
         managed
     }
+}
+
+/// Containers that run: their host names, beside the numbers by which their control groups name
+/// them.
+fn containers(look: &Look<'_>) -> Vec<Guest> {
+    let reader = look.reader();
+    let named = |name: String| {
+        let vmid = name.strip_suffix(".conf").filter(|vmid| vmid.parse::<u32>().is_ok())?;
+        let group = GROUPS.map(|dir| Path::new(dir).join(vmid));
+        group.iter().find(|group| matches!(reader.stat(group), Ok(Some(_))))?;
+        let text = reader.read_text(&Path::new(CONTAINERS).join(&name)).ok()?;
+        let conf = conf::sections(&text).now;
+        let mut guest = Guest { name: vmid.to_owned(), kind: "container".into(), ..Guest::default() };
+        guest.manager = Some(Proxmox.name().into());
+        guest.ids.insert("vmid".into(), vmid.to_owned());
+        guest.ids.extend(conf.get("hostname").map(|name| ("hostname".into(), name.clone())));
+        Some(guest)
+    };
+    reader.list(Path::new(CONTAINERS)).unwrap_or_default().into_iter().filter_map(named).collect()
 }
 
 /// Numbers of guests and of their processes. Files of processes that were killed stay behind.

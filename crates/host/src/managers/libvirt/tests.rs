@@ -323,6 +323,9 @@ fn odd_descriptions() {
         (Some(20000), &["1.0 MB/s into the guest by tc".to_owned(), "2.5 MB/s out of the guest by tc".to_owned()][..])
     );
 
+    let xen = written("<domain type='xen' id='3'><name>a</name></domain>");
+    assert_eq!((xen.kind.as_str(), xen.ids["domid"].as_str()), ("xen", "3"));
+
     let from = |_: &str| vmio_model::facts::Provenance::Transcript { name: "test".into() };
     assert!(xml::guest("<domain><name> </name></domain>", &from).unwrap_err().contains("without a name"));
     assert!(xml::guest("<network/>", &from).unwrap_err().contains("a network"));

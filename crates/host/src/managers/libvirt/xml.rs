@@ -37,6 +37,9 @@ pub fn guest(text: &str, from: &dyn Fn(&str) -> Provenance) -> Result<Guest, Str
     guest.ids.insert("domain".into(), name.to_owned());
     guest.ids.extend(text_of(domain, "title").map(|title| ("title".into(), title.to_owned())));
     guest.ids.extend(openstack(domain));
+    // Xen's back ends are found by this number, which a QEMU has no use for.
+    let number = domain.attribute("id").filter(|_| guest.kind == "xen");
+    guest.ids.extend(number.map(|id| ("domid".into(), id.to_owned())));
 
     let windows = guest.os.as_ref().map(|os| os == "windows");
     let processors = processors(domain, windows, from.clone());

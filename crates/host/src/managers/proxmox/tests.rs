@@ -188,3 +188,17 @@ fn a_guest_that_runs_as_configured_differs_in_nothing() {
     let settings: Vec<_> = disk.details.overridden.iter().map(|o| (&*o.setting, &*o.asked, &*o.found)).collect();
     assert_eq!(settings, [("cache", "none", "unsafe"), ("aio", "io_uring", "threads")]);
 }
+
+#[test]
+fn containers_that_run_have_their_names() {
+    let fake = Fake::new("fake")
+        .file("/etc/pve/lxc/105.conf", "arch: amd64\nhostname: proxy\nrootfs: local-lvm:vm-105-disk-0,size=8G\n")
+        .file("/etc/pve/lxc/106.conf", "hostname: stopped\n")
+        .file("/sys/fs/cgroup/lxc/105/cgroup.procs", "");
+    let guests = Proxmox.guests(&Look::new(&fake)).guests;
+    let [guest] = &guests[..] else { panic!("{guests:?}") };
+    assert_eq!(
+        (guest.name.as_str(), guest.kind.as_str(), guest.ids["hostname"].as_str()),
+        ("105", "container", "proxy")
+    );
+}
