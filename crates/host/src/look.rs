@@ -2,14 +2,16 @@
 //! short list of questions to programs. The list is closed: each [`Question`] becomes one command
 //! that reads, so nothing that looks can change a guest or the host, whatever is wrong in it.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use vmio_model::facts::{Provenance, Unread};
 use vmio_node::{Exec, Node, Reader};
 
 use crate::gentle::neighbours::split;
+use crate::guests::qemu::qmp::ReadOnly;
 use crate::require;
 
 /// What may be asked of a program. Each only reads.
@@ -52,6 +54,9 @@ const VIRSH: [&str; 6] = ["list", "dumpxml", "domstats", "dominfo", "domblkinfo"
 pub(crate) const NO_ANSWER: &str = "no answer";
 /// Longest time for an answer: a dead file server or daemon never gives one.
 const LIMIT: Duration = Duration::from_secs(5);
+
+/// Longest time that a guest's monitor is held: a look must not keep its owner waiting for 50 ms.
+pub(crate) const MONITOR_LIMIT: Duration = Duration::from_millis(30);
 
 impl Question {
     /// The command; `None` when it is not one of those that only read.
@@ -168,6 +173,38 @@ impl<'a> Look<'a> {
                 Err(unread(what, why, mend))
             }
             Err(e) => Err(unread(what, e.to_string(), "try the command by hand")),
+        }
+    }
+
+    /// Asks a guest's monitor, for [`MONITOR_LIMIT`] at most from the connection to its end; gives
+    /// what `ask` made of it, and how long the monitor was held.
+    ///
+    /// # Errors
+    /// When it is not there, may not be used, or does not greet in time; and how long it was held.
+    pub(crate) fn monitor<T>(
+        &self,
+        guest: &str,
+        socket: &Path,
+        ask: impl FnOnce(&mut ReadOnly) -> T,
+    ) -> Result<(T, Duration), (Unread, Duration)> {
+        let began = Instant::now();
+        let refused = |why: String, mend: &str| {
+            let what = format!("monitor {}", socket.display());
+            (Unread { what, why, mend: mend.to_owned() }, began.elapsed())
+        };
+        let stream = self.node.connect(socket).map_err(|e| match &e {
+            vmio_node::Error::File { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
+                refused(e.to_string(), "run as root")
+            }
+            vmio_node::Error::File { source, .. } if source.kind() == ErrorKind::WouldBlock => {
+                refused("others wait for it already; QEMU does not answer".into(), "look whether the guest still runs")
+            }
+            _ => refused(e.to_string(), "look again"),
+        })?;
+        let answered = ReadOnly::over(guest, stream, began + MONITOR_LIMIT).map(|mut monitor| ask(&mut monitor));
+        match answered {
+            Ok(answers) => Ok((answers, began.elapsed())),
+            Err(e) => Err(refused(e.to_string(), "look again when the guest is less busy")),
         }
     }
 

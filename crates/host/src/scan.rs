@@ -4,7 +4,7 @@
 
 mod across;
 mod images;
-mod storage;
+pub(crate) mod storage;
 
 use std::collections::BTreeMap;
 

@@ -207,7 +207,7 @@ pub fn facts_of(run: &Run, summary: &Summary) -> Facts {
 }
 
 /// The one thing in which two cells of a side differ, if it is one.
-fn changed(before: &Setup, after: &Setup, workloads: &[WorkloadTraits]) -> Option<Changed> {
+pub(crate) fn changed(before: &Setup, after: &Setup, workloads: &[WorkloadTraits]) -> Option<Changed> {
     if before == after || before.guest != after.guest {
         return None;
     }

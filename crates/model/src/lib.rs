@@ -7,6 +7,7 @@ pub mod facts;
 pub mod paper;
 pub mod policy;
 pub mod problem;
+pub mod reference;
 pub mod result;
 pub mod rules;
 

@@ -8,33 +8,56 @@
 mod backing_chain;
 mod cache_aio_pair;
 pub mod change;
+mod cpu_quota;
 mod depth_one_latency;
 mod depth_one_reads;
 mod disk_full_depth;
 mod emulated_driver;
+mod emulated_nic;
+mod emulation_though_kvm;
+pub mod expect;
 mod guest_faster_than_host;
 mod host_cache_hits;
 mod host_page_cache;
 mod idle_disk;
+mod iothread_on_vcpu_core;
 mod iothread_saturated;
+mod limit_in_force;
+mod live;
 mod missing_iothread;
+mod mtu_mismatch;
+mod native_aio_that_waits;
 mod network_disk_on_host;
+mod nic_queues;
 mod no_discard;
+mod no_vhost;
+mod numa_split;
+mod offloads_off;
+mod old_cpu_model;
+mod placement;
 pub mod proof;
 mod qcow2_l2_cache;
 mod setting_overridden;
+mod shared_iothread;
+mod single_queue;
 mod small_requests;
 mod sparse_file;
 pub mod support;
+mod threads_with_direct;
 mod unsafe_cache;
+mod user_network;
+mod vcpus_over_cores;
 mod virtio_choice;
+mod windows_no_enlightenments;
 mod zfs_volblocksize;
 
 use serde::{Deserialize, Serialize};
 
-use crate::facts::{Facts, Provenance};
+use crate::facts::{Disk, Facts, Measured, Nic, Processors, Provenance};
 use crate::stats::{Interval, Ratio};
+use crate::summary::{Cell, Share};
 pub use change::Change;
+pub use live::Live;
 pub use proof::{Proof, Proven};
 
 /// How much a finding matters. Ordered: `--fail-on` takes the least that fails.
@@ -43,11 +66,13 @@ pub use proof::{Proof, Proven};
 pub enum Severity {
     /// Something to know when reading the figures; no setting of the host is wrong.
     Note,
-    /// Known to cost elsewhere; not measured here.
+    /// Known to cost elsewhere, by how much depends on the load; not measured here.
     Advice,
-    /// Measured here: it costs.
+    /// It costs: measured here, or a setting that costs much under any load (software emulation where
+    /// there is KVM, an emulated controller or network card, an I/O thread on a vCPU's core).
     Warning,
-    /// Measured here: it costs half of the speed or more, or a figure is not what it seems.
+    /// Measured here, it costs half of the speed or more, or a figure is not what it seems; or, in any
+    /// guest, what it takes for durable may be lost.
     Severe,
 }
 
@@ -165,16 +190,68 @@ pub struct Rule {
     pub title: &'static str,
     /// What it cannot do without.
     pub needs: Need,
+    /// How much it matters in a guest that runs now and was not measured.
+    pub severity: Severity,
     /// Documents and sections that it rests on.
     pub references: &'static [&'static str],
-    /// Findings in these facts; none when a fact is missing.
-    pub check: fn(&Rule, &Facts) -> Vec<Finding>,
-    /// Facts in which it must find something: the contract test asks for them.
+    /// Where it looks.
+    pub checks: &'static [Check],
+    /// Facts in which it must find something, and facts much like them in which it must find nothing:
+    /// the contract test asks for them.
     #[cfg(test)]
-    pub fires: fn() -> Facts,
-    /// Facts much like them in which it must find nothing.
-    #[cfg(test)]
-    pub silent: fn() -> Facts,
+    pub fixture: (Made, Made),
+}
+
+/// Facts made for a test.
+#[cfg(test)]
+type Made = fn() -> Facts;
+
+/// A place where a rule looks, and what it says of what is there. A missing fact gives no finding.
+pub enum Check {
+    /// A run.
+    Run(fn(&Rule, &Measured) -> Vec<Finding>),
+    /// Each cell of a run.
+    Cell(fn(&Rule, &Measured, &Cell) -> Option<Finding>),
+    /// Each share of a run that may be cited.
+    Share(fn(&Rule, &Measured, &Share) -> Option<Finding>),
+    /// Each disk of guests that run now.
+    Disk(fn(&Rule, &Disk) -> Option<Finding>),
+    /// Each of their network devices.
+    Nic(fn(&Rule, &Nic) -> Option<Finding>),
+    /// The processors of each.
+    Processors(fn(&Rule, &Processors) -> Option<Finding>),
+    /// Several devices of guests that run now, at once.
+    Guests(fn(&Rule, &Facts) -> Vec<Finding>),
+}
+
+impl Check {
+    /// Whether it looks at guests that run now.
+    pub fn is_live(&self) -> bool {
+        !matches!(self, Check::Run(_) | Check::Cell(_) | Check::Share(_))
+    }
+
+    fn ask(&self, rule: &Rule, facts: &Facts) -> Vec<Finding> {
+        let run = facts.measured.iter();
+        match self {
+            Check::Run(all) => run.flat_map(|m| all(rule, m)).collect(),
+            Check::Cell(one) => run.flat_map(|m| m.cells.iter().filter_map(|c| one(rule, m, c))).collect(),
+            Check::Share(one) => {
+                let citable = run.flat_map(|m| m.shares.iter().filter(|s| s.converged).map(move |s| (m, s)));
+                citable.filter_map(|(m, s)| one(rule, m, s)).collect()
+            }
+            Check::Disk(one) => facts.disks.iter().filter_map(|d| one(rule, d)).collect(),
+            Check::Nic(one) => facts.nics.iter().filter_map(|n| one(rule, n)).collect(),
+            Check::Processors(one) => facts.processors.iter().filter_map(|p| one(rule, p)).collect(),
+            Check::Guests(all) => all(rule, facts),
+        }
+    }
+}
+
+impl Rule {
+    /// What it finds in these facts.
+    pub fn check(&self, facts: &Facts) -> Vec<Finding> {
+        self.checks.iter().flat_map(|check| check.ask(self, facts)).collect()
+    }
 }
 
 /// All rules.
@@ -200,12 +277,30 @@ pub const RULES: &[&Rule] = &[
     &no_discard::RULE,
     &setting_overridden::RULE,
     &network_disk_on_host::RULE,
+    &limit_in_force::RULE,
+    &native_aio_that_waits::RULE,
+    &shared_iothread::RULE,
+    &single_queue::RULE,
+    &threads_with_direct::RULE,
+    &emulated_nic::RULE,
+    &user_network::RULE,
+    &no_vhost::RULE,
+    &nic_queues::RULE,
+    &offloads_off::RULE,
+    &mtu_mismatch::RULE,
+    &emulation_though_kvm::RULE,
+    &iothread_on_vcpu_core::RULE,
+    &vcpus_over_cores::RULE,
+    &numa_split::RULE,
+    &cpu_quota::RULE,
+    &old_cpu_model::RULE,
+    &windows_no_enlightenments::RULE,
 ];
 
 /// Asks every rule whose needs are met. The most severe findings come first, among them the one that
 /// costs most: which setting to change first.
 pub fn findings(facts: &Facts) -> Vec<Finding> {
-    let mut all: Vec<Finding> = RULES.iter().filter(|r| r.needs.met(facts)).flat_map(|r| (r.check)(r, facts)).collect();
+    let mut all: Vec<Finding> = RULES.iter().filter(|r| r.needs.met(facts)).flat_map(|r| r.check(facts)).collect();
     let cost = |f: &Finding| f.cost_ratio.map_or(0.0, |r| r.value);
     all.sort_by(|a, b| b.severity.cmp(&a.severity).then(cost(b).total_cmp(&cost(a))));
     all
@@ -223,5 +318,7 @@ impl Need {
     }
 }
 
+#[cfg(test)]
+mod best_practice;
 #[cfg(test)]
 mod contract;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::facts::{Facts, facts_of};
+use crate::facts::{Details, Disk, Facts, HostCpu, Nic, PlacedThread, Processors, Provenance, facts_of};
 use crate::result::{
     Accel, CpuUse, DeviceUse, Environment, Figure, Foreign, Latency, Mark, Run, RunState, Sample, WorkloadResult,
     WorkloadTraits,
@@ -30,25 +30,79 @@ impl Lcg {
     }
 }
 
+/// Where the facts of live guests come from.
+pub fn read_from_db1() -> Provenance {
+    Provenance::Live { guest: "db1".into(), read_from: "virsh dumpxml db1".into(), at_unix_seconds: 1.0 }
+}
+
 /// A disk of a live guest by virtio-blk of which nothing else is known.
-pub fn live_disk(details: crate::facts::Details) -> crate::facts::Disk {
-    let from = crate::facts::Provenance::Live {
-        guest: "db1".into(),
-        read_from: "virsh dumpxml db1".into(),
-        at_unix_seconds: 1.0,
-    };
-    crate::facts::Disk {
+pub fn live_disk(details: Details) -> Disk {
+    Disk {
         driver: Some("virtio-blk".into()),
         cache: Some("none".into()),
         aio: Some("native".into()),
         iothread: Some(true),
         details,
-        ..crate::facts::Disk::unknown("guest db1, disk vda", from)
+        ..Disk::unknown("guest db1, disk vda", read_from_db1())
     }
 }
 
+/// A network device of a live guest that leaves nothing to wish for.
+pub fn live_nic() -> Nic {
+    Nic {
+        model: Some("virtio-net".into()),
+        backend: Some("tap".into()),
+        interface: Some("tap0".into()),
+        bridge: Some("br0".into()),
+        vhost: Some(true),
+        vhost_here: Some(true),
+        queues: Some(4),
+        vcpus: Some(4),
+        windows: Some(false),
+        mtu_bytes: Some(1500),
+        bridge_mtu_bytes: Some(1500),
+        ..Nic::unknown("guest db1, net tap0", read_from_db1())
+    }
+}
+
+/// Processors of a live guest that leave nothing to wish for: four vCPUs on the processors 2 to 5 of
+/// eight, one each, and an I/O thread on 6 and 7. The host has two nodes of four.
+pub fn live_processors() -> Processors {
+    let thread = |role: &str, name: &str, cpus: &[u32]| PlacedThread {
+        role: role.into(),
+        name: name.into(),
+        tid: 100 + cpus[0],
+        cpus: cpus.to_vec(),
+    };
+    let mut threads: Vec<PlacedThread> = (0..4).map(|n| thread("vcpu", &n.to_string(), &[n + 2])).collect();
+    threads.push(thread("iothread", "iothread0", &[6, 7]));
+    Processors {
+        vcpus: Some(4),
+        accel: Some(Accel::Kvm),
+        kvm_here: Some(true),
+        model: Some("host".into()),
+        windows: Some(false),
+        threads,
+        host: (0..8).map(|cpu| HostCpu { cpu, core: cpu, package: cpu / 4, node: cpu / 4 }).collect(),
+        memory_bytes: Some(4 << 30),
+        memory_by_node: BTreeMap::from([(0, 2 << 30), (1, 2 << 30)]),
+        huge_pages: Some(false),
+        ..Processors::unknown("guest db1", read_from_db1())
+    }
+}
+
+/// The facts of one live network device.
+pub fn of_nic(nic: Nic) -> Facts {
+    Facts { nics: vec![nic], ..Facts::default() }
+}
+
+/// The facts of one guest's processors.
+pub fn of_processors(processors: Processors) -> Facts {
+    Facts { processors: vec![processors], ..Facts::default() }
+}
+
 /// The facts of one live disk.
-pub fn settings(details: crate::facts::Details) -> Facts {
+pub fn settings(details: Details) -> Facts {
     Facts { disks: vec![live_disk(details)], ..Facts::default() }
 }
 

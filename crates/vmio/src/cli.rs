@@ -10,27 +10,44 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
 
-use crate::cmd::Verb;
+use crate::cmd::{Verb, scan};
 use crate::paths::Paths;
+use crate::report::scan::nagios;
 use crate::store::StoreError;
 use crate::term::{self, Style};
 
 /// Exit codes, the same for every verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
 pub enum Exit {
-    /// Done; also when something optional was skipped or did not converge: the result says so.
-    Done = 0,
-    /// Failed.
-    Failed = 1,
-    /// Usage, or a refused configuration.
-    Usage = 2,
-    /// A precondition is unmet.
-    Precondition = 3,
-    /// Broken off with a partial result.
-    Partial = 4,
-    /// A finding at or above `--fail-on`.
-    Finding = 5,
+    /// 0: done; also when something optional was skipped or did not converge: the result says so.
+    Done,
+    /// 1: failed.
+    Failed,
+    /// 2: usage, or a refused configuration.
+    Usage,
+    /// 3: a precondition is unmet.
+    Precondition,
+    /// 4: broken off with a partial result.
+    Partial,
+    /// 5: a finding at or above `--fail-on`.
+    Finding,
+    /// A check plugin ends with its own codes, which mean something else.
+    Plugin(nagios::State),
+}
+
+impl Exit {
+    /// The code that the process ends with.
+    pub fn code(self) -> u8 {
+        match self {
+            Exit::Done => 0,
+            Exit::Failed => 1,
+            Exit::Usage => 2,
+            Exit::Precondition => 3,
+            Exit::Partial => 4,
+            Exit::Finding => 5,
+            Exit::Plugin(state) => state as u8,
+        }
+    }
 }
 
 /// What a verb yields.
@@ -68,6 +85,8 @@ impl std::error::Error for Failure {}
 
 const EXAMPLES: &str = "\
 Examples:
+  vmio                             what is wrong with the guests that run here (vmio scan)
+  vmio scan web1                   all of web1: what costs it speed, and the exact change
   vmio doctor                      what this host has and lacks
   vmio tax --quick                 how much of this host's storage a guest gets
   vmio runs show last --html r.html
@@ -84,7 +103,7 @@ pub struct Cli {
     /// Options of every verb.
     #[command(flatten)]
     pub globals: Globals,
-    /// The verb; none prints the help.
+    /// The verb; none looks at the guests that run here.
     #[command(subcommand)]
     pub verb: Option<Verb>,
 }
@@ -123,21 +142,28 @@ pub fn main() -> ExitCode {
     let mut command = command();
     let cli = match command.try_get_matches_from_mut(std::env::args_os()).and_then(|m| Cli::from_arg_matches(&m)) {
         Ok(cli) => cli,
-        // Help and version end with 0, usage errors with 2.
+        // Help and version end with 0, usage errors with 2, which a check plugin may not.
+        Err(e) if e.use_stderr() && std::env::args_os().any(|a| a == "--nagios") => {
+            let why = e.to_string();
+            let why = why.lines().next().unwrap_or_default().trim_start_matches("error: ");
+            let _ = term::print(&nagios::failed(why));
+            return ExitCode::from(Exit::Plugin(nagios::State::Unknown).code());
+        }
         Err(e) => e.format(&mut command).exit(),
     };
-    let outcome = match cli.verb {
-        None => term::print(&command.render_help().to_string()).map(|()| Exit::Done).map_err(Into::into),
-        Some(verb) => context(&cli.globals).and_then(|context| verb.run(&context)),
-    };
-    ExitCode::from(match outcome {
-        Ok(exit) => exit as u8,
-        Err(e) if is_closed_pipe(&e) => Exit::Done as u8,
+    let outcome = context(&cli.globals).and_then(|context| match &cli.verb {
+        Some(verb) => verb.run(&context),
+        None => scan::bare(&context),
+    });
+    let exit = match outcome {
+        Ok(exit) => exit,
+        Err(e) if is_closed_pipe(&e) => Exit::Done,
         Err(e) => {
             term::note(render(&e, Style::stderr()).trim_end());
-            exit_of(&e) as u8
+            exit_of(&e)
         }
-    })
+    };
+    ExitCode::from(exit.code())
 }
 
 fn context(globals: &Globals) -> anyhow::Result<Context> {

@@ -5,6 +5,7 @@
 
 pub mod cli;
 pub mod cmd;
+pub mod expect;
 pub mod papers;
 pub mod paths;
 pub mod report;

@@ -51,6 +51,12 @@ impl Style {
     }
 }
 
+/// Columns of the terminal that standard output is, within reason; of a report where it is none.
+pub fn width() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col));
+    size.filter(|columns| *columns > 0).map_or(crate::report::WIDTH, |columns| columns.clamp(60, 180))
+}
+
 fn wanted() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
 }

@@ -58,17 +58,78 @@ fn a_run_that_began_without_steady_state_does_not_go_on_with_it() {
 #[test]
 fn help_and_usage() {
     let dir = tempfile::tempdir().unwrap();
-    let (bare, _) = ends(&vmio(dir.path(), &[]), 0);
     let (help, _) = ends(&vmio(dir.path(), &["--help"]), 0);
-    for text in [&bare, &help] {
-        assert!(text.contains("runs") && text.contains("Examples:") && text.contains("Exit codes:"), "{text}");
-        assert!(text.lines().all(|l| l.chars().count() <= 100), "{text}");
-    }
+    assert!(help.contains("runs") && help.contains("Examples:") && help.contains("Exit codes:"), "{help}");
+    assert!(help.lines().all(|l| l.chars().count() <= 100), "{help}");
     let (out, err) = ends(&vmio(dir.path(), &["rums"]), 2);
     assert!(out.is_empty() && err.starts_with("error:") && err.contains("runs"), "{err}");
     ends(&vmio(dir.path(), &["runs", "show", "seven"]), 2);
     ends(&vmio(dir.path(), &["runs", "list", "--help"]), 0);
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is made by asking for help");
+}
+
+#[test]
+fn a_bare_vmio_scans_and_says_where_the_rest_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let (out, err) = ends(&vmio(dir.path(), &[]), 0);
+    assert!(out.contains("guest") && out.contains("vmio "), "{out}");
+    assert!(err.contains("vmio --help"), "{err}");
+    let (out, err) = ends(&vmio(dir.path(), &["--json"]), 0);
+    assert!(serde_json::from_str::<serde_json::Value>(&out).is_ok() && !err.contains("--help"), "{err}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is made by looking");
+}
+
+#[test]
+fn scan_on_this_machine_in_every_form() {
+    let dir = tempfile::tempdir().unwrap();
+    let (out, err) = ends(&vmio(dir.path(), &["scan", "--json"]), 0);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert!(json["guests"].is_array() && json["unread"].is_array() && json["seconds"].as_f64().unwrap() > 0.0);
+    assert!(err.is_empty() && json["schema_version"] == "1.0", "{err}");
+    let (page, metrics) = (dir.path().join("s.html"), dir.path().join("vmio.prom"));
+    ends(&vmio(dir.path(), &["scan", "--html", page.to_str().unwrap()]), 0);
+    assert!(fs::read_to_string(&page).unwrap().starts_with("<!DOCTYPE html>"));
+    let (out, _) = ends(&vmio(dir.path(), &["scan", &format!("--prometheus={}", metrics.display())]), 0);
+    assert!(out.is_empty() && fs::read_to_string(&metrics).unwrap().contains("\nvmio_scan_guests "), "{out}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "nothing is left beside");
+    let (out, _) = ends(&vmio(dir.path(), &["scan", "--prometheus"]), 0);
+    assert!(out.contains("# TYPE vmio_scan_findings gauge"), "{out}");
+    let nagios = vmio(dir.path(), &["scan", "--nagios"]);
+    let words = ["OK", "WARNING", "CRITICAL", "UNKNOWN"];
+    let (out, _) = ends(&nagios, nagios.status.code().unwrap());
+    let word = words[nagios.status.code().unwrap() as usize];
+    assert!(
+        out.starts_with(&format!("VMIO SCAN {word}: ")) && out.lines().next().unwrap().contains(" | guests="),
+        "{out}"
+    );
+}
+
+#[test]
+fn scan_refuses_what_cannot_be_meant() {
+    let dir = tempfile::tempdir().unwrap();
+    let scan = |args: &[&str], code| ends(&vmio(dir.path(), &[&["scan"][..], args].concat()), code);
+    for pair in
+        [["--json", "--nagios"], ["--json", "--prometheus"], ["--prometheus", "--html=x"], ["--json", "--prometheus=x"]]
+    {
+        let (out, err) = scan(&pair, if pair.contains(&"--nagios") { 3 } else { 2 });
+        assert!(format!("{out}{err}").contains("cannot be used with"), "{pair:?}: {out}{err}");
+    }
+    let (_, err) = scan(&["--ignore", "emulated-drivers"], 2);
+    assert!(err.contains("no rule emulated-drivers") && err.contains("did you mean emulated-driver?"), "{err}");
+    let (_, err) = scan(&["--ignore", "zzz@web1"], 2);
+    assert!(err.contains("the rules are: unsafe-cache"), "{err}");
+    let (_, err) = scan(&["--fail-on", "dreadful"], 2);
+    assert!(err.contains("note, advice, warning, severe"), "{err}");
+    let (_, err) = scan(&["no-such-guest-anywhere"], 2);
+    assert!(err.contains("no guest no-such-guest-anywhere runs here") && err.contains("help:"), "{err}");
+    let (_, err) = scan(&["--html", "/nowhere/at/all.html"], 2);
+    assert!(err.contains("/nowhere/at/all.html cannot be written"), "{err}");
+    // A plugin says what is wrong with it on standard output, and ends with 3.
+    for wrong in [&["no-such-guest-anywhere"][..], &["--ignore", "zzz"], &["--no-such-option"], &["--fail-on", "note"]]
+    {
+        let (out, err) = scan(&[&["--nagios"][..], wrong].concat(), 3);
+        assert!(out.starts_with("VMIO SCAN UNKNOWN: ") && out.lines().count() == 1 && err.is_empty(), "{out}{err}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::page::balanced;
 use vmio::report::export::{Format, export};
 use vmio::report::{self, Report};
 use vmio::term::Style;
@@ -94,21 +95,6 @@ fn the_page_loads_nothing_and_is_whole() {
     assert!(html.contains("default-src 'none'"));
     assert!(!html.contains("NaN") && !html.contains("inf%"), "a drawing of nothing");
     balanced(&html);
-}
-
-/// Every element that is opened is closed, in order.
-fn balanced(html: &str) {
-    let mut open = Vec::new();
-    let body = &html[html.find("<html").unwrap()..];
-    for tag in body.split('<').skip(1).map(|t| &t[..t.find('>').expect("a tag ends")]) {
-        let name = tag.split([' ', '/']).find(|n| !n.is_empty()).unwrap();
-        match tag {
-            _ if tag.ends_with('/') || ["meta", "br"].contains(&name) => {}
-            _ if tag.starts_with('/') => assert_eq!(open.pop(), Some(name), "</{name}>"),
-            _ => open.push(name),
-        }
-    }
-    assert_eq!(open, Vec::<&str>::new());
 }
 
 #[test]

@@ -22,13 +22,30 @@ use crate::managers::Managed;
 use crate::require::Requirement;
 use crate::targets::Storage;
 
+mod cloud_hypervisor;
+mod container;
+mod firecracker;
 mod native;
 pub mod qemu;
+mod seen;
+mod xen;
 
 pub use qemu::threads::{Hypervisor, Role, Thread};
 
 /// All kinds of guests, in the order in which they are shown.
-pub const ALL: &[&dyn GuestKind] = &[&native::Native, &qemu::Qemu];
+pub const ALL: &[&dyn GuestKind] = &[
+    &native::Native,
+    &qemu::Qemu,
+    &firecracker::Firecracker,
+    &cloud_hypervisor::CloudHypervisor,
+    &xen::Xen,
+    &container::Container,
+];
+
+/// The kinds that vmio starts, which a study may name.
+pub fn launched() -> impl Iterator<Item = &'static dyn GuestKind> {
+    ALL.iter().copied().filter(|k| k.launches())
+}
 
 /// The kind of that name.
 pub fn find(name: &str) -> Option<&'static dyn GuestKind> {
@@ -248,5 +265,16 @@ mod tests {
             assert_eq!(find(name).map(GuestKind::name), Some(name));
         }
         assert!(find("bochs").is_none());
+        let launched: Vec<&str> = launched().map(GuestKind::name).collect();
+        assert_eq!(launched, ["native", "qemu"]);
+    }
+
+    #[test]
+    fn a_kind_that_is_only_looked_at_refuses_to_start_one_and_finds_nothing_on_an_empty_machine() {
+        let empty = vmio_node::Fake::new("fake");
+        for kind in ALL {
+            let managed = kind.running(&Look::new(&empty));
+            assert!(managed.guests.is_empty() && managed.unread.is_empty(), "{}: {managed:?}", kind.name());
+        }
     }
 }

@@ -9,7 +9,11 @@ use crate::look::Look;
 
 /// All managers. What one says first of a guest counts, so the ones that sit on top of others come
 /// first.
-pub const ALL: &[&dyn Manager] = &[];
+pub const ALL: &[&dyn Manager] = &[&kubevirt::KubeVirt, &proxmox::Proxmox, &libvirt::Libvirt];
+
+mod kubevirt;
+mod libvirt;
+mod proxmox;
 
 /// Manages guests of this host.
 pub trait Manager: Sync {

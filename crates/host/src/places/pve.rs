@@ -72,7 +72,7 @@ pub struct Storage {
 }
 
 impl Storage {
-    fn get(&self, key: &str) -> Option<&str> {
+    pub(crate) fn get(&self, key: &str) -> Option<&str> {
         self.settings.get(key).map(String::as_str)
     }
 
@@ -81,7 +81,7 @@ impl Storage {
     }
 
     /// Whether a flag is set; one that stands alone is.
-    fn flag(&self, key: &str) -> bool {
+    pub(crate) fn flag(&self, key: &str) -> bool {
         self.get(key).is_some_and(|value| value != "0")
     }
 
@@ -110,7 +110,7 @@ impl Storage {
     }
 
     /// Directory of the storages that are file systems.
-    fn path(&self) -> Option<PathBuf> {
+    pub(crate) fn path(&self) -> Option<PathBuf> {
         let path = match self.kind.as_str() {
             "dir" | "btrfs" => PathBuf::from(self.get("path")?),
             // Mounted there by Proxmox VE unless it is said otherwise.
@@ -121,7 +121,7 @@ impl Storage {
     }
 
     /// Directory of its disk images (`content-dirs` may name another one than `images`).
-    fn images(&self, path: &Path) -> PathBuf {
+    pub(crate) fn images(&self, path: &Path) -> PathBuf {
         let dirs = self.get("content-dirs").unwrap_or_default().split(',');
         let named = dirs.filter_map(|d| d.trim().split_once('=')).find(|(content, _)| content.trim() == "images");
         path.join(named.map_or("images", |(_, dir)| dir.trim().trim_start_matches('/')))

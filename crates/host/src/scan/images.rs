@@ -8,7 +8,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use vmio_model::facts::{Disk, Guest, Unread};
@@ -16,10 +15,12 @@ use vmio_model::facts::{Disk, Guest, Unread};
 use super::storage::{self, Storage};
 use crate::image_info::{self, DEFAULT_L2_CACHE_BYTES, Error, Image};
 use crate::look::Look;
+use crate::parallel;
 
 mod cached;
 mod view;
 
+use cached::Span;
 use view::View;
 
 /// Fills in what can be read of the guests' disks from the host.
@@ -27,7 +28,8 @@ pub fn fill(look: &Look<'_>, guests: &mut [Guest]) {
     let views = view::of(look, guests);
     let mut wanted: BTreeSet<Wanted> = BTreeSet::new();
     let mut users = Vec::new();
-    for (g, guest) in guests.iter().enumerate() {
+    // A container's root is a directory or a mounted device, no image.
+    for (g, guest) in guests.iter().enumerate().filter(|(_, guest)| guest.kind != "container") {
         for (d, disk) in guest.disks.iter().enumerate() {
             if let Some(want) = Wanted::of(look, &views[g], disk) {
                 wanted.insert(want.clone());
@@ -37,8 +39,9 @@ pub fn fill(look: &Look<'_>, guests: &mut [Guest]) {
     }
     let images = Images { look, seen: Mutex::default(), dead: Mutex::default() };
     let wanted: Vec<Wanted> = wanted.into_iter().collect();
-    let found: BTreeMap<&Wanted, Found> = wanted.iter().zip(parallel(&wanted, |want| images.look_at(want))).collect();
-    let files: BTreeMap<PathBuf, u64> = found.values().flat_map(|f| f.files.iter().cloned()).collect();
+    let found: BTreeMap<&Wanted, Found> =
+        wanted.iter().zip(parallel::map(wanted.iter().collect(), |want| images.look_at(want))).collect();
+    let files: BTreeMap<PathBuf, Span> = found.values().flat_map(|f| f.files.iter().cloned()).collect();
     let held = cached::held(look, &files);
     for (g, d, want) in users {
         let Some(found) = found.get(&want) else { continue };
@@ -49,23 +52,6 @@ pub fn fill(look: &Look<'_>, guests: &mut [Guest]) {
             }
         }
     }
-}
-
-/// Does `work` for each item on a few threads; most of it waits for other programs.
-fn parallel<T: Sync, R: Send + Sync>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let done: Vec<OnceLock<R>> = items.iter().map(|_| OnceLock::new()).collect();
-    let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 4).min(items.len());
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let Some(i) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|i| *i < items.len()) {
-                    done[i].get_or_init(|| work(&items[i]));
-                }
-            });
-        }
-    });
-    done.into_iter().zip(items).map(|(cell, item)| cell.into_inner().unwrap_or_else(|| work(item))).collect()
 }
 
 /// A disk's storage on this machine.
@@ -103,8 +89,8 @@ struct Found {
     allocated_bytes: Option<u64>,
     sparse: Option<bool>,
     thin: Option<bool>,
-    /// Files that the page cache may hold pieces of, with the bytes that they span.
-    files: Vec<(PathBuf, u64)>,
+    /// Files that the page cache may hold pieces of.
+    files: Vec<(PathBuf, Span)>,
     unread: Vec<Unread>,
     read_from: String,
 }
@@ -125,7 +111,11 @@ impl Found {
     fn put(&self, disk: &mut Disk, held: &BTreeMap<PathBuf, cached::Held>) {
         let from = &self.read_from;
         if let Some(storage) = &self.storage {
-            put!(disk, disk.details.storage, "storage", Some(storage.kind.to_owned()), &storage.read_from);
+            // "A block device" is what the command line says of every kind of it.
+            if disk.details.storage.as_deref().is_none_or(|said| said == "block") {
+                disk.details.storage = Some(storage.kind.to_owned());
+                disk.read.insert("storage".to_owned(), storage.read_from.clone());
+            }
             put!(disk, disk.details.volblock_bytes, "volblock_bytes", storage.volblock_bytes, &storage.read_from);
             put!(disk, disk.details.thin, "thin", storage.thin, &storage.read_from);
             disk.place.block_device.get_or_insert(storage.block_device);
@@ -189,14 +179,18 @@ impl Images<'_> {
                 return found;
             }
         };
+        if !storage::holds_data(&stat) {
+            return found; // a device of requests, such as /dev/sg0
+        }
+        let local = |bytes| Span { bytes, remote: false };
         let storage = storage::of(self.look.reader(), &stat);
         let span = storage.bytes.unwrap_or(stat.size);
         if want.format.as_deref() == Some("raw") {
             found.raw(span, (!storage.block_device).then_some(stat.allocated));
             found.read_from = format!("stat {}", want.path.display());
-            found.files.push((want.path.clone(), span));
+            found.files.push((want.path.clone(), local(span)));
         } else {
-            self.images(want, &mut found, (!storage.block_device).then_some(stat.allocated), span);
+            self.images(want, &mut found, (!storage.block_device).then_some(stat.allocated), local(span));
         }
         found.storage = Some(storage);
         found
@@ -217,9 +211,12 @@ impl Images<'_> {
                 found.raw(top.virtual_bytes, Some(top.allocated_bytes));
                 found.format = Some((top.format, format!("qemu-img info {}", want.path.display())));
                 found.read_from = format!("qemu-img info {}", want.path.display());
-                found.files.push((want.path.clone(), top.virtual_bytes));
+                found.files.push((want.path.clone(), Span { bytes: top.virtual_bytes, remote: true }));
             }
-            Ok(top) => self.images(want, &mut found, Some(top.allocated_bytes), top.allocated_bytes),
+            Ok(top) => {
+                let span = Span { bytes: top.allocated_bytes, remote: true };
+                self.images(want, &mut found, Some(top.allocated_bytes), span);
+            }
             Err(e) => {
                 if matches!(&e, Error::NotReadable { reason, .. } if reason.contains("may hang")) {
                     dead().insert(point.to_owned());
@@ -233,7 +230,7 @@ impl Images<'_> {
     }
 
     /// Image and chain as qemu-img has them.
-    fn images(&self, want: &Wanted, found: &mut Found, allocated: Option<u64>, span: u64) {
+    fn images(&self, want: &Wanted, found: &mut Found, allocated: Option<u64>, span: Span) {
         let top = match self.image(&want.path, want.format.as_deref()) {
             Ok(top) => top,
             Err(e) => return found.unread.push(e.unread(&want.named)),
@@ -252,7 +249,8 @@ impl Images<'_> {
             Ok(chain) => {
                 found.backing_files = Some((chain.len() - 1) as u32);
                 found.allocated_bytes = Some(chain.iter().map(|i| i.allocated_bytes).sum());
-                let spans = chain.iter().map(|i| (i.path.clone(), i.allocated_bytes));
+                let of = |i: &Image| (i.path.clone(), Span { bytes: i.allocated_bytes, ..span });
+                let spans = chain.iter().map(of);
                 found.files.extend(spans);
             }
             Err(e) => {

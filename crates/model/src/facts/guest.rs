@@ -125,6 +125,8 @@ pub struct Details {
     pub thin: Option<bool>,
     /// Whether discards of the guest are passed on.
     pub discard: Option<bool>,
+    /// What is done with zeroes that the guest writes: `off`, `on`, `unmap`.
+    pub detect_zeroes: Option<String>,
     /// Block size of a ZFS volume.
     pub volblock_bytes: Option<u64>,
     /// Disks of the same driver in the guest, this one included.
@@ -188,6 +190,9 @@ pub struct Nic {
     pub bridge_mtu_bytes: Option<u64>,
     /// Send buffer of the tap in bytes; `None` where it cannot be told.
     pub send_buffer_bytes: Option<u64>,
+    /// Limits in force, in words: `10 MB/s out by tc`.
+    #[serde(default)]
+    pub limits: Vec<String>,
     /// Settings that were asked for and are not in force.
     pub overridden: Vec<Overridden>,
     /// What the configuration calls it.
@@ -301,6 +306,7 @@ impl Nic {
             mtu_bytes: None,
             bridge_mtu_bytes: None,
             send_buffer_bytes: None,
+            limits: Vec::new(),
             overridden: Vec::new(),
             place: Place::default(),
             read: Sources::new(),

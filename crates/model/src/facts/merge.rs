@@ -165,6 +165,7 @@ impl Device for Disk {
             backing_files,
             thin,
             discard,
+            detect_zeroes,
             volblock_bytes,
             alike_in_guest,
             queues,
@@ -210,8 +211,10 @@ impl Device for Nic {
             bridge_mtu_bytes,
             send_buffer_bytes
         );
-        if self.offloads_off.is_empty() {
-            self.offloads_off = other.offloads_off;
+        for (own, more) in [(&mut self.offloads_off, other.offloads_off), (&mut self.limits, other.limits)] {
+            if own.is_empty() {
+                *own = more;
+            }
         }
         self.overridden.extend(other.overridden);
         self.place.fill(other.place);

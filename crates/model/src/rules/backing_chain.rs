@@ -2,9 +2,10 @@
 //! and the first write to it copies a whole cluster up. Snapshots and linked clones leave such
 //! chains behind.
 
+use super::change::{Names, Takes, shell};
 use super::support::{from_setting, times};
-use super::{Change, Finding, Need, Rule};
-use crate::facts::{Changed, Disk, Facts, Gain, Measured};
+use super::{Change, Check, Finding, Need, Rule, Severity};
+use crate::facts::{Changed, Disk, Gain, Measured, Place};
 
 /// Any sure gain counts.
 const GAIN: f64 = 1.0;
@@ -20,21 +21,16 @@ pub(super) const RULE: Rule = Rule {
     id: "backing-chain",
     title: "A chain of images under the disk",
     needs: Need::MeasuredOrSettings,
+    severity: Severity::Advice,
     references: &["QEMU, docs/interop/live-block-operations.rst", "Proxmox VE, qm.adoc, \"Linked Clone\""],
-    check,
+    checks: &[Check::Run(measured), Check::Disk(live)],
     #[cfg(test)]
-    fires: fixture::fires,
-    #[cfg(test)]
-    silent: fixture::silent,
+    fixture: (fixture::fires, fixture::silent),
 };
-
-fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    rule.in_run_and_disks(facts, measured, live)
-}
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     let flat = |g: &&Gain| g.before.target == CHAIN && g.after.target == FLAT;
-    rule.from_gains(m, m.sure_gains(Changed::Target, GAIN).filter(flat), cause, |_| advice())
+    rule.from_gains(m, m.sure_gains(Changed::Target, GAIN).filter(flat), cause, |_| advice(&Place::default()))
 }
 
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
@@ -43,7 +39,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
         "The disk is the top of a chain with {files} files below it: a block that it does not hold is looked for in \
          each, and the first write to one copies a whole cluster up."
     );
-    let mut finding = rule.advice(disk, &cause, advice());
+    let mut finding = rule.advice(disk, &["backing_files", "format"], &cause, advice(&disk.place));
     finding.figures.push(from_setting("files below the top one", f64::from(files), "files", disk));
     Some(finding)
 }
@@ -56,17 +52,24 @@ fn cause(gain: &Gain) -> String {
     )
 }
 
-fn advice() -> Change {
+fn advice(place: &Place) -> Change {
+    let names = Names(place);
+    let (domain, target) = (names.domain(), shell(place.target.as_deref().unwrap_or("vda")));
     Change {
         what: "Flatten the chain: the top image takes up what it needs from below.".into(),
-        qemu: "# QMP, while the guest runs; or, with it shut down: qemu-img rebase -p -b '' top.qcow2\n\
-               {\"execute\": \"block-stream\", \"arguments\": {\"job-id\": \"flatten\", \"device\": \"disk0\"}}"
-            .into(),
-        libvirt: "virsh blockpull DOMAIN vda --wait --verbose".into(),
-        proxmox: "# a full copy of a linked clone's disk; snapshots: qm delsnapshot VMID NAME\n\
-                  qm disk move VMID virtio0 STORAGE --delete 1"
-            .into(),
-        takes: super::change::Takes::ShutDown,
+        qemu: format!(
+            "# QMP, while the guest runs (device: as query-block names it); the lower images may be shared: leave them\n\
+             {{\"execute\": \"block-stream\", \"arguments\": {{\"job-id\": \"flatten\", \"device\": \"{}\"}}}}",
+            names.id("disk0").escape_default()
+        ),
+        libvirt: format!("virsh blockpull {domain} {target} --wait --verbose"),
+        proxmox: format!(
+            "# a full copy of a linked clone's disk, while it runs; snapshots: qm delsnapshot {vmid} NAME\n\
+             qm disk move {vmid} {} STORAGE",
+            names.slot("virtio0"),
+            vmid = names.vmid()
+        ),
+        takes: Takes::Running,
     }
 }
 
@@ -102,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_linked_clone_is_left_alone_and_a_longer_chain_is_not() {
-        let of = |files| check(&RULE, &settings(Details { backing_files: Some(files), ..Details::default() })).len();
+        let of = |files| RULE.check(&settings(Details { backing_files: Some(files), ..Details::default() })).len();
         assert_eq!([of(0), of(1), of(2), of(5)], [0, 0, 1, 1]);
     }
 }

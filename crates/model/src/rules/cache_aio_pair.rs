@@ -2,9 +2,10 @@
 //! O_DIRECT (`cache=none` or `directsync`); QEMU (7.2 was tried) refuses to start otherwise, older
 //! ones take it and block. And of the pairs that work, one may be measured to lose.
 
+use super::change::{self, To};
 use super::support::{better, times};
-use super::{Finding, Need, Rule, change};
-use crate::facts::{Changed, Disk, Facts, Gain, Measured};
+use super::{Check, Finding, Need, Rule, Severity};
+use crate::facts::{Changed, Disk, Gain, Measured};
 use crate::setup::Cache;
 
 /// A pair must lose this much before a change is advised: the threads of `aio=threads` and
@@ -17,21 +18,16 @@ pub(super) const RULE: Rule = Rule {
     id: "cache-aio-pair",
     title: "Cache mode and AIO engine do not fit",
     needs: Need::MeasuredOrSettings,
+    severity: Severity::Advice,
     references: &[
         "QEMU, invocation manual, -drive: aio=native needs cache.direct=on",
         "Proxmox VE, qm.adoc, \"Cache Mode\"",
         "shafer2010, section 3.3 (asynchronous I/O needs O_DIRECT)",
     ],
-    check,
+    checks: &[Check::Run(measured), Check::Disk(live)],
     #[cfg(test)]
-    fires: fixture::fires,
-    #[cfg(test)]
-    silent: fixture::silent,
+    fixture: (fixture::fires, fixture::silent),
 };
-
-fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    rule.in_run_and_disks(facts, measured, live)
-}
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     // Only towards O_DIRECT: a gain by the host's page cache is memory, not a better path.
@@ -49,7 +45,10 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
         "aio=native with cache={cache}: Linux AIO is asynchronous only with O_DIRECT; without it each request blocks the \
          thread that submits it, and newer QEMU refuses to start."
     );
-    Some(rule.advice(disk, &cause, change::settings("Use cache=none with aio=native.", &change::recommended())))
+    let engine = change::engine(disk);
+    let to = To { cache: Some(Cache::None), aio: Some(engine), ..To::default() };
+    let change = change::own_disk(format!("Use cache=none with aio={engine}."), disk, &to);
+    Some(rule.advice(disk, &["cache", "aio"], &cause, change))
 }
 
 fn cause(gain: &Gain) -> String {

@@ -4,9 +4,20 @@
 //! `formatdomain.html`, "Hard drives, floppy disks, CDROMs" and "IOThreads Allocation"
 //! (`io='io_uring'` since 6.3.0); Proxmox, `qm(1)`, and `qm.adoc`, "Hard Disk".
 
+mod disk;
+mod names;
+mod nic;
+mod slot;
+
 use serde::{Deserialize, Serialize};
 
-use crate::setup::{Aio, Attachment, Cache, DetectZeroes};
+pub use disk::{To, engine, known_everywhere, own_disk};
+pub use names::{Names, shell, xml};
+pub use nic::{NicTo, own_nic};
+pub use slot::slot_without;
+
+use crate::facts::Place;
+use crate::setup::{Aio, Attachment, Cache};
 
 /// When a change takes effect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,37 +67,60 @@ pub fn recommended() -> Attachment {
 
 /// A disk as `virtio-blk` with these settings.
 pub fn virtio_disk(what: impl Into<String>, a: &Attachment) -> Change {
-    Change {
-        what: what.into(),
-        qemu: qemu(a),
-        libvirt: libvirt(a),
-        proxmox: format!("{}\n{}", DETACH, proxmox(a)),
-        takes: Takes::NextStart,
-    }
+    Change { proxmox: format!("{}\n{}", DETACH, proxmox(a)), ..settings(what, a) }
 }
 
 /// The same disk with other settings, its driver unchanged.
 pub fn settings(what: impl Into<String>, a: &Attachment) -> Change {
-    Change { what: what.into(), qemu: qemu(a), libvirt: libvirt(a), proxmox: proxmox(a), takes: Takes::NextStart }
-}
-
-/// A file without holes, or a device, in place of a sparse file.
-pub fn full_allocation(what: impl Into<String>) -> Change {
     Change {
         what: what.into(),
-        qemu: "# guest shut down; writes every block, fallocate alone would leave extents unwritten\n\
-               qemu-img convert -p -f raw -O raw -o preallocation=full sparse.raw full.raw\n\
-               mv full.raw sparse.raw"
-            .into(),
-        libvirt: "virsh shutdown DOMAIN    # and wait until it is off\n\
-                  qemu-img convert -p -f raw -O raw -o preallocation=full sparse.raw full.raw\n\
-                  virsh edit DOMAIN        # then <source file='/PATH/full.raw'/>"
-            .into(),
-        proxmox: "# from now on, for a directory or NFS storage\n\
-                  pvesm set STORAGE --preallocation full\n\
-                  # an existing disk: write it anew on another storage (thick LVM has no holes)\n\
-                  qm disk move VMID virtio0 OTHERSTORAGE --delete 1"
-            .into(),
+        qemu: disk::qemu(&a.into()),
+        libvirt: libvirt(a),
+        proxmox: proxmox(a),
+        takes: Takes::NextStart,
+    }
+}
+
+/// libvirt's XML of such a disk, with `/dev/DISK` for its source.
+pub fn libvirt(a: &Attachment) -> String {
+    disk::element(&a.into())
+}
+
+/// Proxmox's command for such a disk, with `VMID` and `STORAGE:VOLUME` for the reader's own.
+pub fn proxmox(a: &Attachment) -> String {
+    slot::command(&a.into())
+}
+
+/// A file without holes, or a device, in place of a sparse file. A copy is written; the old file stays.
+pub fn full_allocation(what: impl Into<String>, place: &Place, format: Option<&str>) -> Change {
+    let names = Names(place);
+    let (domain, vmid, slot) = (names.domain(), names.vmid(), names.slot("virtio0"));
+    let format = shell(format.unwrap_or("raw"));
+    let file = place.source.as_deref().unwrap_or("/PATH/sparse.raw");
+    let (old, full) = (shell(file), shell(&format!("{file}.full")));
+    // fallocate alone would leave extents unwritten.
+    let convert = format!("qemu-img convert -p -f {format} -O {format} -o preallocation=full {old} {full}");
+    Change {
+        what: what.into(),
+        qemu: format!(
+            "# guest shut down; writes every block (internal snapshots of a qcow2 image stay in the old file)\n\
+             {convert}\n\
+             chown --reference={old} {full} && chmod --reference={old} {full}\n\
+             mv {old} {} && mv {full} {old}",
+            shell(&format!("{file}.old"))
+        ),
+        libvirt: format!(
+            "virsh shutdown {domain}    # and wait until it is off\n\
+             {convert}\n\
+             virsh edit {domain}        # then <source file='{}'/>",
+            xml(&format!("{file}.full"))
+        ),
+        proxmox: format!(
+            "# from now on, for a directory or NFS storage\n\
+             pvesm set STORAGE --preallocation full\n\
+             # an existing disk: write it anew on another storage (thick LVM has no holes)\n\
+             qm disk move {vmid} {slot} OTHERSTORAGE"
+        ),
         takes: Takes::ShutDown,
     }
 }
@@ -102,113 +136,20 @@ pub fn in_guest(what: impl Into<String>, commands: &str) -> Change {
     }
 }
 
+/// The same for all systems, at once: something to look at or to set on the host.
+pub fn on_host(what: impl Into<String>, commands: impl Into<String>) -> Change {
+    let commands = commands.into();
+    Change {
+        what: what.into(),
+        qemu: commands.clone(),
+        libvirt: commands.clone(),
+        proxmox: commands,
+        takes: Takes::Running,
+    }
+}
+
 /// Proxmox: takes the disk off the emulated controller; it is kept as `unused0`.
 const DETACH: &str = "# guest shut down; the disk becomes unused0 and is attached again\nqm set VMID --delete scsi0";
-
-/// Where a disk hangs: QEMU's devices, libvirt's bus and name, Proxmox's slot. The emulated NVMe
-/// device has no place in libvirt and Proxmox.
-struct Place {
-    qemu: String,
-    elsewhere: Option<(&'static str, &'static str, &'static str)>,
-}
-
-fn place(a: &Attachment) -> Place {
-    let iothread = if a.iothread { ",iothread=iothread0" } else { "" };
-    let queues = a.options.queues.map(|n| format!(",num-queues={n}")).unwrap_or_default();
-    let under = |controller: &str, more: &str, disk: &str| {
-        format!("-device {controller},id=hba0{more} \\\n-device {disk},bus=hba0.0,drive=disk0")
-    };
-    let (qemu, elsewhere) = match a.driver.as_str() {
-        "virtio-scsi" => {
-            (under("virtio-scsi-pci", &format!("{iothread}{queues}"), "scsi-hd"), Some(("scsi", "sda", "scsi0")))
-        }
-        "lsi53c895a" => (under("lsi53c895a", "", "scsi-hd"), Some(("scsi", "sda", "scsi0"))),
-        "ahci" => (under("ahci", "", "ide-hd"), Some(("sata", "sda", "sata0"))),
-        "nvme" => ("-device nvme,serial=disk0,drive=disk0".to_owned(), None),
-        _ => {
-            let qemu = format!("-device virtio-blk-pci,drive=disk0{iothread}{queues}");
-            (qemu, Some(("virtio", "vda", "virtio0")))
-        }
-    };
-    Place { qemu, elsewhere }
-}
-
-/// Whether libvirt and Proxmox know such a disk.
-pub fn known_everywhere(a: &Attachment) -> bool {
-    place(a).elsewhere.is_some()
-}
-
-fn qemu(a: &Attachment) -> String {
-    let object = if a.iothread { "-object iothread,id=iothread0 \\\n" } else { "" };
-    let mut more = String::new();
-    if a.options.discard {
-        more.push_str(",discard=unmap");
-    }
-    if a.options.detect_zeroes != DetectZeroes::Off {
-        more.push_str(&format!(",detect-zeroes={}", a.options.detect_zeroes));
-    }
-    format!(
-        "{object}-drive file=/dev/DISK,format=raw,if=none,id=disk0,cache={},aio={}{more} \\\n{}",
-        a.cache,
-        a.aio,
-        place(a).qemu
-    )
-}
-
-/// libvirt's XML of such a disk, with `/dev/DISK` for its source.
-pub fn libvirt(a: &Attachment) -> String {
-    let Some((bus, name, _)) = place(a).elsewhere else {
-        return format!("<!-- libvirt knows no emulated {} disk: use virtio -->", a.driver);
-    };
-    let (threads, mut more) = if a.iothread {
-        ("<iothreads>1</iothreads>  <!-- directly below <domain> -->\n", " iothread='1'".to_owned())
-    } else {
-        ("", String::new())
-    };
-    if let Some(n) = a.options.queues.filter(|_| a.driver == "virtio-blk") {
-        more.push_str(&format!(" queues='{n}'"));
-    }
-    if a.options.discard {
-        more.push_str(" discard='unmap'");
-    }
-    if a.options.detect_zeroes != DetectZeroes::Off {
-        more.push_str(&format!(" detect_zeroes='{}'", a.options.detect_zeroes));
-    }
-    format!(
-        "{threads}<disk type='block' device='disk'>\n  \
-           <driver name='qemu' type='raw' cache='{}' io='{}'{more}/>\n  \
-           <source dev='/dev/DISK'/>\n  \
-           <target dev='{name}' bus='{bus}'/>\n\
-         </disk>",
-        a.cache, a.aio
-    )
-}
-
-/// Proxmox's command for such a disk, with `VMID` and `STORAGE:VOLUME` for the reader's own.
-pub fn proxmox(a: &Attachment) -> String {
-    let Some((_, _, slot)) = place(a).elsewhere else {
-        return format!("# Proxmox VE knows no emulated {} disk: use virtio", a.driver);
-    };
-    let mut more = String::new();
-    if a.iothread {
-        more.push_str(",iothread=1");
-    }
-    if let Some(n) = a.options.queues.filter(|_| a.driver == "virtio-scsi") {
-        more.push_str(&format!(",queues={n}"));
-    }
-    if a.options.discard {
-        more.push_str(",discard=on");
-    }
-    if a.options.detect_zeroes != DetectZeroes::Off {
-        more.push_str(",detect_zeroes=1");
-    }
-    let hardware = if a.driver == "virtio-scsi" { "qm set VMID --scsihw virtio-scsi-single\n" } else { "" };
-    format!(
-        "{hardware}qm set VMID --{slot} STORAGE:VOLUME,cache={},aio={}{more} --boot order={slot}\n\
-         # in force after the guest was stopped and started",
-        a.cache, a.aio
-    )
-}
 
 #[cfg(test)]
 mod tests {

@@ -2,8 +2,8 @@
 //! in) is added to each and nothing hides it. It can be shortened with CPU time: polling.
 
 use super::support::{cite_ratio, cite_share, times};
-use super::{Change, Finding, Need, Rule, Severity};
-use crate::facts::{Facts, Measured};
+use super::{Change, Check, Finding, Need, Rule, Severity};
+use crate::facts::Measured;
 use crate::summary::Share;
 
 /// Losses up to a fifth are the best that tuned guests reach.
@@ -15,21 +15,16 @@ pub(super) const RULE: Rule = Rule {
     id: "depth-one-latency",
     title: "Each request pays the way through the hypervisor",
     needs: Need::Measured,
+    severity: Severity::Advice,
     references: &[
         "Linux, Documentation/virt/guest-halt-polling.rst (haltpoll)",
         "QEMU, iothread poll-max-ns",
         "https://kb.blockbridge.com/technote/proxmox-optimizing-windows-server/ (latency at depth 1)",
     ],
-    check,
+    checks: &[Check::Share(slow)],
     #[cfg(test)]
-    fires: fixture::fires,
-    #[cfg(test)]
-    silent: fixture::silent,
+    fixture: (fixture::fires, fixture::silent),
 };
-
-fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    rule.in_shares(facts, slow)
-}
 
 fn slow(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
     // Under emulation the way is the emulator's own; under a cap the share is the cap's.
@@ -71,7 +66,8 @@ fn advice() -> Change {
             .into(),
         qemu: format!("-object iothread,id=iothread0,poll-max-ns=200000\n{guest}"),
         libvirt: format!(
-            "<iothreadids>  <!-- directly below <domain>; libvirt 9.4 and newer -->\n  \
+            "virsh iothreadset DOMAIN 1 --poll-max-ns 200000 --live    # at once; to keep it, virsh edit DOMAIN:\n\
+             <iothreadids>  <!-- directly below <domain>; libvirt 9.4 and newer -->\n  \
                <iothread id='1'><poll max='200000'/></iothread>\n\
              </iothreadids>\n{guest}"
         ),

@@ -3,8 +3,8 @@
 //! application goes on.
 
 use super::support::{cite_estimate, disk_key, times};
-use super::{Finding, Need, Rule, Severity, change};
-use crate::facts::{Changed, Facts, Gain, Measured};
+use super::{Check, Finding, Need, Rule, Severity, change};
+use crate::facts::{Changed, Gain, Measured};
 use crate::stats::Estimate;
 
 /// A greater depth must gain this much: a disk that one reader keeps busy gains a few per cent.
@@ -16,16 +16,14 @@ pub(super) const RULE: Rule = Rule {
     id: "depth-one-reads",
     title: "Reads one at a time leave the disk idle",
     needs: Need::DeviceCounters,
+    severity: Severity::Advice,
     references: &["shafer2010, section 3.3, table 2 (avgqu-sz 0.5, %util 57) and section 4 (asynchronous I/O)"],
-    check,
+    checks: &[Check::Run(measured)],
     #[cfg(test)]
-    fires: fixture::fires,
-    #[cfg(test)]
-    silent: fixture::silent,
+    fixture: (fixture::fires, fixture::silent),
 };
 
-fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    let Some(m) = &facts.measured else { return Vec::new() };
+fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     let synchronous = |g: &&Gain| {
         let one = m.traits(&g.before.workload).is_some_and(|t| t.reads && !t.writes && t.depth == 1);
         one && depth(m, g).is_some()

@@ -7,8 +7,8 @@
 //! of all deeper cells must exclude a gain of [`UNSEEN`].
 
 use super::support::{cite_estimate, cite_ratio, disk_key, mostly_cached, times};
-use super::{Cited, Finding, Need, Rule, Severity, change};
-use crate::facts::{Facts, Gain, Measured};
+use super::{Check, Cited, Finding, Need, Rule, Severity, change};
+use crate::facts::{Gain, Measured};
 use crate::result::{Figure, WorkloadTraits};
 use crate::stats::Ratio;
 use crate::summary::Cell;
@@ -24,15 +24,14 @@ pub(super) const RULE: Rule = Rule {
     id: "disk-full-depth",
     title: "The depth at which the disk is full",
     needs: Need::Measured,
+    severity: Severity::Advice,
     references: &[
         "shafer2010, section 3.3 (synchronous reads: avgqu-sz 0.5, %util 57) and section 4 (asynchronous I/O)",
         "io_submit(2): libaio blocks unless the file was opened with O_DIRECT",
     ],
-    check,
+    checks: &[Check::Run(measured)],
     #[cfg(test)]
-    fires: fixture::fires,
-    #[cfg(test)]
-    silent: fixture::silent,
+    fixture: (fixture::fires, fixture::silent),
 };
 
 /// Cells of one disk that differ in depth alone, the shallowest first.
@@ -54,8 +53,7 @@ struct Full<'a> {
     beyond: Option<&'a Gain>,
 }
 
-fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    let Some(m) = &facts.measured else { return Vec::new() };
+fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     let sweeps = sweeps(m);
     let mut told: Vec<(String, (bool, u64))> = Vec::new();
     for sweep in &sweeps {
@@ -268,10 +266,11 @@ mod fixture {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::facts::Facts;
     use crate::testing::{native, virtio};
 
     fn cause(facts: &Facts) -> String {
-        let found = check(&RULE, facts);
+        let found = RULE.check(facts);
         assert_eq!(found.len(), 1, "{found:#?}");
         found[0].cause.clone()
     }
@@ -313,7 +312,7 @@ mod tests {
         for (depth, rate) in [(1, 300e6), (2, 550e6), (4, 800e6), (8, 805e6)] {
             bench = bench.cell(virtio("device", &format!("seq-read-64k-d{depth}-uring")), rate);
         }
-        let found = check(&RULE, &bench.facts());
+        let found = RULE.check(&bench.facts());
         let subjects: Vec<&str> = found.iter().map(|f| f.subject.as_str()).collect();
         assert_eq!(subjects, ["device/native", "device/qemu/virtio-blk,none,native"]);
         assert!(found[1].cause.contains("full at depth 4"), "{}", found[1].cause);

@@ -2,9 +2,10 @@
 //! ends in QEMU, and the controller's own model bounds what is in flight. At depth 1 the two can
 //! be alike: the rule then has no sure gain from that workload and says nothing of it.
 
+use super::change::{self, To};
 use super::support::{better, driver, is_emulated, times};
-use super::{Finding, Need, Rule, change};
-use crate::facts::{Changed, Disk, Facts, Gain, Measured};
+use super::{Check, Finding, Need, Rule, Severity};
+use crate::facts::{Changed, Disk, Gain, Measured};
 
 /// Any sure gain counts: virtio costs nothing.
 const GAIN: f64 = 1.0;
@@ -13,20 +14,15 @@ pub(super) const RULE: Rule = Rule {
     id: "emulated-driver",
     title: "Emulated disk controller",
     needs: Need::MeasuredOrSettings,
+    severity: Severity::Warning,
     references: &[
         "shafer2010, section 3.3, tables 1 and 2 (emulated SCSI against virtio)",
         "Proxmox VE, qm.adoc, \"Bus/Controller\"",
     ],
-    check,
+    checks: &[Check::Run(measured), Check::Disk(live)],
     #[cfg(test)]
-    fires: fixture::fires,
-    #[cfg(test)]
-    silent: fixture::silent,
+    fixture: (fixture::fires, fixture::silent),
 };
-
-fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    rule.in_run_and_disks(facts, measured, live)
-}
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     let to_virtio = |g: &&Gain| is_emulated(driver(&g.before)) && driver(&g.after).starts_with("virtio");
@@ -42,12 +38,10 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
         "The disk hangs on {driver}, a controller that QEMU imitates register by register; a paravirtual one needs one \
          notification for many requests."
     );
-    let to = change::recommended();
-    Some(rule.advice(
-        disk,
-        &cause,
-        change::virtio_disk("Attach the disk by virtio-blk (the guest needs its driver).", &to),
-    ))
+    let to = To { driver: Some("virtio-blk"), iothread: true, ..To::default() };
+    let what = "Attach the disk by virtio. The guest needs the driver before the system disk moves; Windows: install \
+                virtio-win and attach a small second virtio disk once.";
+    Some(rule.advice(disk, &["driver"], &cause, change::own_disk(what, disk, &to)))
 }
 
 fn cause(gain: &Gain) -> String {

@@ -3,8 +3,8 @@
 //! cache that ignores flushes.
 
 use super::support::{caution, cite_count, cite_ratio};
-use super::{Finding, Need, Rule, Severity, change};
-use crate::facts::{Facts, Measured};
+use super::{Check, Finding, Need, Rule, Severity, change};
+use crate::facts::Measured;
 use crate::result::Mark;
 use crate::summary::Share;
 
@@ -15,20 +15,15 @@ pub(super) const RULE: Rule = Rule {
     id: "guest-faster-than-host",
     title: "Guest faster than the host: a cache is being measured",
     needs: Need::Measured,
+    severity: Severity::Advice,
     references: &[
         "https://github.com/kata-containers/kata-containers/issues/4149 (direct I/O on both sides)",
         "lu2016, section 4 (where the cache lies)",
     ],
-    check,
+    checks: &[Check::Share(cached)],
     #[cfg(test)]
-    fires: fixture::fires,
-    #[cfg(test)]
-    silent: fixture::silent,
+    fixture: (fixture::fires, fixture::silent),
 };
-
-fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    rule.in_shares(facts, cached)
-}
 
 fn cached(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
     if !share.share_ratio.surely_above(SHARE) {

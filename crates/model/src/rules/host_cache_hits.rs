@@ -2,8 +2,8 @@
 //! from the guest's own memory they would not leave it.
 
 use super::support::{caution, cite_count, cite_share, mostly_cached};
-use super::{Finding, Need, Rule, Severity, change};
-use crate::facts::{Facts, Measured};
+use super::{Check, Finding, Need, Rule, Severity, change};
+use crate::facts::Measured;
 use crate::result::Mark;
 use crate::summary::Share;
 
@@ -14,17 +14,12 @@ pub(super) const RULE: Rule = Rule {
     id: "host-cache-hits",
     title: "Small reads are served from the host's memory",
     needs: Need::Measured,
+    severity: Severity::Advice,
     references: &["lu2016, section 3, observations 1 to 3, and section 4 (read-ahead in the guest)"],
-    check,
+    checks: &[Check::Share(hit)],
     #[cfg(test)]
-    fires: fixture::fires,
-    #[cfg(test)]
-    silent: fixture::silent,
+    fixture: (fixture::fires, fixture::silent),
 };
-
-fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    rule.in_shares(facts, hit)
-}
 
 fn hit(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
     share.setup.attachment.as_ref().filter(|a| !a.cache.direct())?;

@@ -2,9 +2,10 @@
 //! flushes are still passed on), data are held twice, and the host writes them back in bursts.
 //! It can help (a shorter fsync) and it can hurt, so it is told, and measured.
 
-use super::support::{better, times};
-use super::{Finding, Need, Rule, Severity, change};
-use crate::facts::{Changed, Disk, Facts, Gain, Measured};
+use super::change::{self, To};
+use super::support::{better, from_setting, times};
+use super::{Check, Finding, Need, Rule, Severity};
+use crate::facts::{Changed, Disk, Gain, Measured};
 use crate::setup::{Cache, Setup};
 
 /// Less is within what page caches differ by from moment to moment.
@@ -14,20 +15,15 @@ pub(super) const RULE: Rule = Rule {
     id: "host-page-cache",
     title: "The host's page cache lies under the disk",
     needs: Need::MeasuredOrSettings,
+    severity: Severity::Advice,
     references: &[
         "Proxmox VE, qm.adoc, \"Cache Mode\"",
         "https://github.com/neondatabase/autoscaling/issues/775 (fast, then storms of eviction)",
     ],
-    check,
+    checks: &[Check::Run(measured), Check::Disk(live)],
     #[cfg(test)]
-    fires: fixture::fires,
-    #[cfg(test)]
-    silent: fixture::silent,
+    fixture: (fixture::fires, fixture::silent),
 };
-
-fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    rule.in_run_and_disks(facts, measured, live)
-}
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     let cached = |g: &&Gain| {
@@ -49,12 +45,23 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
 
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     let cache = disk.cache.as_deref().filter(|c| matches!(*c, "writeback" | "writethrough"))?;
+    let held = match disk.details.host_cached_bytes {
+        Some(bytes) => format!(" (now {:.1} MiB)", bytes as f64 / f64::from(1 << 20)),
+        None => String::new(),
+    };
     let cause = format!(
-        "cache={cache}: the guest's data lie in the host's page cache too; other guests and the host lose that memory, \
-         and a burst of write-back stalls everybody on the same disk."
+        "cache={cache}: the guest's data lie in the host's page cache too{held}; other guests and the host lose that \
+         memory, and a burst of write-back stalls everybody on the same disk."
     );
-    let to = change::settings("Use cache=none unless a measurement speaks for it.", &change::recommended());
-    Some(rule.advice(disk, &cause, to))
+    let to = To { cache: Some(Cache::None), ..To::default() };
+    let change = change::own_disk("Use cache=none unless a measurement speaks for it.", disk, &to);
+    let mut finding = rule.advice(disk, &["cache", "host_cached_bytes"], &cause, change);
+    finding.figures.extend(
+        disk.details
+            .host_cached_bytes
+            .map(|b| from_setting("held by the host's page cache now", b as f64, "bytes", disk)),
+    );
+    Some(finding)
 }
 
 fn cause(gain: &Gain) -> String {

@@ -3,8 +3,8 @@
 //! thirty-two. So idleness is judged by the queue depth and by what a greater depth gained.
 
 use super::support::{cite_estimate, cite_gain, times};
-use super::{Finding, Need, Rule, Severity, change};
-use crate::facts::{Changed, Facts, Gain, Measured};
+use super::{Check, Finding, Need, Rule, Severity, change};
+use crate::facts::{Changed, Gain, Measured};
 use crate::stats::Estimate;
 use crate::summary::Device;
 
@@ -19,19 +19,17 @@ pub(super) const RULE: Rule = Rule {
     id: "idle-disk",
     title: "The disk looks busy and has room",
     needs: Need::DeviceCounters,
+    severity: Severity::Advice,
     references: &[
         "iostat(1), %util: says nothing of the limit of devices that serve requests in parallel",
         "shafer2010, section 3.3, columns avgqu-sz and %util",
     ],
-    check,
+    checks: &[Check::Run(measured)],
     #[cfg(test)]
-    fires: fixture::fires,
-    #[cfg(test)]
-    silent: fixture::silent,
+    fixture: (fixture::fires, fixture::silent),
 };
 
-fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    let Some(m) = &facts.measured else { return Vec::new() };
+fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     m.sure_gains(Changed::Depth, GAIN).filter_map(|g| idle(rule, m, g)).collect()
 }
 

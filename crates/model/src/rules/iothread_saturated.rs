@@ -2,8 +2,8 @@
 //! QEMU 9 and newer spread the queues of one virtio-blk disk over several.
 
 use super::support::{caution, cite_count, cite_share};
-use super::{Change, Finding, Need, Rule, Severity};
-use crate::facts::{Facts, Measured};
+use super::{Change, Check, Finding, Need, Rule, Severity};
+use crate::facts::Measured;
 use crate::summary::Cell;
 
 /// Share of a core from which on the thread counts as full: the rest goes to waking up.
@@ -15,20 +15,15 @@ pub(super) const RULE: Rule = Rule {
     id: "iothread-saturated",
     title: "The I/O thread is a full core",
     needs: Need::Measured,
+    severity: Severity::Advice,
     references: &[
         "QEMU, docs/devel/multiple-iothreads; iothread-vq-mapping since 9.0",
         "libvirt, formatdomain.html, iothreads of a disk's driver (10.0.0)",
     ],
-    check,
+    checks: &[Check::Cell(full)],
     #[cfg(test)]
-    fires: fixture::fires,
-    #[cfg(test)]
-    silent: fixture::silent,
+    fixture: (fixture::fires, fixture::silent),
 };
-
-fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    rule.in_cells(facts, full)
-}
 
 fn full(rule: &Rule, m: &Measured, cell: &Cell) -> Option<Finding> {
     let attachment = cell.setup.attachment.as_ref().filter(|a| a.iothread && a.options.mapped_iothreads.is_none())?;

@@ -1,13 +1,15 @@
 //! Without an I/O thread, QEMU's main loop serves the disk, beside the monitor, timers and every
 //! other device, under one lock.
 
+use super::change::{self, To};
 use super::support::{better, times};
-use super::{Finding, Need, Rule, change};
-use crate::facts::{Changed, Disk, Facts, Gain, Measured};
-use crate::setup::Attachment;
+use super::{Check, Finding, Need, Rule, Severity};
+use crate::facts::{Changed, Disk, Gain, Measured};
 
 /// Any sure gain counts.
 const GAIN: f64 = 1.0;
+/// What to do.
+const WHAT: &str = "Give the disk an I/O thread, on a core that no vCPU needs.";
 /// Drivers that take an I/O thread.
 const THREADED: [&str; 2] = ["virtio-blk", "virtio-scsi"];
 
@@ -15,21 +17,18 @@ pub(super) const RULE: Rule = Rule {
     id: "missing-iothread",
     title: "No I/O thread",
     needs: Need::MeasuredOrSettings,
+    severity: Severity::Advice,
     references: &["Proxmox VE, qm.adoc, \"IO Thread\"", "QEMU, docs/devel/multiple-iothreads"],
-    check,
+    checks: &[Check::Run(measured), Check::Disk(live)],
     #[cfg(test)]
-    fires: fixture::fires,
-    #[cfg(test)]
-    silent: fixture::silent,
+    fixture: (fixture::fires, fixture::silent),
 };
-
-fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    rule.in_run_and_disks(facts, measured, live)
-}
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     let gained = |g: &&Gain| g.after.attachment.as_ref().is_some_and(|a| a.iothread);
-    rule.from_gains(m, m.sure_gains(Changed::Iothread, GAIN).filter(gained), cause, |g| advice(&better(g)))
+    rule.from_gains(m, m.sure_gains(Changed::Iothread, GAIN).filter(gained), cause, |g| {
+        change::settings(WHAT, &better(g))
+    })
 }
 
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
@@ -37,7 +36,8 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     disk.driver.as_deref().filter(|name| disk.iothread == Some(false) && THREADED.contains(name))?;
     let cause = "QEMU's main loop serves this disk beside everything else that it does; an I/O thread of its own takes \
                  requests in parallel with the rest.";
-    Some(rule.advice(disk, cause, advice(&change::recommended())))
+    let change = change::own_disk(WHAT, disk, &To { iothread: true, ..To::default() });
+    Some(rule.advice(disk, &["driver", "iothread"], cause, change))
 }
 
 fn cause(gain: &Gain) -> String {
@@ -46,10 +46,6 @@ fn cause(gain: &Gain) -> String {
         gain.after.workload,
         times(&gain.ratio)
     )
-}
-
-fn advice(to: &Attachment) -> super::Change {
-    change::settings("Give the disk an I/O thread, on a core that no vCPU needs.", to)
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 //! alone (proposed in shafer2010, section 4). Which is faster depends on both, so this is a word
 //! to measure, not a verdict.
 
-use super::{Finding, Need, Rule, Severity, change};
-use crate::facts::Facts;
+use super::{Check, Finding, Need, Rule, Severity, change};
+use crate::facts::Disk;
 
 /// Network storage that a guest's kernel can attach by itself.
 const NETWORK: [&str; 3] = ["iscsi", "nbd", "rbd"];
@@ -13,32 +13,26 @@ pub(super) const RULE: Rule = Rule {
     id: "network-disk-on-host",
     title: "A network disk is attached by the host",
     needs: Need::Settings,
+    severity: Severity::Note,
     references: &["shafer2010, section 4 (the networked disk's driver inside the guest)"],
-    check,
+    checks: &[Check::Disk(live)],
     #[cfg(test)]
-    fires: fixture::fires,
-    #[cfg(test)]
-    silent: fixture::silent,
+    fixture: (fixture::fires, fixture::silent),
 };
 
-fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    let far = facts.disks.iter().filter_map(|d| {
-        let storage = d.details.storage.as_deref().filter(|s| NETWORK.contains(s))?;
-        let cause = format!(
-            "The disk is reached by {storage} from the host; each request crosses the virtual disk and then the network. \
-             An initiator in the guest crosses the virtual network card alone, and gives the guest the storage network's \
-             addresses and secrets."
-        );
-        let look = change::in_guest(
-            "Measure both ways before a change; the guest needs a way to the storage network.",
-            "# in the guest, for iSCSI (Debian: open-iscsi)\n\
-             iscsiadm -m discovery -t sendtargets -p SERVER && iscsiadm -m node --login",
-        );
-        let mut finding = rule.advice(d, &cause, look);
-        finding.severity = Severity::Note;
-        Some(finding)
-    });
-    far.collect()
+fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
+    let storage = disk.details.storage.as_deref().filter(|s| NETWORK.contains(s))?;
+    let cause = format!(
+        "The disk is reached by {storage} from the host; each request crosses the virtual disk and then the network. An \
+         initiator in the guest crosses the virtual network card alone, and gives the guest the storage network's \
+         addresses and secrets."
+    );
+    let look = change::in_guest(
+        "Measure both ways before a change; the guest needs a way to the storage network.",
+        "# in the guest, for iSCSI (Debian: open-iscsi)\n\
+         iscsiadm -m discovery -t sendtargets -p SERVER && iscsiadm -m node --login",
+    );
+    Some(rule.advice(disk, &["storage"], &cause, look))
 }
 
 #[cfg(test)]

@@ -1,42 +1,32 @@
 //! A thin disk whose discards are not passed on grows until it is as large as it may be: what the
 //! guest deletes stays allocated on the host, and a thin pool fills.
 
-use super::{Change, Finding, Need, Rule};
-use crate::facts::Facts;
+use super::change::{self, To};
+use super::{Check, Finding, Need, Rule, Severity};
+use crate::facts::Disk;
 
 pub(super) const RULE: Rule = Rule {
     id: "no-discard",
     title: "Deleted data are never given back",
     needs: Need::Settings,
+    severity: Severity::Advice,
     references: &["Proxmox VE, qm.adoc, \"Trim/Discard\"", "QEMU, -blockdev discard=unmap"],
-    check,
+    checks: &[Check::Disk(live)],
     #[cfg(test)]
-    fires: fixture::fires,
-    #[cfg(test)]
-    silent: fixture::silent,
+    fixture: (fixture::fires, fixture::silent),
 };
 
-fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    let thin = facts.disks.iter().filter(|d| d.details.thin == Some(true) && d.details.discard == Some(false));
-    thin.map(|d| {
-        let cause = "The disk's storage gives blocks as they are written, and the guest's discards are not passed on: \
-                     what the guest deletes stays allocated, until the storage is full.";
-        rule.advice(d, cause, advice())
-    })
-    .collect()
-}
-
-fn advice() -> Change {
-    let guest = "# and in the guest, once and then weekly\nfstrim -av && systemctl enable --now fstrim.timer";
-    Change {
-        what: "Pass the guest's discards on, and let the guest trim.".into(),
-        qemu: format!("-drive file=/dev/DISK,format=raw,if=none,id=disk0,cache=none,aio=native,discard=unmap\n{guest}"),
-        libvirt: format!(
-            "<driver name='qemu' type='raw' cache='none' io='native' discard='unmap'/>  <!-- in <disk> -->\n{guest}"
-        ),
-        proxmox: format!("qm set VMID --virtio0 STORAGE:VOLUME,discard=on\n{guest}"),
-        takes: super::change::Takes::NextStart,
+fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
+    let details = &disk.details;
+    if details.thin != Some(true) || details.discard != Some(false) {
+        return None;
     }
+    let cause = "The disk's storage gives blocks as they are written, and the guest's discards are not passed on: what \
+                 the guest deletes stays allocated, until the storage is full.";
+    let what = "Pass the guest's discards on, and let the guest trim: in it `fstrim -av` once, then \
+                `systemctl enable --now fstrim.timer` (Windows trims by itself).";
+    let change = change::own_disk(what, disk, &To { discard: true, ..To::default() });
+    Some(rule.advice(disk, &["thin", "discard"], cause, change))
 }
 
 #[cfg(test)]

@@ -33,16 +33,7 @@ pub struct Proven {
 impl Proof {
     /// The study that measures both cells (and their baselines) as the given one would.
     pub fn study(&self, like: &Study) -> Study {
-        let one = |setup: &Setup| Matrix {
-            targets: vec![setup.target.clone()],
-            guests: vec![setup.guest.clone()],
-            drivers: setup.attachment.iter().map(|a| a.driver.clone()).collect(),
-            caches: setup.attachment.iter().map(|a| a.cache).collect(),
-            aios: setup.attachment.iter().map(|a| a.aio).collect(),
-            iothreads: setup.attachment.iter().map(|a| a.iothread).collect(),
-            options: setup.attachment.iter().map(|a| a.options.clone()).collect(),
-            workloads: vec![setup.workload.clone()],
-        };
+        let one = |s: &Setup| Matrix::of(&s.target, &s.guest, s.attachment.as_ref(), std::slice::from_ref(&s.workload));
         Study {
             name: format!("{}-proof", like.name),
             title: format!("{} against {}", self.after.key(), self.before.key()),

@@ -2,9 +2,10 @@
 //! does not hold is read from the image first: random I/O over more than the cache covers pays
 //! two requests for one. One entry of 8 bytes covers a cluster.
 
+use super::change::{Names, Takes};
 use super::support::{from_setting, times};
-use super::{Change, Finding, Need, Rule};
-use crate::facts::{Changed, Details, Disk, Facts, Gain, Measured};
+use super::{Change, Check, Finding, Need, Rule, Severity};
+use crate::facts::{Changed, Details, Disk, Gain, Measured, Place};
 
 /// Any sure gain counts.
 const GAIN: f64 = 1.0;
@@ -19,21 +20,16 @@ pub(super) const RULE: Rule = Rule {
     id: "qcow2-l2-cache",
     title: "The cache of the qcow2 tables does not cover the disk",
     needs: Need::MeasuredOrSettings,
+    severity: Severity::Advice,
     references: &["QEMU, docs/qcow2-cache.txt", "libvirt, formatdomain.html, metadata_cache (7.0.0)"],
-    check,
+    checks: &[Check::Run(measured), Check::Disk(live)],
     #[cfg(test)]
-    fires: fixture::fires,
-    #[cfg(test)]
-    silent: fixture::silent,
+    fixture: (fixture::fires, fixture::silent),
 };
-
-fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    rule.in_run_and_disks(facts, measured, live)
-}
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     let covered = |g: &&Gain| g.before.target == SMALL && g.after.target == FULL;
-    rule.from_gains(m, m.sure_gains(Changed::Target, GAIN).filter(covered), cause, |_| advice(None))
+    rule.from_gains(m, m.sure_gains(Changed::Target, GAIN).filter(covered), cause, |_| advice(None, &Place::default()))
 }
 
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
@@ -43,7 +39,12 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
          table first.",
         100.0 * has as f64 / needed as f64
     );
-    let mut finding = rule.advice(disk, &cause, advice(Some(needed)));
+    let mut finding = rule.advice(
+        disk,
+        &["format", "virtual_bytes", "cluster_bytes", "l2_cache_bytes"],
+        &cause,
+        advice(Some(needed), &disk.place),
+    );
     finding.figures.push(from_setting("L2 tables of the image", needed as f64, "bytes", disk));
     finding.figures.push(from_setting("QEMU's cache of them", has as f64, "bytes", disk));
     Some(finding)
@@ -67,23 +68,27 @@ fn cause(gain: &Gain) -> String {
     )
 }
 
-fn advice(needed: Option<u64>) -> Change {
+fn advice(needed: Option<u64>, place: &Place) -> Change {
+    let names = Names(place);
     let bytes = needed.map_or("BYTES".to_owned(), |n| n.to_string());
     Change {
         what: "Let QEMU cache all L2 tables (disk size / cluster size * 8 bytes), or use larger clusters or raw."
             .into(),
-        qemu: format!(
-            "-drive file=/PATH/disk.qcow2,format=qcow2,if=none,id=disk0,cache=none,aio=native,l2-cache-size={bytes}"
-        ),
+        qemu: format!("# one more option of the disk's -drive or -blockdev (driver qcow2)\nl2-cache-size={bytes}"),
         libvirt: format!(
-            "<driver name='qemu' type='qcow2' cache='none' io='native'>  <!-- in <disk> -->\n  \
-               <metadata_cache><max_size unit='bytes'>{bytes}</max_size></metadata_cache>\n\
-             </driver>"
+            "virsh edit {}\n\
+             # in the <disk> with <target dev='{}' .../>, inside of its <driver ... type='qcow2' ...>:\n\
+             <metadata_cache><max_size unit='bytes'>{bytes}</max_size></metadata_cache>",
+            names.domain(),
+            names.target("vda")
         ),
-        proxmox: "# Proxmox VE has no setting for it: raw has no tables\n\
-                  qm disk move VMID virtio0 STORAGE --format raw --delete 1"
-            .into(),
-        takes: super::change::Takes::NextStart,
+        proxmox: format!(
+            "# Proxmox VE has no setting for it: raw has no tables (and no snapshots on a directory)\n\
+             qm disk move {} {} STORAGE --format raw",
+            names.vmid(),
+            names.slot("virtio0")
+        ),
+        takes: Takes::NextStart,
     }
 }
 
@@ -126,7 +131,7 @@ mod tests {
                 l2_cache_bytes: Some(cache),
                 ..Details::default()
             };
-            check(&RULE, &settings(details))
+            RULE.check(&settings(details))
         };
         // 1 TiB with clusters of 64 KiB has 128 MiB of tables; QEMU's default is 32 MiB.
         assert!(of(32 << 20)[0].cause.contains("134217728 bytes and QEMU caches 33554432"));

@@ -3,8 +3,8 @@
 //! segment limit) splits them.
 
 use super::support::{caution, cite_estimate, cite_share, is_emulated};
-use super::{Finding, Need, Rule, Severity, change};
-use crate::facts::{Facts, Measured};
+use super::{Check, Finding, Need, Rule, Severity, change};
+use crate::facts::{Measured, Place};
 use crate::stats::Estimate;
 use crate::summary::Cell;
 
@@ -17,17 +17,12 @@ pub(super) const RULE: Rule = Rule {
     id: "small-requests",
     title: "Requests are split on their way to the device",
     needs: Need::DeviceCounters,
+    severity: Severity::Advice,
     references: &["shafer2010, section 3.3, tables 1 and 2, column avgrq-sz"],
-    check,
+    checks: &[Check::Cell(split)],
     #[cfg(test)]
-    fires: fixture::fires,
-    #[cfg(test)]
-    silent: fixture::silent,
+    fixture: (fixture::fires, fixture::silent),
 };
-
-fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    rule.in_cells(facts, split)
-}
 
 fn split(rule: &Rule, m: &Measured, guest: &Cell) -> Option<Finding> {
     let traits = m.traits(&guest.setup.workload).filter(|t| t.block_bytes >= LEAST_BLOCK_BYTES)?;
@@ -50,9 +45,11 @@ fn split(rule: &Rule, m: &Measured, guest: &Cell) -> Option<Finding> {
     );
     let attachment = guest.setup.attachment.as_ref()?;
     let change = match () {
-        () if guest.setup.target == "sparse" => {
-            change::full_allocation("Write the file out beforehand: allocation splits requests.")
-        }
+        () if guest.setup.target == "sparse" => change::full_allocation(
+            "Write the file out beforehand: allocation splits requests.",
+            &Place::default(),
+            None,
+        ),
         () if is_emulated(&attachment.driver) => change::virtio_disk(
             "Attach the disk by virtio-blk: emulated controllers take few and short segments.",
             &change::recommended(),

@@ -2,11 +2,13 @@
 //! system allocate it, update its metadata and split the request, inside the guest's write.
 
 use super::support::times;
-use super::{Finding, Need, Rule, change};
-use crate::facts::{Changed, Disk, Facts, Gain, Measured};
+use super::{Check, Finding, Need, Rule, Severity, change};
+use crate::facts::{Changed, Disk, Gain, Measured, Place};
 
 /// Any sure gain counts.
 const GAIN: f64 = 1.0;
+/// What to do.
+const WHAT: &str = "Write the file out before the guest uses it, or give the guest a device (LVM, partition).";
 /// The target with holes.
 const SPARSE: &str = "sparse";
 /// Targets whose blocks are all there.
@@ -16,21 +18,16 @@ pub(super) const RULE: Rule = Rule {
     id: "sparse-file",
     title: "Sparse file under the disk",
     needs: Need::MeasuredOrSettings,
+    severity: Severity::Advice,
     references: &[
         "shafer2010, section 3.3, table 1 (sparse file 1.3 MB/s, whole disk 71.5 MB/s)",
         "https://github.com/kubevirt/kubevirt/pull/4421 (native AIO only on preallocated images)",
         "https://github.com/kubevirt/kubevirt/issues/4077",
     ],
-    check,
+    checks: &[Check::Run(measured), Check::Disk(live)],
     #[cfg(test)]
-    fires: fixture::fires,
-    #[cfg(test)]
-    silent: fixture::silent,
+    fixture: (fixture::fires, fixture::silent),
 };
-
-fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    rule.in_run_and_disks(facts, measured, live)
-}
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     let first_write = |g: &&Gain| {
@@ -38,20 +35,17 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
             && FULL.contains(&g.after.target.as_str())
             && m.traits(&g.before.workload).is_some_and(|t| t.writes && !t.reads)
     };
-    rule.from_gains(m, m.sure_gains(Changed::Target, GAIN).filter(first_write), cause, |_| advice())
+    rule.from_gains(m, m.sure_gains(Changed::Target, GAIN).filter(first_write), cause, |_| {
+        change::full_allocation(WHAT, &Place::default(), None)
+    })
 }
 
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     disk.sparse.filter(|sparse| *sparse)?;
-    let native = match disk.aio.as_deref() {
-        Some("native") => " With aio=native such a write blocks the thread that submits it.",
-        _ => "",
-    };
-    let cause = format!(
-        "The disk lies in a file with holes: the first write to each block waits until the host's file system has \
-         allocated it.{native}"
-    );
-    Some(rule.advice(disk, &cause, advice()))
+    let cause = "The disk lies in a file with holes: the first write to each block waits until the host's file system has \
+                 allocated it.";
+    let change = change::full_allocation(WHAT, &disk.place, disk.details.format.as_deref());
+    Some(rule.advice(disk, &["sparse", "allocated_bytes", "virtual_bytes"], cause, change))
 }
 
 fn cause(gain: &Gain) -> String {
@@ -65,10 +59,6 @@ fn cause(gain: &Gain) -> String {
         },
         times(&gain.ratio)
     )
-}
-
-fn advice() -> super::Change {
-    change::full_allocation("Write the file out before the guest uses it, or give the guest a device (LVM, partition).")
 }
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
 //! What the rules share: citing figures, and turning measured gains into findings.
 
 use super::{Change, Cited, Finding, Proof, Rule, Severity, change};
-use crate::facts::{Disk, Facts, Gain, Measured};
+use crate::facts::{Disk, Gain, Measured};
 use crate::result::Mark;
 use crate::setup::{Attachment, Setup};
 use crate::stats::{Estimate, Ratio};
-use crate::summary::{Cell, Share};
 
 /// A gain whose interval lies wholly above this makes a finding severe.
 pub const SEVERE_GAIN: f64 = 2.0;
@@ -42,28 +41,6 @@ pub fn better(gain: &Gain) -> Attachment {
 }
 
 impl Rule {
-    /// What a rule says of each cell of a run.
-    pub fn in_cells(&self, facts: &Facts, one: fn(&Rule, &Measured, &Cell) -> Option<Finding>) -> Vec<Finding> {
-        facts.measured.iter().flat_map(|m| m.cells.iter().filter_map(|cell| one(self, m, cell))).collect()
-    }
-
-    /// What a rule says of each share of a run that may be cited.
-    pub fn in_shares(&self, facts: &Facts, one: fn(&Rule, &Measured, &Share) -> Option<Finding>) -> Vec<Finding> {
-        let citable = facts.measured.iter().flat_map(|m| m.shares.iter().filter(|s| s.converged).map(move |s| (m, s)));
-        citable.filter_map(|(m, share)| one(self, m, share)).collect()
-    }
-
-    /// What a rule says of a run, then what it says of each disk of guests that run now.
-    pub fn in_run_and_disks(
-        &self,
-        facts: &Facts,
-        run: fn(&Rule, &Measured) -> Vec<Finding>,
-        disk: fn(&Rule, &Disk) -> Option<Finding>,
-    ) -> Vec<Finding> {
-        let live = facts.disks.iter().filter_map(|d| disk(self, d));
-        facts.measured.iter().flat_map(|m| run(self, m)).chain(live).collect()
-    }
-
     /// A finding of this rule with what every finding has.
     pub fn finding(&self, severity: Severity, subject: String, cause: String, change: Change) -> Finding {
         Finding {
@@ -80,12 +57,6 @@ impl Rule {
             cost_ratio: None,
             proof: None,
         }
-    }
-
-    /// Advice on a disk of a live guest that nobody measured.
-    pub fn advice(&self, disk: &Disk, cause: &str, change: Change) -> Finding {
-        let cause = format!("{cause} Not measured here; this is the set-up of {}.", disk.from);
-        self.finding(Severity::Advice, disk.subject.clone(), cause, change)
     }
 
     /// Findings from gains that may be cited: one a disk as it is, with the changed disk that

@@ -2,8 +2,9 @@
 //! is lost when the host fails; its file system may be, too. The setting alone decides: whether it
 //! is fast is no matter here.
 
+use super::change::{self, To};
 use super::support::{cite_count, disk_key};
-use super::{Facts, Finding, Need, Rule, Severity, change};
+use super::{Check, Finding, Need, Rule, Severity};
 use crate::facts::{Disk, Measured};
 use crate::setup::{Aio, Attachment, Cache};
 
@@ -11,31 +12,31 @@ pub(super) const RULE: Rule = Rule {
     id: "unsafe-cache",
     title: "cache=unsafe: the guest's flushes are dropped",
     needs: Need::AnySettings,
+    severity: Severity::Severe,
     references: &[
         "QEMU, qemu(1), \"Block device options\": cache=unsafe, cache.no-flush",
         "https://pve.proxmox.com/wiki/Performance_Tweaks (Writeback (Unsafe))",
     ],
-    check,
+    checks: &[Check::Run(measured), Check::Disk(live)],
     #[cfg(test)]
-    fires: fixture::fires,
-    #[cfg(test)]
-    silent: fixture::silent,
+    fixture: (fixture::fires, fixture::silent),
 };
+
+/// What to do.
+const WHAT: &str = "Use cache=none (or writeback), unless the guest may be lost whole: a throw-away build machine, an \
+                    installation that would be started again.";
 
 /// What holds for every disk with it.
 const CAUSE: &str = "QEMU drops the guest's flushes (cache=unsafe): what the guest takes for durable is in the host's \
                      memory, and lost when the host fails.";
 
-fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    rule.in_run_and_disks(facts, measured, live)
-}
-
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     disk.cache.as_deref().filter(|cache| *cache == "unsafe")?;
-    let driver = disk.driver.clone().unwrap_or_else(|| change::recommended().driver);
-    let to = Attachment::new(driver, Cache::None, Aio::Native).iothread(disk.iothread == Some(true));
-    let cause = format!("{CAUSE} This is the set-up of {}.", disk.from);
-    Some(rule.finding(Severity::Severe, disk.subject.clone(), cause, advice(&to)))
+    let to = To { cache: Some(Cache::None), ..To::default() };
+    // QEMU keeps what the guest writes in an image that it throws away at its end.
+    let thrown_away = disk.read.get("cache").is_some_and(|from| from.contains("snapshot"));
+    let what = if thrown_away { "Leave -snapshot out, if what the guest writes is to be kept." } else { WHAT };
+    Some(rule.advice(disk, &["cache"], CAUSE, change::own_disk(what, disk, &to)))
 }
 
 /// One finding a disk, with the device's evidence where a durable append ran on it.
@@ -46,7 +47,7 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
         let disk = disk_key(&cell.setup);
         let at = all.iter().position(|f| f.subject == disk).unwrap_or_else(|| {
             let to = Attachment { cache: Cache::None, aio: Aio::Native, ..attachment.clone() };
-            let mut finding = rule.finding(Severity::Severe, disk, CAUSE.to_owned(), advice(&to));
+            let mut finding = rule.finding(Severity::Severe, disk, CAUSE.to_owned(), change::settings(WHAT, &to));
             let label = "samples with cache=unsafe".to_owned();
             finding.figures.push(cite_count(m, label, f64::from(cell.samples), "samples"));
             all.push(finding);
@@ -66,12 +67,6 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
         }
     }
     all
-}
-
-fn advice(to: &Attachment) -> super::Change {
-    let what = "Use cache=none (or writeback), unless the guest may be lost whole: a throw-away build machine, an \
-                installation that would be started again.";
-    change::settings(what, to)
 }
 
 #[cfg(test)]
@@ -101,7 +96,7 @@ mod fixture {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::Details;
+    use crate::facts::{Details, Facts};
     use crate::testing::live_disk;
 
     #[test]
@@ -112,16 +107,16 @@ mod tests {
             ..live_disk(Details::default())
         };
         let facts = |cache: &str| Facts { disks: vec![disk(cache)], ..Facts::default() };
-        let found = check(&RULE, &facts("unsafe"));
+        let found = RULE.check(&facts("unsafe"));
         assert_eq!((found.len(), found[0].severity), (1, Severity::Severe));
-        assert!(found[0].cause.contains("virsh dumpxml db1"), "{}", found[0].cause);
+        assert_eq!((&*found[0].evidence[0].value, &*found[0].evidence[0].from), ("unsafe", "virsh dumpxml db1"));
         assert!(found[0].change.qemu.contains("virtio-scsi-pci") && found[0].change.qemu.contains("cache=none"));
-        assert_eq!(check(&RULE, &facts("writeback")), []);
+        assert_eq!(RULE.check(&facts("writeback")), []);
     }
 
     #[test]
     fn the_devices_evidence_is_cited_once_a_disk() {
-        let found = check(&RULE, &fixture::fires());
+        let found = RULE.check(&fixture::fires());
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].subject, "device/qemu/virtio-blk,unsafe,threads");
         assert!(found[0].cause.contains("the device saw 4.0 KiB and"), "{}", found[0].cause);

@@ -1,9 +1,10 @@
 //! The two paravirtual disks: virtio-blk has the shorter way for one fast disk; virtio-scsi hangs
 //! many disks on one PCI device and knows more commands.
 
+use super::change::{self, To};
 use super::support::{better, driver, times};
-use super::{Finding, Need, Rule, change};
-use crate::facts::{Changed, Facts, Gain};
+use super::{Check, Finding, Live, Need, Rule, Severity};
+use crate::facts::{Changed, Disk, Facts, Gain, Measured};
 
 /// A change must gain this much: the two differ little, and changing one renames the guest's disks.
 const GAIN: f64 = 1.1;
@@ -14,34 +15,39 @@ pub(super) const RULE: Rule = Rule {
     id: "virtio-choice",
     title: "The other paravirtual disk fits better",
     needs: Need::MeasuredOrSettings,
+    severity: Severity::Advice,
     references: &["Proxmox VE, qm.adoc, \"Bus/Controller\"", "QEMU, blog \"virtio-blk and virtio-scsi\" (2021)"],
-    check,
+    checks: &[Check::Run(measured), Check::Guests(live)],
     #[cfg(test)]
-    fires: fixture::fires,
-    #[cfg(test)]
-    silent: fixture::silent,
+    fixture: (fixture::fires, fixture::silent),
 };
 
-fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
+fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
+    let shorter = |g: &&Gain| driver(&g.before) == "virtio-scsi" && driver(&g.after) == "virtio-blk";
+    rule.from_gains(m, m.sure_gains(Changed::Driver, GAIN).filter(shorter), cause, |g| {
+        change::virtio_disk("Attach the disk by virtio-blk where few disks must be fast.", &better(g))
+    })
+}
+
+/// One finding for a guest, at its first such disk.
+fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
+    let many =
+        |d: &&Disk| d.driver.as_deref() == Some("virtio-blk") && d.details.alike_in_guest.is_some_and(|n| n >= MANY);
+    let mut told: Vec<&str> = Vec::new();
     let mut all = Vec::new();
-    if let Some(m) = &facts.measured {
-        let shorter = |g: &&Gain| driver(&g.before) == "virtio-scsi" && driver(&g.after) == "virtio-blk";
-        all.extend(rule.from_gains(m, m.sure_gains(Changed::Driver, GAIN).filter(shorter), cause, |g| {
-            change::virtio_disk("Attach the disk by virtio-blk where few disks must be fast.", &better(g))
-        }));
-    }
-    let many = |d: &&crate::facts::Disk| {
-        d.driver.as_deref() == Some("virtio-blk") && d.details.alike_in_guest.is_some_and(|n| n >= MANY)
-    };
-    // One finding for the guest, at its first such disk.
-    all.extend(facts.disks.iter().filter(many).take(1).map(|d| {
+    for disk in facts.disks.iter().filter(many) {
+        if told.contains(&disk.guest()) {
+            continue;
+        }
+        told.push(disk.guest());
         let cause = format!(
             "The guest has {} virtio-blk disks, each a PCI device of its own with its own interrupts.",
-            d.details.alike_in_guest.unwrap_or_default()
+            disk.details.alike_in_guest.unwrap_or_default()
         );
-        let to = crate::setup::Attachment { driver: "virtio-scsi".into(), ..change::recommended() };
-        rule.advice(d, &cause, change::settings("Hang many disks on virtio-scsi controllers.", &to))
-    }));
+        let to = To { driver: Some("virtio-scsi"), ..To::default() };
+        let change = change::own_disk("Hang this one and its like on virtio-scsi controllers.", disk, &to);
+        all.push(rule.advice(disk, &["driver", "alike_in_guest"], &cause, change));
+    }
     all
 }
 
@@ -84,7 +90,7 @@ mod tests {
 
     #[test]
     fn many_disks_are_one_finding() {
-        let of = |n| check(&RULE, &settings(Details { alike_in_guest: Some(n), ..Details::default() })).len();
+        let of = |n| RULE.check(&settings(Details { alike_in_guest: Some(n), ..Details::default() })).len();
         assert_eq!([of(3), of(24)], [0, 1]);
     }
 }

@@ -1,9 +1,10 @@
 //! A ZFS volume reads and writes whole blocks (`volblocksize`): a smaller write reads the block,
 //! changes a part and writes it anew, checksums and parity included.
 
+use super::change::{Names, Takes, shell, xml};
 use super::support::{caution, cite_count, cite_share, from_setting};
-use super::{Change, Finding, Need, Rule, Severity};
-use crate::facts::{Disk, Facts, Measured};
+use super::{Change, Check, Finding, Need, Rule, Severity};
+use crate::facts::{Disk, Measured, Place};
 use crate::summary::Cell;
 
 /// Bytes at the device for each byte written, from which on the block is called too large: twice
@@ -18,17 +19,12 @@ pub(super) const RULE: Rule = Rule {
     id: "zfs-volblocksize",
     title: "Blocks of the ZFS volume are larger than the guest's writes",
     needs: Need::MeasuredOrSettings,
+    severity: Severity::Advice,
     references: &["OpenZFS, zfsprops(7), volblocksize", "Proxmox VE, \"ZFS over iSCSI\" and zfspool, blocksize"],
-    check,
+    checks: &[Check::Run(measured), Check::Disk(live)],
     #[cfg(test)]
-    fires: fixture::fires,
-    #[cfg(test)]
-    silent: fixture::silent,
+    fixture: (fixture::fires, fixture::silent),
 };
-
-fn check(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    rule.in_run_and_disks(facts, measured, live)
-}
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     m.cells.iter().filter_map(|cell| amplified(rule, m, cell)).collect()
@@ -41,7 +37,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
         "The volume has blocks of {} KiB: each smaller write of the guest reads and rewrites a whole one.",
         block / 1024
     );
-    let mut finding = rule.advice(disk, &cause, advice());
+    let mut finding = rule.advice(disk, &["storage", "volblock_bytes"], &cause, advice(&disk.place));
     finding.figures.push(from_setting("volblocksize", block as f64, "bytes", disk));
     Some(finding)
 }
@@ -66,26 +62,39 @@ fn amplified(rule: &Rule, m: &Measured, cell: &Cell) -> Option<Finding> {
         traits.block_bytes / 1024,
         caution(m)
     );
-    let mut finding = rule.finding(Severity::Warning, share.key.clone(), cause, advice());
+    let mut finding = rule.finding(Severity::Warning, share.key.clone(), cause, advice(&Place::default()));
     let label = format!("bytes at the disks for each byte written: {}", cell.key);
     finding.figures.push(cite_count(m, label, factor, "ratio"));
     finding.figures.extend(cite_share(m, &cell.setup));
     Some(finding)
 }
 
-fn advice() -> Change {
-    let zfs = "# fixed when a volume is made: make a new one and copy\n\
-               zfs create -V SIZE -o volblocksize=16k POOL/NEW\n\
-               dd if=/dev/zvol/POOL/OLD of=/dev/zvol/POOL/NEW bs=1M conv=sparse status=progress";
+fn advice(place: &Place) -> Change {
+    let names = Names(place);
+    let plain = place.source.as_deref().unwrap_or("/dev/zvol/POOL/OLD");
+    let volume = format!("{}-new", plain.trim_start_matches("/dev/zvol/"));
+    let (old, new, pool) = (shell(plain), shell(&format!("{plain}-new")), shell(&volume));
+    let zfs = format!(
+        "# fixed when a volume is made: make a new one and copy, guest shut down\n\
+         zfs create -V $(blockdev --getsize64 {old}) -o volblocksize=16k {pool}\n\
+         dd if={old} of={new} bs=1M conv=sparse status=progress"
+    );
     Change {
         what: "Make the volume anew with blocks near the guest's usual write (databases: 8 to 16 KiB).".into(),
-        qemu: zfs.into(),
-        libvirt: format!("{zfs}\nvirsh edit DOMAIN    # then <source dev='/dev/zvol/POOL/NEW'/>"),
-        proxmox: "pvesm set STORAGE --blocksize 16k    # for volumes made from now on\n\
-                  # an existing disk: away and back again\n\
-                  qm disk move VMID virtio0 OTHERSTORAGE --delete 1 && qm disk move VMID virtio0 STORAGE --delete 1"
-            .into(),
-        takes: super::change::Takes::ShutDown,
+        libvirt: format!(
+            "{zfs}\nvirsh edit {}    # then <source dev='{}'/>",
+            names.domain(),
+            xml(&format!("{plain}-new"))
+        ),
+        qemu: zfs,
+        proxmox: format!(
+            "pvesm set STORAGE --blocksize 16k    # for volumes made from now on\n\
+             # an existing disk: away and back again; each copy stays as an unused disk until it is removed\n\
+             qm disk move {vmid} {slot} OTHERSTORAGE && qm disk move {vmid} {slot} STORAGE",
+            vmid = names.vmid(),
+            slot = names.slot("virtio0")
+        ),
+        takes: Takes::ShutDown,
     }
 }
 
@@ -119,7 +128,7 @@ mod tests {
     fn a_live_volume_is_judged_by_its_blocks() {
         let of = |kib: u64| {
             let (storage, volblock_bytes) = (Some("zvol".into()), Some(kib << 10));
-            check(&RULE, &settings(Details { storage, volblock_bytes, ..Details::default() })).len()
+            RULE.check(&settings(Details { storage, volblock_bytes, ..Details::default() })).len()
         };
         assert_eq!([of(8), of(16), of(128)], [0, 0, 1]);
     }

@@ -33,6 +33,21 @@ impl Study {
 }
 
 impl Matrix {
+    /// The cells of one side on one target: a guest with this attachment, or the native side with
+    /// none.
+    pub fn of(target: &str, guest: &str, attachment: Option<&Attachment>, workloads: &[String]) -> Matrix {
+        Matrix {
+            targets: vec![target.to_owned()],
+            guests: vec![guest.to_owned()],
+            drivers: attachment.iter().map(|a| a.driver.clone()).collect(),
+            caches: attachment.iter().map(|a| a.cache).collect(),
+            aios: attachment.iter().map(|a| a.aio).collect(),
+            iothreads: attachment.iter().map(|a| a.iothread).collect(),
+            options: attachment.iter().map(|a| a.options.clone()).collect(),
+            workloads: workloads.to_vec(),
+        }
+    }
+
     fn cells(&self) -> Vec<Setup> {
         let mut cells = Vec::new();
         for target in &self.targets {

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use vmio_host::gentle::neighbours;
+use vmio_host::look::Look;
+use vmio_host::managers::{self, Managed};
 use vmio_host::places::{self, Ground, Listed};
 use vmio_host::probes::blocktrace;
 use vmio_host::require::{Check, Requirement};
-use vmio_host::{guests, image, lab, targets, workloads};
+use vmio_host::{drivers, guests, image, lab, targets, workloads};
 use vmio_model::result::Accel;
 use vmio_node::{Local, Node};
 
@@ -44,7 +46,7 @@ fn abilities() -> Vec<Ability> {
         requirements: lab::REQUIREMENTS,
         needed: false,
     });
-    for g in guests::ALL {
+    for g in guests::launched() {
         all.push(Ability {
             point: "guest",
             name: g.name().into(),
@@ -52,6 +54,9 @@ fn abilities() -> Vec<Ability> {
             requirements: g.requirements(),
             needed: true,
         });
+    }
+    for d in drivers::ALL {
+        all.push(Ability { point: "driver", name: d.name().into(), about: d.about(), requirements: &[], needed: true });
     }
     // Those that are volumes need a place that few hosts have: see `places`.
     for t in targets::ALL.iter().filter(|t| t.fits(&Ground::Files("/".into())).is_ok()) {
@@ -124,6 +129,54 @@ impl Places {
     }
 }
 
+/// What runs guests here, for `scan` and `top`: each manager, and each kind of guest.
+struct Watched {
+    point: &'static str,
+    name: &'static str,
+    about: &'static str,
+    managed: Managed,
+}
+
+impl Watched {
+    fn all(look: &Look<'_>) -> Vec<Self> {
+        let managers = managers::ALL.iter().map(|m| Watched {
+            point: "manager",
+            name: m.name(),
+            about: m.about(),
+            managed: m.guests(look),
+        });
+        let kinds = guests::ALL.iter().filter(|g| g.name() != "native").map(|g| Watched {
+            point: "guest",
+            name: g.name(),
+            about: g.about(),
+            managed: g.running(look),
+        });
+        managers.chain(kinds).collect()
+    }
+
+    /// `3 guests run`, and what kept it from seeing more.
+    fn state(&self) -> String {
+        let unread = self.managed.unread.first().map(|u| format!("{}: {}; {}", u.what, u.why, u.mend));
+        match (self.managed.guests.len(), unread) {
+            (0, None) => "not seen here".to_owned(),
+            (0, Some(unread)) => unread,
+            (1, unread) => format!("1 guest runs{}", unread.map(|u| format!("; {u}")).unwrap_or_default()),
+            (n, unread) => format!("{n} guests run{}", unread.map(|u| format!("; {u}")).unwrap_or_default()),
+        }
+    }
+
+    fn text(&self, first: bool) -> String {
+        format!("{:<12} {:<24} {}\n", if first { "looks at" } else { "" }, self.name, self.state())
+    }
+
+    fn json(&self) -> serde_json::Value {
+        json!({
+            "point": self.point, "name": self.name, "about": self.about, "guests": self.managed.guests.len(),
+            "unread": self.managed.unread,
+        })
+    }
+}
+
 /// Runs the verb.
 pub fn run(_: &Args, context: &Context) -> Outcome {
     let local = Local::new();
@@ -144,6 +197,8 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
     let others = neighbours::others(reader, "")?;
     let scratch = targets::space::default_dir(reader, &context.paths.state);
     let places = Places::of(&local);
+    let look = Look::new(&local);
+    let watched = Watched::all(&look);
     let stored = match Store::open_existing(&context.paths.db()).and_then(|s| s.list()) {
         Ok(runs) => Ok(runs.len()),
         Err(StoreError::Missing { .. }) => Ok(0),
@@ -161,6 +216,7 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
             "schema_version": "1.0", "ready": ready, "abilities": rows.iter().map(entry).collect::<Vec<_>>(),
             "accelerator": accelerator, "other_guests": others.guests.iter().map(|g| g.label()).collect::<Vec<_>>(),
             "other_guests_unseen": others.unseen(), "scratch_directory": scratch, "places": places.json(),
+            "looks_at": watched.iter().map(Watched::json).collect::<Vec<_>>(),
             "state_directory": context.paths.state, "stored_runs": stored.as_ref().ok(), "store_error": stored.as_ref().err(),
         });
         term::print(&format!("{document:#}\n"))?;
@@ -191,6 +247,7 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
         text += &format!("other guests {who}{}\n", others.unseen().map(|u| format!("; {u}")).unwrap_or_default());
         text += &format!("scratch in   {} (change with --on)\n", scratch.display());
         text += &places.text(context.style);
+        text += &watched.iter().enumerate().map(|(i, w)| w.text(i == 0)).collect::<String>();
         let stored = stored.map_or_else(|e| e, |n| format!("{n} stored run{}", if n == 1 { "" } else { "s" }));
         text += &format!("state in     {}, {stored}\n", context.paths.state.display());
         term::print(&text)?;

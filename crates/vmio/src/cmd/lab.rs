@@ -207,7 +207,7 @@ fn on_signals(journal: &Arc<Journal>, running: &Running) -> io::Result<()> {
     let (journal, running) = (Arc::clone(journal), Arc::clone(running));
     let end = move || {
         journal.close().iter().for_each(|f| term::note(&format!("warning: not undone: {f}")));
-        std::process::exit(Exit::Partial as i32);
+        std::process::exit(Exit::Partial.code().into());
     };
     thread::Builder::new().name("signals".into()).spawn(move || {
         let mut asked = false;

@@ -11,9 +11,12 @@ mod image;
 mod lab;
 mod man;
 pub mod runs;
+pub mod scan;
 mod study;
 mod tax;
 mod top;
+
+use vmio_model::rules::Severity;
 
 use crate::cli::{Context, Outcome};
 
@@ -37,6 +40,7 @@ macro_rules! verbs {
 }
 
 verbs! {
+    Scan => scan,
     Tax => tax,
     Top => top,
     Study => study,
@@ -47,4 +51,10 @@ verbs! {
     Lab => lab,
     Completions => completions,
     Man => man,
+}
+
+/// A severity on the command line.
+fn severity(word: &str) -> Result<Severity, String> {
+    let names: Vec<&str> = Severity::ALL.iter().map(|s| s.name()).collect();
+    Severity::ALL.into_iter().find(|s| s.name() == word).ok_or_else(|| format!("one of {}", names.join(", ")))
 }

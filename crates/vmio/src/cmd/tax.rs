@@ -1,6 +1,7 @@
 //! `vmio tax`: how much of this host's storage a reference guest gets, and why not more.
 
 use vmio_model::rules::Severity;
+use vmio_node::Local;
 
 use super::runs::RunId;
 use crate::cli::{Context, Outcome};
@@ -13,6 +14,7 @@ Examples:
   vmio tax --quick --yes           about six minutes, without a question
   vmio tax --full --on /srv/vms    every mode, on the storage that holds the guests' images
   vmio tax --prove                 measure, then apply the costliest finding's change and measure again
+  vmio tax --like web1 --dry-run   a reference guest as web1 is set up, then with what its findings advise
   vmio tax --noise                 what difference this machine cannot tell apart
   vmio tax --resume                go on with the last run that was broken off";
 
@@ -26,6 +28,13 @@ pub struct Args {
     /// The full study: every driver; targets, cache and AIO modes in blocks of their own
     #[arg(long)]
     full: bool,
+    /// Give the reference guest the settings of this guest that runs here, then those that its findings advise;
+    /// the guest itself is only looked at
+    #[arg(long, value_name = "GUEST", conflicts_with_all = ["full", "quick", "noise"])]
+    like: Option<String>,
+    /// With --like: which of its disks, by target, slot, id or path; default is the first
+    #[arg(long, value_name = "DISK", requires = "like")]
+    disk: Option<String>,
     /// A/A: measure each cell against itself, to show what this machine cannot tell apart
     #[arg(long, conflicts_with = "prove")]
     noise: bool,
@@ -36,17 +45,12 @@ pub struct Args {
     #[arg(long, value_name = "RUN", requires = "prove")]
     of: Option<RunId>,
     /// End with code 5 when a finding is at or above this severity
-    #[arg(long, value_name = "SEVERITY", value_parser = severity)]
+    #[arg(long, value_name = "SEVERITY", value_parser = super::severity)]
     fail_on: Option<Severity>,
     #[command(flatten)]
     wishes: Wishes,
     #[command(flatten)]
     forms: Forms,
-}
-
-fn severity(word: &str) -> Result<Severity, String> {
-    let names: Vec<&str> = Severity::ALL.iter().map(|s| s.name()).collect();
-    Severity::ALL.into_iter().find(|s| s.name() == word).ok_or_else(|| format!("one of {}", names.join(", ")))
 }
 
 /// Runs the verb.
@@ -57,5 +61,13 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         (None, true) => Mode::Noise,
         (None, false) => Mode::Study,
     };
-    run::start(&run::studies::named(name)?, mode, &args.wishes, &args.forms, args.fail_on, context)
+    let study = run::studies::named(name)?;
+    let Some(guest) = &args.like else {
+        return run::start(&study, mode, &args.wishes, &args.forms, args.fail_on, context);
+    };
+    let mut wishes = args.wishes.clone();
+    let like = run::like::find(guest, args.disk.as_deref(), wishes.on.as_deref(), &study, &Local::new())?;
+    wishes.on = like.on;
+    wishes.told = like.told;
+    run::start(&like.study, mode, &wishes, &args.forms, args.fail_on, context)
 }

@@ -4,12 +4,12 @@
 use std::fmt::Write;
 
 use vmio_model::result::{Figure, Run, WorkloadResult};
-use vmio_model::rules::Finding;
+use vmio_model::rules::Severity;
 use vmio_model::stats::{Estimate, median};
 
 use super::format::{self, rate, spread, time};
 use super::view::{self, Group, Row};
-use super::{Report, paper, svg};
+use super::{Report, finding, like, paper, svg};
 
 /// Text for HTML and SVG, in elements and in quoted attributes.
 pub fn escape(text: &str) -> String {
@@ -27,6 +27,26 @@ pub fn escape(text: &str) -> String {
     out
 }
 
+/// The beginning of a page that loads nothing, up to its headline.
+pub(super) fn head(title: &str) -> String {
+    let title = escape(title);
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>{title}</title>\
+         <style>{}</style></head><body><main>\n<h1>{title}</h1>",
+        include_str!("style.css")
+    )
+}
+
+/// The end of every page.
+pub(super) const END: &str = "</main></body></html>\n";
+
+/// A severity as a chip.
+pub(super) fn chip(severity: Severity) -> String {
+    format!("<span class=\"tag {0}\">{0}</span>", severity.name())
+}
+
 macro_rules! put {
     ($page:expr, $($arg:tt)*) => { let _ = write!($page, $($arg)*); };
 }
@@ -34,16 +54,13 @@ macro_rules! put {
 /// The whole page.
 pub fn html(report: &Report<'_>) -> String {
     let (run, summary) = (report.run, &report.summary);
-    let title = escape(&format!("vmio run {}: {}", run.id, run.study));
-    let mut page = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>{title}</title>\
-         <style>{}</style></head><body><main>\n<h1>{title}</h1>",
-        include_str!("style.css")
-    );
+    let title = format!("vmio run {}: {}", run.id, run.study);
+    let mut page = head(&title);
     let (state, why) = format::state(&run.state);
     put!(page, "<p class=\"dim\">{}, {state}, {} samples</p>\n", format::utc(run.started_unix), run.samples.len());
+    if let Some(title) = like::title(run) {
+        put!(page, "<p>{}</p>\n", escape(&title));
+    }
     if let Some(why) = why {
         put!(page, "<div class=\"note\"><p><strong>This result is partial.</strong> {}</p></div>\n", escape(why));
     }
@@ -52,6 +69,7 @@ pub fn html(report: &Report<'_>) -> String {
         put!(page, "<div class=\"note\" role=\"note\"><p>{}</p></div>\n", escape(statement));
     }
     findings(&mut page, report);
+    mended(&mut page, run);
     page += &paper::html_tables(report);
     page += &paper::html_controls(report);
     measured(&mut page, report);
@@ -66,7 +84,19 @@ pub fn html(report: &Report<'_>) -> String {
     environment(&mut page, report);
     put!(page, "<h2>Again</h2>\n<pre>{}</pre>\n", escape(&view::repeat(run)));
     raw(&mut page, run);
-    page + "</main></body></html>\n"
+    page + END
+}
+
+fn mended(page: &mut String, run: &Run) {
+    let mended = like::mended(run);
+    if mended.is_empty() {
+        return;
+    }
+    *page += "<h2>The guest's set-up with changes, against it as it is</h2>\n<ul>";
+    for mend in &mended {
+        put!(page, "<li>{}</li>", escape(&mend.line()));
+    }
+    *page += "</ul>\n";
 }
 
 fn headline(page: &mut String, report: &Report<'_>) {
@@ -103,39 +133,9 @@ fn findings(page: &mut String, report: &Report<'_>) {
     if report.findings.is_empty() {
         *page += "<p>None that these figures support.</p>\n";
     }
-    for (i, finding) in report.findings.iter().enumerate() {
-        card(page, report, i, finding);
+    for (i, found) in report.findings.iter().enumerate() {
+        finding::html(page, found, &report.shown(i, found));
     }
-}
-
-fn card(page: &mut String, report: &Report<'_>, place: usize, finding: &Finding) {
-    let change = &finding.change;
-    put!(
-        page,
-        "<article class=\"card {0}\"><h3>{1}. {2} <span class=\"tag\">{0}</span></h3><p class=\"dim\">{3}</p><p>{4}</p><dl>",
-        finding.severity.name(),
-        place + 1,
-        escape(&finding.title),
-        escape(&finding.subject),
-        escape(&finding.cause)
-    );
-    if let Some(proof) = report.proof(finding) {
-        put!(page, "<dt>--prove</dt><dd><strong>{}</strong> (run {})</dd>", escape(&proof.verdict), proof.run);
-    }
-    if let Some(first) = report.same_change(place) {
-        put!(page, "<dt>Change</dt><dd>as for finding {}</dd></dl></article>\n", first + 1);
-        return;
-    }
-    put!(page, "<dt>Change</dt><dd>{}</dd>", escape(&change.what));
-    for (name, how) in change.ways() {
-        if !how.is_empty() {
-            put!(page, "<dt>{name}</dt><dd><pre>{}</pre></dd>", escape(how));
-        }
-    }
-    if !finding.references.is_empty() {
-        put!(page, "<dt>See</dt><dd>{}</dd>", escape(&finding.references.join("; ")));
-    }
-    *page += "</dl></article>\n";
 }
 
 fn measured(page: &mut String, report: &Report<'_>) {

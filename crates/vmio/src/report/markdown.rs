@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::format::{self, rate, spread, time};
-use super::{Report, paper, view};
+use super::{Report, like, paper, view};
 
 /// The report as Markdown.
 pub fn markdown(report: &Report<'_>) -> String {
@@ -15,6 +15,9 @@ pub fn markdown(report: &Report<'_>) -> String {
     put(format!("# vmio run {}: {}\n", run.id, plain(&run.study)));
     let (state, why) = format::state(&run.state);
     put(format!("{}, {state}, {} samples\n", format::utc(run.started_unix), run.samples.len()));
+    if let Some(title) = like::title(run) {
+        put(format!("{}\n", plain(&title)));
+    }
     if let Some(why) = why {
         put(format!("**This result is partial:** {}\n", plain(why)));
     }
@@ -65,6 +68,11 @@ pub fn markdown(report: &Report<'_>) -> String {
     for cell in &summary.cells {
         let [gigabyte, request, roles] = view::cpu(cell);
         put(format!("| {} | {gigabyte} | {request} | {} |", plain(&cell.key), plain(&roles)));
+    }
+    let mended = like::mended(run);
+    if !mended.is_empty() {
+        put("\n## The guest's set-up with changes, against it as it is\n".into());
+        mended.iter().for_each(|mend| put(format!("- {}", plain(&mend.line()))));
     }
     put("\n## Findings\n".into());
     if report.findings.is_empty() {

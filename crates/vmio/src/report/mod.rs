@@ -3,16 +3,20 @@
 //! the statement of what may be concluded, each names the cells that did not run, and none shows
 //! a figure for something that was not measured.
 
+mod code;
 mod config;
 mod effects;
 pub mod export;
+mod finding;
 pub mod format;
 mod forms;
 mod html;
 mod json;
+pub mod like;
 mod markdown;
 mod paper;
 mod plot;
+pub mod scan;
 pub mod simulation;
 mod svg;
 mod text;
@@ -32,7 +36,7 @@ pub use forms::Forms;
 pub use html::html;
 pub use json::json;
 pub use markdown::markdown;
-pub use text::{comparison as comparison_text, text};
+pub use text::{WIDTH, comparison as comparison_text, text};
 
 /// A run with what is concluded from it.
 pub struct Report<'a> {
@@ -99,8 +103,13 @@ impl<'a> Report<'a> {
     /// The earlier finding (its place in [`Report::findings`]) that asks for the very same change, so
     /// that the change is shown once.
     pub fn same_change(&self, place: usize) -> Option<usize> {
-        let (before, rest) = self.findings.split_at(place);
-        before.iter().position(|f| f.rule == rest[0].rule && f.change == rest[0].change)
+        finding::same_change(&self.findings, place)
+    }
+
+    /// How a finding is shown.
+    fn shown<'b>(&'b self, place: usize, found: &'b Finding) -> finding::Shown<'b> {
+        let (same_change, proof) = (self.same_change(place), self.proof(found));
+        finding::Shown { same_change, proof, ..finding::Shown::whole(place + 1, found) }
     }
 
     /// The outcome for a finding.

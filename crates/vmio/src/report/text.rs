@@ -2,12 +2,13 @@
 
 use std::fmt::Write;
 
-use vmio_model::rules::{Finding, Severity};
 use vmio_model::summary::Comparison;
 
+use super::code::broken;
+use super::finding;
 use super::format::{self, rate, spread, time};
 use super::view::{self, Group, Row};
-use super::{Report, paper};
+use super::{Report, like, paper};
 use crate::term::Style;
 
 /// Columns that no line exceeds, save one unbreakable word that is longer itself.
@@ -60,6 +61,7 @@ pub fn text(report: &Report<'_>, style: Style) -> String {
         out.line("");
     }
     out.findings(report);
+    out.mended(report);
     out.controls(report);
     out.paper(report);
     out.cpu(report);
@@ -119,12 +121,14 @@ pub fn comparison(c: &Comparison, style: Style) -> String {
 /// What is written so far.
 pub(super) struct Out {
     pub(super) text: String,
-    style: Style,
+    pub(super) style: Style,
+    /// Columns that no line exceeds.
+    pub(super) width: usize,
 }
 
 impl Out {
     pub(super) fn new(style: Style) -> Out {
-        Out { text: String::new(), style }
+        Out { text: String::new(), style, width: WIDTH }
     }
 
     pub(super) fn line(&mut self, line: &str) {
@@ -138,7 +142,7 @@ impl Out {
         let mut fresh = true;
         for word in text.split_whitespace() {
             let length = word.chars().count();
-            if !fresh && used + 1 + length > WIDTH {
+            if !fresh && used + 1 + length > self.width {
                 self.line(&line);
                 (line, used, fresh) = (" ".repeat(indent), indent, true);
             }
@@ -153,20 +157,11 @@ impl Out {
         self.line(&line);
     }
 
-    /// A line of code keeps its spaces where it fits.
-    fn code(&mut self, lead: &str, indent: usize, line: &str) {
-        if indent + line.chars().count() <= WIDTH {
-            return self.line(&format!("{lead}{line}"));
-        }
-        // A comment may be broken anywhere, a command only so that a shell still takes it for one.
-        match line.rfind(' ').filter(|_| !line.trim_start().starts_with('#') && !line.trim_start().starts_with('<')) {
-            None => self.paragraph(lead, indent, line),
-            Some(_) => {
-                let fits = line.char_indices().nth(WIDTH - indent - 2).map_or(line.len(), |(at, _)| at);
-                let at = line[..fits].rfind(' ').unwrap_or(fits);
-                self.line(&format!("{lead}{} \\", line[..at].trim_end()));
-                self.code(&" ".repeat(indent), indent, line[at..].trim_start());
-            }
+    /// A line of code keeps its spaces, and can be pasted where it has to be broken.
+    pub(super) fn code(&mut self, lead: &str, indent: usize, line: &str) {
+        for (i, piece) in broken(line, self.width - indent).iter().enumerate() {
+            let fill = " ".repeat(indent);
+            self.line(&format!("{}{piece}", if i == 0 { lead } else { &fill }));
         }
     }
 
@@ -185,6 +180,9 @@ impl Out {
         let (state, why) = format::state(&run.state);
         self.line(&style.bold(&format!("vmio run {}: {}", run.id, run.study)));
         self.line(&style.dim(&format!("{}, {}, {} samples", format::utc(run.started_unix), state, run.samples.len())));
+        if let Some(title) = like::title(run) {
+            self.paragraph("", 0, &title);
+        }
         if let Some(why) = why {
             self.paragraph("  ", 2, &format!("This result is partial: {why}"));
         }
@@ -197,6 +195,18 @@ impl Out {
                 }
             }
             None => self.paragraph("", 0, view::no_headline(summary)),
+        }
+        self.line("");
+    }
+
+    fn mended(&mut self, report: &Report<'_>) {
+        let mended = like::mended(report.run);
+        if mended.is_empty() {
+            return;
+        }
+        self.line(&self.style.bold("The guest's set-up with changes, against it as it is"));
+        for mend in &mended {
+            self.paragraph("  ", 6, &mend.line());
         }
         self.line("");
     }
@@ -282,8 +292,7 @@ impl Out {
     }
 
     fn findings(&mut self, report: &Report<'_>) {
-        let style = self.style;
-        self.line(&style.bold("Findings"));
+        self.line(&self.style.bold("Findings"));
         if !report.findings.is_empty() {
             self.paragraph(
                 "  ",
@@ -294,37 +303,10 @@ impl Out {
         if report.findings.is_empty() {
             self.line("  None that these figures support.");
         }
-        for (i, finding) in report.findings.iter().enumerate() {
-            let severity = match finding.severity {
-                Severity::Severe => style.red(finding.severity.name()),
-                Severity::Warning => style.yellow(finding.severity.name()),
-                _ => finding.severity.name().to_owned(),
-            };
-            self.line(&format!("{}. {} [{severity}, {}]", i + 1, style.bold(&finding.title), finding.rule));
-            self.paragraph("   ", 3, &format!("{}: {}", finding.subject, finding.cause));
-            match report.same_change(i) {
-                Some(first) => self.line(&format!("   Change: as for finding {}.", first + 1)),
-                None => self.change(finding),
-            }
-            if let Some(proof) = report.proof(finding) {
-                self.paragraph("   ", 3, &format!("--prove, run {}: {}", proof.run, proof.verdict));
-            }
+        for (i, found) in report.findings.iter().enumerate() {
+            finding::text(self, found, &report.shown(i, found));
         }
         self.line("");
-    }
-
-    fn change(&mut self, finding: &Finding) {
-        let change = &finding.change;
-        self.paragraph("   ", 3, &format!("Change: {}", change.what));
-        for (name, how) in change.ways() {
-            for (i, line) in how.lines().enumerate() {
-                let lead = format!("     {:<9}", if i == 0 { name } else { "" });
-                self.code(&self.style.cyan(&lead), 14, line);
-            }
-        }
-        for reference in &finding.references {
-            self.paragraph("   ", 5, &format!("see {reference}"));
-        }
     }
 
     fn controls(&mut self, report: &Report<'_>) {

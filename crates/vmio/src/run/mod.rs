@@ -5,6 +5,7 @@ pub mod engine;
 mod environment;
 mod execute;
 mod gentle;
+pub mod like;
 mod noise;
 mod plan;
 mod progress;
@@ -68,6 +69,9 @@ pub struct Wishes {
     /// Go on with the last run of this study that was broken off
     #[arg(long)]
     pub resume: bool,
+    /// What the plan says of the study itself.
+    #[arg(skip)]
+    pub told: Vec<String>,
 }
 
 /// What is done with the study.

@@ -29,6 +29,8 @@ mod text;
 pub struct Planned {
     /// The study, with the user's budgets.
     pub study: Study,
+    /// What is to be said of it.
+    pub told: Vec<String>,
     /// Traits of its workloads.
     pub traits: Vec<WorkloadTraits>,
     /// Where targets are made.
@@ -112,6 +114,7 @@ pub fn look(
     let skipped = unmet(&study, local, gentle, wishes, &place.ground);
     Ok(Planned {
         study,
+        told: wishes.told.clone(),
         traits,
         place,
         dir,

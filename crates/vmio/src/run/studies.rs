@@ -22,7 +22,7 @@ pub const ALL: &[(&str, &str)] = &[
 /// The names that a study may use: those of the entries of each extension point.
 pub fn names() -> Names {
     Names {
-        guests: guests::ALL.iter().map(|g| g.name().to_owned()).collect(),
+        guests: guests::launched().map(|g| g.name().to_owned()).collect(),
         targets: targets::ALL.iter().map(|t| t.name().to_owned()).collect(),
         drivers: drivers::ALL.iter().map(|d| d.name().to_owned()).collect(),
         workloads: workloads::ALL.iter().map(|w| w.traits().name).collect(),

@@ -2,7 +2,9 @@
 //! measured nowhere.
 #![allow(clippy::unwrap_used, dead_code, missing_docs)]
 
+pub mod page;
 pub mod paper;
+pub mod scan;
 
 use std::collections::BTreeMap;
 

@@ -72,6 +72,7 @@ impl GuestKind for Qemu {
     }
     fn ask(&self, look: &Look<'_>, guest: &mut vmio_model::facts::Guest) {
         running::look_closer(look, guest);
+        running::ask(look, guest);
     }
     fn launch(&self, ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>> {
         let image = ctx.image.ok_or_else(|| Error::Spec {

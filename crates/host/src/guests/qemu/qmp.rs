@@ -19,6 +19,8 @@ pub struct Qmp {
     guest: String,
     stream: BufReader<UnixStream>,
     limit: Duration,
+    /// When the connection is to be given up, whatever is asked then.
+    until: Option<Instant>,
     /// The beginning of a line whose rest has not come yet.
     begun: Vec<u8>,
     /// Number of the last command.
@@ -32,23 +34,22 @@ pub struct Qmp {
 impl Qmp {
     /// Takes a connection to a monitor and leaves the negotiation behind.
     pub fn over(guest: &str, stream: UnixStream) -> Result<Self> {
-        Self::within(LIMIT, guest, stream)
+        Self::within(LIMIT, None, guest, stream)
     }
 
-    fn within(limit: Duration, guest: &str, stream: UnixStream) -> Result<Self> {
-        let broken = |e: std::io::Error| fail(guest, "connect", &e.to_string());
-        stream.set_read_timeout(Some(limit)).map_err(broken)?;
-        stream.set_write_timeout(Some(limit)).map_err(broken)?;
+    fn within(limit: Duration, until: Option<Instant>, guest: &str, stream: UnixStream) -> Result<Self> {
         let mut qmp = Self {
             guest: guest.to_owned(),
             stream: BufReader::new(stream),
             limit,
+            until,
             begun: Vec::new(),
             asked: 0,
             broken: None,
             version: String::new(),
         };
-        let greeting = qmp.line("greeting")?;
+        let end = qmp.end();
+        let greeting = qmp.line("greeting", end)?;
         let number = |part: &str| greeting["QMP"]["version"]["qemu"][part].as_u64();
         let (Some(major), Some(minor), Some(micro)) = (number("major"), number("minor"), number("micro")) else {
             return Err(fail(guest, "greeting", &format!("not QEMU's: {greeting}")));
@@ -64,23 +65,24 @@ impl Qmp {
         if let Some(reason) = &self.broken {
             return Err(fail(&self.guest, command, reason));
         }
+        if self.until.is_some_and(|until| Instant::now() >= until) {
+            return Err(self.silent(command));
+        }
         self.asked += 1;
         let line = format!("{}\n", json!({"execute": command, "arguments": arguments, "id": self.asked}));
-        if let Err(e) = self.stream.get_mut().write_all(line.as_bytes()) {
+        let end = self.end();
+        let timed = self.stream.get_ref().set_write_timeout(Some(left(end)));
+        if let Err(e) = timed.and_then(|()| self.stream.get_mut().write_all(line.as_bytes())) {
             return Err(self.break_off(command, format!("{e}; QEMU has probably ended")));
         }
-        let end = Instant::now() + self.limit;
         loop {
-            let mut answer = self.line(command)?;
+            let mut answer = self.line(command, end)?;
             // Events have no id; the answer to an earlier command has another.
             if answer["id"] == self.asked {
                 if let Some(value) = answer.get_mut("return") {
                     return Ok(value.take());
                 }
                 return Err(fail(&self.guest, command, answer["error"]["desc"].as_str().unwrap_or("refused")));
-            }
-            if Instant::now() >= end {
-                return Err(self.silent(command));
             }
         }
     }
@@ -90,27 +92,107 @@ impl Qmp {
         self.execute("qom-get", json!({"path": path, "property": property})).ok()
     }
 
-    fn line(&mut self, command: &str) -> Result<Value> {
-        match self.stream.read_until(b'\n', &mut self.begun) {
-            Ok(_) if self.begun.ends_with(b"\n") => {
-                let line = std::mem::take(&mut self.begun);
-                serde_json::from_slice(&line).map_err(|e| fail(&self.guest, command, &format!("no JSON: {e}")))
+    /// When an answer to something that is asked now comes too late.
+    fn end(&self) -> Instant {
+        let end = Instant::now() + self.limit;
+        self.until.map_or(end, |until| until.min(end))
+    }
+
+    /// The next message: one line, or several (`pretty=on`).
+    fn line(&mut self, command: &str, end: Instant) -> Result<Value> {
+        loop {
+            let got = match Instant::now() < end {
+                true => self.more(end),
+                false => Err(ErrorKind::TimedOut.into()),
+            };
+            match got {
+                Ok(0) => return Err(self.break_off(command, "QEMU closed the monitor".into())),
+                Ok(_) if !self.begun.ends_with(b"\n") => {}
+                Ok(_) => match serde_json::from_slice(&self.begun) {
+                    Err(e) if e.is_eof() => {}
+                    read => {
+                        self.begun.clear();
+                        return read.map_err(|e| fail(&self.guest, command, &format!("no JSON: {e}")));
+                    }
+                },
+                // What has come of a line is kept.
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    return Err(self.silent(command));
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(self.break_off(command, e.to_string())),
             }
-            Ok(_) => Err(self.break_off(command, "QEMU closed the monitor".into())),
-            // What has come of a line is kept.
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Err(self.silent(command)),
-            Err(e) => Err(self.break_off(command, e.to_string())),
         }
     }
 
+    /// Takes what has come, up to the end of a line; waits until `end` for something to come.
+    fn more(&mut self, end: Instant) -> std::io::Result<usize> {
+        self.stream.get_ref().set_read_timeout(Some(left(end)))?;
+        let come = self.stream.fill_buf()?;
+        let length = come.iter().position(|b| *b == b'\n').map_or(come.len(), |at| at + 1);
+        self.begun.extend_from_slice(&come[..length]);
+        self.stream.consume(length);
+        Ok(length)
+    }
+
     fn silent(&self, command: &str) -> Error {
-        fail(&self.guest, command, &format!("no answer within {} s", self.limit.as_secs_f64()))
+        let time = match self.until {
+            Some(_) => "in the time of a look".to_owned(),
+            None => format!("within {} s", self.limit.as_secs_f64()),
+        };
+        fail(&self.guest, command, &format!("no answer {time}"))
     }
 
     fn break_off(&mut self, command: &str, reason: String) -> Error {
         let error = fail(&self.guest, command, &reason);
         self.broken = Some(reason);
         error
+    }
+}
+
+/// Time until `end`; never zero, which would be "for ever" to a socket.
+fn left(end: Instant) -> Duration {
+    end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
+}
+
+/// What may be asked of a guest that is not ours. None of these changes anything (QEMU, qapi/*.json).
+const QUERIES: [&str; 6] =
+    ["query-block", "query-named-block-nodes", "query-cpus-fast", "query-iothreads", "query-kvm", "query-version"];
+
+/// A monitor of somebody else's guest: asked from a closed list, until its time is over.
+pub struct ReadOnly {
+    qmp: Qmp,
+}
+
+impl ReadOnly {
+    /// Takes a connection to a monitor until that time.
+    pub fn over(guest: &str, stream: UnixStream, until: Instant) -> Result<Self> {
+        Ok(Self { qmp: Qmp::within(LIMIT, Some(until), guest, stream)? })
+    }
+
+    /// QEMU's version, `7.2.22`.
+    pub fn version(&self) -> &str {
+        &self.qmp.version
+    }
+
+    /// The answer to one of [`QUERIES`].
+    pub fn query(&mut self, query: &str) -> Result<Value> {
+        if !QUERIES.contains(&query) {
+            return Err(fail(&self.qmp.guest, query, "it is no question that only reads; report this"));
+        }
+        // Without `flat` each node brings all below it once more.
+        let arguments = if query == "query-named-block-nodes" { json!({"flat": true}) } else { json!({}) };
+        self.qmp.execute(query, arguments)
+    }
+
+    /// A property of an object; `None` when it has no such property.
+    pub fn property(&mut self, path: &str, property: &str) -> Option<Value> {
+        self.qmp.property(path, property)
+    }
+
+    /// Whether nothing more will be answered.
+    pub fn is_over(&self) -> bool {
+        self.qmp.broken.is_some() || self.qmp.until.is_some_and(|until| Instant::now() >= until)
     }
 }
 
@@ -138,7 +220,7 @@ mod tests {
             say(&mut qemu, "{\"return\": {}, \"id\": 1}\n");
             qemu
         });
-        let qmp = Qmp::within(Duration::from_millis(200), "guest0", ours).unwrap();
+        let qmp = Qmp::within(Duration::from_millis(200), None, "guest0", ours).unwrap();
         (qmp, qemu.join().unwrap())
     }
 
@@ -203,6 +285,38 @@ mod tests {
         assert!(refused(&mut qmp, "query-block").contains("no answer"));
         stop.send(()).unwrap();
         chatter.join().unwrap();
+    }
+
+    #[test]
+    fn messages_of_several_lines_are_one() {
+        let (mut qmp, mut qemu) = monitor();
+        say(&mut qemu, "{\n    \"return\": {\n        \"enabled\": true\n    },\n    \"id\": 2\n}\n");
+        assert_eq!(qmp.execute("query-kvm", json!({})).unwrap()["enabled"], true);
+        say(&mut qemu, "HMP, no JSON\n");
+        assert!(refused(&mut qmp, "query-block").contains("no JSON"));
+    }
+
+    #[test]
+    fn a_look_asks_from_a_closed_list_until_its_time_is_over() {
+        let (qmp, mut qemu) = monitor();
+        let mut look = ReadOnly { qmp };
+        let said = look.query("quit").unwrap_err().to_string();
+        assert!(said.contains("quit") && said.contains("only reads"), "{said}");
+        look.qmp.until = Some(Instant::now() + Duration::from_millis(30));
+        let began = Instant::now();
+        // One byte now and then keeps nobody waiting beyond that.
+        let dribble = thread::spawn(move || {
+            for _ in 0..20 {
+                let _ = qemu.get_mut().write_all(b" ");
+                thread::sleep(Duration::from_millis(5));
+            }
+            qemu
+        });
+        assert!(look.query("query-block").unwrap_err().to_string().contains("no answer"));
+        assert!(look.query("query-kvm").is_err());
+        assert!(began.elapsed() < Duration::from_millis(90), "{:?}", began.elapsed());
+        let mut qemu = dribble.join().unwrap();
+        assert_eq!(heard(&mut qemu)["execute"], "query-block");
     }
 
     #[test]

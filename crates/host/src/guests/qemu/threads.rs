@@ -52,6 +52,7 @@ impl Role {
         }
         match name {
             POOL => Some(Role::Worker),
+            "ALL CPUs/TCG" => Some(Role::Vcpu(0)), // one for all (tcg,thread=single)
             // vhost-PID of the process that owns it (drivers/vhost/vhost.c).
             _ if name.strip_prefix("vhost-").is_some_and(|pid| pid.parse::<u32>().is_ok()) => Some(Role::Vhost),
             _ => None,

@@ -8,7 +8,7 @@ use vmio_model::simulate::paper::above_maximum_ratio;
 use vmio_model::simulate::{Allocator, SECOND};
 
 use super::{Report, Simulated, Study, beside, mbit, mean_bps, ratio, shown, time, what};
-use crate::report::html::escape;
+use crate::report::html::{END, escape, head};
 use crate::report::plot::{Line, Mark, Plot, Stroke};
 use crate::report::svg::swatch;
 
@@ -26,16 +26,9 @@ pub fn html(report: &Report) -> String {
         (None, Some(run)) => format!("vmio guard, simulated: {}", run.subject),
         (None, None) => "vmio guard, simulated".into(),
     };
-    let title = escape(&title);
-    let mut page = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>{title}</title>\
-         <style>{}</style></head><body><main>\n<h1>{title}</h1>\
-         <p class=\"dim\">A simulation in virtual time, not a measurement. CPU time is not part of it. Rates are of Ethernet \
-         frames without preamble and FCS. Loss is 1 - received / scheduled: what a full ring kept from being sent counts.</p>\n",
-        include_str!("../style.css")
-    );
+    let mut page = head(&title);
+    page += "<p class=\"dim\">A simulation in virtual time, not a measurement. CPU time is not part of it. Rates are of Ethernet \
+             frames without preamble and FCS. Loss is 1 - received / scheduled: what a full ring kept from being sent counts.</p>\n";
     if let Some(study) = &report.study {
         published(&mut page, report, study);
         periods(&mut page, report, study);
@@ -44,7 +37,7 @@ pub fn html(report: &Report) -> String {
         one(&mut page, run);
     }
     put!(page, "<h2>Again</h2>\n<pre>{}</pre>\n", escape(&report.command));
-    page + "</main></body></html>\n"
+    page + END
 }
 
 fn published(page: &mut String, report: &Report, study: &Study) {

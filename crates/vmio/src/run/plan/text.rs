@@ -36,6 +36,9 @@ impl Planned {
         let mut row = |name: &str, text: String| {
             let _ = writeln!(t, "  {name:<10} {text}");
         };
+        for (i, line) in self.told.iter().enumerate() {
+            row(if i == 0 { "like" } else { "" }, line.clone());
+        }
         let made = if self.place.ground.pool().is_some() || self.dir.exists() { "" } else { " (will be made)" };
         row("where", format!("{}{made} on {}", self.place.describe(), self.backing.describe()));
         let times = range(c.min_rounds.to_string(), c.max_rounds.to_string());
@@ -147,6 +150,8 @@ impl Planned {
         serde_json::json!({
             "schema_version": "1.0",
             "study": self.study.name,
+            "title": self.study.title,
+            "told": self.told,
             "place": self.place.name,
             "directory": self.dir,
             "backing": self.backing.describe(),

@@ -133,9 +133,15 @@ impl Chain {
             })
         };
         match self.protocol()? {
-            "rbd" => Some(format!("{}/{}", node.get("pool")?, node.get("image")?)),
-            "iscsi" => Some(format!("{}/{}", node.get("target")?, node.get("lun").unwrap_or("0"))),
-            "gluster" => Some(format!("{}/{}", node.get("volume")?, node.get("path")?.trim_start_matches('/'))),
+            "rbd" => Some(format!("rbd:{}/{}", node.get("pool")?, node.get("image")?)),
+            "iscsi" => {
+                let (portal, target) = (node.get("portal")?, node.get("target")?);
+                Some(format!("iscsi://{portal}/{target}/{}", node.get("lun").unwrap_or("0")))
+            }
+            "gluster" => {
+                let path = node.get("path")?.trim_start_matches('/');
+                Some(format!("gluster://{}/{}/{path}", host()?, node.get("volume")?))
+            }
             "nbd" => {
                 let export = node.get("export").unwrap_or_default();
                 match node.get("server.path").or(node.get("path")) {
@@ -143,7 +149,9 @@ impl Chain {
                     None => Some(format!("nbd://{}/{export}", host()?)),
                 }
             }
-            "nfs" | "ssh" => Some(format!("{}:{}", host()?, node.get("path")?)),
+            protocol @ ("nfs" | "ssh") => {
+                Some(format!("{protocol}://{}/{}", host()?, node.get("path")?.trim_start_matches('/')))
+            }
             "nvme" => node.get("device").map(str::to_owned),
             _ => node.get("path").map(str::to_owned),
         }
@@ -221,5 +229,13 @@ fn of_name(name: &str) -> Vec<(String, String)> {
         },
         None => return vec![pair("filename", name), pair("driver", "file")],
     };
-    vec![pair("driver", driver), pair("url", name)]
+    // A password has no place in a report.
+    let url = match name.split_once("://") {
+        Some((scheme, rest)) => {
+            let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+            format!("{scheme}://{}{path}", authority.rsplit('@').next().unwrap_or_default())
+        }
+        None => name.to_owned(),
+    };
+    vec![pair("driver", driver), pair("url", &url)]
 }

@@ -159,17 +159,24 @@ fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, m
     let local = matches!(protocol, Some("file" | "host_device"));
     if let (true, Some(path)) = (local, &source) {
         let file = process.file(path);
+        let what = format!("what {path} is");
+        if chain.drive.is_none() {
+            // Its driver is named: `file`, or `host_device`.
+            disk.place.block_device = Some(protocol == Some("host_device"));
+            note("storage", &said);
+        }
         match process.reader().stat(&file) {
             Ok(Some(stat)) => {
                 disk.place.block_device = Some(stat.mode & S_IFMT == S_IFBLK);
-                note("storage", &format!("what {path} is"));
+                note("storage", &format!("stat {}", file.display()));
             }
-            Ok(None) => {}
-            Err(e) => missing.push(unread(format!("what {path} is"), &e)),
-        }
-        if protocol == Some("host_device") {
-            disk.place.block_device = Some(true);
-            note("storage", &said);
+            Ok(None) if chain.drive.is_some() => missing.push(Unread {
+                what,
+                why: "it is not there as this process sees it".into(),
+                mend: "run as root, in the mount namespace of the guest's process".into(),
+            }),
+            Err(e) if chain.drive.is_some() => missing.push(unread(what, &e)),
+            _ => {}
         }
         disk.details.storage = disk.place.block_device.map(|b| (if b { "block" } else { "file" }).to_owned());
     } else if let Some(protocol) = protocol {
@@ -183,12 +190,12 @@ fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, m
     disk.place.source = source;
 
     let temporary = drive.and_then(|d| d.on("snapshot")).unwrap_or(process.line.all("snapshot").next().is_some());
-    if temporary && drive.is_some() {
-        // Writes go to an image of its own that QEMU throws away, opened without flushes (block.c,
+    if let (true, Some(drive)) = (temporary, drive) {
+        // Writes go to an image that QEMU throws away, opened without flushes (block.c,
         // bdrv_temp_snapshot_options).
-        (disk.cache, disk.details.format) = (Some("unsafe".into()), Some("qcow2".into()));
-        note("cache", &process.option("snapshot"));
-        note("format", &process.option("snapshot"));
+        disk.cache = Some("unsafe".into());
+        let option = if drive.on("snapshot").is_some() { "drive, snapshot=on" } else { "snapshot" };
+        note("cache", &process.option(option));
     } else {
         let through = matches!(drive.and_then(|d| d.get("cache")), Some("writethrough" | "directsync"))
             || drive.and_then(|d| d.on("cache.writeback")) == Some(false);
@@ -209,10 +216,10 @@ fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, m
             || (drive.is_none() && chain.inherited("cache.direct").is_some())
             || (drive.is_none() && chain.inherited("cache.no-flush").is_some());
         note("cache", if told { &said } else { DEFAULT });
-        disk.details.format = chain.format().map(str::to_owned);
-        if disk.details.format.is_some() {
-            note("format", &said);
-        }
+    }
+    disk.details.format = chain.format().map(str::to_owned);
+    if disk.details.format.is_some() {
+        note("format", &said);
     }
     if local {
         let aio = chain.inherited("aio");

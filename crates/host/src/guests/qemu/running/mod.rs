@@ -3,11 +3,12 @@
 
 mod blocks;
 mod disks;
-mod nics;
+mod monitor;
+pub(in crate::guests) mod nics;
 pub mod options;
-mod process;
+pub(in crate::guests) mod process;
 mod processors;
-mod quota;
+pub(in crate::guests) mod quota;
 
 use std::collections::BTreeMap;
 
@@ -19,6 +20,8 @@ use crate::managers::Managed;
 use crate::parallel;
 use crate::topology::host_cpus;
 use process::Process;
+
+pub use monitor::ask;
 
 /// The guests that run.
 pub fn running(look: &Look<'_>) -> Managed {

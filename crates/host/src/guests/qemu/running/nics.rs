@@ -223,7 +223,7 @@ fn leftover(process: &Process<'_>, nics: &mut [Nic], missing: &mut Vec<Unread>) 
 }
 
 /// Bridge and MTUs of the interface.
-fn host_interface(process: &Process<'_>, nic: &mut Nic, missing: &mut Vec<Unread>) {
+pub fn host_interface(process: &Process<'_>, nic: &mut Nic, missing: &mut Vec<Unread>) {
     let Some(name) = nic.interface.clone().filter(|n| !n.is_empty() && !n.contains('/')) else { return };
     let reader = process.reader();
     let there = process.interfaces().filter(|dir| matches!(reader.stat(&dir.join(&name).join("mtu")), Ok(Some(_))));

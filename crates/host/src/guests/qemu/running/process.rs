@@ -107,27 +107,31 @@ impl<'a> Process<'a> {
     /// `/sys/class/net`, or that of its own mounts when it is in another network namespace.
     pub fn interfaces(&self) -> Option<&Path> {
         let find = || {
-            const SYS: &str = "/sys/class/net";
             let namespace = |path: &Path| self.reader().link(path).ok().flatten();
-            let own = namespace(Path::new("/proc/self/ns/net"));
-            match namespace(&self.path("ns/net")) {
-                // Where it may not be read, the names decide: an interface that is there is taken.
-                None => return Some(PathBuf::from(SYS)),
-                their if their == own => return Some(PathBuf::from(SYS)),
-                Some(_) => {}
-            }
-            // A sysfs shows the namespace that it was mounted in; that it is the right one is seen
-            // by its interfaces.
-            let dir = self.path("root/sys/class/net");
-            let mut there = self.reader().list(&dir).ok()?;
-            there.retain(|name| name != "bonding_masters");
-            let table = self.reader().read_text(&self.path("net/dev")).ok()?;
-            let mut known: Vec<String> =
-                table.lines().skip(2).filter_map(|l| Some(l.split_once(':')?.0.trim().to_owned())).collect();
-            known.sort();
-            (known == there).then_some(dir)
+            let (own, their) = (namespace(Path::new("/proc/self/ns/net")), namespace(&self.path("ns/net")));
+            // Another user's may not be read: then the interfaces alone decide.
+            let same = their.is_none() || own == their;
+            let here = PathBuf::from("/sys/class/net");
+            let candidates = [same.then_some(here), Some(self.path("root/sys/class/net"))];
+            candidates.into_iter().flatten().find(|dir| self.shows_its_interfaces(dir))
         };
         self.interfaces.get_or_init(find).as_deref()
+    }
+
+    /// A sysfs shows the network namespace that it was mounted in, whoever looks. Whether that is
+    /// the process's is seen by the names in it.
+    fn shows_its_interfaces(&self, dir: &Path) -> bool {
+        let names = || {
+            let mut there = self.reader().list(dir).ok()?;
+            there.retain(|name| name != "bonding_masters");
+            let Ok(table) = self.reader().read_text(&self.path("net/dev")) else { return Some(true) };
+            let name = |line: &str| Some(line.split_once(':')?.0.trim().to_owned());
+            let mut known: Vec<String> = table.lines().skip(2).filter_map(name).collect();
+            known.sort();
+            Some(known == there)
+        };
+        // Once more, since an interface may have come or gone in between.
+        names() == Some(true) || names() == Some(true)
     }
 }
 

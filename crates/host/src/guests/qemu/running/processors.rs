@@ -16,6 +16,8 @@ use crate::topology::cpu_list;
 /// Memory of a guest where nothing is said (QEMU, hw/core/machine.c).
 const MEMORY: u64 = 128 << 20;
 const MIB: u64 = 1 << 20;
+/// Longest id of an I/O thread that fits in a thread's name of 15 bytes, after `IO `.
+const LONGEST_ID: usize = 12;
 
 /// The processors of a process. What hides them is added to `missing`.
 pub fn processors(process: &Process<'_>, host: &[HostCpu], missing: &mut Vec<Unread>) -> Processors {
@@ -44,18 +46,31 @@ fn threads(process: &Process<'_>, own: &mut Processors, missing: &mut Vec<Unread
         Ok(tids) => tids,
         Err(e) => return missing.push(unread(format!("threads of guest {}", process.name), &e)),
     };
-    let threads = tids.iter().filter_map(|tid| {
-        let status = process.reader().read_text(&dir.join(tid).join("status")).ok()?; // else it has ended
-        let (name, cpus) = name_and_cpus(&status);
-        let tid: u32 = tid.parse().ok()?;
-        let role = match Role::of_name(name) {
+    let mut unnamed = Vec::new();
+    let mut program = String::new();
+    for tid in tids {
+        let Ok(status) = process.reader().read_text(&dir.join(&tid).join("status")) else { continue }; // it has ended
+        let (comm, cpus) = name_and_cpus(&status);
+        let Ok(tid) = tid.parse::<u32>() else { continue };
+        let role = match Role::of_name(comm) {
             Some(role) => role,
             None if tid == process.pid => Role::Main,
             None => Role::Other,
         };
-        Some(PlacedThread { role: role.key().to_owned(), name: which(process, &role), tid, cpus })
-    });
-    own.threads = threads.collect();
+        match role {
+            Role::Main => comm.clone_into(&mut program),
+            Role::Other => unnamed.push((tid, comm.to_owned())),
+            _ => {}
+        }
+        let name = match &role {
+            Role::Vcpu(n) => n.to_string(),
+            Role::Iothread(id) => id.clone(),
+            _ => String::new(),
+        };
+        own.threads.push(PlacedThread { role: role.key().to_owned(), name, tid, cpus });
+    }
+    unnamed.retain(|(_, comm)| *comm == program);
+    long_names(process, own, unnamed.into_iter().map(|(tid, _)| tid).collect(), missing);
     // Before Linux 6.4 a vhost thread is one of the kernel's own (kernel/vhost_task.c).
     let kernel = format!("vhost-{}", process.pid);
     for seen in process.look.processes().iter().filter(|p| p.comm == kernel && p.args.iter().all(Vec::is_empty)) {
@@ -65,10 +80,16 @@ fn threads(process: &Process<'_>, own: &mut Processors, missing: &mut Vec<Unread
     }
     own.read.insert("threads".into(), format!("{}/*/status", dir.display()));
     if !own.threads.iter().any(|t| t.role == "vcpu") && !own.threads.is_empty() {
+        let named = process.line.get("name", "debug-threads").is_some_and(|on| on == "on");
+        let (why, mend) = if named {
+            ("it has none yet: it is being started", "look again")
+        } else {
+            ("QEMU does not name its threads", "start it with -name NAME,debug-threads=on")
+        };
         missing.push(Unread {
             what: format!("which threads of guest {} run its vCPUs", process.name),
-            why: "QEMU does not name its threads (-name debug-threads=on)".into(),
-            mend: "ask the guest's monitor (QMP query-cpus-fast), or start it with -name NAME,debug-threads=on".into(),
+            why: why.into(),
+            mend: mend.into(),
         });
     }
 }
@@ -79,28 +100,36 @@ fn name_and_cpus(status: &str) -> (&str, Vec<u32>) {
     (field("Name").unwrap_or_default(), cpu_list(field("Cpus_allowed_list").unwrap_or_default()))
 }
 
-/// Number of a vCPU, id of an I/O thread: the kernel cuts a thread's name after 15 bytes, so an id
-/// is completed where only one begins so.
-fn which(process: &Process<'_>, role: &Role) -> String {
-    match role {
-        Role::Vcpu(n) => n.to_string(),
-        Role::Iothread(cut) => {
-            let ids = process.line.all("object").filter(|o| o.get("qom-type") == Some("iothread"));
-            let mut fits = ids.filter_map(Opt::id).filter(|id| id.starts_with(cut.as_str()));
-            match (fits.next(), fits.next()) {
-                (Some(only), None) => only.to_owned(),
-                _ => cut.clone(),
-            }
+/// I/O threads whose names are too long for the kernel keep the program's (pthread_setname_np(3)
+/// refuses them). They are started in the order of the command line, after the thread that QEMU
+/// starts before it has read it (RCU's), so they are known where no other is without a name.
+fn long_names(process: &Process<'_>, own: &mut Processors, mut unnamed: Vec<u32>, missing: &mut Vec<Unread>) {
+    let of_objects = process.line.all("object").filter(|o| o.get("qom-type") == Some("iothread")).filter_map(Opt::id);
+    let long: Vec<&str> = of_objects.filter(|id| id.len() > LONGEST_ID).collect();
+    if long.is_empty() {
+        return;
+    }
+    unnamed.sort_unstable();
+    let in_order = unnamed.first().is_some_and(|first| *first > process.pid);
+    if unnamed.len() != long.len() + 1 || !in_order {
+        return missing.push(Unread {
+            what: format!("which threads of guest {} are its I/O threads {}", process.name, long.join(", ")),
+            why: "their names are too long for the kernel".into(),
+            mend: "ask the guest's monitor (QMP query-iothreads)".into(),
+        });
+    }
+    for (tid, id) in unnamed.into_iter().skip(1).zip(long) {
+        if let Some(thread) = own.threads.iter_mut().find(|t| t.tid == tid) {
+            (thread.role, thread.name) = ("iothread".into(), id.to_owned());
         }
-        _ => String::new(),
     }
 }
 
 fn vcpus(process: &Process<'_>, own: &mut Processors) {
     let running = own.threads.iter().filter(|t| t.role == "vcpu").count() as u32;
-    // One thread may serve all vCPUs under TCG (`thread=single`).
-    let single = running == 1 && process.line.get("accel", "thread") == Some("single");
     let asked = smp(process);
+    // One thread may serve all vCPUs under TCG (`thread=single`).
+    let single = running == 1 && asked > Some(1);
     let (vcpus, from) = match (running, asked) {
         (n, _) if n > 0 && !single => (n, format!("/proc/{}/task, threads named CPU", process.pid)),
         (_, Some(n)) => (n, process.option("smp")),
@@ -149,7 +178,7 @@ fn named_accel(process: &Process<'_>) -> Option<(Accel, String)> {
     let tids = process.reader().list(&dir).ok()?;
     tids.iter().find_map(|tid| {
         let comm = process.reader().read_text(&dir.join(tid).join("comm")).ok()?;
-        let accel = match comm.trim().strip_prefix("CPU ")?.split_once('/')?.1 {
+        let accel = match comm.trim().split_once('/').filter(|(cpu, _)| cpu.contains("CPU"))?.1 {
             "KVM" => Accel::Kvm,
             "TCG" => Accel::Tcg,
             _ => return None,

@@ -1,1 +1,399 @@
+#![allow(clippy::unwrap_used)]
 
+use super::*;
+use vmio_model::facts::{Disk, Nic};
+use vmio_model::result::Accel;
+use vmio_node::fake::Fake;
+
+const PID: u32 = 812;
+
+/// A recorded command line, an argument a line.
+fn args(fixture: &str) -> Vec<String> {
+    let path = format!("{}/tests/fixtures/cmdlines/{fixture}.txt", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect()
+}
+
+/// A machine with one process of that command line.
+fn host(args: &[String]) -> Fake {
+    let line: String = args.iter().flat_map(|a| [a, "\0"]).collect();
+    let comm: String = args[0].rsplit('/').next().unwrap().chars().take(15).collect();
+    Fake::new("fake").file(format!("/proc/{PID}/comm"), comm + "\n").file(format!("/proc/{PID}/cmdline"), line)
+}
+
+/// A thread of the process.
+fn thread(fake: Fake, tid: u32, comm: &str, cpus: &str) -> Fake {
+    let dir = format!("/proc/{PID}/task/{tid}");
+    fake.file(format!("{dir}/status"), format!("Name:\t{comm}\nState:\tS\nCpus_allowed_list:\t{cpus}\n"))
+        .file(format!("{dir}/comm"), format!("{comm}\n"))
+}
+
+fn read(fake: &Fake) -> Guest {
+    let mut found = running(&Look::new(fake));
+    assert_eq!((found.guests.len(), &found.unread[..]), (1, &[][..]));
+    found.guests.remove(0)
+}
+
+fn fixture(name: &str) -> Guest {
+    read(&host(&args(name)))
+}
+
+fn text(value: &Option<String>) -> &str {
+    value.as_deref().unwrap_or("-")
+}
+
+/// The settings of a disk that matter most, in one line.
+fn disk(d: &Disk) -> String {
+    let thread = match (d.iothread, d.details.mapped_iothreads) {
+        (_, Some(n)) => format!("{n} threads"),
+        (Some(true), _) => text(&d.details.iothread_name).to_owned(),
+        (Some(false), _) => "main".to_owned(),
+        (None, _) => "-".to_owned(),
+    };
+    let queues = d.details.queues.map_or("-".to_owned(), |n| n.to_string());
+    let discard = d.details.discard.map_or("-", |on| if on { "discard" } else { "keep" });
+    format!(
+        "{} {} {} {} {thread} q{queues} {discard} {} on {} {}",
+        text(&d.place.device_id),
+        text(&d.driver),
+        text(&d.cache),
+        text(&d.aio),
+        text(&d.details.format),
+        text(&d.details.storage),
+        text(&d.place.source)
+    )
+}
+
+fn nic(n: &Nic) -> String {
+    let vhost = n.vhost.map_or("-", |on| if on { "vhost" } else { "qemu" });
+    let queues = n.queues.map_or("-".to_owned(), |n| n.to_string());
+    format!("{} {} {} {vhost} q{queues}", text(&n.place.device_id), text(&n.model), text(&n.backend))
+}
+
+fn disks(guest: &Guest) -> Vec<String> {
+    guest.disks.iter().map(disk).collect()
+}
+
+fn nics(guest: &Guest) -> Vec<String> {
+    guest.nics.iter().map(nic).collect()
+}
+
+#[test]
+fn libvirt_9_with_its_defaults() {
+    let own = fixture("libvirt-9-q35");
+    assert_eq!((own.name.as_str(), own.pid, own.os.as_deref()), ("web1", Some(PID), None));
+    assert_eq!(own.uuid.as_deref(), Some("1b5b2c54-7a55-4b9f-9d40-5ce9b9d1a3e0"));
+    assert_eq!(own.ids.get("domain").map(String::as_str), Some("web1"));
+    let image = "/var/lib/libvirt/images/web1.qcow2";
+    assert_eq!(
+        disks(&own),
+        [format!("virtio-disk0 virtio-blk writeback threads main q4 discard qcow2 on file {image}")]
+    );
+    let read = &own.disks[0].read;
+    assert_eq!(read["driver"], "/proc/812/cmdline, -device");
+    assert_eq!(read["cache"], "QEMU's default, not on the command line");
+    assert_eq!(read["discard"], "/proc/812/cmdline, -blockdev");
+    assert_eq!(nics(&own), ["net0 virtio-net tap vhost q1"]);
+    assert_eq!(own.nics[0].place.target.as_deref(), Some("52:54:00:5e:9a:01"));
+    let cpu = own.processors.unwrap();
+    assert_eq!((cpu.vcpus, cpu.accel, text(&cpu.model)), (Some(4), Some(Accel::Kvm), "host"));
+    assert_eq!((cpu.flags, cpu.memory_bytes, cpu.huge_pages), (vec!["+migratable".into()], Some(4 << 30), Some(false)));
+}
+
+#[test]
+fn libvirt_8_with_threads_huge_pages_and_queues() {
+    let fake = host(&args("libvirt-8-tuned"))
+        .file("/proc/self/mounts", "hugetlbfs /dev/hugepages hugetlbfs rw 0 0\n")
+        .file("/sys/bus/pci/devices/0000:3b:02.1/class", "0x020000\n");
+    let own = read(&fake);
+    assert_eq!(
+        disks(&own),
+        [
+            "virtio-disk0 virtio-blk none native iothread1 q4 keep raw on block /dev/vg0/db1",
+            "scsi0-0-0-0 virtio-scsi directsync io_uring iothread2 q4 discard raw on file /srv/images/log,1.raw",
+            // The CD-ROM is none.
+        ]
+    );
+    assert_eq!(own.disks[0].place.block_device, Some(true));
+    assert_eq!(nics(&own), ["net0 virtio-net tap vhost q4", "hostdev0 vfio vfio - q-"]);
+    assert_eq!(own.nics[0].offloads_off, ["csum", "guest_tso4"]);
+    assert_eq!(own.nics[0].place.target.as_deref(), Some("52:54:00:aa:01:02"));
+    let cpu = own.processors.unwrap();
+    assert_eq!((cpu.vcpus, cpu.accel, cpu.huge_pages), (Some(4), Some(Accel::Kvm), Some(true)));
+    assert_eq!((text(&cpu.model), &cpu.flags[4]), ("Skylake-Server-IBRS", &"-mpx".to_owned()));
+}
+
+#[test]
+fn a_windows_guest_of_virt_manager() {
+    let own = fixture("virt-manager-win11");
+    let image = "/var/lib/libvirt/images/win11.qcow2";
+    assert_eq!(disks(&own), [format!("sata0-0-0 ahci writeback threads main q- discard qcow2 on file {image}")]);
+    assert_eq!(nics(&own), ["net0 e1000e tap qemu q1"]);
+    assert_eq!(own.os.as_deref(), Some("windows"));
+    let cpu = own.processors.unwrap();
+    assert_eq!((cpu.windows, &cpu.flags[4]), (Some(true), &"hv_spinlocks=0x1fff".to_owned()));
+}
+
+#[test]
+fn proxmox_7_with_drives() {
+    let own = fixture("proxmox-7");
+    assert_eq!((own.name.as_str(), own.ids.get("vmid").map(String::as_str)), ("mail", Some("101")));
+    assert_eq!(own.uuid.as_deref(), Some("5c7f2b0e-7b4c-4e3a-8d0b-5f9c2f3d8a11"));
+    let qcow2 = "/mnt/pve/nas/images/101/vm-101-disk-1.qcow2";
+    assert_eq!(
+        disks(&own),
+        [
+            // Whether a file of -drive is a device only shows where it lies.
+            "scsi0 virtio-scsi none io_uring iothread-virtioscsi0 q4 discard raw on - /dev/pve/vm-101-disk-0"
+                .to_owned(),
+            format!("virtio1 virtio-blk writeback io_uring iothread-virtio1 q4 keep qcow2 on - {qcow2}"),
+            "sata0 ahci none - main q- keep raw on rbd rbd:ceph-vm/vm-101-disk-2".to_owned(),
+        ]
+    );
+    let slots: Vec<_> = own.disks.iter().map(|d| text(&d.place.slot)).collect();
+    assert_eq!(slots, ["scsi0", "virtio1", "sata0"]);
+    assert_eq!(
+        own.disks[1].details.limits,
+        ["500 IOPS by QEMU's throttle", "1048576 bytes/s of reads by QEMU's throttle"]
+    );
+    assert!(own.unread.iter().any(|u| u.what == "what /dev/pve/vm-101-disk-0 is"), "{:?}", own.unread);
+    assert_eq!(nics(&own), ["net0 virtio-net tap vhost q2"]);
+    assert_eq!((text(&own.nics[0].interface), text(&own.nics[0].place.slot)), ("tap101i0", "net0"));
+    let cpu = own.processors.unwrap();
+    assert_eq!((cpu.vcpus, text(&cpu.model), cpu.memory_bytes), (Some(4), "kvm64", Some(2 << 30)));
+    assert_eq!(cpu.flags[1], "+kvm_pv_eoi");
+}
+
+#[test]
+fn proxmox_9_with_nodes_inside_of_nodes() {
+    let own = fixture("proxmox-9");
+    assert_eq!(
+        disks(&own),
+        ["scsi0 lsi53c895a none io_uring main q- keep raw on block /dev/zvol/rpool/data/vm-205-disk-0"]
+    );
+    assert_eq!(own.disks[0].details.limits, ["2000 IOPS by QEMU's throttle"]);
+    assert_eq!((own.os.as_deref(), text(&own.disks[0].place.slot)), (Some("windows"), "scsi0"));
+    assert_eq!(nics(&own), ["net0 e1000 tap qemu q1"]);
+}
+
+#[test]
+fn openstack_nova_on_ceph_with_a_switch_in_user_space() {
+    let own = fixture("nova-rbd");
+    let image = "rbd:vms/f1c6a2d7-8c8d-4e0f-9c51-6f0e0c3b9c55_disk";
+    assert_eq!(disks(&own), [format!("virtio-disk0 virtio-blk writeback - main q4 discard raw on rbd {image}")]);
+    assert_eq!(nics(&own), ["net0 virtio-net vhost-user - q4"]);
+    assert!(!serde_json::to_string(&own).unwrap().contains("c2VjcmV0"), "a secret has no place in facts");
+}
+
+#[test]
+fn kubevirt_with_its_defaults() {
+    let own = fixture("kubevirt");
+    let image = "/var/run/kubevirt-private/vmi-disks/rootdisk/disk.img";
+    // Red Hat's machine types do not tell from which QEMU they are.
+    assert_eq!(disks(&own), [format!("ua-rootdisk virtio-blk none threads main q- keep raw on file {image}")]);
+    assert_eq!(nics(&own), ["ua-default virtio-net tap vhost q1"]);
+    let cpu = own.processors.unwrap();
+    assert_eq!((cpu.vcpus, cpu.memory_bytes, cpu.huge_pages), (Some(1), Some(2 << 30), Some(true)));
+}
+
+#[test]
+fn old_options_by_hand() {
+    let own = fixture("plain-old");
+    assert_eq!(own.name, "pid 812");
+    assert_eq!(
+        disks(&own),
+        [
+            "ide0-hd0 ahci writeback threads main q- keep - on - /vm/old.img",
+            "virtio0 virtio-blk unsafe native main q- keep - on - /vm/data.raw",
+            "stick usb-storage writeback - main q- keep raw on nbd nbd://10.0.0.9:10809/export",
+        ]
+        .map(|line| line.replace("keep raw on nbd", "keep - on nbd"))
+    );
+    assert_eq!(nics(&own), ["- virtio-net user - q1", "- rtl8139 tap qemu q1"]);
+    assert_eq!(text(&own.nics[1].interface), "tap3");
+    let cpu = own.processors.unwrap();
+    assert_eq!((cpu.vcpus, cpu.accel, text(&cpu.model)), (Some(4), Some(Accel::Kvm), "qemu64"));
+    assert_eq!(cpu.memory_bytes, Some(1536 << 20));
+}
+
+#[test]
+fn new_options_by_hand() {
+    let own = fixture("plain-new");
+    assert_eq!(
+        disks(&own),
+        [
+            "served virtio-blk - - - q- - - on vhost-user /run/vhost/blk.sock",
+            "spread virtio-blk none io_uring 2 threads q4 discard qcow2 on file /vm/a,b.qcow2",
+            "fast nvme writeback - main q- keep raw on nvme 0000:01:00.0",
+        ]
+    );
+    assert_eq!(own.disks[1].details.l2_cache_bytes, Some(16 << 20));
+    assert_eq!(nics(&own), ["- virtio-net passt - q1"]);
+}
+
+#[test]
+fn taps_are_found_by_descriptor_and_their_bridge_in_sys() {
+    let fake = host(&args("libvirt-9-q35"))
+        .file("/proc/812/fdinfo/33", "pos:\t0\nflags:\t02104002\niff:\tvnet7\n")
+        .file("/sys/class/net/vnet7/mtu", "1500\n")
+        .file("/sys/class/net/virbr0/mtu", "9000\n")
+        .symlink("/sys/class/net/vnet7/master", "../../virtual/net/virbr0")
+        .file("/dev/vhost-net", "");
+    let own = read(&fake);
+    let nic = &own.nics[0];
+    assert_eq!((text(&nic.interface), text(&nic.bridge)), ("vnet7", "virbr0"));
+    assert_eq!((nic.mtu_bytes, nic.bridge_mtu_bytes, nic.vhost_here), (Some(1500), Some(9000), Some(true)));
+    assert_eq!(nic.read["interface"], "/proc/812/fdinfo/33");
+    assert_eq!(nic.send_buffer_bytes, Some(i32::MAX as u64));
+
+    // In another network namespace whose interfaces do not show here.
+    let away = host(&args("libvirt-9-q35"))
+        .file("/proc/812/fdinfo/33", "iff:\ttap0\n")
+        .symlink("/proc/self/ns/net", "net:[1]")
+        .symlink("/proc/812/ns/net", "net:[2]")
+        .file("/sys/class/net/tap0/mtu", "1500\n");
+    let own = read(&away);
+    assert_eq!((text(&own.nics[0].interface), own.nics[0].mtu_bytes), ("tap0", None));
+    assert!(own.unread.iter().any(|u| u.what.contains("bridge and MTU of tap0")), "{:?}", own.unread);
+    // Its own sysfs shows them.
+    let inside = away
+        .file("/proc/812/root/sys/class/net/tap0/mtu", "1450\n")
+        .file("/proc/812/net/dev", "Inter-|\n face |\n  tap0: 1 2\n");
+    assert_eq!(read(&inside).nics[0].mtu_bytes, Some(1450));
+    // Another directory that merely looks like it does not.
+    let wrong = inside.file("/proc/812/net/dev", "Inter-|\n face |\n  eth0: 1 2\n");
+    assert_eq!(read(&wrong).nics[0].mtu_bytes, None);
+}
+
+#[test]
+fn threads_have_their_role_and_processors() {
+    let mut fake = host(&args("libvirt-8-tuned"))
+        .file("/sys/devices/system/cpu/online", "0-7\n")
+        .file("/proc/900/comm", "vhost-812\n")
+        .file("/proc/900/cmdline", "")
+        .file("/proc/900/status", "Name:\tvhost-812\nCpus_allowed_list:\t0-7\n");
+    let threads =
+        [(812, "qemu-kvm", "0-7"), (813, "qemu-kvm", "0-7"), (814, "IO iothread1", "6"), (815, "IO iothread2", "7")];
+    for (tid, comm, cpus) in threads {
+        fake = thread(fake, tid, comm, cpus);
+    }
+    for n in 0..4u32 {
+        fake = thread(fake, 820 + n, &format!("CPU {n}/KVM"), &n.to_string());
+    }
+    let cpu = read(&thread(fake, 830, "worker", "0-1")).processors.unwrap();
+    let seen: Vec<_> = cpu.threads.iter().map(|t| format!("{} {} {} {:?}", t.tid, t.role, t.name, t.cpus)).collect();
+    let all = "[0, 1, 2, 3, 4, 5, 6, 7]";
+    let expected = [
+        format!("812 main  {all}"),
+        format!("813 other  {all}"),
+        "814 iothread iothread1 [6]".to_owned(),
+        "815 iothread iothread2 [7]".to_owned(),
+        "820 vcpu 0 [0]".to_owned(),
+        "821 vcpu 1 [1]".to_owned(),
+        "822 vcpu 2 [2]".to_owned(),
+        "823 vcpu 3 [3]".to_owned(),
+        "830 worker  [0, 1]".to_owned(),
+        format!("900 vhost  {all}"),
+    ];
+    assert_eq!(seen, expected);
+    assert_eq!((cpu.vcpus, cpu.host.len()), (Some(4), 8));
+}
+
+#[test]
+fn io_threads_with_long_names_are_known_by_their_order() {
+    let named = |extra: bool| {
+        let mut fake = host(&args("proxmox-7"));
+        for (tid, comm) in [(812, "kvm"), (813, "kvm"), (814, "kvm"), (815, "kvm"), (816, "CPU 0/KVM")] {
+            fake = thread(fake, tid, comm, "0");
+        }
+        read(&if extra { thread(fake, 817, "kvm", "0") } else { fake })
+    };
+    let threads = |guest: &Guest| -> Vec<String> {
+        let all = guest.processors.as_ref().unwrap().threads.iter();
+        all.filter(|t| t.role == "iothread").map(|t| format!("{} {}", t.tid, t.name)).collect()
+    };
+    assert_eq!(threads(&named(false)), ["814 iothread-virtioscsi0", "815 iothread-virtio1"]);
+    let unsure = named(true);
+    assert_eq!(threads(&unsure), [""; 0]);
+    assert!(unsure.unread.iter().any(|u| u.why.contains("too long")), "{:?}", unsure.unread);
+}
+
+#[test]
+fn quotas_of_both_kinds_of_control_groups_count() {
+    let v2 = |max: &str, above: &str| {
+        let scope = "machine.slice/machine-qemu.scope";
+        let fake = host(&args("libvirt-9-q35"))
+            .file("/proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n")
+            .file("/proc/812/cgroup", format!("0::/{scope}/libvirt/emulator\n"))
+            .file("/proc/812/task/820/cgroup", format!("0::/{scope}/libvirt/vcpu0\n"))
+            .file(format!("/sys/fs/cgroup/{scope}/cpu.max"), format!("{above}\n"))
+            .file(format!("/sys/fs/cgroup/{scope}/libvirt/emulator/cpu.max"), "1000 100000\n")
+            .file(format!("/sys/fs/cgroup/{scope}/libvirt/vcpu0/cpu.max"), format!("{max}\n"));
+        read(&thread(fake, 820, "CPU 0/KVM", "0")).processors.unwrap().quota_cpus
+    };
+    assert_eq!(v2("max 100000", "150000 100000"), Some(1.5));
+    assert_eq!(v2("50000 100000", "150000 100000"), Some(0.5));
+    assert_eq!(v2("max 100000", "max 100000"), None);
+    let v1 = host(&args("libvirt-9-q35"))
+        .file("/proc/self/mounts", "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n")
+        .file("/proc/812/cgroup", "4:memory:/x\n3:cpu:/vm/a\n0::/\n")
+        .file("/sys/fs/cgroup/cpu/vm/a/cpu.cfs_quota_us", "-1\n")
+        .file("/sys/fs/cgroup/cpu/vm/a/cpu.cfs_period_us", "100000\n")
+        .file("/sys/fs/cgroup/cpu/vm/cpu.cfs_quota_us", "25000\n")
+        .file("/sys/fs/cgroup/cpu/vm/cpu.cfs_period_us", "100000\n");
+    let cpu = read(&v1).processors.unwrap();
+    assert_eq!(
+        (cpu.quota_cpus, cpu.read["quota_cpus"].as_str()),
+        (Some(0.25), "/sys/fs/cgroup/cpu/vm/cpu.cfs_quota_us")
+    );
+}
+
+#[test]
+fn memory_is_known_by_node_where_there_are_several() {
+    let two = host(&args("libvirt-8-tuned"))
+        .file("/sys/devices/system/cpu/online", "0-1\n")
+        .file("/sys/devices/system/node/node0/cpulist", "0\n")
+        .file("/sys/devices/system/node/node1/cpulist", "1\n")
+        .file(
+            "/proc/812/numa_maps",
+            "7f00 bind:0 file=/dev/hugepages/x huge dirty=8 N0=6 N1=2 kernelpagesize_kB=2048\n\
+             7f10 default anon=3 N1=3 kernelpagesize_kB=4\n7f20 default\n",
+        );
+    let mut own = read(&two);
+    look_closer(&Look::new(&two), &mut own);
+    let by_node = own.processors.unwrap().memory_by_node;
+    assert_eq!(by_node.into_iter().collect::<Vec<_>>(), [(0, 6 << 21), (1, (2 << 21) + 3 * 4096)]);
+}
+
+#[test]
+fn what_is_no_guest_and_what_cannot_be_read() {
+    let line = |parts: &[&str]| parts.iter().map(|p| (*p).to_owned()).collect::<Vec<_>>();
+    for none in [
+        line(&["/usr/bin/qemu-system-x86_64", "--version"]),
+        line(&["/usr/bin/qemu-system-x86_64", "-S", "-machine", "none,accel=kvm:tcg", "-qmp", "unix:/x,server"]),
+        line(&["/usr/bin/qemu-system-i386", "-xen-domid", "4"]),
+    ] {
+        let found = running(&Look::new(&host(&none)));
+        assert_eq!((found.guests.len(), found.unread.len()), (0, 0), "{none:?}");
+    }
+    let hidden = Fake::new("fake").file("/proc/9/comm", "qemu-system-x86\n");
+    let found = running(&Look::new(&hidden));
+    assert_eq!((found.guests.len(), found.unread[0].mend.as_str()), (0, "run as root"));
+}
+
+#[test]
+fn a_guest_of_vmio_itself_says_so() {
+    let own = read(&host(&args("plain-old")).file("/proc/812/environ", "HOME=/\0VMIO_OWNER=1-2-3\0"));
+    assert_eq!(own.ids.get("owner").map(String::as_str), Some("vmio"));
+}
+
+proptest::proptest! {
+    /// Whatever the arguments, a guest is read without a panic.
+    #[test]
+    fn any_guest_is_read(
+        more in proptest::collection::vec("(-(device|blockdev|drive|netdev|nic|net|smp|m|object|cpu|machine))|((virtio-blk-pci|scsi-hd|tap|q35|pc-q35-5|iothread|throttle)?[,=.:{}a-f0-9\u{e9}-]{0,20})|(drive=a|id=a|node-name=a|file=a|file.file=a)", 0..10)
+    ) {
+        let mut args = vec!["/usr/bin/qemu-system-x86_64".to_owned()];
+        args.extend(more.into_iter().map(|a| a.replace(['\n', '\0'], "")));
+        let _ = running(&Look::new(&host(&args)));
+    }
+}

@@ -1,0 +1,392 @@
+//! What a monitor says of a guest, and where that goes in the facts. Forms of the answers: QEMU's
+//! qapi/block-core.json (`BlockInfo`, `BlockDeviceInfo`, `ImageInfo`), qapi/machine.json.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::Value;
+use vmio_model::facts::{Disk, Guest, PlacedThread, Processors, Unread};
+use vmio_model::result::Accel;
+
+use super::super::plain;
+use crate::guests::qemu::qmp::ReadOnly;
+use crate::look::Look;
+use crate::topology::cpu_list;
+
+/// Nodes that hand requests on.
+const FILTERS: [&str; 6] = ["throttle", "copy-on-read", "preallocate", "compress", "copy-before-write", "blkdebug"];
+/// Nodes that open a local file or device.
+const LOCAL: [&str; 2] = ["file", "host_device"];
+/// Since this version of QEMU queues can be spread over I/O threads.
+const MAPS_SINCE: u32 = 9;
+
+/// Answers of a monitor; `Null` where there is none.
+#[derive(Debug, Default)]
+pub struct Told {
+    version: String,
+    blocks: Value,
+    nodes: Value,
+    cpus: Value,
+    iothreads: Value,
+    kvm: Value,
+    /// By path in QEMU's object tree.
+    devices: BTreeMap<String, Device>,
+    /// Limits of throttle groups by id.
+    groups: BTreeMap<String, Value>,
+    /// What was not answered, and why the first of it was not.
+    missing: Option<(Vec<String>, String)>,
+}
+
+/// What a disk's device and its controller say.
+#[derive(Debug, Default, Clone)]
+struct Device {
+    kind: Option<String>,
+    controller: Option<String>,
+    /// Id of its I/O thread, empty for none; `None` where it can have none.
+    iothread: Option<String>,
+    mapped: Vec<String>,
+    queues: Option<u32>,
+}
+
+impl Told {
+    /// Asks everything, what matters most first.
+    pub fn ask(monitor: &mut ReadOnly) -> Self {
+        let mut told = Told { version: monitor.version().to_owned(), ..Told::default() };
+        let mut missing = Vec::new();
+        let mut reason = String::new();
+        for (query, into) in [
+            ("query-block", &mut told.blocks),
+            ("query-named-block-nodes", &mut told.nodes),
+            ("query-cpus-fast", &mut told.cpus),
+            ("query-kvm", &mut told.kvm),
+            ("query-iothreads", &mut told.iothreads),
+        ] {
+            match monitor.query(query) {
+                Ok(answer) => *into = answer,
+                Err(e) => {
+                    missing.push(query.to_owned());
+                    reason = if reason.is_empty() { e.to_string() } else { reason };
+                }
+            }
+        }
+        let mut controllers = BTreeMap::new();
+        let paths: Vec<String> = list(&told.blocks).iter().filter_map(|b| device_path(b["qdev"].as_str()?)).collect();
+        for path in paths {
+            let device = Device::ask(monitor, &path, &told.version, &mut controllers);
+            if monitor.is_over() {
+                missing.push(format!("properties of {path}"));
+                continue;
+            }
+            told.devices.insert(path, device);
+        }
+        let tops: Vec<String> = list(&told.blocks).iter().filter_map(|b| throttle_group(&b["inserted"])).collect();
+        for group in tops {
+            match monitor.property(&format!("/objects/{group}"), "limits") {
+                Some(limits) => drop(told.groups.insert(group, limits)),
+                None => missing.push(format!("limits of throttle group {group}")),
+            }
+        }
+        if !missing.is_empty() {
+            if reason.is_empty() {
+                reason = "the time of a look was over".to_owned();
+            }
+            told.missing = Some((missing, reason));
+        }
+        told
+    }
+
+    /// Puts what was said in the place of what the command line says; `what` names the monitor.
+    pub fn put(&self, look: &Look<'_>, guest: &mut Guest, what: &str) {
+        guest.version = Some(format!("QEMU {}", self.version));
+        for block in list(&self.blocks) {
+            self.disk(look, guest, block, what);
+        }
+        self.processors(look, guest, what);
+        if let Some((missing, why)) = &self.missing {
+            let what = format!("{what}: {}", missing.join(", "));
+            let mend = "look again when the guest is less busy".to_owned();
+            guest.unread.push(Unread { what, why: why.clone(), mend });
+        }
+    }
+
+    fn disk(&self, look: &Look<'_>, guest: &mut Guest, block: &Value, what: &str) {
+        let inserted = &block["inserted"];
+        let path = block["qdev"].as_str().and_then(device_path);
+        let id = path.as_deref().and_then(|p| p.strip_prefix("/machine/peripheral/"));
+        let drive = block["device"].as_str().filter(|d| !d.is_empty());
+        if inserted.is_null() {
+            return; // nothing in the drive
+        }
+        let live = Live::of(inserted);
+        let named = |disk: &Disk, name: Option<&str>| name.is_some() && disk.place.device_id.as_deref() == name;
+        let at = (guest.disks.iter().position(|d| named(d, id)))
+            .or_else(|| guest.disks.iter().position(|d| named(d, drive)))
+            .or_else(|| guest.disks.iter().position(|d| live.path.is_some() && d.place.source == live.path));
+        let device = path.as_ref().and_then(|p| self.devices.get(p));
+        let at = match at {
+            Some(at) => at,
+            // Plugged in since the start; CD-ROMs and floppies can be taken out and are no disks.
+            None if block["removable"] == false && path.is_some() => {
+                let Some(device) = device else { return };
+                let name = id.or(drive).or(path.as_deref()).unwrap_or_default();
+                let from = look.from(&guest.name, format!("{what}, query-block"));
+                let mut disk = Disk::unknown(format!("guest {}, disk {name}", guest.name), from);
+                disk.place.device_id = id.or(drive).map(str::to_owned);
+                disk.driver = device.driver();
+                guest.disks.push(disk);
+                guest.disks.len() - 1
+            }
+            None => return,
+        };
+        let disk = &mut guest.disks[at];
+        self.settings(disk, inserted, live, what);
+        if let Some(device) = device {
+            device.put(disk, what);
+        }
+    }
+
+    /// Cache, image and limits.
+    fn settings(&self, disk: &mut Disk, inserted: &Value, live: Live<'_>, what: &str) {
+        let from = format!("{what}, query-block");
+        let mut note = |name: &str| disk.read.insert(name.to_owned(), from.clone());
+        let file = inserted["file"].as_str().unwrap_or_default();
+        let open = |node: &&Value| node["file"] == file || live.path.as_deref().is_some_and(|p| node["file"] == p);
+        let local = |node: &&Value| node["drv"].as_str().is_some_and(|drv| LOCAL.contains(&drv));
+        let bottom = list(&self.nodes).iter().filter(open).find(local);
+        if let Some(cache) = cache(inserted, bottom.unwrap_or(inserted)) {
+            disk.cache = Some(cache.to_owned());
+            note("cache");
+        }
+        if let Some(format) = live.format {
+            disk.details.format = Some(format);
+            note("format");
+        }
+        if live.path.is_some() && live.path != disk.place.source {
+            // A snapshot, or another image, since the start: what was known of the old one is past.
+            disk.place.source = live.path;
+            disk.place.block_device = bottom.map(|b| b["drv"] == "host_device");
+            disk.details.storage = bottom.map(|b| (if b["drv"] == "file" { "file" } else { "block" }).to_owned());
+            (disk.sparse, disk.details.allocated_bytes) = (None, None);
+            note("source");
+            note("storage");
+        }
+        let image = live.image;
+        if let Some(bytes) = image["virtual-size"].as_u64() {
+            disk.details.virtual_bytes = Some(bytes);
+            note("virtual_bytes");
+        }
+        if let Some(bytes) = image["cluster-size"].as_u64() {
+            disk.details.cluster_bytes = Some(bytes);
+            note("cluster_bytes");
+        }
+        if image.is_object() {
+            disk.details.backing_files = u32::try_from(images(image).count() - 1).ok();
+            note("backing_files");
+        }
+        let group = throttle_group(inserted).and_then(|g| self.groups.get(&g));
+        let own: Vec<String> = [Some(inserted), group].into_iter().flatten().flat_map(limits).collect();
+        // Throttle nodes further down are not seen from here: then the command line may know of one.
+        let hidden = group.is_none() && list(&self.nodes).iter().any(|n| n["drv"] == "throttle");
+        if !own.is_empty() || !hidden {
+            disk.details.limits = own;
+            note("limits");
+        }
+    }
+
+    fn processors(&self, look: &Look<'_>, guest: &mut Guest, what: &str) {
+        if self.cpus.is_null() && self.kvm.is_null() {
+            return;
+        }
+        let subject = format!("guest {}", guest.name);
+        let from = look.from(&guest.name, what);
+        let own = guest.processors.get_or_insert_with(|| Processors::unknown(subject, from));
+        if let Some(enabled) = self.kvm["enabled"].as_bool() {
+            own.accel = Some(if enabled { Accel::Kvm } else { Accel::Tcg });
+            own.read.insert("accel".into(), format!("{what}, query-kvm"));
+        }
+        let cpus = list(&self.cpus);
+        if !cpus.is_empty() {
+            own.vcpus = u32::try_from(cpus.len()).ok();
+            own.read.insert("vcpus".into(), format!("{what}, query-cpus-fast"));
+        }
+        let vcpus = cpus.iter().map(|c| ("vcpu", c["cpu-index"].to_string(), &c["thread-id"]));
+        let threads = list(&self.iothreads)
+            .iter()
+            .map(|t| ("iothread", t["id"].as_str().unwrap_or_default().to_owned(), &t["thread-id"]));
+        for (role, name, tid) in vcpus.chain(threads) {
+            let Some(tid) = tid.as_u64().and_then(|t| u32::try_from(t).ok()) else { continue };
+            match own.threads.iter_mut().find(|t| t.tid == tid) {
+                Some(thread) => (thread.role, thread.name) = (role.to_owned(), name),
+                None => {
+                    let status = format!("/proc/{}/task/{tid}/status", guest.pid.unwrap_or(tid));
+                    let text = look.reader().read_text(Path::new(&status)).unwrap_or_default();
+                    let cpus = text.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).map(cpu_list);
+                    let cpus = cpus.unwrap_or_default();
+                    own.threads.push(PlacedThread { role: role.to_owned(), name, tid, cpus });
+                }
+            }
+        }
+        own.read.insert("threads".into(), format!("{what}, query-cpus-fast and query-iothreads"));
+    }
+}
+
+impl Device {
+    /// `controllers` are those that were asked already.
+    fn ask(monitor: &mut ReadOnly, path: &str, version: &str, controllers: &mut BTreeMap<String, Device>) -> Self {
+        let text = |v: Option<Value>| v.and_then(|v| v.as_str().map(str::to_owned));
+        let kind = text(monitor.property(path, "type"));
+        let mut device = Device { iothread: text(monitor.property(path, "iothread")), kind, ..Device::default() };
+        if device.iothread.is_none() {
+            // The I/O thread and the queues of a SCSI disk are its controller's.
+            let bus = text(monitor.property(path, "parent_bus")).unwrap_or_default();
+            let Some(controller) = controller_of(&bus) else { return device };
+            let own = match controllers.get(&controller) {
+                Some(known) => known.clone(),
+                None => Device::holder(monitor, &controller, version, "num_queues"),
+            };
+            controllers.insert(controller, own.clone());
+            return Device { kind: device.kind, controller: own.kind.clone(), ..own };
+        }
+        let own = Device::holder(monitor, path, version, "num-queues");
+        device.mapped = own.mapped;
+        device.queues = own.queues;
+        device
+    }
+
+    /// What has I/O thread and queues.
+    fn holder(monitor: &mut ReadOnly, path: &str, version: &str, queues: &str) -> Self {
+        let text = |v: Option<Value>| v.and_then(|v| v.as_str().map(str::to_owned));
+        let major: u32 = version.split('.').next().and_then(|m| m.parse().ok()).unwrap_or(0);
+        let mapped = match major >= MAPS_SINCE {
+            true => monitor.property(path, "iothread-vq-mapping"),
+            false => None,
+        };
+        let ids = |list: &Value| -> Vec<String> {
+            list.as_array().into_iter().flatten().filter_map(|m| Some(m["iothread"].as_str()?.to_owned())).collect()
+        };
+        Device {
+            kind: text(monitor.property(path, "type")),
+            iothread: text(monitor.property(path, "iothread")),
+            mapped: mapped.as_ref().map(ids).unwrap_or_default(),
+            queues: monitor.property(path, queues).and_then(|q| u32::try_from(q.as_u64()?).ok()).filter(|q| *q > 0),
+            controller: None,
+        }
+    }
+
+    fn put(&self, disk: &mut Disk, what: &str) {
+        let from = format!("{what}, qom-get");
+        let mut note = |name: &str| disk.read.insert(name.to_owned(), from.clone());
+        if let Some(link) = &self.iothread {
+            let own = link.rsplit('/').next().filter(|id| !id.is_empty()).or(self.mapped.first().map(String::as_str));
+            disk.iothread = Some(own.is_some());
+            disk.details.iothread_name = own.map(str::to_owned);
+            disk.details.mapped_iothreads = u32::try_from(self.mapped.len()).ok().filter(|n| *n > 0);
+            note("iothread");
+        }
+        if self.queues.is_some() {
+            disk.details.queues = self.queues;
+            note("queues");
+        }
+    }
+
+    /// Its driver by vmio's entry, else by QEMU's name.
+    fn driver(&self) -> Option<String> {
+        let kind = self.kind.as_deref()?;
+        let on_controller = kind.starts_with("scsi-") || kind.starts_with("ide-");
+        let driver = plain(self.controller.as_deref().filter(|_| on_controller).unwrap_or(kind));
+        Some(match driver.as_str() {
+            "lsi" => "lsi53c895a".to_owned(),
+            ahci if ahci.contains("ahci") => "ahci".to_owned(),
+            _ => driver,
+        })
+    }
+}
+
+/// The image that a device is on now, below the nodes that only hand requests on.
+struct Live<'a> {
+    /// `ImageInfo`; `Null` where QEMU does not tell it.
+    image: &'a Value,
+    /// Path of its file; `None` where it is none.
+    path: Option<String>,
+    /// Its format.
+    format: Option<String>,
+}
+
+/// The images of a chain that are none of a filter's, the top first.
+fn images(top: &Value) -> impl Iterator<Item = &Value> {
+    let chain = std::iter::successors(Some(top).filter(|i| i.is_object()), |i| i.get("backing-image"));
+    chain.filter(|i| i["format"].as_str().is_some_and(|f| !FILTERS.contains(&f)))
+}
+
+impl<'a> Live<'a> {
+    fn of(inserted: &'a Value) -> Self {
+        let image = images(&inserted["image"]).next().unwrap_or(&Value::Null);
+        let filtered = inserted["drv"].as_str().is_some_and(|drv| FILTERS.contains(&drv));
+        let top = if filtered { &Value::Null } else { &inserted["file"] };
+        let path = [top, &image["filename"]].into_iter().find_map(|v| v.as_str().filter(|f| f.starts_with('/')));
+        let format = image["format"].as_str().or(inserted["drv"].as_str().filter(|_| !filtered));
+        // A node that opens the storage itself shows it as it is.
+        let format = format.map(|f| (if LOCAL.contains(&f) { "raw" } else { f }).to_owned());
+        Self { image, path: path.map(str::to_owned), format }
+    }
+}
+
+/// Group of the throttle node that a device is on.
+fn throttle_group(inserted: &Value) -> Option<String> {
+    let described: Value = serde_json::from_str(inserted["file"].as_str()?.strip_prefix("json:")?).ok()?;
+    (described["driver"] == "throttle").then(|| described["throttle-group"].as_str().map(str::to_owned)).flatten()
+}
+
+/// Limits, from `BlockDeviceInfo` (`bps_rd`) or a throttle group (`bps-read`).
+fn limits(of: &Value) -> Vec<String> {
+    const NAMES: [(&str, &str, &str); 6] = [
+        ("iops", "iops-total", "IOPS"),
+        ("iops_rd", "iops-read", "IOPS of reads"),
+        ("iops_wr", "iops-write", "IOPS of writes"),
+        ("bps", "bps-total", "bytes/s"),
+        ("bps_rd", "bps-read", "bytes/s of reads"),
+        ("bps_wr", "bps-write", "bytes/s of writes"),
+    ];
+    let value = |(device, group, unit): &(&str, &str, &str)| {
+        let n = of[device].as_u64().or(of[group].as_u64()).filter(|n| *n > 0)?;
+        Some(format!("{n} {unit} by QEMU's throttle"))
+    };
+    NAMES.iter().filter_map(value).collect()
+}
+
+/// Cache mode: the device's write cache, and how the storage was opened.
+fn cache(top: &Value, bottom: &Value) -> Option<&'static str> {
+    let writeback = top["cache"]["writeback"].as_bool()?;
+    let (direct, no_flush) = (bottom["cache"]["direct"].as_bool()?, top["cache"]["no-flush"].as_bool()?);
+    Some(match (direct, no_flush, writeback) {
+        (_, true, _) => "unsafe",
+        (true, false, true) => "none",
+        (true, false, false) => "directsync",
+        (false, false, true) => "writeback",
+        (false, false, false) => "writethrough",
+    })
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// `sd1`, `/machine/peripheral/vd0/virtio-backend` as the path of the device.
+fn device_path(qdev: &str) -> Option<String> {
+    if qdev.is_empty() {
+        return None;
+    }
+    let path = if qdev.starts_with('/') { qdev.to_owned() } else { format!("/machine/peripheral/{qdev}") };
+    Some(path.strip_suffix("/virtio-backend").unwrap_or(&path).to_owned())
+}
+
+/// Path of the controller that a bus belongs to.
+fn controller_of(bus: &str) -> Option<String> {
+    let parts: Vec<&str> = bus.split('/').collect();
+    match &parts[..] {
+        ["", "machine", place @ ("peripheral" | "peripheral-anon" | "unattached"), id, _, ..] => {
+            Some(format!("/machine/{place}/{id}"))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,111 @@
+//! KubeVirt: guests in pods. Each pod has a libvirt of its own, which the host's `virsh` does not
+//! reach; its record of the running domain is read in the pod's files by way of `/proc/PID/root` of
+//! the guest's QEMU. A lasting change belongs into the VirtualMachine, which makes the domain.
+
+use std::path::{Path, PathBuf};
+
+use vmio_model::facts::{Guest, Unread};
+
+use super::libvirt::xml;
+use super::{Managed, Manager};
+use crate::look::{Look, Seen};
+
+/// Where the pod's libvirt keeps its record of running domains: of a user's session, as KubeVirt
+/// has run it since it gave up root in pods, and of the system. `/var/run` is the same directory,
+/// by a link that must not be followed from outside: it may lead to the host's own.
+const RECORDS: [&str; 2] = ["run/libvirt/qemu/run", "run/libvirt/qemu"];
+
+/// Entry `kubevirt`.
+pub struct KubeVirt;
+
+impl Manager for KubeVirt {
+    fn name(&self) -> &'static str {
+        "kubevirt"
+    }
+    fn about(&self) -> &'static str {
+        "virtual machines of KubeVirt: pod, namespace and the domain that the pod's own libvirt runs"
+    }
+    fn guests(&self, look: &Look<'_>) -> Managed {
+        let guests = look.processes().iter().filter_map(|process| guest(look, process)).collect();
+        Managed { guests, unread: Vec::new() }
+    }
+}
+
+/// The guest of a QEMU in a pod.
+fn guest(look: &Look<'_>, process: &Seen) -> Option<Guest> {
+    if !process.program().starts_with("qemu-") && !process.comm.starts_with("qemu-") {
+        return None;
+    }
+    let uid = pod_uid(&look.reader().read_text(&process.dir().join("cgroup")).ok()?)?;
+    // Other QEMUs in pods are not KubeVirt's: it names domains NAMESPACE_NAME, and neither has `_`.
+    let name = named(process)?;
+    let (namespace, machine) = name.split_once('_')?;
+
+    let root = process.dir().join("root");
+    let mut guest = match record(look, &root, &name) {
+        Ok((path, text)) => {
+            let read_from = path.display().to_string();
+            xml::guest(&text, &|name| look.from(name, read_from.clone())).unwrap_or_else(|why| unread(&path, why))
+        }
+        Err(why) => unread(&root.join(RECORDS[0]).join(format!("{name}.xml")), why),
+    };
+    let host_name = look.reader().read_text(&root.join("etc/hostname")).unwrap_or_default();
+    let host_name = host_name.trim();
+    let pod = if host_name.starts_with("virt-launcher-") { host_name } else { &uid };
+    let ids =
+        [("domain", name.as_str()), ("namespace", namespace), ("machine", machine), ("pod", pod), ("pod-uid", &uid)];
+    guest.ids.extend(ids.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    guest.kind = "qemu".into();
+    guest.name = name;
+    guest.manager = Some(KubeVirt.name().into());
+    guest.pid = Some(process.pid);
+    Some(guest)
+}
+
+fn unread(path: &Path, why: String) -> Guest {
+    let what = format!("the pod's record of the domain, {}", path.display());
+    Guest {
+        unread: vec![Unread {
+            what,
+            why,
+            mend: "run as root; if it is missing, look with `virsh` in the pod's container `compute`".into(),
+        }],
+        ..Guest::default()
+    }
+}
+
+/// Name of the domain: libvirt starts QEMU with `-name guest=NAME,debug-threads=on`.
+fn named(process: &Seen) -> Option<String> {
+    let args = process.args.as_ref()?;
+    let value = args.windows(2).find(|pair| pair[0] == "-name").map(|pair| &pair[1])?;
+    let guest = value.split(',').find_map(|part| part.strip_prefix("guest="));
+    guest.or(value.split(',').next()).map(str::to_owned)
+}
+
+/// Of a control group below `kubepods`, the pod's UID: `…/kubepods-burstable-pod1a2b_….slice/…` with
+/// systemd's names, `…/kubepods/burstable/pod1a2b-…/…` with plain ones.
+fn pod_uid(cgroups: &str) -> Option<String> {
+    let path = cgroups.lines().find(|l| l.contains("kubepods"))?;
+    let part = path.split('/').find_map(|part| {
+        let plain = part.strip_prefix("pod").filter(|uid| uid.contains('-') && !uid.starts_with('-'));
+        plain.or_else(|| part.rsplit_once("-pod").map(|(_, uid)| uid))
+    })?;
+    Some(part.trim_end_matches(".slice").replace('_', "-"))
+}
+
+/// The record, and where it is.
+fn record(look: &Look<'_>, root: &Path, name: &str) -> Result<(PathBuf, String), String> {
+    let mut why = String::new();
+    for dir in RECORDS {
+        let path = root.join(dir).join(format!("{name}.xml"));
+        match look.reader().read_text(&path) {
+            Ok(text) => return Ok((path, text)),
+            Err(e) if why.is_empty() => why = e.to_string(),
+            Err(_) => {}
+        }
+    }
+    Err(why)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! Network devices of a domain's XML (<https://libvirt.org/formatdomain.html#network-interfaces>).
+
+use roxmltree::Node;
+use vmio_model::facts::{Nic, Place, Provenance};
+
+use super::xml::{at, attribute, child, children, is};
+
+/// An `<interface>`, or a network card that was passed on as a `<hostdev>` of a network.
+pub fn nic(guest: &str, device: Node<'_, '_>, from: &Provenance) -> Option<Nic> {
+    if !is(device, "interface") {
+        return None;
+    }
+    let kind = device.attribute("type")?;
+    let mac = attribute(device, "mac", "address").map(str::to_lowercase);
+    let interface = attribute(device, "target", "dev").map(str::to_owned);
+    let driver = child(device, "driver");
+    let own = |name: &str| driver.and_then(|d| d.attribute(name));
+    let backend = backend(device, kind);
+    let shown = interface.clone().or_else(|| mac.clone()).unwrap_or_else(|| kind.to_owned());
+    Some(Nic {
+        model: if kind == "hostdev" { Some("vfio".into()) } else { model(device) },
+        vhost: match own("name") {
+            Some("vhost") => Some(true),
+            Some("qemu") => Some(false),
+            _ => None,
+        },
+        queues: own("queues").and_then(|n| n.parse().ok()),
+        bridge: bridge(device, kind),
+        offloads_off: driver.map(offloads_off).unwrap_or_default(),
+        mtu_bytes: attribute(device, "mtu", "size").and_then(|n| n.parse().ok()),
+        send_buffer_bytes: at(device, &["tune", "sndbuf"]).and_then(|n| n.text()?.trim().parse().ok()),
+        limits: limits(device),
+        place: Place {
+            domain: Some(guest.to_owned()),
+            target: mac,
+            device_id: attribute(device, "alias", "name").map(str::to_owned),
+            ..Place::default()
+        },
+        // Others have no interface of the host.
+        interface: interface.filter(|_| matches!(backend.as_deref(), Some("tap" | "macvtap"))),
+        backend,
+        ..Nic::unknown(format!("guest {guest}, net {shown}"), from.clone())
+    })
+}
+
+/// vmio's name of the model: QEMU's, without what kind of virtio it is.
+fn model(device: Node<'_, '_>) -> Option<String> {
+    Some(match attribute(device, "model", "type")? {
+        "virtio" | "virtio-transitional" | "virtio-non-transitional" => "virtio-net".to_owned(),
+        other => other.to_owned(),
+    })
+}
+
+fn backend(device: Node<'_, '_>, kind: &str) -> Option<String> {
+    let named = match kind {
+        "user" if attribute(device, "backend", "type") == Some("passt") => "passt",
+        "user" => "user",
+        "direct" => "macvtap",
+        // A network may be made of macvtaps: then the running domain names the mode.
+        "network" if attribute(device, "source", "mode").is_some() => "macvtap",
+        "network" | "bridge" | "ethernet" => "tap",
+        "vhostuser" => "vhost-user",
+        "vdpa" => "vdpa",
+        "server" | "client" | "mcast" | "udp" => "socket",
+        // A card that is passed on is connected to nothing of the host.
+        _ => return None,
+    };
+    Some(named.to_owned())
+}
+
+fn bridge(device: Node<'_, '_>, kind: &str) -> Option<String> {
+    let source = child(device, "source").filter(|_| matches!(kind, "network" | "bridge"))?;
+    source.attribute("bridge").map(str::to_owned)
+}
+
+/// Offloads by QEMU's names of them.
+fn offloads_off(driver: Node<'_, '_>) -> Vec<String> {
+    let mut off = Vec::new();
+    for side in ["host", "guest"] {
+        let offs = children(driver, side).flat_map(|n| n.attributes()).filter(|a| a.value() == "off");
+        off.extend(offs.map(|a| match a.name() {
+            "mrg_rxbuf" => "mrg_rxbuf".to_owned(),
+            name => format!("{side}_{name}"),
+        }));
+    }
+    off
+}
+
+/// `<bandwidth>`: kilobytes (1000 bytes) a second. libvirt keeps them by tc on the interface, where
+/// out of the guest is into the host.
+fn limits(device: Node<'_, '_>) -> Vec<String> {
+    let limit = |(way, words): (&str, &str)| {
+        let kilobytes: f64 = at(device, &["bandwidth", way])?.attribute("average")?.parse().ok()?;
+        Some(format!("{:.1} MB/s {words} by tc", kilobytes / 1e3))
+    };
+    [("inbound", "into the guest"), ("outbound", "out of the guest")].into_iter().filter_map(limit).collect()
+}

@@ -1,0 +1,247 @@
+//! A domain of libvirt as its XML describes it (<https://libvirt.org/formatdomain.html>).
+//!
+//! What the XML does not say is left out, not filled in with libvirt's default: then what the
+//! guest's process shows counts. A cache mode that is `None` here was not asked for.
+
+use roxmltree::{Document, Node};
+use vmio_model::facts::{Guest, Place, PlacedThread, Processors, Provenance};
+use vmio_model::result::Accel;
+
+use super::{disks, nics};
+use crate::topology::cpu_list;
+
+/// The guest of a document: of `virsh dumpxml`, or libvirt's own record of a domain that runs
+/// (`/run/libvirt/qemu/NAME.xml`), which has the same inside of `<domstatus>`. `from` makes the
+/// provenance out of the domain's name.
+///
+/// # Errors
+/// When it is no XML, or describes no domain with a name.
+pub fn guest(text: &str, from: &dyn Fn(&str) -> Provenance) -> Result<Guest, String> {
+    let document = Document::parse(text).map_err(|e| format!("it is no XML: {e}"))?;
+    let root = document.root_element();
+    let domain = if is(root, "domain") { Some(root) } else { child(root, "domain") };
+    let domain = domain.ok_or_else(|| format!("it describes a {}, no domain", root.tag_name().name()))?;
+    let name = text_of(domain, "name").ok_or("it describes a domain without a name")?;
+    let from = from(name);
+
+    let mut guest = Guest {
+        name: name.to_owned(),
+        kind: match domain.attribute("type") {
+            Some("kvm" | "qemu" | "hvf") | None => "qemu".to_owned(),
+            Some(other) => other.to_owned(),
+        },
+        uuid: text_of(domain, "uuid").map(str::to_lowercase),
+        os: operating_system(domain),
+        ..Guest::default()
+    };
+    guest.ids.insert("domain".into(), name.to_owned());
+    guest.ids.extend(text_of(domain, "title").map(|title| ("title".into(), title.to_owned())));
+    guest.ids.extend(openstack(domain));
+
+    let windows = guest.os.as_ref().map(|os| os == "windows");
+    let processors = processors(domain, windows, from.clone());
+    if let Some(devices) = child(domain, "devices") {
+        let own = children(devices, "disk").filter_map(|d| disks::disk(name, domain, devices, d, &from));
+        guest.disks = own.collect();
+        let own = devices.children().filter_map(|d| nics::nic(name, d, &from));
+        guest.nics = own.collect();
+    }
+    for nic in &mut guest.nics {
+        (nic.vcpus, nic.windows) = (processors.vcpus, windows);
+    }
+    guest.processors = Some(processors);
+    Ok(guest)
+}
+
+fn processors(domain: Node<'_, '_>, windows: Option<bool>, from: Provenance) -> Processors {
+    let name = text_of(domain, "name").unwrap_or_default();
+    let vcpu = child(domain, "vcpu");
+    let cpu = child(domain, "cpu");
+    let vcpus = vcpu.and_then(|v| v.attribute("current").or(v.text())?.trim().parse().ok());
+    Processors {
+        vcpus,
+        accel: match domain.attribute("type") {
+            Some("kvm") => Some(Accel::Kvm),
+            Some("qemu") => Some(Accel::Tcg),
+            _ => None,
+        },
+        model: cpu.and_then(model),
+        flags: cpu.map(flags).into_iter().flatten().chain(hyperv(domain)).collect(),
+        windows,
+        threads: pinned(domain, vcpus.unwrap_or(0)),
+        memory_bytes: child(domain, "memory").and_then(bytes),
+        huge_pages: at(domain, &["memoryBacking", "hugepages"]).map(|_| true),
+        quota_cpus: quota(domain, vcpus),
+        place: Place { domain: Some(name.to_owned()), ..Place::default() },
+        ..Processors::unknown(format!("guest {name}"), from)
+    }
+}
+
+/// CPU model by QEMU's name. `host-model` has none: libvirt writes what became of it into the
+/// description of the running domain.
+fn model(cpu: Node<'_, '_>) -> Option<String> {
+    match cpu.attribute("mode") {
+        Some("host-passthrough") => Some("host".into()),
+        Some("maximum") => Some("max".into()),
+        Some("host-model") => None,
+        _ => text_of(cpu, "model").map(str::to_owned),
+    }
+}
+
+fn flags(cpu: Node<'_, '_>) -> Vec<String> {
+    let flag = |f: Node<'_, '_>| {
+        let sign = match f.attribute("policy") {
+            Some("disable" | "forbid") => '-',
+            Some("optional") => return None,
+            _ => '+',
+        };
+        Some(format!("{sign}{}", f.attribute("name")?))
+    };
+    children(cpu, "feature").filter_map(flag).collect()
+}
+
+/// Enlightenments for Windows, by QEMU's names.
+fn hyperv(domain: Node<'_, '_>) -> Vec<String> {
+    let Some(hyperv) = at(domain, &["features", "hyperv"]) else { return Vec::new() };
+    if hyperv.attribute("mode") == Some("passthrough") {
+        return vec!["hv_passthrough".into()];
+    }
+    let on = hyperv.children().filter(|f| f.is_element() && f.attribute("state") == Some("on"));
+    on.map(|f| format!("hv_{}", f.tag_name().name())).collect()
+}
+
+/// Threads that are bound to processors (`<cputune>`, `<vcpu cpuset=…>`).
+fn pinned(domain: Node<'_, '_>, vcpus: u32) -> Vec<PlacedThread> {
+    let thread = |role: &str, name: String, cpus: &str| {
+        Some(PlacedThread { role: role.into(), name, tid: 0, cpus: cpu_set(cpus)? })
+    };
+    let tune = child(domain, "cputune");
+    let pins = |element: &'static str| tune.into_iter().flat_map(move |t| children(t, element));
+    let all = child(domain, "vcpu").and_then(|v| v.attribute("cpuset"));
+    let mut threads = Vec::new();
+    for vcpu in 0..vcpus {
+        let own = pins("vcpupin").find(|p| p.attribute("vcpu") == Some(&vcpu.to_string()));
+        let cpus = own.and_then(|p| p.attribute("cpuset")).or(all);
+        threads.extend(cpus.and_then(|cpus| thread("vcpu", vcpu.to_string(), cpus)));
+    }
+    for pin in pins("iothreadpin") {
+        if let (Some(id), Some(cpus)) = (pin.attribute("iothread"), pin.attribute("cpuset")) {
+            threads.extend(thread("iothread", format!("iothread{id}"), cpus));
+        }
+    }
+    threads.extend(pins("emulatorpin").filter_map(|p| thread("main", String::new(), p.attribute("cpuset")?)));
+    threads
+}
+
+/// CPUs' worth of time: `global_quota` is of the whole guest, `quota` of each vCPU; both are
+/// microseconds of each `period`, negative where there is no limit.
+fn quota(domain: Node<'_, '_>, vcpus: Option<u32>) -> Option<f64> {
+    let tune = child(domain, "cputune")?;
+    let microseconds = |key: &str| text_of(tune, key)?.parse::<f64>().ok();
+    let share = |quota: &str, period: &str| {
+        let quota = microseconds(quota).filter(|q| *q > 0.0)?;
+        Some(quota / microseconds(period).filter(|p| *p > 0.0).unwrap_or(100_000.0))
+    };
+    share("global_quota", "global_period").or_else(|| Some(share("quota", "period")? * f64::from(vcpus?)))
+}
+
+/// Processors of the host: `0-3,8,^2`, where `^` takes away from the others; `None` where none is
+/// left.
+pub fn cpu_set(text: &str) -> Option<Vec<u32>> {
+    let (out, in_): (Vec<&str>, Vec<&str>) = text.split(',').map(str::trim).partition(|part| part.starts_with('^'));
+    let out: Vec<u32> = out.iter().flat_map(|part| cpu_list(part.trim_start_matches('^'))).collect();
+    let left: Vec<u32> = cpu_list(&in_.join(",")).into_iter().filter(|cpu| !out.contains(cpu)).collect();
+    (!left.is_empty()).then_some(left)
+}
+
+/// From libosinfo's address of the operating system, which virt-manager and others note.
+fn operating_system(domain: Node<'_, '_>) -> Option<String> {
+    const LINUX: [&str; 17] = [
+        "debian",
+        "ubuntu",
+        "fedoraproject",
+        "redhat",
+        "centos",
+        "opensuse",
+        "suse",
+        "archlinux",
+        "alpinelinux",
+        "rockylinux",
+        "almalinux",
+        "oracle.com/ol",
+        "gentoo",
+        "voidlinux",
+        "guix",
+        "nixos",
+        "libosinfo.org/linux",
+    ];
+    let noted = child(domain, "metadata")?.descendants().find(|n| {
+        n.tag_name().name() == "os" && n.tag_name().namespace().is_some_and(|space| space.contains("libosinfo.org"))
+    })?;
+    let id = noted.attribute("id")?;
+    match () {
+        () if id.contains("microsoft.com/win") => Some("windows".into()),
+        () if LINUX.iter().any(|l| id.contains(l)) => Some("linux".into()),
+        () if id.contains("bsd") => Some("bsd".into()),
+        () => None,
+    }
+}
+
+/// What OpenStack's Nova calls the instance.
+fn openstack(domain: Node<'_, '_>) -> Vec<(String, String)> {
+    let Some(instance) = child(domain, "metadata").and_then(|m| child(m, "instance")) else { return Vec::new() };
+    if !instance.tag_name().namespace().is_some_and(|space| space.contains("openstack.org")) {
+        return Vec::new();
+    }
+    let name = text_of(instance, "name").map(|name| ("openstack".into(), name.to_owned()));
+    let flavor = child(instance, "flavor").and_then(|f| f.attribute("name"));
+    name.into_iter().chain(flavor.map(|name| ("flavor".into(), name.to_owned()))).collect()
+}
+
+/// Bytes of an element with a number and its `unit`, KiB where none is said.
+fn bytes(element: Node<'_, '_>) -> Option<u64> {
+    let number: u64 = element.text()?.trim().parse().ok()?;
+    let unit: u64 = match element.attribute("unit").unwrap_or("KiB") {
+        "b" | "bytes" => 1,
+        "KB" => 1000,
+        "k" | "K" | "KiB" => 1 << 10,
+        "MB" => 1_000_000,
+        "M" | "MiB" => 1 << 20,
+        "GB" => 1_000_000_000,
+        "G" | "GiB" => 1 << 30,
+        "TB" => 1_000_000_000_000,
+        "T" | "TiB" => 1 << 40,
+        _ => return None,
+    };
+    number.checked_mul(unit)
+}
+
+/// Whether an element has this name, whatever its namespace.
+pub fn is(node: Node<'_, '_>, name: &str) -> bool {
+    node.is_element() && node.tag_name().name() == name
+}
+
+/// The elements below of this name.
+pub fn children<'a, 'i>(node: Node<'a, 'i>, name: &str) -> impl Iterator<Item = Node<'a, 'i>> {
+    node.children().filter(move |n| is(*n, name))
+}
+
+/// The first element below of this name.
+pub fn child<'a, 'i>(node: Node<'a, 'i>, name: &str) -> Option<Node<'a, 'i>> {
+    node.children().find(|n| is(*n, name))
+}
+
+/// The element at the end of a path of names.
+pub fn at<'a, 'i>(node: Node<'a, 'i>, path: &[&str]) -> Option<Node<'a, 'i>> {
+    path.iter().try_fold(node, |node, name| child(node, name))
+}
+
+/// An attribute of the first element below of this name.
+pub fn attribute<'a>(node: Node<'a, '_>, element: &str, name: &str) -> Option<&'a str> {
+    child(node, element)?.attribute(name)
+}
+
+/// The text of the first element below of this name.
+pub fn text_of<'a>(node: Node<'a, '_>, name: &str) -> Option<&'a str> {
+    child(node, name)?.text().map(str::trim).filter(|text| !text.is_empty())
+}

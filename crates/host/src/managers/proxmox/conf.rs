@@ -1,0 +1,111 @@
+//! The file of a guest: lines of a key and a value, then sections of snapshots, and one of settings
+//! that wait for the guest's next start (qm.conf(5)).
+
+use std::collections::BTreeMap;
+
+/// Settings by key.
+pub type Settings = BTreeMap<String, String>;
+
+/// What of the file concerns the guest as it runs.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Sections {
+    /// As the guest was started, or as it was changed since where that worked.
+    pub now: Settings,
+    /// As it will be started, where that differs.
+    pub next: Option<Settings>,
+}
+
+/// Reads the file. Snapshots' sections are left out.
+pub fn sections(text: &str) -> Sections {
+    let (mut now, mut pending) = (Settings::new(), Settings::new());
+    let mut section = Some(&mut now);
+    for line in text.lines() {
+        let line = line.trim_end();
+        if let Some(name) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
+            section = name.eq_ignore_ascii_case("pending").then_some(&mut pending);
+        } else if let Some((key, value)) = line.split_once(':').filter(|_| !line.starts_with('#'))
+            && let Some(section) = &mut section
+        {
+            section.insert(key.trim().to_owned(), value.trim().to_owned());
+        }
+    }
+    if pending.is_empty() {
+        return Sections { now, next: None };
+    }
+    let mut next = now.clone();
+    // What is deleted by force has a mark before it.
+    for key in pending.remove("delete").unwrap_or_default().split([',', ' ', ';']) {
+        next.remove(key.trim_start_matches('!'));
+    }
+    next.extend(pending);
+    Sections { now, next: Some(next) }
+}
+
+/// A value of parts with commas between: `local-lvm:vm-101-disk-0,iothread=1,size=32G`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Parts<'a> {
+    /// The part without a key, which comes first.
+    pub first: Option<&'a str>,
+    keyed: BTreeMap<&'a str, &'a str>,
+}
+
+impl<'a> Parts<'a> {
+    /// Takes a value apart.
+    pub fn of(value: &'a str) -> Self {
+        let mut parts = Self::default();
+        for part in value.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+            match part.split_once('=') {
+                Some((key, value)) => drop(parts.keyed.insert(key, value)),
+                None if parts.first.is_none() => parts.first = Some(part),
+                None => {}
+            }
+        }
+        parts
+    }
+
+    /// What stands behind a key.
+    pub fn get(&self, key: &str) -> Option<&'a str> {
+        self.keyed.get(key).copied()
+    }
+
+    /// A number behind a key.
+    pub fn number<T: std::str::FromStr>(&self, key: &str) -> Option<T> {
+        self.get(key)?.parse().ok()
+    }
+
+    /// The key and value of the first of these keys that is there.
+    pub fn any_of(&self, keys: &[&'static str]) -> Option<(&'static str, &'a str)> {
+        keys.iter().find_map(|key| Some((*key, self.get(key)?)))
+    }
+}
+
+/// Whether a value means yes, as Proxmox VE writes truth.
+pub fn truth(value: &str) -> Option<bool> {
+    match value {
+        "1" | "on" | "yes" | "true" => Some(true),
+        "0" | "off" | "no" | "false" => Some(false),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pending_settings_make_the_next_start() {
+        let text = "#a note: cores: 9\ncores: 2\nballoon: 0\n\n[PENDING]\ncores: 4\ndelete: !balloon,gone\n\n[before]\ncores: 1\n";
+        let read = sections(text);
+        assert_eq!(read.now, Settings::from([("cores".into(), "2".into()), ("balloon".into(), "0".into())]));
+        assert_eq!(read.next, Some(Settings::from([("cores".into(), "4".into())])));
+        assert_eq!(sections("cores: 2\n[snap]\ncores: 1\n").next, None);
+    }
+
+    #[test]
+    fn parts_of_a_value() {
+        let parts = Parts::of("virtio=BC:24:11:8A:2B:3C,bridge=vmbr0,queues=4");
+        assert_eq!((parts.first, parts.number::<u32>("queues")), (None, Some(4)));
+        assert_eq!(parts.any_of(&["e1000", "virtio"]), Some(("virtio", "BC:24:11:8A:2B:3C")));
+        assert_eq!(Parts::of("host,flags=+aes").first, Some("host"));
+    }
+}

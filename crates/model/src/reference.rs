@@ -1,0 +1,92 @@
+//! How a guest that runs differs from the reference guest of `vmio tax`: what that one's figures do not
+//! say about this one.
+
+use serde::{Deserialize, Serialize};
+
+use crate::facts::{Disk, Guest};
+use crate::rules::Live;
+use crate::rules::change::recommended;
+use crate::setup::Attachment;
+
+/// A setting in which a guest differs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Difference {
+    /// The guest's device: `disk vda`.
+    pub device: String,
+    /// The setting: `driver`, `cache`, `aio`, `iothread`, `format`, `storage`.
+    pub setting: String,
+    /// What the guest has.
+    pub guest: String,
+    /// What the reference guest has.
+    pub reference: String,
+}
+
+/// In what a guest's disks differ from the reference guest's: a whole device as raw disk by virtio-blk
+/// with `cache=none`, `aio=native` and an I/O thread. What is not known of the guest is left out.
+pub fn differences(guest: &Guest) -> Vec<Difference> {
+    differences_from(guest, &recommended())
+}
+
+/// The same against a reference guest with another attachment.
+pub fn differences_from(guest: &Guest, reference: &Attachment) -> Vec<Difference> {
+    guest.disks.iter().flat_map(|disk| of_disk(disk, reference)).collect()
+}
+
+fn of_disk(disk: &Disk, reference: &Attachment) -> Vec<Difference> {
+    let (cache, aio) = (reference.cache.to_string(), reference.aio.to_string());
+    let word = |on: bool| if on { "yes" } else { "no" };
+    let each = [
+        ("driver", disk.driver.as_deref(), reference.driver.as_str()),
+        ("cache", disk.cache.as_deref(), &cache),
+        ("aio", disk.aio.as_deref(), &aio),
+        ("iothread", disk.iothread.map(word), word(reference.iothread)),
+        ("format", disk.details.format.as_deref(), "raw"),
+        ("storage", disk.details.storage.as_deref(), "block"),
+    ];
+    let differs = each.into_iter().filter_map(|(setting, has, reference)| {
+        let guest = has.filter(|has| *has != reference)?.to_owned();
+        Some(Difference {
+            device: disk.device().to_owned(),
+            setting: setting.to_owned(),
+            guest,
+            reference: reference.to_owned(),
+        })
+    });
+    differs.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Details;
+    use crate::testing::live_disk;
+
+    fn of(disk: Disk) -> Vec<String> {
+        let found = differences(&Guest { disks: vec![disk], ..Guest::default() });
+        found.into_iter().map(|d| format!("{}: {} {}, not {}", d.device, d.setting, d.guest, d.reference)).collect()
+    }
+
+    #[test]
+    fn only_what_is_known_and_differs_is_told() {
+        assert_eq!(of(live_disk(Details::default())), [] as [&str; 0]);
+        let details = Details { format: Some("qcow2".into()), storage: Some("file".into()), ..Details::default() };
+        let disk =
+            Disk { driver: Some("virtio-scsi".into()), iothread: Some(false), cache: None, ..live_disk(details) };
+        assert_eq!(
+            of(disk),
+            [
+                "disk vda: driver virtio-scsi, not virtio-blk",
+                "disk vda: iothread no, not yes",
+                "disk vda: format qcow2, not raw",
+                "disk vda: storage file, not block"
+            ]
+        );
+    }
+
+    #[test]
+    fn another_reference_may_be_given() {
+        let guest = Guest { disks: vec![live_disk(Details::default())], ..Guest::default() };
+        let scsi = Attachment { driver: "virtio-scsi".into(), ..recommended() };
+        assert_eq!(differences_from(&guest, &scsi).len(), 1);
+    }
+}

@@ -1,0 +1,192 @@
+//! No rule may fire on a guest that is set up as vmio itself recommends, nor on one of which nothing is
+//! known.
+
+#![allow(clippy::unwrap_used)]
+
+use super::{Finding, Severity, findings};
+use crate::facts::{Details, Disk, Facts, Guest, Nic, Overridden, Place, PlacedThread, Processors};
+use crate::result::Accel;
+use crate::testing::{live_disk, live_nic, live_processors, read_from_db1};
+
+/// A guest by the book: a raw block device by this driver with an I/O thread of its own, virtio-net
+/// with vhost, pinned vCPUs of the host's model.
+fn by_the_book(driver: &str, windows: bool) -> Guest {
+    let details = Details {
+        storage: Some("block".into()),
+        format: Some("raw".into()),
+        virtual_bytes: Some(64 << 30),
+        allocated_bytes: Some(64 << 30),
+        backing_files: Some(0),
+        thin: Some(false),
+        discard: Some(true),
+        alike_in_guest: Some(1),
+        queues: Some(4),
+        iothread_name: Some("iothread1".into()),
+        host_cached_bytes: Some(0),
+        ..Details::default()
+    };
+    let place = Place { source: Some("/dev/vg0/db1".into()), block_device: Some(true), ..Place::default() };
+    let disk = Disk { driver: Some(driver.into()), sparse: Some(false), place, ..live_disk(details) };
+    let flags = if windows { vec!["hv_relaxed".into(), "hv_vapic".into(), "hv_time".into()] } else { Vec::new() };
+    // Several queues made Windows slower.
+    let queues = Some(if windows { 1 } else { 4 });
+    Guest {
+        name: "db1".into(),
+        kind: "qemu".into(),
+        os: Some((if windows { "windows" } else { "linux" }).into()),
+        disks: vec![disk],
+        nics: vec![Nic { queues, windows: Some(windows), ..live_nic() }],
+        processors: Some(Processors { windows: Some(windows), flags, ..live_processors() }),
+        ..Guest::default()
+    }
+}
+
+#[test]
+fn a_guest_by_the_book_has_no_findings() {
+    for driver in ["virtio-blk", "virtio-scsi"] {
+        for windows in [false, true] {
+            assert_eq!(findings(&by_the_book(driver, windows).facts()), [], "{driver}, windows: {windows}");
+        }
+    }
+}
+
+#[test]
+fn a_guest_of_which_nothing_is_known_has_no_findings() {
+    let from = read_from_db1;
+    let facts = Facts {
+        disks: vec![Disk::unknown("guest db1, disk vda", from())],
+        nics: vec![Nic::unknown("guest db1, net tap0", from())],
+        processors: vec![Processors::unknown("guest db1", from())],
+        measured: None,
+    };
+    assert_eq!(findings(&facts), []);
+    assert_eq!(findings(&Guest::default().facts()), []);
+}
+
+/// What the configuration of guest 101 calls its things.
+fn place(target: &str, slot: &str) -> Place {
+    Place {
+        domain: Some("web 1".into()),
+        vmid: Some("101".into()),
+        source: Some("/images/web 1.raw".into()),
+        block_device: Some(false),
+        target: Some(target.into()),
+        slot: Some(slot.into()),
+        volume: Some("local:101/vm-101-disk-0.raw".into()),
+        device_id: Some(format!("id-{slot}")),
+    }
+}
+
+/// Guests in which everything is wrong that a setting can be.
+fn all_wrong() -> Vec<Facts> {
+    let overridden = || vec![Overridden { setting: "aio".into(), asked: "native".into(), found: "threads".into() }];
+    let disk = |n: usize, driver: &str, cache: &str, aio: &str| Disk {
+        subject: format!("guest db1, disk sd{n}"),
+        driver: Some(driver.into()),
+        cache: Some(cache.into()),
+        aio: Some(aio.into()),
+        iothread: Some(false),
+        sparse: Some(true),
+        place: place("sda", "scsi0"),
+        ..live_disk(Details {
+            storage: Some(["file", "zvol", "iscsi"][n % 3].into()),
+            format: Some("qcow2".into()),
+            virtual_bytes: Some(1 << 40),
+            cluster_bytes: Some(64 << 10),
+            l2_cache_bytes: Some(1 << 20),
+            backing_files: Some(3),
+            thin: Some(true),
+            discard: Some(false),
+            volblock_bytes: Some(128 << 10),
+            alike_in_guest: Some(24),
+            queues: Some(1),
+            iothread_name: Some("iothread1".into()),
+            host_cached_bytes: Some(1 << 30),
+            limits: vec!["1000 IOPS by QEMU's throttle".into()],
+            overridden: overridden(),
+            ..Details::default()
+        })
+    };
+    let disks =
+        ["virtio-blk", "virtio-scsi", "lsi53c895a", "ahci", "ide"].into_iter().enumerate().flat_map(|(n, driver)| {
+            [("unsafe", "threads"), ("writeback", "native"), ("none", "threads"), ("none", "native")]
+                .map(|(cache, aio)| disk(n, driver, cache, aio))
+        });
+    let mut disks: Vec<Disk> = disks.collect();
+    let raw = Details { format: Some("raw".into()), ..Details::default() };
+    let device = Place { source: Some("/dev/vg0/web1".into()), block_device: Some(true), ..place("vdb", "virtio1") };
+    disks.push(Disk { aio: Some("threads".into()), place: device, ..live_disk(raw) });
+    let nic = |model: &str, backend: &str| Nic {
+        model: Some(model.into()),
+        backend: Some(backend.into()),
+        vhost: Some(false),
+        queues: Some(1),
+        bridge_mtu_bytes: Some(9000),
+        offloads_off: vec!["host_tso4".into()],
+        overridden: overridden(),
+        place: place("52:54:00:12:34:56", "net0"),
+        ..live_nic()
+    };
+    let single = Nic { vhost: Some(true), windows: None, ..nic("virtio-net", "tap") };
+    let nics = vec![nic("e1000", "user"), nic("rtl8139", "tap"), nic("virtio-net", "tap"), single];
+    let thread = |role: &str, name: &str| PlacedThread { role: role.into(), name: name.into(), tid: 7, cpus: vec![0] };
+    let wrong = Processors {
+        model: Some("qemu64".into()),
+        windows: Some(true),
+        quota_cpus: Some(0.5),
+        threads: vec![thread("vcpu", "0"), thread("vcpu", "1"), thread("iothread", "iothread1"), thread("vhost", "")],
+        overridden: overridden(),
+        place: place("", ""),
+        ..live_processors()
+    };
+    let emulated = Processors { accel: Some(Accel::Tcg), ..wrong.clone() };
+    let of =
+        |processors| Facts { disks: disks.clone(), nics: nics.clone(), processors: vec![processors], measured: None };
+    vec![of(wrong), of(emulated)]
+}
+
+fn all_findings() -> Vec<Finding> {
+    all_wrong().iter().flat_map(findings).collect()
+}
+
+/// Every rule that looks at guests that run has its say on one of them.
+#[test]
+fn every_live_rule_fires_where_all_is_wrong() {
+    let found = all_findings();
+    let silent: Vec<&str> = super::RULES
+        .iter()
+        .filter(|r| r.checks.iter().any(super::Check::is_live) && !found.iter().any(|f| f.rule == r.id))
+        .map(|r| r.id)
+        .collect();
+    assert_eq!(silent, [] as [&str; 0]);
+    for finding in found {
+        let times = finding.cause.matches("Not measured here").count();
+        assert_eq!(times, usize::from(finding.severity != Severity::Severe), "{}", finding.cause);
+        assert!(!finding.evidence.is_empty() && finding.cost_ratio.is_none(), "{}", finding.rule);
+        assert!(finding.cause.len() < 330, "{} is told at length: {}", finding.rule, finding.cause);
+    }
+}
+
+/// Changes name the reader's own guest, and never write down again what another rule calls dangerous.
+#[test]
+fn changes_of_live_guests_are_exact_and_safe() {
+    for finding in all_findings() {
+        let (rule, change) = (&finding.rule, &finding.change);
+        for (name, text) in change.ways() {
+            for placeholder in ["VMID", "DOMAIN", "STORAGE:VOLUME", "/dev/DISK", "MAC'", "FORMAT", "DRIVER"] {
+                assert!(!text.contains(placeholder), "{rule}, {name}: {text}");
+            }
+            assert!(!text.contains("unsafe"), "{rule}, {name}: {text}");
+            let native = text.contains("aio=native") || text.contains("io='native'");
+            let cached = text.contains("cache=write") || text.contains("cache='write");
+            assert!(!(native && cached), "{rule}, {name}: {text}");
+            // Names with spaces are quoted.
+            assert!(!text.contains("virsh edit web 1"), "{rule}, {name}: {text}");
+            // A disk or card is not taken away from a guest that runs.
+            assert!(!text.contains("--delete") || text.starts_with("qm shutdown 101\n"), "{rule}, {name}: {text}");
+            for erased in ["rm ", "mkfs", "wipefs", "--delete 1"] {
+                assert!(!text.contains(erased), "{rule}, {name}: {text}");
+            }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! A quota of CPU time below the number of vCPUs: once it is used up, all threads of the guest stand
+//! still until the next period (100 ms), in the middle of interrupts and with locks held.
+
+use super::change::{Names, Takes};
+use super::{Change, Check, Finding, Need, Rule, Severity};
+use crate::facts::Processors;
+
+pub(super) const RULE: Rule = Rule {
+    id: "cpu-quota",
+    title: "The CPU quota is below the vCPUs",
+    needs: Need::Settings,
+    severity: Severity::Advice,
+    references: &[
+        "https://www.kernel.org/doc/html/latest/scheduler/sched-bwc.html",
+        "https://libvirt.org/formatdomain.html#cpu-tuning (vcpu_quota, global_quota)",
+        "Proxmox VE, qm.adoc, \"Resource Limits\" (cpulimit)",
+    ],
+    checks: &[Check::Processors(live)],
+    #[cfg(test)]
+    fixture: (fixture::fires, fixture::silent),
+};
+
+fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
+    let vcpus = p.vcpus?;
+    let quota = p.quota_cpus.filter(|q| *q < f64::from(vcpus))?;
+    let cause = format!(
+        "The guest has {vcpus} vCPUs and may use {quota:.2} CPUs' time: when it is used up, all of them stand still until \
+         the next period, I/O with them."
+    );
+    let names = Names(&p.place);
+    let change = Change {
+        what:
+            "Give it as many vCPUs as it may use, or weights in place of a quota: they bind only while others want the \
+               CPU."
+                .into(),
+        qemu: "echo max > /sys/fs/cgroup/GROUP/cpu.max    # control groups v1: echo -1 > .../cpu.cfs_quota_us".into(),
+        libvirt: format!("virsh schedinfo {} --live --config vcpu_quota=-1 global_quota=-1", names.domain()),
+        proxmox: format!("qm set {} --cpulimit 0", names.vmid()),
+        takes: Takes::Running,
+    };
+    Some(rule.advice(p, &["vcpus", "quota_cpus"], &cause, change))
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::facts::{Facts, Processors};
+    use crate::testing::{live_processors, of_processors};
+
+    pub fn fires() -> Facts {
+        of_processors(Processors { quota_cpus: Some(1.5), ..live_processors() })
+    }
+
+    pub fn silent() -> Facts {
+        of_processors(Processors { quota_cpus: Some(4.0), ..live_processors() })
+    }
+}

@@ -1,0 +1,52 @@
+//! An emulated network card: each packet costs register accesses that end in QEMU. virtio-net hands
+//! over whole queues. Nor can an emulated card be held back: QEMU's own queue takes what the guest
+//! sends, so a bandwidth guarantee adds seconds of delay instead.
+
+use super::change::{NicTo, own_nic};
+use super::{Check, Finding, Need, Rule, Severity};
+use crate::facts::Nic;
+
+/// What QEMU's emulated cards begin with (`qemu-system-x86_64 -device help`, "Network devices").
+const EMULATED: [&str; 9] = ["e1000", "rtl8139", "pcnet", "vmxnet3", "ne2k", "i8255", "i8259", "tulip", "usb-net"];
+
+pub(super) const RULE: Rule = Rule {
+    id: "emulated-nic",
+    title: "Emulated network card",
+    needs: Need::Settings,
+    severity: Severity::Warning,
+    references: &["Proxmox VE, qm.adoc, \"Network Device\"", "https://wiki.qemu.org/Documentation/Networking"],
+    checks: &[Check::Nic(live)],
+    #[cfg(test)]
+    fixture: (fixture::fires, fixture::silent),
+};
+
+fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
+    let model = nic.model.as_deref().filter(|m| EMULATED.iter().any(|e| m.starts_with(e)))?;
+    let cause = format!(
+        "QEMU imitates the guest's card ({model}) register by register; virtio-net hands over many packets at once. Nor can its guest be held back: a guarantee of bandwidth needs virtio-net."
+    );
+    let what = "Make it a virtio-net card, MAC address kept (Windows: install virtio-win's NetKVM first; the guest may \
+                know the new card by another name).";
+    let to = NicTo { virtio: true, tap: !on_tap(nic), ..NicTo::default() };
+    Some(rule.advice(nic, &["model", "backend"], &cause, own_nic(what, nic, to)))
+}
+
+/// Whether it has a tap already, as far as is known.
+fn on_tap(nic: &Nic) -> bool {
+    nic.backend.as_deref().is_none_or(|b| b == "tap" || b == "macvtap")
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::facts::{Facts, Nic};
+    use crate::testing::{live_nic, of_nic};
+
+    pub fn fires() -> Facts {
+        of_nic(Nic { model: Some("e1000e".into()), ..live_nic() })
+    }
+
+    /// A card of the host's, passed through.
+    pub fn silent() -> Facts {
+        of_nic(Nic { model: Some("vfio".into()), ..live_nic() })
+    }
+}

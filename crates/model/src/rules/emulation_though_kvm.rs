@@ -1,0 +1,82 @@
+//! A guest under QEMU's software emulation (TCG): every instruction is translated. Whether KVM works
+//! on this host is not tried here: `/dev/kvm` can be there and be of no use, as in a guest whose own
+//! host does not pass virtualisation on. So the change says how to try.
+
+use super::change::{Names, Takes};
+use super::{Change, Check, Finding, Need, Rule, Severity};
+use crate::facts::Processors;
+use crate::result::Accel;
+
+pub(super) const RULE: Rule = Rule {
+    id: "emulation-though-kvm",
+    title: "Software emulation",
+    needs: Need::Settings,
+    severity: Severity::Warning,
+    references: &[
+        "QEMU, docs/system/introduction.rst, \"Virtualisation Accelerators\"",
+        "Proxmox VE, qm.adoc, `kvm`: enable or disable KVM hardware virtualization",
+    ],
+    checks: &[Check::Processors(live)],
+    #[cfg(test)]
+    fixture: (fixture::fires, fixture::silent),
+};
+
+fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
+    let here = p.kvm_here.filter(|_| p.accel == Some(Accel::Tcg))?;
+    let told = match here {
+        true => "This host has /dev/kvm; whether KVM works was not tried.",
+        false => {
+            "This host has no /dev/kvm: see the firmware's settings (VT-x, AMD-V), the kvm module, or, where the \
+                  host is itself a guest, nested virtualisation."
+        }
+    };
+    let cause =
+        format!("QEMU translates each instruction of this guest (TCG), which costs many times the work. {told}");
+    let names = Names(&p.place);
+    let change = Change {
+        what: "Run the guest by KVM; try it with a throw-away guest first, whose kernel must get as far as its log-in."
+            .into(),
+        qemu: "-accel kvm -cpu host".into(),
+        libvirt: format!(
+            "virt-host-validate qemu\nvirsh edit {}    # the first line, in place of type='qemu':\n<domain type='kvm'>",
+            names.domain()
+        ),
+        proxmox: format!("qm set {} --kvm 1\n# in force after the guest was stopped and started", names.vmid()),
+        takes: Takes::NextStart,
+    };
+    let mut finding = rule.advice(p, &["accel", "kvm_here"], &cause, change);
+    if !here {
+        finding.severity = Severity::Note;
+    }
+    Some(finding)
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::facts::{Facts, Processors};
+    use crate::result::Accel;
+    use crate::testing::{live_processors, of_processors};
+
+    pub fn fires() -> Facts {
+        of_processors(Processors { accel: Some(Accel::Tcg), ..live_processors() })
+    }
+
+    pub fn silent() -> Facts {
+        of_processors(live_processors())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{live_processors, of_processors};
+
+    #[test]
+    fn a_host_without_kvm_is_a_note() {
+        let of = |kvm_here| {
+            let facts = of_processors(Processors { accel: Some(Accel::Tcg), kvm_here, ..live_processors() });
+            RULE.check(&facts).first().map(|f| f.severity)
+        };
+        assert_eq!([of(Some(true)), of(Some(false)), of(None)], [Some(Severity::Warning), Some(Severity::Note), None]);
+    }
+}

@@ -1,0 +1,341 @@
+//! What a finding's change may be expected to bring where the guest itself was not measured: from
+//! runs that are stored on the host, the newest first, else from published figures.
+//!
+//! A stored figure is used when the run had the same finding on a set-up like this disk: like it in
+//! what the change changes (for another driver, the same driver before). Only what the rules
+//! themselves would cite counts, so it has enough pairs and an interval that excludes "equal".
+
+use super::support::is_emulated;
+use super::{Expected, Finding, Proof, findings};
+use crate::facts::{Changed, Disk, changed, facts_of};
+use crate::paper::{Cell, Effect, Measure, Paper, Relation};
+use crate::result::Run;
+use crate::setup::{Attachment, Setup};
+use crate::stats::{Interval, Ratio};
+use crate::summary::summarise;
+
+/// What a stored run found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Learnt {
+    /// Its number.
+    pub run: i64,
+    /// When it was made, as it is to be shown: `2026-11-21`.
+    pub on: String,
+    /// Whether its guests ran under software emulation.
+    pub emulated: bool,
+    /// What the machine was where it was none of metal.
+    pub node: Option<String>,
+    /// What the rules say of it.
+    pub findings: Vec<Finding>,
+}
+
+impl Learnt {
+    /// What a run found; `on` is its day as it is to be shown.
+    pub fn of(run: &Run, on: impl Into<String>) -> Learnt {
+        let summary = summarise(run);
+        Learnt {
+            run: run.id,
+            on: on.into(),
+            emulated: summary.emulated,
+            node: run.environment.node.clone(),
+            findings: findings(&facts_of(run, &summary)),
+        }
+    }
+}
+
+/// What the runs say of a finding on a disk, the first run that says anything.
+pub fn by_runs(finding: &Finding, disk: &Disk, runs: &[Learnt]) -> Option<Expected> {
+    runs.iter().find_map(|run| {
+        let alike = |found: &Finding| {
+            let (proof, ratio) = (found.proof.clone()?, found.cost_ratio?);
+            let changed = changed(&proof.before, &proof.after, &[])?;
+            let fits = found.rule == finding.rule && fits(changed, &proof, disk);
+            fits.then_some((nearness(&proof.before, disk), ratio, changed, proof))
+        };
+        let (_, ratio, changed, proof) =
+            run.findings.iter().filter_map(alike).max_by(|a, b| a.0.cmp(&b.0).then(a.1.value.total_cmp(&b.1.value)))?;
+        Some(Expected {
+            text: told(changed, &proof, &ratio, ratio.interval?, run),
+            times: Some(ratio.value),
+            source: format!("run {} on this host", run.run),
+        })
+    })
+}
+
+/// What the papers say of a rule: the effect that is largest.
+pub fn by_papers(finding: &Finding, papers: &[Paper]) -> Option<Expected> {
+    let stated = papers.iter().flat_map(|p| p.effects.iter().map(move |e| (p, e)));
+    let times = |e: &Effect| e.published_denominator / e.published_numerator;
+    let (paper, effect) = stated
+        .filter(|(_, e)| rule_of(e) == Some(finding.rule.as_str()))
+        .max_by(|a, b| times(a.1).total_cmp(&times(b.1)))?;
+    let of = |cell: &Cell| {
+        let driver = cell.driver.as_deref().unwrap_or_default();
+        format!("{} on {}", driver_words(driver), target_words(&cell.target))
+    };
+    Some(Expected {
+        text: format!(
+            "published: {} {} by {}, {} by {}",
+            effect.published_numerator,
+            effect.unit,
+            of(&effect.numerator),
+            effect.published_denominator,
+            effect.denominator.as_ref().map(of)?
+        ),
+        times: Some(times(effect)),
+        source: format!("{}, {}", paper.key, effect.citation),
+    })
+}
+
+/// The rule that an effect speaks of: two guests' disks that differ in one thing, the first slower.
+fn rule_of(effect: &Effect) -> Option<&'static str> {
+    let (slow, fast) = (&effect.numerator, effect.denominator.as_ref()?);
+    let compared = effect.measure == Measure::Bandwidth && effect.relation == Relation::Below;
+    if !compared || slow.guest != fast.guest {
+        return None;
+    }
+    let (from, to) = (slow.driver.as_deref()?, fast.driver.as_deref()?);
+    match () {
+        () if slow.target == fast.target && is_emulated(from) && !is_emulated(to) => Some("emulated-driver"),
+        () if from == to && slow.target == "sparse" => Some("sparse-file"),
+        () => None,
+    }
+}
+
+/// Whether the disk is, in what was changed, as the stored one was before.
+fn fits(changed: Changed, proof: &Proof, disk: &Disk) -> bool {
+    let Some(before) = &proof.before.attachment else { return false };
+    let driver = disk.driver.as_deref() == Some(before.driver.as_str());
+    match changed {
+        Changed::Driver | Changed::Options => driver,
+        Changed::Iothread => driver && disk.iothread == Some(before.iothread),
+        Changed::CacheAio => [(&disk.cache, before.cache.to_string()), (&disk.aio, before.aio.to_string())]
+            .into_iter()
+            .all(|(found, stored)| found.as_ref() == Some(&stored)),
+        // The rule itself says which storage it is about.
+        Changed::Target => true,
+        // Advice on what runs in the guest.
+        Changed::Depth | Changed::Engine | Changed::PageCache => false,
+    }
+}
+
+/// In how many settings the stored set-up is the disk's.
+fn nearness(before: &Setup, disk: &Disk) -> usize {
+    let Some(a) = &before.attachment else { return 0 };
+    let same = |found: &Option<String>, stored: String| found.as_ref() == Some(&stored);
+    [
+        same(&disk.driver, a.driver.clone()),
+        same(&disk.cache, a.cache.to_string()),
+        same(&disk.aio, a.aio.to_string()),
+        disk.iothread == Some(a.iothread),
+    ]
+    .into_iter()
+    .filter(|same| *same)
+    .count()
+}
+
+/// `emulated SCSI (lsi53c895a) was 9.4 times slower (8.1 to 10.9) than virtio-blk at rand-read-32
+/// here on 2026-11-21`.
+fn told(changed: Changed, proof: &Proof, ratio: &Ratio, interval: Interval, run: &Learnt) -> String {
+    let words = |setup: &Setup| match (changed, &setup.attachment) {
+        (Changed::Target, _) | (_, None) => target_words(&setup.target),
+        (Changed::Driver, Some(a)) => driver_words(&a.driver),
+        (Changed::CacheAio, Some(a)) => format!("cache={} with aio={}", a.cache, a.aio),
+        (Changed::Iothread, Some(a)) if a.iothread => "a disk with an I/O thread".to_owned(),
+        (Changed::Iothread, Some(_)) => "a disk without an I/O thread".to_owned(),
+        (_, Some(a)) => Attachment::label(a),
+    };
+    let place = match &run.node {
+        Some(node) => format!("in the {node}"),
+        None => "here".to_owned(),
+    };
+    let emulated = match run.emulated {
+        true => ", under software emulation (TCG): the direction counts, not the size",
+        false => "",
+    };
+    format!(
+        "{} was {} times slower ({} to {}) than {} at {} {place} on {}{emulated}",
+        words(&proof.before),
+        figure(ratio.value),
+        figure(interval.low),
+        figure(interval.high),
+        words(&proof.after),
+        proof.before.workload,
+        run.on
+    )
+}
+
+fn driver_words(driver: &str) -> String {
+    match driver {
+        "lsi53c895a" => "emulated SCSI (lsi53c895a)".to_owned(),
+        "ahci" => "emulated SATA (ahci)".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+fn target_words(target: &str) -> String {
+    match target {
+        "sparse" => "a sparse file".to_owned(),
+        "preallocated" => "a file written out beforehand".to_owned(),
+        "device" => "a whole device".to_owned(),
+        other => format!("{other} storage"),
+    }
+}
+
+/// `1.06`, `9.4`, `23`.
+fn figure(x: f64) -> String {
+    match x {
+        x if x < 2.0 => format!("{x:.2}"),
+        x if x < 20.0 => format!("{x:.1}"),
+        x => format!("{x:.0}"),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::facts::{Details, Facts};
+    use crate::setup::{Aio, Cache};
+    use crate::testing::{Bench, guest, live_disk, native, virtio};
+
+    const PAPER: &str = include_str!("../../../../papers/shafer2010_storage.toml");
+
+    /// The findings that this disk gets of itself, by rule.
+    fn found(disk: &Disk, rule: &str) -> Finding {
+        let facts = Facts { disks: vec![disk.clone()], ..Facts::default() };
+        findings(&facts).into_iter().find(|f| f.rule == rule).unwrap()
+    }
+
+    fn disk(driver: &str) -> Disk {
+        Disk { driver: Some(driver.into()), iothread: Some(false), ..live_disk(Details::default()) }
+    }
+
+    fn drivers(slow: &str, rate: f64) -> Run {
+        Bench::new()
+            .cell(native("device", "rand-read-32"), 60e3)
+            .cell(guest("device", slow, "rand-read-32"), rate)
+            .cell(virtio("device", "rand-read-32"), 13e3)
+            .run()
+    }
+
+    fn learnt(run: &Run) -> Vec<Learnt> {
+        vec![Learnt::of(run, "2026-11-21")]
+    }
+
+    #[test]
+    fn a_run_on_this_host_with_the_same_driver_says_it() {
+        let lsi = disk("lsi53c895a");
+        let finding = found(&lsi, "emulated-driver");
+        let told = by_runs(&finding, &lsi, &learnt(&drivers("lsi53c895a", 1.4e3))).unwrap();
+        let times = told.times.unwrap();
+        assert!((8.5..10.0).contains(&times), "{times}");
+        assert!(
+            told.text.starts_with(&format!("emulated SCSI (lsi53c895a) was {times:.1} times slower (")),
+            "{told:?}"
+        );
+        assert!(told.text.ends_with(") than virtio-blk at rand-read-32 here on 2026-11-21"), "{told:?}");
+        assert_eq!(told.source, "run 1 on this host");
+        // Of another emulated controller that run says nothing.
+        let ahci = disk("ahci");
+        assert_eq!(by_runs(&found(&ahci, "emulated-driver"), &ahci, &learnt(&drivers("lsi53c895a", 1.4e3))), None);
+    }
+
+    #[test]
+    fn what_is_not_sure_is_not_said() {
+        let lsi = disk("lsi53c895a");
+        let finding = found(&lsi, "emulated-driver");
+        for run in [drivers("lsi53c895a", 13e3), Run { samples: Vec::new(), ..drivers("lsi53c895a", 1.4e3) }] {
+            assert_eq!(by_runs(&finding, &lsi, &learnt(&run)), None);
+        }
+        let few = Bench::new()
+            .cell(native("device", "rand-read-32"), 60e3)
+            .cell(guest("device", "lsi53c895a", "rand-read-32"), 1.4e3)
+            .cell(virtio("device", "rand-read-32"), 13e3)
+            .rounds(3);
+        assert_eq!(by_runs(&finding, &lsi, &learnt(&few.run())), None);
+    }
+
+    #[test]
+    fn the_newest_run_counts_and_emulation_is_told() {
+        let lsi = disk("lsi53c895a");
+        let finding = found(&lsi, "emulated-driver");
+        let mut newer = drivers("lsi53c895a", 6.5e3);
+        (newer.id, newer.environment.accel) = (9, Some(crate::result::Accel::Tcg));
+        newer.environment.node = Some("lab host (Linux 6.1.0 under TCG)".into());
+        let runs = [Learnt::of(&newer, "2026-11-22"), Learnt::of(&drivers("lsi53c895a", 1.4e3), "2026-11-21")];
+        let told = by_runs(&finding, &lsi, &runs).unwrap();
+        assert!(told.source == "run 9 on this host" && told.times.unwrap() < 2.1, "{told:?}");
+        assert!(
+            told.text.contains("in the lab host (Linux 6.1.0 under TCG) on 2026-11-22, under software"),
+            "{told:?}"
+        );
+    }
+
+    #[test]
+    fn a_missing_iothread_is_compared_with_the_same_driver() {
+        let threaded = |driver: &str| {
+            let mut with = guest("device", driver, "rand-read-32");
+            if let Some(a) = &mut with.attachment {
+                a.iothread = true;
+            }
+            let without = guest("device", driver, "rand-read-32");
+            Bench::new().cell(native("device", "rand-read-32"), 60e3).cell(without, 13e3).cell(with, 19e3).run()
+        };
+        let own = disk("virtio-scsi");
+        let finding = found(&own, "missing-iothread");
+        let told = by_runs(&finding, &own, &learnt(&threaded("virtio-scsi"))).unwrap();
+        assert!(told.text.starts_with("a disk without an I/O thread was 1.4"), "{told:?}");
+        assert_eq!(by_runs(&finding, &own, &learnt(&threaded("virtio-blk"))), None);
+    }
+
+    #[test]
+    fn a_pair_is_compared_with_the_same_pair() {
+        let mut writeback = virtio("device", "rand-write-32");
+        if let Some(a) = &mut writeback.attachment {
+            (a.cache, a.aio) = (Cache::Writeback, Aio::Threads);
+        }
+        let bench = Bench::new().cell(native("device", "rand-write-32"), 60e3).cell(writeback, 6e3);
+        let runs = learnt(&bench.cell(virtio("device", "rand-write-32"), 13e3).run());
+        let pair = |cache: &str, aio: &str| Disk {
+            cache: Some(cache.into()),
+            aio: Some(aio.into()),
+            ..live_disk(Details::default())
+        };
+        let finding = found(&pair("writeback", "native"), "cache-aio-pair");
+        let told = by_runs(&finding, &pair("writeback", "threads"), &runs).unwrap();
+        assert!(told.text.contains("than cache=none with aio=native at rand-write-32"), "{told:?}");
+        assert_eq!(by_runs(&finding, &pair("writeback", "native"), &runs), None);
+    }
+
+    #[test]
+    fn a_sparse_file_by_run_and_by_paper() {
+        let sparse = Disk { sparse: Some(true), ..live_disk(Details::default()) };
+        let finding = found(&sparse, "sparse-file");
+        let run = Bench::new()
+            .cell(native("sparse", "seq-write"), 500e6)
+            .cell(virtio("sparse", "seq-write"), 100e6)
+            .cell(native("preallocated", "seq-write"), 700e6)
+            .cell(virtio("preallocated", "seq-write"), 250e6)
+            .run();
+        let told = by_runs(&finding, &sparse, &learnt(&run)).unwrap();
+        assert!(told.text.starts_with("a sparse file was 2.5 times slower ("), "{told:?}");
+        assert!(told.text.contains("than a file written out beforehand at seq-write here"), "{told:?}");
+        let published = by_papers(&finding, &[Paper::parse(PAPER).unwrap()]).unwrap();
+        assert!((published.times.unwrap() - 71.5 / 1.3).abs() < 1e-9, "{published:?}");
+        assert!(
+            published.text.contains("1.3 MB/s by emulated SCSI (lsi53c895a) on a sparse file, 71.5"),
+            "{published:?}"
+        );
+    }
+
+    #[test]
+    fn a_paper_speaks_of_the_rules_that_its_effects_are_about() {
+        let papers = [Paper::parse(PAPER).unwrap()];
+        let lsi = disk("lsi53c895a");
+        let told = by_papers(&found(&lsi, "emulated-driver"), &papers).unwrap();
+        assert_eq!(told.source, "shafer2010, section 3.3, table 1");
+        assert!((told.times.unwrap() - 110.0 / 71.5).abs() < 1e-9, "{told:?}");
+        assert_eq!(by_papers(&found(&disk("virtio-blk"), "missing-iothread"), &papers), None);
+    }
+}

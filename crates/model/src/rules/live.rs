@@ -1,0 +1,113 @@
+//! Findings in guests that run now: each names the settings that it rests on and the place where
+//! each was read, so that a reader can check it before changing anything.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Change, Evidence, Finding, Rule, Severity};
+use crate::facts::{Disk, Nic, Place, Processors, Provenance, Sources};
+
+/// A device of a guest that runs now.
+pub trait Live: Serialize {
+    /// What a finding names: `guest web1, disk vda`.
+    fn subject(&self) -> &str;
+    /// What the configuration calls it.
+    fn place(&self) -> &Place;
+    /// Where its settings were read.
+    fn read(&self) -> &Sources;
+    /// Where it was read in the first place.
+    fn from(&self) -> &Provenance;
+
+    /// The guest's part of the subject, which all of its devices share: `guest web1`.
+    fn guest(&self) -> &str {
+        self.subject().split_once(", ").map_or(self.subject(), |(guest, _)| guest)
+    }
+
+    /// The rest of the subject: `disk vda`; the whole subject of a guest's processors.
+    fn device(&self) -> &str {
+        self.subject().split_once(", ").map_or(self.subject(), |(_, device)| device)
+    }
+
+    /// A setting by its name, with the place where it was read; `None` where it is not known.
+    fn evidence(&self, setting: &str) -> Option<Evidence> {
+        let all = serde_json::to_value(self).ok()?;
+        let value = all.get(setting).or_else(|| all.get("details")?.get(setting))?;
+        let from = self.read().get(setting).cloned().unwrap_or_else(|| self.from().place());
+        Some(Evidence { setting: setting.replace('_', " "), value: shown(value)?, from })
+    }
+}
+
+macro_rules! live {
+    ($($device:ty),*) => {$(
+        impl Live for $device {
+            fn subject(&self) -> &str {
+                &self.subject
+            }
+            fn place(&self) -> &Place {
+                &self.place
+            }
+            fn read(&self) -> &Sources {
+                &self.read
+            }
+            fn from(&self) -> &Provenance {
+                &self.from
+            }
+        }
+    )*};
+}
+live!(Disk, Nic, Processors);
+
+/// A value in words; `None` for one that is unknown.
+fn shown(value: &Value) -> Option<String> {
+    match value {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        Value::Bool(on) => Some((if *on { "yes" } else { "no" }).to_owned()),
+        Value::Array(list) if list.is_empty() => Some("none".to_owned()),
+        Value::Array(list) => Some(list.iter().filter_map(shown).collect::<Vec<String>>().join(", ")),
+        Value::Object(map) => {
+            let parts = map.iter().filter_map(|(name, one)| Some(format!("{name}: {}", shown(one)?)));
+            Some(parts.collect::<Vec<String>>().join(", "))
+        }
+        other => Some(other.to_string()),
+    }
+}
+
+impl Rule {
+    /// A finding about a device of a guest that nobody measured, with the settings that it rests on.
+    pub fn advice(&self, device: &impl Live, looked_at: &[&str], cause: &str, change: Change) -> Finding {
+        // Lost data need no measurement.
+        let cause = match self.severity {
+            Severity::Severe => cause.to_owned(),
+            _ => format!("{cause} Not measured here."),
+        };
+        let mut finding = self.finding(self.severity, device.subject().to_owned(), cause, change);
+        finding.evidence = looked_at.iter().filter_map(|setting| device.evidence(setting)).collect();
+        finding
+    }
+}
+
+/// The processors of the guest that a device belongs to.
+pub fn processors_of<'a>(device: &impl Live, all: &'a [Processors]) -> Option<&'a Processors> {
+    all.iter().find(|p| p.subject == device.guest())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::facts::Details;
+    use crate::testing::live_disk;
+
+    #[test]
+    fn evidence_says_value_and_place() {
+        let mut disk = live_disk(Details { host_cached_bytes: Some(4096), ..Details::default() });
+        disk.read.insert("cache".into(), "/proc/8/cmdline, -blockdev".into());
+        let of = |setting: &str| disk.evidence(setting).map(|e| (e.value, e.from));
+        assert_eq!(of("cache").unwrap(), ("none".into(), "/proc/8/cmdline, -blockdev".into()));
+        assert_eq!(of("iothread").unwrap(), ("yes".into(), "virsh dumpxml db1".into()));
+        assert_eq!(of("host_cached_bytes").unwrap().0, "4096");
+        assert_eq!((of("format"), of("no-such")), (None, None));
+        assert_eq!(disk.guest(), "guest db1");
+    }
+}

@@ -1,0 +1,54 @@
+//! Linux AIO on a file whose blocks are not all there: submitting a write waits while the host's file
+//! system (or QEMU's qcow2 layer) allocates, and with it everything else that the thread serves.
+
+use super::change::{To, own_disk};
+use super::{Check, Finding, Need, Rule, Severity};
+use crate::facts::Disk;
+use crate::setup::Aio;
+
+pub(super) const RULE: Rule = Rule {
+    id: "native-aio-that-waits",
+    title: "aio=native on a file that grows",
+    needs: Need::Settings,
+    severity: Severity::Advice,
+    references: &[
+        "https://github.com/kubevirt/kubevirt/issues/4077",
+        "https://github.com/kubevirt/kubevirt/pull/4421 (native AIO only on preallocated images)",
+    ],
+    checks: &[Check::Disk(live)],
+    #[cfg(test)]
+    fixture: (fixture::fires, fixture::silent),
+};
+
+fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
+    disk.aio.as_deref().filter(|aio| *aio == "native")?;
+    let on_file = disk.details.storage.as_deref() == Some("file") || disk.place.block_device == Some(false);
+    let grows = match disk.details.format.as_deref() {
+        _ if disk.sparse == Some(true) => "a file with holes",
+        Some("qcow2") if on_file && disk.sparse != Some(false) => "a qcow2 image that grows",
+        _ => return None,
+    };
+    let cause = format!(
+        "aio=native on {grows}: a write to a block that is not there yet waits in the call that submits it, and all \
+         that its thread serves waits with it."
+    );
+    let what = "Use aio=io_uring (QEMU 5.0, Linux 5.1; threads on older ones), or write the file out beforehand.";
+    let change = own_disk(what, disk, &To { aio: Some(Aio::IoUring), ..To::default() });
+    Some(rule.advice(disk, &["aio", "format", "sparse", "storage"], &cause, change))
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::facts::{Details, Disk, Facts};
+    use crate::testing::{live_disk, settings};
+
+    pub fn fires() -> Facts {
+        let disk = Disk { sparse: Some(true), ..live_disk(Details::default()) };
+        Facts { disks: vec![disk], ..Facts::default() }
+    }
+
+    /// A file of which nobody said that it grows.
+    pub fn silent() -> Facts {
+        settings(Details { storage: Some("file".into()), ..Details::default() })
+    }
+}

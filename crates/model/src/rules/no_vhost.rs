@@ -1,0 +1,47 @@
+//! virtio-net on a tap without vhost-net: QEMU's main loop reads and writes each packet by a system
+//! call. With vhost a thread of the kernel does it.
+
+use super::change::{NicTo, own_nic};
+use super::{Check, Finding, Need, Rule, Severity};
+use crate::facts::Nic;
+
+pub(super) const RULE: Rule = Rule {
+    id: "no-vhost",
+    title: "QEMU itself moves the packets",
+    needs: Need::Settings,
+    severity: Severity::Advice,
+    references: &[
+        "https://libvirt.org/formatdomain.html#setting-nic-driver-specific-options (driver name='vhost')",
+        "QEMU, qemu(1), \"Network options\": tap, vhost=on",
+    ],
+    checks: &[Check::Nic(live)],
+    #[cfg(test)]
+    fixture: (fixture::fires, fixture::silent),
+};
+
+fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
+    let tap = nic.backend.as_deref().is_some_and(|b| b == "tap" || b == "macvtap");
+    let virtio = nic.model.as_deref() == Some("virtio-net");
+    if !(tap && virtio && nic.vhost == Some(false) && nic.vhost_here == Some(true)) {
+        return None;
+    }
+    let cause = "QEMU's main loop copies each packet between the tap and the guest, though this host has vhost-net, which \
+                 does it in the kernel.";
+    let change = own_nic("Let vhost-net move the packets.", nic, NicTo { vhost: true, ..NicTo::default() });
+    Some(rule.advice(nic, &["model", "backend", "vhost", "vhost_here"], cause, change))
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::facts::{Facts, Nic};
+    use crate::testing::{live_nic, of_nic};
+
+    pub fn fires() -> Facts {
+        of_nic(Nic { vhost: Some(false), ..live_nic() })
+    }
+
+    /// A host without vhost-net.
+    pub fn silent() -> Facts {
+        of_nic(Nic { vhost: Some(false), vhost_here: Some(false), ..live_nic() })
+    }
+}

@@ -1,0 +1,60 @@
+//! One request queue for several vCPUs: they take turns at its lock, and completions interrupt one of
+//! them for all. QEMU's own default has been a queue a vCPU since its machine types 5.2.
+
+use super::change::{To, own_disk};
+use super::live::processors_of;
+use super::{Check, Finding, Need, Rule, Severity};
+use crate::facts::{Disk, Facts, Processors};
+
+/// Drivers with several queues.
+const QUEUED: [&str; 2] = ["virtio-blk", "virtio-scsi"];
+
+pub(super) const RULE: Rule = Rule {
+    id: "single-queue",
+    title: "One request queue for several vCPUs",
+    needs: Need::Settings,
+    severity: Severity::Advice,
+    references: &[
+        "QEMU, hw/core/machine.c, hw_compat_5_1 (one queue up to 5.1, then one for each vCPU)",
+        "https://libvirt.org/formatdomain.html#hard-drives-floppy-disks-cdroms (queues)",
+    ],
+    checks: &[Check::Guests(live)],
+    #[cfg(test)]
+    fixture: (fixture::fires, fixture::silent),
+};
+
+fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
+    facts.disks.iter().filter_map(|d| single(rule, d, processors_of(d, &facts.processors)?)).collect()
+}
+
+fn single(rule: &Rule, disk: &Disk, processors: &Processors) -> Option<Finding> {
+    disk.driver.as_deref().filter(|d| QUEUED.contains(d) && disk.details.queues == Some(1))?;
+    let vcpus = processors.vcpus.filter(|n| *n > 1)?;
+    let cause = format!(
+        "The disk has one request queue for {vcpus} vCPUs: they take turns at it, and one of them takes all interrupts."
+    );
+    let what = format!("Give it {vcpus} queues, one for each vCPU (QEMU's default since machine type 5.2).");
+    let change = own_disk(what, disk, &To { queues: Some(vcpus), ..To::default() });
+    let mut finding = rule.advice(disk, &["driver", "queues"], &cause, change);
+    finding.evidence.extend(super::Live::evidence(processors, "vcpus"));
+    Some(finding)
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::facts::{Details, Facts};
+    use crate::testing::{live_disk, live_processors, of_processors};
+
+    pub fn fires() -> Facts {
+        queues(1)
+    }
+
+    pub fn silent() -> Facts {
+        queues(4)
+    }
+
+    fn queues(n: u32) -> Facts {
+        let disk = live_disk(Details { queues: Some(n), ..Details::default() });
+        Facts { disks: vec![disk], ..of_processors(live_processors()) }
+    }
+}

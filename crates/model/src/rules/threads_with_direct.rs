@@ -1,0 +1,64 @@
+//! `aio=threads` with O_DIRECT on a block device: each request is handed to a thread of a pool and
+//! back, two switches that Linux AIO and io_uring save. (On a file that grows threads are a good
+//! choice: they may wait.)
+
+use super::change::{To, own_disk};
+use super::{Check, Finding, Need, Rule, Severity};
+use crate::facts::Disk;
+use crate::setup::Aio;
+
+/// Cache modes with O_DIRECT.
+const DIRECT: [&str; 2] = ["none", "directsync"];
+
+pub(super) const RULE: Rule = Rule {
+    id: "threads-with-direct",
+    title: "A pool of threads for a block device",
+    needs: Need::Settings,
+    severity: Severity::Advice,
+    references: &[
+        "https://kb.blockbridge.com/technote/proxmox-optimizing-windows-server/part-1.html (native, io_uring, threads)",
+        "QEMU, qemu(1), \"Block device options\": aio",
+    ],
+    checks: &[Check::Disk(live)],
+    #[cfg(test)]
+    fixture: (fixture::fires, fixture::silent),
+};
+
+fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
+    let is = |value: &Option<String>, names: &[&str]| value.as_deref().is_some_and(|v| names.contains(&v));
+    let fits = is(&disk.aio, &["threads"])
+        && is(&disk.cache, &DIRECT)
+        && is(&disk.details.format, &["raw"])
+        && disk.place.block_device == Some(true);
+    if !fits {
+        return None;
+    }
+    let cause = "aio=threads hands each request to a thread and back; on a block device with O_DIRECT the kernel takes \
+                 them asynchronously.";
+    let change = own_disk("Use aio=native (or io_uring).", disk, &To { aio: Some(Aio::Native), ..To::default() });
+    Some(rule.advice(disk, &["aio", "cache", "format", "storage"], cause, change))
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::facts::{Details, Disk, Facts, Place};
+    use crate::testing::live_disk;
+
+    pub fn fires() -> Facts {
+        on(true)
+    }
+
+    /// A file.
+    pub fn silent() -> Facts {
+        on(false)
+    }
+
+    fn on(block_device: bool) -> Facts {
+        let disk = Disk {
+            aio: Some("threads".into()),
+            place: Place { block_device: Some(block_device), ..Place::default() },
+            ..live_disk(Details { format: Some("raw".into()), ..Details::default() })
+        };
+        Facts { disks: vec![disk], ..Facts::default() }
+    }
+}

@@ -1,0 +1,51 @@
+//! A network in user space: slirp (`user`) speaks TCP/IP itself inside of QEMU's main loop; passt does
+//! so in a process of its own. Every packet is copied and every connection made anew. A tap on a
+//! bridge hands packets on as they are.
+
+use super::change::{NicTo, own_nic};
+use super::{Check, Finding, Need, Rule, Severity};
+use crate::facts::Nic;
+
+/// Back ends in user space.
+const USER: [&str; 2] = ["user", "passt"];
+
+pub(super) const RULE: Rule = Rule {
+    id: "user-network",
+    title: "Network in user space",
+    needs: Need::Settings,
+    severity: Severity::Advice,
+    references: &[
+        "https://wiki.qemu.org/Documentation/Networking (\"User Networking (SLIRP)\": a lot of overhead)",
+        "https://libvirt.org/formatdomain.html#userspace-slirp-or-passt-connection",
+    ],
+    checks: &[Check::Nic(live)],
+    #[cfg(test)]
+    fixture: (fixture::fires, fixture::silent),
+};
+
+fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
+    let backend = nic.backend.as_deref().filter(|b| USER.contains(b))?;
+    let who = if backend == "user" { "QEMU's main loop" } else { "a process beside QEMU" };
+    let cause = format!(
+        "The card is connected in user space ({backend}): {who} ends each connection and opens it anew on the host. A tap on a bridge \
+         hands packets on, with vhost without QEMU."
+    );
+    let what = "Connect it to a bridge by a tap with vhost, where the guest may be on the host's network (this needs \
+                root once, and gives the guest an address of its own).";
+    let to = NicTo { virtio: true, tap: true, vhost: true, ..NicTo::default() };
+    Some(rule.advice(nic, &["backend"], &cause, own_nic(what, nic, to)))
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::facts::{Facts, Nic};
+    use crate::testing::{live_nic, of_nic};
+
+    pub fn fires() -> Facts {
+        of_nic(Nic { backend: Some("user".into()), interface: None, vhost: None, ..live_nic() })
+    }
+
+    pub fn silent() -> Facts {
+        of_nic(Nic { backend: Some("macvtap".into()), ..live_nic() })
+    }
+}

@@ -1,0 +1,78 @@
+//! Windows without Hyper-V's interfaces: it reads clocks and timers of emulated hardware, each time a
+//! way out to the hypervisor, and its watchdogs take a pause of the host for a fault.
+
+use super::change::{Names, Takes};
+use super::{Change, Check, Finding, Need, Rule, Severity};
+use crate::facts::Processors;
+use crate::result::Accel;
+
+pub(super) const RULE: Rule = Rule {
+    id: "windows-no-enlightenments",
+    title: "Windows without Hyper-V's interfaces",
+    needs: Need::Settings,
+    severity: Severity::Advice,
+    references: &[
+        "https://qemu.org/docs/master/system/i386/hyperv.html",
+        "https://libvirt.org/formatdomain.html#hypervisor-features (hyperv)",
+        "Proxmox VE, qm.adoc, \"OS Settings\" (ostype)",
+    ],
+    checks: &[Check::Processors(live)],
+    #[cfg(test)]
+    fixture: (fixture::fires, fixture::silent),
+};
+
+fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
+    // Without a model nobody read the flags either; and these are KVM's.
+    let windows = p.windows == Some(true) && p.model.is_some() && p.accel == Some(Accel::Kvm);
+    let flag =
+        |f: &String| f.trim_start_matches('+').starts_with("hv_") || f.trim_start_matches('+').starts_with("hv-");
+    if !windows || p.flags.iter().any(flag) {
+        return None;
+    }
+    let cause = "Windows runs without any of Hyper-V's interfaces: clocks, timers and interrupts take the way through \
+                 emulated hardware, and an idle guest burns CPU time.";
+    let names = Names(&p.place);
+    let model = [p.model.as_deref().unwrap_or("host")].into_iter().chain(p.flags.iter().map(String::as_str));
+    let model = model.collect::<Vec<&str>>().join(",");
+    let change = Change {
+        what: "Turn the enlightenments on.".into(),
+        qemu: format!(
+            "-cpu {model},hv_relaxed,hv_vapic,hv_spinlocks=0x1fff,hv_vpindex,hv_runtime,hv_time,hv_synic,hv_stimer,\
+             hv_tlbflush,hv_ipi,hv_frequencies"
+        ),
+        libvirt: format!(
+            "virsh edit {}    # in <features>, and the timer in <clock>:\n\
+             <hyperv mode='custom'>\n  <relaxed state='on'/>\n  <vapic state='on'/>\n  \
+             <spinlocks state='on' retries='8191'/>\n  <vpindex state='on'/>\n  <runtime state='on'/>\n  \
+             <synic state='on'/>\n  <stimer state='on'/>\n  <tlbflush state='on'/>\n  <ipi state='on'/>\n  \
+             <frequencies state='on'/>\n</hyperv>\n<timer name='hypervclock' present='yes'/>",
+            names.domain()
+        ),
+        proxmox: format!(
+            "qm set {} --ostype win11    # or win10, w2k12: the release in the guest\n\
+             # in force after the guest was stopped and started",
+            names.vmid()
+        ),
+        takes: Takes::NextStart,
+    };
+    Some(rule.advice(p, &["windows", "model", "flags"], cause, change))
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::facts::{Facts, Processors};
+    use crate::testing::{live_processors, of_processors};
+
+    pub fn fires() -> Facts {
+        windows(&["+aes"])
+    }
+
+    pub fn silent() -> Facts {
+        windows(&["hv_relaxed", "hv_time"])
+    }
+
+    fn windows(flags: &[&str]) -> Facts {
+        let flags = flags.iter().map(|f| (*f).into()).collect();
+        of_processors(Processors { windows: Some(true), flags, ..live_processors() })
+    }
+}

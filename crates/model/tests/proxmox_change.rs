@@ -1,0 +1,108 @@
+//! Proxmox's commands of a change, run by a shell with a `qm` that only writes down what it is told: a
+//! slot is written anew from itself, and nothing of it that the change is not about may be lost.
+
+#![allow(clippy::unwrap_used)]
+
+use std::process::Command;
+
+use vmio_model::facts::{Disk, Nic, Place, Provenance};
+use vmio_model::rules::change::{NicTo, To, own_disk, own_nic};
+use vmio_model::setup::Cache;
+
+/// The calls of `qm` that these commands make on a guest with this configuration; `qm config` aside.
+fn calls(commands: &str, config: &str) -> Vec<String> {
+    let qm = format!(
+        "qm() {{ if [ \"$1\" = config ]; then cat <<'END'\n{config}\nEND\nelse printf '%s|' \"$@\"; echo; fi; }}"
+    );
+    let out = Command::new("bash").args(["-euc", &format!("{qm}\n{commands}")]).output().unwrap();
+    assert!(out.status.success(), "{commands}\n{}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+fn from() -> Provenance {
+    Provenance::Transcript { name: "proxmox".into() }
+}
+
+fn place(slot: &str) -> Place {
+    Place { vmid: Some("101".into()), slot: Some(slot.into()), ..Place::default() }
+}
+
+fn disk(driver: &str, slot: &str) -> Disk {
+    Disk {
+        driver: Some(driver.into()),
+        cache: Some("writeback".into()),
+        place: place(slot),
+        ..Disk::unknown("guest web1, disk", from())
+    }
+}
+
+const CONFIG: &str = "boot: order=sata1;ide2;net0\n\
+                      net0: e1000=BC:24:11:00:00:01,bridge=vmbr0,firewall=1,rate=10\n\
+                      net1: virtio=BC:24:11:00:00:02,bridge=vmbr1,queues=1,tag=7\n\
+                      sata1: local-lvm:vm-101-disk-1,backup=0,cache=writeback,mbps_rd=50,size=32G,ssd=1\n\
+                      scsi0: local-lvm:vm-101-disk-0,aio=threads,cache=writeback,iothread=0,mbps_rd=50,size=32G,ssd=1\n\
+                      scsi10: local-lvm:vm-101-disk-9,size=1G";
+
+#[test]
+fn an_iothread_keeps_the_rest_of_the_slot() {
+    let change = own_disk("x", &disk("virtio-scsi", "scsi0"), &To { iothread: true, ..To::default() });
+    assert_eq!(
+        calls(&change.proxmox, CONFIG),
+        [
+            "set|101|--scsihw|virtio-scsi-single|",
+            "set|101|--scsi0|local-lvm:vm-101-disk-0,aio=threads,cache=writeback,mbps_rd=50,size=32G,ssd=1,iothread=1|"
+        ]
+    );
+}
+
+#[test]
+fn another_cache_mode_replaces_the_old_one() {
+    let change = own_disk("x", &disk("virtio-scsi", "scsi0"), &To { cache: Some(Cache::None), ..To::default() });
+    assert_eq!(
+        calls(&change.proxmox, CONFIG),
+        ["set|101|--scsi0|local-lvm:vm-101-disk-0,iothread=0,mbps_rd=50,size=32G,ssd=1,cache=none,aio=native|"]
+    );
+}
+
+#[test]
+fn a_disk_moves_to_virtio_with_its_limits_and_the_boot_order() {
+    let to = To { driver: Some("virtio-blk"), iothread: true, ..To::default() };
+    assert_eq!(
+        calls(&own_disk("x", &disk("ahci", "sata1"), &to).proxmox, CONFIG),
+        [
+            "shutdown|101|",
+            "set|101|--delete|sata1|",
+            "set|101|--virtio1|local-lvm:vm-101-disk-1,backup=0,cache=writeback,mbps_rd=50,size=32G,iothread=1|",
+            "set|101|--boot|order=virtio1;ide2;net0|",
+            "start|101|"
+        ]
+    );
+}
+
+#[test]
+fn a_card_keeps_address_bridge_and_firewall() {
+    let nic = |slot: &str| Nic { place: place(slot), ..Nic::unknown("guest web1, net", from()) };
+    let model = own_nic("x", &nic("net0"), NicTo { virtio: true, ..NicTo::default() });
+    let set = "set|101|--net0|virtio=BC:24:11:00:00:01,bridge=vmbr0,firewall=1,rate=10|";
+    assert_eq!(calls(&model.proxmox, CONFIG), ["shutdown|101|", set, "start|101|"]);
+    let queues = own_nic("x", &nic("net1"), NicTo { queues: Some(4), ..NicTo::default() });
+    let set = "set|101|--net1|virtio=BC:24:11:00:00:02,bridge=vmbr1,tag=7,queues=4|";
+    assert_eq!(calls(&queues.proxmox, CONFIG), ["shutdown|101|", set, "start|101|"]);
+}
+
+#[test]
+fn a_disk_moves_to_virtio_scsi_too() {
+    let to = To { driver: Some("virtio-scsi"), ..To::default() };
+    let config = "boot: order=virtio3\nvirtio3: local:101/a.raw,cache=none,size=1G";
+    assert_eq!(
+        calls(&own_disk("x", &disk("virtio-blk", "virtio3"), &to).proxmox, config),
+        [
+            "shutdown|101|",
+            "set|101|--scsihw|virtio-scsi-pci|",
+            "set|101|--delete|virtio3|",
+            "set|101|--scsi3|local:101/a.raw,cache=none,size=1G|",
+            "set|101|--boot|order=scsi3|",
+            "start|101|"
+        ]
+    );
+}

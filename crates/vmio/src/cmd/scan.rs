@@ -1,0 +1,178 @@
+//! `vmio scan`: what is wrong with the guests that run on this host now. Only looks; also what a
+//! bare `vmio` does.
+
+pub mod pick;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::Context as _;
+use vmio_host::look::Look;
+use vmio_host::scan;
+use vmio_model::rules::Severity;
+use vmio_node::Local;
+
+use crate::cli::{Context, Exit, Failure, Outcome};
+use crate::expect::Known;
+use crate::report::scan::{self as report, Row, View, nagios};
+use crate::run::like::differences;
+use crate::run::studies;
+use crate::store::Store;
+use crate::term;
+use pick::Ignore;
+
+const EXAMPLES: &str = "\
+Examples:
+  vmio scan                        every guest that runs here, with its worst finding
+  vmio scan web1                   all of web1: what costs it speed, and the exact change
+  vmio scan 101 --sources          by Proxmox's number; where each setting was read
+  vmio scan --html guests.html     all guests as one HTML file
+  vmio scan --ignore no-discard --ignore sparse-file@db1
+                                   without what is meant to be so
+  vmio scan --nagios               as a check of Nagios or Icinga
+  vmio scan --prometheus=/var/lib/prometheus/node-exporter/vmio.prom
+                                   for node_exporter's textfile collector
+  vmio scan --fail-on warning      end with code 5 at a warning or worse
+
+It needs no agent and no password of a guest, works for Windows guests, and sends nothing to a
+guest. Without root it sees less and says what. docs/scan.md has more.";
+
+/// Look at the guests that run here and name the settings that cost them speed; changes nothing
+#[derive(Debug, Default, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Guests to show in full: name, pid, vmid, libvirt domain, or the beginning of the UUID
+    #[arg(value_name = "GUEST")]
+    guests: Vec<String>,
+    /// Also write all of it as one HTML file that needs no network
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["nagios", "prometheus"])]
+    html: Option<PathBuf>,
+    /// End with code 5 when a finding is at or above this severity
+    #[arg(long, value_name = "SEVERITY", value_parser = super::severity, conflicts_with = "nagios")]
+    fail_on: Option<Severity>,
+    /// Print as a check plugin: severe is CRITICAL (2), warning and advice WARNING (1), UNKNOWN 3
+    #[arg(long, conflicts_with_all = ["json", "prometheus"])]
+    nagios: bool,
+    /// Print in Prometheus' text format, or put it into FILE in one step
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, conflicts_with = "json")]
+    prometheus: Option<Option<PathBuf>>,
+    /// Leave out what this rule finds, with @GUEST in that guest alone; may be repeated
+    #[arg(long, value_name = "RULE[@GUEST]")]
+    ignore: Vec<String>,
+    /// Show each setting with the place that it was read from
+    #[arg(long)]
+    sources: bool,
+    /// Let libvirt ask QEMU's monitors too, which marks its guests as tainted
+    #[arg(long)]
+    monitor: bool,
+    /// Also show the guests that vmio itself runs
+    #[arg(long)]
+    all: bool,
+}
+
+/// Runs the verb.
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    let viewed = check(args).and_then(|ignore| look(args, &ignore, context));
+    if args.nagios {
+        let (text, state) = match &viewed {
+            Ok(view) => nagios::nagios(view),
+            Err(e) => (nagios::failed(&format!("{e:#}")), nagios::State::Unknown),
+        };
+        term::print(&text)?;
+        return Ok(Exit::Plugin(state));
+    }
+    let view = viewed?;
+    if let Some(file) = &args.html {
+        write(file, &report::html(&view))?;
+        term::note(&format!("report written to {}", file.display()));
+    }
+    match &args.prometheus {
+        Some(None) => term::print(&report::prometheus(&view))?,
+        Some(Some(file)) => replace(file, &report::prometheus(&view))?,
+        None if context.json => term::print(&report::json(&view))?,
+        None => term::print(&text(args, &view, context))?,
+    }
+    Ok(exit(&view, args.fail_on))
+}
+
+/// Code 5 for a finding at or above the least severity that fails.
+pub fn exit(view: &View, fail_on: Option<Severity>) -> Exit {
+    let fails = fail_on.is_some_and(|least| view.worst().is_some_and(|worst| worst >= least));
+    if fails { Exit::Finding } else { Exit::Done }
+}
+
+/// What a bare `vmio` does: the same, and where the rest is.
+pub fn bare(context: &Context) -> Outcome {
+    let exit = run(&Args::default(), context)?;
+    if !context.json {
+        term::note("\nvmio --help lists what else there is.");
+    }
+    Ok(exit)
+}
+
+/// What can be refused before anything is looked at.
+fn check(args: &Args) -> anyhow::Result<Vec<Ignore>> {
+    for file in args.html.iter().chain(args.prometheus.iter().flatten()) {
+        let dir = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if !dir.is_dir() || file.is_dir() {
+            return Err(unwritable(Exit::Usage, file).into());
+        }
+    }
+    Ok(args.ignore.iter().map(|word| word.parse()).collect::<Result<_, Failure>>()?)
+}
+
+fn unwritable(exit: Exit, file: &Path) -> Failure {
+    Failure::new(exit, format!("{} cannot be written", file.display()))
+        .help("name a file in a directory that is there and that you may write")
+}
+
+fn look(args: &Args, ignore: &[Ignore], context: &Context) -> anyhow::Result<View> {
+    let begun = Instant::now();
+    let local = Local::new();
+    let mut look = Look::new(&local);
+    look.monitor = args.monitor;
+    let seen = scan::scan(&look);
+    let (guests, own_guests) = pick::own(seen.guests, args.all, &args.guests);
+    let mut rows: Vec<Row> = pick::named(guests, &args.guests)?.into_iter().map(Row::of).collect();
+    let known = Known::of(Store::open_existing(&context.paths.db()).ok().as_ref());
+    let reference = studies::named("quick")?.guest;
+    for row in &mut rows {
+        known.fill(&mut row.findings, &row.guest);
+        row.differences = differences(&row.guest, reference);
+    }
+    let ignored = pick::ignored(&mut rows, ignore);
+    let view = View {
+        at_unix_seconds: look.at_unix_seconds,
+        seconds: begun.elapsed().as_secs_f64(),
+        root: rustix::process::geteuid().is_root(),
+        rows,
+        unread: seen.unread,
+        own_guests,
+        ignored,
+    };
+    Ok(view.sorted())
+}
+
+fn text(args: &Args, view: &View, context: &Context) -> String {
+    if args.guests.is_empty() {
+        return report::overview(view, context.style, term::width());
+    }
+    let one = |row: &Row| report::detail(row, context.style, args.sources);
+    view.rows.iter().map(one).collect::<Vec<_>>().join("\n")
+}
+
+fn write(file: &Path, content: &str) -> anyhow::Result<()> {
+    std::fs::write(file, content).with_context(|| unwritable(Exit::Failed, file))
+}
+
+/// Puts a file in place in one step: the collector never reads half of it.
+fn replace(file: &Path, content: &str) -> anyhow::Result<()> {
+    let mut name = file.as_os_str().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let beside = PathBuf::from(name);
+    let done = std::fs::write(&beside, content).and_then(|()| std::fs::rename(&beside, file));
+    if done.is_err() {
+        let _ = std::fs::remove_file(&beside);
+    }
+    done.with_context(|| unwritable(Exit::Failed, file))
+}

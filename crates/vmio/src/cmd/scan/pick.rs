@@ -1,0 +1,110 @@
+//! Which guests and findings are shown: GUEST and `--ignore` on the command line.
+
+use std::str::FromStr;
+
+use vmio_model::facts::Guest;
+use vmio_model::rules::RULES;
+
+use crate::cli::{Exit, Failure};
+use crate::report::scan::Row;
+
+/// Shortest beginning of a UUID that names a guest.
+const UUID: usize = 4;
+/// Names that an error lists.
+const LISTED: usize = 12;
+
+/// Leaves out vmio's own guests, unless all are wanted or some are named; and how many those were.
+pub fn own(mut guests: Vec<Guest>, all: bool, names: &[String]) -> (Vec<Guest>, usize) {
+    let before = guests.len();
+    if !all && names.is_empty() {
+        guests.retain(|g| g.ids.get("owner").is_none_or(|owner| owner != "vmio"));
+    }
+    let left_out = before - guests.len();
+    (guests, left_out)
+}
+
+/// How surely a word names a guest; the least is the surest.
+fn rank(guest: &Guest, word: &str) -> Option<u8> {
+    let uuid = |u: &String| u.to_lowercase().starts_with(&word.to_lowercase());
+    match () {
+        () if guest.name == word => Some(0),
+        () if guest.ids.iter().any(|(key, id)| key != "owner" && id == word) => Some(1),
+        () if guest.pid.is_some_and(|pid| pid.to_string() == word) => Some(2),
+        () if word.len() >= UUID && guest.uuid.as_ref().is_some_and(uuid) => Some(3),
+        () => None,
+    }
+}
+
+/// The guests that the words name, all without a word. A word that names nobody is an error.
+pub fn named(guests: Vec<Guest>, words: &[String]) -> Result<Vec<Guest>, Failure> {
+    if words.is_empty() {
+        return Ok(guests);
+    }
+    let mut wanted = vec![false; guests.len()];
+    for word in words {
+        let ranks: Vec<Option<u8>> = guests.iter().map(|g| rank(g, word)).collect();
+        let best = ranks.iter().flatten().min().ok_or_else(|| unknown(&guests, word))?;
+        ranks.iter().zip(&mut wanted).for_each(|(rank, wanted)| *wanted |= rank.as_ref() == Some(best));
+    }
+    Ok(guests.into_iter().zip(wanted).filter_map(|(guest, wanted)| wanted.then_some(guest)).collect())
+}
+
+fn unknown(guests: &[Guest], word: &str) -> Failure {
+    let failure = Failure::new(Exit::Usage, format!("no guest {word} runs here"));
+    let names: Vec<&str> = guests.iter().map(|g| g.name.as_str()).collect();
+    let more = names.len().saturating_sub(LISTED);
+    let listed = names[..names.len() - more].join(", ");
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    match nearest(word, names.iter().copied()) {
+        _ if names.is_empty() => failure.help("no guest can be seen at all; `vmio scan` says what was looked for"),
+        _ if word.contains('/') => failure.help("a file is given by an equals sign, as in --prometheus=FILE"),
+        Some(near) => failure.help(format!("did you mean {near}? These run: {listed}{more}")),
+        None => failure.help(format!("these run: {listed}{more}")),
+    }
+}
+
+/// The candidate that was probably meant.
+fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let scored = candidates.map(|c| (strsim::jaro_winkler(word, c), c));
+    scored.filter(|(score, _)| *score >= 0.8).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, c)| c)
+}
+
+/// What `--ignore` leaves out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ignore {
+    /// Id of the rule.
+    pub rule: String,
+    /// In this guest alone.
+    pub guest: Option<String>,
+}
+
+impl FromStr for Ignore {
+    type Err = Failure;
+
+    fn from_str(word: &str) -> Result<Self, Failure> {
+        let (rule, guest) = word.split_once('@').map_or((word, None), |(rule, guest)| (rule, Some(guest.to_owned())));
+        let ids = || RULES.iter().map(|r| r.id);
+        if ids().any(|id| id == rule) {
+            return Ok(Ignore { rule: rule.to_owned(), guest });
+        }
+        let failure = Failure::new(Exit::Usage, format!("--ignore {word}: there is no rule {rule}"));
+        Err(match nearest(rule, ids()) {
+            Some(near) => failure.help(format!("did you mean {near}?")),
+            None => failure.help(format!("the rules are: {}", ids().collect::<Vec<_>>().join(", "))),
+        })
+    }
+}
+
+/// Takes the findings away that are to be ignored; how many those were. A rule may be ignored in a
+/// guest that does not run now.
+pub fn ignored(rows: &mut [Row], ignore: &[Ignore]) -> usize {
+    let mut left_out = 0;
+    for row in rows {
+        let before = row.findings.len();
+        let guest = &row.guest;
+        let hit = |i: &Ignore, rule: &str| i.rule == rule && i.guest.as_ref().is_none_or(|g| rank(guest, g).is_some());
+        row.findings.retain(|f| !ignore.iter().any(|i| hit(i, &f.rule)));
+        left_out += before - row.findings.len();
+    }
+    left_out
+}

@@ -1,0 +1,58 @@
+//! What a finding on a guest that runs now may cost it, although nobody measured that guest: from the
+//! runs that are stored on this host, else from the published figures that come with vmio. What
+//! counts as alike is decided in [`vmio_model::rules::expect`].
+
+use std::time::{Duration, Instant};
+
+use vmio_model::facts::Guest;
+use vmio_model::rules::Finding;
+use vmio_model::rules::expect::{Learnt, by_papers, by_runs};
+
+use crate::papers;
+use crate::report::format;
+use crate::store::Store;
+
+/// Runs that are looked at, the newest.
+const RUNS: usize = 20;
+/// Time after which no further run is read: a scan is to be quick whatever the store holds.
+const TIME: Duration = Duration::from_millis(300);
+
+/// What this host's runs found, read once for all guests.
+#[derive(Debug, Default)]
+pub struct Known {
+    runs: Vec<Learnt>,
+}
+
+impl Known {
+    /// Reads the newest runs of a store, as many as time allows. What cannot be read of it is as if
+    /// it were not there: the papers remain.
+    pub fn of(store: Option<&Store>) -> Known {
+        let begun = Instant::now();
+        let Some(store) = store else { return Known::default() };
+        // A run against itself has nothing to say of a change.
+        let measured = store.list().unwrap_or_default();
+        let measured = measured.iter().filter(|r| r.samples > 0 && !r.study.starts_with("noise-")).take(RUNS);
+        let in_time = measured.take_while(|_| begun.elapsed() < TIME);
+        let runs = in_time.filter_map(|info| {
+            let run = store.load(info.id).ok()?;
+            let on = format::utc(run.started_unix);
+            Some(Learnt::of(&run, on.split(' ').next().unwrap_or_default()))
+        });
+        Known { runs: runs.collect() }
+    }
+
+    /// Says of each finding on the guest what its change may be expected to bring, where anybody
+    /// knows. Findings that a measurement decided stay as they are.
+    pub fn fill(&self, findings: &mut [Finding], guest: &Guest) {
+        for finding in findings.iter_mut().filter(|f| f.expected.is_none() && f.cost_ratio.is_none()) {
+            let disk = guest.disks.iter().find(|d| d.subject == finding.subject);
+            let by_runs = disk.and_then(|disk| by_runs(finding, disk, &self.runs));
+            finding.expected = by_runs.or_else(|| by_papers(finding, papers::all()));
+        }
+    }
+}
+
+/// [`Known::of`] and [`Known::fill`] for one guest.
+pub fn fill(findings: &mut [Finding], guest: &Guest, store: Option<&Store>) {
+    Known::of(store).fill(findings, guest);
+}

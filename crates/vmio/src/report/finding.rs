@@ -1,0 +1,167 @@
+//! How a finding is shown, the same in the report of a run and in that of a scan: title, severity,
+//! cause, the settings it rests on, what the change may bring, the change, and when it takes effect.
+
+use std::fmt::Write;
+
+use vmio_model::rules::change::Takes;
+use vmio_model::rules::{Finding, Severity};
+
+use super::Proved;
+use super::html::{chip, escape};
+use super::text::Out;
+use crate::term::Style;
+
+/// What a report knows beside the finding itself.
+pub(super) struct Shown<'a> {
+    /// Its place in the list, from 1.
+    pub number: usize,
+    /// The ways to make the change that are shown, the reader's own first.
+    pub ways: Vec<(&'static str, &'a str)>,
+    /// The other ways, which a page shows on request.
+    pub elsewhere: Vec<(&'static str, &'a str)>,
+    /// What must be known of those ways.
+    pub remark: Option<&'static str>,
+    /// The earlier finding that asks for the very same change.
+    pub same_change: Option<usize>,
+    /// What `--prove` showed.
+    pub proof: Option<&'a Proved>,
+}
+
+impl<'a> Shown<'a> {
+    /// A finding with all ways to make its change.
+    pub fn whole(number: usize, finding: &'a Finding) -> Self {
+        Shown {
+            number,
+            ways: finding.change.ways(),
+            elsewhere: Vec::new(),
+            remark: None,
+            same_change: None,
+            proof: None,
+        }
+    }
+}
+
+/// The earlier finding of a list (its place) that asks for the very same change as the one at
+/// `place`, so that the change is shown once.
+pub(super) fn same_change(findings: &[Finding], place: usize) -> Option<usize> {
+    let (before, rest) = findings.split_at(place);
+    before.iter().position(|f| f.rule == rest[0].rule && f.change == rest[0].change)
+}
+
+/// When a change takes effect, as a sentence.
+pub fn takes(takes: Takes) -> &'static str {
+    match takes {
+        Takes::NextStart => "In force after the guest was shut down and started (a reboot inside is not enough).",
+        Takes::ShutDown => "To be made while the guest is shut down.",
+        Takes::Running => "In force at once, while the guest runs.",
+        Takes::InGuest => "To be made in the guest or the application in it.",
+    }
+}
+
+/// The word for a severity in its colour.
+pub fn severity(severity: Severity, style: Style) -> String {
+    match severity {
+        Severity::Severe => style.red(severity.name()),
+        Severity::Warning => style.yellow(severity.name()),
+        _ => severity.name().to_owned(),
+    }
+}
+
+/// The finding for a terminal.
+pub(super) fn text(out: &mut Out, finding: &Finding, shown: &Shown<'_>) {
+    let style = out.style;
+    let level = severity(finding.severity, style);
+    out.line(&format!("{}. {} [{level}, {}]", shown.number, style.bold(&finding.title), finding.rule));
+    out.paragraph("   ", 3, &format!("{}: {}", finding.subject, finding.cause));
+    for e in &finding.evidence {
+        out.paragraph("   ", 5, &format!("{} = {}, read from {}", e.setting, e.value, e.from));
+    }
+    if let Some(expected) = &finding.expected {
+        out.paragraph("   ", 5, &format!("Expect: {} ({})", expected.text, expected.source));
+    }
+    match shown.same_change {
+        Some(first) => out.line(&format!("   Change: as for finding {}.", first + 1)),
+        None => change(out, finding, shown),
+    }
+    if let Some(proof) = shown.proof {
+        out.paragraph("   ", 3, &format!("--prove, run {}: {}", proof.run, proof.verdict));
+    }
+}
+
+fn change(out: &mut Out, finding: &Finding, shown: &Shown<'_>) {
+    let change = &finding.change;
+    out.paragraph("   ", 3, &format!("Change: {}", change.what));
+    for (name, how) in &shown.ways {
+        for (i, line) in how.lines().enumerate() {
+            let lead = format!("     {:<9}", if i == 0 { name } else { "" });
+            let lead = out.style.cyan(&lead);
+            out.code(&lead, 14, line);
+        }
+    }
+    if let Some(remark) = shown.remark {
+        out.paragraph("   ", 3, remark);
+    }
+    out.paragraph("   ", 3, takes(change.takes));
+    for reference in &finding.references {
+        out.paragraph("   ", 5, &format!("see {reference}"));
+    }
+}
+
+macro_rules! put {
+    ($page:expr, $($arg:tt)*) => { let _ = write!($page, $($arg)*); };
+}
+
+/// The finding as a card of a page.
+pub(super) fn html(page: &mut String, finding: &Finding, shown: &Shown<'_>) {
+    put!(
+        page,
+        "<article class=\"card {0}\"><h3>{1}. {2} {chip}</h3><p class=\"dim\">{3}</p><p>{4}</p><dl>",
+        finding.severity.name(),
+        shown.number,
+        escape(&finding.title),
+        escape(&finding.subject),
+        escape(&finding.cause),
+        chip = chip(finding.severity)
+    );
+    if let Some(proof) = shown.proof {
+        put!(page, "<dt>--prove</dt><dd><strong>{}</strong> (run {})</dd>", escape(&proof.verdict), proof.run);
+    }
+    if !finding.evidence.is_empty() {
+        *page += "<dt>Evidence</dt><dd><ul class=\"plain\">";
+        for e in &finding.evidence {
+            let (setting, value, from) = (escape(&e.setting), escape(&e.value), escape(&e.from));
+            put!(page, "<li><code>{setting} = {value}</code> <span class=\"dim\">read from {from}</span></li>");
+        }
+        *page += "</ul></dd>";
+    }
+    if let Some(expected) = &finding.expected {
+        let (text, source) = (escape(&expected.text), escape(&expected.source));
+        put!(page, "<dt>Expect</dt><dd>{text} <span class=\"dim\">{source}</span></dd>");
+    }
+    if let Some(first) = shown.same_change {
+        put!(page, "<dt>Change</dt><dd>as for finding {}</dd></dl></article>\n", first + 1);
+        return;
+    }
+    put!(page, "<dt>Change</dt><dd>{} {}</dd>", escape(&finding.change.what), takes(finding.change.takes));
+    shown.ways.iter().for_each(|(name, how)| way(page, name, how));
+    if let Some(remark) = shown.remark {
+        put!(page, "<dt></dt><dd class=\"dim\">{}</dd>", escape(remark));
+    }
+    if !shown.elsewhere.is_empty() {
+        let names: Vec<&str> = shown.elsewhere.iter().map(|(name, _)| *name).collect();
+        put!(page, "<dt></dt><dd><details><summary>The same for {}</summary><dl>", names.join(" and "));
+        shown.elsewhere.iter().for_each(|(name, how)| way(page, name, how));
+        *page += "</dl></details></dd>";
+    }
+    if !finding.references.is_empty() {
+        put!(page, "<dt>See</dt><dd>{}</dd>", escape(&finding.references.join("; ")));
+    }
+    *page += "</dl></article>\n";
+}
+
+/// How a change is made, as a block that one click selects whole.
+fn way(page: &mut String, name: &str, how: &str) {
+    if !how.is_empty() {
+        put!(page, "<dt>{name}</dt><dd><pre class=\"copy\">{}</pre></dd>", escape(how));
+    }
+}

@@ -1,0 +1,110 @@
+//! What the mends brought in a run that was set up like a guest (`vmio tax --like`): each set-up
+//! against the guest's own, paired by round. The study says which is which: its first matrix is the
+//! guest's set-up.
+
+use vmio_model::facts::gain_ratio;
+use vmio_model::result::Run;
+use vmio_model::setup::Setup;
+use vmio_model::stats::Ratio;
+use vmio_model::study::Study;
+
+use super::format;
+use crate::run::like::is_like;
+
+/// A set-up with mends on one workload.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Mended {
+    /// The workload.
+    pub workload: String,
+    /// What differs from the guest's set-up: `virtio-blk, cache=none, on preallocated`.
+    pub what: String,
+    /// Over the guest's set-up: above 1 is faster.
+    pub gain_ratio: Ratio,
+}
+
+impl Mended {
+    /// `rand-read-32: 9.43 (8.10–10.90) times as fast with virtio-blk`.
+    pub fn line(&self) -> String {
+        format!("{}: {} times as fast with {}", self.workload, format::factor(&self.gain_ratio), self.what)
+    }
+}
+
+/// The title of a study that is like a guest: which guest, and when it was read.
+pub fn title(run: &Run) -> Option<String> {
+    Some(study(run)?.title)
+}
+
+/// The mends of a run, by workload; none for other studies.
+pub fn mended(run: &Run) -> Vec<Mended> {
+    let Some(study) = study(run) else { return Vec::new() };
+    let set_ups: Vec<Setup> = study.matrix.iter().filter_map(|m| one(&study, m)).collect();
+    let Some((found, mends)) = set_ups.split_first() else { return Vec::new() };
+    let workloads = study.matrix.first().map(|m| m.workloads.as_slice()).unwrap_or_default();
+    let each = workloads.iter().flat_map(|workload| {
+        let at = |setup: &Setup| Setup { workload: workload.clone(), ..setup.clone() };
+        let gain = move |mend: &Setup| {
+            let gain_ratio = gain_ratio(run, &at(found), &at(mend))?;
+            Some(Mended { workload: workload.clone(), what: differs(found, mend), gain_ratio })
+        };
+        mends.iter().filter_map(gain).collect::<Vec<_>>()
+    });
+    each.collect()
+}
+
+fn study(run: &Run) -> Option<Study> {
+    is_like(&run.study).then(|| toml::from_str(&run.study_toml).ok()).flatten()
+}
+
+/// The guest's cell of a matrix of one set-up.
+fn one(study: &Study, matrix: &vmio_model::study::Matrix) -> Option<Setup> {
+    Study { matrix: vec![matrix.clone()], ..study.clone() }.cells().into_iter().find(|c| !c.is_native())
+}
+
+fn differs(found: &Setup, mend: &Setup) -> String {
+    let mut words = Vec::new();
+    if let (Some(a), Some(b)) = (&found.attachment, &mend.attachment) {
+        if a.driver != b.driver {
+            words.push(b.driver.clone());
+        }
+        if a.cache != b.cache {
+            words.push(format!("cache={}", b.cache));
+        }
+        if a.aio != b.aio {
+            words.push(format!("aio={}", b.aio));
+        }
+        if a.iothread != b.iothread {
+            words.push((if b.iothread { "an I/O thread" } else { "no I/O thread" }).to_owned());
+        }
+        if a.options != b.options {
+            words.push(format!("options {}", b.options));
+        }
+    }
+    if found.target != mend.target {
+        words.push(format!("the disk on {}", mend.target));
+    }
+    words.join(", ")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use vmio_model::setup::{Aio, Attachment, Cache};
+    use vmio_model::study::Matrix;
+
+    #[test]
+    fn each_mend_is_set_against_the_guests_own_set_up() {
+        let quick = crate::run::studies::named("quick").unwrap();
+        let work = ["rand-read-32".to_owned()];
+        let lsi = Attachment::new("lsi53c895a", Cache::Writeback, Aio::Threads);
+        let virtio = Attachment::new("virtio-blk", Cache::None, Aio::Native).iothread(true);
+        let of = |target: &str, a: &Attachment| Matrix::of(target, "qemu", Some(a), &work);
+        let study = Study { matrix: vec![of("sparse", &lsi), of("preallocated", &virtio)], ..quick };
+        let setups: Vec<Setup> = study.matrix.iter().map(|m| one(&study, m).unwrap()).collect();
+        assert_eq!(
+            differs(&setups[0], &setups[1]),
+            "virtio-blk, cache=none, aio=native, an I/O thread, the disk on preallocated"
+        );
+        assert_eq!(setups[0].workload, "rand-read-32");
+    }
+}

@@ -1,0 +1,55 @@
+//! A scan as JSON. Field names carry their units; fields are only added within a major
+//! `schema_version`. A guest's members are its facts (`vmio_model::facts::Guest`) as they are.
+
+use serde::Serialize;
+use vmio_model::facts::{Guest, Unread};
+use vmio_model::rules::Finding;
+use vmio_model::summary::SCHEMA_VERSION;
+
+use super::{Row, View};
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema_version: &'static str,
+    at_unix_seconds: f64,
+    seconds: f64,
+    guests: Vec<Entry<'a>>,
+    unread: &'a [Unread],
+    own_guests_left_out: usize,
+    findings_ignored: usize,
+}
+
+#[derive(Serialize)]
+struct Entry<'a> {
+    #[serde(flatten)]
+    guest: &'a Guest,
+    /// Which of a change's ways is this guest's own: `qemu`, `libvirt`, `proxmox`.
+    own_way: String,
+    findings: &'a [Finding],
+    differences_to_reference: &'a [String],
+}
+
+/// The scan as one JSON document.
+pub fn json(view: &View) -> String {
+    let document = Document {
+        schema_version: SCHEMA_VERSION,
+        at_unix_seconds: view.at_unix_seconds,
+        seconds: view.seconds,
+        guests: view.rows.iter().map(entry).collect(),
+        unread: &view.unread,
+        own_guests_left_out: view.own_guests,
+        findings_ignored: view.ignored,
+    };
+    let mut text = serde_json::to_string_pretty(&document).expect("string keys, and no failing serialiser");
+    text.push('\n');
+    text
+}
+
+fn entry(row: &Row) -> Entry<'_> {
+    Entry {
+        guest: &row.guest,
+        own_way: row.own_way().to_lowercase(),
+        findings: &row.findings,
+        differences_to_reference: &row.differences,
+    }
+}

@@ -1,0 +1,157 @@
+//! The report of `vmio scan`: as text, JSON, HTML, for Nagios and its kin, and for Prometheus'
+//! textfile collector. All are drawn from one [`View`], which is made once.
+
+mod html;
+mod json;
+pub mod nagios;
+mod prometheus;
+mod settings;
+mod text;
+
+use vmio_model::facts::{Guest, Unread};
+use vmio_model::rules::{self, Change, Finding, Severity};
+
+pub use html::html;
+pub use json::json;
+pub use prometheus::prometheus;
+pub use settings::{Device, Setting, devices, disk_label, nic_label};
+pub use text::{detail, overview};
+
+/// Ways to make a change: for whom, and how.
+pub type Ways<'a> = Vec<(&'static str, &'a str)>;
+
+/// A guest and what is wrong with it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// The guest.
+    pub guest: Guest,
+    /// What the rules found, the most severe first.
+    pub findings: Vec<Finding>,
+    /// How it differs from the reference guest of `vmio tax`, a sentence each.
+    pub differences: Vec<String>,
+}
+
+impl Row {
+    /// Asks the rules about a guest.
+    pub fn of(guest: Guest) -> Row {
+        let findings = rules::findings(&guest.facts());
+        Row { guest, findings, differences: Vec::new() }
+    }
+
+    /// The finding to begin with.
+    pub fn worst(&self) -> Option<&Finding> {
+        self.findings.first()
+    }
+
+    /// Whether any setting could be read.
+    pub fn is_known(&self) -> bool {
+        devices(&self.guest).iter().any(|device| !device.settings.is_empty())
+    }
+
+    /// What manages it, else what runs it.
+    pub fn kind(&self) -> &str {
+        self.guest.manager.as_deref().unwrap_or(&self.guest.kind)
+    }
+
+    /// By which of [`Change::ways`] its settings are changed.
+    pub fn own_way(&self) -> &'static str {
+        match self.guest.manager.as_deref() {
+            Some("proxmox") => "Proxmox",
+            Some("libvirt" | "kubevirt") => "libvirt",
+            _ => "QEMU",
+        }
+    }
+
+    /// The ways to make a change that apply to this guest, and the others.
+    pub fn ways<'a>(&self, change: &'a Change) -> (Ways<'a>, Ways<'a>) {
+        let own = self.own_way();
+        change.ways().into_iter().partition(|(name, _)| *name == own || *name == "any")
+    }
+
+    /// What must be known where a manager writes the set-up itself.
+    fn remark(&self, change: &Change) -> Option<&'static str> {
+        let written = self.guest.manager.as_deref() == Some("kubevirt") && change.ways().len() > 1;
+        written.then_some(
+            "KubeVirt writes this XML itself: set it in the VirtualMachine's spec (docs/scan.md, \"KubeVirt\").",
+        )
+    }
+}
+
+/// What a scan showed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct View {
+    /// When it was looked, in seconds since the epoch.
+    pub at_unix_seconds: f64,
+    /// How long it took.
+    pub seconds: f64,
+    /// Whether it ran as root.
+    pub root: bool,
+    /// The guests, the worst first.
+    pub rows: Vec<Row>,
+    /// What could not be read and belongs to no guest.
+    pub unread: Vec<Unread>,
+    /// vmio's own guests, which are not shown.
+    pub own_guests: usize,
+    /// Findings that were left out by `--ignore`.
+    pub ignored: usize,
+}
+
+impl View {
+    /// Puts the worst guest first.
+    pub fn sorted(mut self) -> View {
+        let key = |row: &Row| (row.worst().map(|f| f.severity), row.findings.len());
+        self.rows.sort_by(|a, b| key(b).cmp(&key(a)).then_with(|| natural(&a.guest.name).cmp(&natural(&b.guest.name))));
+        self
+    }
+
+    /// The worst severity of all guests.
+    pub fn worst(&self) -> Option<Severity> {
+        self.rows.iter().filter_map(|r| Some(r.worst()?.severity)).max()
+    }
+
+    /// How many findings there are of a severity.
+    pub fn count(&self, severity: Severity) -> usize {
+        self.rows.iter().flat_map(|r| &r.findings).filter(|f| f.severity == severity).count()
+    }
+
+    /// Everything that could not be read, with the guest it belongs to.
+    pub fn all_unread(&self) -> impl Iterator<Item = (Option<&str>, &Unread)> {
+        let of_guests = self.rows.iter().flat_map(|r| r.guest.unread.iter().map(|u| (Some(r.guest.name.as_str()), u)));
+        of_guests.chain(self.unread.iter().map(|u| (None, u)))
+    }
+
+    /// Whether the scan saw nothing that it can judge, and something kept it from seeing more.
+    pub fn is_blind(&self) -> bool {
+        self.all_unread().next().is_some() && !self.rows.iter().any(Row::is_known)
+    }
+
+    /// `2 severe, 1 warning`; empty without findings.
+    pub fn counts(&self) -> String {
+        let of = |s: Severity| Some((self.count(s), s)).filter(|(n, _)| *n > 0).map(|(n, s)| format!("{n} {s}"));
+        Severity::ALL.into_iter().rev().filter_map(of).collect::<Vec<_>>().join(", ")
+    }
+
+    /// `6 guests`, and how long the look took.
+    pub fn headline(&self) -> String {
+        let n = self.rows.len();
+        format!("{n} guest{} looked at in {}", if n == 1 { "" } else { "s" }, super::format::time(self.seconds))
+    }
+}
+
+/// What could not be read, folded by what would let it be read: the mend, and what it would show.
+pub fn by_mend(view: &View) -> Vec<(&str, Vec<String>)> {
+    let mut folded: Vec<(&str, Vec<String>)> = Vec::new();
+    for (_, unread) in view.all_unread() {
+        match folded.iter_mut().find(|(mend, _)| *mend == unread.mend) {
+            Some((_, all)) if all.contains(&unread.what) => {}
+            Some((_, all)) => all.push(unread.what.clone()),
+            None => folded.push((&unread.mend, vec![unread.what.clone()])),
+        }
+    }
+    folded
+}
+
+/// Names in the order that a person expects: `101` before `1000`.
+fn natural(name: &str) -> (u64, &str) {
+    (name.parse().unwrap_or(u64::MAX), name)
+}

@@ -1,0 +1,111 @@
+//! A scan as a check plugin of Nagios, Icinga and their kin: one line with the state and the
+//! performance data, then long text; Monitoring Plugins Development Guidelines, sections "Plugin
+//! Output for Nagios" and "Plugin Return Codes".
+
+use std::fmt::Write;
+
+use vmio_model::rules::Severity;
+
+use super::View;
+
+/// The state of the service, by its exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// Nothing to do: no finding, or notes alone.
+    Ok = 0,
+    /// A warning or advice.
+    Warning = 1,
+    /// A severe finding.
+    Critical = 2,
+    /// Nothing could be read, or the scan failed.
+    Unknown = 3,
+}
+
+impl State {
+    /// What a finding of that severity makes of the service.
+    pub fn of(severity: Severity) -> State {
+        match severity {
+            Severity::Severe => State::Critical,
+            Severity::Warning | Severity::Advice => State::Warning,
+            Severity::Note => State::Ok,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            State::Ok => "OK",
+            State::Warning => "WARNING",
+            State::Critical => "CRITICAL",
+            State::Unknown => "UNKNOWN",
+        }
+    }
+}
+
+/// Lines of long text: Nagios reads 4 KB unless it is built otherwise.
+const LINES: usize = 25;
+/// Characters of a line of long text.
+const LINE: usize = 150;
+
+/// What the plugin prints, and its state.
+pub fn nagios(view: &View) -> (String, State) {
+    let state = match view.worst() {
+        Some(severity) => State::of(severity),
+        None if view.is_blind() => State::Unknown,
+        None => State::Ok,
+    };
+    let n = view.rows.len();
+    let guests = format!("{n} guest{}", if n == 1 { "" } else { "s" });
+    let unread = view.all_unread().count();
+    let said = match (view.counts(), unread) {
+        (_, _) if state == State::Unknown => format!("{guests}, no setting could be read"),
+        (counts, _) if !counts.is_empty() => format!("{guests}, {counts}"),
+        (_, 0) => format!("{guests}, nothing found"),
+        (_, unread) => format!("{guests}, nothing found, {unread} things could not be read"),
+    };
+    let mut text = line(state, &said);
+    text.pop();
+    let _ = write!(text, " | guests={n};;;0");
+    for severity in Severity::ALL.into_iter().rev() {
+        // Above 0 alerts: `warning;critical` are ranges from 0.
+        let ranges = match State::of(severity) {
+            State::Critical => ";0",
+            State::Warning => "0;",
+            _ => ";",
+        };
+        let _ = write!(text, " {severity}={};{ranges};0", view.count(severity));
+    }
+    let _ = writeln!(text, " unread={unread};;;0 time={:.3}s;;;0", view.seconds);
+    let findings = view.rows.iter().flat_map(|r| r.findings.iter().map(move |f| (&r.guest.name, f)));
+    let found =
+        findings.map(|(name, f)| format!("{name}: {}: {} ({}), {}", f.severity, f.title, f.rule, place(f, name)));
+    let unseen = view.all_unread().map(|(_, u)| format!("not read: {}: {}; {}", u.what, u.why, u.mend));
+    let all: Vec<String> = found.chain(unseen).collect();
+    all.iter().take(LINES).for_each(|l| text += &long(l));
+    if all.len() > LINES {
+        text += &long(&format!("and {} more: vmio scan", all.len() - LINES));
+    }
+    (text, state)
+}
+
+/// What the plugin prints when there was no scan.
+pub fn failed(why: &str) -> String {
+    line(State::Unknown, why)
+}
+
+fn line(state: State, said: &str) -> String {
+    format!("VMIO SCAN {}: {}", state.word(), long(said))
+}
+
+/// The device that a finding is about.
+fn place<'a>(finding: &'a vmio_model::rules::Finding, guest: &str) -> &'a str {
+    finding.subject.strip_prefix(&format!("guest {guest}, ")).unwrap_or(&finding.subject)
+}
+
+/// A line without what has a meaning to Nagios: `|` begins performance data.
+fn long(text: &str) -> String {
+    let plain: String = text.chars().map(|c| if c == '|' || c.is_control() { ' ' } else { c }).collect();
+    let short: String =
+        if plain.chars().count() > LINE { plain.chars().take(LINE - 1).chain(['…']).collect() } else { plain };
+    short + "\n"
+}

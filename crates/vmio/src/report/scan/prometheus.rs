@@ -1,0 +1,53 @@
+//! A scan for Prometheus: the text exposition format (version 0.0.4) for node_exporter's textfile
+//! collector. Names follow Prometheus' "Metric and label naming": base units, no type in a name.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::View;
+
+/// A family of gauges: its name, its help, its samples as labels and value.
+fn family(out: &mut String, name: &str, help: &str, samples: impl IntoIterator<Item = (String, f64)>) {
+    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge");
+    for (labels, value) in samples {
+        let _ = writeln!(out, "{name}{labels} {value}");
+    }
+}
+
+/// The scan in the text format.
+pub fn prometheus(view: &View) -> String {
+    let mut out = String::new();
+    let one = |value: f64| [(String::new(), value)];
+    family(&mut out, "vmio_scan_guests", "Guests that run on this host.", one(view.rows.len() as f64));
+    let help = "Findings of a guest by rule; a rule may find several of its devices.";
+    family(&mut out, "vmio_scan_findings", help, findings(view));
+    let unread = view.all_unread().count() as f64;
+    family(&mut out, "vmio_scan_unread", "Things that could not be read.", one(unread));
+    family(&mut out, "vmio_scan_duration_seconds", "How long the scan took.", one(view.seconds));
+    let help = "When the scan began, in seconds since the epoch.";
+    family(&mut out, "vmio_scan_timestamp_seconds", help, one(view.at_unix_seconds));
+    out
+}
+
+/// One sample a set of labels: two of the same would make the whole file unreadable.
+fn findings(view: &View) -> BTreeMap<String, f64> {
+    let mut all = BTreeMap::new();
+    for row in &view.rows {
+        for f in &row.findings {
+            let labels = format!(
+                "{{guest=\"{}\",kind=\"{}\",rule=\"{}\",severity=\"{}\"}}",
+                escape(&row.guest.name),
+                escape(row.kind()),
+                escape(&f.rule),
+                f.severity
+            );
+            *all.entry(labels).or_insert(0.0) += 1.0;
+        }
+    }
+    all
+}
+
+/// The value of a label: backslash, quote and line feed are escaped.
+fn escape(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}

@@ -1,0 +1,394 @@
+//! `--like GUEST`: a study with the settings of a guest that runs now, then with what its findings
+//! advise, each alone and all together. The guest itself is only looked at: what is measured is
+//! vmio's own reference guest on storage of the same kind beside the guest's.
+
+mod differences;
+mod storage;
+#[cfg(test)]
+mod tests;
+
+use vmio_host::look::Look;
+use vmio_host::places;
+use vmio_host::scan::scan;
+use vmio_host::{drivers, require, targets};
+use vmio_model::facts::{Disk, Guest};
+use vmio_model::rules::{self, Finding, change};
+use vmio_model::setup::{Aio, Attachment, Cache};
+use vmio_model::study::{MIB, Matrix, Study};
+use vmio_node::{Node, Reader};
+
+use crate::cli::{Exit, Failure};
+use crate::report::format;
+
+pub use differences::differences;
+
+/// What the reference guest may have, and where storage can be made.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Host {
+    /// Processors.
+    pub cpus: u32,
+    /// Memory that is left beside those who run (`MemAvailable`), in bytes.
+    pub memory_left_bytes: u64,
+    /// Places that hold volumes, as `--on` names them.
+    pub places: Vec<String>,
+}
+
+/// A study like a guest.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Like {
+    /// The study: the guest's set-up first, then one for each mend, then all mends together.
+    pub study: Study,
+    /// Where the guest's storage lies, as `--on` names it; `None`: where guest images are.
+    pub on: Option<String>,
+    /// What is measured, and in what the reference guest differs from the guest.
+    pub told: Vec<String>,
+}
+
+/// A set-up of the guest's disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Cell {
+    target: String,
+    attachment: Attachment,
+}
+
+/// What a finding's change does to a disk, for the rules whose change vmio can measure.
+enum Mend {
+    /// The paravirtual driver.
+    Driver,
+    /// `cache=none` with `aio=native`.
+    Pair,
+    /// Another AIO engine.
+    Aio(Aio),
+    /// An I/O thread.
+    Iothread,
+    /// As many queues as QEMU gives by itself.
+    Queues,
+    /// Other storage.
+    Target(&'static str),
+}
+
+/// One line a rule.
+const MENDS: &[(&str, Mend)] = &[
+    ("emulated-driver", Mend::Driver),
+    ("unsafe-cache", Mend::Pair),
+    ("cache-aio-pair", Mend::Pair),
+    ("host-page-cache", Mend::Pair),
+    ("threads-with-direct", Mend::Aio(Aio::Native)),
+    ("native-aio-that-waits", Mend::Aio(Aio::IoUring)),
+    ("missing-iothread", Mend::Iothread),
+    ("single-queue", Mend::Queues),
+    ("sparse-file", Mend::Target("preallocated")),
+    ("backing-chain", Mend::Target("qcow2")),
+    ("qcow2-l2-cache", Mend::Target("qcow2-full-l2")),
+];
+
+/// Share of the memory that is left which the reference guest may take.
+const MEMORY_SHARE: u64 = 2;
+/// Most memory of the reference guest. The workloads go round its page cache, and the target has
+/// to be twice as large: more would be written and change nothing that is measured.
+const MOST_MEMORY_MIB: u32 = 1024;
+/// Least: see `guest.memory_mib` in docs/study.md.
+const LEAST_MEMORY_MIB: u32 = 192;
+
+/// Looks for a guest by its name on this machine and makes its study. `base` gives workloads,
+/// repeats and budgets; `on` is the place that the user named.
+///
+/// # Errors
+/// When no guest is called so, and as [`of`].
+pub fn find(name: &str, disk: Option<&str>, on: Option<&str>, base: &Study, node: &dyn Node) -> Result<Like, Failure> {
+    let look = Look::new(node);
+    let found = scan(&look);
+    let guest = named(&found.guests, name).map_err(|failure| match found.unread.first() {
+        Some(u) if found.guests.is_empty() => {
+            Failure::new(failure.exit, format!("{}; {}: {}", failure.message, u.what, u.why)).help(u.mend.clone())
+        }
+        _ => failure,
+    })?;
+    let host = Host { places: volumes(node), ..host(node.reader()) };
+    let mut like = of(guest, disk, on, look.at_unix_seconds, &host, base)?;
+    // A place that cannot be used is told by the plan.
+    if let Some(place) = on.and_then(|on| places::resolve(node, on).ok()) {
+        like.fit(&place.ground);
+    }
+    Ok(like)
+}
+
+impl Like {
+    /// Where a place of the user's own cannot hold storage of the guest's kind, it is a device there.
+    fn fit(&mut self, ground: &places::Ground) {
+        let mut there: Vec<Matrix> = Vec::new();
+        for mut matrix in std::mem::take(&mut self.study.matrix) {
+            for target in &mut matrix.targets {
+                if let Some(Err(why)) = targets::find(target).map(|t| t.fits(ground)) {
+                    self.told.push(format!("device instead of {target}: {why}"));
+                    *target = "device".to_owned();
+                }
+            }
+            if !there.contains(&matrix) {
+                there.push(matrix);
+            }
+        }
+        self.study.matrix = there;
+    }
+}
+
+/// The guest of that name, number or process.
+fn named<'a>(guests: &'a [Guest], name: &str) -> Result<&'a Guest, Failure> {
+    let is = |g: &&Guest| {
+        g.name == name
+            || g.uuid.as_deref() == Some(name)
+            || g.pid.is_some_and(|pid| pid.to_string() == name || format!("pid {pid}") == name)
+            || g.ids.values().any(|id| id == name)
+    };
+    guests.iter().find(|g| g.name == name).or_else(|| guests.iter().find(is)).ok_or_else(|| {
+        let names: Vec<&str> = guests.iter().map(|g| g.name.as_str()).collect();
+        let help = match names.is_empty() {
+            true => "no guest runs here; `vmio tax` measures a reference guest without one".to_owned(),
+            false => format!("guests that run here: {}; `vmio scan` says more of them", names.join(", ")),
+        };
+        Failure::new(Exit::Usage, format!("no guest called {name} runs on this host")).help(help)
+    })
+}
+
+/// The study of a guest that was read.
+///
+/// # Errors
+/// When it is no virtual machine, has no such disk, or the disk's set-up could not be read.
+pub fn of(
+    guest: &Guest,
+    disk: Option<&str>,
+    on: Option<&str>,
+    read_at: f64,
+    host: &Host,
+    base: &Study,
+) -> Result<Like, Failure> {
+    let name = &guest.name;
+    if guest.kind == "container" {
+        let what = format!("{name} is a container: it has no virtual disk whose price could be measured");
+        return Err(Failure::new(Exit::Usage, what).help("`vmio tax --like` is for virtual machines"));
+    }
+    let disk = pick(guest, disk)?;
+    let mut told = Vec::new();
+    let (target, beside) = match (storage::of(disk, host, &mut told), on) {
+        (Err(failure), Some(on)) => {
+            told.push(format!("{failure}: a device on {on} in its place"));
+            ("device".to_owned(), None)
+        }
+        (found, _) => found?,
+    };
+    let found = Cell { target, attachment: attachment(disk, &mut told)? };
+    let findings = rules::findings(&guest.facts());
+    let mends = mends(&found, findings.iter().filter(|f| f.subject == disk.subject), &mut told);
+    let mut study = base.clone();
+    study.guest.vcpus = vcpus(guest, host, &mut told);
+    study.guest.memory_mib = memory_mib(guest, host, &mut told);
+    study.size.target_mib = study.size.target_mib.max(2 * study.guest.memory_mib);
+    let mut workloads: Vec<String> = Vec::new();
+    for workload in base.matrix.iter().flat_map(|m| &m.workloads) {
+        if !workloads.contains(workload) {
+            workloads.push(workload.clone());
+        }
+    }
+    let matrix = |cell: &Cell| Matrix::of(&cell.target, "qemu", Some(&cell.attachment), &workloads);
+    study.matrix = std::iter::once(&found).chain(&mends).map(matrix).collect();
+    study.control = None;
+    let more = study.cells().len() as f64 / base.cells().len() as f64;
+    study.repeat.max_minutes *= more.max(1.0);
+    study.name = format!("{PREFIX}{}", name.replace(char::is_whitespace, "-"));
+    study.title = format!("Like {name} (read at {}): {} as it is", format::utc(read_at), short(disk, name));
+    study.title += if mends.is_empty() { "" } else { ", and with what its findings advise" };
+    told.insert(0, format!("{}, on {}; {name} itself is only looked at", found.attachment.label(), found.target));
+    Ok(Like { study, on: on.map(str::to_owned).or(beside), told })
+}
+
+/// What names of such studies begin with.
+const PREFIX: &str = "like-";
+
+/// Whether a study is like a guest.
+pub fn is_like(study: &str) -> bool {
+    study.starts_with(PREFIX)
+}
+
+/// `disk vda` of the subject `guest web1, disk vda`.
+fn short<'a>(disk: &'a Disk, guest: &str) -> &'a str {
+    disk.subject.strip_prefix(&format!("guest {guest}, ")).unwrap_or(&disk.subject)
+}
+
+/// The disk that was named, else the first.
+fn pick<'a>(guest: &'a Guest, wanted: Option<&str>) -> Result<&'a Disk, Failure> {
+    let unread = || match guest.unread.first() {
+        Some(u) => format!("{}: {}; {}", u.what, u.why, u.mend),
+        None => "`vmio scan` says what could be read of it".to_owned(),
+    };
+    let Some(first) = guest.disks.first() else {
+        let what = format!("no disk of {} could be read", guest.name);
+        return Err(Failure::new(Exit::Precondition, what).help(unread()));
+    };
+    let Some(wanted) = wanted else { return Ok(first) };
+    let is = |d: &&Disk| {
+        let place = &d.place;
+        let names = [&place.target, &place.slot, &place.device_id, &place.source, &place.volume];
+        names.into_iter().flatten().any(|n| n == wanted) || d.subject.ends_with(&format!("disk {wanted}"))
+    };
+    guest.disks.iter().find(is).ok_or_else(|| {
+        let all: Vec<&str> = guest.disks.iter().map(|d| short(d, &guest.name)).collect();
+        Failure::new(Exit::Usage, format!("{} has no disk {wanted}", guest.name))
+            .help(format!("it has {}", all.join(", ")))
+    })
+}
+
+/// How the guest sees the disk, as near as vmio's drivers come.
+fn attachment(disk: &Disk, told: &mut Vec<String>) -> Result<Attachment, Failure> {
+    let Some(driver) = disk.driver.as_deref() else {
+        let what = format!("it could not be read by which device {} is attached", disk.subject);
+        return Err(Failure::new(Exit::Precondition, what).help("`vmio scan` says what would let it be read"));
+    };
+    let nearest = nearest(driver);
+    if nearest != driver {
+        told.push(format!("{driver} is no driver of vmio: {nearest} in its place, which is the nearest"));
+    }
+    let mut usual = |what: &str, value: &str| told.push(format!("{what} not read: {value}, QEMU's own default"));
+    let cache = match disk.cache.as_deref() {
+        Some(word) => Cache::ALL.into_iter().find(|c| c.to_string() == word),
+        None => None,
+    };
+    let cache = cache.unwrap_or_else(|| {
+        usual("cache mode", "writeback");
+        Cache::Writeback
+    });
+    let aio = disk.aio.as_deref();
+    let aio = [Aio::Threads, Aio::Native, Aio::IoUring].into_iter().find(|a| Some(a.to_string().as_str()) == aio);
+    let aio = aio.unwrap_or_else(|| {
+        usual("AIO engine", "threads");
+        Aio::Threads
+    });
+    let mut like = Attachment::new(nearest, cache, aio).iothread(disk.iothread == Some(true));
+    like.options.queues = disk.details.queues;
+    like.options.mapped_iothreads = disk.details.mapped_iothreads;
+    like.options.discard = disk.details.discard == Some(true);
+    Ok(fitted(like, told))
+}
+
+/// The entry that is nearest to a device.
+fn nearest(driver: &str) -> &str {
+    const SCSI: [&str; 6] = ["lsi", "lsi53c810", "am53c974", "megasas", "mptsas1068", "pvscsi"];
+    match driver {
+        known if drivers::find(known).is_some() => known,
+        "ide" | "sata" | "usb-storage" => "ahci",
+        scsi if SCSI.contains(&scsi) || scsi.starts_with("megasas") => "lsi53c895a",
+        _ => "virtio-blk",
+    }
+}
+
+/// The set-up without what vmio's driver or this QEMU's rules refuse.
+fn fitted(mut a: Attachment, told: &mut Vec<String>) -> Attachment {
+    let Some(driver) = drivers::find(&a.driver) else { return a };
+    while let Err(why) = driver.fits(&a) {
+        let plain = Attachment::new(&a.driver, a.cache, a.aio);
+        a = match () {
+            () if a.aio == Aio::Native && !a.cache.direct() => Attachment { aio: Aio::Threads, ..a },
+            () if a != plain => plain,
+            () => return a,
+        };
+        told.push(format!("not as found: {why}"));
+    }
+    a
+}
+
+/// The set-ups with the findings' changes: each alone where it can be had alone, then all of them.
+fn mends<'a>(found: &Cell, findings: impl Iterator<Item = &'a Finding>, told: &mut Vec<String>) -> Vec<Cell> {
+    let mut cells: Vec<Cell> = Vec::new();
+    let mut all = found.clone();
+    let fits = |cell: &Cell| drivers::find(&cell.attachment.driver).is_some_and(|d| d.fits(&cell.attachment).is_ok());
+    for finding in findings {
+        let Some((_, mend)) = MENDS.iter().find(|(rule, _)| *rule == finding.rule) else {
+            told.push(format!("not measured: the change of {}", finding.rule));
+            continue;
+        };
+        let alone = mend.apply(found);
+        all = mend.apply(&all);
+        if !fits(&alone) {
+            told.push(format!("the change of {} cannot be had alone: it is among all together", finding.rule));
+        } else if alone != *found && !cells.contains(&alone) {
+            told.push(format!("{}: {}, on {}", finding.rule, alone.attachment.label(), alone.target));
+            cells.push(alone);
+        }
+    }
+    // An emulated controller takes no I/O thread; with the paravirtual one it costs nothing to have it.
+    if all.attachment.driver != found.attachment.driver {
+        all = Mend::Iothread.apply(&all);
+    }
+    if all != *found && !cells.contains(&all) && fits(&all) {
+        told.push(format!("all together: {}, on {}", all.attachment.label(), all.target));
+        cells.push(all);
+    }
+    cells
+}
+
+impl Mend {
+    fn apply(&self, to: &Cell) -> Cell {
+        let best = change::recommended();
+        let mut cell = to.clone();
+        let a = &mut cell.attachment;
+        match self {
+            Mend::Driver => a.driver = best.driver,
+            Mend::Pair => (a.cache, a.aio) = (best.cache, best.aio),
+            Mend::Aio(engine) => a.aio = *engine,
+            Mend::Queues => a.options.queues = None,
+            Mend::Iothread => a.iothread = a.options.mapped_iothreads.is_none(),
+            Mend::Target(name) => cell.target = (*name).to_owned(),
+        }
+        cell
+    }
+}
+
+fn vcpus(guest: &Guest, host: &Host, told: &mut Vec<String>) -> u32 {
+    let Some(has) = guest.processors.as_ref().and_then(|p| p.vcpus).filter(|n| *n > 0) else {
+        told.push("number of vCPUs not read: 1".to_owned());
+        return 1;
+    };
+    let most = host.cpus.max(1);
+    if has > most {
+        told.push(format!("{most} vCPUs instead of {has}: this host has no more processors"));
+    }
+    has.min(most)
+}
+
+fn memory_mib(guest: &Guest, host: &Host, told: &mut Vec<String>) -> u32 {
+    let left = u32::try_from(host.memory_left_bytes / MEMORY_SHARE / MIB).unwrap_or(u32::MAX);
+    let Some(bytes) = guest.processors.as_ref().and_then(|p| p.memory_bytes) else {
+        let usual = 256.min(left).max(LEAST_MEMORY_MIB);
+        told.push(format!("memory not read: {usual} MiB"));
+        return usual;
+    };
+    let has = u32::try_from(bytes / MIB).unwrap_or(u32::MAX);
+    let takes = has.min(left).clamp(LEAST_MEMORY_MIB, MOST_MEMORY_MIB);
+    if takes < has {
+        let why = match left < MOST_MEMORY_MIB {
+            true => "half of what is left here beside the others",
+            false => "the workloads go round the guest's page cache, so more would change nothing",
+        };
+        told.push(format!("{takes} MiB of memory instead of {has}: {why}"));
+    }
+    takes
+}
+
+/// Processors and memory left on this machine.
+fn host(reader: &dyn Reader) -> Host {
+    let read = |path: &str| reader.read_text(std::path::Path::new(path)).unwrap_or_default();
+    let left = read("/proc/meminfo").lines().find_map(|l| {
+        let kib: u64 = l.strip_prefix("MemAvailable:")?.split_whitespace().next()?.parse().ok()?;
+        Some(kib * 1024)
+    });
+    let cpus = read("/proc/cpuinfo").lines().filter(|l| l.starts_with("processor")).count();
+    Host { cpus: cpus as u32, memory_left_bytes: left.unwrap_or(0), places: Vec::new() }
+}
+
+/// Places of this machine that hold volumes and can be used. Asked only by root: others cannot.
+fn volumes(node: &dyn Node) -> Vec<String> {
+    if require::root(node.reader()).is_err() {
+        return Vec::new();
+    }
+    let kinds = places::ALL.iter().filter(|k| !k.prefix().is_empty());
+    kinds.flat_map(|k| k.list(node)).filter(|l| l.state.is_ok()).map(|l| l.name).collect()
+}

@@ -1,0 +1,216 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::run::studies;
+use vmio_model::facts::{Details, Place, Processors, Provenance, Unread};
+use vmio_model::setup::Setup;
+
+/// 2026-11-21 12:00:00 UTC.
+const AT: f64 = 1_795_262_400.0;
+
+fn quick() -> Study {
+    studies::named("quick").unwrap()
+}
+
+fn host() -> Host {
+    Host { cpus: 2, memory_left_bytes: 8 << 30, places: vec!["lvm:vg0".into(), "lvmthin:pve/data".into()] }
+}
+
+fn disk(name: &str, driver: &str, source: &str) -> Disk {
+    let from = Provenance::Transcript { name: "made up".into() };
+    Disk {
+        driver: Some(driver.into()),
+        cache: Some("none".into()),
+        aio: Some("native".into()),
+        iothread: Some(false),
+        sparse: Some(false),
+        details: Details { storage: Some("file".into()), format: Some("raw".into()), ..Details::default() },
+        place: Place { source: Some(source.into()), target: Some(name.into()), ..Place::default() },
+        ..Disk::unknown(format!("guest web1, disk {name}"), from)
+    }
+}
+
+fn guest(disk: Disk) -> Guest {
+    let processors = Processors {
+        vcpus: Some(4),
+        memory_bytes: Some(16 << 30),
+        ..Processors::unknown("guest web1", disk.from.clone())
+    };
+    Guest {
+        name: "web1".into(),
+        kind: "qemu".into(),
+        pid: Some(812),
+        disks: vec![disk],
+        processors: Some(processors),
+        ..Guest::default()
+    }
+}
+
+fn like(disk: Disk) -> Like {
+    of(&guest(disk), None, None, AT, &host(), &quick()).unwrap()
+}
+
+/// The guest's set-ups, in the order of the study.
+fn set_ups(like: &Like) -> Vec<String> {
+    let matrix = |m: &Matrix| {
+        let one = Study { matrix: vec![m.clone()], ..like.study.clone() };
+        let cell = one.cells().into_iter().find(|c: &Setup| !c.is_native()).unwrap();
+        format!("{}: {}", cell.target, cell.attachment.unwrap().label())
+    };
+    like.study.matrix.iter().map(matrix).collect()
+}
+
+fn says(like: &Like, words: &str) {
+    assert!(like.told.iter().any(|t| t.contains(words)), "{words}: {:#?}", like.told);
+}
+
+/// As virt-manager makes it for a guest that it does not know: SATA, sparse.
+#[test]
+fn a_libvirt_guest_and_its_mends() {
+    let mut sata = disk("sda", "ahci", "/var/lib/libvirt/images/web1.img");
+    (sata.cache, sata.aio, sata.sparse) = (Some("writeback".into()), Some("threads".into()), Some(true));
+    let like = like(sata);
+    let found = set_ups(&like);
+    assert_eq!(found[0], "sparse: ahci,writeback,threads");
+    assert_eq!(found.last().unwrap(), "preallocated: virtio-blk,none,native+iothread");
+    for alone in
+        ["sparse: virtio-blk,writeback,threads", "sparse: ahci,none,native", "preallocated: ahci,writeback,threads"]
+    {
+        assert!(found.contains(&alone.to_owned()), "{alone}: {found:?}");
+    }
+    assert_eq!(like.on.as_deref(), Some("/var/lib/libvirt/images"));
+    assert_eq!(like.study.name, "like-web1");
+    assert_eq!(
+        like.study.title,
+        "Like web1 (read at 2026-11-21 12:00:00 UTC): disk sda as it is, and with what its findings advise"
+    );
+    assert_eq!((like.study.guest.vcpus, like.study.guest.memory_mib, like.study.size.target_mib), (2, 1024, 2048));
+    says(&like, "2 vCPUs instead of 4");
+    says(&like, "1024 MiB of memory instead of 16384: the workloads go round");
+    says(&like, "web1 itself is only looked at");
+    // What is stored reads back, so that the run can be resumed.
+    assert_eq!(studies::parse("stored", &like.study.to_toml()).unwrap(), like.study);
+    assert!(like.study.repeat.max_minutes > quick().repeat.max_minutes);
+}
+
+#[test]
+fn the_best_set_up_is_measured_as_it_is() {
+    let best = Disk { iothread: Some(true), ..disk("vda", "virtio-blk", "/srv/vms/web1.raw") };
+    let like = like(best);
+    assert_eq!(set_ups(&like), ["preallocated: virtio-blk,none,native+iothread"]);
+    assert!(like.study.title.ends_with("disk vda as it is"), "{}", like.study.title);
+}
+
+#[test]
+fn a_proxmox_volume_lies_in_its_storage() {
+    let mut scsi = disk("scsi0", "virtio-scsi", "/dev/pve/vm-101-disk-0");
+    scsi.details.storage = Some("lvm-thin".into());
+    // Without Proxmox's word the one thin pool of the group is meant.
+    assert_eq!(like(scsi.clone()).on.as_deref(), Some("lvmthin:pve/data"));
+    scsi.place.volume = Some("local-lvm:vm-101-disk-0".into());
+    let like = like(scsi);
+    assert_eq!(set_ups(&like)[0], "lvm-thin: virtio-scsi,none,native");
+    assert_eq!(like.on.as_deref(), Some("pve:local-lvm"));
+}
+
+#[test]
+fn ide_is_measured_by_what_is_nearest_and_told() {
+    let like = like(disk("hda", "ide", "/srv/vms/old.raw"));
+    assert_eq!(set_ups(&like)[0], "preallocated: ahci,none,native");
+    says(&like, "ide is no driver of vmio: ahci");
+}
+
+#[test]
+fn qcow2_images_by_what_they_are() {
+    let target = |change: fn(&mut Details)| {
+        let mut qcow2 = disk("vda", "virtio-blk", "/srv/vms/web1.qcow2");
+        qcow2.details.format = Some("qcow2".into());
+        (qcow2.details.virtual_bytes, qcow2.details.cluster_bytes) = (Some(1 << 40), Some(64 << 10));
+        change(&mut qcow2.details);
+        set_ups(&like(qcow2)).iter().map(|s| s.split(':').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(target(|d| d.backing_files = Some(3)), ["qcow2-chain", "qcow2-chain", "qcow2", "qcow2"]);
+    assert_eq!(target(|d| d.l2_cache_bytes = Some(32 << 20))[0], "qcow2-small-l2");
+    assert!(target(|d| d.l2_cache_bytes = Some(32 << 20)).contains(&"qcow2-full-l2".to_owned()));
+    assert_eq!(target(|d| d.cluster_bytes = Some(2 << 20))[0], "qcow2-2m");
+    assert_eq!(target(|d| d.l2_cache_bytes = Some(128 << 20))[0], "qcow2");
+}
+
+#[test]
+fn volumes_lie_beside_the_guests_own() {
+    let place = |storage: &str, source: &str| {
+        let mut volume = disk("vda", "virtio-blk", source);
+        volume.details.storage = Some(storage.into());
+        let like = like(volume);
+        (like.study.matrix[0].targets[0].clone(), like.on)
+    };
+    let on = |target: &str, on: &str| (target.to_owned(), Some(on.to_owned()));
+    assert_eq!(place("rbd", "rbd:vms/web1-disk"), on("rbd", "rbd:vms"));
+    assert_eq!(place("zvol", "/dev/zvol/tank/vms/web1"), on("zvol", "zfs:tank/vms"));
+    assert_eq!(place("lvm", "/dev/mapper/vg--fast-web1"), on("lvm", "lvm:vg-fast"));
+    assert_eq!(place("block", "/dev/vg0/web1"), on("lvm", "lvm:vg0"));
+    assert_eq!(place("block", "/dev/sdb"), ("device".to_owned(), None));
+}
+
+#[test]
+fn what_cannot_be_had_is_told() {
+    let ask = |guest: &Guest, disk: Option<&str>, on: Option<&str>| of(guest, disk, on, AT, &host(), &quick());
+    let fails = |guest: &Guest, disk: Option<&str>, words: [&str; 2]| {
+        let e = ask(guest, disk, None).unwrap_err();
+        let help = e.help.clone().unwrap_or_default();
+        assert!(e.message.contains(words[0]) && help.contains(words[1]), "{e:?}");
+    };
+    let good = guest(disk("vda", "virtio-blk", "/a.raw"));
+    fails(&Guest { kind: "container".into(), ..good.clone() }, None, ["is a container", "virtual machines"]);
+    fails(&good, Some("vdb"), ["has no disk vdb", "it has disk vda"]);
+    let unread = Unread { what: "/proc/812/cmdline".into(), why: "denied".into(), mend: "run as root".into() };
+    let blind = Guest { disks: Vec::new(), unread: vec![unread], ..good.clone() };
+    fails(&blind, None, ["no disk of web1 could be read", "run as root"]);
+    let none = named(std::slice::from_ref(&good), "web2").unwrap_err();
+    assert!(none.message.contains("no guest called web2") && none.help.unwrap().contains("web1"));
+    assert_eq!(named(std::slice::from_ref(&good), "812").unwrap().name, "web1");
+
+    let mut nbd = disk("vda", "virtio-blk", "nbd://10.0.0.1/web1");
+    nbd.details.storage = Some("nbd".into());
+    fails(&guest(nbd.clone()), None, ["lies on nbd", "--on PLACE"]);
+    let elsewhere = ask(&guest(nbd), None, Some("/srv/vms")).unwrap();
+    assert_eq!(
+        (set_ups(&elsewhere)[0].as_str(), elsewhere.on.as_deref()),
+        ("device: virtio-blk,none,native", Some("/srv/vms"))
+    );
+    says(&elsewhere, "a device on /srv/vms in its place");
+
+    let mut odd = disk("vda", "virtio-blk", "/a.raw");
+    (odd.cache, odd.aio) = (Some("writeback".into()), Some("native".into()));
+    odd.details.queues = Some(4);
+    let like = like(odd);
+    assert_eq!(set_ups(&like)[0], "preallocated: virtio-blk,writeback,threads+q4");
+    says(&like, "aio=native needs O_DIRECT");
+}
+
+#[test]
+fn little_memory_is_left_to_the_others() {
+    let small = Host { memory_left_bytes: 600 << 20, ..host() };
+    let like = of(&guest(disk("vda", "virtio-blk", "/a.raw")), None, None, AT, &small, &quick()).unwrap();
+    assert_eq!(like.study.guest.memory_mib, 300);
+    says(&like, "300 MiB of memory instead of 16384: half of what is left here");
+}
+
+#[test]
+fn the_differences_to_the_reference_guest() {
+    let mut sata = disk("sda", "ahci", "/a.qcow2");
+    (sata.cache, sata.iothread) = (Some("writeback".into()), None);
+    sata.details.format = Some("qcow2".into());
+    let reference = quick().guest;
+    assert_eq!(
+        differences(&guest(sata), reference),
+        [
+            "disk sda: driver ahci instead of virtio-blk, cache writeback instead of none, format qcow2 instead of raw, \
+             storage file instead of block",
+            "4 vCPUs instead of 1, 16384 MiB of memory instead of 256"
+        ]
+    );
+    let mut best = Disk { iothread: Some(true), ..disk("vda", "virtio-blk", "/dev/vg0/a") };
+    best.details.storage = Some("block".into());
+    assert_eq!(differences(&Guest { processors: None, ..guest(best) }, reference), [] as [&str; 0]);
+}

@@ -1,0 +1,58 @@
+//! Expected effects: what a live guest's findings may cost, from this host's own runs, else from
+//! the papers.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use vmio::expect::Known;
+use vmio::store::Store;
+use vmio_model::facts::{Disk, Guest, Provenance};
+use vmio_model::result::Accel;
+use vmio_model::rules::{Finding, findings};
+
+/// A guest whose disk hangs on the emulated SCSI controller, and what the rules say of it.
+fn slow() -> (Guest, Vec<Finding>) {
+    let from = Provenance::Transcript { name: "made up".into() };
+    let disk = Disk {
+        driver: Some("lsi53c895a".into()),
+        cache: Some("none".into()),
+        aio: Some("native".into()),
+        ..Disk::unknown("guest web1, disk sda", from)
+    };
+    let guest = Guest { name: "web1".into(), disks: vec![disk], ..Guest::default() };
+    let found = findings(&guest.facts());
+    (guest, found)
+}
+
+fn expected(found: &[Finding]) -> &vmio_model::rules::Expected {
+    found.iter().find(|f| f.rule == "emulated-driver").unwrap().expected.as_ref().unwrap()
+}
+
+#[test]
+fn a_stored_run_of_this_host_comes_before_the_papers() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vmio.db");
+    let (guest, unmeasured) = slow();
+
+    let mut found = unmeasured.clone();
+    Known::of(None).fill(&mut found, &guest);
+    assert_eq!(expected(&found).source, "shafer2010, section 3.3, table 1");
+
+    let store = Store::open(&path).unwrap();
+    let run = common::store_run(&store, &common::run(Accel::Kvm));
+    let known = Known::of(Some(&store));
+    let mut found = unmeasured.clone();
+    known.fill(&mut found, &guest);
+    let told = expected(&found);
+    assert_eq!(told.source, format!("run {run} on this host"));
+    assert!(told.times.unwrap() > 2.0 && told.text.starts_with("emulated SCSI (lsi53c895a) was "), "{told:?}");
+    assert!(!told.text.contains("emulation"), "{told:?}");
+
+    // The newest counts, and this one was made under software emulation.
+    let newer = common::store_run(&store, &common::run(Accel::Tcg));
+    let mut found = unmeasured;
+    Known::of(Some(&store)).fill(&mut found, &guest);
+    let told = expected(&found);
+    assert_eq!(told.source, format!("run {newer} on this host"));
+    assert!(told.text.ends_with("under software emulation (TCG): the direction counts, not the size"), "{told:?}");
+}

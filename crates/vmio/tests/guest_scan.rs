@@ -1,0 +1,372 @@
+//! Every fault that the rules know, planted in a real guest: `vmio scan` names it and nothing else, and
+//! finds nothing in the same guest without it. What cannot be planted here is named with the reason.
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+#[path = "common/live.rs"]
+mod live;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use live::Running;
+use vmio_model::rules::{Need, RULES};
+
+/// A fault: what a guest has in place of [`SOUND`].
+struct Fault {
+    /// The rule that it is a fault to.
+    rule: &'static str,
+    name: &'static str,
+    /// What cannot be had without it.
+    also: &'static [&'static str],
+    machine: &'static str,
+    prepare: &'static str,
+    disk: &'static str,
+    net: &'static str,
+    after: After,
+}
+
+/// What is done to a guest that is up.
+enum After {
+    Nothing,
+    /// Its vCPU and its I/O thread are bound to one processor.
+    Pin,
+    /// Half of a processor's time.
+    Quota,
+}
+
+/// A guest without a fault, but for being emulated.
+const SOUND: Fault =
+    Fault { rule: "", name: "sound", also: &[], machine: TCG, prepare: "", disk: DISK, net: "", after: After::Nothing };
+const TCG: &str = "-machine q35 -accel tcg -cpu max -smp 1";
+/// With a flag off that a host which is a guest itself cannot give.
+const KVM: &str = "-machine q35 -accel kvm -cpu host,-arch-capabilities -smp 1";
+const DISK: &str = "-object iothread,id=io0 \
+    -drive file={raw},format=raw,if=none,id=d0,cache=none,aio=native,discard=unmap \
+    -device virtio-blk-pci,drive=d0,id=disk0,iothread=io0";
+const BRIDGE: &str = "ip link add br0 type bridge && ip tuntap add tap0 mode tap && ip link set tap0 master br0 &&";
+const OTHER_MTU: &str = "ip link add br0 type bridge && ip tuntap add tap0 mode tap && ip link set br0 mtu 1400 && \
+    ip link set tap0 mtu 1300 && ip link set tap0 master br0 &&";
+const TAP: &str =
+    "-netdev tap,id=n0,ifname=tap0,script=no,downscript=no{vhost} -device virtio-net-pci,netdev=n0,id=net0";
+
+/// The disk through a controller or with settings of its own.
+const fn disk(rule: &'static str, name: &'static str, disk: &'static str) -> Fault {
+    Fault { rule, name, disk, ..SOUND }
+}
+
+/// The network on a tap in a bridge.
+const fn net(rule: &'static str, name: &'static str, net: &'static str) -> Fault {
+    Fault { rule, name, net, prepare: BRIDGE, ..SOUND }
+}
+
+const FAULTS: &[Fault] = &[
+    disk(
+        "emulated-driver",
+        "lsi",
+        "-drive file={raw},format=raw,if=none,id=d0,cache=none,aio=native,discard=unmap \
+         -device lsi53c895a,id=hba -device scsi-hd,drive=d0,bus=hba.0",
+    ),
+    disk(
+        "emulated-driver",
+        "ahci",
+        "-drive file={raw},format=raw,if=none,id=d0,cache=none,aio=native,discard=unmap \
+         -device ahci,id=hba -device ide-hd,drive=d0,bus=hba.0",
+    ),
+    Fault {
+        machine: "-machine pc -accel tcg -cpu max -smp 1",
+        ..disk(
+            "emulated-driver",
+            "ide",
+            "-drive file={raw},format=raw,if=none,id=d0,cache=none,aio=native,discard=unmap -device ide-hd,drive=d0",
+        )
+    },
+    disk(
+        "host-page-cache",
+        "writeback",
+        "-object iothread,id=io0 -drive file={raw},format=raw,if=none,id=d0,cache=writeback,aio=threads,discard=unmap \
+         -device virtio-blk-pci,drive=d0,iothread=io0",
+    ),
+    disk(
+        "unsafe-cache",
+        "unsafe",
+        "-object iothread,id=io0 -drive file={raw},format=raw,if=none,id=d0,cache=unsafe,aio=threads,discard=unmap \
+         -device virtio-blk-pci,drive=d0,iothread=io0",
+    ),
+    disk(
+        "missing-iothread",
+        "main-loop",
+        "-drive file={raw},format=raw,if=none,id=d0,cache=none,aio=native,discard=unmap \
+         -device virtio-blk-pci,drive=d0",
+    ),
+    disk(
+        "sparse-file",
+        "sparse",
+        "-object iothread,id=io0 -drive file={sparse},format=raw,if=none,id=d0,cache=none,aio=io_uring,discard=unmap \
+         -device virtio-blk-pci,drive=d0,iothread=io0",
+    ),
+    disk(
+        "qcow2-l2-cache",
+        "small-l2",
+        "-object iothread,id=io0 -drive file={large},format=qcow2,if=none,id=d0,cache=none,aio=io_uring,discard=unmap,\
+         l2-cache-size=65536 -device virtio-blk-pci,drive=d0,iothread=io0",
+    ),
+    disk(
+        "backing-chain",
+        "chain",
+        "-object iothread,id=io0 -drive file={chain},format=qcow2,if=none,id=d0,cache=none,aio=io_uring,discard=unmap \
+         -device virtio-blk-pci,drive=d0,iothread=io0",
+    ),
+    disk(
+        "no-discard",
+        "no-discard",
+        "-object iothread,id=io0 -drive file={qcow2},format=qcow2,if=none,id=d0,cache=none,aio=io_uring \
+         -device virtio-blk-pci,drive=d0,iothread=io0",
+    ),
+    disk(
+        "network-disk-on-host",
+        "nbd",
+        "-object iothread,id=io0 -drive file={nbd},format=raw,if=none,id=d0,cache=none,discard=unmap \
+         -device virtio-blk-pci,drive=d0,iothread=io0",
+    ),
+    Fault { also: &["shared-iothread"], ..disk("virtio-choice", "many", "{many}") },
+    Fault { also: &["sparse-file"], ..disk("native-aio-that-waits", "waits", SPARSE_NATIVE) },
+    disk(
+        "limit-in-force",
+        "limit",
+        "-object iothread,id=io0 -drive file={raw},format=raw,if=none,id=d0,cache=none,aio=native,discard=unmap,\
+         throttling.iops-total=500 -device virtio-blk-pci,drive=d0,iothread=io0",
+    ),
+    disk(
+        "shared-iothread",
+        "shared",
+        "-object iothread,id=io0 -drive file={raw},format=raw,if=none,id=d0,cache=none,aio=native,discard=unmap \
+         -drive file={more},format=raw,if=none,id=d1,cache=none,aio=native,discard=unmap \
+         -device virtio-blk-pci,drive=d0,iothread=io0 -device virtio-blk-pci,drive=d1,iothread=io0",
+    ),
+    disk(
+        "threads-with-direct",
+        "threads",
+        "-object iothread,id=io0 -drive file={loop},format=raw,if=none,id=d0,cache=none,aio=threads,discard=unmap \
+         -device virtio-blk-pci,drive=d0,iothread=io0",
+    ),
+    Fault {
+        machine: "-machine q35 -accel tcg -cpu max -smp 2",
+        ..disk(
+            "single-queue",
+            "one-queue",
+            "-object iothread,id=io0 -drive file={raw},format=raw,if=none,id=d0,cache=none,aio=native,discard=unmap \
+             -device virtio-blk-pci,drive=d0,iothread=io0,num-queues=1",
+        )
+    },
+    net("emulated-nic", "e1000", "-netdev tap,id=n0,ifname=tap0,script=no,downscript=no -device e1000,netdev=n0"),
+    net("emulated-nic", "rtl8139", "-netdev tap,id=n0,ifname=tap0,script=no,downscript=no -device rtl8139,netdev=n0"),
+    Fault { prepare: "", ..net("user-network", "slirp", "-netdev user,id=n0 -device virtio-net-pci,netdev=n0") },
+    net(
+        "no-vhost",
+        "no-vhost",
+        "-netdev tap,id=n0,ifname=tap0,script=no,downscript=no -device virtio-net-pci,netdev=n0",
+    ),
+    Fault { machine: "-machine q35 -accel tcg -cpu max -smp 2", ..net("nic-queues", "one-pair", TAP) },
+    net(
+        "offloads-off",
+        "offloads",
+        "-netdev tap,id=n0,ifname=tap0,script=no,downscript=no{vhost} \
+         -device virtio-net-pci,netdev=n0,host_tso4=off,guest_tso4=off",
+    ),
+    Fault { prepare: OTHER_MTU, ..net("mtu-mismatch", "mtu", TAP) },
+    Fault { rule: "emulation-though-kvm", name: "tcg", ..SOUND },
+    Fault { rule: "iothread-on-vcpu-core", name: "pinned", after: After::Pin, ..SOUND },
+    Fault {
+        rule: "vcpus-over-cores",
+        name: "too-many",
+        machine: "-machine q35 -accel tcg -cpu max -smp {over}",
+        ..SOUND
+    },
+    Fault { rule: "cpu-quota", name: "quota", after: After::Quota, ..SOUND },
+    Fault { rule: "old-cpu-model", name: "qemu64", machine: "-machine q35 -accel kvm -cpu qemu64 -smp 1", ..SOUND },
+];
+const SPARSE_NATIVE: &str = "-object iothread,id=io0 \
+    -drive file={sparse},format=raw,if=none,id=d0,cache=none,aio=native,discard=unmap \
+    -device virtio-blk-pci,drive=d0,iothread=io0";
+
+/// Rules about settings whose fault no machine like this can have, with the reason.
+const CANNOT: &[(&str, &str)] = &[
+    ("cache-aio-pair", "QEMU refuses aio=native without O_DIRECT since 6.0"),
+    ("setting-overridden", "a manager has to have asked for something else (tested with a real libvirt daemon)"),
+    ("zfs-volblocksize", "ZFS is needed"),
+    ("numa-split", "two NUMA nodes are needed"),
+    ("windows-no-enlightenments", "only a manager says which system is in a guest"),
+];
+
+/// Why this machine cannot have a fault that others can.
+fn not_here(fault: &Fault) -> Option<&'static str> {
+    let kvm = || fs::File::options().read(true).write(true).open("/dev/kvm").is_ok();
+    match fault.rule {
+        "no-vhost" | "nic-queues" if !Path::new("/dev/vhost-net").exists() => Some("this host has no vhost-net"),
+        "old-cpu-model" if !kvm() => Some("this host has no KVM"),
+        "iothread-on-vcpu-core" if cpus() < 2 => Some("two processors are needed"),
+        _ => None,
+    }
+}
+
+fn cpus() -> usize {
+    std::thread::available_parallelism().unwrap().get()
+}
+
+/// Files, servers and loop devices of the guests.
+struct Bed {
+    dir: tempfile::TempDir,
+    servers: Vec<Running>,
+    loops: Vec<String>,
+    groups: Vec<PathBuf>,
+}
+
+impl Bed {
+    /// Fills in what a template names, and makes it.
+    fn fill(&mut self, fault: &Fault) -> String {
+        let mut text = format!("{} {} {}", fault.machine, fault.disk, fault.net);
+        let dir = self.dir.path().to_owned();
+        let name = fault.name;
+        let put = |text: &mut String, key: &str, make: &mut dyn FnMut() -> String| {
+            if text.contains(key) {
+                *text = text.replace(key, &make());
+            }
+        };
+        let shown = |path: PathBuf| path.display().to_string();
+        put(&mut text, "{many}", &mut || {
+            let one = |i| {
+                format!(
+                    " -blockdev null-co,node-name=n{i},cache.direct=on -device virtio-blk-pci,drive=n{i},iothread=io0"
+                )
+            };
+            "-object iothread,id=io0".to_owned() + &(0..20).map(one).collect::<String>()
+        });
+        put(&mut text, "{raw}", &mut || shown(live::raw(&dir, name)));
+        put(&mut text, "{more}", &mut || shown(live::raw(&dir, "more")));
+        put(&mut text, "{sparse}", &mut || shown(live::sparse(&dir, name)));
+        put(&mut text, "{qcow2}", &mut || shown(live::qcow2(&dir, name, "64M", None)));
+        put(&mut text, "{large}", &mut || shown(live::qcow2(&dir, name, "64G", None)));
+        put(&mut text, "{chain}", &mut || {
+            let base = live::qcow2(&dir, "base", "64M", None);
+            let middle = live::qcow2(&dir, "middle", "64M", Some(&base));
+            shown(live::qcow2(&dir, name, "64M", Some(&middle)))
+        });
+        put(&mut text, "{vhost}", &mut || {
+            (if Path::new("/dev/vhost-net").exists() { ",vhost=on" } else { "" }).to_owned()
+        });
+        put(&mut text, "{over}", &mut || (cpus() + 1).to_string());
+        put(&mut text, "{nbd}", &mut || {
+            let (socket, image) = (dir.join("nbd"), live::raw(&dir, name));
+            let server =
+                Command::new("qemu-nbd").args(["-t", "-f", "raw", "-k"]).arg(&socket).arg(image).spawn().unwrap();
+            self.servers.push(Running(server));
+            while !socket.exists() {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            format!("nbd+unix:///?socket={}", socket.display())
+        });
+        put(&mut text, "{loop}", &mut || {
+            let image = live::raw(&dir, name);
+            let made = Command::new("losetup").args(["--find", "--show"]).arg(image).output().unwrap();
+            assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+            self.loops.push(String::from_utf8(made.stdout).unwrap().trim().to_owned());
+            self.loops.last().unwrap().clone()
+        });
+        text
+    }
+
+    /// Half of a processor's time for a guest, by control groups v2 or v1.
+    fn quota(&mut self, guest: &Running) {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let cpu = |line: &&str| line.split(' ').nth(3).is_some_and(|o| o.split(',').any(|o| o == "cpu"));
+        let v1 = mounts.lines().filter(|l| l.contains(" cgroup ")).find(cpu).and_then(|l| l.split(' ').nth(1));
+        let root = v1.map_or_else(|| "/sys/fs/cgroup".to_owned(), str::to_owned);
+        let group = Path::new(&root).join(format!("vmio-test-{}", std::process::id()));
+        fs::create_dir(&group).unwrap();
+        self.groups.push(group.clone());
+        match v1 {
+            Some(_) => fs::write(group.join("cpu.cfs_quota_us"), "50000").unwrap(),
+            None => fs::write(group.join("cpu.max"), "50000 100000").unwrap(),
+        }
+        fs::write(group.join("cgroup.procs"), guest.pid().to_string()).unwrap();
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        for device in &self.loops {
+            let _ = Command::new("losetup").args(["--detach", device]).status();
+        }
+        for group in &self.groups {
+            let _ = fs::remove_dir(group);
+        }
+    }
+}
+
+/// Binds every thread of a guest whose name begins so to the first processor.
+fn pin(guest: &Running, threads: &str) {
+    let tids = guest.threads(threads);
+    assert!(!tids.is_empty(), "no thread {threads}");
+    for tid in tids {
+        let tid = tid.to_string();
+        assert!(Command::new("taskset").args(["-cp", "0", &tid]).output().unwrap().status.success());
+    }
+}
+
+#[test]
+fn every_rule_about_settings_has_its_fault_or_a_reason() {
+    let planted: BTreeSet<&str> = FAULTS.iter().map(|f| f.rule).chain(CANNOT.iter().map(|(rule, _)| *rule)).collect();
+    let known: BTreeSet<&str> = RULES.iter().map(|r| r.id).collect();
+    let settings = |n: Need| matches!(n, Need::Settings | Need::AnySettings | Need::MeasuredOrSettings);
+    let wanted: BTreeSet<&str> = RULES.iter().filter(|r| settings(r.needs)).map(|r| r.id).collect();
+    assert_eq!(wanted.difference(&planted).collect::<Vec<_>>(), [] as [&&str; 0], "no fault and no reason");
+    assert_eq!(planted.difference(&known).collect::<Vec<_>>(), [] as [&&str; 0], "no such rule");
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn scan_names_each_planted_fault_and_nothing_else() {
+    let mut bed = Bed { dir: live::scratch(), servers: Vec::new(), loops: Vec::new(), groups: Vec::new() };
+    CANNOT.iter().for_each(|(rule, why)| eprintln!("  not planted: {rule}: {why}"));
+    let mut guests: Vec<(&Fault, Running)> = Vec::new();
+    let kvm = Fault { name: "kvm", machine: KVM, ..SOUND };
+    let bridged = Fault { name: "bridged", prepare: BRIDGE, net: TAP, ..SOUND };
+    let with_kvm = not_here(&Fault { rule: "old-cpu-model", ..SOUND }).is_none();
+    for fault in [&SOUND, &bridged].into_iter().chain(with_kvm.then_some(&kvm)).chain(FAULTS) {
+        if let Some(why) = not_here(fault) {
+            eprintln!("  SKIPPED: {}: {why}", fault.rule);
+            continue;
+        }
+        let args = bed.fill(fault);
+        guests.push((fault, live::start(fault.name, fault.prepare, &args)));
+    }
+    for (fault, guest) in &mut guests {
+        live::wait(fault.name, guest);
+        match fault.after {
+            After::Nothing => {}
+            After::Pin => ["CPU ", "IO "].iter().for_each(|threads| pin(guest, threads)),
+            After::Quota => bed.quota(guest),
+        }
+    }
+    let seen = live::scan(bed.dir.path(), &[]);
+    let mut wrong = Vec::new();
+    for (fault, _) in &guests {
+        let guest = live::guest(&seen, fault.name);
+        let found = live::rules(guest);
+        // Every guest that is emulated is told so.
+        let emulated = fault.machine.contains("tcg").then_some("emulation-though-kvm");
+        let must: BTreeSet<&str> = [fault.rule].into_iter().filter(|r| !r.is_empty()).chain(emulated).collect();
+        let may: BTreeSet<&str> = must.iter().chain(fault.also).copied().collect();
+        if !found.is_superset(&must) || !found.is_subset(&may) {
+            wrong.push(format!("{}: found {found:?}, planted {must:?}; unread {}", fault.name, guest["unread"]));
+        }
+        for finding in guest["findings"].as_array().unwrap() {
+            let from = finding["evidence"].as_array().is_some_and(|e| e.iter().all(|e| e["from"] != ""));
+            assert!(from, "{}: {finding:#}", fault.name);
+        }
+    }
+    drop(guests);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

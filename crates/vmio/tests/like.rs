@@ -1,0 +1,51 @@
+//! `vmio tax --like`: what its report says, and how it refuses. The study itself is tested where it is
+//! made (`run/like/tests.rs`).
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::process::Command;
+
+use vmio::report::{self, Report, like};
+use vmio::run::studies;
+use vmio::term::Style;
+use vmio_model::result::Accel;
+use vmio_model::setup::{Aio, Attachment, Cache};
+use vmio_model::study::{Matrix, Study};
+
+#[test]
+fn the_report_names_the_guest_and_sets_each_mend_against_it() {
+    let mut run = common::run(Accel::Kvm);
+    let work = ["rand-read-32".to_owned(), "seq-write".to_owned()];
+    let on = |target: &str, driver: &str| {
+        Matrix::of(target, "qemu", Some(&Attachment::new(driver, Cache::None, Aio::Native)), &work)
+    };
+    let matrix = vec![on("sparse", "lsi53c895a"), on("sparse", "virtio-blk"), on("device", "virtio-blk")];
+    let title = "Like web1 (read at 2026-11-21 12:00:00 UTC): disk sda as it is".to_owned();
+    let study = Study { name: "like-web1".into(), title, matrix, ..studies::named("quick").unwrap() };
+    (run.study, run.study_toml) = (study.name.clone(), study.to_toml());
+    let mended = like::mended(&run);
+    assert_eq!(mended.len(), 4, "{mended:?}");
+    assert!(mended[0].what == "virtio-blk" && mended[0].gain_ratio.value > 5.0, "{mended:?}");
+    let report = Report::of(&run);
+    for text in [report::text(&report, Style::PLAIN), report::html(&report), report::markdown(&report)] {
+        let text = text.replace('\\', "").split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains(&study.title), "{text}");
+        assert!(text.contains("times as fast with virtio-blk, the disk on device"), "{text}");
+    }
+    run.study = "quick".into();
+    assert_eq!((like::mended(&run), like::title(&run)), (Vec::new(), None));
+}
+
+#[test]
+fn a_guest_that_does_not_run_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = Command::new(env!("CARGO_BIN_EXE_vmio"))
+        .args(["tax", "--like", "no-such-guest-here", "--dry-run", "--state"])
+        .arg(dir.path())
+        .output()
+        .unwrap();
+    let err = String::from_utf8(said.stderr).unwrap();
+    assert_eq!(said.status.code(), Some(2), "{err}");
+    assert!(err.contains("no guest called no-such-guest-here runs on this host"), "{err}");
+}
