@@ -147,6 +147,13 @@ impl Fake {
         lock(&self.state).files.insert(path.into(), (content.into(), 0o644));
     }
 
+    /// Takes away a file, or a directory with all that is in it: a process that ended.
+    pub fn remove(&self, path: impl AsRef<Path>) {
+        let mut state = lock(&self.state);
+        state.files.retain(|file, _| !file.starts_with(path.as_ref()));
+        state.links.retain(|link, _| !link.starts_with(path.as_ref()));
+    }
+
     fn error(&self, what: &'static str, path: &Path, kind: io::ErrorKind) -> Error {
         Error::File { node: self.name.clone(), what, path: path.into(), source: kind.into() }
     }

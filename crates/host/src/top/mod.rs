@@ -164,6 +164,9 @@ impl<'a> Sampler<'a> {
         if reading.guests.is_empty() {
             reading.notes.push("no guest runs here, as far as this user can see".into());
         }
+        if let Some(why) = self.libvirt.refused.as_ref().filter(|why| !why.starts_with("no program")) {
+            reading.notes.push(format!("libvirt cannot be asked: {why}"));
+        }
         let unread = &self.roster.unread;
         reading.notes.extend(unread.iter().map(|u| format!("could not read {}: {}; {}", u.what, u.why, u.mend)));
     }

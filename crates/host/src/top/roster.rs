@@ -1,7 +1,7 @@
 //! Which guests run, and the files that say what each of them does.
 //!
 //! Guests are found by `guests::ALL`. That costs more than reading their counters, so it is done
-//! again only when a guest has gone or processes came that stay, and never takes more than a small
+//! again only when processes came that stay, and never takes more than a small
 //! part of the time. Threads of a guest that is known are looked up when their number changes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -22,7 +22,7 @@ const SEARCH_SECONDS: f64 = 60.0;
 /// Time between two looks at which processes there are.
 const LIST_SECONDS: f64 = 5.0;
 /// A search may take this part of one processor.
-const SHARE: f64 = 0.005;
+const SHARE: f64 = 0.01;
 
 /// A guest and its files.
 pub(super) struct Member {
@@ -37,6 +37,8 @@ pub(super) struct Member {
     /// Its interfaces: `net/dev` of its own network namespace, or none for the host's.
     net: Option<Kept>,
     interfaces: Vec<String>,
+    /// Id of its control group, where it is its own.
+    group_id: Option<u64>,
     gone: bool,
 }
 
@@ -92,7 +94,7 @@ impl Roster {
         found.sort_by(|a, b| a.name.cmp(&b.name).then(a.pid.cmp(&b.pid)));
         found.dedup_by_key(|g| g.pid);
         let mut old: HashMap<(u32, String), Member> =
-            self.members.drain(..).filter(|m| !m.gone).map(|m| ((m.pid(), m.guest.name.clone()), m)).collect();
+            self.members.drain(..).map(|m| ((m.pid(), m.guest.name.clone()), m)).collect();
         let mounts = crate::backing::mounts(files.reader()).unwrap_or_default();
         let v2 = mounts.iter().find(|m| m.filesystem == "cgroup2").map(|m| m.point.clone());
         let vhost = vhost_threads(files, &found);
@@ -105,13 +107,10 @@ impl Roster {
             })
             .collect();
         alone(&mut self.members);
-        self.by_group = self
-            .members
-            .iter()
-            .enumerate()
-            .filter_map(|(i, m)| Some((group_id(m, files, v2.as_deref())?, i)))
-            .collect();
-        self.owners.clear();
+        for i in 0..self.members.len() {
+            self.members[i].group_id = group_id(&self.members[i], files, v2.as_deref());
+        }
+        self.index();
         self.unread = unread;
         self.version += 1;
         // A process that was new just now may still become a hypervisor (it is made by fork, then
@@ -128,7 +127,7 @@ impl Roster {
         if since < self.cost / SHARE {
             return false;
         }
-        if since >= SEARCH_SECONDS || self.members.iter().any(|m| m.gone) {
+        if since >= SEARCH_SECONDS {
             return true;
         }
         if now - self.listed < LIST_SECONDS {
@@ -148,7 +147,20 @@ impl Roster {
         files: &mut Files<'_>,
         host_net: &BTreeMap<String, (Packets, Packets)>,
     ) -> Vec<GuestReading> {
-        self.members.iter_mut().map(|m| m.read(files, host_net)).collect()
+        let mut readings: Vec<GuestReading> = self.members.iter_mut().map(|m| m.read(files, host_net)).collect();
+        if self.members.iter().any(|m| m.gone) {
+            let mut there = self.members.iter().map(|m| !m.gone);
+            readings.retain(|_| there.next().unwrap_or(false));
+            self.members.retain(|m| !m.gone);
+            self.index();
+        }
+        readings
+    }
+
+    /// Finds members by control group, after their places changed.
+    fn index(&mut self) {
+        self.by_group = self.members.iter().enumerate().filter_map(|(i, m)| Some((m.group_id?, i))).collect();
+        self.owners.clear();
     }
 
     /// The guest that a flow belongs to: by process, then by control group.
@@ -266,6 +278,7 @@ fn member(guest: Guest, files: &mut Files<'_>, v2: Option<&Path>, vhost: &HashMa
         group_cpu,
         net: elsewhere.then(|| Kept::new(proc.join("net/dev"))),
         interfaces: guest.nics.iter().filter_map(|n| n.interface.clone()).collect(),
+        group_id: None,
         gone: false,
         guest,
     }

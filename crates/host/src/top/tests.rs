@@ -250,6 +250,21 @@ fn guests_that_come_are_found_and_those_that_go_are_forgotten() {
         }
     }
     assert!(found.is_some_and(|n| n <= 80), "{found:?}");
+    // One that ended is not shown, and what is left keeps its own flows.
+    let fake = with_guest(Fake::new("later"), "b", 200)
+        .file("/proc/diskstats", "254 0 vda 0 0 0 0 0 0 0 0 0 0 0\n")
+        .file("/sys/block/vda/stat", "");
+    let both = with_guest(fake, "a", 100);
+    let mut sampler =
+        Sampler::new(&both, false, scripted(vec![vec![], vec![flow(200, "q", 3)], vec![flow(200, "q", 3)]]));
+    sampler.tick();
+    both.pass(Duration::from_secs(1));
+    assert_eq!(named(&sampler.tick().unwrap(), "b").disks[0].reads.requests, Some(3));
+    both.remove("/proc/100");
+    both.pass(Duration::from_secs(1));
+    let interval = sampler.tick().unwrap();
+    assert_eq!(names(&interval), ["b"]);
+    assert_eq!(named(&interval, "b").disks[0].reads.requests, Some(3));
 }
 
 #[test]

@@ -66,6 +66,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -99,10 +99,7 @@ fn guests(app: &App, screen: &Screen, w: usize, room: usize, lines: &mut Vec<Lin
     if room == 0 {
         return;
     }
-    let longest = screen.guests.iter().map(|g| g.name.chars().count()).max().unwrap_or(5).clamp(8, 40) as u16;
-    let width = w as u16;
-    let name = if width > 120 { longest } else { longest.min(NAME) };
-    let columns = columns::fitting(width, name);
+    let (name, columns) = layout(screen, w as u16);
     let titles = guest_titles(&columns);
     let sorted = columns.iter().position(|c| c.key == app.sort.key).map(|i| i + 1);
     let offset = app.offset.min(screen.guests.len().saturating_sub(1));
@@ -125,6 +122,13 @@ fn guests(app: &App, screen: &Screen, w: usize, room: usize, lines: &mut Vec<Lin
             Style::new().add_modifier(Modifier::DIM),
         ));
     }
+}
+
+/// Width of the names, and the columns that fit beside them.
+fn layout(screen: &Screen, width: u16) -> (u16, Vec<&'static Column>) {
+    let longest = screen.guests.iter().map(|g| g.name.chars().count()).max().unwrap_or(5).clamp(8, 40) as u16;
+    let name = if width > 120 { longest } else { longest.min(NAME) };
+    (name, columns::fitting(width, name))
 }
 
 /// The first row is the titles; `sorted` is the column that is marked.
@@ -159,8 +163,7 @@ fn footer(app: &App, width: u16) -> Line<'static> {
         format!("filter: {}_   Enter keeps it, Esc clears it", app.filter)
     } else {
         let filter = if app.filter.is_empty() { String::new() } else { format!(" [{}]", app.filter) };
-        let name = if width > 120 { 40 } else { NAME };
-        let columns = columns::fitting(width, name);
+        let columns = app.screen.as_ref().map_or_else(Vec::new, |screen| layout(screen, width).1);
         let sorts = |sort: &dyn Fn(&&Column) -> String| columns.iter().map(sort).collect::<Vec<_>>().join(" ");
         let keys = format!("q quit p pause / filter{filter} +- {} s | sort", app.interval);
         let full = format!("{keys}: {}", sorts(&|c| format!("{} {} ", c.key, c.title.to_lowercase())));
