@@ -145,8 +145,10 @@ fn a_free_monitor_is_asked_and_left_as_it_was() {
     let mut owner = client(&qemu.socket());
     run(&mut owner, r#"{"execute": "qmp_capabilities"}"#);
     let limit = r#""bps": 0, "bps_rd": 0, "bps_wr": 0, "iops": 123, "iops_rd": 0, "iops_wr": 0"#;
-    let done =
-        run(&mut owner, &format!(r#"{{"execute": "block_set_io_throttle", "arguments": {{"device": "d0", {limit}}}}}"#));
+    let done = run(
+        &mut owner,
+        &format!(r#"{{"execute": "block_set_io_throttle", "arguments": {{"device": "d0", {limit}}}}}"#),
+    );
     assert!(done.contains("return"), "{done}");
     assert!(run(&mut owner, r#"{"execute": "query-status"}"#).contains("\"running\": false"));
     let busy = qemu.look();
