@@ -132,7 +132,6 @@ fn a_free_monitor_is_asked_and_left_as_it_was() {
     let qemu = Qemu::start(FREE).settled();
     let guest = qemu.look_until_answered();
     assert_eq!(monitor_unread(&guest), Vec::<&Unread>::new());
-    println!("held for {} ms", guest.ids["monitor_held_ms"]);
     assert!(held(&guest).unwrap() < 50.0, "{:?}", guest.ids);
     assert!(guest.version.as_deref().unwrap().starts_with("QEMU "));
     let disk = &guest.disks[0];
