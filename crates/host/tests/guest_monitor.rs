@@ -43,6 +43,27 @@ impl Qemu {
         qemu
     }
 
+    /// Waits until it is past its start, and its monitor answers.
+    fn settled(self) -> Self {
+        let mut first = client(&self.socket());
+        assert!(run(&mut first, r#"{"execute": "qmp_capabilities"}"#).contains("return"));
+        self
+    }
+
+    /// Looks until the monitor is free and answers in time: it is told by and by that somebody has
+    /// gone, and on a busy machine it may be late. No look holds it for long.
+    fn look_until_answered(&self) -> Guest {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let guest = self.look();
+            assert!(held(&guest).is_none_or(|ms| ms < 50.0), "{:?}", guest.ids);
+            if monitor_unread(&guest).is_empty() || Instant::now() > deadline {
+                return guest;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     fn socket(&self) -> PathBuf {
         self.dir.path().join("m.sock")
     }
@@ -108,8 +129,8 @@ fn run(client: &mut BufReader<UnixStream>, command: &str) -> String {
 #[test]
 #[ignore = "guest: needs QEMU"]
 fn a_free_monitor_is_asked_and_left_as_it_was() {
-    let qemu = Qemu::start(FREE);
-    let guest = qemu.look();
+    let qemu = Qemu::start(FREE).settled();
+    let guest = qemu.look_until_answered();
     assert_eq!(monitor_unread(&guest), Vec::<&Unread>::new());
     assert!(held(&guest).unwrap() < 50.0, "{:?}", guest.ids);
     assert!(guest.version.as_deref().unwrap().starts_with("QEMU "));
@@ -123,22 +144,17 @@ fn a_free_monitor_is_asked_and_left_as_it_was() {
     let mut owner = client(&qemu.socket());
     run(&mut owner, r#"{"execute": "qmp_capabilities"}"#);
     let limit = r#""bps": 0, "bps_rd": 0, "bps_wr": 0, "iops": 123, "iops_rd": 0, "iops_wr": 0"#;
-    let done =
-        run(&mut owner, &format!(r#"{{"execute": "block_set_io_throttle", "arguments": {{"id": "vd0", {limit}}}}}"#));
+    let done = run(
+        &mut owner,
+        &format!(r#"{{"execute": "block_set_io_throttle", "arguments": {{"device": "d0", {limit}}}}}"#),
+    );
     assert!(done.contains("return"), "{done}");
     assert!(run(&mut owner, r#"{"execute": "query-status"}"#).contains("\"running\": false"));
     let busy = qemu.look();
     assert!(monitor_unread(&busy)[0].why.contains("in use"), "{:?}", busy.unread);
     assert_eq!(held(&busy), None);
     drop(owner);
-    let deadline = Instant::now() + Duration::from_secs(5);
-    let again = loop {
-        let again = qemu.look();
-        if monitor_unread(&again).is_empty() || Instant::now() > deadline {
-            break again;
-        }
-        std::thread::sleep(Duration::from_millis(20)); // QEMU notices the end of a connection by and by
-    };
+    let again = qemu.look_until_answered();
     assert_eq!(again.disks[0].details.limits, ["123 IOPS by QEMU's throttle"]);
 }
 
@@ -160,8 +176,8 @@ fn a_guest_that_waits_for_its_owner_is_not_started() {
 #[test]
 #[ignore = "guest: needs QEMU"]
 fn a_guest_that_is_stopped_holds_a_look_for_less_than_50_ms() {
-    let qemu = Qemu::start(FREE);
-    drop(client(&qemu.socket()));
+    let qemu = Qemu::start(FREE).settled();
+    qemu.look_until_answered();
     qemu.signal("-STOP");
     let guest = qemu.look();
     let again = qemu.look();
@@ -179,8 +195,7 @@ fn a_guest_that_is_stopped_holds_a_look_for_less_than_50_ms() {
 #[test]
 #[ignore = "guest: needs QEMU"]
 fn a_guest_that_is_killed_meanwhile_is_told_so() {
-    let mut qemu = Qemu::start(FREE);
-    drop(client(&qemu.socket()));
+    let mut qemu = Qemu::start(FREE).settled();
     let node = Local::new();
     let look = Look::new(&node);
     let kind = guests::find("qemu").unwrap();

@@ -155,11 +155,10 @@ fn interfaces(process: &Process<'_>, guest: &mut Guest) {
         if let Some(interface) = interface {
             nic.interface = Some(interface.to_owned());
             nic.read.insert("interface".into(), from);
-            let mtu = |name: &str| reader.read_text(&here.join(name).join("mtu")).ok()?.trim().parse().ok();
-            nic.mtu_bytes = nic.interface.as_deref().and_then(mtu);
+            nic.mtu_bytes = seen::mtu(reader, interface);
             let master = reader.link(&here.join(interface).join("master")).ok().flatten();
             nic.bridge = master.and_then(|m| Some(m.file_name()?.to_string_lossy().into_owned()));
-            nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(mtu);
+            nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(|bridge| seen::mtu(reader, bridge));
         }
         guest.nics.push(nic);
     }

@@ -1,9 +1,10 @@
 //! What the kinds that are only looked at have in common: a guest's process with its threads,
 //! quota and interfaces, from /proc and /sys.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use vmio_model::facts::{Disk, Guest, HostCpu, Nic, PlacedThread, Processors, Unread};
+use vmio_node::Reader;
 
 use super::qemu::running::nics::host_interface;
 use super::qemu::running::process::Process;
@@ -93,6 +94,11 @@ pub fn nic(process: &Process<'_>, name: &str, interface: Option<&str>, from: &st
         host_interface(process, &mut nic, missing);
     }
     nic
+}
+
+/// Largest packet of an interface of this host in bytes.
+pub fn mtu(reader: &dyn Reader, interface: &str) -> Option<u64> {
+    reader.read_text(&Path::new("/sys/class/net").join(interface).join("mtu")).ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use vmio_model::facts::{Disk, Guest, Nic, PlacedThread, Processors, Unread};
 use vmio_node::FileStat;
 
-use super::GuestKind;
+use super::{GuestKind, seen};
 use crate::look::Look;
 use crate::managers::Managed;
 use crate::require::Requirement;
@@ -138,11 +138,10 @@ fn nic(look: &Look<'_>, guest: &str, dir: &Path) -> Nic {
     let mut nic = Nic::unknown(format!("guest {guest}, net {name}"), from);
     (nic.model, nic.backend) = (Some("netfront".into()), Some("netback".into()));
     let of = |name: &str| PathBuf::from("/sys/class/net").join(name);
-    let mtu = |name: &str| look.reader().read_text(&of(name).join("mtu")).ok()?.trim().parse().ok();
-    nic.mtu_bytes = interface.as_deref().and_then(mtu);
+    nic.mtu_bytes = seen::mtu(look.reader(), &name);
     let master = look.reader().link(&of(&name).join("master")).ok().flatten();
     nic.bridge = master.and_then(|m| Some(m.file_name()?.to_string_lossy().into_owned()));
-    nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(mtu);
+    nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(|bridge| seen::mtu(look.reader(), bridge));
     nic.interface = interface;
     nic
 }

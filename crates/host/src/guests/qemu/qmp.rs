@@ -62,6 +62,13 @@ impl Qmp {
     /// Runs a command and returns its answer. When none comes in time the monitor stays usable;
     /// after any other failure of its socket every command is refused.
     pub fn execute(&mut self, command: &str, arguments: Value) -> Result<Value> {
+        let end = self.end();
+        let asked = self.send(command, arguments, end)?;
+        self.answer(command, asked, end)
+    }
+
+    /// Sends a command; gives its number.
+    fn send(&mut self, command: &str, arguments: Value, end: Instant) -> Result<u64> {
         if let Some(reason) = &self.broken {
             return Err(fail(&self.guest, command, reason));
         }
@@ -70,15 +77,22 @@ impl Qmp {
         }
         self.asked += 1;
         let line = format!("{}\n", json!({"execute": command, "arguments": arguments, "id": self.asked}));
-        let end = self.end();
         let timed = self.stream.get_ref().set_write_timeout(Some(left(end)));
         if let Err(e) = timed.and_then(|()| self.stream.get_mut().write_all(line.as_bytes())) {
             return Err(self.break_off(command, format!("{e}; QEMU has probably ended")));
         }
+        Ok(self.asked)
+    }
+
+    /// The answer to the command of that number. QEMU answers in the order of the commands.
+    fn answer(&mut self, command: &str, asked: u64, end: Instant) -> Result<Value> {
+        if let Some(reason) = &self.broken {
+            return Err(fail(&self.guest, command, reason));
+        }
         loop {
             let mut answer = self.line(command, end)?;
             // Events have no id; the answer to an earlier command has another.
-            if answer["id"] == self.asked {
+            if answer["id"] == asked {
                 if let Some(value) = answer.get_mut("return") {
                     return Ok(value.take());
                 }
@@ -120,6 +134,10 @@ impl Qmp {
                     return Err(self.silent(command));
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                // It was closed with a command unread.
+                Err(e) if e.kind() == ErrorKind::ConnectionReset => {
+                    return Err(self.break_off(command, "QEMU closed the monitor".into()));
+                }
                 Err(e) => return Err(self.break_off(command, e.to_string())),
             }
         }
@@ -159,6 +177,9 @@ fn left(end: Instant) -> Duration {
 const QUERIES: [&str; 6] =
     ["query-block", "query-named-block-nodes", "query-cpus-fast", "query-iothreads", "query-kvm", "query-version"];
 
+/// Reads a property of an object.
+const GET: &str = "qom-get";
+
 /// A monitor of somebody else's guest: asked from a closed list, until its time is over.
 pub struct ReadOnly {
     qmp: Qmp,
@@ -175,19 +196,35 @@ impl ReadOnly {
         &self.qmp.version
     }
 
-    /// The answer to one of [`QUERIES`].
-    pub fn query(&mut self, query: &str) -> Result<Value> {
-        if !QUERIES.contains(&query) {
-            return Err(fail(&self.qmp.guest, query, "it is no question that only reads; report this"));
-        }
-        // Without `flat` each node brings all below it once more.
-        let arguments = if query == "query-named-block-nodes" { json!({"flat": true}) } else { json!({}) };
-        self.qmp.execute(query, arguments)
+    /// The answers to some of [`QUERIES`], asked all at once: on a busy machine each round trip waits
+    /// for QEMU's turn.
+    pub fn queries(&mut self, queries: &[&str]) -> Vec<Result<Value>> {
+        let of = |query: &&str| {
+            // Without `flat` each node brings all below it once more.
+            let flat = *query == "query-named-block-nodes";
+            ((*query).to_owned(), if flat { json!({"flat": true}) } else { json!({}) })
+        };
+        self.all(queries.iter().map(of).collect())
     }
 
-    /// A property of an object; `None` when it has no such property.
-    pub fn property(&mut self, path: &str, property: &str) -> Option<Value> {
-        self.qmp.property(path, property)
+    /// Properties of objects, asked all at once; `None` where there is no such property.
+    pub fn properties(&mut self, of: &[(String, &str)]) -> Vec<Option<Value>> {
+        let get = |(path, property): &(String, &str)| (GET.to_owned(), json!({"path": path, "property": property}));
+        self.all(of.iter().map(get).collect()).into_iter().map(Result::ok).collect()
+    }
+
+    fn all(&mut self, commands: Vec<(String, Value)>) -> Vec<Result<Value>> {
+        let end = self.qmp.end();
+        let mut send = |(command, arguments): (String, Value)| {
+            if command != GET && !QUERIES.contains(&command.as_str()) {
+                let refused = fail(&self.qmp.guest, &command, "it is no question that only reads; report this");
+                return (command, Err(refused));
+            }
+            let sent = self.qmp.send(&command, arguments, end);
+            (command, sent)
+        };
+        let sent: Vec<(String, Result<u64>)> = commands.into_iter().map(&mut send).collect();
+        sent.into_iter().map(|(command, sent)| self.qmp.answer(&command, sent?, end)).collect()
     }
 
     /// Whether nothing more will be answered.
@@ -300,7 +337,8 @@ mod tests {
     fn a_look_asks_from_a_closed_list_until_its_time_is_over() {
         let (qmp, mut qemu) = monitor();
         let mut look = ReadOnly { qmp };
-        let said = look.query("quit").unwrap_err().to_string();
+        let query = |look: &mut ReadOnly, query: &str| look.queries(&[query]).remove(0);
+        let said = query(&mut look, "quit").unwrap_err().to_string();
         assert!(said.contains("quit") && said.contains("only reads"), "{said}");
         look.qmp.until = Some(Instant::now() + Duration::from_millis(30));
         let began = Instant::now();
@@ -312,8 +350,8 @@ mod tests {
             }
             qemu
         });
-        assert!(look.query("query-block").unwrap_err().to_string().contains("no answer"));
-        assert!(look.query("query-kvm").is_err());
+        assert!(query(&mut look, "query-block").unwrap_err().to_string().contains("no answer"));
+        assert!(query(&mut look, "query-kvm").is_err());
         assert!(began.elapsed() < Duration::from_millis(90), "{:?}", began.elapsed());
         let mut qemu = dribble.join().unwrap();
         assert_eq!(heard(&mut qemu)["execute"], "query-block");

@@ -1,7 +1,7 @@
 //! What a monitor says of a guest, and where that goes in the facts. Forms of the answers: QEMU's
 //! qapi/block-core.json (`BlockInfo`, `BlockDeviceInfo`, `ImageInfo`), qapi/machine.json.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::Value;
@@ -42,6 +42,8 @@ pub struct Told {
 struct Device {
     kind: Option<String>,
     controller: Option<String>,
+    /// The bus that it is on.
+    bus: Option<String>,
     /// Id of its I/O thread, empty for none; `None` where it can have none.
     iothread: Option<String>,
     mapped: Vec<String>,
@@ -54,34 +56,27 @@ impl Told {
         let mut told = Told { version: monitor.version().to_owned(), ..Told::default() };
         let mut missing = Vec::new();
         let mut reason = String::new();
-        for (query, into) in [
-            ("query-block", &mut told.blocks),
-            ("query-named-block-nodes", &mut told.nodes),
-            ("query-cpus-fast", &mut told.cpus),
-            ("query-kvm", &mut told.kvm),
-            ("query-iothreads", &mut told.iothreads),
-        ] {
-            match monitor.query(query) {
+        const QUERIES: [&str; 5] =
+            ["query-block", "query-named-block-nodes", "query-cpus-fast", "query-kvm", "query-iothreads"];
+        let into = [&mut told.blocks, &mut told.nodes, &mut told.cpus, &mut told.kvm, &mut told.iothreads];
+        for ((query, answer), into) in QUERIES.iter().zip(monitor.queries(&QUERIES)).zip(into) {
+            match answer {
                 Ok(answer) => *into = answer,
                 Err(e) => {
-                    missing.push(query.to_owned());
+                    missing.push((*query).to_owned());
                     reason = if reason.is_empty() { e.to_string() } else { reason };
                 }
             }
         }
-        let mut controllers = BTreeMap::new();
         let paths: Vec<String> = list(&told.blocks).iter().filter_map(|b| device_path(b["qdev"].as_str()?)).collect();
-        for path in paths {
-            let device = Device::ask(monitor, &path, &told.version, &mut controllers);
-            if monitor.is_over() {
-                missing.push(format!("properties of {path}"));
-                continue;
-            }
-            told.devices.insert(path, device);
+        told.devices = Device::ask(monitor, &paths, &told.version);
+        if monitor.is_over() && !paths.is_empty() {
+            missing.push("properties of the disks' devices".to_owned());
         }
         let tops: Vec<String> = list(&told.blocks).iter().filter_map(|b| throttle_group(&b["inserted"])).collect();
-        for group in tops {
-            match monitor.property(&format!("/objects/{group}"), "limits") {
+        let limits: Vec<(String, &str)> = tops.iter().map(|g| (format!("/objects/{g}"), "limits")).collect();
+        for (group, limits) in tops.into_iter().zip(monitor.properties(&limits)) {
+            match limits {
                 Some(limits) => drop(told.groups.insert(group, limits)),
                 None => missing.push(format!("limits of throttle group {group}")),
             }
@@ -231,46 +226,50 @@ impl Told {
 }
 
 impl Device {
-    /// `controllers` are those that were asked already.
-    fn ask(monitor: &mut ReadOnly, path: &str, version: &str, controllers: &mut BTreeMap<String, Device>) -> Self {
-        let text = |v: Option<Value>| v.and_then(|v| v.as_str().map(str::to_owned));
-        let kind = text(monitor.property(path, "type"));
-        let mut device = Device { iothread: text(monitor.property(path, "iothread")), kind, ..Device::default() };
-        if device.iothread.is_none() {
-            // The I/O thread and the queues of a SCSI disk are its controller's.
-            let bus = text(monitor.property(path, "parent_bus")).unwrap_or_default();
-            let Some(controller) = controller_of(&bus) else { return device };
-            let own = match controllers.get(&controller) {
-                Some(known) => known.clone(),
-                None => Device::holder(monitor, &controller, version, "num_queues"),
+    /// The devices at these paths, in two rounds: themselves, then the controllers of those that have
+    /// no I/O thread and queues of their own.
+    fn ask(monitor: &mut ReadOnly, paths: &[String], version: &str) -> BTreeMap<String, Device> {
+        let own = Device::all(monitor, paths, version, "num-queues");
+        let controller =
+            |device: &Device| device.iothread.is_none().then(|| controller_of(device.bus.as_deref()?)).flatten();
+        let controllers: BTreeSet<String> = own.values().filter_map(controller).collect();
+        let holders = Device::all(monitor, &Vec::from_iter(controllers), version, "num_queues");
+        let with_controller = |(path, device): (String, Device)| {
+            let holder = controller(&device).and_then(|c| holders.get(&c)).cloned();
+            let device = match holder {
+                Some(holder) => Device { kind: device.kind, controller: holder.kind.clone(), ..holder },
+                None => device,
             };
-            controllers.insert(controller, own.clone());
-            return Device { kind: device.kind, controller: own.kind.clone(), ..own };
-        }
-        let own = Device::holder(monitor, path, version, "num-queues");
-        device.mapped = own.mapped;
-        device.queues = own.queues;
-        device
+            (path, device)
+        };
+        own.into_iter().map(with_controller).collect()
     }
 
-    /// What has I/O thread and queues.
-    fn holder(monitor: &mut ReadOnly, path: &str, version: &str, queues: &str) -> Self {
-        let text = |v: Option<Value>| v.and_then(|v| v.as_str().map(str::to_owned));
+    /// What these objects say, asked all at once.
+    fn all(monitor: &mut ReadOnly, paths: &[String], version: &str, queues: &'static str) -> BTreeMap<String, Device> {
         let major: u32 = version.split('.').next().and_then(|m| m.parse().ok()).unwrap_or(0);
-        let mapped = match major >= MAPS_SINCE {
-            true => monitor.property(path, "iothread-vq-mapping"),
-            false => None,
-        };
+        let mut names = vec!["type", "iothread", "parent_bus", queues];
+        if major >= MAPS_SINCE {
+            names.push("iothread-vq-mapping");
+        }
+        let asked: Vec<(String, &str)> = paths.iter().flat_map(|p| names.iter().map(|n| (p.clone(), *n))).collect();
+        let answers = monitor.properties(&asked);
+        let text = |v: &Option<Value>| v.as_ref().and_then(|v| v.as_str().map(str::to_owned));
         let ids = |list: &Value| -> Vec<String> {
             list.as_array().into_iter().flatten().filter_map(|m| Some(m["iothread"].as_str()?.to_owned())).collect()
         };
-        Device {
-            kind: text(monitor.property(path, "type")),
-            iothread: text(monitor.property(path, "iothread")),
-            mapped: mapped.as_ref().map(ids).unwrap_or_default(),
-            queues: monitor.property(path, queues).and_then(|q| u32::try_from(q.as_u64()?).ok()).filter(|q| *q > 0),
+        let device = |of: &[Option<Value>]| Device {
+            kind: text(&of[0]),
+            iothread: text(&of[1]),
+            bus: text(&of[2]),
+            queues: of[3].as_ref().and_then(|q| u32::try_from(q.as_u64()?).ok()).filter(|q| *q > 0),
+            mapped: of.get(4).and_then(Option::as_ref).map(ids).unwrap_or_default(),
             controller: None,
-        }
+        };
+        // What gave no answer at all was not reached in time.
+        let known = |of: &&[Option<Value>]| of.iter().any(Option::is_some);
+        let found = paths.iter().zip(answers.chunks(names.len())).filter(|(_, of)| known(of));
+        found.map(|(path, of)| (path.clone(), device(of))).collect()
     }
 
     fn put(&self, disk: &mut Disk, what: &str) {
