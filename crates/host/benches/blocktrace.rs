@@ -5,6 +5,11 @@
 //! each is as short as a request can be. Beside it, a file on the disk of the build directory. The
 //! requests are counted by /sys/block/DEVICE/stat, which is there either way; while tracing is on
 //! its counts are taken once a second, as `vmio top` does. Prints figures, judges nothing.
+//!
+//! Other load on the machine hides the rate behind its own ups and downs. The processor time of a
+//! request (of fio and the kernel's workers, whom completions on a loop device keep busy) hardly
+//! depends on it, and bounds the loss: at worst, where nothing but processors limits the rate, that
+//! falls by as much as the time of a request rises.
 
 #![allow(clippy::print_stdout)]
 
@@ -80,22 +85,43 @@ fn reads(disk: &str) -> Result<f64> {
     Ok(stat.split_whitespace().next().ok_or("empty stat")?.parse()?)
 }
 
-/// Requests a second.
-fn rate(disk: &str, seconds: u32, traced: bool) -> Result<f64> {
+/// Nanoseconds on a processor so far: of fio's threads and of the kernel's workers (schedstat in
+/// proc(5) and Documentation/scheduler/sched-stats.rst).
+fn on_processor(fio: u32) -> Result<f64> {
+    let mut sum = 0.0;
+    let mut add = |dir: PathBuf| {
+        let text = std::fs::read_to_string(dir.join("schedstat")).unwrap_or_default();
+        sum += text.split(' ').next().and_then(|n| n.parse::<f64>().ok()).unwrap_or(0.0);
+    };
+    for thread in std::fs::read_dir(format!("/proc/{fio}/task"))?.flatten() {
+        add(thread.path());
+    }
+    for process in std::fs::read_dir("/proc")?.flatten() {
+        let name = std::fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+        if name.starts_with("kworker/") {
+            add(process.path());
+        }
+    }
+    Ok(sum)
+}
+
+/// Requests a second, and nanoseconds of processor time a request.
+fn measure(disk: &str, fio: u32, seconds: u32, traced: bool) -> Result<[f64; 2]> {
     let mut trace = traced.then(BlockTrace::start).transpose()?;
     sleep(SETTLE);
-    let (start, before) = (Instant::now(), reads(disk)?);
+    let (start, before, cpu) = (Instant::now(), reads(disk)?, on_processor(fio)?);
     for _ in 0..seconds {
         sleep(Duration::from_secs(1));
         if let Some(trace) = &mut trace {
             trace.take()?;
         }
     }
-    let rate = (reads(disk)? - before) / start.elapsed().as_secs_f64();
+    let (requests, elapsed) = (reads(disk)? - before, start.elapsed());
+    let cpu = on_processor(fio)? - cpu;
     if let Some(lost) = trace.map(|t| t.lost()).filter(|n| *n > 0) {
         println!("lost: {lost}");
     }
-    Ok(rate)
+    Ok([requests / elapsed.as_secs_f64(), cpu / requests.max(1.0)])
 }
 
 fn main() -> Result<()> {
@@ -113,26 +139,26 @@ fn main() -> Result<()> {
         [("page cache behind a loop device", &device.0, &loop_disk), (&*format!("direct on {disk}"), &file, &disk)]
     {
         for depth in [32, 1] {
-            let _load = Load::on(path, depth)?;
+            let load = Load::on(path, depth)?;
             sleep(Duration::from_secs(2));
-            let mut all = Vec::new();
+            let mut all = [Vec::new(), Vec::new()];
             for pair in 0..pairs {
                 // Turned about, so that a drift harms neither side.
-                let first = rate(disk, seconds, pair % 2 == 1)?;
-                let second = rate(disk, seconds, pair % 2 == 0)?;
+                let first = measure(disk, load.0.id(), seconds, pair % 2 == 1)?;
+                let second = measure(disk, load.0.id(), seconds, pair % 2 == 0)?;
                 let (base, test) = if pair % 2 == 1 { (second, first) } else { (first, second) };
-                all.push(Pair { boot: pair, base, test });
+                for (i, figures) in all.iter_mut().enumerate() {
+                    figures.push(Pair { boot: pair, base: base[i], test: test[i] });
+                }
             }
-            let mean = |side: fn(&Pair) -> f64| all.iter().map(side).sum::<f64>() / f64::from(pairs);
-            let ratio = paired_ratio(&all).ok_or("no requests")?;
-            let interval = ratio.interval.map(|i| format!("{:.4} to {:.4}", i.low, i.high)).unwrap_or_default();
-            println!(
-                "4 KiB random reads, depth {depth:2}, {what}: {:.0} requests/s without, {:.0} with; ratio {:.4} ({interval}), {} pairs",
-                mean(|p| p.base),
-                mean(|p| p.test),
-                ratio.value,
-                ratio.pairs
-            );
+            println!("4 KiB random reads, depth {depth}, {what}, {pairs} pairs of {seconds} s:");
+            for (what, figures) in ["requests/s", "processor ns a request"].iter().zip(&all) {
+                let mean = |side: fn(&Pair) -> f64| figures.iter().map(side).sum::<f64>() / f64::from(pairs);
+                let ratio = paired_ratio(figures).ok_or("no requests")?;
+                let interval = ratio.interval.map(|i| format!("{:.4} to {:.4}", i.low, i.high)).unwrap_or_default();
+                let (base, test) = (mean(|p| p.base), mean(|p| p.test));
+                println!("  {what:<24} {base:8.0} without, {test:8.0} with, ratio {:.4} ({interval})", ratio.value);
+            }
         }
     }
     Ok(())

@@ -208,7 +208,8 @@ static __always_inline void note(struct request *rq, __u64 issue_ns)
 	new = &set->pending[way];
 	new->issue_ns = issue_ns;
 	new->bytes = issue_ns ? rq->__data_len : 0;
-	new->cgroup = bpf_get_current_cgroup_id();
+	/* As bpf_get_current_cgroup_id does, without the price of a call. */
+	new->cgroup = bpf_core_field_exists(task->cgroups) ? task->cgroups->dfl_cgrp->kn->id : 0;
 	new->work = 0;
 	new->kernel = !!(task->flags & PF_KTHREAD);
 	if (new->kernel) {

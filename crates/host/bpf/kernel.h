@@ -48,6 +48,11 @@ struct cgroup {
 	struct cgroup_root *root;
 };
 
+/* A task's groups; dfl_cgrp is that of version 2. */
+struct css_set {
+	struct cgroup *dfl_cgrp;
+};
+
 struct cgroup_subsys_state {
 	struct cgroup *cgroup;
 };
@@ -100,6 +105,7 @@ struct task_struct {
 	char comm[16];
 	struct task_struct *group_leader;
 	void *worker_private;
+	struct css_set *cgroups;
 };
 
 /* kernel/kthread.c and kernel/workqueue_internal.h: a kworker's thread says what it works on. */

@@ -4,6 +4,7 @@
 //! Nothing is pinned: the programs go when the [`BlockTrace`] is dropped or its process ends, also
 //! by SIGKILL. What each figure means is in docs/probes.md.
 
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::{fmt, io, mem};
@@ -166,6 +167,7 @@ fn not_locked_down(reader: &dyn Reader) -> std::result::Result<(), String> {
 /// Programs that are attached, and what they have counted.
 pub struct BlockTrace {
     object: Object,
+    tracepoints: Tracepoints,
     /// Attached as long as they live.
     _links: Vec<Link>,
     buffer: read::Buffer,
@@ -202,7 +204,7 @@ impl BlockTrace {
                 .map(|p| p.attach_trace())
                 .collect::<libbpf_rs::Result<_>>()?;
             let buffer = read::Buffer::new(libbpf_rs::num_possible_cpus()?);
-            Ok(Self { object, _links: links, buffer })
+            Ok(Self { object, tracepoints, _links: links, buffer })
         })
     }
 
@@ -216,12 +218,19 @@ impl BlockTrace {
         self.buffer.take(&map).map_err(Error::Read)
     }
 
-    /// Requests that could not be counted, since more were under way, or more processes at work,
-    /// than there is room for in the kernel.
+    /// Requests that could not be counted since the start: more were under way, or more processes at
+    /// work, than there is room for in the kernel, or one ended in an interrupt of another's
+    /// counting (the kernel runs a program once at a time on each CPU, and counts what it left out).
     pub fn lost(&self) -> u64 {
         let bss = map(&self.object, ".bss");
         let value = bss.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok().flatten();
-        value.and_then(|v| Some(u64::from_ne_bytes(v.get(..8)?.try_into().ok()?))).unwrap_or(0)
+        let full = value.and_then(|v| Some(u64::from_ne_bytes(v.get(..8)?.try_into().ok()?))).unwrap_or(0);
+        let attached = self.object.progs().filter(|p| self.tracepoints.want(&p.name().to_string_lossy()));
+        let left_out = |descriptor: i32| {
+            let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).ok()?;
+            info.lines().find_map(|l| l.strip_prefix("recursion_misses:"))?.trim().parse::<u64>().ok()
+        };
+        full + attached.filter_map(|p| left_out(p.as_fd().as_raw_fd())).sum::<u64>()
     }
 }
 
