@@ -21,9 +21,9 @@ fn main() {
         Ok("big") => "bpfeb",
         _ => "bpfel",
     };
-    // -mcpu=v2: every kernel since 4.14 runs it. -g: CO-RE needs the types.
+    // -mcpu=v3: compare and swap, from Linux 5.12. -g: CO-RE needs the types.
     let done = Command::new(&clang)
-        .args(["-target", target, "-mcpu=v2", "-O2", "-g", "-Wall", "-Werror", "-I", &include, "-c", SOURCE, "-o"])
+        .args(["-target", target, "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror", "-I", &include, "-c", SOURCE, "-o"])
         .arg(&object)
         .status();
     match done {

@@ -43,23 +43,36 @@ struct counts {
 	__u32 latency[BUCKETS];
 };
 
-/* A request under way. */
+/* A request under way: one cache line. */
 struct pending {
-	__u64 start_ns;
+	__u64 request;   /* its address; whoever finds 0 may take the place */
 	__u64 issue_ns;  /* 0: not handed to the device yet */
 	__u64 cgroup;
+	__u64 comm[2];
 	__u32 pid;
 	__u32 work;
 	__u32 bytes;
-	struct name name;
+	__u32 kernel;
+} __attribute__((aligned(64)));
+
+/* Requests under way, by address: a table of sets, a request being anywhere in its set. It serves as
+ * a hash map at a fraction of the cost of the kernel's own: no lock, no list of free entries, and
+ * with few under way each finds its own place first. */
+#define SET_BITS 12
+#define SETS (1 << SET_BITS)
+#define WAYS 8
+
+struct set {
+	struct pending pending[WAYS];
+	char work[WAYS][24];
 };
 
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
-	__type(key, __u64);
-	__type(value, struct pending);
-} pending SEC(".maps");
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SETS);
+	__type(key, __u32);
+	__type(value, struct set);
+} under_way SEC(".maps");
 
 /* Not allocated beforehand: an entry is of the size of `counts` on every CPU. */
 struct {
@@ -114,14 +127,15 @@ static __always_inline __u64 charged_to(struct request *rq)
 static __always_inline __u32 working_on(struct task_struct *task, char (*work)[24])
 {
 	struct kthread *thread = task->worker_private;
+	__u64 words[3] = {};
 	struct worker *worker;
-	__u64 *words = (__u64 *)work;
 	__u64 hash;
 
 	if (!bpf_core_field_exists(task->worker_private))
 		return 0;
 	worker = BPF_CORE_READ(thread, data);
-	bpf_core_read_str(work, sizeof(*work), &worker->desc);
+	bpf_core_read_str(words, sizeof(words), &worker->desc);
+	__builtin_memcpy(work, words, sizeof(words));
 	/* FNV-1a, by words. */
 	hash = (0xcbf29ce484222325ull ^ words[0]) * 0x100000001b3ull;
 	hash = (hash ^ words[1]) * 0x100000001b3ull;
@@ -129,30 +143,88 @@ static __always_inline __u32 working_on(struct task_struct *task, char (*work)[2
 	return hash >> 32 ^ hash;
 }
 
-static __always_inline void note(struct request *rq, __u64 now, __u64 issue_ns)
+static __always_inline struct set *set_of(__u64 id)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct pending new = { .start_ns = now, .issue_ns = issue_ns };
-	__u64 id = (__u64)rq;
+	__u32 at;
 
-	new.bytes = issue_ns ? rq->__data_len : 0;
-	new.cgroup = bpf_get_current_cgroup_id();
-	if (task->flags & PF_KTHREAD) {
+	/* Half of a pointer is a number to the verifier, and may be reckoned with. */
+	asm volatile("%0 = %1" : "=w"(at) : "w"((__u32)id));
+	/* Fibonacci hashing: requests lie at even distances. */
+	at = at * 0x9e3779b1 >> (32 - SET_BITS);
+	return bpf_map_lookup_elem(&under_way, &at);
+}
+
+/* The request's place in its set; WAYS where it is unknown. */
+static __always_inline __u32 find(struct set *set, __u64 id)
+{
+	__u32 way;
+
+#pragma unroll
+	for (way = 0; way < WAYS; way++)
+		if (set->pending[way].request == id)
+			break;
+	barrier_var(way);
+	return way;
+}
+
+/* A place for it: the one that it had, should its end have been missed, or the first that is free. */
+static __always_inline __u32 claim(struct set *set, __u64 id)
+{
+	__u32 way;
+
+#pragma unroll
+	for (way = 0; way < WAYS; way++) {
+		__u64 *request = &set->pending[way].request;
+
+		if (*request == id || (!*request && !__sync_val_compare_and_swap(request, 0, id)))
+			break;
+	}
+	barrier_var(way);
+	return way;
+}
+
+static __always_inline void release(struct set *set, __u32 way)
+{
+	/* With a barrier: what was read from the place was read before another may take it. */
+	if (way < WAYS)
+		__sync_lock_test_and_set(&set->pending[way].request, 0);
+}
+
+static __always_inline void note(struct request *rq, __u64 issue_ns)
+{
+	struct task_struct *task = bpf_get_current_task_btf(), *named = task;
+	__u64 id = (__u64)rq;
+	struct set *set = set_of(id);
+	struct pending *new;
+	__u32 way;
+
+	if (!set)
+		return;
+	way = claim(set, id);
+	if (way >= WAYS) {
+		__sync_fetch_and_add(&lost, 1);
+		return;
+	}
+	new = &set->pending[way];
+	new->issue_ns = issue_ns;
+	new->bytes = issue_ns ? rq->__data_len : 0;
+	new->cgroup = bpf_get_current_cgroup_id();
+	new->work = 0;
+	new->kernel = !!(task->flags & PF_KTHREAD);
+	if (new->kernel) {
 		__u64 charged = charged_to(rq);
 
 		if (charged)
-			new.cgroup = charged;
-		new.pid = task->pid;
-		new.name.kernel = 1;
-		bpf_get_current_comm(new.name.comm, sizeof(new.name.comm));
+			new->cgroup = charged;
+		new->pid = task->pid;
 		if (task->flags & PF_WQ_WORKER)
-			new.work = working_on(task, &new.name.work);
+			new->work = working_on(task, &set->work[way]);
 	} else {
-		new.pid = task->tgid;
-		bpf_core_read(&new.name.comm, sizeof(new.name.comm), &task->group_leader->comm);
+		new->pid = task->tgid;
+		named = task->group_leader;
 	}
-	if (bpf_map_update_elem(&pending, &id, &new, BPF_ANY))
-		__sync_fetch_and_add(&lost, 1);
+	new->comm[0] = *(__u64 *)&named->comm[0];
+	new->comm[1] = *(__u64 *)&named->comm[8];
 }
 
 SEC("tp_btf/block_io_start")
@@ -161,7 +233,7 @@ int io_start(__u64 *ctx)
 	struct request *rq = (struct request *)ctx[0];
 
 	if (counts_as_request(rq))
-		note(rq, bpf_ktime_get_ns(), 0);
+		note(rq, 0);
 	return 0;
 }
 
@@ -169,11 +241,11 @@ SEC("tp_btf/block_rq_insert")
 int rq_insert(__u64 *ctx)
 {
 	struct request *rq = (struct request *)ctx[0];
-	__u64 id = (__u64)rq;
+	struct set *set = set_of(ctx[0]);
 
 	/* A request that comes back to the queue keeps its first time. */
-	if (counts_as_request(rq) && !bpf_map_lookup_elem(&pending, &id))
-		note(rq, bpf_ktime_get_ns(), 0);
+	if (set && counts_as_request(rq) && find(set, ctx[0]) >= WAYS)
+		note(rq, 0);
 	return 0;
 }
 
@@ -181,9 +253,10 @@ int rq_insert(__u64 *ctx)
 SEC("tp_btf/block_rq_merge")
 int rq_merge(__u64 *ctx)
 {
-	__u64 id = ctx[0];
+	struct set *set = set_of(ctx[0]);
 
-	bpf_map_delete_elem(&pending, &id);
+	if (set)
+		release(set, find(set, ctx[0]));
 	return 0;
 }
 
@@ -191,21 +264,24 @@ SEC("tp_btf/block_rq_issue")
 int rq_issue(__u64 *ctx)
 {
 	struct request *rq = (struct request *)ctx[0];
-	__u64 id = (__u64)rq, now;
+	struct set *set = set_of(ctx[0]);
 	struct pending *known;
+	__u64 now;
+	__u32 way;
 
-	if (!counts_as_request(rq))
+	if (!set || !counts_as_request(rq))
 		return 0;
 	now = bpf_ktime_get_ns();
-	known = bpf_map_lookup_elem(&pending, &id);
-	if (known) {
+	way = find(set, ctx[0]);
+	if (way < WAYS) {
+		known = &set->pending[way];
 		/* Bytes before any part of it is done; the time of the last handing over, should the
 		 * device have sent it back. */
 		if (!known->issue_ns)
 			known->bytes = rq->__data_len;
 		known->issue_ns = now;
 	} else if (!has_io_start) {
-		note(rq, now, now);
+		note(rq, now);
 	}
 	return 0;
 }
@@ -221,52 +297,77 @@ static __always_inline _Bool goes_on(struct request *rq, __u32 done_bytes)
 	return rq->__data_len > done_bytes || (has_io_start && rq->rq_flags & flushing);
 }
 
-SEC("tp_btf/block_rq_complete")
-int rq_complete(__u64 *ctx)
+/* Only once a second for each flow, since the counts are removed when they are read. */
+static __always_inline struct counts *new_flow(struct key *key)
 {
-	struct request *rq = (struct request *)ctx[0];
-	__u64 id = (__u64)rq, now, issue_ns;
-	__u32 op = operation(rq), slot;
-	struct pending *known;
 	struct counts *counts;
-	struct key key;
 
-	if (!counts_as_request(rq) || goes_on(rq, (__u32)ctx[2]))
-		return 0;
-	known = bpf_map_lookup_elem(&pending, &id);
-	if (!known)
-		return 0;
-	now = bpf_ktime_get_ns();
-	key.pid = known->pid;
-	key.work = known->work;
-	key.device = device_of(rq);
-	key.write = op != REQ_OP_READ;
+	bpf_map_update_elem(&flows, key, &empty, BPF_NOEXIST);
+	counts = bpf_map_lookup_elem(&flows, key);
+	if (!counts)
+		__sync_fetch_and_add(&lost, 1);
+	return counts;
+}
+
+static __always_inline void count(struct request *rq, struct pending *known, char (*work)[24])
+{
+	__u64 now = bpf_ktime_get_ns(), start_ns, issue_ns;
+	__u32 op = operation(rq), slot;
+	struct counts *counts;
+	struct key key = {
+		.pid = known->pid,
+		.work = known->work,
+		.device = device_of(rq),
+		.write = op != REQ_OP_READ,
+	};
+
 	counts = bpf_map_lookup_elem(&flows, &key);
 	if (!counts) {
-		bpf_map_update_elem(&flows, &key, &empty, BPF_NOEXIST);
-		counts = bpf_map_lookup_elem(&flows, &key);
-		if (!counts) {
-			__sync_fetch_and_add(&lost, 1);
-			goto out;
-		}
+		counts = new_flow(&key);
+		if (!counts)
+			return;
 	}
 	if (!counts->name.comm[0]) {
 		counts->cgroup = known->cgroup;
-		counts->name = known->name;
+		counts->name.kernel = known->kernel;
+		__builtin_memcpy(counts->name.comm, known->comm, sizeof(known->comm));
+		if (known->work)
+			__builtin_memcpy(counts->name.work, work, sizeof(*work));
 	}
+	/* The time that /proc/diskstats goes by. It is set by now, not yet at block_io_start. */
+	start_ns = rq->start_time_ns;
 	/* A flush of nothing is never handed over itself: all its time is the device's. */
-	issue_ns = known->issue_ns ? known->issue_ns : known->start_ns;
+	issue_ns = known->issue_ns ?: start_ns;
+	/* Where /proc/diskstats is switched off the request has no time; and the clocks of the block
+	 * layer and of BPF may be apart by a step of their source. */
+	if (!issue_ns || issue_ns > now)
+		issue_ns = now;
+	if (!start_ns || start_ns > issue_ns)
+		start_ns = issue_ns;
 	/* What is discarded is not moved. */
 	if (op == REQ_OP_READ || op == REQ_OP_WRITE || op == REQ_OP_ZONE_APPEND)
 		counts->bytes += known->bytes;
 	counts->device_ns += now - issue_ns;
-	counts->queued_ns += issue_ns - known->start_ns;
-	slot = bucket((now - known->start_ns) / 1000);
+	counts->queued_ns += issue_ns - start_ns;
+	slot = bucket((now - start_ns) / 1000);
 	/* The verifier wants to see the bound that the compiler knows. */
 	barrier_var(slot);
 	if (slot < BUCKETS)
 		counts->latency[slot]++;
-out:
-	bpf_map_delete_elem(&pending, &id);
+}
+
+SEC("tp_btf/block_rq_complete")
+int rq_complete(__u64 *ctx)
+{
+	struct request *rq = (struct request *)ctx[0];
+	struct set *set = set_of(ctx[0]);
+	__u32 way;
+
+	if (!set || !counts_as_request(rq) || goes_on(rq, (__u32)ctx[2]))
+		return 0;
+	way = find(set, ctx[0]);
+	if (way < WAYS)
+		count(rq, &set->pending[way], &set->work[way]);
+	release(set, way);
 	return 0;
 }

@@ -19,8 +19,8 @@ typedef __u32 __be32;
 typedef __u32 __wsum;
 
 /* include/uapi/linux/bpf.h */
-enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_PERCPU_HASH = 5 };
-enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
+enum { BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_PERCPU_HASH = 5 };
+enum { BPF_NOEXIST = 1 };
 enum { BPF_F_NO_PREALLOC = 1 };
 
 /* include/linux/sched.h */
@@ -79,6 +79,7 @@ struct request {
 	__u32 rq_flags;
 	__u32 __data_len;
 	struct bio *bio;
+	__u64 start_time_ns;
 };
 
 /* Until 5.16 the request knew its disk. */

@@ -4,10 +4,12 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs::File;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use vmio_host::guests::find;
 use vmio_host::look::Look;
 use vmio_host::scan::scan;
 use vmio_model::facts::Guest;
@@ -122,9 +124,6 @@ fn real_guests_are_read_as_they_were_started() {
     let look = Look::new(&node);
     let found = scan(&look);
     let own = of(&found.guests, tuned_pid);
-    println!("{}", serde_json::to_string_pretty(own).unwrap());
-    println!("{}", serde_json::to_string_pretty(of(&found.guests, plain_pid)).unwrap());
-    println!("scan took {:?} s", found.seconds);
     assert_eq!((own.name.as_str(), own.kind.as_str()), ("tuned", "qemu"));
     let disk = &own.disks[0];
     assert_eq!(disk.subject, "guest tuned, disk vda");
@@ -165,4 +164,47 @@ fn real_guests_are_read_as_they_were_started() {
     assert!(gone.guests.iter().all(|g| ![Some(tuned_pid), Some(plain_pid)].contains(&g.pid)));
     let _ = Command::new("ip").args(["link", "del", "br7"]).status();
     let _ = Command::new("ip").args(["link", "del", "tap7"]).status();
+}
+
+/// Stand-ins: shells that bear the command line of a QEMU and wait.
+#[test]
+#[ignore = "guest: needs QEMU"]
+#[allow(clippy::print_stdout)]
+fn two_hundred_guests_are_read_in_time() {
+    const GUESTS: usize = 200;
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let line = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/cmdlines/libvirt-9-q35.txt");
+    let line = std::fs::read_to_string(line).unwrap();
+    let one = dir.path().join("one.qcow2").display().to_string();
+    assert!(Command::new("qemu-img").args(["create", "-q", "-f", "qcow2", &one, "1M"]).status().unwrap().success());
+    let guests: Vec<Qemu> = (0..GUESTS)
+        .map(|i| {
+            let image = dir.path().join(format!("{i}.qcow2")).display().to_string();
+            std::fs::copy(&one, &image).unwrap();
+            let own = line
+                .replace("/var/lib/libvirt/images/web1.qcow2", &image)
+                .replace("guest=web1", &format!("guest=g{i}"));
+            let mut shell = Command::new("sh");
+            shell.arg0("/usr/bin/qemu-system-x86_64").args(["-c", "read x"]).args(own.lines().skip(1));
+            Qemu(shell.stdin(Stdio::piped()).spawn().unwrap())
+        })
+        .collect();
+    let node = Local::new();
+    let look = Look::new(&node);
+    let processes = Instant::now();
+    let count = look.processes().len();
+    let processes = processes.elapsed();
+    let start = Instant::now();
+    let running = find("qemu").unwrap().running(&look);
+    let reading = start.elapsed();
+    let found = scan(&Look::new(&node));
+    let seconds = found.seconds.unwrap();
+    println!("{count} processes {processes:?}, {GUESTS} guests from /proc {reading:?}, whole scan {seconds:.2} s");
+    let ours = |g: &&Guest| guests.iter().any(|q| Some(q.0.id()) == g.pid);
+    assert_eq!(running.guests.iter().filter(ours).count(), GUESTS);
+    assert_eq!(found.guests.iter().filter(ours).count(), GUESTS);
+    let disk = &found.guests.iter().find(ours).unwrap().disks[0];
+    assert_eq!((disk.details.format.as_deref(), disk.details.virtual_bytes), (Some("qcow2"), Some(1 << 20)));
+    assert!(reading < Duration::from_secs(1), "{reading:?}");
+    assert!(seconds < 5.0, "{seconds} s");
 }

@@ -199,8 +199,12 @@ pub struct Rule {
     /// Facts in which it must find something, and facts much like them in which it must find nothing:
     /// the contract test asks for them.
     #[cfg(test)]
-    pub fixture: (fn() -> Facts, fn() -> Facts),
+    pub fixture: (Made, Made),
 }
+
+/// Facts made for a test.
+#[cfg(test)]
+type Made = fn() -> Facts;
 
 /// A place where a rule looks, and what it says of what is there. A missing fact gives no finding.
 pub enum Check {

@@ -89,3 +89,20 @@ fn a_card_keeps_address_bridge_and_firewall() {
     let set = "set|101|--net1|virtio=BC:24:11:00:00:02,bridge=vmbr1,tag=7,queues=4|";
     assert_eq!(calls(&queues.proxmox, CONFIG), ["shutdown|101|", set, "start|101|"]);
 }
+
+#[test]
+fn a_disk_moves_to_virtio_scsi_too() {
+    let to = To { driver: Some("virtio-scsi"), ..To::default() };
+    let config = "boot: order=virtio3\nvirtio3: local:101/a.raw,cache=none,size=1G";
+    assert_eq!(
+        calls(&own_disk("x", &disk("virtio-blk", "virtio3"), &to).proxmox, config),
+        [
+            "shutdown|101|",
+            "set|101|--scsihw|virtio-scsi-pci|",
+            "set|101|--delete|virtio3|",
+            "set|101|--scsi3|local:101/a.raw,cache=none,size=1G|",
+            "set|101|--boot|order=scsi3|",
+            "start|101|"
+        ]
+    );
+}

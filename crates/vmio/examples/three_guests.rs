@@ -91,9 +91,12 @@ fn main() -> Result<()> {
     });
     let worked = launched.and_then(|()| {
         println!("they work for {seconds} s: look at them now");
+        let places: Vec<(Arc<dyn Node>, PathBuf)> =
+            running.iter().map(|(_, guest)| Ok((guest.node(), guest.disk_path("data")?))).collect::<Result<_>>()?;
         std::thread::scope(|scope| {
+            let with = running.iter().map(|(w, _)| *w).zip(&places);
             let works: Vec<_> =
-                running.iter().map(|(w, guest)| scope.spawn(|| work(w, guest.as_ref(), seconds))).collect();
+                with.map(|(w, (node, path))| scope.spawn(move || work(w, node.as_ref(), path, seconds))).collect();
             works.into_iter().try_for_each(|w| w.join().map_err(|_| "a load ended in a panic")?)
         })
     });
@@ -116,15 +119,14 @@ fn file(dir: &Path, w: &Wanted) -> Result<PathBuf> {
 }
 
 /// Runs a guest's load to its end, and prints what it got.
-fn work(w: &Wanted, guest: &dyn Guest, seconds: u32) -> Result<()> {
-    let path = guest.disk_path("data")?;
+fn work(w: &Wanted, node: &dyn Node, path: &Path, seconds: u32) -> Result<()> {
     let fixed = ["--name=load", "--ioengine=libaio", "--direct=1", "--time_based", "--minimal"];
     let fio = Exec::new("fio")
         .args(fixed)
         .args(w.load)
         .args([format!("--filename={}", path.display()), format!("--runtime={seconds}")])
         .limit(Duration::from_secs(u64::from(seconds) + 60));
-    let output = guest.node().exec(&fio)?;
+    let output = node.exec(&fio)?;
     if !output.ok() {
         return Err(format!("fio in {}: {:?} {}", w.name, output.end, output.err()).into());
     }

@@ -38,7 +38,7 @@ pub const REQUIREMENTS: &[Requirement] = &[
     Requirement {
         name: "block tracepoints",
         why: "requests are counted at them",
-        mend: "boot a kernel from 5.11 with CONFIG_BLK_DEV_IO_TRACE or CONFIG_BLOCK tracepoints (CONFIG_TRACEPOINTS=y)",
+        mend: "boot a kernel from 5.12 with CONFIG_TRACEPOINTS=y",
         check: |n| Tracepoints::of(n)?.complete(),
     },
     Requirement {
@@ -86,6 +86,7 @@ struct Tracepoints {
     issue: bool,
     complete: bool,
     insert: bool,
+    merge: bool,
     /// From 6.5: seen by who hands a request in, with or without a scheduler.
     io_start: bool,
 }
@@ -98,6 +99,7 @@ impl Tracepoints {
             issue: has("block_rq_issue"),
             complete: has("block_rq_complete"),
             insert: has("block_rq_insert"),
+            merge: has("block_rq_merge"),
             io_start: has("block_io_start"),
         })
     }
@@ -119,7 +121,8 @@ impl Tracepoints {
     fn want(self, program: &str) -> bool {
         match program {
             "io_start" => self.io_start,
-            "rq_insert" | "rq_merge" => !self.io_start,
+            "rq_insert" => !self.io_start,
+            "rq_merge" => self.merge,
             _ => true,
         }
     }

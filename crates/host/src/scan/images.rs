@@ -20,6 +20,7 @@ use crate::parallel;
 mod cached;
 mod view;
 
+use cached::Span;
 use view::View;
 
 /// Fills in what can be read of the guests' disks from the host.
@@ -40,7 +41,7 @@ pub fn fill(look: &Look<'_>, guests: &mut [Guest]) {
     let wanted: Vec<Wanted> = wanted.into_iter().collect();
     let found: BTreeMap<&Wanted, Found> =
         wanted.iter().zip(parallel::map(wanted.iter().collect(), |want| images.look_at(want))).collect();
-    let files: BTreeMap<PathBuf, u64> = found.values().flat_map(|f| f.files.iter().cloned()).collect();
+    let files: BTreeMap<PathBuf, Span> = found.values().flat_map(|f| f.files.iter().cloned()).collect();
     let held = cached::held(look, &files);
     for (g, d, want) in users {
         let Some(found) = found.get(&want) else { continue };
@@ -88,8 +89,8 @@ struct Found {
     allocated_bytes: Option<u64>,
     sparse: Option<bool>,
     thin: Option<bool>,
-    /// Files that the page cache may hold pieces of, with the bytes that they span.
-    files: Vec<(PathBuf, u64)>,
+    /// Files that the page cache may hold pieces of.
+    files: Vec<(PathBuf, Span)>,
     unread: Vec<Unread>,
     read_from: String,
 }
@@ -178,14 +179,18 @@ impl Images<'_> {
                 return found;
             }
         };
+        if !storage::holds_data(&stat) {
+            return found; // a device of requests, such as /dev/sg0
+        }
+        let local = |bytes| Span { bytes, remote: false };
         let storage = storage::of(self.look.reader(), &stat);
         let span = storage.bytes.unwrap_or(stat.size);
         if want.format.as_deref() == Some("raw") {
             found.raw(span, (!storage.block_device).then_some(stat.allocated));
             found.read_from = format!("stat {}", want.path.display());
-            found.files.push((want.path.clone(), span));
+            found.files.push((want.path.clone(), local(span)));
         } else {
-            self.images(want, &mut found, (!storage.block_device).then_some(stat.allocated), span);
+            self.images(want, &mut found, (!storage.block_device).then_some(stat.allocated), local(span));
         }
         found.storage = Some(storage);
         found
@@ -206,9 +211,12 @@ impl Images<'_> {
                 found.raw(top.virtual_bytes, Some(top.allocated_bytes));
                 found.format = Some((top.format, format!("qemu-img info {}", want.path.display())));
                 found.read_from = format!("qemu-img info {}", want.path.display());
-                found.files.push((want.path.clone(), top.virtual_bytes));
+                found.files.push((want.path.clone(), Span { bytes: top.virtual_bytes, remote: true }));
             }
-            Ok(top) => self.images(want, &mut found, Some(top.allocated_bytes), top.allocated_bytes),
+            Ok(top) => {
+                let span = Span { bytes: top.allocated_bytes, remote: true };
+                self.images(want, &mut found, Some(top.allocated_bytes), span);
+            }
             Err(e) => {
                 if matches!(&e, Error::NotReadable { reason, .. } if reason.contains("may hang")) {
                     dead().insert(point.to_owned());
@@ -222,7 +230,7 @@ impl Images<'_> {
     }
 
     /// Image and chain as qemu-img has them.
-    fn images(&self, want: &Wanted, found: &mut Found, allocated: Option<u64>, span: u64) {
+    fn images(&self, want: &Wanted, found: &mut Found, allocated: Option<u64>, span: Span) {
         let top = match self.image(&want.path, want.format.as_deref()) {
             Ok(top) => top,
             Err(e) => return found.unread.push(e.unread(&want.named)),
@@ -241,7 +249,8 @@ impl Images<'_> {
             Ok(chain) => {
                 found.backing_files = Some((chain.len() - 1) as u32);
                 found.allocated_bytes = Some(chain.iter().map(|i| i.allocated_bytes).sum());
-                let spans = chain.iter().map(|i| (i.path.clone(), i.allocated_bytes));
+                let of = |i: &Image| (i.path.clone(), Span { bytes: i.allocated_bytes, ..span });
+                let spans = chain.iter().map(of);
                 found.files.extend(spans);
             }
             Err(e) => {

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use vmio_node::{FileStat, Reader};
 
-/// Type bits of `st_mode`, and those of a block device (inode(7)).
+/// Type bits of `st_mode`, those of a block device and of a regular file (inode(7)).
 const S_IFMT: u32 = 0o170_000;
 const S_IFBLK: u32 = 0o060_000;
+const S_IFREG: u32 = 0o100_000;
 
 /// Some storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +31,11 @@ pub struct Storage {
 pub fn on_server(server: &str) -> Storage {
     let read_from = format!("/proc/PID/mountinfo, {server}");
     Storage { kind: "file", block_device: false, bytes: None, volblock_bytes: None, thin: None, read_from }
+}
+
+/// Whether it is a regular file or a block device.
+pub fn holds_data(stat: &FileStat) -> bool {
+    matches!(stat.mode & S_IFMT, S_IFBLK | S_IFREG)
 }
 
 /// The kind of what has this `stat`.

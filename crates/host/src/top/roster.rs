@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use vmio_model::facts::{Guest, Unread};
 use vmio_model::top::Flow;
+use vmio_model::top::load::Packets;
 use vmio_model::top::reading::{GuestReading, Interface, Part, ThreadReading};
 
 use super::files::{Files, Kept};
@@ -20,7 +21,7 @@ use crate::look::Look;
 const SEARCH_SECONDS: f64 = 60.0;
 /// Time between two looks at which processes there are.
 const LIST_SECONDS: f64 = 5.0;
-/// A search may take this part of the time.
+/// A search may take this part of one processor.
 const SHARE: f64 = 0.005;
 
 /// A guest and its files.
@@ -81,7 +82,7 @@ impl Roster {
         if !first && !self.due(files, now) {
             return;
         }
-        let began = files.reader().clock_seconds().unwrap_or(now);
+        let began = spent();
         let (mut found, mut unread) = (Vec::new(), Vec::new());
         for (guests, more) in look() {
             found.extend(guests);
@@ -113,10 +114,13 @@ impl Roster {
         self.owners.clear();
         self.unread = unread;
         self.version += 1;
-        self.fresh.clear();
-        self.known = processes(files);
+        // A process that was new just now may still become a hypervisor (it is made by fork, then
+        // exec): it is looked at once more.
+        let there = processes(files);
+        self.fresh = there.difference(&self.known).copied().collect();
+        self.known = there;
         (self.searched, self.listed) = (now, now);
-        self.cost = files.reader().clock_seconds().map_or(0.0, |end| end - began);
+        self.cost = spent() - began;
     }
 
     fn due(&mut self, files: &Files<'_>, now: f64) -> bool {
@@ -160,7 +164,11 @@ impl Roster {
     }
 }
 
-use vmio_model::top::load::Packets;
+/// Processor seconds of this process.
+fn spent() -> f64 {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    used.tv_sec as f64 + used.tv_nsec as f64 * 1e-9
+}
 
 /// The searches of all kinds of guests.
 pub(super) fn search(look: &Look<'_>) -> Vec<(Vec<Guest>, Vec<Unread>)> {

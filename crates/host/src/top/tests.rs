@@ -1,1 +1,267 @@
+//! The sampler on a made-up machine: two guests and a backup, with tracing from a script, and the
+//! same without tracing.
 
+#![allow(clippy::unwrap_used)]
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use vmio_model::top::load::DiskSource;
+use vmio_model::top::{Flow, Interval, Latency};
+use vmio_node::fake::{Fake, fails, says};
+
+use super::flows::{Error, FlowSource, Result};
+use super::*;
+
+/// Gives its flows one tick after the other, then fails.
+struct Script(VecDeque<Vec<Flow>>);
+
+impl FlowSource for Script {
+    fn take(&mut self) -> Result<Vec<Flow>> {
+        self.0.pop_front().ok_or_else(|| Error("the script has ended".into()))
+    }
+    fn about(&self) -> String {
+        "by a script".into()
+    }
+}
+
+fn flow(pid: u32, comm: &str, requests: u64) -> Flow {
+    let mut latency = Latency::default();
+    (0..requests).for_each(|_| latency.add(100));
+    let device_seconds = requests as f64 * 1e-4;
+    let bytes = requests * 4096;
+    Flow {
+        pid,
+        comm: comm.into(),
+        cgroup: 0,
+        device: (254, 0),
+        write: false,
+        requests,
+        bytes,
+        device_seconds,
+        queued_seconds: 0.0,
+        latency,
+    }
+}
+
+fn scripted(ticks: Vec<Vec<Flow>>) -> std::result::Result<Box<dyn FlowSource>, String> {
+    Ok(Box::new(Script(ticks.into())))
+}
+
+fn untraced() -> std::result::Result<Box<dyn FlowSource>, String> {
+    Err("no rights; run as root".into())
+}
+
+const TAP: &str = "guest=NAME\0-netdev\0tap,id=n0,ifname=tapNAME,script=no\0-device\0virtio-net-pci,netdev=n0";
+
+fn with_guest(fake: Fake, name: &str, pid: u32) -> Fake {
+    let proc = format!("/proc/{pid}");
+    let task = |tid: u32, comm: &str, fake: Fake| {
+        fake.file(format!("{proc}/task/{tid}/comm"), format!("{comm}\n"))
+            .file(format!("{proc}/task/{tid}/schedstat"), "0 0 1\n")
+    };
+    let fake = fake
+        .file(format!("{proc}/comm"), "qemu-system-x86\n")
+        .file(format!("{proc}/cmdline"), format!("qemu-system-x86_64\0-name\0{}\0", TAP.replace("NAME", name)))
+        .file(format!("{proc}/cgroup"), format!("0::/machine.slice/machine-qemu-{name}.scope\n"));
+    let fake = task(pid, "qemu-system-x86", fake);
+    task(pid + 2, "IO io0", task(pid + 1, "CPU 0/KVM", fake))
+}
+
+fn machine() -> Fake {
+    let mut fake = Fake::new("fake")
+        .file("/sys/block/vda/stat", "")
+        .file("/sys/block/dm-0/slaves/vda/stat", "")
+        .file("/proc/diskstats", "254 0 vda 0 0 0 0 0 0 0 0 0 0 0\n253 0 dm-0 0 0 0 0 0 0 0 0 0 0 0\n")
+        .file("/proc/stat", "cpu  0 0 0 0 0 0 0 0\ncpu0 0\ncpu1 0\n")
+        .file("/proc/net/dev", net(0, 0))
+        .file("/sys/class/net/eth0/device/uevent", "")
+        .file("/sys/class/net/eth0/speed", "1000\n")
+        .file("/sys/class/net/tapa/speed", "10\n");
+    for (name, pid) in [("a", 100), ("b", 200)] {
+        fake = with_guest(fake, name, pid);
+    }
+    fake
+}
+
+fn net(tap_received: u64, tap_sent: u64) -> String {
+    format!(
+        "h\nh\n  eth0: 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n  tapa: {tap_received} 1 0 0 0 0 0 0 {tap_sent} 1 0 7 0 0 0 0\n"
+    )
+}
+
+/// A second in which guest a works.
+fn work(fake: &Fake, seconds: u64) {
+    fake.pass(Duration::from_secs(1));
+    let n = seconds;
+    fake.set(
+        "/proc/diskstats",
+        format!(
+            "254 0 vda {} 0 {} {} 0 0 0 0 0 {} 0\n253 0 dm-0 9 0 9 9 0 0 0 0 0 9 9\n",
+            1000 * n,
+            8000 * n,
+            500 * n,
+            400 * n
+        ),
+    );
+    fake.set("/proc/100/task/101/schedstat", format!("{} {} 1\n", 500_000_000 * n, 250_000_000 * n));
+    fake.set("/proc/100/task/102/schedstat", format!("{} 0 1\n", 200_000_000 * n));
+    fake.set("/proc/net/dev", net(1_000_000 * n, 3_000_000 * n));
+    fake.set("/proc/stat", format!("cpu  {} 0 0 {} 0 0 0 0\ncpu0 0\ncpu1 0\n", 70 * n, 130 * n));
+}
+
+fn named<'i>(interval: &'i Interval, name: &str) -> &'i vmio_model::top::load::GuestLoad {
+    interval.guests.iter().find(|g| g.name == name).unwrap()
+}
+
+#[test]
+fn a_second_of_a_traced_machine() {
+    let fake = machine();
+    let flows = vec![flow(100, "qemu-system-x86", 800), flow(300, "rsync", 200)];
+    let mut sampler = Sampler::new(&fake, false, scripted(vec![vec![], flows]));
+    assert_eq!(sampler.about(), "by a script");
+    assert!(sampler.tick().is_none(), "the first look only begins");
+    work(&fake, 1);
+    let interval = sampler.tick().unwrap();
+    assert!((interval.seconds - 1.0).abs() < 1e-9 && interval.traced);
+    assert_eq!(interval.notes, Vec::<String>::new());
+    // The mapped device passes on what others are asked for: the disk below counts.
+    let [vda] = &interval.devices[..] else { panic!("{:?}", interval.devices) };
+    assert_eq!((vda.name.as_str(), vda.reads.requests, vda.reads.bytes), ("vda", 1000, 8000 * 512));
+    assert!((vda.reads.request_seconds - 0.5).abs() < 1e-9);
+    let a = named(&interval, "a");
+    assert_eq!(a.disks[0].reads.requests, Some(800));
+    let cpu = a.cpu.as_ref().unwrap();
+    assert_eq!((cpu.vcpus, cpu.vcpu.run_seconds, cpu.vcpu.wait_seconds), (1, 0.5, 0.25));
+    assert!((cpu.io.run_seconds - 0.2).abs() < 1e-9);
+    assert_eq!(cpu.busiest, Some(("I/O thread io0".into(), 0.2)));
+    // What the tap receives the guest sent.
+    assert_eq!((a.nics[0].sent.bytes, a.nics[0].received.bytes), (1_000_000, 3_000_000));
+    assert!(named(&interval, "b").disks.is_empty() && named(&interval, "b").nics.is_empty());
+    assert_eq!((interval.others.len(), interval.others[0].name.as_str()), (1, "rsync"));
+    assert_eq!((interval.uplinks.len(), interval.uplinks[0].speed_bps), (1, Some(1_000_000_000)));
+    assert_eq!((interval.host_cpu.cpus, interval.host_cpu.busy_seconds), (2, 0.7));
+    assert!(fake.ran().is_empty(), "nothing is run on a traced machine");
+}
+
+#[test]
+fn tracing_that_fails_is_told_and_the_rest_goes_on() {
+    let fake = machine();
+    let mut sampler = Sampler::new(&fake, false, scripted(vec![vec![]]));
+    sampler.tick();
+    work(&fake, 1);
+    let interval = sampler.tick().unwrap();
+    assert!(!interval.traced);
+    assert!(
+        interval.notes[0].contains("no eBPF") && interval.notes[0].contains("the script has ended"),
+        "{:?}",
+        interval.notes
+    );
+    assert_eq!(interval.devices.len(), 1);
+}
+
+#[test]
+fn without_tracing_each_source_is_tried() {
+    let group = "/sys/fs/cgroup/machine.slice/machine-qemu-a.scope/io.stat";
+    let fake = machine()
+        .file("/proc/self/mountinfo", "1 1 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+        .file(group, "254:0 rbytes=0 wbytes=0 rios=0 wios=0\n253:0 rbytes=0 wbytes=0 rios=0 wios=0\n")
+        .file("/proc/200/io", "read_bytes: 0\nwrite_bytes: 0\n");
+    let mut sampler = Sampler::new(&fake, false, untraced());
+    sampler.tick();
+    work(&fake, 1);
+    fake.set(group, "254:0 rbytes=4096 wbytes=0 rios=1 wios=0\n253:0 rbytes=4096 wbytes=0 rios=1 wios=0\n");
+    fake.set("/proc/200/io", "read_bytes: 100\nwrite_bytes: 50\n");
+    let interval = sampler.tick().unwrap();
+    assert!(interval.notes[0].contains("no rights; run as root"), "{:?}", interval.notes);
+    let (a, b) = (named(&interval, "a"), named(&interval, "b"));
+    // The bytes were counted at both devices of the stack; the disk counts.
+    assert_eq!((a.disk_source, a.disks.len()), (DiskSource::ControlGroup, 1));
+    assert_eq!((a.disks[0].device, a.disks[0].reads.requests, a.disks[0].reads.bytes), (Some((254, 0)), Some(1), 4096));
+    assert_eq!((b.disk_source, b.disks[0].device, b.disks[0].writes.bytes), (DiskSource::Process, None, 50));
+}
+
+fn domstats(n: u64) -> String {
+    format!(
+        "Domain: 'a'\n  block.count=1\n  block.0.name=vda\n  block.0.path=/images/a.qcow2\n  block.0.rd.reqs={n}\n  \
+         block.0.rd.bytes={}\n  block.0.rd.times={}\n  block.0.wr.reqs=0\n  block.0.wr.bytes=0\n  block.0.wr.times=0\n\n",
+        n * 4096,
+        n * 1_000_000
+    )
+}
+
+#[test]
+fn libvirt_is_asked_now_and_then() {
+    let calls = std::sync::atomic::AtomicU64::new(0);
+    let fake = machine().installed("virsh").command(move |cmd| {
+        (cmd.program == "virsh").then(|| says(domstats(500 * calls.fetch_add(1, std::sync::atomic::Ordering::SeqCst))))
+    });
+    let mut sampler = Sampler::new(&fake, false, untraced());
+    let mut last = None;
+    for n in 0..7 {
+        work(&fake, n);
+        last = sampler.tick();
+    }
+    let interval = last.unwrap();
+    assert_eq!(fake.ran().len(), 2, "not at every look");
+    let a = named(&interval, "a");
+    assert_eq!(a.disk_source, DiskSource::Libvirt);
+    // 500 requests in five seconds.
+    assert_eq!((a.disks[0].reads.requests, a.disks[0].reads.bytes), (Some(100), 409_600));
+    assert!((a.disks[0].reads.device_seconds.unwrap() - 0.1).abs() < 1e-9);
+    assert_eq!(named(&interval, "b").disk_source, DiskSource::None);
+}
+
+#[test]
+fn a_libvirt_that_refuses_is_left_alone_for_a_while() {
+    let fake = machine().installed("virsh").program("virsh", fails(1, "error: Permission denied"));
+    let mut sampler = Sampler::new(&fake, false, untraced());
+    for n in 0..9 {
+        work(&fake, n);
+        sampler.tick();
+    }
+    assert_eq!(fake.ran().len(), 1);
+}
+
+#[test]
+fn guests_that_come_are_found_and_those_that_go_are_forgotten() {
+    let fake = machine();
+    let mut sampler = Sampler::new(&fake, false, scripted(vec![vec![]; 200]));
+    sampler.tick();
+    let names = |i: &Interval| i.guests.iter().map(|g| g.name.clone()).collect::<Vec<_>>();
+    work(&fake, 1);
+    assert_eq!(names(&sampler.tick().unwrap()), ["a", "b"]);
+    let fake = &fake;
+    for (path, content) in [
+        ("comm", "qemu-system-x86\n"),
+        ("cmdline", "qemu-system-x86_64\0-name\0guest=c\0"),
+        ("task/400/comm", "qemu-system-x86\n"),
+        ("task/400/schedstat", "0 0 1\n"),
+    ] {
+        fake.set(format!("/proc/400/{path}"), content);
+    }
+    // A new process is waited for: it may be gone at once.
+    let mut found = None;
+    for n in 2..120 {
+        work(fake, n);
+        if names(&sampler.tick().unwrap()).contains(&"c".to_owned()) {
+            found = Some(n);
+            break;
+        }
+    }
+    assert!(found.is_some_and(|n| n <= 80), "{found:?}");
+}
+
+#[test]
+fn a_machine_where_nothing_can_be_read_says_so() {
+    let empty = Fake::new("fake");
+    let mut sampler = Sampler::new(&empty, false, untraced());
+    assert!(sampler.tick().is_none());
+    assert_eq!(sampler.tick().unwrap().seconds, 0.0);
+    empty.pass(Duration::from_secs(1));
+    let interval = sampler.tick().unwrap();
+    assert!(interval.guests.is_empty() && interval.devices.is_empty());
+    for note in ["no eBPF", "no disk can be seen", "no guest runs here"] {
+        assert!(interval.notes.iter().any(|n| n.contains(note)), "{:?}", interval.notes);
+    }
+}

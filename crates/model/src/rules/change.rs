@@ -7,12 +7,14 @@
 mod disk;
 mod names;
 mod nic;
+mod slot;
 
 use serde::{Deserialize, Serialize};
 
-pub use disk::{To, engine, known_everywhere, own_disk, slot_without};
+pub use disk::{To, engine, known_everywhere, own_disk};
 pub use names::{Names, shell, xml};
 pub use nic::{NicTo, own_nic};
+pub use slot::slot_without;
 
 use crate::facts::Place;
 use crate::setup::{Aio, Attachment, Cache};
@@ -86,7 +88,7 @@ pub fn libvirt(a: &Attachment) -> String {
 
 /// Proxmox's command for such a disk, with `VMID` and `STORAGE:VOLUME` for the reader's own.
 pub fn proxmox(a: &Attachment) -> String {
-    disk::command(&a.into())
+    slot::command(&a.into())
 }
 
 /// A file without holes, or a device, in place of a sparse file. A copy is written; the old file stays.

@@ -33,14 +33,9 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
             "Give it as many vCPUs as it may use, or weights in place of a quota: they bind only while others want the \
                CPU."
                 .into(),
-        qemu: "echo max > /sys/fs/cgroup/GROUP/cpu.max    # control groups v1: echo -1 > .../cpu.cfs_quota_us\n\
-               echo 100 > /sys/fs/cgroup/GROUP/cpu.weight"
-            .into(),
-        libvirt: format!(
-            "virsh schedinfo {} --live --config vcpu_quota=-1 global_quota=-1 cpu_shares=1024",
-            names.domain()
-        ),
-        proxmox: format!("qm set {} --cpulimit 0 --cpuunits 100", names.vmid()),
+        qemu: "echo max > /sys/fs/cgroup/GROUP/cpu.max    # control groups v1: echo -1 > .../cpu.cfs_quota_us".into(),
+        libvirt: format!("virsh schedinfo {} --live --config vcpu_quota=-1 global_quota=-1", names.domain()),
+        proxmox: format!("qm set {} --cpulimit 0", names.vmid()),
         takes: Takes::Running,
     };
     Some(rule.advice(p, &["vcpus", "quota_cpus"], &cause, change))

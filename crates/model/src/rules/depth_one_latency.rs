@@ -66,7 +66,8 @@ fn advice() -> Change {
             .into(),
         qemu: format!("-object iothread,id=iothread0,poll-max-ns=200000\n{guest}"),
         libvirt: format!(
-            "<iothreadids>  <!-- directly below <domain>; libvirt 9.4 and newer -->\n  \
+            "virsh iothreadset DOMAIN 1 --poll-max-ns 200000 --live    # at once; to keep it, virsh edit DOMAIN:\n\
+             <iothreadids>  <!-- directly below <domain>; libvirt 9.4 and newer -->\n  \
                <iothread id='1'><poll max='200000'/></iothread>\n\
              </iothreadids>\n{guest}"
         ),

@@ -23,8 +23,7 @@ pub(super) const RULE: Rule = Rule {
 fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     let model = nic.model.as_deref().filter(|m| EMULATED.iter().any(|e| m.starts_with(e)))?;
     let cause = format!(
-        "The guest's card is a {model}, which QEMU imitates register by register; virtio-net hands over many packets at \
-         once. Nor can its guest be held back: a guarantee of bandwidth needs virtio-net."
+        "QEMU imitates the guest's card ({model}) register by register; virtio-net hands over many packets at once. Nor can its guest be held back: a guarantee of bandwidth needs virtio-net."
     );
     let what = "Make it a virtio-net card, MAC address kept (Windows: install virtio-win's NetKVM first; the guest may \
                 know the new card by another name).";

@@ -32,8 +32,8 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
     let threads: Vec<&PlacedThread> = p.threads.iter().filter(squeezed).collect();
     threads.first()?;
     let cause = format!(
-        "{} may run only on the processors {}, each of which a vCPU is bound to: one of the two stands still while the \
-         other computes.",
+        "{} may run on no processor but {}, where vCPUs are bound and fill all: one stands still while the other \
+         computes.",
         threads.iter().map(|t| name(t)).collect::<Vec<String>>().join(", "),
         list_of(&threads.iter().flat_map(|t| t.cpus.iter().copied()).collect()),
     );
@@ -90,7 +90,7 @@ fn advice(p: &Processors, threads: &[&PlacedThread], cpus: &str, none_free: bool
     let where_to = if none_free {
         "processors that no vCPU is bound to; here all are taken: bind fewer vCPUs".to_owned()
     } else {
-        "processors that no vCPU is bound to".to_owned()
+        "processors that no vCPU is bound to (of no other guest either)".to_owned()
     };
     Change {
         what: format!("Let it run on {where_to}."),

@@ -33,7 +33,7 @@ pub trait Live: Serialize {
         let all = serde_json::to_value(self).ok()?;
         let value = all.get(setting).or_else(|| all.get("details")?.get(setting))?;
         let from = self.read().get(setting).cloned().unwrap_or_else(|| self.from().place());
-        Some(Evidence { setting: setting.replace('_', " "), value: shown(setting, value)?, from })
+        Some(Evidence { setting: setting.replace('_', " "), value: shown(value)?, from })
     }
 }
 
@@ -58,18 +58,15 @@ macro_rules! live {
 live!(Disk, Nic, Processors);
 
 /// A value in words; `None` for one that is unknown.
-fn shown(setting: &str, value: &Value) -> Option<String> {
+fn shown(value: &Value) -> Option<String> {
     match value {
         Value::Null => None,
         Value::String(text) => Some(text.clone()),
         Value::Bool(on) => Some((if *on { "yes" } else { "no" }).to_owned()),
-        Value::Number(n) if setting.ends_with("_bytes") => Some(format!("{n} bytes")),
         Value::Array(list) if list.is_empty() => Some("none".to_owned()),
-        Value::Array(list) => {
-            Some(list.iter().filter_map(|one| shown(setting, one)).collect::<Vec<String>>().join(", "))
-        }
+        Value::Array(list) => Some(list.iter().filter_map(shown).collect::<Vec<String>>().join(", ")),
         Value::Object(map) => {
-            let parts = map.iter().filter_map(|(name, one)| Some(format!("{name}: {}", shown(setting, one)?)));
+            let parts = map.iter().filter_map(|(name, one)| Some(format!("{name}: {}", shown(one)?)));
             Some(parts.collect::<Vec<String>>().join(", "))
         }
         other => Some(other.to_string()),
@@ -109,7 +106,7 @@ mod tests {
         let of = |setting: &str| disk.evidence(setting).map(|e| (e.value, e.from));
         assert_eq!(of("cache").unwrap(), ("none".into(), "/proc/8/cmdline, -blockdev".into()));
         assert_eq!(of("iothread").unwrap(), ("yes".into(), "virsh dumpxml db1".into()));
-        assert_eq!(of("host_cached_bytes").unwrap().0, "4096 bytes");
+        assert_eq!(of("host_cached_bytes").unwrap().0, "4096");
         assert_eq!((of("format"), of("no-such")), (None, None));
         assert_eq!(disk.guest(), "guest db1");
     }

@@ -56,7 +56,9 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
 fn advice(p: &Processors, mine: &str, nodes: &BTreeSet<u32>, own: &BTreeSet<u32>) -> Change {
     let names = Names(&p.place);
     let others = list_of(&nodes.difference(own).copied().collect());
-    let pid = "$(pgrep -f 'NAME OF THE GUEST')";
+    // The kernel takes any thread of the process (migrate_pages(2)).
+    let tid = p.threads.iter().find(|t| t.role == "vcpu" && t.tid != 0);
+    let pid = tid.map_or_else(|| "PID".to_owned(), |t| t.tid.to_string());
     let moved =
         format!("migratepages {pid} {others} {mine}    # package numactl; takes while it copies, the guest runs on");
     Change {

@@ -2,7 +2,7 @@
 //! the hypervisor that 64 KiB could make at once, and checksums are computed for packets that never
 //! leave the host.
 
-use super::change::{Change, NicTo, Takes, own_nic, shell};
+use super::change::{NicTo, on_host, own_nic, shell};
 use super::{Check, Finding, Need, Rule, Severity};
 use crate::facts::Nic;
 
@@ -32,16 +32,7 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     let to = NicTo { offloads: true, ..NicTo::default() };
     let of_tap = nic.offloads_off.iter().all(|name| name.starts_with("tap"));
     let change = match (&nic.interface, of_tap) {
-        (Some(tap), true) => {
-            let command = format!("ethtool -K {} tx on sg on tso on gso on", shell(tap));
-            Change {
-                takes: Takes::Running,
-                qemu: command.clone(),
-                libvirt: command.clone(),
-                proxmox: command,
-                what: what.into(),
-            }
-        }
+        (Some(tap), true) => on_host(what, format!("ethtool -K {} tx on sg on tso on gso on", shell(tap))),
         _ => own_nic(what, nic, to),
     };
     Some(rule.advice(nic, &["offloads_off"], &cause, change))

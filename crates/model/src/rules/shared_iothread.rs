@@ -22,7 +22,9 @@ pub(super) const RULE: Rule = Rule {
 fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
     let mut all = Vec::new();
     for (at, disk) in facts.disks.iter().enumerate() {
-        let Some(thread) = disk.details.iothread_name.as_deref() else { continue };
+        // Queues that are spread over several threads are spread on purpose.
+        let spread = disk.details.mapped_iothreads.is_some();
+        let Some(thread) = disk.details.iothread_name.as_deref().filter(|_| !spread) else { continue };
         let shares = |d: &&Disk| d.guest() == disk.guest() && d.details.iothread_name.as_deref() == Some(thread);
         if facts.disks[..at].iter().filter(shares).count() != 1 {
             continue;

@@ -33,7 +33,10 @@ const CAUSE: &str = "QEMU drops the guest's flushes (cache=unsafe): what the gue
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     disk.cache.as_deref().filter(|cache| *cache == "unsafe")?;
     let to = To { cache: Some(Cache::None), ..To::default() };
-    Some(rule.advice(disk, &["cache"], CAUSE, change::own_disk(WHAT, disk, &to)))
+    // QEMU keeps what the guest writes in an image that it throws away at its end.
+    let thrown_away = disk.read.get("cache").is_some_and(|from| from.contains("snapshot"));
+    let what = if thrown_away { "Leave -snapshot out, if what the guest writes is to be kept." } else { WHAT };
+    Some(rule.advice(disk, &["cache"], CAUSE, change::own_disk(what, disk, &to)))
 }
 
 /// One finding a disk, with the device's evidence where a durable append ran on it.

@@ -27,7 +27,7 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     let backend = nic.backend.as_deref().filter(|b| USER.contains(b))?;
     let who = if backend == "user" { "QEMU's main loop" } else { "a process beside QEMU" };
     let cause = format!(
-        "The card is connected by {backend}: {who} ends each connection and opens it anew on the host. A tap on a bridge \
+        "The card is connected in user space ({backend}): {who} ends each connection and opens it anew on the host. A tap on a bridge \
          hands packets on, with vhost without QEMU."
     );
     let what = "Connect it to a bridge by a tap with vhost, where the guest may be on the host's network (this needs \

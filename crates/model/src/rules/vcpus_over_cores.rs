@@ -36,7 +36,7 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
         }
         () if threads > bound.len() && !bound.is_empty() => {
             evidence.push(("vCPUs may run on".to_owned(), list_of(&bound)));
-            format!("{threads} vCPUs are bound to {} processors: {}.", bound.len(), list_of(&bound))
+            format!("{threads} vCPUs may run on no processor but {}.", list_of(&bound))
         }
         () if !p.shares_cpus_with.is_empty() => {
             evidence.push(("vCPUs may run on".to_owned(), list_of(&bound)));

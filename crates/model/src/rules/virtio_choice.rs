@@ -1,8 +1,9 @@
 //! The two paravirtual disks: virtio-blk has the shorter way for one fast disk; virtio-scsi hangs
 //! many disks on one PCI device and knows more commands.
 
+use super::change::{self, To};
 use super::support::{better, driver, times};
-use super::{Check, Finding, Live, Need, Rule, Severity, change};
+use super::{Check, Finding, Live, Need, Rule, Severity};
 use crate::facts::{Changed, Disk, Facts, Gain, Measured};
 
 /// A change must gain this much: the two differ little, and changing one renames the guest's disks.
@@ -43,8 +44,8 @@ fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
             "The guest has {} virtio-blk disks, each a PCI device of its own with its own interrupts.",
             disk.details.alike_in_guest.unwrap_or_default()
         );
-        let to = crate::setup::Attachment { driver: "virtio-scsi".into(), ..change::recommended() };
-        let change = change::settings("Hang many disks on virtio-scsi controllers.", &to);
+        let to = To { driver: Some("virtio-scsi"), ..To::default() };
+        let change = change::own_disk("Hang this one and its like on virtio-scsi controllers.", disk, &to);
         all.push(rule.advice(disk, &["driver", "alike_in_guest"], &cause, change));
     }
     all

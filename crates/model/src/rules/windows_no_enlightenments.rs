@@ -32,7 +32,8 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
     let cause = "Windows runs without any of Hyper-V's interfaces: clocks, timers and interrupts take the way through \
                  emulated hardware, and an idle guest burns CPU time.";
     let names = Names(&p.place);
-    let model = p.model.as_deref().unwrap_or("host");
+    let model = [p.model.as_deref().unwrap_or("host")].into_iter().chain(p.flags.iter().map(String::as_str));
+    let model = model.collect::<Vec<&str>>().join(",");
     let change = Change {
         what: "Turn the enlightenments on.".into(),
         qemu: format!(

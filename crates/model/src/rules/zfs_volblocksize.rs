@@ -71,9 +71,9 @@ fn amplified(rule: &Rule, m: &Measured, cell: &Cell) -> Option<Finding> {
 
 fn advice(place: &Place) -> Change {
     let names = Names(place);
-    let old = place.source.as_deref().unwrap_or("/dev/zvol/POOL/OLD");
-    let (old, new, pool) =
-        (shell(old), shell(&format!("{old}-new")), shell(&format!("{}-new", old.trim_start_matches("/dev/zvol/"))));
+    let plain = place.source.as_deref().unwrap_or("/dev/zvol/POOL/OLD");
+    let volume = format!("{}-new", plain.trim_start_matches("/dev/zvol/"));
+    let (old, new, pool) = (shell(plain), shell(&format!("{plain}-new")), shell(&volume));
     let zfs = format!(
         "# fixed when a volume is made: make a new one and copy, guest shut down\n\
          zfs create -V $(blockdev --getsize64 {old}) -o volblocksize=16k {pool}\n\
@@ -81,7 +81,11 @@ fn advice(place: &Place) -> Change {
     );
     Change {
         what: "Make the volume anew with blocks near the guest's usual write (databases: 8 to 16 KiB).".into(),
-        libvirt: format!("{zfs}\nvirsh edit {}    # then <source dev='{}'/>", names.domain(), xml(&new)),
+        libvirt: format!(
+            "{zfs}\nvirsh edit {}    # then <source dev='{}'/>",
+            names.domain(),
+            xml(&format!("{plain}-new"))
+        ),
         qemu: zfs,
         proxmox: format!(
             "pvesm set STORAGE --blocksize 16k    # for volumes made from now on\n\

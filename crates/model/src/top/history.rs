@@ -120,6 +120,13 @@ impl History {
     }
 }
 
+#[cfg(test)]
+impl History {
+    pub(super) fn kept(&self) -> usize {
+        self.past.len()
+    }
+}
+
 fn mean(side: &Requests) -> Option<(f64, f64)> {
     let n = side.requests as f64;
     (n > 0.0).then(|| (side.bytes as f64 / n, side.request_seconds / n))

@@ -170,12 +170,17 @@ pub fn between(before: &Reading, after: &Reading, traced: Option<&Traced<'_>>) -
     }
 }
 
+/// A name without what would move a terminal's cursor: processes name themselves.
+fn clean(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
 fn other<'a>(others: &'a mut Vec<OtherLoad>, flow: &Flow) -> &'a mut OtherLoad {
-    let kind = kind_of(&flow.comm, flow.pid == 0);
+    let (kind, name) = (kind_of(&flow.comm, flow.pid == 0), clean(&flow.comm));
     // The kernel's workers have a name each; together they are one.
-    let alike = |o: &OtherLoad| o.kind == kind && (o.name == flow.comm || (flow.pid == 0 && o.pid == 0));
+    let alike = |o: &OtherLoad| o.kind == kind && (o.name == name || (flow.pid == 0 && o.pid == 0));
     let at = others.iter().position(alike).unwrap_or_else(|| {
-        others.push(OtherLoad { kind, name: flow.comm.clone(), pid: flow.pid, disks: Vec::new() });
+        others.push(OtherLoad { kind, name: name.clone(), pid: flow.pid, disks: Vec::new() });
         others.len() - 1
     });
     &mut others[at]
@@ -226,7 +231,7 @@ fn milliseconds(before: u64, now: u64) -> Option<f64> {
 }
 
 fn guest_load(before: &Reading, now: &GuestReading, seconds: f64) -> GuestLoad {
-    let mut load = GuestLoad { name: now.name.clone(), kind: now.kind.clone(), pid: now.pid, ..GuestLoad::default() };
+    let mut load = GuestLoad { name: clean(&now.name), kind: now.kind.clone(), pid: now.pid, ..GuestLoad::default() };
     if let DiskReading::Recent(source, span, disks) = &now.disks {
         load.disk_source = *source;
         load.disks = if *span > 0.0 { disks.iter().map(|d| scaled(d, seconds / span)).collect() } else { Vec::new() };

@@ -172,10 +172,10 @@ fn disk(disks: &[DiskLoad], known: bool, seconds: f64, share: Option<f64>) -> Di
     let requests = both.requests.filter(|n| *n > 0).map(|n| n as f64);
     let spent = both.device_seconds.map(|at| at + both.queued_seconds.unwrap_or(0.0));
     let quantile = |q| both.latency.as_ref().and_then(|l| l.quantile_seconds(q));
-    // Nothing done is a figure where tracing would have seen it, and not known without counters.
+    // Where only bytes are counted, no bytes are no requests.
     let iops = |side: &Transfer| match side.requests {
         Some(n) => Some(per_second(n as f64, seconds)),
-        None => (!both.any()).then_some(0.0),
+        None => (!side.any()).then_some(0.0),
     };
     DiskRow {
         read_iops: iops(&reads),

@@ -1,1 +1,436 @@
+//! Verdicts on made-up intervals and readings: who is named, what it costs whom, and what is left
+//! unsaid because it was not seen.
 
+#![allow(clippy::unwrap_used)]
+
+use super::load::*;
+use super::process::kind_of;
+use super::verdict::share::Basis;
+use super::verdict::{Resource, Verdict, nothing, verdicts};
+use super::{History, Interval, Latency};
+
+mod readings;
+
+const VDA: Device = (254, 0);
+
+/// Requests of one latency on the disk.
+fn traffic(requests: u64, bytes_each: u64, seconds_each: f64) -> Transfer {
+    let mut latency = Latency::default();
+    for _ in 0..requests {
+        latency.add((seconds_each * 1e6) as u64);
+    }
+    Transfer {
+        requests: Some(requests),
+        bytes: requests * bytes_each,
+        device_seconds: Some(requests as f64 * seconds_each),
+        queued_seconds: Some(0.0),
+        latency: Some(latency),
+    }
+}
+
+fn reads(requests: u64, bytes_each: u64, seconds_each: f64) -> DiskLoad {
+    DiskLoad { device: Some(VDA), reads: traffic(requests, bytes_each, seconds_each), ..DiskLoad::default() }
+}
+
+fn guest(name: &str, disks: Vec<DiskLoad>) -> GuestLoad {
+    GuestLoad { name: name.into(), kind: "qemu".into(), disk_source: DiskSource::Trace, disks, ..GuestLoad::default() }
+}
+
+fn other(comm: &str, kernel: bool, disks: Vec<DiskLoad>) -> OtherLoad {
+    OtherLoad { kind: kind_of(comm, kernel), name: comm.into(), pid: if kernel { 0 } else { 77 }, disks }
+}
+
+/// A traced second; the disk's own counters are the sums.
+fn second(guests: Vec<GuestLoad>, others: Vec<OtherLoad>) -> Interval {
+    let mut device = DeviceLoad { name: "vda".into(), device: VDA, busy_seconds: 1.0, ..DeviceLoad::default() };
+    let all = guests.iter().map(|g| &g.disks).chain(others.iter().map(|o| &o.disks)).flatten();
+    for disk in all.filter(|d| d.device == Some(VDA)) {
+        for (side, sum) in [(&disk.reads, &mut device.reads), (&disk.writes, &mut device.writes)] {
+            sum.requests += side.requests.unwrap_or(0);
+            sum.bytes += side.bytes;
+            sum.request_seconds += side.device_seconds.unwrap_or(0.0) + side.queued_seconds.unwrap_or(0.0);
+        }
+    }
+    let host_cpu = HostCpu { cpus: 4, busy_seconds: 0.4, ..HostCpu::default() };
+    Interval { seconds: 1.0, traced: true, devices: vec![device], guests, others, host_cpu, ..Interval::default() }
+}
+
+/// The victim alone: 5000 reads a second of 90 us each, one after the other.
+fn quiet() -> Interval {
+    second(vec![guest("db", vec![reads(5000, 4096, 90e-6)]), guest("flood", vec![])], vec![])
+}
+
+/// Both: 32 requests at once, 4 ms each; the victim gets 200.
+fn flooded() -> Interval {
+    second(vec![guest("db", vec![reads(200, 4096, 4e-3)]), guest("flood", vec![reads(7800, 4096, 4e-3)])], vec![])
+}
+
+fn seen(intervals: &[Interval]) -> History {
+    let mut history = History::default();
+    intervals.iter().for_each(|i| history.remember(i));
+    history
+}
+
+fn the_one(found: Vec<Verdict>) -> Verdict {
+    assert_eq!(found.len(), 1, "{found:#?}");
+    found.into_iter().next().unwrap()
+}
+
+#[test]
+fn a_flooder_is_named_with_what_it_costs_its_neighbour() {
+    let verdict = the_one(verdicts(&flooded(), &seen(&[quiet()])));
+    assert_eq!((verdict.resource, verdict.name.as_str(), verdict.certain), (Resource::Disk, "vda", true));
+    assert_eq!(verdict.culprits.len(), 1);
+    assert_eq!(verdict.culprits[0].guest.as_deref(), Some("flood"));
+    assert!((verdict.culprits[0].share_ratio - 0.975).abs() < 1e-9);
+    assert_eq!(verdict.basis, Some(Basis::DeviceTime));
+    let cost = &verdict.costs[0];
+    let (now, before) = (cost.latency_p99_seconds.unwrap(), cost.quiet_latency_p99_seconds.unwrap());
+    assert!((now / 4e-3 - 1.0).abs() < 0.25 && (before / 90e-6 - 1.0).abs() < 0.25, "{now} {before}");
+    assert_eq!(
+        verdict.line,
+        "disk vda is saturated by guest flood (98 % of its device time): 32 requests at once, 4.00 ms each, 90 µs in \
+         quiet moments; db p99 3.84 ms, 88 µs while that one was quiet (44x)"
+    );
+}
+
+#[test]
+fn without_a_quieter_moment_nothing_is_made_up() {
+    let verdict = the_one(verdicts(&flooded(), &History::default()));
+    assert!(!verdict.certain);
+    assert_eq!(verdict.costs[0].quiet_latency_p99_seconds, None);
+    assert!(verdict.line.contains("disk vda may be saturated by guest flood"), "{}", verdict.line);
+    assert!(verdict.line.contains("no quiet moment was seen yet to compare with"), "{}", verdict.line);
+    assert!(verdict.line.ends_with("db p99 3.84 ms (no quieter moment seen yet)"), "{}", verdict.line);
+    // Flooded intervals are no quieter moments.
+    let verdict = the_one(verdicts(&flooded(), &seen(&[flooded(), flooded()])));
+    assert!(!verdict.certain && verdict.costs[0].quiet_latency_p99_seconds.is_none());
+}
+
+#[test]
+fn a_quiet_flooder_beside_another_load_is_a_quieter_moment_for_its_victim() {
+    // The disk was never quiet, but that guest was.
+    let busy = second(
+        vec![guest("db", vec![reads(1000, 4096, 1e-3)]), guest("flood", vec![])],
+        vec![other("rsync", false, vec![reads(5000, 4096, 1e-3)])],
+    );
+    let verdict = the_one(verdicts(&flooded(), &seen(&[busy])));
+    assert!(!verdict.certain);
+    assert!((verdict.costs[0].quiet_latency_p99_seconds.unwrap() / 1e-3 - 1.0).abs() < 0.25);
+}
+
+#[test]
+fn a_deep_queue_alone_is_no_saturation() {
+    // Flash: 32 at once, each hardly slower than one alone, busy all the time.
+    let deep = second(
+        vec![guest("a", vec![reads(290_000, 4096, 110e-6)]), guest("db", vec![reads(900, 4096, 110e-6)])],
+        vec![],
+    );
+    assert!(verdicts(&deep, &seen(&[quiet()])).is_empty());
+    assert_eq!(nothing(&deep), "nothing is saturated");
+    // Large requests take longer than small ones; that is no waiting either.
+    let large = second(vec![guest("a", vec![reads(3000, 1 << 20, 1e-3)])], vec![]);
+    assert!(verdicts(&large, &seen(&[quiet()])).is_empty());
+    // But they are not excused for more than they are larger.
+    let slow = second(vec![guest("a", vec![reads(300, 16_384, 10e-3)])], vec![]);
+    let verdict = the_one(verdicts(&slow, &seen(&[quiet()])));
+    assert!(verdict.certain && verdict.line.contains("360 µs in quiet moments"), "{}", verdict.line);
+}
+
+#[test]
+fn the_lowest_latency_counts_and_one_slow_quiet_moment_does_not_spoil_it() {
+    let slow = second(vec![guest("db", vec![reads(100, 4096, 9e-3)])], vec![]);
+    for order in [[quiet(), slow.clone()], [slow, quiet()]] {
+        assert!(verdicts(&flooded(), &seen(&order))[0].certain);
+    }
+}
+
+#[test]
+fn requests_that_the_disk_does_not_take_show_it_without_a_quiet_moment() {
+    let mut interval = flooded();
+    for guest in &mut interval.guests {
+        let side = &mut guest.disks[0].reads;
+        side.queued_seconds = side.device_seconds;
+    }
+    interval.devices[0].reads.request_seconds *= 2.0;
+    let verdict = the_one(verdicts(&interval, &History::default()));
+    assert!(verdict.certain && verdict.line.contains("50 % of that in the host's queue"), "{}", verdict.line);
+    // A scheduler that holds requests back from an idle disk is something else.
+    for guest in &mut interval.guests {
+        let side = &mut guest.disks[0].reads;
+        side.device_seconds = side.device_seconds.map(|s| s / 100.0);
+    }
+    assert!(!the_one(verdicts(&interval, &History::default())).certain);
+}
+
+#[test]
+fn two_equals_are_both_named() {
+    let pair = |a, b| {
+        second(
+            vec![guest("a", vec![reads(a, 4096, 4e-3)]), guest("b", vec![reads(b, 4096, 4e-3)]), guest("db", vec![])],
+            vec![],
+        )
+    };
+    let verdict = the_one(verdicts(&pair(4000, 3900), &seen(&[quiet()])));
+    let named: Vec<_> = verdict.culprits.iter().map(|c| c.guest.clone().unwrap()).collect();
+    assert_eq!(named, ["a", "b"]);
+    assert!(
+        verdict.line.contains("by no single one: guest a 51 % and guest b 49 % of its device time"),
+        "{}",
+        verdict.line
+    );
+    assert!(verdict.line.ends_with("no other guest used it"), "{}", verdict.line);
+    let verdict = the_one(verdicts(&pair(6000, 2000), &seen(&[quiet()])));
+    assert_eq!(verdict.culprits.len(), 1);
+    // Those that are equal to two culprits are compared with moments when both were quiet.
+    let mut three = pair(4000, 3900);
+    three.guests[2].disks = vec![reads(100, 4096, 4e-3)];
+    let verdict = the_one(verdicts(&three, &seen(&[quiet()])));
+    assert!(verdict.line.contains("db p99 3.84 ms, 88 µs while those were quiet"), "{}", verdict.line);
+}
+
+#[test]
+fn many_equals_are_a_number() {
+    let many = (0..20).map(|i| guest(&format!("g{i:02}"), vec![reads(500, 4096, 4e-3)])).collect();
+    let verdict = the_one(verdicts(&second(many, vec![]), &seen(&[quiet()])));
+    assert!(verdict.line.contains("by no single one: 20 have about the same share, 5 % of its device time each"));
+    let mut guests: Vec<GuestLoad> =
+        (0..20).map(|i| guest(&format!("g{i:02}"), vec![reads(500, 4096, 4e-3)])).collect();
+    guests[7] = guest("g07", vec![reads(900, 4096, 4e-3)]);
+    let verdict = the_one(verdicts(&second(guests, vec![]), &seen(&[quiet()])));
+    assert!(verdict.line.contains("by many: the largest is guest g07 with 9 %"), "{}", verdict.line);
+    // A line names three costs; the rest is a number.
+    assert_eq!(verdict.costs.len(), 19);
+    assert!(verdict.line.ends_with("and 16 more guests"), "{}", verdict.line);
+}
+
+#[test]
+fn what_no_guest_explains_is_a_culprit_of_its_own() {
+    for (comm, kernel, label) in [
+        ("vzdump", false, "backup (vzdump)"),
+        ("md0_resync", true, "resync (md0_resync)"),
+        ("kworker/u8:1+flush-254:0", true, "writeback (kworker/u8:1+flush-254:0)"),
+        ("kswapd0", true, "swap (kswapd0)"),
+    ] {
+        let backup = second(
+            vec![guest("db", vec![reads(200, 4096, 4e-3)])],
+            vec![other(comm, kernel, vec![reads(7800, 65_536, 4e-3)])],
+        );
+        let verdict = the_one(verdicts(&backup, &seen(&[quiet()])));
+        assert_eq!((verdict.culprits[0].who.as_str(), &verdict.culprits[0].guest), (label, &None));
+        assert!(verdict.line.contains("db p99 3.84 ms, 88 µs while that one was quiet"), "{}", verdict.line);
+    }
+}
+
+#[test]
+fn too_few_requests_tell_no_percentile() {
+    let mut few = flooded();
+    few.guests[0].disks = vec![reads(19, 4096, 4e-3)];
+    let verdict = the_one(verdicts(&few, &seen(&[quiet()])));
+    assert!(verdict.costs.is_empty());
+    assert!(verdict.line.ends_with("1 other guest did too little to tell what it costs"), "{}", verdict.line);
+    // And too few before give nothing to compare with.
+    let mut before = quiet();
+    before.guests[0].disks = vec![reads(19, 4096, 90e-6)];
+    before.devices[0].reads = Requests { requests: 19, bytes: 19 * 4096, request_seconds: 19.0 * 90e-6 };
+    let verdict = the_one(verdicts(&flooded(), &seen(&[before])));
+    assert!(verdict.line.ends_with("(no quieter moment seen yet)"), "{}", verdict.line);
+}
+
+#[test]
+fn a_neighbour_that_is_no_slower_is_said_to_be_so() {
+    let before = second(vec![guest("db", vec![reads(200, 4096, 5e-3)])], vec![]);
+    let verdict = the_one(verdicts(&flooded(), &seen(&[quiet(), before])));
+    // Both quiet moments count: 5200 requests, of which the slow ones are more than one in a hundred.
+    assert!(verdict.line.contains("no worse than while that one was quiet"), "{}", verdict.line);
+}
+
+#[test]
+fn a_quiet_host_has_no_verdict() {
+    for interval in [quiet(), second(vec![], vec![]), Interval { seconds: 1.0, ..Interval::default() }] {
+        assert_eq!(verdicts(&interval, &seen(&[quiet()])), []);
+    }
+    let untraced = Interval { seconds: 1.0, ..Interval::default() };
+    assert!(nothing(&untraced).contains("as far as can be seen without tracing"));
+}
+
+#[test]
+fn an_interval_of_zero_has_no_verdict_and_is_not_remembered() {
+    let mut zero = flooded();
+    zero.seconds = 0.0;
+    let mut history = History::default();
+    history.remember(&zero);
+    assert_eq!(verdicts(&zero, &history), []);
+    assert_eq!(nothing(&zero), "no time passed between two readings");
+    let rows = super::rows::rows(&zero);
+    assert_eq!((rows.devices[0].queue_depth, rows.guests[0].disk.read_iops), (0.0, Some(0.0)));
+    assert!(history.quiet_seconds(&zero.devices[0]).is_none());
+}
+
+#[test]
+fn without_tracing_shares_are_of_bytes_and_costs_are_not_told() {
+    let mut interval = flooded();
+    interval.traced = false;
+    interval.guests[1].disks[0].device = None;
+    for guest in &mut interval.guests {
+        let side = &mut guest.disks[0].reads;
+        (side.latency, side.device_seconds, side.queued_seconds, side.requests) = (None, None, None, None);
+    }
+    // Somebody else moved a tenth of it.
+    interval.devices[0].reads.bytes = interval.devices[0].reads.bytes * 10 / 9;
+    let verdict = the_one(verdicts(&interval, &seen(&[quiet()])));
+    assert_eq!(verdict.basis, Some(Basis::Bytes));
+    assert!(verdict.line.contains("by guest flood (88 % of its bytes)"), "{}", verdict.line);
+    assert!(verdict.line.ends_with("what it costs the others cannot be told without tracing"), "{}", verdict.line);
+    interval.guests.clear();
+    let verdict = the_one(verdicts(&interval, &seen(&[quiet()])));
+    assert!(verdict.line.contains("by others than guests (100 % of its bytes)"), "{}", verdict.line);
+}
+
+#[test]
+fn a_long_session_keeps_its_beginning_and_is_bounded() {
+    let mut history = seen(&[quiet()]);
+    (0..3000).for_each(|_| history.remember(&flooded()));
+    assert_eq!(history.without(VDA, "db", &["guest flood"]).requests(), 5000);
+    assert!(history.kept() <= 512, "{}", history.kept());
+}
+
+fn cpu(name: &str, vcpus: u32, run: f64, wait: f64) -> GuestLoad {
+    let vcpu = Ran { run_seconds: run, wait_seconds: wait };
+    GuestLoad { cpu: Some(CpuLoad { vcpus, vcpu, ..CpuLoad::default() }), ..guest(name, vec![]) }
+}
+
+fn processors(guests: Vec<GuestLoad>, busy_seconds: f64, stalled_ratio: Option<f64>) -> Interval {
+    let host_cpu = HostCpu { cpus: 4, busy_seconds, stolen_seconds: 0.0, stalled_ratio };
+    Interval { seconds: 1.0, traced: true, guests, host_cpu, ..Interval::default() }
+}
+
+#[test]
+fn processors_that_are_used_up_name_who_runs_and_who_waits() {
+    let full = processors(
+        vec![cpu("hog", 8, 3.0, 4.0), cpu("web", 2, 0.3, 0.2), cpu("idle", 1, 0.001, 0.001)],
+        3.9,
+        Some(0.95),
+    );
+    let verdict = the_one(verdicts(&full, &History::default()));
+    assert_eq!(
+        verdict.line,
+        "host CPU is saturated by guest hog (77 % of what they do): 4 processors 98 % busy, virtual CPUs wait 56 % of \
+         their time, some task waits 95 % of the time (PSI); web waits 40 % of its time for a processor"
+    );
+    // The work of no guest.
+    let others = processors(vec![cpu("web", 2, 0.5, 0.3)], 4.0, None);
+    let verdict = the_one(verdicts(&others, &History::default()));
+    assert_eq!((verdict.resource, verdict.culprits[0].who.as_str()), (Resource::HostCpu, "others than guests"));
+    // Busy, but nobody waits.
+    assert_eq!(verdicts(&processors(vec![cpu("web", 4, 3.3, 0.05)], 3.5, Some(0.1)), &History::default()), []);
+    // What the host's own hypervisor took away is not there to be used.
+    let mut stolen = processors(vec![cpu("web", 4, 1.0, 1.0)], 1.9, None);
+    stolen.host_cpu.stolen_seconds = 2.0;
+    assert_eq!(the_one(verdicts(&stolen, &History::default())).resource, Resource::HostCpu);
+}
+
+#[test]
+fn a_guest_that_waits_on_an_idle_host_is_bound_or_limited() {
+    let held = processors(vec![cpu("a", 4, 1.0, 1.0), cpu("b", 1, 0.3, 0.01)], 1.5, Some(0.4));
+    let verdict = the_one(verdicts(&held, &History::default()));
+    assert_eq!((verdict.resource, verdict.name.as_str()), (Resource::GuestCpu, "a"));
+    assert!(
+        verdict.line.contains("waits for a processor 50 % of the time though the host has free ones"),
+        "{}",
+        verdict.line
+    );
+}
+
+#[test]
+fn a_guests_own_processors_and_threads() {
+    let full = processors(vec![cpu("small", 1, 0.99, 0.0), cpu("b", 4, 1.0, 0.0)], 2.0, None);
+    let verdict = the_one(verdicts(&full, &History::default()));
+    assert!(verdict.line.starts_with("guest small uses 99 % of its virtual CPUs"), "{}", verdict.line);
+    let many = (0..9).map(|i| cpu(&format!("g{i}"), 1, 0.95, 0.0)).collect();
+    let verdict = the_one(verdicts(&processors(many, 2.0, None), &History::default()));
+    assert!(
+        verdict.line.starts_with("guests g0, g1, g2, g3 and 5 more use all of their virtual CPUs"),
+        "{}",
+        verdict.line
+    );
+    let mut thread = cpu("a", 2, 0.2, 0.0);
+    thread.cpu.as_mut().unwrap().busiest = Some(("I/O thread io0".into(), 0.97));
+    let verdict = the_one(verdicts(&processors(vec![thread], 1.2, None), &History::default()));
+    assert_eq!(verdict.resource, Resource::GuestIo);
+    assert!(
+        verdict.line.starts_with("I/O thread io0 of guest a is at its limit: 97 % of a processor"),
+        "{}",
+        verdict.line
+    );
+}
+
+fn wire(name: &str, sent: Packets, received: Packets) -> GuestLoad {
+    GuestLoad { nics: vec![NicLoad { interface: format!("tap-{name}"), sent, received }], ..guest(name, vec![]) }
+}
+
+fn packets(packets: u64, dropped: u64) -> Packets {
+    Packets { packets, bytes: packets * 1250, dropped }
+}
+
+#[test]
+fn wires() {
+    let none = Packets::default();
+    // 95 of 100 Mbit/s sent; the other direction is idle.
+    let uplink =
+        UplinkLoad { name: "eth0".into(), speed_bps: Some(100_000_000), sent: packets(9500, 0), received: none };
+    let guests = vec![wire("a", packets(8000, 0), none), wire("b", packets(1000, 0), none)];
+    let full = Interval { seconds: 1.0, traced: true, uplinks: vec![uplink.clone()], guests, ..Interval::default() };
+    let verdict = the_one(verdicts(&full, &History::default()));
+    assert_eq!(
+        verdict.line,
+        "uplink eth0 is saturated by guest a (84 % of what was moved): 95.0 Mbit/s of 100 Mbit/s sending"
+    );
+    // The same over ten seconds is nothing, and a speed that nobody knows cannot be reached.
+    assert_eq!(verdicts(&Interval { seconds: 10.0, ..full.clone() }, &History::default()), []);
+    let unknown = UplinkLoad { speed_bps: None, ..uplink };
+    assert_eq!(verdicts(&Interval { uplinks: vec![unknown.clone()], ..full.clone() }, &History::default()), []);
+    let drops = UplinkLoad { received: packets(900, 100), ..unknown };
+    let verdict = the_one(verdicts(&Interval { uplinks: vec![drops], ..full.clone() }, &History::default()));
+    assert!(verdict.line.ends_with("receiving, 100 packets a second (10 %) dropped"), "{}", verdict.line);
+    // Drops at taps: both ways; a few are none.
+    for (guest, line) in [
+        (
+            wire("a", none, packets(960, 40)),
+            Some("guest a does not take its packets fast enough: 40 packets a second (4 %) dropped at tap-a"),
+        ),
+        (
+            wire("a", packets(960, 40), none),
+            Some("the host drops what guest a sends: 40 packets a second (4 %) dropped at tap-a"),
+        ),
+        (wire("a", packets(100, 4), none), None),
+        (wire("a", packets(1_000_000, 40), none), None),
+    ] {
+        let found =
+            verdicts(&Interval { seconds: 1.0, guests: vec![guest], ..Interval::default() }, &History::default());
+        assert_eq!(found.first().map(|v| v.line.as_str()), line);
+    }
+}
+
+#[test]
+fn rows_hold_rates_and_leave_out_what_is_not_known() {
+    let mut interval = flooded();
+    interval.seconds = 2.0;
+    interval.guests[0].cpu =
+        Some(CpuLoad { vcpus: 2, vcpu: Ran { run_seconds: 1.0, wait_seconds: 1.0 }, ..CpuLoad::default() });
+    interval.guests[0].nics = wire("db", packets(100, 0), packets(200, 2)).nics;
+    interval.guests.push(GuestLoad { name: "unseen".into(), ..GuestLoad::default() });
+    let rows = super::rows::rows(&interval);
+    let db = &rows.guests[0];
+    assert_eq!((db.disk.read_iops, db.disk.write_iops), (Some(100.0), Some(0.0)));
+    assert_eq!(db.disk.read_bytes_per_second, Some(409_600.0));
+    assert_eq!(db.disk.request_bytes, Some(4096.0));
+    assert!((db.disk.queue_depth.unwrap() - 0.4).abs() < 1e-9);
+    assert!((db.disk.device_share_ratio.unwrap() - 0.025).abs() < 1e-9);
+    assert_eq!((db.sent_bps, db.received_bps, db.drops_per_second), (Some(500_000.0), Some(1_000_000.0), Some(1.0)));
+    assert_eq!((db.vcpu_ratio, db.steal_ratio), (Some(0.5), Some(0.5)));
+    let unseen = &rows.guests[2];
+    assert_eq!(unseen.disk, super::rows::DiskRow::default());
+    assert_eq!((unseen.vcpu_ratio, unseen.sent_bps), (None, None));
+    assert!((rows.devices[0].queue_depth - 16.0).abs() < 1e-9);
+}

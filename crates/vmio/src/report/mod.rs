@@ -3,6 +3,7 @@
 //! the statement of what may be concluded, each names the cells that did not run, and none shows
 //! a figure for something that was not measured.
 
+mod code;
 mod config;
 mod effects;
 pub mod export;

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use vmio_model::summary::Comparison;
 
+use super::code::broken;
 use super::finding;
 use super::format::{self, rate, spread, time};
 use super::view::{self, Group, Row};
@@ -156,20 +157,11 @@ impl Out {
         self.line(&line);
     }
 
-    /// A line of code keeps its spaces where it fits.
+    /// A line of code keeps its spaces, and can be pasted where it has to be broken.
     pub(super) fn code(&mut self, lead: &str, indent: usize, line: &str) {
-        if indent + line.chars().count() <= self.width {
-            return self.line(&format!("{lead}{line}"));
-        }
-        // A comment may be broken anywhere, a command only so that a shell still takes it for one.
-        match line.rfind(' ').filter(|_| !line.trim_start().starts_with('#') && !line.trim_start().starts_with('<')) {
-            None => self.paragraph(lead, indent, line),
-            Some(_) => {
-                let fits = line.char_indices().nth(self.width - indent - 2).map_or(line.len(), |(at, _)| at);
-                let at = line[..fits].rfind(' ').unwrap_or(fits);
-                self.line(&format!("{lead}{} \\", line[..at].trim_end()));
-                self.code(&" ".repeat(indent), indent, line[at..].trim_start());
-            }
+        for (i, piece) in broken(line, self.width - indent).iter().enumerate() {
+            let fill = " ".repeat(indent);
+            self.line(&format!("{}{piece}", if i == 0 { lead } else { &fill }));
         }
     }
 

@@ -1,1 +1,212 @@
+//! Whole screens, compared line by line with what was looked at and found good, and screens of every
+//! size, which must fit.
 
+#![allow(clippy::unwrap_used)]
+
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::widgets::Paragraph;
+use vmio_model::top::load::*;
+use vmio_model::top::process::OtherKind;
+use vmio_model::top::{History, Latency};
+
+use super::app::App;
+use super::screen::Screen;
+use super::{columns, view};
+use crate::term::Style;
+
+const VDA: Device = (254, 0);
+
+fn transfer(requests: u64, bytes_each: u64, seconds_each: f64) -> Transfer {
+    let mut latency = Latency::default();
+    (0..requests).for_each(|_| latency.add((seconds_each * 1e6) as u64));
+    Transfer {
+        requests: Some(requests),
+        bytes: requests * bytes_each,
+        device_seconds: Some(requests as f64 * seconds_each),
+        queued_seconds: Some(0.0),
+        latency: Some(latency),
+    }
+}
+
+fn guest(name: &str, reads: Transfer, run: f64) -> GuestLoad {
+    let cpu = CpuLoad {
+        vcpus: 2,
+        vcpu: Ran { run_seconds: run, wait_seconds: run / 20.0 },
+        io: Ran { run_seconds: run / 4.0, wait_seconds: 0.0 },
+        rest: Ran { run_seconds: 0.02, wait_seconds: 0.0 },
+        busiest: None,
+    };
+    let side = |packets| Packets { packets, bytes: packets * 1250, dropped: 0 };
+    GuestLoad {
+        name: name.into(),
+        kind: "qemu".into(),
+        pid: Some(7),
+        disk_source: DiskSource::Trace,
+        disks: vec![DiskLoad { device: Some(VDA), reads, ..DiskLoad::default() }],
+        nics: vec![NicLoad { interface: "tap0".into(), sent: side(100), received: side(2500) }],
+        cpu: Some(cpu),
+    }
+}
+
+fn second(guests: Vec<GuestLoad>) -> Interval {
+    let mut reads = Requests::default();
+    for side in guests.iter().flat_map(|g| &g.disks).map(|d| &d.reads) {
+        reads.requests += side.requests.unwrap();
+        reads.bytes += side.bytes;
+        reads.request_seconds += side.device_seconds.unwrap();
+    }
+    let writeback = DiskLoad { device: Some(VDA), writes: transfer(40, 65_536, 5e-3), ..DiskLoad::default() };
+    Interval {
+        seconds: 1.0,
+        traced: true,
+        devices: vec![DeviceLoad {
+            name: "vda".into(),
+            device: VDA,
+            reads,
+            busy_seconds: 1.0,
+            ..DeviceLoad::default()
+        }],
+        guests,
+        others: vec![OtherLoad {
+            kind: OtherKind::Writeback,
+            name: "kworker/u8:1+flush-254:0".into(),
+            pid: 0,
+            disks: vec![writeback],
+        }],
+        host_cpu: HostCpu { cpus: 4, busy_seconds: 2.0, stolen_seconds: 0.0, stalled_ratio: Some(0.12) },
+        uplinks: vec![],
+        notes: vec!["could not read monitor of web1: permission denied; run as root".into()],
+    }
+}
+
+/// A flooder and its victim, after a quiet moment.
+fn screen() -> Screen {
+    let mut history = History::default();
+    history.remember(&second(vec![guest("db", transfer(5000, 4096, 90e-6), 0.5)]));
+    let flooded = second(vec![
+        guest("db", transfer(200, 4096, 4e-3), 0.1),
+        guest("flood", transfer(7800, 4096, 4e-3), 1.2),
+        guest("web1", transfer(0, 0, 0.0), 0.3),
+    ]);
+    Screen::of(&flooded, &history, "disks by eBPF")
+}
+
+fn app() -> App {
+    let mut app = App::new(&columns::ALL[0], "", 1.0);
+    app.show(screen());
+    app
+}
+
+fn drawn(app: &App, width: u16, height: u16) -> Vec<String> {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal
+        .draw(|frame| {
+            let area = frame.area();
+            frame.render_widget(Paragraph::new(view::lines(app, area.width, area.height)), area);
+        })
+        .unwrap();
+    let buffer = terminal.backend().buffer();
+    let row = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
+    (0..height).map(|y| row(y).trim_end().to_owned()).collect()
+}
+
+fn compare(found: &[String], golden: &str) {
+    let wanted: Vec<&str> = golden.lines().skip(1).collect();
+    assert_eq!(found, wanted, "\n{}", found.join("\n"));
+}
+
+#[test]
+fn a_screen_of_80_by_24() {
+    compare(&drawn(&app(), 80, 24), include_str!("../../tests/fixtures/top/80x24.txt"));
+}
+
+#[test]
+fn a_wide_screen_has_every_column() {
+    compare(&drawn(&app(), 150, 24), include_str!("../../tests/fixtures/top/150x24.txt"));
+}
+
+#[test]
+fn every_size_fits_and_the_keys_stay_visible() {
+    let mut full = app();
+    let many =
+        (0..50).map(|i| guest(&format!("a-guest-with-a-long-name-{i}"), transfer(100, 4096, 1e-3), 0.2)).collect();
+    full.screen = Some(Screen::of(&second(many), &History::default(), "disks by eBPF"));
+    for app in [app(), full, App::new(&columns::ALL[0], "", 1.0)] {
+        for (width, height) in [(1, 1), (10, 3), (40, 10), (80, 24), (80, 25), (81, 5), (132, 43), (300, 100)] {
+            let lines = view::lines(&app, width, height);
+            assert_eq!(lines.len(), usize::from(height), "{width}x{height}");
+            for line in &lines {
+                assert!(line.width() <= usize::from(width), "{width}x{height}: {line}");
+            }
+            if width >= 40 {
+                assert!(lines.last().unwrap().to_string().contains("q quit"), "{width}x{height}");
+            }
+        }
+    }
+}
+
+fn press(app: &mut App, code: KeyCode) {
+    app.key(KeyEvent::new(code, KeyModifiers::NONE));
+}
+
+#[test]
+fn sorting_filtering_scrolling_and_pausing_show() {
+    let mut app = app();
+    let order = |app: &App| {
+        let lines = drawn(app, 100, 30);
+        let names = ["db", "flood", "web1"];
+        lines.iter().filter_map(|l| names.iter().find(|n| l.starts_with(&format!("{n} "))).copied()).collect::<Vec<_>>()
+    };
+    assert_eq!(order(&app), ["flood", "db", "web1"]);
+    press(&mut app, KeyCode::Char('c'));
+    assert_eq!(order(&app), ["flood", "web1", "db"]);
+    press(&mut app, KeyCode::Down);
+    assert_eq!(order(&app), ["web1", "db"]);
+    for code in [KeyCode::Char('/'), KeyCode::Char('D'), KeyCode::Char('b')] {
+        press(&mut app, code);
+    }
+    assert_eq!(order(&app), ["db"]);
+    assert!(drawn(&app, 100, 30).last().unwrap().starts_with("filter: Db_"));
+    press(&mut app, KeyCode::Enter);
+    press(&mut app, KeyCode::Char('p'));
+    let before = drawn(&app, 100, 30);
+    assert!(before[0].contains("PAUSED"));
+    // The verdict stays whole, whatever the filter.
+    assert!(before[1].starts_with("! disk vda is saturated by guest flood"), "{before:#?}");
+    app.show(Screen::of(&second(vec![]), &History::default(), ""));
+    assert_eq!(drawn(&app, 100, 30), before, "it stands still");
+    for letter in "/zzz".chars() {
+        press(&mut app, KeyCode::Char(letter));
+    }
+    assert!(drawn(&app, 100, 30).iter().any(|l| l == "no guest has that in its name"));
+}
+
+#[test]
+fn text_and_json_say_the_same() {
+    let screen = screen().arranged(&columns::ALL[0], "");
+    let text = screen.text(Style::PLAIN);
+    compare(&text.lines().map(str::to_owned).collect::<Vec<_>>(), include_str!("../../tests/fixtures/top/once.txt"));
+    let json: serde_json::Value = serde_json::from_str(&screen.json()).unwrap();
+    assert_eq!(json["schema_version"], "1.0");
+    assert_eq!(json["verdicts"][0]["culprits"][0]["guest"], "flood");
+    assert_eq!(json["verdicts"][0]["resource"], "disk");
+    assert!(text.starts_with(json["verdicts"][0]["line"].as_str().unwrap()));
+    assert_eq!(json["guests"][0]["name"], "flood");
+    assert_eq!(json["guests"][0]["read_iops"], 7800.0);
+    assert_eq!(json["guests"][0]["disk_source"], "trace");
+    assert_eq!(json["guests"][2]["received_bps"], 25e6);
+    assert_eq!(json["basis"], "device_time");
+    assert_eq!(json["others"][0]["kind"], "writeback");
+    assert_eq!(json["notes"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_quiet_host_says_so() {
+    let quiet = Screen::of(&second(vec![]), &History::default(), "disks by eBPF");
+    assert!(quiet.text(Style::PLAIN).starts_with("nothing is saturated\n"));
+    let mut app = app();
+    app.show(quiet);
+    assert_eq!(drawn(&app, 80, 24)[1], "  nothing is saturated");
+}

@@ -160,9 +160,12 @@ fn footer(app: &App, width: u16) -> Line<'static> {
     } else {
         let filter = if app.filter.is_empty() { String::new() } else { format!(" [{}]", app.filter) };
         let name = if width > 120 { 40 } else { NAME };
-        let sorts: Vec<String> =
-            columns::fitting(width, name).iter().map(|c| format!("{} {}", c.key, c.title.to_lowercase())).collect();
-        format!("q quit p pause / filter{filter} +- {} s | sort: {}", app.interval, sorts.join("  "))
+        let columns = columns::fitting(width, name);
+        let sorts = |sort: &dyn Fn(&&Column) -> String| columns.iter().map(sort).collect::<Vec<_>>().join(" ");
+        let keys = format!("q quit p pause / filter{filter} +- {} s | sort", app.interval);
+        let full = format!("{keys}: {}", sorts(&|c| format!("{} {} ", c.key, c.title.to_lowercase())));
+        // Where titles do not fit, the keys stand in the order of the columns.
+        if full.chars().count() <= w { full } else { format!("{keys} by column: {}", sorts(&|c| c.key.to_string())) }
     };
     Line::styled(format!("{:<w$}", cut(&text, w)), style)
 }

@@ -154,6 +154,25 @@ fn what_waits_for_a_restart_is_asked_for_and_not_in_force() {
     assert_eq!(seen.disks[1].read["aio"], "virsh dumpxml --inactive db1");
 }
 
+/// What QEMU was really started with differs from what libvirt says of it in nothing but what waits.
+#[test]
+fn the_process_and_its_description_agree() {
+    let fake = host_with_process();
+    let scan = crate::scan::scan(&Look::new(&fake));
+    let guest = scan.guests.iter().find(|g| g.name == "db1").unwrap();
+    assert_eq!((guest.pid, guest.manager.as_deref(), guest.disks.len()), (Some(812), Some("libvirt"), 2));
+    assert_eq!(changed(&guest.disks[0].details.overridden), []);
+    assert_eq!(guest.disks[0].details.iothread_name.as_deref(), Some("iothread1"));
+    assert_eq!(guest.disks[0].place.target.as_deref(), Some("vda"));
+    let waits = [("cache", "none", "writeback"), ("aio", "native", "threads")];
+    let mut found = changed(&guest.disks[1].details.overridden);
+    found.sort_by_key(|(setting, ..)| *setting != "cache");
+    assert_eq!(found, waits);
+    assert_eq!((guest.nics.len(), changed(&guest.nics[0].overridden)), (1, vec![]));
+    assert_eq!(guest.nics[0].place.domain.as_deref(), Some("db1"));
+    assert_eq!(changed(&guest.processors.as_ref().unwrap().overridden), [("vcpus", "4", "2")]);
+}
+
 #[test]
 fn a_monitor_is_asked_only_when_told_so_and_for_gaps() {
     let description = SESSION.replace(" cache='none' io='native' discard", " discard");

@@ -35,7 +35,7 @@ fn only_guests_that_run() {
         Proxmox.guests(&Look::new(&fake)).guests.iter().map(|g| (g.name.clone(), g.pid.unwrap())).collect();
     assert_eq!(names, [("web1".into(), 4101), ("rds".into(), 4102), ("db1".into(), 4103)]);
     // The number of a guest that was killed is somebody else's now.
-    let fake = host().file("/proc/4199/comm", "kvm\n").file("/proc/4199/cmdline", "/usr/bin/kvm\0-id\0105\0");
+    let fake = host().file("/proc/4199/comm", "kvm\n").file("/proc/4199/cmdline", "kvm\0-id\x00105\0");
     assert_eq!(Proxmox.guests(&Look::new(&fake)).guests.len(), 3);
 }
 
@@ -150,4 +150,41 @@ fn a_guest_whose_configuration_cannot_be_read_is_still_there() {
     let guest = &managed.guests[0];
     assert_eq!((guest.name.as_str(), guest.pid, guest.ids["vmid"].as_str()), ("vm7", Some(77), "7"));
     assert!(guest.unread[0].mend.contains("root"), "{:?}", guest.unread);
+}
+
+/// As `qm showcmd 101` has it.
+const COMMAND: &str = "/usr/bin/kvm -id 101 -name web1,debug-threads=on -no-shutdown \
+    -chardev socket,id=qmp,path=/var/run/qemu-server/101.qmp,server=on,wait=off -mon chardev=qmp,mode=control \
+    -pidfile /var/run/qemu-server/101.pid -daemonize -smbios type=1,uuid=0b8d5b0a-6c1e-4a5d-8b58-54d6a2a5c101 \
+    -smp 2,sockets=1,cores=2,maxcpus=2 -nodefaults -cpu kvm64,enforce,+kvm_pv_eoi,+kvm_pv_unhalt,+lahf_lm,+sep \
+    -m 2048 -device lsi,id=scsihw0,bus=pci.0,addr=0x5 \
+    -drive file=/dev/pve/vm-101-disk-0,if=none,id=drive-scsi0,format=raw,cache=none,aio=io_uring,detect-zeroes=on \
+    -device scsi-hd,bus=scsihw0.0,scsi-id=0,drive=drive-scsi0,id=scsi0,bootindex=100 \
+    -netdev type=tap,id=net0,ifname=tap101i0,script=/var/lib/qemu-server/pve-bridge,vhost=on \
+    -device virtio-net-pci,mac=BC:24:11:8A:2B:3C,netdev=net0,bus=pci.0,addr=0x12,id=net0 -machine type=pc+pve0";
+
+#[test]
+fn a_guest_that_runs_as_configured_differs_in_nothing() {
+    let words: Vec<&str> = COMMAND.split_whitespace().collect();
+    let fake = host().file("/proc/4101/cmdline", words.join("\0") + "\0");
+    let scan = crate::scan::scan(&Look::new(&fake));
+    let guest = scan.guests.iter().find(|g| g.name == "web1").unwrap();
+    assert_eq!((guest.manager.as_deref(), guest.os.as_deref(), guest.disks.len()), (Some("proxmox"), Some("linux"), 1));
+    let disk = &guest.disks[0];
+    assert_eq!((disk.driver.as_deref(), disk.aio.as_deref()), (Some("lsi53c895a"), Some("io_uring")));
+    assert_eq!(disk.details.overridden, []);
+    assert_eq!(disk.place.volume.as_deref(), Some("local-lvm:vm-101-disk-0"));
+    assert_eq!((disk.details.storage.as_deref(), disk.details.thin), (Some("lvm-thin"), Some(true)));
+    let nic = &guest.nics[0];
+    assert_eq!((nic.vhost, nic.overridden.len(), nic.place.slot.as_deref()), (Some(true), 0, Some("net0")));
+    assert_eq!(nic.place.vmid.as_deref(), Some("101"));
+    assert_eq!(guest.processors.as_ref().unwrap().overridden, []);
+
+    // Somebody changed it behind Proxmox VE's back.
+    let changed = words.join("\0").replace("cache=none,aio=io_uring", "cache=unsafe,aio=threads") + "\0";
+    let fake = host().file("/proc/4101/cmdline", changed);
+    let scan = crate::scan::scan(&Look::new(&fake));
+    let disk = &scan.guests.iter().find(|g| g.name == "web1").unwrap().disks[0];
+    let settings: Vec<_> = disk.details.overridden.iter().map(|o| (&*o.setting, &*o.asked, &*o.found)).collect();
+    assert_eq!(settings, [("cache", "none", "unsafe"), ("aio", "io_uring", "threads")]);
 }

@@ -43,8 +43,11 @@ fn the_programs_follow_the_tracepoints() {
         wanted
     };
     let old = Tracepoints::of(&host()).unwrap();
-    assert_eq!(wanted(old), ["rq_complete", "rq_insert", "rq_issue", "rq_merge"]);
-    assert_eq!(wanted(Tracepoints { io_start: true, ..old }), ["io_start", "rq_complete", "rq_issue"]);
+    assert_eq!(wanted(old), ["rq_complete", "rq_insert", "rq_issue"]);
+    assert_eq!(
+        wanted(Tracepoints { io_start: true, merge: true, ..old }),
+        ["io_start", "rq_complete", "rq_issue", "rq_merge"]
+    );
 }
 
 #[test]

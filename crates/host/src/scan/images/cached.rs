@@ -23,18 +23,30 @@ const FINCORE_FILES: usize = 32;
 /// Bytes and how they were counted, or why they were not.
 pub type Held = Result<(u64, &'static str), Unread>;
 
-/// Bytes that the page cache holds of each file; `files` are paths with the bytes that they span.
-/// What cannot be counted on this kernel is not listed.
-pub fn held(look: &Look<'_>, files: &BTreeMap<PathBuf, u64>) -> BTreeMap<PathBuf, Held> {
-    let list: Vec<(&PathBuf, u64)> = files.iter().map(|(file, span)| (file, *span)).collect();
-    let quick = parallel::map(list.clone(), |(file, _)| look.reader().cached_bytes(file));
+/// What a file spans.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// Bytes from its beginning to its end.
+    pub bytes: u64,
+    /// Whether it lies on a server: then only `fincore` opens it, whose process can be ended.
+    pub remote: bool,
+}
+
+/// Bytes that the page cache holds of each file. What cannot be counted on this kernel is not listed.
+pub fn held(look: &Look<'_>, files: &BTreeMap<PathBuf, Span>) -> BTreeMap<PathBuf, Held> {
+    let count = |(file, span): (&PathBuf, &Span)| match span.remote {
+        true => Ok(None),
+        false => look.reader().cached_bytes(file),
+    };
+    let quick = parallel::map(files.iter().collect(), count);
     let mut held = BTreeMap::new();
     let mut slow = Vec::new();
-    for ((file, span), answer) in list.into_iter().zip(quick) {
+    for ((file, span), answer) in files.iter().zip(quick) {
+        let span = span.bytes;
         match answer {
             Ok(Some(bytes)) => drop(held.insert(file.clone(), Ok((bytes, "cachestat(2)")))),
             Ok(None) => slow.push((span, file)),
-            Err(e) => drop(held.insert(file.clone(), Err(unread(file, e.to_string(), "run as root")))),
+            Err(e) => drop(held.insert(file.clone(), Err(unread(file, e.to_string(), mend(&e))))),
         }
     }
     slow.sort();
@@ -54,6 +66,13 @@ pub fn held(look: &Look<'_>, files: &BTreeMap<PathBuf, u64>) -> BTreeMap<PathBuf
         held.extend(counted);
     }
     held
+}
+
+fn mend(error: &vmio_node::Error) -> &'static str {
+    match error {
+        vmio_node::Error::File { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => "run as root",
+        _ => "look again",
+    }
 }
 
 fn unread(file: &Path, why: String, mend: &str) -> Unread {

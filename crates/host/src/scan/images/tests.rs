@@ -167,7 +167,8 @@ fn what_fincore_says_is_believed_only_where_it_can_be_true() {
     };
     let held = |fake: Fake, size: u64| {
         let look = Look::new(&fake);
-        cached::held(&look, &[(PathBuf::from("/i/a"), size)].into()).remove(Path::new("/i/a"))
+        cached::held(&look, &[(PathBuf::from("/i/a"), Span { bytes: size, remote: false })].into())
+            .remove(Path::new("/i/a"))
     };
     let user = |out| {
         Fake::new("fake").installed("fincore").program("fincore", out).file("/proc/self/status", "Uid:\t7\t7\t7\t7\n")

@@ -4,10 +4,10 @@
 //!
 //! Syntax: QEMU's manual, "Block device options"; libvirt, `formatdomain.html`, "Hard drives, floppy
 //! disks, CDROMs", "Controllers" (an I/O thread of virtio-scsi is the controller's) and "IOThreads
-//! Allocation"; Proxmox, `qm(1)`, `qm.adoc`, "Hard Disk".
+//! Allocation". Proxmox's commands are in `slot.rs`.
 
 use super::names::{Names, option, shell, xml};
-use super::{Change, Takes};
+use super::{Change, Takes, slot};
 use crate::facts::{Disk, Place};
 use crate::setup::{Aio, Attachment, Cache, DetectZeroes};
 
@@ -31,16 +31,16 @@ pub struct To {
 /// A disk to be written down: what is known of it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Draft {
-    driver: Option<String>,
-    cache: Option<String>,
-    aio: Option<String>,
+    pub(super) driver: Option<String>,
+    pub(super) cache: Option<String>,
+    pub(super) aio: Option<String>,
     /// Name of its I/O thread, and whether that is new.
-    iothread: Option<(String, bool)>,
-    queues: Option<u32>,
-    discard: bool,
-    zeroes: DetectZeroes,
+    pub(super) iothread: Option<(String, bool)>,
+    pub(super) queues: Option<u32>,
+    pub(super) discard: bool,
+    pub(super) zeroes: DetectZeroes,
     format: String,
-    place: Place,
+    pub(super) place: Place,
 }
 
 impl From<&Attachment> for Draft {
@@ -116,14 +116,14 @@ pub fn own_disk(what: impl Into<String>, disk: &Disk, to: &To) -> Change {
         what: what.into(),
         qemu: qemu(&after),
         libvirt: edit(&before, &after),
-        proxmox: set(&before, &after, &to),
+        proxmox: slot::set(&before, &after, &to),
         takes: Takes::NextStart,
     }
 }
 
 /// Where a disk hangs: libvirt's bus and name, Proxmox's slot. The emulated NVMe device has no place
 /// in either.
-fn bus(driver: Option<&str>) -> Option<(&'static str, &'static str, &'static str)> {
+pub(super) fn bus(driver: Option<&str>) -> Option<(&'static str, &'static str, &'static str)> {
     match driver {
         Some("virtio-scsi" | "lsi53c895a") => Some(("scsi", "sda", "scsi0")),
         Some("ahci" | "sata") => Some(("sata", "sda", "sata0")),
@@ -220,12 +220,15 @@ fn number(thread: &str) -> &str {
         .unwrap_or("1")
 }
 
-/// libvirt's controller of a virtio-scsi disk, where it has more than the default.
+/// libvirt's controller of a virtio-scsi disk.
 fn controller(d: &Draft) -> Option<String> {
     let thread = d.iothread.as_ref().map(|(thread, _)| format!(" iothread='{}'", number(thread)));
     let queues = d.queues.map(|n| format!(" queues='{n}'"));
-    if d.driver.as_deref() != Some("virtio-scsi") || (thread.is_none() && queues.is_none()) {
+    if d.driver.as_deref() != Some("virtio-scsi") {
         return None;
+    }
+    if thread.is_none() && queues.is_none() {
+        return Some("<controller type='scsi' index='0' model='virtio-scsi'/>".to_owned());
     }
     let driver = format!("<driver{}{}/>", thread.unwrap_or_default(), queues.unwrap_or_default());
     Some(format!("<controller type='scsi' index='0' model='virtio-scsi'>\n  {driver}\n</controller>"))
@@ -262,16 +265,17 @@ fn edit(before: &Draft, after: &Draft) -> String {
     if before.driver != after.driver
         && let Some((bus, name, _)) = bus(after.driver.as_deref())
     {
-        // vda for sda, hda; the rest of the name is kept.
+        // vda for sda, hda, and the other way round; the rest of the name is kept.
         let new = match target.get(2..) {
-            Some(rest) if target.starts_with("sd") || target.starts_with("hd") => format!("{}{rest}", &name[..2]),
+            Some(rest) if ["sd", "hd", "vd"].iter().any(|p| target.starts_with(p)) => format!("{}{rest}", &name[..2]),
             _ => name.to_owned(),
         };
         text.push_str(&format!(
             "\n<target dev='{new}' bus='{bus}'/>  <!-- a name that is free; and without its <address .../> -->"
         ));
     }
-    if let Some(controller) = controller(after) {
+    let same = before.driver == after.driver && before.iothread == after.iothread && before.queues == after.queues;
+    if let Some(controller) = controller(after).filter(|_| !same) {
         text.push_str(&format!(
             "\n# the controller that the disk's <address type='drive' controller=.../> names; keep its own <address .../>:\n\
              {controller}"
@@ -281,86 +285,6 @@ fn edit(before: &Draft, after: &Draft) -> String {
         text.push_str(&format!("\n# with other I/O threads there, one more, and its number above:\n{THREADS}"));
     }
     text
-}
-
-/// Settings of Proxmox's slot that were changed, and their values.
-fn settings(d: &Draft) -> Vec<(&'static str, String)> {
-    let mut all = Vec::new();
-    all.extend(d.cache.clone().map(|cache| ("cache", cache)));
-    all.extend(d.aio.clone().map(|aio| ("aio", aio)));
-    all.extend(d.iothread.as_ref().map(|_| ("iothread", "1".to_owned())));
-    all.extend(d.queues.filter(|_| d.driver.as_deref() == Some("virtio-scsi")).map(|n| ("queues", n.to_string())));
-    all.extend(d.discard.then(|| ("discard", "on".to_owned())));
-    all.extend((d.zeroes != DetectZeroes::Off).then(|| ("detect_zeroes", "1".to_owned())));
-    all
-}
-
-fn joined(settings: &[(&str, String)]) -> String {
-    settings.iter().map(|(name, value)| format!(",{name}={value}")).collect()
-}
-
-/// Proxmox: an I/O thread a disk needs a controller a disk.
-const SINGLE: &str = "--scsihw virtio-scsi-single";
-
-/// What Proxmox needs to be told when something is in force only later.
-const STOPPED: &str = "# in force after the guest was stopped and started";
-
-/// Proxmox's command for a disk of a study.
-pub(super) fn command(d: &Draft) -> String {
-    let Some((_, _, slot)) = bus(d.driver.as_deref()) else {
-        let driver = d.driver.as_deref().unwrap_or("such");
-        return format!("# Proxmox VE knows no emulated {driver} disk: use virtio");
-    };
-    let hardware =
-        if d.driver.as_deref() == Some("virtio-scsi") { format!("qm set VMID {SINGLE}\n") } else { String::new() };
-    let settings = joined(&settings(d));
-    format!("{hardware}qm set VMID --{slot} STORAGE:VOLUME{settings} --boot order={slot}\n{STOPPED}")
-}
-
-/// What a slot of Proxmox has now, without some of its settings: `qm set` writes a slot anew, and
-/// what is not said (limits, `ssd`, `backup`) would be lost.
-pub fn slot_without(vmid: &str, slot: &str, settings: &[&str]) -> String {
-    let less = if settings.is_empty() { String::new() } else { format!("s/,({})=[^,]*//g;", settings.join("|")) };
-    format!("$(qm config {vmid} | sed -nE '/^{slot}: /{{s///;{less}p}}')")
-}
-
-/// Proxmox's commands for a change of a guest's own disk.
-fn set(before: &Draft, after: &Draft, to: &To) -> String {
-    let names = Names(&after.place);
-    let vmid = names.vmid();
-    let old = names.slot(bus(before.driver.as_deref()).map_or("virtio0", |(_, _, slot)| slot));
-    // On an emulated SCSI controller the disk keeps its slot: the controller is what changes.
-    let stays = before.driver == after.driver || old.starts_with("scsi");
-    let mut said: Vec<(&str, String)> = settings(after);
-    said.retain(|(name, _)| match *name {
-        "cache" => to.cache.is_some(),
-        "aio" => to.aio.is_some(),
-        "iothread" => to.iothread,
-        "queues" => to.queues.is_some(),
-        "discard" => to.discard,
-        _ => false,
-    });
-    let keys: Vec<&str> = said.iter().map(|(name, _)| *name).collect();
-    let more = joined(&said);
-    if stays {
-        let scsi = old.starts_with("scsi") && (to.iothread || before.driver != after.driver);
-        let hardware = if scsi { format!("qm set {vmid} {SINGLE}\n") } else { String::new() };
-        return format!("{hardware}qm set {vmid} --{old} \"{}{more}\"\n{STOPPED}", slot_without(&vmid, &old, &keys));
-    }
-    let number: String = old.chars().filter(char::is_ascii_digit).collect();
-    let new = format!("virtio{number}");
-    // What virtio-blk's slots do not take.
-    let keys: Vec<&str> = keys.into_iter().chain(["ssd", "wwn", "queues", "model"]).collect();
-    format!(
-        "qm shutdown {vmid}\n\
-         disk=\"{}\"\n\
-         qm set {vmid} --delete {old}    # becomes unused, nothing is erased\n\
-         qm set {vmid} --{new} \"$disk{more}\"    # a number that is free\n\
-         # if the guest boots from it\n\
-         qm set {vmid} --boot \"$(qm config {vmid} | sed -nE '/^boot: /{{s///;s/{old}/{new}/;p}}')\"\n\
-         qm start {vmid}",
-        slot_without(&vmid, &old, &keys)
-    )
 }
 
 #[cfg(test)]

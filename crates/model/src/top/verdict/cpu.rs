@@ -111,7 +111,11 @@ fn host(interval: &Interval) -> Option<Verdict> {
         })
         .collect();
     costs.sort_by(|a, b| b.steal_ratio.unwrap_or(0.0).total_cmp(&a.steal_ratio.unwrap_or(0.0)));
-    let said = if costs.is_empty() { "no other guest waits much".into() } else { told(&costs) };
+    let said = if costs.is_empty() {
+        if guests > 0.0 { "no other guest waits much" } else { "no guest waits" }.into()
+    } else {
+        told(&costs)
+    };
     let line = format!("host CPU is saturated {}: {evidence}; {said}", blame(&culprits, "what they do"));
     Some(Verdict {
         resource: Resource::HostCpu,

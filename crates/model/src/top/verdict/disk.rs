@@ -70,7 +70,7 @@ fn signs(interval: &Interval, load: &DeviceLoad, history: &History) -> Option<(b
 fn queued(interval: &Interval, device: Device) -> Option<(f64, f64)> {
     let all = interval.guests.iter().map(|g| &g.disks).chain(interval.others.iter().map(|o| &o.disks)).flatten();
     let (mut waited, mut served) = (0.0, 0.0);
-    for side in all.filter(|d| d.device == Some(device)).flat_map(|d| [&d.reads, &d.writes]) {
+    for side in all.filter(|d| d.device == Some(device)).flat_map(|d| [&d.reads, &d.writes]).filter(|t| t.any()) {
         waited += side.queued_seconds?;
         served += side.device_seconds?;
     }

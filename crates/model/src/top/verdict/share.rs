@@ -37,7 +37,7 @@ pub enum Actor {
 }
 
 impl Actor {
-    /// `guest web1`, `backup (rsync)`, `others`.
+    /// `guest web1`, `backup (rsync)`, `others than guests`.
     pub fn label(self, interval: &Interval) -> String {
         match self {
             Actor::Guest(i) => format!("guest {}", interval.guests[i].name),
@@ -45,7 +45,7 @@ impl Actor {
                 let other = &interval.others[i];
                 format!("{} ({})", other.kind.name(), other.name)
             }
-            Actor::Unknown => "no guest".into(),
+            Actor::Unknown => "others than guests".into(),
         }
     }
 }

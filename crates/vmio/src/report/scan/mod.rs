@@ -45,7 +45,7 @@ impl Row {
 
     /// Whether any setting could be read.
     pub fn is_known(&self) -> bool {
-        self.guest.facts().has_settings()
+        devices(&self.guest).iter().any(|device| !device.settings.is_empty())
     }
 
     /// What manages it, else what runs it.

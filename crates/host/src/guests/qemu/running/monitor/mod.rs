@@ -103,8 +103,9 @@ type Refusal = (String, &'static str);
 
 /// Where the socket of a monitor is for us, if it may be asked.
 fn usable(look: &Look<'_>, pid: u32, line: &CommandLine, monitor: &Monitor) -> Result<PathBuf, Refusal> {
-    const LIBVIRT: Refusal = (String::new(), "--monitor asks through libvirt");
-    let Some(path) = &monitor.path else { return Err(("libvirt holds the monitor".into(), LIBVIRT.1)) };
+    let Some(path) = &monitor.path else {
+        return Err(("libvirt holds the monitor".into(), "--monitor asks through libvirt"));
+    };
     if line.all("add-fd").next().is_some() {
         let why = "QEMU was given descriptors, and may close some of them when a monitor is left";
         return Err((why.into(), "ask it by hand"));

@@ -1,0 +1,139 @@
+//! What block tracing costs: requests a second with and without it, in turns, while one fio runs:
+//! `cargo bench -p vmio-host --bench blocktrace [-- PAIRS [SECONDS]]`, as root.
+//!
+//! The worst case is a loop device over a file in the page cache: no disk makes a request wait, so
+//! each is as short as a request can be. Beside it, a file on the disk of the build directory. The
+//! requests are counted by /sys/block/DEVICE/stat, which is there either way; while tracing is on
+//! its counts are taken once a second, as `vmio top` does. Prints figures, judges nothing.
+
+#![allow(clippy::print_stdout)]
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use vmio_host::backing::Backing;
+use vmio_host::probes::blocktrace::BlockTrace;
+use vmio_model::stats::{Pair, paired_ratio};
+use vmio_node::Local;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+const FILE_BYTES: u64 = 256 << 20;
+/// After the programs come or go, before counting.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// A loop device, detached when dropped.
+struct Loop(PathBuf);
+
+impl Loop {
+    fn over(file: &Path) -> Result<Self> {
+        let output = Command::new("losetup").args(["--find", "--show"]).arg(file).output()?;
+        if !output.status.success() {
+            return Err(format!("losetup: {}", String::from_utf8_lossy(&output.stderr)).into());
+        }
+        Ok(Self(String::from_utf8(output.stdout)?.trim().into()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
+    }
+}
+
+/// fio, ended when dropped.
+struct Load(Child);
+
+impl Load {
+    fn on(file: &Path, depth: u32) -> Result<Self> {
+        let child = Command::new("fio")
+            .args([
+                "--name=load",
+                "--thread",
+                "--rw=randread",
+                "--bs=4k",
+                "--direct=1",
+                "--ioengine=libaio",
+                "--time_based",
+            ])
+            .args(["--runtime=3600".to_owned(), format!("--iodepth={depth}"), format!("--size={FILE_BYTES}")])
+            .arg(format!("--filename={}", file.display()))
+            .stdout(Stdio::null())
+            .spawn()?;
+        Ok(Self(child))
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Reads that a disk has completed: the first figure of Documentation/block/stat.rst.
+fn reads(disk: &str) -> Result<f64> {
+    let stat = std::fs::read_to_string(format!("/sys/block/{disk}/stat"))?;
+    Ok(stat.split_whitespace().next().ok_or("empty stat")?.parse()?)
+}
+
+/// Requests a second.
+fn rate(disk: &str, seconds: u32, traced: bool) -> Result<f64> {
+    let mut trace = traced.then(BlockTrace::start).transpose()?;
+    sleep(SETTLE);
+    let (start, before) = (Instant::now(), reads(disk)?);
+    for _ in 0..seconds {
+        sleep(Duration::from_secs(1));
+        if let Some(trace) = &mut trace {
+            trace.take()?;
+        }
+    }
+    let rate = (reads(disk)? - before) / start.elapsed().as_secs_f64();
+    if let Some(lost) = trace.map(|t| t.lost()).filter(|n| *n > 0) {
+        println!("lost: {lost}");
+    }
+    Ok(rate)
+}
+
+fn main() -> Result<()> {
+    let mut numbers = std::env::args().filter_map(|a| a.parse::<u32>().ok());
+    let (pairs, seconds) = (numbers.next().unwrap_or(12), numbers.next().unwrap_or(3));
+    let dir = tempfile::tempdir_in(std::env::current_dir()?)?;
+    let file = dir.path().join("load");
+    std::fs::write(&file, vec![0x5a; FILE_BYTES as usize])?;
+    let device = Loop::over(&file)?;
+    let loop_disk = device.0.file_name().and_then(|n| n.to_str()).ok_or("losetup names no device")?.to_owned();
+    let backing = Backing::of(&Local::new(), &file)?;
+    let disk = backing.leaves.keys().next().ok_or("the disk of this directory is not visible")?.clone();
+
+    for (what, path, disk) in
+        [("page cache behind a loop device", &device.0, &loop_disk), (&*format!("direct on {disk}"), &file, &disk)]
+    {
+        for depth in [32, 1] {
+            let _load = Load::on(path, depth)?;
+            sleep(Duration::from_secs(2));
+            let mut all = Vec::new();
+            for pair in 0..pairs {
+                // Turned about, so that a drift harms neither side.
+                let first = rate(disk, seconds, pair % 2 == 1)?;
+                let second = rate(disk, seconds, pair % 2 == 0)?;
+                let (base, test) = if pair % 2 == 1 { (second, first) } else { (first, second) };
+                all.push(Pair { boot: pair, base, test });
+            }
+            let mean = |side: fn(&Pair) -> f64| all.iter().map(side).sum::<f64>() / f64::from(pairs);
+            let ratio = paired_ratio(&all).ok_or("no requests")?;
+            let interval = ratio.interval.map(|i| format!("{:.4} to {:.4}", i.low, i.high)).unwrap_or_default();
+            println!(
+                "4 KiB random reads, depth {depth:2}, {what}: {:.0} requests/s without, {:.0} with; ratio {:.4} ({interval}), {} pairs",
+                mean(|p| p.base),
+                mean(|p| p.test),
+                ratio.value,
+                ratio.pairs
+            );
+        }
+    }
+    Ok(())
+}

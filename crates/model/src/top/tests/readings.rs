@@ -1,0 +1,213 @@
+//! Intervals between two readings: counters that begin anew, guests and threads that come and go.
+
+use std::collections::BTreeMap;
+
+use super::super::Flow;
+use super::super::reading::*;
+use super::*;
+
+fn disk(name: &str, requests: u64, ms: u64) -> DiskCounters {
+    let kind = (requests, requests * 4096, ms);
+    DiskCounters { name: name.into(), kinds: [kind, (0, 0, 0), (0, 0, 0), (0, 0, 0)], busy_ms: ms }
+}
+
+fn thread(tid: u32, part: Part, run_ns: u64, wait_ns: u64) -> ThreadReading {
+    ThreadReading { tid, part, name: format!("thread {tid}"), run_ns, wait_ns }
+}
+
+fn interface(name: &str, received: u64, sent: u64) -> Interface {
+    let side = |packets| Packets { packets, bytes: packets * 100, dropped: packets / 10 };
+    Interface { name: name.into(), speed_bps: None, received: side(received), sent: side(sent) }
+}
+
+fn one(at_seconds: f64, guests: Vec<GuestReading>, disks: &[(Device, DiskCounters)]) -> Reading {
+    Reading { at_seconds, guests, disks: disks.iter().cloned().collect(), ..Reading::default() }
+}
+
+fn member(name: &str, pid: u32) -> GuestReading {
+    GuestReading { name: name.into(), kind: "qemu".into(), pid: Some(pid), ..GuestReading::default() }
+}
+
+#[test]
+fn disks_and_counters_that_begin_anew() {
+    let before = [
+        (VDA, disk("vda", 100, 1000)),
+        ((7, 0), disk("loop0", 50, 10)),
+        ((8, 0), disk("sda", 9, u64::from(u32::MAX) - 9)),
+    ];
+    let after = [
+        (VDA, disk("vda", 300, 3000)),
+        ((7, 0), disk("loop0", 20, 4)),
+        ((8, 0), disk("sda", 19, 20)),
+        ((8, 16), disk("sdb", 5, 5)),
+    ];
+    let interval = between(&one(10.0, vec![], &before), &one(12.0, vec![], &after), None);
+    assert_eq!(interval.seconds, 2.0);
+    let found: BTreeMap<&str, &DeviceLoad> = interval.devices.iter().map(|d| (d.name.as_str(), d)).collect();
+    // loop0 began anew and sdb came: what they did in between is not known. sda's clock went round.
+    assert_eq!(found.keys().copied().collect::<Vec<_>>(), ["sda", "vda"]);
+    assert_eq!(found["vda"].reads, Requests { requests: 200, bytes: 200 * 4096, request_seconds: 2.0 });
+    assert!((found["sda"].reads.request_seconds - 0.030).abs() < 1e-9);
+    // Another disk with the same number is not the same disk.
+    let renamed = [(VDA, disk("vdz", 300, 3000))];
+    assert!(between(&one(0.0, vec![], &before), &one(1.0, vec![], &renamed), None).devices.is_empty());
+}
+
+#[test]
+fn no_time_gives_nothing_but_a_note() {
+    let reading = one(5.0, vec![member("a", 1)], &[(VDA, disk("vda", 1, 1))]);
+    for at in [5.0, 4.0, f64::NAN] {
+        let mut after = reading.clone();
+        after.at_seconds = at;
+        let interval = between(&reading, &after, None);
+        assert!(interval.seconds == 0.0 && interval.guests.is_empty() && interval.devices.is_empty());
+        assert_eq!(interval.notes, ["no time passed between two readings"]);
+    }
+}
+
+#[test]
+fn threads_come_and_go() {
+    let mut before = member("a", 7);
+    before.threads = vec![
+        thread(7, Part::Rest, 1_000_000_000, 0),
+        thread(8, Part::Vcpu, 5_000_000_000, 1_000_000_000),
+        thread(9, Part::Io, 3_000_000_000, 0),
+    ];
+    let mut after = member("a", 7);
+    after.threads = vec![
+        thread(7, Part::Rest, 1_250_000_000, 0),
+        thread(8, Part::Vcpu, 6_500_000_000, 1_500_000_000),
+        // Number 9 ended and its number was used again; 10 came.
+        thread(9, Part::Io, 100_000_000, 0),
+        thread(10, Part::Io, 400_000_000, 200_000_000),
+    ];
+    let interval = between(&one(0.0, vec![before.clone()], &[]), &one(2.0, vec![after.clone()], &[]), None);
+    let cpu = interval.guests[0].cpu.clone().unwrap();
+    assert_eq!(cpu.vcpus, 1);
+    assert_eq!((cpu.vcpu.run_seconds, cpu.vcpu.wait_seconds), (1.5, 0.5));
+    assert!((cpu.io.run_seconds - 0.5).abs() < 1e-9 && (cpu.rest.run_seconds - 0.25).abs() < 1e-9);
+    assert_eq!(cpu.busiest, Some(("thread 10".into(), 0.4)));
+    // Nobody runs longer than the time that passed.
+    let interval = between(&one(0.0, vec![before], &[]), &one(0.1, vec![after], &[]), None);
+    assert!((interval.guests[0].cpu.as_ref().unwrap().vcpu.run_seconds - 0.1).abs() < 1e-9);
+}
+
+#[test]
+fn guests_come_and_go() {
+    let full = |name: &str, pid| {
+        let mut g = member(name, pid);
+        g.threads = vec![thread(pid, Part::Vcpu, 1, 1)];
+        g.nics = vec![interface("tap0", 10, 20)];
+        g.disks = DiskReading::Counters(DiskSource::Process, vec![(None, [(None, 100), (None, 200)])]);
+        g
+    };
+    let before = one(0.0, vec![full("a", 1), full("gone", 2)], &[]);
+    let after = one(1.0, vec![full("a", 1), full("new", 3), full("gone", 4)], &[]);
+    let interval = between(&before, &after, None);
+    let names: Vec<_> = interval.guests.iter().map(|g| g.name.as_str()).collect();
+    assert_eq!(names, ["a", "new", "gone"]);
+    let known = |g: &GuestLoad| g.cpu.is_some() && !g.nics.is_empty() && g.disk_source == DiskSource::Process;
+    // One that was started anew under the same name is another.
+    assert_eq!(interval.guests.iter().map(known).collect::<Vec<_>>(), [true, false, false]);
+}
+
+#[test]
+fn what_the_tap_receives_is_what_the_guest_sends() {
+    let (mut before, mut after) = (member("a", 1), member("a", 1));
+    before.nics = vec![interface("tap0", 10, 20), interface("tap1", 500, 500)];
+    after.nics = vec![interface("tap0", 40, 120), interface("tap1", 3, 3), interface("tap2", 9, 9)];
+    let interval = between(&one(0.0, vec![before], &[]), &one(1.0, vec![after], &[]), None);
+    // tap1 was made anew and tap2 came: their packets are not known.
+    let [nic] = &interval.guests[0].nics[..] else { panic!("{:?}", interval.guests[0].nics) };
+    assert_eq!((nic.sent.packets, nic.received.packets, nic.received.dropped), (30, 100, 10));
+}
+
+#[test]
+fn disks_without_tracing() {
+    let counters = |source, sides| DiskReading::Counters(source, vec![(None, sides)]);
+    let read = |was, now| {
+        let (mut before, mut after) = (member("a", 1), member("a", 1));
+        (before.disks, after.disks) = (was, now);
+        between(&one(0.0, vec![before], &[]), &one(2.0, vec![after], &[]), None).guests.remove(0)
+    };
+    let first = counters(DiskSource::Process, [(None, 100), (None, 200)]);
+    let guest = read(first.clone(), counters(DiskSource::Process, [(None, 1100), (None, 200)]));
+    assert_eq!(
+        (guest.disk_source, guest.disks[0].reads.bytes, guest.disks[0].reads.requests),
+        (DiskSource::Process, 1000, None)
+    );
+    // Begun anew, or read elsewhere than before: not known.
+    assert!(read(first.clone(), counters(DiskSource::Process, [(None, 50), (None, 200)])).disks.is_empty());
+    let other = read(first.clone(), counters(DiskSource::ControlGroup, [(Some(1), 5000), (Some(1), 5000)]));
+    assert_eq!((other.disk_source, other.disks.len()), (DiskSource::None, 0));
+    // Sums over another time are brought to this interval.
+    let mut recent = DiskLoad { device: Some(VDA), ..DiskLoad::default() };
+    recent.writes = Transfer { requests: Some(50), bytes: 500, device_seconds: Some(1.0), ..Transfer::default() };
+    let guest = read(DiskReading::None, DiskReading::Recent(DiskSource::Libvirt, 5.0, vec![recent]));
+    assert_eq!((guest.disks[0].writes.requests, guest.disks[0].writes.bytes), (Some(20), 200));
+    assert!((guest.disks[0].writes.device_seconds.unwrap() - 0.4).abs() < 1e-9);
+}
+
+fn flow(pid: u32, comm: &str, write: bool, requests: u64) -> Flow {
+    let mut latency = Latency::default();
+    (0..requests).for_each(|_| latency.add(100));
+    Flow {
+        pid,
+        comm: comm.into(),
+        cgroup: 1,
+        device: VDA,
+        write,
+        requests,
+        bytes: requests * 4096,
+        device_seconds: requests as f64 * 1e-4,
+        queued_seconds: 0.0,
+        latency,
+    }
+}
+
+#[test]
+fn flows_belong_to_guests_or_to_others() {
+    let reading = |at| one(at, vec![member("a", 1), member("b", 2)], &[]);
+    let flows = [
+        flow(2, "qemu-system-x86", false, 10),
+        flow(2, "qemu-system-x86", true, 5),
+        flow(90, "qemu-kvm", false, 1),
+        flow(50, "rsync", false, 7),
+        flow(51, "rsync", true, 3),
+        flow(0, "kworker/u8:1+flush-254:0", true, 20),
+        flow(0, "kworker/u8:2+flush-254:0", true, 30),
+    ];
+    let owners = [Some(1), Some(1), Some(1), None, None, None, None];
+    let traced = Traced { flows: &flows, owners: &owners };
+    let interval = between(&reading(0.0), &reading(1.0), Some(&traced));
+    assert!(interval.traced && interval.guests[0].disks.is_empty());
+    assert_eq!(interval.guests[0].disk_source, DiskSource::Trace, "nothing done is known too");
+    let [b] = &interval.guests[1].disks[..] else { panic!("{:?}", interval.guests[1].disks) };
+    assert_eq!((b.reads.requests, b.writes.requests), (Some(11), Some(5)));
+    assert_eq!(b.reads.latency.as_ref().unwrap().requests(), 11);
+    let others: Vec<_> = interval.others.iter().map(|o| (o.kind.name(), o.disks[0].both().requests.unwrap())).collect();
+    assert_eq!(others, [("backup", 10), ("writeback", 50)]);
+    // A process may call itself anything.
+    let escape = [flow(60, "a\x1b[2Jb", false, 1)];
+    let interval = between(&reading(0.0), &reading(1.0), Some(&Traced { flows: &escape, owners: &[None] }));
+    assert_eq!(interval.others[0].name, "a?[2Jb");
+    // An owner that is not there (it went since) is nobody.
+    let lost = Traced { flows: &flows[..1], owners: &[Some(9)] };
+    assert_eq!(between(&reading(0.0), &reading(1.0), Some(&lost)).others.len(), 1);
+}
+
+#[test]
+fn processors_of_the_host_and_of_groups() {
+    let mut before = one(0.0, vec![member("c", 1)], &[]);
+    let mut after = one(2.0, vec![member("c", 1)], &[]);
+    before.cpu = CpuCounters { cpus: 2, busy_seconds: 10.0, stolen_seconds: 1.0, stalled_us: Some(1_000_000) };
+    after.cpu = CpuCounters { cpus: 2, busy_seconds: 13.0, stolen_seconds: 1.5, stalled_us: Some(2_000_000) };
+    // A container has no threads by role, and may use several processors at once.
+    (before.guests[0].group_run_ns, after.guests[0].group_run_ns) = (Some(0), Some(3_000_000_000));
+    let interval = between(&before, &after, None);
+    let cpu = interval.host_cpu;
+    assert_eq!((cpu.busy_seconds, cpu.stolen_seconds, cpu.stalled_ratio), (3.0, 0.5, Some(0.5)));
+    assert_eq!(interval.guests[0].cpu.as_ref().unwrap().rest.run_seconds, 3.0);
+    after.cpu.stalled_us = None;
+    assert_eq!(between(&before, &after, None).host_cpu.stalled_ratio, None);
+}
