@@ -86,7 +86,7 @@ const MENDS: &[(&str, Mend)] = &[
 const MEMORY_SHARE: u64 = 2;
 /// Most memory of the reference guest. The workloads go round its page cache, and the target has
 /// to be twice as large: more would be written and change nothing that is measured.
-const MOST_MEMORY_MIB: u32 = 1024;
+const MOST_MEMORY_MIB: u32 = 512;
 /// Least: see `guest.memory_mib` in docs/study.md.
 const LEAST_MEMORY_MIB: u32 = 192;
 
@@ -194,6 +194,7 @@ pub fn of(
     study.control = None;
     let more = study.cells().len() as f64 / base.cells().len() as f64;
     study.repeat.max_minutes *= more.max(1.0);
+    study.repeat.max_gib_written *= more.max(1.0);
     study.name = format!("{PREFIX}{}", name.replace(char::is_whitespace, "-"));
     study.title = format!("Like {name} (read at {}): {} as it is", format::utc(read_at), short(disk, name));
     study.title += if mends.is_empty() { "" } else { ", and with what its findings advise" };

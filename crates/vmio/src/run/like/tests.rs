@@ -84,9 +84,9 @@ fn a_libvirt_guest_and_its_mends() {
         like.study.title,
         "Like web1 (read at 2026-11-21 12:00:00 UTC): disk sda as it is, and with what its findings advise"
     );
-    assert_eq!((like.study.guest.vcpus, like.study.guest.memory_mib, like.study.size.target_mib), (2, 1024, 2048));
+    assert_eq!((like.study.guest.vcpus, like.study.guest.memory_mib, like.study.size.target_mib), (2, 512, 1024));
     says(&like, "2 vCPUs instead of 4");
-    says(&like, "1024 MiB of memory instead of 16384: the workloads go round");
+    says(&like, "512 MiB of memory instead of 16384: the workloads go round");
     says(&like, "web1 itself is only looked at");
     // What is stored reads back, so that the run can be resumed.
     assert_eq!(studies::parse("stored", &like.study.to_toml()).unwrap(), like.study);

@@ -8,6 +8,9 @@ use vmio_model::study::MIB;
 
 use super::Planned;
 
+/// Most other guests that are named.
+const SHOWN: usize = 5;
+
 /// `5 to 12`, or `8` where both are the same.
 fn range(low: String, high: String) -> String {
     if low == high { low } else { format!("{low} to {high}") }
@@ -109,7 +112,10 @@ impl Planned {
                 "needed for holding the native side to the guest's memory".into()
             },
         );
-        let who: Vec<String> = self.others.guests.iter().map(|g| g.label()).collect();
+        let mut who: Vec<String> = self.others.guests.iter().take(SHOWN).map(|g| g.label()).collect();
+        if let Some(more) = self.others.guests.len().checked_sub(SHOWN).filter(|n| *n > 0) {
+            who.push(format!("{more} more"));
+        }
         row(
             "others",
             match (who.is_empty(), self.gentle) {
