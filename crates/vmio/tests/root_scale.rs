@@ -44,7 +44,7 @@ fn main() {
 /// What a stand-in does: it has threads, and waits to be killed.
 fn stand_in() -> ! {
     for _ in 1..THREADS {
-        std::thread::Builder::new().stack_size(64 << 10).spawn(|| std::thread::park()).unwrap();
+        std::thread::Builder::new().stack_size(64 << 10).spawn(std::thread::park).unwrap();
     }
     loop {
         std::thread::park();
