@@ -102,7 +102,7 @@ fn two_hundred_guests_take_seconds() {
     create(&base, None);
     let disk = |i: usize| {
         let path = dir.path().join(i.to_string());
-        if i % 2 == 0 {
+        if i.is_multiple_of(2) {
             create(&path, Some(&base));
             (path.display().to_string(), "qcow2")
         } else {
