@@ -127,7 +127,7 @@ fn measure(disk: &str, fio: u32, seconds: u32, traced: bool) -> Result<[f64; 2]>
 fn main() -> Result<()> {
     let mut numbers = std::env::args().filter_map(|a| a.parse::<u32>().ok());
     let (pairs, seconds) = (numbers.next().unwrap_or(12), numbers.next().unwrap_or(3));
-    let dir = tempfile::tempdir_in(std::env::current_dir()?)?;
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let file = dir.path().join("load");
     std::fs::write(&file, vec![0x5a; FILE_BYTES as usize])?;
     let device = Loop::over(&file)?;

@@ -90,7 +90,7 @@ fn flows_agree_with_fio_and_with_diskstats() {
         let output = fio.wait_with_output().unwrap();
         let flows = trace.take().unwrap();
         let after = counters(&name);
-        let lost = trace.lost() as f64;
+        assert!(trace.lost() < 100, "{} lost", trace.lost());
         let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
 
         for (write, key) in [(false, "read"), (true, "write")] {
@@ -126,8 +126,6 @@ fn flows_agree_with_fio_and_with_diskstats() {
             let sum = |of: fn(&Flow) -> f64| all.clone().map(of).sum::<f64>();
             let kernel: Vec<f64> = (0..3).map(|i| after[write as usize][i] - before[write as usize][i]).collect();
             close(&format!("{key}: requests, diskstats"), sum(|f| f.requests as f64), kernel[0], 0.01);
-            let missing = kernel[0] - sum(|f| f.requests as f64);
-            assert!(missing <= lost, "{missing} requests are neither counted nor lost ({lost})");
             close(&format!("{key}: bytes, diskstats"), sum(|f| f.bytes as f64), kernel[1], 0.01);
             // The kernel's clock runs on until it has done its own accounts: a moment a request.
             let seconds = sum(|f| f.device_seconds + f.queued_seconds);
