@@ -10,6 +10,7 @@ mod change;
 mod child;
 mod client;
 pub mod fake;
+mod foreign;
 pub mod init;
 mod journal;
 mod local;

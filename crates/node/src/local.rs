@@ -15,7 +15,7 @@ use crate::child::{self, Handle, Sink, Stream};
 use crate::machine::{self, DEATH_LIMIT, lock};
 use crate::{
     End, Error, Exec, FileSample, FileStat, Journal, Node, Output, Process, Reader, Result, SamplePlan, Sampling,
-    sampler,
+    foreign, sampler,
 };
 
 /// Default of `Exec::keep_bytes`.
@@ -96,6 +96,22 @@ impl Local {
         make().map_err(|e| self.error("write", path, e))
     }
 
+    fn stat_of(&self, path: &Path, meta: io::Result<fs::Metadata>) -> Result<Option<FileStat>> {
+        let meta = match meta {
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
+            other => other.map_err(|e| self.error("look at", path, e))?,
+        };
+        let numbers = |dev| (rustix::fs::major(dev), rustix::fs::minor(dev));
+        Ok(Some(FileStat {
+            mode: meta.mode(),
+            size: meta.size(),
+            // st_blocks counts 512 bytes whatever the block size (stat(2)).
+            allocated: meta.blocks() * 512,
+            dev: numbers(meta.dev()),
+            rdev: numbers(meta.rdev()),
+        }))
+    }
+
     pub(crate) fn error(&self, what: &'static str, path: &Path, source: io::Error) -> Error {
         Error::File { node: self.name().into(), what, path: path.into(), source }
     }
@@ -131,23 +147,32 @@ impl Reader for Local {
     }
 
     fn stat(&self, path: &Path) -> Result<Option<FileStat>> {
-        let meta = match fs::metadata(path) {
-            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
-            other => other.map_err(|e| self.error("look at", path, e))?,
-        };
-        let numbers = |dev| (rustix::fs::major(dev), rustix::fs::minor(dev));
-        Ok(Some(FileStat {
-            mode: meta.mode(),
-            size: meta.size(),
-            // st_blocks counts 512 bytes whatever the block size (stat(2)).
-            allocated: meta.blocks() * 512,
-            dev: numbers(meta.dev()),
-            rdev: numbers(meta.rdev()),
-        }))
+        self.stat_of(path, fs::metadata(path))
+    }
+
+    fn read_foreign(&self, path: &Path, most_bytes: usize) -> Result<Vec<u8>> {
+        foreign::read(path, most_bytes).map_err(|e| self.error("read", path, e))
+    }
+
+    fn list_foreign(&self, dir: &Path) -> Result<Vec<String>> {
+        let mut names = foreign::list(dir).map_err(|e| self.error("list", dir, e))?;
+        names.sort();
+        Ok(names)
+    }
+
+    fn stat_foreign(&self, path: &Path) -> Result<Option<FileStat>> {
+        self.stat_of(path, foreign::metadata(path))
+    }
+
+    fn link_foreign(&self, path: &Path) -> Result<Option<PathBuf>> {
+        match foreign::link(path) {
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+            other => other.map_err(|e| self.error("follow", path, e)),
+        }
     }
 
     fn cached_bytes(&self, path: &Path) -> Result<Option<u64>> {
-        machine::cached_bytes(path).map_err(|e| self.error("count the cached pages of", path, e))
+        foreign::cached_bytes(path).map_err(|e| self.error("count the cached pages of", path, e))
     }
 
     fn clock_seconds(&self) -> Result<f64> {

@@ -164,9 +164,9 @@ pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
 }
 
 /// Bytes of a file or block device that the page cache holds, counted by cachestat(2) (Linux 6.5),
-/// which takes time for what is cached alone; `None` where the kernel does not have it. Opens the
-/// file for reading and reads nothing of it.
-pub(crate) fn cached_bytes(path: &Path) -> io::Result<Option<u64>> {
+/// which takes time for what is cached alone; `None` where the kernel does not have it. The file is
+/// open for reading, and nothing of it is read.
+pub(crate) fn cached_bytes(file: &fs::File) -> io::Result<Option<u64>> {
     use std::os::fd::AsRawFd;
     /// `struct cachestat_range` of include/uapi/linux/mman.h; a length of 0 is all of the file.
     #[repr(C)]
@@ -189,7 +189,6 @@ pub(crate) fn cached_bytes(path: &Path) -> io::Result<Option<u64>> {
     unsafe extern "C" {
         fn syscall(number: c_long, ...) -> c_long;
     }
-    let file = fs::File::open(path)?;
     let (range, mut counted) = (Range { offset: 0, length: 0 }, Counted::default());
     // SAFETY: both structures are laid out as the kernel has them and outlive the call, the
     // descriptor is open, and no flags are defined.
@@ -234,16 +233,13 @@ pub fn network_mount(path: &Path) -> Option<NetworkMount> {
 
 /// As [`network_mount`], by the content of a `/proc/PID/mountinfo`.
 pub fn network_mount_in(mountinfo: &[u8], path: &Path) -> Option<NetworkMount> {
-    let above = mounts(mountinfo).into_iter().filter(|m| path.starts_with(&m.point));
+    mount_of(&mounts(mountinfo), path)?.server()
+}
+
+/// The mount that a path without links lies on.
+pub fn mount_of<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     // Of mounts on the same point the last one is seen.
-    let Mount { point, filesystem, source, .. } = above.max_by_key(|m| m.point.as_os_str().len())?;
-    let what = match filesystem.as_str() {
-        "nfs" | "nfs4" => "NFS server",
-        "cifs" | "smb3" | "smbfs" => "SMB server",
-        "ceph" | "fuse.ceph" | "fuse.glusterfs" | "fuse.sshfs" | "9p" | "ocfs2" | "gfs2" => "network file system",
-        _ => return None,
-    };
-    Some(NetworkMount { point, server: format!("{what} {source}") })
+    mounts.iter().filter(|m| path.starts_with(&m.point)).max_by_key(|m| m.point.as_os_str().len())
 }
 
 /// Mount points of this process's mount namespace, in the order of `/proc/self/mountinfo`.
@@ -252,7 +248,7 @@ pub(crate) fn mount_points() -> io::Result<Vec<PathBuf>> {
 }
 
 /// A mount of some machine.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mount {
     /// Device of the file system.
     pub dev: (u32, u32),
@@ -264,6 +260,19 @@ pub struct Mount {
     pub source: String,
     /// Mounted `ro`.
     pub read_only: bool,
+}
+
+impl Mount {
+    /// The server that holds it; `None` for a file system of this machine.
+    pub fn server(&self) -> Option<NetworkMount> {
+        let what = match self.filesystem.as_str() {
+            "nfs" | "nfs4" => "NFS server",
+            "cifs" | "smb3" | "smbfs" => "SMB server",
+            "ceph" | "fuse.ceph" | "fuse.glusterfs" | "fuse.sshfs" | "9p" | "ocfs2" | "gfs2" => "network file system",
+            _ => return None,
+        };
+        Some(NetworkMount { point: self.point.clone(), server: format!("{what} {}", self.source) })
+    }
 }
 
 /// The mounts in the text of a `/proc/PID/mountinfo` (proc_pid_mountinfo(5)), in its order.
@@ -344,10 +353,9 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), vec![7; 1 << 20]).unwrap();
         // `None` is a kernel before 6.5.
-        if let Some(cached) = cached_bytes(file.path()).unwrap() {
+        if let Some(cached) = cached_bytes(&fs::File::open(file.path()).unwrap()).unwrap() {
             assert!((1 << 20..=2 << 20).contains(&cached), "{cached}");
         }
-        assert_eq!(cached_bytes(Path::new("/nowhere/f")).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

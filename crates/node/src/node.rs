@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+/// Longest text, in bytes, that is read of files that others control.
+pub const FOREIGN_BYTES: usize = 4 << 20;
+
 /// A machine as code that only looks may see it (scan, doctor, probes): nothing here can
 /// change anything on it.
 pub trait Reader: Send + Sync {
@@ -27,9 +30,39 @@ pub trait Reader: Send + Sync {
     fn link(&self, path: &Path) -> Result<Option<PathBuf>>;
 
     /// Bytes of a file or block device that the page cache holds; `None` where the kernel cannot
-    /// count them (before Linux 6.5).
+    /// count them (before Linux 6.5). The path may be of others, as with [`Reader::read_foreign`].
     fn cached_bytes(&self, _path: &Path) -> Result<Option<u64>> {
         Ok(None)
+    }
+
+    /// As [`Reader::read`], for files that others control (a container's, one that a command line
+    /// names): regular files of at most `most_bytes`. Never waits long, and below `/proc/PID/root`
+    /// follows no link out of that root.
+    fn read_foreign(&self, path: &Path, most_bytes: usize) -> Result<Vec<u8>> {
+        let bytes = self.read(path)?;
+        let source = std::io::ErrorKind::FileTooLarge.into();
+        let error = || Error::File { node: self.name().into(), what: "read", path: path.into(), source };
+        if bytes.len() > most_bytes { Err(error()) } else { Ok(bytes) }
+    }
+
+    /// As [`Reader::list`], for directories that others control; see [`Reader::read_foreign`].
+    fn list_foreign(&self, dir: &Path) -> Result<Vec<String>> {
+        self.list(dir)
+    }
+
+    /// As [`Reader::stat`], for paths that others control; see [`Reader::read_foreign`].
+    fn stat_foreign(&self, path: &Path) -> Result<Option<FileStat>> {
+        self.stat(path)
+    }
+
+    /// As [`Reader::link`], for links that others control; see [`Reader::read_foreign`].
+    fn link_foreign(&self, path: &Path) -> Result<Option<PathBuf>> {
+        self.link(path)
+    }
+
+    /// As [`Reader::read_text`], for files that others control; at most [`FOREIGN_BYTES`].
+    fn read_foreign_text(&self, path: &Path) -> Result<String> {
+        Ok(String::from_utf8_lossy(&self.read_foreign(path, FOREIGN_BYTES)?).into_owned())
     }
 
     /// Seconds on this node's `CLOCK_MONOTONIC`.

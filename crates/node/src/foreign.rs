@@ -1,0 +1,169 @@
+//! Files that others control: those of a container below `/proc/PID/root`, those that a command line
+//! names. Whoever controls them may put a pipe, a device, an endless file or a link there, or a file
+//! system whose server gives no answer. So:
+//! - below `/proc/PID/root` links count from that root (openat2(2), `RESOLVE_IN_ROOT`, Linux 5.6);
+//! - a path is opened with `O_PATH`, which opens no device and waits for no writer of a pipe, and for
+//!   its content only once it is seen to be a file;
+//! - it is done on a thread that is given up after [`LIMIT`]. A root directory that gave no answer is
+//!   not tried again, so that a look that is repeated leaves one thread behind and no more.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat};
+
+use crate::machine::{self, lock};
+
+/// Longest time for one of these calls.
+const LIMIT: Duration = Duration::from_secs(2);
+/// Entries of a directory that are listed.
+const MOST_ENTRIES: usize = 1 << 16;
+
+/// Root directories that gave no answer, with the start of their processes.
+static SILENT: Mutex<BTreeSet<(u32, Option<u64>)>> = Mutex::new(BTreeSet::new());
+
+/// Whole content of a regular file of at most `most` bytes.
+pub fn read(path: &Path, most: usize) -> io::Result<Vec<u8>> {
+    in_time(path, move |path| {
+        let mut bytes = Vec::new();
+        open(path, |kind| kind.is_file())?.take(most as u64 + 1).read_to_end(&mut bytes)?;
+        match bytes.len() > most {
+            true => Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is longer than {most} bytes"))),
+            false => Ok(bytes),
+        }
+    })
+}
+
+/// Names in a directory, in no order.
+pub fn list(dir: &Path) -> io::Result<Vec<String>> {
+    in_time(dir, |dir| {
+        let at = path_only(dir, OFlags::DIRECTORY)?;
+        let entries = fs::read_dir(shown(&at))?.take(MOST_ENTRIES);
+        entries.map(|e| Ok(e?.file_name().to_string_lossy().into_owned())).collect()
+    })
+}
+
+/// What a path is, links followed.
+pub fn metadata(path: &Path) -> io::Result<fs::Metadata> {
+    in_time(path, |path| File::from(path_only(path, OFlags::empty())?).metadata())
+}
+
+/// Where a link points; `None` for what is none.
+pub fn link(path: &Path) -> io::Result<Option<PathBuf>> {
+    in_time(path, |path| {
+        let at = File::from(path_only(path, OFlags::NOFOLLOW)?);
+        if !at.metadata()?.is_symlink() {
+            return Ok(None);
+        }
+        let to = readlinkat(&at, "", Vec::new())?;
+        Ok(Some(PathBuf::from(std::ffi::OsString::from_vec(to.into_bytes()))))
+    })
+}
+
+/// Bytes of a regular file or block device that the page cache holds.
+pub fn cached_bytes(path: &Path) -> io::Result<Option<u64>> {
+    in_time(path, |path| machine::cached_bytes(&open(path, |kind| kind.is_file() || kind.is_block_device())?))
+}
+
+/// Does it on a thread that may hang.
+fn in_time<T: Send + 'static>(
+    path: &Path,
+    work: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let root = root_of(path).map(|(pid, _)| (pid, machine::start_ticks(pid)));
+    let silent = || io::Error::new(ErrorKind::TimedOut, format!("it gave no answer within {} s", LIMIT.as_secs()));
+    if root.is_some_and(|root| lock(&SILENT).contains(&root)) {
+        return Err(silent());
+    }
+    let path = path.to_owned();
+    machine::within(LIMIT, move || work(&path)).unwrap_or_else(|| {
+        if let Some(root) = root {
+            lock(&SILENT).insert(root);
+        }
+        Err(silent())
+    })
+}
+
+/// The process and what comes after it in `/proc/PID/root/…`.
+fn root_of(path: &Path) -> Option<(u32, &Path)> {
+    let mut parts = path.components();
+    let fixed = [Component::RootDir, Component::Normal("proc".as_ref())];
+    let begins = fixed.iter().all(|part| parts.next().as_ref() == Some(part));
+    let pid = parts.next().filter(|_| begins)?.as_os_str().to_str()?.parse().ok()?;
+    (parts.next()?.as_os_str() == "root").then(|| (pid, parts.as_path()))
+}
+
+/// A descriptor that only names what is there.
+fn path_only(path: &Path, more: OFlags) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let Some((pid, inner)) = root_of(path) else { return Ok(openat(CWD, path, flags | more, Mode::empty())?) };
+    let root = openat(CWD, format!("/proc/{pid}/root"), flags | OFlags::DIRECTORY, Mode::empty())?;
+    let inner = if inner.as_os_str().is_empty() { Path::new(".") } else { inner };
+    Ok(openat2(&root, inner, flags | more, Mode::empty(), ResolveFlags::IN_ROOT)?)
+}
+
+/// Opens for reading what is of a kind.
+fn open(path: &Path, kind: impl FnOnce(fs::FileType) -> bool) -> io::Result<File> {
+    let at = File::from(path_only(path, OFlags::empty())?);
+    if !kind(at.metadata()?.file_type()) {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "it is no regular file"));
+    }
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    Ok(File::from(openat(CWD, shown(&at), flags, Mode::empty())?))
+}
+
+/// A descriptor as a path.
+fn shown(fd: &impl AsRawFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn pipes_devices_and_endless_files_are_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        rustix::fs::mkfifoat(CWD, at("pipe"), Mode::RWXU).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", at("zero")).unwrap();
+        fs::write(at("file"), "1234").unwrap();
+        for name in ["pipe", "zero", "."] {
+            assert_eq!(read(&at(name), 10).unwrap_err().kind(), ErrorKind::InvalidInput, "{name}");
+        }
+        assert_eq!(read(&at("file"), 4).unwrap(), b"1234");
+        assert_eq!(read(&at("file"), 3).unwrap_err().kind(), ErrorKind::FileTooLarge);
+        assert_eq!(link(&at("zero")).unwrap(), Some("/dev/zero".into()));
+        assert_eq!(link(&at("file")).unwrap(), None);
+        assert_eq!(link(&at("none")).unwrap_err().kind(), ErrorKind::NotFound);
+        let mut names = list(dir.path()).unwrap();
+        names.sort();
+        assert_eq!(names, ["file", "pipe", "zero"]);
+        assert!(metadata(&at("pipe")).unwrap().file_type().is_fifo());
+        assert_eq!(cached_bytes(&at("pipe")).unwrap_err().kind(), ErrorKind::InvalidInput);
+        // What the kernel writes has a length of 0.
+        assert!(!read(Path::new("/proc/self/status"), 1 << 20).unwrap().is_empty());
+    }
+
+    #[test]
+    fn roots_of_processes_are_known() {
+        assert_eq!(root_of(Path::new("/proc/8/root/etc/a")), Some((8, Path::new("etc/a"))));
+        assert_eq!(root_of(Path::new("/proc/8/root")), Some((8, Path::new(""))));
+        for other in ["/proc/self/root/x", "/proc/8/rootx", "/proc/8/cwd/a", "/a/proc/8/root", "proc/8/root"] {
+            assert_eq!(root_of(Path::new(other)), None, "{other}");
+        }
+        // Our own root, which is anybody's to look at.
+        let here = PathBuf::from(format!("/proc/{}/root", std::process::id()));
+        assert!(metadata(&here).unwrap().is_dir());
+        assert_eq!(read(&here.join("proc/version"), 1 << 16).unwrap(), fs::read("/proc/version").unwrap());
+        assert_eq!(metadata(&here.join("nowhere")).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+}
