@@ -87,6 +87,14 @@ pub enum Error {
         /// That file.
         again: PathBuf,
     },
+    /// A format is not stated.
+    #[error("{}: it does not say the format of its backing file {}, which is then not opened, since a raw one may hold what a guest wrote; tell it with `qemu-img rebase -u -F FORMAT -b {} {}` while no guest uses it", overlay.display(), below.display(), below.display(), overlay.display())]
+    BackingFormat {
+        /// The image that names it.
+        overlay: PathBuf,
+        /// What it names.
+        below: PathBuf,
+    },
     /// The image itself is not there.
     #[error("there is no image {}", path.display())]
     Missing {
@@ -192,7 +200,7 @@ pub fn image(look: &Look<'_>, path: &Path, format: Option<&str>) -> Result<Image
     let said = refused.why.trim_start_matches("qemu-img: ");
     // Storage that gave qemu-img no answer would give a stat none either, and that cannot be ended.
     let silent = said.starts_with(NO_ANSWER);
-    if !silent && matches!(look.reader().stat(path), Ok(None)) {
+    if !silent && matches!(look.reader().stat_foreign(path), Ok(None)) {
         return Err(Error::Missing { path: path.into() });
     }
     let reason = match said {
@@ -207,9 +215,9 @@ pub fn image(look: &Look<'_>, path: &Path, format: Option<&str>) -> Result<Image
 /// this machine (a server, a JSON description) ends the chain unread.
 ///
 /// # Errors
-/// When one of them is missing, cannot be read or is encrypted, or the chain is a loop.
+/// When one of them is missing, cannot be read, is encrypted or has no stated format, or the chain is a loop.
 pub fn chain(look: &Look<'_>, path: &Path) -> Result<Vec<Image>, Error> {
-    follow(path, None, |path, format| image(look, path, format), &|path| path)
+    follow(path, None, |path, format| image(look, path, format), &Ok)
 }
 
 /// Follows a chain; `look` gives one image of it, and `here` says where this machine has a file
@@ -218,7 +226,7 @@ pub(crate) fn follow(
     path: &Path,
     format: Option<&str>,
     look: impl Fn(&Path, Option<&str>) -> Result<Image, Error>,
-    here: &dyn Fn(PathBuf) -> PathBuf,
+    here: &dyn Fn(PathBuf) -> Result<PathBuf, Error>,
 ) -> Result<Vec<Image>, Error> {
     let mut images: Vec<Image> = Vec::new();
     let mut next = Some((path.to_owned(), format.map(str::to_owned)));
@@ -238,7 +246,12 @@ pub(crate) fn follow(
         if image.encrypted {
             return Err(Error::Encrypted { path });
         }
-        next = below(&image).map(|below| (here(below), image.backing_format.clone()));
+        next = match (below(&image), image.backing_format.clone()) {
+            (Some(below), Some(format)) => Some((here(below)?, Some(format))),
+            // To find it out is to trust what a guest may have written there.
+            (Some(below), None) => return Err(Error::BackingFormat { overlay: image.path, below }),
+            (None, _) => None,
+        };
         images.push(image);
     }
     Ok(images)
@@ -281,7 +294,7 @@ mod tests {
         path: &Path,
         look: impl Fn(&Path, Option<&str>) -> Result<Image, Error>,
     ) -> Result<Vec<Image>, Error> {
-        follow(path, None, look, &|path| path)
+        follow(path, None, look, &Ok)
     }
 
     #[test]

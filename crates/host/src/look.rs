@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use vmio_model::facts::{Provenance, Unread};
 use vmio_node::{Exec, Node, Reader};
 
-use crate::gentle::neighbours::split;
+use crate::gentle::neighbours::{Others, split};
 use crate::guests::qemu::qmp::ReadOnly;
 use crate::require;
 
@@ -55,6 +55,11 @@ pub(crate) const NO_ANSWER: &str = "no answer";
 /// Longest time for an answer: a dead file server or daemon never gives one.
 const LIMIT: Duration = Duration::from_secs(5);
 
+/// Address space in bytes and CPU time in seconds that `qemu-img` has for one image: those that
+/// OpenStack Nova gives it (nova/privsep/qemu.py), where ordinary images need a fraction.
+const IMAGE_MEMORY_BYTES: u64 = 1 << 30;
+const IMAGE_CPU_SECONDS: u64 = 30;
+
 /// Longest time that a guest's monitor is held: a look must not keep its owner waiting for 50 ms.
 pub(crate) const MONITOR_LIMIT: Duration = Duration::from_millis(30);
 
@@ -97,6 +102,13 @@ impl Question {
     }
 }
 
+/// The command in bounds, where prlimit(1) is there: an image that somebody made for it can keep
+/// qemu-img busy and fill memory.
+fn within_limits(command: Exec) -> Exec {
+    let bounds = [format!("--as={IMAGE_MEMORY_BYTES}"), format!("--cpu={IMAGE_CPU_SECONDS}"), command.program];
+    Exec::new("prlimit").args(bounds).args(command.args)
+}
+
 /// A process of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
@@ -129,7 +141,7 @@ pub struct Look<'a> {
     pub monitor: bool,
     /// When it was looked, in seconds since the epoch.
     pub at_unix_seconds: f64,
-    processes: OnceLock<Vec<Seen>>,
+    processes: OnceLock<(Vec<Seen>, bool)>,
 }
 
 impl<'a> Look<'a> {
@@ -163,6 +175,12 @@ impl<'a> Look<'a> {
             };
             return Err(unread(what, format!("no program {} in PATH", command.program), package));
         }
+        let command = match question {
+            Question::Image { .. } if require::find_program(self.reader(), "prlimit").is_some() => {
+                within_limits(command)
+            }
+            _ => command,
+        };
         match self.node.exec(&command.limit(LIMIT)) {
             Ok(output) if output.ok() => Ok(output.out()),
             Ok(output) => {
@@ -211,17 +229,38 @@ impl<'a> Look<'a> {
     /// The processes as they were at the first call; threads and kernel threads' names included,
     /// those that ended meanwhile left out.
     pub fn processes(&self) -> &[Seen] {
+        &self.listed().0
+    }
+
+    /// That there may be more guests than are seen, where `/proc` does not show all processes.
+    pub fn unseen(&self) -> Option<Unread> {
+        let others = Others { hidden: self.listed().1, ..Others::default() };
+        Some(Unread { what: "processes".into(), why: others.unseen()?.into(), mend: "run as root on the host".into() })
+    }
+
+    /// The processes, and whether others are hidden: no list, no process 1 in it, or some that may not
+    /// be read.
+    fn listed(&self) -> &(Vec<Seen>, bool) {
         self.processes.get_or_init(|| {
             let reader = self.reader();
             let names = reader.list(Path::new("/proc")).unwrap_or_default();
+            let mut hidden = !names.iter().any(|n| n == "1");
+            let mut read = |path: PathBuf| match reader.read(&path) {
+                Ok(bytes) => Some(bytes),
+                Err(vmio_node::Error::File { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {
+                    hidden = true;
+                    None
+                }
+                Err(_) => None,
+            };
             let pids = names.iter().filter_map(|n| n.parse::<u32>().ok());
-            pids.filter_map(|pid| {
+            let seen = pids.filter_map(|pid| {
                 let dir = PathBuf::from(format!("/proc/{pid}"));
-                let comm = reader.read_text(&dir.join("comm")).ok()?;
-                let args = reader.read(&dir.join("cmdline")).ok().map(|bytes| split(&bytes));
-                Some(Seen { pid, comm: comm.trim_end().to_owned(), args })
-            })
-            .collect()
+                let comm = String::from_utf8_lossy(&read(dir.join("comm"))?).trim_end().to_owned();
+                Some(Seen { pid, comm, args: read(dir.join("cmdline")).map(|bytes| split(&bytes)) })
+            });
+            let seen = seen.collect();
+            (seen, hidden)
         })
     }
 
@@ -272,5 +311,14 @@ mod tests {
         assert_eq!(Look::new(&denied).ask(&virsh("list")).unwrap_err().mend, "run as root");
         let there = Fake::new("fake").installed("virsh").program("virsh", says(" 1 web1 running\n"));
         assert_eq!(Look::new(&there).ask(&virsh("list")).unwrap(), " 1 web1 running\n");
+    }
+
+    #[test]
+    fn hidden_processes_are_told() {
+        let some = Fake::new("fake").file("/proc/7/comm", "sh\n").file("/proc/7/cmdline", "sh\0");
+        assert!(Look::new(&some).unseen().unwrap().why.contains("there may be more guests"));
+        assert!(Look::new(&Fake::new("fake")).unseen().is_some());
+        let all = some.file("/proc/1/comm", "init\n").file("/proc/1/cmdline", "init\0");
+        assert_eq!(Look::new(&all).unseen(), None);
     }
 }

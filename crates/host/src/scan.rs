@@ -32,7 +32,7 @@ pub struct Scan {
 /// Looks at all guests that run now.
 pub fn scan(look: &Look<'_>) -> Scan {
     let start = look.reader().clock_seconds().ok();
-    let mut scan = Scan::default();
+    let mut scan = Scan { unread: look.unseen().into_iter().collect(), ..Scan::default() };
     for running in parallel::map(guests::ALL.to_vec(), |kind| kind.running(look)) {
         scan.guests.extend(running.guests);
         scan.unread.extend(running.unread);

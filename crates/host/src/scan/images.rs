@@ -2,7 +2,7 @@
 //! of them the host's page cache holds.
 //!
 //! A path is taken as the guest's process sees it: where that has a mount namespace of its own, it
-//! is looked up through `/proc/PID/root`. An image that several guests share is read once. What
+//! is looked up through `/proc/PID/root`. An image whose format is not stated is not opened. One that several guests share is read once. What
 //! lies on a file server is only asked through `qemu-img`, whose process can be ended when the
 //! server is dead; a system call of our own could not.
 
@@ -21,21 +21,28 @@ mod cached;
 mod view;
 
 use cached::Span;
-use view::View;
+use view::{Located, View};
 
 /// Fills in what can be read of the guests' disks from the host.
 pub fn fill(look: &Look<'_>, guests: &mut [Guest]) {
     let views = view::of(look, guests);
     let mut wanted: BTreeSet<Wanted> = BTreeSet::new();
-    let mut users = Vec::new();
+    let (mut users, mut missing) = (Vec::new(), Vec::new());
     // A container's root is a directory or a mounted device, no image.
     for (g, guest) in guests.iter().enumerate().filter(|(_, guest)| guest.kind != "container") {
         for (d, disk) in guest.disks.iter().enumerate() {
-            if let Some(want) = Wanted::of(look, &views[g], disk) {
-                wanted.insert(want.clone());
-                users.push((g, d, want));
+            match Wanted::of(look, &views[g], disk) {
+                Some(Ok(want)) => {
+                    wanted.insert(want.clone());
+                    users.push((g, d, want));
+                }
+                Some(Err(unread)) => missing.push((g, unread)),
+                None => {}
             }
         }
+    }
+    for (g, unread) in missing {
+        guests[g].unread.push(unread);
     }
     let images = Images { look, seen: Mutex::default(), dead: Mutex::default() };
     let wanted: Vec<Wanted> = wanted.into_iter().collect();
@@ -57,8 +64,8 @@ pub fn fill(look: &Look<'_>, guests: &mut [Guest]) {
 /// A disk's storage on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Wanted {
-    /// Where it is for us.
-    path: PathBuf,
+    /// Where it is.
+    at: Located,
     /// How the guest's process calls it.
     named: PathBuf,
     view: Arc<View>,
@@ -67,14 +74,20 @@ struct Wanted {
 
 impl Wanted {
     /// `None` for what is no path: a server, a pool, nothing in the drive.
-    fn of(look: &Look<'_>, view: &Arc<View>, disk: &Disk) -> Option<Self> {
+    fn of(look: &Look<'_>, view: &Arc<View>, disk: &Disk) -> Option<Result<Self, Unread>> {
         let source = disk.place.source.as_deref()?;
         let plain = ["file:", "host_device:"].iter().find_map(|p| source.strip_prefix(p)).unwrap_or(source);
         if plain.is_empty() || (!plain.starts_with('/') && plain.split('/').next()?.contains(':')) {
             return None;
         }
         let named = PathBuf::from(plain);
-        Some(Self { path: view.here(look, &named), named, view: Arc::clone(view), format: disk.details.format.clone() })
+        let found = view.locate(look, &named).map_err(|why| Unread {
+            what: format!("disk image {}", named.display()),
+            why,
+            mend: "run as root; if it says the same, look at the links of that path".into(),
+        });
+        let format = disk.details.format.clone();
+        Some(found.map(|at| Self { at, named, view: Arc::clone(view), format }))
     }
 }
 
@@ -148,25 +161,25 @@ type Once = Arc<OnceLock<Result<Image, Error>>>;
 /// Images that were read, so that one that many guests share is read once.
 struct Images<'a> {
     look: &'a Look<'a>,
-    seen: Mutex<BTreeMap<(PathBuf, Option<String>), Once>>,
+    seen: Mutex<BTreeMap<(PathBuf, String), Once>>,
     /// Mount points of servers that gave no answer; they are not asked again.
     dead: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl Images<'_> {
-    fn image(&self, path: &Path, format: Option<&str>) -> Result<Image, Error> {
-        let key = (path.to_owned(), format.map(str::to_owned));
+    fn image(&self, path: &Path, format: &str) -> Result<Image, Error> {
+        let key = (path.to_owned(), format.to_owned());
         let once = Arc::clone(self.seen.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default());
-        once.get_or_init(|| image_info::image(self.look, path, format)).clone()
+        once.get_or_init(|| image_info::image(self.look, path, Some(format))).clone()
     }
 
     fn look_at(&self, want: &Wanted) -> Found {
         let mut found = Found::default();
         let what = || format!("storage {}", want.named.display());
-        if let Some(mount) = want.view.server(&want.named) {
+        if let Some(mount) = want.view.server(&want.at) {
             return self.on_server(want, &mount.point, &mount.server);
         }
-        let stat = match self.look.reader().stat(&want.path) {
+        let stat = match self.look.reader().stat_foreign(&want.at.here) {
             Ok(Some(stat)) => stat,
             Ok(None) => {
                 let gone = Error::Missing { path: want.named.clone() };
@@ -185,12 +198,23 @@ impl Images<'_> {
         let local = |bytes| Span { bytes, remote: false };
         let storage = storage::of(self.look.reader(), &stat);
         let span = storage.bytes.unwrap_or(stat.size);
-        if want.format.as_deref() == Some("raw") {
-            found.raw(span, (!storage.block_device).then_some(stat.allocated));
-            found.read_from = format!("stat {}", want.path.display());
-            found.files.push((want.path.clone(), local(span)));
-        } else {
-            self.images(want, &mut found, (!storage.block_device).then_some(stat.allocated), local(span));
+        let allocated = (!storage.block_device).then_some(stat.allocated);
+        match want.format.as_deref() {
+            Some("raw") => {
+                found.raw(span, allocated);
+                found.read_from = format!("stat {}", want.at.here.display());
+                found.files.push((want.at.here.clone(), local(span)));
+            }
+            Some(format) => self.images(want, format, &mut found, allocated, local(span)),
+            None => {
+                found.unread.push(probed(&want.named));
+                (found.allocated_bytes, found.read_from) = (allocated, format!("stat {}", want.at.here.display()));
+                found.files.push((want.at.here.clone(), local(span)));
+            }
+        }
+        if matches!(want.view.filesystem(&want.at), Some("zfs" | "btrfs")) && !storage.block_device {
+            // They compress: fewer bytes than the disk has need be no holes.
+            (found.sparse, found.thin) = (None, None);
         }
         found.storage = Some(storage);
         found
@@ -206,16 +230,21 @@ impl Images<'_> {
             found.unread.push(Unread { what, why: format!("{server} does not answer"), mend });
             return found;
         }
-        match self.image(&want.path, want.format.as_deref()) {
+        let Some(format) = want.format.as_deref() else {
+            found.unread.push(probed(&want.named));
+            found.storage = Some(storage::on_server(server));
+            return found;
+        };
+        match self.image(&want.at.here, format) {
             Ok(top) if top.format == "raw" => {
                 found.raw(top.virtual_bytes, Some(top.allocated_bytes));
-                found.format = Some((top.format, format!("qemu-img info {}", want.path.display())));
-                found.read_from = format!("qemu-img info {}", want.path.display());
-                found.files.push((want.path.clone(), Span { bytes: top.virtual_bytes, remote: true }));
+                found.format = Some((top.format, format!("qemu-img info {}", want.at.here.display())));
+                found.read_from = format!("qemu-img info {}", want.at.here.display());
+                found.files.push((want.at.here.clone(), Span { bytes: top.virtual_bytes, remote: true }));
             }
             Ok(top) => {
                 let span = Span { bytes: top.allocated_bytes, remote: true };
-                self.images(want, &mut found, Some(top.allocated_bytes), span);
+                self.images(want, format, &mut found, Some(top.allocated_bytes), span);
             }
             Err(e) => {
                 if matches!(&e, Error::NotReadable { reason, .. } if reason.contains("may hang")) {
@@ -230,22 +259,27 @@ impl Images<'_> {
     }
 
     /// Image and chain as qemu-img has them.
-    fn images(&self, want: &Wanted, found: &mut Found, allocated: Option<u64>, span: Span) {
-        let top = match self.image(&want.path, want.format.as_deref()) {
+    fn images(&self, want: &Wanted, format: &str, found: &mut Found, allocated: Option<u64>, span: Span) {
+        let top = match self.image(&want.at.here, format) {
             Ok(top) => top,
             Err(e) => return found.unread.push(e.unread(&want.named)),
         };
-        found.read_from = format!("qemu-img info {}", want.path.display());
+        found.read_from = format!("qemu-img info {}", want.at.here.display());
         found.format = Some((top.format.clone(), found.read_from.clone()));
         if top.format == "raw" {
             found.raw(top.virtual_bytes, allocated);
-            return found.files.push((want.path.clone(), span));
+            return found.files.push((want.at.here.clone(), span));
         }
         found.virtual_bytes = Some(top.virtual_bytes);
         found.cluster_bytes = top.cluster_bytes;
         found.thin = allocated.map(|bytes| bytes < top.virtual_bytes);
-        let here = |path: PathBuf| want.view.here(self.look, &path);
-        match image_info::follow(&want.path, Some(&top.format), |p, f| self.image(p, f), &here) {
+        let here = |path: PathBuf| match want.view.locate(self.look, &path) {
+            Ok(found) => Ok(found.here),
+            Err(reason) => Err(Error::NotReadable { path, reason }),
+        };
+        // Only the first may have no format said, and this one has.
+        let image = |path: &Path, named: Option<&str>| self.image(path, named.unwrap_or(format));
+        match image_info::follow(&want.at.here, Some(format), image, &here) {
             Ok(chain) => {
                 found.backing_files = Some((chain.len() - 1) as u32);
                 found.allocated_bytes = Some(chain.iter().map(|i| i.allocated_bytes).sum());
@@ -258,6 +292,16 @@ impl Images<'_> {
                 found.unread.push(e.unread(&want.named));
             }
         }
+    }
+}
+
+/// An image whose format nobody stated. Looking at what is in it would believe a guest, which can
+/// write a header of any format on a raw disk, with any file of this machine below it.
+fn probed(named: &Path) -> Unread {
+    Unread {
+        what: format!("format of the disk image {}", named.display()),
+        why: "the guest's configuration does not state it, and to find it out is to trust what the guest wrote".into(),
+        mend: "state it: format=raw or format=qcow2 (QEMU itself warns when it has to guess)".into(),
     }
 }
 

@@ -107,7 +107,7 @@ fn a_broken_chain_leaves_what_the_top_says_and_names_the_mend() {
     const IMAGES: &[(&str, &str)] = &[("/i/top.qcow2", TOP), ("/i/mid.qcow2", MID), ("/i/locked.qcow2", ENCRYPTED)];
     let fake = IMAGES.iter().fold(tools(Fake::new("fake"), IMAGES), |fake, (path, _)| fake.node(*path, stat(9, 9)));
     let look = Look::new(&fake);
-    let disks = [("/i/top.qcow2", None), ("/i/gone.raw", Some("raw")), ("/i/locked.qcow2", Some("qcow2"))];
+    let disks = [("/i/top.qcow2", Some("qcow2")), ("/i/gone.raw", Some("raw")), ("/i/locked.qcow2", Some("qcow2"))];
     let mut guests = [guest(&look, "a", 8, &disks)];
     fill(&look, &mut guests);
     let top = &guests[0].disks[0];
@@ -135,7 +135,7 @@ fn paths_are_those_of_the_guests_own_mount_namespace() {
         .node("/proc/8/root/i/top.qcow2", stat(9, 9))
         .node("/proc/8/root/i/r", stat(9, 9));
     let look = Look::new(&fake);
-    let mut guests = [guest(&look, "a", 8, &[("/var/disks/top.qcow2", None), ("r", Some("raw"))])];
+    let mut guests = [guest(&look, "a", 8, &[("/var/disks/top.qcow2", Some("qcow2")), ("r", Some("raw"))])];
     fill(&look, &mut guests);
     assert_eq!(guests[0].unread, []);
     assert_eq!(guests[0].disks[0].details.backing_files, Some(2));
@@ -182,4 +182,59 @@ fn what_fincore_says_is_believed_only_where_it_can_be_true() {
     assert!(large.mend.contains("6.5"), "{large:?}");
     let refused = held(user(vmio_node::fake::fails(1, "failed to open: Permission denied")), 9).unwrap().unwrap_err();
     assert_eq!((refused.mend.as_str(), refused.what.as_str()), ("run as root", "page cache of /i/a"));
+}
+
+#[test]
+fn an_image_whose_format_nobody_states_is_not_opened() {
+    const IMAGES: &[(&str, &str)] = &[("/i/guessed", TOP), ("/i/top.qcow2", TOP)];
+    let fake = tools(Fake::new("fake"), IMAGES).node("/i/guessed", stat(9, 9)).node("/i/top.qcow2", stat(9, 9));
+    let look = Look::new(&fake);
+    let mut guests = [guest(&look, "a", 8, &[("/i/guessed", None)])];
+    fill(&look, &mut guests);
+    assert_eq!((guests[0].disks[0].details.format.as_deref(), guests[0].disks[0].details.backing_files), (None, None));
+    assert!(guests[0].unread[0].mend.contains("format=raw"), "{:?}", guests[0].unread);
+    assert!(fake.ran().iter().all(|c| c.program != "qemu-img"), "{:?}", fake.ran());
+}
+
+#[test]
+fn a_link_onto_a_file_server_is_left_to_qemu_img() {
+    let silent = Output { end: vmio_node::End::TimedOut, ..says("") };
+    let fake = Fake::new("fake")
+        .installed("qemu-img")
+        .installed("prlimit")
+        .program("prlimit", silent)
+        .symlink("/vm", "/srv/vm")
+        .file("/proc/self/mountinfo", "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n23 22 0:21 / /srv rw - nfs4 nas:/vm rw\n");
+    let look = Look::new(&fake);
+    let mut guests = [guest(&look, "a", 8, &[("/vm/a.raw", Some("raw"))])];
+    fill(&look, &mut guests);
+    assert!(guests[0].unread[0].mend.contains("may hang"), "{:?}", guests[0].unread);
+    let ran = &fake.ran()[0];
+    assert_eq!((ran.program.as_str(), ran.args[2].as_str()), ("prlimit", "qemu-img"));
+}
+
+#[test]
+fn links_that_go_round_name_nothing() {
+    let fake = tools(Fake::new("fake"), &[])
+        .symlink("/proc/self/ns/mnt", "mnt:[1]")
+        .symlink("/proc/8/ns/mnt", "mnt:[2]")
+        .symlink("/proc/8/root/a", "/b")
+        .symlink("/proc/8/root/b", "/a");
+    let look = Look::new(&fake);
+    let mut guests = [guest(&look, "a", 8, &[("/a", Some("qcow2"))])];
+    fill(&look, &mut guests);
+    assert!(guests[0].unread[0].why.contains("too many links"), "{:?}", guests[0].unread);
+    assert_eq!(fake.ran(), []);
+}
+
+#[test]
+fn on_file_systems_that_compress_few_blocks_are_no_holes() {
+    let fake = tools(Fake::new("fake"), &[])
+        .node("/tank/a", stat(10 << 20, 1 << 20))
+        .file("/proc/self/mountinfo", "23 22 0:21 / /tank rw - zfs tank rw\n");
+    let look = Look::new(&fake);
+    let mut guests = [guest(&look, "a", 8, &[("/tank/a", Some("raw"))])];
+    fill(&look, &mut guests);
+    let disk = &guests[0].disks[0];
+    assert_eq!((disk.sparse, disk.details.thin, disk.details.allocated_bytes), (None, None, Some(1 << 20)));
 }

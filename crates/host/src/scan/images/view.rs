@@ -4,7 +4,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use vmio_model::facts::Guest;
-use vmio_node::machine::{NetworkMount, network_mount_in};
+use vmio_node::machine::{Mount, NetworkMount, mount_of, mounts};
 
 use crate::look::Look;
 
@@ -19,16 +19,17 @@ pub struct View {
     /// Its working directory as it sees it.
     cwd: Option<PathBuf>,
     /// Its mounts, as in `/proc/PID/mountinfo`.
-    mounts: Arc<str>,
+    mounts: Arc<[Mount]>,
 }
 
 /// How each guest's process sees the files; a guest without one sees them as we do.
 pub fn of(look: &Look<'_>, guests: &[Guest]) -> Vec<Arc<View>> {
     let reader = look.reader();
-    let mounts = |pid: &str| reader.read_text(Path::new(&format!("/proc/{pid}/mountinfo"))).unwrap_or_default();
+    let read = |pid: &str| reader.read(Path::new(&format!("/proc/{pid}/mountinfo"))).unwrap_or_default();
+    let mounts = |pid: &str| -> Arc<[Mount]> { mounts(&read(pid)).into() };
     let link = |path: String| reader.link(Path::new(&path)).ok().flatten();
     let own = (link("/proc/self/ns/mnt".into()), link("/proc/self/root".into()));
-    let own_mounts: Arc<str> = mounts("self").into();
+    let own_mounts = mounts("self");
     let of_guest = |guest: &Guest| {
         let Some(pid) = guest.pid else {
             return Arc::new(View { root: None, cwd: None, mounts: Arc::clone(&own_mounts) });
@@ -40,55 +41,82 @@ pub fn of(look: &Look<'_>, guests: &[Guest]) -> Vec<Arc<View>> {
         Arc::new(View {
             root: foreign.then(|| PathBuf::from(format!("/proc/{pid}/root"))),
             cwd: link(format!("/proc/{pid}/cwd")),
-            mounts: if foreign { mounts(&pid.to_string()).into() } else { Arc::clone(&own_mounts) },
+            mounts: if foreign { mounts(&pid.to_string()) } else { Arc::clone(&own_mounts) },
         })
     };
     guests.iter().map(of_guest).collect()
 }
 
+/// A path of a process.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Located {
+    /// Where this machine has it.
+    pub here: PathBuf,
+    /// Where it is for the process, links followed as far as that asks no file server.
+    seen: PathBuf,
+}
+
 impl View {
-    /// Where this machine has a path of the process.
-    pub fn here(&self, look: &Look<'_>, path: &Path) -> PathBuf {
+    /// Where a path of the process is.
+    ///
+    /// # Errors
+    /// When a link on the way cannot be read, or they go round: what the path names is not known.
+    pub fn locate(&self, look: &Look<'_>, path: &Path) -> Result<Located, String> {
         let path = match &self.cwd {
-            Some(cwd) if path.is_relative() => cwd.join(path),
-            _ => path.to_owned(),
+            _ if path.is_absolute() => path.to_owned(),
+            Some(cwd) => cwd.join(path),
+            None => return Err("the working directory of the guest's process may not be read".into()),
         };
-        match &self.root {
-            Some(root) if !path.starts_with(root) => inside(look, root, &path),
-            _ => path,
-        }
+        let Some(root) = &self.root else {
+            return Ok(Located { seen: self.resolve(look, Path::new("/"), &path)?, here: path });
+        };
+        // The kernel would take an absolute link there for one of ours.
+        let seen = self.resolve(look, root, path.strip_prefix(root).unwrap_or(&path))?;
+        Ok(Located { here: root.join(seen.strip_prefix("/").unwrap_or(&seen)), seen })
     }
 
     /// The file server that holds a path.
-    pub fn server(&self, path: &Path) -> Option<NetworkMount> {
-        network_mount_in(self.mounts.as_bytes(), path)
+    pub fn server(&self, path: &Located) -> Option<NetworkMount> {
+        mount_of(&self.mounts, &path.seen)?.server()
     }
-}
 
-/// A path below another root. The kernel would take an absolute link there for one of ours, so
-/// links are followed here.
-fn inside(look: &Look<'_>, root: &Path, path: &Path) -> PathBuf {
-    let mut links = 0;
-    let mut left: Vec<PathBuf> = parts(path);
-    let mut at = PathBuf::new();
-    while let Some(part) = left.pop() {
-        if part == Path::new("..") {
-            at.pop();
-            continue;
-        }
-        let next = at.join(&part);
-        match look.reader().link(&root.join(&next)).ok().flatten() {
-            Some(to) if links < MOST_LINKS => {
-                links += 1;
-                if to.is_absolute() {
-                    at = PathBuf::new();
-                }
-                left.extend(parts(&to));
-            }
-            _ => at = next,
-        }
+    /// Kind of the file system that holds a path: `ext4`.
+    pub fn filesystem(&self, path: &Located) -> Option<&str> {
+        Some(mount_of(&self.mounts, &path.seen)?.filesystem.as_str())
     }
-    root.join(at)
+
+    /// Follows the links of a path below `root`, up to where a file server would be asked.
+    fn resolve(&self, look: &Look<'_>, root: &Path, path: &Path) -> Result<PathBuf, String> {
+        let served = |path: &Path| mount_of(&self.mounts, path).is_some_and(|m| m.server().is_some());
+        let mut links = 0;
+        let mut left: Vec<PathBuf> = parts(path);
+        let mut at = PathBuf::from("/");
+        while let Some(part) = left.pop() {
+            if part == Path::new("..") {
+                at.pop();
+                continue;
+            }
+            let next = at.join(&part);
+            if served(&next) {
+                at = next;
+                at.extend(left.iter().rev());
+                break;
+            }
+            let below = next.strip_prefix("/").unwrap_or(&next);
+            match look.reader().link_foreign(&root.join(below)).map_err(|e| e.to_string())? {
+                Some(_) if links == MOST_LINKS => return Err(format!("{} has too many links", path.display())),
+                Some(to) => {
+                    links += 1;
+                    if to.is_absolute() {
+                        at = PathBuf::from("/");
+                    }
+                    left.extend(parts(&to));
+                }
+                None => at = next,
+            }
+        }
+        Ok(at)
+    }
 }
 
 /// The parts of a path, the last one first.
