@@ -96,6 +96,9 @@ fn guest(look: &Look<'_>, pid: u32, args: &[String]) -> Option<Guest> {
     let rings = Rings::of(look.reader(), pid);
     for (i, text) in seen::values(args, "disk").into_iter().enumerate() {
         let keys = Keys::of(text);
+        if keys.on("readonly") {
+            continue; // what is only read is no disk here, as with CD-ROMs
+        }
         let id = keys.get("id").map_or_else(|| format!("_disk{i}"), str::to_owned);
         let mut disk = seen::disk(&process, &id, &said("disk"));
         disk.driver = Some("virtio-blk".into());
@@ -132,7 +135,7 @@ fn guest(look: &Look<'_>, pid: u32, args: &[String]) -> Option<Guest> {
         nic.place.target = keys.get("mac").map(str::to_lowercase);
         guest.nics.push(nic);
     }
-    if guest.disks.is_empty() {
+    if seen::values(args, "disk").is_empty() {
         let socket = seen::values(args, "api-socket").first().map_or("SOCKET", |s| s.trim_start_matches("path="));
         guest.unread.push(Unread {
             what: format!("disks of guest {}", process.name),
@@ -169,7 +172,8 @@ mod tests {
             "size=1G,hugepages=on",
             "--disk",
             "path=/a.raw,num_queues=2,queue_size=128,direct=on,ops_size=100,ops_refill_time=500",
-            "path=/b.raw,readonly=on",
+            "path=/b.raw",
+            "path=/tools.iso,readonly=on",
             "--net",
             "tap=ch0,mac=AA:BB:CC:00:11:22,num_queues=4",
         ]);

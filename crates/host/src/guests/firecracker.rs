@@ -53,6 +53,7 @@ struct Config {
 struct Drive {
     drive_id: String,
     path_on_host: Option<String>,
+    is_read_only: bool,
     cache_type: Option<String>,
     io_engine: Option<String>,
     socket: Option<String>,
@@ -119,7 +120,7 @@ fn guest(look: &Look<'_>, pid: u32, args: &[String]) -> Option<Guest> {
     own.accel = Some(Accel::Kvm); // it has no other
     match one("config-file").map(|path| (seen::file(&process, &path), path)) {
         Some((at, path)) => {
-            let text = look.reader().read_text(&at).map_err(|e| (e.to_string(), "run as root"));
+            let text = look.reader().read_foreign_text(&at).map_err(|e| (e.to_string(), "run as root"));
             let read = text.and_then(|t| {
                 serde_json::from_str::<Config>(&t).map_err(|e| (format!("it is not understood: {e}"), "report this"))
             });
@@ -152,7 +153,8 @@ fn guest(look: &Look<'_>, pid: u32, args: &[String]) -> Option<Guest> {
 
 fn devices(process: &Process<'_>, guest: &mut Guest, config: &Config, path: &str, vcpus: Option<u32>) {
     let from = format!("{path} (--config-file)");
-    for drive in &config.drives {
+    // What is only read has no writes to lose and none to wait for: as with CD-ROMs, it is no disk here.
+    for drive in config.drives.iter().filter(|d| !d.is_read_only) {
         let mut disk = seen::disk(process, &drive.drive_id, &from);
         disk.driver = Some("virtio-blk".into());
         disk.details.queues = Some(1);
@@ -194,7 +196,8 @@ mod tests {
             {"drive_id": "rootfs", "path_on_host": "/rootfs.ext4", "is_root_device": true, "is_read_only": false,
              "cache_type": "Unsafe", "io_engine": "Sync",
              "rate_limiter": {"bandwidth": {"size": 1048576, "refill_time": 100}, "ops": {"size": 50, "refill_time": 1000}}},
-            {"drive_id": "data", "path_on_host": "/data.raw", "is_root_device": false, "cache_type": "Writeback", "io_engine": "Async"}
+            {"drive_id": "data", "path_on_host": "/data.raw", "is_root_device": false, "cache_type": "Writeback", "io_engine": "Async"},
+            {"drive_id": "tools", "path_on_host": "/tools.squashfs", "is_root_device": false, "is_read_only": true}
         ],
         "machine-config": {"vcpu_count": 2, "mem_size_mib": 256, "smt": false, "huge_pages": "2M"},
         "network-interfaces": [{"iface_id": "eth0", "guest_mac": "AA:FC:00:00:00:01", "host_dev_name": "tap7"}]
