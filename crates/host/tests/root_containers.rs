@@ -77,3 +77,28 @@ fn a_process_in_namespaces_and_a_group_of_its_own_is_a_container() {
     let guest = found(|g| g.name == name).expect("no container of that group");
     assert_eq!((guest.ids["engine"].as_str(), guest.pid), ("lxc", Some(pid)));
 }
+
+#[test]
+#[ignore = "root"]
+fn a_pipe_and_an_endless_file_of_a_container_hold_nobody() {
+    common::must_be_root();
+    // Its own /sys/class/net, with interfaces that are a pipe and a link to /dev/zero.
+    let script = "mount -t tmpfs none /sys && mkdir -p /sys/class/net/eth0 /sys/class/net/eth1 && \
+                  mkfifo /sys/class/net/eth0/iflink && ln -s /dev/zero /sys/class/net/eth1/iflink && echo ready && read x";
+    let mut child = Command::new("unshare")
+        .args(["--pid", "--fork", "--kill-child", "--mount", "--net", "--mount-proc", "sh", "-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = [0; 6];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut said).unwrap();
+    assert_eq!(&said, b"ready\n");
+    let parent = child.id();
+    let _container = Container { child, group: None };
+    let inner = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
+    let began = Instant::now();
+    let guest = found(|g| g.pid == inner.trim().parse().ok()).expect("no container in the look");
+    assert_eq!(guest.nics, []);
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}

@@ -7,8 +7,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use vmio_model::facts::{Disk, Guest};
+use vmio_model::facts::{Disk, Guest, Unread};
 
+use super::qemu::running::nics::{bridge_mtu, mtu};
 use super::qemu::running::process::Process;
 use super::{GuestKind, seen};
 use crate::gentle::neighbours::kind_of;
@@ -41,7 +42,8 @@ impl GuestKind for Container {
     }
     fn running(&self, look: &Look<'_>) -> Managed {
         let host = host_cpus(look.reader());
-        let guests = groups(look).into_iter().filter_map(|(named, group)| {
+        let (groups, refused) = groups(look);
+        let guests = groups.into_iter().filter_map(|(named, group)| {
             let leader = leader(look, &group)?;
             let mut process = Process::new(look, leader.pid, &[]);
             process.name = named.name.clone();
@@ -58,21 +60,29 @@ impl GuestKind for Container {
             interfaces(&process, &mut guest);
             process.runs().then_some(guest)
         });
-        Managed { guests: guests.collect(), unread: Vec::new() }
+        let unread = (refused > 0).then(|| Unread {
+            what: format!("namespaces of {refused} processes"),
+            why: "they may not be read: there may be more containers".into(),
+            mend: "run as root".into(),
+        });
+        Managed { guests: guests.collect(), unread: unread.into_iter().collect() }
     }
 }
 
-/// Processes by the container that they are in.
-fn groups<'a>(look: &'a Look<'_>) -> BTreeMap<Named, Vec<&'a Seen>> {
+/// Processes by the container that they are in, and how many did not show their namespaces.
+fn groups<'a>(look: &'a Look<'_>) -> (BTreeMap<Named, Vec<&'a Seen>>, usize) {
     let link = |path: PathBuf| look.reader().link(&path).ok().flatten();
     let space = |dir: &Path, kind: &str| link(dir.join("ns").join(kind));
     let own = Path::new("/proc/self");
     let (own_pid, own_mnt) = (space(own, "pid"), space(own, "mnt"));
+    let mut refused = 0;
     let mut groups: BTreeMap<Named, Vec<&Seen>> = BTreeMap::new();
     // Kernel threads have no arguments.
     for seen in look.processes().iter().filter(|p| p.args.as_ref().is_none_or(|a| !a.is_empty())) {
         let dir = seen.dir();
-        let (pid, mnt) = (space(&dir, "pid"), space(&dir, "mnt"));
+        let mnt = look.reader().link(&dir.join("ns/mnt"));
+        refused += usize::from(mnt.is_err());
+        let (pid, mnt) = (space(&dir, "pid"), mnt.ok().flatten());
         // An engine's helper may be in the container's group, but it is in our namespaces.
         if mnt.is_some() && mnt == own_mnt {
             continue;
@@ -90,7 +100,7 @@ fn groups<'a>(look: &'a Look<'_>) -> BTreeMap<Named, Vec<&'a Seen>> {
     }
     let runs_guest = |p: &&Seen| p.args.iter().flatten().next().is_some_and(|a| kind_of(a, &p.comm).is_some());
     groups.retain(|_, group| !group.iter().any(runs_guest) && !group.iter().all(|p| p.program() == "pause"));
-    groups
+    (groups, refused)
 }
 
 /// The process that the others come from: number 1 in its own process namespace, else the oldest.
@@ -139,12 +149,12 @@ fn interfaces(process: &Process<'_>, guest: &mut Guest) {
     }
     // A sysfs shows the namespace that it was mounted in.
     let dir = process.path("root/sys/class/net");
-    let number = |path: PathBuf| reader.read_text(&path).ok()?.trim().parse::<u32>().ok();
+    let number = |path: PathBuf| reader.read_foreign_text(&path).ok()?.trim().parse::<u32>().ok();
     let here = Path::new("/sys/class/net");
     let on_host: BTreeMap<u32, String> = (reader.list(here).unwrap_or_default().into_iter())
         .filter_map(|name| Some((number(here.join(&name).join("ifindex"))?, name)))
         .collect();
-    let names = reader.list(&dir).unwrap_or_default();
+    let names = reader.list_foreign(&dir).unwrap_or_default();
     for name in names.iter().filter(|n| *n != "lo" && *n != "bonding_masters") {
         let (index, peer) = (number(dir.join(name).join("ifindex")), number(dir.join(name).join("iflink")));
         let Some(peer) = peer.filter(|p| Some(*p) != index) else { continue };
@@ -155,10 +165,10 @@ fn interfaces(process: &Process<'_>, guest: &mut Guest) {
         if let Some(interface) = interface {
             nic.interface = Some(interface.to_owned());
             nic.read.insert("interface".into(), from);
-            nic.mtu_bytes = seen::mtu(reader, interface);
+            nic.mtu_bytes = mtu(reader, here, interface);
             let master = reader.link(&here.join(interface).join("master")).ok().flatten();
             nic.bridge = master.and_then(|m| Some(m.file_name()?.to_string_lossy().into_owned()));
-            nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(|bridge| seen::mtu(reader, bridge));
+            nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(|bridge| bridge_mtu(reader, here, bridge));
         }
         guest.nics.push(nic);
     }

@@ -4,7 +4,6 @@
 use std::path::{Path, PathBuf};
 
 use vmio_model::facts::{Disk, Guest, HostCpu, Nic, PlacedThread, Processors, Unread};
-use vmio_node::Reader;
 
 use super::qemu::running::nics::host_interface;
 use super::qemu::running::process::Process;
@@ -36,10 +35,15 @@ pub fn values<'a>(args: &'a [String], option: &str) -> Vec<&'a str> {
 
 /// A path as the process sees it, for us.
 pub fn file(process: &Process<'_>, path: &str) -> PathBuf {
-    match path.strip_prefix('/') {
-        Some(inside) => process.path("root").join(inside),
-        None => process.path("cwd").join(path),
+    let link = |name: &str| process.reader().link(&process.path(name)).ok().flatten();
+    let mut at = PathBuf::from(path);
+    if at.is_relative() {
+        // Both as we see them: the one begins with the other where it is no mount namespace of its own.
+        let cwd = link("cwd").unwrap_or_default();
+        let inner = link("root").and_then(|root| cwd.strip_prefix(root).ok().map(Path::to_owned));
+        at = inner.unwrap_or(cwd).join(at);
     }
+    process.path("root").join(at.strip_prefix("/").unwrap_or(&at))
 }
 
 /// Threads of a process; `role` says what one is for by its name (role and which of them).
@@ -94,11 +98,6 @@ pub fn nic(process: &Process<'_>, name: &str, interface: Option<&str>, from: &st
         host_interface(process, &mut nic, missing);
     }
     nic
-}
-
-/// Largest packet of an interface of this host in bytes.
-pub fn mtu(reader: &dyn Reader, interface: &str) -> Option<u64> {
-    reader.read_text(&Path::new("/sys/class/net").join(interface).join("mtu")).ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]

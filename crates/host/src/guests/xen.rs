@@ -3,12 +3,13 @@
 //! Back ends in a QEMU process (qdisk) and the domain's name are only known to `xl`.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use vmio_model::facts::{Disk, Guest, Nic, PlacedThread, Processors, Unread};
 use vmio_node::FileStat;
 
-use super::{GuestKind, seen};
+use super::GuestKind;
+use super::qemu::running::nics::{bridge_mtu, mtu};
 use crate::look::Look;
 use crate::managers::Managed;
 use crate::require::Requirement;
@@ -137,11 +138,11 @@ fn nic(look: &Look<'_>, guest: &str, dir: &Path) -> Nic {
     let name = interface.clone().unwrap_or_default();
     let mut nic = Nic::unknown(format!("guest {guest}, net {name}"), from);
     (nic.model, nic.backend) = (Some("netfront".into()), Some("netback".into()));
-    let of = |name: &str| PathBuf::from("/sys/class/net").join(name);
-    nic.mtu_bytes = seen::mtu(look.reader(), &name);
-    let master = look.reader().link(&of(&name).join("master")).ok().flatten();
+    let net = Path::new("/sys/class/net");
+    nic.mtu_bytes = mtu(look.reader(), net, &name);
+    let master = look.reader().link(&net.join(&name).join("master")).ok().flatten();
     nic.bridge = master.and_then(|m| Some(m.file_name()?.to_string_lossy().into_owned()));
-    nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(|bridge| seen::mtu(look.reader(), bridge));
+    nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(|bridge| bridge_mtu(look.reader(), net, bridge));
     nic.interface = interface;
     nic
 }

@@ -49,7 +49,7 @@ fn guest(look: &Look<'_>, process: &Seen) -> Option<Guest> {
         }
         Err(why) => unread(&root.join(RECORDS[0]).join(format!("{name}.xml")), why),
     };
-    let host_name = look.reader().read_text(&root.join("etc/hostname")).unwrap_or_default();
+    let host_name = look.reader().read_foreign_text(&root.join("etc/hostname")).unwrap_or_default();
     let host_name = host_name.trim();
     let pod = if host_name.starts_with("virt-launcher-") { host_name } else { &uid };
     let ids =
@@ -79,7 +79,8 @@ fn named(process: &Seen) -> Option<String> {
     let args = process.args.as_ref()?;
     let value = args.windows(2).find(|pair| pair[0] == "-name").map(|pair| &pair[1])?;
     let guest = value.split(',').find_map(|part| part.strip_prefix("guest="));
-    guest.or(value.split(',').next()).map(str::to_owned)
+    // It becomes a part of a path.
+    guest.or(value.split(',').next()).filter(|name| !name.contains('/') && *name != "..").map(str::to_owned)
 }
 
 /// Of a control group below `kubepods`, the pod's UID: `…/kubepods-burstable-pod1a2b_….slice/…` with
@@ -98,7 +99,7 @@ fn record(look: &Look<'_>, root: &Path, name: &str) -> Result<(PathBuf, String),
     let mut why = String::new();
     for dir in RECORDS {
         let path = root.join(dir).join(format!("{name}.xml"));
-        match look.reader().read_text(&path) {
+        match look.reader().read_foreign_text(&path) {
             Ok(text) => return Ok((path, text)),
             Err(e) if why.is_empty() => why = e.to_string(),
             Err(_) => {}

@@ -78,6 +78,8 @@ fn what_the_pod_hides_is_told() {
 fn other_processes_are_not_guests_of_it() {
     let outside = pod("0::/machine.slice/machine-qemu.scope\n");
     assert_eq!(KubeVirt.guests(&Look::new(&outside)).guests, []);
+    let path = pod(SYSTEMD).file("/proc/900/cmdline", "/usr/libexec/qemu-kvm\0-name\0guest=a_/../../../etc/x\0");
+    assert_eq!(KubeVirt.guests(&Look::new(&path)).guests, []);
     let other = pod(SYSTEMD).file("/proc/900/cmdline", "/usr/libexec/qemu-kvm\0-name\0build\0");
     assert_eq!(KubeVirt.guests(&Look::new(&other)).guests, []);
 }

@@ -3,8 +3,10 @@
 //! is found by its descriptor.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use vmio_model::facts::{Nic, Unread};
+use vmio_node::Reader;
 
 use super::disks::is_q35;
 use super::options::{Opt, size};
@@ -33,7 +35,7 @@ const NETWORK_CLASS: &str = "0x02";
 
 /// The network devices of a process. What hides them is added to `missing`.
 pub fn nics(process: &Process<'_>, vcpus: Option<u32>, windows: Option<bool>, missing: &mut Vec<Unread>) -> Vec<Nic> {
-    let vhost_here = process.reader().stat(std::path::Path::new("/dev/vhost-net")).ok().map(|s| s.is_some());
+    let vhost_here = process.reader().stat(Path::new("/dev/vhost-net")).ok().map(|s| s.is_some());
     let mut nics: Vec<Nic> = pairs(process)
         .into_iter()
         .enumerate()
@@ -187,9 +189,10 @@ fn backend(process: &Process<'_>, nic: &mut Nic, pair: &Pair, missing: &mut Vec<
 /// Interface with that number.
 fn by_index(process: &Process<'_>, index: &str) -> Option<String> {
     let dir = process.interfaces()?;
-    let has =
-        |name: &String| process.reader().read_text(&dir.join(name).join("ifindex")).is_ok_and(|i| i.trim() == index);
-    process.reader().list(dir).ok()?.into_iter().find(has)
+    let has = |name: &String| {
+        process.reader().read_foreign_text(&dir.join(name).join("ifindex")).is_ok_and(|i| i.trim() == index)
+    };
+    process.reader().list_foreign(dir).ok()?.into_iter().find(has)
 }
 
 /// A tap that QEMU or its helper named: it is the one open descriptor that no other device has.
@@ -224,9 +227,10 @@ fn leftover(process: &Process<'_>, nics: &mut [Nic], missing: &mut Vec<Unread>) 
 
 /// Bridge and MTUs of the interface.
 pub fn host_interface(process: &Process<'_>, nic: &mut Nic, missing: &mut Vec<Unread>) {
-    let Some(name) = nic.interface.clone().filter(|n| !n.is_empty() && !n.contains('/')) else { return };
+    let Some(name) = nic.interface.clone().filter(|n| !n.is_empty() && n != ".." && !n.contains('/')) else { return };
     let reader = process.reader();
-    let there = process.interfaces().filter(|dir| matches!(reader.stat(&dir.join(&name).join("mtu")), Ok(Some(_))));
+    let there =
+        process.interfaces().filter(|dir| matches!(reader.stat_foreign(&dir.join(&name).join("mtu")), Ok(Some(_))));
     let Some(dir) = there else {
         missing.push(Unread {
             what: format!("bridge and MTU of {name} ({})", nic.subject),
@@ -235,16 +239,29 @@ pub fn host_interface(process: &Process<'_>, nic: &mut Nic, missing: &mut Vec<Un
         });
         return;
     };
-    let mtu = |name: &str| reader.read_text(&dir.join(name).join("mtu")).ok()?.trim().parse::<u64>().ok();
     let mut note = |name: &str, path: String| nic.read.insert(name.to_owned(), path);
-    nic.mtu_bytes = mtu(&name);
+    nic.mtu_bytes = mtu(reader, dir, &name);
     note("mtu_bytes", format!("{}/{name}/mtu", dir.display()));
-    if let Ok(Some(master)) = reader.link(&dir.join(&name).join("master")) {
+    if let Ok(Some(master)) = reader.link_foreign(&dir.join(&name).join("master")) {
         nic.bridge = master.file_name().map(|n| n.to_string_lossy().into_owned());
         note("bridge", format!("{}/{name}/master", dir.display()));
-        nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(mtu);
-        note("bridge_mtu_bytes", format!("{}/{name}/master/mtu", dir.display()));
+        nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(|bridge| bridge_mtu(reader, dir, bridge));
+        if nic.bridge_mtu_bytes.is_some() {
+            note("bridge_mtu_bytes", format!("{}/{name}/master/mtu", dir.display()));
+        }
     }
+}
+
+/// Largest packet of an interface in bytes; `dir` is the `/sys/class/net` that shows it.
+pub fn mtu(reader: &dyn Reader, dir: &Path, interface: &str) -> Option<u64> {
+    reader.read_foreign_text(&dir.join(interface).join("mtu")).ok()?.trim().parse().ok()
+}
+
+/// The same of the master of an interface where that is a bridge of Linux. Other masters (Open
+/// vSwitch's `ovs-system`, a team) pass larger packets than their own MTU says.
+pub fn bridge_mtu(reader: &dyn Reader, dir: &Path, master: &str) -> Option<u64> {
+    let bridge = reader.stat_foreign(&dir.join(master).join("bridge")).ok()?.is_some();
+    bridge.then(|| mtu(reader, dir, master)).flatten()
 }
 
 /// Network devices of the host that the guest drives itself.
@@ -254,8 +271,10 @@ fn handed_over(process: &Process<'_>) -> Vec<Nic> {
         let host = device.get("host")?;
         // The domain is left out on the command line where it is 0.
         let address = if host.matches(':').count() == 1 { format!("0000:{host}") } else { host.to_owned() };
+        // An address and no path: whoever starts a process decides what stands here.
+        address.chars().all(|c| c.is_ascii_hexdigit() || c == ':' || c == '.').then_some(())?;
         let path = format!("/sys/bus/pci/devices/{address}/class");
-        let class = process.reader().read_text(std::path::Path::new(&path)).ok()?;
+        let class = process.reader().read_text(Path::new(&path)).ok()?;
         class.starts_with(NETWORK_CLASS).then_some(())?;
         let id = device.id().unwrap_or(host);
         let mut nic = Nic::unknown(format!("guest {}, net {id}", process.name), process.provenance());

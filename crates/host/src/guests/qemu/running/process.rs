@@ -5,7 +5,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use vmio_model::facts::{Provenance, Unread};
-use vmio_node::{Error, Reader};
+use vmio_node::machine::{Mount, NetworkMount, mount_of, mounts};
+use vmio_node::{Error, FileStat, Reader};
 
 use super::options::CommandLine;
 use crate::look::Look;
@@ -27,6 +28,7 @@ pub struct Process<'a> {
     pub name: String,
     fds: OnceCell<Result<Vec<(u32, String)>, Unread>>,
     interfaces: OnceCell<Option<PathBuf>>,
+    mounts: OnceCell<Vec<Mount>>,
 }
 
 impl<'a> Process<'a> {
@@ -34,7 +36,7 @@ impl<'a> Process<'a> {
     pub fn new(look: &'a Look<'a>, pid: u32, args: &'a [String]) -> Self {
         let line = CommandLine::parse(args);
         let name = line.guest_name().map_or_else(|| format!("pid {pid}"), str::to_owned);
-        Self { look, pid, line, args, name, fds: OnceCell::new(), interfaces: OnceCell::new() }
+        Self { look, pid, line, args, name, fds: OnceCell::new(), interfaces: OnceCell::new(), mounts: OnceCell::new() }
     }
 
     /// The machine's files.
@@ -94,12 +96,28 @@ impl<'a> Process<'a> {
         Ok(name.filter(|n| !n.is_empty()).map(str::to_owned))
     }
 
-    /// Path of a file of its: QEMU may be in another mount namespace, as libvirt's are.
-    pub fn file(&self, path: &str) -> PathBuf {
+    /// The file server that holds a path as the process names it, by its mounts.
+    pub fn server(&self, path: &str) -> Option<NetworkMount> {
+        let read = || mounts(&self.reader().read(&self.path("mountinfo")).unwrap_or_default());
+        let mounts = self.mounts.get_or_init(read);
+        let mut at = PathBuf::from(path);
+        if at.is_relative() {
+            at = self.reader().link(&self.path("cwd")).ok()??.join(at);
+        }
+        mount_of(mounts, &at)?.server()
+    }
+
+    /// What a file of its is, and where it is for us: QEMU may be in another mount namespace, as
+    /// libvirt's are.
+    pub fn stat(&self, path: &str) -> (PathBuf, Result<Option<FileStat>, Error>) {
         let inside = self.path("root").join(path.trim_start_matches('/'));
-        match self.reader().stat(&inside) {
-            Ok(Some(_)) => inside,
-            _ => PathBuf::from(path),
+        match self.reader().stat_foreign(&inside) {
+            Ok(Some(stat)) => (inside, Ok(Some(stat))),
+            Err(Error::File { source, what, node, .. }) if source.kind() == ErrorKind::TimedOut => {
+                let path = PathBuf::from(path);
+                (path.clone(), Err(Error::File { node, what, path, source }))
+            }
+            _ => (path.into(), self.reader().stat_foreign(Path::new(path))),
         }
     }
 
@@ -122,7 +140,7 @@ impl<'a> Process<'a> {
     /// the process's is seen by the names in it.
     fn shows_its_interfaces(&self, dir: &Path) -> bool {
         let names = || {
-            let mut there = self.reader().list(dir).ok()?;
+            let mut there = self.reader().list_foreign(dir).ok()?;
             there.retain(|name| name != "bonding_masters");
             let Ok(table) = self.reader().read_text(&self.path("net/dev")) else { return Some(true) };
             let name = |line: &str| Some(line.split_once(':')?.0.trim().to_owned());
@@ -143,6 +161,7 @@ pub fn unread(what: impl Into<String>, error: &Error) -> Unread {
     };
     let (why, mend) = match kind {
         ErrorKind::PermissionDenied => (error.to_string(), "run as root"),
+        ErrorKind::TimedOut => (error.to_string(), "look whether the storage that it lies on answers"),
         ErrorKind::NotFound => ("it is gone, or this kernel does not have it".to_owned(), "look again"),
         _ => (error.to_string(), "look again"),
     };

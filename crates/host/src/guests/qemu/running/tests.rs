@@ -236,6 +236,7 @@ fn taps_are_found_by_descriptor_and_their_bridge_in_sys() {
         .file("/proc/812/fdinfo/33", "pos:\t0\nflags:\t02104002\niff:\tvnet7\n")
         .file("/sys/class/net/vnet7/mtu", "1500\n")
         .file("/sys/class/net/virbr0/mtu", "9000\n")
+        .file("/sys/class/net/virbr0/bridge/stp_state", "0\n")
         .symlink("/sys/class/net/vnet7/master", "../../virtual/net/virbr0")
         .file("/dev/vhost-net", "");
     let own = read(&fake);
