@@ -5,9 +5,9 @@
 //! - a path is opened with `O_PATH`, which opens no device and waits for no writer of a pipe, and for
 //!   its content only once it is seen to be a file;
 //! - it is done on a thread that is given up after [`LIMIT`]. A root directory that gave no answer is
-//!   not tried again, so that a look that is repeated leaves one thread behind and no more.
+//!   not tried again for [`REST`], so that a look that is repeated leaves few threads behind.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat};
 
@@ -23,11 +23,13 @@ use crate::machine::{self, lock};
 
 /// Longest time for one of these calls.
 const LIMIT: Duration = Duration::from_secs(2);
+/// How long a root directory that gave no answer is left alone.
+const REST: Duration = Duration::from_secs(600);
 /// Entries of a directory that are listed.
 const MOST_ENTRIES: usize = 1 << 16;
 
-/// Root directories that gave no answer, with the start of their processes.
-static SILENT: Mutex<BTreeSet<(u32, Option<u64>)>> = Mutex::new(BTreeSet::new());
+/// When the root directories of processes, each with its start, gave no answer.
+static SILENT: Mutex<BTreeMap<(u32, Option<u64>), Instant>> = Mutex::new(BTreeMap::new());
 
 /// Whole content of a regular file of at most `most` bytes.
 pub fn read(path: &Path, most: usize) -> io::Result<Vec<u8>> {
@@ -79,13 +81,13 @@ fn in_time<T: Send + 'static>(
 ) -> io::Result<T> {
     let root = root_of(path).map(|(pid, _)| (pid, machine::start_ticks(pid)));
     let silent = || io::Error::new(ErrorKind::TimedOut, format!("it gave no answer within {} s", LIMIT.as_secs()));
-    if root.is_some_and(|root| lock(&SILENT).contains(&root)) {
+    if root.is_some_and(|root| lock(&SILENT).get(&root).is_some_and(|at| at.elapsed() < REST)) {
         return Err(silent());
     }
     let path = path.to_owned();
     machine::within(LIMIT, move || work(&path)).unwrap_or_else(|| {
         if let Some(root) = root {
-            lock(&SILENT).insert(root);
+            lock(&SILENT).insert(root, Instant::now());
         }
         Err(silent())
     })
@@ -97,7 +99,7 @@ fn root_of(path: &Path) -> Option<(u32, &Path)> {
     let fixed = [Component::RootDir, Component::Normal("proc".as_ref())];
     let begins = fixed.iter().all(|part| parts.next().as_ref() == Some(part));
     let pid = parts.next().filter(|_| begins)?.as_os_str().to_str()?.parse().ok()?;
-    (parts.next()?.as_os_str() == "root").then(|| (pid, parts.as_path()))
+    (parts.next()?.as_os_str() == "root").then_some((pid, parts.as_path()))
 }
 
 /// A descriptor that only names what is there.
