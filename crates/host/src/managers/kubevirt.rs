@@ -51,7 +51,8 @@ fn guest(look: &Look<'_>, process: &Seen) -> Option<Guest> {
     };
     let host_name = look.reader().read_foreign_text(&root.join("etc/hostname")).unwrap_or_default();
     let host_name = host_name.trim();
-    let pod = if host_name.starts_with("virt-launcher-") { host_name } else { &uid };
+    let is_name = host_name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.');
+    let pod = if is_name && host_name.starts_with("virt-launcher-") { host_name } else { &uid };
     let ids =
         [("domain", name.as_str()), ("namespace", namespace), ("machine", machine), ("pod", pod), ("pod-uid", &uid)];
     guest.ids.extend(ids.map(|(key, value)| (key.to_owned(), value.to_owned())));
