@@ -398,3 +398,19 @@ proptest::proptest! {
         let _ = running(&Look::new(&host(&args)));
     }
 }
+
+#[test]
+fn a_file_on_a_server_is_left_to_those_who_can_give_it_up() {
+    let line: Vec<String> =
+        ["qemu-system-x86_64", "-name", "a", "-nodefaults", "-drive", "file=/srv/a.raw,format=raw,if=virtio"]
+            .map(Into::into)
+            .into();
+    let disk = |mountinfo: &str| {
+        let fake = host(&line).file("/srv/a.raw", "").file(format!("/proc/{PID}/mountinfo"), mountinfo);
+        read(&fake).disks.remove(0)
+    };
+    let served = disk("22 1 8:1 / / rw - ext4 /dev/sda1 rw\n23 22 0:21 / /srv rw - nfs4 nas:/vm rw\n");
+    assert_eq!((served.details.storage, served.place.block_device), (None, None));
+    let here = disk("22 1 8:1 / / rw - ext4 /dev/sda1 rw\n");
+    assert_eq!((here.details.storage.as_deref(), here.place.block_device), (Some("file"), Some(false)));
+}
