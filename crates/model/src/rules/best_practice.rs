@@ -121,7 +121,7 @@ fn all_wrong() -> Vec<Facts> {
         backend: Some(backend.into()),
         vhost: Some(false),
         queues: Some(1),
-        bridge_mtu_bytes: Some(9000),
+        bridge_mtu_bytes: Some(1400),
         offloads_off: vec!["host_tso4".into()],
         overridden: overridden(),
         place: place("52:54:00:12:34:56", "net0"),
