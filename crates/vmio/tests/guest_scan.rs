@@ -103,7 +103,7 @@ const FAULTS: &[Fault] = &[
     disk(
         "sparse-file",
         "sparse",
-        "-object iothread,id=io0 -drive file={sparse},format=raw,if=none,id=d0,cache=none,aio=io_uring,discard=unmap \
+        "-object iothread,id=io0 -drive file={sparse},format=raw,if=none,id=d0,cache=none,aio=io_uring \
          -device virtio-blk-pci,drive=d0,iothread=io0",
     ),
     disk(
@@ -188,7 +188,7 @@ const FAULTS: &[Fault] = &[
     Fault { rule: "old-cpu-model", name: "qemu64", machine: "-machine q35 -accel kvm -cpu qemu64 -smp 1", ..SOUND },
 ];
 const SPARSE_NATIVE: &str = "-object iothread,id=io0 \
-    -drive file={sparse},format=raw,if=none,id=d0,cache=none,aio=native,discard=unmap \
+    -drive file={sparse},format=raw,if=none,id=d0,cache=none,aio=native \
     -device virtio-blk-pci,drive=d0,iothread=io0";
 
 /// Rules about settings whose fault no machine like this can have, with the reason.
