@@ -46,8 +46,7 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
 
 /// Storage that QEMU itself speaks to over the network or a socket: what it caches lies in QEMU's memory
 /// (librbd) or with the server. A block device of such storage has the page cache before it.
-const NOT_CACHED: [&str; 10] =
-    ["rbd", "nbd", "iscsi", "http", "https", "ftp", "ssh", "gluster", "nfs", "vhost-user"];
+const NOT_CACHED: [&str; 10] = ["rbd", "nbd", "iscsi", "http", "https", "ftp", "ssh", "gluster", "nfs", "vhost-user"];
 
 fn is_cached(disk: &Disk) -> bool {
     let by_qemu = disk.details.storage.as_deref().is_some_and(|s| NOT_CACHED.contains(&s));

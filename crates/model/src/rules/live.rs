@@ -65,7 +65,9 @@ live!(Disk, Nic, Processors);
 pub fn bytes_shown(bytes: u64) -> String {
     let unit = ["TiB", "GiB", "MiB", "KiB"].into_iter().zip([40, 30, 20, 10]).find(|(_, bits)| bytes >> bits > 0);
     match unit {
-        Some((name, bits)) if bytes >= 10 << 10 && bytes % (1 << bits) == 0 => format!("{} {name}", bytes >> bits),
+        Some((name, bits)) if bytes >= 10 << 10 && bytes.is_multiple_of(1 << bits) => {
+            format!("{} {name}", bytes >> bits)
+        }
         Some((name, bits)) if bytes >= 10 << 10 => format!("{:.1} {name}", bytes as f64 / (1u64 << bits) as f64),
         _ => format!("{bytes} bytes"),
     }

@@ -127,12 +127,8 @@ mod tests {
     #[test]
     fn a_raw_file_gets_one_advice_on_its_holes() {
         let rules = |format: &str| {
-            let details = Details {
-                format: Some(format.into()),
-                thin: Some(true),
-                discard: Some(false),
-                ..Details::default()
-            };
+            let details =
+                Details { format: Some(format.into()), thin: Some(true), discard: Some(false), ..Details::default() };
             let disk = Disk { sparse: Some(true), aio: Some("io_uring".into()), ..live_disk(details) };
             let found = findings(&Facts { disks: vec![disk], ..Facts::default() });
             found.into_iter().map(|f| f.rule).collect::<Vec<String>>()
