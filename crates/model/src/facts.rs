@@ -123,6 +123,9 @@ pub struct Measured {
 /// All that is known when the rules are asked.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Facts {
+    /// What runs the guest that they are of, by the entry of `guests/`; `None`: QEMU.
+    #[serde(default)]
+    pub kind: Option<String>,
     /// Disks of guests as they are set up; empty for a run of vmio's own guests.
     pub disks: Vec<Disk>,
     /// Network devices of guests that run now.

@@ -250,6 +250,10 @@ impl Check {
 impl Rule {
     /// What it finds in these facts.
     pub fn check(&self, facts: &Facts) -> Vec<Finding> {
+        let of_qemu = facts.kind.as_deref().is_none_or(|kind| kind == "qemu");
+        if !of_qemu && !OF_ANY_KIND.contains(&self.id) {
+            return Vec::new();
+        }
         self.checks.iter().flat_map(|check| check.ask(self, facts)).collect()
     }
 }
@@ -296,6 +300,10 @@ pub const RULES: &[&Rule] = &[
     &old_cpu_model::RULE,
     &windows_no_enlightenments::RULE,
 ];
+
+/// Rules that hold whatever runs the guest; all others are about QEMU and its settings.
+const OF_ANY_KIND: [&str; 7] =
+    ["unsafe-cache", "sparse-file", "limit-in-force", "mtu-mismatch", "vcpus-over-cores", "numa-split", "cpu-quota"];
 
 /// Asks every rule whose needs are met. The most severe findings come first, among them the one that
 /// costs most: which setting to change first.

@@ -121,23 +121,40 @@ fn qemu_takes_a_guests_own_disk_and_card_changed() {
     let place = Place { target: Some("52:54:00:12:34:56".into()), device_id: Some("net7".into()), ..Place::default() };
     let nic = Nic { place, ..Nic::unknown("guest web1, net", from()) };
     let change = own_nic("x", &nic, NicTo { queues: Some(2), ..NicTo::default() }).qemu;
-    // Without a bridge and root there is no tap; the device is what is tried.
-    let (_, device) = change.split_once("-device").unwrap();
-    qemu_takes(&format!("-netdev hubport,hubid=0,id=hostnet0 -device {device}"));
+    // Without a bridge and root there is no tap; the keys of the device are what is tried.
+    let keys = change.lines().last().unwrap();
+    assert_eq!(keys, "mq=on,vectors=6");
+    qemu_takes(&format!("-netdev hubport,hubid=0,id=hostnet0 -device virtio-net-pci,netdev=hostnet0,{keys}"));
 }
 
 /// Elements of an edit of libvirt's, by where they belong.
 fn domain(disk: &Disk, change: &Change) -> String {
-    let (mut top, mut devices, mut own) = (String::new(), String::new(), String::new());
-    for line in change.libvirt.lines().filter(|l| !l.starts_with('#') && !l.starts_with("virsh ")) {
+    let (mut top, mut own) = (String::new(), String::new());
+    // Attributes stand below the line that says of which element they are.
+    let (mut driver, mut controller, mut model) = (String::new(), String::new(), String::new());
+    let mut said = "";
+    for line in change.libvirt.lines().filter(|l| !l.starts_with("virsh ")) {
         let place = match () {
+            () if line.starts_with('#') => {
+                said = line;
+                continue;
+            }
             () if line.starts_with("<iothreads>") => &mut top,
-            () if line.starts_with("<driver") || line.starts_with("<target") => &mut own,
-            () => &mut devices,
+            () if line.starts_with("<target") => &mut own,
+            () if said.contains("in its <driver .../>") => &mut driver,
+            () if said.contains("in the <driver .../> of the <controller>") => &mut controller,
+            () if said.contains("in the <controller>") => &mut model,
+            () => panic!("{line} belongs nowhere"),
         };
         place.push_str(line);
         place.push('\n');
     }
+    own.insert_str(0, &format!("<driver name='qemu' type='raw' {driver}/>"));
+    let scsi = disk.driver.as_deref() == Some("virtio-scsi") || !model.is_empty();
+    let model = if model.is_empty() { "model='virtio-scsi'" } else { model.trim() };
+    let inner = if controller.is_empty() { String::new() } else { format!("<driver {controller}/>") };
+    let devices =
+        if scsi { format!("<controller type='scsi' index='0' {model}>{inner}</controller>") } else { String::new() };
     if !own.contains("<target") {
         let name = disk.place.target.as_deref().unwrap();
         let bus = if name.starts_with("sd") { "scsi" } else { "virtio" };

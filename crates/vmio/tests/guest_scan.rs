@@ -47,7 +47,7 @@ const DISK: &str = "-object iothread,id=io0 \
     -device virtio-blk-pci,drive=d0,id=disk0,iothread=io0";
 const BRIDGE: &str = "ip link add br0 type bridge && ip tuntap add tap0 mode tap && ip link set tap0 master br0 &&";
 const OTHER_MTU: &str = "ip link add br0 type bridge && ip tuntap add tap0 mode tap && ip link set br0 mtu 1400 && \
-    ip link set tap0 mtu 1300 && ip link set tap0 master br0 &&";
+    ip link set tap0 mtu 1500 && ip link set tap0 master br0 &&";
 const TAP: &str =
     "-netdev tap,id=n0,ifname=tap0,script=no,downscript=no{vhost} -device virtio-net-pci,netdev=n0,id=net0";
 
@@ -103,7 +103,7 @@ const FAULTS: &[Fault] = &[
     disk(
         "sparse-file",
         "sparse",
-        "-object iothread,id=io0 -drive file={sparse},format=raw,if=none,id=d0,cache=none,aio=io_uring,discard=unmap \
+        "-object iothread,id=io0 -drive file={sparse},format=raw,if=none,id=d0,cache=none,aio=io_uring \
          -device virtio-blk-pci,drive=d0,iothread=io0",
     ),
     disk(
@@ -188,7 +188,7 @@ const FAULTS: &[Fault] = &[
     Fault { rule: "old-cpu-model", name: "qemu64", machine: "-machine q35 -accel kvm -cpu qemu64 -smp 1", ..SOUND },
 ];
 const SPARSE_NATIVE: &str = "-object iothread,id=io0 \
-    -drive file={sparse},format=raw,if=none,id=d0,cache=none,aio=native,discard=unmap \
+    -drive file={sparse},format=raw,if=none,id=d0,cache=none,aio=native \
     -device virtio-blk-pci,drive=d0,iothread=io0";
 
 /// Rules about settings whose fault no machine like this can have, with the reason.

@@ -345,6 +345,7 @@ impl Guest {
     /// What the rules look at.
     pub fn facts(&self) -> super::Facts {
         super::Facts {
+            kind: Some(self.kind.clone()).filter(|kind| !kind.is_empty()),
             disks: self.disks.clone(),
             nics: self.nics.clone(),
             processors: self.processors.clone().into_iter().collect(),

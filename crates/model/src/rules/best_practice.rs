@@ -57,7 +57,7 @@ fn a_guest_of_which_nothing_is_known_has_no_findings() {
         disks: vec![Disk::unknown("guest db1, disk vda", from())],
         nics: vec![Nic::unknown("guest db1, net tap0", from())],
         processors: vec![Processors::unknown("guest db1", from())],
-        measured: None,
+        ..Facts::default()
     };
     assert_eq!(findings(&facts), []);
     assert_eq!(findings(&Guest::default().facts()), []);
@@ -121,7 +121,7 @@ fn all_wrong() -> Vec<Facts> {
         backend: Some(backend.into()),
         vhost: Some(false),
         queues: Some(1),
-        bridge_mtu_bytes: Some(9000),
+        bridge_mtu_bytes: Some(1400),
         offloads_off: vec!["host_tso4".into()],
         overridden: overridden(),
         place: place("52:54:00:12:34:56", "net0"),
@@ -140,8 +140,12 @@ fn all_wrong() -> Vec<Facts> {
         ..live_processors()
     };
     let emulated = Processors { accel: Some(Accel::Tcg), ..wrong.clone() };
-    let of =
-        |processors| Facts { disks: disks.clone(), nics: nics.clone(), processors: vec![processors], measured: None };
+    let of = |processors| Facts {
+        disks: disks.clone(),
+        nics: nics.clone(),
+        processors: vec![processors],
+        ..Facts::default()
+    };
     vec![of(wrong), of(emulated)]
 }
 
@@ -186,6 +190,23 @@ fn changes_of_live_guests_are_exact_and_safe() {
             assert!(!text.contains("--delete") || text.starts_with("qm shutdown 101\n"), "{rule}, {name}: {text}");
             for erased in ["rm ", "mkfs", "wipefs", "--delete 1"] {
                 assert!(!text.contains(erased), "{rule}, {name}: {text}");
+            }
+        }
+    }
+}
+
+/// What QEMU's settings are called is in other hypervisors something else, or not there.
+#[test]
+fn other_kinds_of_guests_are_told_nothing_about_qemu() {
+    let known = ["sparse-file", "limit-in-force", "mtu-mismatch", "vcpus-over-cores", "numa-split", "cpu-quota"];
+    for kind in ["firecracker", "cloud-hypervisor", "xen", "container"] {
+        for facts in all_wrong() {
+            let found = findings(&Facts { kind: Some(kind.into()), ..facts });
+            assert!(!found.is_empty());
+            for f in found {
+                let drive = kind == "firecracker" && f.rule == "unsafe-cache" && f.severity == Severity::Advice;
+                assert!(drive || known.contains(&f.rule.as_str()), "{kind}: {}", f.rule);
+                assert!(!f.cause.contains("QEMU") || f.rule == "limit-in-force", "{kind}: {}", f.cause);
             }
         }
     }

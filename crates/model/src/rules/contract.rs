@@ -172,7 +172,7 @@ fn changes_for_libvirt_are_balanced_xml() {
             }
             // A new I/O thread is used; queues that are mapped to several name them in a list.
             if text.contains("<iothreads>") {
-                assert!(text.contains(" iothread='") || text.contains("<iothread id="), "{text}");
+                assert!(text.contains("iothread='") || text.contains("<iothread id="), "{text}");
             }
         }
     }

@@ -25,6 +25,8 @@ pub struct Learnt {
     pub emulated: bool,
     /// What the machine was where it was none of metal.
     pub node: Option<String>,
+    /// Whether it was made on another host and imported.
+    pub elsewhere: bool,
     /// What the rules say of it.
     pub findings: Vec<Finding>,
 }
@@ -38,8 +40,14 @@ impl Learnt {
             on: on.into(),
             emulated: summary.emulated,
             node: run.environment.node.clone(),
+            elsewhere: false,
             findings: findings(&facts_of(run, &summary)),
         }
+    }
+
+    /// The same as of another host.
+    pub fn imported(self) -> Learnt {
+        Learnt { elsewhere: true, ..self }
     }
 }
 
@@ -57,17 +65,22 @@ pub fn by_runs(finding: &Finding, disk: &Disk, runs: &[Learnt]) -> Option<Expect
         Some(Expected {
             text: told(changed, &proof, &ratio, ratio.interval?, run),
             times: Some(ratio.value),
-            source: format!("run {} on this host", run.run),
+            source: match run.elsewhere {
+                true => format!("run {}, imported from another host", run.run),
+                false => format!("run {} on this host", run.run),
+            },
         })
     })
 }
 
-/// What the papers say of a rule: the effect that is largest.
-pub fn by_papers(finding: &Finding, papers: &[Paper]) -> Option<Expected> {
+/// What the papers say of a rule: the effect that is largest of those on a disk of this one's class.
+pub fn by_papers(finding: &Finding, disk: &Disk, papers: &[Paper]) -> Option<Expected> {
+    let class = class(disk.driver.as_deref()?);
+    let alike = |e: &Effect| e.numerator.driver.as_deref().is_some_and(|driver| self::class(driver) == class);
     let stated = papers.iter().flat_map(|p| p.effects.iter().map(move |e| (p, e)));
     let times = |e: &Effect| e.published_denominator / e.published_numerator;
     let (paper, effect) = stated
-        .filter(|(_, e)| rule_of(e) == Some(finding.rule.as_str()))
+        .filter(|(_, e)| rule_of(e) == Some(finding.rule.as_str()) && alike(e))
         .max_by(|a, b| times(a.1).total_cmp(&times(b.1)))?;
     let of = |cell: &Cell| {
         let driver = cell.driver.as_deref().unwrap_or_default();
@@ -85,6 +98,15 @@ pub fn by_papers(finding: &Finding, papers: &[Paper]) -> Option<Expected> {
         times: Some(times(effect)),
         source: format!("{}, {}", paper.key, effect.citation),
     })
+}
+
+/// Drivers that cost alike: a figure of one says nothing of another class.
+fn class(driver: &str) -> &str {
+    match driver {
+        "ahci" | "ide" | "sata" => "emulated ATA",
+        emulated if is_emulated(emulated) => "emulated SCSI",
+        other => other,
+    }
 }
 
 /// The rule that an effect speaks of: two guests' disks that differ in one thing, the first slower.
@@ -147,6 +169,7 @@ fn told(changed: Changed, proof: &Proof, ratio: &Ratio, interval: Interval, run:
     };
     let place = match &run.node {
         Some(node) => format!("in the {node}"),
+        None if run.elsewhere => "there".to_owned(),
         None => "here".to_owned(),
     };
     let emulated = match run.emulated {
@@ -242,6 +265,15 @@ mod tests {
     }
 
     #[test]
+    fn a_run_of_another_host_is_told_as_such() {
+        let lsi = disk("lsi53c895a");
+        let imported = Learnt::of(&drivers("lsi53c895a", 1.4e3), "2026-11-21").imported();
+        let told = by_runs(&found(&lsi, "emulated-driver"), &lsi, &[imported]).unwrap();
+        assert_eq!(told.source, "run 1, imported from another host");
+        assert!(told.text.ends_with("at rand-read-32 there on 2026-11-21"), "{told:?}");
+    }
+
+    #[test]
     fn what_is_not_sure_is_not_said() {
         let lsi = disk("lsi53c895a");
         let finding = found(&lsi, "emulated-driver");
@@ -321,7 +353,11 @@ mod tests {
         let told = by_runs(&finding, &sparse, &learnt(&run)).unwrap();
         assert!(told.text.starts_with("a sparse file was 2.5 times slower ("), "{told:?}");
         assert!(told.text.contains("than a file written out beforehand at seq-write here"), "{told:?}");
-        let published = by_papers(&finding, &[Paper::parse(PAPER).unwrap()]).unwrap();
+        let papers = [Paper::parse(PAPER).unwrap()];
+        // The paper has that figure of an emulated controller alone.
+        assert_eq!(by_papers(&finding, &sparse, &papers), None);
+        let lsi = Disk { driver: Some("lsi53c895a".into()), ..sparse };
+        let published = by_papers(&finding, &lsi, &papers).unwrap();
         assert!((published.times.unwrap() - 71.5 / 1.3).abs() < 1e-9, "{published:?}");
         assert!(
             published.text.contains("1.3 MB/s by emulated SCSI (lsi53c895a) on a sparse file, 71.5"),
@@ -333,9 +369,11 @@ mod tests {
     fn a_paper_speaks_of_the_rules_that_its_effects_are_about() {
         let papers = [Paper::parse(PAPER).unwrap()];
         let lsi = disk("lsi53c895a");
-        let told = by_papers(&found(&lsi, "emulated-driver"), &papers).unwrap();
+        let told = by_papers(&found(&lsi, "emulated-driver"), &lsi, &papers).unwrap();
         assert_eq!(told.source, "shafer2010, section 3.3, table 1");
         assert!((told.times.unwrap() - 110.0 / 71.5).abs() < 1e-9, "{told:?}");
-        assert_eq!(by_papers(&found(&disk("virtio-blk"), "missing-iothread"), &papers), None);
+        let (virtio, ahci) = (disk("virtio-blk"), disk("ahci"));
+        assert_eq!(by_papers(&found(&virtio, "missing-iothread"), &virtio, &papers), None);
+        assert_eq!(by_papers(&found(&ahci, "emulated-driver"), &ahci, &papers), None);
     }
 }

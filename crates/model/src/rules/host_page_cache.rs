@@ -3,6 +3,7 @@
 //! It can help (a shorter fsync) and it can hurt, so it is told, and measured.
 
 use super::change::{self, To};
+use super::live::bytes_shown;
 use super::support::{better, from_setting, times};
 use super::{Check, Finding, Need, Rule, Severity};
 use crate::facts::{Changed, Disk, Gain, Measured};
@@ -43,11 +44,21 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     found
 }
 
+/// Storage that QEMU itself speaks to over the network or a socket: what it caches lies in QEMU's memory
+/// (librbd) or with the server. A block device of such storage has the page cache before it.
+const NOT_CACHED: [&str; 10] = ["rbd", "nbd", "iscsi", "http", "https", "ftp", "ssh", "gluster", "nfs", "vhost-user"];
+
+fn is_cached(disk: &Disk) -> bool {
+    let by_qemu = disk.details.storage.as_deref().is_some_and(|s| NOT_CACHED.contains(&s));
+    !by_qemu || disk.place.block_device == Some(true)
+}
+
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
-    let cache = disk.cache.as_deref().filter(|c| matches!(*c, "writeback" | "writethrough"))?;
+    let writes_back = |c: &&str| matches!(*c, "writeback" | "writethrough");
+    let cache = disk.cache.as_deref().filter(writes_back).filter(|_| is_cached(disk))?;
     let held = match disk.details.host_cached_bytes {
-        Some(bytes) => format!(" (now {:.1} MiB)", bytes as f64 / f64::from(1 << 20)),
-        None => String::new(),
+        Some(bytes) if bytes > 0 => format!(" (now {})", bytes_shown(bytes)),
+        _ => String::new(),
     };
     let cause = format!(
         "cache={cache}: the guest's data lie in the host's page cache too{held}; other guests and the host lose that \
@@ -98,5 +109,30 @@ mod fixture {
             .cell(virtio("device", workload), 13e3)
             .cell(cached, 40e3)
             .facts()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::{Details, Place};
+    use crate::testing::live_disk;
+
+    #[test]
+    fn only_what_the_hosts_kernel_caches() {
+        let told = |storage: &str, block_device: Option<bool>, held: u64| {
+            let details =
+                Details { storage: Some(storage.into()), host_cached_bytes: Some(held), ..Details::default() };
+            let place = Place { block_device, ..Place::default() };
+            let disk = Disk { cache: Some("writeback".into()), place, ..live_disk(details) };
+            live(&RULE, &disk).map(|f| f.cause)
+        };
+        assert!(told("file", Some(false), 3 << 19).is_some_and(|cause| cause.contains("(now 1.5 MiB)")));
+        assert!(told("lvm", Some(true), 0).is_some_and(|cause| !cause.contains("now")));
+        // Mapped by the kernel, against librbd in QEMU.
+        assert!(told("rbd", Some(true), 0).is_some() && told("rbd", None, 0).is_none());
+        for storage in ["nbd", "iscsi", "https", "vhost-user"] {
+            assert_eq!(told(storage, None, 0), None, "{storage}");
+        }
     }
 }

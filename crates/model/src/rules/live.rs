@@ -33,7 +33,11 @@ pub trait Live: Serialize {
         let all = serde_json::to_value(self).ok()?;
         let value = all.get(setting).or_else(|| all.get("details")?.get(setting))?;
         let from = self.read().get(setting).cloned().unwrap_or_else(|| self.from().place());
-        Some(Evidence { setting: setting.replace('_', " "), value: shown(value)?, from })
+        let (setting, value) = match (setting.strip_suffix("_bytes"), value.as_u64()) {
+            (Some(size), Some(bytes)) => (size, bytes_shown(bytes)),
+            _ => (setting, shown(value)?),
+        };
+        Some(Evidence { setting: setting.replace('_', " "), value, from })
     }
 }
 
@@ -56,6 +60,18 @@ macro_rules! live {
     )*};
 }
 live!(Disk, Nic, Processors);
+
+/// A number of bytes: `1500 bytes`, `64 KiB`, `1.5 GiB`. Exact where it is a whole number of its unit.
+pub fn bytes_shown(bytes: u64) -> String {
+    let unit = ["TiB", "GiB", "MiB", "KiB"].into_iter().zip([40, 30, 20, 10]).find(|(_, bits)| bytes >> bits > 0);
+    match unit {
+        Some((name, bits)) if bytes >= 10 << 10 && bytes.is_multiple_of(1 << bits) => {
+            format!("{} {name}", bytes >> bits)
+        }
+        Some((name, bits)) if bytes >= 10 << 10 => format!("{:.1} {name}", bytes as f64 / (1u64 << bits) as f64),
+        _ => format!("{bytes} bytes"),
+    }
+}
 
 /// A value in words; `None` for one that is unknown.
 fn shown(value: &Value) -> Option<String> {
@@ -101,12 +117,13 @@ mod tests {
 
     #[test]
     fn evidence_says_value_and_place() {
-        let mut disk = live_disk(Details { host_cached_bytes: Some(4096), ..Details::default() });
+        let mut disk = live_disk(Details { host_cached_bytes: Some(256 << 20), ..Details::default() });
         disk.read.insert("cache".into(), "/proc/8/cmdline, -blockdev".into());
         let of = |setting: &str| disk.evidence(setting).map(|e| (e.value, e.from));
         assert_eq!(of("cache").unwrap(), ("none".into(), "/proc/8/cmdline, -blockdev".into()));
         assert_eq!(of("iothread").unwrap(), ("yes".into(), "virsh dumpxml db1".into()));
-        assert_eq!(of("host_cached_bytes").unwrap().0, "4096");
+        assert_eq!(of("host_cached_bytes").unwrap().0, "256 MiB");
+        assert_eq!([1500, 65_536, 3 << 29, 9000].map(bytes_shown), ["1500 bytes", "64 KiB", "1.5 GiB", "9000 bytes"]);
         assert_eq!((of("format"), of("no-such")), (None, None));
         assert_eq!(disk.guest(), "guest db1");
     }

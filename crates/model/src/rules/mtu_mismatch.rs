@@ -1,5 +1,6 @@
-//! Tap and bridge that allow packets of different size: a bridge drops what is larger than the port
-//! that it should leave by (Linux, `br_forward.c`, `is_skb_forwardable`), without a word to the sender.
+//! A tap that lets larger packets in than its bridge: a bridge drops what is larger than the port that
+//! it should leave by (Linux, `br_forward.c`, `is_skb_forwardable`), without a word to the sender. A tap
+//! with less than its bridge is no fault: overlay networks and Proxmox's `mtu=` are set up so.
 
 use super::change::{Names, Takes, shell};
 use super::{Change, Check, Finding, Need, Rule, Severity};
@@ -7,7 +8,7 @@ use crate::facts::Nic;
 
 pub(super) const RULE: Rule = Rule {
     id: "mtu-mismatch",
-    title: "Tap and bridge allow packets of different size",
+    title: "The tap allows larger packets than its bridge",
     needs: Need::Settings,
     severity: Severity::Advice,
     references: &[
@@ -21,19 +22,18 @@ pub(super) const RULE: Rule = Rule {
 
 fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     let (own, bridge) = (nic.mtu_bytes?, nic.bridge_mtu_bytes?);
-    if own == bridge {
+    if own <= bridge {
         return None;
     }
-    let less = if own < bridge { "tap" } else { "bridge" };
     let cause = format!(
-        "The tap allows packets of {own} bytes and its bridge {bridge}: what is too large for the {less} is dropped \
-         without a word, and connections hang that carry large packets."
+        "The tap lets packets of {own} bytes in, and its bridge passes on {bridge}: what is larger is dropped without a \
+         word, and connections hang that carry large packets."
     );
     let names = Names(&nic.place);
     let tap = shell(nic.interface.as_deref().unwrap_or("TAP"));
     let now = format!("ip link set dev {tap} mtu {bridge}");
     let change = Change {
-        what: format!("Give the tap the bridge's {bridge} bytes, and the guest's interface too."),
+        what: format!("Give the tap the bridge's {bridge} bytes, and the guest's interface too (in it, or as below)."),
         qemu: format!(
             "{now}\n# and one more option of the virtio-net device, for the guest to know: host_mtu={bridge}"
         ),
@@ -58,10 +58,11 @@ mod fixture {
     use crate::testing::{live_nic, of_nic};
 
     pub fn fires() -> Facts {
-        of_nic(Nic { bridge_mtu_bytes: Some(9000), ..live_nic() })
+        of_nic(Nic { mtu_bytes: Some(9000), ..live_nic() })
     }
 
+    /// An overlay network: its packets need room for one more header on the way.
     pub fn silent() -> Facts {
-        of_nic(Nic { mtu_bytes: Some(9000), bridge_mtu_bytes: Some(9000), ..live_nic() })
+        of_nic(Nic { mtu_bytes: Some(1450), ..live_nic() })
     }
 }

@@ -24,9 +24,19 @@ pub(super) const RULE: Rule = Rule {
     fixture: (fixture::fires, fixture::silent),
 };
 
+/// Whether an old model is but the base of a newer one: Proxmox starts its x86-64-v2 and
+/// x86-64-v2-AES (the default of new guests) as `qemu64` with flags.
+fn is_base_of_newer(p: &Processors) -> bool {
+    let has = |flag: &str| p.flags.iter().any(|f| f.strip_prefix('+') == Some(flag));
+    has("aes") || (has("ssse3") && (has("sse4.2") || has("sse4_2")))
+}
+
 fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
     // Under emulation the model costs and gains nothing like it; that is another rule's finding.
     let model = p.model.as_deref().filter(|m| OLD.contains(m) && p.accel != Some(Accel::Tcg))?;
+    if is_base_of_newer(p) {
+        return None;
+    }
     let cause = format!(
         "The guest's CPU is {model}: without AES, AVX and the like, encryption, checksums and databases run by slower \
          code, and flags against flaws of the CPU are missing."
@@ -63,5 +73,23 @@ mod fixture {
 
     pub fn silent() -> Facts {
         of_processors(Processors { model: Some("Skylake-Server".into()), ..live_processors() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::live_processors;
+
+    #[test]
+    fn a_model_of_proxmox_that_is_built_on_an_old_one_is_none() {
+        let fires = |flags: &[&str]| {
+            let flags = flags.iter().map(|f| (*f).to_owned()).collect();
+            live(&RULE, &Processors { model: Some("qemu64".into()), flags, ..live_processors() }).is_some()
+        };
+        let x86_64_v2 = ["enforce", "+kvm_pv_eoi", "+pni", "+popcnt", "+sse4.1", "+sse4.2", "+ssse3"];
+        assert!(!fires(&[&["+aes"], &x86_64_v2[..]].concat()), "x86-64-v2-AES");
+        assert!(!fires(&x86_64_v2), "x86-64-v2");
+        assert!(fires(&["enforce", "+kvm_pv_eoi", "+pni"]) && fires(&["-aes"]) && fires(&[]));
     }
 }

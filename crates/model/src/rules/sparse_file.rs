@@ -40,8 +40,25 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     })
 }
 
+/// Less of the disk than this is not worth writing it anew.
+const MISSING_SHARE: f64 = 0.05;
+const MISSING_BYTES: u64 = 1 << 30;
+
+/// Whether enough of the disk is missing in its file that first writes will be felt; as long as nobody
+/// knows how much it is, any hole counts. With discard on the holes are meant to be: they come back.
+pub fn is_felt(disk: &Disk) -> bool {
+    let missing = disk.details.virtual_bytes.zip(disk.details.allocated_bytes);
+    let much = missing.is_none_or(|(size, there)| {
+        let missing = size.saturating_sub(there);
+        missing >= MISSING_BYTES && missing as f64 >= MISSING_SHARE * size as f64
+    });
+    disk.sparse == Some(true) && disk.details.discard != Some(true) && much
+}
+
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
-    disk.sparse.filter(|sparse| *sparse)?;
+    if !is_felt(disk) {
+        return None;
+    }
     let cause = "The disk lies in a file with holes: the first write to each block waits until the host's file system has \
                  allocated it.";
     let change = change::full_allocation(WHAT, &disk.place, disk.details.format.as_deref());
@@ -83,5 +100,40 @@ mod fixture {
             .cell(native("preallocated", "seq-read"), 700e6)
             .cell(virtio("preallocated", "seq-read"), 250e6)
             .facts()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::{Details, Facts};
+    use crate::rules::findings;
+    use crate::testing::live_disk;
+
+    #[test]
+    fn holes_that_are_few_or_meant_to_be_are_left_alone() {
+        let felt = |size: Option<u64>, there: Option<u64>, discard: bool| {
+            let (virtual_bytes, allocated_bytes) = (size.map(|n| n << 20), there.map(|n| n << 20));
+            let details = Details { virtual_bytes, allocated_bytes, discard: Some(discard), ..Details::default() };
+            is_felt(&Disk { sparse: Some(true), ..live_disk(details) })
+        };
+        assert!(felt(Some(20 << 10), Some(10 << 10), false) && felt(None, None, false));
+        assert!(!felt(Some(20 << 10), Some(10 << 10), true), "discard makes holes");
+        assert!(!felt(Some(2048), Some(1536), false), "half a GiB");
+        assert!(!felt(Some(100 << 10), Some(97 << 10), false), "3 %");
+    }
+
+    /// Either all blocks are to be there, or those that are free to be given back.
+    #[test]
+    fn a_raw_file_gets_one_advice_on_its_holes() {
+        let rules = |format: &str| {
+            let details =
+                Details { format: Some(format.into()), thin: Some(true), discard: Some(false), ..Details::default() };
+            let disk = Disk { sparse: Some(true), aio: Some("io_uring".into()), ..live_disk(details) };
+            let found = findings(&Facts { disks: vec![disk], ..Facts::default() });
+            found.into_iter().map(|f| f.rule).collect::<Vec<String>>()
+        };
+        assert_eq!(rules("raw"), ["sparse-file"]);
+        assert!(rules("qcow2").contains(&"no-discard".to_owned()));
     }
 }

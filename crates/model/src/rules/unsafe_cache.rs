@@ -2,10 +2,10 @@
 //! is lost when the host fails; its file system may be, too. The setting alone decides: whether it
 //! is fast is no matter here.
 
-use super::change::{self, To};
+use super::change::{self, Change, Takes, To};
 use super::support::{cite_count, disk_key};
 use super::{Check, Finding, Need, Rule, Severity};
-use crate::facts::{Disk, Measured};
+use crate::facts::{Disk, Facts, Measured};
 use crate::setup::{Aio, Attachment, Cache};
 
 pub(super) const RULE: Rule = Rule {
@@ -17,7 +17,7 @@ pub(super) const RULE: Rule = Rule {
         "QEMU, qemu(1), \"Block device options\": cache=unsafe, cache.no-flush",
         "https://pve.proxmox.com/wiki/Performance_Tweaks (Writeback (Unsafe))",
     ],
-    checks: &[Check::Run(measured), Check::Disk(live)],
+    checks: &[Check::Run(measured), Check::Guests(live)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
 };
@@ -30,13 +30,36 @@ const WHAT: &str = "Use cache=none (or writeback), unless the guest may be lost 
 const CAUSE: &str = "QEMU drops the guest's flushes (cache=unsafe): what the guest takes for durable is in the host's \
                      memory, and lost when the host fails.";
 
-fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
-    disk.cache.as_deref().filter(|cache| *cache == "unsafe")?;
+fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
+    let disks = facts.disks.iter().filter(|disk| disk.cache.as_deref() == Some("unsafe"));
+    match facts.kind.as_deref() {
+        None | Some("qemu") => disks.map(|disk| of_qemu(rule, disk)).collect(),
+        Some("firecracker") => disks.map(|disk| of_firecracker(rule, disk)).collect(),
+        Some(_) => Vec::new(),
+    }
+}
+
+/// Firecracker's default, fit for the throw-away guests that it is mostly used for (its
+/// `docs/api_requests/block-caching.md`).
+fn of_firecracker(rule: &Rule, disk: &Disk) -> Finding {
+    let cause = "Firecracker offers the guest no flush of this drive (cache_type Unsafe, its default): what the guest \
+                 takes for durable is in the host's memory, and lost when the host fails.";
+    let what = "Let it flush, if what is on the drive is to outlive a failure of the host.";
+    let set = "\"cache_type\": \"Writeback\"    # in the drive's configuration, before the microVM starts";
+    let change = Change { takes: Takes::NextStart, ..change::on_host(what, set) };
+    let mut finding = rule.advice(disk, &["cache"], cause, change);
+    finding.severity = Severity::Advice;
+    finding.title = "The guest cannot flush its drive".to_owned();
+    finding.references = vec!["Firecracker, docs/api_requests/block-caching.md".to_owned()];
+    finding
+}
+
+fn of_qemu(rule: &Rule, disk: &Disk) -> Finding {
     let to = To { cache: Some(Cache::None), ..To::default() };
     // QEMU keeps what the guest writes in an image that it throws away at its end.
     let thrown_away = disk.read.get("cache").is_some_and(|from| from.contains("snapshot"));
     let what = if thrown_away { "Leave -snapshot out, if what the guest writes is to be kept." } else { WHAT };
-    Some(rule.advice(disk, &["cache"], CAUSE, change::own_disk(what, disk, &to)))
+    rule.advice(disk, &["cache"], CAUSE, change::own_disk(what, disk, &to))
 }
 
 /// One finding a disk, with the device's evidence where a durable append ran on it.
@@ -96,7 +119,7 @@ mod fixture {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::{Details, Facts};
+    use crate::facts::Details;
     use crate::testing::live_disk;
 
     #[test]
@@ -112,6 +135,16 @@ mod tests {
         assert_eq!((&*found[0].evidence[0].value, &*found[0].evidence[0].from), ("unsafe", "virsh dumpxml db1"));
         assert!(found[0].change.qemu.contains("virtio-scsi-pci") && found[0].change.qemu.contains("cache=none"));
         assert_eq!(RULE.check(&facts("writeback")), []);
+    }
+
+    #[test]
+    fn firecrackers_default_is_told_as_its_own() {
+        let disk = Disk { cache: Some("unsafe".into()), ..live_disk(Details::default()) };
+        let facts = |kind: &str| Facts { kind: Some(kind.into()), disks: vec![disk.clone()], ..Facts::default() };
+        let found = RULE.check(&facts("firecracker"));
+        assert_eq!((found.len(), found[0].severity), (1, Severity::Advice));
+        assert!(found[0].change.ways()[0].1.starts_with("\"cache_type\": \"Writeback\""), "{:?}", found[0].change);
+        assert_eq!((RULE.check(&facts("qemu")).len(), RULE.check(&facts("xen"))), (1, vec![]));
     }
 
     #[test]

@@ -84,10 +84,10 @@ pub fn raw(dir: &Path, name: &str) -> PathBuf {
     path
 }
 
-/// A file of 64 MiB with nothing in it.
+/// A file of 2 GiB with nothing in it.
 pub fn sparse(dir: &Path, name: &str) -> PathBuf {
     let path = dir.join(format!("{name}.raw"));
-    File::create(&path).unwrap().set_len(64 << 20).unwrap();
+    File::create(&path).unwrap().set_len(2 << 30).unwrap();
     path
 }
 

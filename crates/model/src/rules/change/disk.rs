@@ -187,28 +187,30 @@ pub(super) fn qemu(d: &Draft) -> String {
     format!("{object}-drive {} \\\n{device}", shell(&drive))
 }
 
-/// libvirt's `<driver>` of a disk. An I/O thread and queues of virtio-scsi are its controller's.
-fn driver_element(d: &Draft) -> String {
-    let mut more = String::new();
+/// Attributes of libvirt's `<driver>` of a disk. An I/O thread and queues of virtio-scsi are its
+/// controller's.
+fn attributes(d: &Draft) -> Vec<String> {
+    let mut all = Vec::new();
     for (name, value) in [("cache", &d.cache), ("io", &d.aio)] {
-        if let Some(value) = value {
-            more.push_str(&format!(" {name}='{value}'"));
-        }
+        all.extend(value.as_ref().map(|value| format!("{name}='{value}'")));
     }
     if d.driver.as_deref() == Some("virtio-blk") {
-        if let Some((thread, _)) = &d.iothread {
-            more.push_str(&format!(" iothread='{}'", number(thread)));
-        }
-        if let Some(n) = d.queues {
-            more.push_str(&format!(" queues='{n}'"));
-        }
+        all.extend(served(d));
     }
-    if d.discard {
-        more.push_str(" discard='unmap'");
-    }
-    if d.zeroes != DetectZeroes::Off {
-        more.push_str(&format!(" detect_zeroes='{}'", d.zeroes));
-    }
+    all.extend(d.discard.then(|| "discard='unmap'".to_owned()));
+    all.extend((d.zeroes != DetectZeroes::Off).then(|| format!("detect_zeroes='{}'", d.zeroes)));
+    all
+}
+
+/// Attributes of what serves the disk's queues.
+fn served(d: &Draft) -> Vec<String> {
+    let thread = d.iothread.as_ref().map(|(thread, _)| format!("iothread='{}'", number(thread)));
+    thread.into_iter().chain(d.queues.map(|n| format!("queues='{n}'"))).collect()
+}
+
+/// libvirt's `<driver>` of a disk of a study.
+fn driver_element(d: &Draft) -> String {
+    let more: String = attributes(d).iter().map(|attribute| format!(" {attribute}")).collect();
     format!("<driver name='qemu' type='{}'{more}/>", xml(&d.format))
 }
 
@@ -222,15 +224,14 @@ fn number(thread: &str) -> &str {
 
 /// libvirt's controller of a virtio-scsi disk.
 fn controller(d: &Draft) -> Option<String> {
-    let thread = d.iothread.as_ref().map(|(thread, _)| format!(" iothread='{}'", number(thread)));
-    let queues = d.queues.map(|n| format!(" queues='{n}'"));
     if d.driver.as_deref() != Some("virtio-scsi") {
         return None;
     }
-    if thread.is_none() && queues.is_none() {
+    let served = served(d);
+    if served.is_empty() {
         return Some("<controller type='scsi' index='0' model='virtio-scsi'/>".to_owned());
     }
-    let driver = format!("<driver{}{}/>", thread.unwrap_or_default(), queues.unwrap_or_default());
+    let driver = format!("<driver {}/>", served.join(" "));
     Some(format!("<controller type='scsi' index='0' model='virtio-scsi'>\n  {driver}\n</controller>"))
 }
 
@@ -254,14 +255,25 @@ pub(super) fn element(d: &Draft) -> String {
     )
 }
 
-/// What to edit in a domain of libvirt.
+/// What to edit in a domain of libvirt: attributes to set where they are, so that those which vmio knows
+/// nothing of (error_policy, copy_on_read, ...) stay.
 fn edit(before: &Draft, after: &Draft) -> String {
     let names = Names(&after.place);
+    // A new I/O thread may get the number of the one before.
+    let thread = before.iothread.clone().filter(|_| !after.iothread.as_ref().is_some_and(|(_, new)| *new));
+    let before = &Draft { iothread: thread, ..before.clone() };
     let mut text = format!("virsh edit {}\n", names.domain());
     let was = bus(before.driver.as_deref()).map_or("vda", |(_, name, _)| name);
     let target = names.target(was);
-    text.push_str(&format!("# in the <disk> with <target dev='{target}' .../>, in place of its own:\n"));
-    text.push_str(&driver_element(after));
+    let new = |before: Vec<String>, after: Vec<String>| {
+        after.into_iter().filter(|a| !before.contains(a)).collect::<Vec<String>>().join(" ")
+    };
+    let own = new(attributes(before), attributes(after));
+    text.push_str(&format!("# in the <disk> with <target dev='{target}' .../>"));
+    match own.is_empty() {
+        true => text.push_str(", its own element stays"),
+        false => text.push_str(&format!(", in its <driver .../>: set these, keep all else\n{own}")),
+    }
     if before.driver != after.driver
         && let Some((bus, name, _)) = bus(after.driver.as_deref())
     {
@@ -271,15 +283,20 @@ fn edit(before: &Draft, after: &Draft) -> String {
             _ => name.to_owned(),
         };
         text.push_str(&format!(
-            "\n<target dev='{new}' bus='{bus}'/>  <!-- a name that is free; and without its <address .../> -->"
+            "\n# and in place of its own <target .../>, without its <address .../>, a name that is free:\n\
+             <target dev='{new}' bus='{bus}'/>"
         ));
     }
-    let same = before.driver == after.driver && before.iothread == after.iothread && before.queues == after.queues;
-    if let Some(controller) = controller(after).filter(|_| !same) {
-        text.push_str(&format!(
-            "\n# the controller that the disk's <address type='drive' controller=.../> names; keep its own <address .../>:\n\
-             {controller}"
-        ));
+    if after.driver.as_deref() == Some("virtio-scsi") {
+        let same = before.driver == after.driver;
+        let more = new(if same { served(before) } else { Vec::new() }, served(after));
+        let which = "the <controller> that the disk's <address type='drive' controller=.../> names";
+        if !same {
+            text.push_str(&format!("\n# in {which}: set this, keep all else\nmodel='virtio-scsi'"));
+        }
+        if !more.is_empty() {
+            text.push_str(&format!("\n# in the <driver .../> of {which} (add one where it has none)\n{more}"));
+        }
     }
     if after.iothread.as_ref().is_some_and(|(_, new)| *new) {
         text.push_str(&format!("\n# with other I/O threads there, one more, and its number above:\n{THREADS}"));
@@ -324,8 +341,15 @@ mod tests {
              -device scsi-hd,bus=hba0.0,drive=disk0,id=scsi0-0-0-1"
         );
         assert!(change.libvirt.starts_with("virsh edit web1\n"), "{}", change.libvirt);
-        assert!(change.libvirt.contains("<driver name='qemu' type='raw' cache='writeback' io='threads'/>"));
-        assert!(change.libvirt.contains("model='virtio-scsi'>\n  <driver iothread='1'/>"), "{}", change.libvirt);
+        // Nothing but what is new: what else the elements have stays.
+        assert!(!change.libvirt.contains("cache=") && !change.libvirt.contains("model="), "{}", change.libvirt);
+        assert!(change.libvirt.contains("(add one where it has none)\niothread='1'\n"), "{}", change.libvirt);
+        let direct = own_disk("x", &disk, &To { cache: Some(Cache::None), ..To::default() });
+        assert_eq!(
+            direct.libvirt,
+            "virsh edit web1\n# in the <disk> with <target dev='sdb' .../>, in its <driver .../>: set these, keep all \
+             else\ncache='none' io='native'"
+        );
         assert_eq!(
             change.proxmox.lines().take(2).collect::<Vec<&str>>(),
             [

@@ -33,13 +33,14 @@ pub fn own_nic(what: impl Into<String>, nic: &Nic, to: NicTo) -> Change {
     }
 }
 
-/// The device as virtio-net on a tap with vhost: what all changes lead to.
+/// A new tap on a bridge, or what to set in the options as they are: who made the tap and put it into its
+/// bridge (a script, a helper, the caller) is not known, and without that the guest has no network.
 fn qemu(nic: &Nic, to: NicTo) -> String {
     let queues = to.queues.or(nic.queues).filter(|n| *n > 1);
-    let tap = match (&nic.interface, to.tap) {
-        (Some(name), false) => format!("ifname={},script=no,downscript=no", option(name)),
-        _ => "br=BRIDGE,helper=/usr/lib/qemu/qemu-bridge-helper".to_owned(),
-    };
+    if !to.tap {
+        return set(nic, to);
+    }
+    let tap = "br=BRIDGE,helper=/usr/lib/qemu/qemu-bridge-helper";
     let many = queues.map(|n| format!(",queues={n}")).unwrap_or_default();
     // Two vectors for each pair, one for changes and one for control (QEMU, virtio-net multiqueue).
     let vectors = queues.map(|n| format!(",mq=on,vectors={}", 2 * n + 2)).unwrap_or_default();
@@ -52,11 +53,34 @@ fn qemu(nic: &Nic, to: NicTo) -> String {
     )
 }
 
+/// Keys to set in the guest's own `-netdev` and `-device`.
+fn set(nic: &Nic, to: NicTo) -> String {
+    let mut lines = Vec::new();
+    let vhost = (nic.vhost != Some(true)).then(|| "vhost=on".to_owned());
+    let of_tap: Vec<String> = vhost.into_iter().chain(to.queues.map(|n| format!("queues={n}"))).collect();
+    if !of_tap.is_empty() {
+        lines.push(format!("# in its own -netdev tap,...: set these, keep all else\n{}", of_tap.join(",")));
+    }
+    let model = nic.model.as_deref().unwrap_or("its model");
+    if to.virtio {
+        lines.push(format!("# in its own -device: this in place of {model}, keep netdev= and mac=\nvirtio-net-pci"));
+    }
+    if let Some(n) = to.queues {
+        lines.push(format!("# in its own -device: set these, keep all else\nmq=on,vectors={}", 2 * n + 2));
+    }
+    if to.offloads {
+        let off: Vec<String> =
+            nic.offloads_off.iter().filter(|o| !o.starts_with("tap")).map(|name| format!("{name}=off")).collect();
+        lines.push(format!("# in its own -device: take these away, keep all else\n{}", off.join(",")));
+    }
+    lines.join("\n")
+}
+
 fn libvirt(nic: &Nic, to: NicTo) -> String {
     let names = Names(&nic.place);
     let mut lines = vec![
         format!("virsh edit {}", names.domain()),
-        format!("# in the <interface> with <mac address='{}'/>, in place of its own:", names.target("MAC")),
+        format!("# in the <interface> with <mac address='{}'/>:", names.target("MAC")),
     ];
     if to.tap {
         lines.push(
@@ -64,17 +88,19 @@ fn libvirt(nic: &Nic, to: NicTo) -> String {
         );
     }
     if to.virtio || to.tap {
-        lines.push("<model type='virtio'/>".to_owned());
+        lines.push("# in place of its own <model .../>:\n<model type='virtio'/>".to_owned());
     }
-    let queues = to.queues.map(|n| format!(" queues='{n}'")).unwrap_or_default();
     if to.offloads {
         lines.push(
-            "<driver name='vhost'>\n  <host csum='on' gso='on' tso4='on' tso6='on'/>\n  \
-             <guest csum='on' tso4='on' tso6='on'/>\n</driver>"
+            "# in its <driver>: set these, keep all else\n<host csum='on' gso='on' tso4='on' tso6='on'/>\n\
+             <guest csum='on' tso4='on' tso6='on'/>"
                 .to_owned(),
         );
     } else if to.vhost || to.queues.is_some() {
-        lines.push(format!("<driver name='vhost'{queues}/>"));
+        let queues = to.queues.map(|n| format!(" queues='{n}'")).unwrap_or_default();
+        lines.push(format!(
+            "# in its <driver .../> (add one where it has none): set these, keep all else\nname='vhost'{queues}"
+        ));
     }
     lines.join("\n")
 }
@@ -130,12 +156,9 @@ mod tests {
 
     #[test]
     fn a_card_becomes_virtio_and_keeps_its_address() {
-        let change = own_nic("x", &nic(), NicTo { virtio: true, ..NicTo::default() });
-        assert_eq!(
-            change.qemu,
-            "-netdev tap,id=hostnet0,ifname=tap101i1,script=no,downscript=no,vhost=on \\\n\
-             -device virtio-net-pci,netdev=hostnet0,mac=52:54:00:12:34:56,id=net1"
-        );
+        let e1000 = Nic { model: Some("e1000".into()), ..nic() };
+        let change = own_nic("x", &e1000, NicTo { virtio: true, ..NicTo::default() });
+        assert_eq!(change.qemu, "# in its own -device: this in place of e1000, keep netdev= and mac=\nvirtio-net-pci");
         assert!(change.libvirt.starts_with("virsh edit web1\n") && change.libvirt.ends_with("<model type='virtio'/>"));
         assert!(
             change
@@ -147,8 +170,10 @@ mod tests {
     #[test]
     fn queues_come_with_their_vectors() {
         let change = own_nic("x", &nic(), NicTo { queues: Some(4), ..NicTo::default() });
-        assert!(change.qemu.contains("vhost=on,queues=4 ") && change.qemu.ends_with("mq=on,vectors=10"));
-        assert!(change.libvirt.ends_with("<driver name='vhost' queues='4'/>"));
+        assert!(change.qemu.contains("\nqueues=4\n") && change.qemu.ends_with("\nmq=on,vectors=10"), "{}", change.qemu);
+        assert!(change.libvirt.ends_with("\nname='vhost' queues='4'"), "{}", change.libvirt);
+        // The tap is attached to its bridge by whoever does it now.
+        assert!(!change.qemu.contains("script=no"), "{}", change.qemu);
         assert!(change.proxmox.contains("s/,queues=[^,]*//g;p}'),queues=4\""), "{}", change.proxmox);
     }
 }
