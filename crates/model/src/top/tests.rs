@@ -212,6 +212,8 @@ fn what_no_guest_explains_is_a_culprit_of_its_own() {
     for (comm, kernel, label) in [
         ("vzdump", false, "backup (vzdump)"),
         ("md0_resync", true, "resync (md0_resync)"),
+        ("md0_raid5", true, "RAID, passes on (md0_raid5)"),
+        ("z_wr_iss_0", true, "ZFS, on behalf of whom cannot be told (z_wr_iss_0)"),
         ("kworker/u8:1+flush-254:0", true, "writeback (kworker/u8:1+flush-254:0)"),
         ("kswapd0", true, "swap (kswapd0)"),
     ] {

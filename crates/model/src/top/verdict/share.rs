@@ -43,7 +43,7 @@ impl Actor {
             Actor::Guest(i) => format!("guest {}", interval.guests[i].name),
             Actor::Other(i) => {
                 let other = &interval.others[i];
-                format!("{} ({})", other.kind.name(), other.name)
+                format!("{} ({})", other.kind.words(), other.name)
             }
             Actor::Unknown => "others than guests".into(),
         }
