@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 
+use super::latency::Latency;
 use super::load::{DeviceLoad, DiskLoad, DiskSource, GuestLoad, Interval, OtherLoad, Ran, Requests, Transfer};
 use super::process::OtherKind;
 use super::verdict::share::{self, Basis};
@@ -54,7 +55,7 @@ pub struct DiskRow {
     pub request_bytes: Option<f64>,
     /// Half of its requests took no longer.
     pub latency_p50_seconds: Option<f64>,
-    /// 99 % of them took no longer.
+    /// 99 % of them took no longer; `None` of fewer than 100.
     pub latency_p99_seconds: Option<f64>,
     /// Mean time of a request.
     pub latency_mean_seconds: Option<f64>,
@@ -186,7 +187,7 @@ fn disk(disks: &[DiskLoad], known: bool, seconds: f64, share: Option<f64>) -> Di
         write_bytes_per_second: Some(per_second(writes.bytes as f64, seconds)),
         request_bytes: requests.map(|n| both.bytes as f64 / n),
         latency_p50_seconds: quantile(0.5),
-        latency_p99_seconds: quantile(0.99),
+        latency_p99_seconds: both.latency.as_ref().and_then(Latency::p99_seconds),
         latency_mean_seconds: spent.zip(requests).map(|(time, n)| time / n),
         queue_depth: spent.map(|time| per_second(time, seconds)),
         device_share_ratio: share,

@@ -230,14 +230,14 @@ fn what_no_guest_explains_is_a_culprit_of_its_own() {
 #[test]
 fn too_few_requests_tell_no_percentile() {
     let mut few = flooded();
-    few.guests[0].disks = vec![reads(19, 4096, 4e-3)];
+    few.guests[0].disks = vec![reads(99, 4096, 4e-3)];
     let verdict = the_one(verdicts(&few, &seen(&[quiet()])));
     assert!(verdict.costs.is_empty());
     assert!(verdict.line.ends_with("1 other guest did too little to tell what it costs"), "{}", verdict.line);
     // And too few before give nothing to compare with.
     let mut before = quiet();
-    before.guests[0].disks = vec![reads(19, 4096, 90e-6)];
-    before.devices[0].reads = Requests { requests: 19, bytes: 19 * 4096, request_seconds: 19.0 * 90e-6 };
+    before.guests[0].disks = vec![reads(99, 4096, 90e-6)];
+    before.devices[0].reads = Requests { requests: 99, bytes: 99 * 4096, request_seconds: 99.0 * 90e-6 };
     let verdict = the_one(verdicts(&flooded(), &seen(&[before])));
     assert!(verdict.line.ends_with("(no quieter moment seen yet)"), "{}", verdict.line);
 }
@@ -248,6 +248,16 @@ fn a_neighbour_that_is_no_slower_is_said_to_be_so() {
     let verdict = the_one(verdicts(&flooded(), &seen(&[quiet(), before])));
     // Both quiet moments count: 5200 requests, of which the slow ones are more than one in a hundred.
     assert!(verdict.line.contains("no worse than while that one was quiet"), "{}", verdict.line);
+}
+
+#[test]
+fn what_two_buckets_may_be_apart_is_no_cost() {
+    let before = |seconds| second(vec![guest("db", vec![reads(1000, 4096, seconds)])], vec![]);
+    // The next bucket is 3.33 ms in its middle, where 3.84 ms is 15 % more; 2.82 ms is two further.
+    let verdict = &verdicts(&flooded(), &seen(&[before(3.3e-3)]))[0];
+    assert!(verdict.line.contains("no worse than"), "{}", verdict.line);
+    let verdict = &verdicts(&flooded(), &seen(&[before(2.7e-3)]))[0];
+    assert!(verdict.line.contains("while that one was quiet (1."), "{}", verdict.line);
 }
 
 #[test]
@@ -276,7 +286,6 @@ fn an_interval_of_zero_has_no_verdict_and_is_not_remembered() {
 fn without_tracing_shares_are_of_bytes_and_costs_are_not_told() {
     let mut interval = flooded();
     interval.traced = false;
-    interval.guests[1].disks[0].device = None;
     for guest in &mut interval.guests {
         let side = &mut guest.disks[0].reads;
         (side.latency, side.device_seconds, side.queued_seconds, side.requests) = (None, None, None, None);
@@ -287,6 +296,12 @@ fn without_tracing_shares_are_of_bytes_and_costs_are_not_told() {
     assert_eq!(verdict.basis, Some(Basis::Bytes));
     assert!(verdict.line.contains("by guest flood (88 % of its bytes)"), "{}", verdict.line);
     assert!(verdict.line.ends_with("what it costs the others cannot be told without tracing"), "{}", verdict.line);
+    // Bytes that went nobody knows where are on no named disk.
+    interval.guests[1].disks[0].device = None;
+    let verdict = the_one(verdicts(&interval, &seen(&[quiet()])));
+    assert!(verdict.culprits.iter().all(|c| c.guest.is_none()), "{}", verdict.line);
+    assert!(verdict.line.contains("by others (98 % of its bytes)"), "{}", verdict.line);
+    assert!(verdict.line.ends_with("could be guest flood, whose disks are not known"), "{}", verdict.line);
     interval.guests.clear();
     let verdict = the_one(verdicts(&interval, &seen(&[quiet()])));
     assert!(verdict.line.contains("by others than guests (100 % of its bytes)"), "{}", verdict.line);
