@@ -72,7 +72,8 @@ impl History {
     }
 
     fn fastest(&mut self, load: &DeviceLoad, seconds: f64) {
-        let depth = per_second(load.reads.request_seconds + load.writes.request_seconds, seconds);
+        let sides = [load.reads, load.writes, load.others];
+        let depth = per_second(sides.iter().map(|side| side.request_seconds).sum(), seconds);
         if depth > QUIET_DEPTH {
             return;
         }

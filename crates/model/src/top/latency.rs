@@ -11,6 +11,11 @@ pub const STEPS: u32 = 4;
 /// Number of buckets: up to 2^24 us, which is 16.8 s; what is longer is in the last one.
 pub const BUCKETS: usize = ((24 - 2) * STEPS + 2 * STEPS) as usize;
 
+/// Of fewer requests no 99th percentile is told: it would be their largest, by chance.
+pub const LEAST_FOR_P99: u64 = 100;
+/// A percentile may be off by this part of its size: the width of a bucket.
+pub const BUCKET_ERROR: f64 = 1.0 / STEPS as f64;
+
 /// Counts by bucket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
@@ -56,6 +61,12 @@ impl Latency {
     /// Requests counted.
     pub fn requests(&self) -> u64 {
         self.counts.iter().sum()
+    }
+
+    /// The latency that 99 % of them do not exceed, in seconds; `None` of fewer than
+    /// [`LEAST_FOR_P99`].
+    pub fn p99_seconds(&self) -> Option<f64> {
+        if self.requests() < LEAST_FOR_P99 { None } else { self.quantile_seconds(0.99) }
     }
 
     /// The latency that this share of the requests does not exceed, in seconds: the middle of its

@@ -53,8 +53,11 @@ pub struct DeviceLoad {
     pub device: Device,
     /// Reads.
     pub reads: Requests,
-    /// Writes, discards and flushes.
+    /// Writes.
     pub writes: Requests,
+    /// Discards and flushes, which move nothing: their bytes are 0.
+    #[serde(default)]
+    pub others: Requests,
     /// Time with any request in flight. On flash this says nothing of how much more would fit.
     pub busy_seconds: f64,
 }

@@ -11,6 +11,10 @@ pub enum OtherKind {
     Writeback,
     /// A RAID is built, checked or repaired.
     Resync,
+    /// A RAID's daemon hands on what others asked for.
+    Raid,
+    /// ZFS's own threads issue all of its requests: guests' on its volumes, files, a scrub.
+    Zfs,
     /// A file system that manages its own disks is at work: transactions, scrub.
     FileSystem,
     /// The journal of a file system.
@@ -35,6 +39,8 @@ impl OtherKind {
         match self {
             OtherKind::Writeback => "writeback",
             OtherKind::Resync => "resync",
+            OtherKind::Raid => "RAID",
+            OtherKind::Zfs => "ZFS",
             OtherKind::FileSystem => "file system, scrub",
             OtherKind::Journal => "journal",
             OtherKind::Backup => "backup",
@@ -43,6 +49,17 @@ impl OtherKind {
             OtherKind::Mapper => "device mapper",
             OtherKind::Kernel => "kernel",
             OtherKind::Process => "process",
+        }
+    }
+
+    /// In the words of a verdict, which must not take who passes requests on for who makes them.
+    pub fn words(self) -> &'static str {
+        match self {
+            OtherKind::Raid => "RAID, passes on",
+            OtherKind::Zfs => "ZFS, on behalf of whom cannot be told",
+            OtherKind::Loop => "loop device, passes on",
+            OtherKind::Mapper => "device mapper, passes on",
+            other => other.name(),
         }
     }
 }
@@ -82,14 +99,20 @@ pub fn kind_of(comm: &str, kernel: bool) -> OtherKind {
     // A worker's name ends with the work that it did last: `kworker/u8:1+flush-254:0`.
     let work = comm.strip_prefix("kworker/").and_then(|rest| rest.split_once(['+', '-']).map(|(_, work)| work));
     let works = |all: &[&str]| work.is_some_and(|w| all.iter().any(|start| w.starts_with(start)));
-    let raid = comm.strip_prefix("md").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    // `md0`, and `md_home` of an array with a name (drivers/md/md.c, md_register_thread).
+    let raid = comm.strip_prefix("md").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == '_'));
+    let repairs = ["_resync", "_recovery", "_reshape"].iter().any(|end| comm.ends_with(end));
     if starts(&["flush-", "bdi-"]) || works(&["flush-", "writeback", "bdi_"]) {
         OtherKind::Writeback
-    } else if raid && (comm.ends_with("_resync") || comm.contains("_raid") || comm.ends_with("_reshape")) {
+    } else if raid && repairs {
         OtherKind::Resync
+    } else if raid && comm.contains("_raid") || works(&["raid5wq"]) {
+        OtherKind::Raid
     } else if starts(&["jbd2/", "xfsaild", "xfs-"]) || works(&["xfs-", "jbd2"]) {
         OtherKind::Journal
-    } else if starts(&["z_", "txg_", "dsl_", "zvol", "zthr", "dp_", "btrfs"]) || works(&["btrfs"]) {
+    } else if starts(&["z_", "txg_", "dsl_", "zvol", "zthr", "dp_"]) {
+        OtherKind::Zfs
+    } else if starts(&["btrfs"]) || works(&["btrfs"]) {
         OtherKind::FileSystem
     } else if starts(&["kswapd"]) {
         OtherKind::Swap
@@ -114,12 +137,18 @@ mod tests {
             ("kworker/u8:1-flush-254:0", true, Writeback),
             ("flush-8:0", true, Writeback),
             ("md0_resync", true, Resync),
-            ("md127_raid5", true, Resync),
+            ("md0_reshape", true, Resync),
+            ("md_home_recovery", true, Resync),
+            // The daemons that issue ordinary writes.
+            ("md127_raid5", true, Raid),
+            ("md0_raid1", true, Raid),
+            ("md_home_raid10", true, Raid),
+            ("kworker/u8:3+raid5wq", true, Raid),
             ("mdadm", false, Process),
             ("jbd2/vda1-8", true, Journal),
             ("xfsaild/dm-0", true, Journal),
-            ("z_rd_int_0", true, FileSystem),
-            ("txg_sync", true, FileSystem),
+            ("z_rd_int_0", true, Zfs),
+            ("txg_sync", true, Zfs),
             ("btrfs-transacti", true, FileSystem),
             ("kworker/u8:3-btrfs-endio", true, FileSystem),
             ("kswapd0", true, Swap),

@@ -206,16 +206,18 @@ fn disk_load(device: Device, before: &DiskCounters, now: &DiskCounters) -> Optio
     if before.name != now.name {
         return None;
     }
-    let mut sides = [Requests::default(); 2];
+    let mut sides = [Requests::default(); 3];
     for (kind, (b, n)) in before.kinds.iter().zip(&now.kinds).enumerate() {
-        let side = &mut sides[usize::from(kind > 0)];
+        let side = &mut sides[kind.min(2)];
         side.requests += n.0.checked_sub(b.0)?;
         side.bytes += n.1.checked_sub(b.1)?;
         side.request_seconds += milliseconds(b.2, n.2)?;
     }
-    let [reads, writes] = sides;
+    let [reads, writes, mut others] = sides;
+    // What is discarded is not moved.
+    others.bytes = 0;
     let busy_seconds = milliseconds(before.busy_ms, now.busy_ms)?;
-    Some(DeviceLoad { name: now.name.clone(), device, reads, writes, busy_seconds })
+    Some(DeviceLoad { name: now.name.clone(), device, reads, writes, others, busy_seconds })
 }
 
 /// Seconds between two values of a counter of milliseconds with 32 bits.

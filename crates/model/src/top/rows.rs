@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 
+use super::latency::Latency;
 use super::load::{DeviceLoad, DiskLoad, DiskSource, GuestLoad, Interval, OtherLoad, Ran, Requests, Transfer};
 use super::process::OtherKind;
 use super::verdict::share::{self, Basis};
@@ -54,7 +55,7 @@ pub struct DiskRow {
     pub request_bytes: Option<f64>,
     /// Half of its requests took no longer.
     pub latency_p50_seconds: Option<f64>,
-    /// 99 % of them took no longer.
+    /// 99 % of them took no longer; `None` of fewer than 100.
     pub latency_p99_seconds: Option<f64>,
     /// Mean time of a request.
     pub latency_mean_seconds: Option<f64>,
@@ -80,9 +81,10 @@ pub struct DeviceRow {
     pub read_bytes_per_second: f64,
     /// Bytes written a second.
     pub write_bytes_per_second: f64,
-    /// Mean time of a request, waiting in the host's queue included.
+    /// Mean time of a read or write, waiting in the host's queue included.
     pub latency_mean_seconds: Option<f64>,
-    /// Requests at work or waiting at once, on average (Little's law).
+    /// Requests at work or waiting at once, on average (Little's law), discards and flushes
+    /// included.
     pub queue_depth: f64,
     /// Share of the time with any request in flight.
     pub busy_ratio: f64,
@@ -148,12 +150,13 @@ fn device(load: &DeviceLoad, seconds: f64) -> DeviceRow {
         read_bytes_per_second: rate(read_bytes),
         write_bytes_per_second: rate(write_bytes),
         latency_mean_seconds: (requests > 0).then(|| time / requests as f64),
-        queue_depth: per_second(time, seconds),
+        queue_depth: per_second(time + load.others.request_seconds, seconds),
         busy_ratio: per_second(load.busy_seconds, seconds).min(1.0),
     }
 }
 
-/// Requests of a disk and the sum of their times.
+/// Reads and writes of a disk and the sum of their times. A flush takes as long as the cache is
+/// full and a discard as long as it is large: a mean with them in it says nothing.
 pub(super) fn totals(load: &DeviceLoad) -> (u64, f64) {
     (load.reads.requests + load.writes.requests, load.reads.request_seconds + load.writes.request_seconds)
 }
@@ -184,7 +187,7 @@ fn disk(disks: &[DiskLoad], known: bool, seconds: f64, share: Option<f64>) -> Di
         write_bytes_per_second: Some(per_second(writes.bytes as f64, seconds)),
         request_bytes: requests.map(|n| both.bytes as f64 / n),
         latency_p50_seconds: quantile(0.5),
-        latency_p99_seconds: quantile(0.99),
+        latency_p99_seconds: both.latency.as_ref().and_then(Latency::p99_seconds),
         latency_mean_seconds: spent.zip(requests).map(|(time, n)| time / n),
         queue_depth: spent.map(|time| per_second(time, seconds)),
         device_share_ratio: share,

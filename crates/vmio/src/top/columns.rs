@@ -84,7 +84,7 @@ pub const ALL: &[Column] = &[
         width: 6,
         rank: 0,
         cell: |g| time(g.disk.latency_p99_seconds, None),
-        sort: |g| g.disk.latency_p99_seconds.or(g.disk.latency_mean_seconds).unwrap_or(UNKNOWN),
+        sort: |g| g.disk.latency_p99_seconds.unwrap_or(UNKNOWN),
     },
     Column {
         key: 'z',

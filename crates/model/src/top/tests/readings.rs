@@ -54,6 +54,25 @@ fn disks_and_counters_that_begin_anew() {
 }
 
 #[test]
+fn discards_and_flushes_are_no_writes() {
+    let (mut before, mut after) = (disk("vda", 0, 0), disk("vda", 0, 0));
+    before.kinds[1..].copy_from_slice(&[(10, 40_960, 10), (0, 0, 0), (0, 0, 0)]);
+    // 100 writes of 1 ms, a discard of a gigabyte that took two seconds, 8 slow flushes.
+    after.kinds[1..].copy_from_slice(&[(110, 450_560, 110), (1, 1 << 30, 2000), (8, 0, 800)]);
+    let interval = between(&one(0.0, vec![], &[(VDA, before)]), &one(1.0, vec![], &[(VDA, after)]), None);
+    let vda = &interval.devices[0];
+    assert_eq!((vda.writes.requests, vda.writes.bytes), (100, 409_600));
+    assert_eq!((vda.others.requests, vda.others.bytes), (9, 0));
+    assert!((vda.writes.request_seconds - 0.1).abs() < 1e-9 && (vda.others.request_seconds - 2.8).abs() < 1e-9);
+    // They are there at once, but are no reason to call the writes slow or the disk full.
+    let row = &super::super::rows::rows(&interval).devices[0];
+    assert!((row.latency_mean_seconds.unwrap() - 1e-3).abs() < 1e-9 && (row.queue_depth - 2.9).abs() < 1e-9);
+    assert_eq!(verdicts(&interval, &History::default()), []);
+    // Nor is a disk that discards a quiet one.
+    assert!(seen(&[interval.clone()]).quiet_seconds(&interval.devices[0]).is_none());
+}
+
+#[test]
 fn no_time_gives_nothing_but_a_note() {
     let reading = one(5.0, vec![member("a", 1)], &[(VDA, disk("vda", 1, 1))]);
     for at in [5.0, 4.0, f64::NAN] {

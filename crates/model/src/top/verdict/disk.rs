@@ -11,10 +11,11 @@
 //! Where no quiet moment was seen, [`FULL`] requests at once are told as "may be".
 
 use super::super::History;
+use super::super::latency::BUCKET_ERROR;
 use super::super::load::{Device, DeviceLoad, GuestLoad, Interval, Transfer};
 use super::super::rows::{per_second, totals};
 use super::super::words::{count, number, percent, time};
-use super::share::{self, Actor};
+use super::share::{self, Actor, Basis};
 use super::{Cost, Culprit, Resource, Verdict, blame, culprits, told};
 
 /// So many times the quiet latency counts as waiting.
@@ -25,8 +26,6 @@ pub const DEEP: f64 = 2.0;
 pub const FULL: f64 = 4.0;
 /// Part of the requests' time in the host's queue from which the disk takes no more.
 pub const QUEUED: f64 = 0.25;
-/// A percentile of fewer requests is not told.
-pub const LEAST_REQUESTS: u64 = 20;
 
 pub(super) fn verdicts(interval: &Interval, history: &History) -> Vec<Verdict> {
     let mut found: Vec<(f64, Verdict)> = interval
@@ -94,18 +93,25 @@ fn verdict(interval: &Interval, load: &DeviceLoad, history: &History, certain: b
         neighbours.iter().filter_map(|i| cost(&interval.guests[*i], load.device, &culprits, history)).collect();
     costs.sort_by(|a, b| factor(b).total_cmp(&factor(a)));
     let costs_said = if costs.is_empty() { without_costs(interval, &culprits, neighbours.len()) } else { told(&costs) };
+    let costs_said = costs_said + &could_be(interval, &culprits, basis);
     let name = if load.name.is_empty() { number(load.device) } else { load.name.clone() };
     let state = if certain { "is saturated" } else { "may be saturated" };
     let line = format!("disk {name} {state} {}: {evidence}; {costs_said}", blame(&culprits, basis.words()));
     Verdict { resource: Resource::Disk, name, certain, culprits, basis: Some(basis), evidence, costs, line }
 }
 
-/// How bad a cost is, for sorting: how many times slower, then the latency alone.
+/// How many times slower, where that is more than two percentiles of buckets may be apart.
+fn slower(now: f64, quiet: f64) -> Option<f64> {
+    (quiet > 0.0 && now > quiet * (1.0 + BUCKET_ERROR)).then(|| now / quiet)
+}
+
+/// How bad a cost is, for sorting: how many times slower, then the latency alone where that is not
+/// known, then those that are no slower.
 fn factor(cost: &Cost) -> f64 {
     let now = cost.latency_p99_seconds.unwrap_or(0.0);
     match cost.quiet_latency_p99_seconds {
-        Some(quiet) if quiet > 0.0 => 1e6 + now / quiet,
-        _ => now,
+        Some(quiet) => slower(now, quiet).map_or(-1.0, |times| 1e6 + times),
+        None => now,
     }
 }
 
@@ -116,17 +122,17 @@ fn on(guest: &GuestLoad, device: Device) -> Transfer {
 }
 
 fn cost(guest: &GuestLoad, device: Device, culprits: &[Culprit], history: &History) -> Option<Cost> {
-    let latency = on(guest, device).latency.filter(|l| l.requests() >= LEAST_REQUESTS)?;
-    let now = latency.quantile_seconds(0.99)?;
+    let now = on(guest, device).latency?.p99_seconds()?;
     let hogs: Vec<&str> = culprits.iter().map(|c| c.who.as_str()).collect();
-    let before = history.without(device, &guest.name, &hogs);
-    let quiet = (before.requests() >= LEAST_REQUESTS).then(|| before.quantile_seconds(0.99)).flatten();
+    let quiet = history.without(device, &guest.name, &hogs).p99_seconds();
     let they = if hogs.len() == 1 { "that one was" } else { "those were" };
-    let words = match quiet {
-        Some(quiet) if now > quiet => {
-            format!("{} p99 {}, {} while {they} quiet ({}x)", guest.name, time(now), time(quiet), count(now / quiet))
+    let words = match quiet.map(|quiet| (quiet, slower(now, quiet))) {
+        Some((quiet, Some(times))) => {
+            format!("{} p99 {}, {} while {they} quiet ({}x)", guest.name, time(now), time(quiet), count(times))
         }
-        Some(quiet) => format!("{} p99 {}, no worse than while {they} quiet ({})", guest.name, time(now), time(quiet)),
+        Some((quiet, None)) => {
+            format!("{} p99 {}, no worse than while {they} quiet ({})", guest.name, time(now), time(quiet))
+        }
         None => format!("{} p99 {} (no quieter moment seen yet)", guest.name, time(now)),
     };
     let latency_p99_seconds = Some(now);
@@ -137,6 +143,17 @@ fn cost(guest: &GuestLoad, device: Device, culprits: &[Culprit], history: &Histo
         words,
         ..Cost::default()
     })
+}
+
+/// Who may hide behind what no guest explains: bytes that went to disks that are not known.
+fn could_be(interval: &Interval, culprits: &[Culprit], basis: Basis) -> String {
+    let known = culprits.iter().all(|c| c.guest.is_some());
+    match share::unplaced(interval).first() {
+        Some((most, _)) if basis == Basis::Bytes && !known => {
+            format!("; could be guest {}, whose disks are not known", interval.guests[*most].name)
+        }
+        _ => String::new(),
+    }
 }
 
 fn without_costs(interval: &Interval, culprits: &[Culprit], neighbours: usize) -> String {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::super::load::{Device, DiskLoad, Interval};
+use super::super::load::{Device, DiskLoad, GuestLoad, Interval};
 
 /// What shares are shares of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -43,9 +43,10 @@ impl Actor {
             Actor::Guest(i) => format!("guest {}", interval.guests[i].name),
             Actor::Other(i) => {
                 let other = &interval.others[i];
-                format!("{} ({})", other.kind.name(), other.name)
+                format!("{} ({})", other.kind.words(), other.name)
             }
-            Actor::Unknown => "others than guests".into(),
+            Actor::Unknown if unplaced(interval).is_empty() => "others than guests".into(),
+            Actor::Unknown => "others".into(),
         }
     }
 }
@@ -53,18 +54,32 @@ impl Actor {
 /// What can be compared on a disk (on all of them with `None`): times when everybody's are known.
 pub fn basis(interval: &Interval, device: Option<Device>) -> Basis {
     let guests = interval.guests.iter().map(|g| &g.disks);
-    let mut disks = guests.chain(interval.others.iter().map(|o| &o.disks)).flatten().filter(|d| meant(d, device));
+    let all = guests.chain(interval.others.iter().map(|o| &o.disks)).flatten();
+    let mut disks = all.filter(|d| meant(d, device, Basis::DeviceTime));
     let timed = disks.all(|d| [&d.reads, &d.writes].iter().all(|t| !t.any() || t.device_seconds.is_some()));
     if timed && interval.traced { Basis::DeviceTime } else { Basis::Bytes }
 }
 
-fn meant(disk: &DiskLoad, device: Option<Device>) -> bool {
-    device.is_none_or(|wanted| disk.device.is_none_or(|d| d == wanted))
+/// What went nobody knows where counts at no named disk, and has no device time: a hypervisor's
+/// times are of another kind.
+fn meant(disk: &DiskLoad, device: Option<Device>, basis: Basis) -> bool {
+    match device {
+        Some(_) => disk.device == device,
+        None => disk.device.is_some() || basis == Basis::Bytes,
+    }
+}
+
+/// Guests with bytes on disks that are not known, the most first.
+pub fn unplaced(interval: &Interval) -> Vec<(usize, u64)> {
+    let bytes = |g: &GuestLoad| g.disks.iter().filter(|d| d.device.is_none()).map(|d| d.both().bytes).sum::<u64>();
+    let mut all: Vec<_> = interval.guests.iter().map(bytes).enumerate().filter(|(_, bytes)| *bytes > 0).collect();
+    all.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    all
 }
 
 /// Somebody's part in the unit of the basis; `None` without any traffic.
 pub fn of(disks: &[DiskLoad], device: Option<Device>, basis: Basis) -> Option<f64> {
-    let sides = disks.iter().filter(|d| meant(d, device)).flat_map(|d| [&d.reads, &d.writes]);
+    let sides = disks.iter().filter(|d| meant(d, device, basis)).flat_map(|d| [&d.reads, &d.writes]);
     let parts = sides.filter(|t| t.any()).map(|t| match basis {
         Basis::DeviceTime => t.device_seconds.unwrap_or(0.0),
         Basis::Bytes => t.bytes as f64,

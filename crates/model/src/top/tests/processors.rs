@@ -1,0 +1,73 @@
+//! Processors: of the host, of a guest, of one of its threads.
+
+use super::*;
+
+fn cpu(name: &str, vcpus: u32, run: f64, wait: f64) -> GuestLoad {
+    let vcpu = Ran { run_seconds: run, wait_seconds: wait };
+    GuestLoad { cpu: Some(CpuLoad { vcpus, vcpu, ..CpuLoad::default() }), ..guest(name, vec![]) }
+}
+
+fn processors(guests: Vec<GuestLoad>, busy_seconds: f64, stalled_ratio: Option<f64>) -> Interval {
+    let host_cpu = HostCpu { cpus: 4, busy_seconds, stolen_seconds: 0.0, stalled_ratio };
+    Interval { seconds: 1.0, traced: true, guests, host_cpu, ..Interval::default() }
+}
+
+#[test]
+fn processors_that_are_used_up_name_who_runs_and_who_waits() {
+    let full = processors(
+        vec![cpu("hog", 8, 3.0, 4.0), cpu("web", 2, 0.3, 0.2), cpu("idle", 1, 0.001, 0.001)],
+        3.9,
+        Some(0.95),
+    );
+    let verdict = the_one(verdicts(&full, &History::default()));
+    assert_eq!(
+        verdict.line,
+        "host CPU is saturated by guest hog (77 % of what they do): 4 processors 98 % busy, virtual CPUs wait 56 % of \
+         their time, some task waits 95 % of the time (PSI); web waits 40 % of its time for a processor"
+    );
+    // The work of no guest.
+    let others = processors(vec![cpu("web", 2, 0.5, 0.3)], 4.0, None);
+    let verdict = the_one(verdicts(&others, &History::default()));
+    assert_eq!((verdict.resource, verdict.culprits[0].who.as_str()), (Resource::HostCpu, "others than guests"));
+    // Busy, but nobody waits.
+    assert_eq!(verdicts(&processors(vec![cpu("web", 4, 3.3, 0.05)], 3.5, Some(0.1)), &History::default()), []);
+    // What the host's own hypervisor took away is not there to be used.
+    let mut stolen = processors(vec![cpu("web", 4, 1.0, 1.0)], 1.9, None);
+    stolen.host_cpu.stolen_seconds = 2.0;
+    assert_eq!(the_one(verdicts(&stolen, &History::default())).resource, Resource::HostCpu);
+}
+
+#[test]
+fn a_guest_that_waits_on_an_idle_host_is_bound_or_limited() {
+    let held = processors(vec![cpu("a", 4, 1.0, 1.0), cpu("b", 1, 0.3, 0.01)], 1.5, Some(0.4));
+    let verdict = the_one(verdicts(&held, &History::default()));
+    assert_eq!((verdict.resource, verdict.name.as_str()), (Resource::GuestCpu, "a"));
+    assert!(
+        verdict.line.contains("waits for a processor 50 % of the time though the host has free ones"),
+        "{}",
+        verdict.line
+    );
+}
+
+#[test]
+fn a_guests_own_processors_and_threads() {
+    let full = processors(vec![cpu("small", 1, 0.99, 0.0), cpu("b", 4, 1.0, 0.0)], 2.0, None);
+    let verdict = the_one(verdicts(&full, &History::default()));
+    assert!(verdict.line.starts_with("guest small uses 99 % of its virtual CPUs"), "{}", verdict.line);
+    let many = (0..9).map(|i| cpu(&format!("g{i}"), 1, 0.95, 0.0)).collect();
+    let verdict = the_one(verdicts(&processors(many, 2.0, None), &History::default()));
+    assert!(
+        verdict.line.starts_with("guests g0, g1, g2, g3 and 5 more use all of their virtual CPUs"),
+        "{}",
+        verdict.line
+    );
+    let mut thread = cpu("a", 2, 0.2, 0.0);
+    thread.cpu.as_mut().unwrap().busiest = Some(("I/O thread io0".into(), 0.97));
+    let verdict = the_one(verdicts(&processors(vec![thread], 1.2, None), &History::default()));
+    assert_eq!(verdict.resource, Resource::GuestIo);
+    assert!(
+        verdict.line.starts_with("I/O thread io0 of guest a is at its limit: 97 % of a processor"),
+        "{}",
+        verdict.line
+    );
+}

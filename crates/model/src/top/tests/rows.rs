@@ -1,0 +1,28 @@
+//! The figures as they are shown.
+
+use super::super::rows::{DiskRow, rows};
+use super::wires::{packets, wire};
+use super::*;
+
+#[test]
+fn rows_hold_rates_and_leave_out_what_is_not_known() {
+    let mut interval = flooded();
+    interval.seconds = 2.0;
+    interval.guests[0].cpu =
+        Some(CpuLoad { vcpus: 2, vcpu: Ran { run_seconds: 1.0, wait_seconds: 1.0 }, ..CpuLoad::default() });
+    interval.guests[0].nics = wire("db", packets(100, 0), packets(200, 2)).nics;
+    interval.guests.push(GuestLoad { name: "unseen".into(), ..GuestLoad::default() });
+    let rows = rows(&interval);
+    let db = &rows.guests[0];
+    assert_eq!((db.disk.read_iops, db.disk.write_iops), (Some(100.0), Some(0.0)));
+    assert_eq!(db.disk.read_bytes_per_second, Some(409_600.0));
+    assert_eq!(db.disk.request_bytes, Some(4096.0));
+    assert!((db.disk.queue_depth.unwrap() - 0.4).abs() < 1e-9);
+    assert!((db.disk.device_share_ratio.unwrap() - 0.025).abs() < 1e-9);
+    assert_eq!((db.sent_bps, db.received_bps, db.drops_per_second), (Some(500_000.0), Some(1_000_000.0), Some(1.0)));
+    assert_eq!((db.vcpu_ratio, db.steal_ratio), (Some(0.5), Some(0.5)));
+    let unseen = &rows.guests[2];
+    assert_eq!(unseen.disk, DiskRow::default());
+    assert_eq!((unseen.vcpu_ratio, unseen.sent_bps), (None, None));
+    assert!((rows.devices[0].queue_depth - 16.0).abs() < 1e-9);
+}
