@@ -148,7 +148,7 @@ impl Told {
         let open = |node: &&Value| node["file"] == file || live.path.as_deref().is_some_and(|p| node["file"] == p);
         let local = |node: &&Value| node["drv"].as_str().is_some_and(|drv| LOCAL.contains(&drv));
         let bottom = list(&self.nodes).iter().filter(open).find(local);
-        if let Some(cache) = cache(inserted, bottom.unwrap_or(inserted)) {
+        if let Some(cache) = bottom.and_then(|bottom| cache(inserted, bottom, disk.cache.as_deref())) {
             disk.cache = Some(cache.to_owned());
             note("cache");
         }
@@ -353,16 +353,21 @@ fn limits(of: &Value) -> Vec<String> {
     NAMES.iter().filter_map(value).collect()
 }
 
-/// Cache mode: the device's write cache, and how the storage was opened.
-fn cache(top: &Value, bottom: &Value) -> Option<&'static str> {
-    let writeback = top["cache"]["writeback"].as_bool()?;
+/// Cache mode: how the storage was opened (`bottom` is the node that did it; what is above it may
+/// have been told otherwise), and the write cache that the device was given (`before`, the mode by
+/// the command line). That a write cache is off now says little: a guest turns it off by itself,
+/// its firmware does, and virtio-blk without `VIRTIO_BLK_F_WCE` has none. `None` where nobody knows.
+fn cache(top: &Value, bottom: &Value, before: Option<&str>) -> Option<&'static str> {
     let (direct, no_flush) = (bottom["cache"]["direct"].as_bool()?, top["cache"]["no-flush"].as_bool()?);
-    Some(match (direct, no_flush, writeback) {
+    let given = before.map(|mode| !matches!(mode, "writethrough" | "directsync"));
+    let on = top["cache"]["writeback"].as_bool().filter(|on| *on);
+    Some(match (direct, no_flush, on.or(given)) {
         (_, true, _) => "unsafe",
-        (true, false, true) => "none",
-        (true, false, false) => "directsync",
-        (false, false, true) => "writeback",
-        (false, false, false) => "writethrough",
+        (_, _, None) => return None,
+        (true, false, Some(true)) => "none",
+        (true, false, Some(false)) => "directsync",
+        (false, false, Some(true)) => "writeback",
+        (false, false, Some(false)) => "writethrough",
     })
 }
 
