@@ -61,7 +61,8 @@ pub fn scan(look: &Look<'_>) -> Scan {
     scan
 }
 
-/// Whether both are one guest: by Xen's number, then process, then UUID, then name.
+/// Whether both are one guest: by Xen's number, then process, then UUID, then kind and name: a
+/// container may be called as a virtual machine is.
 fn same(a: &Guest, b: &Guest) -> bool {
     if let (Some(a), Some(b)) = (a.ids.get("domid"), b.ids.get("domid")) {
         return a == b;
@@ -72,7 +73,7 @@ fn same(a: &Guest, b: &Guest) -> bool {
     if let (Some(a), Some(b)) = (&a.uuid, &b.uuid) {
         return a == b;
     }
-    a.name == b.name
+    a.kind == b.kind && a.name == b.name
 }
 
 #[cfg(test)]
@@ -98,6 +99,14 @@ mod tests {
         let subject = &scan.guests[2].processors.as_ref().unwrap().subject;
         assert_eq!(subject, "guest web (pid 10)");
         assert_eq!((scan.kinds.get("qemu"), scan.seconds), (Some(&4), Some(0.0)));
+    }
+
+    #[test]
+    fn a_container_and_a_machine_of_one_name_are_two() {
+        let guest =
+            |kind: &str, pid: Option<u32>| Guest { name: "102".into(), kind: kind.into(), pid, ..Guest::default() };
+        assert!(same(&guest("qemu", Some(9)), &guest("qemu", None)));
+        assert!(!same(&guest("qemu", Some(9)), &guest("container", None)));
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! The host's processors and how they hang together, from /sys (Linux
 //! Documentation/admin-guide/cputopology.rst, Documentation/ABI/stable/sysfs-devices-node).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use vmio_model::facts::HostCpu;
 use vmio_node::Reader;
 
-/// Largest number of a processor that is taken for real (Linux allows 8192 of them).
-const MOST: u32 = 1 << 16;
+/// Numbers of processors are below this (Linux allows 8192 of them, `NR_CPUS`).
+const MOST: u32 = 8192;
+/// Numbers that are looked at in a list, which may name one again and again.
+const LONGEST: usize = 1 << 16;
 
 /// Processors that are online, by number; empty where /sys does not say.
 pub fn host_cpus(reader: &dyn Reader) -> Vec<HostCpu> {
@@ -38,13 +40,15 @@ pub fn nodes(reader: &dyn Reader) -> BTreeMap<u32, Vec<u32>> {
     numbers.map(|node| (node, cpu_list(&cpus(node)))).collect()
 }
 
-/// A list of processors as the kernel writes it (`0-3,8`); parts that are none are left out.
+/// A list of processors as the kernel writes it (`0-3,8`), each once and in order; parts that are
+/// none are left out.
 pub fn cpu_list(text: &str) -> Vec<u32> {
     let range = |part: &str| {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
         Some(from.trim().parse::<u32>().ok()?..=to.trim().parse::<u32>().ok().filter(|to| *to < MOST)?)
     };
-    text.trim().split(',').filter_map(range).flatten().collect()
+    let numbers = text.trim().split(',').filter_map(range).flatten().take(LONGEST);
+    numbers.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 #[cfg(test)]
@@ -55,7 +59,9 @@ mod tests {
     #[test]
     fn lists_of_processors_are_as_the_kernel_writes_them() {
         assert_eq!(cpu_list("0-2,8\n"), [0, 1, 2, 8]);
-        for none in ["", "\n", "a", "3-1", "0-4294967295"] {
+        assert_eq!(cpu_list("3,1-2,2"), [1, 2, 3]);
+        assert_eq!(cpu_list(&"0-8191,".repeat(10_000)).len(), 8192);
+        for none in ["", "\n", "a", "3-1", "0-8192", "0-4294967295"] {
             assert_eq!(cpu_list(none), [0u32; 0], "{none}");
         }
     }

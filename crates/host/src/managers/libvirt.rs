@@ -177,7 +177,8 @@ impl Daemon {
     }
 
     /// Cache modes that the description leaves to QEMU's default, by the monitor of a guest whose
-    /// command line cannot be read. It tells what is in force, with what the guest's driver made of it.
+    /// command line cannot be read. A write cache that the
+    /// guest turned off hides the mode.
     fn monitor(&self, look: &Look<'_>, guest: &mut Guest) {
         if guest.kind != "qemu" || guest.disks.iter().all(|d| d.cache.is_some()) {
             return;
@@ -314,26 +315,25 @@ fn capacities(text: &str) -> BTreeMap<(&str, &str), u64> {
 }
 
 /// Cache modes from the answer to `query-block` (QEMU's QAPI, block-core.json, `BlockInfo`): the
-/// device is found by its id, which is in `qdev` at the end or before its backend.
+/// device is found by its id, which is in `qdev` at the end or before its backend. Only a write
+/// cache that is on tells the mode: guests turn it off by themselves, whatever they were given.
 fn caches(answer: &str, disks: &mut [Disk], from: &str) {
     let answer: serde_json::Value = serde_json::from_str(answer).unwrap_or_default();
     for block in answer["return"].as_array().into_iter().flatten() {
         let cache = &block["inserted"]["cache"];
         let flag = |name: &str| cache[name].as_bool();
-        let (Some(back), Some(direct), Some(unsafe_)) = (flag("writeback"), flag("direct"), flag("no-flush")) else {
+        let (Some(true), Some(direct), Some(unsafe_)) = (flag("writeback"), flag("direct"), flag("no-flush")) else {
             continue;
         };
         let qdev = block["qdev"].as_str().unwrap_or_default();
         let own = |d: &&mut Disk| d.place.device_id.as_ref().is_some_and(|id| qdev.split('/').any(|part| part == id));
         if let Some(disk) = disks.iter_mut().find(own).filter(|d| d.cache.is_none()) {
-            let mode = match (back, direct, unsafe_) {
-                (true, true, false) => "none",
-                (true, false, false) => "writeback",
-                (true, false, true) => "unsafe",
-                (false, false, false) => "writethrough",
-                (false, true, false) => "directsync",
+            let mode = match (direct, unsafe_) {
+                (true, false) => "none",
+                (false, false) => "writeback",
+                (false, true) => "unsafe",
                 // Only QEMU's own names are facts.
-                _ => continue,
+                (true, true) => continue,
             };
             disk.cache = Some(mode.to_owned());
             disk.read.insert("cache".into(), from.to_owned());

@@ -54,6 +54,7 @@ pub fn disk(
             },
             target: Some(target.to_owned()),
             device_id: attribute(disk, "alias", "name").map(str::to_owned),
+            volume: volume(disk),
             ..Place::default()
         },
         ..Disk::unknown(format!("guest {guest}, disk {target}"), from.clone())
@@ -103,11 +104,17 @@ fn source(disk: Node<'_, '_>) -> (Option<String>, Option<String>) {
         "block" => (Some("block".into()), own("dev")),
         "network" => (own("protocol"), remote(source)),
         // The pool says what it is, which the domain does not tell.
-        "volume" => (None, own("pool").zip(own("volume")).map(|(pool, volume)| format!("{pool}/{volume}"))),
+        "volume" => (None, None),
         "vhostuser" => (Some("vhost-user".into()), own("path")),
         "nvme" => (Some("nvme".into()), None),
         other => (Some(other.to_owned()), None),
     }
+}
+
+/// `POOL/VOLUME` of libvirt's storage.
+fn volume(disk: Node<'_, '_>) -> Option<String> {
+    let source = child(disk, "source").filter(|_| disk.attribute("type") == Some("volume"))?;
+    Some(format!("{}/{}", source.attribute("pool")?, source.attribute("volume")?))
 }
 
 /// `rbd:pool/image`, `nbd://host:port/export`, `nbd+unix:///export?socket=PATH`.

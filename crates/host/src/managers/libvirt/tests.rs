@@ -19,13 +19,17 @@ fn host() -> Fake {
 }
 
 fn host_with(described: impl Fn(&str) -> Option<vmio_node::Output> + Send + Sync + 'static) -> Fake {
+    host_of(described, QUERY_BLOCK.to_owned())
+}
+
+fn host_of(described: impl Fn(&str) -> Option<vmio_node::Output> + Send + Sync + 'static, query_block: String) -> Fake {
     Fake::new("fake")
         .installed("virsh")
         .file("/run/libvirt/libvirt-sock-ro", "")
         .file("/run/libvirt/qemu/db1.pid", "812\n")
         .command(move |exec: &Exec| match String::from_utf8_lossy(&exec.stdin) {
             script if script.starts_with("domstats") => Some(says(DOMSTATS)),
-            script if script.is_empty() => Some(says(QUERY_BLOCK)),
+            script if script.is_empty() => Some(says(query_block.clone())),
             script => described(&script),
         })
 }
@@ -176,16 +180,27 @@ fn the_process_and_its_description_agree() {
 #[test]
 fn a_monitor_is_asked_only_when_told_so_and_for_gaps() {
     let description = SESSION.replace(" cache='none' io='native' discard", " discard");
-    let fake = host_with(move |script| {
-        Some(says(if script.starts_with("list") { LIST.to_owned() } else { description.clone() }))
-    });
+    let host = |query_block: String| {
+        let description = description.clone();
+        let described = move |script: &str| {
+            Some(says(if script.starts_with("list") { LIST.to_owned() } else { description.clone() }))
+        };
+        host_of(described, query_block)
+    };
+    let fake = host(QUERY_BLOCK.replacen("\"writeback\":false", "\"writeback\":true", 1));
     let mut look = Look::new(&fake);
     assert_eq!(Libvirt.guests(&look).guests[3].disks[0].cache, None);
     assert!(fake.ran().iter().all(|exec| !exec.stdin.is_empty()));
     look.monitor = true;
     let disk = &Libvirt.guests(&look).guests[3].disks[0];
-    assert_eq!(disk.cache.as_deref(), Some("directsync"));
+    assert_eq!(disk.cache.as_deref(), Some("none"));
     assert!(disk.read["cache"].contains("tainted"), "{:?}", disk.read);
+    // The recorded guest has turned the write cache off: what it was given does not show.
+    let off = host(QUERY_BLOCK.to_owned());
+    let mut look = Look::new(&off);
+    look.monitor = true;
+    assert_eq!(Libvirt.guests(&look).guests[3].disks[0].cache, None);
+    assert!(off.ran().iter().any(|exec| exec.args.contains(&"qemu-monitor-command".to_owned())));
 
     // What a command line says needs no monitor.
     let fake = fake.file("/proc/812/comm", "qemu-system-x86\n").file("/proc/812/cmdline", CMDLINE.replace('\n', "\0"));

@@ -3,12 +3,19 @@
 //! What the XML does not say is left out, not filled in with libvirt's default: then what the
 //! guest's process shows counts. A cache mode that is `None` here was not asked for.
 
+use std::collections::BTreeMap;
+
 use roxmltree::{Document, Node};
 use vmio_model::facts::{Guest, Place, PlacedThread, Processors, Provenance};
 use vmio_model::result::Accel;
 
 use super::{disks, nics};
 use crate::topology::cpu_list;
+
+/// More vCPUs than any hypervisor has, and more places for them than any guest: a user's own libvirt
+/// may write any number.
+const MOST_VCPUS: u32 = 8192;
+const MOST_PLACES: usize = 1 << 22;
 
 /// The guest of a document: of `virsh dumpxml`, or libvirt's own record of a domain that runs
 /// (`/run/libvirt/qemu/NAME.xml`), which has the same inside of `<domstatus>`. `from` makes the
@@ -121,19 +128,22 @@ fn pinned(domain: Node<'_, '_>, vcpus: u32) -> Vec<PlacedThread> {
     let tune = child(domain, "cputune");
     let pins = |element: &'static str| tune.into_iter().flat_map(move |t| children(t, element));
     let all = child(domain, "vcpu").and_then(|v| v.attribute("cpuset"));
-    let mut threads = Vec::new();
-    for vcpu in 0..vcpus {
-        let own = pins("vcpupin").find(|p| p.attribute("vcpu") == Some(&vcpu.to_string()));
-        let cpus = own.and_then(|p| p.attribute("cpuset")).or(all);
-        threads.extend(cpus.and_then(|cpus| thread("vcpu", vcpu.to_string(), cpus)));
-    }
-    for pin in pins("iothreadpin") {
-        if let (Some(id), Some(cpus)) = (pin.attribute("iothread"), pin.attribute("cpuset")) {
-            threads.extend(thread("iothread", format!("iothread{id}"), cpus));
-        }
-    }
-    threads.extend(pins("emulatorpin").filter_map(|p| thread("main", String::new(), p.attribute("cpuset")?)));
-    threads
+    let own: BTreeMap<&str, &str> =
+        pins("vcpupin").filter_map(|p| Some((p.attribute("vcpu")?, p.attribute("cpuset")?))).collect();
+    let of_vcpus = (0..vcpus.min(MOST_VCPUS)).filter_map(|vcpu| {
+        let name = vcpu.to_string();
+        let cpus = own.get(name.as_str()).copied().or(all)?;
+        thread("vcpu", name, cpus)
+    });
+    let of_iothreads = pins("iothreadpin")
+        .filter_map(|p| thread("iothread", format!("iothread{}", p.attribute("iothread")?), p.attribute("cpuset")?));
+    let of_main = pins("emulatorpin").filter_map(|p| thread("main", String::new(), p.attribute("cpuset")?));
+    let mut known = 0;
+    let within = |thread: &PlacedThread| {
+        known += thread.cpus.len();
+        known <= MOST_PLACES
+    };
+    of_vcpus.chain(of_iothreads).chain(of_main).take_while(within).collect()
 }
 
 /// CPUs' worth of time: `global_quota` is of the whole guest, `quota` of each vCPU; both are

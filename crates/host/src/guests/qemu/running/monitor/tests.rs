@@ -165,6 +165,46 @@ fn queues_of_qemu_10_are_spread_over_io_threads() {
     assert_eq!(guest.version.as_deref(), Some("QEMU 10.1.0"));
 }
 
+/// Plays the recording of the start with other answers to a query.
+fn play_with(change: impl Fn(&mut Value)) -> impl Fn(UnixStream) + Send + Sync + 'static {
+    let mut recording: Value = serde_json::from_str(STARTED).unwrap();
+    recording["answers"].as_array_mut().unwrap().iter_mut().for_each(change);
+    play(recording.to_string().leak())
+}
+
+fn cache_by(change: impl Fn(&mut Value)) -> [Option<String>; 3] {
+    let guest = asked(&host(ARGS, TABLE).socket("/proc/8/root/run/web1.qmp", play_with(change)));
+    ["vd0", "sd1", "virtio0"].map(|id| disk(&guest, id).cache.clone())
+}
+
+#[test]
+fn a_write_cache_that_the_guest_turned_off_is_none_of_the_hosts_settings() {
+    let off = cache_by(|answer| {
+        if answer["execute"] == "query-block" {
+            answer["return"].as_array_mut().unwrap().iter_mut().for_each(|block| {
+                if let Some(back) = block.pointer_mut("/inserted/cache/writeback") {
+                    *back = json!(false);
+                }
+            });
+        }
+    });
+    assert_eq!(off, ["none", "writeback", "unsafe"].map(|mode| Some(mode.to_owned())));
+}
+
+#[test]
+fn how_storage_was_opened_is_told_by_its_own_node_alone() {
+    // The node above was not told to pass the host's cache by, and the nodes below were not told in time.
+    let late = cache_by(|answer| {
+        if answer["execute"] == "query-named-block-nodes" {
+            answer.as_object_mut().unwrap().remove("return");
+            answer["error"] = json!({"class": "GenericError", "desc": "late"});
+        } else if answer["execute"] == "query-block" {
+            answer["return"][2]["inserted"]["cache"]["direct"] = json!(false);
+        }
+    });
+    assert_eq!(late, ["none", "writeback", "unsafe"].map(|mode| Some(mode.to_owned())));
+}
+
 #[test]
 fn what_others_use_or_wait_for_is_not_touched() {
     let touched = |_| panic!("connected");

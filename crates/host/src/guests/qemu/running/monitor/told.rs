@@ -50,6 +50,17 @@ struct Device {
     queues: Option<u32>,
 }
 
+/// What a block of the monitor is.
+#[derive(Debug, PartialEq)]
+enum Met {
+    /// The disk at this place.
+    Disk(usize),
+    /// A disk that no command line named.
+    Nameless,
+    /// A drive, or a disk that was plugged in under a name of its own.
+    Other,
+}
+
 impl Told {
     /// Asks everything, what matters most first.
     pub fn ask(monitor: &mut ReadOnly) -> Self {
@@ -93,8 +104,17 @@ impl Told {
     /// Puts what was said in the place of what the command line says; `what` names the monitor.
     pub fn put(&self, look: &Look<'_>, guest: &mut Guest, what: &str) {
         guest.version = Some(format!("QEMU {}", self.version));
-        for block in list(&self.blocks) {
-            self.disk(look, guest, block, what);
+        let started = guest.disks.len();
+        let met: Vec<Met> = list(&self.blocks).iter().map(|block| self.disk(look, guest, block, what)).collect();
+        // What is in no block was unplugged since the start; servers' disks (vhost-user) are none.
+        // While a block is nobody's, it may be that of a disk which is not known by its name.
+        if self.blocks.is_array() && !met.contains(&Met::Nameless) {
+            let mut at = 0;
+            guest.disks.retain(|disk| {
+                let here = at >= started || met.contains(&Met::Disk(at));
+                at += 1;
+                here || disk.details.storage.as_deref() == Some("vhost-user")
+            });
         }
         self.processors(look, guest, what);
         if let Some((missing, why)) = &self.missing {
@@ -104,36 +124,57 @@ impl Told {
         }
     }
 
-    fn disk(&self, look: &Look<'_>, guest: &mut Guest, block: &Value, what: &str) {
+    /// Puts a block where it belongs, and says where that is.
+    fn disk(&self, look: &Look<'_>, guest: &mut Guest, block: &Value, what: &str) -> Met {
         let inserted = &block["inserted"];
         let path = block["qdev"].as_str().and_then(device_path);
         let id = path.as_deref().and_then(|p| p.strip_prefix("/machine/peripheral/"));
         let drive = block["device"].as_str().filter(|d| !d.is_empty());
-        if inserted.is_null() {
-            return; // nothing in the drive
-        }
         let live = Live::of(inserted);
+        let node = inserted["node-name"].as_str().filter(|n| !n.is_empty());
         let named = |disk: &Disk, name: Option<&str>| name.is_some() && disk.place.device_id.as_deref() == name;
         let at = (guest.disks.iter().position(|d| named(d, id)))
             .or_else(|| guest.disks.iter().position(|d| named(d, drive)))
+            .or_else(|| guest.disks.iter().position(|d| named(d, node)))
             .or_else(|| guest.disks.iter().position(|d| live.path.is_some() && d.place.source == live.path));
         let device = path.as_ref().and_then(|p| self.devices.get(p));
+        let nameless = path.is_some() && id.is_none_or(|id| id.contains('/'));
+        if inserted.is_null() {
+            return at.map_or(Met::Other, Met::Disk); // nothing in the drive
+        }
         let at = match at {
             Some(at) => at,
             // Plugged in since the start; CD-ROMs and floppies can be taken out and are no disks.
             None if block["removable"] == false && path.is_some() => {
-                let Some(device) = device else { return };
+                let Some(device) = device else { return if nameless { Met::Nameless } else { Met::Other } };
                 let name = id.or(drive).or(path.as_deref()).unwrap_or_default();
                 let from = look.from(&guest.name, format!("{what}, query-block"));
                 let mut disk = Disk::unknown(format!("guest {}, disk {name}", guest.name), from);
                 disk.place.device_id = id.or(drive).map(str::to_owned);
                 disk.driver = device.driver();
                 guest.disks.push(disk);
-                guest.disks.len() - 1
+                let at = guest.disks.len() - 1;
+                self.fill(&mut guest.disks[at], inserted, live, Some(device), what);
+                return if nameless { Met::Nameless } else { Met::Other };
             }
-            None => return,
+            None => return if nameless { Met::Nameless } else { Met::Other },
         };
         let disk = &mut guest.disks[at];
+        if live.path.is_some() && live.path != disk.place.source {
+            // A snapshot, another image, or another device of the same name since the start: how
+            // the new one was opened is not told.
+            disk.driver = device.and_then(Device::driver);
+            disk.aio = None;
+            (disk.details.discard, disk.details.l2_cache_bytes) = (None, None);
+            ["aio", "discard", "l2_cache_bytes"].iter().for_each(|name| drop(disk.read.remove(*name)));
+            disk.read.remove("driver");
+            disk.read.extend(disk.driver.is_some().then(|| ("driver".to_owned(), format!("{what}, qom-get"))));
+        }
+        self.fill(disk, inserted, live, device, what);
+        Met::Disk(at)
+    }
+
+    fn fill(&self, disk: &mut Disk, inserted: &Value, live: Live<'_>, device: Option<&Device>, what: &str) {
         self.settings(disk, inserted, live, what);
         if let Some(device) = device {
             device.put(disk, what);
@@ -148,7 +189,7 @@ impl Told {
         let open = |node: &&Value| node["file"] == file || live.path.as_deref().is_some_and(|p| node["file"] == p);
         let local = |node: &&Value| node["drv"].as_str().is_some_and(|drv| LOCAL.contains(&drv));
         let bottom = list(&self.nodes).iter().filter(open).find(local);
-        if let Some(cache) = cache(inserted, bottom.unwrap_or(inserted)) {
+        if let Some(cache) = bottom.and_then(|bottom| cache(inserted, bottom, disk.cache.as_deref())) {
             disk.cache = Some(cache.to_owned());
             note("cache");
         }
@@ -292,10 +333,11 @@ impl Device {
     fn driver(&self) -> Option<String> {
         let kind = self.kind.as_deref()?;
         let on_controller = kind.starts_with("scsi-") || kind.starts_with("ide-");
-        let driver = plain(self.controller.as_deref().filter(|_| on_controller).unwrap_or(kind));
+        let driver = plain(if on_controller { self.controller.as_deref()? } else { kind });
         Some(match driver.as_str() {
             "lsi" => "lsi53c895a".to_owned(),
             ahci if ahci.contains("ahci") => "ahci".to_owned(),
+            ide if ide.ends_with("-ide") => "ide".to_owned(),
             _ => driver,
         })
     }
@@ -353,16 +395,21 @@ fn limits(of: &Value) -> Vec<String> {
     NAMES.iter().filter_map(value).collect()
 }
 
-/// Cache mode: the device's write cache, and how the storage was opened.
-fn cache(top: &Value, bottom: &Value) -> Option<&'static str> {
-    let writeback = top["cache"]["writeback"].as_bool()?;
+/// Cache mode: how the storage was opened (`bottom` is the node that did it; what is above it may
+/// have been told otherwise), and the write cache that the device was given (`before`, the mode by
+/// the command line). That a write cache is off now says little: a guest turns it off by itself,
+/// its firmware does, and virtio-blk without `VIRTIO_BLK_F_WCE` has none. `None` where nobody knows.
+fn cache(top: &Value, bottom: &Value, before: Option<&str>) -> Option<&'static str> {
     let (direct, no_flush) = (bottom["cache"]["direct"].as_bool()?, top["cache"]["no-flush"].as_bool()?);
-    Some(match (direct, no_flush, writeback) {
+    let given = before.map(|mode| !matches!(mode, "writethrough" | "directsync"));
+    let on = top["cache"]["writeback"].as_bool().filter(|on| *on);
+    Some(match (direct, no_flush, on.or(given)) {
         (_, true, _) => "unsafe",
-        (true, false, true) => "none",
-        (true, false, false) => "directsync",
-        (false, false, true) => "writeback",
-        (false, false, false) => "writethrough",
+        (_, _, None) => return None,
+        (true, false, Some(true)) => "none",
+        (true, false, Some(false)) => "directsync",
+        (false, false, Some(true)) => "writeback",
+        (false, false, Some(false)) => "writethrough",
     })
 }
 
