@@ -74,6 +74,12 @@ impl Chain {
         self.nodes.last().map(|(n, _)| n)
     }
 
+    /// Whether the guest may only read it.
+    pub fn read_only(&self) -> bool {
+        let top = self.nodes.first().map(|(n, _)| n);
+        top.and_then(|n| n.on("read-only").or_else(|| n.on("readonly"))).unwrap_or(false)
+    }
+
     /// What it opens the storage by: `file`, `host_device`, `nbd`.
     pub fn protocol(&self) -> Option<&str> {
         self.last()?.get("driver").filter(|d| !d.is_empty() && (self.nodes.len() > 1 || !FORMATS.contains(d)))

@@ -27,7 +27,8 @@ pub fn disks(process: &Process<'_>, vcpus: Option<u32>, missing: &mut Vec<Unread
     for drive in line.all("drive") {
         let interface = drive.get("if").unwrap_or(default_interface(process));
         let slot = at.next(drive, interface, process);
-        if drive.get("media") == Some("cdrom") {
+        let chain = Chain::of_drive(line, drive);
+        if drive.get("media") == Some("cdrom") || chain.read_only() {
             continue;
         }
         let driver = match interface {
@@ -43,7 +44,7 @@ pub fn disks(process: &Process<'_>, vcpus: Option<u32>, missing: &mut Vec<Unread
         disk.place.device_id = Some(id);
         let none = Opt::default();
         settings(process, &mut disk, Model { driver, device: &none, controller: None, option: "drive", vcpus });
-        storage(process, &mut disk, Chain::of_drive(line, drive), &none, missing);
+        storage(process, &mut disk, chain, &none, missing);
         disks.push(disk);
     }
     for device in line.all("device") {
@@ -71,7 +72,8 @@ fn of_device(process: &Process<'_>, device: &Opt, vcpus: Option<u32>, missing: &
         Some(drive) => Some(Chain::of_drive(line, drive)),
         None => drive.and_then(|name| Chain::of_node(line, name)),
     };
-    if cdrom || chain.as_ref().and_then(Chain::protocol) == Some("host_cdrom") {
+    // What is only read has no writes to lose and none to wait for: as with CD-ROMs, it is no disk here.
+    if cdrom || chain.as_ref().is_some_and(|c| c.read_only() || c.protocol() == Some("host_cdrom")) {
         return None;
     }
     let controller = controller(process, device, kind);

@@ -414,3 +414,21 @@ fn a_file_on_a_server_is_left_to_those_who_can_give_it_up() {
     let here = disk("22 1 8:1 / / rw - ext4 /dev/sda1 rw\n");
     assert_eq!((here.details.storage.as_deref(), here.place.block_device), (Some("file"), Some(false)));
 }
+
+#[test]
+fn what_a_guest_may_only_read_is_no_disk() {
+    let of = |more: &[&str]| {
+        let line: Vec<String> = ["qemu-system-x86_64"].iter().chain(more).map(|a| (*a).to_owned()).collect();
+        read(&host(&line)).disks.len()
+    };
+    assert_eq!(of(&["-drive", "file=/a.raw,if=virtio,readonly=on"]), 0);
+    assert_eq!(of(&["-drive", "file=/a.raw,if=virtio,readonly=off"]), 1);
+    let node = |read_only: bool| {
+        format!(
+            r#"{{"driver":"raw","node-name":"n","read-only":{read_only},"file":{{"driver":"file","filename":"/a"}}}}"#
+        )
+    };
+    for (read_only, disks) in [(true, 0), (false, 1)] {
+        assert_eq!(of(&["-blockdev", &node(read_only), "-device", "virtio-blk-pci,drive=n"]), disks);
+    }
+}
