@@ -5,11 +5,15 @@
 use std::time::{Duration, Instant};
 
 use vmio_model::facts::Guest;
+use vmio_model::result::Environment;
 use vmio_model::rules::Finding;
 use vmio_model::rules::expect::{Learnt, by_papers, by_runs};
 
+use vmio_node::Local;
+
 use crate::papers;
 use crate::report::format;
+use crate::run::environment;
 use crate::store::Store;
 
 /// Runs that are looked at, the newest.
@@ -29,6 +33,7 @@ impl Known {
     pub fn of(store: Option<&Store>) -> Known {
         let begun = Instant::now();
         let Some(store) = store else { return Known::default() };
+        let here = Machine::here();
         // A run against itself has nothing to say of a change.
         let measured = store.list().unwrap_or_default();
         let measured = measured.iter().filter(|r| r.samples > 0 && !r.study.starts_with("noise-")).take(RUNS);
@@ -36,7 +41,10 @@ impl Known {
         let runs = in_time.filter_map(|info| {
             let run = store.load(info.id).ok()?;
             let on = format::utc(run.started_unix);
-            Some(Learnt::of(&run, on.split(' ').next().unwrap_or_default()))
+            let learnt = Learnt::of(&run, on.split(' ').next().unwrap_or_default());
+            // A lab host ran on this one, and says itself what it is.
+            let own = run.environment.node.is_some() || here.is_of(&run.environment);
+            Some(if own { learnt } else { learnt.imported() })
         });
         Known { runs: runs.collect() }
     }
@@ -47,8 +55,28 @@ impl Known {
         for finding in findings.iter_mut().filter(|f| f.expected.is_none() && f.cost_ratio.is_none()) {
             let disk = guest.disks.iter().find(|d| d.subject == finding.subject);
             let by_runs = disk.and_then(|disk| by_runs(finding, disk, &self.runs));
-            finding.expected = by_runs.or_else(|| by_papers(finding, papers::all()));
+            finding.expected = by_runs.or_else(|| by_papers(finding, disk?, papers::all()));
         }
+    }
+}
+
+/// What tells this host from one whose runs were imported: a run's environment names no host.
+struct Machine {
+    cpu: String,
+    memory_bytes: u64,
+}
+
+impl Machine {
+    /// Parts of its memory by which a host's may differ from one kernel to the next.
+    const MEMORY_SHARE: u64 = 20;
+
+    fn here() -> Machine {
+        let local = Local::new();
+        Machine { cpu: environment::cpu(&local), memory_bytes: environment::memory_bytes(&local) }
+    }
+
+    fn is_of(&self, run: &Environment) -> bool {
+        run.cpu == self.cpu && run.memory_bytes.abs_diff(self.memory_bytes) <= self.memory_bytes / Machine::MEMORY_SHARE
     }
 }
 

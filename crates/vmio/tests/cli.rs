@@ -125,8 +125,7 @@ fn scan_refuses_what_cannot_be_meant() {
     let (_, err) = scan(&["--html", "/nowhere/at/all.html"], 2);
     assert!(err.contains("/nowhere/at/all.html cannot be written"), "{err}");
     // A plugin says what is wrong with it on standard output, and ends with 3.
-    for wrong in [&["no-such-guest-anywhere"][..], &["--ignore", "zzz"], &["--no-such-option"], &["--fail-on", "note"]]
-    {
+    for wrong in [&["no-such-guest-anywhere"][..], &["--ignore", "zzz"], &["--no-such-option"], &["--fail-on", "no"]] {
         let (out, err) = scan(&[&["--nagios"][..], wrong].concat(), 3);
         assert!(out.starts_with("VMIO SCAN UNKNOWN: ") && out.lines().count() == 1 && err.is_empty(), "{out}{err}");
     }

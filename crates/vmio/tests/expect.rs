@@ -5,10 +5,12 @@
 mod common;
 
 use vmio::expect::Known;
+use vmio::run::environment::{cpu, memory_bytes};
 use vmio::store::Store;
 use vmio_model::facts::{Disk, Guest, Provenance};
-use vmio_model::result::Accel;
+use vmio_model::result::{Accel, Run};
 use vmio_model::rules::{Finding, findings};
+use vmio_node::Local;
 
 /// A guest whose disk hangs on the emulated SCSI controller, and what the rules say of it.
 fn slow() -> (Guest, Vec<Finding>) {
@@ -28,6 +30,25 @@ fn expected(found: &[Finding]) -> &vmio_model::rules::Expected {
     found.iter().find(|f| f.rule == "emulated-driver").unwrap().expected.as_ref().unwrap()
 }
 
+/// A run of the machine that the test runs on.
+fn here(accel: Accel) -> Run {
+    let mut run = common::run(accel);
+    (run.environment.cpu, run.environment.memory_bytes) = (cpu(&Local::new()), memory_bytes(&Local::new()));
+    run
+}
+
+#[test]
+fn a_run_of_another_host_is_not_said_to_be_of_this_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(&dir.path().join("vmio.db")).unwrap();
+    let mut run = here(Accel::Kvm);
+    run.environment.memory_bytes *= 2;
+    let run = common::store_run(&store, &run);
+    let (guest, mut found) = slow();
+    Known::of(Some(&store)).fill(&mut found, &guest);
+    assert_eq!(expected(&found).source, format!("run {run}, imported from another host"));
+}
+
 #[test]
 fn a_stored_run_of_this_host_comes_before_the_papers() {
     let dir = tempfile::tempdir().unwrap();
@@ -39,7 +60,7 @@ fn a_stored_run_of_this_host_comes_before_the_papers() {
     assert_eq!(expected(&found).source, "shafer2010, section 3.3, table 1");
 
     let store = Store::open(&path).unwrap();
-    let run = common::store_run(&store, &common::run(Accel::Kvm));
+    let run = common::store_run(&store, &here(Accel::Kvm));
     let known = Known::of(Some(&store));
     let mut found = unmeasured.clone();
     known.fill(&mut found, &guest);
@@ -49,7 +70,7 @@ fn a_stored_run_of_this_host_comes_before_the_papers() {
     assert!(!told.text.contains("emulation"), "{told:?}");
 
     // The newest counts, and this one was made under software emulation.
-    let newer = common::store_run(&store, &common::run(Accel::Tcg));
+    let newer = common::store_run(&store, &here(Accel::Tcg));
     let mut found = unmeasured;
     Known::of(Some(&store)).fill(&mut found, &guest);
     let told = expected(&found);

@@ -38,7 +38,7 @@ fn the_texts_are_as_they_were() {
             include_str!("fixtures/scan/files-2022.txt"),
             detail(row(&view, "files-2022"), Style::PLAIN, false),
         ),
-        ("nagios.txt", include_str!("fixtures/scan/nagios.txt"), nagios(&view).0),
+        ("nagios.txt", include_str!("fixtures/scan/nagios.txt"), nagios(&view, None).0),
         ("scan.prom", include_str!("fixtures/scan/scan.prom"), prometheus(&view)),
     ] {
         assert_eq!(now, golden, "{file}");
@@ -136,7 +136,7 @@ fn the_page_loads_nothing_and_hostile_names_stay_text() {
     }
     assert!(page.matches("href=").count() == page.matches("href=\"#g").count() && page.contains("default-src 'none'"));
     balanced(&page);
-    let (plugin, _) = nagios(&view);
+    let (plugin, _) = nagios(&view, None);
     assert!(plugin.lines().enumerate().all(|(i, l)| l.matches('|').count() == usize::from(i == 0)), "{plugin}");
     lint(&prometheus(&view));
 }
@@ -189,28 +189,32 @@ fn two_findings_of_one_rule_are_one_series() {
 
 #[test]
 fn the_plugins_state_is_that_of_the_worst_finding() {
-    let state = |severity: Option<Severity>| {
+    let with = |severity: Option<Severity>, fail_on: Option<Severity>| {
         let mut view = view();
         view.rows.retain(|r| r.guest.name == "bare");
         let row = &mut view.rows[0];
         let change = row.findings[0].change.clone();
         row.findings = severity.map(|s| finding(&row.guest, "emulated-driver", "x", s, change)).into_iter().collect();
-        let (text, state) = nagios(&view);
+        let (text, state) = nagios(&view, fail_on);
         let word = text.split(['|', ':']).next().unwrap().to_owned();
         (word, state as u8, Exit::Plugin(state).code())
     };
+    let state = |severity| with(severity, None);
     let said = |word: &str, code| (format!("VMIO SCAN {word}"), code, code);
     assert_eq!(state(None), said("OK", 0));
     assert_eq!(state(Some(Severity::Note)), said("OK", 0));
-    assert_eq!(state(Some(Severity::Advice)), said("WARNING", 1));
+    assert_eq!(state(Some(Severity::Advice)), said("OK", 0));
     assert_eq!(state(Some(Severity::Warning)), said("WARNING", 1));
     assert_eq!(state(Some(Severity::Severe)), said("CRITICAL", 2));
+    assert_eq!(with(Some(Severity::Advice), Some(Severity::Advice)), said("WARNING", 1));
+    assert_eq!(with(Some(Severity::Warning), Some(Severity::Severe)), said("OK", 0));
+    assert_eq!(with(Some(Severity::Severe), Some(Severity::Severe)), said("CRITICAL", 2));
     // No guest is no fault, unless something kept it from seeing one.
-    assert_eq!(nagios(&empty(&[])).1, State::Ok);
-    assert_eq!(nagios(&empty(&[("libvirt", "run as root")])).1, State::Unknown);
+    assert_eq!(nagios(&empty(&[]), None).1, State::Ok);
+    assert_eq!(nagios(&empty(&[("libvirt", "run as root")]), None).1, State::Unknown);
     let mut blind = view();
     blind.rows.retain(|r| r.guest.name == "builder");
-    assert_eq!(nagios(&blind).1, State::Unknown);
+    assert_eq!(nagios(&blind, None).1, State::Unknown);
 }
 
 #[test]

@@ -47,10 +47,10 @@ pub struct Args {
     /// Also write all of it as one HTML file that needs no network
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nagios", "prometheus"])]
     html: Option<PathBuf>,
-    /// End with code 5 when a finding is at or above this severity
-    #[arg(long, value_name = "SEVERITY", value_parser = super::severity, conflicts_with = "nagios")]
+    /// End with code 5 when a finding is at or above this severity; with --nagios: the first that alerts
+    #[arg(long, value_name = "SEVERITY", value_parser = super::severity)]
     fail_on: Option<Severity>,
-    /// Print as a check plugin: severe is CRITICAL (2), warning and advice WARNING (1), UNKNOWN 3
+    /// Print as a check plugin: severe is CRITICAL (2), warning WARNING (1), else OK; UNKNOWN 3
     #[arg(long, conflicts_with_all = ["json", "prometheus"])]
     nagios: bool,
     /// Print in Prometheus' text format, or put it into FILE in one step
@@ -75,7 +75,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let viewed = check(args).and_then(|ignore| look(args, &ignore, context));
     if args.nagios {
         let (text, state) = match &viewed {
-            Ok(view) => nagios::nagios(view),
+            Ok(view) => nagios::nagios(view, args.fail_on),
             Err(e) => (nagios::failed(&format!("{e:#}")), nagios::State::Unknown),
         };
         term::print(&text)?;

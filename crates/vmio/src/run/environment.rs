@@ -13,16 +13,28 @@ pub fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
 }
 
+/// A field of `/proc/cpuinfo` or `/proc/meminfo`.
+fn field(text: &str, name: &str) -> Option<String> {
+    text.lines().find_map(|l| l.strip_prefix(name)?.trim_start().strip_prefix(':').map(|v| v.trim().to_owned()))
+}
+
+/// The CPU model of a machine.
+pub fn cpu(local: &dyn Node) -> String {
+    let cpuinfo = local.read_text(Path::new("/proc/cpuinfo")).unwrap_or_default();
+    field(&cpuinfo, "model name").unwrap_or_else(|| "unknown".into())
+}
+
+/// The memory of a machine in bytes; 0 where it cannot be read.
+pub fn memory_bytes(local: &dyn Node) -> u64 {
+    let meminfo = local.read_text(Path::new("/proc/meminfo")).unwrap_or_default();
+    let kib = field(&meminfo, "MemTotal").and_then(|v| v.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
 /// The environment as far as it is known before the first guest.
 pub fn of(planned: &Planned, local: &dyn Node) -> Environment {
     let read = |path: &str| local.read_text(Path::new(path)).unwrap_or_default();
     let cpuinfo = read("/proc/cpuinfo");
-    let field = |text: &str, name: &str| {
-        text.lines().find_map(|l| l.strip_prefix(name)?.trim_start().strip_prefix(':').map(|v| v.trim().to_owned()))
-    };
-    let memory_kib = field(&read("/proc/meminfo"), "MemTotal")
-        .and_then(|v| v.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()))
-        .unwrap_or(0);
     let qemu = local
         .exec(&Exec::new("qemu-system-x86_64").args(["--version"]).limit(Duration::from_secs(10)))
         .ok()
@@ -32,9 +44,9 @@ pub fn of(planned: &Planned, local: &dyn Node) -> Environment {
         vmio: env!("CARGO_PKG_VERSION").into(),
         kernel: read("/proc/sys/kernel/osrelease").trim().into(),
         guest_kernel: None,
-        cpu: field(&cpuinfo, "model name").unwrap_or_else(|| "unknown".into()),
+        cpu: cpu(local),
         cpus: cpuinfo.lines().filter(|l| l.starts_with("processor")).count() as u32,
-        memory_bytes: memory_kib * 1024,
+        memory_bytes: memory_bytes(local),
         accel: None,
         accel_reason: String::new(),
         qemu,

@@ -55,7 +55,7 @@ struct Cell {
 enum Mend {
     /// The paravirtual driver.
     Driver,
-    /// `cache=none` with `aio=native`.
+    /// `cache=none` with the engine that suits the image.
     Pair,
     /// Another AIO engine.
     Aio(Aio),
@@ -333,7 +333,8 @@ impl Mend {
         let a = &mut cell.attachment;
         match self {
             Mend::Driver => a.driver = best.driver,
-            Mend::Pair => (a.cache, a.aio) = (best.cache, best.aio),
+            Mend::Pair if a.aio == Aio::IoUring => a.cache = best.cache,
+            Mend::Pair => (a.cache, a.aio) = (best.cache, engine(&cell.target)),
             Mend::Aio(engine) => a.aio = *engine,
             Mend::Queues => a.options.queues = None,
             Mend::Iothread => a.iothread = a.options.mapped_iothreads.is_none(),
@@ -341,6 +342,11 @@ impl Mend {
         }
         cell
     }
+}
+
+/// The engine that [`change::engine`] gives a disk on such a target.
+fn engine(target: &str) -> Aio {
+    if target == "sparse" || target.starts_with("qcow2") { Aio::IoUring } else { Aio::Native }
 }
 
 fn vcpus(guest: &Guest, host: &Host, told: &mut Vec<String>) -> u32 {

@@ -2,7 +2,7 @@
 //! knows no machine; `rig` is the machine; `plan` looks before anything is changed.
 
 pub mod engine;
-mod environment;
+pub mod environment;
 mod execute;
 mod gentle;
 pub mod like;

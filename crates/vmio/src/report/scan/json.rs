@@ -23,8 +23,8 @@ struct Document<'a> {
 struct Entry<'a> {
     #[serde(flatten)]
     guest: &'a Guest,
-    /// Which of a change's ways is this guest's own: `qemu`, `libvirt`, `proxmox`.
-    own_way: String,
+    /// Which of a change's ways is this guest's own: `qemu`, `libvirt`, `proxmox`; `null` where none is.
+    own_way: Option<String>,
     findings: &'a [Finding],
     differences_to_reference: &'a [String],
 }
@@ -48,7 +48,7 @@ pub fn json(view: &View) -> String {
 fn entry(row: &Row) -> Entry<'_> {
     Entry {
         guest: &row.guest,
-        own_way: row.own_way().to_lowercase(),
+        own_way: row.own_way().map(str::to_lowercase),
         findings: &row.findings,
         differences_to_reference: &row.differences,
     }

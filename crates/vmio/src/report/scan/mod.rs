@@ -53,19 +53,23 @@ impl Row {
         self.guest.manager.as_deref().unwrap_or(&self.guest.kind)
     }
 
-    /// By which of [`Change::ways`] its settings are changed.
-    pub fn own_way(&self) -> &'static str {
-        match self.guest.manager.as_deref() {
-            Some("proxmox") => "Proxmox",
-            Some("libvirt" | "kubevirt") => "libvirt",
-            _ => "QEMU",
+    /// By which of [`Change::ways`] its settings are changed; `None` for kinds of guests that none of them
+    /// is for.
+    pub fn own_way(&self) -> Option<&'static str> {
+        match (self.guest.kind.as_str(), self.guest.manager.as_deref()) {
+            ("container" | "firecracker" | "cloud-hypervisor", _) => None,
+            (_, Some("proxmox")) => Some("Proxmox"),
+            (_, Some("libvirt" | "kubevirt")) => Some("libvirt"),
+            ("xen", _) => None,
+            _ => Some("QEMU"),
         }
     }
 
     /// The ways to make a change that apply to this guest, and the others.
     pub fn ways<'a>(&self, change: &'a Change) -> (Ways<'a>, Ways<'a>) {
         let own = self.own_way();
-        change.ways().into_iter().partition(|(name, _)| *name == own || *name == "any")
+        let (ours, others) = change.ways().into_iter().partition(|(name, _)| Some(*name) == own || *name == "any");
+        (ours, if own.is_some() { others } else { Vec::new() })
     }
 
     /// What must be known where a manager writes the set-up itself.

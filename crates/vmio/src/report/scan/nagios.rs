@@ -12,9 +12,9 @@ use super::View;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum State {
-    /// Nothing to do: no finding, or notes alone.
+    /// Nothing that costs under any load: no finding, or advice and notes alone.
     Ok = 0,
-    /// A warning or advice.
+    /// A warning.
     Warning = 1,
     /// A severe finding.
     Critical = 2,
@@ -23,12 +23,12 @@ pub enum State {
 }
 
 impl State {
-    /// What a finding of that severity makes of the service.
-    pub fn of(severity: Severity) -> State {
+    /// What a finding of that severity makes of the service, where `least` is the first that alerts.
+    pub fn of(severity: Severity, least: Severity) -> State {
         match severity {
+            quiet if quiet < least => State::Ok,
             Severity::Severe => State::Critical,
-            Severity::Warning | Severity::Advice => State::Warning,
-            Severity::Note => State::Ok,
+            _ => State::Warning,
         }
     }
 
@@ -47,10 +47,14 @@ const LINES: usize = 25;
 /// Characters of a line of long text.
 const LINE: usize = 150;
 
-/// What the plugin prints, and its state.
-pub fn nagios(view: &View) -> (String, State) {
+/// The first severity that alerts, unless `--fail-on` names another.
+const LEAST: Severity = Severity::Warning;
+
+/// What the plugin prints, and its state; `fail_on` is the first severity that alerts.
+pub fn nagios(view: &View, fail_on: Option<Severity>) -> (String, State) {
+    let least = fail_on.unwrap_or(LEAST);
     let state = match view.worst() {
-        Some(severity) => State::of(severity),
+        Some(severity) => State::of(severity, least),
         None if view.is_blind() => State::Unknown,
         None => State::Ok,
     };
@@ -68,7 +72,7 @@ pub fn nagios(view: &View) -> (String, State) {
     let _ = write!(text, " | guests={n};;;0");
     for severity in Severity::ALL.into_iter().rev() {
         // Above 0 alerts: `warning;critical` are ranges from 0.
-        let ranges = match State::of(severity) {
+        let ranges = match State::of(severity, least) {
             State::Critical => ";0",
             State::Warning => "0;",
             _ => ";",

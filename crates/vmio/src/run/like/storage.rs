@@ -43,6 +43,12 @@ pub(super) fn of(disk: &Disk, host: &Host, told: &mut Vec<String>) -> Result<(St
             ("lvm".to_owned(), Some(found.ok_or_else(|| nowhere("a logical volume", "lvm:VG"))?))
         }
         "zvol" => {
+            if let Some(bytes) = disk.details.volblock_bytes {
+                told.push(format!(
+                    "blocks of {} KiB in the guest's volume are not copied: vmio's are as its place or ZFS has them",
+                    bytes >> 10
+                ));
+            }
             let found = pve.or_else(|| Some(format!("zfs:{}", parent(source?.strip_prefix("/dev/zvol/")?)?)));
             ("zvol".to_owned(), Some(found.ok_or_else(|| nowhere("a ZFS volume", "zfs:POOL"))?))
         }

@@ -74,7 +74,7 @@ fn a_libvirt_guest_and_its_mends() {
     assert_eq!(found[0], "sparse: ahci,writeback,threads");
     assert_eq!(found.last().unwrap(), "preallocated: virtio-blk,none,native+iothread");
     for alone in
-        ["sparse: virtio-blk,writeback,threads", "sparse: ahci,none,native", "preallocated: ahci,writeback,threads"]
+        ["sparse: virtio-blk,writeback,threads", "sparse: ahci,none,io_uring", "preallocated: ahci,writeback,threads"]
     {
         assert!(found.contains(&alone.to_owned()), "{alone}: {found:?}");
     }
