@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use vmio_model::facts::{Details, Disk, Guest, Nic, Place, Processors, Unread};
 
 use super::{Managed, Manager};
-use crate::look::{Look, Question};
+use crate::guests::qemu::running::on_server;
+use crate::look::{Look, Question, Seen};
 
 mod disks;
 mod nics;
@@ -20,23 +21,36 @@ pub(super) mod xml;
 /// Domains that are described in one session, twice each: about 0.1 s (libvirt 9.0 gave 400
 /// descriptions in 0.25 s), far from the time that an answer may take.
 const AT_ONCE: usize = 100;
-/// Sockets of the system's daemon: of the one for all, and of the one for QEMU alone.
-const SYSTEM: [&str; 4] = [
-    "/run/libvirt/virtqemud-sock-ro",
-    "/run/libvirt/virtqemud-sock",
-    "/run/libvirt/libvirt-sock-ro",
-    "/run/libvirt/libvirt-sock",
+/// Daemons of the system: address, program, sockets, where the numbers of their processes are. Of
+/// QEMU's `virsh` takes the first whose socket is there.
+const SYSTEM: [(&str, &str, [&str; 2], &str); 3] = [
+    (QEMU, "virtqemud", ["/run/libvirt/virtqemud-sock-ro", "/run/libvirt/virtqemud-sock"], "/run/libvirt/qemu"),
+    (QEMU, "libvirtd", ["/run/libvirt/libvirt-sock-ro", "/run/libvirt/libvirt-sock"], "/run/libvirt/qemu"),
+    (XEN, "virtxend", ["/run/libvirt/virtxend-sock-ro", "/run/libvirt/virtxend-sock"], "/run/libvirt/libxl"),
 ];
-const XEN: [&str; 2] = ["/run/libvirt/virtxend-sock-ro", "/run/libvirt/virtxend-sock"];
+const QEMU: &str = "qemu:///system";
+const XEN: &str = "xen:///system";
+/// Bits of `st_mode` for the type, and those of a regular file (inode(7)).
+const S_IFMT: u32 = 0o170_000;
+const S_IFREG: u32 = 0o100_000;
 
 /// Entry `libvirt`.
 pub struct Libvirt;
 
 /// A daemon.
+#[derive(Debug)]
 struct Daemon {
     uri: String,
-    /// Where it keeps the numbers of its processes.
-    pids: PathBuf,
+    of: Owner,
+}
+
+/// Whose a daemon is, by which the processes of its guests are found.
+#[derive(Debug)]
+enum Owner {
+    /// The system's: it keeps the numbers of its processes here.
+    System(PathBuf),
+    /// A user's, who can say anything: what is not that user's own process is none of its guests.
+    User(u32),
 }
 
 impl Manager for Libvirt {
@@ -48,35 +62,60 @@ impl Manager for Libvirt {
     }
     fn guests(&self, look: &Look<'_>) -> Managed {
         let mut managed = Managed::default();
-        for daemon in daemons(look) {
+        for daemon in daemons(look, &mut managed.unread) {
             daemon.guests(look, &mut managed);
         }
         managed
     }
 }
 
-/// The daemons whose sockets are here: the system's, Xen's, and those of users.
-fn daemons(look: &Look<'_>) -> Vec<Daemon> {
+/// The daemons that run and whose sockets are here: the system's, Xen's, and those of users. A socket
+/// alone may be systemd's, and asking there would start the daemon and the guests that it autostarts.
+fn daemons(look: &Look<'_>, unread: &mut Vec<Unread>) -> Vec<Daemon> {
     let there = |path: &Path| matches!(look.reader().stat(path), Ok(Some(_)));
-    let any = |sockets: &[&str]| sockets.iter().any(|s| there(Path::new(s)));
-    let mut all = Vec::new();
-    if any(&SYSTEM) {
-        all.push(Daemon { uri: "qemu:///system".into(), pids: "/run/libvirt/qemu".into() });
-    }
-    if any(&XEN) {
-        all.push(Daemon { uri: "xen:///system".into(), pids: "/run/libvirt/libxl".into() });
+    let mut all: Vec<Daemon> = Vec::new();
+    let mut known = BTreeSet::new();
+    let mut add = |uri: String, runs: bool, of: Owner| match runs {
+        true => all.push(Daemon { uri, of }),
+        false => unread.push(Unread {
+            what: format!("domains of libvirt ({uri})"),
+            why: "the daemon does not run; asking would start it".into(),
+            mend: format!("start it, if it is to run: virsh -c '{uri}' list"),
+        }),
+    };
+    for (uri, program, sockets, pids) in SYSTEM {
+        if sockets.iter().any(|s| there(Path::new(s))) && known.insert(uri) {
+            add(uri.into(), runs(look, &[program], None), Owner::System(pids.into()));
+        }
     }
     for user in look.reader().list(Path::new("/run/user")).unwrap_or_default() {
+        let Ok(uid) = user.parse::<u32>() else { continue };
         let dir = Path::new("/run/user").join(user).join("libvirt");
-        let sockets = ["virtqemud-sock", "libvirt-sock"].map(|s| dir.join(s));
-        if let Some(socket) = sockets.iter().find(|s| there(s)) {
-            all.push(Daemon {
-                uri: format!("qemu:///session?socket={}", socket.display()),
-                pids: dir.join("qemu/run"),
-            });
+        let socket = ["virtqemud-sock", "libvirt-sock"].map(|s| dir.join(s)).into_iter().find(|s| there(s));
+        if let Some(socket) = socket {
+            let uri = format!("qemu:///session?socket={}", socket.display());
+            add(uri, runs(look, &["virtqemud", "libvirtd"], Some(uid)), Owner::User(uid));
         }
     }
     all
+}
+
+/// Whether one of these programs runs, of that user where one is named. Those in containers are not
+/// this system's.
+fn runs(look: &Look<'_>, programs: &[&str], uid: Option<u32>) -> bool {
+    let namespace = |of: &Path| look.reader().link(&of.join("ns/pid")).ok().flatten();
+    let own = namespace(Path::new("/proc/self"));
+    look.processes().iter().filter(|p| programs.contains(&p.comm.as_str())).any(|p| {
+        let their = namespace(&p.dir());
+        (their.is_none() || their == own) && uid.is_none_or(|uid| belongs(look, p.pid, uid))
+    })
+}
+
+/// Whether a process is a user's in every way (`Uid:` in proc_pid_status(5)).
+fn belongs(look: &Look<'_>, pid: u32, uid: u32) -> bool {
+    let status = look.reader().read_text(Path::new(&format!("/proc/{pid}/status"))).unwrap_or_default();
+    let ids = status.lines().find_map(|l| l.strip_prefix("Uid:")).unwrap_or_default();
+    !ids.trim().is_empty() && ids.split_whitespace().all(|id| id.parse() == Ok(uid))
 }
 
 impl Daemon {
@@ -95,8 +134,13 @@ impl Daemon {
             }
         }
         let guests = &mut managed.guests[first..];
-        if guests.iter().any(|g| !g.disks.is_empty()) {
-            match self.ask(look, vec!["domstats --list-active --block --nowait".into()]) {
+        // Of local files and devices the sizes are read without libvirt, which asks the guest's
+        // monitor for them, and that asks the storage.
+        let hidden = |d: &Disk| !d.place.source.as_deref().is_some_and(|source| source.starts_with('/'));
+        let safe = |g: &&Guest| g.disks.iter().any(hidden) && on_server(look, g, g.pid).is_none();
+        let asked: Vec<&str> = guests.iter().filter(safe).filter_map(|g| g.uuid.as_deref()).collect();
+        if !asked.is_empty() {
+            match self.ask(look, vec![format!("domstats --block --nowait {}", asked.join(" "))]) {
                 Ok(text) => self.sizes(&text, guests),
                 Err(unread) => managed.unread.push(unread),
             }
@@ -152,14 +196,34 @@ impl Daemon {
                 None => guest,
             };
             guest.manager = Some(Libvirt.name().to_owned());
-            guest.pid = self.pid(look, &guest.name);
+            guest.pid = self.pid(look, &guest.name, uuid);
+            if let (Owner::User(uid), None) = (&self.of, guest.pid) {
+                managed.unread.push(Unread {
+                    what: format!("domain {} of {}", guest.name, self.uri),
+                    why: format!("no process of user {uid} has its UUID"),
+                    mend: "look again; what a user's libvirt says of others' processes is not believed".into(),
+                });
+                continue;
+            }
             managed.guests.push(guest);
         }
     }
 
-    fn pid(&self, look: &Look<'_>, name: &str) -> Option<u32> {
-        // Names with a slash are refused by libvirt; none is followed here.
-        let file = self.pids.join(format!("{}.pid", name.replace('/', "_")));
+    /// The process of a domain; that of a user's is looked for without reading the user's files.
+    fn pid(&self, look: &Look<'_>, name: &str, uuid: &str) -> Option<u32> {
+        let dir = match &self.of {
+            Owner::System(dir) => dir,
+            Owner::User(uid) => {
+                let bears = |p: &&Seen| p.args.iter().flatten().any(|arg| arg.eq_ignore_ascii_case(uuid));
+                let of_it = look.processes().iter().filter(bears);
+                return of_it.map(|p| p.pid).find(|pid| belongs(look, *pid, *uid));
+            }
+        };
+        if name.contains('/') || name.contains("..") {
+            return None; // libvirt has no such names for files
+        }
+        let file = dir.join(format!("{name}.pid"));
+        look.reader().stat(&file).ok()?.filter(|s| s.mode & S_IFMT == S_IFREG)?;
         look.reader().read_text(&file).ok()?.trim().parse().ok()
     }
 
@@ -170,8 +234,10 @@ impl Daemon {
             let from = format!("{} domstats {}", self.virsh(), guest.name);
             for disk in &mut guest.disks {
                 let Some(target) = disk.place.target.clone() else { continue };
-                disk.details.virtual_bytes = sizes.get(&(guest.name.as_str(), target.as_str())).copied();
-                disk.read.insert("virtual_bytes".into(), from.clone());
+                if let Some(bytes) = sizes.get(&(guest.name.as_str(), target.as_str())) {
+                    disk.details.virtual_bytes = Some(*bytes);
+                    disk.read.insert("virtual_bytes".into(), from.clone());
+                }
             }
         }
     }
@@ -182,6 +248,10 @@ impl Daemon {
     fn monitor(&self, look: &Look<'_>, guest: &mut Guest) {
         if guest.kind != "qemu" || guest.disks.iter().all(|d| d.cache.is_some()) {
             return;
+        }
+        if let Some(why) = on_server(look, guest, guest.pid) {
+            let what = format!("cache modes of {} by its monitor", guest.name);
+            return guest.unread.push(Unread { what, why, mend: "ask it by hand".into() });
         }
         let question = Question::VirshMonitor {
             uri: self.uri.clone(),

@@ -26,6 +26,8 @@ fn host_of(described: impl Fn(&str) -> Option<vmio_node::Output> + Send + Sync +
     Fake::new("fake")
         .installed("virsh")
         .file("/run/libvirt/libvirt-sock-ro", "")
+        .file("/proc/700/comm", "libvirtd\n")
+        .file("/proc/self/mountinfo", "22 1 254:1 / / rw - ext4 /dev/vda1 rw\n")
         .file("/run/libvirt/qemu/db1.pid", "812\n")
         .command(move |exec: &Exec| match String::from_utf8_lossy(&exec.stdin) {
             script if script.starts_with("domstats") => Some(says(DOMSTATS)),
@@ -55,13 +57,13 @@ fn changed(overridden: &[Overridden]) -> Vec<(&str, &str, &str)> {
 }
 
 #[test]
-fn all_guests_are_read_in_three_sessions() {
+fn all_guests_are_read_in_two_sessions() {
     let fake = host();
     let managed = Libvirt.guests(&Look::new(&fake));
     let names: Vec<&str> = managed.guests.iter().map(|g| g.name.as_str()).collect();
     assert_eq!(names, ["debian12", "win11", "oldbox", "db1"]);
     assert!(managed.guests.iter().all(|g| g.manager.as_deref() == Some("libvirt") && g.kind == "qemu"));
-    assert_eq!(fake.ran().len(), 3);
+    assert_eq!(fake.ran().len(), 2);
     assert!(fake.ran().iter().all(|exec| exec.args.contains(&"--readonly".to_owned())));
 }
 
@@ -80,8 +82,8 @@ fn a_guest_is_what_its_description_says_and_no_more() {
         (Some(2), Some(true), Some("unmap"))
     );
     assert_eq!(vda.details.limits, ["50.0 write MB/s by QEMU's throttle", "2000 IOPS by QEMU's throttle"]);
-    assert_eq!(vda.details.virtual_bytes, Some(4 << 30));
-    assert_eq!(vda.read["virtual_bytes"], "virsh domstats db1");
+    // The image's own: libvirt would ask the guest's monitor for it.
+    assert_eq!((vda.details.virtual_bytes, vda.read.get("virtual_bytes")), (None, None));
     assert_eq!(vda.from.place(), "virsh dumpxml db1");
     let place = &vda.place;
     assert_eq!(
@@ -235,14 +237,115 @@ fn what_cannot_be_read_is_told_and_the_rest_is_there() {
     assert_eq!(said.iter().filter(|why| why.contains("no XML")).count(), 2, "{said:?}");
 }
 
+/// db1's disk is a volume of a pool, its process has these mounts.
+fn host_with_volume(mounts: &str) -> Fake {
+    let file = "<source file='/var/lib/libvirt/images/db1.raw' index='2'/>";
+    assert!(SESSION.contains(file));
+    let description = SESSION.replace(file, "<source pool='fast' volume='db1'/>").replace(
+        "<disk type='file' device='disk'>\n      <driver name='qemu' type='raw' cache='none'",
+        "<disk type='volume' device='disk'>\n      <driver name='qemu' type='raw' cache='none'",
+    );
+    host_with(move |script| Some(says(if script.starts_with("list") { LIST.to_owned() } else { description.clone() })))
+        .file("/proc/812/mountinfo", mounts)
+        .symlink("/proc/812/fd/5", "/srv/fast/db1")
+}
+
+#[test]
+fn sizes_that_no_file_shows_are_asked_where_no_server_can_halt_the_guest() {
+    let root = "22 1 254:1 / / rw - ext4 /dev/vda1 rw\n";
+    let local = host_with_volume(root);
+    let vda = &of(&local, "db1").disks[0];
+    assert_eq!((vda.place.source.as_deref(), vda.place.volume.as_deref()), (None, Some("fast/db1")));
+    assert_eq!((vda.details.virtual_bytes, &*vda.read["virtual_bytes"]), (Some(4 << 30), "virsh domstats db1"));
+    let script = String::from_utf8(local.ran()[2].stdin.clone()).unwrap();
+    assert_eq!(script, "domstats --block --nowait 9a3f7f54-2f3a-4a1b-9a59-0d3a5b0c7c21\n");
+    let served = host_with_volume(&format!("{root}23 22 0:50 / /srv/fast rw - nfs4 filer:/vm rw\n"));
+    assert_eq!(of(&served, "db1").disks[0].details.virtual_bytes, None);
+    assert_eq!(served.ran().len(), 2);
+}
+
+fn found(fake: &Fake) -> (Vec<String>, Vec<Unread>) {
+    let mut unread = Vec::new();
+    let uris = daemons(&Look::new(fake), &mut unread).into_iter().map(|d| d.uri).collect();
+    (uris, unread)
+}
+
 #[test]
 fn daemons_of_users_and_of_xen() {
+    let session = "qemu:///session?socket=/run/user/1000/libvirt/virtqemud-sock";
     let fake = Fake::new("fake")
         .file("/run/user/1000/libvirt/virtqemud-sock", "")
         .file("/run/user/1001/bus", "")
+        .file("/run/user/x/libvirt/virtqemud-sock", "")
         .file("/run/libvirt/virtxend-sock", "");
-    let uris: Vec<String> = daemons(&Look::new(&fake)).into_iter().map(|d| d.uri).collect();
-    assert_eq!(uris, ["xen:///system", "qemu:///session?socket=/run/user/1000/libvirt/virtqemud-sock"]);
+    // A socket without a daemon is systemd's: nobody is asked.
+    let (uris, unread) = found(&fake);
+    assert_eq!((uris.len(), unread.len()), (0, 2));
+    assert!(unread.iter().all(|u| u.why.contains("asking would start it")), "{unread:?}");
+    assert!(unread[1].what.contains(session));
+    // Neither does another user's daemon run there, nor one of a container.
+    let fake = fake
+        .file("/proc/70/comm", "virtxend\n")
+        .file("/proc/71/comm", "virtqemud\n")
+        .file("/proc/71/status", "Name:\tvirtqemud\nUid:\t1002\t1002\t1002\t1002\n")
+        .symlink("/proc/self/ns/pid", "pid:[1]")
+        .symlink("/proc/71/ns/pid", "pid:[1]");
+    assert_eq!(found(&fake).0, ["xen:///system"]);
+    let own = "Name:\tvirtqemud\nUid:\t1000\t1000\t1000\t1000\n";
+    assert_eq!(found(&fake.file("/proc/71/status", own)).0, ["xen:///system", session]);
+    let contained = Fake::new("fake")
+        .file("/run/libvirt/libvirt-sock", "")
+        .file("/proc/72/comm", "libvirtd\n")
+        .symlink("/proc/self/ns/pid", "pid:[1]")
+        .symlink("/proc/72/ns/pid", "pid:[2]");
+    assert_eq!(found(&contained).0, [""; 0]);
+}
+
+#[test]
+fn what_a_users_daemon_says_of_others_is_not_believed() {
+    let host = |uid: u32| {
+        let uids = |uid: u32| format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}\n");
+        host_with(|script| Some(says(if script.starts_with("list") { LIST } else { SESSION })))
+            .file("/proc/700/status", uids(1000))
+            .file("/run/user/1000/libvirt/libvirt-sock", "")
+            .file("/run/user/1000/libvirt/qemu/run/db1.pid", "812\n")
+            .file("/proc/812/comm", "qemu-system-x86\n")
+            .file("/proc/812/cmdline", CMDLINE.replace('\n', "\0"))
+            .file("/proc/812/status", uids(uid))
+    };
+    let guests = |fake: &Fake| {
+        let look = Look::new(fake);
+        let daemon = daemons(&look, &mut Vec::new()).pop().unwrap();
+        let mut managed = Managed::default();
+        daemon.guests(&look, &mut managed);
+        managed
+    };
+    let own = guests(&host(1000));
+    assert_eq!(own.guests.iter().map(|g| (&*g.name, g.pid)).collect::<Vec<_>>(), [("db1", Some(812))]);
+    let forged = guests(&host(107));
+    assert_eq!(forged.guests, []);
+    assert!(forged.unread.iter().any(|u| u.what.contains("db1") && u.why.contains("user 1000")));
+}
+
+#[test]
+fn numbers_of_processes_are_read_from_files_in_the_daemons_directory_alone() {
+    let fifo = vmio_node::FileStat { mode: 0o010_644, size: 0, allocated: 0, dev: (0, 1), rdev: (0, 0) };
+    let fake = Fake::new("fake")
+        .file("/run/libvirt/qemu/web.pid", "8\n")
+        .file("/run/libvirt/other.pid", "9\n")
+        .node("/run/libvirt/qemu/pipe.pid", fifo);
+    let daemon = Daemon { uri: QEMU.into(), of: Owner::System("/run/libvirt/qemu".into()) };
+    let pids = ["web", "../other", "pipe", "none"].map(|name| daemon.pid(&Look::new(&fake), name, ""));
+    assert_eq!(pids, [Some(8), None, None, None]);
+}
+
+#[test]
+fn numbers_in_a_description_take_no_more_memory_than_a_host_can_have() {
+    let huge = "<domain type='kvm'><name>a</name><vcpu cpuset='0-8191'>4294967295</vcpu></domain>";
+    let threads = written(huge).processors.unwrap().threads;
+    assert_eq!(threads.iter().map(|t| t.cpus.len()).sum::<usize>(), 1 << 22);
+    let many = "<domain type='kvm'><name>a</name><vcpu cpuset='1'>4294967295</vcpu></domain>";
+    assert_eq!(written(many).processors.unwrap().threads.len(), 8192);
 }
 
 #[test]

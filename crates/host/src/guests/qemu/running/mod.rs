@@ -22,6 +22,7 @@ use crate::topology::host_cpus;
 use process::Process;
 
 pub use monitor::ask;
+pub(crate) use monitor::on_server;
 
 /// The guests that run.
 pub fn running(look: &Look<'_>) -> Managed {

@@ -4,6 +4,8 @@
 //! - not where QEMU may still wait for its first connection (`wait=on`): that would start the guest;
 //! - not where descriptors were passed with `-add-fd`: QEMU closes those that are not yet in use
 //!   when the last monitor is left (monitor/fds.c, `monitor_fdsets_cleanup`);
+//! - not where a file of the guest lies on a server: `query-block` asks for the sizes of images in
+//!   QEMU's main loop, and where the server is dead that halts the guest;
 //! - for [`MONITOR_LIMIT`](crate::look::MONITOR_LIMIT) at most; what came until then counts.
 //!
 //! What the monitor says is in force, so it takes the place of what the command line says.
@@ -11,6 +13,7 @@
 use std::path::{Path, PathBuf};
 
 use vmio_model::facts::{Guest, Unread};
+use vmio_node::machine::network_mount_in;
 
 use super::options::{CommandLine, Opt};
 use crate::look::Look;
@@ -22,6 +25,9 @@ use told::Told;
 /// Of a listening socket in `/proc/net/unix` (`__SO_ACCEPTCON`, Linux include/linux/net.h).
 const LISTENS: u64 = 0x1_0000;
 
+/// Protocols of file servers that QEMU itself speaks, by the start of their names.
+const SERVERS: [&str; 4] = ["nfs", "gluster", "ssh", "cifs"];
+
 /// Fills in what the guest's monitor knows better than its command line.
 pub fn ask(look: &Look<'_>, guest: &mut Guest) {
     let Some(pid) = guest.pid else { return };
@@ -30,7 +36,11 @@ pub fn ask(look: &Look<'_>, guest: &mut Guest) {
     let mut refused = Vec::new();
     for monitor in monitors(&line) {
         let what = format!("monitor {}", monitor.name());
-        match usable(look, pid, &line, &monitor) {
+        let usable = usable(look, pid, &line, &monitor).and_then(|path| match on_server(look, guest, Some(pid)) {
+            None => Ok(path),
+            Some(why) => Err((why, "its command line was read; ask it by hand")),
+        });
+        match usable {
             Ok(path) => return session(look, guest, &what, &path),
             Err((why, mend)) => refused.push(Unread { what, why, mend: mend.to_owned() }),
         }
@@ -121,6 +131,30 @@ fn usable(look: &Look<'_>, pid: u32, line: &CommandLine, monitor: &Monitor) -> R
     }
     let below = if path.starts_with('/') { "root" } else { "cwd" };
     Ok(PathBuf::from(format!("/proc/{pid}/{below}")).join(path.trim_start_matches('/')))
+}
+
+/// Why asking this guest for its disks might halt it: a server that may be dead, or files of which
+/// that cannot be told. `None` where all are of this host.
+pub(crate) fn on_server(look: &Look<'_>, guest: &Guest, pid: Option<u32>) -> Option<String> {
+    let by_qemu = |kind: &&str| SERVERS.iter().any(|server| kind.starts_with(server));
+    if let Some(kind) = guest.disks.iter().filter_map(|d| d.details.storage.as_deref()).find(by_qemu) {
+        return Some(format!("a disk is read by {kind}, and a server that is dead would halt the guest"));
+    }
+    let table = |of: &str| look.reader().read(Path::new(&format!("/proc/{of}/mountinfo"))).ok();
+    let of_process = pid.and_then(|pid| Some((table(&pid.to_string())?, descriptors(look, pid)?)));
+    // Images and all that they are based on are open. Names of other things have no slash in front.
+    let (mounts, files) = match of_process {
+        Some(known) => known,
+        // Of another user's process only what is said of its disks is known.
+        None => match (table("self"), guest.disks.iter().map(|d| d.place.source.clone()).collect()) {
+            (Some(mounts), Some(sources)) => (mounts, sources),
+            _ => return Some("whether its files lie on a server may not be read".to_owned()),
+        },
+    };
+    files.iter().filter(|path| path.starts_with('/')).find_map(|path| {
+        let server = network_mount_in(&mounts, Path::new(path))?.server;
+        Some(format!("{path} lies on {server}, and a server that is dead would halt the guest"))
+    })
 }
 
 /// The inode of the socket that listens, where nobody is connected to it.

@@ -20,6 +20,8 @@ const TABLE: &str = "Num               RefCount Protocol Flags    Type St Inode 
     0000000061a9d173: 00000003 00000000 00000000 0001 03 78 /run/other\n\
     0000000061a9d174: 00000003 00000000 00000000 0001 03 79\n";
 
+const LOCAL: &str = "22 1 254:1 / / rw - ext4 /dev/vda1 rw\n";
+
 /// The command line with which the recorded guest was started.
 const ARGS: &[&str] = &[
     "qemu-system-x86_64",
@@ -57,6 +59,8 @@ fn host(args: &[&str], table: &str) -> Fake {
         .file("/proc/8/net/unix", table)
         .file("/proc/8/task/8/comm", "qemu-system-x86\n")
         .symlink("/proc/8/fd/3", "socket:[77]")
+        .symlink("/proc/8/fd/9", "/images/base.qcow2")
+        .file("/proc/8/mountinfo", LOCAL)
 }
 
 /// Plays QEMU from a recording: the answers to what is asked, and its own error to all else.
@@ -141,9 +145,17 @@ fn a_guest_as_it_was_started_is_the_same_by_its_monitor() {
 
 #[test]
 fn what_was_changed_since_the_start_is_in_force() {
-    let fake = host(ARGS, TABLE).socket("/proc/8/root/run/web1.qmp", play(CHANGED));
+    let mut args = ARGS.to_vec();
+    let gone =
+        ["-drive", "file=/images/gone.raw,format=raw,if=none,id=d9", "-device", "virtio-blk-pci,drive=d9,id=gone0"];
+    args.extend(gone);
+    let fake = host(&args, TABLE).socket("/proc/8/root/run/web1.qmp", play(CHANGED));
     let guest = asked(&fake);
+    assert!(guest.disks.iter().all(|d| d.place.device_id.as_deref() != Some("gone0")), "it was unplugged");
     let web = disk(&guest, "vd0");
+    // How the snapshot was opened is not told; the device is still the same.
+    assert_eq!((web.aio.as_deref(), web.details.discard, web.driver.as_deref()), (None, None, Some("virtio-blk")));
+    assert_eq!(disk(&guest, "sd1").aio.as_deref(), Some("threads"));
     assert_eq!(web.place.source.as_deref(), Some("/images/snap.qcow2"));
     assert_eq!((web.details.backing_files, web.details.storage.as_deref()), (Some(2), Some("file")));
     let hot = disk(&guest, "hot0");
@@ -241,6 +253,19 @@ fn what_others_use_or_wait_for_is_not_touched() {
     let fake = host(&args, TABLE).file("/proc/8/task/12/comm", "CPU 0/TCG\n");
     let guest = asked(&fake.socket("/proc/8/root/run/web1.qmp", play(STARTED)));
     assert!(guest.ids.contains_key("monitor_held_ms"), "{:?}", guest.unread);
+}
+
+#[test]
+fn a_guest_with_a_file_on_a_server_is_not_asked() {
+    let touched = |_| panic!("connected");
+    let mounted = format!("{LOCAL}23 22 0:50 / /images rw - nfs4 filer:/vm rw\n");
+    let fake = host(ARGS, TABLE).file("/proc/8/mountinfo", mounted).socket("/proc/8/root/run/web1.qmp", touched);
+    let guest = asked(&fake);
+    assert!(refusal(&guest).why.contains("/images/base.qcow2 lies on NFS server filer:/vm"), "{:?}", refusal(&guest));
+    let mut args = ARGS.to_vec();
+    args.extend(["-drive", "file=nfs://filer/vm/b.raw,format=raw,if=virtio"]);
+    let guest = asked(&host(&args, TABLE).socket("/proc/8/root/run/web1.qmp", touched));
+    assert!(refusal(&guest).why.contains("by nfs"), "{:?}", refusal(&guest));
 }
 
 #[test]
