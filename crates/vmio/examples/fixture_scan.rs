@@ -16,7 +16,7 @@ fn main() {
     write("scan.html", report::html(&view));
     write("scan.json", report::json(&view));
     write("scan.prom", report::prometheus(&view));
-    write("nagios.txt", report::nagios::nagios(&view).0);
+    write("nagios.txt", report::nagios::nagios(&view, None).0);
     for width in [80, 120] {
         write(&format!("scan-{width}.txt"), report::overview(&view, Style::PLAIN, width));
     }

@@ -69,7 +69,7 @@ fn discards_and_flushes_are_no_writes() {
     assert!((row.latency_mean_seconds.unwrap() - 1e-3).abs() < 1e-9 && (row.queue_depth - 2.9).abs() < 1e-9);
     assert_eq!(verdicts(&interval, &History::default()), []);
     // Nor is a disk that discards a quiet one.
-    assert!(seen(&[interval.clone()]).quiet_seconds(&interval.devices[0]).is_none());
+    assert!(seen(std::slice::from_ref(&interval)).quiet_seconds(&interval.devices[0]).is_none());
 }
 
 #[test]
