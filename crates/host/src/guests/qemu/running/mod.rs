@@ -48,7 +48,7 @@ pub fn look_closer(look: &Look<'_>, guest: &mut Guest) {
     if let (Some(args), Some(own), Some(pid)) =
         (seen.and_then(|s| s.args.as_deref()), guest.processors.as_mut(), guest.pid)
     {
-        processors::memory_by_node(&Process::new(look, pid, args), own, &mut guest.unread);
+        processors::memory_by_node(&Process::new(look, pid, args), own);
     }
 }
 

@@ -266,34 +266,21 @@ fn huge_mount(line: &str) -> Option<&str> {
     (kind == "hugetlbfs").then_some(dir)
 }
 
-/// Bytes of the process's memory by NUMA node. With several nodes the kernel goes through all of
-/// the guest's pages for it, so this is read when a guest is looked at closely, not all the time.
-pub fn memory_by_node(process: &Process<'_>, own: &mut Processors, missing: &mut Vec<Unread>) {
-    if own.host.iter().all(|cpu| cpu.node == 0) {
+/// Bytes of the process's memory by NUMA node, as far as they can be had without holding it up:
+/// `numa_maps` would go through all of the guest's page tables with their lock held.
+pub fn memory_by_node(process: &Process<'_>, own: &mut Processors) {
+    let known = if own.host.iter().all(|cpu| cpu.node == 0) {
         let status = process.reader().read_text(&process.path("status")).unwrap_or_default();
         let resident =
             status.lines().find_map(|l| l.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-        own.memory_by_node = resident.map(|kib| (0, kib << 10)).into_iter().collect();
-        own.read.insert("memory_by_node".into(), format!("/proc/{}/status", process.pid));
-        return;
-    }
-    let file = process.path("numa_maps");
-    match process.reader().read_text(&file) {
-        Ok(text) => {
-            text.lines().for_each(|line| add_pages(line, &mut own.memory_by_node));
-            own.read.insert("memory_by_node".into(), file.display().to_string());
-        }
-        Err(e) => missing.push(unread(format!("memory of guest {} by NUMA node", process.name), &e)),
-    }
-}
-
-/// Pages of a line of `numa_maps` (proc(5)): `N0=512 N1=3 kernelpagesize_kB=4`.
-fn add_pages(line: &str, into: &mut std::collections::BTreeMap<u32, u64>) {
-    let kib = line.split(' ').find_map(|f| f.strip_prefix("kernelpagesize_kB=")?.parse::<u64>().ok()).unwrap_or(4);
-    for (node, pages) in line.split(' ').filter_map(|f| f.strip_prefix('N')?.split_once('=')) {
-        if let (Ok(node), Ok(pages)) = (node.parse(), pages.parse::<u64>()) {
-            let bytes = into.entry(node).or_default();
-            *bytes = bytes.saturating_add(pages.saturating_mul(kib << 10));
-        }
+        resident.map(|kib| ([(0, kib << 10)].into(), format!("/proc/{}/status", process.pid)))
+    } else if own.huge_pages == Some(true) {
+        None // reserved pages are in no group's counters
+    } else {
+        quota::memory_by_node(process)
+    };
+    if let Some((bytes, from)) = known {
+        own.memory_by_node = bytes;
+        own.read.insert("memory_by_node".into(), from);
     }
 }

@@ -350,19 +350,35 @@ fn quotas_of_both_kinds_of_control_groups_count() {
 
 #[test]
 fn memory_is_known_by_node_where_there_are_several() {
-    let two = host(&args("libvirt-8-tuned"))
-        .file("/sys/devices/system/cpu/online", "0-1\n")
-        .file("/sys/devices/system/node/node0/cpulist", "0\n")
-        .file("/sys/devices/system/node/node1/cpulist", "1\n")
+    let two = |fixture: &str, procs: &str| {
+        host(&args(fixture))
+            .file("/sys/devices/system/cpu/online", "0-1\n")
+            .file("/sys/devices/system/node/node0/cpulist", "0\n")
+            .file("/sys/devices/system/node/node1/cpulist", "1\n")
+            .file("/proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n")
+            .file("/proc/812/cgroup", "0::/vm/a/emulator\n")
+            .file("/sys/fs/cgroup/vm/a/cgroup.procs", procs)
+            .file("/sys/fs/cgroup/vm/a/memory.numa_stat", "anon N0=8192 N1=4096\nfile N0=9 N1=9\nshmem N0=0 N1=100\n")
+    };
+    let by_node = |fake: &Fake| {
+        let mut own = read(fake);
+        let before = own.unread.clone();
+        look_closer(&Look::new(fake), &mut own);
+        assert_eq!(own.unread, before);
+        own.processors.unwrap().memory_by_node.into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!(by_node(&two("libvirt-9-q35", "812\n")), [(0, 8192), (1, 4196)]);
+    // What others use too is not told.
+    assert_eq!(by_node(&two("libvirt-9-q35", "812\n900\n")), []);
+    let v1 = two("libvirt-9-q35", "812\n")
+        .file("/proc/self/mounts", "cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\n")
+        .file("/proc/812/cgroup", "5:memory:/vm\n")
+        .file("/sys/fs/cgroup/memory/vm/cgroup.procs", "812\n")
         .file(
-            "/proc/812/numa_maps",
-            "7f00 bind:0 file=/dev/hugepages/x huge dirty=8 N0=6 N1=2 kernelpagesize_kB=2048\n\
-             7f10 default anon=3 N1=3 kernelpagesize_kB=4\n7f20 default\n",
+            "/sys/fs/cgroup/memory/vm/memory.numa_stat",
+            "total=9 N0=5 N1=4\nfile=1 N0=1 N1=0\nanon=6 N0=2 N1=4\nunevictable=2 N0=2 N1=0\nhierarchical_anon=6 N0=9 N1=9\n",
         );
-    let mut own = read(&two);
-    look_closer(&Look::new(&two), &mut own);
-    let by_node = own.processors.unwrap().memory_by_node;
-    assert_eq!(by_node.into_iter().collect::<Vec<_>>(), [(0, 6 << 21), (1, (2 << 21) + 3 * 4096)]);
+    assert_eq!(by_node(&v1), [(0, 4 * 4096), (1, 4 * 4096)]);
 }
 
 #[test]
