@@ -118,9 +118,8 @@ impl<'a> Sampler<'a> {
         reading.uplinks = self.hardware.uplinks(&net);
         reading.cpu = files.read(&mut self.stat).map(parse::stat).unwrap_or_default();
         reading.cpu.stalled_us = files.read(&mut self.pressure).and_then(parse::pressure);
-        if taken.is_none() {
-            self.untraced_disks(&mut reading, now);
-        }
+        // Traced or not: a guest on Ceph, NFS or a ZFS volume is seen by its own counters alone.
+        self.untraced_disks(&mut reading, now);
         let lost = self.flows.as_mut().map_or(0, |flows| flows.lost());
         if lost > 0 {
             reading
@@ -181,7 +180,11 @@ impl Hardware {
         let reader = files.reader();
         let list = |dir: &str| reader.list(Path::new(dir)).unwrap_or_default();
         // Mapped and RAID devices pass requests on to their slaves: those are the ones that fill.
-        let lowest = |name: &String| list(&format!("/sys/block/{name}/slaves")).is_empty();
+        // ZFS volumes do so too without saying it, and memory does not fill like a disk.
+        let other = |name: &str| {
+            ["zd", "zram", "ram"].iter().any(|start| name.strip_prefix(start).is_some_and(|n| n.parse::<u32>().is_ok()))
+        };
+        let lowest = |name: &String| !other(name) && list(&format!("/sys/block/{name}/slaves")).is_empty();
         self.disks = list("/sys/block").into_iter().filter(lowest).collect();
         let real =
             |name: &String| reader.stat(Path::new(&format!("/sys/class/net/{name}/device"))).is_ok_and(|s| s.is_some());

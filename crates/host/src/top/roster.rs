@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use vmio_model::facts::{Guest, Unread};
 use vmio_model::top::Flow;
 use vmio_model::top::load::Packets;
+use vmio_model::top::process::{OtherKind, kind_of};
 use vmio_model::top::reading::{GuestReading, Interface, Part, ThreadReading};
 
 use super::files::{Files, Kept};
@@ -165,6 +166,11 @@ impl Roster {
 
     /// The guest that a flow belongs to: by process, then by control group.
     pub fn owner(&mut self, files: &Files<'_>, flow: &Flow) -> Option<usize> {
+        // A loop device's workers bear the control group of whom they serve, whose requests were
+        // counted at the loop device already.
+        if flow.pid == 0 && kind_of(&flow.comm, true) == OtherKind::Loop {
+            return None;
+        }
         if flow.pid != 0 {
             let members = &self.members;
             let found = self.owners.entry(flow.pid).or_insert_with(|| by_process(members, files, flow.pid));

@@ -57,7 +57,7 @@ pub struct GuestReading {
     pub group_run_ns: Option<u64>,
     /// Its network devices.
     pub nics: Vec<Interface>,
-    /// Its disks, where they are not traced.
+    /// Its disks by its own counters, for what tracing does not see.
     pub disks: DiskReading,
 }
 
@@ -147,9 +147,18 @@ pub fn between(before: &Reading, after: &Reading, traced: Option<&Traced<'_>>) -
     let mut guests: Vec<GuestLoad> = after.guests.iter().map(|guest| guest_load(before, guest, seconds)).collect();
     let mut others = Vec::new();
     if let Some(traced) = traced {
-        for guest in &mut guests {
+        let seen = |i: usize| traced.owners.contains(&Some(i));
+        for (_, guest) in guests.iter_mut().enumerate().filter(|(i, _)| seen(*i)) {
             guest.disk_source = DiskSource::Trace;
             guest.disks.clear();
+        }
+        // Who was not seen may have its disks elsewhere (Ceph, NFS, a ZFS volume): what its own
+        // counters say, on no disk that is traced. Where they say nothing, nothing is known.
+        for (_, guest) in guests.iter_mut().enumerate().filter(|(i, _)| !seen(*i)) {
+            guest.disks.iter_mut().for_each(|d| d.device = None);
+            if !guest.disks.iter().any(|d| d.both().any()) {
+                (guest.disk_source, guest.disks) = (DiskSource::None, Vec::new());
+            }
         }
         for (flow, owner) in traced.flows.iter().zip(traced.owners) {
             match owner.and_then(|i| guests.get_mut(i)) {

@@ -167,6 +167,29 @@ fn disks_without_tracing() {
     assert!((guest.disks[0].writes.device_seconds.unwrap() - 0.4).abs() < 1e-9);
 }
 
+#[test]
+fn a_guest_that_tracing_does_not_see_keeps_its_own_counters() {
+    let far = |bytes| {
+        let mut far = member("far", 1);
+        far.disks = DiskReading::Counters(DiskSource::Process, vec![(Some(VDA), [(None, bytes), (None, 0)])]);
+        far
+    };
+    let (before, after) = (one(0.0, vec![far(0)], &[]), one(1.0, vec![far(5000)], &[]));
+    let interval = between(&before, &after, Some(&Traced { flows: &[], owners: &[] }));
+    let row = &super::super::rows::rows(&interval).guests[0];
+    assert_eq!((row.disk_source, row.disk.read_bytes_per_second), (DiskSource::Process, Some(5000.0)));
+    // It has no part in the time of a disk that is traced.
+    assert_eq!((interval.guests[0].disks[0].device, row.disk.device_share_ratio), (None, None));
+    // No bytes by counters that do not see everything either are not none.
+    let interval = between(&before, &far_again(&before), Some(&Traced { flows: &[], owners: &[] }));
+    let row = &super::super::rows::rows(&interval).guests[0];
+    assert_eq!((row.disk_source, row.disk.read_bytes_per_second), (DiskSource::None, None));
+}
+
+fn far_again(reading: &Reading) -> Reading {
+    Reading { at_seconds: 1.0, ..reading.clone() }
+}
+
 fn flow(pid: u32, comm: &str, write: bool, requests: u64) -> Flow {
     let mut latency = Latency::default();
     (0..requests).for_each(|_| latency.add(100));
@@ -200,7 +223,7 @@ fn flows_belong_to_guests_or_to_others() {
     let traced = Traced { flows: &flows, owners: &owners };
     let interval = between(&reading(0.0), &reading(1.0), Some(&traced));
     assert!(interval.traced && interval.guests[0].disks.is_empty());
-    assert_eq!(interval.guests[0].disk_source, DiskSource::Trace, "nothing done is known too");
+    assert_eq!(interval.guests[0].disk_source, DiskSource::None, "it may have done much elsewhere");
     let [b] = &interval.guests[1].disks[..] else { panic!("{:?}", interval.guests[1].disks) };
     assert_eq!((b.reads.requests, b.writes.requests), (Some(11), Some(5)));
     assert_eq!(b.reads.latency.as_ref().unwrap().requests(), 11);

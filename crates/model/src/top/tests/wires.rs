@@ -29,6 +29,11 @@ fn wires() {
     assert_eq!(verdicts(&Interval { uplinks: vec![unknown.clone()], ..full.clone() }, &History::default()), []);
     let drops = UplinkLoad { received: packets(900, 100), ..unknown };
     let verdict = the_one(verdicts(&Interval { uplinks: vec![drops], ..full.clone() }, &History::default()));
+    assert!(verdict.line.starts_with("uplink eth0 drops packets: ") && verdict.culprits.is_empty(), "{}", verdict.line);
+    let mut inside = full.clone();
+    inside.guests[1].nics[0].sent = packets(9000, 0);
+    let among = the_one(verdicts(&inside, &History::default()));
+    assert!(among.line.starts_with("uplink eth0 is saturated, which guest cannot be told: "), "{}", among.line);
     assert!(verdict.line.ends_with("receiving, 100 packets a second (10 %) dropped"), "{}", verdict.line);
     // Drops at taps: both ways; a few are none.
     for (guest, line) in [

@@ -94,8 +94,15 @@ fn uplink(interval: &Interval, load: &UplinkLoad, sends: bool) -> Option<Verdict
         parts.push((Actor::Unknown, all - guests));
     }
     parts.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let culprits: Vec<Culprit> = culprits(interval, &parts, all);
-    let line = format!("uplink {} is saturated {}: {evidence}", load.name, blame(&culprits, "what was moved"));
+    // Drops alone are no full wire. And guests that moved more than the wire did talk to each other:
+    // whose packets went out cannot be told.
+    let told = guests <= side.bytes as f64;
+    let culprits: Vec<Culprit> = if full.is_some() && told { culprits(interval, &parts, all) } else { Vec::new() };
+    let line = match full {
+        None => format!("uplink {} drops packets: {evidence}", load.name),
+        Some(_) if !told => format!("uplink {} is saturated, which guest cannot be told: {evidence}", load.name),
+        Some(_) => format!("uplink {} is saturated {}: {evidence}", load.name, blame(&culprits, "what was moved")),
+    };
     Some(Verdict {
         resource: Resource::Uplink,
         name: load.name.clone(),
