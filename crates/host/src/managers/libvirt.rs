@@ -100,6 +100,11 @@ fn daemons(look: &Look<'_>, unread: &mut Vec<Unread>) -> Vec<Daemon> {
     all
 }
 
+/// Whether the system's daemon runs: asking where it does not would start it, and guests with it.
+pub fn system_runs(look: &Look<'_>) -> bool {
+    runs(look, &["virtqemud", "libvirtd"], None)
+}
+
 /// Whether one of these programs runs, of that user where one is named. Those in containers are not
 /// this system's.
 fn runs(look: &Look<'_>, programs: &[&str], uid: Option<u32>) -> bool {

@@ -12,7 +12,7 @@ use crate::look::Look;
 pub const ALL: &[&dyn Manager] = &[&kubevirt::KubeVirt, &proxmox::Proxmox, &libvirt::Libvirt];
 
 mod kubevirt;
-mod libvirt;
+pub(crate) mod libvirt;
 mod proxmox;
 
 /// Manages guests of this host.

@@ -12,6 +12,7 @@ use super::parse;
 use super::roster::Member;
 use crate::backing::Backing;
 use crate::look::{Look, Question};
+use crate::managers::libvirt;
 
 /// libvirt asks every guest's monitor: not more often than this, in seconds, and never more than
 /// this part of the time.
@@ -125,6 +126,10 @@ impl Libvirt {
     /// Asks when it is time.
     pub fn refresh(&mut self, look: &Look<'_>, now: f64) {
         if now < self.next {
+            return;
+        }
+        if !libvirt::system_runs(look) {
+            *self = Libvirt { next: now + AGAIN_SECONDS, ..Libvirt::default() };
             return;
         }
         let question = Question::Virsh {

@@ -193,7 +193,7 @@ fn domstats(n: u64) -> String {
 #[test]
 fn libvirt_is_asked_now_and_then() {
     let calls = std::sync::atomic::AtomicU64::new(0);
-    let fake = machine().installed("virsh").command(move |cmd| {
+    let fake = machine().file("/proc/700/comm", "libvirtd\n").installed("virsh").command(move |cmd| {
         (cmd.program == "virsh").then(|| says(domstats(500 * calls.fetch_add(1, std::sync::atomic::Ordering::SeqCst))))
     });
     let mut sampler = Sampler::new(&fake, false, untraced());
@@ -214,7 +214,10 @@ fn libvirt_is_asked_now_and_then() {
 
 #[test]
 fn a_libvirt_that_refuses_is_left_alone_for_a_while() {
-    let fake = machine().installed("virsh").program("virsh", fails(1, "error: Permission denied"));
+    let fake = machine()
+        .file("/proc/700/comm", "libvirtd\n")
+        .installed("virsh")
+        .program("virsh", fails(1, "error: Permission denied"));
     let mut sampler = Sampler::new(&fake, false, untraced());
     for n in 0..9 {
         work(&fake, n);
