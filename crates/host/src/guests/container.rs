@@ -81,7 +81,9 @@ fn groups<'a>(look: &'a Look<'_>) -> (BTreeMap<Named, Vec<&'a Seen>>, usize) {
     for seen in look.processes().iter().filter(|p| p.args.as_ref().is_none_or(|a| !a.is_empty())) {
         let dir = seen.dir();
         let mnt = look.reader().link(&dir.join("ns/mnt"));
-        refused += usize::from(mnt.is_err());
+        // A process that has just ended refuses too.
+        let runs = || look.reader().read(&dir.join("cmdline")).is_ok_and(|line| !line.is_empty());
+        refused += usize::from(mnt.is_err() && runs());
         let (pid, mnt) = (space(&dir, "pid"), mnt.ok().flatten());
         // An engine's helper may be in the container's group, but it is in our namespaces.
         if mnt.is_some() && mnt == own_mnt {

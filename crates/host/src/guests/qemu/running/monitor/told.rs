@@ -144,6 +144,8 @@ impl Told {
         }
         let at = match at {
             Some(at) => at,
+            // What is only read is no disk to judge, as on the command line.
+            None if inserted["ro"] == true => return Met::Other,
             // Plugged in since the start; CD-ROMs and floppies can be taken out and are no disks.
             None if block["removable"] == false && path.is_some() => {
                 let Some(device) = device else { return if nameless { Met::Nameless } else { Met::Other } };
