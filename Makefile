@@ -12,14 +12,16 @@ help:
 	@echo "make test       install what is missing, format, clippy, unit, property, root and guest tests"
 	@echo "make test-long  the long forms: 50 random kills, a planted driver found and proven, decoder inputs"
 	@echo "make bench      benchmarks (ratios and times, no assertion)"
-	@echo "make build      $(VMIO) and the agent"
+	@echo "make build      install what is missing, build $(VMIO) and the agent"
 
 # The agent is static: it is the init of vmio's guest image. --target keeps the flag away from
 # build scripts and procedural macros.
 agent:
 	RUSTFLAGS="-C target-feature=+crt-static" cargo build --locked -q -p vmio-node --bin vmio-agent --profile agent --target $(TRIPLE)
 
-build: agent
+build:
+	@scripts/setup build
+	@$(MAKE) --no-print-directory agent
 	cargo build --locked --release -p vmio
 
 demo:
