@@ -261,6 +261,8 @@ impl Rule {
 /// All rules.
 pub const RULES: &[&Rule] = &[
     &unsafe_cache::RULE,
+    // Of equal weight the earlier comes first: this one costs whatever the guest does.
+    &emulation_though_kvm::RULE,
     &emulated_driver::RULE,
     &sparse_file::RULE,
     &cache_aio_pair::RULE,
@@ -292,7 +294,6 @@ pub const RULES: &[&Rule] = &[
     &nic_queues::RULE,
     &offloads_off::RULE,
     &mtu_mismatch::RULE,
-    &emulation_though_kvm::RULE,
     &iothread_on_vcpu_core::RULE,
     &vcpus_over_cores::RULE,
     &numa_split::RULE,

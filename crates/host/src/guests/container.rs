@@ -63,7 +63,7 @@ impl GuestKind for Container {
         let unread = (refused > 0).then(|| Unread {
             what: format!("namespaces of {refused} processes"),
             why: "they may not be read: there may be more containers".into(),
-            mend: "run as root".into(),
+            mend: "run as root, with all of its capabilities".into(),
         });
         Managed { guests: guests.collect(), unread: unread.into_iter().collect() }
     }

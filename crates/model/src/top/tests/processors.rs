@@ -22,7 +22,7 @@ fn processors_that_are_used_up_name_who_runs_and_who_waits() {
     let verdict = the_one(verdicts(&full, &History::default()));
     assert_eq!(
         verdict.line,
-        "host CPU is saturated by guest hog (77 % of what they do): 4 processors 98 % busy, virtual CPUs wait 56 % of \
+        "host CPU is saturated by guest hog (77 % of the work): 4 processors 98 % busy, virtual CPUs wait 56 % of \
          their time, some task waits 95 % of the time (PSI); web waits 40 % of its time for a processor"
     );
     // The work of no guest.

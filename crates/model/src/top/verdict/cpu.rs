@@ -112,11 +112,12 @@ fn host(interval: &Interval) -> Option<Verdict> {
         .collect();
     costs.sort_by(|a, b| b.steal_ratio.unwrap_or(0.0).total_cmp(&a.steal_ratio.unwrap_or(0.0)));
     let said = if costs.is_empty() {
-        if guests > 0.0 { "no other guest waits much" } else { "no guest waits" }.into()
+        let others = culprits.iter().any(|c| c.guest.is_some());
+        if others { "no other guest waits much" } else { "no guest waits much" }.into()
     } else {
         told(&costs)
     };
-    let line = format!("host CPU is saturated {}: {evidence}; {said}", blame(&culprits, "what they do"));
+    let line = format!("host CPU is saturated {}: {evidence}; {said}", blame(&culprits, "the work"));
     Some(Verdict {
         resource: Resource::HostCpu,
         name: "host".into(),

@@ -187,14 +187,16 @@ fn named_accel(process: &Process<'_>) -> Option<(Accel, String)> {
     })
 }
 
-/// Whether /dev/kvm may be opened. Reading from it fails in any case, but only after that.
+/// Whether there is a driver behind /dev/kvm. Reading from it fails in any case, but without one already
+/// at its opening; one that this user may not open is there.
 fn kvm_here(process: &Process<'_>) -> Option<bool> {
+    use std::io::ErrorKind::{InvalidInput, PermissionDenied};
     let device = Path::new("/dev/kvm");
     match process.reader().stat(device) {
         Ok(None) => Some(false),
         Ok(Some(_)) => match process.reader().read(device) {
             Ok(_) => Some(true),
-            Err(Error::File { source, .. }) => Some(source.kind() == std::io::ErrorKind::InvalidInput),
+            Err(Error::File { source, .. }) => Some(matches!(source.kind(), InvalidInput | PermissionDenied)),
             Err(_) => None,
         },
         Err(_) => None,

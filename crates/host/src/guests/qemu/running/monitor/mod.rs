@@ -116,6 +116,11 @@ fn usable(look: &Look<'_>, pid: u32, line: &CommandLine, monitor: &Monitor) -> R
     let Some(path) = &monitor.path else {
         return Err(("libvirt holds the monitor".into(), "--monitor asks through libvirt"));
     };
+    let stat = look.reader().read_text(Path::new(&format!("/proc/{pid}/stat"))).unwrap_or_default();
+    // The state follows the name in brackets (proc_pid_stat(5)).
+    if stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['T', 't'])) {
+        return Err(("its process is stopped (SIGSTOP, or a debugger)".into(), "look again when it goes on"));
+    }
     if line.all("add-fd").next().is_some() {
         let why = "QEMU was given descriptors, and may close some of them when a monitor is left";
         return Err((why.into(), "ask it by hand"));
