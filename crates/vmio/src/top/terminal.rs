@@ -2,6 +2,7 @@
 //! Ctrl-C, SIGTERM, SIGHUP, an error or a panic.
 
 use std::io;
+use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
 use ratatui::widgets::Paragraph;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
@@ -43,7 +45,10 @@ pub fn run(mut app: App, mut next: impl FnMut() -> Option<Screen>) -> io::Result
     while !app.ended && !ended.load(Ordering::Relaxed) {
         let due = last + Duration::from_secs_f64(app.interval);
         let left = due.saturating_duration_since(Instant::now());
-        if event::poll(left.min(HEARD))? {
+        if is_gone(left.min(HEARD))? {
+            break;
+        }
+        if event::poll(Duration::ZERO)? {
             match event::read()? {
                 Event::Key(key) => app.key(key),
                 Event::Resize(..) => {}
@@ -68,4 +73,21 @@ fn draw(terminal: &mut DefaultTerminal, app: &App) -> io::Result<()> {
         frame.render_widget(Paragraph::new(view::lines(app, area.width, area.height)), area);
     })?;
     Ok(())
+}
+
+/// Waits for a key at most so long, and says whether the terminal is gone (closed window, lost
+/// connection). The library that reads keys would wait for ever at its end, and busily.
+fn is_gone(limit: Duration) -> std::io::Result<bool> {
+    let stdin = io::stdin();
+    if !stdin.is_terminal() {
+        std::thread::sleep(limit);
+        return Ok(false);
+    }
+    let mut watched = [PollFd::new(&stdin, PollFlags::IN)];
+    let limit = Timespec { tv_sec: 0, tv_nsec: i64::from(limit.subsec_nanos()) };
+    match poll(&mut watched, Some(&limit)) {
+        Ok(_) => Ok(watched[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)),
+        Err(rustix::io::Errno::INTR) => Ok(false), // the signal is looked at next
+        Err(e) => Err(e.into()),
+    }
 }
