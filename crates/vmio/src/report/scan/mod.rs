@@ -126,9 +126,7 @@ impl View {
 
     /// Whether the scan saw nothing that it can judge, and something kept it from seeing more.
     pub fn is_blind(&self) -> bool {
-        let hidden = self.unread.iter().any(|u| u.what == "processes");
-        let seen = !self.rows.is_empty() && self.all_unread().next().is_some();
-        (hidden || seen) && !self.rows.iter().any(Row::is_known)
+        self.all_unread().next().is_some() && !self.rows.iter().any(Row::is_known)
     }
 
     /// `2 severe, 1 warning`; empty without findings.
