@@ -105,6 +105,19 @@ impl History {
         (requests > 0.0).then(|| sum / requests)
     }
 
+    /// A direction of which a hundred requests and more took at least so many times what they take in
+    /// quiet moments at their size: its name, the mean now, and then.
+    pub fn slowed(&self, load: &DeviceLoad, times: f64) -> Option<(&'static str, f64, f64)> {
+        let sizes = self.fastest.get(&load.device)?;
+        let sides = sizes.iter().zip([("reads", load.reads), ("writes", load.writes)]);
+        let found = sides.filter(|(_, (_, side))| side.requests >= 100).filter_map(|(sizes, (name, side))| {
+            let (bytes, now) = mean(&side)?;
+            let bounds = sizes.values().map(|f| f.seconds * (bytes / f.bytes.max(1.0)).max(1.0));
+            Some((name, now, bounds.min_by(f64::total_cmp)?))
+        });
+        found.filter(|(_, now, quiet)| *now >= quiet * times).max_by(|a, b| (a.1 / a.2).total_cmp(&(b.1 / b.2)))
+    }
+
     /// Latencies of a guest at a disk in those intervals in which `hogs` together were quiet there.
     /// Without requests in such intervals it is empty.
     pub fn without(&self, device: Device, guest: &str, hogs: &[&str]) -> Latency {

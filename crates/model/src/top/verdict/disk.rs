@@ -54,9 +54,16 @@ fn signs(interval: &Interval, load: &DeviceLoad, history: &History) -> Option<(b
         *ratio >= QUEUED && *at_device >= 1.0
     });
     let waits = queued.map(|(ratio, _)| format!(", {} of that in the host's queue", percent(ratio)));
+    let slowed = history.slowed(load, SLOWER);
     match history.quiet_seconds(load) {
         Some(quiet) if each >= quiet * SLOWER => {
             let compared = format!(", {} in quiet moments", time(quiet));
+            Some((true, at_once + &compared + &waits.unwrap_or_default(), depth))
+        }
+        // Requests of one direction wait, though those that fill the disk are of a size not seen before.
+        Some(_) if slowed.is_some() => {
+            let (side, now, quiet) = slowed?;
+            let compared = format!("; {side} take {}, {} in quiet moments", time(now), time(quiet));
             Some((true, at_once + &compared + &waits.unwrap_or_default(), depth))
         }
         _ if waits.is_some() => Some((true, at_once + &waits.unwrap_or_default(), depth)),
