@@ -3,41 +3,27 @@
 
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
+#[path = "common/stand_in.rs"]
+mod stand_in;
+
 use std::io::Write;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 
+use stand_in::StandIn;
 use vmio_host::look::Look;
 use vmio_host::scan::scan;
 use vmio_model::facts::Guest;
 use vmio_node::Local;
 
-/// Processes that do nothing, ended with this.
-struct StandIns(Vec<Child>);
-
-impl StandIns {
-    /// One a disk, each named `PREFIX-N`.
-    fn with(prefix: &str, disks: &[(String, &str)]) -> Self {
-        let start = |(i, (path, format)): (usize, &(String, &str))| {
-            // The shell waits for its input, which this process holds.
-            let mut command = Command::new("sh");
-            command.arg0("qemu-system-x86_64").args(["-c", "read x", "-name", &format!("{prefix}-{i}")]);
-            command.args(["-drive", &format!("file={path},format={format},if=virtio")]);
-            command.stdin(Stdio::piped()).spawn().unwrap()
-        };
-        Self(disks.iter().enumerate().map(start).collect())
-    }
-}
-
-impl Drop for StandIns {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
+/// A stand-in for a guest a disk, each named `PREFIX-N`.
+fn stand_ins(prefix: &str, disks: &[(String, &str)]) -> Vec<StandIn> {
+    let start = |(i, (path, format)): (usize, &(String, &str))| {
+        let (name, drive) = (format!("{prefix}-{i}"), format!("file={path},format={format},if=virtio"));
+        StandIn::start("qemu-system-x86_64", ["-name", &name, "-drive", &drive])
+    };
+    disks.iter().enumerate().map(start).collect()
 }
 
 fn create(path: &Path, backing: Option<&Path>) {
@@ -75,7 +61,7 @@ fn real_chains_holes_and_cached_pages_are_read() {
     let disks = [("top", "qcow2"), ("orphan", "qcow2"), ("holes", "raw"), ("full", "raw"), ("missing", "raw")];
     let disks: Vec<(String, &str)> = disks.iter().map(|(name, format)| (path(name), *format)).collect();
     let prefix = format!("disks-{}", std::process::id());
-    let _running = StandIns::with(&prefix, &disks);
+    let _running = stand_ins(&prefix, &disks);
     let guests = looked(&prefix);
     let [top, orphan, holes, full, missing] = &guests[..] else { panic!("{guests:?}") };
     let details = |guest: &Guest| guest.disks[0].details.clone();
@@ -112,7 +98,7 @@ fn two_hundred_guests_take_seconds() {
     };
     let disks: Vec<(String, &str)> = (0..200).map(disk).collect();
     let prefix = format!("many-{}", std::process::id());
-    let _running = StandIns::with(&prefix, &disks);
+    let _running = stand_ins(&prefix, &disks);
     let began = Instant::now();
     let guests = looked(&prefix);
     let seconds = began.elapsed().as_secs_f64();

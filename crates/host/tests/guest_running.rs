@@ -3,12 +3,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/stand_in.rs"]
+mod stand_in;
+
 use std::fs::File;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use stand_in::StandIn;
 use vmio_host::guests::find;
 use vmio_host::look::Look;
 use vmio_host::scan::scan;
@@ -177,16 +180,14 @@ fn two_hundred_guests_are_read_in_time() {
     let line = std::fs::read_to_string(line).unwrap();
     let one = dir.path().join("one.qcow2").display().to_string();
     assert!(Command::new("qemu-img").args(["create", "-q", "-f", "qcow2", &one, "1M"]).status().unwrap().success());
-    let guests: Vec<Qemu> = (0..GUESTS)
+    let guests: Vec<StandIn> = (0..GUESTS)
         .map(|i| {
             let image = dir.path().join(format!("{i}.qcow2")).display().to_string();
             std::fs::copy(&one, &image).unwrap();
             let own = line
                 .replace("/var/lib/libvirt/images/web1.qcow2", &image)
                 .replace("guest=web1", &format!("guest=g{i}"));
-            let mut shell = Command::new("sh");
-            shell.arg0("/usr/bin/qemu-system-x86_64").args(["-c", "read x"]).args(own.lines().skip(1));
-            Qemu(shell.stdin(Stdio::piped()).spawn().unwrap())
+            StandIn::start("/usr/bin/qemu-system-x86_64", own.lines().skip(1))
         })
         .collect();
     let node = Local::new();

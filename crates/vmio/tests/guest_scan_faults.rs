@@ -3,17 +3,19 @@
 
 #[path = "common/live.rs"]
 mod live;
+#[path = "../../host/tests/common/stand_in.rs"]
+mod stand_in;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use live::Running;
 use serde_json::Value;
+use stand_in::StandIn;
 
 const MACHINE: &str = "-machine q35 -accel tcg -cpu max -smp 1";
 
@@ -137,22 +139,10 @@ fn command_lines_that_nobody_can_parse() {
         &["-name", "", "-smp", "-3,cores=99999999999999999999", "-m", "huge", "-machine", ",,,=,"],
         &["\u{1}\u{7f}", "--", "-", "-drive", "if=virtio", "-netdev", "tap", "-device", "=,=", "-object", "iothread"],
     ];
-    let processes: Vec<Running> = garbage
-        .iter()
-        .map(|args| {
-            let mut command = Command::new("/bin/sh");
-            command.arg0("qemu-system-x86_64").args(["-c", "sleep 100; :"]).args(*args);
-            Running(command.process_group(0).spawn().unwrap())
-        })
-        .collect();
+    let processes = garbage.map(|args| StandIn::start("qemu-system-x86_64", args));
     let seen = live::scan(dir.path(), &[]);
     for process in &processes {
-        let found = seen["guests"].as_array().unwrap().iter().find(|g| g["pid"] == process.pid());
-        assert!(found.is_some_and(|g| g["name"].is_string()), "pid {}", process.pid());
-    }
-    // The shells' own children.
-    for process in &processes {
-        let group = rustix::process::Pid::from_raw(process.pid().cast_signed()).unwrap();
-        rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
+        let found = seen["guests"].as_array().unwrap().iter().find(|g| g["pid"] == process.0.id());
+        assert!(found.is_some_and(|g| g["name"].is_string()), "pid {}", process.0.id());
     }
 }
