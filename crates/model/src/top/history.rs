@@ -14,6 +14,8 @@ use super::verdict::share;
 pub const QUIET_DEPTH: f64 = 1.5;
 /// Fewer requests than this in a direction say nothing of its latency.
 const LEAST_REQUESTS: u64 = 10;
+/// From so many requests on, a direction alone tells whether requests wait.
+const SLOWED_REQUESTS: u64 = 100;
 /// A guest is quiet when it has less than this share of the disk's time.
 pub const QUIET_SHARE: f64 = 0.10;
 /// Intervals kept.
@@ -40,6 +42,14 @@ impl Default for History {
 struct Fastest {
     bytes: f64,
     seconds: f64,
+}
+
+/// How fast the requests of a direction are now, and at a quiet disk at most.
+struct Pace {
+    direction: &'static str,
+    requests: u64,
+    seconds: f64,
+    quiet_seconds: Option<f64>,
 }
 
 #[derive(Debug, Clone)]
@@ -88,34 +98,39 @@ impl History {
         }
     }
 
-    /// The mean time that the requests of this interval would take at a quiet disk, at most: from
-    /// the lowest seen in this session at that size; else from another size. A larger request takes
-    /// at most as much longer as it is larger, and a smaller one no longer. `None` when no quiet
-    /// moment was seen.
+    /// The mean time that the requests of this interval would take at a quiet disk, at most. `None`
+    /// when no quiet moment was seen.
     pub fn quiet_seconds(&self, load: &DeviceLoad) -> Option<f64> {
-        let sizes = self.fastest.get(&load.device)?;
         let (mut requests, mut sum) = (0.0, 0.0);
-        for (sizes, side) in sizes.iter().zip([load.reads, load.writes]) {
-            let Some((bytes, _)) = mean(&side) else { continue };
-            let bounds = sizes.values().map(|f| f.seconds * (bytes / f.bytes.max(1.0)).max(1.0));
-            let bound = bounds.min_by(f64::total_cmp)?;
-            requests += side.requests as f64;
-            sum += bound * side.requests as f64;
+        for pace in self.paces(load) {
+            requests += pace.requests as f64;
+            sum += pace.quiet_seconds? * pace.requests as f64;
         }
         (requests > 0.0).then(|| sum / requests)
     }
 
-    /// A direction of which a hundred requests and more took at least so many times what they take in
-    /// quiet moments at their size: its name, the mean now, and then.
+    /// The direction that is most slowed down: with at least [`SLOWED_REQUESTS`], which take at least
+    /// so many times what they take at a quiet disk. Its name, the mean now, and then.
     pub fn slowed(&self, load: &DeviceLoad, times: f64) -> Option<(&'static str, f64, f64)> {
-        let sizes = self.fastest.get(&load.device)?;
-        let sides = sizes.iter().zip([("reads", load.reads), ("writes", load.writes)]);
-        let found = sides.filter(|(_, (_, side))| side.requests >= 100).filter_map(|(sizes, (name, side))| {
-            let (bytes, now) = mean(&side)?;
-            let bounds = sizes.values().map(|f| f.seconds * (bytes / f.bytes.max(1.0)).max(1.0));
-            Some((name, now, bounds.min_by(f64::total_cmp)?))
-        });
-        found.filter(|(_, now, quiet)| *now >= quiet * times).max_by(|a, b| (a.1 / a.2).total_cmp(&(b.1 / b.2)))
+        self.paces(load)
+            .filter(|pace| pace.requests >= SLOWED_REQUESTS)
+            .filter_map(|pace| Some((pace.direction, pace.seconds, pace.quiet_seconds?)))
+            .filter(|(_, now, quiet)| *now >= quiet * times)
+            .max_by(|a, b| (a.1 / a.2).total_cmp(&(b.1 / b.2)))
+    }
+
+    /// The directions that have requests in this interval. What they would take at a quiet disk is
+    /// the lowest seen in this session at that size; else from another size: a larger request takes
+    /// at most as much longer as it is larger, and a smaller one no longer.
+    fn paces(&self, load: &DeviceLoad) -> impl Iterator<Item = Pace> {
+        let sizes = self.fastest.get(&load.device);
+        let sides = [("reads", load.reads), ("writes", load.writes)];
+        sides.into_iter().enumerate().filter_map(move |(i, (direction, side))| {
+            let (bytes, seconds) = mean(&side)?;
+            let bound = |f: &Fastest| f.seconds * (bytes / f.bytes.max(1.0)).max(1.0);
+            let quiet_seconds = sizes.and_then(|s| s[i].values().map(bound).min_by(f64::total_cmp));
+            Some(Pace { direction, requests: side.requests, seconds, quiet_seconds })
+        })
     }
 
     /// Latencies of a guest at a disk in those intervals in which `hogs` together were quiet there.

@@ -141,6 +141,29 @@ fn a_deep_queue_alone_is_no_saturation() {
 }
 
 #[test]
+fn small_reads_that_wait_behind_writes_of_a_size_not_seen_before_tell_it() {
+    let writes =
+        |n, bytes, each| DiskLoad { device: Some(VDA), writes: traffic(n, bytes, each), ..DiskLoad::default() };
+    let before = second(
+        vec![guest("db", vec![reads(5000, 4096, 90e-6)]), guest("flood", vec![writes(50, 4096, 200e-6)])],
+        vec![],
+    );
+    // For 1 MiB, 51 ms would be no wait by the ratio of the sizes alone.
+    let flooded = |victims| {
+        let flood = guest("flood", vec![writes(4000, 1 << 20, 8e-3)]);
+        second(vec![guest("db", vec![reads(victims, 4096, 2e-3)]), flood], vec![])
+    };
+    let history = seen(std::slice::from_ref(&before));
+    let verdict = the_one(verdicts(&flooded(300), &history));
+    assert!(verdict.certain && verdict.culprits[0].guest.as_deref() == Some("flood"));
+    let evidence = "33 requests at once, 7.58 ms each; reads take 2.00 ms, 90 µs in quiet moments";
+    assert_eq!(verdict.evidence, evidence);
+    // Too few to go by, and reads that do not wait.
+    assert!(verdicts(&flooded(99), &history).is_empty());
+    assert!(verdicts(&before, &history).is_empty());
+}
+
+#[test]
 fn the_lowest_latency_counts_and_one_slow_quiet_moment_does_not_spoil_it() {
     let slow = second(vec![guest("db", vec![reads(100, 4096, 9e-3)])], vec![]);
     for order in [[quiet(), slow.clone()], [slow, quiet()]] {

@@ -4,8 +4,9 @@
 //! once and is at 100 % long before it is full. A disk is used up when more requests only make all
 //! of them wait. Signs, each told in the line:
 //! - requests take at least [`SLOWER`] times as long as at this disk when little is asked of it (from
-//!   [`History::quiet_seconds`]: this session, this direction, this request size), and at least
-//!   [`DEEP`] are there at once (Little's law, from the sum of their times);
+//!   [`History::quiet_seconds`]: this session, this direction, this request size), or those of one
+//!   direction do ([`History::slowed`]), and at least [`DEEP`] are there at once (Little's law, from
+//!   the sum of their times);
 //! - or a large part of their time passes in the host's queue, because the disk takes no more.
 //!
 //! Where no quiet moment was seen, [`FULL`] requests at once are told as "may be".
@@ -53,23 +54,21 @@ fn signs(interval: &Interval, load: &DeviceLoad, history: &History) -> Option<(b
         // A scheduler or limit that holds requests back from an idle disk is no full disk.
         *ratio >= QUEUED && *at_device >= 1.0
     });
+    let quiet = history.quiet_seconds(load);
+    let slower = match quiet {
+        Some(quiet) if each >= quiet * SLOWER => Some(format!(", {} in quiet moments", time(quiet))),
+        // One direction waits, though what fills the disk is of a size not seen before.
+        Some(_) => history
+            .slowed(load, SLOWER)
+            .map(|(side, now, quiet)| format!("; {side} take {}, {} in quiet moments", time(now), time(quiet))),
+        None => None,
+    };
     let waits = queued.map(|(ratio, _)| format!(", {} of that in the host's queue", percent(ratio)));
-    let slowed = history.slowed(load, SLOWER);
-    match history.quiet_seconds(load) {
-        Some(quiet) if each >= quiet * SLOWER => {
-            let compared = format!(", {} in quiet moments", time(quiet));
-            Some((true, at_once + &compared + &waits.unwrap_or_default(), depth))
-        }
-        // Requests of one direction wait, though those that fill the disk are of a size not seen before.
-        Some(_) if slowed.is_some() => {
-            let (side, now, quiet) = slowed?;
-            let compared = format!("; {side} take {}, {} in quiet moments", time(now), time(quiet));
-            Some((true, at_once + &compared + &waits.unwrap_or_default(), depth))
-        }
-        _ if waits.is_some() => Some((true, at_once + &waits.unwrap_or_default(), depth)),
-        None if depth >= FULL => Some((false, at_once + "; no quiet moment was seen yet to compare with", depth)),
-        _ => None,
+    if slower.is_some() || waits.is_some() {
+        return Some((true, at_once + &slower.unwrap_or_default() + &waits.unwrap_or_default(), depth));
     }
+    let unknown = quiet.is_none() && depth >= FULL;
+    unknown.then(|| (false, at_once + "; no quiet moment was seen yet to compare with", depth))
 }
 
 /// Part of the requests' time in the host's queue, and their number at the disk itself.
