@@ -45,9 +45,10 @@ fn start(dir: &Path, name: &str, prepare: &str, args: &[&str]) -> Qemu {
     let mut qemu = Qemu(child);
     let limit = Instant::now() + Duration::from_secs(30);
     let named =
-        |tid: std::fs::DirEntry| std::fs::read_to_string(tid.path().join("comm")).is_ok_and(|c| c.starts_with("CPU "));
+        |tid: &std::fs::DirEntry| std::fs::read_to_string(tid.path().join("comm")).is_ok_and(|c| c.starts_with("CPU "));
     let task = format!("/proc/{}/task", qemu.0.id());
-    while !(pidfile.exists() && std::fs::read_dir(&task).unwrap().flatten().any(named)) {
+    let vcpus = args.iter().skip_while(|a| **a != "-smp").nth(1).map_or(1, |n| n.parse().unwrap());
+    while !(pidfile.exists() && std::fs::read_dir(&task).unwrap().flatten().filter(named).count() == vcpus) {
         assert!(qemu.0.try_wait().unwrap().is_none(), "QEMU of {name} did not start");
         assert!(Instant::now() < limit, "QEMU of {name} does not come up");
         std::thread::sleep(Duration::from_millis(20));
@@ -144,6 +145,7 @@ fn real_guests_are_read_as_they_were_started() {
     assert_eq!(processors.memory_bytes, Some(64 << 20));
     let threads = |role: &str| processors.threads.iter().filter(|t| t.role == role).collect::<Vec<_>>();
     assert_eq!((threads("vcpu").len(), threads("main").len()), (2, 1));
+    assert!(!threads("iothread").is_empty(), "{:?}\n{:?}", processors.threads, own.unread);
     assert_eq!(threads("iothread")[0].name, "iothread-of-vda"); // the kernel has only 12 bytes of it
     assert!(threads("vcpu").iter().all(|t| !t.cpus.is_empty() && t.tid > 0));
     assert!(processors.memory_by_node.values().sum::<u64>() > 1 << 20);

@@ -19,6 +19,10 @@ const MIB: u64 = 1 << 20;
 /// Longest id of an I/O thread that fits in a thread's name of 15 bytes, after `IO `.
 const LONGEST_ID: usize = 12;
 
+/// Name of QEMU's thread of RCU where it has one: it names itself, and is at times started before
+/// QEMU knows that it is to name threads (util/rcu.c; both were seen of the same command line).
+const RCU: &str = "call_rcu";
+
 /// The processors of a process. What hides them is added to `missing`.
 pub fn processors(process: &Process<'_>, host: &[HostCpu], missing: &mut Vec<Unread>) -> Processors {
     let mut own = Processors::unknown(format!("guest {}", process.name), process.provenance());
@@ -69,8 +73,9 @@ fn threads(process: &Process<'_>, own: &mut Processors, missing: &mut Vec<Unread
         };
         own.threads.push(PlacedThread { role: role.key().to_owned(), name, tid, cpus });
     }
+    let rcu = unnamed.iter().all(|(_, comm)| comm != RCU);
     unnamed.retain(|(_, comm)| *comm == program);
-    long_names(process, own, unnamed.into_iter().map(|(tid, _)| tid).collect(), missing);
+    long_names(process, own, unnamed.into_iter().map(|(tid, _)| tid).collect(), usize::from(rcu), missing);
     // Before Linux 6.4 a vhost thread is one of the kernel's own (kernel/vhost_task.c).
     let kernel = format!("vhost-{}", process.pid);
     for seen in process.look.processes().iter().filter(|p| p.comm == kernel && p.args.iter().all(Vec::is_empty)) {
@@ -102,8 +107,15 @@ fn name_and_cpus(status: &str) -> (&str, Vec<u32>) {
 
 /// I/O threads whose names are too long for the kernel keep the program's (pthread_setname_np(3)
 /// refuses them). They are started in the order of the command line, after the thread that QEMU
-/// starts before it has read it (RCU's), so they are known where no other is without a name.
-fn long_names(process: &Process<'_>, own: &mut Processors, mut unnamed: Vec<u32>, missing: &mut Vec<Unread>) {
+/// starts before it has read it (RCU's), so they are known where no other is without a name:
+/// `before` threads are.
+fn long_names(
+    process: &Process<'_>,
+    own: &mut Processors,
+    mut unnamed: Vec<u32>,
+    before: usize,
+    missing: &mut Vec<Unread>,
+) {
     let of_objects = process.line.all("object").filter(|o| o.get("qom-type") == Some("iothread")).filter_map(Opt::id);
     let long: Vec<&str> = of_objects.filter(|id| id.len() > LONGEST_ID).collect();
     if long.is_empty() {
@@ -111,14 +123,14 @@ fn long_names(process: &Process<'_>, own: &mut Processors, mut unnamed: Vec<u32>
     }
     unnamed.sort_unstable();
     let in_order = unnamed.first().is_some_and(|first| *first > process.pid);
-    if unnamed.len() != long.len() + 1 || !in_order {
+    if unnamed.len() != long.len() + before || !in_order {
         return missing.push(Unread {
             what: format!("which threads of guest {} are its I/O threads {}", process.name, long.join(", ")),
             why: "their names are too long for the kernel".into(),
             mend: "ask the guest's monitor (QMP query-iothreads)".into(),
         });
     }
-    for (tid, id) in unnamed.into_iter().skip(1).zip(long) {
+    for (tid, id) in unnamed.into_iter().skip(before).zip(long) {
         if let Some(thread) = own.threads.iter_mut().find(|t| t.tid == tid) {
             (thread.role, thread.name) = ("iothread".into(), id.to_owned());
         }
