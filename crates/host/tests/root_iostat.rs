@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Bed, must_be_root};
 use vmio_host::backing::Backing;
@@ -34,10 +34,19 @@ fn the_probe_says_what_iostat_says() {
         "--iodepth=4".into(),
         "--rate_iops=400,200".into(),
         "--time_based".into(),
-        "--runtime=8".into(),
+        "--runtime=60".into(),
     ]);
     let mut load = bed.node.spawn(&load).unwrap();
-    std::thread::sleep(Duration::from_secs(2));
+    // fio takes a while to begin, and longer on a busy machine: the load is there when it was seen.
+    let reads = || {
+        let stat = std::fs::read_to_string(format!("/sys/block/{name}/stat")).unwrap();
+        stat.split_whitespace().next().unwrap().parse::<u64>().unwrap()
+    };
+    let (before, limit) = (reads(), Instant::now() + Duration::from_secs(30));
+    while reads() < before + 400 {
+        assert!(Instant::now() < limit, "fio does not begin");
+        std::thread::sleep(Duration::from_millis(50));
+    }
     let iostat = Exec::new("iostat").args(["-x", "-d", "-k", "-y", "-o", "JSON", &name, "4", "1"]);
     let mut iostat = bed.node.spawn(&iostat).unwrap();
     let watch = Watch::start(&bed.node, Subject { backing: Some(backing), qemu: None }).unwrap();
