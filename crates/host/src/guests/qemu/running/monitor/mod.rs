@@ -18,6 +18,7 @@ use vmio_node::machine::network_mount_in;
 use super::options::{CommandLine, Opt};
 use crate::look::Look;
 
+mod device;
 mod told;
 
 use told::Told;
