@@ -9,10 +9,9 @@ use super::qemu::rings::Rings;
 use super::qemu::running::options::size;
 use super::qemu::running::process::Process;
 use super::{GuestKind, seen};
-use crate::gentle::neighbours::{Kind, kind_of};
+use crate::gentle::neighbours::Kind;
 use crate::look::Look;
 use crate::managers::Managed;
-use crate::require::Requirement;
 use crate::topology::host_cpus;
 
 /// Entry `cloud-hypervisor`.
@@ -25,18 +24,8 @@ impl GuestKind for CloudHypervisor {
     fn about(&self) -> &'static str {
         "a Cloud Hypervisor guest that runs here; only looked at"
     }
-    fn requirements(&self) -> &'static [Requirement] {
-        &[]
-    }
-    fn launches(&self) -> bool {
-        false
-    }
     fn running(&self, look: &Look<'_>) -> Managed {
-        let own = |p: &&crate::look::Seen| {
-            p.args.iter().flatten().next().is_some_and(|a| kind_of(a, &p.comm) == Some(Kind::CloudHypervisor))
-        };
-        let guests = look.processes().iter().filter(own).filter_map(|p| guest(look, p.pid, p.args.as_deref()?));
-        Managed { guests: guests.collect(), unread: Vec::new() }
+        seen::guests(look, Kind::CloudHypervisor, guest)
     }
 }
 

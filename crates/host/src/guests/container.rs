@@ -15,7 +15,6 @@ use super::{GuestKind, seen};
 use crate::gentle::neighbours::kind_of;
 use crate::look::{Look, Seen};
 use crate::managers::Managed;
-use crate::require::Requirement;
 use crate::scan::storage;
 use crate::topology::host_cpus;
 
@@ -33,12 +32,6 @@ impl GuestKind for Container {
     }
     fn about(&self) -> &'static str {
         "a container that runs here; only looked at"
-    }
-    fn requirements(&self) -> &'static [Requirement] {
-        &[]
-    }
-    fn launches(&self) -> bool {
-        false
     }
     fn running(&self, look: &Look<'_>) -> Managed {
         let host = host_cpus(look.reader());

@@ -8,10 +8,9 @@ use vmio_model::result::Accel;
 
 use super::qemu::running::process::Process;
 use super::{GuestKind, seen};
-use crate::gentle::neighbours::{Kind, kind_of};
+use crate::gentle::neighbours::Kind;
 use crate::look::Look;
 use crate::managers::Managed;
-use crate::require::Requirement;
 use crate::topology::host_cpus;
 
 /// Entry `firecracker`.
@@ -24,18 +23,8 @@ impl GuestKind for Firecracker {
     fn about(&self) -> &'static str {
         "a Firecracker guest that runs here; only looked at"
     }
-    fn requirements(&self) -> &'static [Requirement] {
-        &[]
-    }
-    fn launches(&self) -> bool {
-        false
-    }
     fn running(&self, look: &Look<'_>) -> Managed {
-        let own = |p: &&crate::look::Seen| {
-            p.args.iter().flatten().next().is_some_and(|a| kind_of(a, &p.comm) == Some(Kind::Firecracker))
-        };
-        let guests = look.processes().iter().filter(own).filter_map(|p| guest(look, p.pid, p.args.as_deref()?));
-        Managed { guests: guests.collect(), unread: Vec::new() }
+        seen::guests(look, Kind::Firecracker, guest)
     }
 }
 

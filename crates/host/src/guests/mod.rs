@@ -59,15 +59,17 @@ pub trait GuestKind: Sync {
     /// One line for help and docs.
     fn about(&self) -> &'static str;
     /// What this machine must have.
-    fn requirements(&self) -> &'static [Requirement];
-    /// Starts one and waits until commands can run in it. Kinds that are only adopted refuse.
+    fn requirements(&self) -> &'static [Requirement] {
+        &[]
+    }
+    /// Starts one and waits until commands can run in it. Kinds that are only looked at refuse.
     fn launch(&self, _ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>> {
         let reason = format!("vmio starts no guests of the kind {}; it only looks at those that run", self.name());
         Err(Error::Spec { guest: spec.name.clone(), reason })
     }
     /// Whether [`GuestKind::launch`] starts one: a study may name only these.
     fn launches(&self) -> bool {
-        true
+        false
     }
     /// The guests of this kind that run here, whoever started them, as far as /proc and /sys show
     /// them. Quick, and nothing is sent to anybody: `top` calls it again and again.

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use vmio_node::Node;
 
 use super::{Accelerator, Error, Guest, GuestKind, GuestSpec, Hypervisor, LaunchCtx, Result};
-use crate::require::Requirement;
 
 /// Entry `native`.
 pub struct Native;
@@ -20,8 +19,8 @@ impl GuestKind for Native {
     fn about(&self) -> &'static str {
         "the host itself, held to the guest's cores and memory"
     }
-    fn requirements(&self) -> &'static [Requirement] {
-        &[]
+    fn launches(&self) -> bool {
+        true
     }
     fn launch(&self, ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>> {
         let disks = spec.disks.iter().filter_map(|d| Some((d.id.clone(), d.storage.path()?.to_owned()))).collect();

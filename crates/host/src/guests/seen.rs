@@ -8,11 +8,24 @@ use vmio_model::facts::{Disk, Guest, HostCpu, Nic, PlacedThread, Processors, Unr
 use super::qemu::running::nics::host_interface;
 use super::qemu::running::process::Process;
 use super::qemu::running::quota;
+use crate::gentle::neighbours::{Kind, kind_of};
+use crate::look::{Look, Seen};
+use crate::managers::Managed;
 use crate::topology::cpu_list;
 
 /// A guest of a kind, of which its process alone is known.
 pub fn guest(process: &Process<'_>, kind: &str) -> Guest {
     Guest { name: process.name.clone(), kind: kind.to_owned(), pid: Some(process.pid), ..Guest::default() }
+}
+
+/// The guests of a kind of hypervisor, each made of its process and command line.
+pub fn guests(look: &Look<'_>, kind: Kind, guest: impl Fn(&Look<'_>, u32, &[String]) -> Option<Guest>) -> Managed {
+    let of = |p: &Seen| {
+        let args = p.args.as_deref()?;
+        let ours = kind_of(args.first()?, &p.comm) == Some(kind);
+        ours.then(|| guest(look, p.pid, args))?
+    };
+    Managed { guests: look.processes().iter().filter_map(of).collect(), unread: Vec::new() }
 }
 
 /// The arguments of an option: those after `--disk` up to the next option, or that of `--disk=…`.

@@ -12,7 +12,6 @@ use super::GuestKind;
 use super::qemu::running::nics::{bridge_mtu, mtu};
 use crate::look::Look;
 use crate::managers::Managed;
-use crate::require::Requirement;
 use crate::scan::storage;
 use crate::topology::cpu_list;
 
@@ -28,12 +27,6 @@ impl GuestKind for Xen {
     }
     fn about(&self) -> &'static str {
         "a Xen domain whose devices are served from here; only looked at"
-    }
-    fn requirements(&self) -> &'static [Requirement] {
-        &[]
-    }
-    fn launches(&self) -> bool {
-        false
     }
     fn running(&self, look: &Look<'_>) -> Managed {
         let names = look.reader().list(Path::new(DEVICES)).unwrap_or_default();

@@ -46,6 +46,9 @@ impl GuestKind for Qemu {
     fn about(&self) -> &'static str {
         "a reference guest made by vmio under QEMU (q35; KVM, else TCG)"
     }
+    fn launches(&self) -> bool {
+        true
+    }
     fn requirements(&self) -> &'static [Requirement] {
         const REQUIREMENTS: &[Requirement] = &[
             Requirement {
