@@ -56,6 +56,14 @@ pub struct Verdict {
     pub line: String,
 }
 
+impl Verdict {
+    /// A certain one that blames nobody.
+    fn certain(resource: Resource, name: &str, evidence: String, line: String) -> Self {
+        let (culprits, costs) = (Vec::new(), Vec::new());
+        Self { resource, name: name.to_owned(), certain: true, culprits, basis: None, evidence, costs, line }
+    }
+}
+
 /// Who uses a thing up.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Culprit {

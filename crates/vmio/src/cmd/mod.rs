@@ -16,6 +16,7 @@ mod study;
 mod tax;
 mod top;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use vmio_model::rules::Severity;
 
 use crate::cli::{Context, Outcome};
@@ -54,7 +55,7 @@ verbs! {
 }
 
 /// A severity on the command line.
-fn severity(word: &str) -> Result<Severity, String> {
-    let names: Vec<&str> = Severity::ALL.iter().map(|s| s.name()).collect();
-    Severity::ALL.into_iter().find(|s| s.name() == word).ok_or_else(|| format!("one of {}", names.join(", ")))
+fn severity() -> impl TypedValueParser<Value = Severity> {
+    let of = |word: String| Severity::ALL.into_iter().find(|s| s.name() == word).ok_or("no such severity");
+    PossibleValuesParser::new(Severity::ALL.map(Severity::name)).try_map(of)
 }

@@ -48,7 +48,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nagios", "prometheus"])]
     html: Option<PathBuf>,
     /// End with code 5 when a finding is at or above this severity; with --nagios: the first that alerts
-    #[arg(long, value_name = "SEVERITY", value_parser = super::severity)]
+    #[arg(long, value_name = "SEVERITY", value_parser = super::severity())]
     fail_on: Option<Severity>,
     /// Print as a check plugin: severe is CRITICAL (2), warning WARNING (1), else OK; UNKNOWN 3
     #[arg(long, conflicts_with_all = ["json", "prometheus"])]

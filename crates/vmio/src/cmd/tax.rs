@@ -45,7 +45,7 @@ pub struct Args {
     #[arg(long, value_name = "RUN", requires = "prove")]
     of: Option<RunId>,
     /// End with code 5 when a finding is at or above this severity
-    #[arg(long, value_name = "SEVERITY", value_parser = super::severity)]
+    #[arg(long, value_name = "SEVERITY", value_parser = super::severity())]
     fail_on: Option<Severity>,
     #[command(flatten)]
     wishes: Wishes,

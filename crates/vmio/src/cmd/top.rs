@@ -1,5 +1,7 @@
 //! `vmio top`: who uses the disks, the wire and the processors now, and who suffers for it.
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+
 use crate::cli::{Context, Outcome};
 use crate::top::columns::{self, Column};
 use crate::top::{self, Wishes};
@@ -27,7 +29,7 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     interval: Option<f64>,
     /// Sort guests by this column
-    #[arg(long, value_name = "COLUMN", value_parser = column, default_value = "disk")]
+    #[arg(long, value_name = "COLUMN", value_parser = sorts(), ignore_case = true, default_value = "disk")]
     sort: &'static Column,
     /// Show only guests with this text in their names; verdicts stay whole
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
@@ -47,9 +49,10 @@ fn seconds(text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("seconds from {} to {}, for example 3", SECONDS.start(), SECONDS.end()))
 }
 
-fn column(name: &str) -> Result<&'static Column, String> {
-    let names: Vec<&str> = columns::ALL.iter().map(|c| c.name).collect();
-    columns::find(name).ok_or_else(|| format!("one of {}", names.join(", ")))
+/// Columns by their names, and by their titles.
+fn sorts() -> impl TypedValueParser<Value = &'static Column> {
+    let names = columns::ALL.iter().map(|c| PossibleValue::new(c.name).alias(c.title));
+    PossibleValuesParser::new(names).try_map(|name| columns::find(&name).ok_or("no such column"))
 }
 
 /// Runs the verb.
@@ -69,6 +72,13 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Only {
+        #[command(flatten)]
+        args: Args,
+    }
 
     #[test]
     fn intervals_and_columns() {
@@ -76,7 +86,8 @@ mod tests {
         for wrong in ["0", "-1", "nan", "inf", "", "s", "4000", "3m"] {
             assert!(seconds(wrong).unwrap_err().contains("0.1 to 3600"), "{wrong}");
         }
-        assert_eq!(column("latency").map(|c| c.key), Ok('l'));
-        assert!(column("nothing").unwrap_err().contains("latency"));
+        let sorted = |by: &str| Only::try_parse_from(["top", "--sort", by]).map(|only| only.args.sort.key);
+        assert_eq!((sorted("latency").unwrap(), sorted("p99").unwrap(), sorted("MB/s").unwrap()), ('l', 'l', 'b'));
+        assert!(sorted("nothing").unwrap_err().to_string().contains("latency"));
     }
 }

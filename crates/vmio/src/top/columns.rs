@@ -6,7 +6,7 @@ use vmio_model::top::rows::GuestRow;
 
 /// A column.
 pub struct Column {
-    /// Key that sorts by it, and short name for `--sort`.
+    /// Key that sorts by it.
     pub key: char,
     /// Name for `--sort` and help.
     pub name: &'static str,
@@ -15,11 +15,18 @@ pub struct Column {
     /// Characters, without the space before.
     pub width: u16,
     /// Columns with a higher number are left out first.
-    pub rank: u8,
-    /// What the cell shows.
-    pub cell: fn(&GuestRow) -> String,
+    rank: u8,
     /// What rows are sorted by, the largest first; what is not known comes last.
-    pub sort: fn(&GuestRow) -> f64,
+    value: fn(&GuestRow) -> Option<f64>,
+    /// What the cell shows of that value.
+    show: fn(&GuestRow, Option<f64>) -> String,
+}
+
+impl Column {
+    /// What the cell of a guest shows.
+    pub fn cell(&self, guest: &GuestRow) -> String {
+        (self.show)(guest, (self.value)(guest))
+    }
 }
 
 impl std::fmt::Debug for Column {
@@ -28,150 +35,40 @@ impl std::fmt::Debug for Column {
     }
 }
 
-const UNKNOWN: f64 = -1.0;
+/// `[width, rank]` as in [`Column`].
+const fn column(
+    key: char,
+    name: &'static str,
+    title: &'static str,
+    [width, rank]: [u8; 2],
+    value: fn(&GuestRow) -> Option<f64>,
+    show: fn(&GuestRow, Option<f64>) -> String,
+) -> Column {
+    Column { key, name, title, width: width as u16, rank, value, show }
+}
 
 /// All columns after the name, from left to right.
 pub const ALL: &[Column] = &[
-    Column {
-        key: 'd',
-        name: "disk",
-        title: "DISK%",
-        width: 5,
-        rank: 0,
-        cell: |g| percent(g.disk.device_share_ratio),
-        sort: |g| g.disk.device_share_ratio.unwrap_or(UNKNOWN),
-    },
-    Column {
-        key: 'r',
-        name: "reads",
-        title: "R/s",
-        width: 5,
-        rank: 0,
-        cell: |g| short(g.disk.read_iops),
-        sort: |g| g.disk.read_iops.unwrap_or(UNKNOWN),
-    },
-    Column {
-        key: 'w',
-        name: "writes",
-        title: "W/s",
-        width: 5,
-        rank: 0,
-        cell: |g| short(g.disk.write_iops),
-        sort: |g| g.disk.write_iops.unwrap_or(UNKNOWN),
-    },
-    Column {
-        key: 'b',
-        name: "bytes",
-        title: "MB/s",
-        width: 5,
-        rank: 1,
-        cell: |g| figure(bytes(g).map(|b| b / 1e6)),
-        sort: |g| bytes(g).unwrap_or(UNKNOWN),
-    },
-    Column {
-        key: 'm',
-        name: "median",
-        title: "p50",
-        width: 6,
-        rank: 5,
-        cell: |g| time(g.disk.latency_p50_seconds, g.disk.latency_mean_seconds),
-        sort: |g| g.disk.latency_p50_seconds.unwrap_or(UNKNOWN),
-    },
-    Column {
-        key: 'l',
-        name: "latency",
-        title: "p99",
-        width: 6,
-        rank: 0,
-        cell: |g| time(g.disk.latency_p99_seconds, None),
-        sort: |g| g.disk.latency_p99_seconds.unwrap_or(UNKNOWN),
-    },
-    Column {
-        key: 'z',
-        name: "size",
-        title: "SIZE",
-        width: 5,
-        rank: 6,
-        cell: |g| size(g.disk.request_bytes),
-        sort: |g| g.disk.request_bytes.unwrap_or(UNKNOWN),
-    },
-    Column {
-        key: 'e',
-        name: "depth",
-        title: "DEPTH",
-        width: 5,
-        rank: 2,
-        cell: |g| figure(g.disk.queue_depth),
-        sort: |g| g.disk.queue_depth.unwrap_or(UNKNOWN),
-    },
-    Column {
-        key: 'i',
-        name: "received",
-        title: "RXMb",
-        width: 5,
-        rank: 3,
-        cell: |g| figure(g.received_bps.map(|b| b / 1e6)),
-        sort: |g| g.received_bps.unwrap_or(UNKNOWN),
-    },
-    Column {
-        key: 'o',
-        name: "sent",
-        title: "TXMb",
-        width: 5,
-        rank: 3,
-        cell: |g| figure(g.sent_bps.map(|b| b / 1e6)),
-        sort: |g| g.sent_bps.unwrap_or(UNKNOWN),
-    },
-    Column {
-        key: 'x',
-        name: "drops",
-        title: "DROP",
-        width: 5,
-        rank: 4,
-        cell: |g| short(g.drops_per_second),
-        sort: |g| g.drops_per_second.unwrap_or(UNKNOWN),
-    },
-    Column {
-        key: 'c',
-        name: "cpu",
-        title: "VCPU%",
-        width: 5,
-        rank: 1,
-        cell: |g| percent(g.vcpu_ratio),
-        sort: |g| g.vcpu_ratio.unwrap_or(UNKNOWN),
-    },
-    Column {
-        key: 't',
-        name: "io-threads",
-        title: "IO%",
-        width: 4,
-        rank: 2,
-        cell: |g| percent(g.io_ratio),
-        sort: |g| g.io_ratio.unwrap_or(UNKNOWN),
-    },
-    Column {
-        key: 'u',
-        name: "rest",
-        title: "REST%",
-        width: 5,
-        rank: 5,
-        cell: |g| percent(g.rest_ratio),
-        sort: |g| g.rest_ratio.unwrap_or(UNKNOWN),
-    },
-    Column {
-        key: 's',
-        name: "steal",
-        title: "STEAL%",
-        width: 6,
-        rank: 1,
-        cell: |g| percent(g.steal_ratio),
-        sort: |g| g.steal_ratio.unwrap_or(UNKNOWN),
-    },
+    column('d', "disk", "DISK%", [5, 0], |g| g.disk.device_share_ratio, |_, x| percent(x)),
+    column('r', "reads", "R/s", [5, 0], |g| g.disk.read_iops, |_, x| short(x)),
+    column('w', "writes", "W/s", [5, 0], |g| g.disk.write_iops, |_, x| short(x)),
+    column('b', "bytes", "MB/s", [5, 1], bytes, |_, x| figure(x.map(|x| x / 1e6))),
+    column('m', "median", "p50", [6, 5], |g| g.disk.latency_p50_seconds, |g, x| time(x, g.disk.latency_mean_seconds)),
+    column('l', "latency", "p99", [6, 0], |g| g.disk.latency_p99_seconds, |_, x| time(x, None)),
+    column('z', "size", "SIZE", [5, 6], |g| g.disk.request_bytes, |_, x| size(x)),
+    column('e', "depth", "DEPTH", [5, 2], |g| g.disk.queue_depth, |_, x| figure(x)),
+    column('i', "received", "RXMb", [5, 3], |g| g.received_bps, |_, x| figure(x.map(|x| x / 1e6))),
+    column('o', "sent", "TXMb", [5, 3], |g| g.sent_bps, |_, x| figure(x.map(|x| x / 1e6))),
+    column('x', "drops", "DROP", [5, 4], |g| g.drops_per_second, |_, x| short(x)),
+    column('c', "cpu", "VCPU%", [5, 1], |g| g.vcpu_ratio, |_, x| percent(x)),
+    column('t', "io-threads", "IO%", [4, 2], |g| g.io_ratio, |_, x| percent(x)),
+    column('u', "rest", "REST%", [5, 5], |g| g.rest_ratio, |_, x| percent(x)),
+    column('s', "steal", "STEAL%", [6, 1], |g| g.steal_ratio, |_, x| percent(x)),
 ];
 
-/// The column of that name.
+/// The column of that name or title.
 pub fn find(name: &str) -> Option<&'static Column> {
-    ALL.iter().find(|c| c.name == name)
+    ALL.iter().find(|c| c.name == name || c.title.eq_ignore_ascii_case(name))
 }
 
 /// Columns that fit beside a name of `name` characters: the least needed are left out.
@@ -189,7 +86,8 @@ pub fn fitting(width: u16, name: u16) -> Vec<&'static Column> {
 
 /// Sorts guests: the largest first, equal ones by name.
 pub fn sort(guests: &mut [GuestRow], by: &Column) {
-    guests.sort_by(|a, b| (by.sort)(b).total_cmp(&(by.sort)(a)).then_with(|| a.name.cmp(&b.name)));
+    let value = |g: &GuestRow| (by.value)(g).unwrap_or(-1.0);
+    guests.sort_by(|a, b| value(b).total_cmp(&value(a)).then_with(|| a.name.cmp(&b.name)));
 }
 
 fn bytes(g: &GuestRow) -> Option<f64> {

@@ -142,7 +142,7 @@ pub fn guest_titles(columns: &[&Column]) -> Vec<String> {
 
 /// A guest's cells.
 pub fn guest_cells(guest: &GuestRow, columns: &[&Column]) -> Vec<String> {
-    std::iter::once(guest.name.clone()).chain(columns.iter().map(|c| (c.cell)(guest))).collect()
+    std::iter::once(guest.name.clone()).chain(columns.iter().map(|c| c.cell(guest))).collect()
 }
 
 /// Titles and cells of the disks. "BUSY%" comes last: it says nothing of how full a flash disk is.

@@ -118,16 +118,7 @@ fn host(interval: &Interval) -> Option<Verdict> {
         told(&costs)
     };
     let line = format!("host CPU is saturated {}: {evidence}; {said}", blame(&culprits, "the work"));
-    Some(Verdict {
-        resource: Resource::HostCpu,
-        name: "host".into(),
-        certain: true,
-        culprits,
-        basis: None,
-        evidence,
-        costs,
-        line,
-    })
+    Some(Verdict { culprits, costs, ..Verdict::certain(Resource::HostCpu, "host", evidence, line) })
 }
 
 /// One line for a guest or, when there are many, for all of them.
@@ -139,21 +130,11 @@ fn group(
     many: impl Fn(&str) -> String,
     then: &str,
 ) -> Vec<Verdict> {
-    let plain = |name: String, evidence: String, line: String| Verdict {
-        resource,
-        name,
-        certain: true,
-        culprits: Vec::new(),
-        basis: None,
-        evidence,
-        costs: Vec::new(),
-        line,
-    };
     if guests.len() > NAMED {
         let mut names: Vec<String> = guests.iter().take(NAMED).map(|g| g.name.clone()).collect();
         names.push(format!("{} more", guests.len() - NAMED));
         let line = many(&list(&names));
-        return vec![plain(list(&names), format!("{} guests", guests.len()), line)];
+        return vec![Verdict::certain(resource, &list(&names), format!("{} guests", guests.len()), line)];
     }
     let one = |g: &&GuestLoad| {
         let evidence = format!("{does} {} of the time", percent(ratio(g).unwrap_or(0.0)));
@@ -161,7 +142,7 @@ fn group(
             "uses" => format!("guest {} uses {} {then}", g.name, percent(ratio(g).unwrap_or(0.0))),
             _ => format!("guest {} {evidence} {then}", g.name),
         };
-        plain(g.name.clone(), evidence, line)
+        Verdict::certain(resource, &g.name, evidence, line)
     };
     guests.iter().map(one).collect()
 }
@@ -174,14 +155,5 @@ fn thread(guest: &GuestLoad, seconds: f64) -> Option<Verdict> {
     }
     let evidence = format!("{} of a processor", percent(ratio));
     let line = format!("{name} of guest {} is at its limit: {evidence}; what it moves waits for it", guest.name);
-    Some(Verdict {
-        resource: Resource::GuestIo,
-        name: guest.name.clone(),
-        certain: true,
-        culprits: Vec::new(),
-        basis: None,
-        evidence,
-        costs: Vec::new(),
-        line,
-    })
+    Some(Verdict::certain(Resource::GuestIo, &guest.name, evidence, line))
 }

@@ -1,6 +1,6 @@
 //! When a wire is used up: an uplink near its speed or that drops, a guest's interface that drops.
 
-use super::super::load::{Interval, NicLoad, Packets, UplinkLoad};
+use super::super::load::{Interval, Packets, UplinkLoad};
 use super::super::rows::per_second;
 use super::super::words::{bits, count, percent};
 use super::share::Actor;
@@ -21,35 +21,17 @@ pub(super) fn verdicts(interval: &Interval) -> Vec<Verdict> {
             let to = drops(&nic.received, interval.seconds);
             let from = drops(&nic.sent, interval.seconds);
             found.extend(to.map(|words| {
-                plain(
-                    nic,
-                    &words,
-                    format!("guest {} does not take its packets fast enough: {words} at {}", guest.name, nic.interface),
-                )
+                let line =
+                    format!("guest {} does not take its packets fast enough: {words} at {}", guest.name, nic.interface);
+                Verdict::certain(Resource::Interface, &nic.interface, words, line)
             }));
             found.extend(from.map(|words| {
-                plain(
-                    nic,
-                    &words,
-                    format!("the host drops what guest {} sends: {words} at {}", guest.name, nic.interface),
-                )
+                let line = format!("the host drops what guest {} sends: {words} at {}", guest.name, nic.interface);
+                Verdict::certain(Resource::Interface, &nic.interface, words, line)
             }));
         }
     }
     found
-}
-
-fn plain(nic: &NicLoad, evidence: &str, line: String) -> Verdict {
-    Verdict {
-        resource: Resource::Interface,
-        name: nic.interface.clone(),
-        certain: true,
-        culprits: Vec::new(),
-        basis: None,
-        evidence: evidence.to_owned(),
-        costs: Vec::new(),
-        line,
-    }
 }
 
 /// Drops worth a word: `320 packets a second (4 %) dropped`.
@@ -103,14 +85,5 @@ fn uplink(interval: &Interval, load: &UplinkLoad, sends: bool) -> Option<Verdict
         Some(_) if !told => format!("uplink {} is saturated, which guest cannot be told: {evidence}", load.name),
         Some(_) => format!("uplink {} is saturated {}: {evidence}", load.name, blame(&culprits, "what was moved")),
     };
-    Some(Verdict {
-        resource: Resource::Uplink,
-        name: load.name.clone(),
-        certain: true,
-        culprits,
-        basis: None,
-        evidence,
-        costs: Vec::new(),
-        line,
-    })
+    Some(Verdict { culprits, ..Verdict::certain(Resource::Uplink, &load.name, evidence, line) })
 }
