@@ -70,6 +70,7 @@ fn advice(place: &Place) -> Change {
             vmid = names.vmid()
         ),
         takes: Takes::Running,
+        sets: None,
     }
 }
 

@@ -8,6 +8,7 @@ mod disk;
 mod names;
 mod nic;
 mod slot;
+mod together;
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,7 @@ pub use disk::{To, engine, known_everywhere, own_disk};
 pub use names::{Names, shell, xml};
 pub use nic::{NicTo, own_nic};
 pub use slot::slot_without;
+pub use together::{Sets, Together, together};
 
 use crate::facts::Place;
 use crate::setup::{Aio, Attachment, Cache};
@@ -48,6 +50,9 @@ pub struct Change {
     /// When it takes effect.
     #[serde(default)]
     pub takes: Takes,
+    /// What it sets of a guest's own device, where it does no more: [`together`] joins these.
+    #[serde(skip)]
+    pub sets: Option<Sets>,
 }
 
 impl Change {
@@ -78,6 +83,7 @@ pub fn settings(what: impl Into<String>, a: &Attachment) -> Change {
         libvirt: libvirt(a),
         proxmox: proxmox(a),
         takes: Takes::NextStart,
+        sets: None,
     }
 }
 
@@ -122,6 +128,7 @@ pub fn full_allocation(what: impl Into<String>, place: &Place, format: Option<&s
              qm disk move {vmid} {slot} OTHERSTORAGE"
         ),
         takes: Takes::ShutDown,
+        sets: None,
     }
 }
 
@@ -133,6 +140,7 @@ pub fn in_guest(what: impl Into<String>, commands: &str) -> Change {
         libvirt: commands.into(),
         proxmox: commands.into(),
         takes: Takes::InGuest,
+        sets: None,
     }
 }
 
@@ -145,6 +153,7 @@ pub fn on_host(what: impl Into<String>, commands: impl Into<String>) -> Change {
         libvirt: commands.clone(),
         proxmox: commands,
         takes: Takes::Running,
+        sets: None,
     }
 }
 

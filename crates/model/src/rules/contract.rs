@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use super::change::Change;
 use super::{Finding, Need, RULES, Rule, findings};
 use crate::facts::{Disk, Facts, Provenance};
 use crate::stats::{Interval, Ratio};
@@ -114,8 +115,9 @@ fn findings_survive_json() {
     for rule in RULES {
         for finding in ask(rule, &(rule.fixture.0)()) {
             let text = serde_json::to_string(&finding).unwrap();
-            // Exact but for the last bit of a float.
+            // Exact but for the last bit of a float, and without what joins changes, which is for live guests alone.
             let back: Finding = serde_json::from_str(&text).unwrap();
+            let finding = Finding { change: Change { sets: None, ..finding.change }, ..finding };
             assert_eq!((back.rule, back.cause, back.change), (finding.rule, finding.cause, finding.change));
         }
     }

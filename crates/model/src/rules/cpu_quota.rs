@@ -37,6 +37,7 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
         libvirt: format!("virsh schedinfo {} --live --config vcpu_quota=-1 global_quota=-1", names.domain()),
         proxmox: format!("qm set {} --cpulimit 0", names.vmid()),
         takes: Takes::Running,
+        sets: None,
     };
     Some(rule.advice(p, &["vcpus", "quota_cpus"], &cause, change))
 }

@@ -73,6 +73,7 @@ fn advice() -> Change {
         ),
         proxmox: format!("qm set VMID --virtio0 STORAGE:VOLUME,iothread=1 --affinity CORES\n{guest}"),
         takes: super::change::Takes::NextStart,
+        sets: None,
     }
 }
 

@@ -43,6 +43,7 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
         ),
         proxmox: format!("qm set {} --kvm 1\n# in force after the guest was stopped and started", names.vmid()),
         takes: Takes::NextStart,
+        sets: None,
     };
     let mut finding = rule.advice(p, &["accel", "kvm_here"], &cause, change);
     if !here {

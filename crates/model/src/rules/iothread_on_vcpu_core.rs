@@ -102,6 +102,7 @@ fn advice(p: &Processors, threads: &[&PlacedThread], cpus: &str, none_free: bool
             names.vmid()
         ),
         takes: Takes::Running,
+        sets: None,
     }
 }
 

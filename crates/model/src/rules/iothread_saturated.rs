@@ -64,6 +64,7 @@ fn advice(driver: &str) -> Change {
                   qm set VMID --virtio0 STORAGE:VOLUME,iothread=1 --virtio1 STORAGE:SIZE,iothread=1"
             .into(),
         takes: super::change::Takes::NextStart,
+        sets: None,
     }
 }
 

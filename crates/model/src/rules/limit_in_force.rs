@@ -61,6 +61,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
         ),
         proxmox: format!("qm set {vmid} --{slot} \"{}\"", slot_without(&vmid, &slot, &LIMITS)),
         takes: Takes::Running,
+        sets: None,
     };
     Some(rule.advice(disk, &["limits"], &cause, change))
 }

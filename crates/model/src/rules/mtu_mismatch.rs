@@ -48,6 +48,7 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
             names.slot("net0")
         ),
         takes: Takes::Running,
+        sets: None,
     };
     Some(rule.advice(nic, &["mtu_bytes", "bridge_mtu_bytes", "bridge"], &cause, change))
 }

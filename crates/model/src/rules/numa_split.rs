@@ -71,6 +71,7 @@ fn advice(p: &Processors, mine: &str, nodes: &BTreeSet<u32>, own: &BTreeSet<u32>
             names.vmid()
         ),
         takes: Takes::Running,
+        sets: None,
     }
 }
 

@@ -58,6 +58,7 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
             vmid = names.vmid()
         ),
         takes: Takes::NextStart,
+        sets: None,
     };
     Some(rule.advice(p, &["model", "flags"], &cause, change))
 }

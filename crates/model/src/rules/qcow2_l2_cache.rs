@@ -89,6 +89,7 @@ fn advice(needed: Option<u64>, place: &Place) -> Change {
             names.slot("virtio0")
         ),
         takes: Takes::NextStart,
+        sets: None,
     }
 }
 

@@ -50,6 +50,7 @@ fn overridden(rule: &Rule, device: &impl Live, wrong: &[Overridden]) -> Option<F
             "qm pending {vmid}\n# and what it would be started with now, against the running process\nqm showcmd {vmid} --pretty"
         ),
         takes: Takes::Running,
+        sets: None,
     };
     let mut finding = rule.advice(device, &[], &cause, look);
     finding.evidence = wrong.iter().map(|o| in_force(device, o)).collect();

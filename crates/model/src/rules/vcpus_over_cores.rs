@@ -74,6 +74,7 @@ fn advice(p: &Processors) -> Change {
             names.vmid()
         ),
         takes: Takes::Running,
+        sets: None,
     }
 }
 

@@ -54,6 +54,7 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
             names.vmid()
         ),
         takes: Takes::NextStart,
+        sets: None,
     };
     Some(rule.advice(p, &["windows", "model", "flags"], cause, change))
 }

@@ -95,6 +95,7 @@ fn advice(place: &Place) -> Change {
             slot = names.slot("virtio0")
         ),
         takes: Takes::ShutDown,
+        sets: None,
     }
 }
 

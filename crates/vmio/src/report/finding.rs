@@ -91,20 +91,25 @@ pub(super) fn text(out: &mut Out, finding: &Finding, shown: &Shown<'_>) {
 fn change(out: &mut Out, finding: &Finding, shown: &Shown<'_>) {
     let change = &finding.change;
     out.paragraph("   ", 3, &format!("Change: {}", change.what));
-    for (name, how) in &shown.ways {
+    made(out, change.takes, &shown.ways, shown.remark);
+    for reference in &finding.references {
+        out.paragraph("   ", 5, &format!("see {reference}"));
+    }
+}
+
+/// How a change is made, and when it is in force.
+pub(super) fn made(out: &mut Out, when: Takes, ways: &[(&str, &str)], remark: Option<&str>) {
+    for (name, how) in ways {
         for (i, line) in how.lines().enumerate() {
             let lead = format!("     {:<9}", if i == 0 { name } else { "" });
             let lead = out.style.cyan(&lead);
             out.code(&lead, 14, line);
         }
     }
-    if let Some(remark) = shown.remark {
+    if let Some(remark) = remark {
         out.paragraph("   ", 3, remark);
     }
-    out.paragraph("   ", 3, takes(change.takes));
-    for reference in &finding.references {
-        out.paragraph("   ", 5, &format!("see {reference}"));
-    }
+    out.paragraph("   ", 3, takes(when));
 }
 
 macro_rules! put {
@@ -160,7 +165,7 @@ pub(super) fn html(page: &mut String, finding: &Finding, shown: &Shown<'_>) {
 }
 
 /// How a change is made, as a block that one click selects whole.
-fn way(page: &mut String, name: &str, how: &str) {
+pub(super) fn way(page: &mut String, name: &str, how: &str) {
     if !how.is_empty() {
         put!(page, "<dt>{name}</dt><dd><pre class=\"copy\">{}</pre></dd>", escape(how));
     }

@@ -109,6 +109,7 @@ fn change(what: &str, takes: Takes) -> Change {
             .into(),
         proxmox: "qm set VMID --virtio0 STORAGE:VOLUME,cache=none    # with the guest shut down".into(),
         takes,
+        sets: None,
     }
 }
 

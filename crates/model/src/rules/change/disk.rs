@@ -7,12 +7,12 @@
 //! Allocation". Proxmox's commands are in `slot.rs`.
 
 use super::names::{Names, option, shell, xml};
-use super::{Change, Takes, slot};
+use super::{Change, Sets, Takes, slot};
 use crate::facts::{Disk, Place};
 use crate::setup::{Aio, Attachment, Cache, DetectZeroes};
 
 /// What is to differ from the disk as it is; what is not said stays.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct To {
     /// Driver.
     pub driver: Option<&'static str>,
@@ -26,6 +26,20 @@ pub struct To {
     pub queues: Option<u32>,
     /// Whether discards are passed on from now on.
     pub discard: bool,
+}
+
+impl To {
+    /// Both; where both say something else, the first.
+    pub(super) fn and(self, other: &To) -> To {
+        To {
+            driver: self.driver.or(other.driver),
+            cache: self.cache.or(other.cache),
+            aio: self.aio.or(other.aio),
+            iothread: self.iothread || other.iothread,
+            queues: self.queues.or(other.queues),
+            discard: self.discard || other.discard,
+        }
+    }
 }
 
 /// A disk to be written down: what is known of it.
@@ -86,8 +100,8 @@ pub fn engine(disk: &Disk) -> Aio {
 
 /// Another driver, cache mode, engine, I/O thread or the like for a guest's own disk. What is in
 /// force and loses data or keeps QEMU from starting is not written down again.
-pub fn own_disk(what: impl Into<String>, disk: &Disk, to: &To) -> Change {
-    let mut to = to.clone();
+pub fn own_disk(what: impl Into<String>, disk: &Disk, asked: &To) -> Change {
+    let mut to = asked.clone();
     let cache = to.cache.map(|c| c.to_string()).or_else(|| disk.cache.clone());
     let aio = to.aio.map(|a| a.to_string()).or_else(|| disk.aio.clone());
     let direct = cache.as_deref().map(|c| matches!(c, "none" | "directsync"));
@@ -118,6 +132,7 @@ pub fn own_disk(what: impl Into<String>, disk: &Disk, to: &To) -> Change {
         libvirt: edit(&before, &after),
         proxmox: slot::set(&before, &after, &to),
         takes: Takes::NextStart,
+        sets: Some(Sets::Disk(asked.clone())),
     }
 }
 

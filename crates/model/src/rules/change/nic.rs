@@ -4,11 +4,11 @@
 //! ("Setting NIC driver-specific options"); Proxmox, `qm(1)`, `--net[n]`.
 
 use super::names::{Names, option, shell};
-use super::{Change, Takes};
+use super::{Change, Sets, Takes};
 use crate::facts::Nic;
 
 /// What is to differ; what is not said stays.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NicTo {
     /// Whether it becomes a paravirtual one, on a tap.
     pub virtio: bool,
@@ -22,6 +22,19 @@ pub struct NicTo {
     pub offloads: bool,
 }
 
+impl NicTo {
+    /// Both; where both say something else, the first.
+    pub(super) fn and(self, other: &NicTo) -> NicTo {
+        NicTo {
+            virtio: self.virtio || other.virtio,
+            tap: self.tap || other.tap,
+            vhost: self.vhost || other.vhost,
+            queues: self.queues.or(other.queues),
+            offloads: self.offloads || other.offloads,
+        }
+    }
+}
+
 /// Another model, tap, vhost or queues for a guest's own network device; its MAC address stays.
 pub fn own_nic(what: impl Into<String>, nic: &Nic, to: NicTo) -> Change {
     Change {
@@ -30,6 +43,7 @@ pub fn own_nic(what: impl Into<String>, nic: &Nic, to: NicTo) -> Change {
         libvirt: libvirt(nic, to),
         proxmox: proxmox(nic, to),
         takes: Takes::NextStart,
+        sets: Some(Sets::Nic(to)),
     }
 }
 
@@ -96,7 +110,8 @@ fn libvirt(nic: &Nic, to: NicTo) -> String {
              <guest csum='on' tso4='on' tso6='on'/>"
                 .to_owned(),
         );
-    } else if to.vhost || to.queues.is_some() {
+    }
+    if to.vhost || to.queues.is_some() {
         let queues = to.queues.map(|n| format!(" queues='{n}'")).unwrap_or_default();
         lines.push(format!(
             "# in its <driver .../> (add one where it has none): set these, keep all else\nname='vhost'{queues}"

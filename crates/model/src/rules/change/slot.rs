@@ -69,13 +69,16 @@ pub(super) fn set(before: &Draft, after: &Draft, to: &To) -> String {
     if stays {
         let scsi = old.starts_with("scsi") && (to.iothread || before.driver != after.driver);
         let hardware = if scsi { format!("qm set {vmid} {SINGLE}\n") } else { String::new() };
-        if to.queues.is_some() && after.driver.as_deref() == Some("virtio-blk") {
-            return format!(
-                "# Proxmox VE has no setting for it: machine types since 5.2 have a queue for each vCPU\n\
-                 qm config {vmid} | grep ^machine"
-            );
-        }
-        return format!("{hardware}qm set {vmid} --{old} \"{}{more}\"\n{STOPPED}", slot_without(&vmid, &old, &keys));
+        let set = format!("{hardware}qm set {vmid} --{old} \"{}{more}\"\n{STOPPED}", slot_without(&vmid, &old, &keys));
+        let queues = format!(
+            "# Proxmox VE has no setting for the queues: machine types since 5.2 have one for each vCPU\n\
+             qm config {vmid} | grep ^machine"
+        );
+        return match to.queues.is_some() && after.driver.as_deref() == Some("virtio-blk") {
+            false => set,
+            true if said.is_empty() => queues,
+            true => format!("{set}\n{queues}"),
+        };
     }
     let number: String = old.chars().filter(char::is_ascii_digit).collect();
     let new = format!("{prefix}{number}");

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::settings::{devices, disk_label, nic_label};
 use super::text::{identity, shown};
-use super::{Row, View, by_mend};
+use super::{Row, View, by_mend, in_one_step};
 use crate::report::html::{END, chip, escape, head};
 use crate::report::{finding, format};
 
@@ -82,6 +82,17 @@ fn guest(page: &mut String, i: usize, row: &Row) {
     }
     for (i, f) in row.findings.iter().enumerate() {
         finding::html(page, f, &shown(row, i, f));
+    }
+    for all in row.together() {
+        put!(
+            page,
+            "<article class=\"card\"><h3>{}</h3><p>{}</p><dl>",
+            escape(&in_one_step(&all)),
+            finding::takes(all.change.takes)
+        );
+        row.ways(&all.change).0.iter().for_each(|(name, how)| finding::way(page, name, how));
+        let remark = row.remark(&all.change).map(|r| format!("<p class=\"dim\">{}</p>", escape(r)));
+        put!(page, "</dl>{}</article>\n", remark.unwrap_or_default());
     }
     let list = |page: &mut String, head: &str, all: Vec<String>| {
         if !all.is_empty() {

@@ -4,6 +4,7 @@
 use serde::Serialize;
 use vmio_model::facts::{Guest, Unread};
 use vmio_model::rules::Finding;
+use vmio_model::rules::change::Together;
 use vmio_model::summary::SCHEMA_VERSION;
 
 use super::{Row, View};
@@ -26,6 +27,8 @@ struct Entry<'a> {
     /// Which of a change's ways is this guest's own: `qemu`, `libvirt`, `proxmox`; `null` where none is.
     own_way: Option<String>,
     findings: &'a [Finding],
+    /// One change for each device that several findings concern; made instead of theirs.
+    together: Vec<Together>,
     differences_to_reference: &'a [String],
 }
 
@@ -50,6 +53,7 @@ fn entry(row: &Row) -> Entry<'_> {
         guest: &row.guest,
         own_way: row.own_way().map(str::to_lowercase),
         findings: &row.findings,
+        together: row.together(),
         differences_to_reference: &row.differences,
     }
 }

@@ -9,6 +9,7 @@ mod settings;
 mod text;
 
 use vmio_model::facts::{Guest, Unread};
+use vmio_model::rules::change::{Together, together};
 use vmio_model::rules::{self, Change, Finding, Severity};
 
 pub use html::html;
@@ -41,6 +42,14 @@ impl Row {
     /// The finding to begin with.
     pub fn worst(&self) -> Option<&Finding> {
         self.findings.first()
+    }
+
+    /// One change for each device that several findings concern.
+    pub fn together(&self) -> Vec<Together> {
+        match self.own_way() {
+            Some(_) => together(&self.guest, &self.findings),
+            None => Vec::new(),
+        }
     }
 
     /// Whether any setting could be read.
@@ -140,6 +149,13 @@ impl View {
         let n = self.rows.len();
         format!("{n} guest{} looked at in {}", if n == 1 { "" } else { "s" }, super::format::time(self.seconds))
     }
+}
+
+/// `Findings 1, 2 and 5 in one step: guest db1, disk virtio0`.
+fn in_one_step(all: &Together) -> String {
+    let numbers: Vec<String> = all.places.iter().map(|place| (place + 1).to_string()).collect();
+    let (last, before) = numbers.split_last().expect("several findings");
+    format!("Findings {} and {last} in one step: {}", before.join(", "), all.subject)
 }
 
 /// What could not be read, folded by what would let it be read: the mend, and what it would show.

@@ -5,7 +5,7 @@ use vmio_model::facts::Unread;
 use vmio_model::rules::Finding;
 
 use super::settings::{devices, disk_label, nic_label};
-use super::{Row, View, by_mend};
+use super::{Row, View, by_mend, in_one_step};
 use crate::report::finding::{self, Shown};
 use crate::report::text::{Out, WIDTH};
 use crate::term::Style;
@@ -219,6 +219,11 @@ pub fn detail(row: &Row, style: Style, sources: bool) -> String {
     }
     for (i, found) in row.findings.iter().enumerate() {
         finding::text(&mut out, found, &shown(row, i, found));
+    }
+    for all in row.together() {
+        out.line("");
+        out.line(&style.bold(&in_one_step(&all)));
+        finding::made(&mut out, all.change.takes, &row.ways(&all.change).0, row.remark(&all.change));
     }
     if !row.differences.is_empty() {
         out.line("");

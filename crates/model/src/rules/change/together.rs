@@ -1,0 +1,129 @@
+//! All changes to one device in one step. A finding's own change is written for the device as it is:
+//! where several findings concern one device, the later of two would undo part of the former.
+
+use serde::Serialize;
+
+use super::{Change, NicTo, To, own_disk, own_nic};
+use crate::facts::Guest;
+use crate::rules::Finding;
+
+/// What of a guest's own device a change sets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sets {
+    /// A disk.
+    Disk(To),
+    /// A network device.
+    Nic(NicTo),
+}
+
+/// The changes of several findings as one.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Together {
+    /// The device.
+    pub subject: String,
+    /// Rules of those findings, in the order of the findings.
+    pub rules: Vec<String>,
+    /// Places of those findings in the list that was given, from 0.
+    #[serde(skip)]
+    pub places: Vec<usize>,
+    /// All their changes.
+    pub change: Change,
+}
+
+/// One change for each device that several findings want to set differently.
+pub fn together(guest: &Guest, findings: &[Finding]) -> Vec<Together> {
+    let disks = guest.disks.iter().map(|disk| {
+        of(findings, &disk.subject, |what, all| {
+            let to = all.iter().filter_map(|sets| if let Sets::Disk(to) = sets { Some(to) } else { None });
+            own_disk(what, disk, &to.fold(To::default(), |sum, to| sum.and(to)))
+        })
+    });
+    let nics = guest.nics.iter().map(|nic| {
+        of(findings, &nic.subject, |what, all| {
+            let to = all.iter().filter_map(|sets| if let Sets::Nic(to) = sets { Some(to) } else { None });
+            own_nic(what, nic, to.fold(NicTo::default(), |sum, to| sum.and(to)))
+        })
+    });
+    disks.chain(nics).flatten().collect()
+}
+
+fn of(findings: &[Finding], subject: &str, change: impl Fn(String, &[&Sets]) -> Change) -> Option<Together> {
+    let ours = |(_, f): &(usize, &Finding)| f.subject == subject && f.change.sets.is_some();
+    let (places, ours): (Vec<usize>, Vec<&Finding>) = findings.iter().enumerate().filter(ours).unzip();
+    let sets: Vec<&Sets> = ours.iter().filter_map(|f| f.change.sets.as_ref()).collect();
+    if sets.windows(2).all(|two| two[0] == two[1]) {
+        return None; // one finding, or all ask for the same
+    }
+    let change = change(format!("All changes to {subject} in one step."), &sets);
+    let rules = ours.iter().map(|f| f.rule.clone()).collect();
+    Some(Together { subject: subject.to_owned(), rules, places, change })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::facts::{Details, Disk, Nic};
+    use crate::rules::findings;
+    use crate::testing::{live_disk, live_nic};
+
+    fn guest(disks: Vec<Disk>, nics: Vec<Nic>) -> Guest {
+        Guest { name: "db1".into(), kind: "qemu".into(), disks, nics, ..Guest::default() }
+    }
+
+    fn all(guest: &Guest) -> (Vec<Finding>, Vec<Together>) {
+        let found = findings(&guest.facts());
+        let together = together(guest, &found);
+        (found, together)
+    }
+
+    #[test]
+    fn a_disk_with_several_faults_is_put_right_in_one_step() {
+        let details = Details { format: Some("raw".into()), storage: Some("lvm".into()), ..Details::default() };
+        let disk = Disk {
+            driver: Some("ide".into()),
+            cache: Some("writeback".into()),
+            aio: Some("threads".into()),
+            iothread: Some(false),
+            ..live_disk(details)
+        };
+        let (found, together) =
+            all(&guest(vec![disk.clone(), Disk { subject: "other".into(), ..live_disk(Details::default()) }], vec![]));
+        let [one] = &together[..] else { panic!("{together:#?}") };
+        assert_eq!(
+            (one.subject.as_str(), &one.rules[..2]),
+            (disk.subject.as_str(), &["emulated-driver".to_owned(), "host-page-cache".into()][..])
+        );
+        assert!(one.places.iter().zip(&one.rules).all(|(place, rule)| found[*place].rule == *rule));
+        let Change { qemu, libvirt, proxmox, .. } = &one.change;
+        assert!(
+            qemu.contains("cache=none,aio=native") && qemu.contains("virtio-blk-pci,drive=disk0,iothread="),
+            "{qemu}"
+        );
+        assert!(
+            libvirt.contains("cache='none' io='native' iothread='1'") && libvirt.contains("bus='virtio'"),
+            "{libvirt}"
+        );
+        assert!(proxmox.contains(",cache=none,aio=native,iothread=1"), "{proxmox}");
+        // Either alone leaves the other as it is.
+        assert!(found.iter().all(|f| f.change.qemu != *qemu));
+    }
+
+    #[test]
+    fn a_network_device_too() {
+        let nic = Nic { queues: Some(1), offloads_off: vec!["gso".into()], ..live_nic() };
+        let (_, together) = all(&guest(vec![], vec![nic]));
+        let [one] = &together[..] else { panic!("{together:#?}") };
+        assert_eq!(one.rules, ["nic-queues", "offloads-off"]);
+        let Change { qemu, libvirt, .. } = &one.change;
+        assert!(qemu.contains("\nqueues=4\n") && qemu.contains("keep all else\ngso=off"), "{qemu}");
+        assert!(libvirt.contains("name='vhost' queues='4'") && libvirt.contains("gso='on'"), "{libvirt}");
+    }
+
+    #[test]
+    fn one_finding_or_none_needs_no_step_of_its_own() {
+        let disk = Disk { iothread: Some(false), ..live_disk(Details::default()) };
+        let (found, together) = all(&guest(vec![disk], vec![live_nic()]));
+        assert_eq!((found.len(), together.len()), (1, 0), "{found:#?}");
+    }
+}
