@@ -217,7 +217,11 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
     if let Some(run) = &resumed {
         same_place(run, &planned, wishes, &looker)?;
     }
-    term::note(planned.text().trim_end());
+    // Asked for alone, the plan is the answer.
+    match wishes.dry_run && !context.json {
+        true => term::print(&format!("{}\n", planned.text().trim_end()))?,
+        false => term::note(planned.text().trim_end()),
+    }
     if let Some(run) = &resumed {
         let age = plan::duration((environment::now() - run.started_unix).max(0.0));
         term::note(&format!("  {:<10} run {}, begun {age} ago, with {} samples", "resumes", run.id, run.samples.len()));

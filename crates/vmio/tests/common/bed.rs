@@ -46,11 +46,11 @@ impl Ended {
         self
     }
 
-    /// Asserts that all of the words are in what was said on standard error.
+    /// Asserts that all of the words are in what was said.
     #[track_caller]
     pub fn says(self, words: &[&str]) -> Ended {
         for word in words {
-            assert!(self.err.contains(word), "no {word:?} in: {}", self.err);
+            assert!(self.err.contains(word) || self.out.contains(word), "no {word:?} in: {}{}", self.out, self.err);
         }
         self
     }

@@ -1,0 +1,85 @@
+//! `vmio tax --like` beside a real guest: that guest is only looked at, and what is measured is set up
+//! as it is, then as its findings advise.
+#![allow(clippy::unwrap_used)]
+
+#[path = "common/bed.rs"]
+mod bed;
+#[path = "common/live.rs"]
+mod live;
+
+use std::fs;
+
+use bed::Bed;
+use live::Running;
+use serde_json::Value;
+use vmio_model::result::RunState;
+
+const MACHINE: &str = "-machine q35 -accel tcg -cpu max -smp 1";
+
+/// A guest whose disk has no I/O thread, and nothing else that vmio measures.
+fn guest(dir: &std::path::Path) -> Running {
+    let disk = live::raw(dir, "like");
+    let args = format!(
+        "{MACHINE} -drive file={},format=raw,if=none,id=d0,cache=none,aio=native,discard=unmap \
+         -device virtio-blk-pci,drive=d0",
+        disk.display()
+    );
+    let mut guest = live::start("like", "", &args);
+    live::wait("like", &mut guest);
+    guest
+}
+
+/// What the guest was started with, and where its disk stands.
+fn state(guest: &Running) -> (Vec<u8>, String) {
+    let of = |file: &str| fs::read(format!("/proc/{}/{file}", guest.pid())).unwrap();
+    let io = String::from_utf8(of("io")).unwrap();
+    let written = io.lines().find(|l| l.starts_with("write_bytes")).unwrap();
+    (of("cmdline"), written.to_owned())
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn the_plan_of_a_guest_that_runs_has_its_set_up_and_its_mend() {
+    let bed = Bed::with_image();
+    let scratch = live::scratch();
+    let guest = guest(scratch.path());
+    let before = state(&guest);
+    let on = bed.state();
+    let like = ["tax", "--like", &live::name("like"), "--dry-run", "--on", on.to_str().unwrap()];
+    let plan = bed.vmio(&[&like[..], &["--json"]].concat()).with(0);
+    let plan: Value = serde_json::from_str(&plan.out).unwrap();
+    let told = plan["told"].to_string();
+    let found = "virtio-blk,none,native+discard, on preallocated";
+    assert!(told.contains(found) && told.contains("itself is only looked at"), "{told}");
+    assert!(told.contains("missing-iothread: virtio-blk,none,native+iothread+discard"), "{told}");
+    assert!(plan["other_guests"].to_string().contains(&live::name("like")), "{plan:#}");
+    // The plan that was asked for is what is printed.
+    let text = bed.vmio(&like).with(0).out;
+    assert!(text.contains("missing-iothread"), "{text}");
+    assert_eq!(state(&guest), before);
+    bed.is_clean();
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn long_a_study_like_a_guest_is_measured_and_compares_it_with_its_mend() {
+    let bed = Bed::with_image();
+    let scratch = live::scratch();
+    let guest = guest(scratch.path());
+    let before = state(&guest);
+    let on = bed.state();
+    let args = ["tax", "--like", &live::name("like"), "--yes", "--no-gentle", "--minutes", "2", "--json"];
+    let ended = bed.vmio(&[&args[..], &["--on", on.to_str().unwrap()]].concat()).with(0);
+    let run = bed.last().unwrap();
+    assert_eq!(run.state, RunState::Done);
+    let setups: std::collections::BTreeSet<String> =
+        run.samples.iter().filter_map(|s| s.setup.attachment.as_ref()).map(|a| a.label()).collect();
+    assert_eq!(Vec::from_iter(setups), ["virtio-blk,none,native+discard", "virtio-blk,none,native+iothread+discard"]);
+    assert!(run.samples.iter().any(|s| s.setup.is_native()));
+    let page: Value = serde_json::from_str(&ended.out).unwrap();
+    assert!(page["shares"].as_array().is_some_and(|s| !s.is_empty()), "{page:#}");
+    let text = bed.vmio(&["runs", "show", "last"]).with(0).out;
+    assert!(text.contains(&live::name("like")) && text.contains("iothread"), "{text}");
+    assert_eq!(state(&guest), before);
+    bed.is_clean();
+}
