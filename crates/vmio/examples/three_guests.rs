@@ -1,7 +1,7 @@
 //! Three live guests to look at with `vmio scan` and `vmio top`: `db1` on an emulated controller, a
 //! sparse file and the host's page cache, `web1` set up well and reading a little, and `backup1`, which
 //! floods the disk on which all three lie. They end after the given seconds, or when this is
-//! interrupted.
+//! interrupted (a SIGKILL of this program leaves them).
 //!
 //! `VMIO_STATE=DIR cargo run -p vmio --example three_guests -- 60` (DIR holds the guest image; it is
 //! built there where it is missing). Root is not needed.
@@ -12,8 +12,12 @@ use std::error::Error;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use vmio_host::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx};
 use vmio_host::image::Image;
@@ -76,6 +80,7 @@ fn main() -> Result<()> {
         cgroup_procs: Vec::new(),
         progress: &|what| println!("{what}"),
     };
+    let pids = ended_by_signals()?;
     let mut running: Vec<(&Wanted, Box<dyn Guest>)> = Vec::new();
     let launched = wanted.iter().try_for_each(|w| -> Result<()> {
         let disk = DiskSpec {
@@ -87,6 +92,7 @@ fn main() -> Result<()> {
         let guest = guests::find("qemu").ok_or("no entry qemu")?.launch(&ctx, &spec)?;
         let pid = guest.hypervisor().map(|h| h.pid);
         println!("{} runs as pid {}", w.name, pid.map_or_else(|| "?".to_owned(), |p| p.to_string()));
+        pids.lock().unwrap_or_else(PoisonError::into_inner).extend(pid);
         running.push((w, guest));
         Ok(())
     });
@@ -105,6 +111,23 @@ fn main() -> Result<()> {
         guest.stop()?;
     }
     worked
+}
+
+/// The processes in the list that is given back are ended by Ctrl-C, SIGTERM and SIGHUP; the loads in
+/// them then fail, and the rest ends as it would after the last second.
+fn ended_by_signals() -> Result<Arc<Mutex<Vec<u32>>>> {
+    let pids = Arc::new(Mutex::new(Vec::new()));
+    let to_end = Arc::clone(&pids);
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    std::thread::spawn(move || {
+        for _ in signals.forever() {
+            let pids: MutexGuard<'_, Vec<u32>> = to_end.lock().unwrap_or_else(PoisonError::into_inner);
+            for pid in pids.iter().filter_map(|pid| Pid::from_raw(pid.cast_signed())) {
+                let _ = kill_process(pid, Signal::KILL); // it may have ended
+            }
+        }
+    });
+    Ok(pids)
 }
 
 /// A disk's file.
