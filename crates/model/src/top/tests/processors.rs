@@ -43,10 +43,14 @@ fn a_guest_that_waits_on_an_idle_host_is_bound_or_limited() {
     let verdict = the_one(verdicts(&held, &History::default()));
     assert_eq!((verdict.resource, verdict.name.as_str()), (Resource::GuestCpu, "a"));
     assert!(
-        verdict.line.contains("waits for a processor 50 % of the time though the host has free ones"),
+        verdict.line.starts_with("guest a waits for a processor 50 % of the time though the host's are 38 % busy: "),
         "{}",
         verdict.line
     );
+    // Several are one line, the worst first.
+    let both = processors(vec![cpu("a", 4, 1.0, 0.5), cpu("b", 1, 0.3, 0.3)], 1.5, Some(0.4));
+    let verdict = the_one(verdicts(&both, &History::default()));
+    assert!(verdict.line.starts_with("guests b (50 %) and a (33 %) wait for processors though"), "{}", verdict.line);
 }
 
 #[test]
@@ -57,7 +61,9 @@ fn a_guests_own_processors_and_threads() {
     let many = (0..9).map(|i| cpu(&format!("g{i}"), 1, 0.95, 0.0)).collect();
     let verdict = the_one(verdicts(&processors(many, 2.0, None), &History::default()));
     assert!(
-        verdict.line.starts_with("guests g0, g1, g2, g3 and 5 more use all of their virtual CPUs"),
+        verdict
+            .line
+            .starts_with("guests g0 (95 %), g1 (95 %), g2 (95 %), g3 (95 %) and 5 more use all of their virtual CPUs"),
         "{}",
         verdict.line
     );

@@ -29,27 +29,21 @@ pub(super) fn verdicts(interval: &Interval) -> Vec<Verdict> {
     found.extend(host);
     let waits = |g: &&GuestLoad| steal(g, s).is_some_and(|r| r > STEAL);
     if !saturated {
-        let held: Vec<&GuestLoad> = interval.guests.iter().filter(waits).collect();
+        let held = interval.guests.iter().filter(waits).filter_map(|g| Some((g, steal(g, s)?)));
+        let though = busy(interval).map_or(String::new(), |b| format!(" though the host's are {} busy", percent(b)));
         found.extend(group(
-            &held,
-            Resource::GuestCpu,
-            |g| steal(g, s),
-            "waits for a processor",
-            |names| {
-                format!("guests {names} wait for processors though the host has free ones: see pinning and CPU limits")
-            },
-            "though the host has free ones: see its pinning and CPU limit",
+            held.collect(),
+            |share| format!("waits for a processor {share} of the time"),
+            "wait for processors",
+            &(though + ": see pinning and CPU limits, or short bursts of others"),
         ));
     }
-    let full: Vec<&GuestLoad> =
-        interval.guests.iter().filter(|g| vcpu_ratio(g, s).is_some_and(|r| r >= FULL)).collect();
+    let full = interval.guests.iter().filter_map(|g| Some((g, vcpu_ratio(g, s).filter(|r| *r >= FULL)?)));
     found.extend(group(
-        &full,
-        Resource::GuestCpu,
-        |g| vcpu_ratio(g, s),
-        "uses",
-        |names| format!("guests {names} use all of their virtual CPUs: what is slow in them needs more, or less work"),
-        "of its virtual CPUs: what is slow in it needs more, or less work",
+        full.collect(),
+        |share| format!("uses {share} of its virtual CPUs"),
+        "use all of their virtual CPUs",
+        ": what is slow there needs more of them, or less work",
     ));
     found.extend(interval.guests.iter().filter_map(|g| thread(g, s)));
     found
@@ -66,13 +60,16 @@ fn vcpu_ratio(guest: &GuestLoad, seconds: f64) -> Option<f64> {
     Some((cpu.vcpu.run_seconds + cpu.vcpu.wait_seconds) / (f64::from(cpu.vcpus) * seconds))
 }
 
+/// Share of the host's processors that work, of what its own hypervisor left it.
+fn busy(interval: &Interval) -> Option<f64> {
+    let cpu = interval.host_cpu;
+    let there = f64::from(cpu.cpus) * interval.seconds - cpu.stolen_seconds;
+    (there > 0.0).then(|| (cpu.busy_seconds / there).min(1.0))
+}
+
 fn host(interval: &Interval) -> Option<Verdict> {
     let (cpu, s) = (interval.host_cpu, interval.seconds);
-    let there = f64::from(cpu.cpus) * s - cpu.stolen_seconds;
-    if there <= 0.0 {
-        return None;
-    }
-    let busy = (cpu.busy_seconds / there).min(1.0);
+    let busy = busy(interval)?;
     let (mut ran, mut waited) = (0.0, 0.0);
     for vcpu in interval.guests.iter().filter_map(|g| g.cpu.as_ref()).map(|c| c.vcpu) {
         ran += vcpu.run_seconds;
@@ -121,30 +118,28 @@ fn host(interval: &Interval) -> Option<Verdict> {
     Some(Verdict { culprits, costs, ..Verdict::certain(Resource::HostCpu, "host", evidence, line) })
 }
 
-/// One line for a guest or, when there are many, for all of them.
+/// One line for all guests of which the same is so, those with the largest share first; `one` says it
+/// of a guest alone.
 fn group(
-    guests: &[&GuestLoad],
-    resource: Resource,
-    ratio: impl Fn(&GuestLoad) -> Option<f64>,
-    does: &str,
-    many: impl Fn(&str) -> String,
+    mut guests: Vec<(&GuestLoad, f64)>,
+    one: impl Fn(String) -> String,
+    many: &str,
     then: &str,
-) -> Vec<Verdict> {
-    if guests.len() > NAMED {
-        let mut names: Vec<String> = guests.iter().take(NAMED).map(|g| g.name.clone()).collect();
-        names.push(format!("{} more", guests.len() - NAMED));
-        let line = many(&list(&names));
-        return vec![Verdict::certain(resource, &list(&names), format!("{} guests", guests.len()), line)];
+) -> Option<Verdict> {
+    guests.sort_by(|a, b| b.1.total_cmp(&a.1));
+    if let [(guest, share)] = guests[..] {
+        let evidence = one(percent(share));
+        let line = format!("guest {} {evidence}{then}", guest.name);
+        return Some(Verdict::certain(Resource::GuestCpu, &guest.name, evidence, line));
     }
-    let one = |g: &&GuestLoad| {
-        let evidence = format!("{does} {} of the time", percent(ratio(g).unwrap_or(0.0)));
-        let line = match does {
-            "uses" => format!("guest {} uses {} {then}", g.name, percent(ratio(g).unwrap_or(0.0))),
-            _ => format!("guest {} {evidence} {then}", g.name),
-        };
-        Verdict::certain(resource, &g.name, evidence, line)
+    let named = |name: &dyn Fn(&GuestLoad, f64) -> String| {
+        let more = guests.len().checked_sub(NAMED).filter(|n| *n > 0).map(|n| format!("{n} more"));
+        list(&guests.iter().take(NAMED).map(|(g, share)| name(g, *share)).chain(more).collect::<Vec<_>>())
     };
-    guests.iter().map(one).collect()
+    let with_shares = named(&|g, share| format!("{} ({})", g.name, percent(share)));
+    let (line, evidence) = (format!("guests {with_shares} {many}{then}"), format!("{} guests {many}", guests.len()));
+    let name = named(&|g, _| g.name.clone());
+    (!guests.is_empty()).then(|| Verdict::certain(Resource::GuestCpu, &name, evidence, line))
 }
 
 fn thread(guest: &GuestLoad, seconds: f64) -> Option<Verdict> {
