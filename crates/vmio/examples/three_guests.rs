@@ -28,6 +28,8 @@ use vmio_node::{Exec, Journal, Local, Node};
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
 const DISK_MIB: u64 = 512;
+/// A file with holes is larger: below a GiB of them nobody is told.
+const SPARSE_MIB: u64 = 4096;
 
 /// A guest and what it does.
 struct Wanted {
@@ -135,7 +137,7 @@ fn file(dir: &Path, w: &Wanted) -> Result<PathBuf> {
     let path = dir.join(format!("{}.raw", w.name));
     let mut file = File::create(&path)?;
     match w.sparse {
-        true => file.set_len(DISK_MIB << 20)?,
+        true => file.set_len(SPARSE_MIB << 20)?,
         false => (0..DISK_MIB).try_for_each(|_| file.write_all(&[0x5a; 1 << 20]))?,
     }
     file.sync_all()?;
