@@ -13,7 +13,9 @@ use crate::stats::{Convergence, Pair, Ratio, paired_ratio};
 use crate::summary::steady::settled_run;
 use crate::summary::{Cell, Share, Summary, figure_of, pairs};
 
-pub use guest::{Details, Disk, Guest, HostCpu, Nic, Overridden, Place, PlacedThread, Processors, Sources, Unread};
+pub use guest::{
+    Details, Disk, Guest, HostCpu, Nic, Overridden, Place, PlacedThread, Processors, Sources, Unread, called,
+};
 
 /// Where a fact comes from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -12,6 +12,7 @@ use std::error::Error;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -82,9 +83,10 @@ fn main() -> Result<()> {
         cgroup_procs: Vec::new(),
         progress: &|what| println!("{what}"),
     };
-    let pids = ended_by_signals()?;
+    let signalled = Signalled::listen()?;
     let mut running: Vec<(&Wanted, Box<dyn Guest>)> = Vec::new();
     let launched = wanted.iter().try_for_each(|w| -> Result<()> {
+        signalled.check()?;
         let disk = DiskSpec {
             id: "data".into(),
             storage: Storage::File(file(dir.path(), w)?),
@@ -94,11 +96,11 @@ fn main() -> Result<()> {
         let guest = guests::find("qemu").ok_or("no entry qemu")?.launch(&ctx, &spec)?;
         let pid = guest.hypervisor().map(|h| h.pid);
         println!("{} runs as pid {}", w.name, pid.map_or_else(|| "?".to_owned(), |p| p.to_string()));
-        pids.lock().unwrap_or_else(PoisonError::into_inner).extend(pid);
+        signalled.pids().extend(pid);
         running.push((w, guest));
         Ok(())
     });
-    let worked = launched.and_then(|()| {
+    let worked = launched.and_then(|()| signalled.check()).and_then(|()| {
         println!("they work for {seconds} s: look at them now");
         let places: Vec<(Arc<dyn Node>, PathBuf)> =
             running.iter().map(|(_, guest)| Ok((guest.node(), guest.disk_path("data")?))).collect::<Result<_>>()?;
@@ -109,27 +111,44 @@ fn main() -> Result<()> {
             works.into_iter().try_for_each(|w| w.join().map_err(|_| "a load ended in a panic")?)
         })
     });
+    signalled.pids().clear();
     for (_, guest) in running {
         guest.stop()?;
     }
     worked
 }
 
-/// The processes in the list that is given back are ended by Ctrl-C, SIGTERM and SIGHUP; the loads in
-/// them then fail, and the rest ends as it would after the last second.
-fn ended_by_signals() -> Result<Arc<Mutex<Vec<u32>>>> {
-    let pids = Arc::new(Mutex::new(Vec::new()));
-    let to_end = Arc::clone(&pids);
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-    std::thread::spawn(move || {
-        for _ in signals.forever() {
-            let pids: MutexGuard<'_, Vec<u32>> = to_end.lock().unwrap_or_else(PoisonError::into_inner);
-            for pid in pids.iter().filter_map(|pid| Pid::from_raw(pid.cast_signed())) {
-                let _ = kill_process(pid, Signal::KILL); // it may have ended
+/// Ctrl-C, SIGTERM and SIGHUP: they end the guests that run; the loads in them then fail, no further
+/// guest is started, and the rest ends as it would after the last second.
+#[derive(Clone, Default)]
+struct Signalled {
+    pids: Arc<Mutex<Vec<u32>>>,
+    came: Arc<AtomicBool>,
+}
+
+impl Signalled {
+    fn listen() -> Result<Self> {
+        let own = Self::default();
+        let listener = own.clone();
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        std::thread::spawn(move || {
+            for _ in signals.forever() {
+                listener.came.store(true, Ordering::SeqCst);
+                for pid in listener.pids().iter().filter_map(|pid| Pid::from_raw(pid.cast_signed())) {
+                    let _ = kill_process(pid, Signal::KILL); // it may have ended
+                }
             }
-        }
-    });
-    Ok(pids)
+        });
+        Ok(own)
+    }
+
+    fn pids(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.pids.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.came.load(Ordering::SeqCst) { Err("interrupted".into()) } else { Ok(()) }
+    }
 }
 
 /// A disk's file.

@@ -13,7 +13,8 @@ use vmio_model::facts::{Details, Disk, Guest, Nic, Place, Processors, Unread};
 use super::{Managed, Manager};
 use crate::guests::qemu::running::on_server;
 use crate::look::{Look, Question, Seen};
-use answers::{caches, capacities, documents, is_uuid, uuids};
+pub use answers::uuids;
+use answers::{caches, capacities, documents, is_uuid};
 
 mod answers;
 mod disks;
@@ -30,7 +31,8 @@ const SYSTEM: [(&str, &str, [&str; 2], &str); 3] = [
     (QEMU, "libvirtd", ["/run/libvirt/libvirt-sock-ro", "/run/libvirt/libvirt-sock"], "/run/libvirt/qemu"),
     (XEN, "virtxend", ["/run/libvirt/virtxend-sock-ro", "/run/libvirt/virtxend-sock"], "/run/libvirt/libxl"),
 ];
-const QEMU: &str = "qemu:///system";
+/// The daemon of the system that starts QEMU.
+pub const QEMU: &str = "qemu:///system";
 const XEN: &str = "xen:///system";
 /// Bits of `st_mode` for the type, and those of a regular file (inode(7)).
 const S_IFMT: u32 = 0o170_000;

@@ -2,24 +2,15 @@
 //! counters, the guest's control group, `/proc/PID/io`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use vmio_model::top::load::{Device, DiskLoad, DiskSource, Transfer};
+use vmio_model::top::load::{Device, DiskSource};
 use vmio_model::top::reading::{DiskReading, Sides};
 
+use super::domstats::Libvirt;
 use super::files::{Files, Kept};
 use super::parse;
 use super::roster::Member;
-use crate::backing::Backing;
-use crate::look::{Look, Question};
-use crate::managers::libvirt;
-
-/// libvirt asks every guest's monitor: not more often than this, in seconds, and never more than
-/// this part of the time.
-const LIBVIRT_SECONDS: f64 = 5.0;
-const SHARE: f64 = 0.02;
-/// After a failure it is asked again after so many seconds.
-const AGAIN_SECONDS: f64 = 60.0;
 
 /// Counters of control groups, by guest.
 #[derive(Default)]
@@ -97,127 +88,4 @@ pub(super) fn read(
         Some(sides) => DiskReading::Counters(DiskSource::Process, vec![(None, sides)]),
         None => DiskReading::None,
     }
-}
-
-/// What `virsh domstats --block` says, asked now and then.
-#[derive(Default)]
-pub(super) struct Libvirt {
-    last: Option<(f64, BTreeMap<String, Vec<Block>>)>,
-    recent: BTreeMap<String, (f64, Vec<DiskLoad>)>,
-    devices: BTreeMap<PathBuf, Option<Device>>,
-    next: f64,
-    /// Why it is not asked.
-    pub refused: Option<String>,
-}
-
-/// A disk of a domain; times in nanoseconds (virsh(1), domstats).
-#[derive(Debug, Clone, PartialEq, Default)]
-struct Block {
-    path: String,
-    counts: BTreeMap<String, u64>,
-}
-
-impl Libvirt {
-    fn of(&self, name: &str) -> Option<DiskReading> {
-        let (span, disks) = self.recent.get(name)?;
-        Some(DiskReading::Recent(DiskSource::Libvirt, *span, disks.clone()))
-    }
-
-    /// Asks when it is time.
-    pub fn refresh(&mut self, look: &Look<'_>, now: f64) {
-        if now < self.next {
-            return;
-        }
-        if !libvirt::system_runs(look) {
-            *self = Libvirt { next: now + AGAIN_SECONDS, ..Libvirt::default() };
-            return;
-        }
-        let question = Question::Virsh {
-            uri: "qemu:///system".into(),
-            commands: vec!["domstats --running --block --nowait".into()],
-        };
-        let clock = |look: &Look<'_>| look.reader().clock_seconds().unwrap_or(now);
-        let (began, answer) = (clock(look), look.ask(&question));
-        let took = clock(look) - began;
-        match answer {
-            Ok(text) => {
-                let found = domstats(&text);
-                self.refused = None;
-                self.next = now + LIBVIRT_SECONDS.max(took / SHARE);
-                for block in found.values().flatten() {
-                    let path = PathBuf::from(&block.path);
-                    self.devices.entry(path.clone()).or_insert_with(|| device(look, &path));
-                }
-                if let Some((at, before)) = &self.last {
-                    let span = now - at;
-                    let pairs = found.iter().filter_map(|(name, disks)| Some((name, disks, before.get(name)?)));
-                    self.recent =
-                        pairs.map(|(name, disks, before)| (name.clone(), (span, self.loads(disks, before)))).collect();
-                }
-                self.last = Some((now, found));
-            }
-            Err(unread) => {
-                *self = Libvirt {
-                    refused: Some(format!("{}; {}", unread.why, unread.mend)),
-                    next: now + AGAIN_SECONDS,
-                    ..Libvirt::default()
-                };
-            }
-        }
-    }
-
-    fn loads(&self, disks: &[Block], before: &[Block]) -> Vec<DiskLoad> {
-        let pairs = disks.iter().filter_map(|now| Some((now, before.iter().find(|b| b.path == now.path)?)));
-        pairs
-            .filter_map(|(now, was)| {
-                let since = |key: &str| now.counts.get(key)?.checked_sub(*was.counts.get(key)?);
-                let side = |kind: &str| {
-                    Some(Transfer {
-                        requests: Some(since(&format!("{kind}.reqs"))?),
-                        bytes: since(&format!("{kind}.bytes"))?,
-                        device_seconds: since(&format!("{kind}.times")).map(|ns| ns as f64 * 1e-9),
-                        ..Transfer::default()
-                    })
-                };
-                let device = self.devices.get(Path::new(&now.path)).copied().flatten();
-                Some(DiskLoad { device, reads: side("rd")?, writes: side("wr")? })
-            })
-            .collect()
-    }
-}
-
-/// The disk that a file lies on, when it is one.
-fn device(look: &Look<'_>, path: &Path) -> Option<Device> {
-    let backing = Backing::of(look.reader(), path).ok()?;
-    let mut leaves = backing.leaves.into_values();
-    leaves.next().filter(|_| leaves.next().is_none())
-}
-
-fn domstats(text: &str) -> BTreeMap<String, Vec<Block>> {
-    let mut domains: BTreeMap<String, Vec<Block>> = BTreeMap::new();
-    let mut name = String::new();
-    for line in text.lines().map(str::trim) {
-        if let Some(domain) = line.strip_prefix("Domain: ") {
-            name = domain.trim_matches('\'').to_owned();
-            continue;
-        }
-        let Some((key, value)) = line.split_once('=') else { continue };
-        let mut parts = key.splitn(3, '.');
-        let (Some("block"), Some(Ok(i)), Some(field)) =
-            (parts.next(), parts.next().map(str::parse::<usize>), parts.next())
-        else {
-            continue;
-        };
-        let blocks = domains.entry(name.clone()).or_default();
-        if blocks.len() <= i && i < 4096 {
-            blocks.resize_with(i + 1, Block::default);
-        }
-        let Some(block) = blocks.get_mut(i) else { continue };
-        match (field, value.parse()) {
-            ("path", _) => block.path = value.to_owned(),
-            (_, Ok(number)) => drop(block.counts.insert(field.to_owned(), number)),
-            _ => {}
-        }
-    }
-    domains
 }

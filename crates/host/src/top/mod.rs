@@ -14,6 +14,7 @@ use vmio_model::top::reading::{Interface, Reading, Traced, between};
 use vmio_node::Node;
 
 mod disks;
+mod domstats;
 mod files;
 pub mod flows;
 mod parse;
@@ -23,7 +24,8 @@ mod roster;
 mod tests;
 
 use crate::look::Look;
-use disks::{Groups, Libvirt};
+use disks::Groups;
+use domstats::Libvirt;
 use files::{Files, Kept};
 pub use flows::{Blocks, FlowSource};
 use roster::{Roster, search};
@@ -143,10 +145,9 @@ impl<'a> Sampler<'a> {
 
     fn untraced_disks(&mut self, reading: &mut Reading, now: f64) {
         let leaves: BTreeSet<Device> = reading.disks.keys().copied().collect();
-        if self.roster.members.iter().any(|m| m.guest.kind == "qemu") {
-            self.libvirt.refresh(&Look::new(self.node), now);
-        }
-        self.groups.refresh(&self.roster.members, &self.files, self.roster.version);
+        let members = &self.roster.members;
+        self.libvirt.refresh(&Look::new(self.node), members, self.flows.is_some(), now);
+        self.groups.refresh(members, &self.files, self.roster.version);
         for (member, guest) in self.roster.members.iter_mut().zip(&mut reading.guests) {
             guest.disks = disks::read(member, &mut self.groups, &self.libvirt, &mut self.files, &leaves);
         }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use vmio_model::top::load::DiskSource;
@@ -52,7 +53,11 @@ fn untraced() -> std::result::Result<Box<dyn FlowSource>, String> {
     Err("no rights; run as root".into())
 }
 
-const TAP: &str = "guest=NAME\0-netdev\0tap,id=n0,ifname=tapNAME,script=no\0-device\0virtio-net-pci,netdev=n0";
+const TAP: &str = "guest=NAME\0-uuid\0UUID\0-netdev\0tap,id=n0,ifname=tapNAME,script=no\0-device\0virtio-net-pci,netdev=n0";
+
+fn uuid(name: &str) -> String {
+    format!("6f1d0a52-0000-4000-8000-00000000000{name}")
+}
 
 fn with_guest(fake: Fake, name: &str, pid: u32) -> Fake {
     let proc = format!("/proc/{pid}");
@@ -62,7 +67,7 @@ fn with_guest(fake: Fake, name: &str, pid: u32) -> Fake {
     };
     let fake = fake
         .file(format!("{proc}/comm"), "qemu-system-x86\n")
-        .file(format!("{proc}/cmdline"), format!("qemu-system-x86_64\0-name\0{}\0", TAP.replace("NAME", name)))
+        .file(format!("{proc}/cmdline"), format!("qemu-system-x86_64\0-name\0{}\0", TAP.replace("NAME", name).replace("UUID", &uuid(name))))
         .file(format!("{proc}/cgroup"), format!("0::/machine.slice/machine-qemu-{name}.scope\n"));
     let fake = task(pid, "qemu-system-x86", fake);
     task(pid + 2, "IO io0", task(pid + 1, "CPU 0/KVM", fake))
@@ -190,12 +195,33 @@ fn domstats(n: u64) -> String {
     )
 }
 
+/// A machine whose libvirt knows both guests; `a` is on a disk of its own, at `source`. Gives the
+/// commands that libvirt got.
+fn with_libvirt(source: &str) -> (Fake, Arc<Mutex<Vec<String>>>) {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&asked);
+    let drive = format!("-drive\0file={source},format=raw,if=virtio");
+    let fake = machine().file("/proc/700/comm", "libvirtd\n").installed("virsh").command(move |cmd| {
+        let command = String::from_utf8(cmd.stdin.clone()).unwrap();
+        let mut asked = asked.lock().unwrap();
+        let before = asked.iter().filter(|c: &&String| c.starts_with("domstats")).count() as u64;
+        asked.push(command.trim().to_owned());
+        match command.starts_with("list") {
+            true => Some(says(format!("{}\n{}\n", uuid("a"), uuid("b")))),
+            false => Some(says(domstats(500 * before))),
+        }
+    });
+    for (name, pid, more) in [("a", 100, drive.as_str()), ("b", 200, "")] {
+        let line = TAP.replace("NAME", name).replace("UUID", &uuid(name));
+        fake.set(format!("/proc/{pid}/cmdline"), format!("qemu-system-x86_64\0-name\0{line}\0{more}\0"));
+        fake.set(format!("/proc/{pid}/mountinfo"), "1 1 8:1 / / rw - ext4 /dev/vda rw\n2 1 0:40 / /nfs rw - nfs4 srv:/vms rw\n");
+    }
+    (fake.symlink("/proc/100/fd/9", source), seen)
+}
+
 #[test]
 fn libvirt_is_asked_now_and_then() {
-    let calls = std::sync::atomic::AtomicU64::new(0);
-    let fake = machine().file("/proc/700/comm", "libvirtd\n").installed("virsh").command(move |cmd| {
-        (cmd.program == "virsh").then(|| says(domstats(500 * calls.fetch_add(1, std::sync::atomic::Ordering::SeqCst))))
-    });
+    let (fake, asked) = with_libvirt("/images/a.raw");
     let mut sampler = Sampler::new(&fake, false, untraced());
     let mut last = None;
     for n in 0..7 {
@@ -203,7 +229,9 @@ fn libvirt_is_asked_now_and_then() {
         last = sampler.tick();
     }
     let interval = last.unwrap();
-    assert_eq!(fake.ran().len(), 2, "not at every look");
+    let domstats = format!("domstats --block --nowait {} {}", uuid("a"), uuid("b"));
+    let twice = ["list --uuid", &domstats, "list --uuid", &domstats];
+    assert_eq!(*asked.lock().unwrap(), twice, "not at every look");
     let a = named(&interval, "a");
     assert_eq!(a.disk_source, DiskSource::Libvirt);
     // 500 requests in five seconds.
@@ -213,9 +241,26 @@ fn libvirt_is_asked_now_and_then() {
 }
 
 #[test]
+fn libvirt_is_not_asked_about_what_tracing_sees_nor_about_files_on_a_server() {
+    let asked = |source: &str, traced: bool| {
+        let (fake, asked) = with_libvirt(source);
+        let flows = if traced { scripted(vec![vec![]; 9]) } else { untraced() };
+        Sampler::new(&fake, false, flows).tick();
+        let asked = asked.lock().unwrap();
+        asked.last().is_some_and(|c| c.contains(&uuid("a")))
+    };
+    assert!(asked("/images/a.raw", false) && !asked("/images/a.raw", true));
+    assert!(!asked("/nfs/a.raw", false) && !asked("/nfs/a.raw", true));
+    assert!(asked("rbd:vms/a", false) && asked("rbd:vms/a", true));
+    assert!(asked("/dev/zvol/tank/a", true));
+}
+
+#[test]
 fn a_libvirt_that_refuses_is_left_alone_for_a_while() {
     let fake = machine()
         .file("/proc/700/comm", "libvirtd\n")
+        .file("/proc/100/mountinfo", "1 1 8:1 / / rw - ext4 /dev/vda rw\n")
+        .symlink("/proc/100/fd/9", "/images/a.raw")
         .installed("virsh")
         .program("virsh", fails(1, "error: Permission denied"));
     let mut sampler = Sampler::new(&fake, false, untraced());

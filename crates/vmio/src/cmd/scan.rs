@@ -9,6 +9,7 @@ use std::time::Instant;
 use anyhow::Context as _;
 use vmio_host::look::Look;
 use vmio_host::scan;
+use vmio_model::facts::Unread;
 use vmio_model::rules::Severity;
 use vmio_node::Local;
 
@@ -17,7 +18,7 @@ use crate::expect::Known;
 use crate::report::scan::{self as report, Row, View, nagios};
 use crate::run::like::differences;
 use crate::run::studies;
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 use crate::term;
 use pick::Ignore;
 
@@ -134,7 +135,7 @@ fn look(args: &Args, ignore: &[Ignore], context: &Context) -> anyhow::Result<Vie
     let seen = scan::scan(&look);
     let (guests, own_guests) = pick::own(seen.guests, args.all, &args.guests);
     let mut rows: Vec<Row> = pick::named(guests, &args.guests)?.into_iter().map(Row::of).collect();
-    let known = Known::of(Store::open_existing(&context.paths.db()).ok().as_ref());
+    let (known, unread) = known(context);
     let reference = studies::named("quick")?.guest;
     for row in &mut rows {
         known.fill(&mut row.findings, &row.guest);
@@ -146,11 +147,25 @@ fn look(args: &Args, ignore: &[Ignore], context: &Context) -> anyhow::Result<Vie
         seconds: begun.elapsed().as_secs_f64(),
         root: rustix::process::geteuid().is_root(),
         rows,
-        unread: seen.unread,
+        unread: seen.unread.into_iter().chain(unread).collect(),
         own_guests,
         ignored,
     };
     Ok(view.sorted())
+}
+
+/// What runs on this host have shown, from a store that is only read; and why that is not known.
+fn known(context: &Context) -> (Known, Option<Unread>) {
+    let unread = |e: StoreError| Unread {
+        what: "what earlier runs here measured".into(),
+        why: e.to_string(),
+        mend: e.help().unwrap_or_else(|| "`vmio runs list` says more".into()),
+    };
+    match Store::open_reading(&context.paths.db()) {
+        Ok(store) => (Known::of(Some(&store)), None),
+        Err(StoreError::Missing { .. }) => (Known::of(None), None),
+        Err(e) => (Known::of(None), Some(unread(e))),
+    }
 }
 
 fn text(args: &Args, view: &View, context: &Context) -> String {

@@ -11,7 +11,7 @@ use vmio_host::look::Look;
 use vmio_host::places;
 use vmio_host::scan::scan;
 use vmio_host::{drivers, require, targets};
-use vmio_model::facts::{Disk, Guest};
+use vmio_model::facts::{Disk, Guest, called};
 use vmio_model::rules::{self, Finding, change};
 use vmio_model::setup::{Aio, Attachment, Cache};
 use vmio_model::study::{MIB, Matrix, Study};
@@ -132,22 +132,23 @@ impl Like {
     }
 }
 
-/// The guest of that name, number or process.
-fn named<'a>(guests: &'a [Guest], name: &str) -> Result<&'a Guest, Failure> {
-    let is = |g: &&Guest| {
-        g.name == name
-            || g.uuid.as_deref() == Some(name)
-            || g.pid.is_some_and(|pid| pid.to_string() == name || format!("pid {pid}") == name)
-            || g.ids.values().any(|id| id == name)
-    };
-    guests.iter().find(|g| g.name == name).or_else(|| guests.iter().find(is)).ok_or_else(|| {
-        let names: Vec<&str> = guests.iter().map(|g| g.name.as_str()).collect();
-        let help = match names.is_empty() {
-            true => "no guest runs here; `vmio tax` measures a reference guest without one".to_owned(),
-            false => format!("guests that run here: {}; `vmio scan` says more of them", names.join(", ")),
-        };
-        Failure::new(Exit::Usage, format!("no guest called {name} runs on this host")).help(help)
-    })
+/// The guest that a word names, as for `vmio scan`.
+fn named<'a>(guests: &'a [Guest], word: &str) -> Result<&'a Guest, Failure> {
+    let names = |of: &mut dyn Iterator<Item = &Guest>| of.map(|g| g.name.as_str()).collect::<Vec<_>>().join(", ");
+    match called(guests, word)[..] {
+        [one] => Ok(&guests[one]),
+        [] => {
+            let help = match guests.is_empty() {
+                true => "no guest runs here; `vmio tax` measures a reference guest without one".to_owned(),
+                false => format!("guests that run here: {}; `vmio scan` says more of them", names(&mut guests.iter())),
+            };
+            Err(Failure::new(Exit::Usage, format!("no guest called {word} runs on this host")).help(help))
+        }
+        ref several => {
+            let all = names(&mut several.iter().map(|place| &guests[*place]));
+            Err(Failure::new(Exit::Usage, format!("{word} names several guests: {all}")).help("name one of them"))
+        }
+    }
 }
 
 /// The study of a guest that was read.

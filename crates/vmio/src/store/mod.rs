@@ -83,6 +83,11 @@ impl Store {
         Ok(Store { path: path.into(), connection: open::existing(path)?, owned: RefCell::default() })
     }
 
+    /// Opens a store that must be there, and changes nothing in it, whoever the user is.
+    pub fn open_reading(path: &Path) -> Result<Store> {
+        Ok(Store { path: path.into(), connection: open::reading(path)?, owned: RefCell::default() })
+    }
+
     /// Begins a run, owned by this store until it is closed or [`Store::set_state`] ends it.
     pub fn new_run(&self, new: &NewRun<'_>) -> Result<i64> {
         let transaction = self.connection.unchecked_transaction().map_err(|e| self.error(e))?;

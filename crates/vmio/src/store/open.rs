@@ -93,14 +93,19 @@ pub(super) fn writable(path: &Path) -> Result<Connection, StoreError> {
 
 /// Opens what is there; a directory that this user cannot write is read without touching it.
 pub(super) fn existing(path: &Path) -> Result<Connection, StoreError> {
+    let may_write = |p: &Path| rustix::fs::access(p, rustix::fs::Access::WRITE_OK).is_ok();
+    if may_write(path) && path.parent().is_some_and(may_write) {
+        return writable(path);
+    }
+    reading(path)
+}
+
+/// Opens what is there for reading alone: an older format is refused, not brought up to date.
+pub(super) fn reading(path: &Path) -> Result<Connection, StoreError> {
     match path.try_exists() {
         Ok(true) => {}
         Ok(false) => return Err(StoreError::Missing { path: path.into() }),
         Err(source) => return Err(StoreError::Io { what: "look at", path: path.into(), source }),
-    }
-    let may_write = |p: &Path| rustix::fs::access(p, rustix::fs::Access::WRITE_OK).is_ok();
-    if may_write(path) && path.parent().is_some_and(may_write) {
-        return writable(path);
     }
     // Without a log that holds unread pages the file alone is the whole truth ("immutable"),
     // else SQLite needs the log's index, which the writer shares (sqlite.org/wal.html, section 5).

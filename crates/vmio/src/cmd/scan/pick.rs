@@ -2,14 +2,12 @@
 
 use std::str::FromStr;
 
-use vmio_model::facts::Guest;
+use vmio_model::facts::{Guest, called};
 use vmio_model::rules::RULES;
 
 use crate::cli::{Exit, Failure};
 use crate::report::scan::Row;
 
-/// Shortest beginning of a UUID that names a guest.
-const UUID: usize = 4;
 /// Names that an error lists.
 const LISTED: usize = 12;
 
@@ -23,18 +21,6 @@ pub fn own(mut guests: Vec<Guest>, all: bool, names: &[String]) -> (Vec<Guest>, 
     (guests, left_out)
 }
 
-/// How surely a word names a guest; the least is the surest.
-fn rank(guest: &Guest, word: &str) -> Option<u8> {
-    let uuid = |u: &String| u.to_lowercase().starts_with(&word.to_lowercase());
-    match () {
-        () if guest.name == word => Some(0),
-        () if guest.ids.iter().any(|(key, id)| key != "owner" && id == word) => Some(1),
-        () if guest.pid.is_some_and(|pid| pid.to_string() == word) => Some(2),
-        () if word.len() >= UUID && guest.uuid.as_ref().is_some_and(uuid) => Some(3),
-        () => None,
-    }
-}
-
 /// The guests that the words name, all without a word. A word that names nobody is an error.
 pub fn named(guests: Vec<Guest>, words: &[String]) -> Result<Vec<Guest>, Failure> {
     if words.is_empty() {
@@ -42,9 +28,11 @@ pub fn named(guests: Vec<Guest>, words: &[String]) -> Result<Vec<Guest>, Failure
     }
     let mut wanted = vec![false; guests.len()];
     for word in words {
-        let ranks: Vec<Option<u8>> = guests.iter().map(|g| rank(g, word)).collect();
-        let best = ranks.iter().flatten().min().ok_or_else(|| unknown(&guests, word))?;
-        ranks.iter().zip(&mut wanted).for_each(|(rank, wanted)| *wanted |= rank.as_ref() == Some(best));
+        let places = called(&guests, word);
+        if places.is_empty() {
+            return Err(unknown(&guests, word));
+        }
+        places.into_iter().for_each(|place| wanted[place] = true);
     }
     Ok(guests.into_iter().zip(wanted).filter_map(|(guest, wanted)| wanted.then_some(guest)).collect())
 }
@@ -102,7 +90,7 @@ pub fn ignored(rows: &mut [Row], ignore: &[Ignore]) -> usize {
     for row in rows {
         let before = row.findings.len();
         let guest = &row.guest;
-        let hit = |i: &Ignore, rule: &str| i.rule == rule && i.guest.as_ref().is_none_or(|g| rank(guest, g).is_some());
+        let hit = |i: &Ignore, rule: &str| i.rule == rule && i.guest.as_ref().is_none_or(|g| guest.called(g).is_some());
         row.findings.retain(|f| !ignore.iter().any(|i| hit(i, &f.rule)));
         left_out += before - row.findings.len();
     }

@@ -133,9 +133,11 @@ impl View {
         of_guests.chain(self.unread.iter().map(|u| (None, u)))
     }
 
-    /// Whether the scan saw nothing that it can judge, and something kept it from seeing more.
+    /// Whether the scan saw nothing that it can judge, and something kept it from seeing more. Root sees
+    /// every virtual machine that there is: of none, nothing is missing.
     pub fn is_blind(&self) -> bool {
-        self.all_unread().next().is_some() && !self.rows.iter().any(Row::is_known)
+        let none_there = self.root && self.rows.is_empty();
+        !none_there && self.all_unread().next().is_some() && !self.rows.iter().any(Row::is_known)
     }
 
     /// `2 severe, 1 warning`; empty without findings.

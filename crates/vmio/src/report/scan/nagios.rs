@@ -62,6 +62,7 @@ pub fn nagios(view: &View, fail_on: Option<Severity>) -> (String, State) {
     let guests = format!("{n} guest{}", if n == 1 { "" } else { "s" });
     let unread = view.all_unread().count();
     let said = match (view.counts(), unread) {
+        (_, _) if state == State::Unknown && n == 0 => "no guest that this user can see".to_owned(),
         (_, _) if state == State::Unknown => format!("{guests}, no setting could be read"),
         (counts, _) if !counts.is_empty() => format!("{guests}, {counts}"),
         (_, 0) => format!("{guests}, nothing found"),
@@ -80,9 +81,11 @@ pub fn nagios(view: &View, fail_on: Option<Severity>) -> (String, State) {
         let _ = write!(text, " {severity}={};{ranges};0", view.count(severity));
     }
     let _ = writeln!(text, " unread={unread};;;0 time={:.3}s;;;0", view.seconds);
-    let findings = view.rows.iter().flat_map(|r| r.findings.iter().map(move |f| (&r.guest.name, f)));
+    let mut findings: Vec<_> =
+        view.rows.iter().flat_map(|r| r.findings.iter().map(move |f| (&r.guest.name, f))).collect();
+    findings.sort_by_key(|(_, f)| std::cmp::Reverse(f.severity));
     let found =
-        findings.map(|(name, f)| format!("{name}: {}: {} ({}), {}", f.severity, f.title, f.rule, place(f, name)));
+        findings.into_iter().map(|(name, f)| format!("{name}: {}: {} ({}), {}", f.severity, f.title, f.rule, place(f, name)));
     let unseen = view.all_unread().map(|(_, u)| format!("not read: {}: {}; {}", u.what, u.why, u.mend));
     let all: Vec<String> = found.chain(unseen).collect();
     all.iter().take(LINES).for_each(|l| text += &long(l));
