@@ -65,7 +65,8 @@ impl Libvirt {
         let began = clock(look);
         // Those of users' own daemons are not known to the system's.
         let answer = ask("list --uuid".into()).and_then(|list| {
-            let known: Vec<String> = libvirt::uuids(&list).into_iter().filter(|u| wanted.contains(u.as_str())).collect();
+            let known: Vec<String> =
+                libvirt::uuids(&list).into_iter().filter(|u| wanted.contains(u.as_str())).collect();
             match known.is_empty() {
                 true => Ok(String::new()),
                 false => ask(format!("domstats --block --nowait {}", known.join(" "))),

@@ -84,8 +84,9 @@ pub fn nagios(view: &View, fail_on: Option<Severity>) -> (String, State) {
     let mut findings: Vec<_> =
         view.rows.iter().flat_map(|r| r.findings.iter().map(move |f| (&r.guest.name, f))).collect();
     findings.sort_by_key(|(_, f)| std::cmp::Reverse(f.severity));
-    let found =
-        findings.into_iter().map(|(name, f)| format!("{name}: {}: {} ({}), {}", f.severity, f.title, f.rule, place(f, name)));
+    let found = findings
+        .into_iter()
+        .map(|(name, f)| format!("{name}: {}: {} ({}), {}", f.severity, f.title, f.rule, place(f, name)));
     let unseen = view.all_unread().map(|(_, u)| format!("not read: {}: {}; {}", u.what, u.why, u.mend));
     let all: Vec<String> = found.chain(unseen).collect();
     all.iter().take(LINES).for_each(|l| text += &long(l));
