@@ -141,6 +141,49 @@ fn the_page_loads_nothing_and_hostile_names_stay_text() {
     lint(&prometheus(&view));
 }
 
+#[test]
+fn a_terminal_is_given_no_control_characters_of_others() {
+    let nasty = "web\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}5m\nguest  kind";
+    let mut view = view();
+    let guest = &mut view.rows[0].guest;
+    guest.name = nasty.into();
+    guest.version = Some(nasty.into());
+    guest.ids.insert("title".into(), nasty.into());
+    guest.disks[0].subject = format!("guest {nasty}, disk {nasty}");
+    guest.disks[0].place.source = Some(nasty.into());
+    guest.disks[0].driver = Some(nasty.into());
+    guest.disks[0].read.insert("driver".into(), nasty.into());
+    guest.unread.push(Unread { what: nasty.into(), why: nasty.into(), mend: nasty.into() });
+    let finding = &mut view.rows[0].findings[0];
+    (finding.subject, finding.change.qemu) = (nasty.into(), nasty.into());
+    (finding.evidence[0].value, finding.evidence[0].from) = (nasty.into(), nasty.into());
+    view.rows[0].differences = vec![nasty.into()];
+    view.unread.push(Unread { what: nasty.into(), why: nasty.into(), mend: nasty.into() });
+    let texts = [
+        overview(&view, Style::PLAIN, 100),
+        detail(&view.rows[0], Style::PLAIN, false),
+        detail(&view.rows[0], Style::PLAIN, true),
+        nagios(&view, None).0,
+        prometheus(&view),
+    ];
+    for text in texts {
+        assert!(text.contains("owned") && !text.contains(|c: char| c.is_control() && c != '\n'), "{text}");
+        assert!(text.lines().all(|l| !l.starts_with("guest  kind")), "a name makes no line: {text}");
+    }
+    let coloured = overview(&view, Style::COLOUR, 100) + &detail(&view.rows[0], Style::COLOUR, true);
+    assert!(!coloured.contains("\u{1b}]") && !coloured.contains("\u{1b}[2J") && !coloured.contains('\u{7}'));
+    lint(&prometheus(&view));
+    let exact: serde_json::Value = serde_json::from_str(&json(&view)).unwrap();
+    assert_eq!(exact["guests"][0]["name"], nasty);
+}
+
+#[test]
+fn one_thing_is_not_several() {
+    let view = View { own_guests: 1, ignored: 1, rows: Vec::new(), ..view() };
+    let text = overview(&view, Style::PLAIN, 100);
+    assert!(text.contains("1 finding by --ignore") && !text.contains("1 findings"), "{text}");
+}
+
 /// What `promtool check metrics` asks of a file, and the format itself.
 fn lint(text: &str) {
     assert!(text.ends_with('\n'));

@@ -90,7 +90,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     match &args.prometheus {
         Some(None) => term::print(&report::prometheus(&view))?,
         Some(Some(file)) => replace(file, &report::prometheus(&view))?,
-        None if context.json => term::print(&report::json(&view))?,
+        None if context.json => term::print_exact(&report::json(&view))?,
         None => term::print(&text(args, &view, context))?,
     }
     Ok(exit(&view, args.fail_on))

@@ -51,11 +51,11 @@ impl Forms {
 
     /// Prints the report and writes the files.
     pub fn show(&self, report: &Report<'_>, context: &Context) -> anyhow::Result<()> {
-        term::print(&match () {
-            () if context.json => json(report),
-            () if self.markdown => markdown(report),
-            () => text(report, context.style),
-        })?;
+        match () {
+            () if context.json => term::print_exact(&json(report))?,
+            () if self.markdown => term::print(&markdown(report))?,
+            () => term::print(&text(report, context.style))?,
+        }
         self.write(report)
     }
 

@@ -47,7 +47,9 @@ fn findings(view: &View) -> BTreeMap<String, f64> {
     all
 }
 
-/// The value of a label: backslash, quote and line feed are escaped.
+/// The value of a label: backslash, quote and line feed are escaped. Other control characters have no
+/// escape there, and the text may be shown on a terminal.
 fn escape(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    let escaped = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    escaped.replace(char::is_control, "\u{fffd}")
 }
