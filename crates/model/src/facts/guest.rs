@@ -344,7 +344,8 @@ impl Processors {
 /// Shortest beginning of a UUID that names a guest.
 const UUID_CHARACTERS: usize = 4;
 /// Which of [`Guest::ids`] are names of the guest.
-const NAMES: [&str; 9] = ["vmid", "domain", "domid", "container", "pod", "pod-uid", "machine", "openstack", "title"];
+const NAMES: [&str; 10] =
+    ["vmid", "domain", "domid", "container", "hostname", "pod", "pod-uid", "machine", "openstack", "title"];
 
 /// The places of the guests that a word names: those whose name it is, else those that are known by it
 /// (VM number, domain, pod), else by process, else by the beginning of the UUID. Not by two of these at once.
