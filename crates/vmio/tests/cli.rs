@@ -139,8 +139,12 @@ fn scan_refuses_what_cannot_be_meant() {
     assert!(err.contains("note, advice, warning, severe"), "{err}");
     let (_, err) = scan(&["no-such-guest-anywhere"], 2);
     assert!(err.contains("no guest no-such-guest-anywhere runs here") && err.contains("help:"), "{err}");
-    let (_, err) = scan(&["--html", "/nowhere/at/all.html"], 2);
-    assert!(err.contains("/nowhere/at/all.html cannot be written"), "{err}");
+    // With one code, whether the directory is missing or refuses: `/proc` is there, and nobody may make a file in it.
+    for file in ["--html=/nowhere/at/all", "--html=/proc/all", "--prometheus=/nowhere/at/all", "--prometheus=/proc/all"]
+    {
+        let (_, err) = scan(&[file], 1);
+        assert!(err.contains(&format!("{} cannot be written", file.split_once('=').unwrap().1)), "{err}");
+    }
     // A plugin says what is wrong with it on standard output, and ends with 3.
     for wrong in [&["no-such-guest-anywhere"][..], &["--ignore", "zzz"], &["--no-such-option"], &["--fail-on", "no"]] {
         let (out, err) = scan(&[&["--nagios"][..], wrong].concat(), 3);

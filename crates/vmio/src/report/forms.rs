@@ -44,7 +44,7 @@ impl Forms {
         };
         match self.files().find(|file| !writable(file)) {
             None => Ok(()),
-            Some(file) => Err(Failure::new(Exit::Usage, format!("{} cannot be written", file.display()))
+            Some(file) => Err(Failure::new(Exit::Failed, format!("{} cannot be written", file.display()))
                 .help("name a file in a directory that is there and that you may write")),
         }
     }
