@@ -212,7 +212,8 @@ pub struct Processors {
     pub vcpus: Option<u32>,
     /// What runs them.
     pub accel: Option<Accel>,
-    /// Whether `/dev/kvm` is there and may be opened; whether KVM works is not tried.
+    /// Whether this host has `/dev/kvm` with a driver behind it, also where this user may not open it; a node
+    /// that no driver answers counts as none. Whether KVM works is not tried.
     pub kvm_here: Option<bool>,
     /// CPU model by QEMU's name: `host`, `qemu64`, `kvm64`, `max`.
     pub model: Option<String>,
