@@ -34,7 +34,9 @@ pub(super) fn of(disk: &Disk, host: &Host, told: &mut Vec<String>) -> Result<(St
             let beside = pve.or_else(|| source.and_then(parent).filter(|dir| host.directories.contains(dir)));
             if beside.is_none() {
                 let which = source.unwrap_or("its image");
-                told.push(format!("{which} is no path of this host alone: storage where guest images are"));
+                told.push(format!(
+                    "the directory of {which} is not known to be one of this host: storage where guest images are"
+                ));
             }
             (file(disk, told).to_owned(), beside)
         }

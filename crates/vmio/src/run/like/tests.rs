@@ -125,7 +125,7 @@ fn storage_is_made_only_in_a_directory_that_is_the_guests_and_ours() {
     for elsewhere in ["images/web1.raw", "web1.raw", "/var/run/kubevirt-private/vmi-disks/web1/disk.img"] {
         let like = place(elsewhere);
         assert_eq!((like.on.as_deref(), set_ups(&like)[0].split(':').next()), (None, Some("preallocated")));
-        says(&like, &format!("{elsewhere} is no path of this host"));
+        says(&like, &format!("the directory of {elsewhere} is not known to be one of this host"));
     }
 }
 
