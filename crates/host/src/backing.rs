@@ -169,6 +169,7 @@ impl Way<'_> {
         let found = found.or_else(|| all.iter().filter(above).max_by_key(longest));
         let unknown = Mount {
             dev,
+            root: "/".into(),
             point: "?".into(),
             filesystem: "unknown file system".into(),
             source: String::new(),

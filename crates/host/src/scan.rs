@@ -6,6 +6,8 @@ mod across;
 mod images;
 pub(crate) mod storage;
 
+pub use images::is_same_here;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};

@@ -252,6 +252,8 @@ pub(crate) fn mount_points() -> io::Result<Vec<PathBuf>> {
 pub struct Mount {
     /// Device of the file system.
     pub dev: (u32, u32),
+    /// Directory of the file system that is mounted; `/` is all of it.
+    pub root: PathBuf,
     /// Where it is mounted.
     pub point: PathBuf,
     /// `ext4`.
@@ -281,13 +283,15 @@ pub fn mounts(mountinfo: &[u8]) -> Vec<Mount> {
     let line = |line: &[u8]| {
         let fields: Vec<&[u8]> = line.split(|&b| b == b' ').collect();
         let text = |field: &[u8]| String::from_utf8_lossy(&unescape(field)).into_owned();
+        let path = |field: &[u8]| PathBuf::from(std::ffi::OsString::from_vec(unescape(field)));
         // Optional fields, as many as there are, end with a lone hyphen.
         let end = 6 + fields.get(6..)?.iter().position(|f| *f == b"-")?;
         let numbers = text(fields[2]);
         let (major, minor) = numbers.split_once(':')?;
         Some(Mount {
             dev: (major.parse().ok()?, minor.parse().ok()?),
-            point: PathBuf::from(std::ffi::OsString::from_vec(unescape(fields[4]))),
+            root: path(fields[3]),
+            point: path(fields[4]),
             filesystem: text(fields.get(end + 1)?),
             source: text(fields.get(end + 2)?),
             read_only: fields[5].split(|&b| b == b',').any(|option| option == b"ro"),
@@ -328,8 +332,8 @@ mod tests {
         else {
             panic!("one line is a mount")
         };
-        assert_eq!((mount.dev, &*mount.point, mount.read_only), ((8, 1), Path::new("/a b"), true));
-        assert_eq!((&*mount.filesystem, &*mount.source), ("ext4", "/dev/sda1"));
+        assert_eq!((mount.dev, &*mount.root, mount.read_only), ((8, 1), Path::new("/sub"), true));
+        assert_eq!((&*mount.point, &*mount.filesystem, &*mount.source), (Path::new("/a b"), "ext4", "/dev/sda1"));
         assert!(mount_points().unwrap().contains(&PathBuf::from("/proc")));
     }
 

@@ -1,6 +1,7 @@
 //! What standard output and standard error are: colours only on a terminal and never against
 //! NO_COLOR (no-color.org), and writing that survives a reader who has gone away.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
 /// ANSI styles, or nothing at all.
@@ -43,6 +44,24 @@ impl Style {
     pub fn cyan(self, text: &str) -> String {
         self.wrap("36", text)
     }
+    /// A text in which control characters are replaced, save line feeds, tabs and this style's own
+    /// sequences. Names of guests, paths and messages are others' words: any process may be called as a
+    /// hypervisor is, and a terminal obeys what stands in its name.
+    pub fn clean(self, text: &str) -> Cow<'_, str> {
+        let foreign = |c: char| c.is_control() && c != '\n' && c != '\t';
+        if !text.contains(foreign) {
+            return Cow::Borrowed(text);
+        }
+        let (mut clean, mut rest) = (String::with_capacity(text.len()), text);
+        while let Some(at) = rest.find(foreign) {
+            clean += &rest[..at];
+            rest = &rest[at..];
+            let own = OWN.into_iter().find(|own| self.on && rest.starts_with(own));
+            clean += own.unwrap_or("\u{fffd}");
+            rest = &rest[own.map_or_else(|| rest.chars().next().map_or(0, char::len_utf8), str::len)..];
+        }
+        Cow::Owned(clean + rest)
+    }
     fn wrap(self, code: &str, text: &str) -> String {
         match self.on && !text.is_empty() {
             true => format!("\x1b[{code}m{text}\x1b[0m"),
@@ -50,6 +69,9 @@ impl Style {
         }
     }
 }
+
+/// The sequences of [`Style`].
+const OWN: [&str; 6] = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31;1m", "\x1b[33m", "\x1b[36m"];
 
 /// Columns of the terminal that standard output is, within reason; of a report where it is none.
 pub fn width() -> usize {
@@ -61,9 +83,15 @@ fn wanted() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
 }
 
-/// Writes `text` whole to standard output. A closed pipe comes back as an error that
-/// [`crate::cli::main`] takes for a quiet end (`vmio runs list | head`).
+/// Writes a text for people whole to standard output, [cleaned](Style::clean). A closed pipe comes back
+/// as an error that [`crate::cli::main`] takes for a quiet end (`vmio runs list | head`).
 pub fn print(text: &str) -> io::Result<()> {
+    print_exact(&Style::stdout().clean(text))
+}
+
+/// Writes what a program reads to standard output as it is. JSON escapes most control characters by
+/// itself, and the others belong to its strings.
+pub fn print_exact(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
@@ -71,7 +99,7 @@ pub fn print(text: &str) -> io::Result<()> {
 
 /// A line for the person on standard error: plan, progress, warnings. Never fails.
 pub fn note(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", Style::stderr().clean(text));
 }
 
 /// Asks for yes or no on a terminal; `None` when nobody can answer.
@@ -83,4 +111,20 @@ pub fn confirm(question: &str) -> Option<bool> {
     let mut line = String::new();
     io::stdin().read_line(&mut line).ok()?;
     Some(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_control_characters_only_our_own_styles_line_feeds_and_tabs_are_left() {
+        let styled = |style: Style| format!("{}\tb\n{}", style.bold("a"), style.red("c"));
+        assert_eq!(Style::COLOUR.clean(&styled(Style::COLOUR)), styled(Style::COLOUR));
+        assert!(matches!(Style::PLAIN.clean("a\tb\n"), Cow::Borrowed("a\tb\n")));
+        let hostile = "a\x1b]0;owned\x07\x1b[2J\u{9b}31mb\r\x7f";
+        let clean = "a\u{fffd}]0;owned\u{fffd}\u{fffd}[2J\u{fffd}31mb\u{fffd}\u{fffd}";
+        assert_eq!((Style::PLAIN.clean(hostile), Style::COLOUR.clean(hostile)), (clean.into(), clean.into()));
+        assert_eq!(Style::PLAIN.clean("\x1b[1mbold"), "\u{fffd}[1mbold");
+    }
 }

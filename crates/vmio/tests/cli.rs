@@ -105,6 +105,23 @@ fn scan_on_this_machine_in_every_form() {
 }
 
 #[test]
+fn a_scan_leaves_an_older_store_as_it_is_and_says_so() {
+    let dir = stocked();
+    let path = dir.path().join("vmio.db");
+    rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 0).unwrap();
+    let state = || (fs::read(&path).unwrap(), fs::metadata(&path).unwrap().modified().unwrap());
+    let before = state();
+    let (out, _) = ends(&vmio(dir.path(), &["scan", "--json"]), 0);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let unread = json["unread"].as_array().unwrap();
+    let told = unread.iter().find(|u| u["what"] == "what earlier runs here measured").unwrap();
+    assert!(
+        told["why"].as_str().unwrap().contains("older vmio") && told["mend"].as_str().unwrap().contains("runs list")
+    );
+    assert!(state() == before, "the store was written");
+}
+
+#[test]
 fn scan_refuses_what_cannot_be_meant() {
     let dir = tempfile::tempdir().unwrap();
     let scan = |args: &[&str], code| ends(&vmio(dir.path(), &[&["scan"][..], args].concat()), code);
@@ -122,8 +139,12 @@ fn scan_refuses_what_cannot_be_meant() {
     assert!(err.contains("note, advice, warning, severe"), "{err}");
     let (_, err) = scan(&["no-such-guest-anywhere"], 2);
     assert!(err.contains("no guest no-such-guest-anywhere runs here") && err.contains("help:"), "{err}");
-    let (_, err) = scan(&["--html", "/nowhere/at/all.html"], 2);
-    assert!(err.contains("/nowhere/at/all.html cannot be written"), "{err}");
+    // With one code, whether the directory is missing or refuses: `/proc` is there, and nobody may make a file in it.
+    for file in ["--html=/nowhere/at/all", "--html=/proc/all", "--prometheus=/nowhere/at/all", "--prometheus=/proc/all"]
+    {
+        let (_, err) = scan(&[file], 1);
+        assert!(err.contains(&format!("{} cannot be written", file.split_once('=').unwrap().1)), "{err}");
+    }
     // A plugin says what is wrong with it on standard output, and ends with 3.
     for wrong in [&["no-such-guest-anywhere"][..], &["--ignore", "zzz"], &["--no-such-option"], &["--fail-on", "no"]] {
         let (out, err) = scan(&[&["--nagios"][..], wrong].concat(), 3);

@@ -141,6 +141,49 @@ fn the_page_loads_nothing_and_hostile_names_stay_text() {
     lint(&prometheus(&view));
 }
 
+#[test]
+fn a_terminal_is_given_no_control_characters_of_others() {
+    let nasty = "web\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}5m\nguest  kind";
+    let mut view = view();
+    let guest = &mut view.rows[0].guest;
+    guest.name = nasty.into();
+    guest.version = Some(nasty.into());
+    guest.ids.insert("title".into(), nasty.into());
+    guest.disks[0].subject = format!("guest {nasty}, disk {nasty}");
+    guest.disks[0].place.source = Some(nasty.into());
+    guest.disks[0].driver = Some(nasty.into());
+    guest.disks[0].read.insert("driver".into(), nasty.into());
+    guest.unread.push(Unread { what: nasty.into(), why: nasty.into(), mend: nasty.into() });
+    let finding = &mut view.rows[0].findings[0];
+    (finding.subject, finding.change.qemu) = (nasty.into(), nasty.into());
+    (finding.evidence[0].value, finding.evidence[0].from) = (nasty.into(), nasty.into());
+    view.rows[0].differences = vec![nasty.into()];
+    view.unread.push(Unread { what: nasty.into(), why: nasty.into(), mend: nasty.into() });
+    let texts = [
+        overview(&view, Style::PLAIN, 100),
+        detail(&view.rows[0], Style::PLAIN, false),
+        detail(&view.rows[0], Style::PLAIN, true),
+        nagios(&view, None).0,
+        prometheus(&view),
+    ];
+    for text in texts {
+        assert!(text.contains("owned") && !text.contains(|c: char| c.is_control() && c != '\n'), "{text}");
+        assert!(text.lines().all(|l| !l.starts_with("guest  kind")), "a name makes no line: {text}");
+    }
+    let coloured = overview(&view, Style::COLOUR, 100) + &detail(&view.rows[0], Style::COLOUR, true);
+    assert!(!coloured.contains("\u{1b}]") && !coloured.contains("\u{1b}[2J") && !coloured.contains('\u{7}'));
+    lint(&prometheus(&view));
+    let exact: serde_json::Value = serde_json::from_str(&json(&view)).unwrap();
+    assert_eq!(exact["guests"][0]["name"], nasty);
+}
+
+#[test]
+fn one_thing_is_not_several() {
+    let view = View { own_guests: 1, ignored: 1, rows: Vec::new(), ..view() };
+    let text = overview(&view, Style::PLAIN, 100);
+    assert!(text.contains("1 finding by --ignore") && !text.contains("1 findings"), "{text}");
+}
+
 /// What `promtool check metrics` asks of a file, and the format itself.
 fn lint(text: &str) {
     assert!(text.ends_with('\n'));
@@ -211,10 +254,29 @@ fn the_plugins_state_is_that_of_the_worst_finding() {
     assert_eq!(with(Some(Severity::Severe), Some(Severity::Severe)), said("CRITICAL", 2));
     // No guest is no fault, unless something kept it from seeing one.
     assert_eq!(nagios(&empty(&[]), None).1, State::Ok);
-    assert_eq!(nagios(&empty(&[("libvirt", "run as root")]), None).1, State::Unknown);
+    let unseen = empty(&[("libvirt", "run as root")]);
+    let (text, state) = nagios(&unseen, None);
+    assert!(state == State::Unknown && text.contains("no guest that this user can see"), "{text}");
+    let (text, state) = nagios(&View { root: true, ..unseen }, None);
+    assert!(state == State::Ok && text.contains("0 guests, nothing found, 1 thing could not be read"), "{text}");
     let mut blind = view();
     blind.rows.retain(|r| r.guest.name == "builder");
     assert_eq!(nagios(&blind, None).1, State::Unknown);
+}
+
+#[test]
+fn the_plugins_lines_have_the_severe_findings_first_and_unread_things_last() {
+    let mut view = view();
+    let note = row(&view, "pay-7").findings[0].clone();
+    view.rows[0].findings = vec![note; 30];
+    view.rows.reverse();
+    let worst = view.rows.iter().position(|r| r.guest.name == "web1").unwrap();
+    view.rows[worst].findings[0].severity = Severity::Severe;
+    let (text, _) = nagios(&view, None);
+    let lines: Vec<&str> = text.lines().skip(1).collect();
+    assert!(lines[0].starts_with("web1: severe: ") && lines.len() == 26, "{text}");
+    assert!(lines[25].starts_with("and ") && lines[25].contains(" more: vmio scan"), "{text}");
+    assert!(lines[..25].iter().all(|l| !l.starts_with("not read: ")), "{text}");
 }
 
 #[test]
@@ -252,6 +314,23 @@ fn guests_are_found_by_what_people_call_them() {
     assert!(help.contains("did you mean web1?") && help.contains("builder"), "{help}");
     assert!(find("5f2").is_err(), "too short for a UUID");
     assert!(find("/var/x.prom").unwrap_err().help.unwrap().contains("--prometheus=FILE"));
+}
+
+#[test]
+fn a_number_that_is_no_name_names_nobody_and_a_vm_number_beats_a_pid() {
+    let mut guests: Vec<Guest> = view().rows.into_iter().map(|r| r.guest).collect();
+    let find = |guests: &[Guest], word: &str| {
+        let found = named(guests.to_vec(), &[word.to_owned()]).ok()?;
+        Some(found.into_iter().map(|g| g.name).collect::<Vec<_>>())
+    };
+    let builder = guests.iter().position(|g| g.name == "builder").unwrap();
+    guests[builder].ids.insert("processes".into(), "17".into());
+    guests[0].ids.insert("monitor_held_ms".into(), "3".into());
+    assert_eq!((find(&guests, "17"), find(&guests, "3")), (None, None));
+    assert_eq!(find(&guests, "4711"), Some(vec!["builder".to_owned()]), "its pid");
+    let pve = guests.iter().position(|g| g.name == "101").unwrap();
+    guests[pve].ids.insert("vmid".into(), "4711".into());
+    assert_eq!(find(&guests, "4711"), Some(vec!["101".to_owned()]));
 }
 
 #[test]

@@ -229,6 +229,37 @@ fn a_newer_store_is_left_alone() {
     assert_eq!(version, 99);
 }
 
+/// Every file of a directory, with its content and when it was changed.
+fn files(dir: &Path) -> Vec<(std::path::PathBuf, Vec<u8>, std::time::SystemTime)> {
+    let mut all: Vec<_> = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            (path.clone(), fs::read(&path).unwrap(), fs::metadata(&path).unwrap().modified().unwrap())
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn who_only_reads_changes_nothing_and_an_older_store_stays_old() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vmio.db");
+    assert!(matches!(Store::open_reading(&path).err().unwrap(), StoreError::Missing { .. }));
+    let id = common::store_run(&Store::open(&path).unwrap(), &small());
+    let before = files(dir.path());
+    assert_eq!(Store::open_reading(&path).unwrap().load(id).unwrap().samples.len(), 40);
+    assert_eq!(files(dir.path()), before);
+
+    rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 0).unwrap();
+    let before = files(dir.path());
+    let e = Store::open_reading(&path).err().unwrap();
+    assert!(matches!(e, StoreError::Older { found: 0, .. }), "{e:?}");
+    assert!(e.help().unwrap().contains("vmio runs list"), "{e}");
+    assert_eq!(files(dir.path()), before);
+}
+
 #[test]
 fn a_missing_store_and_an_unusable_place() {
     let dir = tempfile::tempdir().unwrap();

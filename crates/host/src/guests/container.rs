@@ -54,7 +54,7 @@ impl GuestKind for Container {
             process.runs().then_some(guest)
         });
         let unread = (refused > 0).then(|| Unread {
-            what: format!("namespaces of {refused} processes"),
+            what: format!("namespaces of {refused} process{}", if refused == 1 { "" } else { "es" }),
             why: "they may not be read: there may be more containers".into(),
             mend: "run as root, with all of its capabilities".into(),
         });

@@ -21,6 +21,7 @@ mod cached;
 mod view;
 
 use cached::Span;
+pub use view::is_same_here;
 use view::{Located, View};
 
 /// Fills in what can be read of the guests' disks from the host.

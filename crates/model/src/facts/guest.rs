@@ -212,7 +212,8 @@ pub struct Processors {
     pub vcpus: Option<u32>,
     /// What runs them.
     pub accel: Option<Accel>,
-    /// Whether `/dev/kvm` is there and may be opened; whether KVM works is not tried.
+    /// Whether this host has `/dev/kvm` with a driver behind it, also where this user may not open it; a node
+    /// that no driver answers counts as none. Whether KVM works is not tried.
     pub kvm_here: Option<bool>,
     /// CPU model by QEMU's name: `host`, `qemu64`, `kvm64`, `max`.
     pub model: Option<String>,
@@ -344,7 +345,8 @@ impl Processors {
 /// Shortest beginning of a UUID that names a guest.
 const UUID_CHARACTERS: usize = 4;
 /// Which of [`Guest::ids`] are names of the guest.
-const NAMES: [&str; 9] = ["vmid", "domain", "domid", "container", "pod", "pod-uid", "machine", "openstack", "title"];
+const NAMES: [&str; 10] =
+    ["vmid", "domain", "domid", "container", "hostname", "pod", "pod-uid", "machine", "openstack", "title"];
 
 /// The places of the guests that a word names: those whose name it is, else those that are known by it
 /// (VM number, domain, pod), else by process, else by the beginning of the UUID. Not by two of these at once.

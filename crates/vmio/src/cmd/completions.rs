@@ -18,6 +18,6 @@ pub struct Args {
 pub fn run(args: &Args, _: &Context) -> Outcome {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut cli::command(), "vmio", &mut script);
-    term::print(&String::from_utf8(script)?)?;
+    term::print_exact(&String::from_utf8(script)?)?;
     Ok(Exit::Done)
 }

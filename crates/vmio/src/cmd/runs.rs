@@ -128,7 +128,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Verb::Compare { a, b } => compare(&store, a.find(&store)?, b.find(&store)?, context),
         Verb::Export { run, format } => {
             let run = store.load_whole(run.find(&store)?)?;
-            term::print(&export::export(&run, *format))?;
+            term::print_exact(&export::export(&run, *format))?;
             Ok(Exit::Done)
         }
         Verb::Delete { run, yes } => delete(&store, *run, *yes),

@@ -90,7 +90,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     match &args.prometheus {
         Some(None) => term::print(&report::prometheus(&view))?,
         Some(Some(file)) => replace(file, &report::prometheus(&view))?,
-        None if context.json => term::print(&report::json(&view))?,
+        None if context.json => term::print_exact(&report::json(&view))?,
         None => term::print(&text(args, &view, context))?,
     }
     Ok(exit(&view, args.fail_on))
@@ -111,19 +111,20 @@ pub fn bare(context: &Context) -> Outcome {
     Ok(exit)
 }
 
-/// What can be refused before anything is looked at.
+/// What can be refused before anything is looked at. A file that cannot be written ends with the same
+/// code here as when it is written.
 fn check(args: &Args) -> anyhow::Result<Vec<Ignore>> {
     for file in args.html.iter().chain(args.prometheus.iter().flatten()) {
         let dir = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if !dir.is_dir() || file.is_dir() {
-            return Err(unwritable(Exit::Usage, file).into());
+            return Err(unwritable(file).into());
         }
     }
     Ok(args.ignore.iter().map(|word| word.parse()).collect::<Result<_, Failure>>()?)
 }
 
-fn unwritable(exit: Exit, file: &Path) -> Failure {
-    Failure::new(exit, format!("{} cannot be written", file.display()))
+fn unwritable(file: &Path) -> Failure {
+    Failure::new(Exit::Failed, format!("{} cannot be written", file.display()))
         .help("name a file in a directory that is there and that you may write")
 }
 
@@ -177,7 +178,7 @@ fn text(args: &Args, view: &View, context: &Context) -> String {
 }
 
 fn write(file: &Path, content: &str) -> anyhow::Result<()> {
-    std::fs::write(file, content).with_context(|| unwritable(Exit::Failed, file))
+    std::fs::write(file, content).with_context(|| unwritable(file))
 }
 
 /// Puts a file in place in one step: the collector never reads half of it.
@@ -189,5 +190,5 @@ fn replace(file: &Path, content: &str) -> anyhow::Result<()> {
     if done.is_err() {
         let _ = std::fs::remove_file(&beside);
     }
-    done.with_context(|| unwritable(Exit::Failed, file))
+    done.with_context(|| unwritable(file))
 }

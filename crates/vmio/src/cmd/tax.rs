@@ -14,7 +14,7 @@ Examples:
   vmio tax --quick --yes           about six minutes, without a question
   vmio tax --full --on /srv/vms    every mode, on the storage that holds the guests' images
   vmio tax --prove                 measure, then apply the costliest finding's change and measure again
-  vmio tax --like web1 --dry-run   a reference guest as web1 is set up, then with what its findings advise
+  vmio tax --like web1 --dry-run   a reference guest as web1 is set up, then with the mends that can be measured
   vmio tax --noise                 what difference this machine cannot tell apart
   vmio tax --resume                go on with the last run that was broken off";
 
@@ -28,8 +28,8 @@ pub struct Args {
     /// The full study: every driver; targets, cache and AIO modes in blocks of their own
     #[arg(long)]
     full: bool,
-    /// Give the reference guest the settings of this guest that runs here, then those that its findings advise;
-    /// the guest itself is only looked at
+    /// Give the reference guest the settings of this guest that runs here, then the changes of its findings that
+    /// can be measured (driver, cache and AIO, I/O thread, queues, image); the guest itself is only looked at
     #[arg(long, value_name = "GUEST", conflicts_with_all = ["full", "quick", "noise"])]
     like: Option<String>,
     /// With --like: which of its disks, by target, slot, id or path; default is the first

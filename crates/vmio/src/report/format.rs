@@ -15,6 +15,11 @@ pub fn three(x: f64) -> String {
     }
 }
 
+/// `1 guest`, `2 guests`.
+pub fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
 /// A rate in the unit of its figure: `650 MB/s`, `2.61k IOPS`.
 pub fn rate(figure: Figure, value: f64) -> String {
     match (figure, value) {

@@ -44,18 +44,18 @@ impl Forms {
         };
         match self.files().find(|file| !writable(file)) {
             None => Ok(()),
-            Some(file) => Err(Failure::new(Exit::Usage, format!("{} cannot be written", file.display()))
+            Some(file) => Err(Failure::new(Exit::Failed, format!("{} cannot be written", file.display()))
                 .help("name a file in a directory that is there and that you may write")),
         }
     }
 
     /// Prints the report and writes the files.
     pub fn show(&self, report: &Report<'_>, context: &Context) -> anyhow::Result<()> {
-        term::print(&match () {
-            () if context.json => json(report),
-            () if self.markdown => markdown(report),
-            () => text(report, context.style),
-        })?;
+        match () {
+            () if context.json => term::print_exact(&json(report))?,
+            () if self.markdown => term::print(&markdown(report))?,
+            () => term::print(&text(report, context.style))?,
+        }
         self.write(report)
     }
 

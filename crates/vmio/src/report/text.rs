@@ -131,8 +131,10 @@ impl Out {
         Out { text: String::new(), style, width: WIDTH }
     }
 
+    /// A line. Every line comes by here: what others wrote cannot make more of it than a line of text.
     pub(super) fn line(&mut self, line: &str) {
-        let _ = writeln!(self.text, "{}", line.trim_end());
+        let line = self.style.clean(line.trim_end()).replace('\n', "\u{fffd}");
+        let _ = writeln!(self.text, "{line}");
     }
 
     /// Breaks `text` at spaces; the first line begins with `lead`, the others with `indent` spaces.

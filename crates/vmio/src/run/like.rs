@@ -31,6 +31,8 @@ pub struct Host {
     pub memory_left_bytes: u64,
     /// Places that hold volumes, as `--on` names them.
     pub places: Vec<String>,
+    /// Directories of the guest's images that are the same to the guest's process and to us.
+    pub directories: Vec<String>,
 }
 
 /// A study like a guest.
@@ -104,7 +106,8 @@ pub fn find(name: &str, disk: Option<&str>, on: Option<&str>, base: &Study, node
         }
         _ => failure,
     })?;
-    let host = Host { places: volumes(node), ..host(node.reader()) };
+    let directories = storage::directories(&look, guest);
+    let host = Host { places: volumes(node), directories, ..host(node.reader()) };
     let mut like = of(guest, disk, on, look.at_unix_seconds, &host, base)?;
     // A place that cannot be used is told by the plan.
     if let Some(place) = on.and_then(|on| places::resolve(node, on).ok()) {
@@ -389,7 +392,7 @@ fn host(reader: &dyn Reader) -> Host {
         Some(kib * 1024)
     });
     let cpus = read("/proc/cpuinfo").lines().filter(|l| l.starts_with("processor")).count();
-    Host { cpus: cpus as u32, memory_left_bytes: left.unwrap_or(0), places: Vec::new() }
+    Host { cpus: cpus as u32, memory_left_bytes: left.unwrap_or(0), ..Host::default() }
 }
 
 /// Places of this machine that hold volumes and can be used. Asked only by root: others cannot.

@@ -20,6 +20,8 @@ pub enum StoreError {
     Owned { id: i64 },
     #[error("{} was written by a newer vmio (its format is {found}, this one knows up to {known})", path.display())]
     Newer { path: PathBuf, found: i64, known: i64 },
+    #[error("{} has the format of an older vmio ({found}, this one's is {known})", path.display())]
+    Older { path: PathBuf, found: usize, known: usize },
     #[error("{} is not a store of vmio, or is damaged", path.display())]
     Corrupt { path: PathBuf, source: Option<rusqlite::Error> },
     #[error("no space left for {}", path.display())]
@@ -68,6 +70,7 @@ impl StoreError {
             }
             StoreError::Owned { id } => format!("wait for it, or end it with Ctrl-C; see `vmio runs show {id}`"),
             StoreError::Newer { .. } => "use that vmio, or keep this one's runs elsewhere: --state DIR".into(),
+            StoreError::Older { .. } => "bring it up to date, as who may write it: vmio runs list".into(),
             StoreError::Corrupt { path, .. } => format!(
                 "move it away (mv {0} {0}.bad) to begin a new store; `sqlite3 {0}.bad .recover` may save its runs",
                 path.display()
@@ -97,6 +100,7 @@ impl StoreError {
         match self {
             StoreError::Missing { .. }
             | StoreError::Denied { .. }
+            | StoreError::Older { .. }
             | StoreError::Owned { .. }
             | StoreError::Io { .. } => Exit::Precondition,
             StoreError::NoRun { .. } => Exit::Usage,

@@ -116,7 +116,9 @@ pub(super) fn reading(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(uri, flags).map_err(|e| StoreError::of(path, e))?;
     match check(path, &connection, MIGRATIONS.len())? {
-        version if version < MIGRATIONS.len() => Err(StoreError::Denied { path: path.into(), source: None }),
+        found if found < MIGRATIONS.len() => {
+            Err(StoreError::Older { path: path.into(), found, known: MIGRATIONS.len() })
+        }
         _ => Ok(connection),
     }
 }

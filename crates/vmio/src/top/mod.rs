@@ -64,7 +64,10 @@ pub fn run(wishes: &Wishes, context: &Context) -> Outcome {
     std::thread::sleep(Duration::from_secs_f64(wishes.interval));
     let screen = next().ok_or_else(|| Failure::new(Exit::Failed, "nothing could be counted"))?;
     let screen = screen.arranged(wishes.sort, &wishes.filter);
-    term::print(&if context.json { screen.json() } else { screen.text(context.style) })?;
+    match context.json {
+        true => term::print_exact(&screen.json())?,
+        false => term::print(&screen.text(context.style))?,
+    }
     Ok(Exit::Done)
 }
 

@@ -14,8 +14,8 @@ use crate::topology::cpu_list;
 
 /// More vCPUs than any hypervisor has, and more places for them than any guest: a user's own libvirt
 /// may write any number.
-const MOST_VCPUS: u32 = 8192;
-const MOST_PLACES: usize = 1 << 22;
+pub const MOST_VCPUS: u32 = 8192;
+pub const MOST_PLACES: usize = 1 << 22;
 
 /// The guest of a document: of `virsh dumpxml`, or libvirt's own record of a domain that runs
 /// (`/run/libvirt/qemu/NAME.xml`), which has the same inside of `<domstatus>`. `from` makes the

@@ -8,7 +8,7 @@ use vmio_model::facts::{Details, Disk, Guest, Nic, Overridden, Place, PlacedThre
 use vmio_model::result::Accel;
 
 use super::conf::{Parts, Settings, truth};
-use crate::managers::libvirt::xml::cpu_set;
+use crate::managers::libvirt::xml::{MOST_PLACES, MOST_VCPUS, cpu_set};
 use crate::places::pve::Storage;
 
 /// Read from: what is handed to QEMU where the file says nothing.
@@ -332,14 +332,15 @@ fn processors(guest: &str, conf: &Settings, from: Provenance) -> Processors {
     if !conf.contains_key("sockets") && !conf.contains_key("cores") && !conf.contains_key("vcpus") {
         read.insert("vcpus".to_owned(), DEFAULT.to_owned());
     }
-    let all = number("sockets").unwrap_or(1) * number("cores").unwrap_or(1);
+    let all = number("sockets").unwrap_or(1).saturating_mul(number("cores").unwrap_or(1));
     let vcpus = number("vcpus").unwrap_or(all);
     let cpu = conf.get("cpu").map(|cpu| Parts::of(cpu)).unwrap_or_default();
     let affinity = conf.get("affinity").and_then(|cpus| cpu_set(cpus)).unwrap_or_default();
     let memory = conf.get("memory").map(|memory| Parts::of(memory));
     let memory = memory.and_then(|m| m.get("current").or(m.first)?.parse::<u64>().ok()).unwrap_or(512);
     let bound = |role: &str, name: String| PlacedThread { role: role.into(), name, tid: 0, cpus: affinity.clone() };
-    let threads = (0..vcpus).map(|n| bound("vcpu", n.to_string())).chain([bound("main", String::new())]);
+    let most = MOST_VCPUS.min(u32::try_from(MOST_PLACES / affinity.len().max(1)).unwrap_or(MOST_VCPUS));
+    let threads = (0..vcpus.min(most)).map(|n| bound("vcpu", n.to_string())).chain([bound("main", String::new())]);
     Processors {
         vcpus: Some(vcpus),
         accel: conf.get("kvm").and_then(|kvm| truth(kvm)).map(|on| if on { Accel::Kvm } else { Accel::Tcg }),

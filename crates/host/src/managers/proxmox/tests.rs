@@ -190,6 +190,18 @@ fn a_guest_that_runs_as_configured_differs_in_nothing() {
 }
 
 #[test]
+fn a_number_of_processors_that_no_guest_has_costs_nothing() {
+    let conf = "cores: 4000000000\nsockets: 4\naffinity: 0-8191\n";
+    let fake = Fake::new("fake")
+        .file("/run/qemu-server/7.pid", "77")
+        .file("/proc/77/comm", "kvm\n")
+        .file("/etc/pve/qemu-server/7.conf", conf);
+    let guests = Proxmox.guests(&Look::new(&fake)).guests;
+    let processors = guests[0].processors.as_ref().unwrap();
+    assert_eq!((processors.vcpus, processors.threads.len()), (Some(u32::MAX), 513));
+}
+
+#[test]
 fn containers_that_run_have_their_names() {
     let fake = Fake::new("fake")
         .file("/etc/pve/lxc/105.conf", "arch: amd64\nhostname: proxy\nrootfs: local-lvm:vm-105-disk-0,size=8G\n")

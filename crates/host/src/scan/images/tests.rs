@@ -143,6 +143,31 @@ fn paths_are_those_of_the_guests_own_mount_namespace() {
 }
 
 #[test]
+fn a_path_is_the_same_here_only_on_the_same_mount() {
+    const HOST: &str = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n23 22 8:2 / /srv rw - ext4 /dev/sda2 rw\n";
+    let same = |namespace: &str, mounts: &str, path: &str| {
+        let fake = Fake::new("fake")
+            .symlink("/proc/self/ns/mnt", "mnt:[1]")
+            .symlink("/proc/8/ns/mnt", namespace)
+            .file("/proc/self/mountinfo", HOST)
+            .file("/proc/8/mountinfo", mounts);
+        let look = Look::new(&fake);
+        is_same_here(&look, &guest(&look, "a", 8, &[]), Path::new(path))
+    };
+    assert!(same("mnt:[1]", "", "/srv/a.raw"), "our own namespace");
+    assert!(!same("mnt:[1]", "", "images/a.raw"), "relative to a directory that is not ours");
+    // libvirt's: a copy of ours with another /dev.
+    let copy = format!("{HOST}24 22 0:9 / /dev rw - tmpfs devfs rw\n");
+    assert!(same("mnt:[2]", &copy, "/srv/a.raw") && !same("mnt:[2]", &copy, "/dev/vg/a"));
+    for other in ["22 1 0:7 / / rw - overlay overlay rw\n", &HOST.replace("8:2 /", "8:2 /tenant"), ""] {
+        assert!(!same("mnt:[2]", other, "/srv/a.raw"), "{other}");
+    }
+    let hidden = Fake::new("fake").file("/proc/self/mountinfo", HOST);
+    let look = Look::new(&hidden);
+    assert!(!is_same_here(&look, &guest(&look, "a", 8, &[]), Path::new("/srv/a.raw")), "not readable");
+}
+
+#[test]
 fn a_dead_file_server_is_asked_once_and_never_by_ourselves() {
     let silent = Output { end: vmio_node::End::TimedOut, ..says("") };
     let fake = Fake::new("fake")

@@ -47,6 +47,23 @@ pub fn of(look: &Look<'_>, guests: &[Guest]) -> Vec<Arc<View>> {
     guests.iter().map(of_guest).collect()
 }
 
+/// Whether a path of a guest's process surely names the same file to us: links followed, it is the same
+/// path on the same mount. libvirt gives each QEMU a mount namespace of its own in which nearly all is
+/// as here; in a pod's or a container's the same path is another file.
+pub fn is_same_here(look: &Look<'_>, guest: &Guest, path: &Path) -> bool {
+    let readable = |pid: u32| look.reader().link(Path::new(&format!("/proc/{pid}/ns/mnt"))).is_ok_and(|l| l.is_some());
+    if !path.is_absolute() || !guest.pid.is_none_or(readable) {
+        return false;
+    }
+    let views = of(look, &[Guest { pid: guest.pid, ..Guest::default() }, Guest::default()]);
+    let [theirs, ours] = [0, 1].map(|of| {
+        let seen = views[of].locate(look, path).ok()?.seen;
+        let mount = mount_of(&views[of].mounts, &seen)?;
+        Some((mount.dev, mount.root.clone(), mount.point.clone(), seen))
+    });
+    theirs.is_some() && theirs == ours
+}
+
 /// A path of a process.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Located {

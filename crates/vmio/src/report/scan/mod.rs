@@ -12,6 +12,7 @@ use vmio_model::facts::{Guest, Unread};
 use vmio_model::rules::change::{Together, together};
 use vmio_model::rules::{self, Change, Finding, Severity};
 
+use super::format;
 pub use html::html;
 pub use json::json;
 pub use prometheus::prometheus;
@@ -148,8 +149,7 @@ impl View {
 
     /// `6 guests`, and how long the look took.
     pub fn headline(&self) -> String {
-        let n = self.rows.len();
-        format!("{n} guest{} looked at in {}", if n == 1 { "" } else { "s" }, super::format::time(self.seconds))
+        format!("{} looked at in {}", format::count(self.rows.len(), "guest"), format::time(self.seconds))
     }
 }
 

@@ -7,6 +7,7 @@ use std::fmt::Write;
 use vmio_model::rules::Severity;
 
 use super::View;
+use crate::report::format::count;
 
 /// The state of the service, by its exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,14 +60,14 @@ pub fn nagios(view: &View, fail_on: Option<Severity>) -> (String, State) {
         None => State::Ok,
     };
     let n = view.rows.len();
-    let guests = format!("{n} guest{}", if n == 1 { "" } else { "s" });
+    let guests = count(n, "guest");
     let unread = view.all_unread().count();
     let said = match (view.counts(), unread) {
         (_, _) if state == State::Unknown && n == 0 => "no guest that this user can see".to_owned(),
         (_, _) if state == State::Unknown => format!("{guests}, no setting could be read"),
         (counts, _) if !counts.is_empty() => format!("{guests}, {counts}"),
         (_, 0) => format!("{guests}, nothing found"),
-        (_, unread) => format!("{guests}, nothing found, {unread} things could not be read"),
+        (_, unread) => format!("{guests}, nothing found, {} could not be read", count(unread, "thing")),
     };
     let mut text = line(state, &said);
     text.pop();

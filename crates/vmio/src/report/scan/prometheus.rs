@@ -18,7 +18,7 @@ fn family(out: &mut String, name: &str, help: &str, samples: impl IntoIterator<I
 pub fn prometheus(view: &View) -> String {
     let mut out = String::new();
     let one = |value: f64| [(String::new(), value)];
-    family(&mut out, "vmio_scan_guests", "Guests that run on this host.", one(view.rows.len() as f64));
+    family(&mut out, "vmio_scan_guests", "Guests that the scan shows.", one(view.rows.len() as f64));
     let help = "Findings of a guest by rule; a rule may find several of its devices.";
     family(&mut out, "vmio_scan_findings", help, findings(view));
     let unread = view.all_unread().count() as f64;
@@ -47,7 +47,9 @@ fn findings(view: &View) -> BTreeMap<String, f64> {
     all
 }
 
-/// The value of a label: backslash, quote and line feed are escaped.
+/// The value of a label: backslash, quote and line feed are escaped. Other control characters have no
+/// escape there, and the text may be shown on a terminal.
 fn escape(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    let escaped = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    escaped.replace(char::is_control, "\u{fffd}")
 }

@@ -7,6 +7,7 @@ use vmio_model::rules::Finding;
 use super::settings::{devices, disk_label, nic_label};
 use super::{Row, View, by_mend, in_one_step};
 use crate::report::finding::{self, Shown};
+use crate::report::format;
 use crate::report::text::{Out, WIDTH};
 use crate::term::Style;
 
@@ -174,7 +175,7 @@ fn left_out(out: &mut Out, view: &View) {
         all.push(format!("{} of vmio's own guests (--all shows them)", view.own_guests));
     }
     if view.ignored > 0 {
-        all.push(format!("{} findings by --ignore", view.ignored));
+        all.push(format!("{} by --ignore", format::count(view.ignored, "finding")));
     }
     if !all.is_empty() {
         out.line("");
@@ -191,7 +192,7 @@ fn next(out: &mut Out, view: &View) {
     out.line("");
     match view.rows.first() {
         Some(first) => {
-            let name = crate::report::format::shell(std::slice::from_ref(&first.guest.name));
+            let name = format::shell(std::slice::from_ref(&first.guest.name));
             command(out, &format!("vmio scan {name}"), "all of it, with the exact change");
             if first.guest.kind == "qemu" {
                 command(out, &format!("vmio tax --like {name}"), "measure a guest that is set up like it");

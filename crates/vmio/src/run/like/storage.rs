@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use vmio_model::facts::Disk;
+use vmio_host::look::Look;
+use vmio_host::scan;
+use vmio_model::facts::{Disk, Guest};
 
 use super::Host;
 use crate::cli::{Exit, Failure};
@@ -28,7 +30,16 @@ pub(super) fn of(disk: &Disk, host: &Host, told: &mut Vec<String>) -> Result<(St
     };
     let qcow2 = disk.details.format.as_deref() == Some("qcow2");
     Ok(match storage {
-        "file" => (file(disk, told).to_owned(), pve.or_else(|| source.and_then(parent))),
+        "file" => {
+            let beside = pve.or_else(|| source.and_then(parent).filter(|dir| host.directories.contains(dir)));
+            if beside.is_none() {
+                let which = source.unwrap_or("its image");
+                told.push(format!(
+                    "the directory of {which} is not known to be one of this host: storage where guest images are"
+                ));
+            }
+            (file(disk, told).to_owned(), beside)
+        }
         // A qcow2 image inside of a volume: vmio makes such images in files alone.
         "block" | "lvm" | "lvm-thin" | "zvol" | "rbd" if qcow2 => {
             told.push(format!("a qcow2 image on {storage}: vmio makes one in a file, where guest images are"));
@@ -73,6 +84,13 @@ pub(super) fn of(disk: &Disk, host: &Host, told: &mut Vec<String>) -> Result<(St
                 .help("`vmio tax --on PLACE` measures the reference guest on storage of this host"));
         }
     })
+}
+
+/// Directories of a guest's images in which storage can be made beside them. A relative path counts from
+/// the directory of the guest's process, and in a pod the same path is another file: those are left out.
+pub(super) fn directories(look: &Look<'_>, guest: &Guest) -> Vec<String> {
+    let sources = guest.disks.iter().filter_map(|d| d.place.source.as_deref());
+    sources.filter(|source| scan::is_same_here(look, guest, Path::new(source))).filter_map(parent).collect()
 }
 
 /// The kind of storage where only its path or address is known.

@@ -13,7 +13,12 @@ fn quick() -> Study {
 }
 
 fn host() -> Host {
-    Host { cpus: 2, memory_left_bytes: 8 << 30, places: vec!["lvm:vg0".into(), "lvmthin:pve/data".into()] }
+    Host {
+        cpus: 2,
+        memory_left_bytes: 8 << 30,
+        places: vec!["lvm:vg0".into(), "lvmthin:pve/data".into()],
+        directories: vec!["/var/lib/libvirt/images".into(), "/srv/vms".into()],
+    }
 }
 
 fn disk(name: &str, driver: &str, source: &str) -> Disk {
@@ -114,6 +119,34 @@ fn a_proxmox_volume_lies_in_its_storage() {
 }
 
 #[test]
+fn storage_is_made_only_in_a_directory_that_is_the_guests_and_ours() {
+    let place = |source: &str| like(disk("vda", "virtio-blk", source));
+    assert_eq!(place("/srv/vms/web1.raw").on.as_deref(), Some("/srv/vms"));
+    for elsewhere in ["images/web1.raw", "web1.raw", "/var/run/kubevirt-private/vmi-disks/web1/disk.img"] {
+        let like = place(elsewhere);
+        assert_eq!((like.on.as_deref(), set_ups(&like)[0].split(':').next()), (None, Some("preallocated")));
+        says(&like, &format!("the directory of {elsewhere} is not known to be one of this host"));
+    }
+}
+
+#[test]
+fn a_guests_directories_are_known_by_its_mounts() {
+    const ROOT: &str = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n";
+    let of = |theirs: &str| {
+        let node = vmio_node::fake::Fake::new("fake")
+            .symlink("/proc/self/ns/mnt", "mnt:[1]")
+            .symlink("/proc/812/ns/mnt", "mnt:[2]")
+            .file("/proc/self/mountinfo", ROOT)
+            .file("/proc/812/mountinfo", theirs);
+        let mut guest = guest(disk("vda", "virtio-blk", "/srv/vms/web1.raw"));
+        guest.disks.push(disk("vdb", "virtio-blk", "web1.raw"));
+        storage::directories(&Look::new(&node), &guest)
+    };
+    assert_eq!(of(ROOT), ["/srv/vms"]);
+    assert_eq!(of("22 1 0:7 / / rw - overlay overlay rw\n"), [] as [&str; 0]);
+}
+
+#[test]
 fn ide_is_measured_by_what_is_nearest_and_told() {
     let like = like(disk("hda", "ide", "/srv/vms/old.raw"));
     assert_eq!(set_ups(&like)[0], "preallocated: ahci,none,native");
@@ -169,6 +202,12 @@ fn what_cannot_be_had_is_told() {
     let none = named(std::slice::from_ref(&good), "web2").unwrap_err();
     assert!(none.message.contains("no guest called web2") && none.help.unwrap().contains("web1"));
     assert_eq!(named(std::slice::from_ref(&good), "812").unwrap().name, "web1");
+
+    let uuid = |name: &str| Guest { name: name.into(), uuid: Some(format!("5f2b-{name}")), ..good.clone() };
+    let twins = [uuid("web1"), uuid("web2")];
+    let several = named(&twins, "5f2b").unwrap_err();
+    assert_eq!(several.message, "5f2b names several guests: web1, web2");
+    assert_eq!(named(&twins, "5f2b-web2").unwrap().name, "web2");
 
     let mut nbd = disk("vda", "virtio-blk", "nbd://10.0.0.1/web1");
     nbd.details.storage = Some("nbd".into());
