@@ -395,8 +395,13 @@ mod tests {
     fn a_marked_process_is_found_and_killed() {
         let cookie = format!("test-{}-marked", std::process::id());
         let mut child = std::process::Command::new("sleep").arg("60").env(OWNER_VARIABLE, &cookie).spawn().unwrap();
-        let found = marked_processes(|c| c == cookie);
-        assert_eq!(found.iter().map(|m| m.pid).collect::<Vec<_>>(), [child.id()]);
+        // Between its start and its program's first instruction a process has no environment to be read.
+        let limit = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        let found = || marked_processes(|c| c == cookie).iter().map(|m| m.pid).collect::<Vec<_>>();
+        while found().is_empty() && std::time::Instant::now() < limit {
+            std::thread::yield_now();
+        }
+        assert_eq!(found(), [child.id()]);
         kill_marked(&cookie, |_| true).unwrap();
         assert!(!child.wait().unwrap().success());
         assert!(marked_processes(|c| c == cookie).is_empty());

@@ -97,6 +97,11 @@ pub fn print_exact(text: &str) -> io::Result<()> {
     out.flush()
 }
 
+/// Writes a JSON document to standard output.
+pub fn json(document: &impl serde::Serialize) -> io::Result<()> {
+    print_exact(&(serde_json::to_string_pretty(document)? + "\n"))
+}
+
 /// A line for the person on standard error: plan, progress, warnings. Never fails.
 pub fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", Style::stderr().clean(text));

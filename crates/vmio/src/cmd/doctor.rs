@@ -219,7 +219,7 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
             "looks_at": watched.iter().map(Watched::json).collect::<Vec<_>>(),
             "state_directory": context.paths.state, "stored_runs": stored.as_ref().ok(), "store_error": stored.as_ref().err(),
         });
-        term::print(&format!("{document:#}\n"))?;
+        term::json(&document)?;
     } else {
         let mut text = String::new();
         for (ability, missing) in &rows {

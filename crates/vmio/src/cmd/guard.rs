@@ -92,7 +92,7 @@ fn check(config: &Config, context: &Context) -> Outcome {
             "problems": list(problems),
             "warnings": list(warnings),
         });
-        term::print(&format!("{document:#}\n"))?;
+        term::json(&document)?;
     }
     let policy = accepted(read)?;
     if !context.json {

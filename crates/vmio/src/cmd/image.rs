@@ -32,7 +32,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         let document = serde_json::json!({
             "schema_version": "1.0", "image": image, "directory": image.dir,
         });
-        term::print(&format!("{document:#}\n"))?;
+        term::json(&document)?;
         return Ok(Exit::Done);
     }
     let mut text = format!("directory  {}\n", image.dir.display());

@@ -75,7 +75,7 @@ fn build(context: &Context) -> Outcome {
     let image = image(context)?;
     if context.json {
         let document = serde_json::json!({ "schema_version": "1.0", "image": image, "directory": image.dir });
-        term::print(&format!("{document:#}\n"))?;
+        term::json(&document)?;
     } else {
         let text = format!(
             "directory  {}\nkernel     {} from {}\n",

@@ -118,7 +118,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     };
     let Some(store) = store else {
         // No store is a list without entries, no error.
-        term::print(if context.json { "{\n  \"schema_version\": \"1.0\",\n  \"runs\": []\n}\n" } else { "" })?;
+        if context.json {
+            term::json(&json!({ "schema_version": summary::SCHEMA_VERSION, "runs": [] }))?;
+        }
         term::note(&format!("no runs yet in {}: make one with `vmio tax`", context.paths.state.display()));
         return Ok(Exit::Done);
     };
@@ -136,7 +138,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             let new = import(file, &store)?;
             if context.json {
                 let document = json!({ "schema_version": summary::SCHEMA_VERSION, "imported": new });
-                term::print(&format!("{document:#}\n"))?;
+                term::json(&document)?;
             }
             Ok(Exit::Done)
         }
@@ -175,7 +177,7 @@ fn list(store: &Store, context: &Context) -> Outcome {
         };
         let document =
             json!({ "schema_version": summary::SCHEMA_VERSION, "runs": runs.iter().map(entry).collect::<Vec<_>>() });
-        term::print(&format!("{document:#}\n"))?;
+        term::json(&document)?;
         return Ok(Exit::Done);
     }
     let mut text = String::new();
@@ -230,13 +232,17 @@ fn compare(store: &Store, a: i64, b: i64, context: &Context) -> Outcome {
     let (a, b) = (store.load(a)?, store.load(b)?);
     let emulated = [&a, &b].iter().any(|r| r.environment.accel == Some(Accel::Tcg));
     let comparison = summary::compare(&a, &b);
-    term::print(&match context.json {
-        true => format!("{}\n", serde_json::to_string_pretty(&comparison)?),
-        false if emulated => format!(
+    if context.json {
+        term::json(&comparison)?;
+        return Ok(Exit::Done);
+    }
+    let text = report::comparison_text(&comparison, context.style);
+    term::print(&match emulated {
+        true => format!(
             "{}\n! Guests ran under software emulation (TCG): directions count, sizes do not.\n",
-            report::comparison_text(&comparison, context.style).trim_end()
+            text.trim_end()
         ),
-        false => report::comparison_text(&comparison, context.style),
+        false => text,
     })?;
     Ok(Exit::Done)
 }

@@ -91,10 +91,10 @@ fn compare(study: &str, of: Option<RunId>, context: &Context) -> Outcome {
     let store = Store::open_existing(&context.paths.db())?;
     let run = store.load(run_of(paper, of, &store)?)?;
     let compared = paper::judge(paper, &run, &summarise(&run));
-    term::print(&match context.json {
-        true => format!("{}\n", serde_json::to_string_pretty(&compared)?),
-        false => report::effects_text(&compared, context.style),
-    })?;
+    match context.json {
+        true => term::json(&compared)?,
+        false => term::print(&report::effects_text(&compared, context.style))?,
+    }
     Ok(Exit::Done)
 }
 
@@ -126,7 +126,7 @@ fn list(context: &Context) -> Outcome {
         let entry = |s: &vmio_model::study::Study| serde_json::json!({ "name": s.name, "title": s.title, "cites": s.cites, "cells": s.cells().len() });
         let document =
             serde_json::json!({ "schema_version": "1.0", "studies": all.iter().map(entry).collect::<Vec<_>>() });
-        term::print(&format!("{document:#}\n"))?;
+        term::json(&document)?;
         return Ok(Exit::Done);
     }
     let lines: Vec<String> =

@@ -228,7 +228,7 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
     }
     if wishes.dry_run {
         if context.json {
-            term::print_exact(&format!("{:#}\n", planned.json()))?;
+            term::json(&planned.json())?;
         }
         planned.refuse()?;
         term::note("dry run: nothing was changed");

@@ -16,7 +16,7 @@ pub fn show(run: &Run, context: &Context) -> anyhow::Result<()> {
         let document = json!({
             "schema_version": summary::SCHEMA_VERSION, "run": run.id, "environment": run.environment, "noise": cells,
         });
-        term::print(&format!("{document:#}\n"))?;
+        term::json(&document)?;
         return Ok(());
     }
     let mut text = String::new();
