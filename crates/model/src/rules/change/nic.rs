@@ -3,7 +3,7 @@
 //! Syntax: QEMU's manual, "Network options"; libvirt, `formatdomain.html`, "Network interfaces"
 //! ("Setting NIC driver-specific options"); Proxmox, `qm(1)`, `--net[n]`.
 
-use super::names::{Names, option, shell};
+use super::names::{Names, comment, option, shell};
 use super::{Change, Sets, Takes};
 use crate::facts::Nic;
 
@@ -75,7 +75,7 @@ fn set(nic: &Nic, to: NicTo) -> String {
     if !of_tap.is_empty() {
         lines.push(format!("# in its own -netdev tap,...: set these, keep all else\n{}", of_tap.join(",")));
     }
-    let model = nic.model.as_deref().unwrap_or("its model");
+    let model = nic.model.as_deref().map_or_else(|| "its model".to_owned(), comment);
     if to.virtio {
         lines.push(format!("# in its own -device: this in place of {model}, keep netdev= and mac=\nvirtio-net-pci"));
     }
@@ -85,7 +85,7 @@ fn set(nic: &Nic, to: NicTo) -> String {
     if to.offloads {
         let off: Vec<String> =
             nic.offloads_off.iter().filter(|o| !o.starts_with("tap")).map(|name| format!("{name}=off")).collect();
-        lines.push(format!("# in its own -device: take these away, keep all else\n{}", off.join(",")));
+        lines.push(format!("# in its own -device: take these away, keep all else\n{}", shell(&off.join(","))));
     }
     lines.join("\n")
 }
