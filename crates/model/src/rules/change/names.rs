@@ -46,6 +46,16 @@ impl Names<'_> {
         self.0.target.as_deref().map_or_else(|| or.to_owned(), xml)
     }
 
+    /// A part of new ids of QEMU's, which are letters, digits and `-._` (util/id.c).
+    pub(super) fn part_of_id(self) -> String {
+        let plain = |id: &&str| !id.is_empty() && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
+        [&self.0.target, &self.0.device_id]
+            .into_iter()
+            .find_map(|id| id.as_deref().filter(plain))
+            .unwrap_or("disk0")
+            .to_owned()
+    }
+
     /// QEMU's id of the device, or this one.
     pub fn id(self, or: &str) -> String {
         self.0.device_id.clone().unwrap_or_else(|| or.to_owned())
