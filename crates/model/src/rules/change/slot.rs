@@ -31,6 +31,9 @@ fn keys<'a>(settings: &[(&'a str, String)]) -> Vec<&'a str> {
 /// What Proxmox needs to be told when something is in force only later.
 const STOPPED: &str = "# in force after the guest was stopped and started";
 
+/// What another controller means for other disks.
+const OF_ALL: &str = "# --scsihw is the controller of all SCSI disks of the guest";
+
 /// Proxmox's command for a disk of a study.
 pub(super) fn command(a: &Attachment) -> String {
     let Some((_, _, slot)) = bus(Some(&a.driver)) else {
@@ -89,7 +92,7 @@ pub(super) fn set(disk: &Disk, to: &To) -> String {
             .chain(scsi.then(|| hardware(&vmid, to.iothread)))
             .chain([format!("qm set {vmid} --{old} \"$disk{}\"", joined(&said))])
             .collect();
-        text.extend(scsi.then(|| "# --scsihw is the controller of all SCSI disks of the guest".to_owned()));
+        text.extend(scsi.then(|| OF_ALL.to_owned()));
         text.extend([chained(&steps), STOPPED.to_owned()]);
     }
     if to.queues.is_some() && driver == Some("virtio-blk") {
@@ -124,7 +127,8 @@ fn moved(vmid: &str, old: &str, driver: Option<&str>, to: &To, said: &[(&str, St
         .collect();
     format!(
         "# stops before any change if {new} is taken (its line is shown: choose a number that is free);\n\
-         # {old} becomes unused for a moment, nothing is erased\n{}",
+         # {old} becomes unused for a moment, nothing is erased\n{}{}",
+        if prefix == "scsi" { format!("{OF_ALL}\n") } else { String::new() },
         chained(&steps)
     )
 }
