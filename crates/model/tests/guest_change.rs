@@ -35,27 +35,35 @@ impl Drop for Scratch {
 
 /// Starts QEMU stopped with these options, as a shell reads them, and has it quit.
 fn qemu_takes(options: &str) {
-    let command =
-        format!("exec qemu-system-x86_64 -machine q35,accel=tcg -display none -nodefaults -S -monitor stdio {options}");
-    let mut qemu = Command::new("sh")
-        .args(["-c", &command])
+    let out = Command::new("sh").args(["-c", &format!("printf '%s\\0' {options}")]).output().unwrap();
+    let words = String::from_utf8(out.stdout).unwrap();
+    qemu_says(words.split_terminator('\0'), "");
+}
+
+/// The monitor's answers of a QEMU that was started stopped with these options.
+fn qemu_says<'a>(options: impl Iterator<Item = &'a str>, ask: &str) -> String {
+    let options: Vec<&str> = options.collect();
+    let mut qemu = Command::new("qemu-system-x86_64")
+        .args("-machine q35,accel=tcg -display none -nodefaults -S -monitor stdio".split(' '))
+        .args(&options)
         .stdin(Stdio::piped())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     // QEMU may have refused and gone; its exit status and words tell.
-    let _ = qemu.stdin.take().unwrap().write_all(b"quit\n");
+    let _ = qemu.stdin.take().unwrap().write_all(format!("{ask}\nquit\n").as_bytes());
     let out = qemu.wait_with_output().unwrap();
-    assert!(out.status.success(), "{options}: {}", String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success(), "{options:?}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
 fn from() -> Provenance {
     Provenance::Transcript { name: "change".into() }
 }
 
-/// A guest's own disks, one a driver, and what becomes of them.
-fn own_changes(file: &str) -> Vec<(Disk, Change)> {
+/// A guest's own disks, and what is asked of them.
+fn own_disks(file: &str) -> Vec<(Disk, To)> {
     let disk = |driver: &str, target: &str| Disk {
         driver: Some(driver.into()),
         cache: Some("writeback".into()),
@@ -71,18 +79,117 @@ fn own_changes(file: &str) -> Vec<(Disk, Change)> {
         },
         ..Disk::unknown("guest web1, disk", from())
     };
+    let threaded = |driver: &str| {
+        let mut disk = Disk { iothread: Some(true), ..disk(driver, "vdb") };
+        disk.details.iothread_name = Some("iothread1".into());
+        disk
+    };
     let virtio = To { driver: Some("virtio-blk"), iothread: true, ..To::default() };
+    let scsi = To { driver: Some("virtio-scsi"), ..To::default() };
     let thread = To { iothread: true, queues: Some(2), ..To::default() };
     let direct = To { cache: Some(Cache::None), discard: true, ..To::default() };
-    let all = [
-        (disk("ahci", "sda"), virtio.clone()),
-        (disk("ide", "hda"), virtio),
+    vec![
+        (disk("ahci", "sda"), To { cache: Some(Cache::None), ..virtio.clone() }),
+        (disk("lsi53c895a", "sdc"), virtio),
         (disk("virtio-blk", "vda"), thread.clone()),
-        (disk("virtio-scsi", "sda"), thread),
+        (disk("virtio-scsi", "sda"), thread.clone()),
+        (threaded("virtio-blk"), thread.clone()),
+        (threaded("virtio-scsi"), thread),
+        (threaded("virtio-blk"), scsi),
         (disk("virtio-blk", "vda"), direct.clone()),
-        (disk("virtio-scsi", "sdb"), direct),
-    ];
-    all.into_iter().map(|(disk, to)| (disk.clone(), own_disk("x", &disk, &to))).collect()
+        (Disk { cache: Some("writethrough".into()), ..disk("virtio-scsi", "sdb") }, direct),
+    ]
+}
+
+/// The options of a guest with such a disk, its own device last.
+fn options_of(disk: &Disk, nodes: bool) -> Vec<[String; 2]> {
+    let file = disk.place.source.as_deref().unwrap().replace(',', ",,");
+    let mut all: Vec<[String; 2]> = Vec::new();
+    let mut say = |option: &str, value: String| all.push([option.to_owned(), value]);
+    if nodes {
+        say("-blockdev", format!("driver=file,node-name=f0,filename={file},locking=auto"));
+        say("-blockdev", "driver=raw,node-name=d0,file=f0,detect-zeroes=on".to_owned());
+    } else {
+        let more = "throttling.iops-total=500,file.locking=auto,cache.direct=off";
+        say("-drive", format!("file={file},format=raw,if=none,id=d0,cache=writeback,{more}"));
+    }
+    let thread = disk.details.iothread_name.as_deref().map(|id| format!(",iothread={id}")).unwrap_or_default();
+    if !thread.is_empty() {
+        say("-object", "iothread,id=iothread1".to_owned());
+    }
+    let own = match disk.driver.as_deref().unwrap() {
+        "ahci" => {
+            say("-device", "ahci,id=c0".to_owned());
+            "ide-hd,bus=c0.0,unit=0,rotation_rate=1".to_owned()
+        }
+        "lsi53c895a" => {
+            say("-device", "lsi53c895a,id=c0".to_owned());
+            "scsi-hd,bus=c0.0,scsi-id=3,lun=0,wwn=0x5000c50015ea71ac".to_owned()
+        }
+        "virtio-scsi" => {
+            say("-device", format!("virtio-scsi-pci,id=c0{thread}"));
+            "scsi-hd,bus=c0.0,scsi-id=1".to_owned()
+        }
+        _ => format!("virtio-blk-pci,addr=0x5{thread}"),
+    };
+    let through = if disk.cache.as_deref() == Some("writethrough") { ",write-cache=off" } else { "" };
+    say("-device", format!("{own},drive=d0,id=disk-7,serial=S-7,bootindex=1,share-rw=on{through}"));
+    all
+}
+
+/// The options after the edits that a text tells, done as it says.
+fn edited(text: &str, mut options: Vec<[String; 2]>) -> Vec<[String; 2]> {
+    let mut said = String::new();
+    let mut new = Vec::new();
+    let mut comment = false;
+    for line in text.lines() {
+        if line.starts_with('#') {
+            said = if comment { format!("{said} {line}") } else { line.to_owned() };
+            comment = true;
+            continue;
+        }
+        comment = false;
+        if let Some((option, value)) = line.split_once(' ').filter(|_| line.starts_with('-')) {
+            assert!(said.contains("one more option"), "{said}");
+            new.push([option.to_owned(), value.to_owned()]);
+            continue;
+        }
+        // Keys to take away are named with their `=`; those after "keep" stay.
+        let gone = said.split("; keep").next().unwrap().split([' ', ',', '(', ')']).filter_map(|w| w.strip_suffix('='));
+        let gone: Vec<&str> = gone.collect();
+        let own = options.iter().rposition(|[option, _]| option == "-device").unwrap_or(usize::MAX);
+        let is = |at: usize, [option, value]: &[String; 2]| match () {
+            () if said.contains("its own -drive") => option == "-drive",
+            () if said.contains("each of its own -blockdev") => option == "-blockdev",
+            () if said.contains("that of driver file") => option == "-blockdev" && value.starts_with("driver=file"),
+            () if said.contains("in its own -device") => at == own,
+            () if said.contains("in the -device virtio-scsi-pci") => value.starts_with("virtio-scsi-pci"),
+            () => panic!("{said} is nowhere"),
+        };
+        let model = said.contains("in place of its driver");
+        let places: Vec<usize> = (0..options.len()).filter(|at| is(*at, &options[*at])).collect();
+        assert!(!places.is_empty(), "{said}: {options:?}");
+        for at in places {
+            options[at][1] = keys_set(&options[at][1], line, &gone, model);
+        }
+    }
+    new.extend(options);
+    new
+}
+
+fn keys_set(value: &str, keys: &str, gone: &[&str], model: bool) -> String {
+    let name = |key: &str| key.split('=').next().unwrap().to_owned();
+    let set: Vec<String> = keys.split(',').map(name).collect();
+    let stays = |key: &&str| {
+        let name = name(key);
+        let is_gone = gone.iter().any(|g| *g == name || g.strip_suffix('*').is_some_and(|p| name.starts_with(p)));
+        !set.contains(&name) && !is_gone
+    };
+    // A comma in a value is written twice.
+    let whole = value.replace(",,", "\u{1}");
+    let kept = whole.split(',').skip(usize::from(model)).filter(stays);
+    let parts: Vec<&str> = if model { [keys].into_iter().chain(kept).collect() } else { kept.chain([keys]).collect() };
+    parts.join(",").replace('\u{1}', ",,")
 }
 
 #[test]
@@ -114,9 +221,22 @@ fn qemu_takes_the_options_that_findings_print() {
 #[ignore = "guest: needs QEMU"]
 fn qemu_takes_a_guests_own_disk_and_card_changed() {
     // A comma, a space and a quote in its name.
-    let disk = Scratch::new("web 1's, own.raw");
-    for (_, change) in own_changes(disk.text()) {
-        qemu_takes(&change.qemu);
+    let file = Scratch::new("web 1's, own.raw");
+    for (disk, to) in own_disks(file.text()) {
+        for nodes in [false, true] {
+            let option = if nodes { "-blockdev" } else { "-drive" };
+            let disk = Disk { read: [("format".to_owned(), format!("cmdline, {option}"))].into(), ..disk.clone() };
+            let options = edited(&own_disk("x", &disk, &to).qemu, options_of(&disk, nodes));
+            let own = &options.last().unwrap()[1];
+            assert!(
+                ["drive=d0", "id=disk-7", "serial=S-7", "bootindex=1"].iter().all(|key| own.contains(key)),
+                "{own}"
+            );
+            let said = qemu_says(options.iter().flatten().map(String::as_str), "info block\ninfo iothreads");
+            let (threads, direct) = (said.matches("thread_id").count(), said.contains("writeback, direct"));
+            let had = usize::from(disk.iothread == Some(true));
+            assert_eq!((threads, direct), (had + usize::from(to.iothread), to.cache.is_some()), "{options:?}\n{said}");
+        }
     }
     let place = Place { target: Some("52:54:00:12:34:56".into()), device_id: Some("net7".into()), ..Place::default() };
     let nic = Nic { place, ..Nic::unknown("guest web1, net", from()) };
@@ -127,13 +247,30 @@ fn qemu_takes_a_guests_own_disk_and_card_changed() {
     qemu_takes(&format!("-netdev hubport,hubid=0,id=hostnet0 -device virtio-net-pci,netdev=hostnet0,{keys}"));
 }
 
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn a_disk_without_a_device_of_its_own_gets_one() {
+    let file = Scratch::new("bare.raw");
+    let place = Place { source: Some(file.text().into()), device_id: Some("virtio0".into()), ..Place::default() };
+    let read = [("driver".to_owned(), "/proc/812/cmdline, -drive".to_owned())].into();
+    let disk = Disk { driver: Some("virtio-blk".into()), place, read, ..Disk::unknown("guest web1, disk", from()) };
+    let change = own_disk("x", &disk, &To { iothread: true, ..To::default() });
+    let drive = ["-drive".to_owned(), format!("file={},format=raw,if=virtio,index=0,snapshot=on", file.text())];
+    let options = edited(&change.qemu, vec![drive]);
+    let said = qemu_says(options.iter().flatten().map(String::as_str), "info block\ninfo iothreads");
+    assert!(said.contains("thread_id") && said.contains("Backing file"), "{options:?}\n{said}");
+}
+
 /// Elements of an edit of libvirt's, by where they belong.
 fn domain(disk: &Disk, change: &Change) -> String {
     let (mut top, mut own) = (String::new(), String::new());
     // Attributes stand below the line that says of which element they are.
     let (mut driver, mut controller, mut model) = (String::new(), String::new(), String::new());
+    let (mut more, mut address) = (String::new(), String::new());
     let mut said = "";
-    for line in change.libvirt.lines().filter(|l| !l.starts_with("virsh ")) {
+    // A number of I/O threads, and of a new one.
+    let text = change.libvirt.replace("'N'", "'2'").replace(">N<", ">2<").replace("'M'", "'1'");
+    for line in text.lines().filter(|l| !l.starts_with("virsh ")) {
         let place = match () {
             () if line.starts_with('#') => {
                 said = line;
@@ -144,6 +281,8 @@ fn domain(disk: &Disk, change: &Change) -> String {
             () if said.contains("in its <driver .../>") => &mut driver,
             () if said.contains("in the <driver .../> of the <controller>") => &mut controller,
             () if said.contains("in the <controller>") => &mut model,
+            () if said.contains("in its <address") => &mut address,
+            () if said.contains("one more controller") => &mut more,
             () => panic!("{line} belongs nowhere"),
         };
         place.push_str(line);
@@ -160,16 +299,20 @@ fn domain(disk: &Disk, change: &Change) -> String {
         let bus = if name.starts_with("sd") { "scsi" } else { "virtio" };
         own.push_str(&format!("<target dev='{name}' bus='{bus}'/>"));
     }
+    if !address.is_empty() {
+        own.push_str(&format!("<address type='drive' {address} bus='0' target='0' unit='1'/>"));
+    }
     format!(
         "<domain type='qemu'><name>web1</name><memory unit='MiB'>64</memory>{top}<os><type>hvm</type></os><devices>\
-         {devices}<disk type='file' device='disk'>{own}<source file='/a.raw'/></disk></devices></domain>"
+         {devices}{more}<disk type='file' device='disk'>{own}<source file='/a.raw'/></disk></devices></domain>"
     )
 }
 
 #[test]
 #[ignore = "guest: needs virsh"]
 fn libvirts_schema_takes_the_elements() {
-    for (disk, change) in own_changes("/a.raw") {
+    for (disk, to) in own_disks("/a.raw") {
+        let change = own_disk("x", &disk, &to);
         let file = Scratch::new("domain.xml");
         std::fs::write(&file.0, domain(&disk, &change)).unwrap();
         // libvirt's own driver for tests keeps its domains in memory.

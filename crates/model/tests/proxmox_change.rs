@@ -11,12 +11,20 @@ use vmio_model::setup::Cache;
 
 /// The calls of `qm` that these commands make on a guest with this configuration; `qm config` aside.
 fn calls(commands: &str, config: &str) -> Vec<String> {
+    calls_failing(commands, config, "nothing")
+}
+
+/// The same, where one of `qm`'s commands fails. Lines that are pasted run one after the other, whatever
+/// became of those before: nothing stops the shell.
+fn calls_failing(commands: &str, config: &str, fails: &str) -> Vec<String> {
     let qm = format!(
-        "qm() {{ if [ \"$1\" = config ]; then cat <<'END'\n{config}\nEND\nelse printf '%s|' \"$@\"; echo; fi; }}"
+        "qm() {{ if [ \"$1\" = config ]; then cat <<'END'\n{config}\nEND\n\
+         else printf 'qm|'; printf '%s|' \"$@\"; echo; [ \"$1\" != {fails} ]; fi; }}"
     );
-    let out = Command::new("bash").args(["-euc", &format!("{qm}\n{commands}")]).output().unwrap();
-    assert!(out.status.success(), "{commands}\n{}", String::from_utf8_lossy(&out.stderr));
-    String::from_utf8(out.stdout).unwrap().lines().map(str::to_owned).collect()
+    let out = Command::new("bash").args(["-uc", &format!("{qm}\n{commands}")]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&out.stderr), "", "{commands}");
+    let text = String::from_utf8(out.stdout).unwrap();
+    text.lines().filter_map(|line| line.strip_prefix("qm|")).map(str::to_owned).collect()
 }
 
 fn from() -> Provenance {
@@ -105,4 +113,71 @@ fn a_disk_moves_to_virtio_scsi_too() {
             "start|101|"
         ]
     );
+}
+
+fn to_virtio() -> To {
+    To { driver: Some("virtio-blk"), iothread: true, ..To::default() }
+}
+
+#[test]
+fn a_slot_that_is_taken_stops_the_move_before_anything_is_changed() {
+    let change = own_disk("x", &disk("ahci", "sata1"), &to_virtio()).proxmox;
+    let taken = format!("{CONFIG}\nvirtio1: local-lvm:vm-101-disk-7,size=1G");
+    assert_eq!(calls(&change, &taken), [] as [&str; 0]);
+    // Another one whose name begins alike does not.
+    let alike = format!("{CONFIG}\nvirtio10: local-lvm:vm-101-disk-7,size=1G");
+    assert_eq!(calls(&change, &alike).len(), 5);
+    let to_scsi = own_disk("x", &disk("virtio-blk", "virtio0"), &To { driver: Some("virtio-scsi"), ..To::default() });
+    assert_eq!(calls(&to_scsi.proxmox, &format!("{CONFIG}\nvirtio0: a:b")), [] as [&str; 0]);
+}
+
+#[test]
+fn nothing_is_taken_off_a_guest_that_does_not_shut_down() {
+    let nic = Nic { place: place("net0"), ..Nic::unknown("guest web1, net", from()) };
+    for change in [
+        own_disk("x", &disk("ahci", "sata1"), &to_virtio()),
+        own_nic("x", &nic, NicTo { virtio: true, ..NicTo::default() }),
+    ] {
+        assert_eq!(calls_failing(&change.proxmox, CONFIG, "shutdown"), ["shutdown|101|"], "{}", change.proxmox);
+    }
+    // Nor is it started in between.
+    let change = own_disk("x", &disk("ahci", "sata1"), &to_virtio()).proxmox;
+    assert_eq!(calls_failing(&change, CONFIG, "set"), ["shutdown|101|", "set|101|--delete|sata1|"]);
+}
+
+#[test]
+fn a_line_that_is_not_there_is_not_written() {
+    let nic = Nic { place: place("net7"), ..Nic::unknown("guest web1, net", from()) };
+    for change in [
+        own_disk("x", &disk("ahci", "sata4"), &to_virtio()),
+        own_disk("x", &disk("virtio-scsi", "scsi7"), &To { iothread: true, ..To::default() }),
+        own_disk("x", &disk("virtio-blk", "virtio7"), &To { cache: Some(Cache::None), ..To::default() }),
+        own_disk("x", &disk("virtio-blk", "not a slot"), &To { cache: Some(Cache::None), ..To::default() }),
+        own_nic("x", &nic, NicTo { queues: Some(4), ..NicTo::default() }),
+    ] {
+        assert_eq!(calls(&change.proxmox, CONFIG), [] as [&str; 0], "{}", change.proxmox);
+    }
+}
+
+#[test]
+fn the_controller_of_all_scsi_disks_changes_only_where_it_does_not_fit() {
+    let calls = |to: &To, driver: &str, slot: &str, hardware: &str| {
+        let config = format!("{CONFIG}\nvirtio3: local:101/a.raw\nscsihw: {hardware}");
+        let all = calls(&own_disk("x", &disk(driver, slot), to).proxmox, &config);
+        all.into_iter().find(|call| call.contains("--scsihw"))
+    };
+    let thread = To { iothread: true, ..To::default() };
+    assert_eq!(calls(&thread, "virtio-scsi", "scsi0", "virtio-scsi-single"), None);
+    assert!(calls(&thread, "virtio-scsi", "scsi0", "virtio-scsi-pci").is_some());
+    let scsi = To { driver: Some("virtio-scsi"), ..To::default() };
+    assert_eq!(calls(&scsi, "virtio-blk", "virtio3", "virtio-scsi-single"), None);
+    assert_eq!(calls(&scsi, "virtio-blk", "virtio3", "virtio-scsi-pci"), None);
+    assert!(calls(&scsi, "virtio-blk", "virtio3", "lsi").is_some());
+}
+
+#[test]
+fn a_disk_that_is_not_booted_from_leaves_the_order_alone() {
+    let config = "boot: order=sata10;net0\nsata1: local:101/a.raw";
+    let all = calls(&own_disk("x", &disk("ahci", "sata1"), &to_virtio()).proxmox, config);
+    assert!(all.len() == 4 && all.iter().all(|call| !call.contains("--boot")), "{all:?}");
 }

@@ -5,14 +5,16 @@
 //! (`io='io_uring'` since 6.3.0); Proxmox, `qm(1)`, and `qm.adoc`, "Hard Disk".
 
 mod disk;
+mod libvirt;
 mod names;
 mod nic;
+mod qemu;
 mod slot;
 mod together;
 
 use serde::{Deserialize, Serialize};
 
-pub use disk::{To, engine, known_everywhere, own_disk};
+pub use disk::{To, engine, known_everywhere, own_disk, thrown_away};
 pub use names::{Names, shell, xml};
 pub use nic::{NicTo, own_nic};
 pub use slot::slot_without;
@@ -79,7 +81,7 @@ pub fn virtio_disk(what: impl Into<String>, a: &Attachment) -> Change {
 pub fn settings(what: impl Into<String>, a: &Attachment) -> Change {
     Change {
         what: what.into(),
-        qemu: disk::qemu(&a.into()),
+        qemu: qemu::whole(a),
         libvirt: libvirt(a),
         proxmox: proxmox(a),
         takes: Takes::NextStart,
@@ -89,12 +91,12 @@ pub fn settings(what: impl Into<String>, a: &Attachment) -> Change {
 
 /// libvirt's XML of such a disk, with `/dev/DISK` for its source.
 pub fn libvirt(a: &Attachment) -> String {
-    disk::element(&a.into())
+    libvirt::element(a)
 }
 
 /// Proxmox's command for such a disk, with `VMID` and `STORAGE:VOLUME` for the reader's own.
 pub fn proxmox(a: &Attachment) -> String {
-    slot::command(&a.into())
+    slot::command(a)
 }
 
 /// A file without holes, or a device, in place of a sparse file. A copy is written; the old file stays.

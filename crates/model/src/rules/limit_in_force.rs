@@ -59,7 +59,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
             "virsh blkdeviotune {domain} {target}    # what is in force\n\
              virsh blkdeviotune {domain} {target} --total-iops-sec 0 --total-bytes-sec 0 --live --config"
         ),
-        proxmox: format!("qm set {vmid} --{slot} \"{}\"", slot_without(&vmid, &slot, &LIMITS)),
+        proxmox: format!("{} && \\\nqm set {vmid} --{slot} \"$disk\"", slot_without(&vmid, &slot, &LIMITS)),
         takes: Takes::Running,
         sets: None,
     };

@@ -2,7 +2,7 @@
 //! is lost when the host fails; its file system may be, too. The setting alone decides: whether it
 //! is fast is no matter here.
 
-use super::change::{self, Change, Takes, To};
+use super::change::{self, Change, Names, Takes, To};
 use super::support::{cite_count, disk_key};
 use super::{Check, Finding, Need, Rule, Severity};
 use crate::facts::{Disk, Facts, Measured};
@@ -55,11 +55,37 @@ fn of_firecracker(rule: &Rule, disk: &Disk) -> Finding {
 }
 
 fn of_qemu(rule: &Rule, disk: &Disk) -> Finding {
+    if change::thrown_away(disk) {
+        return of_a_snapshot(rule, disk);
+    }
     let to = To { cache: Some(Cache::None), ..To::default() };
-    // QEMU keeps what the guest writes in an image that it throws away at its end.
-    let thrown_away = disk.read.get("cache").is_some_and(|from| from.contains("snapshot"));
-    let what = if thrown_away { "Leave -snapshot out, if what the guest writes is to be kept." } else { WHAT };
-    rule.advice(disk, &["cache"], CAUSE, change::own_disk(what, disk, &to))
+    rule.advice(disk, &["cache"], CAUSE, change::own_disk(WHAT, disk, &to))
+}
+
+/// A guest that is to leave its image as it is: another cache mode would change nothing, and without the
+/// option it begins to write into the image, which is for its owner to decide and for nothing to be joined with.
+fn of_a_snapshot(rule: &Rule, disk: &Disk) -> Finding {
+    let cause = "The guest's writes go to a temporary image without flushes, which QEMU throws away at its end \
+                 (-snapshot, snapshot=on).";
+    let names = Names(&disk.place);
+    let (vmid, slot) = (names.vmid(), names.slot("virtio0"));
+    let warning = "# only if what the guest writes is to be kept: from its next start on it writes into its image";
+    let change = Change {
+        what: "Leave snapshot out on purpose, if what the guest writes is to be kept; else leave all as it is.".into(),
+        qemu: format!(
+            "{warning}\n# take snapshot=on away from its own -drive, or -snapshot, which is for all disks of the guest"
+        ),
+        libvirt: format!(
+            "{warning}\nvirsh edit {}\n# take -snapshot or snapshot=on away from its <qemu:commandline>",
+            names.domain()
+        ),
+        proxmox: format!(
+            "{warning}\nqm config {vmid} | grep -e '^{slot}: ' -e '^args: '    # set what has snapshot without it"
+        ),
+        takes: Takes::NextStart,
+        sets: None,
+    };
+    rule.advice(disk, &["cache"], cause, change)
 }
 
 /// One finding a disk, with the device's evidence where a durable append ran on it.
@@ -133,8 +159,35 @@ mod tests {
         let found = RULE.check(&facts("unsafe"));
         assert_eq!((found.len(), found[0].severity), (1, Severity::Severe));
         assert_eq!((&*found[0].evidence[0].value, &*found[0].evidence[0].from), ("unsafe", "virsh dumpxml db1"));
-        assert!(found[0].change.qemu.contains("virtio-scsi-pci") && found[0].change.qemu.contains("cache=none"));
+        assert!(found[0].change.qemu.contains("\ncache=none,aio=native\n"), "{}", found[0].change.qemu);
         assert_eq!(RULE.check(&facts("writeback")), []);
+    }
+
+    #[test]
+    fn a_guest_that_is_thrown_away_is_not_made_to_keep_its_writes_by_the_way() {
+        let by_option = |option: &str| Disk {
+            cache: Some("unsafe".into()),
+            aio: Some("native".into()),
+            iothread: Some(false),
+            read: [("cache".to_owned(), format!("/proc/812/cmdline, {option}"))].into(),
+            ..live_disk(Details { format: Some("raw".into()), ..Details::default() })
+        };
+        let mut by_monitor = by_option("query-block");
+        by_monitor.place.source = Some("/var/tmp/vl.LZJGZ3".into());
+        for disk in [by_option("-snapshot"), by_option("-drive, snapshot=on"), by_monitor] {
+            let facts = Facts { disks: vec![disk], ..Facts::default() };
+            let found = crate::rules::findings(&facts);
+            let ids: Vec<&str> = found.iter().map(|f| &*f.rule).collect();
+            assert_eq!(ids, ["unsafe-cache", "missing-iothread"]);
+            let change = &found[0].change;
+            assert_eq!(change.sets, None, "another finding's change would take it along");
+            for text in [&change.qemu, &change.libvirt, &change.proxmox] {
+                assert!(text.starts_with("# only if what the guest writes is to be kept"), "{text}");
+            }
+            for text in found.iter().flat_map(|f| [&f.change.qemu, &f.change.libvirt, &f.change.proxmox]) {
+                assert!(!text.contains("cache=") && !text.contains("-drive file="), "{text}");
+            }
+        }
     }
 
     #[test]

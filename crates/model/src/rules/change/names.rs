@@ -16,7 +16,8 @@ impl Names<'_> {
 
     /// Proxmox's number of the guest.
     pub fn vmid(self) -> String {
-        self.0.vmid.as_deref().map_or_else(|| "VMID".to_owned(), shell)
+        let number = |id: &&str| !id.is_empty() && id.bytes().all(|b| b.is_ascii_digit());
+        self.0.vmid.as_deref().filter(number).unwrap_or("VMID").to_owned()
     }
 
     /// The disk's file, device or address, for a shell.
@@ -29,14 +30,30 @@ impl Names<'_> {
         self.0.volume.as_deref().map_or_else(|| "STORAGE:VOLUME".to_owned(), shell)
     }
 
-    /// Proxmox's slot of the device, or this one.
+    /// Proxmox's slot of the device. It stands in scripts of `sed` too: only letters, then digits, are one.
+    /// Where it is not known, this one as an example; of a guest that Proxmox knows that may be another
+    /// device's, so nothing that could be pasted.
     pub fn slot(self, or: &str) -> String {
-        self.0.slot.as_deref().map_or_else(|| or.to_owned(), shell)
+        let is_slot = |slot: &&str| {
+            let name = slot.trim_end_matches(|c: char| c.is_ascii_digit());
+            name.len() < slot.len() && !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase())
+        };
+        self.0.slot.as_deref().filter(is_slot).unwrap_or(if self.vmid() == "VMID" { or } else { "SLOT" }).to_owned()
     }
 
     /// libvirt's name of the device, or this one, inside of a quoted XML attribute.
     pub fn target(self, or: &str) -> String {
         self.0.target.as_deref().map_or_else(|| or.to_owned(), xml)
+    }
+
+    /// A part of new ids of QEMU's, which are letters, digits and `-._` (util/id.c).
+    pub(super) fn part_of_id(self) -> String {
+        let plain = |id: &&str| !id.is_empty() && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
+        [&self.0.target, &self.0.device_id]
+            .into_iter()
+            .find_map(|id| id.as_deref().filter(plain))
+            .unwrap_or("disk0")
+            .to_owned()
     }
 
     /// QEMU's id of the device, or this one.
@@ -45,18 +62,36 @@ impl Names<'_> {
     }
 }
 
-/// A word of a shell's command line.
+/// A word of a shell's command line. What is shown may be indented, which would go into a word of several
+/// lines: a character that moves the cursor becomes one that no name will fit.
 pub fn shell(word: &str) -> String {
+    let word = word.replace(char::is_control, "?");
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+=,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
+        return word;
     }
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Text in an XML attribute (XML 1.0, section 2.4).
+/// Text in an XML attribute (XML 1.0, section 2.4), which stays on its line: it is shown in comments of
+/// a shell too.
 pub fn xml(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('\'', "&apos;")
+    let mut all = String::new();
+    for c in text.chars() {
+        match c {
+            '&' => all.push_str("&amp;"),
+            '<' => all.push_str("&lt;"),
+            '\'' => all.push_str("&apos;"),
+            c if c.is_control() => all.push_str(&format!("&#{};", u32::from(c))),
+            c => all.push(c),
+        }
+    }
+    all
+}
+
+/// Text in a comment of a shell: a line of it would be a command.
+pub fn comment(text: &str) -> String {
+    text.replace(char::is_control, " ")
 }
 
 /// A value among QEMU's options, where a comma is written twice.
@@ -72,9 +107,23 @@ mod tests {
     fn what_is_not_plain_is_quoted() {
         assert_eq!(shell("/dev/vg0/web-1"), "/dev/vg0/web-1");
         assert_eq!(shell("web1; reboot"), "'web1; reboot'");
-        assert_eq!(shell("it's"), r"'it'\''s'");
+        assert_eq!((shell("it's"), shell("a\nb")), (r"'it'\''s'".to_owned(), "'a?b'".to_owned()));
         assert_eq!((xml("a'<b"), option("a,b")), ("a&apos;&lt;b".to_owned(), "a,,b".to_owned()));
         let place = Place { vmid: Some("101".into()), ..Place::default() };
         assert_eq!((Names(&place).vmid().as_str(), Names(&place).domain().as_str()), ("101", "DOMAIN"));
+        assert_eq!((xml("a\nb"), comment("a\nb")), ("a&#10;b".to_owned(), "a b".to_owned()));
+    }
+
+    #[test]
+    fn only_what_is_a_slot_or_a_number_is_taken_for_one() {
+        let slot = |name: &str| Names(&Place { slot: Some(name.into()), ..Place::default() }).slot("virtio0");
+        assert_eq!([slot("scsi12"), slot("net0")], ["scsi12", "net0"]);
+        for odd in ["", "0", "scsi", "scsi0,x", "scsi0/e reboot", "sc'si0", "../1", "a\n0"] {
+            assert_eq!(slot(odd), "virtio0", "{odd}");
+        }
+        let unknown = Place { vmid: Some("101".into()), ..Place::default() };
+        assert_eq!(Names(&unknown).slot("virtio0"), "SLOT");
+        let vmid = |id: &str| Names(&Place { vmid: Some(id.into()), ..Place::default() }).vmid();
+        assert_eq!([vmid("101"), vmid("1; reboot"), vmid("")], ["101", "VMID", "VMID"]);
     }
 }

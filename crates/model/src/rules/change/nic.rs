@@ -3,7 +3,8 @@
 //! Syntax: QEMU's manual, "Network options"; libvirt, `formatdomain.html`, "Network interfaces"
 //! ("Setting NIC driver-specific options"); Proxmox, `qm(1)`, `--net[n]`.
 
-use super::names::{Names, option, shell};
+use super::names::{Names, comment, option, shell};
+use super::slot::{chained, read_slot};
 use super::{Change, Sets, Takes};
 use crate::facts::Nic;
 
@@ -75,7 +76,7 @@ fn set(nic: &Nic, to: NicTo) -> String {
     if !of_tap.is_empty() {
         lines.push(format!("# in its own -netdev tap,...: set these, keep all else\n{}", of_tap.join(",")));
     }
-    let model = nic.model.as_deref().unwrap_or("its model");
+    let model = nic.model.as_deref().map_or_else(|| "its model".to_owned(), comment);
     if to.virtio {
         lines.push(format!("# in its own -device: this in place of {model}, keep netdev= and mac=\nvirtio-net-pci"));
     }
@@ -85,7 +86,7 @@ fn set(nic: &Nic, to: NicTo) -> String {
     if to.offloads {
         let off: Vec<String> =
             nic.offloads_off.iter().filter(|o| !o.starts_with("tap")).map(|name| format!("{name}=off")).collect();
-        lines.push(format!("# in its own -device: take these away, keep all else\n{}", off.join(",")));
+        lines.push(format!("# in its own -device: take these away, keep all else\n{}", shell(&off.join(","))));
     }
     lines.join("\n")
 }
@@ -137,18 +138,16 @@ fn proxmox(nic: &Nic, to: NicTo) -> String {
         less.push_str("s/,queues=[^,]*//g;");
         more.push_str(&format!(",queues={n}"));
     }
+    let (shutdown, start) = (format!("qm shutdown {vmid}"), format!("qm start {vmid}"));
     if less.is_empty() && more.is_empty() {
+        let look = format!("qm config {vmid} | grep -e ^args -e ^{slot}");
+        let steps = chained(&["modprobe vhost_net".to_owned(), look, shutdown, start]);
         return format!(
-            "# Proxmox VE asks for vhost and all offloads by itself: look for what takes them away\n\
-             modprobe vhost_net && qm config {vmid} | grep -e ^args -e ^{slot}\n\
-             qm shutdown {vmid} && qm start {vmid}"
+            "# Proxmox VE asks for vhost and all offloads by itself: look for what takes them away\n{steps}"
         );
     }
-    format!(
-        "qm shutdown {vmid}\n\
-         qm set {vmid} --{slot} \"$(qm config {vmid} | sed -nE '/^{slot}: /{{s///;{less}p}}'){more}\"\n\
-         qm start {vmid}"
-    )
+    let set = format!("qm set {vmid} --{slot} \"$card{more}\"");
+    chained(&[read_slot("card", &vmid, &slot, &less), shutdown, set, start])
 }
 
 #[cfg(test)]
@@ -175,11 +174,9 @@ mod tests {
         let change = own_nic("x", &e1000, NicTo { virtio: true, ..NicTo::default() });
         assert_eq!(change.qemu, "# in its own -device: this in place of e1000, keep netdev= and mac=\nvirtio-net-pci");
         assert!(change.libvirt.starts_with("virsh edit web1\n") && change.libvirt.ends_with("<model type='virtio'/>"));
-        assert!(
-            change
-                .proxmox
-                .contains("qm set 101 --net1 \"$(qm config 101 | sed -nE '/^net1: /{s///;s/^[^=,]+=/virtio=/;p}')\"")
-        );
+        assert!(change.proxmox.starts_with(
+            "card=\"$(qm config 101 | sed -nE '/^net1: /{s///;s/^[^=,]+=/virtio=/;p}')\" && [ -n \"$card\" ]"
+        ));
     }
 
     #[test]
@@ -189,6 +186,10 @@ mod tests {
         assert!(change.libvirt.ends_with("\nname='vhost' queues='4'"), "{}", change.libvirt);
         // The tap is attached to its bridge by whoever does it now.
         assert!(!change.qemu.contains("script=no"), "{}", change.qemu);
-        assert!(change.proxmox.contains("s/,queues=[^,]*//g;p}'),queues=4\""), "{}", change.proxmox);
+        assert!(
+            change.proxmox.contains("s/,queues=[^,]*//g;p}')\"") && change.proxmox.contains("\"$card,queues=4\""),
+            "{}",
+            change.proxmox
+        );
     }
 }

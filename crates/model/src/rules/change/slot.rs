@@ -1,20 +1,22 @@
 //! Proxmox's commands for a disk: a slot is one line of settings, which `qm set` writes anew as a whole.
+//! Lines are pasted together: each hangs on the one before it, so that nothing is taken off a guest that
+//! did not shut down, and nothing is written from a line that could not be read.
 //!
 //! Syntax: Proxmox, `qm(1)`; `qm.adoc`, "Hard Disk".
 
-use super::disk::{Draft, To, bus};
+use super::disk::{To, bus};
 use super::names::Names;
-use crate::setup::DetectZeroes;
+use crate::facts::Disk;
+use crate::setup::{Attachment, DetectZeroes};
 
-/// Settings of Proxmox's slot that were changed, and their values.
-fn settings(d: &Draft) -> Vec<(&'static str, String)> {
+/// Settings of Proxmox's slot that change, and their values.
+fn settings(to: &To, driver: Option<&str>) -> Vec<(&'static str, String)> {
     let mut all = Vec::new();
-    all.extend(d.cache.clone().map(|cache| ("cache", cache)));
-    all.extend(d.aio.clone().map(|aio| ("aio", aio)));
-    all.extend(d.iothread.as_ref().map(|_| ("iothread", "1".to_owned())));
-    all.extend(d.queues.filter(|_| d.driver.as_deref() == Some("virtio-scsi")).map(|n| ("queues", n.to_string())));
-    all.extend(d.discard.then(|| ("discard", "on".to_owned())));
-    all.extend((d.zeroes != DetectZeroes::Off).then(|| ("detect_zeroes", "1".to_owned())));
+    all.extend(to.cache.map(|cache| ("cache", cache.to_string())));
+    all.extend(to.aio.map(|aio| ("aio", aio.to_string())));
+    all.extend(to.iothread.then(|| ("iothread", "1".to_owned())));
+    all.extend(to.queues.filter(|_| driver == Some("virtio-scsi")).map(|n| ("queues", n.to_string())));
+    all.extend(to.discard.then(|| ("discard", "on".to_owned())));
     all
 }
 
@@ -22,81 +24,111 @@ fn joined(settings: &[(&str, String)]) -> String {
     settings.iter().map(|(name, value)| format!(",{name}={value}")).collect()
 }
 
-/// Proxmox: an I/O thread a disk needs a controller a disk.
-const SINGLE: &str = "--scsihw virtio-scsi-single";
+fn keys<'a>(settings: &[(&'a str, String)]) -> Vec<&'a str> {
+    settings.iter().map(|(name, _)| *name).collect()
+}
 
 /// What Proxmox needs to be told when something is in force only later.
 const STOPPED: &str = "# in force after the guest was stopped and started";
 
+/// What another controller means for other disks.
+const OF_ALL: &str = "# --scsihw is the controller of all SCSI disks of the guest";
+
 /// Proxmox's command for a disk of a study.
-pub(super) fn command(d: &Draft) -> String {
-    let Some((_, _, slot)) = bus(d.driver.as_deref()) else {
-        let driver = d.driver.as_deref().unwrap_or("such");
-        return format!("# Proxmox VE knows no emulated {driver} disk: use virtio");
+pub(super) fn command(a: &Attachment) -> String {
+    let Some((_, _, slot)) = bus(Some(&a.driver)) else {
+        return format!("# Proxmox VE knows no emulated {} disk: use virtio", a.driver);
     };
-    let hardware =
-        if d.driver.as_deref() == Some("virtio-scsi") { format!("qm set VMID {SINGLE}\n") } else { String::new() };
-    let settings = joined(&settings(d));
+    // An I/O thread a disk needs a controller a disk.
+    let hardware = if a.driver == "virtio-scsi" { "qm set VMID --scsihw virtio-scsi-single\n" } else { "" };
+    let mut settings = settings(&a.into(), Some(&a.driver));
+    settings.extend((a.options.detect_zeroes != DetectZeroes::Off).then(|| ("detect_zeroes", "1".to_owned())));
+    let settings = joined(&settings);
     format!("{hardware}qm set VMID --{slot} STORAGE:VOLUME{settings} --boot order={slot}\n{STOPPED}")
 }
 
-/// What a slot of Proxmox has now, without some of its settings: `qm set` writes a slot anew, and
-/// what is not said (limits, `ssd`, `backup`) would be lost.
+/// What a slot of Proxmox has now, without some of its settings, in the shell's variable `disk`: `qm set`
+/// writes a slot anew, and what is not said (limits, `ssd`, `backup`) would be lost.
 pub fn slot_without(vmid: &str, slot: &str, settings: &[&str]) -> String {
     let less = if settings.is_empty() { String::new() } else { format!("s/,({})=[^,]*//g;", settings.join("|")) };
-    format!("$(qm config {vmid} | sed -nE '/^{slot}: /{{s///;{less}p}}')")
+    read_slot("disk", vmid, slot, &less)
+}
+
+/// Reads a slot's line into a variable, edited by a script of `sed`, and stops where there is none.
+pub(super) fn read_slot(variable: &str, vmid: &str, slot: &str, script: &str) -> String {
+    format!("{variable}=\"$(qm config {vmid} | sed -nE '/^{slot}: /{{s///;{script}p}}')\" && [ -n \"${variable}\" ]")
+}
+
+/// Commands of which each needs the one before it, as one that can be pasted.
+pub(super) fn chained(steps: &[String]) -> String {
+    steps.join(" && \\\n")
+}
+
+/// The controller of all SCSI disks of the guest, unless it is a fitting one already.
+fn hardware(vmid: &str, single: bool) -> String {
+    let (is, kind) = match single {
+        true => ("^scsihw: virtio-scsi-single$", "virtio-scsi-single"),
+        false => ("^scsihw: virtio-scsi-", "virtio-scsi-pci"),
+    };
+    format!("{{ qm config {vmid} | grep '{is}' || qm set {vmid} --scsihw {kind}; }}")
 }
 
 /// Proxmox's commands for a change of a guest's own disk.
-pub(super) fn set(before: &Draft, after: &Draft, to: &To) -> String {
-    let names = Names(&after.place);
+pub(super) fn set(disk: &Disk, to: &To) -> String {
+    let names = Names(&disk.place);
     let vmid = names.vmid();
-    let old = names.slot(bus(before.driver.as_deref()).map_or("virtio0", |(_, _, slot)| slot));
+    let old = names.slot(bus(disk.driver.as_deref()).map_or("virtio0", |(_, _, slot)| slot));
+    let (driver, moves) = (to.driver_after(disk), to.new_driver(disk).is_some());
+    let said = settings(to, driver);
     // On an emulated SCSI controller the disk keeps its slot: the controller is what changes.
-    let prefix = bus(after.driver.as_deref()).map_or("virtio", |(_, _, slot)| slot.trim_end_matches('0'));
-    let stays = before.driver == after.driver || old.starts_with("scsi");
-    let mut said: Vec<(&str, String)> = settings(after);
-    said.retain(|(name, _)| match *name {
-        "cache" => to.cache.is_some(),
-        "aio" => to.aio.is_some(),
-        "iothread" => to.iothread,
-        "queues" => to.queues.is_some(),
-        "discard" => to.discard,
-        _ => false,
-    });
-    let keys: Vec<&str> = said.iter().map(|(name, _)| *name).collect();
-    let more = joined(&said);
-    if stays {
-        let scsi = old.starts_with("scsi") && (to.iothread || before.driver != after.driver);
-        let hardware = if scsi { format!("qm set {vmid} {SINGLE}\n") } else { String::new() };
-        let set = format!("{hardware}qm set {vmid} --{old} \"{}{more}\"\n{STOPPED}", slot_without(&vmid, &old, &keys));
-        let queues = format!(
+    if moves && !old.starts_with("scsi") {
+        return moved(&vmid, &old, driver, to, &said);
+    }
+    let mut text = Vec::new();
+    if !said.is_empty() || moves {
+        let scsi = old.starts_with("scsi") && (to.iothread || moves);
+        let steps: Vec<String> = [slot_without(&vmid, &old, &keys(&said))]
+            .into_iter()
+            .chain(scsi.then(|| hardware(&vmid, to.iothread)))
+            .chain([format!("qm set {vmid} --{old} \"$disk{}\"", joined(&said))])
+            .collect();
+        text.extend(scsi.then(|| OF_ALL.to_owned()));
+        text.extend([chained(&steps), STOPPED.to_owned()]);
+    }
+    if to.queues.is_some() && driver == Some("virtio-blk") {
+        text.push(format!(
             "# Proxmox VE has no setting for the queues: machine types since 5.2 have one for each vCPU\n\
              qm config {vmid} | grep ^machine"
-        );
-        return match to.queues.is_some() && after.driver.as_deref() == Some("virtio-blk") {
-            false => set,
-            true if said.is_empty() => queues,
-            true => format!("{set}\n{queues}"),
-        };
+        ));
     }
-    let number: String = old.chars().filter(char::is_ascii_digit).collect();
-    let new = format!("{prefix}{number}");
-    let hardware = if prefix == "scsi" {
-        format!("qm set {vmid} --scsihw virtio-scsi-pci    # unless it is a virtio-scsi one\n")
-    } else {
-        String::new()
-    };
-    // What virtio-blk's slots do not take.
-    let keys: Vec<&str> = keys.into_iter().chain(["ssd", "wwn", "queues", "model"]).collect();
+    text.join("\n")
+}
+
+/// The same disk in a slot of another bus, which must be free: what is there would be detached.
+fn moved(vmid: &str, old: &str, driver: Option<&str>, to: &To, said: &[(&str, String)]) -> String {
+    let prefix = bus(driver).map_or("virtio", |(_, _, slot)| slot.trim_end_matches('0'));
+    let number = old.trim_start_matches(|c: char| !c.is_ascii_digit());
+    let new = format!("{prefix}{}", if number.is_empty() { "N" } else { number });
+    // The last are what slots of virtio-blk do not take.
+    let disk = slot_without(vmid, old, &[&keys(said)[..], &["ssd", "wwn", "queues", "model"]].concat());
+    // Read before the disk is deleted, which takes it out of the order.
+    let boot =
+        format!("boot=\"$(qm config {vmid} | sed -nE '/^boot: /{{s///;s/(order=|;){old}(;|$)/\\1{new}\\2/p}}')\"");
+    let steps: Vec<String> = [format!("! qm config {vmid} | grep '^{new}: '"), disk, boot]
+        .into_iter()
+        .chain([format!("qm shutdown {vmid}")])
+        .chain((prefix == "scsi").then(|| hardware(vmid, to.iothread)))
+        .chain([
+            format!("qm set {vmid} --delete {old}"),
+            format!("qm set {vmid} --{new} \"$disk{}\"", joined(said)),
+            format!("{{ [ -z \"$boot\" ] || qm set {vmid} --boot \"$boot\"; }}"),
+            format!("qm start {vmid}"),
+        ])
+        .collect();
     format!(
-        "qm shutdown {vmid}\n{hardware}\
-         disk=\"{}\"\n\
-         qm set {vmid} --delete {old}    # becomes unused, nothing is erased\n\
-         qm set {vmid} --{new} \"$disk{more}\"    # a number that is free\n\
-         # if the guest boots from it\n\
-         qm set {vmid} --boot \"$(qm config {vmid} | sed -nE '/^boot: /{{s///;s/{old}/{new}/;p}}')\"\n\
-         qm start {vmid}",
-        slot_without(&vmid, &old, &keys)
+        "# stops before any change if {new} is taken (its line is shown: choose a number that is free);\n\
+         # {old} becomes unused for a moment, nothing is erased\n{}{}",
+        if prefix == "scsi" { format!("{OF_ALL}\n") } else { String::new() },
+        chained(&steps)
     )
 }

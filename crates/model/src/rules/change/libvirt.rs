@@ -1,0 +1,136 @@
+//! libvirt's XML: the element of a disk of a study, and what to edit in a domain for a guest's own disk.
+//!
+//! Syntax: `formatdomain.html`, "Hard drives, floppy disks, CDROMs", "Controllers" (an I/O thread of
+//! virtio-scsi is the controller's) and "IOThreads Allocation".
+
+use super::disk::{To, bus};
+use super::names::Names;
+use crate::facts::Disk;
+use crate::setup::{Attachment, DetectZeroes};
+
+/// Attributes of the `<driver>` of a disk. An I/O thread and queues of virtio-scsi are its controller's.
+fn attributes(to: &To, driver: Option<&str>, thread: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    all.extend(to.cache.map(|cache| format!("cache='{cache}'")));
+    all.extend(to.aio.map(|aio| format!("io='{aio}'")));
+    if driver == Some("virtio-blk") {
+        all.extend(served(to, thread));
+    }
+    all.extend(to.discard.then(|| "discard='unmap'".to_owned()));
+    all
+}
+
+/// Attributes of what serves the disk's queues.
+fn served(to: &To, thread: &str) -> Vec<String> {
+    let thread = to.iothread.then(|| format!("iothread='{thread}'"));
+    thread.into_iter().chain(to.queues.map(|n| format!("queues='{n}'"))).collect()
+}
+
+/// The whole element of a disk of a study.
+pub(super) fn element(a: &Attachment) -> String {
+    let Some((bus, name, _)) = bus(Some(&a.driver)) else {
+        return format!("<!-- libvirt knows no emulated {} disk: use virtio -->", a.driver);
+    };
+    let to = To::from(a);
+    let threads = if a.iothread { "<iothreads>1</iothreads>  <!-- directly below <domain> -->\n" } else { "" };
+    let controller = match (&*a.driver, served(&to, "1").join(" ")) {
+        ("virtio-scsi", served) if served.is_empty() => {
+            "<controller type='scsi' index='0' model='virtio-scsi'/>\n".to_owned()
+        }
+        ("virtio-scsi", served) => {
+            format!("<controller type='scsi' index='0' model='virtio-scsi'>\n  <driver {served}/>\n</controller>\n")
+        }
+        _ => String::new(),
+    };
+    let mut driver: String =
+        attributes(&to, Some(&a.driver), "1").iter().map(|attribute| format!(" {attribute}")).collect();
+    if a.options.detect_zeroes != DetectZeroes::Off {
+        driver.push_str(&format!(" detect_zeroes='{}'", a.options.detect_zeroes));
+    }
+    format!(
+        "{threads}{controller}<disk type='block' device='disk'>\n  <driver name='qemu' type='raw'{driver}/>\n  \
+         <source dev='/dev/DISK'/>\n  <target dev='{name}' bus='{bus}'/>\n</disk>"
+    )
+}
+
+/// Stands for the number of a new I/O thread: one that another disk has would be shared, and a count
+/// below the domain's would take threads away.
+const NEW: &str = "N";
+
+/// libvirt's number of an I/O thread that is there, which QEMU knows as `iothread2`.
+fn number(disk: &Disk) -> Option<&str> {
+    let number = disk.details.iothread_name.as_deref()?.strip_prefix("iothread")?;
+    Some(number).filter(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// What to edit in a domain: attributes to set where they are, so that those which vmio knows nothing of
+/// (error_policy, copy_on_read, ...) stay.
+pub(super) fn edit(disk: &Disk, to: &To) -> String {
+    let names = Names(&disk.place);
+    let (driver, new) = (to.driver_after(disk), to.new_driver(disk));
+    let target = names.target(bus(disk.driver.as_deref()).map_or("vda", |(_, name, _)| name));
+    let mut text = format!("virsh edit {}\n# in the <disk> with <target dev='{target}' .../>", names.domain());
+    let own = attributes(to, driver, NEW).join(" ");
+    let shared = new.is_none() && to.shares_controller(disk);
+    match own.is_empty() {
+        true if shared => {}
+        true => text.push_str(", its own element stays"),
+        false => text.push_str(&format!(", in its <driver .../>: set these, keep all else\n{own}")),
+    }
+    if shared {
+        let and = if own.is_empty() { "," } else { "\n# and" };
+        text.push_str(&format!("{and} in its <address type='drive' .../>: set this, keep all else\ncontroller='M'"));
+    }
+    if let Some((bus, name, _)) = new.and_then(|driver| bus(Some(driver))) {
+        // vda for sda, hda, and the other way round; the rest of the name is kept.
+        let new = match target.get(2..) {
+            Some(rest) if ["sd", "hd", "vd"].iter().any(|p| target.starts_with(p)) => format!("{}{rest}", &name[..2]),
+            _ => name.to_owned(),
+        };
+        text.push_str(&format!(
+            "\n# and in place of its own <target .../>, without its <address .../>, a name that is free:\n\
+             <target dev='{new}' bus='{bus}'/>"
+        ));
+    }
+    if shared {
+        let served = served_anew(disk, to).join(" ");
+        text.push_str(&format!(
+            "\n# one more controller; M: an index that none has yet\n\
+             <controller type='scsi' index='M' model='virtio-scsi'>\n  <driver {served}/>\n</controller>"
+        ));
+    } else if driver == Some("virtio-scsi") {
+        text.push_str(&controller(disk, to, new.is_some()));
+    }
+    if to.iothread {
+        text.push_str(&format!(
+            "\n# {NEW}, here and above: one more I/O thread than there are, 1 where there are none\n\
+             <iothreads>{NEW}</iothreads>  <!-- directly below <domain> -->"
+        ));
+    }
+    text
+}
+
+/// Attributes of what serves the disk from now on in place of what has served it.
+fn served_anew(disk: &Disk, to: &To) -> Vec<String> {
+    let had = number(disk).filter(|_| !to.iothread).map(|n| format!("iothread='{n}'"));
+    let to = To { queues: to.queues.or(disk.details.queues), ..to.clone() };
+    had.into_iter().chain(served(&to, NEW)).collect()
+}
+
+/// What to edit in the controller of a virtio-scsi disk.
+fn controller(disk: &Disk, to: &To, new: bool) -> String {
+    let which = "the <controller> that the disk's <address type='drive' controller=.../> names";
+    let mut text = String::new();
+    let served = if new { served_anew(disk, to) } else { served(to, NEW) };
+    if new {
+        if disk.driver.as_deref() == Some("virtio-blk") {
+            text.push_str("\n# in its <driver .../>: iothread= and queues= go, they are the controller's");
+        }
+        text.push_str(&format!("\n# in {which}: set this, keep all else\nmodel='virtio-scsi'"));
+    }
+    if !served.is_empty() {
+        let served = served.join(" ");
+        text.push_str(&format!("\n# in the <driver .../> of {which} (add one where it has none)\n{served}"));
+    }
+    text
+}

@@ -1,0 +1,157 @@
+//! QEMU's options: a disk of a study as a whole, with a placeholder for the reader's own; of a guest's
+//! own disk only what to set and what to take away. Its options hold what vmio knows nothing of:
+//! written anew without `snapshot=on`, a throw-away guest would write into its image for good.
+//!
+//! Syntax: QEMU's manual, "Block device options" (`-blockdev`, `-drive`) and "-device".
+
+use super::disk::To;
+use super::names::{Names, option, shell};
+use crate::facts::Disk;
+use crate::setup::{Attachment, Cache, DetectZeroes};
+
+/// All options of a disk of a study.
+pub(super) fn whole(a: &Attachment) -> String {
+    let mut drive = format!("file=/dev/DISK,format=raw,if=none,id=disk0,cache={},aio={}", a.cache, a.aio);
+    if a.options.discard {
+        drive.push_str(",discard=unmap");
+    }
+    if a.options.detect_zeroes != DetectZeroes::Off {
+        drive.push_str(&format!(",detect-zeroes={}", a.options.detect_zeroes));
+    }
+    let thread = a.iothread.then_some("iothread0");
+    let object = thread.map(|id| format!("-object iothread,id={id} \\\n")).unwrap_or_default();
+    let served: String = served(&a.driver, thread, a.options.queues).iter().map(|key| format!(",{key}")).collect();
+    let under = |controller: &str, more: &str, disk: &str| {
+        format!("-device {controller},id=hba0{more} \\\n-device {disk},bus=hba0.0,drive=disk0")
+    };
+    let device = match &*a.driver {
+        "virtio-scsi" => under("virtio-scsi-pci", &served, "scsi-hd"),
+        "lsi53c895a" => under("lsi53c895a", "", "scsi-hd"),
+        "ahci" | "sata" => under("ahci", "", "ide-hd"),
+        "ide" => "-device ide-hd,drive=disk0".to_owned(),
+        "nvme" => "-device nvme,serial=disk0,drive=disk0".to_owned(),
+        "virtio-blk" => format!("-device virtio-blk-pci,drive=disk0{served}"),
+        other => format!("-device {other},drive=disk0"),
+    };
+    format!("{object}-drive {drive} \\\n{device}")
+}
+
+/// Keys of what serves the disk's queues: its own device, virtio-scsi's controller.
+fn served(driver: &str, thread: Option<&str>, queues: Option<u32>) -> Vec<String> {
+    let name = if driver == "virtio-scsi" { "num_queues" } else { "num-queues" };
+    let thread = thread.map(|thread| format!("iothread={}", option(thread)));
+    thread.into_iter().chain(queues.map(|n| format!("{name}={n}"))).collect()
+}
+
+/// What to edit in the options of a guest's own disk.
+pub(super) fn edit(disk: &Disk, to: &To) -> String {
+    let mut lines = Vec::new();
+    if to.iothread {
+        lines.push(format!("# one more option\n-object iothread,id={}", new_thread(disk)));
+    }
+    lines.extend(backend(disk, to));
+    lines.extend(device(disk, to));
+    lines.join("\n")
+}
+
+fn new_thread(disk: &Disk) -> String {
+    format!("iothread-{}", Names(&disk.place).part_of_id())
+}
+
+/// Keys of the `-drive`, or of the nodes of `-blockdev`; both where nobody says which the disk has.
+fn backend(disk: &Disk, to: &To) -> Vec<String> {
+    let told = |option: &str| disk.read.values().any(|from| from.contains(option));
+    let (drive, nodes) = match (told(", -drive"), told(", -blockdev")) {
+        (false, false) => (true, true),
+        known => known,
+    };
+    let aio = to.aio.map(|aio| format!("aio={aio}"));
+    let discard = to.discard.then(|| "discard=unmap".to_owned());
+    let mut lines = Vec::new();
+    let mut say = |place: &str, keys: Vec<String>| {
+        if !keys.is_empty() {
+            lines.push(format!("# in {place}, keep all else\n{}", keys.join(",")));
+        }
+    };
+    if drive {
+        // A cache.direct=off beside cache=none would win.
+        let place = match to.cache {
+            Some(_) => "its own -drive: set these in place of its cache= and cache.*=",
+            None => "its own -drive: set these",
+        };
+        let keys = to.cache.map(|cache| format!("cache={cache}"));
+        say(place, keys.into_iter().chain(aio.clone()).chain(discard.clone()).collect());
+    }
+    if nodes {
+        let on = |on: bool| if on { "on" } else { "off" };
+        let keys = to.cache.map(|c| format!("cache.direct={},cache.no-flush={}", on(c.direct()), on(c.no_flush())));
+        say("each of its own -blockdev: set these", keys.into_iter().chain(discard).collect());
+        say(
+            "that of driver file or host_device (where it is written as file.driver=, with file. before it): set this",
+            aio.into_iter().collect(),
+        );
+    }
+    lines
+}
+
+/// Keys of the `-device` and of its controller.
+fn device(disk: &Disk, to: &To) -> Vec<String> {
+    let name = Names(&disk.place).part_of_id();
+    let driver = to.driver_after(disk).unwrap_or_default();
+    let new = to.new_driver(disk);
+    // -drive if=virtio makes its device by itself.
+    let deviceless = disk.read.get("driver").is_some_and(|from| from.ends_with(", -drive"));
+    let controller = driver == "virtio-scsi" && (new.is_some() || to.shares_controller(disk));
+
+    let kept = disk.details.iothread_name.as_deref().filter(|_| controller);
+    let thread = to.iothread.then(|| new_thread(disk));
+    let queues = to.queues.or(disk.details.queues.filter(|_| controller));
+    let keys = served(driver, thread.as_deref().or(kept), queues);
+
+    let mut lines = Vec::new();
+    let mut own = Vec::new();
+    if controller {
+        let all: String = keys.iter().map(|key| format!(",{key}")).collect();
+        lines.push(format!(
+            "# one more option, before its own -device\n-device {}",
+            shell(&format!("virtio-scsi-pci,id=hba-{name}{all}"))
+        ));
+        own.extend(new.map(|_| "scsi-hd".to_owned()));
+        own.push(format!("bus=hba-{name}.0"));
+    } else if driver == "virtio-scsi" {
+        lines.extend((!keys.is_empty()).then(|| {
+            format!(
+                "# in the -device virtio-scsi-pci that its bus= names: set these, keep all else\n{}",
+                keys.join(",")
+            )
+        }));
+    } else {
+        let model = if driver == "virtio-blk" { "virtio-blk-pci" } else { driver };
+        own.extend((new.is_some() || (deviceless && !keys.is_empty())).then(|| model.to_owned()));
+        own.extend(keys);
+    }
+    if deviceless {
+        lines.extend((!own.is_empty()).then(|| {
+            own.insert(1, format!("drive=disk-{name}"));
+            format!(
+                "# in its own -drive: these in place of its if=, index=, bus=, unit= and id=, keep all else\n\
+                 if=none,id=disk-{name}\n# one more option\n-device {}",
+                shell(&own.join(","))
+            )
+        }));
+        return lines;
+    }
+    let through = matches!(disk.cache.as_deref(), Some("writethrough" | "directsync"));
+    own.extend((through && to.cache.is_some_and(Cache::write_cache)).then(|| "write-cache=on".to_owned()));
+    if !own.is_empty() {
+        let place = match new {
+            Some(_) => {
+                "this in place of its driver and what belongs to that (bus=, addr=, unit=, scsi-id=, lun=, wwn=,\n\
+                 # rotation_rate=, iothread=, num-queues=); keep drive=, id=, serial=, bootindex= and all else"
+            }
+            None => "set these, keep all else",
+        };
+        lines.push(format!("# in its own -device: {place}\n{}", own.join(",")));
+    }
+    lines
+}

@@ -1,0 +1,174 @@
+//! Names in a change come from command lines and configurations that others may have written. Whatever they
+//! hold, a shell that the text is pasted into runs none of it.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use vmio_model::facts::{Details, Disk, Guest, Nic, Place, Provenance, Sources};
+use vmio_model::rules::change::{NicTo, To, own_disk, own_nic, together};
+use vmio_model::rules::{Change, findings};
+use vmio_model::setup::{Aio, Cache};
+
+const NASTY: [&str; 10] = [
+    "x;CMD;",
+    "x\nCMD\n",
+    "x\rCMD",
+    "$(CMD)",
+    "`CMD`",
+    "x'; CMD; '",
+    "\"; CMD; \"",
+    "a' \"$(CMD)\" 'b",
+    "scsi0/e CMD",
+    "sd'$(CMD)",
+];
+
+fn from() -> Provenance {
+    Provenance::Transcript { name: "hostile".into() }
+}
+
+fn place(name: &str) -> Place {
+    let name = || Some(name.to_owned());
+    Place {
+        domain: name(),
+        vmid: name(),
+        source: name(),
+        block_device: Some(true),
+        target: name(),
+        slot: name(),
+        volume: name(),
+        device_id: name(),
+    }
+}
+
+fn disks(name: &str) -> Vec<Disk> {
+    let mut all = Vec::new();
+    for driver in ["virtio-blk", "virtio-scsi", "lsi53c895a", "nvme", name] {
+        for option in ["-device", "-drive", "-blockdev"] {
+            let read: Sources =
+                [("driver", option), ("format", option)].map(|(k, o)| (k.to_owned(), format!("{name}, {o}"))).into();
+            let details = Details {
+                format: Some(name.into()),
+                iothread_name: Some(name.into()),
+                queues: Some(1),
+                ..Details::default()
+            };
+            all.push(Disk {
+                driver: Some(driver.into()),
+                cache: Some("writethrough".into()),
+                aio: Some("native".into()),
+                iothread: Some(option == "-device"),
+                place: place(name),
+                read,
+                details,
+                ..Disk::unknown(format!("guest {name}, disk {}", all.len()), from())
+            });
+        }
+    }
+    all
+}
+
+/// All texts of all changes of devices with such a name.
+fn texts(name: &str) -> Vec<String> {
+    let asked = To {
+        cache: Some(Cache::None),
+        aio: Some(Aio::IoUring),
+        iothread: true,
+        queues: Some(4),
+        discard: true,
+        driver: None,
+    };
+    let driver = |driver| To { driver: Some(driver), ..To::default() };
+    let mut changes: Vec<Change> = Vec::new();
+    for disk in disks(name) {
+        for to in [asked.clone(), driver("virtio-blk"), driver("virtio-scsi")] {
+            changes.push(own_disk(name, &disk, &to));
+        }
+    }
+    let nic = Nic {
+        model: Some(name.into()),
+        backend: Some(name.into()),
+        interface: Some(name.into()),
+        bridge: Some(name.into()),
+        queues: Some(1),
+        vcpus: Some(4),
+        vhost: Some(false),
+        vhost_here: Some(true),
+        offloads_off: vec![name.into(), "host_tso4".into()],
+        place: place(name),
+        ..Nic::unknown(format!("guest {name}, net"), from())
+    };
+    let to = NicTo { virtio: true, vhost: true, queues: Some(4), offloads: true, tap: false };
+    for to in [to, NicTo { tap: true, ..to }, NicTo { offloads: true, ..NicTo::default() }] {
+        changes.push(own_nic(name, &nic, to));
+    }
+    let nics = vec![Nic { model: Some("virtio-net".into()), backend: Some("tap".into()), ..nic }];
+    let guest = Guest { name: name.into(), kind: "qemu".into(), disks: disks(name), nics, ..Guest::default() };
+    let joined = together(&guest, &findings(&guest.facts()));
+    assert!(joined.len() > 5, "{joined:?}");
+    changes.extend(joined.into_iter().map(|t| t.change));
+    let mut all: Vec<String> = changes.into_iter().flat_map(|c| [c.qemu, c.libvirt, c.proxmox]).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// A folder with programs that do nothing, and `CMD`, which leaves a mark.
+struct Trap(PathBuf);
+
+impl Trap {
+    fn new() -> Trap {
+        let dir = std::env::temp_dir().join(format!("vmio-hostile-{}", std::process::id()));
+        std::fs::create_dir_all(dir.join("empty")).unwrap();
+        let mark = dir.join("mark");
+        let echo = "echo 'scsi0: a'; echo 'virtio0: b'; echo 'SLOT: c'".to_owned();
+        for (program, script) in [
+            ("CMD", format!(": > '{}'", mark.display())),
+            ("qm", format!("case $1 in config) {echo};; esac")),
+            ("virsh", String::new()),
+            ("modprobe", String::new()),
+        ] {
+            let path = dir.join(program);
+            std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        Trap(dir)
+    }
+
+    fn is_sprung_by(&self, text: &str) -> bool {
+        Command::new("sh")
+            .args(["-c", text])
+            .current_dir(self.0.join("empty"))
+            .env("PATH", format!("{}:/usr/bin:/bin", self.0.display()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .unwrap();
+        self.0.join("mark").exists()
+    }
+}
+
+impl Drop for Trap {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn no_name_becomes_a_command() {
+    let trap = Trap::new();
+    for name in NASTY {
+        let texts: Vec<String> = texts(name).into_iter().filter(|text| text.contains("CMD")).collect();
+        // A shell that stops at a text's syntax sees nothing of what follows: each line for itself, too.
+        let lines: BTreeSet<&str> = texts.iter().flat_map(|t| t.lines()).filter(|line| line.contains("CMD")).collect();
+        assert!(!lines.is_empty(), "{name:?} is nowhere");
+        for text in lines.into_iter().chain(texts.iter().map(String::as_str)) {
+            assert!(!trap.is_sprung_by(text), "{name:?}: {text}");
+        }
+    }
+    assert!(trap.is_sprung_by("echo; CMD"));
+}
