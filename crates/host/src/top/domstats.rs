@@ -52,6 +52,8 @@ impl Libvirt {
         if now < self.next {
             return;
         }
+        let clock = |look: &Look<'_>| look.reader().clock_seconds().unwrap_or(now);
+        let began = clock(look);
         let needs = |m: &&Member| !traced || m.guest.disks.iter().any(hidden);
         let safe = |m: &&Member| on_server(look, &m.guest, m.guest.pid).is_none();
         let with_uuid = members.iter().filter(|m| m.guest.kind == "qemu" && m.guest.uuid.is_some());
@@ -61,11 +63,10 @@ impl Libvirt {
             return self.rest(None, now + LIBVIRT_SECONDS);
         }
         let ask = |command: String| look.ask(&Question::Virsh { uri: libvirt::QEMU.into(), commands: vec![command] });
-        let clock = |look: &Look<'_>| look.reader().clock_seconds().unwrap_or(now);
-        let began = clock(look);
         // Those of users' own daemons are not known to the system's.
         let answer = ask("list --uuid".into()).and_then(|list| {
-            let known: Vec<String> = libvirt::uuids(&list).into_iter().filter(|u| wanted.contains(u.as_str())).collect();
+            let known: Vec<String> =
+                libvirt::uuids(&list).into_iter().filter(|u| wanted.contains(u.as_str())).collect();
             match known.is_empty() {
                 true => Ok(String::new()),
                 false => ask(format!("domstats --block --nowait {}", known.join(" "))),

@@ -53,7 +53,8 @@ fn untraced() -> std::result::Result<Box<dyn FlowSource>, String> {
     Err("no rights; run as root".into())
 }
 
-const TAP: &str = "guest=NAME\0-uuid\0UUID\0-netdev\0tap,id=n0,ifname=tapNAME,script=no\0-device\0virtio-net-pci,netdev=n0";
+const TAP: &str =
+    "guest=NAME\0-uuid\0UUID\0-netdev\0tap,id=n0,ifname=tapNAME,script=no\0-device\0virtio-net-pci,netdev=n0";
 
 fn uuid(name: &str) -> String {
     format!("6f1d0a52-0000-4000-8000-00000000000{name}")
@@ -67,7 +68,10 @@ fn with_guest(fake: Fake, name: &str, pid: u32) -> Fake {
     };
     let fake = fake
         .file(format!("{proc}/comm"), "qemu-system-x86\n")
-        .file(format!("{proc}/cmdline"), format!("qemu-system-x86_64\0-name\0{}\0", TAP.replace("NAME", name).replace("UUID", &uuid(name))))
+        .file(
+            format!("{proc}/cmdline"),
+            format!("qemu-system-x86_64\0-name\0{}\0", TAP.replace("NAME", name).replace("UUID", &uuid(name))),
+        )
         .file(format!("{proc}/cgroup"), format!("0::/machine.slice/machine-qemu-{name}.scope\n"));
     let fake = task(pid, "qemu-system-x86", fake);
     task(pid + 2, "IO io0", task(pid + 1, "CPU 0/KVM", fake))
@@ -214,9 +218,12 @@ fn with_libvirt(source: &str) -> (Fake, Arc<Mutex<Vec<String>>>) {
     for (name, pid, more) in [("a", 100, drive.as_str()), ("b", 200, "")] {
         let line = TAP.replace("NAME", name).replace("UUID", &uuid(name));
         fake.set(format!("/proc/{pid}/cmdline"), format!("qemu-system-x86_64\0-name\0{line}\0{more}\0"));
-        fake.set(format!("/proc/{pid}/mountinfo"), "1 1 8:1 / / rw - ext4 /dev/vda rw\n2 1 0:40 / /nfs rw - nfs4 srv:/vms rw\n");
+        fake.set(
+            format!("/proc/{pid}/mountinfo"),
+            "1 1 8:1 / / rw - ext4 /dev/vda rw\n2 1 0:40 / /nfs rw - nfs4 srv:/vms rw\n",
+        );
     }
-    (fake.symlink("/proc/100/fd/9", source), seen)
+    (fake.symlink("/proc/100/fd/9", source).symlink("/proc/200/fd/9", "/dev/null"), seen)
 }
 
 #[test]
