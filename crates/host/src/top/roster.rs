@@ -353,16 +353,18 @@ impl Member {
     /// threads with `-name debug-threads=on` (always since 10.1), Firecracker and cloud-hypervisor
     /// always do.
     fn role(&self, files: &Files<'_>, tid: u32) -> (Part, String) {
-        let placed = self.guest.processors.iter().flat_map(|p| &p.threads).find(|t| t.tid == tid);
+        let mut placed = self.guest.processors.iter().flat_map(|p| &p.threads).filter(|t| t.tid == tid);
         let of = |role: &str, name: &str| match role {
             "vcpu" => (Part::Vcpu, format!("virtual CPU {name}")),
-            "iothread" => (Part::Io, format!("I/O thread {name}").trim_end().to_owned()),
-            "worker" => (Part::Io, "a pool thread".to_owned()),
+            "worker" if name.is_empty() => (Part::Pool, "a pool thread".to_owned()),
+            // One with a name serves one device alone.
+            "iothread" | "worker" => (Part::Io, format!("I/O thread {name}").trim_end().to_owned()),
             "vhost" => (Part::Io, "vhost thread".to_owned()),
-            "main" => (Part::Rest, "the main loop".to_owned()),
+            "main" => (Part::Main, "the main loop".to_owned()),
             _ => (Part::Rest, format!("thread {name}")),
         };
-        if let Some(thread) = placed {
+        // A thread gets its name only after it began.
+        if let Some(thread) = placed.find(|t| t.role != "other") {
             return of(&thread.role, &thread.name);
         }
         let comm = files.reader().read_text(Path::new(&format!("/proc/{}/task/{tid}/comm", self.pid())));

@@ -154,6 +154,24 @@ fn a_second_of_a_traced_machine() {
 }
 
 #[test]
+fn a_qemu_that_does_not_name_its_threads_has_none_at_its_limit() {
+    let fake = machine();
+    let program = "qemu-system-x86";
+    for tid in 100..103 {
+        fake.set(format!("/proc/100/task/{tid}/comm"), format!("{program}\n"));
+        fake.set(format!("/proc/100/task/{tid}/status"), format!("Name:\t{program}\nCpus_allowed_list:\t0\n"));
+    }
+    let mut sampler = Sampler::new(&fake, false, untraced());
+    sampler.tick();
+    fake.set("/proc/100/task/101/schedstat", "980000000 0 1\n");
+    fake.pass(Duration::from_secs(1));
+    let interval = sampler.tick().unwrap();
+    let cpu = named(&interval, "a").cpu.as_ref().unwrap();
+    assert_eq!((cpu.vcpus, &cpu.busiest), (0, &None));
+    assert!((cpu.rest.run_seconds - 0.98).abs() < 1e-9);
+}
+
+#[test]
 fn tracing_that_fails_is_told_and_the_rest_goes_on() {
     let fake = machine();
     let mut sampler = Sampler::new(&fake, false, scripted(vec![vec![]]));

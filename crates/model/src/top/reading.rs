@@ -81,9 +81,13 @@ pub type Sides = [(Option<u64>, u64); 2];
 pub enum Part {
     /// Runs a virtual CPU.
     Vcpu,
-    /// I/O thread, pool thread, vhost.
+    /// I/O thread, vhost: alone moves what it moves.
     Io,
-    /// Anything else.
+    /// One of a pool that does I/O: others do what it has no time for.
+    Pool,
+    /// The main loop: moves what has no I/O thread.
+    Main,
+    /// Anything else, and what cannot be told: where QEMU does not name its threads, its vCPUs too.
     Rest,
 }
 
@@ -306,14 +310,16 @@ fn cpu_load(was: &GuestReading, now: &GuestReading, seconds: f64) -> Option<CpuL
                 load.vcpus += 1;
                 load.vcpu.add(ran);
             }
-            Part::Io => load.io.add(ran),
-            Part::Rest => load.rest.add(ran),
+            Part::Io | Part::Pool => load.io.add(ran),
+            Part::Main | Part::Rest => load.rest.add(ran),
         }
         let busiest = load.busiest.as_ref().map_or(0.0, |(_, s)| *s);
-        if thread.part != Part::Vcpu && ran.run_seconds > busiest {
+        if matches!(thread.part, Part::Io | Part::Main) && ran.run_seconds > busiest {
             load.busiest = Some((thread.name.clone(), ran.run_seconds));
         }
     }
+    // One thread may run it all, virtual CPUs included, where they are not known.
+    load.busiest = load.busiest.filter(|_| load.vcpus > 0);
     Some(load)
 }
 

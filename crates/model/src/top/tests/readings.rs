@@ -112,6 +112,27 @@ fn threads_come_and_go() {
 }
 
 #[test]
+fn only_threads_that_are_known_to_move_io_alone_can_be_at_their_limit() {
+    let busiest = |parts: &[Part]| {
+        let (mut before, mut after) = (member("a", 7), member("a", 7));
+        for (tid, part) in (7..).zip(parts) {
+            before.threads.push(thread(tid, *part, 0, 0));
+            // The last one works most.
+            after.threads.push(thread(tid, *part, 900_000_000 + u64::from(tid) * 1_000_000, 0));
+        }
+        let interval = between(&one(0.0, vec![before], &[]), &one(1.0, vec![after], &[]), None);
+        let said = verdicts(&interval, &History::default()).into_iter().filter(|v| v.resource == Resource::GuestIo);
+        (interval.guests[0].cpu.clone().unwrap().busiest.map(|(name, _)| name), said.count())
+    };
+    for part in [Part::Io, Part::Main] {
+        assert_eq!(busiest(&[Part::Vcpu, part, Part::Pool, Part::Rest]), (Some("thread 8".into()), 1));
+    }
+    assert_eq!(busiest(&[Part::Vcpu, Part::Pool, Part::Rest]), (None, 0));
+    // QEMU did not name its threads: any of them may run a vCPU, or all of them.
+    assert_eq!(busiest(&[Part::Main, Part::Rest, Part::Rest]), (None, 0));
+}
+
+#[test]
 fn guests_come_and_go() {
     let full = |name: &str, pid| {
         let mut g = member(name, pid);

@@ -142,6 +142,8 @@ fn group(
     (!guests.is_empty()).then(|| Verdict::certain(Resource::GuestCpu, &name, evidence, line))
 }
 
+/// A thread that alone moves what it moves. Of others, and where it is not known which threads run the
+/// virtual CPUs, a processor that is used up says nothing of I/O.
 fn thread(guest: &GuestLoad, seconds: f64) -> Option<Verdict> {
     let (name, ran) = guest.cpu.as_ref()?.busiest.as_ref()?;
     let ratio = ran / seconds;
