@@ -45,6 +45,8 @@ pub(super) struct Member {
 
 struct Thread {
     tid: u32,
+    /// One of the kernel's own, which is not among the process's.
+    kernel: bool,
     part: Part,
     name: String,
     file: Kept,
@@ -103,8 +105,11 @@ impl Roster {
             .into_iter()
             .map(|guest| {
                 let key = (guest.pid.unwrap_or(0), guest.name.clone());
-                // Files of a guest that is known stay open.
-                old.remove(&key).unwrap_or_else(|| member(guest, files, v2.as_deref(), &vhost))
+                let mut found = member(guest, files, v2.as_deref(), &vhost);
+                if let Some(old) = old.remove(&key) {
+                    found.resume(old, files);
+                }
+                found
             })
             .collect();
         alone(&mut self.members);
@@ -272,6 +277,7 @@ fn member(guest: Guest, files: &mut Files<'_>, v2: Option<&Path>, vhost: &HashMa
     let group_cpu = container.then(|| group_cpu(&groups, v2)).flatten();
     let threads = vhost.get(&pid).into_iter().flatten().map(|tid| Thread {
         tid: *tid,
+        kernel: true,
         part: Part::Io,
         name: "vhost thread".into(),
         file: Kept::new(format!("/proc/{tid}/schedstat")),
@@ -301,6 +307,26 @@ fn group_cpu(groups: &BTreeMap<String, String>, v2: Option<&Path>) -> Option<(Ke
 }
 
 impl Member {
+    /// Goes on with the files that are open since it was found before. What it has may have changed:
+    /// disks and interfaces come and go, and more may be known of its threads.
+    fn resume(&mut self, old: Member, files: &Files<'_>) {
+        self.io.resume(old.io);
+        if let (Some(file), Some(old)) = (&mut self.net, old.net) {
+            file.resume(old);
+        }
+        if let (Some((file, _)), Some((old, _))) = (&mut self.group_cpu, old.group_cpu) {
+            file.resume(old);
+        }
+        for thread in old.threads {
+            if let Some(own) = self.threads.iter_mut().find(|t| t.tid == thread.tid) {
+                own.file.resume(thread.file);
+            } else if !thread.kernel {
+                let (part, name) = self.role(files, thread.tid);
+                self.threads.push(Thread { part, name, ..thread });
+            }
+        }
+    }
+
     fn read(&mut self, files: &mut Files<'_>, host_net: &BTreeMap<String, (Packets, Packets)>) -> GuestReading {
         let mut reading = GuestReading {
             name: self.guest.name.clone(),
@@ -333,12 +359,12 @@ impl Member {
             return Vec::new();
         }
         let now: BTreeSet<u32> = names.iter().filter_map(|n| n.parse().ok()).collect();
-        self.threads.retain(|t| now.contains(&t.tid) || t.name == "vhost thread");
+        self.threads.retain(|t| now.contains(&t.tid) || t.kernel);
         for tid in now {
             if !self.threads.iter().any(|t| t.tid == tid) {
                 let (part, name) = self.role(files, tid);
                 let file = Kept::new(tasks.join(tid.to_string()).join("schedstat"));
-                self.threads.push(Thread { tid, part, name, file });
+                self.threads.push(Thread { tid, kernel: false, part, name, file });
             }
         }
         let counters = |t: &mut Thread| {

@@ -341,6 +341,33 @@ fn guests_that_come_are_found_and_those_that_go_are_forgotten() {
 }
 
 #[test]
+fn a_guest_that_is_found_again_has_what_it_has_now() {
+    let fake = machine();
+    let mut sampler = Sampler::new(&fake, false, untraced());
+    sampler.tick();
+    let nics = |i: &Interval, name| named(i, name).nics.iter().map(|n| n.interface.clone()).collect::<Vec<_>>();
+    work(&fake, 1);
+    let interval = sampler.tick().unwrap();
+    assert_eq!((nics(&interval, "a"), nics(&interval, "b")), (vec!["tapa".to_owned()], vec![]));
+    // a got another interface, and b the one that a had.
+    for (name, pid, tap) in [("a", 100, "eth0"), ("b", 200, "tapa")] {
+        let line = TAP.replace("ifname=tapNAME", &format!("ifname={tap}")).replace("NAME", name);
+        let line = line.replace("UUID", &uuid(name));
+        fake.set(format!("/proc/{pid}/cmdline"), format!("qemu-system-x86_64\0-name\0{line}\0"));
+    }
+    for n in 2..70 {
+        work(&fake, n);
+        sampler.tick();
+    }
+    work(&fake, 70);
+    let interval = sampler.tick().unwrap();
+    assert_eq!((nics(&interval, "a"), nics(&interval, "b")), (vec!["eth0".to_owned()], vec!["tapa".to_owned()]));
+    // Its threads are counted on.
+    let cpu = named(&interval, "a").cpu.as_ref().unwrap();
+    assert!((cpu.vcpu.run_seconds - 0.5).abs() < 1e-9 && (cpu.io.run_seconds - 0.2).abs() < 1e-9, "{cpu:?}");
+}
+
+#[test]
 fn a_machine_where_nothing_can_be_read_says_so() {
     let empty = Fake::new("fake");
     let mut sampler = Sampler::new(&empty, false, untraced());
