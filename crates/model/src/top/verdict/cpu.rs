@@ -96,12 +96,13 @@ fn host(interval: &Interval) -> Option<Verdict> {
     parts.push((Actor::Unknown, all - guests));
     parts.sort_by(|a, b| b.1.total_cmp(&a.1));
     let culprits = culprits(interval, &parts, all);
-    let guilty = |g: &GuestLoad| culprits.iter().any(|c| c.guest.as_ref() == Some(&g.name));
+    let guilty = |i: usize| culprits.iter().any(|c| c.actor == Actor::Guest(i));
     let mut costs: Vec<Cost> = interval
         .guests
         .iter()
-        .filter(|g| !guilty(g))
-        .filter_map(|g| {
+        .enumerate()
+        .filter(|(i, _)| !guilty(*i))
+        .filter_map(|(_, g)| {
             let ratio = self::steal(g, s).filter(|r| *r > STEAL)?;
             let words = format!("{} waits {} of its time for a processor", g.name, percent(ratio));
             Some(Cost { guest: g.name.clone(), steal_ratio: Some(ratio), words, ..Cost::default() })
