@@ -29,11 +29,13 @@ pub struct History {
     /// Of how many intervals one is kept.
     stride: usize,
     seen: usize,
+    /// Most disks that an interval had.
+    widest: usize,
 }
 
 impl Default for History {
     fn default() -> Self {
-        History { fastest: BTreeMap::new(), past: Vec::new(), stride: 1, seen: 0 }
+        History { fastest: BTreeMap::new(), past: Vec::new(), stride: 1, seen: 0, widest: 1 }
     }
 }
 
@@ -75,7 +77,9 @@ impl History {
             return;
         }
         self.past.extend(interval.devices.iter().filter_map(|load| past(interval, load.device, number)));
-        while self.past.len() > KEPT * interval.devices.len().max(1) {
+        self.widest = self.widest.max(interval.devices.len());
+        // Once an interval is enough: none adds more than it may have.
+        if self.past.len() > KEPT * self.widest {
             self.stride *= 2;
             self.past.retain(|p| p.number.is_multiple_of(self.stride));
         }

@@ -363,3 +363,21 @@ fn a_long_session_keeps_its_beginning_and_is_bounded() {
     assert_eq!(history.without(VDA, &db, &[flood]).requests(), 5000);
     assert!(history.kept() <= 512, "{}", history.kept());
 }
+
+#[test]
+fn an_interval_with_fewer_disks_forgets_nothing() {
+    let mut many = quiet();
+    for minor in 1..600 {
+        let disk = |d: &DiskLoad| DiskLoad { device: Some((8, minor)), ..d.clone() };
+        let more = disk(&many.guests[0].disks[0]);
+        many.guests[0].disks.push(more);
+        many.devices.push(DeviceLoad { device: (8, minor), ..many.devices[0].clone() });
+    }
+    // All of them are of the first interval, so no thinning out could make them fewer.
+    let mut history = seen(&[many]);
+    assert_eq!(history.kept(), 600);
+    for later in [quiet(), Interval { devices: vec![], ..quiet() }] {
+        history.remember(&later);
+    }
+    assert_eq!(history.kept(), 601);
+}
