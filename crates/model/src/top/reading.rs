@@ -143,7 +143,7 @@ pub struct Traced<'a> {
 /// What lies between two readings. `traced` is `None` where the block layer is not traced.
 pub fn between(before: &Reading, after: &Reading, traced: Option<&Traced<'_>>) -> Interval {
     let seconds = after.at_seconds - before.at_seconds;
-    let mut notes = after.notes.clone();
+    let mut notes: Vec<String> = after.notes.iter().map(|note| clean(note)).collect();
     if seconds.is_nan() || seconds <= 0.0 {
         notes.push("no time passed between two readings".into());
         return Interval { notes, ..Interval::default() };
@@ -183,9 +183,15 @@ pub fn between(before: &Reading, after: &Reading, traced: Option<&Traced<'_>>) -
     }
 }
 
-/// A name without what would move a terminal's cursor: processes name themselves.
-fn clean(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+/// A text without what would move a terminal's cursor: processes name themselves and their threads,
+/// and a container its interfaces.
+fn clean(text: &str) -> String {
+    let safe = |c: char| match c {
+        '\n' | '\t' => ' ',
+        c if c.is_control() => '?',
+        c => c,
+    };
+    text.chars().map(safe).collect()
 }
 
 fn other<'a>(others: &'a mut Vec<OtherLoad>, flow: &Flow) -> &'a mut OtherLoad {
@@ -315,7 +321,7 @@ fn cpu_load(was: &GuestReading, now: &GuestReading, seconds: f64) -> Option<CpuL
         }
         let busiest = load.busiest.as_ref().map_or(0.0, |(_, s)| *s);
         if matches!(thread.part, Part::Io | Part::Main) && ran.run_seconds > busiest {
-            load.busiest = Some((thread.name.clone(), ran.run_seconds));
+            load.busiest = Some((clean(&thread.name), ran.run_seconds));
         }
     }
     // One thread may run it all, virtual CPUs included, where they are not known.
@@ -335,7 +341,7 @@ fn nic(was: &GuestReading, now: &Interface) -> Option<NicLoad> {
     let was = was.nics.iter().find(|n| n.name == now.name)?;
     // What the host receives from the tap is what the guest sent.
     let (sent, received) = (packets(&was.received, &now.received)?, packets(&was.sent, &now.sent)?);
-    Some(NicLoad { interface: now.name.clone(), sent, received })
+    Some(NicLoad { interface: clean(&now.name), sent, received })
 }
 
 fn uplink(before: &Reading, now: &Interface) -> Option<UplinkLoad> {

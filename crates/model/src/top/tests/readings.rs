@@ -260,6 +260,24 @@ fn flows_belong_to_guests_or_to_others() {
 }
 
 #[test]
+fn nothing_that_a_guest_names_moves_the_cursor() {
+    let reading = |at, n: u64| {
+        let mut guest = member("a\x1b[2J", 7);
+        guest.threads = vec![thread(7, Part::Vcpu, 0, 0), thread(8, Part::Io, n * 990_000_000, 0)];
+        guest.threads[1].name = "I/O thread \x1b]0;x\x07".into();
+        let received = Packets { packets: n * 900, bytes: 0, dropped: n * 100 };
+        guest.nics = vec![Interface { name: "eth\u{9b}2J".into(), received, ..Interface::default() }];
+        Reading { notes: vec!["could not read \x1b[2J:\nno rights".into()], ..one(at, vec![guest], &[]) }
+    };
+    let interval = between(&reading(0.0, 0), &reading(1.0, 1), None);
+    assert_eq!(interval.notes, ["could not read ?[2J: no rights"]);
+    let lines: Vec<String> = verdicts(&interval, &History::default()).into_iter().map(|v| v.line).collect();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(lines[0].starts_with("I/O thread ?]0;x? of guest a?[2J is at its limit"), "{}", lines[0]);
+    assert!(lines[1].ends_with("dropped at eth?2J"), "{}", lines[1]);
+}
+
+#[test]
 fn processors_of_the_host_and_of_groups() {
     let mut before = one(0.0, vec![member("c", 1)], &[]);
     let mut after = one(2.0, vec![member("c", 1)], &[]);
