@@ -152,13 +152,13 @@ pub fn between(before: &Reading, after: &Reading, traced: Option<&Traced<'_>>) -
     let mut others = Vec::new();
     if let Some(traced) = traced {
         let seen = |i: usize| traced.owners.contains(&Some(i));
-        for (_, guest) in guests.iter_mut().enumerate().filter(|(i, _)| seen(*i)) {
-            guest.disk_source = DiskSource::Trace;
-            guest.disks.clear();
-        }
-        // Who was not seen may have its disks elsewhere (Ceph, NFS, a ZFS volume): what its own
-        // counters say, on no disk that is traced. Where they say nothing, nothing is known.
-        for (_, guest) in guests.iter_mut().enumerate().filter(|(i, _)| !seen(*i)) {
+        for (i, guest) in guests.iter_mut().enumerate() {
+            if seen(i) {
+                (guest.disk_source, guest.disks) = (DiskSource::Trace, Vec::new());
+                continue;
+            }
+            // Who was not seen may have its disks elsewhere (Ceph, NFS, a ZFS volume): what its own
+            // counters say, on no disk that is traced. Where they say nothing, nothing is known.
             guest.disks.iter_mut().for_each(|d| d.device = None);
             if !guest.disks.iter().any(|d| d.both().any()) {
                 (guest.disk_source, guest.disks) = (DiskSource::None, Vec::new());

@@ -128,10 +128,14 @@ fn group(
     then: &str,
 ) -> Option<Verdict> {
     guests.sort_by(|a, b| b.1.total_cmp(&a.1));
-    if let [(guest, share)] = guests[..] {
-        let evidence = one(percent(share));
-        let line = format!("guest {} {evidence}{then}", guest.name);
-        return Some(Verdict::certain(Resource::GuestCpu, &guest.name, evidence, line));
+    match guests[..] {
+        [] => return None,
+        [(guest, share)] => {
+            let evidence = one(percent(share));
+            let line = format!("guest {} {evidence}{then}", guest.name);
+            return Some(Verdict::certain(Resource::GuestCpu, &guest.name, evidence, line));
+        }
+        _ => {}
     }
     let named = |name: &dyn Fn(&GuestLoad, f64) -> String| {
         let more = guests.len().checked_sub(NAMED).filter(|n| *n > 0).map(|n| format!("{n} more"));
@@ -140,7 +144,7 @@ fn group(
     let with_shares = named(&|g, share| format!("{} ({})", g.name, percent(share)));
     let (line, evidence) = (format!("guests {with_shares} {many}{then}"), format!("{} guests {many}", guests.len()));
     let name = named(&|g, _| g.name.clone());
-    (!guests.is_empty()).then(|| Verdict::certain(Resource::GuestCpu, &name, evidence, line))
+    Some(Verdict::certain(Resource::GuestCpu, &name, evidence, line))
 }
 
 /// A thread that alone moves what it moves. Of others, and where it is not known which threads run the
