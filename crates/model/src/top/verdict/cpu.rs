@@ -12,7 +12,7 @@ use super::{Cost, Resource, Verdict, blame, culprits, told};
 pub const STEAL: f64 = 0.10;
 /// The host's processors count as busy from here.
 const BUSY: f64 = 0.80;
-/// With PSI alone: so much of the time some task waited.
+/// They are used up when they are busy and, if not for steal, some task waits so much of the time (PSI).
 const STALLED: f64 = 0.50;
 /// A guest's virtual CPUs, or a thread, count as used up from here.
 const FULL: f64 = 0.90;
