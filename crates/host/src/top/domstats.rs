@@ -9,7 +9,7 @@ use vmio_model::facts::Disk;
 use vmio_model::top::load::{Device, DiskLoad, DiskSource, Transfer};
 use vmio_model::top::reading::DiskReading;
 
-use super::roster::Member;
+use super::member::Member;
 use crate::backing::Backing;
 use crate::guests::qemu::running::on_server;
 use crate::look::{Look, Question};

@@ -17,6 +17,7 @@ mod disks;
 mod domstats;
 mod files;
 pub mod flows;
+mod member;
 mod parse;
 mod roster;
 
