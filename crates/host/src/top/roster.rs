@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-use vmio_model::facts::{Guest, Unread};
+use vmio_model::facts::{Guest, Nic, Unread};
 use vmio_model::top::Flow;
 use vmio_model::top::load::Packets;
 use vmio_model::top::process::{OtherKind, kind_of};
@@ -16,6 +16,7 @@ use vmio_model::top::reading::GuestReading;
 use super::files::Files;
 use super::member::{Member, groups, member};
 use crate::guests;
+use crate::guests::qemu::running::taps;
 use crate::look::Look;
 
 /// Longest time between two searches for guests.
@@ -158,7 +159,30 @@ fn spent() -> f64 {
 
 /// The searches of all kinds of guests.
 pub(super) fn search(look: &Look<'_>) -> Vec<(Vec<Guest>, Vec<Unread>)> {
-    guests::ALL.iter().map(|kind| kind.running(look)).map(|found| (found.guests, found.unread)).collect()
+    let mut found: Vec<_> = guests::ALL.iter().map(|kind| kind.running(look)).map(|f| (f.guests, f.unread)).collect();
+    found.iter_mut().flat_map(|(guests, _)| guests).for_each(|guest| plugged(look, guest));
+    found
+}
+
+/// The command line of QEMU does not know interfaces that were plugged in later, and still names those
+/// that were taken away: what it has open counts.
+fn plugged(look: &Look<'_>, guest: &mut Guest) {
+    let open = guest.pid.filter(|_| guest.kind == "qemu").and_then(|pid| taps(look, pid));
+    // None at all: those that it has may be of another kind than is known here.
+    let Some(mut open) = open.filter(|open| !open.is_empty()) else { return };
+    let there = |nic: &Nic| match &nic.interface {
+        Some(name) if nic.backend.as_deref() == Some("tap") => open.contains(name),
+        _ => true,
+    };
+    guest.nics.retain(there);
+    for name in guest.nics.iter().filter_map(|n| n.interface.as_ref()) {
+        open.remove(name);
+    }
+    let from = look.from(&guest.name, format!("/proc/{}/fdinfo", guest.pid.unwrap_or(0)));
+    for name in open {
+        let nic = Nic::unknown(format!("guest {}, net {name}", guest.name), from.clone());
+        guest.nics.push(Nic { interface: Some(name), ..nic });
+    }
 }
 
 fn processes(files: &Files<'_>) -> BTreeSet<u32> {

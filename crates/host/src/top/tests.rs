@@ -342,19 +342,20 @@ fn guests_that_come_are_found_and_those_that_go_are_forgotten() {
 
 #[test]
 fn a_guest_that_is_found_again_has_what_it_has_now() {
-    let fake = machine();
+    // a has a tap open that its command line names, b none yet.
+    let mut fake = machine().file("/proc/100/fdinfo/9", "iff:\ttapa\n");
+    for pid in [100, 200] {
+        fake = fake.symlink(format!("/proc/{pid}/fd/9"), "/dev/net/tun");
+    }
     let mut sampler = Sampler::new(&fake, false, untraced());
     sampler.tick();
     let nics = |i: &Interval, name| named(i, name).nics.iter().map(|n| n.interface.clone()).collect::<Vec<_>>();
     work(&fake, 1);
     let interval = sampler.tick().unwrap();
     assert_eq!((nics(&interval, "a"), nics(&interval, "b")), (vec!["tapa".to_owned()], vec![]));
-    // a got another interface, and b the one that a had.
-    for (name, pid, tap) in [("a", 100, "eth0"), ("b", 200, "tapa")] {
-        let line = TAP.replace("ifname=tapNAME", &format!("ifname={tap}")).replace("NAME", name);
-        let line = line.replace("UUID", &uuid(name));
-        fake.set(format!("/proc/{pid}/cmdline"), format!("qemu-system-x86_64\0-name\0{line}\0"));
-    }
+    // a got another one, and b the one that a had.
+    fake.set("/proc/100/fdinfo/9", "iff:\teth0\n");
+    fake.set("/proc/200/fdinfo/9", "iff:\ttapa\n");
     for n in 2..70 {
         work(&fake, n);
         sampler.tick();
