@@ -9,8 +9,8 @@ use vmio_model::top::reading::{DiskReading, Sides};
 
 use super::domstats::Libvirt;
 use super::files::{Files, Kept};
+use super::member::Member;
 use super::parse;
-use super::roster::Member;
 
 /// Counters of control groups, by guest.
 #[derive(Default)]

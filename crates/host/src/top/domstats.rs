@@ -9,7 +9,7 @@ use vmio_model::facts::Disk;
 use vmio_model::top::load::{Device, DiskLoad, DiskSource, Transfer};
 use vmio_model::top::reading::DiskReading;
 
-use super::roster::Member;
+use super::member::Member;
 use crate::backing::Backing;
 use crate::guests::qemu::running::on_server;
 use crate::look::{Look, Question};
@@ -52,6 +52,8 @@ impl Libvirt {
         if now < self.next {
             return;
         }
+        let clock = |look: &Look<'_>| look.reader().clock_seconds().unwrap_or(now);
+        let began = clock(look);
         let needs = |m: &&Member| !traced || m.guest.disks.iter().any(hidden);
         let safe = |m: &&Member| on_server(look, &m.guest, m.guest.pid).is_none();
         let with_uuid = members.iter().filter(|m| m.guest.kind == "qemu" && m.guest.uuid.is_some());
@@ -61,8 +63,6 @@ impl Libvirt {
             return self.rest(None, now + LIBVIRT_SECONDS);
         }
         let ask = |command: String| look.ask(&Question::Virsh { uri: libvirt::QEMU.into(), commands: vec![command] });
-        let clock = |look: &Look<'_>| look.reader().clock_seconds().unwrap_or(now);
-        let began = clock(look);
         // Those of users' own daemons are not known to the system's.
         let answer = ask("list --uuid".into()).and_then(|list| {
             let known: Vec<String> =

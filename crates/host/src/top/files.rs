@@ -68,6 +68,13 @@ impl Kept {
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), file: None }
     }
+
+    /// Goes on with the open file of another, if it is of the same path.
+    pub fn resume(&mut self, old: Kept) {
+        if self.path == old.path {
+            *self = old;
+        }
+    }
 }
 
 /// An open file that counts.

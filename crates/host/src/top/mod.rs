@@ -17,6 +17,7 @@ mod disks;
 mod domstats;
 mod files;
 pub mod flows;
+mod member;
 mod parse;
 mod roster;
 
@@ -156,7 +157,7 @@ impl<'a> Sampler<'a> {
     fn notes(&self, reading: &mut Reading) {
         if self.flows.is_none() {
             let why = self.untraced.as_deref().unwrap_or("not asked for");
-            reading.notes.push(format!("no eBPF, so no latencies per guest and no other processes: {why}"));
+            reading.notes.push(format!("no eBPF, so no percentiles of latency by guest and no other processes: {why}"));
         }
         if reading.disks.is_empty() {
             reading.notes.push("no disk can be seen in /proc/diskstats".into());

@@ -154,6 +154,24 @@ fn a_second_of_a_traced_machine() {
 }
 
 #[test]
+fn a_qemu_that_does_not_name_its_threads_has_none_at_its_limit() {
+    let fake = machine();
+    let program = "qemu-system-x86";
+    for tid in 100..103 {
+        fake.set(format!("/proc/100/task/{tid}/comm"), format!("{program}\n"));
+        fake.set(format!("/proc/100/task/{tid}/status"), format!("Name:\t{program}\nCpus_allowed_list:\t0\n"));
+    }
+    let mut sampler = Sampler::new(&fake, false, untraced());
+    sampler.tick();
+    fake.set("/proc/100/task/101/schedstat", "980000000 0 1\n");
+    fake.pass(Duration::from_secs(1));
+    let interval = sampler.tick().unwrap();
+    let cpu = named(&interval, "a").cpu.as_ref().unwrap();
+    assert_eq!((cpu.vcpus, &cpu.busiest), (0, &None));
+    assert!((cpu.rest.run_seconds - 0.98).abs() < 1e-9);
+}
+
+#[test]
 fn tracing_that_fails_is_told_and_the_rest_goes_on() {
     let fake = machine();
     let mut sampler = Sampler::new(&fake, false, scripted(vec![vec![]]));
@@ -223,7 +241,7 @@ fn with_libvirt(source: &str) -> (Fake, Arc<Mutex<Vec<String>>>) {
             "1 1 8:1 / / rw - ext4 /dev/vda rw\n2 1 0:40 / /nfs rw - nfs4 srv:/vms rw\n",
         );
     }
-    (fake.symlink("/proc/100/fd/9", source), seen)
+    (fake.symlink("/proc/100/fd/9", source).symlink("/proc/200/fd/9", "/dev/null"), seen)
 }
 
 #[test]
@@ -320,6 +338,34 @@ fn guests_that_come_are_found_and_those_that_go_are_forgotten() {
     let interval = sampler.tick().unwrap();
     assert_eq!(names(&interval), ["b"]);
     assert_eq!(named(&interval, "b").disks[0].reads.requests, Some(3));
+}
+
+#[test]
+fn a_guest_that_is_found_again_has_what_it_has_now() {
+    // a has a tap open that its command line names, b none yet.
+    let mut fake = machine().file("/proc/100/fdinfo/9", "iff:\ttapa\n");
+    for pid in [100, 200] {
+        fake = fake.symlink(format!("/proc/{pid}/fd/9"), "/dev/net/tun");
+    }
+    let mut sampler = Sampler::new(&fake, false, untraced());
+    sampler.tick();
+    let nics = |i: &Interval, name| named(i, name).nics.iter().map(|n| n.interface.clone()).collect::<Vec<_>>();
+    work(&fake, 1);
+    let interval = sampler.tick().unwrap();
+    assert_eq!((nics(&interval, "a"), nics(&interval, "b")), (vec!["tapa".to_owned()], vec![]));
+    // a got another one, and b the one that a had.
+    fake.set("/proc/100/fdinfo/9", "iff:\teth0\n");
+    fake.set("/proc/200/fdinfo/9", "iff:\ttapa\n");
+    for n in 2..70 {
+        work(&fake, n);
+        sampler.tick();
+    }
+    work(&fake, 70);
+    let interval = sampler.tick().unwrap();
+    assert_eq!((nics(&interval, "a"), nics(&interval, "b")), (vec!["eth0".to_owned()], vec!["tapa".to_owned()]));
+    // Its threads are counted on.
+    let cpu = named(&interval, "a").cpu.as_ref().unwrap();
+    assert!((cpu.vcpu.run_seconds - 0.5).abs() < 1e-9 && (cpu.io.run_seconds - 0.2).abs() < 1e-9, "{cpu:?}");
 }
 
 #[test]

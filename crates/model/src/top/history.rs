@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::latency::{BUCKETS, Latency};
 use super::load::{Device, DeviceLoad, Interval, Requests};
 use super::rows::per_second;
-use super::verdict::share;
+use super::verdict::share::{self, Actor, Identity};
 
 /// A disk is quiet when no more requests than this are at it at once, on average: one program that
 /// waits for each of its requests is no load that others wait for.
@@ -29,11 +29,13 @@ pub struct History {
     /// Of how many intervals one is kept.
     stride: usize,
     seen: usize,
+    /// Most disks that an interval had.
+    widest: usize,
 }
 
 impl Default for History {
     fn default() -> Self {
-        History { fastest: BTreeMap::new(), past: Vec::new(), stride: 1, seen: 0 }
+        History { fastest: BTreeMap::new(), past: Vec::new(), stride: 1, seen: 0, widest: 1 }
     }
 }
 
@@ -56,8 +58,8 @@ struct Pace {
 struct Past {
     number: usize,
     device: Device,
-    shares: BTreeMap<String, f64>,
-    latencies: BTreeMap<String, Vec<(u8, u32)>>,
+    shares: BTreeMap<Identity, f64>,
+    latencies: BTreeMap<Identity, Vec<(u8, u32)>>,
 }
 
 impl History {
@@ -75,7 +77,9 @@ impl History {
             return;
         }
         self.past.extend(interval.devices.iter().filter_map(|load| past(interval, load.device, number)));
-        while self.past.len() > KEPT * interval.devices.len().max(1) {
+        self.widest = self.widest.max(interval.devices.len());
+        // Once an interval is enough: none adds more than it may have.
+        if self.past.len() > KEPT * self.widest {
             self.stride *= 2;
             self.past.retain(|p| p.number.is_multiple_of(self.stride));
         }
@@ -135,10 +139,10 @@ impl History {
 
     /// Latencies of a guest at a disk in those intervals in which `hogs` together were quiet there.
     /// Without requests in such intervals it is empty.
-    pub fn without(&self, device: Device, guest: &str, hogs: &[&str]) -> Latency {
+    pub fn without(&self, device: Device, guest: &Identity, hogs: &[Identity]) -> Latency {
         let mut sum = Latency::default();
         for past in self.past.iter().filter(|p| p.device == device) {
-            let share: f64 = hogs.iter().filter_map(|hog| past.shares.get(*hog)).sum();
+            let share: f64 = hogs.iter().filter_map(|hog| past.shares.get(hog)).sum();
             if share < QUIET_SHARE
                 && let Some(counts) = past.latencies.get(guest)
             {
@@ -171,7 +175,7 @@ fn past(interval: &Interval, device: Device, number: usize) -> Option<Past> {
     let parts = share::parts(interval, Some(device), share::Basis::DeviceTime);
     let all: f64 = parts.iter().map(|(_, part)| part).sum();
     let mut latencies = BTreeMap::new();
-    for guest in &interval.guests {
+    for (i, guest) in interval.guests.iter().enumerate() {
         let mut counts = Latency::default();
         for disk in guest.disks.iter().filter(|d| d.device == Some(device)) {
             [&disk.reads, &disk.writes].iter().filter_map(|t| t.latency.as_ref()).for_each(|l| counts.merge(l));
@@ -184,12 +188,15 @@ fn past(interval: &Interval, device: Device, number: usize) -> Option<Past> {
             .map(|(bucket, n)| (bucket as u8, u32::try_from(*n).unwrap_or(u32::MAX)))
             .collect();
         if !sparse.is_empty() {
-            latencies.insert(guest.name.clone(), sparse);
+            latencies.insert(Actor::Guest(i).identity(interval), sparse);
         }
     }
     if latencies.is_empty() {
         return None;
     }
-    let shares = parts.into_iter().filter(|_| all > 0.0).map(|(who, part)| (who.label(interval), part / all));
-    Some(Past { number, device, shares: shares.collect(), latencies })
+    let mut shares = BTreeMap::new();
+    for (who, part) in parts.into_iter().filter(|_| all > 0.0) {
+        *shares.entry(who.identity(interval)).or_default() += part / all;
+    }
+    Some(Past { number, device, shares, latencies })
 }

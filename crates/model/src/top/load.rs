@@ -226,7 +226,8 @@ pub struct CpuLoad {
     pub io: Ran,
     /// The main loop and all else.
     pub rest: Ran,
-    /// The busiest thread that is no vCPU: what it is, and the seconds that it ran.
+    /// The busiest of the threads that move its I/O alone (I/O threads, vhost, the main loop): what it
+    /// is, and the seconds that it ran. `None` where it is not known which threads run its vCPUs.
     pub busiest: Option<(String, f64)>,
 }
 

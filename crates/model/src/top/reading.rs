@@ -81,9 +81,13 @@ pub type Sides = [(Option<u64>, u64); 2];
 pub enum Part {
     /// Runs a virtual CPU.
     Vcpu,
-    /// I/O thread, pool thread, vhost.
+    /// I/O thread, vhost: alone moves what it moves.
     Io,
-    /// Anything else.
+    /// One of a pool that does I/O: others do what it has no time for.
+    Pool,
+    /// The main loop: moves what has no I/O thread.
+    Main,
+    /// Anything else, and what cannot be told: where QEMU does not name its threads, its vCPUs too.
     Rest,
 }
 
@@ -139,7 +143,7 @@ pub struct Traced<'a> {
 /// What lies between two readings. `traced` is `None` where the block layer is not traced.
 pub fn between(before: &Reading, after: &Reading, traced: Option<&Traced<'_>>) -> Interval {
     let seconds = after.at_seconds - before.at_seconds;
-    let mut notes = after.notes.clone();
+    let mut notes: Vec<String> = after.notes.iter().map(|note| clean(note)).collect();
     if seconds.is_nan() || seconds <= 0.0 {
         notes.push("no time passed between two readings".into());
         return Interval { notes, ..Interval::default() };
@@ -148,13 +152,13 @@ pub fn between(before: &Reading, after: &Reading, traced: Option<&Traced<'_>>) -
     let mut others = Vec::new();
     if let Some(traced) = traced {
         let seen = |i: usize| traced.owners.contains(&Some(i));
-        for (_, guest) in guests.iter_mut().enumerate().filter(|(i, _)| seen(*i)) {
-            guest.disk_source = DiskSource::Trace;
-            guest.disks.clear();
-        }
-        // Who was not seen may have its disks elsewhere (Ceph, NFS, a ZFS volume): what its own
-        // counters say, on no disk that is traced. Where they say nothing, nothing is known.
-        for (_, guest) in guests.iter_mut().enumerate().filter(|(i, _)| !seen(*i)) {
+        for (i, guest) in guests.iter_mut().enumerate() {
+            if seen(i) {
+                (guest.disk_source, guest.disks) = (DiskSource::Trace, Vec::new());
+                continue;
+            }
+            // Who was not seen may have its disks elsewhere (Ceph, NFS, a ZFS volume): what its own
+            // counters say, on no disk that is traced. Where they say nothing, nothing is known.
             guest.disks.iter_mut().for_each(|d| d.device = None);
             if !guest.disks.iter().any(|d| d.both().any()) {
                 (guest.disk_source, guest.disks) = (DiskSource::None, Vec::new());
@@ -179,9 +183,15 @@ pub fn between(before: &Reading, after: &Reading, traced: Option<&Traced<'_>>) -
     }
 }
 
-/// A name without what would move a terminal's cursor: processes name themselves.
-fn clean(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+/// A text without what would move a terminal's cursor: processes name themselves and their threads,
+/// and a container its interfaces.
+fn clean(text: &str) -> String {
+    let safe = |c: char| match c {
+        '\n' | '\t' => ' ',
+        c if c.is_control() => '?',
+        c => c,
+    };
+    text.chars().map(safe).collect()
 }
 
 fn other<'a>(others: &'a mut Vec<OtherLoad>, flow: &Flow) -> &'a mut OtherLoad {
@@ -306,14 +316,16 @@ fn cpu_load(was: &GuestReading, now: &GuestReading, seconds: f64) -> Option<CpuL
                 load.vcpus += 1;
                 load.vcpu.add(ran);
             }
-            Part::Io => load.io.add(ran),
-            Part::Rest => load.rest.add(ran),
+            Part::Io | Part::Pool => load.io.add(ran),
+            Part::Main | Part::Rest => load.rest.add(ran),
         }
         let busiest = load.busiest.as_ref().map_or(0.0, |(_, s)| *s);
-        if thread.part != Part::Vcpu && ran.run_seconds > busiest {
-            load.busiest = Some((thread.name.clone(), ran.run_seconds));
+        if matches!(thread.part, Part::Io | Part::Main) && ran.run_seconds > busiest {
+            load.busiest = Some((clean(&thread.name), ran.run_seconds));
         }
     }
+    // One thread may run it all, virtual CPUs included, where they are not known.
+    load.busiest = load.busiest.filter(|_| load.vcpus > 0);
     Some(load)
 }
 
@@ -329,7 +341,7 @@ fn nic(was: &GuestReading, now: &Interface) -> Option<NicLoad> {
     let was = was.nics.iter().find(|n| n.name == now.name)?;
     // What the host receives from the tap is what the guest sent.
     let (sent, received) = (packets(&was.received, &now.received)?, packets(&was.sent, &now.sent)?);
-    Some(NicLoad { interface: now.name.clone(), sent, received })
+    Some(NicLoad { interface: clean(&now.name), sent, received })
 }
 
 fn uplink(before: &Reading, now: &Interface) -> Option<UplinkLoad> {

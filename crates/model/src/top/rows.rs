@@ -30,7 +30,8 @@ pub struct GuestRow {
     pub drops_per_second: Option<f64>,
     /// Its virtual CPUs.
     pub vcpus: Option<u32>,
-    /// Time that they ran, as a share of one processor (2 CPUs at work: 2).
+    /// Time that they ran, as a share of one processor (2 CPUs at work: 2); `None` where it is not known
+    /// which threads run them.
     pub vcpu_ratio: Option<f64>,
     /// The same of its I/O threads, pool threads and vhost.
     pub io_ratio: Option<f64>,
@@ -211,7 +212,8 @@ fn guest(load: &GuestLoad, seconds: f64, share: Option<f64>) -> GuestRow {
         drops_per_second: nics
             .map(|n| per_second(n.iter().map(|n| n.sent.dropped + n.received.dropped).sum::<u64>() as f64, seconds)),
         vcpus: cpu.map(|c| c.vcpus).filter(|n| *n > 0),
-        vcpu_ratio: ratio(|c| c.vcpu),
+        // Where no thread is known to run one, what they ran is in the rest.
+        vcpu_ratio: ratio(|c| c.vcpu).filter(|_| cpu.is_some_and(|c| c.vcpus > 0)),
         io_ratio: ratio(|c| c.io),
         rest_ratio: ratio(|c| c.rest),
         steal_ratio: cpu.and_then(|c| c.vcpu.wait_ratio()),

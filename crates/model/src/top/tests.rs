@@ -5,7 +5,7 @@
 
 use super::load::*;
 use super::process::kind_of;
-use super::verdict::share::Basis;
+use super::verdict::share::{Basis, Identity};
 use super::verdict::{Resource, Verdict, nothing, verdicts};
 use super::{History, Interval, Latency};
 
@@ -251,6 +251,31 @@ fn what_no_guest_explains_is_a_culprit_of_its_own() {
 }
 
 #[test]
+fn a_worker_of_another_name_at_the_same_work_is_the_same_culprit() {
+    let flooded = |workers: &[(&str, u64)]| {
+        let worker = |(name, n): &(&str, u64)| other(name, true, vec![reads(*n, 65_536, 4e-3)]);
+        second(vec![guest("db", vec![reads(820, 4096, 4e-3)])], workers.iter().map(worker).collect())
+    };
+    let (one, two) = ("kworker/u8:1+flush-254:0", "kworker/u8:7+flush-254:0");
+    // Also where they are two that had less than a tenth each.
+    for before in [flooded(&[(one, 7800)]), flooded(&[(one, 90), (two, 90)])] {
+        let verdict = the_one(verdicts(&flooded(&[(two, 7800)]), &seen(&[before])));
+        assert_eq!(verdict.costs[0].quiet_latency_p99_seconds, None, "{}", verdict.line);
+    }
+}
+
+#[test]
+fn guests_of_the_same_name_are_two() {
+    let web = |pid, n, seconds| GuestLoad { pid: Some(pid), ..guest("web", vec![reads(n, 4096, seconds)]) };
+    let before = second(vec![web(1, 500, 90e-6), web(2, 500, 900e-6)], vec![]);
+    let after = second(vec![web(1, 200, 4e-3), web(2, 300, 4e-3), web(3, 7800, 4e-3)], vec![]);
+    let verdict = the_one(verdicts(&after, &seen(&[before])));
+    let quiet: Vec<u32> =
+        verdict.costs.iter().map(|c| (c.quiet_latency_p99_seconds.unwrap() * 1e5).round() as u32).collect();
+    assert_eq!((quiet, verdict.culprits.len()), (vec![9, 96], 1), "{}", verdict.line);
+}
+
+#[test]
 fn too_few_requests_tell_no_percentile() {
     let mut few = flooded();
     few.guests[0].disks = vec![reads(99, 4096, 4e-3)];
@@ -334,6 +359,25 @@ fn without_tracing_shares_are_of_bytes_and_costs_are_not_told() {
 fn a_long_session_keeps_its_beginning_and_is_bounded() {
     let mut history = seen(&[quiet()]);
     (0..3000).for_each(|_| history.remember(&flooded()));
-    assert_eq!(history.without(VDA, "db", &["guest flood"]).requests(), 5000);
+    let [db, flood] = ["db", "flood"].map(|name| Identity::Guest(name.into(), None));
+    assert_eq!(history.without(VDA, &db, &[flood]).requests(), 5000);
     assert!(history.kept() <= 512, "{}", history.kept());
+}
+
+#[test]
+fn an_interval_with_fewer_disks_forgets_nothing() {
+    let mut many = quiet();
+    for minor in 1..600 {
+        let disk = |d: &DiskLoad| DiskLoad { device: Some((8, minor)), ..d.clone() };
+        let more = disk(&many.guests[0].disks[0]);
+        many.guests[0].disks.push(more);
+        many.devices.push(DeviceLoad { device: (8, minor), ..many.devices[0].clone() });
+    }
+    // All of them are of the first interval, so no thinning out could make them fewer.
+    let mut history = seen(&[many]);
+    assert_eq!(history.kept(), 600);
+    for later in [quiet(), Interval { devices: vec![], ..quiet() }] {
+        history.remember(&later);
+    }
+    assert_eq!(history.kept(), 601);
 }

@@ -67,6 +67,9 @@ impl Verdict {
 /// Who uses a thing up.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Culprit {
+    /// Which of the interval's.
+    #[serde(skip)]
+    pub actor: Actor,
     /// `guest flood`, `backup (rsync)`.
     pub who: String,
     /// Its name where it is a guest.
@@ -124,6 +127,7 @@ fn culprits(interval: &Interval, parts: &[(Actor, f64)], all: f64) -> Vec<Culpri
     let largest = parts.first().map_or(0.0, |(_, part)| *part);
     let about = parts.iter().take_while(|(_, part)| all > 0.0 && *part > 0.0 && *part >= largest * ABOUT_THE_SAME);
     let culprit = |(who, part): &(Actor, f64)| Culprit {
+        actor: *who,
         who: who.label(interval),
         guest: match who {
             Actor::Guest(i) => Some(interval.guests[*i].name.clone()),

@@ -16,7 +16,7 @@ Examples:
 
 It only looks: no guest and no setting is changed. As root it loads eBPF programs at the tracepoints
 of the block layer, which tell who hands which requests to which disk; they go when vmio ends.
---no-ebpf does without, and then there are no latencies by guest.";
+--no-ebpf does without, and then no guest has percentiles of latency: means where libvirt counts them.";
 
 /// Who uses the disks, the wire and the processors now, and which guest suffers for it; only looks
 #[derive(Debug, clap::Args)]

@@ -63,7 +63,7 @@ fn body(app: &App, screen: &Screen, w: usize, h: usize, lines: &mut Vec<Line<'st
     guests(app, screen, w, guests_shown, lines);
     if others_shown > 0 {
         // At the end of the guests' room, so that they do not jump.
-        lines.resize(guests_end.min(lines.len().max(guests_end)), Line::default());
+        lines.resize(guests_end, Line::default());
         lines.push(Line::default());
         table(&others[..others_shown], &[34, 6, 6, 6, 6, 7, 6], w, None, lines);
     }

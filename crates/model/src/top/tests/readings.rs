@@ -112,6 +112,27 @@ fn threads_come_and_go() {
 }
 
 #[test]
+fn only_threads_that_are_known_to_move_io_alone_can_be_at_their_limit() {
+    let busiest = |parts: &[Part]| {
+        let (mut before, mut after) = (member("a", 7), member("a", 7));
+        for (tid, part) in (7..).zip(parts) {
+            before.threads.push(thread(tid, *part, 0, 0));
+            // The last one works most.
+            after.threads.push(thread(tid, *part, 900_000_000 + u64::from(tid) * 1_000_000, 0));
+        }
+        let interval = between(&one(0.0, vec![before], &[]), &one(1.0, vec![after], &[]), None);
+        let said = verdicts(&interval, &History::default()).into_iter().filter(|v| v.resource == Resource::GuestIo);
+        (interval.guests[0].cpu.clone().unwrap().busiest.map(|(name, _)| name), said.count())
+    };
+    for part in [Part::Io, Part::Main] {
+        assert_eq!(busiest(&[Part::Vcpu, part, Part::Pool, Part::Rest]), (Some("thread 8".into()), 1));
+    }
+    assert_eq!(busiest(&[Part::Vcpu, Part::Pool, Part::Rest]), (None, 0));
+    // QEMU did not name its threads: any of them may run a vCPU, or all of them.
+    assert_eq!(busiest(&[Part::Main, Part::Rest, Part::Rest]), (None, 0));
+}
+
+#[test]
 fn guests_come_and_go() {
     let full = |name: &str, pid| {
         let mut g = member(name, pid);
@@ -236,6 +257,24 @@ fn flows_belong_to_guests_or_to_others() {
     // An owner that is not there (it went since) is nobody.
     let lost = Traced { flows: &flows[..1], owners: &[Some(9)] };
     assert_eq!(between(&reading(0.0), &reading(1.0), Some(&lost)).others.len(), 1);
+}
+
+#[test]
+fn nothing_that_a_guest_names_moves_the_cursor() {
+    let reading = |at, n: u64| {
+        let mut guest = member("a\x1b[2J", 7);
+        guest.threads = vec![thread(7, Part::Vcpu, 0, 0), thread(8, Part::Io, n * 990_000_000, 0)];
+        guest.threads[1].name = "I/O thread \x1b]0;x\x07".into();
+        let received = Packets { packets: n * 900, bytes: 0, dropped: n * 100 };
+        guest.nics = vec![Interface { name: "eth\u{9b}2J".into(), received, ..Interface::default() }];
+        Reading { notes: vec!["could not read \x1b[2J:\nno rights".into()], ..one(at, vec![guest], &[]) }
+    };
+    let interval = between(&reading(0.0, 0), &reading(1.0, 1), None);
+    assert_eq!(interval.notes, ["could not read ?[2J: no rights"]);
+    let lines: Vec<String> = verdicts(&interval, &History::default()).into_iter().map(|v| v.line).collect();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(lines[0].starts_with("I/O thread ?]0;x? of guest a?[2J is at its limit"), "{}", lines[0]);
+    assert!(lines[1].ends_with("dropped at eth?2J"), "{}", lines[1]);
 }
 
 #[test]

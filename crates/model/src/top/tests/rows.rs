@@ -12,6 +12,8 @@ fn rows_hold_rates_and_leave_out_what_is_not_known() {
         Some(CpuLoad { vcpus: 2, vcpu: Ran { run_seconds: 1.0, wait_seconds: 1.0 }, ..CpuLoad::default() });
     interval.guests[0].nics = wire("db", packets(100, 0), packets(200, 2)).nics;
     interval.guests.push(GuestLoad { name: "unseen".into(), ..GuestLoad::default() });
+    let unnamed = CpuLoad { rest: Ran { run_seconds: 1.0, wait_seconds: 0.0 }, ..CpuLoad::default() };
+    interval.guests.push(GuestLoad { name: "unnamed".into(), cpu: Some(unnamed), ..GuestLoad::default() });
     let rows = rows(&interval);
     let db = &rows.guests[0];
     assert_eq!((db.disk.read_iops, db.disk.write_iops), (Some(100.0), Some(0.0)));
@@ -24,5 +26,7 @@ fn rows_hold_rates_and_leave_out_what_is_not_known() {
     let unseen = &rows.guests[2];
     assert_eq!(unseen.disk, DiskRow::default());
     assert_eq!((unseen.vcpu_ratio, unseen.sent_bps), (None, None));
+    let unnamed = &rows.guests[3];
+    assert_eq!((unnamed.vcpu_ratio, unnamed.rest_ratio, unnamed.steal_ratio), (None, Some(0.5), None));
     assert!((rows.devices[0].queue_depth - 16.0).abs() < 1e-9);
 }

@@ -12,7 +12,7 @@ use super::{Cost, Resource, Verdict, blame, culprits, told};
 pub const STEAL: f64 = 0.10;
 /// The host's processors count as busy from here.
 const BUSY: f64 = 0.80;
-/// With PSI alone: so much of the time some task waited.
+/// They are used up when they are busy and, if not for steal, some task waits so much of the time (PSI).
 const STALLED: f64 = 0.50;
 /// A guest's virtual CPUs, or a thread, count as used up from here.
 const FULL: f64 = 0.90;
@@ -96,12 +96,13 @@ fn host(interval: &Interval) -> Option<Verdict> {
     parts.push((Actor::Unknown, all - guests));
     parts.sort_by(|a, b| b.1.total_cmp(&a.1));
     let culprits = culprits(interval, &parts, all);
-    let guilty = |g: &GuestLoad| culprits.iter().any(|c| c.guest.as_ref() == Some(&g.name));
+    let guilty = |i: usize| culprits.iter().any(|c| c.actor == Actor::Guest(i));
     let mut costs: Vec<Cost> = interval
         .guests
         .iter()
-        .filter(|g| !guilty(g))
-        .filter_map(|g| {
+        .enumerate()
+        .filter(|(i, _)| !guilty(*i))
+        .filter_map(|(_, g)| {
             let ratio = self::steal(g, s).filter(|r| *r > STEAL)?;
             let words = format!("{} waits {} of its time for a processor", g.name, percent(ratio));
             Some(Cost { guest: g.name.clone(), steal_ratio: Some(ratio), words, ..Cost::default() })
@@ -127,10 +128,14 @@ fn group(
     then: &str,
 ) -> Option<Verdict> {
     guests.sort_by(|a, b| b.1.total_cmp(&a.1));
-    if let [(guest, share)] = guests[..] {
-        let evidence = one(percent(share));
-        let line = format!("guest {} {evidence}{then}", guest.name);
-        return Some(Verdict::certain(Resource::GuestCpu, &guest.name, evidence, line));
+    match guests[..] {
+        [] => return None,
+        [(guest, share)] => {
+            let evidence = one(percent(share));
+            let line = format!("guest {} {evidence}{then}", guest.name);
+            return Some(Verdict::certain(Resource::GuestCpu, &guest.name, evidence, line));
+        }
+        _ => {}
     }
     let named = |name: &dyn Fn(&GuestLoad, f64) -> String| {
         let more = guests.len().checked_sub(NAMED).filter(|n| *n > 0).map(|n| format!("{n} more"));
@@ -139,9 +144,11 @@ fn group(
     let with_shares = named(&|g, share| format!("{} ({})", g.name, percent(share)));
     let (line, evidence) = (format!("guests {with_shares} {many}{then}"), format!("{} guests {many}", guests.len()));
     let name = named(&|g, _| g.name.clone());
-    (!guests.is_empty()).then(|| Verdict::certain(Resource::GuestCpu, &name, evidence, line))
+    Some(Verdict::certain(Resource::GuestCpu, &name, evidence, line))
 }
 
+/// A thread that alone moves what it moves. Of others, and where it is not known which threads run the
+/// virtual CPUs, a processor that is used up says nothing of I/O.
 fn thread(guest: &GuestLoad, seconds: f64) -> Option<Verdict> {
     let (name, ran) = guest.cpu.as_ref()?.busiest.as_ref()?;
     let ratio = ran / seconds;

@@ -16,7 +16,7 @@ use super::super::latency::BUCKET_ERROR;
 use super::super::load::{Device, DeviceLoad, GuestLoad, Interval, Transfer};
 use super::super::rows::{per_second, totals};
 use super::super::words::{count, number, percent, time};
-use super::share::{self, Actor, Basis};
+use super::share::{self, Actor, Basis, Identity};
 use super::{Cost, Culprit, Resource, Verdict, blame, culprits, told};
 
 /// So many times the quiet latency counts as waiting.
@@ -91,12 +91,12 @@ fn verdict(interval: &Interval, load: &DeviceLoad, history: &History, certain: b
     let neighbours: Vec<usize> = parts
         .iter()
         .filter_map(|(who, _)| match who {
-            Actor::Guest(i) if culprits.iter().all(|c| c.guest.as_ref() != Some(&interval.guests[*i].name)) => Some(*i),
+            Actor::Guest(i) if culprits.iter().all(|c| c.actor != *who) => Some(*i),
             _ => None,
         })
         .collect();
     let mut costs: Vec<Cost> =
-        neighbours.iter().filter_map(|i| cost(&interval.guests[*i], load.device, &culprits, history)).collect();
+        neighbours.iter().filter_map(|i| cost(interval, *i, load.device, &culprits, history)).collect();
     costs.sort_by(|a, b| factor(b).total_cmp(&factor(a)));
     let costs_said = if costs.is_empty() { without_costs(interval, &culprits, neighbours.len()) } else { told(&costs) };
     let costs_said = costs_said + &could_be(interval, &culprits, basis);
@@ -127,10 +127,11 @@ fn on(guest: &GuestLoad, device: Device) -> Transfer {
     sum
 }
 
-fn cost(guest: &GuestLoad, device: Device, culprits: &[Culprit], history: &History) -> Option<Cost> {
+fn cost(interval: &Interval, i: usize, device: Device, culprits: &[Culprit], history: &History) -> Option<Cost> {
+    let guest = &interval.guests[i];
     let now = on(guest, device).latency?.p99_seconds()?;
-    let hogs: Vec<&str> = culprits.iter().map(|c| c.who.as_str()).collect();
-    let quiet = history.without(device, &guest.name, &hogs).p99_seconds();
+    let hogs: Vec<Identity> = culprits.iter().map(|c| c.actor.identity(interval)).collect();
+    let quiet = history.without(device, &Actor::Guest(i).identity(interval), &hogs).p99_seconds();
     let they = if hogs.len() == 1 { "that one was" } else { "those were" };
     let words = match quiet.map(|quiet| (quiet, slower(now, quiet))) {
         Some((quiet, Some(times))) => {

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::super::load::{Device, DiskLoad, GuestLoad, Interval};
+use super::super::process::OtherKind;
 
 /// What shares are shares of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -36,7 +37,31 @@ pub enum Actor {
     Unknown,
 }
 
+/// The same one in another interval. Labels will not do: guests may have the same name, and the
+/// kernel's workers change theirs (`kworker/u8:1+flush-254:0`), so those are one by what they do.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Identity {
+    /// A guest, by name and process.
+    Guest(String, Option<u32>),
+    /// The kernel at this work.
+    Kernel(OtherKind),
+    /// Processes of this name.
+    Process(OtherKind, String),
+    /// What neither explains.
+    Unknown,
+}
+
 impl Actor {
+    /// Who it is, whatever the interval.
+    pub fn identity(self, interval: &Interval) -> Identity {
+        match self {
+            Actor::Guest(i) => Identity::Guest(interval.guests[i].name.clone(), interval.guests[i].pid),
+            Actor::Other(i) if interval.others[i].pid == 0 => Identity::Kernel(interval.others[i].kind),
+            Actor::Other(i) => Identity::Process(interval.others[i].kind, interval.others[i].name.clone()),
+            Actor::Unknown => Identity::Unknown,
+        }
+    }
+
     /// `guest web1`, `backup (rsync)`, `others than guests`.
     pub fn label(self, interval: &Interval) -> String {
         match self {

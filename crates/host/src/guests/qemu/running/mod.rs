@@ -10,7 +10,7 @@ pub(in crate::guests) mod process;
 mod processors;
 pub(in crate::guests) mod quota;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::facts::{Guest, HostCpu, Unread};
 
@@ -50,6 +50,13 @@ pub fn look_closer(look: &Look<'_>, guest: &mut Guest) {
     {
         processors::memory_by_node(&Process::new(look, pid, args), own);
     }
+}
+
+/// Interfaces of the taps that a process has open; `None` where that may not be read.
+pub(crate) fn taps(look: &Look<'_>, pid: u32) -> Option<BTreeSet<String>> {
+    let process = Process::new(look, pid, &[]);
+    let tuns = process.fds().ok()?.iter().filter(|(_, to)| to == "/dev/net/tun");
+    Some(tuns.filter_map(|(fd, _)| process.tun(*fd).ok()?).collect())
 }
 
 /// Whether a process is a QEMU. A kernel thread and a process that has ended have no arguments.
