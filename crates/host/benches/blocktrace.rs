@@ -13,7 +13,10 @@
 
 #![allow(clippy::print_stdout)]
 
+use std::collections::BTreeMap;
 use std::error::Error;
+use std::ffi::OsString;
+use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -85,24 +88,22 @@ fn reads(disk: &str) -> Result<f64> {
     Ok(stat.split_whitespace().next().ok_or("empty stat")?.parse()?)
 }
 
-/// Nanoseconds on a processor so far: of fio's threads and of the kernel's workers (schedstat in
-/// proc(5) and Documentation/scheduler/sched-stats.rst).
-fn on_processor(fio: u32) -> Result<f64> {
-    let mut sum = 0.0;
-    let mut add = |dir: PathBuf| {
-        let text = std::fs::read_to_string(dir.join("schedstat")).unwrap_or_default();
-        sum += text.split(' ').next().and_then(|n| n.parse::<f64>().ok()).unwrap_or(0.0);
+/// Nanoseconds on a processor so far, by thread: of fio's threads and of the kernel's workers
+/// (schedstat in proc(5) and Documentation/scheduler/sched-stats.rst).
+fn on_processor(fio: u32) -> Result<BTreeMap<OsString, f64>> {
+    let mut all = BTreeMap::new();
+    let mut add = |thread: DirEntry| {
+        let text = std::fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
+        all.extend(text.split(' ').next().and_then(|n| n.parse().ok()).map(|ns| (thread.file_name(), ns)));
     };
-    for thread in std::fs::read_dir(format!("/proc/{fio}/task"))?.flatten() {
-        add(thread.path());
-    }
+    std::fs::read_dir(format!("/proc/{fio}/task"))?.flatten().for_each(&mut add);
     for process in std::fs::read_dir("/proc")?.flatten() {
         let name = std::fs::read_to_string(process.path().join("comm")).unwrap_or_default();
         if name.starts_with("kworker/") {
-            add(process.path());
+            add(process);
         }
     }
-    Ok(sum)
+    Ok(all)
 }
 
 /// Requests a second, and nanoseconds of processor time a request.
@@ -117,11 +118,12 @@ fn measure(disk: &str, fio: u32, seconds: u32, traced: bool) -> Result<[f64; 2]>
         }
     }
     let (requests, elapsed) = (reads(disk)? - before, start.elapsed());
-    let cpu = on_processor(fio)? - cpu;
+    // A worker that ended meanwhile takes what it had before with it.
+    let spent = on_processor(fio)?.iter().map(|(thread, ns)| ns - cpu.get(thread).unwrap_or(&0.0)).sum::<f64>();
     if let Some(lost) = trace.map(|t| t.lost()).filter(|n| *n > 0) {
         println!("lost: {lost}");
     }
-    Ok([requests / elapsed.as_secs_f64(), cpu / requests.max(1.0)])
+    Ok([requests / elapsed.as_secs_f64(), spent / requests.max(1.0)])
 }
 
 fn main() -> Result<()> {
