@@ -105,21 +105,21 @@ pub fn full_allocation(what: impl Into<String>, place: &Place, format: Option<&s
     let (domain, vmid, slot) = (names.domain(), names.vmid(), names.slot("virtio0"));
     let format = shell(format.unwrap_or("raw"));
     let file = place.source.as_deref().unwrap_or("/PATH/sparse.raw");
-    let (old, full) = (shell(file), shell(&format!("{file}.full")));
+    let (old, full, backup) = (shell(file), shell(&format!("{file}.full")), shell(&format!("{file}.old")));
     // fallocate alone would leave extents unwritten.
     let convert = format!("qemu-img convert -p -f {format} -O {format} -o preallocation=full {old} {full}");
     Change {
         what: what.into(),
         qemu: format!(
-            "# guest shut down; writes every block (internal snapshots of a qcow2 image stay in the old file)\n\
-             {convert}\n\
-             chown --reference={old} {full} && chmod --reference={old} {full}\n\
-             mv {old} {} && mv {full} {old}",
-            shell(&format!("{file}.old"))
+            "# guest shut down; writes every block, so it needs the disk's whole size once more; stops at the first\n\
+             # step that fails; the old file stays as .old (internal snapshots of a qcow2 image are in it alone)\n\
+             {convert} && \\\n\
+             chown --reference={old} {full} && chmod --reference={old} {full} && \\\n\
+             mv -n {old} {backup} && mv -n {full} {old}"
         ),
         libvirt: format!(
             "virsh shutdown {domain}    # and wait until it is off\n\
-             {convert}\n\
+             {convert} && \\\n\
              virsh edit {domain}        # then <source file='{}'/>",
             xml(&format!("{file}.full"))
         ),

@@ -27,13 +27,8 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     );
     let what = "Make it a virtio-net card, MAC address kept (Windows: install virtio-win's NetKVM first; the guest may \
                 know the new card by another name).";
-    let to = NicTo { virtio: true, tap: !on_tap(nic), ..NicTo::default() };
+    let to = NicTo { virtio: true, ..NicTo::default() };
     Some(rule.advice(nic, &["model", "backend"], &cause, own_nic(what, nic, to)))
-}
-
-/// Whether it has a tap already, as far as is known.
-fn on_tap(nic: &Nic) -> bool {
-    nic.backend.as_deref().is_none_or(|b| b == "tap" || b == "macvtap")
 }
 
 #[cfg(test)]

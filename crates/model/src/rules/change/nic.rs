@@ -62,7 +62,8 @@ fn qemu(nic: &Nic, to: NicTo) -> String {
     let mac = nic.place.target.as_deref().unwrap_or("MAC");
     let id = nic.place.device_id.as_deref().map(|id| format!(",id={}", option(id))).unwrap_or_default();
     format!(
-        "-netdev {} \\\n-device {}",
+        "# in place of its own -netdev (or -nic) and -device; /etc/qemu/bridge.conf must say: allow BRIDGE\n\
+         -netdev {} \\\n-device {}",
         shell(&format!("tap,id=hostnet0,{tap},vhost=on{many}")),
         shell(&format!("virtio-net-pci,netdev=hostnet0,mac={}{id}{vectors}", option(mac)))
     )
@@ -71,7 +72,8 @@ fn qemu(nic: &Nic, to: NicTo) -> String {
 /// Keys to set in the guest's own `-netdev` and `-device`.
 fn set(nic: &Nic, to: NicTo) -> String {
     let mut lines = Vec::new();
-    let vhost = (nic.vhost != Some(true)).then(|| "vhost=on".to_owned());
+    let on_tap = nic.backend.as_deref().is_none_or(|b| b == "tap" || b == "macvtap");
+    let vhost = (on_tap && nic.vhost != Some(true)).then(|| "vhost=on".to_owned());
     let of_tap: Vec<String> = vhost.into_iter().chain(to.queues.map(|n| format!("queues={n}"))).collect();
     if !of_tap.is_empty() {
         lines.push(format!("# in its own -netdev tap,...: set these, keep all else\n{}", of_tap.join(",")));
