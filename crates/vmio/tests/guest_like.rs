@@ -1,6 +1,6 @@
 //! `vmio tax --like` beside a real guest: that guest is only looked at, and what is measured is set up
 //! as it is, then as its findings advise.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 #[path = "common/bed.rs"]
 mod bed;
@@ -56,6 +56,14 @@ fn the_plan_of_a_guest_that_runs_has_its_set_up_and_its_mend() {
     // The plan that was asked for is what is printed.
     let text = bed.vmio(&like).with(0).out;
     assert!(text.contains("missing-iothread"), "{text}");
+    // Where KVM was tried in vain, nobody is told to use it.
+    let tried = fs::read_to_string(on.join("accelerator.json")).unwrap_or_default();
+    if tried.contains("\"tcg\"") {
+        let seen = live::scan(&on, &[&live::name("like")]);
+        assert!(!live::rules(live::guest(&seen, "like")).contains("emulation-though-kvm"), "{tried}");
+    } else {
+        eprintln!("  SKIPPED: advice on KVM where it was tried in vain: it was not tried, or it works");
+    }
     assert_eq!(state(&guest), before);
     bed.is_clean();
 }

@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context as _;
+use vmio_host::guests::qemu::known_accelerator;
 use vmio_host::look::Look;
 use vmio_host::scan;
-use vmio_model::facts::Unread;
+use vmio_model::facts::{Guest, Unread};
+use vmio_model::result::Accel;
 use vmio_model::rules::Severity;
 use vmio_node::Local;
 
@@ -134,7 +136,8 @@ fn look(args: &Args, ignore: &[Ignore], context: &Context) -> anyhow::Result<Vie
     let mut look = Look::new(&local);
     look.monitor = args.monitor;
     let seen = scan::scan(&look);
-    let (guests, own_guests) = pick::own(seen.guests, args.all, &args.guests);
+    let (mut guests, own_guests) = pick::own(seen.guests, args.all, &args.guests);
+    tried(&mut guests, &local, &context.paths.state);
     let mut rows: Vec<Row> = pick::named(guests, &args.guests)?.into_iter().map(Row::of).collect();
     let (known, unread) = known(context);
     let reference = studies::named("quick")?.guest;
@@ -153,6 +156,17 @@ fn look(args: &Args, ignore: &[Ignore], context: &Context) -> anyhow::Result<Vie
         ignored,
     };
     Ok(view.sorted())
+}
+
+/// Where vmio found by trying that KVM does not work here, no guest is told to use it.
+fn tried(guests: &mut [Guest], local: &Local, state: &Path) {
+    if known_accelerator(local, state).is_none_or(|known| known.accel != Accel::Tcg) {
+        return;
+    }
+    for own in guests.iter_mut().filter_map(|g| g.processors.as_mut()).filter(|p| p.kvm_here == Some(true)) {
+        own.kvm_here = Some(false);
+        own.read.insert("kvm_here".into(), "what vmio found by trying: `vmio doctor`".into());
+    }
 }
 
 /// What runs on this host have shown, from a store that is only read; and why that is not known.

@@ -121,7 +121,8 @@ impl Screen {
     pub fn summary(&self) -> String {
         let cpu = &self.host_cpu;
         let busy = if self.seconds > 0.0 { cpu.busy_seconds / self.seconds / f64::from(cpu.cpus.max(1)) } else { 0.0 };
-        let mut line = format!("{} s; {} guests", figure(Some(self.seconds)), self.guests.len() + self.guests_left_out);
+        let n = self.guests.len() + self.guests_left_out;
+        let mut line = format!("{} s; {n} guest{}", figure(Some(self.seconds)), if n == 1 { "" } else { "s" });
         line += &format!("; {} CPUs {} % busy", cpu.cpus, percent(Some(busy)));
         if let Some(ratio) = cpu.stalled_ratio {
             line += &format!(", {} % stalled", percent(Some(ratio)));
