@@ -26,7 +26,7 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
     let told = match here {
         true => "This host has /dev/kvm; whether KVM works was not tried.",
         false => {
-            "This host has no /dev/kvm: see the firmware's settings (VT-x, AMD-V), the kvm module, or, where the \
+            "This host has no KVM that works: see the firmware's settings (VT-x, AMD-V), the kvm module, or, where the \
                   host is itself a guest, nested virtualisation."
         }
     };

@@ -158,7 +158,7 @@ fn look(args: &Args, ignore: &[Ignore], context: &Context) -> anyhow::Result<Vie
     Ok(view.sorted())
 }
 
-/// Where vmio found by trying that KVM does not work here, no guest is told to use it.
+/// Where vmio found by trying that KVM does not work here, it is taken for not there.
 fn tried(guests: &mut [Guest], local: &Local, state: &Path) {
     if known_accelerator(local, state).is_none_or(|known| known.accel != Accel::Tcg) {
         return;
