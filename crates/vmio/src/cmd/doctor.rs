@@ -248,7 +248,7 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
         text += &format!("scratch in   {} (change with --on)\n", scratch.display());
         text += &places.text(context.style);
         text += &watched.iter().enumerate().map(|(i, w)| w.text(i == 0)).collect::<String>();
-        let stored = stored.map_or_else(|e| e, |n| format!("{n} stored run{}", if n == 1 { "" } else { "s" }));
+        let stored = stored.map_or_else(|e| e, |n| crate::report::format::count(n, "stored run"));
         text += &format!("state in     {}, {stored}\n", context.paths.state.display());
         term::print(&text)?;
     }

@@ -15,6 +15,7 @@ use vmio_model::policy::{Direction, Links, Loaded, Policy, PolicyError, Uplink};
 use vmio_model::problem::Problem;
 
 use crate::cli::{Context, Exit, Failure, Outcome};
+use crate::report::format::count;
 use crate::term::{self, Style};
 
 /// Guarantee guests their bandwidth: check a policy, plan what it gives
@@ -167,7 +168,6 @@ fn entry(problem: &Problem) -> Value {
 
 /// What a good policy holds, and how much of each pool it has promised.
 fn summary(policy: &Policy) -> String {
-    let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let (named, patterns): (Vec<_>, Vec<_>) = policy.entries.iter().partition(|e| e.matcher.is_exact());
     let mut text = format!(
         "The policy is good: {}, {} named, {}.\n",

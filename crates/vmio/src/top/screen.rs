@@ -9,6 +9,7 @@ use vmio_model::top::verdict::{Verdict, nothing, verdicts};
 use vmio_model::top::{History, verdict};
 
 use super::columns::{self, Column, figure, percent, short, time};
+use crate::report::format::count;
 use crate::term::Style;
 
 /// One interval as it is shown. The fields are those of `--json`.
@@ -122,7 +123,7 @@ impl Screen {
         let cpu = &self.host_cpu;
         let busy = if self.seconds > 0.0 { cpu.busy_seconds / self.seconds / f64::from(cpu.cpus.max(1)) } else { 0.0 };
         let n = self.guests.len() + self.guests_left_out;
-        let mut line = format!("{} s; {n} guest{}", figure(Some(self.seconds)), if n == 1 { "" } else { "s" });
+        let mut line = format!("{} s; {}", figure(Some(self.seconds)), count(n, "guest"));
         line += &format!("; {} CPUs {} % busy", cpu.cpus, percent(Some(busy)));
         if let Some(ratio) = cpu.stalled_ratio {
             line += &format!(", {} % stalled", percent(Some(ratio)));
