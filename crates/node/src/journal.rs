@@ -6,19 +6,22 @@
 //! exclusive `flock` on it: a journal that can be locked has no owner any more. Lines about files
 //! and directories are forced to the disk; all else is gone after a reboot anyway.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::change::{Change, SCRATCH_MARKER, Scope};
+use crate::change::{Change, Scope};
 use crate::machine::{self, lock};
 use crate::recover::{dir_mark, lock_file, read_head, told_by_hand, undo_file};
+use crate::warden::Warden;
 use crate::{Error, Result};
+
+mod scratch;
 
 /// Version of the journal's lines.
 pub(crate) const VERSION: u32 = 1;
@@ -83,8 +86,12 @@ struct State {
     live: Vec<(ChangeId, Change)>,
     /// Changes that are just being made.
     making: Vec<ChangeId>,
+    /// Scratch directories that are held, by the path that their maker knows them by.
+    held: scratch::Held,
     /// When [`Journal::close`] ended it first: since then nothing more is changed.
     closed: Option<Instant>,
+    /// Who ends this owner's processes should it be killed.
+    warden: Option<Warden>,
 }
 
 impl Journal {
@@ -126,8 +133,23 @@ impl Journal {
             File::open(dir)?.sync_all()
         };
         write(&mut file).map_err(|e| fail(format!("cannot write: {e}")))?;
-        let state = State { file, next: 1, live: Vec::new(), making: Vec::new(), closed: None };
+        let state =
+            State { file, next: 1, live: Vec::new(), making: Vec::new(), held: Vec::new(), closed: None, warden: None };
         Ok(Self { path, head, state: Mutex::new(state), made: Condvar::new() })
+    }
+
+    /// Has the owner's processes ended at once, should the owner be killed with SIGKILL: by a second
+    /// process of this program ([`crate::warden`]), whose number this returns. The rest is left to the
+    /// next start.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn ward(&self) -> Result<u32> {
+        let warden = Warden::start(self.cookie())
+            .map_err(|e| self.error(format!("cannot start the process that cleans up after a kill: {e}")))?;
+        let pid = warden.pid();
+        lock(&self.state).warden = Some(warden);
+        Ok(pid)
     }
 
     /// Value of `VMIO_OWNER` in the processes of this owner.
@@ -214,7 +236,7 @@ impl Journal {
         match found {
             None => Ok(()),
             Some(change) => {
-                change.undo(&self.scope()).map_err(|e| self.error(e))?;
+                self.take_back(&change).map_err(|e| self.error(told_by_hand(&change, e, &self.path)))?;
                 self.forget(id)
             }
         }
@@ -230,6 +252,7 @@ impl Journal {
 
     fn strike_out(&self, state: &mut State, id: ChangeId) -> Result<()> {
         state.live.retain(|(i, _)| *i != id);
+        state.held.retain(|(i, ..)| *i != id);
         write_line(&mut state.file, &Line::Undone { undone: id }).map_err(|e| self.error(format!("cannot write: {e}")))
     }
 
@@ -250,7 +273,7 @@ impl Journal {
                 ));
                 continue;
             }
-            let undone = change.undo(&self.scope());
+            let undone = self.take_back(&change);
             if let Err(e) = undone.and_then(|()| self.forget(id).map_err(|e| e.to_string())) {
                 failed.push(told_by_hand(&change, e, &self.path));
             }
@@ -277,6 +300,8 @@ impl Journal {
             // Still locked: nobody can have taken the name meanwhile.
             let _ = fs::remove_file(&self.path);
         }
+        let warden = lock(&self.state).warden.take();
+        drop(warden);
         failed
     }
 
@@ -297,43 +322,10 @@ impl Journal {
         if state.closed.is_some() { Err(self.error("its owner is ending; nothing was changed".into())) } else { Ok(()) }
     }
 
-    /// Makes a new, empty file of mode 0600 that is removed at the end.
-    ///
-    /// # Errors
-    /// When something is at the path already, or it cannot be made.
-    pub fn scratch_file(&self, path: &Path) -> Result<(File, ChangeId)> {
-        self.scratch(path, Change::File { path: path.into() }, || {
-            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
-        })
-    }
-
-    /// Makes a new directory of mode 0700 that is removed at the end, with all that is in it.
-    ///
-    /// # Errors
-    /// When something is at the path already, or it cannot be made.
-    pub fn scratch_dir(&self, path: &Path) -> Result<ChangeId> {
-        let made = self.scratch(path, Change::Dir { path: path.into() }, || {
-            DirBuilder::new().mode(0o700).create(path)?;
-            let marker = path.join(SCRATCH_MARKER);
-            fs::write(&marker, format!("{}\n", self.cookie())).inspect_err(|_| {
-                let _ = fs::remove_file(&marker);
-                let _ = fs::remove_dir(path);
-            })
-        })?;
-        Ok(made.1)
-    }
-
-    fn scratch<T>(&self, path: &Path, change: Change, make: impl FnOnce() -> io::Result<T>) -> Result<(T, ChangeId)> {
-        let fail = |source| Error::File { node: "local".into(), what: "make", path: path.into(), source };
-        // Looked at before it is written down: what was there before is never ours to remove.
-        if fs::symlink_metadata(path).is_ok() {
-            return Err(fail(io::ErrorKind::AlreadyExists.into()));
-        }
-        self.make(change, make)?.map_err(fail)
-    }
-
-    fn scope(&self) -> Scope<'_> {
-        Scope { cookie: &self.head.cookie, same_boot: true }
+    /// Undoes one change as far as this owner knows it.
+    fn take_back(&self, change: &Change) -> std::result::Result<(), String> {
+        let held: Vec<_> = lock(&self.state).held.iter().map(|(_, path, fd)| (path.clone(), Arc::clone(fd))).collect();
+        change.undo(&Scope { cookie: &self.head.cookie, same_boot: true, held: &held })
     }
 
     fn error(&self, reason: String) -> Error {

@@ -11,6 +11,7 @@ mod child;
 mod client;
 pub mod fake;
 mod foreign;
+pub mod held;
 pub mod init;
 mod journal;
 mod local;
@@ -24,6 +25,7 @@ mod sampler;
 mod session;
 pub mod stream;
 mod volume;
+pub mod warden;
 
 pub use agent::Agent;
 pub use change::{Change, SCRATCH_MARKER, TRACE_PREFIX, remove_trace_instance};
