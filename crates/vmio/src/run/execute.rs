@@ -25,7 +25,7 @@ pub fn execute(
     wishes: &Wishes,
     context: &Context,
 ) -> anyhow::Result<Run> {
-    let journals = context.paths.state.join("journals");
+    let journals = context.journals()?;
     let recovered = recover(&journals);
     for undone in &recovered.undone {
         term::note(&format!("cleaned up after a run that was killed: {undone}"));
