@@ -70,7 +70,7 @@ pub struct Located {
     /// Where this machine has it.
     pub here: PathBuf,
     /// Where it is for the process, links followed as far as that asks no file server.
-    seen: PathBuf,
+    pub seen: PathBuf,
 }
 
 impl View {
@@ -95,6 +95,11 @@ impl View {
     /// The file server that holds a path.
     pub fn server(&self, path: &Located) -> Option<NetworkMount> {
         mount_of(&self.mounts, &path.seen)?.server()
+    }
+
+    /// Whether a path without links, as the process sees it, is held by a file server.
+    pub fn serves(&self, seen: &Path) -> bool {
+        mount_of(&self.mounts, seen).is_some_and(|mount| mount.server().is_some())
     }
 
     /// Kind of the file system that holds a path: `ext4`.
