@@ -64,6 +64,13 @@ const IMAGE_CPU_SECONDS: u64 = 30;
 /// Longest time that a guest's monitor is held: a look must not keep its owner waiting for 50 ms.
 pub(crate) const MONITOR_LIMIT: Duration = Duration::from_millis(30);
 
+/// Bytes of a command line that are looked at; that of a guest with 200 disks has a third of it. A process can
+/// make its own as long as its memory (prctl(2), `PR_SET_MM_MAP`).
+pub(crate) const COMMAND_LINE_BYTES: usize = 512 << 10;
+
+/// Bytes of a table of mounts that are looked at: a process can have 100,000 of its own.
+pub(crate) const MOUNTS_BYTES: usize = 4 << 20;
+
 /// Time for the files of one guest, after which none is begun to be looked at; one takes a second at most.
 const GUEST_TIME: Duration = Duration::from_secs(1);
 
@@ -264,7 +271,7 @@ impl<'a> Look<'a> {
             let reader = self.reader();
             let names = reader.list(Path::new("/proc")).unwrap_or_default();
             let mut hidden = !names.iter().any(|n| n == "1");
-            let mut read = |path: PathBuf| match reader.read(&path) {
+            let mut read = |path: PathBuf| match reader.read_start(&path, COMMAND_LINE_BYTES) {
                 Ok(bytes) => Some(bytes),
                 Err(vmio_node::Error::File { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {
                     hidden = true;

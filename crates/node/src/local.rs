@@ -4,7 +4,7 @@
 //! that its journal ends them even after a SIGKILL of vmio itself.
 
 use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -132,6 +132,15 @@ impl Reader for Local {
 
     fn read(&self, path: &Path) -> Result<Vec<u8>> {
         fs::read(path).map_err(|e| self.error("read", path, e))
+    }
+
+    fn read_start(&self, path: &Path, most_bytes: usize) -> Result<Vec<u8>> {
+        let read = || -> io::Result<Vec<u8>> {
+            let mut bytes = Vec::new();
+            fs::File::open(path)?.take(most_bytes as u64).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        read().map_err(|e| self.error("read", path, e))
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<String>> {

@@ -21,6 +21,13 @@ pub trait Reader: Send + Sync {
     /// Whole content of a file. Files under `/proc` and `/sys` are read to their end.
     fn read(&self, path: &Path) -> Result<Vec<u8>>;
 
+    /// The beginning of a file, at most `most_bytes`: for what others can make as long as they like.
+    fn read_start(&self, path: &Path, most_bytes: usize) -> Result<Vec<u8>> {
+        let mut bytes = self.read(path)?;
+        bytes.truncate(most_bytes);
+        Ok(bytes)
+    }
+
     /// Names of the entries of a directory, sorted.
     fn list(&self, dir: &Path) -> Result<Vec<String>>;
 

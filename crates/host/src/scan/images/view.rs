@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vmio_model::facts::Guest;
 use vmio_node::machine::{Mount, NetworkMount, mount_of, mounts};
 
-use crate::look::Look;
+use crate::look::{Look, MOUNTS_BYTES};
 
 /// Links that are followed in one path, as many as the kernel follows (path_resolution(7)).
 const MOST_LINKS: usize = 40;
@@ -25,7 +25,8 @@ pub struct View {
 /// How each guest's process sees the files; a guest without one sees them as we do.
 pub fn of(look: &Look<'_>, guests: &[Guest]) -> Vec<Arc<View>> {
     let reader = look.reader();
-    let read = |pid: &str| reader.read(Path::new(&format!("/proc/{pid}/mountinfo"))).unwrap_or_default();
+    let table = |pid: &str| PathBuf::from(format!("/proc/{pid}/mountinfo"));
+    let read = |pid: &str| reader.read_start(&table(pid), MOUNTS_BYTES).unwrap_or_default();
     let mounts = |pid: &str| -> Arc<[Mount]> { mounts(&read(pid)).into() };
     let link = |path: String| reader.link(Path::new(&path)).ok().flatten();
     let own = (link("/proc/self/ns/mnt".into()), link("/proc/self/root".into()));
