@@ -14,7 +14,8 @@ use crate::summary::steady::settled_run;
 use crate::summary::{Cell, Share, Summary, figure_of, pairs};
 
 pub use guest::{
-    Details, Disk, Guest, HostCpu, Nic, Overridden, Place, PlacedThread, Processors, Sources, Unread, called,
+    DeletedFile, Details, Disk, Guest, HostCpu, Nic, Overridden, Place, PlacedThread, Processors, Sources, Unread,
+    called,
 };
 
 /// Where a fact comes from.

@@ -141,10 +141,28 @@ pub struct Details {
     pub host_cached_bytes: Option<u64>,
     /// Bytes that its files take where they lie.
     pub allocated_bytes: Option<u64>,
+    /// `tmpfs` or `ramfs`, where its file lies in the host's memory.
+    pub in_memory: Option<String>,
+    /// Its files whose name is gone though the guest has them open: they end with its process.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deleted: Vec<DeletedFile>,
     /// Limits in force, in words: `1000 IOPS by QEMU's throttle`.
     pub limits: Vec<String>,
     /// Settings that were asked for and are not in force.
     pub overridden: Vec<Overridden>,
+}
+
+/// A file that has no name any more and that a process holds open.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeletedFile {
+    /// The name that it had, as the process sees it.
+    pub path: String,
+    /// The process.
+    pub pid: u32,
+    /// Number of the descriptor that holds it.
+    pub fd: u32,
+    /// Whether that name is another file's now.
+    pub replaced: bool,
 }
 
 /// A setting that was asked for and is not in force.
