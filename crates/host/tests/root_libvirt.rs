@@ -125,6 +125,7 @@ fn inside() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let virsh = |args: &[&str]| run("virsh", &[&["--quiet", "--connect", "qemu:///system"], args].concat());
+    placeholders_are_refused();
     let domain = "/etc/libvirt/domain.xml";
     std::fs::write(domain, DOMAIN).unwrap();
     virsh(&["define", domain]);
@@ -186,6 +187,42 @@ fn inside() {
     // Its socket is still there, and nobody answers: that is said.
     let left = look(false);
     assert!(left.unread.iter().any(|u| u.what.contains("qemu:///system")), "{:?}", left.unread);
+}
+
+/// The element of a measured disk stands for one of the reader's own, whose kind and format nobody knows: as
+/// long as one of them is not written in, libvirt takes no such domain.
+fn placeholders_are_refused() {
+    let element = vmio_model::rules::change::libvirt(&vmio_model::rules::change::recommended());
+    let (threads, disk) = element.split_once("\n").unwrap();
+    let defined = |disk: &str| {
+        let file = "/etc/libvirt/placeholder.xml";
+        let xml = format!(
+            "<domain type='qemu'><name>own</name><memory unit='MiB'>64</memory>{threads}<os><type arch='x86_64' \
+             machine='pc'>hvm</type></os><devices>{disk}</devices></domain>"
+        );
+        std::fs::write(file, xml).unwrap();
+        let out = Command::new("virsh").args(["--connect", "qemu:///system", "define", file]).output().unwrap();
+        String::from_utf8_lossy(&if out.status.success() { out.stdout } else { out.stderr }).into_owned()
+    };
+    let own = |from: &[&str], disk: &str| {
+        let all = [("'KIND'", "'file'"), ("'FORMAT'", "'qcow2'"), ("SOURCE='OWN'", "file='/a.qcow2'")];
+        let mine = all.iter().filter(|(what, _)| from.contains(what));
+        mine.fold(disk.to_owned(), |text, (what, with)| text.replace(what, with))
+    };
+    let refused = [
+        (&[][..], "'type' in element 'disk': 'KIND'"),
+        (&["'KIND'"], "unknown driver format value 'FORMAT'"),
+        (&["'FORMAT'", "SOURCE='OWN'"], "'type' in element 'disk': 'KIND'"),
+        (&["'KIND'", "SOURCE='OWN'"], "unknown driver format value 'FORMAT'"),
+        (&["'KIND'", "'FORMAT'"], "missing source information"),
+    ];
+    for (from, why) in refused {
+        let said = defined(&own(from, disk));
+        assert!(said.contains(why), "{from:?}: {said}");
+    }
+    let said = defined(&own(&["'KIND'", "'FORMAT'", "SOURCE='OWN'"], disk));
+    assert!(said.contains("defined"), "{said}");
+    run("virsh", &["--connect", "qemu:///system", "undefine", "own"]);
 }
 
 fn log() -> String {

@@ -26,7 +26,13 @@ fn served(to: &To, thread: &str) -> Vec<String> {
     thread.into_iter().chain(to.queues.map(|n| format!("queues='{n}'"))).collect()
 }
 
-/// The whole element of a disk of a study.
+/// What stands for the reader's own kind of storage, image format and source: a disk of a study is no disk of
+/// the reader's. libvirt refuses each of them, so that what was not replaced is never in force: a qcow2 image
+/// that is opened as raw is destroyed by the guest's first write.
+const OWN: &str = "<!-- KIND (file, block, network), FORMAT (qcow2, raw) and <source>: as the disk's own element has \
+                   them now. A qcow2 image that is opened as raw is destroyed by its first write. -->";
+
+/// The whole element of a disk of a study, without what only the reader knows of the own disk.
 pub(super) fn element(a: &Attachment) -> String {
     let Some((bus, name, _)) = bus(Some(&a.driver)) else {
         return format!("<!-- libvirt knows no emulated {} disk: use virtio -->", a.driver);
@@ -48,8 +54,8 @@ pub(super) fn element(a: &Attachment) -> String {
         driver.push_str(&format!(" detect_zeroes='{}'", a.options.detect_zeroes));
     }
     format!(
-        "{threads}{controller}<disk type='block' device='disk'>\n  <driver name='qemu' type='raw'{driver}/>\n  \
-         <source dev='/dev/DISK'/>\n  <target dev='{name}' bus='{bus}'/>\n</disk>"
+        "{threads}{controller}{OWN}\n<disk type='KIND' device='disk'>\n  <driver name='qemu' type='FORMAT'{driver}/>\n  \
+         <source SOURCE='OWN'/>\n  <target dev='{name}' bus='{bus}'/>\n</disk>"
     )
 }
 
