@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 use common::must_be_root;
 use vmio_host::look::Look;
 use vmio_host::scan;
-use vmio_model::facts::Overridden;
+use vmio_model::facts::{Overridden, PlacedThread};
 use vmio_model::result::Accel;
+use vmio_model::rules;
 use vmio_node::{Exec, Local, Node};
 
 /// Said to the test's own child, which is in the namespaces.
@@ -46,7 +47,7 @@ const DOMAIN: &str = r#"<domain type='qemu'>
     </libosinfo:libosinfo>
   </metadata>
   <memory unit='MiB'>64</memory>
-  <vcpu>1</vcpu>
+  <vcpu cpuset='0'>1</vcpu>
   <os><type arch='x86_64' machine='pc'>hvm</type></os>
   <devices>
     <disk type='file' device='disk'>
@@ -132,7 +133,7 @@ fn inside() {
     let name = "shop & \"co\"";
     virsh(&["start", name]);
     // Asked for, and not in force before the next start.
-    let better = DOMAIN.replace("cache='writeback'", "cache='none'").replace("<vcpu>1<", "<vcpu>2<");
+    let better = DOMAIN.replace("cache='writeback'", "cache='none'").replace("cpuset='0'>1<", "cpuset='0'>2<");
     std::fs::write(domain, better).unwrap();
     virsh(&["define", domain]);
 
@@ -174,6 +175,13 @@ fn inside() {
     assert_eq!((processors.vcpus, processors.accel), (Some(1), Some(Accel::Tcg)));
     assert_eq!(processors.place.domain.as_deref(), Some(name));
     assert_eq!(processors.overridden, [waits("vcpus", "2", "1")]);
+    // All of it is bound to one processor, the thread of QEMU's monitor too: that one serves no disk.
+    let comm = |tid: u32| std::fs::read_to_string(format!("/proc/{}/task/{tid}/comm", guest.pid.unwrap())).unwrap();
+    let monitors: Vec<&PlacedThread> =
+        processors.threads.iter().filter(|t| comm(t.tid).trim() == "IO mon_iothread").collect();
+    assert_eq!(monitors.iter().map(|t| (&*t.role, &t.cpus[..])).collect::<Vec<_>>(), [("other", &[0][..])]);
+    let rules: Vec<String> = rules::findings(&guest.facts()).into_iter().map(|f| f.rule).collect();
+    assert!(!rules.contains(&"iothread-on-vcpu-core".to_owned()), "{rules:?}");
 
     // With leave to ask the monitor nothing else is said, and nobody was asked: no mark is left.
     assert_eq!(look(true).guests[0].disks[0].cache, vda.cache);
@@ -192,7 +200,7 @@ fn inside() {
 /// The element of a measured disk stands for one of the reader's own, whose kind and format nobody knows: as
 /// long as one of them is not written in, libvirt takes no such domain.
 fn placeholders_are_refused() {
-    let element = vmio_model::rules::change::libvirt(&vmio_model::rules::change::recommended());
+    let element = rules::change::libvirt(&rules::change::recommended());
     let (threads, disk) = element.split_once("\n").unwrap();
     let defined = |disk: &str| {
         let file = "/etc/libvirt/placeholder.xml";

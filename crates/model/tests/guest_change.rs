@@ -218,7 +218,8 @@ fn qemu_takes_the_options_that_findings_print() {
     }
     // Nobody knows the format of the reader's own image: a raw disk's would destroy a qcow2 one.
     let unknown = settings("x", &recommended()).qemu.replace("/dev/DISK", disk.text()).replace("\\\n", "");
-    let out = Command::new("qemu-system-x86_64").args(["-S", "-display", "none"]).args(unknown.split_whitespace()).output();
+    let out =
+        Command::new("qemu-system-x86_64").args(["-S", "-display", "none"]).args(unknown.split_whitespace()).output();
     let words = String::from_utf8(out.unwrap().stderr).unwrap();
     assert!(words.contains("Unknown driver 'FORMAT'"), "{words}");
 }

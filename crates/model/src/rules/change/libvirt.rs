@@ -88,15 +88,20 @@ pub(super) fn edit(disk: &Disk, to: &To) -> String {
         text.push_str(&format!("{and} in its <address type='drive' .../>: set this, keep all else\ncontroller='M'"));
     }
     if let Some((bus, name, _)) = new.and_then(|driver| bus(Some(driver))) {
-        // vda for sda, hda, and the other way round; the rest of the name is kept.
-        let new = match target.get(2..) {
-            Some(rest) if ["sd", "hd", "vd"].iter().any(|p| target.starts_with(p)) => format!("{}{rest}", &name[..2]),
-            _ => name.to_owned(),
-        };
+        let new = free(&name[..2], &target, &disk.place.taken);
         text.push_str(&format!(
             "\n# and in place of its own <target .../>, without its <address .../>, a name that is free:\n\
              <target dev='{new}' bus='{bus}'/>"
         ));
+        // libvirt sorts the disks of a bus by their names (virDomainDiskInsert), and boots from the first.
+        let before = |other: &String| *other != new && rank(other) < rank(&new) && other.starts_with(&name[..2]);
+        if disk.place.boots_as_first == Some(true) && disk.place.taken.iter().any(before) {
+            text.push_str(
+                "\n# and, since another disk would come first and be booted from: this in its <disk>, and the\n\
+                 # <boot dev='hd'/> goes from <os> (other <boot dev=.../> there become such orders, too)\n\
+                 <boot order='1'/>",
+            );
+        }
     }
     if shared {
         let served = served_anew(disk, to).join(" ");
@@ -114,6 +119,20 @@ pub(super) fn edit(disk: &Disk, to: &To) -> String {
         ));
     }
     text
+}
+
+/// A name that no disk of the guest has: vda for sda, hda, and the other way round; else the first one.
+fn free(prefix: &str, target: &str, taken: &[String]) -> String {
+    let same = target.get(2..).filter(|_| ["sd", "hd", "vd"].iter().any(|p| target.starts_with(p)));
+    let letters = || (b'a'..=b'z').map(|c| char::from(c).to_string());
+    let all = letters().chain(letters().flat_map(|first| letters().map(move |second| format!("{first}{second}"))));
+    let names = same.map(str::to_owned).into_iter().chain(all).map(|rest| format!("{prefix}{rest}"));
+    names.into_iter().find(|name| !taken.contains(name)).unwrap_or_else(|| format!("{prefix}NAME"))
+}
+
+/// Order of names: `vdz` comes before `vdaa`.
+fn rank(name: &str) -> (usize, &str) {
+    (name.len(), name)
 }
 
 /// Attributes of what serves the disk from now on in place of what has served it.
