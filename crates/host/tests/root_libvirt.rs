@@ -187,6 +187,20 @@ fn inside() {
     assert_eq!(look(true).guests[0].disks[0].cache, vda.cache);
     assert!(!record().contains("custom-monitor"), "libvirt marks the guest");
 
+    // A limit with a burst is taken away by what is pasted, now and for later.
+    let burst = "--total-iops-sec 0 --read-iops-sec 100 --read-iops-sec-max 200 --read-iops-sec-max-length 3";
+    virsh(
+        &[&["blkdeviotune", name, "vda", "--live", "--config"], &burst.split(' ').collect::<Vec<&str>>()[..]].concat(),
+    );
+    let limit = |guests: &[vmio_model::facts::Guest]| {
+        rules::findings(&guests[0].facts()).into_iter().find(|f| f.rule == "limit-in-force")
+    };
+    let found = limit(&look(false).guests).unwrap();
+    assert!(found.cause.contains("100 read IOPS"), "{}", found.cause);
+    run("sh", &["-ec", &found.change.libvirt]);
+    assert_eq!(limit(&look(false).guests), None);
+    assert!(!virsh(&["dumpxml", "--inactive", name]).contains("iotune"), "it comes back at the next start");
+
     // A guest that ends while others look is no error.
     virsh(&["destroy", name]);
     assert_eq!(look(false).guests, []);

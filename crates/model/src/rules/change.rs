@@ -9,14 +9,16 @@ mod libvirt;
 mod names;
 mod nic;
 mod qemu;
+mod qmp;
 mod slot;
 mod together;
 
 use serde::{Deserialize, Serialize};
 
 pub use disk::{To, engine, known_everywhere, own_disk, thrown_away};
-pub use names::{Names, shell, xml};
+pub use names::{Names, comment, shell, xml};
 pub use nic::{NicTo, own_nic};
+pub use qmp::qmp;
 pub use slot::slot_without;
 pub use together::{Sets, Together, together};
 
