@@ -75,6 +75,25 @@ pub struct Place {
     pub volume: Option<String>,
     /// QEMU's id of the device.
     pub device_id: Option<String>,
+    /// What QMP's `device` means a drive by: its name, where the disk is of `-drive`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drive: Option<String>,
+    /// Name of the block node of its image, which QMP's jobs take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// What QMP's `id` means the device by that has the image: its id, or its path in QEMU's object tree.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qom: Option<String>,
+    /// Socket of its guest's monitor (QMP), as QEMU names it; `None` where it has none, or that is its manager's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub monitor: Option<String>,
+    /// Names that disks and drives of the guest have now or at its next start, this one's included: libvirt's
+    /// targets, Proxmox's slots. Empty where its configuration was not read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub taken: Vec<String>,
+    /// Whether libvirt has the guest boot from it for no other reason than that it is the first of its disks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub boots_as_first: Option<bool>,
 }
 
 /// A guest's disk as it is set up. What could not be read is `None`.
@@ -148,6 +167,12 @@ pub struct Details {
     pub deleted: Vec<DeletedFile>,
     /// Limits in force, in words: `1000 IOPS by QEMU's throttle`.
     pub limits: Vec<String>,
+    /// Keys on QEMU's command line that set them: `throttling.iops-total=100`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub limit_keys: Vec<String>,
+    /// Id of the throttle group that has them, where they are no drive's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throttle_group: Option<String>,
     /// Settings that were asked for and are not in force.
     pub overridden: Vec<Overridden>,
 }
