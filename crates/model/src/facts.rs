@@ -14,9 +14,7 @@ use crate::stats::{Convergence, Pair, Ratio, paired_ratio};
 use crate::summary::steady::settled_run;
 use crate::summary::{Cell, Share, Summary, figure_of, pairs};
 
-pub use guest::{
-    Details, Disk, Guest, HostCpu, Nic, Overridden, Place, PlacedThread, Processors, Sources, Unread,
-};
+pub use guest::{Details, Disk, Guest, HostCpu, Nic, Overridden, Place, PlacedThread, Processors, Sources, Unread};
 pub use names::{called, tell_apart};
 
 /// Where a fact comes from.

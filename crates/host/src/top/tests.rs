@@ -181,7 +181,8 @@ fn processes_that_use_the_processors_are_named_and_those_of_guests_are_not_among
 fn guests_of_one_name_are_told_apart_and_libvirts_figures_are_those_of_its_own() {
     let (fake, _) = with_libvirt("/images/a.raw");
     // Another one that bears libvirt's guest's name, started by hand.
-    let fake = fake.file("/proc/300/comm", "qemu-system-x86\n").file("/proc/300/cmdline", "qemu-system-x86_64\0-name\0a\0");
+    let fake =
+        fake.file("/proc/300/comm", "qemu-system-x86\n").file("/proc/300/cmdline", "qemu-system-x86_64\0-name\0a\0");
     fake.set("/proc/300/task/300/schedstat", "0 0 1\n");
     let mut sampler = Sampler::new(&fake, false, untraced());
     let mut last = None;

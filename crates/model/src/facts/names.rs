@@ -19,7 +19,8 @@ const NAMES: [&str; 11] =
 /// as a pattern (`web*`), else the same without regard to case. Not by two of these at once.
 pub fn called(guests: &[Guest], word: &str) -> Vec<usize> {
     let pattern = |word: &str| word.contains(['*', '?', '[']).then(|| Glob::new(word).ok()).flatten();
-    let words = Words { word, lower: word.to_lowercase(), glob: pattern(word), glob_lower: pattern(&word.to_lowercase()) };
+    let words =
+        Words { word, lower: word.to_lowercase(), glob: pattern(word), glob_lower: pattern(&word.to_lowercase()) };
     let ranks: Vec<Option<u8>> = guests.iter().map(|g| words.rank(g)).collect();
     let best = ranks.iter().flatten().min();
     (0..guests.len()).filter(|place| best.is_some() && ranks[*place].as_ref() == best).collect()
@@ -133,12 +134,18 @@ mod tests {
         };
         let (one, two) = (&[("vmid", "101")][..], &[("vmid", "102")][..]);
         let (x, y) = (Some("11112222-3"), Some("11112223-3"));
-        assert_eq!(names(vec![guest("a", Some(1), x, one), guest("a", Some(2), y, two)]), ["a (VMID 101)", "a (VMID 102)"]);
+        assert_eq!(
+            names(vec![guest("a", Some(1), x, one), guest("a", Some(2), y, two)]),
+            ["a (VMID 101)", "a (VMID 102)"]
+        );
         assert_eq!(
             names(vec![guest("a", Some(1), x, one), guest("b", None, None, &[]), guest("a", Some(2), y, &[])]),
             ["a (uuid 11112222)", "b", "a (uuid 11112223)"]
         );
         assert_eq!(names(vec![guest("a", Some(1), x, &[]), guest("a", Some(2), x, &[])]), ["a (pid 1)", "a (pid 2)"]);
-        assert_eq!(names(vec![guest("a", None, None, &[]), guest("a", Some(2), None, &[])]), ["a (#1)", "a (pid 2, #2)"]);
+        assert_eq!(
+            names(vec![guest("a", None, None, &[]), guest("a", Some(2), None, &[])]),
+            ["a (#1)", "a (pid 2, #2)"]
+        );
     }
 }

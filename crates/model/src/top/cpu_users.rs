@@ -66,7 +66,9 @@ pub fn grouped(all: Vec<ProcessLoad>) -> Vec<ProcessLoad> {
     for one in all {
         let name = if one.kernel { kind(&one.name) } else { one.name.clone() };
         match groups.get_mut(&(one.kernel, name.clone())) {
-            None => drop(groups.insert((one.kernel, name.clone()), (ProcessLoad { name, ..one.clone() }, one.run_seconds))),
+            None => {
+                drop(groups.insert((one.kernel, name.clone()), (ProcessLoad { name, ..one.clone() }, one.run_seconds)))
+            }
             Some((sum, most)) => {
                 sum.processes += one.processes;
                 sum.run_seconds += one.run_seconds;
@@ -96,7 +98,8 @@ mod tests {
 
     #[test]
     fn processes_of_a_name_are_one_and_a_number_used_again_is_another() {
-        let before = Processes::from([(1, process("cc1", 5, 1.0)), (2, process("old", 5, 9.0)), (9, process("idle", 1, 3.0))]);
+        let before =
+            Processes::from([(1, process("cc1", 5, 1.0)), (2, process("old", 5, 9.0)), (9, process("idle", 1, 3.0))]);
         let now = Processes::from([
             (1, process("cc1", 5, 1.25)),
             (2, process("new\u{1b}", 70, 0.5)),

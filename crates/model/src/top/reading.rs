@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 
 use super::Flow;
+use super::cpu_users::{Processes, ran};
 use super::load::{
     CpuLoad, Device, DeviceLoad, DiskLoad, DiskSource, GuestLoad, HostCpu, Interval, NicLoad, OtherLoad, Packets, Ran,
     Requests, Transfer, UplinkLoad,
 };
-use super::cpu_users::{Processes, ran};
 use super::process::kind_of;
 
 /// A machine's counters at one moment.

@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 
+use super::cpu_users::ProcessLoad;
 use super::latency::Latency;
 use super::load::{DeviceLoad, DiskLoad, DiskSource, GuestLoad, Interval, OtherLoad, Ran, Requests, Transfer};
 use super::process::OtherKind;
@@ -109,6 +110,22 @@ pub struct OtherRow {
     pub disk: DiskRow,
 }
 
+/// Processes of one name that are no guest.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ProcessRow {
+    /// Their short name.
+    pub name: String,
+    /// The one that ran most.
+    pub pid: u32,
+    /// How many of them ran.
+    pub processes: u32,
+    /// Time that they ran, as a share of one processor.
+    pub cpu_ratio: f64,
+}
+
+/// Processes that are shown.
+const PROCESSES: usize = 10;
+
 /// All rows of an interval.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Rows {
@@ -118,6 +135,8 @@ pub struct Rows {
     pub guests: Vec<GuestRow>,
     /// What no guest explains, the largest share first.
     pub others: Vec<OtherRow>,
+    /// Processes that are no guest, the busiest first, ten at most; `None` where they were not looked at.
+    pub processes: Option<Vec<ProcessRow>>,
     /// What shares of disks are shares of.
     pub basis: Basis,
 }
@@ -134,7 +153,12 @@ pub fn rows(interval: &Interval) -> Rows {
     others
         .sort_by(|a, b| b.disk.device_share_ratio.unwrap_or(0.0).total_cmp(&a.disk.device_share_ratio.unwrap_or(0.0)));
     let guests = interval.guests.iter().map(|g| guest(g, s, part(&g.disks))).collect();
-    Rows { devices, guests, others, basis }
+    let process = |p: &ProcessLoad| {
+        let (name, cpu_ratio) = (p.name.clone(), per_second(p.run_seconds, s));
+        ProcessRow { name, pid: p.pid, processes: p.processes, cpu_ratio }
+    };
+    let processes = interval.processes.as_ref().map(|all| all.iter().take(PROCESSES).map(process).collect());
+    Rows { devices, guests, others, processes, basis }
 }
 
 /// `x` a second; 0 when no time passed.

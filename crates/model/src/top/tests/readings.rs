@@ -220,7 +220,10 @@ fn a_guest_of_which_tracing_would_see_everything_was_idle() {
         super::super::rows::rows(&interval).guests.remove(0)
     };
     let (seen, unseen) = (row(true), row(false));
-    assert_eq!((seen.disk_source, seen.disk.read_iops, seen.disk.device_share_ratio), (DiskSource::Trace, Some(0.0), Some(0.0)));
+    assert_eq!(
+        (seen.disk_source, seen.disk.read_iops, seen.disk.device_share_ratio),
+        (DiskSource::Trace, Some(0.0), Some(0.0))
+    );
     assert_eq!((unseen.disk_source, unseen.disk.read_iops), (DiskSource::None, None));
 }
 

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::super::load::{Device, DiskLoad, GuestLoad, Interval};
 use super::super::cpu_users::ProcessLoad;
+use super::super::load::{Device, DiskLoad, GuestLoad, Interval};
 use super::super::process::OtherKind;
 
 /// What shares are shares of.
@@ -73,7 +73,11 @@ impl Actor {
                 let other = &interval.others[i];
                 format!("{} ({})", other.kind.words(), other.name)
             }
-            Actor::Process(i) => interval.processes.as_ref().and_then(|all| all.get(i)).map_or_else(|| "others".into(), ProcessLoad::label),
+            Actor::Process(i) => interval
+                .processes
+                .as_ref()
+                .and_then(|all| all.get(i))
+                .map_or_else(|| "others".into(), ProcessLoad::label),
             Actor::Unknown if unplaced(interval).is_empty() => "others than guests".into(),
             Actor::Unknown => "others".into(),
         }
