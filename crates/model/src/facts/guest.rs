@@ -385,33 +385,7 @@ impl Processors {
     }
 }
 
-/// Shortest beginning of a UUID that names a guest.
-const UUID_CHARACTERS: usize = 4;
-/// Which of [`Guest::ids`] are names of the guest.
-const NAMES: [&str; 10] =
-    ["vmid", "domain", "domid", "container", "hostname", "pod", "pod-uid", "machine", "openstack", "title"];
-
-/// The places of the guests that a word names: those whose name it is, else those that are known by it
-/// (VM number, domain, pod), else by process, else by the beginning of the UUID. Not by two of these at once.
-pub fn called(guests: &[Guest], word: &str) -> Vec<usize> {
-    let ranks: Vec<Option<u8>> = guests.iter().map(|g| g.called(word)).collect();
-    let best = ranks.iter().flatten().min();
-    (0..guests.len()).filter(|place| best.is_some() && ranks[*place].as_ref() == best).collect()
-}
-
 impl Guest {
-    /// How surely a word names this guest; the least is the surest.
-    pub fn called(&self, word: &str) -> Option<u8> {
-        let uuid = |u: &String| u.to_lowercase().starts_with(&word.to_lowercase());
-        match () {
-            () if self.name == word => Some(0),
-            () if self.ids.iter().any(|(key, id)| NAMES.contains(&key.as_str()) && id == word) => Some(1),
-            () if self.pid.is_some_and(|pid| pid.to_string() == word) => Some(2),
-            () if word.len() >= UUID_CHARACTERS && self.uuid.as_ref().is_some_and(uuid) => Some(3),
-            () => None,
-        }
-    }
-
     /// What the rules look at.
     pub fn facts(&self) -> super::Facts {
         super::Facts {
