@@ -17,6 +17,8 @@ use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::held::Identity;
+
 /// Name of the environment variable that marks the children of an owner.
 pub const OWNER_VARIABLE: &str = "VMIO_OWNER";
 
@@ -151,6 +153,25 @@ pub fn loop_devices() -> Vec<LoopDevice> {
         .collect()
 }
 
+/// Which file is behind a loop device (LOOP_GET_STATUS64 of loop(4)); `None` where it has none or may
+/// not be asked.
+pub(crate) fn loop_file(device: &Path) -> Option<Identity> {
+    /// The start of `struct loop_info64` of linux/loop.h, which is all that is looked at, and the rest.
+    #[repr(C)]
+    struct Info {
+        device: u64,
+        inode: u64,
+        rest: [u64; 27],
+    }
+    const _: () = assert!(size_of::<Info>() == 232);
+    const LOOP_GET_STATUS64: rustix::ioctl::Opcode = 0x4C05;
+    let file = fs::OpenOptions::new().read(true).open(device).ok()?;
+    // SAFETY: the call fills one `struct loop_info64`, which is 232 bytes of plain integers and bytes.
+    let info = unsafe { rustix::ioctl::ioctl(&file, rustix::ioctl::Getter::<LOOP_GET_STATUS64, Info>::new()) }.ok()?;
+    // huge_encode_dev of linux/kdev_t.h: the same form as stat(2) has on 64-bit machines.
+    Some(Identity { dev: info.device, ino: info.inode })
+}
+
 /// Connects to a Unix socket. Where its listener's queue is full this fails (EAGAIN, connect(2))
 /// instead of waiting.
 pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
@@ -245,6 +266,11 @@ pub fn mount_of<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
 /// Mount points of this process's mount namespace, in the order of `/proc/self/mountinfo`.
 pub(crate) fn mount_points() -> io::Result<Vec<PathBuf>> {
     Ok(mounts(&fs::read("/proc/self/mountinfo")?).into_iter().map(|m| m.point).collect())
+}
+
+/// The mount point above a path without links.
+pub(crate) fn mount_point_of(path: &Path) -> Option<PathBuf> {
+    mount_of(&mounts(&fs::read("/proc/self/mountinfo").ok()?), path).map(|m| m.point.clone())
 }
 
 /// A mount of some machine.
