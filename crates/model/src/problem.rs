@@ -131,8 +131,8 @@ fn printable(text: &str) -> String {
         .map(|c| {
             if c == '\t' {
                 ' '
-            } else if c.is_control() {
-                '\u{fffd}'
+            } else if crate::shown::is_hidden(c) {
+                crate::shown::INSTEAD
             } else {
                 c
             }

@@ -6,7 +6,6 @@ pub mod pick;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::Context as _;
 use vmio_host::guests::qemu::known_accelerator;
 use vmio_host::look::Look;
 use vmio_host::scan;
@@ -17,6 +16,7 @@ use vmio_node::Local;
 
 use crate::cli::{Context, Exit, Failure, Outcome};
 use crate::expect::Known;
+use crate::files;
 use crate::report::scan::{self as report, Row, View, nagios};
 use crate::run::like::differences;
 use crate::run::studies;
@@ -81,12 +81,18 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             Ok(view) => nagios::nagios(view, args.fail_on),
             Err(e) => (nagios::failed(&format!("{e:#}")), nagios::State::Unknown),
         };
-        term::print(&text)?;
-        return Ok(Exit::Plugin(state));
+        // What could not be told is unknown to who asked; 1 would be a warning there.
+        return Ok(Exit::Plugin(match term::print(&text) {
+            Ok(()) => state,
+            Err(e) => {
+                term::note(&format!("error: {e}"));
+                nagios::State::Unknown
+            }
+        }));
     }
     let view = viewed?;
     if let Some(file) = &args.html {
-        write(file, &report::html(&view))?;
+        files::write(file, &report::html(&view))?;
         term::note(&format!("report written to {}", file.display()));
     }
     match &args.prometheus {
@@ -119,15 +125,10 @@ fn check(args: &Args) -> anyhow::Result<Vec<Ignore>> {
     for file in args.html.iter().chain(args.prometheus.iter().flatten()) {
         let dir = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if !dir.is_dir() || file.is_dir() {
-            return Err(unwritable(file).into());
+            return Err(files::unwritable(file).into());
         }
     }
     Ok(args.ignore.iter().map(|word| word.parse()).collect::<Result<_, Failure>>()?)
-}
-
-fn unwritable(file: &Path) -> Failure {
-    Failure::new(Exit::Failed, format!("{} cannot be written", file.display()))
-        .help("name a file in a directory that is there and that you may write")
 }
 
 fn look(args: &Args, ignore: &[Ignore], context: &Context) -> anyhow::Result<View> {
@@ -191,10 +192,6 @@ fn text(args: &Args, view: &View, context: &Context) -> String {
     view.rows.iter().map(one).collect::<Vec<_>>().join("\n")
 }
 
-fn write(file: &Path, content: &str) -> anyhow::Result<()> {
-    std::fs::write(file, content).with_context(|| unwritable(file))
-}
-
 /// Puts a file in place in one step: the collector never reads half of it.
 fn replace(file: &Path, content: &str) -> anyhow::Result<()> {
     let mut name = file.as_os_str().to_owned();
@@ -204,5 +201,5 @@ fn replace(file: &Path, content: &str) -> anyhow::Result<()> {
     if done.is_err() {
         let _ = std::fs::remove_file(&beside);
     }
-    done.with_context(|| unwritable(file))
+    done.map_err(|e| files::told(file, e))
 }

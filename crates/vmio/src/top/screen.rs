@@ -81,7 +81,7 @@ impl Screen {
     pub fn json(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).expect("string keys, and no failing serialiser");
         text.push('\n');
-        text
+        vmio_model::shown::json(&text).into_owned()
     }
 
     /// As text, as wide as it needs to be.

@@ -82,7 +82,7 @@ pub fn xml(text: &str) -> String {
             '&' => all.push_str("&amp;"),
             '<' => all.push_str("&lt;"),
             '\'' => all.push_str("&apos;"),
-            c if c.is_control() => all.push_str(&format!("&#{};", u32::from(c))),
+            c if crate::shown::is_hidden(c) => all.push_str(&format!("&#{};", u32::from(c))),
             c => all.push(c),
         }
     }
@@ -91,7 +91,7 @@ pub fn xml(text: &str) -> String {
 
 /// Text in a comment of a shell: a line of it would be a command.
 pub fn comment(text: &str) -> String {
-    text.replace(char::is_control, " ")
+    text.replace(crate::shown::is_hidden, " ")
 }
 
 /// A value among QEMU's options, where a comma is written twice.
