@@ -92,7 +92,12 @@ pub fn leftovers(dir: &Path) -> Vec<String> {
     let mut living = Vec::new();
     match home(dir) {
         Ok(None) => {}
-        Err(e) => found.push(e.to_string()),
+        // Nothing is obeyed there; what is there is told all the same.
+        Err(e) => {
+            let names = fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path());
+            let journals = names.filter(|p| p.to_string_lossy().ends_with(END));
+            found.extend(journals.map(|p| format!("journal {}, though {e}", p.display())));
+        }
         Ok(Some(home)) => {
             for name in home.names(END) {
                 match lock_file(&home, &name, Duration::ZERO) {
