@@ -33,6 +33,10 @@ pub struct Recovered {
 /// [`Error::Untrusted`], or [`Error::File`] where it cannot be made or opened.
 pub fn private_dir(dir: &Path) -> Result<()> {
     let failed = |source| Error::File { node: "local".into(), what: "make the directory", path: dir.into(), source };
+    // Not even a directory is made where somebody else says what a path means.
+    if let Some(there) = dir.ancestors().find(|d| d.exists()) {
+        Home::above(there)?;
+    }
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
     Home::open(dir).map(drop)
 }
