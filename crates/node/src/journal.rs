@@ -150,7 +150,7 @@ impl Journal {
             // The name of the file must outlive a crash as well.
             File::open(dir)?.sync_all()
         };
-        write(&mut file).map_err(|e| fail(format!("cannot write: {e}")))?;
+        write(&mut file).map_err(|e| fail(unwritten(&e, &home.path)))?;
         let state = State {
             file,
             next: 1,
@@ -249,14 +249,14 @@ impl Journal {
         if let Some(scratch) = place.filter(|p| !state.scratch.iter().any(|s| p.starts_with(s))) {
             let line = Line::Scratch { scratch };
             write_line(&mut state.file, &line)
-                .map_err(|e| self.error(format!("cannot write down a place: {e}; nothing was changed")))?;
+                .map_err(|e| self.error(format!("{}; nothing was changed", self.unwritten(&e))))?;
             let Line::Scratch { scratch } = line else { unreachable!("built three lines above") };
             state.scratch.push(scratch);
         }
         let line = Line::Do { id, change };
         write_line(&mut state.file, &line)
             .and_then(|()| if sync { state.file.sync_data() } else { Ok(()) })
-            .map_err(|e| self.error(format!("cannot write down a change: {e}; nothing was changed")))?;
+            .map_err(|e| self.error(format!("{}; nothing was changed", self.unwritten(&e))))?;
         state.next += 1;
         let Line::Do { change, .. } = line else { unreachable!("built four lines above") };
         state.live.push((id, change));
@@ -289,7 +289,7 @@ impl Journal {
     fn strike_out(&self, state: &mut State, id: ChangeId) -> Result<()> {
         state.live.retain(|(i, _)| *i != id);
         state.held.retain(|(i, ..)| *i != id);
-        write_line(&mut state.file, &Line::Undone { undone: id }).map_err(|e| self.error(format!("cannot write: {e}")))
+        write_line(&mut state.file, &Line::Undone { undone: id }).map_err(|e| self.error(self.unwritten(&e)))
     }
 
     /// Undoes everything: first the owner's processes end (nothing may hold what goes next), then
@@ -368,6 +368,10 @@ impl Journal {
         bounds::undo(change, &Scope { cookie: &self.head.cookie, same_boot: true, held: &held }, &scratch)
     }
 
+    fn unwritten(&self, e: &io::Error) -> String {
+        unwritten(e, self.path.parent().unwrap_or(&self.path))
+    }
+
     fn error(&self, reason: String) -> Error {
         Error::Journal { path: self.path.clone(), reason }
     }
@@ -403,6 +407,19 @@ pub(crate) fn write_line(file: &mut File, line: &impl Serialize) -> io::Result<(
     file.write_all(text.as_bytes()).inspect_err(|_| {
         let _ = file.set_len(end);
     })
+}
+
+/// Why a line could not be written, and what to do.
+fn unwritten(e: &io::Error, dir: &Path) -> String {
+    match e.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            format!(
+                "the disk of {} is full; free some space there, or keep the state elsewhere: --state DIR",
+                dir.display()
+            )
+        }
+        _ => format!("cannot write it: {e}"),
+    }
 }
 
 fn new_head(dir: &Path, owner: &str) -> io::Result<Head> {

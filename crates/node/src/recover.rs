@@ -33,6 +33,10 @@ pub struct Recovered {
 /// [`Error::Untrusted`], or [`Error::File`] where it cannot be made or opened.
 pub fn private_dir(dir: &Path) -> Result<()> {
     let failed = |source| Error::File { node: "local".into(), what: "make the directory", path: dir.into(), source };
+    // Not even a directory is made where somebody else says what a path means.
+    if let Some(there) = dir.ancestors().find(|d| d.exists()) {
+        Home::above(there)?;
+    }
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
     Home::open(dir).map(drop)
 }
@@ -92,7 +96,12 @@ pub fn leftovers(dir: &Path) -> Vec<String> {
     let mut living = Vec::new();
     match home(dir) {
         Ok(None) => {}
-        Err(e) => found.push(e.to_string()),
+        // Nothing is obeyed there; what is there is told all the same.
+        Err(e) => {
+            let names = fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path());
+            let journals = names.filter(|p| p.to_string_lossy().ends_with(END));
+            found.extend(journals.map(|p| format!("journal {}, though {e}", p.display())));
+        }
         Ok(Some(home)) => {
             for name in home.names(END) {
                 match lock_file(&home, &name, Duration::ZERO) {

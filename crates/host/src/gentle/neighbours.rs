@@ -65,7 +65,9 @@ pub struct Neighbour {
 impl Neighbour {
     /// How messages name it: `QEMU guest web1 (pid 812)`.
     pub fn label(&self) -> String {
-        let name = if self.name.is_empty() { String::new() } else { format!(" {}", self.name) };
+        // Its owner chose it, and messages have lines.
+        let name =
+            if self.name.is_empty() { String::new() } else { format!(" {}", vmio_model::shown::line(&self.name)) };
         format!("{}{name} (pid {})", self.kind.name(), self.pid)
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use vmio_host::targets::space::gib;
+use vmio_model::shown;
 use vmio_model::study::MIB;
 
 use super::Planned;
@@ -35,9 +36,10 @@ impl Planned {
         let c = &self.cost;
         let cells = self.study.cells();
         let guests = c.cells - c.native_cells;
-        let _ = writeln!(t, "Plan: {} ({})", self.study.title, self.study.name);
+        let _ = writeln!(t, "Plan: {}", shown::line(&format!("{} ({})", self.study.title, self.study.name)));
         let mut row = |name: &str, text: String| {
-            let _ = writeln!(t, "  {name:<10} {text}");
+            // A row stays one, whatever a guest or a device is called.
+            let _ = writeln!(t, "  {name:<10} {}", shown::line(&text));
         };
         for (i, line) in self.told.iter().enumerate() {
             row(if i == 0 { "like" } else { "" }, line.clone());
