@@ -174,6 +174,9 @@ pub struct Overridden {
     pub asked: String,
     /// What is in force.
     pub found: String,
+    /// Why, where that is known for sure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 /// A guest's network device.

@@ -15,7 +15,7 @@ mod together;
 use serde::{Deserialize, Serialize};
 
 pub use disk::{To, engine, known_everywhere, own_disk, thrown_away};
-pub use names::{Names, shell, xml};
+pub use names::{Names, comment, shell, xml};
 pub use nic::{NicTo, own_nic};
 pub use slot::slot_without;
 pub use together::{Sets, Together, together};
