@@ -4,6 +4,7 @@
 
 mod guest;
 mod merge;
+mod names;
 
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +16,8 @@ use crate::summary::{Cell, Share, Summary, figure_of, pairs};
 
 pub use guest::{
     DeletedFile, Details, Disk, Guest, HostCpu, Nic, Overridden, Place, PlacedThread, Processors, Sources, Unread,
-    called,
 };
+pub use names::{called, tell_apart};
 
 /// Where a fact comes from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -2,10 +2,13 @@
 //! its owner ends, and by the next start when the owner was killed with SIGKILL.
 //!
 //! A journal is a file of JSON lines, `<dir>/<owner>.journal`: a head (version, owner, cookie,
-//! boot, pid), then `{"do":3,"change":{..}}` and `{"undone":3}`. The living owner holds an
-//! exclusive `flock` on it: a journal that can be locked has no owner any more. Lines about files
-//! and directories are forced to the disk; all else is gone after a reboot anyway.
+//! boot, pid), then `{"do":3,"change":{..}}`, `{"undone":3}`, and `{"scratch":"/srv/images"}` for a
+//! directory in which its owner is about to make files: none is removed elsewhere. The living owner
+//! holds an exclusive `flock` on it: a journal that can be locked has no owner any more. Lines about
+//! files and directories are forced to the disk; all else is gone after a reboot anyway. Only what
+//! this user alone can have written is obeyed (see [`crate::trust`], [`crate::bounds`]).
 
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -17,8 +20,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::change::{Change, SCRATCH_MARKER, Scope};
 use crate::machine::{self, lock};
-use crate::recover::{dir_mark, lock_file, read_head, told_by_hand, undo_file};
-use crate::{Error, Result};
+use crate::recover::{Locked, dir_mark, lock_file, private_dir, read_head, told_by_hand, undo_file};
+use crate::trust::Home;
+use crate::{Error, Result, bounds};
 
 /// Version of the journal's lines.
 pub(crate) const VERSION: u32 = 1;
@@ -64,6 +68,9 @@ pub(crate) enum Line {
     Undone {
         undone: ChangeId,
     },
+    Scratch {
+        scratch: PathBuf,
+    },
 }
 
 /// The journal of one living owner. Dropping it undoes all that is still in force.
@@ -81,6 +88,8 @@ struct State {
     file: File,
     next: u64,
     live: Vec<(ChangeId, Change)>,
+    /// Directories in which files are made.
+    scratch: Vec<PathBuf>,
     /// Changes that are just being made.
     making: Vec<ChangeId>,
     /// When [`Journal::close`] ended it first: since then nothing more is changed.
@@ -94,29 +103,39 @@ impl Journal {
     /// that is gone must not keep the owner from working elsewhere.
     ///
     /// # Errors
-    /// When the directory cannot be used, or another living process has this owner's journal.
+    /// When the directory cannot be used, or another living process has this owner's journal;
+    /// [`Error::Untrusted`] where others could have written either.
     pub fn open(dir: &Path, owner: &str) -> Result<Self> {
-        let path = dir.join(format!("{owner}.journal"));
-        let fail = |reason: String| Error::Journal { path: path.clone(), reason };
         let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         if owner.is_empty() || owner.starts_with('.') || !owner.chars().all(allowed) {
-            return Err(fail(format!("{owner:?} is no name for an owner; use letters, digits, '.', '_' and '-'")));
+            let reason = format!("{owner:?} is no name for an owner; use letters, digits, '.', '_' and '-'");
+            return Err(Error::Journal { path: dir.join(format!("{owner}.journal")), reason });
         }
-        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| {
-            fail(format!("cannot make the directory: {e}; choose a state directory that this user may write"))
-        })?;
-        let mut file = lock_file(&path, LOCK_LIMIT).map_err(|e| fail(e.to_string()))?.ok_or_else(|| {
-            let pid = read_head(&path).map_or_else(|| "?".into(), |h| h.pid.to_string());
-            fail(format!("in use by process {pid}; wait for it to end, or use another name"))
-        })?;
+        private_dir(dir)?;
+        let home = Home::open(dir)?;
+        let name = OsString::from(format!("{owner}.journal"));
+        let path = home.path.join(&name);
+        let fail = |reason: String| Error::Journal { path: path.clone(), reason };
+        let locked = || match lock_file(&home, &name, LOCK_LIMIT).map_err(|e| fail(e.to_string()))? {
+            Locked::Ours(file) => Ok(file),
+            Locked::Living => {
+                let pid = read_head(&path).map_or_else(|| "?".into(), |h| h.pid.to_string());
+                Err(fail(format!("in use by process {pid}; wait for it to end, or use another name")))
+            }
+            Locked::Planted(why) => Err(Error::Untrusted {
+                path: path.clone(),
+                why: format!("{why}, so it may be somebody else's and nothing in it was obeyed"),
+                mend: "look at it, then delete it".into(),
+            }),
+        };
+        let mut file = locked()?;
         let old = undo_file(&mut file, &path);
         let head = new_head(dir, owner).map_err(|e| fail(format!("no random number for the cookie: {e}")))?;
         if let Some(failure) = old.failed.first() {
-            let aside = dir.join(format!("{}-left.journal", head.cookie));
+            let aside = home.path.join(format!("{}-left.journal", head.cookie));
             fs::rename(&path, &aside)
                 .map_err(|e| fail(format!("an earlier owner left something that cannot be undone ({failure}): {e}")))?;
-            let again = lock_file(&path, LOCK_LIMIT).map_err(|e| fail(e.to_string()))?;
-            file = again.ok_or_else(|| fail("another process has taken it".into()))?;
+            file = locked()?;
         }
         let write = |file: &mut File| -> io::Result<()> {
             file.set_len(0)?;
@@ -126,7 +145,7 @@ impl Journal {
             File::open(dir)?.sync_all()
         };
         write(&mut file).map_err(|e| fail(format!("cannot write: {e}")))?;
-        let state = State { file, next: 1, live: Vec::new(), making: Vec::new(), closed: None };
+        let state = State { file, next: 1, live: vec![], scratch: vec![], making: vec![], closed: None };
         Ok(Self { path, head, state: Mutex::new(state), made: Condvar::new() })
     }
 
@@ -153,7 +172,8 @@ impl Journal {
     /// absolute.
     pub fn record(&self, change: Change) -> Result<ChangeId> {
         self.check_paths(&change)?;
-        self.write_down(&mut lock(&self.state), change)
+        let place = bounds::place_of(&change);
+        self.write_down(&mut lock(&self.state), change, place)
     }
 
     /// Writes down a change and makes it. [`Journal::close`] from another thread comes before both,
@@ -170,9 +190,10 @@ impl Journal {
         make: impl FnOnce() -> std::result::Result<T, E>,
     ) -> Result<std::result::Result<(T, ChangeId), E>> {
         self.check_paths(&change)?;
+        let place = bounds::place_of(&change);
         let id = {
             let mut state = lock(&self.state);
-            let id = self.write_down(&mut state, change)?;
+            let id = self.write_down(&mut state, change, place)?;
             state.making.push(id);
             id
         };
@@ -191,10 +212,18 @@ impl Journal {
         }
     }
 
-    fn write_down(&self, state: &mut State, change: Change) -> Result<ChangeId> {
+    fn write_down(&self, state: &mut State, change: Change, place: Option<PathBuf>) -> Result<ChangeId> {
         self.check_open(state)?;
         let id = ChangeId(state.next);
         let sync = change.outlives_boot();
+        // Said before it is used, and once; the change's own line brings both to the disk.
+        if let Some(scratch) = place.filter(|p| !state.scratch.iter().any(|s| p.starts_with(s))) {
+            let line = Line::Scratch { scratch };
+            write_line(&mut state.file, &line)
+                .map_err(|e| self.error(format!("cannot write down a place: {e}; nothing was changed")))?;
+            let Line::Scratch { scratch } = line else { unreachable!("built three lines above") };
+            state.scratch.push(scratch);
+        }
         let line = Line::Do { id, change };
         write_line(&mut state.file, &line)
             .and_then(|()| if sync { state.file.sync_data() } else { Ok(()) })
@@ -210,11 +239,14 @@ impl Journal {
     /// # Errors
     /// When it cannot be undone; it then stays in the journal.
     pub fn undo(&self, id: ChangeId) -> Result<()> {
-        let found = lock(&self.state).live.iter().find(|(i, _)| *i == id).map(|(_, c)| c.clone());
+        let (found, scratch) = {
+            let state = lock(&self.state);
+            (state.live.iter().find(|(i, _)| *i == id).map(|(_, c)| c.clone()), state.scratch.clone())
+        };
         match found {
             None => Ok(()),
             Some(change) => {
-                change.undo(&self.scope()).map_err(|e| self.error(e))?;
+                bounds::undo(&change, &self.scope(), &scratch).map_err(|e| self.error(e))?;
                 self.forget(id)
             }
         }
@@ -238,9 +270,9 @@ impl Journal {
     /// does what is just being made.
     #[must_use = "failures are told only here"]
     pub fn undo_all(&self) -> Vec<String> {
-        let (live, making) = {
+        let (live, making, scratch) = {
             let state = lock(&self.state);
-            (state.live.clone(), state.making.clone())
+            (state.live.clone(), state.making.clone(), state.scratch.clone())
         };
         let mut failed: Vec<String> = machine::kill_marked(self.cookie(), |_| true).err().into_iter().collect();
         for (id, change) in live.into_iter().rev() {
@@ -250,7 +282,7 @@ impl Journal {
                 ));
                 continue;
             }
-            let undone = change.undo(&self.scope());
+            let undone = bounds::undo(&change, &self.scope(), &scratch);
             if let Err(e) = undone.and_then(|()| self.forget(id).map_err(|e| e.to_string())) {
                 failed.push(told_by_hand(&change, e, &self.path));
             }

@@ -6,6 +6,7 @@
 //! is dumb on purpose: what a sample means is decided in `vmio-host` and `vmio-model`.
 
 pub mod agent;
+mod bounds;
 mod change;
 mod child;
 mod client;
@@ -24,6 +25,7 @@ mod remote;
 mod sampler;
 mod session;
 pub mod stream;
+mod trust;
 mod volume;
 
 pub use agent::Agent;
@@ -33,6 +35,6 @@ pub use held::{At, Glance, Identity, Opened};
 pub use journal::{ChangeId, Journal};
 pub use local::Local;
 pub use node::*;
-pub use recover::{Recovered, leftovers, recover};
+pub use recover::{Recovered, leftovers, private_dir, recover};
 pub use remote::{Halves, Offset, Remote};
 pub use volume::{RBD_OWNER, Volume, VolumeKind, ZFS_OWNER};

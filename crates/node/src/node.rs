@@ -357,6 +357,16 @@ pub enum Error {
         /// What was wrong.
         reason: String,
     },
+    /// What others could have written is not obeyed.
+    #[error("{} is not to be trusted: {why}; {mend}", path.display())]
+    Untrusted {
+        /// Directory or journal.
+        path: PathBuf,
+        /// Who could have written it.
+        why: String,
+        /// What to do.
+        mend: String,
+    },
     /// A journal could not be used.
     #[error("journal {}: {reason}", path.display())]
     Journal {

@@ -132,6 +132,22 @@ pub struct Context {
     pub command: Vec<String>,
 }
 
+impl Context {
+    /// The directory of the journals, made where it is missing. What lies there is obeyed by the next start,
+    /// so nothing begins where others could write it.
+    pub fn journals(&self) -> anyhow::Result<PathBuf> {
+        let dir = self.paths.state.join("journals");
+        match vmio_node::private_dir(&dir) {
+            Ok(()) => Ok(dir),
+            Err(e @ vmio_node::Error::Untrusted { .. }) => Err(e.into()),
+            Err(e) => Err(anyhow::Error::new(e).context(
+                Failure::new(Exit::Precondition, format!("cannot use the directory {}", dir.display()))
+                    .help("choose a state directory that this user may write: --state DIR"),
+            )),
+        }
+    }
+}
+
 /// The whole command line as clap knows it: for completions and man pages.
 pub fn command() -> clap::Command {
     Cli::command()
@@ -181,7 +197,16 @@ fn is_closed_pipe(e: &anyhow::Error) -> bool {
 
 /// The part of an error that knows its exit code and its help.
 fn failure(e: &anyhow::Error) -> Option<Failure> {
-    e.downcast_ref::<Failure>().cloned().or_else(|| e.downcast_ref::<StoreError>().map(Failure::from))
+    let untrusted = |e: &vmio_node::Error| match e {
+        vmio_node::Error::Untrusted { path, why, mend } => {
+            Some(Failure::new(Exit::Precondition, format!("{} is not to be trusted: {why}", path.display())).help(mend))
+        }
+        _ => None,
+    };
+    e.downcast_ref::<Failure>()
+        .cloned()
+        .or_else(|| e.downcast_ref::<StoreError>().map(Failure::from))
+        .or_else(|| e.downcast_ref::<vmio_node::Error>().and_then(untrusted))
 }
 
 fn exit_of(e: &anyhow::Error) -> Exit {
@@ -190,8 +215,10 @@ fn exit_of(e: &anyhow::Error) -> Exit {
 
 /// `error: …`, the causes that say something new, and `help: …`.
 fn render(e: &anyhow::Error, style: Style) -> String {
-    let mut text = format!("{} {e}\n", style.red("error:"));
-    let mut last = e.to_string();
+    // What has a help of its own says only there what to do.
+    let first = failure(e).filter(|_| e.downcast_ref::<vmio_node::Error>().is_some()).map(|f| f.message);
+    let mut last = first.unwrap_or_else(|| e.to_string());
+    let mut text = format!("{} {last}\n", style.red("error:"));
     for cause in e.chain().skip(1) {
         let cause = cause.to_string();
         // Libraries often say the same thing twice on the way up.

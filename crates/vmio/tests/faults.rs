@@ -206,3 +206,33 @@ fn a_plan_says_what_images_take() {
     assert!(near(plan("qcow2-full-l2"), 512.0 + 2.0 * 544.0));
     assert!(near(plan("qcow2-chain"), 512.0 + 2.0 * 544.0));
 }
+
+/// What lies in the directory of the journals is obeyed, by root too: where others can write it nothing
+/// begins, and nothing of what lies there is done.
+#[test]
+fn a_state_directory_that_others_can_write_is_refused_and_its_journals_are_not_obeyed() {
+    let bed = Bed::new();
+    let path = programs(&bed, &["qemu-system-x86_64", "fio"]);
+    let (journals, precious) = (bed.state().join("journals"), bed.state().join("images/precious"));
+    fs::create_dir(&journals).unwrap();
+    fs::write(&precious, "x").unwrap();
+    let head = r#"{"vmio_journal":1,"owner":"run","cookie":"c","boot_id":"b","pid":1,"start_ticks":1}"#;
+    let lines = [
+        head.to_owned(),
+        format!(r#"{{"scratch":"{}"}}"#, bed.state().display()),
+        format!(r#"{{"do":1,"change":{{"file":{{"path":"{}"}}}}}}"#, precious.display()),
+    ];
+    fs::write(journals.join("planted.journal"), lines.join("\n") + "\n").unwrap();
+    fs::set_permissions(journals.join("planted.journal"), fs::Permissions::from_mode(0o600)).unwrap();
+    let run = || {
+        let mut command = bed.command(&["study", "run", "--yes"]);
+        bed.finish(command.arg(fixture("file.toml")).env("PATH", &path).arg("--on").arg(bed.state()))
+    };
+    for (dir, mode) in [(&journals, 0o777), (&bed.state(), 0o777)] {
+        fs::set_permissions(dir, fs::Permissions::from_mode(mode)).unwrap();
+        let said = run().with(3).says(&["can be written by everybody", "help: chmod go-w", "--state DIR"]);
+        assert!(!said.err.contains("cleaned up"), "{}", said.err);
+        assert!(precious.exists() && bed.last().is_none());
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+}

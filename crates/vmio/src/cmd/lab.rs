@@ -92,7 +92,7 @@ fn build(context: &Context) -> Outcome {
 type Running = Arc<Mutex<Option<(Arc<dyn Node>, u32)>>>;
 
 fn in_lab(files: &[PathBuf], command: &[String], context: &Context) -> Outcome {
-    let journals = context.paths.state.join("journals");
+    let journals = context.journals()?;
     let recovered = recover(&journals);
     recovered.undone.iter().for_each(|u| term::note(&format!("cleaned up after a run that was killed: {u}")));
     recovered.failed.iter().for_each(|f| term::note(&format!("warning: could not clean up: {f}")));

@@ -25,7 +25,7 @@ pub fn execute(
     wishes: &Wishes,
     context: &Context,
 ) -> anyhow::Result<Run> {
-    let journals = context.paths.state.join("journals");
+    let journals = context.journals()?;
     let recovered = recover(&journals);
     for undone in &recovered.undone {
         term::note(&format!("cleaned up after a run that was killed: {undone}"));
@@ -190,7 +190,7 @@ fn on_machine(
             backing: planned.backing.clone(),
             place: planned.place.clone(),
             dir: planned.dir.clone(),
-            device: wishes.device.first().cloned(),
+            device: planned.device.clone(),
             force: wishes.force,
             pace: planned.gentle.then_some(wishes.gentle_share),
             watcher,

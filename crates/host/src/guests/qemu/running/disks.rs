@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use vmio_model::facts::{Disk, Unread};
 
 use super::blocks::Chain;
+use super::names;
 use super::options::Opt;
 use super::process::{DEFAULT, Process, unread};
 use super::{MOST_DEVICES, plain};
@@ -44,6 +45,7 @@ pub fn disks(process: &Process<'_>, vcpus: Option<u32>, missing: &mut Vec<Unread
         };
         let id = drive.id().map_or(slot, str::to_owned);
         let mut disk = Disk::unknown(format!("guest {}, disk {id}", process.name), process.provenance());
+        disk.place.drive = Some(id.clone());
         disk.place.device_id = Some(id);
         let none = Opt::default();
         settings(process, &mut disk, Model { driver, device: &none, controller: None, option: "drive", vcpus });
@@ -92,6 +94,8 @@ fn of_device(process: &Process<'_>, device: &Opt, vcpus: Option<u32>, missing: &
     let mut disk =
         Disk::unknown(format!("guest {}, disk {}", process.name, id.unwrap_or_default()), process.provenance());
     disk.place.device_id = id.map(str::to_owned);
+    disk.place.drive = drive.filter(|_| of_drive.is_some()).map(str::to_owned);
+    disk.place.qom = names::qom(line, device);
     settings(process, &mut disk, Model { driver: &driver, device, controller, option: "device", vcpus });
     if let (true, Some(id), Some(drive)) = (process.line.all("id").next().is_some(), device.id(), drive)
         && drive.strip_prefix("drive-") == Some(id)
@@ -261,6 +265,9 @@ fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, m
         note("l2_cache_bytes", &said);
     }
     disk.details.limits = chain.limits(&process.line);
+    disk.details.limit_keys = chain.limit_keys(&process.line);
+    disk.details.throttle_group = chain.throttle_group().map(str::to_owned);
+    disk.place.node = chain.image_node().map(str::to_owned);
 }
 
 /// The file of `/dev/fdset/N`: a descriptor that QEMU was started with (`-add-fd fd=F,set=N`).

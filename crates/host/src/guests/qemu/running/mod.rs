@@ -4,6 +4,7 @@
 mod blocks;
 mod disks;
 mod monitor;
+mod names;
 pub(in crate::guests) mod nics;
 pub mod options;
 pub(in crate::guests) mod process;
@@ -94,7 +95,9 @@ fn guest(look: &Look<'_>, seen: &Seen, host: &[HostCpu]) -> Result<Option<Guest>
     }
     let mut missing = line.unread.clone();
     let processors = processors::processors(&process, host, &mut missing);
-    let disks = disks::disks(&process, processors.vcpus, &mut missing);
+    let mut disks = disks::disks(&process, processors.vcpus, &mut missing);
+    let socket = monitor::socket(line);
+    disks.iter_mut().for_each(|disk| disk.place.monitor.clone_from(&socket));
     let most = MOST_DEVICES - disks.len().min(MOST_DEVICES);
     let nics = nics::nics(&process, processors.vcpus, processors.windows, most, &mut missing);
     if args.iter().map(|arg| arg.len() + 1).sum::<usize>() >= COMMAND_LINE_BYTES {
