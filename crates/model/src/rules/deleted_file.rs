@@ -7,9 +7,9 @@
 //! (softmmu/cpus.c, `do_vm_stop`: `bdrv_drain_all`, `bdrv_flush_all`). From then on the guest must not go on, or it
 //! would write into the file that is given up.
 
-use super::change::{Change, Names, Takes, shell, thrown_away};
+use super::change::{Change, Names, Takes, qmp, shell, thrown_away};
 use super::{Check, Evidence, Finding, Need, Rule, Severity};
-use crate::facts::{DeletedFile, Disk};
+use crate::facts::{DeletedFile, Disk, Place};
 
 pub(super) const RULE: Rule = Rule {
     id: "deleted-file",
@@ -66,7 +66,7 @@ fn save(disk: &Disk, files: &[&DeletedFile]) -> Change {
         copies.push(format!("cp --sparse=always --preserve=mode,ownership {open} {saved}"));
         match file.replaced {
             true => taken.push(format!(
-                "# {} is another file now: the guest's own is {}",
+                "# {} is another file now: the guest's own is {};\n# put the right one there, and start the guest anew: it stays paused",
                 super::change::comment(&path),
                 super::change::comment(&saved)
             )),
@@ -81,16 +81,15 @@ fn save(disk: &Disk, files: &[&DeletedFile]) -> Change {
         let steps = [checks.clone(), pause.to_vec(), copies.clone(), again(start)].concat();
         format!("# run sync in the guest first; it needs as much space as the file takes\n{}{tail}", joined(steps))
     };
+    let (pause, end) = qemu(&disk.place, files[0].pid);
     Change {
         what: "Run sync in the guest, pause it, copy the file out of its process, and start it anew from the copy; \
                what it has in memory is lost as at a loss of power."
             .into(),
-        qemu: format!(
-            "# run sync in the guest; then by QMP (after it the guest must not go on from the old file)\n\
-             {{\"execute\": \"stop\"}}\n\
-             # in a shell of the host; then quit QEMU and start it as before\n{}{tail}",
-            joined([checks.clone(), copies.clone()].concat())
-        ),
+        qemu: match taken.is_empty() {
+            true => format!("{}\n# and start it as before", whole(&pause, &[end])),
+            false => whole(&pause, &[]),
+        },
         libvirt: whole(
             &[format!("virsh dominfo {domain} | grep -q '^Persistent: *yes'"), format!("virsh suspend {domain}")],
             &[format!("virsh destroy {domain}"), format!("virsh start {domain}")],
@@ -99,6 +98,17 @@ fn save(disk: &Disk, files: &[&DeletedFile]) -> Change {
         takes: Takes::Running,
         sets: None,
     }
+}
+
+/// How a QEMU is paused and ended: by its monitor, else by signals, after which a qcow2 image lacks what was
+/// written and not flushed, as at a loss of power.
+fn qemu(place: &Place, pid: u32) -> (Vec<String>, String) {
+    let Some(socket) = &place.monitor else {
+        return (vec![format!("kill -STOP {pid}")], format!("kill -KILL {pid}"));
+    };
+    let none = serde_json::json!({});
+    let paused = format!("{} | grep -q '\"running\": false'", qmp(socket, "query-status", &none));
+    (vec![qmp(socket, "stop", &none), paused], qmp(socket, "quit", &none))
 }
 
 #[cfg(test)]
@@ -137,7 +147,7 @@ mod tests {
     #[test]
     fn nothing_is_overwritten_and_each_step_waits_for_the_one_before() {
         let change = &found(file("/i/it's", false), "/i/it's", "none")[0].change;
-        for (text, steps) in [(&change.qemu, 2), (&change.libvirt, 6), (&change.proxmox, 5)] {
+        for (text, steps) in [(&change.qemu, 4), (&change.libvirt, 6), (&change.proxmox, 5)] {
             assert!(
                 text.contains("cp --sparse=always --preserve=mode,ownership /proc/812/fd/31 '/i/it'\\''s.saved'"),
                 "{text}"
@@ -147,8 +157,14 @@ mod tests {
         }
         let change = &found(file("/i/a", true), "/i/a", "none")[0].change;
         for text in [&change.qemu, &change.libvirt, &change.proxmox] {
-            assert!(!text.contains("mv ") && !text.contains("destroy") && !text.contains("qm stop"), "{text}");
-            assert!(text.ends_with("# /i/a is another file now: the guest's own is /i/a.saved"), "{text}");
+            assert!(
+                !text.contains("mv ")
+                    && !text.contains("destroy")
+                    && !text.contains("qm stop")
+                    && !text.contains("KILL"),
+                "{text}"
+            );
+            assert!(text.contains("\n# /i/a is another file now: the guest's own is /i/a.saved;"), "{text}");
         }
     }
 
