@@ -16,18 +16,16 @@ use std::time::{Duration, Instant};
 use rustix::mount::{UnmountFlags, unmount};
 use serde::{Deserialize, Serialize};
 
-use crate::held::{self, Identity, OurDir};
-use crate::machine;
+use crate::held::Identity;
+use crate::removal::{self, OurDir};
 use crate::volume::Volume;
+use crate::{loops, machine};
 
 /// File that marks a directory as made by vmio; it holds the cookie of the owner.
 pub const SCRATCH_MARKER: &str = ".vmio-scratch";
 
 /// Every trace instance of vmio begins so; no other is ever removed.
 pub const TRACE_PREFIX: &str = "vmio-";
-
-/// `LOOP_CLR_FD` of `linux/loop.h`: detach the file from a loop device.
-const LOOP_CLR_FD: rustix::ioctl::Opcode = 0x4C01;
 
 /// How long something busy is tried again (a killed process lets go of things a little later).
 const BUSY_LIMIT: Duration = Duration::from_secs(1);
@@ -171,7 +169,7 @@ impl Change {
             Self::File { path, made } => {
                 let (file, made, same_boot) = (path.clone(), *made, scope.same_boot);
                 let held = path.parent().and_then(|dir| scope.held(dir));
-                answering(path, move || held::remove_file(&file, made, same_boot, held.as_deref()))?
+                answering(path, move || removal::remove_file(&file, made, same_boot, held.as_deref()))?
             }
             Self::Dir { path, made } => {
                 let (path, made, same_boot) = (path.clone(), *made, scope.same_boot);
@@ -186,7 +184,7 @@ impl Change {
                 answering(&path, remove)?
             }
             Self::Volume(volume) => volume.undo(),
-            Self::Loop { backing, file } => detach_loops(backing, *file),
+            Self::Loop { backing, file } => loops::detach(backing, *file, BUSY_LIMIT),
             Self::Mount { target } => unmount_one(target),
             Self::Cgroup { paths } => paths.iter().rev().try_for_each(|p| remove_cgroup(p, scope)),
             Self::TraceInstance { path } => remove_trace_instance(path)
@@ -266,35 +264,6 @@ fn while_busy(mut attempt: impl FnMut() -> io::Result<()>) -> io::Result<()> {
             }
             other => return other,
         }
-    }
-}
-
-fn detach_loops(backing: &Path, made: Option<Identity>) -> Result<(), String> {
-    let until = Instant::now() + BUSY_LIMIT;
-    // The kernel shows the name that the file has now; where it was noted which file it is, that counts.
-    let over = |device: &machine::LoopDevice| match made {
-        Some(made) => machine::loop_file(&device.device).is_some_and(|file| file == made),
-        None => device.backing == backing,
-    };
-    loop {
-        let Some(found) = machine::loop_devices().into_iter().find(over) else { return Ok(()) };
-        let device = found.device.display();
-        let file = match OpenOptions::new().read(true).open(&found.device) {
-            Ok(file) => file,
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
-            Err(e) => return Err(format!("cannot open {device} to detach {}: {e}", backing.display())),
-        };
-        // SAFETY: LOOP_CLR_FD takes no argument and touches no memory of ours.
-        let done = unsafe { rustix::ioctl::ioctl(&file, rustix::ioctl::NoArg::<LOOP_CLR_FD>::new()) };
-        drop(file);
-        match done {
-            Ok(()) | Err(rustix::io::Errno::NXIO | rustix::io::Errno::BUSY) => {}
-            Err(e) => return Err(format!("cannot detach {} from {device}: {e}", backing.display())),
-        }
-        if Instant::now() >= until {
-            return Err(format!("{device} over {} is still in use; end what uses it", backing.display()));
-        }
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -4,6 +4,7 @@
 use std::os::unix::fs::symlink;
 
 use super::*;
+use crate::removal::{OurDir, remove_file};
 
 fn our(path: &Path, made: Option<Identity>, held: Option<&OwnedFd>) -> Result<(), String> {
     OurDir { path, cookie: "me", made, same_boot: true, held }.remove()
@@ -121,4 +122,23 @@ fn emptying_follows_no_link() {
     symlink(top.join("other"), path.join("a/b/link")).unwrap();
     assert_eq!(our(&path, Some(made), None), Ok(()));
     assert!(!path.exists() && top.join("other/sub/precious").exists());
+}
+
+#[test]
+fn a_directory_that_was_not_noted_is_not_looked_for_behind_a_link() {
+    let (_dir, top) = top();
+    fs::create_dir_all(top.join("a/d")).unwrap();
+    assert_eq!(our(&top.join("a/none"), None, None), Ok(()));
+    fs::rename(top.join("a"), top.join("b")).unwrap();
+    symlink(top.join("b"), top.join("a")).unwrap();
+    let said = our(&top.join("a/d"), None, None).unwrap_err();
+    assert!(said.contains("symbolic links") && top.join("b/d").exists(), "{said}");
+    assert_eq!(our(&top.join("b/d"), None, None), Ok(()));
+    assert!(!top.join("b/d").exists());
+    // Another one in its place stays, even an empty one.
+    let (path, _, made) = scratch(&top);
+    fs::rename(&path, top.join("b/away")).unwrap();
+    fs::create_dir(&path).unwrap();
+    let said = our(&path, Some(made), None).unwrap_err();
+    assert!(said.contains("is not what vmio made") && path.exists(), "{said}");
 }

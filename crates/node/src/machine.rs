@@ -17,7 +17,7 @@ use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::held::Identity;
+pub use crate::loops::{LoopDevice, loop_devices};
 
 /// Name of the environment variable that marks the children of an owner.
 pub const OWNER_VARIABLE: &str = "VMIO_OWNER";
@@ -128,48 +128,6 @@ pub(crate) fn kill_marked(cookie: &str, also: impl Fn(u32) -> bool) -> Result<()
             }
         }
     }
-}
-
-/// A loop device in use.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LoopDevice {
-    /// Device node, `/dev/loop0`.
-    pub device: PathBuf,
-    /// File behind it as the kernel shows it, without the mark of a deleted file.
-    pub backing: PathBuf,
-}
-
-/// Loop devices that have a file behind them, from `/sys/block/loop*/loop/backing_file`.
-pub fn loop_devices() -> Vec<LoopDevice> {
-    let Ok(entries) = fs::read_dir("/sys/block") else { return Vec::new() };
-    let names = entries.flatten().filter_map(|e| e.file_name().into_string().ok()).filter(|n| n.starts_with("loop"));
-    names
-        .filter_map(|name| {
-            let shown = fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).ok()?;
-            let shown = shown.trim_end_matches('\n');
-            let backing = PathBuf::from(shown.strip_suffix(" (deleted)").unwrap_or(shown));
-            Some(LoopDevice { device: Path::new("/dev").join(name), backing })
-        })
-        .collect()
-}
-
-/// Which file is behind a loop device (LOOP_GET_STATUS64 of loop(4)); `None` where it has none or may
-/// not be asked.
-pub(crate) fn loop_file(device: &Path) -> Option<Identity> {
-    /// The start of `struct loop_info64` of linux/loop.h, which is all that is looked at, and the rest.
-    #[repr(C)]
-    struct Info {
-        device: u64,
-        inode: u64,
-        rest: [u64; 27],
-    }
-    const _: () = assert!(size_of::<Info>() == 232);
-    const LOOP_GET_STATUS64: rustix::ioctl::Opcode = 0x4C05;
-    let file = fs::OpenOptions::new().read(true).open(device).ok()?;
-    // SAFETY: the call fills one `struct loop_info64`, which is 232 bytes of plain integers and bytes.
-    let info = unsafe { rustix::ioctl::ioctl(&file, rustix::ioctl::Getter::<LOOP_GET_STATUS64, Info>::new()) }.ok()?;
-    // huge_encode_dev of linux/kdev_t.h: the same form as stat(2) has on 64-bit machines.
-    Some(Identity { dev: info.device, ino: info.inode })
 }
 
 /// Connects to a Unix socket. Where its listener's queue is full this fails (EAGAIN, connect(2))

@@ -17,42 +17,48 @@ use crate::{Error, Result};
 pub(super) type Held = Vec<(ChangeId, PathBuf, Arc<OwnedFd>)>;
 
 impl Journal {
-    /// Makes a new, empty file of mode 0600 that is removed at the end. In a scratch directory of this
-    /// owner it is made by that directory's descriptor.
+    /// Makes a new, empty file of mode 0600 that is removed at the end. In a scratch directory that is
+    /// held ([`Journal::scratch_dir_in`]) it is made by that directory's descriptor.
     ///
     /// # Errors
     /// When something is at the path already, or it cannot be made.
     pub fn scratch_file(&self, path: &Path) -> Result<(File, ChangeId)> {
         let parent = self.parent(path)?;
-        self.scratch(path, Change::file(path), &parent, |name| {
+        self.make_new(path, Change::file(path), &parent, |name| {
             let file = held::make_file(&parent, name)?;
             let made = Identity::of(&file)?;
             Ok((file, made))
         })
     }
 
-    /// Makes a new directory of mode 0700 that is removed at the end, with all that is in it.
+    /// Makes a new directory of mode 0700 that is removed at the end, with all that is in it. It is
+    /// used by its path: for directories that nobody else can exchange.
     ///
     /// # Errors
     /// When something is at the path already, or it cannot be made.
     pub fn scratch_dir(&self, path: &Path) -> Result<ChangeId> {
         let parent = self.parent(path)?;
-        self.scratch_dir_in(&parent, path)
+        Ok(self.make_dir(&parent, path)?.1)
     }
 
     /// As [`Journal::scratch_dir`] in a directory that is held: `path` is where that was opened, with
-    /// the new name. What is made in it later is made by descriptors alone.
+    /// the new name. The new one is held, too: [`Journal::scratch_file`] makes files in it by its
+    /// descriptor.
     ///
     /// # Errors
     /// As [`Journal::scratch_dir`]; also when another user has put a directory in its place.
     pub fn scratch_dir_in(&self, parent: &OwnedFd, path: &Path) -> Result<ChangeId> {
-        let (dir, id) = self.scratch(path, Change::dir(path), parent, |name| {
+        let (dir, id) = self.make_dir(parent, path)?;
+        lock(&self.state).held.push((id, path.to_owned(), Arc::new(dir)));
+        Ok(id)
+    }
+
+    fn make_dir(&self, parent: &OwnedFd, path: &Path) -> Result<(OwnedFd, ChangeId)> {
+        self.make_new(path, Change::dir(path), parent, |name| {
             let dir = held::make_scratch_dir(parent, name, self.cookie())?;
             let made = Identity::of(&dir)?;
             Ok((dir, made))
-        })?;
-        lock(&self.state).held.push((id, path.to_owned(), Arc::new(dir)));
-        Ok(id)
+        })
     }
 
     /// Whether this owner holds a scratch directory by this path.
@@ -78,7 +84,7 @@ impl Journal {
         held::follow_dir(above).map(Arc::new).map_err(not_made(path))
     }
 
-    fn scratch<T>(
+    fn make_new<T>(
         &self,
         path: &Path,
         change: Change,
