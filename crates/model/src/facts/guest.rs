@@ -75,6 +75,11 @@ pub struct Place {
     pub volume: Option<String>,
     /// QEMU's id of the device.
     pub device_id: Option<String>,
+    /// The options of QEMU's command line that give it, as they stand there, where those are not `-device` and
+    /// `-drive`, `-blockdev` or `-netdev`: `-hda a.qcow2`, an image's name alone, `-nic user,model=e1000`, `-net nic`
+    /// with `-net user`. Empty where no option gives it: the card that QEMU adds by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub given: Option<Vec<String>>,
     /// What QMP's `device` means a drive by: its name, where the disk is of `-drive`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drive: Option<String>,
@@ -150,6 +155,9 @@ pub struct Details {
     pub volblock_bytes: Option<u64>,
     /// Disks of the same driver in the guest, this one included.
     pub alike_in_guest: Option<u32>,
+    /// How the device is attached, where that is not PCI: `mmio`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transport: Option<String>,
     /// Request queues of the device.
     pub queues: Option<u32>,
     /// Number of I/O threads that the queues are spread over.
@@ -211,6 +219,9 @@ pub struct Nic {
     pub offloads_off: Vec<String>,
     /// Largest packet in bytes (MTU) of the interface on the host.
     pub mtu_bytes: Option<u64>,
+    /// MTU that the device tells the guest (`host_mtu` of virtio-net).
+    #[serde(default)]
+    pub host_mtu_bytes: Option<u64>,
     /// MTU of the bridge.
     pub bridge_mtu_bytes: Option<u64>,
     /// Send buffer of the tap in bytes; `None` where it cannot be told.
@@ -330,6 +341,7 @@ impl Nic {
             windows: None,
             offloads_off: Vec::new(),
             mtu_bytes: None,
+            host_mtu_bytes: None,
             bridge_mtu_bytes: None,
             send_buffer_bytes: None,
             limits: Vec::new(),
