@@ -41,6 +41,13 @@ fn place(name: &str) -> Place {
         slot: name(),
         volume: name(),
         device_id: name(),
+        drive: name(),
+        node: name(),
+        qom: name(),
+        monitor: name(),
+        taken: name().into_iter().collect(),
+        boots_as_first: Some(true),
+        given: Some(name().into_iter().collect()),
     }
 }
 
@@ -79,6 +86,7 @@ fn texts(name: &str) -> Vec<String> {
         iothread: true,
         queues: Some(4),
         discard: true,
+        l2_cache: Some(1 << 20),
         driver: None,
     };
     let driver = |driver| To { driver: Some(driver), ..To::default() };

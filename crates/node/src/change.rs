@@ -6,8 +6,8 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -189,15 +189,8 @@ impl Change {
             Self::Cgroup { paths } => paths.iter().rev().try_for_each(|p| remove_cgroup(p, scope)),
             Self::TraceInstance { path } => remove_trace_instance(path)
                 .map_err(|e| format!("cannot remove the trace instance {}: {e}", path.display())),
-            Self::Sysfs { path, before } => {
-                let written = OpenOptions::new()
-                    .write(true)
-                    .truncate(true)
-                    .open(path)
-                    .and_then(|mut f| f.write_all(before.as_bytes()));
-                gone(written)
-                    .map_err(|e| format!("cannot write {:?} back to {}: {e}", before.trim_end(), path.display()))
-            }
+            Self::Sysfs { path, before } => gone(crate::bounds::write_back(path, before))
+                .map_err(|e| format!("cannot write {:?} back to {}: {e}", before.trim_end(), path.display())),
         }
     }
 }
@@ -222,7 +215,10 @@ impl fmt::Display for Change {
 
 /// Does something to a path. Where a server holds the path that does not answer, the kernel would
 /// wait for it for ever (nfs(5), `hard`); this gives up, and the change stays in the journal.
-fn answering<T: Send + 'static>(path: &Path, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
+pub(crate) fn answering<T: Send + 'static>(
+    path: &Path,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, String> {
     let Some(machine::NetworkMount { server, .. }) = machine::network_mount(path) else { return Ok(work()) };
     // One that was silent is not waited for as long again: a run has many changes to take back.
     let known = machine::lock(&SILENT).contains(&server);
@@ -319,7 +315,7 @@ mod tests {
             Change::Mount { target: path.clone() },
             Change::Cgroup { paths: vec![path.clone()] },
             Change::TraceInstance { path: dir.path().join("instances/vmio-never") },
-            Change::Sysfs { path: path.clone(), before: "1".into() },
+            Change::Sysfs { path: "/proc/0/comm".into(), before: "1".into() },
         ] {
             change.undo(&SCOPE).unwrap();
         }
@@ -366,14 +362,19 @@ mod tests {
 
     #[test]
     fn a_value_is_written_back_but_not_after_a_reboot() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("value");
-        fs::write(&path, "2").unwrap();
-        let change = Change::Sysfs { path: path.clone(), before: "1".into() };
+        // A value that each process may set for itself (core(5)).
+        let mut process = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let path = PathBuf::from(format!("/proc/{}/coredump_filter", process.id()));
+        let value = || fs::read_to_string(&path).unwrap().trim().to_owned();
+        fs::write(&path, "0x3f").unwrap();
+        let change = Change::Sysfs { path: path.clone(), before: "0x33".into() };
         change.undo(&Scope { cookie: "me", same_boot: false, held: &[] }).unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "2");
+        assert_eq!(value(), "0000003f");
         change.undo(&SCOPE).unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "1");
+        assert_eq!(value(), "00000033");
+        process.kill().unwrap();
+        process.wait().unwrap();
+        change.undo(&SCOPE).unwrap();
     }
 
     #[test]

@@ -60,7 +60,7 @@ fn help_and_usage() {
     let dir = tempfile::tempdir().unwrap();
     let (help, _) = ends(&vmio(dir.path(), &["--help"]), 0);
     assert!(help.contains("runs") && help.contains("Examples:") && help.contains("Exit codes:"), "{help}");
-    assert!(help.lines().all(|l| l.chars().count() <= 100), "{help}");
+    assert!(help.lines().all(|l| l.chars().count() <= 80), "{help}");
     let (out, err) = ends(&vmio(dir.path(), &["rums"]), 2);
     assert!(out.is_empty() && err.starts_with("error:") && err.contains("runs"), "{err}");
     ends(&vmio(dir.path(), &["runs", "show", "seven"]), 2);
@@ -209,6 +209,8 @@ fn the_best_set_up_is_written_for_libvirt_and_proxmox() {
     ends(&vmio(dir.path(), &[&["runs", "show", "1"][..], &files].concat()), 0);
     let (xml, qm) = (fs::read_to_string(&xml).unwrap(), fs::read_to_string(&qm).unwrap());
     assert!(xml.contains("bus='virtio'") && xml.contains("software emulation"), "{xml}");
+    // The reader's own image is not known here: raw over qcow2 would destroy it.
+    assert!(xml.contains("type='KIND'") && xml.contains("type='FORMAT'") && !xml.contains("type='raw'"), "{xml}");
     let comment = xml.strip_prefix("<!--").unwrap().split_once("-->").unwrap().0;
     assert!(!comment.contains("--") && comment.contains("as fast as lsi53c895a"), "{xml}");
     let commands: Vec<&str> = qm.lines().filter(|l| !l.starts_with('#')).collect();
@@ -251,7 +253,7 @@ fn compare_names_what_was_not_the_same_first() {
     let (kernel, cell) = (out.find("6.12.0-1-amd64").unwrap(), out.find("device/native/seq-write").unwrap());
     assert!(kernel < cell, "{out}");
     assert!(out.contains("faster") && out.contains("1.5"), "{out}");
-    assert!(out.lines().all(|l| l.chars().count() <= 100), "{out}");
+    assert!(out.lines().all(|l| l.chars().count() <= 80), "{out}");
     let (out, _) = ends(&vmio(dir.path(), &["runs", "compare", "1", "1"]), 0);
     assert!(out.contains("The environment was the same") && !out.contains("faster"), "{out}");
     let (out, _) = ends(&vmio(dir.path(), &["runs", "compare", "1", "last", "--json"]), 0);
@@ -283,15 +285,16 @@ fn a_damaged_store_is_named_with_its_mend() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_failure() {
+fn a_reader_that_goes_away_hears_nothing_and_ends_it_as_it_ends_other_tools() {
     let dir = stocked();
     let mut command = command(dir.path());
     let mut child =
         command.args(["runs", "export", "1"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
-    let (_, err) = ends(&output, 0);
-    assert!(err.is_empty(), "{err}");
+    // Nothing was delivered: that is no success, but nothing to talk about either.
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(13));
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]

@@ -20,9 +20,12 @@ pub struct Bed {
 }
 
 impl Bed {
-    /// In cargo's own directory, which is on a disk where /tmp may be memory.
+    /// In cargo's own directory, which is on a disk where /tmp may be memory; with `sudo make test` that is
+    /// another user's, where no journal is obeyed.
     pub fn new() -> Self {
-        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let cargos = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let ground = if vmio_node::private_dir(cargos).is_ok() { cargos } else { Path::new("/var/tmp") };
+        let dir = tempfile::tempdir_in(ground).unwrap();
         let journal = Arc::new(Journal::open(&dir.path().join("journal"), "test").unwrap());
         Self { node: Local::owned(Arc::clone(&journal)), journal, dir }
     }
