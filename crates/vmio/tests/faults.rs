@@ -116,6 +116,21 @@ fn without_root_the_block_device_is_refused_by_name() {
 }
 
 #[test]
+fn a_directory_that_every_user_may_write_is_refused_before_a_run() {
+    let bed = Bed::new();
+    let open = bed.state().join("run");
+    fs::create_dir(&open).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+    for how in ["--yes", "--dry-run"] {
+        let mut command = bed.command(&["study", "run", how, "--on"]);
+        let ended = bed.finish(command.arg(&open).arg(fixture("file.toml"))).with(3);
+        ended.says(&["every user may write it", "no sticky bit", "chmod o-w ", "--on"]);
+    }
+    assert!(bed.last().is_none(), "no run was begun");
+    bed.is_clean();
+}
+
+#[test]
 fn a_device_is_named_twice_or_not_at_all() {
     let bed = Bed::new();
     let quick = |devices: &[&str]| {
