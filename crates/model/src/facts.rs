@@ -4,6 +4,7 @@
 
 mod guest;
 mod merge;
+mod names;
 
 use serde::{Deserialize, Serialize};
 
@@ -14,8 +15,9 @@ use crate::summary::steady::settled_run;
 use crate::summary::{Cell, Share, Summary, figure_of, pairs};
 
 pub use guest::{
-    Details, Disk, Guest, HostCpu, Nic, Overridden, Place, PlacedThread, Processors, Sources, Unread, called,
+    DeletedFile, Details, Disk, Guest, HostCpu, Nic, Overridden, Place, PlacedThread, Processors, Sources, Unread,
 };
+pub use names::{called, tell_apart};
 
 /// Where a fact comes from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

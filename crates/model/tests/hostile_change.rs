@@ -41,6 +41,12 @@ fn place(name: &str) -> Place {
         slot: name(),
         volume: name(),
         device_id: name(),
+        drive: name(),
+        node: name(),
+        qom: name(),
+        monitor: name(),
+        taken: name().into_iter().collect(),
+        boots_as_first: Some(true),
     }
 }
 

@@ -81,7 +81,7 @@ impl Style {
 /// The sequences of [`Style`].
 const OWN: [&str; 6] = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31;1m", "\x1b[33m", "\x1b[36m"];
 
-/// Columns of the terminal that standard output is, within reason; of a report where it is none.
+/// Columns of the terminal that standard output is, within reason; [`crate::report::WIDTH`] where it is none.
 pub fn width() -> usize {
     let size = rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col));
     size.filter(|columns| *columns > 0).map_or(crate::report::WIDTH, |columns| columns.clamp(60, 180))
@@ -98,6 +98,11 @@ fn wanted() -> bool {
 pub struct Unwritten(#[source] io::Error);
 
 impl Unwritten {
+    /// Nobody reads, which was seen before anything was written.
+    pub fn no_reader() -> Unwritten {
+        Unwritten(io::ErrorKind::BrokenPipe.into())
+    }
+
     /// Whether the reader of a pipe went away, which is that reader's will (`vmio runs list | head -1`).
     pub fn is_pipe(&self) -> bool {
         self.0.kind() == io::ErrorKind::BrokenPipe

@@ -4,6 +4,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ use super::{Error, Result, TargetCtx, scratch};
 use crate::backing::Backing;
 
 const LOOP_CONFIGURE: Opcode = 0x4C0A;
+const LOOP_GET_STATUS64: Opcode = 0x4C05;
 const LOOP_CTL_GET_FREE: Opcode = 0x4C82;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 
@@ -50,6 +52,33 @@ struct LoopConfig {
     block_size: u32,
     info: LoopInfo64,
     reserved: [u64; 8],
+}
+
+/// What lies below a loop device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Over {
+    /// (major, minor) of the block device that it lies over; 0:0 for a file.
+    pub device: (u32, u32),
+    /// Where in it the loop device begins, in bytes.
+    pub offset: u64,
+}
+
+/// What a loop device lies over, by the driver's own word; `None` where nothing is attached.
+pub fn lies_over(device: &Path) -> io::Result<Option<Over>> {
+    let flags = (OFlags::CLOEXEC | OFlags::NONBLOCK).bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(device)?;
+    // SAFETY: LOOP_GET_STATUS64 writes one `struct loop_info64`, of which `LoopInfo64` is the exact layout
+    // (asserted below) and any bytes are one.
+    match unsafe { ioctl::ioctl(&file, ioctl::Getter::<LOOP_GET_STATUS64, LoopInfo64>::new()) } {
+        // As the kernel's huge_encode_dev() packs it (linux/kdev_t.h).
+        Ok(info) => {
+            let (major, minor) =
+                ((info.rdevice >> 8) & 0xfff, (info.rdevice & 0xff) | ((info.rdevice >> 12) & 0xfff00));
+            Ok(Some(Over { device: (major as u32, minor as u32), offset: info.offset }))
+        }
+        Err(Errno::NXIO) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
 }
 
 /// LOOP_CTL_GET_FREE: the number of a free device is the call's return value.

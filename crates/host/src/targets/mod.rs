@@ -33,6 +33,7 @@ mod storage;
 mod volume;
 mod zvol;
 
+pub use safety::{Identity, Pinned};
 pub use scratch::not_in_memory;
 pub use storage::Storage;
 
@@ -200,9 +201,9 @@ pub struct TargetCtx<'a> {
     pub pool: Option<Pool>,
     /// Bytes wanted; rounded up to 1 MiB.
     pub bytes: u64,
-    /// A whole block device instead of a loop device, as the user named it (the command line
-    /// has asked for it twice).
-    pub device: Option<PathBuf>,
+    /// A whole block device instead of a loop device: what the user named (twice), as it was when the
+    /// plan was printed.
+    pub device: Option<Arc<Pinned>>,
     /// Use that device whatever it holds. A mounted or held device is refused even then.
     pub force: bool,
     /// `--gentle`: share of the time in which vmio's own writing keeps the disk busy, 0 to 1.

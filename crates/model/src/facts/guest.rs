@@ -75,6 +75,25 @@ pub struct Place {
     pub volume: Option<String>,
     /// QEMU's id of the device.
     pub device_id: Option<String>,
+    /// What QMP's `device` means a drive by: its name, where the disk is of `-drive`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drive: Option<String>,
+    /// Name of the block node of its image, which QMP's jobs take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// What QMP's `id` means the device by that has the image: its id, or its path in QEMU's object tree.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qom: Option<String>,
+    /// Socket of its guest's monitor (QMP), as QEMU names it; `None` where it has none, or that is its manager's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub monitor: Option<String>,
+    /// Names that disks and drives of the guest have now or at its next start, this one's included: libvirt's
+    /// targets, Proxmox's slots. Empty where its configuration was not read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub taken: Vec<String>,
+    /// Whether libvirt has the guest boot from it for no other reason than that it is the first of its disks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub boots_as_first: Option<bool>,
 }
 
 /// A guest's disk as it is set up. What could not be read is `None`.
@@ -141,10 +160,34 @@ pub struct Details {
     pub host_cached_bytes: Option<u64>,
     /// Bytes that its files take where they lie.
     pub allocated_bytes: Option<u64>,
+    /// `tmpfs` or `ramfs`, where its file lies in the host's memory.
+    pub in_memory: Option<String>,
+    /// Its files whose name is gone though the guest has them open: they end with its process.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deleted: Vec<DeletedFile>,
     /// Limits in force, in words: `1000 IOPS by QEMU's throttle`.
     pub limits: Vec<String>,
+    /// Keys on QEMU's command line that set them: `throttling.iops-total=100`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub limit_keys: Vec<String>,
+    /// Id of the throttle group that has them, where they are no drive's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throttle_group: Option<String>,
     /// Settings that were asked for and are not in force.
     pub overridden: Vec<Overridden>,
+}
+
+/// A file that has no name any more and that a process holds open.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeletedFile {
+    /// The name that it had, as the process sees it.
+    pub path: String,
+    /// The process.
+    pub pid: u32,
+    /// Number of the descriptor that holds it.
+    pub fd: u32,
+    /// Whether that name is another file's now.
+    pub replaced: bool,
 }
 
 /// A setting that was asked for and is not in force.
@@ -342,33 +385,7 @@ impl Processors {
     }
 }
 
-/// Shortest beginning of a UUID that names a guest.
-const UUID_CHARACTERS: usize = 4;
-/// Which of [`Guest::ids`] are names of the guest.
-const NAMES: [&str; 10] =
-    ["vmid", "domain", "domid", "container", "hostname", "pod", "pod-uid", "machine", "openstack", "title"];
-
-/// The places of the guests that a word names: those whose name it is, else those that are known by it
-/// (VM number, domain, pod), else by process, else by the beginning of the UUID. Not by two of these at once.
-pub fn called(guests: &[Guest], word: &str) -> Vec<usize> {
-    let ranks: Vec<Option<u8>> = guests.iter().map(|g| g.called(word)).collect();
-    let best = ranks.iter().flatten().min();
-    (0..guests.len()).filter(|place| best.is_some() && ranks[*place].as_ref() == best).collect()
-}
-
 impl Guest {
-    /// How surely a word names this guest; the least is the surest.
-    pub fn called(&self, word: &str) -> Option<u8> {
-        let uuid = |u: &String| u.to_lowercase().starts_with(&word.to_lowercase());
-        match () {
-            () if self.name == word => Some(0),
-            () if self.ids.iter().any(|(key, id)| NAMES.contains(&key.as_str()) && id == word) => Some(1),
-            () if self.pid.is_some_and(|pid| pid.to_string() == word) => Some(2),
-            () if word.len() >= UUID_CHARACTERS && self.uuid.as_ref().is_some_and(uuid) => Some(3),
-            () => None,
-        }
-    }
-
     /// What the rules look at.
     pub fn facts(&self) -> super::Facts {
         super::Facts {

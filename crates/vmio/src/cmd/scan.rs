@@ -1,6 +1,8 @@
 //! `vmio scan`: what is wrong with the guests that run on this host now. Only looks; also what a
 //! bare `vmio` does.
 
+mod config;
+mod earlier;
 pub mod pick;
 
 use std::path::{Path, PathBuf};
@@ -17,7 +19,8 @@ use vmio_node::Local;
 use crate::cli::{Context, Exit, Failure, Outcome};
 use crate::expect::Known;
 use crate::files;
-use crate::report::scan::{self as report, Row, View, nagios};
+use crate::paths::Paths;
+use crate::report::scan::{self as report, Row, View, diff, nagios};
 use crate::run::like::differences;
 use crate::run::studies;
 use crate::store::{Store, StoreError};
@@ -62,6 +65,13 @@ pub struct Args {
     /// Leave out what this rule finds, with @GUEST in that guest alone; may be repeated
     #[arg(long, value_name = "RULE[@GUEST]")]
     ignore: Vec<String>,
+    /// Read what to leave out from FILE too: ignore = ["RULE", "RULE@GUEST"]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Show what changed since the last scan with --diff, or since FILE (of --json)
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true,
+          conflicts_with_all = ["nagios", "prometheus", "html", "sources"])]
+    diff: Option<Option<PathBuf>>,
     /// Show each setting with the place that it was read from
     #[arg(long)]
     sources: bool,
@@ -97,16 +107,20 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
     match &args.prometheus {
         Some(None) => term::print(&report::prometheus(&view))?,
-        Some(Some(file)) => replace(file, &report::prometheus(&view))?,
+        Some(Some(file)) => {
+            earlier::in_one_step(file, &report::prometheus(&view), 0o644).map_err(|e| files::told(file, e))?
+        }
         None if context.json => term::print_exact(&report::json(&view))?,
         None => term::print(&text(args, &view, context))?,
     }
     Ok(exit(&view, args.fail_on))
 }
 
-/// Code 5 for a finding at or above the least severity that fails.
+/// Code 5 for a finding at or above the least severity that fails; after a comparison only for one that is new
+/// or became worse.
 pub fn exit(view: &View, fail_on: Option<Severity>) -> Exit {
-    let fails = fail_on.is_some_and(|least| view.worst().is_some_and(|worst| worst >= least));
+    let worst = view.diff.as_ref().map_or_else(|| view.worst(), diff::Diff::worst);
+    let fails = fail_on.is_some_and(|least| worst.is_some_and(|worst| worst >= least));
     if fails { Exit::Finding } else { Exit::Done }
 }
 
@@ -128,7 +142,9 @@ fn check(args: &Args) -> anyhow::Result<Vec<Ignore>> {
             return Err(files::unwritable(file).into());
         }
     }
-    Ok(args.ignore.iter().map(|word| word.parse()).collect::<Result<_, Failure>>()?)
+    let mut ignore = args.ignore.iter().map(|word| word.parse()).collect::<Result<Vec<Ignore>, Failure>>()?;
+    ignore.extend(config::read(args.config.as_deref(), Paths::scan_config().as_deref())?);
+    Ok(ignore)
 }
 
 fn look(args: &Args, ignore: &[Ignore], context: &Context) -> anyhow::Result<View> {
@@ -146,17 +162,23 @@ fn look(args: &Args, ignore: &[Ignore], context: &Context) -> anyhow::Result<Vie
         known.fill(&mut row.findings, &row.guest);
         row.differences = differences(&row.guest, reference);
     }
-    let ignored = pick::ignored(&mut rows, ignore);
-    let view = View {
+    let ignored_by = pick::ignored_by(&mut rows, ignore);
+    let mut view = View {
         at_unix_seconds: look.at_unix_seconds,
         seconds: begun.elapsed().as_secs_f64(),
         root: rustix::process::geteuid().is_root(),
         rows,
         unread: seen.unread.into_iter().chain(unread).collect(),
         own_guests,
-        ignored,
-    };
-    Ok(view.sorted())
+        ignored: ignored_by.iter().map(|(_, n)| n).sum(),
+        ignored_by,
+        diff: None,
+    }
+    .sorted();
+    if let Some(named) = &args.diff {
+        view.diff = Some(earlier::compare(&view, named.as_deref(), &args.guests, ignore, context)?);
+    }
+    Ok(view)
 }
 
 /// Where vmio found by trying that KVM does not work here, it is taken for not there.
@@ -185,21 +207,12 @@ fn known(context: &Context) -> (Known, Option<Unread>) {
 }
 
 fn text(args: &Args, view: &View, context: &Context) -> String {
+    if let Some(diff) = &view.diff {
+        return diff::text(view, diff, context.style);
+    }
     if args.guests.is_empty() {
         return report::overview(view, context.style, term::width());
     }
     let one = |row: &Row| report::detail(row, context.style, args.sources);
     view.rows.iter().map(one).collect::<Vec<_>>().join("\n")
-}
-
-/// Puts a file in place in one step: the collector never reads half of it.
-fn replace(file: &Path, content: &str) -> anyhow::Result<()> {
-    let mut name = file.as_os_str().to_owned();
-    name.push(format!(".{}", std::process::id()));
-    let beside = PathBuf::from(name);
-    let done = std::fs::write(&beside, content).and_then(|()| std::fs::rename(&beside, file));
-    if done.is_err() {
-        let _ = std::fs::remove_file(&beside);
-    }
-    done.map_err(|e| files::told(file, e))
 }

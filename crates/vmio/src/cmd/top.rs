@@ -10,8 +10,9 @@ const EXAMPLES: &str = "\
 Examples:
   vmio top                         verdicts first, then disks, guests, and what no guest explains
   vmio top --once                  one interval as text, then the end
-  vmio top --once --interval 10 --json
-                                   the same for a program
+  vmio top --json                  one JSON object per interval and line, until Ctrl-C
+  vmio top --json --count 6 --interval 10
+                                   one minute of it
   vmio top --sort latency --filter db
 
 It only looks: no guest and no setting is changed. As root it loads eBPF programs at the tracepoints
@@ -25,7 +26,10 @@ pub struct Args {
     /// Print one interval as text (with --json as JSON) and end; so it is without a terminal
     #[arg(long)]
     once: bool,
-    /// Time between two looks in seconds [default: 1, with --once 3]
+    /// Print N intervals and end; --json alone goes on until it is interrupted
+    #[arg(long, value_name = "N", conflicts_with = "once", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Length of an interval in seconds [default: 1, with --once 3]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     interval: Option<f64>,
     /// Sort guests by this column
@@ -57,10 +61,9 @@ fn sorts() -> impl TypedValueParser<Value = &'static Column> {
 
 /// Runs the verb.
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    let once = args.once || context.json;
     let wishes = Wishes {
-        once: args.once,
-        interval: args.interval.unwrap_or(if once { 3.0 } else { 1.0 }),
+        count: args.count.or(args.once.then_some(1)),
+        interval: args.interval.unwrap_or(if args.once { 3.0 } else { 1.0 }),
         sort: args.sort,
         filter: args.filter.clone(),
         no_ebpf: args.no_ebpf,

@@ -210,7 +210,7 @@ fn on_machine(
             backing: planned.backing.clone(),
             place: planned.place.clone(),
             dir: planned.dir.clone(),
-            device: wishes.device.first().cloned(),
+            device: planned.device.clone(),
             force: wishes.force,
             pace: planned.gentle.then_some(wishes.gentle_share),
             watcher,

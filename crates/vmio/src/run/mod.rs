@@ -249,6 +249,7 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
             }
         }
     }
+    planned.still_holds(&looker)?;
     execute::execute(&planned, resumed, next, wishes, context).map(Some)
 }
 

@@ -3,19 +3,21 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use vmio_host::backing::Backing;
 use vmio_host::gentle::neighbours::{self, Others};
 use vmio_host::places::{self, Ground, Place};
 use vmio_host::require::Requirement;
+use vmio_host::targets::Pinned;
 use vmio_host::targets::space::gib;
 use vmio_host::{guests, targets, workloads};
 use vmio_model::result::{Run, Skipped, WorkloadTraits};
 use vmio_model::setup::Setup;
 use vmio_model::study::Study;
 use vmio_model::study::plan::{self as reckon, Plan};
-use vmio_node::{FileStat, Node, Reader};
+use vmio_node::{Node, Reader};
 
 use self::rates::{needed_bytes, rates, refilled};
 pub use self::text::duration;
@@ -37,8 +39,10 @@ pub struct Planned {
     pub place: Place,
     /// Where the scratch directory goes: the place, or beside the state where that holds volumes.
     pub dir: PathBuf,
-    /// The user's own device, as the target `device`.
-    pub device: Option<PathBuf>,
+    /// The user's own device, as the target `device`, held from now on.
+    pub device: Option<Arc<Pinned>>,
+    /// What could not be seen of its users.
+    pub device_told: Vec<String>,
     /// The disks below.
     pub backing: Backing,
     /// Cells that cannot run here.
@@ -83,11 +87,9 @@ pub fn look(
             .help("name a directory with --on")
             .into());
     }
-    if let Some(device) = wishes.device.first() {
-        targets::safety::check(local, device, wishes.force)
-            .map_err(|e| Failure::new(Exit::Precondition, e.to_string()))?;
-    }
-    let backing = backing_of(local, &place, &existing, wishes)?;
+    let device = wishes.device.first().map(|device| pin(local, device, wishes.force)).transpose()?;
+    let (device, device_told) = device.unzip();
+    let backing = backing_of(local, &place, &existing, device.as_deref())?;
     let traits = traits(&study);
     let (mut rates, rates_from) = rates(&study, last, &backing, refilled(&place.ground, wishes));
     rates.target_space.retain(|name, _| targets::find(name).is_none_or(|t| t.fits(&place.ground).is_ok()));
@@ -118,7 +120,8 @@ pub fn look(
         traits,
         place,
         dir,
-        device: wishes.device.first().cloned(),
+        device,
+        device_told: device_told.unwrap_or_default(),
         backing,
         skipped,
         cost,
@@ -151,10 +154,20 @@ fn refused(e: places::Error) -> Failure {
     Failure::new(exit, e.to_string()).help(e.help)
 }
 
+/// Resolves the user's own device once and for all, and sees to it that it may be overwritten.
+/// Returns what is to be told of its users.
+fn pin(local: &dyn Node, device: &Path, force: bool) -> Result<(Arc<Pinned>, Vec<String>), Failure> {
+    let pinned = Pinned::of(local, device).and_then(|pinned| {
+        let told = targets::safety::check(local, &pinned, force)?;
+        Ok((Arc::new(pinned), told))
+    });
+    pinned.map_err(|e| Failure::new(Exit::Precondition, e.to_string()))
+}
+
 /// The disks below the place, or below the user's own device.
-fn backing_of(local: &dyn Node, place: &Place, existing: &Path, wishes: &Wishes) -> anyhow::Result<Backing> {
-    let path = match (wishes.device.first(), &place.ground) {
-        (Some(device), _) => device,
+fn backing_of(local: &dyn Node, place: &Place, existing: &Path, device: Option<&Pinned>) -> anyhow::Result<Backing> {
+    let path = match (device, &place.ground) {
+        (Some(device), _) => &*device.node,
         (None, Ground::Volumes(pool)) => return Ok(pool.backing(local).map_err(refused)?),
         (None, Ground::Files(_)) => existing,
     };
@@ -229,17 +242,24 @@ impl Planned {
         Ok(())
     }
 
+    /// Between the plan and the answer any time may pass: the user's own device must still be the one that
+    /// was shown. (It is looked at once more when it is opened for writing.)
+    pub fn still_holds(&self, local: &dyn Node) -> Result<(), Failure> {
+        let same = self.device.as_ref().map_or(Ok(()), |device| device.same(local.reader()));
+        same.map_err(|e| Failure::new(Exit::Precondition, e.to_string()))
+    }
+
     /// Devices that the targets lie on, as (major, minor): what the gentle watch looks at.
     pub fn devices(&self, local: &dyn Node) -> Vec<(u32, u32)> {
-        let number = |path: &Path, of: fn(&FileStat) -> (u32, u32)| Some(of(&local.stat(path).ok()??));
-        let mut devices: Vec<(u32, u32)> = self.device.iter().filter_map(|d| number(d, |s| s.rdev)).collect();
+        let number = |path: &Path| Some(local.stat(path).ok()??.dev);
+        let mut devices: Vec<(u32, u32)> = self.device.iter().map(|d| d.identity.number).collect();
         if self.device.is_some() && self.study.cells().iter().all(|c| c.target == "device") {
             return devices;
         }
         match &self.place.ground {
             // Its volumes are not there yet; they may lie on any disk below them.
             Ground::Volumes(_) => devices.extend(self.backing.leaves.values()),
-            Ground::Files(_) => devices.extend(number(&existing_part(local.reader(), &self.dir), |s| s.dev)),
+            Ground::Files(_) => devices.extend(number(&existing_part(local.reader(), &self.dir))),
         }
         devices
     }

@@ -223,6 +223,8 @@ pub fn view() -> View {
         }],
         own_guests: 1,
         ignored: 2,
+        ignored_by: vec![("--ignore".into(), 2)],
+        diff: None,
     }
     .sorted()
 }

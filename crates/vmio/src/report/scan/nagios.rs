@@ -70,6 +70,10 @@ pub fn nagios(view: &View, fail_on: Option<Severity>) -> (String, State) {
         (_, 0) => format!("{guests}, nothing found"),
         (_, unread) => format!("{guests}, nothing found, {} could not be read", count(unread, "thing")),
     };
+    let said = match view.ignored_words() {
+        ignored if ignored.is_empty() => said,
+        ignored => format!("{said}, {} left out", ignored.join(", ")),
+    };
     let mut text = line(state, &said);
     text.pop();
     let _ = write!(text, " | guests={n};;;0");

@@ -25,6 +25,9 @@ pub fn prometheus(view: &View) -> String {
     family(&mut out, "vmio_scan_findings", help, findings(view));
     let unread = view.all_unread().count() as f64;
     family(&mut out, "vmio_scan_unread", "Things that could not be read.", one(unread));
+    let by = |(from, n): &(String, usize)| (format!("{{by=\"{}\"}}", escape(from)), *n as f64);
+    let help = "Findings that were left out because they are meant to be so, by who asked for it.";
+    family(&mut out, "vmio_scan_ignored", help, view.ignored_by.iter().map(by));
     family(&mut out, "vmio_scan_duration_seconds", "How long the scan took.", one(view.seconds));
     let help = "When the scan began, in seconds since the epoch.";
     family(&mut out, "vmio_scan_timestamp_seconds", help, one(view.at_unix_seconds));

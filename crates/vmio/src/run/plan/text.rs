@@ -46,6 +46,14 @@ impl Planned {
         }
         let made = if self.place.ground.pool().is_some() || self.dir.exists() { "" } else { " (will be made)" };
         row("where", format!("{}{made} on {}", self.place.describe(), self.backing.describe()));
+        if let Some(device) = &self.device {
+            row("device", device.named());
+            row("", device.identity.describe());
+            for unseen in &self.device_told {
+                row("", format!("see that nothing uses it: {unseen}"));
+            }
+            row("", format!("all data in its first {} MiB is lost", self.study.size.target_mib));
+        }
         let times = range(c.min_rounds.to_string(), c.max_rounds.to_string());
         let native_only = self.study.is_native_only();
         if native_only {
@@ -163,6 +171,9 @@ impl Planned {
             "place": self.place.name,
             "directory": self.dir,
             "backing": self.backing.describe(),
+            "device": self.device.as_ref().map(|d| serde_json::json!({
+                "path": d.asked, "node": d.node, "identity": d.identity, "not_seen": self.device_told,
+            })),
             "cost": self.cost,
             "rates_from": self.rates_from,
             "space": self.space.as_ref().map_or_else(Clone::clone, Clone::clone),

@@ -10,7 +10,7 @@ use vmio_host::backing::{Backing, write_cache};
 use vmio_host::image::Image;
 use vmio_host::limits::Limits;
 use vmio_host::places::{Health, Place, Pool};
-use vmio_host::targets::{self, Prepared, TargetCtx};
+use vmio_host::targets::{self, Pinned, Prepared, TargetCtx};
 use vmio_model::result::Run;
 use vmio_model::setup::Setup;
 use vmio_model::study::{MIB, Study};
@@ -38,7 +38,7 @@ pub struct Parts<'a> {
     /// Directory in which the scratch directory is made.
     pub dir: PathBuf,
     /// The user's own device.
-    pub device: Option<PathBuf>,
+    pub device: Option<Arc<Pinned>>,
     /// Use it whatever it holds.
     pub force: bool,
     /// `--gentle`: share of the time in which writing targets out keeps the disk busy.

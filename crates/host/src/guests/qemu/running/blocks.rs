@@ -163,14 +163,39 @@ impl Chain {
         }
     }
 
-    /// Limits in force, in words.
-    pub fn limits(&self, line: &CommandLine) -> Vec<String> {
-        let mut limits = Vec::new();
+    /// Name of the node of the image.
+    pub fn image_node(&self) -> Option<&str> {
+        let image = self.nodes.iter().find(|(n, _)| n.get("driver").is_some_and(|d| FORMATS.contains(&d)));
+        image.or(self.nodes.first().filter(|_| self.nodes.len() == 1))?.0.get("node-name")
+    }
+
+    /// Id of the throttle group that a node of it is in.
+    pub fn throttle_group(&self) -> Option<&str> {
+        self.nodes.iter().find_map(|(n, _)| n.get("throttle-group"))
+    }
+
+    /// What may limit it: the drive, and the groups of its nodes.
+    fn throttles<'a>(&'a self, line: &'a CommandLine) -> impl Iterator<Item = &'a Opt> {
         let groups = self.nodes.iter().filter_map(|(n, _)| {
             let group = n.get("throttle-group")?;
             line.all("object").find(|o| o.get("qom-type") == Some("throttle-group") && o.id() == Some(group))
         });
-        for holder in self.drive.iter().chain(groups) {
+        self.drive.iter().chain(groups)
+    }
+
+    /// Keys that set limits, bursts and all else of them.
+    pub fn limit_keys(&self, line: &CommandLine) -> Vec<String> {
+        let of_limits = |key: &String| {
+            ["throttling.", "limits.", "x-iops", "x-bps", "iops", "bps"].iter().any(|start| key.starts_with(start))
+        };
+        let keys = self.throttles(line).flat_map(|holder| &holder.keys);
+        keys.filter(|(key, _)| of_limits(key)).map(|(key, value)| format!("{key}={value}")).collect()
+    }
+
+    /// Limits in force, in words.
+    pub fn limits(&self, line: &CommandLine) -> Vec<String> {
+        let mut limits = Vec::new();
+        for holder in self.throttles(line) {
             for (key, value) in &holder.keys {
                 let key = key.trim_start_matches("throttling.").trim_start_matches("limits.").trim_start_matches("x-");
                 let (unit, of) = match key.replace('_', "-").as_str() {
