@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use vmio_node::machine::{self, Mount};
-use vmio_node::{Node, Reader, Result};
+use vmio_node::{Node, Reader, Result, held};
 
 pub(crate) mod zfs;
 
@@ -52,7 +52,8 @@ impl Backing {
         let found = if stat.mode & S_IFMT == S_IFBLK {
             way.device(stat.rdev, DEEPEST, &mut backing)
         } else {
-            let mount = way.mount(path, stat.dev)?;
+            // What is named by its descriptor lies where its name says.
+            let mount = way.mount(&held::shown(path), stat.dev)?;
             let found = way.mounted(stat.dev, &mount, DEEPEST, &mut backing);
             backing.filesystem = mount.filesystem;
             backing.mount = mount.point.display().to_string();
@@ -61,7 +62,7 @@ impl Backing {
         match found {
             Ok(()) => {}
             Err(_) if backing.filesystem.starts_with("nfs") => {
-                let mount = way.mount(path, stat.dev)?;
+                let mount = way.mount(&held::shown(path), stat.dev)?;
                 backing.nfs = Some(mount.source);
             }
             Err(reason) => {

@@ -1,7 +1,7 @@
 //! Words of others, made safe to be shown: names of guests, paths, serials, what a monitor or a program
 //! said. Whoever chose them may have put characters in that a terminal obeys, or that make a reader see
 //! another text than is there: control characters (C0, DEL, C1: ECMA-48, section 5), line and paragraph
-//! separators, what has no width, and those that turn the direction of a text (Unicode Standard Annex 9, section 2; the
+//! separators, and those that turn the direction of a text (Unicode Standard Annex 9, section 2; the
 //! "Trojan Source" attacks of Boucher and Anderson, 2021).
 //!
 //! This is the one list; every output asks it: terminal, HTML, CSV, Markdown, check plugins, Prometheus,
@@ -18,9 +18,9 @@ pub fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,
             '\u{61c}' | '\u{200e}' | '\u{200f}' // marks of direction
-            | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{206f}' // embeddings, overrides, isolates, old shapes
+            | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{206f}' // embeddings, overrides, isolates
+            | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2065}' | '\u{feff}' // no width: two names look like one
             | '\u{2028}' | '\u{2029}' // separators of lines and paragraphs
-            | '\u{200b}' | '\u{2060}'..='\u{2065}' | '\u{feff}' // no width, and no part of any script
         )
 }
 

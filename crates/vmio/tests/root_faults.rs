@@ -164,9 +164,11 @@ fn a_read_only_directory_is_named() {
     let readonly = Mounted::device(&disk.device, &run);
     tool("mount", &["-o", "remount,ro", run.to_str().unwrap()]);
     let path = run.display().to_string();
-    let ended = bed.finish(one(&bed, &["--on"]).arg(&run));
-    assert!(matches!(ended.code, Some(1 | 3)), "{:?}", ended.code);
-    ended.says(&["Read-only file system", &path]);
+    for more in [&["--on"][..], &["--dry-run", "--on"]] {
+        let ended = bed.finish(one(&bed, more).arg(&run)).with(3);
+        ended.says(&["no files can be made here: Read-only file system", &path, "name a directory"]);
+    }
+    assert!(bed.last().is_none(), "no run was begun");
     let state = run.join("state");
     let ended = bed.finish(one(&bed, &["--state"]).arg(&state).arg("--on").arg(bed.state())).with(3);
     ended.says(&["Read-only file system", state.to_str().unwrap(), "--state DIR"]);

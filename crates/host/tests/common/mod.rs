@@ -67,8 +67,8 @@ impl Bed {
     pub fn losetup(&self, name: &str, mib: u64) -> (PathBuf, PathBuf) {
         let file = self.dir().join(name);
         std::fs::File::create(&file).unwrap().set_len(mib << 20).unwrap();
-        self.journal.record(Change::File { path: file.clone() }).unwrap();
-        self.journal.record(Change::Loop { backing: file.clone() }).unwrap();
+        self.journal.record(Change::file(&file)).unwrap();
+        self.journal.record(Change::loop_over(&file)).unwrap();
         // A device on which others left partitions behind is not empty.
         let partitions = |n: u32| (1..16).any(|p| Path::new(&format!("/sys/block/loop{n}/loop{n}p{p}")).exists());
         for number in (0..256).filter(|&n| !partitions(n)) {

@@ -161,6 +161,7 @@ pub struct Details {
     /// Bytes that its files take where they lie.
     pub allocated_bytes: Option<u64>,
     /// `tmpfs` or `ramfs`, where its file lies in the host's memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub in_memory: Option<String>,
     /// Its files whose name is gone though the guest has them open: they end with its process.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -199,6 +200,9 @@ pub struct Overridden {
     pub asked: String,
     /// What is in force.
     pub found: String,
+    /// Why, where that is known for sure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 /// A guest's network device.

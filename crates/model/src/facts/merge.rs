@@ -40,6 +40,7 @@ macro_rules! compare {
                 setting: stringify!($field).to_owned(),
                 asked: shown(asked),
                 found: shown(found),
+                why: None,
             });
         }
     )*};

@@ -106,6 +106,7 @@ fn in_lab(files: &[PathBuf], command: &[String], context: &Context) -> Outcome {
     let image = image(context)?;
     // One run at a time, in a lab host or not: two would measure each other.
     let journal = Arc::new(Journal::open(&journals, "run")?);
+    journal.ward()?;
     let running = Running::default();
     on_signals(&journal, &running).context("cannot wait for signals")?;
     let ended = lab_run(&image, files, command, &journal, &running, context);

@@ -37,6 +37,7 @@ pub fn execute(
     // One run at a time: two would measure each other. The lock is the journal's.
     let journal = Arc::new(Journal::open(&journals, "run")?);
     let _closed_at_the_end = Closing(journal.clone());
+    journal.ward()?;
     let (mut run, fresh) = match resumed {
         Some(run) => {
             store.resume(run.id)?;

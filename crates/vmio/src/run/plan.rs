@@ -106,7 +106,8 @@ pub fn look(
                 0 => Ok(left),
                 _ => targets::not_in_memory(&existing).map(|()| left),
             })
-            .map_err(|e| e.to_string()),
+            .map_err(|e| e.to_string())
+            .and_then(|left| places::usable(&existing).map(|()| left).map_err(|e| format!("{e}; {}", e.help))),
         Ground::Volumes(pool) => pool.demand(local, needed_bytes).map_err(|e| format!("{e}; {}", e.help)),
     };
     let space = space.map(|s| format!("{} left ({})", gib(s.free_bytes), s.of));

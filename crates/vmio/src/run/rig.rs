@@ -65,6 +65,9 @@ pub struct Machine<'a> {
     health: Health,
     /// Why it does not: the run ends.
     sick: Option<String>,
+    /// Somebody else has moved what was made, or put something in its place: the run ends, and
+    /// everything is taken away as ever.
+    exchanged: Option<String>,
     progress: &'a dyn Fn(&str),
 }
 
@@ -123,6 +126,7 @@ impl Machine<'_> {
         let written = self.write_once_more(traits, refilled);
         match self.blame(written) {
             Err(_) if self.sick.is_some() => Ok(self.sick.clone()),
+            Err(_) if self.exchanged.is_some() => Ok(self.exchanged.clone()),
             other => other,
         }
     }
@@ -182,11 +186,12 @@ impl Machine<'_> {
     /// ends.
     fn blame<T>(&mut self, done: anyhow::Result<T>) -> anyhow::Result<T> {
         if let (Err(e), None) = (&done, &self.sick) {
-            self.sick = match e.downcast_ref() {
+            match e.downcast_ref() {
                 // A place without room for this cell has none for the others.
-                Some(place @ targets::Error::Place { .. }) => Some(place.to_string()),
-                _ => self.health.look().err(),
-            };
+                Some(place @ targets::Error::Place { .. }) => self.sick = Some(place.to_string()),
+                Some(exchanged @ targets::Error::Exchanged { .. }) => self.exchanged = Some(exchanged.to_string()),
+                _ => self.sick = self.health.look().err(),
+            }
         }
         done
     }
@@ -229,7 +234,7 @@ impl Rig for Machine<'_> {
     }
 
     fn must_stop(&mut self) -> Option<String> {
-        if let Some(reason) = &self.sick {
+        if let Some(reason) = self.sick.as_ref().or(self.exchanged.as_ref()) {
             return Some(reason.clone());
         }
         self.watcher.as_mut()?.must_stop()

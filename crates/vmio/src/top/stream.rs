@@ -14,6 +14,7 @@ use super::Wishes;
 use super::screen::Screen;
 use crate::cli::{Context, Failure};
 use crate::cli::{Exit, Outcome};
+
 use crate::term;
 
 /// How long a signal or a reader that went away may go unheard.

@@ -24,12 +24,23 @@ pub struct Earlier {
 
 /// A guest of an earlier scan.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(try_from = "serde_json::Value")]
 pub struct EarlierGuest {
     /// The guest.
-    #[serde(flatten)]
     pub guest: Guest,
     /// What was found then.
     pub findings: Vec<EarlierFinding>,
+}
+
+impl TryFrom<serde_json::Value> for EarlierGuest {
+    type Error = serde_json::Error;
+
+    /// One object holds both. (With serde's `flatten` the keys of a map could not be numbers, as those of
+    /// NUMA nodes are.)
+    fn try_from(mut value: serde_json::Value) -> Result<Self, Self::Error> {
+        let findings = value.get_mut("findings").map(serde_json::Value::take).unwrap_or_default();
+        Ok(Self { findings: serde_json::from_value(findings)?, guest: serde_json::from_value(value)? })
+    }
 }
 
 /// A finding of an earlier scan.

@@ -13,7 +13,7 @@ use vmio_host::workloads::{self, Gentle, WorkCtx};
 use vmio_model::result::Sample;
 use vmio_model::setup::{DetectZeroes, Setup};
 use vmio_model::study::MIB;
-use vmio_node::Exec;
+use vmio_node::{Exec, held};
 
 use super::super::engine::Impossible;
 use super::Machine;
@@ -42,7 +42,7 @@ impl Machine<'_> {
         let workload = workloads::find(&setup.workload).with_context(|| format!("no workload {}", setup.workload))?;
         let traits = workload.traits();
         let state = workload.needs_state();
-        self.refilled += self.on_target(&setup.target, move |t| t.reset(state))??;
+        self.refilled += self.on_target(&setup.target, move |t| t.intact().and_then(|()| t.reset(state)))??;
         if let Some(attachment) = &setup.attachment {
             self.refilled += self.exchange(setup, attachment, state)?;
         }
@@ -56,8 +56,11 @@ impl Machine<'_> {
         let before = self.look_before(backing.clone())?;
 
         let mut exec_base = Exec { oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::default() };
+        // What is opened by its descriptor has its name in the result.
+        let mut named = None;
         let (node, path, qemu) = match &setup.attachment {
             None => {
+                named = Some((native.display().to_string(), held::shown(&native).display().to_string()));
                 exec_base.cgroup_procs = self.limits.as_ref().map(|l| l.procs_files().to_vec()).unwrap_or_default();
                 (self.local.clone(), native, None)
             }
@@ -105,7 +108,7 @@ impl Machine<'_> {
             }
             _ => anyhow::Error::new(e),
         });
-        let result = match (result, &setup.attachment, self.targets.get_mut(&setup.target)) {
+        let mut result = match (result, &setup.attachment, self.targets.get_mut(&setup.target)) {
             // Whatever the guest made of it: a server that is gone is the cause.
             (Err(e), Some(attachment), Some(target)) => match target.sound(attachment) {
                 Ok(()) => return Err(e),
@@ -113,6 +116,9 @@ impl Machine<'_> {
             },
             (other, ..) => other?,
         };
+        if let Some((open, name)) = named {
+            result.command = result.command.replace(&open, &name);
+        }
         let circumstances = Circumstances { first_write: allocates && state == State::Fresh, host_cache };
         let foreign = foreign::foreign(&traits, circumstances, &result, before.as_ref(), seen.device.as_ref());
         let marks = foreign::marks(&traits, &result, seen.device.as_ref(), &foreign);
