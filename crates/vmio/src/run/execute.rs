@@ -212,6 +212,7 @@ fn on_machine(
             place: planned.place.clone(),
             dir: planned.dir.clone(),
             device: planned.device.clone(),
+            cost: &planned.cost,
             force: wishes.force,
             pace: planned.gentle.then_some(wishes.gentle_share),
             watcher,

@@ -30,7 +30,8 @@ impl Machine<'_> {
         Ok(watch.stop()?.device)
     }
 
-    /// Runs a workload with the probes around it.
+    /// Runs a workload with the probes around it, a writing one over as much as the write budget leaves
+    /// it.
     pub(super) fn observe(
         &mut self,
         setup: &Setup,
@@ -39,16 +40,32 @@ impl Machine<'_> {
         seconds: f64,
         gentle: Option<Gentle>,
     ) -> anyhow::Result<Sample> {
+        let writes = workloads::find(&setup.workload).is_some_and(|w| w.traits().writes);
+        let most = if writes { self.span_of(&setup.workload) } else { u64::MAX };
+        self.observe_over(most, setup, (round, boot), seconds, gentle)
+    }
+
+    /// The same over at most so many bytes of the target.
+    pub(super) fn observe_over(
+        &mut self,
+        most: u64,
+        setup: &Setup,
+        (round, boot): (u32, u32),
+        seconds: f64,
+        gentle: Option<Gentle>,
+    ) -> anyhow::Result<Sample> {
         let workload = workloads::find(&setup.workload).with_context(|| format!("no workload {}", setup.workload))?;
         let traits = workload.traits();
         let state = workload.needs_state();
-        self.refilled += self.on_target(&setup.target, move |t| t.intact().and_then(|()| t.reset(state)))??;
+        let wrote = self.on_target(&setup.target, move |t| t.intact().and_then(|()| t.reset(state)))??;
+        self.beside(wrote)?;
         if let Some(attachment) = &setup.attachment {
-            self.refilled += self.exchange(setup, attachment, state)?;
+            let wrote = self.exchange(setup, attachment, state)?;
+            self.beside(wrote)?;
         }
         let target =
             self.targets.get(&setup.target).with_context(|| format!("target {} is not there", setup.target))?;
-        let span = target.bytes();
+        let span = most.min(target.bytes());
         let allocates = if setup.is_native() { target.native_allocates() } else { target.allocates() };
         let native = target.native().to_owned();
         let servers = setup.attachment.as_ref().map(|a| target.servers(a)).unwrap_or_default();

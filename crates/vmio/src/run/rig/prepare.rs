@@ -14,12 +14,13 @@ use vmio_host::places::{Health, Place, Pool};
 use vmio_host::targets::{self, Pinned, Prepared, TargetCtx};
 use vmio_model::result::Run;
 use vmio_model::setup::Setup;
+use vmio_model::study::plan::Plan;
 use vmio_model::study::{MIB, Study};
 use vmio_model::summary::durability::{FILE_SERVER, WRITE_CACHE};
 use vmio_node::{Change, Exec, Journal, Node, held};
 
 use super::super::gentle::Watcher;
-use super::Machine;
+use super::{Machine, qemu_share};
 use crate::store::Store;
 
 /// What [`Machine::prepare`] needs to know.
@@ -40,6 +41,8 @@ pub struct Parts<'a> {
     pub dir: PathBuf,
     /// The user's own device.
     pub device: Option<Arc<Pinned>>,
+    /// What the run costs: how much each cell may write, and what making the targets writes.
+    pub cost: &'a Plan,
     /// Use it whatever it holds.
     pub force: bool,
     /// `--gentle`: share of the time in which writing targets out keeps the disk busy.
@@ -124,8 +127,11 @@ impl<'a> Machine<'a> {
                 format!("not held: {why}")
             }
         };
+        // Images are written out when a guest first opens them: the plan knows the sum.
+        environment.written_beside_bytes += parts.cost.making_bytes_written;
+        let environment_bytes = environment.written_beside_bytes;
         store.set_environment(run.id, &environment)?;
-        let host = (environment.cpus, environment.memory_bytes);
+        let qemu = qemu_share(study, false, &*local);
         let mut machine = Machine {
             study,
             store,
@@ -141,7 +147,9 @@ impl<'a> Machine<'a> {
             guests: BTreeMap::new(),
             cap_ratio: None,
             caps: BTreeMap::new(),
-            refilled: 0,
+            beside_bytes: environment_bytes,
+            spans: parts.cost.spans.clone(),
+            refilled: parts.cost.rates.refilled_targets.clone(),
             qemu_limits: None,
             watcher: parts.watcher,
             health,
@@ -151,7 +159,7 @@ impl<'a> Machine<'a> {
             journal,
             progress,
         };
-        machine.hold_qemu(host.0.max(1), host.1);
+        machine.hold_qemu(qemu.0, qemu.1);
         Ok(machine)
     }
 }
