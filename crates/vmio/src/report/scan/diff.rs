@@ -24,22 +24,30 @@ pub struct Earlier {
 
 /// A guest of an earlier scan.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(try_from = "serde_json::Value")]
+#[serde(from = "Stored")]
 pub struct EarlierGuest {
-    /// The guest.
+    /// The guest, as far as it takes to know it again.
     pub guest: Guest,
     /// What was found then.
     pub findings: Vec<EarlierFinding>,
 }
 
-impl TryFrom<serde_json::Value> for EarlierGuest {
-    type Error = serde_json::Error;
+/// A guest as it stands in the document.
+#[derive(Deserialize)]
+struct Stored {
+    name: String,
+    kind: String,
+    pid: Option<u32>,
+    uuid: Option<String>,
+    #[serde(default)]
+    ids: BTreeMap<String, String>,
+    findings: Vec<EarlierFinding>,
+}
 
-    /// One object holds both. (With serde's `flatten` the keys of a map could not be numbers, as those of
-    /// NUMA nodes are.)
-    fn try_from(mut value: serde_json::Value) -> Result<Self, Self::Error> {
-        let findings = value.get_mut("findings").map(serde_json::Value::take).unwrap_or_default();
-        Ok(Self { findings: serde_json::from_value(findings)?, guest: serde_json::from_value(value)? })
+impl From<Stored> for EarlierGuest {
+    fn from(stored: Stored) -> Self {
+        let Stored { name, kind, pid, uuid, ids, findings } = stored;
+        EarlierGuest { guest: Guest { name, kind, pid, uuid, ids, ..Guest::default() }, findings }
     }
 }
 
