@@ -271,6 +271,8 @@ fn a_plan_says_what_images_take() {
 fn a_state_directory_that_others_can_write_is_refused_and_its_journals_are_not_obeyed() {
     let bed = Bed::new();
     let path = programs(&bed, &["qemu-system-x86_64", "fio"]);
+    // Of the place for its files a run thinks the same.
+    let elsewhere = Bed::new();
     let (journals, precious) = (bed.state().join("journals"), bed.state().join("images/precious"));
     fs::create_dir(&journals).unwrap();
     fs::write(&precious, "x").unwrap();
@@ -284,7 +286,7 @@ fn a_state_directory_that_others_can_write_is_refused_and_its_journals_are_not_o
     fs::set_permissions(journals.join("planted.journal"), fs::Permissions::from_mode(0o600)).unwrap();
     let run = || {
         let mut command = bed.command(&["study", "run", "--yes"]);
-        bed.finish(command.arg(fixture("file.toml")).env("PATH", &path).arg("--on").arg(bed.state()))
+        bed.finish(command.arg(fixture("file.toml")).env("PATH", &path).arg("--on").arg(elsewhere.state()))
     };
     for (dir, mode) in [(&journals, 0o777), (&bed.state(), 0o777)] {
         fs::set_permissions(dir, fs::Permissions::from_mode(mode)).unwrap();
