@@ -53,14 +53,14 @@ pub struct Args {
     #[arg(long, value_name = "SEVERITY", value_parser = super::severity())]
     fail_on: Option<Severity>,
     #[command(flatten)]
-    wishes: Wishes,
+    wishes: Box<Wishes>,
     #[command(flatten)]
     forms: Forms,
 }
 
 /// Runs the verb.
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    let mut wishes = args.wishes.clone();
+    let mut wishes = (*args.wishes).clone();
     let name = match (args.full, args.quick || args.like.is_some(), args.light) {
         (true, ..) => "full",
         (_, true, _) => "quick",
