@@ -26,7 +26,7 @@ pub fn choose(wishes: &Wishes, context: &Context, local: &dyn Node) -> (&'static
         return (if last(LIGHT) > last(WHOLE) { LIGHT } else { WHOLE }, None);
     }
     match why_light(wishes, context, local) {
-        Some(why) => (LIGHT, Some(format!("light, since {why}; the whole: vmio tax --quick"))),
+        Some(why) => (LIGHT, Some(format!("light, since {why}"))),
         None => (WHOLE, None),
     }
 }
@@ -53,11 +53,10 @@ fn why_light(wishes: &Wishes, context: &Context, local: &dyn Node) -> Option<Str
     let on_it = |guest: &&neighbours::Neighbour| neighbours::uses(reader, guest, &backing);
     let guests: Vec<_> = others.guests.iter().filter(|_| wishes.device.is_empty()).filter(on_it).collect();
     if let Some(first) = guests.first() {
-        let who = match guests.len() {
-            1 => first.label(),
-            n => format!("{} and {} more", first.label(), n - 1),
-        };
-        return Some(format!("{who} uses this storage"));
+        return Some(match guests.len() {
+            1 => format!("{} uses this storage", first.label()),
+            n => format!("{} and {} more use this storage", first.label(), n - 1),
+        });
     }
     let flash = flash_with_write_cache(reader, &backing)?;
     Some(format!("{flash} is flash with a volatile write cache"))

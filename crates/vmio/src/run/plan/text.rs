@@ -11,6 +11,39 @@ use super::Planned;
 /// Most other guests that are named.
 const SHOWN: usize = 5;
 
+/// Columns of the plan: those of any terminal.
+const WIDTH: usize = 80;
+/// What stands before the text of a line.
+const LEAD: usize = 13;
+
+/// Words in lines of at most `width` characters; a word that is longer stands alone.
+fn filled(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in words(text) {
+        let line = lines.last_mut().filter(|l| l.is_empty() || l.chars().count() + 1 + word.chars().count() <= width);
+        match line {
+            Some(line) if line.is_empty() => line.push_str(&word),
+            Some(line) => *line += &format!(" {word}"),
+            None => lines.push(word),
+        }
+    }
+    lines
+}
+
+/// The words of a text, numbers with their units.
+fn words(text: &str) -> Vec<String> {
+    const UNITS: [&str; 5] = ["s", "min", "MiB", "GiB", "GB/s"];
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        let unit = UNITS.contains(&word.trim_end_matches([',', ';', ')']));
+        match words.last_mut() {
+            Some(number) if unit => *number += &format!(" {word}"),
+            _ => words.push(word.to_owned()),
+        }
+    }
+    words
+}
+
 /// `5 to 12`, or `8` where both are the same.
 fn range(low: String, high: String) -> String {
     if low == high { low } else { format!("{low} to {high}") }
@@ -35,12 +68,16 @@ impl Planned {
         let c = &self.cost;
         let cells = self.study.cells();
         let guests = c.cells - c.native_cells;
-        let _ = writeln!(t, "Plan: {} ({})", self.study.title, self.study.name);
+        let title = filled(&format!("{} ({})", self.study.title, self.study.name), WIDTH - 6);
+        let _ = writeln!(t, "Plan: {}", title.join("\n      "));
         let mut row = |name: &str, text: String| {
-            let _ = writeln!(t, "  {name:<10} {text}");
+            for (i, line) in filled(&text, WIDTH - LEAD).iter().enumerate() {
+                let _ = writeln!(t, "  {:<10} {line}", if i == 0 { name } else { "" });
+            }
         };
         if let Some(form) = &self.form {
             row("form", form.clone());
+            row("", "the whole study: vmio tax --quick".into());
         }
         for (i, line) in self.told.iter().enumerate() {
             row(if i == 0 { "like" } else { "" }, line.clone());
@@ -92,9 +129,9 @@ impl Planned {
             if native_only { "held to" } else { "both sides" },
             format!("{} core{}, {} MiB of memory", c.vcpus, if c.vcpus == 1 { "" } else { "s" }, c.memory_bytes / MIB),
         );
-        row("", format!("natively {}", self.held.native));
+        row("", format!("natively: {}", self.held.native));
         if let Some(qemu) = &self.held.qemu {
-            row("", format!("QEMU {qemu}"));
+            row("", format!("QEMU: {qemu}"));
         }
         row(
             "time",
@@ -122,7 +159,7 @@ impl Planned {
         row(
             "writes",
             format!(
-                "at most {} in all, {} of it to make the targets",
+                "at most {} in all, {} of it before anything is measured",
                 gib(c.max_bytes_written),
                 gib(c.making_bytes_written)
             ),
@@ -132,13 +169,10 @@ impl Planned {
             format!("likely {} for {} rounds (rates {})", gib(c.likely_bytes_written), c.min_rounds, self.rates_from),
         );
         for (span, workloads) in self.cut() {
-            row("", format!("{workloads} ends after {} of a target", gib(span)));
+            row("", format!("no cell of {workloads} goes over more than {} of its target", gib(span)));
         }
         if c.over_bytes {
-            row(
-                "",
-                format!("that is too little for {} rounds: expect shares that are not converged (--gib)", c.min_rounds),
-            );
+            row("", format!("too little for {} rounds: shares will not converge (--gib)", c.min_rounds));
         }
         if c.over_time {
             row("", "the time budget is likely to end the run before the fewest rounds are there (--minutes)".into());
@@ -156,18 +190,21 @@ impl Planned {
         if let Some(more) = self.others.guests.len().checked_sub(SHOWN).filter(|n| *n > 0) {
             who.push(format!("{more} more"));
         }
-        row(
-            "others",
-            match (who.is_empty(), self.gentle) {
-                (true, false) => self.others.unseen().map_or("no other guest runs on this host".into(), str::to_owned),
-                (true, true) => "no other guest runs on this host; gentle all the same: bandwidth is capped".into(),
-                (false, true) => format!(
-                    "{} run here: gentle, bandwidth is capped, the run ends when they slow down",
-                    who.join(", ")
-                ),
-                (false, false) => format!("{} run here and are not spared (--no-gentle)", who.join(", ")),
-            },
-        );
+        let who = who.join(", ");
+        match (who.is_empty(), self.gentle) {
+            (true, false) => {
+                let seen = self.others.unseen();
+                row("others", seen.map_or("no other guest runs on this host".into(), str::to_owned));
+            }
+            (true, true) => {
+                row("others", "no other guest runs on this host; gentle all the same: bandwidth is capped".into());
+            }
+            (false, true) => {
+                row("others", format!("{who} run here:"));
+                row("", "gentle, bandwidth is capped, the run ends when they slow down".into());
+            }
+            (false, false) => row("others", format!("{who} run here and are not spared (--no-gentle)")),
+        }
         row(
             "undone",
             "every file, volume, device, process and control group that it makes; nothing else is changed".into(),
@@ -226,5 +263,18 @@ impl Planned {
             "other_guests": self.others.guests.iter().map(|g| g.label()).collect::<Vec<_>>(),
             "skipped": self.skipped,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_fill_lines_and_numbers_keep_their_units() {
+        assert_eq!(filled("at most 40.0 GiB in all, 12 s", 16), ["at most 40.0 GiB", "in all, 12 s"]);
+        assert_eq!(filled("at most 40.0 GiB in all", 15), ["at most", "40.0 GiB in all"]);
+        assert_eq!(filled("a /very/long/path b", 5), ["a", "/very/long/path", "b"]);
+        assert_eq!(filled("", 5), [""]);
     }
 }
