@@ -9,7 +9,7 @@ use vmio_host::places::{self, Ground};
 use vmio_host::targets::space;
 use vmio_node::Node;
 
-use super::Wishes;
+use super::{Mode, Wishes, noise_name};
 use crate::cli::Context;
 use crate::store::Store;
 
@@ -19,10 +19,13 @@ const WHOLE: &str = "quick";
 const LIGHT: &str = "light";
 
 /// The study of `vmio tax` without a word about its form, and what the plan says of the choice.
-pub fn choose(wishes: &Wishes, context: &Context, local: &dyn Node) -> (&'static str, Option<String>) {
+pub fn choose(wishes: &Wishes, mode: &Mode, context: &Context, local: &dyn Node) -> (&'static str, Option<String>) {
     if wishes.resume {
         // The later of the two that were broken off.
-        let last = |name: &str| Store::open_existing(&context.paths.db()).ok()?.unfinished(name).ok()?;
+        let last = |name: &str| {
+            let name = if *mode == Mode::Noise { noise_name(name) } else { name.to_owned() };
+            Store::open_existing(&context.paths.db()).ok()?.unfinished(&name).ok()?
+        };
         return (if last(LIGHT) > last(WHOLE) { LIGHT } else { WHOLE }, None);
     }
     match why_light(wishes, context, local) {

@@ -113,7 +113,7 @@ pub fn start(
         Mode::Study => measure(study, engine_order(&mode), wishes, context)?,
         Mode::Noise => {
             let mut study = study.clone();
-            study.name = format!("noise-{}", study.name);
+            study.name = noise_name(&study.name);
             let run = measure(&study, engine_order(&mode), wishes, context)?;
             let Some(run) = run else { return Ok(Exit::Done) };
             noise::show(&run, context)?;
@@ -144,6 +144,11 @@ pub fn start(
         None => Ok(Exit::Done),
         Some(run) => finish(&run, forms, fail_on, context),
     }
+}
+
+/// The name under which an A/A run of a study is stored.
+fn noise_name(study: &str) -> String {
+    format!("noise-{study}")
 }
 
 fn engine_order(mode: &Mode) -> Next {
