@@ -312,6 +312,33 @@ fn a_chain_without_an_end_is_left() {
     drop(running);
 }
 
+/// Root without its capabilities is refused much, and is root all the same.
+#[test]
+#[ignore = "root"]
+fn root_is_not_told_to_be_root() {
+    let dir = live::scratch();
+    let image = live::raw(dir.path(), "refused");
+    let running = stand_in(NOBODY, &guest("refused", &[(&image, "raw")]));
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let scan = |more: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set=-all", "--inh-caps=-all"]).arg(env!("CARGO_BIN_EXE_vmio"));
+        command.args(["scan", "--state"]).arg(dir.path().join("state")).args(more).stdin(Stdio::null());
+        let output = command.output().unwrap();
+        // The plugin has codes of its own.
+        assert!(!output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let json: Value = serde_json::from_str(&scan(&["--json"])).unwrap();
+    let found = live::guest(&json, "refused");
+    assert!(found["unread"].to_string().contains("with all of its capabilities"), "{found:#}");
+    for said in [json.to_string(), scan(&[]), scan(&[&live::name("refused")]), scan(&["--nagios"])] {
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
+        assert!(!said.contains("run as root") && !said.contains("as root more"), "{said}");
+    }
+    drop(running);
+}
+
 /// A file system whose server takes what is asked and never answers: here, nobody at all.
 struct Hangs {
     dir: PathBuf,
