@@ -21,7 +21,7 @@ const CGROUP2: i64 = 0x6367_7270;
 /// Takes a change back if it is within bounds; `scratch` are the places that its journal recorded.
 pub(crate) fn undo(change: &Change, scope: &Scope<'_>, scratch: &[PathBuf]) -> Result<(), String> {
     match change {
-        Change::File { path, .. } | Change::Dir { path, .. } => below(path, scratch)?,
+        Change::File { path, made } | Change::Dir { path, made } => below(path, scratch, made.is_some())?,
         Change::Cgroup { paths } => paths.iter().try_for_each(|p| in_cgroups(p))?,
         Change::Sysfs { path, .. } => no_dots(path)?,
         _ => {}
@@ -49,14 +49,18 @@ fn left(path: &Path, why: &str) -> String {
     format!("{} was left alone: {why}", path.display())
 }
 
-/// By name, and by what is there: no link between the place and the file may lead elsewhere.
-fn below(path: &Path, places: &[PathBuf]) -> Result<(), String> {
+/// By name, and by what is there: no link between the place and the file may lead elsewhere. Where it is noted
+/// what was made, nothing else is removed ([`crate::held`]), and what was moved is looked for.
+fn below(path: &Path, places: &[PathBuf], noted: bool) -> Result<(), String> {
     no_dots(path)?;
     let Some(place) = places.iter().filter(|p| path != **p && path.starts_with(p)).min_by_key(|p| p.as_os_str().len())
     else {
         let none = "the journal records no directory of its owner's that it lies in (an older vmio recorded none)";
         return Err(format!("{}; if it is vmio's, delete it, then delete the journal", left(path, none)));
     };
+    if noted {
+        return Ok(());
+    }
     let (Some(parent), Ok(rest)) = (path.parent(), path.strip_prefix(place)) else { return Ok(()) };
     let inner = rest.parent().unwrap_or(Path::new("")).to_owned();
     let (parent, place, shown) = (parent.to_owned(), place.clone(), path.to_owned());
@@ -105,7 +109,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    const SCOPE: Scope<'_> = Scope { cookie: "me", same_boot: true };
+    const SCOPE: Scope<'_> = Scope { cookie: "me", same_boot: true, held: &[] };
 
     #[test]
     fn files_are_removed_only_below_what_the_journal_recorded() {
@@ -122,18 +126,18 @@ mod tests {
             (place.join("../outside/precious"), "straight down"),
             (place.join("link/precious"), "a link now leads to"),
         ] {
-            for change in [Change::File { path: path.clone() }, Change::Dir { path: path.clone() }] {
+            for change in [Change::file(path.clone()), Change::dir(path.clone())] {
                 let told = undo(&change, &SCOPE, &places).unwrap_err();
                 assert!(told.contains(why), "{told}");
             }
         }
         assert!(outside.join("precious").exists());
         // The place itself is never the owner's to remove.
-        assert!(undo(&Change::Dir { path: place.clone() }, &SCOPE, &places).is_err() && place.exists());
+        assert!(undo(&Change::dir(place.clone()), &SCOPE, &places).is_err() && place.exists());
         fs::write(place.join("own"), "x").unwrap();
-        undo(&Change::File { path: place.join("own") }, &SCOPE, &places).unwrap();
+        undo(&Change::file(place.join("own")), &SCOPE, &places).unwrap();
         assert!(!place.join("own").exists());
-        undo(&Change::File { path: place.join("gone/own") }, &SCOPE, &places).unwrap();
+        undo(&Change::file(place.join("gone/own")), &SCOPE, &places).unwrap();
     }
 
     #[test]

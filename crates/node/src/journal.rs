@@ -9,20 +9,22 @@
 //! this user alone can have written is obeyed (see [`crate::trust`], [`crate::bounds`]).
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::change::{Change, SCRATCH_MARKER, Scope};
+use crate::change::{Change, Scope};
 use crate::machine::{self, lock};
 use crate::recover::{Locked, dir_mark, lock_file, private_dir, read_head, told_by_hand, undo_file};
 use crate::trust::Home;
+use crate::warden::Warden;
 use crate::{Error, Result, bounds};
+
+mod scratch;
 
 /// Version of the journal's lines.
 pub(crate) const VERSION: u32 = 1;
@@ -92,8 +94,12 @@ struct State {
     scratch: Vec<PathBuf>,
     /// Changes that are just being made.
     making: Vec<ChangeId>,
+    /// Scratch directories that are held, by the path that their maker knows them by.
+    held: scratch::Held,
     /// When [`Journal::close`] ended it first: since then nothing more is changed.
     closed: Option<Instant>,
+    /// Who ends this owner's processes should it be killed.
+    warden: Option<Warden>,
 }
 
 impl Journal {
@@ -144,9 +150,32 @@ impl Journal {
             // The name of the file must outlive a crash as well.
             File::open(dir)?.sync_all()
         };
-        write(&mut file).map_err(|e| fail(format!("cannot write: {e}")))?;
-        let state = State { file, next: 1, live: vec![], scratch: vec![], making: vec![], closed: None };
+        write(&mut file).map_err(|e| fail(unwritten(&e, &home.path)))?;
+        let state = State {
+            file,
+            next: 1,
+            live: Vec::new(),
+            scratch: Vec::new(),
+            making: Vec::new(),
+            held: Vec::new(),
+            closed: None,
+            warden: None,
+        };
         Ok(Self { path, head, state: Mutex::new(state), made: Condvar::new() })
+    }
+
+    /// Has the owner's processes ended at once, should the owner be killed with SIGKILL: by a second
+    /// process of this program ([`crate::warden`]), whose number this returns. The rest is left to the
+    /// next start.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn ward(&self) -> Result<u32> {
+        let warden = Warden::start(self.cookie())
+            .map_err(|e| self.error(format!("cannot start the process that cleans up after a kill: {e}")))?;
+        let pid = warden.pid();
+        lock(&self.state).warden = Some(warden);
+        Ok(pid)
     }
 
     /// Value of `VMIO_OWNER` in the processes of this owner.
@@ -220,14 +249,14 @@ impl Journal {
         if let Some(scratch) = place.filter(|p| !state.scratch.iter().any(|s| p.starts_with(s))) {
             let line = Line::Scratch { scratch };
             write_line(&mut state.file, &line)
-                .map_err(|e| self.error(format!("cannot write down a place: {e}; nothing was changed")))?;
+                .map_err(|e| self.error(format!("{}; nothing was changed", self.unwritten(&e))))?;
             let Line::Scratch { scratch } = line else { unreachable!("built three lines above") };
             state.scratch.push(scratch);
         }
         let line = Line::Do { id, change };
         write_line(&mut state.file, &line)
             .and_then(|()| if sync { state.file.sync_data() } else { Ok(()) })
-            .map_err(|e| self.error(format!("cannot write down a change: {e}; nothing was changed")))?;
+            .map_err(|e| self.error(format!("{}; nothing was changed", self.unwritten(&e))))?;
         state.next += 1;
         let Line::Do { change, .. } = line else { unreachable!("built four lines above") };
         state.live.push((id, change));
@@ -239,14 +268,11 @@ impl Journal {
     /// # Errors
     /// When it cannot be undone; it then stays in the journal.
     pub fn undo(&self, id: ChangeId) -> Result<()> {
-        let (found, scratch) = {
-            let state = lock(&self.state);
-            (state.live.iter().find(|(i, _)| *i == id).map(|(_, c)| c.clone()), state.scratch.clone())
-        };
+        let found = lock(&self.state).live.iter().find(|(i, _)| *i == id).map(|(_, c)| c.clone());
         match found {
             None => Ok(()),
             Some(change) => {
-                bounds::undo(&change, &self.scope(), &scratch).map_err(|e| self.error(e))?;
+                self.take_back(&change).map_err(|e| self.error(told_by_hand(&change, e, &self.path)))?;
                 self.forget(id)
             }
         }
@@ -262,7 +288,8 @@ impl Journal {
 
     fn strike_out(&self, state: &mut State, id: ChangeId) -> Result<()> {
         state.live.retain(|(i, _)| *i != id);
-        write_line(&mut state.file, &Line::Undone { undone: id }).map_err(|e| self.error(format!("cannot write: {e}")))
+        state.held.retain(|(i, ..)| *i != id);
+        write_line(&mut state.file, &Line::Undone { undone: id }).map_err(|e| self.error(self.unwritten(&e)))
     }
 
     /// Undoes everything: first the owner's processes end (nothing may hold what goes next), then
@@ -270,9 +297,9 @@ impl Journal {
     /// does what is just being made.
     #[must_use = "failures are told only here"]
     pub fn undo_all(&self) -> Vec<String> {
-        let (live, making, scratch) = {
+        let (live, making) = {
             let state = lock(&self.state);
-            (state.live.clone(), state.making.clone(), state.scratch.clone())
+            (state.live.clone(), state.making.clone())
         };
         let mut failed: Vec<String> = machine::kill_marked(self.cookie(), |_| true).err().into_iter().collect();
         for (id, change) in live.into_iter().rev() {
@@ -282,7 +309,7 @@ impl Journal {
                 ));
                 continue;
             }
-            let undone = bounds::undo(&change, &self.scope(), &scratch);
+            let undone = self.take_back(&change);
             if let Err(e) = undone.and_then(|()| self.forget(id).map_err(|e| e.to_string())) {
                 failed.push(told_by_hand(&change, e, &self.path));
             }
@@ -309,6 +336,8 @@ impl Journal {
             // Still locked: nobody can have taken the name meanwhile.
             let _ = fs::remove_file(&self.path);
         }
+        let warden = lock(&self.state).warden.take();
+        drop(warden);
         failed
     }
 
@@ -329,43 +358,18 @@ impl Journal {
         if state.closed.is_some() { Err(self.error("its owner is ending; nothing was changed".into())) } else { Ok(()) }
     }
 
-    /// Makes a new, empty file of mode 0600 that is removed at the end.
-    ///
-    /// # Errors
-    /// When something is at the path already, or it cannot be made.
-    pub fn scratch_file(&self, path: &Path) -> Result<(File, ChangeId)> {
-        self.scratch(path, Change::File { path: path.into() }, || {
-            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
-        })
+    /// Undoes one change as far as this owner knows it.
+    fn take_back(&self, change: &Change) -> std::result::Result<(), String> {
+        let (held, scratch) = {
+            let state = lock(&self.state);
+            let held: Vec<_> = state.held.iter().map(|(_, path, fd)| (path.clone(), Arc::clone(fd))).collect();
+            (held, state.scratch.clone())
+        };
+        bounds::undo(change, &Scope { cookie: &self.head.cookie, same_boot: true, held: &held }, &scratch)
     }
 
-    /// Makes a new directory of mode 0700 that is removed at the end, with all that is in it.
-    ///
-    /// # Errors
-    /// When something is at the path already, or it cannot be made.
-    pub fn scratch_dir(&self, path: &Path) -> Result<ChangeId> {
-        let made = self.scratch(path, Change::Dir { path: path.into() }, || {
-            DirBuilder::new().mode(0o700).create(path)?;
-            let marker = path.join(SCRATCH_MARKER);
-            fs::write(&marker, format!("{}\n", self.cookie())).inspect_err(|_| {
-                let _ = fs::remove_file(&marker);
-                let _ = fs::remove_dir(path);
-            })
-        })?;
-        Ok(made.1)
-    }
-
-    fn scratch<T>(&self, path: &Path, change: Change, make: impl FnOnce() -> io::Result<T>) -> Result<(T, ChangeId)> {
-        let fail = |source| Error::File { node: "local".into(), what: "make", path: path.into(), source };
-        // Looked at before it is written down: what was there before is never ours to remove.
-        if fs::symlink_metadata(path).is_ok() {
-            return Err(fail(io::ErrorKind::AlreadyExists.into()));
-        }
-        self.make(change, make)?.map_err(fail)
-    }
-
-    fn scope(&self) -> Scope<'_> {
-        Scope { cookie: &self.head.cookie, same_boot: true }
+    fn unwritten(&self, e: &io::Error) -> String {
+        unwritten(e, self.path.parent().unwrap_or(&self.path))
     }
 
     fn error(&self, reason: String) -> Error {
@@ -403,6 +407,19 @@ pub(crate) fn write_line(file: &mut File, line: &impl Serialize) -> io::Result<(
     file.write_all(text.as_bytes()).inspect_err(|_| {
         let _ = file.set_len(end);
     })
+}
+
+/// Why a line could not be written, and what to do.
+fn unwritten(e: &io::Error, dir: &Path) -> String {
+    match e.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            format!(
+                "the disk of {} is full; free some space there, or keep the state elsewhere: --state DIR",
+                dir.display()
+            )
+        }
+        _ => format!("cannot write it: {e}"),
+    }
 }
 
 fn new_head(dir: &Path, owner: &str) -> io::Result<Head> {

@@ -14,8 +14,8 @@ use std::time::Duration;
 use crate::child::{self, Handle, Sink, Stream};
 use crate::machine::{self, DEATH_LIMIT, lock};
 use crate::{
-    At, End, Error, Exec, FileSample, FileStat, Glance, Identity, Journal, Node, Opened, Output, Process, Reader,
-    Result, SamplePlan, Sampling, foreign, held, sampler,
+    At, End, Error, Exec, FileIdentity, FileSample, FileStat, Glance, Journal, Node, Opened, Output, Process, Reader,
+    Result, SamplePlan, Sampling, foreign, opened, sampler,
 };
 
 /// Default of `Exec::keep_bytes`.
@@ -192,12 +192,12 @@ impl Reader for Local {
         foreign::cached_bytes(path).map_err(|e| self.error("count the cached pages of", path, e))
     }
 
-    fn identity(&self, path: &Path) -> Result<Option<Identity>> {
-        self.there("look at", path, held::identity(path))
+    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
+        self.there("look at", path, opened::identity(path))
     }
 
     fn opened(&self, pid: u32, fd: u32) -> Result<Option<Opened>> {
-        self.there("look at", Path::new(&format!("/proc/{pid}/fd/{fd}")), held::opened(pid, fd))
+        self.there("look at", Path::new(&format!("/proc/{pid}/fd/{fd}")), opened::opened(pid, fd))
     }
 
     fn glance(&self, at: &At, most_bytes: usize) -> Result<Glance> {
@@ -205,7 +205,7 @@ impl Reader for Local {
             At::Path(path) => path.clone(),
             At::Open(o) => format!("/proc/{}/fd/{}", o.pid, o.fd).into(),
         };
-        held::glance(at, most_bytes).map_err(|e| self.error("read", &path(), e))
+        opened::glance(at, most_bytes).map_err(|e| self.error("read", &path(), e))
     }
 
     fn clock_seconds(&self) -> Result<f64> {

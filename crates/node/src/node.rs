@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::held::{At, Glance, Identity, Opened};
+use crate::opened::{At, FileIdentity, Glance, Opened};
 
 /// Longest text, in bytes, that is read of files that others control.
 pub const FOREIGN_BYTES: usize = 4 << 20;
@@ -70,7 +70,7 @@ pub trait Reader: Send + Sync {
     }
 
     /// What a path of others is, known apart from all other files; `None` when there is nothing. Nothing is opened.
-    fn identity(&self, path: &Path) -> Result<Option<Identity>> {
+    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
         Ok(self.stat_foreign(path)?.map(|stat| made_identity(path, stat)))
     }
 
@@ -112,12 +112,12 @@ pub trait Reader: Send + Sync {
 }
 
 /// An identity for machines that have none but the path: a recording, a made-up one, one that is far away.
-fn made_identity(path: &Path, stat: FileStat) -> Identity {
+fn made_identity(path: &Path, stat: FileStat) -> FileIdentity {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hash = DefaultHasher::new();
     path.hash(&mut hash);
     let deleted = path.to_string_lossy().ends_with(" (deleted)");
-    Identity { stat, inode: hash.finish(), links: u64::from(!deleted) }
+    FileIdentity { stat, inode: hash.finish(), links: u64::from(!deleted) }
 }
 
 /// A machine on which commands run and files are written.

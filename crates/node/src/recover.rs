@@ -33,6 +33,10 @@ pub struct Recovered {
 /// [`Error::Untrusted`], or [`Error::File`] where it cannot be made or opened.
 pub fn private_dir(dir: &Path) -> Result<()> {
     let failed = |source| Error::File { node: "local".into(), what: "make the directory", path: dir.into(), source };
+    // Not even a directory is made where somebody else says what a path means.
+    if let Some(there) = dir.ancestors().find(|d| d.exists()) {
+        Home::above(there)?;
+    }
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
     Home::open(dir).map(drop)
 }
@@ -92,7 +96,12 @@ pub fn leftovers(dir: &Path) -> Vec<String> {
     let mut living = Vec::new();
     match home(dir) {
         Ok(None) => {}
-        Err(e) => found.push(e.to_string()),
+        // Nothing is obeyed there; what is there is told all the same.
+        Err(e) => {
+            let names = fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path());
+            let journals = names.filter(|p| p.to_string_lossy().ends_with(END));
+            found.extend(journals.map(|p| format!("journal {}, though {e}", p.display())));
+        }
         Ok(Some(home)) => {
             for name in home.names(END) {
                 match lock_file(&home, &name, Duration::ZERO) {
@@ -171,7 +180,7 @@ pub(crate) fn undo_file(file: &mut File, path: &Path) -> Recovered {
             return done;
         }
     };
-    let scope = Scope { cookie: &head.cookie, same_boot: head.boot_id == machine::boot_id() };
+    let scope = Scope { cookie: &head.cookie, same_boot: head.boot_id == machine::boot_id(), held: &[] };
     let told = |what: &dyn std::fmt::Display| format!("{what} (left by {}, process {})", head.owner, head.pid);
     if scope.same_boot {
         let any = !machine::marked_processes(|c| c == head.cookie).is_empty();
@@ -194,11 +203,13 @@ pub(crate) fn undo_file(file: &mut File, path: &Path) -> Recovered {
     done
 }
 
-/// What could not be undone. A volume can be removed by hand only where its group is, and a journal
-/// that asks for a group that is gone would be told at every start.
+/// What could not be undone. A volume can be removed by hand only where its group is, and a directory
+/// that was moved only where it is now; the journal that asks for them would be told at every start.
 pub(crate) fn told_by_hand(change: &Change, failure: String, journal: &Path) -> String {
     match change {
-        Change::Volume(_) => format!("{failure}, then delete {}", journal.display()),
+        Change::Volume(_) | Change::Dir { made: Some(_), .. } => {
+            format!("{failure}, then delete {}", journal.display())
+        }
         _ => failure,
     }
 }
@@ -232,7 +243,11 @@ fn parse(text: &str) -> std::result::Result<Option<Parsed>, String> {
         // A line torn by a full disk is followed by others; it too was never acted upon, but one
         // that is whole JSON and unknown means a newer vmio.
         match serde_json::from_str(line) {
-            Ok(Line::Do { id, change }) => live.push((id, change)),
+            // Said again once it was made: with what was made.
+            Ok(Line::Do { id, change }) => match live.iter_mut().find(|(known, _)| *known == id) {
+                Some((_, known)) => *known = change,
+                None => live.push((id, change)),
+            },
             Ok(Line::Undone { undone }) => live.retain(|(id, _)| *id != undone),
             Ok(Line::Scratch { scratch: place }) => scratch.push(place),
             Err(_) if serde_json::from_str::<serde_json::Value>(line).is_err() => {}
@@ -310,10 +325,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let made = dir.path().join("made");
         let journal = dir.path().join("dead.journal");
-        let line = serde_json::to_string(&Line::Do {
-            id: serde_json::from_str("1").unwrap(),
-            change: Change::File { path: made.clone() },
-        });
+        let line =
+            serde_json::to_string(&Line::Do { id: serde_json::from_str("1").unwrap(), change: Change::file(&made) });
         fs::write(&made, "x").unwrap();
         write_own(&journal, &journal_text(&machine::boot_id(), &[&scratch_line(dir.path()), &line.unwrap()]));
         assert_eq!(leftovers(dir.path()).len(), 1);
@@ -333,7 +346,7 @@ mod tests {
             tag: "me".into(),
             options: vec![],
         });
-        let failure = volume.undo(&Scope { cookie: "me", same_boot: true }).unwrap_err();
+        let failure = volume.undo(&Scope { cookie: "me", same_boot: true, held: &[] }).unwrap_err();
         let said = told_by_hand(&volume, failure, Path::new("/var/lib/vmio/journals/x-left.journal"));
         let help = "by hand: `lvremove --yes vmio-test-no-such-group/vmio-x`, then delete \
                     /var/lib/vmio/journals/x-left.journal";
@@ -349,10 +362,8 @@ mod tests {
         let change = |id: u32, change| {
             serde_json::to_string(&Line::Do { id: serde_json::from_str(&id.to_string()).unwrap(), change }).unwrap()
         };
-        let lines = [
-            change(1, Change::File { path: made.clone() }),
-            change(2, Change::Sysfs { path: value.clone(), before: "old".into() }),
-        ];
+        let lines =
+            [change(1, Change::file(&made)), change(2, Change::Sysfs { path: value.clone(), before: "old".into() })];
         let text = journal_text("another boot", &[&scratch_line(dir.path()), &lines[0], &lines[1]]);
         write_own(&dir.path().join("dead.journal"), &text);
         assert_eq!(recover(dir.path()).failed, Vec::<String>::new());

@@ -39,6 +39,15 @@ impl Home {
     /// [`Error::Untrusted`] where somebody else could write it or what it lies in; [`Error::File`] where
     /// it cannot be opened.
     pub fn open(dir: &Path) -> Result<Self> {
+        Self::walk(dir, false)
+    }
+
+    /// As [`Home::open`], for a directory below which one is to be made: it may be sticky, or root's.
+    pub fn above(dir: &Path) -> Result<()> {
+        Self::walk(dir, true).map(drop)
+    }
+
+    fn walk(dir: &Path, above: bool) -> Result<Self> {
         let failed = |source: io::Error| Error::File { node: "local".into(), what: "open", path: dir.into(), source };
         let path = fs::canonicalize(dir).map_err(failed)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -49,13 +58,13 @@ impl Home {
         for depth in 0..=names.len() {
             at = Path::new("/").join(names[..depth].iter().collect::<PathBuf>());
             let stat = fstat(&fd).map_err(|e| failed(e.into()))?;
-            if let Some(why) = distrust(&stat, &fd, depth < names.len()) {
+            if let Some(why) = distrust(&stat, &fd, above || depth < names.len()) {
                 return Err(untrusted(dir, &at, &stat, &why));
             }
             let Some(name) = names.get(depth) else { break };
             // Directories that may be passed but not listed (0711) are only named, not opened.
             let only = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let flags = if depth + 1 < names.len() { only } else { flags };
+            let flags = if above || depth + 1 < names.len() { only } else { flags };
             fd = openat(&fd, *name, flags, Mode::empty()).map_err(|e| failed(e.into()))?;
         }
         debug_assert_eq!(at, path);

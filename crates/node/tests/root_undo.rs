@@ -30,9 +30,9 @@ fn make_all(journal: &Arc<Journal>, dir: &Path) -> (PathBuf, PathBuf, Option<Pat
     journal.scratch_dir(dir).unwrap();
     journal.scratch_file(&image).unwrap().0.set_len(16 << 20).unwrap();
     run("mke2fs", &["-q", image.to_str().unwrap()]);
-    journal.record(Change::Dir { path: target.clone() }).unwrap();
+    journal.record(Change::dir(&target)).unwrap();
     std::fs::create_dir(&target).unwrap();
-    journal.record(Change::Loop { backing: image.clone() }).unwrap();
+    journal.record(Change::loop_over(&image)).unwrap();
     journal.record(Change::Mount { target: target.clone() }).unwrap();
     run("mount", &["-o", "loop", image.to_str().unwrap(), target.to_str().unwrap()]);
     let group = cgroup(journal.cookie());

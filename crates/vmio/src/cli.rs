@@ -11,10 +11,11 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser};
 
 use crate::cmd::{Verb, scan};
+use crate::files;
 use crate::paths::Paths;
 use crate::report::scan::nagios;
 use crate::store::StoreError;
-use crate::term::{self, Style};
+use crate::term::{self, Style, Unwritten};
 
 /// Exit codes, the same for every verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,23 +159,41 @@ pub fn main() -> ExitCode {
     let mut command = command();
     let cli = match command.try_get_matches_from_mut(std::env::args_os()).and_then(|m| Cli::from_arg_matches(&m)) {
         Ok(cli) => cli,
-        // Help and version end with 0, usage errors with 2, which a check plugin may not.
+        // Usage errors end with 2, which a check plugin may not.
         Err(e) if e.use_stderr() && std::env::args_os().any(|a| a == "--nagios") => {
             let why = e.to_string();
             let why = why.lines().next().unwrap_or_default().trim_start_matches("error: ");
             let _ = term::print(&nagios::failed(why));
             return ExitCode::from(Exit::Plugin(nagios::State::Unknown).code());
         }
-        Err(e) => e.format(&mut command).exit(),
+        Err(e) if e.use_stderr() => {
+            // Its words are those of the command line, which may be a name that somebody else chose.
+            term::note(e.format(&mut command).to_string().trim_end());
+            return ExitCode::from(Exit::Usage.code());
+        }
+        // Help and version.
+        Err(e) => {
+            let text = e.format(&mut command).render();
+            let text = if Style::stdout() == Style::PLAIN { text.to_string() } else { text.ansi().to_string() };
+            return ended(term::print_exact(&text).map(|()| Exit::Done).map_err(Into::into));
+        }
     };
     let outcome = context(&cli.globals).and_then(|context| match &cli.verb {
         Some(verb) => verb.run(&context),
         None => scan::bare(&context),
     });
+    ended(outcome)
+}
+
+/// Tells an error; the code to end with.
+fn ended(outcome: Outcome) -> ExitCode {
     let exit = match outcome {
         Ok(exit) => exit,
-        Err(e) if is_closed_pipe(&e) => Exit::Done,
         Err(e) => {
+            if e.downcast_ref::<Unwritten>().is_some_and(Unwritten::is_pipe) {
+                // As every other tool whose reader has gone: without a word, and no success. A shell shows 141.
+                let _ = signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGPIPE);
+            }
             term::note(render(&e, Style::stderr()).trim_end());
             exit_of(&e)
         }
@@ -191,10 +210,6 @@ fn context(globals: &Globals) -> anyhow::Result<Context> {
     })
 }
 
-fn is_closed_pipe(e: &anyhow::Error) -> bool {
-    e.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
-}
-
 /// The part of an error that knows its exit code and its help.
 fn failure(e: &anyhow::Error) -> Option<Failure> {
     let untrusted = |e: &vmio_node::Error| match e {
@@ -203,10 +218,19 @@ fn failure(e: &anyhow::Error) -> Option<Failure> {
         }
         _ => None,
     };
+    let unwritten = |e: &Unwritten| {
+        Failure::new(Exit::Failed, e.to_string())
+            .help("what it would have said is lost; runs that were measured are kept: `vmio runs list`")
+    };
     e.downcast_ref::<Failure>()
         .cloned()
         .or_else(|| e.downcast_ref::<StoreError>().map(Failure::from))
         .or_else(|| e.downcast_ref::<vmio_node::Error>().and_then(untrusted))
+        .or_else(|| e.downcast_ref::<Unwritten>().map(unwritten))
+        .or_else(|| {
+            let full = e.chain().filter_map(|c| c.downcast_ref::<io::Error>()).any(files::is_full);
+            full.then(|| Failure::new(Exit::Failed, e.to_string()).help("its disk is full: free some space there"))
+        })
 }
 
 fn exit_of(e: &anyhow::Error) -> Exit {

@@ -156,6 +156,49 @@ fn budgets_and_shares_that_make_no_sense_are_refused() {
 }
 
 #[test]
+fn a_place_that_is_not_there_is_made_only_when_asked_for() {
+    let bed = Bed::new();
+    let typo = bed.state().join("images/typo");
+    let plan = |more: &[&str]| {
+        let mut command = bed.command(&["tax", "--quick", "--dry-run", "--on"]);
+        bed.finish(command.arg(&typo).args(more))
+    };
+    plan(&[]).with(3).says(&["is not there", typo.to_str().unwrap(), "--make-place"]);
+    let mut run = bed.command(&["study", "run", "--yes", "--on"]);
+    bed.finish(run.arg(&typo).arg(fixture("file.toml"))).with(3).says(&["is not there", "--make-place"]);
+    assert!(!typo.parent().unwrap().exists() && bed.last().is_none(), "nothing was made");
+    let made = plan(&["--make-place"]);
+    assert!(made.out.contains("(will be made)") && !made.err.contains("is not there"), "{} {}", made.out, made.err);
+    // The state directory is made as ever.
+    let mut plan = bed.command(&["tax", "--quick", "--dry-run", "--state"]);
+    let plan = bed.finish(plan.arg(bed.state().join("images/new")));
+    assert!(!plan.err.contains("is not there"), "{}", plan.err);
+    bed.is_clean();
+}
+
+#[test]
+fn the_plan_of_every_study_bounds_what_is_written_without_a_false_warning() {
+    let bed = Bed::new();
+    for study in ["quick", "light", "full", "sparse", "shafer2010-storage", "durability", "async-reads"] {
+        let plan = bed.vmio(&["study", "run", study, "--dry-run"]).out;
+        assert!(plan.contains("writes     at most ") && plan.contains(" in all, "), "{study}: {plan}");
+        assert!(!plan.contains("expect shares that are not converged"), "{study}: {plan}");
+    }
+    let json = |args: &[&str]| -> serde_json::Value {
+        let out = bed.vmio(&[args, &["--dry-run", "--json"]].concat()).out;
+        serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"))
+    };
+    let light = json(&["tax", "--light"]);
+    assert!(light["cost"]["max_bytes_written"].as_u64().unwrap() <= 5 << 30, "{light}");
+    let little = json(&["tax", "--quick", "--gib", "8"]);
+    assert_eq!(little["cost"]["max_bytes_written"], 8_u64 << 30);
+    assert!(little["cost"]["spans"]["seq-write"].as_u64().unwrap() < 1 << 30);
+    bed.vmio(&["tax", "--quick", "--gib", "2", "--dry-run"]).says(&["expect shares that are not converged (--gib)"]);
+    bed.vmio(&["tax", "--quick", "--gib", "0.5", "--dry-run"]).with(3).says(&["making the targets alone", "--gib"]);
+    bed.is_clean();
+}
+
+#[test]
 fn a_directory_that_cannot_be_written_is_named_before_anything_is_done() {
     let bed = Bed::new();
     let path = programs(&bed, &["qemu-system-x86_64", "fio"]);

@@ -173,6 +173,9 @@ impl Prepared for WholeDevice {
     fn native(&self) -> &Path {
         &self.device
     }
+    fn intact(&self) -> Result<()> {
+        self.ours.as_ref().map_or(Ok(()), |(_, scratch)| scratch.intact())
+    }
     fn attach(&mut self, _asked: &setup::Attachment) -> Result<Storage> {
         Ok(Storage::BlockDevice(self.device.clone()))
     }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::ioctl::{self, Ioctl, IoctlOutput, Opcode};
+use vmio_node::held::Identity;
 use vmio_node::{Change, ChangeId, Journal};
 
 use super::{Error, Result, TargetCtx, scratch};
@@ -129,6 +130,7 @@ fn fail(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
 fn attach_free(journal: &Journal, path: &Path, file: &File, block_size: u32) -> Result<(PathBuf, File, ChangeId)> {
     let control = Path::new("/dev/loop-control");
     let control_file = OpenOptions::new().read(true).write(true).open(control).map_err(fail("open", control))?;
+    let which = Identity::of(file).map_err(fail("look at", path))?;
     let until = Instant::now() + LIMIT;
     while Instant::now() < until {
         // SAFETY: see the implementation of `Ioctl` for `GetFree`.
@@ -143,7 +145,7 @@ fn attach_free(journal: &Journal, path: &Path, file: &File, block_size: u32) -> 
             }
             other => other.map_err(fail("open", &device))?,
         };
-        let change = Change::Loop { backing: path.into() };
+        let change = Change::Loop { backing: path.into(), file: Some(which) };
         let ((), change) = match journal.make(change, || configure(&held, file, block_size))? {
             Err(e) if busy(&e) => {
                 std::thread::sleep(PAUSE);

@@ -11,6 +11,7 @@ use vmio_host::probes::blocktrace;
 use vmio_host::require::{Check, Requirement};
 use vmio_host::{drivers, guests, image, lab, targets, workloads};
 use vmio_model::result::Accel;
+use vmio_model::shown;
 use vmio_node::{Local, Node};
 
 use crate::cli::{Context, Exit, Outcome};
@@ -115,7 +116,7 @@ impl Places {
         lines
             .iter()
             .enumerate()
-            .map(|(i, line)| format!("{:<12} {line}\n", if i == 0 { "places" } else { "" }))
+            .map(|(i, line)| format!("{:<12} {}\n", if i == 0 { "places" } else { "" }, style.line(line)))
             .collect()
     }
 
@@ -166,7 +167,8 @@ impl Watched {
     }
 
     fn text(&self, first: bool) -> String {
-        format!("{:<12} {:<24} {}\n", if first { "looks at" } else { "" }, self.name, self.state())
+        let state = self.state();
+        format!("{:<12} {:<24} {}\n", if first { "looks at" } else { "" }, self.name, shown::line(&state))
     }
 
     fn json(&self) -> serde_json::Value {
@@ -244,12 +246,14 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
         );
         let who: Vec<String> = others.guests.iter().map(|g| g.label()).collect();
         let who = if who.is_empty() { "none seen on this host".into() } else { who.join(", ") };
-        text += &format!("other guests {who}{}\n", others.unseen().map(|u| format!("; {u}")).unwrap_or_default());
-        text += &format!("scratch in   {} (change with --on)\n", scratch.display());
+        let who = who + &others.unseen().map(|u| format!("; {u}")).unwrap_or_default();
+        text += &format!("other guests {}\n", shown::line(&who));
+        text += &format!("scratch in   {} (change with --on)\n", shown::line(&scratch.to_string_lossy()));
         text += &places.text(context.style);
         text += &watched.iter().enumerate().map(|(i, w)| w.text(i == 0)).collect::<String>();
         let stored = stored.map_or_else(|e| e, |n| crate::report::format::count(n, "stored run"));
-        text += &format!("state in     {}, {stored}\n", context.paths.state.display());
+        let state = format!("{}, {stored}", context.paths.state.display());
+        text += &format!("state in     {}\n", shown::line(&state));
         term::print(&text)?;
     }
     Ok(if ready { Exit::Done } else { Exit::Precondition })

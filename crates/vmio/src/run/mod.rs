@@ -4,6 +4,7 @@
 pub mod engine;
 pub mod environment;
 mod execute;
+pub mod form;
 mod gentle;
 pub mod like;
 mod noise;
@@ -53,7 +54,7 @@ pub struct Wishes {
     /// Most minutes of measuring, instead of the study's
     #[arg(long, value_name = "MINUTES")]
     pub minutes: Option<f64>,
-    /// Most GiB to write, instead of the study's
+    /// Most GiB to write in all, the making of targets included, instead of the study's
     #[arg(long, value_name = "GIB")]
     pub gib: Option<f64>,
     /// Bring flash into its steady state first (SNIA): fills each target once more, and writing cells go on until five
@@ -69,9 +70,15 @@ pub struct Wishes {
     /// Go on with the last run of this study that was broken off
     #[arg(long)]
     pub resume: bool,
+    /// Make the directory that --on names, and those above it that are missing
+    #[arg(long)]
+    pub make_place: bool,
     /// What the plan says of the study itself.
     #[arg(skip)]
     pub told: Vec<String>,
+    /// Why this form of the study was chosen, where nobody named one.
+    #[arg(skip)]
+    pub form: Option<String>,
 }
 
 /// What is done with the study.

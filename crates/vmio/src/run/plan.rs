@@ -12,16 +12,16 @@ use vmio_host::places::{self, Ground, Place};
 use vmio_host::require::Requirement;
 use vmio_host::targets::Pinned;
 use vmio_host::targets::space::gib;
-use vmio_host::{guests, targets, workloads};
+use vmio_host::{guests, limits, targets, workloads};
 use vmio_model::result::{Run, Skipped, WorkloadTraits};
 use vmio_model::setup::Setup;
-use vmio_model::study::Study;
 use vmio_model::study::plan::{self as reckon, Plan};
+use vmio_model::study::{MIB, Study};
 use vmio_node::{Node, Reader};
 
 use self::rates::{needed_bytes, rates, refilled};
 pub use self::text::duration;
-use super::Wishes;
+use super::{Wishes, rig};
 use crate::cli::{Context, Exit, Failure};
 
 mod rates;
@@ -33,6 +33,10 @@ pub struct Planned {
     pub study: Study,
     /// What is to be said of it.
     pub told: Vec<String>,
+    /// Why this form of it was chosen.
+    pub form: Option<String>,
+    /// A directory that is not there and was not asked to be made.
+    pub missing: Option<PathBuf>,
     /// Traits of its workloads.
     pub traits: Vec<WorkloadTraits>,
     /// Where targets are made.
@@ -61,6 +65,33 @@ pub struct Planned {
     pub others: Others,
     /// Whether to spare them.
     pub gentle: bool,
+    /// How the native side is held to the guest's cores and memory, and QEMU to its own: in the words of the
+    /// result, with the CPUs.
+    pub held: Held,
+}
+
+/// The control groups of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// Of the native side.
+    pub native: String,
+    /// Of QEMU; `None` where no guest is booted.
+    pub qemu: Option<String>,
+}
+
+impl Held {
+    /// Looks at what there is.
+    fn of(study: &Study, gentle: bool, local: &dyn Node) -> Self {
+        let word = |cores: u32, memory_bytes: u64| match limits::forecast(local.reader(), cores, memory_bytes) {
+            Ok(described) => described,
+            Err(why) => format!("not held: {why}"),
+        };
+        let qemu = rig::qemu_share(study, gentle, local);
+        Self {
+            native: word(study.guest.vcpus, u64::from(study.guest.memory_mib) * MIB),
+            qemu: (!study.is_native_only()).then(|| word(qemu.0, qemu.1)),
+        }
+    }
 }
 
 /// Looks at the machine; changes nothing.
@@ -98,6 +129,10 @@ pub fn look(
     {
         space.prepared_bytes = 0;
     }
+    let others = neighbours::others(reader, "").context("cannot look for other guests")?;
+    let gentle = wishes.gentle || (!wishes.no_gentle && !others.guests.is_empty());
+    rates.beside_bytes = rates::beside(local, &study, &context.paths.state, &backing);
+    rates.probed = gentle;
     let cost = reckon::estimate(&study, &traits, &rates);
     let needed_bytes = needed_bytes(&rates, wishes);
     let space = match &place.ground {
@@ -106,17 +141,19 @@ pub fn look(
                 0 => Ok(left),
                 _ => targets::not_in_memory(&existing).map(|()| left),
             })
-            .map_err(|e| e.to_string()),
+            .map_err(|e| e.to_string())
+            .and_then(|left| places::usable(&existing).map(|()| left).map_err(|e| format!("{e}; {}", e.help))),
         Ground::Volumes(pool) => pool.demand(local, needed_bytes).map_err(|e| format!("{e}; {}", e.help)),
     };
     let space = space.map(|s| format!("{} left ({})", gib(s.free_bytes), s.of));
-    let others = neighbours::others(reader, "").context("cannot look for other guests")?;
     let accelerator = guests::qemu::known_accelerator(reader, &context.paths.state);
-    let gentle = wishes.gentle || (!wishes.no_gentle && !others.guests.is_empty());
     let skipped = unmet(&study, local, gentle, wishes, &place.ground);
+    let held = Held::of(&study, gentle, local);
     Ok(Planned {
         study,
         told: wishes.told.clone(),
+        form: wishes.form.clone(),
+        missing: (wishes.on.is_some() && !wishes.make_place && existing != dir).then(|| dir.clone()),
         traits,
         place,
         dir,
@@ -131,6 +168,7 @@ pub fn look(
         accelerator,
         others,
         gentle,
+        held,
     })
 }
 
@@ -229,6 +267,19 @@ impl Planned {
     pub fn refuse(&self) -> anyhow::Result<()> {
         if let Err(why) = &self.space {
             return Err(Failure::new(Exit::Precondition, why.clone()).into());
+        }
+        if let Some(dir) = &self.missing {
+            let what = format!("{} is not there", dir.display());
+            return Err(Failure::new(Exit::Precondition, what)
+                .help("name a directory that is, or have it made with --make-place")
+                .into());
+        }
+        if self.cost.making_bytes_written >= self.cost.budget_bytes {
+            let (making, budget) = (gib(self.cost.making_bytes_written), gib(self.cost.budget_bytes));
+            let what = format!("making the targets alone writes {making}, and {budget} may be written in all");
+            return Err(Failure::new(Exit::Precondition, what)
+                .help("allow for more with --gib, or use a study with a smaller size.target_mib")
+                .into());
         }
         let skipped: BTreeSet<String> = self.skipped.iter().map(|s| s.setup.key()).collect();
         let can_run = |c: &Setup| !skipped.contains(&c.key()) && !skipped.contains(&c.baseline().key());

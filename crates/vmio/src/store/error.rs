@@ -58,6 +58,10 @@ impl StoreError {
                 StoreError::Corrupt { path, source: Some(source) }
             }
             Some(ErrorCode::DiskFull) => StoreError::Full { path, source },
+            // The log's index is a file that is mapped: SQLite has no word of its own for its lack of room.
+            Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) if no_room(&path) => {
+                StoreError::Full { path, source }
+            }
             Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
                 StoreError::Denied { path, source: Some(source) }
             }
@@ -120,6 +124,11 @@ impl StoreError {
             _ => Exit::Failed,
         }
     }
+}
+
+/// Whether the file system has less room left than SQLite needs for its log.
+fn no_room(path: &Path) -> bool {
+    rustix::fs::statvfs(path.parent().unwrap_or(path)).is_ok_and(|fs| fs.f_bavail * fs.f_frsize < 128 << 10)
 }
 
 impl From<&StoreError> for Failure {

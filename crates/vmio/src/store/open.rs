@@ -94,7 +94,11 @@ pub(super) fn writable(path: &Path) -> Result<(Connection, Limit), StoreError> {
 pub(super) fn existing(path: &Path) -> Result<(Connection, Limit), StoreError> {
     let may_write = |p: &Path| rustix::fs::access(p, rustix::fs::Access::WRITE_OK).is_ok();
     if may_write(path) && path.parent().is_some_and(may_write) && private::is_ours(path) {
-        return writable(path);
+        return match writable(path) {
+            // What is stored can be read on a full disk too, unless its log is needed as well.
+            Err(full @ StoreError::Full { .. }) => reading(path).map_err(|_| full),
+            other => other,
+        };
     }
     reading(path)
 }

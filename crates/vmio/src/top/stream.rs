@@ -14,6 +14,7 @@ use super::Wishes;
 use super::screen::Screen;
 use crate::cli::{Context, Failure};
 use crate::cli::{Exit, Outcome};
+
 use crate::term;
 
 /// How long a signal or a reader that went away may go unheard.
@@ -48,7 +49,7 @@ pub fn run(
             false => term::print(&screen.text(context.style, term::width())),
         };
         match shown {
-            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => break,
+            Err(e) if e.is_pipe() => break,
             shown => shown?,
         }
         printed += 1;

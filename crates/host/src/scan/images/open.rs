@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use vmio_model::facts::{DeletedFile, Guest};
-use vmio_node::{At, Identity, Opened};
+use vmio_node::{At, FileIdentity, Opened};
 
 use super::view::{Located, View};
 use crate::image_info::Error;
@@ -54,7 +54,7 @@ pub struct Found {
     /// Where it may be looked at.
     pub at: At,
     /// What it is.
-    pub is: Identity,
+    pub is: FileIdentity,
     /// That its name is gone, or another file's.
     pub deleted: Option<DeletedFile>,
 }
@@ -131,7 +131,7 @@ impl OpenFiles {
         look: &Look<'_>,
         named: &Path,
         at: &Located,
-        is: Option<Identity>,
+        is: Option<FileIdentity>,
         view: &View,
     ) -> Result<Found, Refused> {
         let by_link = |link: &Path| {
@@ -185,7 +185,7 @@ impl OpenFiles {
 const MOST: usize = 4096;
 
 /// Whether it is a file or a block device.
-fn holds_data(named: &Path, is: Identity) -> Result<Identity, Refused> {
+fn holds_data(named: &Path, is: FileIdentity) -> Result<FileIdentity, Refused> {
     if storage::holds_data(&is.stat) {
         return Ok(is);
     }

@@ -305,7 +305,7 @@ impl vmio_node::Reader for Dead {
     fn sample(&self, plan: &vmio_node::SamplePlan) -> vmio_node::Result<Box<dyn vmio_node::Sampling>> {
         self.0.sample(plan)
     }
-    fn identity(&self, path: &Path) -> vmio_node::Result<Option<vmio_node::Identity>> {
+    fn identity(&self, path: &Path) -> vmio_node::Result<Option<vmio_node::FileIdentity>> {
         self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let source = std::io::Error::new(std::io::ErrorKind::TimedOut, "it gave no answer within 1 s");
         Err(vmio_node::Error::File { node: "dead".into(), what: "look at", path: path.into(), source })

@@ -5,6 +5,7 @@ use serde::Serialize;
 use vmio_model::facts::{Guest, Unread};
 use vmio_model::rules::Finding;
 use vmio_model::rules::change::Together;
+use vmio_model::shown;
 use vmio_model::summary::SCHEMA_VERSION;
 
 use super::diff::Diff;
@@ -62,7 +63,7 @@ pub fn json(view: &View) -> String {
     };
     let mut text = serde_json::to_string_pretty(&document).expect("string keys, and no failing serialiser");
     text.push('\n');
-    text
+    shown::json(&text).into_owned()
 }
 
 fn entry(row: &Row) -> Entry<'_> {

@@ -5,6 +5,7 @@
 use std::fmt::Write;
 
 use vmio_model::rules::Severity;
+use vmio_model::shown;
 
 use super::View;
 use crate::report::format::count;
@@ -120,7 +121,7 @@ fn place<'a>(finding: &'a vmio_model::rules::Finding, guest: &str) -> &'a str {
 
 /// A line without what has a meaning to Nagios: `|` begins performance data.
 fn long(text: &str) -> String {
-    let plain: String = text.chars().map(|c| if c == '|' || c.is_control() { ' ' } else { c }).collect();
+    let plain: String = text.chars().map(|c| if c == '|' || shown::is_hidden(c) { ' ' } else { c }).collect();
     let short: String =
         if plain.chars().count() > LINE { plain.chars().take(LINE - 1).chain(['…']).collect() } else { plain };
     short + "\n"
