@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use vmio_host::guests;
 use vmio_host::look::Look;
-use vmio_model::facts::Guest;
+use vmio_model::facts::{Guest, Nic};
 use vmio_model::rules::{Finding, change, findings};
 use vmio_node::Local;
 
@@ -24,16 +24,16 @@ impl Qemu {
     /// With a raw disk and a chain of qcow2 images, in a directory whose name a shell could stumble over.
     fn start(options: &str) -> Self {
         let dir = tempfile::Builder::new().prefix("a, 'b' ").tempdir().unwrap();
-        let images = "qemu-img create -q -f raw a.raw 4M && qemu-img create -q -f qcow2 base.qcow2 4M && qemu-img create \
+        let images = "qemu-img create -q -f raw a.raw 4M && cp a.raw 'my, disk.raw' && qemu-img create -q -f qcow2 base.qcow2 4M && qemu-img create \
                       -q -f qcow2 -b base.qcow2 -F qcow2 mid.qcow2 && qemu-img create -q -f qcow2 -b mid.qcow2 -F \
                       qcow2 top.qcow2";
         let made = Command::new("sh").args(["-c", images]).current_dir(&dir).status().unwrap();
         assert!(made.success());
         let socket = dir.path().join("q").display().to_string().replace(',', ",,");
         let child = Command::new("qemu-system-x86_64")
-            .args("-accel tcg -S -display none -nodefaults -m 64 -name advice,debug-threads=on".split(' '))
+            .args("-accel tcg -S -display none -m 64 -name advice,debug-threads=on".split(' '))
             .args(["-qmp", &format!("unix:{socket},server=on,wait=off")])
-            .args(options.split(' '))
+            .args(words(options))
             .current_dir(&dir)
             .stdin(Stdio::null())
             .spawn()
@@ -77,6 +77,12 @@ impl Drop for Qemu {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Words as a shell reads them.
+fn words(options: &str) -> Vec<String> {
+    let out = Command::new("sh").args(["-c", &format!("printf '%s\\0' {options}")]).output().unwrap();
+    String::from_utf8(out.stdout).unwrap().split_terminator('\0').map(str::to_owned).collect()
 }
 
 fn of(guest: &Guest, rule: &str) -> Option<Finding> {
@@ -123,8 +129,8 @@ fn limits_are_taken_away_by_what_is_pasted() {
                  -blockdev driver=file,filename=a.raw,node-name=f0 -blockdev driver=raw,file=f0,node-name=n0 \
                  -blockdev driver=throttle,throttle-group=g0,file=n0,node-name=t0";
     let given = [
-        "-drive file=a.raw,format=raw,if=none,id=d0,iops=100 -device virtio-blk-pci,drive=d0,id=vd0",
-        "-drive file=a.raw,format=raw,if=none,id=drive-virtio0,throttling.bps-read=9000000,throttling.bps-read-max=99000000 \
+        "-nodefaults -drive file=a.raw,format=raw,if=none,id=d0,iops=100 -device virtio-blk-pci,drive=d0,id=vd0",
+        "-nodefaults -drive file=a.raw,format=raw,if=none,id=drive-virtio0,throttling.bps-read=9000000,throttling.bps-read-max=99000000 \
          -device virtio-blk-pci,drive=drive-virtio0",
         "-machine pc -drive file=a.raw,format=raw,bps_wr=5000000",
         &format!("{group} -device virtio-blk-pci,drive=t0,id=vd0"),
@@ -174,4 +180,114 @@ fn chains_are_flattened_by_what_is_pasted() {
             scope.spawn(|| applied(Qemu::start(options), "backing-chain"));
         }
     });
+}
+
+/// The options with what a finding prints in their place. Keys go into the option that is named; new options take
+/// the place of those that are named.
+fn edited(options: &str, text: &str) -> String {
+    let mut all = words(options);
+    let mut said = String::new();
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        if line.starts_with('#') {
+            said = line.to_owned();
+        } else if line.starts_with('-') {
+            let mut new = line.to_owned();
+            while let Some(more) = new.strip_suffix('\\') {
+                new = format!("{more}{}", lines.next().unwrap());
+            }
+            if said.contains("the image without an option") {
+                all.retain(|word| word != "a.raw");
+            }
+            for name in ["-hda", "-hdb", "-nic", "-net"].into_iter().filter(|n| said.contains(&format!("{n} "))) {
+                while let Some(at) = all.iter().position(|word| word == name) {
+                    all.drain(at..at + 2);
+                }
+            }
+            all.extend(words(&new));
+        } else {
+            let name = said.split("in its own ").nth(1).unwrap().split([':', ' ']).next().unwrap();
+            let at = all.iter().position(|word| word == name).unwrap() + 1;
+            let keys: Vec<&str> = line.split(',').map(|key| key.split('=').next().unwrap()).collect();
+            let kept = all[at].split(',').filter(|key| !keys.contains(&key.split('=').next().unwrap()));
+            all[at] = kept.chain([line]).collect::<Vec<&str>>().join(",");
+        }
+    }
+    all.iter().map(|word| change::shell(word)).collect::<Vec<String>>().join(" ")
+}
+
+/// What QEMU was given by options other than `-drive` and `-device`, or by none.
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn what_old_options_give_is_changed_where_it_is_given() {
+    let tap = |name: &str| format!("tap,ifname={name},script=no,downscript=no");
+    let cases = [
+        ("-nodefaults -machine pc -hda a.raw".to_owned(), "emulated-driver"),
+        ("-nodefaults -machine q35 -hdb 'my, disk.raw'".to_owned(), "emulated-driver"),
+        ("-nodefaults -machine q35 a.raw".to_owned(), "emulated-driver"),
+        ("-nodefaults -machine pc a.raw".to_owned(), "host-page-cache"),
+        ("-nodefaults -machine pc -drive file=a.raw".to_owned(), "emulated-driver"),
+        ("-machine pc".to_owned(), "emulated-nic"),
+        ("-nic user,model=e1000,mac=52:54:00:aa:bb:cc".to_owned(), "emulated-nic"),
+        ("-net nic,model=rtl8139 -net user".to_owned(), "emulated-nic"),
+        (format!("-nic {},model=e1000", tap("vmio-adv0")), "emulated-nic"),
+        (format!("-net nic,model=pcnet -net {}", tap("vmio-adv1")), "emulated-nic"),
+    ];
+    std::thread::scope(|scope| {
+        for (options, rule) in &cases {
+            scope.spawn(move || given_otherwise(options, rule));
+        }
+    });
+}
+
+fn given_otherwise(options: &str, rule: &str) {
+    let before = Qemu::start(options);
+    let finding = of(&before.look(false), rule).unwrap_or_else(|| panic!("{options}: no {rule}"));
+    let card = before.look(false).nics;
+    drop(before);
+    let after = edited(options, &finding.change.qemu);
+    let guest = Qemu::start(&after).look(false);
+    assert!(of(&guest, rule).is_none(), "{options}\n{}\n{after}", finding.change.qemu);
+    // Nothing got lost.
+    assert_eq!(guest.disks.len(), usize::from(rule != "emulated-nic"), "{after}");
+    let of_card = |g: &[Nic]| {
+        g.iter().map(|n| (n.backend.clone(), n.interface.clone(), n.place.target.clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(of_card(&guest.nics), of_card(&card), "{after}");
+    if rule == "emulated-driver" {
+        assert_eq!(guest.disks[0].iothread, Some(true), "{after}");
+    }
+    // What the format is was not said, so no engine that only suits some.
+    let rules: Vec<String> = findings(&guest.facts()).into_iter().map(|f| f.rule).collect();
+    assert!(
+        !rules.contains(&"native-aio-that-waits".to_owned()) && !after.contains("aio=native"),
+        "{after}: {rules:?}"
+    );
+}
+
+/// Without PCI there are no notifiers under emulation: QEMU refuses such a device with an I/O thread.
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn microvm_is_not_told_what_it_would_not_start_with() {
+    let nodes = "-blockdev driver=file,filename=a.raw,node-name=f0 -blockdev driver=raw,file=f0,node-name=n0";
+    let microvm = Qemu::start(&format!("-machine microvm {nodes} -device virtio-blk-device,drive=n0"));
+    for asked in [false, true] {
+        let guest = microvm.look(asked);
+        assert_eq!(guest.disks[0].details.transport.as_deref(), Some("mmio"));
+        assert!(of(&guest, "missing-iothread").is_none());
+        // Nor has it a card that QEMU would add elsewhere.
+        assert_eq!(guest.nics, []);
+    }
+    drop(microvm);
+    // With PCI it has them, and a drive without a device is no disk.
+    let pci = Qemu::start(&format!(
+        "-machine microvm,pcie=on {nodes} -device virtio-blk-pci,drive=n0 -drive file=base.qcow2"
+    ));
+    let finding = of(&pci.look(true), "missing-iothread").unwrap();
+    assert!(
+        finding.change.qemu.ends_with("in its own -device: set these, keep all else\niothread=iothread-n0"),
+        "{}",
+        finding.change.qemu
+    );
+    assert_eq!(pci.look(false).disks.len(), 1);
 }

@@ -47,6 +47,7 @@ fn place(name: &str) -> Place {
         monitor: name(),
         taken: name().into_iter().collect(),
         boots_as_first: Some(true),
+        given: Some(name().into_iter().collect()),
     }
 }
 
@@ -85,6 +86,7 @@ fn texts(name: &str) -> Vec<String> {
         iothread: true,
         queues: Some(4),
         discard: true,
+        l2_cache: Some(1 << 20),
         driver: None,
     };
     let driver = |driver| To { driver: Some(driver), ..To::default() };

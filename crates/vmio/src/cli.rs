@@ -86,25 +86,27 @@ impl std::error::Error for Failure {}
 
 const EXAMPLES: &str = "\
 Examples:
-  vmio                             what is wrong with the guests that run here (vmio scan)
-  vmio scan web1                   all of web1: what costs it speed, and the exact change
-  vmio doctor                      what this host has and lacks
-  vmio tax --quick                 how much of this host's storage a guest gets
+  vmio                     what is wrong with the guests on this host (vmio scan)
+  vmio scan web1           what slows web1 down, and the exact change
+  vmio top                 who uses the disks, network and processors now
+  vmio doctor              what this host has and what it lacks
+  vmio tax --quick         how much of this host's storage a guest gets
   vmio runs show last --html r.html
-                                   the last run as one HTML file
-  vmio runs compare 3 7            what changed between two runs
+                           the last run as one HTML file
+  vmio runs compare 3 7    what changed between two runs
 
-Exit codes: 0 done, 1 failed, 2 usage or refused configuration, 3 a precondition is unmet,
-4 broken off with a partial result, 5 a finding at or above --fail-on.";
+Exit codes: 0 done, 1 failed, 2 usage error or configuration refused,
+3 a requirement is not met, 4 interrupted with a partial result,
+5 a finding at or above --fail-on.";
 
-/// Measures how much of a host's speed its guests get, and says where the rest goes.
+/// Finds out how much of a host's speed its guests get, and where the rest goes
 #[derive(Debug, Parser)]
-#[command(name = "vmio", version, max_term_width = 100, after_help = EXAMPLES)]
+#[command(name = "vmio", version, max_term_width = 80, after_help = EXAMPLES)]
 pub struct Cli {
     /// Options of every verb.
     #[command(flatten)]
     pub globals: Globals,
-    /// The verb; none looks at the guests that run here.
+    /// The command; without one vmio scans the guests on this host.
     #[command(subcommand)]
     pub verb: Option<Verb>,
 }
@@ -112,10 +114,10 @@ pub struct Cli {
 /// Options of every verb.
 #[derive(Debug, clap::Args)]
 pub struct Globals {
-    /// Print JSON alone on standard output; all else goes to standard error
+    /// Print only JSON on standard output; everything else goes to standard error
     #[arg(long, global = true)]
     pub json: bool,
-    /// Keep the store, images and journals in DIR
+    /// Keep stored runs, images and journals in DIR
     #[arg(long, global = true, value_name = "DIR", env = "VMIO_STATE", hide_env_values = true)]
     pub state: Option<PathBuf>,
 }

@@ -60,7 +60,7 @@ fn help_and_usage() {
     let dir = tempfile::tempdir().unwrap();
     let (help, _) = ends(&vmio(dir.path(), &["--help"]), 0);
     assert!(help.contains("runs") && help.contains("Examples:") && help.contains("Exit codes:"), "{help}");
-    assert!(help.lines().all(|l| l.chars().count() <= 100), "{help}");
+    assert!(help.lines().all(|l| l.chars().count() <= 80), "{help}");
     let (out, err) = ends(&vmio(dir.path(), &["rums"]), 2);
     assert!(out.is_empty() && err.starts_with("error:") && err.contains("runs"), "{err}");
     ends(&vmio(dir.path(), &["runs", "show", "seven"]), 2);
@@ -253,7 +253,7 @@ fn compare_names_what_was_not_the_same_first() {
     let (kernel, cell) = (out.find("6.12.0-1-amd64").unwrap(), out.find("device/native/seq-write").unwrap());
     assert!(kernel < cell, "{out}");
     assert!(out.contains("faster") && out.contains("1.5"), "{out}");
-    assert!(out.lines().all(|l| l.chars().count() <= 100), "{out}");
+    assert!(out.lines().all(|l| l.chars().count() <= 80), "{out}");
     let (out, _) = ends(&vmio(dir.path(), &["runs", "compare", "1", "1"]), 0);
     assert!(out.contains("The environment was the same") && !out.contains("faster"), "{out}");
     let (out, _) = ends(&vmio(dir.path(), &["runs", "compare", "1", "last", "--json"]), 0);

@@ -80,7 +80,7 @@ fn a_guest_is_told_its_own_managers_change_alone_and_a_page_has_all() {
     for (name, own, others) in [
         ("bare", "QEMU     -object", ["<disk", "qm set"]),
         ("web1", "libvirt  <iothreads>", ["-device", "qm set"]),
-        ("101", "Proxmox  qm set", ["<disk", "-device"]),
+        ("101", "\n              qm set VMID ", ["<disk", "-device"]),
         ("pay-7", "libvirt  <iothreads>", ["-device", "qm set"]),
     ] {
         let text = detail(row(&view, name), Style::PLAIN, false);
@@ -104,7 +104,7 @@ fn every_form_has_evidence_expectation_and_when_it_takes_effect() {
     for form in [text.split_whitespace().collect::<Vec<_>>().join(" "), html(&view)] {
         assert!(form.contains("9.4 times faster") && form.contains("run 12 on this host, 2026-11-21"), "{form}");
         assert!(form.contains("driver = lsi53c895a") && form.contains("read from /proc/802/cmdline"));
-        assert!(form.contains("shut down and started (a reboot inside is not enough)"));
+        assert!(form.contains("after the guest is shut down and started"));
         assert!(form.contains("the reference has virtio-blk"));
     }
     let bare = &json["guests"][0];

@@ -20,6 +20,7 @@ pub use names::{Names, comment, shell, xml};
 pub use nic::{NicTo, own_nic};
 pub use qmp::qmp;
 pub use slot::slot_without;
+pub(super) use slot::{chained, read_slot};
 pub use together::{Sets, Together, together};
 
 use crate::facts::Place;

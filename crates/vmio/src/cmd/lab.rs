@@ -29,12 +29,12 @@ const POLL: Duration = Duration::from_millis(20);
 /// The first to be ended when this host runs out of memory.
 const OOM_SCORE_ADJ: i32 = 1000;
 
-/// Run vmio in a lab host: a guest that plays a host with LVM, thin pools and NFS
+/// Run vmio in a lab host: a guest that acts as a host with LVM, thin pools and NFS
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  vmio lab run -- vmio doctor          what a lab host has
+  vmio lab run -- vmio doctor what a lab host has
   vmio lab run -- vmio study run backends --on lvmthin:lab/pool --yes
-                                       measure on LVM-thin; the run comes home into this store
+                              measure on LVM-thin; the run is stored here
   vmio lab run --with my.toml -- vmio study run my.toml --on /mnt/nfs --yes
   vmio lab run -- bash -c 'lvs; df -h /srv /mnt/nfs'")]
 pub struct Args {
@@ -44,11 +44,11 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Build the lab host's image for this vmio and this host as they are now; one that fits is kept
+    /// Build the lab host's image, unless there is one for this vmio and this host
     Build,
-    /// Boot a lab host, run a command in it, and bring home what vmio stored there
+    /// Boot a lab host, run a command in it, and import the runs stored there
     Run {
-        /// Copy FILE into the directory in which the command runs; may be said several times
+        /// Copy FILE into the directory where the command runs; repeatable
         #[arg(long = "with", value_name = "FILE")]
         files: Vec<PathBuf>,
         /// The command and its arguments

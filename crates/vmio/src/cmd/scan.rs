@@ -29,56 +29,60 @@ use pick::Ignore;
 
 const EXAMPLES: &str = "\
 Examples:
-  vmio scan                        every guest that runs here, with its worst finding
-  vmio scan web1                   all of web1: what costs it speed, and the exact change
-  vmio scan 101 --sources          by Proxmox's number; where each setting was read
-  vmio scan --html guests.html     all guests as one HTML file
-  vmio scan --ignore no-discard --ignore sparse-file@db1
-                                   without what is meant to be so
-  vmio scan --nagios               as a check of Nagios or Icinga
+  vmio scan                    every running guest with its worst finding
+  vmio scan web1               what to do about web1, and the exact changes
+  vmio scan 'web*' 101         by pattern, by VMID
+  vmio scan web1 --sources     also where each setting was read
+  vmio scan --diff             what changed since the last scan with --diff
+  vmio scan --html guests.html all guests as one HTML file
+  vmio scan --ignore no-discard --ignore 'sparse-file@db*'
+                               without findings that are intended
+  vmio scan --nagios           as a check plugin for Nagios or Icinga
   vmio scan --prometheus=/var/lib/prometheus/node-exporter/vmio.prom
-                                   for node_exporter's textfile collector
-  vmio scan --fail-on warning      end with code 5 at a warning or worse
+                               for node_exporter's textfile collector
+  vmio scan --fail-on warning  exit with code 5 at a warning or worse
 
-It needs no agent and no password of a guest, works for Windows guests, and sends nothing to a
-guest. Without root it sees less and says what. docs/scan.md has more.";
+Needs no agent in the guest and no guest password, works for Windows guests,
+and sends nothing to a guest. Without root it sees less and says what is
+missing. More in docs/scan.md.";
 
-/// Look at the guests that run here and name the settings that cost them speed; changes nothing
+/// Look at the guests on this host and name the settings that slow them down
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Guests to show in full: name, pid, vmid, libvirt domain, or the beginning of the UUID
+    /// Guests to show in full: name or pattern, VMID, pid, or beginning of the UUID
     #[arg(value_name = "GUEST")]
     guests: Vec<String>,
-    /// Also write all of it as one HTML file that needs no network
+    /// Also write everything to one HTML file that loads nothing else
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nagios", "prometheus"])]
     html: Option<PathBuf>,
-    /// End with code 5 when a finding is at or above this severity; with --nagios: the first that alerts
+    /// Exit with code 5 if a finding is at or above this severity; with --nagios: the
+    /// first severity that alerts
     #[arg(long, value_name = "SEVERITY", value_parser = super::severity())]
     fail_on: Option<Severity>,
-    /// Print as a check plugin: severe is CRITICAL (2), warning WARNING (1), else OK; UNKNOWN 3
+    /// Act as a check plugin: severe is CRITICAL (2), warning is WARNING (1)
     #[arg(long, conflicts_with_all = ["json", "prometheus"])]
     nagios: bool,
-    /// Print in Prometheus' text format, or put it into FILE in one step
+    /// Print in Prometheus' text format, or write it to FILE atomically
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, conflicts_with = "json")]
     prometheus: Option<Option<PathBuf>>,
-    /// Leave out what this rule finds, with @GUEST in that guest alone; may be repeated
+    /// Leave out the findings of a rule, with @GUEST only in that guest; repeatable
     #[arg(long, value_name = "RULE[@GUEST]")]
     ignore: Vec<String>,
-    /// Read what to leave out from FILE too: ignore = ["RULE", "RULE@GUEST"]
+    /// Also leave out what FILE lists, instead of the default file (docs/scan.md)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Show what changed since the last scan with --diff, or since FILE (of --json)
+    /// Show what changed since the last scan with --diff, or since FILE (from --json)
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true,
           conflicts_with_all = ["nagios", "prometheus", "html", "sources"])]
     diff: Option<Option<PathBuf>>,
-    /// Show each setting with the place that it was read from
+    /// Show where each setting was read
     #[arg(long)]
     sources: bool,
-    /// Let libvirt ask QEMU's monitors too, which marks its guests as tainted
+    /// Let libvirt query QEMU's monitors too; this marks its guests as tainted
     #[arg(long)]
     monitor: bool,
-    /// Also show the guests that vmio itself runs
+    /// Also show guests started by vmio itself
     #[arg(long)]
     all: bool,
 }
@@ -128,7 +132,7 @@ pub fn exit(view: &View, fail_on: Option<Severity>) -> Exit {
 pub fn bare(context: &Context) -> Outcome {
     let exit = run(&Args::default(), context)?;
     if !context.json {
-        term::note("\nvmio --help lists what else there is.");
+        term::note("\n`vmio --help` lists the other commands.");
     }
     Ok(exit)
 }

@@ -17,13 +17,13 @@ use super::{format, view};
 /// The formats of `vmio runs export`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// All that the store holds, raw output included
+    /// Everything stored, raw output included
     Json,
-    /// PerfKit Benchmarker samples, one JSON object a line
+    /// PerfKit Benchmarker samples, one JSON object per line
     Pkb,
-    /// For the GitHub action of that name, customBiggerIsBetter
+    /// For the GitHub action of that name (customBiggerIsBetter)
     GithubActionBenchmark,
-    /// A line a sample
+    /// One line per sample
     Csv,
 }
 

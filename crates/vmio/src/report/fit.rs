@@ -101,6 +101,16 @@ pub fn right(text: &str, width: usize) -> String {
     format!("{}{text}", " ".repeat(width.saturating_sub(columns(text))))
 }
 
+/// A text in lines of at most [`WIDTH`] columns: the first begins with `lead`, the others with `indent` spaces.
+/// `lead` takes `indent` columns, whatever escape sequences are in it.
+pub fn paragraph(lead: &str, indent: usize, text: &str) -> String {
+    let line = |(i, line): (usize, &String)| match i {
+        0 => format!("{lead}{line}\n"),
+        _ => format!("{:indent$}{line}\n", ""),
+    };
+    lines(text, WIDTH - indent).iter().enumerate().map(line).collect()
+}
+
 /// The words of a text in lines of at most `width` columns. A word that is longer itself is broken, after
 /// a slash, comma or equals sign where there is one.
 pub fn lines(text: &str, width: usize) -> Vec<String> {

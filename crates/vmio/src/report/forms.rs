@@ -10,16 +10,16 @@ use crate::{files, term};
 /// How a report is shown; the default is text.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Forms {
-    /// Also write the report as one HTML file that needs no network
+    /// Also write the report to one HTML file that loads nothing else
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Print the report as Markdown
     #[arg(long, conflicts_with = "json")]
     pub markdown: bool,
-    /// Also write the best set-up found as libvirt XML
+    /// Also write the best setup found as libvirt XML
     #[arg(long, value_name = "FILE")]
     pub write_xml: Option<PathBuf>,
-    /// Also write the best set-up found as Proxmox commands (qm)
+    /// Also write the best setup found as Proxmox commands (qm)
     #[arg(long, value_name = "FILE")]
     pub write_qm: Option<PathBuf>,
 }

@@ -240,7 +240,7 @@ impl Out {
         let groups = view::groups(report.run, &report.summary);
         for of_target in groups.chunk_by(|a, b| a.target == b.target) {
             self.line(&self.style.bold(&format!("At the device and CPU time, target {}", of_target[0].target)));
-            let titles = device_columns(["KiB", "depth", "busy"]) + &cpu_columns(["CPU s/GB", "a request"]);
+            let titles = cpu_columns(["CPU s/GB", "CPU/req"]) + &device_columns(["KiB", "depth", "busy"]);
             self.line(&self.style.dim(&format!("{:COST_LABEL$}{titles}", "")));
             for (group, row) in of_target.iter().flat_map(|g| g.rows.iter().map(move |r| (g, r))) {
                 let [gigabyte, request, roles] = view::cpu(row.cell);
@@ -249,7 +249,7 @@ impl Out {
                     None => format!("{:>18}", "not visible here"),
                 };
                 let label = format!("  {} {}", group.workload, row.label);
-                self.labelled(&label, COST_LABEL, &format!("{device}{}", cpu_columns([&gigabyte, &request])));
+                self.labelled(&label, COST_LABEL, &(cpu_columns([&gigabyte, &request]) + &device));
                 if !roles.is_empty() {
                     self.paragraph("      ", 6, &format!("QEMU s/GB: {roles}"));
                 }
@@ -263,7 +263,7 @@ impl Out {
                 "KiB: mean request at the device (avgrq-sz, which counts sectors of 512 bytes). depth: requests in \
                  flight there (avgqu-sz). busy: share of time with any in flight (%util). As in iostat, requests \
                  without data (flushes) count, so KiB can be below the block size. CPU \
-                 s/GB: CPU seconds of the whole host for each GB moved. QEMU s/GB, by thread: vcpu runs the guest, main \
+                 s/GB and CPU/req: CPU time of the whole host for each GB moved and for each request. QEMU s/GB, by thread: vcpu runs the guest, main \
                  is its event loop, iothread the event loop of a disk, worker does blocking I/O.",
             );
             self.line("");

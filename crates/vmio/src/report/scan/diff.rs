@@ -24,12 +24,31 @@ pub struct Earlier {
 
 /// A guest of an earlier scan.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(from = "Stored")]
 pub struct EarlierGuest {
-    /// The guest.
-    #[serde(flatten)]
+    /// The guest, as far as it takes to know it again.
     pub guest: Guest,
     /// What was found then.
     pub findings: Vec<EarlierFinding>,
+}
+
+/// A guest as it stands in the document.
+#[derive(Deserialize)]
+struct Stored {
+    name: String,
+    kind: String,
+    pid: Option<u32>,
+    uuid: Option<String>,
+    #[serde(default)]
+    ids: BTreeMap<String, String>,
+    findings: Vec<EarlierFinding>,
+}
+
+impl From<Stored> for EarlierGuest {
+    fn from(stored: Stored) -> Self {
+        let Stored { name, kind, pid, uuid, ids, findings } = stored;
+        EarlierGuest { guest: Guest { name, kind, pid, uuid, ids, ..Guest::default() }, findings }
+    }
 }
 
 /// A finding of an earlier scan.

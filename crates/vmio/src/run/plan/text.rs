@@ -1,13 +1,12 @@
 //! The plan as it is shown: to people before the question, to programs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 
 use vmio_host::targets::space::gib;
-use vmio_model::shown;
 use vmio_model::study::MIB;
 
 use super::Planned;
+use crate::report::fit;
 
 /// Most other guests that are named.
 const SHOWN: usize = 5;
@@ -36,11 +35,8 @@ impl Planned {
         let c = &self.cost;
         let cells = self.study.cells();
         let guests = c.cells - c.native_cells;
-        let _ = writeln!(t, "Plan: {}", shown::line(&format!("{} ({})", self.study.title, self.study.name)));
-        let mut row = |name: &str, text: String| {
-            // A row stays one, whatever a guest or a device is called.
-            let _ = writeln!(t, "  {name:<10} {}", shown::line(&text));
-        };
+        t += &fit::paragraph("Plan: ", 6, &format!("{} ({})", self.study.title, self.study.name));
+        let mut row = |name: &str, text: String| t += &fit::paragraph(&format!("  {name:<10} "), 13, &text);
         if let Some(form) = &self.form {
             row("form", form.clone());
         }

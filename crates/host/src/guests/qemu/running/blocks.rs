@@ -119,9 +119,13 @@ impl Chain {
         (passes, self.nodes.iter().any(|(n, _)| n.get("discard").is_some()))
     }
 
-    /// Bytes of QEMU's cache of a qcow2 image's L2 tables, where they are said.
+    /// Bytes of QEMU's cache of a qcow2 image's L2 tables, where they are said: of a cache for both kinds of
+    /// tables (libvirt's `<metadata_cache>`) what the other kind leaves, four clusters of the usual size
+    /// (block/qcow2.c, `read_cache_sizes`).
     pub fn l2_cache_bytes(&self) -> Option<u64> {
-        self.nodes.iter().find_map(|(n, _)| size(n.get("l2-cache-size")?, 1))
+        let said = |key: &str| self.nodes.iter().find_map(|(n, _)| size(n.get(key)?, 1));
+        let rest = || Some(said("cache-size")?.saturating_sub(said("refcount-cache-size").unwrap_or(4 << 16)));
+        said("l2-cache-size").or_else(rest)
     }
 
     /// Path or address of the storage, as a configuration would have it.

@@ -48,7 +48,11 @@ pub fn disks(process: &Process<'_>, vcpus: Option<u32>, missing: &mut Vec<Unread
         disk.place.drive = Some(id.clone());
         disk.place.device_id = Some(id);
         let none = Opt::default();
-        settings(process, &mut disk, Model { driver, device: &none, controller: None, option: "drive", vcpus });
+        let option = drive.old().map_or("drive", |(name, _)| name);
+        disk.place.given = drive
+            .old()
+            .map(|(name, file)| vec![if name.is_empty() { file.to_owned() } else { format!("-{name} {file}") }]);
+        settings(process, &mut disk, Model { driver, device: &none, controller: None, option, vcpus });
         storage(process, &mut disk, chain, &none, missing);
         disks.push(disk);
     }
@@ -143,6 +147,9 @@ fn settings(process: &Process<'_>, disk: &mut Disk, model: Model<'_>) {
     let old = holder.and_then(|h| h.on("x-data-plane")).unwrap_or(false);
     let threaded = thread.is_some() || !mapped.is_empty() || old;
     disk.iothread = Some(threaded);
+    let carrier = holder.and_then(|h| h.get("driver")).unwrap_or_default();
+    disk.details.transport =
+        (carrier.starts_with("virtio-") && carrier.ends_with("-device")).then(|| "mmio".to_owned());
     note("iothread", if threaded { &said } else { DEFAULT });
     disk.details.iothread_name = thread.or(mapped.first().copied()).map(str::to_owned);
     disk.details.mapped_iothreads = u32::try_from(mapped.len()).ok().filter(|n| *n > 0);
@@ -166,8 +173,8 @@ fn settings(process: &Process<'_>, disk: &mut Disk, model: Model<'_>) {
 
 /// What lies below the device.
 fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, missing: &mut Vec<Unread>) {
-    let said = process.option(if chain.drive.is_some() { "drive" } else { "blockdev" });
     let drive = chain.drive.as_ref();
+    let said = process.option(drive.map_or("blockdev", |d| d.old().map_or("drive", |(name, _)| name)));
     let protocol = chain.protocol();
     let local = matches!(protocol, Some("file" | "host_device"));
     let absolute = |path: String| match fdset(process, &path) {
@@ -335,8 +342,13 @@ pub(super) fn is_q35(process: &Process<'_>) -> bool {
 /// Interface of a `-drive` that names none (QEMU, `block_default_type` of the machines).
 fn default_interface(process: &Process<'_>) -> &'static str {
     let machine = machine(process);
-    let virtio = ["virt", "microvm", "s390"].iter().any(|m| machine.starts_with(m));
-    if virtio { "virtio" } else { "ide" }
+    let virtio = ["virt", "s390"].iter().any(|m| machine.starts_with(m));
+    match machine {
+        _ if virtio => "virtio",
+        // No device is made of such a drive.
+        _ if machine.starts_with("microvm") => "none",
+        _ => "ide",
+    }
 }
 
 /// Version of the machine type: 7.2 of `pc-q35-7.2`; `None` where it is the program's newest.
