@@ -1,7 +1,7 @@
 //! `vmio scan` as root among guests of people who wish it ill: nothing is opened for them that they could not
 //! open, nothing of it shows, and none of them keeps the scan for long. Whether a file was opened is told by
 //! inotify(7), which a descriptor that only names it (`O_PATH`) does not wake.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 #[path = "common/live.rs"]
 mod live;
@@ -282,7 +282,7 @@ fn one_guest_with_thousands_of_disks_costs_little() {
     drop(open);
     let (after, seen) = memory(dir.path());
     eprintln!("  {} MiB without, {} MiB with both", before >> 10, after >> 10);
-    assert!(after - before < 2 * 50 << 10, "{before} KiB without, {after} KiB with both");
+    assert!(after - before < (2 * 50) << 10, "{before} KiB without, {after} KiB with both");
     let found = live::guest(&seen, "many");
     assert_eq!(found["disks"].as_array().unwrap().len(), 200);
     assert!(unread(found).iter().any(|u| u.contains("after the first 200")), "{:?}", unread(found));
