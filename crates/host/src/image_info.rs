@@ -205,7 +205,9 @@ pub fn image(look: &Look<'_>, path: &Path, format: Option<&str>) -> Result<Image
     }
     let reason = match said {
         _ if silent => format!("qemu-img gave {said}; the storage that it lies on may hang"),
-        denied if denied.contains("Permission denied") => format!("{said}; run as root or as the image's owner"),
+        denied if denied.contains("Permission denied") => {
+            format!("{said}; {}", require::mend_for(look.reader(), "run as root or as the image's owner"))
+        }
         _ => format!("{said}; `qemu-img check` may tell more"),
     };
     Err(Error::NotReadable { path: path.into(), reason })

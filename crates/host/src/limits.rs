@@ -10,7 +10,9 @@
 
 use std::path::{Path, PathBuf};
 
-use vmio_node::{Change, ChangeId, Journal, Node, Reader};
+use vmio_node::{Change, ChangeId, Journal, Local, Node, Reader};
+
+use crate::require;
 
 /// `oom_score_adj` of every process that vmio starts: the out-of-memory killer takes these first.
 pub const OOM_SCORE_ADJ: i32 = 1000;
@@ -128,7 +130,8 @@ fn make_all(dirs: &[PathBuf]) -> Result<(), String> {
             for made in &dirs[..at] {
                 let _ = std::fs::remove_dir(made);
             }
-            return Err(format!("cannot make the control group {}: {e}; run as root", dir.display()));
+            let mend = require::mend_for(&Local::new(), "run as root");
+            return Err(format!("cannot make the control group {}: {e}; {mend}", dir.display()));
         }
     }
     Ok(())

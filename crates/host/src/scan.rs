@@ -17,6 +17,7 @@ use crate::guests;
 use crate::look::Look;
 use crate::managers;
 use crate::parallel;
+use crate::require;
 
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -58,6 +59,9 @@ pub fn scan(look: &Look<'_>) -> Scan {
     images::fill(look, &mut scan.guests);
     for guest in &mut scan.guests {
         shorten(&mut guest.unread);
+    }
+    for unread in scan.guests.iter_mut().flat_map(|guest| &mut guest.unread).chain(&mut scan.unread) {
+        unread.mend = require::mend_for(look.reader(), &unread.mend);
     }
     for guest in &scan.guests {
         *scan.kinds.entry(guest.kind.clone()).or_default() += 1;

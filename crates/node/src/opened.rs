@@ -330,6 +330,37 @@ mod tests {
         assert!(!is_made_up(0xef53, 1000) && !is_made_up(0x0102_1994, 0));
     }
 
+    /// Root's rights are laid down for another's file, and taken up again.
+    #[test]
+    fn files_are_opened_with_the_rights_of_the_guests_user() {
+        use std::os::unix::fs::{PermissionsExt, chown};
+        if !geteuid().is_root() {
+            return; // nobody else can take another user's rights
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        mode(dir.path(), 0o755);
+        let made = |name: &str, owner: u32, group: u32, rights: u32| {
+            let path = dir.path().join(name);
+            fs::write(&path, name).unwrap();
+            chown(&path, Some(owner), Some(group)).unwrap();
+            mode(&path, rights);
+            path
+        };
+        let secret = made("secret", 0, 0, 0o600);
+        let own = made("own", 65_534, 0, 0o600);
+        let shared = made("shared", 0, 1234, 0o640);
+        let user = User { uid: 65_534, gid: 65_534, groups: vec![1234] };
+        let theirs = std::thread::spawn(move || {
+            let opens = |path: &Path| user.does(|| File::open(path).map(drop)).map_err(|e| e.kind());
+            let seen = [opens(&secret), opens(&own), opens(&shared)];
+            (seen, File::open(&secret).is_ok())
+        });
+        let (seen, after) = theirs.join().unwrap();
+        assert_eq!(seen, [Err(ErrorKind::PermissionDenied), Ok(()), Ok(())]);
+        assert!(after && File::open(dir.path().join("secret")).is_ok(), "root is root again");
+    }
+
     #[test]
     fn the_user_of_a_process_is_that_of_its_files() {
         let status = "Name:\tq\nUid:\t1\t2\t3\t64055\nGid:\t5\t6\t7\t108\nGroups:\t108 993 \n";

@@ -319,6 +319,22 @@ impl Drop for Bed {
     }
 }
 
+/// Takes away the name of a guest's image, once QEMU has it open for writing: until the device is there it would
+/// open it once more by its name.
+fn delete(guest: &Running, image: &Path) {
+    let written = |fd: fs::DirEntry| {
+        let flags = fs::read_to_string(format!("/proc/{}/fdinfo/{}", guest.pid(), fd.file_name().to_str()?)).ok()?;
+        let flags = flags.lines().find_map(|l| l.strip_prefix("flags:"))?.trim().to_owned();
+        Some(fs::read_link(fd.path()).ok()? == *image && flags.ends_with('2'))
+    };
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !fs::read_dir(format!("/proc/{}/fd", guest.pid())).unwrap().flatten().any(|fd| written(fd) == Some(true)) {
+        assert!(std::time::Instant::now() < limit, "QEMU does not open {}", image.display());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    fs::remove_file(image).unwrap();
+}
+
 /// Binds every thread of a guest whose name begins so to the first processor.
 fn pin(guest: &Running, threads: &str) {
     let tids = guest.threads(threads);
@@ -362,7 +378,7 @@ fn scan_names_each_planted_fault_and_nothing_else() {
             After::Nothing => {}
             After::Pin => ["CPU ", "IO "].iter().for_each(|threads| pin(guest, threads)),
             After::Quota => bed.quota(guest),
-            After::Delete => fs::remove_file(bed.dir.path().join(format!("{}.raw", fault.name))).unwrap(),
+            After::Delete => delete(guest, &bed.dir.path().join(format!("{}.raw", fault.name))),
         }
     }
     let seen = live::scan(bed.dir.path(), &[]);

@@ -105,7 +105,12 @@ fn all_wrong() -> Vec<Facts> {
             iothread_name: Some("iothread1".into()),
             host_cached_bytes: Some(1 << 30),
             in_memory: Some("tmpfs".into()),
-            deleted: vec![DeletedFile { path: "/images/web 1.raw".into(), pid: 812, fd: 31, replaced: n % 2 == 0 }],
+            deleted: vec![DeletedFile {
+                path: "/images/web 1.raw".into(),
+                pid: 812,
+                fd: 31,
+                replaced: n.is_multiple_of(2),
+            }],
             limits: vec!["1000 IOPS by QEMU's throttle".into()],
             overridden: overridden(),
             ..Details::default()

@@ -109,7 +109,7 @@ pub fn qcow2(path: &Path, start: &[u8]) -> Result<Header, Error> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::print_stderr)]
 pub mod tests {
     use super::*;
 

@@ -35,7 +35,7 @@ pub enum Files {
     Open(OpenFiles),
     /// Nothing but our own rights.
     Own,
-    /// Nothing; why, and what would help.
+    /// Nothing; why, and after a semicolon what would help.
     Unknown(String),
 }
 
@@ -85,7 +85,8 @@ impl Files {
         let Some(pid) = guest.pid else {
             return match root {
                 true => {
-                    Files::Unknown("no process of the guest is known here, so nobody can say what it may read".into())
+                    let why = "no process of the guest is known here, so nobody can say what it may read";
+                    Files::Unknown(format!("{why}; look at it as the guest's user, by qemu-img info -U"))
                 }
                 false => Files::Own,
             };
@@ -94,7 +95,10 @@ impl Files {
         let names = match look.reader().list_foreign(&dir) {
             Ok(names) => names,
             Err(_) if !root => return Files::Own,
-            Err(e) => return Files::Unknown(format!("what its process has open may not be read ({e})")),
+            Err(e) => {
+                let mend = require::mend_for(look.reader(), "run as root, with all of its capabilities");
+                return Files::Unknown(format!("what its process has open may not be read ({e}); {mend}"));
+            }
         };
         let link = |name: &String| {
             let to = look.reader().link(&dir.join(name)).ok()??;
@@ -115,10 +119,7 @@ impl Files {
         }
         let is = holds_data(named, is.ok_or_else(|| Error::Missing { path: named.into() })?)?;
         match self {
-            Files::Unknown(why) => {
-                let reason = format!("{why}; look at it by hand: qemu-img info -U {}", named.display());
-                Err(Error::NotReadable { path: named.into(), reason }.into())
-            }
+            Files::Unknown(why) => Err(Error::NotReadable { path: named.into(), reason: why.clone() }.into()),
             _ => Ok(Found { at: At::Path(at.here.clone()), is, deleted: None }),
         }
     }

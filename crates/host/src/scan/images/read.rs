@@ -179,7 +179,7 @@ impl Reading<'_> {
             found.unread.push(Unread {
                 what: format!("data of the disk image {}", want.named.display()),
                 why: format!("it lies in another file, {data}, which is not looked at"),
-                mend: format!("look at it by hand: qemu-img info -U {}", want.named.display()),
+                mend: "look at it as the guest's user, by qemu-img info -U".into(),
             });
         }
         let places = RefCell::new(BTreeMap::from([(want.at.here.clone(), want.at.clone())]));
@@ -303,7 +303,7 @@ impl Reading<'_> {
                 path: named.into(),
                 reason: format!(
                     "images of format {other} can name other files as theirs, and vmio reads raw and qcow2 alone; \
-                     qemu-img info -U, as the guest's user, tells what is in it"
+                     look at it as the guest's user, by qemu-img info -U"
                 ),
             }),
         }
