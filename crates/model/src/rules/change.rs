@@ -15,7 +15,7 @@ mod together;
 use serde::{Deserialize, Serialize};
 
 pub use disk::{To, engine, known_everywhere, own_disk, thrown_away};
-pub use names::{Names, shell, xml};
+pub use names::{Names, comment, shell, xml};
 pub use nic::{NicTo, own_nic};
 pub use slot::slot_without;
 pub use together::{Sets, Together, together};
@@ -120,7 +120,10 @@ pub fn full_allocation(what: impl Into<String>, place: &Place, format: Option<&s
         libvirt: format!(
             "virsh shutdown {domain}    # and wait until it is off\n\
              {convert} && \\\n\
-             virsh edit {domain}        # then <source file='{}'/>",
+             virsh edit {domain}\n\
+             # in the <disk> with <target dev='{}' .../>, in place of its own <source .../>:\n\
+             <source file='{}'/>",
+            names.target("vda"),
             xml(&format!("{file}.full"))
         ),
         proxmox: format!(
