@@ -209,6 +209,8 @@ fn the_best_set_up_is_written_for_libvirt_and_proxmox() {
     ends(&vmio(dir.path(), &[&["runs", "show", "1"][..], &files].concat()), 0);
     let (xml, qm) = (fs::read_to_string(&xml).unwrap(), fs::read_to_string(&qm).unwrap());
     assert!(xml.contains("bus='virtio'") && xml.contains("software emulation"), "{xml}");
+    // The reader's own image is not known here: raw over qcow2 would destroy it.
+    assert!(xml.contains("type='KIND'") && xml.contains("type='FORMAT'") && !xml.contains("type='raw'"), "{xml}");
     let comment = xml.strip_prefix("<!--").unwrap().split_once("-->").unwrap().0;
     assert!(!comment.contains("--") && comment.contains("as fast as lsi53c895a"), "{xml}");
     let commands: Vec<&str> = qm.lines().filter(|l| !l.starts_with('#')).collect();

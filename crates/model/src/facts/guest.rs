@@ -75,6 +75,13 @@ pub struct Place {
     pub volume: Option<String>,
     /// QEMU's id of the device.
     pub device_id: Option<String>,
+    /// Names that disks and drives of the guest have now or at its next start, this one's included: libvirt's
+    /// targets, Proxmox's slots. Empty where its configuration was not read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub taken: Vec<String>,
+    /// Whether libvirt has the guest boot from it for no other reason than that it is the first of its disks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub boots_as_first: Option<bool>,
 }
 
 /// A guest's disk as it is set up. What could not be read is `None`.

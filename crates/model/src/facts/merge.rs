@@ -143,6 +143,12 @@ impl Place {
         self.slot = self.slot.take().or(other.slot);
         self.volume = self.volume.take().or(other.volume);
         self.device_id = self.device_id.take().or(other.device_id);
+        self.boots_as_first = self.boots_as_first.or(other.boots_as_first);
+        for name in other.taken {
+            if !self.taken.contains(&name) {
+                self.taken.push(name);
+            }
+        }
     }
 }
 

@@ -74,6 +74,7 @@ fn place(target: &str, slot: &str) -> Place {
         slot: Some(slot.into()),
         volume: Some("local:101/vm-101-disk-0.raw".into()),
         device_id: Some(format!("id-{slot}")),
+        ..Place::default()
     }
 }
 

@@ -38,7 +38,8 @@ pub enum Takes {
     InGuest,
 }
 
-/// What to change. `VMID`, `STORAGE:VOLUME`, `/dev/DISK` and the like stand for the reader's own.
+/// What to change. `VMID`, `STORAGE:VOLUME`, `/dev/DISK`, `FORMAT` and the like stand for the reader's own; what is
+/// left of them is refused by whom it is pasted to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     /// In words, in one sentence.
@@ -89,7 +90,7 @@ pub fn settings(what: impl Into<String>, a: &Attachment) -> Change {
     }
 }
 
-/// libvirt's XML of such a disk, with `/dev/DISK` for its source.
+/// libvirt's XML of such a disk, with `KIND`, `FORMAT` and `SOURCE` for the reader's own, which libvirt refuses.
 pub fn libvirt(a: &Attachment) -> String {
     libvirt::element(a)
 }
@@ -103,7 +104,7 @@ pub fn proxmox(a: &Attachment) -> String {
 pub fn full_allocation(what: impl Into<String>, place: &Place, format: Option<&str>) -> Change {
     let names = Names(place);
     let (domain, vmid, slot) = (names.domain(), names.vmid(), names.slot("virtio0"));
-    let format = shell(format.unwrap_or("raw"));
+    let format = shell(format.unwrap_or("FORMAT"));
     let file = place.source.as_deref().unwrap_or("/PATH/sparse.raw");
     let (old, full, backup) = (shell(file), shell(&format!("{file}.full")), shell(&format!("{file}.old")));
     // fallocate alone would leave extents unwritten.
@@ -174,10 +175,10 @@ mod tests {
         let change = virtio_disk("Attach it by virtio-blk.", &recommended());
         assert_eq!(
             change.qemu,
-            "-object iothread,id=iothread0 \\\n-drive file=/dev/DISK,format=raw,if=none,id=disk0,cache=none,aio=native \
+            "-object iothread,id=iothread0 \\\n-drive file=/dev/DISK,format=FORMAT,if=none,id=disk0,cache=none,aio=native \
              \\\n-device virtio-blk-pci,drive=disk0,iothread=iothread0"
         );
-        assert!(change.libvirt.contains("<driver name='qemu' type='raw' cache='none' io='native' iothread='1'/>"));
+        assert!(change.libvirt.contains("<driver name='qemu' type='FORMAT' cache='none' io='native' iothread='1'/>"));
         assert!(change.libvirt.contains("<target dev='vda' bus='virtio'/>"));
         assert!(change.proxmox.contains("qm set VMID --delete scsi0\n"));
         assert!(

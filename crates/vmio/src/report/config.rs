@@ -46,8 +46,8 @@ pub fn xml(run: &Run, best: &Best) -> String {
     // Two hyphens may not stand in a comment (XML 1.0, section 2.5).
     let head = head(run, best).replace("--", "- -");
     format!(
-        "<!--\n{head}Paste with `virsh edit DOMAIN`; put the guest's own file or device for /dev/DISK\n\
-         (a file: type='file' and <source file='...'/>). In force at the guest's next start.\n-->\n{}\n",
+        "<!--\n{head}Paste with `virsh edit DOMAIN`, in place of the disk's own element, of which KIND,\nFORMAT and <source> \
+         stay (libvirt refuses them as they are here). In force at the guest's next start.\n-->\n{}\n",
         change::libvirt(&best.attachment)
     )
 }

@@ -265,6 +265,39 @@ mod tests {
     }
 
     #[test]
+    fn a_disk_moves_to_a_name_and_a_slot_that_are_free() {
+        let to = To { driver: Some("virtio-blk"), ..To::default() };
+        let moved = |target: &str, slot: &str, taken: &[&str], first: bool| {
+            let place = Place {
+                target: Some(target.into()),
+                slot: Some(slot.into()),
+                taken: taken.iter().map(|name| (*name).to_owned()).collect(),
+                boots_as_first: Some(first),
+                ..place()
+            };
+            own_disk("x", &web1("ide", place), &to)
+        };
+        let free = moved("hda", "ide0", &["hda", "ide0"], true);
+        assert!(free.libvirt.ends_with("<target dev='vda' bus='virtio'/>"), "{}", free.libvirt);
+        assert!(free.proxmox.contains("--virtio0 \"$disk"), "{}", free.proxmox);
+        let taken = moved("hda", "ide0", &["hda", "vda", "vdb", "ide0", "virtio0"], false);
+        assert!(taken.libvirt.ends_with("<target dev='vdc' bus='virtio'/>"), "{}", taken.libvirt);
+        assert!(taken.proxmox.contains("--virtio1 \"$disk"), "{}", taken.proxmox);
+        // What it booted from by its place it goes on to boot from.
+        let first = moved("hda", "ide0", &["hda", "vda"], true);
+        assert!(first.libvirt.ends_with("<target dev='vdb' bus='virtio'/>\n# and, since another disk would come first and be booted from: this in its <disk>, and the\n# <boot dev='hd'/> goes from <os> (other <boot dev=.../> there become such orders, too)\n<boot order='1'/>"), "{}", first.libvirt);
+        // Proxmox has sixteen of these slots; a disk in none would be left detached.
+        assert!(moved("sdc", "sata20", &[], false).proxmox.contains("--virtio0 \"$disk"));
+        let names: Vec<String> = (0..16).map(|n| format!("virtio{n}")).collect();
+        let none = moved("hda", "ide0", &names.iter().map(String::as_str).collect::<Vec<_>>(), false);
+        assert!(none.proxmox.lines().all(|line| line.starts_with('#')), "{}", none.proxmox);
+        // The order of older guests is in a line of its own.
+        let step = "bootdisk=\"$(qm config 101 | sed -nE 's/^bootdisk: ide0$/virtio0/p')\" && \\\n";
+        let last = "{ [ -z \"$bootdisk\" ] || qm set 101 --bootdisk \"$bootdisk\"; } && \\\n";
+        assert!(free.proxmox.contains(step) && free.proxmox.contains(last), "{}", free.proxmox);
+    }
+
+    #[test]
     fn what_is_dangerous_does_not_stay() {
         let disk = Disk { cache: Some("unsafe".into()), aio: Some("threads".into()), ..web1("virtio-blk", place()) };
         let change = own_disk("x", &disk, &To { iothread: true, ..To::default() });

@@ -9,9 +9,9 @@ use super::names::{Names, option, shell};
 use crate::facts::Disk;
 use crate::setup::{Attachment, Cache, DetectZeroes};
 
-/// All options of a disk of a study.
+/// All options of a disk of a study. Its format is the reader's own: QEMU knows no driver `FORMAT`, and starts with none.
 pub(super) fn whole(a: &Attachment) -> String {
-    let mut drive = format!("file=/dev/DISK,format=raw,if=none,id=disk0,cache={},aio={}", a.cache, a.aio);
+    let mut drive = format!("file=/dev/DISK,format=FORMAT,if=none,id=disk0,cache={},aio={}", a.cache, a.aio);
     if a.options.discard {
         drive.push_str(",discard=unmap");
     }

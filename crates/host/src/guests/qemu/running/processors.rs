@@ -11,6 +11,7 @@ use super::options::{Opt, size};
 use super::process::{DEFAULT, Process, unread};
 use super::quota;
 use crate::guests::Role;
+use crate::guests::qemu::threads::MONITOR;
 use crate::topology::cpu_list;
 
 /// Memory of a guest where nothing is said (QEMU, hw/core/machine.c).
@@ -57,6 +58,10 @@ fn threads(process: &Process<'_>, own: &mut Processors, missing: &mut Vec<Unread
         let (comm, cpus) = name_and_cpus(&status);
         let Ok(tid) = tid.parse::<u32>() else { continue };
         let role = match Role::of_name(comm) {
+            // Somebody's own I/O thread may have the name of the monitor's.
+            Some(Role::Other) if comm == MONITOR && serves(process, &MONITOR[3..]) => {
+                Role::Iothread(MONITOR[3..].to_owned())
+            }
             Some(role) => role,
             None if tid == process.pid => Role::Main,
             None => Role::Other,
@@ -97,6 +102,11 @@ fn threads(process: &Process<'_>, own: &mut Processors, missing: &mut Vec<Unread
             mend: mend.into(),
         });
     }
+}
+
+/// Whether a device is served by an I/O thread of that id.
+fn serves(process: &Process<'_>, id: &str) -> bool {
+    process.line.all("device").any(|device| device.get("iothread") == Some(id))
 }
 
 /// Name and processors in a `status` of /proc.
