@@ -64,16 +64,21 @@ fn qemu(nic: &Nic, to: NicTo) -> String {
     format!(
         "# in place of its own -netdev (or -nic) and -device; /etc/qemu/bridge.conf must say: allow BRIDGE\n\
          -netdev {} \\\n-device {}",
-        shell(&format!("tap,id=hostnet0,{tap},vhost=on{many}")),
+        shell(&format!("tap,id=hostnet0,{tap}{}{many}", if has_vhost(nic) { ",vhost=on" } else { "" })),
         shell(&format!("virtio-net-pci,netdev=hostnet0,mac={}{id}{vectors}", option(mac)))
     )
+}
+
+/// QEMU 7.2 ends with an assertion where it is to use vhost-net on a host without it.
+fn has_vhost(nic: &Nic) -> bool {
+    nic.vhost_here != Some(false)
 }
 
 /// Keys to set in the guest's own `-netdev` and `-device`.
 fn set(nic: &Nic, to: NicTo) -> String {
     let mut lines = Vec::new();
     let on_tap = nic.backend.as_deref().is_none_or(|b| b == "tap" || b == "macvtap");
-    let vhost = (on_tap && nic.vhost != Some(true)).then(|| "vhost=on".to_owned());
+    let vhost = (on_tap && nic.vhost != Some(true) && has_vhost(nic)).then(|| "vhost=on".to_owned());
     let of_tap: Vec<String> = vhost.into_iter().chain(to.queues.map(|n| format!("queues={n}"))).collect();
     if !of_tap.is_empty() {
         lines.push(format!("# in its own -netdev tap,...: set these, keep all else\n{}", of_tap.join(",")));
