@@ -187,6 +187,22 @@ fn inside() {
     assert_eq!(look(true).guests[0].disks[0].cache, vda.cache);
     assert!(!record().contains("custom-monitor"), "libvirt marks the guest");
 
+    // A limit with a burst is taken away by what is pasted, now and for later.
+    let burst = "--total-iops-sec 0 --read-iops-sec 100 --read-iops-sec-max 200 --read-iops-sec-max-length 3";
+    virsh(
+        &[&["blkdeviotune", name, "vda", "--live", "--config"], &burst.split(' ').collect::<Vec<&str>>()[..]].concat(),
+    );
+    let limit = |guests: &[vmio_model::facts::Guest]| {
+        rules::findings(&guests[0].facts()).into_iter().find(|f| f.rule == "limit-in-force")
+    };
+    let found = limit(&look(false).guests).unwrap();
+    assert!(found.cause.contains("100 read IOPS"), "{}", found.cause);
+    run("sh", &["-ec", &found.change.libvirt]);
+    assert_eq!(limit(&look(false).guests), None);
+    assert!(!virsh(&["dumpxml", "--inactive", name]).contains("iotune"), "it comes back at the next start");
+
+    moved_as_printed();
+
     // A guest that ends while others look is no error.
     virsh(&["destroy", name]);
     assert_eq!(look(false).guests, []);
@@ -231,6 +247,66 @@ fn placeholders_are_refused() {
     let said = defined(&own(&["'KIND'", "'FORMAT'", "SOURCE='OWN'"], disk));
     assert!(said.contains("defined"), "{said}");
     run("virsh", &["--connect", "qemu:///system", "undefine", "own"]);
+}
+
+const MOVED: &str = "5f1d8a52-6b1c-4a7e-9d0f-7c7f0b9d5a12";
+
+/// A system disk on IDE beside a virtio disk: all its changes as one, at the places that are named. The next start
+/// has them in force and boots from the same disk.
+fn moved_as_printed() {
+    let images = "/var/lib/libvirt/images";
+    for (name, size) in [("system", "300G"), ("data", "1M")] {
+        run("qemu-img", &["create", "-q", "-f", "qcow2", &format!("{images}/{name}.qcow2"), size]);
+    }
+    let disk = |name: &str, driver: &str, target: &str| {
+        format!(
+            "<disk type='file' device='disk'><driver name='qemu' type='qcow2'{driver}<source file='{images}/{name}.qcow2'/>\
+             {target}</disk>"
+        )
+    };
+    let domain = |top: &str, boot: &str, system: String| {
+        let file = "/etc/libvirt/moved.xml";
+        let data = disk("data", " cache='none'/>", "<target dev='vda' bus='virtio'/>");
+        let xml = format!(
+            "<domain type='qemu'><name>moved</name><uuid>{MOVED}</uuid><memory unit='MiB'>64</memory>{top}<os><type arch='x86_64' \
+             machine='pc'>hvm</type>{boot}</os><devices>{system}{data}<controller type='usb' model='none'/>\
+             <memballoon model='none'/></devices></domain>"
+        );
+        std::fs::write(file, xml).unwrap();
+        run("virsh", &["define", file]);
+        run("virsh", &["start", "moved"]);
+        let node = Local::new();
+        let found = scan::scan(&Look::new(&node)).guests;
+        let guest = found.into_iter().find(|g| g.name == "moved").unwrap();
+        run("virsh", &["destroy", "moved"]);
+        guest
+    };
+    let before =
+        domain("", "<boot dev='hd'/>", disk("system", " cache='writeback'/>", "<target dev='hda' bus='ide'/>"));
+    let findings = rules::findings(&before.facts());
+    let all = rules::change::together(&before, &findings);
+    let all = all.iter().find(|t| t.subject.ends_with("hda")).unwrap_or_else(|| panic!("{findings:#?}"));
+    for rule in ["emulated-driver", "qcow2-l2-cache", "host-page-cache"] {
+        assert!(all.rules.contains(&rule.to_owned()), "{:?}", all.rules);
+    }
+    let text = all.change.libvirt.replace("'N'", "'1'").replace(">N<", ">1<");
+    let line =
+        |start: &str| text.lines().find(|l| l.starts_with(start)).unwrap_or_else(|| panic!("no {start}: {text}"));
+    let driver = format!(" {}>{}</driver>", line("cache="), line("<metadata_cache>"));
+    let target = format!("{}{}", line("<target"), line("<boot order="));
+    assert!(target.contains("dev='vdb'"), "{target}");
+    let after = domain(line("<iothreads>"), "", disk("system", &driver, &target));
+    let left: Vec<String> = rules::findings(&after.facts())
+        .into_iter()
+        .filter(|f| f.subject.ends_with("vdb") && all.rules.contains(&f.rule))
+        .map(|f| format!("{}: {}", f.rule, f.cause))
+        .collect();
+    assert_eq!(left, [] as [&str; 0]);
+    let started = run("virsh", &["domxml-to-native", "qemu-argv", "--domain", "moved"]);
+    let boots: Vec<&str> = started.split(' ').filter(|word| word.contains("bootindex")).collect();
+    // The data disk comes first in libvirt's order of names, and would have been booted from.
+    assert!(boots.len() == 1 && boots[0].contains("virtio-disk1"), "{boots:?}");
+    run("virsh", &["undefine", "moved"]);
 }
 
 fn log() -> String {

@@ -75,6 +75,23 @@ pub struct Place {
     pub volume: Option<String>,
     /// QEMU's id of the device.
     pub device_id: Option<String>,
+    /// The options of QEMU's command line that give it, as they stand there, where those are not `-device` and
+    /// `-drive`, `-blockdev` or `-netdev`: `-hda a.qcow2`, an image's name alone, `-nic user,model=e1000`, `-net nic`
+    /// with `-net user`. Empty where no option gives it: the card that QEMU adds by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub given: Option<Vec<String>>,
+    /// What QMP's `device` means a drive by: its name, where the disk is of `-drive`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drive: Option<String>,
+    /// Name of the block node of its image, which QMP's jobs take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// What QMP's `id` means the device by that has the image: its id, or its path in QEMU's object tree.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qom: Option<String>,
+    /// Socket of its guest's monitor (QMP), as QEMU names it; `None` where it has none, or that is its manager's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub monitor: Option<String>,
     /// Names that disks and drives of the guest have now or at its next start, this one's included: libvirt's
     /// targets, Proxmox's slots. Empty where its configuration was not read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -138,6 +155,9 @@ pub struct Details {
     pub volblock_bytes: Option<u64>,
     /// Disks of the same driver in the guest, this one included.
     pub alike_in_guest: Option<u32>,
+    /// How the device is attached, where that is not PCI: `mmio`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transport: Option<String>,
     /// Request queues of the device.
     pub queues: Option<u32>,
     /// Number of I/O threads that the queues are spread over.
@@ -150,6 +170,12 @@ pub struct Details {
     pub allocated_bytes: Option<u64>,
     /// Limits in force, in words: `1000 IOPS by QEMU's throttle`.
     pub limits: Vec<String>,
+    /// Keys on QEMU's command line that set them: `throttling.iops-total=100`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub limit_keys: Vec<String>,
+    /// Id of the throttle group that has them, where they are no drive's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throttle_group: Option<String>,
     /// Settings that were asked for and are not in force.
     pub overridden: Vec<Overridden>,
 }
@@ -193,6 +219,9 @@ pub struct Nic {
     pub offloads_off: Vec<String>,
     /// Largest packet in bytes (MTU) of the interface on the host.
     pub mtu_bytes: Option<u64>,
+    /// MTU that the device tells the guest (`host_mtu` of virtio-net).
+    #[serde(default)]
+    pub host_mtu_bytes: Option<u64>,
     /// MTU of the bridge.
     pub bridge_mtu_bytes: Option<u64>,
     /// Send buffer of the tap in bytes; `None` where it cannot be told.
@@ -312,6 +341,7 @@ impl Nic {
             windows: None,
             offloads_off: Vec::new(),
             mtu_bytes: None,
+            host_mtu_bytes: None,
             bridge_mtu_bytes: None,
             send_buffer_bytes: None,
             limits: Vec::new(),

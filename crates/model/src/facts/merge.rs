@@ -143,6 +143,11 @@ impl Place {
         self.slot = self.slot.take().or(other.slot);
         self.volume = self.volume.take().or(other.volume);
         self.device_id = self.device_id.take().or(other.device_id);
+        self.given = self.given.take().or(other.given);
+        self.drive = self.drive.take().or(other.drive);
+        self.node = self.node.take().or(other.node);
+        self.qom = self.qom.take().or(other.qom);
+        self.monitor = self.monitor.take().or(other.monitor);
         self.boots_as_first = self.boots_as_first.or(other.boots_as_first);
         for name in other.taken {
             if !self.taken.contains(&name) {
@@ -214,6 +219,7 @@ impl Device for Nic {
             vcpus,
             windows,
             mtu_bytes,
+            host_mtu_bytes,
             bridge_mtu_bytes,
             send_buffer_bytes
         );

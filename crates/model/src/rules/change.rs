@@ -9,6 +9,7 @@ mod libvirt;
 mod names;
 mod nic;
 mod qemu;
+mod qmp;
 mod slot;
 mod together;
 
@@ -17,7 +18,9 @@ use serde::{Deserialize, Serialize};
 pub use disk::{To, engine, known_everywhere, own_disk, thrown_away};
 pub use names::{Names, comment, shell, xml};
 pub use nic::{NicTo, own_nic};
+pub use qmp::qmp;
 pub use slot::slot_without;
+pub(super) use slot::{chained, read_slot};
 pub use together::{Sets, Together, together};
 
 use crate::facts::Place;

@@ -159,7 +159,7 @@ mod tests {
         let found = RULE.check(&facts("unsafe"));
         assert_eq!((found.len(), found[0].severity), (1, Severity::Severe));
         assert_eq!((&*found[0].evidence[0].value, &*found[0].evidence[0].from), ("unsafe", "virsh dumpxml db1"));
-        assert!(found[0].change.qemu.contains("\ncache=none,aio=native\n"), "{}", found[0].change.qemu);
+        assert!(found[0].change.qemu.contains("\ncache=none,aio=io_uring\n"), "{}", found[0].change.qemu);
         assert_eq!(RULE.check(&facts("writeback")), []);
     }
 

@@ -323,6 +323,7 @@ fn nic(whole: &Whole<'_>, number: u32, parts: &Parts<'_>) -> Option<Nic> {
         queues: parts.number("queues"),
         // 1 means the bridge's.
         mtu_bytes: parts.number("mtu").filter(|mtu| *mtu > 1),
+        host_mtu_bytes: parts.number("mtu").filter(|mtu| *mtu > 1 && model == "virtio"),
         limits: parts.number::<f64>("rate").map(|n| format!("{:.1} MB/s by tc", n * 1.048_576)).into_iter().collect(),
         place: Place {
             slot: Some(slot.clone()),

@@ -20,6 +20,8 @@ pub struct To {
     pub queues: Option<u32>,
     /// Whether discards are passed on from now on.
     pub discard: bool,
+    /// Bytes of QEMU's cache of a qcow2 image's L2 tables.
+    pub l2_cache: Option<u64>,
 }
 
 impl To {
@@ -32,6 +34,7 @@ impl To {
             iothread: self.iothread || other.iothread,
             queues: self.queues.or(other.queues),
             discard: self.discard || other.discard,
+            l2_cache: self.l2_cache.or(other.l2_cache),
         }
     }
 
@@ -61,15 +64,17 @@ impl From<&Attachment> for To {
             iothread: a.iothread,
             queues: a.options.queues,
             discard: a.options.discard,
+            l2_cache: None,
         }
     }
 }
 
-/// The engine that suits O_DIRECT on this disk: Linux AIO where all blocks are there; on a file
-/// with holes or a qcow2 image it would block while blocks are allocated (kubevirt 4077).
+/// The engine that suits O_DIRECT on this disk: Linux AIO where all blocks are known to be there; on a file
+/// with holes or an image that grows it would block while blocks are allocated (kubevirt 4077), and where
+/// nobody says what the image is, it may be one.
 pub fn engine(disk: &Disk) -> Aio {
-    let grows = disk.sparse == Some(true) || disk.details.format.as_deref() == Some("qcow2");
-    if grows { Aio::IoUring } else { Aio::Native }
+    let raw = disk.details.format.as_deref() == Some("raw");
+    if raw && disk.sparse != Some(true) { Aio::Native } else { Aio::IoUring }
 }
 
 /// Whether the disk's writes go to an image that QEMU throws away at its end (`-snapshot`,
@@ -313,8 +318,9 @@ mod tests {
             engine(&Disk { sparse, ..live_disk(details) })
         };
         assert_eq!(
-            [of("raw", None), of("raw", Some(true)), of("qcow2", None)],
-            [Aio::Native, Aio::IoUring, Aio::IoUring]
+            [of("raw", None), of("raw", Some(true)), of("qcow2", None), of("vmdk", Some(false))],
+            [Aio::Native, Aio::IoUring, Aio::IoUring, Aio::IoUring]
         );
+        assert_eq!(engine(&live_disk(Details::default())), Aio::IoUring, "nobody says what it is");
     }
 }

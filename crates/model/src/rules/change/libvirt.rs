@@ -83,6 +83,16 @@ pub(super) fn edit(disk: &Disk, to: &To) -> String {
         true => text.push_str(", its own element stays"),
         false => text.push_str(&format!(", in its <driver .../>: set these, keep all else\n{own}")),
     }
+    if let Some(bytes) = to.l2_cache {
+        // One cache for both kinds of tables: QEMU takes four clusters of it for the other kind.
+        let all = bytes + (4 * disk.details.cluster_bytes.unwrap_or(0)).max(4 << 16);
+        let and = if own.is_empty() { ": inside of its <driver ...>" } else { "\n# and inside of that <driver ...>" };
+        text = text.trim_end_matches(", its own element stays").to_owned();
+        text.push_str(&format!(
+            "{and} (type='qcow2'): this, keep all else\n\
+             <metadata_cache><max_size unit='bytes'>{all}</max_size></metadata_cache>"
+        ));
+    }
     if shared {
         let and = if own.is_empty() { "," } else { "\n# and" };
         text.push_str(&format!("{and} in its <address type='drive' .../>: set this, keep all else\ncontroller='M'"));

@@ -56,12 +56,12 @@ pub fn slot_without(vmid: &str, slot: &str, settings: &[&str]) -> String {
 }
 
 /// Reads a slot's line into a variable, edited by a script of `sed`, and stops where there is none.
-pub(super) fn read_slot(variable: &str, vmid: &str, slot: &str, script: &str) -> String {
+pub(in crate::rules) fn read_slot(variable: &str, vmid: &str, slot: &str, script: &str) -> String {
     format!("{variable}=\"$(qm config {vmid} | sed -nE '/^{slot}: /{{s///;{script}p}}')\" && [ -n \"${variable}\" ]")
 }
 
 /// Commands of which each needs the one before it, as one that can be pasted.
-pub(super) fn chained(steps: &[String]) -> String {
+pub(in crate::rules) fn chained(steps: &[String]) -> String {
     steps.join(" && \\\n")
 }
 
@@ -76,6 +76,22 @@ fn hardware(vmid: &str, single: bool) -> String {
 
 /// Proxmox's commands for a change of a guest's own disk.
 pub(super) fn set(disk: &Disk, to: &To) -> String {
+    let slot = settings_of(disk, to);
+    if to.l2_cache.is_none() {
+        return slot;
+    }
+    let names = Names(&disk.place);
+    let tables = format!(
+        "# Proxmox VE has no setting for the cache of qcow2 tables: raw has none (and no snapshots on a directory)\n\
+         qm disk move {} {} STORAGE --format raw",
+        names.vmid(),
+        names.slot("virtio0")
+    );
+    // Under the old name, so before the disk moves.
+    [tables, slot].into_iter().filter(|text| !text.is_empty()).collect::<Vec<String>>().join("\n")
+}
+
+fn settings_of(disk: &Disk, to: &To) -> String {
     let names = Names(&disk.place);
     let vmid = names.vmid();
     let old = names.slot(bus(disk.driver.as_deref()).map_or("virtio0", |(_, _, slot)| slot));

@@ -4,6 +4,7 @@
 mod blocks;
 mod disks;
 mod monitor;
+mod names;
 pub(in crate::guests) mod nics;
 pub mod options;
 pub(in crate::guests) mod process;
@@ -82,6 +83,9 @@ fn guest(look: &Look<'_>, seen: &Seen, host: &[HostCpu]) -> Result<Option<Guest>
     }
     let mut missing = line.unread.clone();
     let processors = processors::processors(&process, host, &mut missing);
+    let mut disks = disks::disks(&process, processors.vcpus, &mut missing);
+    let socket = monitor::socket(line);
+    disks.iter_mut().for_each(|disk| disk.place.monitor.clone_from(&socket));
     let guest = Guest {
         name: process.name.clone(),
         kind: "qemu".into(),
@@ -89,7 +93,7 @@ fn guest(look: &Look<'_>, seen: &Seen, host: &[HostCpu]) -> Result<Option<Guest>
         uuid: uuid(&process),
         ids: ids(&process),
         os: processors.windows.filter(|w| *w).map(|_| "windows".to_owned()),
-        disks: disks::disks(&process, processors.vcpus, &mut missing),
+        disks,
         nics: nics::nics(&process, processors.vcpus, processors.windows, &mut missing),
         processors: Some(processors),
         unread: missing,

@@ -49,6 +49,11 @@ impl Opt {
         self.get(key)?.parse().ok()
     }
 
+    /// Name and file of an old option that stands for `-drive` (`hda`, or nothing for a name alone).
+    pub fn old(&self) -> Option<(&str, &str)> {
+        self.text.strip_prefix('-')?.split_once(' ').filter(|_| self.name == "drive")
+    }
+
     /// Its id.
     pub fn id(&self) -> Option<&str> {
         self.get("id")
@@ -78,7 +83,7 @@ impl CommandLine {
         while let Some(arg) = rest.next() {
             let Some(name) = arg.strip_prefix('-').map(|n| n.strip_prefix('-').unwrap_or(n)) else {
                 if !arg.is_empty() {
-                    line.old_disk("hda", arg); // a disk image without an option is the first disk
+                    line.old_disk("", arg); // a disk image without an option is the first disk
                 }
                 continue;
             };
@@ -160,7 +165,7 @@ impl CommandLine {
     /// `-hda FILE` and its kin, as QEMU's `-drive` (system/vl.c, `drive_add`).
     fn old_disk(&mut self, name: &str, file: &str) {
         let keys: &[(&str, &str)] = match name {
-            "hda" => &[("index", "0"), ("media", "disk")],
+            "hda" | "" => &[("index", "0"), ("media", "disk")],
             "hdb" => &[("index", "1"), ("media", "disk")],
             "hdc" => &[("index", "2"), ("media", "disk")],
             "hdd" => &[("index", "3"), ("media", "disk")],
