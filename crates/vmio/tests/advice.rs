@@ -45,7 +45,7 @@ fn a_placeholder_that_is_left_fails() {
 fn three_forms() {
     let edit = |place: &str, text: &str| Edit { place: place.into(), text: text.into() };
     let qemu = "# one more option\n-object iothread,id=a\n# in its own -device: set these,\n# keep all else\niothread=a\n\
-                # QMP\n{\"execute\": \"x\"}\nip link set x";
+                # QMP\n{\"execute\": \"x\"}\n# now\nip link set x";
     assert_eq!(
         steps(Way::Qemu, qemu, &[]).unwrap(),
         [

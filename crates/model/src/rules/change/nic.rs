@@ -195,10 +195,13 @@ fn libvirt(nic: &Nic, to: NicTo) -> String {
                 .to_owned(),
         );
     }
-    if to.vhost || to.queues.is_some() {
-        let queues = to.queues.map(|n| format!(" queues='{n}'")).unwrap_or_default();
+    // libvirt starts no guest whose configuration asks for vhost-net on a host without it, or leaves it out.
+    let vhost = ((to.vhost || to.queues.is_some()) && may_have_vhost(nic)).then(|| "name='vhost'".to_owned());
+    let driver: Vec<String> = vhost.into_iter().chain(to.queues.map(|n| format!("queues='{n}'"))).collect();
+    if !driver.is_empty() {
         lines.push(format!(
-            "# in its <driver .../> (add one where it has none): set these, keep all else\nname='vhost'{queues}"
+            "# in its <driver .../> (add one where it has none): set these, keep all else\n{}",
+            driver.join(" ")
         ));
     }
     lines.join("\n")

@@ -61,6 +61,8 @@ fn filled(text: &str, fills: &[Fill]) -> Result<String, String> {
 
 /// A line without its comment: what is in one is not pasted into anything.
 fn code(line: &str) -> &str {
+    // socat's word for a socket.
+    let line = line.split("UNIX-CONNECT:").next().unwrap_or(line);
     let line = line.split_once("<!--").map_or(line, |(code, _)| code);
     if line.trim_start().starts_with('#') { "" } else { line.split_once("    # ").map_or(line, |(code, _)| code) }
 }
@@ -135,27 +137,27 @@ fn xml_steps(text: &str, at: usize) -> Result<Vec<Step>, String> {
 }
 
 fn qemu_steps(text: &str) -> Result<Vec<Step>, String> {
-    // A line's end within a command is not the command's end.
-    let text = text.replace(" \\\n", " ");
     let mut steps: Vec<Step> = Vec::new();
+    let of = ["own -", "one more option", "in the -", "-blockdev", "that of driver", "that QEMU adds"];
     for Edit { place, text } in with_places(text.lines()) {
-        for line in text.lines() {
-            let of_option = line.starts_with('-')
-                || ["own -", "one more option", "in the -device", "-blockdev", "that of driver"]
-                    .iter()
-                    .any(|of| place.contains(of));
-            match (line, steps.last_mut()) {
-                _ if line.starts_with('{') => steps.push(Step::Monitor(line.to_owned())),
-                (_, Some(Step::Options(edits))) if of_option => {
-                    edits.push(Edit { place: place.clone(), text: line.into() })
-                }
-                _ if of_option => steps.push(Step::Options(vec![Edit { place: place.clone(), text: line.into() }])),
-                (_, Some(Step::Shell(script))) => *script = format!("{script}\n{line}"),
-                _ => steps.push(Step::Shell(line.to_owned())),
+        if text.starts_with('-') || (!text.is_empty() && of.iter().any(|of| place.contains(of))) {
+            // A line's end within a command is not the command's end.
+            let text = text.replace(" \\\n", " ");
+            let edits = text.lines().map(|line| Edit { place: place.clone(), text: line.to_owned() });
+            match steps.last_mut() {
+                Some(Step::Options(all)) => all.extend(edits),
+                _ => steps.push(Step::Options(edits.collect())),
             }
+            continue;
         }
-        if text.is_empty() && (place.contains("own -") || place.starts_with("take ")) {
-            return Err(format!("a place with nothing to set there: {place}"));
+        match steps.last_mut() {
+            _ if text.is_empty() && (place.contains("own -") || place.starts_with("take ")) => {
+                return Err(format!("a place with nothing to set there: {place}"));
+            }
+            _ if text.is_empty() => {}
+            _ if text.starts_with("{\"") => steps.push(Step::Monitor(text)),
+            Some(Step::Shell(script)) => *script = format!("{script}\n{text}"),
+            _ => steps.push(Step::Shell(text)),
         }
     }
     Ok(steps)

@@ -53,9 +53,9 @@ mount -t sysfs sysfs /sys
 mount --rbind /srv/groups /sys/fs/cgroup
 cp -a /etc/. /srv/etc
 mount --bind /srv/etc /etc
-for dir in /run /var/lib/libvirt /var/log/libvirt /var/cache/libvirt; do mkdir -p $dir; mount -t tmpfs none $dir; done
+for dir in /run /var/lib/libvirt /var/log/libvirt /var/cache/libvirt; do [ ! -d $dir ] || mount -t tmpfs none $dir; done
 grep ' hugetlbfs ' /proc/self/mounts | cut -d' ' -f2 | xargs -r umount
-mkdir -p /etc/pve/qemu-server /run/qemu-server /run/libvirt /etc/qemu /etc/libvirt /srv/images/local /srv/images/other
+mkdir -p /etc/pve/qemu-server /run/qemu-server /etc/qemu /srv/images/local /srv/images/other
 printf 'dir: local\n\tpath /srv/images/local\n\tcontent images\n\ndir: other\n\tpath /srv/images/other\n\tcontent images\n' > /etc/pve/storage.cfg
 echo 'allow br0' > /etc/qemu/bridge.conf
 ip link set lo up

@@ -10,7 +10,7 @@ use super::applier::{Edit, Step, steps};
 use super::bed::{self, OWN, paste, run, wait};
 use super::options::{self, Line, Own};
 use super::xml::{self, Element};
-use super::{After, Row, Way, guest_name, monitor};
+use super::{After, Row, Threads, Way, guest_name, monitor};
 
 pub struct Guest {
     pub row: &'static Row,
@@ -101,7 +101,7 @@ impl Guest {
         match self.row.after {
             After::Nothing => {}
             After::Pin => {
-                for tid in self.threads("CPU ").into_iter().chain(self.threads("IO ")) {
+                for tid in self.threads(Threads::Vcpu)?.into_iter().chain(self.threads(Threads::Io)?) {
                     run("taskset", &["-cp", "0", &tid.to_string()])?;
                 }
             }
@@ -148,15 +148,11 @@ impl Guest {
         text.trim().parse().map_err(|e| format!("{file}: {e}"))
     }
 
-    /// Threads by the beginning of their names.
-    pub fn threads(&self, name: &str) -> Vec<u32> {
-        let Ok(tasks) = self.pid().and_then(|pid| fs::read_dir(format!("/proc/{pid}/task")).map_err(|e| e.to_string()))
-        else {
-            return Vec::new();
-        };
-        let named =
-            |dir: &fs::DirEntry| fs::read_to_string(dir.path().join("comm")).is_ok_and(|comm| comm.starts_with(name));
-        tasks.flatten().filter(named).filter_map(|dir| dir.file_name().to_str()?.parse().ok()).collect()
+    /// Its vCPUs' threads, or its I/O threads; long names of these are none that the kernel keeps.
+    pub fn threads(&self, of: Threads) -> Result<Vec<u64>, String> {
+        let command = if of == Threads::Vcpu { "query-cpus-fast" } else { "query-iothreads" };
+        let all = self.say(&json!({"execute": command}).to_string())?;
+        Ok(all.as_array().into_iter().flatten().filter_map(|one| one["thread-id"].as_u64()).collect())
     }
 
     /// What the monitor says to a line.
@@ -183,7 +179,7 @@ impl Guest {
         let steps = steps(self.row.way, text, self.row.fills)?;
         let started = |script: &str| script.contains("qm start ");
         let (mut runs, mut later) = (true, false);
-        if takes == "shut-down" && self.row.way != Way::Proxmox {
+        if takes == "shut-down" && self.row.way == Way::Qemu {
             self.stop()?;
             runs = false;
         }
@@ -192,6 +188,9 @@ impl Guest {
                 Step::Shell(script) => {
                     paste(&script)?;
                     runs = runs || started(&script);
+                    if self.row.way == Way::Qemu && runs {
+                        self.settled()?;
+                    }
                 }
                 Step::Monitor(line) => {
                     self.say(&line)?;

@@ -198,14 +198,21 @@ pub enum Shows {
     InBridge,
     /// The tap lets in as many bytes as the bridge.
     SameMtu,
-    /// Threads whose name begins so may not run on the first processor.
-    Elsewhere(&'static str),
+    /// None of these threads is bound to the first processor.
+    Elsewhere(Threads),
     /// No more vCPUs than the host has processors.
     AsTheHost,
     /// No quota is on the process's control group.
     NoQuota,
     /// A domain's XML says it.
     Xml(&'static str),
+}
+
+/// Threads of a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Threads {
+    Vcpu,
+    Io,
 }
 
 /// A value of QEMU's object model.

@@ -34,16 +34,20 @@ pub fn edit(line: &mut Line, own: &Own, edits: &[Edit]) -> Result<(), String> {
     for Edit { place, text } in edits {
         if text.starts_with('-') {
             let options = self::line(&unquoted(text)?);
-            if place.contains("in place of its own -netdev") {
+            if place.contains("in place of its own -netdev and -device") {
                 let at = own_card(line, own)?;
-                let mut gone = vec![at];
                 let netdev = key(&line[at][1], "netdev").map(str::to_owned);
-                gone.extend(line.iter().position(|[o, v]| o == "-netdev" && key(v, "id") == netdev.as_deref()));
-                gone.sort_unstable();
-                gone.into_iter().rev().for_each(|at| drop(line.remove(at)));
-            } else if let Some((_, option)) = place.split_once("in place of its own -") {
-                line.retain(|[o, _]| o.trim_start_matches('-') != option.trim_end_matches(':'));
-            } else if !place.contains("one more option") {
+                line.remove(at);
+                line.retain(|[o, v]| o != "-netdev" || key(v, "id") != netdev.as_deref());
+            } else if let Some((_, given)) = place.split_once("in place of its own ") {
+                // Named as they stand, or by the name of an option that is there once.
+                let given = given.split(": th").next().unwrap_or_default().split("; ").next().unwrap_or_default();
+                for one in given.trim_end_matches(':').split(" and ") {
+                    let is = |[o, v]: &[String; 2]| format!("{o} {v}") == one || o == one;
+                    let at = line.iter().position(is).ok_or_else(|| format!("no {one} in {line:?}"))?;
+                    line.remove(at);
+                }
+            } else if !(place.contains("one more option") || place.contains("that QEMU adds by itself")) {
                 return Err(format!("an option without a place: {place:?} {text}"));
             }
             new.extend(options);
@@ -88,6 +92,13 @@ fn places(line: &Line, own: &Own, place: &str) -> Result<Vec<usize>, String> {
         own.mac.is_some() || line.iter().any(|[o, v]| o == "-device" && key(v, "netdev").is_some() && is_id(v, own));
     let found = match () {
         () if place.contains("own -nic") => vec![find(line, place, |o, _| o == "-nic")?],
+        () if place.contains("own -net nic") => vec![find(line, place, |o, v| o == "-net" && v.starts_with("nic"))?],
+        () if place.contains("in the -object throttle-group with id=") => {
+            let id = place.split_once("with id=").map_or("", |(_, id)| id).split(':').next().unwrap_or_default();
+            vec![find(line, place, |o, v| {
+                o == "-object" && v.starts_with("throttle-group") && key(v, "id") == Some(id)
+            })?]
+        }
         () if place.contains("own -netdev") => {
             let at = own_card(line, own)?;
             let netdev = key(&line[at][1], "netdev").unwrap_or_default().to_owned();
@@ -106,10 +117,14 @@ fn places(line: &Line, own: &Own, place: &str) -> Result<Vec<usize>, String> {
             Err(_) => nodes(line, own)?.into_iter().take(1).collect(),
         },
         () if place.contains("own -drive") => vec![drive(line, own)?],
-        () if place.contains("that of driver file") => {
-            let all = nodes(line, own)?;
-            let is = |at: &usize| matches!(key(&line[*at][1], "driver"), Some("file" | "host_device"));
-            all.into_iter().filter(is).collect()
+        () if place.contains("that of driver ") => {
+            let qcow2 = place.contains("driver qcow2");
+            let is = |at: &usize| match key(&line[*at][1], "driver") {
+                Some("qcow2") => qcow2,
+                Some("file" | "host_device") => !qcow2,
+                _ => false,
+            };
+            nodes(line, own)?.into_iter().filter(is).collect()
         }
         () if place.contains("-blockdev") => nodes(line, own)?,
         () => return Err(format!("no such place: {place}")),

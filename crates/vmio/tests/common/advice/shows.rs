@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::bed::{group, run};
 use super::guest::Guest;
 use super::options::Own;
-use super::{Expect, Shows};
+use super::{Expect, Shows, Threads};
 
 /// Says what is not as it should be.
 pub fn check(guest: &Guest, own: &Own, shows: Shows) -> Result<(), String> {
@@ -74,12 +74,12 @@ pub fn check(guest: &Guest, own: &Own, shows: Shows) -> Result<(), String> {
                 (of(format!("/sys/class/net/{tap}/mtu"))?, of(format!("/sys/class/net/{tap}/master/mtu"))?);
             if own == bridge { Ok(()) } else { Err(format!("{tap} has {own}, its bridge {bridge}")) }
         }
-        Shows::Elsewhere(name) => {
-            let threads = guest.threads(name);
+        Shows::Elsewhere(of) => {
+            let threads = guest.threads(of)?;
             let bound =
-                |tid: &u32| run("taskset", &["-cp", &tid.to_string()]).is_ok_and(|said| said.trim().ends_with(": 0"));
+                |tid: &u64| run("taskset", &["-cp", &tid.to_string()]).is_ok_and(|said| said.trim().ends_with(": 0"));
             match threads.iter().find(|tid| bound(tid)) {
-                _ if threads.is_empty() => Err(format!("no thread {name}")),
+                _ if threads.is_empty() => Err(format!("no thread ({of:?})")),
                 Some(tid) => Err(format!("thread {tid} is on processor 0")),
                 None => Ok(()),
             }
@@ -166,7 +166,7 @@ fn aio(guest: &Guest, engine: &str) -> Result<(), String> {
         .filter(|to| to.to_string_lossy().contains("io_uring"))
         .count();
     // Each event loop has a ring of its own in such a QEMU, used for disks or not.
-    let loops = guest.threads("IO ").len() + 1;
+    let loops = guest.threads(Threads::Io)?.len() + 1;
     let found = if native {
         "native"
     } else if rings > 0 && rings != loops {
@@ -203,7 +203,7 @@ fn discards(guest: &Guest, own: &Own) -> Result<(), String> {
 }
 
 fn card(guest: &Guest, own: &Own) -> Result<String, String> {
-    let lists = ["/machine/peripheral", "/machine/peripheral-anon"];
+    let lists = ["/machine/peripheral", "/machine/peripheral-anon", "/machine/unattached"];
     for list in lists {
         let all = guest.ask("qom-list", &json!({"path": list}))?;
         for child in all.as_array().into_iter().flatten().filter_map(|c| c["name"].as_str()) {

@@ -151,7 +151,7 @@ pub fn edit(domain: &mut Element, edits: &[Edit]) -> Result<(), String> {
                 disk.children.retain(|e| e.name != "target" && e.name != "address");
                 disk.children.extend(new);
             }
-            () if said("in place of its own <") => new.into_iter().for_each(|e| {
+            () if said("in place of its own <") || said("in place of its own <mtu") => new.into_iter().for_each(|e| {
                 if let Some(at) = it {
                     devices.children[at].put(e)
                 }
@@ -163,11 +163,14 @@ pub fn edit(domain: &mut Element, edits: &[Edit]) -> Result<(), String> {
             () if said("its <driver") && new.is_empty() && !text.is_empty() => {
                 set_all(devices.children[own()?].made("driver"), text)?;
             }
-            () if said("its <driver") => {
+            () if said("its <driver") || said("that <driver") => {
                 let driver = devices.children[own()?].made("driver");
                 new.into_iter().for_each(|e| driver.put(e));
             }
-            () if text.is_empty() && said("its own element stays") => {}
+            () if place.starts_with("or instead") => {}
+            () if text.is_empty() && (said("its own element stays") || place.ends_with(':')) => {
+                own()?;
+            }
             () if it.is_some() && !new.is_empty() && said("in the <") => {
                 let own = &mut devices.children[own()?];
                 for e in new {

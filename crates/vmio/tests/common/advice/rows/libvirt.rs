@@ -1,7 +1,7 @@
 //! Faults of libvirt's domains: elements as virt-manager and people write them.
 
 use crate::advice::Fill;
-use crate::advice::{After, Expect, Row, Shows, TOGETHER, Way};
+use crate::advice::{After, Expect, Row, Shows, TOGETHER, Threads, Way};
 
 /// A file with these attributes of its `<driver>` and this `<target>`.
 macro_rules! disk {
@@ -97,7 +97,6 @@ pub const ROWS: &[Row] = &[
         how: "`cache='writeback'`",
         guest: sound!("cache='writeback' iothread='1'", "<target dev='vda' bus='virtio'/>"),
         shows: &[DIRECT, Shows::Aio("native")],
-        short: true,
         ..ROW
     },
     Row {
@@ -144,7 +143,6 @@ pub const ROWS: &[Row] = &[
             )
         ),
         shows: &[Shows::Chain(0)],
-        short: true,
         ..ROW
     },
     Row {
@@ -155,7 +153,6 @@ pub const ROWS: &[Row] = &[
             "<target dev='vda' bus='virtio'/><iotune><total_iops_sec>500</total_iops_sec></iotune>"
         ),
         shows: &[Shows::NoLimit],
-        short: true,
         ..ROW
     },
     Row {
@@ -175,7 +172,8 @@ pub const ROWS: &[Row] = &[
     Row {
         rule: "virtio-choice",
         how: "20 disks",
-        guest: concat!("<iothreads>1</iothreads><controller type='scsi' index='0'/>", "{many-disks}"),
+        guest: "<iothreads>1</iothreads>{many-disks}",
+        fills: &[Fill::NewController],
         shows: &[Shows::Disk("scsi-hd")],
         ..ROW
     },
@@ -253,7 +251,6 @@ pub const ROWS: &[Row] = &[
         how: "e1000",
         guest: "<interface type='bridge'><mac address='52:54:00:00:02:01'/><source bridge='br0'/><model type='e1000'/></interface>",
         shows: &[Shows::Card("virtio-net-pci"), Shows::InBridge],
-        short: true,
         ..ROW
     },
     Row {
@@ -271,7 +268,6 @@ pub const ROWS: &[Row] = &[
         guest: "<interface type='bridge'><mac address='52:54:00:00:02:03'/><source bridge='br0'/><model type='virtio'/>\
                 <driver name='qemu'><host tso4='off'/><guest tso4='off'/></driver></interface>",
         shows: &[Shows::OfCard("host_tso4", Expect::On), Shows::OfCard("guest_tso4", Expect::On)],
-        short: true,
         ..ROW
     },
     Row {
@@ -295,7 +291,7 @@ pub const ROWS: &[Row] = &[
                 "<target dev='vda' bus='virtio'/>"
             )
         ),
-        shows: &[Shows::Elsewhere("IO iothread1")],
+        shows: &[Shows::Elsewhere(Threads::Io)],
         short: true,
         ..ROW
     },
@@ -310,7 +306,7 @@ pub const ROWS: &[Row] = &[
         rule: "vcpus-over-cores",
         how: "`<vcpupin>`",
         guest: "<vcpu>2</vcpu><cputune><vcpupin vcpu='0' cpuset='0'/><vcpupin vcpu='1' cpuset='0'/></cputune>",
-        shows: &[Shows::Elsewhere("CPU 1")],
+        shows: &[Shows::Elsewhere(Threads::Vcpu)],
         ..ROW
     },
     Row {
@@ -319,7 +315,6 @@ pub const ROWS: &[Row] = &[
         guest: disk!("{raw}", "type='raw' cache='writeback'", "<target dev='sda' bus='sata'/>"),
         fills: N,
         shows: &[Shows::Disk("virtio-blk-pci"), Shows::OwnIothread, DIRECT, Shows::Aio("native")],
-        short: true,
         ..ROW
     },
 ];

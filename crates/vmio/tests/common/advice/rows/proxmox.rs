@@ -2,7 +2,7 @@
 //! real; what is then in force is asked where the same question is put to the other ways.
 
 use crate::advice::Fill;
-use crate::advice::{After, Row, Shows, TOGETHER, Way};
+use crate::advice::{After, Row, Shows, TOGETHER, Threads, Way};
 
 const ROW: Row = Row {
     rule: "",
@@ -62,7 +62,6 @@ pub const ROWS: &[Row] = &[
         how: "`cache=writeback`",
         guest: "virtio0: {volume},cache=writeback,discard=on,iothread=1,size=1M",
         shows: &[DIRECT],
-        short: true,
         ..ROW
     },
     Row {
@@ -110,7 +109,6 @@ pub const ROWS: &[Row] = &[
         how: "qcow2",
         guest: "virtio0: {qcow2-volume},iothread=1,size=64M",
         shows: &[Shows::Discard],
-        short: true,
         ..ROW
     },
     Row {
@@ -169,14 +167,14 @@ pub const ROWS: &[Row] = &[
         rule: "vcpus-over-cores",
         how: "`affinity:`",
         guest: "affinity: 0\ncores: 2",
-        shows: &[Shows::Elsewhere("CPU 1")],
+        shows: &[Shows::Elsewhere(Threads::Vcpu)],
         ..ROW
     },
     Row {
         rule: "iothread-on-vcpu-core",
         how: "`affinity:`",
         guest: "affinity: 0\nvirtio0: {volume},discard=on,iothread=1,size=1M",
-        shows: &[Shows::Elsewhere("IO iothread-virt")],
+        shows: &[Shows::Elsewhere(Threads::Io)],
         ..ROW
     },
     Row { rule: "cpu-quota", how: "`cpulimit:`", guest: "cores: 1\ncpulimit: 0.5", short: true, ..ROW },
@@ -185,7 +183,6 @@ pub const ROWS: &[Row] = &[
         how: "sata",
         guest: "boot: order=sata0\nsata0: {volume},cache=writeback,size=1M,ssd=1",
         shows: &[Shows::Disk("virtio-blk-pci"), Shows::OwnIothread, DIRECT],
-        short: true,
         ..ROW
     },
 ];

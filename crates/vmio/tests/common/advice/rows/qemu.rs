@@ -1,7 +1,7 @@
 //! Faults of plain QEMU: options as people write them.
 
 use crate::advice::Fill;
-use crate::advice::{After, Expect, Row, Shows, TOGETHER, Way};
+use crate::advice::{After, Expect, Row, Shows, TOGETHER, Threads, Way};
 
 /// A guest that is emulated, with no default devices.
 macro_rules! q35 {
@@ -60,6 +60,13 @@ pub const ROWS: &[Row] = &[
         how: "`-drive if=ide`",
         guest: "-nodefaults -machine pc -accel tcg -cpu max -smp 1 \
                 -drive file={raw},format=raw,if=ide,index=0,cache=none,aio=native,discard=unmap",
+        shows: VIRTIO,
+        ..ROW
+    },
+    Row {
+        rule: "emulated-driver",
+        how: "`-hda`",
+        guest: "-nodefaults -machine pc -accel tcg -cpu max -smp 1 -hda {raw}",
         shows: VIRTIO,
         ..ROW
     },
@@ -127,7 +134,6 @@ pub const ROWS: &[Row] = &[
         guest: io!("-drive file={raw},format=raw,if=none,id=d0,cache=unsafe,aio=threads,discard=unmap \
              -device virtio-blk-pci,drive=d0,iothread=io0"),
         shows: &[DIRECT, Shows::Aio("native")],
-        short: true,
         ..ROW
     },
     Row {
@@ -155,7 +161,6 @@ pub const ROWS: &[Row] = &[
              -device virtio-blk-pci,drive=d0,iothread=io0,id=disk0"
         ),
         shows: &[Shows::Told(",l2-cache-size=8388608")],
-        short: true,
         ..ROW
     },
     Row {
@@ -207,12 +212,22 @@ pub const ROWS: &[Row] = &[
         ..ROW
     },
     Row {
+        rule: "limit-in-force",
+        how: "`-object throttle-group`",
+        guest: io!("-object throttle-group,id=slow,x-iops-total=500 \
+             -blockdev driver=file,node-name=f0,filename={raw},cache.direct=on,aio=native,discard=unmap \
+             -blockdev driver=throttle,node-name=t0,throttle-group=slow,file=f0,cache.direct=on,discard=unmap \
+             -blockdev driver=raw,node-name=d0,file=t0,cache.direct=on,discard=unmap \
+             -device virtio-blk-pci,drive=d0,iothread=io0,id=disk0"),
+        shows: &[Shows::NoLimit],
+        ..ROW
+    },
+    Row {
         rule: "no-discard",
         how: "`-drive`, qcow2",
         guest: io!("-drive file={qcow2},format=qcow2,if=none,id=d0,cache=none,aio=io_uring \
              -device virtio-blk-pci,drive=d0,iothread=io0"),
         shows: &[Shows::Discard],
-        short: true,
         ..ROW
     },
     Row {
@@ -237,7 +252,6 @@ pub const ROWS: &[Row] = &[
         guest: io!("-drive file={qcow2},format=qcow2,if=none,id=d0,cache=none,aio=native,discard=unmap \
              -device virtio-blk-pci,drive=d0,iothread=io0"),
         shows: &[Shows::Aio("io_uring"), DIRECT],
-        short: true,
         ..ROW
     },
     Row {
@@ -256,7 +270,6 @@ pub const ROWS: &[Row] = &[
              -drive file={more},format=raw,if=none,id=d1,cache=none,aio=native,discard=unmap \
              -device virtio-blk-pci,drive=d0,iothread=io0,id=disk0 -device virtio-blk-pci,drive=d1,iothread=io0,id=disk1"),
         shows: &[Shows::OwnIothread],
-        short: true,
         ..ROW
     },
     Row {
@@ -276,7 +289,6 @@ pub const ROWS: &[Row] = &[
                 -drive file={raw},format=raw,if=none,id=d0,cache=none,aio=native,discard=unmap \
                 -device virtio-blk-pci,drive=d0,iothread=io0,num-queues=1,id=disk0",
         shows: &[Shows::Queues(2)],
-        short: true,
         ..ROW
     },
     Row {
@@ -294,7 +306,6 @@ pub const ROWS: &[Row] = &[
         guest: io!("-drive file={loop},format=raw,if=none,id=d0,cache=none,aio=threads,discard=unmap \
              -device virtio-blk-pci,drive=d0,iothread=io0"),
         shows: &[Shows::Aio("native"), DIRECT],
-        short: true,
         ..ROW
     },
     Row {
@@ -304,7 +315,29 @@ pub const ROWS: &[Row] = &[
             "-netdev tap,id=n0,ifname={tap},script=no,downscript=no -device e1000,netdev=n0,id=net0,mac=52:54:00:00:01:01"
         ),
         shows: &[Shows::Card("virtio-net-pci"), Shows::InBridge],
+        ..ROW
+    },
+    Row {
+        rule: "emulated-nic",
+        how: "`-nic model=`",
+        guest: q35!("-nic tap,model=e1000,ifname={tap},script=no,downscript=no,mac=52:54:00:00:01:05"),
+        shows: &[Shows::Card("virtio-net-pci"), Shows::InBridge],
         short: true,
+        ..ROW
+    },
+    Row {
+        rule: "emulated-nic",
+        how: "QEMU's default card",
+        guest: "-machine q35 -accel tcg -cpu max -smp 1 -serial none -monitor none -parallel none",
+        shows: &[Shows::Card("virtio-net-pci")],
+        ..ROW
+    },
+    Row {
+        rule: "user-network",
+        how: "`-nic user`",
+        guest: q35!("-nic user,model=virtio-net-pci,mac=52:54:00:00:01:06"),
+        fills: &[Fill::Bridge],
+        shows: &[Shows::Card("virtio-net-pci"), Shows::InBridge],
         ..ROW
     },
     Row {
@@ -324,7 +357,6 @@ pub const ROWS: &[Row] = &[
              -device virtio-net-pci,netdev=n0,id=net0,mac=52:54:00:00:01:03,host_tso4=off,guest_tso4=off"
         ),
         shows: &[Shows::OfCard("host_tso4", Expect::On), Shows::OfCard("guest_tso4", Expect::On)],
-        short: true,
         ..ROW
     },
     Row {
@@ -344,7 +376,7 @@ pub const ROWS: &[Row] = &[
         guest: io!("-drive file={raw},format=raw,if=none,id=d0,cache=none,aio=native,discard=unmap \
              -device virtio-blk-pci,drive=d0,id=disk0,iothread=io0"),
         after: After::Pin,
-        shows: &[Shows::Elsewhere("IO io0")],
+        shows: &[Shows::Elsewhere(Threads::Io)],
         short: true,
         ..ROW
     },
@@ -360,7 +392,7 @@ pub const ROWS: &[Row] = &[
         how: "two on one processor",
         guest: "-nodefaults -machine q35 -accel tcg -cpu max -smp 2",
         after: After::Pin,
-        shows: &[Shows::Elsewhere("CPU 1")],
+        shows: &[Shows::Elsewhere(Threads::Vcpu)],
         ..ROW
     },
     Row {
