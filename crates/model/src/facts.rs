@@ -4,6 +4,7 @@
 
 mod guest;
 mod merge;
+mod place;
 
 use serde::{Deserialize, Serialize};
 
@@ -13,9 +14,8 @@ use crate::stats::{Convergence, Pair, Ratio, paired_ratio};
 use crate::summary::steady::settled_run;
 use crate::summary::{Cell, Share, Summary, figure_of, pairs};
 
-pub use guest::{
-    Details, Disk, Guest, HostCpu, Nic, Overridden, Place, PlacedThread, Processors, Sources, Unread, called,
-};
+pub use guest::{Details, Disk, Guest, HostCpu, Nic, Overridden, PlacedThread, Processors, Sources, Unread, called};
+pub use place::Place;
 
 /// Where a fact comes from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -302,6 +302,32 @@ mod tests {
         assert!(free.proxmox.contains(step) && free.proxmox.contains(last), "{}", free.proxmox);
     }
 
+    /// The commands that a shell runs of what is printed, where `qm` shows this configuration.
+    fn commands(text: &str, config: &str) -> Vec<String> {
+        let qm = "qm() { if [ $1 = config ]; then printf '%s\\n' \"$config\"; else echo \"qm $*\" >&2; fi; }";
+        let script = format!("config='{config}'\n{qm}\n{text}\n");
+        let out = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+        String::from_utf8(out.stderr).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    /// Whatever names the disk that Proxmox boots from names it afterwards (qemu-server, `device_bootorder`).
+    #[test]
+    fn proxmox_goes_on_booting_from_a_disk_that_moves() {
+        let place = Place { slot: Some("ide0".into()), taken: vec!["ide0".into(), "virtio0".into()], ..place() };
+        let to = To { driver: Some("virtio-blk"), ..To::default() };
+        let text = own_disk("x", &web1("ide", place), &to).proxmox;
+        let disks = "ide0: local:101/vm-101-disk-0.raw,size=4G,ssd=1\nvirtio0: local:101/vm-101-disk-1.raw";
+        let moved =
+            ["qm shutdown 101", "qm set 101 --delete ide0", "qm set 101 --virtio1 local:101/vm-101-disk-0.raw,size=4G"];
+        let of = |boot: &str| commands(&text, &format!("{boot}{disks}"));
+        let all = |last: &[&'static str]| [&moved[..], last, &["qm start 101"]].concat();
+        assert_eq!(of("boot: cdn\nbootdisk: ide0\n"), all(&["qm set 101 --bootdisk virtio1"]));
+        assert_eq!(of("boot: order=net0;ide0;ide2\n"), all(&["qm set 101 --boot order=net0;virtio1;ide2"]));
+        assert_eq!(of("bootdisk: virtio0\n"), all(&[]));
+        // A slot that was taken since is seen before anything is done.
+        assert_eq!(commands(&text, &format!("virtio1: x\n{disks}")), [] as [&str; 0]);
+    }
+
     #[test]
     fn what_is_dangerous_does_not_stay() {
         let disk = Disk { cache: Some("unsafe".into()), aio: Some("threads".into()), ..web1("virtio-blk", place()) };

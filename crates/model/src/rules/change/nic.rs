@@ -112,7 +112,7 @@ fn given_anew(nic: &Nic, to: NicTo, given: &[String]) -> String {
     let on_tap = nic.backend.as_deref() == Some("tap");
     let bridge = last.split([' ', ',']).nth(1) == Some("bridge");
     let (nic_option, vhost) = (first.starts_with("-nic "), on_tap && may_have_vhost(nic) && (to.vhost || !bridge));
-    if plain && (nic_option && !(vhost && bridge) || !vhost) {
+    if plain && (!vhost || nic_option && !bridge) {
         let more = if vhost { ",vhost=on" } else { "" };
         let name = if nic_option { "-nic" } else { "-net nic" };
         return format!("# in its own {name}: set this, keep all else\nmodel=virtio-net-pci{more}");
