@@ -65,7 +65,7 @@ impl Limits {
         // What is there already is not ours, and must not be undone.
         for dir in groups.dirs() {
             if node.stat(&dir).map_err(|e| e.to_string())?.is_some() {
-                return Err(format!("the control group {} is there already; end what uses it", dir.display()));
+                return Err(format!("the control group {} already exists; stop what uses it", dir.display()));
             }
         }
         let made = journal.make(Change::Cgroup { paths: groups.dirs() }, || make_all(&groups.dirs()));
@@ -149,7 +149,7 @@ fn find(reader: &dyn Reader, name: &str) -> Result<Groups, String> {
 fn plan(reader: &dyn Reader, groups: &Groups, cores: u32, memory: u64) -> Result<(Vec<Setting>, String), String> {
     let mib = memory >> 20;
     if cores == 0 {
-        return Err("0 cores are asked for: a side needs one".into());
+        return Err("0 cores are requested: each side needs one".into());
     }
     match groups {
         Groups::V1 { cpuset, memory: group } => {
@@ -206,12 +206,12 @@ fn last_cpus(list: &str, cores: u32) -> Result<String, String> {
     let mut cpus: Vec<u32> = Vec::new();
     for part in list.trim().split(',').filter(|p| !p.is_empty()) {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
-        let bound = |text: &str| text.parse::<u32>().map_err(|_| format!("{list:?} is no list of CPUs"));
+        let bound = |text: &str| text.parse::<u32>().map_err(|_| format!("{list:?} is not a list of CPUs"));
         cpus.extend(bound(from)?..=bound(to)?);
     }
     let cores = cores as usize;
     if cpus.len() < cores {
-        return Err(format!("{cores} cores are asked for and this machine may use {}; use fewer", cpus.len()));
+        return Err(format!("{cores} cores are requested, but only {} are available; use fewer", cpus.len()));
     }
     let chosen: Vec<String> = cpus[cpus.len() - cores..].iter().map(u32::to_string).collect();
     Ok(chosen.join(","))
@@ -289,7 +289,7 @@ mod tests {
             (v2("pids", NO_SWAP), 1, "subtree_control"),
             (v2("cpu memory", NO_SWAP), 0, "0 cores"),
             (v2("cpuset memory", NO_SWAP), 3, "3 cores"),
-            (v1(NO_SWAP, true), 6, "may use 5"),
+            (v1(NO_SWAP, true), 6, "only 5 are available"),
             (Tree::of(&[("/proc/self/mounts", "proc /proc proc rw 0 0\n")]), 1, "no control groups"),
             (Tree::of(&[("/proc/self/mounts", "c /c cgroup rw,cpuset 0 0\n")]), 1, "lack memory"),
         ] {

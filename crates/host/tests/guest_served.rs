@@ -231,7 +231,7 @@ fn an_image_whose_backing_file_is_gone_is_named_with_it() {
     let (m, b) = (middle.to_str().unwrap(), base.to_str().unwrap());
     bed.run("qemu-img", &["rebase", "-u", "-F", "qcow2", "-b", m, b]);
     let said = image_info::chain(&Look::new(&bed.node), &overlay).unwrap_err().to_string();
-    assert!(said.contains("comes back to") && said.contains(m), "{said}");
+    assert!(said.contains("loops back to") && said.contains(m), "{said}");
     std::fs::write(base, b"no image at all").unwrap();
     let said = image_info::chain(&Look::new(&bed.node), &overlay).unwrap_err().to_string();
     assert!(said.contains(b) && said.contains("not in qcow2 format"), "{said}");

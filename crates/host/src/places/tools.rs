@@ -59,7 +59,7 @@ pub fn ask(node: &dyn Node, place: &str, tool: &str, args: &[&str]) -> Result<St
 }
 
 fn mend(tool: &str) -> String {
-    format!("run the same command as root to see more; `vmio doctor` says whether {tool} is there")
+    format!("run the same command as root to see more; `vmio doctor` shows whether {tool} is installed")
 }
 
 /// Refuses where a requirement is unmet.

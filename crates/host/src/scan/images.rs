@@ -85,7 +85,7 @@ impl Wanted {
         let found = view.locate(look, &named).map_err(|why| Unread {
             what: format!("disk image {}", named.display()),
             why,
-            mend: "run as root; if it says the same, look at the links of that path".into(),
+            mend: "run as root; if that does not help, check the symbolic links of that path".into(),
         });
         let format = disk.details.format.clone();
         Some(found.map(|at| Self { at, named, view: Arc::clone(view), format }))
@@ -144,7 +144,7 @@ impl Found {
         put!(disk, disk.sparse, "sparse", self.sparse, from);
         put!(disk, disk.details.thin, "thin", self.thin, from);
         if disk.details.format.as_deref() == Some("qcow2") {
-            let default = "QEMU's default since 3.1, nothing else is said";
+            let default = "QEMU's default since 3.1";
             put!(disk, disk.details.l2_cache_bytes, "l2_cache_bytes", Some(DEFAULT_L2_CACHE_BYTES), default);
         }
         let cached: Option<Vec<&(u64, &str)>> =
@@ -227,7 +227,7 @@ impl Images<'_> {
         let dead = || self.dead.lock().unwrap_or_else(PoisonError::into_inner);
         if dead().contains(point) {
             let what = format!("disk image {}", want.named.display());
-            let mend = "look whether the server is reachable".to_owned();
+            let mend = "check that the server is reachable".to_owned();
             found.unread.push(Unread { what, why: format!("{server} does not answer"), mend });
             return found;
         }
@@ -301,7 +301,9 @@ impl Images<'_> {
 fn probed(named: &Path) -> Unread {
     Unread {
         what: format!("format of the disk image {}", named.display()),
-        why: "the guest's configuration does not state it, and to find it out is to trust what the guest wrote".into(),
+        why:
+            "the guest's configuration does not state it, and probing it would mean trusting data written by the guest"
+                .into(),
         mend: "state it: format=raw or format=qcow2 (QEMU itself warns when it has to guess)".into(),
     }
 }

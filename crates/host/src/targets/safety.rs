@@ -31,7 +31,8 @@ pub fn check(node: &dyn Node, device: &Path, force: bool) -> Result<String> {
     let (major, minor) = stat.ok_or_else(|| refused("it is not a block device".into()))?.rdev;
     let uevent = node.read_text(Path::new(&format!("/sys/dev/block/{major}:{minor}/uevent")))?;
     let name = uevent.lines().find_map(|l| l.strip_prefix("DEVNAME=")).filter(|n| !n.is_empty());
-    let name = name.ok_or_else(|| refused("the kernel does not tell its name, so its users cannot be found".into()))?;
+    let name =
+        name.ok_or_else(|| refused("the kernel does not report its name, so its users cannot be found".into()))?;
     let name = name.replace('/', "!");
     let mut used = uses(node.reader(), &name)?;
     let numbers = numbers(node.reader(), &name);
@@ -56,7 +57,7 @@ pub fn check(node: &dyn Node, device: &Path, force: bool) -> Result<String> {
         return Ok(name);
     }
     Err(refused(format!(
-        "it holds {}; all of it would be overwritten: name another device, or give --force if you are sure",
+        "it holds {}; all of it would be overwritten: name another device, or use --force if you are sure",
         held.join(", ")
     )))
 }
@@ -141,7 +142,7 @@ fn wipefs(node: &dyn Node, device: &Path) -> Result<Vec<String>> {
     let unsure = |what: String| Error::Refused {
         device: device.into(),
         reason: format!(
-            "{what}, so it cannot be told what it holds: install util-linux, or give --force if you are sure"
+            "{what}, so its contents cannot be identified: install util-linux, or use --force if you are sure"
         ),
     };
     let output = node.exec(&cmd).map_err(|e| unsure(e.to_string()))?;

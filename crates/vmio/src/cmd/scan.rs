@@ -147,7 +147,7 @@ fn check(args: &Args) -> anyhow::Result<Vec<Ignore>> {
 
 fn unwritable(file: &Path) -> Failure {
     Failure::new(Exit::Failed, format!("{} cannot be written", file.display()))
-        .help("name a file in a directory that is there and that you may write")
+        .help("name a file in an existing directory that you can write to")
 }
 
 fn look(args: &Args, ignore: &[Ignore], context: &Context) -> anyhow::Result<View> {
@@ -191,14 +191,14 @@ fn tried(guests: &mut [Guest], local: &Local, state: &Path) {
     }
     for own in guests.iter_mut().filter_map(|g| g.processors.as_mut()).filter(|p| p.kvm_here == Some(true)) {
         own.kvm_here = Some(false);
-        own.read.insert("kvm_here".into(), "what vmio found by trying: `vmio doctor`".into());
+        own.read.insert("kvm_here".into(), "a test boot, see `vmio doctor`".into());
     }
 }
 
 /// What runs on this host have shown, from a store that is only read; and why that is not known.
 fn known(context: &Context) -> (Known, Option<Unread>) {
     let unread = |e: StoreError| Unread {
-        what: "what earlier runs here measured".into(),
+        what: "results of earlier runs on this host".into(),
         why: e.to_string(),
         mend: e.help().unwrap_or_else(|| "`vmio runs list` says more".into()),
     };

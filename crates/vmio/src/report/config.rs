@@ -32,7 +32,7 @@ fn head(run: &Run, best: &Best) -> String {
             Some(i) => format!("{:.2} times ({:.2} to {:.2})", over.ratio.value, i.low, i.high),
             None => format!("{:.2} times", over.ratio.value),
         };
-        let doubt = if over.sure { "" } else { "; not told apart" };
+        let doubt = if over.sure { "" } else { "; not distinguishable" };
         let _ = writeln!(t, "{ratio} as fast as {}{doubt}", over.attachment.label());
     }
     if run.environment.accel == Some(Accel::Tcg) {
@@ -47,7 +47,7 @@ pub fn xml(run: &Run, best: &Best) -> String {
     let head = head(run, best).replace("--", "- -");
     format!(
         "<!--\n{head}Paste with `virsh edit DOMAIN`; put the guest's own file or device for /dev/DISK\n\
-         (a file: type='file' and <source file='...'/>). In force at the guest's next start.\n-->\n{}\n",
+         (a file: type='file' and <source file='...'/>). Takes effect at the guest's next start.\n-->\n{}\n",
         change::libvirt(&best.attachment)
     )
 }
@@ -56,8 +56,8 @@ pub fn xml(run: &Run, best: &Best) -> String {
 pub fn qm(run: &Run, best: &Best) -> String {
     let head: String = head(run, best).lines().map(|l| format!("# {l}\n")).collect();
     format!(
-        "{head}# VMID and STORAGE:VOLUME are the guest's own (qm config VMID). A disk that hangs on another bus\n\
-         # is taken off it first, guest shut down; it becomes unused0:  qm set VMID --delete scsi0\n{}\n",
+        "{head}# VMID and STORAGE:VOLUME are the guest's own (qm config VMID). A disk attached to another bus must be\n\
+         # detached first, with the guest shut down; it becomes unused0:  qm set VMID --delete scsi0\n{}\n",
         change::proxmox(&best.attachment)
     )
 }

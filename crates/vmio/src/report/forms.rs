@@ -45,7 +45,7 @@ impl Forms {
         match self.files().find(|file| !writable(file)) {
             None => Ok(()),
             Some(file) => Err(Failure::new(Exit::Failed, format!("{} cannot be written", file.display()))
-                .help("name a file in a directory that is there and that you may write")),
+                .help("name a file in an existing directory that you can write to")),
         }
     }
 
@@ -85,7 +85,7 @@ impl Forms {
 fn write(file: &Path, what: &str, content: &str) -> anyhow::Result<()> {
     std::fs::write(file, content).with_context(|| {
         Failure::new(Exit::Failed, format!("cannot write {}", file.display()))
-            .help("name a file in a directory that is there and that you may write")
+            .help("name a file in an existing directory that you can write to")
     })?;
     term::note(&format!("{what} written to {}", file.display()));
     Ok(())

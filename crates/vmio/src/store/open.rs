@@ -70,7 +70,7 @@ const MIGRATIONS: &[&str] = &["
 pub(super) fn writable(path: &Path) -> Result<Connection, StoreError> {
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir).map_err(|source| StoreError::Io {
-            what: "make the directory",
+            what: "create the directory",
             path: dir.into(),
             source,
         })?;

@@ -110,7 +110,7 @@ fn fincore(look: &Look<'_>, files: &[(u64, &PathBuf)], root: bool) -> Vec<(PathB
             return None; // a block device, which fincore does not look through
         }
         if !root && line.res >= line.size {
-            let why = "the kernel tells it only to those who may write the file".to_owned();
+            let why = "the kernel reports it only to users who can write the file".to_owned();
             return Some(Err(unread(file, why, "run as root")));
         }
         Some(Ok((line.res, "fincore")))
