@@ -192,7 +192,7 @@ fn answering<T: Send + 'static>(path: &Path, work: impl FnOnce() -> T + Send + '
 pub fn remove_trace_instance(path: &Path) -> io::Result<()> {
     let ours = path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(TRACE_PREFIX));
     if !ours || path.parent().and_then(Path::file_name).is_none_or(|p| p != "instances") {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "it is not a trace instance of vmio and was not touched"));
+        return Err(io::Error::new(ErrorKind::InvalidInput, "it is no trace instance of vmio and was left alone"));
     }
     // rmdir does this too; it is done first so that no event is written while a reader lets go.
     let _ = fs::write(path.join("events/enable"), "0");
@@ -225,7 +225,7 @@ fn remove_dir(path: &Path, cookie: &str) -> Result<(), String> {
     match fs::symlink_metadata(path) {
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(()),
         Err(e) => return Err(format!("cannot look at {here}: {e}")),
-        Ok(meta) if !meta.is_dir() => return Err(format!("{here} is no longer a directory; it was not touched")),
+        Ok(meta) if !meta.is_dir() => return Err(format!("{here} is no longer a directory; it was left alone")),
         Ok(_) => {}
     }
     if fs::read_to_string(path.join(SCRATCH_MARKER)).is_ok_and(|owner| owner.trim() == cookie) {
@@ -238,7 +238,7 @@ fn remove_dir(path: &Path, cookie: &str) -> Result<(), String> {
     }
     match fs::remove_dir(path) {
         Err(e) if e.kind() == ErrorKind::DirectoryNotEmpty => {
-            Err(format!("{here} holds files but no {SCRATCH_MARKER} of this owner; it was not touched"))
+            Err(format!("{here} holds files but no {SCRATCH_MARKER} of this owner; it was left alone"))
         }
         other => gone(other).map_err(|e| format!("cannot remove {here}: {e}")),
     }
@@ -262,7 +262,7 @@ fn detach_loops(backing: &Path) -> Result<(), String> {
             Err(e) => return Err(format!("cannot detach {} from {device}: {e}", backing.display())),
         }
         if Instant::now() >= until {
-            return Err(format!("{device} over {} is still in use; stop what uses it", backing.display()));
+            return Err(format!("{device} over {} is still in use; end what uses it", backing.display()));
         }
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -103,7 +103,7 @@ impl Journal {
             return Err(fail(format!("{owner:?} is no name for an owner; use letters, digits, '.', '_' and '-'")));
         }
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| {
-            fail(format!("cannot create the directory: {e}; choose a state directory that this user may write"))
+            fail(format!("cannot make the directory: {e}; choose a state directory that this user may write"))
         })?;
         let mut file = lock_file(&path, LOCK_LIMIT).map_err(|e| fail(e.to_string()))?.ok_or_else(|| {
             let pid = read_head(&path).map_or_else(|| "?".into(), |h| h.pid.to_string());
@@ -198,7 +198,7 @@ impl Journal {
         let line = Line::Do { id, change };
         write_line(&mut state.file, &line)
             .and_then(|()| if sync { state.file.sync_data() } else { Ok(()) })
-            .map_err(|e| self.error(format!("cannot record a change: {e}; nothing was changed")))?;
+            .map_err(|e| self.error(format!("cannot write down a change: {e}; nothing was changed")))?;
         state.next += 1;
         let Line::Do { change, .. } = line else { unreachable!("built four lines above") };
         state.live.push((id, change));

@@ -122,10 +122,7 @@ pub(crate) fn kill_marked(cookie: &str, also: impl Fn(u32) -> bool) -> Result<()
             let left = until.saturating_duration_since(Instant::now());
             let ended = poll_for(&mut [PollFd::new(&process.handle, PollFlags::IN)], Some(left));
             if left.is_zero() || ended.is_ok_and(|n| n == 0) {
-                return Err(format!(
-                    "process {} ({}) cannot be killed; is it stuck in I/O?",
-                    process.pid, process.name
-                ));
+                return Err(format!("process {} ({}) does not die; is it stuck in I/O?", process.pid, process.name));
             }
         }
     }

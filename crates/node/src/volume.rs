@@ -73,10 +73,10 @@ impl Volume {
     fn remove(&self, run: &dyn Fn(&str, &[String]) -> Said) -> Result<(), String> {
         let by_hand = || format!("to remove it by hand: `{}`", self.removal());
         let failed = |e: String| format!("cannot remove {self}: {e}; {}", by_hand());
-        let left = |e: &str| format!("cannot remove {self}: {e} and was not touched; if it is yours, {}", by_hand());
+        let left = |e: &str| format!("cannot remove {self}: {e} and was left alone; if it is yours, {}", by_hand());
         let (parent, last) = self.name.rsplit_once('/').ok_or_else(|| failed("its name has no '/'".into()))?;
         if !last.starts_with(PREFIX) || self.tag.is_empty() {
-            return Err(left("it is not a volume of vmio"));
+            return Err(left("it is no volume of vmio"));
         }
         let until = Instant::now() + BUSY_LIMIT;
         loop {

@@ -345,7 +345,7 @@ mod tests {
         let said = resolve(&pve(), "lvm:old").unwrap_err();
         assert!(said.kind == Kind::Unready && said.reason.contains("other nodes"), "{said:?}");
         let said = resolve(&host(&[]), "pve:local").unwrap_err();
-        assert!(said.kind == Kind::Tool && said.help.contains("not Proxmox VE"), "{said:?}");
+        assert!(said.kind == Kind::Tool && said.help.contains("without Proxmox VE"), "{said:?}");
     }
 
     #[test]
