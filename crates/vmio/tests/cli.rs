@@ -114,7 +114,7 @@ fn a_scan_leaves_an_older_store_as_it_is_and_says_so() {
     let (out, _) = ends(&vmio(dir.path(), &["scan", "--json"]), 0);
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
     let unread = json["unread"].as_array().unwrap();
-    let told = unread.iter().find(|u| u["what"] == "what earlier runs here measured").unwrap();
+    let told = unread.iter().find(|u| u["what"] == "results of earlier runs on this host").unwrap();
     assert!(
         told["why"].as_str().unwrap().contains("older vmio") && told["mend"].as_str().unwrap().contains("runs list")
     );

@@ -72,7 +72,7 @@ fn without_a_terminal_nothing_is_measured_unasked() {
     let path = programs(&bed, &["qemu-system-x86_64", "fio"]);
     let mut command = bed.command(&["study", "run"]);
     let ended = bed.finish(command.arg(fixture("file.toml")).env("PATH", path)).with(2);
-    let ended = ended.says(&["Plan: For the tests of faults, without root", "nobody is there to be asked", "--yes"]);
+    let ended = ended.says(&["Plan: For the tests of faults, without root", "there is nobody to ask", "--yes"]);
     assert!(ended.out.is_empty());
     assert!(bed.last().is_none(), "not even a run was begun");
     bed.is_clean();
@@ -165,7 +165,7 @@ fn budgets_and_shares_that_make_no_sense_are_refused() {
         bed.vmio(&all).with(2).says(&[word]);
     }
     bed.vmio(&["tax", "--gentle", "--no-gentle"]).with(2).says(&["cannot be used with"]);
-    bed.vmio(&["tax", "--resume", "--yes"]).with(2).says(&["no run of quick was broken off"]);
+    bed.vmio(&["tax", "--resume", "--yes"]).with(2).says(&["no run of quick was interrupted"]);
     bed.vmio(&["tax", "--prove", "--of", "last", "--yes"]).with(3).says(&["there are no runs yet"]);
     bed.is_clean();
 }
@@ -223,7 +223,7 @@ fn a_directory_that_cannot_be_written_is_named_before_anything_is_done() {
     // Even root cannot make directories there.
     let mut command = bed.command(&["study", "run", "--yes", "--state", "/proc/sys/vmio"]);
     let ended = bed.finish(command.arg(fixture("file.toml")).env("PATH", path).arg("--on").arg(bed.state())).with(3);
-    ended.says(&["cannot make the directory /proc/sys/vmio", "--state DIR"]);
+    ended.says(&["cannot create the directory /proc/sys/vmio", "--state DIR"]);
     assert!(!Path::new("/proc/sys/vmio").exists());
 }
 

@@ -180,8 +180,8 @@ fn check(wishes: &Wishes) -> Result<(), Failure> {
         && vmio_host::places::names_volumes(on)
     {
         return refuse(
-            format!("--device {} and --on {on} both say where the target `device` is", device.display()),
-            "leave one of them out",
+            format!("--device {} and --on {on} both specify the target `device`", device.display()),
+            "use only one of them",
         );
     }
     if !(wishes.gentle_share > 0.0 && wishes.gentle_share <= 1.0) {
@@ -207,7 +207,7 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
             let found = known.as_ref().map(|s| s.unfinished(&study.name)).transpose()?.flatten();
             let found = found.map(|id| known.as_ref().map(|s| s.load(id)).transpose()).transpose()?.flatten();
             let Some(run) = found else {
-                return Err(Failure::new(Exit::Usage, format!("no run of {} was broken off", study.name))
+                return Err(Failure::new(Exit::Usage, format!("no run of {} was interrupted", study.name))
                     .help("`vmio runs list` shows all runs")
                     .into());
             };
@@ -218,9 +218,12 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
         study = studies::parse(&format!("run {}", run.id), &run.study_toml)?;
     }
     if resumed.is_some() && wishes.steady_state && !study.repeat.steady_state {
-        return Err(Failure::new(Exit::Usage, "this run began without --steady-state, and its samples keep its rule")
-            .help("start a new run: leave out --resume")
-            .into());
+        return Err(Failure::new(
+            Exit::Usage,
+            "this run began without --steady-state, so its samples follow another rule",
+        )
+        .help("start a new run: leave out --resume")
+        .into());
     }
     study.repeat.max_minutes = wishes.minutes.unwrap_or(study.repeat.max_minutes);
     study.repeat.max_gib_written = wishes.gib.unwrap_or(study.repeat.max_gib_written);
@@ -259,8 +262,8 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
                 return Ok(None);
             }
             None => {
-                return Err(Failure::new(Exit::Usage, "nobody is there to be asked, so nothing was measured")
-                    .help("say --yes to go on without a question, --dry-run for the plan alone")
+                return Err(Failure::new(Exit::Usage, "there is nobody to ask, so nothing was measured")
+                    .help("use --yes to start without asking, or --dry-run to see only the plan")
                     .into());
             }
         }
@@ -295,7 +298,7 @@ fn same_place(run: &Run, planned: &plan::Planned, wishes: &Wishes, local: &Local
     match differs.iter().find(|(_, then, now)| then != now) {
         None => Ok(()),
         Some((what, then, now)) => {
-            Err(Failure::new(Exit::Usage, format!("run {} cannot go on: {what} was {then} and is {now}", run.id))
+            Err(Failure::new(Exit::Usage, format!("run {} cannot be resumed: {what} was {then} and is {now}", run.id))
                 .help("give the same --on, --device and --gentle as then, or start a new run without --resume"))
         }
     }

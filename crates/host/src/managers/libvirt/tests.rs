@@ -236,7 +236,7 @@ fn what_cannot_be_read_is_told_and_the_rest_is_there() {
     assert_eq!(managed.guests.len(), 2);
     let said: Vec<&str> = managed.unread.iter().map(|u| u.why.as_str()).collect();
     assert_eq!(said.iter().filter(|why| why.contains("ended meanwhile")).count(), 2, "{said:?}");
-    assert_eq!(said.iter().filter(|why| why.contains("no XML")).count(), 2, "{said:?}");
+    assert_eq!(said.iter().filter(|why| why.contains("not XML")).count(), 2, "{said:?}");
 }
 
 /// db1's disk is a volume of a pool, its process has these mounts.
@@ -283,7 +283,7 @@ fn daemons_of_users_and_of_xen() {
     // A socket without a daemon is systemd's: nobody is asked.
     let (uris, unread) = found(&fake);
     assert_eq!((uris.len(), unread.len()), (0, 2));
-    assert!(unread.iter().all(|u| u.why.contains("asking would start it")), "{unread:?}");
+    assert!(unread.iter().all(|u| u.why.contains("querying it would start it")), "{unread:?}");
     assert!(unread[1].what.contains(session));
     // Neither does another user's daemon run there, nor one of a container.
     let fake = fake

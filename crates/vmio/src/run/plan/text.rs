@@ -88,7 +88,7 @@ impl Planned {
             );
         }
         row(
-            if native_only { "held to" } else { "both sides" },
+            if native_only { "limited to" } else { "both sides" },
             format!("{} core{}, {} MiB of memory", c.vcpus, if c.vcpus == 1 { "" } else { "s" }, c.memory_bytes / MIB),
         );
         row("", format!("natively: {}", self.held.native));
