@@ -227,7 +227,7 @@ impl Way<'_> {
     }
 
     fn named(&self, name: &str, depth: u32, into: &mut Backing) -> Found {
-        let depth = depth.checked_sub(1).ok_or_else(|| format!("{name} lies deeper than {DEEPEST} devices"))?;
+        let depth = depth.checked_sub(1).ok_or_else(|| format!("{name} is stacked on more than {DEEPEST} devices"))?;
         let block = Path::new("/sys/block");
         let here = block.join(name);
         let is = |path: &Path| matches!(self.reader.stat(path), Ok(Some(_)));
@@ -361,7 +361,7 @@ mod tests {
             ("/dev/shm/f", "tmpfs"),
             ("/var/lib/docker/overlay2/f", "overlay"),
             ("/dev/zd0", "ZFS volume"),
-            ("/dev/dm-9", "deeper"),
+            ("/dev/dm-9", "stacked on"),
         ] {
             let backing = Backing::of(&machine(), Path::new(path)).unwrap();
             assert!(backing.leaves.is_empty(), "{path}");

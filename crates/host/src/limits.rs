@@ -67,7 +67,7 @@ impl Limits {
         // What is there already is not ours, and must not be undone.
         for dir in groups.dirs() {
             if node.stat(&dir).map_err(|e| e.to_string())?.is_some() {
-                return Err(format!("the control group {} is there already; end what uses it", dir.display()));
+                return Err(format!("the control group {} already exists; stop what uses it", dir.display()));
             }
         }
         let made = journal.make(Change::Cgroup { paths: groups.dirs() }, || make_all(&groups.dirs()));
@@ -175,7 +175,7 @@ fn find(reader: &dyn Reader, name: &str) -> Result<Groups, String> {
 fn plan(reader: &dyn Reader, groups: &Groups, cores: u32, memory: u64) -> Result<(Vec<Setting>, String), String> {
     let mib = memory >> 20;
     if cores == 0 {
-        return Err("0 cores are asked for: a side needs one".into());
+        return Err("0 cores are requested: each side needs one".into());
     }
     match groups {
         Groups::V1 { cpuset, memory: group } => {
@@ -246,7 +246,7 @@ fn parse_cpus(list: &str) -> Result<Vec<u32>, String> {
     let mut cpus: Vec<u32> = Vec::new();
     for part in list.trim().split(',').filter(|p| !p.is_empty()) {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
-        let bound = |text: &str| text.parse::<u32>().map_err(|_| format!("{list:?} is no list of CPUs"));
+        let bound = |text: &str| text.parse::<u32>().map_err(|_| format!("{list:?} is not a list of CPUs"));
         cpus.extend(bound(from)?..=bound(to)?);
     }
     Ok(cpus)

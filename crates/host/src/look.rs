@@ -127,7 +127,7 @@ pub struct Seen {
     pub pid: u32,
     /// Short name (`/proc/PID/comm`).
     pub comm: String,
-    /// Command line; empty for a kernel thread, `None` where it may not be read.
+    /// Command line; empty for a kernel thread, `None` where no permission to read it.
     pub args: Option<Vec<String>>,
 }
 
@@ -190,12 +190,12 @@ impl<'a> Look<'a> {
     pub fn ask(&self, question: &Question) -> Result<String, Unread> {
         let unread = |what: String, why: String, mend: &str| Unread { what, why, mend: mend.to_owned() };
         let Some(command) = question.command() else {
-            return Err(unread(format!("{question:?}"), "it is not a question that only reads".into(), "report this"));
+            return Err(unread(format!("{question:?}"), "it is not a read-only query".into(), "report this"));
         };
         let what = command.shown();
         if require::find_program(self.reader(), &command.program).is_none() {
             let package = match command.program.as_str() {
-                "qemu-img" => "install qemu-utils (on Proxmox it is there)",
+                "qemu-img" => "install qemu-utils (Proxmox includes it)",
                 "virsh" => "install libvirt-clients",
                 _ => "install util-linux",
             };
@@ -213,10 +213,10 @@ impl<'a> Look<'a> {
                 let said = output.err().trim().to_owned();
                 let why = if said.is_empty() { format!("{NO_ANSWER} ({:?})", output.end) } else { said };
                 let denied = why.to_lowercase().contains("permission denied") || why.contains("authentication");
-                let mend = if denied { "run as root" } else { "try the command by hand" };
+                let mend = if denied { "run as root" } else { "run the command by hand" };
                 Err(unread(what, why, mend))
             }
-            Err(e) => Err(unread(what, e.to_string(), "try the command by hand")),
+            Err(e) => Err(unread(what, e.to_string(), "run the command by hand")),
         }
     }
 
@@ -240,15 +240,16 @@ impl<'a> Look<'a> {
             vmio_node::Error::File { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
                 refused(e.to_string(), "run as root")
             }
-            vmio_node::Error::File { source, .. } if source.kind() == ErrorKind::WouldBlock => {
-                refused("others wait for it already; QEMU does not answer".into(), "look whether the guest still runs")
-            }
+            vmio_node::Error::File { source, .. } if source.kind() == ErrorKind::WouldBlock => refused(
+                "others are already waiting for it; QEMU does not respond".into(),
+                "check that the guest still runs",
+            ),
             _ => refused(e.to_string(), "look again"),
         })?;
         let answered = ReadOnly::over(guest, stream, began + MONITOR_LIMIT).map(|mut monitor| ask(&mut monitor));
         match answered {
             Ok(answers) => Ok((answers, began.elapsed())),
-            Err(e) => Err(refused(e.to_string(), "look again when the guest is less busy")),
+            Err(e) => Err(refused(e.to_string(), "scan again when the guest is less busy")),
         }
     }
 
@@ -323,7 +324,7 @@ mod tests {
         }
         let fake = Fake::new("fake");
         let refused = Look::new(&fake).ask(&virsh("destroy web1")).unwrap_err();
-        assert!(refused.why.contains("only reads") && fake.ran().is_empty());
+        assert!(refused.why.contains("read-only") && fake.ran().is_empty());
     }
 
     #[test]

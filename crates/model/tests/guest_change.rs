@@ -284,7 +284,7 @@ fn domain(disk: &Disk, change: &Change) -> String {
                 continue;
             }
             () if line.starts_with("<iothreads>") => &mut top,
-            () if line.starts_with("<target") => &mut own,
+            () if line.starts_with("<target") || line.starts_with("<address") => &mut own,
             () if said.contains("in its <driver .../>") => &mut driver,
             () if said.contains("in the <driver .../> of the <controller>") => &mut controller,
             () if said.contains("in the <controller>") => &mut model,

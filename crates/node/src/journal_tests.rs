@@ -154,7 +154,7 @@ fn what_hangs_while_it_is_made_holds_no_close_and_stays_in_the_journal() {
     std::thread::scope(|scope| {
         let (journal, path) = (&journal, &path);
         let maker = scope.spawn(move || {
-            journal.make(Change::file(&path), || {
+            journal.make(Change::file(path), || {
                 begun.send(()).unwrap();
                 dead_storage.recv().unwrap();
                 fs::write(path, "x")

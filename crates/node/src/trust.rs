@@ -121,7 +121,7 @@ fn distrust(stat: &Stat, fd: &OwnedFd, above: bool) -> Option<String> {
     if stat.st_mode & OTHERS != 0 {
         return Some("can be written by everybody".into());
     }
-    (stat.st_mode & GROUP != 0 && !(is_own_group(stat.st_gid) && !has_acl(fd)))
+    (stat.st_mode & GROUP != 0 && (!is_own_group(stat.st_gid) || has_acl(fd)))
         .then(|| format!("can be written by group {}", stat.st_gid))
 }
 

@@ -28,7 +28,7 @@ impl Paths {
         let home = |name: &str, below: &str| -> Result<PathBuf, Failure> {
             absolute(name).or_else(|| Some(absolute("HOME")?.join(below))).map(|p| p.join("vmio")).ok_or_else(|| {
                 Failure::new(Exit::Precondition, format!("neither {name} nor HOME names a directory"))
-                    .help("say where vmio may keep its state: --state DIR or VMIO_STATE=DIR")
+                    .help("choose a directory for vmio's state: --state DIR or VMIO_STATE=DIR")
             })
         };
         if let Some(dir) = state {

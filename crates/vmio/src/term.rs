@@ -98,6 +98,11 @@ fn wanted() -> bool {
 pub struct Unwritten(#[source] io::Error);
 
 impl Unwritten {
+    /// Nobody reads, which was seen before anything was written.
+    pub fn no_reader() -> Unwritten {
+        Unwritten(io::ErrorKind::BrokenPipe.into())
+    }
+
     /// Whether the reader of a pipe went away, which is that reader's will (`vmio runs list | head -1`).
     pub fn is_pipe(&self) -> bool {
         self.0.kind() == io::ErrorKind::BrokenPipe

@@ -98,7 +98,7 @@ fn directories_add_up_in_order_and_other_files_are_left_alone() {
     ends(&bed.guard(&["check", "--config", "10-uplink.toml", "20-classes.toml"]), 0);
     fs::create_dir(bed.dir.path().join("empty")).unwrap();
     let (_, err) = ends(&bed.guard(&["check", "--config", "empty"]), 2);
-    assert!(err.contains("empty: has no *.toml"), "{err}");
+    assert!(err.contains("empty: contains no *.toml"), "{err}");
     let (_, err) = ends(&bed.guard(&["plan", "--config", "missing.toml"]), 2);
     assert!(err.contains("missing.toml: cannot be read"), "{err}");
     fs::write(bed.dir.path().join("bad.toml"), b"# one\n\xff\n").unwrap();

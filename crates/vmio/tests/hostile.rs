@@ -216,6 +216,13 @@ fn a_scan_of_hostile_guests_is_shown_clean_in_every_form() {
     exact("json", &scan_json(&view));
     let back: Value = serde_json::from_str(&scan_json(&view)).unwrap();
     assert!(back["guests"].as_array().unwrap().iter().any(|g| g["name"].as_str().unwrap().ends_with(HOSTILE)));
+    // What `--diff` reads again is what was printed, with maps whose keys are numbers.
+    let mut numbered = common::scan::view();
+    for row in &mut numbered.rows {
+        row.guest.processors.iter_mut().for_each(|p| p.memory_by_node = [(0, 1 << 30), (1, 7)].into());
+    }
+    let earlier: vmio::report::scan::diff::Earlier = serde_json::from_str(&scan_json(&numbered)).unwrap();
+    assert!(earlier.guests.iter().zip(&numbered.rows).all(|(then, now)| then.guest.name == now.guest.name));
     let empty = View { rows: Vec::new(), ..view };
     clean("nagios", Form::Lines, &nagios(&empty, None).0);
 }
@@ -281,7 +288,11 @@ fn every_verb_is_clean_where_guests_directories_and_files_are_named_hostilely() 
         &["scan", "--ignore", HOSTILE],
         &["scan", "--html", &format!("{on}/none/x.html")],
         &["top", "--once", "--interval", "0.2", "--no-ebpf"],
-        &["top", "--json", "--interval", "0.2", "--no-ebpf"],
+        &["top", "--json", "--count", "1", "--interval", "0.2", "--no-ebpf"],
+        &["scan", "--diff"],
+        &["scan", "--diff", "--html", page.to_str().unwrap()],
+        &["scan", "--diff", "--json"],
+        &["scan", "--config", &format!("{on}/none.toml")],
         &["doctor"],
         &["doctor", "--json"],
         &["study", "run", study, "--on", &on, "--dry-run"],

@@ -238,6 +238,22 @@ fn an_image_of_a_disk_that_lies_on_it_is_data() {
     plan(&bed, &disk.device, &["--force"]).with(0);
 }
 
+#[test]
+#[ignore = "root"]
+fn where_others_are_not_to_be_seen_nothing_is_overwritten() {
+    let (bed, disk) = (Bed::new(), Disk::new());
+    for more in [&[][..], &["--force"]] {
+        let mut inside = Command::new("unshare");
+        inside.args(["--pid", "--fork", "--mount-proc", env!("CARGO_BIN_EXE_vmio"), "study", "run", "--dry-run"]);
+        inside.arg(fixture("one.toml")).args(["--device", &disk.device, "--device", &disk.device]).args(more);
+        inside.env("VMIO_STATE", bed.state()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        bed.finish(&mut inside)
+            .with(3)
+            .says(&["it cannot be told whether somebody uses it", "vmio runs in a container"]);
+    }
+    bed.is_clean();
+}
+
 /// A run that waits for its question on a terminal.
 struct Asking {
     child: Child,

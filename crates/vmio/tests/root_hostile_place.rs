@@ -91,6 +91,15 @@ impl Hostile {
         ));
     }
 
+    /// The end of a run, and that root's file is as it was.
+    #[track_caller]
+    fn end(&self, run: Child) -> Ended {
+        let ended = self.bed.end(run);
+        let seen = fs::metadata(self.dir.path().join("victim")).unwrap();
+        assert_eq!((seen.len(), seen.blocks()), (BYTES, 0), "the victim was written");
+        ended
+    }
+
     /// Nothing of root's was changed, nothing of vmio's is left but what the other user made, and no
     /// loop device is held.
     #[track_caller]
@@ -141,7 +150,7 @@ fn links_planted_before_the_first_cell_are_not_followed() {
     let mut run = hostile.start("hostile.toml");
     let scratch = hostile.scratch(&mut run);
     hostile.exchange(&scratch);
-    let ended = hostile.bed.end(run);
+    let ended = hostile.end(run);
     assert!(matches!(ended.code, Some(1 | 4)), "{:?} {}", ended.code, ended.err);
     says_what_happened(ended);
     hostile.is_unharmed();
@@ -155,7 +164,7 @@ fn links_planted_between_cells_end_the_run_and_reach_nothing() {
     assert!(hostile.bed.wait_for_samples(&mut run, 2));
     let scratch = hostile.scratch(&mut run);
     hostile.exchange(&scratch);
-    says_what_happened(hostile.bed.end(run).with(4)).says(&["a link stands in its place", "images/stolen/vmio-"]);
+    says_what_happened(hostile.end(run).with(4)).says(&["a link stands in its place", "images/stolen/vmio-"]);
     assert!(hostile.bed.samples() >= 2, "what was measured is kept");
     hostile.is_unharmed();
 }
@@ -169,7 +178,7 @@ fn links_planted_under_a_guest_end_the_run_and_reach_nothing() {
     assert!(hostile.bed.wait_for_samples(&mut run, 3));
     let scratch = hostile.scratch(&mut run);
     hostile.exchange(&scratch);
-    says_what_happened(hostile.bed.end(run).with(4));
+    says_what_happened(hostile.end(run).with(4));
     hostile.is_unharmed();
 }
 
@@ -179,26 +188,47 @@ fn what_a_killed_run_leaves_running_ends_by_itself() {
     let hostile = Hostile::new(Bed::with_image());
     let mut run = hostile.start("hostile-guest.toml");
     assert!(hostile.bed.wait_for_samples(&mut run, 1));
-    let pid = run.id();
-    let own = |cookie: &str| cookie.contains(&format!("run-{pid}-"));
-    let mut names: Vec<String> = vmio_node::machine::marked_processes(own).into_iter().map(|p| p.name).collect();
-    names.sort();
+    let names = marked(run.id());
     for program in ["qemu-storage-", "qemu-system-"] {
         assert!(names.iter().any(|n| n.starts_with(program)), "{names:?}");
     }
-    let warden = children(pid).into_iter().find(|p| comm(*p) == "vmio-warden").unwrap();
-    run.kill().unwrap();
-    run.wait().unwrap();
-    // Without any start of vmio.
-    let until = Instant::now() + Duration::from_secs(20);
-    while !vmio_node::machine::marked_processes(own).is_empty() || comm(warden) == "vmio-warden" {
-        assert!(Instant::now() < until, "{:?}", vmio_node::machine::marked_processes(own));
-        sleep(Duration::from_millis(20));
-    }
+    ends_by_itself(&mut run);
     // The rest is the next start's, which finds what was renamed meanwhile.
     hostile.other("mv vmio-scratch-* stolen");
     assert_eq!(vmio_node::recover(&hostile.bed.state().join("journals")).failed, Vec::<String>::new());
     hostile.place_is_unharmed();
+
+    // The native side: fio at work.
+    let hostile = Hostile::new(Bed::new());
+    let mut run = hostile.start("hostile.toml");
+    let pid = run.id();
+    assert!(hostile.bed.wait_for(&mut run, || marked(pid).iter().any(|n| n == "fio")));
+    ends_by_itself(&mut run);
+    assert_eq!(vmio_node::recover(&hostile.bed.state().join("journals")).failed, Vec::<String>::new());
+    hostile.place_is_unharmed();
+}
+
+/// Names of the processes that bear the mark of a run of this process.
+fn marked(vmio: u32) -> Vec<String> {
+    let own = |cookie: &str| cookie.contains(&format!("run-{vmio}-"));
+    vmio_node::machine::marked_processes(own).into_iter().map(|p| p.name).collect()
+}
+
+/// Kills vmio with SIGKILL: without any start of another one all that it started ends soon, and
+/// the process that sees to that too.
+#[track_caller]
+fn ends_by_itself(run: &mut Child) {
+    let pid = run.id();
+    let warden = children(pid).into_iter().find(|p| comm(*p) == "vmio-warden");
+    run.kill().unwrap();
+    run.wait().unwrap();
+    let until = Instant::now() + Duration::from_secs(20);
+    let left = || !marked(pid).is_empty() || warden.is_some_and(|w| comm(w) == "vmio-warden");
+    while left() {
+        assert!(Instant::now() < until, "still running: {:?}", marked(pid));
+        sleep(Duration::from_millis(20));
+    }
+    assert!(warden.is_some());
 }
 
 /// Processes that a process started itself.
@@ -227,7 +257,7 @@ fn a_whole_place_that_is_exchanged_ends_the_run_and_reaches_nothing() {
         "cd ..; mv images away; mkdir -p elsewhere/{name}; ln -s elsewhere images; cd elsewhere/{name}
          for t in sparse preallocated; do ln -s ../../../victim vmio-$t.raw; done"
     ));
-    says_what_happened(hostile.bed.end(run).with(4)).says(&["home/away/vmio-scratch-"]);
+    says_what_happened(hostile.end(run).with(4)).says(&["home/away/vmio-scratch-"]);
     let away = hostile.dir.path().join("home/away");
     assert_eq!(fs::read_dir(away).unwrap().count(), 0, "what vmio made was found and taken away");
     assert_eq!(fs::read_dir(hostile.images().join(name)).unwrap().count(), 2, "what it did not make stays");

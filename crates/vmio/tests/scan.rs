@@ -283,8 +283,8 @@ fn the_plugins_lines_have_the_severe_findings_first_and_unread_things_last() {
 #[test]
 fn a_host_without_guests_is_told_what_was_looked_for_and_what_to_do() {
     let text = overview(&empty(&[("libvirt's socket", "run as root")]), Style::PLAIN, 100);
-    assert!(text.starts_with("No guest runs on this host that this user can see.\nLooked for: qemu"), "{text}");
-    assert!(text.contains("As root more would be seen: libvirt's socket") && text.contains("vmio tax"), "{text}");
+    assert!(text.starts_with("No guest on this host is visible to this user.\nLooked for: qemu"), "{text}");
+    assert!(text.contains("Not visible without root: libvirt's socket") && text.contains("vmio tax"), "{text}");
     let root = overview(&View { root: true, ..empty(&[]) }, Style::PLAIN, 100);
     assert!(root.starts_with("No guest runs on this host.\n") && !root.contains("root more"), "{root}");
 }

@@ -46,11 +46,11 @@ pub fn ground(path: &Path) -> Result<PathBuf> {
     let wrong = |kind, reason: String| Error::new(kind, &*name, reason).help("name a directory with --on");
     let dir = std::path::absolute(path).map_err(|e| wrong(Kind::Unknown, e.to_string()))?;
     let real = real(&dir).map_err(|reason| {
-        Error::new(Kind::Unready, &*name, reason).help("see that it is up, or use --on another directory")
+        Error::new(Kind::Unready, &*name, reason).help("check that it is up, or use --on another directory")
     })?;
     match real {
         Real::Directory(dir) => Ok(dir),
-        Real::Other(found) => Err(wrong(Kind::NotThere, format!("{} is no directory", found.display()))),
+        Real::Other(found) => Err(wrong(Kind::NotThere, format!("{} is not a directory", found.display()))),
     }
 }
 
@@ -115,11 +115,11 @@ fn follow(path: &Path) -> std::result::Result<Real, String> {
             }
         }
     }
-    Err(format!("nothing of {} is there", path.display()))
+    Err(format!("no part of {} exists", path.display()))
 }
 
 fn silent(who: &dyn std::fmt::Display) -> String {
-    format!("the storage does not answer: {who} said nothing for {} s; is it up?", ANSWER_LIMIT.as_secs())
+    format!("the storage does not respond: no answer from {who} for {} s; is it up?", ANSWER_LIMIT.as_secs())
 }
 
 /// Whether the server that holds a path answers; always on file systems of this machine. The
@@ -211,7 +211,7 @@ mod tests {
         assert!(!ground(&top.join("link")).unwrap().to_string_lossy().ends_with('/'));
         for file in ["file", "file/below"] {
             let said = ground(&top.join(file)).unwrap_err();
-            assert!(said.kind == Kind::NotThere && said.reason.ends_with("file is no directory"), "{said:?}");
+            assert!(said.kind == Kind::NotThere && said.reason.ends_with("file is not a directory"), "{said:?}");
         }
     }
 }

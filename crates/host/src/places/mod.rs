@@ -141,7 +141,7 @@ fn kind_of(text: &str) -> Result<(&'static dyn PlaceKind, &str)> {
                 ));
             };
             if name.is_empty() || name.starts_with(['/', '-']) || name.contains(char::is_whitespace) {
-                return Err(Error::new(Kind::Unknown, text, "it names nothing").help(format!("write {}", kind.form())));
+                return Err(Error::new(Kind::Unknown, text, "it is empty").help(format!("write {}", kind.form())));
             }
             Ok((*kind, name))
         }

@@ -76,7 +76,7 @@ impl Wanted {
         let found = view.locate(look, &named).map_err(|why| Unread {
             what: format!("disk image {}", named.display()),
             why,
-            mend: "run as root; if it says the same, look at the links of that path".into(),
+            mend: "run as root; if that does not help, check the symbolic links of that path".into(),
         });
         let format = disk.details.format.clone();
         Some(found.map(|at| Self { at, named, format }))
@@ -144,7 +144,7 @@ impl Found {
             disk.read.insert("deleted".to_owned(), format!("/proc/{}/fd/{}", self.deleted[0].pid, self.deleted[0].fd));
         }
         if disk.details.format.as_deref() == Some("qcow2") {
-            let default = "QEMU's default since 3.1, nothing else is said";
+            let default = "QEMU's default since 3.1";
             put!(disk, disk.details.l2_cache_bytes, "l2_cache_bytes", Some(DEFAULT_L2_CACHE_BYTES), default);
         }
         let cached: Option<Vec<&(u64, &str)>> =

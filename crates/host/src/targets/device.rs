@@ -24,7 +24,7 @@ impl Target for Device {
         "device"
     }
     fn about(&self) -> &'static str {
-        "whole block device: a loop device with direct I/O over a written-out file, a volume of the place, or --device"
+        "whole block device: a loop device with direct I/O on a fully written file, a volume of the place, or --device"
     }
     fn requirements(&self) -> &'static [Requirement] {
         &[
@@ -113,7 +113,7 @@ fn whole_device(ctx: &TargetCtx<'_>, pinned: &Arc<Pinned>) -> Result<WholeDevice
     let mut file = pinned.open(OFlags::RDWR | OFlags::DIRECT | OFlags::EXCL).map_err(|e| match e.kind() {
         std::io::ErrorKind::ResourceBusy => Error::Refused {
             device: device.clone(),
-            reason: "it is in use by the kernel or another program (opening it alone failed): end that use".into(),
+            reason: "it is in use by the kernel or another program (opening it alone failed): stop that use".into(),
         },
         _ => fail("open")(e),
     })?;

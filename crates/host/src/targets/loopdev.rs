@@ -163,7 +163,7 @@ fn attach_free(journal: &Journal, path: &Path, file: &File, block_size: u32) -> 
     }
     Err(Error::NotAsAsked {
         path: control.into(),
-        reason: format!("for {} s other programs took each free loop device first; try again", LIMIT.as_secs()),
+        reason: format!("for {} s other programs kept taking the free loop devices; try again", LIMIT.as_secs()),
     })
 }
 
@@ -175,7 +175,7 @@ fn look(ctx: &TargetCtx<'_>, device: PathBuf, file: File, change: ChangeId) -> R
         return Err(Error::NotAsAsked {
             path: device,
             reason:
-                "the kernel did not turn direct I/O on, so a page cache would be measured; use --on a directory on \
+                "the kernel did not enable direct I/O, so the page cache would be measured; use --on a directory on \
                      another file system, or --device"
                     .into(),
         });

@@ -266,7 +266,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The file system cannot do direct I/O.
-    #[error("{}: {filesystem} has no direct I/O (O_DIRECT), so a page cache would be measured; use --on a directory on a disk", dir.display())]
+    #[error("{}: {filesystem} has no direct I/O (O_DIRECT), so the page cache would be measured; use --on a directory on a disk", dir.display())]
     NoDirect {
         /// Where.
         dir: PathBuf,

@@ -78,7 +78,7 @@ pub fn check(node: &dyn Node, device: &Pinned, force: bool) -> Result<Vec<String
         return Ok(told);
     }
     Err(refused(format!(
-        "it holds {}; all of it would be overwritten: name another device, or give --force if you are sure",
+        "it holds {}; all of it would be overwritten: name another device, or use --force if you are sure",
         held.join(", ")
     )))
 }

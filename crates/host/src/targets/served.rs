@@ -38,7 +38,7 @@ impl Target for Served {
         "served"
     }
     fn about(&self) -> &'static str {
-        "written-out raw file served by another process: vhost-user-blk for virtio-blk, else NBD"
+        "fully written raw file served by another process: vhost-user-blk for virtio-blk, else NBD"
     }
     fn requirements(&self) -> &'static [Requirement] {
         &[Requirement {
@@ -89,7 +89,7 @@ impl ServedFile {
         let fits = |dir: &PathBuf| daemon::longest_path(dir) <= daemon::SOCKET_PATH;
         let dir = dirs.iter().find(|d| fits(d)).cloned().ok_or_else(|| Error::Server {
             path: self.path.clone(),
-            reason: format!("no directory is short enough for its sockets ({})", dirs[1].display()),
+            reason: format!("no directory path is short enough for its sockets ({})", dirs[1].display()),
         })?;
         let change = self.journal.scratch_dir(&dir)?;
         self.sockets = Some((dir.clone(), change));

@@ -147,9 +147,7 @@ impl<'a> Sampler<'a> {
         self.untraced_disks(&mut reading, now);
         let lost = self.flows.as_mut().map_or(0, |flows| flows.lost());
         if lost > 0 {
-            reading
-                .notes
-                .push(format!("{lost} requests could not be traced: more were under way than there is room for"));
+            reading.notes.push(format!("{lost} requests could not be traced: too many were in flight at once"));
         }
         self.notes(&mut reading);
         (reading, taken)
@@ -188,16 +186,16 @@ impl<'a> Sampler<'a> {
     fn notes(&self, reading: &mut Reading) {
         if self.flows.is_none() {
             let why = self.untraced.as_deref().unwrap_or("not asked for");
-            reading.notes.push(format!("no eBPF, so no percentiles of latency by guest and no other processes: {why}"));
+            reading.notes.push(format!("no eBPF, so no latency percentiles by guest and no other processes: {why}"));
         }
         if reading.disks.is_empty() {
             reading.notes.push("no disk can be seen in /proc/diskstats".into());
         }
         if reading.guests.is_empty() {
-            reading.notes.push("no guest runs here, as far as this user can see".into());
+            reading.notes.push("no running guest is visible to this user".into());
         }
         if let Some(why) = self.libvirt.refused.as_ref().filter(|why| !why.starts_with("no program")) {
-            reading.notes.push(format!("libvirt cannot be asked: {why}"));
+            reading.notes.push(format!("libvirt cannot be queried: {why}"));
         }
         let unread = &self.roster.unread;
         let told = |u: &vmio_model::facts::Unread| {

@@ -419,7 +419,7 @@ fn a_machine_where_nothing_can_be_read_says_so() {
     empty.pass(Duration::from_secs(1));
     let interval = sampler.tick().unwrap();
     assert!(interval.guests.is_empty() && interval.devices.is_empty());
-    for note in ["no eBPF", "no disk can be seen", "no guest runs here"] {
+    for note in ["no eBPF", "no disk can be seen", "no running guest is visible"] {
         assert!(interval.notes.iter().any(|n| n.contains(note)), "{:?}", interval.notes);
     }
 }

@@ -84,8 +84,8 @@ fn advice(place: &Place, format: Option<&str>) -> Change {
         qemu,
         libvirt: format!("virsh blockpull {domain} {target} --wait --verbose"),
         proxmox: format!(
-            "# a full copy of a linked clone's disk, while it runs; snapshots: qm delsnapshot {vmid} NAME\n\
-             qm disk move {vmid} {} STORAGE",
+            "# a full copy of a linked clone's disk on another storage, while it runs; snapshots: qm delsnapshot {vmid} NAME\n\
+             qm disk move {vmid} {} OTHERSTORAGE",
             names.slot("virtio0"),
             vmid = names.vmid()
         ),

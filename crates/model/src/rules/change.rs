@@ -124,13 +124,16 @@ pub fn full_allocation(what: impl Into<String>, place: &Place, format: Option<&s
         libvirt: format!(
             "virsh shutdown {domain}    # and wait until it is off\n\
              {convert} && \\\n\
-             virsh edit {domain}        # then <source file='{}'/>",
+             virsh edit {domain}\n\
+             # in the <disk> with <target dev='{}' .../>, in place of its own <source .../>:\n\
+             <source file='{}'/>",
+            names.target("vda"),
             xml(&format!("{file}.full"))
         ),
         proxmox: format!(
-            "# from now on, for a directory or NFS storage\n\
-             pvesm set STORAGE --preallocation full\n\
-             # an existing disk: write it anew on another storage (thick LVM has no holes)\n\
+            "# written anew on another storage: a directory or NFS is told first to make whole files (thick LVM, which\n\
+             # has no holes, does not know this option: leave the line out)\n\
+             pvesm set OTHERSTORAGE --preallocation full && \\\n\
              qm disk move {vmid} {slot} OTHERSTORAGE"
         ),
         takes: Takes::ShutDown,

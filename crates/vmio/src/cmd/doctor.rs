@@ -36,14 +36,14 @@ fn abilities() -> Vec<Ability> {
     let mut all = vec![Ability {
         point: "image",
         name: "guest image".into(),
-        about: "what reference guests start from",
+        about: "what reference guests boot from",
         requirements: image::REQUIREMENTS,
         needed: true,
     }];
     all.push(Ability {
         point: "image",
         name: "lab host".into(),
-        about: "a guest that plays a host, for storage that this kernel lacks",
+        about: "a guest that acts as a host, for storage this kernel does not support",
         requirements: lab::REQUIREMENTS,
         needed: false,
     });

@@ -120,7 +120,7 @@ fn plan(config: &Config, asks: &[Ask], how: How, context: &Context) -> Outcome {
 /// The plan; its warnings go to standard error.
 fn planned(policy: &Policy, asks: &[Ask], algorithm: Algorithm) -> anyhow::Result<Plan> {
     let plan = plan::plan(policy, asks, algorithm)
-        .map_err(|e| Failure::new(Exit::Usage, e.to_string()).help("docs/guard.md says how demands are named"))?;
+        .map_err(|e| Failure::new(Exit::Usage, e.to_string()).help("docs/guard.md describes how demands are named"))?;
     for warning in &plan.warnings {
         term::note(&format!("{}: {warning}", Style::stderr().yellow("warning")));
     }
@@ -170,7 +170,7 @@ fn entry(problem: &Problem) -> Value {
 fn summary(policy: &Policy) -> String {
     let (named, patterns): (Vec<_>, Vec<_>) = policy.entries.iter().partition(|e| e.matcher.is_exact());
     let mut text = format!(
-        "The policy is good: {}, {} named, {}.\n",
+        "The policy is valid: {}, {} named, {}.\n",
         count(policy.uplinks.len(), "uplink"),
         count(named.len(), "interface"),
         count(patterns.len(), "pattern")

@@ -94,12 +94,12 @@ type Running = Arc<Mutex<Option<(Arc<dyn Node>, u32)>>>;
 fn in_lab(files: &[PathBuf], command: &[String], context: &Context) -> Outcome {
     let journals = context.journals()?;
     let recovered = recover(&journals);
-    recovered.undone.iter().for_each(|u| term::note(&format!("cleaned up after a run that was killed: {u}")));
+    recovered.undone.iter().for_each(|u| term::note(&format!("cleaned up after a killed run: {u}")));
     recovered.failed.iter().for_each(|f| term::note(&format!("warning: could not clean up: {f}")));
     for file in files {
         if !file.is_file() {
-            return Err(Failure::new(Exit::Usage, format!("{} is no file", file.display()))
-                .help("--with names a file of this host that the command needs")
+            return Err(Failure::new(Exit::Usage, format!("{} is not a file", file.display()))
+                .help("--with takes a file on this host that the command needs")
                 .into());
         }
     }
@@ -108,13 +108,13 @@ fn in_lab(files: &[PathBuf], command: &[String], context: &Context) -> Outcome {
     let journal = Arc::new(Journal::open(&journals, "run")?);
     journal.ward()?;
     let running = Running::default();
-    on_signals(&journal, &running).context("cannot wait for signals")?;
+    on_signals(&journal, &running).context("cannot set up signal handling")?;
     let ended = lab_run(&image, files, command, &journal, &running, context);
     if journal.is_closed() {
         // A signal ended it; the process ends as soon as all is undone.
         thread::sleep(END_LIMIT);
     }
-    journal.close().iter().for_each(|f| term::note(&format!("warning: not undone: {f}")));
+    journal.close().iter().for_each(|f| term::note(&format!("warning: could not be undone: {f}")));
     Ok(match ended? {
         0 => Exit::Done,
         1 => Exit::Failed,
@@ -212,7 +212,7 @@ fn on_signals(journal: &Arc<Journal>, running: &Running) -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let (journal, running) = (Arc::clone(journal), Arc::clone(running));
     let end = move || {
-        journal.close().iter().for_each(|f| term::note(&format!("warning: not undone: {f}")));
+        journal.close().iter().for_each(|f| term::note(&format!("warning: could not be undone: {f}")));
         std::process::exit(Exit::Partial.code().into());
     };
     thread::Builder::new().name("signals".into()).spawn(move || {
@@ -224,7 +224,7 @@ fn on_signals(journal: &Arc<Journal>, running: &Running) -> io::Result<()> {
                 None => thread::spawn(end),
                 Some((node, pid)) => {
                     asked = true;
-                    term::note("\nending the command in the lab host; once more ends the lab host at once");
+                    term::note("\nstopping the command in the lab host; press again to stop the lab host at once");
                     thread::spawn(move || {
                         // A command leads its own process group.
                         let _ = node.exec(&Exec::new("kill").args(["-INT", "--", &format!("-{pid}")]));

@@ -19,7 +19,7 @@ pub struct Args {
 /// Writes the pages and says which.
 pub fn run(args: &Args, _: &Context) -> Outcome {
     let dir = &args.dir;
-    std::fs::create_dir_all(dir).with_context(|| format!("cannot make the directory {}", dir.display()))?;
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot create the directory {}", dir.display()))?;
     clap_mangen::generate_to(cli::command(), dir)
         .with_context(|| format!("cannot write the man pages into {}", dir.display()))?;
     term::note(&format!("man pages written to {}", dir.display()));

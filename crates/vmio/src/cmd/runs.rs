@@ -121,7 +121,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         if context.json {
             term::json(&json!({ "schema_version": summary::SCHEMA_VERSION, "runs": [] }))?;
         }
-        term::note(&format!("no runs yet in {}: make one with `vmio tax`", context.paths.state.display()));
+        term::note(&format!("no runs yet in {}: start one with `vmio tax`", context.paths.state.display()));
         return Ok(Exit::Done);
     };
     match &args.verb {
@@ -157,7 +157,7 @@ pub fn import(file: &Path, store: &Store) -> anyhow::Result<Vec<i64>> {
             }
             Imported::Known(id) => term::note(&format!("already here as run {id}")),
             Imported::Running(id) => {
-                term::note(&format!("warning: run {id} is still being measured there and was left out"));
+                term::note(&format!("warning: run {id} is still being measured there and was skipped"));
             }
         }
     }
@@ -182,7 +182,7 @@ fn list(store: &Store, context: &Context) -> Outcome {
     }
     let mut text = String::new();
     if runs.is_empty() {
-        term::note("no runs yet: make one with `vmio tax`");
+        term::note("no runs yet: start one with `vmio tax`");
     } else {
         let head = format!(
             "{:>4}  {:<17} {:<18} {:<11} {:>7} {:>7} guests on",
@@ -240,7 +240,7 @@ fn compare(store: &Store, a: i64, b: i64, context: &Context) -> Outcome {
     let text = report::comparison_text(&comparison, context.style);
     term::print(&match emulated {
         true => format!(
-            "{}\n! Guests ran under software emulation (TCG): directions count, sizes do not.\n",
+            "{}\n! Guests ran under software emulation (TCG): rely on directions, not on sizes.\n",
             text.trim_end()
         ),
         false => text,
@@ -264,12 +264,9 @@ fn delete(store: &Store, id: i64, yes: bool) -> Outcome {
                 return Ok(Exit::Done);
             }
             None => {
-                return Err(Failure::new(
-                    Exit::Usage,
-                    format!("run {id} was not deleted: nobody is there to be asked"),
-                )
-                .help("say --yes to delete without being asked")
-                .into());
+                return Err(Failure::new(Exit::Usage, format!("run {id} was not deleted: there is nobody to ask"))
+                    .help("use --yes to delete without confirmation")
+                    .into());
             }
         }
     }

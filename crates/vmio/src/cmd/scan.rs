@@ -192,14 +192,14 @@ fn tried(guests: &mut [Guest], local: &Local, state: &Path) {
     }
     for own in guests.iter_mut().filter_map(|g| g.processors.as_mut()).filter(|p| p.kvm_here == Some(true)) {
         own.kvm_here = Some(false);
-        own.read.insert("kvm_here".into(), "what vmio found by trying: `vmio doctor`".into());
+        own.read.insert("kvm_here".into(), "a test boot, see `vmio doctor`".into());
     }
 }
 
 /// What runs on this host have shown, from a store that is only read; and why that is not known.
 fn known(context: &Context) -> (Known, Option<Unread>) {
     let unread = |e: StoreError| Unread {
-        what: "what earlier runs here measured".into(),
+        what: "results of earlier runs on this host".into(),
         why: e.to_string(),
         mend: e.help().unwrap_or_else(|| "`vmio runs list` says more".into()),
     };

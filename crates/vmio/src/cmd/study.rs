@@ -105,15 +105,15 @@ fn run_of(paper: &Paper, of: Option<RunId>, store: &Store) -> anyhow::Result<i64
         let newest = runs.iter().find(|r| r.study == paper.study && r.samples > 0);
         return newest.map(|r| r.id).ok_or_else(|| {
             Failure::new(Exit::Precondition, format!("no run of {} is stored", paper.study))
-                .help(format!("make one with `vmio study run {}`", paper.study))
+                .help(format!("start one with `vmio study run {}`", paper.study))
                 .into()
         });
     };
     let id = named.find(store)?;
     match runs.iter().find(|r| r.id == id) {
         Some(run) if run.study != paper.study => {
-            let what = format!("run {id} is of the study {}, not of {}", run.study, paper.study);
-            Err(Failure::new(Exit::Usage, what).help("`vmio runs list` shows which run is of which study").into())
+            let what = format!("run {id} belongs to the study {}, not to {}", run.study, paper.study);
+            Err(Failure::new(Exit::Usage, what).help("`vmio runs list` shows the study of each run").into())
         }
         // A run that is not there is told by the store.
         _ => Ok(id),

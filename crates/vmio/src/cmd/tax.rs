@@ -57,14 +57,19 @@ pub struct Args {
     #[arg(long, value_name = "SEVERITY", value_parser = super::severity())]
     fail_on: Option<Severity>,
     #[command(flatten)]
-    wishes: Wishes,
+    wishes: Box<Wishes>,
     #[command(flatten)]
     forms: Forms,
 }
 
 /// Runs the verb.
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    let mut wishes = args.wishes.clone();
+    let mode = match (&args.prove, args.noise) {
+        (Some(rule), _) => Mode::Prove { rule: rule.clone(), of: args.of },
+        (None, true) => Mode::Noise,
+        (None, false) => Mode::Study,
+    };
+    let mut wishes = (*args.wishes).clone();
     let name = match (args.full, args.quick || args.like.is_some(), args.light) {
         (true, ..) => "full",
         (_, true, _) => "quick",
@@ -72,15 +77,10 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         // A stored run is proven as it was measured.
         _ if args.of.is_some() => "quick",
         _ => {
-            let (name, why) = run::form::choose(&wishes, context, &Local::new());
+            let (name, why) = run::form::choose(&wishes, &mode, context, &Local::new());
             wishes.form = why;
             name
         }
-    };
-    let mode = match (&args.prove, args.noise) {
-        (Some(rule), _) => Mode::Prove { rule: rule.clone(), of: args.of },
-        (None, true) => Mode::Noise,
-        (None, false) => Mode::Study,
     };
     let study = run::studies::named(name)?;
     let Some(guest) = &args.like else {

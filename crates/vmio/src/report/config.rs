@@ -55,8 +55,8 @@ pub fn xml(run: &Run, best: &Best) -> String {
 pub fn qm(run: &Run, best: &Best) -> String {
     let head: String = head(run, best).lines().map(|l| format!("# {l}\n")).collect();
     format!(
-        "{head}# VMID and STORAGE:VOLUME are the guest's own (qm config VMID). A disk that hangs on another bus\n\
-         # is taken off it first, guest shut down; it becomes unused0:  qm set VMID --delete scsi0\n{}\n",
+        "{head}# VMID and STORAGE:VOLUME are the guest's own (qm config VMID). A disk attached to another bus must be\n\
+         # detached first, with the guest shut down; it becomes unused0:  qm set VMID --delete scsi0\n{}\n",
         change::proxmox(&best.attachment)
     )
 }

@@ -111,8 +111,8 @@ pub fn mark(mark: Mark) -> &'static str {
 /// What a word of caution means.
 pub fn mark_meaning(mark: Mark) -> &'static str {
     match mark {
-        Mark::Cached => "the device moved over 10 % fewer bytes than were asked for: a cache was measured",
-        Mark::HostBusy => "others used the device by more than 20 % of the cell's own work",
+        Mark::Cached => "the device moved over 10 % fewer bytes than requested: a cache was measured",
+        Mark::HostBusy => "other work on the device exceeded 20 % of the cell's own",
         Mark::NotVisible => "the back end has no counters that vmio can read",
     }
 }

@@ -73,12 +73,12 @@ pub fn markdown(report: &Report<'_>) -> String {
     }
     let mended = like::mended(run);
     if !mended.is_empty() {
-        put("\n## The guest's set-up with changes, against it as it is\n".into());
+        put("\n## The guest's setup with each change, against it unchanged\n".into());
         mended.iter().for_each(|mend| put(format!("- {}", plain(&mend.line()))));
     }
     put("\n## Findings\n".into());
     if report.findings.is_empty() {
-        put("None that these figures support.\n".into());
+        put("None supported by these figures.\n".into());
     }
     for (i, finding) in report.findings.iter().enumerate() {
         let change = &finding.change;

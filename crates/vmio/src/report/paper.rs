@@ -21,13 +21,13 @@ const COLUMNS: [&str; 4] = ["MB/s", "avgrq-sz", "avgqu-sz", "%util"];
 /// What stands above the tables in every form.
 pub const INTRODUCTION: &str = "Published figures, and those of this run as the mean with the half width of its 95 % \
     interval. MB/s: as the application saw it. avgrq-sz (sectors of 512 bytes), avgqu-sz (requests) and %util: at the \
-    host's disk. *: Eucalyptus' default set-up.";
+    host's disk. *: Eucalyptus' default setup.";
 
 /// The same for control cells.
 pub const CONTROLS: &str = "Guests whose requests reached the disk smaller than native ones. Each row of a chain changes one \
     thing, and its ratio is of its bandwidth to that of the row above, paired by round: first native requests at the guest's \
-    size, then at its queue depth, then the guest. What the last ratio loses is virtualisation's (emulation's, where the guest's \
-    processor was emulated); what those above it lose, the disk would lose without any guest.";
+    size, then at its queue depth, then the guest. The loss in the last ratio is due to virtualisation (or to emulation, where the \
+    guest's processor was emulated); the losses above it would occur without any guest.";
 
 fn published(row: &TableRow) -> [String; 4] {
     let or_dash = |x: Option<f64>| x.map_or("–".to_owned(), plain_number);
@@ -56,7 +56,7 @@ fn ours(row: &Ours) -> [String; 4] {
 }
 
 fn why_not(row: &TableRow) -> String {
-    format!("not run: {}", row.not_run.as_deref().unwrap_or("no reason is known"))
+    format!("not run: {}", row.not_run.as_deref().unwrap_or("reason unknown"))
 }
 
 /// The paper's words for a row, default and footnotes marked.
@@ -113,7 +113,7 @@ pub fn chain(summary: &Summary, e: &Explanation) -> Vec<ChainRow> {
 
 /// What must be known before a chain is believed.
 pub fn doubt(e: &Explanation) -> Option<&'static str> {
-    (!e.enough).then_some("fewer pairs than the study wants: these ratios are not final")
+    (!e.enough).then_some("fewer pairs than the study requires: these ratios are not final")
 }
 
 /// The rows of a table for a terminal: what is published, and below it what was measured here.
@@ -165,7 +165,7 @@ pub fn markdown(report: &Report<'_>) -> String {
         if let Some(doubt) = doubt(e) {
             let _ = writeln!(out, "**{doubt}**\n");
         }
-        out += "| | bandwidth (95 %) | KiB a request at the disk | depth | what differs | of the row above (95 %) |\n|---|--:|--:|--:|---|--:|\n";
+        out += "| | bandwidth (95 %) | KiB per request at the disk | depth | what differs | of the row above (95 %) |\n|---|--:|--:|--:|---|--:|\n";
         for row in chain(&report.summary, e) {
             let [kib, depth] = &row.device;
             let _ = writeln!(
@@ -178,7 +178,8 @@ pub fn markdown(report: &Report<'_>) -> String {
     }
     for (i, table) in report.tables.iter().enumerate() {
         if i == 0 {
-            let _ = writeln!(out, "## Beside the paper\n\n{}\n\n{}\n", plain(&table.citation), plain(INTRODUCTION));
+            let _ =
+                writeln!(out, "## Compared with the paper\n\n{}\n\n{}\n", plain(&table.citation), plain(INTRODUCTION));
         }
         let _ = writeln!(out, "### {}\n", plain(&table.caption.title));
         if let Some(statement) = &table.statement {
@@ -249,7 +250,10 @@ pub fn html_tables(report: &Report<'_>) -> String {
     for (i, table) in report.tables.iter().enumerate() {
         if i == 0 {
             let (citation, introduction) = (escape(&table.citation), escape(INTRODUCTION));
-            let _ = write!(page, "<h2>Beside the paper</h2>\n<p>{citation}</p><p class=\"dim\">{introduction}</p>\n");
+            let _ = write!(
+                page,
+                "<h2>Compared with the paper</h2>\n<p>{citation}</p><p class=\"dim\">{introduction}</p>\n"
+            );
         }
         let title = escape(&table.caption.title);
         let _ = write!(page, "<h3>{title}</h3>");

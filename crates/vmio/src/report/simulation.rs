@@ -151,7 +151,7 @@ pub fn text(report: &Report, style: Style) -> String {
         }
         if let Some(more) = run.scenario.vifs.len().checked_sub(most + 1) {
             let met = run.outcome.totals.iter().map(Totals::met_ratio).fold(1.0, f64::min);
-            let _ = writeln!(out, "  and {} more; of all, the minimum least met: {:.1} %", more + 1, met * 100.0);
+            let _ = writeln!(out, "  and {} more; worst of all, minimum met {:.1} %", more + 1, met * 100.0);
         }
         out.push('\n');
     }
@@ -162,7 +162,7 @@ pub fn text(report: &Report, style: Style) -> String {
 }
 
 fn study_text(out: &mut String, report: &Report, study: &Study, style: Style) {
-    let _ = writeln!(out, "{}", style.bold(&format!("Beside the figures printed in {}", study.paper.citation)));
+    let _ = writeln!(out, "{}", style.bold(&format!("Compared with the figures printed in {}", study.paper.citation)));
     for figure in &study.paper.published {
         let said = what(figure);
         // What is too long for its column stands above.

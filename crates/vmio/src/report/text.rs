@@ -79,7 +79,7 @@ pub fn comparison(c: &Comparison, style: Style) -> String {
         true => out.line("The environment was the same."),
         false => out.line(&format!(
             "{} Any of these may be the cause of a difference below:",
-            style.yellow("Not the same around them.")
+            style.yellow("Their environments differ.")
         )),
     }
     for d in &c.differences {
@@ -188,7 +188,7 @@ impl Out {
         if mended.is_empty() {
             return;
         }
-        self.line(&self.style.bold("The guest's set-up with changes, against it as it is"));
+        self.line(&self.style.bold("The guest's setup with each change, against it unchanged"));
         for mend in &mended {
             self.paragraph("  ", 6, &mend.line());
         }
@@ -280,7 +280,7 @@ impl Out {
             );
         }
         if report.findings.is_empty() {
-            self.line("  None that these figures support.");
+            self.line("  None supported by these figures.");
         }
         for (i, found) in report.findings.iter().enumerate() {
             finding::text(self, found, &report.shown(i, found));
@@ -310,7 +310,7 @@ impl Out {
     fn paper(&mut self, report: &Report<'_>) {
         for (i, table) in report.tables.iter().enumerate() {
             if i == 0 {
-                self.line(&self.style.bold("Beside the paper"));
+                self.line(&self.style.bold("Compared with the paper"));
                 self.paragraph("  ", 2, &table.citation);
                 self.paragraph("  ", 2, paper::INTRODUCTION);
             }

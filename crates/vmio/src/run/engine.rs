@@ -209,7 +209,7 @@ fn steadiness(study: &Study, run: &Run) -> (BTreeSet<String>, Option<Vec<Sample>
 
 /// What stored samples cost: their measured seconds, and what the device (or, where it cannot be
 /// seen, the workload) wrote.
-fn spent(samples: &[Sample]) -> Spent {
+pub fn spent(samples: &[Sample]) -> Spent {
     Spent {
         seconds: samples.iter().map(|s| s.device.map_or(s.result.seconds, |d| d.seconds)).sum(),
         bytes_written: samples.iter().map(|s| s.device.map_or(s.result.write_bytes, |d| d.write_bytes)).sum(),

@@ -28,7 +28,7 @@ pub fn execute(
     let journals = context.journals()?;
     let recovered = recover(&journals);
     for undone in &recovered.undone {
-        term::note(&format!("cleaned up after a run that was killed: {undone}"));
+        term::note(&format!("cleaned up after a killed run: {undone}"));
     }
     for failed in &recovered.failed {
         term::note(&format!("warning: could not clean up: {failed}"));
@@ -41,7 +41,7 @@ pub fn execute(
     let (mut run, fresh) = match resumed {
         Some(run) => {
             store.resume(run.id)?;
-            term::note(&format!("resuming run {}: {} samples are there", run.id, run.samples.len()));
+            term::note(&format!("resuming run {}: {} samples so far", run.id, run.samples.len()));
             (run, false)
         }
         None => (begin(planned, &store, context)?, true),
@@ -58,19 +58,19 @@ pub fn execute(
             // Processes end first, so nothing measures on while the rest is undone.
             let failed = journal.close();
             term::note(&format!(
-                "\n{name}: ended; run {id} is kept, `--resume` goes on with it, `vmio runs show {id}` shows it"
+                "\n{name}: ended; run {id} is kept, `--resume` continues it, `vmio runs show {id}` shows it"
             ));
-            failed.iter().for_each(|f| term::note(&format!("warning: not undone: {f}")));
+            failed.iter().for_each(|f| term::note(&format!("warning: could not be undone: {f}")));
             if let Ok(store) = Store::open(&db) {
                 let _ = store.set_state(id, &RunState::Interrupted(name.to_owned()));
             }
         }
     })
-    .context("cannot wait for signals")?;
+    .context("cannot set up signal handling")?;
     let outcome = on_machine(planned, &mut run, next, wishes, context, &store, &journal);
     let store = stopping.exit_or(store);
     let failed = journal.close();
-    failed.iter().for_each(|f| term::note(&format!("warning: not undone: {f}")));
+    failed.iter().for_each(|f| term::note(&format!("warning: could not be undone: {f}")));
     let state = match &outcome {
         Ok(Ended::Done(_)) => RunState::Done,
         Ok(Ended::Stopped(reason)) => RunState::Interrupted(reason.clone()),
@@ -105,7 +105,7 @@ pub fn execute(
             let open = judged.shares.iter().filter(|s| !s.converged).count();
             if open > 0 {
                 term::note(&format!(
-                    "{open} of {} shares did not converge; --minutes and --gib give a run more to spend",
+                    "{open} of {} shares did not converge; --minutes and --gib raise the limits",
                     judged.shares.len()
                 ));
             }
@@ -138,7 +138,7 @@ struct Closing(Arc<Journal>);
 impl Drop for Closing {
     fn drop(&mut self) {
         for failed in self.0.close() {
-            term::note(&format!("warning: not undone: {failed}"));
+            term::note(&format!("warning: could not be undone: {failed}"));
         }
     }
 }

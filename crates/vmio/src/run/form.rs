@@ -9,7 +9,7 @@ use vmio_host::places::{self, Ground};
 use vmio_host::targets::space;
 use vmio_node::Node;
 
-use super::Wishes;
+use super::{Mode, Wishes, noise_name};
 use crate::cli::Context;
 use crate::store::Store;
 
@@ -19,14 +19,17 @@ const WHOLE: &str = "quick";
 const LIGHT: &str = "light";
 
 /// The study of `vmio tax` without a word about its form, and what the plan says of the choice.
-pub fn choose(wishes: &Wishes, context: &Context, local: &dyn Node) -> (&'static str, Option<String>) {
+pub fn choose(wishes: &Wishes, mode: &Mode, context: &Context, local: &dyn Node) -> (&'static str, Option<String>) {
     if wishes.resume {
         // The later of the two that were broken off.
-        let last = |name: &str| Store::open_existing(&context.paths.db()).ok()?.unfinished(name).ok()?;
+        let last = |name: &str| {
+            let name = if *mode == Mode::Noise { noise_name(name) } else { name.to_owned() };
+            Store::open_existing(&context.paths.db()).ok()?.unfinished(&name).ok()?
+        };
         return (if last(LIGHT) > last(WHOLE) { LIGHT } else { WHOLE }, None);
     }
     match why_light(wishes, context, local) {
-        Some(why) => (LIGHT, Some(format!("light, since {why}; the whole: vmio tax --quick"))),
+        Some(why) => (LIGHT, Some(format!("light, since {why}"))),
         None => (WHOLE, None),
     }
 }
@@ -53,11 +56,10 @@ fn why_light(wishes: &Wishes, context: &Context, local: &dyn Node) -> Option<Str
     let on_it = |guest: &&neighbours::Neighbour| neighbours::uses(reader, guest, &backing);
     let guests: Vec<_> = others.guests.iter().filter(|_| wishes.device.is_empty()).filter(on_it).collect();
     if let Some(first) = guests.first() {
-        let who = match guests.len() {
-            1 => first.label(),
-            n => format!("{} and {} more", first.label(), n - 1),
-        };
-        return Some(format!("{who} uses this storage"));
+        return Some(match guests.len() {
+            1 => format!("{} uses this storage", first.label()),
+            n => format!("{} and {} more use this storage", first.label(), n - 1),
+        });
     }
     let flash = flash_with_write_cache(reader, &backing)?;
     Some(format!("{flash} is flash with a volatile write cache"))

@@ -17,6 +17,7 @@ pub mod studies;
 
 use std::path::PathBuf;
 
+use vmio_host::targets::space::gib;
 use vmio_model::result::{Run, RunState};
 use vmio_model::rules::Severity;
 use vmio_model::study::Study;
@@ -114,7 +115,7 @@ pub fn start(
         Mode::Study => measure(study, engine_order(&mode), wishes, context)?,
         Mode::Noise => {
             let mut study = study.clone();
-            study.name = format!("noise-{}", study.name);
+            study.name = noise_name(&study.name);
             let run = measure(&study, engine_order(&mode), wishes, context)?;
             let Some(run) = run else { return Ok(Exit::Done) };
             noise::show(&run, context)?;
@@ -147,6 +148,11 @@ pub fn start(
     }
 }
 
+/// The name under which an A/A run of a study is stored.
+fn noise_name(study: &str) -> String {
+    format!("noise-{study}")
+}
+
 fn engine_order(mode: &Mode) -> Next {
     if *mode == Mode::Noise { engine::next_noise } else { vmio_model::study::next }
 }
@@ -174,8 +180,8 @@ fn check(wishes: &Wishes) -> Result<(), Failure> {
         && vmio_host::places::names_volumes(on)
     {
         return refuse(
-            format!("--device {} and --on {on} both say where the target `device` is", device.display()),
-            "leave one of them out",
+            format!("--device {} and --on {on} both specify the target `device`", device.display()),
+            "use only one of them",
         );
     }
     if !(wishes.gentle_share > 0.0 && wishes.gentle_share <= 1.0) {
@@ -201,7 +207,7 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
             let found = known.as_ref().map(|s| s.unfinished(&study.name)).transpose()?.flatten();
             let found = found.map(|id| known.as_ref().map(|s| s.load(id)).transpose()).transpose()?.flatten();
             let Some(run) = found else {
-                return Err(Failure::new(Exit::Usage, format!("no run of {} was broken off", study.name))
+                return Err(Failure::new(Exit::Usage, format!("no run of {} was interrupted", study.name))
                     .help("`vmio runs list` shows all runs")
                     .into());
             };
@@ -212,9 +218,12 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
         study = studies::parse(&format!("run {}", run.id), &run.study_toml)?;
     }
     if resumed.is_some() && wishes.steady_state && !study.repeat.steady_state {
-        return Err(Failure::new(Exit::Usage, "this run began without --steady-state, and its samples keep its rule")
-            .help("start a new run: leave out --resume")
-            .into());
+        return Err(Failure::new(
+            Exit::Usage,
+            "this run began without --steady-state, so its samples follow another rule",
+        )
+        .help("start a new run: leave out --resume")
+        .into());
     }
     study.repeat.max_minutes = wishes.minutes.unwrap_or(study.repeat.max_minutes);
     study.repeat.max_gib_written = wishes.gib.unwrap_or(study.repeat.max_gib_written);
@@ -225,6 +234,7 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
     let planned = plan::look(study, wishes, last.as_ref(), context, &looker)?;
     if let Some(run) = &resumed {
         same_place(run, &planned, wishes, &looker)?;
+        enough_left(run, &planned)?;
     }
     // Asked for alone, the plan is the answer.
     match wishes.dry_run && !context.json {
@@ -252,14 +262,26 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
                 return Ok(None);
             }
             None => {
-                return Err(Failure::new(Exit::Usage, "nobody is there to be asked, so nothing was measured")
-                    .help("say --yes to go on without a question, --dry-run for the plan alone")
+                return Err(Failure::new(Exit::Usage, "there is nobody to ask, so nothing was measured")
+                    .help("use --yes to start without asking, or --dry-run to see only the plan")
                     .into());
             }
         }
     }
     planned.still_holds(&looker)?;
     execute::execute(&planned, resumed, next, wishes, context).map(Some)
+}
+
+/// Going on makes the targets anew: the write budget must allow for that beside what was written already.
+fn enough_left(run: &Run, planned: &plan::Planned) -> Result<(), Failure> {
+    let wrote = engine::spent(&run.samples).bytes_written + run.environment.written_beside_bytes;
+    let (making, budget) = (planned.cost.making_bytes_written, planned.cost.budget_bytes);
+    if wrote + making <= budget {
+        return Ok(());
+    }
+    let (wrote, making, budget) = (gib(wrote), gib(making), gib(budget));
+    let what = format!("run {} wrote {wrote} of {budget}, and making the targets again writes {making}", run.id);
+    Err(Failure::new(Exit::Precondition, what).help("allow for more with --gib; it counts all parts of the run"))
 }
 
 /// A run goes on only where and as it began: else two hosts would be mixed in one result.
@@ -276,7 +298,7 @@ fn same_place(run: &Run, planned: &plan::Planned, wishes: &Wishes, local: &Local
     match differs.iter().find(|(_, then, now)| then != now) {
         None => Ok(()),
         Some((what, then, now)) => {
-            Err(Failure::new(Exit::Usage, format!("run {} cannot go on: {what} was {then} and is {now}", run.id))
+            Err(Failure::new(Exit::Usage, format!("run {} cannot be resumed: {what} was {then} and is {now}", run.id))
                 .help("give the same --on, --device and --gentle as then, or start a new run without --resume"))
         }
     }

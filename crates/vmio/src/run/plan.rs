@@ -114,7 +114,7 @@ pub fn look(
     };
     let existing = existing_part(reader, &dir);
     if !existing.is_dir() {
-        return Err(Failure::new(Exit::Precondition, format!("{} is no directory", existing.display()))
+        return Err(Failure::new(Exit::Precondition, format!("{} is not a directory", existing.display()))
             .help("name a directory with --on")
             .into());
     }

@@ -74,8 +74,8 @@ impl Progress {
                 self.round(*round, shares);
             }
             Event::Round(..) => {}
-            Event::Retry(setup, why) => self.line(&format!("{} failed and is tried once more: {why}", setup.key())),
-            Event::GaveUp(setup, why) => self.line(&format!("{} failed twice and is left out: {why}", setup.key())),
+            Event::Retry(setup, why) => self.line(&format!("{} failed and is retried once: {why}", setup.key())),
+            Event::GaveUp(setup, why) => self.line(&format!("{} failed twice and is skipped: {why}", setup.key())),
         }
     }
 

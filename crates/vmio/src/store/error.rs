@@ -77,8 +77,8 @@ impl StoreError {
     /// What to do about it.
     pub fn help(&self) -> Option<String> {
         Some(match self {
-            StoreError::Missing { .. } => "make one with `vmio tax`, or name another store: --state DIR".into(),
-            StoreError::NoRun { nearest: None, .. } => "it is empty: make a run with `vmio tax`".into(),
+            StoreError::Missing { .. } => "start one with `vmio tax`, or name another store: --state DIR".into(),
+            StoreError::NoRun { nearest: None, .. } => "it is empty: start a run with `vmio tax`".into(),
             StoreError::NoRun { nearest: Some(near), last: Some(last), .. } if near != last => {
                 format!("the nearest is {near}, the last is {last}; `vmio runs list` shows all")
             }
@@ -87,7 +87,7 @@ impl StoreError {
             }
             StoreError::Owned { id } => format!("wait for it, or end it with Ctrl-C; see `vmio runs show {id}`"),
             StoreError::Newer { .. } => "use that vmio, or keep this one's runs elsewhere: --state DIR".into(),
-            StoreError::Older { .. } => "bring it up to date, as who may write it: vmio runs list".into(),
+            StoreError::Older { .. } => "upgrade it as a user who can write it: vmio runs list".into(),
             StoreError::Corrupt { path, .. } => format!(
                 "move it away (mv {0} {0}.bad) to begin a new store; `sqlite3 {0}.bad .recover` may save its runs",
                 path.display()
@@ -104,9 +104,11 @@ impl StoreError {
             StoreError::Busy { .. } => "wait until the other vmio has finished, then try again".into(),
             StoreError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => FULL.into(),
             StoreError::Io { path, .. } => {
-                format!("check {} and what it lies in, or name another directory: --state DIR", path.display())
+                format!("check {} and its directory, or name another directory: --state DIR", path.display())
             }
-            StoreError::Json { .. } => "the run was written by another version of vmio: show it with that one".into(),
+            StoreError::Json { .. } => {
+                "the run was written by another version of vmio: show it with that version".into()
+            }
             StoreError::NotFinite { .. } | StoreError::Sqlite { .. } => return None,
         })
     }

@@ -124,7 +124,7 @@ impl Screen {
         fit::lines(&self.summary(), width).iter().for_each(|line| text += &format!("{}\n", style.dim(line)));
         text += &aligned(&device_cells(&self.devices), style);
         if self.guests.is_empty() {
-            let why = if self.guests_left_out > 0 { "no guest has that in its name" } else { "no guests" };
+            let why = if self.guests_left_out > 0 { "no guest name matches" } else { "no guests" };
             text += &format!("\n{}\n", style.dim(why));
         } else {
             let (names, columns) = self.layout(width);

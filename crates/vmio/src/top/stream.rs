@@ -49,10 +49,14 @@ pub fn run(
             false => term::print(&screen.text(context.style, term::width())),
         };
         match shown {
-            Err(e) if e.is_pipe() => break,
+            // Who has seen enough has got what there was.
+            Err(e) if e.is_pipe() && printed > 0 => break,
             shown => shown?,
         }
         printed += 1;
+    }
+    if printed == 0 && count != Some(0) && !ended.load(Ordering::Relaxed) {
+        return Err(term::Unwritten::no_reader().into());
     }
     Ok(Exit::Done)
 }

@@ -110,7 +110,7 @@ fn guests(app: &App, screen: &Screen, w: usize, room: usize, lines: &mut Vec<Lin
     cells.truncate(room);
     table(&cells, &widths, w, sorted, lines);
     if screen.guests.is_empty() && room > 1 {
-        let why = if screen.guests_left_out > 0 { "no guest has that in its name" } else { "no guests" };
+        let why = if screen.guests_left_out > 0 { "no guest name matches" } else { "no guests" };
         lines.push(Line::raw(cut(why, w)));
     }
     if below > room - 1 && room > 1 {

@@ -83,7 +83,7 @@ impl View {
         let path = match &self.cwd {
             _ if path.is_absolute() => path.to_owned(),
             Some(cwd) => cwd.join(path),
-            None => return Err("the working directory of the guest's process may not be read".into()),
+            None => return Err("no permission to read the working directory of the guest's process".into()),
         };
         let Some(root) = &self.root else {
             return Ok(Located { seen: self.resolve(look, Path::new("/"), &path)?, here: path });

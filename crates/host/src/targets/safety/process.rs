@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 
 use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, statx};
+use rustix::io::Errno;
 use vmio_node::machine;
 
 use super::users::{Wanted, Word};
@@ -72,13 +73,21 @@ const INIT: u32 = 1;
 
 /// Whether it failed because the process, thread, descriptor or mapping is there no more.
 fn gone(e: &io::Error) -> bool {
-    const ESRCH: i32 = 3;
-    e.kind() == ErrorKind::NotFound || e.raw_os_error() == Some(ESRCH)
+    e.kind() == ErrorKind::NotFound || e.raw_os_error() == Some(Errno::SRCH.raw_os_error())
 }
 
-/// What a link of the kernel leads to, without asking a server.
-fn behind(path: &Path) -> io::Result<Statx> {
-    Ok(statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE | StatxFlags::INO)?)
+/// What a link of the kernel leads to, without asking a server. `None` where it is there no more, or is a
+/// file whose own file system denies or has lost it (FUSE of another user, a file server): the link itself
+/// can be read then. Such file systems open no devices.
+fn behind(path: &Path) -> io::Result<Option<Statx>> {
+    match statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE | StatxFlags::INO) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(Errno::ACCESS | Errno::PERM | Errno::STALE | Errno::NOTCONN) if std::fs::read_link(path).is_ok() => {
+            Ok(None)
+        }
+        Err(Errno::NOENT | Errno::SRCH) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
 }
 
 fn is_block(stat: &Statx) -> bool {
@@ -124,11 +133,7 @@ impl Subject<'_> {
         for entry in std::fs::read_dir(of.join("fd"))? {
             let entry = entry?;
             self.alive();
-            let stat = match behind(&entry.path()) {
-                // It was closed, or the file's own server denies that it is there.
-                Err(e) if gone(&e) => continue,
-                other => other?,
-            };
+            let Some(stat) = behind(&entry.path())? else { continue };
             let Some(name) = self.wanted(&stat) else { continue };
             let held = entry.file_name();
             let held = held.to_str().unwrap_or_default();
@@ -153,16 +158,10 @@ impl Subject<'_> {
                 continue;
             }
             self.alive();
-            match behind(&self.dir.join("map_files").join(mapping.link())) {
-                // It is mapped no more, or a kernel without this directory.
-                Err(e) if gone(&e) => continue,
-                Err(e) => return Err(e),
-                Ok(stat) => {
-                    seen.insert(mapping.file);
-                    if let Some(name) = self.wanted(&stat) {
-                        self.found(format!("{} has it mapped{}", self.label, as_other(name, self.wanted)));
-                    }
-                }
+            let Some(stat) = behind(&self.dir.join("map_files").join(mapping.link()))? else { continue };
+            seen.insert(mapping.file);
+            if let Some(name) = self.wanted(&stat) {
+                self.found(format!("{} has it mapped{}", self.label, as_other(name, self.wanted)));
             }
         }
         Ok(())
@@ -176,7 +175,11 @@ impl Subject<'_> {
             return Ok(());
         }
         self.alive();
-        let table = machine::mounts(&std::fs::read(self.dir.join("mountinfo"))?);
+        let table = match std::fs::read(self.dir.join("mountinfo")) {
+            // It ended since: it has no namespace any more.
+            Err(e) if e.kind() == ErrorKind::InvalidInput => return Ok(()),
+            other => machine::mounts(&other?),
+        };
         let ours = std::fs::read_link("/proc/self/ns/mnt").is_ok_and(|own| own == namespace);
         for mount in table {
             let by_source =

@@ -202,7 +202,7 @@ fn read_back(
     let aio = Rings::of(host, pid).engine(asked.aio, 1);
     let found = (cache["direct"].as_bool(), cache["no-flush"].as_bool(), aio);
     if found != (Some(asked.cache.direct()), Some(asked.cache.no_flush()), asked.aio) {
-        let reason = format!("cache={},aio={} was asked of it; it has {cache} and aio={aio}", asked.cache, asked.aio);
+        let reason = format!("cache={},aio={} was requested; it has {cache} and aio={aio}", asked.cache, asked.aio);
         return Err(fail(reason));
     }
     let way = storage.server().unwrap_or_default();

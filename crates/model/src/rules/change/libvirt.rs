@@ -78,6 +78,8 @@ pub(super) fn edit(disk: &Disk, to: &To) -> String {
     let mut text = format!("virsh edit {}\n# in the <disk> with <target dev='{target}' .../>", names.domain());
     let own = attributes(to, driver, NEW).join(" ");
     let shared = new.is_none() && to.shares_controller(disk);
+    // Without its address the disk has no controller that could be named.
+    let anew = new == Some("virtio-scsi");
     match own.is_empty() {
         true if shared => {}
         true => text.push_str(", its own element stays"),
@@ -103,6 +105,9 @@ pub(super) fn edit(disk: &Disk, to: &To) -> String {
             "\n# and in place of its own <target .../>, without its <address .../>, a name that is free:\n\
              <target dev='{new}' bus='{bus}'/>"
         ));
+        if anew {
+            text.push_str("\n<address type='drive' controller='M' bus='0' target='0' unit='0'/>");
+        }
         // libvirt sorts the disks of a bus by their names (virDomainDiskInsert), and boots from the first.
         let before = |other: &String| *other != new && rank(other) < rank(&new) && other.starts_with(&name[..2]);
         if disk.place.boots_as_first == Some(true) && disk.place.taken.iter().any(before) {
@@ -113,14 +118,18 @@ pub(super) fn edit(disk: &Disk, to: &To) -> String {
             );
         }
     }
-    if shared {
+    if anew && disk.driver.as_deref() == Some("virtio-blk") {
+        text.push_str("\n# in its <driver .../>: iothread= and queues= go, they are the controller's");
+    }
+    if shared || anew {
         let served = served_anew(disk, to).join(" ");
+        let inner = if served.is_empty() { String::new() } else { format!("  <driver {served}/>\n") };
         text.push_str(&format!(
             "\n# one more controller; M: an index that none has yet\n\
-             <controller type='scsi' index='M' model='virtio-scsi'>\n  <driver {served}/>\n</controller>"
+             <controller type='scsi' index='M' model='virtio-scsi'>\n{inner}</controller>"
         ));
     } else if driver == Some("virtio-scsi") {
-        text.push_str(&controller(disk, to, new.is_some()));
+        text.push_str(&controller(to));
     }
     if to.iothread {
         text.push_str(&format!(
@@ -153,19 +162,13 @@ fn served_anew(disk: &Disk, to: &To) -> Vec<String> {
 }
 
 /// What to edit in the controller of a virtio-scsi disk.
-fn controller(disk: &Disk, to: &To, new: bool) -> String {
-    let which = "the <controller> that the disk's <address type='drive' controller=.../> names";
-    let mut text = String::new();
-    let served = if new { served_anew(disk, to) } else { served(to, NEW) };
-    if new {
-        if disk.driver.as_deref() == Some("virtio-blk") {
-            text.push_str("\n# in its <driver .../>: iothread= and queues= go, they are the controller's");
-        }
-        text.push_str(&format!("\n# in {which}: set this, keep all else\nmodel='virtio-scsi'"));
+fn controller(to: &To) -> String {
+    let served = served(to, NEW).join(" ");
+    if served.is_empty() {
+        return served;
     }
-    if !served.is_empty() {
-        let served = served.join(" ");
-        text.push_str(&format!("\n# in the <driver .../> of {which} (add one where it has none)\n{served}"));
-    }
-    text
+    format!(
+        "\n# in the <driver .../> of the <controller> that the disk's <address type='drive' controller=.../> names \
+         (add one where it has none)\n{served}"
+    )
 }

@@ -112,7 +112,7 @@ fn given_anew(nic: &Nic, to: NicTo, given: &[String]) -> String {
     let on_tap = nic.backend.as_deref() == Some("tap");
     let bridge = last.split([' ', ',']).nth(1) == Some("bridge");
     let (nic_option, vhost) = (first.starts_with("-nic "), on_tap && may_have_vhost(nic) && (to.vhost || !bridge));
-    if plain && (nic_option && !(vhost && bridge) || !vhost) {
+    if plain && (!vhost || nic_option && !bridge) {
         let more = if vhost { ",vhost=on" } else { "" };
         let name = if nic_option { "-nic" } else { "-net nic" };
         return format!("# in its own {name}: set this, keep all else\nmodel=virtio-net-pci{more}");
@@ -195,10 +195,13 @@ fn libvirt(nic: &Nic, to: NicTo) -> String {
                 .to_owned(),
         );
     }
-    if to.vhost || to.queues.is_some() {
-        let queues = to.queues.map(|n| format!(" queues='{n}'")).unwrap_or_default();
+    // libvirt starts no guest whose configuration asks for vhost-net on a host without it, or leaves it out.
+    let vhost = ((to.vhost || to.queues.is_some()) && may_have_vhost(nic)).then(|| "name='vhost'".to_owned());
+    let driver: Vec<String> = vhost.into_iter().chain(to.queues.map(|n| format!("queues='{n}'"))).collect();
+    if !driver.is_empty() {
         lines.push(format!(
-            "# in its <driver .../> (add one where it has none): set these, keep all else\nname='vhost'{queues}"
+            "# in its <driver .../> (add one where it has none): set these, keep all else\n{}",
+            driver.join(" ")
         ));
     }
     lines.join("\n")

@@ -161,7 +161,7 @@ fn pools(args: &Args) -> anyhow::Result<Vec<(String, Scenario)>> {
     let busy = |pool: &&Pool| !plan.rows(pool).all(Row::is_idle_implicit);
     let busy: Vec<(String, Scenario)> = plan.pools.iter().filter(busy).map(of).collect();
     if busy.is_empty() {
-        let error = Failure::new(Exit::Usage, "nobody sends anything on any uplink of the policy");
+        let error = Failure::new(Exit::Usage, "nothing is sent on any uplink of the policy");
         return Err(error.help("name an interface that a pattern matches, or the host, with --demand").into());
     }
     Ok(busy)

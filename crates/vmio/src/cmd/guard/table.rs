@@ -91,7 +91,7 @@ impl Marks {
 fn table(out: &mut String, pool: &Pool, rows: &[Row], style: Style) {
     let (unit, factor) = unit(pool.capacity_bps);
     let idle: u64 = rows.iter().filter(|r| r.contract.hard).map(|r| r.min_effective_bps - r.guaranteed_bps).sum();
-    let kept = if idle > 0 { format!(", {} of it kept free as hard minima", show_rate(idle)) } else { String::new() };
+    let kept = if idle > 0 { format!(", {} of it reserved by hard minima", show_rate(idle)) } else { String::new() };
     let head = format!("{} {}", pool.uplink, pool.direction.word());
     let (capacity, unused) = (show_rate(pool.capacity_bps), show_rate(pool.unused_bps));
     let _ = writeln!(out, "{}: {capacity}, {unused} unused{kept}", style.bold(&head));

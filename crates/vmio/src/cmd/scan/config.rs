@@ -28,7 +28,7 @@ pub fn read(named: Option<&Path>, default: Option<&Path>) -> anyhow::Result<Vec<
     };
     let file = path.display().to_string();
     let words = ignores::parse(&file, &text, &Ignore::problem)
-        .map_err(|e| Failure::new(Exit::Usage, e.to_string()).help("docs/scan.md says what may stand in it"))?;
+        .map_err(|e| Failure::new(Exit::Usage, e.to_string()).help("docs/scan.md describes this file"))?;
     let entry = |word: String| Ok(Ignore { from: file.clone(), ..word.parse::<Ignore>()? });
     words.into_iter().map(entry).collect::<Result<_, Failure>>().map_err(Into::into)
 }
@@ -50,7 +50,7 @@ pub fn text(path: &Path, most_bytes: u64) -> anyhow::Result<String> {
     );
     let stat = file.metadata().with_context(|| format!("cannot read {name}"))?;
     if !stat.is_file() {
-        return Err(refused("is no regular file", "name a file").into());
+        return Err(refused("is not a regular file", "name a file").into());
     }
     let user = rustix::process::geteuid().as_raw();
     if stat.uid() != 0 && stat.uid() != user {
@@ -95,6 +95,6 @@ mod tests {
         fs::write(&path, "\nignore = ['no-discards']\n").unwrap();
         let e = read(None, Some(&path)).unwrap_err().to_string();
         assert!(e.contains("scan.toml:2: ignore: ") && e.contains("did you mean no-discard?"), "{e}");
-        assert!(read(Some(dir.path()), None).unwrap_err().to_string().contains("is no regular file"));
+        assert!(read(Some(dir.path()), None).unwrap_err().to_string().contains("is not a regular file"));
     }
 }

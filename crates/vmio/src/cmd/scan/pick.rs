@@ -46,8 +46,8 @@ fn unknown(guests: &[Guest], word: &str) -> Failure {
     let listed = names[..names.len() - more].join(", ");
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     match nearest(word, names.iter().copied()) {
-        _ if word.contains('/') => failure.help("a file is given by an equals sign, as in --prometheus=FILE"),
-        _ if names.is_empty() => failure.help("no guest can be seen at all; `vmio scan` says what was looked for"),
+        _ if word.contains('/') => failure.help("a file is given with an equals sign, as in --prometheus=FILE"),
+        _ if names.is_empty() => failure.help("no guest is visible at all; `vmio scan` lists what was searched for"),
         Some(near) => failure.help(format!("did you mean {near}? These run: {listed}{more}")),
         None => failure.help(format!("these run: {listed}{more}")),
     }

@@ -22,8 +22,8 @@ pub fn html(view: &View) -> String {
     put!(
         page,
         "<div class=\"head\"><div class=\"big\">{n}<small>guest{}</small></div><div class=\"what\"><p>{counts}</p>\
-         <p class=\"dim\">Read from this host alone: nothing was sent to a guest and nothing was changed. Findings rest on \
-         settings; what a change is expected to bring is told with its source.</p></div></div>\n",
+         <p class=\"dim\">Read from this host alone: nothing was sent to a guest and nothing was changed. Findings are based \
+         on settings; the expected gain of a change is given with its source.</p></div></div>\n",
         if n == 1 { "" } else { "s" }
     );
     overview(&mut page, view);
@@ -81,8 +81,8 @@ fn guest(page: &mut String, i: usize, row: &Row) {
     );
     if row.findings.is_empty() {
         *page += match row.is_known() {
-            true => "<p>No rule found anything wrong in what could be read.</p>\n",
-            false => "<p>No setting could be read, so no rule was asked.</p>\n",
+            true => "<p>No rule found a problem in what could be read.</p>\n",
+            false => "<p>No setting could be read, so no rule was applied.</p>\n",
         };
     }
     for (i, f) in row.findings.iter().enumerate() {

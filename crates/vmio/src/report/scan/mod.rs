@@ -165,7 +165,7 @@ impl View {
 
     /// `6 guests`, and how long the look took.
     pub fn headline(&self) -> String {
-        format!("{} looked at in {}", format::count(self.rows.len(), "guest"), format::time(self.seconds))
+        format!("{} scanned in {}", format::count(self.rows.len(), "guest"), format::time(self.seconds))
     }
 }
 

@@ -167,8 +167,7 @@ fn table(out: &mut Out, view: &View, width: usize) {
 }
 
 fn nobody(out: &mut Out, view: &View) {
-    let seen =
-        if view.root { "No guest runs on this host." } else { "No guest runs on this host that this user can see." };
+    let seen = if view.root { "No guest runs on this host." } else { "No guest on this host is visible to this user." };
     out.line(seen);
     let kinds = guests::ALL.iter().map(|k| k.name()).filter(|name| *name != "native");
     let all: Vec<&str> = kinds.chain(managers::ALL.iter().map(|m| m.name())).collect();
@@ -183,7 +182,7 @@ fn folded(out: &mut Out, view: &View) {
     out.line("");
     for (mend, what) in folded {
         let lead = match mend {
-            "run as root" => "As root more would be seen".to_owned(),
+            "run as root" => "Not visible without root".to_owned(),
             _ => format!("Could not be read ({mend})"),
         };
         let named = what[..what.len().min(NAMED)].join(", ");
@@ -227,7 +226,7 @@ fn next(out: &mut Out, view: &View) {
             }
             command(out, "vmio top", "who uses the disk and the network now");
         }
-        None => command(out, "vmio tax", "measure this host with a guest of vmio's own"),
+        None => command(out, "vmio tax", "measure this host with a reference guest"),
     }
 }
 

@@ -39,6 +39,7 @@ impl Planned {
         let mut row = |name: &str, text: String| t += &fit::paragraph(&format!("  {name:<10} "), 13, &text);
         if let Some(form) = &self.form {
             row("form", form.clone());
+            row("", "the whole study: vmio tax --quick".into());
         }
         for (i, line) in self.told.iter().enumerate() {
             row(if i == 0 { "like" } else { "" }, line.clone());
@@ -87,12 +88,12 @@ impl Planned {
             );
         }
         row(
-            if native_only { "held to" } else { "both sides" },
+            if native_only { "limited to" } else { "both sides" },
             format!("{} core{}, {} MiB of memory", c.vcpus, if c.vcpus == 1 { "" } else { "s" }, c.memory_bytes / MIB),
         );
-        row("", format!("natively {}", self.held.native));
+        row("", format!("natively: {}", self.held.native));
         if let Some(qemu) = &self.held.qemu {
-            row("", format!("QEMU {qemu}"));
+            row("", format!("QEMU: {qemu}"));
         }
         row(
             "time",
@@ -120,7 +121,7 @@ impl Planned {
         row(
             "writes",
             format!(
-                "at most {} in all, {} of it to make the targets",
+                "at most {} in all, {} of it before anything is measured",
                 gib(c.max_bytes_written),
                 gib(c.making_bytes_written)
             ),
@@ -130,13 +131,10 @@ impl Planned {
             format!("likely {} for {} rounds (rates {})", gib(c.likely_bytes_written), c.min_rounds, self.rates_from),
         );
         for (span, workloads) in self.cut() {
-            row("", format!("{workloads} ends after {} of a target", gib(span)));
+            row("", format!("no cell of {workloads} goes over more than {} of its target", gib(span)));
         }
         if c.over_bytes {
-            row(
-                "",
-                format!("that is too little for {} rounds: expect shares that are not converged (--gib)", c.min_rounds),
-            );
+            row("", format!("too little for {} rounds: shares will not converge (--gib)", c.min_rounds));
         }
         if c.over_time {
             row("", "the time budget is likely to end the run before the fewest rounds are there (--minutes)".into());
@@ -154,18 +152,21 @@ impl Planned {
         if let Some(more) = self.others.guests.len().checked_sub(SHOWN).filter(|n| *n > 0) {
             who.push(format!("{more} more"));
         }
-        row(
-            "others",
-            match (who.is_empty(), self.gentle) {
-                (true, false) => self.others.unseen().map_or("no other guest runs on this host".into(), str::to_owned),
-                (true, true) => "no other guest runs on this host; gentle all the same: bandwidth is capped".into(),
-                (false, true) => format!(
-                    "{} run here: gentle, bandwidth is capped, the run ends when they slow down",
-                    who.join(", ")
-                ),
-                (false, false) => format!("{} run here and are not spared (--no-gentle)", who.join(", ")),
-            },
-        );
+        let who = who.join(", ");
+        match (who.is_empty(), self.gentle) {
+            (true, false) => {
+                let seen = self.others.unseen();
+                row("others", seen.map_or("no other guest runs on this host".into(), str::to_owned));
+            }
+            (true, true) => {
+                row("others", "no other guest runs on this host; gentle all the same: bandwidth is capped".into());
+            }
+            (false, true) => {
+                row("others", format!("{who} run here:"));
+                row("", "gentle, bandwidth is capped, the run ends when they slow down".into());
+            }
+            (false, false) => row("others", format!("{who} run here and are not spared (--no-gentle)")),
+        }
         row(
             "undone",
             "every file, volume, device, process and control group that it makes; nothing else is changed".into(),

@@ -210,7 +210,7 @@ fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, m
             }
             Ok(None) if chain.drive.is_some() => missing.push(Unread {
                 what,
-                why: "it is not there as this process sees it".into(),
+                why: "it does not exist as seen by this process".into(),
                 mend: "run as root, in the mount namespace of the guest's process".into(),
             }),
             Err(e) if chain.drive.is_some() => missing.push(unread(what, &e)),

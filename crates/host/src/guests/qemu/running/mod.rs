@@ -82,7 +82,7 @@ fn is_qemu(seen: &Seen) -> bool {
 fn guest(look: &Look<'_>, seen: &Seen, host: &[HostCpu]) -> Result<Option<Guest>, Unread> {
     let args = seen.args.as_deref().ok_or_else(|| Unread {
         what: format!("command line of process {} ({})", seen.pid, seen.comm),
-        why: "it may not be read".into(),
+        why: "no permission to read it".into(),
         mend: "run as root".into(),
     })?;
     let process = Process::new(look, seen.pid, args);
@@ -123,7 +123,7 @@ fn guest(look: &Look<'_>, seen: &Seen, host: &[HostCpu]) -> Result<Option<Guest>
     if !process.runs() {
         let what = format!("guest {} (pid {})", process.name, seen.pid);
         let mend = "look again".to_owned();
-        return Err(Unread { what, why: "it ended while it was looked at".into(), mend });
+        return Err(Unread { what, why: "it ended during the scan".into(), mend });
     }
     Ok(Some(guest))
 }

@@ -100,7 +100,7 @@ impl CommandLine {
                 () if listed(ALONE, name) => false,
                 () if listed(WITH_ARGUMENT, name) => true,
                 () => {
-                    line.hides(format!("option -{name}"), "vmio does not know it");
+                    line.hides(format!("option -{name}"), "vmio does not know this option");
                     rest.peek().is_some_and(|next| !next.starts_with('-'))
                 }
             };
@@ -137,7 +137,7 @@ impl CommandLine {
     }
 
     fn hides(&mut self, what: String, why: &str) {
-        let mend = "ask the guest's monitor (QMP) for its settings".to_owned();
+        let mend = "query the guest's monitor (QMP) for its settings".to_owned();
         self.unread.push(Unread { what, why: why.to_owned(), mend });
     }
 
@@ -160,7 +160,7 @@ impl CommandLine {
             match serde_json::from_str(text) {
                 Ok(value) => flat(&value),
                 Err(e) => {
-                    self.hides(format!("-{name} {text}"), &format!("it is no JSON: {e}"));
+                    self.hides(format!("-{name} {text}"), &format!("it is not JSON: {e}"));
                     return;
                 }
             }

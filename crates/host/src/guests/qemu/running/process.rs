@@ -90,7 +90,7 @@ impl<'a> Process<'a> {
     /// Interface of a descriptor of /dev/net/tun (`iff:` in fdinfo, Linux drivers/net/tun.c).
     ///
     /// # Errors
-    /// When it may not be read.
+    /// When no permission to read it.
     pub fn tun(&self, fd: u32) -> Result<Option<String>, Error> {
         let text = self.reader().read_text(&self.path(&format!("fdinfo/{fd}")))?;
         let name = text.lines().find_map(|l| l.strip_prefix("iff:")).map(str::trim);
@@ -193,8 +193,8 @@ pub fn unread(what: impl Into<String>, error: &Error) -> Unread {
     };
     let (why, mend) = match kind {
         ErrorKind::PermissionDenied => (error.to_string(), "run as root"),
-        ErrorKind::TimedOut => (error.to_string(), "look whether the storage that it lies on answers"),
-        ErrorKind::NotFound => ("it is gone, or this kernel does not have it".to_owned(), "look again"),
+        ErrorKind::TimedOut => (error.to_string(), "check that its storage responds"),
+        ErrorKind::NotFound => ("it no longer exists, or this kernel does not provide it".to_owned(), "look again"),
         _ => (error.to_string(), "look again"),
     };
     Unread { what: what.into(), why, mend: mend.to_owned() }

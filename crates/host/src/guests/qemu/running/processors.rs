@@ -95,7 +95,7 @@ fn threads(process: &Process<'_>, own: &mut Processors, missing: &mut Vec<Unread
     if !own.threads.iter().any(|t| t.role == "vcpu") && !own.threads.is_empty() {
         let named = process.line.get("name", "debug-threads").is_some_and(|on| on == "on");
         let (why, mend) = if named {
-            ("it has none yet: it is being started", "look again")
+            ("it has none yet: it is starting", "look again")
         } else {
             ("QEMU does not name its threads", "start it with -name NAME,debug-threads=on")
         };
