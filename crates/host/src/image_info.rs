@@ -233,9 +233,13 @@ pub(crate) fn follow(
     while let Some((path, format)) = next {
         let overlay = images.last().map(|i: &Image| i.path.clone());
         if let Some(overlay) = &overlay
-            && (images.iter().any(|i| i.path == path) || images.len() >= DEEPEST)
+            && images.iter().any(|i| i.path == path)
         {
             return Err(Error::BackingLoop { overlay: overlay.clone(), again: path });
+        }
+        if images.len() >= DEEPEST {
+            let reason = format!("its chain has more than {DEEPEST} images; see `qemu-img info --backing-chain`");
+            return Err(Error::NotReadable { path: images.swap_remove(0).path, reason });
         }
         let image = match (look(&path, format.as_deref()), overlay) {
             (Err(Error::Missing { path }), Some(overlay)) => {

@@ -136,7 +136,7 @@ fn a_plan_as_json_and_as_a_table() {
     // Every uplink has both directions in JSON; the table leaves out where nobody is.
     let bed = Bed::new(&[("guard.toml", &POLICY.replace("rx_class = \"gold\"\n", ""))]);
     let (out, _) = ends(&bed.guard(&["plan", "--config", "guard.toml"]), 0);
-    let idle = "Not shown, nobody but an idle host and default in it: eth0 guest_rx\n";
+    let idle = "Not shown, because only an idle host and default are in it: eth0 guest_rx\n";
     assert!(out.ends_with(idle) && out.contains("eth0 guest_tx: 1 Gbit/s"), "{out}");
     let (out, _) = ends(&bed.guard(&["plan", "--config", "guard.toml", "--json"]), 0);
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();

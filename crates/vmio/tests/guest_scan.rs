@@ -34,6 +34,8 @@ enum After {
     Pin,
     /// Half of a processor's time.
     Quota,
+    /// The name of its image is taken away.
+    Delete,
 }
 
 /// A guest without a fault, but for being emulated.
@@ -183,6 +185,18 @@ const FAULTS: &[Fault] = &[
         name: "too-many",
         machine: "-machine q35 -accel tcg -cpu max -smp {over}",
         ..SOUND
+    },
+    Fault { rule: "deleted-file", name: "deleted", after: After::Delete, ..SOUND },
+    Fault {
+        prepare: "mount -t tmpfs tmpfs /mnt && truncate -s 1M /mnt/a.raw && dd if=/dev/zero of=/mnt/a.raw bs=1M count=1 \
+                  conv=notrunc status=none &&",
+        also: &["sparse-file", "host-page-cache", "missing-iothread"],
+        ..disk(
+            "disk-in-memory",
+            "in-memory",
+            "-object iothread,id=io0 -drive file=/mnt/a.raw,format=raw,if=none,id=d0,cache=writeback,discard=unmap \
+             -device virtio-blk-pci,drive=d0,iothread=io0",
+        )
     },
     Fault { rule: "cpu-quota", name: "quota", after: After::Quota, ..SOUND },
     Fault { rule: "old-cpu-model", name: "qemu64", machine: "-machine q35 -accel kvm -cpu qemu64 -smp 1", ..SOUND },
@@ -348,6 +362,7 @@ fn scan_names_each_planted_fault_and_nothing_else() {
             After::Nothing => {}
             After::Pin => ["CPU ", "IO "].iter().for_each(|threads| pin(guest, threads)),
             After::Quota => bed.quota(guest),
+            After::Delete => fs::remove_file(bed.dir.path().join(format!("{}.raw", fault.name))).unwrap(),
         }
     }
     let seen = live::scan(bed.dir.path(), &[]);

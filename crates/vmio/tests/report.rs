@@ -123,7 +123,7 @@ fn hostile_names_stay_text() {
 }
 
 #[test]
-fn the_terminal_report_is_at_most_100_columns_wide() {
+fn the_terminal_report_is_at_most_80_columns_wide() {
     let mut run = common::run(Accel::Tcg);
     // The longest label there is, and times and rates of every size.
     let long = common::attachment("lsi53c895a", Cache::Writeback, Aio::IoUring, true);
@@ -140,7 +140,9 @@ fn the_terminal_report_is_at_most_100_columns_wide() {
     let report = Report::of(&run);
     let plain = report::text(&report, Style::PLAIN);
     for line in plain.lines() {
-        assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
+        // A word of a command to paste is never broken.
+        let word = !line.trim().trim_end_matches(" \\").contains(' ');
+        assert!(word || line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
     }
     assert!(!plain.contains('\u{1b}'));
     // Colours change nothing but the colours.

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use vmio_model::top::Flow;
+use vmio_model::top::cpu_users::{Processes, grouped};
 use vmio_model::top::load::{Device, Interval, Packets};
 use vmio_model::top::reading::{Interface, Reading, Traced, between};
 use vmio_node::Node;
@@ -33,6 +34,11 @@ use roster::{Roster, search};
 
 /// Seconds between two looks at which disks and interfaces there are.
 const HARDWARE_SECONDS: f64 = 10.0;
+
+/// Processes are looked at one by one while the processors are at least so busy.
+const BUSY: f64 = 0.5;
+/// Part of the processors' work below which it is not asked whose a process is.
+const LEAST_SHARE: f64 = 0.01;
 
 /// Reads a machine again and again.
 pub struct Sampler<'a> {
@@ -98,9 +104,21 @@ impl<'a> Sampler<'a> {
         let (reading, taken) = self.read();
         let before = self.last.replace(reading)?;
         let after = self.last.as_ref()?;
-        let Some(flows) = taken else { return Some(between(&before, after, None)) };
-        let owners: Vec<Option<usize>> = flows.iter().map(|flow| self.roster.owner(&self.files, flow)).collect();
-        Some(between(&before, after, Some(&Traced { flows: &flows, owners: &owners })))
+        let mut interval = match taken {
+            None => between(&before, after, None),
+            Some(flows) => {
+                let owners: Vec<Option<usize>> =
+                    flows.iter().map(|flow| self.roster.owner(&self.files, flow)).collect();
+                between(&before, after, Some(&Traced { flows: &flows, owners: &owners }))
+            }
+        };
+        // Whose a process is costs files to read: it is asked of those alone that count.
+        let least = interval.host_cpu.busy_seconds * LEAST_SHARE;
+        interval.processes = interval.processes.map(|mut all| {
+            all.retain(|p| p.run_seconds < least || !self.roster.is_of_guest(&self.files, p));
+            grouped(all)
+        });
+        Some(interval)
     }
 
     fn read(&mut self) -> (Reading, Option<Vec<Flow>>) {
@@ -121,6 +139,9 @@ impl<'a> Sampler<'a> {
         reading.uplinks = self.hardware.uplinks(&net);
         reading.cpu = files.read(&mut self.stat).map(parse::stat).unwrap_or_default();
         reading.cpu.stalled_us = files.read(&mut self.pressure).and_then(parse::pressure);
+        if self.is_busy(&reading) {
+            reading.processes = Some(processes(&self.files));
+        }
         // Traced or not: a guest on Ceph, NFS or a ZFS volume is seen by its own counters alone.
         self.untraced_disks(&mut reading, now);
         let lost = self.flows.as_mut().map_or(0, |flows| flows.lost());
@@ -131,6 +152,15 @@ impl<'a> Sampler<'a> {
         }
         self.notes(&mut reading);
         (reading, taken)
+    }
+
+    /// Whether the processors were busy enough since the last reading to ask which processes use them.
+    /// That costs a file a process, so an idle host is spared it after the first reading.
+    fn is_busy(&self, now: &Reading) -> bool {
+        self.last.as_ref().is_none_or(|last| {
+            let there = (now.at_seconds - last.at_seconds) * f64::from(now.cpu.cpus);
+            now.cpu.busy_seconds - last.cpu.busy_seconds >= there * BUSY
+        })
     }
 
     fn take(&mut self) -> Option<Vec<Flow>> {
@@ -171,6 +201,17 @@ impl<'a> Sampler<'a> {
         let unread = &self.roster.unread;
         reading.notes.extend(unread.iter().map(|u| format!("could not read {}: {}; {}", u.what, u.why, u.mend)));
     }
+}
+
+/// The times of all processes.
+fn processes(files: &Files<'_>) -> Processes {
+    let reader = files.reader();
+    let numbers = reader.list(Path::new("/proc")).unwrap_or_default();
+    let times = |name: &String| {
+        let pid: u32 = name.parse().ok()?;
+        Some((pid, parse::process(&reader.read_text(Path::new(&format!("/proc/{pid}/stat"))).ok()?)?))
+    };
+    numbers.iter().filter_map(times).collect()
 }
 
 impl Hardware {

@@ -7,12 +7,12 @@ use anyhow::Context as _;
 use crate::cli::{self, Context, Exit, Outcome};
 use crate::term;
 
-/// Write man pages, one for each verb, into a directory
+/// Write man pages, one for each command, into a directory
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
   vmio man ~/.local/share/man/man1 && man vmio-runs")]
 pub struct Args {
-    /// The directory; it is made if it is not there
+    /// The directory; created if it does not exist
     dir: PathBuf,
 }
 

@@ -15,6 +15,11 @@ pub fn three(x: f64) -> String {
     }
 }
 
+/// How many times: `9.4`, `27`.
+pub fn factor_of(x: f64) -> String {
+    if x < 9.95 { format!("{x:.1}") } else { format!("{x:.0}") }
+}
+
 /// `1 guest`, `2 guests`.
 pub fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })

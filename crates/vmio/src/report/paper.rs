@@ -8,6 +8,7 @@ use vmio_model::stats::{Estimate, Ratio};
 use vmio_model::summary::{Explanation, Summary};
 
 use super::Report;
+use super::fit;
 use super::format::{self, rate, spread, three};
 use super::html::escape;
 use super::markdown::plain;
@@ -117,31 +118,40 @@ pub fn doubt(e: &Explanation) -> Option<&'static str> {
 
 /// The rows of a table for a terminal: what is published, and below it what was measured here.
 pub fn text_table(out: &mut Out, table: &Table) {
-    let line = |names: [&str; 3], what: &str, cells: &[String; 4]| {
-        let [vmm, target, driver] = names;
+    let line = |what: &str, cells: &[String; 4]| {
         let [a, b, c, d] = cells.each_ref().map(|cell| cell.replace(" %", "%"));
-        format!("  {vmm:<5}{target:<12}{driver:<24}{what:<9}{a:>12}{b:>12}{c:>12}{d:>12}")
+        format!("      {what:<18}{a:>12}{b:>12}{c:>12}{d:>12}")
     };
-    out.line(&line(["VMM", "Target", "Driver"], "", &COLUMNS.map(str::to_owned)));
+    out.line(&format!("  VMM, target, driver{}", &line("", &COLUMNS.map(str::to_owned))[21..]));
     for row in &table.rows {
-        let [vmm, target, driver] = names(row);
-        out.line(&line([&vmm, &target, &driver], "published", &published(row)));
+        out.line(&format!("  {}", names(row).join(", ")));
+        out.line(&line("published", &published(row)));
         match &row.ours {
-            Some(found) => out.line(&line([""; 3], "here", &ours(found))),
-            None => out.paragraph(&" ".repeat(43), 45, &why_not(row)),
+            Some(found) => out.line(&line("here", &ours(found))),
+            None => out.paragraph("      here    ", 14, &why_not(row)),
         }
     }
 }
 
 /// Lines of a chain for a terminal.
 pub fn text_chain(summary: &Summary, e: &Explanation) -> Vec<String> {
-    let rows = chain(summary, e).into_iter().map(|r| {
-        let [kib, depth] = &r.device;
-        format!("    {:<26}{:>18}{kib:>10}{depth:>7}  {:<16}{}", r.label, r.bandwidth, r.step[0], r.step[1])
-    });
-    let head =
-        format!("    {:<26}{:>18}{:>10}{:>7}  {:<16}{}", "", "bandwidth", "KiB", "depth", "", "of the row above");
-    std::iter::once(head).chain(rows).map(|line| line.trim_end().to_owned()).collect()
+    let line = |label: &str, [bandwidth, kib, depth, step, ratio]: [&str; 5]| {
+        // Narrow: no space before the percent sign.
+        let bandwidth = bandwidth.replace(" %", "%");
+        format!("  {label:<19}{bandwidth:>16}{kib:>6}{depth:>5} {step:<15}{ratio}")
+    };
+    let mut lines = vec![line("", ["bandwidth", "KiB", "qd", "", "of row above"])];
+    for r in chain(summary, e) {
+        let ([kib, depth], [step, ratio]) = (&r.device, &r.step);
+        let label = if fit::columns(&r.label) > 19 {
+            lines.push(format!("  {}", r.label));
+            ""
+        } else {
+            &r.label
+        };
+        lines.push(line(label, [&r.bandwidth, kib, depth, step, ratio]));
+    }
+    lines.iter().map(|line| line.trim_end().to_owned()).collect()
 }
 
 /// Both sections as Markdown.

@@ -4,6 +4,7 @@
 pub mod engine;
 pub mod environment;
 mod execute;
+pub mod form;
 mod gentle;
 pub mod like;
 mod noise;
@@ -31,47 +32,55 @@ use crate::term;
 /// What the user wants of a run beside the study.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Wishes {
-    /// Where to make targets: DIR, lvm:VG, lvmthin:VG/POOL, zfs:POOL[/DATASET], rbd:POOL, pve:NAME; default is
+    /// Where to create targets: DIR, lvm:VG, lvmthin:VG/POOL, zfs:POOL[/DATASET], rbd:POOL, pve:NAME; default is
     /// where guest images are, else the state directory
     #[arg(long, value_name = "PLACE", value_hint = clap::ValueHint::AnyPath)]
     pub on: Option<String>,
-    /// Use this whole block device as the target `device`; ALL DATA ON IT IS LOST. Say it twice
+    /// Use this whole block device as the target `device`; ALL DATA ON IT IS LOST. Give it
+    /// twice to confirm
     #[arg(long, value_name = "DEVICE")]
     pub device: Vec<PathBuf>,
-    /// With --device: use it although it holds data (never when it is mounted or in use)
+    /// With --device: use it even if it holds data (never if it is mounted or in use)
     #[arg(long, requires = "device")]
     pub force: bool,
-    /// Spare other guests: cap the bandwidth, one core, end when they slow down (the default when others run)
+    /// Protect other guests: cap the bandwidth, use one core, stop if they slow down (the
+    /// default when others run)
     #[arg(long, conflicts_with = "no_gentle")]
     pub gentle: bool,
-    /// Do not spare other guests
+    /// Do not protect other guests
     #[arg(long)]
     pub no_gentle: bool,
-    /// Share of the probed bandwidth that --gentle may use
+    /// Share of the measured bandwidth that --gentle may use
     #[arg(long, value_name = "RATIO", default_value_t = 0.25)]
     pub gentle_share: f64,
-    /// Most minutes of measuring, instead of the study's
+    /// Measure for at most so many minutes, instead of the study's limit
     #[arg(long, value_name = "MINUTES")]
     pub minutes: Option<f64>,
-    /// Most GiB to write, instead of the study's
+    /// Write at most so many GiB in all, making the targets included, instead of the study's limit
     #[arg(long, value_name = "GIB")]
     pub gib: Option<f64>,
-    /// Bring flash into its steady state first (SNIA): fills each target once more, and writing cells go on until five
-    /// rounds agree
+    /// Bring flash into its steady state first (SNIA): fill each target once more, and repeat writing cells until
+    /// five rounds agree
     #[arg(long)]
     pub steady_state: bool,
-    /// Print the plan and stop; nothing is changed
+    /// Print the plan and exit; nothing is changed
     #[arg(long)]
     pub dry_run: bool,
-    /// Go on without a question
+    /// Start without asking
     #[arg(long, short)]
     pub yes: bool,
-    /// Go on with the last run of this study that was broken off
+    /// Continue the last interrupted run of this study
     #[arg(long)]
     pub resume: bool,
+    /// Make the directory that --on names, and those above it that are missing
+    #[arg(long)]
+    pub make_place: bool,
     /// What the plan says of the study itself.
     #[arg(skip)]
     pub told: Vec<String>,
+    /// Why this form of the study was chosen, where nobody named one.
+    #[arg(skip)]
+    pub form: Option<String>,
 }
 
 /// What is done with the study.
@@ -249,6 +258,7 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
             }
         }
     }
+    planned.still_holds(&looker)?;
     execute::execute(&planned, resumed, next, wishes, context).map(Some)
 }
 

@@ -5,8 +5,10 @@ use serde::Serialize;
 use vmio_model::facts::{Guest, Unread};
 use vmio_model::rules::Finding;
 use vmio_model::rules::change::Together;
+use vmio_model::shown;
 use vmio_model::summary::SCHEMA_VERSION;
 
+use super::diff::Diff;
 use super::{Row, View};
 
 #[derive(Serialize)]
@@ -18,6 +20,16 @@ struct Document<'a> {
     unread: &'a [Unread],
     own_guests_left_out: usize,
     findings_ignored: usize,
+    /// The same by who asked for it.
+    ignored_by: Vec<IgnoredBy<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    diff: Option<&'a Diff>,
+}
+
+#[derive(Serialize)]
+struct IgnoredBy<'a> {
+    from: &'a str,
+    findings: usize,
 }
 
 #[derive(Serialize)]
@@ -42,10 +54,12 @@ pub fn json(view: &View) -> String {
         unread: &view.unread,
         own_guests_left_out: view.own_guests,
         findings_ignored: view.ignored,
+        ignored_by: view.ignored_by.iter().map(|(from, n)| IgnoredBy { from, findings: *n }).collect(),
+        diff: view.diff.as_ref(),
     };
     let mut text = serde_json::to_string_pretty(&document).expect("string keys, and no failing serialiser");
     text.push('\n');
-    text
+    shown::json(&text).into_owned()
 }
 
 fn entry(row: &Row) -> Entry<'_> {

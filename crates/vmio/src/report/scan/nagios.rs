@@ -5,6 +5,7 @@
 use std::fmt::Write;
 
 use vmio_model::rules::Severity;
+use vmio_model::shown;
 
 use super::View;
 use crate::report::format::count;
@@ -69,6 +70,10 @@ pub fn nagios(view: &View, fail_on: Option<Severity>) -> (String, State) {
         (_, 0) => format!("{guests}, nothing found"),
         (_, unread) => format!("{guests}, nothing found, {} could not be read", count(unread, "thing")),
     };
+    let said = match view.ignored_words() {
+        ignored if ignored.is_empty() => said,
+        ignored => format!("{said}, {} left out", ignored.join(", ")),
+    };
     let mut text = line(state, &said);
     text.pop();
     let _ = write!(text, " | guests={n};;;0");
@@ -113,7 +118,7 @@ fn place<'a>(finding: &'a vmio_model::rules::Finding, guest: &str) -> &'a str {
 
 /// A line without what has a meaning to Nagios: `|` begins performance data.
 fn long(text: &str) -> String {
-    let plain: String = text.chars().map(|c| if c == '|' || c.is_control() { ' ' } else { c }).collect();
+    let plain: String = text.chars().map(|c| if c == '|' || shown::is_hidden(c) { ' ' } else { c }).collect();
     let short: String =
         if plain.chars().count() > LINE { plain.chars().take(LINE - 1).chain(['…']).collect() } else { plain };
     short + "\n"

@@ -1,12 +1,12 @@
 //! The plan as it is shown: to people before the question, to programs.
 
-use std::collections::BTreeSet;
-use std::fmt::Write as _;
+use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_host::targets::space::gib;
 use vmio_model::study::MIB;
 
 use super::Planned;
+use crate::report::fit;
 
 /// Most other guests that are named.
 const SHOWN: usize = 5;
@@ -35,15 +35,30 @@ impl Planned {
         let c = &self.cost;
         let cells = self.study.cells();
         let guests = c.cells - c.native_cells;
-        let _ = writeln!(t, "Plan: {} ({})", self.study.title, self.study.name);
-        let mut row = |name: &str, text: String| {
-            let _ = writeln!(t, "  {name:<10} {text}");
-        };
+        t += &fit::paragraph("Plan: ", 6, &format!("{} ({})", self.study.title, self.study.name));
+        let mut row = |name: &str, text: String| t += &fit::paragraph(&format!("  {name:<10} "), 13, &text);
+        if let Some(form) = &self.form {
+            row("form", form.clone());
+        }
         for (i, line) in self.told.iter().enumerate() {
             row(if i == 0 { "like" } else { "" }, line.clone());
         }
-        let made = if self.place.ground.pool().is_some() || self.dir.exists() { "" } else { " (will be made)" };
+        let made = if self.place.ground.pool().is_some() || self.dir.exists() {
+            ""
+        } else if self.missing.is_some() {
+            " (is not there)"
+        } else {
+            " (will be made)"
+        };
         row("where", format!("{}{made} on {}", self.place.describe(), self.backing.describe()));
+        if let Some(device) = &self.device {
+            row("device", device.named());
+            row("", device.identity.describe());
+            for unseen in &self.device_told {
+                row("", format!("see that nothing uses it: {unseen}"));
+            }
+            row("", format!("all data in its first {} MiB is lost", self.study.size.target_mib));
+        }
         let times = range(c.min_rounds.to_string(), c.max_rounds.to_string());
         let native_only = self.study.is_native_only();
         if native_only {
@@ -75,6 +90,10 @@ impl Planned {
             if native_only { "held to" } else { "both sides" },
             format!("{} core{}, {} MiB of memory", c.vcpus, if c.vcpus == 1 { "" } else { "s" }, c.memory_bytes / MIB),
         );
+        row("", format!("natively {}", self.held.native));
+        if let Some(qemu) = &self.held.qemu {
+            row("", format!("QEMU {qemu}"));
+        }
         row(
             "time",
             format!(
@@ -98,10 +117,29 @@ impl Planned {
                 ),
             );
         }
-        row("writes", format!("at most {} (rates {})", gib(c.max_bytes_written), self.rates_from));
-        if c.over_bytes || c.over_time {
-            let which = if c.over_bytes { "write" } else { "time" };
-            row("", format!("the {which} budget is likely to end the run before the fewest rounds are there"));
+        row(
+            "writes",
+            format!(
+                "at most {} in all, {} of it to make the targets",
+                gib(c.max_bytes_written),
+                gib(c.making_bytes_written)
+            ),
+        );
+        row(
+            "",
+            format!("likely {} for {} rounds (rates {})", gib(c.likely_bytes_written), c.min_rounds, self.rates_from),
+        );
+        for (span, workloads) in self.cut() {
+            row("", format!("{workloads} ends after {} of a target", gib(span)));
+        }
+        if c.over_bytes {
+            row(
+                "",
+                format!("that is too little for {} rounds: expect shares that are not converged (--gib)", c.min_rounds),
+            );
+        }
+        if c.over_time {
+            row("", "the time budget is likely to end the run before the fewest rounds are there (--minutes)".into());
         }
         row("space", format!("{} at a time; {space}", gib(self.needed_bytes)));
         row(
@@ -151,6 +189,19 @@ impl Planned {
         t
     }
 
+    /// Workloads that write less than their target, by how much they write.
+    fn cut(&self) -> BTreeMap<u64, String> {
+        let whole = self.study.target_bytes();
+        let mut cut: BTreeMap<u64, String> = BTreeMap::new();
+        let fixed = &self.cost.rates.fixed_bytes;
+        for (workload, &span) in self.cost.spans.iter().filter(|(w, span)| **span < whole && !fixed.contains_key(*w)) {
+            let names = cut.entry(span).or_default();
+            *names += if names.is_empty() { "" } else { ", " };
+            *names += workload;
+        }
+        cut
+    }
+
     /// The plan for programs.
     pub fn json(&self) -> serde_json::Value {
         serde_json::json!({
@@ -158,13 +209,18 @@ impl Planned {
             "study": self.study.name,
             "title": self.study.title,
             "told": self.told,
+            "form": self.form,
             "place": self.place.name,
             "directory": self.dir,
             "backing": self.backing.describe(),
+            "device": self.device.as_ref().map(|d| serde_json::json!({
+                "path": d.asked, "node": d.node, "identity": d.identity, "not_seen": self.device_told,
+            })),
             "cost": self.cost,
             "rates_from": self.rates_from,
             "space": self.space.as_ref().map_or_else(Clone::clone, Clone::clone),
             "gentle": self.gentle,
+            "held": { "native": self.held.native, "qemu": self.held.qemu },
             "other_guests": self.others.guests.iter().map(|g| g.label()).collect::<Vec<_>>(),
             "skipped": self.skipped,
         })

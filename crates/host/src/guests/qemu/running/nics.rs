@@ -34,10 +34,21 @@ const SEND_BUFFER: u64 = i32::MAX as u64;
 const NETWORK_CLASS: &str = "0x02";
 
 /// The network devices of a process. What hides them is added to `missing`.
-pub fn nics(process: &Process<'_>, vcpus: Option<u32>, windows: Option<bool>, missing: &mut Vec<Unread>) -> Vec<Nic> {
+pub fn nics(
+    process: &Process<'_>,
+    vcpus: Option<u32>,
+    windows: Option<bool>,
+    most: usize,
+    missing: &mut Vec<Unread>,
+) -> Vec<Nic> {
     let vhost_here = process.reader().stat(Path::new("/dev/vhost-net")).ok().map(|s| s.is_some());
-    let mut nics: Vec<Nic> = pairs(process)
+    let pairs = pairs(process);
+    if pairs.len() > most {
+        missing.push(super::too_many("network devices", process, most));
+    }
+    let mut nics: Vec<Nic> = pairs
         .into_iter()
+        .take(most)
         .enumerate()
         .map(|(i, pair)| {
             let id = pair.device.id().or(pair.backend.id()).or(pair.device.get("mac").or(pair.device.get("macaddr")));
