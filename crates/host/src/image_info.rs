@@ -204,9 +204,11 @@ pub fn image(look: &Look<'_>, path: &Path, format: Option<&str>) -> Result<Image
         return Err(Error::Missing { path: path.into() });
     }
     let reason = match said {
-        _ if silent => format!("qemu-img gave {said}; its storage may hang"),
-        denied if denied.contains("Permission denied") => format!("{said}; run as root or as the image's owner"),
-        _ => format!("{said}; `qemu-img check` may show more"),
+        _ if silent => format!("qemu-img gave {said}; the storage that it lies on may hang"),
+        denied if denied.contains("Permission denied") => {
+            format!("{said}; {}", require::mend_for(look.reader(), "run as root or as the image's owner"))
+        }
+        _ => format!("{said}; `qemu-img check` may tell more"),
     };
     Err(Error::NotReadable { path: path.into(), reason })
 }
@@ -233,9 +235,13 @@ pub(crate) fn follow(
     while let Some((path, format)) = next {
         let overlay = images.last().map(|i: &Image| i.path.clone());
         if let Some(overlay) = &overlay
-            && (images.iter().any(|i| i.path == path) || images.len() >= DEEPEST)
+            && images.iter().any(|i| i.path == path)
         {
             return Err(Error::BackingLoop { overlay: overlay.clone(), again: path });
+        }
+        if images.len() >= DEEPEST {
+            let reason = format!("its chain has more than {DEEPEST} images; see `qemu-img info --backing-chain`");
+            return Err(Error::NotReadable { path: images.swap_remove(0).path, reason });
         }
         let image = match (look(&path, format.as_deref()), overlay) {
             (Err(Error::Missing { path }), Some(overlay)) => {

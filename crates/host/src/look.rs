@@ -2,9 +2,10 @@
 //! short list of questions to programs. The list is closed: each [`Question`] becomes one command
 //! that reads, so nothing that looks can change a guest or the host, whatever is wrong in it.
 
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use vmio_model::facts::{Provenance, Unread};
@@ -62,6 +63,16 @@ const IMAGE_CPU_SECONDS: u64 = 30;
 
 /// Longest time that a guest's monitor is held: a look must not keep its owner waiting for 50 ms.
 pub(crate) const MONITOR_LIMIT: Duration = Duration::from_millis(30);
+
+/// Bytes of a command line that are looked at; that of a guest with 200 disks has a third of it. A process can
+/// make its own as long as its memory (prctl(2), `PR_SET_MM_MAP`).
+pub(crate) const COMMAND_LINE_BYTES: usize = 512 << 10;
+
+/// Bytes of a table of mounts that are looked at: a process can have 100,000 of its own.
+pub(crate) const MOUNTS_BYTES: usize = 4 << 20;
+
+/// Time for the files of one guest, after which none is begun to be looked at; one takes a second at most.
+const GUEST_TIME: Duration = Duration::from_secs(1);
 
 impl Question {
     /// The command; `None` when it is not one of those that only read.
@@ -142,18 +153,33 @@ pub struct Look<'a> {
     /// When it was looked, in seconds since the epoch.
     pub at_unix_seconds: f64,
     processes: OnceLock<(Vec<Seen>, bool)>,
+    /// Time that files took which a guest has a hand in, by its process.
+    spent: Mutex<BTreeMap<Option<u32>, Duration>>,
 }
 
 impl<'a> Look<'a> {
     /// Looks at a machine.
     pub fn new(node: &'a dyn Node) -> Self {
         let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
-        Self { node, monitor: false, at_unix_seconds: at, processes: OnceLock::new() }
+        Self { node, monitor: false, at_unix_seconds: at, processes: OnceLock::new(), spent: Mutex::default() }
     }
 
     /// Files of the machine.
     pub fn reader(&self) -> &dyn Reader {
         self.node.reader()
+    }
+
+    /// Looks at what a guest has a hand in (the files that its command line names), in its own time: `None`
+    /// where that is used up, so that no guest keeps a scan for long, whatever its storage is.
+    pub(crate) fn charged<T>(&self, pid: Option<u32>, work: impl FnOnce() -> T) -> Option<T> {
+        let spent = || self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        if spent().get(&pid).is_some_and(|spent| *spent >= GUEST_TIME) {
+            return None;
+        }
+        let begun = Instant::now();
+        let done = work();
+        *spent().entry(pid).or_default() += begun.elapsed();
+        Some(done)
     }
 
     /// Asks a program.
@@ -246,7 +272,7 @@ impl<'a> Look<'a> {
             let reader = self.reader();
             let names = reader.list(Path::new("/proc")).unwrap_or_default();
             let mut hidden = !names.iter().any(|n| n == "1");
-            let mut read = |path: PathBuf| match reader.read(&path) {
+            let mut read = |path: PathBuf| match reader.read_start(&path, COMMAND_LINE_BYTES) {
                 Ok(bytes) => Some(bytes),
                 Err(vmio_node::Error::File { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {
                     hidden = true;

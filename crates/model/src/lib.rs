@@ -13,6 +13,7 @@ pub mod result;
 pub mod rules;
 
 pub mod setup;
+pub mod shown;
 pub mod simulate;
 pub mod stats;
 pub mod study;

@@ -213,8 +213,15 @@ fn qemu_takes_the_options_that_findings_print() {
         attachment("virtio-blk", Cache::Writeback, Aio::Threads),
     ];
     for a in &all {
-        qemu_takes(&settings("x", a).qemu.replace("/dev/DISK", disk.text()));
+        let options = settings("x", a).qemu.replace("/dev/DISK", disk.text());
+        qemu_takes(&options.replace("format=FORMAT", "format=raw"));
     }
+    // Nobody knows the format of the reader's own image: a raw disk's would destroy a qcow2 one.
+    let unknown = settings("x", &recommended()).qemu.replace("/dev/DISK", disk.text()).replace("\\\n", "");
+    let out =
+        Command::new("qemu-system-x86_64").args(["-S", "-display", "none"]).args(unknown.split_whitespace()).output();
+    let words = String::from_utf8(out.unwrap().stderr).unwrap();
+    assert!(words.contains("Unknown driver 'FORMAT'"), "{words}");
 }
 
 #[test]
@@ -277,7 +284,7 @@ fn domain(disk: &Disk, change: &Change) -> String {
                 continue;
             }
             () if line.starts_with("<iothreads>") => &mut top,
-            () if line.starts_with("<target") => &mut own,
+            () if line.starts_with("<target") || line.starts_with("<address") => &mut own,
             () if said.contains("in its <driver .../>") => &mut driver,
             () if said.contains("in the <driver .../> of the <controller>") => &mut controller,
             () if said.contains("in the <controller>") => &mut model,

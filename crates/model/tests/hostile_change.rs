@@ -31,6 +31,7 @@ fn from() -> Provenance {
 }
 
 fn place(name: &str) -> Place {
+    let taken = vec![name.to_owned()];
     let name = || Some(name.to_owned());
     Place {
         domain: name(),
@@ -41,6 +42,13 @@ fn place(name: &str) -> Place {
         slot: name(),
         volume: name(),
         device_id: name(),
+        drive: name(),
+        node: name(),
+        qom: name(),
+        monitor: name(),
+        taken,
+        boots_as_first: Some(true),
+        given: None,
     }
 }
 
@@ -54,6 +62,11 @@ fn disks(name: &str) -> Vec<Disk> {
                 format: Some(name.into()),
                 iothread_name: Some(name.into()),
                 queues: Some(1),
+                limits: vec![name.into()],
+                limit_keys: vec![name.into()],
+                // A drive's own limits, and those of a group.
+                throttle_group: (option == "-blockdev").then(|| name.into()),
+                backing_files: Some(3),
                 ..Details::default()
             };
             all.push(Disk {
@@ -80,12 +93,17 @@ fn texts(name: &str) -> Vec<String> {
         queues: Some(4),
         discard: true,
         driver: None,
+        l2_cache: Some(1),
     };
     let driver = |driver| To { driver: Some(driver), ..To::default() };
     let mut changes: Vec<Change> = Vec::new();
     for disk in disks(name) {
         for to in [asked.clone(), driver("virtio-blk"), driver("virtio-scsi")] {
             changes.push(own_disk(name, &disk, &to));
+            for given in [name.to_owned(), format!("-hda {name}")] {
+                let place = Place { given: Some(vec![given]), ..disk.place.clone() };
+                changes.push(own_disk(name, &Disk { place, ..disk.clone() }, &to));
+            }
         }
     }
     let nic = Nic {
@@ -104,10 +122,24 @@ fn texts(name: &str) -> Vec<String> {
     let to = NicTo { virtio: true, vhost: true, queues: Some(4), offloads: true, tap: false };
     for to in [to, NicTo { tap: true, ..to }, NicTo { offloads: true, ..NicTo::default() }] {
         changes.push(own_nic(name, &nic, to));
+        for kind in ["-nic tap", "-nic bridge", "-net nic"] {
+            let given = [vec![format!("{kind},{name}")], vec![format!("{kind},{name}"), format!("-net {name}")]];
+            for (given, backend) in given.into_iter().flat_map(|g| [(g.clone(), "tap"), (g, "user")]) {
+                let place = Place { given: Some(given), ..nic.place.clone() };
+                changes.push(own_nic(name, &Nic { place, backend: Some(backend.into()), ..nic.clone() }, to));
+            }
+        }
     }
-    let nics = vec![Nic { model: Some("virtio-net".into()), backend: Some("tap".into()), ..nic }];
+    let nics = vec![Nic { model: Some("virtio-net".into()), backend: Some("tap".into()), ..nic.clone() }];
+    let nics: Vec<Nic> =
+        nics.into_iter().map(|n| Nic { mtu_bytes: Some(9000), bridge_mtu_bytes: Some(1500), ..n }).collect();
     let guest = Guest { name: name.into(), kind: "qemu".into(), disks: disks(name), nics, ..Guest::default() };
-    let joined = together(&guest, &findings(&guest.facts()));
+    let found = findings(&guest.facts());
+    let joined = together(&guest, &found);
+    for rule in ["limit-in-force", "backing-chain", "mtu-mismatch"] {
+        assert!(found.iter().any(|f| f.rule == rule), "{rule}");
+        changes.extend(found.iter().filter(|f| f.rule == rule).map(|f| f.change.clone()));
+    }
     assert!(joined.len() > 5, "{joined:?}");
     changes.extend(joined.into_iter().map(|t| t.change));
     let mut all: Vec<String> = changes.into_iter().flat_map(|c| [c.qemu, c.libvirt, c.proxmox]).collect();
@@ -130,6 +162,10 @@ impl Trap {
             ("qm", format!("case $1 in config) {echo};; esac")),
             ("virsh", String::new()),
             ("modprobe", String::new()),
+            ("sleep", String::new()),
+            ("socat", String::new()),
+            ("qemu-img", String::new()),
+            ("ip", String::new()),
         ] {
             let path = dir.join(program);
             std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();

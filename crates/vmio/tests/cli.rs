@@ -134,7 +134,7 @@ fn scan_refuses_what_cannot_be_meant() {
     let (_, err) = scan(&["--ignore", "emulated-drivers"], 2);
     assert!(err.contains("no rule emulated-drivers") && err.contains("did you mean emulated-driver?"), "{err}");
     let (_, err) = scan(&["--ignore", "zzz@web1"], 2);
-    assert!(err.contains("the rules are: unsafe-cache"), "{err}");
+    assert!(err.contains("the rules are: ") && err.contains(" unsafe-cache,"), "{err}");
     let (_, err) = scan(&["--fail-on", "dreadful"], 2);
     assert!(err.contains("note, advice, warning, severe"), "{err}");
     let (_, err) = scan(&["no-such-guest-anywhere"], 2);
@@ -209,6 +209,8 @@ fn the_best_set_up_is_written_for_libvirt_and_proxmox() {
     ends(&vmio(dir.path(), &[&["runs", "show", "1"][..], &files].concat()), 0);
     let (xml, qm) = (fs::read_to_string(&xml).unwrap(), fs::read_to_string(&qm).unwrap());
     assert!(xml.contains("bus='virtio'") && xml.contains("software emulation"), "{xml}");
+    // The reader's own image is not known here: raw over qcow2 would destroy it.
+    assert!(xml.contains("type='KIND'") && xml.contains("type='FORMAT'") && !xml.contains("type='raw'"), "{xml}");
     let comment = xml.strip_prefix("<!--").unwrap().split_once("-->").unwrap().0;
     assert!(!comment.contains("--") && comment.contains("as fast as lsi53c895a"), "{xml}");
     let commands: Vec<&str> = qm.lines().filter(|l| !l.starts_with('#')).collect();
@@ -283,15 +285,16 @@ fn a_damaged_store_is_named_with_its_mend() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_failure() {
+fn a_reader_that_goes_away_hears_nothing_and_ends_it_as_it_ends_other_tools() {
     let dir = stocked();
     let mut command = command(dir.path());
     let mut child =
         command.args(["runs", "export", "1"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
-    let (_, err) = ends(&output, 0);
-    assert!(err.is_empty(), "{err}");
+    // Nothing was delivered: that is no success, but nothing to talk about either.
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(13));
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]

@@ -68,6 +68,9 @@ struct Fake<'a> {
     /// Stops after so many samples.
     stop_after: Option<usize>,
     taken: usize,
+    /// What it says that a cell writes at most, and was written beside.
+    most_bytes: u64,
+    beside_bytes: u64,
     /// Advanced by one a cell.
     clock: Option<&'a Cell<f64>>,
     /// Shows what reached the disk: requests of the emulated driver at an eighth of the size, and
@@ -125,6 +128,14 @@ impl Rig for Fake<'_> {
             foreign: Default::default(),
             marks: Vec::new(),
         })
+    }
+
+    fn most_bytes(&self, _: &Setup) -> u64 {
+        self.most_bytes
+    }
+
+    fn written_beside(&self) -> u64 {
+        self.beside_bytes
     }
 
     fn must_stop(&mut self) -> Option<String> {
@@ -462,6 +473,32 @@ fn budgets_end_the_run_and_hold_across_a_resume() {
         let before_last: u64 = all[..all.len() - 1].iter().sum();
         assert!(before_last < budget && all.iter().sum::<u64>() >= budget, "overrun by one cell at most: {all:?}");
     }
+}
+
+/// No cell is begun that could take the run over its budget, whatever was written beside the cells and by
+/// cells that came to nothing.
+#[test]
+fn the_write_budget_is_never_overrun() {
+    const CELL: u64 = 10_000 * 4096;
+    let mut study = study();
+    study.repeat.max_gib_written = 0.25;
+    let budget = (0.25 * study::GIB as f64) as u64;
+    let written = |beside_bytes: u64, fails: Option<Fails<'_>>| {
+        let bed = Bed::new(&study);
+        let mut rig = Fake { most_bytes: CELL, beside_bytes, fails, ..Fake::default() };
+        assert_eq!(bed.go(study::next, &mut rig).0.unwrap(), Ended::Done(DoneReason::ByteBudget));
+        let stored: u64 = bed.run().samples.iter().map(|s| s.result.write_bytes).sum();
+        (stored, rig.cells.len())
+    };
+    let (stored, _) = written(0, None);
+    assert!(stored <= budget && stored + CELL > budget, "{stored} of {budget}");
+    let (less, _) = written(100 << 20, None);
+    assert!(less + (100 << 20) <= budget && less + CELL + (100 << 20) > budget, "{less} of {budget}");
+    // Each that fails may have written all that it was allowed to.
+    let (stored, tried) = written(0, Some(&|_, attempt| attempt == 1));
+    assert!(stored + 4 * CELL <= budget && tried >= 6, "{stored} of {budget}, {tried} tried");
+    // Nothing at all fits.
+    assert_eq!(written(budget, None), (0, 0));
 }
 
 #[test]

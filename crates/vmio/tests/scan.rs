@@ -6,6 +6,7 @@ mod common;
 
 use common::page::balanced;
 use common::scan::{finding, view};
+use serde_json::Value;
 use vmio::cli::{Exit, Failure};
 use vmio::cmd::scan::exit;
 use vmio::cmd::scan::pick::{Ignore, ignored, named, own};
@@ -377,4 +378,34 @@ fn the_rules_are_asked_about_a_guest() {
     let view = view();
     let asked = Row::of(row(&view, "bare").guest.clone());
     assert!(asked.findings.iter().any(|f| f.rule == "emulated-driver" && f.subject == "guest bare, disk vda"));
+}
+
+/// What is the host's is told once, and each guest keeps its own.
+#[test]
+fn emulation_is_told_once_for_the_host() {
+    let mut view = view();
+    let one = view.rows[0].findings[0].clone();
+    let emulated = |name: &str| vmio_model::rules::Finding {
+        rule: "emulation-though-kvm".into(),
+        title: "Software emulation".into(),
+        severity: vmio_model::rules::Severity::Warning,
+        subject: format!("guest {name}"),
+        ..one.clone()
+    };
+    for row in &mut view.rows {
+        row.findings.insert(0, emulated(&row.guest.name));
+    }
+    let said = overview(&view, Style::PLAIN, 100);
+    assert_eq!(said.matches("oftware emulation").count(), 1, "{said}");
+    let (plugin, _) = nagios(&view, None);
+    assert_eq!(plugin.matches("oftware emulation").count(), 1, "{plugin}");
+    let json: Value = serde_json::from_str(&json(&view)).unwrap();
+    assert_eq!(json["host_findings"][0]["guests"].as_array().unwrap().len(), view.rows.len());
+    let kept = json["guests"].as_array().unwrap();
+    assert!(kept.iter().all(|g| g["findings"][0]["rule"] == "emulation-though-kvm"), "each guest has it still");
+    // Of one guest it is the guest's.
+    for row in view.rows.iter_mut().skip(1) {
+        row.findings.remove(0);
+    }
+    assert!(view.host_wide().is_empty() && overview(&view, Style::PLAIN, 100).contains("emulation-though-kvm"));
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use vmio_node::{Reader, TRACE_PREFIX};
 
 use super::events::Dev;
+use crate::require;
 
 /// The events, all of the subsystem `block`.
 pub(super) const EVENTS: [&str; 2] = ["block_bio_queue", "block_rq_complete"];
@@ -99,7 +100,7 @@ fn tracefs(reader: &dyn Reader) -> Result<PathBuf, WatchError> {
         }
     }
     if denied {
-        return unmet("tracefs can only be read by root; run as root");
+        return unmet(require::mend_for(reader, "tracefs may be read by root only; run as root"));
     }
     unmet(format!("tracefs is not mounted; `mount -t tracefs nodev {}` does it", TRACEFS[0]))
 }

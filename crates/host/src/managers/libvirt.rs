@@ -294,6 +294,8 @@ fn with_next(mut guest: Guest, next: Guest, seen: bool) -> Guest {
     }
     // Devices are found by target: storage may have moved, and ids are those of a running QEMU.
     let place = |target: &Option<String>| Place { target: target.clone(), ..Place::default() };
+    // The change is made in what it is started with next.
+    let of_disk = |p: &Place| Place { taken: p.taken.clone(), ..place(&p.target) };
     let disk = |next: Disk| {
         let own = guest.disks.iter().find(|own| own.place.target == next.place.target)?;
         Some(Disk {
@@ -306,7 +308,7 @@ fn with_next(mut guest: Guest, next: Guest, seen: bool) -> Guest {
                 queues: ask(&own.details.queues, next.details.queues, seen),
                 ..Details::default()
             },
-            place: place(&next.place.target),
+            place: of_disk(&next.place),
             ..Disk::unknown(next.subject, next.from)
         })
     };

@@ -27,7 +27,7 @@ pub const REQUIREMENTS: &[Requirement] = &[
     Requirement {
         name: "tracing rights",
         why: "who uses which disk, by eBPF",
-        mend: "run it as root, or with CAP_BPF and CAP_PERFMON",
+        mend: "run it with CAP_BPF and CAP_PERFMON, which root has outside of containers",
         check: |n| capable(n),
     },
     Requirement {

@@ -15,6 +15,7 @@
 //! given another image ([`Prepared::exchange`]), and the old one is taken away after it was
 //! closed.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -158,8 +159,8 @@ impl Target for Qcow2 {
         // As fast as writing out the twin was allowed to be.
         let pace = ctx.pace.map(|_| (twin.bytes as f64 / began.elapsed().as_secs_f64()) as u64);
         let maker = Maker { tool, journal: Arc::clone(ctx.journal), pace };
-        let raw = twin.path.clone();
-        Ok(Box::new(Images::prepare(Qcow2 { ..*self }, raw, RawFile::new(twin, false), maker)?))
+        let dir = twin.path.parent().unwrap_or(Path::new("/")).to_owned();
+        Ok(Box::new(Images::prepare(Qcow2 { ..*self }, dir, RawFile::new(twin, false), maker)?))
     }
 }
 

@@ -16,6 +16,7 @@ use crate::backing::Backing;
 use crate::guests::qemu::running::on_server;
 use crate::look::{Look, Question};
 use crate::managers::libvirt;
+use crate::require;
 
 /// libvirt asks the guests' monitors: not more often than this, in seconds, and never more than
 /// this part of the time.
@@ -98,7 +99,10 @@ impl Libvirt {
                 }
                 self.last = Some((now, found));
             }
-            Err(unread) => self.rest(Some(format!("{}; {}", unread.why, unread.mend)), now + AGAIN_SECONDS),
+            Err(unread) => {
+                let mend = require::mend_for(look.reader(), &unread.mend);
+                self.rest(Some(format!("{}; {mend}", unread.why)), now + AGAIN_SECONDS);
+            }
         }
     }
 

@@ -10,6 +10,7 @@ use vmio_model::top::reading::{GuestReading, Interface, Part, ThreadReading};
 use super::domstats::traceable;
 use super::files::{Files, Kept};
 use super::parse;
+use crate::guests::qemu::threads::MONITOR;
 
 /// A guest and its files.
 pub(super) struct Member {
@@ -199,6 +200,7 @@ impl Member {
         let cpu = ["CPU ", "fc_vcpu ", "vcpu"].iter().find_map(|start| comm.strip_prefix(start));
         match comm {
             _ if cpu.is_some() => of("vcpu", cpu.unwrap_or_default()),
+            MONITOR => of("other", comm),
             _ if comm.starts_with("IO ") => of("iothread", &comm[3..]),
             "worker" => of("worker", ""),
             _ if comm.starts_with("vhost-") => of("vhost", ""),

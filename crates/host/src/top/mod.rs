@@ -26,6 +26,7 @@ mod roster;
 mod tests;
 
 use crate::look::Look;
+use crate::require;
 use disks::Groups;
 use domstats::Libvirt;
 use files::{Files, Kept};
@@ -197,7 +198,10 @@ impl<'a> Sampler<'a> {
             reading.notes.push(format!("libvirt cannot be queried: {why}"));
         }
         let unread = &self.roster.unread;
-        reading.notes.extend(unread.iter().map(|u| format!("could not read {}: {}; {}", u.what, u.why, u.mend)));
+        let told = |u: &vmio_model::facts::Unread| {
+            format!("could not read {}: {}; {}", u.what, u.why, require::mend_for(self.node.reader(), &u.mend))
+        };
+        reading.notes.extend(unread.iter().map(told));
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Provenance;
+use super::{Place, Provenance};
 use crate::result::Accel;
 
 /// Where each setting was read, by the name of the setting (the field's): `driver` ->
@@ -52,29 +52,6 @@ pub struct Unread {
     pub why: String,
     /// What would let it be read: `run as root`.
     pub mend: String,
-}
-
-/// What the reader's own configuration calls a device. It fills the placeholders of a change
-/// ([`crate::rules::change`]).
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Place {
-    /// libvirt's name of the guest, for `virsh edit`.
-    pub domain: Option<String>,
-    /// Proxmox's number of the guest, for `qm set`.
-    pub vmid: Option<String>,
-    /// Path or address of the storage, as the configuration has it.
-    pub source: Option<String>,
-    /// Whether the source is a block device.
-    pub block_device: Option<bool>,
-    /// libvirt's name of the device: `vda`, or the MAC address of a network device.
-    pub target: Option<String>,
-    /// Proxmox's slot: `scsi0`, `net0`.
-    pub slot: Option<String>,
-    /// Proxmox's name of the volume: `local-lvm:vm-101-disk-0`.
-    pub volume: Option<String>,
-    /// QEMU's id of the device.
-    pub device_id: Option<String>,
 }
 
 /// A guest's disk as it is set up. What could not be read is `None`.
@@ -131,6 +108,9 @@ pub struct Details {
     pub volblock_bytes: Option<u64>,
     /// Disks of the same driver in the guest, this one included.
     pub alike_in_guest: Option<u32>,
+    /// How the device is attached, where that is not PCI: `mmio`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transport: Option<String>,
     /// Request queues of the device.
     pub queues: Option<u32>,
     /// Number of I/O threads that the queues are spread over.
@@ -141,10 +121,35 @@ pub struct Details {
     pub host_cached_bytes: Option<u64>,
     /// Bytes that its files take where they lie.
     pub allocated_bytes: Option<u64>,
+    /// `tmpfs` or `ramfs`, where its file lies in the host's memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_memory: Option<String>,
+    /// Its files whose name is gone though the guest has them open: they end with its process.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deleted: Vec<DeletedFile>,
     /// Limits in force, in words: `1000 IOPS by QEMU's throttle`.
     pub limits: Vec<String>,
+    /// Keys on QEMU's command line that set them: `throttling.iops-total=100`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub limit_keys: Vec<String>,
+    /// Id of the throttle group that has them, where they are no drive's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throttle_group: Option<String>,
     /// Settings that were asked for and are not in force.
     pub overridden: Vec<Overridden>,
+}
+
+/// A file that has no name any more and that a process holds open.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeletedFile {
+    /// The name that it had, as the process sees it.
+    pub path: String,
+    /// The process.
+    pub pid: u32,
+    /// Number of the descriptor that holds it.
+    pub fd: u32,
+    /// Whether that name is another file's now.
+    pub replaced: bool,
 }
 
 /// A setting that was asked for and is not in force.
@@ -156,6 +161,9 @@ pub struct Overridden {
     pub asked: String,
     /// What is in force.
     pub found: String,
+    /// Why, where that is known for sure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 /// A guest's network device.
@@ -186,6 +194,9 @@ pub struct Nic {
     pub offloads_off: Vec<String>,
     /// Largest packet in bytes (MTU) of the interface on the host.
     pub mtu_bytes: Option<u64>,
+    /// MTU that the device tells the guest (`host_mtu` of virtio-net).
+    #[serde(default)]
+    pub host_mtu_bytes: Option<u64>,
     /// MTU of the bridge.
     pub bridge_mtu_bytes: Option<u64>,
     /// Send buffer of the tap in bytes; `None` where it cannot be told.
@@ -305,6 +316,7 @@ impl Nic {
             windows: None,
             offloads_off: Vec::new(),
             mtu_bytes: None,
+            host_mtu_bytes: None,
             bridge_mtu_bytes: None,
             send_buffer_bytes: None,
             limits: Vec::new(),

@@ -40,6 +40,7 @@ macro_rules! compare {
                 setting: stringify!($field).to_owned(),
                 asked: shown(asked),
                 found: shown(found),
+                why: None,
             });
         }
     )*};
@@ -143,6 +144,17 @@ impl Place {
         self.slot = self.slot.take().or(other.slot);
         self.volume = self.volume.take().or(other.volume);
         self.device_id = self.device_id.take().or(other.device_id);
+        self.given = self.given.take().or(other.given);
+        self.drive = self.drive.take().or(other.drive);
+        self.node = self.node.take().or(other.node);
+        self.qom = self.qom.take().or(other.qom);
+        self.monitor = self.monitor.take().or(other.monitor);
+        self.boots_as_first = self.boots_as_first.or(other.boots_as_first);
+        for name in other.taken {
+            if !self.taken.contains(&name) {
+                self.taken.push(name);
+            }
+        }
     }
 }
 
@@ -172,8 +184,12 @@ impl Device for Disk {
             mapped_iothreads,
             iothread_name,
             host_cached_bytes,
-            allocated_bytes
+            allocated_bytes,
+            in_memory
         );
+        if self.details.deleted.is_empty() {
+            self.details.deleted = other.details.deleted;
+        }
         if self.details.limits.is_empty() {
             self.details.limits = other.details.limits;
         }
@@ -208,6 +224,7 @@ impl Device for Nic {
             vcpus,
             windows,
             mtu_bytes,
+            host_mtu_bytes,
             bridge_mtu_bytes,
             send_buffer_bytes
         );

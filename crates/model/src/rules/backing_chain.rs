@@ -2,7 +2,9 @@
 //! and the first write to it copies a whole cluster up. Snapshots and linked clones leave such
 //! chains behind.
 
-use super::change::{Names, Takes, shell};
+use serde_json::json;
+
+use super::change::{Names, Takes, qmp, shell, thrown_away};
 use super::support::{from_setting, times};
 use super::{Change, Check, Finding, Need, Rule, Severity};
 use crate::facts::{Changed, Disk, Gain, Measured, Place};
@@ -30,16 +32,18 @@ pub(super) const RULE: Rule = Rule {
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     let flat = |g: &&Gain| g.before.target == CHAIN && g.after.target == FLAT;
-    rule.from_gains(m, m.sure_gains(Changed::Target, GAIN).filter(flat), cause, |_| advice(&Place::default()))
+    rule.from_gains(m, m.sure_gains(Changed::Target, GAIN).filter(flat), cause, |_| advice(&Place::default(), None))
 }
 
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
-    let files = disk.details.backing_files.filter(|n| *n >= FILES)?;
+    // An image that QEMU throws away would only be filled with what is below it.
+    let files = disk.details.backing_files.filter(|n| *n >= FILES && !thrown_away(disk))?;
     let cause = format!(
         "The disk is the top of a chain with {files} files below it: a block that it does not hold is looked for in \
          each, and the first write to one copies a whole cluster up."
     );
-    let mut finding = rule.advice(disk, &["backing_files", "format"], &cause, advice(&disk.place));
+    let mut finding =
+        rule.advice(disk, &["backing_files", "format"], &cause, advice(&disk.place, disk.details.format.as_deref()));
     finding.figures.push(from_setting("files below the top one", f64::from(files), "files", disk));
     Some(finding)
 }
@@ -52,24 +56,40 @@ fn cause(gain: &Gain) -> String {
     )
 }
 
-fn advice(place: &Place) -> Change {
+fn advice(place: &Place, format: Option<&str>) -> Change {
     let names = Names(place);
     let (domain, target) = (names.domain(), shell(place.target.as_deref().unwrap_or("vda")));
+    // A job takes the name of the image's node, or of the drive; never that of the device.
+    let (qemu, takes) = match (&place.monitor, place.node.as_ref().or(place.drive.as_ref())) {
+        (Some(socket), Some(node)) => (
+            format!(
+                "# while the guest runs; the lower images may be shared: leave them. Done when\n\
+                 # query-block-jobs does not tell of it any more\n{}",
+                qmp(socket, "block-stream", &json!({"job-id": "flatten", "device": node}))
+            ),
+            Takes::Running,
+        ),
+        // Without a monitor it is written while nobody else has it open.
+        _ => (
+            format!(
+                "# guest shut down; the lower images may be shared: leave them\nqemu-img rebase -p -f {} -b '' {}",
+                shell(format.unwrap_or("FORMAT")),
+                names.source()
+            ),
+            if place.domain.is_some() || place.vmid.is_some() { Takes::Running } else { Takes::ShutDown },
+        ),
+    };
     Change {
         what: "Flatten the chain: the top image takes up what it needs from below.".into(),
-        qemu: format!(
-            "# QMP, while the guest runs (device: as query-block names it); the lower images may be shared: leave them\n\
-             {{\"execute\": \"block-stream\", \"arguments\": {{\"job-id\": \"flatten\", \"device\": \"{}\"}}}}",
-            names.id("disk0").escape_default()
-        ),
+        qemu,
         libvirt: format!("virsh blockpull {domain} {target} --wait --verbose"),
         proxmox: format!(
-            "# a full copy of a linked clone's disk, while it runs; snapshots: qm delsnapshot {vmid} NAME\n\
-             qm disk move {vmid} {} STORAGE",
+            "# a full copy of a linked clone's disk on another storage, while it runs; snapshots: qm delsnapshot {vmid} NAME\n\
+             qm disk move {vmid} {} OTHERSTORAGE",
             names.slot("virtio0"),
             vmid = names.vmid()
         ),
-        takes: Takes::Running,
+        takes,
         sets: None,
     }
 }

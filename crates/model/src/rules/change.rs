@@ -9,15 +9,18 @@ mod libvirt;
 mod names;
 mod nic;
 mod qemu;
+mod qmp;
 mod slot;
 mod together;
 
 use serde::{Deserialize, Serialize};
 
 pub use disk::{To, engine, known_everywhere, own_disk, thrown_away};
-pub use names::{Names, shell, xml};
+pub use names::{Names, comment, shell, xml};
 pub use nic::{NicTo, own_nic};
+pub use qmp::qmp;
 pub use slot::slot_without;
+pub(super) use slot::{chained, read_slot};
 pub use together::{Sets, Together, together};
 
 use crate::facts::Place;
@@ -38,7 +41,8 @@ pub enum Takes {
     InGuest,
 }
 
-/// What to change. `VMID`, `STORAGE:VOLUME`, `/dev/DISK` and the like stand for the reader's own.
+/// What to change. `VMID`, `STORAGE:VOLUME`, `/dev/DISK`, `FORMAT` and the like stand for the reader's own; what is
+/// left of them is refused by whom it is pasted to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     /// In words, in one sentence.
@@ -89,7 +93,7 @@ pub fn settings(what: impl Into<String>, a: &Attachment) -> Change {
     }
 }
 
-/// libvirt's XML of such a disk, with `/dev/DISK` for its source.
+/// libvirt's XML of such a disk, with `KIND`, `FORMAT` and `SOURCE` for the reader's own, which libvirt refuses.
 pub fn libvirt(a: &Attachment) -> String {
     libvirt::element(a)
 }
@@ -103,7 +107,7 @@ pub fn proxmox(a: &Attachment) -> String {
 pub fn full_allocation(what: impl Into<String>, place: &Place, format: Option<&str>) -> Change {
     let names = Names(place);
     let (domain, vmid, slot) = (names.domain(), names.vmid(), names.slot("virtio0"));
-    let format = shell(format.unwrap_or("raw"));
+    let format = shell(format.unwrap_or("FORMAT"));
     let file = place.source.as_deref().unwrap_or("/PATH/sparse.raw");
     let (old, full, backup) = (shell(file), shell(&format!("{file}.full")), shell(&format!("{file}.old")));
     // fallocate alone would leave extents unwritten.
@@ -120,13 +124,16 @@ pub fn full_allocation(what: impl Into<String>, place: &Place, format: Option<&s
         libvirt: format!(
             "virsh shutdown {domain}    # and wait until it is off\n\
              {convert} && \\\n\
-             virsh edit {domain}        # then <source file='{}'/>",
+             virsh edit {domain}\n\
+             # in the <disk> with <target dev='{}' .../>, in place of its own <source .../>:\n\
+             <source file='{}'/>",
+            names.target("vda"),
             xml(&format!("{file}.full"))
         ),
         proxmox: format!(
-            "# from now on, for a directory or NFS storage\n\
-             pvesm set STORAGE --preallocation full\n\
-             # an existing disk: write it anew on another storage (thick LVM has no holes)\n\
+            "# written anew on another storage: a directory or NFS is told first to make whole files (thick LVM, which\n\
+             # has no holes, does not know this option: leave the line out)\n\
+             pvesm set OTHERSTORAGE --preallocation full && \\\n\
              qm disk move {vmid} {slot} OTHERSTORAGE"
         ),
         takes: Takes::ShutDown,
@@ -171,10 +178,10 @@ mod tests {
         let change = virtio_disk("Attach it by virtio-blk.", &recommended());
         assert_eq!(
             change.qemu,
-            "-object iothread,id=iothread0 \\\n-drive file=/dev/DISK,format=raw,if=none,id=disk0,cache=none,aio=native \
+            "-object iothread,id=iothread0 \\\n-drive file=/dev/DISK,format=FORMAT,if=none,id=disk0,cache=none,aio=native \
              \\\n-device virtio-blk-pci,drive=disk0,iothread=iothread0"
         );
-        assert!(change.libvirt.contains("<driver name='qemu' type='raw' cache='none' io='native' iothread='1'/>"));
+        assert!(change.libvirt.contains("<driver name='qemu' type='FORMAT' cache='none' io='native' iothread='1'/>"));
         assert!(change.libvirt.contains("<target dev='vda' bus='virtio'/>"));
         assert!(change.proxmox.contains("qm set VMID --delete scsi0\n"));
         assert!(

@@ -1,7 +1,7 @@
 //! A quota of CPU time below the number of vCPUs: once it is used up, all threads of the guest stand
 //! still until the next period (100 ms), in the middle of interrupts and with locks held.
 
-use super::change::{Names, Takes};
+use super::change::{Names, Takes, shell};
 use super::{Change, Check, Finding, Need, Rule, Severity};
 use crate::facts::Processors;
 
@@ -33,13 +33,23 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
             "Give it as many vCPUs as it may use, or weights in place of a quota: they bind only while others want the \
                CPU."
                 .into(),
-        qemu: "echo max > /sys/fs/cgroup/GROUP/cpu.max    # control groups v1: echo -1 > .../cpu.cfs_quota_us".into(),
+        qemu: unlimited(p),
         libvirt: format!("virsh schedinfo {} --live --config vcpu_quota=-1 global_quota=-1", names.domain()),
         proxmox: format!("qm set {} --cpulimit 0", names.vmid()),
         takes: Takes::Running,
         sets: None,
     };
     Some(rule.advice(p, &["vcpus", "quota_cpus"], &cause, change))
+}
+
+/// What is written to the file that the quota was read from.
+fn unlimited(p: &Processors) -> String {
+    let file = p.read.get("quota_cpus").filter(|file| file.starts_with('/'));
+    match file {
+        Some(file) if file.ends_with("/cpu.cfs_quota_us") => format!("echo -1 > {}", shell(file)),
+        Some(file) => format!("echo max > {}", shell(file)),
+        None => "echo max > /sys/fs/cgroup/GROUP/cpu.max    # control groups v1: echo -1 > .../cpu.cfs_quota_us".into(),
+    }
 }
 
 #[cfg(test)]

@@ -39,7 +39,9 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
     );
     let free = free_cpus(p, &taken);
     let cpus = if free.is_empty() { "CPUS".to_owned() } else { list_of(&free) };
-    let mut finding = rule.advice(p, &[], &cause, advice(p, &threads, &cpus, free.is_empty()));
+    // One processor more than are filled: where the whole guest is bound, that is all that can be said.
+    let wider = free.first().map(|one| list_of(&taken.iter().copied().chain([*one]).collect()));
+    let mut finding = rule.advice(p, &[], &cause, advice(p, &threads, &cpus, wider.as_deref()));
     let bound = p.threads.iter().filter(|t| t.role == "vcpu" && t.cpus.iter().all(|c| taken.contains(c)));
     for thread in threads.iter().copied().chain(bound) {
         let from = p.read.get("threads").cloned().unwrap_or_else(|| Live::from(p).place());
@@ -61,7 +63,7 @@ fn name(thread: &PlacedThread) -> String {
     format!("{role} {which}")
 }
 
-fn advice(p: &Processors, threads: &[&PlacedThread], cpus: &str, none_free: bool) -> Change {
+fn advice(p: &Processors, threads: &[&PlacedThread], cpus: &str, wider: Option<&str>) -> Change {
     let names = Names(&p.place);
     let domain = names.domain();
     let by_tid: Vec<String> = threads
@@ -87,7 +89,7 @@ fn advice(p: &Processors, threads: &[&PlacedThread], cpus: &str, none_free: bool
         .collect::<BTreeSet<String>>()
         .into_iter()
         .collect();
-    let where_to = if none_free {
+    let where_to = if wider.is_none() {
         "processors that no vCPU is bound to; here all are taken: bind fewer vCPUs".to_owned()
     } else {
         "processors that no vCPU is bound to (of no other guest either)".to_owned()
@@ -98,8 +100,9 @@ fn advice(p: &Processors, threads: &[&PlacedThread], cpus: &str, none_free: bool
         libvirt: pins.join("\n"),
         proxmox: format!(
             "{by_tid}\n# Proxmox VE binds the whole guest: leave it a processor more than it has vCPUs, from the next \
-             start on\nqm set {} --affinity CPUS",
-            names.vmid()
+             start on\nqm set {} --affinity {}",
+            names.vmid(),
+            wider.unwrap_or("CPUS")
         ),
         takes: Takes::Running,
         sets: None,
@@ -142,6 +145,8 @@ mod tests {
             "{}",
             found[0].change.libvirt
         );
+        // The vCPUs fill 2 to 5; with one more there is room.
+        assert!(found[0].change.proxmox.ends_with("qm set VMID --affinity 0,2-5"), "{}", found[0].change.proxmox);
         assert!(found[0].evidence.iter().any(|e| e.setting == "vCPU 0" && e.value == "may run on 2"));
     }
 

@@ -1,12 +1,14 @@
 //! A limit of IOPS or bytes on the disk: where it is reached, it is why the disk is slow, and no other
 //! setting will make it faster.
 
-use super::change::{Change, Names, Takes, shell, slot_without};
+use serde_json::json;
+
+use super::change::{Change, Names, Takes, comment, qmp, shell, slot_without};
 use super::{Check, Finding, Need, Rule, Severity};
 use crate::facts::Disk;
 
 /// Proxmox's names of limits of a disk (`qm(1)`).
-const LIMITS: [&str; 12] = [
+const LIMITS: [&str; 21] = [
     "mbps",
     "mbps_rd",
     "mbps_wr",
@@ -19,6 +21,16 @@ const LIMITS: [&str; 12] = [
     "iops_max",
     "iops_rd_max",
     "iops_wr_max",
+    // Bursts without a limit keep QEMU from starting.
+    "bps",
+    "bps_rd",
+    "bps_wr",
+    "bps_max_length",
+    "bps_rd_max_length",
+    "bps_wr_max_length",
+    "iops_max_length",
+    "iops_rd_max_length",
+    "iops_wr_max_length",
 ];
 
 pub(super) const RULE: Rule = Rule {
@@ -36,6 +48,9 @@ pub(super) const RULE: Rule = Rule {
     fixture: (fixture::fires, fixture::silent),
 };
 
+/// What a limit may be of.
+const WAYS: [&str; 3] = ["total", "read", "write"];
+
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     if disk.details.limits.is_empty() {
         return None;
@@ -47,23 +62,71 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     let names = Names(&disk.place);
     let (domain, target) = (names.domain(), shell(disk.place.target.as_deref().unwrap_or("vda")));
     let (vmid, slot) = (names.vmid(), names.slot("virtio0"));
-    let id = names.id("DEVICE").escape_default().to_string();
-    let zero = "\"bps\": 0, \"bps_rd\": 0, \"bps_wr\": 0, \"iops\": 0, \"iops_rd\": 0, \"iops_wr\": 0";
+    // A limit is taken away with its bursts: libvirt refuses the one without the other.
+    let mut none = String::new();
+    for (way, unit) in WAYS.into_iter().flat_map(|way| ["bytes", "iops"].map(|unit| (way, unit))) {
+        for part in ["", "-max", "-max-length"] {
+            none.push_str(&format!(" --{way}-{unit}-sec{part} 0"));
+        }
+    }
     let change = Change {
         what: "If it is meant, leave it, and measure nothing through it; else raise it or take it away (0).".into(),
-        qemu: format!(
-            "# QMP; a limit of a control group instead: io.max (v1: blkio.throttle.*) of the process's group\n\
-             {{\"execute\": \"block_set_io_throttle\", \"arguments\": {{\"id\": \"{id}\", {zero}}}}}"
-        ),
+        qemu: qemu(disk),
         libvirt: format!(
             "virsh blkdeviotune {domain} {target}    # what is in force\n\
-             virsh blkdeviotune {domain} {target} --total-iops-sec 0 --total-bytes-sec 0 --live --config"
+             virsh blkdeviotune {domain} {target}{none} --live --config"
         ),
         proxmox: format!("{} && \\\nqm set {vmid} --{slot} \"$disk\"", slot_without(&vmid, &slot, &LIMITS)),
         takes: Takes::Running,
         sets: None,
     };
     Some(rule.advice(disk, &["limits"], &cause, change))
+}
+
+/// By the monitor for now, and on the command line for later. QMP means a drive by its name, other disks by the
+/// path of the device, and a group's limits are the group's.
+fn qemu(disk: &Disk) -> String {
+    let place = &disk.place;
+    let set = |on: &str, name: &str| {
+        let mut zero = json!({ on: name });
+        ["bps", "bps_rd", "bps_wr", "iops", "iops_rd", "iops_wr"].iter().for_each(|key| zero[*key] = json!(0));
+        ("block_set_io_throttle", zero)
+    };
+    let group = disk.details.throttle_group.as_deref();
+    let command = match (group, &place.drive, &place.qom) {
+        (Some(group), ..) => {
+            let mut limits = json!({});
+            for key in WAYS.iter().flat_map(|way| ["bps", "iops"].map(|unit| format!("{unit}-{way}"))) {
+                // A burst of no length is none that QEMU knows.
+                (limits[&*key], limits[format!("{key}-max")], limits[format!("{key}-max-length")]) =
+                    (json!(0), json!(0), json!(1));
+            }
+            Some(("qom-set", json!({"path": format!("/objects/{group}"), "property": "limits", "value": limits})))
+        }
+        (None, Some(drive), _) => Some(set("device", drive)),
+        (None, None, Some(device)) => Some(set("id", device)),
+        (None, None, None) => None,
+    };
+    let mut text = Vec::new();
+    if let (Some(socket), Some((command, arguments))) = (&place.monitor, command) {
+        text.push(format!("# at once:\n{}", qmp(socket, command, &arguments)));
+    }
+    if !disk.details.limit_keys.is_empty() {
+        let place = match group {
+            Some(id) => format!("in the -object throttle-group with id={}", comment(id)),
+            None => "in its own -drive".to_owned(),
+        };
+        let keys = shell(&disk.details.limit_keys.join(","));
+        text.push(format!("# from the next start on, {place}: take these away, keep all else\n{keys}"));
+    }
+    if text.is_empty() {
+        text.push(
+            "# take away throttling.* (iops=, bps=) of its own -drive; a limit of a control group instead:\n\
+             # io.max (v1: blkio.throttle.*) of the process's group"
+                .to_owned(),
+        );
+    }
+    text.join("\n")
 }
 
 #[cfg(test)]

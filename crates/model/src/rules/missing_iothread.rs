@@ -2,9 +2,11 @@
 //! other device, under one lock.
 
 use super::change::{self, To};
+use super::live::processors_of;
 use super::support::{better, times};
 use super::{Check, Finding, Need, Rule, Severity};
-use crate::facts::{Changed, Disk, Gain, Measured};
+use crate::facts::{Changed, Disk, Facts, Gain, Measured};
+use crate::result::Accel;
 
 /// Any sure gain counts.
 const GAIN: f64 = 1.0;
@@ -19,7 +21,7 @@ pub(super) const RULE: Rule = Rule {
     needs: Need::MeasuredOrSettings,
     severity: Severity::Advice,
     references: &["Proxmox VE, qm.adoc, \"IO Thread\"", "QEMU, docs/devel/multiple-iothreads"],
-    checks: &[Check::Run(measured), Check::Disk(live)],
+    checks: &[Check::Run(measured), Check::Guests(live)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
 };
@@ -31,7 +33,15 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     })
 }
 
-fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
+fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
+    // Under emulation only PCI has the notifiers that an I/O thread waits for (QEMU 7.2: "ioeventfd is required
+    // for iothread").
+    let emulated = |disk: &Disk| processors_of(disk, &facts.processors).is_some_and(|p| p.accel == Some(Accel::Tcg));
+    let takes_one = |disk: &&Disk| disk.details.transport.as_deref() != Some("mmio") || !emulated(disk);
+    facts.disks.iter().filter(takes_one).filter_map(|disk| without(rule, disk)).collect()
+}
+
+fn without(rule: &Rule, disk: &Disk) -> Option<Finding> {
     // Others cannot have one in every QEMU; an emulated controller is another rule's finding.
     disk.driver.as_deref().filter(|name| disk.iothread == Some(false) && THREADED.contains(name))?;
     let cause = "QEMU's main loop serves this disk beside everything else that it does; an I/O thread of its own takes \
@@ -72,5 +82,23 @@ mod fixture {
             .cell(virtio("device", "rand-read-32"), 13e3)
             .cell(threaded, with)
             .facts()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::{Details, Processors};
+    use crate::testing::{live_disk, live_processors};
+
+    #[test]
+    fn no_thread_is_asked_of_a_device_that_would_not_start_with_one() {
+        let told = |transport: Option<&str>, accel: Accel| {
+            let details = Details { transport: transport.map(str::to_owned), ..Details::default() };
+            let disk = Disk { iothread: Some(false), ..live_disk(details) };
+            let processors = vec![Processors { accel: Some(accel), ..live_processors() }];
+            live(&RULE, &Facts { disks: vec![disk], processors, ..Facts::default() }).len()
+        };
+        assert_eq!((told(None, Accel::Tcg), told(Some("mmio"), Accel::Kvm), told(Some("mmio"), Accel::Tcg)), (1, 1, 0));
     }
 }

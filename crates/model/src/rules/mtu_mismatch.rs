@@ -1,8 +1,10 @@
 //! A tap that lets larger packets in than its bridge: a bridge drops what is larger than the port that
 //! it should leave by (Linux, `br_forward.c`, `is_skb_forwardable`), without a word to the sender. A tap
-//! with less than its bridge is no fault: overlay networks and Proxmox's `mtu=` are set up so.
+//! with less than its bridge is no fault: overlay networks and Proxmox's `mtu=` are set up so. A virtio-net
+//! device may tell its guest how large packets may be (`host_mtu`): then that is what the guest sends,
+//! whatever the tap has.
 
-use super::change::{Names, Takes, shell};
+use super::change::{Names, Takes, chained, read_slot, shell};
 use super::{Change, Check, Finding, Need, Rule, Severity};
 use crate::facts::Nic;
 
@@ -21,36 +23,71 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
-    let (own, bridge) = (nic.mtu_bytes?, nic.bridge_mtu_bytes?);
+    let (tap, bridge) = (nic.mtu_bytes?, nic.bridge_mtu_bytes?);
+    let own = nic.host_mtu_bytes.unwrap_or(tap);
     if own <= bridge {
         return None;
     }
+    let lets = match nic.host_mtu_bytes {
+        Some(_) => "The device tells the guest that packets may have",
+        None => "The tap lets packets in of",
+    };
     let cause = format!(
-        "The tap lets packets of {own} bytes in, and its bridge passes on {bridge}: what is larger is dropped without a \
-         word, and connections hang that carry large packets."
+        "{lets} {own} bytes, and the bridge passes on {bridge}: what is larger is dropped without a word, and \
+         connections hang that carry large packets."
     );
+    let (from, looked_at) = (nic.bridge.as_deref(), ["mtu_bytes", "host_mtu_bytes", "bridge_mtu_bytes", "bridge"]);
     let names = Names(&nic.place);
-    let tap = shell(nic.interface.as_deref().unwrap_or("TAP"));
-    let now = format!("ip link set dev {tap} mtu {bridge}");
+    let interface = shell(nic.interface.as_deref().unwrap_or("TAP"));
+    // Now, for what has no device that tells the guest, and for what comes to it.
+    let now = if tap > bridge { format!("ip link set dev {interface} mtu {bridge}\n") } else { String::new() };
+    let or = format!(
+        "# or instead, where all behind the bridge (its uplink, switches) passes {own} bytes on:\n\
+         # ip link set dev {} mtu {own}",
+        shell(from.unwrap_or("BRIDGE"))
+    );
+    let virtio = nic.model.as_deref() == Some("virtio-net");
+    let (vmid, slot) = (names.vmid(), names.slot("net0"));
     let change = Change {
-        what: format!("Give the tap the bridge's {bridge} bytes, and the guest's interface too (in it, or as below)."),
-        qemu: format!(
-            "{now}\n# and one more option of the virtio-net device, for the guest to know: host_mtu={bridge}"
+        what: format!(
+            "Give the tap the bridge's {bridge} bytes, and the guest's interface too (in it, or as below, from its next \
+             start on); or raise the bridge."
         ),
+        qemu: format!("{now}{}{or}", qemu(nic, virtio, bridge)),
         libvirt: format!(
-            "{now}\nvirsh edit {}    # in the <interface> with <mac address='{}'/>:\n<mtu size='{bridge}'/>",
+            "{now}virsh edit {}\n# in the <interface> with <mac address='{}'/>: this, in place of its own <mtu .../>\n\
+             <mtu size='{bridge}'/>\n{or}",
             names.domain(),
             names.target("MAC")
         ),
-        proxmox: format!(
-            "{now}\n# mtu=1 in the line that `qm config {}` shows for {}: the bridge's, from the next start on",
-            names.vmid(),
-            names.slot("net0")
-        ),
+        proxmox: match virtio {
+            // The card is taken from a guest that runs when its line changes; 1 means the bridge's.
+            true => format!(
+                "{now}{}\n{or}",
+                chained(&[
+                    read_slot("card", &vmid, &slot, "s/,mtu=[^,]*//g;"),
+                    format!("qm shutdown {vmid}"),
+                    format!("qm set {vmid} --{slot} \"$card,mtu=1\""),
+                    format!("qm start {vmid}"),
+                ])
+            ),
+            // Only virtio tells the guest (qm.conf(5), net[n], mtu).
+            false => format!("{now}{or}"),
+        },
         takes: Takes::Running,
         sets: None,
     };
-    Some(rule.advice(nic, &["mtu_bytes", "bridge_mtu_bytes", "bridge"], &cause, change))
+    Some(rule.advice(nic, &looked_at, &cause, change))
+}
+
+/// The key of a virtio-net device, where it has one that takes keys.
+fn qemu(nic: &Nic, virtio: bool, bridge: u64) -> String {
+    match nic.place.given {
+        None if virtio => {
+            format!("# from the next start on, in its own -device: set this, keep all else\nhost_mtu={bridge}\n")
+        }
+        _ => String::new(),
+    }
 }
 
 #[cfg(test)]
@@ -65,5 +102,40 @@ mod fixture {
     /// An overlay network: its packets need room for one more header on the way.
     pub fn silent() -> Facts {
         of_nic(Nic { mtu_bytes: Some(1450), ..live_nic() })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::facts::Place;
+    use crate::testing::live_nic;
+
+    #[test]
+    fn what_the_guest_is_told_counts() {
+        let place = Place { vmid: Some("101".into()), slot: Some("net0".into()), ..Place::default() };
+        let nic = |tap, host| Nic { mtu_bytes: Some(tap), host_mtu_bytes: host, place: place.clone(), ..live_nic() };
+        let found = |tap, host| live(&RULE, &nic(tap, host));
+        assert_eq!(found(9000, Some(1500)), None);
+        assert_eq!(found(1500, None), None);
+        let told = found(1500, Some(9000)).unwrap();
+        assert!(
+            told.cause.starts_with("The device tells the guest that packets may have 9000 bytes"),
+            "{}",
+            told.cause
+        );
+        assert_eq!(
+            told.change.qemu,
+            "# from the next start on, in its own -device: set this, keep all else\nhost_mtu=1500\n# or instead, where all \
+             behind the bridge (its uplink, switches) passes 9000 bytes on:\n# ip link set dev br0 mtu 9000"
+        );
+        assert!(told.change.proxmox.contains("sed -nE '/^net0: /{s///;s/,mtu=[^,]*//g;p}'"), "{}", told.change.proxmox);
+        assert!(told.change.proxmox.contains("qm set 101 --net0 \"$card,mtu=1\" && "), "{}", told.change.proxmox);
+        let tap = found(9000, None).unwrap();
+        assert!(tap.change.qemu.starts_with("ip link set dev tap0 mtu 1500\n"), "{}", tap.change.qemu);
+        // An emulated card has no such key, nor has -nic.
+        let e1000 = live(&RULE, &Nic { model: Some("e1000".into()), ..nic(9000, None) }).unwrap();
+        assert!(!e1000.change.qemu.contains("host_mtu") && !e1000.change.proxmox.contains("qm "));
     }
 }

@@ -2,10 +2,10 @@
 //! does not hold is read from the image first: random I/O over more than the cache covers pays
 //! two requests for one. One entry of 8 bytes covers a cluster.
 
-use super::change::{Names, Takes};
+use super::change::{Takes, To, own_disk};
 use super::support::{from_setting, times};
 use super::{Change, Check, Finding, Need, Rule, Severity};
-use crate::facts::{Changed, Details, Disk, Gain, Measured, Place};
+use crate::facts::{Changed, Details, Disk, Gain, Measured};
 
 /// Any sure gain counts.
 const GAIN: f64 = 1.0;
@@ -15,6 +15,8 @@ const ENTRY_BYTES: u64 = 8;
 const SMALL: &str = "qcow2-small-l2";
 /// See [`SMALL`].
 const FULL: &str = "qcow2-full-l2";
+/// What to do.
+const WHAT: &str = "Let QEMU cache all L2 tables (disk size / cluster size * 8 bytes), or use larger clusters or raw.";
 
 pub(super) const RULE: Rule = Rule {
     id: "qcow2-l2-cache",
@@ -29,7 +31,7 @@ pub(super) const RULE: Rule = Rule {
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     let covered = |g: &&Gain| g.before.target == SMALL && g.after.target == FULL;
-    rule.from_gains(m, m.sure_gains(Changed::Target, GAIN).filter(covered), cause, |_| advice(None, &Place::default()))
+    rule.from_gains(m, m.sure_gains(Changed::Target, GAIN).filter(covered), cause, |_| advice())
 }
 
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
@@ -43,7 +45,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
         disk,
         &["format", "virtual_bytes", "cluster_bytes", "l2_cache_bytes"],
         &cause,
-        advice(Some(needed), &disk.place),
+        own_disk(WHAT, disk, &To { l2_cache: Some(needed), ..To::default() }),
     );
     finding.figures.push(from_setting("L2 tables of the image", needed as f64, "bytes", disk));
     finding.figures.push(from_setting("QEMU's cache of them", has as f64, "bytes", disk));
@@ -68,26 +70,18 @@ fn cause(gain: &Gain) -> String {
     )
 }
 
-fn advice(needed: Option<u64>, place: &Place) -> Change {
-    let names = Names(place);
-    let bytes = needed.map_or("BYTES".to_owned(), |n| n.to_string());
+/// For a measured image, which is no image of the reader's.
+fn advice() -> Change {
     Change {
-        what: "Let QEMU cache all L2 tables (disk size / cluster size * 8 bytes), or use larger clusters or raw."
+        what: WHAT.into(),
+        qemu: "# one more option of the disk's -drive or -blockdev (driver qcow2)\nl2-cache-size=BYTES".into(),
+        libvirt: "virsh edit DOMAIN\n\
+                  # inside of the disk's <driver ... type='qcow2' ...>; libvirt counts 4 clusters more, for other tables:\n\
+                  <metadata_cache><max_size unit='bytes'>BYTES</max_size></metadata_cache>"
             .into(),
-        qemu: format!("# one more option of the disk's -drive or -blockdev (driver qcow2)\nl2-cache-size={bytes}"),
-        libvirt: format!(
-            "virsh edit {}\n\
-             # in the <disk> with <target dev='{}' .../>, inside of its <driver ... type='qcow2' ...>:\n\
-             <metadata_cache><max_size unit='bytes'>{bytes}</max_size></metadata_cache>",
-            names.domain(),
-            names.target("vda")
-        ),
-        proxmox: format!(
-            "# Proxmox VE has no setting for it: raw has no tables (and no snapshots on a directory)\n\
-             qm disk move {} {} STORAGE --format raw",
-            names.vmid(),
-            names.slot("virtio0")
-        ),
+        proxmox: "# Proxmox VE has no setting for it: raw has no tables (and no snapshots on a directory)\n\
+                  qm disk move VMID SLOT STORAGE --format raw"
+            .into(),
         takes: Takes::NextStart,
         sets: None,
     }

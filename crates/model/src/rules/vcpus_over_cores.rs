@@ -4,10 +4,10 @@
 
 use std::collections::BTreeSet;
 
-use super::change::{Names, Takes};
+use super::change::{Names, Takes, comment};
 use super::placement::list_of;
 use super::{Change, Check, Evidence, Finding, Live, Need, Rule, Severity};
-use crate::facts::Processors;
+use crate::facts::{PlacedThread, Processors};
 
 pub(super) const RULE: Rule = Rule {
     id: "vcpus-over-cores",
@@ -45,7 +45,8 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
         () => return None,
     };
     let cause = format!("{cause} A vCPU that waits for a processor holds up those that wait for it.");
-    let mut finding = rule.advice(p, &["vcpus", "shares_cpus_with"], &cause, advice(p));
+    let change = if !p.host.is_empty() && vcpus > p.host.len() { fewer(p) } else { unbound(p) };
+    let mut finding = rule.advice(p, &["vcpus", "shares_cpus_with"], &cause, change);
     let from = p.read.get("threads").cloned().unwrap_or_else(|| Live::from(p).place());
     finding.evidence.retain(|e| e.value != "none");
     finding.evidence.extend(evidence.into_iter().map(|(setting, value)| Evidence {
@@ -56,23 +57,44 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
     Some(finding)
 }
 
-fn advice(p: &Processors) -> Change {
+/// More vCPUs than the host has processors: no binding helps.
+fn fewer(p: &Processors) -> Change {
     let names = Names(&p.place);
-    let tid = |n: usize| {
-        let thread = p.threads.iter().filter(|t| t.role == "vcpu").nth(n).filter(|t| t.tid != 0);
-        thread.map_or_else(|| "TID".to_owned(), |t| t.tid.to_string())
-    };
+    let most = p.host.len();
     Change {
-        what: "Give each vCPU a processor of its own (CPUS: ones that no other guest is bound to), or the guest fewer \
-               vCPUs, or bind nothing and let the kernel place them."
-            .into(),
-        qemu: format!("taskset -cp CPUS {}    # vCPU 0; and so on for each", tid(0)),
-        libvirt: format!("virsh vcpupin {} 0 CPUS --live --config    # and so on for each vCPU", names.domain()),
+        what: format!("Give the guest no more vCPUs than the host has processors ({most})."),
+        qemu: format!("# in place of its own -smp\n-smp {most}"),
+        libvirt: format!("virsh setvcpus {} {most} --config", names.domain()),
         proxmox: format!(
-            "taskset -cp CPUS {}    # vCPU 0, and so on; from the next start on:\nqm set {} --affinity CPUS",
-            tid(0),
+            "qm set {} --sockets 1 --cores {most}\n# in force after the guest was stopped and started",
             names.vmid()
         ),
+        takes: Takes::NextStart,
+        sets: None,
+    }
+}
+
+/// Bound too closely: the kernel finds a free processor better than a binding that is shared.
+fn unbound(p: &Processors) -> Change {
+    let names = Names(&p.place);
+    let all = match p.host.is_empty() {
+        true => "CPUS".to_owned(),
+        false => list_of(&p.host.iter().map(|cpu| cpu.cpu).collect()),
+    };
+    let vcpus: Vec<&PlacedThread> = p.threads.iter().filter(|t| t.role == "vcpu").collect();
+    let taskset = |t: &&PlacedThread| {
+        let tid = if t.tid == 0 { "TID".to_owned() } else { t.tid.to_string() };
+        format!("taskset -cp {all} {tid}    # vCPU {}", comment(&t.name))
+    };
+    let by_tid = vcpus.iter().map(taskset).collect::<Vec<String>>().join("\n");
+    let pin = |n: usize| format!("virsh vcpupin {} {n} {all} --live --config", names.domain());
+    Change {
+        what: "Bind nothing and let the kernel place the vCPUs (as below), or give each a processor that no other vCPU of \
+               any guest is bound to."
+            .into(),
+        libvirt: (0..vcpus.len()).map(pin).collect::<Vec<String>>().join("\n"),
+        proxmox: format!("{by_tid}\n# and from the next start on\nqm set {} --delete affinity", names.vmid()),
+        qemu: by_tid,
         takes: Takes::Running,
         sets: None,
     }

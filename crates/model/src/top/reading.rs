@@ -206,7 +206,7 @@ pub fn between(before: &Reading, after: &Reading, traced: Option<&Traced<'_>>) -
 pub(super) fn clean(text: &str) -> String {
     let safe = |c: char| match c {
         '\n' | '\t' => ' ',
-        c if c.is_control() => '?',
+        c if crate::shown::is_hidden(c) => '?',
         c => c,
     };
     text.chars().map(safe).collect()

@@ -92,7 +92,7 @@ fn build(context: &Context) -> Outcome {
 type Running = Arc<Mutex<Option<(Arc<dyn Node>, u32)>>>;
 
 fn in_lab(files: &[PathBuf], command: &[String], context: &Context) -> Outcome {
-    let journals = context.paths.state.join("journals");
+    let journals = context.journals()?;
     let recovered = recover(&journals);
     recovered.undone.iter().for_each(|u| term::note(&format!("cleaned up after a killed run: {u}")));
     recovered.failed.iter().for_each(|f| term::note(&format!("warning: could not clean up: {f}")));
@@ -106,6 +106,7 @@ fn in_lab(files: &[PathBuf], command: &[String], context: &Context) -> Outcome {
     let image = image(context)?;
     // One run at a time, in a lab host or not: two would measure each other.
     let journal = Arc::new(Journal::open(&journals, "run")?);
+    journal.ward()?;
     let running = Running::default();
     on_signals(&journal, &running).context("cannot set up signal handling")?;
     let ended = lab_run(&image, files, command, &journal, &running, context);
@@ -153,7 +154,8 @@ fn lab_run(
     for file in files {
         lab.bring(file).with_context(|| format!("cannot bring {}", file.display()))?;
     }
-    let ended = follow(&lab, command, running);
+    let mut unwritten = None;
+    let ended = follow(&lab, command, running, &mut unwritten);
     *running.lock().unwrap_or_else(PoisonError::into_inner) = None;
     let code = match ended {
         Ok(code) => code,
@@ -167,11 +169,20 @@ fn lab_run(
         runs::import(&store, &Store::open(&context.paths.db())?)?;
     }
     lab.stop()?;
-    Ok(code)
+    match unwritten {
+        // A reader who has gone away is no reason to end what is measured, but no success either.
+        Some(e) if code == 0 => Err(e.into()),
+        _ => Ok(code),
+    }
 }
 
 /// Starts the command and passes on what it says until it ends.
-fn follow(lab: &LabHost, command: &[String], running: &Running) -> vmio_node::Result<i32> {
+fn follow(
+    lab: &LabHost,
+    command: &[String],
+    running: &Running,
+    unwritten: &mut Option<term::Unwritten>,
+) -> vmio_node::Result<i32> {
     let (program, args) = command.split_first().map_or(("true", &[][..]), |(p, a)| (p.as_str(), a));
     let mut process = lab.spawn(program, args)?;
     *running.lock().unwrap_or_else(PoisonError::into_inner) = Some((lab.node(), process.pid()));
@@ -181,8 +192,10 @@ fn follow(lab: &LabHost, command: &[String], running: &Running) -> vmio_node::Re
             Some(output) => [output.stdout.clone(), output.stderr.clone()],
             None => process.take_said()?,
         };
-        pass_on(&mut io::stdout(), &said[0]);
-        pass_on(&mut io::stderr(), &said[1]);
+        if !said[0].is_empty() && unwritten.is_none() {
+            *unwritten = term::pass_on(&said[0]).err();
+        }
+        let _ = io::stderr().write_all(&said[1]);
         match ended.map(|o| o.end) {
             Some(End::Exit(code)) => return Ok(code),
             // As a shell says it.
@@ -190,13 +203,6 @@ fn follow(lab: &LabHost, command: &[String], running: &Running) -> vmio_node::Re
             Some(End::TimedOut) => return Ok(1),
             None => thread::sleep(POLL),
         }
-    }
-}
-
-/// A reader who has gone away is no reason to end what is measured.
-fn pass_on(to: &mut dyn Write, bytes: &[u8]) {
-    if !bytes.is_empty() {
-        let _ = to.write_all(bytes).and_then(|()| to.flush());
     }
 }
 

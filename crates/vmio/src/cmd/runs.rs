@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde_json::json;
 use vmio_model::result::{Accel, Run};
-use vmio_model::summary;
+use vmio_model::{shown, summary};
 
 use crate::cli::{Context, Exit, Failure, Outcome};
 use crate::report::export::{self, Format};
@@ -253,7 +253,7 @@ fn delete(store: &Store, id: i64, yes: bool) -> Outcome {
     if !yes {
         let question = format!(
             "delete run {id} ({}, {} samples, {})?",
-            run.study,
+            shown::line(&run.study),
             run.samples.len(),
             format::utc(run.started_unix)
         );

@@ -8,7 +8,6 @@ pub mod pick;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::Context as _;
 use vmio_host::guests::qemu::known_accelerator;
 use vmio_host::look::Look;
 use vmio_host::scan;
@@ -19,6 +18,7 @@ use vmio_node::Local;
 
 use crate::cli::{Context, Exit, Failure, Outcome};
 use crate::expect::Known;
+use crate::files;
 use crate::paths::Paths;
 use crate::report::scan::{self as report, Row, View, diff, nagios};
 use crate::run::like::differences;
@@ -95,18 +95,24 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             Ok(view) => nagios::nagios(view, args.fail_on),
             Err(e) => (nagios::failed(&format!("{e:#}")), nagios::State::Unknown),
         };
-        term::print(&text)?;
-        return Ok(Exit::Plugin(state));
+        // What could not be told is unknown to who asked; 1 would be a warning there.
+        return Ok(Exit::Plugin(match term::print(&text) {
+            Ok(()) => state,
+            Err(e) => {
+                term::note(&format!("error: {e}"));
+                nagios::State::Unknown
+            }
+        }));
     }
     let view = viewed?;
     if let Some(file) = &args.html {
-        write(file, &report::html(&view))?;
+        files::write(file, &report::html(&view))?;
         term::note(&format!("report written to {}", file.display()));
     }
     match &args.prometheus {
         Some(None) => term::print(&report::prometheus(&view))?,
         Some(Some(file)) => {
-            earlier::in_one_step(file, &report::prometheus(&view), 0o644).with_context(|| unwritable(file))?
+            earlier::in_one_step(file, &report::prometheus(&view), 0o644).map_err(|e| files::told(file, e))?
         }
         None if context.json => term::print_exact(&report::json(&view))?,
         None => term::print(&text(args, &view, context))?,
@@ -137,17 +143,12 @@ fn check(args: &Args) -> anyhow::Result<Vec<Ignore>> {
     for file in args.html.iter().chain(args.prometheus.iter().flatten()) {
         let dir = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if !dir.is_dir() || file.is_dir() {
-            return Err(unwritable(file).into());
+            return Err(files::unwritable(file).into());
         }
     }
     let mut ignore = args.ignore.iter().map(|word| word.parse()).collect::<Result<Vec<Ignore>, Failure>>()?;
     ignore.extend(config::read(args.config.as_deref(), Paths::scan_config().as_deref())?);
     Ok(ignore)
-}
-
-fn unwritable(file: &Path) -> Failure {
-    Failure::new(Exit::Failed, format!("{} cannot be written", file.display()))
-        .help("name a file in an existing directory that you can write to")
 }
 
 fn look(args: &Args, ignore: &[Ignore], context: &Context) -> anyhow::Result<View> {
@@ -218,8 +219,4 @@ fn text(args: &Args, view: &View, context: &Context) -> String {
     }
     let one = |row: &Row| report::detail(row, context.style, args.sources);
     view.rows.iter().map(one).collect::<Vec<_>>().join("\n")
-}
-
-fn write(file: &Path, content: &str) -> anyhow::Result<()> {
-    std::fs::write(file, content).with_context(|| unwritable(file))
 }

@@ -12,6 +12,8 @@ const EXAMPLES: &str = "\
 Examples:
   vmio tax --dry-run             the plan: where, how long, how much is written
   vmio tax --quick --yes         about six minutes, without asking
+  vmio tax --light               writes 5 GiB at most: for disks that others use,
+                                 and flash that wears
   vmio tax --full --on /srv/vms  every mode, on the storage of the guests' images
   vmio tax --prove               measure, make the costliest finding's change,
                                  and measure again
@@ -24,15 +26,19 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The quick study (default): whole device and sparse file, emulated and virtio disk
+    /// The quick study: whole device and sparse file, emulated and virtio disk. The default, except on storage that
+    /// other guests use and on flash with a volatile write cache, where --light is
     #[arg(long, conflicts_with = "full")]
     quick: bool,
+    /// The quick study with at most 5 GiB written in all
+    #[arg(long, conflicts_with_all = ["full", "quick"])]
+    light: bool,
     /// The full study: every driver, target, cache mode and AIO mode
     #[arg(long)]
     full: bool,
     /// Set up the reference guest like this running guest, then with those fixes of its findings that can
     /// be measured (driver, cache and AIO, I/O thread, queues, image); the running guest is only read
-    #[arg(long, value_name = "GUEST", conflicts_with_all = ["full", "quick", "noise"])]
+    #[arg(long, value_name = "GUEST", conflicts_with_all = ["full", "quick", "light", "noise"])]
     like: Option<String>,
     /// With --like: which disk, by target, slot, id or path [default: the first]
     #[arg(long, value_name = "DISK", requires = "like")]
@@ -51,24 +57,35 @@ pub struct Args {
     #[arg(long, value_name = "SEVERITY", value_parser = super::severity())]
     fail_on: Option<Severity>,
     #[command(flatten)]
-    wishes: Wishes,
+    wishes: Box<Wishes>,
     #[command(flatten)]
     forms: Forms,
 }
 
 /// Runs the verb.
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    let name = if args.full { "full" } else { "quick" };
     let mode = match (&args.prove, args.noise) {
         (Some(rule), _) => Mode::Prove { rule: rule.clone(), of: args.of },
         (None, true) => Mode::Noise,
         (None, false) => Mode::Study,
     };
+    let mut wishes = (*args.wishes).clone();
+    let name = match (args.full, args.quick || args.like.is_some(), args.light) {
+        (true, ..) => "full",
+        (_, true, _) => "quick",
+        (.., true) => "light",
+        // A stored run is proven as it was measured.
+        _ if args.of.is_some() => "quick",
+        _ => {
+            let (name, why) = run::form::choose(&wishes, &mode, context, &Local::new());
+            wishes.form = why;
+            name
+        }
+    };
     let study = run::studies::named(name)?;
     let Some(guest) = &args.like else {
-        return run::start(&study, mode, &args.wishes, &args.forms, args.fail_on, context);
+        return run::start(&study, mode, &wishes, &args.forms, args.fail_on, context);
     };
-    let mut wishes = args.wishes.clone();
     let like = run::like::find(guest, args.disk.as_deref(), wishes.on.as_deref(), &study, &Local::new())?;
     wishes.on = like.on;
     wishes.told = like.told;

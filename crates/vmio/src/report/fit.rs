@@ -111,14 +111,28 @@ pub fn paragraph(lead: &str, indent: usize, text: &str) -> String {
     lines(text, WIDTH - indent).iter().enumerate().map(line).collect()
 }
 
+/// The words of a text, numbers with their units.
+fn words(text: &str) -> Vec<String> {
+    const UNITS: [&str; 5] = ["s", "min", "MiB", "GiB", "GB/s"];
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        let unit = UNITS.contains(&word.trim_end_matches([',', ';', ')']));
+        match words.last_mut() {
+            Some(number) if unit && number.ends_with(|c: char| c.is_ascii_digit()) => *number += &format!(" {word}"),
+            _ => words.push(word.to_owned()),
+        }
+    }
+    words
+}
+
 /// The words of a text in lines of at most `width` columns. A word that is longer itself is broken, after
 /// a slash, comma or equals sign where there is one.
 pub fn lines(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
     let mut lines = vec![String::new()];
     let mut used = 0;
-    for word in text.split_whitespace() {
-        let mut word = word;
+    for word in &words(text) {
+        let mut word = word.as_str();
         while columns(word) > width {
             let room = if used > 0 { width.saturating_sub(used + 1) } else { width };
             let fits = head(word, room);
@@ -157,6 +171,13 @@ pub fn lines(text: &str, width: usize) -> Vec<String> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn numbers_keep_their_units() {
+        assert_eq!(lines("at most 40.0 GiB in all, 12 s", 16), ["at most 40.0 GiB", "in all, 12 s"]);
+        assert_eq!(lines("at most 40.0 GiB in all", 15), ["at most", "40.0 GiB in all"]);
+        assert_eq!(lines("", 5), [""]);
+    }
 
     #[test]
     fn names_keep_their_ends() {

@@ -146,12 +146,7 @@ pub fn utc(unix: f64) -> String {
 
 /// A command line that a shell takes back as it was.
 pub fn shell(command: &[String]) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-    let quote = |word: &String| match !word.is_empty() && word.chars().all(plain) {
-        true => word.clone(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    };
-    command.iter().map(quote).collect::<Vec<_>>().join(" ")
+    command.iter().map(|word| vmio_model::rules::change::shell(word)).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -192,8 +187,8 @@ mod tests {
 
     #[test]
     fn commands_come_back_from_a_shell() {
-        let words = ["vmio", "--on", "/a b", "it's"].map(String::from);
+        let words = ["vmio", "--on", "/a b", "it's", "/a\nb"].map(String::from);
         let out = std::process::Command::new("sh").arg("-c").arg(format!("printf '%s\\n' {}", shell(&words))).output();
-        assert_eq!(String::from_utf8(out.unwrap().stdout).unwrap(), "vmio\n--on\n/a b\nit's\n");
+        assert_eq!(String::from_utf8(out.unwrap().stdout).unwrap(), "vmio\n--on\n/a b\nit's\n/a\nb\n");
     }
 }

@@ -3,11 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
-
 use super::{Report, html, json, markdown, qm, text, xml};
-use crate::cli::{Context, Exit, Failure};
-use crate::term;
+use crate::cli::{Context, Failure};
+use crate::{files, term};
 
 /// How a report is shown; the default is text.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -44,8 +42,7 @@ impl Forms {
         };
         match self.files().find(|file| !writable(file)) {
             None => Ok(()),
-            Some(file) => Err(Failure::new(Exit::Failed, format!("{} cannot be written", file.display()))
-                .help("name a file in an existing directory that you can write to")),
+            Some(file) => Err(files::unwritable(file)),
         }
     }
 
@@ -83,10 +80,7 @@ impl Forms {
 }
 
 fn write(file: &Path, what: &str, content: &str) -> anyhow::Result<()> {
-    std::fs::write(file, content).with_context(|| {
-        Failure::new(Exit::Failed, format!("cannot write {}", file.display()))
-            .help("name a file in an existing directory that you can write to")
-    })?;
+    files::write(file, content)?;
     term::note(&format!("{what} written to {}", file.display()));
     Ok(())
 }

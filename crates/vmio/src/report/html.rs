@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use vmio_model::result::{Figure, Run, WorkloadResult};
 use vmio_model::rules::Severity;
+use vmio_model::shown;
 use vmio_model::stats::{Estimate, median};
 
 use super::format::{self, rate, spread, time};
@@ -21,6 +22,7 @@ pub fn escape(text: &str) -> String {
             '>' => out += "&gt;",
             '"' => out += "&quot;",
             '\'' => out += "&#39;",
+            c if shown::is_hidden(c) && c != '\n' && c != '\t' => out.push(shown::INSTEAD),
             c => out.push(c),
         }
     }

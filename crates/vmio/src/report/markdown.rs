@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use vmio_model::shown;
+
 use super::format::{self, rate, spread, time};
 use super::{Report, like, paper, view};
 
@@ -122,6 +124,7 @@ pub(super) fn plain(text: &str) -> String {
                 out.push('\\');
                 out.push(c);
             }
+            c if shown::is_hidden(c) => out.push(shown::INSTEAD),
             c => out.push(c),
         }
     }
@@ -130,5 +133,5 @@ pub(super) fn plain(text: &str) -> String {
 
 /// A block of code, indented: no text can end it early as it could end a fence.
 fn code(text: &str) -> String {
-    text.lines().map(|line| format!("    {line}\n")).collect()
+    shown::lines(text).lines().map(|line| format!("    {line}\n")).collect()
 }

@@ -128,7 +128,7 @@ impl Out {
 
     /// A line. Every line comes by here: what others wrote cannot make more of it than a line of text.
     pub(super) fn line(&mut self, line: &str) {
-        let line = self.style.clean(line.trim_end()).replace('\n', "\u{fffd}");
+        let line = self.style.line(line.trim_end());
         let _ = writeln!(self.text, "{line}");
     }
 

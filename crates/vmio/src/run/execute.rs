@@ -14,7 +14,7 @@ use super::progress::Progress;
 use super::rig::{Machine, MustStop, Parts};
 use super::{Wishes, environment, gentle, signals};
 use crate::cli::{Context, Exit, Failure};
-use crate::store::{NewRun, Store};
+use crate::store::{NewRun, Store, StoreError};
 use crate::term;
 
 /// Everything from the first change to the last undo.
@@ -25,7 +25,7 @@ pub fn execute(
     wishes: &Wishes,
     context: &Context,
 ) -> anyhow::Result<Run> {
-    let journals = context.paths.state.join("journals");
+    let journals = context.journals()?;
     let recovered = recover(&journals);
     for undone in &recovered.undone {
         term::note(&format!("cleaned up after a killed run: {undone}"));
@@ -37,6 +37,7 @@ pub fn execute(
     // One run at a time: two would measure each other. The lock is the journal's.
     let journal = Arc::new(Journal::open(&journals, "run")?);
     let _closed_at_the_end = Closing(journal.clone());
+    journal.ward()?;
     let (mut run, fresh) = match resumed {
         Some(run) => {
             store.resume(run.id)?;
@@ -77,7 +78,13 @@ pub fn execute(
         Err(error) if !run.samples.is_empty() => RunState::Interrupted(format!("{error:#}")),
         Err(error) => RunState::Failed(format!("{error:#}")),
     };
-    store.set_state(run.id, &state)?;
+    if let Err(e) = store.set_state(run.id, &state) {
+        // Why it ended matters more; a run that says "running" without an owner is shown as broken off.
+        if outcome.is_ok() {
+            return Err(e.into());
+        }
+        term::note(&format!("warning: how the run ended could not be stored: {e}"));
+    }
     match outcome {
         Ok(Ended::Done(DoneReason::NothingToRun)) if run.samples.is_empty() => {
             let why = run.skipped.last().map_or_else(String::new, |s| format!(": {}", s.reason));
@@ -110,15 +117,18 @@ pub fn execute(
         }
         Err(error) if run.samples.is_empty() => {
             let failure = Failure::new(kind_of(&error), format!("run {} measured nothing", run.id));
-            Err(error.context(failure.help("`vmio doctor` lists what this host has and lacks")))
+            let help = match is_full(&error) {
+                true => "free some space there, or keep the state elsewhere: --state DIR",
+                false => "`vmio doctor` lists what this host has and lacks",
+            };
+            Err(error.context(failure.help(help)))
         }
-        Err(error) => Err(error.context(
-            Failure::new(
-                Exit::Partial,
-                format!("run {} was interrupted; {} samples are kept", run.id, run.samples.len()),
-            )
-            .help(format!("`vmio runs show {}` shows them, --resume continues", run.id)),
-        )),
+        Err(error) => {
+            let shows = format!("`vmio runs show {}` shows them, --resume goes on", run.id);
+            let help = if is_full(&error) { format!("free some space there; then {shows}") } else { shows };
+            let said = format!("run {} broke off; {} samples are kept", run.id, run.samples.len());
+            Err(error.context(Failure::new(Exit::Partial, said).help(help)))
+        }
     }
 }
 
@@ -131,6 +141,14 @@ impl Drop for Closing {
             term::note(&format!("warning: could not be undone: {failed}"));
         }
     }
+}
+
+/// Whether an error says that a disk is full.
+fn is_full(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        matches!(cause.downcast_ref::<StoreError>(), Some(StoreError::Full { .. }))
+            || cause.downcast_ref::<std::io::Error>().is_some_and(crate::files::is_full)
+    })
 }
 
 /// A host that cannot hold the targets is an unmet precondition, anything else a failure.
@@ -193,7 +211,8 @@ fn on_machine(
             backing: planned.backing.clone(),
             place: planned.place.clone(),
             dir: planned.dir.clone(),
-            device: wishes.device.first().cloned(),
+            device: planned.device.clone(),
+            cost: &planned.cost,
             force: wishes.force,
             pace: planned.gentle.then_some(wishes.gentle_share),
             watcher,

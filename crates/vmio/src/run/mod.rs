@@ -4,6 +4,7 @@
 pub mod engine;
 pub mod environment;
 mod execute;
+pub mod form;
 mod gentle;
 pub mod like;
 mod noise;
@@ -16,6 +17,7 @@ pub mod studies;
 
 use std::path::PathBuf;
 
+use vmio_host::targets::space::gib;
 use vmio_model::result::{Run, RunState};
 use vmio_model::rules::Severity;
 use vmio_model::study::Study;
@@ -55,7 +57,7 @@ pub struct Wishes {
     /// Measure for at most so many minutes, instead of the study's limit
     #[arg(long, value_name = "MINUTES")]
     pub minutes: Option<f64>,
-    /// Write at most so many GiB, instead of the study's limit
+    /// Write at most so many GiB in all, making the targets included, instead of the study's limit
     #[arg(long, value_name = "GIB")]
     pub gib: Option<f64>,
     /// Bring flash into its steady state first (SNIA): fill each target once more, and repeat writing cells until
@@ -71,9 +73,15 @@ pub struct Wishes {
     /// Continue the last interrupted run of this study
     #[arg(long)]
     pub resume: bool,
+    /// Make the directory that --on names, and those above it that are missing
+    #[arg(long)]
+    pub make_place: bool,
     /// What the plan says of the study itself.
     #[arg(skip)]
     pub told: Vec<String>,
+    /// Why this form of the study was chosen, where nobody named one.
+    #[arg(skip)]
+    pub form: Option<String>,
 }
 
 /// What is done with the study.
@@ -107,7 +115,7 @@ pub fn start(
         Mode::Study => measure(study, engine_order(&mode), wishes, context)?,
         Mode::Noise => {
             let mut study = study.clone();
-            study.name = format!("noise-{}", study.name);
+            study.name = noise_name(&study.name);
             let run = measure(&study, engine_order(&mode), wishes, context)?;
             let Some(run) = run else { return Ok(Exit::Done) };
             noise::show(&run, context)?;
@@ -138,6 +146,11 @@ pub fn start(
         None => Ok(Exit::Done),
         Some(run) => finish(&run, forms, fail_on, context),
     }
+}
+
+/// The name under which an A/A run of a study is stored.
+fn noise_name(study: &str) -> String {
+    format!("noise-{study}")
 }
 
 fn engine_order(mode: &Mode) -> Next {
@@ -221,6 +234,7 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
     let planned = plan::look(study, wishes, last.as_ref(), context, &looker)?;
     if let Some(run) = &resumed {
         same_place(run, &planned, wishes, &looker)?;
+        enough_left(run, &planned)?;
     }
     // Asked for alone, the plan is the answer.
     match wishes.dry_run && !context.json {
@@ -254,7 +268,20 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
             }
         }
     }
+    planned.still_holds(&looker)?;
     execute::execute(&planned, resumed, next, wishes, context).map(Some)
+}
+
+/// Going on makes the targets anew: the write budget must allow for that beside what was written already.
+fn enough_left(run: &Run, planned: &plan::Planned) -> Result<(), Failure> {
+    let wrote = engine::spent(&run.samples).bytes_written + run.environment.written_beside_bytes;
+    let (making, budget) = (planned.cost.making_bytes_written, planned.cost.budget_bytes);
+    if wrote + making <= budget {
+        return Ok(());
+    }
+    let (wrote, making, budget) = (gib(wrote), gib(making), gib(budget));
+    let what = format!("run {} wrote {wrote} of {budget}, and making the targets again writes {making}", run.id);
+    Err(Failure::new(Exit::Precondition, what).help("allow for more with --gib; it counts all parts of the run"))
 }
 
 /// A run goes on only where and as it began: else two hosts would be mixed in one result.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::time::Instant;
 
+use vmio_model::shown;
 use vmio_model::stats::Ratio;
 use vmio_model::study::Study;
 use vmio_model::study::plan::Plan;
@@ -103,6 +104,7 @@ impl Progress {
 
     /// A line that stays.
     pub fn line(&self, text: &str) {
+        let text = shown::lines(text);
         let mut err = std::io::stderr().lock();
         let _ = if self.terminal { writeln!(err, "\r\x1b[K{text}") } else { writeln!(err, "{text}") };
     }
@@ -111,7 +113,7 @@ impl Progress {
     pub fn transient(&self, text: &str) {
         if self.terminal {
             let mut err = std::io::stderr().lock();
-            let _ = write!(err, "\r\x1b[K{}", text.chars().take(99).collect::<String>());
+            let _ = write!(err, "\r\x1b[K{}", shown::line(text).chars().take(99).collect::<String>());
             let _ = err.flush();
         }
     }

@@ -104,7 +104,7 @@ impl Screen {
     pub fn json(&self) -> String {
         let mut text = serde_json::to_string(self).expect("string keys, and no failing serialiser");
         text.push('\n');
-        text
+        vmio_model::shown::json(&text).into_owned()
     }
 
     /// As text of at most `width` columns.

@@ -14,6 +14,7 @@ use super::Wishes;
 use super::screen::Screen;
 use crate::cli::{Context, Failure};
 use crate::cli::{Exit, Outcome};
+
 use crate::term;
 
 /// How long a signal or a reader that went away may go unheard.
@@ -48,10 +49,14 @@ pub fn run(
             false => term::print(&screen.text(context.style, term::width())),
         };
         match shown {
-            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => break,
+            // Who has seen enough has got what there was.
+            Err(e) if e.is_pipe() && printed > 0 => break,
             shown => shown?,
         }
         printed += 1;
+    }
+    if printed == 0 && count != Some(0) && !ended.load(Ordering::Relaxed) {
+        return Err(term::Unwritten::no_reader().into());
     }
     Ok(Exit::Done)
 }

@@ -24,7 +24,7 @@ pub enum Role {
     Worker,
     /// Moves packets or blocks for a vhost device (a thread of QEMU since Linux 6.4).
     Vhost,
-    /// Anything else (RCU, the monitor's own thread).
+    /// Anything else (RCU, the monitor's own thread, [`MONITOR`]).
     Other,
 }
 
@@ -46,6 +46,9 @@ impl Role {
     pub fn of_name(name: &str) -> Option<Role> {
         if let Some(cpu) = name.strip_prefix("CPU ") {
             return Some(Role::Vcpu(cpu.split('/').next()?.parse().ok()?));
+        }
+        if name == MONITOR {
+            return Some(Role::Other);
         }
         if let Some(id) = name.strip_prefix("IO ") {
             return Some(Role::Iothread(id.to_owned()));
@@ -85,6 +88,9 @@ pub struct Hypervisor {
     known: BTreeMap<u32, Role>,
 }
 
+/// Name of the thread in which QEMU reads from its QMP monitors (monitor/monitor.c, `monitor_iothread_init`): it
+/// is made like an I/O thread and named like one, but no disk's, and neither QMP nor libvirt knows it as one.
+pub const MONITOR: &str = "IO mon_iothread";
 /// Name of QEMU's pool threads (util/thread-pool.c).
 const POOL: &str = "worker";
 
@@ -159,11 +165,18 @@ mod tests {
             devices: BTreeMap::new(),
             known,
         };
-        let host = [(10, "qemu-system-x86"), (11, "IO io0"), (12, "CPU 0/TCG"), (13, "worker"), (14, "call_rcu")]
-            .iter()
-            .fold(Fake::new("fake"), |f, (tid, comm)| f.file(format!("/proc/10/task/{tid}/comm"), format!("{comm}\n")));
+        let host = [
+            (10, "qemu-system-x86"),
+            (11, "IO io0"),
+            (12, "CPU 0/TCG"),
+            (13, "worker"),
+            (14, "call_rcu"),
+            (15, MONITOR),
+        ]
+        .iter()
+        .fold(Fake::new("fake"), |f, (tid, comm)| f.file(format!("/proc/10/task/{tid}/comm"), format!("{comm}\n")));
         let roles: Vec<_> = hypervisor.threads(&host).unwrap().into_iter().map(|t| (t.tid, t.role.key())).collect();
-        assert_eq!(roles, [(10, "main"), (11, "iothread"), (12, "vcpu"), (13, "worker"), (14, "other")]);
+        assert_eq!(roles, [(10, "main"), (11, "iothread"), (12, "vcpu"), (13, "worker"), (14, "other"), (15, "other")]);
         assert!(hypervisor.threads(&Fake::new("fake")).is_err());
     }
 }

@@ -61,6 +61,18 @@ pub fn disk(
     })
 }
 
+/// Target of the disk that the guest boots from because it is the first: where no device has an order of its own
+/// (`<boot order=.../>`), and the hard disk is among what `<os>` boots from, as it is where nothing is said.
+pub fn boots_as_first<'a>(domain: Node<'a, '_>, devices: Node<'a, '_>) -> Option<&'a str> {
+    let os = child(domain, "os")?;
+    let mut said = children(os, "boot").filter_map(|b| b.attribute("dev")).peekable();
+    let by_order = devices.children().any(|device| child(device, "boot").is_some());
+    let by_kernel = child(os, "kernel").is_some();
+    let by_disk = !by_order && !by_kernel && (said.peek().is_none() || said.any(|dev| dev == "hd"));
+    let disk = children(devices, "disk").find(|d| matches!(d.attribute("device"), None | Some("disk" | "lun")));
+    attribute(disk.filter(|_| by_disk)?, "target", "dev")
+}
+
 /// The controller that a SCSI disk is on.
 fn controller<'a, 'i>(devices: Node<'a, 'i>, disk: Node<'_, '_>) -> Option<Node<'a, 'i>> {
     let index = attribute(disk, "address", "controller").unwrap_or("0");

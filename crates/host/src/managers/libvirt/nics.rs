@@ -16,6 +16,8 @@ pub fn nic(guest: &str, device: Node<'_, '_>, from: &Provenance) -> Option<Nic> 
     let driver = child(device, "driver");
     let own = |name: &str| driver.and_then(|d| d.attribute(name));
     let backend = backend(device, kind);
+    // Of the interface, and of what a virtio-net device tells its guest.
+    let mtu = attribute(device, "mtu", "size").and_then(|n| n.parse().ok());
     let shown = interface.clone().or_else(|| mac.clone()).unwrap_or_else(|| kind.to_owned());
     Some(Nic {
         model: if kind == "hostdev" { Some("vfio".into()) } else { model(device) },
@@ -27,7 +29,8 @@ pub fn nic(guest: &str, device: Node<'_, '_>, from: &Provenance) -> Option<Nic> 
         queues: own("queues").and_then(|n| n.parse().ok()),
         bridge: bridge(device, kind),
         offloads_off: driver.map(offloads_off).unwrap_or_default(),
-        mtu_bytes: attribute(device, "mtu", "size").and_then(|n| n.parse().ok()),
+        mtu_bytes: mtu,
+        host_mtu_bytes: mtu.filter(|_| model(device).as_deref() == Some("virtio-net")),
         send_buffer_bytes: at(device, &["tune", "sndbuf"]).and_then(|n| n.text()?.trim().parse().ok()),
         limits: limits(device),
         place: Place {

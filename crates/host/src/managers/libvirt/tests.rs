@@ -131,6 +131,8 @@ fn what_is_not_said_is_not_asked_for() {
     );
     assert_eq!((disk.details.format.as_deref(), disk.details.backing_files), (Some("qcow2"), Some(0)));
     assert_eq!((guest.os.as_deref(), guest.nics[0].vhost), (Some("linux"), None));
+    // The empty drive has a name all the same, and the first disk is what the guest boots from.
+    assert_eq!((&disk.place.taken[..], disk.place.boots_as_first), (&["vda".to_owned(), "sda".into()][..], Some(true)));
     assert_eq!(guest.processors.unwrap().flags, ["+hypervisor", "+lahf_lm"]);
 
     let windows = of(&host(), "win11");

@@ -53,6 +53,14 @@ pub fn guest(text: &str, from: &dyn Fn(&str) -> Provenance) -> Result<Guest, Str
     if let Some(devices) = child(domain, "devices") {
         let own = children(devices, "disk").filter_map(|d| disks::disk(name, domain, devices, d, &from));
         guest.disks = own.collect();
+        // Drives without a disk in them have names, too.
+        let targets = children(devices, "disk").filter_map(|d| attribute(d, "target", "dev")).map(str::to_owned);
+        let taken: Vec<String> = targets.collect();
+        let first = disks::boots_as_first(domain, devices).map(str::to_owned);
+        for disk in &mut guest.disks {
+            disk.place.boots_as_first = Some(first.is_some() && disk.place.target == first);
+            disk.place.taken.clone_from(&taken);
+        }
         let own = devices.children().filter_map(|d| nics::nic(name, d, &from));
         guest.nics = own.collect();
     }

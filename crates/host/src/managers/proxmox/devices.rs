@@ -26,11 +26,7 @@ pub fn guest(vmid: u32, conf: &Settings, storages: &[Storage], from: &dyn Fn(&st
     let windows = os.as_ref().map(|os| os == "windows");
     let whole = Whole { guest: &name, vmid, conf, storages, from: &from };
     let processors = Processors { windows, place: whole.place(), ..processors(&name, conf, from.clone()) };
-    let drive = |(slot, value): (&String, &String)| {
-        let bus = slot.trim_end_matches(|c: char| c.is_ascii_digit());
-        let disk = matches!(bus, "virtio" | "scsi" | "ide" | "sata") && bus.len() < slot.len();
-        disk.then(|| self::disk(&whole, slot, bus, &Parts::of(value))).flatten()
-    };
+    let drive = |(slot, value): (&String, &String)| disk(&whole, slot, bus_of(slot)?, &Parts::of(value));
     let card = |(slot, value): (&String, &String)| {
         let number: u32 = slot.strip_prefix("net")?.parse().ok()?;
         Some(Nic { windows, vcpus: processors.vcpus, ..nic(&whole, number, &Parts::of(value))? })
@@ -51,7 +47,7 @@ pub fn guest(vmid: u32, conf: &Settings, storages: &[Storage], from: &dyn Fn(&st
 /// A guest of the next start reduced to what is compared with the running one, and to what the file
 /// says: Proxmox VE's defaults did not change with it. Storage may have moved: slots name devices.
 pub fn only_compared(next: Guest) -> Guest {
-    let place = |p: Place| Place { slot: p.slot, ..Place::default() };
+    let place = |p: Place| Place { slot: p.slot, taken: p.taken, ..Place::default() };
     let disk = |d: Disk| Disk {
         driver: d.driver,
         cache: d.cache,
@@ -120,6 +116,7 @@ fn disk(whole: &Whole<'_>, slot: &str, bus: &str, parts: &Parts<'_>) -> Option<D
             device_id: Some(slot.to_owned()),
             source: lies.source,
             block_device: lies.block,
+            taken: slots(conf),
             ..whole.place()
         },
         ..Disk::unknown(format!("guest {}, disk {slot}", whole.guest), whole.from.clone())
@@ -144,7 +141,8 @@ fn disk(whole: &Whole<'_>, slot: &str, bus: &str, parts: &Parts<'_>) -> Option<D
         }
         .to_owned(),
     );
-    // Proxmox VE ignores the setting where it could have no effect (qm.conf(5), `iothread`).
+    // Proxmox VE ignores the setting where it could have no effect: "iothread is only valid with virtio disk or
+    // virtio-scsi-single controller, ignoring" (qemu-server, PVE/QemuServer.pm, `config_to_command`).
     disk.iothread = parts.get("iothread").and_then(truth);
     if disk.iothread == Some(true) {
         let name = match (bus, controller) {
@@ -158,11 +156,29 @@ fn disk(whole: &Whole<'_>, slot: &str, bus: &str, parts: &Parts<'_>) -> Option<D
                 setting: "iothread".into(),
                 asked: "on".into(),
                 found: "off".into(),
+                why: Some(match bus {
+                    "scsi" => format!(
+                        "Proxmox VE gives SCSI disks an I/O thread with scsihw: virtio-scsi-single alone, and here it is \
+                         {controller}"
+                    ),
+                    _ => format!("Proxmox VE gives {} disks no I/O thread", bus.to_uppercase()),
+                }),
             });
         }
         disk.details.iothread_name = name;
     }
     Some(disk)
+}
+
+/// Slots of disks and drives.
+fn slots(conf: &Settings) -> Vec<String> {
+    conf.keys().filter(|key| bus_of(key).is_some()).cloned().collect()
+}
+
+/// Bus of a slot of disks.
+fn bus_of(slot: &str) -> Option<&str> {
+    let bus = slot.trim_end_matches(|c: char| c.is_ascii_digit());
+    (matches!(bus, "virtio" | "scsi" | "ide" | "sata") && bus.len() < slot.len()).then_some(bus)
 }
 
 fn driver<'a>(bus: &str, controller: &'a str) -> &'a str {
@@ -315,6 +331,7 @@ fn nic(whole: &Whole<'_>, number: u32, parts: &Parts<'_>) -> Option<Nic> {
         queues: parts.number("queues"),
         // 1 means the bridge's.
         mtu_bytes: parts.number("mtu").filter(|mtu| *mtu > 1),
+        host_mtu_bytes: parts.number("mtu").filter(|mtu| *mtu > 1 && model == "virtio"),
         limits: parts.number::<f64>("rate").map(|n| format!("{:.1} MB/s by tc", n * 1.048_576)).into_iter().collect(),
         place: Place {
             slot: Some(slot.clone()),

@@ -20,6 +20,8 @@ pub struct To {
     pub queues: Option<u32>,
     /// Whether discards are passed on from now on.
     pub discard: bool,
+    /// Bytes of QEMU's cache of a qcow2 image's L2 tables.
+    pub l2_cache: Option<u64>,
 }
 
 impl To {
@@ -32,6 +34,7 @@ impl To {
             iothread: self.iothread || other.iothread,
             queues: self.queues.or(other.queues),
             discard: self.discard || other.discard,
+            l2_cache: self.l2_cache.or(other.l2_cache),
         }
     }
 
@@ -61,15 +64,17 @@ impl From<&Attachment> for To {
             iothread: a.iothread,
             queues: a.options.queues,
             discard: a.options.discard,
+            l2_cache: None,
         }
     }
 }
 
-/// The engine that suits O_DIRECT on this disk: Linux AIO where all blocks are there; on a file
-/// with holes or a qcow2 image it would block while blocks are allocated (kubevirt 4077).
+/// The engine that suits O_DIRECT on this disk: Linux AIO where all blocks are known to be there; on a file
+/// with holes or an image that grows it would block while blocks are allocated (kubevirt 4077), and where
+/// nobody says what the image is, it may be one.
 pub fn engine(disk: &Disk) -> Aio {
-    let grows = disk.sparse == Some(true) || disk.details.format.as_deref() == Some("qcow2");
-    if grows { Aio::IoUring } else { Aio::Native }
+    let raw = disk.details.format.as_deref() == Some("raw");
+    if raw && disk.sparse != Some(true) { Aio::Native } else { Aio::IoUring }
 }
 
 /// Whether the disk's writes go to an image that QEMU throws away at its end (`-snapshot`,
@@ -265,6 +270,65 @@ mod tests {
     }
 
     #[test]
+    fn a_disk_moves_to_a_name_and_a_slot_that_are_free() {
+        let to = To { driver: Some("virtio-blk"), ..To::default() };
+        let moved = |target: &str, slot: &str, taken: &[&str], first: bool| {
+            let place = Place {
+                target: Some(target.into()),
+                slot: Some(slot.into()),
+                taken: taken.iter().map(|name| (*name).to_owned()).collect(),
+                boots_as_first: Some(first),
+                ..place()
+            };
+            own_disk("x", &web1("ide", place), &to)
+        };
+        let free = moved("hda", "ide0", &["hda", "ide0"], true);
+        assert!(free.libvirt.ends_with("<target dev='vda' bus='virtio'/>"), "{}", free.libvirt);
+        assert!(free.proxmox.contains("--virtio0 \"$disk"), "{}", free.proxmox);
+        let taken = moved("hda", "ide0", &["hda", "vda", "vdb", "ide0", "virtio0"], false);
+        assert!(taken.libvirt.ends_with("<target dev='vdc' bus='virtio'/>"), "{}", taken.libvirt);
+        assert!(taken.proxmox.contains("--virtio1 \"$disk"), "{}", taken.proxmox);
+        // What it booted from by its place it goes on to boot from.
+        let first = moved("hda", "ide0", &["hda", "vda"], true);
+        assert!(first.libvirt.ends_with("<target dev='vdb' bus='virtio'/>\n# and, since another disk would come first and be booted from: this in its <disk>, and the\n# <boot dev='hd'/> goes from <os> (other <boot dev=.../> there become such orders, too)\n<boot order='1'/>"), "{}", first.libvirt);
+        // Proxmox has sixteen of these slots; a disk in none would be left detached.
+        assert!(moved("sdc", "sata20", &[], false).proxmox.contains("--virtio0 \"$disk"));
+        let names: Vec<String> = (0..16).map(|n| format!("virtio{n}")).collect();
+        let none = moved("hda", "ide0", &names.iter().map(String::as_str).collect::<Vec<_>>(), false);
+        assert!(none.proxmox.lines().all(|line| line.starts_with('#')), "{}", none.proxmox);
+        // The order of older guests is in a line of its own.
+        let step = "bootdisk=\"$(qm config 101 | sed -nE 's/^bootdisk: ide0$/virtio0/p')\" && \\\n";
+        let last = "{ [ -z \"$bootdisk\" ] || qm set 101 --bootdisk \"$bootdisk\"; } && \\\n";
+        assert!(free.proxmox.contains(step) && free.proxmox.contains(last), "{}", free.proxmox);
+    }
+
+    /// The commands that a shell runs of what is printed, where `qm` shows this configuration.
+    fn commands(text: &str, config: &str) -> Vec<String> {
+        let qm = "qm() { if [ $1 = config ]; then printf '%s\\n' \"$config\"; else echo \"qm $*\" >&2; fi; }";
+        let script = format!("config='{config}'\n{qm}\n{text}\n");
+        let out = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+        String::from_utf8(out.stderr).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    /// Whatever names the disk that Proxmox boots from names it afterwards (qemu-server, `device_bootorder`).
+    #[test]
+    fn proxmox_goes_on_booting_from_a_disk_that_moves() {
+        let place = Place { slot: Some("ide0".into()), taken: vec!["ide0".into(), "virtio0".into()], ..place() };
+        let to = To { driver: Some("virtio-blk"), ..To::default() };
+        let text = own_disk("x", &web1("ide", place), &to).proxmox;
+        let disks = "ide0: local:101/vm-101-disk-0.raw,size=4G,ssd=1\nvirtio0: local:101/vm-101-disk-1.raw";
+        let moved =
+            ["qm shutdown 101", "qm set 101 --delete ide0", "qm set 101 --virtio1 local:101/vm-101-disk-0.raw,size=4G"];
+        let of = |boot: &str| commands(&text, &format!("{boot}{disks}"));
+        let all = |last: &[&'static str]| [&moved[..], last, &["qm start 101"]].concat();
+        assert_eq!(of("boot: cdn\nbootdisk: ide0\n"), all(&["qm set 101 --bootdisk virtio1"]));
+        assert_eq!(of("boot: order=net0;ide0;ide2\n"), all(&["qm set 101 --boot order=net0;virtio1;ide2"]));
+        assert_eq!(of("bootdisk: virtio0\n"), all(&[]));
+        // A slot that was taken since is seen before anything is done.
+        assert_eq!(commands(&text, &format!("virtio1: x\n{disks}")), [] as [&str; 0]);
+    }
+
+    #[test]
     fn what_is_dangerous_does_not_stay() {
         let disk = Disk { cache: Some("unsafe".into()), aio: Some("threads".into()), ..web1("virtio-blk", place()) };
         let change = own_disk("x", &disk, &To { iothread: true, ..To::default() });
@@ -280,8 +344,9 @@ mod tests {
             engine(&Disk { sparse, ..live_disk(details) })
         };
         assert_eq!(
-            [of("raw", None), of("raw", Some(true)), of("qcow2", None)],
-            [Aio::Native, Aio::IoUring, Aio::IoUring]
+            [of("raw", None), of("raw", Some(true)), of("qcow2", None), of("vmdk", Some(false))],
+            [Aio::Native, Aio::IoUring, Aio::IoUring, Aio::IoUring]
         );
+        assert_eq!(engine(&live_disk(Details::default())), Aio::IoUring, "nobody says what it is");
     }
 }

@@ -26,7 +26,13 @@ fn served(to: &To, thread: &str) -> Vec<String> {
     thread.into_iter().chain(to.queues.map(|n| format!("queues='{n}'"))).collect()
 }
 
-/// The whole element of a disk of a study.
+/// What stands for the reader's own kind of storage, image format and source: a disk of a study is no disk of
+/// the reader's. libvirt refuses each of them, so that what was not replaced is never in force: a qcow2 image
+/// that is opened as raw is destroyed by the guest's first write.
+const OWN: &str = "<!-- KIND (file, block, network), FORMAT (qcow2, raw) and <source>: as the disk's own element has \
+                   them now. A qcow2 image that is opened as raw is destroyed by its first write. -->";
+
+/// The whole element of a disk of a study, without what only the reader knows of the own disk.
 pub(super) fn element(a: &Attachment) -> String {
     let Some((bus, name, _)) = bus(Some(&a.driver)) else {
         return format!("<!-- libvirt knows no emulated {} disk: use virtio -->", a.driver);
@@ -48,8 +54,8 @@ pub(super) fn element(a: &Attachment) -> String {
         driver.push_str(&format!(" detect_zeroes='{}'", a.options.detect_zeroes));
     }
     format!(
-        "{threads}{controller}<disk type='block' device='disk'>\n  <driver name='qemu' type='raw'{driver}/>\n  \
-         <source dev='/dev/DISK'/>\n  <target dev='{name}' bus='{bus}'/>\n</disk>"
+        "{threads}{controller}{OWN}\n<disk type='KIND' device='disk'>\n  <driver name='qemu' type='FORMAT'{driver}/>\n  \
+         <source SOURCE='OWN'/>\n  <target dev='{name}' bus='{bus}'/>\n</disk>"
     )
 }
 
@@ -72,34 +78,58 @@ pub(super) fn edit(disk: &Disk, to: &To) -> String {
     let mut text = format!("virsh edit {}\n# in the <disk> with <target dev='{target}' .../>", names.domain());
     let own = attributes(to, driver, NEW).join(" ");
     let shared = new.is_none() && to.shares_controller(disk);
+    // Without its address the disk has no controller that could be named.
+    let anew = new == Some("virtio-scsi");
     match own.is_empty() {
         true if shared => {}
         true => text.push_str(", its own element stays"),
         false => text.push_str(&format!(", in its <driver .../>: set these, keep all else\n{own}")),
+    }
+    if let Some(bytes) = to.l2_cache {
+        // One cache for both kinds of tables: QEMU takes four clusters of it for the other kind.
+        let all = bytes + (4 * disk.details.cluster_bytes.unwrap_or(0)).max(4 << 16);
+        let and = if own.is_empty() { ": inside of its <driver ...>" } else { "\n# and inside of that <driver ...>" };
+        text = text.trim_end_matches(", its own element stays").to_owned();
+        text.push_str(&format!(
+            "{and} (type='qcow2'): this, keep all else\n\
+             <metadata_cache><max_size unit='bytes'>{all}</max_size></metadata_cache>"
+        ));
     }
     if shared {
         let and = if own.is_empty() { "," } else { "\n# and" };
         text.push_str(&format!("{and} in its <address type='drive' .../>: set this, keep all else\ncontroller='M'"));
     }
     if let Some((bus, name, _)) = new.and_then(|driver| bus(Some(driver))) {
-        // vda for sda, hda, and the other way round; the rest of the name is kept.
-        let new = match target.get(2..) {
-            Some(rest) if ["sd", "hd", "vd"].iter().any(|p| target.starts_with(p)) => format!("{}{rest}", &name[..2]),
-            _ => name.to_owned(),
-        };
+        let new = free(&name[..2], &target, &disk.place.taken);
         text.push_str(&format!(
             "\n# and in place of its own <target .../>, without its <address .../>, a name that is free:\n\
              <target dev='{new}' bus='{bus}'/>"
         ));
+        if anew {
+            text.push_str("\n<address type='drive' controller='M' bus='0' target='0' unit='0'/>");
+        }
+        // libvirt sorts the disks of a bus by their names (virDomainDiskInsert), and boots from the first.
+        let before = |other: &String| *other != new && rank(other) < rank(&new) && other.starts_with(&name[..2]);
+        if disk.place.boots_as_first == Some(true) && disk.place.taken.iter().any(before) {
+            text.push_str(
+                "\n# and, since another disk would come first and be booted from: this in its <disk>, and the\n\
+                 # <boot dev='hd'/> goes from <os> (other <boot dev=.../> there become such orders, too)\n\
+                 <boot order='1'/>",
+            );
+        }
     }
-    if shared {
+    if anew && disk.driver.as_deref() == Some("virtio-blk") {
+        text.push_str("\n# in its <driver .../>: iothread= and queues= go, they are the controller's");
+    }
+    if shared || anew {
         let served = served_anew(disk, to).join(" ");
+        let inner = if served.is_empty() { String::new() } else { format!("  <driver {served}/>\n") };
         text.push_str(&format!(
             "\n# one more controller; M: an index that none has yet\n\
-             <controller type='scsi' index='M' model='virtio-scsi'>\n  <driver {served}/>\n</controller>"
+             <controller type='scsi' index='M' model='virtio-scsi'>\n{inner}</controller>"
         ));
     } else if driver == Some("virtio-scsi") {
-        text.push_str(&controller(disk, to, new.is_some()));
+        text.push_str(&controller(to));
     }
     if to.iothread {
         text.push_str(&format!(
@@ -110,6 +140,20 @@ pub(super) fn edit(disk: &Disk, to: &To) -> String {
     text
 }
 
+/// A name that no disk of the guest has: vda for sda, hda, and the other way round; else the first one.
+fn free(prefix: &str, target: &str, taken: &[String]) -> String {
+    let same = target.get(2..).filter(|_| ["sd", "hd", "vd"].iter().any(|p| target.starts_with(p)));
+    let letters = || (b'a'..=b'z').map(|c| char::from(c).to_string());
+    let all = letters().chain(letters().flat_map(|first| letters().map(move |second| format!("{first}{second}"))));
+    let names = same.map(str::to_owned).into_iter().chain(all).map(|rest| format!("{prefix}{rest}"));
+    names.into_iter().find(|name| !taken.contains(name)).unwrap_or_else(|| format!("{prefix}NAME"))
+}
+
+/// Order of names: `vdz` comes before `vdaa`.
+fn rank(name: &str) -> (usize, &str) {
+    (name.len(), name)
+}
+
 /// Attributes of what serves the disk from now on in place of what has served it.
 fn served_anew(disk: &Disk, to: &To) -> Vec<String> {
     let had = number(disk).filter(|_| !to.iothread).map(|n| format!("iothread='{n}'"));
@@ -118,19 +162,13 @@ fn served_anew(disk: &Disk, to: &To) -> Vec<String> {
 }
 
 /// What to edit in the controller of a virtio-scsi disk.
-fn controller(disk: &Disk, to: &To, new: bool) -> String {
-    let which = "the <controller> that the disk's <address type='drive' controller=.../> names";
-    let mut text = String::new();
-    let served = if new { served_anew(disk, to) } else { served(to, NEW) };
-    if new {
-        if disk.driver.as_deref() == Some("virtio-blk") {
-            text.push_str("\n# in its <driver .../>: iothread= and queues= go, they are the controller's");
-        }
-        text.push_str(&format!("\n# in {which}: set this, keep all else\nmodel='virtio-scsi'"));
+fn controller(to: &To) -> String {
+    let served = served(to, NEW).join(" ");
+    if served.is_empty() {
+        return served;
     }
-    if !served.is_empty() {
-        let served = served.join(" ");
-        text.push_str(&format!("\n# in the <driver .../> of {which} (add one where it has none)\n{served}"));
-    }
-    text
+    format!(
+        "\n# in the <driver .../> of the <controller> that the disk's <address type='drive' controller=.../> names \
+         (add one where it has none)\n{served}"
+    )
 }

@@ -3,6 +3,7 @@
 //! whatever is not plain is quoted.
 
 use crate::facts::Place;
+use crate::shown::is_hidden;
 
 /// Names of a device for a change.
 #[derive(Clone, Copy)]
@@ -62,13 +63,21 @@ impl Names<'_> {
     }
 }
 
-/// A word of a shell's command line. What is shown may be indented, which would go into a word of several
-/// lines: a character that moves the cursor becomes one that no name will fit.
+/// A word of a shell's command line, which a POSIX shell makes the very same word of. Nothing in it moves the
+/// cursor or turns the direction of writing: such characters are spelled in octal, for `printf` (`$'...'` is
+/// no part of dash). Trailing newlines, which `$(...)` would take away, are the third character of `IFS`.
 pub fn shell(word: &str) -> String {
-    let word = word.replace(char::is_control, "?");
+    if word.chars().any(is_hidden) {
+        let body = word.trim_end_matches('\n');
+        let plain = |b: &u8| b.is_ascii_alphanumeric() || b"_./:@+=,".contains(b);
+        let spell = |b: u8| if plain(&b) { char::from(b).to_string() } else { format!("\\{b:03o}") };
+        let body: String = body.bytes().map(spell).collect();
+        let ends = "${IFS#??}".repeat(word.len() - word.trim_end_matches('\n').len());
+        return format!("\"$(printf '{body}'){ends}\"");
+    }
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+=,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
-        return word;
+        return word.to_owned();
     }
     format!("'{}'", word.replace('\'', r"'\''"))
 }
@@ -82,7 +91,7 @@ pub fn xml(text: &str) -> String {
             '&' => all.push_str("&amp;"),
             '<' => all.push_str("&lt;"),
             '\'' => all.push_str("&apos;"),
-            c if c.is_control() => all.push_str(&format!("&#{};", u32::from(c))),
+            c if is_hidden(c) => all.push_str(&format!("&#{};", u32::from(c))),
             c => all.push(c),
         }
     }
@@ -91,7 +100,7 @@ pub fn xml(text: &str) -> String {
 
 /// Text in a comment of a shell: a line of it would be a command.
 pub fn comment(text: &str) -> String {
-    text.replace(char::is_control, " ")
+    text.replace(is_hidden, " ")
 }
 
 /// A value among QEMU's options, where a comma is written twice.
@@ -100,6 +109,7 @@ pub fn option(value: &str) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -107,11 +117,42 @@ mod tests {
     fn what_is_not_plain_is_quoted() {
         assert_eq!(shell("/dev/vg0/web-1"), "/dev/vg0/web-1");
         assert_eq!(shell("web1; reboot"), "'web1; reboot'");
-        assert_eq!((shell("it's"), shell("a\nb")), (r"'it'\''s'".to_owned(), "'a?b'".to_owned()));
+        assert_eq!((shell("it's"), shell("a\nb")), (r"'it'\''s'".to_owned(), r#""$(printf 'a\012b')""#.to_owned()));
         assert_eq!((xml("a'<b"), option("a,b")), ("a&apos;&lt;b".to_owned(), "a,,b".to_owned()));
         let place = Place { vmid: Some("101".into()), ..Place::default() };
         assert_eq!((Names(&place).vmid().as_str(), Names(&place).domain().as_str()), ("101", "DOMAIN"));
         assert_eq!((xml("a\nb"), comment("a\nb")), ("a&#10;b".to_owned(), "a b".to_owned()));
+    }
+
+    /// Pasted into whatever shell, each word is the name again, and shows nothing that moves.
+    #[test]
+    fn a_shell_makes_the_same_word_of_it() {
+        let names = [
+            "/images/web\n1.raw",
+            "/a\n",
+            "a\n\n b\n\n",
+            "-n\n%s\\t'\"$HOME`id`",
+            "\u{1b}[2J",
+            "\u{202e}gpj.exe",
+            "\u{9b}31mé\u{e000}",
+            "\t\r",
+            "\n",
+            "plain",
+            "it's; reboot #",
+        ];
+        for shell in ["sh", "dash", "bash", "busybox"] {
+            if std::process::Command::new(shell).args(["-c", ":"]).output().is_err() {
+                continue; // sh and bash are everywhere
+            }
+            for name in names {
+                let word = super::shell(name);
+                assert!(!word.chars().any(is_hidden), "{word:?}");
+                let script = format!("printf '%s|' {word} end");
+                let run = if shell == "busybox" { &["sh", "-c"][..] } else { &["-c"] };
+                let out = std::process::Command::new(shell).args(run).arg(script).output().unwrap();
+                assert_eq!(String::from_utf8(out.stdout).unwrap(), format!("{name}|end|"), "{shell}: {word}");
+            }
+        }
     }
 
     #[test]

@@ -8,6 +8,9 @@ use super::slot::{chained, read_slot};
 use super::{Change, Sets, Takes};
 use crate::facts::Nic;
 
+/// QEMU's helper that makes a tap and puts it into a bridge.
+const HELPER: &str = "/usr/lib/qemu/qemu-bridge-helper";
+
 /// What is to differ; what is not said stays.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NicTo {
@@ -52,20 +55,91 @@ pub fn own_nic(what: impl Into<String>, nic: &Nic, to: NicTo) -> Change {
 /// bridge (a script, a helper, the caller) is not known, and without that the guest has no network.
 fn qemu(nic: &Nic, to: NicTo) -> String {
     let queues = to.queues.or(nic.queues).filter(|n| *n > 1);
+    let given = nic.place.given.as_deref();
     if !to.tap {
-        return set(nic, to);
+        return match given {
+            None => set(nic, to),
+            Some([]) => "# in place of the card that QEMU adds by itself: one more option\n\
+                         -nic user,model=virtio-net-pci"
+                .to_owned(),
+            Some(given) => given_anew(nic, to, given),
+        };
     }
-    let tap = "br=BRIDGE,helper=/usr/lib/qemu/qemu-bridge-helper";
+    let own = match given {
+        None => "in place of its own -netdev and -device".to_owned(),
+        Some([]) => "in place of the card and network that QEMU adds by itself".to_owned(),
+        Some(given) => format!("in place of its own {}", named(given)),
+    };
+    let vhost = if may_have_vhost(nic) { ",vhost=on" } else { "" };
     let many = queues.map(|n| format!(",queues={n}")).unwrap_or_default();
-    // Two vectors for each pair, one for changes and one for control (QEMU, virtio-net multiqueue).
-    let vectors = queues.map(|n| format!(",mq=on,vectors={}", 2 * n + 2)).unwrap_or_default();
-    let mac = nic.place.target.as_deref().unwrap_or("MAC");
-    let id = nic.place.device_id.as_deref().map(|id| format!(",id={}", option(id))).unwrap_or_default();
     format!(
-        "# in place of its own -netdev (or -nic) and -device; /etc/qemu/bridge.conf must say: allow BRIDGE\n\
-         -netdev {} \\\n-device {}",
-        shell(&format!("tap,id=hostnet0,{tap},vhost=on{many}")),
-        shell(&format!("virtio-net-pci,netdev=hostnet0,mac={}{id}{vectors}", option(mac)))
+        "# {own}; /etc/qemu/bridge.conf must say: allow BRIDGE\n{}",
+        pair(nic, &format!("tap,id=hostnet0,br=BRIDGE,helper={HELPER}{vhost}{many}"), queues)
+    )
+}
+
+/// Whether this host may have vhost-net: where it has none, QEMU 7.2 ends at once with `-nic tap,vhost=on`.
+fn may_have_vhost(nic: &Nic) -> bool {
+    nic.vhost_here != Some(false)
+}
+
+/// `-nic` or `-net` as they stand, for a comment.
+fn named(given: &[String]) -> String {
+    given.iter().map(|option| comment(option)).collect::<Vec<String>>().join(" and ")
+}
+
+/// A `-netdev` with id `hostnet0`, and its device. Without an address QEMU gives both the same as before.
+fn pair(nic: &Nic, netdev: &str, queues: Option<u32>) -> String {
+    let mut device = "virtio-net-pci,netdev=hostnet0".to_owned();
+    for (key, value) in [("mac", &nic.place.target), ("id", &nic.place.device_id)] {
+        device.extend(value.as_deref().map(|value| format!(",{key}={}", option(value))));
+    }
+    device.extend(nic.host_mtu_bytes.map(|mtu| format!(",host_mtu={mtu}")));
+    // Two vectors for each pair, one for changes and one for control (QEMU, virtio-net multiqueue).
+    device.extend(queues.map(|n| format!(",mq=on,vectors={}", 2 * n + 2)));
+    format!("-netdev {} \\\n-device {}", shell(netdev), shell(&device))
+}
+
+/// Another card in place of one by `-nic` or `-net`: `model=` is all of it that they can set, so what else there
+/// is to set needs a `-netdev` and a device of its own. (vhost and queues do not pass `-net`'s hub either.)
+fn given_anew(nic: &Nic, to: NicTo, given: &[String]) -> String {
+    let plain = !to.offloads && to.queues.is_none() && nic.host_mtu_bytes.is_none();
+    let (first, last) = match given {
+        [one] => (one, one),
+        [first, .., last] => (first, last),
+        [] => return String::new(),
+    };
+    let on_tap = nic.backend.as_deref() == Some("tap");
+    let bridge = last.split([' ', ',']).nth(1) == Some("bridge");
+    let (nic_option, vhost) = (first.starts_with("-nic "), on_tap && may_have_vhost(nic) && (to.vhost || !bridge));
+    if plain && (!vhost || nic_option && !bridge) {
+        let more = if vhost { ",vhost=on" } else { "" };
+        let name = if nic_option { "-nic" } else { "-net nic" };
+        return format!("# in its own {name}: set this, keep all else\nmodel=virtio-net-pci{more}");
+    }
+    // What of `-nic` is the card's (net/net.c, `net_param_nic`), all else is the network's.
+    let card = ["model=", "mac=", "macaddr=", "addr=", "vectors=", "id=", "netdev="];
+    let network = last.split_once(' ').map_or("", |(_, text)| text).replace(",,", "\u{1}");
+    let mut keys: Vec<String> =
+        network.split(',').filter(|key| !card.iter().any(|c| key.starts_with(c))).map(str::to_owned).collect();
+    keys.insert(1.min(keys.len()), "id=hostnet0".to_owned());
+    if bridge {
+        // The same helper, by a kind of network that knows vhost.
+        keys[0] = "tap".to_owned();
+        if !keys.iter().any(|key| key.starts_with("helper=")) {
+            keys.push(format!("helper={HELPER}"));
+        }
+    }
+    if on_tap {
+        keys.retain(|key| !key.starts_with("vhost=") && (to.queues.is_none() || !key.starts_with("queues=")));
+        keys.extend(may_have_vhost(nic).then(|| "vhost=on".to_owned()));
+        keys.extend(to.queues.map(|n| format!("queues={n}")));
+    }
+    let queues = to.queues.or(nic.queues).filter(|n| *n > 1);
+    format!(
+        "# in place of its own {}: these\n{}",
+        named(given),
+        pair(nic, &keys.join(",").replace('\u{1}', ",,"), queues)
     )
 }
 
@@ -73,9 +147,16 @@ fn qemu(nic: &Nic, to: NicTo) -> String {
 fn set(nic: &Nic, to: NicTo) -> String {
     let mut lines = Vec::new();
     let on_tap = nic.backend.as_deref().is_none_or(|b| b == "tap" || b == "macvtap");
-    let vhost = (on_tap && nic.vhost != Some(true)).then(|| "vhost=on".to_owned());
+    let vhost = (on_tap && nic.vhost != Some(true) && may_have_vhost(nic)).then(|| "vhost=on".to_owned());
     let of_tap: Vec<String> = vhost.into_iter().chain(to.queues.map(|n| format!("queues={n}"))).collect();
-    if !of_tap.is_empty() {
+    let bridge = nic.read.get("backend").is_some_and(|from| from.ends_with(", -netdev bridge"));
+    if bridge && (to.vhost || to.queues.is_some()) {
+        lines.push(format!(
+            "# in its own -netdev bridge,...: this in place of bridge, which knows neither vhost nor queues, keep all\n\
+             # else\ntap,helper={HELPER},{}",
+            of_tap.join(",")
+        ));
+    } else if !of_tap.is_empty() && !bridge {
         lines.push(format!("# in its own -netdev tap,...: set these, keep all else\n{}", of_tap.join(",")));
     }
     let model = nic.model.as_deref().map_or_else(|| "its model".to_owned(), comment);
@@ -114,10 +195,13 @@ fn libvirt(nic: &Nic, to: NicTo) -> String {
                 .to_owned(),
         );
     }
-    if to.vhost || to.queues.is_some() {
-        let queues = to.queues.map(|n| format!(" queues='{n}'")).unwrap_or_default();
+    // libvirt starts no guest whose configuration asks for vhost-net on a host without it, or leaves it out.
+    let vhost = ((to.vhost || to.queues.is_some()) && may_have_vhost(nic)).then(|| "name='vhost'".to_owned());
+    let driver: Vec<String> = vhost.into_iter().chain(to.queues.map(|n| format!("queues='{n}'"))).collect();
+    if !driver.is_empty() {
         lines.push(format!(
-            "# in its <driver .../> (add one where it has none): set these, keep all else\nname='vhost'{queues}"
+            "# in its <driver .../> (add one where it has none): set these, keep all else\n{}",
+            driver.join(" ")
         ));
     }
     lines.join("\n")

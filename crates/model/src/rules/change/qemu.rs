@@ -9,9 +9,9 @@ use super::names::{Names, option, shell};
 use crate::facts::Disk;
 use crate::setup::{Attachment, Cache, DetectZeroes};
 
-/// All options of a disk of a study.
+/// All options of a disk of a study. Its format is the reader's own: QEMU knows no driver `FORMAT`, and starts with none.
 pub(super) fn whole(a: &Attachment) -> String {
-    let mut drive = format!("file=/dev/DISK,format=raw,if=none,id=disk0,cache={},aio={}", a.cache, a.aio);
+    let mut drive = format!("file=/dev/DISK,format=FORMAT,if=none,id=disk0,cache={},aio={}", a.cache, a.aio);
     if a.options.discard {
         drive.push_str(",discard=unmap");
     }
@@ -49,9 +49,67 @@ pub(super) fn edit(disk: &Disk, to: &To) -> String {
     if to.iothread {
         lines.push(format!("# one more option\n-object iothread,id={}", new_thread(disk)));
     }
-    lines.extend(backend(disk, to));
-    lines.extend(device(disk, to));
+    match disk.place.given.as_deref() {
+        Some([given]) => lines.push(replaced(disk, to, given)),
+        _ => {
+            lines.extend(backend(disk, to));
+            lines.extend(device(disk, to));
+        }
+    }
     lines.join("\n")
+}
+
+/// `-drive`, with its device where it moves to another one, in place of an old option (`-hda FILE`, or the
+/// file's name alone), which takes no keys.
+fn replaced(disk: &Disk, to: &To, given: &str) -> String {
+    let (name, file) = match given.strip_prefix('-').and_then(|text| text.split_once(' ')) {
+        Some((name, file)) => (name, file),
+        None => ("", given),
+    };
+    let own = match name {
+        "" => format!("the image without an option, {}", shell(file)),
+        name => format!("its own -{name} {}", shell(file)),
+    };
+    let id = format!("disk-{}", Names(&disk.place).part_of_id());
+    let mut keys = vec![format!("file={}", option(file))];
+    keys.extend(disk.details.format.as_deref().map(|format| format!("format={}", option(format))));
+    let device = to.new_driver(disk).map(|driver| new_device(driver, to, disk, &id));
+    match (&device, name) {
+        (Some(_), _) => keys.extend(["if=none".to_owned(), format!("id={id}")]),
+        (None, "sd") => keys.push("if=sd".to_owned()),
+        // Disks a to d of the machine's own controller.
+        (None, name) => {
+            let index = ["hda", "hdb", "hdc", "hdd"].iter().position(|n| *n == name).unwrap_or(0);
+            keys.extend([format!("index={index}"), "media=disk".to_owned()]);
+        }
+    }
+    keys.extend(to.cache.map(|cache| format!("cache={cache}")));
+    keys.extend(to.aio.map(|aio| format!("aio={aio}")));
+    keys.extend(to.discard.then(|| "discard=unmap".to_owned()));
+    keys.extend(l2_cache(disk, to));
+    let device = device.map(|device| format!(" \\\n{device}")).unwrap_or_default();
+    format!("# in place of {own}: this\n-drive {}{device}", shell(&keys.join(",")))
+}
+
+/// `-device` of a disk that had none of its own, for the drive of that id.
+fn new_device(driver: &str, to: &To, disk: &Disk, id: &str) -> String {
+    let thread = to.iothread.then(|| new_thread(disk));
+    let served: String = served(driver, thread.as_deref(), to.queues).iter().map(|key| format!(",{key}")).collect();
+    match driver {
+        "virtio-scsi" => format!(
+            "-device {} \\\n-device {}",
+            shell(&format!("virtio-scsi-pci,id=hba-{id}{served}")),
+            shell(&format!("scsi-hd,bus=hba-{id}.0,drive={id}"))
+        ),
+        "virtio-blk" => format!("-device {}", shell(&format!("virtio-blk-pci,drive={id}{served}"))),
+        other => format!("-device {}", shell(&format!("{other},drive={id}"))),
+    }
+}
+
+/// The key that sets the cache of L2 tables, of an image that has them.
+fn l2_cache(disk: &Disk, to: &To) -> Option<String> {
+    let bytes = to.l2_cache.filter(|_| disk.details.format.as_deref() == Some("qcow2"))?;
+    Some(format!("l2-cache-size={bytes}"))
 }
 
 fn new_thread(disk: &Disk) -> String {
@@ -80,7 +138,8 @@ fn backend(disk: &Disk, to: &To) -> Vec<String> {
             None => "its own -drive: set these",
         };
         let keys = to.cache.map(|cache| format!("cache={cache}"));
-        say(place, keys.into_iter().chain(aio.clone()).chain(discard.clone()).collect());
+        let tables = l2_cache(disk, to);
+        say(place, keys.into_iter().chain(aio.clone()).chain(discard.clone()).chain(tables).collect());
     }
     if nodes {
         let on = |on: bool| if on { "on" } else { "off" };
@@ -90,6 +149,7 @@ fn backend(disk: &Disk, to: &To) -> Vec<String> {
             "that of driver file or host_device (where it is written as file.driver=, with file. before it): set this",
             aio.into_iter().collect(),
         );
+        say("that of driver qcow2: set this", l2_cache(disk, to).into_iter().collect());
     }
     lines
 }
@@ -102,6 +162,8 @@ fn device(disk: &Disk, to: &To) -> Vec<String> {
     // -drive if=virtio makes its device by itself.
     let deviceless = disk.read.get("driver").is_some_and(|from| from.ends_with(", -drive"));
     let controller = driver == "virtio-scsi" && (new.is_some() || to.shares_controller(disk));
+    // A machine without PCI has its virtio devices otherwise.
+    let bus = if disk.details.transport.as_deref() == Some("mmio") { "device" } else { "pci" };
 
     let kept = disk.details.iothread_name.as_deref().filter(|_| controller);
     let thread = to.iothread.then(|| new_thread(disk));
@@ -114,20 +176,20 @@ fn device(disk: &Disk, to: &To) -> Vec<String> {
         let all: String = keys.iter().map(|key| format!(",{key}")).collect();
         lines.push(format!(
             "# one more option, before its own -device\n-device {}",
-            shell(&format!("virtio-scsi-pci,id=hba-{name}{all}"))
+            shell(&format!("virtio-scsi-{bus},id=hba-{name}{all}"))
         ));
         own.extend(new.map(|_| "scsi-hd".to_owned()));
         own.push(format!("bus=hba-{name}.0"));
     } else if driver == "virtio-scsi" {
         lines.extend((!keys.is_empty()).then(|| {
             format!(
-                "# in the -device virtio-scsi-pci that its bus= names: set these, keep all else\n{}",
+                "# in the -device virtio-scsi-{bus} that its bus= names: set these, keep all else\n{}",
                 keys.join(",")
             )
         }));
     } else {
-        let model = if driver == "virtio-blk" { "virtio-blk-pci" } else { driver };
-        own.extend((new.is_some() || (deviceless && !keys.is_empty())).then(|| model.to_owned()));
+        let model = if driver == "virtio-blk" { format!("virtio-blk-{bus}") } else { driver.to_owned() };
+        own.extend((new.is_some() || (deviceless && !keys.is_empty())).then_some(model));
         own.extend(keys);
     }
     if deviceless {

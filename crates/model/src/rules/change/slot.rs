@@ -2,7 +2,8 @@
 //! Lines are pasted together: each hangs on the one before it, so that nothing is taken off a guest that
 //! did not shut down, and nothing is written from a line that could not be read.
 //!
-//! Syntax: Proxmox, `qm(1)`; `qm.adoc`, "Hard Disk".
+//! Syntax: Proxmox, `qm(1)`; `qm.adoc`, "Hard Disk"; `bootdisk` in qemu-server, src/PVE/QemuServer.pm,
+//! `bootorder_from_legacy`.
 
 use super::disk::{To, bus};
 use super::names::Names;
@@ -55,12 +56,12 @@ pub fn slot_without(vmid: &str, slot: &str, settings: &[&str]) -> String {
 }
 
 /// Reads a slot's line into a variable, edited by a script of `sed`, and stops where there is none.
-pub(super) fn read_slot(variable: &str, vmid: &str, slot: &str, script: &str) -> String {
+pub(in crate::rules) fn read_slot(variable: &str, vmid: &str, slot: &str, script: &str) -> String {
     format!("{variable}=\"$(qm config {vmid} | sed -nE '/^{slot}: /{{s///;{script}p}}')\" && [ -n \"${variable}\" ]")
 }
 
 /// Commands of which each needs the one before it, as one that can be pasted.
-pub(super) fn chained(steps: &[String]) -> String {
+pub(in crate::rules) fn chained(steps: &[String]) -> String {
     steps.join(" && \\\n")
 }
 
@@ -75,6 +76,22 @@ fn hardware(vmid: &str, single: bool) -> String {
 
 /// Proxmox's commands for a change of a guest's own disk.
 pub(super) fn set(disk: &Disk, to: &To) -> String {
+    let slot = settings_of(disk, to);
+    if to.l2_cache.is_none() {
+        return slot;
+    }
+    let names = Names(&disk.place);
+    let tables = format!(
+        "# Proxmox VE has no setting for the cache of qcow2 tables: raw has none (and no snapshots on a directory)\n\
+         qm disk move {} {} STORAGE --format raw",
+        names.vmid(),
+        names.slot("virtio0")
+    );
+    // Under the old name, so before the disk moves.
+    [tables, slot].into_iter().filter(|text| !text.is_empty()).collect::<Vec<String>>().join("\n")
+}
+
+fn settings_of(disk: &Disk, to: &To) -> String {
     let names = Names(&disk.place);
     let vmid = names.vmid();
     let old = names.slot(bus(disk.driver.as_deref()).map_or("virtio0", |(_, _, slot)| slot));
@@ -82,7 +99,7 @@ pub(super) fn set(disk: &Disk, to: &To) -> String {
     let said = settings(to, driver);
     // On an emulated SCSI controller the disk keeps its slot: the controller is what changes.
     if moves && !old.starts_with("scsi") {
-        return moved(&vmid, &old, driver, to, &said);
+        return moved(&vmid, &old, &disk.place.taken, driver, to, &said);
     }
     let mut text = Vec::new();
     if !said.is_empty() || moves {
@@ -104,17 +121,38 @@ pub(super) fn set(disk: &Disk, to: &To) -> String {
     text.join("\n")
 }
 
+/// Slots that a bus has (qm.conf(5)).
+fn places(prefix: &str) -> u32 {
+    match prefix {
+        "scsi" => 31,
+        "sata" => 6,
+        "ide" => 4,
+        _ => 16,
+    }
+}
+
+/// A slot of a bus that no disk has: that of the same number, else the first one.
+fn free(prefix: &str, old: &str, taken: &[String]) -> Option<String> {
+    let number = old.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().ok();
+    let name = |n: u32| format!("{prefix}{n}");
+    let slots = number.into_iter().filter(|n| *n < places(prefix)).chain(0..places(prefix)).map(name);
+    slots.into_iter().find(|slot| !taken.contains(slot))
+}
+
 /// The same disk in a slot of another bus, which must be free: what is there would be detached.
-fn moved(vmid: &str, old: &str, driver: Option<&str>, to: &To, said: &[(&str, String)]) -> String {
+fn moved(vmid: &str, old: &str, taken: &[String], driver: Option<&str>, to: &To, said: &[(&str, String)]) -> String {
     let prefix = bus(driver).map_or("virtio", |(_, _, slot)| slot.trim_end_matches('0'));
-    let number = old.trim_start_matches(|c: char| !c.is_ascii_digit());
-    let new = format!("{prefix}{}", if number.is_empty() { "N" } else { number });
+    let Some(new) = free(prefix, old, taken) else {
+        return format!("# no slot of {prefix} is free: another disk of guest {vmid} must leave one first");
+    };
     // The last are what slots of virtio-blk do not take.
     let disk = slot_without(vmid, old, &[&keys(said)[..], &["ssd", "wwn", "queues", "model"]].concat());
-    // Read before the disk is deleted, which takes it out of the order.
-    let boot =
-        format!("boot=\"$(qm config {vmid} | sed -nE '/^boot: /{{s///;s/(order=|;){old}(;|$)/\\1{new}\\2/p}}')\"");
-    let steps: Vec<String> = [format!("! qm config {vmid} | grep '^{new}: '"), disk, boot]
+    // Read before the disk is deleted, which takes it out of the order. Older guests name the disk that they boot
+    // from in a line of its own (`bootdisk:`, with `boot: cdn`), which nothing takes along.
+    let config = format!("qm config {vmid} | sed -nE");
+    let boot = format!("boot=\"$({config} '/^boot: /{{s///;s/(order=|;){old}(;|$)/\\1{new}\\2/p}}')\"");
+    let bootdisk = format!("bootdisk=\"$({config} 's/^bootdisk: {old}$/{new}/p')\"");
+    let steps: Vec<String> = [format!("! qm config {vmid} | grep '^{new}: '"), disk, boot, bootdisk]
         .into_iter()
         .chain([format!("qm shutdown {vmid}")])
         .chain((prefix == "scsi").then(|| hardware(vmid, to.iothread)))
@@ -122,6 +160,7 @@ fn moved(vmid: &str, old: &str, driver: Option<&str>, to: &To, said: &[(&str, St
             format!("qm set {vmid} --delete {old}"),
             format!("qm set {vmid} --{new} \"$disk{}\"", joined(said)),
             format!("{{ [ -z \"$boot\" ] || qm set {vmid} --boot \"$boot\"; }}"),
+            format!("{{ [ -z \"$bootdisk\" ] || qm set {vmid} --bootdisk \"$bootdisk\"; }}"),
             format!("qm start {vmid}"),
         ])
         .collect();

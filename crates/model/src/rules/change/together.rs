@@ -107,6 +107,31 @@ mod tests {
     }
 
     #[test]
+    fn the_cache_of_qcow2_tables_is_among_them() {
+        let details = Details {
+            format: Some("qcow2".into()),
+            virtual_bytes: Some(1 << 40),
+            cluster_bytes: Some(64 << 10),
+            l2_cache_bytes: Some(32 << 20),
+            ..Details::default()
+        };
+        let disk = Disk { cache: Some("writeback".into()), aio: Some("threads".into()), ..live_disk(details) };
+        let (_, together) = all(&guest(vec![disk], vec![]));
+        let [one] = &together[..] else { panic!("{together:#?}") };
+        assert_eq!(one.rules, ["qcow2-l2-cache", "host-page-cache"]);
+        let Change { qemu, libvirt, proxmox, .. } = &one.change;
+        assert!(qemu.contains("\ncache=none,aio=io_uring,l2-cache-size=134217728\n"), "{qemu}");
+        assert!(
+            qemu.ends_with("# in that of driver qcow2: set this, keep all else\nl2-cache-size=134217728"),
+            "{qemu}"
+        );
+        let cache = "# and inside of that <driver ...> (type='qcow2'): this, keep all else\n\
+                     <metadata_cache><max_size unit='bytes'>134479872</max_size></metadata_cache>";
+        assert!(libvirt.contains(cache) && libvirt.contains("cache='none' io='io_uring'"), "{libvirt}");
+        assert!(proxmox.contains("qm disk move VMID virtio0 STORAGE --format raw\n"), "{proxmox}");
+    }
+
+    #[test]
     fn a_network_device_too() {
         let nic = Nic { queues: Some(1), offloads_off: vec!["gso".into()], ..live_nic() };
         let (_, together) = all(&guest(vec![], vec![nic]));

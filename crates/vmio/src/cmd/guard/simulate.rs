@@ -120,16 +120,13 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         (None, None) => Report { runs: all(pools(args)?, args), study: None, command },
     };
     if let Some(file) = &args.html {
-        std::fs::write(file, simulation::html(&report)).map_err(|e| {
-            anyhow::Error::new(e).context(Failure::new(Exit::Failed, format!("cannot write {}", file.display())))
-        })?;
+        crate::files::write(file, &simulation::html(&report))?;
         term::note(&format!("Plots: {}", file.display()));
     }
-    let text = match context.json {
-        true => format!("{:#}\n", simulation::json(&report)),
-        false => simulation::text(&report, context.style),
-    };
-    term::print(&text)?;
+    match context.json {
+        true => term::json(&simulation::json(&report))?,
+        false => term::print(&simulation::text(&report, context.style))?,
+    }
     Ok(Exit::Done)
 }
 

@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use vmio_model::facts::{Guest, called};
 use vmio_model::rules::RULES;
+use vmio_model::shown;
 
 use crate::cli::{Exit, Failure};
 use crate::report::scan::Row;
@@ -39,7 +40,8 @@ pub fn named(guests: Vec<Guest>, words: &[String]) -> Result<Vec<Guest>, Failure
 
 fn unknown(guests: &[Guest], word: &str) -> Failure {
     let failure = Failure::new(Exit::Usage, format!("no guest {word} runs here"));
-    let names: Vec<&str> = guests.iter().map(|g| g.name.as_str()).collect();
+    let names: Vec<_> = guests.iter().map(|g| shown::line(&g.name)).collect();
+    let names: Vec<&str> = names.iter().map(|n| n.as_ref()).collect();
     let more = names.len().saturating_sub(LISTED);
     let listed = names[..names.len() - more].join(", ");
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };

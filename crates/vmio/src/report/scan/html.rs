@@ -42,15 +42,17 @@ fn overview(page: &mut String, view: &View) {
         put!(page, "<th class=\"{class}\" scope=\"col\">{column}</th>");
     }
     *page += "</tr></thead><tbody>";
+    let host = view.host_wide();
     for (i, row) in view.rows.iter().enumerate() {
-        let worst = match row.worst() {
+        let worst = match super::host::own(row, &host).next() {
             Some(f) => {
-                let more = row.findings.len() - 1;
+                let more = super::host::own(row, &host).count() - 1;
                 let more =
                     if more > 0 { format!(" <span class=\"dim\">and {more} more</span>") } else { String::new() };
                 format!("{} {}{more}", chip(f.severity), escape(&f.title))
             }
-            None if row.is_known() => "<span class=\"dim\">nothing found</span>".into(),
+            None if row.is_known() && row.findings.is_empty() => "<span class=\"dim\">nothing found</span>".into(),
+            None if row.is_known() => "<span class=\"dim\">nothing of its own</span>".into(),
             None => "<span class=\"dim\">could not be read</span>".into(),
         };
         let vcpus = row.guest.processors.as_ref().and_then(|p| p.vcpus).map_or("–".into(), |n| n.to_string());
@@ -65,6 +67,9 @@ fn overview(page: &mut String, view: &View) {
         );
     }
     *page += "</tbody></table></div>\n";
+    for wide in &host {
+        put!(page, "<p>This host: {}. {}</p>\n", escape(&wide.line()), escape(wide.cause));
+    }
 }
 
 fn guest(page: &mut String, i: usize, row: &Row) {

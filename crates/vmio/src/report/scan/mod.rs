@@ -3,6 +3,7 @@
 
 pub mod diff;
 mod first;
+mod host;
 mod html;
 mod json;
 pub mod nagios;
@@ -15,6 +16,7 @@ use vmio_model::rules::change::{Together, together};
 use vmio_model::rules::{self, Change, Finding, Severity};
 
 use super::format;
+pub use host::HostWide;
 pub use html::html;
 pub use json::json;
 pub use prometheus::prometheus;
@@ -129,9 +131,11 @@ impl View {
         self.rows.iter().filter_map(|r| Some(r.worst()?.severity)).max()
     }
 
-    /// How many findings there are of a severity.
+    /// How many findings there are of a severity; what is the host's counts once.
     pub fn count(&self, severity: Severity) -> usize {
-        self.rows.iter().flat_map(|r| &r.findings).filter(|f| f.severity == severity).count()
+        let host = self.host_wide();
+        let own = self.rows.iter().flat_map(|r| host::own(r, &host)).filter(|f| f.severity == severity).count();
+        own + host.iter().filter(|h| h.severity == severity).count()
     }
 
     /// Everything that could not be read, with the guest it belongs to.

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use vmio_model::shown;
+
 use super::View;
 
 /// A family of gauges: its name, its help, its samples as labels and value.
@@ -50,9 +52,8 @@ fn findings(view: &View) -> BTreeMap<String, f64> {
     all
 }
 
-/// The value of a label: backslash, quote and line feed are escaped. Other control characters have no
-/// escape there, and the text may be shown on a terminal.
+/// The value of a label: backslash and quote are escaped. What must not be shown (a line feed too, for
+/// which the format has an escape) is replaced: dashboards and alerts show the text as it is.
 fn escape(value: &str) -> String {
-    let escaped = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-    escaped.replace(char::is_control, "\u{fffd}")
+    shown::line(&value.replace('\\', "\\\\").replace('"', "\\\"")).into_owned()
 }

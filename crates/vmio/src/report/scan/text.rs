@@ -5,7 +5,7 @@ use vmio_model::facts::Unread;
 use vmio_model::rules::Finding;
 
 use super::settings::{devices, disk_label, nic_label};
-use super::{Row, View, by_mend, first, in_one_step};
+use super::{HostWide, Row, View, by_mend, first, host, in_one_step};
 use crate::report::finding::{self, Shown};
 use crate::report::fit::{self, WIDTH};
 use crate::report::format;
@@ -29,6 +29,10 @@ pub fn overview(view: &View, style: Style, width: usize) -> String {
         out.paragraph("", 0, &format!("{}: {counts}", view.headline()));
         out.line("");
         table(&mut out, view, width);
+        for wide in view.host_wide() {
+            out.line("");
+            out.paragraph("", 0, &fit::plain(&format!("This host: {}. {}", wide.line(), wide.cause)));
+        }
     }
     folded(&mut out, view);
     left_out(&mut out, view);
@@ -74,11 +78,11 @@ const NETWORK: usize = 5;
 /// Between two columns.
 const GAP: usize = 2;
 
-fn line(row: &Row, level: Level) -> Line {
+fn line(row: &Row, host: &[HostWide<'_>], level: Level) -> Line {
     let vcpus = row.guest.processors.as_ref().and_then(|p| p.vcpus);
-    let severity = row.worst().map(|worst| {
+    let severity = host::own(row, host).next().map(|worst| {
         let what = if level.title { &worst.title } else { &worst.rule };
-        let more = row.findings.len() - 1;
+        let more = host::own(row, host).count() - 1;
         (worst.severity, if more > 0 { format!("{what} +{more}") } else { what.clone() })
     });
     Line {
@@ -91,7 +95,11 @@ fn line(row: &Row, level: Level) -> Line {
             fit::plain(&nic_label(&row.guest, !level.network)).into_owned(),
         ],
         severity,
-        otherwise: if row.is_known() { "nothing found" } else { "could not be read" },
+        otherwise: match row.is_known() {
+            true if row.findings.is_empty() => "nothing found",
+            true => "nothing of its own",
+            false => "could not be read",
+        },
     }
 }
 
@@ -103,13 +111,14 @@ impl Line {
 
 fn table(out: &mut Out, view: &View, width: usize) {
     let style = out.style;
+    let host = view.host_wide();
     let mut shown: Vec<usize> =
         (0..COLUMNS).filter(|i| *i != VMID || view.rows.iter().any(|row| row.guest.vmid().is_some())).collect();
     let (mut lines, mut widths) = (Vec::new(), [0; COLUMNS]);
     let all = |shown: &[usize], widths: &[usize; COLUMNS]| shown.iter().map(|i| widths[*i] + GAP).sum::<usize>();
     let finding = |lines: &[Line]| lines.iter().map(|l| fit::columns(&l.finding())).max().unwrap_or(0);
     for level in LEVELS {
-        lines = view.rows.iter().map(|row| line(row, level)).collect();
+        lines = view.rows.iter().map(|row| line(row, &host, level)).collect();
         widths = std::array::from_fn(|i| {
             lines.iter().map(|l| fit::columns(&l.cells[i])).chain([HEADS[i].len()]).max().unwrap_or(0)
         });

@@ -59,7 +59,7 @@ impl Machine<'_> {
             let asked = attachment.clone();
             // A disk's first image is written out here.
             let (storage, servers) = self.on_target(target, move |t| {
-                let storage = t.attach(&asked);
+                let storage = t.intact().and_then(|()| t.attach(&asked));
                 (storage, t.servers(&asked))
             })?;
             let storage = storage?;

@@ -119,9 +119,13 @@ impl Chain {
         (passes, self.nodes.iter().any(|(n, _)| n.get("discard").is_some()))
     }
 
-    /// Bytes of QEMU's cache of a qcow2 image's L2 tables, where they are said.
+    /// Bytes of QEMU's cache of a qcow2 image's L2 tables, where they are said: of a cache for both kinds of
+    /// tables (libvirt's `<metadata_cache>`) what the other kind leaves, four clusters of the usual size
+    /// (block/qcow2.c, `read_cache_sizes`).
     pub fn l2_cache_bytes(&self) -> Option<u64> {
-        self.nodes.iter().find_map(|(n, _)| size(n.get("l2-cache-size")?, 1))
+        let said = |key: &str| self.nodes.iter().find_map(|(n, _)| size(n.get(key)?, 1));
+        let rest = || Some(said("cache-size")?.saturating_sub(said("refcount-cache-size").unwrap_or(4 << 16)));
+        said("l2-cache-size").or_else(rest)
     }
 
     /// Path or address of the storage, as a configuration would have it.
@@ -163,14 +167,39 @@ impl Chain {
         }
     }
 
-    /// Limits in force, in words.
-    pub fn limits(&self, line: &CommandLine) -> Vec<String> {
-        let mut limits = Vec::new();
+    /// Name of the node of the image.
+    pub fn image_node(&self) -> Option<&str> {
+        let image = self.nodes.iter().find(|(n, _)| n.get("driver").is_some_and(|d| FORMATS.contains(&d)));
+        image.or(self.nodes.first().filter(|_| self.nodes.len() == 1))?.0.get("node-name")
+    }
+
+    /// Id of the throttle group that a node of it is in.
+    pub fn throttle_group(&self) -> Option<&str> {
+        self.nodes.iter().find_map(|(n, _)| n.get("throttle-group"))
+    }
+
+    /// What may limit it: the drive, and the groups of its nodes.
+    fn throttles<'a>(&'a self, line: &'a CommandLine) -> impl Iterator<Item = &'a Opt> {
         let groups = self.nodes.iter().filter_map(|(n, _)| {
             let group = n.get("throttle-group")?;
             line.all("object").find(|o| o.get("qom-type") == Some("throttle-group") && o.id() == Some(group))
         });
-        for holder in self.drive.iter().chain(groups) {
+        self.drive.iter().chain(groups)
+    }
+
+    /// Keys that set limits, bursts and all else of them.
+    pub fn limit_keys(&self, line: &CommandLine) -> Vec<String> {
+        let of_limits = |key: &String| {
+            ["throttling.", "limits.", "x-iops", "x-bps", "iops", "bps"].iter().any(|start| key.starts_with(start))
+        };
+        let keys = self.throttles(line).flat_map(|holder| &holder.keys);
+        keys.filter(|(key, _)| of_limits(key)).map(|(key, value)| format!("{key}={value}")).collect()
+    }
+
+    /// Limits in force, in words.
+    pub fn limits(&self, line: &CommandLine) -> Vec<String> {
+        let mut limits = Vec::new();
+        for holder in self.throttles(line) {
             for (key, value) in &holder.keys {
                 let key = key.trim_start_matches("throttling.").trim_start_matches("limits.").trim_start_matches("x-");
                 let (unit, of) = match key.replace('_', "-").as_str() {

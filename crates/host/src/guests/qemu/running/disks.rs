@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use vmio_model::facts::{Disk, Unread};
 
 use super::blocks::Chain;
+use super::names;
 use super::options::Opt;
-use super::plain;
 use super::process::{DEFAULT, Process, unread};
+use super::{MOST_DEVICES, plain};
 
 /// Devices with a drive that are no disks, by the start of their names.
 const NO_DISKS: [&str; 7] = ["scsi-cd", "ide-cd", "floppy", "isa-fdc", "cfi.pflash", "nvdimm", "pflash"];
@@ -25,6 +26,9 @@ pub fn disks(process: &Process<'_>, vcpus: Option<u32>, missing: &mut Vec<Unread
     let mut disks = Vec::new();
     let mut at = Slots::default();
     for drive in line.all("drive") {
+        if disks.len() > MOST_DEVICES {
+            break;
+        }
         let interface = drive.get("if").unwrap_or(default_interface(process));
         let slot = at.next(drive, interface, process);
         let chain = Chain::of_drive(line, drive);
@@ -41,14 +45,26 @@ pub fn disks(process: &Process<'_>, vcpus: Option<u32>, missing: &mut Vec<Unread
         };
         let id = drive.id().map_or(slot, str::to_owned);
         let mut disk = Disk::unknown(format!("guest {}, disk {id}", process.name), process.provenance());
+        disk.place.drive = Some(id.clone());
         disk.place.device_id = Some(id);
         let none = Opt::default();
-        settings(process, &mut disk, Model { driver, device: &none, controller: None, option: "drive", vcpus });
+        let option = drive.old().map_or("drive", |(name, _)| name);
+        disk.place.given = drive
+            .old()
+            .map(|(name, file)| vec![if name.is_empty() { file.to_owned() } else { format!("-{name} {file}") }]);
+        settings(process, &mut disk, Model { driver, device: &none, controller: None, option, vcpus });
         storage(process, &mut disk, chain, &none, missing);
         disks.push(disk);
     }
     for device in line.all("device") {
+        if disks.len() > MOST_DEVICES {
+            break;
+        }
         disks.extend(of_device(process, device, vcpus, missing));
+    }
+    if disks.len() > MOST_DEVICES {
+        disks.truncate(MOST_DEVICES);
+        missing.push(super::too_many("disks", process, MOST_DEVICES));
     }
     for (i, disk) in disks.iter_mut().enumerate() {
         if disk.place.device_id.is_none() {
@@ -82,6 +98,8 @@ fn of_device(process: &Process<'_>, device: &Opt, vcpus: Option<u32>, missing: &
     let mut disk =
         Disk::unknown(format!("guest {}, disk {}", process.name, id.unwrap_or_default()), process.provenance());
     disk.place.device_id = id.map(str::to_owned);
+    disk.place.drive = drive.filter(|_| of_drive.is_some()).map(str::to_owned);
+    disk.place.qom = names::qom(line, device);
     settings(process, &mut disk, Model { driver: &driver, device, controller, option: "device", vcpus });
     if let (true, Some(id), Some(drive)) = (process.line.all("id").next().is_some(), device.id(), drive)
         && drive.strip_prefix("drive-") == Some(id)
@@ -129,6 +147,9 @@ fn settings(process: &Process<'_>, disk: &mut Disk, model: Model<'_>) {
     let old = holder.and_then(|h| h.on("x-data-plane")).unwrap_or(false);
     let threaded = thread.is_some() || !mapped.is_empty() || old;
     disk.iothread = Some(threaded);
+    let carrier = holder.and_then(|h| h.get("driver")).unwrap_or_default();
+    disk.details.transport =
+        (carrier.starts_with("virtio-") && carrier.ends_with("-device")).then(|| "mmio".to_owned());
     note("iothread", if threaded { &said } else { DEFAULT });
     disk.details.iothread_name = thread.or(mapped.first().copied()).map(str::to_owned);
     disk.details.mapped_iothreads = u32::try_from(mapped.len()).ok().filter(|n| *n > 0);
@@ -152,13 +173,18 @@ fn settings(process: &Process<'_>, disk: &mut Disk, model: Model<'_>) {
 
 /// What lies below the device.
 fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, missing: &mut Vec<Unread>) {
-    let said = process.option(if chain.drive.is_some() { "drive" } else { "blockdev" });
     let drive = chain.drive.as_ref();
-    let source = chain.source().map(|path| fdset(process, &path).unwrap_or(path));
+    let said = process.option(drive.map_or("blockdev", |d| d.old().map_or("drive", |(name, _)| name)));
     let protocol = chain.protocol();
+    let local = matches!(protocol, Some("file" | "host_device"));
+    let absolute = |path: String| match fdset(process, &path) {
+        Some(open) => open,
+        None if local => process.absolute(&path).unwrap_or(path),
+        None => path,
+    };
+    let source = chain.source().map(absolute);
     let mut note = |name: &str, from: &str| disk.read.insert(name.to_owned(), from.to_owned());
 
-    let local = matches!(protocol, Some("file" | "host_device"));
     if let (true, Some(path)) = (local, &source) {
         let what = format!("what {path} is");
         if chain.drive.is_none() {
@@ -168,9 +194,16 @@ fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, m
         }
         // A server that is dead would not let go of a system call: see scan/images.rs for its files.
         let served = process.server(path).is_some();
-        let (file, looked) = if served { (PathBuf::new(), Ok(None)) } else { process.stat(path) };
+        // Relative to a directory that may not be read: here it would name another file.
+        let unknown = !path.starts_with('/');
+        let (file, looked) = if served || unknown { (PathBuf::new(), Ok(None)) } else { process.stat(path) };
         match looked {
             _ if served => {}
+            _ if unknown => missing.push(Unread {
+                what,
+                why: "the working directory of the guest's process may not be read, which it counts from".into(),
+                mend: "run as root".into(),
+            }),
             Ok(Some(stat)) => {
                 disk.place.block_device = Some(stat.mode & S_IFMT == S_IFBLK);
                 note("storage", &format!("stat {}", file.display()));
@@ -239,6 +272,9 @@ fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, m
         note("l2_cache_bytes", &said);
     }
     disk.details.limits = chain.limits(&process.line);
+    disk.details.limit_keys = chain.limit_keys(&process.line);
+    disk.details.throttle_group = chain.throttle_group().map(str::to_owned);
+    disk.place.node = chain.image_node().map(str::to_owned);
 }
 
 /// The file of `/dev/fdset/N`: a descriptor that QEMU was started with (`-add-fd fd=F,set=N`).
@@ -306,8 +342,13 @@ pub(super) fn is_q35(process: &Process<'_>) -> bool {
 /// Interface of a `-drive` that names none (QEMU, `block_default_type` of the machines).
 fn default_interface(process: &Process<'_>) -> &'static str {
     let machine = machine(process);
-    let virtio = ["virt", "microvm", "s390"].iter().any(|m| machine.starts_with(m));
-    if virtio { "virtio" } else { "ide" }
+    let virtio = ["virt", "s390"].iter().any(|m| machine.starts_with(m));
+    match machine {
+        _ if virtio => "virtio",
+        // No device is made of such a drive.
+        _ if machine.starts_with("microvm") => "none",
+        _ => "ide",
+    }
 }
 
 /// Version of the machine type: 7.2 of `pc-q35-7.2`; `None` where it is the program's newest.

@@ -4,6 +4,7 @@
 mod blocks;
 mod disks;
 mod monitor;
+mod names;
 pub(in crate::guests) mod nics;
 pub mod options;
 pub(in crate::guests) mod process;
@@ -15,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use vmio_model::facts::{Guest, HostCpu, Unread};
 
 use crate::gentle::neighbours::{Kind, kind_of, owner};
-use crate::look::{Look, Seen};
+use crate::look::{COMMAND_LINE_BYTES, Look, Seen};
 use crate::managers::Managed;
 use crate::parallel;
 use crate::topology::host_cpus;
@@ -23,6 +24,18 @@ use process::Process;
 
 pub use monitor::ask;
 pub(crate) use monitor::on_server;
+
+/// Disks and network devices of a guest that are looked at; whoever writes its command line can name any number.
+const MOST_DEVICES: usize = 200;
+
+/// That a guest has more of something than is looked at.
+fn too_many(what: &str, process: &Process<'_>, most: usize) -> Unread {
+    Unread {
+        what: format!("{what} of guest {} after the first {most}", process.name),
+        why: format!("it has more than {MOST_DEVICES} devices, and of one guest no more are looked at"),
+        mend: format!("look at the others by hand: /proc/{}/cmdline", process.pid),
+    }
+}
 
 /// The guests that run.
 pub fn running(look: &Look<'_>) -> Managed {
@@ -82,6 +95,18 @@ fn guest(look: &Look<'_>, seen: &Seen, host: &[HostCpu]) -> Result<Option<Guest>
     }
     let mut missing = line.unread.clone();
     let processors = processors::processors(&process, host, &mut missing);
+    let mut disks = disks::disks(&process, processors.vcpus, &mut missing);
+    let socket = monitor::socket(line);
+    disks.iter_mut().for_each(|disk| disk.place.monitor.clone_from(&socket));
+    let most = MOST_DEVICES - disks.len().min(MOST_DEVICES);
+    let nics = nics::nics(&process, processors.vcpus, processors.windows, most, &mut missing);
+    if args.iter().map(|arg| arg.len() + 1).sum::<usize>() >= COMMAND_LINE_BYTES {
+        missing.push(Unread {
+            what: format!("command line of guest {} after its first {} KiB", process.name, COMMAND_LINE_BYTES >> 10),
+            why: "no guest needs one so long, and of one guest no more is looked at".into(),
+            mend: format!("look at it by hand: /proc/{}/cmdline", seen.pid),
+        });
+    }
     let guest = Guest {
         name: process.name.clone(),
         kind: "qemu".into(),
@@ -89,8 +114,8 @@ fn guest(look: &Look<'_>, seen: &Seen, host: &[HostCpu]) -> Result<Option<Guest>
         uuid: uuid(&process),
         ids: ids(&process),
         os: processors.windows.filter(|w| *w).map(|_| "windows".to_owned()),
-        disks: disks::disks(&process, processors.vcpus, &mut missing),
-        nics: nics::nics(&process, processors.vcpus, processors.windows, &mut missing),
+        disks,
+        nics,
         processors: Some(processors),
         unread: missing,
         ..Guest::default()

@@ -34,10 +34,21 @@ const SEND_BUFFER: u64 = i32::MAX as u64;
 const NETWORK_CLASS: &str = "0x02";
 
 /// The network devices of a process. What hides them is added to `missing`.
-pub fn nics(process: &Process<'_>, vcpus: Option<u32>, windows: Option<bool>, missing: &mut Vec<Unread>) -> Vec<Nic> {
+pub fn nics(
+    process: &Process<'_>,
+    vcpus: Option<u32>,
+    windows: Option<bool>,
+    most: usize,
+    missing: &mut Vec<Unread>,
+) -> Vec<Nic> {
     let vhost_here = process.reader().stat(Path::new("/dev/vhost-net")).ok().map(|s| s.is_some());
-    let mut nics: Vec<Nic> = pairs(process)
+    let pairs = pairs(process);
+    if pairs.len() > most {
+        missing.push(super::too_many("network devices", process, most));
+    }
+    let mut nics: Vec<Nic> = pairs
         .into_iter()
+        .take(most)
         .enumerate()
         .map(|(i, pair)| {
             let id = pair.device.id().or(pair.backend.id()).or(pair.device.get("mac").or(pair.device.get("macaddr")));
@@ -65,6 +76,8 @@ struct Pair {
     model: Option<String>,
     /// Options that say so.
     options: (&'static str, &'static str),
+    /// The options themselves, where they are not `-device` and `-netdev`.
+    given: Option<Vec<String>>,
 }
 
 fn pairs(process: &Process<'_>) -> Vec<Pair> {
@@ -78,11 +91,12 @@ fn pairs(process: &Process<'_>) -> Vec<Pair> {
         let Some(id) = device.get("netdev").filter(|id| !id.is_empty()) else { continue };
         let backend = line.find("netdev", id).cloned().unwrap_or_default();
         let model = device.get("driver").map(str::to_owned);
-        pairs.push(Pair { device: device.clone(), backend, model, options: ("device", "netdev") });
+        pairs.push(Pair { device: device.clone(), backend, model, options: ("device", "netdev"), given: None });
     }
     for nic in line.all("nic").filter(|n| n.get("type") != Some("none")) {
         let model = nic.get("model").map(str::to_owned).or_else(model_here);
-        pairs.push(Pair { device: nic.clone(), backend: nic.clone(), model, options: ("nic", "nic") });
+        let given = Some(vec![format!("-nic {}", nic.text)]);
+        pairs.push(Pair { device: nic.clone(), backend: nic.clone(), model, options: ("nic", "nic"), given });
     }
     // Old: all of them hang on one hub.
     let old = |o: &&Opt| !matches!(o.get("type"), Some("nic" | "none"));
@@ -90,12 +104,21 @@ fn pairs(process: &Process<'_>) -> Vec<Pair> {
         let named = nic.get("netdev").and_then(|id| line.find("netdev", id));
         let backend = named.or_else(|| line.all("net").find(old)).cloned().unwrap_or_default();
         let model = nic.get("model").map(str::to_owned).or_else(model_here);
-        pairs.push(Pair { device: nic.clone(), backend, model, options: ("net", "net") });
+        let given = [nic, &backend].iter().filter(|o| o.name == "net").map(|o| format!("-net {}", o.text)).collect();
+        pairs.push(Pair { device: nic.clone(), backend, model, options: ("net", "net"), given: Some(given) });
     }
     let silent = ["netdev", "nic", "net", "nodefaults"].iter().all(|n| line.all(n).next().is_none());
-    if let (true, Some(model)) = (silent, model_here()) {
+    // microvm has no card that it would make.
+    let microvm = line.get("machine", "type").is_some_and(|m| m.starts_with("microvm"));
+    if let (true, Some(model)) = (silent && !microvm, model_here()) {
         let user = Opt { keys: vec![("type".into(), "user".into())], ..Opt::default() };
-        pairs.push(Pair { device: Opt::default(), backend: user, model: Some(model), options: ("", "") });
+        pairs.push(Pair {
+            device: Opt::default(),
+            backend: user,
+            model: Some(model),
+            options: ("", ""),
+            given: Some(Vec::new()),
+        });
     }
     pairs
 }
@@ -113,6 +136,11 @@ fn device(process: &Process<'_>, nic: &mut Nic, pair: &Pair) {
     let off = OFFLOADS.iter().filter(|name| device.on(name) == Some(false));
     nic.offloads_off = off.map(|n| (*n).to_owned()).collect();
     nic.read.insert("offloads_off".into(), if nic.offloads_off.is_empty() { DEFAULT.into() } else { said });
+    nic.host_mtu_bytes = device.number("host_mtu").filter(|mtu| *mtu > 0);
+    if nic.host_mtu_bytes.is_some() {
+        nic.read.insert("host_mtu_bytes".into(), process.option(pair.options.0));
+    }
+    nic.place.given.clone_from(&pair.given);
     nic.place.target = device.get("mac").or(device.get("macaddr")).map(str::to_lowercase);
     nic.place.device_id = device.id().map(str::to_owned);
     if process.line.all("id").next().is_some() {
@@ -123,7 +151,12 @@ fn device(process: &Process<'_>, nic: &mut Nic, pair: &Pair) {
 /// What it is connected to on the host.
 fn backend(process: &Process<'_>, nic: &mut Nic, pair: &Pair, missing: &mut Vec<Unread>) {
     let backend = &pair.backend;
-    let said = if pair.options.1.is_empty() { DEFAULT.to_owned() } else { process.option(pair.options.1) };
+    let said = match pair.options.1 {
+        "" => DEFAULT.to_owned(),
+        // It has other keys than a tap.
+        "netdev" if backend.get("type") == Some("bridge") => process.option("netdev bridge"),
+        option => process.option(option),
+    };
     let Some(kind) = backend.get("type") else {
         missing.push(Unread {
             what: format!("what {} is connected to", nic.subject),

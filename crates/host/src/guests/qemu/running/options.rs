@@ -8,6 +8,11 @@
 use serde_json::Value;
 use vmio_model::facts::Unread;
 
+/// Options, and keys of one, that are looked at: a guest's owner writes them, and nothing may take long or fill
+/// memory that somebody else wrote. 200 disks have a tenth of it.
+const MOST_OPTIONS: usize = 8192;
+const MOST_KEYS: usize = 1024;
+
 /// A command line.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CommandLine {
@@ -49,6 +54,11 @@ impl Opt {
         self.get(key)?.parse().ok()
     }
 
+    /// Name and file of an old option that stands for `-drive` (`hda`, or nothing for a name alone).
+    pub fn old(&self) -> Option<(&str, &str)> {
+        self.text.strip_prefix('-')?.split_once(' ').filter(|_| self.name == "drive")
+    }
+
     /// Its id.
     pub fn id(&self) -> Option<&str> {
         self.get("id")
@@ -76,9 +86,13 @@ impl CommandLine {
         let mut line = CommandLine::default();
         let mut rest = args.iter().skip(1).peekable();
         while let Some(arg) = rest.next() {
+            if line.options.len() + line.unread.len() >= MOST_OPTIONS {
+                line.hides(format!("options after the first {MOST_OPTIONS}"), "no guest has so many");
+                break;
+            }
             let Some(name) = arg.strip_prefix('-').map(|n| n.strip_prefix('-').unwrap_or(n)) else {
                 if !arg.is_empty() {
-                    line.old_disk("hda", arg); // a disk image without an option is the first disk
+                    line.old_disk("", arg); // a disk image without an option is the first disk
                 }
                 continue;
             };
@@ -153,14 +167,14 @@ impl CommandLine {
         } else {
             pairs(text, implied(name), name != "cpu")
         };
-        let keys = keys.into_iter().flat_map(json_value).collect();
+        let keys = keys.into_iter().flat_map(json_value).take(MOST_KEYS).collect();
         self.options.push(Opt { name: name.to_owned(), text: text.to_owned(), keys });
     }
 
     /// `-hda FILE` and its kin, as QEMU's `-drive` (system/vl.c, `drive_add`).
     fn old_disk(&mut self, name: &str, file: &str) {
         let keys: &[(&str, &str)] = match name {
-            "hda" => &[("index", "0"), ("media", "disk")],
+            "hda" | "" => &[("index", "0"), ("media", "disk")],
             "hdb" => &[("index", "1"), ("media", "disk")],
             "hdc" => &[("index", "2"), ("media", "disk")],
             "hdd" => &[("index", "3"), ("media", "disk")],

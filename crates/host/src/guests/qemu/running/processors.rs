@@ -11,6 +11,7 @@ use super::options::{Opt, size};
 use super::process::{DEFAULT, Process, unread};
 use super::quota;
 use crate::guests::Role;
+use crate::guests::qemu::threads::MONITOR;
 use crate::topology::cpu_list;
 
 /// Memory of a guest where nothing is said (QEMU, hw/core/machine.c).
@@ -22,6 +23,9 @@ const LONGEST_ID: usize = 12;
 /// Name of QEMU's thread of RCU where it has one: it names itself, and is at times started before
 /// QEMU knows that it is to name threads (util/rcu.c; both were seen of the same command line).
 const RCU: &str = "call_rcu";
+
+/// Threads of a guest that are looked at; QEMU's workers are 64 at most, its vCPUs a few hundred.
+const MOST_THREADS: usize = 4096;
 
 /// The processors of a process. What hides them is added to `missing`.
 pub fn processors(process: &Process<'_>, host: &[HostCpu], missing: &mut Vec<Unread>) -> Processors {
@@ -52,11 +56,15 @@ fn threads(process: &Process<'_>, own: &mut Processors, missing: &mut Vec<Unread
     };
     let mut unnamed = Vec::new();
     let mut program = String::new();
-    for tid in tids {
+    for tid in tids.into_iter().take(MOST_THREADS) {
         let Ok(status) = process.reader().read_text(&dir.join(&tid).join("status")) else { continue }; // it has ended
         let (comm, cpus) = name_and_cpus(&status);
         let Ok(tid) = tid.parse::<u32>() else { continue };
         let role = match Role::of_name(comm) {
+            // Somebody's own I/O thread may have the name of the monitor's.
+            Some(Role::Other) if comm == MONITOR && serves(process, &MONITOR[3..]) => {
+                Role::Iothread(MONITOR[3..].to_owned())
+            }
             Some(role) => role,
             None if tid == process.pid => Role::Main,
             None => Role::Other,
@@ -97,6 +105,11 @@ fn threads(process: &Process<'_>, own: &mut Processors, missing: &mut Vec<Unread
             mend: mend.into(),
         });
     }
+}
+
+/// Whether a device is served by an I/O thread of that id.
+fn serves(process: &Process<'_>, id: &str) -> bool {
+    process.line.all("device").any(|device| device.get("iothread") == Some(id))
 }
 
 /// Name and processors in a `status` of /proc.

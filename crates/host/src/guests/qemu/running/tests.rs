@@ -321,6 +321,23 @@ fn io_threads_with_long_names_are_known_by_their_order() {
     assert!(unsure.unread.iter().any(|u| u.why.contains("too long")), "{:?}", unsure.unread);
 }
 
+/// It reads from the monitor and is named like an I/O thread; no command that moves those knows it.
+#[test]
+fn the_monitors_own_thread_is_no_io_thread() {
+    let of = |more: &str| -> Vec<String> {
+        let line = format!("qemu-system-x86_64 -name web1,debug-threads=on -qmp unix:/q,server=on,wait=off {more}");
+        let mut fake = host(&line.split(' ').map(str::to_owned).collect::<Vec<String>>());
+        for (tid, comm) in [(812, "qemu-system-x86"), (813, "IO mon_iothread"), (816, "CPU 0/KVM")] {
+            fake = thread(fake, tid, comm, "0");
+        }
+        let threads = read(&fake).processors.unwrap().threads;
+        threads.into_iter().map(|t| format!("{} {}", t.role, t.name)).collect()
+    };
+    assert_eq!(of("-smp 1"), ["main ", "other ", "vcpu 0"]);
+    let own = "-object iothread,id=mon_iothread -device virtio-blk-pci,drive=d,iothread=mon_iothread";
+    assert_eq!(of(own), ["main ", "iothread mon_iothread", "vcpu 0"]);
+}
+
 #[test]
 fn quotas_of_both_kinds_of_control_groups_count() {
     let v2 = |max: &str, above: &str| {

@@ -112,6 +112,13 @@ fn monitors(line: &CommandLine) -> Vec<Monitor> {
 /// Why a monitor is not asked, and what would help.
 type Refusal = (String, &'static str);
 
+/// Path of a socket to which commands may be sent by hand: absolute, and not one of Proxmox's or libvirt's, which
+/// ask there themselves.
+pub(super) fn socket(line: &CommandLine) -> Option<String> {
+    let managed = |path: &str| path.contains("/qemu-server/") || path.contains("/libvirt/");
+    monitors(line).into_iter().filter_map(|m| m.path).find(|path| path.starts_with('/') && !managed(path))
+}
+
 /// Where the socket of a monitor is for us, if it may be asked.
 fn usable(look: &Look<'_>, pid: u32, line: &CommandLine, monitor: &Monitor) -> Result<PathBuf, Refusal> {
     let Some(path) = &monitor.path else {

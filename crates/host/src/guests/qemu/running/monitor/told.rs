@@ -146,6 +146,13 @@ impl Told {
             None => return if nameless { Met::Nameless } else { Met::Other },
         };
         let disk = &mut guest.disks[at];
+        disk.place.drive = drive.map(str::to_owned);
+        disk.place.qom = block["qdev"].as_str().map(str::to_owned).or(disk.place.qom.take());
+        // Names that QEMU makes up are not those of the next start; a filter's is not the image's.
+        let of_image = |_: &&str| !inserted["drv"].as_str().is_some_and(|drv| FILTERS.contains(&drv));
+        if let Some(node) = node.filter(|n| !n.starts_with('#')).filter(of_image) {
+            disk.place.node = Some(node.to_owned());
+        }
         if live.path.is_some() && live.path != disk.place.source {
             // A snapshot, another image, or another device of the same name since the start: how
             // the new one was opened is not told.
@@ -210,6 +217,7 @@ impl Told {
         // Throttle nodes further down are not seen from here: then the command line may know of one.
         let hidden = group.is_none() && list(&self.nodes).iter().any(|n| n["drv"] == "throttle");
         if !own.is_empty() || !hidden {
+            disk.details.throttle_group = throttle_group(inserted).filter(|_| group.is_some());
             disk.details.limits = own;
             note("limits");
         }

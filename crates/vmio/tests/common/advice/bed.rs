@@ -1,0 +1,262 @@
+//! Where the guests run: mounts, a network and processes of the test's own. What libvirt, Proxmox and QEMU
+//! keep on a host lies there in memory; images lie on a real file system, since O_DIRECT needs one.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Said to the test's own child, which is in the namespaces.
+pub const INSIDE: &str = "VMIO_TEST_ADVICE_IN";
+/// A directory on a file system with O_DIRECT, seen in the namespaces as [`IMAGES`].
+const SCRATCH: &str = "VMIO_TEST_ADVICE_SCRATCH";
+
+pub const IMAGES: &str = "/srv/images";
+pub const OWN: &str = "/srv/vmio";
+
+/// Runs this very test program in namespaces, with the same arguments.
+pub fn enter(args: &[String]) -> bool {
+    let scratch = tempfile::Builder::new().prefix("advice").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let status = Command::new("unshare")
+        .args(["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--"])
+        // A shell as the first process buries those whose parents are gone, as libvirt expects.
+        .args(["sh", "-c", "\"$@\"; exit $?", "sh"])
+        .arg(std::env::current_exe().unwrap())
+        .args(args)
+        .env(INSIDE, "1")
+        .env(SCRATCH, scratch.path())
+        .status()
+        .expect("unshare (util-linux) is installed");
+    status.success()
+}
+
+/// As root in a container without control groups and security drivers.
+const QEMU_CONF: &str = r#"security_driver = "none"
+user = "root"
+group = "root"
+cgroup_controllers = []
+namespaces = []
+dynamic_ownership = 0
+remember_owner = 0
+stdio_handler = "file"
+"#;
+const LIBVIRT_LOG: &str = "/var/log/libvirt/libvirtd.log";
+
+const MOUNTS: &str = r#"set -e
+mount -t tmpfs none /srv
+mkdir -p /srv/vmio/bin /srv/images /srv/etc /srv/groups
+mount --bind "$VMIO_TEST_ADVICE_SCRATCH" /srv/images
+mount --rbind /sys/fs/cgroup /srv/groups
+mount -t sysfs sysfs /sys
+mount --rbind /srv/groups /sys/fs/cgroup
+cp -a /etc/. /srv/etc
+mount --bind /srv/etc /etc
+for dir in /run /var/lib/libvirt /var/log/libvirt /var/cache/libvirt; do [ ! -d $dir ] || mount -t tmpfs none $dir; done
+grep ' hugetlbfs ' /proc/self/mounts | cut -d' ' -f2 | xargs -r umount
+mkdir -p /etc/pve/qemu-server /run/qemu-server /etc/qemu /srv/images/local /srv/images/other
+printf 'dir: local\n\tpath /srv/images/local\n\tcontent images\n\ndir: other\n\tpath /srv/images/other\n\tcontent images\n' > /etc/pve/storage.cfg
+echo 'allow br0' > /etc/qemu/bridge.conf
+ip link set lo up
+ip link add br0 type bridge
+ip link set br0 up
+ip link add vmbr0 type bridge
+ip link set vmbr0 up
+"#;
+
+/// What stands before the real programs: a guest without a system does not hear that it is to shut down,
+/// so what it would do is done for it.
+const VIRSH: &str =
+    "#!/bin/sh\n[ \"$1\" = shutdown ] && shift && exec /usr/bin/virsh destroy \"$@\"\nexec /usr/bin/virsh \"$@\"\n";
+
+/// The bed; what runs in it ends with it.
+pub struct Bed {
+    daemon: Option<Child>,
+}
+
+impl Bed {
+    pub fn new() -> Bed {
+        run("sh", &["-c", MOUNTS]).unwrap();
+        let exe = std::env::current_exe().unwrap();
+        for name in ["qm", "pvesm"] {
+            std::os::unix::fs::symlink(&exe, format!("{OWN}/bin/{name}")).unwrap();
+        }
+        let virsh = format!("{OWN}/bin/virsh");
+        fs::write(&virsh, VIRSH).unwrap();
+        fs::set_permissions(&virsh, fs::Permissions::from_mode(0o755)).unwrap();
+        Bed { daemon: None }
+    }
+
+    /// Starts libvirt's daemon once.
+    pub fn libvirt(&mut self) {
+        if self.daemon.is_some() {
+            return;
+        }
+        fs::write("/etc/libvirt/qemu.conf", QEMU_CONF).unwrap();
+        let conf =
+            format!("auth_unix_ro = \"none\"\nauth_unix_rw = \"none\"\nlog_outputs = \"3:file:{LIBVIRT_LOG}\"\n");
+        fs::write("/etc/libvirt/libvirtd.conf", conf).unwrap();
+        let mut daemon = Command::new("libvirtd").spawn().expect("libvirtd (libvirt-daemon-system) is installed");
+        let log = || fs::read_to_string(LIBVIRT_LOG).unwrap_or_default();
+        wait("libvirtd", || {
+            assert!(daemon.try_wait().unwrap().is_none(), "{}", log());
+            Path::new("/run/libvirt/libvirt-sock").exists()
+        });
+        self.daemon = Some(daemon);
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        if let Some(daemon) = &mut self.daemon {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+    }
+}
+
+/// Waits for a condition.
+pub fn wait(what: &str, mut there: impl FnMut() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(60);
+    while !there() {
+        assert!(Instant::now() < limit, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn path() -> String {
+    format!("{OWN}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+}
+
+/// A program's standard output, or all that it said.
+pub fn run(program: &str, args: &[&str]) -> Result<String, String> {
+    let output = Command::new(program).args(args).env("PATH", path()).stdin(Stdio::null()).output();
+    let output = output.map_err(|e| format!("{program}: {e}"))?;
+    let [out, err] = [output.stdout, output.stderr].map(|o| String::from_utf8_lossy(&o).into_owned());
+    if output.status.success() { Ok(out) } else { Err(format!("{program} {args:?}: {out}{err}")) }
+}
+
+/// Pastes lines into a shell: what a command reads from its input is taken from them, and each line runs
+/// whatever became of those before. Any that failed is told.
+pub fn paste(script: &str) -> Result<(), String> {
+    let mut shell = Command::new("bash")
+        .env("PATH", path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|e| e.to_string())?;
+    let whole = format!(
+        "vmio_failed=0; trap 'vmio_failed=1; echo \"failed: $BASH_COMMAND\" >&2' ERR\n{script}\nexit $vmio_failed\n"
+    );
+    shell.stdin.take().unwrap().write_all(whole.as_bytes()).map_err(|e| e.to_string())?;
+    let output = shell.wait_with_output().map_err(|e| e.to_string())?;
+    let [out, err] = [output.stdout, output.stderr].map(|o| String::from_utf8_lossy(&o).into_owned());
+    if output.status.success() { Ok(()) } else { Err(format!("pasted:\n{script}\n{out}{err}")) }
+}
+
+/// Fills in what a guest's text names, and makes it.
+pub fn filled(text: &str, name: &str, at: usize) -> String {
+    let mut text = text.replace("{name}", name).replace("{over}", &(cpus() + 1).to_string());
+    let image = |kind: &str| format!("{IMAGES}/{name}{kind}");
+    let mut put = |key: &str, make: &dyn Fn() -> String| {
+        if text.contains(key) {
+            text = text.replace(key, &make());
+        }
+    };
+    put("{many-disks}", &|| {
+        let one = |n: u8| {
+            let path = image(&format!("-{n}.raw"));
+            raw(Path::new(&path));
+            let name = char::from(b'a' + n);
+            format!(
+                "<disk type='file' device='disk'><driver name='qemu' type='raw' cache='none' io='native' discard='unmap' \
+                 iothread='1'/><source file='{path}'/><target dev='vd{name}' bus='virtio'/></disk>"
+            )
+        };
+        (0..20).map(one).collect()
+    });
+    put("{huge}", &|| qcow2(&image(".qcow2"), "512G", None));
+    put("{many}", &|| {
+        let one = |n| format!("-blockdev null-co,node-name=n{n},cache.direct=on ");
+        let device = |n| format!("-device virtio-blk-pci,drive=n{n},iothread=io0 ");
+        (0..20).map(one).chain((1..20).map(device)).collect()
+    });
+    put("{raw}", &|| raw(Path::new(&image(".raw"))));
+    put("{more}", &|| raw(Path::new(&image("-more.raw"))));
+    put("{sparse}", &|| {
+        fs::File::create(image(".raw")).unwrap().set_len(2 << 30).unwrap();
+        image(".raw")
+    });
+    put("{qcow2}", &|| qcow2(&image(".qcow2"), "64M", None));
+    put("{large}", &|| qcow2(&image(".qcow2"), "64G", None));
+    put("{chain}", &|| {
+        let base = qcow2(&image("-base.qcow2"), "64M", None);
+        let middle = qcow2(&image("-middle.qcow2"), "64M", Some(&base));
+        qcow2(&image(".qcow2"), "64M", Some(&middle))
+    });
+    put("{loop}", &|| {
+        let image = raw(Path::new(&image(".raw")));
+        let device = run("losetup", &["--find", "--show", &image]).unwrap().trim().to_owned();
+        LOOPS.lock().unwrap().push(device.clone());
+        device
+    });
+    put("{tap}", &|| {
+        run("ip", &["tuntap", "add", &format!("t{at}"), "mode", "tap"]).unwrap();
+        run("ip", &["link", "set", &format!("t{at}"), "master", "br0"]).unwrap();
+        format!("t{at}")
+    });
+    put("{own-bridge}", &|| {
+        run("ip", &["link", "add", &format!("b{at}"), "type", "bridge"]).unwrap();
+        run("ip", &["link", "set", &format!("b{at}"), "mtu", "1500", "up"]).unwrap();
+        format!("b{at}")
+    });
+    put("{large-tap}", &|| {
+        let (tap, bridge) = (format!("t{at}"), format!("b{at}"));
+        run("ip", &["tuntap", "add", &tap, "mode", "tap"]).unwrap();
+        run("ip", &["link", "add", &bridge, "type", "bridge"]).unwrap();
+        run("ip", &["link", "set", &bridge, "mtu", "1400", "up"]).unwrap();
+        run("ip", &["link", "set", &tap, "mtu", "1500"]).unwrap();
+        run("ip", &["link", "set", &tap, "master", &bridge]).unwrap();
+        tap
+    });
+    text
+}
+
+/// Processors of the host.
+pub fn cpus() -> usize {
+    fs::read_to_string("/proc/cpuinfo").unwrap().lines().filter(|l| l.starts_with("processor")).count()
+}
+
+/// Loop devices are the whole machine's.
+static LOOPS: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
+
+pub fn detach_loops() {
+    for device in LOOPS.lock().unwrap().drain(..) {
+        let _ = run("losetup", &["--detach", &device]);
+    }
+}
+
+/// A file of a MiB whose blocks all hold data.
+fn raw(path: &Path) -> String {
+    let mut file = fs::File::create(path).unwrap();
+    file.write_all(&[0x5a; 1 << 20]).unwrap();
+    file.sync_all().unwrap();
+    path.display().to_string()
+}
+
+fn qcow2(path: &str, size: &str, below: Option<&str>) -> String {
+    let below = below.map_or(Vec::new(), |below| vec!["-F", "qcow2", "-b", below]);
+    run("qemu-img", &[&["create", "-q", "-f", "qcow2"], &below[..], &[path, size]].concat()).unwrap();
+    path.to_owned()
+}
+
+/// The directory of a control group of the test's own, below that of the processor's time.
+pub fn group(name: &str) -> PathBuf {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let cpu = |line: &&str| line.split(' ').nth(3).is_some_and(|o| o.split(',').any(|o| o == "cpu"));
+    let v1 = mounts.lines().filter(|l| l.contains(" cgroup ") && l.contains("/sys/")).find(cpu);
+    let root = v1.and_then(|l| l.split(' ').nth(1)).unwrap_or("/sys/fs/cgroup");
+    Path::new(root).join(format!("vmio-test-{name}"))
+}

@@ -1,0 +1,39 @@
+//! The faults, and reasons where there is none. A rule needs a row or a reason for each way.
+
+mod libvirt;
+mod proxmox;
+mod qemu;
+
+use super::{Row, Way, Why};
+
+pub const ROWS: [&[Row]; 3] = [qemu::ROWS, libvirt::ROWS, proxmox::ROWS];
+
+const ALL: [Way; 3] = Way::ALL;
+
+/// For all three ways alike.
+const fn all(rule: &'static str, why: Why) -> [(&'static str, Way, Why); 3] {
+    [(rule, ALL[0], why), (rule, ALL[1], why), (rule, ALL[2], why)]
+}
+
+/// Why a rule's advice is not applied.
+pub static WHY: std::sync::LazyLock<Vec<(&'static str, Way, Why)>> = std::sync::LazyLock::new(|| {
+    let whole = [
+        all("emulation-though-kvm", Why::NeedsKvm),
+        all("old-cpu-model", Why::NeedsKvm),
+        all("windows-no-enlightenments", Why::NeedsKvm),
+        all("no-vhost", Why::NeedsVhostNet),
+        all("nic-queues", Why::NeedsVhostNet),
+        all("numa-split", Why::NeedsNuma),
+        all("zfs-volblocksize", Why::NeedsZfs),
+        all("cache-aio-pair", Why::FaultRefused),
+        all("setting-overridden", Why::LooksOnly),
+        all("network-disk-on-host", Why::InGuest),
+    ];
+    let one = [
+        ("cpu-quota", Way::Libvirt, Why::NeedsGroups),
+        ("virtio-choice", Way::Proxmox, Why::CannotBe),
+        ("shared-iothread", Way::Proxmox, Why::CannotBe),
+        ("offloads-off", Way::Proxmox, Why::LooksOnly),
+    ];
+    whole.into_iter().flatten().chain(one).collect()
+});

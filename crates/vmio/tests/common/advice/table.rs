@@ -1,0 +1,89 @@
+//! `docs/advice.md`: every rule that speaks of guests that run, by every way of change.
+
+use std::collections::BTreeSet;
+
+use vmio_model::rules::{Check, RULES};
+
+use super::rows::{ROWS, WHY};
+use super::{Row, TOGETHER, Way, Why};
+
+/// Rules that look at guests that run, in the order of the list.
+pub fn live_rules() -> Vec<&'static str> {
+    RULES.iter().filter(|rule| rule.checks.iter().any(Check::is_live)).map(|rule| rule.id).collect()
+}
+
+/// What is wrong with the lists of rows and of reasons: each rule needs for each way the one or the other.
+pub fn gaps() -> Vec<String> {
+    let mut wrong = Vec::new();
+    let rules = live_rules();
+    for rule in rules.iter().copied().chain([TOGETHER]) {
+        for way in Way::ALL {
+            let rows = rows(rule, way).count();
+            let reasons = WHY.iter().filter(|(r, w, _)| (*r, *w) == (rule, way)).count();
+            if (rows == 0) == (reasons == 0) || reasons > 1 {
+                wrong.push(format!("{rule}, {}: {rows} rows and {reasons} reasons", way.title()));
+            }
+        }
+    }
+    let named = ROWS.iter().flat_map(|list| list.iter()).map(|row| row.rule).chain(WHY.iter().map(|(rule, ..)| *rule));
+    let unknown: BTreeSet<&str> = named.filter(|rule| *rule != TOGETHER && !rules.contains(rule)).collect();
+    wrong.extend(unknown.into_iter().map(|rule| format!("{rule}: no such rule")));
+    let all: Vec<&Row> = all_rows().collect();
+    for row in &all {
+        let twins = all.iter().filter(|r| (r.rule, r.way, r.how) == (row.rule, row.way, row.how)).count();
+        if twins > 1 {
+            wrong.push(format!("{}, {}: {:?} twice", row.rule, row.way.title(), row.how));
+        }
+        if row.way != Way::Proxmox && row.shows.is_empty() {
+            wrong.push(format!("{}, {}: nothing is shown to be in force", row.rule, row.way.title()));
+        }
+    }
+    wrong
+}
+
+pub fn all_rows() -> impl Iterator<Item = &'static Row> {
+    ROWS.iter().flat_map(|list| list.iter())
+}
+
+fn rows(rule: &str, way: Way) -> impl Iterator<Item = &'static Row> {
+    all_rows().filter(move |row| row.rule == rule && row.way == way)
+}
+
+/// The whole page.
+pub fn page() -> String {
+    let mut text = String::from(HEAD);
+    text.push_str("\n| rule | QEMU | libvirt | Proxmox |\n|---|---|---|---|\n");
+    let mut used: BTreeSet<Why> = BTreeSet::new();
+    for rule in live_rules().into_iter().chain([TOGETHER]) {
+        let cells = Way::ALL.map(|way| {
+            let how: Vec<&str> = rows(rule, way).map(|row| row.how).collect();
+            match WHY.iter().find(|(r, w, _)| (*r, *w) == (rule, way)) {
+                Some((_, _, why)) => {
+                    used.insert(*why);
+                    why.short().to_owned()
+                }
+                None if way == Way::Proxmox => format!("**taken, gone**: {}", how.join("; ")),
+                None => format!("**in force, gone**: {}", how.join("; ")),
+            }
+        });
+        let name = if rule == TOGETHER { "one change that makes them all".to_owned() } else { format!("`{rule}`") };
+        text.push_str(&format!("| {name} | {} |\n", cells.join(" | ")));
+    }
+    text.push_str("\n**in force, gone**: applied as printed, the guest started anew where the change says so, the setting seen in\nforce, the finding no longer told, and no other one in its place. **taken, gone**: the same with a stand-in for `qm`,\nwhich refuses what qemu-server refuses; what the real one makes of it is not claimed.\n\n");
+    for why in used {
+        text.push_str(&format!("- *{}*: {}.\n", why.short(), why.long()));
+    }
+    text
+}
+
+const HEAD: &str = "# Advice that was tried
+
+What `vmio scan` tells people to change is applied word for word by `crates/vmio/tests/guest_advice.rs`: a guest with
+the fault is started, the printed change is made, the guest is started again, and the setting is looked for where it
+takes effect: in QEMU's monitor, in the process, in /sys. Guests are real QEMU processes under emulation that never
+begin to run, domains of a real libvirt daemon, and QEMU processes made from a configuration of Proxmox VE by a stand-in for
+`qm`. After each way of change stands how the fault was written. `make test` runs a part of these rows, `make test-long`
+all of them. A rule without a row for each way fails a test.
+
+This page is made from that test's own lists; `cargo test --test advice` compares it and says how to make it anew.
+";
