@@ -80,7 +80,7 @@ fn a_guest_is_told_its_own_managers_change_alone_and_a_page_has_all() {
     for (name, own, others) in [
         ("bare", "QEMU     -object", ["<disk", "qm set"]),
         ("web1", "libvirt  <iothreads>", ["-device", "qm set"]),
-        ("101", "\n              qm set VMID ", ["<disk", "-device"]),
+        ("101", "Proxmox  qm set", ["<disk", "-device"]),
         ("pay-7", "libvirt  <iothreads>", ["-device", "qm set"]),
     ] {
         let text = detail(row(&view, name), Style::PLAIN, false);

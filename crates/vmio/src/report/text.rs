@@ -141,9 +141,12 @@ impl Out {
         }
     }
 
-    /// A line of code keeps its spaces, and can be pasted where it has to be broken.
+    /// A line of code keeps its spaces, and is not broken, so that what is pasted is what is meant: a terminal
+    /// that is too narrow wraps it by itself. Comments, and XML between its words, may be broken anywhere.
     pub(super) fn code(&mut self, lead: &str, indent: usize, line: &str) {
-        for (i, piece) in broken(line, self.width - indent).iter().enumerate() {
+        let free = line.trim_start().starts_with(['#', '<']);
+        let pieces = if free { broken(line, self.width - indent) } else { vec![line.to_owned()] };
+        for (i, piece) in pieces.iter().enumerate() {
             let fill = " ".repeat(indent);
             self.line(&format!("{}{piece}", if i == 0 { lead } else { &fill }));
         }

@@ -108,7 +108,7 @@ fn guest(page: &mut String, i: usize, row: &Row) {
     };
     list(page, "Differs from the reference guest of vmio tax", row.differences.clone());
     let unread = row.guest.unread.iter().map(|u| format!("{}: {}; {}", u.what, u.why, u.mend)).collect();
-    list(page, "Could not be read", unread);
+    list(page, "Not read", unread);
     settings(page, row);
 }
 
@@ -144,7 +144,7 @@ fn unread(page: &mut String, view: &View) {
     if folded.is_empty() {
         return;
     }
-    *page += "<h2>Could not be read</h2>\n<ul>";
+    *page += "<h2>Not read</h2>\n<ul>";
     for (mend, what) in folded {
         put!(page, "<li><strong>{}</strong>: {}</li>", escape(mend), escape(&what.join(", ")));
     }

@@ -183,7 +183,7 @@ fn folded(out: &mut Out, view: &View) {
     for (mend, what) in folded {
         let lead = match mend {
             "run as root" => "Not visible without root".to_owned(),
-            _ => format!("Could not be read ({mend})"),
+            _ => format!("Not read ({mend})"),
         };
         let named = what[..what.len().min(NAMED)].join(", ");
         let more = if what.len() > NAMED { format!(" and {} more", what.len() - NAMED) } else { String::new() };
@@ -314,7 +314,7 @@ fn unread(out: &mut Out, all: &[Unread]) {
         return;
     }
     out.line("");
-    let head = out.style.bold("Could not be read");
+    let head = out.style.bold("Not read");
     out.line(&head);
     for u in all {
         out.paragraph("  ", 4, &format!("{}: {}; {}", u.what, u.why, u.mend));
