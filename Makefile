@@ -4,6 +4,7 @@ TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 TRIPLE := $(shell uname -m)-unknown-linux-gnu
 AGENT  := $(TARGET)/$(TRIPLE)/agent/vmio-agent
 VMIO   := $(TARGET)/release/vmio
+LEAKS  := $(TARGET)/debug/examples/leaks
 
 .PHONY: demo build agent test test-long bench lint clean help
 
@@ -42,11 +43,11 @@ test:
 	$(call phase,format and clippy,$(MAKE) --no-print-directory lint)
 	$(call phase,agent,$(MAKE) --no-print-directory agent)
 	$(call phase,build tests,cargo test --locked --workspace --no-run)
-	$(call phase,unit and property,scripts/leaks cargo test --locked --workspace)
-	$(call phase,root and guest,scripts/leaks scripts/root-tests)
+	$(call phase,unit and property,$(LEAKS) cargo test --locked --workspace)
+	$(call phase,root and guest,scripts/root-tests)
 
 test-long: test
-	$(call phase,long forms,scripts/leaks scripts/root-tests long)
+	$(call phase,long forms,scripts/root-tests long)
 
 bench: agent
 	cargo bench --locked --workspace

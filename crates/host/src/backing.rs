@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use vmio_node::machine::{self, Mount};
-use vmio_node::{Node, Reader, Result};
+use vmio_node::{Node, Reader, Result, held};
 
 pub(crate) mod zfs;
 
@@ -52,7 +52,8 @@ impl Backing {
         let found = if stat.mode & S_IFMT == S_IFBLK {
             way.device(stat.rdev, DEEPEST, &mut backing)
         } else {
-            let mount = way.mount(path, stat.dev)?;
+            // What is named by its descriptor lies where its name says.
+            let mount = way.mount(&held::shown(path), stat.dev)?;
             let found = way.mounted(stat.dev, &mount, DEEPEST, &mut backing);
             backing.filesystem = mount.filesystem;
             backing.mount = mount.point.display().to_string();
@@ -61,7 +62,7 @@ impl Backing {
         match found {
             Ok(()) => {}
             Err(_) if backing.filesystem.starts_with("nfs") => {
-                let mount = way.mount(path, stat.dev)?;
+                let mount = way.mount(&held::shown(path), stat.dev)?;
                 backing.nfs = Some(mount.source);
             }
             Err(reason) => {
@@ -127,6 +128,17 @@ pub fn write_cache(reader: &dyn Reader, backing: &Backing) -> Option<String> {
     };
     let all: Vec<String> = backing.leaves.keys().map(of).collect::<Option<_>>()?;
     all.iter().find(|word| *word != "write through").or(all.first()).cloned()
+}
+
+/// A disk below that is flash (not rotational) and has a volatile write cache, as disks for consumers have:
+/// `queue/rotational` 0 and `queue/write_cache` `write back`.
+pub fn flash_with_write_cache(reader: &dyn Reader, backing: &Backing) -> Option<String> {
+    let is = |disk: &str, file: &str, value: &str| {
+        let path = Path::new("/sys/block").join(disk).join("queue").join(file);
+        reader.read_text(&path).is_ok_and(|text| text.trim() == value)
+    };
+    let flash = |disk: &&String| is(disk, "rotational", "0") && is(disk, "write_cache", "write back");
+    backing.leaves.keys().find(flash).cloned()
 }
 
 /// All mounts of this machine.
@@ -215,7 +227,7 @@ impl Way<'_> {
     }
 
     fn named(&self, name: &str, depth: u32, into: &mut Backing) -> Found {
-        let depth = depth.checked_sub(1).ok_or_else(|| format!("{name} lies deeper than {DEEPEST} devices"))?;
+        let depth = depth.checked_sub(1).ok_or_else(|| format!("{name} is stacked on more than {DEEPEST} devices"))?;
         let block = Path::new("/sys/block");
         let here = block.join(name);
         let is = |path: &Path| matches!(self.reader.stat(path), Ok(Some(_)));
@@ -271,6 +283,19 @@ mod tests {
 27 22 0:42 / /var/lib/docker/overlay2 rw - overlay overlay rw
 28 22 8:33 / /with\\040space rw - xfs /dev/sdc1 rw
 ";
+
+    #[test]
+    fn flash_with_a_volatile_write_cache_is_told_from_other_disks() {
+        let disk = |rotational: &str, cache: &str| {
+            let queue = [("/sys/block/sda/queue/rotational", rotational), ("/sys/block/sda/queue/write_cache", cache)];
+            let backing = Backing { leaves: [("sda".to_owned(), (8, 0))].into(), ..Backing::default() };
+            flash_with_write_cache(&Tree::of(&queue), &backing)
+        };
+        assert_eq!(disk("0\n", "write back\n").as_deref(), Some("sda"));
+        assert_eq!(disk("1\n", "write back\n"), None, "a disk that turns, or says nothing else of itself");
+        assert_eq!(disk("0\n", "write through\n"), None, "flash whose cache survives a power cut");
+        assert_eq!(flash_with_write_cache(&Tree::default(), &Backing::default()), None);
+    }
 
     /// LVM over md over partitions; a btrfs of two disks; a loop device in a file on LVM.
     fn machine() -> Tree {
@@ -336,7 +361,7 @@ mod tests {
             ("/dev/shm/f", "tmpfs"),
             ("/var/lib/docker/overlay2/f", "overlay"),
             ("/dev/zd0", "ZFS volume"),
-            ("/dev/dm-9", "deeper"),
+            ("/dev/dm-9", "stacked on"),
         ] {
             let backing = Backing::of(&machine(), Path::new(path)).unwrap();
             assert!(backing.leaves.is_empty(), "{path}");

@@ -72,7 +72,7 @@ pub fn l2_bytes(virtual_bytes: u64, cluster_bytes: u64, extended_l2: bool) -> Op
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A file of the chain is gone.
-    #[error("{}: its backing file {} is missing; put it back, or, where it was moved, tell the image with `qemu-img rebase -u -F FORMAT -b NEW-PLACE {}` while no guest uses it", overlay.display(), missing.display(), overlay.display())]
+    #[error("{}: its backing file {} is missing; restore it, or, if it was moved, correct the image with `qemu-img rebase -u -F FORMAT -b NEW-PLACE {}` while no guest uses it", overlay.display(), missing.display(), overlay.display())]
     BackingMissing {
         /// The image that needs it.
         overlay: PathBuf,
@@ -80,7 +80,7 @@ pub enum Error {
         missing: PathBuf,
     },
     /// The chain comes back to itself.
-    #[error("{}: its backing chain comes back to {}; no guest can open it: restore the right backing file with `qemu-img rebase -u`", overlay.display(), again.display())]
+    #[error("{}: its backing chain loops back to {}; no guest can open it: restore the right backing file with `qemu-img rebase -u`", overlay.display(), again.display())]
     BackingLoop {
         /// The image whose backing file was seen before.
         overlay: PathBuf,
@@ -88,7 +88,7 @@ pub enum Error {
         again: PathBuf,
     },
     /// A format is not stated.
-    #[error("{}: it does not say the format of its backing file {}, which is then not opened, since a raw one may hold what a guest wrote; tell it with `qemu-img rebase -u -F FORMAT -b {} {}` while no guest uses it", overlay.display(), below.display(), below.display(), overlay.display())]
+    #[error("{}: it does not state the format of its backing file {}, which is therefore not opened, since a raw file may contain anything the guest wrote; set it with `qemu-img rebase -u -F FORMAT -b {} {}` while no guest uses it", overlay.display(), below.display(), below.display(), overlay.display())]
     BackingFormat {
         /// The image that names it.
         overlay: PathBuf,
@@ -116,7 +116,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// No qemu-img here.
-    #[error("no program qemu-img in PATH, which reads disk images; apt install qemu-utils (on Proxmox it is there)")]
+    #[error("qemu-img, which reads disk images, is not in PATH; apt install qemu-utils (Proxmox includes it)")]
     NoTool,
 }
 
@@ -125,7 +125,7 @@ impl Error {
     /// semicolon.
     pub fn unread(&self, path: &Path) -> Unread {
         let said = self.to_string();
-        let (why, mend) = said.split_once("; ").unwrap_or((&said, "see whether the guest still needs it"));
+        let (why, mend) = said.split_once("; ").unwrap_or((&said, "check whether the guest still needs it"));
         Unread { what: format!("disk image {}", path.display()), why: why.to_owned(), mend: mend.to_owned() }
     }
 }
@@ -168,7 +168,7 @@ struct SpecificData {
 pub fn parse(path: &Path, json: &str) -> Result<Image, Error> {
     let told: Told = serde_json::from_str(json).map_err(|e| Error::NotReadable {
         path: path.into(),
-        reason: format!("qemu-img's answer is not understood ({e})"),
+        reason: format!("qemu-img's output cannot be parsed ({e})"),
     })?;
     Ok(Image {
         path: path.into(),
@@ -205,7 +205,9 @@ pub fn image(look: &Look<'_>, path: &Path, format: Option<&str>) -> Result<Image
     }
     let reason = match said {
         _ if silent => format!("qemu-img gave {said}; the storage that it lies on may hang"),
-        denied if denied.contains("Permission denied") => format!("{said}; run as root or as the image's owner"),
+        denied if denied.contains("Permission denied") => {
+            format!("{said}; {}", require::mend_for(look.reader(), "run as root or as the image's owner"))
+        }
         _ => format!("{said}; `qemu-img check` may tell more"),
     };
     Err(Error::NotReadable { path: path.into(), reason })
@@ -233,9 +235,13 @@ pub(crate) fn follow(
     while let Some((path, format)) = next {
         let overlay = images.last().map(|i: &Image| i.path.clone());
         if let Some(overlay) = &overlay
-            && (images.iter().any(|i| i.path == path) || images.len() >= DEEPEST)
+            && images.iter().any(|i| i.path == path)
         {
             return Err(Error::BackingLoop { overlay: overlay.clone(), again: path });
+        }
+        if images.len() >= DEEPEST {
+            let reason = format!("its chain has more than {DEEPEST} images; see `qemu-img info --backing-chain`");
+            return Err(Error::NotReadable { path: images.swap_remove(0).path, reason });
         }
         let image = match (look(&path, format.as_deref()), overlay) {
             (Err(Error::Missing { path }), Some(overlay)) => {
@@ -303,7 +309,7 @@ mod tests {
         let asked =
             |fake: Fake| image(&Look::new(&fake), Path::new("/i/a"), None).unwrap_err().unread(Path::new("/i/a"));
         let none = asked(Fake::new("fake"));
-        assert!(none.why.contains("no program qemu-img") && none.mend.starts_with("apt install"), "{none:?}");
+        assert!(none.why.contains("is not in PATH") && none.mend.starts_with("apt install"), "{none:?}");
         let with = |said: &str| Fake::new("fake").installed(QEMU_IMG).program(QEMU_IMG, fails(1, said));
         let denied = asked(with("qemu-img: Could not open '/i/a': Permission denied\n").file("/i/a", ""));
         assert!(denied.why.contains("Permission denied") && denied.mend.contains("root"), "{denied:?}");
@@ -345,7 +351,7 @@ mod tests {
         let said = follow_all(Path::new("/i/mid.qcow2"), on(&[("/i/mid.qcow2", MID), ("/i/base.qcow2", TOP)]))
             .unwrap_err()
             .to_string();
-        assert!(said.contains("/i/base.qcow2") && said.contains("comes back to /i/mid.qcow2"), "{said}");
+        assert!(said.contains("/i/base.qcow2") && said.contains("loops back to /i/mid.qcow2"), "{said}");
     }
 
     #[test]
@@ -353,7 +359,7 @@ mod tests {
         let said = follow_all(Path::new("/i/e.qcow2"), on(&[("/i/e.qcow2", ENCRYPTED)])).unwrap_err().to_string();
         assert!(said.contains("/i/e.qcow2: it is encrypted"), "{said}");
         let said = parse(Path::new("/i/x"), "[]").unwrap_err().to_string();
-        assert!(said.contains("cannot read the image /i/x") && said.contains("not understood"), "{said}");
+        assert!(said.contains("cannot read the image /i/x") && said.contains("cannot be parsed"), "{said}");
     }
 
     #[test]

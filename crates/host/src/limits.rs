@@ -10,7 +10,9 @@
 
 use std::path::{Path, PathBuf};
 
-use vmio_node::{Change, ChangeId, Journal, Node, Reader};
+use vmio_node::{Change, ChangeId, Journal, Local, Node, Reader};
+
+use crate::require;
 
 /// `oom_score_adj` of every process that vmio starts: the out-of-memory killer takes these first.
 pub const OOM_SCORE_ADJ: i32 = 1000;
@@ -65,7 +67,7 @@ impl Limits {
         // What is there already is not ours, and must not be undone.
         for dir in groups.dirs() {
             if node.stat(&dir).map_err(|e| e.to_string())?.is_some() {
-                return Err(format!("the control group {} is there already; end what uses it", dir.display()));
+                return Err(format!("the control group {} already exists; stop what uses it", dir.display()));
             }
         }
         let made = journal.make(Change::Cgroup { paths: groups.dirs() }, || make_all(&groups.dirs()));
@@ -98,6 +100,29 @@ impl Limits {
     }
 }
 
+/// How a side would be held to `cores` CPUs and `memory_bytes` of memory, in the words of
+/// [`Limits::describe`]. Only looks.
+///
+/// # Errors
+/// The reason in words why it cannot be.
+pub fn forecast(reader: &dyn Reader, cores: u32, memory_bytes: u64) -> Result<String, String> {
+    let groups = find(reader, "vmio")?;
+    Ok(plan(reader, &groups, cores, memory_bytes)?.1)
+}
+
+/// How many CPUs vmio may use: those that it was started on (taskset(1), systemd's `AllowedCPUs`); `None`
+/// where that cannot be read.
+pub fn usable_cpus(reader: &dyn Reader) -> Option<u32> {
+    Some(own_cpus(reader)?.len() as u32)
+}
+
+/// The CPUs that vmio was started on. A control group would take processes beyond them.
+fn own_cpus(reader: &dyn Reader) -> Option<Vec<u32>> {
+    let status = reader.read_text(Path::new("/proc/self/status")).ok()?;
+    let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"))?;
+    parse_cpus(list).ok().filter(|cpus| !cpus.is_empty())
+}
+
 /// All of these directories or none.
 fn make_all(dirs: &[PathBuf]) -> Result<(), String> {
     for (at, dir) in dirs.iter().enumerate() {
@@ -105,7 +130,8 @@ fn make_all(dirs: &[PathBuf]) -> Result<(), String> {
             for made in &dirs[..at] {
                 let _ = std::fs::remove_dir(made);
             }
-            return Err(format!("cannot make the control group {}: {e}; run as root", dir.display()));
+            let mend = require::mend_for(&Local::new(), "run as root");
+            return Err(format!("cannot make the control group {}: {e}; {mend}", dir.display()));
         }
     }
     Ok(())
@@ -149,13 +175,13 @@ fn find(reader: &dyn Reader, name: &str) -> Result<Groups, String> {
 fn plan(reader: &dyn Reader, groups: &Groups, cores: u32, memory: u64) -> Result<(Vec<Setting>, String), String> {
     let mib = memory >> 20;
     if cores == 0 {
-        return Err("0 cores are asked for: a side needs one".into());
+        return Err("0 cores are requested: each side needs one".into());
     }
     match groups {
         Groups::V1 { cpuset, memory: group } => {
             let root = cpuset.parent().unwrap_or(Path::new("/"));
             let read = |file: &str| reader.read_text(&root.join(file)).map_err(|e| e.to_string());
-            let cpus = last_cpus(&read("cpuset.cpus")?, cores)?;
+            let cpus = last_cpus(reader, &read("cpuset.cpus")?, cores)?;
             // Both must be set before a process can enter.
             let mut settings = vec![
                 (cpuset.join("cpuset.cpus"), cpus.clone()),
@@ -180,7 +206,7 @@ fn plan(reader: &dyn Reader, groups: &Groups, cores: u32, memory: u64) -> Result
             let root = group.parent().unwrap_or(Path::new("/"));
             let cpu = if *cpuset {
                 let online = reader.read_text(&root.join("cpuset.cpus.effective")).map_err(|e| e.to_string())?;
-                let cpus = last_cpus(&online, cores)?;
+                let cpus = last_cpus(reader, &online, cores)?;
                 settings.push((group.join("cpuset.cpus"), cpus.clone()));
                 format!("cpuset {cpus}")
             } else {
@@ -201,20 +227,29 @@ fn swap_in_use(reader: &dyn Reader) -> bool {
     reader.read_text(Path::new("/proc/swaps")).is_ok_and(|text| text.lines().count() > 1)
 }
 
-/// The last `cores` CPUs of a list such as `0-3,8`: the first ones take most interrupts.
-fn last_cpus(list: &str, cores: u32) -> Result<String, String> {
-    let mut cpus: Vec<u32> = Vec::new();
-    for part in list.trim().split(',').filter(|p| !p.is_empty()) {
-        let (from, to) = part.split_once('-').unwrap_or((part, part));
-        let bound = |text: &str| text.parse::<u32>().map_err(|_| format!("{list:?} is no list of CPUs"));
-        cpus.extend(bound(from)?..=bound(to)?);
+/// The last `cores` CPUs of a list such as `0-3,8` that vmio may use: the first ones take most interrupts.
+fn last_cpus(reader: &dyn Reader, list: &str, cores: u32) -> Result<String, String> {
+    let mut cpus = parse_cpus(list)?;
+    if let Some(own) = own_cpus(reader) {
+        cpus.retain(|cpu| own.contains(cpu));
     }
     let cores = cores as usize;
     if cpus.len() < cores {
-        return Err(format!("{cores} cores are asked for and this machine may use {}; use fewer", cpus.len()));
+        return Err(format!("{cores} cores are asked for and vmio may use {} here; use fewer", cpus.len()));
     }
     let chosen: Vec<String> = cpus[cpus.len() - cores..].iter().map(u32::to_string).collect();
     Ok(chosen.join(","))
+}
+
+/// A list such as `0-3,8`.
+fn parse_cpus(list: &str) -> Result<Vec<u32>, String> {
+    let mut cpus: Vec<u32> = Vec::new();
+    for part in list.trim().split(',').filter(|p| !p.is_empty()) {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        let bound = |text: &str| text.parse::<u32>().map_err(|_| format!("{list:?} is not a list of CPUs"));
+        cpus.extend(bound(from)?..=bound(to)?);
+    }
+    Ok(cpus)
 }
 
 #[cfg(test)]
@@ -284,12 +319,27 @@ mod tests {
     }
 
     #[test]
+    fn a_side_stays_on_the_cpus_that_vmio_was_started_on() {
+        let taskset = |tree: Tree| tree.file("/proc/self/status", "Name:\tvmio\nCpus_allowed_list:\t0,2\n", (0, 1));
+        let (settings, described) = planned(&taskset(v1(NO_SWAP, true)), 2).unwrap();
+        assert_eq!(settings[0], ("/sys/fs/cgroup/cpuset/g/cpuset.cpus".to_owned(), "0,2".to_owned()));
+        assert_eq!(forecast(&taskset(v1(NO_SWAP, true)), 2, 256 * MIB).unwrap(), described);
+        assert_eq!(
+            planned(&taskset(v2("cpuset memory", NO_SWAP)), 1).unwrap().1,
+            "cgroup v2: cpuset 0, memory 256 MiB, no swap"
+        );
+        assert_eq!(usable_cpus(&taskset(Tree::default())), Some(2));
+        assert_eq!(usable_cpus(&Tree::default()), None);
+    }
+
+    #[test]
     fn what_is_missing_is_named() {
         for (tree, cores, word) in [
             (v2("pids", NO_SWAP), 1, "subtree_control"),
             (v2("cpu memory", NO_SWAP), 0, "0 cores"),
             (v2("cpuset memory", NO_SWAP), 3, "3 cores"),
             (v1(NO_SWAP, true), 6, "may use 5"),
+            (v1(NO_SWAP, true).file("/proc/self/status", "Cpus_allowed_list:\t0-1\n", (0, 1)), 3, "may use 2"),
             (Tree::of(&[("/proc/self/mounts", "proc /proc proc rw 0 0\n")]), 1, "no control groups"),
             (Tree::of(&[("/proc/self/mounts", "c /c cgroup rw,cpuset 0 0\n")]), 1, "lack memory"),
         ] {

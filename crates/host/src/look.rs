@@ -2,9 +2,10 @@
 //! short list of questions to programs. The list is closed: each [`Question`] becomes one command
 //! that reads, so nothing that looks can change a guest or the host, whatever is wrong in it.
 
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use vmio_model::facts::{Provenance, Unread};
@@ -63,6 +64,16 @@ const IMAGE_CPU_SECONDS: u64 = 30;
 /// Longest time that a guest's monitor is held: a look must not keep its owner waiting for 50 ms.
 pub(crate) const MONITOR_LIMIT: Duration = Duration::from_millis(30);
 
+/// Bytes of a command line that are looked at; that of a guest with 200 disks has a third of it. A process can
+/// make its own as long as its memory (prctl(2), `PR_SET_MM_MAP`).
+pub(crate) const COMMAND_LINE_BYTES: usize = 512 << 10;
+
+/// Bytes of a table of mounts that are looked at: a process can have 100,000 of its own.
+pub(crate) const MOUNTS_BYTES: usize = 4 << 20;
+
+/// Time for the files of one guest, after which none is begun to be looked at; one takes a second at most.
+const GUEST_TIME: Duration = Duration::from_secs(1);
+
 impl Question {
     /// The command; `None` when it is not one of those that only read.
     pub fn command(&self) -> Option<Exec> {
@@ -116,7 +127,7 @@ pub struct Seen {
     pub pid: u32,
     /// Short name (`/proc/PID/comm`).
     pub comm: String,
-    /// Command line; empty for a kernel thread, `None` where it may not be read.
+    /// Command line; empty for a kernel thread, `None` where no permission to read it.
     pub args: Option<Vec<String>>,
 }
 
@@ -142,18 +153,33 @@ pub struct Look<'a> {
     /// When it was looked, in seconds since the epoch.
     pub at_unix_seconds: f64,
     processes: OnceLock<(Vec<Seen>, bool)>,
+    /// Time that files took which a guest has a hand in, by its process.
+    spent: Mutex<BTreeMap<Option<u32>, Duration>>,
 }
 
 impl<'a> Look<'a> {
     /// Looks at a machine.
     pub fn new(node: &'a dyn Node) -> Self {
         let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
-        Self { node, monitor: false, at_unix_seconds: at, processes: OnceLock::new() }
+        Self { node, monitor: false, at_unix_seconds: at, processes: OnceLock::new(), spent: Mutex::default() }
     }
 
     /// Files of the machine.
     pub fn reader(&self) -> &dyn Reader {
         self.node.reader()
+    }
+
+    /// Looks at what a guest has a hand in (the files that its command line names), in its own time: `None`
+    /// where that is used up, so that no guest keeps a scan for long, whatever its storage is.
+    pub(crate) fn charged<T>(&self, pid: Option<u32>, work: impl FnOnce() -> T) -> Option<T> {
+        let spent = || self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        if spent().get(&pid).is_some_and(|spent| *spent >= GUEST_TIME) {
+            return None;
+        }
+        let begun = Instant::now();
+        let done = work();
+        *spent().entry(pid).or_default() += begun.elapsed();
+        Some(done)
     }
 
     /// Asks a program.
@@ -164,12 +190,12 @@ impl<'a> Look<'a> {
     pub fn ask(&self, question: &Question) -> Result<String, Unread> {
         let unread = |what: String, why: String, mend: &str| Unread { what, why, mend: mend.to_owned() };
         let Some(command) = question.command() else {
-            return Err(unread(format!("{question:?}"), "it is not a question that only reads".into(), "report this"));
+            return Err(unread(format!("{question:?}"), "it is not a read-only query".into(), "report this"));
         };
         let what = command.shown();
         if require::find_program(self.reader(), &command.program).is_none() {
             let package = match command.program.as_str() {
-                "qemu-img" => "install qemu-utils (on Proxmox it is there)",
+                "qemu-img" => "install qemu-utils (Proxmox includes it)",
                 "virsh" => "install libvirt-clients",
                 _ => "install util-linux",
             };
@@ -187,10 +213,10 @@ impl<'a> Look<'a> {
                 let said = output.err().trim().to_owned();
                 let why = if said.is_empty() { format!("{NO_ANSWER} ({:?})", output.end) } else { said };
                 let denied = why.to_lowercase().contains("permission denied") || why.contains("authentication");
-                let mend = if denied { "run as root" } else { "try the command by hand" };
+                let mend = if denied { "run as root" } else { "run the command by hand" };
                 Err(unread(what, why, mend))
             }
-            Err(e) => Err(unread(what, e.to_string(), "try the command by hand")),
+            Err(e) => Err(unread(what, e.to_string(), "run the command by hand")),
         }
     }
 
@@ -214,15 +240,16 @@ impl<'a> Look<'a> {
             vmio_node::Error::File { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
                 refused(e.to_string(), "run as root")
             }
-            vmio_node::Error::File { source, .. } if source.kind() == ErrorKind::WouldBlock => {
-                refused("others wait for it already; QEMU does not answer".into(), "look whether the guest still runs")
-            }
+            vmio_node::Error::File { source, .. } if source.kind() == ErrorKind::WouldBlock => refused(
+                "others are already waiting for it; QEMU does not respond".into(),
+                "check that the guest still runs",
+            ),
             _ => refused(e.to_string(), "look again"),
         })?;
         let answered = ReadOnly::over(guest, stream, began + MONITOR_LIMIT).map(|mut monitor| ask(&mut monitor));
         match answered {
             Ok(answers) => Ok((answers, began.elapsed())),
-            Err(e) => Err(refused(e.to_string(), "look again when the guest is less busy")),
+            Err(e) => Err(refused(e.to_string(), "scan again when the guest is less busy")),
         }
     }
 
@@ -245,7 +272,7 @@ impl<'a> Look<'a> {
             let reader = self.reader();
             let names = reader.list(Path::new("/proc")).unwrap_or_default();
             let mut hidden = !names.iter().any(|n| n == "1");
-            let mut read = |path: PathBuf| match reader.read(&path) {
+            let mut read = |path: PathBuf| match reader.read_start(&path, COMMAND_LINE_BYTES) {
                 Ok(bytes) => Some(bytes),
                 Err(vmio_node::Error::File { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {
                     hidden = true;
@@ -297,7 +324,7 @@ mod tests {
         }
         let fake = Fake::new("fake");
         let refused = Look::new(&fake).ask(&virsh("destroy web1")).unwrap_err();
-        assert!(refused.why.contains("only reads") && fake.ran().is_empty());
+        assert!(refused.why.contains("read-only") && fake.ran().is_empty());
     }
 
     #[test]

@@ -74,6 +74,33 @@ pub fn root(node: &dyn Reader) -> Result<(), String> {
     }
 }
 
+/// A mend, as it is told to this user: whoever is root is not told to be.
+pub fn mend_for(node: &dyn Reader, mend: &str) -> String {
+    if root(node).is_ok() { for_root(mend) } else { mend.to_owned() }
+}
+
+/// What helps root where others are told to run as root: what refuses root is a container, a rule of a security
+/// module, or a file server.
+fn for_root(mend: &str) -> String {
+    const REFUSED: &str = "root was refused: look whether vmio runs in a container or without some of root's \
+                           capabilities, under SELinux or AppArmor, or whether a file server maps root to nobody";
+    let Some((before, rest)) = ["run as root", "run it as root"].iter().find_map(|words| mend.split_once(words)) else {
+        return mend.to_owned();
+    };
+    let other = |how: &str| format!("{before}run it {how}");
+    match rest {
+        " on the host" => other("on the host itself, not in a container"),
+        _ => match ["; if it says the same, ", "; "].iter().find_map(|words| rest.strip_prefix(words)) {
+            Some(tail) => format!("{before}{tail}"),
+            None => match [", or in ", ", in "].iter().find_map(|words| rest.strip_prefix(words)) {
+                Some(place) => other(&format!("in {place}")),
+                None if rest.starts_with(", with ") => other(rest.trim_start_matches(", ")),
+                None => format!("{before}{REFUSED}"),
+            },
+        },
+    }
+}
+
 /// A file whose content can be read.
 pub fn readable(node: &dyn Reader, path: &str) -> Result<(), String> {
     node.read(Path::new(path)).map(drop).map_err(|e| e.to_string())
@@ -126,6 +153,27 @@ mod tests {
         mend: "enable it in the firmware",
         check: |n| kernel(n, "KVM", "/dev/kvm"),
     };
+
+    #[test]
+    fn root_is_not_told_to_be_root() {
+        let fake = |uid: u32| Fake::new("fake").file("/proc/self/status", format!("Uid:\t{uid}\t{uid}\t0\t0\n"));
+        let told = |mend: &str| mend_for(&fake(0), mend);
+        for (mend, root) in [
+            (
+                "run as root, in the mount namespace of the guest's process",
+                "run it in the mount namespace of the guest's process",
+            ),
+            ("run as root; if it says the same, look at the links", "look at the links"),
+            ("run as root; if it is missing, see that it runs", "if it is missing, see that it runs"),
+            ("run as root, with all of its capabilities", "run it with all of its capabilities"),
+            ("look again", "look again"),
+        ] {
+            assert_eq!((told(mend).as_str(), mend_for(&fake(7), mend).as_str()), (root, mend));
+        }
+        for mend in ["run as root", "run as root or as a member of group libvirt", "no rights; run as root"] {
+            assert!(told(mend).contains("root was refused") && !told(mend).contains("as root"), "{}", told(mend));
+        }
+    }
 
     #[test]
     fn program_is_found_along_the_nodes_path_and_in_sbin() {

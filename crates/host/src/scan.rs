@@ -17,6 +17,7 @@ use crate::guests;
 use crate::look::Look;
 use crate::managers;
 use crate::parallel;
+use crate::require;
 
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -56,11 +57,33 @@ pub fn scan(look: &Look<'_>) -> Scan {
     }
     across::settle(&mut scan.guests);
     images::fill(look, &mut scan.guests);
+    for guest in &mut scan.guests {
+        shorten(&mut guest.unread);
+    }
+    for unread in scan.guests.iter_mut().flat_map(|guest| &mut guest.unread).chain(&mut scan.unread) {
+        unread.mend = require::mend_for(look.reader(), &unread.mend);
+    }
     for guest in &scan.guests {
         *scan.kinds.entry(guest.kind.clone()).or_default() += 1;
     }
     scan.seconds = start.and_then(|start| Some(look.reader().clock_seconds().ok()? - start));
     scan
+}
+
+/// Things unread of one guest that are told one by one.
+const MOST_UNREAD: usize = 60;
+
+/// Leaves the first of what could not be read of a guest, and how many more there are.
+fn shorten(unread: &mut Vec<Unread>) {
+    let more = unread.len().saturating_sub(MOST_UNREAD);
+    if more > 0 {
+        unread.truncate(MOST_UNREAD);
+        unread.push(Unread {
+            what: format!("{more} further things"),
+            why: "too many of one guest to be told one by one".into(),
+            mend: "begin with those that are told".into(),
+        });
+    }
 }
 
 /// Whether both are one guest: by Xen's number, then process, then UUID, then kind and name: a

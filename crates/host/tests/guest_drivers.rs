@@ -260,7 +260,7 @@ fn images_and_served_disks_and_a_server_that_dies() {
     let told = guest.give_up(&failed.to_string()).to_string();
     println!("after {:?}: {told}", started.elapsed());
     assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
-    assert!(told.contains("vhost-user-blk server of disk virtio-blk") && told.contains("has gone"), "{told}");
+    assert!(told.contains("vhost-user-blk server of disk virtio-blk") && told.contains("has ended"), "{told}");
     drop(node);
     guest.stop().unwrap();
 

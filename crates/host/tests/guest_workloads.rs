@@ -25,7 +25,7 @@ fn every_workload_runs_in_a_guest_on_every_driver() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     // Sockets need a short path.
     let run_dir = tempfile::tempdir().unwrap();
-    let journal = Arc::new(Journal::open(&dir.path().join("journal"), "test").unwrap());
+    let journal = Arc::new(Journal::open(&run_dir.path().join("journal"), "test").unwrap());
     let node: Arc<dyn Node> = Arc::new(Local::owned(Arc::clone(&journal)));
     let state = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-state");
     let image = Image::load_or_build(node.as_ref(), &state, &|_| {}).unwrap();

@@ -163,6 +163,7 @@ fn inside() {
         setting: setting.into(),
         asked: asked.into(),
         found: found.into(),
+        why: None,
     };
     assert_eq!(vda.details.overridden, [waits("cache", "none", "writeback")]);
     assert_eq!(hda.details.overridden, []);

@@ -62,7 +62,7 @@ fn what_cannot_be_held_is_said_and_leaves_nothing() {
     // A group of somebody else is neither used nor taken away.
     let first = Limits::create(&bed.node, &bed.journal, &name, 1, 64 * MIB).unwrap();
     let said = Limits::create(&bed.node, &bed.journal, &name, 1, 64 * MIB).unwrap_err();
-    assert!(said.contains("is there already"), "{said}");
+    assert!(said.contains("already exists"), "{said}");
     assert!(first.procs_files().iter().all(|p| p.exists()));
     first.remove(&bed.journal).unwrap();
 }

@@ -7,16 +7,21 @@ mod common;
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use common::{Bed, loops_over, must_be_root};
 use vmio_host::backing::Backing;
-use vmio_host::targets::{self, Error, Prepared, State, TargetCtx};
+use vmio_host::targets::{self, Error, Pinned, Prepared, State, TargetCtx};
 use vmio_node::Change;
 
 const O_EXCL: i32 = 0o200;
 
 fn device(ctx: &TargetCtx<'_>) -> targets::Result<Box<dyn Prepared>> {
     targets::find("device").unwrap().prepare(ctx)
+}
+
+fn pinned(bed: &Bed, path: &Path) -> targets::Result<Arc<Pinned>> {
+    Pinned::of(&bed.node, path).map(Arc::new)
 }
 
 fn refused(ctx: &TargetCtx<'_>) -> String {
@@ -93,7 +98,7 @@ fn a_device_that_holds_something_is_refused_unless_forced() {
     let bed = Bed::new();
     let (path, file) = bed.losetup("other", 16);
     let mut ctx = bed.ctx(8);
-    ctx.device = Some(path.clone());
+    ctx.device = Some(pinned(&bed, &path).unwrap());
     // Empty: it is taken, and held.
     let target = device(&ctx).unwrap();
     assert!(refused(&ctx).contains("has it open"), "held by the first");
@@ -133,20 +138,63 @@ fn a_device_that_holds_something_is_refused_unless_forced() {
 
 #[test]
 #[ignore = "root"]
+fn a_device_that_became_another_one_since_the_plan_is_not_written() {
+    must_be_root();
+    let bed = Bed::new();
+    let ((meant, _), (other, file)) = (bed.losetup("meant", 16), bed.losetup("other", 16));
+    let link = bed.dir().join("by-id");
+    let point_at = |to: &Path| {
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(to, &link).unwrap();
+    };
+    point_at(&meant);
+    let mut ctx = bed.ctx(8);
+    ctx.device = Some(pinned(&bed, &link).unwrap());
+    point_at(&other);
+    let said = refused(&ctx);
+    assert!(said.contains("names another device now") && said.contains(meant.to_str().unwrap()), "{said}");
+    std::fs::remove_file(&link).unwrap();
+    assert!(refused(&ctx).contains("it is not there any more"));
+    assert!(std::fs::read(&file).unwrap().iter().all(|b| *b == 0), "nothing was written");
+
+    // Back where it was: what is handed out is what was opened, wherever the link leads from then on.
+    point_at(&meant);
+    let target = device(&ctx).unwrap();
+    point_at(&other);
+    let opened = std::fs::read(target.native()).unwrap();
+    assert!(opened[..8 << 20].chunks(4096).all(|b| b.iter().any(|&x| x != 0)), "the one that was meant is written out");
+    assert!(std::fs::read(&file).unwrap().iter().all(|b| *b == 0), "the other one is not");
+    let as_qemu = format!("driver=host_device,cache.direct=on,filename={}", target.native().display());
+    bed.run("qemu-io", &["--image-opts", &as_qemu, "-c", "write -P 7 0 4096", "-c", "flush"]);
+    let opened = std::fs::read(target.native()).unwrap();
+    assert!(opened[..4096].iter().all(|b| *b == 7), "QEMU writes to what was opened");
+    target.remove(&bed.journal).unwrap();
+
+    // Grown meanwhile, it is not what was confirmed.
+    point_at(&meant);
+    ctx.force = true;
+    ctx.device = Some(pinned(&bed, &link).unwrap());
+    std::fs::OpenOptions::new().write(true).open(bed.dir().join("meant")).unwrap().set_len(32 << 20).unwrap();
+    bed.run("losetup", &["--set-capacity", meant.to_str().unwrap()]);
+    let said = refused(&ctx);
+    assert!(said.contains("its size was 16777216 and is 33554432"), "{said}");
+    std::fs::remove_file(&link).unwrap();
+}
+
+#[test]
+#[ignore = "root"]
 fn what_is_no_device_is_refused() {
     must_be_root();
     let bed = Bed::new();
     let mut ctx = bed.ctx(1);
     for path in [Path::new("/dev/null"), Path::new("/etc/hostname")] {
-        ctx.device = Some(path.into());
-        ctx.force = true;
-        assert!(refused(&ctx).contains("not a block device"));
+        let said = pinned(&bed, path).unwrap_err();
+        assert!(matches!(said, Error::Refused { .. }) && said.to_string().contains("not a block device"), "{said}");
     }
-    ctx.device = Some("/dev/vmio-missing".into());
-    let said = device(&ctx).err().unwrap().to_string();
+    let said = pinned(&bed, Path::new("/dev/vmio-missing")).unwrap_err().to_string();
     assert!(said.contains("/dev/vmio-missing") && said.contains("No such file"), "{said}");
     let (path, _) = bed.losetup("small", 4);
-    ctx.device = Some(path);
+    ctx.device = Some(pinned(&bed, &path).unwrap());
     ctx.bytes = 8 << 20;
     let said = device(&ctx).err().unwrap().to_string();
     assert!(said.contains("size.target_mib"), "{said}");

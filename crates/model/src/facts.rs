@@ -4,6 +4,7 @@
 
 mod guest;
 mod merge;
+mod names;
 mod place;
 
 use serde::{Deserialize, Serialize};
@@ -14,7 +15,10 @@ use crate::stats::{Convergence, Pair, Ratio, paired_ratio};
 use crate::summary::steady::settled_run;
 use crate::summary::{Cell, Share, Summary, figure_of, pairs};
 
-pub use guest::{Details, Disk, Guest, HostCpu, Nic, Overridden, PlacedThread, Processors, Sources, Unread, called};
+pub use guest::{
+    DeletedFile, Details, Disk, Guest, HostCpu, Nic, Overridden, PlacedThread, Processors, Sources, Unread,
+};
+pub use names::{called, tell_apart};
 pub use place::Place;
 
 /// Where a fact comes from.

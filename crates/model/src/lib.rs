@@ -4,6 +4,7 @@
 
 pub mod allocate;
 pub mod facts;
+pub mod ignores;
 pub mod paper;
 pub mod policy;
 pub mod problem;
@@ -12,6 +13,7 @@ pub mod result;
 pub mod rules;
 
 pub mod setup;
+pub mod shown;
 pub mod simulate;
 pub mod stats;
 pub mod study;

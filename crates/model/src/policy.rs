@@ -11,7 +11,7 @@
 
 mod check;
 mod effective;
-mod glob;
+pub(crate) mod glob;
 mod matcher;
 mod outline;
 mod parse;

@@ -103,7 +103,7 @@ impl<'a> Source<'a> {
         let before = column - 1 - skipped;
         let excerpt = (line_text, before, width.min((SHOWN - before.min(SHOWN - 1)).max(1)));
         let what = printable(what.as_ref());
-        Problem { file: self.file.to_owned(), line, column, key: printable(key), what, notes: Vec::new(), excerpt }
+        Problem { file: printable(self.file), line, column, key: printable(key), what, notes: Vec::new(), excerpt }
     }
 
     /// The line of a byte, from 1.
@@ -131,8 +131,8 @@ fn printable(text: &str) -> String {
         .map(|c| {
             if c == '\t' {
                 ' '
-            } else if c.is_control() {
-                '\u{fffd}'
+            } else if crate::shown::is_hidden(c) {
+                crate::shown::INSTEAD
             } else {
                 c
             }

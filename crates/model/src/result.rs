@@ -58,6 +58,10 @@ pub struct Environment {
     /// What the machine is where it is none of metal: `lab host (Linux 6.1.0 under TCG)`.
     #[serde(default)]
     pub node: Option<String>,
+    /// Bytes that were written beside the cells (targets made and set back, probes), earlier parts of a
+    /// resumed run included: they count against the write budget.
+    #[serde(default)]
+    pub written_beside_bytes: u64,
 }
 
 /// What the backing device did during a cell, from diskstats exactly as iostat computes it.

@@ -9,9 +9,11 @@ mod backing_chain;
 mod cache_aio_pair;
 pub mod change;
 mod cpu_quota;
+mod deleted_file;
 mod depth_one_latency;
 mod depth_one_reads;
 mod disk_full_depth;
+mod disk_in_memory;
 mod emulated_driver;
 mod emulated_nic;
 mod emulation_though_kvm;
@@ -260,6 +262,8 @@ impl Rule {
 
 /// All rules.
 pub const RULES: &[&Rule] = &[
+    &deleted_file::RULE,
+    &disk_in_memory::RULE,
     &unsafe_cache::RULE,
     // Of equal weight the earlier comes first: this one costs whatever the guest does.
     &emulation_though_kvm::RULE,
@@ -303,8 +307,16 @@ pub const RULES: &[&Rule] = &[
 ];
 
 /// Rules that hold whatever runs the guest; all others are about QEMU and its settings.
-const OF_ANY_KIND: [&str; 7] =
-    ["unsafe-cache", "sparse-file", "limit-in-force", "mtu-mismatch", "vcpus-over-cores", "numa-split", "cpu-quota"];
+const OF_ANY_KIND: [&str; 8] = [
+    "disk-in-memory",
+    "unsafe-cache",
+    "sparse-file",
+    "limit-in-force",
+    "mtu-mismatch",
+    "vcpus-over-cores",
+    "numa-split",
+    "cpu-quota",
+];
 
 /// Asks every rule whose needs are met. The most severe findings come first, among them the one that
 /// costs most: which setting to change first.

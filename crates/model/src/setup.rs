@@ -104,7 +104,7 @@ impl Options {
     }
 }
 
-/// `+q4+io2+discard+zeroes=unmap`; empty when nothing was said.
+/// `+q4+io2+discard+zeroes=unmap`; empty when no output.
 impl std::fmt::Display for Options {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if let Some(n) = self.queues {

@@ -354,6 +354,7 @@ fn environment() -> Environment {
         memory_mib: 256,
         native_limits: "cgroup v1".into(),
         node: None,
+        written_beside_bytes: 0,
         other_guests: 0,
         cap_ratio: None,
     }

@@ -1,6 +1,7 @@
 //! Who uses the disks, the wire and the processors now, and who suffers: what `vmio top` shows.
 //! Pure: what was observed in, rows and verdicts out.
 
+pub mod cpu_users;
 pub mod history;
 pub mod latency;
 pub mod load;

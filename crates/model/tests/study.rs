@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use vmio_model::result::{Figure, WorkloadTraits};
 use vmio_model::setup::Setup;
 use vmio_model::stats::{Interval, Ratio};
-use vmio_model::study::plan::{TargetSpace, estimate};
+use vmio_model::study::plan::{Plan, TargetSpace, estimate, spans};
 use vmio_model::study::{
     Control, DoneReason, Family, Link, Names, Progress, Rates, SampleKey, Spent, Step, Study, next,
 };
@@ -175,6 +175,8 @@ fn rates() -> Rates {
         written_targets: vec!["device".into(), "preallocated".into()],
         target_space: BTreeMap::new(),
         spare_ratio: 0.2,
+        beside_bytes: 0,
+        probed: false,
     }
 }
 
@@ -223,20 +225,53 @@ fn cells_are_distinct_ordered_and_have_their_baseline() {
 
 #[test]
 fn a_plan_by_hand() {
-    let text = SMALL.replace("\"rand-read-1\"", "\"dd-write\"");
+    let text = SMALL.replace("\"rand-read-1\"", "\"dd-write\"").replace("_written = 10", "_written = 30");
     let plan = estimate(&study(&text), &traits(), &rates());
-    // A round: three seq-write (2 s + 1 s, 1.6 GB each), three dd (512 MiB at 800 MB/s + 1 s).
+    // A round: three seq-write (each over its target once, 1 GiB, + 1 s), three dd (512 MiB at 800 MB/s + 1 s).
+    let seq = (1u64 << 30) as f64 / 800e6 + 1.0;
     let dd = (512u64 << 20) as f64 / 800e6 + 1.0;
-    let round = 3.0 * 3.0 + 3.0 * dd;
+    let round = 3.0 * seq + 3.0 * dd;
     let prepare = (1u64 << 30) as f64 / 800e6;
     // Five rounds use three boots of two guests.
     assert!((plan.min_seconds - (prepare + 5.0 * round + 3.0 * 3.0)).abs() < 1e-6);
-    assert_eq!(plan.round_bytes_written, 3 * 1_600_000_000 + 3 * (512 << 20));
+    assert_eq!(plan.round_bytes_written, 3 * (1 << 30) + 3 * (512 << 20));
     assert_eq!((plan.cells, plan.native_cells, plan.guests_per_boot), (6, 2, 1));
     assert_eq!(plan.peak_space_bytes, (1.2 * (1u64 << 30) as f64) as u64);
-    assert!(plan.over_bytes && !plan.over_time);
-    // The budget bounds it: 10 GiB, the preparation, and the cell that overruns it.
-    assert_eq!(plan.max_bytes_written, (10 << 30) + (1 << 30) + 1_600_000_000);
+    assert!(!plan.over_bytes && !plan.over_time);
+    assert_eq!(plan.spans, [("dd-write", 512 << 20), ("seq-write", 1 << 30)].map(|(w, b)| (w.to_owned(), b)).into());
+    // Eight rounds would write more than the budget, which bounds it all, the preparation included.
+    assert_eq!((plan.max_bytes_written, plan.making_bytes_written), (30 << 30, 1 << 30));
+    assert_eq!(plan.likely_bytes_written, (1 << 30) + 5 * plan.round_bytes_written);
+}
+
+/// What a writing cell may write shrinks until the fewest rounds fit into the budget, whatever the disk's
+/// speed; then there is nothing to warn of.
+#[test]
+fn the_budget_bounds_all_that_is_written_and_the_fewest_rounds_fit() {
+    let bytes = |gib: &str, rates: &Rates| {
+        let study = study(&SMALL.replace("_written = 10", &format!("_written = {gib}")));
+        (estimate(&study, &traits(), rates), study)
+    };
+    let hard = |plan: &Plan, rounds: u64| {
+        let cell = spans::hard_bytes(plan.spans["seq-write"]);
+        plan.prepare_bytes_written + rounds * 3 * cell
+    };
+    let fast = Rates { write_bytes_per_second: 20e9, ..rates() };
+    for (gib, rates, span_mib) in [("100", rates(), 1024), ("10", rates(), 598), ("10", fast, 598), ("3", rates(), 129)]
+    {
+        let (plan, study) = bytes(gib, &rates);
+        assert_eq!(plan.spans["seq-write"] >> 20, span_mib, "{gib}");
+        assert!(!plan.over_bytes && hard(&plan, 5) <= plan.budget_bytes, "{gib}: {plan:#?}");
+        assert!(plan.max_bytes_written <= plan.budget_bytes && plan.likely_bytes_written <= plan.max_bytes_written);
+        assert_eq!(plan.budget_bytes, (study.repeat.max_gib_written * (1u64 << 30) as f64) as u64);
+    }
+    let (plan, _) = bytes("1.5", &rates());
+    assert!(plan.over_bytes, "five rounds of three cells of 64 MiB do not fit into half a GiB");
+    // What is written beside, and probes, take their part.
+    let beside = Rates { beside_bytes: 1 << 30, probed: true, ..rates() };
+    let (plan, _) = bytes("3", &beside);
+    assert_eq!((plan.making_bytes_written, plan.spans["seq-write"] >> 20), (2 << 30, 64));
+    assert_eq!(plan.prepare_bytes_written, (2 << 30) + spans::hard_bytes(64 << 20));
 }
 
 #[test]

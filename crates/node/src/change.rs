@@ -6,26 +6,26 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::mount::{UnmountFlags, unmount};
 use serde::{Deserialize, Serialize};
 
-use crate::machine;
+use crate::held::Identity;
+use crate::removal::{self, OurDir};
 use crate::volume::Volume;
+use crate::{loops, machine};
 
 /// File that marks a directory as made by vmio; it holds the cookie of the owner.
 pub const SCRATCH_MARKER: &str = ".vmio-scratch";
 
 /// Every trace instance of vmio begins so; no other is ever removed.
 pub const TRACE_PREFIX: &str = "vmio-";
-
-/// `LOOP_CLR_FD` of `linux/loop.h`: detach the file from a loop device.
-const LOOP_CLR_FD: rustix::ioctl::Opcode = 0x4C01;
 
 /// How long something busy is tried again (a killed process lets go of things a little later).
 const BUSY_LIMIT: Duration = Duration::from_secs(1);
@@ -49,17 +49,26 @@ pub enum Change {
     File {
         /// The file.
         path: PathBuf,
+        /// Which file it is, noted once it is made.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        made: Option<Identity>,
     },
     /// A new directory; undone with all that is in it if it holds the owner's marker, else only
     /// when it is empty.
     Dir {
         /// The directory.
         path: PathBuf,
+        /// Which directory it is, noted once it is made.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        made: Option<Identity>,
     },
     /// A loop device; undone by detaching the file.
     Loop {
         /// The file behind it.
         backing: PathBuf,
+        /// Which file that is: it may be renamed meanwhile.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        file: Option<Identity>,
     },
     /// A mount; undone by a lazy unmount.
     Mount {
@@ -95,9 +104,41 @@ pub(crate) struct Scope<'a> {
     pub cookie: &'a str,
     /// Whether the machine has not been started anew since.
     pub same_boot: bool,
+    /// Directories that the living owner holds, by the path that it knows them by.
+    pub held: &'a [(PathBuf, Arc<OwnedFd>)],
+}
+
+impl Scope<'_> {
+    fn held(&self, dir: &Path) -> Option<Arc<OwnedFd>> {
+        self.held.iter().find(|(path, _)| path == dir).map(|(_, fd)| Arc::clone(fd))
+    }
 }
 
 impl Change {
+    /// A new file.
+    pub fn file(path: impl Into<PathBuf>) -> Self {
+        Self::File { path: path.into(), made: None }
+    }
+
+    /// A new directory.
+    pub fn dir(path: impl Into<PathBuf>) -> Self {
+        Self::Dir { path: path.into(), made: None }
+    }
+
+    /// A loop device over a file, known by its path alone.
+    pub fn loop_over(backing: impl Into<PathBuf>) -> Self {
+        Self::Loop { backing: backing.into(), file: None }
+    }
+
+    /// The same change, now that it is known what was made.
+    pub(crate) fn with_identity(self, identity: Identity) -> Self {
+        match self {
+            Self::File { path, .. } => Self::File { path, made: Some(identity) },
+            Self::Dir { path, .. } => Self::Dir { path, made: Some(identity) },
+            other => other,
+        }
+    }
+
     /// Whether it is still there after a reboot: then its journal line must reach the disk.
     pub(crate) fn outlives_boot(&self) -> bool {
         matches!(self, Self::File { .. } | Self::Dir { .. } | Self::Volume(_))
@@ -107,10 +148,12 @@ impl Change {
     pub(crate) fn relative_path(&self) -> Option<&Path> {
         let paths: Vec<&Path> = match self {
             Self::Process { .. } | Self::Volume(_) => vec![],
-            Self::File { path } | Self::Dir { path } | Self::Sysfs { path, .. } | Self::TraceInstance { path } => {
-                vec![path]
-            }
-            Self::Loop { backing: path } | Self::Mount { target: path } => vec![path],
+            Self::File { path, .. }
+            | Self::Dir { path, .. }
+            | Self::Sysfs { path, .. }
+            | Self::TraceInstance { path }
+            | Self::Loop { backing: path, .. }
+            | Self::Mount { target: path } => vec![path],
             Self::Cgroup { paths } => paths.iter().map(PathBuf::as_path).collect(),
         };
         paths.into_iter().find(|p| !p.is_absolute())
@@ -123,30 +166,31 @@ impl Change {
         }
         match self {
             Self::Process { cookie } => machine::kill_marked(cookie, |_| true),
-            Self::File { path } => {
-                let file = path.clone();
-                answering(path, move || gone(fs::remove_file(file)))?
-                    .map_err(|e| format!("cannot remove {}: {e}", path.display()))
+            Self::File { path, made } => {
+                let (file, made, same_boot) = (path.clone(), *made, scope.same_boot);
+                let held = path.parent().and_then(|dir| scope.held(dir));
+                answering(path, move || removal::remove_file(&file, made, same_boot, held.as_deref()))?
             }
-            Self::Dir { path } => {
-                let (dir, cookie) = (path.clone(), scope.cookie.to_owned());
-                answering(path, move || remove_dir(&dir, &cookie))?
+            Self::Dir { path, made } => {
+                let (path, made, same_boot) = (path.clone(), *made, scope.same_boot);
+                let (cookie, held) = (scope.cookie.to_owned(), scope.held(&path));
+                let remove = {
+                    let path = path.clone();
+                    move || {
+                        let dir = OurDir { path: &path, cookie: &cookie, made, same_boot, held: held.as_deref() };
+                        dir.remove()
+                    }
+                };
+                answering(&path, remove)?
             }
             Self::Volume(volume) => volume.undo(),
-            Self::Loop { backing } => detach_loops(backing),
+            Self::Loop { backing, file } => loops::detach(backing, *file, BUSY_LIMIT),
             Self::Mount { target } => unmount_one(target),
             Self::Cgroup { paths } => paths.iter().rev().try_for_each(|p| remove_cgroup(p, scope)),
             Self::TraceInstance { path } => remove_trace_instance(path)
                 .map_err(|e| format!("cannot remove the trace instance {}: {e}", path.display())),
-            Self::Sysfs { path, before } => {
-                let written = OpenOptions::new()
-                    .write(true)
-                    .truncate(true)
-                    .open(path)
-                    .and_then(|mut f| f.write_all(before.as_bytes()));
-                gone(written)
-                    .map_err(|e| format!("cannot write {:?} back to {}: {e}", before.trim_end(), path.display()))
-            }
+            Self::Sysfs { path, before } => gone(crate::bounds::write_back(path, before))
+                .map_err(|e| format!("cannot write {:?} back to {}: {e}", before.trim_end(), path.display())),
         }
     }
 }
@@ -155,9 +199,9 @@ impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Process { cookie } => write!(f, "processes of {cookie}"),
-            Self::File { path } => write!(f, "file {}", path.display()),
-            Self::Dir { path } => write!(f, "directory {}", path.display()),
-            Self::Loop { backing } => write!(f, "loop device over {}", backing.display()),
+            Self::File { path, .. } => write!(f, "file {}", path.display()),
+            Self::Dir { path, .. } => write!(f, "directory {}", path.display()),
+            Self::Loop { backing, .. } => write!(f, "loop device over {}", backing.display()),
             Self::Mount { target } => write!(f, "mount on {}", target.display()),
             Self::Cgroup { paths } => {
                 write!(f, "control group {}", paths.first().map(|p| p.display().to_string()).unwrap_or_default())
@@ -171,7 +215,10 @@ impl fmt::Display for Change {
 
 /// Does something to a path. Where a server holds the path that does not answer, the kernel would
 /// wait for it for ever (nfs(5), `hard`); this gives up, and the change stays in the journal.
-fn answering<T: Send + 'static>(path: &Path, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
+pub(crate) fn answering<T: Send + 'static>(
+    path: &Path,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, String> {
     let Some(machine::NetworkMount { server, .. }) = machine::network_mount(path) else { return Ok(work()) };
     // One that was silent is not waited for as long again: a run has many changes to take back.
     let known = machine::lock(&SILENT).contains(&server);
@@ -220,54 +267,6 @@ fn while_busy(mut attempt: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     }
 }
 
-fn remove_dir(path: &Path, cookie: &str) -> Result<(), String> {
-    let here = path.display();
-    match fs::symlink_metadata(path) {
-        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(()),
-        Err(e) => return Err(format!("cannot look at {here}: {e}")),
-        Ok(meta) if !meta.is_dir() => return Err(format!("{here} is no longer a directory; it was left alone")),
-        Ok(_) => {}
-    }
-    if fs::read_to_string(path.join(SCRATCH_MARKER)).is_ok_and(|owner| owner.trim() == cookie) {
-        // What is mounted inside belongs to somebody else.
-        let mounts = machine::mount_points().map_err(|e| format!("cannot read the mounts: {e}"))?;
-        if let Some(mount) = mounts.iter().find(|m| m.starts_with(path)) {
-            return Err(format!("{here} was not removed: {} is mounted in it; unmount that first", mount.display()));
-        }
-        return gone(fs::remove_dir_all(path)).map_err(|e| format!("cannot remove {here}: {e}"));
-    }
-    match fs::remove_dir(path) {
-        Err(e) if e.kind() == ErrorKind::DirectoryNotEmpty => {
-            Err(format!("{here} holds files but no {SCRATCH_MARKER} of this owner; it was left alone"))
-        }
-        other => gone(other).map_err(|e| format!("cannot remove {here}: {e}")),
-    }
-}
-
-fn detach_loops(backing: &Path) -> Result<(), String> {
-    let until = Instant::now() + BUSY_LIMIT;
-    loop {
-        let Some(found) = machine::loop_devices().into_iter().find(|l| l.backing == backing) else { return Ok(()) };
-        let device = found.device.display();
-        let file = match OpenOptions::new().read(true).open(&found.device) {
-            Ok(file) => file,
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
-            Err(e) => return Err(format!("cannot open {device} to detach {}: {e}", backing.display())),
-        };
-        // SAFETY: LOOP_CLR_FD takes no argument and touches no memory of ours.
-        let done = unsafe { rustix::ioctl::ioctl(&file, rustix::ioctl::NoArg::<LOOP_CLR_FD>::new()) };
-        drop(file);
-        match done {
-            Ok(()) | Err(rustix::io::Errno::NXIO | rustix::io::Errno::BUSY) => {}
-            Err(e) => return Err(format!("cannot detach {} from {device}: {e}", backing.display())),
-        }
-        if Instant::now() >= until {
-            return Err(format!("{device} over {} is still in use; end what uses it", backing.display()));
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 fn unmount_one(target: &Path) -> Result<(), String> {
     let mounts = machine::mount_points().map_err(|e| format!("cannot read the mounts: {e}"))?;
     if !mounts.iter().any(|m| m == target) {
@@ -302,7 +301,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    const SCOPE: Scope<'_> = Scope { cookie: "me", same_boot: true };
+    const SCOPE: Scope<'_> = Scope { cookie: "me", same_boot: true, held: &[] };
 
     #[test]
     fn what_is_gone_is_undone() {
@@ -310,13 +309,13 @@ mod tests {
         let path = dir.path().join("never");
         for change in [
             Change::Process { cookie: "nobody-has-this".into() },
-            Change::File { path: path.clone() },
-            Change::Dir { path: path.clone() },
-            Change::Loop { backing: path.clone() },
+            Change::file(&path),
+            Change::dir(&path),
+            Change::loop_over(&path),
             Change::Mount { target: path.clone() },
             Change::Cgroup { paths: vec![path.clone()] },
             Change::TraceInstance { path: dir.path().join("instances/vmio-never") },
-            Change::Sysfs { path: path.clone(), before: "1".into() },
+            Change::Sysfs { path: "/proc/0/comm".into(), before: "1".into() },
         ] {
             change.undo(&SCOPE).unwrap();
         }
@@ -328,7 +327,7 @@ mod tests {
         let path = dir.path().join("d");
         fs::create_dir(&path).unwrap();
         fs::write(path.join("precious"), "x").unwrap();
-        let change = Change::Dir { path: path.clone() };
+        let change = Change::dir(&path);
         assert!(change.undo(&SCOPE).unwrap_err().contains("left alone"));
         fs::write(path.join(SCRATCH_MARKER), "another\n").unwrap();
         assert!(change.undo(&SCOPE).unwrap_err().contains("left alone"));
@@ -363,14 +362,19 @@ mod tests {
 
     #[test]
     fn a_value_is_written_back_but_not_after_a_reboot() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("value");
-        fs::write(&path, "2").unwrap();
-        let change = Change::Sysfs { path: path.clone(), before: "1".into() };
-        change.undo(&Scope { cookie: "me", same_boot: false }).unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "2");
+        // A value that each process may set for itself (core(5)).
+        let mut process = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let path = PathBuf::from(format!("/proc/{}/coredump_filter", process.id()));
+        let value = || fs::read_to_string(&path).unwrap().trim().to_owned();
+        fs::write(&path, "0x3f").unwrap();
+        let change = Change::Sysfs { path: path.clone(), before: "0x33".into() };
+        change.undo(&Scope { cookie: "me", same_boot: false, held: &[] }).unwrap();
+        assert_eq!(value(), "0000003f");
         change.undo(&SCOPE).unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "1");
+        assert_eq!(value(), "00000033");
+        process.kill().unwrap();
+        process.wait().unwrap();
+        change.undo(&SCOPE).unwrap();
     }
 
     #[test]

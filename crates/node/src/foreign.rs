@@ -22,7 +22,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat};
 use crate::machine::{self, lock};
 
 /// Longest time for one of these calls.
-const LIMIT: Duration = Duration::from_secs(2);
+const LIMIT: Duration = Duration::from_secs(1);
 /// How long a root directory that gave no answer is left alone.
 const REST: Duration = Duration::from_secs(600);
 /// Entries of a directory that are listed.
@@ -75,7 +75,7 @@ pub fn cached_bytes(path: &Path) -> io::Result<Option<u64>> {
 }
 
 /// Does it on a thread that may hang.
-fn in_time<T: Send + 'static>(
+pub(crate) fn in_time<T: Send + 'static>(
     path: &Path,
     work: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
@@ -103,7 +103,7 @@ fn root_of(path: &Path) -> Option<(u32, &Path)> {
 }
 
 /// A descriptor that only names what is there.
-fn path_only(path: &Path, more: OFlags) -> io::Result<OwnedFd> {
+pub(crate) fn path_only(path: &Path, more: OFlags) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let Some((pid, inner)) = root_of(path) else { return Ok(openat(CWD, path, flags | more, Mode::empty())?) };
     let root = openat(CWD, format!("/proc/{pid}/root"), flags | OFlags::DIRECTORY, Mode::empty())?;
@@ -122,7 +122,7 @@ fn open(path: &Path, kind: impl FnOnce(fs::FileType) -> bool) -> io::Result<File
 }
 
 /// A descriptor as a path.
-fn shown(fd: &impl AsRawFd) -> String {
+pub(crate) fn shown(fd: &impl AsRawFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 

@@ -2,23 +2,29 @@
 //! its owner ends, and by the next start when the owner was killed with SIGKILL.
 //!
 //! A journal is a file of JSON lines, `<dir>/<owner>.journal`: a head (version, owner, cookie,
-//! boot, pid), then `{"do":3,"change":{..}}` and `{"undone":3}`. The living owner holds an
-//! exclusive `flock` on it: a journal that can be locked has no owner any more. Lines about files
-//! and directories are forced to the disk; all else is gone after a reboot anyway.
+//! boot, pid), then `{"do":3,"change":{..}}`, `{"undone":3}`, and `{"scratch":"/srv/images"}` for a
+//! directory in which its owner is about to make files: none is removed elsewhere. The living owner
+//! holds an exclusive `flock` on it: a journal that can be locked has no owner any more. Lines about
+//! files and directories are forced to the disk; all else is gone after a reboot anyway. Only what
+//! this user alone can have written is obeyed (see [`crate::trust`], [`crate::bounds`]).
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::ffi::OsString;
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::change::{Change, SCRATCH_MARKER, Scope};
+use crate::change::{Change, Scope};
 use crate::machine::{self, lock};
-use crate::recover::{dir_mark, lock_file, read_head, told_by_hand, undo_file};
-use crate::{Error, Result};
+use crate::recover::{Locked, dir_mark, lock_file, private_dir, read_head, told_by_hand, undo_file};
+use crate::trust::Home;
+use crate::warden::Warden;
+use crate::{Error, Result, bounds};
+
+mod scratch;
 
 /// Version of the journal's lines.
 pub(crate) const VERSION: u32 = 1;
@@ -64,6 +70,9 @@ pub(crate) enum Line {
     Undone {
         undone: ChangeId,
     },
+    Scratch {
+        scratch: PathBuf,
+    },
 }
 
 /// The journal of one living owner. Dropping it undoes all that is still in force.
@@ -81,10 +90,16 @@ struct State {
     file: File,
     next: u64,
     live: Vec<(ChangeId, Change)>,
+    /// Directories in which files are made.
+    scratch: Vec<PathBuf>,
     /// Changes that are just being made.
     making: Vec<ChangeId>,
+    /// Scratch directories that are held, by the path that their maker knows them by.
+    held: scratch::Held,
     /// When [`Journal::close`] ended it first: since then nothing more is changed.
     closed: Option<Instant>,
+    /// Who ends this owner's processes should it be killed.
+    warden: Option<Warden>,
 }
 
 impl Journal {
@@ -94,29 +109,39 @@ impl Journal {
     /// that is gone must not keep the owner from working elsewhere.
     ///
     /// # Errors
-    /// When the directory cannot be used, or another living process has this owner's journal.
+    /// When the directory cannot be used, or another living process has this owner's journal;
+    /// [`Error::Untrusted`] where others could have written either.
     pub fn open(dir: &Path, owner: &str) -> Result<Self> {
-        let path = dir.join(format!("{owner}.journal"));
-        let fail = |reason: String| Error::Journal { path: path.clone(), reason };
         let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         if owner.is_empty() || owner.starts_with('.') || !owner.chars().all(allowed) {
-            return Err(fail(format!("{owner:?} is no name for an owner; use letters, digits, '.', '_' and '-'")));
+            let reason = format!("{owner:?} is no name for an owner; use letters, digits, '.', '_' and '-'");
+            return Err(Error::Journal { path: dir.join(format!("{owner}.journal")), reason });
         }
-        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| {
-            fail(format!("cannot make the directory: {e}; choose a state directory that this user may write"))
-        })?;
-        let mut file = lock_file(&path, LOCK_LIMIT).map_err(|e| fail(e.to_string()))?.ok_or_else(|| {
-            let pid = read_head(&path).map_or_else(|| "?".into(), |h| h.pid.to_string());
-            fail(format!("in use by process {pid}; wait for it to end, or use another name"))
-        })?;
+        private_dir(dir)?;
+        let home = Home::open(dir)?;
+        let name = OsString::from(format!("{owner}.journal"));
+        let path = home.path.join(&name);
+        let fail = |reason: String| Error::Journal { path: path.clone(), reason };
+        let locked = || match lock_file(&home, &name, LOCK_LIMIT).map_err(|e| fail(e.to_string()))? {
+            Locked::Ours(file) => Ok(file),
+            Locked::Living => {
+                let pid = read_head(&path).map_or_else(|| "?".into(), |h| h.pid.to_string());
+                Err(fail(format!("in use by process {pid}; wait for it to end, or use another name")))
+            }
+            Locked::Planted(why) => Err(Error::Untrusted {
+                path: path.clone(),
+                why: format!("{why}, so it may be somebody else's and nothing in it was obeyed"),
+                mend: "look at it, then delete it".into(),
+            }),
+        };
+        let mut file = locked()?;
         let old = undo_file(&mut file, &path);
         let head = new_head(dir, owner).map_err(|e| fail(format!("no random number for the cookie: {e}")))?;
         if let Some(failure) = old.failed.first() {
-            let aside = dir.join(format!("{}-left.journal", head.cookie));
+            let aside = home.path.join(format!("{}-left.journal", head.cookie));
             fs::rename(&path, &aside)
                 .map_err(|e| fail(format!("an earlier owner left something that cannot be undone ({failure}): {e}")))?;
-            let again = lock_file(&path, LOCK_LIMIT).map_err(|e| fail(e.to_string()))?;
-            file = again.ok_or_else(|| fail("another process has taken it".into()))?;
+            file = locked()?;
         }
         let write = |file: &mut File| -> io::Result<()> {
             file.set_len(0)?;
@@ -125,9 +150,32 @@ impl Journal {
             // The name of the file must outlive a crash as well.
             File::open(dir)?.sync_all()
         };
-        write(&mut file).map_err(|e| fail(format!("cannot write: {e}")))?;
-        let state = State { file, next: 1, live: Vec::new(), making: Vec::new(), closed: None };
+        write(&mut file).map_err(|e| fail(unwritten(&e, &home.path)))?;
+        let state = State {
+            file,
+            next: 1,
+            live: Vec::new(),
+            scratch: Vec::new(),
+            making: Vec::new(),
+            held: Vec::new(),
+            closed: None,
+            warden: None,
+        };
         Ok(Self { path, head, state: Mutex::new(state), made: Condvar::new() })
+    }
+
+    /// Has the owner's processes ended at once, should the owner be killed with SIGKILL: by a second
+    /// process of this program ([`crate::warden`]), whose number this returns. The rest is left to the
+    /// next start.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn ward(&self) -> Result<u32> {
+        let warden = Warden::start(self.cookie())
+            .map_err(|e| self.error(format!("cannot start the process that cleans up after a kill: {e}")))?;
+        let pid = warden.pid();
+        lock(&self.state).warden = Some(warden);
+        Ok(pid)
     }
 
     /// Value of `VMIO_OWNER` in the processes of this owner.
@@ -153,7 +201,8 @@ impl Journal {
     /// absolute.
     pub fn record(&self, change: Change) -> Result<ChangeId> {
         self.check_paths(&change)?;
-        self.write_down(&mut lock(&self.state), change)
+        let place = bounds::place_of(&change);
+        self.write_down(&mut lock(&self.state), change, place)
     }
 
     /// Writes down a change and makes it. [`Journal::close`] from another thread comes before both,
@@ -170,9 +219,10 @@ impl Journal {
         make: impl FnOnce() -> std::result::Result<T, E>,
     ) -> Result<std::result::Result<(T, ChangeId), E>> {
         self.check_paths(&change)?;
+        let place = bounds::place_of(&change);
         let id = {
             let mut state = lock(&self.state);
-            let id = self.write_down(&mut state, change)?;
+            let id = self.write_down(&mut state, change, place)?;
             state.making.push(id);
             id
         };
@@ -191,14 +241,22 @@ impl Journal {
         }
     }
 
-    fn write_down(&self, state: &mut State, change: Change) -> Result<ChangeId> {
+    fn write_down(&self, state: &mut State, change: Change, place: Option<PathBuf>) -> Result<ChangeId> {
         self.check_open(state)?;
         let id = ChangeId(state.next);
         let sync = change.outlives_boot();
+        // Said before it is used, and once; the change's own line brings both to the disk.
+        if let Some(scratch) = place.filter(|p| !state.scratch.iter().any(|s| p.starts_with(s))) {
+            let line = Line::Scratch { scratch };
+            write_line(&mut state.file, &line)
+                .map_err(|e| self.error(format!("{}; nothing was changed", self.unwritten(&e))))?;
+            let Line::Scratch { scratch } = line else { unreachable!("built three lines above") };
+            state.scratch.push(scratch);
+        }
         let line = Line::Do { id, change };
         write_line(&mut state.file, &line)
             .and_then(|()| if sync { state.file.sync_data() } else { Ok(()) })
-            .map_err(|e| self.error(format!("cannot write down a change: {e}; nothing was changed")))?;
+            .map_err(|e| self.error(format!("{}; nothing was changed", self.unwritten(&e))))?;
         state.next += 1;
         let Line::Do { change, .. } = line else { unreachable!("built four lines above") };
         state.live.push((id, change));
@@ -214,7 +272,7 @@ impl Journal {
         match found {
             None => Ok(()),
             Some(change) => {
-                change.undo(&self.scope()).map_err(|e| self.error(e))?;
+                self.take_back(&change).map_err(|e| self.error(told_by_hand(&change, e, &self.path)))?;
                 self.forget(id)
             }
         }
@@ -230,7 +288,8 @@ impl Journal {
 
     fn strike_out(&self, state: &mut State, id: ChangeId) -> Result<()> {
         state.live.retain(|(i, _)| *i != id);
-        write_line(&mut state.file, &Line::Undone { undone: id }).map_err(|e| self.error(format!("cannot write: {e}")))
+        state.held.retain(|(i, ..)| *i != id);
+        write_line(&mut state.file, &Line::Undone { undone: id }).map_err(|e| self.error(self.unwritten(&e)))
     }
 
     /// Undoes everything: first the owner's processes end (nothing may hold what goes next), then
@@ -250,7 +309,7 @@ impl Journal {
                 ));
                 continue;
             }
-            let undone = change.undo(&self.scope());
+            let undone = self.take_back(&change);
             if let Err(e) = undone.and_then(|()| self.forget(id).map_err(|e| e.to_string())) {
                 failed.push(told_by_hand(&change, e, &self.path));
             }
@@ -277,6 +336,8 @@ impl Journal {
             // Still locked: nobody can have taken the name meanwhile.
             let _ = fs::remove_file(&self.path);
         }
+        let warden = lock(&self.state).warden.take();
+        drop(warden);
         failed
     }
 
@@ -297,43 +358,18 @@ impl Journal {
         if state.closed.is_some() { Err(self.error("its owner is ending; nothing was changed".into())) } else { Ok(()) }
     }
 
-    /// Makes a new, empty file of mode 0600 that is removed at the end.
-    ///
-    /// # Errors
-    /// When something is at the path already, or it cannot be made.
-    pub fn scratch_file(&self, path: &Path) -> Result<(File, ChangeId)> {
-        self.scratch(path, Change::File { path: path.into() }, || {
-            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
-        })
+    /// Undoes one change as far as this owner knows it.
+    fn take_back(&self, change: &Change) -> std::result::Result<(), String> {
+        let (held, scratch) = {
+            let state = lock(&self.state);
+            let held: Vec<_> = state.held.iter().map(|(_, path, fd)| (path.clone(), Arc::clone(fd))).collect();
+            (held, state.scratch.clone())
+        };
+        bounds::undo(change, &Scope { cookie: &self.head.cookie, same_boot: true, held: &held }, &scratch)
     }
 
-    /// Makes a new directory of mode 0700 that is removed at the end, with all that is in it.
-    ///
-    /// # Errors
-    /// When something is at the path already, or it cannot be made.
-    pub fn scratch_dir(&self, path: &Path) -> Result<ChangeId> {
-        let made = self.scratch(path, Change::Dir { path: path.into() }, || {
-            DirBuilder::new().mode(0o700).create(path)?;
-            let marker = path.join(SCRATCH_MARKER);
-            fs::write(&marker, format!("{}\n", self.cookie())).inspect_err(|_| {
-                let _ = fs::remove_file(&marker);
-                let _ = fs::remove_dir(path);
-            })
-        })?;
-        Ok(made.1)
-    }
-
-    fn scratch<T>(&self, path: &Path, change: Change, make: impl FnOnce() -> io::Result<T>) -> Result<(T, ChangeId)> {
-        let fail = |source| Error::File { node: "local".into(), what: "make", path: path.into(), source };
-        // Looked at before it is written down: what was there before is never ours to remove.
-        if fs::symlink_metadata(path).is_ok() {
-            return Err(fail(io::ErrorKind::AlreadyExists.into()));
-        }
-        self.make(change, make)?.map_err(fail)
-    }
-
-    fn scope(&self) -> Scope<'_> {
-        Scope { cookie: &self.head.cookie, same_boot: true }
+    fn unwritten(&self, e: &io::Error) -> String {
+        unwritten(e, self.path.parent().unwrap_or(&self.path))
     }
 
     fn error(&self, reason: String) -> Error {
@@ -371,6 +407,19 @@ pub(crate) fn write_line(file: &mut File, line: &impl Serialize) -> io::Result<(
     file.write_all(text.as_bytes()).inspect_err(|_| {
         let _ = file.set_len(end);
     })
+}
+
+/// Why a line could not be written, and what to do.
+fn unwritten(e: &io::Error, dir: &Path) -> String {
+    match e.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            format!(
+                "the disk of {} is full; free some space there, or keep the state elsewhere: --state DIR",
+                dir.display()
+            )
+        }
+        _ => format!("cannot write it: {e}"),
+    }
 }
 
 fn new_head(dir: &Path, owner: &str) -> io::Result<Head> {

@@ -15,7 +15,7 @@ fn undone_in_reverse_order_and_nothing_is_left() {
     // The inner directory has no marker and so must be empty when its turn comes: it is,
     // if the file that was made last goes first.
     let inner = work.path().join("inner");
-    journal.record(Change::Dir { path: inner.clone() }).unwrap();
+    journal.record(Change::dir(&inner)).unwrap();
     fs::create_dir(&inner).unwrap();
     journal.scratch_file(&inner.join("f")).unwrap();
     fs::write(outer.join("content"), "x").unwrap();
@@ -63,7 +63,7 @@ fn what_cannot_be_undone_now_keeps_nobody_from_working() {
     let journal = Journal::open(&state, "run").unwrap();
     fs::create_dir(&precious).unwrap();
     fs::write(precious.join("f"), "x").unwrap();
-    journal.record(Change::Dir { path: precious.clone() }).unwrap();
+    journal.record(Change::dir(&precious)).unwrap();
     assert_eq!(journal.close().len(), 1);
     drop(journal);
     // The next owner works, and what was left is still known and told.
@@ -101,7 +101,7 @@ fn an_owner_has_its_journal_for_itself() {
     drop(first);
     Journal::open(dir.path(), "run").unwrap();
     assert!(Journal::open(dir.path(), "../run").is_err());
-    assert!(Journal::open(dir.path(), "x").unwrap().record(Change::File { path: "rel".into() }).is_err());
+    assert!(Journal::open(dir.path(), "x").unwrap().record(Change::file("rel")).is_err());
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn failures_keep_the_journal() {
     fs::create_dir(&work).unwrap();
     fs::write(work.join("foreign"), "x").unwrap();
     let journal = Journal::open(&dir.path().join("state"), "run").unwrap();
-    journal.record(Change::Dir { path: work.clone() }).unwrap();
+    journal.record(Change::dir(&work)).unwrap();
     assert!(journal.undo_all()[0].contains("left alone"));
     let path = journal.path().to_owned();
     drop(journal);
@@ -128,7 +128,7 @@ fn a_close_waits_for_what_is_just_made_and_undoes_it() {
     let journal = Journal::open(&dir.path().join("state"), "run").unwrap();
     let (closing, closed) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
-        let change = Change::File { path: path.clone() };
+        let change = Change::file(&path);
         let made = journal.make(change, || {
             scope.spawn(|| closing.send(journal.close()).unwrap());
             let waited = closed.recv_timeout(Duration::from_millis(200));
@@ -139,7 +139,7 @@ fn a_close_waits_for_what_is_just_made_and_undoes_it() {
         assert_eq!(closed.recv().unwrap(), Vec::<String>::new());
     });
     assert!(!path.exists(), "made, but not undone");
-    let late = journal.make(Change::File { path: path.clone() }, || fs::write(&path, "x"));
+    let late = journal.make(Change::file(&path), || fs::write(&path, "x"));
     assert!(late.is_err() && !path.exists());
 }
 
@@ -154,7 +154,7 @@ fn what_hangs_while_it_is_made_holds_no_close_and_stays_in_the_journal() {
     std::thread::scope(|scope| {
         let (journal, path) = (&journal, &path);
         let maker = scope.spawn(move || {
-            journal.make(Change::File { path: path.clone() }, || {
+            journal.make(Change::file(path), || {
                 begun.send(()).unwrap();
                 dead_storage.recv().unwrap();
                 fs::write(path, "x")
@@ -181,7 +181,7 @@ fn what_could_not_be_made_is_not_undone() {
     let path = dir.path().join("f");
     fs::write(&path, "precious").unwrap();
     let journal = Journal::open(&dir.path().join("state"), "run").unwrap();
-    let made = journal.make(Change::File { path: path.clone() }, || Err::<(), _>("no"));
+    let made = journal.make(Change::file(&path), || Err::<(), _>("no"));
     assert_eq!(made.unwrap().unwrap_err(), "no");
     drop(journal);
     assert!(path.exists());

@@ -6,24 +6,31 @@
 //! is dumb on purpose: what a sample means is decided in `vmio-host` and `vmio-model`.
 
 pub mod agent;
+mod bounds;
 mod change;
 mod child;
 mod client;
 pub mod fake;
 mod foreign;
+pub mod held;
 pub mod init;
 mod journal;
 mod local;
+mod loops;
 pub mod machine;
 mod message;
 mod node;
+mod opened;
 pub mod proto;
 mod recover;
 mod remote;
+mod removal;
 mod sampler;
 mod session;
 pub mod stream;
+mod trust;
 mod volume;
+pub mod warden;
 
 pub use agent::Agent;
 pub use change::{Change, SCRATCH_MARKER, TRACE_PREFIX, remove_trace_instance};
@@ -31,6 +38,7 @@ pub use fake::Fake;
 pub use journal::{ChangeId, Journal};
 pub use local::Local;
 pub use node::*;
-pub use recover::{Recovered, leftovers, recover};
+pub use opened::{At, FileIdentity, Glance, Opened};
+pub use recover::{Recovered, leftovers, private_dir, recover};
 pub use remote::{Halves, Offset, Remote};
 pub use volume::{RBD_OWNER, Volume, VolumeKind, ZFS_OWNER};

@@ -4,7 +4,7 @@
 //! that its journal ends them even after a SIGKILL of vmio itself.
 
 use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use std::time::Duration;
 use crate::child::{self, Handle, Sink, Stream};
 use crate::machine::{self, DEATH_LIMIT, lock};
 use crate::{
-    End, Error, Exec, FileSample, FileStat, Journal, Node, Output, Process, Reader, Result, SamplePlan, Sampling,
-    foreign, sampler,
+    At, End, Error, Exec, FileIdentity, FileSample, FileStat, Glance, Journal, Node, Opened, Output, Process, Reader,
+    Result, SamplePlan, Sampling, foreign, opened, sampler,
 };
 
 /// Default of `Exec::keep_bytes`.
@@ -96,6 +96,14 @@ impl Local {
         make().map_err(|e| self.error("write", path, e))
     }
 
+    /// `None` for what is not there.
+    fn there<T>(&self, what: &'static str, path: &Path, found: io::Result<T>) -> Result<Option<T>> {
+        match found {
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+            other => other.map(Some).map_err(|e| self.error(what, path, e)),
+        }
+    }
+
     fn stat_of(&self, path: &Path, meta: io::Result<fs::Metadata>) -> Result<Option<FileStat>> {
         let meta = match meta {
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
@@ -124,6 +132,15 @@ impl Reader for Local {
 
     fn read(&self, path: &Path) -> Result<Vec<u8>> {
         fs::read(path).map_err(|e| self.error("read", path, e))
+    }
+
+    fn read_start(&self, path: &Path, most_bytes: usize) -> Result<Vec<u8>> {
+        let read = || -> io::Result<Vec<u8>> {
+            let mut bytes = Vec::new();
+            fs::File::open(path)?.take(most_bytes as u64).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        read().map_err(|e| self.error("read", path, e))
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<String>> {
@@ -173,6 +190,22 @@ impl Reader for Local {
 
     fn cached_bytes(&self, path: &Path) -> Result<Option<u64>> {
         foreign::cached_bytes(path).map_err(|e| self.error("count the cached pages of", path, e))
+    }
+
+    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
+        self.there("look at", path, opened::identity(path))
+    }
+
+    fn opened(&self, pid: u32, fd: u32) -> Result<Option<Opened>> {
+        self.there("look at", Path::new(&format!("/proc/{pid}/fd/{fd}")), opened::opened(pid, fd))
+    }
+
+    fn glance(&self, at: &At, most_bytes: usize) -> Result<Glance> {
+        let path = || match at {
+            At::Path(path) => path.clone(),
+            At::Open(o) => format!("/proc/{}/fd/{}", o.pid, o.fd).into(),
+        };
+        opened::glance(at, most_bytes).map_err(|e| self.error("read", &path(), e))
     }
 
     fn clock_seconds(&self) -> Result<f64> {

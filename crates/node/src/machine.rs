@@ -17,6 +17,8 @@ use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::time::{ClockId, clock_gettime};
 
+pub use crate::loops::{LoopDevice, loop_devices};
+
 /// Name of the environment variable that marks the children of an owner.
 pub const OWNER_VARIABLE: &str = "VMIO_OWNER";
 
@@ -128,29 +130,6 @@ pub(crate) fn kill_marked(cookie: &str, also: impl Fn(u32) -> bool) -> Result<()
     }
 }
 
-/// A loop device in use.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LoopDevice {
-    /// Device node, `/dev/loop0`.
-    pub device: PathBuf,
-    /// File behind it as the kernel shows it, without the mark of a deleted file.
-    pub backing: PathBuf,
-}
-
-/// Loop devices that have a file behind them, from `/sys/block/loop*/loop/backing_file`.
-pub fn loop_devices() -> Vec<LoopDevice> {
-    let Ok(entries) = fs::read_dir("/sys/block") else { return Vec::new() };
-    let names = entries.flatten().filter_map(|e| e.file_name().into_string().ok()).filter(|n| n.starts_with("loop"));
-    names
-        .filter_map(|name| {
-            let shown = fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).ok()?;
-            let shown = shown.trim_end_matches('\n');
-            let backing = PathBuf::from(shown.strip_suffix(" (deleted)").unwrap_or(shown));
-            Some(LoopDevice { device: Path::new("/dev").join(name), backing })
-        })
-        .collect()
-}
-
 /// Connects to a Unix socket. Where its listener's queue is full this fails (EAGAIN, connect(2))
 /// instead of waiting.
 pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
@@ -245,6 +224,11 @@ pub fn mount_of<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
 /// Mount points of this process's mount namespace, in the order of `/proc/self/mountinfo`.
 pub(crate) fn mount_points() -> io::Result<Vec<PathBuf>> {
     Ok(mounts(&fs::read("/proc/self/mountinfo")?).into_iter().map(|m| m.point).collect())
+}
+
+/// The mount point above a path without links.
+pub(crate) fn mount_point_of(path: &Path) -> Option<PathBuf> {
+    mount_of(&mounts(&fs::read("/proc/self/mountinfo").ok()?), path).map(|m| m.point.clone())
 }
 
 /// A mount of some machine.

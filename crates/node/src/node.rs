@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::opened::{At, FileIdentity, Glance, Opened};
+
 /// Longest text, in bytes, that is read of files that others control.
 pub const FOREIGN_BYTES: usize = 4 << 20;
 
@@ -18,6 +20,13 @@ pub trait Reader: Send + Sync {
 
     /// Whole content of a file. Files under `/proc` and `/sys` are read to their end.
     fn read(&self, path: &Path) -> Result<Vec<u8>>;
+
+    /// The beginning of a file, at most `most_bytes`: for what others can make as long as they like.
+    fn read_start(&self, path: &Path, most_bytes: usize) -> Result<Vec<u8>> {
+        let mut bytes = self.read(path)?;
+        bytes.truncate(most_bytes);
+        Ok(bytes)
+    }
 
     /// Names of the entries of a directory, sorted.
     fn list(&self, dir: &Path) -> Result<Vec<String>>;
@@ -60,6 +69,31 @@ pub trait Reader: Send + Sync {
         self.link(path)
     }
 
+    /// What a path of others is, known apart from all other files; `None` when there is nothing. Nothing is opened.
+    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
+        Ok(self.stat_foreign(path)?.map(|stat| made_identity(path, stat)))
+    }
+
+    /// What a descriptor of a process is; `None` when it is none, or names nothing. Nothing is opened.
+    fn opened(&self, pid: u32, fd: u32) -> Result<Option<Opened>> {
+        let Some(to) = self.link(Path::new(&format!("/proc/{pid}/fd/{fd}")))? else { return Ok(None) };
+        let stat = self.stat(&to)?;
+        Ok(stat.map(|stat| Opened { pid, fd, is: made_identity(&to, stat), readable: true }))
+    }
+
+    /// Looks at a file of others: the first `most_bytes` of it, and what the page cache holds. Regular files and
+    /// block devices alone, never what the kernel makes up (proc, sysfs, tracing), and where it is one that a
+    /// process has open, that very one, which the process may read.
+    fn glance(&self, at: &At, most_bytes: usize) -> Result<Glance> {
+        let path = match at {
+            At::Path(path) => path.clone(),
+            At::Open(o) => self.link(Path::new(&format!("/proc/{}/fd/{}", o.pid, o.fd)))?.unwrap_or_default(),
+        };
+        let mut start = if most_bytes > 0 { self.read_foreign(&path, FOREIGN_BYTES)? } else { Vec::new() };
+        start.truncate(most_bytes);
+        Ok(Glance { start, cached_bytes: self.cached_bytes(&path), path, _file: None })
+    }
+
     /// As [`Reader::read_text`], for files that others control; at most [`FOREIGN_BYTES`].
     fn read_foreign_text(&self, path: &Path) -> Result<String> {
         Ok(String::from_utf8_lossy(&self.read_foreign(path, FOREIGN_BYTES)?).into_owned())
@@ -75,6 +109,15 @@ pub trait Reader: Send + Sync {
     fn read_text(&self, path: &Path) -> Result<String> {
         Ok(String::from_utf8_lossy(&self.read(path)?).into_owned())
     }
+}
+
+/// An identity for machines that have none but the path: a recording, a made-up one, one that is far away.
+fn made_identity(path: &Path, stat: FileStat) -> FileIdentity {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hash = DefaultHasher::new();
+    path.hash(&mut hash);
+    let deleted = path.to_string_lossy().ends_with(" (deleted)");
+    FileIdentity { stat, inode: hash.finish(), links: u64::from(!deleted) }
 }
 
 /// A machine on which commands run and files are written.
@@ -313,6 +356,16 @@ pub enum Error {
         node: String,
         /// What was wrong.
         reason: String,
+    },
+    /// What others could have written is not obeyed.
+    #[error("{} is not to be trusted: {why}; {mend}", path.display())]
+    Untrusted {
+        /// Directory or journal.
+        path: PathBuf,
+        /// Who could have written it.
+        why: String,
+        /// What to do.
+        mend: String,
     },
     /// A journal could not be used.
     #[error("journal {}: {reason}", path.display())]

@@ -3,9 +3,10 @@
 //! See [`crate::Journal`] for the format. The lock decides who may recover a journal, so that
 //! two starts at the same moment do not disturb each other or a living owner.
 
-use std::fs::{self, File, OpenOptions};
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,8 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::change::{Change, SCRATCH_MARKER, Scope};
 use crate::journal::{ChangeId, Head, Line, VERSION, write_line};
-use crate::machine;
+use crate::trust::Home;
+use crate::{Error, Result, bounds, machine};
 
 /// What [`recover`] did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -24,20 +26,46 @@ pub struct Recovered {
     pub failed: Vec<String>,
 }
 
+/// Makes a directory for journals (mode 0700) where there is none, and refuses one that others could have
+/// written: what lies in it would be obeyed by the next start. See [`crate::trust`].
+///
+/// # Errors
+/// [`Error::Untrusted`], or [`Error::File`] where it cannot be made or opened.
+pub fn private_dir(dir: &Path) -> Result<()> {
+    let failed = |source| Error::File { node: "local".into(), what: "make the directory", path: dir.into(), source };
+    // Not even a directory is made where somebody else says what a path means.
+    if let Some(there) = dir.ancestors().find(|d| d.exists()) {
+        Home::above(there)?;
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
+    Home::open(dir).map(drop)
+}
+
 /// Undoes what owners without a living process left in the journals of `dir`. Safe against other
-/// starts that do the same at the same time. A missing directory holds nothing to recover.
+/// starts that do the same at the same time. A missing directory holds nothing to recover. A journal
+/// that somebody else can have written is not obeyed, and told among what failed; so is a directory.
 pub fn recover(dir: &Path) -> Recovered {
     let mut all = Recovered::default();
-    for path in journals(dir) {
-        let one = match lock_file(&path, Duration::ZERO) {
-            Ok(Some(mut file)) => {
+    let home = match home(dir) {
+        Ok(Some(home)) => home,
+        Ok(None) => return all,
+        Err(e) => {
+            all.failed.push(format!("nothing in {e}"));
+            return all;
+        }
+    };
+    for name in home.names(END) {
+        let path = home.path.join(&name);
+        let one = match lock_file(&home, &name, Duration::ZERO) {
+            Ok(Locked::Ours(mut file)) => {
                 let one = undo_file(&mut file, &path);
                 if one.failed.is_empty() {
                     let _ = fs::remove_file(&path);
                 }
                 one
             }
-            Ok(None) => continue,
+            Ok(Locked::Living) => continue,
+            Ok(Locked::Planted(why)) => Recovered { undone: vec![], failed: vec![planted(&why)] },
             Err(e) => Recovered { undone: vec![], failed: vec![e.to_string()] },
         };
         all.undone.extend(one.undone);
@@ -46,16 +74,41 @@ pub fn recover(dir: &Path) -> Recovered {
     all
 }
 
+/// The directory of journals; `None` where there is none.
+fn home(dir: &Path) -> Result<Option<Home>> {
+    match Home::open(dir) {
+        Ok(home) => Ok(Some(home)),
+        Err(Error::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// What is told of a journal that somebody else put there.
+pub(crate) fn planted(why: &str) -> String {
+    format!("{why}, so it may be somebody else's and nothing in it was obeyed; look at it, then delete it")
+}
+
 /// What vmio left behind, for tests that look for leaks: journals in `dir` that no living owner
 /// holds, processes marked by owners of `dir` that are no more, and loop devices over files in
 /// directories that such owners made. Empty means clean.
 pub fn leftovers(dir: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut living = Vec::new();
-    for path in journals(dir) {
-        match lock_file(&path, Duration::ZERO) {
-            Ok(None) => living.extend(read_head(&path).map(|h| h.cookie)),
-            _ => found.push(format!("journal {} of a dead owner", path.display())),
+    match home(dir) {
+        Ok(None) => {}
+        // Nothing is obeyed there; what is there is told all the same.
+        Err(e) => {
+            let names = fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path());
+            let journals = names.filter(|p| p.to_string_lossy().ends_with(END));
+            found.extend(journals.map(|p| format!("journal {}, though {e}", p.display())));
+        }
+        Ok(Some(home)) => {
+            for name in home.names(END) {
+                match lock_file(&home, &name, Duration::ZERO) {
+                    Ok(Locked::Living) => living.extend(read_head(&home.path.join(&name)).map(|h| h.cookie)),
+                    _ => found.push(format!("journal {} of a dead owner", home.path.join(&name).display())),
+                }
+            }
         }
     }
     let prefix = dir_mark(dir);
@@ -72,31 +125,35 @@ pub fn leftovers(dir: &Path) -> Vec<String> {
     found
 }
 
-/// Journal files of a directory, sorted.
-fn journals(dir: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
-    let mut paths: Vec<_> =
-        entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "journal")).collect();
-    paths.sort();
-    paths
+/// How the names of journals end.
+const END: &str = ".journal";
+
+/// What became of an attempt to lock a journal.
+pub(crate) enum Locked {
+    /// Nobody had it.
+    Ours(File),
+    /// A living owner has it, or it is gone.
+    Living,
+    /// It is not to be believed, and why.
+    Planted(String),
 }
 
-/// Opens and locks a journal; `None` when a living owner keeps it locked for all of `limit`.
-pub(crate) fn lock_file(path: &Path, limit: Duration) -> io::Result<Option<File>> {
+/// Opens and locks a journal once; what was opened is what was looked at. A limit above zero makes it where
+/// it is missing, and waits so long for who has it.
+pub(crate) fn lock_file(home: &Home, name: &OsStr, limit: Duration) -> io::Result<Locked> {
     let until = Instant::now() + limit;
     loop {
-        let file = OpenOptions::new().read(true).append(true).create(!limit.is_zero()).mode(0o600).open(path);
-        let file = match file {
-            Err(e) if limit.is_zero() && e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            other => other?,
+        let file = match home.file(name, !limit.is_zero()) {
+            Err(e) if limit.is_zero() && e.kind() == io::ErrorKind::NotFound => return Ok(Locked::Living),
+            Err(e) => return Err(e),
+            Ok(Err(why)) => return Ok(Locked::Planted(why)),
+            Ok(Ok(file)) => file,
         };
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             // The one that held it before may have removed the name: then this is another file.
-            Ok(()) if fs::metadata(path).is_ok_and(|m| file.metadata().is_ok_and(|f| f.ino() == m.ino())) => {
-                return Ok(Some(file));
-            }
+            Ok(()) if home.is_still(name, &file) => return Ok(Locked::Ours(file)),
             Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() >= until => return Ok(None),
+            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() >= until => return Ok(Locked::Living),
             Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(Duration::from_millis(10)),
             Err(e) => return Err(e.into()),
         }
@@ -115,7 +172,7 @@ pub(crate) fn undo_file(file: &mut File, path: &Path) -> Recovered {
         done.failed.push(format!("cannot read: {e}"));
         return done;
     }
-    let (head, live) = match parse(&String::from_utf8_lossy(&text)) {
+    let Parsed { head, live, scratch } = match parse(&String::from_utf8_lossy(&text)) {
         Ok(Some(parsed)) => parsed,
         Ok(None) => return done,
         Err(e) => {
@@ -123,7 +180,7 @@ pub(crate) fn undo_file(file: &mut File, path: &Path) -> Recovered {
             return done;
         }
     };
-    let scope = Scope { cookie: &head.cookie, same_boot: head.boot_id == machine::boot_id() };
+    let scope = Scope { cookie: &head.cookie, same_boot: head.boot_id == machine::boot_id(), held: &[] };
     let told = |what: &dyn std::fmt::Display| format!("{what} (left by {}, process {})", head.owner, head.pid);
     if scope.same_boot {
         let any = !machine::marked_processes(|c| c == head.cookie).is_empty();
@@ -134,7 +191,7 @@ pub(crate) fn undo_file(file: &mut File, path: &Path) -> Recovered {
         }
     }
     for (id, change) in live.into_iter().rev() {
-        match change.undo(&scope) {
+        match bounds::undo(&change, &scope, &scratch) {
             Ok(()) => {
                 // Should this line be lost, the change is undone once more: no harm.
                 let _ = write_line(file, &Line::Undone { undone: id });
@@ -146,21 +203,30 @@ pub(crate) fn undo_file(file: &mut File, path: &Path) -> Recovered {
     done
 }
 
-/// What could not be undone. A volume can be removed by hand only where its group is, and a journal
-/// that asks for a group that is gone would be told at every start.
+/// What could not be undone. A volume can be removed by hand only where its group is, and a directory
+/// that was moved only where it is now; the journal that asks for them would be told at every start.
 pub(crate) fn told_by_hand(change: &Change, failure: String, journal: &Path) -> String {
     match change {
-        Change::Volume(_) => format!("{failure}, then delete {}", journal.display()),
+        Change::Volume(_) | Change::Dir { made: Some(_), .. } => {
+            format!("{failure}, then delete {}", journal.display())
+        }
         _ => failure,
     }
 }
 
-/// Changes in force, oldest first.
-type Changes = Vec<(ChangeId, Change)>;
+/// What a journal says.
+#[derive(Debug, PartialEq)]
+struct Parsed {
+    head: Head,
+    /// Changes in force, oldest first.
+    live: Vec<(ChangeId, Change)>,
+    /// Directories in which its owner made files.
+    scratch: Vec<PathBuf>,
+}
 
-/// The head and the changes in force, oldest first; `None` when not even the head was completed
-/// (then nothing was changed). A last line without its end was never acted upon.
-fn parse(text: &str) -> Result<Option<(Head, Changes)>, String> {
+/// `None` when not even the head was completed (then nothing was changed). A last line without its end was
+/// never acted upon.
+fn parse(text: &str) -> std::result::Result<Option<Parsed>, String> {
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let mut lines = whole.lines();
     let Some(first) = lines.next() else { return Ok(None) };
@@ -172,18 +238,23 @@ fn parse(text: &str) -> Result<Option<(Head, Changes)>, String> {
             head.vmio_journal
         ));
     }
-    let mut live = Vec::new();
+    let (mut live, mut scratch) = (Vec::new(), Vec::new());
     for (number, line) in (2..).zip(lines) {
         // A line torn by a full disk is followed by others; it too was never acted upon, but one
         // that is whole JSON and unknown means a newer vmio.
         match serde_json::from_str(line) {
-            Ok(Line::Do { id, change }) => live.push((id, change)),
+            // Said again once it was made: with what was made.
+            Ok(Line::Do { id, change }) => match live.iter_mut().find(|(known, _)| *known == id) {
+                Some((_, known)) => *known = change,
+                None => live.push((id, change)),
+            },
             Ok(Line::Undone { undone }) => live.retain(|(id, _)| *id != undone),
+            Ok(Line::Scratch { scratch: place }) => scratch.push(place),
             Err(_) if serde_json::from_str::<serde_json::Value>(line).is_err() => {}
             Err(_) => return Err(format!("line {number} is unknown to this vmio: {line}")),
         }
     }
-    Ok(Some((head, live)))
+    Ok(Some(Parsed { head, live, scratch }))
 }
 
 /// Start of the cookies of all owners whose journals are in `dir` (FNV-1a of the path).
@@ -213,18 +284,30 @@ mod tests {
         text
     }
 
+    fn scratch_line(dir: &Path) -> String {
+        serde_json::to_string(&Line::Scratch { scratch: dir.to_owned() }).unwrap()
+    }
+
+    /// As [`Journal`](crate::Journal) makes one.
+    fn write_own(path: &Path, text: &str) {
+        use std::os::unix::fs::OpenOptionsExt;
+        let mut options = fs::OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        std::io::Write::write_all(&mut options.open(path).unwrap(), text.as_bytes()).unwrap();
+    }
+
     #[test]
     fn torn_lines_are_tolerated() {
         let text = journal_text("b", &[r#"{"do":1,"change":{"file":{"path":"/a"}}}"#]);
-        let (_, live) = parse(&(text.clone() + r#"{"do":2,"change":{"file":{"pa"#)).unwrap().unwrap();
+        let Parsed { live, .. } = parse(&(text.clone() + r#"{"do":2,"change":{"file":{"pa"#)).unwrap().unwrap();
         assert_eq!(live.len(), 1);
-        let (_, live) = parse(&(text.clone() + "{\"undone\":1}\n{\"do\":3,\"ch\n")).unwrap().unwrap();
+        let Parsed { live, .. } = parse(&(text.clone() + "{\"undone\":1}\n{\"do\":3,\"ch\n")).unwrap().unwrap();
         assert_eq!(live, []);
         assert_eq!(parse("").unwrap(), None);
         assert_eq!(parse(r#"{"vmio_journal":1,"own"#).unwrap(), None);
         // Every cut of a whole journal is readable and never invents a change.
         for cut in 0..text.len() {
-            let live = parse(&text[..cut]).unwrap().map_or(0, |(_, live)| live.len());
+            let live = parse(&text[..cut]).unwrap().map_or(0, |parsed| parsed.live.len());
             assert_eq!(live, 0, "{}", &text[..cut]);
         }
     }
@@ -242,12 +325,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let made = dir.path().join("made");
         let journal = dir.path().join("dead.journal");
-        let line = serde_json::to_string(&Line::Do {
-            id: serde_json::from_str("1").unwrap(),
-            change: Change::File { path: made.clone() },
-        });
+        let line =
+            serde_json::to_string(&Line::Do { id: serde_json::from_str("1").unwrap(), change: Change::file(&made) });
         fs::write(&made, "x").unwrap();
-        fs::write(&journal, journal_text(&machine::boot_id(), &[&line.unwrap()])).unwrap();
+        write_own(&journal, &journal_text(&machine::boot_id(), &[&scratch_line(dir.path()), &line.unwrap()]));
         assert_eq!(leftovers(dir.path()).len(), 1);
         let done = recover(dir.path());
         assert_eq!(done.undone, [format!("file {} (left by dead, process 1)", made.display())]);
@@ -265,7 +346,7 @@ mod tests {
             tag: "me".into(),
             options: vec![],
         });
-        let failure = volume.undo(&Scope { cookie: "me", same_boot: true }).unwrap_err();
+        let failure = volume.undo(&Scope { cookie: "me", same_boot: true, held: &[] }).unwrap_err();
         let said = told_by_hand(&volume, failure, Path::new("/var/lib/vmio/journals/x-left.journal"));
         let help = "by hand: `lvremove --yes vmio-test-no-such-group/vmio-x`, then delete \
                     /var/lib/vmio/journals/x-left.journal";
@@ -281,11 +362,10 @@ mod tests {
         let change = |id: u32, change| {
             serde_json::to_string(&Line::Do { id: serde_json::from_str(&id.to_string()).unwrap(), change }).unwrap()
         };
-        let lines = [
-            change(1, Change::File { path: made.clone() }),
-            change(2, Change::Sysfs { path: value.clone(), before: "old".into() }),
-        ];
-        fs::write(dir.path().join("dead.journal"), journal_text("another boot", &[&lines[0], &lines[1]])).unwrap();
+        let lines =
+            [change(1, Change::file(&made)), change(2, Change::Sysfs { path: value.clone(), before: "old".into() })];
+        let text = journal_text("another boot", &[&scratch_line(dir.path()), &lines[0], &lines[1]]);
+        write_own(&dir.path().join("dead.journal"), &text);
         assert_eq!(recover(dir.path()).failed, Vec::<String>::new());
         assert!(!made.exists());
         assert_eq!(fs::read_to_string(&value).unwrap(), "now");

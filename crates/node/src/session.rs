@@ -182,7 +182,7 @@ impl Session {
 /// What writing to `path` changes, if that can be undone: a new file, or a value of the kernel's.
 fn change_of_writing(path: &Path) -> Option<Change> {
     if fs::symlink_metadata(path).is_err() {
-        return Some(Change::File { path: path.into() });
+        return Some(Change::file(path));
     }
     let kernels = path.starts_with("/proc") || path.starts_with("/sys");
     // Moving a process is no value that could be written back.

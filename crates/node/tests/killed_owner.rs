@@ -20,8 +20,9 @@ fn victim() {
     journal.scratch_dir(&dir.join("scratch")).unwrap();
     journal.scratch_file(&dir.join("scratch/image")).unwrap();
     journal.scratch_file(&dir.join("alone")).unwrap();
-    journal.record(Change::Sysfs { path: dir.join("value"), before: "old".into() }).unwrap();
-    node.write(&dir.join("value"), b"new", None).unwrap();
+    let value = std::fs::read_to_string(dir.join("value")).unwrap();
+    journal.record(Change::Sysfs { path: value.clone().into(), before: "0x33".into() }).unwrap();
+    node.write(Path::new(&value), b"0x3f", None).unwrap();
     // One child in its group, one that left for a session of its own.
     let script = "sleep 1000 & setsid sleep 1000 & wait";
     let _process = node.spawn(&Exec::new("sh").args(["-c", script])).unwrap();
@@ -32,8 +33,31 @@ fn victim() {
     std::thread::sleep(std::time::Duration::from_secs(1000));
 }
 
+/// A process with a value of the kernel's that may be changed without root (core(5)); `value` in the
+/// directory names it.
+struct Holder(std::process::Child);
+
+impl Holder {
+    fn start(dir: &Path) -> Holder {
+        let child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let holder = Holder(child);
+        std::fs::write(dir.join("value"), holder.file()).unwrap();
+        holder
+    }
+
+    fn file(&self) -> String {
+        format!("/proc/{}/coredump_filter", self.0.id())
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 fn start_victim(dir: &Path) -> (std::process::Child, String) {
-    std::fs::write(dir.join("value"), "old").unwrap();
     let mut victim = Command::new(std::env::current_exe().unwrap())
         .args(["victim", "--exact", "--ignored", "--nocapture"])
         .env("VMIO_TEST_DIR", dir)
@@ -54,6 +78,7 @@ fn the_next_start_cleans_up() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let state = dir.join("state");
+    let holder = Holder::start(dir);
     let (mut victim, cookie) = start_victim(dir);
     // The children come up one after the other.
     while processes(&cookie) < 3 {
@@ -77,10 +102,11 @@ fn the_next_start_cleans_up() {
     assert_eq!([a.failed, b.failed].concat(), Vec::<String>::new());
     let undone = [a.undone, b.undone].concat();
     assert_eq!(undone.len(), 5, "{undone:?}");
-    assert!(undone[0].contains("processes") && undone[1].contains("value") && undone[4].contains("scratch"));
+    assert!(undone[0].contains("processes") && undone[1].contains("value of") && undone[4].contains("scratch"));
     assert_eq!(processes(&cookie), 0);
     assert_eq!(leftovers(&state), Vec::<String>::new());
-    assert_eq!(std::fs::read_to_string(dir.join("value")).unwrap(), "old");
+    assert_eq!(std::fs::read_to_string(holder.file()).unwrap().trim(), "00000033");
+    drop(holder);
     for path in ["scratch", "alone", "state/victim.journal"] {
         assert!(!dir.join(path).exists(), "{path} is left");
     }
@@ -89,6 +115,7 @@ fn the_next_start_cleans_up() {
 #[test]
 fn a_start_of_the_same_name_cleans_up_as_well() {
     let dir = tempfile::tempdir().unwrap();
+    let _holder = Holder::start(dir.path());
     let (mut victim, cookie) = start_victim(dir.path());
     victim.kill().unwrap();
     victim.wait().unwrap();

@@ -30,9 +30,9 @@ fn make_all(journal: &Arc<Journal>, dir: &Path) -> (PathBuf, PathBuf, Option<Pat
     journal.scratch_dir(dir).unwrap();
     journal.scratch_file(&image).unwrap().0.set_len(16 << 20).unwrap();
     run("mke2fs", &["-q", image.to_str().unwrap()]);
-    journal.record(Change::Dir { path: target.clone() }).unwrap();
+    journal.record(Change::dir(&target)).unwrap();
     std::fs::create_dir(&target).unwrap();
-    journal.record(Change::Loop { backing: image.clone() }).unwrap();
+    journal.record(Change::loop_over(&image)).unwrap();
     journal.record(Change::Mount { target: target.clone() }).unwrap();
     run("mount", &["-o", "loop", image.to_str().unwrap(), target.to_str().unwrap()]);
     let group = cgroup(journal.cookie());
@@ -104,4 +104,50 @@ fn the_next_start_undoes_everything_of_a_killed_owner() {
     let group = std::fs::read_to_string(&ready).unwrap();
     assert_gone(&scratch, &image, (!group.is_empty()).then_some(Path::new(&group)));
     assert_eq!(leftovers(&state), Vec::<String>::new());
+}
+
+/// Another user's journal is not obeyed, wherever it lies; nor is one's own below another user's directory.
+#[test]
+#[ignore = "root"]
+fn a_journal_of_another_user_is_refused_and_told() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    const STRANGER: u32 = 65534;
+    let temp = tempfile::tempdir().unwrap();
+    let at = |name: &str| temp.path().canonicalize().unwrap().join(name);
+    let (journals, shadow) = (at("above/journals"), at("shadow"));
+    std::fs::create_dir_all(&journals).unwrap();
+    std::fs::write(&shadow, "root:x:").unwrap();
+    let change = |body: String| format!("{{\"do\":1,\"change\":{body}}}\n");
+    let head = format!(
+        "{{\"vmio_journal\":1,\"owner\":\"run\",\"cookie\":\"nobodys\",\"boot_id\":\"{}\",\"pid\":1,\"start_ticks\":1}}\n",
+        vmio_node::machine::boot_id()
+    );
+    let path = journals.join("planted.journal");
+    let plant = |body: String| {
+        std::fs::write(&path, head.clone() + &change(body)).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    };
+    let shown = shadow.display();
+    for body in [
+        format!("{{\"file\":{{\"path\":\"{shown}\"}}}}"),
+        format!("{{\"sysfs\":{{\"path\":\"{shown}\",\"before\":\"mallory::0:0\"}}}}"),
+    ] {
+        let refused = |why: &str| {
+            let done = recover(&journals);
+            assert!(done.undone.is_empty() && done.failed.len() == 1 && done.failed[0].contains(why), "{done:?}");
+            assert_eq!(std::fs::read_to_string(&shadow).unwrap(), "root:x:");
+        };
+        plant(body.clone());
+        chown(&path, Some(STRANGER), None).unwrap();
+        refused("it belongs to user 65534");
+        chown(&path, Some(0), None).unwrap();
+        for dir in [&journals, &at("above")] {
+            chown(dir, Some(STRANGER), None).unwrap();
+            refused("belongs to user 65534, so others could make vmio undo what it never did");
+            assert!(matches!(Journal::open(&journals, "run"), Err(vmio_node::Error::Untrusted { .. })));
+            chown(dir, Some(0), None).unwrap();
+        }
+        // Root's own, but out of bounds.
+        refused("shadow");
+    }
 }

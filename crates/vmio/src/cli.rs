@@ -11,10 +11,11 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser};
 
 use crate::cmd::{Verb, scan};
+use crate::files;
 use crate::paths::Paths;
 use crate::report::scan::nagios;
 use crate::store::StoreError;
-use crate::term::{self, Style};
+use crate::term::{self, Style, Unwritten};
 
 /// Exit codes, the same for every verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,25 +86,27 @@ impl std::error::Error for Failure {}
 
 const EXAMPLES: &str = "\
 Examples:
-  vmio                             what is wrong with the guests that run here (vmio scan)
-  vmio scan web1                   all of web1: what costs it speed, and the exact change
-  vmio doctor                      what this host has and lacks
-  vmio tax --quick                 how much of this host's storage a guest gets
+  vmio                     what is wrong with the guests on this host (vmio scan)
+  vmio scan web1           what slows web1 down, and the exact change
+  vmio top                 who uses the disks, network and processors now
+  vmio doctor              what this host has and what it lacks
+  vmio tax --quick         how much of this host's storage a guest gets
   vmio runs show last --html r.html
-                                   the last run as one HTML file
-  vmio runs compare 3 7            what changed between two runs
+                           the last run as one HTML file
+  vmio runs compare 3 7    what changed between two runs
 
-Exit codes: 0 done, 1 failed, 2 usage or refused configuration, 3 a precondition is unmet,
-4 broken off with a partial result, 5 a finding at or above --fail-on.";
+Exit codes: 0 done, 1 failed, 2 usage error or configuration refused,
+3 a requirement is not met, 4 interrupted with a partial result,
+5 a finding at or above --fail-on.";
 
-/// Measures how much of a host's speed its guests get, and says where the rest goes.
+/// Finds out how much of a host's speed its guests get, and where the rest goes
 #[derive(Debug, Parser)]
-#[command(name = "vmio", version, max_term_width = 100, after_help = EXAMPLES)]
+#[command(name = "vmio", version, max_term_width = 80, after_help = EXAMPLES)]
 pub struct Cli {
     /// Options of every verb.
     #[command(flatten)]
     pub globals: Globals,
-    /// The verb; none looks at the guests that run here.
+    /// The command; without one vmio scans the guests on this host.
     #[command(subcommand)]
     pub verb: Option<Verb>,
 }
@@ -111,10 +114,10 @@ pub struct Cli {
 /// Options of every verb.
 #[derive(Debug, clap::Args)]
 pub struct Globals {
-    /// Print JSON alone on standard output; all else goes to standard error
+    /// Print only JSON on standard output; everything else goes to standard error
     #[arg(long, global = true)]
     pub json: bool,
-    /// Keep the store, images and journals in DIR
+    /// Keep stored runs, images and journals in DIR
     #[arg(long, global = true, value_name = "DIR", env = "VMIO_STATE", hide_env_values = true)]
     pub state: Option<PathBuf>,
 }
@@ -132,6 +135,22 @@ pub struct Context {
     pub command: Vec<String>,
 }
 
+impl Context {
+    /// The directory of the journals, made where it is missing. What lies there is obeyed by the next start,
+    /// so nothing begins where others could write it.
+    pub fn journals(&self) -> anyhow::Result<PathBuf> {
+        let dir = self.paths.state.join("journals");
+        match vmio_node::private_dir(&dir) {
+            Ok(()) => Ok(dir),
+            Err(e @ vmio_node::Error::Untrusted { .. }) => Err(e.into()),
+            Err(e) => Err(anyhow::Error::new(e).context(
+                Failure::new(Exit::Precondition, format!("cannot use the directory {}", dir.display()))
+                    .help("choose a state directory that this user may write: --state DIR"),
+            )),
+        }
+    }
+}
+
 /// The whole command line as clap knows it: for completions and man pages.
 pub fn command() -> clap::Command {
     Cli::command()
@@ -142,23 +161,41 @@ pub fn main() -> ExitCode {
     let mut command = command();
     let cli = match command.try_get_matches_from_mut(std::env::args_os()).and_then(|m| Cli::from_arg_matches(&m)) {
         Ok(cli) => cli,
-        // Help and version end with 0, usage errors with 2, which a check plugin may not.
+        // Usage errors end with 2, which a check plugin may not.
         Err(e) if e.use_stderr() && std::env::args_os().any(|a| a == "--nagios") => {
             let why = e.to_string();
             let why = why.lines().next().unwrap_or_default().trim_start_matches("error: ");
             let _ = term::print(&nagios::failed(why));
             return ExitCode::from(Exit::Plugin(nagios::State::Unknown).code());
         }
-        Err(e) => e.format(&mut command).exit(),
+        Err(e) if e.use_stderr() => {
+            // Its words are those of the command line, which may be a name that somebody else chose.
+            term::note(e.format(&mut command).to_string().trim_end());
+            return ExitCode::from(Exit::Usage.code());
+        }
+        // Help and version.
+        Err(e) => {
+            let text = e.format(&mut command).render();
+            let text = if Style::stdout() == Style::PLAIN { text.to_string() } else { text.ansi().to_string() };
+            return ended(term::print_exact(&text).map(|()| Exit::Done).map_err(Into::into));
+        }
     };
     let outcome = context(&cli.globals).and_then(|context| match &cli.verb {
         Some(verb) => verb.run(&context),
         None => scan::bare(&context),
     });
+    ended(outcome)
+}
+
+/// Tells an error; the code to end with.
+fn ended(outcome: Outcome) -> ExitCode {
     let exit = match outcome {
         Ok(exit) => exit,
-        Err(e) if is_closed_pipe(&e) => Exit::Done,
         Err(e) => {
+            if e.downcast_ref::<Unwritten>().is_some_and(Unwritten::is_pipe) {
+                // As every other tool whose reader has gone: without a word, and no success. A shell shows 141.
+                let _ = signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGPIPE);
+            }
             term::note(render(&e, Style::stderr()).trim_end());
             exit_of(&e)
         }
@@ -175,13 +212,27 @@ fn context(globals: &Globals) -> anyhow::Result<Context> {
     })
 }
 
-fn is_closed_pipe(e: &anyhow::Error) -> bool {
-    e.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
-}
-
 /// The part of an error that knows its exit code and its help.
 fn failure(e: &anyhow::Error) -> Option<Failure> {
-    e.downcast_ref::<Failure>().cloned().or_else(|| e.downcast_ref::<StoreError>().map(Failure::from))
+    let untrusted = |e: &vmio_node::Error| match e {
+        vmio_node::Error::Untrusted { path, why, mend } => {
+            Some(Failure::new(Exit::Precondition, format!("{} is not to be trusted: {why}", path.display())).help(mend))
+        }
+        _ => None,
+    };
+    let unwritten = |e: &Unwritten| {
+        Failure::new(Exit::Failed, e.to_string())
+            .help("what it would have said is lost; runs that were measured are kept: `vmio runs list`")
+    };
+    e.downcast_ref::<Failure>()
+        .cloned()
+        .or_else(|| e.downcast_ref::<StoreError>().map(Failure::from))
+        .or_else(|| e.downcast_ref::<vmio_node::Error>().and_then(untrusted))
+        .or_else(|| e.downcast_ref::<Unwritten>().map(unwritten))
+        .or_else(|| {
+            let full = e.chain().filter_map(|c| c.downcast_ref::<io::Error>()).any(files::is_full);
+            full.then(|| Failure::new(Exit::Failed, e.to_string()).help("its disk is full: free some space there"))
+        })
 }
 
 fn exit_of(e: &anyhow::Error) -> Exit {
@@ -190,8 +241,10 @@ fn exit_of(e: &anyhow::Error) -> Exit {
 
 /// `error: …`, the causes that say something new, and `help: …`.
 fn render(e: &anyhow::Error, style: Style) -> String {
-    let mut text = format!("{} {e}\n", style.red("error:"));
-    let mut last = e.to_string();
+    // What has a help of its own says only there what to do.
+    let first = failure(e).filter(|_| e.downcast_ref::<vmio_node::Error>().is_some()).map(|f| f.message);
+    let mut last = first.unwrap_or_else(|| e.to_string());
+    let mut text = format!("{} {last}\n", style.red("error:"));
     for cause in e.chain().skip(1) {
         let cause = cause.to_string();
         // Libraries often say the same thing twice on the way up.

@@ -6,6 +6,7 @@
 pub mod cli;
 pub mod cmd;
 pub mod expect;
+pub mod files;
 pub mod papers;
 pub mod paths;
 pub mod report;

@@ -1,5 +1,7 @@
 //! The `vmio` binary. All of it is in the library beside, so that tests and benches reach it.
 
 fn main() -> std::process::ExitCode {
+    // Started by another vmio, to end what that leaves running when it is killed.
+    vmio_node::warden::serve();
     vmio::cli::main()
 }

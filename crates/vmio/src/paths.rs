@@ -28,7 +28,7 @@ impl Paths {
         let home = |name: &str, below: &str| -> Result<PathBuf, Failure> {
             absolute(name).or_else(|| Some(absolute("HOME")?.join(below))).map(|p| p.join("vmio")).ok_or_else(|| {
                 Failure::new(Exit::Precondition, format!("neither {name} nor HOME names a directory"))
-                    .help("say where vmio may keep its state: --state DIR or VMIO_STATE=DIR")
+                    .help("choose a directory for vmio's state: --state DIR or VMIO_STATE=DIR")
             })
         };
         if let Some(dir) = state {
@@ -43,6 +43,28 @@ impl Paths {
         let state = home("XDG_STATE_HOME", ".local/state")?;
         let runtime = absolute("XDG_RUNTIME_DIR").map(|p| p.join("vmio")).unwrap_or_else(|| state.join("run"));
         Ok(Paths { state, runtime })
+    }
+
+    /// The configuration of `vmio scan`: `/etc/vmio/scan.toml` for root, in the XDG configuration directory
+    /// for others; `None` where the environment names none.
+    pub fn scan_config() -> Option<PathBuf> {
+        Paths::config(rustix::process::geteuid().is_root(), |name| std::env::var_os(name))
+    }
+
+    fn config(root: bool, var: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+        let absolute = |name: &str| var(name).map(PathBuf::from).filter(|p| p.is_absolute());
+        match root {
+            true => Some("/etc/vmio/scan.toml".into()),
+            false => {
+                let dir = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
+                Some(dir.join("vmio/scan.toml"))
+            }
+        }
+    }
+
+    /// The last scan that was kept for `vmio scan --diff`.
+    pub fn last_scan(&self) -> PathBuf {
+        self.state.join("last-scan.json")
     }
 
     /// The file of the store.
@@ -70,6 +92,16 @@ mod tests {
         let vars = [("HOME", "/home/a"), ("XDG_STATE_HOME", "/s"), ("XDG_RUNTIME_DIR", "relative")];
         let p = Paths::resolve(false, None, with(&vars)).unwrap();
         assert_eq!((p.state.as_path(), p.runtime.as_path()), (Path::new("/s/vmio"), Path::new("/s/vmio/run")));
+    }
+
+    #[test]
+    fn the_configuration_is_in_etc_for_root_and_in_the_home_directory_for_others() {
+        let of = |root, vars| Paths::config(root, with(vars));
+        assert_eq!(of(true, &[("HOME", "/root")]).unwrap(), Path::new("/etc/vmio/scan.toml"));
+        assert_eq!(of(false, &[("HOME", "/home/a")]).unwrap(), Path::new("/home/a/.config/vmio/scan.toml"));
+        let both = &[("HOME", "/home/a"), ("XDG_CONFIG_HOME", "/c")];
+        assert_eq!(of(false, both).unwrap(), Path::new("/c/vmio/scan.toml"));
+        assert_eq!(of(false, &[]), None);
     }
 
     #[test]

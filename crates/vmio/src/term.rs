@@ -4,6 +4,10 @@
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
+use vmio_model::shown;
+
+mod closed;
+
 /// ANSI styles, or nothing at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
@@ -44,11 +48,11 @@ impl Style {
     pub fn cyan(self, text: &str) -> String {
         self.wrap("36", text)
     }
-    /// A text in which control characters are replaced, save line feeds, tabs and this style's own
+    /// A text without what must not be shown ([`shown`]), save line feeds, tabs and this style's own
     /// sequences. Names of guests, paths and messages are others' words: any process may be called as a
     /// hypervisor is, and a terminal obeys what stands in its name.
     pub fn clean(self, text: &str) -> Cow<'_, str> {
-        let foreign = |c: char| c.is_control() && c != '\n' && c != '\t';
+        let foreign = |c: char| shown::is_hidden(c) && c != '\n' && c != '\t';
         if !text.contains(foreign) {
             return Cow::Borrowed(text);
         }
@@ -62,6 +66,10 @@ impl Style {
         }
         Cow::Owned(clean + rest)
     }
+    /// The same on one line: what others wrote cannot make more of it.
+    pub fn line(self, text: &str) -> String {
+        self.clean(text).replace(['\n', '\t'], "\u{fffd}")
+    }
     fn wrap(self, code: &str, text: &str) -> String {
         match self.on && !text.is_empty() {
             true => format!("\x1b[{code}m{text}\x1b[0m"),
@@ -73,7 +81,7 @@ impl Style {
 /// The sequences of [`Style`].
 const OWN: [&str; 6] = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31;1m", "\x1b[33m", "\x1b[36m"];
 
-/// Columns of the terminal that standard output is, within reason; of a report where it is none.
+/// Columns of the terminal that standard output is, within reason; [`crate::report::WIDTH`] where it is none.
 pub fn width() -> usize {
     let size = rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col));
     size.filter(|columns| *columns > 0).map_or(crate::report::WIDTH, |columns| columns.clamp(60, 180))
@@ -83,23 +91,48 @@ fn wanted() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
 }
 
-/// Writes a text for people whole to standard output, [cleaned](Style::clean). A closed pipe comes back
-/// as an error that [`crate::cli::main`] takes for a quiet end (`vmio runs list | head`).
-pub fn print(text: &str) -> io::Result<()> {
+/// What was asked for could not be written to standard output, so that nothing ended well: a full disk, a
+/// closed descriptor, a reader who has gone away.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write to standard output: {}", .0)]
+pub struct Unwritten(#[source] io::Error);
+
+impl Unwritten {
+    /// Nobody reads, which was seen before anything was written.
+    pub fn no_reader() -> Unwritten {
+        Unwritten(io::ErrorKind::BrokenPipe.into())
+    }
+
+    /// Whether the reader of a pipe went away, which is that reader's will (`vmio runs list | head -1`).
+    pub fn is_pipe(&self) -> bool {
+        self.0.kind() == io::ErrorKind::BrokenPipe
+    }
+}
+
+/// Writes a text for people whole to standard output, [cleaned](Style::clean).
+pub fn print(text: &str) -> Result<(), Unwritten> {
     print_exact(&Style::stdout().clean(text))
 }
 
-/// Writes what a program reads to standard output as it is. JSON escapes most control characters by
-/// itself, and the others belong to its strings.
-pub fn print_exact(text: &str) -> io::Result<()> {
+/// Writes what a program reads to standard output as it is: whoever made it has seen to it that nothing in
+/// it moves a cursor ([`shown::json`] for JSON).
+pub fn print_exact(text: &str) -> Result<(), Unwritten> {
+    pass_on(text.as_bytes())
+}
+
+/// Writes another program's output to standard output as it is.
+pub fn pass_on(bytes: &[u8]) -> Result<(), Unwritten> {
+    if closed::stdout() {
+        return Err(Unwritten(io::Error::other("it was closed before vmio began")));
+    }
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
+    out.write_all(bytes).and_then(|()| out.flush()).map_err(Unwritten)
 }
 
 /// Writes a JSON document to standard output.
-pub fn json(document: &impl serde::Serialize) -> io::Result<()> {
-    print_exact(&(serde_json::to_string_pretty(document)? + "\n"))
+pub fn json(document: &impl serde::Serialize) -> Result<(), Unwritten> {
+    let text = serde_json::to_string_pretty(document).map_err(|e| Unwritten(e.into()))? + "\n";
+    print_exact(&shown::json(&text))
 }
 
 /// A line for the person on standard error: plan, progress, warnings. Never fails.
@@ -112,7 +145,7 @@ pub fn confirm(question: &str) -> Option<bool> {
     if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
         return None;
     }
-    let _ = write!(io::stderr().lock(), "{question} [y/N] ");
+    let _ = write!(io::stderr().lock(), "{} [y/N] ", Style::stderr().clean(question));
     let mut line = String::new();
     io::stdin().read_line(&mut line).ok()?;
     Some(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))

@@ -1,6 +1,6 @@
 //! Each rule's advice was tried for each way of change, or a closed list says why not; `docs/advice.md` says
 //! the same.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr, clippy::print_stdout)]
 
 #[path = "common/advice/mod.rs"]
 mod advice;

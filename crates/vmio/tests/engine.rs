@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use proptest::prelude::*;
-use vmio::run::engine::{Ended, Event, Impossible, Next, Rig, measure, next_noise};
+use vmio::run::engine::{self, Ended, Event, Impossible, Next, Rig, measure, next_noise};
 use vmio::run::studies;
 use vmio::store::{NewRun, Store};
 use vmio_model::result::{DeviceUse, Run, Sample, WorkloadResult, WorkloadTraits};
@@ -68,6 +68,9 @@ struct Fake<'a> {
     /// Stops after so many samples.
     stop_after: Option<usize>,
     taken: usize,
+    /// What it says that a cell writes at most, and was written beside.
+    most_bytes: u64,
+    beside_bytes: u64,
     /// Advanced by one a cell.
     clock: Option<&'a Cell<f64>>,
     /// Shows what reached the disk: requests of the emulated driver at an eighth of the size, and
@@ -125,6 +128,14 @@ impl Rig for Fake<'_> {
             foreign: Default::default(),
             marks: Vec::new(),
         })
+    }
+
+    fn most_bytes(&self, _: &Setup) -> u64 {
+        self.most_bytes
+    }
+
+    fn written_beside(&self) -> u64 {
+        self.beside_bytes
     }
 
     fn must_stop(&mut self) -> Option<String> {
@@ -462,6 +473,42 @@ fn budgets_end_the_run_and_hold_across_a_resume() {
         let before_last: u64 = all[..all.len() - 1].iter().sum();
         assert!(before_last < budget && all.iter().sum::<u64>() >= budget, "overrun by one cell at most: {all:?}");
     }
+}
+
+/// No cell is begun that could take the run over its budget, whatever was written beside the cells and by
+/// cells that came to nothing.
+#[test]
+fn the_write_budget_is_never_overrun() {
+    const CELL: u64 = 10_000 * 4096;
+    let mut study = study();
+    study.repeat.max_gib_written = 0.25;
+    let budget = (0.25 * study::GIB as f64) as u64;
+    let written = |beside_bytes: u64, fails: Option<Fails<'_>>| {
+        let bed = Bed::new(&study);
+        let mut rig = Fake { most_bytes: CELL, beside_bytes, fails, ..Fake::default() };
+        assert_eq!(bed.go(study::next, &mut rig).0.unwrap(), Ended::Done(DoneReason::ByteBudget));
+        let stored: u64 = bed.run().samples.iter().map(|s| s.result.write_bytes).sum();
+        (stored, rig.cells.len())
+    };
+    let (stored, _) = written(0, None);
+    assert!(stored <= budget && stored + CELL > budget, "{stored} of {budget}");
+    let (less, _) = written(100 << 20, None);
+    assert!(less + (100 << 20) <= budget && less + CELL + (100 << 20) > budget, "{less} of {budget}");
+    // Each that fails may have written all that it was allowed to.
+    let (stored, tried) = written(0, Some(&|_, attempt| attempt == 1));
+    assert!(stored + 4 * CELL <= budget && tried >= 6, "{stored} of {budget}, {tried} tried");
+    // What others wrote to the device meanwhile is not the run's.
+    let bed = Bed::new(&study);
+    bed.go(study::next, &mut Fake { sees_disk: true, stop_after: Some(1), ..Fake::default() }).0.unwrap();
+    let mut sample = bed.run().samples.remove(0);
+    let own = engine::spent(std::slice::from_ref(&sample)).bytes_written;
+    sample.device.as_mut().unwrap().write_bytes += 50 << 30;
+    let busy = engine::spent(std::slice::from_ref(&sample)).bytes_written;
+    assert!(own > 0 && busy <= 5 * own + own / 10 + (4 << 20), "{own} {busy}");
+    sample.result.write_bytes = 0;
+    assert_eq!(engine::spent(&[sample]).bytes_written, 0, "a cell that reads");
+    // Nothing at all fits.
+    assert_eq!(written(budget, None), (0, 0));
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn without_a_terminal_nothing_is_measured_unasked() {
     let path = programs(&bed, &["qemu-system-x86_64", "fio"]);
     let mut command = bed.command(&["study", "run"]);
     let ended = bed.finish(command.arg(fixture("file.toml")).env("PATH", path)).with(2);
-    let ended = ended.says(&["Plan: For the tests of faults, without root", "nobody is there to be asked", "--yes"]);
+    let ended = ended.says(&["Plan: For the tests of faults, without root", "there is nobody to ask", "--yes"]);
     assert!(ended.out.is_empty());
     assert!(bed.last().is_none(), "not even a run was begun");
     bed.is_clean();
@@ -116,6 +116,21 @@ fn without_root_the_block_device_is_refused_by_name() {
 }
 
 #[test]
+fn a_directory_that_every_user_may_write_is_refused_before_a_run() {
+    let bed = Bed::new();
+    let open = bed.state().join("run");
+    fs::create_dir(&open).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+    for how in ["--yes", "--dry-run"] {
+        let mut command = bed.command(&["study", "run", how, "--on"]);
+        let ended = bed.finish(command.arg(&open).arg(fixture("file.toml"))).with(3);
+        ended.says(&["every user may write it", "no sticky bit", "chmod o-w ", "--on"]);
+    }
+    assert!(bed.last().is_none(), "no run was begun");
+    bed.is_clean();
+}
+
+#[test]
 fn a_device_is_named_twice_or_not_at_all() {
     let bed = Bed::new();
     let quick = |devices: &[&str]| {
@@ -150,8 +165,54 @@ fn budgets_and_shares_that_make_no_sense_are_refused() {
         bed.vmio(&all).with(2).says(&[word]);
     }
     bed.vmio(&["tax", "--gentle", "--no-gentle"]).with(2).says(&["cannot be used with"]);
-    bed.vmio(&["tax", "--resume", "--yes"]).with(2).says(&["no run of quick was broken off"]);
+    bed.vmio(&["tax", "--resume", "--yes"]).with(2).says(&["no run of quick was interrupted"]);
     bed.vmio(&["tax", "--prove", "--of", "last", "--yes"]).with(3).says(&["there are no runs yet"]);
+    bed.is_clean();
+}
+
+#[test]
+fn a_place_that_is_not_there_is_made_only_when_asked_for() {
+    let bed = Bed::new();
+    let typo = bed.state().join("images/typo");
+    let plan = |more: &[&str]| {
+        let mut command = bed.command(&["tax", "--quick", "--dry-run", "--on"]);
+        bed.finish(command.arg(&typo).args(more))
+    };
+    plan(&[]).with(3).says(&["is not there", typo.to_str().unwrap(), "--make-place"]);
+    let mut run = bed.command(&["study", "run", "--yes", "--on"]);
+    bed.finish(run.arg(&typo).arg(fixture("file.toml"))).with(3).says(&["is not there", "--make-place"]);
+    assert!(!typo.parent().unwrap().exists() && bed.last().is_none(), "nothing was made");
+    let made = plan(&["--make-place"]);
+    assert!(made.out.contains("(will be made)") && !made.err.contains("is not there"), "{} {}", made.out, made.err);
+    // The state directory is made as ever.
+    let mut plan = bed.command(&["tax", "--quick", "--dry-run", "--state"]);
+    let plan = bed.finish(plan.arg(bed.state().join("images/new")));
+    assert!(!plan.err.contains("is not there"), "{}", plan.err);
+    bed.is_clean();
+}
+
+#[test]
+fn the_plan_of_every_study_bounds_what_is_written_without_a_false_warning() {
+    let bed = Bed::new();
+    for study in ["quick", "light", "full", "sparse", "shafer2010-storage", "durability", "async-reads"] {
+        let plan = bed.vmio(&["study", "run", study, "--dry-run"]).out;
+        assert!(plan.contains("writes     at most ") && plan.contains(" in all, "), "{study}: {plan}");
+        assert!(!plan.contains("shares will not converge"), "{study}: {plan}");
+        // But for a path that is longer.
+        let long = plan.lines().filter(|l| l.chars().count() > 80).find(|l| l.split(' ').all(|w| w.len() < 60));
+        assert_eq!(long, None, "{study}: {plan}");
+    }
+    let json = |args: &[&str]| -> serde_json::Value {
+        let out = bed.vmio(&[args, &["--dry-run", "--json"]].concat()).out;
+        serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"))
+    };
+    let light = json(&["tax", "--light"]);
+    assert!(light["cost"]["max_bytes_written"].as_u64().unwrap() <= 5 << 30, "{light}");
+    let little = json(&["tax", "--quick", "--gib", "8"]);
+    assert_eq!(little["cost"]["max_bytes_written"], 8_u64 << 30);
+    assert!(little["cost"]["spans"]["seq-write"].as_u64().unwrap() < 1 << 30);
+    bed.vmio(&["tax", "--quick", "--gib", "2", "--dry-run"]).says(&["too little for 5 rounds", "--gib"]);
+    bed.vmio(&["tax", "--quick", "--gib", "0.5", "--dry-run"]).with(3).says(&["making the targets alone", "--gib"]);
     bed.is_clean();
 }
 
@@ -162,7 +223,7 @@ fn a_directory_that_cannot_be_written_is_named_before_anything_is_done() {
     // Even root cannot make directories there.
     let mut command = bed.command(&["study", "run", "--yes", "--state", "/proc/sys/vmio"]);
     let ended = bed.finish(command.arg(fixture("file.toml")).env("PATH", path).arg("--on").arg(bed.state())).with(3);
-    ended.says(&["cannot make the directory /proc/sys/vmio", "--state DIR"]);
+    ended.says(&["cannot create the directory /proc/sys/vmio", "--state DIR"]);
     assert!(!Path::new("/proc/sys/vmio").exists());
 }
 
@@ -205,4 +266,36 @@ fn a_plan_says_what_images_take() {
     assert!(near(plan("qcow2"), 512.0 + 2.0 * 544.0));
     assert!(near(plan("qcow2-full-l2"), 512.0 + 2.0 * 544.0));
     assert!(near(plan("qcow2-chain"), 512.0 + 2.0 * 544.0));
+}
+
+/// What lies in the directory of the journals is obeyed, by root too: where others can write it nothing
+/// begins, and nothing of what lies there is done.
+#[test]
+fn a_state_directory_that_others_can_write_is_refused_and_its_journals_are_not_obeyed() {
+    let bed = Bed::new();
+    let path = programs(&bed, &["qemu-system-x86_64", "fio"]);
+    // Of the place for its files a run thinks the same.
+    let elsewhere = Bed::new();
+    let (journals, precious) = (bed.state().join("journals"), bed.state().join("images/precious"));
+    fs::create_dir(&journals).unwrap();
+    fs::write(&precious, "x").unwrap();
+    let head = r#"{"vmio_journal":1,"owner":"run","cookie":"c","boot_id":"b","pid":1,"start_ticks":1}"#;
+    let lines = [
+        head.to_owned(),
+        format!(r#"{{"scratch":"{}"}}"#, bed.state().display()),
+        format!(r#"{{"do":1,"change":{{"file":{{"path":"{}"}}}}}}"#, precious.display()),
+    ];
+    fs::write(journals.join("planted.journal"), lines.join("\n") + "\n").unwrap();
+    fs::set_permissions(journals.join("planted.journal"), fs::Permissions::from_mode(0o600)).unwrap();
+    let run = || {
+        let mut command = bed.command(&["study", "run", "--yes"]);
+        bed.finish(command.arg(fixture("file.toml")).env("PATH", &path).arg("--on").arg(elsewhere.state()))
+    };
+    for (dir, mode) in [(&journals, 0o777), (&bed.state(), 0o777)] {
+        fs::set_permissions(dir, fs::Permissions::from_mode(mode)).unwrap();
+        let said = run().with(3).says(&["can be written by everybody", "help: chmod go-w", "--state DIR"]);
+        assert!(!said.err.contains("cleaned up"), "{}", said.err);
+        assert!(precious.exists() && bed.last().is_none());
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).unwrap();
+    }
 }

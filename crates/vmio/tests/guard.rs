@@ -98,7 +98,7 @@ fn directories_add_up_in_order_and_other_files_are_left_alone() {
     ends(&bed.guard(&["check", "--config", "10-uplink.toml", "20-classes.toml"]), 0);
     fs::create_dir(bed.dir.path().join("empty")).unwrap();
     let (_, err) = ends(&bed.guard(&["check", "--config", "empty"]), 2);
-    assert!(err.contains("empty: has no *.toml"), "{err}");
+    assert!(err.contains("empty: contains no *.toml"), "{err}");
     let (_, err) = ends(&bed.guard(&["plan", "--config", "missing.toml"]), 2);
     assert!(err.contains("missing.toml: cannot be read"), "{err}");
     fs::write(bed.dir.path().join("bad.toml"), b"# one\n\xff\n").unwrap();
@@ -136,7 +136,7 @@ fn a_plan_as_json_and_as_a_table() {
     // Every uplink has both directions in JSON; the table leaves out where nobody is.
     let bed = Bed::new(&[("guard.toml", &POLICY.replace("rx_class = \"gold\"\n", ""))]);
     let (out, _) = ends(&bed.guard(&["plan", "--config", "guard.toml"]), 0);
-    let idle = "Not shown, nobody but an idle host and default in it: eth0 guest_rx\n";
+    let idle = "Not shown, because only an idle host and default are in it: eth0 guest_rx\n";
     assert!(out.ends_with(idle) && out.contains("eth0 guest_tx: 1 Gbit/s"), "{out}");
     let (out, _) = ends(&bed.guard(&["plan", "--config", "guard.toml", "--json"]), 0);
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();

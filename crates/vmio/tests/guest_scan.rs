@@ -34,6 +34,8 @@ enum After {
     Pin,
     /// Half of a processor's time.
     Quota,
+    /// The name of its image is taken away.
+    Delete,
 }
 
 /// A guest without a fault, but for being emulated.
@@ -184,6 +186,18 @@ const FAULTS: &[Fault] = &[
         machine: "-machine q35 -accel tcg -cpu max -smp {over}",
         ..SOUND
     },
+    Fault { rule: "deleted-file", name: "deleted", after: After::Delete, ..SOUND },
+    Fault {
+        prepare: "mount -t tmpfs tmpfs /mnt && truncate -s 1M /mnt/a.raw && dd if=/dev/zero of=/mnt/a.raw bs=1M count=1 \
+                  conv=notrunc status=none &&",
+        also: &["sparse-file", "host-page-cache", "missing-iothread"],
+        ..disk(
+            "disk-in-memory",
+            "in-memory",
+            "-object iothread,id=io0 -drive file=/mnt/a.raw,format=raw,if=none,id=d0,cache=writeback,discard=unmap \
+             -device virtio-blk-pci,drive=d0,iothread=io0",
+        )
+    },
     Fault { rule: "cpu-quota", name: "quota", after: After::Quota, ..SOUND },
     Fault { rule: "old-cpu-model", name: "qemu64", machine: "-machine q35 -accel kvm -cpu qemu64 -smp 1", ..SOUND },
 ];
@@ -305,6 +319,22 @@ impl Drop for Bed {
     }
 }
 
+/// Takes away the name of a guest's image, once QEMU has it open for writing: until the device is there it would
+/// open it once more by its name.
+fn delete(guest: &Running, image: &Path) {
+    let written = |fd: fs::DirEntry| {
+        let flags = fs::read_to_string(format!("/proc/{}/fdinfo/{}", guest.pid(), fd.file_name().to_str()?)).ok()?;
+        let flags = flags.lines().find_map(|l| l.strip_prefix("flags:"))?.trim().to_owned();
+        Some(fs::read_link(fd.path()).ok()? == *image && flags.ends_with('2'))
+    };
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !fs::read_dir(format!("/proc/{}/fd", guest.pid())).unwrap().flatten().any(|fd| written(fd) == Some(true)) {
+        assert!(std::time::Instant::now() < limit, "QEMU does not open {}", image.display());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    fs::remove_file(image).unwrap();
+}
+
 /// Binds every thread of a guest whose name begins so to the first processor.
 fn pin(guest: &Running, threads: &str) {
     let tids = guest.threads(threads);
@@ -348,6 +378,7 @@ fn scan_names_each_planted_fault_and_nothing_else() {
             After::Nothing => {}
             After::Pin => ["CPU ", "IO "].iter().for_each(|threads| pin(guest, threads)),
             After::Quota => bed.quota(guest),
+            After::Delete => delete(guest, &bed.dir.path().join(format!("{}.raw", fault.name))),
         }
     }
     let seen = live::scan(bed.dir.path(), &[]);

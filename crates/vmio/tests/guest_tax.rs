@@ -113,7 +113,7 @@ fn a_qemu_that_is_killed_is_told_with_its_console_and_the_run_goes_on() {
     assert_eq!(guests.len(), 1, "{guests:?}");
     signal(guests[0].0, Signal::KILL);
     let ended = timed("rest of the run", || bed.end(child)).with(0);
-    let ended = ended.says(&["tried once more", "killed by signal 9", "end of its console"]);
+    let ended = ended.says(&["retried once", "killed by signal 9", "end of its console"]);
     assert!(ended.out.contains("virtio-blk"), "{}", ended.out);
     is_whole(&bed.last().unwrap());
     bed.is_clean();
@@ -146,7 +146,7 @@ fn ctrl_c_keeps_what_was_measured_and_resume_finishes_it() {
     is_whole(&after);
     bed.is_clean();
     // Nothing is left to resume.
-    bed.finish(&mut measure(&bed, "one.toml", &["--resume"])).with(2).says(&["no run of one was broken off"]);
+    bed.finish(&mut measure(&bed, "one.toml", &["--resume"])).with(2).says(&["no run of one was interrupted"]);
 }
 
 /// SIGKILL at random moments; each next start cleans up and goes on, and loses no sample.
@@ -179,7 +179,7 @@ fn kills(count: u32) {
         signal(child.id(), Signal::KILL);
         let ended = bed.end(child);
         assert!(matches!(ended.code, None | Some(0)), "kill {kill}: {:?} {}", ended.code, ended.err);
-        cleaned += ended.err.matches("cleaned up after a run that was killed").count();
+        cleaned += ended.err.matches("cleaned up after a killed run").count();
         assert!(!ended.err.contains("could not clean up"), "{}", ended.err);
         let stored = bed.last().map(|r| r.samples).unwrap_or_default();
         for old in acknowledged.iter().chain(&seen) {
@@ -189,7 +189,7 @@ fn kills(count: u32) {
     }
     let broken_off = bed.last().is_some_and(|r| matches!(r.state, RunState::Interrupted(_)));
     let last = bed.finish(&mut measure(&bed, "one.toml", if broken_off { &["--resume"] } else { &[] })).with(0);
-    cleaned += last.err.matches("cleaned up after a run that was killed").count();
+    cleaned += last.err.matches("cleaned up after a killed run").count();
     eprintln!("  {cleaned} things were cleaned up after {count} kills");
     is_whole(&bed.last().unwrap());
     bed.is_clean();

@@ -140,7 +140,7 @@ fn compare_judges_the_newest_run_of_the_study() {
     assert_eq!(verdict("small-requests-cost"), "holds");
 
     for (args, code, says) in [
-        (vec!["quick", "paper"], 2, "quick is no study that measures a paper again"),
+        (vec!["quick", "paper"], 2, "quick is no study that repeats a paper"),
         (vec!["shafer2010-storage", "book"], 2, "invalid value 'book'"),
         (vec!["shafer2010-storage", "paper", "--of", "99"], 2, "the store has no run 99"),
     ] {
@@ -148,5 +148,5 @@ fn compare_judges_the_newest_run_of_the_study() {
         assert!(found == code && said.contains(says), "{args:?}: {found} {said}");
     }
     let (code, _, said) = compare(&["shafer2010-storage", "paper", "--of", &other.to_string()]);
-    assert!(code == 2 && said.contains("is of the study quick, not of shafer2010-storage"), "{code} {said}");
+    assert!(code == 2 && said.contains("belongs to the study quick, not to shafer2010-storage"), "{code} {said}");
 }

@@ -123,7 +123,7 @@ fn hostile_names_stay_text() {
 }
 
 #[test]
-fn the_terminal_report_is_at_most_100_columns_wide() {
+fn the_terminal_report_is_at_most_80_columns_wide() {
     let mut run = common::run(Accel::Tcg);
     // The longest label there is, and times and rates of every size.
     let long = common::attachment("lsi53c895a", Cache::Writeback, Aio::IoUring, true);
@@ -140,7 +140,10 @@ fn the_terminal_report_is_at_most_100_columns_wide() {
     let report = Report::of(&run);
     let plain = report::text(&report, Style::PLAIN);
     for line in plain.lines() {
-        assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
+        // What is to be pasted is not broken.
+        let pasted = report.findings.iter().flat_map(|f| f.change.ways());
+        let pasted = pasted.flat_map(|(_, how)| how.lines()).any(|code| line.ends_with(code.trim_end()));
+        assert!(pasted || line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
     }
     assert!(!plain.contains('\u{1b}'));
     // Colours change nothing but the colours.

@@ -164,9 +164,11 @@ fn a_read_only_directory_is_named() {
     let readonly = Mounted::device(&disk.device, &run);
     tool("mount", &["-o", "remount,ro", run.to_str().unwrap()]);
     let path = run.display().to_string();
-    let ended = bed.finish(one(&bed, &["--on"]).arg(&run));
-    assert!(matches!(ended.code, Some(1 | 3)), "{:?}", ended.code);
-    ended.says(&["Read-only file system", &path]);
+    for more in [&["--on"][..], &["--dry-run", "--on"]] {
+        let ended = bed.finish(one(&bed, more).arg(&run)).with(3);
+        ended.says(&["no files can be made here: Read-only file system", &path, "name a directory"]);
+    }
+    assert!(bed.last().is_none(), "no run was begun");
     let state = run.join("state");
     let ended = bed.finish(one(&bed, &["--state"]).arg(&state).arg("--on").arg(bed.state())).with(3);
     ended.says(&["Read-only file system", state.to_str().unwrap(), "--state DIR"]);
@@ -195,9 +197,11 @@ fn a_store_without_space_keeps_what_it_has_and_undoes_the_rest() {
     let mut filler = fs::File::create(state.join("filler")).unwrap();
     while filler.write_all(&[0; 4096]).is_ok() {}
     let ended = bed.end(child);
-    assert!(matches!(ended.code, Some(1 | 4)), "{:?} {}", ended.code, ended.err);
-    let ended = ended.says(&["error:"]);
-    assert!(ended.err.contains("no space left") || ended.err.contains("No space left"), "{}", ended.err);
+    // What was measured is kept, so the result is partial; and a person reads what to do.
+    let ended = ended.with(4).says(&["error: run 1 broke off;", "samples are kept", "help: free some space there"]);
+    let full = ["", "/journals", "/run"].map(|below| format!("the disk of {}{below} is full", state.display()));
+    let raw = ended.err.contains("No space left");
+    assert!(raw || full.iter().any(|f| ended.err.contains(f)), "{}", ended.err);
     drop(filler);
     fs::remove_file(state.join("filler")).unwrap();
     assert!(!stored().unwrap().samples.is_empty());
@@ -300,4 +304,45 @@ fn without_root_a_file_is_measured_and_the_report_says_that_nothing_was_held() {
     assert!(held.starts_with("not held: "), "{held}");
     assert!(err.contains("the native side is not held to the guest's resources"), "{err}");
     assert_eq!(vmio_node::leftovers(&at("s/journals")), Vec::<String>::new());
+}
+
+/// Root reads another user's store as it is: nothing is written beside it, where that user could have put
+/// a link or a pipe, and no run is begun there.
+#[test]
+#[ignore = "root"]
+fn a_store_of_another_user_is_read_and_never_written() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let (theirs, file) = (dir.path().join("theirs"), dir.path().join("theirs/vmio.db"));
+    drop(vmio::store::Store::open(&file).unwrap());
+    let connection = rusqlite::Connection::open(&file).unwrap();
+    // One that says that it is being measured: its lock would be looked at.
+    connection
+        .execute(
+            "INSERT INTO runs (study, study_toml, command, started_unix, state, environment, workloads)
+             VALUES ('x', '', '[]', 0, '\"running\"', '{}', '[]')",
+            [],
+        )
+        .unwrap();
+    drop(connection);
+    tool("mkfifo", &[theirs.join("run-1.lock").to_str().unwrap()]);
+    tool("chown", &["-R", "65534:65534", theirs.to_str().unwrap()]);
+    let before = tool("ls", &["-lAn", "--time-style=full-iso", theirs.to_str().unwrap()]);
+    let run = |args: &[&str]| {
+        let output = Command::new("timeout")
+            .arg("60")
+            .arg(env!("CARGO_BIN_EXE_vmio"))
+            .args(args)
+            .arg("--state")
+            .arg(&theirs)
+            .output()
+            .unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, said) = run(&["runs", "list"]);
+    assert!(code != Some(124), "it waits for the pipe: {said}");
+    assert_eq!(tool("ls", &["-lAn", "--time-style=full-iso", theirs.to_str().unwrap()]), before, "{said}");
+    let refused = vmio::store::Store::open(&file).err().unwrap();
+    assert!(refused.to_string().contains("belongs to user 65534"), "{refused}");
+    assert_eq!(tool("ls", &["-lAn", "--time-style=full-iso", theirs.to_str().unwrap()]), before);
 }

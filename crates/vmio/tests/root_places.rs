@@ -47,9 +47,9 @@ fn places_that_cannot_be_had_are_refused_with_the_mend() {
     let on = |place: &str| vmio(&bed, &["tax", "--on", place, "--dry-run"]);
     on("rbdd:vms").with(2).says(&["did you mean `rbd:vms`?"]);
     on("rbd:vns").with(3).says(&["has no pool vns", "did you mean `rbd:vms`?"]);
-    on("/proc/version").with(3).says(&["is no directory"]);
+    on("/proc/version").with(3).says(&["is not a directory"]);
     vmio(&bed, &["tax", "--device", "/dev/x", "--device", "/dev/x", "--on", "rbd:vms", "--dry-run"])
         .with(2)
-        .says(&["both say where"]);
+        .says(&["both specify"]);
     bed.is_clean();
 }

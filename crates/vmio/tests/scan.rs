@@ -6,6 +6,7 @@ mod common;
 
 use common::page::balanced;
 use common::scan::{finding, view};
+use serde_json::Value;
 use vmio::cli::{Exit, Failure};
 use vmio::cmd::scan::exit;
 use vmio::cmd::scan::pick::{Ignore, ignored, named, own};
@@ -22,7 +23,7 @@ fn row<'a>(view: &'a View, name: &str) -> &'a Row {
 fn empty(unread: &[(&str, &str)]) -> View {
     let unread =
         unread.iter().map(|(what, mend)| Unread { what: (*what).into(), why: "denied".into(), mend: (*mend).into() });
-    View { rows: Vec::new(), unread: unread.collect(), own_guests: 0, ignored: 0, ..view() }
+    View { rows: Vec::new(), unread: unread.collect(), own_guests: 0, ignored: 0, ignored_by: Vec::new(), ..view() }
 }
 
 #[test]
@@ -103,7 +104,7 @@ fn every_form_has_evidence_expectation_and_when_it_takes_effect() {
     for form in [text.split_whitespace().collect::<Vec<_>>().join(" "), html(&view)] {
         assert!(form.contains("9.4 times faster") && form.contains("run 12 on this host, 2026-11-21"), "{form}");
         assert!(form.contains("driver = lsi53c895a") && form.contains("read from /proc/802/cmdline"));
-        assert!(form.contains("shut down and started (a reboot inside is not enough)"));
+        assert!(form.contains("after the guest is shut down and started"));
         assert!(form.contains("the reference has virtio-blk"));
     }
     let bare = &json["guests"][0];
@@ -179,7 +180,7 @@ fn a_terminal_is_given_no_control_characters_of_others() {
 
 #[test]
 fn one_thing_is_not_several() {
-    let view = View { own_guests: 1, ignored: 1, rows: Vec::new(), ..view() };
+    let view = View { own_guests: 1, ignored: 1, ignored_by: vec![("--ignore".into(), 1)], rows: Vec::new(), ..view() };
     let text = overview(&view, Style::PLAIN, 100);
     assert!(text.contains("1 finding by --ignore") && !text.contains("1 findings"), "{text}");
 }
@@ -216,7 +217,7 @@ fn lint(text: &str) {
             series.push(id);
         }
     }
-    assert_eq!(known.len(), 5);
+    assert_eq!(known.len(), 6);
 }
 
 #[test]
@@ -282,8 +283,8 @@ fn the_plugins_lines_have_the_severe_findings_first_and_unread_things_last() {
 #[test]
 fn a_host_without_guests_is_told_what_was_looked_for_and_what_to_do() {
     let text = overview(&empty(&[("libvirt's socket", "run as root")]), Style::PLAIN, 100);
-    assert!(text.starts_with("No guest runs on this host that this user can see.\nLooked for: qemu"), "{text}");
-    assert!(text.contains("As root more would be seen: libvirt's socket") && text.contains("vmio tax"), "{text}");
+    assert!(text.starts_with("No guest on this host is visible to this user.\nLooked for: qemu"), "{text}");
+    assert!(text.contains("Not visible without root: libvirt's socket") && text.contains("vmio tax"), "{text}");
     let root = overview(&View { root: true, ..empty(&[]) }, Style::PLAIN, 100);
     assert!(root.starts_with("No guest runs on this host.\n") && !root.contains("root more"), "{root}");
 }
@@ -377,4 +378,34 @@ fn the_rules_are_asked_about_a_guest() {
     let view = view();
     let asked = Row::of(row(&view, "bare").guest.clone());
     assert!(asked.findings.iter().any(|f| f.rule == "emulated-driver" && f.subject == "guest bare, disk vda"));
+}
+
+/// What is the host's is told once, and each guest keeps its own.
+#[test]
+fn emulation_is_told_once_for_the_host() {
+    let mut view = view();
+    let one = view.rows[0].findings[0].clone();
+    let emulated = |name: &str| vmio_model::rules::Finding {
+        rule: "emulation-though-kvm".into(),
+        title: "Software emulation".into(),
+        severity: vmio_model::rules::Severity::Warning,
+        subject: format!("guest {name}"),
+        ..one.clone()
+    };
+    for row in &mut view.rows {
+        row.findings.insert(0, emulated(&row.guest.name));
+    }
+    let said = overview(&view, Style::PLAIN, 100);
+    assert_eq!(said.matches("oftware emulation").count(), 1, "{said}");
+    let (plugin, _) = nagios(&view, None);
+    assert_eq!(plugin.matches("oftware emulation").count(), 1, "{plugin}");
+    let json: Value = serde_json::from_str(&json(&view)).unwrap();
+    assert_eq!(json["host_findings"][0]["guests"].as_array().unwrap().len(), view.rows.len());
+    let kept = json["guests"].as_array().unwrap();
+    assert!(kept.iter().all(|g| g["findings"][0]["rule"] == "emulation-though-kvm"), "each guest has it still");
+    // Of one guest it is the guest's.
+    for row in view.rows.iter_mut().skip(1) {
+        row.findings.remove(0);
+    }
+    assert!(view.host_wide().is_empty() && overview(&view, Style::PLAIN, 100).contains("emulation-though-kvm"));
 }

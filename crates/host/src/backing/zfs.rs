@@ -13,8 +13,7 @@ use crate::require::find_program;
 /// The disks below a dataset or volume. `Err` is why they cannot be seen.
 pub(crate) fn leaves(node: &dyn Node, dataset: &str) -> Result<Backing, String> {
     let pool = dataset.split('/').next().unwrap_or(dataset);
-    let zpool =
-        find_program(node.reader(), "zpool").ok_or("the disks of a ZFS pool are told by zpool, which is missing")?;
+    let zpool = find_program(node.reader(), "zpool").ok_or("zpool, which lists the disks of a ZFS pool, is missing")?;
     let exec = Exec::new(zpool.display().to_string()).args(["list", "-vHP", pool]).limit(Duration::from_secs(20));
     let output = node.exec(&exec).map_err(|e| e.to_string())?;
     if !output.ok() {
@@ -26,7 +25,7 @@ pub(crate) fn leaves(node: &dyn Node, dataset: &str) -> Result<Backing, String> 
     }
     match all.not_visible {
         Some(reason) => Err(reason),
-        None if all.leaves.is_empty() => Err(format!("zpool names no disk of {pool}")),
+        None if all.leaves.is_empty() => Err(format!("zpool lists no disk of {pool}")),
         None => Ok(all),
     }
 }
@@ -72,7 +71,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_asked_is_a_reason() {
-        assert!(leaves(&host(&[]), "tank/vm").unwrap_err().contains("zpool, which is missing"));
+        assert!(leaves(&host(&[]), "tank/vm").unwrap_err().contains("is missing"));
         assert!(leaves(&host(&[("zpool", "tank\t1\n")]), "tank").unwrap_err().contains("no disk of tank"));
         assert_eq!(dataset_of(&host(&[]), Path::new("/dev/zvol/tank/vm/x")).as_deref(), Some("tank/vm/x"));
         assert_eq!(dataset_of(&host(&[]), Path::new("/dev/zd0")), None);

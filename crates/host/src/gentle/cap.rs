@@ -20,17 +20,13 @@ pub struct Cap {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CapError {
     /// The share is not one.
-    #[error(
-        "a share of {share} of the bandwidth makes no sense; give a number above 0 and up to 1 (default {DEFAULT_SHARE})"
-    )]
+    #[error("a bandwidth share of {share} is not possible; use a number above 0 and up to 1 (default {DEFAULT_SHARE})")]
     Share {
         /// What was given.
         share: f64,
     },
     /// The probe moved nothing.
-    #[error(
-        "the probe moved {bytes_per_second} bytes a second, so there is nothing to take a share of; look at its own error"
-    )]
+    #[error("the probe moved {bytes_per_second} bytes a second, so no share can be computed; see its own error")]
     Probe {
         /// What the probe showed.
         bytes_per_second: f64,

@@ -297,7 +297,7 @@ impl History {
         }
         let why = format!(
             "the other guests' latency cannot be judged: {requests} requests of theirs were seen in the last minute, \
-             and {} of one guest and direction are needed. They are idle, have their disks elsewhere, were not watched \
+             but {} per guest and direction are needed. They are idle, have their disks elsewhere, were not watched \
              for long enough, or the host does their I/O in kernel threads (page cache, ZFS, dm-crypt, network storage)",
             limits.before_requests
         );

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use vmio_node::{Reader, TRACE_PREFIX};
 
 use super::events::Dev;
+use crate::require;
 
 /// The events, all of the subsystem `block`.
 pub(super) const EVENTS: [&str; 2] = ["block_bio_queue", "block_rq_complete"];
@@ -32,7 +33,7 @@ pub enum WatchError {
         source: io::Error,
     },
     /// The change could not be journalled, so it was not made.
-    #[error("no trace instance was made, since the journal failed: {0}")]
+    #[error("no trace instance was created, because the journal failed: {0}")]
     Journal(String),
 }
 
@@ -85,7 +86,7 @@ fn tracefs(reader: &dyn Reader) -> Result<PathBuf, WatchError> {
         match reader.list(place) {
             Ok(names) if names.iter().any(|n| n == "trace_pipe") => {
                 if !names.iter().any(|n| n == "instances") {
-                    return unmet("this kernel has no trace instances (Linux 3.10 has)");
+                    return unmet("this kernel has no trace instances (they need Linux 3.10)");
                 }
                 for event in EVENTS {
                     if reader.list(&place.join("events/block").join(event)).is_err() {
@@ -99,7 +100,7 @@ fn tracefs(reader: &dyn Reader) -> Result<PathBuf, WatchError> {
         }
     }
     if denied {
-        return unmet("tracefs may be read by root only; run as root");
+        return unmet(require::mend_for(reader, "tracefs may be read by root only; run as root"));
     }
     unmet(format!("tracefs is not mounted; `mount -t tracefs nodev {}` does it", TRACEFS[0]))
 }
@@ -108,7 +109,7 @@ fn disks_below(reader: &dyn Reader, dev: Dev, depth: u32, disks: &mut Vec<Dev>) 
     let dir = PathBuf::from(format!("/sys/dev/block/{}:{}", dev.0, dev.1));
     if depth > 8 || !matches!(reader.stat(&dir), Ok(Some(_))) {
         return unmet(format!(
-            "{}:{} is no block device of this host (ZFS, NFS, btrfs and the like have none)",
+            "{}:{} is not a block device of this host (ZFS, NFS, btrfs and the like have none)",
             dev.0, dev.1
         ));
     }
@@ -183,6 +184,6 @@ mod tests {
         let all = Plan::new(&fake, "c", &[(8, 0), (0, 45), (254, 1)]).unwrap();
         assert_eq!(all.disks(), [(8, 0), (254, 0)]);
         assert!(why(Plan::new(&fake, "c", &[])).contains("no disk is known"));
-        assert!(why(Plan::new(&fake, "c", &[(0, 45)])).contains("0:45 is no block device"));
+        assert!(why(Plan::new(&fake, "c", &[(0, 45)])).contains("0:45 is not a block device"));
     }
 }

@@ -6,12 +6,13 @@
 //! Containers are counted apart: nearly every host runs some, and their requests are those of
 //! ordinary processes, so they are shown but do not by themselves make a run gentle.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use vmio_node::{Reader, Result};
 
+use crate::backing::Backing;
 use crate::guests::qemu::running::options::CommandLine;
 
 /// Environment variable that vmio sets for all that it starts; its value is the owner's cookie.
@@ -65,7 +66,9 @@ pub struct Neighbour {
 impl Neighbour {
     /// How messages name it: `QEMU guest web1 (pid 812)`.
     pub fn label(&self) -> String {
-        let name = if self.name.is_empty() { String::new() } else { format!(" {}", self.name) };
+        // Its owner chose it, and messages have lines.
+        let name =
+            if self.name.is_empty() { String::new() } else { format!(" {}", vmio_model::shown::line(&self.name)) };
         format!("{}{name} (pid {})", self.kind.name(), self.pid)
     }
 }
@@ -145,6 +148,29 @@ pub fn others(reader: &dyn Reader, cookie: &str) -> Result<Others> {
     Ok(found)
 }
 
+/// Whether a guest has something open that lies on these disks; where they or its descriptors are not to be
+/// seen, it may have.
+pub fn uses(reader: &dyn Reader, guest: &Neighbour, backing: &Backing) -> bool {
+    const KIND: u32 = 0o170_000;
+    if backing.leaves.is_empty() {
+        return true;
+    }
+    let dir = PathBuf::from(format!("/proc/{}/fd", guest.pid));
+    let Ok(open) = reader.list(&dir) else { return true };
+    let mut seen = BTreeSet::new();
+    open.iter().map(|fd| dir.join(fd)).any(|fd| {
+        let Ok(Some(stat)) = reader.stat_foreign(&fd) else { return false };
+        // Regular files lie on the device of their file system; of other kinds only block devices count.
+        let number = match stat.mode & KIND {
+            0o100_000 => stat.dev,
+            0o060_000 => stat.rdev,
+            _ => return false,
+        };
+        seen.insert((stat.mode & KIND, number))
+            && Backing::of(reader, &fd).is_ok_and(|below| below.leaves.keys().any(|l| backing.leaves.contains_key(l)))
+    })
+}
+
 /// A command line or environment of `/proc`, whose parts end with zero bytes.
 pub(crate) fn split(bytes: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(bytes);
@@ -212,6 +238,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::gentle::fake::Fake;
+    use crate::testing::Tree;
 
     fn host() -> Fake {
         Fake::default().process(1, "init", &["/sbin/init"], Some(&[]), &[1])
@@ -285,6 +312,33 @@ mod tests {
         assert_eq!(found.len(), 2);
         assert_eq!((found[0].pid, found[0].name.as_str(), &found[0].threads[..]), (70, "3", &[70][..]));
         assert_eq!((found[1].pid, found[1].name.as_str(), &found[1].threads[..]), (72, "4", &[71, 72, 73][..]));
+    }
+
+    #[test]
+    fn a_guest_uses_the_disks_below_what_it_has_open() {
+        let sysfs = |tree: Tree, disk: &str, number: &str| {
+            tree.file(&format!("/sys/dev/block/{number}/uevent"), &format!("DEVNAME={disk}\n"), (0, 1)).file(
+                &format!("/sys/block/{disk}/dev"),
+                number,
+                (0, 1),
+            )
+        };
+        let mounts = "22 1 8:0 / / rw - ext4 /dev/sda rw\n23 1 8:16 / /srv rw - ext4 /dev/sdb rw\n";
+        let host = || {
+            let tree = sysfs(sysfs(sysfs(Tree::default(), "sda", "8:0"), "sdb", "8:16"), "sdc", "8:32");
+            tree.file("/proc/self/mountinfo", mounts, (0, 2))
+        };
+        let guest = Neighbour { pid: 10, kind: Kind::Qemu, name: "web1".into(), threads: vec![] };
+        let disk = |name: &str, number| Backing { leaves: [(name.to_owned(), number)].into(), ..Backing::default() };
+        let of_file = host().file("/proc/10/fd/7", "", (8, 16));
+        assert!(uses(&of_file, &guest, &disk("sdb", (8, 16))));
+        assert!(!uses(&of_file, &guest, &disk("sda", (8, 0))));
+        let of_device = host().block("/proc/10/fd/7", (8, 32));
+        assert!(uses(&of_device, &guest, &disk("sdc", (8, 32))));
+        assert!(!uses(&of_device, &guest, &disk("sdb", (8, 16))));
+        // Not to be seen.
+        assert!(uses(&host(), &guest, &disk("sda", (8, 0))));
+        assert!(uses(&of_file, &guest, &Backing::default()));
     }
 
     #[test]

@@ -22,7 +22,7 @@ impl GuestKind for CloudHypervisor {
         "cloud-hypervisor"
     }
     fn about(&self) -> &'static str {
-        "a Cloud Hypervisor guest that runs here; only looked at"
+        "a running Cloud Hypervisor guest (read only)"
     }
     fn running(&self, look: &Look<'_>) -> Managed {
         seen::guests(look, Kind::CloudHypervisor, guest)
@@ -128,7 +128,8 @@ fn guest(look: &Look<'_>, pid: u32, args: &[String]) -> Option<Guest> {
         let socket = seen::values(args, "api-socket").first().map_or("SOCKET", |s| s.trim_start_matches("path="));
         guest.unread.push(Unread {
             what: format!("disks of guest {}", process.name),
-            why: "the command line names none; they may have been set through the API, which vmio does not ask".into(),
+            why: "the command line names none; they may have been set through the API, which vmio does not query"
+                .into(),
             mend: format!("ch-remote --api-socket {socket} info"),
         });
     }

@@ -31,7 +31,7 @@ impl GuestKind for Container {
         "container"
     }
     fn about(&self) -> &'static str {
-        "a container that runs here; only looked at"
+        "a running container (read only)"
     }
     fn running(&self, look: &Look<'_>) -> Managed {
         let host = host_cpus(look.reader());
@@ -55,7 +55,7 @@ impl GuestKind for Container {
         });
         let unread = (refused > 0).then(|| Unread {
             what: format!("namespaces of {refused} process{}", if refused == 1 { "" } else { "es" }),
-            why: "they may not be read: there may be more containers".into(),
+            why: "no permission to read them: there may be more containers".into(),
             mend: "run as root, with all of its capabilities".into(),
         });
         Managed { guests: guests.collect(), unread: unread.into_iter().collect() }

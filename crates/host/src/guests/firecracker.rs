@@ -21,7 +21,7 @@ impl GuestKind for Firecracker {
         "firecracker"
     }
     fn about(&self) -> &'static str {
-        "a Firecracker guest that runs here; only looked at"
+        "a running Firecracker guest (read only)"
     }
     fn running(&self, look: &Look<'_>) -> Managed {
         seen::guests(look, Kind::Firecracker, guest)
@@ -111,7 +111,7 @@ fn guest(look: &Look<'_>, pid: u32, args: &[String]) -> Option<Guest> {
         Some((at, path)) => {
             let text = look.reader().read_foreign_text(&at).map_err(|e| (e.to_string(), "run as root"));
             let read = text.and_then(|t| {
-                serde_json::from_str::<Config>(&t).map_err(|e| (format!("it is not understood: {e}"), "report this"))
+                serde_json::from_str::<Config>(&t).map_err(|e| (format!("it cannot be parsed: {e}"), "report this"))
             });
             match read {
                 Ok(config) => {
@@ -131,7 +131,7 @@ fn guest(look: &Look<'_>, pid: u32, args: &[String]) -> Option<Guest> {
             let socket = one("api-sock").unwrap_or_else(|| "/run/firecracker.socket".into());
             guest.unread.push(Unread {
                 what: format!("disks and network devices of guest {}", process.name),
-                why: "they were set through its API, and vmio asks no API socket".into(),
+                why: "they were set through its API, and vmio queries no API socket".into(),
                 mend: format!("curl --unix-socket {socket} http://localhost/vm/config"),
             });
         }
@@ -236,7 +236,7 @@ mod tests {
         let args = ["firecracker", "--config-file", "/vm.json"];
         assert!(guests(&process(&args))[0].unread[0].what.contains("configuration /vm.json"));
         let broken = process(&args).file("/proc/40/root/vm.json", "{\"drives\": 3}");
-        assert!(guests(&broken)[0].unread[0].why.contains("not understood"));
+        assert!(guests(&broken)[0].unread[0].why.contains("cannot be parsed"));
         assert_eq!(guests(&process(&["firecracker", "--version"])), []);
     }
 }

@@ -64,7 +64,7 @@ pub trait GuestKind: Sync {
     }
     /// Starts one and waits until commands can run in it. Kinds that are only looked at refuse.
     fn launch(&self, _ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>> {
-        let reason = format!("vmio starts no guests of the kind {}; it only looks at those that run", self.name());
+        let reason = format!("vmio starts no guests of kind {}; it only reads running ones", self.name());
         Err(Error::Spec { guest: spec.name.clone(), reason })
     }
     /// Whether [`GuestKind::launch`] starts one: a study may name only these.

@@ -17,7 +17,7 @@ impl GuestKind for Native {
         "native"
     }
     fn about(&self) -> &'static str {
-        "the host itself, held to the guest's cores and memory"
+        "the host itself, limited to the guest's cores and memory"
     }
     fn launches(&self) -> bool {
         true

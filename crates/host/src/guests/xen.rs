@@ -26,7 +26,7 @@ impl GuestKind for Xen {
         "xen"
     }
     fn about(&self) -> &'static str {
-        "a Xen domain whose devices are served from here; only looked at"
+        "a Xen domain whose devices are served by this host (read only)"
     }
     fn running(&self, look: &Look<'_>) -> Managed {
         let names = look.reader().list(Path::new(DEVICES)).unwrap_or_default();

@@ -75,7 +75,7 @@ pub enum Error {
         wanted_by: String,
     },
     /// apt does not know the kernel package.
-    #[error("apt knows no package {name} (run apt-get update; vmio's guests need Debian's kernel)")]
+    #[error("apt has no package {name} (run apt-get update; vmio's guests need Debian's kernel)")]
     NoPackage {
         /// Package.
         name: &'static str,
@@ -95,7 +95,7 @@ pub enum Error {
     },
     /// The packages of a lab host are missing.
     #[error(
-        "no packages for a lab host: {reason}. They come by apt on Debian or a kin of it (run apt-get \
+        "no packages for a lab host: {reason}. They are downloaded by apt on Debian or a derivative (run apt-get \
          update first); on a host without network, copy {} from one on which `vmio lab build` ran",
         kept.display()
     )]
@@ -112,7 +112,7 @@ pub enum Error {
         tried: String,
     },
     /// The agent cannot be an init.
-    #[error("{} is no static program and cannot be the init of a guest: build it with `make agent`", path.display())]
+    #[error("{} is not a static program and cannot be the init of a guest: build it with `make agent`", path.display())]
     AgentNotStatic {
         /// The file.
         path: PathBuf,

@@ -41,7 +41,7 @@ pub enum Error {
     #[error(transparent)]
     Node(#[from] vmio_node::Error),
     /// The set-up failed.
-    #[error("the lab host came up but is no host yet: {said}")]
+    #[error("the lab host booted but is not ready: {said}")]
     Setup {
         /// What its set-up said.
         said: String,

@@ -36,7 +36,7 @@ pub const REQUIREMENTS: &[Requirement] = &[
     Requirement {
         name: "apt-get",
         why: "downloads the packages of a lab host",
-        mend: "use a host with apt (Debian or a kin of it)",
+        mend: "use a host with apt (Debian or a derivative)",
         check: |n| program(n, "apt-get"),
     },
     Requirement {

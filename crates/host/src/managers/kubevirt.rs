@@ -23,7 +23,7 @@ impl Manager for KubeVirt {
         "kubevirt"
     }
     fn about(&self) -> &'static str {
-        "virtual machines of KubeVirt: pod, namespace and the domain that the pod's own libvirt runs"
+        "virtual machines of KubeVirt: pod, namespace, and the domain run by the pod's own libvirt"
     }
     fn guests(&self, look: &Look<'_>) -> Managed {
         let guests = look.processes().iter().filter_map(|process| guest(look, process)).collect();
@@ -69,7 +69,7 @@ fn unread(path: &Path, why: String) -> Guest {
         unread: vec![Unread {
             what,
             why,
-            mend: "run as root; if it is missing, look with `virsh` in the pod's container `compute`".into(),
+            mend: "run as root; if it is missing, use `virsh` in the pod's container `compute`".into(),
         }],
         ..Guest::default()
     }

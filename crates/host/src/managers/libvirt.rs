@@ -83,8 +83,8 @@ fn daemons(look: &Look<'_>, unread: &mut Vec<Unread>) -> Vec<Daemon> {
         true => all.push(Daemon { uri, of }),
         false => unread.push(Unread {
             what: format!("domains of libvirt ({uri})"),
-            why: "the daemon does not run; asking would start it".into(),
-            mend: format!("start it, if it is to run: virsh -c '{uri}' list"),
+            why: "the daemon is not running; querying it would start it".into(),
+            mend: format!("start it if it should run: virsh -c '{uri}' list"),
         }),
     };
     for (uri, program, sockets, pids) in SYSTEM {
@@ -194,7 +194,7 @@ impl Daemon {
             let Some(guest) = live.remove(uuid) else {
                 managed.unread.push(Unread {
                     what: format!("{} dumpxml {uuid}", self.virsh()),
-                    why: "libvirt does not describe it as running: it may have ended meanwhile".into(),
+                    why: "libvirt does not report it as running: it may have ended meanwhile".into(),
                     mend: "look again".into(),
                 });
                 continue;
@@ -210,7 +210,7 @@ impl Daemon {
                 managed.unread.push(Unread {
                     what: format!("domain {} of {}", guest.name, self.uri),
                     why: format!("no process of user {uid} has its UUID"),
-                    mend: "look again; what a user's libvirt says of others' processes is not believed".into(),
+                    mend: "scan again; what a user's libvirt says about other users' processes is not trusted".into(),
                 });
                 continue;
             }
@@ -260,7 +260,7 @@ impl Daemon {
         }
         if let Some(why) = on_server(look, guest, guest.pid) {
             let what = format!("cache modes of {} by its monitor", guest.name);
-            return guest.unread.push(Unread { what, why, mend: "ask it by hand".into() });
+            return guest.unread.push(Unread { what, why, mend: "query it by hand".into() });
         }
         let question = Question::VirshMonitor {
             uri: self.uri.clone(),

@@ -32,7 +32,7 @@ impl Manager for Proxmox {
         "proxmox"
     }
     fn about(&self) -> &'static str {
-        "guests of Proxmox VE: their numbers, slots and volumes, settings with those that wait for a restart"
+        "guests of Proxmox VE: numbers, slots, volumes, settings, and changes that wait for a restart"
     }
     fn guests(&self, look: &Look<'_>) -> Managed {
         let storages = pve::storages(look.reader());
@@ -102,7 +102,7 @@ fn guest(look: &Look<'_>, vmid: u32, pid: u32, storages: &[Storage]) -> Guest {
             unread: vec![Unread {
                 what: format!("configuration of {vmid}"),
                 why: e.to_string(),
-                mend: "run as root; if it is missing, see that pve-cluster runs".into(),
+                mend: "run as root; if it is missing, check that pve-cluster runs".into(),
             }],
             ..Guest::default()
         },

@@ -46,12 +46,37 @@ pub fn ground(path: &Path) -> Result<PathBuf> {
     let wrong = |kind, reason: String| Error::new(kind, &*name, reason).help("name a directory with --on");
     let dir = std::path::absolute(path).map_err(|e| wrong(Kind::Unknown, e.to_string()))?;
     let real = real(&dir).map_err(|reason| {
-        Error::new(Kind::Unready, &*name, reason).help("see that it is up, or use --on another directory")
+        Error::new(Kind::Unready, &*name, reason).help("check that it is up, or use --on another directory")
     })?;
     match real {
         Real::Directory(dir) => Ok(dir),
-        Real::Other(found) => Err(wrong(Kind::NotThere, format!("{} is no directory", found.display()))),
+        Real::Other(found) => Err(wrong(Kind::NotThere, format!("{} is not a directory", found.display()))),
     }
+}
+
+/// Whether files can be made in a directory that is there, and not by just anybody: in one that all
+/// users may write, without the sticky bit of inode(7), anyone could take them away. What a service's
+/// own user or a group may write is used: what vmio makes there it uses by descriptors alone, so that
+/// they can take it away, and have nothing else written.
+///
+/// # Errors
+/// Why not, and what to do.
+pub fn usable(dir: &Path) -> Result<()> {
+    use rustix::fs::{Access, AtFlags, CWD, accessat, stat};
+    let name = dir.display().to_string();
+    let unready = |reason: String| Error::new(Kind::Unready, &*name, reason);
+    // As this process would make them: a file server is asked, too.
+    if let Err(e) = accessat(CWD, dir, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS) {
+        let reason = format!("no files can be made here: {}", std::io::Error::from(e));
+        return Err(unready(reason).help("name a directory that this user may write with --on"));
+    }
+    let found = stat(dir).map_err(|e| unready(format!("it cannot be looked at: {}", std::io::Error::from(e))))?;
+    let (everybody, sticky) = (found.st_mode & 0o002 != 0, found.st_mode & 0o1000 != 0);
+    if everybody && !sticky {
+        let reason = "every user may write it and rename what others made in it (it has no sticky bit)".to_owned();
+        return Err(unready(reason).help(format!("make it yours alone (chmod o-w {name}), or name another with --on")));
+    }
+    Ok(())
 }
 
 /// Where a path leads.
@@ -90,11 +115,11 @@ fn follow(path: &Path) -> std::result::Result<Real, String> {
             }
         }
     }
-    Err(format!("nothing of {} is there", path.display()))
+    Err(format!("no part of {} exists", path.display()))
 }
 
 fn silent(who: &dyn std::fmt::Display) -> String {
-    format!("the storage does not answer: {who} said nothing for {} s; is it up?", ANSWER_LIMIT.as_secs())
+    format!("the storage does not respond: no answer from {who} for {} s; is it up?", ANSWER_LIMIT.as_secs())
 }
 
 /// Whether the server that holds a path answers; always on file systems of this machine. The
@@ -156,6 +181,25 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_that_every_user_may_write_is_refused_with_what_to_do() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |mode| std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(mode)).unwrap();
+        for fine in [0o700, 0o755, 0o775, 0o1777] {
+            mode(fine);
+            assert_eq!(usable(dir.path()), Ok(()), "{fine:o}");
+        }
+        mode(0o777);
+        let said = usable(dir.path()).unwrap_err();
+        assert!(said.kind == Kind::Unready && said.reason.contains("sticky"), "{said:?}");
+        let mend = said.help.split_once('(').unwrap().1.split_once(')').unwrap().0;
+        assert!(std::process::Command::new("sh").args(["-c", mend]).status().unwrap().success(), "{mend}");
+        assert_eq!(usable(dir.path()), Ok(()), "as pasted: {mend}");
+        let gone = usable(&dir.path().join("gone")).unwrap_err();
+        assert!(gone.reason.starts_with("no files can be made here: No such file"), "{gone:?}");
+    }
+
+    #[test]
     fn links_are_followed_before_the_mounts_are_looked_up() {
         let dir = tempfile::tempdir().unwrap();
         let top = dir.path().canonicalize().unwrap();
@@ -167,7 +211,7 @@ mod tests {
         assert!(!ground(&top.join("link")).unwrap().to_string_lossy().ends_with('/'));
         for file in ["file", "file/below"] {
             let said = ground(&top.join(file)).unwrap_err();
-            assert!(said.kind == Kind::NotThere && said.reason.ends_with("file is no directory"), "{said:?}");
+            assert!(said.kind == Kind::NotThere && said.reason.ends_with("file is not a directory"), "{said:?}");
         }
     }
 }

@@ -39,7 +39,7 @@ impl PlaceKind for LvmThin {
         let place = format!("lvmthin:{name}");
         let Some((vg, pool)) = name.split_once('/') else {
             tools::needs(node, &place, NEEDS)?;
-            return Err(Error::new(Kind::Unknown, &*place, "it names a volume group and no pool".to_owned())
+            return Err(Error::new(Kind::Unknown, &*place, "it names a volume group but no pool".to_owned())
                 .help(instead("lvmthin", name, &pools(node))));
         };
         let found = ThinPool::find(node, vg, pool)?;
@@ -159,7 +159,7 @@ impl ThinPool {
     fn well(&self) -> std::result::Result<(), (String, String)> {
         let full = |used: Option<f64>| used.is_some_and(|used| used >= FULL);
         let name = format!("{}/{}", self.vg, self.name);
-        let repair = || format!("end what uses it, then lvchange --activate n {name} and lvconvert --repair {name}");
+        let repair = || format!("stop what uses it, then lvchange --activate n {name} and lvconvert --repair {name}");
         let (state, mend) = match self.health.as_str() {
             _ if full(self.data) || self.health == "out_of_data" => ("is full", self.extend()),
             _ if full(self.metadata) => ("has no metadata left", self.extend_metadata()),
@@ -172,7 +172,7 @@ impl ThinPool {
 
     fn extend(&self) -> String {
         let name = format!("{}/{}", self.vg, self.name);
-        format!("extend it: lvextend --size +10G {name}, or remove volumes of it that nobody needs")
+        format!("extend it: lvextend --size +10G {name}, or remove unneeded volumes from it")
     }
 
     fn extend_metadata(&self) -> String {

@@ -116,6 +116,14 @@ pub fn directory(dir: &Path) -> Result<Place> {
     Ok(Place { name: dir.display().to_string(), ground: Ground::Files(dir::ground(dir)?) })
 }
 
+/// Whether vmio may make files in a directory that is there.
+///
+/// # Errors
+/// When this user cannot, or every user can: why, and what to do.
+pub fn usable(dir: &Path) -> Result<()> {
+    dir::usable(dir)
+}
+
 /// Whether `text` is written like a place with a prefix, not like a directory.
 pub fn names_volumes(text: &str) -> bool {
     kind_of(text).is_ok_and(|(kind, _)| !kind.prefix().is_empty())
@@ -133,7 +141,7 @@ fn kind_of(text: &str) -> Result<(&'static dyn PlaceKind, &str)> {
                 ));
             };
             if name.is_empty() || name.starts_with(['/', '-']) || name.contains(char::is_whitespace) {
-                return Err(Error::new(Kind::Unknown, text, "it names nothing").help(format!("write {}", kind.form())));
+                return Err(Error::new(Kind::Unknown, text, "it is empty").help(format!("write {}", kind.form())));
             }
             Ok((*kind, name))
         }

@@ -31,7 +31,7 @@ impl PlaceKind for Pve {
         &[Requirement {
             name: "Proxmox VE",
             why: "its list of storages",
-            mend: "use another form of --on on hosts that are not Proxmox VE; else see that pve-cluster runs",
+            mend: "use another form of --on on hosts without Proxmox VE; otherwise check that pve-cluster runs",
             check: |reader| readable(reader, CONFIG),
         }]
     }
@@ -98,7 +98,7 @@ impl Storage {
                 Err(("it is disabled in Proxmox VE".into(), format!("pvesm set {id} --disable 0")))
             }
             () if self.lists("nodes", host) == Some(false) => Err((
-                format!("Proxmox VE has it on {} only, this is {host}", self.get("nodes").unwrap_or_default()),
+                format!("Proxmox VE has it only on {}, this is {host}", self.get("nodes").unwrap_or_default()),
                 "run vmio on one of these, or use another storage".into(),
             )),
             () if !self.holds_images() => Err((
@@ -154,13 +154,13 @@ impl Storage {
         if let Some(path) = self.path() {
             if let Some(point) = self.unmounted(node.reader()) {
                 let reason = format!("nothing is mounted on {}", point.display());
-                return Err(Error::new(Kind::Unready, place, reason).help("`pvesm status` says whether it is active"));
+                return Err(Error::new(Kind::Unready, place, reason).help("`pvesm status` shows whether it is active"));
             }
             let images = dir::ground(&self.images(&path)).map_err(named)?;
             let mounted = matches!(node.stat(&path), Ok(Some(s)) if s.mode & 0o170_000 == 0o040_000);
             if !mounted {
                 let reason = format!("{} is not there", path.display());
-                return Err(Error::new(Kind::Unready, place, reason).help("`pvesm status` says whether it is active"));
+                return Err(Error::new(Kind::Unready, place, reason).help("`pvesm status` shows whether it is active"));
             }
             return Ok(Ground::Files(images));
         }
@@ -325,7 +325,7 @@ mod tests {
         for (id, reason, help) in [
             ("local-lvn", "no storage local-lvn", "`pve:local-lvm`?"),
             ("off", "disabled", "pvesm set off --disable 0"),
-            ("other-node", "pve2,pve3 only, this is pve1", "run vmio on one of these"),
+            ("other-node", "only on pve2,pve3, this is pve1", "run vmio on one of these"),
             ("iso", "holds iso,vztmpl", "pvesm set iso --content"),
             ("gone", "/srv/gone is not there", "pvesm status"),
             ("box", "type pbs", "lvmthin"),
@@ -345,7 +345,7 @@ mod tests {
         let said = resolve(&pve(), "lvm:old").unwrap_err();
         assert!(said.kind == Kind::Unready && said.reason.contains("other nodes"), "{said:?}");
         let said = resolve(&host(&[]), "pve:local").unwrap_err();
-        assert!(said.kind == Kind::Tool && said.help.contains("not Proxmox VE"), "{said:?}");
+        assert!(said.kind == Kind::Tool && said.help.contains("without Proxmox VE"), "{said:?}");
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub fn exec<S: Into<String>>(node: &dyn Node, tool: &str, args: impl IntoIterato
 /// Runs a tool for a place; its standard output.
 pub fn ask(node: &dyn Node, place: &str, tool: &str, args: &[&str]) -> Result<String> {
     let exec = exec(node, tool, args.iter().copied());
-    let failed = |reason: String| Error::new(Kind::Tool, place, reason).help(mend(tool));
+    let failed = |reason: String| Error::new(Kind::Tool, place, reason).help(mend(node, tool));
     let output = node.exec(&exec).map_err(|e| failed(e.to_string()))?;
     if output.ok() {
         return Ok(output.out());
@@ -58,8 +58,9 @@ pub fn ask(node: &dyn Node, place: &str, tool: &str, args: &[&str]) -> Result<St
     Err(failed(format!("`{}` failed ({:?}): {}", exec.shown(), output.end, output.err().trim())))
 }
 
-fn mend(tool: &str) -> String {
-    format!("run the same command as root to see more; `vmio doctor` says whether {tool} is there")
+fn mend(node: &dyn Node, tool: &str) -> String {
+    let how = if root(node.reader()).is_ok() { "by hand" } else { "as root" };
+    format!("run the same command {how} to see more; `vmio doctor` says whether {tool} is there")
 }
 
 /// Refuses where a requirement is unmet.

@@ -95,7 +95,7 @@ pub fn dataset(node: &dyn Node, place: &str, name: &str) -> Result<()> {
         return Err(Error::new(Kind::NotThere, place, format!("no pool {pool_name} is imported")).help(help));
     };
     pool.usable().map_err(|reason| {
-        Error::new(Kind::Unready, place, reason).help(format!("`zpool status {pool_name}` says why"))
+        Error::new(Kind::Unready, place, reason).help(format!("`zpool status {pool_name}` shows why"))
     })?;
     let text = ask(node, place, "zfs", &["list", "-H", "-r", "-t", "filesystem", "-o", "name", pool_name])?;
     let there: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -114,7 +114,7 @@ pub fn well(node: &dyn Node, pool: &str) -> std::result::Result<(), String> {
     let text = ask(node, &format!("zfs:{pool}"), "zpool", &["list", "-Ho", "health", pool]);
     let health = text.map_err(|e| e.to_string())?.trim().to_owned();
     Zpool { name: pool.into(), health, free_bytes: 0 }.usable().map_err(|reason| {
-        format!("{reason}; `zpool status {pool}` says why, `zpool clear {pool}` goes on once it is mended")
+        format!("{reason}; `zpool status {pool}` shows why, `zpool clear {pool}` resumes it once it is repaired")
     })
 }
 

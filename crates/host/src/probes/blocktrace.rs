@@ -27,24 +27,24 @@ pub const REQUIREMENTS: &[Requirement] = &[
     Requirement {
         name: "tracing rights",
         why: "who uses which disk, by eBPF",
-        mend: "run it as root, or with CAP_BPF and CAP_PERFMON",
+        mend: "run it with CAP_BPF and CAP_PERFMON, which root has outside of containers",
         check: |n| capable(n),
     },
     Requirement {
         name: "kernel types",
-        why: "eBPF programs are fitted to the running kernel by them",
+        why: "they are needed to adapt eBPF programs to the running kernel",
         mend: "boot a kernel with CONFIG_DEBUG_INFO_BTF=y (Debian, Ubuntu, Fedora and Proxmox ship it)",
         check: |n| n.stat(Path::new(BTF)).map_err(|e| e.to_string())?.map(drop).ok_or(format!("{BTF} is missing")),
     },
     Requirement {
         name: "block tracepoints",
-        why: "requests are counted at them",
+        why: "requests are counted there",
         mend: "boot a kernel from 5.12 with CONFIG_TRACEPOINTS=y",
         check: |n| Tracepoints::of(n)?.complete(),
     },
     Requirement {
         name: "no kernel lockdown",
-        why: "it keeps eBPF programs from reading the kernel's memory",
+        why: "it prevents eBPF programs from reading kernel memory",
         mend: "boot with lockdown=integrity or none (Secure Boot alone asks for integrity)",
         check: |n| not_locked_down(n),
     },

@@ -3,25 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vmio_model::facts::{Disk, Guest, Nic, Place, Processors, Provenance};
+use vmio_model::facts::{Disk, Guest, Nic, Place, Processors, Provenance, tell_apart};
 
 /// Completes the guests and puts them in the order of their names.
 pub fn settle(guests: &mut [Guest]) {
-    distinct(guests);
+    tell_apart(guests);
     guests.iter_mut().for_each(inside);
     share(guests);
     guests.sort_by(|a, b| a.name.cmp(&b.name).then(a.pid.cmp(&b.pid)));
-}
-
-/// Two guests of one name get their process's number, so that each can be asked for.
-fn distinct(guests: &mut [Guest]) {
-    let mut times: BTreeMap<String, usize> = BTreeMap::new();
-    guests.iter().for_each(|g| *times.entry(g.name.clone()).or_default() += 1);
-    for guest in guests.iter_mut().filter(|g| times.get(&g.name).is_some_and(|n| *n > 1)) {
-        if let Some(pid) = guest.pid {
-            guest.name = format!("{} (pid {pid})", guest.name);
-        }
-    }
 }
 
 /// What the parts of a guest know of it.

@@ -12,7 +12,7 @@ use vmio_model::setup;
 use vmio_node::{ChangeId, Journal};
 
 use super::scratch::{self, MIB, Scratch};
-use super::{Demands, Error, Prepared, Result, State, Storage, Target, TargetCtx, loopdev, safety, volume};
+use super::{Demands, Error, Pinned, Prepared, Result, State, Storage, Target, TargetCtx, loopdev, safety, volume};
 use crate::places::Ground;
 use crate::require::{self, Requirement};
 
@@ -24,7 +24,7 @@ impl Target for Device {
         "device"
     }
     fn about(&self) -> &'static str {
-        "whole block device: a loop device with direct I/O over a written-out file, a volume of the place, or --device"
+        "whole block device: a loop device with direct I/O on a fully written file, a volume of the place, or --device"
     }
     fn requirements(&self) -> &'static [Requirement] {
         &[
@@ -55,7 +55,12 @@ impl Target for Device {
 }
 
 struct WholeDevice {
+    /// What programs open: the node of our own loop device, which is ours as long as it is attached. Of
+    /// the user's own disk it is what this process has open (`/proc/PID/fd/N`): nodes are udev's and
+    /// links anybody's, and a run opens the disk some hundred times.
     device: PathBuf,
+    /// Holds the user's own disk and its number.
+    pinned: Option<Arc<Pinned>>,
     /// Open with O_EXCL and O_DIRECT.
     file: File,
     bytes: u64,
@@ -81,6 +86,7 @@ fn loop_device(ctx: &TargetCtx<'_>, name: &str) -> Result<WholeDevice> {
     ]);
     Ok(WholeDevice {
         device: attached.device,
+        pinned: None,
         file: attached.file,
         bytes: scratch.bytes,
         logical_block_bytes: attached.logical_block_bytes,
@@ -92,21 +98,26 @@ fn loop_device(ctx: &TargetCtx<'_>, name: &str) -> Result<WholeDevice> {
     })
 }
 
-fn whole_device(ctx: &TargetCtx<'_>, device: &Path) -> Result<WholeDevice> {
-    let device: PathBuf =
-        device.canonicalize().map_err(|source| Error::Io { what: "find", path: device.into(), source })?;
-    let name = safety::check(ctx.node, &device, ctx.force)?;
+/// The user's own device. It is opened for writing through the descriptor that held it since the plan, so
+/// nothing that became of links and nodes meanwhile leads elsewhere; and where something did become of
+/// them, nothing is written.
+fn whole_device(ctx: &TargetCtx<'_>, pinned: &Arc<Pinned>) -> Result<WholeDevice> {
+    let device = pinned.asked.clone();
+    let reader = ctx.node.reader();
+    pinned.same(reader)?;
+    safety::check(ctx.node, pinned, ctx.force)?;
     let fail = |what: &'static str| {
         let path = device.clone();
         move |source| Error::Io { what, path, source }
     };
-    let mut file = scratch::open_direct(&device, OFlags::EXCL).map_err(|e| match e.kind() {
+    let mut file = pinned.open(OFlags::RDWR | OFlags::DIRECT | OFlags::EXCL).map_err(|e| match e.kind() {
         std::io::ErrorKind::ResourceBusy => Error::Refused {
             device: device.clone(),
-            reason: "it is in use by the kernel or another program (opening it alone failed): end that use".into(),
+            reason: "it is in use by the kernel or another program (opening it alone failed): stop that use".into(),
         },
         _ => fail("open")(e),
     })?;
+    pinned.same_disk(reader, &file)?;
     let size = file.seek(SeekFrom::End(0)).map_err(fail("find the size of"))? / MIB * MIB;
     let bytes = ctx.bytes.max(1).next_multiple_of(MIB);
     if size < bytes {
@@ -115,13 +126,15 @@ fn whole_device(ctx: &TargetCtx<'_>, device: &Path) -> Result<WholeDevice> {
             reason: format!("it has {size} bytes and {bytes} are needed; use a study with a smaller size.target_mib"),
         });
     }
-    let logical_block_bytes = volume::logical_block_bytes(ctx.node, Path::new(&name));
+    let logical_block_bytes = volume::logical_block_bytes(ctx.node, Path::new(&pinned.name));
     let effective = super::facts([
-        ("device", device.display().to_string()),
+        ("device", pinned.named()),
+        ("disk", pinned.identity.describe()),
         ("logical_block_bytes", logical_block_bytes.to_string()),
     ]);
     let mut whole = WholeDevice {
-        device,
+        device: safety::path_of(&file),
+        pinned: Some(Arc::clone(pinned)),
         file,
         bytes,
         logical_block_bytes,
@@ -136,13 +149,18 @@ fn whole_device(ctx: &TargetCtx<'_>, device: &Path) -> Result<WholeDevice> {
 }
 
 impl WholeDevice {
+    /// Its name in messages.
+    fn shown(&self) -> &Path {
+        self.pinned.as_ref().map_or(&self.device, |pinned| &pinned.asked)
+    }
+
     /// Writes out the user's own device: blocks that were never written or were discarded are not read
     /// from the medium.
     fn fill(&mut self) -> Result<u64> {
         if self.filled {
             return Ok(0);
         }
-        let fail = |what| scratch::io(what, &self.device);
+        let fail = |what| scratch::io(what, self.shown());
         let go_on = || !self.journal.is_closed();
         scratch::write_out(&self.file, 0, self.bytes, self.pace, &go_on).map_err(fail("write out"))?;
         self.file.sync_all().map_err(fail("flush"))?;
@@ -154,6 +172,9 @@ impl WholeDevice {
 impl Prepared for WholeDevice {
     fn native(&self) -> &Path {
         &self.device
+    }
+    fn intact(&self) -> Result<()> {
+        self.ours.as_ref().map_or(Ok(()), |(_, scratch)| scratch.intact())
     }
     fn attach(&mut self, _asked: &setup::Attachment) -> Result<Storage> {
         Ok(Storage::BlockDevice(self.device.clone()))
@@ -173,7 +194,7 @@ impl Prepared for WholeDevice {
     }
     fn reset(&mut self, _state: State) -> Result<u64> {
         let wrote = self.fill()?;
-        scratch::forget_pages(&self.file, &self.device)?;
+        scratch::forget_pages(&self.file, self.shown())?;
         match &self.ours {
             Some((_, scratch)) => {
                 let wrote = scratch.fill()?;

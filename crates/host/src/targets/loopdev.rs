@@ -4,18 +4,21 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::ioctl::{self, Ioctl, IoctlOutput, Opcode};
+use vmio_node::held::Identity;
 use vmio_node::{Change, ChangeId, Journal};
 
 use super::{Error, Result, TargetCtx, scratch};
 use crate::backing::Backing;
 
 const LOOP_CONFIGURE: Opcode = 0x4C0A;
+const LOOP_GET_STATUS64: Opcode = 0x4C05;
 const LOOP_CTL_GET_FREE: Opcode = 0x4C82;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 
@@ -50,6 +53,33 @@ struct LoopConfig {
     block_size: u32,
     info: LoopInfo64,
     reserved: [u64; 8],
+}
+
+/// What lies below a loop device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Over {
+    /// (major, minor) of the block device that it lies over; 0:0 for a file.
+    pub device: (u32, u32),
+    /// Where in it the loop device begins, in bytes.
+    pub offset: u64,
+}
+
+/// What a loop device lies over, by the driver's own word; `None` where nothing is attached.
+pub fn lies_over(device: &Path) -> io::Result<Option<Over>> {
+    let flags = (OFlags::CLOEXEC | OFlags::NONBLOCK).bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(device)?;
+    // SAFETY: LOOP_GET_STATUS64 writes one `struct loop_info64`, of which `LoopInfo64` is the exact layout
+    // (asserted below) and any bytes are one.
+    match unsafe { ioctl::ioctl(&file, ioctl::Getter::<LOOP_GET_STATUS64, LoopInfo64>::new()) } {
+        // As the kernel's huge_encode_dev() packs it (linux/kdev_t.h).
+        Ok(info) => {
+            let (major, minor) =
+                ((info.rdevice >> 8) & 0xfff, (info.rdevice & 0xff) | ((info.rdevice >> 12) & 0xfff00));
+            Ok(Some(Over { device: (major as u32, minor as u32), offset: info.offset }))
+        }
+        Err(Errno::NXIO) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
 }
 
 /// LOOP_CTL_GET_FREE: the number of a free device is the call's return value.
@@ -100,6 +130,7 @@ fn fail(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
 fn attach_free(journal: &Journal, path: &Path, file: &File, block_size: u32) -> Result<(PathBuf, File, ChangeId)> {
     let control = Path::new("/dev/loop-control");
     let control_file = OpenOptions::new().read(true).write(true).open(control).map_err(fail("open", control))?;
+    let which = Identity::of(file).map_err(fail("look at", path))?;
     let until = Instant::now() + LIMIT;
     while Instant::now() < until {
         // SAFETY: see the implementation of `Ioctl` for `GetFree`.
@@ -114,7 +145,7 @@ fn attach_free(journal: &Journal, path: &Path, file: &File, block_size: u32) -> 
             }
             other => other.map_err(fail("open", &device))?,
         };
-        let change = Change::Loop { backing: path.into() };
+        let change = Change::Loop { backing: path.into(), file: Some(which) };
         let ((), change) = match journal.make(change, || configure(&held, file, block_size))? {
             Err(e) if busy(&e) => {
                 std::thread::sleep(PAUSE);
@@ -132,7 +163,7 @@ fn attach_free(journal: &Journal, path: &Path, file: &File, block_size: u32) -> 
     }
     Err(Error::NotAsAsked {
         path: control.into(),
-        reason: format!("for {} s other programs took each free loop device first; try again", LIMIT.as_secs()),
+        reason: format!("for {} s other programs kept taking the free loop devices; try again", LIMIT.as_secs()),
     })
 }
 
@@ -144,7 +175,7 @@ fn look(ctx: &TargetCtx<'_>, device: PathBuf, file: File, change: ChangeId) -> R
         return Err(Error::NotAsAsked {
             path: device,
             reason:
-                "the kernel did not turn direct I/O on, so a page cache would be measured; use --on a directory on \
+                "the kernel did not enable direct I/O, so the page cache would be measured; use --on a directory on \
                      another file system, or --device"
                     .into(),
         });

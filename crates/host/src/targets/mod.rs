@@ -33,6 +33,7 @@ mod storage;
 mod volume;
 mod zvol;
 
+pub use safety::{Identity, Pinned};
 pub use scratch::not_in_memory;
 pub use storage::Storage;
 
@@ -109,8 +110,17 @@ pub struct Exchange {
 pub trait Prepared: Send {
     /// What a native workload opens: a file or a block device of this machine. Where a guest gets
     /// what no native program could open (an image format, a server's socket), it is raw storage
-    /// of the same kind beside or below it.
+    /// of the same kind beside or below it. A file is named by its descriptor
+    /// ([`vmio_node::held::by_descriptor`]), since others may exchange what a path leads to.
     fn native(&self) -> &Path;
+    /// Whether what was made is still there, unchanged and under its name. Asked after it was made and
+    /// before each cell.
+    ///
+    /// # Errors
+    /// [`Error::Exchanged`].
+    fn intact(&self) -> Result<()> {
+        Ok(())
+    }
     /// What a hypervisor opens for a disk that is asked for like this. Asked again it gives the
     /// same. A target that is served starts its server here.
     fn attach(&mut self, asked: &setup::Attachment) -> Result<Storage>;
@@ -200,9 +210,9 @@ pub struct TargetCtx<'a> {
     pub pool: Option<Pool>,
     /// Bytes wanted; rounded up to 1 MiB.
     pub bytes: u64,
-    /// A whole block device instead of a loop device, as the user named it (the command line
-    /// has asked for it twice).
-    pub device: Option<PathBuf>,
+    /// A whole block device instead of a loop device: what the user named (twice), as it was when the
+    /// plan was printed.
+    pub device: Option<Arc<Pinned>>,
     /// Use that device whatever it holds. A mounted or held device is refused even then.
     pub force: bool,
     /// `--gentle`: share of the time in which vmio's own writing keeps the disk busy, 0 to 1.
@@ -256,7 +266,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The file system cannot do direct I/O.
-    #[error("{}: {filesystem} has no direct I/O (O_DIRECT), so a page cache would be measured; use --on a directory on a disk", dir.display())]
+    #[error("{}: {filesystem} has no direct I/O (O_DIRECT), so the page cache would be measured; use --on a directory on a disk", dir.display())]
     NoDirect {
         /// Where.
         dir: PathBuf,
@@ -304,6 +314,14 @@ pub enum Error {
         /// What is wrong, and what to do.
         #[from]
         error: places::Error,
+    },
+    /// What was made is no longer where it was made, or no longer what it was.
+    #[error("{} is not what vmio made there any more: {reason}; vmio wrote to its own file alone and has ended the run: find out who may write the directories above it, or use --on a directory that only its service user and root may write", path.display())]
+    Exchanged {
+        /// Where it was made.
+        path: PathBuf,
+        /// What was found.
+        reason: String,
     },
     /// From the node or its journal.
     #[error(transparent)]

@@ -15,6 +15,7 @@
 //! given another image ([`Prepared::exchange`]), and the old one is taken away after it was
 //! closed.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -40,7 +41,7 @@ const L2_PIECE: u64 = 4096;
 /// `qemu-img create` without options: what virt-manager, OpenStack and most scripts make.
 pub const NEW: Qcow2 = Qcow2 {
     name: "qcow2",
-    about: "qcow2 image as qemu-img makes it: new before each writing cell, all written before reading ones",
+    about: "qcow2 image as created by qemu-img: new before each write cell, fully written before read cells",
     cluster_bytes: USUAL_CLUSTER,
     extended_l2: false,
     preallocation: None,
@@ -50,14 +51,14 @@ pub const NEW: Qcow2 = Qcow2 {
 /// Proxmox's directory storages make images like this (pvesm, `preallocation metadata`).
 pub const METADATA: Qcow2 = Qcow2 {
     name: "qcow2-metadata",
-    about: "qcow2 image whose tables are all there from the start, as Proxmox makes it; else like qcow2",
+    about: "qcow2 image with preallocated metadata, as created by Proxmox; otherwise like qcow2",
     preallocation: Some("metadata"),
     ..NEW
 };
 /// A disk in use for long, with all its L2 tables in memory.
 pub const FULL_L2: Qcow2 = Qcow2 {
     name: "qcow2-full-l2",
-    about: "qcow2 image, every cluster written, whose L2 tables all stay in memory",
+    about: "qcow2 image, every cluster written, with an L2 cache that covers it",
     l2: L2::Full,
     life: Life::Old,
     ..NEW
@@ -65,7 +66,7 @@ pub const FULL_L2: Qcow2 = Qcow2 {
 /// QEMU keeps 32 MiB of L2 tables by default: all of a disk of 256 GiB, an eighth of one of 2 TiB.
 pub const SMALL_L2: Qcow2 = Qcow2 {
     name: "qcow2-small-l2",
-    about: "the same with room for an eighth of the L2 tables, as a disk of 2 TiB has by default",
+    about: "the same with an L2 cache for an eighth of it, as a 2 TiB disk has by default",
     l2: L2::Eighth,
     life: Life::Old,
     ..NEW
@@ -73,7 +74,7 @@ pub const SMALL_L2: Qcow2 = Qcow2 {
 /// Fewer, larger clusters: 1/32 of the tables; extended L2 entries keep new ones at 64 KiB.
 pub const LARGE_CLUSTERS: Qcow2 = Qcow2 {
     name: "qcow2-2m",
-    about: "qcow2 image with clusters of 2 MiB and, where QEMU has them, extended L2 entries; else like qcow2",
+    about: "qcow2 image with 2 MiB clusters and, if QEMU supports them, extended L2 entries; otherwise like qcow2",
     cluster_bytes: 2 * MIB,
     extended_l2: true,
     ..NEW
@@ -81,7 +82,7 @@ pub const LARGE_CLUSTERS: Qcow2 = Qcow2 {
 /// A guest after two snapshots, or made from a template: all data is two images further down.
 pub const CHAIN: Qcow2 = Qcow2 {
     name: "qcow2-chain",
-    about: "empty qcow2 overlay over an empty one over a full base: each first write copies a cluster",
+    about: "empty qcow2 overlay on an empty overlay on a full base: each first write copies a cluster",
     life: Life::Overlay,
     ..NEW
 };
@@ -158,8 +159,8 @@ impl Target for Qcow2 {
         // As fast as writing out the twin was allowed to be.
         let pace = ctx.pace.map(|_| (twin.bytes as f64 / began.elapsed().as_secs_f64()) as u64);
         let maker = Maker { tool, journal: Arc::clone(ctx.journal), pace };
-        let raw = twin.path.clone();
-        Ok(Box::new(Images::prepare(Qcow2 { ..*self }, raw, RawFile::new(twin, false), maker)?))
+        let dir = twin.path.parent().unwrap_or(Path::new("/")).to_owned();
+        Ok(Box::new(Images::prepare(Qcow2 { ..*self }, dir, RawFile::new(twin, false), maker)?))
     }
 }
 

@@ -24,10 +24,13 @@ impl RawFile {
 
 impl Prepared for RawFile {
     fn native(&self) -> &Path {
-        &self.scratch.path
+        &self.scratch.open
+    }
+    fn intact(&self) -> Result<()> {
+        self.scratch.intact()
     }
     fn attach(&mut self, _asked: &setup::Attachment) -> Result<Storage> {
-        Ok(Storage::File(self.scratch.path.clone()))
+        Ok(Storage::File(self.scratch.open.clone()))
     }
     fn bytes(&self) -> u64 {
         self.scratch.bytes

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use vmio_node::Reader;
 
-use super::{Prepared, Result, Target, TargetCtx, volume};
+use super::{Prepared, Result, Space, Target, TargetCtx, volume};
 use crate::guests::qemu::find_qemu;
 use crate::places::Ground;
 use crate::require::Requirement;
@@ -34,6 +34,9 @@ impl Target for Rbd {
     }
     fn fits(&self, ground: &Ground) -> std::result::Result<(), String> {
         volume::fits(self.name(), "rbd:POOL", ground)
+    }
+    fn space(&self, bytes: u64, _attachments: u64) -> Space {
+        Space { taken_bytes: bytes, prepared_bytes: 0 }
     }
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {
         volume::prepare(ctx, self.name())

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use rustix::fs::{Advice, FallocateFlags, OFlags, SeekFrom, fadvise, fallocate, seek, statfs};
 use rustix::io::Errno;
-use vmio_node::{ChangeId, Journal};
+use vmio_node::{ChangeId, Journal, held};
 
 use super::{Error, Result, TargetCtx};
 
@@ -48,8 +48,11 @@ pub fn not_in_memory(dir: &Path) -> Result<()> {
 
 /// An empty file of `bytes` that is removed with the journal, open for direct I/O.
 pub struct Scratch {
-    /// Where; absolute and without links, as the kernel shows it behind a loop device.
+    /// Where; absolute and without links, as the kernel shows it behind a loop device. For people:
+    /// who may write the directories above it may put something else there.
     pub path: PathBuf,
+    /// What programs open: the very file, by its descriptor.
+    pub open: PathBuf,
     /// Its bytes.
     pub bytes: u64,
     /// Open for reading and writing with O_DIRECT.
@@ -64,7 +67,11 @@ pub struct Scratch {
 impl Scratch {
     /// Makes `vmio-<name>.raw` in the directory of the context.
     pub fn make(ctx: &TargetCtx<'_>, name: &str) -> Result<Self> {
-        let dir = ctx.dir.canonicalize().map_err(io("use", &ctx.dir))?;
+        // A directory that is held is used by its descriptor, under the name that it was given.
+        let dir = match ctx.journal.holds(&ctx.dir) {
+            true => ctx.dir.clone(),
+            false => ctx.dir.canonicalize().map_err(io("use", &ctx.dir))?,
+        };
         not_in_memory(&dir)?;
         let bytes = ctx.bytes.max(1).next_multiple_of(MIB);
         super::space::demand(ctx.node, &dir, bytes)?;
@@ -72,15 +79,19 @@ impl Scratch {
         let (file, change) = ctx.journal.scratch_file(&path)?;
         let made = || {
             file.set_len(bytes).map_err(io("set the size of", &path))?;
-            match open_direct(&path, OFlags::empty()) {
+            let file = match held::by_descriptor(&file).and_then(|made| open_direct(&made, OFlags::empty())) {
                 Err(e) if e.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
                     Err(Error::NoDirect { dir: dir.clone(), filesystem: "this file system".into() })
                 }
                 other => other.map_err(io("open", &path)),
-            }
+            }?;
+            let open = held::by_descriptor(&file).map_err(io("open", &path))?;
+            Ok((file, open))
         };
         match made() {
-            Ok(file) => Ok(Self { path, bytes, file, change, pace: ctx.pace, journal: Arc::clone(ctx.journal) }),
+            Ok((file, open)) => {
+                Ok(Self { path, open, bytes, file, change, pace: ctx.pace, journal: Arc::clone(ctx.journal) })
+            }
             Err(e) => Err(undone(ctx.journal, change, e)),
         }
     }
@@ -180,6 +191,18 @@ impl Scratch {
         Ok(holes)
     }
 
+    /// Whether its name still leads to it, and it has its size.
+    pub fn intact(&self) -> Result<()> {
+        still_there(&self.path, &self.file)?;
+        match self.file.metadata().map_err(io("look at", &self.path))?.len() {
+            size if size == self.bytes => Ok(()),
+            size => Err(Error::Exchanged {
+                path: self.path.clone(),
+                reason: format!("it has {size} bytes instead of {}", self.bytes),
+            }),
+        }
+    }
+
     /// Allocated bytes.
     pub fn allocated(&self) -> Result<u64> {
         Ok(self.file.metadata().map_err(io("look at", &self.path))?.blocks() * 512)
@@ -189,6 +212,11 @@ impl Scratch {
     pub fn forget_pages(&self) -> Result<()> {
         forget_pages(&self.file, &self.path)
     }
+}
+
+/// Whether the path where a file was made still leads to it.
+pub fn still_there(path: &Path, file: &File) -> Result<()> {
+    held::leads_to(path, file).map_err(|reason| Error::Exchanged { path: path.into(), reason })
 }
 
 /// Writes out what the page cache holds of a file or device.
@@ -272,7 +300,8 @@ mod tests {
         let journal = Arc::new(Journal::open(&dir.path().join("journal"), "test").unwrap());
         let path = dir.path().join("f");
         let (file, change) = journal.scratch_file(&path).unwrap();
-        let scratch = Scratch { path, bytes: 2 * MIB, file, change, pace: None, journal };
+        let open = held::by_descriptor(&file).unwrap();
+        let scratch = Scratch { path, open, bytes: 2 * MIB, file, change, pace: None, journal };
         scratch.file.set_len(scratch.bytes).unwrap();
         // What a guest has open while it is emptied.
         let open = File::open(&scratch.path).unwrap();

@@ -38,7 +38,7 @@ impl Target for Served {
         "served"
     }
     fn about(&self) -> &'static str {
-        "written-out raw file served by another process: vhost-user-blk for virtio-blk, else NBD"
+        "fully written raw file served by another process: vhost-user-blk for virtio-blk, else NBD"
     }
     fn requirements(&self) -> &'static [Requirement] {
         &[Requirement {
@@ -50,10 +50,11 @@ impl Target for Served {
     }
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {
         let scratch = Scratch::make_with(ctx, self.name(), Scratch::fill)?;
-        let path = scratch.path.clone();
+        let (path, open) = (scratch.path.clone(), scratch.open.clone());
         Ok(Box::new(ServedFile {
             file: RawFile::new(scratch, false),
             path,
+            open,
             journal: Arc::clone(ctx.journal),
             node: Local::owned(Arc::clone(ctx.journal)),
             sockets: None,
@@ -65,7 +66,9 @@ impl Target for Served {
 /// The file and its servers.
 struct ServedFile {
     file: RawFile,
+    /// Where it is, and as what programs open it.
     path: PathBuf,
+    open: PathBuf,
     journal: Arc<Journal>,
     /// Daemons are started here: they bear the run's mark.
     node: Local,
@@ -86,7 +89,7 @@ impl ServedFile {
         let fits = |dir: &PathBuf| daemon::longest_path(dir) <= daemon::SOCKET_PATH;
         let dir = dirs.iter().find(|d| fits(d)).cloned().ok_or_else(|| Error::Server {
             path: self.path.clone(),
-            reason: format!("no directory is short enough for its sockets ({})", dirs[1].display()),
+            reason: format!("no directory path is short enough for its sockets ({})", dirs[1].display()),
         })?;
         let change = self.journal.scratch_dir(&dir)?;
         self.sockets = Some((dir.clone(), change));
@@ -100,7 +103,10 @@ impl ServedFile {
 
 impl Prepared for ServedFile {
     fn native(&self) -> &Path {
-        &self.path
+        &self.open
+    }
+    fn intact(&self) -> Result<()> {
+        self.file.intact()
     }
     fn attach(&mut self, asked: &setup::Attachment) -> Result<Storage> {
         let at = self.servers.iter().position(|(a, _)| a == asked);
@@ -112,7 +118,7 @@ impl Prepared for ServedFile {
         }
         let dir = self.sockets()?;
         let number = at.unwrap_or(self.servers.len());
-        let daemon = Daemon::start(&self.node, &self.path, asked, &dir, number)?;
+        let daemon = Daemon::start(&self.node, &self.open, asked, &dir, number)?;
         let storage = daemon.storage.clone();
         match at {
             Some(at) => self.servers[at].1 = daemon,

@@ -3,7 +3,7 @@
 
 use super::raw_file::RawFile;
 use super::scratch::Scratch;
-use super::{Prepared, Result, Target, TargetCtx};
+use super::{Prepared, Result, Space, Target, TargetCtx};
 use crate::require::Requirement;
 
 /// Entry `sparse`.
@@ -18,6 +18,9 @@ impl Target for Sparse {
     }
     fn requirements(&self) -> &'static [Requirement] {
         &[]
+    }
+    fn space(&self, bytes: u64, _attachments: u64) -> Space {
+        Space { taken_bytes: bytes, prepared_bytes: 0 }
     }
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {
         let scratch = Scratch::make_with(ctx, self.name(), Scratch::punch)?;

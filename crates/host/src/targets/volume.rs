@@ -178,7 +178,7 @@ fn make(pool: &Pool, volume: &Volume, bytes: u64) -> Result<PathBuf> {
             return Ok(device.canonicalize().unwrap_or(device));
         }
         if Instant::now() >= until {
-            let reason = "it was made, but no device node of it came; is udev running?".to_owned();
+            let reason = "it was created, but its device node did not appear; is udev running?".to_owned();
             return Err(Error::NotAsAsked { path: volume.name.clone().into(), reason });
         }
         thread::sleep(Duration::from_millis(50));
@@ -247,7 +247,7 @@ fn emptied(node: &dyn Node, pool: &Pool, volume: &Volume, bytes: u64) -> std::re
     loop {
         match allocated(node, pool, volume, bytes).map_err(|e| e.to_string())? {
             Some(used) if used > most && Instant::now() >= until => {
-                return Err(format!("{used:.1} % are still allocated after all was discarded"));
+                return Err(format!("{used:.1} % is still allocated after discarding everything"));
             }
             Some(used) if used > most => thread::sleep(Duration::from_millis(500)),
             _ => return Ok(()),

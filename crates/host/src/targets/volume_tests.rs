@@ -62,7 +62,7 @@ fn what_a_tool_does_not_say_is_not_taken_for_empty() {
     let volume = mark(&thin, "lvm-thin", "c00kie");
     let told = |text: &'static str| host(&[("lvs", text)]);
     assert_eq!(emptied(&told("0.80"), &thin, &volume, bytes), Ok(()));
-    assert!(emptied(&told("3.10"), &thin, &volume, bytes).unwrap_err().contains("3.1 % are still allocated"));
+    assert!(emptied(&told("3.10"), &thin, &volume, bytes).unwrap_err().contains("3.1 % is still allocated"));
     assert!(emptied(&told("?"), &thin, &volume, bytes).is_err());
     assert_eq!(emptied(&host(&[]), &Pool::Lvm { vg: "vg0".into() }, &volume, bytes), Ok(()));
 }

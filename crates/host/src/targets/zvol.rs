@@ -1,7 +1,7 @@
 //! A sparse ZFS volume (zfs-create(8), `-s`). ZFS writes every block anew wherever it was before, so
 //! that thick ones would differ in the space that is set aside alone.
 
-use super::{Prepared, Result, Target, TargetCtx, volume};
+use super::{Prepared, Result, Space, Target, TargetCtx, volume};
 use crate::places::Ground;
 use crate::require::Requirement;
 
@@ -20,6 +20,9 @@ impl Target for Zvol {
     }
     fn fits(&self, ground: &Ground) -> std::result::Result<(), String> {
         volume::fits(self.name(), "zfs:POOL[/DATASET]", ground)
+    }
+    fn space(&self, bytes: u64, _attachments: u64) -> Space {
+        Space { taken_bytes: bytes, prepared_bytes: 0 }
     }
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {
         volume::prepare(ctx, self.name())

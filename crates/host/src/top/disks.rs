@@ -78,7 +78,7 @@ pub(super) fn read(
     files: &mut Files<'_>,
     leaves: &BTreeSet<Device>,
 ) -> DiskReading {
-    if let Some(found) = libvirt.of(&member.guest.name) {
+    if let Some(found) = libvirt.of(&member.guest) {
         return found;
     }
     if let Some(found) = groups.read(member.pid(), files, leaves) {

@@ -5,15 +5,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use vmio_model::facts::Disk;
+use vmio_model::facts::{Disk, Guest};
 use vmio_model::top::load::{Device, DiskLoad, DiskSource, Transfer};
 use vmio_model::top::reading::DiskReading;
+use vmio_node::Reader;
+use vmio_node::machine::{mount_of, mounts};
 
 use super::member::Member;
 use crate::backing::Backing;
 use crate::guests::qemu::running::on_server;
 use crate::look::{Look, Question};
 use crate::managers::libvirt;
+use crate::require;
 
 /// libvirt asks the guests' monitors: not more often than this, in seconds, and never more than
 /// this part of the time.
@@ -28,6 +31,8 @@ pub(super) struct Libvirt {
     last: Option<(f64, BTreeMap<String, Vec<Block>>)>,
     recent: BTreeMap<String, (f64, Vec<DiskLoad>)>,
     devices: BTreeMap<PathBuf, Option<Device>>,
+    /// UUIDs of the guests that it was asked about.
+    known: BTreeSet<String>,
     next: f64,
     /// Why it is not asked.
     pub refused: Option<String>,
@@ -41,9 +46,10 @@ struct Block {
 }
 
 impl Libvirt {
-    /// What it said of a guest.
-    pub fn of(&self, name: &str) -> Option<DiskReading> {
-        let (span, disks) = self.recent.get(name)?;
+    /// What it said of a guest. Another guest may bear the name of one of libvirt's.
+    pub fn of(&self, guest: &Guest) -> Option<DiskReading> {
+        guest.uuid.as_ref().filter(|uuid| self.known.contains(*uuid))?;
+        let (span, disks) = self.recent.get(guest.given_name())?;
         Some(DiskReading::Recent(DiskSource::Libvirt, *span, disks.clone()))
     }
 
@@ -64,9 +70,11 @@ impl Libvirt {
         }
         let ask = |command: String| look.ask(&Question::Virsh { uri: libvirt::QEMU.into(), commands: vec![command] });
         // Those of users' own daemons are not known to the system's.
+        let mut asked = BTreeSet::new();
         let answer = ask("list --uuid".into()).and_then(|list| {
             let known: Vec<String> =
                 libvirt::uuids(&list).into_iter().filter(|u| wanted.contains(u.as_str())).collect();
+            asked.extend(known.iter().cloned());
             match known.is_empty() {
                 true => Ok(String::new()),
                 false => ask(format!("domstats --block --nowait {}", known.join(" "))),
@@ -77,6 +85,7 @@ impl Libvirt {
             Ok(text) => {
                 let found = domstats(&text);
                 self.refused = None;
+                self.known = asked;
                 self.next = now + LIBVIRT_SECONDS.max(took / SHARE);
                 for block in found.values().flatten() {
                     let path = PathBuf::from(&block.path);
@@ -90,7 +99,10 @@ impl Libvirt {
                 }
                 self.last = Some((now, found));
             }
-            Err(unread) => self.rest(Some(format!("{}; {}", unread.why, unread.mend)), now + AGAIN_SECONDS),
+            Err(unread) => {
+                let mend = require::mend_for(look.reader(), &unread.mend);
+                self.rest(Some(format!("{}; {mend}", unread.why)), now + AGAIN_SECONDS);
+            }
         }
     }
 
@@ -98,6 +110,7 @@ impl Libvirt {
     fn rest(&mut self, refused: Option<String>, next: f64) {
         (self.last, self.refused, self.next) = (None, refused, next);
         self.recent.clear();
+        self.known.clear();
     }
 
     fn loads(&self, disks: &[Block], before: &[Block]) -> Vec<DiskLoad> {
@@ -125,6 +138,22 @@ impl Libvirt {
 fn hidden(disk: &Disk) -> bool {
     let of_zfs = |source: &str| source.starts_with("/dev/zvol/") || source.starts_with("/dev/zd");
     disk.place.source.as_deref().is_none_or(|source| !source.starts_with('/') || of_zfs(source))
+}
+
+/// File systems that hand requests in as the process that asked for them, and not by threads of their own.
+const DIRECT: [&str; 4] = ["ext2", "ext3", "ext4", "xfs"];
+
+/// Whether tracing shows whose the requests of all of a guest's disks are, so that none seen are none.
+pub(super) fn traceable(reader: &dyn Reader, guest: &Guest) -> bool {
+    if guest.kind != "qemu" || guest.disks.is_empty() || guest.disks.iter().any(hidden) {
+        return false;
+    }
+    let table = guest.pid.and_then(|pid| reader.read(Path::new(&format!("/proc/{pid}/mountinfo"))).ok());
+    let mounts = mounts(&table.unwrap_or_default());
+    guest.disks.iter().filter_map(|d| d.place.source.as_deref()).all(|source| {
+        let on = mount_of(&mounts, Path::new(source)).map(|mount| mount.filesystem.as_str());
+        source.starts_with("/dev/") || on.is_some_and(|filesystem| DIRECT.contains(&filesystem))
+    })
 }
 
 /// The disk that a file lies on, when it is one.

@@ -7,6 +7,7 @@ use vmio_model::facts::Guest;
 use vmio_model::top::load::Packets;
 use vmio_model::top::reading::{GuestReading, Interface, Part, ThreadReading};
 
+use super::domstats::traceable;
 use super::files::{Files, Kept};
 use super::parse;
 use crate::guests::qemu::threads::MONITOR;
@@ -26,6 +27,8 @@ pub(super) struct Member {
     interfaces: Vec<String>,
     /// Id of its control group, where it is its own.
     pub group_id: Option<u64>,
+    /// Whether tracing of the block layer shows whose the requests of all its disks are.
+    pub traceable: bool,
     /// Whether it has ended.
     pub gone: bool,
 }
@@ -66,6 +69,7 @@ pub(super) fn member(guest: Guest, files: &mut Files<'_>, v2: Option<&Path>, vho
         name: "vhost thread".into(),
         file: Kept::new(format!("/proc/{tid}/schedstat")),
     });
+    let traceable = traceable(files.reader(), &guest);
     Member {
         groups,
         alone: false,
@@ -75,6 +79,7 @@ pub(super) fn member(guest: Guest, files: &mut Files<'_>, v2: Option<&Path>, vho
         net: elsewhere.then(|| Kept::new(proc.join("net/dev"))),
         interfaces: guest.nics.iter().filter_map(|n| n.interface.clone()).collect(),
         group_id: None,
+        traceable,
         gone: false,
         guest,
     }
@@ -125,6 +130,9 @@ impl Member {
             name: self.guest.name.clone(),
             kind: self.guest.kind.clone(),
             pid: self.guest.pid,
+            vmid: self.guest.vmid().map(str::to_owned),
+            uuid: self.guest.uuid.clone(),
+            traceable: self.traceable,
             ..GuestReading::default()
         };
         match &mut self.group_cpu {

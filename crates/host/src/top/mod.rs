@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use vmio_model::top::Flow;
+use vmio_model::top::cpu_users::{Processes, grouped};
 use vmio_model::top::load::{Device, Interval, Packets};
 use vmio_model::top::reading::{Interface, Reading, Traced, between};
 use vmio_node::Node;
@@ -25,6 +26,7 @@ mod roster;
 mod tests;
 
 use crate::look::Look;
+use crate::require;
 use disks::Groups;
 use domstats::Libvirt;
 use files::{Files, Kept};
@@ -33,6 +35,11 @@ use roster::{Roster, search};
 
 /// Seconds between two looks at which disks and interfaces there are.
 const HARDWARE_SECONDS: f64 = 10.0;
+
+/// Processes are looked at one by one while the processors are at least so busy.
+const BUSY: f64 = 0.5;
+/// Part of the processors' work below which it is not asked whose a process is.
+const LEAST_SHARE: f64 = 0.01;
 
 /// Reads a machine again and again.
 pub struct Sampler<'a> {
@@ -98,9 +105,21 @@ impl<'a> Sampler<'a> {
         let (reading, taken) = self.read();
         let before = self.last.replace(reading)?;
         let after = self.last.as_ref()?;
-        let Some(flows) = taken else { return Some(between(&before, after, None)) };
-        let owners: Vec<Option<usize>> = flows.iter().map(|flow| self.roster.owner(&self.files, flow)).collect();
-        Some(between(&before, after, Some(&Traced { flows: &flows, owners: &owners })))
+        let mut interval = match taken {
+            None => between(&before, after, None),
+            Some(flows) => {
+                let owners: Vec<Option<usize>> =
+                    flows.iter().map(|flow| self.roster.owner(&self.files, flow)).collect();
+                between(&before, after, Some(&Traced { flows: &flows, owners: &owners }))
+            }
+        };
+        // Whose a process is costs files to read: it is asked of those alone that count.
+        let least = interval.host_cpu.busy_seconds * LEAST_SHARE;
+        interval.processes = interval.processes.map(|mut all| {
+            all.retain(|p| p.run_seconds < least || !self.roster.is_of_guest(&self.files, p));
+            grouped(all)
+        });
+        Some(interval)
     }
 
     fn read(&mut self) -> (Reading, Option<Vec<Flow>>) {
@@ -121,16 +140,26 @@ impl<'a> Sampler<'a> {
         reading.uplinks = self.hardware.uplinks(&net);
         reading.cpu = files.read(&mut self.stat).map(parse::stat).unwrap_or_default();
         reading.cpu.stalled_us = files.read(&mut self.pressure).and_then(parse::pressure);
+        if self.is_busy(&reading) {
+            reading.processes = Some(processes(&self.files));
+        }
         // Traced or not: a guest on Ceph, NFS or a ZFS volume is seen by its own counters alone.
         self.untraced_disks(&mut reading, now);
         let lost = self.flows.as_mut().map_or(0, |flows| flows.lost());
         if lost > 0 {
-            reading
-                .notes
-                .push(format!("{lost} requests could not be traced: more were under way than there is room for"));
+            reading.notes.push(format!("{lost} requests could not be traced: too many were in flight at once"));
         }
         self.notes(&mut reading);
         (reading, taken)
+    }
+
+    /// Whether the processors were busy enough since the last reading to ask which processes use them.
+    /// That costs a file a process, so an idle host is spared it after the first reading.
+    fn is_busy(&self, now: &Reading) -> bool {
+        self.last.as_ref().is_none_or(|last| {
+            let there = (now.at_seconds - last.at_seconds) * f64::from(now.cpu.cpus);
+            now.cpu.busy_seconds - last.cpu.busy_seconds >= there * BUSY
+        })
     }
 
     fn take(&mut self) -> Option<Vec<Flow>> {
@@ -157,20 +186,34 @@ impl<'a> Sampler<'a> {
     fn notes(&self, reading: &mut Reading) {
         if self.flows.is_none() {
             let why = self.untraced.as_deref().unwrap_or("not asked for");
-            reading.notes.push(format!("no eBPF, so no percentiles of latency by guest and no other processes: {why}"));
+            reading.notes.push(format!("no eBPF, so no latency percentiles by guest and no other processes: {why}"));
         }
         if reading.disks.is_empty() {
             reading.notes.push("no disk can be seen in /proc/diskstats".into());
         }
         if reading.guests.is_empty() {
-            reading.notes.push("no guest runs here, as far as this user can see".into());
+            reading.notes.push("no running guest is visible to this user".into());
         }
         if let Some(why) = self.libvirt.refused.as_ref().filter(|why| !why.starts_with("no program")) {
-            reading.notes.push(format!("libvirt cannot be asked: {why}"));
+            reading.notes.push(format!("libvirt cannot be queried: {why}"));
         }
         let unread = &self.roster.unread;
-        reading.notes.extend(unread.iter().map(|u| format!("could not read {}: {}; {}", u.what, u.why, u.mend)));
+        let told = |u: &vmio_model::facts::Unread| {
+            format!("could not read {}: {}; {}", u.what, u.why, require::mend_for(self.node.reader(), &u.mend))
+        };
+        reading.notes.extend(unread.iter().map(told));
     }
+}
+
+/// The times of all processes.
+fn processes(files: &Files<'_>) -> Processes {
+    let reader = files.reader();
+    let numbers = reader.list(Path::new("/proc")).unwrap_or_default();
+    let times = |name: &String| {
+        let pid: u32 = name.parse().ok()?;
+        Some((pid, parse::process(&reader.read_text(Path::new(&format!("/proc/{pid}/stat"))).ok()?)?))
+    };
+    numbers.iter().filter_map(times).collect()
 }
 
 impl Hardware {

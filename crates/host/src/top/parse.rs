@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use vmio_model::top::cpu_users::ProcessCounters;
 use vmio_model::top::load::{Device, Packets};
 use vmio_model::top::reading::{CpuCounters, DiskCounters, Sides};
 
@@ -31,6 +32,20 @@ pub(super) fn diskstats(text: &str, wanted: &BTreeSet<String>) -> BTreeMap<Devic
 pub(super) fn schedstat(text: &str) -> Option<(u64, u64)> {
     let mut words = text.split_ascii_whitespace();
     Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+}
+
+/// `/proc/PID/stat` (proc_pid_stat(5)). The name may hold anything, parentheses too.
+pub(super) fn process(text: &str) -> Option<ProcessCounters> {
+    let (head, rest) = text.rsplit_once(')')?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let at = |i: usize| fields.get(i)?.parse::<u64>().ok();
+    Some(ProcessCounters {
+        comm: head.split_once('(')?.1.to_owned(),
+        // Children of kthreadd, and itself.
+        kernel: at(1)? == 2 || head.starts_with("2 "),
+        run_seconds: (at(11)? + at(12)?) as f64 / USER_HZ,
+        began: at(19)?,
+    })
 }
 
 /// Interfaces of a `net/dev` (proc_pid_net(5)): what was received and sent, by name.

@@ -7,8 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-use vmio_model::facts::{Guest, Nic, Unread};
+use vmio_model::facts::{Guest, Nic, Unread, tell_apart};
 use vmio_model::top::Flow;
+use vmio_model::top::cpu_users::ProcessLoad;
 use vmio_model::top::load::Packets;
 use vmio_model::top::process::{OtherKind, kind_of};
 use vmio_model::top::reading::GuestReading;
@@ -60,17 +61,17 @@ impl Roster {
         found.retain(|g: &Guest| g.pid.is_some());
         found.sort_by(|a, b| a.name.cmp(&b.name).then(a.pid.cmp(&b.pid)));
         found.dedup_by_key(|g| g.pid);
-        let mut old: HashMap<(u32, String), Member> =
-            self.members.drain(..).map(|m| ((m.pid(), m.guest.name.clone()), m)).collect();
+        tell_apart(&mut found);
+        // By process alone: a name changes when another guest comes that bears it too.
+        let mut old: HashMap<u32, Member> = self.members.drain(..).map(|m| (m.pid(), m)).collect();
         let mounts = crate::backing::mounts(files.reader()).unwrap_or_default();
         let v2 = mounts.iter().find(|m| m.filesystem == "cgroup2").map(|m| m.point.clone());
         let vhost = vhost_threads(files, &found);
         self.members = found
             .into_iter()
             .map(|guest| {
-                let key = (guest.pid.unwrap_or(0), guest.name.clone());
                 let mut found = member(guest, files, v2.as_deref(), &vhost);
-                if let Some(old) = old.remove(&key) {
+                if let Some(old) = old.remove(&found.pid()) {
                     found.resume(old, files);
                 }
                 found
@@ -125,6 +126,16 @@ impl Roster {
             self.index();
         }
         readings
+    }
+
+    /// Whether a process is a guest's: its hypervisor, what runs in its control group, or a thread of vhost.
+    pub fn is_of_guest(&mut self, files: &Files<'_>, process: &ProcessLoad) -> bool {
+        let vhost = process.name.strip_prefix("vhost-").filter(|_| process.kernel).and_then(|pid| pid.parse().ok());
+        if vhost.is_some_and(|pid: u32| self.members.iter().any(|m| m.pid() == pid)) {
+            return true;
+        }
+        let members = &self.members;
+        self.owners.entry(process.pid).or_insert_with(|| by_process(members, files, process.pid)).is_some()
     }
 
     /// Finds members by control group, after their places changed.

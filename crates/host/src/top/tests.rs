@@ -154,6 +154,48 @@ fn a_second_of_a_traced_machine() {
 }
 
 #[test]
+fn processes_that_use_the_processors_are_named_and_those_of_guests_are_not_among_them() {
+    let times = |pid: u32, comm: &str, ticks: u64| {
+        format!("{pid} ({comm}) R 1 1 1 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 1 0 500 0 0\n")
+    };
+    let fake = machine().file("/proc/700/stat", times(700, "a (b) c", 0)).file("/proc/100/stat", times(100, "qemu", 0));
+    let mut sampler = Sampler::new(&fake, false, untraced());
+    sampler.tick();
+    let second = |n: u64, busy: u64| {
+        fake.pass(Duration::from_secs(1));
+        fake.set("/proc/stat", format!("cpu  {} 0 0 0 0 0 0 0\ncpu0 0\ncpu1 0\n", busy));
+        fake.set("/proc/700/stat", times(700, "a (b) c", 90 * n));
+        fake.set("/proc/100/stat", times(100, "qemu", 50 * n));
+    };
+    second(1, 150);
+    let interval = sampler.tick().unwrap();
+    let found = interval.processes.unwrap();
+    assert_eq!((found.len(), found[0].name.as_str(), found[0].pid), (1, "a (b) c", 700));
+    assert!((found[0].run_seconds - 0.9).abs() < 1e-9);
+    // An idle host is not asked, and that is no answer.
+    second(2, 160);
+    assert_eq!(sampler.tick().unwrap().processes, None);
+}
+
+#[test]
+fn guests_of_one_name_are_told_apart_and_libvirts_figures_are_those_of_its_own() {
+    let (fake, _) = with_libvirt("/images/a.raw");
+    // Another one that bears libvirt's guest's name, started by hand.
+    let fake =
+        fake.file("/proc/300/comm", "qemu-system-x86\n").file("/proc/300/cmdline", "qemu-system-x86_64\0-name\0a\0");
+    fake.set("/proc/300/task/300/schedstat", "0 0 1\n");
+    let mut sampler = Sampler::new(&fake, false, untraced());
+    let mut last = None;
+    for n in 0..7 {
+        work(&fake, n);
+        last = sampler.tick();
+    }
+    let interval = last.unwrap();
+    assert_eq!(named(&interval, "a (pid 100)").disk_source, DiskSource::Libvirt);
+    assert_eq!(named(&interval, "a (pid 300)").disk_source, DiskSource::None);
+}
+
+#[test]
 fn a_qemu_that_does_not_name_its_threads_has_none_at_its_limit() {
     let fake = machine();
     let program = "qemu-system-x86";
@@ -377,7 +419,7 @@ fn a_machine_where_nothing_can_be_read_says_so() {
     empty.pass(Duration::from_secs(1));
     let interval = sampler.tick().unwrap();
     assert!(interval.guests.is_empty() && interval.devices.is_empty());
-    for note in ["no eBPF", "no disk can be seen", "no guest runs here"] {
+    for note in ["no eBPF", "no disk can be seen", "no running guest is visible"] {
         assert!(interval.notes.iter().any(|n| n.contains(note)), "{:?}", interval.notes);
     }
 }

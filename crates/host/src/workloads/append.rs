@@ -76,7 +76,7 @@ pub fn latency(log: &[Action], appends: u64) -> Result<Latency, String> {
         .collect();
     // The last append has no successor; lines may be torn where fio prints a warning.
     if micros.is_empty() || (micros.len() as f64) < 0.95 * (appends as f64 - 1.0) {
-        return Err(format!("its log has {} whole appends of {appends}: no latency can be told", micros.len()));
+        return Err(format!("its log has {} whole appends of {appends}: its latency cannot be computed", micros.len()));
     }
     micros.sort_unstable();
     let n = micros.len();

@@ -56,7 +56,7 @@ impl Dd {
             return Err(unusable(format!("it moved {bytes} bytes of {asked}: the target is too small")));
         }
         if seconds <= 0.0 {
-            return Err(unusable("it took no time at all".into()));
+            return Err(unusable("it took no time".into()));
         }
         let (read_bytes, write_bytes) = if self.writes { (0, bytes) } else { (bytes, 0) };
         Ok(WorkloadResult {
@@ -98,7 +98,7 @@ impl Workload for Dd {
         (2 * memory_bytes).next_multiple_of(1 << 20)
     }
     fn can_be_gentle(&self) -> std::result::Result<(), &'static str> {
-        Err("dd cannot be held to a bandwidth: use the fio workloads with --gentle")
+        Err("dd cannot be limited to a bandwidth: use the fio workloads with --gentle")
     }
     fn run(&self, node: &dyn Node, ctx: &WorkCtx) -> Result<WorkloadResult> {
         super::enough(self, ctx)?;

@@ -25,12 +25,12 @@ pub const FAMILY: Family =
 pub const KINDS: &[(&str, &str, &[Requirement])] = &[
     (
         "<seq|rand>-<read|write>-<size>-d<depth>[-buffered]",
-        "fio: any size and depth by libaio, direct or through the page cache, like seq-read-64k-d8",
+        "fio: any size and depth by libaio, direct or through the page cache, such as seq-read-64k-d8",
         &[super::FIO],
     ),
     (
         "<seq|rand>-<read|write>-<size>-d<depth>-uring[-buffered]",
-        "the same by io_uring, like seq-read-64k-d8-uring",
+        "the same with io_uring, such as seq-read-64k-d8-uring",
         &[super::FIO, super::IO_URING],
     ),
 ];
@@ -77,7 +77,10 @@ impl Member {
         let (bytes, depth) = (self.block_bytes, self.depth);
         if bytes % 512 != 0 {
             let near = (bytes / 512).max(1) * 512;
-            return Err(format!("{bytes} bytes are no multiple of 512, a disk's sector; {} is near", size(near)));
+            return Err(format!(
+                "{bytes} bytes is not a multiple of 512, a disk's sector; {} is the nearest",
+                size(near)
+            ));
         }
         if !(SIZE_LEAST..=SIZE_MOST).contains(&bytes) {
             return Err(format!("the size is out of range: {} to {}", size(SIZE_LEAST), size(SIZE_MOST)));
@@ -138,18 +141,18 @@ pub fn parse(word: &str) -> Option<Result<Member, String>> {
     Some(member(rw, &rest).and_then(|m| {
         m.check()?;
         let name = m.name();
-        if name == word { Ok(m) } else { Err(format!("write it `{name}`: a job has one name only")) }
+        if name == word { Ok(m) } else { Err(format!("write it as `{name}`: each job has exactly one name")) }
     }))
 }
 
 fn member(rw: Rw, rest: &[&str]) -> Result<Member, String> {
     let block_bytes = bytes(rest[0])
-        .ok_or_else(|| format!("`{}` is no size: bytes, or KiB and MiB as in 512, 7680, 4k, 64k, 1m", rest[0]))?;
+        .ok_or_else(|| format!("`{}` is not a size: bytes, or KiB and MiB as in 512, 7680, 4k, 64k, 1m", rest[0]))?;
     let depth = rest.get(1).ok_or("the depth is missing, for example -d8")?;
     let depth = depth
         .strip_prefix('d')
         .and_then(|d| d.parse().ok())
-        .ok_or_else(|| format!("`{depth}` is no depth: d and a whole number, for example d8"))?;
+        .ok_or_else(|| format!("`{depth}` is not a depth: d and a whole number, for example d8"))?;
     let mut member = Member { rw, block_bytes, depth, uring: false, buffered: false };
     for word in &rest[2..] {
         match *word {
@@ -227,19 +230,19 @@ mod tests {
     #[test]
     fn near_misses_are_told_what_is_wrong() {
         for (word, says) in [
-            ("seq-read-64q-d8", "`64q` is no size"),
-            ("seq-read-7000-d1", "no multiple of 512, a disk's sector; 6656 is near"),
+            ("seq-read-64q-d8", "`64q` is not a size"),
+            ("seq-read-7000-d1", "not a multiple of 512, a disk's sector; 6656 is the nearest"),
             ("seq-read-64k-d0", "depth is out of range: 1 to 1024"),
             ("seq-read-0-d1", "512 to 4m"),
             ("seq-read-8m-d1", "512 to 4m"),
             ("seq-read-4m-d64", "more than 64m"),
             ("seq-read-64k", "depth is missing"),
-            ("seq-read-64k-8", "`8` is no depth"),
+            ("seq-read-64k-8", "`8` is not a depth"),
             ("seq-read-64k-d8-async", "neither `uring` nor `buffered`"),
-            ("seq-read-64K-d8", "write it `seq-read-64k-d8`"),
-            ("seq-read-65536-d8", "write it `seq-read-64k-d8`"),
-            ("seq-read-64k-d08", "write it `seq-read-64k-d8`"),
-            ("seq-read-64k-d8-buffered-uring", "write it `seq-read-64k-d8-uring-buffered`"),
+            ("seq-read-64K-d8", "write it as `seq-read-64k-d8`"),
+            ("seq-read-65536-d8", "write it as `seq-read-64k-d8`"),
+            ("seq-read-64k-d08", "write it as `seq-read-64k-d8`"),
+            ("seq-read-64k-d8-buffered-uring", "write it as `seq-read-64k-d8-uring-buffered`"),
         ] {
             let said = parse(word).unwrap().unwrap_err();
             assert!(said.contains(says), "{word}: {said}");

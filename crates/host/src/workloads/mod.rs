@@ -117,7 +117,7 @@ pub fn find(name: &str) -> Option<Found> {
 
 const FIO: Requirement = Requirement {
     name: "fio",
-    why: "runs all workloads but dd",
+    why: "runs all workloads except dd",
     mend: "apt install fio",
     check: |reader| program(reader, "fio"),
 };
@@ -168,7 +168,7 @@ fn exists(workload: &dyn Workload, reader: &dyn Reader, ctx: &WorkCtx) -> Result
         Err(Error::Unfit { workload: workload.traits().name, reason })
     };
     match reader.stat(&ctx.path)? {
-        None => unfit("there is no such file or device".into()),
+        None => unfit("no such file or device".into()),
         Some(s) if s.mode & 0o170_000 == 0o060_000 => Ok(()),
         Some(s) if s.mode & 0o170_000 != 0o100_000 => unfit("neither a regular file nor a block device".into()),
         Some(s) if s.size < ctx.bytes => unfit(format!("{} bytes instead of {}", s.size, ctx.bytes)),

@@ -20,9 +20,12 @@ pub struct Bed {
 }
 
 impl Bed {
-    /// In cargo's own directory, which is on a disk where /tmp may be memory.
+    /// In cargo's own directory, which is on a disk where /tmp may be memory; with `sudo make test` that is
+    /// another user's, where no journal is obeyed.
     pub fn new() -> Self {
-        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let cargos = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let ground = if vmio_node::private_dir(cargos).is_ok() { cargos } else { Path::new("/var/tmp") };
+        let dir = tempfile::tempdir_in(ground).unwrap();
         let journal = Arc::new(Journal::open(&dir.path().join("journal"), "test").unwrap());
         Self { node: Local::owned(Arc::clone(&journal)), journal, dir }
     }
@@ -64,8 +67,8 @@ impl Bed {
     pub fn losetup(&self, name: &str, mib: u64) -> (PathBuf, PathBuf) {
         let file = self.dir().join(name);
         std::fs::File::create(&file).unwrap().set_len(mib << 20).unwrap();
-        self.journal.record(Change::File { path: file.clone() }).unwrap();
-        self.journal.record(Change::Loop { backing: file.clone() }).unwrap();
+        self.journal.record(Change::file(&file)).unwrap();
+        self.journal.record(Change::loop_over(&file)).unwrap();
         // A device on which others left partitions behind is not empty.
         let partitions = |n: u32| (1..16).any(|p| Path::new(&format!("/sys/block/loop{n}/loop{n}p{p}")).exists());
         for number in (0..256).filter(|&n| !partitions(n)) {

@@ -121,6 +121,12 @@ pub struct Details {
     pub host_cached_bytes: Option<u64>,
     /// Bytes that its files take where they lie.
     pub allocated_bytes: Option<u64>,
+    /// `tmpfs` or `ramfs`, where its file lies in the host's memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_memory: Option<String>,
+    /// Its files whose name is gone though the guest has them open: they end with its process.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deleted: Vec<DeletedFile>,
     /// Limits in force, in words: `1000 IOPS by QEMU's throttle`.
     pub limits: Vec<String>,
     /// Keys on QEMU's command line that set them: `throttling.iops-total=100`.
@@ -133,6 +139,19 @@ pub struct Details {
     pub overridden: Vec<Overridden>,
 }
 
+/// A file that has no name any more and that a process holds open.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeletedFile {
+    /// The name that it had, as the process sees it.
+    pub path: String,
+    /// The process.
+    pub pid: u32,
+    /// Number of the descriptor that holds it.
+    pub fd: u32,
+    /// Whether that name is another file's now.
+    pub replaced: bool,
+}
+
 /// A setting that was asked for and is not in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overridden {
@@ -142,6 +161,9 @@ pub struct Overridden {
     pub asked: String,
     /// What is in force.
     pub found: String,
+    /// Why, where that is known for sure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 /// A guest's network device.
@@ -332,33 +354,7 @@ impl Processors {
     }
 }
 
-/// Shortest beginning of a UUID that names a guest.
-const UUID_CHARACTERS: usize = 4;
-/// Which of [`Guest::ids`] are names of the guest.
-const NAMES: [&str; 10] =
-    ["vmid", "domain", "domid", "container", "hostname", "pod", "pod-uid", "machine", "openstack", "title"];
-
-/// The places of the guests that a word names: those whose name it is, else those that are known by it
-/// (VM number, domain, pod), else by process, else by the beginning of the UUID. Not by two of these at once.
-pub fn called(guests: &[Guest], word: &str) -> Vec<usize> {
-    let ranks: Vec<Option<u8>> = guests.iter().map(|g| g.called(word)).collect();
-    let best = ranks.iter().flatten().min();
-    (0..guests.len()).filter(|place| best.is_some() && ranks[*place].as_ref() == best).collect()
-}
-
 impl Guest {
-    /// How surely a word names this guest; the least is the surest.
-    pub fn called(&self, word: &str) -> Option<u8> {
-        let uuid = |u: &String| u.to_lowercase().starts_with(&word.to_lowercase());
-        match () {
-            () if self.name == word => Some(0),
-            () if self.ids.iter().any(|(key, id)| NAMES.contains(&key.as_str()) && id == word) => Some(1),
-            () if self.pid.is_some_and(|pid| pid.to_string() == word) => Some(2),
-            () if word.len() >= UUID_CHARACTERS && self.uuid.as_ref().is_some_and(uuid) => Some(3),
-            () => None,
-        }
-    }
-
     /// What the rules look at.
     pub fn facts(&self) -> super::Facts {
         super::Facts {

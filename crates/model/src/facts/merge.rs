@@ -40,6 +40,7 @@ macro_rules! compare {
                 setting: stringify!($field).to_owned(),
                 asked: shown(asked),
                 found: shown(found),
+                why: None,
             });
         }
     )*};
@@ -183,8 +184,12 @@ impl Device for Disk {
             mapped_iothreads,
             iothread_name,
             host_cached_bytes,
-            allocated_bytes
+            allocated_bytes,
+            in_memory
         );
+        if self.details.deleted.is_empty() {
+            self.details.deleted = other.details.deleted;
+        }
         if self.details.limits.is_empty() {
             self.details.limits = other.details.limits;
         }

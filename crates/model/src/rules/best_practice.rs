@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::{Finding, Severity, findings};
-use crate::facts::{Details, Disk, Facts, Guest, Nic, Overridden, Place, PlacedThread, Processors};
+use crate::facts::{DeletedFile, Details, Disk, Facts, Guest, Nic, Overridden, Place, PlacedThread, Processors};
 use crate::result::Accel;
 use crate::testing::{live_disk, live_nic, live_processors, read_from_db1};
 
@@ -80,7 +80,8 @@ fn place(target: &str, slot: &str) -> Place {
 
 /// Guests in which everything is wrong that a setting can be.
 fn all_wrong() -> Vec<Facts> {
-    let overridden = || vec![Overridden { setting: "aio".into(), asked: "native".into(), found: "threads".into() }];
+    let overridden =
+        || vec![Overridden { setting: "aio".into(), asked: "native".into(), found: "threads".into(), why: None }];
     let disk = |n: usize, driver: &str, cache: &str, aio: &str| Disk {
         subject: format!("guest db1, disk sd{n}"),
         driver: Some(driver.into()),
@@ -103,6 +104,13 @@ fn all_wrong() -> Vec<Facts> {
             queues: Some(1),
             iothread_name: Some("iothread1".into()),
             host_cached_bytes: Some(1 << 30),
+            in_memory: Some("tmpfs".into()),
+            deleted: vec![DeletedFile {
+                path: "/images/web 1.raw".into(),
+                pid: 812,
+                fd: 31,
+                replaced: n.is_multiple_of(2),
+            }],
             limits: vec!["1000 IOPS by QEMU's throttle".into()],
             overridden: overridden(),
             ..Details::default()
@@ -199,7 +207,15 @@ fn changes_of_live_guests_are_exact_and_safe() {
 /// What QEMU's settings are called is in other hypervisors something else, or not there.
 #[test]
 fn other_kinds_of_guests_are_told_nothing_about_qemu() {
-    let known = ["sparse-file", "limit-in-force", "mtu-mismatch", "vcpus-over-cores", "numa-split", "cpu-quota"];
+    let known = [
+        "disk-in-memory",
+        "sparse-file",
+        "limit-in-force",
+        "mtu-mismatch",
+        "vcpus-over-cores",
+        "numa-split",
+        "cpu-quota",
+    ];
     for kind in ["firecracker", "cloud-hypervisor", "xen", "container"] {
         for facts in all_wrong() {
             let found = findings(&Facts { kind: Some(kind.into()), ..facts });

@@ -1,7 +1,7 @@
 //! A setting that the configuration asks for and that is not in force: what people read in their
 //! configuration is not what their guest has.
 
-use super::change::{Names, Takes};
+use super::change::{Names, Takes, slot_without};
 use super::{Change, Check, Evidence, Finding, Live, Need, Rule, Severity};
 use crate::facts::{Disk, Nic, Overridden, Processors};
 
@@ -10,7 +10,11 @@ pub(super) const RULE: Rule = Rule {
     title: "A setting is not in force",
     needs: Need::Settings,
     severity: Severity::Advice,
-    references: &["https://github.com/kubevirt/kubevirt/issues/12112 (io=native silently overridden)"],
+    references: &[
+        "https://github.com/kubevirt/kubevirt/issues/12112 (io=native silently overridden)",
+        "qemu-server, PVE/QemuServer.pm, config_to_command: \"iothread is only valid with virtio disk or \
+         virtio-scsi-single controller, ignoring\"",
+    ],
     checks: &[Check::Disk(of_disk), Check::Nic(of_nic), Check::Processors(of_processors)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
@@ -34,11 +38,16 @@ fn overridden(rule: &Rule, device: &impl Live, wrong: &[Overridden]) -> Option<F
     if each.is_empty() {
         return None;
     }
-    let cause = format!(
-        "{}: something between the configuration and QEMU decided otherwise, or the configuration was changed and the \
-         guest not started anew since.",
-        each.join("; ")
-    );
+    // What is known for sure needs no search.
+    let whys: Vec<&str> = wrong.iter().filter_map(|o| o.why.as_deref()).collect();
+    let cause = match whys.len() == wrong.len() {
+        true => format!("{}: {}.", each.join("; "), whys.join("; ")),
+        false => format!(
+            "{}: something between the configuration and QEMU decided otherwise, or the configuration was changed and \
+             the guest not started anew since.",
+            each.join("; ")
+        ),
+    };
     let names: Vec<&str> = wrong.iter().map(|o| o.setting.as_str()).collect();
     let (domain, vmid) = (Names(device.place()).domain(), Names(device.place()).vmid());
     let running = "tr '\\0' '\\n' < /proc/PID/cmdline | grep -A1 -e -blockdev -e -drive -e -device -e -cpu -e -smp";
@@ -52,9 +61,33 @@ fn overridden(rule: &Rule, device: &impl Live, wrong: &[Overridden]) -> Option<F
         takes: Takes::Running,
         sets: None,
     };
-    let mut finding = rule.advice(device, &[], &cause, look);
+    let change = match wrong {
+        [one] if one.why.is_some() && one.setting == "iothread" => no_iothread(device),
+        _ => look,
+    };
+    let mut finding = rule.advice(device, &[], &cause, change);
     finding.evidence = wrong.iter().map(|o| in_force(device, o)).collect();
     Some(finding)
+}
+
+/// `iothread=1` on a disk whose controller has none: where it is one of virtio's, the disks get a controller each,
+/// which the guest's driver knows already; else the setting goes.
+fn no_iothread(device: &impl Live) -> Change {
+    let names = Names(device.place());
+    let (vmid, slot) = (names.vmid(), names.slot("scsi0"));
+    let virtio = device.evidence("driver").is_some_and(|driver| driver.value == "virtio-scsi");
+    let (what, proxmox) = match virtio {
+        true => (
+            "Give each SCSI disk of the guest a controller with a thread of its own.",
+            format!("qm set {vmid} --scsihw virtio-scsi-single"),
+        ),
+        false => (
+            "Take the setting away, which has no effect there; emulated-driver says how the disk gets a thread.",
+            format!("{} && \\\nqm set {vmid} --{slot} \"$disk\"", slot_without(&vmid, &slot, &["iothread"])),
+        ),
+    };
+    let only = "# only Proxmox VE ignores the setting so".to_owned();
+    Change { what: what.into(), qemu: only.clone(), libvirt: only, proxmox, takes: Takes::NextStart, sets: None }
 }
 
 fn in_force(device: &impl Live, o: &Overridden) -> Evidence {
@@ -71,12 +104,37 @@ mod fixture {
     use crate::testing::settings;
 
     pub fn fires() -> Facts {
-        let one = Overridden { setting: "aio".into(), asked: "native".into(), found: "threads".into() };
+        let one = Overridden { setting: "aio".into(), asked: "native".into(), found: "threads".into(), why: None };
         settings(Details { overridden: vec![one], ..Details::default() })
     }
 
     /// All is as it was asked for.
     pub fn silent() -> Facts {
         settings(Details::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::{Details, Facts, Place};
+    use crate::testing::live_disk;
+
+    #[test]
+    fn an_iothread_that_proxmox_ignores_says_why_and_how_the_disk_gets_one() {
+        let found = |driver: &str, slot: &str| {
+            let why = Some("Proxmox VE gives none there".to_owned());
+            let one = Overridden { setting: "iothread".into(), asked: "on".into(), found: "off".into(), why };
+            let details = Details { overridden: vec![one], ..Details::default() };
+            let place = Place { vmid: Some("101".into()), slot: Some(slot.into()), ..Place::default() };
+            let disk = Disk { driver: Some(driver.into()), iothread: Some(false), place, ..live_disk(details) };
+            RULE.check(&Facts { disks: vec![disk], ..Facts::default() }).remove(0)
+        };
+        let scsi = found("virtio-scsi", "scsi0");
+        assert!(scsi.cause.contains("Proxmox VE gives none there") && !scsi.cause.contains("something between"));
+        assert_eq!(scsi.change.proxmox, "qm set 101 --scsihw virtio-scsi-single");
+        assert_eq!(scsi.change.takes, Takes::NextStart);
+        let sata = found("ahci", "sata0").change.proxmox;
+        assert!(sata.contains("iothread") && sata.ends_with("qm set 101 --sata0 \"$disk\""), "{sata}");
     }
 }

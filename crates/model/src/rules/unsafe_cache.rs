@@ -66,7 +66,7 @@ fn of_qemu(rule: &Rule, disk: &Disk) -> Finding {
 /// option it begins to write into the image, which is for its owner to decide and for nothing to be joined with.
 fn of_a_snapshot(rule: &Rule, disk: &Disk) -> Finding {
     let cause = "The guest's writes go to a temporary image without flushes, which QEMU throws away at its end \
-                 (-snapshot, snapshot=on).";
+                 (-snapshot, snapshot=on): right for a guest that begins anew each time, and for no other.";
     let names = Names(&disk.place);
     let (vmid, slot) = (names.vmid(), names.slot("virtio0"));
     let warning = "# only if what the guest writes is to be kept: from its next start on it writes into its image";
@@ -85,7 +85,12 @@ fn of_a_snapshot(rule: &Rule, disk: &Disk) -> Finding {
         takes: Takes::NextStart,
         sets: None,
     };
-    rule.advice(disk, &["cache"], cause, change)
+    let mut finding = rule.advice(disk, &["cache"], cause, change);
+    // Somebody asked for it, and it is right for a guest that is to begin anew each time.
+    finding.severity = Severity::Warning;
+    finding.title = "What the guest writes is thrown away at its end".to_owned();
+    finding.references = vec!["QEMU, qemu(1), -snapshot; \"Block device options\": snapshot=on".to_owned()];
+    finding
 }
 
 /// One finding a disk, with the device's evidence where a durable append ran on it.
@@ -179,6 +184,10 @@ mod tests {
             let found = crate::rules::findings(&facts);
             let ids: Vec<&str> = found.iter().map(|f| &*f.rule).collect();
             assert_eq!(ids, ["unsafe-cache", "missing-iothread"]);
+            assert_eq!(
+                (found[0].severity, &*found[0].title),
+                (Severity::Warning, "What the guest writes is thrown away at its end")
+            );
             let change = &found[0].change;
             assert_eq!(change.sets, None, "another finding's change would take it along");
             for text in [&change.qemu, &change.libvirt, &change.proxmox] {

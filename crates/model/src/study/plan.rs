@@ -1,13 +1,16 @@
 //! What a study will cost, before anything is measured. Every assumption is a named field of
 //! [`Rates`]: assumed by the caller, or measured by a short probe.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use self::spans::Spans;
 use super::Study;
 use crate::result::WorkloadTraits;
 use crate::setup::Setup;
+
+pub mod spans;
 
 /// How fast things go on the machine: the assumptions behind a [`Plan`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,6 +41,13 @@ pub struct Rates {
     pub refilled_targets: Vec<String>,
     /// What share of the reckoned space is kept free on top (0.2 is 20 %).
     pub spare_ratio: f64,
+    /// Bytes that are written to the same device beside targets and cells: a guest image that has to be
+    /// built, the store.
+    #[serde(default)]
+    pub beside_bytes: u64,
+    /// Each workload runs natively once more, for a moment: `--gentle` finds its cap so.
+    #[serde(default)]
+    pub probed: bool,
 }
 
 /// What a target costs beside the cells.
@@ -49,7 +59,8 @@ pub struct TargetSpace {
     pub prepared_bytes: u64,
 }
 
-/// What a study will cost. Bytes and space are upper bounds under the [`Rates`].
+/// What a study will cost. Space is an upper bound under the [`Rates`]; `max_bytes_written` is one whatever
+/// the rates, since a run keeps to `spans` and does nothing that could take it over its budget.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// Cells in a round, native ones included.
@@ -77,8 +88,21 @@ pub struct Plan {
     /// Of these, to bring flash into its steady state.
     #[serde(default)]
     pub precondition_bytes_written: u64,
-    /// Bytes written at most: the most rounds, or the write budget and the cell that overruns it.
+    /// Of them, before anything is measured or probed: targets, and what is written beside them.
+    #[serde(default)]
+    pub making_bytes_written: u64,
+    /// Bytes written at most, targets included: the most rounds, or the write budget.
     pub max_bytes_written: u64,
+    /// Bytes that the fewest rounds write by the [`Rates`], targets included.
+    #[serde(default)]
+    pub likely_bytes_written: u64,
+    /// The write budget in bytes.
+    #[serde(default)]
+    pub budget_bytes: u64,
+    /// How much of its target a writing cell writes at most, by workload: so much that the fewest rounds
+    /// fit into the write budget.
+    #[serde(default)]
+    pub spans: BTreeMap<String, u64>,
     /// Space taken at the same time, spare included.
     pub peak_space_bytes: u64,
     /// Cores that each side has.
@@ -87,7 +111,7 @@ pub struct Plan {
     pub memory_bytes: u64,
     /// Whether even the fewest rounds do not fit the time budget.
     pub over_time: bool,
-    /// Whether even the fewest rounds do not fit the write budget.
+    /// Whether the write budget does not suffice for the fewest rounds, however little each cell writes.
     pub over_bytes: bool,
     /// The assumptions.
     pub rates: Rates,
@@ -97,7 +121,9 @@ pub struct Plan {
 /// the most expensive case.
 pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan {
     let cells = study.cells();
-    let costs: Vec<(f64, u64)> = cells.iter().map(|cell| cell_cost(study, cell, traits, rates)).collect();
+    let making_bytes: u64 = made_bytes(study, &cells, rates) + rates.beside_bytes;
+    let spans = spans::of(study, &cells, traits, rates, making_bytes);
+    let costs: Vec<(f64, u64)> = cells.iter().map(|cell| cell_cost(study, cell, traits, rates, &spans)).collect();
     // Cells that no guest is compared with run the fewest rounds; the rest up to the most.
     // With steady state those that write may go on, too.
     let lone: Vec<Setup> = study
@@ -108,12 +134,11 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
         .filter(|cell| !study.repeat.steady_state || !writes(traits, &cell.workload))
         .collect();
     let lone_cost = cells.iter().zip(&costs).filter(|(cell, _)| lone.contains(cell));
-    let (lone_seconds, lone_bytes) = lone_cost.fold((0.0, 0), |sum, (_, c)| (sum.0 + c.0, sum.1 + c.1));
+    let lone_seconds: f64 = lone_cost.map(|(_, c)| c.0).sum();
     let round_seconds: f64 = costs.iter().map(|c| c.0).sum();
     let round_bytes: u64 = costs.iter().map(|c| c.1).sum::<u64>() + refills(study, &cells, traits, rates);
-    let largest = costs.iter().map(|c| c.1).max().unwrap_or(0);
     let round_seconds = round_seconds + refills(study, &cells, traits, rates) as f64 / rates.write_bytes_per_second;
-    let (control_cells, control_seconds, control_bytes) = control_costs(study, &cells, traits, rates);
+    let (control_cells, control_seconds, control_bytes) = control_costs(study, &cells, traits, rates, &spans);
     // One guest of a kind carries the disks of all its cells.
     let mut kinds: Vec<&str> = cells.iter().filter(|c| !c.is_native()).map(|c| c.guest.as_str()).collect();
     kinds.sort_unstable();
@@ -122,11 +147,8 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
     let mut targets: Vec<&str> = cells.iter().map(|c| c.target.as_str()).collect();
     targets.sort_unstable();
     targets.dedup();
-    let prepared_bytes: u64 = targets.iter().map(|t| space_of(study, t, rates).prepared_bytes).sum();
-    let preconditioned =
-        targets.iter().filter(|t| study.preconditions(t, traits, &rates.refilled_targets)).count() as u64;
-    let precondition_bytes = preconditioned * study.target_bytes();
-    let prepare_bytes = prepared_bytes + precondition_bytes;
+    let precondition_bytes = precondition_bytes(study, &targets, traits, rates);
+    let prepare_bytes = making_bytes + precondition_bytes + spans.probes(&cells, rates);
     let prepare_seconds = prepare_bytes as f64 / rates.write_bytes_per_second;
     let seconds = |rounds: u32| {
         let boots = rounds.div_ceil(study.repeat.rounds_per_boot());
@@ -136,18 +158,16 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
             + controls
             + f64::from(boots * guests) * rates.boot_seconds
     };
-    let bytes = |rounds: u32| {
-        let without_lone = u64::from(rounds.saturating_sub(study.repeat.min_pairs)) * lone_bytes;
-        let controls = u64::from(rounds.saturating_sub(1)) * control_bytes;
-        prepare_bytes + u64::from(rounds) * round_bytes - without_lone + controls
-    };
     let budget_seconds = study.repeat.max_minutes * 60.0;
-    let budget_bytes = (study.repeat.max_gib_written * super::GIB as f64) as u64;
+    let budget_bytes = budget_bytes(study);
     let least = study.repeat.min_pairs;
     let most = if guests == 0 && !study.repeat.steady_state { least } else { study.repeat.max_pairs };
     let dearest = costs.iter().map(|c| c.0).fold(0.0, f64::max);
     let taken: u64 = targets.iter().map(|t| space_of(study, t, rates).taken_bytes).sum();
     let space = taken as f64 * (1.0 + rates.spare_ratio);
+    let max_bytes = spans.most_bytes(study, &cells, rates, prepare_bytes, most).min(budget_bytes);
+    let likely_bytes =
+        prepare_bytes + u64::from(least) * round_bytes + u64::from(least.saturating_sub(1)) * control_bytes;
     Plan {
         cells: cells.len() as u32,
         native_cells: cells.iter().filter(|c| c.is_native()).count() as u32,
@@ -161,19 +181,29 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
         round_bytes_written: round_bytes,
         prepare_bytes_written: prepare_bytes,
         precondition_bytes_written: precondition_bytes,
-        max_bytes_written: bytes(most).min(prepare_bytes.saturating_add(budget_bytes).saturating_add(largest)),
+        making_bytes_written: making_bytes,
+        max_bytes_written: max_bytes,
+        likely_bytes_written: likely_bytes.min(max_bytes),
+        budget_bytes,
         peak_space_bytes: space as u64,
         vcpus: study.guest.vcpus,
         memory_bytes: u64::from(study.guest.memory_mib) * super::MIB,
         over_time: seconds(least) > budget_seconds,
-        over_bytes: bytes(least) > budget_bytes,
+        over_bytes: spans.most_bytes(study, &cells, rates, prepare_bytes, least) > budget_bytes,
+        spans: spans.by_workload,
         rates: rates.clone(),
     }
 }
 
 /// Control cells of a round, their seconds and the bytes that they write, at most: the first of a
 /// chain is common to the guests of a baseline, the other two are each guest's own.
-fn control_costs(study: &Study, cells: &[Setup], traits: &[WorkloadTraits], rates: &Rates) -> (u32, f64, u64) {
+fn control_costs(
+    study: &Study,
+    cells: &[Setup],
+    traits: &[WorkloadTraits],
+    rates: &Rates,
+    spans: &Spans,
+) -> (u32, f64, u64) {
     let Some(controlled) = &study.control else { return (0, 0.0, 0) };
     let (mut count, mut bytes) = (0, 0);
     for cell in cells.iter().filter(|c| controlled.workloads.contains(&c.workload)) {
@@ -181,7 +211,7 @@ fn control_costs(study: &Study, cells: &[Setup], traits: &[WorkloadTraits], rate
         count += n;
         if traits.iter().find(|t| t.name == cell.workload).is_none_or(|t| t.writes) {
             let most = (rates.write_bytes_per_second * study.repeat.seconds) as u64;
-            bytes += u64::from(n) * most.min(study.target_bytes());
+            bytes += u64::from(n) * most.min(spans.of(&cell.workload));
         } else if rates.refilled_targets.contains(&cell.target) {
             bytes += u64::from(n) * study.target_bytes();
         }
@@ -220,8 +250,25 @@ fn refills(study: &Study, cells: &[Setup], traits: &[WorkloadTraits], rates: &Ra
     rates.refilled_targets.iter().map(on).sum::<u64>() * study.target_bytes()
 }
 
-/// Seconds and bytes written of one cell.
-fn cell_cost(study: &Study, cell: &Setup, traits: &[WorkloadTraits], rates: &Rates) -> (f64, u64) {
+/// Bytes that making the targets writes.
+fn made_bytes(study: &Study, cells: &[Setup], rates: &Rates) -> u64 {
+    let targets: BTreeSet<&str> = cells.iter().map(|c| c.target.as_str()).collect();
+    targets.iter().map(|t| space_of(study, t, rates).prepared_bytes).sum()
+}
+
+/// Bytes that steady state writes first.
+fn precondition_bytes(study: &Study, targets: &[&str], traits: &[WorkloadTraits], rates: &Rates) -> u64 {
+    let preconditioned = targets.iter().filter(|t| study.preconditions(t, traits, &rates.refilled_targets)).count();
+    preconditioned as u64 * study.target_bytes()
+}
+
+/// The write budget in bytes.
+pub fn budget_bytes(study: &Study) -> u64 {
+    (study.repeat.max_gib_written * super::GIB as f64) as u64
+}
+
+/// Seconds and bytes written of one cell. No cell goes over its span twice.
+fn cell_cost(study: &Study, cell: &Setup, traits: &[WorkloadTraits], rates: &Rates, spans: &Spans) -> (f64, u64) {
     let traits = traits.iter().find(|t| t.name == cell.workload);
     let writes = traits.is_none_or(|t| t.writes);
     if let Some(&bytes) = rates.fixed_bytes.get(&cell.workload) {
@@ -235,7 +282,9 @@ fn cell_cost(study: &Study, cell: &Setup, traits: &[WorkloadTraits], rates: &Rat
         }
         _ => rates.write_bytes_per_second,
     };
-    (study.repeat.seconds + rates.cell_overhead_seconds, (rate * study.repeat.seconds) as u64)
+    let bytes = ((rate * study.repeat.seconds) as u64).min(spans.of(&cell.workload));
+    let seconds = if rate > 0.0 { bytes as f64 / rate } else { study.repeat.seconds };
+    (seconds + rates.cell_overhead_seconds, if writes { bytes } else { 0 })
 }
 
 /// Blocks up to this size count as small: a request's fixed cost, not its bytes, bounds the rate.

@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::cpu_users::ProcessLoad;
 use super::latency::Latency;
 use super::process::OtherKind;
 
@@ -26,6 +27,10 @@ pub struct Interval {
     pub others: Vec<OtherLoad>,
     /// The processors.
     pub host_cpu: HostCpu,
+    /// Processes that are no guest, those of one name as one, the busiest first; `None` where they were not
+    /// looked at.
+    #[serde(default)]
+    pub processes: Option<Vec<ProcessLoad>>,
     /// Network interfaces of the host that lead away from it.
     pub uplinks: Vec<UplinkLoad>,
     /// What could not be seen, in words, with what would help.
@@ -146,6 +151,12 @@ pub struct GuestLoad {
     pub kind: String,
     /// Its process.
     pub pid: Option<u32>,
+    /// Its number in Proxmox VE.
+    #[serde(default)]
+    pub vmid: Option<String>,
+    /// Its UUID.
+    #[serde(default)]
+    pub uuid: Option<String>,
     /// Where `disks` comes from.
     pub disk_source: DiskSource,
     /// Its traffic by disk.

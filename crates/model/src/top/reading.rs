@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::Flow;
+use super::cpu_users::{Processes, ran};
 use super::load::{
     CpuLoad, Device, DeviceLoad, DiskLoad, DiskSource, GuestLoad, HostCpu, Interval, NicLoad, OtherLoad, Packets, Ran,
     Requests, Transfer, UplinkLoad,
@@ -26,6 +27,8 @@ pub struct Reading {
     pub uplinks: Vec<Interface>,
     /// Processors.
     pub cpu: CpuCounters,
+    /// Times of all processes; `None` where they were not looked at.
+    pub processes: Option<Processes>,
     /// What could not be read.
     pub notes: Vec<String>,
 }
@@ -51,6 +54,12 @@ pub struct GuestReading {
     pub kind: String,
     /// Its process.
     pub pid: Option<u32>,
+    /// Its number in Proxmox VE.
+    pub vmid: Option<String>,
+    /// Its UUID.
+    pub uuid: Option<String>,
+    /// Whether all of its disks are such that tracing of the block layer shows whose their requests are.
+    pub traceable: bool,
     /// Its threads.
     pub threads: Vec<ThreadReading>,
     /// Nanoseconds that all of its processes ran, where it is many and has no threads by role.
@@ -152,17 +161,25 @@ pub fn between(before: &Reading, after: &Reading, traced: Option<&Traced<'_>>) -
     let mut others = Vec::new();
     if let Some(traced) = traced {
         let seen = |i: usize| traced.owners.contains(&Some(i));
-        for (i, guest) in guests.iter_mut().enumerate() {
+        for (i, (guest, now)) in guests.iter_mut().zip(&after.guests).enumerate() {
             if seen(i) {
                 (guest.disk_source, guest.disks) = (DiskSource::Trace, Vec::new());
                 continue;
             }
             // Who was not seen may have its disks elsewhere (Ceph, NFS, a ZFS volume): what its own
-            // counters say, on no disk that is traced. Where they say nothing, nothing is known.
+            // counters say, on no disk that is traced. Where they say nothing, it was idle if tracing sees
+            // all of its disks or libvirt counts them all; else nothing is known.
             guest.disks.iter_mut().for_each(|d| d.device = None);
-            if !guest.disks.iter().any(|d| d.both().any()) {
-                (guest.disk_source, guest.disks) = (DiskSource::None, Vec::new());
+            if guest.disks.iter().any(|d| d.both().any()) {
+                continue;
             }
+            let counted = guest.disk_source == DiskSource::Libvirt && !guest.disks.is_empty();
+            guest.disks = Vec::new();
+            guest.disk_source = match (now.traceable, counted) {
+                (true, _) => DiskSource::Trace,
+                (_, true) => DiskSource::Libvirt,
+                _ => DiskSource::None,
+            };
         }
         for (flow, owner) in traced.flows.iter().zip(traced.owners) {
             match owner.and_then(|i| guests.get_mut(i)) {
@@ -178,6 +195,7 @@ pub fn between(before: &Reading, after: &Reading, traced: Option<&Traced<'_>>) -
         guests,
         others,
         host_cpu: host_cpu(&before.cpu, &after.cpu, seconds),
+        processes: before.processes.as_ref().zip(after.processes.as_ref()).map(|(was, now)| ran(was, now)),
         uplinks: after.uplinks.iter().filter_map(|now| uplink(before, now)).collect(),
         notes,
     }
@@ -185,10 +203,10 @@ pub fn between(before: &Reading, after: &Reading, traced: Option<&Traced<'_>>) -
 
 /// A text without what would move a terminal's cursor: processes name themselves and their threads,
 /// and a container its interfaces.
-fn clean(text: &str) -> String {
+pub(super) fn clean(text: &str) -> String {
     let safe = |c: char| match c {
         '\n' | '\t' => ' ',
-        c if c.is_control() => '?',
+        c if crate::shown::is_hidden(c) => '?',
         c => c,
     };
     text.chars().map(safe).collect()
@@ -252,12 +270,21 @@ fn milliseconds(before: u64, now: u64) -> Option<f64> {
 }
 
 fn guest_load(before: &Reading, now: &GuestReading, seconds: f64) -> GuestLoad {
-    let mut load = GuestLoad { name: clean(&now.name), kind: now.kind.clone(), pid: now.pid, ..GuestLoad::default() };
+    let mut load = GuestLoad {
+        name: clean(&now.name),
+        kind: now.kind.clone(),
+        pid: now.pid,
+        vmid: now.vmid.as_deref().map(clean),
+        uuid: now.uuid.clone(),
+        ..GuestLoad::default()
+    };
     if let DiskReading::Recent(source, span, disks) = &now.disks {
         load.disk_source = *source;
         load.disks = if *span > 0.0 { disks.iter().map(|d| scaled(d, seconds / span)).collect() } else { Vec::new() };
     }
-    let Some(was) = before.guests.iter().find(|g| g.pid == now.pid && g.name == now.name) else { return load };
+    // One process is one guest, also when its name changes because another came that bears the same.
+    let same = |g: &&GuestReading| g.pid == now.pid && (now.pid.is_some() || g.name == now.name);
+    let Some(was) = before.guests.iter().find(same) else { return load };
     load.cpu = cpu_load(was, now, seconds);
     load.nics = now.nics.iter().filter_map(|n| nic(was, n)).collect();
     if let (DiskReading::Counters(source, now), DiskReading::Counters(old, was)) = (&now.disks, &was.disks)

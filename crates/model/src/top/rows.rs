@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 
+use super::cpu_users::ProcessLoad;
 use super::latency::Latency;
 use super::load::{DeviceLoad, DiskLoad, DiskSource, GuestLoad, Interval, OtherLoad, Ran, Requests, Transfer};
 use super::process::OtherKind;
@@ -17,6 +18,10 @@ pub struct GuestRow {
     pub kind: String,
     /// Its process.
     pub pid: Option<u32>,
+    /// Its number in Proxmox VE.
+    pub vmid: Option<String>,
+    /// Its UUID.
+    pub uuid: Option<String>,
     /// Its disks.
     #[serde(flatten)]
     pub disk: DiskRow,
@@ -105,6 +110,22 @@ pub struct OtherRow {
     pub disk: DiskRow,
 }
 
+/// Processes of one name that are no guest.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ProcessRow {
+    /// Their short name.
+    pub name: String,
+    /// The one that ran most.
+    pub pid: u32,
+    /// How many of them ran.
+    pub processes: u32,
+    /// Time that they ran, as a share of one processor.
+    pub cpu_ratio: f64,
+}
+
+/// Processes that are shown.
+const PROCESSES: usize = 10;
+
 /// All rows of an interval.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Rows {
@@ -114,6 +135,8 @@ pub struct Rows {
     pub guests: Vec<GuestRow>,
     /// What no guest explains, the largest share first.
     pub others: Vec<OtherRow>,
+    /// Processes that are no guest, the busiest first, ten at most; `None` where they were not looked at.
+    pub processes: Option<Vec<ProcessRow>>,
     /// What shares of disks are shares of.
     pub basis: Basis,
 }
@@ -130,7 +153,12 @@ pub fn rows(interval: &Interval) -> Rows {
     others
         .sort_by(|a, b| b.disk.device_share_ratio.unwrap_or(0.0).total_cmp(&a.disk.device_share_ratio.unwrap_or(0.0)));
     let guests = interval.guests.iter().map(|g| guest(g, s, part(&g.disks))).collect();
-    Rows { devices, guests, others, basis }
+    let process = |p: &ProcessLoad| {
+        let (name, cpu_ratio) = (p.name.clone(), per_second(p.run_seconds, s));
+        ProcessRow { name, pid: p.pid, processes: p.processes, cpu_ratio }
+    };
+    let processes = interval.processes.as_ref().map(|all| all.iter().take(PROCESSES).map(process).collect());
+    Rows { devices, guests, others, processes, basis }
 }
 
 /// `x` a second; 0 when no time passed.
@@ -173,6 +201,7 @@ fn disk(disks: &[DiskLoad], known: bool, seconds: f64, share: Option<f64>) -> Di
     });
     let mut both = reads.clone();
     both.add(&writes);
+    let idle = !both.any();
     let requests = both.requests.filter(|n| *n > 0).map(|n| n as f64);
     let spent = both.device_seconds.map(|at| at + both.queued_seconds.unwrap_or(0.0));
     let quantile = |q| both.latency.as_ref().and_then(|l| l.quantile_seconds(q));
@@ -190,8 +219,9 @@ fn disk(disks: &[DiskLoad], known: bool, seconds: f64, share: Option<f64>) -> Di
         latency_p50_seconds: quantile(0.5),
         latency_p99_seconds: both.latency.as_ref().and_then(Latency::p99_seconds),
         latency_mean_seconds: spent.zip(requests).map(|(time, n)| time / n),
-        queue_depth: spent.map(|time| per_second(time, seconds)),
-        device_share_ratio: share,
+        queue_depth: spent.map(|time| per_second(time, seconds)).or(idle.then_some(0.0)),
+        // Nothing asked for is no share, whatever the others do; what nobody knows stays unknown.
+        device_share_ratio: share.or(idle.then_some(0.0)),
     }
 }
 
@@ -200,11 +230,14 @@ fn guest(load: &GuestLoad, seconds: f64, share: Option<f64>) -> GuestRow {
     let nics = (!load.nics.is_empty()).then_some(&load.nics);
     let bits = |bytes: u64| per_second(bytes as f64 * 8.0, seconds);
     let cpu = load.cpu.as_ref();
+    let named = cpu.is_some_and(|c| c.vcpus > 0);
     let ratio = |of: fn(&super::load::CpuLoad) -> Ran| cpu.map(|c| per_second(of(c).run_seconds, seconds));
     GuestRow {
         name: load.name.clone(),
         kind: load.kind.clone(),
         pid: load.pid,
+        vmid: load.vmid.clone(),
+        uuid: load.uuid.clone(),
         disk: disk(&load.disks, known, seconds, share),
         disk_source: load.disk_source,
         sent_bps: nics.map(|n| bits(n.iter().map(|n| n.sent.bytes).sum())),
@@ -213,10 +246,11 @@ fn guest(load: &GuestLoad, seconds: f64, share: Option<f64>) -> GuestRow {
             .map(|n| per_second(n.iter().map(|n| n.sent.dropped + n.received.dropped).sum::<u64>() as f64, seconds)),
         vcpus: cpu.map(|c| c.vcpus).filter(|n| *n > 0),
         // Where no thread is known to run one, what they ran is in the rest.
-        vcpu_ratio: ratio(|c| c.vcpu).filter(|_| cpu.is_some_and(|c| c.vcpus > 0)),
-        io_ratio: ratio(|c| c.io),
+        vcpu_ratio: ratio(|c| c.vcpu).filter(|_| named),
+        io_ratio: ratio(|c| c.io).filter(|_| named),
         rest_ratio: ratio(|c| c.rest),
-        steal_ratio: cpu.and_then(|c| c.vcpu.wait_ratio()),
+        // One that never wanted to run waited for nothing.
+        steal_ratio: cpu.filter(|_| named).map(|c| c.vcpu.wait_ratio().unwrap_or(0.0)),
     }
 }
 

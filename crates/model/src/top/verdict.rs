@@ -74,6 +74,8 @@ pub struct Culprit {
     pub who: String,
     /// Its name where it is a guest.
     pub guest: Option<String>,
+    /// The process of the guest, or the process that it is; the busiest of several.
+    pub pid: Option<u32>,
     /// Its share of all that was used.
     pub share_ratio: f64,
 }
@@ -132,6 +134,12 @@ fn culprits(interval: &Interval, parts: &[(Actor, f64)], all: f64) -> Vec<Culpri
         guest: match who {
             Actor::Guest(i) => Some(interval.guests[*i].name.clone()),
             _ => None,
+        },
+        pid: match who {
+            Actor::Guest(i) => interval.guests[*i].pid,
+            Actor::Other(i) => Some(interval.others[*i].pid).filter(|pid| *pid != 0),
+            Actor::Process(i) => interval.processes.as_ref().and_then(|all| Some(all.get(*i)?.pid)),
+            Actor::Unknown => None,
         },
         share_ratio: part / all,
     };

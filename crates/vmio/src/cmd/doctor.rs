@@ -14,10 +14,11 @@ use vmio_model::result::Accel;
 use vmio_node::{Local, Node};
 
 use crate::cli::{Context, Exit, Outcome};
+use crate::report::fit;
 use crate::store::{Store, StoreError};
 use crate::term::{self, Style};
 
-/// Say what this host has and lacks for each thing that vmio can do; changes nothing
+/// List what this host has and lacks for each thing vmio can do; changes nothing
 #[derive(Debug, clap::Args)]
 pub struct Args {}
 
@@ -35,14 +36,14 @@ fn abilities() -> Vec<Ability> {
     let mut all = vec![Ability {
         point: "image",
         name: "guest image".into(),
-        about: "what reference guests start from",
+        about: "what reference guests boot from",
         requirements: image::REQUIREMENTS,
         needed: true,
     }];
     all.push(Ability {
         point: "image",
         name: "lab host".into(),
-        about: "a guest that plays a host, for storage that this kernel lacks",
+        about: "a guest that acts as a host, for storage this kernel does not support",
         requirements: lab::REQUIREMENTS,
         needed: false,
     });
@@ -85,6 +86,19 @@ fn abilities() -> Vec<Ability> {
     all
 }
 
+/// A line of what is told below the abilities: what it is about, a name, and what there is to say.
+fn named(what: &str, name: &str, text: &str) -> String {
+    match fit::columns(name) < NAME {
+        true => fit::paragraph(&format!("{what:<13}{} ", fit::left(name, NAME - 1)), 13 + NAME, text),
+        false => fit::paragraph(&format!("{what:<13}"), 13, name) + &fit::paragraph(&" ".repeat(15), 15, text),
+    }
+}
+
+/// Columns of a name there.
+const NAME: usize = 22;
+/// Columns before what an ability is about.
+const ABOUT: usize = 36;
+
 /// The places of this host beside its directories, and the forms of `--on` that it has no tools for.
 struct Places {
     there: Vec<Listed>,
@@ -104,18 +118,16 @@ impl Places {
     }
 
     fn text(&self, style: Style) -> String {
-        let mut lines = Vec::new();
-        for place in &self.there {
-            lines.push(match &place.state {
-                Ok(state) => format!("{:<24} {state}", place.name),
-                Err(reason) => format!("{:<24} {}", place.name, style.yellow(reason)),
-            });
-        }
-        lines.extend(self.lacking.iter().map(|(form, why)| format!("{form:<24} not here: {why}")));
-        lines
-            .iter()
+        let state = |place: &Listed| match &place.state {
+            Ok(state) => state.clone(),
+            Err(reason) => style.yellow(reason),
+        };
+        let there = self.there.iter().map(|place| (place.name.as_str(), state(place)));
+        let lacking = self.lacking.iter().map(|(form, why)| (*form, format!("not here: {why}")));
+        there
+            .chain(lacking)
             .enumerate()
-            .map(|(i, line)| format!("{:<12} {line}\n", if i == 0 { "places" } else { "" }))
+            .map(|(i, (name, text))| named(if i == 0 { "places" } else { "" }, name, &text))
             .collect()
     }
 
@@ -166,7 +178,7 @@ impl Watched {
     }
 
     fn text(&self, first: bool) -> String {
-        format!("{:<12} {:<24} {}\n", if first { "looks at" } else { "" }, self.name, self.state())
+        named(if first { "looks at" } else { "" }, self.name, &self.state())
     }
 
     fn json(&self) -> serde_json::Value {
@@ -176,6 +188,10 @@ impl Watched {
         })
     }
 }
+
+/// What lets guests run by KVM.
+const KVM: &str = "for KVM, enable hardware virtualisation in the firmware (on a virtual host: nested virtualisation), \
+    load kvm_intel or kvm_amd, and make sure that this user may open /dev/kvm";
 
 /// Runs the verb.
 pub fn run(_: &Args, context: &Context) -> Outcome {
@@ -225,31 +241,38 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
         for (ability, missing) in &rows {
             let state =
                 if missing.is_empty() { context.style.cyan("ready  ") } else { context.style.yellow("lacking") };
-            text += &format!("{state} {:<9} {:<16} {}\n", ability.point, ability.name, ability.about);
+            let lead = format!("{state} {:<9} ", ability.point);
+            text += &match fit::columns(&ability.name) < ABOUT - 18 {
+                true => {
+                    fit::paragraph(&format!("{lead}{} ", fit::left(&ability.name, ABOUT - 19)), ABOUT, ability.about)
+                }
+                false => fit::paragraph(&lead, 18, &ability.name) + &fit::paragraph(&" ".repeat(20), 20, ability.about),
+            };
             for (name, why, mend) in missing {
-                text += &format!("        {name}: {why}\n          help: {mend}\n");
+                text += &fit::paragraph("        ", 8, &format!("{name}: {why}"));
+                text += &fit::paragraph("          help: ", 16, mend);
             }
         }
-        text += &format!(
-            "\naccelerator  {}\n",
-            match &accelerator {
-                Some(known) if known.accel == Accel::Tcg => format!(
-                    "{}\n  help: for KVM turn on hardware virtualisation in the firmware (on a virtual host: nested \
-                     virtualisation), load kvm_intel or kvm_amd, and see that this user may open /dev/kvm",
-                    context.style.yellow(&known.reason)
-                ),
-                Some(known) => known.reason.clone(),
-                None => "not known yet: the first guest finds out with a short real boot".into(),
+        text += "\n";
+        text += &match &accelerator {
+            Some(known) if known.accel == Accel::Tcg => {
+                fit::paragraph("accelerator  ", 13, &context.style.yellow(&known.reason))
+                    + &fit::paragraph("  help: ", 8, KVM)
             }
-        );
+            Some(known) => fit::paragraph("accelerator  ", 13, &known.reason),
+            None => {
+                fit::paragraph("accelerator  ", 13, "not known yet: the first guest finds out with a short test boot")
+            }
+        };
         let who: Vec<String> = others.guests.iter().map(|g| g.label()).collect();
         let who = if who.is_empty() { "none seen on this host".into() } else { who.join(", ") };
-        text += &format!("other guests {who}{}\n", others.unseen().map(|u| format!("; {u}")).unwrap_or_default());
-        text += &format!("scratch in   {} (change with --on)\n", scratch.display());
+        let unseen = others.unseen().map(|u| format!("; {u}")).unwrap_or_default();
+        text += &fit::paragraph("other guests ", 13, &format!("{who}{unseen}"));
+        text += &fit::paragraph("scratch in   ", 13, &format!("{} (change with --on)", scratch.display()));
         text += &places.text(context.style);
         text += &watched.iter().enumerate().map(|(i, w)| w.text(i == 0)).collect::<String>();
         let stored = stored.map_or_else(|e| e, |n| crate::report::format::count(n, "stored run"));
-        text += &format!("state in     {}, {stored}\n", context.paths.state.display());
+        text += &fit::paragraph("state in     ", 13, &format!("{}, {stored}", context.paths.state.display()));
         term::print(&text)?;
     }
     Ok(if ready { Exit::Done } else { Exit::Precondition })

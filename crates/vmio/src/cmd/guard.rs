@@ -18,12 +18,12 @@ use crate::cli::{Context, Exit, Failure, Outcome};
 use crate::report::format::count;
 use crate::term::{self, Style};
 
-/// Guarantee guests their bandwidth: check a policy, plan what it gives
+/// Guarantee guests their bandwidth: check a policy, show what it gives
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  vmio guard check --config guard.toml          every problem, with line and caret
-  vmio guard plan --config guard.toml           what each gets when all want everything
-  vmio guard plan --config guard.d --demand vnet0=200Mbit vm:web1:rx=unbounded host=5Mbit
+  vmio guard check --config guard.toml   every problem, with line and caret
+  vmio guard plan --config guard.toml    who gets what if all want everything
+  vmio guard plan --config guard.d --demand vnet0=200Mbit vm:web1:rx=unbounded
   vmio guard plan --config guard.toml --algorithm dba --json
   vmio guard simulate --study amamou2012 --html amamou2012.html")]
 pub struct Args {
@@ -33,21 +33,21 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Say whether a policy is good; exit code 2 when it is refused
+    /// Check a policy; exit code 2 if it is refused
     ///
-    /// Where no capacity is written the link speed that the kernel knows is taken.
+    /// Where a policy states no capacity, the link speed known to the kernel is used.
     Check(Config),
-    /// Show what each interface would get; looks at no host and changes nothing
+    /// Show what each interface would get; reads no host and changes nothing
     Plan {
         #[command(flatten)]
         config: Config,
-        /// What an interface wants: a rate or `unbounded`; :rx for what it receives
+        /// What an interface demands: a rate or `unbounded`; :rx for receiving
         ///
-        /// NAME is as in the policy: vnet0, vm:web1, netns:blue, mac:52:54:00:12:34:56, host,
-        /// default. Without a demand an interface wants everything, host and default nothing.
+        /// NAME is as in the policy: vnet0, vm:web1, netns:blue, mac:52:54:00:12:34:56, host, default. Without a
+        /// demand an interface wants everything; host and default want nothing.
         #[arg(long, value_name = "NAME[:rx]=RATE", num_args = 1.., value_parser = Ask::parse)]
         demand: Vec<Ask>,
-        /// How rates are found
+        /// How rates are computed
         #[arg(long, value_enum, default_value = "exact")]
         algorithm: How,
     },
@@ -57,14 +57,14 @@ enum Verb {
 
 #[derive(Debug, clap::Args)]
 struct Config {
-    /// The policy: files, or directories whose *.toml are read in order; all add up
+    /// Policy files, or directories whose *.toml are read in order and combined
     #[arg(long, value_name = "PATH", num_args = 1.., default_value = "/etc/vmio/guard.d")]
     config: Vec<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum How {
-    /// vmio's own: minima, then spare by priority and weight up to maxima
+    /// vmio's own: minima first, then the rest by priority and weight
     Exact,
     /// The published loop (amamou2012, section V.A), for comparison
     Dba,
@@ -120,7 +120,7 @@ fn plan(config: &Config, asks: &[Ask], how: How, context: &Context) -> Outcome {
 /// The plan; its warnings go to standard error.
 fn planned(policy: &Policy, asks: &[Ask], algorithm: Algorithm) -> anyhow::Result<Plan> {
     let plan = plan::plan(policy, asks, algorithm)
-        .map_err(|e| Failure::new(Exit::Usage, e.to_string()).help("docs/guard.md says how demands are named"))?;
+        .map_err(|e| Failure::new(Exit::Usage, e.to_string()).help("docs/guard.md describes how demands are named"))?;
     for warning in &plan.warnings {
         term::note(&format!("{}: {warning}", Style::stderr().yellow("warning")));
     }
@@ -170,7 +170,7 @@ fn entry(problem: &Problem) -> Value {
 fn summary(policy: &Policy) -> String {
     let (named, patterns): (Vec<_>, Vec<_>) = policy.entries.iter().partition(|e| e.matcher.is_exact());
     let mut text = format!(
-        "The policy is good: {}, {} named, {}.\n",
+        "The policy is valid: {}, {} named, {}.\n",
         count(policy.uplinks.len(), "uplink"),
         count(named.len(), "interface"),
         count(patterns.len(), "pattern")

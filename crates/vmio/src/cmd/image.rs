@@ -8,7 +8,7 @@ use vmio_node::Local;
 use crate::cli::{Context, Exit, Failure, Outcome};
 use crate::term;
 
-/// Build the image that reference guests start from
+/// Build the image that reference guests boot from
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -17,7 +17,7 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Build the image for this host as it is now; one that fits is kept
+    /// Build the image, unless there is one for this host as it is now
     Build,
 }
 

@@ -29,12 +29,12 @@ const POLL: Duration = Duration::from_millis(20);
 /// The first to be ended when this host runs out of memory.
 const OOM_SCORE_ADJ: i32 = 1000;
 
-/// Run vmio in a lab host: a guest that plays a host with LVM, thin pools and NFS
+/// Run vmio in a lab host: a guest that acts as a host with LVM, thin pools and NFS
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  vmio lab run -- vmio doctor          what a lab host has
+  vmio lab run -- vmio doctor what a lab host has
   vmio lab run -- vmio study run backends --on lvmthin:lab/pool --yes
-                                       measure on LVM-thin; the run comes home into this store
+                              measure on LVM-thin; the run is stored here
   vmio lab run --with my.toml -- vmio study run my.toml --on /mnt/nfs --yes
   vmio lab run -- bash -c 'lvs; df -h /srv /mnt/nfs'")]
 pub struct Args {
@@ -44,11 +44,11 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Build the lab host's image for this vmio and this host as they are now; one that fits is kept
+    /// Build the lab host's image, unless there is one for this vmio and this host
     Build,
-    /// Boot a lab host, run a command in it, and bring home what vmio stored there
+    /// Boot a lab host, run a command in it, and import the runs stored there
     Run {
-        /// Copy FILE into the directory in which the command runs; may be said several times
+        /// Copy FILE into the directory where the command runs; repeatable
         #[arg(long = "with", value_name = "FILE")]
         files: Vec<PathBuf>,
         /// The command and its arguments
@@ -92,28 +92,29 @@ fn build(context: &Context) -> Outcome {
 type Running = Arc<Mutex<Option<(Arc<dyn Node>, u32)>>>;
 
 fn in_lab(files: &[PathBuf], command: &[String], context: &Context) -> Outcome {
-    let journals = context.paths.state.join("journals");
+    let journals = context.journals()?;
     let recovered = recover(&journals);
-    recovered.undone.iter().for_each(|u| term::note(&format!("cleaned up after a run that was killed: {u}")));
+    recovered.undone.iter().for_each(|u| term::note(&format!("cleaned up after a killed run: {u}")));
     recovered.failed.iter().for_each(|f| term::note(&format!("warning: could not clean up: {f}")));
     for file in files {
         if !file.is_file() {
-            return Err(Failure::new(Exit::Usage, format!("{} is no file", file.display()))
-                .help("--with names a file of this host that the command needs")
+            return Err(Failure::new(Exit::Usage, format!("{} is not a file", file.display()))
+                .help("--with takes a file on this host that the command needs")
                 .into());
         }
     }
     let image = image(context)?;
     // One run at a time, in a lab host or not: two would measure each other.
     let journal = Arc::new(Journal::open(&journals, "run")?);
+    journal.ward()?;
     let running = Running::default();
-    on_signals(&journal, &running).context("cannot wait for signals")?;
+    on_signals(&journal, &running).context("cannot set up signal handling")?;
     let ended = lab_run(&image, files, command, &journal, &running, context);
     if journal.is_closed() {
         // A signal ended it; the process ends as soon as all is undone.
         thread::sleep(END_LIMIT);
     }
-    journal.close().iter().for_each(|f| term::note(&format!("warning: not undone: {f}")));
+    journal.close().iter().for_each(|f| term::note(&format!("warning: could not be undone: {f}")));
     Ok(match ended? {
         0 => Exit::Done,
         1 => Exit::Failed,
@@ -153,7 +154,8 @@ fn lab_run(
     for file in files {
         lab.bring(file).with_context(|| format!("cannot bring {}", file.display()))?;
     }
-    let ended = follow(&lab, command, running);
+    let mut unwritten = None;
+    let ended = follow(&lab, command, running, &mut unwritten);
     *running.lock().unwrap_or_else(PoisonError::into_inner) = None;
     let code = match ended {
         Ok(code) => code,
@@ -167,11 +169,20 @@ fn lab_run(
         runs::import(&store, &Store::open(&context.paths.db())?)?;
     }
     lab.stop()?;
-    Ok(code)
+    match unwritten {
+        // A reader who has gone away is no reason to end what is measured, but no success either.
+        Some(e) if code == 0 => Err(e.into()),
+        _ => Ok(code),
+    }
 }
 
 /// Starts the command and passes on what it says until it ends.
-fn follow(lab: &LabHost, command: &[String], running: &Running) -> vmio_node::Result<i32> {
+fn follow(
+    lab: &LabHost,
+    command: &[String],
+    running: &Running,
+    unwritten: &mut Option<term::Unwritten>,
+) -> vmio_node::Result<i32> {
     let (program, args) = command.split_first().map_or(("true", &[][..]), |(p, a)| (p.as_str(), a));
     let mut process = lab.spawn(program, args)?;
     *running.lock().unwrap_or_else(PoisonError::into_inner) = Some((lab.node(), process.pid()));
@@ -181,8 +192,10 @@ fn follow(lab: &LabHost, command: &[String], running: &Running) -> vmio_node::Re
             Some(output) => [output.stdout.clone(), output.stderr.clone()],
             None => process.take_said()?,
         };
-        pass_on(&mut io::stdout(), &said[0]);
-        pass_on(&mut io::stderr(), &said[1]);
+        if !said[0].is_empty() && unwritten.is_none() {
+            *unwritten = term::pass_on(&said[0]).err();
+        }
+        let _ = io::stderr().write_all(&said[1]);
         match ended.map(|o| o.end) {
             Some(End::Exit(code)) => return Ok(code),
             // As a shell says it.
@@ -193,20 +206,13 @@ fn follow(lab: &LabHost, command: &[String], running: &Running) -> vmio_node::Re
     }
 }
 
-/// A reader who has gone away is no reason to end what is measured.
-fn pass_on(to: &mut dyn Write, bytes: &[u8]) {
-    if !bytes.is_empty() {
-        let _ = to.write_all(bytes).and_then(|()| to.flush());
-    }
-}
-
 /// The first signal ends the command, so that what it measured comes home; one more, or a command
 /// that does not end, ends the lab host at once.
 fn on_signals(journal: &Arc<Journal>, running: &Running) -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let (journal, running) = (Arc::clone(journal), Arc::clone(running));
     let end = move || {
-        journal.close().iter().for_each(|f| term::note(&format!("warning: not undone: {f}")));
+        journal.close().iter().for_each(|f| term::note(&format!("warning: could not be undone: {f}")));
         std::process::exit(Exit::Partial.code().into());
     };
     thread::Builder::new().name("signals".into()).spawn(move || {
@@ -218,7 +224,7 @@ fn on_signals(journal: &Arc<Journal>, running: &Running) -> io::Result<()> {
                 None => thread::spawn(end),
                 Some((node, pid)) => {
                     asked = true;
-                    term::note("\nending the command in the lab host; once more ends the lab host at once");
+                    term::note("\nstopping the command in the lab host; press again to stop the lab host at once");
                     thread::spawn(move || {
                         // A command leads its own process group.
                         let _ = node.exec(&Exec::new("kill").args(["-INT", "--", &format!("-{pid}")]));

@@ -7,19 +7,19 @@ use anyhow::Context as _;
 use crate::cli::{self, Context, Exit, Outcome};
 use crate::term;
 
-/// Write man pages, one for each verb, into a directory
+/// Write man pages, one for each command, into a directory
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
   vmio man ~/.local/share/man/man1 && man vmio-runs")]
 pub struct Args {
-    /// The directory; it is made if it is not there
+    /// The directory; created if it does not exist
     dir: PathBuf,
 }
 
 /// Writes the pages and says which.
 pub fn run(args: &Args, _: &Context) -> Outcome {
     let dir = &args.dir;
-    std::fs::create_dir_all(dir).with_context(|| format!("cannot make the directory {}", dir.display()))?;
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot create the directory {}", dir.display()))?;
     clap_mangen::generate_to(cli::command(), dir)
         .with_context(|| format!("cannot write the man pages into {}", dir.display()))?;
     term::note(&format!("man pages written to {}", dir.display()));

@@ -5,23 +5,23 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde_json::json;
 use vmio_model::result::{Accel, Run};
-use vmio_model::summary;
+use vmio_model::{shown, summary};
 
 use crate::cli::{Context, Exit, Failure, Outcome};
 use crate::report::export::{self, Format};
-use crate::report::{self, Forms, Report, format};
+use crate::report::{self, Forms, Report, fit, format};
 use crate::store::{Imported, RunInfo, Store, StoreError};
 use crate::term;
 
 /// List, show, compare, export, import and delete stored runs
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  vmio runs list                       all runs, the newest first
+  vmio runs list                       all runs, newest first
   vmio runs show last                  the report of the newest run
   vmio runs show 7 --html report.html  the same as one HTML file
   vmio runs compare 3 7                what changed between two runs
   vmio runs export 7 --format csv      every sample, for other tools
-  vmio runs import other/vmio.db       take over the runs of another host's store
+  vmio runs import other/vmio.db       copy the runs of another host's store
   vmio runs delete 3 --yes")]
 pub struct Args {
     #[command(subcommand)]
@@ -30,7 +30,7 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// List all runs, the newest first
+    /// List all runs, newest first
     List,
     /// Show the report of a run
     Show {
@@ -40,11 +40,11 @@ enum Verb {
         #[command(flatten)]
         forms: Forms,
     },
-    /// Compare two runs cell by cell, what differed around them first
+    /// Compare two runs cell by cell, differences of their environments first
     Compare {
-        /// The run to compare with: a number, or `last`
+        /// The run to compare against: a number, or `last`
         a: RunId,
-        /// The run that is compared: a number, or `last`
+        /// The run to compare: a number, or `last`
         b: RunId,
     },
     /// Print a run for other tools
@@ -55,7 +55,7 @@ enum Verb {
         #[arg(long, value_enum, default_value = "json")]
         format: Format,
     },
-    /// Take over all runs of another store, with all samples
+    /// Copy all runs of another store, with all samples
     Import {
         /// The other store: the file vmio.db of a state directory
         file: PathBuf,
@@ -64,7 +64,7 @@ enum Verb {
     Delete {
         /// Number of the run
         run: i64,
-        /// Do not ask
+        /// Delete without asking
         #[arg(long, short)]
         yes: bool,
     },
@@ -121,7 +121,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         if context.json {
             term::json(&json!({ "schema_version": summary::SCHEMA_VERSION, "runs": [] }))?;
         }
-        term::note(&format!("no runs yet in {}: make one with `vmio tax`", context.paths.state.display()));
+        term::note(&format!("no runs yet in {}: start one with `vmio tax`", context.paths.state.display()));
         return Ok(Exit::Done);
     };
     match &args.verb {
@@ -157,7 +157,7 @@ pub fn import(file: &Path, store: &Store) -> anyhow::Result<Vec<i64>> {
             }
             Imported::Known(id) => term::note(&format!("already here as run {id}")),
             Imported::Running(id) => {
-                term::note(&format!("warning: run {id} is still being measured there and was left out"));
+                term::note(&format!("warning: run {id} is still being measured there and was skipped"));
             }
         }
     }
@@ -182,26 +182,27 @@ fn list(store: &Store, context: &Context) -> Outcome {
     }
     let mut text = String::new();
     if runs.is_empty() {
-        term::note("no runs yet: make one with `vmio tax`");
+        term::note("no runs yet: start one with `vmio tax`");
     } else {
         let head = format!(
-            "{:>4}  {:<23}  {:<14} {:<12} {:>7} {:>7}  guests ran on",
-            "run", "started", "study", "state", "samples", "skipped"
+            "{:>4}  {:<17} {:<18} {:<11} {:>7} {:>7} guests on",
+            "run", "started (UTC)", "study", "state", "samples", "skipped"
         );
         text += &format!("{}\n", context.style.dim(&head));
     }
     for r in &runs {
         let accel = match r.environment.accel {
             Some(Accel::Kvm) => "KVM",
-            Some(Accel::Tcg) => "TCG (emulation)",
+            Some(Accel::Tcg) => "emulation",
             None => "–",
         };
         let state = format::state(&r.state).0;
         text += &format!(
-            "{:>4}  {:<23}  {:<14} {state:<12} {:>7} {:>7}  {accel}\n",
+            "{:>4}  {:<17} {} {state:<11} {:>7} {:>7} {accel}\n",
             r.id,
-            format::utc(r.started_unix),
-            r.study,
+            // Days and minutes tell runs apart.
+            format::utc(r.started_unix).chars().take(16).collect::<String>(),
+            fit::left(&fit::name(&r.study, 18), 18),
             r.samples,
             r.skipped
         );
@@ -239,7 +240,7 @@ fn compare(store: &Store, a: i64, b: i64, context: &Context) -> Outcome {
     let text = report::comparison_text(&comparison, context.style);
     term::print(&match emulated {
         true => format!(
-            "{}\n! Guests ran under software emulation (TCG): directions count, sizes do not.\n",
+            "{}\n! Guests ran under software emulation (TCG): rely on directions, not on sizes.\n",
             text.trim_end()
         ),
         false => text,
@@ -252,7 +253,7 @@ fn delete(store: &Store, id: i64, yes: bool) -> Outcome {
     if !yes {
         let question = format!(
             "delete run {id} ({}, {} samples, {})?",
-            run.study,
+            shown::line(&run.study),
             run.samples.len(),
             format::utc(run.started_unix)
         );
@@ -263,12 +264,9 @@ fn delete(store: &Store, id: i64, yes: bool) -> Outcome {
                 return Ok(Exit::Done);
             }
             None => {
-                return Err(Failure::new(
-                    Exit::Usage,
-                    format!("run {id} was not deleted: nobody is there to be asked"),
-                )
-                .help("say --yes to delete without being asked")
-                .into());
+                return Err(Failure::new(Exit::Usage, format!("run {id} was not deleted: there is nobody to ask"))
+                    .help("use --yes to delete without confirmation")
+                    .into());
             }
         }
     }

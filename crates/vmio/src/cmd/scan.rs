@@ -1,12 +1,13 @@
 //! `vmio scan`: what is wrong with the guests that run on this host now. Only looks; also what a
 //! bare `vmio` does.
 
+mod config;
+mod earlier;
 pub mod pick;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::Context as _;
 use vmio_host::guests::qemu::known_accelerator;
 use vmio_host::look::Look;
 use vmio_host::scan;
@@ -17,7 +18,9 @@ use vmio_node::Local;
 
 use crate::cli::{Context, Exit, Failure, Outcome};
 use crate::expect::Known;
-use crate::report::scan::{self as report, Row, View, nagios};
+use crate::files;
+use crate::paths::Paths;
+use crate::report::scan::{self as report, Row, View, diff, nagios};
 use crate::run::like::differences;
 use crate::run::studies;
 use crate::store::{Store, StoreError};
@@ -26,49 +29,60 @@ use pick::Ignore;
 
 const EXAMPLES: &str = "\
 Examples:
-  vmio scan                        every guest that runs here, with its worst finding
-  vmio scan web1                   all of web1: what costs it speed, and the exact change
-  vmio scan 101 --sources          by Proxmox's number; where each setting was read
-  vmio scan --html guests.html     all guests as one HTML file
-  vmio scan --ignore no-discard --ignore sparse-file@db1
-                                   without what is meant to be so
-  vmio scan --nagios               as a check of Nagios or Icinga
+  vmio scan                    every running guest with its worst finding
+  vmio scan web1               what to do about web1, and the exact changes
+  vmio scan 'web*' 101         by pattern, by VMID
+  vmio scan web1 --sources     also where each setting was read
+  vmio scan --diff             what changed since the last scan with --diff
+  vmio scan --html guests.html all guests as one HTML file
+  vmio scan --ignore no-discard --ignore 'sparse-file@db*'
+                               without findings that are intended
+  vmio scan --nagios           as a check plugin for Nagios or Icinga
   vmio scan --prometheus=/var/lib/prometheus/node-exporter/vmio.prom
-                                   for node_exporter's textfile collector
-  vmio scan --fail-on warning      end with code 5 at a warning or worse
+                               for node_exporter's textfile collector
+  vmio scan --fail-on warning  exit with code 5 at a warning or worse
 
-It needs no agent and no password of a guest, works for Windows guests, and sends nothing to a
-guest. Without root it sees less and says what. docs/scan.md has more.";
+Needs no agent in the guest and no guest password, works for Windows guests,
+and sends nothing to a guest. Without root it sees less and says what is
+missing. More in docs/scan.md.";
 
-/// Look at the guests that run here and name the settings that cost them speed; changes nothing
+/// Look at the guests on this host and name the settings that slow them down
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Guests to show in full: name, pid, vmid, libvirt domain, or the beginning of the UUID
+    /// Guests to show in full: name or pattern, VMID, pid, or beginning of the UUID
     #[arg(value_name = "GUEST")]
     guests: Vec<String>,
-    /// Also write all of it as one HTML file that needs no network
+    /// Also write everything to one HTML file that loads nothing else
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nagios", "prometheus"])]
     html: Option<PathBuf>,
-    /// End with code 5 when a finding is at or above this severity; with --nagios: the first that alerts
+    /// Exit with code 5 if a finding is at or above this severity; with --nagios: the
+    /// first severity that alerts
     #[arg(long, value_name = "SEVERITY", value_parser = super::severity())]
     fail_on: Option<Severity>,
-    /// Print as a check plugin: severe is CRITICAL (2), warning WARNING (1), else OK; UNKNOWN 3
+    /// Act as a check plugin: severe is CRITICAL (2), warning is WARNING (1)
     #[arg(long, conflicts_with_all = ["json", "prometheus"])]
     nagios: bool,
-    /// Print in Prometheus' text format, or put it into FILE in one step
+    /// Print in Prometheus' text format, or write it to FILE atomically
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, conflicts_with = "json")]
     prometheus: Option<Option<PathBuf>>,
-    /// Leave out what this rule finds, with @GUEST in that guest alone; may be repeated
+    /// Leave out the findings of a rule, with @GUEST only in that guest; repeatable
     #[arg(long, value_name = "RULE[@GUEST]")]
     ignore: Vec<String>,
-    /// Show each setting with the place that it was read from
+    /// Also leave out what FILE lists, instead of the default file (docs/scan.md)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Show what changed since the last scan with --diff, or since FILE (from --json)
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true,
+          conflicts_with_all = ["nagios", "prometheus", "html", "sources"])]
+    diff: Option<Option<PathBuf>>,
+    /// Show where each setting was read
     #[arg(long)]
     sources: bool,
-    /// Let libvirt ask QEMU's monitors too, which marks its guests as tainted
+    /// Let libvirt query QEMU's monitors too; this marks its guests as tainted
     #[arg(long)]
     monitor: bool,
-    /// Also show the guests that vmio itself runs
+    /// Also show guests started by vmio itself
     #[arg(long)]
     all: bool,
 }
@@ -81,26 +95,36 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             Ok(view) => nagios::nagios(view, args.fail_on),
             Err(e) => (nagios::failed(&format!("{e:#}")), nagios::State::Unknown),
         };
-        term::print(&text)?;
-        return Ok(Exit::Plugin(state));
+        // What could not be told is unknown to who asked; 1 would be a warning there.
+        return Ok(Exit::Plugin(match term::print(&text) {
+            Ok(()) => state,
+            Err(e) => {
+                term::note(&format!("error: {e}"));
+                nagios::State::Unknown
+            }
+        }));
     }
     let view = viewed?;
     if let Some(file) = &args.html {
-        write(file, &report::html(&view))?;
+        files::write(file, &report::html(&view))?;
         term::note(&format!("report written to {}", file.display()));
     }
     match &args.prometheus {
         Some(None) => term::print(&report::prometheus(&view))?,
-        Some(Some(file)) => replace(file, &report::prometheus(&view))?,
+        Some(Some(file)) => {
+            earlier::in_one_step(file, &report::prometheus(&view), 0o644).map_err(|e| files::told(file, e))?
+        }
         None if context.json => term::print_exact(&report::json(&view))?,
         None => term::print(&text(args, &view, context))?,
     }
     Ok(exit(&view, args.fail_on))
 }
 
-/// Code 5 for a finding at or above the least severity that fails.
+/// Code 5 for a finding at or above the least severity that fails; after a comparison only for one that is new
+/// or became worse.
 pub fn exit(view: &View, fail_on: Option<Severity>) -> Exit {
-    let fails = fail_on.is_some_and(|least| view.worst().is_some_and(|worst| worst >= least));
+    let worst = view.diff.as_ref().map_or_else(|| view.worst(), diff::Diff::worst);
+    let fails = fail_on.is_some_and(|least| worst.is_some_and(|worst| worst >= least));
     if fails { Exit::Finding } else { Exit::Done }
 }
 
@@ -108,7 +132,7 @@ pub fn exit(view: &View, fail_on: Option<Severity>) -> Exit {
 pub fn bare(context: &Context) -> Outcome {
     let exit = run(&Args::default(), context)?;
     if !context.json {
-        term::note("\nvmio --help lists what else there is.");
+        term::note("\n`vmio --help` lists the other commands.");
     }
     Ok(exit)
 }
@@ -119,15 +143,12 @@ fn check(args: &Args) -> anyhow::Result<Vec<Ignore>> {
     for file in args.html.iter().chain(args.prometheus.iter().flatten()) {
         let dir = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if !dir.is_dir() || file.is_dir() {
-            return Err(unwritable(file).into());
+            return Err(files::unwritable(file).into());
         }
     }
-    Ok(args.ignore.iter().map(|word| word.parse()).collect::<Result<_, Failure>>()?)
-}
-
-fn unwritable(file: &Path) -> Failure {
-    Failure::new(Exit::Failed, format!("{} cannot be written", file.display()))
-        .help("name a file in a directory that is there and that you may write")
+    let mut ignore = args.ignore.iter().map(|word| word.parse()).collect::<Result<Vec<Ignore>, Failure>>()?;
+    ignore.extend(config::read(args.config.as_deref(), Paths::scan_config().as_deref())?);
+    Ok(ignore)
 }
 
 fn look(args: &Args, ignore: &[Ignore], context: &Context) -> anyhow::Result<View> {
@@ -145,17 +166,23 @@ fn look(args: &Args, ignore: &[Ignore], context: &Context) -> anyhow::Result<Vie
         known.fill(&mut row.findings, &row.guest);
         row.differences = differences(&row.guest, reference);
     }
-    let ignored = pick::ignored(&mut rows, ignore);
-    let view = View {
+    let ignored_by = pick::ignored_by(&mut rows, ignore);
+    let mut view = View {
         at_unix_seconds: look.at_unix_seconds,
         seconds: begun.elapsed().as_secs_f64(),
         root: rustix::process::geteuid().is_root(),
         rows,
         unread: seen.unread.into_iter().chain(unread).collect(),
         own_guests,
-        ignored,
-    };
-    Ok(view.sorted())
+        ignored: ignored_by.iter().map(|(_, n)| n).sum(),
+        ignored_by,
+        diff: None,
+    }
+    .sorted();
+    if let Some(named) = &args.diff {
+        view.diff = Some(earlier::compare(&view, named.as_deref(), &args.guests, ignore, context)?);
+    }
+    Ok(view)
 }
 
 /// Where vmio found by trying that KVM does not work here, it is taken for not there.
@@ -165,14 +192,14 @@ fn tried(guests: &mut [Guest], local: &Local, state: &Path) {
     }
     for own in guests.iter_mut().filter_map(|g| g.processors.as_mut()).filter(|p| p.kvm_here == Some(true)) {
         own.kvm_here = Some(false);
-        own.read.insert("kvm_here".into(), "what vmio found by trying: `vmio doctor`".into());
+        own.read.insert("kvm_here".into(), "a test boot, see `vmio doctor`".into());
     }
 }
 
 /// What runs on this host have shown, from a store that is only read; and why that is not known.
 fn known(context: &Context) -> (Known, Option<Unread>) {
     let unread = |e: StoreError| Unread {
-        what: "what earlier runs here measured".into(),
+        what: "results of earlier runs on this host".into(),
         why: e.to_string(),
         mend: e.help().unwrap_or_else(|| "`vmio runs list` says more".into()),
     };
@@ -184,25 +211,12 @@ fn known(context: &Context) -> (Known, Option<Unread>) {
 }
 
 fn text(args: &Args, view: &View, context: &Context) -> String {
+    if let Some(diff) = &view.diff {
+        return diff::text(view, diff, context.style);
+    }
     if args.guests.is_empty() {
         return report::overview(view, context.style, term::width());
     }
     let one = |row: &Row| report::detail(row, context.style, args.sources);
     view.rows.iter().map(one).collect::<Vec<_>>().join("\n")
-}
-
-fn write(file: &Path, content: &str) -> anyhow::Result<()> {
-    std::fs::write(file, content).with_context(|| unwritable(file))
-}
-
-/// Puts a file in place in one step: the collector never reads half of it.
-fn replace(file: &Path, content: &str) -> anyhow::Result<()> {
-    let mut name = file.as_os_str().to_owned();
-    name.push(format!(".{}", std::process::id()));
-    let beside = PathBuf::from(name);
-    let done = std::fs::write(&beside, content).and_then(|()| std::fs::rename(&beside, file));
-    if done.is_err() {
-        let _ = std::fs::remove_file(&beside);
-    }
-    done.with_context(|| unwritable(file))
 }

@@ -6,7 +6,7 @@ use vmio_model::summary::summarise;
 use super::runs::RunId;
 use crate::cli::{Context, Exit, Failure, Outcome};
 use crate::papers;
-use crate::report::{self, Forms};
+use crate::report::{self, Forms, fit};
 use crate::run::{self, Mode, Wishes, studies};
 use crate::store::Store;
 use crate::term;
@@ -15,11 +15,11 @@ use crate::term;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   vmio study list
-  vmio study show sparse > mine.toml   a file to start one's own from
-  vmio study run sparse --yes          sparse against preallocated first write
+  vmio study show sparse > mine.toml   a file to start your own study from
+  vmio study run sparse --yes          first writes: sparse against preallocated
   vmio study run ./mine.toml --dry-run
   vmio study compare shafer2010-storage paper
-                                       which effects that the paper states show here")]
+                                       which of the paper's effects appear here")]
 pub struct Args {
     #[command(subcommand)]
     verb: Verb,
@@ -43,14 +43,14 @@ enum Verb {
         #[command(flatten)]
         forms: Forms,
     },
-    /// Judge the effects that a paper states by the newest run of the study that measures it again
+    /// Check which effects that a paper reports appear in your newest run of its study
     Compare {
-        /// Name of a study that measures a paper again
+        /// Name of a study that repeats a paper's measurements
         study: String,
-        /// With what
+        /// What to compare it with
         #[arg(value_enum)]
         with: With,
-        /// Judge by this run instead: its number, or `last`
+        /// Use this run instead: its number, or `last`
         #[arg(long, value_name = "RUN")]
         of: Option<RunId>,
     },
@@ -85,7 +85,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 fn compare(study: &str, of: Option<RunId>, context: &Context) -> Outcome {
     let Some(paper) = papers::of_study(study) else {
         let known: Vec<&str> = papers::all().iter().map(|p| p.study.as_str()).collect();
-        let what = format!("{study} is no study that measures a paper again");
+        let what = format!("{study} is no study that repeats a paper's measurements");
         return Err(Failure::new(Exit::Usage, what).help(format!("one of {}", known.join(", "))).into());
     };
     let store = Store::open_existing(&context.paths.db())?;
@@ -105,15 +105,15 @@ fn run_of(paper: &Paper, of: Option<RunId>, store: &Store) -> anyhow::Result<i64
         let newest = runs.iter().find(|r| r.study == paper.study && r.samples > 0);
         return newest.map(|r| r.id).ok_or_else(|| {
             Failure::new(Exit::Precondition, format!("no run of {} is stored", paper.study))
-                .help(format!("make one with `vmio study run {}`", paper.study))
+                .help(format!("start one with `vmio study run {}`", paper.study))
                 .into()
         });
     };
     let id = named.find(store)?;
     match runs.iter().find(|r| r.id == id) {
         Some(run) if run.study != paper.study => {
-            let what = format!("run {id} is of the study {}, not of {}", run.study, paper.study);
-            Err(Failure::new(Exit::Usage, what).help("`vmio runs list` shows which run is of which study").into())
+            let what = format!("run {id} belongs to the study {}, not to {}", run.study, paper.study);
+            Err(Failure::new(Exit::Usage, what).help("`vmio runs list` shows the study of each run").into())
         }
         // A run that is not there is told by the store.
         _ => Ok(id),
@@ -129,8 +129,10 @@ fn list(context: &Context) -> Outcome {
         term::json(&document)?;
         return Ok(Exit::Done);
     }
-    let lines: Vec<String> =
-        all.iter().map(|s| format!("{:<12} {:>3} cells  {}\n", s.name, s.cells().len(), s.title)).collect();
+    let lines: Vec<String> = all
+        .iter()
+        .map(|s| fit::paragraph(&format!("{:<18} {:>4} cells  ", s.name, s.cells().len()), 31, &s.title))
+        .collect();
     term::print(&lines.concat())?;
     Ok(Exit::Done)
 }

@@ -8,33 +8,38 @@ use crate::top::{self, Wishes};
 
 const EXAMPLES: &str = "\
 Examples:
-  vmio top                         verdicts first, then disks, guests, and what no guest explains
-  vmio top --once                  one interval as text, then the end
-  vmio top --once --interval 10 --json
-                                   the same for a program
+  vmio top                 verdicts first, then disks, guests and other processes
+  vmio top --once          one interval as text
+  vmio top --json          one JSON object per interval and line, until Ctrl-C
+  vmio top --json --count 6 --interval 10
+                           the same for one minute
   vmio top --sort latency --filter db
 
-It only looks: no guest and no setting is changed. As root it loads eBPF programs at the tracepoints
-of the block layer, which tell who hands which requests to which disk; they go when vmio ends.
---no-ebpf does without, and then no guest has percentiles of latency: means where libvirt counts them.";
+Changes no guest and no setting. As root it loads eBPF programs at the block
+layer's tracepoints to see which process sends which requests to which disk;
+they are removed when vmio exits. With --no-ebpf there are no latency
+percentiles, only means for guests whose requests libvirt counts.";
 
-/// Who uses the disks, the wire and the processors now, and which guest suffers for it; only looks
+/// Show who uses the disks, network and processors now, and which guest suffers
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Print one interval as text (with --json as JSON) and end; so it is without a terminal
+    /// Print one interval and exit (as JSON with --json); the default without a terminal
     #[arg(long)]
     once: bool,
-    /// Time between two looks in seconds [default: 1, with --once 3]
+    /// Print N intervals and exit; without it --json continues until interrupted
+    #[arg(long, value_name = "N", conflicts_with = "once", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Length of an interval in seconds [default: 1, with --once 3]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     interval: Option<f64>,
     /// Sort guests by this column
     #[arg(long, value_name = "COLUMN", value_parser = sorts(), ignore_case = true, default_value = "disk")]
     sort: &'static Column,
-    /// Show only guests with this text in their names; verdicts stay whole
+    /// Show only guests whose name contains this text; verdicts cover all
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     filter: String,
-    /// Load no eBPF programs
+    /// Do not load eBPF programs
     #[arg(long)]
     no_ebpf: bool,
 }
@@ -57,10 +62,9 @@ fn sorts() -> impl TypedValueParser<Value = &'static Column> {
 
 /// Runs the verb.
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    let once = args.once || context.json;
     let wishes = Wishes {
-        once: args.once,
-        interval: args.interval.unwrap_or(if once { 3.0 } else { 1.0 }),
+        count: args.count.or(args.once.then_some(1)),
+        interval: args.interval.unwrap_or(if args.once { 3.0 } else { 1.0 }),
         sort: args.sort,
         filter: args.filter.clone(),
         no_ebpf: args.no_ebpf,

@@ -1,44 +1,43 @@
 //! The best set-up of a run as a configuration to paste: libvirt's XML, Proxmox's command. The
 //! head says what it is, from which run, and how surely it is the best.
 
-use std::fmt::Write as _;
-
 use vmio_model::result::{Accel, Run};
 use vmio_model::rules::change;
+use vmio_model::shown;
 use vmio_model::summary::Best;
 
 use super::format;
 
 /// What the first lines say, without comment signs.
 fn head(run: &Run, best: &Best) -> String {
-    let mut t = format!(
-        "vmio {}: the best of {} set-ups on {} in run {} ({}, {})\n",
+    let mut all = vec![format!(
+        "vmio {}: the best of {} set-ups on {} in run {} ({}, {})",
         run.environment.vmio,
         best.over.len() + 1,
         best.target,
         run.id,
         run.study,
         format::utc(run.started_unix),
-    );
-    let _ = writeln!(
-        t,
+    )];
+    all.push(format!(
         "{}: {:.0} % of native, geometric mean over {}",
         best.attachment.label(),
         best.share_value * 100.0,
         best.workloads.join(", ")
-    );
+    ));
     for over in &best.over {
         let ratio = match over.ratio.interval {
             Some(i) => format!("{:.2} times ({:.2} to {:.2})", over.ratio.value, i.low, i.high),
             None => format!("{:.2} times", over.ratio.value),
         };
         let doubt = if over.sure { "" } else { "; not told apart" };
-        let _ = writeln!(t, "{ratio} as fast as {}{doubt}", over.attachment.label());
+        all.push(format!("{ratio} as fast as {}{doubt}", over.attachment.label()));
     }
     if run.environment.accel == Some(Accel::Tcg) {
-        t.push_str("measured under software emulation (TCG): the order may differ under KVM\n");
+        all.push("measured under software emulation (TCG): the order may differ under KVM".into());
     }
-    t
+    // A run may be another host's: no word of it ends a comment's line.
+    all.iter().map(|line| shown::line(line).into_owned() + "\n").collect()
 }
 
 /// libvirt's XML.
@@ -56,8 +55,8 @@ pub fn xml(run: &Run, best: &Best) -> String {
 pub fn qm(run: &Run, best: &Best) -> String {
     let head: String = head(run, best).lines().map(|l| format!("# {l}\n")).collect();
     format!(
-        "{head}# VMID and STORAGE:VOLUME are the guest's own (qm config VMID). A disk that hangs on another bus\n\
-         # is taken off it first, guest shut down; it becomes unused0:  qm set VMID --delete scsi0\n{}\n",
+        "{head}# VMID and STORAGE:VOLUME are the guest's own (qm config VMID). A disk attached to another bus must be\n\
+         # detached first, with the guest shut down; it becomes unused0:  qm set VMID --delete scsi0\n{}\n",
         change::proxmox(&best.attachment)
     )
 }

@@ -12,7 +12,7 @@ pub fn effects(c: &Compared, style: Style) -> String {
     out.line(&style.bold(&format!("Run {} of {} against {}", c.run, c.study, c.paper)));
     out.paragraph("", 0, &c.citation);
     out.line("");
-    out.line(&style.bold("Not the same here"));
+    out.line(&style.bold("Different here"));
     for d in &c.circumstances {
         out.paragraph(&format!("  {:<11} ", d.what), 14, &format!("{} -> {}", d.paper, d.here));
     }

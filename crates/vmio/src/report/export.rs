@@ -8,6 +8,7 @@
 
 use serde_json::{Value, json};
 use vmio_model::result::{Figure, Run, Sample};
+use vmio_model::shown;
 use vmio_model::stats::{Estimate, Interval};
 use vmio_model::summary::{SCHEMA_VERSION, Summary, summarise};
 
@@ -16,13 +17,13 @@ use super::{format, view};
 /// The formats of `vmio runs export`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// All that the store holds, raw output included
+    /// Everything stored, raw output included
     Json,
-    /// PerfKit Benchmarker samples, one JSON object a line
+    /// PerfKit Benchmarker samples, one JSON object per line
     Pkb,
-    /// For the GitHub action of that name, customBiggerIsBetter
+    /// For the GitHub action of that name (customBiggerIsBetter)
     GithubActionBenchmark,
-    /// A line a sample
+    /// One line per sample
     Csv,
 }
 
@@ -42,7 +43,7 @@ fn whole(run: &Run) -> String {
     if let (Value::Object(document), Value::Object(run)) = (&mut document, run) {
         document.extend(run);
     }
-    format!("{document:#}\n")
+    shown::json(&format!("{document:#}\n")).into_owned()
 }
 
 /// The metrics of a sample: name, value, unit.
@@ -82,7 +83,7 @@ fn pkb(run: &Run) -> String {
             out += &format!("{line}\n");
         }
     }
-    out
+    shown::json(&out).into_owned()
 }
 
 fn github(run: &Run, summary: &Summary) -> String {
@@ -111,7 +112,7 @@ fn github(run: &Run, summary: &Summary) -> String {
             .push(json!({ "name": format!("{} share of native", share.key), "unit": "%", "value": ratio.value * 100.0,
                              "range": range(ratio.interval, 100.0), "extra": about(ratio.pairs) }));
     }
-    format!("{:#}\n", Value::Array(entries))
+    shown::json(&format!("{:#}\n", Value::Array(entries))).into_owned()
 }
 
 fn csv(run: &Run) -> String {
@@ -159,8 +160,9 @@ fn csv(run: &Run) -> String {
 }
 
 fn quote(field: &str) -> String {
+    let field = shown::line(field);
     match field.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", field.replace('"', "\"\"")),
-        false => field.to_owned(),
+        false => field.into_owned(),
     }
 }

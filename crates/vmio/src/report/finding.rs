@@ -7,6 +7,7 @@ use vmio_model::rules::change::Takes;
 use vmio_model::rules::{Finding, Severity};
 
 use super::Proved;
+use super::fit;
 use super::html::{chip, escape};
 use super::text::Out;
 use crate::term::Style;
@@ -51,10 +52,12 @@ pub(super) fn same_change(findings: &[Finding], place: usize) -> Option<usize> {
 /// When a change takes effect, as a sentence.
 pub fn takes(takes: Takes) -> &'static str {
     match takes {
-        Takes::NextStart => "In force after the guest was shut down and started (a reboot inside is not enough).",
-        Takes::ShutDown => "To be made while the guest is shut down.",
-        Takes::Running => "In force at once, while the guest runs.",
-        Takes::InGuest => "To be made in the guest or the application in it.",
+        Takes::NextStart => {
+            "Takes effect after the guest is shut down and started (a reboot inside the guest is not enough)."
+        }
+        Takes::ShutDown => "Make this change while the guest is shut down.",
+        Takes::Running => "Takes effect at once, while the guest runs.",
+        Takes::InGuest => "Make this change in the guest, or in the application that runs in it.",
     }
 }
 
@@ -67,14 +70,41 @@ pub fn severity(severity: Severity, style: Style) -> String {
     }
 }
 
+/// The settings that a finding rests on, those of one place together: `driver = ahci, cache = none`.
+fn by_place(finding: &Finding) -> Vec<(&str, String)> {
+    let mut places: Vec<(&str, String)> = Vec::new();
+    for e in &finding.evidence {
+        let setting = format!("{} = {}", e.setting, e.value);
+        match places.iter_mut().find(|(from, _)| *from == e.from) {
+            Some((_, all)) => *all += &format!(", {setting}"),
+            None => places.push((&e.from, setting)),
+        }
+    }
+    places
+}
+
+/// `1, 2 and 5` of places in a list.
+pub(super) fn numbers(places: &[usize]) -> String {
+    let numbers: Vec<String> = places.iter().map(|place| (place + 1).to_string()).collect();
+    match numbers.split_last() {
+        Some((last, before)) if !before.is_empty() => format!("{} and {last}", before.join(", ")),
+        _ => numbers.concat(),
+    }
+}
+
 /// The finding for a terminal.
 pub(super) fn text(out: &mut Out, finding: &Finding, shown: &Shown<'_>) {
     let style = out.style;
     let level = severity(finding.severity, style);
-    out.line(&format!("{}. {} [{level}, {}]", shown.number, style.bold(&finding.title), finding.rule));
+    let (number, title) = (format!("{}. ", shown.number), &finding.title);
+    let whole = format!("{number}{title} [{}, {}]", finding.severity, finding.rule);
+    match fit::columns(&whole) <= out.width {
+        true => out.line(&format!("{number}{} [{level}, {}]", style.bold(title), finding.rule)),
+        false => out.paragraph("", 3, &whole),
+    }
     out.paragraph("   ", 3, &format!("{}: {}", finding.subject, finding.cause));
-    for e in &finding.evidence {
-        out.paragraph("   ", 5, &format!("{} = {}, read from {}", e.setting, e.value, e.from));
+    for (from, settings) in by_place(finding) {
+        out.paragraph("   ", 5, &format!("{settings} (read from {from})"));
     }
     if let Some(expected) = &finding.expected {
         out.paragraph("   ", 5, &format!("Expect: {} ({})", expected.text, expected.source));
@@ -92,8 +122,8 @@ fn change(out: &mut Out, finding: &Finding, shown: &Shown<'_>) {
     let change = &finding.change;
     out.paragraph("   ", 3, &format!("Change: {}", change.what));
     made(out, change.takes, &shown.ways, shown.remark);
-    for reference in &finding.references {
-        out.paragraph("   ", 5, &format!("see {reference}"));
+    if !finding.references.is_empty() {
+        out.paragraph("   ", 5, &format!("See: {}", finding.references.join("; ")));
     }
 }
 

@@ -15,6 +15,11 @@ pub fn three(x: f64) -> String {
     }
 }
 
+/// How many times: `9.4`, `27`.
+pub fn factor_of(x: f64) -> String {
+    if x < 9.95 { format!("{x:.1}") } else { format!("{x:.0}") }
+}
+
 /// `1 guest`, `2 guests`.
 pub fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
@@ -106,8 +111,8 @@ pub fn mark(mark: Mark) -> &'static str {
 /// What a word of caution means.
 pub fn mark_meaning(mark: Mark) -> &'static str {
     match mark {
-        Mark::Cached => "the device moved over 10 % fewer bytes than were asked for: a cache was measured",
-        Mark::HostBusy => "others used the device by more than 20 % of the cell's own work",
+        Mark::Cached => "the device moved over 10 % fewer bytes than requested: a cache was measured",
+        Mark::HostBusy => "other work on the device exceeded 20 % of the cell's own",
         Mark::NotVisible => "the back end has no counters that vmio can read",
     }
 }

@@ -3,25 +3,23 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
-
 use super::{Report, html, json, markdown, qm, text, xml};
-use crate::cli::{Context, Exit, Failure};
-use crate::term;
+use crate::cli::{Context, Failure};
+use crate::{files, term};
 
 /// How a report is shown; the default is text.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Forms {
-    /// Also write the report as one HTML file that needs no network
+    /// Also write the report to one HTML file that loads nothing else
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Print the report as Markdown
     #[arg(long, conflicts_with = "json")]
     pub markdown: bool,
-    /// Also write the best set-up found as libvirt XML
+    /// Also write the best setup found as libvirt XML
     #[arg(long, value_name = "FILE")]
     pub write_xml: Option<PathBuf>,
-    /// Also write the best set-up found as Proxmox commands (qm)
+    /// Also write the best setup found as Proxmox commands (qm)
     #[arg(long, value_name = "FILE")]
     pub write_qm: Option<PathBuf>,
 }
@@ -44,8 +42,7 @@ impl Forms {
         };
         match self.files().find(|file| !writable(file)) {
             None => Ok(()),
-            Some(file) => Err(Failure::new(Exit::Failed, format!("{} cannot be written", file.display()))
-                .help("name a file in a directory that is there and that you may write")),
+            Some(file) => Err(files::unwritable(file)),
         }
     }
 
@@ -83,10 +80,7 @@ impl Forms {
 }
 
 fn write(file: &Path, what: &str, content: &str) -> anyhow::Result<()> {
-    std::fs::write(file, content).with_context(|| {
-        Failure::new(Exit::Failed, format!("cannot write {}", file.display()))
-            .help("name a file in a directory that is there and that you may write")
-    })?;
+    files::write(file, content)?;
     term::note(&format!("{what} written to {}", file.display()));
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use vmio_model::result::{Figure, Run, WorkloadResult};
 use vmio_model::rules::Severity;
+use vmio_model::shown;
 use vmio_model::stats::{Estimate, median};
 
 use super::format::{self, rate, spread, time};
@@ -21,6 +22,7 @@ pub fn escape(text: &str) -> String {
             '>' => out += "&gt;",
             '"' => out += "&quot;",
             '\'' => out += "&#39;",
+            c if shown::is_hidden(c) && c != '\n' && c != '\t' => out.push(shown::INSTEAD),
             c => out.push(c),
         }
     }
@@ -92,7 +94,7 @@ fn mended(page: &mut String, run: &Run) {
     if mended.is_empty() {
         return;
     }
-    *page += "<h2>The guest's set-up with changes, against it as it is</h2>\n<ul>";
+    *page += "<h2>The guest's setup with each change, against it unchanged</h2>\n<ul>";
     for mend in &mended {
         put!(page, "<li>{}</li>", escape(&mend.line()));
     }
@@ -131,7 +133,7 @@ fn inner(text: &str) -> &str {
 fn findings(page: &mut String, report: &Report<'_>) {
     *page += "<h2>Findings</h2>\n";
     if report.findings.is_empty() {
-        *page += "<p>None that these figures support.</p>\n";
+        *page += "<p>None supported by these figures.</p>\n";
     }
     for (i, found) in report.findings.iter().enumerate() {
         finding::html(page, found, &report.shown(i, found));

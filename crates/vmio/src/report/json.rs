@@ -4,6 +4,7 @@
 use serde::Serialize;
 use vmio_model::paper::Table;
 use vmio_model::rules::Finding;
+use vmio_model::shown;
 use vmio_model::summary::{Best, Summary};
 
 use super::{Proved, Report};
@@ -24,5 +25,5 @@ pub fn json(report: &Report<'_>) -> String {
     let document = Document { summary, findings, proofs, paper_tables: tables, best: best.as_ref() };
     let mut text = serde_json::to_string_pretty(&document).expect("string keys, and no failing serialiser");
     text.push('\n');
-    text
+    shown::json(&text).into_owned()
 }

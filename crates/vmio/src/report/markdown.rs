@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use vmio_model::shown;
+
 use super::format::{self, rate, spread, time};
 use super::{Report, like, paper, view};
 
@@ -71,12 +73,12 @@ pub fn markdown(report: &Report<'_>) -> String {
     }
     let mended = like::mended(run);
     if !mended.is_empty() {
-        put("\n## The guest's set-up with changes, against it as it is\n".into());
+        put("\n## The guest's setup with each change, against it unchanged\n".into());
         mended.iter().for_each(|mend| put(format!("- {}", plain(&mend.line()))));
     }
     put("\n## Findings\n".into());
     if report.findings.is_empty() {
-        put("None that these figures support.\n".into());
+        put("None supported by these figures.\n".into());
     }
     for (i, finding) in report.findings.iter().enumerate() {
         let change = &finding.change;
@@ -122,6 +124,7 @@ pub(super) fn plain(text: &str) -> String {
                 out.push('\\');
                 out.push(c);
             }
+            c if shown::is_hidden(c) => out.push(shown::INSTEAD),
             c => out.push(c),
         }
     }
@@ -130,5 +133,5 @@ pub(super) fn plain(text: &str) -> String {
 
 /// A block of code, indented: no text can end it early as it could end a fence.
 fn code(text: &str) -> String {
-    text.lines().map(|line| format!("    {line}\n")).collect()
+    shown::lines(text).lines().map(|line| format!("    {line}\n")).collect()
 }

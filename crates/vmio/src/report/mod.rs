@@ -8,6 +8,7 @@ mod config;
 mod effects;
 pub mod export;
 mod finding;
+pub mod fit;
 pub mod format;
 mod forms;
 mod html;

@@ -8,6 +8,7 @@ use vmio_model::stats::{Estimate, Ratio};
 use vmio_model::summary::{Explanation, Summary};
 
 use super::Report;
+use super::fit;
 use super::format::{self, rate, spread, three};
 use super::html::escape;
 use super::markdown::plain;
@@ -20,13 +21,13 @@ const COLUMNS: [&str; 4] = ["MB/s", "avgrq-sz", "avgqu-sz", "%util"];
 /// What stands above the tables in every form.
 pub const INTRODUCTION: &str = "Published figures, and those of this run as the mean with the half width of its 95 % \
     interval. MB/s: as the application saw it. avgrq-sz (sectors of 512 bytes), avgqu-sz (requests) and %util: at the \
-    host's disk. *: Eucalyptus' default set-up.";
+    host's disk. *: Eucalyptus' default setup.";
 
 /// The same for control cells.
 pub const CONTROLS: &str = "Guests whose requests reached the disk smaller than native ones. Each row of a chain changes one \
     thing, and its ratio is of its bandwidth to that of the row above, paired by round: first native requests at the guest's \
-    size, then at its queue depth, then the guest. What the last ratio loses is virtualisation's (emulation's, where the guest's \
-    processor was emulated); what those above it lose, the disk would lose without any guest.";
+    size, then at its queue depth, then the guest. The loss in the last ratio is due to virtualisation (or to emulation, where the \
+    guest's processor was emulated); the losses above it would occur without any guest.";
 
 fn published(row: &TableRow) -> [String; 4] {
     let or_dash = |x: Option<f64>| x.map_or("–".to_owned(), plain_number);
@@ -55,7 +56,7 @@ fn ours(row: &Ours) -> [String; 4] {
 }
 
 fn why_not(row: &TableRow) -> String {
-    format!("not run: {}", row.not_run.as_deref().unwrap_or("no reason is known"))
+    format!("not run: {}", row.not_run.as_deref().unwrap_or("reason unknown"))
 }
 
 /// The paper's words for a row, default and footnotes marked.
@@ -112,36 +113,45 @@ pub fn chain(summary: &Summary, e: &Explanation) -> Vec<ChainRow> {
 
 /// What must be known before a chain is believed.
 pub fn doubt(e: &Explanation) -> Option<&'static str> {
-    (!e.enough).then_some("fewer pairs than the study wants: these ratios are not final")
+    (!e.enough).then_some("fewer pairs than the study requires: these ratios are not final")
 }
 
 /// The rows of a table for a terminal: what is published, and below it what was measured here.
 pub fn text_table(out: &mut Out, table: &Table) {
-    let line = |names: [&str; 3], what: &str, cells: &[String; 4]| {
-        let [vmm, target, driver] = names;
+    let line = |what: &str, cells: &[String; 4]| {
         let [a, b, c, d] = cells.each_ref().map(|cell| cell.replace(" %", "%"));
-        format!("  {vmm:<5}{target:<12}{driver:<24}{what:<9}{a:>12}{b:>12}{c:>12}{d:>12}")
+        format!("      {what:<18}{a:>12}{b:>12}{c:>12}{d:>12}")
     };
-    out.line(&line(["VMM", "Target", "Driver"], "", &COLUMNS.map(str::to_owned)));
+    out.line(&format!("  VMM, target, driver{}", &line("", &COLUMNS.map(str::to_owned))[21..]));
     for row in &table.rows {
-        let [vmm, target, driver] = names(row);
-        out.line(&line([&vmm, &target, &driver], "published", &published(row)));
+        out.line(&format!("  {}", names(row).join(", ")));
+        out.line(&line("published", &published(row)));
         match &row.ours {
-            Some(found) => out.line(&line([""; 3], "here", &ours(found))),
-            None => out.paragraph(&" ".repeat(43), 45, &why_not(row)),
+            Some(found) => out.line(&line("here", &ours(found))),
+            None => out.paragraph("      here    ", 14, &why_not(row)),
         }
     }
 }
 
 /// Lines of a chain for a terminal.
 pub fn text_chain(summary: &Summary, e: &Explanation) -> Vec<String> {
-    let rows = chain(summary, e).into_iter().map(|r| {
-        let [kib, depth] = &r.device;
-        format!("    {:<26}{:>18}{kib:>10}{depth:>7}  {:<16}{}", r.label, r.bandwidth, r.step[0], r.step[1])
-    });
-    let head =
-        format!("    {:<26}{:>18}{:>10}{:>7}  {:<16}{}", "", "bandwidth", "KiB", "depth", "", "of the row above");
-    std::iter::once(head).chain(rows).map(|line| line.trim_end().to_owned()).collect()
+    let line = |label: &str, [bandwidth, kib, depth, step, ratio]: [&str; 5]| {
+        // Narrow: no space before the percent sign.
+        let bandwidth = bandwidth.replace(" %", "%");
+        format!("  {label:<19}{bandwidth:>16}{kib:>6}{depth:>5} {step:<15}{ratio}")
+    };
+    let mut lines = vec![line("", ["bandwidth", "KiB", "qd", "", "of row above"])];
+    for r in chain(summary, e) {
+        let ([kib, depth], [step, ratio]) = (&r.device, &r.step);
+        let label = if fit::columns(&r.label) > 19 {
+            lines.push(format!("  {}", r.label));
+            ""
+        } else {
+            &r.label
+        };
+        lines.push(line(label, [&r.bandwidth, kib, depth, step, ratio]));
+    }
+    lines.iter().map(|line| line.trim_end().to_owned()).collect()
 }
 
 /// Both sections as Markdown.
@@ -155,7 +165,7 @@ pub fn markdown(report: &Report<'_>) -> String {
         if let Some(doubt) = doubt(e) {
             let _ = writeln!(out, "**{doubt}**\n");
         }
-        out += "| | bandwidth (95 %) | KiB a request at the disk | depth | what differs | of the row above (95 %) |\n|---|--:|--:|--:|---|--:|\n";
+        out += "| | bandwidth (95 %) | KiB per request at the disk | depth | what differs | of the row above (95 %) |\n|---|--:|--:|--:|---|--:|\n";
         for row in chain(&report.summary, e) {
             let [kib, depth] = &row.device;
             let _ = writeln!(
@@ -168,7 +178,8 @@ pub fn markdown(report: &Report<'_>) -> String {
     }
     for (i, table) in report.tables.iter().enumerate() {
         if i == 0 {
-            let _ = writeln!(out, "## Beside the paper\n\n{}\n\n{}\n", plain(&table.citation), plain(INTRODUCTION));
+            let _ =
+                writeln!(out, "## Compared with the paper\n\n{}\n\n{}\n", plain(&table.citation), plain(INTRODUCTION));
         }
         let _ = writeln!(out, "### {}\n", plain(&table.caption.title));
         if let Some(statement) = &table.statement {
@@ -239,7 +250,10 @@ pub fn html_tables(report: &Report<'_>) -> String {
     for (i, table) in report.tables.iter().enumerate() {
         if i == 0 {
             let (citation, introduction) = (escape(&table.citation), escape(INTRODUCTION));
-            let _ = write!(page, "<h2>Beside the paper</h2>\n<p>{citation}</p><p class=\"dim\">{introduction}</p>\n");
+            let _ = write!(
+                page,
+                "<h2>Compared with the paper</h2>\n<p>{citation}</p><p class=\"dim\">{introduction}</p>\n"
+            );
         }
         let title = escape(&table.caption.title);
         let _ = write!(page, "<h3>{title}</h3>");

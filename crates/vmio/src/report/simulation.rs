@@ -9,6 +9,7 @@ use vmio_model::policy::units::show_rate;
 use vmio_model::simulate::paper::{Paper, Published, System, What};
 use vmio_model::simulate::{Allocator, Enforcement, Outcome, SECOND, Scenario, Settings, Totals};
 
+use crate::report::fit;
 use crate::term::Style;
 
 pub use html::html;
@@ -114,23 +115,30 @@ pub fn text(report: &Report, style: Style) -> String {
             out,
             "{}\n{}",
             style.bold(&format!("{}: {}", run.subject, run.how())),
-            style.dim(&format!(
-                "  {} for {} s of virtual time, {form}; Mbit/s are means over all of it",
-                show_rate(run.scenario.capacity),
-                run.seconds()
-            ))
+            style.dim(
+                fit::paragraph(
+                    "  ",
+                    2,
+                    &format!(
+                        "{} for {} s of virtual time, {form}; Mbit/s are means over all of it",
+                        show_rate(run.scenario.capacity),
+                        run.seconds()
+                    )
+                )
+                .trim_end()
+            )
         );
         let _ = writeln!(
             out,
-            "  {:<20} {:>8} {:>8} {:>9} {:>9} {:>8} {:>11} {:>8} {:>8}",
-            "member", "min", "max", "offered", "received", "loss", "never sent", "dropped", "min met"
+            "  {:<12} {:>7} {:>7} {:>7} {:>8} {:>7} {:>8} {:>7} {:>7}",
+            "member", "min", "max", "offered", "received", "loss", "not sent", "dropped", "min met"
         );
         let most = 40;
         for (vif, t) in run.scenario.vifs.iter().zip(&run.outcome.totals).take(most) {
             let _ = writeln!(
                 out,
-                "  {:<20} {:>8} {:>8} {:>9} {:>9} {:>6.2} % {:>9.2} % {:>6.2} % {:>6.1} %",
-                vif.name,
+                "  {} {:>7} {:>7} {:>7} {:>8} {:>6.2}% {:>7.2}% {:>6.2}% {:>6.1}%",
+                fit::left(&fit::name(&vif.name, 12), 12),
                 mbit(vif.contract.min as f64),
                 mbit(vif.contract.max as f64),
                 mbit(mean_bps(t.scheduled_bits, run.seconds())),
@@ -143,7 +151,7 @@ pub fn text(report: &Report, style: Style) -> String {
         }
         if let Some(more) = run.scenario.vifs.len().checked_sub(most + 1) {
             let met = run.outcome.totals.iter().map(Totals::met_ratio).fold(1.0, f64::min);
-            let _ = writeln!(out, "  and {} more; of all, the minimum least met: {:.1} %", more + 1, met * 100.0);
+            let _ = writeln!(out, "  and {} more; worst of all, minimum met {:.1} %", more + 1, met * 100.0);
         }
         out.push('\n');
     }
@@ -154,26 +162,39 @@ pub fn text(report: &Report, style: Style) -> String {
 }
 
 fn study_text(out: &mut String, report: &Report, study: &Study, style: Style) {
-    let _ = writeln!(out, "{}", style.bold(&format!("Beside the figures printed in {}", study.paper.citation)));
+    let _ = writeln!(out, "{}", style.bold(&format!("Compared with the figures printed in {}", study.paper.citation)));
     for figure in &study.paper.published {
-        let _ = writeln!(out, "  {:<56} published {:>13}", what(figure), shown(figure, figure.value));
+        let said = what(figure);
+        // What is too long for its column stands above.
+        let said = if fit::columns(&said) > 53 {
+            *out += &fit::paragraph("  ", 4, &said);
+            String::new()
+        } else {
+            said
+        };
+        let _ = writeln!(out, "  {said:<53} published {:>14}", shown(figure, figure.value));
         for run in report.runs.iter().filter(|r| beside(r, figure)) {
             let value = figure.simulated(&run.scenario, &run.outcome).map_or("none".into(), |v| shown(figure, v));
-            let _ = writeln!(out, "    {:<54} simulated {value:>13}", run.how());
+            let _ = writeln!(out, "    {} simulated {value:>14}", fit::left(&fit::name(&run.how(), 51), 51));
         }
     }
     let _ = writeln!(out, "\n{}", style.bold("Loss over the loop's period"));
     let names: Vec<&str> =
         report.runs.first().map_or(Vec::new(), |r| r.scenario.vifs.iter().map(|v| v.name.as_str()).collect());
-    let _ =
-        writeln!(out, "  {:<24} {:>8}   {}", "", "period", names.iter().map(|n| format!("{n:>9}")).collect::<String>());
-    for (allocator, period, loss) in &study.periods {
-        let loss: String = loss.iter().map(|l| format!("{:>7.2} %", l * 100.0)).collect();
-        let _ = writeln!(out, "  {:<24} {:>8}   {loss}", allocator.label(), time(*period));
+    // As many members as fit beside each other, the others below.
+    let beside = 4;
+    for (part, names) in names.chunks(beside).enumerate() {
+        let titles: String = names.iter().map(|n| format!(" {}", fit::right(&fit::name(n, 9), 9))).collect();
+        let _ = writeln!(out, "  {:<24} {:>8}  {titles}", "", "period");
+        for (allocator, period, loss) in &study.periods {
+            let loss: String =
+                loss.iter().skip(part * beside).take(beside).map(|l| format!(" {:>7.2} %", l * 100.0)).collect();
+            let _ = writeln!(out, "  {:<24} {:>8}  {loss}", allocator.label(), time(*period));
+        }
     }
     let _ = writeln!(out, "\n{}", style.bold("Notes"));
     for note in &study.paper.footnote {
-        let _ = writeln!(out, "  {}: {}", note.about, note.text);
+        *out += &fit::paragraph("  ", 4, &format!("{}: {}", note.about, note.text));
     }
 }
 

@@ -6,16 +6,19 @@ use vmio_model::summary::Comparison;
 
 use super::code::broken;
 use super::finding;
+use super::fit;
 use super::format::{self, rate, spread, time};
 use super::view::{self, Group, Row};
 use super::{Report, like, paper};
 use crate::term::Style;
 
-/// Columns that no line exceeds, save one unbreakable word that is longer itself.
-pub const WIDTH: usize = 100;
+/// Columns that no line exceeds, save what has to be pasted.
+pub use super::fit::WIDTH;
 
 /// Width of the label column.
-const LABEL: usize = 30;
+const LABEL: usize = 27;
+/// The same in the table of the device and the CPU time.
+const COST_LABEL: usize = 42;
 
 /// The whole report.
 pub fn text(report: &Report<'_>, style: Style) -> String {
@@ -34,15 +37,7 @@ pub fn text(report: &Report<'_>, style: Style) -> String {
             if let Some(entry) = vmio_host::targets::find(target) {
                 out.paragraph("  ", 2, entry.about());
             }
-            out.line(&style.dim(&columns([
-                "",
-                "p50",
-                "p99",
-                "figure (95 %)",
-                "share of native",
-                "n",
-                &device_columns(["KiB", "depth", "busy"]),
-            ])));
+            out.line(&style.dim(&columns(["", "p50", "p99", "figure (95 %)", "share of native", "n"])));
         }
         out.group(&group);
     }
@@ -50,10 +45,7 @@ pub fn text(report: &Report<'_>, style: Style) -> String {
         out.paragraph(
             "",
             0,
-            "n: samples. KiB: mean request at the device (avgrq-sz, which counts sectors of 512 bytes). depth: \
-             requests in flight there (avgqu-sz). busy: share of time with any in flight (%util). As in iostat, requests \
-             without data (flushes) count, so KiB can lie below the block size. Shares are geometric means of \
-             guest/native pairs with 95 % intervals.",
+            "n: number of samples. Shares are geometric means of guest/native pairs with 95 % intervals.",
         );
         for (mark, meaning) in view::legend(summary) {
             out.paragraph("", 0, &format!("{mark}: {meaning}."));
@@ -76,6 +68,9 @@ pub fn text(report: &Report<'_>, style: Style) -> String {
     out.text
 }
 
+/// Width of a cell in the comparison of two runs.
+const CELL: usize = 39;
+
 /// Two runs, as [`vmio_model::summary::compare`] sees them.
 pub fn comparison(c: &Comparison, style: Style) -> String {
     let mut out = Out::new(style);
@@ -84,7 +79,7 @@ pub fn comparison(c: &Comparison, style: Style) -> String {
         true => out.line("The environment was the same."),
         false => out.line(&format!(
             "{} Any of these may be the cause of a difference below:",
-            style.yellow("Not the same around them.")
+            style.yellow("Their environments differ.")
         )),
     }
     for d in &c.differences {
@@ -94,7 +89,7 @@ pub fn comparison(c: &Comparison, style: Style) -> String {
     match c.cells.is_empty() {
         true => out.line("They have no cell in common."),
         false => out.line(&style.dim(&format!(
-            "{:<57} {:<19} {:<19} {:>2}",
+            "{:<CELL$}{:<18} {:<19} {:>2}",
             format!("run {} / run {}", c.b, c.a),
             "ratio (95 %)",
             "",
@@ -106,8 +101,8 @@ pub fn comparison(c: &Comparison, style: Style) -> String {
         let fill = " ".repeat(19_usize.saturating_sub(cell.verdict.chars().count()));
         out.labelled(
             &cell.key,
-            57,
-            &format!("{:<19} {verdict}{fill} {:>2}", format::factor(&cell.figure_ratio), cell.figure_ratio.pairs),
+            CELL,
+            &format!("{:<18} {verdict}{fill} {:>2}", format::factor(&cell.figure_ratio), cell.figure_ratio.pairs),
         );
     }
     for (run, keys) in [(c.a, &c.only_a), (c.b, &c.only_b)] {
@@ -133,35 +128,25 @@ impl Out {
 
     /// A line. Every line comes by here: what others wrote cannot make more of it than a line of text.
     pub(super) fn line(&mut self, line: &str) {
-        let line = self.style.clean(line.trim_end()).replace('\n', "\u{fffd}");
+        let line = self.style.line(line.trim_end());
         let _ = writeln!(self.text, "{line}");
     }
 
     /// Breaks `text` at spaces; the first line begins with `lead`, the others with `indent` spaces.
     /// `lead` may hold escape sequences: it takes `indent` columns, whatever its length.
     pub(super) fn paragraph(&mut self, lead: &str, indent: usize, text: &str) {
-        let (mut line, mut used) = (lead.to_owned(), indent);
-        let mut fresh = true;
-        for word in text.split_whitespace() {
-            let length = word.chars().count();
-            if !fresh && used + 1 + length > self.width {
-                self.line(&line);
-                (line, used, fresh) = (" ".repeat(indent), indent, true);
-            }
-            if !fresh {
-                line.push(' ');
-                used += 1;
-            }
-            line += word;
-            used += length;
-            fresh = false;
+        for (i, line) in fit::lines(text, self.width.saturating_sub(indent)).iter().enumerate() {
+            let begin = if i == 0 { lead.to_owned() } else { " ".repeat(indent) };
+            self.line(&format!("{begin}{line}"));
         }
-        self.line(&line);
     }
 
-    /// A line of code keeps its spaces, and can be pasted where it has to be broken.
+    /// A line of code keeps its spaces, and is not broken, so that what is pasted is what is meant: a terminal
+    /// that is too narrow wraps it by itself. Comments, and XML between its words, may be broken anywhere.
     pub(super) fn code(&mut self, lead: &str, indent: usize, line: &str) {
-        for (i, piece) in broken(line, self.width - indent).iter().enumerate() {
+        let free = line.trim_start().starts_with(['#', '<']);
+        let pieces = if free { broken(line, self.width - indent) } else { vec![line.to_owned()] };
+        for (i, piece) in pieces.iter().enumerate() {
             let fill = " ".repeat(indent);
             self.line(&format!("{}{piece}", if i == 0 { lead } else { &fill }));
         }
@@ -169,11 +154,11 @@ impl Out {
 
     /// A label in a column, or on a line of its own where it is too long.
     fn labelled(&mut self, label: &str, width: usize, rest: &str) {
-        if label.chars().count() > width {
-            self.line(label);
-            self.line(&format!("{:width$} {rest}", ""));
+        if fit::columns(label) > width {
+            self.paragraph("", 2, label);
+            self.line(&format!("{:width$}{rest}", ""));
         } else {
-            self.line(&format!("{label:<width$} {rest}"));
+            self.line(&format!("{}{rest}", fit::left(label, width)));
         }
     }
 
@@ -206,7 +191,7 @@ impl Out {
         if mended.is_empty() {
             return;
         }
-        self.line(&self.style.bold("The guest's set-up with changes, against it as it is"));
+        self.line(&self.style.bold("The guest's setup with each change, against it unchanged"));
         for mend in &mended {
             self.paragraph("  ", 6, &mend.line());
         }
@@ -215,7 +200,7 @@ impl Out {
 
     fn group(&mut self, group: &Group<'_>) {
         let name = self.style.bold(group.workload);
-        if group.workload.chars().count() + group.about.chars().count() + 3 > WIDTH {
+        if fit::columns(group.workload) + fit::columns(&group.about) + 3 > WIDTH {
             self.line(&name);
             self.paragraph("  ", 2, &format!("({})", group.about));
         } else {
@@ -239,18 +224,14 @@ impl Out {
             let spread = if e.interval.is_some() { spread(&e) } else { "±?".into() };
             format!("{} {spread}", rate(cell.figure, e.value))
         });
-        let device = match view::device(cell) {
-            Some([kib, depth, busy]) => device_columns([&kib, &depth, &busy]),
-            None => "not visible here".into(),
-        };
         let label = format!("  {}", row.label);
         let (p50, p99) = (latency(&cell.latency_p50_seconds), latency(&cell.latency_p99_seconds));
         let n = cell.samples.to_string();
-        if label.chars().count() > LABEL {
+        if fit::columns(&label) > LABEL {
             self.line(&label);
-            self.line(&columns(["", &p50, &p99, &figure, &share, &n, &device]));
+            self.line(&columns(["", &p50, &p99, &figure, &share, &n]));
         } else {
-            self.line(&columns([&label, &p50, &p99, &figure, &share, &n, &device]));
+            self.line(&columns([&label, &p50, &p99, &figure, &share, &n]));
         }
         for note in view::notes(row) {
             let lead = format!("    {} ", self.style.yellow("^"));
@@ -261,23 +242,19 @@ impl Out {
     fn cpu(&mut self, report: &Report<'_>) {
         let groups = view::groups(report.run, &report.summary);
         for of_target in groups.chunk_by(|a, b| a.target == b.target) {
-            let head = format!(
-                "{:<46}{:>9}{:>10}",
-                format!("CPU time, target {}", of_target[0].target),
-                "host s/GB",
-                "a request"
-            );
-            self.line(&self.style.bold(&format!("{head}  QEMU s/GB")));
+            self.line(&self.style.bold(&format!("At the device and CPU time, target {}", of_target[0].target)));
+            let titles = cpu_columns(["CPU s/GB", "CPU/req"]) + &device_columns(["KiB", "depth", "busy"]);
+            self.line(&self.style.dim(&format!("{:COST_LABEL$}{titles}", "")));
             for (group, row) in of_target.iter().flat_map(|g| g.rows.iter().map(move |r| (g, r))) {
                 let [gigabyte, request, roles] = view::cpu(row.cell);
+                let device = match view::device(row.cell) {
+                    Some([kib, depth, busy]) => device_columns([&kib, &depth, &busy]),
+                    None => format!("{:>18}", "not visible here"),
+                };
                 let label = format!("  {} {}", group.workload, row.label);
-                let line = format!("{gigabyte:>8}{request:>10}");
-                // The roles go below where a QEMU has more of them than fit.
-                if 46 + line.chars().count() + 2 + roles.chars().count() <= WIDTH {
-                    self.labelled(&label, 46, &format!("{line}  {roles}"));
-                } else {
-                    self.labelled(&label, 46, &line);
-                    self.paragraph("      ", 6, &roles);
+                self.labelled(&label, COST_LABEL, &(cpu_columns([&gigabyte, &request]) + &device));
+                if !roles.is_empty() {
+                    self.paragraph("      ", 6, &format!("QEMU s/GB: {roles}"));
                 }
             }
             self.line("");
@@ -286,8 +263,11 @@ impl Out {
             self.paragraph(
                 "",
                 0,
-                "CPU seconds for each GB moved. QEMU by thread: vcpu runs the guest, main its event loop, iothread a disk's \
-                 own loop, worker blocking I/O. host is all of it and the kernel.",
+                "KiB: mean request at the device (avgrq-sz, which counts sectors of 512 bytes). depth: requests in \
+                 flight there (avgqu-sz). busy: share of time with any in flight (%util). As in iostat, requests \
+                 without data (flushes) count, so KiB can be below the block size. CPU \
+                 s/GB and CPU/req: CPU time of the whole host for each GB moved and for each request. QEMU s/GB, by thread: vcpu runs the guest, main \
+                 is its event loop, iothread the event loop of a disk, worker does blocking I/O.",
             );
             self.line("");
         }
@@ -303,7 +283,7 @@ impl Out {
             );
         }
         if report.findings.is_empty() {
-            self.line("  None that these figures support.");
+            self.line("  None supported by these figures.");
         }
         for (i, found) in report.findings.iter().enumerate() {
             finding::text(self, found, &report.shown(i, found));
@@ -333,7 +313,7 @@ impl Out {
     fn paper(&mut self, report: &Report<'_>) {
         for (i, table) in report.tables.iter().enumerate() {
             if i == 0 {
-                self.line(&self.style.bold("Beside the paper"));
+                self.line(&self.style.bold("Compared with the paper"));
                 self.paragraph("  ", 2, &table.citation);
                 self.paragraph("  ", 2, paper::INTRODUCTION);
             }
@@ -361,14 +341,20 @@ impl Out {
     }
 }
 
-fn columns(cells: [&str; 7]) -> String {
+fn columns(cells: [&str; 6]) -> String {
     // Narrow: no space before the percent sign.
-    let [label, p50, p99, figure, share, n, device] = cells.map(|cell| cell.replace(" %", "%"));
-    format!("{label:<LABEL$}{p50:>8}{p99:>8}{figure:>17}{share:>16}{n:>4}{device:>17}")
+    let [label, p50, p99, figure, share, n] = cells.map(|cell| cell.replace(" %", "%"));
+    format!("{label:<LABEL$}{p50:>8}{p99:>8}{figure:>17}{share:>16}{n:>4}")
 }
 
+/// What the device saw: KiB, depth, busy.
 fn device_columns([kib, depth, busy]: [&str; 3]) -> String {
     // Buffered writes reach the device in megabytes: no decimals then, and always a gap.
     let kib = if kib.len() > 5 { kib.split('.').next().unwrap_or(kib) } else { kib };
-    format!("{kib:>6}{depth:>6}{:>5}", busy.replace(" %", "%"))
+    format!("{kib:>7}{depth:>6}{:>5}", busy.replace(" %", "%"))
+}
+
+/// What a cell cost: seconds of the host's processors for each GB, and for each request.
+fn cpu_columns([gigabyte, request]: [&str; 2]) -> String {
+    format!("{gigabyte:>10}{request:>10}")
 }

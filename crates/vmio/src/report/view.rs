@@ -103,7 +103,7 @@ fn about(w: &WorkloadTraits) -> String {
             (true, _) => "O_DIRECT",
             (false, "io_uring") => "page cache, io_uring",
             (false, "libaio") => "page cache, libaio: synchronous",
-            (false, _) => "through the side's page cache",
+            (false, _) => "through its page cache",
         }
     )
 }
@@ -180,10 +180,10 @@ pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
         ("fio", e.fio.clone().unwrap_or_else(|| "not found".into())),
         ("storage", e.backing.clone()),
         (
-            if native_only { "cells held to" } else { "both sides have" },
+            if native_only { "cells limited to" } else { "both sides have" },
             format!("{} CPU, {} MiB of memory", e.vcpus, e.memory_mib),
         ),
-        ("native side held by", e.native_limits.clone()),
+        ("native side limited by", e.native_limits.clone()),
         ("other guests running", e.other_guests.to_string()),
         ("vmio", e.vmio.clone()),
     ])
@@ -220,8 +220,8 @@ pub fn legend(summary: &Summary) -> Vec<(&'static str, &'static str)> {
 pub fn no_headline(summary: &Summary) -> &'static str {
     match summary.is_native_only() {
         true => {
-            "Native cells alone: no guest was asked for, so there is no share to state. The figures are this \
-                 host's own."
+            "Only native cells: no guest was requested, so no share can be stated. The figures are those of this \
+                 host itself."
         }
         false => "No share can be stated: no virtio-blk guest was measured together with native.",
     }

@@ -9,6 +9,8 @@ use vmio_model::result::{Run, Sample, Skipped};
 use vmio_model::setup::Setup;
 use vmio_model::stats::Ratio;
 use vmio_model::study::control::{controls, logical_blocks};
+use vmio_model::study::plan::budget_bytes;
+use vmio_model::study::plan::spans::hard_bytes;
 use vmio_model::study::schedule;
 use vmio_model::study::{DoneReason, Progress, SampleKey, Spent, Step, Study};
 use vmio_model::summary;
@@ -25,8 +27,13 @@ pub trait Rig {
     fn must_stop(&mut self) -> Option<String> {
         None
     }
-    /// Bytes written beside the cells, to bring targets into the state that a cell needs.
+    /// Bytes written beside the cells: targets made and brought into the state that a cell needs, earlier
+    /// parts of a resumed run included.
     fn written_beside(&self) -> u64 {
+        0
+    }
+    /// Bytes that a cell writes at most, those to bring its target into its state included.
+    fn most_bytes(&self, _setup: &Setup) -> u64 {
         0
     }
     /// Whether the run is being ended from outside (Ctrl-C): then a failure says nothing of a cell.
@@ -88,6 +95,8 @@ pub fn measure(
     let mut boot = None;
     let mut failures: BTreeMap<String, u32> = BTreeMap::new();
     let mut round_told = None;
+    // What cells wrote that came to no sample.
+    let mut lost_bytes = 0;
     loop {
         let done: Vec<SampleKey> =
             run.samples.iter().map(|s| SampleKey { setup: s.setup.key(), round: s.round, boot: s.boot }).collect();
@@ -96,7 +105,7 @@ pub fn measure(
         let shares = summary::shares(settled.as_deref().unwrap_or(&run.samples), &run.workloads);
         let now = Spent {
             seconds: earlier.seconds + seconds(),
-            bytes_written: spent(&run.samples).bytes_written + rig.written_beside(),
+            bytes_written: spent(&run.samples).bytes_written + rig.written_beside() + lost_bytes,
         };
         let controls = controls(study, &run.samples, &logical_blocks(&run.effective));
         let progress = Progress {
@@ -128,6 +137,9 @@ pub fn measure(
                 }
                 boot = Some(number);
             }
+            Step::Run { setup, .. } if now.bytes_written + rig.most_bytes(&setup) > budget_bytes(study) => {
+                return Ok(Ended::Done(DoneReason::ByteBudget));
+            }
             Step::Run { setup, round, boot: number } => {
                 tell(Event::Cell(&setup, round));
                 match rig.cell(&setup, round, number) {
@@ -139,6 +151,7 @@ pub fn measure(
                     // Noted as skipped, the cell would be missing from the run when it is resumed.
                     Err(error) if rig.ending() => return Err(error),
                     Err(error) => {
+                        lost_bytes += if error.is::<Impossible>() { 0 } else { rig.most_bytes(&setup) };
                         // On storage that is full or gone nothing more can be measured.
                         if let Some(why) = rig.must_stop() {
                             return Ok(Ended::Stopped(why));
@@ -195,13 +208,28 @@ fn steadiness(study: &Study, run: &Run) -> (BTreeSet<String>, Option<Vec<Sample>
     (cells.filter(|key| !reached(key)).collect(), Some(summary::steady::settled(&run.samples, &run.workloads)))
 }
 
-/// What stored samples cost: their measured seconds, and what the device (or, where it cannot be
-/// seen, the workload) wrote.
-fn spent(samples: &[Sample]) -> Spent {
+/// What stored samples cost: their measured seconds, and what they wrote.
+pub fn spent(samples: &[Sample]) -> Spent {
     Spent {
         seconds: samples.iter().map(|s| s.device.map_or(s.result.seconds, |d| d.seconds)).sum(),
-        bytes_written: samples.iter().map(|s| s.device.map_or(s.result.write_bytes, |d| d.write_bytes)).sum(),
+        bytes_written: samples.iter().map(written).sum(),
     }
+}
+
+/// What a cell wrote to the device: what the device saw, up to what the cell can have caused. What is beyond is of
+/// others, whose writes are not the run's. A file system writes records of its own: little for large
+/// writes, for a small one that is flushed alone a few blocks of its journal.
+fn written(sample: &Sample) -> u64 {
+    const SMALL: u64 = 16 << 10;
+    const BLOCKS: u64 = 5;
+    let moved = sample.result.write_bytes;
+    let small = moved <= sample.result.ios.saturating_mul(SMALL);
+    let caused = match moved {
+        0 => 0,
+        _ if small => hard_bytes(moved * BLOCKS),
+        _ => hard_bytes(moved),
+    };
+    sample.device.map_or(moved, |d| d.write_bytes.min(caused))
 }
 
 /// The order of an A/A run (`--noise`): each cell twice in a row, in rounds 2k and 2k+1, a boot a

@@ -58,5 +58,6 @@ pub fn of(planned: &Planned, local: &dyn Node) -> Environment {
         other_guests: planned.others.guests.len() as u32,
         cap_ratio: None,
         node: std::env::var(vmio_host::lab::NODE_VARIABLE).ok().filter(|n| !n.is_empty()),
+        written_beside_bytes: 0,
     }
 }

@@ -14,7 +14,7 @@ use super::progress::Progress;
 use super::rig::{Machine, MustStop, Parts};
 use super::{Wishes, environment, gentle, signals};
 use crate::cli::{Context, Exit, Failure};
-use crate::store::{NewRun, Store};
+use crate::store::{NewRun, Store, StoreError};
 use crate::term;
 
 /// Everything from the first change to the last undo.
@@ -25,10 +25,10 @@ pub fn execute(
     wishes: &Wishes,
     context: &Context,
 ) -> anyhow::Result<Run> {
-    let journals = context.paths.state.join("journals");
+    let journals = context.journals()?;
     let recovered = recover(&journals);
     for undone in &recovered.undone {
-        term::note(&format!("cleaned up after a run that was killed: {undone}"));
+        term::note(&format!("cleaned up after a killed run: {undone}"));
     }
     for failed in &recovered.failed {
         term::note(&format!("warning: could not clean up: {failed}"));
@@ -37,10 +37,11 @@ pub fn execute(
     // One run at a time: two would measure each other. The lock is the journal's.
     let journal = Arc::new(Journal::open(&journals, "run")?);
     let _closed_at_the_end = Closing(journal.clone());
+    journal.ward()?;
     let (mut run, fresh) = match resumed {
         Some(run) => {
             store.resume(run.id)?;
-            term::note(&format!("resuming run {}: {} samples are there", run.id, run.samples.len()));
+            term::note(&format!("resuming run {}: {} samples so far", run.id, run.samples.len()));
             (run, false)
         }
         None => (begin(planned, &store, context)?, true),
@@ -57,19 +58,19 @@ pub fn execute(
             // Processes end first, so nothing measures on while the rest is undone.
             let failed = journal.close();
             term::note(&format!(
-                "\n{name}: ended; run {id} is kept, `--resume` goes on with it, `vmio runs show {id}` shows it"
+                "\n{name}: ended; run {id} is kept, `--resume` continues it, `vmio runs show {id}` shows it"
             ));
-            failed.iter().for_each(|f| term::note(&format!("warning: not undone: {f}")));
+            failed.iter().for_each(|f| term::note(&format!("warning: could not be undone: {f}")));
             if let Ok(store) = Store::open(&db) {
                 let _ = store.set_state(id, &RunState::Interrupted(name.to_owned()));
             }
         }
     })
-    .context("cannot wait for signals")?;
+    .context("cannot set up signal handling")?;
     let outcome = on_machine(planned, &mut run, next, wishes, context, &store, &journal);
     let store = stopping.exit_or(store);
     let failed = journal.close();
-    failed.iter().for_each(|f| term::note(&format!("warning: not undone: {f}")));
+    failed.iter().for_each(|f| term::note(&format!("warning: could not be undone: {f}")));
     let state = match &outcome {
         Ok(Ended::Done(_)) => RunState::Done,
         Ok(Ended::Stopped(reason)) => RunState::Interrupted(reason.clone()),
@@ -77,7 +78,13 @@ pub fn execute(
         Err(error) if !run.samples.is_empty() => RunState::Interrupted(format!("{error:#}")),
         Err(error) => RunState::Failed(format!("{error:#}")),
     };
-    store.set_state(run.id, &state)?;
+    if let Err(e) = store.set_state(run.id, &state) {
+        // Why it ended matters more; a run that says "running" without an owner is shown as broken off.
+        if outcome.is_ok() {
+            return Err(e.into());
+        }
+        term::note(&format!("warning: how the run ended could not be stored: {e}"));
+    }
     match outcome {
         Ok(Ended::Done(DoneReason::NothingToRun)) if run.samples.is_empty() => {
             let why = run.skipped.last().map_or_else(String::new, |s| format!(": {}", s.reason));
@@ -98,7 +105,7 @@ pub fn execute(
             let open = judged.shares.iter().filter(|s| !s.converged).count();
             if open > 0 {
                 term::note(&format!(
-                    "{open} of {} shares did not converge; --minutes and --gib give a run more to spend",
+                    "{open} of {} shares did not converge; --minutes and --gib raise the limits",
                     judged.shares.len()
                 ));
             }
@@ -110,12 +117,18 @@ pub fn execute(
         }
         Err(error) if run.samples.is_empty() => {
             let failure = Failure::new(kind_of(&error), format!("run {} measured nothing", run.id));
-            Err(error.context(failure.help("`vmio doctor` lists what this host has and lacks")))
+            let help = match is_full(&error) {
+                true => "free some space there, or keep the state elsewhere: --state DIR",
+                false => "`vmio doctor` lists what this host has and lacks",
+            };
+            Err(error.context(failure.help(help)))
         }
-        Err(error) => Err(error.context(
-            Failure::new(Exit::Partial, format!("run {} broke off; {} samples are kept", run.id, run.samples.len()))
-                .help(format!("`vmio runs show {}` shows them, --resume goes on", run.id)),
-        )),
+        Err(error) => {
+            let shows = format!("`vmio runs show {}` shows them, --resume goes on", run.id);
+            let help = if is_full(&error) { format!("free some space there; then {shows}") } else { shows };
+            let said = format!("run {} broke off; {} samples are kept", run.id, run.samples.len());
+            Err(error.context(Failure::new(Exit::Partial, said).help(help)))
+        }
     }
 }
 
@@ -125,9 +138,17 @@ struct Closing(Arc<Journal>);
 impl Drop for Closing {
     fn drop(&mut self) {
         for failed in self.0.close() {
-            term::note(&format!("warning: not undone: {failed}"));
+            term::note(&format!("warning: could not be undone: {failed}"));
         }
     }
+}
+
+/// Whether an error says that a disk is full.
+fn is_full(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        matches!(cause.downcast_ref::<StoreError>(), Some(StoreError::Full { .. }))
+            || cause.downcast_ref::<std::io::Error>().is_some_and(crate::files::is_full)
+    })
 }
 
 /// A host that cannot hold the targets is an unmet precondition, anything else a failure.
@@ -190,7 +211,8 @@ fn on_machine(
             backing: planned.backing.clone(),
             place: planned.place.clone(),
             dir: planned.dir.clone(),
-            device: wishes.device.first().cloned(),
+            device: planned.device.clone(),
+            cost: &planned.cost,
             force: wishes.force,
             pace: planned.gentle.then_some(wishes.gentle_share),
             watcher,

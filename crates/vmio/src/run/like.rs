@@ -10,7 +10,7 @@ mod tests;
 use vmio_host::look::Look;
 use vmio_host::places;
 use vmio_host::scan::scan;
-use vmio_host::{drivers, require, targets};
+use vmio_host::{drivers, limits, require, targets};
 use vmio_model::facts::{Disk, Guest, called};
 use vmio_model::rules::{self, Finding, change};
 use vmio_model::setup::{Aio, Attachment, Cache};
@@ -360,7 +360,7 @@ fn vcpus(guest: &Guest, host: &Host, told: &mut Vec<String>) -> u32 {
     };
     let most = host.cpus.max(1);
     if has > most {
-        told.push(format!("{most} vCPUs instead of {has}: this host has no more processors"));
+        told.push(format!("{most} vCPUs instead of {has}: vmio has no more processors here"));
     }
     has.min(most)
 }
@@ -392,7 +392,8 @@ fn host(reader: &dyn Reader) -> Host {
         Some(kib * 1024)
     });
     let cpus = read("/proc/cpuinfo").lines().filter(|l| l.starts_with("processor")).count();
-    Host { cpus: cpus as u32, memory_left_bytes: left.unwrap_or(0), ..Host::default() }
+    let cpus = limits::usable_cpus(reader).unwrap_or(cpus as u32);
+    Host { cpus, memory_left_bytes: left.unwrap_or(0), ..Host::default() }
 }
 
 /// Places of this machine that hold volumes and can be used. Asked only by root: others cannot.

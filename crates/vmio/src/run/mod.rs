@@ -4,6 +4,7 @@
 pub mod engine;
 pub mod environment;
 mod execute;
+pub mod form;
 mod gentle;
 pub mod like;
 mod noise;
@@ -16,6 +17,7 @@ pub mod studies;
 
 use std::path::PathBuf;
 
+use vmio_host::targets::space::gib;
 use vmio_model::result::{Run, RunState};
 use vmio_model::rules::Severity;
 use vmio_model::study::Study;
@@ -31,47 +33,55 @@ use crate::term;
 /// What the user wants of a run beside the study.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Wishes {
-    /// Where to make targets: DIR, lvm:VG, lvmthin:VG/POOL, zfs:POOL[/DATASET], rbd:POOL, pve:NAME; default is
+    /// Where to create targets: DIR, lvm:VG, lvmthin:VG/POOL, zfs:POOL[/DATASET], rbd:POOL, pve:NAME; default is
     /// where guest images are, else the state directory
     #[arg(long, value_name = "PLACE", value_hint = clap::ValueHint::AnyPath)]
     pub on: Option<String>,
-    /// Use this whole block device as the target `device`; ALL DATA ON IT IS LOST. Say it twice
+    /// Use this whole block device as the target `device`; ALL DATA ON IT IS LOST. Give it
+    /// twice to confirm
     #[arg(long, value_name = "DEVICE")]
     pub device: Vec<PathBuf>,
-    /// With --device: use it although it holds data (never when it is mounted or in use)
+    /// With --device: use it even if it holds data (never if it is mounted or in use)
     #[arg(long, requires = "device")]
     pub force: bool,
-    /// Spare other guests: cap the bandwidth, one core, end when they slow down (the default when others run)
+    /// Protect other guests: cap the bandwidth, use one core, stop if they slow down (the
+    /// default when others run)
     #[arg(long, conflicts_with = "no_gentle")]
     pub gentle: bool,
-    /// Do not spare other guests
+    /// Do not protect other guests
     #[arg(long)]
     pub no_gentle: bool,
-    /// Share of the probed bandwidth that --gentle may use
+    /// Share of the measured bandwidth that --gentle may use
     #[arg(long, value_name = "RATIO", default_value_t = 0.25)]
     pub gentle_share: f64,
-    /// Most minutes of measuring, instead of the study's
+    /// Measure for at most so many minutes, instead of the study's limit
     #[arg(long, value_name = "MINUTES")]
     pub minutes: Option<f64>,
-    /// Most GiB to write, instead of the study's
+    /// Write at most so many GiB in all, making the targets included, instead of the study's limit
     #[arg(long, value_name = "GIB")]
     pub gib: Option<f64>,
-    /// Bring flash into its steady state first (SNIA): fills each target once more, and writing cells go on until five
-    /// rounds agree
+    /// Bring flash into its steady state first (SNIA): fill each target once more, and repeat writing cells until
+    /// five rounds agree
     #[arg(long)]
     pub steady_state: bool,
-    /// Print the plan and stop; nothing is changed
+    /// Print the plan and exit; nothing is changed
     #[arg(long)]
     pub dry_run: bool,
-    /// Go on without a question
+    /// Start without asking
     #[arg(long, short)]
     pub yes: bool,
-    /// Go on with the last run of this study that was broken off
+    /// Continue the last interrupted run of this study
     #[arg(long)]
     pub resume: bool,
+    /// Make the directory that --on names, and those above it that are missing
+    #[arg(long)]
+    pub make_place: bool,
     /// What the plan says of the study itself.
     #[arg(skip)]
     pub told: Vec<String>,
+    /// Why this form of the study was chosen, where nobody named one.
+    #[arg(skip)]
+    pub form: Option<String>,
 }
 
 /// What is done with the study.
@@ -105,7 +115,7 @@ pub fn start(
         Mode::Study => measure(study, engine_order(&mode), wishes, context)?,
         Mode::Noise => {
             let mut study = study.clone();
-            study.name = format!("noise-{}", study.name);
+            study.name = noise_name(&study.name);
             let run = measure(&study, engine_order(&mode), wishes, context)?;
             let Some(run) = run else { return Ok(Exit::Done) };
             noise::show(&run, context)?;
@@ -138,6 +148,11 @@ pub fn start(
     }
 }
 
+/// The name under which an A/A run of a study is stored.
+fn noise_name(study: &str) -> String {
+    format!("noise-{study}")
+}
+
 fn engine_order(mode: &Mode) -> Next {
     if *mode == Mode::Noise { engine::next_noise } else { vmio_model::study::next }
 }
@@ -165,8 +180,8 @@ fn check(wishes: &Wishes) -> Result<(), Failure> {
         && vmio_host::places::names_volumes(on)
     {
         return refuse(
-            format!("--device {} and --on {on} both say where the target `device` is", device.display()),
-            "leave one of them out",
+            format!("--device {} and --on {on} both specify the target `device`", device.display()),
+            "use only one of them",
         );
     }
     if !(wishes.gentle_share > 0.0 && wishes.gentle_share <= 1.0) {
@@ -192,7 +207,7 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
             let found = known.as_ref().map(|s| s.unfinished(&study.name)).transpose()?.flatten();
             let found = found.map(|id| known.as_ref().map(|s| s.load(id)).transpose()).transpose()?.flatten();
             let Some(run) = found else {
-                return Err(Failure::new(Exit::Usage, format!("no run of {} was broken off", study.name))
+                return Err(Failure::new(Exit::Usage, format!("no run of {} was interrupted", study.name))
                     .help("`vmio runs list` shows all runs")
                     .into());
             };
@@ -203,9 +218,12 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
         study = studies::parse(&format!("run {}", run.id), &run.study_toml)?;
     }
     if resumed.is_some() && wishes.steady_state && !study.repeat.steady_state {
-        return Err(Failure::new(Exit::Usage, "this run began without --steady-state, and its samples keep its rule")
-            .help("start a new run: leave out --resume")
-            .into());
+        return Err(Failure::new(
+            Exit::Usage,
+            "this run began without --steady-state, so its samples follow another rule",
+        )
+        .help("start a new run: leave out --resume")
+        .into());
     }
     study.repeat.max_minutes = wishes.minutes.unwrap_or(study.repeat.max_minutes);
     study.repeat.max_gib_written = wishes.gib.unwrap_or(study.repeat.max_gib_written);
@@ -216,6 +234,7 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
     let planned = plan::look(study, wishes, last.as_ref(), context, &looker)?;
     if let Some(run) = &resumed {
         same_place(run, &planned, wishes, &looker)?;
+        enough_left(run, &planned)?;
     }
     // Asked for alone, the plan is the answer.
     match wishes.dry_run && !context.json {
@@ -243,13 +262,26 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
                 return Ok(None);
             }
             None => {
-                return Err(Failure::new(Exit::Usage, "nobody is there to be asked, so nothing was measured")
-                    .help("say --yes to go on without a question, --dry-run for the plan alone")
+                return Err(Failure::new(Exit::Usage, "there is nobody to ask, so nothing was measured")
+                    .help("use --yes to start without asking, or --dry-run to see only the plan")
                     .into());
             }
         }
     }
+    planned.still_holds(&looker)?;
     execute::execute(&planned, resumed, next, wishes, context).map(Some)
+}
+
+/// Going on makes the targets anew: the write budget must allow for that beside what was written already.
+fn enough_left(run: &Run, planned: &plan::Planned) -> Result<(), Failure> {
+    let wrote = engine::spent(&run.samples).bytes_written + run.environment.written_beside_bytes;
+    let (making, budget) = (planned.cost.making_bytes_written, planned.cost.budget_bytes);
+    if wrote + making <= budget {
+        return Ok(());
+    }
+    let (wrote, making, budget) = (gib(wrote), gib(making), gib(budget));
+    let what = format!("run {} wrote {wrote} of {budget}, and making the targets again writes {making}", run.id);
+    Err(Failure::new(Exit::Precondition, what).help("allow for more with --gib; it counts all parts of the run"))
 }
 
 /// A run goes on only where and as it began: else two hosts would be mixed in one result.
@@ -266,7 +298,7 @@ fn same_place(run: &Run, planned: &plan::Planned, wishes: &Wishes, local: &Local
     match differs.iter().find(|(_, then, now)| then != now) {
         None => Ok(()),
         Some((what, then, now)) => {
-            Err(Failure::new(Exit::Usage, format!("run {} cannot go on: {what} was {then} and is {now}", run.id))
+            Err(Failure::new(Exit::Usage, format!("run {} cannot be resumed: {what} was {then} and is {now}", run.id))
                 .help("give the same --on, --device and --gentle as then, or start a new run without --resume"))
         }
     }

@@ -7,6 +7,7 @@ use vmio_model::result::Run;
 use vmio_model::summary;
 
 use crate::cli::Context;
+use crate::report::fit;
 use crate::term;
 
 /// Prints the A/A figures of a run.
@@ -20,18 +21,23 @@ pub fn show(run: &Run, context: &Context) -> anyhow::Result<()> {
         return Ok(());
     }
     let mut text = String::new();
-    let _ = writeln!(text, "A/A of run {}: each cell against itself, in adjacent pairs, a boot a pair.", run.id);
-    let _ = writeln!(text, "A difference below the last column, measured with as many pairs, means nothing here.\n");
-    let _ = writeln!(text, "{:<52} {:>5}  {:>6}  {:<17} {:>9}", "cell", "pairs", "A/A", "95 % interval", "smallest");
+    let head = format!("A/A of run {}: each cell against itself, in adjacent pairs, one boot per pair.", run.id);
+    text += &fit::paragraph("", 0, &head);
+    text += &fit::paragraph("", 0, "With as many pairs, a difference below the last column is not significant here.");
+    text.push('\n');
+    let _ = writeln!(text, "{:<40} {:>5} {:>6}  {:<14} {:>9}", "cell", "pairs", "A/A", "95 % interval", "smallest");
     for cell in &cells {
         let ratio = cell.noise.ratio;
         let interval = ratio.interval.map_or("none".into(), |i| format!("{:.3} to {:.3}", i.low, i.high));
         let smallest = cell.noise.smallest_difference_ratio * 100.0;
-        let _ = writeln!(
-            text,
-            "{:<52} {:>5}  {:>6.3}  {interval:<17} {smallest:>7.1} %",
-            cell.key, ratio.pairs, ratio.value
-        );
+        // A name that is too long for its column stands above.
+        let key = if fit::columns(&cell.key) > 40 {
+            text += &fit::paragraph("", 2, &cell.key);
+            ""
+        } else {
+            &cell.key
+        };
+        let _ = writeln!(text, "{key:<40} {:>5} {:>6.3}  {interval:<14} {smallest:>7.1} %", ratio.pairs, ratio.value);
     }
     if cells.is_empty() {
         let _ = writeln!(text, "no cell has two pairs yet");

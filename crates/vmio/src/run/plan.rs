@@ -3,23 +3,25 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use vmio_host::backing::Backing;
 use vmio_host::gentle::neighbours::{self, Others};
 use vmio_host::places::{self, Ground, Place};
 use vmio_host::require::Requirement;
+use vmio_host::targets::Pinned;
 use vmio_host::targets::space::gib;
-use vmio_host::{guests, targets, workloads};
+use vmio_host::{guests, limits, targets, workloads};
 use vmio_model::result::{Run, Skipped, WorkloadTraits};
 use vmio_model::setup::Setup;
-use vmio_model::study::Study;
 use vmio_model::study::plan::{self as reckon, Plan};
-use vmio_node::{FileStat, Node, Reader};
+use vmio_model::study::{MIB, Study};
+use vmio_node::{Node, Reader};
 
 use self::rates::{needed_bytes, rates, refilled};
 pub use self::text::duration;
-use super::Wishes;
+use super::{Wishes, rig};
 use crate::cli::{Context, Exit, Failure};
 
 mod rates;
@@ -31,14 +33,20 @@ pub struct Planned {
     pub study: Study,
     /// What is to be said of it.
     pub told: Vec<String>,
+    /// Why this form of it was chosen.
+    pub form: Option<String>,
+    /// A directory that is not there and was not asked to be made.
+    pub missing: Option<PathBuf>,
     /// Traits of its workloads.
     pub traits: Vec<WorkloadTraits>,
     /// Where targets are made.
     pub place: Place,
     /// Where the scratch directory goes: the place, or beside the state where that holds volumes.
     pub dir: PathBuf,
-    /// The user's own device, as the target `device`.
-    pub device: Option<PathBuf>,
+    /// The user's own device, as the target `device`, held from now on.
+    pub device: Option<Arc<Pinned>>,
+    /// What could not be seen of its users.
+    pub device_told: Vec<String>,
     /// The disks below.
     pub backing: Backing,
     /// Cells that cannot run here.
@@ -57,6 +65,33 @@ pub struct Planned {
     pub others: Others,
     /// Whether to spare them.
     pub gentle: bool,
+    /// How the native side is held to the guest's cores and memory, and QEMU to its own: in the words of the
+    /// result, with the CPUs.
+    pub held: Held,
+}
+
+/// The control groups of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// Of the native side.
+    pub native: String,
+    /// Of QEMU; `None` where no guest is booted.
+    pub qemu: Option<String>,
+}
+
+impl Held {
+    /// Looks at what there is.
+    fn of(study: &Study, gentle: bool, local: &dyn Node) -> Self {
+        let word = |cores: u32, memory_bytes: u64| match limits::forecast(local.reader(), cores, memory_bytes) {
+            Ok(described) => described,
+            Err(why) => format!("not held: {why}"),
+        };
+        let qemu = rig::qemu_share(study, gentle, local);
+        Self {
+            native: word(study.guest.vcpus, u64::from(study.guest.memory_mib) * MIB),
+            qemu: (!study.is_native_only()).then(|| word(qemu.0, qemu.1)),
+        }
+    }
 }
 
 /// Looks at the machine; changes nothing.
@@ -79,15 +114,13 @@ pub fn look(
     };
     let existing = existing_part(reader, &dir);
     if !existing.is_dir() {
-        return Err(Failure::new(Exit::Precondition, format!("{} is no directory", existing.display()))
+        return Err(Failure::new(Exit::Precondition, format!("{} is not a directory", existing.display()))
             .help("name a directory with --on")
             .into());
     }
-    if let Some(device) = wishes.device.first() {
-        targets::safety::check(local, device, wishes.force)
-            .map_err(|e| Failure::new(Exit::Precondition, e.to_string()))?;
-    }
-    let backing = backing_of(local, &place, &existing, wishes)?;
+    let device = wishes.device.first().map(|device| pin(local, device, wishes.force)).transpose()?;
+    let (device, device_told) = device.unzip();
+    let backing = backing_of(local, &place, &existing, device.as_deref())?;
     let traits = traits(&study);
     let (mut rates, rates_from) = rates(&study, last, &backing, refilled(&place.ground, wishes));
     rates.target_space.retain(|name, _| targets::find(name).is_none_or(|t| t.fits(&place.ground).is_ok()));
@@ -96,6 +129,10 @@ pub fn look(
     {
         space.prepared_bytes = 0;
     }
+    let others = neighbours::others(reader, "").context("cannot look for other guests")?;
+    let gentle = wishes.gentle || (!wishes.no_gentle && !others.guests.is_empty());
+    rates.beside_bytes = rates::beside(local, &study, &context.paths.state, &backing);
+    rates.probed = gentle;
     let cost = reckon::estimate(&study, &traits, &rates);
     let needed_bytes = needed_bytes(&rates, wishes);
     let space = match &place.ground {
@@ -104,21 +141,24 @@ pub fn look(
                 0 => Ok(left),
                 _ => targets::not_in_memory(&existing).map(|()| left),
             })
-            .map_err(|e| e.to_string()),
+            .map_err(|e| e.to_string())
+            .and_then(|left| places::usable(&existing).map(|()| left).map_err(|e| format!("{e}; {}", e.help))),
         Ground::Volumes(pool) => pool.demand(local, needed_bytes).map_err(|e| format!("{e}; {}", e.help)),
     };
     let space = space.map(|s| format!("{} left ({})", gib(s.free_bytes), s.of));
-    let others = neighbours::others(reader, "").context("cannot look for other guests")?;
     let accelerator = guests::qemu::known_accelerator(reader, &context.paths.state);
-    let gentle = wishes.gentle || (!wishes.no_gentle && !others.guests.is_empty());
     let skipped = unmet(&study, local, gentle, wishes, &place.ground);
+    let held = Held::of(&study, gentle, local);
     Ok(Planned {
         study,
         told: wishes.told.clone(),
+        form: wishes.form.clone(),
+        missing: (wishes.on.is_some() && !wishes.make_place && existing != dir).then(|| dir.clone()),
         traits,
         place,
         dir,
-        device: wishes.device.first().cloned(),
+        device,
+        device_told: device_told.unwrap_or_default(),
         backing,
         skipped,
         cost,
@@ -128,6 +168,7 @@ pub fn look(
         accelerator,
         others,
         gentle,
+        held,
     })
 }
 
@@ -151,10 +192,20 @@ fn refused(e: places::Error) -> Failure {
     Failure::new(exit, e.to_string()).help(e.help)
 }
 
+/// Resolves the user's own device once and for all, and sees to it that it may be overwritten.
+/// Returns what is to be told of its users.
+fn pin(local: &dyn Node, device: &Path, force: bool) -> Result<(Arc<Pinned>, Vec<String>), Failure> {
+    let pinned = Pinned::of(local, device).and_then(|pinned| {
+        let told = targets::safety::check(local, &pinned, force)?;
+        Ok((Arc::new(pinned), told))
+    });
+    pinned.map_err(|e| Failure::new(Exit::Precondition, e.to_string()))
+}
+
 /// The disks below the place, or below the user's own device.
-fn backing_of(local: &dyn Node, place: &Place, existing: &Path, wishes: &Wishes) -> anyhow::Result<Backing> {
-    let path = match (wishes.device.first(), &place.ground) {
-        (Some(device), _) => device,
+fn backing_of(local: &dyn Node, place: &Place, existing: &Path, device: Option<&Pinned>) -> anyhow::Result<Backing> {
+    let path = match (device, &place.ground) {
+        (Some(device), _) => &*device.node,
         (None, Ground::Volumes(pool)) => return Ok(pool.backing(local).map_err(refused)?),
         (None, Ground::Files(_)) => existing,
     };
@@ -217,6 +268,19 @@ impl Planned {
         if let Err(why) = &self.space {
             return Err(Failure::new(Exit::Precondition, why.clone()).into());
         }
+        if let Some(dir) = &self.missing {
+            let what = format!("{} is not there", dir.display());
+            return Err(Failure::new(Exit::Precondition, what)
+                .help("name a directory that is, or have it made with --make-place")
+                .into());
+        }
+        if self.cost.making_bytes_written >= self.cost.budget_bytes {
+            let (making, budget) = (gib(self.cost.making_bytes_written), gib(self.cost.budget_bytes));
+            let what = format!("making the targets alone writes {making}, and {budget} may be written in all");
+            return Err(Failure::new(Exit::Precondition, what)
+                .help("allow for more with --gib, or use a study with a smaller size.target_mib")
+                .into());
+        }
         let skipped: BTreeSet<String> = self.skipped.iter().map(|s| s.setup.key()).collect();
         let can_run = |c: &Setup| !skipped.contains(&c.key()) && !skipped.contains(&c.baseline().key());
         let native_only = self.study.is_native_only();
@@ -229,17 +293,24 @@ impl Planned {
         Ok(())
     }
 
+    /// Between the plan and the answer any time may pass: the user's own device must still be the one that
+    /// was shown. (It is looked at once more when it is opened for writing.)
+    pub fn still_holds(&self, local: &dyn Node) -> Result<(), Failure> {
+        let same = self.device.as_ref().map_or(Ok(()), |device| device.same(local.reader()));
+        same.map_err(|e| Failure::new(Exit::Precondition, e.to_string()))
+    }
+
     /// Devices that the targets lie on, as (major, minor): what the gentle watch looks at.
     pub fn devices(&self, local: &dyn Node) -> Vec<(u32, u32)> {
-        let number = |path: &Path, of: fn(&FileStat) -> (u32, u32)| Some(of(&local.stat(path).ok()??));
-        let mut devices: Vec<(u32, u32)> = self.device.iter().filter_map(|d| number(d, |s| s.rdev)).collect();
+        let number = |path: &Path| Some(local.stat(path).ok()??.dev);
+        let mut devices: Vec<(u32, u32)> = self.device.iter().map(|d| d.identity.number).collect();
         if self.device.is_some() && self.study.cells().iter().all(|c| c.target == "device") {
             return devices;
         }
         match &self.place.ground {
             // Its volumes are not there yet; they may lie on any disk below them.
             Ground::Volumes(_) => devices.extend(self.backing.leaves.values()),
-            Ground::Files(_) => devices.extend(number(&existing_part(local.reader(), &self.dir), |s| s.dev)),
+            Ground::Files(_) => devices.extend(number(&existing_part(local.reader(), &self.dir))),
         }
         devices
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::time::Instant;
 
+use vmio_model::shown;
 use vmio_model::stats::Ratio;
 use vmio_model::study::Study;
 use vmio_model::study::plan::Plan;
@@ -73,8 +74,8 @@ impl Progress {
                 self.round(*round, shares);
             }
             Event::Round(..) => {}
-            Event::Retry(setup, why) => self.line(&format!("{} failed and is tried once more: {why}", setup.key())),
-            Event::GaveUp(setup, why) => self.line(&format!("{} failed twice and is left out: {why}", setup.key())),
+            Event::Retry(setup, why) => self.line(&format!("{} failed and is retried once: {why}", setup.key())),
+            Event::GaveUp(setup, why) => self.line(&format!("{} failed twice and is skipped: {why}", setup.key())),
         }
     }
 
@@ -103,6 +104,7 @@ impl Progress {
 
     /// A line that stays.
     pub fn line(&self, text: &str) {
+        let text = shown::lines(text);
         let mut err = std::io::stderr().lock();
         let _ = if self.terminal { writeln!(err, "\r\x1b[K{text}") } else { writeln!(err, "{text}") };
     }
@@ -111,7 +113,7 @@ impl Progress {
     pub fn transient(&self, text: &str) {
         if self.terminal {
             let mut err = std::io::stderr().lock();
-            let _ = write!(err, "\r\x1b[K{}", text.chars().take(99).collect::<String>());
+            let _ = write!(err, "\r\x1b[K{}", shown::line(text).chars().take(99).collect::<String>());
             let _ = err.flush();
         }
     }

@@ -7,18 +7,20 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use vmio_host::backing::Backing;
 use vmio_host::image::Image;
-use vmio_host::limits::Limits;
+use vmio_host::limits::{self, Limits};
 use vmio_host::places::Health;
 use vmio_host::targets::{self, Prepared};
-use vmio_host::workloads::Gentle;
+use vmio_host::workloads::{self, Gentle};
 use vmio_model::result::{Environment, Sample, WorkloadTraits};
 use vmio_model::setup::{Attachment, Setup};
+use vmio_model::study::plan::spans::hard_bytes;
 use vmio_model::study::{MIB, Study};
 use vmio_node::{Journal, Node};
 
 use self::boot::Running;
 pub use self::prepare::{MustStop, Parts};
 use super::engine::Rig;
+use super::environment;
 use super::gentle::Watcher;
 use crate::store::Store;
 
@@ -58,14 +60,31 @@ pub struct Machine<'a> {
     /// workload that was probed.
     cap_ratio: Option<f64>,
     caps: BTreeMap<String, Gentle>,
-    refilled: u64,
+    /// Bytes written beside the cells.
+    beside_bytes: u64,
+    /// How much of its target a cell writes at most, by workload.
+    spans: BTreeMap<String, u64>,
+    /// Targets that lose their data when a cell writes to them.
+    refilled: Vec<String>,
     qemu_limits: Option<Limits>,
     watcher: Option<Watcher>,
     /// Whether the storage answers and takes writes.
     health: Health,
     /// Why it does not: the run ends.
     sick: Option<String>,
+    /// Somebody else has moved what was made, or put something in its place: the run ends, and
+    /// everything is taken away as ever.
+    exchanged: Option<String>,
     progress: &'a dyn Fn(&str),
+}
+
+/// Cores and memory that QEMU has: all that vmio may use here, as a guest of the user's would have it; under
+/// `--gentle` one core, and little memory beside its guest's.
+pub fn qemu_share(study: &Study, gentle: bool, local: &dyn Node) -> (u32, u64) {
+    match gentle {
+        true => (1, (u64::from(study.guest.memory_mib) + QEMU_OWN_MIB) * MIB),
+        false => (limits::usable_cpus(local.reader()).unwrap_or(1), environment::memory_bytes(local)),
+    }
 }
 
 impl Machine<'_> {
@@ -73,7 +92,8 @@ impl Machine<'_> {
     /// native probe of it reaches, QEMU to one core.
     pub fn be_gentle(&mut self, share: f64) -> anyhow::Result<()> {
         self.cap_ratio = Some(share);
-        self.hold_qemu(1, (u64::from(self.study.guest.memory_mib) + QEMU_OWN_MIB) * MIB);
+        let (cores, memory_bytes) = qemu_share(self.study, true, &*self.local);
+        self.hold_qemu(cores, memory_bytes);
         self.environment.cap_ratio = Some(share);
         self.store.set_environment(self.run, &self.environment)?;
         Ok(())
@@ -95,6 +115,24 @@ impl Machine<'_> {
         }
     }
 
+    /// Counts bytes written beside the cells. Stored at once: a run that is taken up again knows nothing
+    /// else of them.
+    fn beside(&mut self, bytes: u64) -> anyhow::Result<()> {
+        if bytes > 0 {
+            self.beside_bytes += bytes;
+            self.environment.written_beside_bytes = self.beside_bytes;
+            self.store.set_environment(self.run, &self.environment)?;
+        }
+        Ok(())
+    }
+
+    /// How much of its target a writing workload goes over. Control cells have no span of their own in the
+    /// plan: theirs is the largest of those that they explain.
+    fn span_of(&self, workload: &str) -> u64 {
+        let largest = || self.spans.values().copied().max().unwrap_or(u64::MAX);
+        self.spans.get(workload).copied().unwrap_or_else(largest).min(self.study.target_bytes())
+    }
+
     /// The cap of a workload: found by a short native run of it when it is first needed.
     fn cap_of(&mut self, setup: &Setup) -> anyhow::Result<Option<Gentle>> {
         let Some(share) = self.cap_ratio else { return Ok(None) };
@@ -103,7 +141,7 @@ impl Machine<'_> {
         }
         let probe =
             self.observe(&setup.baseline(), 0, 0, PROBE_SECONDS, None).context("the short probe for the cap failed")?;
-        self.refilled += probe.result.write_bytes;
+        self.beside(probe.result.write_bytes)?;
         let cap = vmio_host::gentle::cap::cap(probe.result.bandwidth(), share)?;
         (self.progress)(&format!(
             "gentle: {} is held to {:.2} MB/s",
@@ -123,6 +161,7 @@ impl Machine<'_> {
         let written = self.write_once_more(traits, refilled);
         match self.blame(written) {
             Err(_) if self.sick.is_some() => Ok(self.sick.clone()),
+            Err(_) if self.exchanged.is_some() => Ok(self.exchanged.clone()),
             other => other,
         }
     }
@@ -141,8 +180,9 @@ impl Machine<'_> {
             let setup = Setup { guest: "native".into(), target, attachment: None, workload: PRECONDITION.into() };
             let gentle = self.cap_of(&setup)?;
             let seconds = (self.study.target_bytes() / PRECONDITION_LEAST_RATE).max(60) as f64;
-            let written = self.observe(&setup, 0, 0, seconds, gentle).context("cannot write for steady state")?;
-            self.refilled += written.result.write_bytes;
+            let written = self.observe_over(u64::MAX, &setup, (0, 0), seconds, gentle);
+            let written = written.context("cannot write for steady state")?;
+            self.beside(written.result.write_bytes)?;
         }
         Ok(None)
     }
@@ -182,11 +222,12 @@ impl Machine<'_> {
     /// ends.
     fn blame<T>(&mut self, done: anyhow::Result<T>) -> anyhow::Result<T> {
         if let (Err(e), None) = (&done, &self.sick) {
-            self.sick = match e.downcast_ref() {
+            match e.downcast_ref() {
                 // A place without room for this cell has none for the others.
-                Some(place @ targets::Error::Place { .. }) => Some(place.to_string()),
-                _ => self.health.look().err(),
-            };
+                Some(place @ targets::Error::Place { .. }) => self.sick = Some(place.to_string()),
+                Some(exchanged @ targets::Error::Exchanged { .. }) => self.exchanged = Some(exchanged.to_string()),
+                _ => self.sick = self.health.look().err(),
+            }
         }
         done
     }
@@ -221,7 +262,17 @@ impl Rig for Machine<'_> {
     }
 
     fn written_beside(&self) -> u64 {
-        self.refilled
+        self.beside_bytes
+    }
+
+    fn most_bytes(&self, setup: &Setup) -> u64 {
+        let written = match workloads::find(&setup.workload).is_some_and(|w| w.traits().writes) {
+            true => hard_bytes(self.span_of(&setup.workload)),
+            false => 0,
+        };
+        // A reading cell on a target that writing cells empty may have to write it out first.
+        let filled = written == 0 && self.refilled.contains(&setup.target);
+        written + if filled { self.study.target_bytes() } else { 0 }
     }
 
     fn ending(&self) -> bool {
@@ -229,7 +280,7 @@ impl Rig for Machine<'_> {
     }
 
     fn must_stop(&mut self) -> Option<String> {
-        if let Some(reason) = &self.sick {
+        if let Some(reason) = self.sick.as_ref().or(self.exchanged.as_ref()) {
             return Some(reason.clone());
         }
         self.watcher.as_mut()?.must_stop()

@@ -17,6 +17,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("async-reads", include_str!("../../../../studies/async-reads.toml")),
     ("durability", include_str!("../../../../studies/durability.toml")),
     ("backends", include_str!("../../../../studies/backends.toml")),
+    ("light", include_str!("../../../../studies/light.toml")),
 ];
 
 /// The names that a study may use: those of the entries of each extension point.

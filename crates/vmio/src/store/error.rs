@@ -8,6 +8,9 @@ use rusqlite::ErrorCode;
 
 use crate::cli::{Exit, Failure};
 
+/// What to do about a full disk.
+const FULL: &str = "free some space there, or keep the store elsewhere: --state DIR; what was measured is kept";
+
 /// An error of the store.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say what each one is
@@ -24,13 +27,19 @@ pub enum StoreError {
     Older { path: PathBuf, found: usize, known: usize },
     #[error("{} is not a store of vmio, or is damaged", path.display())]
     Corrupt { path: PathBuf, source: Option<rusqlite::Error> },
-    #[error("no space left for {}", path.display())]
+    #[error("{} is not as vmio makes a store: {what}", path.display())]
+    Foreign { path: PathBuf, what: String },
+    #[error("{} belongs to user {owner}, and vmio writes no store there", path.display())]
+    Others { path: PathBuf, owner: u32 },
+    #[error("{} holds more than vmio ever stores: {what}", path.display())]
+    TooMuch { path: PathBuf, what: String },
+    #[error("the disk of {} is full", path.parent().unwrap_or(path).display())]
     Full { path: PathBuf, source: rusqlite::Error },
     #[error("cannot write {}", path.display())]
     Denied { path: PathBuf, source: Option<rusqlite::Error> },
     #[error("{} stayed locked by another process for {} seconds", path.display(), super::open::BUSY_SECONDS)]
     Busy { path: PathBuf, source: rusqlite::Error },
-    #[error("cannot {what} {}", path.display())]
+    #[error("cannot {what} {}: {source}", path.display())]
     Io { what: &'static str, path: PathBuf, source: io::Error },
     #[error("{what} in {} cannot be read back", path.display())]
     Json { what: String, path: PathBuf, source: serde_json::Error },
@@ -49,10 +58,18 @@ impl StoreError {
                 StoreError::Corrupt { path, source: Some(source) }
             }
             Some(ErrorCode::DiskFull) => StoreError::Full { path, source },
+            // The log's index is a file that is mapped: SQLite has no word of its own for its lack of room.
+            Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) if no_room(&path) => {
+                StoreError::Full { path, source }
+            }
             Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
                 StoreError::Denied { path, source: Some(source) }
             }
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Busy { path, source },
+            Some(ErrorCode::OperationInterrupted) => {
+                StoreError::TooMuch { path, what: "a question to it came to no end".into() }
+            }
+            Some(ErrorCode::TooBig) => StoreError::TooMuch { path, what: "a text in it is longer than 64 MiB".into() },
             _ => StoreError::Sqlite { path, source },
         }
     }
@@ -60,8 +77,8 @@ impl StoreError {
     /// What to do about it.
     pub fn help(&self) -> Option<String> {
         Some(match self {
-            StoreError::Missing { .. } => "make one with `vmio tax`, or name another store: --state DIR".into(),
-            StoreError::NoRun { nearest: None, .. } => "it is empty: make a run with `vmio tax`".into(),
+            StoreError::Missing { .. } => "start one with `vmio tax`, or name another store: --state DIR".into(),
+            StoreError::NoRun { nearest: None, .. } => "it is empty: start a run with `vmio tax`".into(),
             StoreError::NoRun { nearest: Some(near), last: Some(last), .. } if near != last => {
                 format!("the nearest is {near}, the last is {last}; `vmio runs list` shows all")
             }
@@ -70,27 +87,28 @@ impl StoreError {
             }
             StoreError::Owned { id } => format!("wait for it, or end it with Ctrl-C; see `vmio runs show {id}`"),
             StoreError::Newer { .. } => "use that vmio, or keep this one's runs elsewhere: --state DIR".into(),
-            StoreError::Older { .. } => "bring it up to date, as who may write it: vmio runs list".into(),
+            StoreError::Older { .. } => "upgrade it as a user who can write it: vmio runs list".into(),
             StoreError::Corrupt { path, .. } => format!(
                 "move it away (mv {0} {0}.bad) to begin a new store; `sqlite3 {0}.bad .recover` may save its runs",
                 path.display()
             ),
-            StoreError::Full { path, .. } => format!(
-                "free space where {} lies, or keep the store elsewhere: --state DIR; what was stored is kept",
-                path.display()
-            ),
+            StoreError::Foreign { .. } | StoreError::TooMuch { .. } => {
+                "somebody may have made it to mislead or to hold up: take stores only from whom you trust".into()
+            }
+            StoreError::Others { .. } => "name a directory of your own: --state DIR".into(),
+            StoreError::Full { .. } => FULL.into(),
             StoreError::Denied { path, .. } => format!(
                 "check who owns {} and that its file system is writable, or name another directory: --state DIR",
                 path.parent().unwrap_or(path).display()
             ),
             StoreError::Busy { .. } => "wait until the other vmio has finished, then try again".into(),
-            StoreError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
-                "free some space, or name another directory: --state DIR".into()
-            }
+            StoreError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => FULL.into(),
             StoreError::Io { path, .. } => {
-                format!("check {} and what it lies in, or name another directory: --state DIR", path.display())
+                format!("check {} and its directory, or name another directory: --state DIR", path.display())
             }
-            StoreError::Json { .. } => "the run was written by another version of vmio: show it with that one".into(),
+            StoreError::Json { .. } => {
+                "the run was written by another version of vmio: show it with that version".into()
+            }
             StoreError::NotFinite { .. } | StoreError::Sqlite { .. } => return None,
         })
     }
@@ -101,12 +119,18 @@ impl StoreError {
             StoreError::Missing { .. }
             | StoreError::Denied { .. }
             | StoreError::Older { .. }
+            | StoreError::Others { .. }
             | StoreError::Owned { .. }
             | StoreError::Io { .. } => Exit::Precondition,
             StoreError::NoRun { .. } => Exit::Usage,
             _ => Exit::Failed,
         }
     }
+}
+
+/// Whether the file system has less room left than SQLite needs for its log.
+fn no_room(path: &Path) -> bool {
+    rustix::fs::statvfs(path.parent().unwrap_or(path)).is_ok_and(|fs| fs.f_bavail * fs.f_frsize < 128 << 10)
 }
 
 impl From<&StoreError> for Failure {

@@ -6,10 +6,12 @@
 //! broken off, and every reader gets to see it as interrupted.
 
 mod error;
+mod guard;
 mod import;
 mod insert;
 mod open;
 mod owner;
+mod private;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -27,6 +29,7 @@ use owner::Owner;
 pub struct Store {
     path: PathBuf,
     connection: Connection,
+    limit: guard::Limit,
     owned: RefCell<HashMap<i64, Owner>>,
 }
 
@@ -72,20 +75,24 @@ type Result<T> = std::result::Result<T, StoreError>;
 const KILLED: &str = "vmio was killed, or the host went down, while it measured";
 
 impl Store {
+    fn of(path: &Path, (connection, limit): (Connection, guard::Limit)) -> Store {
+        Store { path: path.into(), connection, limit, owned: RefCell::default() }
+    }
+
     /// Opens the store for writing; makes it where there is none.
     pub fn open(path: &Path) -> Result<Store> {
-        Ok(Store { path: path.into(), connection: open::writable(path)?, owned: RefCell::default() })
+        Ok(Store::of(path, open::writable(path)?))
     }
 
     /// Opens a store that must be there, for reading and deleting. Where the user may only read,
     /// nothing is written.
     pub fn open_existing(path: &Path) -> Result<Store> {
-        Ok(Store { path: path.into(), connection: open::existing(path)?, owned: RefCell::default() })
+        Ok(Store::of(path, open::existing(path)?))
     }
 
     /// Opens a store that must be there, and changes nothing in it, whoever the user is.
     pub fn open_reading(path: &Path) -> Result<Store> {
-        Ok(Store { path: path.into(), connection: open::reading(path)?, owned: RefCell::default() })
+        Ok(Store::of(path, open::reading(path)?))
     }
 
     /// Begins a run, owned by this store until it is closed or [`Store::set_state`] ends it.
@@ -163,6 +170,8 @@ impl Store {
 
     /// All runs, the newest first.
     pub fn list(&self) -> Result<Vec<RunInfo>> {
+        let sum = "SELECT sum(octet_length(study) + octet_length(state) + octet_length(environment) + 100) FROM runs";
+        self.fits("its list of runs", self.one(sum, params![])?)?;
         let rows = self.rows(
             "SELECT id, study, started_unix, state, environment,
              (SELECT count(*) FROM samples WHERE run = runs.id), (SELECT count(*) FROM skipped WHERE run = runs.id)
@@ -214,6 +223,7 @@ impl Store {
     }
 
     fn load_with(&self, run: i64, samples: &str) -> Result<Run> {
+        self.bounded(run)?;
         let head = self
             .connection
             .query_row(
@@ -270,6 +280,25 @@ impl Store {
         })
     }
 
+    /// Refuses a run that would not fit into memory: its texts are counted, not read.
+    fn bounded(&self, run: i64) -> Result<()> {
+        let sql = "SELECT (SELECT coalesce(sum(octet_length(sample)), 0) FROM samples WHERE run = ?1)
+            + (SELECT coalesce(sum(octet_length(output)), 0) FROM raw JOIN samples ON raw.sample = samples.id WHERE run = ?1)
+            + (SELECT coalesce(sum(octet_length(settings)), 0) FROM effective WHERE run = ?1)
+            + (SELECT coalesce(sum(octet_length(setup)) + sum(octet_length(reason)), 0) FROM skipped WHERE run = ?1)";
+        self.fits(&format!("run {run}"), self.one(sql, params![run])?)
+    }
+
+    fn fits(&self, what: &str, bytes: Option<i64>) -> Result<()> {
+        match bytes {
+            Some(bytes) if bytes > guard::MOST => {
+                let what = format!("{what} has {} MiB", bytes >> 20);
+                Err(StoreError::TooMuch { path: self.path.clone(), what })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The state as stored, corrected where the owner is gone.
     fn state(&self, run: i64, stored: &str) -> Result<RunState> {
         let state = self.json(format!("the state of run {run}"), stored)?;
@@ -307,6 +336,7 @@ impl Store {
     }
 
     fn one<T: rusqlite::types::FromSql>(&self, sql: &str, params: &[&dyn rusqlite::ToSql]) -> Result<Option<T>> {
+        let _asking = self.limit.asking();
         let found = self.connection.query_row(sql, params, |row| row.get(0)).optional();
         found.map(Option::flatten).map_err(|e| self.error(e))
     }
@@ -317,6 +347,7 @@ impl Store {
         params: &[&dyn rusqlite::ToSql],
         map: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
     ) -> Result<Vec<T>> {
+        let _asking = self.limit.asking();
         let query = || self.connection.prepare_cached(sql)?.query_map(params, map)?.collect::<rusqlite::Result<_>>();
         query().map_err(|e| self.error(e))
     }

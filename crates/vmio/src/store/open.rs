@@ -1,4 +1,4 @@
-//! Opening the file: settings, format version, migrations.
+//! Opening the file: whose it is, settings, format version, migrations.
 //!
 //! WAL with `synchronous=FULL`: a commit is on the disk when `add_sample` returns, so neither
 //! SIGKILL nor a power cut loses it. The flush falls between two cells; with a lazier setting the
@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
-use super::StoreError;
+use super::guard::{self, Limit};
+use super::{StoreError, private};
 
 /// How long to wait for another process's write.
 pub(super) const BUSY_SECONDS: u64 = 10;
@@ -66,19 +67,15 @@ const MIGRATIONS: &[&str] = &["
     ) STRICT;
 "];
 
-/// Opens for writing; makes directory and file where they are not there.
-pub(super) fn writable(path: &Path) -> Result<Connection, StoreError> {
-    if let Some(dir) = path.parent() {
-        fs::create_dir_all(dir).map_err(|source| StoreError::Io {
-            what: "make the directory",
-            path: dir.into(),
-            source,
-        })?;
-    }
+/// Opens for writing; makes directory and file where they are not there, for this user's eyes alone.
+pub(super) fn writable(path: &Path) -> Result<(Connection, Limit), StoreError> {
+    private::make(path)?;
     let fail = |e| StoreError::of(path, e);
     let mut connection = Connection::open(path).map_err(fail)?;
+    let limit = guard::harden(&connection).map_err(fail)?;
     connection.busy_timeout(Duration::from_secs(BUSY_SECONDS)).map_err(fail)?;
     let version = check(path, &connection, MIGRATIONS.len())?;
+    as_made(path, &connection, &limit, version)?;
     connection.pragma_update(None, "journal_mode", "WAL").map_err(fail)?;
     connection.pragma_update(None, "synchronous", "FULL").map_err(fail)?;
     connection.pragma_update(None, "foreign_keys", true).map_err(fail)?;
@@ -88,23 +85,31 @@ pub(super) fn writable(path: &Path) -> Result<Connection, StoreError> {
     if connection.is_readonly("main").map_err(fail)? {
         return Err(StoreError::Denied { path: path.into(), source: None });
     }
-    Ok(connection)
+    private::tighten(path);
+    Ok((connection, limit))
 }
 
-/// Opens what is there; a directory that this user cannot write is read without touching it.
-pub(super) fn existing(path: &Path) -> Result<Connection, StoreError> {
+/// Opens what is there; a directory that this user cannot write is read without touching it. So is the
+/// store of another user: what is written beside it (root may) would be written where that user says.
+pub(super) fn existing(path: &Path) -> Result<(Connection, Limit), StoreError> {
     let may_write = |p: &Path| rustix::fs::access(p, rustix::fs::Access::WRITE_OK).is_ok();
-    if may_write(path) && path.parent().is_some_and(may_write) {
-        return writable(path);
+    if may_write(path) && path.parent().is_some_and(may_write) && private::is_ours(path) {
+        return match writable(path) {
+            // What is stored can be read on a full disk too, unless its log is needed as well.
+            Err(full @ StoreError::Full { .. }) => reading(path).map_err(|_| full),
+            other => other,
+        };
     }
     reading(path)
 }
 
 /// Opens what is there for reading alone: an older format is refused, not brought up to date.
-pub(super) fn reading(path: &Path) -> Result<Connection, StoreError> {
-    match path.try_exists() {
-        Ok(true) => {}
-        Ok(false) => return Err(StoreError::Missing { path: path.into() }),
+pub(super) fn reading(path: &Path) -> Result<(Connection, Limit), StoreError> {
+    match fs::metadata(path) {
+        // Opening a pipe would wait for somebody to write.
+        Ok(found) if !found.is_file() => return Err(StoreError::Corrupt { path: path.into(), source: None }),
+        Ok(_) => {}
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Err(StoreError::Missing { path: path.into() }),
         Err(source) => return Err(StoreError::Io { what: "look at", path: path.into(), source }),
     }
     // Without a log that holds unread pages the file alone is the whole truth ("immutable"),
@@ -115,11 +120,15 @@ pub(super) fn reading(path: &Path) -> Result<Connection, StoreError> {
     let uri = format!("file:{escaped}?{}", if unread { "mode=ro" } else { "immutable=1" });
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(uri, flags).map_err(|e| StoreError::of(path, e))?;
+    let limit = guard::harden(&connection).map_err(|e| StoreError::of(path, e))?;
     match check(path, &connection, MIGRATIONS.len())? {
         found if found < MIGRATIONS.len() => {
             Err(StoreError::Older { path: path.into(), found, known: MIGRATIONS.len() })
         }
-        _ => Ok(connection),
+        found => {
+            as_made(path, &connection, &limit, found)?;
+            Ok((connection, limit))
+        }
     }
 }
 
@@ -137,6 +146,17 @@ fn check(path: &Path, connection: &Connection, known: usize) -> Result<usize, St
         Ok(version) if version <= known => Ok(version),
         _ => Err(StoreError::Newer { path: path.into(), found: version, known: known as i64 }),
     }
+}
+
+/// Refuses a file whose tables, indexes and so on are not those that vmio makes of this format: a view or a
+/// trigger under the name of a table would do as its author likes.
+fn as_made(path: &Path, connection: &Connection, limit: &Limit, version: usize) -> Result<(), StoreError> {
+    if version == 0 {
+        return Ok(());
+    }
+    let mut model = Connection::open_in_memory().map_err(|e| StoreError::of(path, e))?;
+    migrate(&mut model, &MIGRATIONS[..version]).map_err(|e| StoreError::of(path, e))?;
+    guard::same_schema(path, connection, limit, &model)
 }
 
 /// Applies the steps that are missing, all or none. The version is read again under the write

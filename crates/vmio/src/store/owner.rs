@@ -4,7 +4,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
@@ -32,7 +32,7 @@ impl Owner {
         let path = file_of(store, run);
         // Somebody who lists runs holds it shared for a moment: try for a little while.
         for _ in 0..20 {
-            let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path)?;
+            let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 // The last owner may have removed the file between our open and our lock.
                 Ok(()) if is_at(&file, &path) => return Ok(Some(Owner { path, _file: file })),
@@ -46,7 +46,10 @@ impl Owner {
 
     /// Whether somebody measures the run now.
     pub(super) fn is_alive(store: &Path, run: i64) -> bool {
-        let Ok(file) = File::open(file_of(store, run)) else { return false };
+        // The directory may be another user's: a pipe there waits for nobody, and no link is followed.
+        let flags = (rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW).bits();
+        let open = OpenOptions::new().read(true).custom_flags(flags as i32).open(file_of(store, run));
+        let Ok(file) = open else { return false };
         flock(&file, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
     }
 

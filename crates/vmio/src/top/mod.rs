@@ -4,18 +4,19 @@
 //! drawing, `terminal` the loop.
 
 use std::io::IsTerminal;
-use std::time::Duration;
+use std::time::SystemTime;
 
 use vmio_host::top::{Blocks, FlowSource, Sampler};
 use vmio_model::top::History;
 use vmio_node::Local;
 
-use crate::cli::{Context, Exit, Failure, Outcome};
+use crate::cli::{Context, Exit, Outcome};
 use crate::term;
 
 pub mod app;
 pub mod columns;
 pub mod screen;
+mod stream;
 mod terminal;
 pub mod view;
 
@@ -28,8 +29,9 @@ use screen::Screen;
 /// What was asked for.
 #[derive(Debug, Clone)]
 pub struct Wishes {
-    /// One interval as text or JSON, then the end.
-    pub once: bool,
+    /// So many intervals as text or JSON, then the end; without it JSON goes on, and text is one interval where
+    /// there is no terminal.
+    pub count: Option<u64>,
     /// Seconds between two looks.
     pub interval: f64,
     /// What guests are sorted by.
@@ -43,32 +45,27 @@ pub struct Wishes {
 /// Runs it.
 pub fn run(wishes: &Wishes, context: &Context) -> Outcome {
     let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
-    let once = wishes.once || context.json || !terminal;
-    if once && !wishes.once && !context.json {
+    let prints = wishes.count.is_some() || context.json || !terminal;
+    if prints && wishes.count.is_none() && !context.json {
         term::note("not a terminal: one interval, as with --once");
     }
     let local = Local::new();
     let mut sampler = Sampler::new(&local, true, tracing(wishes.no_ebpf));
     let mut history = History::default();
-    let mut next = || {
+    let next = || {
         let interval = sampler.tick()?;
-        let screen = Screen::of(&interval, &history, &sampler.about());
+        let mut screen = Screen::of(&interval, &history, &sampler.about());
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        screen.at_unix_seconds = now.map_or(0.0, |now| now.as_secs_f64());
         history.remember(&interval);
         Some(screen)
     };
-    if !once {
+    if !prints {
         terminal::run(app::App::new(wishes.sort, &wishes.filter, wishes.interval), next)?;
         return Ok(Exit::Done);
     }
-    let _ = next();
-    std::thread::sleep(Duration::from_secs_f64(wishes.interval));
-    let screen = next().ok_or_else(|| Failure::new(Exit::Failed, "nothing could be counted"))?;
-    let screen = screen.arranged(wishes.sort, &wishes.filter);
-    match context.json {
-        true => term::print_exact(&screen.json())?,
-        false => term::print(&screen.text(context.style))?,
-    }
-    Ok(Exit::Done)
+    let count = wishes.count.or((!context.json).then_some(1));
+    stream::run(wishes, count, context, next)
 }
 
 /// The tracing of the block layer, or why there is none.

@@ -3,20 +3,39 @@
 
 use serde::Serialize;
 use vmio_model::top::load::{HostCpu, Interval, UplinkLoad};
-use vmio_model::top::rows::{DeviceRow, GuestRow, OtherRow, rows};
+use vmio_model::top::rows::{DeviceRow, GuestRow, OtherRow, ProcessRow, rows};
 use vmio_model::top::verdict::share::Basis;
 use vmio_model::top::verdict::{Verdict, nothing, verdicts};
 use vmio_model::top::{History, verdict};
 
 use super::columns::{self, Column, figure, percent, short, time};
+use crate::report::fit;
 use crate::report::format::count;
 use crate::term::Style;
+
+/// Titles of the first columns of the guests.
+const GUEST: &str = "GUEST";
+const VMID: &str = "VMID";
+/// Most columns of a VMID (Proxmox VE allows nine digits).
+const VMID_MOST: usize = 9;
+/// Longest name of a guest that is shown whole, unless the terminal is wider than [`WIDE`].
+const NAME: usize = 17;
+const WIDE: usize = 120;
+/// The same of what no guest explains.
+pub const OTHER: usize = 35;
+/// The same of a disk.
+pub const DISK: usize = 10;
+/// Least columns of the guests' names, so that the table does not jump when a guest comes.
+pub const LEAST_NAME: usize = 8;
+const NOTE: &str = "note: ";
 
 /// One interval as it is shown. The fields are those of `--json`.
 #[derive(Debug, Clone, Serialize)]
 pub struct Screen {
     /// Version of this document.
     pub schema_version: &'static str,
+    /// When it ended, in seconds since the epoch.
+    pub at_unix_seconds: f64,
     /// Length of the interval.
     pub seconds: f64,
     /// How the disk traffic of guests was seen.
@@ -37,6 +56,8 @@ pub struct Screen {
     pub others: Vec<OtherRow>,
     /// The host's processors.
     pub host_cpu: HostCpu,
+    /// Processes that are no guest, the busiest first; `None` where they were not looked at.
+    pub processes: Option<Vec<ProcessRow>>,
     /// The host's uplinks.
     pub uplinks: Vec<UplinkLoad>,
     /// What could not be seen.
@@ -50,6 +71,7 @@ impl Screen {
         let verdicts = verdicts(interval, history);
         Screen {
             schema_version: "1.0",
+            at_unix_seconds: 0.0,
             seconds: interval.seconds,
             source: source.to_owned(),
             basis: all.basis,
@@ -60,6 +82,7 @@ impl Screen {
             guests_left_out: 0,
             others: all.others,
             host_cpu: interval.host_cpu,
+            processes: all.processes,
             uplinks: interval.uplinks.clone(),
             notes: interval.notes.clone(),
         }
@@ -77,45 +100,76 @@ impl Screen {
         self
     }
 
-    /// As one JSON document.
+    /// As one JSON document in one line.
     pub fn json(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self).expect("string keys, and no failing serialiser");
+        let mut text = serde_json::to_string(self).expect("string keys, and no failing serialiser");
         text.push('\n');
-        text
+        vmio_model::shown::json(&text).into_owned()
     }
 
-    /// As text, as wide as it needs to be.
-    pub fn text(&self, style: Style) -> String {
+    /// As text of at most `width` columns.
+    pub fn text(&self, style: Style, width: usize) -> String {
         let mut text = String::new();
         for verdict in &self.verdicts {
-            let line = if verdict.certain { style.red(&verdict.line) } else { style.yellow(&verdict.line) };
-            text += &format!("{line}\n");
+            for (i, line) in fit::lines(&verdict.line, width - 2).iter().enumerate() {
+                let line = format!("{}{line}", if i == 0 { "" } else { "  " });
+                let line = if verdict.certain { style.red(&line) } else { style.yellow(&line) };
+                text += &format!("{line}\n");
+            }
         }
         if let Some(nothing) = &self.nothing {
             text += &format!("{}\n", style.bold(nothing));
         }
-        text += &format!("\n{}\n", style.dim(&self.summary()));
-        text += &table(&device_cells(&self.devices), style);
-        let width = self.guests.iter().map(|g| g.name.chars().count()).max().unwrap_or(0).max(5);
-        let all = columns::fitting(u16::MAX, 0);
-        let mut cells = vec![guest_titles(&all)];
-        cells.extend(self.guests.iter().map(|g| guest_cells(g, &all)));
+        text.push('\n');
+        fit::lines(&self.summary(), width).iter().for_each(|line| text += &format!("{}\n", style.dim(line)));
+        text += &aligned(&device_cells(&self.devices), style);
         if self.guests.is_empty() {
-            let why = if self.guests_left_out > 0 { "no guest has that in its name" } else { "no guests" };
+            let why = if self.guests_left_out > 0 { "no guest name matches" } else { "no guests" };
             text += &format!("\n{}\n", style.dim(why));
         } else {
-            text += &format!("\n{}", aligned(&cells, &[width], style));
+            let (names, columns) = self.layout(width);
+            text += &format!("\n{}", aligned(&self.guest_cells(&names, &columns), style));
         }
         if !self.others.is_empty() {
-            text += &format!("\n{}", table(&other_cells(&self.others), style));
+            text += &format!("\n{}", aligned(&other_cells(&self.others), style));
         }
         for note in &self.notes {
-            text += &format!("\n{} {note}", style.yellow("note:"));
+            let lines = fit::lines(note, width - NOTE.len());
+            let lead = |i: usize| if i == 0 { style.yellow(NOTE.trim_end()) + " " } else { " ".repeat(NOTE.len()) };
+            lines.iter().enumerate().for_each(|(i, line)| text += &format!("\n{}{line}", lead(i)));
         }
         if !self.notes.is_empty() {
             text.push('\n');
         }
         text
+    }
+
+    /// The guests' names, shortened so that they still differ, and the columns that fit beside them.
+    pub fn layout(&self, width: usize) -> (Vec<String>, Vec<&'static Column>) {
+        let longest = self.guests.iter().map(|g| fit::columns(&fit::plain(&g.name))).max().unwrap_or(0);
+        let most = if width > WIDE { longest.min(40) } else { longest.min(NAME) };
+        let all: Vec<&str> = self.guests.iter().map(|g| g.name.as_str()).collect();
+        let names = fit::names(&all, most.max(LEAST_NAME));
+        let widest = names.iter().map(|n| fit::columns(n)).max().unwrap_or(0).max(LEAST_NAME);
+        let vmids = self.vmid_width().map_or(0, |w| w + 1);
+        (names, columns::fitting(width as u16, (widest + vmids) as u16))
+    }
+
+    /// Columns of the VMIDs; `None` where no guest has one.
+    pub fn vmid_width(&self) -> Option<usize> {
+        let widths = self.guests.iter().filter_map(|g| Some(fit::columns(&fit::plain(g.vmid.as_ref()?))));
+        widths.max().map(|widest| widest.clamp(VMID.len(), VMID_MOST))
+    }
+
+    /// Titles and cells of the guests.
+    pub fn guest_cells(&self, names: &[String], columns: &[&Column]) -> Vec<Vec<String>> {
+        let vmid = self.vmid_width();
+        let titles = std::iter::once(GUEST).chain(vmid.map(|_| VMID)).chain(columns.iter().map(|c| c.title));
+        let row = |(guest, name): (&GuestRow, &String)| {
+            let number = vmid.map(|width| guest.vmid.as_deref().map_or("-".into(), |vmid| fit::cut(vmid, width)));
+            std::iter::once(name.clone()).chain(number).chain(columns.iter().map(|c| c.cell(guest))).collect()
+        };
+        std::iter::once(titles.map(String::from).collect()).chain(self.guests.iter().zip(names).map(row)).collect()
     }
 
     /// The host in a line: interval, processors, uplinks.
@@ -137,22 +191,12 @@ impl Screen {
     }
 }
 
-/// Titles of the guests' table.
-pub fn guest_titles(columns: &[&Column]) -> Vec<String> {
-    std::iter::once("GUEST").chain(columns.iter().map(|c| c.title)).map(String::from).collect()
-}
-
-/// A guest's cells.
-pub fn guest_cells(guest: &GuestRow, columns: &[&Column]) -> Vec<String> {
-    std::iter::once(guest.name.clone()).chain(columns.iter().map(|c| c.cell(guest))).collect()
-}
-
 /// Titles and cells of the disks. "BUSY%" comes last: it says nothing of how full a flash disk is.
 pub fn device_cells(devices: &[DeviceRow]) -> Vec<Vec<String>> {
     let titles = ["DISK", "R/s", "W/s", "rMB/s", "wMB/s", "MEAN", "DEPTH", "BUSY%"].map(String::from).to_vec();
     let cells = |d: &DeviceRow| {
         vec![
-            d.name.clone(),
+            fit::name(&d.name, DISK),
             short(Some(d.read_iops)),
             short(Some(d.write_iops)),
             figure(Some(d.read_bytes_per_second / 1e6)),
@@ -172,7 +216,7 @@ pub fn other_cells(others: &[OtherRow]) -> Vec<Vec<String>> {
     let cells = |o: &OtherRow| {
         let bytes = o.disk.read_bytes_per_second.unwrap_or(0.0) + o.disk.write_bytes_per_second.unwrap_or(0.0);
         vec![
-            format!("{}: {}", o.kind.name(), o.name),
+            fit::name(&format!("{}: {}", o.kind.name(), o.name), OTHER),
             percent(o.disk.device_share_ratio),
             short(o.disk.read_iops),
             short(o.disk.write_iops),
@@ -184,20 +228,16 @@ pub fn other_cells(others: &[OtherRow]) -> Vec<Vec<String>> {
     std::iter::once(titles).chain(others.iter().map(cells)).collect()
 }
 
-fn table(cells: &[Vec<String>], style: Style) -> String {
-    aligned(cells, &[], style)
-}
-
 /// Columns as wide as their widest cell, the first to the left, the others to the right.
-fn aligned(cells: &[Vec<String>], least: &[usize], style: Style) -> String {
+fn aligned(cells: &[Vec<String>], style: Style) -> String {
     let count = cells.first().map_or(0, Vec::len);
-    let widest = |i: usize| cells.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..count).map(|i| widest(i).max(least.get(i).copied().unwrap_or(0))).collect();
+    let widest = |i: usize| cells.iter().map(|row| fit::columns(&row[i])).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..count).map(widest).collect();
     let mut text = String::new();
     for (n, row) in cells.iter().enumerate() {
         let padded = row.iter().zip(&widths).enumerate().map(|(i, (cell, width))| match i {
-            0 => format!("{cell:<width$}"),
-            _ => format!("{cell:>width$}"),
+            0 => fit::left(cell, *width),
+            _ => fit::right(cell, *width),
         });
         let line = padded.collect::<Vec<_>>().join(" ");
         text += &format!("{}\n", if n == 0 { style.bold(&line) } else { line });

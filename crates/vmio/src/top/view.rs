@@ -7,11 +7,9 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
 use super::app::App;
-use super::columns::{self, Column};
-use super::screen::{Screen, device_cells, guest_cells, guest_titles, marked, other_cells};
-
-/// Longest name of a guest that is shown whole on a narrow terminal.
-const NAME: u16 = 16;
+use super::columns::Column;
+use super::screen::{DISK, LEAST_NAME, OTHER, Screen, device_cells, marked, other_cells};
+use crate::report::fit::{self, cut};
 
 /// The whole screen: at most `height` lines, none longer than `width`.
 pub fn lines(app: &App, width: u16, height: u16) -> Vec<Line<'static>> {
@@ -56,7 +54,7 @@ fn body(app: &App, screen: &Screen, w: usize, h: usize, lines: &mut Vec<Line<'st
     let guests_shown = left.saturating_sub(devices_shown + others_shown + gaps);
     if devices_shown > 0 {
         lines.push(Line::default());
-        table(&devices[..devices_shown], &[10, 6, 6, 6, 6, 7, 6, 6], w, None, lines);
+        table(&devices[..devices_shown], &[DISK, 6, 6, 6, 6, 7, 6, 6], w, None, lines);
     }
     lines.push(Line::default());
     let guests_end = lines.len() + guests_shown;
@@ -65,7 +63,7 @@ fn body(app: &App, screen: &Screen, w: usize, h: usize, lines: &mut Vec<Line<'st
         // At the end of the guests' room, so that they do not jump.
         lines.resize(guests_end, Line::default());
         lines.push(Line::default());
-        table(&others[..others_shown], &[34, 6, 6, 6, 6, 7, 6], w, None, lines);
+        table(&others[..others_shown], &[OTHER, 6, 6, 6, 6, 7, 6], w, None, lines);
     }
     if notes > 0 {
         let more = screen.notes.len() - 1;
@@ -99,19 +97,20 @@ fn guests(app: &App, screen: &Screen, w: usize, room: usize, lines: &mut Vec<Lin
     if room == 0 {
         return;
     }
-    let (name, columns) = layout(screen, w as u16);
-    let titles = guest_titles(&columns);
-    let sorted = columns.iter().position(|c| c.key == app.sort.key).map(|i| i + 1);
+    let (names, columns) = screen.layout(w);
+    let before = 1 + usize::from(screen.vmid_width().is_some());
+    let sorted = columns.iter().position(|c| c.key == app.sort.key).map(|i| i + before);
     let offset = app.offset.min(screen.guests.len().saturating_sub(1));
     let below = screen.guests.len() - offset;
-    let cells: Vec<Vec<String>> = std::iter::once(titles)
-        .chain(screen.guests.iter().skip(offset).take(room - 1).map(|g| guest_cells(g, &columns)))
-        .collect();
+    let mut cells = screen.guest_cells(&names, &columns);
+    let name = cells.iter().map(|row| fit::columns(&row[0])).max().unwrap_or(0).max(LEAST_NAME);
     let widths: Vec<usize> =
-        std::iter::once(name).chain(columns.iter().map(|c: &&Column| c.width)).map(usize::from).collect();
+        std::iter::once(name).chain(screen.vmid_width()).chain(columns.iter().map(|c| usize::from(c.width))).collect();
+    cells.drain(1..=offset);
+    cells.truncate(room);
     table(&cells, &widths, w, sorted, lines);
     if screen.guests.is_empty() && room > 1 {
-        let why = if screen.guests_left_out > 0 { "no guest has that in its name" } else { "no guests" };
+        let why = if screen.guests_left_out > 0 { "no guest name matches" } else { "no guests" };
         lines.push(Line::raw(cut(why, w)));
     }
     if below > room - 1 && room > 1 {
@@ -124,13 +123,6 @@ fn guests(app: &App, screen: &Screen, w: usize, room: usize, lines: &mut Vec<Lin
     }
 }
 
-/// Width of the names, and the columns that fit beside them.
-fn layout(screen: &Screen, width: u16) -> (u16, Vec<&'static Column>) {
-    let longest = screen.guests.iter().map(|g| g.name.chars().count()).max().unwrap_or(5).clamp(8, 40) as u16;
-    let name = if width > 120 { longest } else { longest.min(NAME) };
-    (name, columns::fitting(width, name))
-}
-
 /// The first row is the titles; `sorted` is the column that is marked.
 fn table(cells: &[Vec<String>], widths: &[usize], w: usize, sorted: Option<usize>, lines: &mut Vec<Line<'static>>) {
     for (n, row) in cells.iter().enumerate() {
@@ -138,10 +130,10 @@ fn table(cells: &[Vec<String>], widths: &[usize], w: usize, sorted: Option<usize
         let mut used = 0;
         for (i, (cell, width)) in row.iter().zip(widths).enumerate() {
             let text = match i {
-                0 => format!("{:<width$}", cut(cell, *width)),
-                _ => format!(" {:>width$}", cut(cell, *width)),
+                0 => fit::left(&cut(cell, *width), *width),
+                _ => format!(" {}", fit::right(&cut(cell, *width), *width)),
             };
-            used += text.chars().count();
+            used += fit::columns(&text);
             if used > w {
                 break;
             }
@@ -163,42 +155,19 @@ fn footer(app: &App, width: u16) -> Line<'static> {
         format!("filter: {}_   Enter keeps it, Esc clears it", app.filter)
     } else {
         let filter = if app.filter.is_empty() { String::new() } else { format!(" [{}]", app.filter) };
-        let columns = app.screen.as_ref().map_or_else(Vec::new, |screen| layout(screen, width).1);
+        let columns = app.screen.as_ref().map_or_else(Vec::new, |screen| screen.layout(w).1);
         let sorts = |sort: &dyn Fn(&&Column) -> String| columns.iter().map(sort).collect::<Vec<_>>().join(" ");
         let keys = format!("q quit p pause / filter{filter} +- {} s | sort", app.interval);
         let full = format!("{keys}: {}", sorts(&|c| format!("{} {} ", c.key, c.title.to_lowercase())));
         // Where titles do not fit, the keys stand in the order of the columns.
-        if full.chars().count() <= w { full } else { format!("{keys} by column: {}", sorts(&|c| c.key.to_string())) }
+        if fit::columns(&full) <= w { full } else { format!("{keys} by column: {}", sorts(&|c| c.key.to_string())) }
     };
-    Line::styled(format!("{:<w$}", cut(&text, w)), style)
+    Line::styled(fit::left(&cut(&text, w), w), style)
 }
 
-/// At most `width` characters, the last one a mark where it was cut.
-fn cut(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    let mut kept: String = text.chars().take(width.saturating_sub(1)).collect();
-    if width > 0 {
-        kept.push('…');
-    }
-    kept
-}
-
-/// Words in lines of at most `width` characters; further lines begin two to the right.
+/// Words in lines of at most `width` columns; further lines begin two to the right.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mut line = String::new();
-    for word in text.split(' ') {
-        let long = line.chars().count() + 1 + word.chars().count() > width;
-        if long && !line.trim().is_empty() {
-            lines.push(cut(&std::mem::replace(&mut line, " ".into()), width));
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line += word;
-    }
-    lines.push(cut(&line, width));
-    lines
+    let lines = fit::lines(text, width.saturating_sub(2));
+    let indented = lines.iter().enumerate().map(|(i, line)| if i == 0 { line.clone() } else { format!("  {line}") });
+    indented.map(|line| cut(&line, width)).collect()
 }

@@ -54,6 +54,7 @@ pub fn environment(accel: Option<Accel>) -> Environment {
         other_guests: 0,
         cap_ratio: None,
         node: None,
+        written_beside_bytes: 0,
     }
 }
 

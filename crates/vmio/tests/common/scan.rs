@@ -145,7 +145,7 @@ pub fn view() -> View {
         ..Disk::unknown("guest web1, disk sdb", from("web1", "virsh dumpxml web1"))
     });
     web.disks[0].details.overridden =
-        vec![Overridden { setting: "aio".into(), asked: "io_uring".into(), found: "native".into() }];
+        vec![Overridden { setting: "aio".into(), asked: "io_uring".into(), found: "native".into(), why: None }];
     web.disks[0].read.insert("cache".into(), "/proc/804/cmdline, -blockdev".into());
     let processors = web.processors.as_mut().unwrap();
     processors.host = (0..8).map(|cpu| HostCpu { cpu, core: cpu, package: 0, node: 0 }).collect();
@@ -223,6 +223,8 @@ pub fn view() -> View {
         }],
         own_guests: 1,
         ignored: 2,
+        ignored_by: vec![("--ignore".into(), 2)],
+        diff: None,
     }
     .sorted()
 }

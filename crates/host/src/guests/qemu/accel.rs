@@ -30,7 +30,7 @@ struct Remembered {
 pub fn choose(ctx: &LaunchCtx<'_>, image: &Image) -> Result<Accelerator> {
     let tcg = |reason: String| Accelerator { accel: Accel::Tcg, reason };
     if ctx.node.stat(Path::new(DEVICE))?.is_none() {
-        return Ok(tcg(format!("software emulation: there is no {DEVICE}")));
+        return Ok(tcg(format!("software emulation: {DEVICE} does not exist")));
     }
     if let Err(e) = OpenOptions::new().read(true).write(true).open(DEVICE) {
         return Ok(tcg(format!("software emulation: {DEVICE} cannot be opened: {e}")));
@@ -41,7 +41,7 @@ pub fn choose(ctx: &LaunchCtx<'_>, image: &Image) -> Result<Accelerator> {
         return Ok(known);
     }
     (ctx.progress)(&format!(
-        "trying whether a guest really runs with KVM (at most {} s, once a boot)",
+        "testing whether a guest really runs with KVM (at most {} s, once a boot)",
         LIMIT.as_secs()
     ));
     let short = LaunchCtx {
@@ -60,11 +60,11 @@ pub fn choose(ctx: &LaunchCtx<'_>, image: &Image) -> Result<Accelerator> {
         }
         Ok(booted) => {
             booted.stop()?;
-            tcg(format!("software emulation: {DEVICE} opens, but QEMU did not use it"))
+            tcg(format!("software emulation: {DEVICE} can be opened, but QEMU did not use it"))
         }
         Err(Error::Down { what, report, .. }) => {
-            let last = report.lines().rev().find_map(|l| l.strip_prefix("  | ")).unwrap_or("nothing was said");
-            tcg(format!("software emulation: {DEVICE} opens, but a guest with KVM {what} (last line: {last})"))
+            let last = report.lines().rev().find_map(|l| l.strip_prefix("  | ")).unwrap_or("no output");
+            tcg(format!("software emulation: {DEVICE} can be opened, but a guest with KVM {what} (last line: {last})"))
         }
         Err(other) => return Err(other),
     };

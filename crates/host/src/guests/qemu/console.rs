@@ -39,7 +39,7 @@ fn printable(text: &str) -> String {
             } else {
                 chars.next();
             }
-        } else if c == '\n' || c == '\t' || !c.is_control() {
+        } else if c == '\n' || c == '\t' || !vmio_model::shown::is_hidden(c) {
             out.push(c);
         }
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use vmio_model::setup::{Aio, Attachment};
-use vmio_node::Reader;
+use vmio_node::{Reader, held};
 
 use super::super::Result;
 use super::args::{device_id, iothread_ids, node_name};
@@ -74,7 +74,7 @@ pub fn read(qmp: &mut Qmp, from: &Sources<'_>, disks: &[Asked]) -> Result<BTreeM
         if let Storage::Image { path, format, .. } = &disk.storage {
             // The node at the top only hands requests on (exchange.rs).
             found.insert("format".to_owned(), (*format).to_owned());
-            found.insert(FILE.to_owned(), path.display().to_string());
+            found.insert(FILE.to_owned(), held::shown(path).display().to_string());
         }
         if shared {
             found.insert(key::MEMORY.to_owned(), "shared with a vhost-user server (memfd)".to_owned());

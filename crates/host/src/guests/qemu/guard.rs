@@ -55,7 +55,7 @@ impl Guard {
                 };
                 failures = 0;
                 if let Some(gone) = servers.iter().find(|s| !is_open(&answer, &s.chardev)) {
-                    return process.end_because(format!("the vhost-user-blk server of {} has gone", gone.label));
+                    return process.end_because(format!("the vhost-user-blk server of {} has ended", gone.label));
                 }
             }
         });

@@ -125,7 +125,7 @@ fn plan<'a>(
 ) -> Result<Plan<'a>> {
     let wrong = |reason: String| Error::Spec { guest: spec.name.clone(), reason };
     if spec.name.is_empty() || !spec.name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
-        return Err(wrong("a guest's name is made of letters, digits and `-`".into()));
+        return Err(wrong("a guest's name consists of letters, digits and `-`".into()));
     }
     if paths.watch.as_os_str().len() > SOCKET_PATH {
         let length = paths.watch.as_os_str().len();
@@ -135,7 +135,7 @@ fn plan<'a>(
         )));
     }
     if spec.disks.len() > MOST_DISKS {
-        return Err(wrong(format!("{} disks are asked for, and {MOST_DISKS} can be had", spec.disks.len())));
+        return Err(wrong(format!("{} disks were requested, but at most {MOST_DISKS} are possible", spec.disks.len())));
     }
     let qemu = version::ask(ctx.node.as_ref(), qemu)?;
     let mut disks: Vec<PlannedDisk<'a>> = Vec::new();
@@ -144,7 +144,8 @@ fn plan<'a>(
         if spec.disks[..i].iter().any(|d| d.id == disk.id) {
             return Err(of("there are two of this name".into()));
         }
-        let attachment = disk.attachment.as_ref().ok_or_else(|| of("it is not said how the guest sees it".into()))?;
+        let attachment =
+            disk.attachment.as_ref().ok_or_else(|| of("it is not specified how the guest sees it".into()))?;
         let driver = drivers::find(&attachment.driver).ok_or_else(|| {
             let known: Vec<&str> = drivers::ALL.iter().map(|d| d.name()).collect();
             of(format!("no driver {}; there are {}", attachment.driver, known.join(", ")))

@@ -54,7 +54,7 @@ impl GuestKind for Qemu {
             Requirement {
                 name: "QEMU",
                 why: "runs the guest",
-                mend: "apt install qemu-system-x86 (on Proxmox it is there; Debian's package would remove Proxmox)",
+                mend: "apt install qemu-system-x86 (Proxmox includes it; Debian's package would remove Proxmox)",
                 check: |n| match find_qemu(n) {
                     Ok(_) => Ok(()),
                     Err(Error::NoQemu { looked_for }) => Err(format!("none of {looked_for} in PATH")),

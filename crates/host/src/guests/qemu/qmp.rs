@@ -217,7 +217,7 @@ impl ReadOnly {
         let end = self.qmp.end();
         let mut send = |(command, arguments): (String, Value)| {
             if command != GET && !QUERIES.contains(&command.as_str()) {
-                let refused = fail(&self.qmp.guest, &command, "it is no question that only reads; report this");
+                let refused = fail(&self.qmp.guest, &command, "it is not a read-only query; please report this");
                 return (command, Err(refused));
             }
             let sent = self.qmp.send(&command, arguments, end);
@@ -339,7 +339,7 @@ mod tests {
         let mut look = ReadOnly { qmp };
         let query = |look: &mut ReadOnly, query: &str| look.queries(&[query]).remove(0);
         let said = query(&mut look, "quit").unwrap_err().to_string();
-        assert!(said.contains("quit") && said.contains("only reads"), "{said}");
+        assert!(said.contains("quit") && said.contains("read-only"), "{said}");
         look.qmp.until = Some(Instant::now() + Duration::from_millis(30));
         let began = Instant::now();
         // One byte now and then keeps nobody waiting beyond that.

@@ -131,6 +131,8 @@ fn what_is_not_said_is_not_asked_for() {
     );
     assert_eq!((disk.details.format.as_deref(), disk.details.backing_files), (Some("qcow2"), Some(0)));
     assert_eq!((guest.os.as_deref(), guest.nics[0].vhost), (Some("linux"), None));
+    // The empty drive has a name all the same, and the first disk is what the guest boots from.
+    assert_eq!((&disk.place.taken[..], disk.place.boots_as_first), (&["vda".to_owned(), "sda".into()][..], Some(true)));
     assert_eq!(guest.processors.unwrap().flags, ["+hypervisor", "+lahf_lm"]);
 
     let windows = of(&host(), "win11");
@@ -234,7 +236,7 @@ fn what_cannot_be_read_is_told_and_the_rest_is_there() {
     assert_eq!(managed.guests.len(), 2);
     let said: Vec<&str> = managed.unread.iter().map(|u| u.why.as_str()).collect();
     assert_eq!(said.iter().filter(|why| why.contains("ended meanwhile")).count(), 2, "{said:?}");
-    assert_eq!(said.iter().filter(|why| why.contains("no XML")).count(), 2, "{said:?}");
+    assert_eq!(said.iter().filter(|why| why.contains("not XML")).count(), 2, "{said:?}");
 }
 
 /// db1's disk is a volume of a pool, its process has these mounts.
@@ -281,7 +283,7 @@ fn daemons_of_users_and_of_xen() {
     // A socket without a daemon is systemd's: nobody is asked.
     let (uris, unread) = found(&fake);
     assert_eq!((uris.len(), unread.len()), (0, 2));
-    assert!(unread.iter().all(|u| u.why.contains("asking would start it")), "{unread:?}");
+    assert!(unread.iter().all(|u| u.why.contains("querying it would start it")), "{unread:?}");
     assert!(unread[1].what.contains(session));
     // Neither does another user's daemon run there, nor one of a container.
     let fake = fake

@@ -24,10 +24,10 @@ pub const MOST_PLACES: usize = 1 << 22;
 /// # Errors
 /// When it is no XML, or describes no domain with a name.
 pub fn guest(text: &str, from: &dyn Fn(&str) -> Provenance) -> Result<Guest, String> {
-    let document = Document::parse(text).map_err(|e| format!("it is no XML: {e}"))?;
+    let document = Document::parse(text).map_err(|e| format!("it is not XML: {e}"))?;
     let root = document.root_element();
     let domain = if is(root, "domain") { Some(root) } else { child(root, "domain") };
-    let domain = domain.ok_or_else(|| format!("it describes a {}, no domain", root.tag_name().name()))?;
+    let domain = domain.ok_or_else(|| format!("it describes a {}, not a domain", root.tag_name().name()))?;
     let name = text_of(domain, "name").ok_or("it describes a domain without a name")?;
     let from = from(name);
 

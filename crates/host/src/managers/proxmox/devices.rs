@@ -141,7 +141,8 @@ fn disk(whole: &Whole<'_>, slot: &str, bus: &str, parts: &Parts<'_>) -> Option<D
         }
         .to_owned(),
     );
-    // Proxmox VE ignores the setting where it could have no effect (qm.conf(5), `iothread`).
+    // Proxmox VE ignores the setting where it could have no effect: "iothread is only valid with virtio disk or
+    // virtio-scsi-single controller, ignoring" (qemu-server, PVE/QemuServer.pm, `config_to_command`).
     disk.iothread = parts.get("iothread").and_then(truth);
     if disk.iothread == Some(true) {
         let name = match (bus, controller) {
@@ -155,6 +156,13 @@ fn disk(whole: &Whole<'_>, slot: &str, bus: &str, parts: &Parts<'_>) -> Option<D
                 setting: "iothread".into(),
                 asked: "on".into(),
                 found: "off".into(),
+                why: Some(match bus {
+                    "scsi" => format!(
+                        "Proxmox VE gives SCSI disks an I/O thread with scsihw: virtio-scsi-single alone, and here it is \
+                         {controller}"
+                    ),
+                    _ => format!("Proxmox VE gives {} disks no I/O thread", bus.to_uppercase()),
+                }),
             });
         }
         disk.details.iothread_name = name;

@@ -90,6 +90,8 @@ fn a_windows_guest_with_old_devices() {
         (Some("ide"), Some("writeback"), Some("threads"))
     );
     assert!(!ide.read.contains_key("cache"));
+    // Slots of drives without a disk are no more free than others.
+    assert_eq!(ide.place.taken, ["ide0", "ide2", "sata0"]);
     assert_eq!((ide.details.format.as_deref(), ide.place.block_device), (Some("qcow2"), Some(false)));
     assert_eq!(ide.place.source.as_deref(), Some("/var/lib/vz/images/102/vm-102-disk-0.qcow2"));
     // An I/O thread that its bus cannot have.

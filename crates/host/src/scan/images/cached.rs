@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use vmio_model::facts::Unread;
+use vmio_node::{At, Glance};
 
 use crate::look::{Look, Question};
 use crate::parallel;
@@ -21,46 +22,48 @@ const FINCORE_BYTES: u64 = 32 << 30;
 const FINCORE_FILES: usize = 32;
 
 /// Bytes and how they were counted, or why they were not.
-pub type Held = Result<(u64, &'static str), Unread>;
+pub type Held = std::result::Result<(u64, &'static str), Unread>;
 
-/// What a file spans.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a file spans, and what the kernel said of it when it was looked at.
+#[derive(Debug, Clone)]
 pub struct Span {
     /// Bytes from its beginning to its end.
     pub bytes: u64,
-    /// Whether it lies on a server: then only `fincore` opens it, whose process can be ended.
-    pub remote: bool,
+    /// Where it may be looked at once more.
+    pub at: At,
+    /// Bytes that are cached; `None` where this kernel cannot count them.
+    pub counted: Result<Option<u64>, Unread>,
+}
+
+/// What a look at a file says of it, and why not.
+pub fn cached_of(file: &Path, seen: vmio_node::Result<Glance>) -> Result<Option<u64>, Unread> {
+    let cached = seen.and_then(|glance| glance.cached_bytes);
+    cached.map_err(|e| unread(file, e.to_string(), mend(&e)))
 }
 
 /// Bytes that the page cache holds of each file. What cannot be counted on this kernel is not listed.
-pub fn held(look: &Look<'_>, files: &BTreeMap<PathBuf, Span>) -> BTreeMap<PathBuf, Held> {
-    let count = |(file, span): (&PathBuf, &Span)| match span.remote {
-        true => Ok(None),
-        false => look.reader().cached_bytes(file),
-    };
-    let quick = parallel::map(files.iter().collect(), count);
+pub fn held(look: &Look<'_>, files: BTreeMap<PathBuf, Span>) -> BTreeMap<PathBuf, Held> {
     let mut held = BTreeMap::new();
     let mut slow = Vec::new();
-    for ((file, span), answer) in files.iter().zip(quick) {
-        let span = span.bytes;
-        match answer {
-            Ok(Some(bytes)) => drop(held.insert(file.clone(), Ok((bytes, "cachestat(2)")))),
-            Ok(None) => slow.push((span, file)),
-            Err(e) => drop(held.insert(file.clone(), Err(unread(file, e.to_string(), mend(&e))))),
+    for (file, span) in files {
+        match span.counted {
+            Ok(Some(bytes)) => drop(held.insert(file, Ok((bytes, "cachestat(2)")))),
+            Ok(None) => slow.push((span.bytes, file, span.at)),
+            Err(unread) => drop(held.insert(file, Err(unread))),
         }
     }
-    slow.sort();
+    slow.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
     let mut left = FINCORE_BYTES;
-    let (some, rest): (Vec<_>, Vec<_>) = slow.into_iter().partition(|(span, _)| {
+    let (some, rest): (Vec<_>, Vec<_>) = slow.into_iter().partition(|(span, ..)| {
         let fits = *span <= left;
         left = left.saturating_sub(*span);
         fits
     });
-    for (span, file) in rest {
+    for (span, file, _) in rest {
         let why = format!("counting the cached pages of {} GiB would take long on this kernel", span >> 30);
-        held.insert(file.clone(), Err(unread(file, why, "a kernel of version 6.5 or newer counts them at once")));
+        held.insert(file.clone(), Err(unread(&file, why, "a kernel of version 6.5 or newer counts them at once")));
     }
-    let calls: Vec<&[(u64, &PathBuf)]> = some.chunks(FINCORE_FILES).collect();
+    let calls: Vec<&[(u64, PathBuf, At)]> = some.chunks(FINCORE_FILES).collect();
     let root = require::root(look.reader()).is_ok();
     for counted in parallel::map(calls, |files| fincore(look, files, root)) {
         held.extend(counted);
@@ -91,29 +94,43 @@ struct Line {
     file: PathBuf,
 }
 
-fn fincore(look: &Look<'_>, files: &[(u64, &PathBuf)], root: bool) -> Vec<(PathBuf, Held)> {
-    let paths: Vec<PathBuf> = files.iter().map(|(_, file)| (*file).clone()).collect();
+/// By `fincore`, which is given files that are held here: their names may be others' by now.
+fn fincore(look: &Look<'_>, files: &[(u64, PathBuf, At)], root: bool) -> Vec<(PathBuf, Held)> {
+    let mut answers = Vec::new();
+    let mut glances = Vec::new();
+    for (_, file, at) in files {
+        match look.reader().glance(at, 0) {
+            Ok(glance) => glances.push((file, glance)),
+            Err(e) => answers.push((file.clone(), Err(unread(file, e.to_string(), mend(&e))))),
+        }
+    }
+    let paths: Vec<PathBuf> = glances.iter().map(|(_, glance)| glance.path.clone()).collect();
+    if paths.is_empty() {
+        return answers;
+    }
     let lines = match look.ask(&Question::PageCache { paths }) {
         Ok(json) => serde_json::from_str::<Told>(&json).map(|told| told.fincore).unwrap_or_default(),
         // One file that cannot be opened spoils the answer for all.
-        Err(_) if files.len() > 1 => return files.iter().flat_map(|file| fincore(look, &[*file], root)).collect(),
+        Err(_) if files.len() > 1 => {
+            return files.iter().flat_map(|file| fincore(look, std::slice::from_ref(file), root)).collect();
+        }
         Err(e) => {
-            return files
-                .iter()
-                .map(|(_, file)| ((*file).clone(), Err(unread(file, e.why.clone(), &e.mend))))
-                .collect();
+            let each = |(file, _): &(&PathBuf, Glance)| ((*file).clone(), Err(unread(file, e.why.clone(), &e.mend)));
+            answers.extend(glances.iter().map(each));
+            return answers;
         }
     };
-    let of = |file: &PathBuf| {
-        let line = lines.iter().find(|l| l.file == *file)?;
+    let of = |(file, glance): &(&PathBuf, Glance)| {
+        let line = lines.iter().find(|l| l.file == glance.path)?;
         if line.size == 0 {
             return None; // a block device, which fincore does not look through
         }
         if !root && line.res >= line.size {
             let why = "the kernel tells it only to those who may write the file".to_owned();
-            return Some(Err(unread(file, why, "run as root")));
+            return Some(((*file).clone(), Err(unread(file, why, "run as root"))));
         }
-        Some(Ok((line.res, "fincore")))
+        Some(((*file).clone(), Ok((line.res, "fincore"))))
     };
-    files.iter().filter_map(|(_, file)| Some(((*file).clone(), of(file)?))).collect()
+    answers.extend(glances.iter().filter_map(of));
+    answers
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vmio_model::facts::Guest;
 use vmio_node::machine::{Mount, NetworkMount, mount_of, mounts};
 
-use crate::look::Look;
+use crate::look::{Look, MOUNTS_BYTES};
 
 /// Links that are followed in one path, as many as the kernel follows (path_resolution(7)).
 const MOST_LINKS: usize = 40;
@@ -25,7 +25,8 @@ pub struct View {
 /// How each guest's process sees the files; a guest without one sees them as we do.
 pub fn of(look: &Look<'_>, guests: &[Guest]) -> Vec<Arc<View>> {
     let reader = look.reader();
-    let read = |pid: &str| reader.read(Path::new(&format!("/proc/{pid}/mountinfo"))).unwrap_or_default();
+    let table = |pid: &str| PathBuf::from(format!("/proc/{pid}/mountinfo"));
+    let read = |pid: &str| reader.read_start(&table(pid), MOUNTS_BYTES).unwrap_or_default();
     let mounts = |pid: &str| -> Arc<[Mount]> { mounts(&read(pid)).into() };
     let link = |path: String| reader.link(Path::new(&path)).ok().flatten();
     let own = (link("/proc/self/ns/mnt".into()), link("/proc/self/root".into()));
@@ -70,7 +71,7 @@ pub struct Located {
     /// Where this machine has it.
     pub here: PathBuf,
     /// Where it is for the process, links followed as far as that asks no file server.
-    seen: PathBuf,
+    pub seen: PathBuf,
 }
 
 impl View {
@@ -82,7 +83,7 @@ impl View {
         let path = match &self.cwd {
             _ if path.is_absolute() => path.to_owned(),
             Some(cwd) => cwd.join(path),
-            None => return Err("the working directory of the guest's process may not be read".into()),
+            None => return Err("no permission to read the working directory of the guest's process".into()),
         };
         let Some(root) = &self.root else {
             return Ok(Located { seen: self.resolve(look, Path::new("/"), &path)?, here: path });
@@ -95,6 +96,11 @@ impl View {
     /// The file server that holds a path.
     pub fn server(&self, path: &Located) -> Option<NetworkMount> {
         mount_of(&self.mounts, &path.seen)?.server()
+    }
+
+    /// Whether a path without links, as the process sees it, is held by a file server.
+    pub fn serves(&self, seen: &Path) -> bool {
+        mount_of(&self.mounts, seen).is_some_and(|mount| mount.server().is_some())
     }
 
     /// Kind of the file system that holds a path: `ext4`.

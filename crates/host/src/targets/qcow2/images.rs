@@ -3,20 +3,20 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use vmio_model::setup::Attachment;
-use vmio_node::{ChangeId, Exec, Journal, Local, Node};
+use vmio_node::{ChangeId, Exec, Journal, Local, Node, held};
 
 use super::super::raw_file::RawFile;
 use super::super::scratch::{self, MIB};
 use super::super::{Demands, Error, Exchange, Prepared, Result, State, Storage, facts};
 use super::{FORMAT, L2, L2_PIECE, Life, Qcow2};
 use crate::image_info::{self, DEFAULT_L2_CACHE_BYTES};
-use crate::look::Look;
 
 /// What images are made with.
 pub struct Maker {
@@ -30,7 +30,11 @@ pub struct Maker {
 
 /// An image file of ours.
 struct Layer {
+    /// Where it is, for people.
     path: PathBuf,
+    /// As what programs open it: by the descriptor of `file`.
+    open: PathBuf,
+    file: File,
     change: ChangeId,
 }
 
@@ -53,8 +57,7 @@ struct Disk {
 pub struct Images {
     kind: Qcow2,
     dir: PathBuf,
-    /// The native side's file, and it as a target.
-    raw: PathBuf,
+    /// The native side's file.
     twin: RawFile,
     node: Local,
     journal: Arc<Journal>,
@@ -70,12 +73,11 @@ pub struct Images {
 
 impl Images {
     /// Over a written-out raw file; what all attachments share is made now.
-    pub fn prepare(kind: Qcow2, raw: PathBuf, twin: RawFile, maker: Maker) -> Result<Self> {
+    pub fn prepare(kind: Qcow2, dir: PathBuf, twin: RawFile, maker: Maker) -> Result<Self> {
         let Maker { tool, journal, pace } = maker;
         let mut images = Self {
             kind,
-            dir: raw.parent().unwrap_or(Path::new("/")).to_owned(),
-            raw,
+            dir,
             twin,
             node: Local::owned(Arc::clone(&journal)),
             journal: Arc::clone(&journal),
@@ -124,9 +126,13 @@ impl Images {
     fn make(&mut self, with: impl FnOnce(&Self, &str) -> Result<()>) -> Result<Layer> {
         self.made += 1;
         let path = self.dir.join(format!("vmio-{}-{}.qcow2", self.kind.name, self.made));
-        let (_, change) = self.journal.scratch_file(&path)?;
-        match with(self, &path.display().to_string()) {
-            Ok(()) => Ok(Layer { path, change }),
+        let (file, change) = self.journal.scratch_file(&path)?;
+        let made = held::by_descriptor(&file).map_err(scratch::io("open", &path)).and_then(|open| {
+            with(self, &open.display().to_string())?;
+            Ok(open)
+        });
+        match made {
+            Ok(open) => Ok(Layer { path, open, file, change }),
             Err(e) => Err(scratch::undone(&self.journal, change, e)),
         }
     }
@@ -145,7 +151,7 @@ impl Images {
 
     /// A new image, over what lies below.
     fn make_empty(&mut self) -> Result<Layer> {
-        let below = self.below.first().map(|l| l.path.display().to_string());
+        let below = self.below.first().map(|l| l.open.display().to_string());
         let (options, size) = (self.options(true), self.twin.bytes().to_string());
         self.make(|this, path| {
             let mut args = vec!["create", "-q", "-f", FORMAT, "-o", &options];
@@ -161,7 +167,7 @@ impl Images {
     fn make_full(&mut self) -> Result<Layer> {
         let (options, bytes) = (self.options(false), self.twin.bytes());
         let rate = self.pace.map(|rate| rate.max(MIB).to_string());
-        let from = self.raw.display().to_string();
+        let from = self.twin.native().display().to_string();
         let layer = self.make(|this, path| {
             // -S 0: blocks of zeroes, which a native cell may have left in the twin, are written too.
             let mut args = vec!["convert", "-q", "-f", "raw", "-T", "none", "-t", "none", "-S", "0", "-O", FORMAT];
@@ -172,7 +178,7 @@ impl Images {
             args.extend([from.as_str(), path]);
             this.run(&args).map(drop)
         })?;
-        let allocated = image_info::image(&Look::new(&self.node), &layer.path, Some(FORMAT))?.allocated_bytes;
+        let allocated = layer.file.metadata().map_err(scratch::io("look at", &layer.path))?.blocks() * 512;
         if allocated < bytes {
             let reason = format!(
                 "of {bytes} bytes written, {allocated} are allocated; its file system compresses or shares data; use --on \
@@ -185,7 +191,10 @@ impl Images {
     }
 
     fn take_away(&self, layer: Layer) -> Result<()> {
-        Ok(self.journal.undo(layer.change)?)
+        let Layer { file, change, .. } = layer;
+        // A file server keeps what is deleted and open under another name.
+        drop(file);
+        Ok(self.journal.undo(change)?)
     }
 
     /// Bytes of its L2 tables, and of the cache for them where it is said to QEMU.
@@ -214,7 +223,7 @@ impl Images {
             let cache = json!({"direct": asked.cache.direct(), "no-flush": asked.cache.no_flush()});
             let image = |layer: &Layer, below: Value| {
                 let file = json!({
-                    "driver": "file", "filename": layer.path, "aio": asked.aio.to_string(), "cache": cache,
+                    "driver": "file", "filename": layer.open, "aio": asked.aio.to_string(), "cache": cache,
                     "locking": "off", "read-only": true,
                 });
                 json!({"driver": FORMAT, "file": file, "cache": cache, "read-only": true, "backing": below})
@@ -222,21 +231,21 @@ impl Images {
             let backing = self.below.iter().rev().fold(Value::Null, |below, layer| image(layer, below));
             options.insert("backing".into(), backing);
         }
-        Storage::Image { path: layer.path.clone(), format: FORMAT, options }
+        Storage::Image { path: layer.open.clone(), format: FORMAT, options }
     }
 
     /// What the image is like, as qemu-img reads it.
     fn describe(&self, layer: &Layer) -> Result<BTreeMap<String, String>> {
-        let chain = image_info::chain(&Look::new(&self.node), &layer.path)?;
+        let open = layer.open.display().to_string();
+        let top = image_info::parse(&layer.path, &self.run(&["info", "-U", "--output=json", "-f", FORMAT, &open])?)?;
         let (all, cache) = self.l2();
         let cache = cache.unwrap_or(DEFAULT_L2_CACHE_BYTES);
-        let top = &chain[0];
         Ok(facts([
             ("image.format", top.format.clone()),
             ("image.cluster_bytes", top.cluster_bytes.unwrap_or(0).to_string()),
             ("image.extended_l2", top.extended_l2.to_string()),
             ("image.preallocation", self.kind.preallocation.unwrap_or("off").to_owned()),
-            ("image.chain", chain.len().to_string()),
+            ("image.chain", (1 + self.below.len()).to_string()),
             ("image.l2_bytes", all.to_string()),
             ("image.l2_cache_bytes", cache.to_string()),
             ("image.l2_coverage_ratio", format!("{:.3}", top.l2_coverage_ratio(cache).unwrap_or(1.0))),
@@ -256,7 +265,12 @@ impl Images {
 
 impl Prepared for Images {
     fn native(&self) -> &Path {
-        &self.raw
+        self.twin.native()
+    }
+
+    fn intact(&self) -> Result<()> {
+        self.twin.intact()?;
+        self.layers().try_for_each(|layer| scratch::still_there(&layer.path, &layer.file))
     }
 
     /// No guest runs that has an image of this attachment open.
@@ -329,7 +343,7 @@ impl Prepared for Images {
 
     fn settle(&mut self, asked: &Attachment) -> Result<()> {
         let open = self.position(asked).map(|at| &self.disks[at].1.open);
-        open.map_or(Ok(()), |layer| scratch::flush(&layer.path))
+        open.map_or(Ok(()), |layer| layer.file.sync_all().map_err(scratch::io("flush", &layer.path)))
     }
 
     fn bytes(&self) -> u64 {
@@ -349,16 +363,17 @@ impl Prepared for Images {
     }
     fn reset(&mut self, state: State) -> Result<u64> {
         for layer in self.layers() {
-            let io = |source| Error::Io { what: "open", path: layer.path.clone(), source };
-            scratch::forget_pages(&File::open(&layer.path).map_err(io)?, &layer.path)?;
+            scratch::forget_pages(&layer.file, &layer.path)?;
         }
         self.twin.reset(state)
     }
     fn remove(self: Box<Self>, journal: &Journal) -> Result<()> {
         let changes: Vec<ChangeId> = self.layers().map(|l| l.change).collect();
+        let Self { twin, below, disks, .. } = *self;
+        drop((below, disks));
         for change in changes {
             journal.undo(change)?;
         }
-        Box::new(self.twin).remove(journal)
+        Box::new(twin).remove(journal)
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use vmio_model::setup::Attachment;
-use vmio_node::{End, Exec, Node, Output, Process, Reader};
+use vmio_node::{End, Exec, Node, Output, Process, Reader, held};
 
 use super::super::{Error, Result, Storage};
 use crate::drivers;
@@ -50,7 +50,7 @@ impl Daemon {
     /// Starts one that serves `file` as asked, and waits until it does. `number` names its
     /// sockets in `dir`.
     pub fn start(node: &dyn Node, file: &Path, asked: &Attachment, dir: &Path, number: usize) -> Result<Self> {
-        let fail = |reason: String| Error::Server { path: file.into(), reason };
+        let fail = |reason: String| Error::Server { path: held::shown(file), reason };
         let program = find_program(node.reader(), DAEMON).ok_or_else(|| fail(format!("no program {DAEMON}")))?;
         let (monitor, socket) = (monitor(dir, number), dir.join(format!("{number}.sock")));
         for left in [&monitor, &socket] {
@@ -190,7 +190,7 @@ fn read_back(
     asked: &Attachment,
     storage: &Storage,
 ) -> Result<BTreeMap<String, String>> {
-    let fail = |reason: String| Error::Server { path: file.into(), reason };
+    let fail = |reason: String| Error::Server { path: held::shown(file), reason };
     let mut ask = |what: &str| qmp.execute(what, json!({})).map_err(|e| fail(e.to_string()));
     let (nodes, exports) = (ask("query-named-block-nodes")?, ask("query-block-exports")?);
     if exports.as_array().is_none_or(Vec::is_empty) {
@@ -202,7 +202,7 @@ fn read_back(
     let aio = Rings::of(host, pid).engine(asked.aio, 1);
     let found = (cache["direct"].as_bool(), cache["no-flush"].as_bool(), aio);
     if found != (Some(asked.cache.direct()), Some(asked.cache.no_flush()), asked.aio) {
-        let reason = format!("cache={},aio={} was asked of it; it has {cache} and aio={aio}", asked.cache, asked.aio);
+        let reason = format!("cache={},aio={} was requested; it has {cache} and aio={aio}", asked.cache, asked.aio);
         return Err(fail(reason));
     }
     let way = storage.server().unwrap_or_default();

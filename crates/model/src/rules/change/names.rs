@@ -3,6 +3,7 @@
 //! whatever is not plain is quoted.
 
 use crate::facts::Place;
+use crate::shown::is_hidden;
 
 /// Names of a device for a change.
 #[derive(Clone, Copy)]
@@ -66,7 +67,7 @@ impl Names<'_> {
 /// cursor or turns the direction of writing: such characters are spelled in octal, for `printf` (`$'...'` is
 /// no part of dash). Trailing newlines, which `$(...)` would take away, are the third character of `IFS`.
 pub fn shell(word: &str) -> String {
-    if word.chars().any(is_invisible) {
+    if word.chars().any(is_hidden) {
         let body = word.trim_end_matches('\n');
         let plain = |b: &u8| b.is_ascii_alphanumeric() || b"_./:@+=,".contains(b);
         let spell = |b: u8| if plain(&b) { char::from(b).to_string() } else { format!("\\{b:03o}") };
@@ -81,13 +82,6 @@ pub fn shell(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Whether a character is not seen as it is: it moves the cursor, turns the direction of writing (Unicode
-/// Standard Annex 9, section 2), ends a line, or has no width.
-pub fn is_invisible(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-}
-
 /// Text in an XML attribute (XML 1.0, section 2.4), which stays on its line: it is shown in comments of
 /// a shell too.
 pub fn xml(text: &str) -> String {
@@ -97,7 +91,7 @@ pub fn xml(text: &str) -> String {
             '&' => all.push_str("&amp;"),
             '<' => all.push_str("&lt;"),
             '\'' => all.push_str("&apos;"),
-            c if is_invisible(c) => all.push_str(&format!("&#{};", u32::from(c))),
+            c if is_hidden(c) => all.push_str(&format!("&#{};", u32::from(c))),
             c => all.push(c),
         }
     }
@@ -106,7 +100,7 @@ pub fn xml(text: &str) -> String {
 
 /// Text in a comment of a shell: a line of it would be a command.
 pub fn comment(text: &str) -> String {
-    text.replace(is_invisible, " ")
+    text.replace(is_hidden, " ")
 }
 
 /// A value among QEMU's options, where a comma is written twice.
@@ -152,7 +146,7 @@ mod tests {
             }
             for name in names {
                 let word = super::shell(name);
-                assert!(!word.chars().any(is_invisible), "{word:?}");
+                assert!(!word.chars().any(is_hidden), "{word:?}");
                 let script = format!("printf '%s|' {word} end");
                 let run = if shell == "busybox" { &["sh", "-c"][..] } else { &["-c"] };
                 let out = std::process::Command::new(shell).args(run).arg(script).output().unwrap();

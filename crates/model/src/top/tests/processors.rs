@@ -1,5 +1,6 @@
 //! Processors: of the host, of a guest, of one of its threads.
 
+use super::super::cpu_users::ProcessLoad;
 use super::*;
 
 fn cpu(name: &str, vcpus: u32, run: f64, wait: f64) -> GuestLoad {
@@ -29,6 +30,23 @@ fn processors_that_are_used_up_name_who_runs_and_who_waits() {
     let others = processors(vec![cpu("web", 2, 0.5, 0.3)], 4.0, None);
     let verdict = the_one(verdicts(&others, &History::default()));
     assert_eq!((verdict.resource, verdict.culprits[0].who.as_str()), (Resource::HostCpu, "others than guests"));
+    // A process that is no guest is named with its number, several of one name as one.
+    let mut named = others.clone();
+    let process = |name: &str, pid, processes, run_seconds| ProcessLoad {
+        name: name.into(),
+        pid,
+        processes,
+        run_seconds,
+        kernel: false,
+    };
+    named.processes = Some(vec![process("stress", 812, 2, 3.2), process("sshd", 9, 1, 0.01)]);
+    let verdict = the_one(verdicts(&named, &History::default()));
+    assert!(
+        verdict.line.starts_with("host CPU is saturated by 2 processes stress (busiest: pid 812) (80 % of the work): "),
+        "{}",
+        verdict.line
+    );
+    assert_eq!((verdict.culprits[0].pid, &verdict.culprits[0].guest), (Some(812), &None));
     // Busy, but nobody waits.
     assert_eq!(verdicts(&processors(vec![cpu("web", 4, 3.3, 0.05)], 3.5, Some(0.1)), &History::default()), []);
     // What the host's own hypervisor took away is not there to be used.

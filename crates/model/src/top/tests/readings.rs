@@ -207,6 +207,26 @@ fn a_guest_that_tracing_does_not_see_keeps_its_own_counters() {
     assert_eq!((row.disk_source, row.disk.read_bytes_per_second), (DiskSource::None, None));
 }
 
+#[test]
+fn a_guest_of_which_tracing_would_see_everything_was_idle() {
+    let local = |traceable| {
+        let mut local = member("local", 1);
+        local.disks = DiskReading::Counters(DiskSource::Process, vec![(None, [(None, 7), (None, 7)])]);
+        GuestReading { traceable, ..local }
+    };
+    let row = |traceable| {
+        let before = one(0.0, vec![local(traceable)], &[]);
+        let interval = between(&before, &far_again(&before), Some(&Traced { flows: &[], owners: &[] }));
+        super::super::rows::rows(&interval).guests.remove(0)
+    };
+    let (seen, unseen) = (row(true), row(false));
+    assert_eq!(
+        (seen.disk_source, seen.disk.read_iops, seen.disk.device_share_ratio),
+        (DiskSource::Trace, Some(0.0), Some(0.0))
+    );
+    assert_eq!((unseen.disk_source, unseen.disk.read_iops), (DiskSource::None, None));
+}
+
 fn far_again(reading: &Reading) -> Reading {
     Reading { at_seconds: 1.0, ..reading.clone() }
 }

@@ -30,3 +30,31 @@ fn rows_hold_rates_and_leave_out_what_is_not_known() {
     assert_eq!((unnamed.vcpu_ratio, unnamed.rest_ratio, unnamed.steal_ratio), (None, Some(0.5), None));
     assert!((rows.devices[0].queue_depth - 16.0).abs() < 1e-9);
 }
+
+#[test]
+fn idle_is_nought_and_unknown_is_nothing() {
+    let quiet = CpuLoad { vcpus: 2, ..CpuLoad::default() };
+    let idle = GuestLoad { disk_source: DiskSource::Trace, cpu: Some(quiet), ..GuestLoad::default() };
+    let interval = Interval { seconds: 1.0, traced: true, guests: vec![idle, GuestLoad::default()], ..flooded() };
+    let [idle, unknown] = &rows(&interval).guests[..] else { panic!("two guests") };
+    let figures = |g: &super::super::rows::GuestRow| {
+        let d = &g.disk;
+        [
+            d.read_iops,
+            d.write_iops,
+            d.read_bytes_per_second,
+            d.write_bytes_per_second,
+            d.queue_depth,
+            d.device_share_ratio,
+            g.vcpu_ratio,
+            g.io_ratio,
+            g.rest_ratio,
+            g.steal_ratio,
+        ]
+    };
+    assert_eq!(figures(idle), [Some(0.0); 10]);
+    assert_eq!(figures(unknown), [None; 10]);
+    // What no request took has no length.
+    let d = &idle.disk;
+    assert_eq!([d.request_bytes, d.latency_p50_seconds, d.latency_p99_seconds, d.latency_mean_seconds], [None; 4]);
+}

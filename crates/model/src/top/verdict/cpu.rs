@@ -91,9 +91,16 @@ fn host(interval: &Interval) -> Option<Verdict> {
         .enumerate()
         .filter_map(|(i, g)| Some((Actor::Guest(i), g.cpu.as_ref()?.run_seconds())))
         .collect();
-    let guests: f64 = parts.iter().map(|(_, ran)| ran).sum();
-    let all = cpu.busy_seconds.max(guests);
-    parts.push((Actor::Unknown, all - guests));
+    let processes = interval.processes.iter().flatten().enumerate();
+    parts.extend(processes.map(|(i, p)| (Actor::Process(i), p.run_seconds)));
+    let known: f64 = parts.iter().map(|(_, ran)| ran).sum();
+    let all = cpu.busy_seconds.max(known);
+    // What came and went in between, interrupts, and processes that were not looked at. Where processes are
+    // known, that is many small ones: only if it is most of the work is it who uses the processors.
+    let rest = all - known;
+    if interval.processes.is_none() || rest > all / 2.0 {
+        parts.push((Actor::Unknown, rest));
+    }
     parts.sort_by(|a, b| b.1.total_cmp(&a.1));
     let culprits = culprits(interval, &parts, all);
     let guilty = |i: usize| culprits.iter().any(|c| c.actor == Actor::Guest(i));

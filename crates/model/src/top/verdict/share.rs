@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::super::cpu_users::ProcessLoad;
 use super::super::load::{Device, DiskLoad, GuestLoad, Interval};
 use super::super::process::OtherKind;
 
@@ -33,6 +34,8 @@ pub enum Actor {
     Guest(usize),
     /// The other at this place.
     Other(usize),
+    /// The processes of one name at this place.
+    Process(usize),
     /// What neither explains.
     Unknown,
 }
@@ -58,7 +61,7 @@ impl Actor {
             Actor::Guest(i) => Identity::Guest(interval.guests[i].name.clone(), interval.guests[i].pid),
             Actor::Other(i) if interval.others[i].pid == 0 => Identity::Kernel(interval.others[i].kind),
             Actor::Other(i) => Identity::Process(interval.others[i].kind, interval.others[i].name.clone()),
-            Actor::Unknown => Identity::Unknown,
+            Actor::Process(_) | Actor::Unknown => Identity::Unknown,
         }
     }
 
@@ -70,6 +73,11 @@ impl Actor {
                 let other = &interval.others[i];
                 format!("{} ({})", other.kind.words(), other.name)
             }
+            Actor::Process(i) => interval
+                .processes
+                .as_ref()
+                .and_then(|all| all.get(i))
+                .map_or_else(|| "others".into(), ProcessLoad::label),
             Actor::Unknown if unplaced(interval).is_empty() => "others than guests".into(),
             Actor::Unknown => "others".into(),
         }

@@ -18,7 +18,7 @@ pub fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<(String, String)>> {
         if path.is_dir() {
             let inside = inside(path).with_context(|| refused(path, "cannot be read"))?;
             if inside.is_empty() {
-                return Err(refused(path, "has no *.toml").into());
+                return Err(refused(path, "contains no *.toml").into());
             }
             files.extend(inside);
         } else {

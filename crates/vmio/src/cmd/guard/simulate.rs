@@ -19,50 +19,51 @@ use crate::term;
 
 /// Run the guard on a simulated uplink, in virtual time
 ///
-/// Looks at no host and changes nothing; the same input gives the same figures. What is simulated
-/// is a policy's uplinks (--config), a scenario from a file, or a published experiment.
+/// Reads no host and changes nothing; the same input gives the same figures. It simulates a policy's uplinks
+/// (--config), a scenario from a file, or a published experiment.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   vmio guard simulate --study amamou2012 --html amamou2012.html
   vmio guard simulate --config guard.toml --demand vnet0=200Mbit --seconds 5
   vmio guard simulate --scenario mine.toml --algorithm dba --period 100ms --json")]
+#[command(override_usage = "vmio guard simulate [OPTIONS] <--config PATH|--scenario FILE|--study ID>")]
 #[command(group(clap::ArgGroup::new("what").required(true).args(["config", "scenario", "study"])))]
 pub struct Args {
-    /// A policy: files, or directories whose *.toml are read in order
+    /// Policy files, or directories whose *.toml are read in order
     #[arg(long, value_name = "PATH", num_args = 1..)]
     config: Vec<PathBuf>,
-    /// What an interface of the policy sends; without one it sends all that the uplink takes
+    /// What an interface of the policy sends [default: as much as the uplink takes]
     #[arg(long, value_name = "NAME[:rx]=RATE", num_args = 1.., value_parser = Ask::parse, requires = "config")]
     demand: Vec<Ask>,
     /// A scenario: docs/guard-simulate.md lists its keys
     #[arg(long, value_name = "FILE")]
     scenario: Option<PathBuf>,
-    /// A published experiment beside its printed figures; takes minutes
+    /// A published experiment, compared with its printed figures; takes minutes
     #[arg(long, value_enum, conflicts_with_all = ["algorithm", "measures", "enforcement", "period"])]
     study: Option<Known>,
     /// Who sets the limits
     #[arg(long, value_enum, default_value = "exact")]
     algorithm: How,
-    /// What dba takes for a member's traffic
+    /// What the dba algorithm counts as a member's traffic
     #[arg(long, value_enum, default_value = "offered")]
     measures: Measured,
-    /// Where the limits act
+    /// Where the limits are enforced
     #[arg(long, value_enum, default_value = "held")]
     enforcement: Where,
-    /// Period of the loop, such as 10ms; default: the policy's or the scenario's
+    /// Period of the loop, such as 10ms [default: of the policy or scenario]
     #[arg(long, value_name = "TIME", value_parser = period)]
     period: Option<Duration>,
-    /// Virtual time; default: the scenario's, 10 for a policy
+    /// Seconds of virtual time [default: of the scenario, 10 for a policy]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     seconds: Option<u32>,
-    /// Write the plots to FILE
+    /// Write the plots to FILE as HTML
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Known {
-    /// Unshaped, the published loop at 100 ms, exact at 10 ms; loss over periods from 1 ms to 1 s
+    /// Unshaped, the published loop at 100 ms, exact at 10 ms; loss by period, 1 ms to 1 s
     Amamou2012,
 }
 
@@ -119,16 +120,13 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         (None, None) => Report { runs: all(pools(args)?, args), study: None, command },
     };
     if let Some(file) = &args.html {
-        std::fs::write(file, simulation::html(&report)).map_err(|e| {
-            anyhow::Error::new(e).context(Failure::new(Exit::Failed, format!("cannot write {}", file.display())))
-        })?;
+        crate::files::write(file, &simulation::html(&report))?;
         term::note(&format!("Plots: {}", file.display()));
     }
-    let text = match context.json {
-        true => format!("{:#}\n", simulation::json(&report)),
-        false => simulation::text(&report, context.style),
-    };
-    term::print(&text)?;
+    match context.json {
+        true => term::json(&simulation::json(&report))?,
+        false => term::print(&simulation::text(&report, context.style))?,
+    }
     Ok(Exit::Done)
 }
 
@@ -163,7 +161,7 @@ fn pools(args: &Args) -> anyhow::Result<Vec<(String, Scenario)>> {
     let busy = |pool: &&Pool| !plan.rows(pool).all(Row::is_idle_implicit);
     let busy: Vec<(String, Scenario)> = plan.pools.iter().filter(busy).map(of).collect();
     if busy.is_empty() {
-        let error = Failure::new(Exit::Usage, "nobody sends anything on any uplink of the policy");
+        let error = Failure::new(Exit::Usage, "nothing is sent on any uplink of the policy");
         return Err(error.help("name an interface that a pattern matches, or the host, with --demand").into());
     }
     Ok(busy)

@@ -5,16 +5,17 @@ use std::fmt::Write as _;
 use vmio_model::policy::plan::{LimitedBy, Plan, Pool, Row};
 use vmio_model::policy::units::show_rate;
 
+use crate::report::fit;
 use crate::term::Style;
 
 /// Columns that no line exceeds.
-const WIDTH: usize = 100;
+const WIDTH: usize = crate::report::WIDTH;
 /// Longest name beside which the figures still stand on the same line.
-const NAME: usize = 24;
+const NAME: usize = 18;
 /// Longest class that is shown whole.
-const CLASS: usize = 12;
+const CLASS: usize = 9;
 /// Columns of a figure.
-const FIGURE: usize = 8;
+const FIGURE: usize = 7;
 
 /// The whole plan.
 pub fn text(plan: &Plan, style: Style) -> String {
@@ -49,7 +50,7 @@ pub fn text(plan: &Plan, style: Style) -> String {
 fn left_out(idle: &[String]) -> String {
     let shown = idle[..idle.len().min(3)].join(", ");
     let more = if idle.len() > 3 { format!(" and {} more", idle.len() - 3) } else { String::new() };
-    format!("Not shown, nobody but an idle host and default in it: {shown}{more}\n")
+    fit::paragraph("", 0, &format!("Not shown, because only an idle host and default are in it: {shown}{more}"))
 }
 
 /// What the legend has to explain.
@@ -78,10 +79,10 @@ impl Marks {
             style.dim("·")
         );
         if self.less {
-            text += "* less than its class's minimum: the minima do not all fit, low priorities give way\n";
+            text += "* less than its class's minimum: not all minima fit, low priorities give way\n";
         }
         if self.over {
-            text += "+ may exceed its maximum with what is left when every maximum is met (over_max)\n";
+            text += "+ may exceed its maximum once every maximum is met (over_max)\n";
         }
         text
     }
@@ -90,21 +91,21 @@ impl Marks {
 fn table(out: &mut String, pool: &Pool, rows: &[Row], style: Style) {
     let (unit, factor) = unit(pool.capacity_bps);
     let idle: u64 = rows.iter().filter(|r| r.contract.hard).map(|r| r.min_effective_bps - r.guaranteed_bps).sum();
-    let kept = if idle > 0 { format!(", {} of it kept free as hard minima", show_rate(idle)) } else { String::new() };
+    let kept = if idle > 0 { format!(", {} of it reserved by hard minima", show_rate(idle)) } else { String::new() };
     let head = format!("{} {}", pool.uplink, pool.direction.word());
     let (capacity, unused) = (show_rate(pool.capacity_bps), show_rate(pool.unused_bps));
-    let _ = writeln!(out, "{}: {capacity}, {unused} unused{kept}; below in {unit}", style.bold(&head));
+    let _ = writeln!(out, "{}: {capacity}, {unused} unused{kept}", style.bold(&head));
     let widest = |of: fn(&Row) -> &str, most: usize, least: usize| {
-        rows.iter().map(|r| of(r).chars().count()).filter(|n| *n <= most).max().unwrap_or(0).max(least)
+        rows.iter().map(|r| fit::columns(of(r))).filter(|n| *n <= most).max().unwrap_or(0).max(least)
     };
     let name_width = widest(|r| &r.name, NAME, "name".len());
     let class_width = widest(|r| &r.class, CLASS, 5);
-    let bar_width = WIDTH - name_width - class_width - 4 * (FIGURE + 1) - 18;
+    let bar_width = WIDTH.saturating_sub(name_width + class_width + 4 * (FIGURE + 1) + 18);
     // The scale of the bars, where there is room for it.
     let scale = if bar_width > capacity.len() { format!("0{capacity:>0$}", bar_width - 1) } else { String::new() };
     let header = format!(
         "{:<name_width$} {:<class_width$} {:>4} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$} {:<8} {scale}",
-        "name", "class", "prio", "demand", "min", "max", "rate", "limit"
+        unit, "class", "prio", "demand", "min", "max", "rate", "limit"
     );
     let _ = writeln!(out, "{}", style.dim(header.trim_end()));
     for row in rows {
@@ -112,13 +113,14 @@ fn table(out: &mut String, pool: &Pool, rows: &[Row], style: Style) {
         let less = if less(row) { "*" } else { "" };
         let over = if row.contract.over_max { "+" } else { "" };
         let mut name = row.name.clone();
-        if name.chars().count() > name_width {
-            let _ = writeln!(out, "{name}");
+        if fit::columns(&name) > name_width {
+            *out += &fit::paragraph("", 2, &name);
             name.clear();
         }
         let figures = format!(
-            "{name:<name_width$} {:<class_width$} {:>4} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$}",
-            cut(&row.class, class_width),
+            "{} {} {:>4} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$}",
+            fit::left(&name, name_width),
+            fit::left(&fit::cut(&row.class, class_width), class_width),
             row.contract.priority,
             row.demand_bps.map_or("all".to_owned(), figure),
             format!("{less}{}", figure(row.min_effective_bps)),
@@ -154,13 +156,6 @@ fn figure(bits: u64, factor: u64) -> String {
         v if v < 100.0 => format!("{v:.2}"),
         v => format!("{v:.1}"),
     }
-}
-
-fn cut(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    text.chars().take(width - 1).chain(['…']).collect()
 }
 
 /// Cells of guaranteed, spare, spare above the maximum, and what is free below it. Whatever is

@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use vmio_model::facts::{Guest, called};
 use vmio_model::rules::RULES;
+use vmio_model::shown;
 
 use crate::cli::{Exit, Failure};
 use crate::report::scan::Row;
@@ -39,13 +40,14 @@ pub fn named(guests: Vec<Guest>, words: &[String]) -> Result<Vec<Guest>, Failure
 
 fn unknown(guests: &[Guest], word: &str) -> Failure {
     let failure = Failure::new(Exit::Usage, format!("no guest {word} runs here"));
-    let names: Vec<&str> = guests.iter().map(|g| g.name.as_str()).collect();
+    let names: Vec<_> = guests.iter().map(|g| shown::line(&g.name)).collect();
+    let names: Vec<&str> = names.iter().map(|n| n.as_ref()).collect();
     let more = names.len().saturating_sub(LISTED);
     let listed = names[..names.len() - more].join(", ");
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     match nearest(word, names.iter().copied()) {
-        _ if word.contains('/') => failure.help("a file is given by an equals sign, as in --prometheus=FILE"),
-        _ if names.is_empty() => failure.help("no guest can be seen at all; `vmio scan` says what was looked for"),
+        _ if word.contains('/') => failure.help("a file is given with an equals sign, as in --prometheus=FILE"),
+        _ if names.is_empty() => failure.help("no guest is visible at all; `vmio scan` lists what was searched for"),
         Some(near) => failure.help(format!("did you mean {near}? These run: {listed}{more}")),
         None => failure.help(format!("these run: {listed}{more}")),
     }
@@ -57,13 +59,27 @@ fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<
     scored.filter(|(score, _)| *score >= 0.8).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, c)| c)
 }
 
-/// What `--ignore` leaves out.
+/// Where an [`Ignore`] of the command line comes from.
+pub const OPTION: &str = "--ignore";
+
+/// What is left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ignore {
     /// Id of the rule.
     pub rule: String,
-    /// In this guest alone.
+    /// In the guests that this word names alone.
     pub guest: Option<String>,
+    /// Who asks for it: [`OPTION`], or a file.
+    pub from: String,
+}
+
+impl Ignore {
+    /// What is wrong with an entry, in words.
+    pub fn problem(word: &str) -> Option<String> {
+        let failure = word.parse::<Ignore>().err()?;
+        let what = failure.message.trim_start_matches("--ignore ");
+        Some(failure.help.map_or(what.to_owned(), |help| format!("{what}; {help}")))
+    }
 }
 
 impl FromStr for Ignore {
@@ -73,7 +89,7 @@ impl FromStr for Ignore {
         let (rule, guest) = word.split_once('@').map_or((word, None), |(rule, guest)| (rule, Some(guest.to_owned())));
         let ids = || RULES.iter().map(|r| r.id);
         if ids().any(|id| id == rule) {
-            return Ok(Ignore { rule: rule.to_owned(), guest });
+            return Ok(Ignore { rule: rule.to_owned(), guest, from: OPTION.to_owned() });
         }
         let failure = Failure::new(Exit::Usage, format!("--ignore {word}: there is no rule {rule}"));
         Err(match nearest(rule, ids()) {
@@ -86,13 +102,30 @@ impl FromStr for Ignore {
 /// Takes the findings away that are to be ignored; how many those were. A rule may be ignored in a
 /// guest that does not run now.
 pub fn ignored(rows: &mut [Row], ignore: &[Ignore]) -> usize {
-    let mut left_out = 0;
-    for row in rows {
-        let before = row.findings.len();
-        let guest = &row.guest;
-        let hit = |i: &Ignore, rule: &str| i.rule == rule && i.guest.as_ref().is_none_or(|g| guest.called(g).is_some());
-        row.findings.retain(|f| !ignore.iter().any(|i| hit(i, &f.rule)));
-        left_out += before - row.findings.len();
+    ignored_by(rows, ignore).iter().map(|(_, n)| n).sum()
+}
+
+/// As [`ignored`], by who asked for it.
+pub fn ignored_by(rows: &mut [Row], ignore: &[Ignore]) -> Vec<(String, usize)> {
+    let guests: Vec<Guest> = rows.iter().map(|row| row.guest.clone()).collect();
+    let mut counts: Vec<(String, usize)> = Vec::new();
+    for one in ignore {
+        let meant = match &one.guest {
+            Some(word) => called(&guests, word),
+            None => (0..rows.len()).collect(),
+        };
+        let mut hit = 0;
+        for place in meant {
+            let findings = &mut rows[place].findings;
+            let before = findings.len();
+            findings.retain(|f| f.rule != one.rule);
+            hit += before - findings.len();
+        }
+        match counts.iter_mut().find(|(from, _)| *from == one.from) {
+            Some((_, n)) => *n += hit,
+            None => counts.push((one.from.clone(), hit)),
+        }
     }
-    left_out
+    counts.retain(|(_, n)| *n > 0);
+    counts
 }

@@ -22,8 +22,8 @@ pub fn html(view: &View) -> String {
     put!(
         page,
         "<div class=\"head\"><div class=\"big\">{n}<small>guest{}</small></div><div class=\"what\"><p>{counts}</p>\
-         <p class=\"dim\">Read from this host alone: nothing was sent to a guest and nothing was changed. Findings rest on \
-         settings; what a change is expected to bring is told with its source.</p></div></div>\n",
+         <p class=\"dim\">Read from this host alone: nothing was sent to a guest and nothing was changed. Findings are based \
+         on settings; the expected gain of a change is given with its source.</p></div></div>\n",
         if n == 1 { "" } else { "s" }
     );
     overview(&mut page, view);
@@ -42,15 +42,17 @@ fn overview(page: &mut String, view: &View) {
         put!(page, "<th class=\"{class}\" scope=\"col\">{column}</th>");
     }
     *page += "</tr></thead><tbody>";
+    let host = view.host_wide();
     for (i, row) in view.rows.iter().enumerate() {
-        let worst = match row.worst() {
+        let worst = match super::host::own(row, &host).next() {
             Some(f) => {
-                let more = row.findings.len() - 1;
+                let more = super::host::own(row, &host).count() - 1;
                 let more =
                     if more > 0 { format!(" <span class=\"dim\">and {more} more</span>") } else { String::new() };
                 format!("{} {}{more}", chip(f.severity), escape(&f.title))
             }
-            None if row.is_known() => "<span class=\"dim\">nothing found</span>".into(),
+            None if row.is_known() && row.findings.is_empty() => "<span class=\"dim\">nothing found</span>".into(),
+            None if row.is_known() => "<span class=\"dim\">nothing of its own</span>".into(),
             None => "<span class=\"dim\">could not be read</span>".into(),
         };
         let vcpus = row.guest.processors.as_ref().and_then(|p| p.vcpus).map_or("–".into(), |n| n.to_string());
@@ -65,6 +67,9 @@ fn overview(page: &mut String, view: &View) {
         );
     }
     *page += "</tbody></table></div>\n";
+    for wide in &host {
+        put!(page, "<p>This host: {}. {}</p>\n", escape(&wide.line()), escape(wide.cause));
+    }
 }
 
 fn guest(page: &mut String, i: usize, row: &Row) {
@@ -76,8 +81,8 @@ fn guest(page: &mut String, i: usize, row: &Row) {
     );
     if row.findings.is_empty() {
         *page += match row.is_known() {
-            true => "<p>No rule found anything wrong in what could be read.</p>\n",
-            false => "<p>No setting could be read, so no rule was asked.</p>\n",
+            true => "<p>No rule found a problem in what could be read.</p>\n",
+            false => "<p>No setting could be read, so no rule was applied.</p>\n",
         };
     }
     for (i, f) in row.findings.iter().enumerate() {
@@ -103,7 +108,7 @@ fn guest(page: &mut String, i: usize, row: &Row) {
     };
     list(page, "Differs from the reference guest of vmio tax", row.differences.clone());
     let unread = row.guest.unread.iter().map(|u| format!("{}: {}; {}", u.what, u.why, u.mend)).collect();
-    list(page, "Could not be read", unread);
+    list(page, "Not read", unread);
     settings(page, row);
 }
 
@@ -139,7 +144,7 @@ fn unread(page: &mut String, view: &View) {
     if folded.is_empty() {
         return;
     }
-    *page += "<h2>Could not be read</h2>\n<ul>";
+    *page += "<h2>Not read</h2>\n<ul>";
     for (mend, what) in folded {
         put!(page, "<li><strong>{}</strong>: {}</li>", escape(mend), escape(&what.join(", ")));
     }

@@ -5,9 +5,11 @@ use serde::Serialize;
 use vmio_model::facts::{Guest, Unread};
 use vmio_model::rules::Finding;
 use vmio_model::rules::change::Together;
+use vmio_model::shown;
 use vmio_model::summary::SCHEMA_VERSION;
 
-use super::{Row, View};
+use super::diff::Diff;
+use super::{HostWide, Row, View};
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -15,9 +17,22 @@ struct Document<'a> {
     at_unix_seconds: f64,
     seconds: f64,
     guests: Vec<Entry<'a>>,
+    /// Findings that several guests have for one reason, the host's; each is also among its guests' own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    host_findings: Vec<HostWide<'a>>,
     unread: &'a [Unread],
     own_guests_left_out: usize,
     findings_ignored: usize,
+    /// The same by who asked for it.
+    ignored_by: Vec<IgnoredBy<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    diff: Option<&'a Diff>,
+}
+
+#[derive(Serialize)]
+struct IgnoredBy<'a> {
+    from: &'a str,
+    findings: usize,
 }
 
 #[derive(Serialize)]
@@ -39,13 +54,16 @@ pub fn json(view: &View) -> String {
         at_unix_seconds: view.at_unix_seconds,
         seconds: view.seconds,
         guests: view.rows.iter().map(entry).collect(),
+        host_findings: view.host_wide(),
         unread: &view.unread,
         own_guests_left_out: view.own_guests,
         findings_ignored: view.ignored,
+        ignored_by: view.ignored_by.iter().map(|(from, n)| IgnoredBy { from, findings: *n }).collect(),
+        diff: view.diff.as_ref(),
     };
     let mut text = serde_json::to_string_pretty(&document).expect("string keys, and no failing serialiser");
     text.push('\n');
-    text
+    shown::json(&text).into_owned()
 }
 
 fn entry(row: &Row) -> Entry<'_> {

@@ -1,6 +1,9 @@
 //! The report of `vmio scan`: as text, JSON, HTML, for Nagios and its kin, and for Prometheus'
 //! textfile collector. All are drawn from one [`View`], which is made once.
 
+pub mod diff;
+mod first;
+mod host;
 mod html;
 mod json;
 pub mod nagios;
@@ -13,6 +16,7 @@ use vmio_model::rules::change::{Together, together};
 use vmio_model::rules::{self, Change, Finding, Severity};
 
 use super::format;
+pub use host::HostWide;
 pub use html::html;
 pub use json::json;
 pub use prometheus::prometheus;
@@ -106,8 +110,12 @@ pub struct View {
     pub unread: Vec<Unread>,
     /// vmio's own guests, which are not shown.
     pub own_guests: usize,
-    /// Findings that were left out by `--ignore`.
+    /// Findings that were left out because they are meant to be so.
     pub ignored: usize,
+    /// The same by who asked for it: `--ignore`, or a file.
+    pub ignored_by: Vec<(String, usize)>,
+    /// What changed since an earlier scan, where that was asked for.
+    pub diff: Option<diff::Diff>,
 }
 
 impl View {
@@ -123,9 +131,11 @@ impl View {
         self.rows.iter().filter_map(|r| Some(r.worst()?.severity)).max()
     }
 
-    /// How many findings there are of a severity.
+    /// How many findings there are of a severity; what is the host's counts once.
     pub fn count(&self, severity: Severity) -> usize {
-        self.rows.iter().flat_map(|r| &r.findings).filter(|f| f.severity == severity).count()
+        let host = self.host_wide();
+        let own = self.rows.iter().flat_map(|r| host::own(r, &host)).filter(|f| f.severity == severity).count();
+        own + host.iter().filter(|h| h.severity == severity).count()
     }
 
     /// Everything that could not be read, with the guest it belongs to.
@@ -147,17 +157,21 @@ impl View {
         Severity::ALL.into_iter().rev().filter_map(of).collect::<Vec<_>>().join(", ")
     }
 
+    /// `2 findings by --ignore`, one for each who asked for it.
+    pub fn ignored_words(&self) -> Vec<String> {
+        let by = |(from, n): &(String, usize)| format!("{} by {from}", format::count(*n, "finding"));
+        self.ignored_by.iter().map(by).collect()
+    }
+
     /// `6 guests`, and how long the look took.
     pub fn headline(&self) -> String {
-        format!("{} looked at in {}", format::count(self.rows.len(), "guest"), format::time(self.seconds))
+        format!("{} scanned in {}", format::count(self.rows.len(), "guest"), format::time(self.seconds))
     }
 }
 
 /// `Findings 1, 2 and 5 in one step: guest db1, disk virtio0`.
 fn in_one_step(all: &Together) -> String {
-    let numbers: Vec<String> = all.places.iter().map(|place| (place + 1).to_string()).collect();
-    let (last, before) = numbers.split_last().expect("several findings");
-    format!("Findings {} and {last} in one step: {}", before.join(", "), all.subject)
+    format!("Findings {} in one step: {}", super::finding::numbers(&all.places), all.subject)
 }
 
 /// What could not be read, folded by what would let it be read: the mend, and what it would show.

@@ -5,6 +5,7 @@
 use std::fmt::Write;
 
 use vmio_model::rules::Severity;
+use vmio_model::shown;
 
 use super::View;
 use crate::report::format::count;
@@ -69,6 +70,10 @@ pub fn nagios(view: &View, fail_on: Option<Severity>) -> (String, State) {
         (_, 0) => format!("{guests}, nothing found"),
         (_, unread) => format!("{guests}, nothing found, {} could not be read", count(unread, "thing")),
     };
+    let said = match view.ignored_words() {
+        ignored if ignored.is_empty() => said,
+        ignored => format!("{said}, {} left out", ignored.join(", ")),
+    };
     let mut text = line(state, &said);
     text.pop();
     let _ = write!(text, " | guests={n};;;0");
@@ -82,12 +87,15 @@ pub fn nagios(view: &View, fail_on: Option<Severity>) -> (String, State) {
         let _ = write!(text, " {severity}={};{ranges};0", view.count(severity));
     }
     let _ = writeln!(text, " unread={unread};;;0 time={:.3}s;;;0", view.seconds);
-    let mut findings: Vec<_> =
-        view.rows.iter().flat_map(|r| r.findings.iter().map(move |f| (&r.guest.name, f))).collect();
-    findings.sort_by_key(|(_, f)| std::cmp::Reverse(f.severity));
-    let found = findings
-        .into_iter()
-        .map(|(name, f)| format!("{name}: {}: {} ({}), {}", f.severity, f.title, f.rule, place(f, name)));
+    let host = view.host_wide();
+    let of_guests = view.rows.iter().flat_map(|r| super::host::own(r, &host).map(move |f| (&r.guest.name, f)));
+    let mut findings: Vec<(Severity, String)> =
+        host.iter().map(|wide| (wide.severity, format!("this host: {}", wide.line()))).collect();
+    findings.extend(of_guests.map(|(name, f)| {
+        (f.severity, format!("{name}: {}: {} ({}), {}", f.severity, f.title, f.rule, place(f, name)))
+    }));
+    findings.sort_by_key(|(severity, _)| std::cmp::Reverse(*severity));
+    let found = findings.into_iter().map(|(_, line)| line);
     let unseen = view.all_unread().map(|(_, u)| format!("not read: {}: {}; {}", u.what, u.why, u.mend));
     let all: Vec<String> = found.chain(unseen).collect();
     all.iter().take(LINES).for_each(|l| text += &long(l));
@@ -113,7 +121,7 @@ fn place<'a>(finding: &'a vmio_model::rules::Finding, guest: &str) -> &'a str {
 
 /// A line without what has a meaning to Nagios: `|` begins performance data.
 fn long(text: &str) -> String {
-    let plain: String = text.chars().map(|c| if c == '|' || c.is_control() { ' ' } else { c }).collect();
+    let plain: String = text.chars().map(|c| if c == '|' || shown::is_hidden(c) { ' ' } else { c }).collect();
     let short: String =
         if plain.chars().count() > LINE { plain.chars().take(LINE - 1).chain(['…']).collect() } else { plain };
     short + "\n"

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use vmio_model::shown;
+
 use super::View;
 
 /// A family of gauges: its name, its help, its samples as labels and value.
@@ -23,6 +25,9 @@ pub fn prometheus(view: &View) -> String {
     family(&mut out, "vmio_scan_findings", help, findings(view));
     let unread = view.all_unread().count() as f64;
     family(&mut out, "vmio_scan_unread", "Things that could not be read.", one(unread));
+    let by = |(from, n): &(String, usize)| (format!("{{by=\"{}\"}}", escape(from)), *n as f64);
+    let help = "Findings that were left out because they are meant to be so, by who asked for it.";
+    family(&mut out, "vmio_scan_ignored", help, view.ignored_by.iter().map(by));
     family(&mut out, "vmio_scan_duration_seconds", "How long the scan took.", one(view.seconds));
     let help = "When the scan began, in seconds since the epoch.";
     family(&mut out, "vmio_scan_timestamp_seconds", help, one(view.at_unix_seconds));
@@ -47,9 +52,8 @@ fn findings(view: &View) -> BTreeMap<String, f64> {
     all
 }
 
-/// The value of a label: backslash, quote and line feed are escaped. Other control characters have no
-/// escape there, and the text may be shown on a terminal.
+/// The value of a label: backslash and quote are escaped. What must not be shown (a line feed too, for
+/// which the format has an escape) is replaced: dashboards and alerts show the text as it is.
 fn escape(value: &str) -> String {
-    let escaped = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-    escaped.replace(char::is_control, "\u{fffd}")
+    shown::line(&value.replace('\\', "\\\\").replace('"', "\\\"")).into_owned()
 }

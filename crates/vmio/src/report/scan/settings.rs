@@ -61,7 +61,7 @@ impl<'a> Gather<'a> {
     fn overridden(&mut self, all: &[vmio_model::facts::Overridden]) {
         for o in all {
             let value = format!("{} ({} is in force)", o.asked, o.found);
-            self.put("overridden", "asked for", Some(format!("{} {value}", o.setting)));
+            self.put("overridden", "configured", Some(format!("{} {value}", o.setting)));
         }
     }
 }
@@ -94,13 +94,13 @@ fn disk(d: &Disk) -> Vec<Setting> {
     all.put("source", "source", d.place.source.clone());
     all.bytes("virtual_bytes", "size", details.virtual_bytes);
     all.bytes("allocated_bytes", "allocated", details.allocated_bytes);
-    all.flag("sparse", "with holes", d.sparse);
+    all.flag("sparse", "sparse", d.sparse);
     all.flag("thin", "thin", details.thin);
-    all.flag("discard", "discard passed on", details.discard);
+    all.flag("discard", "discard", details.discard);
     all.bytes("cluster_bytes", "cluster", details.cluster_bytes);
     all.bytes("l2_cache_bytes", "L2 cache", details.l2_cache_bytes);
-    all.number("backing_files", "images below", details.backing_files.filter(|n| *n > 0));
-    all.bytes("volblock_bytes", "volume block", details.volblock_bytes);
+    all.number("backing_files", "backing images", details.backing_files.filter(|n| *n > 0));
+    all.bytes("volblock_bytes", "volume block size", details.volblock_bytes);
     all.bytes("host_cached_bytes", "in the host's page cache", details.host_cached_bytes);
     all.put("limits", "limits", Some(details.limits.join(", ")));
     all.overridden(&details.overridden);
@@ -110,14 +110,14 @@ fn disk(d: &Disk) -> Vec<Setting> {
 fn nic(n: &Nic) -> Vec<Setting> {
     let mut all = Gather::new(&n.read, &n.from);
     all.put("model", "model", n.model.clone());
-    all.put("backend", "back end", n.backend.clone());
+    all.put("backend", "backend", n.backend.clone());
     all.put("interface", "interface", n.interface.clone());
     all.put("bridge", "bridge", n.bridge.clone());
     all.flag("vhost", "vhost-net", n.vhost);
     all.number("queues", "queues", n.queues);
-    all.put("offloads_off", "offloads turned off", Some(n.offloads_off.join(", ")));
+    all.put("offloads_off", "offloads off", Some(n.offloads_off.join(", ")));
     all.put("mtu_bytes", "MTU", n.mtu_bytes.map(|b| b.to_string()));
-    all.put("bridge_mtu_bytes", "bridge's MTU", n.bridge_mtu_bytes.map(|b| b.to_string()));
+    all.put("bridge_mtu_bytes", "bridge MTU", n.bridge_mtu_bytes.map(|b| b.to_string()));
     all.put("send_buffer_bytes", "send buffer", n.send_buffer_bytes.map(send_buffer));
     all.overridden(&n.overridden);
     all.settings
@@ -140,14 +140,14 @@ fn processors(p: &Processors) -> Vec<Setting> {
     all.put("flags", "flags", Some(p.flags.join(" ")));
     all.bytes("memory_bytes", "memory", p.memory_bytes);
     all.flag("huge_pages", "huge pages", p.huge_pages);
-    all.put("threads", "bound", bound(p));
+    all.put("threads", "pinned", bound(p));
     let nodes: Vec<String> = p
         .memory_by_node
         .iter()
         .filter(|(_, b)| **b > 0)
         .map(|(n, b)| format!("{} on node {n}", format::bytes(*b)))
         .collect();
-    all.put("memory_by_node", "memory lies", Some(nodes.join(", ")));
+    all.put("memory_by_node", "memory", Some(nodes.join(", ")));
     all.put("quota_cpus", "CPU quota", p.quota_cpus.map(|q| format!("{} CPUs", format::three(q))));
     all.put("shares_cpus_with", "shares processors with", Some(p.shares_cpus_with.join(", ")));
     all.overridden(&p.overridden);

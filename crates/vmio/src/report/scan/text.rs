@@ -5,14 +5,17 @@ use vmio_model::facts::Unread;
 use vmio_model::rules::Finding;
 
 use super::settings::{devices, disk_label, nic_label};
-use super::{Row, View, by_mend, in_one_step};
+use super::{HostWide, Row, View, by_mend, first, host, in_one_step};
 use crate::report::finding::{self, Shown};
+use crate::report::fit::{self, WIDTH};
 use crate::report::format;
-use crate::report::text::{Out, WIDTH};
+use crate::report::text::Out;
 use crate::term::Style;
 
 /// Things that could not be read and are named in one line of the overview.
 const NAMED: usize = 3;
+/// Columns of a command that is proposed.
+const COMMAND: usize = 24;
 
 /// The overview, in `width` columns.
 pub fn overview(view: &View, style: Style, width: usize) -> String {
@@ -26,6 +29,10 @@ pub fn overview(view: &View, style: Style, width: usize) -> String {
         out.paragraph("", 0, &format!("{}: {counts}", view.headline()));
         out.line("");
         table(&mut out, view, width);
+        for wide in view.host_wide() {
+            out.line("");
+            out.paragraph("", 0, &fit::plain(&format!("This host: {}. {}", wide.line(), wide.cause)));
+        }
     }
     folded(&mut out, view);
     left_out(&mut out, view);
@@ -52,32 +59,47 @@ const LEVELS: [Level; 4] = [
     Level { title: false, disks: false, network: false },
 ];
 
-/// A line: guest, kind, vCPUs, disks, network, and its worst finding with how many more.
+/// A line: guest, VMID, kind, vCPUs, disks, network, and its worst finding with how many more.
 struct Line {
-    cells: [String; 5],
+    cells: [String; COLUMNS],
     severity: Option<(vmio_model::rules::Severity, String)>,
     otherwise: &'static str,
 }
 
-const HEADS: [&str; 5] = ["guest", "kind", "vCPU", "disks", "network"];
+const COLUMNS: usize = 6;
+const HEADS: [&str; COLUMNS] = ["guest", "VMID", "kind", "vCPU", "disks", "network"];
+/// Columns of [`HEADS`]; the VMID's is there only where a guest has one.
+const GUEST: usize = 0;
+const VMID: usize = 1;
+const KIND: usize = 2;
+const VCPU: usize = 3;
+const DISKS: usize = 4;
+const NETWORK: usize = 5;
+/// Between two columns.
+const GAP: usize = 2;
 
-fn line(row: &Row, level: Level) -> Line {
+fn line(row: &Row, host: &[HostWide<'_>], level: Level) -> Line {
     let vcpus = row.guest.processors.as_ref().and_then(|p| p.vcpus);
-    let severity = row.worst().map(|worst| {
+    let severity = host::own(row, host).next().map(|worst| {
         let what = if level.title { &worst.title } else { &worst.rule };
-        let more = row.findings.len() - 1;
+        let more = host::own(row, host).count() - 1;
         (worst.severity, if more > 0 { format!("{what} +{more}") } else { what.clone() })
     });
     Line {
         cells: [
-            row.guest.name.clone(),
+            fit::plain(&row.guest.name).into_owned(),
+            row.guest.vmid().map_or("–".into(), |vmid| fit::plain(vmid).into_owned()),
             row.kind().to_owned(),
-            vcpus.map_or("?".into(), |n| n.to_string()),
-            disk_label(&row.guest, !level.disks),
-            nic_label(&row.guest, !level.network),
+            vcpus.map_or("–".into(), |n| n.to_string()),
+            fit::plain(&disk_label(&row.guest, !level.disks)).into_owned(),
+            fit::plain(&nic_label(&row.guest, !level.network)).into_owned(),
         ],
         severity,
-        otherwise: if row.is_known() { "nothing found" } else { "could not be read" },
+        otherwise: match row.is_known() {
+            true if row.findings.is_empty() => "nothing found",
+            true => "nothing of its own",
+            false => "could not be read",
+        },
     }
 }
 
@@ -87,46 +109,48 @@ impl Line {
     }
 }
 
-/// Columns of a text; every character is taken for one.
-fn columns(text: &str) -> usize {
-    text.chars().count()
-}
-
-fn cut(text: &str, width: usize) -> String {
-    if columns(text) <= width {
-        return text.to_owned();
-    }
-    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
-}
-
 fn table(out: &mut Out, view: &View, width: usize) {
     let style = out.style;
-    let (mut lines, mut widths) = (Vec::new(), [0; 5]);
+    let host = view.host_wide();
+    let mut shown: Vec<usize> =
+        (0..COLUMNS).filter(|i| *i != VMID || view.rows.iter().any(|row| row.guest.vmid().is_some())).collect();
+    let (mut lines, mut widths) = (Vec::new(), [0; COLUMNS]);
+    let all = |shown: &[usize], widths: &[usize; COLUMNS]| shown.iter().map(|i| widths[*i] + GAP).sum::<usize>();
+    let finding = |lines: &[Line]| lines.iter().map(|l| fit::columns(&l.finding())).max().unwrap_or(0);
     for level in LEVELS {
-        lines = view.rows.iter().map(|row| line(row, level)).collect();
+        lines = view.rows.iter().map(|row| line(row, &host, level)).collect();
         widths = std::array::from_fn(|i| {
-            lines.iter().map(|l| columns(&l.cells[i])).chain([HEADS[i].len()]).max().unwrap_or(0)
+            lines.iter().map(|l| fit::columns(&l.cells[i])).chain([HEADS[i].len()]).max().unwrap_or(0)
         });
-        let finding = lines.iter().map(|l| columns(&l.finding())).max().unwrap_or(0);
-        if widths.iter().map(|w| w + 2).sum::<usize>() + finding <= width {
+        if all(&shown, &widths) + finding(&lines) <= width {
             break;
         }
     }
+    // The network's device says least; a guest's page has it.
+    if all(&shown, &widths) + finding(&lines) > width {
+        shown.retain(|i| *i != NETWORK);
+    }
     // Names of guests and what they have give way to the finding.
-    for (column, least) in [(0, 14), (3, 13), (4, 11), (0, 8), (1, 8), (3, 8), (4, 8)] {
-        let finding = lines.iter().map(|l| columns(&l.finding())).max().unwrap_or(0);
-        let over = (widths.iter().map(|w| w + 2).sum::<usize>() + finding).saturating_sub(width);
+    let least = [(GUEST, 17), (DISKS, 13), (GUEST, 14), (KIND, 8), (DISKS, 8), (GUEST, 8), (VMID, 6)];
+    for (column, least) in least {
+        let over = (all(&shown, &widths) + finding(&lines)).saturating_sub(width);
         widths[column] = widths[column].saturating_sub(over).max(least.min(widths[column]));
     }
-    let rest = width.saturating_sub(widths.iter().map(|w| w + 2).sum());
-    let row = |cells: [&str; 5]| {
+    let rest = width.saturating_sub(all(&shown, &widths));
+    // The end of a name tells guests apart.
+    let names: Vec<&str> = lines.iter().map(|l| l.cells[GUEST].as_str()).collect();
+    let names = fit::names(&names, widths[GUEST]);
+    for (line, name) in lines.iter_mut().zip(names) {
+        line.cells[GUEST] = name;
+    }
+    let row = |cells: [&str; COLUMNS]| {
         let cell = |i: usize| {
-            let text = cut(cells[i], widths[i]);
-            let fill = " ".repeat(widths[i] - columns(&text));
+            let text = fit::cut(cells[i], widths[i]);
             // Numbers stand to the right.
-            if i == 2 { format!("{fill}{text}  ") } else { format!("{text}{fill}  ") }
+            let text = if i == VCPU || i == VMID { fit::right(&text, widths[i]) } else { fit::left(&text, widths[i]) };
+            format!("{text}{:GAP$}", "")
         };
-        (0..5).map(cell).collect::<String>()
+        shown.iter().map(|i| cell(*i)).collect::<String>()
     };
     out.line(&style.dim(&format!("{}worst finding", row(HEADS))));
     for l in &lines {
@@ -134,17 +158,16 @@ fn table(out: &mut Out, view: &View, width: usize) {
         let text = match &l.severity {
             Some((severity, what)) => {
                 let fill = " ".repeat(8 - severity.name().len());
-                format!("{}{fill}{}", finding::severity(*severity, style), cut(what, rest.saturating_sub(8)))
+                format!("{}{fill}{}", finding::severity(*severity, style), fit::cut(what, rest.saturating_sub(8)))
             }
-            None => style.dim(&cut(l.otherwise, rest)),
+            None => style.dim(&fit::cut(l.otherwise, rest)),
         };
         out.line(&format!("{}{text}", row(cells)));
     }
 }
 
 fn nobody(out: &mut Out, view: &View) {
-    let seen =
-        if view.root { "No guest runs on this host." } else { "No guest runs on this host that this user can see." };
+    let seen = if view.root { "No guest runs on this host." } else { "No guest on this host is visible to this user." };
     out.line(seen);
     let kinds = guests::ALL.iter().map(|k| k.name()).filter(|name| *name != "native");
     let all: Vec<&str> = kinds.chain(managers::ALL.iter().map(|m| m.name())).collect();
@@ -159,8 +182,8 @@ fn folded(out: &mut Out, view: &View) {
     out.line("");
     for (mend, what) in folded {
         let lead = match mend {
-            "run as root" => "As root more would be seen".to_owned(),
-            _ => format!("Could not be read ({mend})"),
+            "run as root" => "Not visible without root".to_owned(),
+            _ => format!("Not read ({mend})"),
         };
         let named = what[..what.len().min(NAMED)].join(", ");
         let more = if what.len() > NAMED { format!(" and {} more", what.len() - NAMED) } else { String::new() };
@@ -174,9 +197,7 @@ fn left_out(out: &mut Out, view: &View) {
     if view.own_guests > 0 {
         all.push(format!("{} of vmio's own guests (--all shows them)", view.own_guests));
     }
-    if view.ignored > 0 {
-        all.push(format!("{} by --ignore", format::count(view.ignored, "finding")));
-    }
+    all.extend(view.ignored_words());
     if !all.is_empty() {
         out.line("");
         out.paragraph("", 0, &format!("Left out: {}.", all.join(", ")));
@@ -185,47 +206,47 @@ fn left_out(out: &mut Out, view: &View) {
 
 fn next(out: &mut Out, view: &View) {
     let command = |out: &mut Out, command: &str, what: &str| {
-        let command = format!("{command:<24}");
-        let command = out.style.cyan(&command);
-        out.line(&format!("  {command} {what}"));
+        let shown = out.style.cyan(&fit::left(command, COMMAND));
+        // A command that is longer than its column is not broken: it is there to be pasted.
+        match fit::columns(command) <= COMMAND {
+            true => out.line(&format!("  {shown} {what}")),
+            false => {
+                out.line(&format!("  {shown}"));
+                out.line(&format!("{:1$} {what}", "", COMMAND + 2));
+            }
+        }
     };
     out.line("");
     match view.rows.first() {
         Some(first) => {
             let name = format::shell(std::slice::from_ref(&first.guest.name));
-            command(out, &format!("vmio scan {name}"), "all of it, with the exact change");
+            command(out, &format!("vmio scan {name}"), "what to do about it, with the exact change");
             if first.guest.kind == "qemu" {
                 command(out, &format!("vmio tax --like {name}"), "measure a guest that is set up like it");
             }
-            command(out, "vmio top", "who uses the disk and the wire now");
+            command(out, "vmio top", "who uses the disk and the network now");
         }
-        None => command(out, "vmio tax", "measure this host with a guest of vmio's own"),
+        None => command(out, "vmio tax", "measure this host with a reference guest"),
     }
 }
 
-/// All that is known of one guest; `sources`: each setting on a line of its own with the place
-/// that it was read from.
+/// All that is known of one guest, what to do first; `sources`: each setting on a line of its own with the
+/// place that it was read from.
 pub fn detail(row: &Row, style: Style, sources: bool) -> String {
     let mut out = Out::new(style);
-    out.line(&style.bold(&row.guest.name));
-    out.paragraph("", 0, &identity(row).join(", "));
-    out.line("");
-    settings(&mut out, row, sources);
-    out.line(&style.bold("Findings"));
-    if row.findings.is_empty() {
-        out.line(match row.is_known() {
-            true => "  No rule found anything wrong in what could be read.",
-            false => "  None: no setting could be read.",
-        });
-    }
+    first::lines(&mut out, row);
     for (i, found) in row.findings.iter().enumerate() {
+        out.line("");
         finding::text(&mut out, found, &shown(row, i, found));
     }
     for all in row.together() {
         out.line("");
-        out.line(&style.bold(&in_one_step(&all)));
+        let head = in_one_step(&all);
+        fit::lines(&head, out.width).iter().for_each(|line| out.line(&style.bold(line)));
         finding::made(&mut out, all.change.takes, &row.ways(&all.change).0, row.remark(&all.change));
     }
+    out.line("");
+    settings(&mut out, row, sources);
     if !row.differences.is_empty() {
         out.line("");
         out.line(&style.bold("Differs from the reference guest of `vmio tax`"));
@@ -259,30 +280,33 @@ pub(super) fn identity(row: &Row) -> Vec<String> {
 fn settings(out: &mut Out, row: &Row, sources: bool) {
     let style = out.style;
     let devices = devices(&row.guest);
-    out.line(&style.bold("Settings"));
+    out.line(&style.bold("Guest and settings"));
+    let known = devices.iter().map(|d| fit::columns(&d.name)).max().unwrap_or(0);
+    let width = known.clamp(10, 20);
+    let named = |out: &mut Out, name: &str, text: &str| match fit::columns(name) > width {
+        true => {
+            out.paragraph("  ", 2, name);
+            out.paragraph(&" ".repeat(width + 4), width + 4, text);
+        }
+        false => out.paragraph(&format!("  {}  ", fit::left(name, width)), width + 4, text),
+    };
+    named(out, "guest", &format!("{}, {}", row.guest.name, identity(row).join(", ")));
     if devices.is_empty() {
-        out.line("  None could be read.");
+        out.line("  No setting could be read.");
     }
-    let width = devices.iter().map(|d| columns(&d.name)).max().unwrap_or(0).clamp(10, 20);
     for device in devices {
         if sources {
-            out.line(&format!("  {}", device.name));
+            out.paragraph("  ", 2, &device.name);
             for s in &device.settings {
-                let lead = format!("    {:<24} ", s.name);
+                let lead = format!("    {} ", fit::left(s.name, 24));
                 out.paragraph(&lead, 29, &format!("{}  ({})", s.value, s.from));
             }
             continue;
         }
         let list: Vec<String> = device.settings.iter().map(|s| format!("{} {}", s.name, s.value)).collect();
         let list = if list.is_empty() { "nothing could be read".into() } else { list.join(", ") };
-        if columns(&device.name) > width {
-            out.line(&format!("  {}", device.name));
-            out.paragraph(&" ".repeat(width + 4), width + 4, &list);
-        } else {
-            out.paragraph(&format!("  {:<width$}  ", device.name), width + 4, &list);
-        }
+        named(out, &device.name, &list);
     }
-    out.line("");
 }
 
 fn unread(out: &mut Out, all: &[Unread]) {
@@ -290,7 +314,7 @@ fn unread(out: &mut Out, all: &[Unread]) {
         return;
     }
     out.line("");
-    let head = out.style.bold("Could not be read");
+    let head = out.style.bold("Not read");
     out.line(&head);
     for u in all {
         out.paragraph("  ", 4, &format!("{}: {}; {}", u.what, u.why, u.mend));

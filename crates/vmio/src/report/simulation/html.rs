@@ -43,7 +43,7 @@ pub fn html(report: &Report) -> String {
 fn published(page: &mut String, report: &Report, study: &Study) {
     put!(
         page,
-        "<h2>Beside the published figures</h2>\n<p>{}, {}.</p>\n",
+        "<h2>Compared with the published figures</h2>\n<p>{}, {}.</p>\n",
         escape(&study.paper.citation),
         study.paper.section
     );

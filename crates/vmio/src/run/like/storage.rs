@@ -19,13 +19,13 @@ pub(super) fn of(disk: &Disk, host: &Host, told: &mut Vec<String>) -> Result<(St
     let kind = || by_source(source?, place.block_device);
     let storage = disk.details.storage.as_deref().or_else(kind);
     let Some(storage) = storage else {
-        let what = format!("it could not be read what {} lies on", disk.subject);
+        let what = format!("cannot tell which storage {} is on", disk.subject);
         return Err(Failure::new(Exit::Precondition, what).help("`vmio scan` says what would let it be read"));
     };
     // Proxmox says in which of its storages a volume lies.
     let pve = place.volume.as_deref().and_then(|v| v.split_once(':')).map(|(storage, _)| format!("pve:{storage}"));
     let nowhere = |kind: &str, form: &str| {
-        let what = format!("{} lies on {kind}, and it could not be read in which pool", disk.subject);
+        let what = format!("{} is on {kind}, but its pool could not be read", disk.subject);
         Failure::new(Exit::Usage, what).help(format!("name it with --on {form}"))
     };
     let qcow2 = disk.details.format.as_deref() == Some("qcow2");
@@ -122,16 +122,16 @@ fn file(disk: &Disk, told: &mut Vec<String>) -> &'static str {
             Some(true) => "sparse",
             Some(false) => "preallocated",
             None => {
-                told.push("whether the file has holes was not read: one without".to_owned());
+                told.push("whether the file is sparse was not read: a preallocated one is used".to_owned());
                 "preallocated"
             }
         },
         Some(other) => {
-            told.push(format!("{other} is no format of vmio: a qcow2 image in its place"));
+            told.push(format!("{other} is a format vmio cannot create: a qcow2 image is used instead"));
             "qcow2"
         }
         None => {
-            told.push("the image's format was not read: a raw file, all written".to_owned());
+            told.push("the image's format was not read: a fully written raw file is used".to_owned());
             "preallocated"
         }
     }

@@ -1,6 +1,7 @@
 //! What a plan reckons with: rates, and the space that targets take.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use vmio_host::backing::Backing;
 use vmio_host::places::{Ground, Pool};
@@ -8,6 +9,7 @@ use vmio_host::targets;
 use vmio_model::result::Run;
 use vmio_model::study::Study;
 use vmio_model::study::plan::{Rates, TargetSpace};
+use vmio_node::Node;
 
 use super::super::Wishes;
 
@@ -35,7 +37,27 @@ fn assumed(study: &Study, refilled_targets: Vec<String>) -> Rates {
         target_space: target_space(study),
         refilled_targets,
         spare_ratio: 0.2,
+        beside_bytes: 0,
+        probed: false,
     }
+}
+
+/// Bytes of a guest image that has to be built: fio and its libraries are most of it (docs/image.md).
+const IMAGE_BYTES: u64 = 512 << 20;
+/// Bytes of the store, the journal and what else vmio keeps of a run.
+const STORE_BYTES: u64 = 32 << 20;
+
+/// What is written beside the targets where the state directory lies on the same disks: the store, and the
+/// guest image if there is none yet.
+pub(super) fn beside(local: &dyn Node, study: &Study, state: &Path, backing: &Backing) -> u64 {
+    let there = state.ancestors().find(|p| p.exists()).unwrap_or(Path::new("/"));
+    let below = Backing::below(local, there).unwrap_or_default();
+    let apart = |b: &Backing| b.not_visible.is_none() && b.nfs.is_none();
+    if apart(&below) && apart(backing) && !below.leaves.keys().any(|leaf| backing.leaves.contains_key(leaf)) {
+        return 0;
+    }
+    let built = std::fs::read_dir(state.join("images")).is_ok_and(|mut images| images.next().is_some());
+    STORE_BYTES + if study.is_native_only() || built { 0 } else { IMAGE_BYTES }
 }
 
 /// The same from the last run on the same backing device, where there is one.

@@ -1,12 +1,12 @@
 //! The plan as it is shown: to people before the question, to programs.
 
-use std::collections::BTreeSet;
-use std::fmt::Write as _;
+use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_host::targets::space::gib;
 use vmio_model::study::MIB;
 
 use super::Planned;
+use crate::report::fit;
 
 /// Most other guests that are named.
 const SHOWN: usize = 5;
@@ -35,15 +35,31 @@ impl Planned {
         let c = &self.cost;
         let cells = self.study.cells();
         let guests = c.cells - c.native_cells;
-        let _ = writeln!(t, "Plan: {} ({})", self.study.title, self.study.name);
-        let mut row = |name: &str, text: String| {
-            let _ = writeln!(t, "  {name:<10} {text}");
-        };
+        t += &fit::paragraph("Plan: ", 6, &format!("{} ({})", self.study.title, self.study.name));
+        let mut row = |name: &str, text: String| t += &fit::paragraph(&format!("  {name:<10} "), 13, &text);
+        if let Some(form) = &self.form {
+            row("form", form.clone());
+            row("", "the whole study: vmio tax --quick".into());
+        }
         for (i, line) in self.told.iter().enumerate() {
             row(if i == 0 { "like" } else { "" }, line.clone());
         }
-        let made = if self.place.ground.pool().is_some() || self.dir.exists() { "" } else { " (will be made)" };
+        let made = if self.place.ground.pool().is_some() || self.dir.exists() {
+            ""
+        } else if self.missing.is_some() {
+            " (is not there)"
+        } else {
+            " (will be made)"
+        };
         row("where", format!("{}{made} on {}", self.place.describe(), self.backing.describe()));
+        if let Some(device) = &self.device {
+            row("device", device.named());
+            row("", device.identity.describe());
+            for unseen in &self.device_told {
+                row("", format!("see that nothing uses it: {unseen}"));
+            }
+            row("", format!("all data in its first {} MiB is lost", self.study.size.target_mib));
+        }
         let times = range(c.min_rounds.to_string(), c.max_rounds.to_string());
         let native_only = self.study.is_native_only();
         if native_only {
@@ -72,9 +88,13 @@ impl Planned {
             );
         }
         row(
-            if native_only { "held to" } else { "both sides" },
+            if native_only { "limited to" } else { "both sides" },
             format!("{} core{}, {} MiB of memory", c.vcpus, if c.vcpus == 1 { "" } else { "s" }, c.memory_bytes / MIB),
         );
+        row("", format!("natively: {}", self.held.native));
+        if let Some(qemu) = &self.held.qemu {
+            row("", format!("QEMU: {qemu}"));
+        }
         row(
             "time",
             format!(
@@ -98,10 +118,26 @@ impl Planned {
                 ),
             );
         }
-        row("writes", format!("at most {} (rates {})", gib(c.max_bytes_written), self.rates_from));
-        if c.over_bytes || c.over_time {
-            let which = if c.over_bytes { "write" } else { "time" };
-            row("", format!("the {which} budget is likely to end the run before the fewest rounds are there"));
+        row(
+            "writes",
+            format!(
+                "at most {} in all, {} of it before anything is measured",
+                gib(c.max_bytes_written),
+                gib(c.making_bytes_written)
+            ),
+        );
+        row(
+            "",
+            format!("likely {} for {} rounds (rates {})", gib(c.likely_bytes_written), c.min_rounds, self.rates_from),
+        );
+        for (span, workloads) in self.cut() {
+            row("", format!("no cell of {workloads} goes over more than {} of its target", gib(span)));
+        }
+        if c.over_bytes {
+            row("", format!("too little for {} rounds: shares will not converge (--gib)", c.min_rounds));
+        }
+        if c.over_time {
+            row("", "the time budget is likely to end the run before the fewest rounds are there (--minutes)".into());
         }
         row("space", format!("{} at a time; {space}", gib(self.needed_bytes)));
         row(
@@ -116,18 +152,21 @@ impl Planned {
         if let Some(more) = self.others.guests.len().checked_sub(SHOWN).filter(|n| *n > 0) {
             who.push(format!("{more} more"));
         }
-        row(
-            "others",
-            match (who.is_empty(), self.gentle) {
-                (true, false) => self.others.unseen().map_or("no other guest runs on this host".into(), str::to_owned),
-                (true, true) => "no other guest runs on this host; gentle all the same: bandwidth is capped".into(),
-                (false, true) => format!(
-                    "{} run here: gentle, bandwidth is capped, the run ends when they slow down",
-                    who.join(", ")
-                ),
-                (false, false) => format!("{} run here and are not spared (--no-gentle)", who.join(", ")),
-            },
-        );
+        let who = who.join(", ");
+        match (who.is_empty(), self.gentle) {
+            (true, false) => {
+                let seen = self.others.unseen();
+                row("others", seen.map_or("no other guest runs on this host".into(), str::to_owned));
+            }
+            (true, true) => {
+                row("others", "no other guest runs on this host; gentle all the same: bandwidth is capped".into());
+            }
+            (false, true) => {
+                row("others", format!("{who} run here:"));
+                row("", "gentle, bandwidth is capped, the run ends when they slow down".into());
+            }
+            (false, false) => row("others", format!("{who} run here and are not spared (--no-gentle)")),
+        }
         row(
             "undone",
             "every file, volume, device, process and control group that it makes; nothing else is changed".into(),
@@ -151,6 +190,19 @@ impl Planned {
         t
     }
 
+    /// Workloads that write less than their target, by how much they write.
+    fn cut(&self) -> BTreeMap<u64, String> {
+        let whole = self.study.target_bytes();
+        let mut cut: BTreeMap<u64, String> = BTreeMap::new();
+        let fixed = &self.cost.rates.fixed_bytes;
+        for (workload, &span) in self.cost.spans.iter().filter(|(w, span)| **span < whole && !fixed.contains_key(*w)) {
+            let names = cut.entry(span).or_default();
+            *names += if names.is_empty() { "" } else { ", " };
+            *names += workload;
+        }
+        cut
+    }
+
     /// The plan for programs.
     pub fn json(&self) -> serde_json::Value {
         serde_json::json!({
@@ -158,13 +210,18 @@ impl Planned {
             "study": self.study.name,
             "title": self.study.title,
             "told": self.told,
+            "form": self.form,
             "place": self.place.name,
             "directory": self.dir,
             "backing": self.backing.describe(),
+            "device": self.device.as_ref().map(|d| serde_json::json!({
+                "path": d.asked, "node": d.node, "identity": d.identity, "not_seen": self.device_told,
+            })),
             "cost": self.cost,
             "rates_from": self.rates_from,
             "space": self.space.as_ref().map_or_else(Clone::clone, Clone::clone),
             "gentle": self.gentle,
+            "held": { "native": self.held.native, "qemu": self.held.qemu },
             "other_guests": self.others.guests.iter().map(|g| g.label()).collect::<Vec<_>>(),
             "skipped": self.skipped,
         })

@@ -32,7 +32,7 @@ impl Machine<'_> {
         for (_, running) in std::mem::take(&mut self.guests) {
             // One that died is no reason to stop; what it left is in the journal.
             if let Err(e) = running.guest.stop() {
-                (self.progress)(&format!("the guest did not end in order: {e}"));
+                (self.progress)(&format!("the guest did not shut down cleanly: {e}"));
             }
         }
         let mut kinds: Vec<String> = self.attachments.iter().map(|(kind, ..)| kind.clone()).collect();
@@ -59,7 +59,7 @@ impl Machine<'_> {
             let asked = attachment.clone();
             // A disk's first image is written out here.
             let (storage, servers) = self.on_target(target, move |t| {
-                let storage = t.attach(&asked);
+                let storage = t.intact().and_then(|()| t.attach(&asked));
                 (storage, t.servers(&asked))
             })?;
             let storage = storage?;
@@ -128,7 +128,7 @@ impl Machine<'_> {
         running
             .guest
             .exchange(&running.disks[&disk], &next.storage)
-            .with_context(|| format!("cannot exchange the image of {}", setup.key()))?;
+            .with_context(|| format!("cannot replace the image of {}", setup.key()))?;
         let asked = attachment.clone();
         self.on_target(&setup.target, move |t| t.exchanged(&asked))??;
         Ok(next.wrote_bytes)

@@ -13,7 +13,7 @@ use vmio_host::workloads::{self, Gentle, WorkCtx};
 use vmio_model::result::Sample;
 use vmio_model::setup::{DetectZeroes, Setup};
 use vmio_model::study::MIB;
-use vmio_node::Exec;
+use vmio_node::{Exec, held};
 
 use super::super::engine::Impossible;
 use super::Machine;
@@ -30,7 +30,8 @@ impl Machine<'_> {
         Ok(watch.stop()?.device)
     }
 
-    /// Runs a workload with the probes around it.
+    /// Runs a workload with the probes around it, a writing one over as much as the write budget leaves
+    /// it.
     pub(super) fn observe(
         &mut self,
         setup: &Setup,
@@ -39,16 +40,32 @@ impl Machine<'_> {
         seconds: f64,
         gentle: Option<Gentle>,
     ) -> anyhow::Result<Sample> {
+        let writes = workloads::find(&setup.workload).is_some_and(|w| w.traits().writes);
+        let most = if writes { self.span_of(&setup.workload) } else { u64::MAX };
+        self.observe_over(most, setup, (round, boot), seconds, gentle)
+    }
+
+    /// The same over at most so many bytes of the target.
+    pub(super) fn observe_over(
+        &mut self,
+        most: u64,
+        setup: &Setup,
+        (round, boot): (u32, u32),
+        seconds: f64,
+        gentle: Option<Gentle>,
+    ) -> anyhow::Result<Sample> {
         let workload = workloads::find(&setup.workload).with_context(|| format!("no workload {}", setup.workload))?;
         let traits = workload.traits();
         let state = workload.needs_state();
-        self.refilled += self.on_target(&setup.target, move |t| t.reset(state))??;
+        let wrote = self.on_target(&setup.target, move |t| t.intact().and_then(|()| t.reset(state)))??;
+        self.beside(wrote)?;
         if let Some(attachment) = &setup.attachment {
-            self.refilled += self.exchange(setup, attachment, state)?;
+            let wrote = self.exchange(setup, attachment, state)?;
+            self.beside(wrote)?;
         }
         let target =
             self.targets.get(&setup.target).with_context(|| format!("target {} is not there", setup.target))?;
-        let span = target.bytes();
+        let span = most.min(target.bytes());
         let allocates = if setup.is_native() { target.native_allocates() } else { target.allocates() };
         let native = target.native().to_owned();
         let servers = setup.attachment.as_ref().map(|a| target.servers(a)).unwrap_or_default();
@@ -56,8 +73,11 @@ impl Machine<'_> {
         let before = self.look_before(backing.clone())?;
 
         let mut exec_base = Exec { oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::default() };
+        // What is opened by its descriptor has its name in the result.
+        let mut named = None;
         let (node, path, qemu) = match &setup.attachment {
             None => {
+                named = Some((native.display().to_string(), held::shown(&native).display().to_string()));
                 exec_base.cgroup_procs = self.limits.as_ref().map(|l| l.procs_files().to_vec()).unwrap_or_default();
                 (self.local.clone(), native, None)
             }
@@ -105,7 +125,7 @@ impl Machine<'_> {
             }
             _ => anyhow::Error::new(e),
         });
-        let result = match (result, &setup.attachment, self.targets.get_mut(&setup.target)) {
+        let mut result = match (result, &setup.attachment, self.targets.get_mut(&setup.target)) {
             // Whatever the guest made of it: a server that is gone is the cause.
             (Err(e), Some(attachment), Some(target)) => match target.sound(attachment) {
                 Ok(()) => return Err(e),
@@ -113,6 +133,9 @@ impl Machine<'_> {
             },
             (other, ..) => other?,
         };
+        if let Some((open, name)) = named {
+            result.command = result.command.replace(&open, &name);
+        }
         let circumstances = Circumstances { first_write: allocates && state == State::Fresh, host_cache };
         let foreign = foreign::foreign(&traits, circumstances, &result, before.as_ref(), seen.device.as_ref());
         let marks = foreign::marks(&traits, &result, seen.device.as_ref(), &foreign);

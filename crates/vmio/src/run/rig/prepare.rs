@@ -1,6 +1,7 @@
 //! Makes all that the cells need but the guests: targets, control groups, the guest image.
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +11,16 @@ use vmio_host::backing::{Backing, write_cache};
 use vmio_host::image::Image;
 use vmio_host::limits::Limits;
 use vmio_host::places::{Health, Place, Pool};
-use vmio_host::targets::{self, Prepared, TargetCtx};
+use vmio_host::targets::{self, Pinned, Prepared, TargetCtx};
 use vmio_model::result::Run;
 use vmio_model::setup::Setup;
+use vmio_model::study::plan::Plan;
 use vmio_model::study::{MIB, Study};
 use vmio_model::summary::durability::{FILE_SERVER, WRITE_CACHE};
-use vmio_node::{Change, Exec, Journal, Node};
+use vmio_node::{Change, Exec, Journal, Node, held};
 
 use super::super::gentle::Watcher;
-use super::Machine;
+use super::{Machine, qemu_share};
 use crate::store::Store;
 
 /// What [`Machine::prepare`] needs to know.
@@ -38,7 +40,9 @@ pub struct Parts<'a> {
     /// Directory in which the scratch directory is made.
     pub dir: PathBuf,
     /// The user's own device.
-    pub device: Option<PathBuf>,
+    pub device: Option<Arc<Pinned>>,
+    /// What the run costs: how much each cell may write, and what making the targets writes.
+    pub cost: &'a Plan,
     /// Use it whatever it holds.
     pub force: bool,
     /// `--gentle`: share of the time in which writing targets out keeps the disk busy.
@@ -85,9 +89,13 @@ impl<'a> Machine<'a> {
         health
             .during({
                 let (journal, dir, scratch) = (journal.clone(), parts.dir.clone(), scratch.clone());
+                let in_state = parts.place.ground.pool().is_some();
                 move || {
-                    make_dir(&journal, &dir).with_context(|| format!("cannot make {}", dir.display()))?;
-                    anyhow::Ok(journal.scratch_dir(&scratch)?)
+                    // Our own state directory may lie behind a link.
+                    let dir = if in_state { dir.canonicalize()? } else { dir };
+                    let dir = hold_dir(&journal, &dir)
+                        .with_context(|| format!("cannot make or open the directory {}", dir.display()))?;
+                    anyhow::Ok(journal.scratch_dir_in(&dir, &scratch)?)
                 }
             })
             .map_err(anyhow::Error::msg)??;
@@ -119,8 +127,11 @@ impl<'a> Machine<'a> {
                 format!("not held: {why}")
             }
         };
+        // Images are written out when a guest first opens them: the plan knows the sum.
+        environment.written_beside_bytes += parts.cost.making_bytes_written;
+        let environment_bytes = environment.written_beside_bytes;
         store.set_environment(run.id, &environment)?;
-        let host = (environment.cpus, environment.memory_bytes);
+        let qemu = qemu_share(study, false, &*local);
         let mut machine = Machine {
             study,
             store,
@@ -136,16 +147,19 @@ impl<'a> Machine<'a> {
             guests: BTreeMap::new(),
             cap_ratio: None,
             caps: BTreeMap::new(),
-            refilled: 0,
+            beside_bytes: environment_bytes,
+            spans: parts.cost.spans.clone(),
+            refilled: parts.cost.rates.refilled_targets.clone(),
             qemu_limits: None,
             watcher: parts.watcher,
             health,
             sick: None,
+            exchanged: None,
             local,
             journal,
             progress,
         };
-        machine.hold_qemu(host.0.max(1), host.1);
+        machine.hold_qemu(qemu.0, qemu.1);
         Ok(machine)
     }
 }
@@ -178,7 +192,14 @@ fn make_targets(
                 move || {
                     let (node, journal, in_pool) = (&*local, &journal, pool.clone());
                     let ctx = TargetCtx { node, journal, dir, pool, bytes, device, force, pace };
-                    let prepared = target.prepare(&ctx)?;
+                    let there = || {
+                        let wrong = |reason| targets::Error::Exchanged { path: ctx.dir.clone(), reason };
+                        journal.leads_to_held(&ctx.dir).map_err(wrong)
+                    };
+                    // Whatever failed in a directory that is not ours any more failed for that reason.
+                    let prepared =
+                        there().and_then(|()| target.prepare(&ctx)).map_err(|e| there().err().unwrap_or(e))?;
+                    prepared.intact()?;
                     let backing = below(node, prepared.native(), in_pool.as_ref(), place);
                     let settings = prepared.effective();
                     Ok::<_, targets::Error>((prepared, backing, settings))
@@ -221,13 +242,22 @@ fn fio_version(local: &dyn Node) -> Option<String> {
     local.exec(&asked).ok().filter(vmio_node::Output::ok).map(|o| o.out().trim().to_owned())
 }
 
-/// Makes a directory and those above it that are missing; each goes again when it is empty.
-fn make_dir(journal: &Journal, dir: &Path) -> anyhow::Result<()> {
-    let missing: Vec<&Path> = dir.ancestors().take_while(|d| !d.exists()).collect();
-    for dir in missing.into_iter().rev() {
-        journal.make(Change::Dir { path: dir.to_owned() }, || std::fs::create_dir(dir))??;
+/// Opens a directory whose path has no links, as the plan looked it up: one that was put there since
+/// is not followed. Makes those of it that are missing; each goes again when it is empty.
+fn hold_dir(journal: &Journal, dir: &Path) -> anyhow::Result<OwnedFd> {
+    let there = dir.ancestors().find(|d| d.symlink_metadata().is_ok()).unwrap_or(Path::new("/"));
+    let mut held = held::open_dir(there)?;
+    let mut at = there.to_owned();
+    for name in dir.strip_prefix(there)?.components() {
+        at.push(name);
+        let (name, above) = (name.as_os_str(), held);
+        let ((next, made), id) = journal.make(Change::dir(&at), || held::make_dir(&above, name, 0o777))??;
+        if !made {
+            journal.forget(id)?;
+        }
+        held = next;
     }
-    Ok(())
+    Ok(held)
 }
 
 /// Settings with the name of this run's scratch directory, which is new for every run, taken out.

@@ -8,8 +8,8 @@ use vmio_model::facts::{Disk, Unread};
 use super::blocks::Chain;
 use super::names;
 use super::options::Opt;
-use super::plain;
 use super::process::{DEFAULT, Process, unread};
+use super::{MOST_DEVICES, plain};
 
 /// Devices with a drive that are no disks, by the start of their names.
 const NO_DISKS: [&str; 7] = ["scsi-cd", "ide-cd", "floppy", "isa-fdc", "cfi.pflash", "nvdimm", "pflash"];
@@ -26,6 +26,9 @@ pub fn disks(process: &Process<'_>, vcpus: Option<u32>, missing: &mut Vec<Unread
     let mut disks = Vec::new();
     let mut at = Slots::default();
     for drive in line.all("drive") {
+        if disks.len() > MOST_DEVICES {
+            break;
+        }
         let interface = drive.get("if").unwrap_or(default_interface(process));
         let slot = at.next(drive, interface, process);
         let chain = Chain::of_drive(line, drive);
@@ -54,7 +57,14 @@ pub fn disks(process: &Process<'_>, vcpus: Option<u32>, missing: &mut Vec<Unread
         disks.push(disk);
     }
     for device in line.all("device") {
+        if disks.len() > MOST_DEVICES {
+            break;
+        }
         disks.extend(of_device(process, device, vcpus, missing));
+    }
+    if disks.len() > MOST_DEVICES {
+        disks.truncate(MOST_DEVICES);
+        missing.push(super::too_many("disks", process, MOST_DEVICES));
     }
     for (i, disk) in disks.iter_mut().enumerate() {
         if disk.place.device_id.is_none() {
@@ -165,11 +175,16 @@ fn settings(process: &Process<'_>, disk: &mut Disk, model: Model<'_>) {
 fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, missing: &mut Vec<Unread>) {
     let drive = chain.drive.as_ref();
     let said = process.option(drive.map_or("blockdev", |d| d.old().map_or("drive", |(name, _)| name)));
-    let source = chain.source().map(|path| fdset(process, &path).unwrap_or(path));
     let protocol = chain.protocol();
+    let local = matches!(protocol, Some("file" | "host_device"));
+    let absolute = |path: String| match fdset(process, &path) {
+        Some(open) => open,
+        None if local => process.absolute(&path).unwrap_or(path),
+        None => path,
+    };
+    let source = chain.source().map(absolute);
     let mut note = |name: &str, from: &str| disk.read.insert(name.to_owned(), from.to_owned());
 
-    let local = matches!(protocol, Some("file" | "host_device"));
     if let (true, Some(path)) = (local, &source) {
         let what = format!("what {path} is");
         if chain.drive.is_none() {
@@ -179,16 +194,23 @@ fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, m
         }
         // A server that is dead would not let go of a system call: see scan/images.rs for its files.
         let served = process.server(path).is_some();
-        let (file, looked) = if served { (PathBuf::new(), Ok(None)) } else { process.stat(path) };
+        // Relative to a directory that may not be read: here it would name another file.
+        let unknown = !path.starts_with('/');
+        let (file, looked) = if served || unknown { (PathBuf::new(), Ok(None)) } else { process.stat(path) };
         match looked {
             _ if served => {}
+            _ if unknown => missing.push(Unread {
+                what,
+                why: "the working directory of the guest's process may not be read, which it counts from".into(),
+                mend: "run as root".into(),
+            }),
             Ok(Some(stat)) => {
                 disk.place.block_device = Some(stat.mode & S_IFMT == S_IFBLK);
                 note("storage", &format!("stat {}", file.display()));
             }
             Ok(None) if chain.drive.is_some() => missing.push(Unread {
                 what,
-                why: "it is not there as this process sees it".into(),
+                why: "it does not exist as seen by this process".into(),
                 mend: "run as root, in the mount namespace of the guest's process".into(),
             }),
             Err(e) if chain.drive.is_some() => missing.push(unread(what, &e)),

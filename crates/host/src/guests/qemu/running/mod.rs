@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use vmio_model::facts::{Guest, HostCpu, Unread};
 
 use crate::gentle::neighbours::{Kind, kind_of, owner};
-use crate::look::{Look, Seen};
+use crate::look::{COMMAND_LINE_BYTES, Look, Seen};
 use crate::managers::Managed;
 use crate::parallel;
 use crate::topology::host_cpus;
@@ -24,6 +24,18 @@ use process::Process;
 
 pub use monitor::ask;
 pub(crate) use monitor::on_server;
+
+/// Disks and network devices of a guest that are looked at; whoever writes its command line can name any number.
+const MOST_DEVICES: usize = 200;
+
+/// That a guest has more of something than is looked at.
+fn too_many(what: &str, process: &Process<'_>, most: usize) -> Unread {
+    Unread {
+        what: format!("{what} of guest {} after the first {most}", process.name),
+        why: format!("it has more than {MOST_DEVICES} devices, and of one guest no more are looked at"),
+        mend: format!("look at the others by hand: /proc/{}/cmdline", process.pid),
+    }
+}
 
 /// The guests that run.
 pub fn running(look: &Look<'_>) -> Managed {
@@ -70,7 +82,7 @@ fn is_qemu(seen: &Seen) -> bool {
 fn guest(look: &Look<'_>, seen: &Seen, host: &[HostCpu]) -> Result<Option<Guest>, Unread> {
     let args = seen.args.as_deref().ok_or_else(|| Unread {
         what: format!("command line of process {} ({})", seen.pid, seen.comm),
-        why: "it may not be read".into(),
+        why: "no permission to read it".into(),
         mend: "run as root".into(),
     })?;
     let process = Process::new(look, seen.pid, args);
@@ -86,6 +98,15 @@ fn guest(look: &Look<'_>, seen: &Seen, host: &[HostCpu]) -> Result<Option<Guest>
     let mut disks = disks::disks(&process, processors.vcpus, &mut missing);
     let socket = monitor::socket(line);
     disks.iter_mut().for_each(|disk| disk.place.monitor.clone_from(&socket));
+    let most = MOST_DEVICES - disks.len().min(MOST_DEVICES);
+    let nics = nics::nics(&process, processors.vcpus, processors.windows, most, &mut missing);
+    if args.iter().map(|arg| arg.len() + 1).sum::<usize>() >= COMMAND_LINE_BYTES {
+        missing.push(Unread {
+            what: format!("command line of guest {} after its first {} KiB", process.name, COMMAND_LINE_BYTES >> 10),
+            why: "no guest needs one so long, and of one guest no more is looked at".into(),
+            mend: format!("look at it by hand: /proc/{}/cmdline", seen.pid),
+        });
+    }
     let guest = Guest {
         name: process.name.clone(),
         kind: "qemu".into(),
@@ -94,7 +115,7 @@ fn guest(look: &Look<'_>, seen: &Seen, host: &[HostCpu]) -> Result<Option<Guest>
         ids: ids(&process),
         os: processors.windows.filter(|w| *w).map(|_| "windows".to_owned()),
         disks,
-        nics: nics::nics(&process, processors.vcpus, processors.windows, &mut missing),
+        nics,
         processors: Some(processors),
         unread: missing,
         ..Guest::default()
@@ -102,7 +123,7 @@ fn guest(look: &Look<'_>, seen: &Seen, host: &[HostCpu]) -> Result<Option<Guest>
     if !process.runs() {
         let what = format!("guest {} (pid {})", process.name, seen.pid);
         let mend = "look again".to_owned();
-        return Err(Unread { what, why: "it ended while it was looked at".into(), mend });
+        return Err(Unread { what, why: "it ended during the scan".into(), mend });
     }
     Ok(Some(guest))
 }

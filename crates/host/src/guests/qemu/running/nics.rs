@@ -34,10 +34,21 @@ const SEND_BUFFER: u64 = i32::MAX as u64;
 const NETWORK_CLASS: &str = "0x02";
 
 /// The network devices of a process. What hides them is added to `missing`.
-pub fn nics(process: &Process<'_>, vcpus: Option<u32>, windows: Option<bool>, missing: &mut Vec<Unread>) -> Vec<Nic> {
+pub fn nics(
+    process: &Process<'_>,
+    vcpus: Option<u32>,
+    windows: Option<bool>,
+    most: usize,
+    missing: &mut Vec<Unread>,
+) -> Vec<Nic> {
     let vhost_here = process.reader().stat(Path::new("/dev/vhost-net")).ok().map(|s| s.is_some());
-    let mut nics: Vec<Nic> = pairs(process)
+    let pairs = pairs(process);
+    if pairs.len() > most {
+        missing.push(super::too_many("network devices", process, most));
+    }
+    let mut nics: Vec<Nic> = pairs
         .into_iter()
+        .take(most)
         .enumerate()
         .map(|(i, pair)| {
             let id = pair.device.id().or(pair.backend.id()).or(pair.device.get("mac").or(pair.device.get("macaddr")));
@@ -149,8 +160,8 @@ fn backend(process: &Process<'_>, nic: &mut Nic, pair: &Pair, missing: &mut Vec<
     let Some(kind) = backend.get("type") else {
         missing.push(Unread {
             what: format!("what {} is connected to", nic.subject),
-            why: "the command line does not say".into(),
-            mend: "ask the guest's monitor (QMP)".into(),
+            why: "the command line does not state it".into(),
+            mend: "query the guest's monitor (QMP)".into(),
         });
         return;
     };
@@ -242,7 +253,7 @@ fn leftover(process: &Process<'_>, nics: &mut [Nic], missing: &mut Vec<Unread>) 
         _ => missing.push(Unread {
             what,
             why: format!("the guest has {} taps and the command line does not tell which is which", names.len()),
-            mend: "ask the guest's monitor (QMP), or name them by ifname=".into(),
+            mend: "query the guest's monitor (QMP), or name them by ifname=".into(),
         }),
     }
 }
@@ -256,7 +267,7 @@ pub fn host_interface(process: &Process<'_>, nic: &mut Nic, missing: &mut Vec<Un
     let Some(dir) = there else {
         missing.push(Unread {
             what: format!("bridge and MTU of {name} ({})", nic.subject),
-            why: "it is in another network namespace, or not there".into(),
+            why: "it is in another network namespace, or does not exist".into(),
             mend: "run as root, or in the namespace of the guest's process (nsenter -n)".into(),
         });
         return;

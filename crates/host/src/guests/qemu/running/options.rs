@@ -8,6 +8,11 @@
 use serde_json::Value;
 use vmio_model::facts::Unread;
 
+/// Options, and keys of one, that are looked at: a guest's owner writes them, and nothing may take long or fill
+/// memory that somebody else wrote. 200 disks have a tenth of it.
+const MOST_OPTIONS: usize = 8192;
+const MOST_KEYS: usize = 1024;
+
 /// A command line.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CommandLine {
@@ -81,6 +86,10 @@ impl CommandLine {
         let mut line = CommandLine::default();
         let mut rest = args.iter().skip(1).peekable();
         while let Some(arg) = rest.next() {
+            if line.options.len() + line.unread.len() >= MOST_OPTIONS {
+                line.hides(format!("options after the first {MOST_OPTIONS}"), "no guest has so many");
+                break;
+            }
             let Some(name) = arg.strip_prefix('-').map(|n| n.strip_prefix('-').unwrap_or(n)) else {
                 if !arg.is_empty() {
                     line.old_disk("", arg); // a disk image without an option is the first disk
@@ -91,7 +100,7 @@ impl CommandLine {
                 () if listed(ALONE, name) => false,
                 () if listed(WITH_ARGUMENT, name) => true,
                 () => {
-                    line.hides(format!("option -{name}"), "vmio does not know it");
+                    line.hides(format!("option -{name}"), "vmio does not know this option");
                     rest.peek().is_some_and(|next| !next.starts_with('-'))
                 }
             };
@@ -128,7 +137,7 @@ impl CommandLine {
     }
 
     fn hides(&mut self, what: String, why: &str) {
-        let mend = "ask the guest's monitor (QMP) for its settings".to_owned();
+        let mend = "query the guest's monitor (QMP) for its settings".to_owned();
         self.unread.push(Unread { what, why: why.to_owned(), mend });
     }
 
@@ -151,14 +160,14 @@ impl CommandLine {
             match serde_json::from_str(text) {
                 Ok(value) => flat(&value),
                 Err(e) => {
-                    self.hides(format!("-{name} {text}"), &format!("it is no JSON: {e}"));
+                    self.hides(format!("-{name} {text}"), &format!("it is not JSON: {e}"));
                     return;
                 }
             }
         } else {
             pairs(text, implied(name), name != "cpu")
         };
-        let keys = keys.into_iter().flat_map(json_value).collect();
+        let keys = keys.into_iter().flat_map(json_value).take(MOST_KEYS).collect();
         self.options.push(Opt { name: name.to_owned(), text: text.to_owned(), keys });
     }
 

@@ -9,7 +9,7 @@ use vmio_node::machine::{Mount, NetworkMount, mount_of, mounts};
 use vmio_node::{Error, FileStat, Reader};
 
 use super::options::CommandLine;
-use crate::look::Look;
+use crate::look::{Look, MOUNTS_BYTES};
 
 /// What is said of a setting that QEMU was not given.
 pub const DEFAULT: &str = "QEMU's default, not on the command line";
@@ -69,7 +69,8 @@ impl<'a> Process<'a> {
         let read = || {
             let dir = self.path("fd");
             let what = format!("open files of guest {}", self.name);
-            let names = self.reader().list(&dir).map_err(|e| unread(what.clone(), &e))?;
+            // There may be a million of them; no more than 65,536 are told.
+            let names = self.reader().list_foreign(&dir).map_err(|e| unread(what.clone(), &e))?;
             let links = names.iter().filter_map(|name| {
                 let to = self.reader().link(&dir.join(name));
                 let number = name.parse().ok()?;
@@ -89,7 +90,7 @@ impl<'a> Process<'a> {
     /// Interface of a descriptor of /dev/net/tun (`iff:` in fdinfo, Linux drivers/net/tun.c).
     ///
     /// # Errors
-    /// When it may not be read.
+    /// When no permission to read it.
     pub fn tun(&self, fd: u32) -> Result<Option<String>, Error> {
         let text = self.reader().read_text(&self.path(&format!("fdinfo/{fd}")))?;
         let name = text.lines().find_map(|l| l.strip_prefix("iff:")).map(str::trim);
@@ -98,26 +99,57 @@ impl<'a> Process<'a> {
 
     /// The file server that holds a path as the process names it, by its mounts.
     pub fn server(&self, path: &str) -> Option<NetworkMount> {
-        let read = || mounts(&self.reader().read(&self.path("mountinfo")).unwrap_or_default());
+        let read = || mounts(&self.reader().read_start(&self.path("mountinfo"), MOUNTS_BYTES).unwrap_or_default());
         let mounts = self.mounts.get_or_init(read);
-        let mut at = PathBuf::from(path);
-        if at.is_relative() {
-            at = self.reader().link(&self.path("cwd")).ok()??.join(at);
+        mount_of(mounts, Path::new(path))?.server()
+    }
+
+    /// A path of the process as an absolute one: a relative one counts from its working directory. `None` where
+    /// that may not be read.
+    pub fn absolute(&self, path: &str) -> Option<String> {
+        if path.starts_with('/') {
+            return Some(path.to_owned());
         }
-        mount_of(mounts, &at)?.server()
+        let link = |name: &str| self.reader().link(&self.path(name)).ok().flatten();
+        let cwd = link("cwd")?;
+        // Both as we see them.
+        let inner = link("root").and_then(|root| cwd.strip_prefix(root).ok().map(|inner| Path::new("/").join(inner)));
+        let plain = path.trim_start_matches("./");
+        let here = inner.unwrap_or(cwd).join(plain).display().to_string();
+        // With -daemonize QEMU is in / by now, and was elsewhere when it opened its files.
+        let open = self.fds().unwrap_or_default().iter().map(|(_, to)| to.strip_suffix(" (deleted)").unwrap_or(to));
+        let mut ends: Vec<&str> =
+            open.filter(|to| to.strip_suffix(plain).is_some_and(|dir| dir.ends_with('/'))).collect();
+        ends.sort_unstable();
+        ends.dedup();
+        match ends[..] {
+            [elsewhere] => Some(elsewhere.to_owned()),
+            _ => Some(here),
+        }
     }
 
     /// What a file of its is, and where it is for us: QEMU may be in another mount namespace, as
     /// libvirt's are.
     pub fn stat(&self, path: &str) -> (PathBuf, Result<Option<FileStat>, Error>) {
         let inside = self.path("root").join(path.trim_start_matches('/'));
-        match self.reader().stat_foreign(&inside) {
+        let stat = |path: &Path| {
+            let late = || {
+                Err(Error::File {
+                    node: self.reader().name().to_owned(),
+                    what: "look at",
+                    path: path.to_owned(),
+                    source: std::io::Error::new(ErrorKind::TimedOut, "the guest's files took all the time for it"),
+                })
+            };
+            self.look.charged(Some(self.pid), || self.reader().stat_foreign(path)).unwrap_or_else(late)
+        };
+        match stat(&inside) {
             Ok(Some(stat)) => (inside, Ok(Some(stat))),
             Err(Error::File { source, what, node, .. }) if source.kind() == ErrorKind::TimedOut => {
                 let path = PathBuf::from(path);
                 (path.clone(), Err(Error::File { node, what, path, source }))
             }
-            _ => (path.into(), self.reader().stat_foreign(Path::new(path))),
+            _ => (path.into(), stat(Path::new(path))),
         }
     }
 
@@ -161,8 +193,8 @@ pub fn unread(what: impl Into<String>, error: &Error) -> Unread {
     };
     let (why, mend) = match kind {
         ErrorKind::PermissionDenied => (error.to_string(), "run as root"),
-        ErrorKind::TimedOut => (error.to_string(), "look whether the storage that it lies on answers"),
-        ErrorKind::NotFound => ("it is gone, or this kernel does not have it".to_owned(), "look again"),
+        ErrorKind::TimedOut => (error.to_string(), "check that its storage responds"),
+        ErrorKind::NotFound => ("it no longer exists, or this kernel does not provide it".to_owned(), "look again"),
         _ => (error.to_string(), "look again"),
     };
     Unread { what: what.into(), why, mend: mend.to_owned() }

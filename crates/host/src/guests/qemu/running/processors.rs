@@ -24,6 +24,9 @@ const LONGEST_ID: usize = 12;
 /// QEMU knows that it is to name threads (util/rcu.c; both were seen of the same command line).
 const RCU: &str = "call_rcu";
 
+/// Threads of a guest that are looked at; QEMU's workers are 64 at most, its vCPUs a few hundred.
+const MOST_THREADS: usize = 4096;
+
 /// The processors of a process. What hides them is added to `missing`.
 pub fn processors(process: &Process<'_>, host: &[HostCpu], missing: &mut Vec<Unread>) -> Processors {
     let mut own = Processors::unknown(format!("guest {}", process.name), process.provenance());
@@ -53,7 +56,7 @@ fn threads(process: &Process<'_>, own: &mut Processors, missing: &mut Vec<Unread
     };
     let mut unnamed = Vec::new();
     let mut program = String::new();
-    for tid in tids {
+    for tid in tids.into_iter().take(MOST_THREADS) {
         let Ok(status) = process.reader().read_text(&dir.join(&tid).join("status")) else { continue }; // it has ended
         let (comm, cpus) = name_and_cpus(&status);
         let Ok(tid) = tid.parse::<u32>() else { continue };
@@ -92,7 +95,7 @@ fn threads(process: &Process<'_>, own: &mut Processors, missing: &mut Vec<Unread
     if !own.threads.iter().any(|t| t.role == "vcpu") && !own.threads.is_empty() {
         let named = process.line.get("name", "debug-threads").is_some_and(|on| on == "on");
         let (why, mend) = if named {
-            ("it has none yet: it is being started", "look again")
+            ("it has none yet: it is starting", "look again")
         } else {
             ("QEMU does not name its threads", "start it with -name NAME,debug-threads=on")
         };

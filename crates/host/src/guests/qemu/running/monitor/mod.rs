@@ -39,7 +39,7 @@ pub fn ask(look: &Look<'_>, guest: &mut Guest) {
         let what = format!("monitor {}", monitor.name());
         let usable = usable(look, pid, &line, &monitor).and_then(|path| match on_server(look, guest, Some(pid)) {
             None => Ok(path),
-            Some(why) => Err((why, "its command line was read; ask it by hand")),
+            Some(why) => Err((why, "its command line was read; query it by hand")),
         });
         match usable {
             Ok(path) => return session(look, guest, &what, &path),
@@ -122,21 +122,22 @@ pub(super) fn socket(line: &CommandLine) -> Option<String> {
 /// Where the socket of a monitor is for us, if it may be asked.
 fn usable(look: &Look<'_>, pid: u32, line: &CommandLine, monitor: &Monitor) -> Result<PathBuf, Refusal> {
     let Some(path) = &monitor.path else {
-        return Err(("libvirt holds the monitor".into(), "--monitor asks through libvirt"));
+        return Err(("libvirt uses the monitor".into(), "--monitor queries it through libvirt"));
     };
     let stat = look.reader().read_text(Path::new(&format!("/proc/{pid}/stat"))).unwrap_or_default();
     // The state follows the name in brackets (proc_pid_stat(5)).
     if stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['T', 't'])) {
-        return Err(("its process is stopped (SIGSTOP, or a debugger)".into(), "look again when it goes on"));
+        return Err(("its process is stopped (SIGSTOP, or a debugger)".into(), "scan again when it runs"));
     }
     if line.all("add-fd").next().is_some() {
         let why = "QEMU was given descriptors, and may close some of them when a monitor is left";
-        return Err((why.into(), "ask it by hand"));
+        return Err((why.into(), "query it by hand"));
     }
     let inode = free(look, pid, path)?;
-    let links = descriptors(look, pid).ok_or_else(|| ("its open files may not be read".to_owned(), "run as root"))?;
+    let links =
+        descriptors(look, pid).ok_or_else(|| ("no permission to read its open files".to_owned(), "run as root"))?;
     if !links.iter().any(|to| *to == format!("socket:[{inode}]")) {
-        return Err(("another process listens on it".into(), "ask it by hand"));
+        return Err(("another process listens on it".into(), "query it by hand"));
     }
     if monitor.waits && !has_processors(look, pid, &links) {
         let why = "QEMU may still wait for its first connection (wait=on), which would start the guest";
@@ -151,7 +152,7 @@ fn usable(look: &Look<'_>, pid: u32, line: &CommandLine, monitor: &Monitor) -> R
 pub(crate) fn on_server(look: &Look<'_>, guest: &Guest, pid: Option<u32>) -> Option<String> {
     let by_qemu = |kind: &&str| SERVERS.iter().any(|server| kind.starts_with(server));
     if let Some(kind) = guest.disks.iter().filter_map(|d| d.details.storage.as_deref()).find(by_qemu) {
-        return Some(format!("a disk is read by {kind}, and a server that is dead would halt the guest"));
+        return Some(format!("a disk is read by {kind}, and a dead server would stall the guest"));
     }
     let table = |of: &str| look.reader().read(Path::new(&format!("/proc/{of}/mountinfo"))).ok();
     let of_process = pid.and_then(|pid| Some((table(&pid.to_string())?, descriptors(look, pid)?)));
@@ -161,12 +162,12 @@ pub(crate) fn on_server(look: &Look<'_>, guest: &Guest, pid: Option<u32>) -> Opt
         // Of another user's process only what is said of its disks is known.
         None => match (table("self"), guest.disks.iter().map(|d| d.place.source.clone()).collect()) {
             (Some(mounts), Some(sources)) => (mounts, sources),
-            _ => return Some("whether its files lie on a server may not be read".to_owned()),
+            _ => return Some("no permission to read whether its files are on a file server".to_owned()),
         },
     };
     files.iter().filter(|path| path.starts_with('/')).find_map(|path| {
         let server = network_mount_in(&mounts, Path::new(path))?.server;
-        Some(format!("{path} lies on {server}, and a server that is dead would halt the guest"))
+        Some(format!("{path} is on {server}, and a dead server would stall the guest"))
     })
 }
 
@@ -188,10 +189,10 @@ fn free(look: &Look<'_>, pid: u32, path: &str) -> Result<u64, Refusal> {
     });
     let (listening, others): (Vec<_>, Vec<_>) = of_path.partition(|(flags, _)| flags & LISTENS != 0);
     match &listening[..] {
-        _ if !others.is_empty() => Err(("it is in use by somebody".into(), "look again when it is free")),
+        _ if !others.is_empty() => Err(("it is in use".into(), "scan again when it is free")),
         [(_, inode)] => Ok(*inode),
-        [] => Err(("nobody listens on it".into(), "look whether the guest still runs")),
-        _ => Err(("several sockets have its path".into(), "ask it by hand")),
+        [] => Err(("nobody listens on it".into(), "check that the guest still runs")),
+        _ => Err(("several sockets have its path".into(), "query it by hand")),
     }
 }
 

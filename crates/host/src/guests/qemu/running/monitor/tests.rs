@@ -228,8 +228,8 @@ fn what_others_use_or_wait_for_is_not_touched() {
     let mut passed = same.clone();
     passed.extend(["-add-fd".into(), "fd=20,set=1".into()]);
     let cases: [(&str, Vec<String>, String); 6] = [
-        ("in use by somebody", same.clone(), TABLE.to_owned() + &line("00000000", "03", 80)),
-        ("in use by somebody", same.clone(), TABLE.to_owned() + &line("00000000", "02", 0)),
+        ("it is in use", same.clone(), TABLE.to_owned() + &line("00000000", "03", 80)),
+        ("it is in use", same.clone(), TABLE.to_owned() + &line("00000000", "02", 0)),
         ("several sockets", same.clone(), TABLE.to_owned() + &line("00010000", "01", 81)),
         ("nobody listens", same.clone(), String::new()),
         ("wait=on", swap(",server=on,wait=off", ",server=on"), TABLE.to_owned()),
@@ -261,7 +261,7 @@ fn a_guest_with_a_file_on_a_server_is_not_asked() {
     let mounted = format!("{LOCAL}23 22 0:50 / /images rw - nfs4 filer:/vm rw\n");
     let fake = host(ARGS, TABLE).file("/proc/8/mountinfo", mounted).socket("/proc/8/root/run/web1.qmp", touched);
     let guest = asked(&fake);
-    assert!(refusal(&guest).why.contains("/images/base.qcow2 lies on NFS server filer:/vm"), "{:?}", refusal(&guest));
+    assert!(refusal(&guest).why.contains("/images/base.qcow2 is on NFS server filer:/vm"), "{:?}", refusal(&guest));
     let mut args = ARGS.to_vec();
     args.extend(["-drive", "file=nfs://filer/vm/b.raw,format=raw,if=virtio"]);
     let guest = asked(&host(&args, TABLE).socket("/proc/8/root/run/web1.qmp", touched));
@@ -319,7 +319,7 @@ fn monitors_are_found_in_each_way_to_write_them() {
     let guest = asked(&host(&args, TABLE));
     assert_eq!(
         (refusal(&guest).why.as_str(), refusal(&guest).mend.as_str()),
-        ("libvirt holds the monitor", "--monitor asks through libvirt")
+        ("libvirt uses the monitor", "--monitor queries it through libvirt")
     );
 }
 

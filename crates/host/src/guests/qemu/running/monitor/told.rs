@@ -78,7 +78,7 @@ impl Told {
         }
         if !missing.is_empty() {
             if reason.is_empty() {
-                reason = "the time of a look was over".to_owned();
+                reason = "the scan's time limit was reached".to_owned();
             }
             told.missing = Some((missing, reason));
         }
@@ -103,7 +103,7 @@ impl Told {
         self.processors(look, guest, what);
         if let Some((missing, why)) = &self.missing {
             let what = format!("{what}: {}", missing.join(", "));
-            let mend = "look again when the guest is less busy".to_owned();
+            let mend = "scan again when the guest is less busy".to_owned();
             guest.unread.push(Unread { what, why: why.clone(), mend });
         }
     }

@@ -1,0 +1,85 @@
+//! The configuration of `vmio scan`: findings that are meant to be so and are left out.
+//!
+//! ```toml
+//! ignore = ["no-discard", "sparse-file@db1"]
+//! ```
+
+use toml::de::{DeTable, DeValue};
+
+use crate::problem::{Problem, Source};
+use crate::toml_reader::{Reader, Section};
+
+/// Everything that is wrong in such a file, in its order.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))]
+pub struct IgnoresError {
+    /// The problems; never empty.
+    pub problems: Vec<Problem>,
+}
+
+/// The entries of `ignore`. `check` says what is wrong with one, if anything is.
+///
+/// # Errors
+/// When it is no TOML, has an unknown key, or an entry that `check` refuses.
+pub fn parse(file: &str, text: &str, check: &dyn Fn(&str) -> Option<String>) -> Result<Vec<String>, IgnoresError> {
+    let source = Source::new(file, text);
+    let mut reader = Reader { source: &source, problems: Vec::new() };
+    let entries = match DeTable::parse(text) {
+        Ok(root) => {
+            let top = Section { path: "".into(), span: 0..0, table: root.get_ref() };
+            reader.known_keys(&top, &["ignore"]);
+            reader.list(&top, "ignore", Some(Vec::new()), |reader, item, path| {
+                let DeValue::String(entry) = item.get_ref() else {
+                    reader.wrong_type(&item.span(), path, "a string", item.get_ref());
+                    return None;
+                };
+                match check(entry) {
+                    None => Some(entry.to_string()),
+                    Some(what) => {
+                        reader.problem(&item.span(), path, what);
+                        None
+                    }
+                }
+            })
+        }
+        Err(error) => {
+            reader.problem(&error.span().unwrap_or(0..0), "", format!("this is no TOML: {}", error.message()));
+            None
+        }
+    };
+    reader.problems.sort_by_key(|p| p.line);
+    match entries {
+        Some(entries) if reader.problems.is_empty() => Ok(entries),
+        _ => Err(IgnoresError { problems: reader.problems }),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Vec<String>, String> {
+        let check = |entry: &str| entry.starts_with('x').then(|| format!("there is no rule {entry}"));
+        parse("scan.toml", text, &check).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn entries_are_read_and_every_problem_has_its_line() {
+        assert_eq!(read("# nothing\n").unwrap(), Vec::<String>::new());
+        assert_eq!(read("ignore = [\n  'a', # why\n  'b@web*',\n]").unwrap(), ["a", "b@web*"]);
+        for (text, problem) in [
+            ("ignore = 'a'", "scan.toml:1: ignore: must be a list, not a string"),
+            ("\nignore = ['a', 3]", "scan.toml:2: ignore: must be a string, not a whole number"),
+            ("ignore = ['a',\n 'a']", "scan.toml:2: ignore: is named twice"),
+            ("ignore = ['x1']", "scan.toml:1: ignore: there is no rule x1"),
+            ("ignore = ['a'", "scan.toml:1: this is no TOML: "),
+        ] {
+            assert!(read(text).unwrap_err().starts_with(problem), "{text}: {:?}", read(text));
+        }
+        let both = read("ignor = []\nignore = ['x2']").unwrap_err();
+        assert!(
+            both.contains("scan.toml:1: ignor: unknown key; did you mean `ignore`?") && both.contains("scan.toml:2: ")
+        );
+    }
+}

@@ -1,0 +1,176 @@
+//! A file of the disk whose name was deleted, or given to another file, while the guest has it open. The kernel
+//! keeps it until the last descriptor is closed (unlink(2)): the guest goes on as if nothing were wrong, and what it
+//! wrote is gone with its process: at its shutdown, its crash, a migration, a restart of the host.
+//!
+//! The file can be copied out of `/proc/PID/fd`, but not as it is: QEMU keeps tables of a qcow2 image in memory, so
+//! a copy that is made while the guest runs may lack what it wrote last. A pause (`stop`) makes QEMU write them out
+//! (softmmu/cpus.c, `do_vm_stop`: `bdrv_drain_all`, `bdrv_flush_all`). From then on the guest must not go on, or it
+//! would write into the file that is given up.
+
+use super::change::{Change, Names, Takes, qmp, shell, thrown_away};
+use super::{Check, Evidence, Finding, Need, Rule, Severity};
+use crate::facts::{DeletedFile, Disk, Place};
+
+pub(super) const RULE: Rule = Rule {
+    id: "deleted-file",
+    title: "The disk's file was deleted while the guest runs",
+    needs: Need::Settings,
+    severity: Severity::Severe,
+    references: &[
+        "https://man7.org/linux/man-pages/man2/unlink.2.html (the file stays while a process has it open)",
+        "QEMU, docs/interop/qmp: stop",
+    ],
+    checks: &[Check::Disk(live)],
+    #[cfg(test)]
+    fixture: (fixture::fires, fixture::silent),
+};
+
+fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
+    // QEMU itself takes away the name of what it throws away.
+    let own = |file: &DeletedFile| thrown_away(disk) && disk.place.source.as_deref() == Some(file.path.as_str());
+    let files: Vec<&DeletedFile> = disk.details.deleted.iter().filter(|file| !own(file)).collect();
+    if files.is_empty() {
+        return None;
+    }
+    let how = match files.iter().any(|file| file.replaced) {
+        true => "The guest has a file open whose name is gone or belongs to another file now",
+        false => "The guest has a file open whose name is gone",
+    };
+    let cause = format!(
+        "{how}. It works on, and all that it wrote is lost when its process ends: do not shut it down, restart or \
+         migrate it before the file is copied."
+    );
+    let mut finding = rule.advice(disk, &[], &cause, save(disk, &files));
+    finding.evidence = files.iter().map(|file| evidence(file)).collect();
+    Some(finding)
+}
+
+fn evidence(file: &DeletedFile) -> Evidence {
+    let value = format!("{}{}", file.path, if file.replaced { " (another file now)" } else { " (deleted)" });
+    Evidence { setting: "file".into(), value, from: format!("/proc/{}/fd/{}", file.pid, file.fd) }
+}
+
+/// Copies each file out of the process: under its own name where that is free, else beside it.
+fn save(disk: &Disk, files: &[&DeletedFile]) -> Change {
+    let names = Names(&disk.place);
+    let (domain, vmid) = (names.domain(), names.vmid());
+    let (mut checks, mut copies, mut taken) = (Vec::new(), Vec::new(), Vec::new());
+    for file in files {
+        let (open, path) = (format!("/proc/{}/fd/{}", file.pid, file.fd), shell(&file.path));
+        let saved = shell(&format!("{}.saved", file.path));
+        // The number may be another file's by now, and no file may be overwritten.
+        checks.push(format!(
+            "[ \"$(readlink {open})\" = {} ] && [ ! -e {saved} ]",
+            shell(&format!("{} (deleted)", file.path))
+        ));
+        copies.push(format!("cp --sparse=always --preserve=mode,ownership {open} {saved}"));
+        match file.replaced {
+            true => taken.push(format!(
+                "# {} is another file now: the guest's own is {};\n# put the right one there, and start the guest anew: it stays paused",
+                super::change::comment(&path),
+                super::change::comment(&saved)
+            )),
+            false => copies.push(format!("[ ! -e {path} ] && mv -n {saved} {path}")),
+        }
+    }
+    let joined = |steps: Vec<String>| steps.join(" && \\\n");
+    // Only where its own name has the file again may the guest be started from it.
+    let again = |steps: &[String]| if taken.is_empty() { steps.to_vec() } else { Vec::new() };
+    let tail = if taken.is_empty() { String::new() } else { format!("\n{}", taken.join("\n")) };
+    let whole = |pause: &[String], start: &[String]| {
+        let steps = [checks.clone(), pause.to_vec(), copies.clone(), again(start)].concat();
+        format!("# run sync in the guest first; it needs as much space as the file takes\n{}{tail}", joined(steps))
+    };
+    let (pause, end) = qemu(&disk.place, files[0].pid);
+    Change {
+        what: "Run sync in the guest, pause it, copy the file out of its process, and start it anew from the copy; \
+               what it has in memory is lost as at a loss of power."
+            .into(),
+        qemu: match taken.is_empty() {
+            true => format!("{}\n# and start it as before", whole(&pause, &[end])),
+            false => whole(&pause, &[]),
+        },
+        libvirt: whole(
+            &[format!("virsh dominfo {domain} | grep -q '^Persistent: *yes'"), format!("virsh suspend {domain}")],
+            &[format!("virsh destroy {domain}"), format!("virsh start {domain}")],
+        ),
+        proxmox: whole(&[format!("qm suspend {vmid}")], &[format!("qm stop {vmid}"), format!("qm start {vmid}")]),
+        takes: Takes::Running,
+        sets: None,
+    }
+}
+
+/// How a QEMU is paused and ended: by its monitor, else by signals, after which a qcow2 image lacks what was
+/// written and not flushed, as at a loss of power.
+fn qemu(place: &Place, pid: u32) -> (Vec<String>, String) {
+    let Some(socket) = &place.monitor else {
+        return (vec![format!("kill -STOP {pid}")], format!("kill -KILL {pid}"));
+    };
+    let none = serde_json::json!({});
+    let paused = format!("{} | grep -q '\"running\": false'", qmp(socket, "query-status", &none));
+    (vec![qmp(socket, "stop", &none), paused], qmp(socket, "quit", &none))
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::facts::{DeletedFile, Details, Facts};
+    use crate::testing::settings;
+
+    pub fn fires() -> Facts {
+        let deleted = DeletedFile { path: "/images/a.raw".into(), pid: 812, fd: 31, replaced: false };
+        settings(Details { deleted: vec![deleted], ..Details::default() })
+    }
+
+    pub fn silent() -> Facts {
+        settings(Details::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::{Details, Facts};
+    use crate::testing::live_disk;
+
+    fn found(file: DeletedFile, source: &str, cache: &str) -> Vec<Finding> {
+        let mut disk = live_disk(Details { deleted: vec![file], ..Details::default() });
+        disk.place.source = Some(source.into());
+        disk.place.domain = Some("db1".into());
+        disk.cache = Some(cache.into());
+        RULE.check(&Facts { disks: vec![disk], ..Facts::default() })
+    }
+
+    fn file(path: &str, replaced: bool) -> DeletedFile {
+        DeletedFile { path: path.into(), pid: 812, fd: 31, replaced }
+    }
+
+    #[test]
+    fn nothing_is_overwritten_and_each_step_waits_for_the_one_before() {
+        let change = &found(file("/i/it's", false), "/i/it's", "none")[0].change;
+        for (text, steps) in [(&change.qemu, 4), (&change.libvirt, 6), (&change.proxmox, 5)] {
+            assert!(
+                text.contains("cp --sparse=always --preserve=mode,ownership /proc/812/fd/31 '/i/it'\\''s.saved'"),
+                "{text}"
+            );
+            assert!(text.contains("[ ! -e '/i/it'\\''s.saved' ]") && text.contains("mv -n "), "{text}");
+            assert_eq!(text.matches(" && \\\n").count(), steps, "{text}");
+        }
+        let change = &found(file("/i/a", true), "/i/a", "none")[0].change;
+        for text in [&change.qemu, &change.libvirt, &change.proxmox] {
+            assert!(
+                !text.contains("mv ")
+                    && !text.contains("destroy")
+                    && !text.contains("qm stop")
+                    && !text.contains("KILL"),
+                "{text}"
+            );
+            assert!(text.contains("\n# /i/a is another file now: the guest's own is /i/a.saved;"), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_qemu_throws_away_has_no_name_by_right() {
+        assert_eq!(found(file("/var/tmp/vl.LZJGZ3", false), "/var/tmp/vl.LZJGZ3", "unsafe"), []);
+        assert_eq!(found(file("/i/base", false), "/var/tmp/vl.LZJGZ3", "unsafe").len(), 1);
+    }
+}

@@ -1,0 +1,64 @@
+//! A disk in the host's memory (tmpfs, ramfs): no flush of the guest makes anything durable there, all of it is gone
+//! when the host goes down, and each block takes memory of the host, which tmpfs may swap out and ramfs may not.
+
+use super::change::{Change, Names, Takes, shell};
+use super::{Check, Finding, Need, Rule, Severity};
+use crate::facts::Disk;
+
+pub(super) const RULE: Rule = Rule {
+    id: "disk-in-memory",
+    title: "The disk lies in the host's memory",
+    needs: Need::Settings,
+    severity: Severity::Severe,
+    references: &[
+        "Linux, Documentation/filesystems/tmpfs.rst",
+        "Linux, Documentation/filesystems/ramfs-rootfs-initramfs.rst",
+    ],
+    checks: &[Check::Disk(live)],
+    #[cfg(test)]
+    fixture: (fixture::fires, fixture::silent),
+};
+
+fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
+    let memory = disk.details.in_memory.as_deref()?;
+    let cause = format!(
+        "The disk's file lies on {memory}, which is memory of the host: whatever the guest flushes, the disk is gone when \
+         the host goes down or the file system is unmounted, and until then it takes memory from all guests."
+    );
+    let names = Names(&disk.place);
+    let (domain, vmid, slot) = (names.domain(), names.vmid(), names.slot("virtio0"));
+    let source = names.source();
+    let name = disk.place.source.as_deref().and_then(|path| path.rsplit('/').next()).unwrap_or("disk.raw");
+    let copy =
+        format!("cp -n --sparse=always --preserve=mode,ownership {source} {}", shell(&format!("/DIRECTORY/{name}")));
+    let change = Change {
+        what: "Move it to a file system on a disk, unless the guest may be lost whole.".into(),
+        qemu: format!(
+            "# guest shut down; then start it with the new file in place of {}\n{copy}",
+            super::change::comment(&source)
+        ),
+        libvirt: format!(
+            "virsh shutdown {domain}    # and wait until it is off\n{copy} && \\\n\
+             virsh edit {domain}        # then the new file in its <source file='...'/>"
+        ),
+        proxmox: format!("qm disk move {vmid} {slot} OTHERSTORAGE"),
+        takes: Takes::ShutDown,
+        sets: None,
+    };
+    Some(rule.advice(disk, &["in_memory"], &cause, change))
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::facts::{Details, Facts};
+    use crate::testing::settings;
+
+    pub fn fires() -> Facts {
+        settings(Details { in_memory: Some("tmpfs".into()), ..Details::default() })
+    }
+
+    /// A file on any other file system.
+    pub fn silent() -> Facts {
+        settings(Details { storage: Some("file".into()), ..Details::default() })
+    }
+}

@@ -1,0 +1,111 @@
+//! How much a writing cell may write: the write budget bounds all that is written to the device, the making
+//! of targets included, and it should suffice for the fewest rounds.
+//!
+//! No workload goes over its span twice, so the span bounds a cell whatever the disk's speed. Where the
+//! fewest rounds with whole targets as spans do not fit, small appends get twice what they write at the assumed rate,
+//! and what is left is dealt out evenly. Both sides of a pair have the same span.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Rates, SMALL_BLOCK, budget_bytes, precondition_bytes, refills, writes};
+use crate::result::WorkloadTraits;
+use crate::setup::Setup;
+use crate::study::{MIB, Study};
+
+/// Least span of a writing cell: what fio's workloads need to be measured.
+const LEAST: u64 = 64 * MIB;
+
+/// What one writing cell writes to the device at most beyond its span: the file system's own records.
+const OVER_BYTES: u64 = 4 * MIB;
+
+/// Bytes that a cell of this span writes at most, what its file system writes for it included.
+pub fn hard_bytes(span: u64) -> u64 {
+    span + span / 50 + OVER_BYTES
+}
+
+/// The spans of a study's writing cells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Spans {
+    /// By workload; reading ones have none.
+    pub by_workload: BTreeMap<String, u64>,
+    /// Bytes of writing targets out again in a round.
+    refills: u64,
+    /// Whether the guests of a workload have controls.
+    controlled: BTreeSet<String>,
+    whole: u64,
+}
+
+/// The largest spans with which the fewest rounds fit into the budget beside `making_bytes`.
+pub(super) fn of(study: &Study, cells: &[Setup], traits: &[WorkloadTraits], rates: &Rates, making_bytes: u64) -> Spans {
+    let whole = study.target_bytes();
+    let names: BTreeSet<&str> = cells.iter().map(|c| c.workload.as_str()).filter(|w| writes(traits, w)).collect();
+    let controlled = study.control.as_ref().map(|c| c.workloads.iter().cloned().collect()).unwrap_or_default();
+    let with = |limit: u64, small: bool| {
+        let span = |name: &str| {
+            if let Some(&fixed) = rates.fixed_bytes.get(name) {
+                return fixed;
+            }
+            let appends = traits.iter().find(|t| t.name == name);
+            let appends = appends.filter(|t| t.sequential && t.depth == 1 && t.block_bytes <= SMALL_BLOCK);
+            let likely =
+                appends.map(|t| 2.0 * rates.small_ios_per_second * t.block_bytes as f64 * study.repeat.seconds);
+            let most = likely.filter(|_| small).map_or(whole, |bytes| (bytes as u64).max(LEAST).next_multiple_of(MIB));
+            most.min(limit).min(whole)
+        };
+        Spans {
+            by_workload: names.iter().map(|&name| (name.to_owned(), span(name))).collect(),
+            refills: refills(study, cells, traits, rates),
+            controlled: BTreeSet::clone(&controlled),
+            whole,
+        }
+    };
+    let targets: Vec<&str> = cells.iter().map(|c| c.target.as_str()).collect::<BTreeSet<_>>().into_iter().collect();
+    let before = making_bytes + precondition_bytes(study, &targets, traits, rates);
+    let fits = |spans: &Spans| {
+        let prepare = before + spans.probes(cells, rates);
+        spans.most_bytes(study, cells, rates, prepare, study.repeat.min_pairs) <= budget_bytes(study)
+    };
+    let all = with(whole, false);
+    if fits(&all) {
+        return all;
+    }
+    // The largest number of MiB that fits; LEAST where none does.
+    let (mut low, mut high) = (LEAST.min(whole) / MIB, whole / MIB);
+    while low < high {
+        let middle = (low + high).div_ceil(2);
+        if fits(&with(middle * MIB, true)) { low = middle } else { high = middle - 1 }
+    }
+    with(low * MIB, true)
+}
+
+impl Spans {
+    /// The span of a writing workload; of a reading one, its whole target.
+    pub fn of(&self, workload: &str) -> u64 {
+        self.by_workload.get(workload).copied().unwrap_or(self.whole)
+    }
+
+    fn hard(&self, workload: &str) -> u64 {
+        self.by_workload.get(workload).map_or(0, |span| hard_bytes(*span))
+    }
+
+    /// Bytes of the short runs that `--gentle` finds its caps by.
+    pub fn probes(&self, cells: &[Setup], rates: &Rates) -> u64 {
+        let all: BTreeSet<&str> = cells.iter().map(|c| c.workload.as_str()).filter(|_| rates.probed).collect();
+        all.iter().map(|w| self.hard(w)).sum()
+    }
+
+    /// Bytes that so many rounds write at most.
+    pub fn most_bytes(&self, study: &Study, cells: &[Setup], rates: &Rates, prepare: u64, rounds: u32) -> u64 {
+        let round: u64 = cells.iter().map(|c| self.hard(&c.workload)).sum();
+        let controls = cells.iter().filter(|c| self.controlled.contains(&c.workload)).map(|c| {
+            let each = match self.by_workload.contains_key(&c.workload) {
+                true => self.hard(&c.workload),
+                false if rates.refilled_targets.contains(&c.target) => study.target_bytes(),
+                false => 0,
+            };
+            if c.is_native() { each } else { 2 * each }
+        });
+        let controls: u64 = controls.sum();
+        prepare + u64::from(rounds) * (round + self.refills) + u64::from(rounds.saturating_sub(1)) * controls
+    }
+}

@@ -1,0 +1,123 @@
+//! Who else than guests uses the processors: processes by their times (`/proc/PID/stat`,
+//! proc_pid_stat(5)), those of one name as one.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// A process's times at one moment.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ProcessCounters {
+    /// Its short name.
+    pub comm: String,
+    /// When it began, in ticks since boot: a number that is used again is another process.
+    pub began: u64,
+    /// Seconds that it ran.
+    pub run_seconds: f64,
+    /// Whether it is one of the kernel's threads.
+    pub kernel: bool,
+}
+
+/// All processes by number.
+pub type Processes = BTreeMap<u32, ProcessCounters>;
+
+/// What processes of one name ran in an interval.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProcessLoad {
+    /// Their short name.
+    pub name: String,
+    /// The one that ran most.
+    pub pid: u32,
+    /// How many of them ran.
+    pub processes: u32,
+    /// Seconds that they ran.
+    pub run_seconds: f64,
+    /// Whether they are threads of the kernel.
+    pub kernel: bool,
+}
+
+impl ProcessLoad {
+    /// `stress-ng (pid 812)`, `cc1 (8 processes, pid 812 the busiest)`.
+    pub fn label(&self) -> String {
+        let what = if self.kernel { "kernel thread" } else { "process" };
+        match self.processes {
+            0 | 1 => format!("{what} {} (pid {})", self.name, self.pid),
+            n if self.kernel => format!("{n} kernel threads {} (busiest: pid {})", self.name, self.pid),
+            n => format!("{n} processes {} (busiest: pid {})", self.name, self.pid),
+        }
+    }
+}
+
+/// What each process ran between two moments; one that was not there before began in between.
+pub fn ran(before: &Processes, now: &Processes) -> Vec<ProcessLoad> {
+    let load = |(pid, p): (&u32, &ProcessCounters)| {
+        let old = before.get(pid).filter(|old| old.began == p.began).map_or(0.0, |old| old.run_seconds);
+        let run_seconds = p.run_seconds - old;
+        let name = super::reading::clean(&p.comm);
+        (run_seconds > 0.0).then_some(ProcessLoad { name, pid: *pid, processes: 1, run_seconds, kernel: p.kernel })
+    };
+    now.iter().filter_map(load).collect()
+}
+
+/// Those of one name as one, the busiest first. A kernel's worker has a number in its name, and its work
+/// after it: the work is what counts.
+pub fn grouped(all: Vec<ProcessLoad>) -> Vec<ProcessLoad> {
+    let mut groups: BTreeMap<(bool, String), (ProcessLoad, f64)> = BTreeMap::new();
+    for one in all {
+        let name = if one.kernel { kind(&one.name) } else { one.name.clone() };
+        match groups.get_mut(&(one.kernel, name.clone())) {
+            None => {
+                drop(groups.insert((one.kernel, name.clone()), (ProcessLoad { name, ..one.clone() }, one.run_seconds)))
+            }
+            Some((sum, most)) => {
+                sum.processes += one.processes;
+                sum.run_seconds += one.run_seconds;
+                if one.run_seconds > *most {
+                    (sum.pid, *most) = (one.pid, one.run_seconds);
+                }
+            }
+        }
+    }
+    let mut all: Vec<ProcessLoad> = groups.into_values().map(|(sum, _)| sum).collect();
+    all.sort_by(|a, b| b.run_seconds.total_cmp(&a.run_seconds));
+    all
+}
+
+/// `kworker` of `kworker/3:1H-kblockd`, `ksoftirqd` of `ksoftirqd/3`.
+fn kind(name: &str) -> String {
+    name.split('/').next().unwrap_or(name).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(comm: &str, began: u64, run_seconds: f64) -> ProcessCounters {
+        ProcessCounters { comm: comm.into(), began, run_seconds, kernel: comm.starts_with('k') }
+    }
+
+    #[test]
+    fn processes_of_a_name_are_one_and_a_number_used_again_is_another() {
+        let before =
+            Processes::from([(1, process("cc1", 5, 1.0)), (2, process("old", 5, 9.0)), (9, process("idle", 1, 3.0))]);
+        let now = Processes::from([
+            (1, process("cc1", 5, 1.25)),
+            (2, process("new\u{1b}", 70, 0.5)),
+            (3, process("cc1", 80, 1.0)),
+            (4, process("kworker/0:1", 1, 0.2)),
+            (5, process("kworker/1:1-x", 1, 0.1)),
+            (9, process("idle", 1, 3.0)),
+        ]);
+        let found = grouped(ran(&before, &now));
+        let said: Vec<(String, f64)> =
+            found.iter().map(|p| (p.label(), (p.run_seconds * 100.0).round() / 100.0)).collect();
+        assert_eq!(
+            said,
+            [
+                ("2 processes cc1 (busiest: pid 3)".to_owned(), 1.25),
+                ("process new? (pid 2)".to_owned(), 0.5),
+                ("2 kernel threads kworker (busiest: pid 4)".to_owned(), 0.3)
+            ]
+        );
+    }
+}

@@ -1,0 +1,84 @@
+//! Loop devices (linux/loop.h; loop(4)): which there are, over which file, and detaching one.
+
+use std::fs::{self, OpenOptions};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::held::Identity;
+
+/// `LOOP_CLR_FD`: detach the file from a loop device.
+const LOOP_CLR_FD: rustix::ioctl::Opcode = 0x4C01;
+/// `LOOP_GET_STATUS64`.
+const LOOP_GET_STATUS64: rustix::ioctl::Opcode = 0x4C05;
+
+/// A loop device in use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoopDevice {
+    /// Device node, `/dev/loop0`.
+    pub device: PathBuf,
+    /// File behind it as the kernel shows it, without the mark of a deleted file.
+    pub backing: PathBuf,
+}
+
+/// Loop devices that have a file behind them, from `/sys/block/loop*/loop/backing_file`.
+pub fn loop_devices() -> Vec<LoopDevice> {
+    let Ok(entries) = fs::read_dir("/sys/block") else { return Vec::new() };
+    let names = entries.flatten().filter_map(|e| e.file_name().into_string().ok()).filter(|n| n.starts_with("loop"));
+    names
+        .filter_map(|name| {
+            let shown = fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).ok()?;
+            let shown = shown.trim_end_matches('\n');
+            let backing = PathBuf::from(shown.strip_suffix(" (deleted)").unwrap_or(shown));
+            Some(LoopDevice { device: Path::new("/dev").join(name), backing })
+        })
+        .collect()
+}
+
+/// Which file is behind a loop device (LOOP_GET_STATUS64 of loop(4)); `None` where it has none or may
+/// not be asked.
+fn loop_file(device: &Path) -> Option<Identity> {
+    /// The start of `struct loop_info64` of linux/loop.h, which is all that is looked at, and the rest.
+    #[repr(C)]
+    struct Info {
+        device: u64,
+        inode: u64,
+        rest: [u64; 27],
+    }
+    const _: () = assert!(size_of::<Info>() == 232);
+    let file = OpenOptions::new().read(true).open(device).ok()?;
+    // SAFETY: the call fills one `struct loop_info64`, which is 232 bytes of plain integers and bytes.
+    let info = unsafe { rustix::ioctl::ioctl(&file, rustix::ioctl::Getter::<LOOP_GET_STATUS64, Info>::new()) }.ok()?;
+    // huge_encode_dev of linux/kdev_t.h: the same form as stat(2) has on 64-bit machines.
+    Some(Identity { dev: info.device, ino: info.inode })
+}
+
+/// Detaches a file from the loop devices over it; `busy` is how long a device in use is tried again.
+pub(crate) fn detach(backing: &Path, made: Option<Identity>, busy: Duration) -> Result<(), String> {
+    let until = Instant::now() + busy;
+    // The kernel shows the name that the file has now; where it was noted which file it is, that counts.
+    let over = |device: &LoopDevice| match made {
+        Some(made) => loop_file(&device.device).is_some_and(|file| file == made),
+        None => device.backing == backing,
+    };
+    loop {
+        let Some(found) = loop_devices().into_iter().find(over) else { return Ok(()) };
+        let device = found.device.display();
+        let file = match OpenOptions::new().read(true).open(&found.device) {
+            Ok(file) => file,
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(e) => return Err(format!("cannot open {device} to detach {}: {e}", backing.display())),
+        };
+        // SAFETY: LOOP_CLR_FD takes no argument and touches no memory of ours.
+        let done = unsafe { rustix::ioctl::ioctl(&file, rustix::ioctl::NoArg::<LOOP_CLR_FD>::new()) };
+        drop(file);
+        match done {
+            Ok(()) | Err(rustix::io::Errno::NXIO | rustix::io::Errno::BUSY) => {}
+            Err(e) => return Err(format!("cannot detach {} from {device}: {e}", backing.display())),
+        }
+        if Instant::now() >= until {
+            return Err(format!("{device} over {} is still in use; end what uses it", backing.display()));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,249 @@
+//! Taking away what was made, in directories whose owner may have exchanged it: only what is found to
+//! be the same is removed, through descriptors; what was renamed is looked for, and what cannot be
+//! found is told.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, unlinkat};
+use rustix::io::Errno;
+
+use crate::change::SCRATCH_MARKER;
+use crate::held::{Identity, dir_in, follow_dir, open_dir, place_of, stat_in};
+
+/// Longest content of a marker that is read.
+const MARKER_BYTES: u64 = 4096;
+/// Entries of a directory that are looked through for one that was renamed.
+const MOST_ENTRIES: usize = 1 << 16;
+/// Directories below each other that are emptied.
+const DEEPEST: u32 = 64;
+
+/// Takes a file away, in the directory that `held` names or in that of its path. Where it was noted
+/// what was made, another file in its place is left alone, unless only this user can have put it there.
+pub(crate) fn remove_file(
+    path: &Path,
+    made: Option<Identity>,
+    same_boot: bool,
+    held: Option<&OwnedFd>,
+) -> Result<(), String> {
+    let here = path.display();
+    let failed = |e: io::Error| format!("cannot remove {here}: {e}");
+    let Some((parent, name)) = parent_of(path, held).map_err(failed)? else { return Ok(()) };
+    let Some(found) = stat_in(&parent, name).map_err(failed)? else { return Ok(()) };
+    if made.is_some_and(|made| !made.same(Identity::from_stat(&found), same_boot)) && !only_ours(&parent) {
+        return Err(format!("{here} is no longer what vmio made there; it was left alone: see who put it there"));
+    }
+    match unlinkat(&parent, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(e) => Err(failed(e.into())),
+    }
+}
+
+/// The directory that holds a path, and the name in it; `None` where that directory is not there.
+fn parent_of<'a>(path: &'a Path, held: Option<&OwnedFd>) -> io::Result<Option<(OwnedFd, &'a OsStr)>> {
+    let invalid = || io::Error::from(ErrorKind::InvalidInput);
+    let (above, name) = (path.parent().ok_or_else(invalid)?, path.file_name().ok_or_else(invalid)?);
+    let opened = held.map_or_else(|| follow_dir(above), |held| held.try_clone());
+    match opened {
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        other => Ok(Some((other?, name))),
+    }
+}
+
+/// Whether nobody but this user can make names in a directory.
+fn only_ours(dir: &OwnedFd) -> bool {
+    fstat(dir).is_ok_and(|s| s.st_uid == rustix::process::geteuid().as_raw() && s.st_mode & 0o022 == 0)
+}
+
+/// A directory that was made for an owner.
+pub(crate) struct OurDir<'a> {
+    /// Where.
+    pub path: &'a Path,
+    /// Cookie of the owner, which its marker holds.
+    pub cookie: &'a str,
+    /// Which it is, where that was noted.
+    pub made: Option<Identity>,
+    /// Whether that was in this boot.
+    pub same_boot: bool,
+    /// It, while the owner lives.
+    pub held: Option<&'a OwnedFd>,
+}
+
+impl OurDir<'_> {
+    /// Takes it away with all that is in it; where it does not bear the owner's mark, only when it is
+    /// empty. One that was renamed is looked for.
+    pub(crate) fn remove(&self) -> Result<(), String> {
+        let here = self.path.display();
+        let failed = |e: io::Error| format!("cannot remove {here}: {e}");
+        // Without a note of which it is, the path is all there is: one that leads over a link now is not
+        // followed.
+        let held = match (self.made, self.path.parent()) {
+            (None, Some(above)) => match open_dir(above) {
+                Err(e) if e.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => return Err(failed(e)),
+                other => other.ok(),
+            },
+            _ => None,
+        };
+        let Some((parent, name)) = parent_of(self.path, held.as_ref()).map_err(failed)? else {
+            return self.find(None, None);
+        };
+        let found = stat_in(&parent, name).map_err(failed)?;
+        let Some(found) = found else { return self.find(Some(&parent), None) };
+        if FileType::from_raw_mode(found.st_mode) != FileType::Directory {
+            return self.find(Some(&parent), Some(format!("{here} is no longer a directory; it was left alone")));
+        }
+        let dir = dir_in(parent.as_fd(), name).map_err(failed)?;
+        match self.is_ours(&dir) {
+            Ok(true) => self.take(&parent, name, &dir),
+            Ok(false) if self.made.is_some() && !self.is_made(&found) => {
+                self.find(Some(&parent), Some(format!("{here} is another directory now; it was left alone")))
+            }
+            Ok(false) => match unlinkat(&parent, name, AtFlags::REMOVEDIR) {
+                Ok(()) | Err(Errno::NOENT) => Ok(()),
+                Err(Errno::NOTEMPTY | Errno::EXIST) => {
+                    Err(format!("{here} holds files but no {SCRATCH_MARKER} of this owner; it was left alone"))
+                }
+                Err(e) => Err(failed(e.into())),
+            },
+            Err(e) => Err(failed(e)),
+        }
+    }
+
+    fn is_made(&self, stat: &Stat) -> bool {
+        self.made.is_some_and(|made| made.same(Identity::from_stat(stat), self.same_boot))
+    }
+
+    /// Whether it bears the mark, and nobody else can have set that.
+    fn is_ours(&self, dir: &OwnedFd) -> io::Result<bool> {
+        let stat = fstat(dir)?;
+        let own = stat.st_uid == rustix::process::geteuid().as_raw();
+        if !own && self.made.is_some() && !self.is_made(&stat) {
+            return Ok(false);
+        }
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let marker = match openat(dir, SCRATCH_MARKER, flags, Mode::empty()) {
+            Ok(marker) => File::from(marker),
+            Err(Errno::NOENT | Errno::LOOP | Errno::ACCESS | Errno::NXIO) => return Ok(false),
+            Err(e) => return Err(e.into()),
+        };
+        let seen = fstat(&marker)?;
+        if FileType::from_raw_mode(seen.st_mode) != FileType::RegularFile || seen.st_uid != stat.st_uid {
+            return Ok(false);
+        }
+        let mut text = String::new();
+        Ok(marker.take(MARKER_BYTES).read_to_string(&mut text).is_ok() && text.trim() == self.cookie)
+    }
+
+    /// Empties it and removes its name.
+    fn take(&self, parent: &OwnedFd, name: &OsStr, dir: &OwnedFd) -> Result<(), String> {
+        let here = self.path.display();
+        let failed = |e: io::Error| format!("cannot remove {here}: {e}");
+        // What is mounted inside belongs to somebody else.
+        let mounts = crate::machine::mount_points().map_err(|e| format!("cannot read the mounts: {e}"))?;
+        if let Some(mount) = mounts.iter().find(|m| m.starts_with(self.path)) {
+            return Err(format!("{here} was not removed: {} is mounted in it; unmount that first", mount.display()));
+        }
+        empty(dir.as_fd(), DEEPEST).map_err(failed)?;
+        match unlinkat(parent, name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(e) => Err(failed(e.into())),
+        }
+    }
+
+    /// It is not where it was made: looks for it, and says so where it cannot be found. What an owner
+    /// never came to make is no loss. `instead` is what was found in its place.
+    fn find(&self, parent: Option<&OwnedFd>, instead: Option<String>) -> Result<(), String> {
+        let Some(made) = self.made else { return instead.map_or(Ok(()), Err) };
+        let elsewhere = match self.held {
+            Some(held) => match place_of(held) {
+                Some(place) => Some((held.try_clone(), place)),
+                // Deleted: nothing is left of it.
+                None => return Ok(()),
+            },
+            None => parent.and_then(|parent| self.beside(parent)).map(|(dir, place)| (Ok(dir), place)),
+        };
+        if let Some((Ok(dir), place)) = elsewhere {
+            let emptied = empty(dir.as_fd(), DEEPEST).is_ok();
+            let above = place.parent().and_then(|p| follow_dir(p).ok());
+            let name = place.file_name().unwrap_or_default();
+            let there = above.as_ref().and_then(|above| stat_in(above, name).ok().flatten());
+            if let (Some(above), Some(_)) = (&above, there.filter(|s| self.is_made(s)))
+                && unlinkat(above, name, AtFlags::REMOVEDIR).is_ok()
+            {
+                // What stands in its place is none of ours to tell again at each start.
+                return Ok(());
+            }
+            let left = if emptied { "it was emptied; " } else { "" };
+            return Err(format!(
+                "{} was moved to {}: {left}remove it there with `rm -r`",
+                self.path.display(),
+                place.display()
+            ));
+        }
+        let top = self.path.ancestors().skip(1).find(|p| p.exists()).unwrap_or(Path::new("/"));
+        let look = crate::machine::mount_point_of(top).unwrap_or_else(|| top.to_owned());
+        Err(format!(
+            "{} is {}: look for what vmio made there with `find {} -xdev -inum {}` and remove it",
+            self.path.display(),
+            if instead.is_some() { "not what vmio made" } else { "not there any more" },
+            look.display(),
+            made.ino,
+        ))
+    }
+
+    /// A directory beside its place that is the one, under another name.
+    fn beside(&self, parent: &OwnedFd) -> Option<(OwnedFd, PathBuf)> {
+        let entries = list(parent.as_fd()).ok()?.flatten().take(MOST_ENTRIES);
+        for entry in entries {
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if entry.file_type() != FileType::Directory || name == "." || name == ".." {
+                continue;
+            }
+            let Ok(dir) = dir_in(parent.as_fd(), name) else { continue };
+            if fstat(&dir).is_ok_and(|s| self.is_made(&s)) && self.is_ours(&dir).unwrap_or(false) {
+                return Some((dir, self.path.parent()?.join(name)));
+            }
+        }
+        None
+    }
+}
+
+/// What is in a directory that is held by name only.
+fn list(dir: BorrowedFd<'_>) -> io::Result<Dir> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(Dir::new(openat(dir, ".", flags, Mode::empty())?)?)
+}
+
+/// Removes all that is in a directory, links not followed and no other file system entered. The mark
+/// goes last, so that a removal that breaks off can be taken up again.
+fn empty(dir: BorrowedFd<'_>, levels: u32) -> io::Result<()> {
+    let mut names = Vec::new();
+    for entry in list(dir)? {
+        let name = OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned();
+        if name != "." && name != ".." {
+            names.push(name);
+        }
+    }
+    names.sort_by_key(|n| n == SCRATCH_MARKER);
+    for name in names {
+        match unlinkat(dir, &name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => continue,
+            // POSIX has EPERM where Linux has EISDIR.
+            Err(Errno::ISDIR | Errno::PERM) => {}
+            Err(e) => return Err(e.into()),
+        }
+        if levels == 0 {
+            return Err(io::Error::other(format!("it holds more than {DEEPEST} directories below each other")));
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
+        let inner = openat2(dir, &name, flags, Mode::empty(), resolve)?;
+        empty(inner.as_fd(), levels - 1)?;
+        unlinkat(dir, &name, AtFlags::REMOVEDIR)?;
+    }
+    Ok(())
+}

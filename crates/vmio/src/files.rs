@@ -1,0 +1,51 @@
+//! Files that were asked for on the command line: reports, metrics.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+
+use crate::cli::{Exit, Failure};
+
+/// Whether storage had no room, by its size or by a quota.
+pub fn is_full(e: &io::Error) -> bool {
+    matches!(e.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
+/// What to say of a file that cannot be written.
+pub fn unwritable(file: &Path) -> Failure {
+    Failure::new(Exit::Failed, format!("{} cannot be written", file.display()))
+        .help("name a file in a directory that is there and that you may write")
+}
+
+/// Writes a file whole. What could not be written whole does not stay, where it is a file of its own.
+pub fn write(file: &Path, content: &str) -> anyhow::Result<()> {
+    let mut out = File::create(file).map_err(|e| told(file, e))?;
+    // A disk that fills up may say so only here.
+    let synced = |out: &File| match out.sync_all() {
+        Err(e) if is_full(&e) => Err(e),
+        _ => Ok(()),
+    };
+    let done = out.write_all(content.as_bytes()).and_then(|()| synced(&out));
+    done.map_err(|e| {
+        if out.metadata().is_ok_and(|m| m.is_file()) {
+            let _ = std::fs::remove_file(file);
+        }
+        told(file, e)
+    })
+}
+
+/// An error with what to do about it.
+pub fn told(file: &Path, e: io::Error) -> anyhow::Error {
+    let failure = match is_full(&e) {
+        true => {
+            let dir = file.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            Failure::new(
+                Exit::Failed,
+                format!("the disk of {} is full: {} was not written", dir.display(), file.display()),
+            )
+            .help("free some space there, or name a file elsewhere; what was measured is kept")
+        }
+        false => unwritable(file),
+    };
+    anyhow::Error::new(e).context(failure)
+}

@@ -1,0 +1,219 @@
+//! Texts in so many columns of a terminal: their width as it is shown, names that are shortened so that
+//! they still differ, and paragraphs.
+//!
+//! What others wrote (names of guests, paths) goes through [`plain`] first: a width can only be told of
+//! what a terminal shows as it stands.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use crate::term::Style;
+
+/// Columns of every text, unless a terminal has more: those of a terminal that nobody made larger.
+pub const WIDTH: usize = 80;
+
+/// What a shortened text has in place of what is left out.
+const MARK: &str = "…";
+
+/// Which part of a shortened name is its end, in tenths; the first that keeps names apart is taken. Nova's
+/// guests differ in the end alone (`instance-0000abcd`).
+const ENDS: [usize; 5] = [6, 5, 4, 8, 2];
+
+/// A foreign text as one line that a terminal shows as it stands.
+pub fn plain(text: &str) -> Cow<'_, str> {
+    match Style::PLAIN.clean(text) {
+        clean if clean.contains(['\n', '\t']) => Cow::Owned(clean.replace(['\n', '\t'], "\u{fffd}")),
+        clean => clean,
+    }
+}
+
+/// Columns that a terminal gives a text without escape sequences.
+pub fn columns(text: &str) -> usize {
+    text.width()
+}
+
+fn column(c: char) -> usize {
+    c.width().unwrap_or(0)
+}
+
+/// As many characters from the beginning as fit.
+fn head(text: &str, width: usize) -> &str {
+    let mut used = 0;
+    let end = text.char_indices().find(|(_, c)| {
+        used += column(*c);
+        used > width
+    });
+    &text[..end.map_or(text.len(), |(at, _)| at)]
+}
+
+/// As many from the end.
+fn tail(text: &str, width: usize) -> &str {
+    let mut used = 0;
+    let begin = text.char_indices().rev().find(|(_, c)| {
+        used += column(*c);
+        used > width
+    });
+    &text[begin.map_or(0, |(at, c)| at + c.len_utf8())..]
+}
+
+/// At most `width` columns of a text: its beginning, and a mark where it was cut.
+pub fn cut(text: &str, width: usize) -> String {
+    let text = plain(text);
+    match columns(&text) <= width {
+        true => text.into_owned(),
+        false if width == 0 => String::new(),
+        false => format!("{}{MARK}", head(&text, width - 1)),
+    }
+}
+
+/// At most `width` columns of a name: its beginning and its end.
+pub fn name(text: &str, width: usize) -> String {
+    middle(text, width, ENDS[0])
+}
+
+fn middle(text: &str, width: usize, end_tenths: usize) -> String {
+    let text = plain(text);
+    if columns(&text) <= width {
+        return text.into_owned();
+    }
+    let Some(left) = width.checked_sub(1) else { return String::new() };
+    let end = left * end_tenths / 10;
+    format!("{}{MARK}{}", head(&text, left - end), tail(&text, end))
+}
+
+/// Names in at most `width` columns each that differ as they did, if any place to cut them does that.
+pub fn names(all: &[&str], width: usize) -> Vec<String> {
+    let before = all.iter().collect::<BTreeSet<_>>().len();
+    let ways = ENDS.map(|end| all.iter().map(|text| middle(text, width, end)).collect::<Vec<_>>());
+    let differ = |way: &&Vec<String>| way.iter().collect::<BTreeSet<_>>().len() == before;
+    ways.iter().find(differ).unwrap_or(&ways[0]).clone()
+}
+
+/// A text in a column, with spaces after it.
+pub fn left(text: &str, width: usize) -> String {
+    format!("{text}{}", " ".repeat(width.saturating_sub(columns(text))))
+}
+
+/// A text in a column, with spaces before it.
+pub fn right(text: &str, width: usize) -> String {
+    format!("{}{text}", " ".repeat(width.saturating_sub(columns(text))))
+}
+
+/// A text in lines of at most [`WIDTH`] columns: the first begins with `lead`, the others with `indent` spaces.
+/// `lead` takes `indent` columns, whatever escape sequences are in it.
+pub fn paragraph(lead: &str, indent: usize, text: &str) -> String {
+    let line = |(i, line): (usize, &String)| match i {
+        0 => format!("{lead}{line}\n"),
+        _ => format!("{:indent$}{line}\n", ""),
+    };
+    lines(text, WIDTH - indent).iter().enumerate().map(line).collect()
+}
+
+/// The words of a text, numbers with their units.
+fn words(text: &str) -> Vec<String> {
+    const UNITS: [&str; 5] = ["s", "min", "MiB", "GiB", "GB/s"];
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        let unit = UNITS.contains(&word.trim_end_matches([',', ';', ')']));
+        match words.last_mut() {
+            Some(number) if unit && number.ends_with(|c: char| c.is_ascii_digit()) => *number += &format!(" {word}"),
+            _ => words.push(word.to_owned()),
+        }
+    }
+    words
+}
+
+/// The words of a text in lines of at most `width` columns. A word that is longer itself is broken, after
+/// a slash, comma or equals sign where there is one.
+pub fn lines(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(1);
+    let mut lines = vec![String::new()];
+    let mut used = 0;
+    for word in &words(text) {
+        let mut word = word.as_str();
+        while columns(word) > width {
+            let room = if used > 0 { width.saturating_sub(used + 1) } else { width };
+            let fits = head(word, room);
+            let at = fits.rfind(['/', ',', '=']).map_or(0, |at| at + 1);
+            // Less than half a line is better begun on the next one.
+            let at =
+                if at > 0 || used > 0 { at } else { fits.len().max(word.chars().next().map_or(1, char::len_utf8)) };
+            let last = lines.len() - 1;
+            if at > 0 {
+                if used > 0 {
+                    lines[last].push(' ');
+                }
+                lines[last] += &word[..at];
+                word = &word[at..];
+            }
+            lines.push(String::new());
+            used = 0;
+        }
+        let length = columns(word);
+        if used > 0 && used + 1 + length > width {
+            lines.push(String::new());
+            used = 0;
+        }
+        let last = lines.len() - 1;
+        if used > 0 {
+            lines[last].push(' ');
+            used += 1;
+        }
+        lines[last] += word;
+        used += length;
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn numbers_keep_their_units() {
+        assert_eq!(lines("at most 40.0 GiB in all, 12 s", 16), ["at most 40.0 GiB", "in all, 12 s"]);
+        assert_eq!(lines("at most 40.0 GiB in all", 15), ["at most", "40.0 GiB in all"]);
+        assert_eq!(lines("", 5), [""]);
+    }
+
+    #[test]
+    fn names_keep_their_ends() {
+        assert_eq!(name("instance-0000abcd", 14), "instan…000abcd");
+        assert_eq!((name("web1", 14), name("web1", 1), name("web1", 0)), ("web1".into(), "…".into(), String::new()));
+        assert_eq!(name("a\u{1b}[31m\nb", 40), "a\u{fffd}[31m\u{fffd}b");
+        let nova: Vec<String> = (0..40).map(|i| format!("instance-0000{i:04x}")).collect();
+        let nova: Vec<&str> = nova.iter().map(String::as_str).collect();
+        assert_eq!(names(&nova, 12).into_iter().collect::<BTreeSet<_>>().len(), 40);
+        assert_eq!(names(&["shop-a-production-1", "shop-b-production-1"], 12), ["shop-a…ion-1", "shop-b…ion-1"]);
+    }
+
+    #[test]
+    fn width_is_what_a_terminal_shows() {
+        assert_eq!(
+            (columns("日本"), cut("日本語", 5), left("日", 4), right("日", 3)),
+            (4, "日本…".into(), "日  ".into(), " 日".into())
+        );
+    }
+
+    #[test]
+    fn long_words_are_broken_where_they_can_be_read() {
+        assert_eq!(lines("a /srv/images/one/two.qcow2 b", 14), ["a /srv/images/", "one/two.qcow2", "b"]);
+        assert_eq!(lines("aaaaaaaaaa", 4), ["aaaa", "aaaa", "aa"]);
+        assert_eq!(lines("", 4), [""]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+        #[test]
+        fn nothing_is_lost_and_nothing_is_wider(text in "[a-z/=日 ]{0,120}", width in 2usize..40) {
+            let all = lines(&text, width);
+            prop_assert!(all.iter().all(|line| columns(line) <= width), "{:?}", all);
+            let squeezed = |text: &str| text.split_whitespace().collect::<String>();
+            prop_assert_eq!(squeezed(&all.concat()), squeezed(&text));
+            prop_assert!(columns(&name(&text, width)) <= width && columns(&cut(&text, width)) <= width);
+        }
+    }
+}

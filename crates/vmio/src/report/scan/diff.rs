@@ -1,0 +1,250 @@
+//! What changed since an earlier scan: findings that are new, gone or changed, and guests that came and
+//! went. The earlier scan is a document of `vmio scan --json`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use vmio_model::facts::Guest;
+use vmio_model::rules::{Evidence, Finding, Severity};
+
+use super::{Row, View};
+use crate::report::fit;
+use crate::report::format::{self, count};
+use crate::report::text::Out;
+use crate::term::Style;
+
+/// An earlier scan, as much of it as is compared.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Earlier {
+    /// When it was made.
+    pub at_unix_seconds: f64,
+    /// Its guests.
+    pub guests: Vec<EarlierGuest>,
+}
+
+/// A guest of an earlier scan.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(from = "Stored")]
+pub struct EarlierGuest {
+    /// The guest, as far as it takes to know it again.
+    pub guest: Guest,
+    /// What was found then.
+    pub findings: Vec<EarlierFinding>,
+}
+
+/// A guest as it stands in the document.
+#[derive(Deserialize)]
+struct Stored {
+    name: String,
+    kind: String,
+    pid: Option<u32>,
+    uuid: Option<String>,
+    #[serde(default)]
+    ids: BTreeMap<String, String>,
+    findings: Vec<EarlierFinding>,
+}
+
+impl From<Stored> for EarlierGuest {
+    fn from(stored: Stored) -> Self {
+        let Stored { name, kind, pid, uuid, ids, findings } = stored;
+        EarlierGuest { guest: Guest { name, kind, pid, uuid, ids, ..Guest::default() }, findings }
+    }
+}
+
+/// A finding of an earlier scan.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct EarlierFinding {
+    /// Id of its rule.
+    pub rule: String,
+    /// Its title.
+    pub title: String,
+    /// How much it mattered.
+    pub severity: Severity,
+    /// What it was about.
+    pub subject: String,
+    /// What it rested on.
+    #[serde(default)]
+    pub evidence: Vec<Evidence>,
+}
+
+impl From<&Finding> for EarlierFinding {
+    fn from(f: &Finding) -> Self {
+        EarlierFinding {
+            rule: f.rule.clone(),
+            title: f.title.clone(),
+            severity: f.severity,
+            subject: f.subject.clone(),
+            evidence: f.evidence.clone(),
+        }
+    }
+}
+
+/// A finding that is new, gone or changed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Changed {
+    /// The guest.
+    pub guest: String,
+    /// Id of the rule.
+    pub rule: String,
+    /// Its title.
+    pub title: String,
+    /// What it is about.
+    pub subject: String,
+    /// How much it matters; of one that is gone: how much it mattered.
+    pub severity: Severity,
+    /// What it was before, where that is another.
+    pub severity_before: Option<Severity>,
+}
+
+/// The difference to an earlier scan.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Diff {
+    /// Where the earlier scan was read; `None`: there is none yet.
+    pub from: Option<String>,
+    /// When it was made.
+    pub since_unix_seconds: Option<f64>,
+    /// Findings that were not there.
+    pub new: Vec<Changed>,
+    /// Findings that are no longer there, of guests that still run.
+    pub gone: Vec<Changed>,
+    /// Findings of another severity or with other settings behind them.
+    pub changed: Vec<Changed>,
+    /// Findings that are as they were.
+    pub unchanged: usize,
+    /// Guests that did not run then.
+    pub guests_new: Vec<String>,
+    /// Guests that no longer run.
+    pub guests_gone: Vec<String>,
+}
+
+impl Diff {
+    /// What is said when there is nothing to compare with.
+    pub fn first() -> Diff {
+        Diff {
+            from: None,
+            since_unix_seconds: None,
+            new: Vec::new(),
+            gone: Vec::new(),
+            changed: Vec::new(),
+            unchanged: 0,
+            guests_new: Vec::new(),
+            guests_gone: Vec::new(),
+        }
+    }
+
+    /// Compares with an earlier scan that was read from `from`.
+    pub fn of(rows: &[Row], earlier: &Earlier, from: &str) -> Diff {
+        let mut diff =
+            Diff { from: Some(from.to_owned()), since_unix_seconds: Some(earlier.at_unix_seconds), ..Diff::first() };
+        let mut left: Vec<&EarlierGuest> = earlier.guests.iter().collect();
+        for row in rows {
+            let now: Vec<EarlierFinding> = row.findings.iter().map(EarlierFinding::from).collect();
+            match left.iter().position(|old| same(&old.guest, &row.guest)) {
+                Some(place) => diff.guest(&row.guest.name, left.remove(place), now),
+                None => {
+                    diff.guests_new.push(row.guest.name.clone());
+                    diff.new.extend(now.iter().map(|f| changed(&row.guest.name, f, None)));
+                }
+            }
+        }
+        diff.guests_gone = left.iter().map(|old| old.guest.name.clone()).collect();
+        diff
+    }
+
+    fn guest(&mut self, name: &str, old: &EarlierGuest, now: Vec<EarlierFinding>) {
+        // A guest may be called otherwise now, where a twin came: its devices are what counts.
+        let key = |f: &EarlierFinding, of: &str| {
+            let device = f.subject.strip_prefix(&format!("guest {of}")).unwrap_or(&f.subject).to_owned();
+            (f.rule.clone(), device)
+        };
+        let mut before: BTreeMap<_, Vec<&EarlierFinding>> = BTreeMap::new();
+        old.findings.iter().rev().for_each(|f| before.entry(key(f, &old.guest.name)).or_default().push(f));
+        for f in &now {
+            let Some(was) = before.get_mut(&key(f, name)).and_then(Vec::pop) else {
+                self.new.push(changed(name, f, None));
+                continue;
+            };
+            // Where a setting was read changes with each start of a guest.
+            let settings = |f: &EarlierFinding| -> Vec<(String, String)> {
+                f.evidence.iter().map(|e| (e.setting.clone(), e.value.clone())).collect()
+            };
+            match was.severity == f.severity && settings(was) == settings(f) {
+                true => self.unchanged += 1,
+                false => self.changed.push(changed(name, f, Some(was.severity).filter(|s| *s != f.severity))),
+            }
+        }
+        self.gone.extend(before.into_values().flatten().map(|f| changed(name, f, None)));
+    }
+
+    /// The worst of what is new or became worse.
+    pub fn worst(&self) -> Option<Severity> {
+        let worse = self.changed.iter().filter(|c| c.severity_before.is_some_and(|before| before < c.severity));
+        self.new.iter().chain(worse).map(|c| c.severity).max()
+    }
+}
+
+fn changed(guest: &str, f: &EarlierFinding, severity_before: Option<Severity>) -> Changed {
+    Changed {
+        guest: guest.to_owned(),
+        rule: f.rule.clone(),
+        title: f.title.clone(),
+        subject: f.subject.clone(),
+        severity: f.severity,
+        severity_before,
+    }
+}
+
+/// Whether both are one guest, which may have been started anew: by UUID, VMID, then name and kind.
+fn same(old: &Guest, now: &Guest) -> bool {
+    match ((&old.uuid, &now.uuid), (old.vmid(), now.vmid())) {
+        ((Some(old), Some(now)), _) => old == now,
+        (_, (Some(old), Some(now))) => old == now,
+        _ => old.kind == now.kind && (old.name == now.name || old.given_name() == now.given_name()),
+    }
+}
+
+/// The difference for a terminal.
+pub fn text(view: &View, diff: &Diff, style: Style) -> String {
+    let mut out = Out::new(style);
+    let counts = view.counts();
+    out.paragraph(
+        "",
+        0,
+        &format!("{}: {}", view.headline(), if counts.is_empty() { "nothing found" } else { &counts }),
+    );
+    let Some(from) = &diff.from else {
+        out.paragraph("", 0, "No earlier scan to compare with. This one was kept; the next --diff compares with it.");
+        return out.text;
+    };
+    let since = diff.since_unix_seconds.map_or_else(String::new, format::utc);
+    out.paragraph("", 0, &format!("Compared with the scan of {since} ({from})."));
+    out.line("");
+    let all = [("new", &diff.new), ("gone", &diff.gone), ("changed", &diff.changed)];
+    for (word, list) in all {
+        for c in list {
+            let before = c.severity_before.map_or_else(String::new, |before| format!("{before}, now "));
+            let device =
+                c.subject.strip_prefix(&format!("guest {}, ", c.guest)).map_or(String::new(), |d| format!(", {d}"));
+            let guest = fit::name(&c.guest, 40);
+            let lead = match word {
+                "new" => style.yellow("new     "),
+                word => style.cyan(&format!("{word:<8}")),
+            };
+            out.paragraph(&lead, 8, &format!("{guest}{device}: {before}{}: {} ({})", c.severity, c.title, c.rule));
+        }
+    }
+    for (what, guests) in
+        [("Guests that did not run then", &diff.guests_new), ("Guests that no longer run", &diff.guests_gone)]
+    {
+        if !guests.is_empty() {
+            out.paragraph("", 2, &format!("{what}: {}", guests.join(", ")));
+        }
+    }
+    let nothing = all.iter().all(|(_, list)| list.is_empty());
+    out.line(&format!(
+        "{}{} unchanged.",
+        if nothing { "No difference: " } else { "" },
+        count(diff.unchanged, "finding")
+    ));
+    out.text
+}

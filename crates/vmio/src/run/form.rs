@@ -1,0 +1,66 @@
+//! Which form of `vmio tax` runs when none is named: the whole quick study, or the light one, where others
+//! use the disk that would be written or the disk is flash of the kind that wears and stalls.
+
+use std::path::Path;
+
+use vmio_host::backing::{Backing, flash_with_write_cache};
+use vmio_host::gentle::neighbours;
+use vmio_host::places::{self, Ground};
+use vmio_host::targets::space;
+use vmio_node::Node;
+
+use super::{Mode, Wishes, noise_name};
+use crate::cli::Context;
+use crate::store::Store;
+
+/// The whole study.
+const WHOLE: &str = "quick";
+/// The light one.
+const LIGHT: &str = "light";
+
+/// The study of `vmio tax` without a word about its form, and what the plan says of the choice.
+pub fn choose(wishes: &Wishes, mode: &Mode, context: &Context, local: &dyn Node) -> (&'static str, Option<String>) {
+    if wishes.resume {
+        // The later of the two that were broken off.
+        let last = |name: &str| {
+            let name = if *mode == Mode::Noise { noise_name(name) } else { name.to_owned() };
+            Store::open_existing(&context.paths.db()).ok()?.unfinished(&name).ok()?
+        };
+        return (if last(LIGHT) > last(WHOLE) { LIGHT } else { WHOLE }, None);
+    }
+    match why_light(wishes, context, local) {
+        Some(why) => (LIGHT, Some(format!("light, since {why}"))),
+        None => (WHOLE, None),
+    }
+}
+
+/// Why little should be written there. What cannot be looked at is told by the plan.
+fn why_light(wishes: &Wishes, context: &Context, local: &dyn Node) -> Option<String> {
+    let reader = local.reader();
+    let backing = match (wishes.device.first(), &wishes.on) {
+        (Some(device), _) => Backing::below(local, device).ok()?,
+        (None, on) => {
+            let default = || places::directory(&space::default_dir(reader, &context.paths.state));
+            let place = on.as_ref().map_or_else(default, |on| places::resolve(local, on)).ok()?;
+            match &place.ground {
+                Ground::Volumes(pool) => pool.backing(local).ok()?,
+                Ground::Files(dir) => {
+                    let there = dir.ancestors().find(|p| p.exists()).unwrap_or(Path::new("/"));
+                    Backing::below(local, there).ok()?
+                }
+            }
+        }
+    };
+    // A device of the user's own is refused where a guest uses it.
+    let others = neighbours::others(reader, "").unwrap_or_default();
+    let on_it = |guest: &&neighbours::Neighbour| neighbours::uses(reader, guest, &backing);
+    let guests: Vec<_> = others.guests.iter().filter(|_| wishes.device.is_empty()).filter(on_it).collect();
+    if let Some(first) = guests.first() {
+        return Some(match guests.len() {
+            1 => format!("{} uses this storage", first.label()),
+            n => format!("{} and {} more use this storage", first.label(), n - 1),
+        });
+    }
+    let flash = flash_with_write_cache(reader, &backing)?;
+    Some(format!("{flash} is flash with a volatile write cache"))
+}

@@ -1,0 +1,160 @@
+//! A store may be somebody else's: `import FILE`, `--state DIR`, one that another user could write. Before
+//! anything of it is read, SQLite is told to trust nothing that the file says of itself, what it holds is
+//! compared with what vmio makes, and every question has an end: in time, and in the size of an answer
+//! (sqlite.org, "Defense Against The Dark Arts", section 1.2).
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+use rusqlite::config::DbConfig;
+use rusqlite::limits::Limit as Sqlite;
+
+use super::StoreError;
+
+/// Longest time for one question to a store.
+const LIMIT: Duration = Duration::from_secs(20);
+/// Longest text in a store: a tool's raw output takes a few MB at most.
+const LONGEST: i32 = 64 << 20;
+/// Most that one run may hold, in bytes; a run of a day with every sample's raw output has some 100 MB.
+pub(super) const MOST: i64 = 1 << 30;
+/// Steps of SQLite's machine between two looks at the clock.
+const STEPS: i32 = 10_000;
+/// Objects that are listed of a schema.
+const OBJECTS: usize = 100;
+
+/// The time that questions to a connection may take. Nothing is limited but while one is asked.
+#[derive(Debug, Clone)]
+pub(super) struct Limit {
+    began: Instant,
+    /// Milliseconds since `began` at which the question ends; 0 without one.
+    until: Arc<AtomicU64>,
+}
+
+/// While it lives, SQLite gives up after [`LIMIT`].
+pub(super) struct Asking<'a>(&'a Limit);
+
+impl Limit {
+    /// Begins a question.
+    pub(super) fn asking(&self) -> Asking<'_> {
+        self.within(LIMIT)
+    }
+
+    fn within(&self, limit: Duration) -> Asking<'_> {
+        let until = (self.began.elapsed() + limit).as_millis();
+        self.until.store(u64::try_from(until).unwrap_or(u64::MAX).max(1), Ordering::Relaxed);
+        Asking(self)
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.until.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Makes a connection trust nothing of its file. Comes before the first question.
+pub(super) fn harden(connection: &Connection) -> rusqlite::Result<Limit> {
+    for (setting, on) in [
+        (DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
+        (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false),
+        (DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false),
+        (DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false),
+    ] {
+        connection.set_db_config(setting, on)?;
+    }
+    for (limit, most) in [
+        (Sqlite::SQLITE_LIMIT_LENGTH, LONGEST),
+        (Sqlite::SQLITE_LIMIT_SQL_LENGTH, 100_000),
+        (Sqlite::SQLITE_LIMIT_COLUMN, 100),
+        (Sqlite::SQLITE_LIMIT_EXPR_DEPTH, 20),
+        (Sqlite::SQLITE_LIMIT_COMPOUND_SELECT, 3),
+        (Sqlite::SQLITE_LIMIT_VDBE_OP, 25_000),
+        (Sqlite::SQLITE_LIMIT_ATTACHED, 0),
+    ] {
+        connection.set_limit(limit, most)?;
+    }
+    let limit = Limit { began: Instant::now(), until: Arc::default() };
+    let seen = limit.clone();
+    let is_over = move || {
+        let until = seen.until.load(Ordering::Relaxed);
+        until != 0 && seen.began.elapsed().as_millis() > u128::from(until)
+    };
+    connection.progress_handler(STEPS, Some(is_over));
+    // What the pages say of themselves is checked, and read rather than mapped: a file that another
+    // program cuts short would end vmio with SIGBUS.
+    connection.pragma_update(None, "cell_size_check", true)?;
+    connection.pragma_update(None, "mmap_size", 0)?;
+    Ok(limit)
+}
+
+/// One object of a schema: type, name, table, text.
+type Object = (String, String, String, Option<String>);
+
+/// Refuses a store that does not hold exactly what `model` holds.
+pub(super) fn same_schema(
+    path: &Path,
+    connection: &Connection,
+    limit: &Limit,
+    model: &Connection,
+) -> Result<(), StoreError> {
+    let fail = |e| StoreError::of(path, e);
+    let _asking = limit.asking();
+    let (found, wanted) = (objects(connection).map_err(fail)?, objects(model).map_err(fail)?);
+    // By type backwards: a view is told before the tables that it left changed.
+    let odd = found.iter().rev().find(|o| !wanted.contains(o)).map(|o| (o, "it has"));
+    let odd = odd.or_else(|| wanted.iter().find(|o| !found.contains(o)).map(|o| (o, "it lacks")));
+    match odd {
+        None => Ok(()),
+        Some(((kind, name, ..), is)) => {
+            // A name that is another's is shown as far as it is a word.
+            let name: String = name.chars().filter(|c| c.is_ascii_graphic()).take(40).collect();
+            Err(StoreError::Foreign {
+                path: path.into(),
+                what: format!(
+                    "{is} the {kind} `{name}`{}",
+                    if is == "it has" { ", which vmio makes otherwise or not at all" } else { "" }
+                ),
+            })
+        }
+    }
+}
+
+fn objects(connection: &Connection) -> rusqlite::Result<Vec<Object>> {
+    let sql = format!("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name LIMIT {OBJECTS}");
+    let mut statement = connection.prepare(&sql)?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
+    rows.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_question_without_an_end_ends() {
+        let connection = Connection::open_in_memory().unwrap();
+        let limit = harden(&connection).unwrap();
+        let endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n";
+        let asking = limit.within(Duration::from_millis(50));
+        let e = connection.query_row(endless, [], |row| row.get::<_, i64>(0)).unwrap_err();
+        assert_eq!(e.sqlite_error_code(), Some(rusqlite::ErrorCode::OperationInterrupted), "{e}");
+        drop(asking);
+        // What is not asked of a file has all the time that it needs.
+        std::thread::sleep(Duration::from_millis(60));
+        let some = endless.replace("FROM n)", "FROM n WHERE i < 100000)");
+        assert_eq!(connection.query_row(&some, [], |row| row.get::<_, i64>(0)).unwrap(), 100_000);
+    }
+
+    #[test]
+    fn texts_have_a_longest() {
+        let connection = Connection::open_in_memory().unwrap();
+        harden(&connection).unwrap();
+        let e = connection.query_row("SELECT zeroblob(100000000)", [], |_| Ok(())).unwrap_err();
+        assert_eq!(e.sqlite_error_code(), Some(rusqlite::ErrorCode::TooBig), "{e}");
+        assert!(connection.execute("ATTACH ':memory:' AS other", []).is_err());
+    }
+}

@@ -1,0 +1,213 @@
+//! What `vmio scan` leaves out and compares, and `vmio top` as a stream: by the program itself, with what a
+//! user has of it.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use vmio::cli::Exit;
+use vmio::cmd::scan::exit;
+use vmio::cmd::scan::pick::{Ignore, ignored_by};
+use vmio::report::scan::diff::{self, Diff, Earlier};
+use vmio::report::scan::{View, json, nagios, overview, prometheus};
+use vmio::term::Style;
+use vmio_model::rules::Severity;
+
+fn vmio(state: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_vmio")).args(args).env("VMIO_STATE", state).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn what_a_file_leaves_out_is_counted_and_the_file_is_named() {
+    let word = |word: &str, from: &str| Ignore { from: from.into(), ..word.parse::<Ignore>().unwrap() };
+    let mut view = common::scan::view();
+    let file = "/etc/vmio/scan.toml";
+    let ignore = [word("emulated-driver@BARE", "--ignore"), word("no-discard", file), word("emulated-driver", file)];
+    view.ignored_by = ignored_by(&mut view.rows, &ignore);
+    view.ignored = 3;
+    assert_eq!(view.ignored_by, [("--ignore".to_owned(), 1), (file.to_owned(), 2)]);
+    let said = "1 finding by --ignore, 2 findings by /etc/vmio/scan.toml";
+    let words = overview(&view, Style::PLAIN, 80).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains(said), "{words}");
+    assert!(nagios::nagios(&view, None).0.contains(&format!("{said} left out |")));
+    assert!(prometheus(&view).contains("vmio_scan_ignored{by=\"/etc/vmio/scan.toml\"} 2\n"));
+    let json: serde_json::Value = serde_json::from_str(&json(&view)).unwrap();
+    assert_eq!((json["findings_ignored"].as_u64(), json["ignored_by"][1]["findings"].as_u64()), (Some(3), Some(2)));
+    assert_eq!(json["ignored_by"][1]["from"], file);
+    // A pattern, and a case that is another guest's own name, mean those that they fit best.
+    let left = |entry: &str| {
+        ignored_by(&mut common::scan::view().rows, &[word(entry, "x")]).iter().map(|(_, n)| n).sum::<usize>()
+    };
+    assert_eq!((left("emulated-driver@*"), left("emulated-driver@b*"), left("emulated-driver@BARE")), (2, 1, 1));
+}
+
+#[test]
+fn a_configuration_that_is_wrong_is_told_with_its_line_and_one_of_others_is_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("scan.toml");
+    let config = format!("--config={}", file.display());
+    let scan = |more: &[&str]| vmio(dir.path(), &[&["scan", &config][..], more].concat());
+    fs::write(&file, "ignore = [\n  'no-discard',\n  'no-such-rule',\n]\n").unwrap();
+    let output = scan(&[]);
+    let err = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{err}");
+    assert!(err.contains("scan.toml:3: ignore: ") && err.contains("there is no rule no-such-rule"), "{err}");
+    fs::write(&file, "ignore = ['no-discard', 'sparse-file@db*']\n").unwrap();
+    assert_eq!(scan(&[]).status.code(), Some(0));
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+    let output = scan(&[]);
+    assert!(output.status.code() == Some(2) && text(&output.stderr).contains("can be written by others"));
+    // A check plugin says so in its own way.
+    let output = scan(&["--nagios"]);
+    assert!(output.status.code() == Some(3) && text(&output.stdout).contains("can be written by others"));
+    // The default one of another user is in the XDG configuration directory: tests/ runs as any user.
+    let output = vmio(dir.path(), &["scan", "--config", "/nowhere/scan.toml"]);
+    assert!(output.status.code() == Some(2) && text(&output.stderr).contains("cannot be read"));
+}
+
+/// A scan as it is read back from the JSON that it was printed as.
+fn earlier(view: &View) -> Earlier {
+    serde_json::from_str(&json(view)).unwrap()
+}
+
+#[test]
+fn findings_that_are_new_gone_and_changed_are_told_apart() {
+    let before = earlier(&common::scan::view());
+    let mut view = common::scan::view();
+    let same = Diff::of(&view.rows, &before, "last");
+    assert_eq!((same.new.len(), same.gone.len(), same.changed.len(), same.unchanged), (0, 0, 0, 6));
+    assert!(diff::text(&view, &same, Style::PLAIN).contains("No difference: 6 findings unchanged."));
+
+    // `bare` was started anew under another pid and lost one of two findings; `web1` became worse; `pay-7` has
+    // another setting behind the same finding; `101` went and `new1` came.
+    let at = |view: &View, name: &str| view.rows.iter().position(|r| r.guest.name == name).unwrap();
+    let bare = at(&view, "bare");
+    view.rows[bare].guest.pid = Some(99);
+    view.rows[bare].findings.pop();
+    view.rows[bare].findings[0].evidence[0].from = "/proc/99/cmdline".into();
+    let web = at(&view, "web1");
+    view.rows[web].findings[0].severity = Severity::Severe;
+    let kube = at(&view, "pay-7");
+    view.rows[kube].findings[0].evidence[0].value = "nvme".into();
+    let pve = at(&view, "101");
+    let guest = &mut view.rows[pve].guest;
+    (guest.name, guest.uuid) = ("new1".into(), Some("ffffffff-0000".into()));
+    let diff = Diff::of(&view.rows, &before, "last");
+    let names = |all: &[diff::Changed]| all.iter().map(|c| format!("{} {}", c.guest, c.rule)).collect::<Vec<_>>();
+    assert_eq!(names(&diff.new), ["new1 no-discard"]);
+    assert_eq!(names(&diff.gone), ["bare sparse-file"]);
+    assert_eq!(names(&diff.changed), ["web1 setting-overridden", "pay-7 cache-aio-pair"]);
+    assert_eq!((diff.changed[0].severity_before, diff.unchanged), (Some(Severity::Warning), 2));
+    assert_eq!((&diff.guests_new[..], &diff.guests_gone[..]), (&["new1".to_owned()][..], &["101".to_owned()][..]));
+    let said = diff::text(&view, &diff, Style::PLAIN);
+    for line in [
+        "new     new1",
+        "gone    bare, disk vda: advice",
+        "changed web1, disk vda: warning, now severe",
+        "no longer run: 101",
+    ] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    // Only what is new or worse fails: `bare` is severe as it was.
+    view.diff = Some(diff);
+    assert_eq!(exit(&view, Some(Severity::Severe)), Exit::Finding);
+    view.diff.as_mut().unwrap().changed.remove(0);
+    assert_eq!(
+        (exit(&view, Some(Severity::Warning)), exit(&view, Some(Severity::Advice))),
+        (Exit::Done, Exit::Finding)
+    );
+    let json: serde_json::Value = serde_json::from_str(&json(&view)).unwrap();
+    assert_eq!(json["diff"]["gone"][0]["rule"], "sparse-file");
+}
+
+#[test]
+fn the_last_scan_is_kept_for_the_next_comparison_and_a_scan_alone_keeps_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let said = |args: &[&str]| {
+        let output = vmio(&state, args);
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    };
+    assert_eq!(said(&["scan"]).0, Some(0));
+    assert!(!state.exists(), "a scan writes nothing");
+    let (code, first) = said(&["scan", "--diff"]);
+    assert!(code == Some(0) && first.contains("No earlier scan to compare with"), "{first}");
+    let kept = state.join("last-scan.json");
+    assert_eq!(fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);
+    let (code, second) = said(&["scan", "--diff"]);
+    assert!(code == Some(0) && second.contains("Compared with the scan of"), "{second}");
+    // A file is compared with, and nothing is kept.
+    let at = fs::metadata(&kept).unwrap().modified().unwrap();
+    let file = dir.path().join("before.json");
+    fs::write(&file, vmio(&state, &["scan", "--json"]).stdout).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let (code, third) = said(&["scan", &format!("--diff={}", file.display())]);
+    assert!(code == Some(0) && third.contains("before.json"), "{third}");
+    assert_eq!(fs::metadata(&kept).unwrap().modified().unwrap(), at);
+    fs::write(&file, "{}").unwrap();
+    let (code, wrong) = said(&["scan", &format!("--diff={}", file.display())]);
+    assert!(code == Some(2) && wrong.contains("is not what `vmio scan --json` prints"), "{wrong}");
+}
+
+fn streaming(interval: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vmio"));
+    command.args(["top", "--json", "--no-ebpf", "--interval", interval]).args(args);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Waits for the end of a process that is ending.
+fn ended(child: &mut std::process::Child) -> Option<i32> {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(60) {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    panic!("it went on for a minute");
+}
+
+#[test]
+fn top_streams_one_object_a_line_and_ends_after_the_count() {
+    let output = streaming("0.2", &["--count", "3"]).output().unwrap();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.code() == Some(0) && err.is_empty(), "{err}");
+    let all: Vec<serde_json::Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(all.len(), 3, "{out}");
+    let at = |i: usize| all[i]["at_unix_seconds"].as_f64().unwrap();
+    assert!(at(0) < at(1) && at(1) < at(2) && all[0]["schema_version"] == "1.0", "{out}");
+    assert!(all.iter().all(|o| o["guests"].is_array() && o["seconds"].as_f64().unwrap() > 0.1));
+}
+
+#[test]
+fn a_stream_ends_cleanly_when_it_is_interrupted_and_when_nobody_reads() {
+    let mut child = streaming("0.2", &[]).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    lines.next().unwrap().unwrap();
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    // What was begun is whole.
+    for line in lines {
+        serde_json::from_str::<serde_json::Value>(&line.unwrap()).unwrap();
+    }
+    assert_eq!(ended(&mut child), Some(0));
+
+    // Also where the next line would be due in an hour.
+    let mut child = streaming("3600", &["--count", "2"]).spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(ended(&mut child), Some(0));
+    assert_eq!(text(&child.wait_with_output().unwrap().stderr), "");
+}

@@ -1,0 +1,221 @@
+//! Every text fits a terminal of 80 columns, also where standard output is none: what was never made
+//! larger, a log, a mail. What is longer is a line of a change, which is there to be pasted and not broken.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+
+use unicode_width::UnicodeWidthStr;
+use vmio::report::Report;
+use vmio::report::scan::{Row, View, detail, diff, overview};
+use vmio::store::Store;
+use vmio::term::Style;
+use vmio_model::facts::Guest;
+use vmio_model::result::Accel;
+use vmio_model::rules::Finding;
+
+const WIDTH: usize = 80;
+
+/// Each command line of the program that prints a text and needs neither root nor a guest.
+const COMMANDS: &[&[&str]] = &[
+    &["scan"],
+    &["scan", "--all"],
+    &["top", "--once", "--interval", "0.2", "--no-ebpf"],
+    &["tax", "--dry-run"],
+    &["tax", "--full", "--dry-run"],
+    &["tax", "--noise", "--dry-run", "--gentle"],
+    &["study", "list"],
+    &["study", "run", "durability", "--dry-run", "--steady-state"],
+    &["study", "compare", "shafer2010-storage", "paper"],
+    &["runs", "list"],
+    &["runs", "show", "1"],
+    &["runs", "show", "3"],
+    &["runs", "compare", "1", "2"],
+    &["doctor"],
+    &["guard", "plan", "--config", "POLICY"],
+    &["guard", "plan", "--config", "POLICY", "--demand", "vnet0=200Mbit", "vnet1:rx=unbounded", "host=5Mbit"],
+    &["guard", "check", "--config", "POLICY"],
+    &["guard", "simulate", "--config", "POLICY", "--seconds", "1"],
+];
+
+const POLICY: &str = r#"
+[uplink.eth0]
+capacity = "1 Gbit"
+
+[class.gold]
+min = "100 Mbit"
+max = "500 Mbit"
+priority = 1
+
+[class.a-class-with-a-very-long-name]
+min = "10 Mbit"
+max = "200 Mbit"
+priority = 3
+
+[[interface]]
+match = { name = "vnet0" }
+class = "gold"
+
+[[interface]]
+match = { name = "vnet1" }
+class = "a-class-with-a-very-long-name"
+
+[[interface]]
+match = { vm = "a-guest-with-a-very-long-name-0000abcd" }
+class = "gold"
+"#;
+
+/// Lines that are too long and no line of a change to paste: nothing excuses them.
+fn too_long<'a>(text: &'a str, findings: &[Finding]) -> Vec<&'a str> {
+    let ways = || findings.iter().flat_map(|f| f.change.ways()).flat_map(|(_, how)| how.lines());
+    let pasted = |line: &str| {
+        let command = line.trim().starts_with("vmio ") && line.split_whitespace().count() <= 4;
+        command || ways().any(|code| line.trim_end().ends_with(code.trim()) && !code.trim().is_empty())
+    };
+    text.lines().filter(|line| line.width() > WIDTH && !pasted(line)).collect()
+}
+
+fn state() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(&dir.path().join("vmio.db")).unwrap();
+    common::store_run(&store, &common::run(Accel::Tcg));
+    let mut second = common::run(Accel::Kvm);
+    second.environment.kernel = "6.12.0-1-amd64".into();
+    second.samples.iter_mut().for_each(|s| s.result.seconds /= 1.5);
+    common::store_run(&store, &second);
+    common::store_run(&store, &common::paper::run(Accel::Kvm));
+    std::fs::write(dir.path().join("policy.toml"), POLICY).unwrap();
+    dir
+}
+
+fn printed(state: &Path, args: &[&str]) -> String {
+    let policy = state.join("policy.toml");
+    let args = args.iter().map(|a| if *a == "POLICY" { policy.to_str().unwrap() } else { a });
+    let args: Vec<&str> = args.collect();
+    let output = Command::new(env!("CARGO_BIN_EXE_vmio"))
+        .args(&args)
+        .env("VMIO_STATE", state)
+        .env_remove("COLUMNS")
+        .output()
+        .unwrap();
+    let code = output.status.code();
+    // 3: this machine lacks something, which the text says.
+    assert!(matches!(code, Some(0 | 3)), "{args:?}: {code:?}: {}", String::from_utf8_lossy(&output.stderr));
+    // The plan and what is noted go to standard error; errors and warnings are for logs and stay on one line.
+    let notes = String::from_utf8(output.stderr).unwrap();
+    let notes: Vec<&str> = notes
+        .lines()
+        .filter(|l| !["error: ", "warning: ", "  help: "].iter().any(|lead| l.starts_with(lead)))
+        .collect();
+    String::from_utf8(output.stdout).unwrap() + &notes.join("\n")
+}
+
+#[test]
+fn every_command_prints_80_columns() {
+    let state = state();
+    let runs = [common::run(Accel::Tcg), common::run(Accel::Kvm), common::paper::run(Accel::Kvm)];
+    let findings: Vec<Finding> = runs.iter().flat_map(|run| Report::of(run).findings).collect();
+    let mut wrong = Vec::new();
+    for args in COMMANDS {
+        let text = printed(state.path(), args);
+        assert!(!text.trim().is_empty(), "{args:?}");
+        wrong.extend(too_long(&text, &findings).into_iter().map(|line| format!("vmio {}: {line}", args.join(" "))));
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_help_has_80_columns() {
+    fn visit(command: &mut clap::Command, path: &[String], wrong: &mut Vec<String>) {
+        let state = tempfile::tempdir().unwrap();
+        for form in ["--help", "-h"] {
+            let args: Vec<&str> = path.iter().map(String::as_str).chain([form]).collect();
+            let text = printed(state.path(), &args);
+            assert!(text.contains("Usage:"), "{args:?}: {text}");
+            let lines = text.lines().filter(|line| line.width() > WIDTH);
+            wrong.extend(lines.map(|line| format!("vmio {}: {line}", args.join(" "))));
+        }
+        for sub in command.get_subcommands_mut() {
+            let path = [path, &[sub.get_name().to_owned()]].concat();
+            visit(sub, &path, wrong);
+        }
+    }
+    let mut wrong = Vec::new();
+    visit(&mut vmio::cli::command(), &[], &mut wrong);
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// A scan whose names, paths and numbers are as long as they get, and some as wide.
+fn hostile() -> View {
+    let mut view = common::scan::view();
+    let rename = |guest: &mut Guest, name: &str| {
+        let old = std::mem::replace(&mut guest.name, name.to_owned());
+        let subject = |text: &mut String| *text = text.replace(&format!("guest {old}"), &format!("guest {name}"));
+        guest.disks.iter_mut().for_each(|d| subject(&mut d.subject));
+        guest.nics.iter_mut().for_each(|n| subject(&mut n.subject));
+    };
+    rename(
+        &mut view.rows[0].guest,
+        "a-very-long-name-of-a-guest-as-openstack-makes-them-0000012f-and-longer-still-0000abcd",
+    );
+    rename(&mut view.rows[1].guest, "仮想マシン仮想マシン仮想マシン仮想マシン仮想マシン仮想マシン仮想マシン仮想マシン");
+    view.rows[1].guest.ids.insert("vmid".into(), "999999999".into());
+    view.rows[0].guest.disks[0].place.source = Some(format!("/srv/{}/disk.qcow2", "images/".repeat(20)));
+    view.rows[0].findings[0].evidence[0].value = format!("/dev/disk/by-id/{}", "0123456789".repeat(12));
+    view.rows[0].findings[0].cause = format!("{} is a path.", "/a".repeat(90));
+    view
+}
+
+fn all(view: &View) -> Vec<Finding> {
+    view.rows.iter().flat_map(|row| row.findings.clone()).collect()
+}
+
+#[test]
+fn a_scan_of_any_names_fits_and_tells_guests_apart() {
+    for view in [common::scan::view(), hostile()] {
+        let mut texts = vec![overview(&view, Style::PLAIN, WIDTH)];
+        for row in &view.rows {
+            texts.extend([detail(row, Style::PLAIN, false), detail(row, Style::PLAIN, true)]);
+        }
+        let first = diff::text(&view, &diff::Diff::first(), Style::PLAIN);
+        let earlier = diff::Earlier { at_unix_seconds: 1.0, guests: Vec::new() };
+        let all_new = diff::Diff::of(
+            &view.rows,
+            &earlier,
+            "/a/very/long/path/of/a/state/directory/that/somebody/made/last-scan.json",
+        );
+        texts.extend([first, diff::text(&view, &all_new, Style::PLAIN)]);
+        for text in texts {
+            assert_eq!(too_long(&text, &all(&view)), Vec::<&str>::new(), "{text}");
+        }
+    }
+    // Nova's guests differ in their ends alone.
+    let mut view = common::scan::view();
+    let one = view.rows[0].clone();
+    let named = |i: usize| Row {
+        guest: Guest { name: format!("instance-very-long-{i:08x}"), ..one.guest.clone() },
+        ..one.clone()
+    };
+    view.rows = (0..9).map(named).collect();
+    let text = overview(&view, Style::PLAIN, WIDTH);
+    assert_eq!(too_long(&text, &all(&view)), Vec::<&str>::new());
+    assert!((0..9).all(|i| text.contains(&format!("{i:04x} "))), "{text}");
+}
+
+#[test]
+fn the_first_five_lines_say_what_to_do() {
+    for row in &common::scan::view().rows {
+        let text = detail(row, Style::PLAIN, false);
+        let first: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).collect();
+        assert!((1..=5).contains(&first.len()) && first.iter().all(|line| line.width() <= WIDTH), "{text}");
+        assert!(first[0].starts_with(&format!("{}: ", row.guest.name)), "{text}");
+        let leads: Vec<&str> = first[1..].iter().filter_map(|line| line.split_whitespace().next()).collect();
+        match (row.worst(), row.is_known()) {
+            (Some(_), _) => assert_eq!(leads, ["Worst", "Change", "Sure", "Effect"], "{text}"),
+            (None, true) => assert!(leads.is_empty(), "{text}"),
+            (None, false) => assert_eq!(leads, ["Why", "Do"], "{text}"),
+        }
+    }
+}
