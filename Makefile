@@ -44,10 +44,10 @@ test:
 	$(call phase,agent,$(MAKE) --no-print-directory agent)
 	$(call phase,build tests,cargo test --locked --workspace --no-run)
 	$(call phase,unit and property,$(LEAKS) cargo test --locked --workspace)
-	$(call phase,root and guest,scripts/root-tests)
+	$(call phase,root and guest,$(LEAKS) scripts/root-tests)
 
 test-long: test
-	$(call phase,long forms,scripts/root-tests long)
+	$(call phase,long forms,$(LEAKS) scripts/root-tests long)
 
 bench: agent
 	cargo bench --locked --workspace

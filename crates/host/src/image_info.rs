@@ -1,5 +1,5 @@
-//! What is in a disk image of a user's and in the images below it, read by `qemu-img info` and
-//! nothing else: read-only, and with `-U`, so that an image of a running guest can be looked at.
+//! What is in a disk image and in the images below it: of vmio's own images as `qemu-img info` says it, of
+//! a guest's images as their headers do (`scan/images`), which no program is started for.
 //!
 //! The backing chain is followed one image at a time, since `qemu-img info --backing-chain` tells
 //! nothing at all of a chain that is broken. What breaks one has an error of its own: a file that
@@ -12,9 +12,6 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use vmio_model::facts::Unread;
-
-use crate::look::{Look, NO_ANSWER, Question};
-use crate::require;
 
 /// The tool.
 pub const QEMU_IMG: &str = "qemu-img";
@@ -184,47 +181,12 @@ pub fn parse(path: &Path, json: &str) -> Result<Image, Error> {
     })
 }
 
-/// Looks at one image. Without `format` QEMU finds it out.
-///
-/// # Errors
-/// When it is not there or cannot be read.
-pub fn image(look: &Look<'_>, path: &Path, format: Option<&str>) -> Result<Image, Error> {
-    let question = Question::Image { path: path.into(), format: format.map(Into::into) };
-    let refused = match look.ask(&question) {
-        Ok(json) => return parse(path, &json),
-        Err(refused) => refused,
-    };
-    if require::find_program(look.reader(), QEMU_IMG).is_none() {
-        return Err(Error::NoTool);
-    }
-    let said = refused.why.trim_start_matches("qemu-img: ");
-    // Storage that gave qemu-img no answer would give a stat none either, and that cannot be ended.
-    let silent = said.starts_with(NO_ANSWER);
-    if !silent && matches!(look.reader().stat_foreign(path), Ok(None)) {
-        return Err(Error::Missing { path: path.into() });
-    }
-    let reason = match said {
-        _ if silent => format!("qemu-img gave {said}; the storage that it lies on may hang"),
-        denied if denied.contains("Permission denied") => {
-            format!("{said}; {}", require::mend_for(look.reader(), "run as root or as the image's owner"))
-        }
-        _ => format!("{said}; `qemu-img check` may tell more"),
-    };
-    Err(Error::NotReadable { path: path.into(), reason })
-}
-
-/// Looks at an image and at all below it, the image first. What lies below and is no file of
-/// this machine (a server, a JSON description) ends the chain unread.
+/// Follows a chain; `look` gives one image of it, and `here` says where this machine has a file
+/// that an image names (the images may be seen through the root directory of another process).
 ///
 /// # Errors
 /// When one of them is missing, cannot be read, is encrypted or has no stated format, or the chain is a loop.
-pub fn chain(look: &Look<'_>, path: &Path) -> Result<Vec<Image>, Error> {
-    follow(path, None, |path, format| image(look, path, format), &Ok)
-}
-
-/// Follows a chain; `look` gives one image of it, and `here` says where this machine has a file
-/// that an image names (the images may be seen through the root directory of another process).
-pub(crate) fn follow(
+pub fn follow(
     path: &Path,
     format: Option<&str>,
     look: impl Fn(&Path, Option<&str>) -> Result<Image, Error>,
@@ -301,22 +263,6 @@ mod tests {
         look: impl Fn(&Path, Option<&str>) -> Result<Image, Error>,
     ) -> Result<Vec<Image>, Error> {
         follow(path, None, look, &Ok)
-    }
-
-    #[test]
-    fn what_qemu_img_refuses_is_told_with_the_mend() {
-        use vmio_node::fake::{Fake, fails};
-        let asked =
-            |fake: Fake| image(&Look::new(&fake), Path::new("/i/a"), None).unwrap_err().unread(Path::new("/i/a"));
-        let none = asked(Fake::new("fake"));
-        assert!(none.why.contains("is not in PATH") && none.mend.starts_with("apt install"), "{none:?}");
-        let with = |said: &str| Fake::new("fake").installed(QEMU_IMG).program(QEMU_IMG, fails(1, said));
-        let denied = asked(with("qemu-img: Could not open '/i/a': Permission denied\n").file("/i/a", ""));
-        assert!(denied.why.contains("Permission denied") && denied.mend.contains("root"), "{denied:?}");
-        assert_eq!(asked(with("qemu-img: Could not open '/i/a'")).why, "there is no image /i/a");
-        // Nothing was said and nothing came: the file is not looked at, since that might hang too.
-        let silent = asked(with(""));
-        assert!(silent.why.contains("no answer") && silent.mend.contains("may hang"), "{silent:?}");
     }
 
     #[test]

@@ -18,13 +18,6 @@ use crate::require;
 /// What may be asked of a program. Each only reads.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Question {
-    /// What is in a disk image: `qemu-img info -U --output=json`, of this one alone.
-    Image {
-        /// File or device, as this machine names it.
-        path: PathBuf,
-        /// Its format where that is known; else QEMU finds it out.
-        format: Option<String>,
-    },
     /// How many bytes of files the page cache holds: `fincore --json --bytes`.
     PageCache {
         /// Files.
@@ -52,14 +45,9 @@ pub enum Question {
 /// What `virsh` is asked: all of these only read (virsh(1)).
 const VIRSH: [&str; 6] = ["list", "dumpxml", "domstats", "dominfo", "domblkinfo", "iothreadinfo"];
 /// How a refusal begins where the program said nothing at all.
-pub(crate) const NO_ANSWER: &str = "no answer";
+const NO_ANSWER: &str = "no answer";
 /// Longest time for an answer: a dead file server or daemon never gives one.
 const LIMIT: Duration = Duration::from_secs(5);
-
-/// Address space in bytes and CPU time in seconds that `qemu-img` has for one image: those that
-/// OpenStack Nova gives it (nova/privsep/qemu.py), where ordinary images need a fraction.
-const IMAGE_MEMORY_BYTES: u64 = 1 << 30;
-const IMAGE_CPU_SECONDS: u64 = 30;
 
 /// Longest time that a guest's monitor is held: a look must not keep its owner waiting for 50 ms.
 pub(crate) const MONITOR_LIMIT: Duration = Duration::from_millis(30);
@@ -79,13 +67,6 @@ impl Question {
     pub fn command(&self) -> Option<Exec> {
         let plain = |text: &str| !text.contains(['\n', ';', '\'', '"', '\\']);
         Some(match self {
-            Question::Image { path, format } => {
-                let format = format.iter().flat_map(|f| ["-f".to_owned(), f.clone()]);
-                Exec::new("qemu-img")
-                    .args(["info", "-U", "--output=json"])
-                    .args(format)
-                    .args([path.display().to_string()])
-            }
             Question::PageCache { paths } => {
                 Exec::new("fincore").args(["--json", "--bytes"]).args(paths.iter().map(|p| p.display().to_string()))
             }
@@ -111,13 +92,6 @@ impl Question {
             }
         })
     }
-}
-
-/// The command in bounds, where prlimit(1) is there: an image that somebody made for it can keep
-/// qemu-img busy and fill memory.
-fn within_limits(command: Exec) -> Exec {
-    let bounds = [format!("--as={IMAGE_MEMORY_BYTES}"), format!("--cpu={IMAGE_CPU_SECONDS}"), command.program];
-    Exec::new("prlimit").args(bounds).args(command.args)
 }
 
 /// A process of this machine.
@@ -195,18 +169,11 @@ impl<'a> Look<'a> {
         let what = command.shown();
         if require::find_program(self.reader(), &command.program).is_none() {
             let package = match command.program.as_str() {
-                "qemu-img" => "install qemu-utils (Proxmox includes it)",
                 "virsh" => "install libvirt-clients",
                 _ => "install util-linux",
             };
             return Err(unread(what, format!("no program {} in PATH", command.program), package));
         }
-        let command = match question {
-            Question::Image { .. } if require::find_program(self.reader(), "prlimit").is_some() => {
-                within_limits(command)
-            }
-            _ => command,
-        };
         match self.node.exec(&command.limit(LIMIT)) {
             Ok(output) if output.ok() => Ok(output.out()),
             Ok(output) => {

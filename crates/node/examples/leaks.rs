@@ -7,7 +7,7 @@
 //! |---|---|
 //! | processes | they descend from this one, which adopts orphans (`PR_SET_CHILD_SUBREAPER`, prctl(2)) |
 //! | temporary files | the command's `TMPDIR` is a new directory; so are `/var/tmp` and `/dev/shm` with `--own-namespaces` |
-//! | loop devices, journals | they lie in that directory or in the build's own (`target/tmp`) |
+//! | loop devices, journals | they lie in that directory or, unless with `--own-namespaces`, in the build's own (`target/tmp`) |
 //! | interfaces, mounts, named network namespaces | `--own-namespaces`: nobody else is in there |
 //! | control groups, trace instances | the process number in their owner's name, looked up while it lives |
 //!
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
 }
 
 fn run(command: &mut Command, own_namespaces: bool) -> io::Result<u8> {
-    let build = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from).join("tmp");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     let mut tmp = vec![temporary(&std::env::temp_dir())?];
     if own_namespaces {
         let dir = temporary(Path::new("/var/tmp"))?;
@@ -59,7 +59,9 @@ fn run(command: &mut Command, own_namespaces: bool) -> io::Result<u8> {
         rustix::mount::mount("leaks", "/dev/shm", "tmpfs", rustix::mount::MountFlags::empty(), None)?;
         tmp.extend(["/var/tmp".into(), "/dev/shm".into()]);
     }
-    let scene = Scene { tmp, build: std::path::absolute(build)?, own_namespaces };
+    // Another command may be at work in other namespaces, from the same build.
+    let build = if own_namespaces { None } else { Some(std::path::absolute(target.join("tmp"))?) };
+    let scene = Scene { tmp, build, own_namespaces };
     let before = scene.look();
     let known: BTreeSet<String> = owned().into_keys().collect();
     set_child_subreaper(Some(getpid()))?;
@@ -111,7 +113,7 @@ fn temporary(place: &Path) -> io::Result<PathBuf> {
 /// Where the command may leave something.
 struct Scene {
     tmp: Vec<PathBuf>,
-    build: PathBuf,
+    build: Option<PathBuf>,
     own_namespaces: bool,
 }
 
@@ -121,14 +123,15 @@ impl Scene {
         let paths = |what: &str, paths: Vec<PathBuf>| -> Vec<String> {
             paths.into_iter().map(|p| format!("{what} {}", p.display())).collect()
         };
-        let ours = |path: &Path| self.tmp.iter().any(|tmp| path.starts_with(tmp)) || path.starts_with(&self.build);
+        let places = || self.tmp.iter().chain(&self.build);
+        let ours = |path: &Path| places().any(|place| path.starts_with(place));
         let loops = machine::loop_devices().into_iter().filter(|l| ours(&l.backing));
         let journal = |p: &PathBuf| p.extension().is_some_and(|e| e == "journal");
         let mut found: Vec<String> =
             descendants().into_iter().map(|(pid, line)| format!("process {pid} {line}")).collect();
         found.extend(loops.map(|l| format!("loop device {} over {}", l.device.display(), l.backing.display())));
         found.extend(paths("temporary file", self.tmp.iter().flat_map(|tmp| entries(tmp)).collect()));
-        found.extend(paths("journal", below(&self.build).into_iter().filter(journal).collect()));
+        found.extend(paths("journal", places().flat_map(|place| below(place)).filter(journal).collect()));
         if self.own_namespaces {
             let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
             found.extend(mounts.lines().map(|line| format!("mount {line}")));
