@@ -75,5 +75,5 @@ fn a_stored_run_of_this_host_comes_before_the_papers() {
     Known::of(Some(&store)).fill(&mut found, &guest);
     let told = expected(&found);
     assert_eq!(told.source, format!("run {newer} on this host"));
-    assert!(told.text.ends_with("under software emulation (TCG): the direction counts, not the size"), "{told:?}");
+    assert!(told.text.ends_with("under software emulation (TCG): rely on the direction, not on the size"), "{told:?}");
 }

@@ -205,9 +205,19 @@ fn a_stream_ends_cleanly_when_it_is_interrupted_and_when_nobody_reads() {
     }
     assert_eq!(ended(&mut child), Some(0));
 
-    // Also where the next line would be due in an hour.
-    let mut child = streaming("3600", &["--count", "2"]).spawn().unwrap();
-    drop(child.stdout.take());
+    // A reader that has seen enough.
+    let mut child = streaming("0.2", &[]).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    lines.next().unwrap().unwrap();
+    drop(lines);
     assert_eq!(ended(&mut child), Some(0));
     assert_eq!(text(&child.wait_with_output().unwrap().stderr), "");
+
+    // One that got nothing, also where the first line would be due in an hour: as other tools end then, by SIGPIPE.
+    let mut child = streaming("3600", &["--count", "2"]).spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(ended(&mut child), None);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(13));
+    assert_eq!(text(&output.stderr), "");
 }

@@ -21,7 +21,7 @@ const FLAT: &str = "qcow2";
 
 pub(super) const RULE: Rule = Rule {
     id: "backing-chain",
-    title: "A chain of images under the disk",
+    title: "Disk image with a backing chain",
     needs: Need::MeasuredOrSettings,
     severity: Severity::Advice,
     references: &["QEMU, docs/interop/live-block-operations.rst", "Proxmox VE, qm.adoc, \"Linked Clone\""],
@@ -39,8 +39,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     // An image that QEMU throws away would only be filled with what is below it.
     let files = disk.details.backing_files.filter(|n| *n >= FILES && !thrown_away(disk))?;
     let cause = format!(
-        "The disk is the top of a chain with {files} files below it: a block that it does not hold is looked for in \
-         each, and the first write to one copies a whole cluster up."
+        "The disk is the top of a chain with {files} files below it: a block that it does not hold is searched for in each of them, and the first write to a cluster copies all of it into the top file."
     );
     let mut finding =
         rule.advice(disk, &["backing_files", "format"], &cause, advice(&disk.place, disk.details.format.as_deref()));
@@ -63,7 +62,7 @@ fn advice(place: &Place, format: Option<&str>) -> Change {
     let (qemu, takes) = match (&place.monitor, place.node.as_ref().or(place.drive.as_ref())) {
         (Some(socket), Some(node)) => (
             format!(
-                "# while the guest runs; the lower images may be shared: leave them. Done when\n\
+                "# while the guest runs; the lower images may be shared: do not delete them. Done when\n\
                  # query-block-jobs does not tell of it any more\n{}",
                 qmp(socket, "block-stream", &json!({"job-id": "flatten", "device": node}))
             ),
@@ -72,7 +71,7 @@ fn advice(place: &Place, format: Option<&str>) -> Change {
         // Without a monitor it is written while nobody else has it open.
         _ => (
             format!(
-                "# guest shut down; the lower images may be shared: leave them\nqemu-img rebase -p -f {} -b '' {}",
+                "# guest shut down; the lower images may be shared: do not delete them\nqemu-img rebase -p -f {} -b '' {}",
                 shell(format.unwrap_or("FORMAT")),
                 names.source()
             ),
@@ -80,7 +79,7 @@ fn advice(place: &Place, format: Option<&str>) -> Change {
         ),
     };
     Change {
-        what: "Flatten the chain: the top image takes up what it needs from below.".into(),
+        what: "Flatten the chain: copy into the top image what it needs from the images below.".into(),
         qemu,
         libvirt: format!("virsh blockpull {domain} {target} --wait --verbose"),
         proxmox: format!(

@@ -16,7 +16,7 @@ const DIRECT: [&str; 2] = ["none", "directsync"];
 
 pub(super) const RULE: Rule = Rule {
     id: "cache-aio-pair",
-    title: "Cache mode and AIO engine do not fit",
+    title: "Cache mode and AIO engine do not match",
     needs: Need::MeasuredOrSettings,
     severity: Severity::Advice,
     references: &[

@@ -116,7 +116,7 @@ pub fn full_allocation(what: impl Into<String>, place: &Place, format: Option<&s
         what: what.into(),
         qemu: format!(
             "# guest shut down; writes every block, so it needs the disk's whole size once more; stops at the first\n\
-             # step that fails; the old file stays as .old (internal snapshots of a qcow2 image are in it alone)\n\
+             # step that fails; the old file stays as .old (internal snapshots of a qcow2 image remain only there)\n\
              {convert} && \\\n\
              chown --reference={old} {full} && chmod --reference={old} {full} && \\\n\
              mv -n {old} {backup} && mv -n {full} {old}"

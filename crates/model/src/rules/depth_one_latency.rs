@@ -13,7 +13,7 @@ const MOST_BLOCK_BYTES: u64 = 16 * 1024;
 
 pub(super) const RULE: Rule = Rule {
     id: "depth-one-latency",
-    title: "Each request pays the way through the hypervisor",
+    title: "Each request pays for the path through the hypervisor",
     needs: Need::Measured,
     severity: Severity::Advice,
     references: &[
@@ -42,8 +42,7 @@ fn slow(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
     let (guest, native) = (m.cell(&share.setup)?, m.cell(&share.setup.baseline())?);
     let (here, there) = (guest.latency_p50_seconds?.value, native.latency_p50_seconds?.value);
     let cause = format!(
-        "With one request in flight its median takes {} natively and {} more in the guest ({}): the way to the \
-         hypervisor and back, which no depth hides.",
+        "With one request in flight its median takes {} natively and {} more in the guest ({}): the path to the hypervisor and back, which no queue depth hides.",
         micros(there),
         micros(here - there),
         times(&latency)
@@ -62,11 +61,11 @@ fn advice() -> Change {
     let guest = "# in the guest: poll before the CPU halts; costs host CPU time and watts, so measure both\n\
                  modprobe cpuidle-haltpoll    # idle driver haltpoll: cat /sys/devices/system/cpu/cpuidle/current_driver";
     Change {
-        what: "Where latency counts more than CPU time: an I/O thread that polls, haltpoll in the guest, pinned vCPUs."
+        what: "If latency matters more than CPU time: a polling I/O thread, haltpoll in the guest, pinned vCPUs."
             .into(),
         qemu: format!("-object iothread,id=iothread0,poll-max-ns=200000\n{guest}"),
         libvirt: format!(
-            "virsh iothreadset DOMAIN 1 --poll-max-ns 200000 --live    # at once; to keep it, virsh edit DOMAIN:\n\
+            "virsh iothreadset DOMAIN 1 --poll-max-ns 200000 --live    # immediately; to make it permanent, virsh edit DOMAIN:\n\
              <iothreadids>  <!-- directly below <domain>; libvirt 9.4 and newer -->\n  \
                <iothread id='1'><poll max='200000'/></iothread>\n\
              </iothreadids>\n{guest}"

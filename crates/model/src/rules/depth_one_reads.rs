@@ -14,7 +14,7 @@ const QUEUE_DEPTH: f64 = 1.0;
 
 pub(super) const RULE: Rule = Rule {
     id: "depth-one-reads",
-    title: "Reads one at a time leave the disk idle",
+    title: "Single reads leave the disk idle",
     needs: Need::DeviceCounters,
     severity: Severity::Advice,
     references: &["shafer2010, section 3.3, table 2 (avgqu-sz 0.5, %util 57) and section 4 (asynchronous I/O)"],
@@ -61,7 +61,7 @@ fn depth(m: &Measured, gain: &Gain) -> Option<Estimate> {
 
 fn advice() -> super::Change {
     change::in_guest(
-        "Let the application keep several reads in flight; no setting of the hypervisor does that for it.",
+        "Let the application keep several reads in flight; no hypervisor setting can do that.",
         "# in the guest: read ahead for sequential readers\n\
          blockdev --setra 4096 /dev/vda\n\
          # asynchronous or parallel reads in the application, for example PostgreSQL\n\

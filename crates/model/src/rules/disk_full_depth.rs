@@ -22,7 +22,7 @@ const LEAST_DEPTHS: usize = 3;
 
 pub(super) const RULE: Rule = Rule {
     id: "disk-full-depth",
-    title: "The depth at which the disk is full",
+    title: "Queue depth at which the disk is saturated",
     needs: Need::Measured,
     severity: Severity::Advice,
     references: &[
@@ -220,7 +220,7 @@ fn advice(full: &Full<'_>) -> super::Change {
     }
     let what = match full.depth {
         Some(depth) => format!("Keep {depth} reads in flight: asynchronous reads, as many readers, or read-ahead."),
-        None => format!("Keep at least {depth} reads in flight; deeper was not tried."),
+        None => format!("Keep at least {depth} reads in flight; greater depths were not tested."),
     };
     let mut commands = String::new();
     if t.sequential {

@@ -23,10 +23,9 @@ pub(super) const RULE: Rule = Rule {
 fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     let model = nic.model.as_deref().filter(|m| EMULATED.iter().any(|e| m.starts_with(e)))?;
     let cause = format!(
-        "QEMU imitates the guest's card ({model}) register by register; virtio-net hands over many packets at once. Nor can its guest be held back: a guarantee of bandwidth needs virtio-net."
+        "QEMU emulates the guest's card ({model}) register by register; virtio-net passes many packets at once. Its guest cannot be throttled either: a bandwidth guarantee needs virtio-net."
     );
-    let what = "Make it a virtio-net card, MAC address kept (Windows: install virtio-win's NetKVM first; the guest may \
-                know the new card by another name).";
+    let what = "Make it a virtio-net card, and keep the MAC address (Windows: install virtio-win's NetKVM first; the guest may give the new card another name).";
     let to = NicTo { virtio: true, ..NicTo::default() };
     Some(rule.advice(nic, &["model", "backend"], &cause, own_nic(what, nic, to)))
 }

@@ -24,24 +24,24 @@ pub(super) const RULE: Rule = Rule {
 fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
     let here = p.kvm_here.filter(|_| p.accel == Some(Accel::Tcg))?;
     let told = match here {
-        true => "This host has /dev/kvm; whether KVM works was not tried.",
+        true => "This host has /dev/kvm; whether KVM works was not tested.",
         false => {
-            "This host has no KVM that works: see the firmware's settings (VT-x, AMD-V), the kvm module, or, where the \
-                  host is itself a guest, nested virtualisation."
+            "This host has no working KVM: check the firmware's settings (VT-x, AMD-V), the kvm module, or, if the host is itself a guest, nested virtualisation."
         }
     };
-    let cause =
-        format!("QEMU translates each instruction of this guest (TCG), which costs many times the work. {told}");
+    let cause = format!(
+        "QEMU emulates each instruction of this guest in software (TCG), which takes many times the CPU time. {told}"
+    );
     let names = Names(&p.place);
     let change = Change {
-        what: "Run the guest by KVM; try it with a throw-away guest first, whose kernel must get as far as its log-in."
+        what: "Run the guest with KVM; test it first with a disposable guest, which must boot to its login prompt."
             .into(),
         qemu: "-accel kvm -cpu host".into(),
         libvirt: format!(
             "virt-host-validate qemu\nvirsh edit {}    # the first line, in place of type='qemu':\n<domain type='kvm'>",
             names.domain()
         ),
-        proxmox: format!("qm set {} --kvm 1\n# in force after the guest was stopped and started", names.vmid()),
+        proxmox: format!("qm set {} --kvm 1\n# takes effect after the guest is shut down and started", names.vmid()),
         takes: Takes::NextStart,
         sets: None,
     };

@@ -173,7 +173,7 @@ fn told(changed: Changed, proof: &Proof, ratio: &Ratio, interval: Interval, run:
         None => "here".to_owned(),
     };
     let emulated = match run.emulated {
-        true => ", under software emulation (TCG): the direction counts, not the size",
+        true => ", under software emulation (TCG): rely on the direction, not on the size",
         false => "",
     };
     format!(
@@ -199,7 +199,7 @@ fn driver_words(driver: &str) -> String {
 fn target_words(target: &str) -> String {
     match target {
         "sparse" => "a sparse file".to_owned(),
-        "preallocated" => "a file written out beforehand".to_owned(),
+        "preallocated" => "a preallocated file".to_owned(),
         "device" => "a whole device".to_owned(),
         other => format!("{other} storage"),
     }
@@ -352,7 +352,7 @@ mod tests {
             .run();
         let told = by_runs(&finding, &sparse, &learnt(&run)).unwrap();
         assert!(told.text.starts_with("a sparse file was 2.5 times slower ("), "{told:?}");
-        assert!(told.text.contains("than a file written out beforehand at seq-write here"), "{told:?}");
+        assert!(told.text.contains("than a preallocated file at seq-write here"), "{told:?}");
         let papers = [Paper::parse(PAPER).unwrap()];
         // The paper has that figure of an emulated controller alone.
         assert_eq!(by_papers(&finding, &sparse, &papers), None);

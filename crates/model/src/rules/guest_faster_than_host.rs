@@ -13,7 +13,7 @@ const SHARE: f64 = 1.05;
 
 pub(super) const RULE: Rule = Rule {
     id: "guest-faster-than-host",
-    title: "Guest faster than the host: a cache is being measured",
+    title: "Guest faster than the host: a cache was measured",
     needs: Need::Measured,
     severity: Severity::Advice,
     references: &[
@@ -32,19 +32,16 @@ fn cached(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
     let (marked, samples) =
         m.cell(&share.setup).map_or((0, 0), |c| (c.marks.get(&Mark::Cached).copied().unwrap_or_default(), c.samples));
     let seen = match marked {
-        0 => {
-            "the device's counters do not show it, so it lies below them or works on the native side's pace".to_owned()
-        }
-        _ => format!("in {marked} of {samples} samples the device moved over 10 % fewer bytes than were asked for"),
+        0 => "the device's counters do not show it, so it is below them or affects the native side's speed".to_owned(),
+        _ => format!("in {marked} of {samples} samples the device moved over 10 % fewer bytes than requested"),
     };
     let cause = format!(
-        "The guest gets {} of what the host gets natively. No path through a guest is shorter than none: a cache is \
-         being measured; {seen}. Do not read this cell as the speed of the disk.{}",
+        "The guest gets {} of what the host gets natively. A guest cannot be faster than no guest: a cache was measured; {seen}. Do not read this cell as the speed of the disk.{}",
         super::support::times(&share.share_ratio),
         caution(m)
     );
     let change = change::settings(
-        "Measure and run with O_DIRECT (cache=none) where the disk's own speed matters.",
+        "Measure and run with O_DIRECT (cache=none) if the disk's own speed matters.",
         &crate::setup::Attachment { iothread: false, ..change::recommended() },
     );
     let mut finding = rule.finding(Severity::Severe, share.key.clone(), cause, change);

@@ -14,7 +14,7 @@ const GAIN: f64 = 1.2;
 
 pub(super) const RULE: Rule = Rule {
     id: "host-page-cache",
-    title: "The host's page cache lies under the disk",
+    title: "Disk goes through the host's page cache",
     needs: Need::MeasuredOrSettings,
     severity: Severity::Advice,
     references: &[
@@ -37,7 +37,7 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     let mut found = rule.from_gains(m, m.sure_gains(Changed::CacheAio, GAIN).filter(cached), cause, |g| {
         let to = better(g);
         let what = "If memory to spare and bursts of write-back are acceptable";
-        change::settings(format!("{what}: cache={}; else stay.", to.cache), &to)
+        change::settings(format!("{what}: cache={}; otherwise do not change it.", to.cache), &to)
     });
     // Nothing is wrong: it is a trade.
     found.iter_mut().for_each(|f| f.severity = Severity::Note);
@@ -61,16 +61,13 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
         _ => String::new(),
     };
     let cause = format!(
-        "cache={cache}: the guest's data lie in the host's page cache too{held}; other guests and the host lose that \
-         memory, and a burst of write-back stalls everybody on the same disk."
+        "cache={cache}: the guest's data is also kept in the host's page cache{held}; other guests and the host lose that memory, and a burst of write-back stalls everyone on the same disk."
     );
     let to = To { cache: Some(Cache::None), ..To::default() };
-    let change = change::own_disk("Use cache=none unless a measurement speaks for it.", disk, &to);
+    let change = change::own_disk("Use cache=none, unless measurements favour the current mode.", disk, &to);
     let mut finding = rule.advice(disk, &["cache", "host_cached_bytes"], &cause, change);
     finding.figures.extend(
-        disk.details
-            .host_cached_bytes
-            .map(|b| from_setting("held by the host's page cache now", b as f64, "bytes", disk)),
+        disk.details.host_cached_bytes.map(|b| from_setting("now in the host's page cache", b as f64, "bytes", disk)),
     );
     Some(finding)
 }

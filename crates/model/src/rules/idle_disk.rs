@@ -17,7 +17,7 @@ const LOOKS_BUSY: f64 = 0.5;
 
 pub(super) const RULE: Rule = Rule {
     id: "idle-disk",
-    title: "The disk looks busy and has room",
+    title: "The disk looks busy but has capacity left",
     needs: Need::DeviceCounters,
     severity: Severity::Advice,
     references: &[
@@ -38,7 +38,7 @@ fn idle(rule: &Rule, m: &Measured, gain: &Gain) -> Option<Finding> {
     let (device, busy) = seen(m, gain)?;
     let cause = format!(
         "During {} the device was busy {:.0} % of the time by %util, with {:.2} requests in flight, yet it gave {} as \
-         much with {deeper} in flight. %util is no measure of what is left on flash or an array.",
+         much with {deeper} in flight. %util does not measure the remaining capacity of flash or an array.",
         gain.before.workload,
         busy.value * 100.0,
         device.queue_depth.value,
@@ -47,7 +47,7 @@ fn idle(rule: &Rule, m: &Measured, gain: &Gain) -> Option<Finding> {
     let cause = format!("{cause}{}", super::support::caution(m));
     let change = change::in_guest(
         "Judge the disk by queue depth and latency, and put more work in flight: parallel jobs in the guest, or more guests.",
-        "# on the host: aqu-sz and r_await/w_await tell, %util does not\n\
+        "# on the host: look at aqu-sz and r_await/w_await, not at %util\n\
          iostat -x 1",
     );
     let mut finding = rule.finding(Severity::Note, gain.before.key(), cause, change);

@@ -10,7 +10,7 @@ use crate::facts::{PlacedThread, Processors};
 
 pub(super) const RULE: Rule = Rule {
     id: "iothread-on-vcpu-core",
-    title: "I/O is computed on a vCPU's core",
+    title: "I/O thread shares a core with a vCPU",
     needs: Need::Settings,
     severity: Severity::Warning,
     references: &[
@@ -32,8 +32,7 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
     let threads: Vec<&PlacedThread> = p.threads.iter().filter(squeezed).collect();
     threads.first()?;
     let cause = format!(
-        "{} may run on no processor but {}, where vCPUs are bound and fill all: one stands still while the other \
-         computes.",
+        "{} may only run on {}, and vCPUs are pinned to all of these processors: one waits while the other runs.",
         threads.iter().map(|t| name(t)).collect::<Vec<String>>().join(", "),
         list_of(&threads.iter().flat_map(|t| t.cpus.iter().copied()).collect()),
     );
@@ -90,17 +89,16 @@ fn advice(p: &Processors, threads: &[&PlacedThread], cpus: &str, wider: Option<&
         .into_iter()
         .collect();
     let where_to = if wider.is_none() {
-        "processors that no vCPU is bound to; here all are taken: bind fewer vCPUs".to_owned()
+        "processors without pinned vCPUs; here all are taken: pin fewer vCPUs".to_owned()
     } else {
-        "processors that no vCPU is bound to (of no other guest either)".to_owned()
+        "processors without pinned vCPUs (of any guest)".to_owned()
     };
     Change {
         what: format!("Let it run on {where_to}."),
         qemu: by_tid.clone(),
         libvirt: pins.join("\n"),
         proxmox: format!(
-            "{by_tid}\n# Proxmox VE binds the whole guest: leave it a processor more than it has vCPUs, from the next \
-             start on\nqm set {} --affinity {}",
+            "{by_tid}\n# Proxmox VE pins the whole guest: give it one processor more than it has vCPUs, from the next start on\nqm set {} --affinity {}",
             names.vmid(),
             wider.unwrap_or("CPUS")
         ),

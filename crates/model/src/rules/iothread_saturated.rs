@@ -13,7 +13,7 @@ const ROLE: &str = "iothread";
 
 pub(super) const RULE: Rule = Rule {
     id: "iothread-saturated",
-    title: "The I/O thread is a full core",
+    title: "The I/O thread uses a full core",
     needs: Need::Measured,
     severity: Severity::Advice,
     references: &[
@@ -35,7 +35,7 @@ fn full(rule: &Rule, m: &Measured, cell: &Cell) -> Option<Finding> {
         return None;
     }
     let cause = format!(
-        "During {} the disk's I/O thread computed {:.0} % of the time: it, not the disk, sets the pace.{}",
+        "During {} the disk's I/O thread was busy {:.0} % of the time: the thread, not the disk, is the bottleneck.{}",
         cell.setup.workload,
         cores * 100.0,
         caution(m)
@@ -49,7 +49,7 @@ fn full(rule: &Rule, m: &Measured, cell: &Cell) -> Option<Finding> {
 fn advice(driver: &str) -> Change {
     let note = if driver == "virtio-blk" { "" } else { " (of virtio-blk; other drivers have one thread)" };
     Change {
-        what: format!("Spread the disk's queues{note} over several I/O threads, each on a core of its own."),
+        what: format!("Spread the disk's queues{note} over several I/O threads, each on its own core."),
         qemu: "# QEMU 9.0 and newer; as many queues as the guest has CPUs\n\
                -object iothread,id=iothread0 -object iothread,id=iothread1 \\\n\
                -device '{\"driver\": \"virtio-blk-pci\", \"drive\": \"disk0\", \"iothread-vq-mapping\": \
@@ -60,7 +60,7 @@ fn advice(driver: &str) -> Change {
                     <iothreads><iothread id='1'/><iothread id='2'/></iothreads>\n\
                   </driver>"
             .into(),
-        proxmox: "# Proxmox VE has one I/O thread a disk: spread the load over two disks\n\
+        proxmox: "# Proxmox VE has one I/O thread per disk: spread the load over two disks\n\
                   qm set VMID --virtio0 STORAGE:VOLUME,iothread=1 --virtio1 STORAGE:SIZE,iothread=1"
             .into(),
         takes: super::change::Takes::NextStart,

@@ -35,7 +35,7 @@ const LIMITS: [&str; 21] = [
 
 pub(super) const RULE: Rule = Rule {
     id: "limit-in-force",
-    title: "A limit holds the disk back",
+    title: "The disk is throttled",
     needs: Need::Settings,
     severity: Severity::Note,
     references: &[
@@ -56,7 +56,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
         return None;
     }
     let cause = format!(
-        "In force: {}. A guest that reaches a limit waits, whatever the disk below could give.",
+        "In force: {}. A guest that reaches a limit waits, even if the disk could do more.",
         disk.details.limits.join("; ")
     );
     let names = Names(&disk.place);
@@ -70,7 +70,8 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
         }
     }
     let change = Change {
-        what: "If it is meant, leave it, and measure nothing through it; else raise it or take it away (0).".into(),
+        what: "If it is intended, keep it, and do not measure the disk through it; otherwise raise or remove it (0)."
+            .into(),
         qemu: qemu(disk),
         libvirt: format!(
             "virsh blkdeviotune {domain} {target}    # what is in force\n\

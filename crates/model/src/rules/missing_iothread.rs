@@ -11,7 +11,7 @@ use crate::result::Accel;
 /// Any sure gain counts.
 const GAIN: f64 = 1.0;
 /// What to do.
-const WHAT: &str = "Give the disk an I/O thread, on a core that no vCPU needs.";
+const WHAT: &str = "Give the disk its own I/O thread, on a core that no vCPU needs.";
 /// Drivers that take an I/O thread.
 const THREADED: [&str; 2] = ["virtio-blk", "virtio-scsi"];
 
@@ -44,15 +44,14 @@ fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
 fn without(rule: &Rule, disk: &Disk) -> Option<Finding> {
     // Others cannot have one in every QEMU; an emulated controller is another rule's finding.
     disk.driver.as_deref().filter(|name| disk.iothread == Some(false) && THREADED.contains(name))?;
-    let cause = "QEMU's main loop serves this disk beside everything else that it does; an I/O thread of its own takes \
-                 requests in parallel with the rest.";
+    let cause = "QEMU's main loop serves this disk along with everything else; a dedicated I/O thread handles its requests in parallel.";
     let change = change::own_disk(WHAT, disk, &To { iothread: true, ..To::default() });
     Some(rule.advice(disk, &["driver", "iothread"], cause, change))
 }
 
 fn cause(gain: &Gain) -> String {
     format!(
-        "QEMU's main loop serves the disk. With an I/O thread of its own, {} ran {} as fast.",
+        "QEMU's main loop serves the disk. With its own I/O thread, {} ran {} as fast.",
         gain.after.workload,
         times(&gain.ratio)
     )

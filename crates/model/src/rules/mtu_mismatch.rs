@@ -29,12 +29,12 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
         return None;
     }
     let lets = match nic.host_mtu_bytes {
-        Some(_) => "The device tells the guest that packets may have",
-        None => "The tap lets packets in of",
+        Some(_) => "The device allows the guest packets of",
+        None => "The tap accepts packets of",
     };
     let cause = format!(
-        "{lets} {own} bytes, and the bridge passes on {bridge}: what is larger is dropped without a word, and \
-         connections hang that carry large packets."
+        "{lets} {own} bytes, but the bridge passes only {bridge}: larger packets are dropped silently, and \
+         connections that carry large packets stall."
     );
     let (from, looked_at) = (nic.bridge.as_deref(), ["mtu_bytes", "host_mtu_bytes", "bridge_mtu_bytes", "bridge"]);
     let names = Names(&nic.place);
@@ -50,8 +50,8 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     let (vmid, slot) = (names.vmid(), names.slot("net0"));
     let change = Change {
         what: format!(
-            "Give the tap the bridge's {bridge} bytes, and the guest's interface too (in it, or as below, from its next \
-             start on); or raise the bridge."
+            "Set the tap to the bridge's {bridge} bytes, and the guest's interface too (in the guest, or as below, from its \
+             next start on); or raise the bridge's MTU."
         ),
         qemu: format!("{now}{}{or}", qemu(nic, virtio, bridge)),
         libvirt: format!(
@@ -120,11 +120,7 @@ mod tests {
         assert_eq!(found(9000, Some(1500)), None);
         assert_eq!(found(1500, None), None);
         let told = found(1500, Some(9000)).unwrap();
-        assert!(
-            told.cause.starts_with("The device tells the guest that packets may have 9000 bytes"),
-            "{}",
-            told.cause
-        );
+        assert!(told.cause.starts_with("The device allows the guest packets of 9000 bytes"), "{}", told.cause);
         assert_eq!(
             told.change.qemu,
             "# from the next start on, in its own -device: set this, keep all else\nhost_mtu=1500\n# or instead, where all \

@@ -8,7 +8,7 @@ use crate::setup::Aio;
 
 pub(super) const RULE: Rule = Rule {
     id: "native-aio-that-waits",
-    title: "aio=native on a file that grows",
+    title: "aio=native on a growing file",
     needs: Need::Settings,
     severity: Severity::Advice,
     references: &[
@@ -24,15 +24,14 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     disk.aio.as_deref().filter(|aio| *aio == "native")?;
     let on_file = disk.details.storage.as_deref() == Some("file") || disk.place.block_device == Some(false);
     let grows = match disk.details.format.as_deref() {
-        _ if disk.sparse == Some(true) => "a file with holes",
-        Some("qcow2") if on_file && disk.sparse != Some(false) => "a qcow2 image that grows",
+        _ if disk.sparse == Some(true) => "a sparse file",
+        Some("qcow2") if on_file && disk.sparse != Some(false) => "a growing qcow2 image",
         _ => return None,
     };
     let cause = format!(
-        "aio=native on {grows}: a write to a block that is not there yet waits in the call that submits it, and all \
-         that its thread serves waits with it."
+        "aio=native on {grows}: a write to an unallocated block blocks in the call that submits it, and with it everything else that its thread serves."
     );
-    let what = "Use aio=io_uring (QEMU 5.0, Linux 5.1; threads on older ones), or write the file out beforehand.";
+    let what = "Use aio=io_uring (QEMU 5.0, Linux 5.1; threads on older ones), or preallocate the file.";
     let change = own_disk(what, disk, &To { aio: Some(Aio::IoUring), ..To::default() });
     Some(rule.advice(disk, &["aio", "format", "sparse", "storage"], &cause, change))
 }

@@ -23,12 +23,10 @@ pub(super) const RULE: Rule = Rule {
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     let storage = disk.details.storage.as_deref().filter(|s| NETWORK.contains(s))?;
     let cause = format!(
-        "The disk is reached by {storage} from the host; each request crosses the virtual disk and then the network. An \
-         initiator in the guest crosses the virtual network card alone, and gives the guest the storage network's \
-         addresses and secrets."
+        "The host reaches the disk by {storage}; each request goes through the virtual disk and then the network. An initiator in the guest only goes through the virtual network card, but gives the guest the addresses and secrets of the storage network."
     );
     let look = change::in_guest(
-        "Measure both ways before a change; the guest needs a way to the storage network.",
+        "Measure both before changing it; the guest needs access to the storage network.",
         "# in the guest, for iSCSI (Debian: open-iscsi)\n\
          iscsiadm -m discovery -t sendtargets -p SERVER && iscsiadm -m node --login",
     );

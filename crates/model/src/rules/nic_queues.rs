@@ -11,7 +11,7 @@ const MOST: u32 = 8;
 
 pub(super) const RULE: Rule = Rule {
     id: "nic-queues",
-    title: "One queue for several vCPUs",
+    title: "One network queue for several vCPUs",
     needs: Need::Settings,
     severity: Severity::Advice,
     references: &[
@@ -32,13 +32,13 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
         return None;
     }
     let cause = format!(
-        "One pair of queues serves {vcpus} vCPUs: all packets pass one of them and one thread of the host. In a report \
+        "One queue pair serves {vcpus} vCPUs: all packets go through one vCPU and one host thread. In a report \
          Linux went from 15.3 to 25.2 Gbit/s with more."
     );
     let queues = vcpus.min(MOST);
     let doubt =
         if nic.windows.is_none() { " Not for Windows, which became slower there (4.3 to 2.3 Gbit/s)." } else { "" };
-    let what = format!("Give it {queues} pairs, if the network is what the guest waits for.{doubt}");
+    let what = format!("Give it {queues} queue pairs, if the network is the guest's bottleneck.{doubt}");
     let change = own_nic(what, nic, NicTo { queues: Some(queues), ..NicTo::default() });
     Some(rule.advice(nic, &["queues", "vcpus", "vhost"], &cause, change))
 }

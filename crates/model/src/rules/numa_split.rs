@@ -45,8 +45,7 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
         return None;
     }
     let cause = format!(
-        "The vCPUs are bound to node {} and {:.0} % of the memory lies elsewhere: what misses the caches crosses the \
-         link between the nodes.",
+        "The vCPUs are pinned to node {} but {:.0} % of the memory is elsewhere: cache misses cross the link between the nodes.",
         list_of(&mine),
         share * 100.0
     );
@@ -60,9 +59,9 @@ fn advice(p: &Processors, mine: &str, nodes: &BTreeSet<u32>, own: &BTreeSet<u32>
     let tid = p.threads.iter().find(|t| t.role == "vcpu" && t.tid != 0);
     let pid = tid.map_or_else(|| "PID".to_owned(), |t| t.tid.to_string());
     let moved =
-        format!("migratepages {pid} {others} {mine}    # package numactl; takes while it copies, the guest runs on");
+        format!("migratepages {pid} {others} {mine}    # package numactl; takes some time, the guest keeps running");
     Change {
-        what: format!("Move the memory to node {mine}, and keep it there from the next start on."),
+        what: format!("Move the memory to node {mine}, and keep it there after the next start."),
         qemu: format!("{moved}\n# from the next start on: numactl --membind={mine} qemu-system-x86_64 ..."),
         libvirt: format!("virsh numatune {} --mode strict --nodeset {mine} --live --config", names.domain()),
         proxmox: format!(

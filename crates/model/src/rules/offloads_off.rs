@@ -25,7 +25,7 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
         return None;
     }
     let cause = format!(
-        "Turned off: {}. Packets cross the hypervisor in small pieces that could cross in large ones.",
+        "Turned off: {}. Packets go through the hypervisor in small pieces instead of large ones.",
         nic.offloads_off.join(", ")
     );
     let what = "Leave the offloads on, unless the guest routes packets with a driver that mangles large ones.";

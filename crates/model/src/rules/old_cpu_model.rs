@@ -12,7 +12,7 @@ const OLD: [&str; 11] =
 
 pub(super) const RULE: Rule = Rule {
     id: "old-cpu-model",
-    title: "The guest sees a CPU of long ago",
+    title: "The guest has an outdated CPU model",
     needs: Need::Settings,
     severity: Severity::Advice,
     references: &[
@@ -38,23 +38,21 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
         return None;
     }
     let cause = format!(
-        "The guest's CPU is {model}: without AES, AVX and the like, encryption, checksums and databases run by slower \
-         code, and flags against flaws of the CPU are missing."
+        "The guest's CPU is {model}: without AES, AVX and the like, encryption, checksums and databases use slower code, and flags that mitigate CPU vulnerabilities are missing."
     );
     let names = Names(&p.place);
     let change = Change {
-        what: "Let the guest see the host's CPU, or, where it moves between hosts (and for Windows), the newest model that \
-               all of them have, for example x86-64-v3."
+        what: "Give the guest the host's CPU model, or, if it migrates between hosts (and for Windows), the newest model that all of them support, for example x86-64-v3."
             .into(),
         qemu: "-cpu host".into(),
         libvirt: format!(
             "virsh edit {}    # in place of its own <cpu>:\n<cpu mode='host-passthrough' check='none' migratable='on'/>\n\
-             <!-- where it moves between hosts: <cpu mode='host-model'/> -->",
+             <!-- if it migrates between hosts: <cpu mode='host-model'/> -->",
             names.domain()
         ),
         proxmox: format!(
-            "qm set {vmid} --cpu host    # where it moves between hosts: --cpu x86-64-v2-AES or x86-64-v3\n\
-             # in force after the guest was stopped and started",
+            "qm set {vmid} --cpu host    # if it migrates between hosts: --cpu x86-64-v2-AES or x86-64-v3\n\
+             # takes effect after the guest is shut down and started",
             vmid = names.vmid()
         ),
         takes: Takes::NextStart,

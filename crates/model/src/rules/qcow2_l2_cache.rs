@@ -20,7 +20,7 @@ const WHAT: &str = "Let QEMU cache all L2 tables (disk size / cluster size * 8 b
 
 pub(super) const RULE: Rule = Rule {
     id: "qcow2-l2-cache",
-    title: "The cache of the qcow2 tables does not cover the disk",
+    title: "qcow2 L2 cache does not cover the disk",
     needs: Need::MeasuredOrSettings,
     severity: Severity::Advice,
     references: &["QEMU, docs/qcow2-cache.txt", "libvirt, formatdomain.html, metadata_cache (7.0.0)"],
@@ -37,8 +37,7 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     let (needed, has) = uncovered(&disk.details)?;
     let cause = format!(
-        "The image's L2 tables take {needed} bytes and QEMU caches {has}: random I/O beyond {:.0} % of the disk reads a \
-         table first.",
+        "The image's L2 tables take {needed} bytes and QEMU caches {has}: random I/O beyond {:.0} % of the disk must read a table first.",
         100.0 * has as f64 / needed as f64
     );
     let mut finding = rule.advice(
@@ -63,7 +62,7 @@ fn uncovered(d: &Details) -> Option<(u64, u64)> {
 
 fn cause(gain: &Gain) -> String {
     format!(
-        "QEMU's cache of the image's L2 tables covers a part of the disk; requests beyond it read a table first. With \
+        "QEMU's cache of the image's L2 tables covers only part of the disk; requests beyond it must read a table first. With \
          a cache that covers the disk, {} ran {} as fast.",
         gain.after.workload,
         times(&gain.ratio)

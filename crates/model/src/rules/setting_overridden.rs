@@ -34,7 +34,7 @@ fn of_processors(rule: &Rule, processors: &Processors) -> Option<Finding> {
 
 fn overridden(rule: &Rule, device: &impl Live, wrong: &[Overridden]) -> Option<Finding> {
     let each: Vec<String> =
-        wrong.iter().map(|o| format!("{} is {} where {} was asked for", o.setting, o.found, o.asked)).collect();
+        wrong.iter().map(|o| format!("{} is {}, but {} was configured", o.setting, o.found, o.asked)).collect();
     if each.is_empty() {
         return None;
     }
@@ -43,8 +43,7 @@ fn overridden(rule: &Rule, device: &impl Live, wrong: &[Overridden]) -> Option<F
     let cause = match whys.len() == wrong.len() {
         true => format!("{}: {}.", each.join("; "), whys.join("; ")),
         false => format!(
-            "{}: something between the configuration and QEMU decided otherwise, or the configuration was changed and \
-             the guest not started anew since.",
+            "{}: something between the configuration and QEMU overrode it, or the configuration was changed and the guest has not been restarted since.",
             each.join("; ")
         ),
     };
@@ -52,7 +51,7 @@ fn overridden(rule: &Rule, device: &impl Live, wrong: &[Overridden]) -> Option<F
     let (domain, vmid) = (Names(device.place()).domain(), Names(device.place()).vmid());
     let running = "tr '\\0' '\\n' < /proc/PID/cmdline | grep -A1 -e -blockdev -e -drive -e -device -e -cpu -e -smp";
     let look = Change {
-        what: format!("Find out who overrides {}; until then trust what is in force.", names.join(", ")),
+        what: format!("Find out what overrides {}; until then rely on what is in force.", names.join(", ")),
         qemu: format!("# what QEMU was started with\n{running}"),
         libvirt: format!("diff <(virsh dumpxml {domain}) <(virsh dumpxml --inactive {domain})"),
         proxmox: format!(

@@ -31,11 +31,11 @@ fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
         }
         let names: Vec<&str> = facts.disks.iter().filter(shares).map(Live::device).collect();
         let cause = format!(
-            "The I/O thread {thread} serves {}: it is one core, and while it works for one of them the others wait.",
+            "The I/O thread {thread} serves {}: it is one core, and while it works for one disk the others wait.",
             names.join(", ")
         );
         let change = own_disk(
-            "Where several of them are busy at once, give each an I/O thread (virtio-scsi: a controller) of its own.",
+            "If several of them are busy at once, give each its own I/O thread (virtio-scsi: its own controller).",
             disk,
             &To { iothread: true, ..To::default() },
         );

@@ -31,7 +31,7 @@ fn single(rule: &Rule, disk: &Disk, processors: &Processors) -> Option<Finding> 
     disk.driver.as_deref().filter(|d| QUEUED.contains(d) && disk.details.queues == Some(1))?;
     let vcpus = processors.vcpus.filter(|n| *n > 1)?;
     let cause = format!(
-        "The disk has one request queue for {vcpus} vCPUs: they take turns at it, and one of them takes all interrupts."
+        "The disk has one request queue for {vcpus} vCPUs: they share it, and one of them handles all interrupts."
     );
     let what = format!("Give it {vcpus} queues, one for each vCPU (QEMU's default since machine type 5.2).");
     let change = own_disk(what, disk, &To { queues: Some(vcpus), ..To::default() });

@@ -36,7 +36,7 @@ fn split(rule: &Rule, m: &Measured, guest: &Cell) -> Option<Finding> {
     }
     let cause = format!(
         "The application makes requests of {:.0} KiB and the device sees {:.1} KiB ({:.0} sectors), natively {:.1} KiB: \
-         something on the guest's path splits them, and each part costs a request.{}",
+         something on the guest's path splits them, and each part is a separate request.{}",
         traits.block_bytes as f64 / 1024.0,
         seen.value / 1024.0,
         seen.value / 512.0,
@@ -45,17 +45,15 @@ fn split(rule: &Rule, m: &Measured, guest: &Cell) -> Option<Finding> {
     );
     let attachment = guest.setup.attachment.as_ref()?;
     let change = match () {
-        () if guest.setup.target == "sparse" => change::full_allocation(
-            "Write the file out beforehand: allocation splits requests.",
-            &Place::default(),
-            None,
-        ),
+        () if guest.setup.target == "sparse" => {
+            change::full_allocation("Preallocate the file: allocation splits requests.", &Place::default(), None)
+        }
         () if is_emulated(&attachment.driver) => change::virtio_disk(
-            "Attach the disk by virtio-blk: emulated controllers take few and short segments.",
+            "Attach the disk by virtio-blk: emulated controllers accept few and short segments.",
             &change::recommended(),
         ),
         () => change::in_guest(
-            "Allow requests as large as the host's disk takes, in the guest.",
+            "In the guest, allow requests as large as the host's disk accepts.",
             "# in the guest; the first figure is the limit, the second may not be exceeded\n\
              cat /sys/block/vda/queue/max_sectors_kb /sys/block/vda/queue/max_hw_sectors_kb\n\
              echo 1024 > /sys/block/vda/queue/max_sectors_kb",

@@ -8,7 +8,7 @@ use crate::facts::{Changed, Disk, Gain, Measured, Place};
 /// Any sure gain counts.
 const GAIN: f64 = 1.0;
 /// What to do.
-const WHAT: &str = "Write the file out before the guest uses it, or give the guest a device (LVM, partition).";
+const WHAT: &str = "Preallocate the file, or give the guest a device (LVM, partition).";
 /// The target with holes.
 const SPARSE: &str = "sparse";
 /// Targets whose blocks are all there.
@@ -59,7 +59,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     if !is_felt(disk) {
         return None;
     }
-    let cause = "The disk lies in a file with holes: the first write to each block waits until the host's file system has \
+    let cause = "The disk lies in a sparse file: the first write to each block waits until the host's file system has \
                  allocated it.";
     let change = change::full_allocation(WHAT, &disk.place, disk.details.format.as_deref());
     Some(rule.advice(disk, &["sparse", "allocated_bytes", "virtual_bytes"], cause, change))
@@ -67,12 +67,12 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
 
 fn cause(gain: &Gain) -> String {
     format!(
-        "The disk lies in a file with holes; each first write waits until the host's file system has allocated the \
+        "The disk lies in a sparse file; each first write waits until the host's file system has allocated the \
          block. {} on {} ran {} as fast. Blocks once written are not slower afterwards.",
         gain.after.workload,
         match gain.after.target.as_str() {
             "device" => "the whole device",
-            _ => "a file written out beforehand",
+            _ => "a preallocated file",
         },
         times(&gain.ratio)
     )

@@ -100,7 +100,7 @@ pub fn from_setting(label: &str, value: f64, unit: &str, disk: &Disk) -> Cited {
 
 /// A word on software emulation, for the end of a cause.
 pub fn caution(m: &Measured) -> &'static str {
-    if m.emulated { " Measured under software emulation (TCG): the direction counts, not the size." } else { "" }
+    if m.emulated { " Measured under software emulation (TCG): rely on the direction, not on the size." } else { "" }
 }
 
 /// `3.1 times (2.8 to 3.4)`.

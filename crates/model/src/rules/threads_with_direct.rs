@@ -12,7 +12,7 @@ const DIRECT: [&str; 2] = ["none", "directsync"];
 
 pub(super) const RULE: Rule = Rule {
     id: "threads-with-direct",
-    title: "A pool of threads for a block device",
+    title: "Thread pool on a block device",
     needs: Need::Settings,
     severity: Severity::Advice,
     references: &[
@@ -33,7 +33,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     if !fits {
         return None;
     }
-    let cause = "aio=threads hands each request to a thread and back; on a block device with O_DIRECT the kernel takes \
+    let cause = "aio=threads passes each request to a thread and back; on a block device with O_DIRECT the kernel takes \
                  them asynchronously.";
     let change = own_disk("Use aio=native (or io_uring).", disk, &To { aio: Some(Aio::Native), ..To::default() });
     Some(rule.advice(disk, &["aio", "cache", "format", "storage"], cause, change))

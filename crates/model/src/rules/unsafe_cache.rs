@@ -23,12 +23,10 @@ pub(super) const RULE: Rule = Rule {
 };
 
 /// What to do.
-const WHAT: &str = "Use cache=none (or writeback), unless the guest may be lost whole: a throw-away build machine, an \
-                    installation that would be started again.";
+const WHAT: &str = "Use cache=none (or writeback), unless losing the whole guest is acceptable: a disposable build machine, an installation that would be repeated.";
 
 /// What holds for every disk with it.
-const CAUSE: &str = "QEMU drops the guest's flushes (cache=unsafe): what the guest takes for durable is in the host's \
-                     memory, and lost when the host fails.";
+const CAUSE: &str = "QEMU drops the guest's flushes (cache=unsafe): what the guest believes durable is in the host's memory, and lost if the host fails.";
 
 fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
     let disks = facts.disks.iter().filter(|disk| disk.cache.as_deref() == Some("unsafe"));
@@ -42,9 +40,8 @@ fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
 /// Firecracker's default, fit for the throw-away guests that it is mostly used for (its
 /// `docs/api_requests/block-caching.md`).
 fn of_firecracker(rule: &Rule, disk: &Disk) -> Finding {
-    let cause = "Firecracker offers the guest no flush of this drive (cache_type Unsafe, its default): what the guest \
-                 takes for durable is in the host's memory, and lost when the host fails.";
-    let what = "Let it flush, if what is on the drive is to outlive a failure of the host.";
+    let cause = "Firecracker offers the guest no flush for this drive (cache_type Unsafe, its default): what the guest believes durable is in the host's memory, and lost if the host fails.";
+    let what = "Enable flushes if the drive's contents must survive a host failure.";
     let set = "\"cache_type\": \"Writeback\"    # in the drive's configuration, before the microVM starts";
     let change = Change { takes: Takes::NextStart, ..change::on_host(what, set) };
     let mut finding = rule.advice(disk, &["cache"], cause, change);
@@ -65,13 +62,13 @@ fn of_qemu(rule: &Rule, disk: &Disk) -> Finding {
 /// A guest that is to leave its image as it is: another cache mode would change nothing, and without the
 /// option it begins to write into the image, which is for its owner to decide and for nothing to be joined with.
 fn of_a_snapshot(rule: &Rule, disk: &Disk) -> Finding {
-    let cause = "The guest's writes go to a temporary image without flushes, which QEMU throws away at its end \
+    let cause = "The guest's writes go to a temporary image without flushes, which QEMU deletes when it exits \
                  (-snapshot, snapshot=on): right for a guest that begins anew each time, and for no other.";
     let names = Names(&disk.place);
     let (vmid, slot) = (names.vmid(), names.slot("virtio0"));
-    let warning = "# only if what the guest writes is to be kept: from its next start on it writes into its image";
+    let warning = "# only to keep what the guest writes: from its next start on it writes into its image";
     let change = Change {
-        what: "Leave snapshot out on purpose, if what the guest writes is to be kept; else leave all as it is.".into(),
+        what: "Remove snapshot only if you want to keep what the guest writes; otherwise change nothing.".into(),
         qemu: format!(
             "{warning}\n# take snapshot=on away from its own -drive, or -snapshot, which is for all disks of the guest"
         ),
@@ -191,7 +188,7 @@ mod tests {
             let change = &found[0].change;
             assert_eq!(change.sets, None, "another finding's change would take it along");
             for text in [&change.qemu, &change.libvirt, &change.proxmox] {
-                assert!(text.starts_with("# only if what the guest writes is to be kept"), "{text}");
+                assert!(text.starts_with("# only to keep what the guest writes"), "{text}");
             }
             for text in found.iter().flat_map(|f| [&f.change.qemu, &f.change.libvirt, &f.change.proxmox]) {
                 assert!(!text.contains("cache=") && !text.contains("-drive file="), "{text}");

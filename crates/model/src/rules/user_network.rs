@@ -11,7 +11,7 @@ const USER: [&str; 2] = ["user", "passt"];
 
 pub(super) const RULE: Rule = Rule {
     id: "user-network",
-    title: "Network in user space",
+    title: "User-mode networking",
     needs: Need::Settings,
     severity: Severity::Advice,
     references: &[
@@ -25,13 +25,11 @@ pub(super) const RULE: Rule = Rule {
 
 fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     let backend = nic.backend.as_deref().filter(|b| USER.contains(b))?;
-    let who = if backend == "user" { "QEMU's main loop" } else { "a process beside QEMU" };
+    let who = if backend == "user" { "QEMU's main loop" } else { "a separate process" };
     let cause = format!(
-        "The card is connected in user space ({backend}): {who} ends each connection and opens it anew on the host. A tap on a bridge \
-         hands packets on, with vhost without QEMU."
+        "The card is connected in user space ({backend}): {who} terminates each connection and opens a new one on the host. A tap on a bridge forwards packets, with vhost without QEMU."
     );
-    let what = "Connect it to a bridge by a tap with vhost, where the guest may be on the host's network (this needs \
-                root once, and gives the guest an address of its own).";
+    let what = "Connect it to a bridge through a tap with vhost, if the guest may be on the host's network (this needs root once, and gives the guest its own address).";
     let to = NicTo { virtio: true, tap: true, vhost: true, ..NicTo::default() };
     Some(rule.advice(nic, &["backend"], &cause, own_nic(what, nic, to)))
 }

@@ -11,7 +11,7 @@ use crate::facts::{PlacedThread, Processors};
 
 pub(super) const RULE: Rule = Rule {
     id: "vcpus-over-cores",
-    title: "vCPUs wait for each other's processors",
+    title: "vCPUs compete for processors",
     needs: Need::Settings,
     severity: Severity::Advice,
     references: &[
@@ -36,15 +36,18 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
         }
         () if threads > bound.len() && !bound.is_empty() => {
             evidence.push(("vCPUs may run on".to_owned(), list_of(&bound)));
-            format!("{threads} vCPUs may run on no processor but {}.", list_of(&bound))
+            format!("{threads} vCPUs may only run on {}.", list_of(&bound))
         }
         () if !p.shares_cpus_with.is_empty() => {
             evidence.push(("vCPUs may run on".to_owned(), list_of(&bound)));
-            format!("vCPUs are bound to processors that vCPUs of {} are bound to, too.", p.shares_cpus_with.join(", "))
+            format!(
+                "vCPUs are pinned to processors to which vCPUs of {} are pinned, too.",
+                p.shares_cpus_with.join(", ")
+            )
         }
         () => return None,
     };
-    let cause = format!("{cause} A vCPU that waits for a processor holds up those that wait for it.");
+    let cause = format!("{cause} A vCPU that waits for a processor delays those that wait for it.");
     let change = if !p.host.is_empty() && vcpus > p.host.len() { fewer(p) } else { unbound(p) };
     let mut finding = rule.advice(p, &["vcpus", "shares_cpus_with"], &cause, change);
     let from = p.read.get("threads").cloned().unwrap_or_else(|| Live::from(p).place());
@@ -66,7 +69,7 @@ fn fewer(p: &Processors) -> Change {
         qemu: format!("# in place of its own -smp\n-smp {most}"),
         libvirt: format!("virsh setvcpus {} {most} --config", names.domain()),
         proxmox: format!(
-            "qm set {} --sockets 1 --cores {most}\n# in force after the guest was stopped and started",
+            "qm set {} --sockets 1 --cores {most}\n# takes effect after the guest is shut down and started",
             names.vmid()
         ),
         takes: Takes::NextStart,
@@ -130,7 +133,7 @@ mod tests {
     fn neighbours_and_small_hosts_are_told() {
         let cause = |p: Processors| live(&RULE, &p).map(|f| f.cause).unwrap();
         let neighbour = Processors { shares_cpus_with: vec!["web2".into()], ..live_processors() };
-        assert!(cause(neighbour).starts_with("vCPUs are bound to processors that vCPUs of web2 are bound to"));
+        assert!(cause(neighbour).starts_with("vCPUs are pinned to processors to which vCPUs of web2 are pinned"));
         let many = Processors { vcpus: Some(12), ..live_processors() };
         assert!(cause(many).starts_with("The guest has 12 vCPUs and the host 8 processors."));
     }

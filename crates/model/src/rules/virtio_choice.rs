@@ -13,7 +13,7 @@ const MANY: u32 = 20;
 
 pub(super) const RULE: Rule = Rule {
     id: "virtio-choice",
-    title: "The other paravirtual disk fits better",
+    title: "The other paravirtual disk type fits better",
     needs: Need::MeasuredOrSettings,
     severity: Severity::Advice,
     references: &["Proxmox VE, qm.adoc, \"Bus/Controller\"", "QEMU, blog \"virtio-blk and virtio-scsi\" (2021)"],
@@ -25,7 +25,7 @@ pub(super) const RULE: Rule = Rule {
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     let shorter = |g: &&Gain| driver(&g.before) == "virtio-scsi" && driver(&g.after) == "virtio-blk";
     rule.from_gains(m, m.sure_gains(Changed::Driver, GAIN).filter(shorter), cause, |g| {
-        change::virtio_disk("Attach the disk by virtio-blk where few disks must be fast.", &better(g))
+        change::virtio_disk("Attach the disk to virtio-blk if few disks must be fast.", &better(g))
     })
 }
 
@@ -41,11 +41,11 @@ fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
         }
         told.push(disk.guest());
         let cause = format!(
-            "The guest has {} virtio-blk disks, each a PCI device of its own with its own interrupts.",
+            "The guest has {} virtio-blk disks, each a separate PCI device with its own interrupts.",
             disk.details.alike_in_guest.unwrap_or_default()
         );
         let to = To { driver: Some("virtio-scsi"), ..To::default() };
-        let change = change::own_disk("Hang this one and its like on virtio-scsi controllers.", disk, &to);
+        let change = change::own_disk("Attach this disk and similar ones to virtio-scsi controllers.", disk, &to);
         all.push(rule.advice(disk, &["driver", "alike_in_guest"], &cause, change));
     }
     all

@@ -1,4 +1,4 @@
-//! Windows without Hyper-V's interfaces: it reads clocks and timers of emulated hardware, each time a
+//! Windows without Hyper-V enlightenments: it reads clocks and timers of emulated hardware, each time a
 //! way out to the hypervisor, and its watchdogs take a pause of the host for a fault.
 
 use super::change::{Names, Takes};
@@ -8,7 +8,7 @@ use crate::result::Accel;
 
 pub(super) const RULE: Rule = Rule {
     id: "windows-no-enlightenments",
-    title: "Windows without Hyper-V's interfaces",
+    title: "Windows without Hyper-V enlightenments",
     needs: Need::Settings,
     severity: Severity::Advice,
     references: &[
@@ -29,8 +29,7 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
     if !windows || p.flags.iter().any(flag) {
         return None;
     }
-    let cause = "Windows runs without any of Hyper-V's interfaces: clocks, timers and interrupts take the way through \
-                 emulated hardware, and an idle guest burns CPU time.";
+    let cause = "Windows runs without Hyper-V enlightenments: clocks, timers and interrupts go through emulated hardware, and an idle guest burns CPU time.";
     let names = Names(&p.place);
     let model = [p.model.as_deref().unwrap_or("host")].into_iter().chain(p.flags.iter().map(String::as_str));
     let model = model.collect::<Vec<&str>>().join(",");
@@ -50,7 +49,7 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
         ),
         proxmox: format!(
             "qm set {} --ostype win11    # or win10, w2k12: the release in the guest\n\
-             # in force after the guest was stopped and started",
+             # takes effect after the guest is shut down and started",
             names.vmid()
         ),
         takes: Takes::NextStart,

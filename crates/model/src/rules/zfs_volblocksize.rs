@@ -17,7 +17,7 @@ const ZVOL: &str = "zvol";
 
 pub(super) const RULE: Rule = Rule {
     id: "zfs-volblocksize",
-    title: "Blocks of the ZFS volume are larger than the guest's writes",
+    title: "ZFS volume blocks are larger than the guest's writes",
     needs: Need::MeasuredOrSettings,
     severity: Severity::Advice,
     references: &["OpenZFS, zfsprops(7), volblocksize", "Proxmox VE, \"ZFS over iSCSI\" and zfspool, blocksize"],
@@ -34,7 +34,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     disk.details.storage.as_deref().filter(|storage| *storage == ZVOL)?;
     let block = disk.details.volblock_bytes.filter(|b| *b > DEFAULT_BYTES)?;
     let cause = format!(
-        "The volume has blocks of {} KiB: each smaller write of the guest reads and rewrites a whole one.",
+        "The volume has blocks of {} KiB: each smaller write of the guest reads and rewrites a whole block.",
         block / 1024
     );
     let mut finding = rule.advice(disk, &["storage", "volblock_bytes"], &cause, advice(&disk.place));
@@ -75,12 +75,12 @@ fn advice(place: &Place) -> Change {
     let volume = format!("{}-new", plain.trim_start_matches("/dev/zvol/"));
     let (old, new, pool) = (shell(plain), shell(&format!("{plain}-new")), shell(&volume));
     let zfs = format!(
-        "# fixed when a volume is made: make a new one and copy, guest shut down\n\
+        "# fixed when a volume is created: create a new one and copy, with the guest shut down\n\
          zfs create -V $(blockdev --getsize64 {old}) -o volblocksize=16k {pool}\n\
          dd if={old} of={new} bs=1M conv=sparse status=progress"
     );
     Change {
-        what: "Make the volume anew with blocks near the guest's usual write (databases: 8 to 16 KiB).".into(),
+        what: "Recreate the volume with a block size near the guest's usual write (databases: 8 to 16 KiB).".into(),
         libvirt: format!(
             "{zfs}\nvirsh edit {}    # then <source dev='{}'/>",
             names.domain(),
@@ -88,8 +88,8 @@ fn advice(place: &Place) -> Change {
         ),
         qemu: zfs,
         proxmox: format!(
-            "pvesm set STORAGE --blocksize 16k    # for volumes made from now on\n\
-             # an existing disk: away and back again; each copy stays as an unused disk until it is removed\n\
+            "pvesm set STORAGE --blocksize 16k    # for volumes created from now on\n\
+             # an existing disk: move it away and back; each copy stays as an unused disk until removed\n\
              qm disk move {vmid} {slot} OTHERSTORAGE && qm disk move {vmid} {slot} STORAGE",
             vmid = names.vmid(),
             slot = names.slot("virtio0")

@@ -16,7 +16,7 @@ const SECTOR: f64 = 512.0;
 
 /// What may and may not be concluded from guests under software emulation.
 pub const EMULATED: &str = "The guests ran under software emulation (TCG), not hardware virtualisation. What may be \
-    concluded: which settings, request sizes and queue depths reach the device, and which set-up beats which other one \
+    concluded: which settings, request sizes and queue depths reach the device, and which setup beats which other one \
     by a wide margin here. What may not: the share of the host that a guest under KVM would get, latencies, CPU costs, \
     or any comparison with published figures; emulation makes the guest's own processor many times slower.";
 
@@ -25,7 +25,7 @@ fn statement(environment: &Environment) -> Option<String> {
     let emulated = (environment.accel == Some(Accel::Tcg)).then(|| EMULATED.to_owned());
     let capped = environment.cap_ratio.map(|cap| {
         format!(
-            "To spare the other guests (--gentle) each workload was capped at {:.0} % of what a short native probe of it \
+            "To protect the other guests (--gentle) each workload was capped at {:.0} % of what a short native probe of it \
              reached, on both sides. Shares are of that cap, not of the host; a share near 100 % says only that the \
              guest reaches the cap.",
             cap * 100.0
@@ -306,7 +306,7 @@ pub(super) fn verdict(ratio: &Ratio, rule: &Convergence) -> String {
         // The width of an interval from too few pairs says nothing yet.
         _ if !missing.is_empty() => {}
         Some(w) if w > rule.half_width => {
-            missing.push(format!("±{:.1} points where ±{:.1} are wanted", w * 100.0, rule.half_width * 100.0));
+            missing.push(format!("±{:.1} points where ±{:.1} are required", w * 100.0, rule.half_width * 100.0));
         }
         None => missing.push("no interval".to_owned()),
         Some(_) => {}

@@ -117,7 +117,7 @@ fn judge(e: &Evidence) -> (Verdict, &'static str) {
         () if e.volatile == Some(true) && !flushed => {
             (Verdict::NotDurable, "acknowledged appends are in the device's volatile cache, which was not flushed")
         }
-        () if e.busy => (Verdict::NotVisible, "others wrote to the device, too"),
+        () if e.busy => (Verdict::NotVisible, "other processes wrote to the device, too"),
         () if e.volatile == Some(false) => (Verdict::Durable, "the device has no volatile cache and got every byte"),
         () if flushed => (Verdict::Durable, "the device got every byte and a flush for each append"),
         () => (Verdict::NotVisible, "whether the device has a volatile cache is not known, and it got no flushes"),

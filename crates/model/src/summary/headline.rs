@@ -95,5 +95,5 @@ fn line(share: &Share, cells: &[Cell]) -> String {
 fn cost(share: &Share, cells: &[Cell]) -> Option<String> {
     let per_request = |key: &str| cells.iter().find(|c| c.key == key)?.cpu.host_seconds_per_request;
     let (native, guest) = (per_request(&share.baseline)?, per_request(&share.key)?);
-    Some(format!("host CPU a request {:.0} µs natively, {:.0} µs through the guest", native * 1e6, guest * 1e6))
+    Some(format!("host CPU per request {:.0} µs natively, {:.0} µs through the guest", native * 1e6, guest * 1e6))
 }

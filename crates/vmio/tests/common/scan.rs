@@ -133,7 +133,7 @@ pub fn view() -> View {
     let sparse = finding(
         &plain,
         "sparse-file",
-        "Disk in a file with holes",
+        "Disk in a sparse file",
         Severity::Advice,
         change("Give the disk its blocks before it is used.", Takes::ShutDown),
     );
@@ -178,7 +178,7 @@ pub fn view() -> View {
     let mut kube =
         guest("pay-7", Some("kubevirt"), "virt-launcher's domain", ["virtio-blk", "none", "threads"], "virtio-net", 1);
     kube.ids.insert("pod".into(), "virt-launcher-pay-7-x2x9l".into());
-    let note = finding(&kube, "cache-aio-pair", "Cache mode and AIO engine do not fit", Severity::Note, virtio());
+    let note = finding(&kube, "cache-aio-pair", "Cache mode and AIO engine do not match", Severity::Note, virtio());
 
     let mut windows =
         guest("files-2022", Some("libvirt"), "virsh dumpxml files-2022", ["ahci", "none", "native"], "e1000e", 6);

@@ -194,7 +194,7 @@ mod tests {
                 "disk=\"$(qm config 101 | sed -nE '/^scsi1: /{s///;s/,(iothread)=[^,]*//g;p}')\" && [ -n \"$disk\" ] && \\",
                 "{ qm config 101 | grep '^scsihw: virtio-scsi-single$' || qm set 101 --scsihw virtio-scsi-single; } && \\",
                 "qm set 101 --scsi1 \"$disk,iothread=1\"",
-                "# in force after the guest was stopped and started"
+                "# takes effect after the guest is shut down and started"
             ]
         );
     }

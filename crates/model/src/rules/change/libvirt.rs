@@ -35,7 +35,7 @@ const OWN: &str = "<!-- KIND (file, block, network), FORMAT (qcow2, raw) and <so
 /// The whole element of a disk of a study, without what only the reader knows of the own disk.
 pub(super) fn element(a: &Attachment) -> String {
     let Some((bus, name, _)) = bus(Some(&a.driver)) else {
-        return format!("<!-- libvirt knows no emulated {} disk: use virtio -->", a.driver);
+        return format!("<!-- libvirt has no emulated {} disk: use virtio -->", a.driver);
     };
     let to = To::from(a);
     let threads = if a.iothread { "<iothreads>1</iothreads>  <!-- directly below <domain> -->\n" } else { "" };

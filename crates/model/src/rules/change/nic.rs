@@ -228,9 +228,7 @@ fn proxmox(nic: &Nic, to: NicTo) -> String {
     if less.is_empty() && more.is_empty() {
         let look = format!("qm config {vmid} | grep -e ^args -e ^{slot}");
         let steps = chained(&["modprobe vhost_net".to_owned(), look, shutdown, start]);
-        return format!(
-            "# Proxmox VE asks for vhost and all offloads by itself: look for what takes them away\n{steps}"
-        );
+        return format!("# Proxmox VE enables vhost and all offloads by default: find what disables them\n{steps}");
     }
     let set = format!("qm set {vmid} --{slot} \"$card{more}\"");
     chained(&[read_slot("card", &vmid, &slot, &less), shutdown, set, start])

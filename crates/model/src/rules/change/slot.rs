@@ -30,7 +30,7 @@ fn keys<'a>(settings: &[(&'a str, String)]) -> Vec<&'a str> {
 }
 
 /// What Proxmox needs to be told when something is in force only later.
-const STOPPED: &str = "# in force after the guest was stopped and started";
+const STOPPED: &str = "# takes effect after the guest is shut down and started";
 
 /// What another controller means for other disks.
 const OF_ALL: &str = "# --scsihw is the controller of all SCSI disks of the guest";
@@ -38,7 +38,7 @@ const OF_ALL: &str = "# --scsihw is the controller of all SCSI disks of the gues
 /// Proxmox's command for a disk of a study.
 pub(super) fn command(a: &Attachment) -> String {
     let Some((_, _, slot)) = bus(Some(&a.driver)) else {
-        return format!("# Proxmox VE knows no emulated {} disk: use virtio", a.driver);
+        return format!("# Proxmox VE has no emulated {} disk: use virtio", a.driver);
     };
     // An I/O thread a disk needs a controller a disk.
     let hardware = if a.driver == "virtio-scsi" { "qm set VMID --scsihw virtio-scsi-single\n" } else { "" };
@@ -165,7 +165,7 @@ fn moved(vmid: &str, old: &str, taken: &[String], driver: Option<&str>, to: &To,
         ])
         .collect();
     format!(
-        "# stops before any change if {new} is taken (its line is shown: choose a number that is free);\n\
+        "# stops before any change if {new} is taken (its line is shown: choose a free number);\n\
          # {old} becomes unused for a moment, nothing is erased\n{}{}",
         if prefix == "scsi" { format!("{OF_ALL}\n") } else { String::new() },
         chained(&steps)
