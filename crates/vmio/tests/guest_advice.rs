@@ -113,7 +113,7 @@ fn all(long: bool) -> bool {
         }
     }
     drop(guests);
-    bed::detach_loops();
+    drop(bed);
     for (row, why) in &wrong {
         eprintln!("=== {row}\n{}\n", why.trim_end());
     }

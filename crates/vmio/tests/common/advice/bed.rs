@@ -109,6 +109,10 @@ impl Bed {
 
 impl Drop for Bed {
     fn drop(&mut self) {
+        // Also when a test ends before its time; its guests are gone by then.
+        for device in LOOPS.lock().map(|mut all| std::mem::take(&mut *all)).unwrap_or_default() {
+            let _ = run("losetup", &["--detach", &device]);
+        }
         if let Some(daemon) = &mut self.daemon {
             let _ = daemon.kill();
             let _ = daemon.wait();
@@ -231,12 +235,6 @@ pub fn cpus() -> usize {
 
 /// Loop devices are the whole machine's.
 static LOOPS: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
-
-pub fn detach_loops() {
-    for device in LOOPS.lock().unwrap().drain(..) {
-        let _ = run("losetup", &["--detach", &device]);
-    }
-}
 
 /// A file of a MiB whose blocks all hold data.
 fn raw(path: &Path) -> String {
