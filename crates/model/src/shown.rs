@@ -19,7 +19,7 @@ pub fn is_hidden(c: char) -> bool {
         || matches!(c,
             '\u{61c}' | '\u{200e}' | '\u{200f}' // marks of direction
             | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{206f}' // embeddings, overrides, isolates
-            | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2065}' | '\u{feff}' // no width: two names look like one
+            | '\u{200b}' | '\u{2060}'..='\u{2065}' | '\u{feff}' // no width: two names look like one
             | '\u{2028}' | '\u{2029}' // separators of lines and paragraphs
         )
 }
