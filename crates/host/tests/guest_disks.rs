@@ -17,11 +17,11 @@ use vmio_host::scan::scan;
 use vmio_model::facts::Guest;
 use vmio_node::Local;
 
-/// A stand-in for a guest a disk, each named `PREFIX-N`.
-fn stand_ins(prefix: &str, disks: &[(String, &str)]) -> Vec<StandIn> {
+/// A stand-in for a guest a disk, each named `PREFIX-N`; all have the image `below` open, too.
+fn stand_ins(prefix: &str, disks: &[(String, &str)], below: &Path) -> Vec<StandIn> {
     let start = |(i, (path, format)): (usize, &(String, &str))| {
         let (name, drive) = (format!("{prefix}-{i}"), format!("file={path},format={format},if=virtio"));
-        StandIn::start("qemu-system-x86_64", ["-name", &name, "-drive", &drive])
+        StandIn::holding("qemu-system-x86_64", &[Path::new(path), below], ["-name", &name, "-drive", &drive])
     };
     disks.iter().enumerate().map(start).collect()
 }
@@ -61,7 +61,7 @@ fn real_chains_holes_and_cached_pages_are_read() {
     let disks = [("top", "qcow2"), ("orphan", "qcow2"), ("holes", "raw"), ("full", "raw"), ("missing", "raw")];
     let disks: Vec<(String, &str)> = disks.iter().map(|(name, format)| (path(name), *format)).collect();
     let prefix = format!("disks-{}", std::process::id());
-    let _running = stand_ins(&prefix, &disks);
+    let _running = stand_ins(&prefix, &disks, &at("base"));
     let guests = looked(&prefix);
     let [top, orphan, holes, full, missing] = &guests[..] else { panic!("{guests:?}") };
     let details = |guest: &Guest| guest.disks[0].details.clone();
@@ -98,7 +98,7 @@ fn two_hundred_guests_take_seconds() {
     };
     let disks: Vec<(String, &str)> = (0..200).map(disk).collect();
     let prefix = format!("many-{}", std::process::id());
-    let _running = stand_ins(&prefix, &disks);
+    let _running = stand_ins(&prefix, &disks, &base);
     let began = Instant::now();
     let guests = looked(&prefix);
     let seconds = began.elapsed().as_secs_f64();

@@ -189,7 +189,7 @@ fn two_hundred_guests_are_read_in_time() {
             let own = line
                 .replace("/var/lib/libvirt/images/web1.qcow2", &image)
                 .replace("guest=web1", &format!("guest=g{i}"));
-            StandIn::start("/usr/bin/qemu-system-x86_64", own.lines().skip(1))
+            StandIn::holding("/usr/bin/qemu-system-x86_64", &[Path::new(&image)], own.lines().skip(1))
         })
         .collect();
     let node = Local::new();

@@ -93,7 +93,7 @@ fn texts(name: &str) -> Vec<String> {
         queues: Some(4),
         discard: true,
         driver: None,
-        l2_cache: Some(1),
+        l2_cache: Some(1 << 20),
     };
     let driver = |driver| To { driver: Some(driver), ..To::default() };
     let mut changes: Vec<Change> = Vec::new();

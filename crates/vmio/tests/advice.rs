@@ -1,6 +1,6 @@
 //! Each rule's advice was tried for each way of change, or a closed list says why not; `docs/advice.md` says
 //! the same.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr, clippy::print_stdout)]
 
 #[path = "common/advice/mod.rs"]
 mod advice;
@@ -8,7 +8,7 @@ mod advice;
 use std::path::Path;
 
 use advice::applier::{Edit, Step, steps};
-use advice::{Fill, Way, table};
+use advice::{Fill, Way, qm, table};
 
 #[test]
 fn every_rule_has_a_row_for_every_way_or_a_reason() {
@@ -67,4 +67,35 @@ fn three_forms() {
         ]
     );
     assert!(steps(Way::Libvirt, "virsh edit web1\n<y/>", &[]).is_err());
+}
+
+#[test]
+fn the_stand_in_for_qm_refuses_what_the_real_one_refuses() {
+    let volume = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    let takes = |key: &str, rest: &str| qm::check(key, &format!("{volume}{rest}")).is_ok();
+    assert!(takes("scsi0", ",cache=none,aio=io_uring,iothread=1,ssd=1,queues=2,discard=on"));
+    // No such slot, key of another bus, value that is none, volume that is not there.
+    for (key, rest) in [
+        ("sata9", ""),
+        ("virtio0", ",ssd=1"),
+        ("sata0", ",iothread=1"),
+        ("virtio0", ",queues=2"),
+        ("scsi0", ",queues=1"),
+        ("scsi0", ",cache=default"),
+        ("scsi0", ",l2-cache-size=1"),
+        ("scsi0", ".gone,cache=none"),
+    ] {
+        assert!(!takes(key, rest), "{key} {rest}");
+    }
+    assert!(qm::check("net0", "virtio=BC:24:11:00:00:01,bridge=vmbr0,mtu=1,queues=4").is_ok());
+    for (key, value) in [
+        ("net0", "virtio-net=BC:24:11:00:00:01"),
+        ("net0", "virtio=BC:24:11:00:00:01,queues=65"),
+        ("scsihw", "virtio-scsi"),
+        ("kvm", "yes"),
+        ("iothread", "1"),
+        ("cpulimit", "-1"),
+    ] {
+        assert!(qm::check(key, value).is_err(), "{key} {value}");
+    }
 }

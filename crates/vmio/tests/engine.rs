@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use proptest::prelude::*;
-use vmio::run::engine::{Ended, Event, Impossible, Next, Rig, measure, next_noise};
+use vmio::run::engine::{self, Ended, Event, Impossible, Next, Rig, measure, next_noise};
 use vmio::run::studies;
 use vmio::store::{NewRun, Store};
 use vmio_model::result::{DeviceUse, Run, Sample, WorkloadResult, WorkloadTraits};
@@ -497,6 +497,16 @@ fn the_write_budget_is_never_overrun() {
     // Each that fails may have written all that it was allowed to.
     let (stored, tried) = written(0, Some(&|_, attempt| attempt == 1));
     assert!(stored + 4 * CELL <= budget && tried >= 6, "{stored} of {budget}, {tried} tried");
+    // What others wrote to the device meanwhile is not the run's.
+    let bed = Bed::new(&study);
+    bed.go(study::next, &mut Fake { sees_disk: true, stop_after: Some(1), ..Fake::default() }).0.unwrap();
+    let mut sample = bed.run().samples.remove(0);
+    let own = engine::spent(std::slice::from_ref(&sample)).bytes_written;
+    sample.device.as_mut().unwrap().write_bytes += 50 << 30;
+    let busy = engine::spent(std::slice::from_ref(&sample)).bytes_written;
+    assert!(own > 0 && busy <= 5 * own + own / 10 + (4 << 20), "{own} {busy}");
+    sample.result.write_bytes = 0;
+    assert_eq!(engine::spent(&[sample]).bytes_written, 0, "a cell that reads");
     // Nothing at all fits.
     assert_eq!(written(budget, None), (0, 0));
 }

@@ -204,7 +204,17 @@ fn what_a_killed_run_leaves_running_ends_by_itself() {
     let pid = run.id();
     assert!(hostile.bed.wait_for(&mut run, || marked(pid).iter().any(|n| n == "fio")));
     ends_by_itself(&mut run);
-    assert_eq!(vmio_node::recover(&hostile.bed.state().join("journals")).failed, Vec::<String>::new());
+    // What cannot be found is told at each start, with what finds it, until it is gone.
+    hostile.other("cd ..; mv images away; mkdir images");
+    let recover = || vmio_node::recover(&hostile.bed.state().join("journals")).failed;
+    let [said] = &recover()[..] else { panic!("one directory is missing") };
+    assert!(said.contains("is not there any more: look for what vmio made there with"), "{said}");
+    let find = said.split('`').nth(1).unwrap();
+    let found = Command::new("sh").args(["-c", find]).output().unwrap();
+    let found = String::from_utf8(found.stdout).unwrap();
+    assert!(found.contains("home/away/vmio-scratch-"), "{find}: {found}");
+    hostile.other("cd ..; rmdir images; mv away images");
+    assert_eq!(recover(), Vec::<String>::new(), "it is there again");
     hostile.place_is_unharmed();
 }
 

@@ -318,7 +318,8 @@ fn a_store_is_its_owners_alone() {
     assert_eq!((mode(&own), mode(&dir.path().join("deep"))), (0o700, 0o700));
     drop(store);
     // One of an older vmio's.
-    (set(&path, 0o644), set(&own, 0o755));
+    set(&path, 0o644);
+    set(&own, 0o755);
     drop(Store::open_existing(&path).unwrap());
     assert_eq!((mode(&path), mode(&own)), (0o600, 0o700));
     // A directory that the user named may hold other things.

@@ -63,7 +63,7 @@ fn save(disk: &Disk, files: &[&DeletedFile]) -> Change {
             "[ \"$(readlink {open})\" = {} ] && [ ! -e {saved} ]",
             shell(&format!("{} (deleted)", file.path))
         ));
-        copies.push(format!("cp --sparse=always --preserve=mode,ownership {open} {saved}"));
+        copies.push(format!("cp --preserve=mode,ownership {open} {saved}"));
         match file.replaced {
             true => taken.push(format!(
                 "# {} is another file now: the guest's own is {};\n# put the right one there, and start the guest anew: it stays paused",
@@ -148,10 +148,7 @@ mod tests {
     fn nothing_is_overwritten_and_each_step_waits_for_the_one_before() {
         let change = &found(file("/i/it's", false), "/i/it's", "none")[0].change;
         for (text, steps) in [(&change.qemu, 4), (&change.libvirt, 6), (&change.proxmox, 5)] {
-            assert!(
-                text.contains("cp --sparse=always --preserve=mode,ownership /proc/812/fd/31 '/i/it'\\''s.saved'"),
-                "{text}"
-            );
+            assert!(text.contains("cp --preserve=mode,ownership /proc/812/fd/31 '/i/it'\\''s.saved'"), "{text}");
             assert!(text.contains("[ ! -e '/i/it'\\''s.saved' ]") && text.contains("mv -n "), "{text}");
             assert_eq!(text.matches(" && \\\n").count(), steps, "{text}");
         }

@@ -29,8 +29,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     let (domain, vmid, slot) = (names.domain(), names.vmid(), names.slot("virtio0"));
     let source = names.source();
     let name = disk.place.source.as_deref().and_then(|path| path.rsplit('/').next()).unwrap_or("disk.raw");
-    let copy =
-        format!("cp -n --sparse=always --preserve=mode,ownership {source} {}", shell(&format!("/DIRECTORY/{name}")));
+    let copy = format!("cp -n --preserve=mode,ownership {source} {}", shell(&format!("/DIRECTORY/{name}")));
     let change = Change {
         what: "Move it to a file system on a disk, unless the guest may be lost whole.".into(),
         qemu: format!(

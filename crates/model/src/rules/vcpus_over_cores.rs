@@ -97,7 +97,7 @@ fn unbound(p: &Processors) -> Change {
                any guest is bound to."
             .into(),
         libvirt: (0..vcpus.len()).map(pin).collect::<Vec<String>>().join("\n"),
-        proxmox: format!("{by_tid}\n# and from the next start on\nqm set {} --delete affinity", names.vmid()),
+        proxmox: format!("{by_tid}\n# and from the next start on\nqm set {} --affinity {all}", names.vmid()),
         qemu: by_tid,
         takes: Takes::Running,
         sets: None,

@@ -10,6 +10,7 @@ use vmio_model::setup::Setup;
 use vmio_model::stats::Ratio;
 use vmio_model::study::control::{controls, logical_blocks};
 use vmio_model::study::plan::budget_bytes;
+use vmio_model::study::plan::spans::hard_bytes;
 use vmio_model::study::schedule;
 use vmio_model::study::{DoneReason, Progress, SampleKey, Spent, Step, Study};
 use vmio_model::summary;
@@ -207,13 +208,28 @@ fn steadiness(study: &Study, run: &Run) -> (BTreeSet<String>, Option<Vec<Sample>
     (cells.filter(|key| !reached(key)).collect(), Some(summary::steady::settled(&run.samples, &run.workloads)))
 }
 
-/// What stored samples cost: their measured seconds, and what the device (or, where it cannot be
-/// seen, the workload) wrote.
+/// What stored samples cost: their measured seconds, and what they wrote.
 pub fn spent(samples: &[Sample]) -> Spent {
     Spent {
         seconds: samples.iter().map(|s| s.device.map_or(s.result.seconds, |d| d.seconds)).sum(),
-        bytes_written: samples.iter().map(|s| s.device.map_or(s.result.write_bytes, |d| d.write_bytes)).sum(),
+        bytes_written: samples.iter().map(written).sum(),
     }
+}
+
+/// What a cell wrote to the device: what the device saw, up to what the cell can have caused. What is beyond is of
+/// others, whose writes are not the run's. A file system writes records of its own: little for large
+/// writes, for a small one that is flushed alone a few blocks of its journal.
+fn written(sample: &Sample) -> u64 {
+    const SMALL: u64 = 16 << 10;
+    const BLOCKS: u64 = 5;
+    let moved = sample.result.write_bytes;
+    let small = moved <= sample.result.ios.saturating_mul(SMALL);
+    let caused = match moved {
+        0 => 0,
+        _ if small => hard_bytes(moved * BLOCKS),
+        _ => hard_bytes(moved),
+    };
+    sample.device.map_or(moved, |d| d.write_bytes.min(caused))
 }
 
 /// The order of an A/A run (`--noise`): each cell twice in a row, in rounds 2k and 2k+1, a boot a

@@ -67,7 +67,7 @@ impl Names<'_> {
 /// cursor or turns the direction of writing: such characters are spelled in octal, for `printf` (`$'...'` is
 /// no part of dash). Trailing newlines, which `$(...)` would take away, are the third character of `IFS`.
 pub fn shell(word: &str) -> String {
-    if word.chars().any(is_hidden) {
+    if word.chars().any(is_unseen) {
         let body = word.trim_end_matches('\n');
         let plain = |b: &u8| b.is_ascii_alphanumeric() || b"_./:@+=,".contains(b);
         let spell = |b: u8| if plain(&b) { char::from(b).to_string() } else { format!("\\{b:03o}") };
@@ -80,6 +80,11 @@ pub fn shell(word: &str) -> String {
         return word.to_owned();
     }
     format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// Also what joins letters (Persian, emoji): shown as it is, but a name that is pasted must be seen whole.
+fn is_unseen(c: char) -> bool {
+    is_hidden(c) || matches!(c, '\u{200c}' | '\u{200d}')
 }
 
 /// Text in an XML attribute (XML 1.0, section 2.4), which stays on its line: it is shown in comments of
@@ -146,7 +151,7 @@ mod tests {
             }
             for name in names {
                 let word = super::shell(name);
-                assert!(!word.chars().any(is_hidden), "{word:?}");
+                assert!(!word.chars().any(is_unseen), "{word:?}");
                 let script = format!("printf '%s|' {word} end");
                 let run = if shell == "busybox" { &["sh", "-c"][..] } else { &["-c"] };
                 let out = std::process::Command::new(shell).args(run).arg(script).output().unwrap();

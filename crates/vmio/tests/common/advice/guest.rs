@@ -108,6 +108,15 @@ impl Guest {
             After::SmallBridge => {
                 run("ip", &["link", "set", &format!("b{}", self.at), "mtu", "1400"])?;
             }
+            After::Delete => {
+                let dir = format!("/proc/{}/fd", self.pid()?);
+                let image = || {
+                    let open = fs::read_dir(&dir).ok()?.flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
+                    open.into_iter().find(|to| to.starts_with(bed::IMAGES))
+                };
+                wait("its image", || image().is_some());
+                image().map_or(Ok(()), |image| fs::remove_file(image).map_err(|e| e.to_string()))?;
+            }
             After::Quota => {
                 let group = bed::group(&self.name);
                 fs::create_dir_all(&group).map_err(|e| e.to_string())?;

@@ -3,7 +3,7 @@
 //!
 //! `applier` turns printed text into steps and knows no rule; `bed` runs guests; `rows` plants faults
 //! and says what must be in force afterwards; `table` is `docs/advice.md`.
-#![allow(clippy::unwrap_used, dead_code)]
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, dead_code)]
 
 pub mod applier;
 pub mod bed;
@@ -70,10 +70,14 @@ pub enum Why {
     CannotBe,
     /// This way's limits are made through control groups that a daemon in a container does not have.
     NeedsGroups,
+    /// A test of its own has it for plain QEMU.
+    TriedApart,
+    /// Where the disk is to move to is the reader's own.
+    ReadersPlace,
 }
 
 impl Why {
-    pub const ALL: [Why; 10] = [
+    pub const ALL: [Why; 12] = [
         Why::NeedsKvm,
         Why::NeedsVhostNet,
         Why::NeedsNuma,
@@ -84,6 +88,8 @@ impl Why {
         Why::NoSetting,
         Why::CannotBe,
         Why::NeedsGroups,
+        Why::TriedApart,
+        Why::ReadersPlace,
     ];
 
     /// In a cell of the table.
@@ -99,6 +105,8 @@ impl Why {
             Why::NoSetting => "no setting",
             Why::CannotBe => "no guest has it",
             Why::NeedsGroups => "needs control groups",
+            Why::TriedApart => "tried apart",
+            Why::ReadersPlace => "reader's own place",
         }
     }
 
@@ -119,6 +127,11 @@ impl Why {
                 "this way makes no guest that has the fault: each disk has its own I/O thread, and there are 16 disks at most"
             }
             Why::NeedsGroups => "the setting is one of control groups, which the tests' daemon is kept away from",
+            Why::TriedApart => {
+                "a test of its own (`guest_rescue`) pastes it for plain QEMU and reads the image after; Proxmox's commands \
+                 around the same copy are not tried"
+            }
+            Why::ReadersPlace => "the disk is to move to a place that only its owner can name",
         }
     }
 }
@@ -162,6 +175,8 @@ pub enum After {
     Quota,
     /// The bridge of its own (`{own-bridge}`) lets through less from now on.
     SmallBridge,
+    /// The name of its image is taken away.
+    Delete,
 }
 
 /// What must be in force when the change was made, asked of QEMU's monitor or, where that does not tell,

@@ -252,7 +252,8 @@ fn check_key(key: &str) -> Result<(), String> {
     }
 }
 
-fn check(key: &str, value: &str) -> Result<(), String> {
+/// Whether a value would be taken.
+pub fn check(key: &str, value: &str) -> Result<(), String> {
     check_key(key)?;
     let one_of = |all: &[&str], value: &str| {
         if all.contains(&value) {

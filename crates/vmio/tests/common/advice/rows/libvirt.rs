@@ -146,6 +146,14 @@ pub const ROWS: &[Row] = &[
         ..ROW
     },
     Row {
+        rule: "deleted-file",
+        how: "raw",
+        guest: sound!("cache='none' io='native' iothread='1'", "<target dev='vda' bus='virtio'/>"),
+        after: After::Delete,
+        shows: &[Shows::Format("raw")],
+        ..ROW
+    },
+    Row {
         rule: "limit-in-force",
         how: "`<iotune>`",
         guest: sound!(

@@ -28,8 +28,11 @@ pub static WHY: std::sync::LazyLock<Vec<(&'static str, Way, Why)>> = std::sync::
         all("cache-aio-pair", Why::FaultRefused),
         all("setting-overridden", Why::LooksOnly),
         all("network-disk-on-host", Why::InGuest),
+        all("disk-in-memory", Why::ReadersPlace),
     ];
     let one = [
+        ("deleted-file", Way::Qemu, Why::TriedApart),
+        ("deleted-file", Way::Proxmox, Why::TriedApart),
         ("cpu-quota", Way::Libvirt, Why::NeedsGroups),
         ("virtio-choice", Way::Proxmox, Why::CannotBe),
         ("shared-iothread", Way::Proxmox, Why::CannotBe),
