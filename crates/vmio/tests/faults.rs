@@ -223,7 +223,7 @@ fn a_directory_that_cannot_be_written_is_named_before_anything_is_done() {
     // Even root cannot make directories there.
     let mut command = bed.command(&["study", "run", "--yes", "--state", "/proc/sys/vmio"]);
     let ended = bed.finish(command.arg(fixture("file.toml")).env("PATH", path).arg("--on").arg(bed.state())).with(3);
-    ended.says(&["cannot create the directory /proc/sys/vmio", "--state DIR"]);
+    ended.says(&["cannot make the directory /proc/sys/vmio", "--state DIR"]);
     assert!(!Path::new("/proc/sys/vmio").exists());
 }
 

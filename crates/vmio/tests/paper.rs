@@ -50,7 +50,10 @@ fn every_form_has_the_papers_rows_its_slips_and_why_one_did_not_run() {
     let other = Run { study: "sparse".into(), ..kvm };
     assert!(Report::of(&other).tables.is_empty());
     for line in report::text(&report, Style::PLAIN).lines() {
-        assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
+        // What is to be pasted is not broken.
+        let pasted = report.findings.iter().flat_map(|f| f.change.ways());
+        let pasted = pasted.flat_map(|(_, how)| how.lines()).any(|code| line.ends_with(code.trim_end()));
+        assert!(pasted || line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
     }
 }
 

@@ -43,7 +43,8 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     // Of the temporary image QEMU takes the engine away by itself (block.c, bdrv_temp_snapshot_options).
     let cache = disk.cache.as_deref().filter(|c| !DIRECT.contains(c) && !change::thrown_away(disk))?;
     let cause = format!(
-        "aio=native with cache={cache}: Linux AIO is asynchronous only with O_DIRECT; without it each request blocks the \
+        "aio=native with cache={cache}: Linux AIO is asynchronous only with O_DIRECT; without it each request blocks \
+         the \
          thread that submits it, and newer QEMU refuses to start."
     );
     let engine = change::engine(disk);

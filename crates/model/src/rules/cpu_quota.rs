@@ -24,12 +24,14 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
     let vcpus = p.vcpus?;
     let quota = p.quota_cpus.filter(|q| *q < f64::from(vcpus))?;
     let cause = format!(
-        "The guest has {vcpus} vCPUs but may use the time of {quota:.2} CPUs: when that is used up, all vCPUs stop until the next period, and so does I/O."
+        "The guest has {vcpus} vCPUs but may use the time of {quota:.2} CPUs: when that is used up, all vCPUs stop \
+         until the next period, and so does I/O."
     );
     let names = Names(&p.place);
     let change = Change {
         what:
-            "Give it as many vCPUs as it may use, or weights instead of a quota: weights only limit while others need the CPU."
+            "Give it as many vCPUs as it may use, or weights instead of a quota: weights only limit while others need \
+             the CPU."
                 .into(),
         qemu: unlimited(p),
         libvirt: format!("virsh schedinfo {} --live --config vcpu_quota=-1 global_quota=-1", names.domain()),

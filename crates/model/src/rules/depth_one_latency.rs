@@ -42,7 +42,8 @@ fn slow(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
     let (guest, native) = (m.cell(&share.setup)?, m.cell(&share.setup.baseline())?);
     let (here, there) = (guest.latency_p50_seconds?.value, native.latency_p50_seconds?.value);
     let cause = format!(
-        "With one request in flight its median takes {} natively and {} more in the guest ({}): the path to the hypervisor and back, which no queue depth hides.",
+        "With one request in flight its median takes {} natively and {} more in the guest ({}): the path to the \
+         hypervisor and back, which no queue depth hides.",
         micros(there),
         micros(here - there),
         times(&latency)
@@ -59,13 +60,15 @@ fn micros(seconds: f64) -> String {
 
 fn advice() -> Change {
     let guest = "# in the guest: poll before the CPU halts; costs host CPU time and watts, so measure both\n\
-                 modprobe cpuidle-haltpoll    # idle driver haltpoll: cat /sys/devices/system/cpu/cpuidle/current_driver";
+                 modprobe cpuidle-haltpoll    # idle driver haltpoll: cat \
+                 /sys/devices/system/cpu/cpuidle/current_driver";
     Change {
         what: "If latency matters more than CPU time: a polling I/O thread, haltpoll in the guest, pinned vCPUs."
             .into(),
         qemu: format!("-object iothread,id=iothread0,poll-max-ns=200000\n{guest}"),
         libvirt: format!(
-            "virsh iothreadset DOMAIN 1 --poll-max-ns 200000 --live    # immediately; to make it permanent, virsh edit DOMAIN:\n\
+            "virsh iothreadset DOMAIN 1 --poll-max-ns 200000 --live    # immediately; to make it permanent, virsh \
+             edit DOMAIN:\n\
              <iothreadids>  <!-- directly below <domain>; libvirt 9.4 and newer -->\n  \
                <iothread id='1'><poll max='200000'/></iothread>\n\
              </iothreadids>\n{guest}"

@@ -35,7 +35,8 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     let driver = disk.driver.as_deref().filter(|name| is_emulated(name))?;
     let cause = format!(
-        "The disk is attached to an emulated {driver} controller, which QEMU emulates register by register; a paravirtual one needs one notification for many requests."
+        "The disk is attached to an emulated {driver} controller, which QEMU emulates register by register; a \
+         paravirtual one needs one notification for many requests."
     );
     let to = To { driver: Some("virtio-blk"), iothread: true, ..To::default() };
     let what = "Attach the disk by virtio. The guest needs the driver before the system disk moves; Windows: install \

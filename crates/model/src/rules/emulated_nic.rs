@@ -23,9 +23,11 @@ pub(super) const RULE: Rule = Rule {
 fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     let model = nic.model.as_deref().filter(|m| EMULATED.iter().any(|e| m.starts_with(e)))?;
     let cause = format!(
-        "QEMU emulates the guest's card ({model}) register by register; virtio-net passes many packets at once. Its guest cannot be throttled either: a bandwidth guarantee needs virtio-net."
+        "QEMU emulates the guest's card ({model}) register by register; virtio-net passes many packets at once. Its \
+         guest cannot be throttled either: a bandwidth guarantee needs virtio-net."
     );
-    let what = "Make it a virtio-net card, and keep the MAC address (Windows: install virtio-win's NetKVM first; the guest may give the new card another name).";
+    let what = "Make it a virtio-net card, and keep the MAC address (Windows: install virtio-win's NetKVM first; the \
+                guest may give the new card another name).";
     let to = NicTo { virtio: true, ..NicTo::default() };
     Some(rule.advice(nic, &["model", "backend"], &cause, own_nic(what, nic, to)))
 }

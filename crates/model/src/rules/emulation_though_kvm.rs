@@ -26,7 +26,8 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
     let told = match here {
         true => "This host has /dev/kvm; whether KVM works was not tested.",
         false => {
-            "This host has no working KVM: check the firmware's settings (VT-x, AMD-V), the kvm module, or, if the host is itself a guest, nested virtualisation."
+            "This host has no working KVM: check the firmware's settings (VT-x, AMD-V), the kvm module, or, if the \
+             host is itself a guest, nested virtualisation."
         }
     };
     let cause = format!(

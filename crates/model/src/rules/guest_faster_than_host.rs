@@ -36,7 +36,8 @@ fn cached(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
         _ => format!("in {marked} of {samples} samples the device moved over 10 % fewer bytes than requested"),
     };
     let cause = format!(
-        "The guest gets {} of what the host gets natively. A guest cannot be faster than no guest: a cache was measured; {seen}. Do not read this cell as the speed of the disk.{}",
+        "The guest gets {} of what the host gets natively. A guest cannot be faster than no guest: a cache was \
+         measured; {seen}. Do not read this cell as the speed of the disk.{}",
         super::support::times(&share.share_ratio),
         caution(m)
     );

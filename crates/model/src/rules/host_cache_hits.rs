@@ -32,7 +32,8 @@ fn hit(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
     let cell = m.cell(&share.setup)?;
     let marked = cell.marks.get(&Mark::Cached).copied().unwrap_or_default();
     let cause = format!(
-        "In {marked} of {} samples of {} the disk moved less than requested: the host's page cache served it, and each hit still paid for the path through the hypervisor.{}",
+        "In {marked} of {} samples of {} the disk moved less than requested: the host's page cache served it, and \
+         each hit still paid for the path through the hypervisor.{}",
         cell.samples,
         share.setup.workload,
         caution(m)

@@ -61,7 +61,8 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
         _ => String::new(),
     };
     let cause = format!(
-        "cache={cache}: the guest's data is also kept in the host's page cache{held}; other guests and the host lose that memory, and a burst of write-back stalls everyone on the same disk."
+        "cache={cache}: the guest's data is also kept in the host's page cache{held}; other guests and the host lose \
+         that memory, and a burst of write-back stalls everyone on the same disk."
     );
     let to = To { cache: Some(Cache::None), ..To::default() };
     let change = change::own_disk("Use cache=none, unless measurements favour the current mode.", disk, &to);

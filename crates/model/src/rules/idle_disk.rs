@@ -46,7 +46,8 @@ fn idle(rule: &Rule, m: &Measured, gain: &Gain) -> Option<Finding> {
     );
     let cause = format!("{cause}{}", super::support::caution(m));
     let change = change::in_guest(
-        "Judge the disk by queue depth and latency, and put more work in flight: parallel jobs in the guest, or more guests.",
+        "Judge the disk by queue depth and latency, and put more work in flight: parallel jobs in the guest, or more \
+         guests.",
         "# on the host: look at aqu-sz and r_await/w_await, not at %util\n\
          iostat -x 1",
     );

@@ -98,7 +98,8 @@ fn advice(p: &Processors, threads: &[&PlacedThread], cpus: &str, wider: Option<&
         qemu: by_tid.clone(),
         libvirt: pins.join("\n"),
         proxmox: format!(
-            "{by_tid}\n# Proxmox VE pins the whole guest: give it one processor more than it has vCPUs, from the next start on\nqm set {} --affinity {}",
+            "{by_tid}\n# Proxmox VE pins the whole guest: give it one processor more than it has vCPUs, from the next \
+             start on\nqm set {} --affinity {}",
             names.vmid(),
             wider.unwrap_or("CPUS")
         ),

@@ -44,7 +44,8 @@ fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
 fn without(rule: &Rule, disk: &Disk) -> Option<Finding> {
     // Others cannot have one in every QEMU; an emulated controller is another rule's finding.
     disk.driver.as_deref().filter(|name| disk.iothread == Some(false) && THREADED.contains(name))?;
-    let cause = "QEMU's main loop serves this disk along with everything else; a dedicated I/O thread handles its requests in parallel.";
+    let cause = "QEMU's main loop serves this disk along with everything else; a dedicated I/O thread handles its \
+                 requests in parallel.";
     let change = change::own_disk(WHAT, disk, &To { iothread: true, ..To::default() });
     Some(rule.advice(disk, &["driver", "iothread"], cause, change))
 }

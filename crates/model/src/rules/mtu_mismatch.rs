@@ -50,7 +50,8 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     let (vmid, slot) = (names.vmid(), names.slot("net0"));
     let change = Change {
         what: format!(
-            "Set the tap to the bridge's {bridge} bytes, and the guest's interface too (in the guest, or as below, from its \
+            "Set the tap to the bridge's {bridge} bytes, and the guest's interface too (in the guest, or as below, \
+             from its \
              next start on); or raise the bridge's MTU."
         ),
         qemu: format!("{now}{}{or}", qemu(nic, virtio, bridge)),
@@ -123,7 +124,8 @@ mod tests {
         assert!(told.cause.starts_with("The device allows the guest packets of 9000 bytes"), "{}", told.cause);
         assert_eq!(
             told.change.qemu,
-            "# from the next start on, in its own -device: set this, keep all else\nhost_mtu=1500\n# or instead, where all \
+            "# from the next start on, in its own -device: set this, keep all else\nhost_mtu=1500\n# or instead, \
+             where all \
              behind the bridge (its uplink, switches) passes 9000 bytes on:\n# ip link set dev br0 mtu 9000"
         );
         assert!(told.change.proxmox.contains("sed -nE '/^net0: /{s///;s/,mtu=[^,]*//g;p}'"), "{}", told.change.proxmox);

@@ -29,7 +29,8 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
         _ => return None,
     };
     let cause = format!(
-        "aio=native on {grows}: a write to an unallocated block blocks in the call that submits it, and with it everything else that its thread serves."
+        "aio=native on {grows}: a write to an unallocated block blocks in the call that submits it, and with it \
+         everything else that its thread serves."
     );
     let what = "Use aio=io_uring (QEMU 5.0, Linux 5.1; threads on older ones), or preallocate the file.";
     let change = own_disk(what, disk, &To { aio: Some(Aio::IoUring), ..To::default() });

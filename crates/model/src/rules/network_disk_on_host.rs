@@ -23,7 +23,9 @@ pub(super) const RULE: Rule = Rule {
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     let storage = disk.details.storage.as_deref().filter(|s| NETWORK.contains(s))?;
     let cause = format!(
-        "The host reaches the disk by {storage}; each request goes through the virtual disk and then the network. An initiator in the guest only goes through the virtual network card, but gives the guest the addresses and secrets of the storage network."
+        "The host reaches the disk by {storage}; each request goes through the virtual disk and then the network. An \
+         initiator in the guest only goes through the virtual network card, but gives the guest the addresses and \
+         secrets of the storage network."
     );
     let look = change::in_guest(
         "Measure both before changing it; the guest needs access to the storage network.",

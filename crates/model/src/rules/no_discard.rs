@@ -25,7 +25,8 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     if details.format.as_deref() == Some("raw") && sparse_file::is_felt(disk) {
         return None;
     }
-    let cause = "The disk's storage allocates blocks when they are written, and the guest's discards are not passed on: what the guest deletes stays allocated until the storage is full.";
+    let cause = "The disk's storage allocates blocks when they are written, and the guest's discards are not passed \
+                 on: what the guest deletes stays allocated until the storage is full.";
     let what = "Pass the guest's discards on, and let the guest trim: in the guest `fstrim -av` once, then \
                 `systemctl enable --now fstrim.timer` (Windows trims automatically).";
     let change = change::own_disk(what, disk, &To { discard: true, ..To::default() });

@@ -25,7 +25,8 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     if !(tap && virtio && nic.vhost == Some(false) && nic.vhost_here == Some(true)) {
         return None;
     }
-    let cause = "QEMU's main loop copies each packet between the tap and the guest, although this host has vhost-net, which does it in the kernel.";
+    let cause = "QEMU's main loop copies each packet between the tap and the guest, although this host has vhost-net, \
+                 which does it in the kernel.";
     let change = own_nic("Use vhost-net.", nic, NicTo { vhost: true, ..NicTo::default() });
     Some(rule.advice(nic, &["model", "backend", "vhost", "vhost_here"], cause, change))
 }

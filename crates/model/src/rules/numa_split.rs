@@ -45,7 +45,8 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
         return None;
     }
     let cause = format!(
-        "The vCPUs are pinned to node {} but {:.0} % of the memory is elsewhere: cache misses cross the link between the nodes.",
+        "The vCPUs are pinned to node {} but {:.0} % of the memory is elsewhere: cache misses cross the link between \
+         the nodes.",
         list_of(&mine),
         share * 100.0
     );

@@ -38,15 +38,18 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
         return None;
     }
     let cause = format!(
-        "The guest's CPU is {model}: without AES, AVX and the like, encryption, checksums and databases use slower code, and flags that mitigate CPU vulnerabilities are missing."
+        "The guest's CPU is {model}: without AES, AVX and the like, encryption, checksums and databases use slower \
+         code, and flags that mitigate CPU vulnerabilities are missing."
     );
     let names = Names(&p.place);
     let change = Change {
-        what: "Give the guest the host's CPU model, or, if it migrates between hosts (and for Windows), the newest model that all of them support, for example x86-64-v3."
+        what: "Give the guest the host's CPU model, or, if it migrates between hosts (and for Windows), the newest \
+               model that all of them support, for example x86-64-v3."
             .into(),
         qemu: "-cpu host".into(),
         libvirt: format!(
-            "virsh edit {}    # in place of its own <cpu>:\n<cpu mode='host-passthrough' check='none' migratable='on'/>\n\
+            "virsh edit {}    # in place of its own <cpu>:\n<cpu mode='host-passthrough' check='none' \
+             migratable='on'/>\n\
              <!-- if it migrates between hosts: <cpu mode='host-model'/> -->",
             names.domain()
         ),

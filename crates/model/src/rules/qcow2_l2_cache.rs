@@ -37,7 +37,8 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     let (needed, has) = uncovered(&disk.details)?;
     let cause = format!(
-        "The image's L2 tables take {needed} bytes and QEMU caches {has}: random I/O beyond {:.0} % of the disk must read a table first.",
+        "The image's L2 tables take {needed} bytes and QEMU caches {has}: random I/O beyond {:.0} % of the disk must \
+         read a table first.",
         100.0 * has as f64 / needed as f64
     );
     let mut finding = rule.advice(
@@ -62,7 +63,8 @@ fn uncovered(d: &Details) -> Option<(u64, u64)> {
 
 fn cause(gain: &Gain) -> String {
     format!(
-        "QEMU's cache of the image's L2 tables covers only part of the disk; requests beyond it must read a table first. With \
+        "QEMU's cache of the image's L2 tables covers only part of the disk; requests beyond it must read a table \
+         first. With \
          a cache that covers the disk, {} ran {} as fast.",
         gain.after.workload,
         times(&gain.ratio)
@@ -75,7 +77,8 @@ fn advice() -> Change {
         what: WHAT.into(),
         qemu: "# one more option of the disk's -drive or -blockdev (driver qcow2)\nl2-cache-size=BYTES".into(),
         libvirt: "virsh edit DOMAIN\n\
-                  # inside of the disk's <driver ... type='qcow2' ...>; libvirt counts 4 clusters more, for other tables:\n\
+                  # inside of the disk's <driver ... type='qcow2' ...>; libvirt counts 4 clusters more, for other \
+                  tables:\n\
                   <metadata_cache><max_size unit='bytes'>BYTES</max_size></metadata_cache>"
             .into(),
         proxmox: "# Proxmox VE has no setting for it: raw has no tables (and no snapshots on a directory)\n\

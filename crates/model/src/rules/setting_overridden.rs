@@ -43,7 +43,8 @@ fn overridden(rule: &Rule, device: &impl Live, wrong: &[Overridden]) -> Option<F
     let cause = match whys.len() == wrong.len() {
         true => format!("{}: {}.", each.join("; "), whys.join("; ")),
         false => format!(
-            "{}: something between the configuration and QEMU overrode it, or the configuration was changed and the guest has not been restarted since.",
+            "{}: something between the configuration and QEMU overrode it, or the configuration was changed and the \
+             guest has not been restarted since.",
             each.join("; ")
         ),
     };
@@ -55,7 +56,8 @@ fn overridden(rule: &Rule, device: &impl Live, wrong: &[Overridden]) -> Option<F
         qemu: format!("# what QEMU was started with\n{running}"),
         libvirt: format!("diff <(virsh dumpxml {domain}) <(virsh dumpxml --inactive {domain})"),
         proxmox: format!(
-            "qm pending {vmid}\n# and what it would be started with now, against the running process\nqm showcmd {vmid} --pretty"
+            "qm pending {vmid}\n# and what it would be started with now, against the running process\nqm showcmd \
+             {vmid} --pretty"
         ),
         takes: Takes::Running,
         sets: None,

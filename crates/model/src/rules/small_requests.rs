@@ -35,7 +35,8 @@ fn split(rule: &Rule, m: &Measured, guest: &Cell) -> Option<Finding> {
         return None;
     }
     let cause = format!(
-        "The application makes requests of {:.0} KiB and the device sees {:.1} KiB ({:.0} sectors), natively {:.1} KiB: \
+        "The application makes requests of {:.0} KiB and the device sees {:.1} KiB ({:.0} sectors), natively {:.1} \
+         KiB: \
          something on the guest's path splits them, and each part is a separate request.{}",
         traits.block_bytes as f64 / 1024.0,
         seen.value / 1024.0,

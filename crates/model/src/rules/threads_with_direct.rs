@@ -33,7 +33,8 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     if !fits {
         return None;
     }
-    let cause = "aio=threads passes each request to a thread and back; on a block device with O_DIRECT the kernel takes \
+    let cause = "aio=threads passes each request to a thread and back; on a block device with O_DIRECT the kernel \
+                 takes \
                  them asynchronously.";
     let change = own_disk("Use aio=native (or io_uring).", disk, &To { aio: Some(Aio::Native), ..To::default() });
     Some(rule.advice(disk, &["aio", "cache", "format", "storage"], cause, change))

@@ -23,10 +23,12 @@ pub(super) const RULE: Rule = Rule {
 };
 
 /// What to do.
-const WHAT: &str = "Use cache=none (or writeback), unless losing the whole guest is acceptable: a disposable build machine, an installation that would be repeated.";
+const WHAT: &str = "Use cache=none (or writeback), unless losing the whole guest is acceptable: a disposable build \
+                    machine, an installation that would be repeated.";
 
 /// What holds for every disk with it.
-const CAUSE: &str = "QEMU drops the guest's flushes (cache=unsafe): what the guest believes durable is in the host's memory, and lost if the host fails.";
+const CAUSE: &str = "QEMU drops the guest's flushes (cache=unsafe): what the guest believes durable is in the host's \
+                     memory, and lost if the host fails.";
 
 fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
     let disks = facts.disks.iter().filter(|disk| disk.cache.as_deref() == Some("unsafe"));
@@ -40,7 +42,8 @@ fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
 /// Firecracker's default, fit for the throw-away guests that it is mostly used for (its
 /// `docs/api_requests/block-caching.md`).
 fn of_firecracker(rule: &Rule, disk: &Disk) -> Finding {
-    let cause = "Firecracker offers the guest no flush for this drive (cache_type Unsafe, its default): what the guest believes durable is in the host's memory, and lost if the host fails.";
+    let cause = "Firecracker offers the guest no flush for this drive (cache_type Unsafe, its default): what the \
+                 guest believes durable is in the host's memory, and lost if the host fails.";
     let what = "Enable flushes if the drive's contents must survive a host failure.";
     let set = "\"cache_type\": \"Writeback\"    # in the drive's configuration, before the microVM starts";
     let change = Change { takes: Takes::NextStart, ..change::on_host(what, set) };

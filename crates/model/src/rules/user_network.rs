@@ -27,9 +27,11 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     let backend = nic.backend.as_deref().filter(|b| USER.contains(b))?;
     let who = if backend == "user" { "QEMU's main loop" } else { "a separate process" };
     let cause = format!(
-        "The card is connected in user space ({backend}): {who} terminates each connection and opens a new one on the host. A tap on a bridge forwards packets, with vhost without QEMU."
+        "The card is connected in user space ({backend}): {who} terminates each connection and opens a new one on the \
+         host. A tap on a bridge forwards packets, with vhost without QEMU."
     );
-    let what = "Connect it to a bridge through a tap with vhost, if the guest may be on the host's network (this needs root once, and gives the guest its own address).";
+    let what = "Connect it to a bridge through a tap with vhost, if the guest may be on the host's network (this \
+                needs root once, and gives the guest its own address).";
     let to = NicTo { virtio: true, tap: true, vhost: true, ..NicTo::default() };
     Some(rule.advice(nic, &["backend"], &cause, own_nic(what, nic, to)))
 }

@@ -92,7 +92,8 @@ fn unbound(p: &Processors) -> Change {
     let by_tid = vcpus.iter().map(taskset).collect::<Vec<String>>().join("\n");
     let pin = |n: usize| format!("virsh vcpupin {} {n} {all} --live --config", names.domain());
     Change {
-        what: "Bind nothing and let the kernel place the vCPUs (as below), or give each a processor that no other vCPU of \
+        what: "Bind nothing and let the kernel place the vCPUs (as below), or give each a processor that no other \
+               vCPU of \
                any guest is bound to."
             .into(),
         libvirt: (0..vcpus.len()).map(pin).collect::<Vec<String>>().join("\n"),

@@ -29,7 +29,8 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
     if !windows || p.flags.iter().any(flag) {
         return None;
     }
-    let cause = "Windows runs without Hyper-V enlightenments: clocks, timers and interrupts go through emulated hardware, and an idle guest burns CPU time.";
+    let cause = "Windows runs without Hyper-V enlightenments: clocks, timers and interrupts go through emulated \
+                 hardware, and an idle guest burns CPU time.";
     let names = Names(&p.place);
     let model = [p.model.as_deref().unwrap_or("host")].into_iter().chain(p.flags.iter().map(String::as_str));
     let model = model.collect::<Vec<&str>>().join(",");

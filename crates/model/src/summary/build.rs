@@ -25,7 +25,8 @@ fn statement(environment: &Environment) -> Option<String> {
     let emulated = (environment.accel == Some(Accel::Tcg)).then(|| EMULATED.to_owned());
     let capped = environment.cap_ratio.map(|cap| {
         format!(
-            "To protect the other guests (--gentle) each workload was capped at {:.0} % of what a short native probe of it \
+            "To protect the other guests (--gentle) each workload was capped at {:.0} % of what a short native probe \
+             of it \
              reached, on both sides. Shares are of that cap, not of the host; a share near 100 % says only that the \
              guest reaches the cap.",
             cap * 100.0
@@ -33,7 +34,8 @@ fn statement(environment: &Environment) -> Option<String> {
     });
     let lab = environment.node.as_ref().map(|node| {
         format!(
-            "The host of this run was itself a guest, a {node}. What may be concluded: what works on such storage, which \
+            "The host of this run was itself a guest, a {node}. What may be concluded: what works on such storage, \
+             which \
              request sizes and queue depths reach it, and which of its targets beats which other one by a wide margin. \
              What may not: any figure as that of a real host."
         )

@@ -74,7 +74,7 @@ fn what_did_not_converge_says_so() {
         h.text
     );
     let wide = summarise(&bench().scatter(0.4).run());
-    assert!(wide.shares.iter().any(|s| s.verdict.contains("points where ±5.0 are wanted")));
+    assert!(wide.shares.iter().any(|s| s.verdict.contains("points where ±5.0 are required")));
     assert!(few.shares.iter().all(|s| !s.converged));
 }
 
