@@ -149,11 +149,14 @@ pub fn look(
     let accelerator = guests::qemu::known_accelerator(reader, &context.paths.state);
     let skipped = unmet(&study, local, gentle, wishes, &place.ground);
     let held = Held::of(&study, gentle, local);
+    // For volumes it is the state directory, which is made where it is missing.
+    let named = wishes.on.is_some() && matches!(place.ground, Ground::Files(_));
+    let unmade = named && !wishes.make_place && existing != dir;
     Ok(Planned {
         study,
         told: wishes.told.clone(),
         form: wishes.form.clone(),
-        missing: (wishes.on.is_some() && !wishes.make_place && existing != dir).then(|| dir.clone()),
+        missing: unmade.then(|| dir.clone()),
         traits,
         place,
         dir,
