@@ -53,7 +53,7 @@ fn storage_that_this_kernel_lacks_is_measured_and_its_faults_are_told() {
     broken_off(full, "lab/small is ");
 
     assert_eq!(value("gone"), "4", "{}", ended.err);
-    broken_off(gone, "does not answer");
+    broken_off(gone, "does not respond");
     assert!(value("seconds-to-the-end").parse::<u32>().unwrap() < 120, "{}", value("seconds-to-the-end"));
 
     // The next start cleaned up after the one that could not.

@@ -23,7 +23,7 @@ const MOST_BYTES: u64 = 1 << 20;
 pub fn read(named: Option<&Path>, default: Option<&Path>) -> anyhow::Result<Vec<Ignore>> {
     let Some(path) = named.or(default) else { return Ok(Vec::new()) };
     let text = match text(path, MOST_BYTES) {
-        Err(e) if named.is_none() && is_missing(&e) => return Ok(Vec::new()),
+        Err(e) if named.is_none() && is_not_ours(&e) => return Ok(Vec::new()),
         found => found?,
     };
     let file = path.display().to_string();
@@ -33,8 +33,10 @@ pub fn read(named: Option<&Path>, default: Option<&Path>) -> anyhow::Result<Vec<
     words.into_iter().map(entry).collect::<Result<_, Failure>>().map_err(Into::into)
 }
 
-fn is_missing(e: &anyhow::Error) -> bool {
-    e.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::NotFound)
+/// Nothing is there, or it lies in the home of somebody else (`su` keeps HOME): nothing is left out then.
+fn is_not_ours(e: &anyhow::Error) -> bool {
+    use std::io::ErrorKind::{NotFound, PermissionDenied};
+    e.downcast_ref::<std::io::Error>().is_some_and(|e| matches!(e.kind(), NotFound | PermissionDenied))
 }
 
 /// The text of a file that belongs to root or this user and that nobody else may write.
