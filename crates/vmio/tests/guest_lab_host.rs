@@ -58,7 +58,7 @@ fn storage_that_this_kernel_lacks_is_measured_and_its_faults_are_told() {
 
     // The next start cleaned up after the one that could not.
     assert_eq!(value("nfs"), "0", "{}", ended.err);
-    assert!(ended.err.contains("cleaned up after a run"), "{}", ended.err);
+    assert!(ended.err.contains("cleaned up after a killed run"), "{}", ended.err);
     assert_eq!([value("left-on-nfs"), value("left-groups"), value("left-journals")], ["", "", ""]);
     assert_eq!((&nfs.state, nfs.samples.len()), (&RunState::Done, 4));
     for sample in &nfs.samples {

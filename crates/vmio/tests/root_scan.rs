@@ -305,10 +305,9 @@ fn a_chain_without_an_end_is_left() {
     drop(open);
     let seen = live::scan(dir.path(), &[]);
     let told = unread(live::guest(&seen, "chain"));
-    assert!(told.iter().any(|t| t.contains("more than 256 images")), "{told:#?}");
-    // Or its time is over before.
-    let left = |t: &String| t.contains("more than 400 images") || t.contains("all the time that one guest may take");
-    assert!(told.iter().any(left), "{told:#?}");
+    // On a slow machine the guest's time is over first.
+    let left = |most: &str| told.iter().any(|t| t.contains(most) || t.contains("all the time that one guest may take"));
+    assert!(left("more than 256 images") && left("more than 400 images"), "{told:#?}");
     drop(running);
 }
 
