@@ -183,7 +183,7 @@ pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
             if native_only { "cells limited to" } else { "both sides have" },
             format!("{} CPU, {} MiB of memory", e.vcpus, e.memory_mib),
         ),
-        ("native side limited by", e.native_limits.clone()),
+        ("native limited by", e.native_limits.clone()),
         ("other guests running", e.other_guests.to_string()),
         ("vmio", e.vmio.clone()),
     ])
