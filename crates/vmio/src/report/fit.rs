@@ -8,8 +8,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
-
-use crate::term::Style;
+use vmio_model::shown;
 
 /// Columns of every text, unless a terminal has more: those of a terminal that nobody made larger.
 pub const WIDTH: usize = 80;
@@ -23,10 +22,7 @@ const ENDS: [usize; 5] = [6, 5, 4, 8, 2];
 
 /// A foreign text as one line that a terminal shows as it stands.
 pub fn plain(text: &str) -> Cow<'_, str> {
-    match Style::PLAIN.clean(text) {
-        clean if clean.contains(['\n', '\t']) => Cow::Owned(clean.replace(['\n', '\t'], "\u{fffd}")),
-        clean => clean,
-    }
+    shown::line(text)
 }
 
 /// Columns that a terminal gives a text without escape sequences.
