@@ -82,6 +82,7 @@ fn every_workload_runs_on_every_target() {
         let mut prepared = target.prepare(&bed.ctx(64)).unwrap();
         let path = prepared.native().to_owned();
         let backing = vmio_host::backing::Backing::of(&bed.node, &path).unwrap();
+        let mut host_seconds = 0.0;
         for workload in workloads::ALL {
             let traits = workload.traits();
             prepared.reset(workload.needs_state()).unwrap();
@@ -134,8 +135,11 @@ fn every_workload_runs_on_every_target() {
                 traits.name
             );
             assert_eq!(result.latency.is_some(), !traits.name.starts_with("dd-"));
-            assert!(seen.cpu.host_seconds > 0.0 && seen.notes.is_empty(), "{:?}", seen.notes);
+            assert!(seen.notes.is_empty(), "{:?}", seen.notes);
+            host_seconds += seen.cpu.host_seconds;
         }
+        // The kernel counts processor time in ticks of 10 ms: a workload of 40 ms may cost none, all of them cannot.
+        assert!(host_seconds > 0.0, "{}", target.name());
         prepared.remove(&bed.journal).unwrap();
     }
     limits.remove(&bed.journal).unwrap();
