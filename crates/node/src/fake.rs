@@ -12,6 +12,10 @@ use std::time::Duration;
 use crate::machine::lock;
 use crate::{End, Error, Exec, FileSample, FileStat, Node, Output, Process, Reader, Result, SamplePlan, Sampling};
 
+mod tree;
+
+pub use tree::{Tree, host};
+
 /// Answers a command; `None` leaves it to the next answer.
 type Answer = Box<dyn Fn(&Exec) -> Option<Output> + Send + Sync>;
 
@@ -58,6 +62,20 @@ impl Fake {
     pub fn file(self, path: impl Into<PathBuf>, content: impl Into<Vec<u8>>) -> Self {
         lock(&self.state).files.insert(path.into(), (content.into(), 0o644));
         self
+    }
+
+    /// Adds a process: `args` is its command line, `environ` pairs of `NAME=value`, which may not be
+    /// read where there is none.
+    #[must_use]
+    pub fn process(self, pid: u32, comm: &str, args: &[&str], environ: Option<&[&str]>, tids: &[u32]) -> Self {
+        let zero = |parts: &[&str]| parts.iter().flat_map(|p| p.bytes().chain([0])).collect::<Vec<u8>>();
+        let mut fake = self
+            .file(format!("/proc/{pid}/comm"), format!("{comm}\n"))
+            .file(format!("/proc/{pid}/cmdline"), zero(args));
+        if let Some(environ) = environ {
+            fake = fake.file(format!("/proc/{pid}/environ"), zero(environ));
+        }
+        tids.iter().fold(fake, |fake, tid| fake.file(format!("/proc/{pid}/task/{tid}/comm"), "x\n"))
     }
 
     /// Adds a symbolic link. Reading and looking do not follow it.

@@ -3,7 +3,7 @@
 //!
 //! A [`Node`] is a machine. [`Local`] is this one; [`Remote`] is one reached by
 //! `vmio-agent` over a byte stream (virtio-serial to a guest, later ssh and consoles). The node
-//! is dumb on purpose: what a sample means is decided in `vmio-host` and `vmio-model`.
+//! is dumb on purpose: what a sample means is decided in `vmio-rig`, `vmio-look` and `vmio-model`.
 
 pub mod agent;
 mod bounds;
@@ -21,7 +21,10 @@ pub mod machine;
 mod message;
 mod node;
 mod opened;
+mod programs;
 pub mod proto;
+pub mod qmp;
+mod question;
 mod recover;
 mod remote;
 mod removal;
@@ -39,6 +42,8 @@ pub use journal::{ChangeId, Journal};
 pub use local::Local;
 pub use node::*;
 pub use opened::{At, FileIdentity, Glance, Opened};
+pub use programs::find_program;
+pub use question::{NoMonitor, Question, Questions, Unanswered};
 pub use recover::{Recovered, leftovers, private_dir, recover};
 pub use remote::{Halves, Offset, Remote};
 pub use volume::{RBD_OWNER, Volume, VolumeKind, ZFS_OWNER};

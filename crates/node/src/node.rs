@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::opened::{At, FileIdentity, Glance, Opened};
+use crate::question::Questions;
 
 /// Longest text, in bytes, that is read of files that others control.
 pub const FOREIGN_BYTES: usize = 4 << 20;
@@ -121,7 +122,7 @@ fn made_identity(path: &Path, stat: FileStat) -> FileIdentity {
 }
 
 /// A machine on which commands run and files are written.
-pub trait Node: Reader {
+pub trait Node: Questions {
     /// Starts a command. The process belongs to the node's owner: it dies with it.
     fn spawn(&self, cmd: &Exec) -> Result<Box<dyn Process>>;
 

@@ -20,11 +20,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use vmio_host::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx};
-use vmio_host::image::Image;
-use vmio_host::targets::Storage;
 use vmio_model::setup::{Aio, Attachment, Cache};
 use vmio_node::{Exec, Journal, Local, Node};
+use vmio_rig::disks::Storage;
+use vmio_rig::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx};
+use vmio_rig::image::Image;
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 

@@ -156,7 +156,7 @@ impl Bed {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(&dir.path().join("vmio.db")).unwrap();
         let names: BTreeSet<String> = study.cells().into_iter().map(|c| c.workload).collect();
-        let all = vmio_host::workloads::ALL.iter().map(|w| w.traits());
+        let all = vmio_rig::workloads::ALL.iter().map(|w| w.traits());
         let traits: Vec<WorkloadTraits> = all.filter(|t| names.contains(&t.name)).collect();
         let id = store
             .new_run(&NewRun {

@@ -3,7 +3,7 @@
 
 #[path = "common/live.rs"]
 mod live;
-#[path = "../../host/tests/common/stand_in.rs"]
+#[path = "../../look/tests/common/stand_in.rs"]
 mod stand_in;
 
 use std::fs;

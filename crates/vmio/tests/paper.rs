@@ -9,9 +9,9 @@ use vmio::papers;
 use vmio::report::{self, Report};
 use vmio::store::Store;
 use vmio::term::Style;
-use vmio_host::workloads;
 use vmio_model::result::{Accel, Run};
 use vmio_model::study::{Link, controls};
+use vmio_rig::workloads;
 
 fn forms(report: &Report<'_>) -> Vec<(&'static str, String)> {
     let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");

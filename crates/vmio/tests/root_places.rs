@@ -11,7 +11,7 @@ use bed::{Bed, Ended};
 
 /// Runs the program with the cluster's tools in its `PATH`.
 fn vmio(bed: &Bed, args: &[&str]) -> Ended {
-    let bin = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/tests/fixtures/places/bin");
+    let bin = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rig/tests/fixtures/places/bin");
     let mut command = bed.command(args);
     command.env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()));
     bed.finish(&mut command)

@@ -3,15 +3,22 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use vmio_host::gentle::neighbours;
-use vmio_host::look::Look;
-use vmio_host::managers::{self, Managed};
-use vmio_host::places::{self, Ground, Listed};
-use vmio_host::probes::blocktrace;
-use vmio_host::require::{Check, Requirement};
-use vmio_host::{drivers, guests, image, lab, targets, workloads};
+use vmio_look::Look;
+use vmio_look::kinds;
+use vmio_look::neighbours;
+use vmio_look::require::{Check, Requirement};
+use vmio_look::trace;
+use vmio_look::{Managed, managers};
 use vmio_model::result::Accel;
 use vmio_node::{Local, Node};
+use vmio_rig::disks::drivers;
+use vmio_rig::disks::places::{self, Ground, Listed};
+use vmio_rig::disks::space;
+use vmio_rig::disks::targets;
+use vmio_rig::guests;
+use vmio_rig::image;
+use vmio_rig::lab;
+use vmio_rig::workloads;
 
 use crate::cli::{Context, Exit, Outcome};
 use crate::report::fit;
@@ -47,7 +54,7 @@ fn abilities() -> Vec<Ability> {
         requirements: lab::REQUIREMENTS,
         needed: false,
     });
-    for g in guests::launched() {
+    for g in guests::ALL {
         all.push(Ability {
             point: "guest",
             name: g.name().into(),
@@ -80,7 +87,7 @@ fn abilities() -> Vec<Ability> {
         point: "probe",
         name: "block tracing".into(),
         about: "disk use by process, for `vmio top`",
-        requirements: blocktrace::REQUIREMENTS,
+        requirements: trace::REQUIREMENTS,
         needed: false,
     });
     all
@@ -157,7 +164,7 @@ impl Watched {
             about: m.about(),
             managed: m.guests(look),
         });
-        let kinds = guests::ALL.iter().filter(|g| g.name() != "native").map(|g| Watched {
+        let kinds = kinds::ALL.iter().map(|g| Watched {
             point: "guest",
             name: g.name(),
             about: g.about(),
@@ -211,7 +218,7 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
     }
     let accelerator = guests::qemu::known_accelerator(&local, &context.paths.state);
     let others = neighbours::others(reader, "")?;
-    let scratch = targets::space::default_dir(reader, &context.paths.state);
+    let scratch = space::default_dir(reader, &context.paths.state);
     let places = Places::of(&local);
     let look = Look::new(&local);
     let watched = Watched::all(&look);

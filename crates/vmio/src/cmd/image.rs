@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use vmio_host::image::Image;
 use vmio_node::Local;
+use vmio_rig::image::Image;
 
 use crate::cli::{Context, Exit, Failure, Outcome};
 use crate::term;

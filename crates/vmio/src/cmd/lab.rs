@@ -10,10 +10,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use vmio_host::guests::LaunchCtx;
-use vmio_host::image::Image;
-use vmio_host::lab::{self, LabHost};
 use vmio_node::{End, Exec, Journal, Local, Node, recover};
+use vmio_rig::guests::LaunchCtx;
+use vmio_rig::image::Image;
+use vmio_rig::lab::{self, LabHost};
 
 use super::runs;
 use crate::cli::{Context, Exit, Failure, Outcome};

@@ -8,13 +8,13 @@ pub mod pick;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use vmio_host::guests::qemu::known_accelerator;
-use vmio_host::look::Look;
-use vmio_host::scan;
+use vmio_look::Look;
+use vmio_look::scan;
 use vmio_model::facts::{Guest, Unread};
 use vmio_model::result::Accel;
 use vmio_model::rules::Severity;
 use vmio_node::Local;
+use vmio_rig::guests::qemu::known_accelerator;
 
 use crate::cli::{Context, Exit, Failure, Outcome};
 use crate::expect::Known;

@@ -34,7 +34,7 @@ pub fn text(report: &Report<'_>, style: Style) -> String {
         if group.target != target {
             target = group.target;
             out.line(&style.bold(&format!("Target {target}")));
-            if let Some(entry) = vmio_host::targets::find(target) {
+            if let Some(entry) = vmio_rig::disks::targets::find(target) {
                 out.paragraph("  ", 2, entry.about());
             }
             out.line(&style.dim(&columns(["", "p50", "p99", "figure (95 %)", "share of native", "n"])));

@@ -57,7 +57,7 @@ pub fn of(planned: &Planned, local: &dyn Node) -> Environment {
         native_limits: String::new(),
         other_guests: planned.others.guests.len() as u32,
         cap_ratio: None,
-        node: std::env::var(vmio_host::lab::NODE_VARIABLE).ok().filter(|n| !n.is_empty()),
+        node: std::env::var(vmio_rig::lab::NODE_VARIABLE).ok().filter(|n| !n.is_empty()),
         written_beside_bytes: 0,
     }
 }

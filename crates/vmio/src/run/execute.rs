@@ -153,11 +153,14 @@ fn is_full(error: &anyhow::Error) -> bool {
 
 /// A host that cannot hold the targets is an unmet precondition, anything else a failure.
 fn kind_of(error: &anyhow::Error) -> Exit {
-    use vmio_host::targets::Error as Target;
+    use vmio_rig::disks::targets::Error as Target;
     match error.downcast_ref::<Target>() {
-        Some(Target::Space { .. } | Target::NoDirect { .. } | Target::Refused { .. } | Target::Place { .. }) => {
-            Exit::Precondition
-        }
+        Some(
+            Target::Space(vmio_rig::disks::space::Error::Space { .. })
+            | Target::NoDirect { .. }
+            | Target::Refused { .. }
+            | Target::Place { .. },
+        ) => Exit::Precondition,
         _ => Exit::Failed,
     }
 }

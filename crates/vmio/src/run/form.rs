@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
-use vmio_host::backing::{Backing, flash_with_write_cache};
-use vmio_host::gentle::neighbours;
-use vmio_host::places::{self, Ground};
-use vmio_host::targets::space;
+use vmio_look::backing::{Backing, flash_with_write_cache};
+use vmio_look::neighbours;
 use vmio_node::Node;
+use vmio_rig::disks::places::{self, Ground};
+use vmio_rig::disks::space;
 
 use super::{Mode, Wishes, noise_name};
 use crate::cli::Context;

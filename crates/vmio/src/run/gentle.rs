@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vmio_host::gentle::history::{Limits, Verdict};
-use vmio_host::gentle::instance::Plan;
-use vmio_host::gentle::neighbours;
-use vmio_host::gentle::watch::LatencyWatch;
+use vmio_look::neighbours;
 use vmio_node::{Journal, Node};
+use vmio_rig::gentle::history::{Limits, Verdict};
+use vmio_rig::gentle::instance::Plan;
+use vmio_rig::gentle::watch::LatencyWatch;
 
 use crate::term;
 

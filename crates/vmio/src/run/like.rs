@@ -7,15 +7,18 @@ mod storage;
 #[cfg(test)]
 mod tests;
 
-use vmio_host::look::Look;
-use vmio_host::places;
-use vmio_host::scan::scan;
-use vmio_host::{drivers, limits, require, targets};
+use vmio_look::Look;
+use vmio_look::require;
+use vmio_look::scan::scan;
 use vmio_model::facts::{Disk, Guest, called};
 use vmio_model::rules::{self, Finding, change};
 use vmio_model::setup::{Aio, Attachment, Cache};
 use vmio_model::study::{MIB, Matrix, Study};
 use vmio_node::{Node, Reader};
+use vmio_rig::disks::drivers;
+use vmio_rig::disks::places;
+use vmio_rig::disks::targets;
+use vmio_rig::limits;
 
 use crate::cli::{Exit, Failure};
 use crate::report::format;

@@ -17,11 +17,11 @@ pub mod studies;
 
 use std::path::PathBuf;
 
-use vmio_host::targets::space::gib;
 use vmio_model::result::{Run, RunState};
 use vmio_model::rules::Severity;
 use vmio_model::study::Study;
 use vmio_node::Local;
+use vmio_rig::disks::space::gib;
 
 use self::engine::Next;
 use crate::cli::{Context, Exit, Failure, Outcome};
@@ -177,7 +177,7 @@ fn check(wishes: &Wishes) -> Result<(), Failure> {
         }
     }
     if let (Some(device), Some(on)) = (wishes.device.first(), &wishes.on)
-        && vmio_host::places::names_volumes(on)
+        && vmio_rig::disks::places::names_volumes(on)
     {
         return refuse(
             format!("--device {} and --on {on} both specify the target `device`", device.display()),

@@ -6,18 +6,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use vmio_host::backing::Backing;
-use vmio_host::gentle::neighbours::{self, Others};
-use vmio_host::places::{self, Ground, Place};
-use vmio_host::require::Requirement;
-use vmio_host::targets::Pinned;
-use vmio_host::targets::space::gib;
-use vmio_host::{guests, limits, targets, workloads};
+use vmio_look::backing::Backing;
+use vmio_look::neighbours::{self, Others};
+use vmio_look::require::Requirement;
 use vmio_model::result::{Run, Skipped, WorkloadTraits};
 use vmio_model::setup::Setup;
 use vmio_model::study::plan::{self as reckon, Plan};
 use vmio_model::study::{MIB, Study};
 use vmio_node::{Node, Reader};
+use vmio_rig::disks::places::{self, Ground, Place};
+use vmio_rig::disks::space;
+use vmio_rig::disks::space::gib;
+use vmio_rig::disks::targets;
+use vmio_rig::disks::targets::Pinned;
+use vmio_rig::guests;
+use vmio_rig::limits;
+use vmio_rig::workloads;
 
 use self::rates::{needed_bytes, rates, refilled};
 pub use self::text::duration;
@@ -105,7 +109,7 @@ pub fn look(
     let reader = local.reader();
     let place = match &wishes.on {
         Some(on) => places::resolve(local, on),
-        None => places::directory(&targets::space::default_dir(reader, &context.paths.state)),
+        None => places::directory(&space::default_dir(reader, &context.paths.state)),
     }
     .map_err(refused)?;
     let dir = match &place.ground {
@@ -136,7 +140,8 @@ pub fn look(
     let cost = reckon::estimate(&study, &traits, &rates);
     let needed_bytes = needed_bytes(&rates, wishes);
     let space = match &place.ground {
-        Ground::Files(_) => targets::space::demand(local, &existing, needed_bytes)
+        Ground::Files(_) => space::demand(local, &existing, needed_bytes)
+            .map_err(targets::Error::from)
             .and_then(|left| match needed_bytes {
                 0 => Ok(left),
                 _ => targets::not_in_memory(&existing).map(|()| left),

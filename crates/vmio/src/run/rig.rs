@@ -5,17 +5,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use vmio_host::backing::Backing;
-use vmio_host::image::Image;
-use vmio_host::limits::{self, Limits};
-use vmio_host::places::Health;
-use vmio_host::targets::{self, Prepared};
-use vmio_host::workloads::{self, Gentle};
+use vmio_look::backing::Backing;
 use vmio_model::result::{Environment, Sample, WorkloadTraits};
 use vmio_model::setup::{Attachment, Setup};
 use vmio_model::study::plan::spans::hard_bytes;
 use vmio_model::study::{MIB, Study};
 use vmio_node::{Journal, Node};
+use vmio_rig::disks::places::Health;
+use vmio_rig::disks::targets::{self, Prepared};
+use vmio_rig::image::Image;
+use vmio_rig::limits::{self, Limits};
+use vmio_rig::workloads::{self, Gentle};
 
 use self::boot::Running;
 pub use self::prepare::{MustStop, Parts};
@@ -142,7 +142,7 @@ impl Machine<'_> {
         let probe =
             self.observe(&setup.baseline(), 0, 0, PROBE_SECONDS, None).context("the short probe for the cap failed")?;
         self.beside(probe.result.write_bytes)?;
-        let cap = vmio_host::gentle::cap::cap(probe.result.bandwidth(), share)?;
+        let cap = vmio_rig::gentle::cap::cap(probe.result.bandwidth(), share)?;
         (self.progress)(&format!(
             "gentle: {} is held to {:.2} MB/s",
             setup.workload,

@@ -3,8 +3,11 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use vmio_host::{drivers, guests, targets, workloads};
 use vmio_model::study::{Names, Study};
+use vmio_rig::disks::drivers;
+use vmio_rig::disks::targets;
+use vmio_rig::guests;
+use vmio_rig::workloads;
 
 use crate::cli::{Exit, Failure};
 
@@ -23,7 +26,7 @@ pub const ALL: &[(&str, &str)] = &[
 /// The names that a study may use: those of the entries of each extension point.
 pub fn names() -> Names {
     Names {
-        guests: guests::launched().map(|g| g.name().to_owned()).collect(),
+        guests: guests::ALL.iter().map(|g| g.name().to_owned()).collect(),
         targets: targets::ALL.iter().map(|t| t.name().to_owned()).collect(),
         drivers: drivers::ALL.iter().map(|d| d.name().to_owned()).collect(),
         workloads: workloads::ALL.iter().map(|w| w.traits().name).collect(),

@@ -6,7 +6,7 @@
 use std::io::IsTerminal;
 use std::time::SystemTime;
 
-use vmio_host::top::{Blocks, FlowSource, Sampler};
+use vmio_look::top::{Blocks, FlowSource, Sampler};
 use vmio_model::top::History;
 use vmio_node::Local;
 

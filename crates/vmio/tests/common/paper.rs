@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use vmio::run::studies;
-use vmio_host::workloads;
 use vmio_model::result::*;
 use vmio_model::setup::Setup;
 use vmio_model::study::control::{controls, logical_blocks};
+use vmio_rig::workloads;
 
 use super::{Noise, environment};
 

@@ -1,6 +1,7 @@
 //! A scan for a terminal: the overview, a line a guest, and the whole of one guest.
 
-use vmio_host::{guests, managers};
+use vmio_look::kinds;
+use vmio_look::managers;
 use vmio_model::facts::Unread;
 use vmio_model::rules::Finding;
 
@@ -169,7 +170,7 @@ fn table(out: &mut Out, view: &View, width: usize) {
 fn nobody(out: &mut Out, view: &View) {
     let seen = if view.root { "No guest runs on this host." } else { "No guest on this host is visible to this user." };
     out.line(seen);
-    let kinds = guests::ALL.iter().map(|k| k.name()).filter(|name| *name != "native");
+    let kinds = kinds::ALL.iter().map(|k| k.name());
     let all: Vec<&str> = kinds.chain(managers::ALL.iter().map(|m| m.name())).collect();
     out.paragraph("", 0, &format!("Looked for: {}.", all.join(", ")));
 }

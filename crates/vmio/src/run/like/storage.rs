@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use vmio_host::look::Look;
-use vmio_host::scan;
+use vmio_look::Look;
+use vmio_look::images;
 use vmio_model::facts::{Disk, Guest};
 
 use super::Host;
@@ -90,7 +90,7 @@ pub(super) fn of(disk: &Disk, host: &Host, told: &mut Vec<String>) -> Result<(St
 /// the directory of the guest's process, and in a pod the same path is another file: those are left out.
 pub(super) fn directories(look: &Look<'_>, guest: &Guest) -> Vec<String> {
     let sources = guest.disks.iter().filter_map(|d| d.place.source.as_deref());
-    sources.filter(|source| scan::is_same_here(look, guest, Path::new(source))).filter_map(parent).collect()
+    sources.filter(|source| images::is_same_here(look, guest, Path::new(source))).filter_map(parent).collect()
 }
 
 /// The kind of storage where only its path or address is known.

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use vmio_host::backing::Backing;
-use vmio_host::places::{Ground, Pool};
-use vmio_host::targets;
+use vmio_look::backing::Backing;
 use vmio_model::result::Run;
 use vmio_model::study::Study;
 use vmio_model::study::plan::{Rates, TargetSpace};
 use vmio_node::Node;
+use vmio_rig::disks::places::{Ground, Pool};
+use vmio_rig::disks::targets;
 
 use super::super::Wishes;
 

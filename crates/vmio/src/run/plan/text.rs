@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vmio_host::targets::space::gib;
 use vmio_model::study::MIB;
+use vmio_rig::disks::space::gib;
 
 use super::Planned;
 use crate::report::fit;

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use vmio_host::drivers;
-use vmio_host::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx};
-use vmio_host::limits::OOM_SCORE_ADJ;
-use vmio_host::probes::Qemu;
-use vmio_host::targets::State;
 use vmio_model::setup::{Attachment, Setup};
+use vmio_rig::disks::drivers;
+use vmio_rig::disks::targets::State;
+use vmio_rig::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx};
+use vmio_rig::limits::OOM_SCORE_ADJ;
+use vmio_rig::probes::Qemu;
 
 use super::Machine;
 

@@ -4,16 +4,16 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
-use vmio_host::backing::Backing;
-use vmio_host::limits::OOM_SCORE_ADJ;
-use vmio_host::probes::foreign::{self, Circumstances};
-use vmio_host::probes::{Qemu, Subject, Watch};
-use vmio_host::targets::State;
-use vmio_host::workloads::{self, Gentle, WorkCtx};
+use vmio_look::backing::Backing;
 use vmio_model::result::Sample;
 use vmio_model::setup::{DetectZeroes, Setup};
 use vmio_model::study::MIB;
 use vmio_node::{Exec, held};
+use vmio_rig::disks::targets::State;
+use vmio_rig::limits::OOM_SCORE_ADJ;
+use vmio_rig::probes::foreign::{self, Circumstances};
+use vmio_rig::probes::{Qemu, Subject, Watch};
+use vmio_rig::workloads::{self, Gentle, WorkCtx};
 
 use super::super::engine::Impossible;
 use super::Machine;

@@ -7,17 +7,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use vmio_host::backing::{Backing, write_cache};
-use vmio_host::image::Image;
-use vmio_host::limits::Limits;
-use vmio_host::places::{Health, Place, Pool};
-use vmio_host::targets::{self, Pinned, Prepared, TargetCtx};
+use vmio_look::backing::{Backing, write_cache};
 use vmio_model::result::Run;
 use vmio_model::setup::Setup;
 use vmio_model::study::plan::Plan;
 use vmio_model::study::{MIB, Study};
 use vmio_model::summary::durability::{FILE_SERVER, WRITE_CACHE};
 use vmio_node::{Change, Exec, Journal, Node, held};
+use vmio_rig::disks::places::{Health, Place, Pool};
+use vmio_rig::disks::targets::{self, Pinned, Prepared, TargetCtx};
+use vmio_rig::image::Image;
+use vmio_rig::limits::Limits;
 
 use super::super::gentle::Watcher;
 use super::{Machine, qemu_share};

@@ -1,0 +1,386 @@
+//! From a path to the disks below it, whose counters a run watches.
+//!
+//! The way down: a file lies on the device of its file system; a partition belongs to its disk;
+//! a loop device lies where its file lies; device-mapper (LVM, LUKS, multipath) and md devices
+//! are made of their `slaves`, and so on to the leaves (kernel document
+//! ABI/stable/sysfs-block). A ZFS pool is asked for its disks by `zpool`; a file on NFS has the
+//! client's own counters instead. Where the way ends at something without counters (overlay,
+//! memory, a Ceph cluster), the result says so.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use vmio_node::machine::{self, Mount};
+use vmio_node::{Questions, Reader, Result, held};
+
+pub mod zfs;
+
+/// The disks below a path.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Backing {
+    /// Leaves: (major, minor) by kernel name (`vda`, `nvme0n1`). Empty where not visible.
+    pub leaves: BTreeMap<String, (u32, u32)>,
+    /// Kernel names of all devices on the way, leaves included, from the top down.
+    pub way: Vec<String>,
+    /// Type of the file system that holds the path; empty for a device.
+    pub filesystem: String,
+    /// Its mount point; empty for a device.
+    pub mount: String,
+    /// The NFS server that holds it, as `server:/export`: then there are no leaves, and the
+    /// client's counters of the mount say what was moved.
+    pub nfs: Option<String>,
+    /// Why there is nothing to see.
+    pub not_visible: Option<String>,
+}
+
+/// Deeper stacks than this are a loop in something that was not understood.
+const DEEPEST: u32 = 16;
+
+/// Type bits of `st_mode`, and those of a block device (`inode(7)`).
+const S_IFMT: u32 = 0o170_000;
+const S_IFBLK: u32 = 0o060_000;
+
+impl Backing {
+    /// Resolves a file, directory or block device, which must exist.
+    ///
+    /// # Errors
+    /// When the path is missing or `/proc` or `/sys` cannot be read.
+    pub fn of(reader: &dyn Reader, path: &Path) -> Result<Self> {
+        let mut backing = Self::default();
+        let way = Way { reader };
+        let stat = way.stat(path)?;
+        let found = if stat.mode & S_IFMT == S_IFBLK {
+            way.device(stat.rdev, DEEPEST, &mut backing)
+        } else {
+            // What is named by its descriptor lies where its name says.
+            let mount = way.mount(&held::shown(path), stat.dev)?;
+            let found = way.mounted(stat.dev, &mount, DEEPEST, &mut backing);
+            backing.filesystem = mount.filesystem;
+            backing.mount = mount.point.display().to_string();
+            found
+        };
+        match found {
+            Ok(()) => {}
+            Err(_) if backing.filesystem.starts_with("nfs") => {
+                let mount = way.mount(&held::shown(path), stat.dev)?;
+                backing.nfs = Some(mount.source);
+            }
+            Err(reason) => {
+                backing.leaves.clear();
+                backing.not_visible = Some(reason);
+            }
+        }
+        Ok(backing)
+    }
+
+    /// As [`Backing::of`], and asks ZFS for the disks of its pools.
+    ///
+    /// # Errors
+    /// As [`Backing::of`].
+    pub fn below(node: &dyn Questions, path: &Path) -> Result<Self> {
+        let mut backing = Self::of(node, path)?;
+        let dataset = match &backing {
+            Self { filesystem, mount, .. } if filesystem == "zfs" => {
+                mounts(node)?.into_iter().rfind(|m| m.point == Path::new(mount)).map(|m| m.source)
+            }
+            Self { not_visible: Some(_), way, .. } if way.last().is_some_and(|n| is_zvol(n)) => {
+                zfs::dataset_of(node, path)
+            }
+            _ => None,
+        };
+        match dataset.map(|dataset| zfs::leaves(node, &dataset)) {
+            Some(Ok(found)) => {
+                backing.not_visible = None;
+                backing.add(found);
+            }
+            Some(Err(reason)) => backing.not_visible = Some(reason),
+            None => {}
+        }
+        Ok(backing)
+    }
+
+    /// Takes the disks of another one in: a pool lies on several.
+    pub fn add(&mut self, other: Self) {
+        self.leaves.extend(other.leaves);
+        self.way.extend(other.way);
+        self.not_visible = self.not_visible.take().or(other.not_visible);
+    }
+
+    /// One line for the environment of a run: `vda (ext4 at /)`.
+    pub fn describe(&self) -> String {
+        let names: Vec<&str> = self.leaves.keys().map(String::as_str).collect();
+        let devices = match (&self.not_visible, &self.nfs) {
+            (Some(reason), _) => format!("not visible here: {reason}"),
+            (None, Some(server)) => format!("NFS server {server}"),
+            (None, None) => names.join("+"),
+        };
+        if self.filesystem.is_empty() { devices } else { format!("{devices} ({} at {})", self.filesystem, self.mount) }
+    }
+}
+
+/// Whether the disks below have a volatile write cache that the kernel flushes: `write back` where
+/// any of them has, `write through` where none has, `None` where it cannot be read
+/// (`queue/write_cache`; kernel document ABI/stable/sysfs-block).
+pub fn write_cache(reader: &dyn Reader, backing: &Backing) -> Option<String> {
+    let of = |disk: &String| {
+        let path = Path::new("/sys/block").join(disk).join("queue/write_cache");
+        Some(reader.read_text(&path).ok()?.trim().to_owned())
+    };
+    let all: Vec<String> = backing.leaves.keys().map(of).collect::<Option<_>>()?;
+    all.iter().find(|word| *word != "write through").or(all.first()).cloned()
+}
+
+/// A disk below that is flash (not rotational) and has a volatile write cache, as disks for consumers have:
+/// `queue/rotational` 0 and `queue/write_cache` `write back`.
+pub fn flash_with_write_cache(reader: &dyn Reader, backing: &Backing) -> Option<String> {
+    let is = |disk: &str, file: &str, value: &str| {
+        let path = Path::new("/sys/block").join(disk).join("queue").join(file);
+        reader.read_text(&path).is_ok_and(|text| text.trim() == value)
+    };
+    let flash = |disk: &&String| is(disk, "rotational", "0") && is(disk, "write_cache", "write back");
+    backing.leaves.keys().find(flash).cloned()
+}
+
+/// All mounts of this machine.
+///
+/// # Errors
+/// When `/proc/self/mountinfo` cannot be read.
+pub fn mounts(reader: &dyn Reader) -> Result<Vec<Mount>> {
+    Ok(machine::mounts(&reader.read(Path::new("/proc/self/mountinfo"))?))
+}
+
+/// `254:0`.
+fn numbers(text: &str) -> Option<(u32, u32)> {
+    let (major, minor) = text.trim().split_once(':')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+struct Way<'a> {
+    reader: &'a dyn Reader,
+}
+
+impl Way<'_> {
+    fn stat(&self, path: &Path) -> Result<vmio_node::FileStat> {
+        self.reader.stat(path)?.ok_or_else(|| vmio_node::Error::File {
+            node: self.reader.name().into(),
+            what: "find",
+            path: path.into(),
+            source: std::io::ErrorKind::NotFound.into(),
+        })
+    }
+
+    /// The mount that holds a path: of those with its device the one with the longest mount
+    /// point above it (bind mounts share a device).
+    fn mount(&self, path: &Path, dev: (u32, u32)) -> Result<Mount> {
+        let all = mounts(self.reader)?;
+        let above = |m: &&Mount| path.starts_with(&m.point);
+        let longest = |m: &&Mount| m.point.as_os_str().len();
+        // btrfs subvolumes have devices of their own that no mount names: then by path alone.
+        let found = all.iter().filter(|m| m.dev == dev).filter(above).max_by_key(longest);
+        let found = found.or_else(|| all.iter().find(|m| m.dev == dev));
+        let found = found.or_else(|| all.iter().filter(above).max_by_key(longest));
+        let unknown = Mount {
+            dev,
+            root: "/".into(),
+            point: "?".into(),
+            filesystem: "unknown file system".into(),
+            source: String::new(),
+            read_only: false,
+        };
+        Ok(found.cloned().unwrap_or(unknown))
+    }
+
+    fn mounted(&self, dev: (u32, u32), mount: &Mount, depth: u32, into: &mut Backing) -> Found {
+        if mount.filesystem == "btrfs" {
+            return self.btrfs(Path::new(&mount.source), depth, into);
+        }
+        // Major 0 is for file systems without a block device (kernel document devices.txt).
+        if dev.0 == 0 {
+            return Err(format!("{} has no block device of its own", mount.filesystem));
+        }
+        self.device(dev, depth, into)
+    }
+
+    /// All devices of the btrfs that `source` is one of.
+    fn btrfs(&self, source: &Path, depth: u32, into: &mut Backing) -> Found {
+        let name = source.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        let base = PathBuf::from("/sys/fs/btrfs");
+        let list = |dir: &Path| self.reader.list(dir).unwrap_or_default();
+        for id in list(&base) {
+            let devices = list(&base.join(id).join("devices"));
+            if devices.iter().any(|d| d == name) {
+                return devices.iter().try_for_each(|d| self.named(d, depth, into));
+            }
+        }
+        match self.reader.stat(source) {
+            Ok(Some(stat)) if stat.mode & S_IFMT == S_IFBLK => self.device(stat.rdev, depth, into),
+            _ => Err(format!("the devices of the btrfs on {} are unknown", source.display())),
+        }
+    }
+
+    fn device(&self, dev: (u32, u32), depth: u32, into: &mut Backing) -> Found {
+        let path = format!("/sys/dev/block/{}:{}/uevent", dev.0, dev.1);
+        let text = self.reader.read_text(Path::new(&path)).map_err(|e| e.to_string())?;
+        let name = text.lines().find_map(|l| l.strip_prefix("DEVNAME=")).ok_or(format!("{path} has no DEVNAME"))?;
+        // Names such as cciss/c0d0 have `!` for `/` in sysfs.
+        self.named(&name.replace('/', "!"), depth, into)
+    }
+
+    fn named(&self, name: &str, depth: u32, into: &mut Backing) -> Found {
+        let depth = depth.checked_sub(1).ok_or_else(|| format!("{name} is stacked on more than {DEEPEST} devices"))?;
+        let block = Path::new("/sys/block");
+        let here = block.join(name);
+        let is = |path: &Path| matches!(self.reader.stat(path), Ok(Some(_)));
+        if !is(&here) {
+            let disks = self.reader.list(block).map_err(|e| e.to_string())?;
+            let disk = disks.iter().find(|disk| is(&block.join(disk).join(name)));
+            return self.named(disk.ok_or(format!("{name} is not in /sys/block"))?, depth, into);
+        }
+        if let Ok(file) = self.reader.read_text(&here.join("loop/backing_file")) {
+            into.way.push(name.to_owned());
+            let file = PathBuf::from(file.trim_end_matches('\n'));
+            let stat = self.stat(&file).map_err(|e| format!("the file behind {name}: {e}"))?;
+            if stat.mode & S_IFMT == S_IFBLK {
+                return self.device(stat.rdev, depth, into);
+            }
+            let mount = self.mount(&file, stat.dev).map_err(|e| e.to_string())?;
+            return self.mounted(stat.dev, &mount, depth, into);
+        }
+        into.way.push(name.to_owned());
+        let slaves = self.reader.list(&here.join("slaves")).unwrap_or_default();
+        if !slaves.is_empty() {
+            return slaves.iter().try_for_each(|slave| self.named(slave, depth, into));
+        }
+        if is_zvol(name) {
+            return Err(format!("{name} is a ZFS volume, whose disks are not listed below it"));
+        }
+        let dev = self.reader.read_text(&here.join("dev")).map_err(|e| e.to_string())?;
+        into.leaves.insert(name.to_owned(), numbers(&dev).ok_or(format!("{name}/dev holds {dev:?}"))?);
+        Ok(())
+    }
+}
+
+/// `zd16`, a ZFS volume.
+fn is_zvol(name: &str) -> bool {
+    name.strip_prefix("zd").is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// `Err` is why it is not visible.
+type Found = std::result::Result<(), String>;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use vmio_node::fake::Tree;
+
+    const MOUNTS: &str = "\
+22 1 253:0 / / rw,relatime shared:1 - ext4 /dev/mapper/vg-root rw
+23 22 0:21 / /srv/nfs rw - nfs4 server:/export rw
+24 22 0:30 / /tank rw - zfs tank rw
+25 22 0:40 /sub /data rw - btrfs /dev/sdc rw
+26 22 0:41 / /dev/shm rw - tmpfs tmpfs rw
+27 22 0:42 / /var/lib/docker/overlay2 rw - overlay overlay rw
+28 22 8:33 / /with\\040space rw - xfs /dev/sdc1 rw
+";
+
+    #[test]
+    fn flash_with_a_volatile_write_cache_is_told_from_other_disks() {
+        let disk = |rotational: &str, cache: &str| {
+            let queue = [("/sys/block/sda/queue/rotational", rotational), ("/sys/block/sda/queue/write_cache", cache)];
+            let backing = Backing { leaves: [("sda".to_owned(), (8, 0))].into(), ..Backing::default() };
+            flash_with_write_cache(&Tree::of(&queue), &backing)
+        };
+        assert_eq!(disk("0\n", "write back\n").as_deref(), Some("sda"));
+        assert_eq!(disk("1\n", "write back\n"), None, "a disk that turns, or says nothing else of itself");
+        assert_eq!(disk("0\n", "write through\n"), None, "flash whose cache survives a power cut");
+        assert_eq!(flash_with_write_cache(&Tree::default(), &Backing::default()), None);
+    }
+
+    /// LVM over md over partitions; a btrfs of two disks; a loop device in a file on LVM.
+    fn machine() -> Tree {
+        Tree::of(&[
+            ("/proc/self/mountinfo", MOUNTS),
+            ("/sys/dev/block/253:0/uevent", "MAJOR=253\nMINOR=0\nDEVNAME=dm-0\nDEVTYPE=disk\n"),
+            ("/sys/dev/block/8:33/uevent", "DEVNAME=sdc1\nDEVTYPE=partition\n"),
+            ("/sys/dev/block/7:3/uevent", "DEVNAME=loop3\n"),
+            ("/sys/dev/block/230:0/uevent", "DEVNAME=zd0\n"),
+            ("/sys/dev/block/9:9/uevent", "DEVNAME=dm-9\n"),
+            ("/sys/block/dm-0/slaves/md0", ""),
+            ("/sys/block/md0/slaves/sda2", ""),
+            ("/sys/block/md0/slaves/sdb2", ""),
+            ("/sys/block/sda/dev", "8:0\n"),
+            ("/sys/block/sda/sda2/partition", "2\n"),
+            ("/sys/block/sdb/dev", "8:16\n"),
+            ("/sys/block/sdb/sdb2/partition", "2\n"),
+            ("/sys/block/sdc/dev", "8:32\n"),
+            ("/sys/block/sdc/sdc1/partition", "1\n"),
+            ("/sys/block/sdd/dev", "8:48\n"),
+            ("/sys/block/loop3/dev", "7:3\n"),
+            ("/sys/block/loop3/loop/backing_file", "/images/disk.raw\n"),
+            ("/sys/block/zd0/dev", "230:0\n"),
+            ("/sys/block/dm-9/slaves/dm-9", ""),
+            ("/sys/fs/btrfs/1234/devices/sdc", ""),
+            ("/sys/fs/btrfs/1234/devices/sdd", ""),
+            ("/sys/fs/btrfs/features/raid1c34", ""),
+        ])
+        .file("/images/disk.raw", "", (253, 0))
+        .file("/srv/nfs/f", "", (0, 21))
+        .file("/tank/f", "", (0, 30))
+        .file("/data/f", "", (0, 55))
+        .file("/dev/shm/f", "", (0, 41))
+        .file("/var/lib/docker/overlay2/f", "", (0, 42))
+        .file("/with space/f", "", (8, 33))
+        .block("/dev/loop3", (7, 3))
+        .block("/dev/zd0", (230, 0))
+        .block("/dev/dm-9", (9, 9))
+    }
+
+    fn leaves(path: &str) -> Vec<String> {
+        let backing = Backing::of(&machine(), Path::new(path)).unwrap();
+        assert_eq!(backing.not_visible, None, "{path}");
+        backing.leaves.into_keys().collect()
+    }
+
+    #[test]
+    fn stacks_are_followed_to_their_leaves() {
+        assert_eq!(leaves("/images/disk.raw"), ["sda", "sdb"]);
+        assert_eq!(leaves("/dev/loop3"), ["sda", "sdb"]);
+        assert_eq!(leaves("/data/f"), ["sdc", "sdd"]);
+        assert_eq!(leaves("/with space/f"), ["sdc"]);
+        let backing = Backing::of(&machine(), Path::new("/images/disk.raw")).unwrap();
+        assert_eq!(backing.describe(), "sda+sdb (ext4 at /)");
+        assert_eq!(backing.leaves["sdb"], (8, 16));
+        assert_eq!(backing.way, ["dm-0", "md0", "sda", "sdb"]);
+    }
+
+    #[test]
+    fn what_has_no_counters_is_named() {
+        for (path, word) in [
+            ("/tank/f", "zfs"),
+            ("/dev/shm/f", "tmpfs"),
+            ("/var/lib/docker/overlay2/f", "overlay"),
+            ("/dev/zd0", "ZFS volume"),
+            ("/dev/dm-9", "stacked on"),
+        ] {
+            let backing = Backing::of(&machine(), Path::new(path)).unwrap();
+            assert!(backing.leaves.is_empty(), "{path}");
+            assert!(backing.not_visible.as_deref().unwrap().contains(word), "{path}: {backing:?}");
+            assert!(backing.describe().contains("not visible here"), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_server_is_named_for_what_lies_on_nfs() {
+        let backing = Backing::of(&machine(), Path::new("/srv/nfs/f")).unwrap();
+        assert_eq!((backing.nfs.as_deref(), &backing.not_visible), (Some("server:/export"), &None));
+        assert_eq!(backing.describe(), "NFS server server:/export (nfs4 at /srv/nfs)");
+        assert!(backing.leaves.is_empty());
+    }
+
+    #[test]
+    fn a_missing_path_is_an_error() {
+        let said = Backing::of(&machine(), Path::new("/nowhere")).unwrap_err().to_string();
+        assert!(said.contains("/nowhere"), "{said}");
+    }
+}

@@ -1,0 +1,79 @@
+//! The disks of a ZFS pool, which sysfs does not list below its volumes: `zpool list -vHP`
+//! (zpool-list(8)) gives each vdev with its path. Disks of the read cache and spares are left out:
+//! what is written does not reach them.
+
+use std::path::Path;
+
+use vmio_node::{Question, Questions};
+
+use super::Backing;
+use crate::require::find_program;
+
+/// The disks below a dataset or volume. `Err` is why they cannot be seen.
+pub fn leaves(node: &dyn Questions, dataset: &str) -> Result<Backing, String> {
+    let pool = dataset.split('/').next().unwrap_or(dataset);
+    let asked = Question::Zpool { pool: pool.to_owned() };
+    find_program(node, asked.program()).ok_or("zpool, which lists the disks of a ZFS pool, is missing")?;
+    let output = node.answer(&asked).map_err(|e| e.to_string())?;
+    if !output.ok() {
+        let shown = asked.shown(node).unwrap_or_default();
+        return Err(format!("`{shown}` failed: {}", output.err().trim()));
+    }
+    let mut all = Backing::default();
+    for path in vdevs(&output.out()) {
+        all.add(Backing::of(node, Path::new(&path)).map_err(|e| e.to_string())?);
+    }
+    match all.not_visible {
+        Some(reason) => Err(reason),
+        None if all.leaves.is_empty() => Err(format!("zpool lists no disk of {pool}")),
+        None => Ok(all),
+    }
+}
+
+/// The dataset of a ZFS volume's device node: by its path, else by udev's own helper.
+pub fn dataset_of(node: &dyn Questions, device: &Path) -> Option<String> {
+    if let Ok(name) = device.strip_prefix("/dev/zvol") {
+        return Some(name.display().to_string());
+    }
+    let asked = Question::ZvolId { device: device.to_owned() };
+    let output = node.answer(&asked).ok().filter(vmio_node::Output::ok)?;
+    Some(output.out().trim().to_owned()).filter(|name| !name.is_empty())
+}
+
+/// Paths of the vdevs that hold data.
+fn vdevs(text: &str) -> Vec<String> {
+    let mut holds_data = true;
+    let mut paths = Vec::new();
+    for line in text.lines() {
+        match line.trim_start().split('\t').next().unwrap_or_default() {
+            "cache" | "spare" | "spares" => holds_data = false,
+            "logs" | "log" | "special" | "dedup" => holds_data = true,
+            path if path.starts_with('/') && holds_data => paths.push(path.to_owned()),
+            _ => {}
+        }
+    }
+    paths
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use vmio_node::fake::host;
+
+    const LIST: &str = include_str!("../../tests/fixtures/places/zpool-list-vHP.txt");
+
+    #[test]
+    fn disks_that_hold_data_are_named() {
+        assert_eq!(vdevs(LIST), ["/dev/sda3", "/dev/sdb3", "/dev/nvme0n1p1"]);
+        assert_eq!(vdevs(""), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_cannot_be_asked_is_a_reason() {
+        assert!(leaves(&host(&[]), "tank/vm").unwrap_err().contains("is missing"));
+        assert!(leaves(&host(&[("zpool", "tank\t1\n")]), "tank").unwrap_err().contains("no disk of tank"));
+        assert_eq!(dataset_of(&host(&[]), Path::new("/dev/zvol/tank/vm/x")).as_deref(), Some("tank/vm/x"));
+        assert_eq!(dataset_of(&host(&[]), Path::new("/dev/zd0")), None);
+    }
+}

@@ -1,0 +1,332 @@
+//! Reading the images of guests: each file once, in a guest's own time.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use vmio_model::facts::{Guest, Unread};
+use vmio_node::At;
+
+use super::cached::{Span, cached_of};
+use super::header::{self, HEADER_BYTES};
+use super::info::{self, Error, Image};
+use super::open::{self, Files, Refused};
+use super::view::{Located, View};
+use super::{Found, Wanted};
+use crate::look::Look;
+use crate::storage;
+
+/// Images in the chains of one guest that are read.
+const MOST_IMAGES: usize = 400;
+
+/// One reading of an image, for all who want it.
+type Once = Arc<OnceLock<Result<Read, Error>>>;
+
+/// A file, apart from all others: numbers of its device and its own, those of a block device, and the format.
+type Key = ((u32, u32), u64, (u32, u32), String);
+
+/// An image that was read.
+#[derive(Debug, Clone)]
+struct Read {
+    image: Image,
+    data_file: Option<String>,
+    cached: Result<Option<u64>, Unread>,
+}
+
+/// What was found of a guest's disks.
+#[derive(Debug, Default)]
+pub struct OfGuest {
+    /// By the disk's place in the guest.
+    pub disks: Vec<(usize, Found)>,
+    pub unread: Vec<Unread>,
+}
+
+/// Images that were read, so that one that many guests share is read once.
+pub struct Images<'a> {
+    look: &'a Look<'a>,
+    seen: Mutex<BTreeMap<Key, Once>>,
+    /// Mount points of servers that gave no answer; they are not asked again.
+    dead: Mutex<BTreeSet<PathBuf>>,
+}
+
+/// A guest whose images are read.
+struct Reading<'a> {
+    look: &'a Look<'a>,
+    all: &'a Images<'a>,
+    view: &'a View,
+    pid: Option<u32>,
+    files: Files,
+    left: RefCell<usize>,
+}
+
+/// A file of a chain: what is in it, and what was seen on the way.
+struct Member {
+    read: Read,
+    stat: vmio_node::FileStat,
+    at: At,
+    deleted: Option<vmio_model::facts::DeletedFile>,
+}
+
+impl<'a> Images<'a> {
+    /// None yet.
+    pub fn new(look: &'a Look<'a>) -> Self {
+        Self { look, seen: Mutex::default(), dead: Mutex::default() }
+    }
+
+    /// Reads those of a guest.
+    pub fn of(&self, guest: &Guest, view: &View) -> OfGuest {
+        let look = self.look;
+        let files = Files::of(look, guest);
+        let reading = Reading { look, all: self, view, pid: guest.pid, files, left: RefCell::new(MOST_IMAGES) };
+        let mut of = OfGuest::default();
+        for (d, disk) in guest.disks.iter().enumerate() {
+            match look.charged(guest.pid, || Wanted::of(look, view, disk)) {
+                Some(Some(Ok(want))) => of.disks.push((d, reading.disk(&want))),
+                Some(Some(Err(unread))) => of.unread.push(unread),
+                Some(None) => {}
+                None => {
+                    of.unread.push(too_long(guest.disks.len() - d));
+                    break;
+                }
+            }
+        }
+        of
+    }
+
+    fn is_dead(&self, point: &Path) -> bool {
+        self.dead.lock().unwrap_or_else(PoisonError::into_inner).contains(point)
+    }
+}
+
+fn too_long(left: usize) -> Unread {
+    Unread {
+        what: format!("{left} of the guest's disks"),
+        why: "looking at the others took all the time that one guest may take".into(),
+        mend: "look whether the storage that they lie on is slow".into(),
+    }
+}
+
+impl Reading<'_> {
+    fn disk(&self, want: &Wanted) -> Found {
+        let mut found = Found::default();
+        let mount = self.view.server(&want.at);
+        let dead = |e: &Error| matches!(e, Error::NotReadable { reason, .. } if reason.contains("may hang"));
+        if let Some(mount) = mount.as_ref().filter(|m| self.all.is_dead(&m.point)) {
+            let what = format!("disk image {}", want.named.display());
+            let mend = "look whether the server is reachable".to_owned();
+            found.unread.push(Unread { what, why: format!("{} does not answer", mount.server), mend });
+            return found;
+        }
+        let top = match self.member(&want.at, &want.named, want.format.as_deref().unwrap_or("raw")) {
+            Ok(top) => top,
+            Err(Refused::Requests) => return found,
+            Err(Refused::Told(e)) => {
+                if let Some(mount) = mount.filter(|_| dead(&e)) {
+                    self.all.dead.lock().unwrap_or_else(PoisonError::into_inner).insert(mount.point);
+                }
+                found.unread.push(e.unread(&want.named));
+                return found;
+            }
+        };
+        let storage = match &mount {
+            Some(mount) => storage::on_server(&mount.server),
+            None => storage::of(self.look.reader(), &top.stat),
+        };
+        let allocated = (!storage.block_device).then_some(top.stat.allocated);
+        let filesystem = self.view.filesystem(&want.at).filter(|_| !storage.block_device);
+        found.memory = ["tmpfs", "ramfs"].into_iter().find(|memory| filesystem == Some(*memory));
+        found.deleted.extend(top.deleted.clone());
+        let bytes = storage.bytes.unwrap_or(top.stat.size);
+        found.read_from = format!("stat {}", want.at.here.display());
+        match want.format.as_deref() {
+            Some("raw") => {
+                found.raw(bytes, allocated);
+                self.cached(&mut found, &want.at.here, &top, bytes);
+            }
+            Some(format) => self.chain(want, format, &mut found, top),
+            None => {
+                found.unread.push(probed(&want.named));
+                found.allocated_bytes = allocated;
+                self.cached(&mut found, &want.at.here, &top, bytes);
+            }
+        }
+        if matches!(filesystem, Some("zfs" | "btrfs")) {
+            // They compress: fewer bytes than the disk has need be no holes.
+            (found.sparse, found.thin) = (None, None);
+        }
+        found.storage = Some(storage);
+        found
+    }
+
+    fn cached(&self, found: &mut Found, here: &Path, member: &Member, bytes: u64) {
+        let span = Span { bytes, at: member.at.clone(), counted: member.read.cached.clone() };
+        found.files.push((here.to_owned(), span));
+    }
+
+    /// An image that is no raw one, and all below it.
+    fn chain(&self, want: &Wanted, format: &str, found: &mut Found, top: Member) {
+        found.read_from = format!("header of {}", want.at.here.display());
+        found.format = Some((top.read.image.format.clone(), found.read_from.clone()));
+        found.virtual_bytes = Some(top.read.image.virtual_bytes);
+        found.cluster_bytes = top.read.image.cluster_bytes;
+        let allocated = top.read.image.allocated_bytes;
+        // Of a block device nobody knows how much of it an image uses.
+        let allocated = Some(allocated).filter(|_| top.stat.rdev == (0, 0));
+        found.thin = allocated.map(|bytes| bytes < top.read.image.virtual_bytes);
+        if let Some(data) = &top.read.data_file {
+            found.thin = None;
+            found.unread.push(Unread {
+                what: format!("data of the disk image {}", want.named.display()),
+                why: format!("it lies in another file, {data}, which is not looked at"),
+                mend: "look at it as the guest's user, by qemu-img info -U".into(),
+            });
+        }
+        let places = RefCell::new(BTreeMap::from([(want.at.here.clone(), want.at.clone())]));
+        let members = RefCell::new(Vec::new());
+        let here = |path: PathBuf| match self.charged(|| self.view.locate(self.look, &path)).and_then(|at| at) {
+            Ok(at) => {
+                let here = at.here.clone();
+                places.borrow_mut().insert(here.clone(), at);
+                Ok(here)
+            }
+            Err(reason) => Err(Error::NotReadable { path, reason }),
+        };
+        let first = RefCell::new(Some(top));
+        // Only the first may have no format said, and this one has.
+        let image = |path: &Path, named: Option<&str>| {
+            let member = match first.borrow_mut().take() {
+                Some(top) => top,
+                None => {
+                    let places = places.borrow();
+                    let at = places.get(path).ok_or_else(|| Error::Missing { path: path.into() })?;
+                    match self.member(at, path, named.unwrap_or(format)) {
+                        Ok(member) => member,
+                        Err(Refused::Told(e)) => return Err(e),
+                        Err(Refused::Requests) => {
+                            return Err(Error::NotReadable {
+                                path: path.into(),
+                                reason: "it is a device of requests".into(),
+                            });
+                        }
+                    }
+                }
+            };
+            let image = Image { path: path.into(), ..member.read.image.clone() };
+            members.borrow_mut().push((path.to_owned(), member));
+            Ok(image)
+        };
+        let followed = info::follow(&want.at.here, Some(format), image, &here);
+        let members = members.into_inner();
+        for (n, (path, member)) in members.iter().enumerate() {
+            let raw = member.read.image.format == "raw";
+            let bytes = if raw { member.read.image.virtual_bytes } else { member.read.image.allocated_bytes };
+            self.cached(found, path, member, bytes);
+            if n > 0 {
+                found.deleted.extend(member.deleted.clone());
+            }
+        }
+        match followed {
+            Ok(chain) => {
+                found.backing_files = Some((chain.len() - 1) as u32);
+                found.allocated_bytes = Some(chain.iter().map(|i| i.allocated_bytes).sum());
+                if let Some(below) = chain.last().and_then(|last| last.backing.as_deref()) {
+                    found.unread.push(Unread {
+                        what: format!("what lies below the disk image {}", want.named.display()),
+                        why: format!("{below} is no file of this machine, and is not looked at"),
+                        mend: "look at it where it is".into(),
+                    });
+                }
+            }
+            Err(e) => {
+                found.allocated_bytes = allocated;
+                found.unread.push(e.unread(&want.named));
+            }
+        }
+    }
+
+    /// Does it in the guest's time, of which something must be left.
+    fn charged<T>(&self, work: impl FnOnce() -> T) -> Result<T, String> {
+        let late = || format!("{}; the storage that they lie on may be slow", too_long(1).why);
+        self.look.charged(self.pid, work).ok_or_else(late)
+    }
+
+    /// Finds a file and reads it.
+    fn member(&self, at: &Located, named: &Path, format: &str) -> Result<Member, Refused> {
+        let told = |reason: String| Error::NotReadable { path: named.into(), reason };
+        {
+            let mut left = self.left.borrow_mut();
+            *left = left.checked_sub(1).ok_or_else(|| {
+                told(format!("the guest has more than {MOST_IMAGES} images; the rest is not read, see qemu-img info"))
+            })?;
+        }
+        // Below the first image of a chain the guest's time may run out, too.
+        let found = self.charged(|| self.files.find(self.look, named, at, self.view)).map_err(told)??;
+        let is = found.is;
+        let key: Key = (is.stat.dev, is.inode, is.stat.rdev, format.to_owned());
+        let once = Arc::clone(self.all.seen.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default());
+        let read = self
+            .charged(|| once.get_or_init(|| self.read(&found, &at.here, named, format)).clone())
+            .map_err(told)??;
+        Ok(Member { read, stat: is.stat, at: found.at, deleted: found.deleted })
+    }
+
+    fn read(&self, found: &open::Found, here: &Path, named: &Path, format: &str) -> Result<Read, Error> {
+        let reader = self.look.reader();
+        let glance = |most: usize| reader.glance(&found.at, most);
+        match format {
+            "raw" => {
+                let storage = storage::of(reader, &found.is.stat);
+                let image = Image {
+                    path: here.into(),
+                    format: "raw".into(),
+                    virtual_bytes: storage.bytes.unwrap_or(found.is.stat.size),
+                    allocated_bytes: found.is.stat.allocated,
+                    cluster_bytes: None,
+                    extended_l2: false,
+                    encrypted: false,
+                    corrupt: false,
+                    backing: None,
+                    backing_format: None,
+                };
+                Ok(Read { image, data_file: None, cached: cached_of(here, glance(0)) })
+            }
+            "qcow2" => {
+                let glance = glance(HEADER_BYTES).map_err(|e| open::unreadable(named, &e))?;
+                let header = header::qcow2(named, &glance.start)?;
+                let image = Image { allocated_bytes: found.is.stat.allocated, ..header.image };
+                let cached = cached_of(here, Ok(glance));
+                Ok(Read { image, data_file: header.data_file, cached })
+            }
+            "luks" => Err(Error::Encrypted { path: named.into() }),
+            other => Err(Error::NotReadable {
+                path: named.into(),
+                reason: format!(
+                    "images of format {other} can name other files as theirs, and vmio reads raw and qcow2 alone; \
+                     look at it as the guest's user, by qemu-img info -U"
+                ),
+            }),
+        }
+    }
+}
+
+/// An image whose format nobody stated. Looking at what is in it would believe a guest, which can
+/// write a header of any format on a raw disk, with any file of this machine below it.
+fn probed(named: &Path) -> Unread {
+    Unread {
+        what: format!("format of the disk image {}", named.display()),
+        why: "the guest's configuration does not state it, and to find it out is to trust what the guest wrote".into(),
+        mend: "state it: format=raw or format=qcow2 (QEMU itself warns when it has to guess)".into(),
+    }
+}
+
+impl Found {
+    /// Sizes of a raw disk; `allocated` where it lies in a file.
+    fn raw(&mut self, bytes: u64, allocated: Option<u64>) {
+        self.virtual_bytes = Some(bytes).filter(|b| *b > 0);
+        self.allocated_bytes = allocated;
+        self.sparse = allocated.map(|allocated| allocated < bytes);
+        self.thin = self.sparse;
+        self.backing_files = Some(0);
+    }
+}

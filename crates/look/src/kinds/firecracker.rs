@@ -1,0 +1,242 @@
+//! Firecracker guests that run here, by their processes: the configuration file where there is one
+//! (docs/getting-started.md of Firecracker, "configuration file"; fields as in its
+//! `firecracker.yaml`), threads and taps by /proc. Its API socket is not asked.
+
+use serde::Deserialize;
+use vmio_model::facts::{Guest, Unread};
+use vmio_model::result::Accel;
+
+use super::process::Process;
+use super::{GuestKind, seen};
+use crate::Managed;
+use crate::look::Look;
+use crate::neighbours::Kind;
+use crate::topology::host_cpus;
+
+/// Entry `firecracker`.
+pub struct Firecracker;
+
+impl GuestKind for Firecracker {
+    fn name(&self) -> &'static str {
+        "firecracker"
+    }
+    fn about(&self) -> &'static str {
+        "a running Firecracker guest (read only)"
+    }
+    fn running(&self, look: &Look<'_>) -> Managed {
+        seen::guests(look, Kind::Firecracker, guest)
+    }
+}
+
+/// What of a configuration is read.
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "kebab-case")]
+struct Config {
+    drives: Vec<Drive>,
+    machine_config: Machine,
+    network_interfaces: Vec<Interface>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Drive {
+    drive_id: String,
+    path_on_host: Option<String>,
+    is_read_only: bool,
+    cache_type: Option<String>,
+    io_engine: Option<String>,
+    socket: Option<String>,
+    rate_limiter: Option<Limiter>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Machine {
+    vcpu_count: Option<u32>,
+    mem_size_mib: Option<u64>,
+    huge_pages: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Interface {
+    iface_id: String,
+    host_dev_name: Option<String>,
+    guest_mac: Option<String>,
+}
+
+/// Token buckets: `size` tokens are put in every `refill_time` milliseconds.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Limiter {
+    bandwidth: Option<Bucket>,
+    ops: Option<Bucket>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Bucket {
+    size: u64,
+    refill_time: u64,
+}
+
+impl Limiter {
+    fn shown(&self) -> Vec<String> {
+        let rate = |bucket: &Option<Bucket>, unit: &str| {
+            let bucket = bucket.as_ref().filter(|b| b.size > 0 && b.refill_time > 0)?;
+            let rate = bucket.size.saturating_mul(1000) / bucket.refill_time;
+            Some(format!("{rate} {unit} by Firecracker's rate limiter"))
+        };
+        [rate(&self.ops, "IOPS"), rate(&self.bandwidth, "bytes/s")].into_iter().flatten().collect()
+    }
+}
+
+fn guest(look: &Look<'_>, pid: u32, args: &[String]) -> Option<Guest> {
+    let one = |option: &str| seen::values(args, option).first().map(|v| (*v).to_owned());
+    if ["version", "help", "snapshot-version"].iter().any(|o| args.iter().any(|a| a.strip_prefix("--") == Some(o))) {
+        return None;
+    }
+    let mut process = Process::new(look, pid, &[]);
+    if let Some(id) = one("id") {
+        process.name = id;
+    }
+    let mut guest = seen::guest(&process, "firecracker");
+    let role = |name: &str| Some(("vcpu", name.strip_prefix("fc_vcpu ")?.to_owned()));
+    let host = host_cpus(look.reader());
+    let mut own = seen::processors(&process, &host, seen::threads(&process, role));
+    let vcpus = own.threads.iter().filter(|t| t.role == "vcpu").count();
+    own.vcpus = u32::try_from(vcpus).ok().filter(|n| *n > 0);
+    own.accel = Some(Accel::Kvm); // it has no other
+    match one("config-file").map(|path| (seen::file(&process, &path), path)) {
+        Some((at, path)) => {
+            let text = look.reader().read_foreign_text(&at).map_err(|e| (e.to_string(), "run as root"));
+            let read = text.and_then(|t| {
+                serde_json::from_str::<Config>(&t).map_err(|e| (format!("it cannot be parsed: {e}"), "report this"))
+            });
+            match read {
+                Ok(config) => {
+                    if let Some(mib) = config.machine_config.mem_size_mib {
+                        own.memory_bytes = Some(mib << 20);
+                    }
+                    own.huge_pages = config.machine_config.huge_pages.as_deref().map(|p| p != "None");
+                    own.vcpus = own.vcpus.or(config.machine_config.vcpu_count);
+                    devices(&process, &mut guest, &config, &path, own.vcpus);
+                }
+                Err((why, mend)) => {
+                    guest.unread.push(Unread { what: format!("configuration {path}"), why, mend: mend.to_owned() });
+                }
+            }
+        }
+        None => {
+            let socket = one("api-sock").unwrap_or_else(|| "/run/firecracker.socket".into());
+            guest.unread.push(Unread {
+                what: format!("disks and network devices of guest {}", process.name),
+                why: "they were set through its API, and vmio queries no API socket".into(),
+                mend: format!("curl --unix-socket {socket} http://localhost/vm/config"),
+            });
+        }
+    }
+    guest.processors = Some(own);
+    process.runs().then_some(guest)
+}
+
+fn devices(process: &Process<'_>, guest: &mut Guest, config: &Config, path: &str, vcpus: Option<u32>) {
+    let from = format!("{path} (--config-file)");
+    // What is only read has no writes to lose and none to wait for: as with CD-ROMs, it is no disk here.
+    for drive in config.drives.iter().filter(|d| !d.is_read_only) {
+        let mut disk = seen::disk(process, &drive.drive_id, &from);
+        disk.driver = Some("virtio-blk".into());
+        disk.details.queues = Some(1);
+        if drive.socket.is_some() {
+            disk.details.storage = Some("vhost-user".into());
+            disk.place.source = drive.socket.clone();
+        } else {
+            disk.place.source = drive.path_on_host.clone();
+            disk.details.format = Some("raw".into());
+            // Without a word: flushes are not offered to the guest; plain reads and writes.
+            let unsafe_cache = drive.cache_type.as_deref() != Some("Writeback");
+            disk.cache = Some((if unsafe_cache { "unsafe" } else { "writeback" }).into());
+            let asynchronous = drive.io_engine.as_deref() == Some("Async");
+            disk.aio = Some((if asynchronous { "io_uring" } else { "sync" }).into());
+        }
+        disk.details.limits = drive.rate_limiter.iter().flat_map(Limiter::shown).collect();
+        guest.disks.push(disk);
+    }
+    for interface in &config.network_interfaces {
+        let tap = interface.host_dev_name.as_deref();
+        let mut nic = seen::nic(process, &interface.iface_id, tap, &from, &mut guest.unread);
+        nic.model = Some("virtio-net".into());
+        nic.backend = Some("tap".into());
+        (nic.vhost, nic.queues, nic.vcpus) = (Some(false), Some(1), vcpus);
+        nic.place.target = interface.guest_mac.as_deref().map(str::to_lowercase);
+        guest.nics.push(nic);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use vmio_node::Fake;
+
+    const CONFIG: &str = r#"{
+        "boot-source": {"kernel_image_path": "vmlinux"},
+        "drives": [
+            {"drive_id": "rootfs", "path_on_host": "/rootfs.ext4", "is_root_device": true, "is_read_only": false,
+             "cache_type": "Unsafe", "io_engine": "Sync",
+             "rate_limiter": {"bandwidth": {"size": 1048576, "refill_time": 100}, "ops": {"size": 50, "refill_time": 1000}}},
+            {"drive_id": "data", "path_on_host": "/data.raw", "is_root_device": false, "cache_type": "Writeback", "io_engine": "Async"},
+            {"drive_id": "tools", "path_on_host": "/tools.squashfs", "is_root_device": false, "is_read_only": true}
+        ],
+        "machine-config": {"vcpu_count": 2, "mem_size_mib": 256, "smt": false, "huge_pages": "2M"},
+        "network-interfaces": [{"iface_id": "eth0", "guest_mac": "AA:FC:00:00:00:01", "host_dev_name": "tap7"}]
+    }"#;
+
+    fn process(args: &[&str]) -> Fake {
+        Fake::new("fake")
+            .file("/proc/40/comm", "firecracker\n")
+            .file("/proc/40/cmdline", args.join("\0") + "\0")
+            .file("/proc/40/task/40/status", "Name:\tfirecracker\nCpus_allowed_list:\t0-3\n")
+            .file("/proc/40/task/41/status", "Name:\tfc_api\nCpus_allowed_list:\t0-3\n")
+            .file("/proc/40/task/42/status", "Name:\tfc_vcpu 0\nCpus_allowed_list:\t2\n")
+            .file("/sys/class/net/tap7/mtu", "1500\n")
+            .symlink("/sys/class/net/tap7/master", "../../br0")
+            .file("/sys/class/net/br0/mtu", "1500\n")
+    }
+
+    fn guests(fake: &Fake) -> Vec<Guest> {
+        Firecracker.running(&Look::new(fake)).guests
+    }
+
+    #[test]
+    fn a_configuration_file_says_all() {
+        // In a jail paths count from its root.
+        let fake = process(&["/usr/bin/firecracker", "--id", "fc1", "--config-file", "/vm.json", "--no-api"])
+            .file("/proc/40/root/vm.json", CONFIG);
+        let [guest] = &guests(&fake)[..] else { panic!("one guest") };
+        assert_eq!((guest.name.as_str(), guest.kind.as_str(), &guest.unread[..]), ("fc1", "firecracker", &[][..]));
+        let [root, data] = &guest.disks[..] else { panic!("two disks") };
+        assert_eq!((root.cache.as_deref(), root.aio.as_deref()), (Some("unsafe"), Some("sync")));
+        assert_eq!((data.cache.as_deref(), data.aio.as_deref()), (Some("writeback"), Some("io_uring")));
+        assert_eq!(root.place.source.as_deref(), Some("/rootfs.ext4"));
+        let limits = ["50 IOPS by Firecracker's rate limiter", "10485760 bytes/s by Firecracker's rate limiter"];
+        assert_eq!(root.details.limits, limits);
+        let nic = &guest.nics[0];
+        assert_eq!((nic.interface.as_deref(), nic.bridge.as_deref()), (Some("tap7"), Some("br0")));
+        let own = guest.processors.as_ref().unwrap();
+        assert_eq!((own.vcpus, own.memory_bytes, own.huge_pages), (Some(1), Some(256 << 20), Some(true)));
+        assert_eq!(own.threads.iter().find(|t| t.role == "vcpu").unwrap().cpus, [2]);
+    }
+
+    #[test]
+    fn what_the_api_or_a_broken_file_hides_is_told() {
+        let api = guests(&process(&["firecracker", "--api-sock", "/run/fc.sock"]));
+        assert!(api[0].unread[0].mend.contains("/run/fc.sock http://localhost/vm/config"), "{:?}", api[0].unread);
+        assert_eq!(api[0].name, "pid 40");
+        let args = ["firecracker", "--config-file", "/vm.json"];
+        assert!(guests(&process(&args))[0].unread[0].what.contains("configuration /vm.json"));
+        let broken = process(&args).file("/proc/40/root/vm.json", "{\"drives\": 3}");
+        assert!(guests(&broken)[0].unread[0].why.contains("cannot be parsed"));
+        assert_eq!(guests(&process(&["firecracker", "--version"])), []);
+    }
+}

@@ -1,0 +1,61 @@
+//! The kinds of guests that may run on a host, as they are seen from outside: nothing here starts,
+//! stops or changes one. What vmio itself starts is in `vmio-rig`, `guests`.
+//!
+//! Adding a kind: a file with a type that implements [`GuestKind`], and its line in [`ALL`].
+
+use vmio_model::facts::Guest;
+
+use crate::look::Look;
+use crate::managed::Managed;
+
+mod cloud_hypervisor;
+mod container;
+mod firecracker;
+mod process;
+pub(crate) mod qemu;
+mod quota;
+mod seen;
+mod xen;
+
+/// All kinds, in the order in which they are shown.
+pub const ALL: &[&dyn GuestKind] =
+    &[&qemu::Qemu, &firecracker::Firecracker, &cloud_hypervisor::CloudHypervisor, &xen::Xen, &container::Container];
+
+/// The kind of that name.
+pub fn find(name: &str) -> Option<&'static dyn GuestKind> {
+    ALL.iter().copied().find(|k| k.name() == name)
+}
+
+/// A kind of guest that may run here.
+pub trait GuestKind: Sync {
+    /// Name in results: `qemu`.
+    fn name(&self) -> &'static str;
+    /// One line for help and docs.
+    fn about(&self) -> &'static str;
+    /// The guests of this kind that run here, whoever started them, as far as /proc and /sys show
+    /// them. Quick, and nothing is sent to anybody: `top` calls it again and again.
+    fn running(&self, look: &Look<'_>) -> Managed;
+    /// Asks a running guest's hypervisor for what cannot be seen from outside, where it can be
+    /// asked without taking anything from others and without changing anything; fills the gaps.
+    fn ask(&self, _look: &Look<'_>, _guest: &mut Guest) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contract_of_every_kind() {
+        let empty = vmio_node::Fake::new("fake");
+        for (i, kind) in ALL.iter().enumerate() {
+            let name = kind.name();
+            assert!(!name.contains([' ', ',', '/', '+']), "{name}: cell keys use these characters");
+            assert!(ALL[..i].iter().all(|k| k.name() != name), "{name} twice");
+            assert!(!kind.about().is_empty(), "{name}");
+            assert_eq!(find(name).map(GuestKind::name), Some(name));
+            let managed = kind.running(&Look::new(&empty));
+            assert!(managed.guests.is_empty() && managed.unread.is_empty(), "{name} finds guests on an empty machine");
+        }
+        assert!(find("bochs").is_none());
+    }
+}

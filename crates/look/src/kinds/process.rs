@@ -1,0 +1,201 @@
+//! A QEMU process as /proc shows it (proc(5)).
+
+use std::cell::OnceCell;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use vmio_model::facts::{Provenance, Unread};
+use vmio_node::machine::{Mount, NetworkMount, mount_of, mounts};
+use vmio_node::{Error, FileStat, Reader};
+
+use crate::look::{Look, MOUNTS_BYTES};
+use crate::qemu::options::CommandLine;
+
+/// What is said of a setting that QEMU was not given.
+pub const DEFAULT: &str = "QEMU's default, not on the command line";
+
+/// A process that runs a guest.
+pub struct Process<'a> {
+    /// This machine.
+    pub look: &'a Look<'a>,
+    /// Its number.
+    pub pid: u32,
+    /// Its command line.
+    pub line: CommandLine,
+    /// Arguments as they are.
+    pub args: &'a [String],
+    /// The guest's name.
+    pub name: String,
+    fds: OnceCell<Result<Vec<(u32, String)>, Unread>>,
+    interfaces: OnceCell<Option<PathBuf>>,
+    mounts: OnceCell<Vec<Mount>>,
+}
+
+impl<'a> Process<'a> {
+    /// A process with that command line.
+    pub fn new(look: &'a Look<'a>, pid: u32, args: &'a [String]) -> Self {
+        let line = CommandLine::parse(args);
+        let name = line.guest_name().map_or_else(|| format!("pid {pid}"), str::to_owned);
+        Self { look, pid, line, args, name, fds: OnceCell::new(), interfaces: OnceCell::new(), mounts: OnceCell::new() }
+    }
+
+    /// The machine's files.
+    pub fn reader(&self) -> &'a dyn Reader {
+        self.look.reader()
+    }
+
+    /// `/proc/PID/PATH`.
+    pub fn path(&self, path: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/{path}", self.pid))
+    }
+
+    /// Its command line as a place where something was read.
+    pub fn provenance(&self) -> Provenance {
+        self.look.from(&self.name, format!("/proc/{}/cmdline", self.pid))
+    }
+
+    /// An option of the command line as a source.
+    pub fn option(&self, name: &str) -> String {
+        format!("/proc/{}/cmdline, -{name}", self.pid)
+    }
+
+    /// Whether it still runs.
+    pub fn runs(&self) -> bool {
+        self.reader().read_text(&self.path("comm")).is_ok()
+    }
+
+    /// Its open files by descriptor, with what each is (`/dev/net/tun`, `anon_inode:kvm-vm`).
+    pub fn fds(&self) -> Result<&[(u32, String)], Unread> {
+        let read = || {
+            let dir = self.path("fd");
+            let what = format!("open files of guest {}", self.name);
+            // There may be a million of them; no more than 65,536 are told.
+            let names = self.reader().list_foreign(&dir).map_err(|e| unread(what.clone(), &e))?;
+            let links = names.iter().filter_map(|name| {
+                let to = self.reader().link(&dir.join(name));
+                let number = name.parse().ok()?;
+                Some(to.map(|to| (number, to.map(|t| t.display().to_string()).unwrap_or_default())))
+            });
+            links.collect::<Result<Vec<_>, _>>().map_err(|e| unread(what, &e))
+        };
+        self.fds.get_or_init(read).as_deref().map_err(Clone::clone)
+    }
+
+    /// What descriptor `fd` is.
+    pub fn fd(&self, fd: u32) -> Option<String> {
+        let to = self.reader().link(&self.path(&format!("fd/{fd}"))).ok()??;
+        Some(to.display().to_string())
+    }
+
+    /// Interface of a descriptor of /dev/net/tun (`iff:` in fdinfo, Linux drivers/net/tun.c).
+    ///
+    /// # Errors
+    /// When no permission to read it.
+    pub fn tun(&self, fd: u32) -> Result<Option<String>, Error> {
+        let text = self.reader().read_text(&self.path(&format!("fdinfo/{fd}")))?;
+        let name = text.lines().find_map(|l| l.strip_prefix("iff:")).map(str::trim);
+        Ok(name.filter(|n| !n.is_empty()).map(str::to_owned))
+    }
+
+    /// The file server that holds a path as the process names it, by its mounts.
+    pub fn server(&self, path: &str) -> Option<NetworkMount> {
+        let read = || mounts(&self.reader().read_start(&self.path("mountinfo"), MOUNTS_BYTES).unwrap_or_default());
+        let mounts = self.mounts.get_or_init(read);
+        mount_of(mounts, Path::new(path))?.server()
+    }
+
+    /// A path of the process as an absolute one: a relative one counts from its working directory. `None` where
+    /// that may not be read.
+    pub fn absolute(&self, path: &str) -> Option<String> {
+        if path.starts_with('/') {
+            return Some(path.to_owned());
+        }
+        let link = |name: &str| self.reader().link(&self.path(name)).ok().flatten();
+        let cwd = link("cwd")?;
+        // Both as we see them.
+        let inner = link("root").and_then(|root| cwd.strip_prefix(root).ok().map(|inner| Path::new("/").join(inner)));
+        let plain = path.trim_start_matches("./");
+        let here = inner.unwrap_or(cwd).join(plain).display().to_string();
+        // With -daemonize QEMU is in / by now, and was elsewhere when it opened its files.
+        let open = self.fds().unwrap_or_default().iter().map(|(_, to)| to.strip_suffix(" (deleted)").unwrap_or(to));
+        let mut ends: Vec<&str> =
+            open.filter(|to| to.strip_suffix(plain).is_some_and(|dir| dir.ends_with('/'))).collect();
+        ends.sort_unstable();
+        ends.dedup();
+        match ends[..] {
+            [elsewhere] => Some(elsewhere.to_owned()),
+            _ => Some(here),
+        }
+    }
+
+    /// What a file of its is, and where it is for us: QEMU may be in another mount namespace, as
+    /// libvirt's are.
+    pub fn stat(&self, path: &str) -> (PathBuf, Result<Option<FileStat>, Error>) {
+        let inside = self.path("root").join(path.trim_start_matches('/'));
+        let stat = |path: &Path| {
+            let late = || {
+                Err(Error::File {
+                    node: self.reader().name().to_owned(),
+                    what: "look at",
+                    path: path.to_owned(),
+                    source: std::io::Error::new(ErrorKind::TimedOut, "the guest's files took all the time for it"),
+                })
+            };
+            self.look.charged(Some(self.pid), || self.reader().stat_foreign(path)).unwrap_or_else(late)
+        };
+        match stat(&inside) {
+            Ok(Some(stat)) => (inside, Ok(Some(stat))),
+            Err(Error::File { source, what, node, .. }) if source.kind() == ErrorKind::TimedOut => {
+                let path = PathBuf::from(path);
+                (path.clone(), Err(Error::File { node, what, path, source }))
+            }
+            _ => (path.into(), stat(Path::new(path))),
+        }
+    }
+
+    /// The directory of the network interfaces that it sees, where it can be seen from here:
+    /// `/sys/class/net`, or that of its own mounts when it is in another network namespace.
+    pub fn interfaces(&self) -> Option<&Path> {
+        let find = || {
+            let namespace = |path: &Path| self.reader().link(path).ok().flatten();
+            let (own, their) = (namespace(Path::new("/proc/self/ns/net")), namespace(&self.path("ns/net")));
+            // Another user's may not be read: then the interfaces alone decide.
+            let same = their.is_none() || own == their;
+            let here = PathBuf::from("/sys/class/net");
+            let candidates = [same.then_some(here), Some(self.path("root/sys/class/net"))];
+            candidates.into_iter().flatten().find(|dir| self.shows_its_interfaces(dir))
+        };
+        self.interfaces.get_or_init(find).as_deref()
+    }
+
+    /// A sysfs shows the network namespace that it was mounted in, whoever looks. Whether that is
+    /// the process's is seen by the names in it.
+    fn shows_its_interfaces(&self, dir: &Path) -> bool {
+        let names = || {
+            let mut there = self.reader().list_foreign(dir).ok()?;
+            there.retain(|name| name != "bonding_masters");
+            let Ok(table) = self.reader().read_text(&self.path("net/dev")) else { return Some(true) };
+            let name = |line: &str| Some(line.split_once(':')?.0.trim().to_owned());
+            let mut known: Vec<String> = table.lines().skip(2).filter_map(name).collect();
+            known.sort();
+            Some(known == there)
+        };
+        // Once more, since an interface may have come or gone in between.
+        names() == Some(true) || names() == Some(true)
+    }
+}
+
+/// Something that could not be read, and what would help.
+pub fn unread(what: impl Into<String>, error: &Error) -> Unread {
+    let kind = match error {
+        Error::File { source, .. } => source.kind(),
+        _ => ErrorKind::Other,
+    };
+    let (why, mend) = match kind {
+        ErrorKind::PermissionDenied => (error.to_string(), "run as root"),
+        ErrorKind::TimedOut => (error.to_string(), "check that its storage responds"),
+        ErrorKind::NotFound => ("it no longer exists, or this kernel does not provide it".to_owned(), "look again"),
+        _ => (error.to_string(), "look again"),
+    };
+    Unread { what: what.into(), why, mend: mend.to_owned() }
+}

@@ -1,0 +1,381 @@
+//! Disks of a running QEMU, from its command line: devices with a drive, and the devices that QEMU
+//! makes of `-drive` with an interface. CD-ROMs, floppies and firmware are none.
+
+use std::path::PathBuf;
+
+use vmio_model::facts::{Disk, Unread};
+
+use super::super::process::{DEFAULT, Process, unread};
+use super::blocks::Chain;
+use super::names;
+use super::{MOST_DEVICES, plain};
+use crate::qemu::options::Opt;
+
+/// Devices with a drive that are no disks, by the start of their names.
+const NO_DISKS: [&str; 7] = ["scsi-cd", "ide-cd", "floppy", "isa-fdc", "cfi.pflash", "nvdimm", "pflash"];
+/// Devices whose queues are as many as the guest's CPUs since machine 5.2 (QEMU, hw/core/machine.c).
+const QUEUES_SINCE: (u32, u32) = (5, 2);
+
+/// Type bits of `st_mode`, and a block device's (inode(7)).
+const S_IFMT: u32 = 0o170_000;
+const S_IFBLK: u32 = 0o060_000;
+
+/// The disks of a process. What hides them is added to `missing`.
+pub fn disks(process: &Process<'_>, vcpus: Option<u32>, missing: &mut Vec<Unread>) -> Vec<Disk> {
+    let line = &process.line;
+    let mut disks = Vec::new();
+    let mut at = Slots::default();
+    for drive in line.all("drive") {
+        if disks.len() > MOST_DEVICES {
+            break;
+        }
+        let interface = drive.get("if").unwrap_or(default_interface(process));
+        let slot = at.next(drive, interface, process);
+        let chain = Chain::of_drive(line, drive);
+        if drive.get("media") == Some("cdrom") || chain.read_only() {
+            continue;
+        }
+        let driver = match interface {
+            "virtio" => "virtio-blk",
+            "ide" if is_q35(process) => "ahci",
+            "ide" => "ide",
+            "scsi" => "lsi53c895a",
+            "sd" => "sd",
+            _ => continue, // none: a device names it; pflash, mtd, floppy, xen: no disk of QEMU's own
+        };
+        let id = drive.id().map_or(slot, str::to_owned);
+        let mut disk = Disk::unknown(format!("guest {}, disk {id}", process.name), process.provenance());
+        disk.place.drive = Some(id.clone());
+        disk.place.device_id = Some(id);
+        let none = Opt::default();
+        let option = drive.old().map_or("drive", |(name, _)| name);
+        disk.place.given = drive
+            .old()
+            .map(|(name, file)| vec![if name.is_empty() { file.to_owned() } else { format!("-{name} {file}") }]);
+        settings(process, &mut disk, Model { driver, device: &none, controller: None, option, vcpus });
+        storage(process, &mut disk, chain, &none, missing);
+        disks.push(disk);
+    }
+    for device in line.all("device") {
+        if disks.len() > MOST_DEVICES {
+            break;
+        }
+        disks.extend(of_device(process, device, vcpus, missing));
+    }
+    if disks.len() > MOST_DEVICES {
+        disks.truncate(MOST_DEVICES);
+        missing.push(super::too_many("disks", process, MOST_DEVICES));
+    }
+    for (i, disk) in disks.iter_mut().enumerate() {
+        if disk.place.device_id.is_none() {
+            disk.subject = format!("guest {}, disk {i}", process.name);
+        }
+    }
+    disks
+}
+
+fn of_device(process: &Process<'_>, device: &Opt, vcpus: Option<u32>, missing: &mut Vec<Unread>) -> Option<Disk> {
+    let line = &process.line;
+    let kind = device.get("driver")?;
+    let served = kind.starts_with("vhost-user-blk").then(|| device.get("chardev")).flatten();
+    let drive = device.get("drive").filter(|d| !d.is_empty());
+    if (drive.is_none() && served.is_none()) || NO_DISKS.iter().any(|n| kind.starts_with(n)) {
+        return None;
+    }
+    let of_drive = drive.and_then(|id| line.find("drive", id));
+    let cdrom = of_drive.is_some_and(|d| d.get("media") == Some("cdrom") || d.get("if") == Some("pflash"));
+    let chain = match of_drive {
+        Some(drive) => Some(Chain::of_drive(line, drive)),
+        None => drive.and_then(|name| Chain::of_node(line, name)),
+    };
+    // What is only read has no writes to lose and none to wait for: as with CD-ROMs, it is no disk here.
+    if cdrom || chain.as_ref().is_some_and(|c| c.read_only() || c.protocol() == Some("host_cdrom")) {
+        return None;
+    }
+    let controller = controller(process, device, kind);
+    let driver = driver(process, kind, device, controller);
+    let id = device.id().or(drive);
+    let mut disk =
+        Disk::unknown(format!("guest {}, disk {}", process.name, id.unwrap_or_default()), process.provenance());
+    disk.place.device_id = id.map(str::to_owned);
+    disk.place.drive = drive.filter(|_| of_drive.is_some()).map(str::to_owned);
+    disk.place.qom = names::qom(line, device);
+    settings(process, &mut disk, Model { driver: &driver, device, controller, option: "device", vcpus });
+    if let (true, Some(id), Some(drive)) = (process.line.all("id").next().is_some(), device.id(), drive)
+        && drive.strip_prefix("drive-") == Some(id)
+    {
+        disk.place.slot = Some(id.to_owned()); // Proxmox's naming (PVE/QemuServer.pm)
+    }
+    match (chain, served) {
+        (Some(chain), _) => storage(process, &mut disk, chain, device, missing),
+        (None, Some(chardev)) => {
+            disk.details.storage = Some("vhost-user".into());
+            disk.iothread = None; // the server takes the requests, not QEMU
+            disk.read.remove("iothread");
+            disk.read.insert("storage".into(), process.option("device"));
+            let socket = line.find("chardev", chardev).and_then(|c| c.get("path"));
+            disk.place.source = socket.map(str::to_owned);
+        }
+        (None, None) => {}
+    }
+    Some(disk)
+}
+
+/// The device of a disk.
+struct Model<'a> {
+    driver: &'a str,
+    device: &'a Opt,
+    controller: Option<&'a Opt>,
+    option: &'a str,
+    vcpus: Option<u32>,
+}
+
+/// Driver, I/O thread and queues: what the device and its controller say.
+fn settings(process: &Process<'_>, disk: &mut Disk, model: Model<'_>) {
+    let said = process.option(model.option);
+    let mut note = |name: &str, from: &str| disk.read.insert(name.to_owned(), from.to_owned());
+    disk.driver = Some(model.driver.to_owned());
+    note("driver", &said);
+    let own_queues = matches!(model.driver, "virtio-blk" | "virtio-scsi");
+    let holder = if model.driver == "virtio-scsi" { model.controller } else { Some(model.device) };
+    let thread = holder.and_then(|h| h.get("iothread")).filter(|t| !t.is_empty());
+    let mut mapped: Vec<&str> = holder.map_or_else(Vec::new, |h| {
+        let threads = h.keys.iter().filter(|(k, _)| k.starts_with("iothread-vq-mapping.") && k.ends_with(".iothread"));
+        threads.map(|(_, thread)| thread.as_str()).collect()
+    });
+    mapped.dedup();
+    let old = holder.and_then(|h| h.on("x-data-plane")).unwrap_or(false);
+    let threaded = thread.is_some() || !mapped.is_empty() || old;
+    disk.iothread = Some(threaded);
+    let carrier = holder.and_then(|h| h.get("driver")).unwrap_or_default();
+    disk.details.transport =
+        (carrier.starts_with("virtio-") && carrier.ends_with("-device")).then(|| "mmio".to_owned());
+    note("iothread", if threaded { &said } else { DEFAULT });
+    disk.details.iothread_name = thread.or(mapped.first().copied()).map(str::to_owned);
+    disk.details.mapped_iothreads = u32::try_from(mapped.len()).ok().filter(|n| *n > 0);
+    if !own_queues {
+        return;
+    }
+    let queues = holder.and_then(|h| h.number("num-queues").or(h.number("num_queues"))).filter(|n| *n > 0);
+    let (queues, from) = match queues.and_then(|q| u32::try_from(q).ok()) {
+        Some(queues) => (Some(queues), said),
+        None => match machine_version(process) {
+            Some(version) if version >= QUEUES_SINCE => (model.vcpus, format!("{DEFAULT}: one a vCPU")),
+            Some(_) => (Some(1), DEFAULT.to_owned()),
+            None => (None, String::new()),
+        },
+    };
+    if queues.is_some() {
+        disk.details.queues = queues;
+        note("queues", &from);
+    }
+}
+
+/// What lies below the device.
+fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, missing: &mut Vec<Unread>) {
+    let drive = chain.drive.as_ref();
+    let said = process.option(drive.map_or("blockdev", |d| d.old().map_or("drive", |(name, _)| name)));
+    let protocol = chain.protocol();
+    let local = matches!(protocol, Some("file" | "host_device"));
+    let absolute = |path: String| match fdset(process, &path) {
+        Some(open) => open,
+        None if local => process.absolute(&path).unwrap_or(path),
+        None => path,
+    };
+    let source = chain.source().map(absolute);
+    let mut note = |name: &str, from: &str| disk.read.insert(name.to_owned(), from.to_owned());
+
+    if let (true, Some(path)) = (local, &source) {
+        let what = format!("what {path} is");
+        if chain.drive.is_none() {
+            // Its driver is named: `file`, or `host_device`.
+            disk.place.block_device = Some(protocol == Some("host_device"));
+            note("storage", &said);
+        }
+        // A server that is dead would not let go of a system call: see scan/images.rs for its files.
+        let served = process.server(path).is_some();
+        // Relative to a directory that may not be read: here it would name another file.
+        let unknown = !path.starts_with('/');
+        let (file, looked) = if served || unknown { (PathBuf::new(), Ok(None)) } else { process.stat(path) };
+        match looked {
+            _ if served => {}
+            _ if unknown => missing.push(Unread {
+                what,
+                why: "the working directory of the guest's process may not be read, which it counts from".into(),
+                mend: "run as root".into(),
+            }),
+            Ok(Some(stat)) => {
+                disk.place.block_device = Some(stat.mode & S_IFMT == S_IFBLK);
+                note("storage", &format!("stat {}", file.display()));
+            }
+            Ok(None) if chain.drive.is_some() => missing.push(Unread {
+                what,
+                why: "it does not exist as seen by this process".into(),
+                mend: "run as root, in the mount namespace of the guest's process".into(),
+            }),
+            Err(e) if chain.drive.is_some() => missing.push(unread(what, &e)),
+            _ => {}
+        }
+        disk.details.storage = disk.place.block_device.map(|b| (if b { "block" } else { "file" }).to_owned());
+    } else if let Some(protocol) = protocol {
+        disk.details.storage = Some(match protocol {
+            "https" | "ftp" | "ftps" => "http".to_owned(),
+            "null-aio" => "null-co".to_owned(),
+            other => other.to_owned(),
+        });
+        note("storage", &said);
+    }
+    disk.place.source = source;
+
+    let temporary = drive.and_then(|d| d.on("snapshot")).unwrap_or(process.line.all("snapshot").next().is_some());
+    if let (true, Some(drive)) = (temporary, drive) {
+        // Writes go to an image that QEMU throws away, opened without flushes (block.c,
+        // bdrv_temp_snapshot_options).
+        disk.cache = Some("unsafe".into());
+        let option = if drive.on("snapshot").is_some() { "drive, snapshot=on" } else { "snapshot" };
+        note("cache", &process.option(option));
+    } else {
+        let through = matches!(drive.and_then(|d| d.get("cache")), Some("writethrough" | "directsync"))
+            || drive.and_then(|d| d.on("cache.writeback")) == Some(false);
+        let write_cache = device.on("write-cache").unwrap_or(!through);
+        let direct = chain.switch("cache.direct");
+        disk.cache = Some(
+            match (direct, chain.switch("cache.no-flush"), write_cache) {
+                (_, true, _) => "unsafe",
+                (true, false, true) => "none",
+                (true, false, false) => "directsync",
+                (false, false, true) => "writeback",
+                (false, false, false) => "writethrough",
+            }
+            .to_owned(),
+        );
+        let told = ["cache", "cache.writeback"].iter().any(|k| drive.is_some_and(|d| d.get(k).is_some()))
+            || drive.unwrap_or(&Opt::default()).get("cache.direct").is_some()
+            || (drive.is_none() && chain.inherited("cache.direct").is_some())
+            || (drive.is_none() && chain.inherited("cache.no-flush").is_some());
+        note("cache", if told { &said } else { DEFAULT });
+    }
+    disk.details.format = chain.format().map(str::to_owned);
+    if disk.details.format.is_some() {
+        note("format", &said);
+    }
+    if local {
+        let aio = chain.inherited("aio");
+        disk.aio = Some(aio.unwrap_or("threads").to_owned());
+        note("aio", if aio.is_some() { &said } else { DEFAULT });
+    }
+    let (discard, told) = chain.discard();
+    disk.details.discard = Some(discard && device.on("discard") != Some(false));
+    note("discard", if told { &said } else { DEFAULT });
+    disk.details.l2_cache_bytes = chain.l2_cache_bytes();
+    if disk.details.l2_cache_bytes.is_some() {
+        note("l2_cache_bytes", &said);
+    }
+    disk.details.limits = chain.limits(&process.line);
+    disk.details.limit_keys = chain.limit_keys(&process.line);
+    disk.details.throttle_group = chain.throttle_group().map(str::to_owned);
+    disk.place.node = chain.image_node().map(str::to_owned);
+}
+
+/// The file of `/dev/fdset/N`: a descriptor that QEMU was started with (`-add-fd fd=F,set=N`).
+fn fdset(process: &Process<'_>, path: &str) -> Option<String> {
+    let set = path.strip_prefix("/dev/fdset/")?;
+    let add = process.line.all("add-fd").find(|o| o.get("set") == Some(set))?;
+    let open = process.fd(u32::try_from(add.number("fd")?).ok()?)?;
+    PathBuf::from(&open).is_absolute().then_some(open)
+}
+
+/// The controller that a disk is on: by the name of its bus, else the first that fits.
+fn controller<'a>(process: &'a Process<'_>, device: &'a Opt, kind: &str) -> Option<&'a Opt> {
+    let line = &process.line;
+    if let Some(bus) = device.get("bus") {
+        let id = bus.rsplit_once('.').map_or(bus, |(id, _)| id);
+        return line.find("device", id).or_else(|| line.find("device", bus));
+    }
+    let fits: fn(&str) -> bool = match kind {
+        "ide-hd" | "ide-drive" => |d| d.contains("ahci") || d.ends_with("-ide"),
+        _ if kind.starts_with("scsi-") => is_scsi,
+        _ => return None,
+    };
+    line.all("device").find(|d| d.get("driver").is_some_and(fits))
+}
+
+/// Controllers with a SCSI bus.
+fn is_scsi(kind: &str) -> bool {
+    const SCSI: [&str; 9] =
+        ["lsi", "megasas", "mptsas1068", "pvscsi", "am53c974", "dc390", "esp", "spapr-vscsi", "usb-uas"];
+    kind.starts_with("virtio-scsi") || SCSI.iter().any(|n| kind.starts_with(n))
+}
+
+/// The driver of a disk by the name of vmio's entry, else by QEMU's.
+fn driver(process: &Process<'_>, kind: &str, device: &Opt, controller: Option<&Opt>) -> String {
+    let of_controller = controller.and_then(|c| c.get("driver")).map(plain);
+    match kind {
+        "ide-hd" | "ide-drive" => match of_controller {
+            Some(c) if c.contains("ahci") => "ahci".to_owned(),
+            Some(_) => "ide".to_owned(),
+            // Without a controller of that name it is the machine's own.
+            None if is_q35(process) => "ahci".to_owned(),
+            None => "ide".to_owned(),
+        },
+        "nvme-ns" => "nvme".to_owned(),
+        "sd-card" => "sd".to_owned(),
+        "scsi-hd" | "scsi-block" | "scsi-disk" | "scsi-generic" => match of_controller {
+            Some(c) if c == "lsi" => "lsi53c895a".to_owned(),
+            Some(c) => c,
+            None => device.get("bus").map_or("scsi".to_owned(), |_| "scsi".to_owned()),
+        },
+        _ if kind.starts_with("vhost-user-blk") => "virtio-blk".to_owned(),
+        other => plain(other),
+    }
+}
+
+/// Machine type by QEMU's name; the program's default where it is not said.
+fn machine<'a>(process: &'a Process<'_>) -> &'a str {
+    process.line.get("machine", "type").unwrap_or("pc")
+}
+
+pub(super) fn is_q35(process: &Process<'_>) -> bool {
+    machine(process).contains("q35")
+}
+
+/// Interface of a `-drive` that names none (QEMU, `block_default_type` of the machines).
+fn default_interface(process: &Process<'_>) -> &'static str {
+    let machine = machine(process);
+    let virtio = ["virt", "s390"].iter().any(|m| machine.starts_with(m));
+    match machine {
+        _ if virtio => "virtio",
+        // No device is made of such a drive.
+        _ if machine.starts_with("microvm") => "none",
+        _ => "ide",
+    }
+}
+
+/// Version of the machine type: 7.2 of `pc-q35-7.2`; `None` where it is the program's newest.
+fn machine_version(process: &Process<'_>) -> Option<(u32, u32)> {
+    let machine = machine(process);
+    let version = ["pc-q35-", "pc-i440fx-", "virt-"].iter().find_map(|p| machine.strip_prefix(p))?;
+    let (major, rest) = version.split_once('.')?;
+    let minor: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// The names that QEMU gives drives without an id (system/blockdev.c: `ide0-hd1`, `virtio0`).
+#[derive(Default)]
+struct Slots(std::collections::BTreeMap<String, u64>);
+
+impl Slots {
+    fn next(&mut self, drive: &Opt, interface: &str, process: &Process<'_>) -> String {
+        let next = self.0.entry(interface.to_owned()).or_default();
+        let index = drive.number("index").unwrap_or(*next);
+        *next = (*next).max(index.saturating_add(1));
+        let on_bus = match interface {
+            "ide" if !is_q35(process) => 2,
+            "ide" => 1,
+            "scsi" => 7,
+            _ => return format!("{interface}{index}"),
+        };
+        let media = if drive.get("media") == Some("cdrom") { "cd" } else { "hd" };
+        format!("{interface}{}-{media}{}", index / on_bus, index % on_bus)
+    }
+}

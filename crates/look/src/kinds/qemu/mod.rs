@@ -1,0 +1,186 @@
+//! QEMU guests that run on this host, whoever started them, as far as /proc and /sys show them:
+//! nothing is sent to them, nothing in them is needed.
+
+mod blocks;
+mod disks;
+mod monitor;
+mod names;
+pub(in crate::kinds) mod nics;
+
+mod processors;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use vmio_model::facts::{Guest, HostCpu, Unread};
+
+use super::GuestKind;
+use super::process::Process;
+use crate::Managed;
+use crate::look::{COMMAND_LINE_BYTES, Look, Seen};
+use crate::neighbours::{Kind, kind_of, owner};
+use crate::parallel;
+use crate::topology::host_cpus;
+
+pub(crate) use monitor::on_server;
+
+/// Entry `qemu`.
+pub struct Qemu;
+
+impl GuestKind for Qemu {
+    fn name(&self) -> &'static str {
+        "qemu"
+    }
+    fn about(&self) -> &'static str {
+        "QEMU, whoever started it (libvirt, Proxmox, by hand)"
+    }
+    fn running(&self, look: &Look<'_>) -> Managed {
+        running(look)
+    }
+    fn ask(&self, look: &Look<'_>, guest: &mut Guest) {
+        look_closer(look, guest);
+        monitor::ask(look, guest);
+    }
+}
+
+/// Disks and network devices of a guest that are looked at; whoever writes its command line can name any number.
+const MOST_DEVICES: usize = 200;
+
+/// That a guest has more of something than is looked at.
+fn too_many(what: &str, process: &Process<'_>, most: usize) -> Unread {
+    Unread {
+        what: format!("{what} of guest {} after the first {most}", process.name),
+        why: format!("it has more than {MOST_DEVICES} devices, and of one guest no more are looked at"),
+        mend: format!("look at the others by hand: /proc/{}/cmdline", process.pid),
+    }
+}
+
+/// The guests that run.
+fn running(look: &Look<'_>) -> Managed {
+    let seen: Vec<&Seen> = look.processes().iter().filter(|p| is_qemu(p)).collect();
+    if seen.is_empty() {
+        return Managed::default();
+    }
+    let host = host_cpus(look.reader());
+    let mut managed = Managed::default();
+    for found in parallel::map(seen, |seen| guest(look, seen, &host)) {
+        match found {
+            Ok(Some(guest)) => managed.guests.push(guest),
+            Ok(None) => {}
+            Err(unread) => managed.unread.push(unread),
+        }
+    }
+    managed
+}
+
+/// Adds what takes a closer look: memory by NUMA node.
+fn look_closer(look: &Look<'_>, guest: &mut Guest) {
+    let seen = look.processes().iter().find(|p| Some(p.pid) == guest.pid);
+    if let (Some(args), Some(own), Some(pid)) =
+        (seen.and_then(|s| s.args.as_deref()), guest.processors.as_mut(), guest.pid)
+    {
+        processors::memory_by_node(&Process::new(look, pid, args), own);
+    }
+}
+
+/// Interfaces of the taps that a process has open; `None` where that may not be read.
+pub(crate) fn taps(look: &Look<'_>, pid: u32) -> Option<BTreeSet<String>> {
+    let process = Process::new(look, pid, &[]);
+    let tuns = process.fds().ok()?.iter().filter(|(_, to)| to == "/dev/net/tun");
+    Some(tuns.filter_map(|(fd, _)| process.tun(*fd).ok()?).collect())
+}
+
+/// Whether a process is a QEMU. A kernel thread and a process that has ended have no arguments.
+fn is_qemu(seen: &Seen) -> bool {
+    let Some(args) = &seen.args else { return kind_of("", &seen.comm) == Some(Kind::Qemu) };
+    args.first().is_some_and(|program| kind_of(program, &seen.comm) == Some(Kind::Qemu))
+}
+
+/// Reads a guest; `None` where the process runs none.
+fn guest(look: &Look<'_>, seen: &Seen, host: &[HostCpu]) -> Result<Option<Guest>, Unread> {
+    let args = seen.args.as_deref().ok_or_else(|| Unread {
+        what: format!("command line of process {} ({})", seen.pid, seen.comm),
+        why: "no permission to read it".into(),
+        mend: "run as root".into(),
+    })?;
+    let process = Process::new(look, seen.pid, args);
+    let line = &process.line;
+    // A program that is only asked what it can do, and the device model of a Xen domain.
+    let asks = ["version", "help", "h"].iter().any(|o| line.all(o).next().is_some());
+    let none = matches!(line.get("machine", "type"), Some("none" | "help" | "?"));
+    if asks || none || line.all("xen-domid").next().is_some() {
+        return Ok(None);
+    }
+    let mut missing = line.unread.clone();
+    let processors = processors::processors(&process, host, &mut missing);
+    let mut disks = disks::disks(&process, processors.vcpus, &mut missing);
+    let socket = monitor::socket(line);
+    disks.iter_mut().for_each(|disk| disk.place.monitor.clone_from(&socket));
+    let most = MOST_DEVICES - disks.len().min(MOST_DEVICES);
+    let nics = nics::nics(&process, processors.vcpus, processors.windows, most, &mut missing);
+    if args.iter().map(|arg| arg.len() + 1).sum::<usize>() >= COMMAND_LINE_BYTES {
+        missing.push(Unread {
+            what: format!("command line of guest {} after its first {} KiB", process.name, COMMAND_LINE_BYTES >> 10),
+            why: "no guest needs one so long, and of one guest no more is looked at".into(),
+            mend: format!("look at it by hand: /proc/{}/cmdline", seen.pid),
+        });
+    }
+    let guest = Guest {
+        name: process.name.clone(),
+        kind: "qemu".into(),
+        pid: Some(seen.pid),
+        uuid: uuid(&process),
+        ids: ids(&process),
+        os: processors.windows.filter(|w| *w).map(|_| "windows".to_owned()),
+        disks,
+        nics,
+        processors: Some(processors),
+        unread: missing,
+        ..Guest::default()
+    };
+    if !process.runs() {
+        let what = format!("guest {} (pid {})", process.name, seen.pid);
+        let mend = "look again".to_owned();
+        return Err(Unread { what, why: "it ended during the scan".into(), mend });
+    }
+    Ok(Some(guest))
+}
+
+/// By `-uuid`, or in the SMBIOS table as Proxmox writes it.
+fn uuid(process: &Process<'_>) -> Option<String> {
+    let line = &process.line;
+    let table = || line.all("smbios").find(|o| o.get("type") == Some("1"))?.get("uuid");
+    line.get("uuid", "value").or_else(table).map(str::to_lowercase)
+}
+
+/// What else its owner may know it by.
+fn ids(process: &Process<'_>) -> BTreeMap<String, String> {
+    let line = &process.line;
+    let mut ids = BTreeMap::new();
+    let mut put = |key: &str, value: String| ids.insert(key.to_owned(), value);
+    if let Some(vmid) = line.get("id", "value") {
+        put("vmid", vmid.to_owned()); // an option that Proxmox added to its QEMU
+    }
+    // libvirt gives each guest a secret in a directory of its own (src/qemu/qemu_command.c).
+    let secret =
+        line.all("object").filter_map(|o| o.get("file")).any(|f| f.contains("/qemu/") && f.contains("/domain-"));
+    if let (true, Some(domain)) = (secret, line.guest_name()) {
+        put("domain", domain.to_owned());
+    }
+    if owner(process.reader(), &process.path("")).is_some() {
+        put("owner", "vmio".to_owned());
+    }
+    ids
+}
+
+/// A device's name without what only says how it is attached: `virtio-blk` of
+/// `virtio-blk-pci-non-transitional`.
+fn plain(kind: &str) -> String {
+    let kind = kind.strip_suffix("-non-transitional").or(kind.strip_suffix("-transitional")).unwrap_or(kind);
+    let virtio = kind.starts_with("virtio-") || kind.starts_with("vhost-");
+    let bus = ["-pci", "-ccw", "-device"].iter().filter(|_| virtio).find_map(|bus| kind.strip_suffix(bus));
+    bus.unwrap_or(kind).to_owned()
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

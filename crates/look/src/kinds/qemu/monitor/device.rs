@@ -1,0 +1,122 @@
+//! What a disk's device and its controller say of themselves (`qom-get`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+use vmio_model::facts::Disk;
+
+use super::super::plain;
+use vmio_node::qmp::ReadOnly;
+
+/// Since this version of QEMU queues can be spread over I/O threads.
+const MAPS_SINCE: u32 = 9;
+
+/// What a disk's device and its controller say.
+#[derive(Debug, Default, Clone)]
+pub struct Device {
+    kind: Option<String>,
+    controller: Option<String>,
+    /// The bus that it is on.
+    bus: Option<String>,
+    /// Id of its I/O thread, empty for none; `None` where it can have none.
+    iothread: Option<String>,
+    mapped: Vec<String>,
+    queues: Option<u32>,
+}
+
+impl Device {
+    /// The devices at these paths, in two rounds: themselves, then the controllers of those that have
+    /// no I/O thread and queues of their own.
+    pub fn ask(monitor: &mut ReadOnly, paths: &[String], version: &str) -> BTreeMap<String, Device> {
+        let own = Device::all(monitor, paths, version, "num-queues");
+        let controller =
+            |device: &Device| device.iothread.is_none().then(|| controller_of(device.bus.as_deref()?)).flatten();
+        let controllers: BTreeSet<String> = own.values().filter_map(controller).collect();
+        let holders = Device::all(monitor, &Vec::from_iter(controllers), version, "num_queues");
+        let with_controller = |(path, device): (String, Device)| {
+            let holder = controller(&device).and_then(|c| holders.get(&c)).cloned();
+            let device = match holder {
+                Some(holder) => Device { kind: device.kind, controller: holder.kind.clone(), ..holder },
+                None => device,
+            };
+            (path, device)
+        };
+        own.into_iter().map(with_controller).collect()
+    }
+
+    /// What these objects say, asked all at once.
+    fn all(monitor: &mut ReadOnly, paths: &[String], version: &str, queues: &'static str) -> BTreeMap<String, Device> {
+        let major: u32 = version.split('.').next().and_then(|m| m.parse().ok()).unwrap_or(0);
+        let mut names = vec!["type", "iothread", "parent_bus", queues];
+        if major >= MAPS_SINCE {
+            names.push("iothread-vq-mapping");
+        }
+        let asked: Vec<(String, &str)> = paths.iter().flat_map(|p| names.iter().map(|n| (p.clone(), *n))).collect();
+        let answers = monitor.properties(&asked);
+        let text = |v: &Option<Value>| v.as_ref().and_then(|v| v.as_str().map(str::to_owned));
+        let ids = |list: &Value| -> Vec<String> {
+            list.as_array().into_iter().flatten().filter_map(|m| Some(m["iothread"].as_str()?.to_owned())).collect()
+        };
+        let device = |of: &[Option<Value>]| Device {
+            kind: text(&of[0]),
+            iothread: text(&of[1]),
+            bus: text(&of[2]),
+            queues: of[3].as_ref().and_then(|q| u32::try_from(q.as_u64()?).ok()).filter(|q| *q > 0),
+            mapped: of.get(4).and_then(Option::as_ref).map(ids).unwrap_or_default(),
+            controller: None,
+        };
+        // What gave no answer at all was not reached in time.
+        let known = |of: &&[Option<Value>]| of.iter().any(Option::is_some);
+        let found = paths.iter().zip(answers.chunks(names.len())).filter(|(_, of)| known(of));
+        found.map(|(path, of)| (path.clone(), device(of))).collect()
+    }
+
+    pub fn put(&self, disk: &mut Disk, what: &str) {
+        let from = format!("{what}, qom-get");
+        let mut note = |name: &str| disk.read.insert(name.to_owned(), from.clone());
+        if let Some(link) = &self.iothread {
+            let own = link.rsplit('/').next().filter(|id| !id.is_empty()).or(self.mapped.first().map(String::as_str));
+            disk.iothread = Some(own.is_some());
+            disk.details.iothread_name = own.map(str::to_owned);
+            disk.details.mapped_iothreads = u32::try_from(self.mapped.len()).ok().filter(|n| *n > 0);
+            note("iothread");
+        }
+        if self.queues.is_some() {
+            disk.details.queues = self.queues;
+            note("queues");
+        }
+    }
+
+    /// Its driver by vmio's entry, else by QEMU's name.
+    pub fn driver(&self) -> Option<String> {
+        let kind = self.kind.as_deref()?;
+        let on_controller = kind.starts_with("scsi-") || kind.starts_with("ide-");
+        let driver = plain(if on_controller { self.controller.as_deref()? } else { kind });
+        Some(match driver.as_str() {
+            "lsi" => "lsi53c895a".to_owned(),
+            ahci if ahci.contains("ahci") => "ahci".to_owned(),
+            ide if ide.ends_with("-ide") => "ide".to_owned(),
+            _ => driver,
+        })
+    }
+}
+
+/// `sd1`, `/machine/peripheral/vd0/virtio-backend` as the path of the device.
+pub fn device_path(qdev: &str) -> Option<String> {
+    if qdev.is_empty() {
+        return None;
+    }
+    let path = if qdev.starts_with('/') { qdev.to_owned() } else { format!("/machine/peripheral/{qdev}") };
+    Some(path.strip_suffix("/virtio-backend").unwrap_or(&path).to_owned())
+}
+
+/// Path of the controller that a bus belongs to.
+fn controller_of(bus: &str) -> Option<String> {
+    let parts: Vec<&str> = bus.split('/').collect();
+    match &parts[..] {
+        ["", "machine", place @ ("peripheral" | "peripheral-anon" | "unattached"), id, _, ..] => {
+            Some(format!("/machine/{place}/{id}"))
+        }
+        _ => None,
+    }
+}

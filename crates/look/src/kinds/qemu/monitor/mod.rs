@@ -1,0 +1,225 @@
+//! Asks the monitor of a QEMU that runs (QMP: docs/interop/qmp-spec.rst of QEMU), where nobody else
+//! uses it and asking changes nothing:
+//! - only a socket that `/proc/PID/net/unix` shows as listening and without a connection;
+//! - not where QEMU may still wait for its first connection (`wait=on`): that would start the guest;
+//! - not where descriptors were passed with `-add-fd`: QEMU closes those that are not yet in use
+//!   when the last monitor is left (monitor/fds.c, `monitor_fdsets_cleanup`);
+//! - not where a file of the guest lies on a server: `query-block` asks for the sizes of images in
+//!   QEMU's main loop, and where the server is dead that halts the guest;
+//! - for [`MONITOR_LIMIT`](crate::look::MONITOR_LIMIT) at most; what came until then counts.
+//!
+//! What the monitor says is in force, so it takes the place of what the command line says.
+
+use std::path::{Path, PathBuf};
+
+use vmio_model::facts::{Guest, Unread};
+use vmio_node::machine::network_mount_in;
+
+use crate::look::Look;
+use crate::qemu::options::{CommandLine, Opt};
+
+mod device;
+mod told;
+
+use told::Told;
+
+/// Of a listening socket in `/proc/net/unix` (`__SO_ACCEPTCON`, Linux include/linux/net.h).
+const LISTENS: u64 = 0x1_0000;
+
+/// Protocols of file servers that QEMU itself speaks, by the start of their names.
+const SERVERS: [&str; 4] = ["nfs", "gluster", "ssh", "cifs"];
+
+/// Fills in what the guest's monitor knows better than its command line.
+pub fn ask(look: &Look<'_>, guest: &mut Guest) {
+    let Some(pid) = guest.pid else { return };
+    let Some(args) = look.processes().iter().find(|p| p.pid == pid).and_then(|p| p.args.as_ref()) else { return };
+    let line = CommandLine::parse(args);
+    let mut refused = Vec::new();
+    for monitor in monitors(&line) {
+        let what = format!("monitor {}", monitor.name());
+        let usable = usable(look, pid, &line, &monitor).and_then(|path| match on_server(look, guest, Some(pid)) {
+            None => Ok(path),
+            Some(why) => Err((why, "its command line was read; query it by hand")),
+        });
+        match usable {
+            Ok(path) => return session(look, guest, &what, &path),
+            Err((why, mend)) => refused.push(Unread { what, why, mend: mend.to_owned() }),
+        }
+    }
+    guest.unread.extend(refused);
+}
+
+fn session(look: &Look<'_>, guest: &mut Guest, what: &str, path: &Path) {
+    let held = match look.monitor(&guest.name, path, Told::ask) {
+        Ok((told, held)) => {
+            told.put(look, guest, what);
+            held
+        }
+        Err((unread, held)) => {
+            guest.unread.push(Unread { what: what.to_owned(), ..unread });
+            held
+        }
+    };
+    guest.ids.insert("monitor_held_ms".into(), format!("{:.1}", held.as_secs_f64() * 1e3));
+}
+
+/// A monitor that speaks QMP on a socket on which QEMU listens.
+#[derive(Debug, PartialEq, Eq)]
+struct Monitor {
+    /// Path as QEMU has it; `None` for a descriptor that was passed to it.
+    path: Option<String>,
+    /// Whether QEMU waits with all else until somebody connects.
+    waits: bool,
+}
+
+impl Monitor {
+    fn name(&self) -> &str {
+        self.path.as_deref().unwrap_or("on a passed descriptor")
+    }
+}
+
+/// The monitors of a command line: `-qmp unix:…`, and `-mon mode=control` with its `-chardev`.
+fn monitors(line: &CommandLine) -> Vec<Monitor> {
+    let by_address = |option: &Opt| {
+        let path = option.get("address")?.strip_prefix("unix:")?;
+        let server = option.on("server") == Some(true);
+        server.then(|| Monitor { path: Some(path.to_owned()), waits: option.on("wait") != Some(false) })
+    };
+    let by_chardev = |mon: &Opt| {
+        let device = line.find("chardev", mon.get("chardev")?).filter(|_| mon.get("mode") == Some("control"))?;
+        // In JSON (QAPI `ChardevSocket`) `wait` is off where it is not said, and `server` on.
+        let json = device.get("backend.type") == Some("socket");
+        let (path, fd, server, waits) = match json {
+            true => {
+                let inner = device.below("backend.data");
+                let of = |key: &str| inner.get(&format!("addr.data.{key}")).map(str::to_owned);
+                let fd = (inner.get("addr.type") == Some("fd")).then(|| of("str")).flatten();
+                (of("path"), fd, inner.on("server") != Some(false), inner.on("wait") == Some(true))
+            }
+            false if device.get("backend") == Some("socket") => {
+                let of = |key: &str| device.get(key).map(str::to_owned);
+                (of("path"), of("fd"), device.on("server") == Some(true), device.on("wait") != Some(false))
+            }
+            false => return None,
+        };
+        let known = path.is_some() || fd.is_some();
+        (known && server).then_some(Monitor { path: path.filter(|_| fd.is_none()), waits })
+    };
+    let mons = line.all("mon").filter_map(by_chardev);
+    line.all("qmp").filter_map(by_address).chain(mons).collect()
+}
+
+/// Why a monitor is not asked, and what would help.
+type Refusal = (String, &'static str);
+
+/// Path of a socket to which commands may be sent by hand: absolute, and not one of Proxmox's or libvirt's, which
+/// ask there themselves.
+pub(super) fn socket(line: &CommandLine) -> Option<String> {
+    let managed = |path: &str| path.contains("/qemu-server/") || path.contains("/libvirt/");
+    monitors(line).into_iter().filter_map(|m| m.path).find(|path| path.starts_with('/') && !managed(path))
+}
+
+/// Where the socket of a monitor is for us, if it may be asked.
+fn usable(look: &Look<'_>, pid: u32, line: &CommandLine, monitor: &Monitor) -> Result<PathBuf, Refusal> {
+    let Some(path) = &monitor.path else {
+        return Err(("libvirt uses the monitor".into(), "--monitor queries it through libvirt"));
+    };
+    let stat = look.reader().read_text(Path::new(&format!("/proc/{pid}/stat"))).unwrap_or_default();
+    // The state follows the name in brackets (proc_pid_stat(5)).
+    if stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['T', 't'])) {
+        return Err(("its process is stopped (SIGSTOP, or a debugger)".into(), "scan again when it runs"));
+    }
+    if line.all("add-fd").next().is_some() {
+        let why = "QEMU was given descriptors, and may close some of them when a monitor is left";
+        return Err((why.into(), "query it by hand"));
+    }
+    let inode = free(look, pid, path)?;
+    let links =
+        descriptors(look, pid).ok_or_else(|| ("no permission to read its open files".to_owned(), "run as root"))?;
+    if !links.iter().any(|to| *to == format!("socket:[{inode}]")) {
+        return Err(("another process listens on it".into(), "query it by hand"));
+    }
+    if monitor.waits && !has_processors(look, pid, &links) {
+        let why = "QEMU may still wait for its first connection (wait=on), which would start the guest";
+        return Err((why.into(), "start QEMU with wait=off, or -name NAME,debug-threads=on"));
+    }
+    let below = if path.starts_with('/') { "root" } else { "cwd" };
+    Ok(PathBuf::from(format!("/proc/{pid}/{below}")).join(path.trim_start_matches('/')))
+}
+
+/// Why asking this guest for its disks might halt it: a server that may be dead, or files of which
+/// that cannot be told. `None` where all are of this host.
+pub(crate) fn on_server(look: &Look<'_>, guest: &Guest, pid: Option<u32>) -> Option<String> {
+    let by_qemu = |kind: &&str| SERVERS.iter().any(|server| kind.starts_with(server));
+    if let Some(kind) = guest.disks.iter().filter_map(|d| d.details.storage.as_deref()).find(by_qemu) {
+        return Some(format!("a disk is read by {kind}, and a dead server would stall the guest"));
+    }
+    let table = |of: &str| look.reader().read(Path::new(&format!("/proc/{of}/mountinfo"))).ok();
+    let of_process = pid.and_then(|pid| Some((table(&pid.to_string())?, descriptors(look, pid)?)));
+    // Images and all that they are based on are open. Names of other things have no slash in front.
+    let (mounts, files) = match of_process {
+        Some(known) => known,
+        // Of another user's process only what is said of its disks is known.
+        None => match (table("self"), guest.disks.iter().map(|d| d.place.source.clone()).collect()) {
+            (Some(mounts), Some(sources)) => (mounts, sources),
+            _ => return Some("no permission to read whether its files are on a file server".to_owned()),
+        },
+    };
+    files.iter().filter(|path| path.starts_with('/')).find_map(|path| {
+        let server = network_mount_in(&mounts, Path::new(path))?.server;
+        Some(format!("{path} is on {server}, and a dead server would stall the guest"))
+    })
+}
+
+/// The inode of the socket that listens, where nobody is connected to it.
+fn free(look: &Look<'_>, pid: u32, path: &str) -> Result<u64, Refusal> {
+    let table = PathBuf::from(format!("/proc/{pid}/net/unix"));
+    let text = look.reader().read_text(&table).map_err(|e| (e.to_string(), "run as root"))?;
+    // Num RefCount Protocol Flags Type St Inode Path (net/unix/af_unix.c, `unix_seq_show`). A
+    // connection bears the path of the socket that it was made on, also while it waits there.
+    let of_path = text.lines().skip(1).filter_map(|line| {
+        let (head, name) = line.split_once(" /").map_or_else(
+            || line.rsplit_once(' ').map(|(h, n)| (h, n.to_owned())),
+            |(h, n)| Some((h, format!("/{n}"))),
+        )?;
+        let fields: Vec<&str> = head.split_whitespace().collect();
+        let flags = u64::from_str_radix(fields.get(3)?, 16).ok()?;
+        let inode: u64 = fields.get(6)?.parse().ok()?;
+        (name == path).then_some((flags, inode))
+    });
+    let (listening, others): (Vec<_>, Vec<_>) = of_path.partition(|(flags, _)| flags & LISTENS != 0);
+    match &listening[..] {
+        _ if !others.is_empty() => Err(("it is in use".into(), "scan again when it is free")),
+        [(_, inode)] => Ok(*inode),
+        [] => Err(("nobody listens on it".into(), "check that the guest still runs")),
+        _ => Err(("several sockets have its path".into(), "query it by hand")),
+    }
+}
+
+/// What the process has open; `None` where that may not be read.
+fn descriptors(look: &Look<'_>, pid: u32) -> Option<Vec<String>> {
+    let dir = PathBuf::from(format!("/proc/{pid}/fd"));
+    let names = look.reader().list(&dir).ok()?;
+    let mut links = Vec::new();
+    for name in names {
+        if let Some(to) = look.reader().link(&dir.join(name)).ok()? {
+            links.push(to.display().to_string());
+        }
+    }
+    Some(links)
+}
+
+/// Whether virtual CPUs are there, so that QEMU is past its start: KVM's descriptors, or the names
+/// that QEMU gives its threads (`CPU 0/KVM`, `CPU 0/TCG`, `ALL CPUs/TCG`).
+fn has_processors(look: &Look<'_>, pid: u32, links: &[String]) -> bool {
+    let tasks = PathBuf::from(format!("/proc/{pid}/task"));
+    let named = |task: &String| {
+        let name = look.reader().read_text(&tasks.join(task).join("comm")).unwrap_or_default();
+        name.starts_with("CPU ") || name.starts_with("ALL CPUs")
+    };
+    links.iter().any(|to| to.starts_with("anon_inode:kvm-vcpu"))
+        || look.reader().list(&tasks).unwrap_or_default().iter().any(named)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,321 @@
+//! Network devices of a running QEMU: `-device` with `-netdev`, `-nic`, the old `-net`, and devices
+//! of the host that were handed over (vfio). The interface of a tap that a manager opened for QEMU
+//! is found by its descriptor.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use vmio_model::facts::{Nic, Unread};
+use vmio_node::Reader;
+
+use super::super::process::{DEFAULT, Process, unread};
+use super::disks::is_q35;
+use super::plain;
+use crate::qemu::options::{Opt, size};
+
+/// Offloads of virtio-net that can be turned off (QEMU, hw/net/virtio-net.c); all are on.
+const OFFLOADS: [&str; 12] = [
+    "csum",
+    "gso",
+    "guest_csum",
+    "guest_tso4",
+    "guest_tso6",
+    "guest_ecn",
+    "guest_ufo",
+    "host_tso4",
+    "host_tso6",
+    "host_ecn",
+    "host_ufo",
+    "mrg_rxbuf",
+];
+/// Send buffer that QEMU gives a tap (net/tap-linux.c, `tap_set_sndbuf`): no limit.
+const SEND_BUFFER: u64 = i32::MAX as u64;
+/// Class of network devices in /sys/bus/pci (PCI Code and ID Assignment, base class 02h).
+const NETWORK_CLASS: &str = "0x02";
+
+/// The network devices of a process. What hides them is added to `missing`.
+pub fn nics(
+    process: &Process<'_>,
+    vcpus: Option<u32>,
+    windows: Option<bool>,
+    most: usize,
+    missing: &mut Vec<Unread>,
+) -> Vec<Nic> {
+    let vhost_here = process.reader().stat(Path::new("/dev/vhost-net")).ok().map(|s| s.is_some());
+    let pairs = pairs(process);
+    if pairs.len() > most {
+        missing.push(super::too_many("network devices", process, most));
+    }
+    let mut nics: Vec<Nic> = pairs
+        .into_iter()
+        .take(most)
+        .enumerate()
+        .map(|(i, pair)| {
+            let id = pair.device.id().or(pair.backend.id()).or(pair.device.get("mac").or(pair.device.get("macaddr")));
+            let subject = id.map_or_else(|| format!("net {i}"), |id| format!("net {id}"));
+            let mut nic = Nic::unknown(format!("guest {}, {subject}", process.name), process.provenance());
+            device(process, &mut nic, &pair);
+            backend(process, &mut nic, &pair, missing);
+            (nic.vhost_here, nic.vcpus, nic.windows) = (vhost_here, vcpus, windows);
+            nic
+        })
+        .collect();
+    leftover(process, &mut nics, missing);
+    for nic in &mut nics {
+        host_interface(process, nic, missing);
+    }
+    nics.extend(handed_over(process));
+    nics
+}
+
+/// A device and what it is connected to.
+struct Pair {
+    device: Opt,
+    backend: Opt,
+    /// QEMU's name of the model.
+    model: Option<String>,
+    /// Options that say so.
+    options: (&'static str, &'static str),
+    /// The options themselves, where they are not `-device` and `-netdev`.
+    given: Option<Vec<String>>,
+}
+
+fn pairs(process: &Process<'_>) -> Vec<Pair> {
+    let line = &process.line;
+    let model_here = || {
+        let x86 = process.args.first().is_none_or(|p| ["x86", "i386", "kvm"].iter().any(|n| p.contains(n)));
+        x86.then(|| (if is_q35(process) { "e1000e" } else { "e1000" }).to_owned())
+    };
+    let mut pairs = Vec::new();
+    for device in line.all("device") {
+        let Some(id) = device.get("netdev").filter(|id| !id.is_empty()) else { continue };
+        let backend = line.find("netdev", id).cloned().unwrap_or_default();
+        let model = device.get("driver").map(str::to_owned);
+        pairs.push(Pair { device: device.clone(), backend, model, options: ("device", "netdev"), given: None });
+    }
+    for nic in line.all("nic").filter(|n| n.get("type") != Some("none")) {
+        let model = nic.get("model").map(str::to_owned).or_else(model_here);
+        let given = Some(vec![format!("-nic {}", nic.text)]);
+        pairs.push(Pair { device: nic.clone(), backend: nic.clone(), model, options: ("nic", "nic"), given });
+    }
+    // Old: all of them hang on one hub.
+    let old = |o: &&Opt| !matches!(o.get("type"), Some("nic" | "none"));
+    for nic in line.all("net").filter(|n| n.get("type") == Some("nic")) {
+        let named = nic.get("netdev").and_then(|id| line.find("netdev", id));
+        let backend = named.or_else(|| line.all("net").find(old)).cloned().unwrap_or_default();
+        let model = nic.get("model").map(str::to_owned).or_else(model_here);
+        let given = [nic, &backend].iter().filter(|o| o.name == "net").map(|o| format!("-net {}", o.text)).collect();
+        pairs.push(Pair { device: nic.clone(), backend, model, options: ("net", "net"), given: Some(given) });
+    }
+    let silent = ["netdev", "nic", "net", "nodefaults"].iter().all(|n| line.all(n).next().is_none());
+    // microvm has no card that it would make.
+    let microvm = line.get("machine", "type").is_some_and(|m| m.starts_with("microvm"));
+    if let (true, Some(model)) = (silent && !microvm, model_here()) {
+        let user = Opt { keys: vec![("type".into(), "user".into())], ..Opt::default() };
+        pairs.push(Pair {
+            device: Opt::default(),
+            backend: user,
+            model: Some(model),
+            options: ("", ""),
+            given: Some(Vec::new()),
+        });
+    }
+    pairs
+}
+
+/// What the guest sees.
+fn device(process: &Process<'_>, nic: &mut Nic, pair: &Pair) {
+    let device = &pair.device;
+    let said = if pair.options.0.is_empty() { DEFAULT.to_owned() } else { process.option(pair.options.0) };
+    nic.model = pair.model.as_deref().map(|model| match model {
+        "virtio" => "virtio-net".to_owned(),
+        other => plain(other),
+    });
+    let told = pair.options.0 == "device" || device.get("model").is_some();
+    nic.read.insert("model".into(), if told { said.clone() } else { DEFAULT.into() });
+    let off = OFFLOADS.iter().filter(|name| device.on(name) == Some(false));
+    nic.offloads_off = off.map(|n| (*n).to_owned()).collect();
+    nic.read.insert("offloads_off".into(), if nic.offloads_off.is_empty() { DEFAULT.into() } else { said });
+    nic.host_mtu_bytes = device.number("host_mtu").filter(|mtu| *mtu > 0);
+    if nic.host_mtu_bytes.is_some() {
+        nic.read.insert("host_mtu_bytes".into(), process.option(pair.options.0));
+    }
+    nic.place.given.clone_from(&pair.given);
+    nic.place.target = device.get("mac").or(device.get("macaddr")).map(str::to_lowercase);
+    nic.place.device_id = device.id().map(str::to_owned);
+    if process.line.all("id").next().is_some() {
+        nic.place.slot = device.id().filter(|id| id.starts_with("net")).map(str::to_owned); // Proxmox
+    }
+}
+
+/// What it is connected to on the host.
+fn backend(process: &Process<'_>, nic: &mut Nic, pair: &Pair, missing: &mut Vec<Unread>) {
+    let backend = &pair.backend;
+    let said = match pair.options.1 {
+        "" => DEFAULT.to_owned(),
+        // It has other keys than a tap.
+        "netdev" if backend.get("type") == Some("bridge") => process.option("netdev bridge"),
+        option => process.option(option),
+    };
+    let Some(kind) = backend.get("type") else {
+        missing.push(Unread {
+            what: format!("what {} is connected to", nic.subject),
+            why: "the command line does not state it".into(),
+            mend: "query the guest's monitor (QMP)".into(),
+        });
+        return;
+    };
+    let path = || backend.get("addr.path").or(backend.get("path")).unwrap_or_default();
+    nic.backend = Some(match kind {
+        "tap" | "bridge" => "tap".to_owned(),
+        "vhost-vdpa" => "vdpa".to_owned(),
+        "stream" | "socket" | "dgram" | "mcast" if path().contains("passt") => "passt".to_owned(),
+        "stream" | "socket" | "dgram" | "mcast" => "socket".to_owned(),
+        other => other.to_owned(),
+    });
+    let mut note = |name: &str, from: String| nic.read.insert(name.to_owned(), from);
+    note("backend", said.clone());
+    let count = |key: &str| backend.get(key).map(|list| list.split(':').count() as u32);
+    let queues = backend.number("queues").map(|n| n as u32).or(count("fds")).or(count("vhostfds"));
+    match kind {
+        "tap" | "vhost-user" | "vhost-vdpa" => {
+            nic.queues = Some(queues.unwrap_or(1));
+            note("queues", if queues.is_some() { said.clone() } else { DEFAULT.into() });
+        }
+        _ => nic.queues = Some(1),
+    }
+    if !matches!(kind, "tap" | "bridge") {
+        return;
+    }
+    let fds = ["vhostfd", "vhostfds"].iter().any(|k| backend.get(k).is_some());
+    let vhost = backend.on("vhost").or(backend.on("vhostforce").filter(|on| *on)).or(fds.then_some(true));
+    nic.vhost = Some(vhost.unwrap_or(false));
+    note("vhost", if vhost.is_some() { said.clone() } else { DEFAULT.into() });
+    let buffer = backend.get("sndbuf").and_then(|b| size(b, 1));
+    nic.send_buffer_bytes = Some(buffer.filter(|b| *b > 0).unwrap_or(SEND_BUFFER));
+    note("send_buffer_bytes", if buffer.is_some() { said.clone() } else { DEFAULT.into() });
+    if let Some(name) = backend.get("ifname") {
+        nic.interface = Some(name.to_owned());
+        note("interface", said);
+        return;
+    }
+    let first = backend.get("fd").or(backend.get("fds")).and_then(|fds| fds.split(':').next()?.parse().ok());
+    let Some(fd) = first else { return };
+    match process.tun(fd) {
+        Ok(Some(name)) => {
+            nic.interface = Some(name);
+            note("interface", format!("/proc/{}/fdinfo/{fd}", process.pid));
+        }
+        Ok(None) => {
+            // A macvtap's descriptor is that of its own device, by the number of the interface.
+            let Some(index) = process.fd(fd).and_then(|d| d.strip_prefix("/dev/tap").map(str::to_owned)) else {
+                return;
+            };
+            nic.backend = Some("macvtap".into());
+            nic.interface = by_index(process, &index);
+            note("interface", format!("/proc/{}/fd/{fd}", process.pid));
+        }
+        Err(e) => missing.push(unread(format!("interface of {}", nic.subject), &e)),
+    }
+}
+
+/// Interface with that number.
+fn by_index(process: &Process<'_>, index: &str) -> Option<String> {
+    let dir = process.interfaces()?;
+    let has = |name: &String| {
+        process.reader().read_foreign_text(&dir.join(name).join("ifindex")).is_ok_and(|i| i.trim() == index)
+    };
+    process.reader().list_foreign(dir).ok()?.into_iter().find(has)
+}
+
+/// A tap that QEMU or its helper named: it is the one open descriptor that no other device has.
+fn leftover(process: &Process<'_>, nics: &mut [Nic], missing: &mut Vec<Unread>) {
+    let nameless = |n: &&mut Nic| n.backend.as_deref() == Some("tap") && n.interface.is_none();
+    let known: BTreeSet<String> = nics.iter().filter_map(|n| n.interface.clone()).collect();
+    let mut nameless: Vec<&mut Nic> = nics.iter_mut().filter(nameless).collect();
+    // Where a descriptor was named and could not be read, that was told already.
+    nameless.retain(|n| !missing.iter().any(|m| m.what == format!("interface of {}", n.subject)));
+    let Some(first) = nameless.first() else { return };
+    let what = format!("interface of {}", first.subject);
+    let fds = match process.fds() {
+        Ok(fds) => fds,
+        Err(e) => return missing.push(Unread { what, ..e }),
+    };
+    let tuns = fds.iter().filter(|(_, to)| to == "/dev/net/tun");
+    let found: BTreeSet<(String, u32)> =
+        tuns.filter_map(|(fd, _)| Some((process.tun(*fd).ok()??, *fd))).filter(|(n, _)| !known.contains(n)).collect();
+    let names: BTreeSet<&String> = found.iter().map(|(n, _)| n).collect();
+    match (&mut nameless[..], found.first(), names.len()) {
+        ([nic], Some((name, fd)), 1) => {
+            nic.interface = Some(name.clone());
+            nic.read.insert("interface".into(), format!("/proc/{}/fdinfo/{fd}", process.pid));
+        }
+        _ => missing.push(Unread {
+            what,
+            why: format!("the guest has {} taps and the command line does not tell which is which", names.len()),
+            mend: "query the guest's monitor (QMP), or name them by ifname=".into(),
+        }),
+    }
+}
+
+/// Bridge and MTUs of the interface.
+pub fn host_interface(process: &Process<'_>, nic: &mut Nic, missing: &mut Vec<Unread>) {
+    let Some(name) = nic.interface.clone().filter(|n| !n.is_empty() && n != ".." && !n.contains('/')) else { return };
+    let reader = process.reader();
+    let there =
+        process.interfaces().filter(|dir| matches!(reader.stat_foreign(&dir.join(&name).join("mtu")), Ok(Some(_))));
+    let Some(dir) = there else {
+        missing.push(Unread {
+            what: format!("bridge and MTU of {name} ({})", nic.subject),
+            why: "it is in another network namespace, or does not exist".into(),
+            mend: "run as root, or in the namespace of the guest's process (nsenter -n)".into(),
+        });
+        return;
+    };
+    let mut note = |name: &str, path: String| nic.read.insert(name.to_owned(), path);
+    nic.mtu_bytes = mtu(reader, dir, &name);
+    note("mtu_bytes", format!("{}/{name}/mtu", dir.display()));
+    if let Ok(Some(master)) = reader.link_foreign(&dir.join(&name).join("master")) {
+        nic.bridge = master.file_name().map(|n| n.to_string_lossy().into_owned());
+        note("bridge", format!("{}/{name}/master", dir.display()));
+        nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(|bridge| bridge_mtu(reader, dir, bridge));
+        if nic.bridge_mtu_bytes.is_some() {
+            note("bridge_mtu_bytes", format!("{}/{name}/master/mtu", dir.display()));
+        }
+    }
+}
+
+/// Largest packet of an interface in bytes; `dir` is the `/sys/class/net` that shows it.
+pub fn mtu(reader: &dyn Reader, dir: &Path, interface: &str) -> Option<u64> {
+    reader.read_foreign_text(&dir.join(interface).join("mtu")).ok()?.trim().parse().ok()
+}
+
+/// The same of the master of an interface where that is a bridge of Linux. Other masters (Open
+/// vSwitch's `ovs-system`, a team) pass larger packets than their own MTU says.
+pub fn bridge_mtu(reader: &dyn Reader, dir: &Path, master: &str) -> Option<u64> {
+    let bridge = reader.stat_foreign(&dir.join(master).join("bridge")).ok()?.is_some();
+    bridge.then(|| mtu(reader, dir, master)).flatten()
+}
+
+/// Network devices of the host that the guest drives itself.
+fn handed_over(process: &Process<'_>) -> Vec<Nic> {
+    let of = |device: &Opt| {
+        device.get("driver")?.starts_with("vfio-pci").then_some(())?;
+        let host = device.get("host")?;
+        // The domain is left out on the command line where it is 0.
+        let address = if host.matches(':').count() == 1 { format!("0000:{host}") } else { host.to_owned() };
+        // An address and no path: whoever starts a process decides what stands here.
+        address.chars().all(|c| c.is_ascii_hexdigit() || c == ':' || c == '.').then_some(())?;
+        let path = format!("/sys/bus/pci/devices/{address}/class");
+        let class = process.reader().read_text(Path::new(&path)).ok()?;
+        class.starts_with(NETWORK_CLASS).then_some(())?;
+        let id = device.id().unwrap_or(host);
+        let mut nic = Nic::unknown(format!("guest {}, net {id}", process.name), process.provenance());
+        (nic.model, nic.backend) = (Some("vfio".into()), Some("vfio".into()));
+        nic.read.insert("model".into(), process.option("device"));
+        nic.place.device_id = device.id().map(str::to_owned);
+        nic.place.source = Some(address);
+        Some(nic)
+    };
+    process.line.all("device").filter_map(of).collect()
+}

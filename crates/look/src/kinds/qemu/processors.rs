@@ -1,0 +1,313 @@
+//! Processors and memory of a running QEMU: what its command line asks for, what its threads and
+//! its control group are.
+
+use std::path::Path;
+
+use vmio_model::facts::{HostCpu, PlacedThread, Processors, Unread};
+use vmio_model::result::Accel;
+use vmio_node::Error;
+
+use super::super::process::{DEFAULT, Process, unread};
+use super::super::quota;
+use crate::qemu::options::{Opt, size};
+use crate::qemu::threads::MONITOR;
+use crate::qemu::threads::Role;
+use crate::topology::cpu_list;
+
+/// Memory of a guest where nothing is said (QEMU, hw/core/machine.c).
+const MEMORY: u64 = 128 << 20;
+const MIB: u64 = 1 << 20;
+/// Longest id of an I/O thread that fits in a thread's name of 15 bytes, after `IO `.
+const LONGEST_ID: usize = 12;
+
+/// Name of QEMU's thread of RCU where it has one: it names itself, and is at times started before
+/// QEMU knows that it is to name threads (util/rcu.c; both were seen of the same command line).
+const RCU: &str = "call_rcu";
+
+/// Threads of a guest that are looked at; QEMU's workers are 64 at most, its vCPUs a few hundred.
+const MOST_THREADS: usize = 4096;
+
+/// The processors of a process. What hides them is added to `missing`.
+pub fn processors(process: &Process<'_>, host: &[HostCpu], missing: &mut Vec<Unread>) -> Processors {
+    let mut own = Processors::unknown(format!("guest {}", process.name), process.provenance());
+    own.host = host.to_vec();
+    if !host.is_empty() {
+        own.read.insert("host".into(), "/sys/devices/system/cpu".into());
+    }
+    threads(process, &mut own, missing);
+    vcpus(process, &mut own);
+    accel(process, &mut own);
+    model(process, &mut own);
+    memory(process, &mut own);
+    let vcpu_tids: Vec<u32> = own.threads.iter().filter(|t| t.role == "vcpu").map(|t| t.tid).collect();
+    if let Some((cpus, file)) = quota::of(process, &vcpu_tids) {
+        own.quota_cpus = Some(cpus);
+        own.read.insert("quota_cpus".into(), file);
+    }
+    own
+}
+
+/// Its threads, what each is for by its name, and where it may run.
+fn threads(process: &Process<'_>, own: &mut Processors, missing: &mut Vec<Unread>) {
+    let dir = process.path("task");
+    let tids = match process.reader().list(&dir) {
+        Ok(tids) => tids,
+        Err(e) => return missing.push(unread(format!("threads of guest {}", process.name), &e)),
+    };
+    let mut unnamed = Vec::new();
+    let mut program = String::new();
+    for tid in tids.into_iter().take(MOST_THREADS) {
+        let Ok(status) = process.reader().read_text(&dir.join(&tid).join("status")) else { continue }; // it has ended
+        let (comm, cpus) = name_and_cpus(&status);
+        let Ok(tid) = tid.parse::<u32>() else { continue };
+        let role = match Role::of_name(comm) {
+            // Somebody's own I/O thread may have the name of the monitor's.
+            Some(Role::Other) if comm == MONITOR && serves(process, &MONITOR[3..]) => {
+                Role::Iothread(MONITOR[3..].to_owned())
+            }
+            Some(role) => role,
+            None if tid == process.pid => Role::Main,
+            None => Role::Other,
+        };
+        match role {
+            Role::Main => comm.clone_into(&mut program),
+            Role::Other => unnamed.push((tid, comm.to_owned())),
+            _ => {}
+        }
+        let name = match &role {
+            Role::Vcpu(n) => n.to_string(),
+            Role::Iothread(id) => id.clone(),
+            _ => String::new(),
+        };
+        own.threads.push(PlacedThread { role: role.key().to_owned(), name, tid, cpus });
+    }
+    let rcu = unnamed.iter().all(|(_, comm)| comm != RCU);
+    unnamed.retain(|(_, comm)| *comm == program);
+    long_names(process, own, unnamed.into_iter().map(|(tid, _)| tid).collect(), usize::from(rcu), missing);
+    // Before Linux 6.4 a vhost thread is one of the kernel's own (kernel/vhost_task.c).
+    let kernel = format!("vhost-{}", process.pid);
+    for seen in process.look.processes().iter().filter(|p| p.comm == kernel && p.args.iter().all(Vec::is_empty)) {
+        let status = process.reader().read_text(&seen.dir().join("status")).unwrap_or_default();
+        let (_, cpus) = name_and_cpus(&status);
+        own.threads.push(PlacedThread { role: "vhost".into(), name: String::new(), tid: seen.pid, cpus });
+    }
+    own.read.insert("threads".into(), format!("{}/*/status", dir.display()));
+    if !own.threads.iter().any(|t| t.role == "vcpu") && !own.threads.is_empty() {
+        let named = process.line.get("name", "debug-threads").is_some_and(|on| on == "on");
+        let (why, mend) = if named {
+            ("it has none yet: it is starting", "look again")
+        } else {
+            ("QEMU does not name its threads", "start it with -name NAME,debug-threads=on")
+        };
+        missing.push(Unread {
+            what: format!("which threads of guest {} run its vCPUs", process.name),
+            why: why.into(),
+            mend: mend.into(),
+        });
+    }
+}
+
+/// Whether a device is served by an I/O thread of that id.
+fn serves(process: &Process<'_>, id: &str) -> bool {
+    process.line.all("device").any(|device| device.get("iothread") == Some(id))
+}
+
+/// Name and processors in a `status` of /proc.
+fn name_and_cpus(status: &str) -> (&str, Vec<u32>) {
+    let field = |key: &str| status.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(':')).map(str::trim);
+    (field("Name").unwrap_or_default(), cpu_list(field("Cpus_allowed_list").unwrap_or_default()))
+}
+
+/// I/O threads whose names are too long for the kernel keep the program's (pthread_setname_np(3)
+/// refuses them). They are started in the order of the command line, after the thread that QEMU
+/// starts before it has read it (RCU's), so they are known where no other is without a name:
+/// `before` threads are.
+fn long_names(
+    process: &Process<'_>,
+    own: &mut Processors,
+    mut unnamed: Vec<u32>,
+    before: usize,
+    missing: &mut Vec<Unread>,
+) {
+    let of_objects = process.line.all("object").filter(|o| o.get("qom-type") == Some("iothread")).filter_map(Opt::id);
+    let long: Vec<&str> = of_objects.filter(|id| id.len() > LONGEST_ID).collect();
+    if long.is_empty() {
+        return;
+    }
+    unnamed.sort_unstable();
+    let in_order = unnamed.first().is_some_and(|first| *first > process.pid);
+    if unnamed.len() != long.len() + before || !in_order {
+        return missing.push(Unread {
+            what: format!("which threads of guest {} are its I/O threads {}", process.name, long.join(", ")),
+            why: "their names are too long for the kernel".into(),
+            mend: "ask the guest's monitor (QMP query-iothreads)".into(),
+        });
+    }
+    for (tid, id) in unnamed.into_iter().skip(before).zip(long) {
+        if let Some(thread) = own.threads.iter_mut().find(|t| t.tid == tid) {
+            (thread.role, thread.name) = ("iothread".into(), id.to_owned());
+        }
+    }
+}
+
+fn vcpus(process: &Process<'_>, own: &mut Processors) {
+    let running = own.threads.iter().filter(|t| t.role == "vcpu").count() as u32;
+    let asked = smp(process);
+    // One thread may serve all vCPUs under TCG (`thread=single`).
+    let single = running == 1 && asked > Some(1);
+    let (vcpus, from) = match (running, asked) {
+        (n, _) if n > 0 && !single => (n, format!("/proc/{}/task, threads named CPU", process.pid)),
+        (_, Some(n)) => (n, process.option("smp")),
+        (_, None) => (1, DEFAULT.to_owned()),
+    };
+    own.vcpus = Some(vcpus);
+    own.read.insert("vcpus".into(), from);
+}
+
+/// vCPUs of `-smp`: its first value, or the product of its parts (QEMU, hw/core/machine-smp.c).
+fn smp(process: &Process<'_>) -> Option<u32> {
+    let get = |key: &str| process.line.get("smp", key)?.parse::<u32>().ok().filter(|n| *n > 0);
+    let parts = ["drawers", "books", "sockets", "dies", "clusters", "modules", "cores", "threads"];
+    let product = parts.iter().filter_map(|p| get(p)).reduce(u32::saturating_mul);
+    get("cpus").or(get("maxcpus").filter(|_| product.is_none())).or(product)
+}
+
+fn accel(process: &Process<'_>, own: &mut Processors) {
+    let asked = process.line.all("accel").next().and_then(|a| a.get("accel")).or(process.line.get("machine", "accel"));
+    let program = process.args.first().and_then(|p| p.rsplit('/').next()).unwrap_or_default();
+    // A program of that name tries KVM first (system/vl.c, configure_accelerators).
+    let kvm_first = program == "kvm" || program.ends_with("-kvm");
+    let names = own.threads.iter().any(|t| t.role == "vcpu");
+    let by_name = names.then(|| named_accel(process)).flatten();
+    let only = match asked {
+        Some("kvm") => Some((Accel::Kvm, process.option("accel"))),
+        Some("tcg") => Some((Accel::Tcg, process.option("accel"))),
+        None if !kvm_first => Some((Accel::Tcg, DEFAULT.to_owned())),
+        _ => None,
+    };
+    let by_fd = || {
+        let kvm = process.fds().ok()?.iter().any(|(_, to)| to.starts_with("anon_inode:kvm-vm"));
+        Some((if kvm { Accel::Kvm } else { Accel::Tcg }, format!("/proc/{}/fd", process.pid)))
+    };
+    if let Some((accel, from)) = by_name.or(only).or_else(by_fd) {
+        own.accel = Some(accel);
+        own.read.insert("accel".into(), from);
+    }
+    own.kvm_here = kvm_here(process);
+    own.read.insert("kvm_here".into(), "/dev/kvm".into());
+}
+
+/// By the name of a vCPU's thread: `CPU 0/KVM`.
+fn named_accel(process: &Process<'_>) -> Option<(Accel, String)> {
+    let dir = process.path("task");
+    let tids = process.reader().list(&dir).ok()?;
+    tids.iter().find_map(|tid| {
+        let comm = process.reader().read_text(&dir.join(tid).join("comm")).ok()?;
+        let accel = match comm.trim().split_once('/').filter(|(cpu, _)| cpu.contains("CPU"))?.1 {
+            "KVM" => Accel::Kvm,
+            "TCG" => Accel::Tcg,
+            _ => return None,
+        };
+        Some((accel, format!("/proc/{}/task/{tid}/comm", process.pid)))
+    })
+}
+
+/// Whether there is a driver behind /dev/kvm. Reading from it fails in any case, but without one already
+/// at its opening; one that this user may not open is there.
+fn kvm_here(process: &Process<'_>) -> Option<bool> {
+    use std::io::ErrorKind::{InvalidInput, PermissionDenied};
+    let device = Path::new("/dev/kvm");
+    match process.reader().stat(device) {
+        Ok(None) => Some(false),
+        Ok(Some(_)) => match process.reader().read(device) {
+            Ok(_) => Some(true),
+            Err(Error::File { source, .. }) => Some(matches!(source.kind(), InvalidInput | PermissionDenied)),
+            Err(_) => None,
+        },
+        Err(_) => None,
+    }
+}
+
+fn model(process: &Process<'_>, own: &mut Processors) {
+    let program = process.args.first().and_then(|p| p.rsplit('/').next()).unwrap_or_default();
+    let x86 = ["x86_64", "i386", "kvm"].iter().any(|n| program.ends_with(n));
+    let Some(cpu) = process.line.all("cpu").last() else {
+        own.model = x86.then(|| (if program.ends_with("i386") { "qemu32" } else { "qemu64" }).to_owned());
+        if own.model.is_some() {
+            own.read.insert("model".into(), DEFAULT.into());
+        }
+        return;
+    };
+    let mut keys = cpu.keys.iter();
+    own.model = keys.next().map(|(_, model)| model.clone());
+    own.read.insert("model".into(), process.option("cpu"));
+    own.flags = keys.filter_map(|(key, value)| flag(key, value)).collect();
+    own.read.insert("flags".into(), process.option("cpu"));
+    let enlightened = own.flags.iter().any(|f| f.starts_with("hv_") && !f.starts_with("hv_vendor"));
+    if enlightened {
+        // Managers give these to Windows guests alone.
+        own.windows = Some(true);
+        own.read.insert("windows".into(), process.option("cpu") + ", hv_*");
+    }
+}
+
+/// A flag of `-cpu` in one form: `+aes`, `-vmx`, `hv_relaxed`, `hv_spinlocks=0x1fff`.
+fn flag(key: &str, value: &str) -> Option<String> {
+    let (on, off) = (matches!(value, "on" | "yes" | "true"), matches!(value, "off" | "no" | "false"));
+    let sign = key.starts_with(['+', '-']).then(|| key.chars().next()).flatten();
+    let bare = key.trim_start_matches(['+', '-']);
+    let negative = off || sign == Some('-');
+    let hyper_v = bare.starts_with("hv-") || bare.starts_with("hv_");
+    match () {
+        () if hyper_v && negative => None,
+        () if hyper_v && on => Some(bare.replace('-', "_")),
+        () if hyper_v => Some(format!("{}={value}", bare.replace('-', "_"))),
+        () if negative => Some(format!("-{bare}")),
+        () if on => Some(format!("+{bare}")),
+        () => Some(format!("{bare}={value}")),
+    }
+}
+
+fn memory(process: &Process<'_>, own: &mut Processors) {
+    let asked = process.line.get("m", "size").and_then(|text| size(text, MIB));
+    own.memory_bytes = Some(asked.unwrap_or(MEMORY));
+    own.read.insert("memory_bytes".into(), if asked.is_some() { process.option("m") } else { DEFAULT.into() });
+    let objects = || process.line.all("object").filter(|o| o.get("qom-type").is_some_and(|t| t.starts_with("memory-")));
+    let mut paths = objects().filter_map(|o| o.get("mem-path")).chain(process.line.get("mem-path", "value")).peekable();
+    let on_huge = paths.peek().is_some() && {
+        let mounts = |path: &Path| process.reader().read_text(path).unwrap_or_default();
+        let tables = [mounts(Path::new("/proc/self/mounts")), mounts(&process.path("mounts"))];
+        let dirs: Vec<&str> = tables.iter().flat_map(|t| t.lines()).filter_map(huge_mount).collect();
+        paths.any(|p| dirs.iter().any(|d| Path::new(p).starts_with(d)))
+    };
+    let memfd = objects().any(|o| o.on("hugetlb") == Some(true));
+    own.huge_pages = Some(on_huge || memfd);
+    let told = on_huge || memfd;
+    own.read.insert("huge_pages".into(), if told { process.option("object") } else { DEFAULT.into() });
+}
+
+/// Directory of a line of a table of mounts, where that is of huge pages.
+fn huge_mount(line: &str) -> Option<&str> {
+    let mut fields = line.split(' ');
+    let (_, dir, kind) = (fields.next()?, fields.next()?, fields.next()?);
+    (kind == "hugetlbfs").then_some(dir)
+}
+
+/// Bytes of the process's memory by NUMA node, as far as they can be had without holding it up:
+/// `numa_maps` would go through all of the guest's page tables with their lock held.
+pub fn memory_by_node(process: &Process<'_>, own: &mut Processors) {
+    let known = if own.host.iter().all(|cpu| cpu.node == 0) {
+        let status = process.reader().read_text(&process.path("status")).unwrap_or_default();
+        let resident =
+            status.lines().find_map(|l| l.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        resident.map(|kib| ([(0, kib << 10)].into(), format!("/proc/{}/status", process.pid)))
+    } else if own.huge_pages == Some(true) {
+        None // reserved pages are in no group's counters
+    } else {
+        quota::memory_by_node(process)
+    };
+    if let Some((bytes, from)) = known {
+        own.memory_by_node = bytes;
+        own.read.insert("memory_by_node".into(), from);
+    }
+}

@@ -1,0 +1,128 @@
+//! What the kinds that are only looked at have in common: a guest's process with its threads,
+//! quota and interfaces, from /proc and /sys.
+
+use std::path::{Path, PathBuf};
+
+use vmio_model::facts::{Disk, Guest, HostCpu, Nic, PlacedThread, Processors, Unread};
+
+use super::process::Process;
+use super::qemu::nics::host_interface;
+use super::quota;
+use crate::Managed;
+use crate::look::{Look, Seen};
+use crate::neighbours::{Kind, kind_of};
+use crate::topology::cpu_list;
+
+/// A guest of a kind, of which its process alone is known.
+pub fn guest(process: &Process<'_>, kind: &str) -> Guest {
+    Guest { name: process.name.clone(), kind: kind.to_owned(), pid: Some(process.pid), ..Guest::default() }
+}
+
+/// The guests of a kind of hypervisor, each made of its process and command line.
+pub fn guests(look: &Look<'_>, kind: Kind, guest: impl Fn(&Look<'_>, u32, &[String]) -> Option<Guest>) -> Managed {
+    let of = |p: &Seen| {
+        let args = p.args.as_deref()?;
+        let ours = kind_of(args.first()?, &p.comm) == Some(kind);
+        ours.then(|| guest(look, p.pid, args))?
+    };
+    Managed { guests: look.processes().iter().filter_map(of).collect(), unread: Vec::new() }
+}
+
+/// The arguments of an option: those after `--disk` up to the next option, or that of `--disk=…`.
+pub fn values<'a>(args: &'a [String], option: &str) -> Vec<&'a str> {
+    let mut values = Vec::new();
+    let mut ours = false;
+    for arg in args.iter().skip(1) {
+        match arg.strip_prefix("--") {
+            Some(name) => {
+                let (name, value) = name.split_once('=').map_or((name, None), |(n, v)| (n, Some(v)));
+                ours = name == option;
+                values.extend(value.filter(|_| ours));
+            }
+            None if ours => values.push(arg.as_str()),
+            None => {}
+        }
+    }
+    values
+}
+
+/// A path as the process sees it, for us.
+pub fn file(process: &Process<'_>, path: &str) -> PathBuf {
+    let link = |name: &str| process.reader().link(&process.path(name)).ok().flatten();
+    let mut at = PathBuf::from(path);
+    if at.is_relative() {
+        // Both as we see them: the one begins with the other where it is no mount namespace of its own.
+        let cwd = link("cwd").unwrap_or_default();
+        let inner = link("root").and_then(|root| cwd.strip_prefix(root).ok().map(Path::to_owned));
+        at = inner.unwrap_or(cwd).join(at);
+    }
+    process.path("root").join(at.strip_prefix("/").unwrap_or(&at))
+}
+
+/// Threads of a process; `role` says what one is for by its name (role and which of them).
+pub fn threads(process: &Process<'_>, role: impl Fn(&str) -> Option<(&'static str, String)>) -> Vec<PlacedThread> {
+    let dir = process.path("task");
+    let tids = process.reader().list(&dir).unwrap_or_default();
+    let thread = |tid: String| {
+        let status = process.reader().read_text(&dir.join(&tid).join("status")).ok()?; // else it has ended
+        let field = |key: &str| status.lines().find_map(|l| Some(l.strip_prefix(key)?.trim().to_owned()));
+        let number = tid.parse().ok()?;
+        let (role, name) = match role(&field("Name:").unwrap_or_default()) {
+            Some(known) => known,
+            None if number == process.pid => ("main", String::new()),
+            None => ("other", String::new()),
+        };
+        let cpus = cpu_list(&field("Cpus_allowed_list:").unwrap_or_default());
+        Some(PlacedThread { role: role.to_owned(), name, tid: number, cpus })
+    };
+    tids.into_iter().filter_map(thread).collect()
+}
+
+/// Processors with these threads and what the control group gives them.
+pub fn processors(process: &Process<'_>, host: &[HostCpu], threads: Vec<PlacedThread>) -> Processors {
+    let mut own = Processors::unknown(format!("guest {}", process.name), process.provenance());
+    own.host = host.to_vec();
+    let vcpus: Vec<u32> = threads.iter().filter(|t| t.role == "vcpu").map(|t| t.tid).collect();
+    own.threads = threads;
+    own.read.insert("threads".into(), format!("/proc/{}/task/*/status", process.pid));
+    if let Some((cpus, file)) = quota::of(process, &vcpus) {
+        own.quota_cpus = Some(cpus);
+        own.read.insert("quota_cpus".into(), file);
+    }
+    own
+}
+
+/// A disk of the guest.
+pub fn disk(process: &Process<'_>, name: &str, from: &str) -> Disk {
+    let from = process.look.from(&process.name, from);
+    let mut disk = Disk::unknown(format!("guest {}, disk {name}", process.name), from);
+    disk.place.device_id = Some(name.to_owned());
+    disk
+}
+
+/// A network device that is connected to an interface of the host.
+pub fn nic(process: &Process<'_>, name: &str, interface: Option<&str>, from: &str, missing: &mut Vec<Unread>) -> Nic {
+    let provenance = process.look.from(&process.name, from);
+    let mut nic = Nic::unknown(format!("guest {}, net {name}", process.name), provenance);
+    nic.place.device_id = Some(name.to_owned());
+    nic.interface = interface.map(str::to_owned);
+    if interface.is_some() {
+        nic.read.insert("interface".into(), from.to_owned());
+        host_interface(process, &mut nic, missing);
+    }
+    nic
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_may_have_several_values() {
+        let args: Vec<String> =
+            ["vmm", "--disk", "path=/a", "path=/b", "--cpus=boot=2", "-v", "--disk", "path=/c"].map(Into::into).into();
+        assert_eq!(values(&args, "disk"), ["path=/a", "path=/b", "path=/c"]);
+        assert_eq!(values(&args, "cpus"), ["boot=2", "-v"]);
+        assert_eq!(values(&args, "net"), [""; 0]);
+    }
+}

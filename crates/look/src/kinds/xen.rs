@@ -1,0 +1,184 @@
+//! Xen domains that have their devices from this one, by their back ends in sysfs
+//! (Documentation/ABI/stable/sysfs-bus-xen-backend of Linux): `vbd-DOMID-DEVICE`, `vif-DOMID-N`.
+//! Back ends in a QEMU process (qdisk) and the domain's name are only known to `xl`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use vmio_model::facts::{Disk, Guest, Nic, PlacedThread, Processors, Unread};
+use vmio_node::FileStat;
+
+use super::GuestKind;
+use super::qemu::nics::{bridge_mtu, mtu};
+use crate::Managed;
+use crate::look::Look;
+use crate::storage;
+use crate::topology::cpu_list;
+
+/// Entry `xen`.
+pub struct Xen;
+
+/// Where the back ends are.
+const DEVICES: &str = "/sys/bus/xen-backend/devices";
+
+impl GuestKind for Xen {
+    fn name(&self) -> &'static str {
+        "xen"
+    }
+    fn about(&self) -> &'static str {
+        "a Xen domain whose devices are served by this host (read only)"
+    }
+    fn running(&self, look: &Look<'_>) -> Managed {
+        let names = look.reader().list(Path::new(DEVICES)).unwrap_or_default();
+        let mut domains: BTreeMap<u32, Vec<&String>> = BTreeMap::new();
+        for name in &names {
+            let id = name.split('-').nth(1).and_then(|id| id.parse().ok()).filter(|id| *id > 0);
+            domains.entry(id.unwrap_or(0)).or_default().push(name);
+        }
+        domains.remove(&0);
+        Managed {
+            guests: domains.into_iter().map(|(id, devices)| domain(look, id, &devices)).collect(),
+            unread: Vec::new(),
+        }
+    }
+}
+
+fn domain(look: &Look<'_>, id: u32, devices: &[&String]) -> Guest {
+    let name = format!("domain {id}");
+    // The device model of a domain that has one.
+    let model = look.processes().iter().find(|p| {
+        let args = p.args.as_deref().unwrap_or_default();
+        args.windows(2).any(|w| w[0] == "-xen-domid" && w[1] == id.to_string())
+    });
+    let mut guest = Guest { name: name.clone(), kind: "xen".into(), pid: model.map(|p| p.pid), ..Guest::default() };
+    guest.ids.insert("domid".into(), id.to_string());
+    for device in devices {
+        let dir = Path::new(DEVICES).join(device);
+        match device.split('-').next() {
+            Some("vbd") => guest.disks.push(disk(look, &name, device, &dir)),
+            Some("vif") => guest.nics.push(nic(look, &name, &dir)),
+            _ => guest.unread.push(Unread {
+                what: format!("device {device} of {name}"),
+                why: "this kind of back end shows nothing in sysfs".into(),
+                mend: format!("xl list -l {id}"),
+            }),
+        }
+    }
+    // Kernel threads of the back ends: `3.xvda-0` (drivers/block/xen-blkback/xenbus.c),
+    // `vif3.0-q0-guest-rx` (drivers/net/xen-netback/interface.c).
+    let (disks, nets) = (format!("{id}."), format!("vif{id}."));
+    let threads = look.processes().iter().filter(|p| {
+        let of_domain = p.comm.starts_with(&disks) || p.comm.starts_with(&nets);
+        of_domain && p.args.iter().all(Vec::is_empty)
+    });
+    let thread = |p: &crate::look::Seen| {
+        let status = look.reader().read_text(&p.dir().join("status")).unwrap_or_default();
+        let cpus = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).map(cpu_list).unwrap_or_default();
+        PlacedThread { role: "worker".into(), name: p.comm.clone(), tid: p.pid, cpus }
+    };
+    let mut own = Processors::unknown(format!("guest {name}"), look.from(&name, DEVICES));
+    own.threads = threads.map(thread).collect();
+    guest.processors = Some(own);
+    guest
+}
+
+fn disk(look: &Look<'_>, guest: &str, device: &str, dir: &Path) -> Disk {
+    let from = look.from(guest, dir.display().to_string());
+    let number = device.rsplit('-').next().and_then(|n| n.parse().ok());
+    let target = number.and_then(target).unwrap_or_else(|| device.to_owned());
+    let mut disk = Disk::unknown(format!("guest {guest}, disk {target}"), from);
+    disk.driver = Some("xvd".into());
+    disk.place.device_id = Some(device.to_owned());
+    disk.place.target = Some(target);
+    let read = |file: &str| look.reader().read_text(&dir.join(file)).ok();
+    // Numbers of the device in hexadecimal, `fd:3`.
+    let numbers = read("physical_device").and_then(|text| {
+        let (major, minor) = text.trim().split_once(':')?;
+        Some((u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?))
+    });
+    if let Some(rdev) = numbers {
+        let stat = FileStat { mode: 0o060_660, size: 0, allocated: 0, dev: (0, 0), rdev };
+        let storage = storage::of(look.reader(), &stat);
+        let name = format!("/sys/dev/block/{}:{}/uevent", rdev.0, rdev.1);
+        let text = look.reader().read_text(Path::new(&name)).unwrap_or_default();
+        disk.place.source = text.lines().find_map(|l| Some(format!("/dev/{}", l.strip_prefix("DEVNAME=")?)));
+        disk.place.block_device = Some(true);
+        disk.details.format = Some("raw".into());
+        disk.details.storage = Some(storage.kind.into());
+        disk.details.thin = storage.thin;
+        disk.details.volblock_bytes = storage.volblock_bytes;
+        disk.details.virtual_bytes = storage.bytes;
+    }
+    disk
+}
+
+/// Front end's name of a disk by its number: 51712 is xvda, 16 numbers a disk; from `xvdq` on another
+/// form (Linux drivers/block/xen-blkfront.c, `EXTENDED`).
+fn target(number: u32) -> Option<String> {
+    const EXTENDED: u32 = 1 << 28;
+    let (disk, partition) = match number {
+        n if n & EXTENDED != 0 => ((n & !EXTENDED) >> 8, n & 0xff),
+        n if n >> 8 == 202 => ((n & 0xff) >> 4, n & 0xf),
+        _ => return None,
+    };
+    let letter = char::from(b'a' + u8::try_from(disk).ok().filter(|d| *d < 26)?);
+    Some(if partition == 0 { format!("xvd{letter}") } else { format!("xvd{letter}{partition}") })
+}
+
+fn nic(look: &Look<'_>, guest: &str, dir: &Path) -> Nic {
+    let from = look.from(guest, dir.display().to_string());
+    let interface = look.reader().list(&dir.join("net")).unwrap_or_default().into_iter().next();
+    let name = interface.clone().unwrap_or_default();
+    let mut nic = Nic::unknown(format!("guest {guest}, net {name}"), from);
+    (nic.model, nic.backend) = (Some("netfront".into()), Some("netback".into()));
+    let net = Path::new("/sys/class/net");
+    nic.mtu_bytes = mtu(look.reader(), net, &name);
+    let master = look.reader().link(&net.join(&name).join("master")).ok().flatten();
+    nic.bridge = master.and_then(|m| Some(m.file_name()?.to_string_lossy().into_owned()));
+    nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(|bridge| bridge_mtu(look.reader(), net, bridge));
+    nic.interface = interface;
+    nic
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use vmio_node::Fake;
+
+    #[test]
+    fn a_domain_is_seen_by_its_back_ends() {
+        let fake = Fake::new("fake")
+            .file("/sys/bus/xen-backend/devices/vbd-3-51712/physical_device", "fd:3\n")
+            .file("/sys/bus/xen-backend/devices/vif-3-0/net/vif3.0/mtu", "1500\n")
+            .file("/sys/bus/xen-backend/devices/vbd-0-51712/mode", "w\n")
+            .file("/sys/dev/block/253:3/uevent", "DEVNAME=dm-3\n")
+            .file("/sys/dev/block/253:3/dm/uuid", "LVM-x\n")
+            .file("/sys/class/net/vif3.0/mtu", "1500\n")
+            .symlink("/sys/class/net/vif3.0/master", "../xenbr0")
+            .file("/proc/70/comm", "3.xvda-0\n")
+            .file("/proc/70/cmdline", "")
+            .file("/proc/70/status", "Cpus_allowed_list:\t0-1\n")
+            .file("/proc/71/comm", "qemu-system-i38\n")
+            .file("/proc/71/cmdline", "qemu-system-i386\0-xen-domid\x003\0");
+        let guests = Xen.running(&Look::new(&fake)).guests;
+        let [guest] = &guests[..] else { panic!("{guests:?}") };
+        assert_eq!((guest.name.as_str(), guest.pid, guest.ids["domid"].as_str()), ("domain 3", Some(71), "3"));
+        let disk = &guest.disks[0];
+        assert_eq!((disk.place.target.as_deref(), disk.place.source.as_deref()), (Some("xvda"), Some("/dev/dm-3")));
+        assert_eq!(disk.details.storage.as_deref(), Some("lvm"));
+        assert_eq!(
+            (guest.nics[0].interface.as_deref(), guest.nics[0].bridge.as_deref()),
+            (Some("vif3.0"), Some("xenbr0"))
+        );
+        assert_eq!(guest.processors.as_ref().unwrap().threads[0].name, "3.xvda-0");
+    }
+
+    #[test]
+    fn disks_are_named_by_their_numbers() {
+        assert_eq!(target(51712).as_deref(), Some("xvda"));
+        assert_eq!(target(51729).as_deref(), Some("xvdb1"));
+        assert_eq!(target((1 << 28) | (16 << 8)).as_deref(), Some("xvdq"));
+        assert_eq!(target(768), None);
+    }
+}

@@ -1,0 +1,23 @@
+//! Looks at the guests of a host and at the host itself, and cannot change either: it is handed a
+//! reader and a closed list of questions ([`vmio_node::Questions`]), and `clippy.toml` of this crate
+//! forbids what writes, starts programs or keeps a journal. The one exception is [`trace`]: its eBPF
+//! programs end with the process that loaded them.
+
+pub mod backing;
+pub mod images;
+pub mod kinds;
+mod look;
+mod managed;
+pub mod managers;
+pub mod neighbours;
+pub mod parallel;
+pub mod qemu;
+pub mod require;
+pub mod scan;
+pub mod storage;
+pub mod top;
+pub mod topology;
+pub mod trace;
+
+pub use look::*;
+pub use managed::Managed;

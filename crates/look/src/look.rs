@@ -1,0 +1,245 @@
+//! How code that only looks (`scan`, `top`) sees this machine: files through a [`Reader`], and a
+//! closed list of questions to programs and monitors ([`Questions`]).
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use vmio_model::facts::{Provenance, Unread};
+use vmio_node::qmp::ReadOnly;
+use vmio_node::{NoMonitor, Questions, Reader, Unanswered};
+
+pub use vmio_node::Question;
+
+use crate::neighbours::{Others, split};
+use crate::require;
+
+/// How a refusal begins where the program said nothing at all.
+const NO_ANSWER: &str = "no answer";
+/// Longest time that a guest's monitor is held: a look must not keep its owner waiting for 50 ms.
+pub(crate) const MONITOR_LIMIT: Duration = Duration::from_millis(30);
+
+/// Bytes of a command line that are looked at; that of a guest with 200 disks has a third of it. A process can
+/// make its own as long as its memory (prctl(2), `PR_SET_MM_MAP`).
+pub(crate) const COMMAND_LINE_BYTES: usize = 512 << 10;
+
+/// Bytes of a table of mounts that are looked at: a process can have 100,000 of its own.
+pub(crate) const MOUNTS_BYTES: usize = 4 << 20;
+
+/// Time for the files of one guest, after which none is begun to be looked at; one takes a second at most.
+const GUEST_TIME: Duration = Duration::from_secs(1);
+
+/// A process of this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// Its number.
+    pub pid: u32,
+    /// Short name (`/proc/PID/comm`).
+    pub comm: String,
+    /// Command line; empty for a kernel thread, `None` where no permission to read it.
+    pub args: Option<Vec<String>>,
+}
+
+impl Seen {
+    /// File name of the program, from the first argument; the short name for a kernel thread.
+    pub fn program(&self) -> &str {
+        let first = self.args.iter().flatten().next().map_or("", |a| a.as_str());
+        let base = first.rsplit('/').next().unwrap_or_default();
+        if base.is_empty() { &self.comm } else { base }
+    }
+
+    /// `/proc/PID`.
+    pub fn dir(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}", self.pid))
+    }
+}
+
+/// This machine to those who only look.
+pub struct Look<'a> {
+    node: &'a dyn Questions,
+    /// Whether libvirt may be asked to pass a query to a guest's monitor (`--monitor`).
+    pub monitor: bool,
+    /// When it was looked, in seconds since the epoch.
+    pub at_unix_seconds: f64,
+    processes: OnceLock<(Vec<Seen>, bool)>,
+    /// Time that files took which a guest has a hand in, by its process.
+    spent: Mutex<BTreeMap<Option<u32>, Duration>>,
+}
+
+impl<'a> Look<'a> {
+    /// Looks at a machine.
+    pub fn new(node: &'a dyn Questions) -> Self {
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
+        Self { node, monitor: false, at_unix_seconds: at, processes: OnceLock::new(), spent: Mutex::default() }
+    }
+
+    /// Files of the machine.
+    pub fn reader(&self) -> &dyn Reader {
+        self.node
+    }
+
+    /// Looks at what a guest has a hand in (the files that its command line names), in its own time: `None`
+    /// where that is used up, so that no guest keeps a scan for long, whatever its storage is.
+    pub(crate) fn charged<T>(&self, pid: Option<u32>, work: impl FnOnce() -> T) -> Option<T> {
+        let spent = || self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        if spent().get(&pid).is_some_and(|spent| *spent >= GUEST_TIME) {
+            return None;
+        }
+        let begun = Instant::now();
+        let done = work();
+        *spent().entry(pid).or_default() += begun.elapsed();
+        Some(done)
+    }
+
+    /// Asks a program.
+    ///
+    /// # Errors
+    /// When it is not there, refuses, gives no answer in time, or the question is none that only
+    /// reads: what, why, and what would let it answer.
+    pub fn ask(&self, question: &Question) -> Result<String, Unread> {
+        let unread = |what: String, why: String, mend: &str| Unread { what, why, mend: mend.to_owned() };
+        let Some(what) = question.shown(self.reader()) else {
+            return Err(unread(format!("{question:?}"), Unanswered::NotReadOnly.to_string(), "report this"));
+        };
+        if require::find_program(self.reader(), question.program()).is_none() {
+            let package = match question.program() {
+                "virsh" => "install libvirt-clients",
+                _ => "install util-linux",
+            };
+            return Err(unread(what, format!("no program {} in PATH", question.program()), package));
+        }
+        match self.node.answer(question) {
+            Ok(output) if output.ok() => Ok(output.out()),
+            Ok(output) => {
+                let said = output.err().trim().to_owned();
+                let why = if said.is_empty() { format!("{NO_ANSWER} ({:?})", output.end) } else { said };
+                let denied = why.to_lowercase().contains("permission denied") || why.contains("authentication");
+                let mend = if denied { "run as root" } else { "run the command by hand" };
+                Err(unread(what, why, mend))
+            }
+            Err(e) => Err(unread(what, e.to_string(), "run the command by hand")),
+        }
+    }
+
+    /// Asks a guest's monitor, for [`MONITOR_LIMIT`] at most from the connection to its end; gives
+    /// what `ask` made of it, and how long the monitor was held.
+    ///
+    /// # Errors
+    /// When it is not there, may not be used, or does not greet in time; and how long it was held.
+    pub(crate) fn monitor<T>(
+        &self,
+        guest: &str,
+        socket: &Path,
+        ask: impl FnOnce(&mut ReadOnly) -> T,
+    ) -> Result<(T, Duration), (Unread, Duration)> {
+        let began = Instant::now();
+        let refused = |why: String, mend: &str| {
+            let what = format!("monitor {}", socket.display());
+            (Unread { what, why, mend: mend.to_owned() }, began.elapsed())
+        };
+        let io = |error: &vmio_node::Error| match error {
+            vmio_node::Error::File { source, .. } => Some(source.kind()),
+            _ => None,
+        };
+        match self.node.monitor(guest, socket, began + MONITOR_LIMIT) {
+            Ok(mut monitor) => {
+                let answers = ask(&mut monitor);
+                Ok((answers, began.elapsed()))
+            }
+            Err(NoMonitor::Connect(e)) => Err(match io(&e) {
+                Some(ErrorKind::PermissionDenied) => refused(e.to_string(), "run as root"),
+                Some(ErrorKind::WouldBlock) => refused(
+                    "others are already waiting for it; QEMU does not respond".into(),
+                    "check that the guest still runs",
+                ),
+                _ => refused(e.to_string(), "look again"),
+            }),
+            Err(NoMonitor::Greeting(e)) => Err(refused(e.to_string(), "scan again when the guest is less busy")),
+        }
+    }
+
+    /// The processes as they were at the first call; threads and kernel threads' names included,
+    /// those that ended meanwhile left out.
+    pub fn processes(&self) -> &[Seen] {
+        &self.listed().0
+    }
+
+    /// That there may be more guests than are seen, where `/proc` does not show all processes.
+    pub fn unseen(&self) -> Option<Unread> {
+        let others = Others { hidden: self.listed().1, ..Others::default() };
+        Some(Unread { what: "processes".into(), why: others.unseen()?.into(), mend: "run as root on the host".into() })
+    }
+
+    /// The processes, and whether others are hidden: no list, no process 1 in it, or some that may not
+    /// be read.
+    fn listed(&self) -> &(Vec<Seen>, bool) {
+        self.processes.get_or_init(|| {
+            let reader = self.reader();
+            let names = reader.list(Path::new("/proc")).unwrap_or_default();
+            let mut hidden = !names.iter().any(|n| n == "1");
+            let mut read = |path: PathBuf| match reader.read_start(&path, COMMAND_LINE_BYTES) {
+                Ok(bytes) => Some(bytes),
+                Err(vmio_node::Error::File { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {
+                    hidden = true;
+                    None
+                }
+                Err(_) => None,
+            };
+            let pids = names.iter().filter_map(|n| n.parse::<u32>().ok());
+            let seen = pids.filter_map(|pid| {
+                let dir = PathBuf::from(format!("/proc/{pid}"));
+                let comm = String::from_utf8_lossy(&read(dir.join("comm"))?).trim_end().to_owned();
+                Some(Seen { pid, comm, args: read(dir.join("cmdline")).map(|bytes| split(&bytes)) })
+            });
+            let seen = seen.collect();
+            (seen, hidden)
+        })
+    }
+
+    /// A provenance of now.
+    pub fn from(&self, guest: &str, read_from: impl Into<String>) -> Provenance {
+        Provenance::Live { guest: guest.to_owned(), read_from: read_from.into(), at_unix_seconds: self.at_unix_seconds }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use vmio_node::fake::{Fake, fails, says};
+
+    fn virsh(command: &str) -> Question {
+        Question::Virsh { uri: "qemu:///system".into(), commands: vec![command.into()] }
+    }
+
+    #[test]
+    fn what_does_more_than_read_is_not_asked() {
+        let fake = Fake::new("fake");
+        let refused = Look::new(&fake).ask(&virsh("destroy web1")).unwrap_err();
+        assert!(refused.why.contains("read-only") && fake.ran().is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_asked_says_why_and_what_helps() {
+        let none = Fake::new("fake");
+        let unread = Look::new(&none).ask(&virsh("list")).unwrap_err();
+        assert!(unread.why.contains("no program virsh") && unread.mend.contains("libvirt-clients"), "{unread:?}");
+        let denied = Fake::new("fake")
+            .installed("virsh")
+            .program("virsh", fails(1, "error: Failed to connect socket: Permission denied"));
+        assert_eq!(Look::new(&denied).ask(&virsh("list")).unwrap_err().mend, "run as root");
+        let there = Fake::new("fake").installed("virsh").program("virsh", says(" 1 web1 running\n"));
+        assert_eq!(Look::new(&there).ask(&virsh("list")).unwrap(), " 1 web1 running\n");
+    }
+
+    #[test]
+    fn hidden_processes_are_told() {
+        let some = Fake::new("fake").file("/proc/7/comm", "sh\n").file("/proc/7/cmdline", "sh\0");
+        assert!(Look::new(&some).unseen().unwrap().why.contains("there may be more guests"));
+        assert!(Look::new(&Fake::new("fake")).unseen().is_some());
+        let all = some.file("/proc/1/comm", "init\n").file("/proc/1/cmdline", "init\0");
+        assert_eq!(Look::new(&all).unseen(), None);
+    }
+}

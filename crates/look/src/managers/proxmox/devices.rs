@@ -1,0 +1,378 @@
+//! A guest's settings as facts. Where Proxmox VE has a default of its own, which it hands to QEMU,
+//! that is what a guest without the setting asks for (PVE/QemuServer.pm of qemu-server); what it
+//! leaves to QEMU is left out here.
+
+use std::collections::BTreeMap;
+
+use vmio_model::facts::{Details, Disk, Guest, Nic, Overridden, Place, PlacedThread, Processors, Provenance};
+use vmio_model::result::Accel;
+
+use super::conf::{Parts, Settings, truth};
+use super::storages::Storage;
+use crate::managers::libvirt::xml::{MOST_PLACES, MOST_VCPUS, cpu_set};
+
+/// Read from: what is handed to QEMU where the file says nothing.
+const DEFAULT: &str = "Proxmox VE's default";
+
+/// The guest of a section of its file.
+pub fn guest(vmid: u32, conf: &Settings, storages: &[Storage], from: &dyn Fn(&str) -> Provenance) -> Guest {
+    let name = conf.get("name").cloned().unwrap_or_else(|| format!("vm{vmid}"));
+    let from = from(&name);
+    let os = match conf.get("ostype").map(String::as_str) {
+        Some(os) if os.starts_with('w') => Some("windows".to_owned()),
+        Some("l24" | "l26") => Some("linux".to_owned()),
+        _ => None,
+    };
+    let windows = os.as_ref().map(|os| os == "windows");
+    let whole = Whole { guest: &name, vmid, conf, storages, from: &from };
+    let processors = Processors { windows, place: whole.place(), ..processors(&name, conf, from.clone()) };
+    let drive = |(slot, value): (&String, &String)| disk(&whole, slot, bus_of(slot)?, &Parts::of(value));
+    let card = |(slot, value): (&String, &String)| {
+        let number: u32 = slot.strip_prefix("net")?.parse().ok()?;
+        Some(Nic { windows, vcpus: processors.vcpus, ..nic(&whole, number, &Parts::of(value))? })
+    };
+    let disks = conf.iter().filter_map(drive).collect();
+    let nics = conf.iter().filter_map(card).collect();
+    Guest {
+        uuid: conf.get("smbios1").and_then(|v| Parts::of(v).get("uuid").map(str::to_lowercase)),
+        os,
+        disks,
+        nics,
+        processors: Some(processors),
+        name,
+        ..Guest::default()
+    }
+}
+
+/// A guest of the next start reduced to what is compared with the running one, and to what the file
+/// says: Proxmox VE's defaults did not change with it. Storage may have moved: slots name devices.
+pub fn only_compared(next: Guest) -> Guest {
+    let place = |p: Place| Place { slot: p.slot, taken: p.taken, ..Place::default() };
+    let disk = |d: Disk| Disk {
+        driver: d.driver,
+        cache: d.cache,
+        aio: d.aio,
+        iothread: d.iothread,
+        details: Details { discard: d.details.discard, queues: d.details.queues, ..Details::default() },
+        place: place(d.place),
+        ..Disk::unknown(d.subject, d.from)
+    };
+    let nic =
+        |n: Nic| Nic { model: n.model, queues: n.queues, place: place(n.place), ..Nic::unknown(n.subject, n.from) };
+    let processors = |p: Processors| Processors {
+        vcpus: p.vcpus,
+        accel: p.accel,
+        model: p.model,
+        huge_pages: p.huge_pages,
+        ..Processors::unknown(p.subject, p.from)
+    };
+    Guest {
+        disks: next.disks.into_iter().map(disk).collect(),
+        nics: next.nics.into_iter().map(nic).collect(),
+        processors: next.processors.map(processors),
+        ..Guest::default()
+    }
+}
+
+/// What the devices of a guest share.
+struct Whole<'a> {
+    guest: &'a str,
+    vmid: u32,
+    conf: &'a Settings,
+    storages: &'a [Storage],
+    from: &'a Provenance,
+}
+
+impl Whole<'_> {
+    fn place(&self) -> Place {
+        Place { vmid: Some(self.vmid.to_string()), ..Place::default() }
+    }
+}
+
+fn disk(whole: &Whole<'_>, slot: &str, bus: &str, parts: &Parts<'_>) -> Option<Disk> {
+    let conf = whole.conf;
+    let volume = parts.first.or(parts.get("file")).or(parts.get("volume"))?;
+    if parts.get("media") == Some("cdrom") || matches!(volume, "none" | "cdrom") || volume.contains("cloudinit") {
+        return None;
+    }
+    let lies = lies(volume, whole.storages);
+    let controller = conf.get("scsihw").map_or("lsi", String::as_str);
+    let mut disk = Disk {
+        driver: Some(driver(bus, controller).to_owned()),
+        details: Details {
+            storage: lies.storage.map(str::to_owned),
+            thin: lies.thin,
+            format: parts.get("format").map(str::to_owned).or(lies.format),
+            virtual_bytes: parts.get("size").and_then(size),
+            discard: parts.get("discard").map(|value| value == "on"),
+            queues: parts.number("queues"),
+            limits: limits(parts),
+            ..Details::default()
+        },
+        place: Place {
+            slot: Some(slot.to_owned()),
+            volume: Some(volume.to_owned()),
+            // Proxmox VE gives the device the slot as its id.
+            device_id: Some(slot.to_owned()),
+            source: lies.source,
+            block_device: lies.block,
+            taken: slots(conf),
+            ..whole.place()
+        },
+        ..Disk::unknown(format!("guest {}, disk {slot}", whole.guest), whole.from.clone())
+    };
+    let mut by_default = |setting: &str| drop(disk.read.insert(setting.to_owned(), DEFAULT.to_owned()));
+
+    let btrfs = lies.on.is_some_and(|s| s.kind == "btrfs" && !s.flag("nocow"));
+    let cache = parts.get("cache").unwrap_or_else(|| {
+        by_default("cache");
+        if btrfs { "writeback" } else { "none" }
+    });
+    disk.cache = Some(cache.to_owned());
+    disk.aio = parts.get("aio").map(str::to_owned).or_else(|| {
+        by_default("aio");
+        Some(default_aio(conf, lies.on, cache).to_owned())
+    });
+    disk.details.detect_zeroes = Some(
+        match (parts.get("detect_zeroes").and_then(truth), parts.get("discard")) {
+            (Some(false), _) => "off",
+            (_, Some("on")) => "unmap",
+            _ => "on",
+        }
+        .to_owned(),
+    );
+    // Proxmox VE ignores the setting where it could have no effect: "iothread is only valid with virtio disk or
+    // virtio-scsi-single controller, ignoring" (qemu-server, PVE/QemuServer.pm, `config_to_command`).
+    disk.iothread = parts.get("iothread").and_then(truth);
+    if disk.iothread == Some(true) {
+        let name = match (bus, controller) {
+            ("virtio", _) => Some(format!("iothread-{slot}")),
+            ("scsi", "virtio-scsi-single") => Some(slot.replacen("scsi", "iothread-virtioscsi", 1)),
+            _ => None,
+        };
+        if name.is_none() {
+            disk.iothread = Some(false);
+            disk.details.overridden.push(Overridden {
+                setting: "iothread".into(),
+                asked: "on".into(),
+                found: "off".into(),
+                why: Some(match bus {
+                    "scsi" => format!(
+                        "Proxmox VE gives SCSI disks an I/O thread with scsihw: virtio-scsi-single alone, and here it is \
+                         {controller}"
+                    ),
+                    _ => format!("Proxmox VE gives {} disks no I/O thread", bus.to_uppercase()),
+                }),
+            });
+        }
+        disk.details.iothread_name = name;
+    }
+    Some(disk)
+}
+
+/// Slots of disks and drives.
+fn slots(conf: &Settings) -> Vec<String> {
+    conf.keys().filter(|key| bus_of(key).is_some()).cloned().collect()
+}
+
+/// Bus of a slot of disks.
+fn bus_of(slot: &str) -> Option<&str> {
+    let bus = slot.trim_end_matches(|c: char| c.is_ascii_digit());
+    (matches!(bus, "virtio" | "scsi" | "ide" | "sata") && bus.len() < slot.len()).then_some(bus)
+}
+
+fn driver<'a>(bus: &str, controller: &'a str) -> &'a str {
+    match (bus, controller) {
+        ("virtio", _) => "virtio-blk",
+        ("sata", _) => "ahci",
+        ("ide", _) => "ide",
+        (_, "virtio-scsi-pci" | "virtio-scsi-single") => "virtio-scsi",
+        (_, "lsi") => "lsi53c895a",
+        // `lsi53c810`, `megasas`, `pvscsi`: QEMU's own names.
+        (_, other) => other,
+    }
+}
+
+/// io_uring since QEMU 6.0, but for storage with which it hung; before that Linux AIO, which needs
+/// O_DIRECT (`print_drive_commandline_full`). A machine type of an older QEMU keeps the old one.
+fn default_aio(conf: &Settings, on: Option<&Storage>, cache: &str) -> &'static str {
+    let direct = matches!(cache, "none" | "off" | "directsync");
+    let machine = conf.get("machine").map_or("", String::as_str);
+    let version = machine.split(',').next().unwrap_or_default().split('-').find_map(|part| part.split_once('.'));
+    let old = version.is_some_and(|(major, _)| major.parse::<u32>().is_ok_and(|major| major < 6));
+    let hangs = on.is_some_and(|s| match s.kind.as_str() {
+        "lvm" | "cifs" => true,
+        "rbd" => s.flag("krbd") && !direct,
+        _ => false,
+    });
+    match () {
+        () if !old && !hangs => "io_uring",
+        () if direct => "native",
+        () => "threads",
+    }
+}
+
+/// What a volume lies on.
+#[derive(Default)]
+struct Lies<'a> {
+    on: Option<&'a Storage>,
+    storage: Option<&'static str>,
+    thin: Option<bool>,
+    format: Option<String>,
+    source: Option<String>,
+    block: Option<bool>,
+}
+
+/// A volume is `STORAGE:NAME`, or a path.
+fn lies<'a>(volume: &str, storages: &'a [Storage]) -> Lies<'a> {
+    if volume.starts_with('/') {
+        let block = volume.starts_with("/dev/");
+        let storage = Some(if block { "block" } else { "file" });
+        return Lies { storage, source: Some(volume.to_owned()), block: Some(block), ..Lies::default() };
+    }
+    let Some((id, name)) = volume.split_once(':') else { return Lies::default() };
+    let Some(on) = storages.iter().find(|s| s.id == id) else { return Lies::default() };
+    // A linked clone names what it was cloned from before its own name.
+    let last = name.rsplit('/').next().unwrap_or(name);
+    let format = last.rsplit_once('.').map_or("raw", |(_, ending)| ending);
+    let lies = Lies { on: Some(on), format: Some(format.to_owned()), ..Lies::default() };
+    let setting = |key: &str| on.get(key).unwrap_or_default().to_owned();
+    let device = |path: String| Lies {
+        source: Some(path),
+        block: Some(true),
+        on: Some(on),
+        format: Some("raw".into()),
+        ..Lies::default()
+    };
+    match on.kind.as_str() {
+        "dir" | "btrfs" | "nfs" | "cifs" => Lies {
+            storage: Some("file"),
+            source: on.path().map(|path| on.images(&path).join(name).display().to_string()),
+            block: Some(false),
+            ..lies
+        },
+        "lvm" => {
+            Lies { storage: Some("lvm"), thin: Some(false), ..device(format!("/dev/{}/{last}", setting("vgname"))) }
+        }
+        "lvmthin" => {
+            Lies { storage: Some("lvm-thin"), thin: Some(true), ..device(format!("/dev/{}/{last}", setting("vgname"))) }
+        }
+        "zfspool" => Lies {
+            storage: Some("zvol"),
+            thin: Some(on.flag("sparse")),
+            ..device(format!("/dev/zvol/{}/{last}", setting("pool")))
+        },
+        "rbd" => {
+            let pool = on.get("pool").unwrap_or("rbd");
+            Lies { storage: Some("rbd"), thin: Some(true), source: Some(format!("rbd:{pool}/{last}")), ..lies }
+        }
+        "iscsi" | "iscsidirect" => Lies { storage: Some("iscsi"), ..lies },
+        _ => lies,
+    }
+}
+
+/// `32G`, with binary units.
+fn size(text: &str) -> Option<u64> {
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
+    let unit = match unit {
+        "" => 1.0,
+        "K" => 1024.0,
+        "M" => 1_048_576.0,
+        "G" => 1_073_741_824.0,
+        "T" => 1_099_511_627_776.0,
+        _ => return None,
+    };
+    // Sizes with a fraction are written for people; all others are exact far beyond a disk's size.
+    Some((number.parse::<f64>().ok().filter(|n| *n >= 0.0)? * unit) as u64)
+}
+
+fn limits(parts: &Parts<'_>) -> Vec<String> {
+    let by = "by QEMU's throttle";
+    let mut limits = Vec::new();
+    for (end, way) in [("", ""), ("_rd", " read"), ("_wr", " write")] {
+        let more = |key: &str| parts.number::<f64>(&format!("{key}{end}")).filter(|n| *n > 0.0);
+        limits.extend(more("iops").map(|n| format!("{n}{way} IOPS {by}")));
+        // Megabytes of Proxmox VE are of 1024 x 1024 bytes.
+        let megabytes = more("mbps").map(|n| n * 1.048_576).or(more("bps").map(|n| n / 1e6));
+        limits.extend(megabytes.map(|n| format!("{n:.1}{way} MB/s {by}")));
+    }
+    limits
+}
+
+fn nic(whole: &Whole<'_>, number: u32, parts: &Parts<'_>) -> Option<Nic> {
+    const MODELS: [&str; 13] = [
+        "virtio",
+        "e1000",
+        "e1000e",
+        "e1000-82540em",
+        "e1000-82544gc",
+        "e1000-82545em",
+        "rtl8139",
+        "vmxnet3",
+        "pcnet",
+        "ne2k_pci",
+        "ne2k_isa",
+        "i82551",
+        "i82557b",
+    ];
+    let (model, mac) = match parts.any_of(&MODELS) {
+        Some((model, mac)) => (model, Some(mac)),
+        None => (parts.get("model").or(parts.first)?, parts.get("macaddr")),
+    };
+    let bridge = parts.get("bridge").map(str::to_owned);
+    let slot = format!("net{number}");
+    let interface = format!("tap{}i{number}", whole.vmid);
+    Some(Nic {
+        model: Some(if model == "virtio" { "virtio-net".to_owned() } else { model.to_owned() }),
+        // Without a bridge Proxmox VE makes a network of QEMU's own.
+        backend: Some(if bridge.is_some() { "tap" } else { "user" }.to_owned()),
+        interface: bridge.is_some().then_some(interface),
+        bridge,
+        queues: parts.number("queues"),
+        // 1 means the bridge's.
+        mtu_bytes: parts.number("mtu").filter(|mtu| *mtu > 1),
+        host_mtu_bytes: parts.number("mtu").filter(|mtu| *mtu > 1 && model == "virtio"),
+        limits: parts.number::<f64>("rate").map(|n| format!("{:.1} MB/s by tc", n * 1.048_576)).into_iter().collect(),
+        place: Place {
+            slot: Some(slot.clone()),
+            device_id: Some(slot.clone()),
+            target: mac.map(str::to_lowercase),
+            ..whole.place()
+        },
+        ..Nic::unknown(format!("guest {}, net {slot}", whole.guest), whole.from.clone())
+    })
+}
+
+fn processors(guest: &str, conf: &Settings, from: Provenance) -> Processors {
+    let number = |key: &str| conf.get(key).and_then(|value| value.parse::<u32>().ok());
+    let mut read = BTreeMap::new();
+    if !conf.contains_key("sockets") && !conf.contains_key("cores") && !conf.contains_key("vcpus") {
+        read.insert("vcpus".to_owned(), DEFAULT.to_owned());
+    }
+    let all = number("sockets").unwrap_or(1).saturating_mul(number("cores").unwrap_or(1));
+    let vcpus = number("vcpus").unwrap_or(all);
+    let cpu = conf.get("cpu").map(|cpu| Parts::of(cpu)).unwrap_or_default();
+    let affinity = conf.get("affinity").and_then(|cpus| cpu_set(cpus)).unwrap_or_default();
+    let memory = conf.get("memory").map(|memory| Parts::of(memory));
+    let memory = memory.and_then(|m| m.get("current").or(m.first)?.parse::<u64>().ok()).unwrap_or(512);
+    let bound = |role: &str, name: String| PlacedThread { role: role.into(), name, tid: 0, cpus: affinity.clone() };
+    let most = MOST_VCPUS.min(u32::try_from(MOST_PLACES / affinity.len().max(1)).unwrap_or(MOST_VCPUS));
+    let threads = (0..vcpus.min(most)).map(|n| bound("vcpu", n.to_string())).chain([bound("main", String::new())]);
+    Processors {
+        vcpus: Some(vcpus),
+        accel: conf.get("kvm").and_then(|kvm| truth(kvm)).map(|on| if on { Accel::Kvm } else { Accel::Tcg }),
+        // Models of Proxmox VE's own are handed to QEMU as another model with flags.
+        model: cpu
+            .get("cputype")
+            .or(cpu.first)
+            .filter(|model| !model.starts_with("x86-64-v") && !model.starts_with("custom-"))
+            .map(str::to_owned),
+        flags: cpu.get("flags").into_iter().flat_map(|flags| flags.split(';')).map(str::to_owned).collect(),
+        threads: if affinity.is_empty() { Vec::new() } else { threads.collect() },
+        memory_bytes: Some(memory << 20),
+        huge_pages: conf.get("hugepages").map(|_| true),
+        quota_cpus: conf.get("cpulimit").and_then(|n| n.parse().ok()).filter(|n: &f64| *n > 0.0),
+        read,
+        ..Processors::unknown(format!("guest {guest}"), from)
+    }
+}

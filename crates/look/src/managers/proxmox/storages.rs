@@ -1,0 +1,137 @@
+//! The storages of Proxmox VE: `/etc/pve/storage.cfg` says what each is (Proxmox VE Administration
+//! Guide, "Storage"). This is the one reader of that file.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use vmio_node::Reader;
+
+use crate::backing;
+
+/// Where Proxmox VE keeps its list of storages.
+pub const CONFIG: &str = "/etc/pve/storage.cfg";
+
+/// A section of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Storage {
+    /// `dir`, `lvmthin`, …
+    pub kind: String,
+    /// Its name.
+    pub id: String,
+    settings: BTreeMap<String, String>,
+}
+
+impl Storage {
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.settings.get(key).map(String::as_str)
+    }
+
+    fn lists(&self, key: &str, word: &str) -> Option<bool> {
+        Some(self.get(key)?.split(',').any(|w| w.trim() == word))
+    }
+
+    /// Whether a flag is set; one that stands alone is.
+    pub fn flag(&self, key: &str) -> bool {
+        self.get(key).is_some_and(|value| value != "0")
+    }
+
+    /// Whether disk images may lie on it. Where the file does not say what it holds, they may.
+    pub fn holds_images(&self) -> bool {
+        self.lists("content", "images").unwrap_or(true)
+    }
+
+    /// Else why not, and what to do.
+    pub fn usable(&self, host: &str) -> std::result::Result<(), (String, String)> {
+        let id = &self.id;
+        match () {
+            () if self.flag("disable") => {
+                Err(("it is disabled in Proxmox VE".into(), format!("pvesm set {id} --disable 0")))
+            }
+            () if self.lists("nodes", host) == Some(false) => Err((
+                format!("Proxmox VE has it only on {}, this is {host}", self.get("nodes").unwrap_or_default()),
+                "run vmio on one of these, or use another storage".into(),
+            )),
+            () if !self.holds_images() => Err((
+                format!("it holds {} and no disk images", self.get("content").unwrap_or_default()),
+                format!("use another storage, or pvesm set {id} --content images,… "),
+            )),
+            () => Ok(()),
+        }
+    }
+
+    /// Directory of the storages that are file systems.
+    pub fn path(&self) -> Option<PathBuf> {
+        let path = match self.kind.as_str() {
+            "dir" | "btrfs" => PathBuf::from(self.get("path")?),
+            // Mounted there by Proxmox VE unless it is said otherwise.
+            "nfs" | "cifs" => self.get("path").map_or_else(|| Path::new("/mnt/pve").join(&self.id), PathBuf::from),
+            _ => return None,
+        };
+        Some(path)
+    }
+
+    /// Directory of its disk images (`content-dirs` may name another one than `images`).
+    pub fn images(&self, path: &Path) -> PathBuf {
+        let dirs = self.get("content-dirs").unwrap_or_default().split(',');
+        let named = dirs.filter_map(|d| d.trim().split_once('=')).find(|(content, _)| content.trim() == "images");
+        path.join(named.map_or("images", |(_, dir)| dir.trim().trim_start_matches('/')))
+    }
+
+    /// Where a file system must be mounted for it: without that its directory lies on the disk of
+    /// the host itself (`is_mountpoint` is a truth value, or that directory).
+    pub fn mount_point(&self) -> Option<PathBuf> {
+        match (self.kind.as_str(), self.get("is_mountpoint")) {
+            ("nfs" | "cifs", _) | ("dir" | "btrfs", Some("" | "1" | "yes" | "on" | "true")) => self.path(),
+            ("dir" | "btrfs", Some(point)) if point.starts_with('/') => Some(point.into()),
+            _ => None,
+        }
+    }
+
+    /// Where nothing is mounted although it should be.
+    pub fn unmounted(&self, reader: &dyn Reader) -> Option<PathBuf> {
+        let point = self.mount_point()?;
+        let mounts = backing::mounts(reader).unwrap_or_default();
+        mounts.iter().all(|m| Path::new(&m.point) != point).then_some(point)
+    }
+}
+
+/// All storages of this host's cluster; none where it is no Proxmox VE.
+pub fn storages(reader: &dyn Reader) -> Vec<Storage> {
+    parse(&reader.read_text(Path::new(CONFIG)).unwrap_or_default())
+}
+
+/// Whether Proxmox VE has a volume group on storage that other nodes reach too.
+pub fn shares_group(reader: &dyn Reader, vg: &str) -> bool {
+    storages(reader).iter().any(|s| s.kind == "lvm" && s.get("vgname") == Some(vg) && s.flag("shared"))
+}
+
+/// Directories of the `dir` storages of this host that hold images.
+pub fn image_dirs(reader: &dyn Reader) -> Vec<PathBuf> {
+    let host = host_name(reader);
+    let local = storages(reader).into_iter().filter(|s| s.kind == "dir" && s.usable(&host).is_ok());
+    let local = local.filter(|s| s.unmounted(reader).is_none());
+    local.filter_map(|s| s.path().map(|path| s.images(&path))).collect()
+}
+
+/// `TYPE: ID`, then lines of a blank, a key and a value; a flag may stand alone.
+fn parse(text: &str) -> Vec<Storage> {
+    let mut all: Vec<Storage> = Vec::new();
+    for line in text.lines().filter(|l| !l.trim().is_empty() && !l.starts_with('#')) {
+        if line.starts_with([' ', '\t']) {
+            let (key, value) = line.trim().split_once([' ', '\t']).unwrap_or((line.trim(), ""));
+            if let Some(storage) = all.last_mut() {
+                storage.settings.insert(key.into(), value.trim().into());
+            }
+        } else if let Some((kind, id)) = line.split_once(':') {
+            all.push(Storage { kind: kind.trim().into(), id: id.trim().into(), settings: BTreeMap::new() });
+        }
+    }
+    all
+}
+
+/// Name of this host in its cluster.
+pub fn host_name(reader: &dyn Reader) -> String {
+    let name = reader.read_text(Path::new("/proc/sys/kernel/hostname")).unwrap_or_default();
+    name.trim().split('.').next().unwrap_or_default().to_owned()
+}

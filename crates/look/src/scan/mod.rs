@@ -1,0 +1,140 @@
+//! What runs on this host and how it is set up: every kind of guest says what it sees, managers
+//! add what was asked for, disk images are read, and what concerns several guests is worked out.
+//! Nothing is changed; what could not be read is told.
+
+mod across;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use vmio_model::facts::{Guest, Unread};
+
+use crate::images;
+use crate::kinds;
+use crate::look::Look;
+use crate::managers;
+use crate::parallel;
+use crate::require;
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Scan {
+    /// Guests, by name; no two have the same one.
+    pub guests: Vec<Guest>,
+    /// Guests of each kind.
+    pub kinds: BTreeMap<String, usize>,
+    /// What could not be read and belongs to no guest.
+    pub unread: Vec<Unread>,
+    /// How long it took, in seconds; `None` where the machine's clock cannot be read.
+    pub seconds: Option<f64>,
+}
+
+/// Looks at all guests that run now.
+pub fn scan(look: &Look<'_>) -> Scan {
+    let start = look.reader().clock_seconds().ok();
+    let mut scan = Scan { unread: look.unseen().into_iter().collect(), ..Scan::default() };
+    for running in parallel::map(kinds::ALL.to_vec(), |kind| kind.running(look)) {
+        scan.guests.extend(running.guests);
+        scan.unread.extend(running.unread);
+    }
+    scan.guests = parallel::map(scan.guests, |mut guest| {
+        if let Some(kind) = kinds::find(&guest.kind) {
+            kind.ask(look, &mut guest);
+        }
+        guest
+    });
+    for managed in parallel::map(managers::ALL.to_vec(), |manager| manager.guests(look)) {
+        scan.unread.extend(managed.unread);
+        for asked in managed.guests {
+            match scan.guests.iter_mut().find(|g| same(g, &asked)) {
+                Some(guest) => guest.configured(asked),
+                None => scan.guests.push(asked),
+            }
+        }
+    }
+    across::settle(&mut scan.guests);
+    images::fill(look, &mut scan.guests);
+    for guest in &mut scan.guests {
+        shorten(&mut guest.unread);
+    }
+    for unread in scan.guests.iter_mut().flat_map(|guest| &mut guest.unread).chain(&mut scan.unread) {
+        unread.mend = require::mend_for(look.reader(), &unread.mend);
+    }
+    for guest in &scan.guests {
+        *scan.kinds.entry(guest.kind.clone()).or_default() += 1;
+    }
+    scan.seconds = start.and_then(|start| Some(look.reader().clock_seconds().ok()? - start));
+    scan
+}
+
+/// Things unread of one guest that are told one by one.
+const MOST_UNREAD: usize = 60;
+
+/// Leaves the first of what could not be read of a guest, and how many more there are.
+fn shorten(unread: &mut Vec<Unread>) {
+    let more = unread.len().saturating_sub(MOST_UNREAD);
+    if more > 0 {
+        unread.truncate(MOST_UNREAD);
+        unread.push(Unread {
+            what: format!("{more} further things"),
+            why: "too many of one guest to be told one by one".into(),
+            mend: "begin with those that are told".into(),
+        });
+    }
+}
+
+/// Whether both are one guest: by Xen's number, then process, then UUID, then kind and name: a
+/// container may be called as a virtual machine is.
+fn same(a: &Guest, b: &Guest) -> bool {
+    if let (Some(a), Some(b)) = (a.ids.get("domid"), b.ids.get("domid")) {
+        return a == b;
+    }
+    if let (Some(a), Some(b)) = (a.pid, b.pid) {
+        return a == b;
+    }
+    if let (Some(a), Some(b)) = (&a.uuid, &b.uuid) {
+        return a == b;
+    }
+    a.kind == b.kind && a.name == b.name
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use vmio_node::fake::Fake;
+
+    /// A machine with these guests by `-name`.
+    fn host(guests: &[(u32, &str)]) -> Fake {
+        guests.iter().fold(Fake::new("fake"), |fake, (pid, name)| {
+            let args = format!("/usr/bin/qemu-system-x86_64\0-name\0{name}\0-nodefaults\0");
+            fake.file(format!("/proc/{pid}/comm"), "qemu-system-x86\n").file(format!("/proc/{pid}/cmdline"), args)
+        })
+    }
+
+    #[test]
+    fn guests_are_in_the_order_of_their_names_which_are_distinct() {
+        let fake = host(&[(10, "web"), (11, "db"), (12, "web"), (13, "")]);
+        let scan = scan(&Look::new(&fake));
+        let names: Vec<&str> = scan.guests.iter().map(|g| g.name.as_str()).collect();
+        assert_eq!(names, ["db", "pid 13", "web (pid 10)", "web (pid 12)"]);
+        let subject = &scan.guests[2].processors.as_ref().unwrap().subject;
+        assert_eq!(subject, "guest web (pid 10)");
+        assert_eq!((scan.kinds.get("qemu"), scan.seconds), (Some(&4), Some(0.0)));
+    }
+
+    #[test]
+    fn a_container_and_a_machine_of_one_name_are_two() {
+        let guest =
+            |kind: &str, pid: Option<u32>| Guest { name: "102".into(), kind: kind.into(), pid, ..Guest::default() };
+        assert!(same(&guest("qemu", Some(9)), &guest("qemu", None)));
+        assert!(!same(&guest("qemu", Some(9)), &guest("container", None)));
+    }
+
+    #[test]
+    fn a_host_without_guests_has_none_and_nothing_is_unread() {
+        let scan =
+            scan(&Look::new(&Fake::new("fake").file("/proc/1/comm", "init\n").file("/proc/1/cmdline", "init\0")));
+        assert_eq!((scan.guests, scan.unread, scan.kinds.len()), (vec![], vec![], 0));
+    }
+}

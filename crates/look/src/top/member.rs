@@ -1,0 +1,227 @@
+//! A guest and the files that say what it does: of its threads, its control group, its interfaces.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+
+use vmio_model::facts::Guest;
+use vmio_model::top::load::Packets;
+use vmio_model::top::reading::{GuestReading, Interface, Part, ThreadReading};
+
+use super::domstats::traceable;
+use super::files::{Files, Kept};
+use super::parse;
+use crate::qemu::threads::MONITOR;
+
+/// A guest and its files.
+pub(super) struct Member {
+    pub guest: Guest,
+    /// Path of its control group in each hierarchy, by controller (empty for version 2).
+    pub groups: BTreeMap<String, String>,
+    /// Whether nobody else is in its control group.
+    pub alone: bool,
+    pub io: Kept,
+    threads: Vec<Thread>,
+    group_cpu: Option<(Kept, bool)>,
+    /// Its interfaces: `net/dev` of its own network namespace, or none for the host's.
+    net: Option<Kept>,
+    interfaces: Vec<String>,
+    /// Id of its control group, where it is its own.
+    pub group_id: Option<u64>,
+    /// Whether tracing of the block layer shows whose the requests of all its disks are.
+    pub traceable: bool,
+    /// Whether it has ended.
+    pub gone: bool,
+}
+
+struct Thread {
+    tid: u32,
+    /// One of the kernel's own, which is not among the process's.
+    kernel: bool,
+    part: Part,
+    name: String,
+    file: Kept,
+}
+
+/// Path of a process's control group by controller; version 2 has the empty name.
+pub(super) fn groups(files: &Files<'_>, pid: u32) -> BTreeMap<String, String> {
+    let text = files.reader().read_text(Path::new(&format!("/proc/{pid}/cgroup"))).unwrap_or_default();
+    let lines = text.lines().filter_map(|l| {
+        let mut parts = l.splitn(3, ':').skip(1);
+        Some((parts.next()?, parts.next()?))
+    });
+    lines.flat_map(|(names, path)| names.split(',').map(|name| (name.to_owned(), path.to_owned()))).collect()
+}
+
+/// A guest that was found. `vhost` is the kernel's threads by guest.
+pub(super) fn member(guest: Guest, files: &mut Files<'_>, v2: Option<&Path>, vhost: &HashMap<u32, Vec<u32>>) -> Member {
+    let pid = guest.pid.unwrap_or(0);
+    let proc = PathBuf::from(format!("/proc/{pid}"));
+    let groups = groups(files, pid);
+    let net = |p: &Path| files.reader().link(&p.join("ns/net")).ok().flatten();
+    let (own, host) = (net(&proc), net(Path::new("/proc/self")));
+    let elsewhere = own.is_some() && own != host;
+    let container = guest.kind == "container";
+    let group_cpu = container.then(|| group_cpu(&groups, v2)).flatten();
+    let threads = vhost.get(&pid).into_iter().flatten().map(|tid| Thread {
+        tid: *tid,
+        kernel: true,
+        part: Part::Io,
+        name: "vhost thread".into(),
+        file: Kept::new(format!("/proc/{tid}/schedstat")),
+    });
+    let traceable = traceable(files.reader(), &guest);
+    Member {
+        groups,
+        alone: false,
+        io: Kept::new(proc.join("io")),
+        threads: threads.collect(),
+        group_cpu,
+        net: elsewhere.then(|| Kept::new(proc.join("net/dev"))),
+        interfaces: guest.nics.iter().filter_map(|n| n.interface.clone()).collect(),
+        group_id: None,
+        traceable,
+        gone: false,
+        guest,
+    }
+}
+
+/// Processor time of a control group: `cpu.stat` of version 2, `cpuacct.usage` of version 1.
+fn group_cpu(groups: &BTreeMap<String, String>, v2: Option<&Path>) -> Option<(Kept, bool)> {
+    let inside = |root: &Path, path: &str| root.join(path.trim_start_matches('/'));
+    if let Some(path) = groups.get("cpuacct").filter(|p| p.as_str() != "/") {
+        return Some((Kept::new(inside(Path::new("/sys/fs/cgroup/cpuacct"), path).join("cpuacct.usage")), false));
+    }
+    let path = groups.get("").filter(|p| p.as_str() != "/")?;
+    Some((Kept::new(inside(v2?, path).join("cpu.stat")), true))
+}
+
+impl Member {
+    pub fn pid(&self) -> u32 {
+        self.guest.pid.unwrap_or(0)
+    }
+
+    pub fn container(&self) -> bool {
+        self.guest.kind == "container"
+    }
+
+    /// Goes on with the files that are open since it was found before. What it has may have changed:
+    /// disks and interfaces come and go, and more may be known of its threads.
+    pub fn resume(&mut self, old: Member, files: &Files<'_>) {
+        self.io.resume(old.io);
+        if let (Some(file), Some(old)) = (&mut self.net, old.net) {
+            file.resume(old);
+        }
+        if let (Some((file, _)), Some((old, _))) = (&mut self.group_cpu, old.group_cpu) {
+            file.resume(old);
+        }
+        for thread in old.threads {
+            if let Some(own) = self.threads.iter_mut().find(|t| t.tid == thread.tid) {
+                own.file.resume(thread.file);
+            } else if !thread.kernel {
+                let (part, name) = self.role(files, thread.tid);
+                self.threads.push(Thread { part, name, ..thread });
+            }
+        }
+    }
+
+    /// Its counters now.
+    pub fn read(&mut self, files: &mut Files<'_>, host_net: &BTreeMap<String, (Packets, Packets)>) -> GuestReading {
+        let mut reading = GuestReading {
+            name: self.guest.name.clone(),
+            kind: self.guest.kind.clone(),
+            pid: self.guest.pid,
+            vmid: self.guest.vmid().map(str::to_owned),
+            uuid: self.guest.uuid.clone(),
+            traceable: self.traceable,
+            ..GuestReading::default()
+        };
+        match &mut self.group_cpu {
+            Some((file, v2)) => {
+                let text = files.read(file);
+                self.gone |= text.is_none();
+                reading.group_run_ns = text.and_then(|t| match v2 {
+                    true => {
+                        Some(t.lines().find_map(|l| l.strip_prefix("usage_usec "))?.trim().parse::<u64>().ok()? * 1000)
+                    }
+                    false => t.trim().parse().ok(),
+                });
+            }
+            None => reading.threads = self.threads(files),
+        }
+        reading.nics = self.nics(files, host_net);
+        reading
+    }
+
+    fn threads(&mut self, files: &mut Files<'_>) -> Vec<ThreadReading> {
+        let tasks = PathBuf::from(format!("/proc/{}/task", self.pid()));
+        let names = files.reader().list(&tasks).unwrap_or_default();
+        if names.is_empty() {
+            self.gone = true;
+            return Vec::new();
+        }
+        let now: BTreeSet<u32> = names.iter().filter_map(|n| n.parse().ok()).collect();
+        self.threads.retain(|t| now.contains(&t.tid) || t.kernel);
+        for tid in now {
+            if !self.threads.iter().any(|t| t.tid == tid) {
+                let (part, name) = self.role(files, tid);
+                let file = Kept::new(tasks.join(tid.to_string()).join("schedstat"));
+                self.threads.push(Thread { tid, kernel: false, part, name, file });
+            }
+        }
+        let counters = |t: &mut Thread| {
+            // It may have ended since it was listed.
+            let (run_ns, wait_ns) = parse::schedstat(files.read(&mut t.file)?)?;
+            Some(ThreadReading { tid: t.tid, part: t.part, name: t.name.clone(), run_ns, wait_ns })
+        };
+        self.threads.iter_mut().filter_map(counters).collect()
+    }
+
+    /// What a thread is for: as whoever found the guest says, else by its name. QEMU names its
+    /// threads with `-name debug-threads=on` (always since 10.1), Firecracker and cloud-hypervisor
+    /// always do.
+    fn role(&self, files: &Files<'_>, tid: u32) -> (Part, String) {
+        let mut placed = self.guest.processors.iter().flat_map(|p| &p.threads).filter(|t| t.tid == tid);
+        let of = |role: &str, name: &str| match role {
+            "vcpu" => (Part::Vcpu, format!("virtual CPU {name}")),
+            "worker" if name.is_empty() => (Part::Pool, "a pool thread".to_owned()),
+            // One with a name serves one device alone.
+            "iothread" | "worker" => (Part::Io, format!("I/O thread {name}").trim_end().to_owned()),
+            "vhost" => (Part::Io, "vhost thread".to_owned()),
+            "main" => (Part::Main, "the main loop".to_owned()),
+            _ => (Part::Rest, format!("thread {name}")),
+        };
+        // A thread gets its name only after it began.
+        if let Some(thread) = placed.find(|t| t.role != "other") {
+            return of(&thread.role, &thread.name);
+        }
+        let comm = files.reader().read_text(Path::new(&format!("/proc/{}/task/{tid}/comm", self.pid())));
+        let comm = comm.unwrap_or_default();
+        let comm = comm.trim();
+        let cpu = ["CPU ", "fc_vcpu ", "vcpu"].iter().find_map(|start| comm.strip_prefix(start));
+        match comm {
+            _ if cpu.is_some() => of("vcpu", cpu.unwrap_or_default()),
+            MONITOR => of("other", comm),
+            _ if comm.starts_with("IO ") => of("iothread", &comm[3..]),
+            "worker" => of("worker", ""),
+            _ if comm.starts_with("vhost-") => of("vhost", ""),
+            _ if tid == self.pid() => of("main", ""),
+            _ => of("other", comm),
+        }
+    }
+
+    fn nics(&mut self, files: &mut Files<'_>, host_net: &BTreeMap<String, (Packets, Packets)>) -> Vec<Interface> {
+        // A container's own interfaces lie in it: what they send is what it sends.
+        let inside = self.container();
+        let own = self.net.as_mut().and_then(|file| files.read(file).map(parse::net_dev));
+        let all = own.as_ref().unwrap_or(host_net);
+        let wanted = |name: &String| match inside && own.is_some() {
+            true => name != "lo",
+            false => self.interfaces.contains(name),
+        };
+        let interface = |(name, (received, sent)): (&String, &(Packets, Packets))| {
+            let (received, sent) = if inside && own.is_some() { (*sent, *received) } else { (*received, *sent) };
+            Interface { name: name.clone(), speed_bps: None, received, sent }
+        };
+        all.iter().filter(|(name, _)| wanted(name)).map(interface).collect()
+    }
+}

@@ -1,0 +1,251 @@
+//! What `vmio top` reads: counters of the disks, of each guest's threads and interfaces, and who
+//! handed what to which disk. Only looks; where tracing of the block layer is asked for, its eBPF
+//! programs are loaded by the [`FlowSource`], and go with it.
+//!
+//! [`Sampler::tick`] gives what was done since the last one; what it means is decided in
+//! [`vmio_model::top`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use vmio_model::top::Flow;
+use vmio_model::top::cpu_users::{Processes, grouped};
+use vmio_model::top::load::{Device, Interval, Packets};
+use vmio_model::top::reading::{Interface, Reading, Traced, between};
+use vmio_node::Questions;
+
+mod disks;
+mod domstats;
+mod files;
+pub mod flows;
+mod member;
+mod parse;
+mod roster;
+
+#[cfg(test)]
+mod tests;
+
+use crate::look::Look;
+use crate::require;
+use disks::Groups;
+use domstats::Libvirt;
+use files::{Files, Kept};
+pub use flows::{Blocks, FlowSource};
+use roster::{Roster, search};
+
+/// Seconds between two looks at which disks and interfaces there are.
+const HARDWARE_SECONDS: f64 = 10.0;
+
+/// Processes are looked at one by one while the processors are at least so busy.
+const BUSY: f64 = 0.5;
+/// Part of the processors' work below which it is not asked whose a process is.
+const LEAST_SHARE: f64 = 0.01;
+
+/// Reads a machine again and again.
+pub struct Sampler<'a> {
+    node: &'a dyn Questions,
+    files: Files<'a>,
+    roster: Roster,
+    flows: Option<Box<dyn FlowSource>>,
+    /// Why there is no tracing.
+    untraced: Option<String>,
+    groups: Groups,
+    libvirt: Libvirt,
+    hardware: Hardware,
+    diskstats: Kept,
+    stat: Kept,
+    pressure: Kept,
+    net_dev: Kept,
+    last: Option<Reading>,
+}
+
+/// What disks and uplinks there are.
+#[derive(Default)]
+struct Hardware {
+    looked: Option<f64>,
+    disks: BTreeSet<String>,
+    uplinks: BTreeMap<String, Option<u64>>,
+}
+
+impl<'a> Sampler<'a> {
+    /// A sampler of a machine. `here` says that the node is this very machine, so that files of
+    /// `/proc` may stay open. `flows` is the tracing, or why there is none and what would help.
+    pub fn new(node: &'a dyn Questions, here: bool, flows: Result<Box<dyn FlowSource>, String>) -> Self {
+        let (flows, untraced) = match flows {
+            Ok(source) => (Some(source), None),
+            Err(why) => (None, Some(why)),
+        };
+        Self {
+            node,
+            files: Files::new(node, here),
+            roster: Roster::default(),
+            flows,
+            untraced,
+            groups: Groups::default(),
+            libvirt: Libvirt::default(),
+            hardware: Hardware::default(),
+            diskstats: Kept::new("/proc/diskstats"),
+            stat: Kept::new("/proc/stat"),
+            pressure: Kept::new("/proc/pressure/cpu"),
+            net_dev: Kept::new("/proc/net/dev"),
+            last: None,
+        }
+    }
+
+    /// How the disk traffic of guests is seen, in a few words.
+    pub fn about(&self) -> String {
+        match (&self.flows, &self.untraced) {
+            (Some(flows), _) => flows.about(),
+            (None, _) => "disks without eBPF".into(),
+        }
+    }
+
+    /// What was done since the last tick; the first one begins and gives nothing.
+    pub fn tick(&mut self) -> Option<Interval> {
+        let (reading, taken) = self.read();
+        let before = self.last.replace(reading)?;
+        let after = self.last.as_ref()?;
+        let mut interval = match taken {
+            None => between(&before, after, None),
+            Some(flows) => {
+                let owners: Vec<Option<usize>> =
+                    flows.iter().map(|flow| self.roster.owner(&self.files, flow)).collect();
+                between(&before, after, Some(&Traced { flows: &flows, owners: &owners }))
+            }
+        };
+        // Whose a process is costs files to read: it is asked of those alone that count.
+        let least = interval.host_cpu.busy_seconds * LEAST_SHARE;
+        interval.processes = interval.processes.map(|mut all| {
+            all.retain(|p| p.run_seconds < least || !self.roster.is_of_guest(&self.files, p));
+            grouped(all)
+        });
+        Some(interval)
+    }
+
+    fn read(&mut self) -> (Reading, Option<Vec<Flow>>) {
+        let reader = self.node;
+        let mut reading = Reading { at_seconds: reader.clock_seconds().unwrap_or(0.0), ..Reading::default() };
+        let now = reading.at_seconds;
+        let node = self.node;
+        self.roster.refresh(&|| search(&Look::new(node)), &mut self.files, now);
+        self.hardware.refresh(&self.files, now);
+        // The counters one right after the other: nothing slow lies between them.
+        let taken = self.take();
+        let files = &mut self.files;
+        reading.at_seconds = reader.clock_seconds().unwrap_or(now);
+        let wanted = &self.hardware.disks;
+        reading.disks = files.read(&mut self.diskstats).map(|t| parse::diskstats(t, wanted)).unwrap_or_default();
+        let net = files.read(&mut self.net_dev).map(parse::net_dev).unwrap_or_default();
+        reading.guests = self.roster.read(files, &net);
+        reading.uplinks = self.hardware.uplinks(&net);
+        reading.cpu = files.read(&mut self.stat).map(parse::stat).unwrap_or_default();
+        reading.cpu.stalled_us = files.read(&mut self.pressure).and_then(parse::pressure);
+        if self.is_busy(&reading) {
+            reading.processes = Some(processes(&self.files));
+        }
+        // Traced or not: a guest on Ceph, NFS or a ZFS volume is seen by its own counters alone.
+        self.untraced_disks(&mut reading, now);
+        let lost = self.flows.as_mut().map_or(0, |flows| flows.lost());
+        if lost > 0 {
+            reading.notes.push(format!("{lost} requests could not be traced: too many were in flight at once"));
+        }
+        self.notes(&mut reading);
+        (reading, taken)
+    }
+
+    /// Whether the processors were busy enough since the last reading to ask which processes use them.
+    /// That costs a file a process, so an idle host is spared it after the first reading.
+    fn is_busy(&self, now: &Reading) -> bool {
+        self.last.as_ref().is_none_or(|last| {
+            let there = (now.at_seconds - last.at_seconds) * f64::from(now.cpu.cpus);
+            now.cpu.busy_seconds - last.cpu.busy_seconds >= there * BUSY
+        })
+    }
+
+    fn take(&mut self) -> Option<Vec<Flow>> {
+        match self.flows.as_mut()?.take() {
+            Ok(flows) => Some(flows),
+            Err(e) => {
+                self.untraced = Some(e.to_string());
+                self.flows = None;
+                None
+            }
+        }
+    }
+
+    fn untraced_disks(&mut self, reading: &mut Reading, now: f64) {
+        let leaves: BTreeSet<Device> = reading.disks.keys().copied().collect();
+        let members = &self.roster.members;
+        self.libvirt.refresh(&Look::new(self.node), members, self.flows.is_some(), now);
+        self.groups.refresh(members, &self.files, self.roster.version);
+        for (member, guest) in self.roster.members.iter_mut().zip(&mut reading.guests) {
+            guest.disks = disks::read(member, &mut self.groups, &self.libvirt, &mut self.files, &leaves);
+        }
+    }
+
+    fn notes(&self, reading: &mut Reading) {
+        if self.flows.is_none() {
+            let why = self.untraced.as_deref().unwrap_or("not asked for");
+            reading.notes.push(format!("no eBPF, so no latency percentiles by guest and no other processes: {why}"));
+        }
+        if reading.disks.is_empty() {
+            reading.notes.push("no disk can be seen in /proc/diskstats".into());
+        }
+        if reading.guests.is_empty() {
+            reading.notes.push("no running guest is visible to this user".into());
+        }
+        if let Some(why) = self.libvirt.refused.as_ref().filter(|why| !why.starts_with("no program")) {
+            reading.notes.push(format!("libvirt cannot be queried: {why}"));
+        }
+        let unread = &self.roster.unread;
+        let told = |u: &vmio_model::facts::Unread| {
+            format!("could not read {}: {}; {}", u.what, u.why, require::mend_for(self.node, &u.mend))
+        };
+        reading.notes.extend(unread.iter().map(told));
+    }
+}
+
+/// The times of all processes.
+fn processes(files: &Files<'_>) -> Processes {
+    let reader = files.reader();
+    let numbers = reader.list(Path::new("/proc")).unwrap_or_default();
+    let times = |name: &String| {
+        let pid: u32 = name.parse().ok()?;
+        Some((pid, parse::process(&reader.read_text(Path::new(&format!("/proc/{pid}/stat"))).ok()?)?))
+    };
+    numbers.iter().filter_map(times).collect()
+}
+
+impl Hardware {
+    fn refresh(&mut self, files: &Files<'_>, now: f64) {
+        if self.looked.is_some_and(|at| now - at < HARDWARE_SECONDS) {
+            return;
+        }
+        self.looked = Some(now);
+        let reader = files.reader();
+        let list = |dir: &str| reader.list(Path::new(dir)).unwrap_or_default();
+        // Mapped and RAID devices pass requests on to their slaves: those are the ones that fill.
+        // ZFS volumes do so too without saying it, and memory does not fill like a disk.
+        let other = |name: &str| {
+            ["zd", "zram", "ram"].iter().any(|start| name.strip_prefix(start).is_some_and(|n| n.parse::<u32>().is_ok()))
+        };
+        let lowest = |name: &String| !other(name) && list(&format!("/sys/block/{name}/slaves")).is_empty();
+        self.disks = list("/sys/block").into_iter().filter(lowest).collect();
+        let real =
+            |name: &String| reader.stat(Path::new(&format!("/sys/class/net/{name}/device"))).is_ok_and(|s| s.is_some());
+        let speed = |name: &str| {
+            let text = reader.read_text(Path::new(&format!("/sys/class/net/{name}/speed"))).ok()?;
+            // In Mbit/s; -1 where it is not known.
+            text.trim().parse::<u64>().ok().filter(|n| *n > 0).map(|n| n * 1_000_000)
+        };
+        self.uplinks = list("/sys/class/net").into_iter().filter(real).map(|n| (n.clone(), speed(&n))).collect();
+    }
+
+    fn uplinks(&self, net: &BTreeMap<String, (Packets, Packets)>) -> Vec<Interface> {
+        let interface = |(name, speed): (&String, &Option<u64>)| {
+            let (received, sent) = *net.get(name)?;
+            Some(Interface { name: name.clone(), speed_bps: *speed, received, sent })
+        };
+        self.uplinks.iter().filter_map(interface).collect()
+    }
+}

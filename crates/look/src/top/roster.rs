@@ -1,0 +1,255 @@
+//! Which guests run, and whose a flow is.
+//!
+//! Guests are found by `kinds::ALL`. That costs more than reading their counters, so it is done
+//! again only when processes came that stay, and never takes more than a small
+//! part of the time. Threads of a guest that is known are looked up when their number changes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+
+use vmio_model::facts::{Guest, Nic, Unread, tell_apart};
+use vmio_model::top::Flow;
+use vmio_model::top::cpu_users::ProcessLoad;
+use vmio_model::top::load::Packets;
+use vmio_model::top::process::{OtherKind, kind_of};
+use vmio_model::top::reading::GuestReading;
+
+use super::files::Files;
+use super::member::{Member, groups, member};
+use crate::kinds;
+use crate::kinds::qemu::taps;
+use crate::look::Look;
+
+/// Longest time between two searches for guests.
+const SEARCH_SECONDS: f64 = 60.0;
+/// Time between two looks at which processes there are.
+const LIST_SECONDS: f64 = 5.0;
+/// A search may take this part of one processor.
+const SHARE: f64 = 0.01;
+
+/// All guests.
+#[derive(Default)]
+pub(super) struct Roster {
+    pub members: Vec<Member>,
+    /// What could not be read when they were searched for.
+    pub unread: Vec<Unread>,
+    /// Grows with each search that found others than before.
+    pub version: u64,
+    known: BTreeSet<u32>,
+    fresh: BTreeSet<u32>,
+    searched: f64,
+    listed: f64,
+    cost: f64,
+    /// Guest by process, of processes that were looked up.
+    owners: HashMap<u32, Option<usize>>,
+    by_group: HashMap<u64, usize>,
+}
+
+impl Roster {
+    /// Searches if it is time for it.
+    pub fn refresh(&mut self, look: &dyn Fn() -> Vec<(Vec<Guest>, Vec<Unread>)>, files: &mut Files<'_>, now: f64) {
+        let first = self.version == 0;
+        if !first && !self.due(files, now) {
+            return;
+        }
+        let began = spent();
+        let (mut found, mut unread) = (Vec::new(), Vec::new());
+        for (guests, more) in look() {
+            found.extend(guests);
+            unread.extend(more);
+        }
+        found.retain(|g: &Guest| g.pid.is_some());
+        found.sort_by(|a, b| a.name.cmp(&b.name).then(a.pid.cmp(&b.pid)));
+        found.dedup_by_key(|g| g.pid);
+        tell_apart(&mut found);
+        // By process alone: a name changes when another guest comes that bears it too.
+        let mut old: HashMap<u32, Member> = self.members.drain(..).map(|m| (m.pid(), m)).collect();
+        let mounts = crate::backing::mounts(files.reader()).unwrap_or_default();
+        let v2 = mounts.iter().find(|m| m.filesystem == "cgroup2").map(|m| m.point.clone());
+        let vhost = vhost_threads(files, &found);
+        self.members = found
+            .into_iter()
+            .map(|guest| {
+                let mut found = member(guest, files, v2.as_deref(), &vhost);
+                if let Some(old) = old.remove(&found.pid()) {
+                    found.resume(old, files);
+                }
+                found
+            })
+            .collect();
+        alone(&mut self.members);
+        for i in 0..self.members.len() {
+            self.members[i].group_id = group_id(&self.members[i], files, v2.as_deref());
+        }
+        self.index();
+        self.unread = unread;
+        self.version += 1;
+        // A process that was new just now may still become a hypervisor (it is made by fork, then
+        // exec): it is looked at once more.
+        let there = processes(files);
+        self.fresh = there.difference(&self.known).copied().collect();
+        self.known = there;
+        (self.searched, self.listed) = (now, now);
+        self.cost = spent() - began;
+    }
+
+    fn due(&mut self, files: &Files<'_>, now: f64) -> bool {
+        let since = now - self.searched;
+        if since < self.cost / SHARE {
+            return false;
+        }
+        if since >= SEARCH_SECONDS {
+            return true;
+        }
+        if now - self.listed < LIST_SECONDS {
+            return false;
+        }
+        self.listed = now;
+        let there = processes(files);
+        // One that came and went meanwhile is no guest.
+        let stayed = self.fresh.iter().any(|pid| there.contains(pid));
+        self.fresh = there.difference(&self.known).copied().collect();
+        stayed
+    }
+
+    /// Reads the counters of every guest.
+    pub fn read(
+        &mut self,
+        files: &mut Files<'_>,
+        host_net: &BTreeMap<String, (Packets, Packets)>,
+    ) -> Vec<GuestReading> {
+        let mut readings: Vec<GuestReading> = self.members.iter_mut().map(|m| m.read(files, host_net)).collect();
+        if self.members.iter().any(|m| m.gone) {
+            let mut there = self.members.iter().map(|m| !m.gone);
+            readings.retain(|_| there.next().unwrap_or(false));
+            self.members.retain(|m| !m.gone);
+            self.index();
+        }
+        readings
+    }
+
+    /// Whether a process is a guest's: its hypervisor, what runs in its control group, or a thread of vhost.
+    pub fn is_of_guest(&mut self, files: &Files<'_>, process: &ProcessLoad) -> bool {
+        let vhost = process.name.strip_prefix("vhost-").filter(|_| process.kernel).and_then(|pid| pid.parse().ok());
+        if vhost.is_some_and(|pid: u32| self.members.iter().any(|m| m.pid() == pid)) {
+            return true;
+        }
+        let members = &self.members;
+        self.owners.entry(process.pid).or_insert_with(|| by_process(members, files, process.pid)).is_some()
+    }
+
+    /// Finds members by control group, after their places changed.
+    fn index(&mut self) {
+        self.by_group = self.members.iter().enumerate().filter_map(|(i, m)| Some((m.group_id?, i))).collect();
+        self.owners.clear();
+    }
+
+    /// The guest that a flow belongs to: by process, then by control group.
+    pub fn owner(&mut self, files: &Files<'_>, flow: &Flow) -> Option<usize> {
+        // A loop device's workers bear the control group of whom they serve, whose requests were
+        // counted at the loop device already.
+        if flow.pid == 0 && kind_of(&flow.comm, true) == OtherKind::Loop {
+            return None;
+        }
+        if flow.pid != 0 {
+            let members = &self.members;
+            let found = self.owners.entry(flow.pid).or_insert_with(|| by_process(members, files, flow.pid));
+            if found.is_some() {
+                return *found;
+            }
+        }
+        self.by_group.get(&flow.cgroup).copied()
+    }
+}
+
+/// Processor seconds of this process.
+fn spent() -> f64 {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    used.tv_sec as f64 + used.tv_nsec as f64 * 1e-9
+}
+
+/// The searches of all kinds of guests.
+pub(super) fn search(look: &Look<'_>) -> Vec<(Vec<Guest>, Vec<Unread>)> {
+    let mut found: Vec<_> = kinds::ALL.iter().map(|kind| kind.running(look)).map(|f| (f.guests, f.unread)).collect();
+    found.iter_mut().flat_map(|(guests, _)| guests).for_each(|guest| plugged(look, guest));
+    found
+}
+
+/// The command line of QEMU does not know interfaces that were plugged in later, and still names those
+/// that were taken away: what it has open counts.
+fn plugged(look: &Look<'_>, guest: &mut Guest) {
+    let open = guest.pid.filter(|_| guest.kind == "qemu").and_then(|pid| taps(look, pid));
+    // None at all: those that it has may be of another kind than is known here.
+    let Some(mut open) = open.filter(|open| !open.is_empty()) else { return };
+    let there = |nic: &Nic| match &nic.interface {
+        Some(name) if nic.backend.as_deref() == Some("tap") => open.contains(name),
+        _ => true,
+    };
+    guest.nics.retain(there);
+    for name in guest.nics.iter().filter_map(|n| n.interface.as_ref()) {
+        open.remove(name);
+    }
+    let from = look.from(&guest.name, format!("/proc/{}/fdinfo", guest.pid.unwrap_or(0)));
+    for name in open {
+        let nic = Nic::unknown(format!("guest {}, net {name}", guest.name), from.clone());
+        guest.nics.push(Nic { interface: Some(name), ..nic });
+    }
+}
+
+fn processes(files: &Files<'_>) -> BTreeSet<u32> {
+    files.reader().list(Path::new("/proc")).unwrap_or_default().iter().filter_map(|n| n.parse().ok()).collect()
+}
+
+fn by_process(members: &[Member], files: &Files<'_>, pid: u32) -> Option<usize> {
+    if let Some(i) = members.iter().position(|m| m.pid() == pid) {
+        return Some(i);
+    }
+    let groups = groups(files, pid);
+    let inside = |m: &Member| {
+        m.alone
+            && m.groups.iter().any(|(hierarchy, own)| {
+                let path = groups.get(hierarchy).map_or("", String::as_str);
+                own != "/"
+                    && path.strip_prefix(own.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            })
+    };
+    members.iter().position(inside)
+}
+
+/// Marks those whose control group is theirs alone: a container's always is; a hypervisor's where
+/// a manager made one for it (`machine-qemu…scope`, Proxmox's `qemu.slice/101.scope`, a pod's).
+fn alone(members: &mut [Member]) {
+    let own = |m: &Member| m.groups.values().find(|path| path.as_str() != "/").cloned();
+    let all: Vec<Option<String>> = members.iter().map(own).collect();
+    for (i, member) in members.iter_mut().enumerate() {
+        let Some(path) = &all[i] else { continue };
+        let made = ["machine.slice", "machine/", "machine-", "qemu.slice", "kubepods", "/docker/", "/lxc/"];
+        let unique = all.iter().enumerate().all(|(j, other)| i == j || other.as_ref() != Some(path));
+        member.alone = unique && (member.container() || made.iter().any(|m| path.contains(m)));
+    }
+}
+
+/// Id of its control group of version 2, which tracing tells: the inode of its directory.
+fn group_id(member: &Member, files: &Files<'_>, v2: Option<&Path>) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt;
+    if !member.alone || !files.local() {
+        return None;
+    }
+    let path = member.groups.get("").filter(|p| p.as_str() != "/")?;
+    std::fs::metadata(v2?.join(path.trim_start_matches('/'))).ok().map(|m| m.ino())
+}
+
+/// Threads of vhost that are the kernel's own (before Linux 6.4), by the guest's process.
+fn vhost_threads(files: &Files<'_>, found: &[Guest]) -> HashMap<u32, Vec<u32>> {
+    let mut threads: HashMap<u32, Vec<u32>> = HashMap::new();
+    if !found.iter().any(|g| g.nics.iter().any(|n| n.vhost == Some(true))) {
+        return threads;
+    }
+    for pid in processes(files) {
+        let comm = files.reader().read_text(Path::new(&format!("/proc/{pid}/comm"))).unwrap_or_default();
+        if let Some(guest) = comm.trim().strip_prefix("vhost-").and_then(|n| n.parse().ok()) {
+            threads.entry(guest).or_default().push(pid);
+        }
+    }
+    threads
+}

@@ -1,0 +1,10 @@
+//! What the tests of this folder share.
+
+#![allow(dead_code, clippy::unwrap_used)]
+
+pub mod stand_in;
+
+pub fn must_be_root() {
+    let id = std::process::Command::new("id").arg("-u").output().unwrap();
+    assert_eq!(id.stdout, b"0\n", "this test is run as root: cargo test -- --ignored");
+}

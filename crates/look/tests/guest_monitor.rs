@@ -1,0 +1,205 @@
+//! Looks at QEMU processes that run: their monitors are asked where they are free, and left alone
+//! where they are not.
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use vmio_look::Look;
+use vmio_look::kinds;
+use vmio_model::facts::{Guest, Unread};
+use vmio_node::Local;
+
+/// A QEMU of the test's own, ended with it.
+struct Qemu {
+    child: Child,
+    dir: tempfile::TempDir,
+}
+
+impl Qemu {
+    /// Starts one that does nothing, with a disk and these monitors (`{}` is its directory).
+    fn start(monitors: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = dir.path().join("disk.raw");
+        std::fs::File::create(&disk).unwrap().set_len(64 << 20).unwrap();
+        let at = dir.path().display().to_string();
+        let mut command = Command::new("qemu-system-x86_64");
+        command.args(["-accel", "tcg", "-S", "-display", "none", "-nodefaults", "-machine", "q35", "-m", "64"]);
+        command.args(["-name", &format!("look-{}", std::process::id()), "-smp", "2", "-object", "iothread,id=io0"]);
+        command.args(["-drive", &format!("file={},format=raw,if=none,id=d0,cache=none,aio=native", disk.display())]);
+        command.args(["-device", "virtio-blk-pci,drive=d0,id=vd0,iothread=io0"]);
+        command.args(monitors.iter().map(|m| m.replace("{}", &at)));
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let qemu = Self { child, dir };
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !qemu.socket().exists() {
+            assert!(Instant::now() < deadline, "QEMU made no monitor");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        qemu
+    }
+
+    /// Waits until it is past its start, and its monitor answers.
+    fn settled(self) -> Self {
+        let mut first = client(&self.socket());
+        assert!(run(&mut first, r#"{"execute": "qmp_capabilities"}"#).contains("return"));
+        self
+    }
+
+    /// Looks until the monitor is free and answers in time: it is told by and by that somebody has
+    /// gone, and on a busy machine it may be late. No look holds it for long.
+    fn look_until_answered(&self) -> Guest {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let guest = self.look();
+            assert!(held(&guest).is_none_or(|ms| ms < 50.0), "{:?}", guest.ids);
+            if monitor_unread(&guest).is_empty() || Instant::now() > deadline {
+                return guest;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.path().join("m.sock")
+    }
+
+    fn signal(&self, signal: &str) {
+        assert!(Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success());
+    }
+
+    fn threads(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap().count()
+    }
+
+    /// The guest as a look sees it.
+    fn look(&self) -> Guest {
+        let node = Local::new();
+        let look = Look::new(&node);
+        let kind = kinds::find("qemu").unwrap();
+        let found = kind.running(&look).guests;
+        let mut guest = found.into_iter().find(|g| g.pid == Some(self.child.id())).unwrap();
+        kind.ask(&look, &mut guest);
+        guest
+    }
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const FREE: &[&str] = &["-qmp", "unix:{}/m.sock,server=on,wait=off"];
+
+fn held(guest: &Guest) -> Option<f64> {
+    Some(guest.ids.get("monitor_held_ms")?.parse().unwrap())
+}
+
+fn monitor_unread(guest: &Guest) -> Vec<&Unread> {
+    guest.unread.iter().filter(|u| u.what.starts_with("monitor ")).collect()
+}
+
+/// A client that stays: returns once QEMU has greeted it.
+fn client(socket: &Path) -> BufReader<UnixStream> {
+    let mut stream = BufReader::new(UnixStream::connect(socket).unwrap());
+    let mut line = String::new();
+    stream.read_line(&mut line).unwrap();
+    assert!(line.contains("QMP"), "{line}");
+    stream
+}
+
+/// Runs a command as the owner of the guest would.
+fn run(client: &mut BufReader<UnixStream>, command: &str) -> String {
+    client.get_mut().write_all(format!("{command}\n").as_bytes()).unwrap();
+    loop {
+        let mut line = String::new();
+        client.read_line(&mut line).unwrap();
+        if line.contains("\"return\"") || line.contains("\"error\"") {
+            return line;
+        }
+    }
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn a_free_monitor_is_asked_and_left_as_it_was() {
+    let qemu = Qemu::start(FREE).settled();
+    let guest = qemu.look_until_answered();
+    assert_eq!(monitor_unread(&guest), Vec::<&Unread>::new());
+    assert!(held(&guest).unwrap() < 50.0, "{:?}", guest.ids);
+    assert!(guest.version.as_deref().unwrap().starts_with("QEMU "));
+    let disk = &guest.disks[0];
+    assert_eq!((disk.cache.as_deref(), disk.iothread), (Some("none"), Some(true)));
+    assert!(disk.read["cache"].contains("query-block"), "{:?}", disk.read);
+    assert_eq!(disk.details.virtual_bytes, Some(64 << 20));
+    let roles = |role: &str| guest.processors.as_ref().unwrap().threads.iter().filter(|t| t.role == role).count();
+    assert_eq!((roles("vcpu"), roles("iothread")), (2, 1));
+    // Its owner changes a limit; the next look sees it. The look has taken nothing from the owner.
+    let mut owner = client(&qemu.socket());
+    run(&mut owner, r#"{"execute": "qmp_capabilities"}"#);
+    let limit = r#""bps": 0, "bps_rd": 0, "bps_wr": 0, "iops": 123, "iops_rd": 0, "iops_wr": 0"#;
+    let done = run(
+        &mut owner,
+        &format!(r#"{{"execute": "block_set_io_throttle", "arguments": {{"device": "d0", {limit}}}}}"#),
+    );
+    assert!(done.contains("return"), "{done}");
+    assert!(run(&mut owner, r#"{"execute": "query-status"}"#).contains("\"running\": false"));
+    let busy = qemu.look();
+    assert!(monitor_unread(&busy)[0].why.contains("in use"), "{:?}", busy.unread);
+    assert_eq!(held(&busy), None);
+    drop(owner);
+    let again = qemu.look_until_answered();
+    assert_eq!(again.disks[0].details.limits, ["123 IOPS by QEMU's throttle"]);
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn a_guest_that_waits_for_its_owner_is_not_started() {
+    let qemu = Qemu::start(&["-qmp", "unix:{}/m.sock,server=on,wait=on"]);
+    std::thread::sleep(Duration::from_millis(300));
+    let threads = qemu.threads();
+    let guest = qemu.look();
+    assert!(monitor_unread(&guest)[0].why.contains("wait=on"), "{:?}", guest.unread);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(qemu.threads(), threads);
+    // It still waits: its owner is greeted, and only then processors appear.
+    drop(client(&qemu.socket()));
+    assert!(qemu.threads() > threads);
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn a_guest_that_is_stopped_is_named_and_not_asked() {
+    let qemu = Qemu::start(FREE).settled();
+    qemu.look_until_answered();
+    qemu.signal("-STOP");
+    let guest = qemu.look();
+    qemu.signal("-CONT");
+    assert_eq!(held(&guest), None);
+    assert!(monitor_unread(&guest)[0].why.contains("stopped"), "{:?}", guest.unread);
+    assert_eq!(guest.disks[0].cache.as_deref(), Some("none"));
+    // Once it runs again its owner finds the monitor as it was.
+    let mut owner = client(&qemu.socket());
+    assert!(run(&mut owner, r#"{"execute": "qmp_capabilities"}"#).contains("return"));
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn a_guest_that_is_killed_meanwhile_is_told_so() {
+    let mut qemu = Qemu::start(FREE).settled();
+    let node = Local::new();
+    let look = Look::new(&node);
+    let kind = kinds::find("qemu").unwrap();
+    let mut guest = kind.running(&look).guests.into_iter().find(|g| g.pid == Some(qemu.child.id())).unwrap();
+    qemu.child.kill().unwrap();
+    qemu.child.wait().unwrap();
+    kind.ask(&look, &mut guest);
+    assert!(!monitor_unread(&guest).is_empty(), "{:?}", guest.unread);
+    assert_eq!((held(&guest), guest.disks[0].cache.as_deref()), (None, Some("none")));
+}

@@ -1,0 +1,216 @@
+//! A whole block device: the user's own (`--device`), a volume where the place holds volumes, or
+//! a loop device with direct I/O over a written-out file. It stays open with O_EXCL, so that nobody mounts it meanwhile.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::OFlags;
+use vmio_model::setup;
+use vmio_node::{ChangeId, Journal};
+
+use super::scratch::{self, MIB, Scratch};
+use super::{Demands, Error, Pinned, Prepared, Result, State, Target, TargetCtx, loopdev, safety, volume};
+use crate::disks::Storage;
+use crate::disks::places::Ground;
+use vmio_look::require::{self, Requirement};
+
+/// Entry `device`.
+pub struct Device;
+
+impl Target for Device {
+    fn name(&self) -> &'static str {
+        "device"
+    }
+    fn about(&self) -> &'static str {
+        "whole block device: a loop device with direct I/O on a fully written file, a volume of the place, or --device"
+    }
+    fn requirements(&self) -> &'static [Requirement] {
+        &[
+            Requirement {
+                name: "root",
+                why: "attaches loop devices and opens block devices",
+                mend: "run as root, or leave out the target `device`",
+                check: require::root,
+            },
+            Requirement {
+                name: "loop devices",
+                why: "the scratch block device",
+                mend: "modprobe loop, or name a spare disk with --device",
+                check: |reader| require::kernel(reader, "loop devices", "/dev/loop-control"),
+            },
+        ]
+    }
+    fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {
+        match (&ctx.device, &ctx.pool) {
+            (Some(device), _) => Ok(Box::new(whole_device(ctx, device)?)),
+            (None, Some(_)) => volume::prepare(ctx, self.name()),
+            (None, None) => Ok(Box::new(loop_device(ctx, self.name())?)),
+        }
+    }
+    fn fits(&self, _ground: &Ground) -> std::result::Result<(), String> {
+        Ok(())
+    }
+}
+
+struct WholeDevice {
+    /// What programs open: the node of our own loop device, which is ours as long as it is attached. Of
+    /// the user's own disk it is what this process has open (`/proc/PID/fd/N`): nodes are udev's and
+    /// links anybody's, and a run opens the disk some hundred times.
+    device: PathBuf,
+    /// Holds the user's own disk and its number.
+    pinned: Option<Arc<Pinned>>,
+    /// Open with O_EXCL and O_DIRECT.
+    file: File,
+    bytes: u64,
+    logical_block_bytes: u32,
+    effective: BTreeMap<String, String>,
+    /// Every block that is used holds data.
+    filled: bool,
+    pace: Option<f64>,
+    journal: Arc<Journal>,
+    /// The loop device and the file behind it, where they are ours.
+    ours: Option<(ChangeId, Scratch)>,
+}
+
+fn loop_device(ctx: &TargetCtx<'_>, name: &str) -> Result<WholeDevice> {
+    let scratch = Scratch::make_with(ctx, name, Scratch::fill)?;
+    let attached = loopdev::attach(ctx, &scratch.path, &scratch.file)
+        .map_err(|e| scratch::undone(ctx.journal, scratch.change, e))?;
+    let effective = super::facts([
+        ("device", attached.device.display().to_string()),
+        ("direct_io", attached.direct_io.to_string()),
+        ("logical_block_bytes", attached.logical_block_bytes.to_string()),
+        ("allocated_bytes", scratch.allocated()?.to_string()),
+    ]);
+    Ok(WholeDevice {
+        device: attached.device,
+        pinned: None,
+        file: attached.file,
+        bytes: scratch.bytes,
+        logical_block_bytes: attached.logical_block_bytes,
+        effective,
+        filled: true,
+        pace: ctx.pace,
+        journal: Arc::clone(ctx.journal),
+        ours: Some((attached.change, scratch)),
+    })
+}
+
+/// The user's own device. It is opened for writing through the descriptor that held it since the plan, so
+/// nothing that became of links and nodes meanwhile leads elsewhere; and where something did become of
+/// them, nothing is written.
+fn whole_device(ctx: &TargetCtx<'_>, pinned: &Arc<Pinned>) -> Result<WholeDevice> {
+    let device = pinned.asked.clone();
+    let reader = ctx.node.reader();
+    pinned.same(reader)?;
+    safety::check(ctx.node, pinned, ctx.force)?;
+    let fail = |what: &'static str| {
+        let path = device.clone();
+        move |source| Error::Io { what, path, source }
+    };
+    let mut file = pinned.open(OFlags::RDWR | OFlags::DIRECT | OFlags::EXCL).map_err(|e| match e.kind() {
+        std::io::ErrorKind::ResourceBusy => Error::Refused {
+            device: device.clone(),
+            reason: "it is in use by the kernel or another program (opening it alone failed): stop that use".into(),
+        },
+        _ => fail("open")(e),
+    })?;
+    pinned.same_disk(reader, &file)?;
+    let size = file.seek(SeekFrom::End(0)).map_err(fail("find the size of"))? / MIB * MIB;
+    let bytes = ctx.bytes.max(1).next_multiple_of(MIB);
+    if size < bytes {
+        return Err(Error::NotAsAsked {
+            path: device,
+            reason: format!("it has {size} bytes and {bytes} are needed; use a study with a smaller size.target_mib"),
+        });
+    }
+    let logical_block_bytes = volume::logical_block_bytes(ctx.node, Path::new(&pinned.name));
+    let effective = super::facts([
+        ("device", pinned.named()),
+        ("disk", pinned.identity.describe()),
+        ("logical_block_bytes", logical_block_bytes.to_string()),
+    ]);
+    let mut whole = WholeDevice {
+        device: safety::path_of(&file),
+        pinned: Some(Arc::clone(pinned)),
+        file,
+        bytes,
+        logical_block_bytes,
+        effective,
+        filled: false,
+        pace: ctx.pace,
+        journal: Arc::clone(ctx.journal),
+        ours: None,
+    };
+    whole.fill()?;
+    Ok(whole)
+}
+
+impl WholeDevice {
+    /// Its name in messages.
+    fn shown(&self) -> &Path {
+        self.pinned.as_ref().map_or(&self.device, |pinned| &pinned.asked)
+    }
+
+    /// Writes out the user's own device: blocks that were never written or were discarded are not read
+    /// from the medium.
+    fn fill(&mut self) -> Result<u64> {
+        if self.filled {
+            return Ok(0);
+        }
+        let fail = |what| scratch::io(what, self.shown());
+        let go_on = || !self.journal.is_closed();
+        scratch::write_out(&self.file, 0, self.bytes, self.pace, &go_on).map_err(fail("write out"))?;
+        self.file.sync_all().map_err(fail("flush"))?;
+        self.filled = true;
+        Ok(self.bytes)
+    }
+}
+
+impl Prepared for WholeDevice {
+    fn native(&self) -> &Path {
+        &self.device
+    }
+    fn intact(&self) -> Result<()> {
+        self.ours.as_ref().map_or(Ok(()), |(_, scratch)| scratch.intact())
+    }
+    fn attach(&mut self, _asked: &setup::Attachment) -> Result<Storage> {
+        Ok(Storage::BlockDevice(self.device.clone()))
+    }
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+    fn demands(&self) -> Demands {
+        Demands { logical_block_bytes: self.logical_block_bytes, direct: true }
+    }
+    fn effective(&self) -> BTreeMap<String, String> {
+        self.effective.clone()
+    }
+    fn soiled(&mut self, _asked: &setup::Attachment) {
+        // The file behind a loop device tells its holes itself.
+        self.filled = self.ours.is_some();
+    }
+    fn reset(&mut self, _state: State) -> Result<u64> {
+        let wrote = self.fill()?;
+        scratch::forget_pages(&self.file, self.shown())?;
+        match &self.ours {
+            Some((_, scratch)) => {
+                let wrote = scratch.fill()?;
+                scratch.forget_pages()?;
+                Ok(wrote)
+            }
+            None => Ok(wrote),
+        }
+    }
+    fn remove(self: Box<Self>, journal: &Journal) -> Result<()> {
+        let Self { file, ours, .. } = *self;
+        // The kernel detaches a loop device only when nobody has it open.
+        drop(file);
+        let Some((change, scratch)) = ours else { return Ok(()) };
+        journal.undo(change)?;
+        scratch::remove(journal, scratch)
+    }
+}

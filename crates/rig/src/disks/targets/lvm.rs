@@ -1,0 +1,26 @@
+//! A thick logical volume: its blocks are there from the start.
+
+use super::{Prepared, Result, Target, TargetCtx, volume};
+use crate::disks::places::Ground;
+use vmio_look::require::Requirement;
+
+/// Entry `lvm`.
+pub struct Lvm;
+
+impl Target for Lvm {
+    fn name(&self) -> &'static str {
+        "lvm"
+    }
+    fn about(&self) -> &'static str {
+        "logical volume with every block written once beforehand (--on lvm:VG)"
+    }
+    fn requirements(&self) -> &'static [Requirement] {
+        &[]
+    }
+    fn fits(&self, ground: &Ground) -> std::result::Result<(), String> {
+        volume::fits(self.name(), "lvm:VG", ground)
+    }
+    fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {
+        volume::prepare(ctx, self.name())
+    }
+}

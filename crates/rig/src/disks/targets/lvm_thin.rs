@@ -1,0 +1,30 @@
+//! A thin logical volume: a block is taken from the pool when it is first written, in chunks of the
+//! pool's (lvmthin(7), 64 KiB and more), so that small first writes cost a chunk.
+
+use super::{Prepared, Result, Space, Target, TargetCtx, volume};
+use crate::disks::places::Ground;
+use vmio_look::require::Requirement;
+
+/// Entry `lvm-thin`.
+pub struct LvmThin;
+
+impl Target for LvmThin {
+    fn name(&self) -> &'static str {
+        "lvm-thin"
+    }
+    fn about(&self) -> &'static str {
+        "thin logical volume: every write cell is a first write (--on lvmthin:VG/POOL)"
+    }
+    fn requirements(&self) -> &'static [Requirement] {
+        &[]
+    }
+    fn fits(&self, ground: &Ground) -> std::result::Result<(), String> {
+        volume::fits(self.name(), "lvmthin:VG/POOL", ground)
+    }
+    fn space(&self, bytes: u64, _attachments: u64) -> Space {
+        Space { taken_bytes: bytes, prepared_bytes: 0 }
+    }
+    fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {
+        volume::prepare(ctx, self.name())
+    }
+}

@@ -1,0 +1,341 @@
+//! Storage that cells run on. A target is prepared once for a run, set back before each cell,
+//! and removed at the end; every step that leaves something behind is in the journal first.
+//!
+//! Targets are made on this machine by system calls (holes, extents, loop devices), so the
+//! node that the context carries is used for looking and for commands only.
+//!
+//! Adding a target: a file with a type that implements [`Target`], and its line in [`ALL`].
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use vmio_model::setup;
+use vmio_node::{Journal, Node};
+
+use crate::disks::Storage;
+use crate::disks::places::{self, Ground, Pool};
+use vmio_look::require::Requirement;
+
+mod device;
+mod loopdev;
+mod lvm;
+mod lvm_thin;
+mod preallocated;
+mod qcow2;
+mod raw_file;
+mod rbd;
+pub mod safety;
+mod scratch;
+mod served;
+mod sparse;
+mod volume;
+mod zvol;
+
+pub use safety::{Identity, Pinned};
+pub use scratch::not_in_memory;
+
+/// All targets, in the order in which they are shown.
+pub const ALL: &[&dyn Target] = &[
+    &device::Device,
+    &sparse::Sparse,
+    &preallocated::Preallocated,
+    &served::Served,
+    &qcow2::NEW,
+    &qcow2::METADATA,
+    &qcow2::FULL_L2,
+    &qcow2::SMALL_L2,
+    &qcow2::LARGE_CLUSTERS,
+    &qcow2::CHAIN,
+    &lvm::Lvm,
+    &lvm_thin::LvmThin,
+    &zvol::Zvol,
+    &rbd::Rbd,
+];
+
+/// A way to make storage.
+pub trait Target: Sync {
+    /// Name in studies and results.
+    fn name(&self) -> &'static str;
+    /// One line for help and docs.
+    fn about(&self) -> &'static str;
+    /// What this machine must have.
+    fn requirements(&self) -> &'static [Requirement];
+    /// Space that it takes at most, for `bytes` of usable storage which guests see by so many
+    /// attachments.
+    fn space(&self, bytes: u64, attachments: u64) -> Space {
+        let _ = attachments;
+        Space { taken_bytes: bytes, prepared_bytes: bytes }
+    }
+    /// Whether it can be made in a place, else why not and what to do. What is a file by nature
+    /// needs a place that holds files.
+    fn fits(&self, ground: &Ground) -> std::result::Result<(), String> {
+        match ground {
+            Ground::Files(_) => Ok(()),
+            Ground::Volumes(pool) => {
+                Err(format!("this place holds volumes, not files ({pool}); for files use --on DIR"))
+            }
+        }
+    }
+    /// Whether a running guest is given other storage for the state that a cell needs
+    /// ([`Prepared::exchange`]), which not every QEMU can do.
+    fn exchanges(&self) -> bool {
+        false
+    }
+    /// Makes it. On an error what was made so far is taken away again.
+    fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>>;
+}
+
+/// What a target costs beside the cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes that it takes at the same time, at most.
+    pub taken_bytes: u64,
+    /// Bytes that are written before the first cell.
+    pub prepared_bytes: u64,
+}
+
+/// Storage for the next cell in the place of what a guest has open.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Exchange {
+    /// What the hypervisor opens now, of the same size and by the same means.
+    pub storage: Storage,
+    /// Bytes that were written to make it.
+    pub wrote_bytes: u64,
+}
+
+/// A target that is there.
+pub trait Prepared: Send {
+    /// What a native workload opens: a file or a block device of this machine. Where a guest gets
+    /// what no native program could open (an image format, a server's socket), it is raw storage
+    /// of the same kind beside or below it. A file is named by its descriptor
+    /// ([`vmio_node::held::by_descriptor`]), since others may exchange what a path leads to.
+    fn native(&self) -> &Path;
+    /// Whether what was made is still there, unchanged and under its name. Asked after it was made and
+    /// before each cell.
+    ///
+    /// # Errors
+    /// [`Error::Exchanged`].
+    fn intact(&self) -> Result<()> {
+        Ok(())
+    }
+    /// What a hypervisor opens for a disk that is asked for like this. Asked again it gives the
+    /// same. A target that is served starts its server here.
+    fn attach(&mut self, asked: &setup::Attachment) -> Result<Storage>;
+    /// What is between the hypervisor and the native storage for such a disk, as read back: which
+    /// server, which image. Empty where nothing is. Asked after [`Prepared::attach`].
+    fn attached(&self, _asked: &setup::Attachment) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+    /// Processes that serve such a disk, whose CPU time is part of its price.
+    fn servers(&self, _asked: &setup::Attachment) -> Vec<u32> {
+        Vec::new()
+    }
+    /// After a cell whose disk went through this host's page cache: writes out what that still holds
+    /// of what the hypervisor has open, which would else be written during the next cell.
+    fn settle(&mut self, _asked: &setup::Attachment) -> Result<()> {
+        scratch::flush(self.native())
+    }
+    /// A cell wrote by such a disk, whose zeroes or discards may have given blocks back: what was
+    /// written out is so no longer, and the next [`Prepared::reset`] or [`Prepared::exchange`] sees to it.
+    fn soiled(&mut self, _asked: &setup::Attachment) {}
+    /// After a cell that failed: an error if what serves such a disk is gone.
+    fn sound(&mut self, _asked: &setup::Attachment) -> Result<()> {
+        Ok(())
+    }
+    /// Where the state that a cell needs cannot be had in place because a hypervisor has the
+    /// image open: other storage for it. The guest lets go of the old one
+    /// ([`crate::guests::Guest::exchange`]), then [`Prepared::exchanged`] is called. `None`
+    /// where the guest goes on with what it has.
+    fn exchange(&mut self, _asked: &setup::Attachment, _state: State) -> Result<Option<Exchange>> {
+        Ok(None)
+    }
+    /// No hypervisor has the old storage open any more: takes it away.
+    fn exchanged(&mut self, _asked: &setup::Attachment) -> Result<()> {
+        Ok(())
+    }
+    /// Usable bytes, a multiple of 1 MiB.
+    fn bytes(&self) -> u64;
+    /// What whoever uses it must keep to.
+    fn demands(&self) -> Demands;
+    /// Whether writes after a reset to [`State::Fresh`] make the file system allocate
+    /// ([`crate::probes::foreign::Circumstances::first_write`]).
+    fn allocates(&self) -> bool {
+        false
+    }
+    /// As [`Prepared::allocates`], for the native side: not where it has written-out storage of its own.
+    fn native_allocates(&self) -> bool {
+        self.allocates()
+    }
+    /// Settings as read back from the kernel, for the result (`direct_io`, `allocated_bytes`, …).
+    fn effective(&self) -> BTreeMap<String, String>;
+    /// Brings it into the state that a cell needs. Its own pages leave this host's page cache
+    /// (of this file alone), so that no cell reads what another one left there. Returns the bytes
+    /// that it wrote to do so.
+    fn reset(&mut self, state: State) -> Result<u64>;
+    /// Takes away all that `prepare` made, through the journal.
+    fn remove(self: Box<Self>, journal: &Journal) -> Result<()>;
+}
+
+/// What a cell finds on a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Before writing cells: on a sparse target nothing is allocated, so that every write is a
+    /// first write. Targets that are written out by nature stay as they are.
+    Fresh,
+    /// Before reading cells: every block holds data.
+    Filled,
+}
+
+/// What a target demands of those who use it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Demands {
+    /// Logical block size in bytes: direct I/O must be aligned to it.
+    pub logical_block_bytes: u32,
+    /// Whether O_DIRECT works on it.
+    pub direct: bool,
+}
+
+/// What a target is made of.
+pub struct TargetCtx<'a> {
+    /// This machine.
+    pub node: &'a dyn Node,
+    /// Journal of the run. What outlives `prepare` (servers, images for the next cell) shares it.
+    pub journal: &'a Arc<Journal>,
+    /// Directory of the scratch volume; exists.
+    pub dir: PathBuf,
+    /// Where volumes are made, for a place that holds volumes.
+    pub pool: Option<Pool>,
+    /// Bytes wanted; rounded up to 1 MiB.
+    pub bytes: u64,
+    /// A whole block device instead of a loop device: what the user named (twice), as it was when the
+    /// plan was printed.
+    pub device: Option<Arc<Pinned>>,
+    /// Use that device whatever it holds. A mounted or held device is refused even then.
+    pub force: bool,
+    /// `--gentle`: share of the time in which vmio's own writing keeps the disk busy, 0 to 1.
+    pub pace: Option<f64>,
+}
+
+/// The target of that name.
+pub fn find(name: &str) -> Option<&'static dyn Target> {
+    ALL.iter().copied().find(|t| t.name() == name)
+}
+
+/// Settings for [`Prepared::effective`].
+fn facts<const N: usize>(facts: [(&str, String); N]) -> BTreeMap<String, String> {
+    facts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// Result of this folder.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a target cannot be used. Says what failed, on what, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A system call failed.
+    #[error("cannot {what} {}: {source}", path.display())]
+    Io {
+        /// `punch holes into`, …
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Cause.
+        source: std::io::Error,
+    },
+    /// Not enough space, or it cannot be told.
+    #[error(transparent)]
+    Space(#[from] crate::disks::space::Error),
+    /// It became full while it was written.
+    #[error("{}: {source}; free some space or quota, or use a study with a smaller size.target_mib", path.display())]
+    Full {
+        /// Which file.
+        path: PathBuf,
+        /// `No space left on device`, `Disk quota exceeded`.
+        source: std::io::Error,
+    },
+    /// The file system cannot do direct I/O.
+    #[error("{}: {filesystem} has no direct I/O (O_DIRECT), so the page cache would be measured; use --on a directory on a disk", dir.display())]
+    NoDirect {
+        /// Where.
+        dir: PathBuf,
+        /// File system type.
+        filesystem: String,
+    },
+    /// A device that must not be written.
+    #[error("{} is not used: {reason}", device.display())]
+    Refused {
+        /// The device.
+        device: PathBuf,
+        /// What it holds or who uses it, and what to do.
+        reason: String,
+    },
+    /// The kernel did not do what was asked.
+    #[error("{}: {reason}", path.display())]
+    NotAsAsked {
+        /// On what.
+        path: PathBuf,
+        /// Asked and found.
+        reason: String,
+    },
+    /// What serves a target has failed.
+    #[error("the storage server of {}: {reason}", path.display())]
+    Server {
+        /// The file that it serves.
+        path: PathBuf,
+        /// What became of it.
+        reason: String,
+    },
+    /// A tool could not make an image.
+    #[error("{command} failed: {reason}")]
+    Tool {
+        /// What was run.
+        command: String,
+        /// What it said.
+        reason: String,
+    },
+    /// An image is not what it should be.
+    #[error(transparent)]
+    Image(#[from] vmio_look::images::info::Error),
+    /// The place cannot take it.
+    #[error("{error}; {}", error.help)]
+    Place {
+        /// What is wrong, and what to do.
+        #[from]
+        error: places::Error,
+    },
+    /// What was made is no longer where it was made, or no longer what it was.
+    #[error("{} is not what vmio made there any more: {reason}; vmio wrote to its own file alone and has ended the run: find out who may write the directories above it, or use --on a directory that only its service user and root may write", path.display())]
+    Exchanged {
+        /// Where it was made.
+        path: PathBuf,
+        /// What was found.
+        reason: String,
+    },
+    /// From the node or its journal.
+    #[error(transparent)]
+    Node(#[from] vmio_node::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use vmio_node::fake::Tree;
+
+    #[test]
+    fn contract_of_every_target() {
+        for (i, target) in ALL.iter().enumerate() {
+            let name = target.name();
+            assert!(!name.contains([' ', ',', '/', '+']), "{name}: cell keys and file names use these characters");
+            assert!(ALL[..i].iter().all(|t| t.name() != name), "{name} twice");
+            assert!(!target.about().is_empty());
+            assert_eq!(find(name).unwrap().name(), name);
+            for requirement in target.requirements() {
+                assert!(!requirement.why.is_empty() && !requirement.mend.is_empty(), "{name}: {}", requirement.name);
+                // On a machine with nothing each must be unmet, or it checks nothing.
+                assert!((requirement.check)(&Tree::default()).is_err(), "{name}: {}", requirement.name);
+            }
+        }
+    }
+}

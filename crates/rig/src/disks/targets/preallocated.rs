@@ -1,0 +1,26 @@
+//! A raw file that was written out once, block by block. `fallocate` alone would leave extents
+//! that are allocated but unwritten, and their first write would still change metadata.
+
+use super::raw_file::RawFile;
+use super::scratch::Scratch;
+use super::{Prepared, Result, Target, TargetCtx};
+use vmio_look::require::Requirement;
+
+/// Entry `preallocated`.
+pub struct Preallocated;
+
+impl Target for Preallocated {
+    fn name(&self) -> &'static str {
+        "preallocated"
+    }
+    fn about(&self) -> &'static str {
+        "raw file with every block written once beforehand"
+    }
+    fn requirements(&self) -> &'static [Requirement] {
+        &[]
+    }
+    fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {
+        let scratch = Scratch::make_with(ctx, self.name(), Scratch::fill)?;
+        Ok(Box::new(RawFile::new(scratch, false)))
+    }
+}

@@ -1,0 +1,168 @@
+//! Whether a block device may be overwritten. Three looks, each of which alone is enough to
+//! refuse it:
+//! - who uses it, one of its partitions or the disk that it is a partition of: mounts in any mount
+//!   namespace, swap, holders (LVM, md, dm, bcache), loop devices over it, processes that have it open or
+//!   mapped (a guest's QEMU does, and without O_EXCL), whoever has it to itself. Never forced; nor is what
+//!   could not be looked at;
+//! - `wipefs --no-act` of util-linux, the known program for signatures at every place;
+//! - vmio's own look for what older libblkid versions miss, hosts without wipefs would miss, and
+//!   for images of virtual disks.
+
+mod content;
+mod family;
+mod pin;
+mod process;
+mod users;
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use vmio_node::{Node, Reader, machine};
+
+pub(super) use self::pin::path_of;
+pub use self::pin::{Identity, Pinned};
+use self::users::{Users, Wanted};
+use super::{Error, Result};
+use vmio_look::backing::mounts;
+
+/// What `/proc/self/ns/pid` shows on the machine itself, not in a container (`PROC_PID_INIT_INO` of
+/// linux/proc_ns.h): only there are all processes to be seen.
+const ALL_PROCESSES: &str = "pid:[4026531836]";
+
+/// Refuses a device that is used or whose users cannot all be seen, or that holds something and is not
+/// forced. Returns what is to be told of one that may.
+///
+/// # Errors
+/// [`Error::Refused`] with all reasons.
+pub fn check(node: &dyn Node, device: &Pinned, force: bool) -> Result<Vec<String>> {
+    let refused = |reason: String| Error::Refused { device: device.asked.clone(), reason };
+    let reader = node.reader();
+    let mut used = uses(reader, &device.name)?;
+    let Users { found, mut unseen, told } = processes(reader, device);
+    for user in found {
+        // Mounts of this namespace are seen twice.
+        if !used.contains(&user) {
+            used.push(user);
+        }
+    }
+    if used.is_empty() && device.open(OFlags::RDONLY | OFlags::EXCL).is_err_and(|e| e.raw_os_error() == BUSY) {
+        used.push("it is in use by the kernel or another program (opening it alone failed): end that use".into());
+    }
+    if !used.is_empty() {
+        return Err(refused(format!("{}; --force does not change that", used.join("; "))));
+    }
+    if reader.link(Path::new("/proc/self/ns/pid"))?.is_none_or(|ns| ns != Path::new(ALL_PROCESSES)) {
+        unseen.insert(0, "vmio runs in a container (a process namespace of its own), where it sees no others".into());
+    }
+    if let Some(first) = unseen.first() {
+        let more = unseen.len() - 1;
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        return Err(refused(format!(
+            "it cannot be told whether somebody uses it: {first}{more}; run vmio as root on the host itself; --force does \
+             not change that"
+        )));
+    }
+    if force {
+        return Ok(told);
+    }
+    let mut held = partitions_held(reader, &device.name);
+    held.extend(content::wipefs(node, &device.asked, &device.path())?);
+    let open = |source| Error::Io { what: "look into", path: device.asked.clone(), source };
+    held.extend(content::signatures(device.file()).map_err(open)?);
+    held.sort();
+    held.dedup();
+    if held.is_empty() {
+        return Ok(told);
+    }
+    Err(refused(format!(
+        "it holds {}; all of it would be overwritten: name another device, or use --force if you are sure",
+        held.join(", ")
+    )))
+}
+
+/// What open(2) with `O_EXCL` says of a device that somebody has to himself.
+const BUSY: Option<i32> = Some(Errno::BUSY.raw_os_error());
+
+/// Processes and loop devices that use it, and mounts in any namespace.
+fn processes(reader: &dyn Reader, device: &Pinned) -> Users {
+    let members = family::members(reader, &device.name);
+    let numbers = members.into_iter().map(|m| (m.number, m.name)).collect();
+    users::users(Path::new("/proc"), &Wanted { numbers, own: Some(device.descriptor()) })
+}
+
+fn partitions_held(reader: &dyn Reader, disk: &str) -> Vec<String> {
+    let names = family::partitions(reader, disk);
+    if names.is_empty() { vec![] } else { vec![format!("partitions ({})", names.join(", "))] }
+}
+
+/// Who uses a device, its partitions or its disk by the kernel's own word.
+fn uses(reader: &dyn Reader, name: &str) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    let text = |path: &Path| reader.read_text(path).unwrap_or_default();
+    if text(&family::class_dir(reader, name).join("ro")).trim() == "1" {
+        found.push("it is read-only".into());
+    }
+    let mounts = mounts(reader)?;
+    let swaps = text(Path::new("/proc/swaps"));
+    for family::Member { name: member, dir, number } in family::members(reader, name) {
+        for mount in &mounts {
+            if mount.dev == number || mount.source == format!("/dev/{member}") {
+                found.push(format!("{member} is mounted on {}", mount.point.display()));
+            }
+        }
+        for line in swaps.lines().skip(1) {
+            let path = machine::unescape(line.split_ascii_whitespace().next().unwrap_or_default().as_bytes());
+            let path = PathBuf::from(OsString::from_vec(path));
+            let is_node = |path: &Path| matches!(reader.stat(path), Ok(Some(s)) if s.rdev == number && s.rdev.0 != 0);
+            if path == Path::new(&format!("/dev/{member}")) || is_node(&path) {
+                found.push(format!("{member} is swap in use"));
+            }
+        }
+        let holders = reader.list(&dir.join("holders")).unwrap_or_default();
+        if !holders.is_empty() {
+            found.push(format!("{member} is held by {}", holders.join(", ")));
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use vmio_node::fake::Tree;
+
+    #[test]
+    fn users_of_a_disk_are_named() {
+        let tree = Tree::of(&[
+            ("/proc/self/mountinfo", "22 1 8:2 / /srv rw - ext4 /dev/sda2 rw\n"),
+            ("/proc/swaps", "Filename Type Size Used Priority\n/dev/sda3 partition 1 0 -2\n"),
+            ("/sys/block/sda/dev", "8:0\n"),
+            ("/sys/block/sda/ro", "0\n"),
+            ("/sys/block/sda/sda1/partition", "1\n"),
+            ("/sys/block/sda/sda1/dev", "8:1\n"),
+            ("/sys/block/sda/sda1/holders/dm-0", ""),
+            ("/sys/block/sda/sda2/partition", "2\n"),
+            ("/sys/block/sda/sda2/dev", "8:2\n"),
+            ("/sys/block/sda/sda3/partition", "3\n"),
+            ("/sys/block/sda/sda3/dev", "8:3\n"),
+            ("/sys/class/block/sda2/dev", "8:2\n"),
+            ("/sys/block/sdb/dev", "8:16\n"),
+            ("/sys/block/sdb/ro", "1\n"),
+            ("/sys/block/sdc/dev", "8:32\n"),
+            ("/sys/block/sdc/ro", "0\n"),
+        ]);
+        assert_eq!(
+            uses(&tree, "sda").unwrap(),
+            ["sda1 is held by dm-0", "sda2 is mounted on /srv", "sda3 is swap in use"]
+        );
+        assert_eq!(uses(&tree, "sda2").unwrap(), ["sda2 is mounted on /srv"], "a partition named directly");
+        assert_eq!(uses(&tree, "sdb").unwrap(), ["it is read-only"]);
+        assert_eq!(uses(&tree, "sdc").unwrap(), Vec::<String>::new());
+        assert_eq!(partitions_held(&tree, "sda"), ["partitions (sda1, sda2, sda3)"]);
+        assert!(partitions_held(&tree, "sdc").is_empty());
+    }
+}

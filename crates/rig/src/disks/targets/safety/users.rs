@@ -1,0 +1,252 @@
+//! A look at everything on this machine that may use a block device without the kernel saying so: all
+//! processes (a guest's QEMU has its disk open without `O_EXCL`) and all loop devices.
+//!
+//! What is looked at belongs to others: a descriptor on a dead network mount makes stat(2) wait for ever, a
+//! process that is stuck in the kernel does so with its maps. So the look is on a thread of its own, which
+//! says at each step that it lives. One that goes silent is left behind, what it looked at counts as not
+//! seen, and another thread goes on behind it. All of it has an end.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use super::process::{self, Seen};
+use crate::disks::targets::loopdev;
+
+/// How long one step may take.
+const STEP: Duration = Duration::from_secs(2);
+/// How long all of it may take.
+const ALL: Duration = Duration::from_secs(30);
+/// Threads that are left behind before the look is given up.
+const MOST_STUCK: usize = 4;
+/// How often users are looked for before they count.
+const LOOKS: u32 = 4;
+/// Time between these looks: udev is done with a device well before the last one.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(150);
+/// Most users that are named.
+const NAMED: usize = 8;
+
+/// What is looked for.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// Device numbers, with the names to tell them by.
+    pub numbers: Vec<((u32, u32), String)>,
+    /// A descriptor of this process that does not count: the one that holds the device.
+    pub own: Option<i32>,
+}
+
+impl Wanted {
+    /// The name of a number that is looked for.
+    pub fn name(&self, number: (u32, u32)) -> Option<&str> {
+        self.numbers.iter().find(|(n, _)| *n == number).map(|(_, name)| name.as_str())
+    }
+}
+
+/// What a look found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Users {
+    /// Who uses it and how.
+    pub found: Vec<String>,
+    /// What could not be looked at, and so may use it.
+    pub unseen: Vec<String>,
+    /// The same of the machine's first process, which is told and no more.
+    pub told: Vec<String>,
+}
+
+/// What the looking thread says.
+pub(super) enum Word {
+    /// It begins with the thing of this place in the list.
+    At(usize),
+    /// It lives.
+    Alive,
+    /// A use.
+    Found(String),
+    /// Something that it may not look at.
+    Unseen(String),
+    /// The same of the machine's first process.
+    Init(String),
+    /// It is through.
+    End,
+}
+
+/// Something that may use a device.
+#[derive(Debug, Clone)]
+enum Thing {
+    Process(u32),
+    Loop(String),
+}
+
+impl Thing {
+    fn label(&self, proc: &Path) -> String {
+        match self {
+            Self::Process(pid) => process::label(proc, *pid),
+            Self::Loop(name) => format!("the loop device {name}"),
+        }
+    }
+}
+
+/// Users of a device that stay. Looked for several times: udev opens a device for a moment whenever it
+/// changes.
+pub fn users(proc: &Path, wanted: &Wanted) -> Users {
+    let mut found = Users::default();
+    for look in 0..LOOKS {
+        if look > 0 {
+            std::thread::sleep(BETWEEN_LOOKS);
+        }
+        found = look_once(proc, wanted);
+        if found.found.is_empty() {
+            break;
+        }
+    }
+    if let Some(more) = found.found.len().checked_sub(NAMED).filter(|n| *n > 0) {
+        found.found.truncate(NAMED);
+        found.found.push(format!("{more} more users"));
+    }
+    found
+}
+
+fn look_once(proc: &Path, wanted: &Wanted) -> Users {
+    let mut users = Users::default();
+    let names = |dir: &Path| -> std::io::Result<Vec<String>> {
+        Ok(std::fs::read_dir(dir)?.flatten().filter_map(|e| e.file_name().into_string().ok()).collect())
+    };
+    let mut things: Vec<Thing> = Vec::new();
+    match names(proc) {
+        Ok(all) => things.extend(all.iter().filter_map(|n| n.parse().ok()).map(Thing::Process)),
+        Err(e) => users.unseen.push(format!("{} cannot be listed ({e})", proc.display())),
+    }
+    let loops = names(Path::new("/sys/block")).unwrap_or_default();
+    things.extend(loops.into_iter().filter(|n| n.starts_with("loop")).map(Thing::Loop));
+    let things: Arc<[Thing]> = things.into();
+    let until = Instant::now() + ALL;
+    let (mut from, mut stuck) = (0, 0);
+    loop {
+        let (tell, told) = channel();
+        let (there, at, wanted) = (things.clone(), proc.to_owned(), wanted.clone());
+        let begun = std::thread::Builder::new()
+            .name("may-hang".into())
+            .spawn(move || look_at(&there, from, &at, &wanted, &tell));
+        if let Err(e) = begun {
+            users.unseen.push(format!("no thread could be started for the look ({e})"));
+            return users;
+        }
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match told.recv_timeout(STEP.min(left)) {
+                Ok(Word::At(place)) => from = place,
+                Ok(Word::Alive) => {}
+                Ok(Word::Found(use_)) => users.found.push(use_),
+                Ok(Word::Unseen(what)) => users.unseen.push(what),
+                Ok(Word::Init(what)) => users.told.push(what),
+                Ok(Word::End) => return users,
+                Err(RecvTimeoutError::Disconnected) => {
+                    users.unseen.push("the look at the processes broke off".into());
+                    return users;
+                }
+                Err(RecvTimeoutError::Timeout) => break,
+            }
+            if Instant::now() >= until {
+                break;
+            }
+        }
+        stuck += 1;
+        if let Some(thing) = things.get(from) {
+            users.unseen.push(format!("{} gave no answer", thing.label(proc)));
+        }
+        from += 1;
+        if stuck >= MOST_STUCK || Instant::now() >= until {
+            let left = things.len().saturating_sub(from);
+            users.unseen.push(format!("{left} further processes and loop devices were not looked at in time"));
+            return users;
+        }
+    }
+}
+
+/// Everything in the list from a place on.
+fn look_at(things: &[Thing], from: usize, proc: &Path, wanted: &Wanted, tell: &Sender<Word>) {
+    let mut seen = Seen::default();
+    for (place, thing) in things.iter().enumerate().skip(from) {
+        // Nobody listens any more.
+        if tell.send(Word::At(place)).is_err() {
+            return;
+        }
+        match thing {
+            Thing::Process(pid) => process::look(proc, *pid, wanted, &mut seen, tell),
+            Thing::Loop(name) => look_at_loop(name, wanted, tell),
+        }
+    }
+    let _ = tell.send(Word::End);
+}
+
+/// Whether a loop device lies over what is wanted, at whatever offset. sysfs shows the path by which it was
+/// attached, which may be of another root directory or gone; the driver itself knows the device.
+fn look_at_loop(name: &str, wanted: &Wanted, tell: &Sender<Word>) {
+    let Ok(file) = std::fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")) else {
+        return; // nothing is attached
+    };
+    let word = match loopdev::lies_over(&Path::new("/dev").join(name)) {
+        Ok(Some(over)) => wanted
+            .name(over.device)
+            .map(|of| Word::Found(format!("the loop device {name} lies over {of} (offset {})", over.offset))),
+        Ok(None) => None,
+        Err(e) => {
+            let shown = process::printable(file.trim_end());
+            Some(Word::Unseen(format!("the loop device {name} (over {shown}) cannot be asked what it lies over ({e})")))
+        }
+    };
+    if let Some(word) = word {
+        let _ = tell.send(word);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn nobody() -> Wanted {
+        Wanted { numbers: vec![((4_000, 7), "sda".into())], own: None }
+    }
+
+    #[test]
+    fn a_machine_whose_processes_cannot_be_listed_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let found = users(&dir.path().join("none"), &nobody());
+        assert_eq!(found.found, Vec::<String>::new());
+        assert!(found.unseen[0].contains("cannot be listed"), "{:?}", found.unseen);
+        assert_eq!(users(dir.path(), &nobody()), Users::default());
+    }
+
+    #[test]
+    fn what_gives_no_answer_is_left_behind_and_told_and_the_rest_is_looked_at() {
+        let dir = tempfile::tempdir().unwrap();
+        let fd = |pid: &str| {
+            let fd = dir.path().join(pid).join("fd");
+            std::fs::create_dir_all(&fd).unwrap();
+            std::fs::write(dir.path().join(pid).join("comm"), "kvm\n").unwrap();
+            fd
+        };
+        symlink("/dev/null", fd("812").join("7")).unwrap();
+        symlink("/dev/null", fd("814").join("3")).unwrap();
+        // A table of mounts that nobody writes: reading it waits for ever.
+        fd("813");
+        std::fs::create_dir(dir.path().join("813/ns")).unwrap();
+        symlink("mnt:[1]", dir.path().join("813/ns/mnt")).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            dir.path().join("813/mountinfo"),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR,
+            0,
+        )
+        .unwrap();
+        let null = Wanted { numbers: vec![((1, 3), "null".into())], own: None };
+        let found = look_once(dir.path(), &null);
+        assert_eq!(found.unseen, ["process 813 (kvm) gave no answer"]);
+        // The kind of device is not looked at here: see `process`.
+        assert_eq!(found.found, Vec::<String>::new());
+    }
+}

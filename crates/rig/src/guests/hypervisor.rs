@@ -1,0 +1,126 @@
+//! A guest's hypervisor and its threads. QEMU itself says which threads run the virtual CPUs and the
+//! I/O threads (QMP `query-cpus-fast`, `query-iothreads`); the pool that does blocking I/O for
+//! `aio=threads` is known by the name of its threads ([`vmio_look::qemu::threads`]).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use vmio_look::qemu::threads::Role;
+use vmio_node::Reader;
+use vmio_node::qmp::Qmp;
+
+use super::{Error, Result};
+
+/// A thread of the hypervisor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Thread {
+    /// Thread id on the host.
+    pub tid: u32,
+    /// What it is for.
+    pub role: Role,
+}
+
+/// The hypervisor of a guest, as seen from the host.
+#[derive(Debug, Clone)]
+pub struct Hypervisor {
+    /// Process id on the host.
+    pub pid: u32,
+    /// Version, `QEMU 7.2.22`.
+    pub version: String,
+    /// Socket of a monitor that nobody else holds, for whoever watches the guest.
+    pub monitor: PathBuf,
+    /// Memory of the guest in MiB.
+    pub memory_mib: u32,
+    /// Disk id -> id of its device in the hypervisor (`/machine/peripheral/ID` in QEMU).
+    pub devices: BTreeMap<String, String>,
+    known: BTreeMap<u32, Role>,
+}
+
+impl Hypervisor {
+    /// Asks a running QEMU for its threads.
+    pub(super) fn of(
+        qmp: &mut Qmp,
+        pid: u32,
+        monitor: PathBuf,
+        memory_mib: u32,
+        devices: BTreeMap<String, String>,
+    ) -> Result<Self> {
+        let mut known = BTreeMap::from([(pid, Role::Main)]);
+        let tid = |entry: &serde_json::Value| entry["thread-id"].as_u64().and_then(|t| u32::try_from(t).ok());
+        for cpu in qmp.execute("query-cpus-fast", json!({}))?.as_array().into_iter().flatten() {
+            if let (Some(tid), Some(index)) = (tid(cpu), cpu["cpu-index"].as_u64()) {
+                known.insert(tid, Role::Vcpu(index as u32));
+            }
+        }
+        for thread in qmp.execute("query-iothreads", json!({}))?.as_array().into_iter().flatten() {
+            if let (Some(tid), Some(id)) = (tid(thread), thread["id"].as_str()) {
+                known.insert(tid, Role::Iothread(id.to_owned()));
+            }
+        }
+        Ok(Self { pid, version: format!("QEMU {}", qmp.version), monitor, memory_mib, devices, known })
+    }
+
+    /// Its threads now, by thread id. Pool threads come and go, so ask again for each sample.
+    ///
+    /// # Errors
+    /// When the process has ended.
+    pub fn threads(&self, host: &dyn Reader) -> Result<Vec<Thread>> {
+        let tasks = PathBuf::from(format!("/proc/{}/task", self.pid));
+        let mut threads: Vec<Thread> = host
+            .list(&tasks)
+            .map_err(Error::Node)?
+            .iter()
+            .filter_map(|name| {
+                let tid = name.parse().ok()?;
+                let role = self.known.get(&tid).cloned().unwrap_or_else(|| by_name(host, &tasks.join(name)));
+                Some(Thread { tid, role })
+            })
+            .collect();
+        threads.sort_by_key(|t| t.tid);
+        Ok(threads)
+    }
+}
+
+fn by_name(host: &dyn Reader, task: &Path) -> Role {
+    // A pool thread may end between the listing and here.
+    let name = host.read_text(&task.join("comm")).unwrap_or_default();
+    match Role::of_name(name.trim()) {
+        Some(role @ (Role::Worker | Role::Vhost)) => role,
+        _ => Role::Other,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use vmio_look::qemu::threads::MONITOR;
+    use vmio_node::fake::Fake;
+
+    #[test]
+    fn pool_threads_are_known_by_name_and_the_rest_by_what_qemu_said() {
+        let known = BTreeMap::from([(10, Role::Main), (12, Role::Vcpu(0)), (11, Role::Iothread("io0".into()))]);
+        let hypervisor = Hypervisor {
+            pid: 10,
+            version: String::new(),
+            monitor: PathBuf::new(),
+            memory_mib: 256,
+            devices: BTreeMap::new(),
+            known,
+        };
+        let host = [
+            (10, "qemu-system-x86"),
+            (11, "IO io0"),
+            (12, "CPU 0/TCG"),
+            (13, "worker"),
+            (14, "call_rcu"),
+            (15, MONITOR),
+        ]
+        .iter()
+        .fold(Fake::new("fake"), |f, (tid, comm)| f.file(format!("/proc/10/task/{tid}/comm"), format!("{comm}\n")));
+        let roles: Vec<_> = hypervisor.threads(&host).unwrap().into_iter().map(|t| (t.tid, t.role.key())).collect();
+        assert_eq!(roles, [(10, "main"), (11, "iothread"), (12, "vcpu"), (13, "worker"), (14, "other"), (15, "other")]);
+        assert!(hypervisor.threads(&Fake::new("fake")).is_err());
+    }
+}

@@ -1,0 +1,219 @@
+//! Machines that work is measured on: the host itself and guests that vmio starts on it. Only its
+//! owner stops a guest. It yields a node where commands run in it and, where that can be seen, a
+//! handle on its hypervisor. Guests of others, which are only looked at, are `vmio-look`'s `kinds`.
+//!
+//! Adding a kind of guest: a file with a type that implements [`GuestKind`], and its line in
+//! [`ALL`].
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use vmio_model::result::Accel;
+use vmio_model::setup::Attachment;
+use vmio_node::{Journal, Node};
+
+use crate::disks::Storage;
+use crate::image::Image;
+use vmio_look::require::Requirement;
+
+mod hypervisor;
+mod native;
+pub mod qemu;
+
+pub use hypervisor::{Hypervisor, Thread};
+pub use vmio_look::qemu::threads::Role;
+
+/// All kinds, in the order in which they are shown.
+pub const ALL: &[&dyn GuestKind] = &[&native::Native, &qemu::Qemu];
+
+/// The kind of that name.
+pub fn find(name: &str) -> Option<&'static dyn GuestKind> {
+    ALL.iter().copied().find(|k| k.name() == name)
+}
+
+/// A kind of guest that vmio starts.
+pub trait GuestKind: Sync {
+    /// Name in studies and results: `native`, `qemu`.
+    fn name(&self) -> &'static str;
+    /// One line for help and docs.
+    fn about(&self) -> &'static str;
+    /// What this machine must have.
+    fn requirements(&self) -> &'static [Requirement] {
+        &[]
+    }
+    /// Starts one and waits until commands can run in it.
+    fn launch(&self, ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>>;
+}
+
+/// What a launch works with.
+pub struct LaunchCtx<'a> {
+    /// The host. Its processes belong to `journal`.
+    pub node: Arc<dyn Node>,
+    /// Takes note of everything that the launch leaves on the host.
+    pub journal: Arc<Journal>,
+    /// What guests of our own start from; `None` where only the native side is wanted.
+    pub image: Option<&'a Image>,
+    /// Directory for sockets and logs of running guests. Must be short: the name of a Unix socket
+    /// below it has at most 107 bytes.
+    pub run_dir: &'a Path,
+    /// Where it is remembered whether KVM works here.
+    pub state_dir: &'a Path,
+    /// Use this accelerator instead of finding out.
+    pub accel: Option<Accel>,
+    /// How long a guest may take from its start to its first answer.
+    pub boot_limit: Duration,
+    /// `oom_score_adj` of the hypervisor, -1000 to 1000.
+    pub oom_score_adj: i32,
+    /// `cgroup.procs` files of the control groups that the hypervisor joins.
+    pub cgroup_procs: Vec<PathBuf>,
+    /// Told what is being done, a few times a launch.
+    pub progress: &'a dyn Fn(&str),
+}
+
+/// A guest to be launched.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GuestSpec {
+    /// Its name in messages, results and paths; unique in the run. Letters, digits, `-`.
+    pub name: String,
+    /// Virtual CPUs.
+    pub vcpus: u32,
+    /// Memory in MiB.
+    pub memory_mib: u32,
+    /// Its disks.
+    pub disks: Vec<DiskSpec>,
+}
+
+/// A disk of a guest. Several disks may lie on the same storage, one for each way to see it; only
+/// one of them is used at a time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DiskSpec {
+    /// How the caller calls it; unique in the guest.
+    pub id: String,
+    /// What the hypervisor opens. The native side needs one with a path.
+    pub storage: Storage,
+    /// How the guest sees it. Its driver is one of [`crate::disks::drivers::ALL`]. The native side
+    /// uses the path as it is.
+    pub attachment: Option<Attachment>,
+}
+
+/// A guest that runs.
+pub trait Guest: Send {
+    /// Where commands run in it.
+    fn node(&self) -> Arc<dyn Node>;
+    /// Its hypervisor as seen from the host; `None` for the host itself.
+    fn hypervisor(&self) -> Option<&Hypervisor>;
+    /// Path of a disk in the guest.
+    fn disk_path(&self, id: &str) -> Result<PathBuf>;
+    /// Settings of each disk as the hypervisor says it has them now, by disk and then by the keys
+    /// of [`crate::disks::drivers::effective`]. Empty for the host itself.
+    fn effective(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>>;
+    /// Puts another disk image under a disk on which nothing is in flight. On success the old one
+    /// is closed, with all of its tables written.
+    fn exchange(&self, id: &str, _storage: &Storage) -> Result<()> {
+        let reason = "this kind of guest cannot exchange images while it runs".to_owned();
+        Err(Error::Spec { guest: format!("with disk {id}"), reason })
+    }
+    /// What really runs it, and why; `None` for the host itself.
+    fn accelerator(&self) -> Option<&Accelerator>;
+    /// Seconds from the start of the hypervisor to the first answer; `None` for the host itself.
+    fn boot_seconds(&self) -> Option<f64>;
+    /// For a guest that no longer answers (`seen` says what was seen): ends it if it still runs,
+    /// and returns what became of it, with the end of its console.
+    fn give_up(&self, seen: &str) -> Error;
+    /// Ends it and takes away all that its launch left on the host.
+    fn stop(self: Box<Self>) -> Result<()>;
+}
+
+/// An accelerator and the reason for it.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Accelerator {
+    /// Which.
+    pub accel: Accel,
+    /// Why, for results.
+    pub reason: String,
+}
+
+/// Result of this module.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why there is no guest, or no longer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The host or the agent in the guest failed.
+    #[error(transparent)]
+    Node(#[from] vmio_node::Error),
+    /// There is no image, or it cannot be read.
+    #[error(transparent)]
+    Image(#[from] crate::image::Error),
+    /// The set-up is wrong.
+    #[error("guest {guest}: {reason}")]
+    Spec {
+        /// Name of the guest.
+        guest: String,
+        /// What is wrong and what to do.
+        reason: String,
+    },
+    /// A file or socket on the host failed.
+    #[error("cannot {what} {}: {source}", path.display())]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Cause.
+        source: std::io::Error,
+    },
+    /// It did not start, hung, or died. It has been ended.
+    #[error("guest {guest} {what}\n{report}")]
+    Down {
+        /// Name of the guest.
+        guest: String,
+        /// What was seen.
+        what: String,
+        /// The end of its console, and what the hypervisor said.
+        report: String,
+    },
+    /// The monitor refused a command or went away.
+    #[error(transparent)]
+    Monitor(#[from] vmio_node::qmp::Error),
+    /// There is no QEMU, or it does not tell its version.
+    #[error(transparent)]
+    Qemu(#[from] crate::qemu::Error),
+    /// No such disk.
+    #[error("guest {guest} has no disk {disk}{hint}")]
+    NoDisk {
+        /// Name of the guest.
+        guest: String,
+        /// Id that was asked for.
+        disk: String,
+        /// What was seen instead.
+        hint: String,
+    },
+}
+
+fn file_error(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error + use<> {
+    let path = path.to_owned();
+    move |source| Error::File { what, path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contract_of_every_kind() {
+        for (i, kind) in ALL.iter().enumerate() {
+            let name = kind.name();
+            assert!(!name.contains([' ', ',', '/', '+']), "{name}: cell keys use these characters");
+            assert!(ALL[..i].iter().all(|k| k.name() != name), "{name} twice");
+            assert!(!kind.about().is_empty(), "{name}");
+            for requirement in kind.requirements() {
+                assert!(!requirement.why.is_empty() && !requirement.mend.is_empty(), "{name}: {requirement:?}");
+            }
+            assert_eq!(find(name).map(GuestKind::name), Some(name));
+        }
+        assert!(find("bochs").is_none());
+    }
+}

@@ -1,0 +1,63 @@
+//! The host itself as the side that guests are compared with. It is held to a guest's cores and
+//! memory by a control group that the workloads join ([`crate::limits`]).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use vmio_node::Node;
+
+use super::{Accelerator, Error, Guest, GuestKind, GuestSpec, Hypervisor, LaunchCtx, Result};
+
+/// Entry `native`.
+pub struct Native;
+
+impl GuestKind for Native {
+    fn name(&self) -> &'static str {
+        "native"
+    }
+    fn about(&self) -> &'static str {
+        "the host itself, limited to the guest's cores and memory"
+    }
+    fn launch(&self, ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>> {
+        let disks = spec.disks.iter().filter_map(|d| Some((d.id.clone(), d.storage.path()?.to_owned()))).collect();
+        Ok(Box::new(Host { name: spec.name.clone(), node: Arc::clone(&ctx.node), disks }))
+    }
+}
+
+struct Host {
+    name: String,
+    node: Arc<dyn Node>,
+    disks: BTreeMap<String, PathBuf>,
+}
+
+impl Guest for Host {
+    fn node(&self) -> Arc<dyn Node> {
+        Arc::clone(&self.node)
+    }
+    fn hypervisor(&self) -> Option<&Hypervisor> {
+        None
+    }
+    fn disk_path(&self, id: &str) -> Result<PathBuf> {
+        self.disks.get(id).cloned().ok_or_else(|| Error::NoDisk {
+            guest: self.name.clone(),
+            disk: id.to_owned(),
+            hint: String::new(),
+        })
+    }
+    fn effective(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
+        Ok(BTreeMap::new())
+    }
+    fn accelerator(&self) -> Option<&Accelerator> {
+        None
+    }
+    fn boot_seconds(&self) -> Option<f64> {
+        None
+    }
+    fn give_up(&self, seen: &str) -> Error {
+        Error::Down { guest: self.name.clone(), what: seen.to_owned(), report: "it is the host itself".to_owned() }
+    }
+    fn stop(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,324 @@
+//! QEMU's command line (qemu(1)). Everything is named: no default devices, no user configuration,
+//! block back ends as explicit nodes, so that what was measured can be read from it.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use vmio_model::result::Accel;
+use vmio_model::setup::{Attachment, DetectZeroes};
+
+use super::exchange;
+use crate::disks::Storage;
+use crate::disks::drivers::{Device, Disk, Driver};
+use crate::image::{AGENT_PORT, TOOLS_SERIAL};
+use crate::qemu::QemuVersion;
+
+/// Parameters of the guest's kernel. None of them touches the path of a request: messages go to
+/// the serial port and only when they matter, a panic ends QEMU, and the crypto code is not tested
+/// at each boot (a quarter of a second under emulation).
+const KERNEL: &str = "console=ttyS0 quiet panic=-1 cryptomgr.notests";
+/// Under emulation the kernel's watchdog may distrust the TSC when the host is busy and fall back
+/// to a clock that costs an exit at each reading, in the middle of a measurement.
+const KERNEL_TCG: &str = "tsc=reliable";
+
+/// All that a command line is made of.
+#[derive(Clone)]
+pub struct Plan<'a> {
+    /// Name of the guest.
+    pub name: &'a str,
+    /// The QEMU that will read it.
+    pub qemu: QemuVersion,
+    /// Accelerator to ask for.
+    pub accel: Accel,
+    /// Virtual CPUs.
+    pub vcpus: u32,
+    /// Memory in MiB.
+    pub memory_mib: u32,
+    /// Kernel, ELF or compressed.
+    pub kernel: PathBuf,
+    /// The disk image with the tools.
+    pub tools: PathBuf,
+    /// Directory of the guest's sockets and logs; see [`Paths`].
+    pub paths: Paths,
+    /// Its disks.
+    pub disks: Vec<PlannedDisk<'a>>,
+}
+
+/// A disk of a plan.
+#[derive(Clone)]
+pub struct PlannedDisk<'a> {
+    /// What QEMU opens.
+    pub storage: &'a Storage,
+    /// How the guest sees it.
+    pub attachment: &'a Attachment,
+    /// Entry that makes the device.
+    pub driver: &'static dyn Driver,
+}
+
+/// The files of a running guest.
+#[derive(Debug, Clone)]
+pub struct Paths {
+    /// Directory of all of them.
+    pub dir: PathBuf,
+    /// Our monitor.
+    pub qmp: PathBuf,
+    /// The monitor for whoever watches.
+    pub watch: PathBuf,
+    /// Stream to the agent.
+    pub agent: PathBuf,
+    /// What the guest wrote on its serial port.
+    pub console: PathBuf,
+    /// Initial file system.
+    pub initramfs: PathBuf,
+}
+
+impl Paths {
+    /// The files in a directory.
+    pub fn below(dir: &Path) -> Self {
+        Self {
+            dir: dir.to_owned(),
+            qmp: dir.join("qmp"),
+            watch: dir.join("watch"),
+            agent: dir.join("agent"),
+            console: dir.join("console"),
+            initramfs: dir.join("initramfs"),
+        }
+    }
+}
+
+/// Id of a disk's device in QEMU.
+pub fn device_id(index: usize) -> String {
+    format!("disk{index}")
+}
+/// Name of a disk's format node.
+pub fn node_name(index: usize) -> String {
+    format!("node{index}")
+}
+/// Ids of a disk's I/O threads.
+pub fn iothread_ids(index: usize, asked: &Attachment) -> Vec<String> {
+    match asked.options.mapped_iothreads {
+        Some(n) => (0..n).map(|k| format!("io{index}-{k}")).collect(),
+        None => asked.iothread.then(|| format!("io{index}")).into_iter().collect(),
+    }
+}
+/// Id of the socket to a disk's server.
+pub fn chardev_id(index: usize) -> String {
+    format!("disk{index}-server")
+}
+/// Serial number by which the guest finds a disk; virtio-blk keeps 20 bytes of it.
+pub fn serial(index: usize) -> String {
+    format!("vmio-{index}")
+}
+
+impl PlannedDisk<'_> {
+    /// Whether the guest's memory must be shared for it.
+    pub fn shares_memory(&self) -> bool {
+        matches!(self.storage, Storage::VhostUserBlk { .. })
+    }
+}
+
+/// Slots of q35's bus for disks. Before them are the host bridge, the agent's channel and the
+/// tools, after them the chipset's functions in slot 1f.
+const SLOTS: usize = 28;
+const SERIAL_SLOT: &str = "01.0";
+const TOOLS_SLOT: &str = "02.0";
+const FIRST_SLOT: usize = 3;
+/// A slot has that many functions (PCI Local Bus 3.0, section 6.2.1).
+const FUNCTIONS: usize = 8;
+/// Disks that a guest can have: slots are shared where there are more disks than slots.
+pub const MOST_DISKS: usize = SLOTS * FUNCTIONS;
+
+/// Where a disk, or its controller, is on the bus. It is fixed, so that the guest can find by it
+/// a disk that has no serial number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PciAddress {
+    slot: usize,
+    function: usize,
+}
+
+impl PciAddress {
+    /// That of a guest's nth disk.
+    pub fn of(index: usize) -> Self {
+        Self { slot: FIRST_SLOT + index % SLOTS, function: index / SLOTS }
+    }
+
+    /// Its directory in the guest.
+    pub fn sysfs(self) -> PathBuf {
+        PathBuf::from(format!("/sys/bus/pci/devices/0000:00:{self}"))
+    }
+}
+
+/// `1e.0`, as QEMU and Linux write it.
+impl std::fmt::Display for PciAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:02x}.{}", self.slot, self.function)
+    }
+}
+
+/// The arguments, without the program.
+pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
+    let mut args: Vec<String> = Vec::new();
+    let mut add = |option: &str, value: String| args.extend([format!("-{option}"), value]);
+    let text = |path: &Path| escape(&path.to_string_lossy());
+    let (accel, cpu, kernel) = match plan.accel {
+        Accel::Kvm => ("kvm", "host", KERNEL.to_owned()),
+        Accel::Tcg => ("tcg,thread=multi", "max", format!("{KERNEL} {KERNEL_TCG}")),
+    };
+
+    add("name", format!("vmio-{},debug-threads=on", plan.name));
+    let shared = plan.disks.iter().any(PlannedDisk::shares_memory);
+    if shared {
+        // A vhost-user server reads and writes the guest's memory itself.
+        add("object", format!("memory-backend-memfd,id=memory,size={}M,share=on", plan.memory_mib));
+    }
+    add("machine", if shared { "q35,memory-backend=memory" } else { "q35" }.into());
+    add("accel", accel.into());
+    add("cpu", cpu.into());
+    add("smp", plan.vcpus.to_string());
+    add("m", plan.memory_mib.to_string());
+    add("kernel", plan.kernel.to_string_lossy().into_owned());
+    add("initrd", plan.paths.initramfs.to_string_lossy().into_owned());
+    add("append", kernel);
+
+    add("chardev", format!("file,id=console,path={}", text(&plan.paths.console)));
+    add("serial", "chardev:console".into());
+    for (id, path) in [("qmp", &plan.paths.qmp), ("watch", &plan.paths.watch)] {
+        add("chardev", format!("socket,id={id},path={},server=on,wait=off", text(path)));
+        add("mon", format!("chardev={id},mode=control"));
+    }
+    add("device", Device::new("virtio-serial-pci", "serial").with("addr", SERIAL_SLOT).to_string());
+    add("chardev", format!("socket,id=agent,path={},server=on,wait=off", text(&plan.paths.agent)));
+    add("device", format!("virtserialport,chardev=agent,name={AGENT_PORT}"));
+
+    add(
+        "blockdev",
+        json!({"driver": "file", "node-name": "tools-file", "filename": plan.tools, "read-only": true}).to_string(),
+    );
+    add(
+        "blockdev",
+        json!({"driver": "raw", "node-name": "tools", "file": "tools-file", "read-only": true}).to_string(),
+    );
+    let tools = Device::new("virtio-blk-pci", "tools").with("drive", "tools").with("serial", TOOLS_SERIAL);
+    add("device", tools.with("addr", TOOLS_SLOT).to_string());
+
+    for (i, disk) in plan.disks.iter().enumerate() {
+        let address = PciAddress::of(i);
+        let shared_slot = address.function == 0 && plan.disks.len() > i + SLOTS;
+        let placed = |device: Device| {
+            device.with("addr", address.to_string()).maybe("multifunction", shared_slot.then_some(true)).to_string()
+        };
+        let (node, id, serial) = (node_name(i), device_id(i), serial(i));
+        if let (Storage::VhostUserBlk { socket }, Some(model)) = (disk.storage, disk.driver.vhost_user_model()) {
+            add("chardev", format!("socket,id={},path={}", chardev_id(i), text(socket)));
+            let device = Device::new(model, id)
+                .with("chardev", chardev_id(i))
+                // The server's number of queues, which is one where nothing else is asked for.
+                .with("num-queues", disk.attachment.options.queues.unwrap_or(1))
+                // Else the guest takes the word of qemu-storage-daemon, which says "write through"
+                // whatever it does, and sends no flush any more.
+                .with("config-wce", false);
+            add("device", placed(device));
+            continue;
+        }
+        for layer in layers(disk, &node) {
+            add("blockdev", layer.to_string());
+        }
+        let iothreads = iothread_ids(i, disk.attachment);
+        for io in &iothreads {
+            add("object", format!("iothread,id={io}"));
+        }
+        let device = disk.driver.device_args(&Disk {
+            id: &id,
+            node: &node,
+            serial: &serial,
+            iothreads: &iothreads,
+            asked: disk.attachment,
+            qemu: plan.qemu,
+        });
+        match device.controller {
+            Some(controller) => {
+                add("device", placed(controller));
+                add("device", device.device.to_string());
+            }
+            None => add("device", placed(device.device)),
+        }
+    }
+    args.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(String::from));
+    args.extend(["-display", "none"].map(String::from));
+    args
+}
+
+/// The block nodes of a disk, the lowest first (QAPI `BlockdevOptions`); the last has this name.
+fn layers(disk: &PlannedDisk<'_>, node: &str) -> Vec<Value> {
+    match disk.storage {
+        Storage::Image { .. } => image_layers(disk, node, 0),
+        _ => own_layers(disk, node),
+    }
+}
+
+/// The same for a disk image, which can be exchanged while the guest runs.
+pub fn image_layers(disk: &PlannedDisk<'_>, node: &str, generation: u32) -> Vec<Value> {
+    exchange::under_raw(own_layers(disk, node), node, generation)
+}
+
+/// Protocol, then format.
+fn own_layers(disk: &PlannedDisk<'_>, node: &str) -> Vec<Value> {
+    let cache = json!({"direct": disk.attachment.cache.direct(), "no-flush": disk.attachment.cache.no_flush()});
+    let below = format!("{node}-file");
+    let file = |driver: &str, path: &Path| {
+        json!({
+            "driver": driver,
+            "node-name": below,
+            "filename": path,
+            "aio": disk.attachment.aio.to_string(),
+            "cache": cache,
+            // The same storage may be attached several times, once for each driver.
+            "locking": "off",
+        })
+    };
+    let mut format = json!({"driver": "raw", "node-name": node, "file": below, "cache": cache});
+    let protocol = match disk.storage {
+        Storage::File(path) => file("file", path),
+        Storage::BlockDevice(path) => file("host_device", path),
+        Storage::Image { path, format: name, options } => {
+            format["driver"] = json!(name);
+            for (key, value) in options {
+                format[key] = value.clone();
+            }
+            file("file", path)
+        }
+        Storage::Nbd { socket, export } => json!({
+            "driver": "nbd", "node-name": below, "export": export, "cache": cache,
+            "server": {"type": "unix", "path": socket},
+        }),
+        Storage::Rbd { pool, image, conf, user } => {
+            let mut rbd = json!({"driver": "rbd", "node-name": below, "pool": pool, "image": image, "cache": cache});
+            for (key, value) in [("conf", conf.as_ref().map(|c| json!(c))), ("user", user.as_ref().map(|u| json!(u)))] {
+                if let Some(value) = value {
+                    rbd[key] = value;
+                }
+            }
+            rbd
+        }
+        Storage::VhostUserBlk { .. } => return Vec::new(),
+    };
+    let mut layers = vec![protocol, format];
+    let options = &disk.attachment.options;
+    if options.discard {
+        // Each layer drops discards unless it is told.
+        layers.iter_mut().for_each(|layer| layer["discard"] = json!("unmap"));
+    }
+    if options.detect_zeroes != DetectZeroes::Off {
+        layers[1]["detect-zeroes"] = json!(options.detect_zeroes.to_string());
+    }
+    layers
+}
+
+/// A comma in the value of an option is doubled.
+fn escape(value: &str) -> String {
+    value.replace(',', ",,")
+}
+
+#[cfg(test)]
+#[path = "args_tests.rs"]
+mod tests;

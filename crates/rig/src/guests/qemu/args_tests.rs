@@ -1,0 +1,122 @@
+//! The command line as recorded, for each kind of disk.
+
+#![allow(clippy::unwrap_used)]
+
+use vmio_model::setup::{Aio, Cache, Options};
+
+use super::*;
+use crate::disks::drivers;
+
+/// A line for each option.
+fn lines(plan: &Plan<'_>) -> String {
+    arguments(plan).join("\n").replace("\n-", "\n\u{1}-").replace('\n', " ").replace(" \u{1}", "\n")
+}
+
+fn plan<'a>(disks: &'a [(Storage, Attachment)], qemu: (u32, u32)) -> Plan<'a> {
+    let disk = |(storage, attachment): &'a (Storage, Attachment)| PlannedDisk {
+        storage,
+        attachment,
+        driver: drivers::find(&attachment.driver).unwrap(),
+    };
+    Plan {
+        name: "guest0",
+        qemu: QemuVersion { major: qemu.0, minor: qemu.1 },
+        accel: Accel::Tcg,
+        vcpus: 1,
+        memory_mib: 256,
+        kernel: "/s/kernel".into(),
+        tools: "/s/tools.ext2".into(),
+        paths: Paths::below(Path::new("/run/v,mio/g")),
+        disks: disks.iter().map(disk).collect(),
+    }
+}
+
+fn assert_recorded(made: &str, golden: &str) {
+    assert_eq!(made.lines().collect::<Vec<_>>(), golden.lines().collect::<Vec<_>>(), "made:\n{made}\n");
+}
+
+fn disk(driver: &str, cache: Cache, aio: Aio) -> Attachment {
+    Attachment::new(driver, cache, aio)
+}
+
+fn file() -> Storage {
+    Storage::File("/scratch/a,b.raw".into())
+}
+
+#[test]
+fn command_line_is_as_recorded() {
+    let disks = [
+        (file(), disk("lsi53c895a", Cache::Writeback, Aio::Threads)),
+        (Storage::BlockDevice("/dev/loop7".into()), disk("virtio-blk", Cache::None, Aio::IoUring).iothread(true)),
+    ];
+    let plan = plan(&disks, (7, 2));
+    assert_recorded(&lines(&plan), include_str!("../../../tests/fixtures/qemu/arguments.txt"));
+
+    let kvm = arguments(&Plan { accel: Accel::Kvm, ..plan });
+    let after = |option: &str| kvm[kvm.iter().position(|a| a == option).unwrap() + 1].as_str();
+    assert_eq!((after("-accel"), after("-cpu"), after("-append")), ("kvm", "host", KERNEL));
+}
+
+/// Every driver, cache mode, option and kind of storage; of the lines those that concern disks.
+#[test]
+fn disks_are_as_recorded() {
+    let with = |attachment: Attachment, options| Attachment { options, ..attachment };
+    let queues = |n| Options { queues: Some(n), ..Options::default() };
+    let zeroes = Options { discard: true, detect_zeroes: DetectZeroes::Unmap, ..Options::default() };
+    let qcow2 = Storage::Image {
+        path: "/scratch/d.qcow2".into(),
+        format: "qcow2",
+        options: json!({"l2-cache-size": 1 << 20}).as_object().unwrap().clone(),
+    };
+    let nbd = || Storage::Nbd { socket: "/run/x,y/nbd".into(), export: "disk".into() };
+    let rbd = |conf: Option<&str>| Storage::Rbd {
+        pool: "rbd".into(),
+        image: "vm-1".into(),
+        conf: conf.map(PathBuf::from),
+        user: conf.map(|_| "vmio".into()),
+    };
+    let disks = [
+        (file(), disk("ahci", Cache::Writethrough, Aio::Threads)),
+        (file(), disk("nvme", Cache::Directsync, Aio::Native)),
+        (file(), with(disk("virtio-scsi", Cache::Unsafe, Aio::IoUring).iothread(true), queues(4))),
+        (qcow2, with(disk("virtio-blk", Cache::None, Aio::Native), zeroes)),
+        (nbd(), disk("lsi53c895a", Cache::None, Aio::Threads)),
+        (nbd(), disk("virtio-blk", Cache::Directsync, Aio::Threads)),
+        (rbd(None), disk("virtio-blk", Cache::Writeback, Aio::Threads)),
+        (rbd(Some("/etc/ceph/ceph.conf")), disk("virtio-scsi", Cache::None, Aio::Threads)),
+        (
+            Storage::VhostUserBlk { socket: "/run/x,y/vhost".into() },
+            with(disk("virtio-blk", Cache::None, Aio::Threads), queues(2)),
+        ),
+    ];
+    let made = lines(&plan(&disks, (7, 2)));
+    let of_disks: Vec<&str> =
+        made.lines().filter(|l| ["disk", "node", "memory", "io2"].iter().any(|word| l.contains(word))).collect();
+    assert_recorded(&of_disks.join("\n"), include_str!("../../../tests/fixtures/qemu/disks.txt"));
+}
+
+/// `iothread-vq-mapping`, which no QEMU before 9.0 reads.
+#[test]
+fn queues_over_io_threads_are_as_recorded() {
+    let options = Options { queues: Some(4), mapped_iothreads: Some(2), ..Options::default() };
+    let disks = [(file(), Attachment { options, ..disk("virtio-blk", Cache::None, Aio::Native) })];
+    let made = lines(&plan(&disks, (9, 0)));
+    let of_disks: Vec<&str> = made.lines().filter(|l| l.contains("disk0") || l.contains("iothread")).collect();
+    assert_recorded(&of_disks.join("\n"), include_str!("../../../tests/fixtures/qemu/mapped.txt"));
+}
+
+#[test]
+fn more_disks_than_slots_share_them() {
+    let disks: Vec<_> = (0..60).map(|_| (file(), disk("virtio-blk", Cache::None, Aio::Threads))).collect();
+    let made = arguments(&plan(&disks, (7, 2)));
+    let of = |i: usize| made.iter().find(|a| a.contains(&format!("id=disk{i},"))).unwrap().as_str();
+    assert!(of(0).ends_with(",addr=03.0,multifunction=on"), "{}", of(0));
+    assert!(of(27).ends_with(",addr=1e.0,multifunction=on"), "{}", of(27));
+    assert!(of(28).ends_with(",addr=03.1"), "{}", of(28));
+    assert!(of(59).ends_with(",addr=06.2"), "{}", of(59));
+    let mut places: Vec<String> = (0..MOST_DISKS).map(|i| PciAddress::of(i).to_string()).collect();
+    places.sort_unstable();
+    places.dedup();
+    assert_eq!(places.len(), MOST_DISKS);
+    assert_eq!((places[0].as_str(), places[MOST_DISKS - 1].as_str()), ("03.0", "1e.7"));
+}

@@ -1,0 +1,201 @@
+//! Reads back from a running QEMU what its disks are really like, for results: an option that was
+//! asked for and quietly not had would spoil every figure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use vmio_model::setup::{Aio, Attachment};
+use vmio_node::{Reader, held};
+
+use super::super::Result;
+use super::args::{device_id, iothread_ids, node_name};
+use crate::disks::Storage;
+use crate::disks::drivers::effective as key;
+use vmio_look::qemu::rings::Rings;
+use vmio_node::qmp::Qmp;
+
+/// A disk as it was asked for.
+pub struct Asked {
+    /// Id that the caller gave it.
+    pub id: String,
+    /// How the guest sees it.
+    pub attachment: Attachment,
+    /// What QEMU opens.
+    pub storage: Storage,
+    /// Path in the guest.
+    pub guest: PathBuf,
+}
+
+/// Where is looked beside the monitor.
+pub struct Sources<'a> {
+    /// The host.
+    pub host: &'a dyn Reader,
+    /// The guest.
+    pub guest: &'a dyn Reader,
+    /// QEMU's process on the host.
+    pub pid: u32,
+}
+
+/// Where devices with an id are in QEMU's object tree.
+const PERIPHERAL: &str = "/machine/peripheral/";
+/// Properties that are handed on where the device or its controller has them, with the key that
+/// they get.
+const PROPERTIES: [(&str, &str); 6] = [
+    ("num-queues", key::QUEUES),
+    ("num_queues", key::QUEUES),
+    ("queue-size", "queue-size"),
+    ("logical_block_size", "logical_block_size"),
+    ("physical_block_size", "physical_block_size"),
+    ("ioeventfd", key::IOEVENTFD),
+];
+
+type Settings = BTreeMap<String, String>;
+
+/// Effective settings by disk.
+pub fn read(qmp: &mut Qmp, from: &Sources<'_>, disks: &[Asked]) -> Result<BTreeMap<String, Settings>> {
+    let blocks = qmp.execute("query-block", json!({}))?;
+    let nodes = qmp.execute("query-named-block-nodes", json!({"flat": true}))?;
+    let rings = Rings::of(from.host, from.pid);
+    let shared = disks.iter().any(|d| matches!(d.storage, Storage::VhostUserBlk { .. }));
+    let mut all = BTreeMap::new();
+    for (i, disk) in disks.iter().enumerate() {
+        let mut found = Settings::new();
+        block(&blocks, &nodes, &node_name(i), &mut found);
+        device(qmp, &format!("{PERIPHERAL}{}", device_id(i)), &mut found);
+        seen_by_guest(from.guest, &disk.guest, &mut found);
+        let aio = engine(rings, i, disks).map_or(key::SERVERS.to_owned(), |aio| aio.to_string());
+        found.insert(key::AIO.to_owned(), aio);
+        if let Some(server) = disk.storage.server() {
+            found.insert(key::SERVED_BY.to_owned(), server.to_owned());
+            // It has the name of the server's socket, which differs from run to run.
+            found.remove(FILE);
+        }
+        if let Storage::Image { path, format, .. } = &disk.storage {
+            // The node at the top only hands requests on (exchange.rs).
+            found.insert("format".to_owned(), (*format).to_owned());
+            found.insert(FILE.to_owned(), held::shown(path).display().to_string());
+        }
+        if shared {
+            found.insert(key::MEMORY.to_owned(), "shared with a vhost-user server (memfd)".to_owned());
+        }
+        all.insert(disk.id.clone(), found);
+    }
+    Ok(all)
+}
+
+/// What the device itself says, and its controller.
+fn device(qmp: &mut Qmp, device: &str, found: &mut Settings) {
+    let controller = qmp.property(device, "parent_bus").and_then(|bus| controller_of(bus.as_str()?));
+    let mut put = |name: &str, value: Option<Value>| {
+        if let Some(text) = value.as_ref().and_then(shown) {
+            found.entry(name.to_owned()).or_insert(text);
+        }
+    };
+    put(key::DEVICE, qmp.property(device, "type"));
+    if let Some(controller) = &controller {
+        put(key::CONTROLLER, qmp.property(controller, "type"));
+    }
+    for path in [Some(device), controller.as_deref()].into_iter().flatten() {
+        // A link to /objects/ID, or the list of those that the queues are spread over.
+        let thread = qmp.property(path, "iothread").and_then(|t| last_part(t.as_str()?));
+        let mapped = qmp.property(path, "iothread-vq-mapping").and_then(|list| mapped_threads(&list));
+        put(key::IOTHREAD, thread.or(mapped).filter(|t| !t.is_empty()).map(Value::from));
+        for (property, name) in PROPERTIES {
+            // 0: the deprecated property of nvme, which counts nothing.
+            put(name, qmp.property(path, property).filter(|value| *value != 0));
+        }
+    }
+}
+
+fn last_part(path: &str) -> Option<String> {
+    Some(path.rsplit('/').next()?.to_owned())
+}
+
+/// `[{"iothread": "io0-0"}, …]` (QAPI `IOThreadVirtQueueMapping`) as `io0-0,…`.
+fn mapped_threads(list: &Value) -> Option<String> {
+    let ids: Vec<&str> = list.as_array()?.iter().filter_map(|m| m["iothread"].as_str()).collect();
+    Some(ids.join(","))
+}
+
+/// What the guest's block layer made of it.
+fn seen_by_guest(guest: &dyn Reader, disk: &Path, found: &mut Settings) {
+    let Some(name) = disk.file_name() else { return };
+    let dir = Path::new("/sys/block").join(name);
+    for (file, key) in
+        [("queue/write_cache", key::GUEST_WRITE_CACHE), ("queue/discard_max_bytes", key::GUEST_DISCARD_BYTES)]
+    {
+        if let Ok(text) = guest.read_text(&dir.join(file)) {
+            found.insert(key.to_owned(), text.trim().to_owned());
+        }
+    }
+    if let Ok(queues) = guest.list(&dir.join("mq")) {
+        found.insert(key::GUEST_QUEUES.to_owned(), queues.len().to_string());
+    }
+}
+
+const FILE: &str = "file";
+
+/// What `query-block` says of the device with this node, and `query-named-block-nodes` of the
+/// node below it.
+fn block(blocks: &Value, nodes: &Value, node: &str, found: &mut Settings) {
+    let of = |list: &Value, name: &str| list.as_array().into_iter().flatten().find(|n| n["node-name"] == name).cloned();
+    let inserted: Value = blocks.as_array().into_iter().flatten().map(|b| b["inserted"].clone()).collect();
+    let Some(top) = of(&inserted, node) else {
+        return;
+    };
+    let below = of(nodes, &format!("{node}-file")).unwrap_or_default();
+    for (name, value) in [
+        (key::CACHE_WRITEBACK, &top["cache"]["writeback"]),
+        (key::DETECT_ZEROES, &top["detect_zeroes"]),
+        (FILE, &top["file"]),
+        ("format", &top["drv"]),
+        ("throttle.bps", &top["bps"]),
+        ("throttle.iops", &top["iops"]),
+    ] {
+        if let Some(text) = shown(value) {
+            found.insert(name.to_owned(), text);
+        }
+    }
+    for (name, member) in [(key::CACHE_DIRECT, "direct"), (key::CACHE_NO_FLUSH, "no-flush")] {
+        let (upper, lower) = (shown(&top["cache"][member]), shown(&below["cache"][member]));
+        if let (Some(upper), Some(lower)) = (upper, lower) {
+            let text = if upper == lower { upper } else { format!("{upper} above {lower}") };
+            found.insert(name.to_owned(), text);
+        }
+    }
+}
+
+fn shown(value: &Value) -> Option<String> {
+    match value {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        other => Some(other.to_string()),
+    }
+}
+
+/// Path of the controller to which a bus belongs, if it is one of the command line's.
+fn controller_of(bus: &str) -> Option<String> {
+    let id = bus.strip_prefix(PERIPHERAL)?.split('/').next()?;
+    Some(format!("{PERIPHERAL}{id}"))
+}
+
+/// The AIO engine of disk `i`. (Where queues are spread over several event loops, one has its ring
+/// from its first request on, so one is demanded of them.) `None`: a server does the I/O.
+fn engine(rings: Rings, i: usize, disks: &[Asked]) -> Option<Aio> {
+    if disks[i].storage.server().is_some() {
+        return None;
+    }
+    let asked = disks[i].attachment.aio;
+    let loops: BTreeSet<Option<String>> = disks
+        .iter()
+        .enumerate()
+        .filter(|(_, d)| d.attachment.aio == asked && d.storage.server().is_none())
+        .map(|(i, d)| iothread_ids(i, &d.attachment).into_iter().next())
+        .collect();
+    Some(rings.engine(asked, loops.len()))
+}
+
+#[cfg(test)]
+#[path = "effective_tests.rs"]
+mod tests;

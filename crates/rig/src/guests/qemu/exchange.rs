@@ -1,0 +1,129 @@
+//! Exchanges the image under a disk while its guest runs: QMP `blockdev-add`, `blockdev-reopen`
+//! ([`NEEDED`]), `blockdev-del`.
+//!
+//! A disk image that a hypervisor has open must never be changed by anybody else. So where a cell
+//! needs another image, the guest's disk is pointed at it: above each image stands a node of
+//! format `raw`, which only hands requests on and whose child can be replaced. The old image is
+//! then closed in order, with all of its tables written.
+
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::{Value, json};
+use vmio_model::setup::Attachment;
+
+use super::super::{Error, GuestSpec, Result};
+use super::args::{PlannedDisk, image_layers, node_name};
+use crate::disks::Storage;
+use crate::disks::drivers;
+use crate::qemu::QemuVersion;
+use vmio_node::qmp::Qmp;
+
+/// What it demands of QEMU's version: which command, and since when it is stable.
+pub const NEEDED: (&str, QemuVersion) =
+    ("exchanging images while the guest runs (blockdev-reopen)", QemuVersion { major: 6, minor: 1 });
+
+/// The disks of a guest, and how often the image of each was exchanged.
+pub struct Exchanger {
+    guest: String,
+    disks: Vec<(String, Attachment)>,
+    generations: Mutex<Vec<u32>>,
+}
+
+impl Exchanger {
+    /// For a guest that was started from this specification.
+    pub fn of(spec: &GuestSpec) -> Self {
+        let disks: Vec<_> = spec.disks.iter().filter_map(|d| Some((d.id.clone(), d.attachment.clone()?))).collect();
+        let generations = Mutex::new(vec![0; disks.len()]);
+        Self { guest: spec.name.clone(), disks, generations }
+    }
+
+    /// Puts another image under a disk that is idle.
+    pub fn exchange(&self, qmp: &mut Qmp, id: &str, storage: &Storage) -> Result<()> {
+        let wrong = |reason: String| Error::Spec { guest: self.guest.clone(), reason };
+        let (index, (_, attachment)) = self
+            .disks
+            .iter()
+            .enumerate()
+            .find(|(_, (disk, _))| disk == id)
+            .ok_or_else(|| Error::NoDisk { guest: self.guest.clone(), disk: id.to_owned(), hint: String::new() })?;
+        let driver = drivers::find(&attachment.driver).ok_or_else(|| wrong(format!("no driver for disk {id}")))?;
+        if !matches!(storage, Storage::Image { .. }) {
+            return Err(wrong(format!("disk {id}: only disk images can be exchanged while the guest runs")));
+        }
+        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        let node = node_name(index);
+        let nodes = |generation| image_layers(&PlannedDisk { storage, attachment, driver }, &node, generation);
+        let old = nodes(generations[index]);
+        generations[index] += 1;
+        let new = nodes(generations[index]);
+        let [protocol, image, top] = &new[..] else {
+            return Err(wrong(format!("disk {id}: its image has {} nodes", new.len())));
+        };
+        let done = (|| {
+            qmp.execute("blockdev-add", protocol.clone())?;
+            qmp.execute("blockdev-add", image.clone())?;
+            qmp.execute("blockdev-reopen", json!({"options": [top]}))
+        })();
+        if let Err(e) = done {
+            // The disk has its old image still; what was added is in nobody's way.
+            let _ = close(qmp, &new);
+            return Err(e.into());
+        }
+        close(qmp, &old)
+    }
+}
+
+/// Closes an image: the format's node, then the file's.
+fn close(qmp: &mut Qmp, layers: &[Value]) -> Result<()> {
+    for layer in layers[..layers.len() - 1].iter().rev() {
+        qmp.execute("blockdev-del", json!({"node-name": layer["node-name"]}))?;
+    }
+    Ok(())
+}
+
+/// Puts a `raw` node called `node` above the nodes of a disk image (the protocol's and the
+/// format's), which get names of their own for each exchange.
+pub fn under_raw(mut layers: Vec<Value>, node: &str, generation: u32) -> Vec<Value> {
+    let [protocol, image] = &mut layers[..] else { return layers };
+    // The first one is called like the file of any other disk.
+    let suffix = if generation == 0 { String::new() } else { format!("-{generation}") };
+    let (file_name, image_name) = (format!("{node}-file{suffix}"), format!("{node}-image{suffix}"));
+    protocol["node-name"] = json!(file_name);
+    image["node-name"] = json!(image_name);
+    image["file"] = json!(file_name);
+    let mut top = json!({"driver": "raw", "node-name": node, "file": image_name, "cache": image["cache"]});
+    for key in ["discard", "detect-zeroes"] {
+        if let Some(value) = image.get(key) {
+            top[key] = value.clone();
+        }
+    }
+    // Zeroes are looked for once, at the top.
+    if let Some(image) = image.as_object_mut() {
+        image.remove("detect-zeroes");
+    }
+    layers.push(top);
+    layers
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_raw_node_keeps_the_disks_name_and_settings() {
+        let layers = vec![
+            json!({"driver": "file", "node-name": "node3-file", "filename": "/a"}),
+            json!({"driver": "qcow2", "node-name": "node3", "file": "node3-file", "cache": {"direct": true},
+                   "discard": "unmap", "detect-zeroes": "unmap"}),
+        ];
+        let made = under_raw(layers, "node3", 2);
+        assert_eq!(made[0]["node-name"], "node3-file-2");
+        assert_eq!((&made[1]["node-name"], &made[1]["file"]), (&json!("node3-image-2"), &json!("node3-file-2")));
+        assert_eq!(made[1]["discard"], "unmap");
+        assert!(made[1].get("detect-zeroes").is_none());
+        let top = json!({"driver": "raw", "node-name": "node3", "file": "node3-image-2", "cache": {"direct": true},
+                         "discard": "unmap", "detect-zeroes": "unmap"});
+        assert_eq!(made[2], top);
+    }
+}

@@ -1,0 +1,137 @@
+//! Guests of our own under QEMU: machine q35, KVM where a guest really runs with it, else TCG.
+
+mod accel;
+mod args;
+mod console;
+mod disks;
+mod effective;
+mod exchange;
+mod guard;
+mod launch;
+mod version;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use vmio_model::result::Accel;
+use vmio_node::Node;
+use vmio_node::qmp::Qmp;
+
+use crate::qemu::find_qemu;
+
+use super::{Accelerator, Error, Guest, GuestKind, GuestSpec, Hypervisor, LaunchCtx, Result};
+use crate::disks::Storage;
+use effective::{Asked, Sources};
+use exchange::Exchanger;
+use launch::Booted;
+use vmio_look::require::{Requirement, readable};
+
+pub use accel::known as known_accelerator;
+pub use version::why_not;
+
+/// Entry `qemu`.
+pub struct Qemu;
+
+impl GuestKind for Qemu {
+    fn name(&self) -> &'static str {
+        "qemu"
+    }
+    fn about(&self) -> &'static str {
+        "a reference guest made by vmio under QEMU (q35; KVM, else TCG)"
+    }
+    fn requirements(&self) -> &'static [Requirement] {
+        const REQUIREMENTS: &[Requirement] = &[
+            Requirement {
+                name: "QEMU",
+                why: "runs the guest",
+                mend: "apt install qemu-system-x86 (Proxmox includes it; Debian's package would remove Proxmox)",
+                check: |n| match find_qemu(n) {
+                    Ok(_) => Ok(()),
+                    Err(crate::qemu::Error::NoQemu { looked_for }) => Err(format!("none of {looked_for} in PATH")),
+                    Err(other) => Err(other.to_string()),
+                },
+            },
+            Requirement {
+                name: "/proc",
+                why: "shows the threads of QEMU",
+                mend: "mount -t proc proc /proc",
+                check: |n| readable(n, "/proc/self/status"),
+            },
+        ];
+        REQUIREMENTS
+    }
+    fn launch(&self, ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>> {
+        let image = ctx.image.ok_or_else(|| Error::Spec {
+            guest: spec.name.clone(),
+            reason: "no image was built for it; run `vmio image build`".into(),
+        })?;
+        let mut accelerator = match ctx.accel {
+            Some(accel) => Accelerator { accel, reason: "asked for".into() },
+            None => accel::choose(ctx, image)?,
+        };
+        let booted = launch::boot(ctx, image, spec, accelerator.accel)?;
+        if booted.accel != accelerator.accel {
+            accelerator.reason = format!("QEMU took another than asked for ({})", accelerator.reason);
+            accelerator.accel = booted.accel;
+        }
+        let asked = spec.disks.iter().filter_map(|d| {
+            let guest = booted.disk_path(&d.id).ok()?;
+            Some(Asked { id: d.id.clone(), attachment: d.attachment.clone()?, storage: d.storage.clone(), guest })
+        });
+        let asked = asked.collect();
+        let exchanger = Exchanger::of(spec);
+        Ok(Box::new(QemuGuest { asked, exchanger, accelerator, host: Arc::clone(&ctx.node), booted }))
+    }
+}
+
+struct QemuGuest {
+    host: Arc<dyn Node>,
+    accelerator: Accelerator,
+    asked: Vec<Asked>,
+    exchanger: Exchanger,
+    booted: Booted,
+}
+
+impl Guest for QemuGuest {
+    fn node(&self) -> Arc<dyn Node> {
+        Arc::clone(&self.booted.node)
+    }
+    fn hypervisor(&self) -> Option<&Hypervisor> {
+        Some(&self.booted.hypervisor)
+    }
+    fn disk_path(&self, id: &str) -> Result<PathBuf> {
+        self.booted.disk_path(id)
+    }
+    fn effective(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
+        let mut qmp = self.booted.qmp.lock().unwrap_or_else(PoisonError::into_inner);
+        let from =
+            Sources { host: self.host.reader(), guest: self.booted.node.reader(), pid: self.booted.hypervisor.pid };
+        effective::read(&mut qmp, &from, &self.asked)
+    }
+    fn exchange(&self, id: &str, storage: &Storage) -> Result<()> {
+        let mut qmp = self.booted.qmp.lock().unwrap_or_else(PoisonError::into_inner);
+        self.exchanger.exchange(&mut qmp, id, storage)
+    }
+    fn accelerator(&self) -> Option<&Accelerator> {
+        Some(&self.accelerator)
+    }
+    fn boot_seconds(&self) -> Option<f64> {
+        Some(self.booted.boot_seconds)
+    }
+    fn give_up(&self, seen: &str) -> Error {
+        self.booted.process.give_up(seen)
+    }
+    fn stop(self: Box<Self>) -> Result<()> {
+        self.booted.stop()
+    }
+}
+
+/// What really runs the guest, by QEMU's own word.
+fn running_accel(qmp: &mut Qmp) -> Result<Accel> {
+    let kvm = qmp.execute("query-kvm", serde_json::json!({}))?;
+    Ok(if kvm["enabled"] == true { Accel::Kvm } else { Accel::Tcg })
+}
+
+/// A monitor that is shared by calls on `&self`.
+type SharedQmp = Mutex<Qmp>;

@@ -1,0 +1,218 @@
+//! The image that vmio's own guests start from: a kernel, its modules, the agent, and a disk with
+//! the host's own dd and fio. `docs/image.md` says why it is made like this, with figures.
+//!
+//! An image is kept under `STATE/images/DIGEST`, where the digest is over all that goes into it:
+//! when the host's kernel, its fio or a library of it, or the agent changes, another one is built.
+//! What differs from guest to guest (which modules it loads) goes into the initramfs, which is put
+//! together at each launch from the image and costs a few milliseconds.
+
+mod agent;
+mod build;
+mod cpio;
+mod elf;
+mod error;
+mod kernel;
+mod modules;
+pub(crate) mod tools;
+mod unpack;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use vmio_node::Node;
+
+pub(crate) use build::{Recipe, run};
+use cpio::Cpio;
+pub(crate) use error::file_error;
+pub use error::{Error, Result};
+pub(crate) use kernel::identity;
+use tools::Tools;
+use vmio_look::require::{Requirement, program};
+
+/// Label and serial number by which the guest finds the disk with the tools.
+pub const TOOLS_SERIAL: &str = "vmio-tools";
+/// Name of the virtio-serial port on which the agent listens when its kernel is told no other.
+pub const AGENT_PORT: &str = "vmio.0";
+/// Modules that every guest loads: the bus, the agent's channel, the disk with the tools.
+pub const BASE_MODULES: [&str; 4] = ["virtio_pci", "virtio_console", "virtio_blk", "ext4"];
+/// Modules that an image carries for the devices a guest may have.
+pub const DEVICE_MODULES: [&str; 7] = ["virtio_scsi", "sym53c8xx", "sd_mod", "ahci", "nvme", "virtio_net", "e1000"];
+/// Programs that an image carries.
+pub const PROGRAMS: [&str; 2] = ["dd", "fio"];
+
+/// What is needed to build an image.
+pub const REQUIREMENTS: &[Requirement] = &[
+    Requirement {
+        name: "fio",
+        why: "runs in the guest as on the host",
+        mend: "apt install fio",
+        check: |n| program(n, "fio"),
+    },
+    Requirement {
+        name: "dd",
+        why: "runs in the guest as on the host",
+        mend: "apt install coreutils",
+        check: |n| program(n, "dd"),
+    },
+    Requirement {
+        name: "ldd",
+        why: "finds the libraries of dd and fio",
+        mend: "apt install libc-bin",
+        check: |n| program(n, "ldd"),
+    },
+    Requirement {
+        name: "mke2fs",
+        why: "writes the disk that carries dd and fio",
+        mend: "apt install e2fsprogs",
+        check: |n| program(n, "mke2fs"),
+    },
+];
+
+/// Told what is being done; called a few times a build.
+pub type Progress<'a> = &'a dyn Fn(&str);
+
+/// An image that is ready to be booted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    /// Directory that holds it.
+    #[serde(skip)]
+    pub dir: PathBuf,
+    /// Digest of all that went into it.
+    pub digest: String,
+    /// `uname -r` of its kernel.
+    pub kernel_release: String,
+    /// Where the kernel is from, for people.
+    pub kernel_origin: String,
+    /// `None`: an ELF kernel that is started by PVH. Else the reason why it is the compressed
+    /// kernel, which takes about 2.5 s longer to boot under emulation.
+    pub compressed_because: Option<String>,
+    /// What tells its kernel from others: path, size and time of last change.
+    #[serde(default)]
+    kernel_identity: String,
+    /// `fio --version` of the fio that it carries.
+    pub fio_version: String,
+    /// Modules to load, in order, by the module asked for; empty when it is built in.
+    modules: BTreeMap<String, Vec<String>>,
+    /// Modules that a guest of this image loads beside [`BASE_MODULES`] whatever its devices.
+    #[serde(default)]
+    always: Vec<String>,
+}
+
+impl Image {
+    /// The image for this host as it is now: the kept one, or a new one. `node` is the machine
+    /// that vmio runs on; `state_dir` is made when it is missing.
+    pub fn load_or_build(node: &dyn Node, state_dir: &Path, progress: Progress) -> Result<Image> {
+        let tools = Tools::find(node, &PROGRAMS)?;
+        let recipe = Recipe {
+            what: "guest image",
+            dir: "images",
+            modules: &DEVICE_MODULES,
+            always: &[],
+            inputs: tools.identity()?,
+            disk: &|scratch, to| tools.write(node, scratch, to),
+        };
+        recipe.load_or_build(node, state_dir, progress)
+    }
+
+    /// The kernel to boot.
+    pub fn kernel(&self) -> PathBuf {
+        self.dir.join("kernel")
+    }
+
+    /// The read-only disk image (ext2) that the guest mounts at `/usr`.
+    pub fn tools(&self) -> PathBuf {
+        self.dir.join("tools.ext2")
+    }
+
+    /// The initramfs of a guest that loads [`BASE_MODULES`], those asked for, and those of every
+    /// guest of this image.
+    pub fn initramfs(&self, device_modules: &[&str]) -> Result<Vec<u8>> {
+        let mut archive = Cpio::default();
+        for dir in ["dev", "proc", "sys", "run", "tmp", "etc", "usr", "modules"] {
+            archive.dir(dir);
+        }
+        for dir in ["bin", "sbin", "lib", "lib64"] {
+            archive.link(dir, &format!("usr/{dir}"));
+        }
+        archive.device("dev/console", 5, 1);
+        archive.device("dev/null", 1, 3);
+        let agent = self.dir.join("agent");
+        archive.file("init", 0o755, &fs::read(&agent).map_err(file_error("read", &agent))?);
+        let mut listed = Vec::new();
+        let always = self.always.iter().map(String::as_str);
+        for asked in BASE_MODULES.into_iter().chain(device_modules.iter().copied()).chain(always) {
+            let order = self.modules.get(asked).ok_or_else(|| Error::NoModule {
+                name: asked.to_owned(),
+                wanted_by: format!(" in the image {}", self.dir.display()),
+            })?;
+            for name in order {
+                if !listed.contains(name) {
+                    let path = self.dir.join("modules").join(format!("{name}.ko"));
+                    let content = fs::read(&path).map_err(file_error("read", &path))?;
+                    archive.file(&format!("modules/{name}.ko"), 0o644, &content);
+                    listed.push(name.clone());
+                }
+            }
+        }
+        let modules: String = listed.iter().map(|m| format!("/modules/{m}.ko\n")).collect();
+        archive.file("etc/vmio-modules", 0o644, modules.as_bytes());
+        archive.file("etc/vmio-mounts", 0o644, format!("{TOOLS_SERIAL} /usr ext4\n").as_bytes());
+        Ok(archive.finish())
+    }
+
+    fn load(dir: &Path) -> Option<Image> {
+        let text = fs::read(dir.join("image.json")).ok()?;
+        let image: Image = serde_json::from_slice(&text).ok()?;
+        Some(Image { dir: dir.to_owned(), ..image })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn image(dir: &Path) -> Image {
+        fs::create_dir_all(dir.join("modules")).unwrap();
+        fs::write(dir.join("agent"), "agent").unwrap();
+        let mut modules: BTreeMap<String, Vec<String>> =
+            BASE_MODULES.iter().map(|m| ((*m).to_owned(), vec!["virtio".to_owned(), (*m).to_owned()])).collect();
+        modules.insert("sd_mod".into(), vec!["scsi_mod".into(), "sd_mod".into()]);
+        modules.insert("nvme".into(), vec![]);
+        for name in modules.values().flatten() {
+            fs::write(dir.join(format!("modules/{name}.ko")), name).unwrap();
+        }
+        Image {
+            dir: dir.into(),
+            digest: String::new(),
+            kernel_release: "6.1".into(),
+            kernel_origin: String::new(),
+            kernel_identity: String::new(),
+            compressed_because: None,
+            fio_version: "fio-3.33".into(),
+            modules,
+            always: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_initramfs_lists_each_module_once_and_built_in_ones_never() {
+        let dir = tempfile::tempdir().unwrap();
+        let archive = image(dir.path()).initramfs(&["sd_mod", "nvme"]).unwrap();
+        let text = String::from_utf8_lossy(&archive);
+        let expected = "/modules/virtio.ko\n/modules/virtio_pci.ko\n/modules/virtio_console.ko\n\
+                        /modules/virtio_blk.ko\n/modules/ext4.ko\n/modules/scsi_mod.ko\n/modules/sd_mod.ko\n";
+        assert!(text.contains(expected), "{text}");
+        assert!(!text.contains("nvme"));
+        assert!(text.contains("vmio-tools /usr ext4\n"));
+    }
+
+    #[test]
+    fn a_module_that_the_image_lacks_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let said = image(dir.path()).initramfs(&["floppy"]).unwrap_err().to_string();
+        assert!(said.contains("floppy"), "{said}");
+    }
+}

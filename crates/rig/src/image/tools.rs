@@ -1,0 +1,176 @@
+//! The programs that run on both sides: the host's own files with the libraries they load, put
+//! into a read-only file system image, so that native and guest run the very same code.
+//!
+//! The image is an extra disk and not part of the initramfs: fio as distributions build it loads
+//! some 80 MB of libraries, which in an initramfs would stay in the guest's memory; from a disk
+//! only the pages that are used come in (docs/image.md has the figures). Its format is ext2,
+//! which `mke2fs -d` (e2fsprogs, on every Debian) writes without root and the ext4 driver reads
+//! without any further module.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use vmio_node::{Exec, Node};
+
+use super::{Error, Result, file_error, identity, run};
+use vmio_look::require::find_program;
+
+/// Block size of the image in bytes: the page size, so that a page is one block.
+const BLOCK: u64 = 4096;
+
+/// The programs and their libraries: path below the guest's `/usr` -> file on the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tools {
+    /// All files to carry.
+    pub files: BTreeMap<PathBuf, PathBuf>,
+}
+
+impl Tools {
+    /// Finds the programs and, through `ldd`, their libraries and loader.
+    pub fn find(node: &dyn Node, programs: &[&'static str]) -> Result<Self> {
+        let mut this = Self { files: BTreeMap::new() };
+        for &name in programs {
+            let program = find_program(node.reader(), name).ok_or(Error::NoProgram { name })?;
+            this.add(node, place(&program)?, program)?;
+        }
+        Ok(this)
+    }
+
+    /// Adds a program of the host, at this place below `/usr`, and its libraries.
+    pub fn add(&mut self, node: &dyn Node, at: PathBuf, program: PathBuf) -> Result<()> {
+        let listed = node.exec(&Exec::new("ldd").args([program.to_string_lossy()]).limit(Duration::from_secs(20)))?;
+        // ldd ends with 1 for a static program, which needs nothing.
+        let libraries =
+            libraries(&listed.out()).map_err(|library| Error::NoLibrary { program: program.clone(), library })?;
+        for file in libraries {
+            self.files.insert(place(&file)?, file);
+        }
+        self.files.insert(at, program);
+        Ok(())
+    }
+
+    /// What tells these files from others.
+    pub fn identity(&self) -> Result<String> {
+        let mut text = String::new();
+        for (place, file) in &self.files {
+            text += &format!("{} {}\n", place.display(), identity(file)?);
+        }
+        Ok(text)
+    }
+
+    /// Copies all files into a tree that becomes the guest's `/usr`; what is there already stays.
+    pub fn copy_into(&self, tree: &Path) -> Result<()> {
+        for (place, file) in &self.files {
+            let to = tree.join(place);
+            if to.exists() {
+                continue;
+            }
+            let parent = to.parent().unwrap_or(tree);
+            fs::create_dir_all(parent).map_err(file_error("make", parent))?;
+            fs::copy(file, &to).map_err(file_error("copy", file))?;
+            fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).map_err(file_error("set the mode of", &to))?;
+        }
+        Ok(())
+    }
+
+    /// Writes the image. `scratch` takes the tree in passing.
+    pub fn write(&self, node: &dyn Node, scratch: &Path, image: &Path) -> Result<()> {
+        let tree = scratch.join("tools");
+        self.copy_into(&tree)?;
+        write_disk(node, &tree, image)
+    }
+}
+
+/// Makes a read-only disk image of a tree, which is removed.
+pub(crate) fn write_disk(node: &dyn Node, tree: &Path, image: &Path) -> Result<()> {
+    let (blocks, entries) = extent(tree)?;
+    // Inodes, directories and indirect blocks (one for each 1024 blocks) beside the content.
+    let inodes = entries + 64;
+    let size = blocks + blocks / 64 + inodes + 1024;
+    let mke2fs = find_program(node.reader(), "mke2fs").ok_or(Error::NoProgram { name: "mke2fs" })?;
+    let cmd = Exec::new(mke2fs.to_string_lossy())
+        .args(["-q", "-F", "-t", "ext2", "-m", "0", "-L", "vmio-tools", "-b"])
+        .args([BLOCK.to_string(), "-N".into(), inodes.to_string(), "-d".into()])
+        .args([tree.to_string_lossy(), image.to_string_lossy()])
+        .args([size.to_string()])
+        .limit(Duration::from_secs(120));
+    run(node, &cmd)?;
+    fs::remove_dir_all(tree).map_err(file_error("remove", tree))
+}
+
+/// Blocks of all files below a directory, and how many entries there are.
+fn extent(dir: &Path) -> Result<(u64, u64)> {
+    let (mut blocks, mut entries) = (0, 1);
+    for entry in fs::read_dir(dir).map_err(file_error("list", dir))? {
+        let path = entry.map_err(file_error("list", dir))?.path();
+        let meta = fs::symlink_metadata(&path).map_err(file_error("look at", &path))?;
+        if meta.is_dir() {
+            let below = extent(&path)?;
+            blocks += below.0 + 1;
+            entries += below.1;
+        } else {
+            blocks += meta.len().div_ceil(BLOCK);
+            entries += 1;
+        }
+    }
+    Ok((blocks, entries))
+}
+
+/// Where a host file goes below the guest's `/usr`. `/bin`, `/lib`, `/lib64` and `/sbin` of the
+/// guest are links into it, as on every distribution of today; an older host fits just as well.
+fn place(file: &Path) -> Result<PathBuf> {
+    let inside = file.strip_prefix("/usr").or_else(|_| file.strip_prefix("/")).unwrap_or(file);
+    let top = inside.iter().next().and_then(|t| t.to_str()).unwrap_or_default();
+    if file.starts_with("/usr") || ["bin", "sbin", "lib", "lib64"].contains(&top) {
+        Ok(inside.to_owned())
+    } else {
+        Err(Error::Misplaced { file: file.into() })
+    }
+}
+
+/// Library files in the output of ldd(1); `Err` names one that was not found.
+fn libraries(ldd: &str) -> Result<Vec<PathBuf>, String> {
+    let mut found = Vec::new();
+    for line in ldd.lines() {
+        let line = line.trim();
+        let target = match line.split_once(" => ") {
+            Some((name, "not found")) => return Err(name.to_owned()),
+            Some((_, target)) => target,
+            None => line,
+        };
+        if target.starts_with('/') {
+            found.push(PathBuf::from(target.split(" (").next().unwrap_or(target)));
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_read_from_ldd() {
+        let recorded = "\tlinux-vdso.so.1 (0x00007f45cc6d7000)\n\
+                        \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f45cc4cc000)\n\
+                        \t/lib64/ld-linux-x86-64.so.2 (0x00007f45cc6d9000)\n";
+        assert_eq!(
+            libraries(recorded).unwrap(),
+            [Path::new("/lib/x86_64-linux-gnu/libc.so.6"), Path::new("/lib64/ld-linux-x86-64.so.2")]
+        );
+        assert_eq!(libraries("\tnot a dynamic executable\n").unwrap(), Vec::<PathBuf>::new());
+        assert_eq!(libraries("\tlibrbd.so.1 => not found\n").unwrap_err(), "librbd.so.1");
+    }
+
+    #[test]
+    fn every_file_lands_below_usr() {
+        assert_eq!(place(Path::new("/usr/bin/fio")).unwrap(), Path::new("bin/fio"));
+        assert_eq!(place(Path::new("/lib64/ld.so")).unwrap(), Path::new("lib64/ld.so"));
+        assert_eq!(place(Path::new("/usr/local/lib/x.so")).unwrap(), Path::new("local/lib/x.so"));
+        assert!(place(Path::new("/opt/fio")).unwrap_err().to_string().contains("/opt/fio"));
+    }
+}

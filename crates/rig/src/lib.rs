@@ -1,0 +1,13 @@
+//! Makes what is measured and measures it: storage, guests, load, probes. All that is changed on the
+//! machine is journalled before it is made. Each folder that is an extension point has a trait, one
+//! constant list of the entries, and a file an entry.
+
+pub mod disks;
+pub mod gentle;
+pub mod guests;
+pub mod image;
+pub mod lab;
+pub mod limits;
+pub mod probes;
+pub mod qemu;
+pub mod workloads;

@@ -1,0 +1,353 @@
+//! The control group of the native side: it gets the cores and the memory that the guest has,
+//! so that a native run cannot hide in the host's page cache (page cache is charged to the
+//! group that reads it in, and is reclaimed at the group's limit). Version 1 or 2 of control
+//! groups, whichever the host has (kernel documents admin-guide/cgroup-v1/cpusets.rst,
+//! cgroup-v1/memory.rst, cgroup-v2.rst). Where it cannot be had
+//! the reason is returned, and the result says so.
+//!
+//! Nothing of the host's is changed: a version 2 controller that the root group has not
+//! enabled for its children is not enabled for them, but named as missing.
+
+use std::path::{Path, PathBuf};
+
+use vmio_node::{Change, ChangeId, Journal, Local, Node, Reader};
+
+use vmio_look::require;
+
+/// `oom_score_adj` of every process that vmio starts: the out-of-memory killer takes these first.
+pub const OOM_SCORE_ADJ: i32 = 1000;
+
+/// Period of a version 2 CPU quota in microseconds.
+const PERIOD_US: u64 = 100_000;
+
+/// A control group of our own.
+#[derive(Debug)]
+pub struct Limits {
+    groups: Groups,
+    described: String,
+    change: ChangeId,
+}
+
+/// Directories of the group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Groups {
+    /// One for each controller.
+    V1 { cpuset: PathBuf, memory: PathBuf },
+    /// One for all; whether it has cpuset (else a CPU quota).
+    V2 { group: PathBuf, cpuset: bool },
+}
+
+impl Groups {
+    fn dirs(&self) -> Vec<PathBuf> {
+        match self {
+            Self::V1 { cpuset, memory } => vec![cpuset.clone(), memory.clone()],
+            Self::V2 { group, .. } => vec![group.clone()],
+        }
+    }
+}
+
+/// A value that goes into a file of a group.
+type Setting = (PathBuf, String);
+
+impl Limits {
+    /// Makes a group called `name` (unique to the run) with `cores` CPUs and `memory_bytes` of
+    /// memory and no swap.
+    ///
+    /// # Errors
+    /// The reason in words why the side cannot be held; what was made is taken away again.
+    pub fn create(
+        node: &dyn Node,
+        journal: &Journal,
+        name: &str,
+        cores: u32,
+        memory_bytes: u64,
+    ) -> Result<Self, String> {
+        let groups = find(node.reader(), name)?;
+        let (settings, described) = plan(node.reader(), &groups, cores, memory_bytes)?;
+        // What is there already is not ours, and must not be undone.
+        for dir in groups.dirs() {
+            if node.stat(&dir).map_err(|e| e.to_string())?.is_some() {
+                return Err(format!("the control group {} already exists; stop what uses it", dir.display()));
+            }
+        }
+        let made = journal.make(Change::Cgroup { paths: groups.dirs() }, || make_all(&groups.dirs()));
+        let ((), change) = made.map_err(|e| e.to_string())??;
+        if let Err(reason) = settings.iter().try_for_each(|s| put(node, s)) {
+            return Err(match journal.undo(change) {
+                Ok(()) => reason,
+                Err(e) => format!("{reason}; {e}"),
+            });
+        }
+        Ok(Self { groups, described, change })
+    }
+
+    /// Files for [`vmio_node::Exec::cgroup_procs`].
+    pub fn procs_files(&self) -> Vec<PathBuf> {
+        self.groups.dirs().iter().map(|dir| dir.join("cgroup.procs")).collect()
+    }
+
+    /// `cgroup v1: cpuset 1, memory 256 MiB, no swap`.
+    pub fn describe(&self) -> &str {
+        &self.described
+    }
+
+    /// Takes the group away.
+    ///
+    /// # Errors
+    /// When it is still in use.
+    pub fn remove(self, journal: &Journal) -> Result<(), vmio_node::Error> {
+        journal.undo(self.change)
+    }
+}
+
+/// How a side would be held to `cores` CPUs and `memory_bytes` of memory, in the words of
+/// [`Limits::describe`]. Only looks.
+///
+/// # Errors
+/// The reason in words why it cannot be.
+pub fn forecast(reader: &dyn Reader, cores: u32, memory_bytes: u64) -> Result<String, String> {
+    let groups = find(reader, "vmio")?;
+    Ok(plan(reader, &groups, cores, memory_bytes)?.1)
+}
+
+/// How many CPUs vmio may use: those that it was started on (taskset(1), systemd's `AllowedCPUs`); `None`
+/// where that cannot be read.
+pub fn usable_cpus(reader: &dyn Reader) -> Option<u32> {
+    Some(own_cpus(reader)?.len() as u32)
+}
+
+/// The CPUs that vmio was started on. A control group would take processes beyond them.
+fn own_cpus(reader: &dyn Reader) -> Option<Vec<u32>> {
+    let status = reader.read_text(Path::new("/proc/self/status")).ok()?;
+    let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"))?;
+    parse_cpus(list).ok().filter(|cpus| !cpus.is_empty())
+}
+
+/// All of these directories or none.
+fn make_all(dirs: &[PathBuf]) -> Result<(), String> {
+    for (at, dir) in dirs.iter().enumerate() {
+        if let Err(e) = std::fs::create_dir(dir) {
+            for made in &dirs[..at] {
+                let _ = std::fs::remove_dir(made);
+            }
+            let mend = require::mend_for(&Local::new(), "run as root");
+            return Err(format!("cannot make the control group {}: {e}; {mend}", dir.display()));
+        }
+    }
+    Ok(())
+}
+
+fn put(node: &dyn Node, (file, value): &Setting) -> Result<(), String> {
+    node.write(file, value.as_bytes(), None).map_err(|e| format!("{e} (value {value:?})"))
+}
+
+/// Where the group goes: the version of control groups that has memory.
+fn find(reader: &dyn Reader, name: &str) -> Result<Groups, String> {
+    let mounts = reader.read_text(Path::new("/proc/self/mounts")).map_err(|e| e.to_string())?;
+    let mounted = |kind: &str, controller: &str| {
+        mounts.lines().find_map(|line| {
+            let fields: Vec<&str> = line.split(' ').collect();
+            let options = fields.get(3)?;
+            let fits =
+                fields.get(2) == Some(&kind) && (controller.is_empty() || options.split(',').any(|o| o == controller));
+            fits.then(|| Path::new(fields[1]).join(name))
+        })
+    };
+    if let Some(group) = mounted("cgroup2", "") {
+        let root = group.parent().unwrap_or(Path::new("/"));
+        let enabled = reader.read_text(&root.join("cgroup.subtree_control")).unwrap_or_default();
+        let has = |controller: &str| enabled.split_ascii_whitespace().any(|c| c == controller);
+        if has("memory") && (has("cpuset") || has("cpu")) {
+            return Ok(Groups::V2 { cpuset: has("cpuset"), group });
+        }
+    }
+    match (mounted("cgroup", "cpuset"), mounted("cgroup", "memory")) {
+        (Some(cpuset), Some(memory)) => Ok(Groups::V1 { cpuset, memory }),
+        (None, None) if mounted("cgroup2", "").is_none() => Err("no control groups are mounted on this machine".into()),
+        (None, None) => Err("control groups v2 do not give the memory and cpu controllers to children of the root group \
+                             (cgroup.subtree_control); systemd enables them with MemoryAccounting=yes and CPUAccounting=yes"
+            .into()),
+        (cpuset, _) => Err(format!("control groups v1 lack {}", if cpuset.is_none() { "cpuset" } else { "memory" })),
+    }
+}
+
+/// What is written where, in order, and how it is told.
+fn plan(reader: &dyn Reader, groups: &Groups, cores: u32, memory: u64) -> Result<(Vec<Setting>, String), String> {
+    let mib = memory >> 20;
+    if cores == 0 {
+        return Err("0 cores are requested: each side needs one".into());
+    }
+    match groups {
+        Groups::V1 { cpuset, memory: group } => {
+            let root = cpuset.parent().unwrap_or(Path::new("/"));
+            let read = |file: &str| reader.read_text(&root.join(file)).map_err(|e| e.to_string());
+            let cpus = last_cpus(reader, &read("cpuset.cpus")?, cores)?;
+            // Both must be set before a process can enter.
+            let mut settings = vec![
+                (cpuset.join("cpuset.cpus"), cpus.clone()),
+                (cpuset.join("cpuset.mems"), read("cpuset.mems")?.trim().to_owned()),
+                (group.join("memory.limit_in_bytes"), memory.to_string()),
+            ];
+            // Memory and swap together may use no more than memory alone: no swap.
+            let memsw = group.parent().unwrap_or(Path::new("/")).join("memory.memsw.limit_in_bytes");
+            let counted = matches!(reader.stat(&memsw), Ok(Some(_)));
+            if counted {
+                settings.push((group.join("memory.memsw.limit_in_bytes"), memory.to_string()));
+            }
+            let swap = if counted || !swap_in_use(reader) {
+                "no swap"
+            } else {
+                "swap not limited (the kernel does not account it)"
+            };
+            Ok((settings, format!("cgroup v1: cpuset {cpus}, memory {mib} MiB, {swap}")))
+        }
+        Groups::V2 { group, cpuset } => {
+            let mut settings = vec![(group.join("memory.max"), memory.to_string())];
+            let root = group.parent().unwrap_or(Path::new("/"));
+            let cpu = if *cpuset {
+                let online = reader.read_text(&root.join("cpuset.cpus.effective")).map_err(|e| e.to_string())?;
+                let cpus = last_cpus(reader, &online, cores)?;
+                settings.push((group.join("cpuset.cpus"), cpus.clone()));
+                format!("cpuset {cpus}")
+            } else {
+                settings.push((group.join("cpu.max"), format!("{} {PERIOD_US}", u64::from(cores) * PERIOD_US)));
+                format!("CPU quota {cores}")
+            };
+            // Where there is no swap the kernel may have no such file.
+            let swap = swap_in_use(reader);
+            if swap {
+                settings.push((group.join("memory.swap.max"), "0".into()));
+            }
+            Ok((settings, format!("cgroup v2: {cpu}, memory {mib} MiB, no swap")))
+        }
+    }
+}
+
+fn swap_in_use(reader: &dyn Reader) -> bool {
+    reader.read_text(Path::new("/proc/swaps")).is_ok_and(|text| text.lines().count() > 1)
+}
+
+/// The last `cores` CPUs of a list such as `0-3,8` that vmio may use: the first ones take most interrupts.
+fn last_cpus(reader: &dyn Reader, list: &str, cores: u32) -> Result<String, String> {
+    let mut cpus = parse_cpus(list)?;
+    if let Some(own) = own_cpus(reader) {
+        cpus.retain(|cpu| own.contains(cpu));
+    }
+    let cores = cores as usize;
+    if cpus.len() < cores {
+        return Err(format!("{cores} cores are asked for and vmio may use {} here; use fewer", cpus.len()));
+    }
+    let chosen: Vec<String> = cpus[cpus.len() - cores..].iter().map(u32::to_string).collect();
+    Ok(chosen.join(","))
+}
+
+/// A list such as `0-3,8`.
+fn parse_cpus(list: &str) -> Result<Vec<u32>, String> {
+    let mut cpus: Vec<u32> = Vec::new();
+    for part in list.trim().split(',').filter(|p| !p.is_empty()) {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        let bound = |text: &str| text.parse::<u32>().map_err(|_| format!("{list:?} is not a list of CPUs"));
+        cpus.extend(bound(from)?..=bound(to)?);
+    }
+    Ok(cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use vmio_node::fake::Tree;
+
+    const MIB: u64 = 1 << 20;
+    const V1: &str = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup /sys/fs/cgroup/cpuset cgroup rw,relatime,cpuset 0 0\n\
+                      cgroup /sys/fs/cgroup/memory cgroup rw,relatime,memory 0 0\ncgroup /sys/fs/cgroup/blkio cgroup rw,blkio 0 0\n\
+                      cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0\n";
+    const NO_SWAP: (&str, &str) = ("/proc/swaps", "Filename Type Size Used Priority\n");
+    const SWAP: (&str, &str) = ("/proc/swaps", "Filename Type Size Used Priority\n/dev/sda3 partition 1 0 -2\n");
+
+    fn v1(swaps: (&str, &str), memsw: bool) -> Tree {
+        let mut files = vec![
+            ("/proc/self/mounts", V1),
+            swaps,
+            ("/sys/fs/cgroup/unified/cgroup.subtree_control", ""),
+            ("/sys/fs/cgroup/cpuset/cpuset.cpus", "0-3,8\n"),
+            ("/sys/fs/cgroup/cpuset/cpuset.mems", "0-1\n"),
+        ];
+        if memsw {
+            files.push(("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes", "1\n"));
+        }
+        Tree::of(&files)
+    }
+
+    fn v2(controllers: &str, swaps: (&str, &str)) -> Tree {
+        Tree::of(&[
+            ("/proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n"),
+            swaps,
+            ("/sys/fs/cgroup/cgroup.subtree_control", controllers),
+            ("/sys/fs/cgroup/cpuset.cpus.effective", "0-1\n"),
+        ])
+    }
+
+    fn planned(tree: &Tree, cores: u32) -> Result<(Vec<(String, String)>, String), String> {
+        let (settings, described) = plan(tree, &find(tree, "g")?, cores, 256 * MIB)?;
+        Ok((settings.into_iter().map(|(p, v)| (p.display().to_string(), v)).collect(), described))
+    }
+
+    #[test]
+    fn version_1() {
+        let (settings, described) = planned(&v1(NO_SWAP, true), 2).unwrap();
+        let expected = [
+            ("/sys/fs/cgroup/cpuset/g/cpuset.cpus", "3,8"),
+            ("/sys/fs/cgroup/cpuset/g/cpuset.mems", "0-1"),
+            ("/sys/fs/cgroup/memory/g/memory.limit_in_bytes", "268435456"),
+            ("/sys/fs/cgroup/memory/g/memory.memsw.limit_in_bytes", "268435456"),
+        ];
+        assert_eq!(settings, expected.map(|(p, v)| (p.to_owned(), v.to_owned())));
+        assert_eq!(described, "cgroup v1: cpuset 3,8, memory 256 MiB, no swap");
+        assert!(planned(&v1(SWAP, false), 1).unwrap().1.contains("swap not limited"), "never silent");
+        assert!(planned(&v1(NO_SWAP, false), 1).unwrap().1.contains("no swap"));
+    }
+
+    #[test]
+    fn version_2_with_cpuset_or_a_quota() {
+        let (settings, described) = planned(&v2("cpuset cpu io memory pids", SWAP), 1).unwrap();
+        assert_eq!(described, "cgroup v2: cpuset 1, memory 256 MiB, no swap");
+        assert!(settings.contains(&("/sys/fs/cgroup/g/memory.swap.max".into(), "0".into())));
+        let (settings, described) = planned(&v2("cpu memory pids", NO_SWAP), 2).unwrap();
+        assert_eq!(described, "cgroup v2: CPU quota 2, memory 256 MiB, no swap");
+        assert!(settings.contains(&("/sys/fs/cgroup/g/cpu.max".into(), "200000 100000".into())));
+    }
+
+    #[test]
+    fn a_side_stays_on_the_cpus_that_vmio_was_started_on() {
+        let taskset = |tree: Tree| tree.file("/proc/self/status", "Name:\tvmio\nCpus_allowed_list:\t0,2\n", (0, 1));
+        let (settings, described) = planned(&taskset(v1(NO_SWAP, true)), 2).unwrap();
+        assert_eq!(settings[0], ("/sys/fs/cgroup/cpuset/g/cpuset.cpus".to_owned(), "0,2".to_owned()));
+        assert_eq!(forecast(&taskset(v1(NO_SWAP, true)), 2, 256 * MIB).unwrap(), described);
+        assert_eq!(
+            planned(&taskset(v2("cpuset memory", NO_SWAP)), 1).unwrap().1,
+            "cgroup v2: cpuset 0, memory 256 MiB, no swap"
+        );
+        assert_eq!(usable_cpus(&taskset(Tree::default())), Some(2));
+        assert_eq!(usable_cpus(&Tree::default()), None);
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        for (tree, cores, word) in [
+            (v2("pids", NO_SWAP), 1, "subtree_control"),
+            (v2("cpu memory", NO_SWAP), 0, "0 cores"),
+            (v2("cpuset memory", NO_SWAP), 3, "3 cores"),
+            (v1(NO_SWAP, true), 6, "may use 5"),
+            (v1(NO_SWAP, true).file("/proc/self/status", "Cpus_allowed_list:\t0-1\n", (0, 1)), 3, "may use 2"),
+            (Tree::of(&[("/proc/self/mounts", "proc /proc proc rw 0 0\n")]), 1, "no control groups"),
+            (Tree::of(&[("/proc/self/mounts", "c /c cgroup rw,cpuset 0 0\n")]), 1, "lack memory"),
+        ] {
+            match planned(&tree, cores) {
+                Err(said) => assert!(said.contains(word), "{said}"),
+                // A quota of no cores would stop the side.
+                Ok(got) => panic!("{word}: {got:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Counters of the backing disks, from `/sys/block/DISK/stat` (kernel document
+//! block/stat.rst), computed exactly as iostat computes them (sysstat, `rd_stats.c` and
+//! `compute_ext_disk_stats`): request size = sectors / requests, aqu-sz = time in queue /
+//! interval, %util = busy time / interval.
+//!
+//! Several leaves (md, LVM over several disks, multipath) are taken as one: requests, bytes and
+//! queue depths are added, %util is their mean, as `iostat -g` does.
+
+use std::path::{Path, PathBuf};
+
+use vmio_model::result::DeviceUse;
+use vmio_node::FileSample;
+
+use super::{Observed, Probe, Subject};
+use vmio_look::backing::Backing;
+
+/// Sectors of these counters are 512 bytes whatever the device (block/stat.rst).
+const SECTOR: u64 = 512;
+
+/// Entry of the list of probes.
+pub struct Diskstats;
+
+impl Probe for Diskstats {
+    fn name(&self) -> &'static str {
+        "diskstats"
+    }
+    fn about(&self) -> &'static str {
+        "requests, bytes, queue depth and busy time of the backing disks; blind where there are none (RBD, overlay, memory); NFS has `mountstats`"
+    }
+    fn paths(&self, subject: &Subject) -> Vec<PathBuf> {
+        subject.backing.as_ref().map(stat_files).unwrap_or_default()
+    }
+    fn observe(&self, subject: &Subject, ticks: &[FileSample], into: &mut Observed) {
+        match &subject.backing {
+            None => into.not_visible = Some("no backing device was named".into()),
+            Some(Backing { not_visible: Some(reason), .. }) => into.not_visible = Some(reason.clone()),
+            // No disk, but the client's own counters: see `mountstats`.
+            Some(Backing { nfs: Some(_), .. }) => {}
+            Some(_) => match ticks {
+                [first, .., last] => match between(first, last) {
+                    Ok(found) => into.device = Some(found),
+                    Err(reason) => into.not_visible = Some(reason),
+                },
+                _ => into.not_visible = Some("fewer than two readings".into()),
+            },
+        }
+    }
+}
+
+/// The counters' files of all leaves.
+fn stat_files(backing: &Backing) -> Vec<PathBuf> {
+    backing.leaves.keys().map(|leaf| Path::new("/sys/block").join(leaf).join("stat")).collect()
+}
+
+/// One disk's counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Counters {
+    read_ios: u64,
+    read_sectors: u64,
+    write_ios: u64,
+    write_sectors: u64,
+    /// Milliseconds with any request in flight.
+    busy_ms: u64,
+    /// Milliseconds in flight, summed over requests.
+    queue_ms: u64,
+    /// Kernel 5.5 and newer.
+    flush_ios: u64,
+}
+
+impl Counters {
+    fn parse(text: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(text).ok()?;
+        let fields: Vec<u64> = text.split_ascii_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
+        let [read_ios, _, read_sectors, _, write_ios, _, write_sectors, _, _, busy_ms, queue_ms, rest @ ..] =
+            &fields[..]
+        else {
+            return None;
+        };
+        Some(Self {
+            read_ios: *read_ios,
+            read_sectors: *read_sectors,
+            write_ios: *write_ios,
+            write_sectors: *write_sectors,
+            busy_ms: *busy_ms,
+            queue_ms: *queue_ms,
+            // After four fields of discards.
+            flush_ios: rest.get(4).copied().unwrap_or(0),
+        })
+    }
+
+    fn minus(self, old: Self) -> Option<Self> {
+        Some(Self {
+            read_ios: self.read_ios.checked_sub(old.read_ios)?,
+            read_sectors: self.read_sectors.checked_sub(old.read_sectors)?,
+            write_ios: self.write_ios.checked_sub(old.write_ios)?,
+            write_sectors: self.write_sectors.checked_sub(old.write_sectors)?,
+            busy_ms: self.busy_ms.checked_sub(old.busy_ms)?,
+            queue_ms: self.queue_ms.checked_sub(old.queue_ms)?,
+            flush_ios: self.flush_ios.checked_sub(old.flush_ios)?,
+        })
+    }
+}
+
+/// `Err` is why nothing can be said.
+fn between(first: &FileSample, last: &FileSample) -> Result<DeviceUse, String> {
+    let seconds = last.seconds - first.seconds;
+    if seconds <= 0.0 {
+        return Err("no time between the readings".into());
+    }
+    let mut all = DeviceUse { seconds, ..DeviceUse::default() };
+    let (mut queue_ms, mut busy_ms) = (0, 0);
+    for (old, new) in first.contents.iter().zip(&last.contents) {
+        let (old, new) = (Counters::parse(old), Counters::parse(new));
+        let gone = || "the counters of a disk could not be read to the end".to_owned();
+        let d = new.ok_or_else(gone)?.minus(old.ok_or_else(gone)?).ok_or("the counters of a disk went backwards")?;
+        all.read_ios += d.read_ios;
+        all.write_ios += d.write_ios;
+        all.read_bytes += d.read_sectors * SECTOR;
+        all.write_bytes += d.write_sectors * SECTOR;
+        all.flush_ios += d.flush_ios;
+        queue_ms += d.queue_ms;
+        busy_ms += d.busy_ms;
+    }
+    let ios = all.read_ios + all.write_ios;
+    if ios > 0 {
+        all.request_bytes = (all.read_bytes + all.write_bytes) as f64 / ios as f64;
+    }
+    all.queue_depth = queue_ms as f64 / 1000.0 / seconds;
+    all.busy_ratio = Some(busy_ms as f64 / 1000.0 / seconds / first.contents.len().max(1) as f64);
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn tick(seconds: f64, contents: &[&str]) -> FileSample {
+        FileSample { seconds, contents: contents.iter().map(|c| c.as_bytes().to_vec()).collect() }
+    }
+
+    /// Two readings of a virtio disk, two seconds apart, and what `iostat -x` says of them:
+    /// r/s 500, w/s 50, rareq-sz 4, wareq-sz 64, aqu-sz 1.5, %util 75.
+    const OLD: &str = "56229 8337 4633746 18951 15800 22175 5681624 16921 0 11388 36359 4366 31 598176 414 1912 71\n";
+    const NEW: &str = "57229 8337 4641746 19951 15900 22175 5694424 17921 0 12888 39359 4366 31 598176 414 1922 71\n";
+
+    #[test]
+    fn as_iostat_computes() {
+        let got = between(&tick(10.0, &[OLD]), &tick(12.0, &[NEW])).unwrap();
+        assert_eq!((got.read_ios, got.write_ios, got.flush_ios), (1000, 100, 10));
+        assert_eq!((got.read_bytes, got.write_bytes), (1000 * 4096, 100 * 65536));
+        assert!((got.request_bytes - (4_096_000.0 + 6_553_600.0) / 1100.0).abs() < 1e-9);
+        assert!((got.queue_depth - 1.5).abs() < 1e-12);
+        assert!((got.busy_ratio.unwrap() - 0.75).abs() < 1e-12);
+    }
+
+    #[test]
+    fn several_leaves_are_taken_as_one() {
+        let got = between(&tick(10.0, &[OLD, OLD]), &tick(12.0, &[NEW, OLD])).unwrap();
+        assert_eq!(got.read_ios, 1000);
+        assert!((got.queue_depth - 1.5).abs() < 1e-12, "depths are added");
+        assert!((got.busy_ratio.unwrap() - 0.375).abs() < 1e-12, "busy time is the mean");
+    }
+
+    #[test]
+    fn old_kernels_have_fewer_fields() {
+        let short = |t: &str| t.split(' ').take(11).collect::<Vec<_>>().join(" ");
+        let got = between(&tick(0.0, &[&short(OLD)]), &tick(1.0, &[&short(NEW)])).unwrap();
+        assert_eq!((got.read_ios, got.flush_ios), (1000, 0));
+    }
+
+    #[test]
+    fn lost_or_reset_counters_are_said() {
+        let mut seen = Observed::default();
+        let subject = Subject { backing: Some(Backing::default()), qemu: None };
+        for (old, new, word) in [(NEW, OLD, "backwards"), (OLD, "", "to the end"), (OLD, "1 2 3", "to the end")] {
+            Diskstats.observe(&subject, &[tick(0.0, &[old]), tick(1.0, &[new])], &mut seen);
+            assert!(seen.device.is_none());
+            assert!(seen.not_visible.take().unwrap().contains(word));
+        }
+        Diskstats.observe(&subject, &[tick(0.0, &[OLD])], &mut seen);
+        assert!(seen.not_visible.take().unwrap().contains("two readings"));
+    }
+}

@@ -1,0 +1,184 @@
+//! Counters of an NFS mount on the client, from `/proc/self/mountstats` (kernel `fs/nfs/super.c`,
+//! `nfs_show_stats`, and `net/sunrpc/stats.c`, `rpc_clnt_show_stats`; read as nfs-utils' mountstats(8)
+//! and nfsiostat(8) read them). What the server's disks do is not to be seen from here: a request is
+//! one READ or WRITE call, its time is from its making to its answer, and the share of time that the
+//! disks are busy is unknown.
+
+use std::path::PathBuf;
+
+use vmio_model::result::DeviceUse;
+use vmio_node::{FileSample, machine};
+
+use super::{Observed, Probe, Subject};
+
+/// Entry of the list of probes.
+pub struct Mountstats;
+
+impl Probe for Mountstats {
+    fn name(&self) -> &'static str {
+        "mountstats"
+    }
+    fn about(&self) -> &'static str {
+        "calls, bytes and queue depth of an NFS mount; blind to the server's disks, so their busy time is unknown"
+    }
+    fn paths(&self, subject: &Subject) -> Vec<PathBuf> {
+        let on_nfs = subject.backing.as_ref().is_some_and(|b| b.nfs.is_some());
+        on_nfs.then(|| "/proc/self/mountstats".into()).into_iter().collect()
+    }
+    fn observe(&self, subject: &Subject, ticks: &[FileSample], into: &mut Observed) {
+        let Some(backing) = subject.backing.as_ref().filter(|b| b.nfs.is_some()) else { return };
+        let seen = match ticks {
+            [first, .., last] => between(&backing.mount, first, last),
+            _ => Err("fewer than two readings".into()),
+        };
+        match seen {
+            Ok(device) => into.device = Some(device),
+            Err(reason) => into.not_visible = Some(reason),
+        }
+    }
+}
+
+/// What an NFS mount has moved since it was mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Counters {
+    /// Bytes that READ and WRITE calls carried, headers left out.
+    read_bytes: u64,
+    write_bytes: u64,
+    read: Calls,
+    write: Calls,
+    commit: Calls,
+}
+
+/// One kind of call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Calls {
+    count: u64,
+    /// Milliseconds from the making of each call to its end, summed.
+    execute_ms: u64,
+}
+
+impl Counters {
+    /// The section of the mount at `point`; the last one, which covers those before it.
+    fn of(text: &str, point: &str) -> Option<Self> {
+        let mut found = None;
+        let mut inside = false;
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("device ") {
+                inside = mounted_on(rest).is_some_and(|(at, kind)| at == point && kind.starts_with("nfs"));
+                if inside {
+                    found = Some(Self::default());
+                }
+            } else if let (true, Some(counters)) = (inside, found.as_mut()) {
+                counters.take(line.trim());
+            }
+        }
+        found
+    }
+
+    fn take(&mut self, line: &str) {
+        let Some((key, values)) = line.split_once(':') else { return };
+        let values: Vec<u64> = values.split_ascii_whitespace().map_while(|v| v.parse().ok()).collect();
+        // Calls, transmissions, timeouts, bytes sent, bytes received, ms queued, ms at the server,
+        // ms in all.
+        let calls =
+            || Calls { count: values.first().copied().unwrap_or(0), execute_ms: values.get(7).copied().unwrap_or(0) };
+        match key {
+            // Normal reads and writes, direct ones, then what went over the wire.
+            "bytes" if values.len() >= 6 => (self.read_bytes, self.write_bytes) = (values[4], values[5]),
+            "READ" => self.read = calls(),
+            "WRITE" => self.write = calls(),
+            "COMMIT" => self.commit = calls(),
+            _ => {}
+        }
+    }
+
+    fn minus(self, old: Self) -> Option<Self> {
+        let calls = |new: Calls, old: Calls| {
+            Some(Calls {
+                count: new.count.checked_sub(old.count)?,
+                execute_ms: new.execute_ms.checked_sub(old.execute_ms)?,
+            })
+        };
+        Some(Self {
+            read_bytes: self.read_bytes.checked_sub(old.read_bytes)?,
+            write_bytes: self.write_bytes.checked_sub(old.write_bytes)?,
+            read: calls(self.read, old.read)?,
+            write: calls(self.write, old.write)?,
+            commit: calls(self.commit, old.commit)?,
+        })
+    }
+}
+
+/// Mount point and type of `SERVER:/EXPORT mounted on POINT with fstype nfs4 statvers=1.1`.
+fn mounted_on(text: &str) -> Option<(String, &str)> {
+    let (left, kind) = text.rsplit_once(" with fstype ")?;
+    let (_, point) = left.split_once(" mounted on ")?;
+    let point = machine::unescape(point.as_bytes());
+    Some((String::from_utf8_lossy(&point).into_owned(), kind.split(' ').next().unwrap_or(kind)))
+}
+
+/// `Err` is why nothing can be said.
+fn between(point: &str, first: &FileSample, last: &FileSample) -> Result<DeviceUse, String> {
+    let seconds = last.seconds - first.seconds;
+    if seconds <= 0.0 {
+        return Err("no time between the readings".into());
+    }
+    let counters = |sample: &FileSample| {
+        let text = sample.contents.first().map(|c| String::from_utf8_lossy(c).into_owned()).unwrap_or_default();
+        Counters::of(&text, point).ok_or_else(|| format!("/proc/self/mountstats has no NFS mount on {point}"))
+    };
+    let d = counters(last)?.minus(counters(first)?).ok_or("the counters of the mount went backwards")?;
+    let ios = d.read.count + d.write.count;
+    Ok(DeviceUse {
+        seconds,
+        read_ios: d.read.count,
+        write_ios: d.write.count,
+        read_bytes: d.read_bytes,
+        write_bytes: d.write_bytes,
+        flush_ios: d.commit.count,
+        request_bytes: if ios > 0 { (d.read_bytes + d.write_bytes) as f64 / ios as f64 } else { 0.0 },
+        queue_depth: (d.read.execute_ms + d.write.execute_ms) as f64 / 1000.0 / seconds,
+        busy_ratio: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use vmio_look::backing::Backing;
+
+    const BEFORE: &str = include_str!("../../tests/fixtures/mountstats/before.txt");
+    const AFTER: &str = include_str!("../../tests/fixtures/mountstats/after.txt");
+
+    fn tick(seconds: f64, text: &str) -> FileSample {
+        FileSample { seconds, contents: vec![text.into()] }
+    }
+
+    #[test]
+    fn what_crossed_the_wire_is_counted() {
+        let got = between("/srv/nfs", &tick(10.0, BEFORE), &tick(12.0, AFTER)).unwrap();
+        // 1000 writes of 64 KiB and 500 reads of 4 KiB; 3000 ms and 100 ms in flight.
+        assert_eq!((got.write_ios, got.read_ios, got.flush_ios), (1000, 500, 3));
+        assert_eq!((got.write_bytes, got.read_bytes), (65_536_000, 2_048_000));
+        assert!((got.queue_depth - 1.55).abs() < 1e-12, "{}", got.queue_depth);
+        assert!((got.request_bytes - 67_584_000.0 / 1500.0).abs() < 1e-9);
+        assert_eq!(got.busy_ratio, None);
+    }
+
+    #[test]
+    fn each_mount_has_its_own_counters() {
+        let got = between("/mnt/with space", &tick(0.0, BEFORE), &tick(1.0, AFTER)).unwrap();
+        assert_eq!((got.write_ios, got.read_ios, got.read_bytes), (0, 7, 28_672));
+        assert!(between("/", &tick(0.0, BEFORE), &tick(1.0, AFTER)).unwrap_err().contains("no NFS mount on /"));
+        assert!(between("/srv/nfs", &tick(0.0, AFTER), &tick(1.0, BEFORE)).unwrap_err().contains("backwards"));
+    }
+
+    #[test]
+    fn what_is_not_on_nfs_is_left_to_others() {
+        let mut seen = Observed::default();
+        let subject = Subject { backing: Some(Backing::default()), qemu: None };
+        Mountstats.observe(&subject, &[tick(0.0, BEFORE), tick(1.0, AFTER)], &mut seen);
+        assert_eq!(seen, Observed::default());
+    }
+}

@@ -1,0 +1,341 @@
+//! fio jobs: one description, one command line, one reader of fio's `json+` output. An entry
+//! is a constant of type [`FioJob`] in a file of its own.
+//!
+//! fio's traps, each met here (fio 3.33; see its HOWTO):
+//! - a missing path is made as a plain file, even under /dev: `allow_file_create=0`;
+//! - a job that failed can still print a result and 0 MB/s: the `error` field is read;
+//! - a sparse file could be allocated before the job: `fallocate=none`;
+//! - the commit of a durable append is counted apart from its write: see [`super::append`];
+//! - buffered reads would find the page cache of the job before: fio drops the file's own pages
+//!   first (`invalidate=1`, its default), the machine's other caches are left alone;
+//! - buffered writes end in memory: `end_fsync=1`, whose time fio counts.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+use vmio_model::result::{Figure, Latency, WorkloadResult, WorkloadTraits};
+use vmio_node::{Exec, Node, Output};
+
+use super::{Error, Result, State, WorkCtx, Workload, append};
+use vmio_look::require::Requirement;
+
+/// One fio job.
+#[derive(Debug, Clone)]
+pub struct FioJob {
+    /// Entry name.
+    pub name: Cow<'static, str>,
+    /// One line.
+    pub about: Cow<'static, str>,
+    /// fio's `rw=`.
+    pub rw: Rw,
+    /// Request size in bytes.
+    pub block_bytes: u64,
+    /// Requests in flight.
+    pub depth: u32,
+    /// How requests are submitted.
+    pub engine: Engine,
+    /// Through the page cache of its own kernel.
+    pub buffered: bool,
+}
+
+/// How requests are submitted (fio's `ioengine=`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    /// Linux AIO: asynchronous past the page cache only.
+    Libaio,
+    /// io_uring: asynchronous through the page cache, too.
+    IoUring,
+    /// pwrite and `fdatasync` after each write, synchronous.
+    Durable,
+}
+
+impl Engine {
+    fn word(self) -> &'static str {
+        match self {
+            Engine::Libaio => "libaio",
+            Engine::IoUring => "io_uring",
+            Engine::Durable => "psync",
+        }
+    }
+}
+
+/// Patterns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rw {
+    /// Sequential reads.
+    Read,
+    /// Sequential writes.
+    Write,
+    /// Random reads.
+    RandRead,
+    /// Random writes, each block at most once.
+    RandWrite,
+}
+
+impl Rw {
+    fn word(self) -> &'static str {
+        match self {
+            Rw::Read => "read",
+            Rw::Write => "write",
+            Rw::RandRead => "randread",
+            Rw::RandWrite => "randwrite",
+        }
+    }
+    /// Whether it reads.
+    pub fn reads(self) -> bool {
+        matches!(self, Rw::Read | Rw::RandRead)
+    }
+    /// Whether its offsets rise one after the other.
+    pub fn sequential(self) -> bool {
+        matches!(self, Rw::Read | Rw::Write)
+    }
+}
+
+/// Smallest span: so many blocks that 32 in flight seldom meet, and more than a disk's own cache
+/// of small size.
+const SPAN_LEAST: u64 = 64 << 20;
+const MIB: u64 = 1 << 20;
+
+impl FioJob {
+    fn durable(&self) -> bool {
+        self.engine == Engine::Durable
+    }
+
+    /// fio's arguments. They are the same on both sides, but for the path.
+    fn args(&self, ctx: &WorkCtx) -> Vec<String> {
+        // A bounded number of appends bounds the log that their latencies are taken from.
+        let most = if self.durable() { append::MOST * self.block_bytes } else { u64::MAX };
+        let span = (ctx.bytes / MIB * MIB).min(most);
+        let mut args = vec![
+            format!("--name={}", self.name),
+            format!("--filename={}", ctx.path.display().to_string().replace(':', "\\:")),
+            format!("--rw={}", self.rw.word()),
+            format!("--bs={}", self.block_bytes),
+            format!("--size={span}"),
+            format!("--runtime={}ms", (ctx.seconds * 1000.0).round()),
+            format!("--iodepth={}", self.depth),
+            "--thread".into(),
+            "--allow_file_create=0".into(),
+            "--fallocate=none".into(),
+            "--eta=never".into(),
+            "--output-format=json+".into(),
+        ];
+        args.push(format!("--ioengine={}", self.engine.word()));
+        args.push(format!("--direct={}", u8::from(!self.buffered)));
+        if self.durable() {
+            args.extend(["--fdatasync=1", append::LOG_ARG].map(String::from));
+        } else if self.buffered && !self.rw.reads() {
+            args.push("--end_fsync=1".into());
+        }
+        if self.rw.reads() {
+            args.push("--readonly".into());
+        }
+        if let Some(gentle) = ctx.gentle {
+            args.push(format!("--rate={}", gentle.cap_bytes_per_second));
+        }
+        args
+    }
+
+    /// Reads what fio said.
+    fn result(&self, node: &str, command: String, output: &Output) -> Result<WorkloadResult> {
+        let (log, said) = if self.durable() { append::split(&output.err()) } else { (vec![], output.err()) };
+        let failed = |how: String| Error::Failed {
+            node: node.into(),
+            command: command.clone(),
+            how,
+            said: if said.trim().is_empty() { "nothing on standard error".into() } else { said.trim().to_owned() },
+        };
+        let unusable = |reason: String| Error::Output { node: node.into(), command: command.clone(), reason };
+        if !output.ok() {
+            return Err(failed(format!("{:?}", output.end)));
+        }
+        let text = output.out();
+        let doc = json(&text).map_err(&unusable)?;
+        let job = &doc["jobs"][0];
+        match job["error"].as_i64() {
+            Some(0) => {}
+            Some(code) => {
+                return Err(failed(format!("fio's error {code}: {}", std::io::Error::from_raw_os_error(code as i32))));
+            }
+            None => return Err(unusable("no `error` in its first job".into())),
+        }
+        let side = &job[if self.rw.reads() { "read" } else { "write" }];
+        let number = |key: &str| side[key].as_u64().ok_or_else(|| unusable(format!("no `{key}` in its result")));
+        let (bytes, ios, millis) = (number("io_bytes")?, number("total_ios")?, number("runtime")?);
+        if bytes == 0 || millis == 0 {
+            return Err(unusable(format!(
+                "{bytes} bytes in {millis} ms: too little to measure; use a longer time or a larger span"
+            )));
+        }
+        let latency = if self.durable() {
+            append::latency(&log, ios).map_err(&unusable)?
+        } else {
+            completion(side).map_err(&unusable)?
+        };
+        let (read_bytes, write_bytes) = if self.rw.reads() { (bytes, 0) } else { (0, bytes) };
+        Ok(WorkloadResult {
+            read_bytes,
+            write_bytes,
+            ios,
+            seconds: millis as f64 / 1000.0,
+            latency: Some(latency),
+            raw: doc,
+            command,
+        })
+    }
+}
+
+impl Workload for FioJob {
+    fn about(&self) -> &str {
+        &self.about
+    }
+    fn traits(&self) -> WorkloadTraits {
+        WorkloadTraits {
+            name: self.name.to_string(),
+            figure: if self.block_bytes > 4096 { Figure::Bandwidth } else { Figure::Iops },
+            reads: self.rw.reads(),
+            writes: !self.rw.reads(),
+            sequential: self.rw.sequential(),
+            block_bytes: self.block_bytes,
+            depth: self.depth,
+            direct: !self.buffered,
+            engine: self.engine.word().into(),
+        }
+    }
+    fn requirements(&self) -> &'static [Requirement] {
+        if self.engine == Engine::IoUring { &[super::FIO, super::IO_URING] } else { &[super::FIO] }
+    }
+    fn needs_state(&self) -> State {
+        if self.rw.reads() { State::Filled } else { State::Fresh }
+    }
+    fn bytes_needed(&self, _memory_bytes: u64) -> u64 {
+        SPAN_LEAST
+    }
+    fn can_be_gentle(&self) -> std::result::Result<(), &'static str> {
+        Ok(())
+    }
+    fn run(&self, node: &dyn Node, ctx: &WorkCtx) -> Result<WorkloadResult> {
+        super::enough(self, ctx)?;
+        super::exists(self, node.reader(), ctx)?;
+        let exec = Exec {
+            program: "fio".into(),
+            args: self.args(ctx),
+            // After its time fio only waits for what is in flight.
+            limit: Some(std::time::Duration::from_secs_f64(ctx.seconds * 2.0 + 120.0)),
+            ..ctx.exec_base.clone()
+        };
+        let output = node.exec(&exec)?;
+        self.result(node.name(), exec.shown(), &output)
+    }
+}
+
+/// fio's document, with whatever warnings stand before or behind it.
+fn json(text: &str) -> std::result::Result<Value, String> {
+    let start = if text.starts_with('{') { Some(0) } else { text.find("\n{").map(|at| at + 1) };
+    let head: String = text.chars().take(200).collect();
+    let start = start.ok_or_else(|| format!("no JSON in it: {head:?}"))?;
+    match serde_json::Deserializer::from_str(&text[start..]).into_iter::<Value>().next() {
+        Some(Ok(doc)) => Ok(doc),
+        Some(Err(e)) => Err(format!("{e} in its JSON, which begins {head:?}")),
+        None => Err("it ends before its JSON".into()),
+    }
+}
+
+/// Completion latency as fio computed it from its own histogram (`clat_ns`).
+fn completion(side: &Value) -> std::result::Result<Latency, String> {
+    let clat = &side["clat_ns"];
+    let mean = clat["mean"].as_f64().ok_or("no `clat_ns.mean` in its result")?;
+    let list = clat["percentile"].as_object().ok_or("no `clat_ns.percentile` in its result")?;
+    let mut percentiles: Vec<(f64, f64)> =
+        list.iter().filter_map(|(p, ns)| Some((p.parse().ok()?, ns.as_f64()? * 1e-9))).collect();
+    percentiles.sort_by(|a, b| a.0.total_cmp(&b.0));
+    Ok(Latency { mean_seconds: mean * 1e-9, percentiles })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use vmio_node::End;
+
+    use super::*;
+    use crate::workloads::{durable_append, rand_read_32, seq_read, seq_write, tests::ctx};
+
+    fn output(stdout: &str, stderr: &str, code: i32) -> Output {
+        Output { end: End::Exit(code), stdout: stdout.into(), stderr: stderr.into(), truncated: false }
+    }
+
+    fn fixture(name: &str) -> String {
+        std::fs::read_to_string(format!("{}/tests/fixtures/fio/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+    }
+
+    #[test]
+    fn figures_are_fios_own() {
+        let text = fixture("rand-read-32.json");
+        let got = rand_read_32::ENTRY.result("local", "fio".into(), &output(&text, "", 0)).unwrap();
+        let doc: Value = serde_json::from_str(&text).unwrap();
+        let read = &doc["jobs"][0]["read"];
+        assert_eq!(got.read_bytes, read["io_bytes"].as_u64().unwrap());
+        assert_eq!(got.write_bytes, 0);
+        assert!((got.iops() - read["iops"].as_f64().unwrap()).abs() < 0.01, "{}", got.iops());
+        assert!((got.bandwidth() - read["bw_bytes"].as_f64().unwrap()).abs() < 1.0);
+        let latency = got.latency.unwrap();
+        let p99 = read["clat_ns"]["percentile"]["99.000000"].as_f64().unwrap();
+        assert!((latency.at(99.0).unwrap() - p99 * 1e-9).abs() < 1e-12);
+        assert!(latency.percentiles.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1));
+        assert_eq!(got.raw, doc, "the document is kept whole");
+    }
+
+    #[test]
+    fn warnings_around_the_document_do_no_harm() {
+        let text = format!("fio: file hash not empty on exit\nnote {{x}}\n{}\nfio: bye\n", fixture("seq-write.json"));
+        let got = seq_write::ENTRY.result("local", "fio".into(), &output(&text, "", 0)).unwrap();
+        assert!(got.write_bytes > 0 && got.read_bytes == 0);
+    }
+
+    #[test]
+    fn failures_are_errors_that_quote_fio() {
+        let missing = output(&fixture("missing-file.json"), &fixture("missing-file.err"), 1);
+        let said = seq_read::ENTRY.result("guest0", "fio --x".into(), &missing).unwrap_err().to_string();
+        assert!(
+            said.contains("guest0") && said.contains("fio --x") && said.contains("refusing extend of file"),
+            "{said}"
+        );
+
+        // An error of the job with exit code 0, as some versions leave it.
+        let text = fixture("seq-write.json").replacen("\"error\" : 0", "\"error\" : 5", 1);
+        let said = seq_write::ENTRY.result("local", "fio".into(), &output(&text, "", 0)).unwrap_err().to_string();
+        assert!(said.contains("Input/output error"), "{said}");
+
+        for (text, word) in
+            [("", "no JSON"), ("fio: bad option\n", "bad option"), ("{\"jobs\": [", "EOF"), ("{}", "error")]
+        {
+            let said = seq_read::ENTRY.result("local", "fio".into(), &output(text, "", 0)).unwrap_err().to_string();
+            assert!(said.contains(word), "{text:?}: {said}");
+        }
+        // A job that did nothing must not become 0 MB/s.
+        let text = fixture("rand-read-32.json")
+            .replace("\"io_bytes\"", "\"x\"")
+            .replace("\"total_ios\"", "\"io_bytes\" : 0, \"total_ios\"");
+        let said = rand_read_32::ENTRY.result("local", "fio".into(), &output(&text, "", 0)).unwrap_err().to_string();
+        assert!(said.contains("too little"), "{said}");
+    }
+
+    #[test]
+    fn both_sides_differ_in_the_path_alone() {
+        let mut guest = ctx();
+        guest.path = "/dev/vda".into();
+        let (a, b) = (seq_write::ENTRY.args(&ctx()), seq_write::ENTRY.args(&guest));
+        let differ: Vec<_> = a.iter().zip(&b).filter(|(a, b)| a != b).collect();
+        assert_eq!(a.len(), b.len());
+        assert_eq!(differ.len(), 1);
+        assert!(differ[0].0.starts_with("--filename="));
+    }
+
+    #[test]
+    fn the_log_of_appends_is_bounded() {
+        let mut huge = ctx();
+        huge.bytes = 1 << 40;
+        assert!(durable_append::ENTRY.args(&huge).contains(&format!("--size={}", append::MOST * 4096)));
+        assert!(seq_read::ENTRY.args(&huge).contains(&format!("--size={}", 1u64 << 40)));
+    }
+}

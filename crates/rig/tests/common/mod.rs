@@ -1,0 +1,94 @@
+//! What the tests of this folder share: a journal and a directory on a disk, both gone at the end.
+
+#![allow(dead_code, clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use vmio_node::{Change, Exec, Journal, Local, Node};
+use vmio_rig::disks::targets::TargetCtx;
+
+pub mod guest;
+
+/// A place to work.
+pub struct Bed {
+    /// Undoes all at the end, before the directory goes (fields are dropped in order).
+    pub journal: Arc<Journal>,
+    pub node: Local,
+    dir: tempfile::TempDir,
+}
+
+impl Bed {
+    /// In cargo's own directory, which is on a disk where /tmp may be memory; with `sudo make test` that is
+    /// another user's, where no journal is obeyed.
+    pub fn new() -> Self {
+        let cargos = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let ground = if vmio_node::private_dir(cargos).is_ok() { cargos } else { Path::new("/var/tmp") };
+        let dir = tempfile::tempdir_in(ground).unwrap();
+        let journal = Arc::new(Journal::open(&dir.path().join("journal"), "test").unwrap());
+        Self { node: Local::owned(Arc::clone(&journal)), journal, dir }
+    }
+
+    pub fn dir(&self) -> PathBuf {
+        self.dir.path().canonicalize().unwrap()
+    }
+
+    pub fn ctx(&self, mib: u64) -> TargetCtx<'_> {
+        TargetCtx {
+            node: &self.node,
+            journal: &self.journal,
+            dir: self.dir(),
+            pool: None,
+            bytes: mib << 20,
+            device: None,
+            force: false,
+            pace: None,
+        }
+    }
+
+    /// What is in the directory beside the journal.
+    pub fn files(&self) -> Vec<String> {
+        let mut names: Vec<String> =
+            std::fs::read_dir(self.dir()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.retain(|n| n != "journal");
+        names.sort();
+        names
+    }
+
+    /// Runs a program that must succeed.
+    pub fn run(&self, program: &str, args: &[&str]) -> String {
+        let output = self.node.exec(&Exec::new(program).args(args.iter().copied())).unwrap();
+        assert!(output.ok(), "{program} {args:?}: {}", output.err());
+        output.out()
+    }
+
+    /// A loop device over a new file, made by losetup as somebody else would.
+    pub fn losetup(&self, name: &str, mib: u64) -> (PathBuf, PathBuf) {
+        let file = self.dir().join(name);
+        std::fs::File::create(&file).unwrap().set_len(mib << 20).unwrap();
+        self.journal.record(Change::file(&file)).unwrap();
+        self.journal.record(Change::loop_over(&file)).unwrap();
+        // A device on which others left partitions behind is not empty.
+        let partitions = |n: u32| (1..16).any(|p| Path::new(&format!("/sys/block/loop{n}/loop{n}p{p}")).exists());
+        for number in (0..256).filter(|&n| !partitions(n)) {
+            let device = PathBuf::from(format!("/dev/loop{number}"));
+            let taken = Path::new(&format!("/sys/block/loop{number}/loop")).exists();
+            let cmd = Exec::new("losetup").args([device.to_str().unwrap(), file.to_str().unwrap()]);
+            if device.exists() && !taken && self.node.exec(&cmd).unwrap().ok() {
+                return (device, file);
+            }
+        }
+        panic!("no free loop device");
+    }
+}
+
+/// Loop devices whose files lie in a directory.
+pub fn loops_over(dir: &Path) -> Vec<PathBuf> {
+    vmio_node::machine::loop_devices().into_iter().filter(|l| l.backing.starts_with(dir)).map(|l| l.device).collect()
+}
+
+pub fn must_be_root() {
+    let id = Command::new("id").arg("-u").output().unwrap();
+    assert_eq!(id.stdout, b"0\n", "this test is run as root: cargo test -- --ignored");
+}

@@ -1,0 +1,219 @@
+//! Real guests under QEMU. Run with `cargo test -- --ignored`; the agent must have been built
+//! (`make agent`). The image and its kernel are kept below `target/tmp` between runs.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::guest::{BOOT_LIMIT, Bed, DISK_BYTES, run};
+use vmio_model::result::Accel;
+use vmio_model::setup::{Aio, Cache};
+use vmio_node::Exec;
+use vmio_rig::disks::Storage;
+use vmio_rig::disks::drivers;
+use vmio_rig::guests::{self, Error, GuestSpec, LaunchCtx, Role};
+use vmio_rig::image::Image;
+
+mod common;
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn one_guest_serves_several_set_ups_on_the_same_storage() {
+    let bed = Bed::new();
+    let disks = vec![
+        bed.disk("lsi", "lsi53c895a", Cache::Writeback, Aio::Threads, false),
+        bed.disk("virtio", "virtio-blk", Cache::None, Aio::Native, true),
+        bed.disk("ring", "virtio-blk", Cache::None, Aio::IoUring, false),
+    ];
+    // The image is found again, not built again.
+    let state = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-state");
+    assert_eq!(Image::load_or_build(bed.node.as_ref(), &state, &|what| panic!("{what}")).unwrap(), bed.image);
+
+    let guest = bed.launch(&bed.image, disks, BOOT_LIMIT).unwrap();
+    let node = guest.node();
+
+    // The very same programs as on the host, on the same storage through both drivers.
+    let lsi = guest.disk_path("lsi").unwrap().to_string_lossy().into_owned();
+    let virtio = guest.disk_path("virtio").unwrap().to_string_lossy().into_owned();
+    assert!(lsi.starts_with("/dev/sd") && virtio.starts_with("/dev/vd"), "{lsi} {virtio}");
+    let written = run(&*guest, "dd", &["if=/dev/zero", &format!("of={lsi}"), "bs=64k", "count=64", "conv=fsync"]);
+    assert!(written.err().contains("4194304 bytes"), "{}", written.err());
+    assert_eq!(run(&*guest, "fio", &["--version"]).out().trim(), bed.image.fio_version);
+    let job = format!("--filename={virtio}");
+    let fio = run(
+        &*guest,
+        "fio",
+        &[
+            "--name=t",
+            &job,
+            "--rw=randread",
+            "--bs=4k",
+            "--size=4m",
+            "--direct=1",
+            "--ioengine=libaio",
+            "--output-format=json",
+        ],
+    );
+    let report: serde_json::Value = serde_json::from_slice(&fio.stdout).unwrap();
+    assert_eq!(report["jobs"][0]["error"], 0);
+    assert_eq!(report["jobs"][0]["read"]["total_ios"], 1024);
+    let size: u64 =
+        node.read_text(&Path::new("/sys/block").join(&virtio[5..]).join("size")).unwrap().trim().parse().unwrap();
+    assert_eq!(size * 512, DISK_BYTES);
+    assert!(guest.disk_path("floppy").unwrap_err().to_string().contains("floppy"));
+    assert_eq!(node.read_text(Path::new("/proc/sys/kernel/osrelease")).unwrap().trim(), bed.image.kernel_release);
+
+    // Files.
+    let local = bed.dir.path().join("file");
+    fs::write(&local, vec![7u8; 300_000]).unwrap();
+    node.put(&local, Path::new("/tmp/file"), Some(0o600)).unwrap();
+    assert_eq!(node.read(Path::new("/tmp/file")).unwrap(), vec![7u8; 300_000]);
+
+    // What QEMU says of the disks is what was asked for.
+    let effective = guest.effective().unwrap();
+    let asked = |id, driver, cache, aio, iothread| (id, bed.disk(id, driver, cache, aio, iothread).attachment.unwrap());
+    for (id, attachment) in [
+        asked("lsi", "lsi53c895a", Cache::Writeback, Aio::Threads, false),
+        asked("virtio", "virtio-blk", Cache::None, Aio::Native, true),
+        asked("ring", "virtio-blk", Cache::None, Aio::IoUring, false),
+    ] {
+        drivers::find(&attachment.driver).unwrap().readback(&attachment, &effective[id]).unwrap();
+    }
+    assert_eq!(effective["virtio"]["cache.writeback"], "true");
+
+    // Threads and the accelerator.
+    let hypervisor = guest.hypervisor().unwrap();
+    let threads = hypervisor.threads(bed.node.reader()).unwrap();
+    let count = |role: &Role| threads.iter().filter(|t| t.role == *role).count();
+    assert_eq!((count(&Role::Vcpu(0)), count(&Role::Main), count(&Role::Iothread("io1".into()))), (1, 1, 1));
+    let oom = fs::read_to_string(format!("/proc/{}/oom_score_adj", hypervisor.pid)).unwrap();
+    assert_eq!(oom.trim(), "1000");
+    assert_eq!(guest.accelerator().unwrap().accel, Accel::Tcg);
+    let boot = guest.boot_seconds().unwrap();
+    assert!(boot > 0.1 && boot < BOOT_LIMIT.as_secs_f64(), "{boot}");
+
+    // The second monitor is free for a watcher.
+    let watcher = UnixStream::connect(&hypervisor.monitor).unwrap();
+    watcher.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut greeting = String::new();
+    BufReader::new(watcher).read_line(&mut greeting).unwrap();
+    assert!(greeting.contains("QMP"), "{greeting}");
+
+    drop(node);
+    guest.stop().unwrap();
+    bed.assert_clean();
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn a_killed_qemu_is_told_with_its_signal() {
+    let bed = Bed::new();
+    let guest = bed.launch(&bed.image, Vec::new(), BOOT_LIMIT).unwrap();
+    let pid = guest.hypervisor().unwrap().pid;
+    let node = guest.node();
+    let kill = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
+    });
+    let started = Instant::now();
+    let run = Exec::new("dd").args(["if=/dev/zero", "of=/dev/null"]).limit(Duration::from_secs(60));
+    let failed = node.exec(&run).unwrap_err();
+    kill.join().unwrap();
+    assert!(started.elapsed() < Duration::from_secs(10), "the end of QEMU must be seen at once");
+    let told = guest.give_up(&failed.to_string()).to_string();
+    assert!(told.contains("guest0") && told.contains("killed by signal 9"), "{told}");
+    assert!(told.contains("end of its console"), "{told}");
+    assert!(guest.effective().unwrap_err().to_string().contains("QEMU"));
+    drop(node);
+    guest.stop().unwrap();
+    bed.assert_clean();
+}
+
+/// The image with another file as its init.
+fn with_agent(bed: &Bed, agent: &[u8]) -> Image {
+    let dir = bed.dir.path().join("image");
+    fs::create_dir(&dir).unwrap();
+    for name in ["kernel", "modules", "tools.ext2"] {
+        std::os::unix::fs::symlink(bed.image.dir.join(name), dir.join(name)).unwrap();
+    }
+    fs::write(dir.join("agent"), agent).unwrap();
+    let mut image = bed.image.clone();
+    image.dir = dir;
+    image
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn a_kernel_that_panics_is_told_with_its_console() {
+    let bed = Bed::new();
+    let broken = with_agent(&bed, b"this is no program");
+    let Err(error) = bed.launch(&broken, Vec::new(), BOOT_LIMIT) else { panic!("it booted without an init") };
+    let told = error.to_string();
+    assert!(matches!(error, Error::Down { .. }), "{told}");
+    assert!(told.contains("did not come up") && told.contains("Kernel panic"), "{told}");
+    bed.assert_clean();
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn a_guest_that_hangs_is_ended_within_its_limit() {
+    let bed = Bed::new();
+    let started = Instant::now();
+    let Err(error) = bed.launch(&bed.image, Vec::new(), Duration::from_millis(700)) else { panic!("too quick") };
+    assert!(started.elapsed() < Duration::from_secs(15));
+    let told = error.to_string();
+    assert!(told.contains("did not come up") && told.contains("it was ended"), "{told}");
+    bed.assert_clean();
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn what_qemu_refuses_is_told_in_its_words() {
+    let bed = Bed::new();
+    let mut disk = bed.disk("disk", "virtio-blk", Cache::None, Aio::Native, false);
+    disk.storage = Storage::File(bed.dir.path().to_owned()); // a directory
+    let Err(error) = bed.launch(&bed.image, vec![disk], BOOT_LIMIT) else { panic!("a directory is no disk") };
+    let told = error.to_string();
+    assert!(told.contains("did not start") && told.contains("QEMU said"), "{told}");
+    assert!(told.contains("node0-file") || told.contains("regular file"), "{told}");
+    bed.assert_clean();
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn kvm_is_believed_only_after_a_boot_and_remembered() {
+    let bed = Bed::new();
+    let probe = || {
+        let ctx = LaunchCtx {
+            node: Arc::clone(&bed.node),
+            journal: Arc::clone(&bed.journal),
+            image: Some(&bed.image),
+            run_dir: &bed.run_dir(),
+            state_dir: bed.dir.path(),
+            accel: None,
+            boot_limit: BOOT_LIMIT,
+            oom_score_adj: 1000,
+            cgroup_procs: Vec::new(),
+            progress: &|_| {},
+        };
+        let spec = GuestSpec { name: "guest0".into(), vcpus: 1, memory_mib: 256, disks: Vec::new() };
+        let guest = guests::find("qemu").unwrap().launch(&ctx, &spec).unwrap();
+        let accelerator = guest.accelerator().unwrap().clone();
+        guest.stop().unwrap();
+        accelerator
+    };
+    let first = probe();
+    assert!(!first.reason.is_empty());
+    let started = Instant::now();
+    assert_eq!(probe(), first);
+    if Path::new("/dev/kvm").exists() && first.accel == Accel::Tcg {
+        assert!(first.reason.contains("/dev/kvm"), "{}", first.reason);
+        assert!(started.elapsed() < Duration::from_secs(15), "the second launch must not probe again");
+    }
+    bed.assert_clean();
+}

@@ -1,0 +1,148 @@
+//! The native side's control group really holds: page cache and cores.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+mod common;
+
+use common::{Bed, must_be_root};
+use vmio_node::{Exec, Node};
+use vmio_rig::disks::targets;
+use vmio_rig::limits::{Limits, OOM_SCORE_ADJ};
+use vmio_rig::probes;
+use vmio_rig::workloads::{self, State, WorkCtx};
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+#[ignore = "root"]
+fn page_cache_and_cores_stay_within_the_limits() {
+    must_be_root();
+    let bed = Bed::new();
+    let name = format!("vmio-test-{}", std::process::id());
+    let limits = Limits::create(&bed.node, &bed.journal, &name, 1, 64 * MIB).unwrap();
+    println!("{}", limits.describe());
+    let exec = Exec { cgroup_procs: limits.procs_files(), oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::default() };
+    let file = bed.dir().join("cached");
+    let dd = Exec { program: "dd".into(), ..exec.clone() }.args([
+        "if=/dev/zero".to_owned(),
+        format!("of={}", file.display()),
+        "bs=1M".into(),
+        "count=200".into(),
+    ]);
+    let output = bed.node.exec(&dd).unwrap();
+    assert!(output.ok(), "{}", output.err());
+    let groups: Vec<_> = limits.procs_files().iter().map(|p| p.parent().unwrap().to_owned()).collect();
+    let most = groups.iter().find_map(|g| {
+        let read = |f: &str| std::fs::read_to_string(g.join(f)).ok()?.trim().parse::<u64>().ok();
+        read("memory.max_usage_in_bytes").or_else(|| read("memory.peak"))
+    });
+    let most = most.unwrap();
+    assert!((32 * MIB..=64 * MIB).contains(&most), "200 MiB of page cache were held to {most} bytes");
+    let status = bed
+        .node
+        .exec(&Exec { program: "cat".into(), ..exec }.args(["/proc/self/status", "/proc/self/oom_score_adj"]))
+        .unwrap();
+    let text = status.out();
+    let cpus = text.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).unwrap().trim().to_owned();
+    assert!(!cpus.contains([',', '-']), "one core: {cpus}");
+    assert_eq!(text.lines().last(), Some("1000"));
+    limits.remove(&bed.journal).unwrap();
+    assert!(groups.iter().all(|g| !g.exists()), "{groups:?}");
+}
+
+#[test]
+#[ignore = "root"]
+fn what_cannot_be_held_is_said_and_leaves_nothing() {
+    must_be_root();
+    let bed = Bed::new();
+    let name = format!("vmio-test-many-{}", std::process::id());
+    let said = Limits::create(&bed.node, &bed.journal, &name, 10_000, 64 * MIB).unwrap_err();
+    assert!(said.contains("10000 cores"), "{said}");
+    assert_eq!(bed.journal.undo_all(), [""; 0]);
+    let bed = Bed::new();
+    // A group of somebody else is neither used nor taken away.
+    let first = Limits::create(&bed.node, &bed.journal, &name, 1, 64 * MIB).unwrap();
+    let said = Limits::create(&bed.node, &bed.journal, &name, 1, 64 * MIB).unwrap_err();
+    assert!(said.contains("already exists"), "{said}");
+    assert!(first.procs_files().iter().all(|p| p.exists()));
+    first.remove(&bed.journal).unwrap();
+}
+
+/// Every workload, natively, within the group, on every target, watched by the probes: what the
+/// device moved is what was asked.
+#[test]
+#[ignore = "root"]
+fn every_workload_runs_on_every_target() {
+    must_be_root();
+    let bed = Bed::new();
+    let name = format!("vmio-test-work-{}", std::process::id());
+    let memory = 32 * MIB;
+    let limits = Limits::create(&bed.node, &bed.journal, &name, 1, memory).unwrap();
+    let files = vmio_rig::disks::places::Ground::Files(bed.ctx(64).dir);
+    for target in targets::ALL.iter().filter(|t| t.fits(&files).is_ok()) {
+        let mut prepared = target.prepare(&bed.ctx(64)).unwrap();
+        let path = prepared.native().to_owned();
+        let backing = vmio_look::backing::Backing::of(&bed.node, &path).unwrap();
+        let mut host_seconds = 0.0;
+        for workload in workloads::ALL {
+            let traits = workload.traits();
+            prepared.reset(workload.needs_state()).unwrap();
+            let ctx = WorkCtx {
+                path: path.clone(),
+                bytes: prepared.bytes(),
+                seconds: 0.3,
+                memory_bytes: memory,
+                exec_base: Exec {
+                    cgroup_procs: limits.procs_files(),
+                    oom_score_adj: Some(OOM_SCORE_ADJ),
+                    ..Exec::default()
+                },
+                gentle: None,
+            };
+            let subject = probes::Subject { backing: Some(backing.clone()), qemu: None };
+            let watch = probes::Watch::start(&bed.node, subject.clone()).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(150));
+            let before = watch.stop().unwrap().device;
+            let watch = probes::Watch::start(&bed.node, subject).unwrap();
+            let result = workload.run(&bed.node, &ctx).unwrap();
+            let seen = watch.stop().unwrap();
+            let circumstances = probes::foreign::Circumstances {
+                first_write: prepared.allocates() && workload.needs_state() == State::Fresh,
+                host_cache: false,
+            };
+            let foreign =
+                probes::foreign::foreign(&traits, circumstances, &result, before.as_ref(), seen.device.as_ref());
+            let marks = probes::foreign::marks(&traits, &result, seen.device.as_ref(), &foreign);
+            let device = seen.device.unwrap();
+            println!(
+                "{:12} {:14} {:8.1} MB/s {:8.0} IOPS  p99 {:?} us; asked {} moved r {} w {} in {} ios, depth {:.1}, {:.0} %; {foreign:?} {marks:?}",
+                target.name(),
+                traits.name,
+                result.bandwidth() / 1e6,
+                result.iops(),
+                result.latency.as_ref().and_then(|l| l.at(99.0)).map(|s| s * 1e6),
+                (result.read_bytes + result.write_bytes) / MIB,
+                device.read_bytes / MIB,
+                device.write_bytes / MIB,
+                device.read_ios + device.write_ios,
+                device.queue_depth,
+                device.busy_ratio.unwrap() * 100.0,
+            );
+            assert!(result.seconds > 0.0 && result.bandwidth() > 0.0);
+            assert!(
+                !marks.contains(&vmio_model::result::Mark::Cached),
+                "{}/{}: {device:?}",
+                target.name(),
+                traits.name
+            );
+            assert_eq!(result.latency.is_some(), !traits.name.starts_with("dd-"));
+            assert!(seen.notes.is_empty(), "{:?}", seen.notes);
+            host_seconds += seen.cpu.host_seconds;
+        }
+        // The kernel counts processor time in ticks of 10 ms: a workload of 40 ms may cost none, all of them cannot.
+        assert!(host_seconds > 0.0, "{}", target.name());
+        prepared.remove(&bed.journal).unwrap();
+    }
+    limits.remove(&bed.journal).unwrap();
+    assert_eq!(bed.files(), [""; 0]);
+}
