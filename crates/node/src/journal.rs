@@ -81,7 +81,7 @@ pub struct Journal {
     path: PathBuf,
     head: Head,
     state: Mutex<State>,
-    /// Something has been made, or could not be.
+    /// Something has been made, or could not be; or a close is over.
     made: Condvar,
 }
 
@@ -98,6 +98,9 @@ struct State {
     held: scratch::Held,
     /// When [`Journal::close`] ended it first: since then nothing more is changed.
     closed: Option<Instant>,
+    /// A close is undoing. Another one at the same time would find half undone what the first has in
+    /// hand, fail at it, and so would the first: the journal would stay although nothing is left.
+    undoing: bool,
     /// Who ends this owner's processes should it be killed.
     warden: Option<Warden>,
 }
@@ -159,6 +162,7 @@ impl Journal {
             making: Vec::new(),
             held: Vec::new(),
             closed: None,
+            undoing: false,
             warden: None,
         };
         Ok(Self { path, head, state: Mutex::new(state), made: Condvar::new() })
@@ -330,8 +334,13 @@ impl Journal {
         // What was waited for once is not waited for again.
         let left = limit.saturating_sub(state.closed.get_or_insert_with(Instant::now).elapsed());
         let waited = self.made.wait_timeout_while(state, left, |s| !s.making.is_empty());
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        // Storage that does not answer may hold the other for ever.
+        let waited = self.made.wait_timeout_while(state, limit, |s| s.undoing);
+        waited.unwrap_or_else(PoisonError::into_inner).0.undoing = true;
         let failed = self.undo_all();
+        lock(&self.state).undoing = false;
+        self.made.notify_all();
         if failed.is_empty() {
             // Still locked: nobody can have taken the name meanwhile.
             let _ = fs::remove_file(&self.path);

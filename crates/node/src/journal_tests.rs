@@ -186,3 +186,22 @@ fn what_could_not_be_made_is_not_undone() {
     drop(journal);
     assert!(path.exists());
 }
+
+#[test]
+fn two_who_close_at_once_leave_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    for _ in 0..50 {
+        let journal = Journal::open(&dir.path().join("state"), "run").unwrap();
+        let mut deep = dir.path().join("d");
+        for _ in 0..20 {
+            journal.make(Change::dir(&deep), || fs::create_dir(&deep)).unwrap().unwrap();
+            deep.push("d");
+        }
+        let failed = std::thread::scope(|scope| {
+            let other = scope.spawn(|| journal.close());
+            [journal.close(), other.join().unwrap()].concat()
+        });
+        assert_eq!(failed, [""; 0]);
+        assert!(!journal.path().exists() && !dir.path().join("d").exists());
+    }
+}

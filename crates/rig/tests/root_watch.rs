@@ -176,14 +176,16 @@ fn a_guests_requests_are_seen_as_it_sees_them() {
 #[ignore = "root"]
 fn a_flood_doubles_the_latency_of_a_guest() {
     let bed = Bed::new("flood");
-    let guest = bed.fio("guest", &["--ioengine=psync", "--rw=randread", "--bs=4k", "--runtime=14", "--rate_iops=400"]);
+    let guest = bed.fio("guest", &["--ioengine=psync", "--rw=randread", "--bs=4k", "--runtime=40", "--rate_iops=400"]);
     let watch = bed.watch(&guest, Limits::default());
     std::thread::sleep(Duration::from_secs(5));
     watch.mark_load();
     let before = watch.seen();
-    let flood = bed.fio("other", &["--ioengine=libaio", "--rw=randrw", "--bs=1m", "--iodepth=64", "--runtime=8"]);
+    // More than a disk takes at once, also where other work leaves fio little time: it ends when it was seen.
+    let jobs = ["--ioengine=libaio", "--rw=randrw", "--bs=1m", "--iodepth=64", "--numjobs=4", "--runtime=30"];
+    let flood = bed.fio("other", &jobs);
     let mut verdict = watch.verdict();
-    for _ in 0..80 {
+    for _ in 0..250 {
         if matches!(verdict, Verdict::Doubled(_)) {
             break;
         }
