@@ -4,6 +4,7 @@
 
 pub mod allocate;
 pub mod facts;
+pub mod failure;
 pub mod ignores;
 pub mod paper;
 pub mod policy;

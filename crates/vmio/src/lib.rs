@@ -5,12 +5,15 @@
 
 pub mod cli;
 pub mod cmd;
+pub mod context;
 pub mod expect;
 pub mod files;
+pub mod fit;
 pub mod papers;
 pub mod paths;
 pub mod report;
 pub mod run;
 pub mod store;
+pub mod studies;
 pub mod term;
 pub mod top;

@@ -81,10 +81,10 @@ impl Style {
 /// The sequences of [`Style`].
 const OWN: [&str; 6] = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31;1m", "\x1b[33m", "\x1b[36m"];
 
-/// Columns of the terminal that standard output is, within reason; [`crate::report::WIDTH`] where it is none.
+/// Columns of the terminal that standard output is, within reason; [`crate::fit::WIDTH`] where it is none.
 pub fn width() -> usize {
     let size = rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col));
-    size.filter(|columns| *columns > 0).map_or(crate::report::WIDTH, |columns| columns.clamp(60, 180))
+    size.filter(|columns| *columns > 0).map_or(crate::fit::WIDTH, |columns| columns.clamp(60, 180))
 }
 
 fn wanted() -> bool {

@@ -1,7 +1,9 @@
 //! `vmio completions`: tab completion for a shell, on standard output.
 
-use crate::cli::{self, Context, Exit, Outcome};
+use crate::cli;
+use crate::context::{Context, Outcome};
 use crate::term;
+use vmio_model::failure::Exit;
 
 /// Print tab completion for a shell
 #[derive(Debug, clap::Args)]

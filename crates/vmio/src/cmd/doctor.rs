@@ -20,10 +20,11 @@ use vmio_rig::image;
 use vmio_rig::lab;
 use vmio_rig::workloads;
 
-use crate::cli::{Context, Exit, Outcome};
-use crate::report::fit;
+use crate::context::{Context, Outcome};
+use crate::fit;
 use crate::store::{Store, StoreError};
 use crate::term::{self, Style};
+use vmio_model::failure::Exit;
 
 /// List what this host has and lacks for each thing vmio can do; changes nothing
 #[derive(Debug, clap::Args)]

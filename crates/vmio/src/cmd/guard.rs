@@ -14,9 +14,10 @@ use vmio_model::policy::units::show_rate;
 use vmio_model::policy::{Direction, Links, Loaded, Policy, PolicyError, Uplink};
 use vmio_model::problem::Problem;
 
-use crate::cli::{Context, Exit, Failure, Outcome};
+use crate::context::{Context, Outcome};
 use crate::report::format::count;
 use crate::term::{self, Style};
+use vmio_model::failure::{Exit, Failure};
 
 /// Guarantee guests their bandwidth: check a policy, show what it gives
 #[derive(Debug, clap::Args)]

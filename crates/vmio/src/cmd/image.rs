@@ -5,8 +5,9 @@ use std::sync::Arc;
 use vmio_node::Local;
 use vmio_rig::image::Image;
 
-use crate::cli::{Context, Exit, Failure, Outcome};
+use crate::context::{Context, Outcome};
 use crate::term;
+use vmio_model::failure::{Exit, Failure};
 
 /// Build the image that reference guests boot from
 #[derive(Debug, clap::Args)]

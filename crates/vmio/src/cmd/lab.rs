@@ -16,9 +16,10 @@ use vmio_rig::image::Image;
 use vmio_rig::lab::{self, LabHost};
 
 use super::runs;
-use crate::cli::{Context, Exit, Failure, Outcome};
+use crate::context::{Context, Outcome};
 use crate::store::Store;
 use crate::term;
+use vmio_model::failure::{Exit, Failure};
 
 /// How long a lab host may take from its start to its first answer.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);

@@ -19,7 +19,7 @@ mod top;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use vmio_model::rules::Severity;
 
-use crate::cli::{Context, Outcome};
+use crate::context::{Context, Outcome};
 
 macro_rules! verbs {
     ($($name:ident => $module:ident,)*) => {

@@ -7,11 +7,13 @@ use serde_json::json;
 use vmio_model::result::{Accel, Run};
 use vmio_model::{shown, summary};
 
-use crate::cli::{Context, Exit, Failure, Outcome};
+use crate::context::{Context, Outcome};
+use crate::fit;
 use crate::report::export::{self, Format};
-use crate::report::{self, Forms, Report, fit, format};
+use crate::report::{self, Forms, Report, format};
 use crate::store::{Imported, RunInfo, Store, StoreError};
 use crate::term;
+use vmio_model::failure::{Exit, Failure};
 
 /// List, show, compare, export, import and delete stored runs
 #[derive(Debug, clap::Args)]

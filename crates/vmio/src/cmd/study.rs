@@ -4,12 +4,15 @@ use vmio_model::paper::{self, Paper};
 use vmio_model::summary::summarise;
 
 use super::runs::RunId;
-use crate::cli::{Context, Exit, Failure, Outcome};
+use crate::context::{Context, Outcome};
+use crate::fit;
 use crate::papers;
-use crate::report::{self, Forms, fit};
-use crate::run::{self, Mode, Wishes, studies};
+use crate::report::{self, Forms};
+use crate::run::{self, Mode, Wishes};
 use crate::store::Store;
+use crate::studies;
 use crate::term;
+use vmio_model::failure::{Exit, Failure};
 
 /// List, show and run studies: whole experiments from a TOML file
 #[derive(Debug, clap::Args)]

@@ -7,9 +7,9 @@ use vmio_model::rules::change::Takes;
 use vmio_model::rules::{Finding, Severity};
 
 use super::Proved;
-use super::fit;
 use super::html::{chip, escape};
 use super::text::Out;
+use crate::fit;
 use crate::term::Style;
 
 /// What a report knows beside the finding itself.

@@ -8,7 +8,6 @@ mod config;
 mod effects;
 pub mod export;
 mod finding;
-pub mod fit;
 pub mod format;
 mod forms;
 mod html;
@@ -16,6 +15,7 @@ mod json;
 pub mod like;
 mod markdown;
 mod paper;
+pub mod plan;
 mod plot;
 pub mod scan;
 pub mod simulation;
@@ -37,7 +37,7 @@ pub use forms::Forms;
 pub use html::html;
 pub use json::json;
 pub use markdown::markdown;
-pub use text::{WIDTH, comparison as comparison_text, text};
+pub use text::{comparison as comparison_text, text};
 
 /// A run with what is concluded from it.
 pub struct Report<'a> {

@@ -8,12 +8,12 @@ use vmio_model::stats::{Estimate, Ratio};
 use vmio_model::summary::{Explanation, Summary};
 
 use super::Report;
-use super::fit;
 use super::format::{self, rate, spread, three};
 use super::html::escape;
 use super::markdown::plain;
 use super::text::Out;
 use super::view;
+use crate::fit;
 
 /// Columns of a paper's table.
 const COLUMNS: [&str; 4] = ["MB/s", "avgrq-sz", "avgqu-sz", "%util"];

@@ -9,7 +9,7 @@ use vmio_model::policy::units::show_rate;
 use vmio_model::simulate::paper::{Paper, Published, System, What};
 use vmio_model::simulate::{Allocator, Enforcement, Outcome, SECOND, Scenario, Settings, Totals};
 
-use crate::report::fit;
+use crate::fit;
 use crate::term::Style;
 
 pub use html::html;

@@ -20,8 +20,8 @@ use vmio_rig::disks::places;
 use vmio_rig::disks::targets;
 use vmio_rig::limits;
 
-use crate::cli::{Exit, Failure};
 use crate::report::format;
+use vmio_model::failure::{Exit, Failure};
 
 pub use differences::differences;
 

@@ -6,8 +6,8 @@ use serde_json::json;
 use vmio_model::result::Run;
 use vmio_model::summary;
 
-use crate::cli::Context;
-use crate::report::fit;
+use crate::context::Context;
+use crate::fit;
 use crate::term;
 
 /// Prints the A/A figures of a run.

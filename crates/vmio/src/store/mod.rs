@@ -5,6 +5,7 @@
 //! measures a run owns it (see `owner.rs`); a run that says "running" without an owner was
 //! broken off, and every reader gets to see it as interrupted.
 
+mod engine;
 mod error;
 mod guard;
 mod import;

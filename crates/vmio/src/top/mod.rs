@@ -10,8 +10,9 @@ use vmio_look::top::{Blocks, FlowSource, Sampler};
 use vmio_model::top::History;
 use vmio_node::Local;
 
-use crate::cli::{Context, Exit, Outcome};
+use crate::context::{Context, Outcome};
 use crate::term;
+use vmio_model::failure::Exit;
 
 pub mod app;
 pub mod columns;

@@ -9,7 +9,7 @@ use vmio_model::top::verdict::{Verdict, nothing, verdicts};
 use vmio_model::top::{History, verdict};
 
 use super::columns::{self, Column, figure, percent, short, time};
-use crate::report::fit;
+use crate::fit;
 use crate::report::format::count;
 use crate::term::Style;
 

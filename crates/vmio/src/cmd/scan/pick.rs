@@ -6,8 +6,8 @@ use vmio_model::facts::{Guest, called};
 use vmio_model::rules::RULES;
 use vmio_model::shown;
 
-use crate::cli::{Exit, Failure};
 use crate::report::scan::Row;
+use vmio_model::failure::{Exit, Failure};
 
 /// Names that an error lists.
 const LISTED: usize = 12;

@@ -8,7 +8,7 @@ use vmio_model::facts::Guest;
 use vmio_model::rules::{Evidence, Finding, Severity};
 
 use super::{Row, View};
-use crate::report::fit;
+use crate::fit;
 use crate::report::format::{self, count};
 use crate::report::text::Out;
 use crate::term::Style;

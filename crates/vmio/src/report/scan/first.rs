@@ -5,8 +5,8 @@ use vmio_model::rules::change::Takes;
 use vmio_model::rules::{Finding, Severity};
 
 use super::Row;
+use crate::fit::{self, WIDTH};
 use crate::report::finding;
-use crate::report::fit::{self, WIDTH};
 use crate::report::format;
 use crate::report::text::Out;
 

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::disks::drivers;
+use crate::disks::targets::State;
+use crate::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx};
+use crate::limits::OOM_SCORE_ADJ;
+use crate::probes::Qemu;
 use anyhow::Context as _;
 use vmio_model::setup::{Attachment, Setup};
-use vmio_rig::disks::drivers;
-use vmio_rig::disks::targets::State;
-use vmio_rig::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx};
-use vmio_rig::limits::OOM_SCORE_ADJ;
-use vmio_rig::probes::Qemu;
 
 use super::Machine;
 

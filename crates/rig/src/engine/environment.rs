@@ -35,11 +35,11 @@ pub fn memory_bytes(local: &dyn Node) -> u64 {
 pub fn of(planned: &Planned, local: &dyn Node) -> Environment {
     let read = |path: &str| local.read_text(Path::new(path)).unwrap_or_default();
     let cpuinfo = read("/proc/cpuinfo");
-    let qemu = local
-        .exec(&Exec::new("qemu-system-x86_64").args(["--version"]).limit(Duration::from_secs(10)))
-        .ok()
-        .filter(vmio_node::Output::ok)
-        .and_then(|o| o.out().lines().next().map(str::to_owned));
+    let qemu = crate::qemu::find_qemu(local.reader()).ok().and_then(|qemu| {
+        let asked = Exec::new(qemu.to_string_lossy()).args(["--version"]).limit(Duration::from_secs(10));
+        let output = local.exec(&asked).ok().filter(vmio_node::Output::ok)?;
+        output.out().lines().next().map(str::to_owned)
+    });
     Environment {
         vmio: env!("CARGO_PKG_VERSION").into(),
         kernel: read("/proc/sys/kernel/osrelease").trim().into(),
@@ -57,7 +57,7 @@ pub fn of(planned: &Planned, local: &dyn Node) -> Environment {
         native_limits: String::new(),
         other_guests: planned.others.guests.len() as u32,
         cap_ratio: None,
-        node: std::env::var(vmio_rig::lab::NODE_VARIABLE).ok().filter(|n| !n.is_empty()),
+        node: std::env::var(crate::lab::NODE_VARIABLE).ok().filter(|n| !n.is_empty()),
         written_beside_bytes: 0,
     }
 }
