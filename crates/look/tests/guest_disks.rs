@@ -1,6 +1,8 @@
 //! What lies below the disks of processes that run, on real files: chains of images, holes, the page
 //! cache. The processes are stand-ins with a QEMU's command line, so that there can be many.
 
+// What is tested here is set up by other means than a look has.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 #[path = "common/stand_in.rs"]

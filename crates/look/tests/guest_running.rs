@@ -1,6 +1,8 @@
 //! Guests that others started are read from /proc and /sys: real QEMU processes (no system runs in
 //! them), with taps in the network namespace of the test. Run with `cargo test -- --ignored`.
 
+// What is tested here is set up by other means than a look has.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 #![allow(clippy::unwrap_used)]
 
 #[path = "common/stand_in.rs"]

@@ -115,6 +115,7 @@ fn context(globals: &Globals) -> anyhow::Result<Context> {
         paths: Paths::of_this_user(globals.state.as_deref())?,
         style: Style::stdout(),
         command: std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect(),
+        command_line: command,
     })
 }
 

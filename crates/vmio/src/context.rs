@@ -21,6 +21,8 @@ pub struct Context {
     pub style: Style,
     /// The command line as it was typed, for the record.
     pub command: Vec<String>,
+    /// All verbs and options as clap knows them: for completions and man pages.
+    pub command_line: fn() -> clap::Command,
 }
 
 impl Context {

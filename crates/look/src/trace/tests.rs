@@ -1,4 +1,5 @@
 #![allow(clippy::unwrap_used)]
+#![allow(clippy::disallowed_types)]
 
 use super::*;
 use std::process::Command;

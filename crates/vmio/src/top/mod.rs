@@ -77,5 +77,7 @@ fn tracing(no_ebpf: bool) -> Result<Box<dyn FlowSource>, String> {
     term::note(
         "loading eBPF programs at the block layer's tracepoints; they go when vmio ends (--no-ebpf does without)",
     );
-    Blocks::start().map(|source| Box::new(source) as Box<dyn FlowSource>).map_err(|e| e.to_string())
+    Blocks::start(&vmio_node::Local::new())
+        .map(|source| Box::new(source) as Box<dyn FlowSource>)
+        .map_err(|e| e.to_string())
 }

@@ -144,7 +144,8 @@ pub fn known_everywhere(a: &Attachment) -> bool {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+// What is printed is pasted into real shells.
+#[allow(clippy::unwrap_used, clippy::disallowed_types)]
 mod tests {
     use super::*;
     use crate::facts::{Details, Place};

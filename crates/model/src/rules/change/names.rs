@@ -114,7 +114,8 @@ pub fn option(value: &str) -> String {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+// What is printed is pasted into real shells.
+#[allow(clippy::unwrap_used, clippy::disallowed_types)]
 mod tests {
     use super::*;
 

@@ -46,7 +46,8 @@ fn pieces(json: &str) -> Vec<String> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+// What is printed is pasted into real shells.
+#[allow(clippy::unwrap_used, clippy::disallowed_types)]
 mod tests {
     use super::*;
     use serde_json::{Value, json};
