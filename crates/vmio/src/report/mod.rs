@@ -15,6 +15,7 @@ mod html;
 mod json;
 pub mod like;
 mod markdown;
+mod page;
 mod paper;
 mod plot;
 pub mod scan;
