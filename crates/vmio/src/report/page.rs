@@ -79,3 +79,51 @@ impl Html {
         self.0.clone().into_string()
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    fn sources(dir: &Path) -> Vec<PathBuf> {
+        let entries = fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
+        entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] }).collect()
+    }
+
+    /// Who names the library can make markup of any text, and who writes an end tag makes a page of strings.
+    #[test]
+    fn no_other_file_names_the_library_or_writes_a_tag() {
+        let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/report/page.rs");
+        let rust = |path: &PathBuf| path.extension().is_some_and(|e| e == "rs");
+        let all: Vec<PathBuf> = sources(&own.ancestors().nth(2).unwrap().join("")).into_iter().filter(rust).collect();
+        assert!(all.len() > 50 && all.contains(&own), "{}", all.len());
+        for path in all.iter().filter(|path| **path != own) {
+            let text = fs::read_to_string(path).unwrap();
+            for (word, instead) in [
+                ("maud", "use `page::html!`"),
+                ("PreEscaped", "put the text in parentheses into `page::html!`"),
+                ("Html::of", "use `page::html!`"),
+                ("</", "use `page::html!`"),
+            ] {
+                let line = text.lines().position(|l| l.contains(word)).map(|n| n + 1);
+                assert_eq!(line, None, "{}: `{word}` stands there: {instead}", path.display());
+            }
+        }
+        let text = fs::read_to_string(&own).unwrap();
+        let ours = text.split("#[cfg(test)]").next().unwrap();
+        assert_eq!(ours.matches("PreEscaped(").count(), 1, "the style alone is put into a page as it is");
+    }
+
+    #[test]
+    fn texts_are_escaped_and_what_must_not_be_shown_is_replaced() {
+        let name = "<b class=\"x\">&\u{202e}\u{1b}[2J\na";
+        let page = whole(name, &html! { p title=(name) { (name) (list(&[name])) } (list::<&str>(&[])) });
+        assert_eq!(page.matches("&lt;b class=&quot;x&quot;&gt;&amp;\u{fffd}\u{fffd}[2J\na").count(), 5, "{page}");
+        assert!(!page.contains("<b ") && page.starts_with("<!DOCTYPE html>\n<html lang=\"en\"><head><meta"), "{page}");
+        assert!(page.ends_with("</main></body></html>\n") && page.contains(".head>div.what{"), "{page}");
+        assert_eq!(chip(Severity::Advice).text(), "<span class=\"tag advice\">advice</span>");
+    }
+}

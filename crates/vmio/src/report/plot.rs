@@ -147,7 +147,8 @@ mod tests {
         let line = |points| [Line { stroke: Stroke::Series(1), label: "a".into(), points }];
         assert!(plot(&line(vec![]), false).svg("wide").is_none());
         assert!(plot(&line(vec![(0.0, 1.0), (1.0, 2.0)]), true).svg("wide").is_none(), "no 0 on a logarithmic axis");
-        let svg = plot(&line(vec![(0.0, 0.0), (10.0, 2.1)]), false).svg("wide").map(|svg| svg.text()).unwrap_or_default();
+        let svg =
+            plot(&line(vec![(0.0, 0.0), (10.0, 2.1)]), false).svg("wide").map(|svg| svg.text()).unwrap_or_default();
         assert!(svg.contains("&lt;t&gt;") && svg.contains("points=\"58.0,160.0 434.0,17.1\""), "{svg}");
     }
 }

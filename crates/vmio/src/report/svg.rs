@@ -204,7 +204,9 @@ mod tests {
     fn what_cannot_be_drawn_is_left_out() {
         let curve = |points| [Curve { series: 0, label: "native".into(), points }];
         assert!(latency(&curve(vec![]), "t").is_none());
-        let svg = latency(&curve(vec![(50.0, 1e-4), (99.0, 1e-3), (100.0, 1.0)]), "t").map(|svg| svg.text()).unwrap_or_default();
+        let svg = latency(&curve(vec![(50.0, 1e-4), (99.0, 1e-3), (100.0, 1.0)]), "t")
+            .map(|svg| svg.text())
+            .unwrap_or_default();
         assert!(svg.contains("p99<") && !svg.contains("inf") && !svg.contains("NaN"), "{svg}");
     }
 }
