@@ -19,6 +19,7 @@ pub mod stats;
 pub mod study;
 pub mod summary;
 pub mod top;
+pub mod words;
 
 #[cfg(test)]
 mod testing;

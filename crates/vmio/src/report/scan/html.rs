@@ -1,5 +1,7 @@
 //! A scan as one HTML file that loads nothing: the overview, then a section a guest.
 
+use vmio_model::words::plural;
+
 use super::settings::{devices, disk_label, nic_label};
 use super::text::{identity, shown};
 use super::{Row, View, by_mend, host, in_one_step};
@@ -16,7 +18,7 @@ pub fn html(view: &View) -> String {
     let body = html! {
         p.dim { (format::utc(view.at_unix_seconds)) ", " (view.headline()) }
         div.head {
-            div.big { (n) small { "guest" @if n != 1 { "s" } } }
+            div.big { (n) small { (plural(n, "guest")) } }
             div.what {
                 p { (counts) }
                 p.dim {

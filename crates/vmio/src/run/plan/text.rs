@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_host::targets::space::gib;
 use vmio_model::study::MIB;
+use vmio_model::words::count;
 
 use super::Planned;
 use crate::report::fit;
@@ -89,7 +90,7 @@ impl Planned {
         }
         row(
             if native_only { "limited to" } else { "both sides" },
-            format!("{} core{}, {} MiB of memory", c.vcpus, if c.vcpus == 1 { "" } else { "s" }, c.memory_bytes / MIB),
+            format!("{}, {} MiB of memory", count(c.vcpus as usize, "core"), c.memory_bytes / MIB),
         );
         row("", format!("natively: {}", self.held.native));
         if let Some(qemu) = &self.held.qemu {
