@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-mod found;
-pub use found::rules;
+pub mod found;
 
 /// What every guest begins with.
 const COMMON: &str = "-S -nodefaults -display none -m 64";
