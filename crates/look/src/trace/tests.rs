@@ -1,6 +1,4 @@
 #![allow(clippy::unwrap_used)]
-#![allow(clippy::disallowed_types)]
-
 use super::*;
 use std::process::Command;
 use vmio_model::top::latency::{STEPS, bucket};

@@ -140,9 +140,9 @@ mod tests {
     fn traced(fake: Fake, place: &str) -> Fake {
         EVENTS
             .iter()
-            .fold(fake, |f, e| f.file(&format!("{place}/events/block/{e}/enable"), "0"))
-            .file(&format!("{place}/trace_pipe"), "")
-            .file(&format!("{place}/instances/other/trace_pipe"), "")
+            .fold(fake, |f, e| f.file(format!("{place}/events/block/{e}/enable"), "0"))
+            .file(format!("{place}/trace_pipe"), "")
+            .file(format!("{place}/instances/other/trace_pipe"), "")
     }
 
     fn disk() -> Fake {

@@ -14,6 +14,7 @@ mod html;
 mod json;
 pub mod like;
 mod markdown;
+mod page;
 mod paper;
 pub mod plan;
 mod plot;

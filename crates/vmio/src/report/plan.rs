@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::study::MIB;
+use vmio_model::words::count;
 use vmio_rig::disks::space::gib;
 
 use crate::fit;
@@ -83,7 +84,7 @@ pub fn text(plan: &Planned) -> String {
     }
     row(
         if native_only { "limited to" } else { "both sides" },
-        format!("{} core{}, {} MiB of memory", c.vcpus, if c.vcpus == 1 { "" } else { "s" }, c.memory_bytes / MIB),
+        format!("{}, {} MiB of memory", count(c.vcpus as usize, "core"), c.memory_bytes / MIB),
     );
     row("", format!("natively: {}", plan.held.native));
     if let Some(qemu) = &plan.held.qemu {

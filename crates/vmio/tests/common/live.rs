@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+pub mod found;
+
 /// What every guest begins with.
 const COMMON: &str = "-S -nodefaults -display none -m 64";
 
@@ -122,9 +124,4 @@ pub fn guest<'a>(scan: &'a Value, short: &str) -> &'a Value {
     let name = name(short);
     let found = scan["guests"].as_array().unwrap().iter().find(|g| g["name"] == name.as_str());
     found.unwrap_or_else(|| panic!("{name} was not found"))
-}
-
-/// Ids of the rules that found something in a guest.
-pub fn rules(guest: &Value) -> std::collections::BTreeSet<&str> {
-    guest["findings"].as_array().unwrap().iter().map(|f| f["rule"].as_str().unwrap()).collect()
 }

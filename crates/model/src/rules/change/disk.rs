@@ -144,8 +144,7 @@ pub fn known_everywhere(a: &Attachment) -> bool {
 }
 
 #[cfg(test)]
-// What is printed is pasted into real shells.
-#[allow(clippy::unwrap_used, clippy::disallowed_types)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::facts::{Details, Place};

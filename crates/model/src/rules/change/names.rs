@@ -114,8 +114,7 @@ pub fn option(value: &str) -> String {
 }
 
 #[cfg(test)]
-// What is printed is pasted into real shells.
-#[allow(clippy::unwrap_used, clippy::disallowed_types)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -46,8 +46,7 @@ fn pieces(json: &str) -> Vec<String> {
 }
 
 #[cfg(test)]
-// What is printed is pasted into real shells.
-#[allow(clippy::unwrap_used, clippy::disallowed_types)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use serde_json::{Value, json};
