@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::spans::Spans;
@@ -13,7 +14,7 @@ use crate::setup::Setup;
 pub mod spans;
 
 /// How fast things go on the machine: the assumptions behind a [`Plan`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Rates {
     /// Bytes a second that sequential writing reaches at most, on either side.
     pub write_bytes_per_second: f64,
@@ -51,7 +52,7 @@ pub struct Rates {
 }
 
 /// What a target costs beside the cells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TargetSpace {
     /// Bytes that it takes at the same time, at most.
     pub taken_bytes: u64,
@@ -61,7 +62,7 @@ pub struct TargetSpace {
 
 /// What a study will cost. Space is an upper bound under the [`Rates`]; `max_bytes_written` is one whatever
 /// the rates, since a run keeps to `spans` and does nothing that could take it over its budget.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Plan {
     /// Cells in a round, native ones included.
     pub cells: u32,

@@ -15,6 +15,7 @@ use vmio_host::image::Image;
 use vmio_host::lab::{self, LabHost};
 use vmio_node::{End, Exec, Journal, Local, Node, recover};
 
+use super::image::Document;
 use super::runs;
 use crate::cli::{Context, Exit, Failure, Outcome};
 use crate::store::Store;
@@ -74,8 +75,8 @@ fn image(context: &Context) -> anyhow::Result<Image> {
 fn build(context: &Context) -> Outcome {
     let image = image(context)?;
     if context.json {
-        let document = serde_json::json!({ "schema_version": "1.0", "image": image, "directory": image.dir });
-        term::json(&document)?;
+        // It is an image as `vmio image build` makes one.
+        term::json(&Document { schema_version: "1.0", image: &image, directory: &image.dir })?;
     } else {
         let text = format!(
             "directory  {}\nkernel     {} from {}\n",

@@ -2,22 +2,34 @@
 
 use std::fmt::Write as _;
 
-use serde_json::json;
-use vmio_model::result::Run;
-use vmio_model::summary;
+use schemars::JsonSchema;
+use serde::Serialize;
+use vmio_model::result::{Environment, Run};
+use vmio_model::summary::{self, CellNoise};
 
 use crate::cli::Context;
 use crate::report::fit;
 use crate::term;
 
+/// What a run of each cell against itself showed.
+#[derive(Serialize, JsonSchema)]
+pub struct Document<'a> {
+    /// Version of this document.
+    schema_version: &'static str,
+    /// Number of the run in the store.
+    run: i64,
+    /// Where it was made.
+    environment: &'a Environment,
+    /// The cells with at least two pairs.
+    noise: &'a [CellNoise],
+}
+
 /// Prints the A/A figures of a run.
 pub fn show(run: &Run, context: &Context) -> anyhow::Result<()> {
     let cells = summary::noise(run);
     if context.json {
-        let document = json!({
-            "schema_version": summary::SCHEMA_VERSION, "run": run.id, "environment": run.environment, "noise": cells,
-        });
-        term::json(&document)?;
+        let (run, environment) = (run.id, &run.environment);
+        term::json(&Document { schema_version: summary::SCHEMA_VERSION, run, environment, noise: &cells })?;
         return Ok(());
     }
     let mut text = String::new();

@@ -19,11 +19,13 @@ use vmio_model::study::plan::{self as reckon, Plan};
 use vmio_model::study::{MIB, Study};
 use vmio_node::{Node, Reader};
 
+pub use self::document::Document;
 use self::rates::{needed_bytes, rates, refilled};
 pub use self::text::duration;
 use super::{Wishes, rig};
 use crate::cli::{Context, Exit, Failure};
 
+mod document;
 mod rates;
 mod text;
 
@@ -71,7 +73,7 @@ pub struct Planned {
 }
 
 /// The control groups of a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub struct Held {
     /// Of the native side.
     pub native: String,

@@ -6,6 +6,7 @@ use vmio_host::targets::space::gib;
 use vmio_model::study::MIB;
 
 use super::Planned;
+use super::document::{Device, Document};
 use crate::report::fit;
 
 /// Most other guests that are named.
@@ -204,26 +205,29 @@ impl Planned {
     }
 
     /// The plan for programs.
-    pub fn json(&self) -> serde_json::Value {
-        serde_json::json!({
-            "schema_version": "1.0",
-            "study": self.study.name,
-            "title": self.study.title,
-            "told": self.told,
-            "form": self.form,
-            "place": self.place.name,
-            "directory": self.dir,
-            "backing": self.backing.describe(),
-            "device": self.device.as_ref().map(|d| serde_json::json!({
-                "path": d.asked, "node": d.node, "identity": d.identity, "not_seen": self.device_told,
-            })),
-            "cost": self.cost,
-            "rates_from": self.rates_from,
-            "space": self.space.as_ref().map_or_else(Clone::clone, Clone::clone),
-            "gentle": self.gentle,
-            "held": { "native": self.held.native, "qemu": self.held.qemu },
-            "other_guests": self.others.guests.iter().map(|g| g.label()).collect::<Vec<_>>(),
-            "skipped": self.skipped,
-        })
+    pub fn json(&self) -> Document<'_> {
+        Document {
+            schema_version: "1.0",
+            study: &self.study.name,
+            title: &self.study.title,
+            told: &self.told,
+            form: self.form.as_deref(),
+            place: &self.place.name,
+            directory: &self.dir,
+            backing: self.backing.describe(),
+            device: self.device.as_ref().map(|d| Device {
+                path: &d.asked,
+                node: &d.node,
+                identity: &d.identity,
+                not_seen: &self.device_told,
+            }),
+            cost: &self.cost,
+            rates_from: &self.rates_from,
+            space: self.space.as_ref().map_or_else(|why| why, |left| left),
+            gentle: self.gentle,
+            held: &self.held,
+            other_guests: self.others.guests.iter().map(|g| g.label()).collect(),
+            skipped: &self.skipped,
+        }
     }
 }
