@@ -203,7 +203,7 @@ pub struct Effect {
     pub measure: Measure,
     /// The cell above the line.
     pub numerator: Cell,
-    /// The cell below the line; for [`Measure::SmallRequests`] there is none.
+    /// The cell below the line; for `small-requests` there is none.
     pub denominator: Option<Cell>,
     /// How the ratio must stand to the bound.
     pub relation: Relation,

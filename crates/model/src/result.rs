@@ -255,9 +255,15 @@ pub enum RunState {
     /// All that was planned is there, or the budget was spent.
     Done,
     /// Broken off; can be resumed.
-    Interrupted(String),
+    Interrupted(
+        /// Why.
+        String,
+    ),
     /// Failed; what was measured is kept.
-    Failed(String),
+    Failed(
+        /// Why.
+        String,
+    ),
 }
 
 /// A whole run as it comes out of the store.

@@ -67,7 +67,7 @@ pub enum DetectZeroes {
     Off,
     /// Writes them as "zeroes", which may cost no data on the host.
     On,
-    /// Like `On`, and frees the blocks where discard is passed on.
+    /// Like `on`, and frees the blocks where discard is passed on.
     Unmap,
 }
 

@@ -33,7 +33,7 @@ pub const SCHEMA_VERSION: &str = "1.0";
 /// A run, judged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
-    /// [`SCHEMA_VERSION`].
+    /// Version of this document.
     pub schema_version: String,
     /// Number of the run in the store.
     pub run: i64,
@@ -91,7 +91,7 @@ pub struct Headline {
 /// One cell of the table.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cell {
-    /// [`Setup::key`].
+    /// Its name: `device/qemu/virtio-blk,none,native/seq-write`, `device/native/seq-write`.
     pub key: String,
     /// What was measured.
     pub setup: Setup,
@@ -123,7 +123,7 @@ pub struct Cell {
     pub durability: Option<durability::Durability>,
     /// How many samples carry which word of caution.
     pub marks: BTreeMap<Mark, u32>,
-    /// Rounds whose figure is an outlier ([`crate::stats::outliers`]): kept, and shown.
+    /// Rounds whose figure is an outlier (more than ten standard deviations off): kept, and shown.
     pub outlier_rounds: Vec<u32>,
 }
 

@@ -3,8 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What the reader's own configuration calls a device. It fills the placeholders of a change
-/// ([`crate::rules::change`]).
+/// What the reader's own configuration calls a device. It fills the placeholders of a change.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Place {

@@ -74,7 +74,7 @@ pub struct Differs {
 /// A run against a paper.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Compared {
-    /// [`SCHEMA_VERSION`].
+    /// Version of this document.
     pub schema_version: String,
     /// Short name of the paper.
     pub paper: String,

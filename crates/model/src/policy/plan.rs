@@ -134,7 +134,7 @@ impl Ask {
 /// What each member of each pool gets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Plan {
-    /// [`SCHEMA_VERSION`].
+    /// Version of this document.
     pub schema_version: &'static str,
     /// One an uplink and direction.
     pub pools: Vec<Pool>,

@@ -41,7 +41,7 @@ pub struct CellComparison {
 /// Run B against run A.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Comparison {
-    /// [`SCHEMA_VERSION`].
+    /// Version of this document.
     pub schema_version: String,
     /// Number of the first run.
     pub a: i64,

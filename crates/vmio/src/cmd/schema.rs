@@ -118,7 +118,7 @@ fn list() -> String {
     let widest = ALL.iter().map(|output| output.name.len()).max().unwrap_or(0);
     let entry = |output: &Output| {
         let commands: Vec<String> = output.commands.iter().map(|command| format!("vmio {command}")).collect();
-        let lines = if output.layout.lines { " (of a line)" } else { "" };
+        let lines = if output.layout.lines { " (one object a line)" } else { "" };
         let lead = format!("{:<widest$}  ", output.name);
         fit::paragraph(&lead, widest + 2, &format!("{}{lines}", commands.join(", ")))
     };

@@ -7,7 +7,7 @@ mod execute;
 pub mod form;
 mod gentle;
 pub mod like;
-pub(crate) mod noise;
+pub mod noise;
 pub(crate) mod plan;
 mod progress;
 mod prove;

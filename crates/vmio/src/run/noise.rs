@@ -21,17 +21,24 @@ pub struct Document<'a> {
     /// Where it was made.
     environment: &'a Environment,
     /// The cells with at least two pairs.
-    noise: &'a [CellNoise],
+    noise: Vec<CellNoise>,
+}
+
+impl<'a> Document<'a> {
+    /// Of a run of `--noise`.
+    pub fn of(run: &'a Run) -> Self {
+        let (noise, environment) = (summary::noise(run), &run.environment);
+        Self { schema_version: summary::SCHEMA_VERSION, run: run.id, environment, noise }
+    }
 }
 
 /// Prints the A/A figures of a run.
 pub fn show(run: &Run, context: &Context) -> anyhow::Result<()> {
-    let cells = summary::noise(run);
     if context.json {
-        let (run, environment) = (run.id, &run.environment);
-        term::json(&Document { schema_version: summary::SCHEMA_VERSION, run, environment, noise: &cells })?;
+        term::json(&Document::of(run))?;
         return Ok(());
     }
+    let cells = summary::noise(run);
     let mut text = String::new();
     let head = format!("A/A of run {}: each cell against itself, in adjacent pairs, one boot per pair.", run.id);
     text += &fit::paragraph("", 0, &head);

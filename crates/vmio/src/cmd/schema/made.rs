@@ -3,6 +3,7 @@
 use schemars::generate::SchemaSettings;
 use schemars::transform::{Transform, transform_subschemas};
 use schemars::{Schema, SchemaGenerator};
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::Output;
@@ -25,6 +26,27 @@ pub fn schema(output: &Output, root: fn(&mut SchemaGenerator) -> Schema) -> Valu
     schema.insert("title".into(), format!("vmio {}", output.name).into());
     schema.insert("description".into(), about.trim().into());
     schema.into()
+}
+
+/// Keywords in the order in which a person reads them; types that others are made of come last.
+const FIRST: [&str; 6] = ["$schema", "title", "description", "type", "properties", "required"];
+
+/// A schema as it is printed.
+pub fn text(schema: &Value) -> String {
+    let text = serde_json::to_string_pretty(&Ordered(schema)).expect("string keys, and no failing serialiser");
+    text + "\n"
+}
+
+struct Ordered<'a>(&'a Value);
+
+impl Serialize for Ordered<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let all = self.0.as_object().into_iter().flatten();
+        let place = |key: &str| FIRST.iter().position(|first| *first == key).unwrap_or(FIRST.len());
+        let mut all: Vec<_> = all.collect();
+        all.sort_by_key(|(key, _)| place(key));
+        serializer.collect_map(all)
+    }
 }
 
 /// Fields may be added within a major version: a reader must not refuse an object for one that it does not

@@ -49,7 +49,7 @@ impl Output {
 
     /// The same as it is printed.
     pub fn text(&self) -> String {
-        format!("{:#}\n", self.schema())
+        made::text(&self.schema())
     }
 }
 

@@ -45,7 +45,7 @@ struct Run<'a> {
 struct Member<'a> {
     /// Its name.
     name: &'a str,
-    /// Its priority: 0 is served first.
+    /// Its priority: 1 is served first, 8 last.
     priority: u8,
     /// What it is guaranteed, in bit/s.
     min_bps: u64,
