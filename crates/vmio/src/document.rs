@@ -17,14 +17,13 @@ pub struct Layout {
 
 /// One JSON output of vmio. Field names carry their units, and fields are only added within a major version.
 pub trait Document: Serialize + JsonSchema {
-    /// Its name in `vmio schema`.
-    const NAME: &'static str;
     /// How it is laid out.
     const LAYOUT: Layout;
 }
 
 /// The document as it is printed: with a line feed at its end, and nothing in it that moves a cursor. Of
 /// JSON Lines it is one line.
+#[expect(clippy::disallowed_methods, reason = "this is the one writer of outputs")]
 pub fn text<D: Document>(document: &D) -> String {
     let Layout { lines, sorted } = D::LAYOUT;
     let written = match (sorted, lines) {

@@ -189,7 +189,7 @@ fn packets(packets: u64) -> Packets {
 }
 
 fn disks(reads: Transfer) -> Vec<DiskLoad> {
-    vec![DiskLoad { device: Some((254, 0)), writes: reads.clone(), reads, ..DiskLoad::default() }]
+    vec![DiskLoad { device: Some((254, 0)), writes: reads.clone(), reads }]
 }
 
 fn guest(name: &str, reads: Transfer) -> GuestLoad {

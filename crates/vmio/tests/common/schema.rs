@@ -61,18 +61,16 @@ pub fn values(name: &str, text: &str) -> Vec<Value> {
     }
 }
 
-/// Asserts that a real output is what its schema says, and has no field more.
+/// Asserts that a real output is what its schema says, and has no field more. What fits the closed schema fits the
+/// open one.
 #[track_caller]
 pub fn fits(name: &str, text: &str) {
-    let (open, closed) = (open(name), closed(name));
-    let values = values(name, text);
+    let (closed, values) = (closed(name), values(name, text));
     assert!(!values.is_empty(), "{name}: nothing was printed");
     for value in &values {
-        for (kind, validator) in [("open", &open), ("closed", &closed)] {
-            let wrong: Vec<String> =
-                validator.iter_errors(value).take(5).map(|e| format!("{}: {e:.300}", e.instance_path())).collect();
-            assert!(wrong.is_empty(), "{name} ({kind}):\n{}\n{value:.1000}", wrong.join("\n"));
-        }
+        let wrong: Vec<String> =
+            closed.iter_errors(value).take(5).map(|e| format!("{}: {e:.300}", e.instance_path())).collect();
+        assert!(wrong.is_empty(), "{name}:\n{}\n{value:.1000}", wrong.join("\n"));
     }
 }
 

@@ -74,7 +74,6 @@ macro_rules! outputs {
         },)*];
 
         $(impl Document for $type {
-            const NAME: &'static str = $name;
             const LAYOUT: Layout = $layout;
         })*
     };

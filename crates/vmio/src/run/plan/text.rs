@@ -223,7 +223,7 @@ impl Planned {
             }),
             cost: &self.cost,
             rates_from: &self.rates_from,
-            space: self.space.as_ref().map_or_else(|why| why, |left| left),
+            space: self.space.as_ref().unwrap_or_else(|why| why),
             gentle: self.gentle,
             held: &self.held,
             other_guests: self.others.guests.iter().map(|g| g.label()).collect(),
