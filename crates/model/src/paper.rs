@@ -127,6 +127,7 @@ pub struct Row {
 /// study measures first: no host cache, native AIO.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "PaperCell")]
 pub struct Cell {
     /// Entry of `guests/`.
     pub guest: String,
