@@ -12,6 +12,7 @@ pub mod steady;
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::result::{Environment, Figure, Mark, Run, RunState, Skipped};
@@ -30,9 +31,9 @@ pub(crate) use headline::percent;
 pub const SCHEMA_VERSION: &str = "1.0";
 
 /// A run, judged.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
-    /// [`SCHEMA_VERSION`].
+    /// Version of this document.
     pub schema_version: String,
     /// Number of the run in the store.
     pub run: i64,
@@ -71,7 +72,7 @@ pub struct Summary {
 }
 
 /// "A reference guest made by vmio gets N % of this host", and what that is made of.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Headline {
     /// The guest it is about, for example `device/qemu/virtio-blk,none,native`.
     pub guest: String,
@@ -88,9 +89,9 @@ pub struct Headline {
 }
 
 /// One cell of the table.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cell {
-    /// [`Setup::key`].
+    /// Its name: `device/qemu/virtio-blk,none,native/seq-write`, `device/native/seq-write`.
     pub key: String,
     /// What was measured.
     pub setup: Setup,
@@ -122,12 +123,12 @@ pub struct Cell {
     pub durability: Option<durability::Durability>,
     /// How many samples carry which word of caution.
     pub marks: BTreeMap<Mark, u32>,
-    /// Rounds whose figure is an outlier ([`crate::stats::outliers`]): kept, and shown.
+    /// Rounds whose figure is an outlier (more than ten standard deviations off): kept, and shown.
     pub outlier_rounds: Vec<u32>,
 }
 
 /// What the backing device saw during a cell: means over its samples, with their intervals.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Device {
     /// Bytes a request.
     pub request_bytes: Estimate,
@@ -146,7 +147,7 @@ pub struct Device {
 }
 
 /// CPU time of a cell over the work that it did, over all its samples together.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cpu {
     /// Of the whole host for each GB (10^9 bytes) moved.
     pub host_seconds_per_gigabyte: f64,
@@ -159,7 +160,7 @@ pub struct Cpu {
 }
 
 /// What a guest cell gets of its baseline.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Share {
     /// Key of the guest cell.
     pub key: String,
@@ -182,7 +183,7 @@ pub struct Share {
 }
 
 /// What a cell cannot be told apart from itself by.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CellNoise {
     /// Key of the cell.
     pub key: String,
@@ -191,7 +192,7 @@ pub struct CellNoise {
 }
 
 /// The set-up that did best in a run, for whoever wants it as a configuration.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Best {
     /// The target that it was measured on.
     pub target: String,
@@ -206,7 +207,7 @@ pub struct Best {
 }
 
 /// What the best set-up gets over another one.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Over {
     /// The other one.
     pub attachment: Attachment,

@@ -6,6 +6,8 @@ use std::io::{self, IsTerminal, Write};
 
 use vmio_model::shown;
 
+use crate::document::{self, Document};
+
 mod closed;
 
 /// ANSI styles, or nothing at all.
@@ -115,7 +117,7 @@ pub fn print(text: &str) -> Result<(), Unwritten> {
 }
 
 /// Writes what a program reads to standard output as it is: whoever made it has seen to it that nothing in
-/// it moves a cursor ([`shown::json`] for JSON).
+/// it moves a cursor ([`document::text`] for JSON).
 pub fn print_exact(text: &str) -> Result<(), Unwritten> {
     pass_on(text.as_bytes())
 }
@@ -129,10 +131,9 @@ pub fn pass_on(bytes: &[u8]) -> Result<(), Unwritten> {
     out.write_all(bytes).and_then(|()| out.flush()).map_err(Unwritten)
 }
 
-/// Writes a JSON document to standard output.
-pub fn json(document: &impl serde::Serialize) -> Result<(), Unwritten> {
-    let text = serde_json::to_string_pretty(document).map_err(|e| Unwritten(e.into()))? + "\n";
-    print_exact(&shown::json(&text))
+/// Writes a JSON document to standard output; of JSON Lines, one line.
+pub fn json(document: &impl Document) -> Result<(), Unwritten> {
+    print_exact(&document::text(document))
 }
 
 /// A line for the person on standard error: plan, progress, warnings. Never fails.

@@ -31,10 +31,8 @@ fn crates_know_only_those_below_them() {
     for (name, may) in MAY_KNOW {
         let text = fs::read_to_string(crates().join(name).join("Cargo.toml")).unwrap();
         let dependencies = text.split("[dependencies]").nth(1).unwrap().split("\n[").next().unwrap();
-        let known: BTreeSet<&str> = dependencies
-            .lines()
-            .filter_map(|line| line.strip_prefix("vmio-")?.split(['.', ' ', '=']).next())
-            .collect();
+        let known: BTreeSet<&str> =
+            dependencies.lines().filter_map(|line| line.strip_prefix("vmio-")?.split(['.', ' ', '=']).next()).collect();
         let may: BTreeSet<&str> = may.iter().copied().collect();
         assert!(known.is_subset(&may), "{name} knows {:?}", known.difference(&may));
     }

@@ -127,7 +127,7 @@ pub trait Guest: Send {
 }
 
 /// An accelerator and the reason for it.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct Accelerator {
     /// Which.
     pub accel: Accel,

@@ -15,6 +15,7 @@ use vmio_rig::guests::LaunchCtx;
 use vmio_rig::image::Image;
 use vmio_rig::lab::{self, LabHost};
 
+use super::image::Document;
 use super::runs;
 use crate::context::{Context, Outcome};
 use crate::store::Store;
@@ -75,8 +76,8 @@ fn image(context: &Context) -> anyhow::Result<Image> {
 fn build(context: &Context) -> Outcome {
     let image = image(context)?;
     if context.json {
-        let document = serde_json::json!({ "schema_version": "1.0", "image": image, "directory": image.dir });
-        term::json(&document)?;
+        // It is an image as `vmio image build` makes one.
+        term::json(&Document { schema_version: "1.0", image: &image, directory: &image.dir })?;
     } else {
         let text = format!(
             "directory  {}\nkernel     {} from {}\n",

@@ -12,6 +12,7 @@ mod lab;
 mod man;
 pub mod runs;
 pub mod scan;
+pub mod schema;
 mod study;
 mod tax;
 mod top;
@@ -50,6 +51,7 @@ verbs! {
     Runs => runs,
     Image => image,
     Lab => lab,
+    Schema => schema,
     Completions => completions,
     Man => man,
 }

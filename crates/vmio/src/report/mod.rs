@@ -36,7 +36,7 @@ pub use config::{qm, xml};
 pub use effects::effects as effects_text;
 pub use forms::Forms;
 pub use html::html;
-pub use json::json;
+pub use json::{Document, json};
 pub use markdown::markdown;
 pub use text::{comparison as comparison_text, text};
 
@@ -57,7 +57,7 @@ pub struct Report<'a> {
 }
 
 /// What `--prove` showed of a finding: its cell as it is against the changed one, in one run.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, schemars::JsonSchema)]
 pub struct Proved {
     /// The run that measured it.
     pub run: i64,

@@ -4,7 +4,7 @@
 mod execute;
 pub mod form;
 pub mod like;
-mod noise;
+pub mod noise;
 mod progress;
 mod prove;
 mod signals;

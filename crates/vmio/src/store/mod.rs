@@ -362,6 +362,7 @@ impl Store {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "for the database, not for a reader")]
 fn to_json<T: serde::Serialize + ?Sized>(value: &T) -> String {
     serde_json::to_string(value).expect("the model's types have string keys and no failing serialiser")
 }

@@ -3,6 +3,9 @@
 //! ends with them.
 #![allow(clippy::unwrap_used, dead_code)]
 
+#[path = "schema.rs"]
+mod schema;
+
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,6 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use schema::fits;
 use serde_json::Value;
 
 pub mod found;
@@ -116,6 +120,7 @@ pub fn scan(state: &Path, more: &[&str]) -> Value {
         .unwrap();
     let err = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{err}");
+    fits("scan", &String::from_utf8(output.stdout.clone()).unwrap());
     serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {err}"))
 }
 

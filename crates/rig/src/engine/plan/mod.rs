@@ -96,7 +96,7 @@ pub struct Planned {
 }
 
 /// The control groups of a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub struct Held {
     /// Of the native side.
     pub native: String,

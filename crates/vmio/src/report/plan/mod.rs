@@ -7,6 +7,11 @@ use vmio_model::words::count;
 use vmio_rig::disks::space::gib;
 
 use crate::fit;
+use document::Device;
+
+pub use document::Document;
+
+mod document;
 use vmio_rig::engine::plan::Planned;
 
 /// Most other guests that are named.
@@ -196,25 +201,28 @@ fn cut(plan: &Planned) -> BTreeMap<u64, String> {
 }
 
 /// The plan for programs.
-pub fn json(plan: &Planned) -> serde_json::Value {
-    serde_json::json!({
-        "schema_version": "1.0",
-        "study": plan.study.name,
-        "title": plan.study.title,
-        "told": plan.told,
-        "form": plan.form,
-        "place": plan.place.name,
-        "directory": plan.dir,
-        "backing": plan.backing.describe(),
-        "device": plan.device.as_ref().map(|d| serde_json::json!({
-            "path": d.asked, "node": d.node, "identity": d.identity, "not_seen": plan.device_told,
-        })),
-        "cost": plan.cost,
-        "rates_from": plan.rates_from,
-        "space": plan.space.as_ref().map_or_else(Clone::clone, Clone::clone),
-        "gentle": plan.gentle,
-        "held": { "native": plan.held.native, "qemu": plan.held.qemu },
-        "other_guests": plan.others.guests.iter().map(|g| g.label()).collect::<Vec<_>>(),
-        "skipped": plan.skipped,
-    })
+pub fn json(plan: &Planned) -> Document<'_> {
+    Document {
+        schema_version: "1.0",
+        study: &plan.study.name,
+        title: &plan.study.title,
+        told: &plan.told,
+        form: plan.form.as_deref(),
+        place: &plan.place.name,
+        directory: &plan.dir,
+        backing: plan.backing.describe(),
+        device: plan.device.as_ref().map(|d| Device {
+            path: &d.asked,
+            node: &d.node,
+            identity: &d.identity,
+            not_seen: &plan.device_told,
+        }),
+        cost: &plan.cost,
+        rates_from: &plan.rates_from,
+        space: plan.space.as_ref().unwrap_or_else(|why| why),
+        gentle: plan.gentle,
+        held: &plan.held,
+        other_guests: plan.others.guests.iter().map(|g| g.label()).collect(),
+        skipped: &plan.skipped,
+    }
 }
