@@ -1,5 +1,5 @@
 //! What block tracing costs: requests a second with and without it, in turns, while one fio runs:
-//! `cargo bench -p vmio-host --bench blocktrace [-- PAIRS [SECONDS]]`, as root.
+//! `cargo bench -p vmio-look --bench blocktrace [-- PAIRS [SECONDS]]`, as root.
 //!
 //! The worst case is a loop device over a file in the page cache: no disk makes a request wait, so
 //! each is as short as a request can be. Beside it, a file on the disk of the build directory. The

@@ -1,5 +1,5 @@
 //! What `vmio top` costs beside many guests, at one look a second: stand-ins with a hypervisor's
-//! command line and threads, which do nothing. `cargo bench -p vmio-host --bench top
+//! command line and threads, which do nothing. `cargo bench -p vmio-look --bench top
 //! [-- GUESTS [SECONDS]]`. Prints figures, judges nothing. As root the eBPF programs are loaded.
 
 // What is tested here is set up by other means than a look has.

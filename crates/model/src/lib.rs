@@ -6,6 +6,7 @@
 #![cfg_attr(test, allow(clippy::disallowed_types, clippy::disallowed_methods))]
 
 pub mod allocate;
+pub mod best;
 pub mod facts;
 pub mod failure;
 pub mod ignores;

@@ -213,7 +213,7 @@ impl Figure {
     }
 }
 
-/// What the model must know of a workload; the entry in `vmio-host` declares it.
+/// What the model must know of a workload; the entry in `vmio-rig` declares it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkloadTraits {
     /// Name of the entry.

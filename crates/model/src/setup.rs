@@ -1,6 +1,6 @@
 //! What is measured: one side (a guest or the host itself), the storage it works on, how the
 //! guest sees it, and the workload. These are names of entries of the extension points in
-//! `vmio-host`; this crate does not know what the entries do.
+//! `vmio-rig`; this crate does not know what the entries do.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

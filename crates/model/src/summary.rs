@@ -2,7 +2,6 @@
 //! the stored samples alone, so yesterday's run can be judged by today's rules. The fields'
 //! names carry their units; ratios are 1 for "equal".
 
-mod best;
 mod build;
 pub mod compare;
 pub mod durability;
@@ -16,11 +15,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::result::{Environment, Figure, Mark, Run, RunState, Skipped};
-use crate::setup::{Attachment, Setup};
+use crate::setup::Setup;
 use crate::stats::{Convergence, Estimate, Noise, Ratio};
 
-pub use best::best;
-pub(crate) use build::figure_of;
+pub(crate) use build::{figure_of, overall};
 pub use build::{noise, pairs, repeat_of, shares, summarise};
 pub use compare::{Comparison, compare};
 pub use durability::Durability;
@@ -189,32 +187,6 @@ pub struct CellNoise {
     pub key: String,
     /// Its noise.
     pub noise: Noise,
-}
-
-/// The set-up that did best in a run, for whoever wants it as a configuration.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Best {
-    /// The target that it was measured on.
-    pub target: String,
-    /// The disk as it is set up.
-    pub attachment: Attachment,
-    /// Workloads that all compared set-ups ran.
-    pub workloads: Vec<String>,
-    /// Geometric mean of its shares of native over these workloads.
-    pub share_value: f64,
-    /// What it gets over each other set-up on the same target, over these workloads.
-    pub over: Vec<Over>,
-}
-
-/// What the best set-up gets over another one.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Over {
-    /// The other one.
-    pub attachment: Attachment,
-    /// Best over other: geometric mean over the workloads, paired by round.
-    pub ratio: Ratio,
-    /// Whether that is told apart from "equal".
-    pub sure: bool,
 }
 
 impl Summary {

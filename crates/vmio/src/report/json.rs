@@ -3,9 +3,10 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use vmio_model::best::Best;
 use vmio_model::paper::Table;
 use vmio_model::rules::Finding;
-use vmio_model::summary::{Best, Summary};
+use vmio_model::summary::Summary;
 
 use super::{Proved, Report};
 use crate::document;

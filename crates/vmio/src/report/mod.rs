@@ -24,13 +24,14 @@ mod svg;
 mod text;
 mod view;
 
+use vmio_model::best::{self, Best};
 use vmio_model::facts::facts_of;
 use vmio_model::paper::{Table, tables};
 use vmio_model::result::Run;
 use vmio_model::rules::{self, Finding};
 use vmio_model::setup::Setup;
 use vmio_model::stats::Ratio;
-use vmio_model::summary::{self, Best, Summary};
+use vmio_model::summary::{self, Summary};
 
 pub use config::{qm, xml};
 pub use effects::effects as effects_text;
@@ -89,7 +90,7 @@ impl<'a> Report<'a> {
         let summary = summary::summarise(run);
         let findings = rules::findings(&facts_of(run, &summary));
         let tables = crate::papers::of_study(&run.study).map_or(Vec::new(), |paper| tables(paper, &summary));
-        let best = summary::best(run, &summary);
+        let best = best::best(run, &summary);
         Report { run, summary, findings, tables, proofs: Vec::new(), best }
     }
 
