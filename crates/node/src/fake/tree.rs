@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::says;
-use crate::{Error, Fake, FileStat, Node, Reader, Result, SamplePlan, Sampling};
+use super::{made_identity, says};
+use crate::{Error, Fake, FileIdentity, FileStat, Node, Reader, Result, SamplePlan, Sampling, made_up_others};
 
 /// A machine of root's on which these programs are, each of which always says the same.
 pub fn host(programs: &[(&str, &str)]) -> Fake {
@@ -58,6 +58,12 @@ impl Tree {
 }
 
 impl Reader for Tree {
+    made_up_others!();
+
+    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
+        Ok(self.stat(path)?.map(|stat| made_identity(path, stat)))
+    }
+
     fn name(&self) -> &str {
         "tree"
     }
