@@ -253,3 +253,18 @@ fn the_differences_to_the_reference_guest() {
     best.details.storage = Some("block".into());
     assert_eq!(differences(&Guest { processors: None, ..guest(best) }, reference), [] as [&str; 0]);
 }
+
+/// Names are not taken apart: neither the guest's nor a disk's.
+#[test]
+fn a_disk_is_named_by_its_whole_name() {
+    let mut two = guest(disk("z, disk vda", "virtio-blk", "/srv/vms/z.raw"));
+    two.disks.push(disk("vda", "virtio-blk", "/srv/vms/vda.raw"));
+    for disk in &mut two.disks {
+        disk.place.target = None;
+    }
+    two.name = "a, b".into();
+    let picked = |word: &str| pick(&two, Some(word)).map(|d| d.place.source.clone().unwrap()).map_err(|e| e.message);
+    assert_eq!(picked("vda").unwrap(), "/srv/vms/vda.raw");
+    assert_eq!(picked("z, disk vda").unwrap(), "/srv/vms/z.raw");
+    assert!(picked("a").is_err() && picked("da").is_err());
+}
