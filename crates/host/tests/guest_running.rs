@@ -130,7 +130,7 @@ fn real_guests_are_read_as_they_were_started() {
     let own = of(&found.guests, tuned_pid);
     assert_eq!((own.name.as_str(), own.kind.as_str()), ("tuned", "qemu"));
     let disk = &own.disks[0];
-    assert_eq!(disk.subject, "guest tuned, disk vda");
+    assert_eq!(disk.subject.to_string(), "guest tuned, disk vda");
     assert_eq!((disk.driver.as_deref(), disk.cache.as_deref()), (Some("virtio-blk"), Some("none")));
     assert_eq!((disk.aio.as_deref(), disk.iothread), (Some("native"), Some(true)));
     assert_eq!((disk.details.discard, disk.details.queues), (Some(true), Some(2)));

@@ -286,7 +286,7 @@ fn moved_as_printed() {
         domain("", "<boot dev='hd'/>", disk("system", " cache='writeback'/>", "<target dev='hda' bus='ide'/>"));
     let findings = rules::findings(&before.facts());
     let all = rules::change::together(&before, &findings);
-    let all = all.iter().find(|t| t.subject.ends_with("hda")).unwrap_or_else(|| panic!("{findings:#?}"));
+    let all = all.iter().find(|t| t.subject.device_name() == "hda").unwrap_or_else(|| panic!("{findings:#?}"));
     for rule in ["emulated-driver", "qcow2-l2-cache", "host-page-cache"] {
         assert!(all.rules.contains(&rule.to_owned()), "{:?}", all.rules);
     }
@@ -299,7 +299,7 @@ fn moved_as_printed() {
     let after = domain(line("<iothreads>"), "", disk("system", &driver, &target));
     let left: Vec<String> = rules::findings(&after.facts())
         .into_iter()
-        .filter(|f| f.subject.ends_with("vdb") && all.rules.contains(&f.rule))
+        .filter(|f| f.subject.within() == "disk vdb" && all.rules.contains(&f.rule))
         .map(|f| format!("{}: {}", f.rule, f.cause))
         .collect();
     assert_eq!(left, [] as [&str; 0]);

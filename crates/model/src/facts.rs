@@ -6,6 +6,7 @@ mod guest;
 mod merge;
 mod names;
 mod place;
+mod subject;
 
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +21,7 @@ pub use guest::{
 };
 pub use names::{called, tell_apart};
 pub use place::Place;
+pub use subject::{DeviceId, DeviceKind, GuestId, Subject};
 
 /// Where a fact comes from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -127,18 +129,15 @@ pub struct Measured {
 }
 
 /// All that is known when the rules are asked.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Facts {
     /// What runs the guest that they are of, by the entry of `guests/`; `None`: QEMU.
-    #[serde(default)]
     pub kind: Option<String>,
     /// Disks of guests as they are set up; empty for a run of vmio's own guests.
     pub disks: Vec<Disk>,
     /// Network devices of guests that run now.
-    #[serde(default)]
     pub nics: Vec<Nic>,
     /// Processors of guests that run now, and where their threads may run.
-    #[serde(default)]
     pub processors: Vec<Processors>,
     /// A run; `None` when nothing was measured.
     pub measured: Option<Measured>,

@@ -5,6 +5,7 @@
 //! rule's threshold; else it abstains. From settings alone (a live guest that nobody measured) it may
 //! give advice, marked as not measured.
 
+mod about;
 mod backing_chain;
 mod cache_aio_pair;
 pub mod change;
@@ -58,6 +59,7 @@ use serde::{Deserialize, Serialize};
 use crate::facts::{Disk, Facts, Measured, Nic, Processors, Provenance};
 use crate::stats::{Interval, Ratio};
 use crate::summary::{Cell, Share};
+pub use about::About;
 pub use change::Change;
 pub use live::Live;
 pub use proof::{Proof, Proven};
@@ -137,7 +139,7 @@ pub struct Expected {
 }
 
 /// What a rule found.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
     /// Id of the rule.
     pub rule: String,
@@ -145,17 +147,17 @@ pub struct Finding {
     pub title: String,
     /// How much it matters.
     pub severity: Severity,
-    /// The cell or the guest's disk that it is about.
-    pub subject: String,
+    /// What it is about.
+    pub subject: About,
     /// The cause in plain sentences, with this run's figures.
     pub cause: String,
     /// The figures that it rests on.
     pub figures: Vec<Cited>,
     /// Settings that it rests on, with the place that each was read from.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<Evidence>,
     /// What the change may be expected to bring where this was not measured.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<Expected>,
     /// What to change.
     pub change: Change,

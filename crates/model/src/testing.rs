@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::facts::{Details, Disk, Facts, HostCpu, Nic, PlacedThread, Processors, Provenance, facts_of};
+use crate::facts::{Details, Disk, Facts, HostCpu, Nic, PlacedThread, Processors, Provenance, Subject, facts_of};
 use crate::result::{
     Accel, CpuUse, DeviceUse, Environment, Figure, Foreign, Latency, Mark, Run, RunState, Sample, WorkloadResult,
     WorkloadTraits,
@@ -43,7 +43,7 @@ pub fn live_disk(details: Details) -> Disk {
         aio: Some("native".into()),
         iothread: Some(true),
         details,
-        ..Disk::unknown("guest db1, disk vda", read_from_db1())
+        ..Disk::unknown(Subject::disk("db1", "vda"), read_from_db1())
     }
 }
 
@@ -61,7 +61,7 @@ pub fn live_nic() -> Nic {
         windows: Some(false),
         mtu_bytes: Some(1500),
         bridge_mtu_bytes: Some(1500),
-        ..Nic::unknown("guest db1, net tap0", read_from_db1())
+        ..Nic::unknown(Subject::net("db1", "tap0"), read_from_db1())
     }
 }
 
@@ -87,7 +87,7 @@ pub fn live_processors() -> Processors {
         memory_bytes: Some(4 << 30),
         memory_by_node: BTreeMap::from([(0, 2 << 30), (1, 2 << 30)]),
         huge_pages: Some(false),
-        ..Processors::unknown("guest db1", read_from_db1())
+        ..Processors::unknown(Subject::guest("db1"), read_from_db1())
     }
 }
 

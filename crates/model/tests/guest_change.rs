@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use vmio_model::facts::{Details, Disk, Nic, Place, Provenance};
+use vmio_model::facts::{Details, Disk, Nic, Place, Provenance, Subject};
 use vmio_model::rules::Change;
 use vmio_model::rules::change::{NicTo, To, own_disk, own_nic, recommended, settings};
 use vmio_model::setup::{Aio, Attachment, Cache, DetectZeroes, Options};
@@ -77,7 +77,7 @@ fn own_disks(file: &str) -> Vec<(Disk, To)> {
             device_id: Some("disk-7".into()),
             ..Place::default()
         },
-        ..Disk::unknown("guest web1, disk", from())
+        ..Disk::unknown(Subject::disk("web1", ""), from())
     };
     let threaded = |driver: &str| {
         let mut disk = Disk { iothread: Some(true), ..disk(driver, "vdb") };
@@ -246,7 +246,7 @@ fn qemu_takes_a_guests_own_disk_and_card_changed() {
         }
     }
     let place = Place { target: Some("52:54:00:12:34:56".into()), device_id: Some("net7".into()), ..Place::default() };
-    let nic = Nic { place, ..Nic::unknown("guest web1, net", from()) };
+    let nic = Nic { place, ..Nic::unknown(Subject::net("web1", ""), from()) };
     let change = own_nic("x", &nic, NicTo { queues: Some(2), ..NicTo::default() }).qemu;
     // Without a bridge and root there is no tap; the keys of the device are what is tried.
     let keys = change.lines().last().unwrap();
@@ -260,7 +260,8 @@ fn a_disk_without_a_device_of_its_own_gets_one() {
     let file = Scratch::new("bare.raw");
     let place = Place { source: Some(file.text().into()), device_id: Some("virtio0".into()), ..Place::default() };
     let read = [("driver".to_owned(), "/proc/812/cmdline, -drive".to_owned())].into();
-    let disk = Disk { driver: Some("virtio-blk".into()), place, read, ..Disk::unknown("guest web1, disk", from()) };
+    let disk =
+        Disk { driver: Some("virtio-blk".into()), place, read, ..Disk::unknown(Subject::disk("web1", ""), from()) };
     let change = own_disk("x", &disk, &To { iothread: true, ..To::default() });
     let drive = ["-drive".to_owned(), format!("file={},format=raw,if=virtio,index=0,snapshot=on", file.text())];
     let options = edited(&change.qemu, vec![drive]);

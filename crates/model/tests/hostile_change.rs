@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use vmio_model::facts::{Details, Disk, Guest, Nic, Place, Provenance, Sources};
+use vmio_model::facts::{Details, Disk, Guest, Nic, Place, Provenance, Sources, Subject};
 use vmio_model::rules::change::{NicTo, To, own_disk, own_nic, together};
 use vmio_model::rules::{Change, findings};
 use vmio_model::setup::{Aio, Cache};
@@ -77,7 +77,7 @@ fn disks(name: &str) -> Vec<Disk> {
                 place: place(name),
                 read,
                 details,
-                ..Disk::unknown(format!("guest {name}, disk {}", all.len()), from())
+                ..Disk::unknown(Subject::disk(name, all.len().to_string()), from())
             });
         }
     }
@@ -117,7 +117,7 @@ fn texts(name: &str) -> Vec<String> {
         vhost_here: Some(true),
         offloads_off: vec![name.into(), "host_tso4".into()],
         place: place(name),
-        ..Nic::unknown(format!("guest {name}, net"), from())
+        ..Nic::unknown(Subject::net(name, ""), from())
     };
     let to = NicTo { virtio: true, vhost: true, queues: Some(4), offloads: true, tap: false };
     for to in [to, NicTo { tap: true, ..to }, NicTo { offloads: true, ..NicTo::default() }] {

@@ -53,7 +53,7 @@ impl Known {
     /// knows. Findings that a measurement decided stay as they are.
     pub fn fill(&self, findings: &mut [Finding], guest: &Guest) {
         for finding in findings.iter_mut().filter(|f| f.expected.is_none() && f.cost_ratio.is_none()) {
-            let disk = guest.disks.iter().find(|d| d.subject == finding.subject);
+            let disk = guest.disks.iter().find(|d| finding.subject.is(&d.subject));
             let by_runs = disk.and_then(|disk| by_runs(finding, disk, &self.runs));
             finding.expected = by_runs.or_else(|| by_papers(finding, disk?, papers::all()));
         }

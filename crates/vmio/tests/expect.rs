@@ -7,7 +7,7 @@ mod common;
 use vmio::expect::Known;
 use vmio::run::environment::{cpu, memory_bytes};
 use vmio::store::Store;
-use vmio_model::facts::{Disk, Guest, Provenance};
+use vmio_model::facts::{Disk, Guest, Provenance, Subject};
 use vmio_model::result::{Accel, Run};
 use vmio_model::rules::{Finding, findings};
 use vmio_node::Local;
@@ -19,7 +19,7 @@ fn slow() -> (Guest, Vec<Finding>) {
         driver: Some("lsi53c895a".into()),
         cache: Some("none".into()),
         aio: Some("native".into()),
-        ..Disk::unknown("guest web1, disk sda", from)
+        ..Disk::unknown(Subject::disk("web1", "sda"), from)
     };
     let guest = Guest { name: "web1".into(), disks: vec![disk], ..Guest::default() };
     let found = findings(&guest.facts());

@@ -22,7 +22,9 @@ use vmio::report::scan::{Row, View, detail, html as scan_html, json as scan_json
 use vmio::report::{Report, comparison_text, html, json, markdown, qm, text, xml};
 use vmio::store::Store;
 use vmio::term::Style;
+use vmio_model::facts::{DeviceId, Disk, Guest, GuestId, Nic, Processors, Subject};
 use vmio_model::result::{Accel, Run};
+use vmio_model::rules::{About, Finding};
 use vmio_model::shown::is_hidden;
 use vmio_model::summary;
 
@@ -79,6 +81,13 @@ fn exact(what: &str, text: &str) {
 
 /// Every free text in a value made hostile, as far as it still means the same kind of thing.
 fn poison<T: serde::Serialize + serde::de::DeserializeOwned>(value: &T) -> T {
+    let (whole, poisoned) = spoil(value);
+    assert!(poisoned > 2, "{poisoned}");
+    whole
+}
+
+/// The same, and how many texts it holds.
+fn spoil<T: serde::Serialize + serde::de::DeserializeOwned>(value: &T) -> (T, usize) {
     fn leaves(value: &Value, at: String, all: &mut Vec<String>) {
         match value {
             Value::String(_) => all.push(at),
@@ -103,8 +112,96 @@ fn poison<T: serde::Serialize + serde::de::DeserializeOwned>(value: &T) -> T {
             Err(_) => *whole.pointer_mut(&at).unwrap() = before,
         }
     }
-    assert!(poisoned > 2, "{poisoned}");
-    T::deserialize(whole).unwrap()
+    (T::deserialize(whole).unwrap(), poisoned)
+}
+
+/// A part of a value made hostile.
+fn spoilt<T: serde::Serialize + serde::de::DeserializeOwned>(value: &T) -> T {
+    spoil(value).0
+}
+
+fn spoilt_subject(subject: &Subject) -> Subject {
+    let guest = GuestId::new(format!("{}{HOSTILE}", subject.guest.name()));
+    let device = subject.device.clone().map(|d| DeviceId { name: spoilt(&d.name), ..d });
+    Subject { guest, device }
+}
+
+/// Every text of a finding. Each of its members is told here, so that none is forgotten.
+fn poison_finding(f: &Finding) -> Finding {
+    let subject = match &f.subject {
+        About::Cell(key) => About::Cell(spoilt(key)),
+        About::Guest(subject) => About::Guest(spoilt_subject(subject)),
+    };
+    Finding {
+        rule: spoilt(&f.rule),
+        title: spoilt(&f.title),
+        severity: f.severity,
+        subject,
+        cause: spoilt(&f.cause),
+        figures: spoilt(&f.figures),
+        evidence: spoilt(&f.evidence),
+        expected: spoilt(&f.expected),
+        change: poison(&f.change),
+        references: spoilt(&f.references),
+        cost_ratio: f.cost_ratio,
+        proof: spoilt(&f.proof),
+    }
+}
+
+/// Every text of a guest.
+fn poison_guest(g: &Guest) -> Guest {
+    let disk = |d: &Disk| Disk {
+        subject: spoilt_subject(&d.subject),
+        driver: spoilt(&d.driver),
+        cache: spoilt(&d.cache),
+        aio: spoilt(&d.aio),
+        iothread: d.iothread,
+        sparse: d.sparse,
+        details: spoilt(&d.details),
+        place: spoilt(&d.place),
+        read: spoilt(&d.read),
+        from: spoilt(&d.from),
+    };
+    let nic = |n: &Nic| Nic {
+        subject: spoilt_subject(&n.subject),
+        model: spoilt(&n.model),
+        backend: spoilt(&n.backend),
+        interface: spoilt(&n.interface),
+        bridge: spoilt(&n.bridge),
+        offloads_off: spoilt(&n.offloads_off),
+        limits: spoilt(&n.limits),
+        overridden: spoilt(&n.overridden),
+        place: spoilt(&n.place),
+        read: spoilt(&n.read),
+        from: spoilt(&n.from),
+        ..n.clone()
+    };
+    let processors = |p: &Processors| Processors {
+        subject: spoilt_subject(&p.subject),
+        model: spoilt(&p.model),
+        flags: spoilt(&p.flags),
+        threads: spoilt(&p.threads),
+        shares_cpus_with: spoilt(&p.shares_cpus_with),
+        overridden: spoilt(&p.overridden),
+        place: spoilt(&p.place),
+        read: spoilt(&p.read),
+        from: spoilt(&p.from),
+        ..p.clone()
+    };
+    Guest {
+        name: spoilt(&g.name),
+        kind: spoilt(&g.kind),
+        manager: spoilt(&g.manager),
+        pid: g.pid,
+        uuid: spoilt(&g.uuid),
+        ids: spoilt(&g.ids),
+        version: spoilt(&g.version),
+        os: spoilt(&g.os),
+        disks: g.disks.iter().map(disk).collect(),
+        nics: g.nics.iter().map(nic).collect(),
+        processors: g.processors.as_ref().map(processors),
+        unread: g.unread.iter().map(poison_unread).collect(),
+    }
 }
 
 fn hostile_run() -> Run {
@@ -189,10 +286,10 @@ fn a_scan_of_hostile_guests_is_shown_clean_in_every_form() {
             findings: row
                 .findings
                 .iter()
-                .map(poison)
-                .chain(Row::of(row.guest.clone()).findings.iter().map(poison))
+                .map(poison_finding)
+                .chain(Row::of(row.guest.clone()).findings.iter().map(poison_finding))
                 .collect(),
-            guest: poison(&row.guest),
+            guest: poison_guest(&row.guest),
             differences: vec![HOSTILE.into()],
         })
         .collect();

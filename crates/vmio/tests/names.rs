@@ -7,7 +7,7 @@ use vmio::report::scan::diff::{self, Diff, Earlier};
 use vmio::report::scan::{Row, View, detail, html, json, nagios, overview};
 use vmio::run::like::differences;
 use vmio::term::Style;
-use vmio_model::facts::{Details, Disk, Guest, Nic, Place, Processors, Provenance};
+use vmio_model::facts::{Details, Disk, Guest, Nic, Processors, Provenance, Subject};
 use vmio_model::study::Resources;
 
 /// What could be mistaken for two names or for words of vmio's own, each with a plain name of its length.
@@ -34,16 +34,14 @@ fn guest(names: [&str; 5]) -> Guest {
             format: Some("qcow2".into()),
             ..Details::default()
         },
-        place: Place { target: Some(name.into()), ..Place::default() },
-        ..Disk::unknown(format!("guest {}, disk {name}", names[0]), from.clone())
+        ..Disk::unknown(Subject::disk(names[0], name), from.clone())
     };
     let nic = |name: &str| Nic {
         model: Some("e1000".into()),
         backend: Some("tap".into()),
-        ..Nic::unknown(format!("guest {}, net {name}", names[0]), from.clone())
+        ..Nic::unknown(Subject::net(names[0], name), from.clone())
     };
-    let processors =
-        Processors { vcpus: Some(4), ..Processors::unknown(format!("guest {}", names[0]), from.clone()) };
+    let processors = Processors { vcpus: Some(4), ..Processors::unknown(Subject::guest(names[0]), from.clone()) };
     Guest {
         name: names[0].into(),
         kind: "qemu".into(),
@@ -81,7 +79,10 @@ fn plain() -> View {
 
 /// A text with the names exchanged and lines broken nowhere.
 fn flat(text: &str) -> String {
-    let named = NAMES.iter().fold(text.to_owned(), |text, (hard, plain)| text.replace(plain, hard));
+    // A shell's quotes are another matter.
+    let named = NAMES.iter().fold(text.to_owned(), |text, (hard, plain)| {
+        text.replace(plain, hard).replace(&format!("'{hard}'"), hard).replace(&format!("&#39;{hard}&#39;"), hard)
+    });
     named.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

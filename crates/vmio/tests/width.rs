@@ -151,10 +151,10 @@ fn every_help_has_80_columns() {
 fn hostile() -> View {
     let mut view = common::scan::view();
     let rename = |guest: &mut Guest, name: &str| {
-        let old = std::mem::replace(&mut guest.name, name.to_owned());
-        let subject = |text: &mut String| *text = text.replace(&format!("guest {old}"), &format!("guest {name}"));
-        guest.disks.iter_mut().for_each(|d| subject(&mut d.subject));
-        guest.nics.iter_mut().for_each(|n| subject(&mut n.subject));
+        name.clone_into(&mut guest.name);
+        let id = guest.id();
+        guest.disks.iter_mut().for_each(|d| d.subject.guest = id.clone());
+        guest.nics.iter_mut().for_each(|n| n.subject.guest = id.clone());
     };
     rename(
         &mut view.rows[0].guest,

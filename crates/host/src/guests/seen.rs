@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use vmio_model::facts::{Disk, Guest, HostCpu, Nic, PlacedThread, Processors, Unread};
+use vmio_model::facts::{Disk, Guest, HostCpu, Nic, PlacedThread, Processors, Subject, Unread};
 
 use super::qemu::running::nics::host_interface;
 use super::qemu::running::process::Process;
@@ -80,7 +80,7 @@ pub fn threads(process: &Process<'_>, role: impl Fn(&str) -> Option<(&'static st
 
 /// Processors with these threads and what the control group gives them.
 pub fn processors(process: &Process<'_>, host: &[HostCpu], threads: Vec<PlacedThread>) -> Processors {
-    let mut own = Processors::unknown(format!("guest {}", process.name), process.provenance());
+    let mut own = Processors::unknown(Subject::guest(&process.name), process.provenance());
     own.host = host.to_vec();
     let vcpus: Vec<u32> = threads.iter().filter(|t| t.role == "vcpu").map(|t| t.tid).collect();
     own.threads = threads;
@@ -95,7 +95,7 @@ pub fn processors(process: &Process<'_>, host: &[HostCpu], threads: Vec<PlacedTh
 /// A disk of the guest.
 pub fn disk(process: &Process<'_>, name: &str, from: &str) -> Disk {
     let from = process.look.from(&process.name, from);
-    let mut disk = Disk::unknown(format!("guest {}, disk {name}", process.name), from);
+    let mut disk = Disk::unknown(Subject::disk(&process.name, name), from);
     disk.place.device_id = Some(name.to_owned());
     disk
 }
@@ -103,7 +103,7 @@ pub fn disk(process: &Process<'_>, name: &str, from: &str) -> Disk {
 /// A network device that is connected to an interface of the host.
 pub fn nic(process: &Process<'_>, name: &str, interface: Option<&str>, from: &str, missing: &mut Vec<Unread>) -> Nic {
     let provenance = process.look.from(&process.name, from);
-    let mut nic = Nic::unknown(format!("guest {}, net {name}", process.name), provenance);
+    let mut nic = Nic::unknown(Subject::net(&process.name, name), provenance);
     nic.place.device_id = Some(name.to_owned());
     nic.interface = interface.map(str::to_owned);
     if interface.is_some() {

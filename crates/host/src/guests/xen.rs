@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use vmio_model::facts::{Disk, Guest, Nic, PlacedThread, Processors, Unread};
+use vmio_model::facts::{Disk, Guest, Nic, PlacedThread, Processors, Subject, Unread};
 use vmio_node::FileStat;
 
 use super::GuestKind;
@@ -76,7 +76,7 @@ fn domain(look: &Look<'_>, id: u32, devices: &[&String]) -> Guest {
         let cpus = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).map(cpu_list).unwrap_or_default();
         PlacedThread { role: "worker".into(), name: p.comm.clone(), tid: p.pid, cpus }
     };
-    let mut own = Processors::unknown(format!("guest {name}"), look.from(&name, DEVICES));
+    let mut own = Processors::unknown(Subject::guest(&name), look.from(&name, DEVICES));
     own.threads = threads.map(thread).collect();
     guest.processors = Some(own);
     guest
@@ -86,7 +86,7 @@ fn disk(look: &Look<'_>, guest: &str, device: &str, dir: &Path) -> Disk {
     let from = look.from(guest, dir.display().to_string());
     let number = device.rsplit('-').next().and_then(|n| n.parse().ok());
     let target = number.and_then(target).unwrap_or_else(|| device.to_owned());
-    let mut disk = Disk::unknown(format!("guest {guest}, disk {target}"), from);
+    let mut disk = Disk::unknown(Subject::disk(guest, &target), from);
     disk.driver = Some("xvd".into());
     disk.place.device_id = Some(device.to_owned());
     disk.place.target = Some(target);
@@ -129,7 +129,7 @@ fn nic(look: &Look<'_>, guest: &str, dir: &Path) -> Nic {
     let from = look.from(guest, dir.display().to_string());
     let interface = look.reader().list(&dir.join("net")).unwrap_or_default().into_iter().next();
     let name = interface.clone().unwrap_or_default();
-    let mut nic = Nic::unknown(format!("guest {guest}, net {name}"), from);
+    let mut nic = Nic::unknown(Subject::net(guest, &name), from);
     (nic.model, nic.backend) = (Some("netfront".into()), Some("netback".into()));
     let net = Path::new("/sys/class/net");
     nic.mtu_bytes = mtu(look.reader(), net, &name);

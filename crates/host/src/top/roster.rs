@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-use vmio_model::facts::{Guest, Nic, Unread, tell_apart};
+use vmio_model::facts::{Guest, Nic, Subject, Unread, tell_apart};
 use vmio_model::top::Flow;
 use vmio_model::top::cpu_users::ProcessLoad;
 use vmio_model::top::load::Packets;
@@ -191,7 +191,7 @@ fn plugged(look: &Look<'_>, guest: &mut Guest) {
     }
     let from = look.from(&guest.name, format!("/proc/{}/fdinfo", guest.pid.unwrap_or(0)));
     for name in open {
-        let nic = Nic::unknown(format!("guest {}, net {name}", guest.name), from.clone());
+        let nic = Nic::unknown(Subject::net(&guest.name, &name), from.clone());
         guest.nics.push(Nic { interface: Some(name), ..nic });
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Place, Provenance};
+use super::{GuestId, Place, Provenance, Subject};
 use crate::result::Accel;
 
 /// Where each setting was read, by the name of the setting (the field's): `driver` ->
@@ -14,8 +14,7 @@ use crate::result::Accel;
 pub type Sources = BTreeMap<String, String>;
 
 /// A guest.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Guest {
     /// Its name on this host: `web1`, `101`, `pid 812` where it has none.
     pub name: String,
@@ -55,10 +54,10 @@ pub struct Unread {
 }
 
 /// A guest's disk as it is set up. What could not be read is `None`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Disk {
     /// What a finding about it names: `guest db1, disk vda`.
-    pub subject: String,
+    pub subject: Subject,
     /// Its driver by the name of vmio's entry: `virtio-blk`, `lsi53c895a`, `ahci`, `ide`.
     pub driver: Option<String>,
     /// QEMU cache mode as on its command line: `none`, `writeback`, `directsync`, `unsafe`, …
@@ -70,13 +69,10 @@ pub struct Disk {
     /// Whether it lies in a file with holes.
     pub sparse: Option<bool>,
     /// What else could be read.
-    #[serde(default)]
     pub details: Details,
     /// What the configuration calls it.
-    #[serde(default)]
     pub place: Place,
     /// Where each setting was read; what is not listed comes from `from`.
-    #[serde(default)]
     pub read: Sources,
     /// Where this was read.
     pub from: Provenance,
@@ -167,10 +163,10 @@ pub struct Overridden {
 }
 
 /// A guest's network device.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Nic {
     /// What a finding about it names: `guest web1, net tap0`.
-    pub subject: String,
+    pub subject: Subject,
     /// Its model: `virtio-net`, `e1000`, `e1000e`, `rtl8139`, `vmxnet3`, `vfio`, `netfront`.
     pub model: Option<String>,
     /// What it is connected to on the host: `tap`, `user` (slirp), `passt`, `macvtap`,
@@ -195,14 +191,12 @@ pub struct Nic {
     /// Largest packet in bytes (MTU) of the interface on the host.
     pub mtu_bytes: Option<u64>,
     /// MTU that the device tells the guest (`host_mtu` of virtio-net).
-    #[serde(default)]
     pub host_mtu_bytes: Option<u64>,
     /// MTU of the bridge.
     pub bridge_mtu_bytes: Option<u64>,
     /// Send buffer of the tap in bytes; `None` where it cannot be told.
     pub send_buffer_bytes: Option<u64>,
     /// Limits in force, in words: `10 MB/s out by tc`.
-    #[serde(default)]
     pub limits: Vec<String>,
     /// Settings that were asked for and are not in force.
     pub overridden: Vec<Overridden>,
@@ -215,10 +209,10 @@ pub struct Nic {
 }
 
 /// A guest's processors and memory, and where on the host they may be.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Processors {
     /// What a finding about it names: `guest web1`.
-    pub subject: String,
+    pub subject: Subject,
     /// Virtual CPUs.
     pub vcpus: Option<u32>,
     /// What runs them.
@@ -284,9 +278,9 @@ pub struct HostCpu {
 
 impl Disk {
     /// A disk of which nothing is known but its name.
-    pub fn unknown(subject: impl Into<String>, from: Provenance) -> Self {
+    pub fn unknown(subject: Subject, from: Provenance) -> Self {
         Disk {
-            subject: subject.into(),
+            subject,
             driver: None,
             cache: None,
             aio: None,
@@ -302,9 +296,9 @@ impl Disk {
 
 impl Nic {
     /// A network device of which nothing is known but its name.
-    pub fn unknown(subject: impl Into<String>, from: Provenance) -> Self {
+    pub fn unknown(subject: Subject, from: Provenance) -> Self {
         Nic {
-            subject: subject.into(),
+            subject,
             model: None,
             backend: None,
             interface: None,
@@ -330,9 +324,9 @@ impl Nic {
 
 impl Processors {
     /// Processors of which nothing is known but whose they are.
-    pub fn unknown(subject: impl Into<String>, from: Provenance) -> Self {
+    pub fn unknown(subject: Subject, from: Provenance) -> Self {
         Processors {
-            subject: subject.into(),
+            subject,
             vcpus: None,
             accel: None,
             kvm_here: None,
@@ -355,6 +349,11 @@ impl Processors {
 }
 
 impl Guest {
+    /// What it is known by among all that were looked at with it.
+    pub fn id(&self) -> GuestId {
+        GuestId::new(&self.name)
+    }
+
     /// What the rules look at.
     pub fn facts(&self) -> super::Facts {
         super::Facts {

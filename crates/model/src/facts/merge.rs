@@ -280,7 +280,7 @@ impl Device for Processors {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::facts::Provenance;
+    use crate::facts::{Provenance, Subject};
 
     fn from(read_from: &str) -> Provenance {
         Provenance::Live { guest: "web1".into(), read_from: read_from.into(), at_unix_seconds: 1.0 }
@@ -291,7 +291,7 @@ mod tests {
             cache: cache.map(Into::into),
             aio: aio.map(Into::into),
             place: Place { source: Some((*source).into()), ..Place::default() },
-            ..Disk::unknown("guest web1, disk", from(read_from))
+            ..Disk::unknown(Subject::disk("web1", ""), from(read_from))
         };
         Guest { disks: disks.iter().map(disk).collect(), ..Guest::default() }
     }

@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used)]
 
 use super::{Finding, Severity, findings};
-use crate::facts::{DeletedFile, Details, Disk, Facts, Guest, Nic, Overridden, Place, PlacedThread, Processors};
+use crate::facts::{
+    DeletedFile, Details, Disk, Facts, Guest, Nic, Overridden, Place, PlacedThread, Processors, Subject,
+};
 use crate::result::Accel;
 use crate::testing::{live_disk, live_nic, live_processors, read_from_db1};
 
@@ -54,9 +56,9 @@ fn a_guest_by_the_book_has_no_findings() {
 fn a_guest_of_which_nothing_is_known_has_no_findings() {
     let from = read_from_db1;
     let facts = Facts {
-        disks: vec![Disk::unknown("guest db1, disk vda", from())],
-        nics: vec![Nic::unknown("guest db1, net tap0", from())],
-        processors: vec![Processors::unknown("guest db1", from())],
+        disks: vec![Disk::unknown(Subject::disk("db1", "vda"), from())],
+        nics: vec![Nic::unknown(Subject::net("db1", "tap0"), from())],
+        processors: vec![Processors::unknown(Subject::guest("db1"), from())],
         ..Facts::default()
     };
     assert_eq!(findings(&facts), []);
@@ -83,7 +85,7 @@ fn all_wrong() -> Vec<Facts> {
     let overridden =
         || vec![Overridden { setting: "aio".into(), asked: "native".into(), found: "threads".into(), why: None }];
     let disk = |n: usize, driver: &str, cache: &str, aio: &str| Disk {
-        subject: format!("guest db1, disk sd{n}"),
+        subject: Subject::disk("db1", format!("sd{n}")),
         driver: Some(driver.into()),
         cache: Some(cache.into()),
         aio: Some(aio.into()),

@@ -40,8 +40,10 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     };
     let mut all = rule.from_gains(m, gains.iter().copied(), cause, |_| advice());
     for finding in &mut all {
-        let low =
-            gains.iter().find(|g| disk_key(&g.before) == finding.subject).and_then(|g| depth(m, g).map(|d| (g, d)));
+        let low = gains
+            .iter()
+            .find(|g| finding.subject.is_cell(&disk_key(&g.before)))
+            .and_then(|g| depth(m, g).map(|d| (g, d)));
         if let Some((gain, queue)) = low {
             let label = format!("requests in flight at the device: {}", gain.before.key());
             finding.figures.push(cite_estimate(m, label, "requests", &queue));

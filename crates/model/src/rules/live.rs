@@ -5,12 +5,12 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Change, Evidence, Finding, Rule, Severity};
-use crate::facts::{Disk, Nic, Place, Processors, Provenance, Sources};
+use crate::facts::{Disk, GuestId, Nic, Place, Processors, Provenance, Sources, Subject};
 
 /// A device of a guest that runs now.
 pub trait Live: Serialize {
-    /// What a finding names: `guest web1, disk vda`.
-    fn subject(&self) -> &str;
+    /// What a finding is about: `guest web1, disk vda`.
+    fn subject(&self) -> &Subject;
     /// What the configuration calls it.
     fn place(&self) -> &Place;
     /// Where its settings were read.
@@ -18,14 +18,14 @@ pub trait Live: Serialize {
     /// Where it was read in the first place.
     fn from(&self) -> &Provenance;
 
-    /// The guest's part of the subject, which all of its devices share: `guest web1`.
-    fn guest(&self) -> &str {
-        self.subject().split_once(", ").map_or(self.subject(), |(guest, _)| guest)
+    /// The guest that it belongs to.
+    fn guest(&self) -> &GuestId {
+        &self.subject().guest
     }
 
-    /// The rest of the subject: `disk vda`; the whole subject of a guest's processors.
-    fn device(&self) -> &str {
-        self.subject().split_once(", ").map_or(self.subject(), |(_, device)| device)
+    /// What it is called within its guest: `disk vda`; of a guest's processors `guest web1`.
+    fn device(&self) -> String {
+        self.subject().within()
     }
 
     /// A setting by its name, with the place where it was read; `None` where it is not known.
@@ -44,7 +44,7 @@ pub trait Live: Serialize {
 macro_rules! live {
     ($($device:ty),*) => {$(
         impl Live for $device {
-            fn subject(&self) -> &str {
+            fn subject(&self) -> &Subject {
                 &self.subject
             }
             fn place(&self) -> &Place {
@@ -97,7 +97,7 @@ impl Rule {
             Severity::Severe => cause.to_owned(),
             _ => format!("{cause} Not measured here."),
         };
-        let mut finding = self.finding(self.severity, device.subject().to_owned(), cause, change);
+        let mut finding = self.finding(self.severity, device.subject().clone(), cause, change);
         finding.evidence = looked_at.iter().filter_map(|setting| device.evidence(setting)).collect();
         finding
     }
@@ -105,7 +105,7 @@ impl Rule {
 
 /// The processors of the guest that a device belongs to.
 pub fn processors_of<'a>(device: &impl Live, all: &'a [Processors]) -> Option<&'a Processors> {
-    all.iter().find(|p| p.subject == device.guest())
+    all.iter().find(|p| p.subject.guest == *device.guest())
 }
 
 #[cfg(test)]
@@ -125,6 +125,6 @@ mod tests {
         assert_eq!(of("host_cached_bytes").unwrap().0, "256 MiB");
         assert_eq!([1500, 65_536, 3 << 29, 9000].map(bytes_shown), ["1500 bytes", "64 KiB", "1.5 GiB", "9000 bytes"]);
         assert_eq!((of("format"), of("no-such")), (None, None));
-        assert_eq!(disk.guest(), "guest db1");
+        assert_eq!((disk.guest().name(), disk.device()), ("db1", "disk vda".to_owned()));
     }
 }

@@ -99,7 +99,7 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     for cell in &m.cells {
         let Some(attachment) = cell.setup.attachment.as_ref().filter(|a| a.cache.no_flush()) else { continue };
         let disk = disk_key(&cell.setup);
-        let at = all.iter().position(|f| f.subject == disk).unwrap_or_else(|| {
+        let at = all.iter().position(|f| f.subject.is_cell(&disk)).unwrap_or_else(|| {
             let to = Attachment { cache: Cache::None, aio: Aio::Native, ..attachment.clone() };
             let mut finding = rule.finding(Severity::Severe, disk, CAUSE.to_owned(), change::settings(WHAT, &to));
             let label = "samples with cache=unsafe".to_owned();
@@ -213,7 +213,7 @@ mod tests {
     fn the_devices_evidence_is_cited_once_a_disk() {
         let found = RULE.check(&fixture::fires());
         assert_eq!(found.len(), 1);
-        assert_eq!(found[0].subject, "device/qemu/virtio-blk,unsafe,threads");
+        assert_eq!(found[0].subject.to_string(), "device/qemu/virtio-blk,unsafe,threads");
         assert!(found[0].cause.contains("the device saw 4.0 KiB and"), "{}", found[0].cause);
     }
 }

@@ -4,7 +4,7 @@
 use super::change::{self, To};
 use super::support::{better, driver, times};
 use super::{Check, Finding, Live, Need, Rule, Severity};
-use crate::facts::{Changed, Disk, Facts, Gain, Measured};
+use crate::facts::{Changed, Disk, Facts, Gain, GuestId, Measured};
 
 /// A change must gain this much: the two differ little, and changing one renames the guest's disks.
 const GAIN: f64 = 1.1;
@@ -33,7 +33,7 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
 fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
     let many =
         |d: &&Disk| d.driver.as_deref() == Some("virtio-blk") && d.details.alike_in_guest.is_some_and(|n| n >= MANY);
-    let mut told: Vec<&str> = Vec::new();
+    let mut told: Vec<&GuestId> = Vec::new();
     let mut all = Vec::new();
     for disk in facts.disks.iter().filter(many) {
         if told.contains(&disk.guest()) {

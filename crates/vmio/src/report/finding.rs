@@ -154,7 +154,7 @@ pub(super) fn html(page: &mut String, finding: &Finding, shown: &Shown<'_>) {
         finding.severity.name(),
         shown.number,
         escape(&finding.title),
-        escape(&finding.subject),
+        escape(&finding.subject.to_string()),
         escape(&finding.cause),
         chip = chip(finding.severity)
     );

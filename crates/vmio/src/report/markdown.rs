@@ -83,7 +83,7 @@ pub fn markdown(report: &Report<'_>) -> String {
     for (i, finding) in report.findings.iter().enumerate() {
         let change = &finding.change;
         put(format!("### {}. {} ({})\n", i + 1, plain(&finding.title), finding.severity));
-        put(format!("{}: {}\n", plain(&finding.subject), plain(&finding.cause)));
+        put(format!("{}: {}\n", plain(&finding.subject.to_string()), plain(&finding.cause)));
         if let Some(first) = report.same_change(i) {
             put(format!("The change is that of finding {}.\n", first + 1));
         } else {

@@ -182,7 +182,7 @@ pub fn of(
     };
     let found = Cell { target, attachment: attachment(disk, &mut told)? };
     let findings = rules::findings(&guest.facts());
-    let mends = mends(&found, findings.iter().filter(|f| f.subject == disk.subject), &mut told);
+    let mends = mends(&found, findings.iter().filter(|f| f.subject.is(&disk.subject)), &mut told);
     let mut study = base.clone();
     study.guest.vcpus = vcpus(guest, host, &mut told);
     study.guest.memory_mib = memory_mib(guest, host, &mut told);
@@ -200,7 +200,7 @@ pub fn of(
     study.repeat.max_minutes *= more.max(1.0);
     study.repeat.max_gib_written *= more.max(1.0);
     study.name = format!("{PREFIX}{}", name.replace(char::is_whitespace, "-"));
-    study.title = format!("Like {name} (read at {}): {} as it is", format::utc(read_at), short(disk, name));
+    study.title = format!("Like {name} (read at {}): {} as it is", format::utc(read_at), disk.subject.within());
     study.title += if mends.is_empty() { "" } else { ", and with what its findings advise" };
     told.insert(0, format!("{}, on {}; {name} itself is only looked at", found.attachment.label(), found.target));
     Ok(Like { study, on: on.map(str::to_owned).or(beside), told })
@@ -212,11 +212,6 @@ const PREFIX: &str = "like-";
 /// Whether a study is like a guest.
 pub fn is_like(study: &str) -> bool {
     study.starts_with(PREFIX)
-}
-
-/// `disk vda` of the subject `guest web1, disk vda`.
-fn short<'a>(disk: &'a Disk, guest: &str) -> &'a str {
-    disk.subject.strip_prefix(&format!("guest {guest}, ")).unwrap_or(&disk.subject)
 }
 
 /// The disk that was named, else the first.
@@ -233,10 +228,10 @@ fn pick<'a>(guest: &'a Guest, wanted: Option<&str>) -> Result<&'a Disk, Failure>
     let is = |d: &&Disk| {
         let place = &d.place;
         let names = [&place.target, &place.slot, &place.device_id, &place.source, &place.volume];
-        names.into_iter().flatten().any(|n| n == wanted) || d.subject.ends_with(&format!("disk {wanted}"))
+        names.into_iter().flatten().any(|n| n == wanted) || d.subject.device_name() == wanted
     };
     guest.disks.iter().find(is).ok_or_else(|| {
-        let all: Vec<&str> = guest.disks.iter().map(|d| short(d, &guest.name)).collect();
+        let all: Vec<String> = guest.disks.iter().map(|d| d.subject.within()).collect();
         Failure::new(Exit::Usage, format!("{} has no disk {wanted}", guest.name))
             .help(format!("it has {}", all.join(", ")))
     })

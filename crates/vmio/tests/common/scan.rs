@@ -3,7 +3,7 @@
 
 use vmio::report::scan::{Row, View};
 use vmio_model::facts::{
-    Details, Disk, Guest, HostCpu, Nic, Overridden, Place, PlacedThread, Processors, Provenance, Unread,
+    Details, Disk, Guest, HostCpu, Nic, Overridden, Place, PlacedThread, Processors, Provenance, Subject, Unread,
 };
 use vmio_model::result::Accel;
 use vmio_model::rules::change::Takes;
@@ -50,7 +50,7 @@ fn guest(name: &str, manager: Option<&str>, read_from: &str, disk: [&str; 3], ni
                 ..Details::default()
             },
             place: place.clone(),
-            ..Disk::unknown(format!("guest {name}, disk vda"), from.clone())
+            ..Disk::unknown(Subject::disk(name, "vda"), from.clone())
         }],
         nics: vec![Nic {
             model: some(nic),
@@ -60,14 +60,14 @@ fn guest(name: &str, manager: Option<&str>, read_from: &str, disk: [&str; 3], ni
             vhost: Some(nic == "virtio-net"),
             mtu_bytes: Some(1500),
             send_buffer_bytes: Some(i32::MAX as u64),
-            ..Nic::unknown(format!("guest {name}, net tap{vcpus}"), from.clone())
+            ..Nic::unknown(Subject::net(name, format!("tap{vcpus}")), from.clone())
         }],
         processors: Some(Processors {
             vcpus: Some(vcpus),
             accel: Some(Accel::Kvm),
             model: some("host"),
             memory_bytes: Some(4 << 30),
-            ..Processors::unknown(format!("guest {name}"), from)
+            ..Processors::unknown(Subject::guest(name), from)
         }),
         ..Guest::default()
     }
@@ -85,7 +85,7 @@ pub fn finding(guest: &Guest, rule: &str, title: &str, severity: Severity, chang
         rule: rule.into(),
         title: title.into(),
         severity,
-        subject: disk.subject.clone(),
+        subject: disk.subject.clone().into(),
         cause: "This is what the setting does, in a sentence.".into(),
         figures: Vec::new(),
         evidence: vec![evidence("driver", &disk.driver), evidence("cache", &disk.cache)],
@@ -142,7 +142,7 @@ pub fn view() -> View {
         guest("web1", Some("libvirt"), "virsh dumpxml web1", ["virtio-scsi", "none", "native"], "virtio-net", 4);
     web.disks.push(Disk {
         driver: some("virtio-scsi"),
-        ..Disk::unknown("guest web1, disk sdb", from("web1", "virsh dumpxml web1"))
+        ..Disk::unknown(Subject::disk("web1", "sdb"), from("web1", "virsh dumpxml web1"))
     });
     web.disks[0].details.overridden =
         vec![Overridden { setting: "aio".into(), asked: "io_uring".into(), found: "native".into(), why: None }];

@@ -1,7 +1,7 @@
 //! Disks of a domain's XML (<https://libvirt.org/formatdomain.html#hard-drives-floppy-disks-cdroms>).
 
 use roxmltree::Node;
-use vmio_model::facts::{Details, Disk, Place, Provenance};
+use vmio_model::facts::{Details, Disk, Place, Provenance, Subject};
 
 use super::xml::{at, attribute, child, children, text_of};
 
@@ -57,7 +57,7 @@ pub fn disk(
             volume: volume(disk),
             ..Place::default()
         },
-        ..Disk::unknown(format!("guest {guest}, disk {target}"), from.clone())
+        ..Disk::unknown(Subject::disk(guest, target), from.clone())
     })
 }
 

@@ -1,7 +1,7 @@
 //! Network devices of a domain's XML (<https://libvirt.org/formatdomain.html#network-interfaces>).
 
 use roxmltree::Node;
-use vmio_model::facts::{Nic, Place, Provenance};
+use vmio_model::facts::{Nic, Place, Provenance, Subject};
 
 use super::xml::{at, attribute, child, children, is};
 
@@ -42,7 +42,7 @@ pub fn nic(guest: &str, device: Node<'_, '_>, from: &Provenance) -> Option<Nic> 
         // Others have no interface of the host.
         interface: interface.filter(|_| matches!(backend.as_deref(), Some("tap" | "macvtap"))),
         backend,
-        ..Nic::unknown(format!("guest {guest}, net {shown}"), from.clone())
+        ..Nic::unknown(Subject::net(guest, shown), from.clone())
     })
 }
 

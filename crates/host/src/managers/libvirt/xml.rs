@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use roxmltree::{Document, Node};
-use vmio_model::facts::{Guest, Place, PlacedThread, Processors, Provenance};
+use vmio_model::facts::{Guest, Place, PlacedThread, Processors, Provenance, Subject};
 use vmio_model::result::Accel;
 
 use super::{disks, nics};
@@ -91,7 +91,7 @@ fn processors(domain: Node<'_, '_>, windows: Option<bool>, from: Provenance) -> 
         huge_pages: at(domain, &["memoryBacking", "hugepages"]).map(|_| true),
         quota_cpus: quota(domain, vcpus),
         place: Place { domain: Some(name.to_owned()), ..Place::default() },
-        ..Processors::unknown(format!("guest {name}"), from)
+        ..Processors::unknown(Subject::guest(name), from)
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use vmio_model::facts::{Details, Disk, Guest, Nic, Overridden, Place, PlacedThread, Processors, Provenance};
+use vmio_model::facts::{Details, Disk, Guest, Nic, Overridden, Place, PlacedThread, Processors, Provenance, Subject};
 use vmio_model::result::Accel;
 
 use super::conf::{Parts, Settings, truth};
@@ -119,7 +119,7 @@ fn disk(whole: &Whole<'_>, slot: &str, bus: &str, parts: &Parts<'_>) -> Option<D
             taken: slots(conf),
             ..whole.place()
         },
-        ..Disk::unknown(format!("guest {}, disk {slot}", whole.guest), whole.from.clone())
+        ..Disk::unknown(Subject::disk(whole.guest, slot), whole.from.clone())
     };
     let mut by_default = |setting: &str| drop(disk.read.insert(setting.to_owned(), DEFAULT.to_owned()));
 
@@ -339,7 +339,7 @@ fn nic(whole: &Whole<'_>, number: u32, parts: &Parts<'_>) -> Option<Nic> {
             target: mac.map(str::to_lowercase),
             ..whole.place()
         },
-        ..Nic::unknown(format!("guest {}, net {slot}", whole.guest), whole.from.clone())
+        ..Nic::unknown(Subject::net(whole.guest, slot), whole.from.clone())
     })
 }
 
@@ -373,6 +373,6 @@ fn processors(guest: &str, conf: &Settings, from: Provenance) -> Processors {
         huge_pages: conf.get("hugepages").map(|_| true),
         quota_cpus: conf.get("cpulimit").and_then(|n| n.parse().ok()).filter(|n: &f64| *n > 0.0),
         read,
-        ..Processors::unknown(format!("guest {guest}"), from)
+        ..Processors::unknown(Subject::guest(guest), from)
     }
 }

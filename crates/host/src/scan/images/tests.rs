@@ -2,7 +2,7 @@
 use super::header::tests::made;
 use super::*;
 use std::path::{Path, PathBuf};
-use vmio_model::facts::Place;
+use vmio_model::facts::{Place, Subject};
 use vmio_node::fake::{Fake, says};
 use vmio_node::{At, FileStat};
 
@@ -12,7 +12,7 @@ const CHAIN: [(&str, Option<&str>); 3] =
 
 fn guest(look: &Look<'_>, name: &str, pid: u32, disks: &[(&str, Option<&str>)]) -> Guest {
     let disk = |(source, format): &(&str, Option<&str>)| {
-        let mut disk = Disk::unknown(format!("guest {name}, disk"), look.from(name, "a test"));
+        let mut disk = Disk::unknown(Subject::disk(name, ""), look.from(name, "a test"));
         disk.place = Place { source: Some((*source).into()), ..Place::default() };
         disk.details.format = format.map(Into::into);
         disk

@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use super::{Change, NicTo, To, own_disk, own_nic};
-use crate::facts::Guest;
+use crate::facts::{Guest, Subject};
 use crate::rules::Finding;
 
 /// What of a guest's own device a change sets.
@@ -20,7 +20,7 @@ pub enum Sets {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Together {
     /// The device.
-    pub subject: String,
+    pub subject: Subject,
     /// Rules of those findings, in the order of the findings.
     pub rules: Vec<String>,
     /// Places of those findings in the list that was given, from 0.
@@ -47,8 +47,8 @@ pub fn together(guest: &Guest, findings: &[Finding]) -> Vec<Together> {
     disks.chain(nics).flatten().collect()
 }
 
-fn of(findings: &[Finding], subject: &str, change: impl Fn(String, &[&Sets]) -> Change) -> Option<Together> {
-    let ours = |(_, f): &(usize, &Finding)| f.subject == subject && f.change.sets.is_some();
+fn of(findings: &[Finding], subject: &Subject, change: impl Fn(String, &[&Sets]) -> Change) -> Option<Together> {
+    let ours = |(_, f): &(usize, &Finding)| f.subject.is(subject) && f.change.sets.is_some();
     let (places, ours): (Vec<usize>, Vec<&Finding>) = findings.iter().enumerate().filter(ours).unzip();
     let sets: Vec<&Sets> = ours.iter().filter_map(|f| f.change.sets.as_ref()).collect();
     if sets.windows(2).all(|two| two[0] == two[1]) {
@@ -56,7 +56,7 @@ fn of(findings: &[Finding], subject: &str, change: impl Fn(String, &[&Sets]) -> 
     }
     let change = change(format!("All changes to {subject} in one step."), &sets);
     let rules = ours.iter().map(|f| f.rule.clone()).collect();
-    Some(Together { subject: subject.to_owned(), rules, places, change })
+    Some(Together { subject: subject.clone(), rules, places, change })
 }
 
 #[cfg(test)]
@@ -87,12 +87,14 @@ mod tests {
             iothread: Some(false),
             ..live_disk(details)
         };
-        let (found, together) =
-            all(&guest(vec![disk.clone(), Disk { subject: "other".into(), ..live_disk(Details::default()) }], vec![]));
+        let (found, together) = all(&guest(
+            vec![disk.clone(), Disk { subject: Subject::disk("db1", "other"), ..live_disk(Details::default()) }],
+            vec![],
+        ));
         let [one] = &together[..] else { panic!("{together:#?}") };
         assert_eq!(
-            (one.subject.as_str(), &one.rules[..2]),
-            (disk.subject.as_str(), &["emulated-driver".to_owned(), "host-page-cache".into()][..])
+            (&one.subject, &one.rules[..2]),
+            (&disk.subject, &["emulated-driver".to_owned(), "host-page-cache".into()][..])
         );
         assert!(one.places.iter().zip(&one.rules).all(|(place, rule)| found[*place].rule == *rule));
         let Change { qemu, libvirt, proxmox, .. } = &one.change;

@@ -68,10 +68,9 @@ impl<'a> Gather<'a> {
 
 /// All devices of a guest: processors, disks, network.
 pub fn devices(guest: &Guest) -> Vec<Device> {
-    let name = |subject: &str| subject.strip_prefix(&format!("guest {}, ", guest.name)).unwrap_or(subject).to_owned();
     let processors = guest.processors.iter().map(|p| Device { name: "processors".into(), settings: processors(p) });
-    let disks = guest.disks.iter().map(|d| Device { name: name(&d.subject), settings: disk(d) });
-    let nics = guest.nics.iter().map(|n| Device { name: name(&n.subject), settings: nic(n) });
+    let disks = guest.disks.iter().map(|d| Device { name: d.subject.within(), settings: disk(d) });
+    let nics = guest.nics.iter().map(|n| Device { name: n.subject.within(), settings: nic(n) });
     processors.chain(disks).chain(nics).collect()
 }
 

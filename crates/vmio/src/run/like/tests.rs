@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::run::studies;
-use vmio_model::facts::{Details, Place, Processors, Provenance, Unread};
+use vmio_model::facts::{Details, Place, Processors, Provenance, Subject, Unread};
 use vmio_model::setup::Setup;
 
 /// 2026-11-21 12:00:00 UTC.
@@ -31,7 +31,7 @@ fn disk(name: &str, driver: &str, source: &str) -> Disk {
         sparse: Some(false),
         details: Details { storage: Some("file".into()), format: Some("raw".into()), ..Details::default() },
         place: Place { source: Some(source.into()), target: Some(name.into()), ..Place::default() },
-        ..Disk::unknown(format!("guest web1, disk {name}"), from)
+        ..Disk::unknown(Subject::disk("web1", name), from)
     }
 }
 
@@ -39,7 +39,7 @@ fn guest(disk: Disk) -> Guest {
     let processors = Processors {
         vcpus: Some(4),
         memory_bytes: Some(16 << 30),
-        ..Processors::unknown("guest web1", disk.from.clone())
+        ..Processors::unknown(Subject::guest("web1"), disk.from.clone())
     };
     Guest {
         name: "web1".into(),

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use vmio_model::facts::{Disk, Unread};
+use vmio_model::facts::{Disk, Subject, Unread};
 
 use super::blocks::Chain;
 use super::names;
@@ -44,7 +44,7 @@ pub fn disks(process: &Process<'_>, vcpus: Option<u32>, missing: &mut Vec<Unread
             _ => continue, // none: a device names it; pflash, mtd, floppy, xen: no disk of QEMU's own
         };
         let id = drive.id().map_or(slot, str::to_owned);
-        let mut disk = Disk::unknown(format!("guest {}, disk {id}", process.name), process.provenance());
+        let mut disk = Disk::unknown(Subject::disk(&process.name, &id), process.provenance());
         disk.place.drive = Some(id.clone());
         disk.place.device_id = Some(id);
         let none = Opt::default();
@@ -68,7 +68,7 @@ pub fn disks(process: &Process<'_>, vcpus: Option<u32>, missing: &mut Vec<Unread
     }
     for (i, disk) in disks.iter_mut().enumerate() {
         if disk.place.device_id.is_none() {
-            disk.subject = format!("guest {}, disk {i}", process.name);
+            disk.subject = Subject::disk(&process.name, i.to_string());
         }
     }
     disks
@@ -95,8 +95,7 @@ fn of_device(process: &Process<'_>, device: &Opt, vcpus: Option<u32>, missing: &
     let controller = controller(process, device, kind);
     let driver = driver(process, kind, device, controller);
     let id = device.id().or(drive);
-    let mut disk =
-        Disk::unknown(format!("guest {}, disk {}", process.name, id.unwrap_or_default()), process.provenance());
+    let mut disk = Disk::unknown(Subject::disk(&process.name, id.unwrap_or_default()), process.provenance());
     disk.place.device_id = id.map(str::to_owned);
     disk.place.drive = drive.filter(|_| of_drive.is_some()).map(str::to_owned);
     disk.place.qom = names::qom(line, device);

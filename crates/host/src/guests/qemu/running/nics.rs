@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use vmio_model::facts::{Nic, Unread};
+use vmio_model::facts::{Nic, Subject, Unread};
 use vmio_node::Reader;
 
 use super::disks::is_q35;
@@ -52,8 +52,8 @@ pub fn nics(
         .enumerate()
         .map(|(i, pair)| {
             let id = pair.device.id().or(pair.backend.id()).or(pair.device.get("mac").or(pair.device.get("macaddr")));
-            let subject = id.map_or_else(|| format!("net {i}"), |id| format!("net {id}"));
-            let mut nic = Nic::unknown(format!("guest {}, {subject}", process.name), process.provenance());
+            let name = id.map_or_else(|| i.to_string(), str::to_owned);
+            let mut nic = Nic::unknown(Subject::net(&process.name, name), process.provenance());
             device(process, &mut nic, &pair);
             backend(process, &mut nic, &pair, missing);
             (nic.vhost_here, nic.vcpus, nic.windows) = (vhost_here, vcpus, windows);
@@ -310,7 +310,7 @@ fn handed_over(process: &Process<'_>) -> Vec<Nic> {
         let class = process.reader().read_text(Path::new(&path)).ok()?;
         class.starts_with(NETWORK_CLASS).then_some(())?;
         let id = device.id().unwrap_or(host);
-        let mut nic = Nic::unknown(format!("guest {}, net {id}", process.name), process.provenance());
+        let mut nic = Nic::unknown(Subject::net(&process.name, id), process.provenance());
         (nic.model, nic.backend) = (Some("vfio".into()), Some("vfio".into()));
         nic.read.insert("model".into(), process.option("device"));
         nic.place.device_id = device.id().map(str::to_owned);

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use vmio_model::facts::{HostCpu, PlacedThread, Processors, Unread};
+use vmio_model::facts::{HostCpu, PlacedThread, Processors, Subject, Unread};
 use vmio_model::result::Accel;
 use vmio_node::Error;
 
@@ -29,7 +29,7 @@ const MOST_THREADS: usize = 4096;
 
 /// The processors of a process. What hides them is added to `missing`.
 pub fn processors(process: &Process<'_>, host: &[HostCpu], missing: &mut Vec<Unread>) -> Processors {
-    let mut own = Processors::unknown(format!("guest {}", process.name), process.provenance());
+    let mut own = Processors::unknown(Subject::guest(&process.name), process.provenance());
     own.host = host.to_vec();
     if !host.is_empty() {
         own.read.insert("host".into(), "/sys/devices/system/cpu".into());

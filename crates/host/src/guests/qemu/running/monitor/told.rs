@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
-use vmio_model::facts::{Disk, Guest, PlacedThread, Processors, Unread};
+use vmio_model::facts::{Disk, Guest, PlacedThread, Processors, Subject, Unread};
 use vmio_model::result::Accel;
 
 use super::device::{Device, device_path};
@@ -135,7 +135,7 @@ impl Told {
                 let Some(device) = device else { return if nameless { Met::Nameless } else { Met::Other } };
                 let name = id.or(drive).or(path.as_deref()).unwrap_or_default();
                 let from = look.from(&guest.name, format!("{what}, query-block"));
-                let mut disk = Disk::unknown(format!("guest {}, disk {name}", guest.name), from);
+                let mut disk = Disk::unknown(Subject::disk(&guest.name, name), from);
                 disk.place.device_id = id.or(drive).map(str::to_owned);
                 disk.driver = device.driver();
                 guest.disks.push(disk);
@@ -227,7 +227,7 @@ impl Told {
         if self.cpus.is_null() && self.kvm.is_null() {
             return;
         }
-        let subject = format!("guest {}", guest.name);
+        let subject = Subject::guest(&guest.name);
         let from = look.from(&guest.name, what);
         let own = guest.processors.get_or_insert_with(|| Processors::unknown(subject, from));
         if let Some(enabled) = self.kvm["enabled"].as_bool() {
