@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use common::must_be_root;
 use vmio_host::look::Look;
 use vmio_host::scan;
-use vmio_model::facts::{Overridden, PlacedThread};
+use vmio_model::facts::{Overridden, PlacedThread, Setting};
 use vmio_model::result::Accel;
 use vmio_model::rules;
 use vmio_node::{Exec, Local, Node};
@@ -159,23 +159,23 @@ fn inside() {
     assert_eq!(vda.place.device_id.as_deref(), Some("virtio-disk0"));
     assert_eq!(vda.details.virtual_bytes, Some(64 << 20));
     assert_eq!(vda.details.limits.len(), 1, "{:?}", vda.details.limits);
-    let waits = |setting: &str, asked: &str, found: &str| Overridden {
-        setting: setting.into(),
+    let waits = |setting: Setting, asked: &str, found: &str| Overridden {
+        setting,
         asked: asked.into(),
         found: found.into(),
         why: None,
     };
-    assert_eq!(vda.details.overridden, [waits("cache", "none", "writeback")]);
+    assert_eq!(vda.details.overridden, [waits(Setting::Cache, "none", "writeback")]);
     assert_eq!(hda.details.overridden, []);
 
     let nic = &guest.nics[0];
-    assert_eq!((nic.model.as_deref(), nic.backend.as_deref(), nic.windows), (Some("e1000"), Some("user"), Some(true)));
+    assert_eq!((nic.model.as_deref(), nic.backend.as_deref(), *nic.windows), (Some("e1000"), Some("user"), Some(true)));
     assert_eq!(nic.place.target.as_deref(), Some("52:54:00:00:00:07"));
     assert_eq!(nic.place.domain.as_deref(), Some(name));
     let processors = guest.processors.as_ref().unwrap();
-    assert_eq!((processors.vcpus, processors.accel), (Some(1), Some(Accel::Tcg)));
+    assert_eq!((*processors.vcpus, *processors.accel), (Some(1), Some(Accel::Tcg)));
     assert_eq!(processors.place.domain.as_deref(), Some(name));
-    assert_eq!(processors.overridden, [waits("vcpus", "2", "1")]);
+    assert_eq!(processors.overridden, [waits(Setting::Vcpus, "2", "1")]);
     // All of it is bound to one processor, the thread of QEMU's monitor too: that one serves no disk.
     let comm = |tid: u32| std::fs::read_to_string(format!("/proc/{}/task/{tid}/comm", guest.pid.unwrap())).unwrap();
     let monitors: Vec<&PlacedThread> =

@@ -2,10 +2,12 @@
 //! gain over each other), a look at guests that run now (settings only), and a transcript in a
 //! test. Each fact carries where it comes from; a rule that misses a fact abstains.
 
+mod fact;
 mod guest;
 mod merge;
 mod names;
 mod place;
+mod setting;
 mod subject;
 
 use serde::{Deserialize, Serialize};
@@ -16,11 +18,11 @@ use crate::stats::{Convergence, Pair, Ratio, paired_ratio};
 use crate::summary::steady::settled_run;
 use crate::summary::{Cell, Share, Summary, figure_of, pairs};
 
-pub use guest::{
-    DeletedFile, Details, Disk, Guest, HostCpu, Nic, Overridden, PlacedThread, Processors, Sources, Unread,
-};
+pub use fact::{Blank, Fact, Sourced, Sources};
+pub use guest::{DeletedFile, Details, Disk, Guest, HostCpu, Nic, Overridden, PlacedThread, Processors, Unread};
 pub use names::{called, tell_apart};
 pub use place::Place;
+pub use setting::Setting;
 pub use subject::{DeviceId, DeviceKind, GuestId, Subject};
 
 /// Where a fact comes from.

@@ -69,9 +69,13 @@ mod tests {
     #[test]
     fn only_what_is_known_and_differs_is_told() {
         assert_eq!(of(live_disk(Details::default())), [] as [&str; 0]);
-        let details = Details { format: Some("qcow2".into()), storage: Some("file".into()), ..Details::default() };
-        let disk =
-            Disk { driver: Some("virtio-scsi".into()), iothread: Some(false), cache: None, ..live_disk(details) };
+        let details = Details { format: "qcow2".into(), storage: "file".into(), ..Details::default() };
+        let disk = Disk {
+            driver: "virtio-scsi".into(),
+            iothread: Some(false).into(),
+            cache: None.into(),
+            ..live_disk(details)
+        };
         assert_eq!(
             of(disk),
             [

@@ -37,8 +37,8 @@ fn place(slot: &str) -> Place {
 
 fn disk(driver: &str, slot: &str) -> Disk {
     Disk {
-        driver: Some(driver.into()),
-        cache: Some("writeback".into()),
+        driver: Some(driver.into()).into(),
+        cache: "writeback".into(),
         place: place(slot),
         ..Disk::unknown(Subject::disk("web1", ""), from())
     }

@@ -16,9 +16,9 @@ use vmio_node::Local;
 fn slow() -> (Guest, Vec<Finding>) {
     let from = Provenance::Transcript { name: "made up".into() };
     let disk = Disk {
-        driver: Some("lsi53c895a".into()),
-        cache: Some("none".into()),
-        aio: Some("native".into()),
+        driver: "lsi53c895a".into(),
+        cache: "none".into(),
+        aio: "native".into(),
         ..Disk::unknown(Subject::disk("web1", "sda"), from)
     };
     let guest = Guest { name: "web1".into(), disks: vec![disk], ..Guest::default() };

@@ -22,7 +22,7 @@ use vmio::report::scan::{Row, View, detail, html as scan_html, json as scan_json
 use vmio::report::{Report, comparison_text, html, json, markdown, qm, text, xml};
 use vmio::store::Store;
 use vmio::term::Style;
-use vmio_model::facts::{DeviceId, Disk, Guest, GuestId, Nic, Processors, Subject};
+use vmio_model::facts::{DeviceId, Disk, Fact, Guest, GuestId, Nic, Place, Processors, Subject};
 use vmio_model::result::{Accel, Run};
 use vmio_model::rules::{About, Finding};
 use vmio_model::shown::is_hidden;
@@ -148,45 +148,70 @@ fn poison_finding(f: &Finding) -> Finding {
     }
 }
 
-/// Every text of a guest.
+/// A fact with its texts and its source made hostile.
+fn spoilt_fact<T: serde::Serialize + serde::de::DeserializeOwned>(fact: &Fact<T>) -> Fact<T> {
+    match fact.source() {
+        Some(source) => Fact::read(spoilt(fact.value()), format!("{source}{HOSTILE}")),
+        None => spoilt(fact.value()).into(),
+    }
+}
+
+fn spoilt_place(place: &Place) -> Place {
+    Place { source: spoilt_fact(&place.source), ..spoilt(place) }
+}
+
+/// Every text of a guest. Each member of it is told here, so that none is forgotten.
 fn poison_guest(g: &Guest) -> Guest {
     let disk = |d: &Disk| Disk {
         subject: spoilt_subject(&d.subject),
-        driver: spoilt(&d.driver),
-        cache: spoilt(&d.cache),
-        aio: spoilt(&d.aio),
-        iothread: d.iothread,
-        sparse: d.sparse,
+        driver: spoilt_fact(&d.driver),
+        cache: spoilt_fact(&d.cache),
+        aio: spoilt_fact(&d.aio),
+        iothread: spoilt_fact(&d.iothread),
+        sparse: spoilt_fact(&d.sparse),
         details: spoilt(&d.details),
-        place: spoilt(&d.place),
-        read: spoilt(&d.read),
+        place: spoilt_place(&d.place),
         from: spoilt(&d.from),
     };
     let nic = |n: &Nic| Nic {
         subject: spoilt_subject(&n.subject),
-        model: spoilt(&n.model),
-        backend: spoilt(&n.backend),
-        interface: spoilt(&n.interface),
-        bridge: spoilt(&n.bridge),
-        offloads_off: spoilt(&n.offloads_off),
-        limits: spoilt(&n.limits),
+        model: spoilt_fact(&n.model),
+        backend: spoilt_fact(&n.backend),
+        interface: spoilt_fact(&n.interface),
+        bridge: spoilt_fact(&n.bridge),
+        vhost: spoilt_fact(&n.vhost),
+        vhost_here: spoilt_fact(&n.vhost_here),
+        queues: spoilt_fact(&n.queues),
+        vcpus: spoilt_fact(&n.vcpus),
+        windows: spoilt_fact(&n.windows),
+        offloads_off: spoilt_fact(&n.offloads_off),
+        mtu_bytes: spoilt_fact(&n.mtu_bytes),
+        host_mtu_bytes: spoilt_fact(&n.host_mtu_bytes),
+        bridge_mtu_bytes: spoilt_fact(&n.bridge_mtu_bytes),
+        send_buffer_bytes: spoilt_fact(&n.send_buffer_bytes),
+        limits: spoilt_fact(&n.limits),
         overridden: spoilt(&n.overridden),
-        place: spoilt(&n.place),
-        read: spoilt(&n.read),
+        place: spoilt_place(&n.place),
         from: spoilt(&n.from),
-        ..n.clone()
     };
     let processors = |p: &Processors| Processors {
         subject: spoilt_subject(&p.subject),
-        model: spoilt(&p.model),
-        flags: spoilt(&p.flags),
-        threads: spoilt(&p.threads),
-        shares_cpus_with: spoilt(&p.shares_cpus_with),
+        vcpus: spoilt_fact(&p.vcpus),
+        accel: spoilt_fact(&p.accel),
+        kvm_here: spoilt_fact(&p.kvm_here),
+        model: spoilt_fact(&p.model),
+        flags: spoilt_fact(&p.flags),
+        windows: spoilt_fact(&p.windows),
+        threads: spoilt_fact(&p.threads),
+        host: spoilt_fact(&p.host),
+        memory_bytes: spoilt_fact(&p.memory_bytes),
+        memory_by_node: p.memory_by_node.clone(), // its keys are no texts in JSON
+        huge_pages: spoilt_fact(&p.huge_pages),
+        quota_cpus: spoilt_fact(&p.quota_cpus),
+        shares_cpus_with: spoilt_fact(&p.shares_cpus_with),
         overridden: spoilt(&p.overridden),
-        place: spoilt(&p.place),
-        read: spoilt(&p.read),
+        place: spoilt_place(&p.place),
         from: spoilt(&p.from),
-        ..p.clone()
     };
     Guest {
         name: spoilt(&g.name),
@@ -316,7 +341,7 @@ fn a_scan_of_hostile_guests_is_shown_clean_in_every_form() {
     // What `--diff` reads again is what was printed, with maps whose keys are numbers.
     let mut numbered = common::scan::view();
     for row in &mut numbered.rows {
-        row.guest.processors.iter_mut().for_each(|p| p.memory_by_node = [(0, 1 << 30), (1, 7)].into());
+        row.guest.processors.iter_mut().for_each(|p| p.memory_by_node = Fact::from_iter([(0, 1 << 30), (1, 7)]));
     }
     let earlier: vmio::report::scan::diff::Earlier = serde_json::from_str(&scan_json(&numbered)).unwrap();
     assert!(earlier.guests.iter().zip(&numbered.rows).all(|(then, now)| then.guest.name == now.guest.name));

@@ -24,24 +24,25 @@ const NAMES: [(&str, &str); 5] = [
 fn guest(names: [&str; 5]) -> Guest {
     let from = Provenance::Live { guest: names[0].into(), read_from: "/proc/8/cmdline".into(), at_unix_seconds: 1.0 };
     let disk = |name: &str| Disk {
-        driver: Some("virtio-blk".into()),
-        cache: Some("none".into()),
-        aio: Some("native".into()),
-        iothread: Some(true),
+        driver: "virtio-blk".into(),
+        cache: "none".into(),
+        aio: "native".into(),
+        iothread: Some(true).into(),
         details: Details {
-            queues: Some(1),
-            iothread_name: Some("io0".into()),
-            format: Some("qcow2".into()),
+            queues: Some(1).into(),
+            iothread_name: "io0".into(),
+            format: "qcow2".into(),
             ..Details::default()
         },
         ..Disk::unknown(Subject::disk(names[0], name), from.clone())
     };
     let nic = |name: &str| Nic {
-        model: Some("e1000".into()),
-        backend: Some("tap".into()),
+        model: "e1000".into(),
+        backend: "tap".into(),
         ..Nic::unknown(Subject::net(names[0], name), from.clone())
     };
-    let processors = Processors { vcpus: Some(4), ..Processors::unknown(Subject::guest(names[0]), from.clone()) };
+    let processors =
+        Processors { vcpus: Some(4).into(), ..Processors::unknown(Subject::guest(names[0]), from.clone()) };
     Guest {
         name: names[0].into(),
         kind: "qemu".into(),

@@ -13,7 +13,7 @@ use vmio::cmd::scan::pick::{Ignore, ignored, named, own};
 use vmio::report::scan::nagios::{State, nagios};
 use vmio::report::scan::{Row, View, detail, html, json, overview, prometheus};
 use vmio::term::Style;
-use vmio_model::facts::{Guest, Subject, Unread};
+use vmio_model::facts::{Fact, Guest, Subject, Unread};
 use vmio_model::rules::Severity;
 
 fn row<'a>(view: &'a View, name: &str) -> &'a Row {
@@ -126,7 +126,7 @@ fn the_page_loads_nothing_and_hostile_names_stay_text() {
     guest.name = nasty.into();
     guest.ids.insert(nasty.into(), nasty.into());
     guest.disks[0].subject = Subject::disk(nasty, nasty);
-    guest.disks[0].cache = Some(nasty.into());
+    guest.disks[0].cache = Some(nasty.into()).into();
     guest.unread.push(Unread { what: nasty.into(), why: nasty.into(), mend: nasty.into() });
     view.rows[0].findings[0].cause = nasty.into();
     view.rows[0].findings[0].change.qemu = nasty.into();
@@ -151,9 +151,8 @@ fn a_terminal_is_given_no_control_characters_of_others() {
     guest.version = Some(nasty.into());
     guest.ids.insert("title".into(), nasty.into());
     guest.disks[0].subject = Subject::disk(nasty, nasty);
-    guest.disks[0].place.source = Some(nasty.into());
-    guest.disks[0].driver = Some(nasty.into());
-    guest.disks[0].read.insert("driver".into(), nasty.into());
+    guest.disks[0].place.source = Some(nasty.into()).into();
+    guest.disks[0].driver = Fact::read(Some(nasty.into()), nasty);
     guest.unread.push(Unread { what: nasty.into(), why: nasty.into(), mend: nasty.into() });
     let finding = &mut view.rows[0].findings[0];
     (finding.subject, finding.change.qemu) = (Subject::disk(nasty, nasty).into(), nasty.into());

@@ -162,7 +162,7 @@ fn hostile() -> View {
     );
     rename(&mut view.rows[1].guest, "仮想マシン仮想マシン仮想マシン仮想マシン仮想マシン仮想マシン仮想マシン仮想マシン");
     view.rows[1].guest.ids.insert("vmid".into(), "999999999".into());
-    view.rows[0].guest.disks[0].place.source = Some(format!("/srv/{}/disk.qcow2", "images/".repeat(20)));
+    view.rows[0].guest.disks[0].place.source = Some(format!("/srv/{}/disk.qcow2", "images/".repeat(20))).into();
     view.rows[0].findings[0].evidence[0].value = format!("/dev/disk/by-id/{}", "0123456789".repeat(12));
     view.rows[0].findings[0].cause = format!("{} is a path.", "/a".repeat(90));
     view

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use vmio_model::facts::{Disk, Guest, HostCpu, Nic, PlacedThread, Processors, Subject, Unread};
+use vmio_model::facts::{Disk, Fact, Guest, HostCpu, Nic, PlacedThread, Processors, Subject, Unread};
 
 use super::qemu::running::nics::host_interface;
 use super::qemu::running::process::Process;
@@ -81,13 +81,11 @@ pub fn threads(process: &Process<'_>, role: impl Fn(&str) -> Option<(&'static st
 /// Processors with these threads and what the control group gives them.
 pub fn processors(process: &Process<'_>, host: &[HostCpu], threads: Vec<PlacedThread>) -> Processors {
     let mut own = Processors::unknown(Subject::guest(&process.name), process.provenance());
-    own.host = host.to_vec();
+    own.host = host.to_vec().into();
     let vcpus: Vec<u32> = threads.iter().filter(|t| t.role == "vcpu").map(|t| t.tid).collect();
-    own.threads = threads;
-    own.read.insert("threads".into(), format!("/proc/{}/task/*/status", process.pid));
+    own.threads = Fact::read(threads, format!("/proc/{}/task/*/status", process.pid));
     if let Some((cpus, file)) = quota::of(process, &vcpus) {
-        own.quota_cpus = Some(cpus);
-        own.read.insert("quota_cpus".into(), file);
+        own.quota_cpus = Fact::read(Some(cpus), file);
     }
     own
 }
@@ -105,9 +103,8 @@ pub fn nic(process: &Process<'_>, name: &str, interface: Option<&str>, from: &st
     let provenance = process.look.from(&process.name, from);
     let mut nic = Nic::unknown(Subject::net(&process.name, name), provenance);
     nic.place.device_id = Some(name.to_owned());
-    nic.interface = interface.map(str::to_owned);
-    if interface.is_some() {
-        nic.read.insert("interface".into(), from.to_owned());
+    if let Some(interface) = interface {
+        nic.interface = Fact::read(Some(interface.to_owned()), from);
         host_interface(process, &mut nic, missing);
     }
     nic

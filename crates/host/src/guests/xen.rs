@@ -87,7 +87,7 @@ fn disk(look: &Look<'_>, guest: &str, device: &str, dir: &Path) -> Disk {
     let number = device.rsplit('-').next().and_then(|n| n.parse().ok());
     let target = number.and_then(target).unwrap_or_else(|| device.to_owned());
     let mut disk = Disk::unknown(Subject::disk(guest, &target), from);
-    disk.driver = Some("xvd".into());
+    disk.driver = "xvd".into();
     disk.place.device_id = Some(device.to_owned());
     disk.place.target = Some(target);
     let read = |file: &str| look.reader().read_text(&dir.join(file)).ok();
@@ -101,13 +101,13 @@ fn disk(look: &Look<'_>, guest: &str, device: &str, dir: &Path) -> Disk {
         let storage = storage::of(look.reader(), &stat);
         let name = format!("/sys/dev/block/{}:{}/uevent", rdev.0, rdev.1);
         let text = look.reader().read_text(Path::new(&name)).unwrap_or_default();
-        disk.place.source = text.lines().find_map(|l| Some(format!("/dev/{}", l.strip_prefix("DEVNAME=")?)));
+        disk.place.source = text.lines().find_map(|l| Some(format!("/dev/{}", l.strip_prefix("DEVNAME=")?))).into();
         disk.place.block_device = Some(true);
-        disk.details.format = Some("raw".into());
-        disk.details.storage = Some(storage.kind.into());
-        disk.details.thin = storage.thin;
-        disk.details.volblock_bytes = storage.volblock_bytes;
-        disk.details.virtual_bytes = storage.bytes;
+        disk.details.format = "raw".into();
+        disk.details.storage = storage.kind.into();
+        disk.details.thin = storage.thin.into();
+        disk.details.volblock_bytes = storage.volblock_bytes.into();
+        disk.details.virtual_bytes = storage.bytes.into();
     }
     disk
 }
@@ -130,13 +130,13 @@ fn nic(look: &Look<'_>, guest: &str, dir: &Path) -> Nic {
     let interface = look.reader().list(&dir.join("net")).unwrap_or_default().into_iter().next();
     let name = interface.clone().unwrap_or_default();
     let mut nic = Nic::unknown(Subject::net(guest, &name), from);
-    (nic.model, nic.backend) = (Some("netfront".into()), Some("netback".into()));
+    (nic.model, nic.backend) = ("netfront".into(), "netback".into());
     let net = Path::new("/sys/class/net");
-    nic.mtu_bytes = mtu(look.reader(), net, &name);
+    nic.mtu_bytes = mtu(look.reader(), net, &name).into();
     let master = look.reader().link(&net.join(&name).join("master")).ok().flatten();
-    nic.bridge = master.and_then(|m| Some(m.file_name()?.to_string_lossy().into_owned()));
-    nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(|bridge| bridge_mtu(look.reader(), net, bridge));
-    nic.interface = interface;
+    nic.bridge = master.and_then(|m| Some(m.file_name()?.to_string_lossy().into_owned())).into();
+    nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(|bridge| bridge_mtu(look.reader(), net, bridge)).into();
+    nic.interface = interface.into();
     nic
 }
 

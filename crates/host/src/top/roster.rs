@@ -181,7 +181,7 @@ fn plugged(look: &Look<'_>, guest: &mut Guest) {
     let open = guest.pid.filter(|_| guest.kind == "qemu").and_then(|pid| taps(look, pid));
     // None at all: those that it has may be of another kind than is known here.
     let Some(mut open) = open.filter(|open| !open.is_empty()) else { return };
-    let there = |nic: &Nic| match &nic.interface {
+    let there = |nic: &Nic| match &*nic.interface {
         Some(name) if nic.backend.as_deref() == Some("tap") => open.contains(name),
         _ => true,
     };
@@ -192,7 +192,7 @@ fn plugged(look: &Look<'_>, guest: &mut Guest) {
     let from = look.from(&guest.name, format!("/proc/{}/fdinfo", guest.pid.unwrap_or(0)));
     for name in open {
         let nic = Nic::unknown(Subject::net(&guest.name, &name), from.clone());
-        guest.nics.push(Nic { interface: Some(name), ..nic });
+        guest.nics.push(Nic { interface: Some(name).into(), ..nic });
     }
 }
 

@@ -3,6 +3,7 @@
 //! ones take it and block. And of the pairs that work, one may be measured to lose.
 
 use super::change::{self, To};
+use super::live::seen;
 use super::support::{better, times};
 use super::{Check, Finding, Need, Rule, Severity};
 use crate::facts::{Changed, Disk, Gain, Measured};
@@ -50,7 +51,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     let engine = change::engine(disk);
     let to = To { cache: Some(Cache::None), aio: Some(engine), ..To::default() };
     let change = change::own_disk(format!("Use cache=none with aio={engine}."), disk, &to);
-    Some(rule.advice(disk, &["cache", "aio"], &cause, change))
+    Some(rule.advice(disk, &seen![disk; cache, aio], &cause, change))
 }
 
 fn cause(gain: &Gain) -> String {

@@ -142,11 +142,11 @@ fn the_dearest_comes_first() {
 fn a_live_guest_gets_advice_marked_as_not_measured() {
     let from = Provenance::Live { guest: "db1".into(), read_from: "virsh dumpxml db1".into(), at_unix_seconds: 1.0 };
     let disk = |driver: &str| Disk {
-        driver: Some(driver.into()),
-        cache: Some("writeback".into()),
-        aio: Some("native".into()),
-        iothread: Some(false),
-        sparse: Some(true),
+        driver: Some(driver.into()).into(),
+        cache: "writeback".into(),
+        aio: "native".into(),
+        iothread: Some(false).into(),
+        sparse: Some(true).into(),
         ..Disk::unknown(Subject::disk("db1", "vda"), from.clone())
     };
     let rules = |disk: Disk| -> Vec<String> {
@@ -159,7 +159,14 @@ fn a_live_guest_gets_advice_marked_as_not_measured() {
     // The emulated controller costs under any load: a warning, so first.
     assert_eq!(rules(disk("lsi53c895a")), [&["emulated-driver"], &common[..]].concat());
     assert_eq!(rules(disk("virtio-blk")), [&common[..2], &["missing-iothread"], &common[2..]].concat());
-    let unknown = Disk { driver: None, cache: None, aio: None, iothread: None, sparse: None, ..disk("") };
+    let unknown = Disk {
+        driver: None.into(),
+        cache: None.into(),
+        aio: None.into(),
+        iothread: None.into(),
+        sparse: None.into(),
+        ..disk("")
+    };
     assert_eq!(rules(unknown), [] as [&str; 0]);
 }
 

@@ -3,6 +3,7 @@
 //! be alike: the rule then has no sure gain from that workload and says nothing of it.
 
 use super::change::{self, To};
+use super::live::seen;
 use super::support::{better, driver, is_emulated, times};
 use super::{Check, Finding, Need, Rule, Severity};
 use crate::facts::{Changed, Disk, Gain, Measured};
@@ -41,7 +42,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     let to = To { driver: Some("virtio-blk"), iothread: true, ..To::default() };
     let what = "Attach the disk by virtio. The guest needs the driver before the system disk moves; Windows: install \
                 virtio-win and attach a small second virtio disk once.";
-    Some(rule.advice(disk, &["driver"], &cause, change::own_disk(what, disk, &to)))
+    Some(rule.advice(disk, &seen![disk; driver], &cause, change::own_disk(what, disk, &to)))
 }
 
 fn cause(gain: &Gain) -> String {

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::change::{Names, Takes};
+use super::live::seen;
 use super::placement::list_of;
 use super::{Change, Check, Finding, Need, Rule, Severity};
 use crate::facts::Processors;
@@ -50,7 +51,7 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
         list_of(&mine),
         share * 100.0
     );
-    Some(rule.advice(p, &["memory_by_node"], &cause, advice(p, &list_of(&mine), &nodes, &mine)))
+    Some(rule.advice(p, &seen![p; memory_by_node], &cause, advice(p, &list_of(&mine), &nodes, &mine)))
 }
 
 fn advice(p: &Processors, mine: &str, nodes: &BTreeSet<u32>, own: &BTreeSet<u32>) -> Change {
@@ -91,7 +92,7 @@ mod fixture {
 
     fn bound_to(cpus: &[u32]) -> Facts {
         let mut processors = live_processors();
-        processors.threads.iter_mut().filter(|t| t.role == "vcpu").for_each(|t| t.cpus = cpus.to_vec());
+        processors.threads.amend().iter_mut().filter(|t| t.role == "vcpu").for_each(|t| t.cpus = cpus.to_vec());
         of_processors(processors)
     }
 }

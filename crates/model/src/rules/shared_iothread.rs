@@ -1,6 +1,7 @@
 //! Several disks on one I/O thread: it is one core, and while it serves one disk the others wait.
 
 use super::change::{To, own_disk};
+use super::live::seen;
 use super::{Check, Finding, Live, Need, Rule, Severity};
 use crate::facts::{Disk, Facts};
 
@@ -39,7 +40,7 @@ fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
             disk,
             &To { iothread: true, ..To::default() },
         );
-        all.push(rule.advice(disk, &["driver", "iothread_name"], &cause, change));
+        all.push(rule.advice(disk, &seen![disk; driver, details.iothread_name], &cause, change));
     }
     all
 }
@@ -60,7 +61,7 @@ mod fixture {
     fn threads(names: [&str; 3]) -> Facts {
         let disk = |(name, thread): (&str, &str)| Disk {
             subject: Subject::disk("db1", name),
-            ..live_disk(Details { iothread_name: Some(thread.into()), ..Details::default() })
+            ..live_disk(Details { iothread_name: Some(thread.into()).into(), ..Details::default() })
         };
         Facts { disks: ["vda", "vdb", "vdc"].into_iter().zip(names).map(disk).collect(), ..Facts::default() }
     }

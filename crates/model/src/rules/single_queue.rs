@@ -3,6 +3,7 @@
 
 use super::change::{To, own_disk};
 use super::live::processors_of;
+use super::live::seen;
 use super::{Check, Finding, Need, Rule, Severity};
 use crate::facts::{Disk, Facts, Processors};
 
@@ -35,8 +36,8 @@ fn single(rule: &Rule, disk: &Disk, processors: &Processors) -> Option<Finding> 
     );
     let what = format!("Give it {vcpus} queues, one for each vCPU (QEMU's default since machine type 5.2).");
     let change = own_disk(what, disk, &To { queues: Some(vcpus), ..To::default() });
-    let mut finding = rule.advice(disk, &["driver", "queues"], &cause, change);
-    finding.evidence.extend(super::Live::evidence(processors, "vcpus"));
+    let mut finding = rule.advice(disk, &seen![disk; driver, details.queues], &cause, change);
+    finding.evidence.extend(seen![processors; vcpus].into_iter().flatten());
     Some(finding)
 }
 
@@ -54,7 +55,7 @@ mod fixture {
     }
 
     fn queues(n: u32) -> Facts {
-        let disk = live_disk(Details { queues: Some(n), ..Details::default() });
+        let disk = live_disk(Details { queues: Some(n).into(), ..Details::default() });
         Facts { disks: vec![disk], ..of_processors(live_processors()) }
     }
 }

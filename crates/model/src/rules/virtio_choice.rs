@@ -2,6 +2,7 @@
 //! many disks on one PCI device and knows more commands.
 
 use super::change::{self, To};
+use super::live::seen;
 use super::support::{better, driver, times};
 use super::{Check, Finding, Live, Need, Rule, Severity};
 use crate::facts::{Changed, Disk, Facts, Gain, GuestId, Measured};
@@ -46,7 +47,7 @@ fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
         );
         let to = To { driver: Some("virtio-scsi"), ..To::default() };
         let change = change::own_disk("Attach this disk and similar ones to virtio-scsi controllers.", disk, &to);
-        all.push(rule.advice(disk, &["driver", "alike_in_guest"], &cause, change));
+        all.push(rule.advice(disk, &seen![disk; driver, details.alike_in_guest], &cause, change));
     }
     all
 }
@@ -90,7 +91,7 @@ mod tests {
 
     #[test]
     fn many_disks_are_one_finding() {
-        let of = |n| RULE.check(&settings(Details { alike_in_guest: Some(n), ..Details::default() })).len();
+        let of = |n| RULE.check(&settings(Details { alike_in_guest: Some(n).into(), ..Details::default() })).len();
         assert_eq!([of(3), of(24)], [0, 1]);
     }
 }

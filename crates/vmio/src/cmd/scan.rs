@@ -11,7 +11,7 @@ use std::time::Instant;
 use vmio_host::guests::qemu::known_accelerator;
 use vmio_host::look::Look;
 use vmio_host::scan;
-use vmio_model::facts::{Guest, Unread};
+use vmio_model::facts::{Fact, Guest, Unread};
 use vmio_model::result::Accel;
 use vmio_model::rules::Severity;
 use vmio_node::Local;
@@ -191,8 +191,7 @@ fn tried(guests: &mut [Guest], local: &Local, state: &Path) {
         return;
     }
     for own in guests.iter_mut().filter_map(|g| g.processors.as_mut()).filter(|p| p.kvm_here == Some(true)) {
-        own.kvm_here = Some(false);
-        own.read.insert("kvm_here".into(), "a test boot, see `vmio doctor`".into());
+        own.kvm_here = Fact::read(Some(false), "a test boot, see `vmio doctor`");
     }
 }
 

@@ -263,8 +263,8 @@ fn attachment(disk: &Disk, told: &mut Vec<String>) -> Result<Attachment, Failure
         Aio::Threads
     });
     let mut like = Attachment::new(nearest, cache, aio).iothread(disk.iothread == Some(true));
-    like.options.queues = disk.details.queues;
-    like.options.mapped_iothreads = disk.details.mapped_iothreads;
+    like.options.queues = *disk.details.queues;
+    like.options.mapped_iothreads = *disk.details.mapped_iothreads;
     like.options.discard = disk.details.discard == Some(true);
     Ok(fitted(like, told))
 }
@@ -349,7 +349,7 @@ fn engine(target: &str) -> Aio {
 }
 
 fn vcpus(guest: &Guest, host: &Host, told: &mut Vec<String>) -> u32 {
-    let Some(has) = guest.processors.as_ref().and_then(|p| p.vcpus).filter(|n| *n > 0) else {
+    let Some(has) = guest.processors.as_ref().and_then(|p| *p.vcpus).filter(|n| *n > 0) else {
         told.push("number of vCPUs not read: 1".to_owned());
         return 1;
     };
@@ -362,7 +362,7 @@ fn vcpus(guest: &Guest, host: &Host, told: &mut Vec<String>) -> u32 {
 
 fn memory_mib(guest: &Guest, host: &Host, told: &mut Vec<String>) -> u32 {
     let left = u32::try_from(host.memory_left_bytes / MEMORY_SHARE / MIB).unwrap_or(u32::MAX);
-    let Some(bytes) = guest.processors.as_ref().and_then(|p| p.memory_bytes) else {
+    let Some(bytes) = guest.processors.as_ref().and_then(|p| *p.memory_bytes) else {
         let usual = 256.min(left).max(LEAST_MEMORY_MIB);
         told.push(format!("memory not read: {usual} MiB"));
         return usual;

@@ -79,12 +79,12 @@ mod tests {
 
     #[test]
     fn a_disk_with_several_faults_is_put_right_in_one_step() {
-        let details = Details { format: Some("raw".into()), storage: Some("lvm".into()), ..Details::default() };
+        let details = Details { format: "raw".into(), storage: "lvm".into(), ..Details::default() };
         let disk = Disk {
-            driver: Some("ide".into()),
-            cache: Some("writeback".into()),
-            aio: Some("threads".into()),
-            iothread: Some(false),
+            driver: "ide".into(),
+            cache: "writeback".into(),
+            aio: "threads".into(),
+            iothread: Some(false).into(),
             ..live_disk(details)
         };
         let (found, together) = all(&guest(
@@ -111,13 +111,13 @@ mod tests {
     #[test]
     fn the_cache_of_qcow2_tables_is_among_them() {
         let details = Details {
-            format: Some("qcow2".into()),
-            virtual_bytes: Some(1 << 40),
-            cluster_bytes: Some(64 << 10),
-            l2_cache_bytes: Some(32 << 20),
+            format: "qcow2".into(),
+            virtual_bytes: Some(1 << 40).into(),
+            cluster_bytes: Some(64 << 10).into(),
+            l2_cache_bytes: Some(32 << 20).into(),
             ..Details::default()
         };
-        let disk = Disk { cache: Some("writeback".into()), aio: Some("threads".into()), ..live_disk(details) };
+        let disk = Disk { cache: "writeback".into(), aio: "threads".into(), ..live_disk(details) };
         let (_, together) = all(&guest(vec![disk], vec![]));
         let [one] = &together[..] else { panic!("{together:#?}") };
         assert_eq!(one.rules, ["qcow2-l2-cache", "host-page-cache"]);
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_network_device_too() {
-        let nic = Nic { queues: Some(1), offloads_off: vec!["gso".into()], ..live_nic() };
+        let nic = Nic { queues: Some(1).into(), offloads_off: vec!["gso".into()].into(), ..live_nic() };
         let (_, together) = all(&guest(vec![], vec![nic]));
         let [one] = &together[..] else { panic!("{together:#?}") };
         assert_eq!(one.rules, ["nic-queues", "offloads-off"]);
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn one_finding_or_none_needs_no_step_of_its_own() {
-        let disk = Disk { iothread: Some(false), ..live_disk(Details::default()) };
+        let disk = Disk { iothread: Some(false).into(), ..live_disk(Details::default()) };
         let (found, together) = all(&guest(vec![disk], vec![live_nic()]));
         assert_eq!((found.len(), together.len()), (1, 0), "{found:#?}");
     }

@@ -55,7 +55,7 @@ fn overview(page: &mut String, view: &View) {
             None if row.is_known() => "<span class=\"dim\">nothing of its own</span>".into(),
             None => "<span class=\"dim\">could not be read</span>".into(),
         };
-        let vcpus = row.guest.processors.as_ref().and_then(|p| p.vcpus).map_or("–".into(), |n| n.to_string());
+        let vcpus = row.guest.processors.as_ref().and_then(|p| *p.vcpus).map_or("–".into(), |n| n.to_string());
         put!(
             page,
             "<tr><th scope=\"row\"><a href=\"#g{i}\">{}</a></th><td class=\"l\">{}</td><td>{vcpus}</td><td class=\"l\">{}</td>\

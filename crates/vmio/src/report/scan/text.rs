@@ -79,7 +79,7 @@ const NETWORK: usize = 5;
 const GAP: usize = 2;
 
 fn line(row: &Row, host: &[HostWide<'_>], level: Level) -> Line {
-    let vcpus = row.guest.processors.as_ref().and_then(|p| p.vcpus);
+    let vcpus = row.guest.processors.as_ref().and_then(|p| *p.vcpus);
     let severity = host::own(row, host).next().map(|worst| {
         let what = if level.title { &worst.title } else { &worst.rule };
         let more = host::own(row, host).count() - 1;

@@ -95,11 +95,11 @@ fn guest(look: &Look<'_>, seen: &Seen, host: &[HostCpu]) -> Result<Option<Guest>
     }
     let mut missing = line.unread.clone();
     let processors = processors::processors(&process, host, &mut missing);
-    let mut disks = disks::disks(&process, processors.vcpus, &mut missing);
+    let mut disks = disks::disks(&process, *processors.vcpus, &mut missing);
     let socket = monitor::socket(line);
     disks.iter_mut().for_each(|disk| disk.place.monitor.clone_from(&socket));
     let most = MOST_DEVICES - disks.len().min(MOST_DEVICES);
-    let nics = nics::nics(&process, processors.vcpus, processors.windows, most, &mut missing);
+    let nics = nics::nics(&process, *processors.vcpus, *processors.windows, most, &mut missing);
     if args.iter().map(|arg| arg.len() + 1).sum::<usize>() >= COMMAND_LINE_BYTES {
         missing.push(Unread {
             what: format!("command line of guest {} after its first {} KiB", process.name, COMMAND_LINE_BYTES >> 10),
