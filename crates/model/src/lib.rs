@@ -5,6 +5,7 @@
 pub mod allocate;
 pub mod facts;
 pub mod ignores;
+pub mod kind;
 pub mod paper;
 pub mod policy;
 pub mod problem;

@@ -128,7 +128,7 @@ fn csv(run: &Run) -> String {
         let marks: Vec<&str> = s.marks.iter().map(|m| format::mark(*m)).collect();
         let fields = [
             run.id.to_string(),
-            run.study.clone(),
+            run.study.to_string(),
             accel,
             setup.target.clone(),
             setup.guest.clone(),

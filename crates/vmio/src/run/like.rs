@@ -12,6 +12,7 @@ use vmio_host::places;
 use vmio_host::scan::scan;
 use vmio_host::{drivers, limits, require, targets};
 use vmio_model::facts::{Disk, Guest, called};
+use vmio_model::kind::RunKind;
 use vmio_model::rules::{self, Finding, change};
 use vmio_model::setup::{Aio, Attachment, Cache};
 use vmio_model::study::{MIB, Matrix, Study};
@@ -199,19 +200,11 @@ pub fn of(
     let more = study.cells().len() as f64 / base.cells().len() as f64;
     study.repeat.max_minutes *= more.max(1.0);
     study.repeat.max_gib_written *= more.max(1.0);
-    study.name = format!("{PREFIX}{}", name.replace(char::is_whitespace, "-"));
+    study.name = RunKind::like(name).to_string();
     study.title = format!("Like {name} (read at {}): {} as it is", format::utc(read_at), disk.subject.within());
     study.title += if mends.is_empty() { "" } else { ", and with what its findings advise" };
     told.insert(0, format!("{}, on {}; {name} itself is only looked at", found.attachment.label(), found.target));
     Ok(Like { study, on: on.map(str::to_owned).or(beside), told })
-}
-
-/// What names of such studies begin with.
-const PREFIX: &str = "like-";
-
-/// Whether a study is like a guest.
-pub fn is_like(study: &str) -> bool {
-    study.starts_with(PREFIX)
 }
 
 /// The disk that was named, else the first.
