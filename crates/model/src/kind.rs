@@ -1,9 +1,7 @@
 //! What kind of run it is. The store and the exports have it as one word; what that means is read here, once, and
 //! matched everywhere else.
 
-use std::convert::Infallible;
 use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -66,14 +64,6 @@ impl From<&str> for RunKind {
         let noise = || word.strip_prefix(NOISE).map(|study| RunKind::Noise(study.to_owned()));
         let like = || word.strip_prefix(LIKE).map(|guest| RunKind::Like(guest.to_owned()));
         proof().or_else(noise).or_else(like).unwrap_or_else(|| RunKind::Study(word.to_owned()))
-    }
-}
-
-impl FromStr for RunKind {
-    type Err = Infallible;
-
-    fn from_str(word: &str) -> Result<Self, Infallible> {
-        Ok(word.into())
     }
 }
 

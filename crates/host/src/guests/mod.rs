@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vmio_model::result::Accel;
+use vmio_model::rules::change::Way;
 use vmio_model::setup::Attachment;
 use vmio_node::{Journal, Node};
 
@@ -61,6 +62,11 @@ pub trait GuestKind: Sync {
     /// What this machine must have.
     fn requirements(&self) -> &'static [Requirement] {
         &[]
+    }
+    /// By what the settings of such a guest are changed, `managed` being its manager's way; `None` where no way that
+    /// vmio knows is for it.
+    fn way(&self, _managed: Option<Way>) -> Option<Way> {
+        None
     }
     /// Starts one and waits until commands can run in it. Kinds that are only looked at refuse.
     fn launch(&self, _ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>> {
@@ -269,6 +275,18 @@ mod tests {
         assert!(find("bochs").is_none());
         let launched: Vec<&str> = launched().map(GuestKind::name).collect();
         assert_eq!(launched, ["native", "qemu"]);
+    }
+
+    #[test]
+    fn a_guest_is_changed_by_its_managers_way_where_that_is_for_it() {
+        let by = |kind: &str, managed: Option<Way>| find(kind).and_then(|kind| kind.way(managed));
+        for managed in [None, Some(Way::Libvirt), Some(Way::Proxmox)] {
+            assert_eq!(by("qemu", managed), managed.or(Some(Way::Qemu)));
+            assert_eq!(by("xen", managed), managed);
+            for kind in ["container", "firecracker", "cloud-hypervisor"] {
+                assert_eq!(by(kind, managed), None, "{kind}");
+            }
+        }
     }
 
     #[test]

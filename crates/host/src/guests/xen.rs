@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use vmio_model::facts::{Disk, Guest, Nic, PlacedThread, Processors, Subject, Unread};
+use vmio_model::rules::change::Way;
 use vmio_node::FileStat;
 
 use super::GuestKind;
@@ -24,6 +25,9 @@ const DEVICES: &str = "/sys/bus/xen-backend/devices";
 impl GuestKind for Xen {
     fn name(&self) -> &'static str {
         "xen"
+    }
+    fn way(&self, managed: Option<Way>) -> Option<Way> {
+        managed
     }
     fn about(&self) -> &'static str {
         "a Xen domain whose devices are served by this host (read only)"

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use vmio_model::facts::{Details, Disk, Fact, Guest, Nic, Place, Processors, Unread};
+use vmio_model::rules::change::Way;
 
 use super::{Managed, Manager};
 use crate::guests::qemu::running::on_server;
@@ -63,6 +64,9 @@ impl Manager for Libvirt {
     }
     fn about(&self) -> &'static str {
         "domains of libvirt: names, and the settings of dumpxml, as started and as configured (virt-manager, OpenStack)"
+    }
+    fn way(&self) -> Way {
+        Way::Libvirt
     }
     fn guests(&self, look: &Look<'_>) -> Managed {
         let mut managed = Managed::default();

@@ -7,7 +7,7 @@ use vmio_node::Reader;
 
 use super::{Prepared, Result, Space, Target, TargetCtx, volume};
 use crate::guests::qemu::find_qemu;
-use crate::places::Ground;
+use crate::places::{Ground, Pool};
 use crate::require::Requirement;
 
 /// Where distributions keep the modules of a QEMU that has any.
@@ -34,6 +34,9 @@ impl Target for Rbd {
     }
     fn fits(&self, ground: &Ground) -> std::result::Result<(), String> {
         volume::fits(self.name(), "rbd:POOL", ground)
+    }
+    fn refilled(&self, _pool: Option<&Pool>) -> bool {
+        true
     }
     fn space(&self, bytes: u64, _attachments: u64) -> Space {
         Space { taken_bytes: bytes, prepared_bytes: 0 }

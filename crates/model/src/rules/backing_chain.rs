@@ -7,7 +7,7 @@ use serde_json::json;
 use super::change::{Names, Takes, qmp, shell, thrown_away};
 use super::live::seen;
 use super::support::{from_setting, times};
-use super::{Change, Check, Finding, Need, Rule, Severity};
+use super::{Change, Check, Finding, Mend, Need, Rule, Severity};
 use crate::facts::{Changed, Disk, Gain, Measured, Place};
 
 /// Any sure gain counts.
@@ -27,8 +27,10 @@ pub(super) const RULE: Rule = Rule {
     severity: Severity::Advice,
     references: &["QEMU, docs/interop/live-block-operations.rst", "Proxmox VE, qm.adoc, \"Linked Clone\""],
     checks: &[Check::Run(measured), Check::Disk(live)],
+    mend: Some(Mend::Target("qcow2")),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {

@@ -5,7 +5,7 @@
 use super::change::{self, To};
 use super::live::seen;
 use super::support::{better, times};
-use super::{Check, Finding, Need, Rule, Severity};
+use super::{Check, Finding, Mend, Need, Rule, Severity};
 use crate::facts::{Changed, Disk, Gain, Measured};
 use crate::setup::Cache;
 
@@ -26,8 +26,10 @@ pub(super) const RULE: Rule = Rule {
         "shafer2010, section 3.3 (asynchronous I/O needs O_DIRECT)",
     ],
     checks: &[Check::Run(measured), Check::Disk(live)],
+    mend: Some(Mend::Pair),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use super::change::Change;
-use super::{Finding, Need, RULES, Rule, findings};
+use super::{Check, Finding, Kinds, Need, RULES, Rule, findings};
 use crate::facts::{Disk, Facts, Provenance, Subject};
 use crate::stats::{Interval, Ratio};
 
@@ -28,6 +28,28 @@ fn ids_are_distinct_and_kebab_case_and_documented() {
         assert!(!rule.references.is_empty() && !rule.title.is_empty(), "{}", rule.id);
         assert!(docs.contains(&format!("`{}`", rule.id)), "docs/rules.md does not name {}", rule.id);
     }
+}
+
+/// What stands at an entry beside its checks: a change of a live disk can be measured only by a rule that looks at
+/// live disks, and each of a published effect's two sides decides.
+#[test]
+fn what_an_entry_says_of_its_change_fits_where_it_looks() {
+    for rule in RULES {
+        let of_disks = rule.checks.iter().any(|c| matches!(c, Check::Disk(_) | Check::Guests(_)));
+        assert!(rule.mend.is_none() || of_disks, "{} mends no disk that it looks at", rule.id);
+        assert!(!rule.host_wide || rule.checks.iter().all(Check::is_live), "{}", rule.id);
+        if let Some(speaks) = rule.published {
+            let cell = |driver: &str, target: &str| crate::paper::Cell {
+                guest: "qemu".into(),
+                target: target.into(),
+                driver: Some(driver.into()),
+            };
+            let same = cell("virtio-blk", "device");
+            assert!(!speaks(&same, &same), "{}", rule.id);
+        }
+    }
+    assert!(RULES.iter().any(|r| r.kinds == Kinds::Any) && RULES.iter().any(|r| r.host_wide));
+    assert_eq!(RULES.iter().filter(|r| r.mend.is_some()).count(), 11);
 }
 
 #[test]

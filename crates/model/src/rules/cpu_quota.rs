@@ -3,7 +3,7 @@
 
 use super::change::{Names, Takes, shell};
 use super::live::seen;
-use super::{Change, Check, Finding, Need, Rule, Severity};
+use super::{Change, Check, Finding, Kinds, Need, Rule, Severity};
 use crate::facts::Processors;
 
 pub(super) const RULE: Rule = Rule {
@@ -17,8 +17,10 @@ pub(super) const RULE: Rule = Rule {
         "Proxmox VE, qm.adoc, \"Resource Limits\" (cpulimit)",
     ],
     checks: &[Check::Processors(live)],
+    kinds: Kinds::Any,
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, p: &Processors) -> Option<Finding> {

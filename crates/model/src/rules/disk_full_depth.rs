@@ -32,6 +32,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Run(measured)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 /// Cells of one disk that differ in depth alone, the shallowest first.

@@ -3,7 +3,7 @@
 
 use super::change::{Change, Names, Takes, shell};
 use super::live::seen;
-use super::{Check, Finding, Need, Rule, Severity};
+use super::{Check, Finding, Kinds, Need, Rule, Severity};
 use crate::facts::Disk;
 
 pub(super) const RULE: Rule = Rule {
@@ -16,8 +16,10 @@ pub(super) const RULE: Rule = Rule {
         "Linux, Documentation/filesystems/ramfs-rootfs-initramfs.rst",
     ],
     checks: &[Check::Disk(live)],
+    kinds: Kinds::Any,
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {

@@ -18,8 +18,10 @@ pub(super) const RULE: Rule = Rule {
         "Proxmox VE, qm.adoc, `kvm`: enable or disable KVM hardware virtualization",
     ],
     checks: &[Check::Processors(live)],
+    host_wide: true,
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, p: &Processors) -> Option<Finding> {

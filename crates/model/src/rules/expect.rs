@@ -6,7 +6,7 @@
 //! themselves would cite counts, so it has enough pairs and an interval that excludes "equal".
 
 use super::support::is_emulated;
-use super::{Expected, Finding, Proof, findings};
+use super::{Expected, Finding, Proof, RULES, findings};
 use crate::facts::{Changed, Disk, changed, facts_of};
 use crate::paper::{Cell, Effect, Measure, Paper, Relation};
 use crate::result::Run;
@@ -116,12 +116,7 @@ fn rule_of(effect: &Effect) -> Option<&'static str> {
     if !compared || slow.guest != fast.guest {
         return None;
     }
-    let (from, to) = (slow.driver.as_deref()?, fast.driver.as_deref()?);
-    match () {
-        () if slow.target == fast.target && is_emulated(from) && !is_emulated(to) => Some("emulated-driver"),
-        () if from == to && slow.target == "sparse" => Some("sparse-file"),
-        () => None,
-    }
+    RULES.iter().find(|rule| rule.published.is_some_and(|speaks| speaks(slow, fast))).map(|rule| rule.id)
 }
 
 /// Whether the disk is, in what was changed, as the stored one was before.

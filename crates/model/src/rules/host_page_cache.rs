@@ -6,7 +6,7 @@ use super::change::{self, To};
 use super::live::bytes_shown;
 use super::live::seen;
 use super::support::{better, from_setting, times};
-use super::{Check, Finding, Need, Rule, Severity};
+use super::{Check, Finding, Mend, Need, Rule, Severity};
 use crate::facts::{Changed, Disk, Gain, Measured};
 use crate::setup::{Cache, Setup};
 
@@ -23,8 +23,10 @@ pub(super) const RULE: Rule = Rule {
         "https://github.com/neondatabase/autoscaling/issues/775 (fast, then storms of eviction)",
     ],
     checks: &[Check::Run(measured), Check::Disk(live)],
+    mend: Some(Mend::Pair),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {

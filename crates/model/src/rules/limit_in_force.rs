@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::change::{Change, Names, Takes, comment, qmp, shell, slot_without};
 use super::live::seen;
-use super::{Check, Finding, Need, Rule, Severity};
+use super::{Check, Finding, Kinds, Need, Rule, Severity};
 use crate::facts::Disk;
 
 /// Proxmox's names of limits of a disk (`qm(1)`).
@@ -45,8 +45,10 @@ pub(super) const RULE: Rule = Rule {
         "Proxmox VE, qm(1), mbps, iops",
     ],
     checks: &[Check::Disk(live)],
+    kinds: Kinds::Any,
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 /// What a limit may be of.

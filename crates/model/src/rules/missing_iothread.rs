@@ -5,7 +5,7 @@ use super::change::{self, To};
 use super::live::processors_of;
 use super::live::seen;
 use super::support::{better, times};
-use super::{Check, Finding, Need, Rule, Severity};
+use super::{Check, Finding, Mend, Need, Rule, Severity};
 use crate::facts::{Changed, Disk, Facts, Gain, Measured};
 use crate::result::Accel;
 
@@ -23,8 +23,10 @@ pub(super) const RULE: Rule = Rule {
     severity: Severity::Advice,
     references: &["Proxmox VE, qm.adoc, \"IO Thread\"", "QEMU, docs/devel/multiple-iothreads"],
     checks: &[Check::Run(measured), Check::Guests(live)],
+    mend: Some(Mend::Iothread),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {

@@ -6,7 +6,7 @@
 
 use super::change::{Names, Takes, chained, read_slot, shell};
 use super::live::seen;
-use super::{Change, Check, Finding, Need, Rule, Severity};
+use super::{Change, Check, Finding, Kinds, Need, Rule, Severity};
 use crate::facts::Nic;
 
 pub(super) const RULE: Rule = Rule {
@@ -19,8 +19,10 @@ pub(super) const RULE: Rule = Rule {
         "Proxmox VE, qm.adoc, \"Network Device\" (MTU; 1 takes the bridge's)",
     ],
     checks: &[Check::Nic(live)],
+    kinds: Kinds::Any,
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {

@@ -3,7 +3,7 @@
 
 use super::change::{To, own_disk};
 use super::live::seen;
-use super::{Check, Finding, Need, Rule, Severity};
+use super::{Check, Finding, Mend, Need, Rule, Severity};
 use crate::facts::Disk;
 use crate::setup::Aio;
 
@@ -17,8 +17,10 @@ pub(super) const RULE: Rule = Rule {
         "https://github.com/kubevirt/kubevirt/pull/4421 (native AIO only on preallocated images)",
     ],
     checks: &[Check::Disk(live)],
+    mend: Some(Mend::Aio(Aio::IoUring)),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {

@@ -23,6 +23,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Nic(live)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {

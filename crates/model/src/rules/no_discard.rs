@@ -15,6 +15,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Disk(live)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::change::{Names, Takes};
 use super::live::seen;
 use super::placement::list_of;
-use super::{Change, Check, Finding, Need, Rule, Severity};
+use super::{Change, Check, Finding, Kinds, Need, Rule, Severity};
 use crate::facts::Processors;
 
 /// Share of the memory that lies elsewhere from which on it is told: libraries and the page cache of
@@ -24,8 +24,10 @@ pub(super) const RULE: Rule = Rule {
         "Proxmox VE, qm.adoc, \"NUMA\"",
     ],
     checks: &[Check::Processors(live)],
+    kinds: Kinds::Any,
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, p: &Processors) -> Option<Finding> {

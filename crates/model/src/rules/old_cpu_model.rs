@@ -23,6 +23,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Processors(live)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 /// Whether an old model is but the base of a newer one: Proxmox starts its x86-64-v2 and

@@ -5,7 +5,7 @@
 use super::change::{Takes, To, own_disk};
 use super::live::seen;
 use super::support::{from_setting, times};
-use super::{Change, Check, Finding, Need, Rule, Severity};
+use super::{Change, Check, Finding, Mend, Need, Rule, Severity};
 use crate::facts::{Changed, Details, Disk, Gain, Measured};
 
 /// Any sure gain counts.
@@ -26,8 +26,10 @@ pub(super) const RULE: Rule = Rule {
     severity: Severity::Advice,
     references: &["QEMU, docs/qcow2-cache.txt", "libvirt, formatdomain.html, metadata_cache (7.0.0)"],
     checks: &[Check::Run(measured), Check::Disk(live)],
+    mend: Some(Mend::Target("qcow2-full-l2")),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {

@@ -18,6 +18,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Disk(of_disk), Check::Nic(of_nic), Check::Processors(of_processors)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn of_disk(rule: &Rule, disk: &Disk) -> Option<Finding> {

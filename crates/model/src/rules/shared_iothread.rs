@@ -17,6 +17,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Guests(live)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 /// One finding for a thread, at the second of its disks.

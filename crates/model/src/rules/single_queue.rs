@@ -4,7 +4,7 @@
 use super::change::{To, own_disk};
 use super::live::processors_of;
 use super::live::seen;
-use super::{Check, Finding, Need, Rule, Severity};
+use super::{Check, Finding, Mend, Need, Rule, Severity};
 use crate::facts::{Disk, Facts, Processors};
 
 /// Drivers with several queues.
@@ -20,8 +20,10 @@ pub(super) const RULE: Rule = Rule {
         "https://libvirt.org/formatdomain.html#hard-drives-floppy-disks-cdroms (queues)",
     ],
     checks: &[Check::Guests(live)],
+    mend: Some(Mend::Queues),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {

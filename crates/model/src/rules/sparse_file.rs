@@ -3,8 +3,9 @@
 
 use super::live::seen;
 use super::support::times;
-use super::{Check, Finding, Need, Rule, Severity, change};
+use super::{Check, Finding, Kinds, Mend, Need, Rule, Severity, change};
 use crate::facts::{Changed, Disk, Gain, Measured, Place};
+use crate::paper;
 
 /// Any sure gain counts.
 const GAIN: f64 = 1.0;
@@ -26,8 +27,12 @@ pub(super) const RULE: Rule = Rule {
         "https://github.com/kubevirt/kubevirt/issues/4077",
     ],
     checks: &[Check::Run(measured), Check::Disk(live)],
+    kinds: Kinds::Any,
+    mend: Some(Mend::Target("preallocated")),
+    published: Some(published),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
@@ -77,6 +82,11 @@ fn cause(gain: &Gain) -> String {
         },
         times(&gain.ratio)
     )
+}
+
+/// A published figure of a sparse file beside other storage, by the same driver.
+fn published(slow: &paper::Cell, fast: &paper::Cell) -> bool {
+    slow.driver.is_some() && slow.driver == fast.driver && slow.target == SPARSE
 }
 
 #[cfg(test)]

@@ -21,8 +21,7 @@ pub fn is_emulated(driver: &str) -> bool {
 
 /// Key of a cell without its workload: `device/qemu/virtio-blk,none,native`.
 pub fn disk_key(setup: &Setup) -> String {
-    let key = setup.key();
-    key.strip_suffix(&format!("/{}", setup.workload)).unwrap_or(&key).to_owned()
+    setup.disk_key()
 }
 
 /// Whether half or more of the cell's samples did not reach the device.

@@ -4,7 +4,7 @@
 
 use super::change::{To, own_disk};
 use super::live::seen;
-use super::{Check, Finding, Need, Rule, Severity};
+use super::{Check, Finding, Mend, Need, Rule, Severity};
 use crate::facts::Disk;
 use crate::setup::Aio;
 
@@ -21,8 +21,10 @@ pub(super) const RULE: Rule = Rule {
         "QEMU, qemu(1), \"Block device options\": aio",
     ],
     checks: &[Check::Disk(live)],
+    mend: Some(Mend::Aio(Aio::Native)),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {

@@ -5,7 +5,7 @@
 use super::change::{self, Change, Names, Takes, To};
 use super::live::seen;
 use super::support::{cite_count, disk_key};
-use super::{Check, Finding, Need, Rule, Severity};
+use super::{Check, Finding, Kinds, Mend, Need, Rule, Severity};
 use crate::facts::{Disk, Facts, Measured};
 use crate::setup::{Aio, Attachment, Cache};
 
@@ -19,8 +19,11 @@ pub(super) const RULE: Rule = Rule {
         "https://pve.proxmox.com/wiki/Performance_Tweaks (Writeback (Unsafe))",
     ],
     checks: &[Check::Run(measured), Check::Guests(live)],
+    kinds: Kinds::Any,
+    mend: Some(Mend::Pair),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 /// What to do.

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use super::change::{Names, Takes, comment};
 use super::live::seen;
 use super::placement::list_of;
-use super::{Change, Check, Evidence, Finding, Need, Rule, Severity};
+use super::{Change, Check, Evidence, Finding, Kinds, Need, Rule, Severity};
 use crate::facts::{PlacedThread, Processors};
 
 pub(super) const RULE: Rule = Rule {
@@ -20,8 +20,10 @@ pub(super) const RULE: Rule = Rule {
         "https://libvirt.org/formatdomain.html#cpu-tuning (vcpupin)",
     ],
     checks: &[Check::Processors(live)],
+    kinds: Kinds::Any,
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, p: &Processors) -> Option<Finding> {

@@ -20,6 +20,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Processors(live)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, p: &Processors) -> Option<Finding> {

@@ -25,6 +25,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Run(measured), Check::Disk(live)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {

@@ -13,7 +13,7 @@ use vmio_host::scan::scan;
 use vmio_host::{drivers, limits, require, targets};
 use vmio_model::facts::{Disk, Guest, called};
 use vmio_model::kind::RunKind;
-use vmio_model::rules::{self, Finding, change};
+use vmio_model::rules::{self, Finding, Mend, Rule, change};
 use vmio_model::setup::{Aio, Attachment, Cache};
 use vmio_model::study::{MIB, Matrix, Study};
 use vmio_node::{Node, Reader};
@@ -53,37 +53,6 @@ struct Cell {
     target: String,
     attachment: Attachment,
 }
-
-/// What a finding's change does to a disk, for the rules whose change vmio can measure.
-enum Mend {
-    /// The paravirtual driver.
-    Driver,
-    /// `cache=none` with the engine that suits the image.
-    Pair,
-    /// Another AIO engine.
-    Aio(Aio),
-    /// An I/O thread.
-    Iothread,
-    /// As many queues as QEMU gives by itself.
-    Queues,
-    /// Other storage.
-    Target(&'static str),
-}
-
-/// One line a rule.
-const MENDS: &[(&str, Mend)] = &[
-    ("emulated-driver", Mend::Driver),
-    ("unsafe-cache", Mend::Pair),
-    ("cache-aio-pair", Mend::Pair),
-    ("host-page-cache", Mend::Pair),
-    ("threads-with-direct", Mend::Aio(Aio::Native)),
-    ("native-aio-that-waits", Mend::Aio(Aio::IoUring)),
-    ("missing-iothread", Mend::Iothread),
-    ("single-queue", Mend::Queues),
-    ("sparse-file", Mend::Target("preallocated")),
-    ("backing-chain", Mend::Target("qcow2")),
-    ("qcow2-l2-cache", Mend::Target("qcow2-full-l2")),
-];
 
 /// Share of the memory that is left which the reference guest may take.
 const MEMORY_SHARE: u64 = 2;
@@ -294,12 +263,12 @@ fn mends<'a>(found: &Cell, findings: impl Iterator<Item = &'a Finding>, told: &m
     let mut all = found.clone();
     let fits = |cell: &Cell| drivers::find(&cell.attachment.driver).is_some_and(|d| d.fits(&cell.attachment).is_ok());
     for finding in findings {
-        let Some((_, mend)) = MENDS.iter().find(|(rule, _)| *rule == finding.rule) else {
+        let Some(mend) = Rule::find(&finding.rule).and_then(|rule| rule.mend) else {
             told.push(format!("not measured: the change of {}", finding.rule));
             continue;
         };
-        let alone = mend.apply(found);
-        all = mend.apply(&all);
+        let alone = mended(mend, found);
+        all = mended(mend, &all);
         if !fits(&alone) {
             told.push(format!("the change of {} cannot be had alone: it is among all together", finding.rule));
         } else if alone != *found && !cells.contains(&alone) {
@@ -309,7 +278,7 @@ fn mends<'a>(found: &Cell, findings: impl Iterator<Item = &'a Finding>, told: &m
     }
     // An emulated controller takes no I/O thread; with the paravirtual one it costs nothing to have it.
     if all.attachment.driver != found.attachment.driver {
-        all = Mend::Iothread.apply(&all);
+        all = mended(Mend::Iothread, &all);
     }
     if all != *found && !cells.contains(&all) && fits(&all) {
         told.push(format!("all together: {}, on {}", all.attachment.label(), all.target));
@@ -318,22 +287,21 @@ fn mends<'a>(found: &Cell, findings: impl Iterator<Item = &'a Finding>, told: &m
     cells
 }
 
-impl Mend {
-    fn apply(&self, to: &Cell) -> Cell {
-        let best = change::recommended();
-        let mut cell = to.clone();
-        let a = &mut cell.attachment;
-        match self {
-            Mend::Driver => a.driver = best.driver,
-            Mend::Pair if a.aio == Aio::IoUring => a.cache = best.cache,
-            Mend::Pair => (a.cache, a.aio) = (best.cache, engine(&cell.target)),
-            Mend::Aio(engine) => a.aio = *engine,
-            Mend::Queues => a.options.queues = None,
-            Mend::Iothread => a.iothread = a.options.mapped_iothreads.is_none(),
-            Mend::Target(name) => cell.target = (*name).to_owned(),
-        }
-        cell
+/// A disk after a rule's change.
+fn mended(mend: Mend, to: &Cell) -> Cell {
+    let best = change::recommended();
+    let mut cell = to.clone();
+    let a = &mut cell.attachment;
+    match mend {
+        Mend::Driver => a.driver = best.driver,
+        Mend::Pair if a.aio == Aio::IoUring => a.cache = best.cache,
+        Mend::Pair => (a.cache, a.aio) = (best.cache, engine(&cell.target)),
+        Mend::Aio(engine) => a.aio = engine,
+        Mend::Queues => a.options.queues = None,
+        Mend::Iothread => a.iothread = a.options.mapped_iothreads.is_none(),
+        Mend::Target(name) => name.clone_into(&mut cell.target),
     }
+    cell
 }
 
 /// The engine that [`change::engine`] gives a disk on such a target.

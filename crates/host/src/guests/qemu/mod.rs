@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use vmio_model::result::Accel;
+use vmio_model::rules::change::Way;
 use vmio_node::Node;
 
 use super::{Accelerator, Error, Guest, GuestKind, GuestSpec, Hypervisor, LaunchCtx, Result};
@@ -42,6 +43,9 @@ pub struct Qemu;
 impl GuestKind for Qemu {
     fn name(&self) -> &'static str {
         "qemu"
+    }
+    fn way(&self, managed: Option<Way>) -> Option<Way> {
+        managed.or(Some(Way::Qemu))
     }
     fn about(&self) -> &'static str {
         "a reference guest made by vmio under QEMU (q35; KVM, else TCG)"

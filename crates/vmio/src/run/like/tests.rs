@@ -269,3 +269,12 @@ fn a_disk_is_named_by_its_whole_name() {
     assert_eq!(picked("z, disk vda").unwrap(), "/srv/vms/z.raw");
     assert!(picked("a").is_err() && picked("da").is_err());
 }
+
+#[test]
+fn storage_that_a_rule_puts_in_place_is_a_target() {
+    for rule in rules::RULES {
+        if let Some(Mend::Target(name)) = rule.mend {
+            assert!(targets::find(name).is_some(), "{}: {name}", rule.id);
+        }
+    }
+}

@@ -142,7 +142,7 @@ impl Planned {
         row("space", format!("{} at a time; {space}", gib(self.needed_bytes)));
         row(
             "root",
-            if cells.iter().any(|s| s.target == "device") {
+            if cells.iter().any(|s| super::rates::takes_device(&s.target)) {
                 "needed for the block device and for holding the native side to the guest's memory".into()
             } else {
                 "needed for holding the native side to the guest's memory".into()

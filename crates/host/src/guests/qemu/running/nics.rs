@@ -46,6 +46,7 @@ pub fn nics(
     if pairs.len() > most {
         missing.push(super::too_many("network devices", process, most));
     }
+    let mut told = Vec::new();
     let mut nics: Vec<Nic> = pairs
         .into_iter()
         .take(most)
@@ -55,12 +56,12 @@ pub fn nics(
             let name = id.map_or_else(|| i.to_string(), str::to_owned);
             let mut nic = Nic::unknown(Subject::net(&process.name, name), process.provenance());
             device(process, &mut nic, &pair);
-            backend(process, &mut nic, &pair, missing);
+            told.extend(backend(process, &mut nic, &pair, missing));
             (nic.vhost_here, nic.vcpus, nic.windows) = (vhost_here.into(), vcpus.into(), windows.into());
             nic
         })
         .collect();
-    leftover(process, &mut nics, missing);
+    leftover(process, &mut nics, &told, missing);
     for nic in &mut nics {
         host_interface(process, nic, missing);
     }
@@ -148,8 +149,8 @@ fn device(process: &Process<'_>, nic: &mut Nic, pair: &Pair) {
     }
 }
 
-/// What it is connected to on the host.
-fn backend(process: &Process<'_>, nic: &mut Nic, pair: &Pair, missing: &mut Vec<Unread>) {
+/// What it is connected to on the host. Gives the device back where it was told that its interface could not be read.
+fn backend(process: &Process<'_>, nic: &mut Nic, pair: &Pair, missing: &mut Vec<Unread>) -> Option<Subject> {
     let backend = &pair.backend;
     let said = match pair.options.1 {
         "" => DEFAULT.to_owned(),
@@ -163,7 +164,7 @@ fn backend(process: &Process<'_>, nic: &mut Nic, pair: &Pair, missing: &mut Vec<
             why: "the command line does not state it".into(),
             mend: "query the guest's monitor (QMP)".into(),
         });
-        return;
+        return None;
     };
     let path = || backend.get("addr.path").or(backend.get("path")).unwrap_or_default();
     let path = match kind {
@@ -183,7 +184,7 @@ fn backend(process: &Process<'_>, nic: &mut Nic, pair: &Pair, missing: &mut Vec<
         _ => nic.queues = Some(1).into(),
     }
     if !matches!(kind, "tap" | "bridge") {
-        return;
+        return None;
     }
     let fds = ["vhostfd", "vhostfds"].iter().any(|k| backend.get(k).is_some());
     let vhost = backend.on("vhost").or(backend.on("vhostforce").filter(|on| *on)).or(fds.then_some(true));
@@ -193,24 +194,26 @@ fn backend(process: &Process<'_>, nic: &mut Nic, pair: &Pair, missing: &mut Vec<
     nic.send_buffer_bytes = Fact::read(Some(bytes), if buffer.is_some() { &said } else { DEFAULT });
     if let Some(name) = backend.get("ifname") {
         nic.interface = Fact::read(Some(name.to_owned()), said);
-        return;
+        return None;
     }
     let first = backend.get("fd").or(backend.get("fds")).and_then(|fds| fds.split(':').next()?.parse().ok());
-    let Some(fd) = first else { return };
+    let fd = first?;
     match process.tun(fd) {
         Ok(Some(name)) => {
             nic.interface = Fact::read(Some(name), format!("/proc/{}/fdinfo/{fd}", process.pid));
         }
         Ok(None) => {
             // A macvtap's descriptor is that of its own device, by the number of the interface.
-            let Some(index) = process.fd(fd).and_then(|d| d.strip_prefix("/dev/tap").map(str::to_owned)) else {
-                return;
-            };
+            let index = process.fd(fd)?.strip_prefix("/dev/tap")?.to_owned();
             nic.backend = Fact::read(Some("macvtap".into()), said);
             nic.interface = Fact::read(by_index(process, &index), format!("/proc/{}/fd/{fd}", process.pid));
         }
-        Err(e) => missing.push(unread(format!("interface of {}", nic.subject), &e)),
+        Err(e) => {
+            missing.push(unread(format!("interface of {}", nic.subject), &e));
+            return Some(nic.subject.clone());
+        }
     }
+    None
 }
 
 /// Interface with that number.
@@ -223,12 +226,12 @@ fn by_index(process: &Process<'_>, index: &str) -> Option<String> {
 }
 
 /// A tap that QEMU or its helper named: it is the one open descriptor that no other device has.
-fn leftover(process: &Process<'_>, nics: &mut [Nic], missing: &mut Vec<Unread>) {
+fn leftover(process: &Process<'_>, nics: &mut [Nic], told: &[Subject], missing: &mut Vec<Unread>) {
     let nameless = |n: &&mut Nic| n.backend.as_deref() == Some("tap") && n.interface.is_none();
     let known: BTreeSet<String> = nics.iter().filter_map(|n| n.interface.value().clone()).collect();
     let mut nameless: Vec<&mut Nic> = nics.iter_mut().filter(nameless).collect();
     // Where a descriptor was named and could not be read, that was told already.
-    nameless.retain(|n| !missing.iter().any(|m| m.what == format!("interface of {}", n.subject)));
+    nameless.retain(|n| !told.contains(&n.subject));
     let Some(first) = nameless.first() else { return };
     let what = format!("interface of {}", first.subject);
     let fds = match process.fds() {
