@@ -270,7 +270,7 @@ mod tests {
             (60, Kind::Crosvm, ""),
         ];
         assert_eq!(got, expected);
-        assert_eq!(found.guests[0].threads, [10, 11, 12]);
+        assert_eq!(*found.guests[0].threads, [10, 11, 12]);
         assert_eq!(found.guests[0].label(), "QEMU guest web1 (pid 10)");
         assert!(!found.hidden);
     }

@@ -71,8 +71,8 @@ fn real_chains_holes_and_cached_pages_are_read() {
     let guests = looked(&prefix);
     let [top, orphan, holes, full, missing] = &guests[..] else { panic!("{guests:?}") };
     let details = |guest: &Guest| guest.disks[0].details.clone();
-    assert_eq!((details(top).backing_files, details(top).virtual_bytes), (Some(1), Some(64 << 20)));
-    assert_eq!((details(top).cluster_bytes, details(top).storage.as_deref()), (Some(65536), Some("file")));
+    assert_eq!((*details(top).backing_files, *details(top).virtual_bytes), (Some(1), Some(64 << 20)));
+    assert_eq!((*details(top).cluster_bytes, details(top).storage.as_deref()), (Some(65536), Some("file")));
     let told = |guest: &Guest| guest.unread.iter().find(|u| u.what.starts_with("disk image ")).cloned().unwrap();
     assert!(
         told(orphan).why.contains("gone is missing") && told(orphan).mend.contains("rebase"),
@@ -80,7 +80,7 @@ fn real_chains_holes_and_cached_pages_are_read() {
         orphan.unread
     );
     assert!(told(missing).why.contains("there is no image"), "{:?}", missing.unread);
-    assert_eq!((holes.disks[0].sparse, full.disks[0].sparse), (Some(true), Some(false)));
+    assert_eq!((*holes.disks[0].sparse, *full.disks[0].sparse), (Some(true), Some(false)));
     // Written a moment ago and larger than any readahead: it is in the page cache.
     assert!(details(full).host_cached_bytes.is_some_and(|b| b >= 4 << 20), "{:?}", full.disks[0]);
     assert_eq!(details(holes).host_cached_bytes, Some(0));

@@ -11,8 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use vmio_look::Look;
-use vmio_look::kinds;
+use vmio_look::{Look, kinds};
 use vmio_model::facts::{Guest, Unread};
 use vmio_node::Local;
 
@@ -137,8 +136,8 @@ fn a_free_monitor_is_asked_and_left_as_it_was() {
     assert!(held(&guest).unwrap() < 50.0, "{:?}", guest.ids);
     assert!(guest.version.as_deref().unwrap().starts_with("QEMU "));
     let disk = &guest.disks[0];
-    assert_eq!((disk.cache.as_deref(), disk.iothread), (Some("none"), Some(true)));
-    assert!(disk.read["cache"].contains("query-block"), "{:?}", disk.read);
+    assert_eq!((disk.cache.as_deref(), *disk.iothread), (Some("none"), Some(true)));
+    assert!(disk.read()["cache"].contains("query-block"), "{:?}", disk.read());
     assert_eq!(disk.details.virtual_bytes, Some(64 << 20));
     let roles = |role: &str| guest.processors.as_ref().unwrap().threads.iter().filter(|t| t.role == role).count();
     assert_eq!((roles("vcpu"), roles("iothread")), (2, 1));
@@ -157,7 +156,7 @@ fn a_free_monitor_is_asked_and_left_as_it_was() {
     assert_eq!(held(&busy), None);
     drop(owner);
     let again = qemu.look_until_answered();
-    assert_eq!(again.disks[0].details.limits, ["123 IOPS by QEMU's throttle"]);
+    assert_eq!(*again.disks[0].details.limits, ["123 IOPS by QEMU's throttle"]);
 }
 
 #[test]

@@ -134,18 +134,18 @@ fn real_guests_are_read_as_they_were_started() {
     let own = of(&found.guests, tuned_pid);
     assert_eq!((own.name.as_str(), own.kind.as_str()), ("tuned", "qemu"));
     let disk = &own.disks[0];
-    assert_eq!(disk.subject, "guest tuned, disk vda");
+    assert_eq!(disk.subject.to_string(), "guest tuned, disk vda");
     assert_eq!((disk.driver.as_deref(), disk.cache.as_deref()), (Some("virtio-blk"), Some("none")));
-    assert_eq!((disk.aio.as_deref(), disk.iothread), (Some("native"), Some(true)));
-    assert_eq!((disk.details.discard, disk.details.queues), (Some(true), Some(2)));
+    assert_eq!((disk.aio.as_deref(), *disk.iothread), (Some("native"), Some(true)));
+    assert_eq!((*disk.details.discard, *disk.details.queues), (Some(true), Some(2)));
     assert_eq!((disk.place.source.as_deref(), disk.place.block_device), (Some(a.as_str()), Some(false)));
     let nic = &own.nics[0];
     assert_eq!((nic.model.as_deref(), nic.backend.as_deref()), (Some("virtio-net"), Some("tap")));
     assert_eq!((nic.interface.as_deref(), nic.bridge.as_deref()), (Some("tap7"), Some("br7")), "{:?}", own.unread);
-    assert_eq!((nic.mtu_bytes, nic.bridge_mtu_bytes, nic.send_buffer_bytes), (Some(1300), Some(1400), Some(20000)));
-    assert_eq!((nic.vhost, &nic.offloads_off[..]), (Some(false), &["host_tso4".to_owned()][..]));
+    assert_eq!((*nic.mtu_bytes, *nic.bridge_mtu_bytes, *nic.send_buffer_bytes), (Some(1300), Some(1400), Some(20000)));
+    assert_eq!((*nic.vhost, &nic.offloads_off[..]), (Some(false), &["host_tso4".to_owned()][..]));
     let processors = own.processors.as_ref().unwrap();
-    assert_eq!((processors.vcpus, processors.accel), (Some(2), Some(Accel::Tcg)));
+    assert_eq!((*processors.vcpus, *processors.accel), (Some(2), Some(Accel::Tcg)));
     assert_eq!(processors.memory_bytes, Some(64 << 20));
     let threads = |role: &str| processors.threads.iter().filter(|t| t.role == role).collect::<Vec<_>>();
     assert_eq!((threads("vcpu").len(), threads("main").len()), (2, 1));
@@ -216,7 +216,7 @@ fn two_hundred_guests_are_read_with_what_each_of_fifty_takes() {
     assert_eq!(running.guests.iter().filter(ours).count(), GUESTS);
     assert_eq!(found.guests.iter().filter(ours).count(), GUESTS);
     let disk = &found.guests.iter().find(ours).unwrap().disks[0];
-    assert_eq!((disk.details.format.as_deref(), disk.details.virtual_bytes), (Some("qcow2"), Some(1 << 20)));
+    assert_eq!((disk.details.format.as_deref(), *disk.details.virtual_bytes), (Some("qcow2"), Some(1 << 20)));
     reads::are_the_same_for_each(few_reads, reads);
     reads::are_the_same_for_each(few_scanned, scanned);
 }

@@ -13,9 +13,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::must_be_root;
-use vmio_look::Look;
-use vmio_look::scan;
-use vmio_model::facts::{Overridden, PlacedThread};
+use vmio_look::{Look, scan};
+use vmio_model::facts::{Overridden, PlacedThread, Setting};
 use vmio_model::result::Accel;
 use vmio_model::rules;
 use vmio_node::{Exec, Local, Node};
@@ -161,23 +160,23 @@ fn inside() {
     assert_eq!(vda.place.device_id.as_deref(), Some("virtio-disk0"));
     assert_eq!(vda.details.virtual_bytes, Some(64 << 20));
     assert_eq!(vda.details.limits.len(), 1, "{:?}", vda.details.limits);
-    let waits = |setting: &str, asked: &str, found: &str| Overridden {
-        setting: setting.into(),
+    let waits = |setting: Setting, asked: &str, found: &str| Overridden {
+        setting,
         asked: asked.into(),
         found: found.into(),
         why: None,
     };
-    assert_eq!(vda.details.overridden, [waits("cache", "none", "writeback")]);
+    assert_eq!(vda.details.overridden, [waits(Setting::Cache, "none", "writeback")]);
     assert_eq!(hda.details.overridden, []);
 
     let nic = &guest.nics[0];
-    assert_eq!((nic.model.as_deref(), nic.backend.as_deref(), nic.windows), (Some("e1000"), Some("user"), Some(true)));
+    assert_eq!((nic.model.as_deref(), nic.backend.as_deref(), *nic.windows), (Some("e1000"), Some("user"), Some(true)));
     assert_eq!(nic.place.target.as_deref(), Some("52:54:00:00:00:07"));
     assert_eq!(nic.place.domain.as_deref(), Some(name));
     let processors = guest.processors.as_ref().unwrap();
-    assert_eq!((processors.vcpus, processors.accel), (Some(1), Some(Accel::Tcg)));
+    assert_eq!((*processors.vcpus, *processors.accel), (Some(1), Some(Accel::Tcg)));
     assert_eq!(processors.place.domain.as_deref(), Some(name));
-    assert_eq!(processors.overridden, [waits("vcpus", "2", "1")]);
+    assert_eq!(processors.overridden, [waits(Setting::Vcpus, "2", "1")]);
     // All of it is bound to one processor, the thread of QEMU's monitor too: that one serves no disk.
     let comm = |tid: u32| std::fs::read_to_string(format!("/proc/{}/task/{tid}/comm", guest.pid.unwrap())).unwrap();
     let monitors: Vec<&PlacedThread> =
@@ -288,7 +287,7 @@ fn moved_as_printed() {
         domain("", "<boot dev='hd'/>", disk("system", " cache='writeback'/>", "<target dev='hda' bus='ide'/>"));
     let findings = rules::findings(&before.facts());
     let all = rules::change::together(&before, &findings);
-    let all = all.iter().find(|t| t.subject.ends_with("hda")).unwrap_or_else(|| panic!("{findings:#?}"));
+    let all = all.iter().find(|t| t.subject.device_name() == "hda").unwrap_or_else(|| panic!("{findings:#?}"));
     for rule in ["emulated-driver", "qcow2-l2-cache", "host-page-cache"] {
         assert!(all.rules.contains(&rule.to_owned()), "{:?}", all.rules);
     }
@@ -301,7 +300,7 @@ fn moved_as_printed() {
     let after = domain(line("<iothreads>"), "", disk("system", &driver, &target));
     let left: Vec<String> = rules::findings(&after.facts())
         .into_iter()
-        .filter(|f| f.subject.ends_with("vdb") && all.rules.contains(&f.rule))
+        .filter(|f| f.subject.within() == "disk vdb" && all.rules.contains(&f.rule))
         .map(|f| format!("{}: {}", f.rule, f.cause))
         .collect();
     assert_eq!(left, [] as [&str; 0]);

@@ -2,10 +2,13 @@
 //! gain over each other), a look at guests that run now (settings only), and a transcript in a
 //! test. Each fact carries where it comes from; a rule that misses a fact abstains.
 
+mod fact;
 mod guest;
 mod merge;
 mod names;
 mod place;
+mod setting;
+mod subject;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,11 +19,12 @@ use crate::stats::{Convergence, Pair, Ratio, paired_ratio};
 use crate::summary::steady::settled_run;
 use crate::summary::{Cell, Share, Summary, figure_of, pairs};
 
-pub use guest::{
-    DeletedFile, Details, Disk, Guest, HostCpu, Nic, Overridden, PlacedThread, Processors, Sources, Unread,
-};
+pub use fact::{Blank, Fact, Sourced, Sources};
+pub use guest::{DeletedFile, Details, Disk, Guest, HostCpu, Nic, Overridden, PlacedThread, Processors, Unread};
 pub use names::{called, tell_apart};
 pub use place::Place;
+pub use setting::Setting;
+pub use subject::{DeviceId, DeviceKind, GuestId, Subject};
 
 /// Where a fact comes from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -128,18 +132,15 @@ pub struct Measured {
 }
 
 /// All that is known when the rules are asked.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Facts {
     /// What runs the guest that they are of, by the entry of `guests/`; `None`: QEMU.
-    #[serde(default)]
     pub kind: Option<String>,
     /// Disks of guests as they are set up; empty for a run of vmio's own guests.
     pub disks: Vec<Disk>,
     /// Network devices of guests that run now.
-    #[serde(default)]
     pub nics: Vec<Nic>,
     /// Processors of guests that run now, and where their threads may run.
-    #[serde(default)]
     pub processors: Vec<Processors>,
     /// A run; `None` when nothing was measured.
     pub measured: Option<Measured>,

@@ -10,6 +10,7 @@ pub mod best;
 pub mod facts;
 pub mod failure;
 pub mod ignores;
+pub mod kind;
 pub mod paper;
 pub mod policy;
 pub mod problem;
@@ -17,6 +18,7 @@ pub mod reference;
 pub mod result;
 pub mod rules;
 
+mod schema;
 pub mod setup;
 pub mod shown;
 pub mod simulate;

@@ -1,18 +1,15 @@
 //! How a guest that runs differs from the reference guest of `vmio tax`: what that one's figures do not
 //! say about this one.
 
-use serde::{Deserialize, Serialize};
-
-use crate::facts::{Disk, Guest};
-use crate::rules::Live;
+use crate::facts::{Disk, Guest, Subject};
 use crate::rules::change::recommended;
 use crate::setup::Attachment;
 
 /// A setting in which a guest differs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// The guest's device: `disk vda`.
-    pub device: String,
+    /// The guest's device.
+    pub subject: Subject,
     /// The setting: `driver`, `cache`, `aio`, `iothread`, `format`, `storage`.
     pub setting: String,
     /// What the guest has.
@@ -46,7 +43,7 @@ fn of_disk(disk: &Disk, reference: &Attachment) -> Vec<Difference> {
     let differs = each.into_iter().filter_map(|(setting, has, reference)| {
         let guest = has.filter(|has| *has != reference)?.to_owned();
         Some(Difference {
-            device: disk.device().to_owned(),
+            subject: disk.subject.clone(),
             setting: setting.to_owned(),
             guest,
             reference: reference.to_owned(),
@@ -63,15 +60,22 @@ mod tests {
 
     fn of(disk: Disk) -> Vec<String> {
         let found = differences(&Guest { disks: vec![disk], ..Guest::default() });
-        found.into_iter().map(|d| format!("{}: {} {}, not {}", d.device, d.setting, d.guest, d.reference)).collect()
+        found
+            .into_iter()
+            .map(|d| format!("{}: {} {}, not {}", d.subject.within(), d.setting, d.guest, d.reference))
+            .collect()
     }
 
     #[test]
     fn only_what_is_known_and_differs_is_told() {
         assert_eq!(of(live_disk(Details::default())), [] as [&str; 0]);
-        let details = Details { format: Some("qcow2".into()), storage: Some("file".into()), ..Details::default() };
-        let disk =
-            Disk { driver: Some("virtio-scsi".into()), iothread: Some(false), cache: None, ..live_disk(details) };
+        let details = Details { format: "qcow2".into(), storage: "file".into(), ..Details::default() };
+        let disk = Disk {
+            driver: "virtio-scsi".into(),
+            iothread: Some(false).into(),
+            cache: None.into(),
+            ..live_disk(details)
+        };
         assert_eq!(
             of(disk),
             [

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::kind::RunKind;
 use crate::setup::Setup;
 
 /// The accelerator that really ran the guest.
@@ -271,8 +272,8 @@ pub enum RunState {
 pub struct Run {
     /// Number in the store.
     pub id: i64,
-    /// Name of the study.
-    pub study: String,
+    /// What it is of: the study, or what was made of one.
+    pub study: RunKind,
     /// The study as it was resolved, TOML text (for resume and for the report).
     pub study_toml: String,
     /// The command line that made it.

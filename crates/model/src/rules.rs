@@ -5,6 +5,7 @@
 //! rule's threshold; else it abstains. From settings alone (a live guest that nobody measured) it may
 //! give advice, marked as not measured.
 
+mod about;
 mod backing_chain;
 mod cache_aio_pair;
 pub mod change;
@@ -26,6 +27,7 @@ mod iothread_on_vcpu_core;
 mod iothread_saturated;
 mod limit_in_force;
 mod live;
+mod mend;
 mod missing_iothread;
 mod mtu_mismatch;
 mod native_aio_that_waits;
@@ -57,10 +59,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::facts::{Disk, Facts, Measured, Nic, Processors, Provenance};
+use crate::paper;
 use crate::stats::{Interval, Ratio};
 use crate::summary::{Cell, Share};
+pub use about::About;
 pub use change::Change;
 pub use live::Live;
+pub use mend::Mend;
 pub use proof::{Proof, Proven};
 
 /// How much a finding matters. Ordered: `--fail-on` takes the least that fails.
@@ -138,7 +143,7 @@ pub struct Expected {
 }
 
 /// What a rule found.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Finding {
     /// Id of the rule.
     pub rule: String,
@@ -146,17 +151,17 @@ pub struct Finding {
     pub title: String,
     /// How much it matters.
     pub severity: Severity,
-    /// The cell or the guest's disk that it is about.
-    pub subject: String,
+    /// What it is about.
+    pub subject: About,
     /// The cause in plain sentences, with this run's figures.
     pub cause: String,
     /// The figures that it rests on.
     pub figures: Vec<Cited>,
     /// Settings that it rests on, with the place that each was read from.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<Evidence>,
     /// What the change may be expected to bring where this was not measured.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<Expected>,
     /// What to change.
     pub change: Change,
@@ -185,6 +190,15 @@ pub enum Need {
     AnySettings,
 }
 
+/// The guests that a rule is about, by what runs them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kinds {
+    /// QEMU's and its settings.
+    Qemu,
+    /// It holds whatever runs the guest.
+    Any,
+}
+
 /// A rule.
 pub struct Rule {
     /// Stable id, kebab-case: in JSON, in `--prove` and in the docs.
@@ -199,6 +213,14 @@ pub struct Rule {
     pub references: &'static [&'static str],
     /// Where it looks.
     pub checks: &'static [Check],
+    /// The guests that it is about.
+    pub kinds: Kinds,
+    /// Whether what it finds in several guests has one cause, which is the host's.
+    pub host_wide: bool,
+    /// What its change does to a disk, where that can be measured.
+    pub mend: Option<Mend>,
+    /// Whether a published effect speaks of it: two disks of one guest, the slower first.
+    pub published: Option<fn(&paper::Cell, &paper::Cell) -> bool>,
     /// Facts in which it must find something, and facts much like them in which it must find nothing:
     /// the contract test asks for them.
     #[cfg(test)]
@@ -251,10 +273,31 @@ impl Check {
 }
 
 impl Rule {
+    /// What most rules are: of each of QEMU's guests by itself, with no change that could be measured alone.
+    pub(in crate::rules) const PLAIN: Rule = Rule {
+        id: "",
+        title: "",
+        needs: Need::Settings,
+        severity: Severity::Note,
+        references: &[],
+        checks: &[],
+        kinds: Kinds::Qemu,
+        host_wide: false,
+        mend: None,
+        published: None,
+        #[cfg(test)]
+        fixture: (Facts::default, Facts::default),
+    };
+
+    /// The rule of this id.
+    pub fn find(id: &str) -> Option<&'static Rule> {
+        RULES.iter().copied().find(|rule| rule.id == id)
+    }
+
     /// What it finds in these facts.
     pub fn check(&self, facts: &Facts) -> Vec<Finding> {
         let of_qemu = facts.kind.as_deref().is_none_or(|kind| kind == "qemu");
-        if !of_qemu && !OF_ANY_KIND.contains(&self.id) {
+        if !of_qemu && self.kinds == Kinds::Qemu {
             return Vec::new();
         }
         self.checks.iter().flat_map(|check| check.ask(self, facts)).collect()
@@ -305,18 +348,6 @@ pub const RULES: &[&Rule] = &[
     &cpu_quota::RULE,
     &old_cpu_model::RULE,
     &windows_no_enlightenments::RULE,
-];
-
-/// Rules that hold whatever runs the guest; all others are about QEMU and its settings.
-const OF_ANY_KIND: [&str; 8] = [
-    "disk-in-memory",
-    "unsafe-cache",
-    "sparse-file",
-    "limit-in-force",
-    "mtu-mismatch",
-    "vcpus-over-cores",
-    "numa-split",
-    "cpu-quota",
 ];
 
 /// Asks every rule whose needs are met. The most severe findings come first, among them the one that

@@ -158,9 +158,14 @@ impl Setup {
     /// `device/qemu/virtio-blk,none,native/seq-write` or `device/native/seq-write`;
     /// `+iothread` is appended to the attachment that has one.
     pub fn key(&self) -> String {
+        format!("{}/{}", self.disk_key(), self.workload)
+    }
+
+    /// The same without its workload: `device/qemu/virtio-blk,none,native`.
+    pub fn disk_key(&self) -> String {
         match &self.attachment {
-            Some(a) => format!("{}/{}/{}/{}", self.target, self.guest, a.label(), self.workload),
-            None => format!("{}/{}/{}", self.target, self.guest, self.workload),
+            Some(a) => format!("{}/{}/{}", self.target, self.guest, a.label()),
+            None => format!("{}/{}", self.target, self.guest),
         }
     }
 

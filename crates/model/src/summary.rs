@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::kind::RunKind;
 use crate::result::{Environment, Figure, Mark, Run, RunState, Skipped};
 use crate::setup::Setup;
 use crate::stats::{Convergence, Estimate, Noise, Ratio};
@@ -35,8 +36,8 @@ pub struct Summary {
     pub schema_version: String,
     /// Number of the run in the store.
     pub run: i64,
-    /// Name of the study.
-    pub study: String,
+    /// What the run is of.
+    pub study: RunKind,
     /// Command line that made it.
     pub command: Vec<String>,
     /// Seconds since the epoch.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::facts::{Details, Disk, Facts, HostCpu, Nic, PlacedThread, Processors, Provenance, facts_of};
+use crate::facts::{Details, Disk, Facts, HostCpu, Nic, PlacedThread, Processors, Provenance, Subject, facts_of};
 use crate::result::{
     Accel, CpuUse, DeviceUse, Environment, Figure, Foreign, Latency, Mark, Run, RunState, Sample, WorkloadResult,
     WorkloadTraits,
@@ -38,30 +38,30 @@ pub fn read_from_db1() -> Provenance {
 /// A disk of a live guest by virtio-blk of which nothing else is known.
 pub fn live_disk(details: Details) -> Disk {
     Disk {
-        driver: Some("virtio-blk".into()),
-        cache: Some("none".into()),
-        aio: Some("native".into()),
-        iothread: Some(true),
+        driver: "virtio-blk".into(),
+        cache: "none".into(),
+        aio: "native".into(),
+        iothread: Some(true).into(),
         details,
-        ..Disk::unknown("guest db1, disk vda", read_from_db1())
+        ..Disk::unknown(Subject::disk("db1", "vda"), read_from_db1())
     }
 }
 
 /// A network device of a live guest that leaves nothing to wish for.
 pub fn live_nic() -> Nic {
     Nic {
-        model: Some("virtio-net".into()),
-        backend: Some("tap".into()),
-        interface: Some("tap0".into()),
-        bridge: Some("br0".into()),
-        vhost: Some(true),
-        vhost_here: Some(true),
-        queues: Some(4),
-        vcpus: Some(4),
-        windows: Some(false),
-        mtu_bytes: Some(1500),
-        bridge_mtu_bytes: Some(1500),
-        ..Nic::unknown("guest db1, net tap0", read_from_db1())
+        model: "virtio-net".into(),
+        backend: "tap".into(),
+        interface: "tap0".into(),
+        bridge: "br0".into(),
+        vhost: Some(true).into(),
+        vhost_here: Some(true).into(),
+        queues: Some(4).into(),
+        vcpus: Some(4).into(),
+        windows: Some(false).into(),
+        mtu_bytes: Some(1500).into(),
+        bridge_mtu_bytes: Some(1500).into(),
+        ..Nic::unknown(Subject::net("db1", "tap0"), read_from_db1())
     }
 }
 
@@ -77,17 +77,17 @@ pub fn live_processors() -> Processors {
     let mut threads: Vec<PlacedThread> = (0..4).map(|n| thread("vcpu", &n.to_string(), &[n + 2])).collect();
     threads.push(thread("iothread", "iothread0", &[6, 7]));
     Processors {
-        vcpus: Some(4),
-        accel: Some(Accel::Kvm),
-        kvm_here: Some(true),
-        model: Some("host".into()),
-        windows: Some(false),
-        threads,
+        vcpus: Some(4).into(),
+        accel: Some(Accel::Kvm).into(),
+        kvm_here: Some(true).into(),
+        model: "host".into(),
+        windows: Some(false).into(),
+        threads: threads.into(),
         host: (0..8).map(|cpu| HostCpu { cpu, core: cpu, package: cpu / 4, node: cpu / 4 }).collect(),
-        memory_bytes: Some(4 << 30),
-        memory_by_node: BTreeMap::from([(0, 2 << 30), (1, 2 << 30)]),
-        huge_pages: Some(false),
-        ..Processors::unknown("guest db1", read_from_db1())
+        memory_bytes: Some(4 << 30).into(),
+        memory_by_node: BTreeMap::from([(0, 2 << 30), (1, 2 << 30)]).into(),
+        huge_pages: Some(false).into(),
+        ..Processors::unknown(Subject::guest("db1"), read_from_db1())
     }
 }
 

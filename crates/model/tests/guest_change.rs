@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use vmio_model::facts::{Details, Disk, Nic, Place, Provenance};
+use vmio_model::facts::{Details, Disk, Fact, Nic, Place, Provenance, Subject};
 use vmio_model::rules::Change;
 use vmio_model::rules::change::{NicTo, To, own_disk, own_nic, recommended, settings};
 use vmio_model::setup::{Aio, Attachment, Cache, DetectZeroes, Options};
@@ -67,23 +67,23 @@ fn from() -> Provenance {
 /// A guest's own disks, and what is asked of them.
 fn own_disks(file: &str) -> Vec<(Disk, To)> {
     let disk = |driver: &str, target: &str| Disk {
-        driver: Some(driver.into()),
-        cache: Some("writeback".into()),
-        aio: Some("threads".into()),
-        iothread: Some(false),
-        details: Details { format: Some("raw".into()), ..Details::default() },
+        driver: Some(driver.into()).into(),
+        cache: "writeback".into(),
+        aio: "threads".into(),
+        iothread: Some(false).into(),
+        details: Details { format: "raw".into(), ..Details::default() },
         place: Place {
             domain: Some("web1".into()),
-            source: Some(file.into()),
+            source: Some(file.into()).into(),
             target: Some(target.into()),
             device_id: Some("disk-7".into()),
             ..Place::default()
         },
-        ..Disk::unknown("guest web1, disk", from())
+        ..Disk::unknown(Subject::disk("web1", ""), from())
     };
     let threaded = |driver: &str| {
-        let mut disk = Disk { iothread: Some(true), ..disk(driver, "vdb") };
-        disk.details.iothread_name = Some("iothread1".into());
+        let mut disk = Disk { iothread: Some(true).into(), ..disk(driver, "vdb") };
+        disk.details.iothread_name = "iothread1".into();
         disk
     };
     let virtio = To { driver: Some("virtio-blk"), iothread: true, ..To::default() };
@@ -99,7 +99,7 @@ fn own_disks(file: &str) -> Vec<(Disk, To)> {
         (threaded("virtio-scsi"), thread),
         (threaded("virtio-blk"), scsi),
         (disk("virtio-blk", "vda"), direct.clone()),
-        (Disk { cache: Some("writethrough".into()), ..disk("virtio-scsi", "sdb") }, direct),
+        (Disk { cache: "writethrough".into(), ..disk("virtio-scsi", "sdb") }, direct),
     ]
 }
 
@@ -234,7 +234,7 @@ fn qemu_takes_a_guests_own_disk_and_card_changed() {
     for (disk, to) in own_disks(file.text()) {
         for nodes in [false, true] {
             let option = if nodes { "-blockdev" } else { "-drive" };
-            let disk = Disk { read: [("format".to_owned(), format!("cmdline, {option}"))].into(), ..disk.clone() };
+            let disk = Disk { iothread: Fact::read(*disk.iothread, format!("cmdline, {option}")), ..disk.clone() };
             let options = edited(&own_disk("x", &disk, &to).qemu, options_of(&disk, nodes));
             let own = &options.last().unwrap()[1];
             assert!(
@@ -248,7 +248,7 @@ fn qemu_takes_a_guests_own_disk_and_card_changed() {
         }
     }
     let place = Place { target: Some("52:54:00:12:34:56".into()), device_id: Some("net7".into()), ..Place::default() };
-    let nic = Nic { place, ..Nic::unknown("guest web1, net", from()) };
+    let nic = Nic { place, ..Nic::unknown(Subject::net("web1", ""), from()) };
     let change = own_nic("x", &nic, NicTo { queues: Some(2), ..NicTo::default() }).qemu;
     // Without a bridge and root there is no tap; the keys of the device are what is tried.
     let keys = change.lines().last().unwrap();
@@ -260,9 +260,10 @@ fn qemu_takes_a_guests_own_disk_and_card_changed() {
 #[ignore = "guest: needs QEMU"]
 fn a_disk_without_a_device_of_its_own_gets_one() {
     let file = Scratch::new("bare.raw");
-    let place = Place { source: Some(file.text().into()), device_id: Some("virtio0".into()), ..Place::default() };
-    let read = [("driver".to_owned(), "/proc/812/cmdline, -drive".to_owned())].into();
-    let disk = Disk { driver: Some("virtio-blk".into()), place, read, ..Disk::unknown("guest web1, disk", from()) };
+    let place =
+        Place { source: Some(file.text().into()).into(), device_id: Some("virtio0".into()), ..Place::default() };
+    let driver = Fact::read(Some("virtio-blk".into()), "/proc/812/cmdline, -drive");
+    let disk = Disk { driver, place, ..Disk::unknown(Subject::disk("web1", ""), from()) };
     let change = own_disk("x", &disk, &To { iothread: true, ..To::default() });
     let drive = ["-drive".to_owned(), format!("file={},format=raw,if=virtio,index=0,snapshot=on", file.text())];
     let options = edited(&change.qemu, vec![drive]);

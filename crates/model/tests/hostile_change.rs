@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use vmio_model::facts::{Details, Disk, Guest, Nic, Place, Provenance, Sources};
+use vmio_model::facts::{Details, Disk, Fact, Guest, Nic, Place, Provenance, Subject};
 use vmio_model::rules::change::{NicTo, To, own_disk, own_nic, together};
 use vmio_model::rules::{Change, findings};
 use vmio_model::setup::{Aio, Cache};
@@ -38,7 +38,7 @@ fn place(name: &str) -> Place {
     Place {
         domain: name(),
         vmid: name(),
-        source: name(),
+        source: name().into(),
         block_device: Some(true),
         target: name(),
         slot: name(),
@@ -58,28 +58,26 @@ fn disks(name: &str) -> Vec<Disk> {
     let mut all = Vec::new();
     for driver in ["virtio-blk", "virtio-scsi", "lsi53c895a", "nvme", name] {
         for option in ["-device", "-drive", "-blockdev"] {
-            let read: Sources =
-                [("driver", option), ("format", option)].map(|(k, o)| (k.to_owned(), format!("{name}, {o}"))).into();
+            let read = format!("{name}, {option}");
             let details = Details {
-                format: Some(name.into()),
-                iothread_name: Some(name.into()),
-                queues: Some(1),
-                limits: vec![name.into()],
+                format: Fact::read(Some(name.into()), &read),
+                iothread_name: Some(name.into()).into(),
+                queues: Some(1).into(),
+                limits: vec![name.into()].into(),
                 limit_keys: vec![name.into()],
                 // A drive's own limits, and those of a group.
                 throttle_group: (option == "-blockdev").then(|| name.into()),
-                backing_files: Some(3),
+                backing_files: Some(3).into(),
                 ..Details::default()
             };
             all.push(Disk {
-                driver: Some(driver.into()),
-                cache: Some("writethrough".into()),
-                aio: Some("native".into()),
-                iothread: Some(option == "-device"),
+                driver: Fact::read(Some(driver.into()), &read),
+                cache: "writethrough".into(),
+                aio: "native".into(),
+                iothread: Some(option == "-device").into(),
                 place: place(name),
-                read,
                 details,
-                ..Disk::unknown(format!("guest {name}, disk {}", all.len()), from())
+                ..Disk::unknown(Subject::disk(name, all.len().to_string()), from())
             });
         }
     }
@@ -109,17 +107,17 @@ fn texts(name: &str) -> Vec<String> {
         }
     }
     let nic = Nic {
-        model: Some(name.into()),
-        backend: Some(name.into()),
-        interface: Some(name.into()),
-        bridge: Some(name.into()),
-        queues: Some(1),
-        vcpus: Some(4),
-        vhost: Some(false),
-        vhost_here: Some(true),
-        offloads_off: vec![name.into(), "host_tso4".into()],
+        model: Some(name.into()).into(),
+        backend: Some(name.into()).into(),
+        interface: Some(name.into()).into(),
+        bridge: Some(name.into()).into(),
+        queues: Some(1).into(),
+        vcpus: Some(4).into(),
+        vhost: Some(false).into(),
+        vhost_here: Some(true).into(),
+        offloads_off: vec![name.into(), "host_tso4".into()].into(),
         place: place(name),
-        ..Nic::unknown(format!("guest {name}, net"), from())
+        ..Nic::unknown(Subject::net(name, ""), from())
     };
     let to = NicTo { virtio: true, vhost: true, queues: Some(4), offloads: true, tap: false };
     for to in [to, NicTo { tap: true, ..to }, NicTo { offloads: true, ..NicTo::default() }] {
@@ -128,13 +126,15 @@ fn texts(name: &str) -> Vec<String> {
             let given = [vec![format!("{kind},{name}")], vec![format!("{kind},{name}"), format!("-net {name}")]];
             for (given, backend) in given.into_iter().flat_map(|g| [(g.clone(), "tap"), (g, "user")]) {
                 let place = Place { given: Some(given), ..nic.place.clone() };
-                changes.push(own_nic(name, &Nic { place, backend: Some(backend.into()), ..nic.clone() }, to));
+                changes.push(own_nic(name, &Nic { place, backend: Some(backend.into()).into(), ..nic.clone() }, to));
             }
         }
     }
-    let nics = vec![Nic { model: Some("virtio-net".into()), backend: Some("tap".into()), ..nic.clone() }];
-    let nics: Vec<Nic> =
-        nics.into_iter().map(|n| Nic { mtu_bytes: Some(9000), bridge_mtu_bytes: Some(1500), ..n }).collect();
+    let nics = vec![Nic { model: "virtio-net".into(), backend: "tap".into(), ..nic.clone() }];
+    let nics: Vec<Nic> = nics
+        .into_iter()
+        .map(|n| Nic { mtu_bytes: Some(9000).into(), bridge_mtu_bytes: Some(1500).into(), ..n })
+        .collect();
     let guest = Guest { name: name.into(), kind: "qemu".into(), disks: disks(name), nics, ..Guest::default() };
     let found = findings(&guest.facts());
     let joined = together(&guest, &found);

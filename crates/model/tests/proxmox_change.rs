@@ -7,7 +7,7 @@
 
 use std::process::Command;
 
-use vmio_model::facts::{Disk, Nic, Place, Provenance};
+use vmio_model::facts::{Disk, Nic, Place, Provenance, Subject};
 use vmio_model::rules::change::{NicTo, To, own_disk, own_nic};
 use vmio_model::setup::Cache;
 
@@ -39,10 +39,10 @@ fn place(slot: &str) -> Place {
 
 fn disk(driver: &str, slot: &str) -> Disk {
     Disk {
-        driver: Some(driver.into()),
-        cache: Some("writeback".into()),
+        driver: Some(driver.into()).into(),
+        cache: "writeback".into(),
         place: place(slot),
-        ..Disk::unknown("guest web1, disk", from())
+        ..Disk::unknown(Subject::disk("web1", ""), from())
     }
 }
 
@@ -92,7 +92,7 @@ fn a_disk_moves_to_virtio_with_its_limits_and_the_boot_order() {
 
 #[test]
 fn a_card_keeps_address_bridge_and_firewall() {
-    let nic = |slot: &str| Nic { place: place(slot), ..Nic::unknown("guest web1, net", from()) };
+    let nic = |slot: &str| Nic { place: place(slot), ..Nic::unknown(Subject::net("web1", ""), from()) };
     let model = own_nic("x", &nic("net0"), NicTo { virtio: true, ..NicTo::default() });
     let set = "set|101|--net0|virtio=BC:24:11:00:00:01,bridge=vmbr0,firewall=1,rate=10|";
     assert_eq!(calls(&model.proxmox, CONFIG), ["shutdown|101|", set, "start|101|"]);
@@ -136,7 +136,7 @@ fn a_slot_that_is_taken_stops_the_move_before_anything_is_changed() {
 
 #[test]
 fn nothing_is_taken_off_a_guest_that_does_not_shut_down() {
-    let nic = Nic { place: place("net0"), ..Nic::unknown("guest web1, net", from()) };
+    let nic = Nic { place: place("net0"), ..Nic::unknown(Subject::net("web1", ""), from()) };
     for change in [
         own_disk("x", &disk("ahci", "sata1"), &to_virtio()),
         own_nic("x", &nic, NicTo { virtio: true, ..NicTo::default() }),
@@ -150,7 +150,7 @@ fn nothing_is_taken_off_a_guest_that_does_not_shut_down() {
 
 #[test]
 fn a_line_that_is_not_there_is_not_written() {
-    let nic = Nic { place: place("net7"), ..Nic::unknown("guest web1, net", from()) };
+    let nic = Nic { place: place("net7"), ..Nic::unknown(Subject::net("web1", ""), from()) };
     for change in [
         own_disk("x", &disk("ahci", "sata4"), &to_virtio()),
         own_disk("x", &disk("virtio-scsi", "scsi7"), &To { iothread: true, ..To::default() }),

@@ -36,7 +36,7 @@ impl Known {
         let here = Machine::here();
         // A run against itself has nothing to say of a change.
         let measured = store.list().unwrap_or_default();
-        let measured = measured.iter().filter(|r| r.samples > 0 && !r.study.starts_with("noise-")).take(RUNS);
+        let measured = measured.iter().filter(|r| r.samples > 0 && r.study.compares_cells()).take(RUNS);
         let in_time = measured.take_while(|_| begun.elapsed() < TIME);
         let runs = in_time.filter_map(|info| {
             let run = store.load(info.id).ok()?;
@@ -53,7 +53,7 @@ impl Known {
     /// knows. Findings that a measurement decided stay as they are.
     pub fn fill(&self, findings: &mut [Finding], guest: &Guest) {
         for finding in findings.iter_mut().filter(|f| f.expected.is_none() && f.cost_ratio.is_none()) {
-            let disk = guest.disks.iter().find(|d| d.subject == finding.subject);
+            let disk = guest.disks.iter().find(|d| finding.subject.is(&d.subject));
             let by_runs = disk.and_then(|disk| by_runs(finding, disk, &self.runs));
             finding.expected = by_runs.or_else(|| by_papers(finding, disk?, papers::all()));
         }

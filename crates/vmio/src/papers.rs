@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use vmio_model::kind::RunKind;
 use vmio_model::paper::Paper;
 
 /// One line a file of `papers/`.
@@ -18,6 +19,11 @@ static ALL: LazyLock<Vec<Paper>> = LazyLock::new(|| {
 /// All papers.
 pub fn all() -> &'static [Paper] {
     &ALL
+}
+
+/// The paper that a run measures again.
+pub fn of_run(kind: &RunKind) -> Option<&'static Paper> {
+    of_study(kind.study()?)
 }
 
 /// The paper that a study measures again.

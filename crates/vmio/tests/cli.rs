@@ -226,7 +226,7 @@ fn a_proof_is_shown_with_the_run_whose_finding_it_proves() {
     let finding = vmio::report::Report::of(&run).findings.into_iter().find(|f| f.proof.is_some()).unwrap();
     let proof = finding.proof.unwrap();
     let mut later = run.clone();
-    later.study = vmio::report::proof_study(1);
+    later.study = vmio_model::kind::RunKind::Proof(1);
     later.samples.retain(|s| s.setup == proof.before || s.setup == proof.after);
     assert_eq!(common::store_run(&store, &later), 2);
     let (text, _) = ends(&vmio(dir.path(), &["runs", "show", "last"]), 0);

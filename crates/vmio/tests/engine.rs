@@ -160,7 +160,7 @@ impl Bed {
         let traits: Vec<WorkloadTraits> = all.filter(|t| names.contains(&t.name)).collect();
         let id = store
             .new_run(&NewRun {
-                study: &study.name,
+                study: &study.name.as_str().into(),
                 study_toml: &study.to_toml(),
                 command: &[],
                 started_unix: 0.0,

@@ -6,7 +6,7 @@ mod common;
 
 use vmio::expect::Known;
 use vmio::store::Store;
-use vmio_model::facts::{Disk, Guest, Provenance};
+use vmio_model::facts::{Disk, Guest, Provenance, Subject};
 use vmio_model::result::{Accel, Run};
 use vmio_model::rules::{Finding, findings};
 use vmio_node::Local;
@@ -16,10 +16,10 @@ use vmio_rig::engine::environment::{cpu, memory_bytes};
 fn slow() -> (Guest, Vec<Finding>) {
     let from = Provenance::Transcript { name: "made up".into() };
     let disk = Disk {
-        driver: Some("lsi53c895a".into()),
-        cache: Some("none".into()),
-        aio: Some("native".into()),
-        ..Disk::unknown("guest web1, disk sda", from)
+        driver: "lsi53c895a".into(),
+        cache: "none".into(),
+        aio: "native".into(),
+        ..Disk::unknown(Subject::disk("web1", "sda"), from)
     };
     let guest = Guest { name: "web1".into(), disks: vec![disk], ..Guest::default() };
     let found = findings(&guest.facts());

@@ -77,17 +77,13 @@ fn exact(what: &str, text: &str) {
     }
 }
 
-fn poison<T: serde::Serialize + serde::de::DeserializeOwned>(value: &T) -> T {
-    common::poison::poison(value, HOSTILE)
-}
-
 fn hostile_run() -> Run {
     let mut run = common::run(Accel::Tcg);
     run.samples.truncate(60);
     let mut slim = run.clone();
     // One sample of each kind is enough to be made hostile leaf by leaf.
     slim.samples.truncate(6);
-    let mut poisoned = poison(&slim);
+    let mut poisoned = POISON.value(&slim);
     // The names by which samples find their traits stay, else nothing could be concluded.
     poisoned.workloads.clone_from(&run.workloads);
     let odd = poisoned.samples.split_off(0);
@@ -163,16 +159,16 @@ fn a_scan_of_hostile_guests_is_shown_clean_in_every_form() {
             findings: row
                 .findings
                 .iter()
-                .map(poison)
-                .chain(Row::of(row.guest.clone()).findings.iter().map(poison))
+                .map(|f| POISON.finding(f))
+                .chain(Row::of(row.guest.clone()).findings.iter().map(|f| POISON.finding(f)))
                 .collect(),
-            guest: poison(&row.guest),
+            guest: POISON.guest(&row.guest),
             differences: vec![HOSTILE.into()],
         })
         .collect();
     let found: Vec<Row> = view.rows.iter().map(|row| Row::of(row.guest.clone())).collect();
     view.rows.extend(found);
-    view.unread = view.unread.iter().map(poison_unread).collect();
+    view.unread = view.unread.iter().map(|u| POISON.unread(u)).collect();
     for width in [60, 80, 180] {
         clean("overview", Form::Lines, &overview(&view, Style::PLAIN, width));
         clean("overview", Form::Coloured, &overview(&view, Style::COLOUR, width));
@@ -193,17 +189,12 @@ fn a_scan_of_hostile_guests_is_shown_clean_in_every_form() {
     // What `--diff` reads again is what was printed, with maps whose keys are numbers.
     let mut numbered = common::scan::view();
     for row in &mut numbered.rows {
-        row.guest.processors.iter_mut().for_each(|p| p.memory_by_node = [(0, 1 << 30), (1, 7)].into());
+        row.guest.processors.iter_mut().for_each(|p| p.memory_by_node = Fact::from_iter([(0, 1 << 30), (1, 7)]));
     }
     let earlier: vmio::report::scan::diff::Earlier = serde_json::from_str(&scan_json(&numbered)).unwrap();
     assert!(earlier.guests.iter().zip(&numbered.rows).all(|(then, now)| then.guest.name == now.guest.name));
     let empty = View { rows: Vec::new(), ..view };
     clean("nagios", Form::Lines, &nagios(&empty, None).0);
-}
-
-fn poison_unread(unread: &vmio_model::facts::Unread) -> vmio_model::facts::Unread {
-    let with = |text: &str| format!("{text}{HOSTILE}");
-    vmio_model::facts::Unread { what: with(&unread.what), why: with(&unread.why), mend: with(&unread.mend) }
 }
 
 /// A process that is called as QEMU is, with a command line of its own choice: anybody may start one.

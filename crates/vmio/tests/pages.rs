@@ -8,7 +8,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use common::page::is_ours;
-use common::poison::poison;
+use common::poison::Poison;
 use vmio::report::scan::{Row, View};
 use vmio::report::simulation::{self, Simulated, Study};
 use vmio::report::{Proved, Report, html, scan};
@@ -20,6 +20,7 @@ use vmio_model::simulate::{self, Allocator, SECOND, Scenario, Settings};
 
 /// Ends an attribute and an element, begins others, and turns what follows around.
 const HOSTILE: &str = "\"'></title></td><script>alert('x')</script><img src=x onerror=\"y\" z='&lt;&amp;\u{202e}";
+const POISON: Poison = Poison(HOSTILE);
 
 /// The same, as a page may show it.
 const SHOWN: &str = "&gt;&lt;/title&gt;&lt;/td&gt;&lt;script&gt;alert(";
@@ -37,7 +38,7 @@ fn holds(page: &str, times: usize) {
 fn hostile_run(made: &Run) -> Run {
     let mut slim = made.clone();
     slim.samples.truncate(4);
-    let mut run = poison(&slim, HOSTILE);
+    let mut run = POISON.value(&slim);
     // By these names samples find their traits and cells their pairs.
     run.workloads.clone_from(&made.workloads);
     run.samples.extend(made.samples.iter().cloned());
@@ -52,12 +53,12 @@ fn a_run_with_names_that_are_markup() {
         let run = hostile_run(&made);
         let mut report = Report::of(&run);
         // What is concluded, too: a workload's name is in each of these texts.
-        report.findings = report.findings.iter().map(|f| poison(f, HOSTILE)).collect();
-        report.tables = report.tables.iter().map(|t| poison(t, HOSTILE)).collect();
+        report.findings = report.findings.iter().map(|f| POISON.finding(f)).collect();
+        report.tables = report.tables.iter().map(|t| POISON.value(t)).collect();
         report.summary.statement = Some(HOSTILE.into());
-        report.summary.skipped = report.summary.skipped.iter().map(|s| poison(s, HOSTILE)).collect();
-        report.summary.explained = report.summary.explained.iter().map(|e| poison(e, HOSTILE)).collect();
-        report.summary.headline = report.summary.headline.as_ref().map(|h| poison(h, HOSTILE));
+        report.summary.skipped = report.summary.skipped.iter().map(|s| POISON.value(s)).collect();
+        report.summary.explained = report.summary.explained.iter().map(|e| POISON.value(e)).collect();
+        report.summary.headline = report.summary.headline.as_ref().map(|h| POISON.value(h));
         let proof = report.findings.iter().find_map(|f| f.proof.clone());
         let proved = proof.map(|proof| Proved {
             run: 7,
@@ -70,7 +71,7 @@ fn a_run_with_names_that_are_markup() {
         holds(&html(&report), 60);
     }
     let mut run = common::run(Accel::Kvm);
-    run.study = format!("quick{HOSTILE}");
+    run.study = format!("quick{HOSTILE}").as_str().into();
     run.samples.iter_mut().for_each(|s| s.setup.target += HOSTILE);
     let renamed = |name: &str| format!("{name}{HOSTILE}");
     run.workloads.iter_mut().for_each(|w| w.name = renamed(&w.name));
@@ -86,8 +87,8 @@ fn made_ratio(report: &Report<'_>) -> vmio_model::stats::Ratio {
 fn a_scan_of_guests_whose_names_are_markup() {
     let mut view = common::scan::view();
     let row = |row: Row| Row {
-        findings: row.findings.iter().map(|f| poison(f, HOSTILE)).collect(),
-        guest: poison(&row.guest, HOSTILE),
+        findings: row.findings.iter().map(|f| POISON.finding(f)).collect(),
+        guest: POISON.guest(&row.guest),
         differences: vec![HOSTILE.into()],
     };
     view.rows = view.rows.into_iter().map(row).collect();

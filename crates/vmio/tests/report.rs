@@ -7,6 +7,7 @@ use common::page::balanced;
 use vmio::report::export::{Format, export};
 use vmio::report::{self, Report};
 use vmio::term::Style;
+use vmio_model::kind::RunKind;
 use vmio_model::result::*;
 use vmio_model::rules::Proof;
 use vmio_model::setup::{Aio, Cache};
@@ -214,7 +215,7 @@ fn a_proof_is_shown_with_its_finding() {
     // The run that proves it holds both cells, interleaved.
     let mut later = run.clone();
     later.id = 9;
-    later.study = report::proof_study(run.id);
+    later.study = RunKind::Proof(run.id);
     later.samples.retain(|s| s.setup == proof.before || s.setup == proof.after);
     let report = Report::of(&run).with_proofs([&later]);
     for (form, text) in forms(&report) {

@@ -12,7 +12,7 @@ use vmio::cmd::scan::pick::{Ignore, ignored, named, own};
 use vmio::report::scan::nagios::{State, nagios};
 use vmio::report::scan::{Row, View, detail, html, json, overview, prometheus};
 use vmio::term::Style;
-use vmio_model::facts::{Guest, Unread};
+use vmio_model::facts::{Fact, Guest, Subject, Unread};
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::rules::Severity;
 
@@ -125,8 +125,8 @@ fn the_page_loads_nothing_and_hostile_names_stay_text() {
     let guest = &mut view.rows[0].guest;
     guest.name = nasty.into();
     guest.ids.insert(nasty.into(), nasty.into());
-    guest.disks[0].subject = nasty.into();
-    guest.disks[0].cache = Some(nasty.into());
+    guest.disks[0].subject = Subject::disk(nasty, nasty);
+    guest.disks[0].cache = Some(nasty.into()).into();
     guest.unread.push(Unread { what: nasty.into(), why: nasty.into(), mend: nasty.into() });
     view.rows[0].findings[0].cause = nasty.into();
     view.rows[0].findings[0].change.qemu = nasty.into();
@@ -150,13 +150,12 @@ fn a_terminal_is_given_no_control_characters_of_others() {
     guest.name = nasty.into();
     guest.version = Some(nasty.into());
     guest.ids.insert("title".into(), nasty.into());
-    guest.disks[0].subject = format!("guest {nasty}, disk {nasty}");
-    guest.disks[0].place.source = Some(nasty.into());
-    guest.disks[0].driver = Some(nasty.into());
-    guest.disks[0].read.insert("driver".into(), nasty.into());
+    guest.disks[0].subject = Subject::disk(nasty, nasty);
+    guest.disks[0].place.source = Some(nasty.into()).into();
+    guest.disks[0].driver = Fact::read(Some(nasty.into()), nasty);
     guest.unread.push(Unread { what: nasty.into(), why: nasty.into(), mend: nasty.into() });
     let finding = &mut view.rows[0].findings[0];
-    (finding.subject, finding.change.qemu) = (nasty.into(), nasty.into());
+    (finding.subject, finding.change.qemu) = (Subject::disk(nasty, nasty).into(), nasty.into());
     (finding.evidence[0].value, finding.evidence[0].from) = (nasty.into(), nasty.into());
     view.rows[0].differences = vec![nasty.into()];
     view.unread.push(Unread { what: nasty.into(), why: nasty.into(), mend: nasty.into() });
@@ -377,7 +376,9 @@ fn the_exit_code_follows_fail_on() {
 fn the_rules_are_asked_about_a_guest() {
     let view = view();
     let asked = Row::of(row(&view, "bare").guest.clone());
-    assert!(asked.findings.iter().any(|f| f.rule == "emulated-driver" && f.subject == "guest bare, disk vda"));
+    assert!(
+        asked.findings.iter().any(|f| f.rule == "emulated-driver" && f.subject.to_string() == "guest bare, disk vda")
+    );
 }
 
 /// What is the host's is told once, and each guest keeps its own.
@@ -389,7 +390,7 @@ fn emulation_is_told_once_for_the_host() {
         rule: "emulation-though-kvm".into(),
         title: "Software emulation".into(),
         severity: vmio_model::rules::Severity::Warning,
-        subject: format!("guest {name}"),
+        subject: Subject::guest(name).into(),
         ..one.clone()
     };
     for row in &mut view.rows {

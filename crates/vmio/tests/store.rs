@@ -105,21 +105,25 @@ fn a_run_has_one_owner_and_is_interrupted_without() {
     let id = owner.new_run(&new).unwrap();
     owner.add_sample(id, &run.samples[0]).unwrap();
     assert_eq!(reader.list().unwrap()[0].state, RunState::Running);
-    assert_eq!(reader.unfinished("quick").unwrap(), None, "it is not up for resumption while somebody measures it");
+    assert_eq!(
+        reader.unfinished(&"quick".into()).unwrap(),
+        None,
+        "it is not up for resumption while somebody measures it"
+    );
     assert!(matches!(reader.delete(id), Err(StoreError::Owned { .. })));
     assert!(matches!(reader.resume(id), Err(StoreError::Owned { .. })));
 
     drop(owner);
     assert!(matches!(reader.load(id).unwrap().state, RunState::Interrupted(_)));
-    assert_eq!(reader.unfinished("quick").unwrap(), Some(id));
-    assert_eq!(reader.unfinished("sparse").unwrap(), None);
+    assert_eq!(reader.unfinished(&"quick".into()).unwrap(), Some(id));
+    assert_eq!(reader.unfinished(&"sparse".into()).unwrap(), None);
     reader.resume(id).unwrap();
     assert_eq!(reader.load(id).unwrap().state, RunState::Running);
     reader.set_state(id, &RunState::Failed("the guest did not boot".into())).unwrap();
-    assert_eq!(reader.unfinished("quick").unwrap(), Some(id), "an error's message promises --resume");
+    assert_eq!(reader.unfinished(&"quick".into()).unwrap(), Some(id), "an error's message promises --resume");
     reader.resume(id).unwrap();
     reader.set_state(id, &RunState::Done).unwrap();
-    assert_eq!(reader.unfinished("quick").unwrap(), None);
+    assert_eq!(reader.unfinished(&"quick".into()).unwrap(), None);
     assert_eq!(reader.load(id).unwrap().samples.len(), 1);
 }
 
@@ -144,7 +148,7 @@ fn child_adds_samples() {
     let run = common::run(Accel::Kvm);
     let id = store
         .new_run(&NewRun {
-            study: "killed",
+            study: &"killed".into(),
             study_toml: "",
             command: &run.command,
             started_unix: 1.0,
@@ -186,7 +190,7 @@ fn sigkill_loses_nothing_acknowledged() {
         assert!(run.samples.len() >= acknowledged, "trial {trial}: {} of {acknowledged}", run.samples.len());
         assert!(run.samples.len() <= acknowledged + 1, "trial {trial}: {} of {acknowledged}", run.samples.len());
         assert!(matches!(run.state, RunState::Interrupted(_)), "{:?}", run.state);
-        assert_eq!(store.unfinished("killed").unwrap(), Some(run.id));
+        assert_eq!(store.unfinished(&"killed".into()).unwrap(), Some(run.id));
         let c = rusqlite::Connection::open(&path).unwrap();
         let check: String = c.query_row("PRAGMA integrity_check", [], |r| r.get(0)).unwrap();
         assert_eq!(check, "ok");

@@ -152,10 +152,10 @@ fn every_help_has_80_columns() {
 fn hostile() -> View {
     let mut view = common::scan::view();
     let rename = |guest: &mut Guest, name: &str| {
-        let old = std::mem::replace(&mut guest.name, name.to_owned());
-        let subject = |text: &mut String| *text = text.replace(&format!("guest {old}"), &format!("guest {name}"));
-        guest.disks.iter_mut().for_each(|d| subject(&mut d.subject));
-        guest.nics.iter_mut().for_each(|n| subject(&mut n.subject));
+        name.clone_into(&mut guest.name);
+        let id = guest.id();
+        guest.disks.iter_mut().for_each(|d| d.subject.guest = id.clone());
+        guest.nics.iter_mut().for_each(|n| n.subject.guest = id.clone());
     };
     rename(
         &mut view.rows[0].guest,
@@ -163,7 +163,7 @@ fn hostile() -> View {
     );
     rename(&mut view.rows[1].guest, "仮想マシン仮想マシン仮想マシン仮想マシン仮想マシン仮想マシン仮想マシン仮想マシン");
     view.rows[1].guest.ids.insert("vmid".into(), "999999999".into());
-    view.rows[0].guest.disks[0].place.source = Some(format!("/srv/{}/disk.qcow2", "images/".repeat(20)));
+    view.rows[0].guest.disks[0].place.source = Some(format!("/srv/{}/disk.qcow2", "images/".repeat(20))).into();
     view.rows[0].findings[0].evidence[0].value = format!("/dev/disk/by-id/{}", "0123456789".repeat(12));
     view.rows[0].findings[0].cause = format!("{} is a path.", "/a".repeat(90));
     view

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use vmio_model::facts::{DeletedFile, Disk, Guest, Unread};
+use vmio_model::facts::{DeletedFile, Disk, Fact, Guest, Unread};
 
 use super::storage::Storage;
 use crate::images::info::DEFAULT_L2_CACHE_BYTES;
@@ -79,7 +79,7 @@ impl Wanted {
             why,
             mend: "run as root; if that does not help, check the symbolic links of that path".into(),
         });
-        let format = disk.details.format.clone();
+        let format = disk.details.format.value().clone();
         Some(found.map(|at| Self { at, named, format }))
     }
 }
@@ -107,12 +107,11 @@ struct Found {
 
 /// Takes a value where the disk has none, and notes where it was read.
 macro_rules! put {
-    ($disk:ident, $into:expr, $name:literal, $value:expr, $from:expr) => {
+    ($into:expr, $value:expr, $from:expr) => {
         if $into.is_none()
             && let Some(value) = $value
         {
-            $into = Some(value);
-            $disk.read.insert($name.to_owned(), $from.to_owned());
+            $into = Fact::read(Some(value), $from);
         }
     };
 }
@@ -123,36 +122,35 @@ impl Found {
         if let Some(storage) = &self.storage {
             // "A block device" is what the command line says of every kind of it.
             if disk.details.storage.as_deref().is_none_or(|said| said == "block") {
-                disk.details.storage = Some(storage.kind.to_owned());
-                disk.read.insert("storage".to_owned(), storage.read_from.clone());
+                disk.details.storage = Fact::read(Some(storage.kind.to_owned()), &storage.read_from);
             }
-            put!(disk, disk.details.volblock_bytes, "volblock_bytes", storage.volblock_bytes, &storage.read_from);
-            put!(disk, disk.details.thin, "thin", storage.thin, &storage.read_from);
+            put!(disk.details.volblock_bytes, storage.volblock_bytes, &storage.read_from);
+            put!(disk.details.thin, storage.thin, &storage.read_from);
             disk.place.block_device.get_or_insert(storage.block_device);
         }
         if let Some((format, from)) = &self.format {
-            put!(disk, disk.details.format, "format", Some(format.clone()), from);
+            put!(disk.details.format, Some(format.clone()), from);
         }
-        put!(disk, disk.details.virtual_bytes, "virtual_bytes", self.virtual_bytes, from);
-        put!(disk, disk.details.cluster_bytes, "cluster_bytes", self.cluster_bytes, from);
-        put!(disk, disk.details.backing_files, "backing_files", self.backing_files, from);
-        put!(disk, disk.details.allocated_bytes, "allocated_bytes", self.allocated_bytes, from);
-        put!(disk, disk.sparse, "sparse", self.sparse, from);
-        put!(disk, disk.details.thin, "thin", self.thin, from);
-        put!(disk, disk.details.in_memory, "in_memory", self.memory.map(str::to_owned), "/proc/PID/mountinfo");
+        put!(disk.details.virtual_bytes, self.virtual_bytes, from);
+        put!(disk.details.cluster_bytes, self.cluster_bytes, from);
+        put!(disk.details.backing_files, self.backing_files, from);
+        put!(disk.details.allocated_bytes, self.allocated_bytes, from);
+        put!(disk.sparse, self.sparse, from);
+        put!(disk.details.thin, self.thin, from);
+        put!(disk.details.in_memory, self.memory.map(str::to_owned), "/proc/PID/mountinfo");
         if !self.deleted.is_empty() {
-            disk.details.deleted = self.deleted.clone();
-            disk.read.insert("deleted".to_owned(), format!("/proc/{}/fd/{}", self.deleted[0].pid, self.deleted[0].fd));
+            let from = format!("/proc/{}/fd/{}", self.deleted[0].pid, self.deleted[0].fd);
+            disk.details.deleted = Fact::read(self.deleted.clone(), from);
         }
         if disk.details.format.as_deref() == Some("qcow2") {
             let default = "QEMU's default since 3.1";
-            put!(disk, disk.details.l2_cache_bytes, "l2_cache_bytes", Some(DEFAULT_L2_CACHE_BYTES), default);
+            put!(disk.details.l2_cache_bytes, Some(DEFAULT_L2_CACHE_BYTES), default);
         }
         let cached: Option<Vec<&(u64, &str)>> =
             self.files.iter().map(|(file, _)| held.get(file).and_then(|h| h.as_ref().ok())).collect();
         if let Some(cached) = cached.filter(|c| !c.is_empty()) {
             let bytes = cached.iter().map(|(bytes, _)| bytes).sum();
-            put!(disk, disk.details.host_cached_bytes, "host_cached_bytes", Some(bytes), cached[0].1);
+            put!(disk.details.host_cached_bytes, Some(bytes), cached[0].1);
         }
     }
 }

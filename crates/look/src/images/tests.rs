@@ -2,7 +2,7 @@
 use super::header::tests::made;
 use super::*;
 use std::path::{Path, PathBuf};
-use vmio_model::facts::Place;
+use vmio_model::facts::{Place, Subject};
 use vmio_node::fake::{Fake, says};
 use vmio_node::{At, FileStat};
 
@@ -12,9 +12,9 @@ const CHAIN: [(&str, Option<&str>); 3] =
 
 fn guest(look: &Look<'_>, name: &str, pid: u32, disks: &[(&str, Option<&str>)]) -> Guest {
     let disk = |(source, format): &(&str, Option<&str>)| {
-        let mut disk = Disk::unknown(format!("guest {name}, disk"), look.from(name, "a test"));
-        disk.place = Place { source: Some((*source).into()), ..Place::default() };
-        disk.details.format = format.map(Into::into);
+        let mut disk = Disk::unknown(Subject::disk(name, ""), look.from(name, "a test"));
+        disk.place = Place { source: Some((*source).into()).into(), ..Place::default() };
+        disk.details.format = format.map(Into::into).into();
         disk
     };
     Guest { name: name.into(), pid: Some(pid), disks: disks.iter().map(disk).collect(), ..Guest::default() }
@@ -60,12 +60,12 @@ fn raw_files_need_no_tool_and_holes_show() {
         [guest(&look, "a", 8, &[("/i/sparse", raw), ("/i/full", raw), ("/dev/vg/a", raw), ("rbd:pool/x", raw)])];
     fill(&look, &mut guests);
     let [sparse, full, volume, remote] = &guests[0].disks[..] else { panic!("four disks") };
-    assert_eq!((sparse.sparse, full.sparse, volume.sparse), (Some(true), Some(false), None));
+    assert_eq!((*sparse.sparse, *full.sparse, *volume.sparse), (Some(true), Some(false), None));
     assert_eq!(sparse.details.allocated_bytes, Some(1 << 20));
-    assert_eq!((volume.details.storage.as_deref(), volume.details.virtual_bytes), (Some("lvm"), Some(4096)));
+    assert_eq!((volume.details.storage.as_deref(), *volume.details.virtual_bytes), (Some("lvm"), Some(4096)));
     assert_eq!(volume.details.thin, Some(false));
     assert_eq!(sparse.details.host_cached_bytes, Some(4096));
-    assert_eq!(sparse.read["sparse"], "stat /i/sparse");
+    assert_eq!(sparse.read()["sparse"], "stat /i/sparse");
     assert_eq!(remote.details.storage, None);
     assert!(fake.ran().iter().all(|c| c.program == "fincore"), "{:?}", fake.ran());
     assert_eq!(guests[0].unread, []);
@@ -109,7 +109,7 @@ fn a_broken_chain_leaves_what_the_top_says_and_names_the_mend() {
     let mut guests = [guest(&look, "a", 8, &disks)];
     fill(&look, &mut guests);
     let top = &guests[0].disks[0];
-    assert_eq!((top.details.format.as_deref(), top.details.virtual_bytes), (Some("qcow2"), Some(1 << 30)));
+    assert_eq!((top.details.format.as_deref(), *top.details.virtual_bytes), (Some("qcow2"), Some(1 << 30)));
     assert_eq!(top.details.backing_files, None);
     let unread = &guests[0].unread;
     assert!(unread[0].why.contains("backing file /i/base.qcow2 is missing") && unread[0].mend.contains("rebase"));
@@ -152,9 +152,9 @@ fn what_the_guest_has_not_open_is_not_looked_at() {
     fill(&look, &mut guests);
     let details = |n: usize| &guests[0].disks[n].details;
     for n in [0, 1] {
-        assert_eq!((details(n).virtual_bytes, details(n).allocated_bytes, &details(n).storage), (None, None, &None));
+        assert_eq!((*details(n).virtual_bytes, *details(n).allocated_bytes, &*details(n).storage), (None, None, &None));
     }
-    assert_eq!((details(2).virtual_bytes, details(2).backing_files), (Some(1 << 30), None));
+    assert_eq!((*details(2).virtual_bytes, *details(2).backing_files), (Some(1 << 30), None));
     let unread = &guests[0].unread;
     assert_eq!(unread.len(), 3, "{unread:?}");
     assert!(unread.iter().all(|u| u.why.contains("does not have it open for reading")), "{unread:?}");
@@ -188,9 +188,9 @@ fn a_file_that_was_deleted_is_told_and_looked_at_where_it_is_open() {
     };
     let gone = of(Fake::new("fake"));
     let deleted = DeletedFile { path: "/i/a".into(), pid: 8, fd: 10, replaced: false };
-    assert_eq!((gone.deleted, gone.virtual_bytes), (vec![deleted.clone()], Some(9 << 20)));
+    assert_eq!((gone.deleted.value().clone(), *gone.virtual_bytes), (vec![deleted.clone()], Some(9 << 20)));
     let replaced = of(Fake::new("fake").file("/i/a", "another"));
-    assert_eq!(replaced.deleted, [DeletedFile { replaced: true, ..deleted }]);
+    assert_eq!(*replaced.deleted, [DeletedFile { replaced: true, ..deleted }]);
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn an_image_whose_format_nobody_states_is_not_looked_into() {
     let look = Look::new(&fake);
     let mut guests = [guest(&look, "a", 8, &[("/i/top.qcow2", None)])];
     fill(&look, &mut guests);
-    assert_eq!((guests[0].disks[0].details.format.as_deref(), guests[0].disks[0].details.backing_files), (None, None));
+    assert_eq!((guests[0].disks[0].details.format.as_deref(), *guests[0].disks[0].details.backing_files), (None, None));
     assert!(guests[0].unread[0].mend.contains("format=raw"), "{:?}", guests[0].unread);
 }
 
@@ -382,5 +382,5 @@ fn on_file_systems_that_compress_few_blocks_are_no_holes() {
     let mut guests = [guest(&look, "a", 8, &[("/tank/a", Some("raw"))])];
     fill(&look, &mut guests);
     let disk = &guests[0].disks[0];
-    assert_eq!((disk.sparse, disk.details.thin, disk.details.allocated_bytes), (None, None, Some(1 << 20)));
+    assert_eq!((*disk.sparse, *disk.details.thin, *disk.details.allocated_bytes), (None, None, Some(1 << 20)));
 }

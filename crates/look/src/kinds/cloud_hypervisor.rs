@@ -1,7 +1,7 @@
 //! Cloud Hypervisor guests that run here, by their command lines (its docs: device_model.md,
 //! cpu.md, memory.md) and /proc. What was added through its API is not seen.
 
-use vmio_model::facts::{Guest, Unread};
+use vmio_model::facts::{Fact, Guest, Unread};
 use vmio_model::result::Accel;
 use vmio_model::setup::Aio;
 
@@ -71,15 +71,13 @@ fn guest(look: &Look<'_>, pid: u32, args: &[String]) -> Option<Guest> {
         vcpu.map(|n| ("vcpu", n.to_owned())).or_else(worker)
     };
     let mut own = seen::processors(&process, &host_cpus(look.reader()), seen::threads(&process, role));
-    own.accel = Some(Accel::Kvm);
-    own.vcpus = one("cpus").number("boot").or(Some(1));
-    own.read.insert("vcpus".into(), said("cpus"));
+    own.accel = Some(Accel::Kvm).into();
+    own.vcpus = Fact::read(one("cpus").number("boot").or(Some(1)), said("cpus"));
     let memory = one("memory");
-    own.memory_bytes = memory.get("size").and_then(|s| size(s, 1)).or(Some(512 << 20));
-    own.huge_pages = Some(memory.on("hugepages"));
-    own.read.insert("memory_bytes".into(), said("memory"));
-    own.read.insert("huge_pages".into(), said("memory"));
-    let vcpus = own.vcpus;
+    let bytes = memory.get("size").and_then(|s| size(s, 1)).or(Some(512 << 20));
+    own.memory_bytes = Fact::read(bytes, said("memory"));
+    own.huge_pages = Fact::read(Some(memory.on("hugepages")), said("memory"));
+    let vcpus = *own.vcpus;
     guest.processors = Some(own);
 
     let rings = Rings::of(look.reader(), pid);
@@ -90,17 +88,17 @@ fn guest(look: &Look<'_>, pid: u32, args: &[String]) -> Option<Guest> {
         }
         let id = keys.get("id").map_or_else(|| format!("_disk{i}"), str::to_owned);
         let mut disk = seen::disk(&process, &id, &said("disk"));
-        disk.driver = Some("virtio-blk".into());
-        disk.details.queues = keys.number("num_queues").or(Some(1));
+        disk.driver = "virtio-blk".into();
+        disk.details.queues = keys.number("num_queues").or(Some(1)).into();
         if keys.on("vhost_user") {
-            disk.details.storage = Some("vhost-user".into());
-            disk.place.source = keys.get("socket").or(keys.get("vhost_socket")).map(str::to_owned);
+            disk.details.storage = "vhost-user".into();
+            disk.place.source = keys.get("socket").or(keys.get("vhost_socket")).map(str::to_owned).into();
         } else {
-            disk.place.source = keys.get("path").map(str::to_owned);
-            disk.cache = Some((if keys.on("direct") { "none" } else { "writeback" }).into());
+            disk.place.source = keys.get("path").map(str::to_owned).into();
+            disk.cache = (if keys.on("direct") { "none" } else { "writeback" }).into();
             // It uses io_uring where the kernel lets it, and does not tell.
-            disk.aio = Some(rings.engine(Aio::IoUring, 1).to_string());
-            disk.read.insert("aio".into(), format!("rings of process {pid}"));
+            let engine = rings.engine(Aio::IoUring, 1).to_string();
+            disk.aio = Fact::read(Some(engine), format!("rings of process {pid}"));
         }
         let limit = |name: &str, unit: &str| {
             let tokens: u64 = keys.get(&format!("{name}_size"))?.parse().ok()?;
@@ -116,11 +114,11 @@ fn guest(look: &Look<'_>, pid: u32, args: &[String]) -> Option<Guest> {
         let id = keys.get("id").map_or_else(|| format!("_net{i}"), str::to_owned);
         let tap = keys.get("tap").filter(|t| !t.is_empty());
         let mut nic = seen::nic(&process, &id, tap, &said("net"), &mut guest.unread);
-        nic.model = Some("virtio-net".into());
-        nic.backend = Some((if keys.on("vhost_user") { "vhost-user" } else { "tap" }).into());
+        nic.model = "virtio-net".into();
+        nic.backend = (if keys.on("vhost_user") { "vhost-user" } else { "tap" }).into();
         // Queues are counted one by one; a pair is one to receive and one to send.
-        nic.queues = keys.number("num_queues").map(|n| (n / 2).max(1)).or(Some(1));
-        (nic.vhost, nic.vcpus) = (Some(false), vcpus);
+        nic.queues = keys.number("num_queues").map(|n| (n / 2).max(1)).or(Some(1)).into();
+        (nic.vhost, nic.vcpus) = (Some(false).into(), vcpus.into());
         nic.place.target = keys.get("mac").map(str::to_lowercase);
         guest.nics.push(nic);
     }
@@ -170,15 +168,18 @@ mod tests {
         let guests = CloudHypervisor.running(&Look::new(&fake)).guests;
         let [guest] = &guests[..] else { panic!("one guest") };
         let [a, b] = &guest.disks[..] else { panic!("two disks") };
-        assert_eq!((a.cache.as_deref(), a.details.queues, a.aio.as_deref()), (Some("none"), Some(2), Some("io_uring")));
-        assert_eq!(a.details.limits, ["200 IOPS by Cloud Hypervisor's rate limiter"]);
-        assert_eq!((b.cache.as_deref(), b.details.queues), (Some("writeback"), Some(1)));
+        assert_eq!(
+            (a.cache.as_deref(), *a.details.queues, a.aio.as_deref()),
+            (Some("none"), Some(2), Some("io_uring"))
+        );
+        assert_eq!(*a.details.limits, ["200 IOPS by Cloud Hypervisor's rate limiter"]);
+        assert_eq!((b.cache.as_deref(), *b.details.queues), (Some("writeback"), Some(1)));
         let own = guest.processors.as_ref().unwrap();
-        assert_eq!((own.vcpus, own.memory_bytes, own.huge_pages), (Some(4), Some(1 << 30), Some(true)));
+        assert_eq!((*own.vcpus, *own.memory_bytes, *own.huge_pages), (Some(4), Some(1 << 30), Some(true)));
         let roles: Vec<&str> = own.threads.iter().map(|t| t.role.as_str()).collect();
         assert_eq!(roles, ["main", "vcpu", "worker"]);
         let nic = &guest.nics[0];
-        assert_eq!((nic.queues, nic.interface.as_deref()), (Some(2), Some("ch0")));
+        assert_eq!((*nic.queues, nic.interface.as_deref()), (Some(2), Some("ch0")));
         // The tap is not on this made-up host.
         assert_eq!(guest.unread.len(), 1);
     }

@@ -7,16 +7,15 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use vmio_model::facts::{Disk, Guest, Unread};
+use vmio_model::facts::{Disk, Fact, Guest, Unread};
 
 use super::process::Process;
 use super::qemu::nics::{bridge_mtu, mtu};
 use super::{GuestKind, seen};
-use crate::Managed;
 use crate::look::{Look, Seen};
 use crate::neighbours::kind_of;
-use crate::storage;
 use crate::topology::host_cpus;
+use crate::{Managed, storage};
 
 mod limits;
 mod name;
@@ -47,7 +46,7 @@ impl GuestKind for Container {
                 guest.ids.insert("container".into(), id.clone());
             }
             let mut own = seen::processors(&process, &host, seen::threads(&process, |_| None));
-            (own.memory_bytes, own.huge_pages) = (limits::memory_bytes(&process), None);
+            (own.memory_bytes, own.huge_pages) = (limits::memory_bytes(&process).into(), None.into());
             guest.processors = Some(own);
             guest.disks.extend(root(&process));
             interfaces(&process, &mut guest);
@@ -117,7 +116,7 @@ fn root(process: &Process<'_>) -> Option<Disk> {
     let mount = vmio_node::machine::mounts(line.as_bytes()).pop()?;
     let mut disk = seen::disk(process, "/", &path.display().to_string());
     let upper = line.rsplit(' ').next()?.split(',').find_map(|o| o.strip_prefix("upperdir="));
-    disk.place.source = Some(upper.map_or_else(|| mount.source.clone(), str::to_owned));
+    disk.place.source = Some(upper.map_or_else(|| mount.source.clone(), str::to_owned)).into();
     disk.place.target = Some("/".to_owned());
     disk.details.storage = Some(match (mount.filesystem.as_str(), mount.dev.0) {
         // File systems without a block device: overlay, zfs, btrfs, nfs.
@@ -126,11 +125,12 @@ fn root(process: &Process<'_>) -> Option<Disk> {
             let stat = vmio_node::FileStat { mode: 0o060_660, size: 0, allocated: 0, dev: (0, 0), rdev: mount.dev };
             let storage = storage::of(process.reader(), &stat);
             disk.place.block_device = Some(true);
-            disk.details.thin = storage.thin;
+            disk.details.thin = storage.thin.into();
             storage.kind.to_owned()
         }
-    });
-    disk.details.limits = limits::io(process);
+    })
+    .into();
+    disk.details.limits = limits::io(process).into();
     Some(disk)
 }
 
@@ -156,14 +156,13 @@ fn interfaces(process: &Process<'_>, guest: &mut Guest) {
         let from = dir.join(name).join("iflink").display().to_string();
         let interface = on_host.get(&peer).map(String::as_str);
         let mut nic = seen::nic(process, name, None, &from, &mut guest.unread);
-        (nic.model, nic.backend) = (Some("veth".into()), Some("veth".into()));
+        (nic.model, nic.backend) = ("veth".into(), "veth".into());
         if let Some(interface) = interface {
-            nic.interface = Some(interface.to_owned());
-            nic.read.insert("interface".into(), from);
-            nic.mtu_bytes = mtu(reader, here, interface);
+            nic.interface = Fact::read(Some(interface.to_owned()), from);
+            nic.mtu_bytes = mtu(reader, here, interface).into();
             let master = reader.link(&here.join(interface).join("master")).ok().flatten();
-            nic.bridge = master.and_then(|m| Some(m.file_name()?.to_string_lossy().into_owned()));
-            nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(|bridge| bridge_mtu(reader, here, bridge));
+            nic.bridge = master.and_then(|m| Some(m.file_name()?.to_string_lossy().into_owned())).into();
+            nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(|bridge| bridge_mtu(reader, here, bridge)).into();
         }
         guest.nics.push(nic);
     }

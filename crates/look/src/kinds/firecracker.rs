@@ -105,8 +105,8 @@ fn guest(look: &Look<'_>, pid: u32, args: &[String]) -> Option<Guest> {
     let host = host_cpus(look.reader());
     let mut own = seen::processors(&process, &host, seen::threads(&process, role));
     let vcpus = own.threads.iter().filter(|t| t.role == "vcpu").count();
-    own.vcpus = u32::try_from(vcpus).ok().filter(|n| *n > 0);
-    own.accel = Some(Accel::Kvm); // it has no other
+    own.vcpus = u32::try_from(vcpus).ok().filter(|n| *n > 0).into();
+    own.accel = Some(Accel::Kvm).into(); // it has no other
     match one("config-file").map(|path| (seen::file(&process, &path), path)) {
         Some((at, path)) => {
             let text = look.reader().read_foreign_text(&at).map_err(|e| (e.to_string(), "run as root"));
@@ -116,11 +116,11 @@ fn guest(look: &Look<'_>, pid: u32, args: &[String]) -> Option<Guest> {
             match read {
                 Ok(config) => {
                     if let Some(mib) = config.machine_config.mem_size_mib {
-                        own.memory_bytes = Some(mib << 20);
+                        own.memory_bytes = Some(mib << 20).into();
                     }
-                    own.huge_pages = config.machine_config.huge_pages.as_deref().map(|p| p != "None");
-                    own.vcpus = own.vcpus.or(config.machine_config.vcpu_count);
-                    devices(&process, &mut guest, &config, &path, own.vcpus);
+                    own.huge_pages = config.machine_config.huge_pages.as_deref().map(|p| p != "None").into();
+                    own.vcpus = own.vcpus.or(config.machine_config.vcpu_count).into();
+                    devices(&process, &mut guest, &config, &path, *own.vcpus);
                 }
                 Err((why, mend)) => {
                     guest.unread.push(Unread { what: format!("configuration {path}"), why, mend: mend.to_owned() });
@@ -145,19 +145,19 @@ fn devices(process: &Process<'_>, guest: &mut Guest, config: &Config, path: &str
     // What is only read has no writes to lose and none to wait for: as with CD-ROMs, it is no disk here.
     for drive in config.drives.iter().filter(|d| !d.is_read_only) {
         let mut disk = seen::disk(process, &drive.drive_id, &from);
-        disk.driver = Some("virtio-blk".into());
-        disk.details.queues = Some(1);
+        disk.driver = "virtio-blk".into();
+        disk.details.queues = Some(1).into();
         if drive.socket.is_some() {
-            disk.details.storage = Some("vhost-user".into());
-            disk.place.source = drive.socket.clone();
+            disk.details.storage = "vhost-user".into();
+            disk.place.source = drive.socket.clone().into();
         } else {
-            disk.place.source = drive.path_on_host.clone();
-            disk.details.format = Some("raw".into());
+            disk.place.source = drive.path_on_host.clone().into();
+            disk.details.format = "raw".into();
             // Without a word: flushes are not offered to the guest; plain reads and writes.
             let unsafe_cache = drive.cache_type.as_deref() != Some("Writeback");
-            disk.cache = Some((if unsafe_cache { "unsafe" } else { "writeback" }).into());
+            disk.cache = Some((if unsafe_cache { "unsafe" } else { "writeback" }).into()).into();
             let asynchronous = drive.io_engine.as_deref() == Some("Async");
-            disk.aio = Some((if asynchronous { "io_uring" } else { "sync" }).into());
+            disk.aio = Some((if asynchronous { "io_uring" } else { "sync" }).into()).into();
         }
         disk.details.limits = drive.rate_limiter.iter().flat_map(Limiter::shown).collect();
         guest.disks.push(disk);
@@ -165,9 +165,9 @@ fn devices(process: &Process<'_>, guest: &mut Guest, config: &Config, path: &str
     for interface in &config.network_interfaces {
         let tap = interface.host_dev_name.as_deref();
         let mut nic = seen::nic(process, &interface.iface_id, tap, &from, &mut guest.unread);
-        nic.model = Some("virtio-net".into());
-        nic.backend = Some("tap".into());
-        (nic.vhost, nic.queues, nic.vcpus) = (Some(false), Some(1), vcpus);
+        nic.model = "virtio-net".into();
+        nic.backend = "tap".into();
+        (nic.vhost, nic.queues, nic.vcpus) = (Some(false).into(), Some(1).into(), vcpus.into());
         nic.place.target = interface.guest_mac.as_deref().map(str::to_lowercase);
         guest.nics.push(nic);
     }
@@ -220,11 +220,11 @@ mod tests {
         assert_eq!((data.cache.as_deref(), data.aio.as_deref()), (Some("writeback"), Some("io_uring")));
         assert_eq!(root.place.source.as_deref(), Some("/rootfs.ext4"));
         let limits = ["50 IOPS by Firecracker's rate limiter", "10485760 bytes/s by Firecracker's rate limiter"];
-        assert_eq!(root.details.limits, limits);
+        assert_eq!(*root.details.limits, limits);
         let nic = &guest.nics[0];
         assert_eq!((nic.interface.as_deref(), nic.bridge.as_deref()), (Some("tap7"), Some("br0")));
         let own = guest.processors.as_ref().unwrap();
-        assert_eq!((own.vcpus, own.memory_bytes, own.huge_pages), (Some(1), Some(256 << 20), Some(true)));
+        assert_eq!((*own.vcpus, *own.memory_bytes, *own.huge_pages), (Some(1), Some(256 << 20), Some(true)));
         assert_eq!(own.threads.iter().find(|t| t.role == "vcpu").unwrap().cpus, [2]);
     }
 

@@ -4,6 +4,7 @@
 //! Adding a kind: a file with a type that implements [`GuestKind`], and its line in [`ALL`].
 
 use vmio_model::facts::Guest;
+use vmio_model::rules::change::Way;
 
 use crate::look::Look;
 use crate::managed::Managed;
@@ -32,6 +33,11 @@ pub trait GuestKind: Sync {
     fn name(&self) -> &'static str;
     /// One line for help and docs.
     fn about(&self) -> &'static str;
+    /// By what the settings of such a guest are changed, `managed` being its manager's way; `None` where no way that
+    /// vmio knows is for it.
+    fn way(&self, _managed: Option<Way>) -> Option<Way> {
+        None
+    }
     /// The guests of this kind that run here, whoever started them, as far as /proc and /sys show
     /// them. Quick, and nothing is sent to anybody: `top` calls it again and again.
     fn running(&self, look: &Look<'_>) -> Managed;
@@ -57,5 +63,17 @@ mod tests {
             assert!(managed.guests.is_empty() && managed.unread.is_empty(), "{name} finds guests on an empty machine");
         }
         assert!(find("bochs").is_none());
+    }
+
+    #[test]
+    fn a_guest_is_changed_by_its_managers_way_where_that_is_for_it() {
+        let by = |kind: &str, managed: Option<Way>| find(kind).and_then(|kind| kind.way(managed));
+        for managed in [None, Some(Way::Libvirt), Some(Way::Proxmox)] {
+            assert_eq!(by("qemu", managed), managed.or(Some(Way::Qemu)));
+            assert_eq!(by("xen", managed), managed);
+            for kind in ["container", "firecracker", "cloud-hypervisor"] {
+                assert_eq!(by(kind, managed), None, "{kind}");
+            }
+        }
     }
 }

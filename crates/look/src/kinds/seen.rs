@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use vmio_model::facts::{Disk, Guest, HostCpu, Nic, PlacedThread, Processors, Unread};
+use vmio_model::facts::{Disk, Fact, Guest, HostCpu, Nic, PlacedThread, Processors, Subject, Unread};
 
 use super::process::Process;
 use super::qemu::nics::host_interface;
@@ -80,14 +80,12 @@ pub fn threads(process: &Process<'_>, role: impl Fn(&str) -> Option<(&'static st
 
 /// Processors with these threads and what the control group gives them.
 pub fn processors(process: &Process<'_>, host: &[HostCpu], threads: Vec<PlacedThread>) -> Processors {
-    let mut own = Processors::unknown(format!("guest {}", process.name), process.provenance());
-    own.host = host.to_vec();
+    let mut own = Processors::unknown(Subject::guest(&process.name), process.provenance());
+    own.host = host.to_vec().into();
     let vcpus: Vec<u32> = threads.iter().filter(|t| t.role == "vcpu").map(|t| t.tid).collect();
-    own.threads = threads;
-    own.read.insert("threads".into(), format!("/proc/{}/task/*/status", process.pid));
+    own.threads = Fact::read(threads, format!("/proc/{}/task/*/status", process.pid));
     if let Some((cpus, file)) = quota::of(process, &vcpus) {
-        own.quota_cpus = Some(cpus);
-        own.read.insert("quota_cpus".into(), file);
+        own.quota_cpus = Fact::read(Some(cpus), file);
     }
     own
 }
@@ -95,7 +93,7 @@ pub fn processors(process: &Process<'_>, host: &[HostCpu], threads: Vec<PlacedTh
 /// A disk of the guest.
 pub fn disk(process: &Process<'_>, name: &str, from: &str) -> Disk {
     let from = process.look.from(&process.name, from);
-    let mut disk = Disk::unknown(format!("guest {}, disk {name}", process.name), from);
+    let mut disk = Disk::unknown(Subject::disk(&process.name, name), from);
     disk.place.device_id = Some(name.to_owned());
     disk
 }
@@ -103,11 +101,10 @@ pub fn disk(process: &Process<'_>, name: &str, from: &str) -> Disk {
 /// A network device that is connected to an interface of the host.
 pub fn nic(process: &Process<'_>, name: &str, interface: Option<&str>, from: &str, missing: &mut Vec<Unread>) -> Nic {
     let provenance = process.look.from(&process.name, from);
-    let mut nic = Nic::unknown(format!("guest {}, net {name}", process.name), provenance);
+    let mut nic = Nic::unknown(Subject::net(&process.name, name), provenance);
     nic.place.device_id = Some(name.to_owned());
-    nic.interface = interface.map(str::to_owned);
-    if interface.is_some() {
-        nic.read.insert("interface".into(), from.to_owned());
+    if let Some(interface) = interface {
+        nic.interface = Fact::read(Some(interface.to_owned()), from);
         host_interface(process, &mut nic, missing);
     }
     nic

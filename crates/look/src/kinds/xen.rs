@@ -5,15 +5,15 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use vmio_model::facts::{Disk, Guest, Nic, PlacedThread, Processors, Unread};
+use vmio_model::facts::{Disk, Guest, Nic, PlacedThread, Processors, Subject, Unread};
+use vmio_model::rules::change::Way;
 use vmio_node::FileStat;
 
 use super::GuestKind;
 use super::qemu::nics::{bridge_mtu, mtu};
-use crate::Managed;
 use crate::look::Look;
-use crate::storage;
 use crate::topology::cpu_list;
+use crate::{Managed, storage};
 
 /// Entry `xen`.
 pub struct Xen;
@@ -24,6 +24,9 @@ const DEVICES: &str = "/sys/bus/xen-backend/devices";
 impl GuestKind for Xen {
     fn name(&self) -> &'static str {
         "xen"
+    }
+    fn way(&self, managed: Option<Way>) -> Option<Way> {
+        managed
     }
     fn about(&self) -> &'static str {
         "a Xen domain whose devices are served by this host (read only)"
@@ -76,7 +79,7 @@ fn domain(look: &Look<'_>, id: u32, devices: &[&String]) -> Guest {
         let cpus = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).map(cpu_list).unwrap_or_default();
         PlacedThread { role: "worker".into(), name: p.comm.clone(), tid: p.pid, cpus }
     };
-    let mut own = Processors::unknown(format!("guest {name}"), look.from(&name, DEVICES));
+    let mut own = Processors::unknown(Subject::guest(&name), look.from(&name, DEVICES));
     own.threads = threads.map(thread).collect();
     guest.processors = Some(own);
     guest
@@ -86,8 +89,8 @@ fn disk(look: &Look<'_>, guest: &str, device: &str, dir: &Path) -> Disk {
     let from = look.from(guest, dir.display().to_string());
     let number = device.rsplit('-').next().and_then(|n| n.parse().ok());
     let target = number.and_then(target).unwrap_or_else(|| device.to_owned());
-    let mut disk = Disk::unknown(format!("guest {guest}, disk {target}"), from);
-    disk.driver = Some("xvd".into());
+    let mut disk = Disk::unknown(Subject::disk(guest, &target), from);
+    disk.driver = "xvd".into();
     disk.place.device_id = Some(device.to_owned());
     disk.place.target = Some(target);
     let read = |file: &str| look.reader().read_text(&dir.join(file)).ok();
@@ -101,13 +104,13 @@ fn disk(look: &Look<'_>, guest: &str, device: &str, dir: &Path) -> Disk {
         let storage = storage::of(look.reader(), &stat);
         let name = format!("/sys/dev/block/{}:{}/uevent", rdev.0, rdev.1);
         let text = look.reader().read_text(Path::new(&name)).unwrap_or_default();
-        disk.place.source = text.lines().find_map(|l| Some(format!("/dev/{}", l.strip_prefix("DEVNAME=")?)));
+        disk.place.source = text.lines().find_map(|l| Some(format!("/dev/{}", l.strip_prefix("DEVNAME=")?))).into();
         disk.place.block_device = Some(true);
-        disk.details.format = Some("raw".into());
-        disk.details.storage = Some(storage.kind.into());
-        disk.details.thin = storage.thin;
-        disk.details.volblock_bytes = storage.volblock_bytes;
-        disk.details.virtual_bytes = storage.bytes;
+        disk.details.format = "raw".into();
+        disk.details.storage = storage.kind.into();
+        disk.details.thin = storage.thin.into();
+        disk.details.volblock_bytes = storage.volblock_bytes.into();
+        disk.details.virtual_bytes = storage.bytes.into();
     }
     disk
 }
@@ -129,14 +132,14 @@ fn nic(look: &Look<'_>, guest: &str, dir: &Path) -> Nic {
     let from = look.from(guest, dir.display().to_string());
     let interface = look.reader().list(&dir.join("net")).unwrap_or_default().into_iter().next();
     let name = interface.clone().unwrap_or_default();
-    let mut nic = Nic::unknown(format!("guest {guest}, net {name}"), from);
-    (nic.model, nic.backend) = (Some("netfront".into()), Some("netback".into()));
+    let mut nic = Nic::unknown(Subject::net(guest, &name), from);
+    (nic.model, nic.backend) = ("netfront".into(), "netback".into());
     let net = Path::new("/sys/class/net");
-    nic.mtu_bytes = mtu(look.reader(), net, &name);
+    nic.mtu_bytes = mtu(look.reader(), net, &name).into();
     let master = look.reader().link(&net.join(&name).join("master")).ok().flatten();
-    nic.bridge = master.and_then(|m| Some(m.file_name()?.to_string_lossy().into_owned()));
-    nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(|bridge| bridge_mtu(look.reader(), net, bridge));
-    nic.interface = interface;
+    nic.bridge = master.and_then(|m| Some(m.file_name()?.to_string_lossy().into_owned())).into();
+    nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(|bridge| bridge_mtu(look.reader(), net, bridge)).into();
+    nic.interface = interface.into();
     nic
 }
 

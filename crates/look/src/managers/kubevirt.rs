@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use vmio_model::facts::{Guest, Unread};
+use vmio_model::rules::change::Way;
 
 use super::libvirt::xml;
 use super::{Managed, Manager};
@@ -24,6 +25,12 @@ impl Manager for KubeVirt {
     }
     fn about(&self) -> &'static str {
         "virtual machines of KubeVirt: pod, namespace, and the domain run by the pod's own libvirt"
+    }
+    fn way(&self) -> Way {
+        Way::Libvirt
+    }
+    fn remark(&self) -> Option<&'static str> {
+        Some("KubeVirt writes this XML itself: set it in the VirtualMachine's spec (docs/scan.md, \"KubeVirt\").")
     }
     fn guests(&self, look: &Look<'_>) -> Managed {
         let guests = look.processes().iter().filter_map(|process| guest(look, process)).collect();

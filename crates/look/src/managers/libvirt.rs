@@ -8,7 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use vmio_model::facts::{Details, Disk, Guest, Nic, Place, Processors, Unread};
+use vmio_model::facts::{Details, Disk, Fact, Guest, Nic, Place, Processors, Unread};
+use vmio_model::rules::change::Way;
 
 use super::{Managed, Manager};
 use crate::kinds::qemu::on_server;
@@ -63,6 +64,9 @@ impl Manager for Libvirt {
     }
     fn about(&self) -> &'static str {
         "domains of libvirt: names, and the settings of dumpxml, as started and as configured (virt-manager, OpenStack)"
+    }
+    fn way(&self) -> Way {
+        Way::Libvirt
     }
     fn guests(&self, look: &Look<'_>) -> Managed {
         let mut managed = Managed::default();
@@ -244,8 +248,7 @@ impl Daemon {
             for disk in &mut guest.disks {
                 let Some(target) = disk.place.target.clone() else { continue };
                 if let Some(bytes) = sizes.get(&(guest.name.as_str(), target.as_str())) {
-                    disk.details.virtual_bytes = Some(*bytes);
-                    disk.read.insert("virtual_bytes".into(), from.clone());
+                    disk.details.virtual_bytes = Fact::read(Some(*bytes), &from);
                 }
             }
         }
@@ -289,8 +292,8 @@ impl Daemon {
 /// force. Where libvirt does not tell what the running one has, its process must (`seen`), else
 /// what was asked for would pass for what is in force.
 fn with_next(mut guest: Guest, next: Guest, seen: bool) -> Guest {
-    fn ask<T>(own: &Option<T>, asked: Option<T>, seen: bool) -> Option<T> {
-        asked.filter(|_| seen || own.is_some())
+    fn ask<T>(own: &Fact<Option<T>>, asked: Fact<Option<T>>, seen: bool) -> Fact<Option<T>> {
+        if seen || own.is_some() { asked } else { Fact::default() }
     }
     // Devices are found by target: storage may have moved, and ids are those of a running QEMU.
     let place = |target: &Option<String>| Place { target: target.clone(), ..Place::default() };

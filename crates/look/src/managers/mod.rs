@@ -6,6 +6,8 @@
 use crate::look::Look;
 use crate::managed::Managed;
 
+use vmio_model::rules::change::Way;
+
 /// All managers. What one says first of a guest counts, so the ones that sit on top of others come
 /// first.
 pub const ALL: &[&dyn Manager] = &[&kubevirt::KubeVirt, &proxmox::Proxmox, &libvirt::Libvirt];
@@ -20,6 +22,12 @@ pub trait Manager: Sync {
     fn name(&self) -> &'static str;
     /// One line for help and docs.
     fn about(&self) -> &'static str;
+    /// By what the settings of its guests are changed.
+    fn way(&self) -> Way;
+    /// What must be known before a setting is changed that way.
+    fn remark(&self) -> Option<&'static str> {
+        None
+    }
     /// The running guests that it knows, as configured; an empty answer where it is not here.
     fn guests(&self, look: &Look<'_>) -> Managed;
 }
@@ -41,6 +49,8 @@ mod tests {
             let name = manager.name();
             assert!(ALL[..i].iter().all(|m| m.name() != name), "{name} twice");
             assert!(!manager.about().is_empty(), "{name}");
+            assert_ne!(manager.way(), Way::Qemu, "{name}: what manages a guest writes QEMU's command line itself");
+            assert!(manager.remark().is_none_or(|remark| remark.ends_with('.')), "{name}");
             let managed = manager.guests(&Look::new(&empty));
             assert!(managed.guests.is_empty(), "{name} finds guests where there is nothing");
             assert!(managed.unread.is_empty(), "{name} complains of a host that it is not on: {:?}", managed.unread);

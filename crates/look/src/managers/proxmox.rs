@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use vmio_model::facts::{Guest, Unread};
+use vmio_model::rules::change::Way;
 
 use super::{Managed, Manager};
 use crate::look::Look;
@@ -34,6 +35,9 @@ impl Manager for Proxmox {
     }
     fn about(&self) -> &'static str {
         "guests of Proxmox VE: numbers, slots, volumes, settings, and changes that wait for a restart"
+    }
+    fn way(&self) -> Way {
+        Way::Proxmox
     }
     fn guests(&self, look: &Look<'_>) -> Managed {
         let storages = storages(look.reader());

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vmio_model::facts::{Disk, Guest, Nic, Place, Processors, Provenance, tell_apart};
+use vmio_model::facts::{DeviceId, Disk, Guest, Nic, Place, Processors, Provenance, Subject, tell_apart};
 
 /// Completes the guests and puts them in the order of their names.
 pub fn settle(guests: &mut [Guest]) {
@@ -17,8 +17,8 @@ pub fn settle(guests: &mut [Guest]) {
 fn inside(guest: &mut Guest) {
     let windows = guest.os.as_deref().map(|os| os == "windows");
     let known = guest.processors.as_ref();
-    let windows = windows.or(known.and_then(|p| p.windows));
-    let vcpus = known.and_then(|p| p.vcpus);
+    let windows = windows.or(known.and_then(|p| *p.windows));
+    let vcpus = known.and_then(|p| *p.vcpus);
     let owner =
         Place { domain: guest.ids.get("domain").cloned(), vmid: guest.ids.get("vmid").cloned(), ..Place::default() };
     let belongs = |place: &mut Place| {
@@ -27,22 +27,29 @@ fn inside(guest: &mut Guest) {
     };
     let name = guest.name.clone();
     let mut alike: BTreeMap<String, u32> = BTreeMap::new();
-    guest.disks.iter().filter_map(|d| d.driver.clone()).for_each(|d| *alike.entry(d).or_default() += 1);
+    guest.disks.iter().filter_map(|d| d.driver.value().clone()).for_each(|d| *alike.entry(d).or_default() += 1);
     for disk in &mut guest.disks {
-        disk.details.alike_in_guest = disk.driver.as_ref().and_then(|d| alike.get(d).copied());
-        disk.subject = format!("guest {name}, disk {}", called(disk));
+        disk.details.alike_in_guest = disk.driver.as_ref().and_then(|d| alike.get(d).copied()).into();
+        disk.subject = Subject::disk(&name, called(disk));
         belongs(&mut disk.place);
         rename(&mut disk.from, &name);
     }
     for nic in &mut guest.nics {
-        (nic.vcpus, nic.windows) = (nic.vcpus.or(vcpus), nic.windows.or(windows));
-        nic.subject = format!("guest {name}, net {}", nic_called(nic));
+        if nic.vcpus.is_none() {
+            nic.vcpus = vcpus.into();
+        }
+        if nic.windows.is_none() {
+            nic.windows = windows.into();
+        }
+        nic.subject = Subject::net(&name, nic_called(nic));
         belongs(&mut nic.place);
         rename(&mut nic.from, &name);
     }
+    number(guest.disks.iter_mut().map(|disk| &mut disk.subject));
+    number(guest.nics.iter_mut().map(|nic| &mut nic.subject));
     if let Some(processors) = &mut guest.processors {
-        processors.windows = processors.windows.or(windows);
-        processors.subject = format!("guest {name}");
+        processors.windows = processors.windows.or(windows).into();
+        processors.subject = Subject::guest(&name);
         belongs(&mut processors.place);
         rename(&mut processors.from, &name);
     }
@@ -52,19 +59,24 @@ fn inside(guest: &mut Guest) {
 fn called(disk: &Disk) -> String {
     let place = &disk.place;
     let given = [&place.slot, &place.target, &place.device_id].into_iter().flatten().next().cloned();
-    given.unwrap_or_else(|| last_word(&disk.subject))
+    given.unwrap_or_else(|| disk.subject.device_name().to_owned())
 }
 
 /// The same of a network device; its MAC address says little, so it comes last.
 fn nic_called(nic: &Nic) -> String {
     let place = &nic.place;
     let given = [&place.slot, &nic.interface, &place.device_id, &place.target].into_iter().flatten().next().cloned();
-    given.unwrap_or_else(|| last_word(&nic.subject))
+    given.unwrap_or_else(|| nic.subject.device_name().to_owned())
 }
 
-/// `vda` of `guest web1, disk vda`.
-fn last_word(subject: &str) -> String {
-    subject.rsplit(' ').next().unwrap_or_default().to_owned()
+/// Numbers devices of one name, so that each is known by an id of its own.
+fn number<'a>(subjects: impl Iterator<Item = &'a mut Subject>) {
+    let mut before: BTreeMap<DeviceId, u32> = BTreeMap::new();
+    for device in subjects.filter_map(|subject| subject.device.as_mut()) {
+        let seen = before.entry(device.clone()).or_default();
+        device.twin = *seen;
+        *seen += 1;
+    }
 }
 
 fn rename(from: &mut Provenance, name: &str) {
@@ -112,10 +124,10 @@ mod tests {
         });
         let host = (0..4).map(|cpu| HostCpu { cpu, core: cpu, package: 0, node: 0 });
         let processors = Processors {
-            vcpus: Some(vcpus.len() as u32),
+            vcpus: Some(vcpus.len() as u32).into(),
             threads: threads.collect(),
             host: host.collect(),
-            ..Processors::unknown("guest old", from())
+            ..Processors::unknown(Subject::guest("old"), from())
         };
         Guest { name: name.into(), pid: Some(pid), processors: Some(processors), ..Guest::default() }
     }
@@ -132,33 +144,38 @@ mod tests {
         ];
         settle(&mut guests);
         let shared: Vec<Vec<String>> =
-            guests.iter().map(|g| g.processors.as_ref().unwrap().shares_cpus_with.clone()).collect();
+            guests.iter().map(|g| g.processors.as_ref().unwrap().shares_cpus_with.value().clone()).collect();
         assert_eq!(shared, [vec!["b".to_owned()], vec!["a".to_owned()], vec![], vec![], vec![]]);
     }
 
     #[test]
     fn devices_know_their_guest_and_bear_its_name() {
         let disk = |driver: &str, place: Place| Disk {
-            driver: Some(driver.into()),
+            driver: Some(driver.into()).into(),
             place,
-            ..Disk::unknown("guest old, disk 7", from())
+            ..Disk::unknown(Subject::disk("old", "7"), from())
         };
         let mut own = guest("web", 9, &[&[0]]);
         own.os = Some("windows".into());
         own.ids.insert("vmid".into(), "101".into());
         let scsi = Place { slot: Some("scsi0".into()), device_id: Some("scsi0".into()), ..Place::default() };
         own.disks = vec![disk("virtio-scsi", scsi), disk("ahci", Place::default()), disk("ahci", Place::default())];
-        own.nics = vec![Nic { interface: Some("tap101i0".into()), ..Nic::unknown("guest old, net 0", from()) }];
+        own.nics = vec![Nic { interface: "tap101i0".into(), ..Nic::unknown(Subject::net("old", "0"), from()) }];
         let mut guests = [own];
         settle(&mut guests);
         let own = &guests[0];
-        let seen: Vec<_> = own.disks.iter().map(|d| (d.subject.as_str(), d.details.alike_in_guest)).collect();
+        let seen: Vec<_> = own.disks.iter().map(|d| (d.subject.to_string(), *d.details.alike_in_guest)).collect();
         let expected =
             [("guest web, disk scsi0", Some(1)), ("guest web, disk 7", Some(2)), ("guest web, disk 7", Some(2))];
-        assert_eq!(seen, expected);
+        assert_eq!(seen, expected.map(|(subject, alike)| (subject.to_owned(), alike)));
+        // Shown alike, they are two.
+        assert_ne!(own.disks[1].subject, own.disks[2].subject);
         assert!(own.disks.iter().all(|d| d.place.vmid.as_deref() == Some("101")));
         let nic = &own.nics[0];
-        assert_eq!((nic.subject.as_str(), nic.vcpus, nic.windows), ("guest web, net tap101i0", Some(1), Some(true)));
+        assert_eq!(
+            (nic.subject.to_string(), *nic.vcpus, *nic.windows),
+            ("guest web, net tap101i0".to_owned(), Some(1), Some(true))
+        );
         assert!(matches!(&nic.from, Provenance::Live { guest, .. } if guest == "web"));
     }
 }

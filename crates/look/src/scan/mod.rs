@@ -6,18 +6,14 @@ mod across;
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use vmio_model::facts::{Guest, Unread};
 
-use crate::images;
-use crate::kinds;
 use crate::look::Look;
-use crate::managers;
-use crate::parallel;
-use crate::require;
+use crate::{images, kinds, managers, parallel, require};
 
 /// What was found.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Scan {
     /// Guests, by name; no two have the same one.
     pub guests: Vec<Guest>,
@@ -119,7 +115,7 @@ mod tests {
         let names: Vec<&str> = scan.guests.iter().map(|g| g.name.as_str()).collect();
         assert_eq!(names, ["db", "pid 13", "web (pid 10)", "web (pid 12)"]);
         let subject = &scan.guests[2].processors.as_ref().unwrap().subject;
-        assert_eq!(subject, "guest web (pid 10)");
+        assert_eq!(subject.to_string(), "guest web (pid 10)");
         assert_eq!((scan.kinds.get("qemu"), scan.seconds), (Some(&4), Some(0.0)));
     }
 

@@ -77,7 +77,7 @@ pub(super) fn member(guest: Guest, files: &mut Files<'_>, v2: Option<&Path>, vho
         threads: threads.collect(),
         group_cpu,
         net: elsewhere.then(|| Kept::new(proc.join("net/dev"))),
-        interfaces: guest.nics.iter().filter_map(|n| n.interface.clone()).collect(),
+        interfaces: guest.nics.iter().filter_map(|n| n.interface.value().clone()).collect(),
         group_id: None,
         traceable,
         gone: false,
@@ -180,7 +180,7 @@ impl Member {
     /// threads with `-name debug-threads=on` (always since 10.1), Firecracker and cloud-hypervisor
     /// always do.
     fn role(&self, files: &Files<'_>, tid: u32) -> (Part, String) {
-        let mut placed = self.guest.processors.iter().flat_map(|p| &p.threads).filter(|t| t.tid == tid);
+        let mut placed = self.guest.processors.iter().flat_map(|p| p.threads.iter()).filter(|t| t.tid == tid);
         let of = |role: &str, name: &str| match role {
             "vcpu" => (Part::Vcpu, format!("virtual CPU {name}")),
             "worker" if name.is_empty() => (Part::Pool, "a pool thread".to_owned()),

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-use vmio_model::facts::{Guest, Nic, Unread, tell_apart};
+use vmio_model::facts::{Guest, Nic, Subject, Unread, tell_apart};
 use vmio_model::top::Flow;
 use vmio_model::top::cpu_users::ProcessLoad;
 use vmio_model::top::load::Packets;
@@ -181,7 +181,7 @@ fn plugged(look: &Look<'_>, guest: &mut Guest) {
     let open = guest.pid.filter(|_| guest.kind == "qemu").and_then(|pid| taps(look, pid));
     // None at all: those that it has may be of another kind than is known here.
     let Some(mut open) = open.filter(|open| !open.is_empty()) else { return };
-    let there = |nic: &Nic| match &nic.interface {
+    let there = |nic: &Nic| match &*nic.interface {
         Some(name) if nic.backend.as_deref() == Some("tap") => open.contains(name),
         _ => true,
     };
@@ -191,8 +191,8 @@ fn plugged(look: &Look<'_>, guest: &mut Guest) {
     }
     let from = look.from(&guest.name, format!("/proc/{}/fdinfo", guest.pid.unwrap_or(0)));
     for name in open {
-        let nic = Nic::unknown(format!("guest {}, net {name}", guest.name), from.clone());
-        guest.nics.push(Nic { interface: Some(name), ..nic });
+        let nic = Nic::unknown(Subject::net(&guest.name, &name), from.clone());
+        guest.nics.push(Nic { interface: Some(name).into(), ..nic });
     }
 }
 

@@ -7,16 +7,12 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Place, Provenance};
+use super::fact::{device, facts};
+use super::{Fact, GuestId, Place, Provenance, Setting, Subject};
 use crate::result::Accel;
 
-/// Where each setting was read, by the name of the setting (the field's): `driver` ->
-/// `/proc/812/cmdline, -device`.
-pub type Sources = BTreeMap<String, String>;
-
 /// A guest.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
 pub struct Guest {
     /// Its name on this host: `web1`, `101`, `pid 812` where it has none.
     pub name: String,
@@ -55,89 +51,88 @@ pub struct Unread {
     pub mend: String,
 }
 
-/// A guest's disk as it is set up. What could not be read is `None`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Disk {
-    /// What a finding about it names: `guest db1, disk vda`.
-    pub subject: String,
-    /// Its driver by the name of vmio's entry: `virtio-blk`, `lsi53c895a`, `ahci`, `ide`.
-    pub driver: Option<String>,
-    /// QEMU cache mode as on its command line: `none`, `writeback`, `directsync`, `unsafe`, …
-    pub cache: Option<String>,
-    /// QEMU AIO engine: `threads`, `native`, `io_uring`.
-    pub aio: Option<String>,
-    /// Whether it has an I/O thread of its own.
-    pub iothread: Option<bool>,
-    /// Whether it lies in a file with holes.
-    pub sparse: Option<bool>,
-    /// What else could be read.
-    #[serde(default)]
-    pub details: Details,
-    /// What the configuration calls it.
-    #[serde(default)]
-    pub place: Place,
-    /// Where each setting was read; what is not listed comes from `from`.
-    #[serde(default)]
-    pub read: Sources,
-    /// Where this was read.
-    pub from: Provenance,
+device! {
+    /// A guest's disk as it is set up. What could not be read is `None`.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Disk {
+        /// What a finding about it names: `guest db1, disk vda`.
+        pub subject: Subject,
+        /// Its driver by the name of vmio's entry: `virtio-blk`, `lsi53c895a`, `ahci`, `ide`.
+        pub driver: Fact<Option<String>>,
+        /// QEMU cache mode as on its command line: `none`, `writeback`, `directsync`, `unsafe`, …
+        pub cache: Fact<Option<String>>,
+        /// QEMU AIO engine: `threads`, `native`, `io_uring`.
+        pub aio: Fact<Option<String>>,
+        /// Whether it has an I/O thread of its own.
+        pub iothread: Fact<Option<bool>>,
+        /// Whether it lies in a file with holes.
+        pub sparse: Fact<Option<bool>>,
+        /// What else could be read.
+        pub details: Details,
+        /// What the configuration calls it.
+        pub place: Place,
+        /// Where this was read.
+        pub from: Provenance,
+    }
 }
 
-/// What else can be known of a disk. What could not be read is `None`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct Details {
-    /// What it lies on: `file`, `block`, `lvm-thin`, `zvol`, `rbd`, `nbd`, `iscsi`.
-    pub storage: Option<String>,
-    /// Image format: `raw`, `qcow2`.
-    pub format: Option<String>,
-    /// Size that the guest sees.
-    pub virtual_bytes: Option<u64>,
-    /// Cluster size of a qcow2 image.
-    pub cluster_bytes: Option<u64>,
-    /// QEMU's cache of the image's L2 tables.
-    pub l2_cache_bytes: Option<u64>,
-    /// Files below the top one in a chain of images.
-    pub backing_files: Option<u32>,
-    /// Whether its storage gives blocks only when they are written (a thin pool, a sparse file).
-    pub thin: Option<bool>,
-    /// Whether discards of the guest are passed on.
-    pub discard: Option<bool>,
-    /// What is done with zeroes that the guest writes: `off`, `on`, `unmap`.
-    pub detect_zeroes: Option<String>,
-    /// Block size of a ZFS volume.
-    pub volblock_bytes: Option<u64>,
-    /// Disks of the same driver in the guest, this one included.
-    pub alike_in_guest: Option<u32>,
-    /// How the device is attached, where that is not PCI: `mmio`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub transport: Option<String>,
-    /// Request queues of the device.
-    pub queues: Option<u32>,
-    /// Number of I/O threads that the queues are spread over.
-    pub mapped_iothreads: Option<u32>,
-    /// Name of its I/O thread; two disks with one name share it.
-    pub iothread_name: Option<String>,
-    /// Bytes of its files that the host's page cache holds now.
-    pub host_cached_bytes: Option<u64>,
-    /// Bytes that its files take where they lie.
-    pub allocated_bytes: Option<u64>,
-    /// `tmpfs` or `ramfs`, where its file lies in the host's memory.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub in_memory: Option<String>,
-    /// Its files whose name is gone though the guest has them open: they end with its process.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub deleted: Vec<DeletedFile>,
-    /// Limits in force, in words: `1000 IOPS by QEMU's throttle`.
-    pub limits: Vec<String>,
-    /// Keys on QEMU's command line that set them: `throttling.iops-total=100`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub limit_keys: Vec<String>,
-    /// Id of the throttle group that has them, where they are no drive's own.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub throttle_group: Option<String>,
-    /// Settings that were asked for and are not in force.
-    pub overridden: Vec<Overridden>,
+facts! {
+    /// What else can be known of a disk. What could not be read is `None`.
+    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+    #[serde(default)]
+    pub struct Details {
+        /// What it lies on: `file`, `block`, `lvm-thin`, `zvol`, `rbd`, `nbd`, `iscsi`.
+        pub storage: Fact<Option<String>>,
+        /// Image format: `raw`, `qcow2`.
+        pub format: Fact<Option<String>>,
+        /// Size that the guest sees.
+        pub virtual_bytes: Fact<Option<u64>>,
+        /// Cluster size of a qcow2 image.
+        pub cluster_bytes: Fact<Option<u64>>,
+        /// QEMU's cache of the image's L2 tables.
+        pub l2_cache_bytes: Fact<Option<u64>>,
+        /// Files below the top one in a chain of images.
+        pub backing_files: Fact<Option<u32>>,
+        /// Whether its storage gives blocks only when they are written (a thin pool, a sparse file).
+        pub thin: Fact<Option<bool>>,
+        /// Whether discards of the guest are passed on.
+        pub discard: Fact<Option<bool>>,
+        /// What is done with zeroes that the guest writes: `off`, `on`, `unmap`.
+        pub detect_zeroes: Fact<Option<String>>,
+        /// Block size of a ZFS volume.
+        pub volblock_bytes: Fact<Option<u64>>,
+        /// Disks of the same driver in the guest, this one included.
+        pub alike_in_guest: Fact<Option<u32>>,
+        /// How the device is attached, where that is not PCI: `mmio`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub transport: Option<String>,
+        /// Request queues of the device.
+        pub queues: Fact<Option<u32>>,
+        /// Number of I/O threads that the queues are spread over.
+        pub mapped_iothreads: Fact<Option<u32>>,
+        /// Name of its I/O thread; two disks with one name share it.
+        pub iothread_name: Fact<Option<String>>,
+        /// Bytes of its files that the host's page cache holds now.
+        pub host_cached_bytes: Fact<Option<u64>>,
+        /// Bytes that its files take where they lie.
+        pub allocated_bytes: Fact<Option<u64>>,
+        /// `tmpfs` or `ramfs`, where its file lies in the host's memory.
+        #[serde(skip_serializing_if = "Fact::is_blank")]
+        pub in_memory: Fact<Option<String>>,
+        /// Its files whose name is gone though the guest has them open: they end with its process.
+        #[serde(skip_serializing_if = "Fact::is_blank")]
+        pub deleted: Fact<Vec<DeletedFile>>,
+        /// Limits in force, in words: `1000 IOPS by QEMU's throttle`.
+        pub limits: Fact<Vec<String>>,
+        /// Keys on QEMU's command line that set them: `throttling.iops-total=100`.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub limit_keys: Vec<String>,
+        /// Id of the throttle group that has them, where they are no drive's own.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub throttle_group: Option<String>,
+        /// Settings that were asked for and are not in force.
+        pub overridden: Vec<Overridden>,
+    }
 }
 
 /// A file that has no name any more and that a process holds open.
@@ -156,8 +151,8 @@ pub struct DeletedFile {
 /// A setting that was asked for and is not in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Overridden {
-    /// Its name, for example `aio`.
-    pub setting: String,
+    /// Which.
+    pub setting: Setting,
     /// What the configuration asks for.
     pub asked: String,
     /// What is in force.
@@ -167,94 +162,92 @@ pub struct Overridden {
     pub why: Option<String>,
 }
 
-/// A guest's network device.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Nic {
-    /// What a finding about it names: `guest web1, net tap0`.
-    pub subject: String,
-    /// Its model: `virtio-net`, `e1000`, `e1000e`, `rtl8139`, `vmxnet3`, `vfio`, `netfront`.
-    pub model: Option<String>,
-    /// What it is connected to on the host: `tap`, `user` (slirp), `passt`, `macvtap`,
-    /// `vhost-user`, `vdpa`, `veth`, `socket`.
-    pub backend: Option<String>,
-    /// Interface on the host, in the network namespace of the guest's process.
-    pub interface: Option<String>,
-    /// Bridge or switch that the interface is a port of.
-    pub bridge: Option<String>,
-    /// Whether the kernel moves the packets (vhost-net) instead of QEMU.
-    pub vhost: Option<bool>,
-    /// Whether this host has vhost-net (`/dev/vhost-net`).
-    pub vhost_here: Option<bool>,
-    /// Queue pairs.
-    pub queues: Option<u32>,
-    /// Virtual CPUs of its guest.
-    pub vcpus: Option<u32>,
-    /// Whether the guest runs Windows; `None` where nobody says.
-    pub windows: Option<bool>,
-    /// Offloads that were turned off: `host_tso4`, `guest_csum`, `tap tso`.
-    pub offloads_off: Vec<String>,
-    /// Largest packet in bytes (MTU) of the interface on the host.
-    pub mtu_bytes: Option<u64>,
-    /// MTU that the device tells the guest (`host_mtu` of virtio-net).
-    #[serde(default)]
-    pub host_mtu_bytes: Option<u64>,
-    /// MTU of the bridge.
-    pub bridge_mtu_bytes: Option<u64>,
-    /// Send buffer of the tap in bytes; `None` where it cannot be told.
-    pub send_buffer_bytes: Option<u64>,
-    /// Limits in force, in words: `10 MB/s out by tc`.
-    #[serde(default)]
-    pub limits: Vec<String>,
-    /// Settings that were asked for and are not in force.
-    pub overridden: Vec<Overridden>,
-    /// What the configuration calls it.
-    pub place: Place,
-    /// Where each setting was read.
-    pub read: Sources,
-    /// Where it was read in the first place.
-    pub from: Provenance,
+device! {
+    /// A guest's network device.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Nic {
+        /// What a finding about it names: `guest web1, net tap0`.
+        pub subject: Subject,
+        /// Its model: `virtio-net`, `e1000`, `e1000e`, `rtl8139`, `vmxnet3`, `vfio`, `netfront`.
+        pub model: Fact<Option<String>>,
+        /// What it is connected to on the host: `tap`, `user` (slirp), `passt`, `macvtap`,
+        /// `vhost-user`, `vdpa`, `veth`, `socket`.
+        pub backend: Fact<Option<String>>,
+        /// Interface on the host, in the network namespace of the guest's process.
+        pub interface: Fact<Option<String>>,
+        /// Bridge or switch that the interface is a port of.
+        pub bridge: Fact<Option<String>>,
+        /// Whether the kernel moves the packets (vhost-net) instead of QEMU.
+        pub vhost: Fact<Option<bool>>,
+        /// Whether this host has vhost-net (`/dev/vhost-net`).
+        pub vhost_here: Fact<Option<bool>>,
+        /// Queue pairs.
+        pub queues: Fact<Option<u32>>,
+        /// Virtual CPUs of its guest.
+        pub vcpus: Fact<Option<u32>>,
+        /// Whether the guest runs Windows; `None` where nobody says.
+        pub windows: Fact<Option<bool>>,
+        /// Offloads that were turned off: `host_tso4`, `guest_csum`, `tap tso`.
+        pub offloads_off: Fact<Vec<String>>,
+        /// Largest packet in bytes (MTU) of the interface on the host.
+        pub mtu_bytes: Fact<Option<u64>>,
+        /// MTU that the device tells the guest (`host_mtu` of virtio-net).
+        pub host_mtu_bytes: Fact<Option<u64>>,
+        /// MTU of the bridge.
+        pub bridge_mtu_bytes: Fact<Option<u64>>,
+        /// Send buffer of the tap in bytes; `None` where it cannot be told.
+        pub send_buffer_bytes: Fact<Option<u64>>,
+        /// Limits in force, in words: `10 MB/s out by tc`.
+        pub limits: Fact<Vec<String>>,
+        /// Settings that were asked for and are not in force.
+        pub overridden: Vec<Overridden>,
+        /// What the configuration calls it.
+        pub place: Place,
+        /// Where it was read in the first place.
+        pub from: Provenance,
+    }
 }
 
-/// A guest's processors and memory, and where on the host they may be.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Processors {
-    /// What a finding about it names: `guest web1`.
-    pub subject: String,
-    /// Virtual CPUs.
-    pub vcpus: Option<u32>,
-    /// What runs them.
-    pub accel: Option<Accel>,
-    /// Whether this host has `/dev/kvm` with a driver behind it, also where this user may not open it; a node
-    /// that no driver answers counts as none. Whether KVM works is not tried.
-    pub kvm_here: Option<bool>,
-    /// CPU model by QEMU's name: `host`, `qemu64`, `kvm64`, `max`.
-    pub model: Option<String>,
-    /// Flags that were added to the model or taken from it: `+aes`, `hv_relaxed`.
-    pub flags: Vec<String>,
-    /// Whether the guest runs Windows; `None` where nobody says.
-    pub windows: Option<bool>,
-    /// Threads of the hypervisor and where each may run.
-    pub threads: Vec<PlacedThread>,
-    /// The host's processors.
-    pub host: Vec<HostCpu>,
-    /// Memory of the guest.
-    pub memory_bytes: Option<u64>,
-    /// Bytes of the hypervisor's memory by NUMA node of the host.
-    pub memory_by_node: BTreeMap<u32, u64>,
-    /// Whether the memory is of huge pages that were reserved.
-    pub huge_pages: Option<bool>,
-    /// CPUs' worth of time that its control group may use.
-    pub quota_cpus: Option<f64>,
-    /// Other guests with a vCPU that is bound to a processor to which one of this guest's is bound.
-    pub shares_cpus_with: Vec<String>,
-    /// Settings that were asked for and are not in force.
-    pub overridden: Vec<Overridden>,
-    /// What the configuration calls the guest.
-    pub place: Place,
-    /// Where each setting was read.
-    pub read: Sources,
-    /// Where it was read in the first place.
-    pub from: Provenance,
+device! {
+    /// A guest's processors and memory, and where on the host they may be.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Processors {
+        /// What a finding about it names: `guest web1`.
+        pub subject: Subject,
+        /// Virtual CPUs.
+        pub vcpus: Fact<Option<u32>>,
+        /// What runs them.
+        pub accel: Fact<Option<Accel>>,
+        /// Whether this host has `/dev/kvm` with a driver behind it, also where this user may not open it; a node
+        /// that no driver answers counts as none. Whether KVM works is not tried.
+        pub kvm_here: Fact<Option<bool>>,
+        /// CPU model by QEMU's name: `host`, `qemu64`, `kvm64`, `max`.
+        pub model: Fact<Option<String>>,
+        /// Flags that were added to the model or taken from it: `+aes`, `hv_relaxed`.
+        pub flags: Fact<Vec<String>>,
+        /// Whether the guest runs Windows; `None` where nobody says.
+        pub windows: Fact<Option<bool>>,
+        /// Threads of the hypervisor and where each may run.
+        pub threads: Fact<Vec<PlacedThread>>,
+        /// The host's processors.
+        pub host: Fact<Vec<HostCpu>>,
+        /// Memory of the guest.
+        pub memory_bytes: Fact<Option<u64>>,
+        /// Bytes of the hypervisor's memory by NUMA node of the host.
+        pub memory_by_node: Fact<BTreeMap<u32, u64>>,
+        /// Whether the memory is of huge pages that were reserved.
+        pub huge_pages: Fact<Option<bool>>,
+        /// CPUs' worth of time that its control group may use.
+        pub quota_cpus: Fact<Option<f64>>,
+        /// Other guests with a vCPU that is bound to a processor to which one of this guest's is bound.
+        pub shares_cpus_with: Fact<Vec<String>>,
+        /// Settings that were asked for and are not in force.
+        pub overridden: Vec<Overridden>,
+        /// What the configuration calls the guest.
+        pub place: Place,
+        /// Where it was read in the first place.
+        pub from: Provenance,
+    }
 }
 
 /// A thread of a hypervisor.
@@ -285,17 +278,16 @@ pub struct HostCpu {
 
 impl Disk {
     /// A disk of which nothing is known but its name.
-    pub fn unknown(subject: impl Into<String>, from: Provenance) -> Self {
+    pub fn unknown(subject: Subject, from: Provenance) -> Self {
         Disk {
-            subject: subject.into(),
-            driver: None,
-            cache: None,
-            aio: None,
-            iothread: None,
-            sparse: None,
+            subject,
+            driver: Fact::default(),
+            cache: Fact::default(),
+            aio: Fact::default(),
+            iothread: Fact::default(),
+            sparse: Fact::default(),
             details: Details::default(),
             place: Place::default(),
-            read: Sources::new(),
             from,
         }
     }
@@ -303,27 +295,26 @@ impl Disk {
 
 impl Nic {
     /// A network device of which nothing is known but its name.
-    pub fn unknown(subject: impl Into<String>, from: Provenance) -> Self {
+    pub fn unknown(subject: Subject, from: Provenance) -> Self {
         Nic {
-            subject: subject.into(),
-            model: None,
-            backend: None,
-            interface: None,
-            bridge: None,
-            vhost: None,
-            vhost_here: None,
-            queues: None,
-            vcpus: None,
-            windows: None,
-            offloads_off: Vec::new(),
-            mtu_bytes: None,
-            host_mtu_bytes: None,
-            bridge_mtu_bytes: None,
-            send_buffer_bytes: None,
-            limits: Vec::new(),
+            subject,
+            model: Fact::default(),
+            backend: Fact::default(),
+            interface: Fact::default(),
+            bridge: Fact::default(),
+            vhost: Fact::default(),
+            vhost_here: Fact::default(),
+            queues: Fact::default(),
+            vcpus: Fact::default(),
+            windows: Fact::default(),
+            offloads_off: Fact::default(),
+            mtu_bytes: Fact::default(),
+            host_mtu_bytes: Fact::default(),
+            bridge_mtu_bytes: Fact::default(),
+            send_buffer_bytes: Fact::default(),
+            limits: Fact::default(),
             overridden: Vec::new(),
             place: Place::default(),
-            read: Sources::new(),
             from,
         }
     }
@@ -331,31 +322,35 @@ impl Nic {
 
 impl Processors {
     /// Processors of which nothing is known but whose they are.
-    pub fn unknown(subject: impl Into<String>, from: Provenance) -> Self {
+    pub fn unknown(subject: Subject, from: Provenance) -> Self {
         Processors {
-            subject: subject.into(),
-            vcpus: None,
-            accel: None,
-            kvm_here: None,
-            model: None,
-            flags: Vec::new(),
-            windows: None,
-            threads: Vec::new(),
-            host: Vec::new(),
-            memory_bytes: None,
-            memory_by_node: BTreeMap::new(),
-            huge_pages: None,
-            quota_cpus: None,
-            shares_cpus_with: Vec::new(),
+            subject,
+            vcpus: Fact::default(),
+            accel: Fact::default(),
+            kvm_here: Fact::default(),
+            model: Fact::default(),
+            flags: Fact::default(),
+            windows: Fact::default(),
+            threads: Fact::default(),
+            host: Fact::default(),
+            memory_bytes: Fact::default(),
+            memory_by_node: Fact::default(),
+            huge_pages: Fact::default(),
+            quota_cpus: Fact::default(),
+            shares_cpus_with: Fact::default(),
             overridden: Vec::new(),
             place: Place::default(),
-            read: Sources::new(),
             from,
         }
     }
 }
 
 impl Guest {
+    /// What it is known by among all that were looked at with it.
+    pub fn id(&self) -> GuestId {
+        GuestId::new(&self.name)
+    }
+
     /// What the rules look at.
     pub fn facts(&self) -> super::Facts {
         super::Facts {

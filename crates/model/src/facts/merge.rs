@@ -4,40 +4,23 @@
 //! configuration asks for ([`Guest::configured`]) fills gaps too, and where it differs from what is
 //! in force, that is a fact of its own ([`Overridden`]).
 
-use super::{Disk, Guest, Nic, Overridden, Place, Processors};
+use super::{Disk, Guest, Nic, Overridden, Place, Processors, Provenance, Setting};
 
-/// Takes each named field from `$other` where `$own` has none, and where it was read with it.
+/// Fills each named fact from that of `$other`, which was read at `$from`.
 macro_rules! fill {
-    ($own:ident, $other:ident, $($field:ident),*) => {$(
-        if $own.$field.is_none() && $other.$field.is_some() {
-            $own.$field = $other.$field.take();
-            let name = stringify!($field);
-            let from = $other.read.get(name).cloned().unwrap_or_else(|| $other.from.place());
-            $own.read.insert(name.to_owned(), from);
-        }
-    )*};
-}
-
-/// The same inside of a member that has no sources of its own.
-macro_rules! fill_member {
-    ($own:ident, $other:ident, $member:ident, $($field:ident),*) => {$(
-        if $own.$member.$field.is_none() && $other.$member.$field.is_some() {
-            $own.$member.$field = $other.$member.$field.take();
-            let name = stringify!($field);
-            let from = $other.read.get(name).cloned().unwrap_or_else(|| $other.from.place());
-            $own.read.insert(name.to_owned(), from);
-        }
+    ($own:expr, $other:expr, $from:expr, $($field:ident),* $(,)?) => {$(
+        $own.$field.fill($other.$field, $from);
     )*};
 }
 
 /// Notes each named field that both have and that differs.
 macro_rules! compare {
-    ($own:expr, $asked:expr, $into:expr, $($field:ident),*) => {$(
-        if let (Some(found), Some(asked)) = (&$own.$field, &$asked.$field)
+    ($own:expr, $asked:expr, $into:expr, $($field:ident: $setting:ident),*) => {$(
+        if let (Some(found), Some(asked)) = (&*$own.$field, &*$asked.$field)
             && found != asked
         {
             $into.push(Overridden {
-                setting: stringify!($field).to_owned(),
+                setting: Setting::$setting,
                 asked: shown(asked),
                 found: shown(found),
                 why: None,
@@ -135,10 +118,10 @@ impl Guest {
 }
 
 impl Place {
-    fn fill(&mut self, other: Place) {
+    fn fill(&mut self, other: Place, from: &Provenance) {
         self.domain = self.domain.take().or(other.domain);
         self.vmid = self.vmid.take().or(other.vmid);
-        self.source = self.source.take().or(other.source);
+        self.source.fill(other.source, from);
         self.block_device = self.block_device.or(other.block_device);
         self.target = self.target.take().or(other.target);
         self.slot = self.slot.take().or(other.slot);
@@ -163,12 +146,12 @@ impl Device for Disk {
         &self.place
     }
 
-    fn fill(&mut self, mut other: Self) {
-        fill!(self, other, driver, cache, aio, iothread, sparse);
-        fill_member!(
-            self,
-            other,
-            details,
+    fn fill(&mut self, other: Self) {
+        fill!(self, other, &other.from, driver, cache, aio, iothread, sparse);
+        fill!(
+            self.details,
+            other.details,
+            &other.from,
             storage,
             format,
             virtual_bytes,
@@ -185,22 +168,18 @@ impl Device for Disk {
             iothread_name,
             host_cached_bytes,
             allocated_bytes,
-            in_memory
+            in_memory,
+            deleted,
+            limits,
         );
-        if self.details.deleted.is_empty() {
-            self.details.deleted = other.details.deleted;
-        }
-        if self.details.limits.is_empty() {
-            self.details.limits = other.details.limits;
-        }
         self.details.overridden.extend(other.details.overridden);
-        self.place.fill(other.place);
+        self.place.fill(other.place, &other.from);
     }
 
     fn compare(&mut self, asked: &Self) {
         let mut wrong = Vec::new();
-        compare!(self, asked, wrong, driver, cache, aio, iothread);
-        compare!(self.details, asked.details, wrong, discard, queues);
+        compare!(self, asked, wrong, driver: Driver, cache: Cache, aio: Aio, iothread: Iothread);
+        compare!(self.details, asked.details, wrong, discard: Discard, queues: Queues);
         self.details.overridden.extend(wrong);
     }
 }
@@ -210,10 +189,11 @@ impl Device for Nic {
         &self.place
     }
 
-    fn fill(&mut self, mut other: Self) {
+    fn fill(&mut self, other: Self) {
         fill!(
             self,
             other,
+            &other.from,
             model,
             backend,
             interface,
@@ -226,20 +206,17 @@ impl Device for Nic {
             mtu_bytes,
             host_mtu_bytes,
             bridge_mtu_bytes,
-            send_buffer_bytes
+            send_buffer_bytes,
+            offloads_off,
+            limits,
         );
-        for (own, more) in [(&mut self.offloads_off, other.offloads_off), (&mut self.limits, other.limits)] {
-            if own.is_empty() {
-                *own = more;
-            }
-        }
         self.overridden.extend(other.overridden);
-        self.place.fill(other.place);
+        self.place.fill(other.place, &other.from);
     }
 
     fn compare(&mut self, asked: &Self) {
         let mut wrong = Vec::new();
-        compare!(self, asked, wrong, model, vhost, queues);
+        compare!(self, asked, wrong, model: Model, vhost: Vhost, queues: Queues);
         self.overridden.extend(wrong);
     }
 }
@@ -249,29 +226,32 @@ impl Device for Processors {
         &self.place
     }
 
-    fn fill(&mut self, mut other: Self) {
-        fill!(self, other, vcpus, accel, kvm_here, model, windows, memory_bytes, huge_pages, quota_cpus);
-        for (own, more) in [(&mut self.flags, other.flags), (&mut self.shares_cpus_with, other.shares_cpus_with)] {
-            if own.is_empty() {
-                *own = more;
-            }
-        }
-        if self.threads.is_empty() {
-            self.threads = other.threads;
-        }
-        if self.host.is_empty() {
-            self.host = other.host;
-        }
-        if self.memory_by_node.is_empty() {
-            self.memory_by_node = other.memory_by_node;
-        }
+    fn fill(&mut self, other: Self) {
+        fill!(
+            self,
+            other,
+            &other.from,
+            vcpus,
+            accel,
+            kvm_here,
+            model,
+            windows,
+            memory_bytes,
+            huge_pages,
+            quota_cpus,
+            flags,
+            shares_cpus_with,
+            threads,
+            host,
+            memory_by_node,
+        );
         self.overridden.extend(other.overridden);
-        self.place.fill(other.place);
+        self.place.fill(other.place, &other.from);
     }
 
     fn compare(&mut self, asked: &Self) {
         let mut wrong = Vec::new();
-        compare!(self, asked, wrong, vcpus, accel, model, huge_pages);
+        compare!(self, asked, wrong, vcpus: Vcpus, accel: Accel, model: Model, huge_pages: HugePages);
         self.overridden.extend(wrong);
     }
 }
@@ -280,7 +260,7 @@ impl Device for Processors {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::facts::Provenance;
+    use crate::facts::Subject;
 
     fn from(read_from: &str) -> Provenance {
         Provenance::Live { guest: "web1".into(), read_from: read_from.into(), at_unix_seconds: 1.0 }
@@ -288,10 +268,10 @@ mod tests {
 
     fn guest(read_from: &str, disks: &[(&str, Option<&str>, Option<&str>)]) -> Guest {
         let disk = |(source, cache, aio): &(&str, Option<&str>, Option<&str>)| Disk {
-            cache: cache.map(Into::into),
-            aio: aio.map(Into::into),
-            place: Place { source: Some((*source).into()), ..Place::default() },
-            ..Disk::unknown("guest web1, disk", from(read_from))
+            cache: cache.map(str::to_owned).into(),
+            aio: aio.map(str::to_owned).into(),
+            place: Place { source: Some((*source).to_owned()).into(), ..Place::default() },
+            ..Disk::unknown(Subject::disk("web1", ""), from(read_from))
         };
         Guest { disks: disks.iter().map(disk).collect(), ..Guest::default() }
     }
@@ -303,8 +283,20 @@ mod tests {
         assert_eq!(own.disks.len(), 2);
         let disk = &own.disks[0];
         assert_eq!((disk.cache.as_deref(), disk.aio.as_deref()), (Some("none"), Some("native")));
-        assert_eq!((disk.read.get("aio").unwrap().as_str(), disk.read.get("cache")), ("QMP", None));
+        assert_eq!((disk.aio.source(), disk.cache.source()), (Some("QMP"), None));
         assert_eq!(disk.details.overridden, []);
+    }
+
+    #[test]
+    fn what_is_filled_keeps_the_place_where_it_was_read() {
+        let mut own = guest("/proc/8/cmdline", &[("/a", None, None)]);
+        let mut more = guest("virsh dumpxml", &[("/a", None, None)]);
+        more.disks[0].cache = crate::facts::Fact::read(Some("none".to_owned()), "a default");
+        more.disks[0].details.limits = vec!["1000 IOPS".to_owned()].into();
+        own.fill(more);
+        let read = own.disks[0].read();
+        let of = |name: &str| read.get(name).map(String::as_str);
+        assert_eq!((of("cache"), of("limits"), of("aio")), (Some("a default"), Some("virsh dumpxml"), None));
     }
 
     #[test]
@@ -314,7 +306,7 @@ mod tests {
         assert_eq!(own.disks.len(), 1);
         let wrong = &own.disks[0].details.overridden;
         assert_eq!(wrong.len(), 1);
-        assert_eq!((&*wrong[0].setting, &*wrong[0].asked, &*wrong[0].found), ("aio", "native", "threads"));
+        assert_eq!((wrong[0].setting.name(), &*wrong[0].asked, &*wrong[0].found), ("aio", "native", "threads"));
     }
 
     #[test]

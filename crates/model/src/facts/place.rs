@@ -3,48 +3,53 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What the reader's own configuration calls a device. It fills the placeholders of a change.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct Place {
-    /// libvirt's name of the guest, for `virsh edit`.
-    pub domain: Option<String>,
-    /// Proxmox's number of the guest, for `qm set`.
-    pub vmid: Option<String>,
-    /// Path or address of the storage, as the configuration has it.
-    pub source: Option<String>,
-    /// Whether the source is a block device.
-    pub block_device: Option<bool>,
-    /// libvirt's name of the device: `vda`, or the MAC address of a network device.
-    pub target: Option<String>,
-    /// Proxmox's slot: `scsi0`, `net0`.
-    pub slot: Option<String>,
-    /// Proxmox's name of the volume: `local-lvm:vm-101-disk-0`.
-    pub volume: Option<String>,
-    /// QEMU's id of the device.
-    pub device_id: Option<String>,
-    /// The options of QEMU's command line that give it, as they stand there, where those are not `-device` and
-    /// `-drive`, `-blockdev` or `-netdev`: `-hda a.qcow2`, an image's name alone, `-nic user,model=e1000`, `-net nic`
-    /// with `-net user`. Empty where no option gives it: the card that QEMU adds by itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub given: Option<Vec<String>>,
-    /// What QMP's `device` means a drive by: its name, where the disk is of `-drive`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub drive: Option<String>,
-    /// Name of the block node of its image, which QMP's jobs take.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub node: Option<String>,
-    /// What QMP's `id` means the device by that has the image: its id, or its path in QEMU's object tree.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub qom: Option<String>,
-    /// Socket of its guest's monitor (QMP), as QEMU names it; `None` where it has none, or that is its manager's.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub monitor: Option<String>,
-    /// Names that disks and drives of the guest have now or at its next start, this one's included: libvirt's
-    /// targets, Proxmox's slots. Empty where its configuration was not read.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub taken: Vec<String>,
-    /// Whether libvirt has the guest boot from it for no other reason than that it is the first of its disks.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub boots_as_first: Option<bool>,
+use super::Fact;
+use super::fact::facts;
+
+facts! {
+    /// What the reader's own configuration calls a device. It fills the placeholders of a change.
+    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+    #[serde(default)]
+    pub struct Place {
+        /// libvirt's name of the guest, for `virsh edit`.
+        pub domain: Option<String>,
+        /// Proxmox's number of the guest, for `qm set`.
+        pub vmid: Option<String>,
+        /// Path or address of the storage, as the configuration has it.
+        pub source: Fact<Option<String>>,
+        /// Whether the source is a block device.
+        pub block_device: Option<bool>,
+        /// libvirt's name of the device: `vda`, or the MAC address of a network device.
+        pub target: Option<String>,
+        /// Proxmox's slot: `scsi0`, `net0`.
+        pub slot: Option<String>,
+        /// Proxmox's name of the volume: `local-lvm:vm-101-disk-0`.
+        pub volume: Option<String>,
+        /// QEMU's id of the device.
+        pub device_id: Option<String>,
+        /// The options of QEMU's command line that give it, as they stand there, where those are not `-device` and
+        /// `-drive`, `-blockdev` or `-netdev`: `-hda a.qcow2`, an image's name alone, `-nic user,model=e1000`, `-net nic`
+        /// with `-net user`. Empty where no option gives it: the card that QEMU adds by itself.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub given: Option<Vec<String>>,
+        /// What QMP's `device` means a drive by: its name, where the disk is of `-drive`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub drive: Option<String>,
+        /// Name of the block node of its image, which QMP's jobs take.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub node: Option<String>,
+        /// What QMP's `id` means the device by that has the image: its id, or its path in QEMU's object tree.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub qom: Option<String>,
+        /// Socket of its guest's monitor (QMP), as QEMU names it; `None` where it has none, or that is its manager's.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub monitor: Option<String>,
+        /// Names that disks and drives of the guest have now or at its next start, this one's included: libvirt's
+        /// targets, Proxmox's slots. Empty where its configuration was not read.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub taken: Vec<String>,
+        /// Whether libvirt has the guest boot from it for no other reason than that it is the first of its disks.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub boots_as_first: Option<bool>,
+    }
 }

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::tables::missing;
 use super::{Cell, Effect, Here, Measure, Paper, Relation};
+use crate::kind::RunKind;
 use crate::result::{Accel, Mark, Run, Sample};
 use crate::setup::Setup;
 use crate::stats::{Ratio, paired_ratio};
@@ -80,8 +81,8 @@ pub struct Compared {
     pub paper: String,
     /// The paper.
     pub citation: String,
-    /// The study.
-    pub study: String,
+    /// What the run is of.
+    pub study: RunKind,
     /// The run.
     pub run: i64,
     /// Whether the guests ran under software emulation.

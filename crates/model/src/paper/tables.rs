@@ -52,7 +52,7 @@ pub struct Ours {
 
 /// The tables of a paper; none when the run is not of the paper's study.
 pub fn tables(paper: &Paper, summary: &Summary) -> Vec<Table> {
-    if summary.study != paper.study {
+    if summary.study.study() != Some(&*paper.study) {
         return Vec::new();
     }
     paper.tables.iter().map(|caption| table(paper, caption, summary)).collect()

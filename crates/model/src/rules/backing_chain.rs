@@ -5,8 +5,9 @@
 use serde_json::json;
 
 use super::change::{Names, Takes, qmp, shell, thrown_away};
+use super::live::seen;
 use super::support::{from_setting, times};
-use super::{Change, Check, Finding, Need, Rule, Severity};
+use super::{Change, Check, Finding, Mend, Need, Rule, Severity};
 use crate::facts::{Changed, Disk, Gain, Measured, Place};
 
 /// Any sure gain counts.
@@ -26,8 +27,10 @@ pub(super) const RULE: Rule = Rule {
     severity: Severity::Advice,
     references: &["QEMU, docs/interop/live-block-operations.rst", "Proxmox VE, qm.adoc, \"Linked Clone\""],
     checks: &[Check::Run(measured), Check::Disk(live)],
+    mend: Some(Mend::Target("qcow2")),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
@@ -41,8 +44,12 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     let cause = format!(
         "The disk is the top of a chain with {files} files below it: a block that it does not hold is searched for in each of them, and the first write to a cluster copies all of it into the top file."
     );
-    let mut finding =
-        rule.advice(disk, &["backing_files", "format"], &cause, advice(&disk.place, disk.details.format.as_deref()));
+    let mut finding = rule.advice(
+        disk,
+        &seen![disk; details.backing_files, details.format],
+        &cause,
+        advice(&disk.place, disk.details.format.as_deref()),
+    );
     finding.figures.push(from_setting("files below the top one", f64::from(files), "files", disk));
     Some(finding)
 }
@@ -125,7 +132,8 @@ mod tests {
 
     #[test]
     fn a_linked_clone_is_left_alone_and_a_longer_chain_is_not() {
-        let of = |files| RULE.check(&settings(Details { backing_files: Some(files), ..Details::default() })).len();
+        let of =
+            |files| RULE.check(&settings(Details { backing_files: Some(files).into(), ..Details::default() })).len();
         assert_eq!([of(0), of(1), of(2), of(5)], [0, 0, 1, 1]);
     }
 }

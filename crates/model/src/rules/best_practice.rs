@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used)]
 
 use super::{Finding, Severity, findings};
-use crate::facts::{DeletedFile, Details, Disk, Facts, Guest, Nic, Overridden, Place, PlacedThread, Processors};
+use crate::facts::{
+    DeletedFile, Details, Disk, Facts, Guest, Nic, Overridden, Place, PlacedThread, Processors, Setting, Subject,
+};
 use crate::result::Accel;
 use crate::testing::{live_disk, live_nic, live_processors, read_from_db1};
 
@@ -12,21 +14,21 @@ use crate::testing::{live_disk, live_nic, live_processors, read_from_db1};
 /// with vhost, pinned vCPUs of the host's model.
 fn by_the_book(driver: &str, windows: bool) -> Guest {
     let details = Details {
-        storage: Some("block".into()),
-        format: Some("raw".into()),
-        virtual_bytes: Some(64 << 30),
-        allocated_bytes: Some(64 << 30),
-        backing_files: Some(0),
-        thin: Some(false),
-        discard: Some(true),
-        alike_in_guest: Some(1),
-        queues: Some(4),
-        iothread_name: Some("iothread1".into()),
-        host_cached_bytes: Some(0),
+        storage: "block".into(),
+        format: "raw".into(),
+        virtual_bytes: Some(64 << 30).into(),
+        allocated_bytes: Some(64 << 30).into(),
+        backing_files: Some(0).into(),
+        thin: Some(false).into(),
+        discard: Some(true).into(),
+        alike_in_guest: Some(1).into(),
+        queues: Some(4).into(),
+        iothread_name: "iothread1".into(),
+        host_cached_bytes: Some(0).into(),
         ..Details::default()
     };
-    let place = Place { source: Some("/dev/vg0/db1".into()), block_device: Some(true), ..Place::default() };
-    let disk = Disk { driver: Some(driver.into()), sparse: Some(false), place, ..live_disk(details) };
+    let place = Place { source: "/dev/vg0/db1".into(), block_device: Some(true), ..Place::default() };
+    let disk = Disk { driver: Some(driver.into()).into(), sparse: Some(false).into(), place, ..live_disk(details) };
     let flags = if windows { vec!["hv_relaxed".into(), "hv_vapic".into(), "hv_time".into()] } else { Vec::new() };
     // Several queues made Windows slower.
     let queues = Some(if windows { 1 } else { 4 });
@@ -35,8 +37,8 @@ fn by_the_book(driver: &str, windows: bool) -> Guest {
         kind: "qemu".into(),
         os: Some((if windows { "windows" } else { "linux" }).into()),
         disks: vec![disk],
-        nics: vec![Nic { queues, windows: Some(windows), ..live_nic() }],
-        processors: Some(Processors { windows: Some(windows), flags, ..live_processors() }),
+        nics: vec![Nic { queues: queues.into(), windows: Some(windows).into(), ..live_nic() }],
+        processors: Some(Processors { windows: Some(windows).into(), flags: flags.into(), ..live_processors() }),
         ..Guest::default()
     }
 }
@@ -54,9 +56,9 @@ fn a_guest_by_the_book_has_no_findings() {
 fn a_guest_of_which_nothing_is_known_has_no_findings() {
     let from = read_from_db1;
     let facts = Facts {
-        disks: vec![Disk::unknown("guest db1, disk vda", from())],
-        nics: vec![Nic::unknown("guest db1, net tap0", from())],
-        processors: vec![Processors::unknown("guest db1", from())],
+        disks: vec![Disk::unknown(Subject::disk("db1", "vda"), from())],
+        nics: vec![Nic::unknown(Subject::net("db1", "tap0"), from())],
+        processors: vec![Processors::unknown(Subject::guest("db1"), from())],
         ..Facts::default()
     };
     assert_eq!(findings(&facts), []);
@@ -68,7 +70,7 @@ fn place(target: &str, slot: &str) -> Place {
     Place {
         domain: Some("web 1".into()),
         vmid: Some("101".into()),
-        source: Some("/images/web 1.raw".into()),
+        source: "/images/web 1.raw".into(),
         block_device: Some(false),
         target: Some(target.into()),
         slot: Some(slot.into()),
@@ -81,37 +83,38 @@ fn place(target: &str, slot: &str) -> Place {
 /// Guests in which everything is wrong that a setting can be.
 fn all_wrong() -> Vec<Facts> {
     let overridden =
-        || vec![Overridden { setting: "aio".into(), asked: "native".into(), found: "threads".into(), why: None }];
+        || vec![Overridden { setting: Setting::Aio, asked: "native".into(), found: "threads".into(), why: None }];
     let disk = |n: usize, driver: &str, cache: &str, aio: &str| Disk {
-        subject: format!("guest db1, disk sd{n}"),
-        driver: Some(driver.into()),
-        cache: Some(cache.into()),
-        aio: Some(aio.into()),
-        iothread: Some(false),
-        sparse: Some(true),
+        subject: Subject::disk("db1", format!("sd{n}")),
+        driver: Some(driver.into()).into(),
+        cache: Some(cache.into()).into(),
+        aio: Some(aio.into()).into(),
+        iothread: Some(false).into(),
+        sparse: Some(true).into(),
         place: place("sda", "scsi0"),
         ..live_disk(Details {
-            storage: Some(["file", "zvol", "iscsi"][n % 3].into()),
-            format: Some("qcow2".into()),
-            virtual_bytes: Some(1 << 40),
-            cluster_bytes: Some(64 << 10),
-            l2_cache_bytes: Some(1 << 20),
-            backing_files: Some(3),
-            thin: Some(true),
-            discard: Some(false),
-            volblock_bytes: Some(128 << 10),
-            alike_in_guest: Some(24),
-            queues: Some(1),
-            iothread_name: Some("iothread1".into()),
-            host_cached_bytes: Some(1 << 30),
-            in_memory: Some("tmpfs".into()),
+            storage: Some(["file", "zvol", "iscsi"][n % 3].into()).into(),
+            format: "qcow2".into(),
+            virtual_bytes: Some(1 << 40).into(),
+            cluster_bytes: Some(64 << 10).into(),
+            l2_cache_bytes: Some(1 << 20).into(),
+            backing_files: Some(3).into(),
+            thin: Some(true).into(),
+            discard: Some(false).into(),
+            volblock_bytes: Some(128 << 10).into(),
+            alike_in_guest: Some(24).into(),
+            queues: Some(1).into(),
+            iothread_name: "iothread1".into(),
+            host_cached_bytes: Some(1 << 30).into(),
+            in_memory: "tmpfs".into(),
             deleted: vec![DeletedFile {
                 path: "/images/web 1.raw".into(),
                 pid: 812,
                 fd: 31,
                 replaced: n.is_multiple_of(2),
-            }],
-            limits: vec!["1000 IOPS by QEMU's throttle".into()],
+            }]
+            .into(),
+            limits: vec!["1000 IOPS by QEMU's throttle".into()].into(),
             overridden: overridden(),
             ..Details::default()
         })
@@ -122,33 +125,34 @@ fn all_wrong() -> Vec<Facts> {
                 .map(|(cache, aio)| disk(n, driver, cache, aio))
         });
     let mut disks: Vec<Disk> = disks.collect();
-    let raw = Details { format: Some("raw".into()), ..Details::default() };
-    let device = Place { source: Some("/dev/vg0/web1".into()), block_device: Some(true), ..place("vdb", "virtio1") };
-    disks.push(Disk { aio: Some("threads".into()), place: device, ..live_disk(raw) });
+    let raw = Details { format: "raw".into(), ..Details::default() };
+    let device = Place { source: "/dev/vg0/web1".into(), block_device: Some(true), ..place("vdb", "virtio1") };
+    disks.push(Disk { aio: "threads".into(), place: device, ..live_disk(raw) });
     let nic = |model: &str, backend: &str| Nic {
-        model: Some(model.into()),
-        backend: Some(backend.into()),
-        vhost: Some(false),
-        queues: Some(1),
-        bridge_mtu_bytes: Some(1400),
-        offloads_off: vec!["host_tso4".into()],
+        model: Some(model.into()).into(),
+        backend: Some(backend.into()).into(),
+        vhost: Some(false).into(),
+        queues: Some(1).into(),
+        bridge_mtu_bytes: Some(1400).into(),
+        offloads_off: vec!["host_tso4".into()].into(),
         overridden: overridden(),
         place: place("52:54:00:12:34:56", "net0"),
         ..live_nic()
     };
-    let single = Nic { vhost: Some(true), windows: None, ..nic("virtio-net", "tap") };
+    let single = Nic { vhost: Some(true).into(), windows: None.into(), ..nic("virtio-net", "tap") };
     let nics = vec![nic("e1000", "user"), nic("rtl8139", "tap"), nic("virtio-net", "tap"), single];
     let thread = |role: &str, name: &str| PlacedThread { role: role.into(), name: name.into(), tid: 7, cpus: vec![0] };
     let wrong = Processors {
-        model: Some("qemu64".into()),
-        windows: Some(true),
-        quota_cpus: Some(0.5),
-        threads: vec![thread("vcpu", "0"), thread("vcpu", "1"), thread("iothread", "iothread1"), thread("vhost", "")],
+        model: "qemu64".into(),
+        windows: Some(true).into(),
+        quota_cpus: Some(0.5).into(),
+        threads: vec![thread("vcpu", "0"), thread("vcpu", "1"), thread("iothread", "iothread1"), thread("vhost", "")]
+            .into(),
         overridden: overridden(),
         place: place("", ""),
         ..live_processors()
     };
-    let emulated = Processors { accel: Some(Accel::Tcg), ..wrong.clone() };
+    let emulated = Processors { accel: Some(Accel::Tcg).into(), ..wrong.clone() };
     let of = |processors| Facts {
         disks: disks.clone(),
         nics: nics.clone(),

@@ -3,8 +3,9 @@
 //! ones take it and block. And of the pairs that work, one may be measured to lose.
 
 use super::change::{self, To};
+use super::live::seen;
 use super::support::{better, times};
-use super::{Check, Finding, Need, Rule, Severity};
+use super::{Check, Finding, Mend, Need, Rule, Severity};
 use crate::facts::{Changed, Disk, Gain, Measured};
 use crate::setup::Cache;
 
@@ -25,8 +26,10 @@ pub(super) const RULE: Rule = Rule {
         "shafer2010, section 3.3 (asynchronous I/O needs O_DIRECT)",
     ],
     checks: &[Check::Run(measured), Check::Disk(live)],
+    mend: Some(Mend::Pair),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
@@ -50,7 +53,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     let engine = change::engine(disk);
     let to = To { cache: Some(Cache::None), aio: Some(engine), ..To::default() };
     let change = change::own_disk(format!("Use cache=none with aio={engine}."), disk, &to);
-    Some(rule.advice(disk, &["cache", "aio"], &cause, change))
+    Some(rule.advice(disk, &seen![disk; cache, aio], &cause, change))
 }
 
 fn cause(gain: &Gain) -> String {

@@ -62,13 +62,44 @@ pub struct Change {
     pub sets: Option<Sets>,
 }
 
+/// By what a guest's settings are changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Options of its command line.
+    Qemu,
+    /// `virsh`.
+    Libvirt,
+    /// `qm`.
+    Proxmox,
+}
+
+impl Way {
+    /// How it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::Qemu => "QEMU",
+            Way::Libvirt => "libvirt",
+            Way::Proxmox => "Proxmox",
+        }
+    }
+}
+
 impl Change {
+    /// How it is made by this way.
+    pub fn by(&self, way: Way) -> &str {
+        match way {
+            Way::Qemu => &self.qemu,
+            Way::Libvirt => &self.libvirt,
+            Way::Proxmox => &self.proxmox,
+        }
+    }
+
     /// What to do, by the system that one has; one entry where it is the same for all.
     pub fn ways(&self) -> Vec<(&'static str, &str)> {
         if self.qemu == self.libvirt && self.qemu == self.proxmox {
             return vec![("any", &self.qemu)];
         }
-        vec![("QEMU", &self.qemu), ("libvirt", &self.libvirt), ("Proxmox", &self.proxmox)]
+        [Way::Qemu, Way::Libvirt, Way::Proxmox].map(|way| (way.name(), self.by(way))).into()
     }
 }
 

@@ -2,7 +2,8 @@
 //! still until the next period (100 ms), in the middle of interrupts and with locks held.
 
 use super::change::{Names, Takes, shell};
-use super::{Change, Check, Finding, Need, Rule, Severity};
+use super::live::seen;
+use super::{Change, Check, Finding, Kinds, Need, Rule, Severity};
 use crate::facts::Processors;
 
 pub(super) const RULE: Rule = Rule {
@@ -16,12 +17,14 @@ pub(super) const RULE: Rule = Rule {
         "Proxmox VE, qm.adoc, \"Resource Limits\" (cpulimit)",
     ],
     checks: &[Check::Processors(live)],
+    kinds: Kinds::Any,
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
-    let vcpus = p.vcpus?;
+    let vcpus = (*p.vcpus)?;
     let quota = p.quota_cpus.filter(|q| *q < f64::from(vcpus))?;
     let cause = format!(
         "The guest has {vcpus} vCPUs but may use the time of {quota:.2} CPUs: when that is used up, all vCPUs stop \
@@ -39,12 +42,12 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
         takes: Takes::Running,
         sets: None,
     };
-    Some(rule.advice(p, &["vcpus", "quota_cpus"], &cause, change))
+    Some(rule.advice(p, &seen![p; vcpus, quota_cpus], &cause, change))
 }
 
 /// What is written to the file that the quota was read from.
 fn unlimited(p: &Processors) -> String {
-    let file = p.read.get("quota_cpus").filter(|file| file.starts_with('/'));
+    let file = p.quota_cpus.source().filter(|file| file.starts_with('/'));
     match file {
         Some(file) if file.ends_with("/cpu.cfs_quota_us") => format!("echo -1 > {}", shell(file)),
         Some(file) => format!("echo max > {}", shell(file)),
@@ -58,10 +61,10 @@ mod fixture {
     use crate::testing::{live_processors, of_processors};
 
     pub fn fires() -> Facts {
-        of_processors(Processors { quota_cpus: Some(1.5), ..live_processors() })
+        of_processors(Processors { quota_cpus: Some(1.5).into(), ..live_processors() })
     }
 
     pub fn silent() -> Facts {
-        of_processors(Processors { quota_cpus: Some(4.0), ..live_processors() })
+        of_processors(Processors { quota_cpus: Some(4.0).into(), ..live_processors() })
     }
 }

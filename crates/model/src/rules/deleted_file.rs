@@ -23,6 +23,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Disk(live)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
@@ -118,7 +119,7 @@ mod fixture {
 
     pub fn fires() -> Facts {
         let deleted = DeletedFile { path: "/images/a.raw".into(), pid: 812, fd: 31, replaced: false };
-        settings(Details { deleted: vec![deleted], ..Details::default() })
+        settings(Details { deleted: vec![deleted].into(), ..Details::default() })
     }
 
     pub fn silent() -> Facts {
@@ -133,10 +134,10 @@ mod tests {
     use crate::testing::live_disk;
 
     fn found(file: DeletedFile, source: &str, cache: &str) -> Vec<Finding> {
-        let mut disk = live_disk(Details { deleted: vec![file], ..Details::default() });
-        disk.place.source = Some(source.into());
+        let mut disk = live_disk(Details { deleted: vec![file].into(), ..Details::default() });
+        disk.place.source = Some(source.into()).into();
         disk.place.domain = Some("db1".into());
-        disk.cache = Some(cache.into());
+        disk.cache = Some(cache.into()).into();
         RULE.check(&Facts { disks: vec![disk], ..Facts::default() })
     }
 

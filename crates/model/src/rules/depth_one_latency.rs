@@ -24,6 +24,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Share(slow)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn slow(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {

@@ -21,6 +21,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Run(measured)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
@@ -40,8 +41,10 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     };
     let mut all = rule.from_gains(m, gains.iter().copied(), cause, |_| advice());
     for finding in &mut all {
-        let low =
-            gains.iter().find(|g| disk_key(&g.before) == finding.subject).and_then(|g| depth(m, g).map(|d| (g, d)));
+        let low = gains
+            .iter()
+            .find(|g| finding.subject.is_cell(&disk_key(&g.before)))
+            .and_then(|g| depth(m, g).map(|d| (g, d)));
         if let Some((gain, queue)) = low {
             let label = format!("requests in flight at the device: {}", gain.before.key());
             finding.figures.push(cite_estimate(m, label, "requests", &queue));

@@ -32,6 +32,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Run(measured)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 /// Cells of one disk that differ in depth alone, the shallowest first.
@@ -313,7 +314,7 @@ mod tests {
             bench = bench.cell(virtio("device", &format!("seq-read-64k-d{depth}-uring")), rate);
         }
         let found = RULE.check(&bench.facts());
-        let subjects: Vec<&str> = found.iter().map(|f| f.subject.as_str()).collect();
+        let subjects: Vec<String> = found.iter().map(|f| f.subject.to_string()).collect();
         assert_eq!(subjects, ["device/native", "device/qemu/virtio-blk,none,native"]);
         assert!(found[1].cause.contains("full at depth 4"), "{}", found[1].cause);
         assert!(found[1].change.what.contains("Keep 4 reads"));

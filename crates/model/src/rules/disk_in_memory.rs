@@ -2,7 +2,8 @@
 //! when the host goes down, and each block takes memory of the host, which tmpfs may swap out and ramfs may not.
 
 use super::change::{Change, Names, Takes, shell};
-use super::{Check, Finding, Need, Rule, Severity};
+use super::live::seen;
+use super::{Check, Finding, Kinds, Need, Rule, Severity};
 use crate::facts::Disk;
 
 pub(super) const RULE: Rule = Rule {
@@ -15,8 +16,10 @@ pub(super) const RULE: Rule = Rule {
         "Linux, Documentation/filesystems/ramfs-rootfs-initramfs.rst",
     ],
     checks: &[Check::Disk(live)],
+    kinds: Kinds::Any,
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
@@ -44,7 +47,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
         takes: Takes::ShutDown,
         sets: None,
     };
-    Some(rule.advice(disk, &["in_memory"], &cause, change))
+    Some(rule.advice(disk, &seen![disk; details.in_memory], &cause, change))
 }
 
 #[cfg(test)]
@@ -53,11 +56,11 @@ mod fixture {
     use crate::testing::settings;
 
     pub fn fires() -> Facts {
-        settings(Details { in_memory: Some("tmpfs".into()), ..Details::default() })
+        settings(Details { in_memory: "tmpfs".into(), ..Details::default() })
     }
 
     /// A file on any other file system.
     pub fn silent() -> Facts {
-        settings(Details { storage: Some("file".into()), ..Details::default() })
+        settings(Details { storage: "file".into(), ..Details::default() })
     }
 }

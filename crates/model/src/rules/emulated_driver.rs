@@ -3,9 +3,11 @@
 //! be alike: the rule then has no sure gain from that workload and says nothing of it.
 
 use super::change::{self, To};
+use super::live::seen;
 use super::support::{better, driver, is_emulated, times};
-use super::{Check, Finding, Need, Rule, Severity};
+use super::{Check, Finding, Mend, Need, Rule, Severity};
 use crate::facts::{Changed, Disk, Gain, Measured};
+use crate::paper;
 
 /// Any sure gain counts: virtio costs nothing.
 const GAIN: f64 = 1.0;
@@ -20,8 +22,11 @@ pub(super) const RULE: Rule = Rule {
         "Proxmox VE, qm.adoc, \"Bus/Controller\"",
     ],
     checks: &[Check::Run(measured), Check::Disk(live)],
+    mend: Some(Mend::Driver),
+    published: Some(published),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
@@ -41,7 +46,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     let to = To { driver: Some("virtio-blk"), iothread: true, ..To::default() };
     let what = "Attach the disk by virtio. The guest needs the driver before the system disk moves; Windows: install \
                 virtio-win and attach a small second virtio disk once.";
-    Some(rule.advice(disk, &["driver"], &cause, change::own_disk(what, disk, &to)))
+    Some(rule.advice(disk, &seen![disk; driver], &cause, change::own_disk(what, disk, &to)))
 }
 
 fn cause(gain: &Gain) -> String {
@@ -52,6 +57,12 @@ fn cause(gain: &Gain) -> String {
         driver(&gain.after),
         times(&gain.ratio)
     )
+}
+
+/// A published figure of an emulated controller beside a paravirtual one, on the same storage.
+fn published(slow: &paper::Cell, fast: &paper::Cell) -> bool {
+    let emulated = |cell: &paper::Cell| cell.driver.as_deref().map(is_emulated);
+    slow.target == fast.target && emulated(slow) == Some(true) && emulated(fast) == Some(false)
 }
 
 #[cfg(test)]

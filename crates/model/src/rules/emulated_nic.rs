@@ -3,6 +3,7 @@
 //! sends, so a bandwidth guarantee adds seconds of delay instead.
 
 use super::change::{NicTo, own_nic};
+use super::live::seen;
 use super::{Check, Finding, Need, Rule, Severity};
 use crate::facts::Nic;
 
@@ -18,6 +19,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Nic(live)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
@@ -29,7 +31,7 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     let what = "Make it a virtio-net card, and keep the MAC address (Windows: install virtio-win's NetKVM first; the \
                 guest may give the new card another name).";
     let to = NicTo { virtio: true, ..NicTo::default() };
-    Some(rule.advice(nic, &["model", "backend"], &cause, own_nic(what, nic, to)))
+    Some(rule.advice(nic, &seen![nic; model, backend], &cause, own_nic(what, nic, to)))
 }
 
 #[cfg(test)]
@@ -38,11 +40,11 @@ mod fixture {
     use crate::testing::{live_nic, of_nic};
 
     pub fn fires() -> Facts {
-        of_nic(Nic { model: Some("e1000e".into()), ..live_nic() })
+        of_nic(Nic { model: "e1000e".into(), ..live_nic() })
     }
 
     /// A card of the host's, passed through.
     pub fn silent() -> Facts {
-        of_nic(Nic { model: Some("vfio".into()), ..live_nic() })
+        of_nic(Nic { model: "vfio".into(), ..live_nic() })
     }
 }

@@ -3,6 +3,7 @@
 //! host does not pass virtualisation on. So the change says how to try.
 
 use super::change::{Names, Takes};
+use super::live::seen;
 use super::{Change, Check, Finding, Need, Rule, Severity};
 use crate::facts::Processors;
 use crate::result::Accel;
@@ -17,8 +18,10 @@ pub(super) const RULE: Rule = Rule {
         "Proxmox VE, qm.adoc, `kvm`: enable or disable KVM hardware virtualization",
     ],
     checks: &[Check::Processors(live)],
+    host_wide: true,
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
@@ -46,7 +49,7 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
         takes: Takes::NextStart,
         sets: None,
     };
-    let mut finding = rule.advice(p, &["accel", "kvm_here"], &cause, change);
+    let mut finding = rule.advice(p, &seen![p; accel, kvm_here], &cause, change);
     if !here {
         finding.severity = Severity::Note;
     }
@@ -60,7 +63,7 @@ mod fixture {
     use crate::testing::{live_processors, of_processors};
 
     pub fn fires() -> Facts {
-        of_processors(Processors { accel: Some(Accel::Tcg), ..live_processors() })
+        of_processors(Processors { accel: Some(Accel::Tcg).into(), ..live_processors() })
     }
 
     pub fn silent() -> Facts {
@@ -76,9 +79,12 @@ mod tests {
     #[test]
     fn a_host_without_kvm_is_a_note() {
         let of = |kvm_here| {
-            let facts = of_processors(Processors { accel: Some(Accel::Tcg), kvm_here, ..live_processors() });
+            let facts = of_processors(Processors { accel: Some(Accel::Tcg).into(), kvm_here, ..live_processors() });
             RULE.check(&facts).first().map(|f| f.severity)
         };
-        assert_eq!([of(Some(true)), of(Some(false)), of(None)], [Some(Severity::Warning), Some(Severity::Note), None]);
+        assert_eq!(
+            [of(Some(true).into()), of(Some(false).into()), of(None.into())],
+            [Some(Severity::Warning), Some(Severity::Note), None]
+        );
     }
 }

@@ -6,7 +6,7 @@
 //! themselves would cite counts, so it has enough pairs and an interval that excludes "equal".
 
 use super::support::is_emulated;
-use super::{Expected, Finding, Proof, findings};
+use super::{Expected, Finding, Proof, RULES, findings};
 use crate::facts::{Changed, Disk, changed, facts_of};
 use crate::paper::{Cell, Effect, Measure, Paper, Relation};
 use crate::result::Run;
@@ -116,12 +116,7 @@ fn rule_of(effect: &Effect) -> Option<&'static str> {
     if !compared || slow.guest != fast.guest {
         return None;
     }
-    let (from, to) = (slow.driver.as_deref()?, fast.driver.as_deref()?);
-    match () {
-        () if slow.target == fast.target && is_emulated(from) && !is_emulated(to) => Some("emulated-driver"),
-        () if from == to && slow.target == "sparse" => Some("sparse-file"),
-        () => None,
-    }
+    RULES.iter().find(|rule| rule.published.is_some_and(|speaks| speaks(slow, fast))).map(|rule| rule.id)
 }
 
 /// Whether the disk is, in what was changed, as the stored one was before.
@@ -231,7 +226,7 @@ mod tests {
     }
 
     fn disk(driver: &str) -> Disk {
-        Disk { driver: Some(driver.into()), iothread: Some(false), ..live_disk(Details::default()) }
+        Disk { driver: Some(driver.into()).into(), iothread: Some(false).into(), ..live_disk(Details::default()) }
     }
 
     fn drivers(slow: &str, rate: f64) -> Run {
@@ -330,8 +325,8 @@ mod tests {
         let bench = Bench::new().cell(native("device", "rand-write-32"), 60e3).cell(writeback, 6e3);
         let runs = learnt(&bench.cell(virtio("device", "rand-write-32"), 13e3).run());
         let pair = |cache: &str, aio: &str| Disk {
-            cache: Some(cache.into()),
-            aio: Some(aio.into()),
+            cache: Some(cache.into()).into(),
+            aio: Some(aio.into()).into(),
             ..live_disk(Details::default())
         };
         let finding = found(&pair("writeback", "native"), "cache-aio-pair");
@@ -342,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_sparse_file_by_run_and_by_paper() {
-        let sparse = Disk { sparse: Some(true), ..live_disk(Details::default()) };
+        let sparse = Disk { sparse: Some(true).into(), ..live_disk(Details::default()) };
         let finding = found(&sparse, "sparse-file");
         let run = Bench::new()
             .cell(native("sparse", "seq-write"), 500e6)
@@ -356,7 +351,7 @@ mod tests {
         let papers = [Paper::parse(PAPER).unwrap()];
         // The paper has that figure of an emulated controller alone.
         assert_eq!(by_papers(&finding, &sparse, &papers), None);
-        let lsi = Disk { driver: Some("lsi53c895a".into()), ..sparse };
+        let lsi = Disk { driver: "lsi53c895a".into(), ..sparse };
         let published = by_papers(&finding, &lsi, &papers).unwrap();
         assert!((published.times.unwrap() - 71.5 / 1.3).abs() < 1e-9, "{published:?}");
         assert!(

@@ -23,6 +23,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Share(cached)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn cached(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {

@@ -19,6 +19,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Share(hit)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn hit(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {

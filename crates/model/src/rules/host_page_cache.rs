@@ -3,9 +3,9 @@
 //! It can help (a shorter fsync) and it can hurt, so it is told, and measured.
 
 use super::change::{self, To};
-use super::live::bytes_shown;
+use super::live::{bytes_shown, seen};
 use super::support::{better, from_setting, times};
-use super::{Check, Finding, Need, Rule, Severity};
+use super::{Check, Finding, Mend, Need, Rule, Severity};
 use crate::facts::{Changed, Disk, Gain, Measured};
 use crate::setup::{Cache, Setup};
 
@@ -22,8 +22,10 @@ pub(super) const RULE: Rule = Rule {
         "https://github.com/neondatabase/autoscaling/issues/775 (fast, then storms of eviction)",
     ],
     checks: &[Check::Run(measured), Check::Disk(live)],
+    mend: Some(Mend::Pair),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
@@ -56,7 +58,7 @@ fn is_cached(disk: &Disk) -> bool {
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     let writes_back = |c: &&str| matches!(*c, "writeback" | "writethrough");
     let cache = disk.cache.as_deref().filter(writes_back).filter(|_| is_cached(disk))?;
-    let held = match disk.details.host_cached_bytes {
+    let held = match *disk.details.host_cached_bytes {
         Some(bytes) if bytes > 0 => format!(" (now {})", bytes_shown(bytes)),
         _ => String::new(),
     };
@@ -66,7 +68,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     );
     let to = To { cache: Some(Cache::None), ..To::default() };
     let change = change::own_disk("Use cache=none, unless measurements favour the current mode.", disk, &to);
-    let mut finding = rule.advice(disk, &["cache", "host_cached_bytes"], &cause, change);
+    let mut finding = rule.advice(disk, &seen![disk; cache, details.host_cached_bytes], &cause, change);
     finding.figures.extend(
         disk.details.host_cached_bytes.map(|b| from_setting("now in the host's page cache", b as f64, "bytes", disk)),
     );
@@ -119,10 +121,13 @@ mod tests {
     #[test]
     fn only_what_the_hosts_kernel_caches() {
         let told = |storage: &str, block_device: Option<bool>, held: u64| {
-            let details =
-                Details { storage: Some(storage.into()), host_cached_bytes: Some(held), ..Details::default() };
+            let details = Details {
+                storage: Some(storage.into()).into(),
+                host_cached_bytes: Some(held).into(),
+                ..Details::default()
+            };
             let place = Place { block_device, ..Place::default() };
-            let disk = Disk { cache: Some("writeback".into()), place, ..live_disk(details) };
+            let disk = Disk { cache: "writeback".into(), place, ..live_disk(details) };
             live(&RULE, &disk).map(|f| f.cause)
         };
         assert!(told("file", Some(false), 3 << 19).is_some_and(|cause| cause.contains("(now 1.5 MiB)")));

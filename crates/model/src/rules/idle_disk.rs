@@ -27,6 +27,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Run(measured)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::change::{Names, Takes, shell};
 use super::placement::{free_cpus, list_of, taken_cpus};
-use super::{Change, Check, Evidence, Finding, Live, Need, Rule, Severity};
+use super::{Change, Check, Evidence, Finding, Need, Rule, Severity};
 use crate::facts::{PlacedThread, Processors};
 
 pub(super) const RULE: Rule = Rule {
@@ -20,6 +20,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Processors(live)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
@@ -43,7 +44,7 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
     let mut finding = rule.advice(p, &[], &cause, advice(p, &threads, &cpus, wider.as_deref()));
     let bound = p.threads.iter().filter(|t| t.role == "vcpu" && t.cpus.iter().all(|c| taken.contains(c)));
     for thread in threads.iter().copied().chain(bound) {
-        let from = p.read.get("threads").cloned().unwrap_or_else(|| Live::from(p).place());
+        let from = p.threads.source_or(&p.from);
         let value = format!("may run on {}", list_of(&thread.cpus.iter().copied().collect()));
         finding.evidence.push(Evidence { setting: name(thread), value, from });
     }
@@ -124,7 +125,7 @@ mod fixture {
 
     fn with_iothread_on(cpus: &[u32]) -> Facts {
         let mut processors = live_processors();
-        processors.threads.iter_mut().filter(|t| t.role == "iothread").for_each(|t| t.cpus = cpus.to_vec());
+        processors.threads.amend().iter_mut().filter(|t| t.role == "iothread").for_each(|t| t.cpus = cpus.to_vec());
         of_processors(processors)
     }
 }
@@ -152,13 +153,13 @@ mod tests {
     #[test]
     fn vcpus_that_float_leave_room() {
         let mut p = live_processors();
-        p.threads.iter_mut().for_each(|t| t.cpus = (0..8).collect());
+        p.threads.amend().iter_mut().for_each(|t| t.cpus = (0..8).collect());
         assert_eq!(live(&RULE, &p), None);
         // Four vCPUs and the thread on four of the host's eight processors: none is left.
-        p.threads.iter_mut().for_each(|t| t.cpus = (0..4).collect());
+        p.threads.amend().iter_mut().for_each(|t| t.cpus = (0..4).collect());
         assert!(live(&RULE, &p).is_some());
         // On five there is one.
-        p.threads.iter_mut().for_each(|t| t.cpus = (0..5).collect());
+        p.threads.amend().iter_mut().for_each(|t| t.cpus = (0..5).collect());
         assert_eq!(live(&RULE, &p), None);
     }
 }

@@ -23,6 +23,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Cell(full)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn full(rule: &Rule, m: &Measured, cell: &Cell) -> Option<Finding> {

@@ -4,7 +4,8 @@
 use serde_json::json;
 
 use super::change::{Change, Names, Takes, comment, qmp, shell, slot_without};
-use super::{Check, Finding, Need, Rule, Severity};
+use super::live::seen;
+use super::{Check, Finding, Kinds, Need, Rule, Severity};
 use crate::facts::Disk;
 
 /// Proxmox's names of limits of a disk (`qm(1)`).
@@ -44,8 +45,10 @@ pub(super) const RULE: Rule = Rule {
         "Proxmox VE, qm(1), mbps, iops",
     ],
     checks: &[Check::Disk(live)],
+    kinds: Kinds::Any,
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 /// What a limit may be of.
@@ -81,7 +84,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
         takes: Takes::Running,
         sets: None,
     };
-    Some(rule.advice(disk, &["limits"], &cause, change))
+    Some(rule.advice(disk, &seen![disk; details.limits], &cause, change))
 }
 
 /// By the monitor for now, and on the command line for later. QMP means a drive by its name, other disks by the
@@ -136,7 +139,7 @@ mod fixture {
     use crate::testing::settings;
 
     pub fn fires() -> Facts {
-        settings(Details { limits: vec!["1000 IOPS by QEMU's throttle".into()], ..Details::default() })
+        settings(Details { limits: vec!["1000 IOPS by QEMU's throttle".into()].into(), ..Details::default() })
     }
 
     pub fn silent() -> Facts {

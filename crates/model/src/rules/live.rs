@@ -5,61 +5,101 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Change, Evidence, Finding, Rule, Severity};
-use crate::facts::{Disk, Nic, Place, Processors, Provenance, Sources};
+use crate::facts::{Disk, Fact, GuestId, Nic, Place, Processors, Provenance, Setting, Subject};
 
 /// A device of a guest that runs now.
-pub trait Live: Serialize {
-    /// What a finding names: `guest web1, disk vda`.
-    fn subject(&self) -> &str;
+pub trait Live {
+    /// What a finding is about: `guest web1, disk vda`.
+    fn subject(&self) -> &Subject;
     /// What the configuration calls it.
     fn place(&self) -> &Place;
-    /// Where its settings were read.
-    fn read(&self) -> &Sources;
     /// Where it was read in the first place.
     fn from(&self) -> &Provenance;
 
-    /// The guest's part of the subject, which all of its devices share: `guest web1`.
-    fn guest(&self) -> &str {
-        self.subject().split_once(", ").map_or(self.subject(), |(guest, _)| guest)
+    /// The guest that it belongs to.
+    fn guest(&self) -> &GuestId {
+        &self.subject().guest
     }
 
-    /// The rest of the subject: `disk vda`; the whole subject of a guest's processors.
-    fn device(&self) -> &str {
-        self.subject().split_once(", ").map_or(self.subject(), |(_, device)| device)
+    /// What it is called within its guest: `disk vda`; of a guest's processors `guest web1`.
+    fn device(&self) -> String {
+        self.subject().within()
     }
 
-    /// A setting by its name, with the place where it was read; `None` where it is not known.
-    fn evidence(&self, setting: &str) -> Option<Evidence> {
-        let all = serde_json::to_value(self).ok()?;
-        let value = all.get(setting).or_else(|| all.get("details")?.get(setting))?;
-        let from = self.read().get(setting).cloned().unwrap_or_else(|| self.from().place());
-        let (setting, value) = match (setting.strip_suffix("_bytes"), value.as_u64()) {
-            (Some(size), Some(bytes)) => (size, bytes_shown(bytes)),
-            _ => (setting, shown(value)?),
-        };
-        Some(Evidence { setting: setting.replace('_', " "), value, from })
-    }
+    /// A setting as it is in force, with the place where it was read; `None` where it is not known or the device has
+    /// no such setting.
+    fn in_force(&self, setting: Setting) -> Option<Evidence>;
+}
+
+/// A fact as evidence: its value in words, and where it was read; `None` where it is not known. `path` is the fact
+/// as [`seen!`] has it, which cannot name another one than it shows.
+pub fn evidence<T: Serialize>(device: &impl Live, path: &str, fact: &Fact<T>) -> Option<Evidence> {
+    let name = path.rsplit('.').next().unwrap_or(path).trim();
+    let value = serde_json::to_value(fact.value()).ok()?;
+    let (setting, value) = match (name.strip_suffix("_bytes"), value.as_u64()) {
+        (Some(size), Some(bytes)) => (size, bytes_shown(bytes)),
+        _ => (name, shown(&value)?),
+    };
+    Some(Evidence { setting: setting.replace('_', " "), value, from: fact.source_or(device.from()) })
+}
+
+/// Facts of a device as evidence: `seen![disk; driver, details.format]`. They are named by their fields, so that the
+/// compiler misses one that is called otherwise.
+macro_rules! seen {
+    ($device:expr; $($field:ident $(. $inner:ident)?),* $(,)?) => {
+        [$($crate::rules::live::evidence(
+            $device,
+            stringify!($field $(. $inner)?),
+            &$device.$field $(. $inner)?,
+        )),*]
+    };
+}
+pub(super) use seen;
+
+/// The one fact of [`seen!`].
+macro_rules! one {
+    ($device:expr, $field:ident $(. $inner:ident)?) => {{
+        let [found] = seen![$device; $field $(. $inner)?];
+        found
+    }};
 }
 
 macro_rules! live {
-    ($($device:ty),*) => {$(
+    ($device:ty; $($setting:ident: $field:ident $(. $inner:ident)?),*; no $($none:ident),*) => {
         impl Live for $device {
-            fn subject(&self) -> &str {
+            fn subject(&self) -> &Subject {
                 &self.subject
             }
             fn place(&self) -> &Place {
                 &self.place
             }
-            fn read(&self) -> &Sources {
-                &self.read
-            }
             fn from(&self) -> &Provenance {
                 &self.from
             }
+            fn in_force(&self, setting: Setting) -> Option<Evidence> {
+                match setting {
+                    $(Setting::$setting => one!(self, $field $(. $inner)?),)*
+                    $(Setting::$none)|* => None,
+                }
+            }
         }
-    )*};
+    };
 }
-live!(Disk, Nic, Processors);
+live!(
+    Disk;
+    Driver: driver, Cache: cache, Aio: aio, Iothread: iothread, Discard: details.discard, Queues: details.queues;
+    no Model, Vhost, Vcpus, Accel, HugePages
+);
+live!(
+    Nic;
+    Model: model, Vhost: vhost, Queues: queues, Vcpus: vcpus;
+    no Driver, Cache, Aio, Iothread, Discard, Accel, HugePages
+);
+live!(
+    Processors;
+    Vcpus: vcpus, Accel: accel, Model: model, HugePages: huge_pages;
+    no Driver, Cache, Aio, Iothread, Discard, Queues, Vhost
+);
 
 /// A number of bytes: `1500 bytes`, `64 KiB`, `1.5 GiB`. Exact where it is a whole number of its unit.
 pub fn bytes_shown(bytes: u64) -> String {
@@ -91,21 +131,21 @@ fn shown(value: &Value) -> Option<String> {
 
 impl Rule {
     /// A finding about a device of a guest that nobody measured, with the settings that it rests on.
-    pub fn advice(&self, device: &impl Live, looked_at: &[&str], cause: &str, change: Change) -> Finding {
+    pub fn advice(&self, device: &impl Live, looked_at: &[Option<Evidence>], cause: &str, change: Change) -> Finding {
         // Lost data need no measurement.
         let cause = match self.severity {
             Severity::Severe => cause.to_owned(),
             _ => format!("{cause} Not measured here."),
         };
-        let mut finding = self.finding(self.severity, device.subject().to_owned(), cause, change);
-        finding.evidence = looked_at.iter().filter_map(|setting| device.evidence(setting)).collect();
+        let mut finding = self.finding(self.severity, device.subject().clone(), cause, change);
+        finding.evidence = looked_at.iter().flatten().cloned().collect();
         finding
     }
 }
 
 /// The processors of the guest that a device belongs to.
 pub fn processors_of<'a>(device: &impl Live, all: &'a [Processors]) -> Option<&'a Processors> {
-    all.iter().find(|p| p.subject == device.guest())
+    all.iter().find(|p| p.subject.guest == *device.guest())
 }
 
 #[cfg(test)]
@@ -117,14 +157,18 @@ mod tests {
 
     #[test]
     fn evidence_says_value_and_place() {
-        let mut disk = live_disk(Details { host_cached_bytes: Some(256 << 20), ..Details::default() });
-        disk.read.insert("cache".into(), "/proc/8/cmdline, -blockdev".into());
-        let of = |setting: &str| disk.evidence(setting).map(|e| (e.value, e.from));
-        assert_eq!(of("cache").unwrap(), ("none".into(), "/proc/8/cmdline, -blockdev".into()));
-        assert_eq!(of("iothread").unwrap(), ("yes".into(), "virsh dumpxml db1".into()));
-        assert_eq!(of("host_cached_bytes").unwrap().0, "256 MiB");
+        let mut disk = live_disk(Details { host_cached_bytes: Some(256 << 20).into(), ..Details::default() });
+        disk.cache = Fact::read(Some("none".into()), "/proc/8/cmdline, -blockdev");
+        let [cache, iothread, cached, format] =
+            seen![&disk; cache, iothread, details.host_cached_bytes, details.format]
+                .map(|e| e.map(|e| (e.value, e.from)));
+        assert_eq!(cache.unwrap(), ("none".into(), "/proc/8/cmdline, -blockdev".into()));
+        assert_eq!(iothread.unwrap(), ("yes".into(), "virsh dumpxml db1".into()));
+        assert_eq!(cached.unwrap().0, "256 MiB");
+        let names = seen![&disk; details.host_cached_bytes, driver].map(|e| e.unwrap().setting);
+        assert_eq!(names, ["host cached", "driver"]);
         assert_eq!([1500, 65_536, 3 << 29, 9000].map(bytes_shown), ["1500 bytes", "64 KiB", "1.5 GiB", "9000 bytes"]);
-        assert_eq!((of("format"), of("no-such")), (None, None));
-        assert_eq!(disk.guest(), "guest db1");
+        assert_eq!((format, disk.in_force(Setting::Vcpus)), (None, None));
+        assert_eq!((disk.guest().name(), disk.device()), ("db1", "disk vda".to_owned()));
     }
 }

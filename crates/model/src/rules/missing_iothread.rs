@@ -2,9 +2,9 @@
 //! other device, under one lock.
 
 use super::change::{self, To};
-use super::live::processors_of;
+use super::live::{processors_of, seen};
 use super::support::{better, times};
-use super::{Check, Finding, Need, Rule, Severity};
+use super::{Check, Finding, Mend, Need, Rule, Severity};
 use crate::facts::{Changed, Disk, Facts, Gain, Measured};
 use crate::result::Accel;
 
@@ -22,8 +22,10 @@ pub(super) const RULE: Rule = Rule {
     severity: Severity::Advice,
     references: &["Proxmox VE, qm.adoc, \"IO Thread\"", "QEMU, docs/devel/multiple-iothreads"],
     checks: &[Check::Run(measured), Check::Guests(live)],
+    mend: Some(Mend::Iothread),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
@@ -47,7 +49,7 @@ fn without(rule: &Rule, disk: &Disk) -> Option<Finding> {
     let cause = "QEMU's main loop serves this disk along with everything else; a dedicated I/O thread handles its \
                  requests in parallel.";
     let change = change::own_disk(WHAT, disk, &To { iothread: true, ..To::default() });
-    Some(rule.advice(disk, &["driver", "iothread"], cause, change))
+    Some(rule.advice(disk, &seen![disk; driver, iothread], cause, change))
 }
 
 fn cause(gain: &Gain) -> String {
@@ -95,8 +97,8 @@ mod tests {
     fn no_thread_is_asked_of_a_device_that_would_not_start_with_one() {
         let told = |transport: Option<&str>, accel: Accel| {
             let details = Details { transport: transport.map(str::to_owned), ..Details::default() };
-            let disk = Disk { iothread: Some(false), ..live_disk(details) };
-            let processors = vec![Processors { accel: Some(accel), ..live_processors() }];
+            let disk = Disk { iothread: Some(false).into(), ..live_disk(details) };
+            let processors = vec![Processors { accel: Some(accel).into(), ..live_processors() }];
             live(&RULE, &Facts { disks: vec![disk], processors, ..Facts::default() }).len()
         };
         assert_eq!((told(None, Accel::Tcg), told(Some("mmio"), Accel::Kvm), told(Some("mmio"), Accel::Tcg)), (1, 1, 0));

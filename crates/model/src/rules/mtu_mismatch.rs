@@ -5,7 +5,8 @@
 //! whatever the tap has.
 
 use super::change::{Names, Takes, chained, read_slot, shell};
-use super::{Change, Check, Finding, Need, Rule, Severity};
+use super::live::seen;
+use super::{Change, Check, Finding, Kinds, Need, Rule, Severity};
 use crate::facts::Nic;
 
 pub(super) const RULE: Rule = Rule {
@@ -18,17 +19,19 @@ pub(super) const RULE: Rule = Rule {
         "Proxmox VE, qm.adoc, \"Network Device\" (MTU; 1 takes the bridge's)",
     ],
     checks: &[Check::Nic(live)],
+    kinds: Kinds::Any,
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
-    let (tap, bridge) = (nic.mtu_bytes?, nic.bridge_mtu_bytes?);
+    let (tap, bridge) = ((*nic.mtu_bytes)?, (*nic.bridge_mtu_bytes)?);
     let own = nic.host_mtu_bytes.unwrap_or(tap);
     if own <= bridge {
         return None;
     }
-    let lets = match nic.host_mtu_bytes {
+    let lets = match *nic.host_mtu_bytes {
         Some(_) => "The device allows the guest packets of",
         None => "The tap accepts packets of",
     };
@@ -36,7 +39,7 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
         "{lets} {own} bytes, but the bridge passes only {bridge}: larger packets are dropped silently, and \
          connections that carry large packets stall."
     );
-    let (from, looked_at) = (nic.bridge.as_deref(), ["mtu_bytes", "host_mtu_bytes", "bridge_mtu_bytes", "bridge"]);
+    let (from, looked_at) = (nic.bridge.as_deref(), seen![nic; mtu_bytes, host_mtu_bytes, bridge_mtu_bytes, bridge]);
     let names = Names(&nic.place);
     let interface = shell(nic.interface.as_deref().unwrap_or("TAP"));
     // Now, for what has no device that tells the guest, and for what comes to it.
@@ -97,12 +100,12 @@ mod fixture {
     use crate::testing::{live_nic, of_nic};
 
     pub fn fires() -> Facts {
-        of_nic(Nic { mtu_bytes: Some(9000), ..live_nic() })
+        of_nic(Nic { mtu_bytes: Some(9000).into(), ..live_nic() })
     }
 
     /// An overlay network: its packets need room for one more header on the way.
     pub fn silent() -> Facts {
-        of_nic(Nic { mtu_bytes: Some(1450), ..live_nic() })
+        of_nic(Nic { mtu_bytes: Some(1450).into(), ..live_nic() })
     }
 }
 
@@ -116,11 +119,12 @@ mod tests {
     #[test]
     fn what_the_guest_is_told_counts() {
         let place = Place { vmid: Some("101".into()), slot: Some("net0".into()), ..Place::default() };
-        let nic = |tap, host| Nic { mtu_bytes: Some(tap), host_mtu_bytes: host, place: place.clone(), ..live_nic() };
+        let nic =
+            |tap, host| Nic { mtu_bytes: Some(tap).into(), host_mtu_bytes: host, place: place.clone(), ..live_nic() };
         let found = |tap, host| live(&RULE, &nic(tap, host));
-        assert_eq!(found(9000, Some(1500)), None);
-        assert_eq!(found(1500, None), None);
-        let told = found(1500, Some(9000)).unwrap();
+        assert_eq!(found(9000, Some(1500).into()), None);
+        assert_eq!(found(1500, None.into()), None);
+        let told = found(1500, Some(9000).into()).unwrap();
         assert!(told.cause.starts_with("The device allows the guest packets of 9000 bytes"), "{}", told.cause);
         assert_eq!(
             told.change.qemu,
@@ -130,10 +134,10 @@ mod tests {
         );
         assert!(told.change.proxmox.contains("sed -nE '/^net0: /{s///;s/,mtu=[^,]*//g;p}'"), "{}", told.change.proxmox);
         assert!(told.change.proxmox.contains("qm set 101 --net0 \"$card,mtu=1\" && "), "{}", told.change.proxmox);
-        let tap = found(9000, None).unwrap();
+        let tap = found(9000, None.into()).unwrap();
         assert!(tap.change.qemu.starts_with("ip link set dev tap0 mtu 1500\n"), "{}", tap.change.qemu);
         // An emulated card has no such key, nor has -nic.
-        let e1000 = live(&RULE, &Nic { model: Some("e1000".into()), ..nic(9000, None) }).unwrap();
+        let e1000 = live(&RULE, &Nic { model: "e1000".into(), ..nic(9000, None.into()) }).unwrap();
         assert!(!e1000.change.qemu.contains("host_mtu") && !e1000.change.proxmox.contains("qm "));
     }
 }

@@ -2,7 +2,8 @@
 //! system (or QEMU's qcow2 layer) allocates, and with it everything else that the thread serves.
 
 use super::change::{To, own_disk};
-use super::{Check, Finding, Need, Rule, Severity};
+use super::live::seen;
+use super::{Check, Finding, Mend, Need, Rule, Severity};
 use crate::facts::Disk;
 use crate::setup::Aio;
 
@@ -16,8 +17,10 @@ pub(super) const RULE: Rule = Rule {
         "https://github.com/kubevirt/kubevirt/pull/4421 (native AIO only on preallocated images)",
     ],
     checks: &[Check::Disk(live)],
+    mend: Some(Mend::Aio(Aio::IoUring)),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
@@ -34,7 +37,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     );
     let what = "Use aio=io_uring (QEMU 5.0, Linux 5.1; threads on older ones), or preallocate the file.";
     let change = own_disk(what, disk, &To { aio: Some(Aio::IoUring), ..To::default() });
-    Some(rule.advice(disk, &["aio", "format", "sparse", "storage"], &cause, change))
+    Some(rule.advice(disk, &seen![disk; aio, details.format, sparse, details.storage], &cause, change))
 }
 
 #[cfg(test)]
@@ -43,12 +46,12 @@ mod fixture {
     use crate::testing::{live_disk, settings};
 
     pub fn fires() -> Facts {
-        let disk = Disk { sparse: Some(true), ..live_disk(Details::default()) };
+        let disk = Disk { sparse: Some(true).into(), ..live_disk(Details::default()) };
         Facts { disks: vec![disk], ..Facts::default() }
     }
 
     /// A file of which nobody said that it grows.
     pub fn silent() -> Facts {
-        settings(Details { storage: Some("file".into()), ..Details::default() })
+        settings(Details { storage: "file".into(), ..Details::default() })
     }
 }

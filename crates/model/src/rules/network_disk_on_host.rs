@@ -3,6 +3,7 @@
 //! alone (proposed in shafer2010, section 4). Which is faster depends on both, so this is a word
 //! to measure, not a verdict.
 
+use super::live::seen;
 use super::{Check, Finding, Need, Rule, Severity, change};
 use crate::facts::Disk;
 
@@ -18,6 +19,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Disk(live)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
@@ -32,7 +34,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
         "# in the guest, for iSCSI (Debian: open-iscsi)\n\
          iscsiadm -m discovery -t sendtargets -p SERVER && iscsiadm -m node --login",
     );
-    Some(rule.advice(disk, &["storage"], &cause, look))
+    Some(rule.advice(disk, &seen![disk; details.storage], &cause, look))
 }
 
 #[cfg(test)]
@@ -41,11 +43,11 @@ mod fixture {
     use crate::testing::settings;
 
     pub fn fires() -> Facts {
-        settings(Details { storage: Some("iscsi".into()), ..Details::default() })
+        settings(Details { storage: "iscsi".into(), ..Details::default() })
     }
 
     /// A local disk.
     pub fn silent() -> Facts {
-        settings(Details { storage: Some("block".into()), ..Details::default() })
+        settings(Details { storage: "block".into(), ..Details::default() })
     }
 }

@@ -2,6 +2,7 @@
 //! vCPUs the guest has. Linux gained from a pair a vCPU; Windows lost in the same report.
 
 use super::change::{NicTo, own_nic};
+use super::live::seen;
 use super::{Check, Finding, Need, Rule, Severity};
 use crate::facts::Nic;
 
@@ -22,6 +23,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Nic(live)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
@@ -40,7 +42,7 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
         if nic.windows.is_none() { " Not for Windows, which became slower there (4.3 to 2.3 Gbit/s)." } else { "" };
     let what = format!("Give it {queues} queue pairs, if the network is the guest's bottleneck.{doubt}");
     let change = own_nic(what, nic, NicTo { queues: Some(queues), ..NicTo::default() });
-    Some(rule.advice(nic, &["queues", "vcpus", "vhost"], &cause, change))
+    Some(rule.advice(nic, &seen![nic; queues, vcpus, vhost], &cause, change))
 }
 
 #[cfg(test)]
@@ -49,11 +51,11 @@ mod fixture {
     use crate::testing::{live_nic, of_nic};
 
     pub fn fires() -> Facts {
-        of_nic(Nic { queues: Some(1), ..live_nic() })
+        of_nic(Nic { queues: Some(1).into(), ..live_nic() })
     }
 
     /// Windows.
     pub fn silent() -> Facts {
-        of_nic(Nic { queues: Some(1), windows: Some(true), ..live_nic() })
+        of_nic(Nic { queues: Some(1).into(), windows: Some(true).into(), ..live_nic() })
     }
 }

@@ -2,6 +2,7 @@
 //! guest deletes stays allocated on the host, and a thin pool fills.
 
 use super::change::{self, To};
+use super::live::seen;
 use super::{Check, Finding, Need, Rule, Severity, sparse_file};
 use crate::facts::Disk;
 
@@ -14,6 +15,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Disk(live)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
@@ -30,7 +32,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     let what = "Pass the guest's discards on, and let the guest trim: in the guest `fstrim -av` once, then \
                 `systemctl enable --now fstrim.timer` (Windows trims automatically).";
     let change = change::own_disk(what, disk, &To { discard: true, ..To::default() });
-    Some(rule.advice(disk, &["thin", "discard"], cause, change))
+    Some(rule.advice(disk, &seen![disk; details.thin, details.discard], cause, change))
 }
 
 #[cfg(test)]
@@ -39,11 +41,11 @@ mod fixture {
     use crate::testing::settings;
 
     pub fn fires() -> Facts {
-        settings(Details { thin: Some(true), discard: Some(false), ..Details::default() })
+        settings(Details { thin: Some(true).into(), discard: Some(false).into(), ..Details::default() })
     }
 
     /// A disk whose blocks are all there has nothing to give back.
     pub fn silent() -> Facts {
-        settings(Details { thin: Some(false), discard: Some(false), ..Details::default() })
+        settings(Details { thin: Some(false).into(), discard: Some(false).into(), ..Details::default() })
     }
 }

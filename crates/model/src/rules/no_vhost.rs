@@ -2,6 +2,7 @@
 //! call. With vhost a thread of the kernel does it.
 
 use super::change::{NicTo, own_nic};
+use super::live::seen;
 use super::{Check, Finding, Need, Rule, Severity};
 use crate::facts::Nic;
 
@@ -17,6 +18,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Nic(live)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
@@ -28,7 +30,7 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     let cause = "QEMU's main loop copies each packet between the tap and the guest, although this host has vhost-net, \
                  which does it in the kernel.";
     let change = own_nic("Use vhost-net.", nic, NicTo { vhost: true, ..NicTo::default() });
-    Some(rule.advice(nic, &["model", "backend", "vhost", "vhost_here"], cause, change))
+    Some(rule.advice(nic, &seen![nic; model, backend, vhost, vhost_here], cause, change))
 }
 
 #[cfg(test)]
@@ -37,11 +39,11 @@ mod fixture {
     use crate::testing::{live_nic, of_nic};
 
     pub fn fires() -> Facts {
-        of_nic(Nic { vhost: Some(false), ..live_nic() })
+        of_nic(Nic { vhost: Some(false).into(), ..live_nic() })
     }
 
     /// A host without vhost-net.
     pub fn silent() -> Facts {
-        of_nic(Nic { vhost: Some(false), vhost_here: Some(false), ..live_nic() })
+        of_nic(Nic { vhost: Some(false).into(), vhost_here: Some(false).into(), ..live_nic() })
     }
 }

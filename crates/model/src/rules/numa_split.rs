@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 
 use super::change::{Names, Takes};
+use super::live::seen;
 use super::placement::list_of;
-use super::{Change, Check, Finding, Need, Rule, Severity};
+use super::{Change, Check, Finding, Kinds, Need, Rule, Severity};
 use crate::facts::Processors;
 
 /// Share of the memory that lies elsewhere from which on it is told: libraries and the page cache of
@@ -23,8 +24,10 @@ pub(super) const RULE: Rule = Rule {
         "Proxmox VE, qm.adoc, \"NUMA\"",
     ],
     checks: &[Check::Processors(live)],
+    kinds: Kinds::Any,
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
@@ -50,7 +53,7 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
         list_of(&mine),
         share * 100.0
     );
-    Some(rule.advice(p, &["memory_by_node"], &cause, advice(p, &list_of(&mine), &nodes, &mine)))
+    Some(rule.advice(p, &seen![p; memory_by_node], &cause, advice(p, &list_of(&mine), &nodes, &mine)))
 }
 
 fn advice(p: &Processors, mine: &str, nodes: &BTreeSet<u32>, own: &BTreeSet<u32>) -> Change {
@@ -91,7 +94,7 @@ mod fixture {
 
     fn bound_to(cpus: &[u32]) -> Facts {
         let mut processors = live_processors();
-        processors.threads.iter_mut().filter(|t| t.role == "vcpu").for_each(|t| t.cpus = cpus.to_vec());
+        processors.threads.amend().iter_mut().filter(|t| t.role == "vcpu").for_each(|t| t.cpus = cpus.to_vec());
         of_processors(processors)
     }
 }

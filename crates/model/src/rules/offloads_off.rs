@@ -3,6 +3,7 @@
 //! leave the host.
 
 use super::change::{NicTo, on_host, own_nic, shell};
+use super::live::seen;
 use super::{Check, Finding, Need, Rule, Severity};
 use crate::facts::Nic;
 
@@ -18,6 +19,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Nic(live)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
@@ -31,11 +33,11 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     let what = "Leave the offloads on, unless the guest routes packets with a driver that mangles large ones.";
     let to = NicTo { offloads: true, ..NicTo::default() };
     let of_tap = nic.offloads_off.iter().all(|name| name.starts_with("tap"));
-    let change = match (&nic.interface, of_tap) {
+    let change = match (&*nic.interface, of_tap) {
         (Some(tap), true) => on_host(what, format!("ethtool -K {} tx on sg on tso on gso on", shell(tap))),
         _ => own_nic(what, nic, to),
     };
-    Some(rule.advice(nic, &["offloads_off"], &cause, change))
+    Some(rule.advice(nic, &seen![nic; offloads_off], &cause, change))
 }
 
 #[cfg(test)]
@@ -44,7 +46,7 @@ mod fixture {
     use crate::testing::{live_nic, of_nic};
 
     pub fn fires() -> Facts {
-        of_nic(Nic { offloads_off: vec!["host_tso4".into(), "guest_tso4".into()], ..live_nic() })
+        of_nic(Nic { offloads_off: vec!["host_tso4".into(), "guest_tso4".into()].into(), ..live_nic() })
     }
 
     pub fn silent() -> Facts {

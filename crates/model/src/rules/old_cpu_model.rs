@@ -2,6 +2,7 @@
 //! operations, and flags against known flaws of CPUs left out.
 
 use super::change::{Names, Takes};
+use super::live::seen;
 use super::{Change, Check, Finding, Need, Rule, Severity};
 use crate::facts::Processors;
 use crate::result::Accel;
@@ -22,6 +23,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Processors(live)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 /// Whether an old model is but the base of a newer one: Proxmox starts its x86-64-v2 and
@@ -61,7 +63,7 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
         takes: Takes::NextStart,
         sets: None,
     };
-    Some(rule.advice(p, &["model", "flags"], &cause, change))
+    Some(rule.advice(p, &seen![p; model, flags], &cause, change))
 }
 
 #[cfg(test)]
@@ -70,11 +72,11 @@ mod fixture {
     use crate::testing::{live_processors, of_processors};
 
     pub fn fires() -> Facts {
-        of_processors(Processors { model: Some("kvm64".into()), ..live_processors() })
+        of_processors(Processors { model: "kvm64".into(), ..live_processors() })
     }
 
     pub fn silent() -> Facts {
-        of_processors(Processors { model: Some("Skylake-Server".into()), ..live_processors() })
+        of_processors(Processors { model: "Skylake-Server".into(), ..live_processors() })
     }
 }
 
@@ -87,7 +89,7 @@ mod tests {
     fn a_model_of_proxmox_that_is_built_on_an_old_one_is_none() {
         let fires = |flags: &[&str]| {
             let flags = flags.iter().map(|f| (*f).to_owned()).collect();
-            live(&RULE, &Processors { model: Some("qemu64".into()), flags, ..live_processors() }).is_some()
+            live(&RULE, &Processors { model: "qemu64".into(), flags, ..live_processors() }).is_some()
         };
         let x86_64_v2 = ["enforce", "+kvm_pv_eoi", "+pni", "+popcnt", "+sse4.1", "+sse4.2", "+ssse3"];
         assert!(!fires(&[&["+aes"], &x86_64_v2[..]].concat()), "x86-64-v2-AES");

@@ -53,9 +53,9 @@ mod tests {
         let mut p = live_processors();
         assert_eq!(list_of(&taken_cpus(&p)), "2-5");
         // One vCPU on its own processor, three that float.
-        p.threads.iter_mut().skip(1).for_each(|t| t.cpus = (0..8).collect());
+        p.threads.amend().iter_mut().skip(1).for_each(|t| t.cpus = (0..8).collect());
         assert_eq!(list_of(&taken_cpus(&p)), "2");
-        p.host.clear();
+        p.host.amend().clear();
         assert!(taken_cpus(&p).is_empty());
     }
 }

@@ -3,8 +3,9 @@
 //! two requests for one. One entry of 8 bytes covers a cluster.
 
 use super::change::{Takes, To, own_disk};
+use super::live::seen;
 use super::support::{from_setting, times};
-use super::{Change, Check, Finding, Need, Rule, Severity};
+use super::{Change, Check, Finding, Mend, Need, Rule, Severity};
 use crate::facts::{Changed, Details, Disk, Gain, Measured};
 
 /// Any sure gain counts.
@@ -25,8 +26,10 @@ pub(super) const RULE: Rule = Rule {
     severity: Severity::Advice,
     references: &["QEMU, docs/qcow2-cache.txt", "libvirt, formatdomain.html, metadata_cache (7.0.0)"],
     checks: &[Check::Run(measured), Check::Disk(live)],
+    mend: Some(Mend::Target("qcow2-full-l2")),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
@@ -43,7 +46,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     );
     let mut finding = rule.advice(
         disk,
-        &["format", "virtual_bytes", "cluster_bytes", "l2_cache_bytes"],
+        &seen![disk; details.format, details.virtual_bytes, details.cluster_bytes, details.l2_cache_bytes],
         &cause,
         own_disk(WHAT, disk, &To { l2_cache: Some(needed), ..To::default() }),
     );
@@ -57,7 +60,7 @@ fn uncovered(d: &Details) -> Option<(u64, u64)> {
     if d.format.as_deref() != Some("qcow2") {
         return None;
     }
-    let needed = d.virtual_bytes?.div_ceil(d.cluster_bytes.filter(|b| *b > 0)?) * ENTRY_BYTES;
+    let needed = (*d.virtual_bytes)?.div_ceil(d.cluster_bytes.filter(|b| *b > 0)?) * ENTRY_BYTES;
     d.l2_cache_bytes.filter(|has| *has < needed).map(|has| (needed, has))
 }
 
@@ -122,10 +125,10 @@ mod tests {
     fn a_live_image_is_judged_by_its_size() {
         let of = |cache: u64| {
             let details = Details {
-                format: Some("qcow2".into()),
-                virtual_bytes: Some(1 << 40),
-                cluster_bytes: Some(64 << 10),
-                l2_cache_bytes: Some(cache),
+                format: "qcow2".into(),
+                virtual_bytes: Some(1 << 40).into(),
+                cluster_bytes: Some(64 << 10).into(),
+                l2_cache_bytes: Some(cache).into(),
                 ..Details::default()
             };
             RULE.check(&settings(details))

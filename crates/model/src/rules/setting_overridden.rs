@@ -3,7 +3,7 @@
 
 use super::change::{Names, Takes, slot_without};
 use super::{Change, Check, Evidence, Finding, Live, Need, Rule, Severity};
-use crate::facts::{Disk, Nic, Overridden, Processors};
+use crate::facts::{Disk, Nic, Overridden, Processors, Setting};
 
 pub(super) const RULE: Rule = Rule {
     id: "setting-overridden",
@@ -18,6 +18,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Disk(of_disk), Check::Nic(of_nic), Check::Processors(of_processors)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn of_disk(rule: &Rule, disk: &Disk) -> Option<Finding> {
@@ -48,7 +49,7 @@ fn overridden(rule: &Rule, device: &impl Live, wrong: &[Overridden]) -> Option<F
             each.join("; ")
         ),
     };
-    let names: Vec<&str> = wrong.iter().map(|o| o.setting.as_str()).collect();
+    let names: Vec<&str> = wrong.iter().map(|o| o.setting.name()).collect();
     let (domain, vmid) = (Names(device.place()).domain(), Names(device.place()).vmid());
     let running = "tr '\\0' '\\n' < /proc/PID/cmdline | grep -A1 -e -blockdev -e -drive -e -device -e -cpu -e -smp";
     let look = Change {
@@ -63,7 +64,7 @@ fn overridden(rule: &Rule, device: &impl Live, wrong: &[Overridden]) -> Option<F
         sets: None,
     };
     let change = match wrong {
-        [one] if one.why.is_some() && one.setting == "iothread" => no_iothread(device),
+        [one] if one.why.is_some() && one.setting == Setting::Iothread => no_iothread(device),
         _ => look,
     };
     let mut finding = rule.advice(device, &[], &cause, change);
@@ -76,7 +77,7 @@ fn overridden(rule: &Rule, device: &impl Live, wrong: &[Overridden]) -> Option<F
 fn no_iothread(device: &impl Live) -> Change {
     let names = Names(device.place());
     let (vmid, slot) = (names.vmid(), names.slot("scsi0"));
-    let virtio = device.evidence("driver").is_some_and(|driver| driver.value == "virtio-scsi");
+    let virtio = device.in_force(Setting::Driver).is_some_and(|driver| driver.value == "virtio-scsi");
     let (what, proxmox) = match virtio {
         true => (
             "Give each SCSI disk of the guest a controller with a thread of its own.",
@@ -92,8 +93,8 @@ fn no_iothread(device: &impl Live) -> Change {
 }
 
 fn in_force(device: &impl Live, o: &Overridden) -> Evidence {
-    device.evidence(&o.setting).unwrap_or_else(|| Evidence {
-        setting: o.setting.clone(),
+    device.in_force(o.setting).unwrap_or_else(|| Evidence {
+        setting: o.setting.name().to_owned(),
         value: o.found.clone(),
         from: device.from().place(),
     })
@@ -101,11 +102,11 @@ fn in_force(device: &impl Live, o: &Overridden) -> Evidence {
 
 #[cfg(test)]
 mod fixture {
-    use crate::facts::{Details, Facts, Overridden};
+    use crate::facts::{Details, Facts, Overridden, Setting};
     use crate::testing::settings;
 
     pub fn fires() -> Facts {
-        let one = Overridden { setting: "aio".into(), asked: "native".into(), found: "threads".into(), why: None };
+        let one = Overridden { setting: Setting::Aio, asked: "native".into(), found: "threads".into(), why: None };
         settings(Details { overridden: vec![one], ..Details::default() })
     }
 
@@ -125,10 +126,11 @@ mod tests {
     fn an_iothread_that_proxmox_ignores_says_why_and_how_the_disk_gets_one() {
         let found = |driver: &str, slot: &str| {
             let why = Some("Proxmox VE gives none there".to_owned());
-            let one = Overridden { setting: "iothread".into(), asked: "on".into(), found: "off".into(), why };
+            let one = Overridden { setting: Setting::Iothread, asked: "on".into(), found: "off".into(), why };
             let details = Details { overridden: vec![one], ..Details::default() };
             let place = Place { vmid: Some("101".into()), slot: Some(slot.into()), ..Place::default() };
-            let disk = Disk { driver: Some(driver.into()), iothread: Some(false), place, ..live_disk(details) };
+            let disk =
+                Disk { driver: Some(driver.into()).into(), iothread: Some(false).into(), place, ..live_disk(details) };
             RULE.check(&Facts { disks: vec![disk], ..Facts::default() }).remove(0)
         };
         let scsi = found("virtio-scsi", "scsi0");

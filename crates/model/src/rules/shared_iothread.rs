@@ -1,6 +1,7 @@
 //! Several disks on one I/O thread: it is one core, and while it serves one disk the others wait.
 
 use super::change::{To, own_disk};
+use super::live::seen;
 use super::{Check, Finding, Live, Need, Rule, Severity};
 use crate::facts::{Disk, Facts};
 
@@ -16,6 +17,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Guests(live)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 /// One finding for a thread, at the second of its disks.
@@ -29,7 +31,7 @@ fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
         if facts.disks[..at].iter().filter(shares).count() != 1 {
             continue;
         }
-        let names: Vec<&str> = facts.disks.iter().filter(shares).map(Live::device).collect();
+        let names: Vec<String> = facts.disks.iter().filter(shares).map(Live::device).collect();
         let cause = format!(
             "The I/O thread {thread} serves {}: it is one core, and while it works for one disk the others wait.",
             names.join(", ")
@@ -39,14 +41,14 @@ fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
             disk,
             &To { iothread: true, ..To::default() },
         );
-        all.push(rule.advice(disk, &["driver", "iothread_name"], &cause, change));
+        all.push(rule.advice(disk, &seen![disk; driver, details.iothread_name], &cause, change));
     }
     all
 }
 
 #[cfg(test)]
 mod fixture {
-    use crate::facts::{Details, Disk, Facts};
+    use crate::facts::{Details, Disk, Facts, Subject};
     use crate::testing::live_disk;
 
     pub fn fires() -> Facts {
@@ -59,8 +61,8 @@ mod fixture {
 
     fn threads(names: [&str; 3]) -> Facts {
         let disk = |(name, thread): (&str, &str)| Disk {
-            subject: format!("guest db1, disk {name}"),
-            ..live_disk(Details { iothread_name: Some(thread.into()), ..Details::default() })
+            subject: Subject::disk("db1", name),
+            ..live_disk(Details { iothread_name: Some(thread.into()).into(), ..Details::default() })
         };
         Facts { disks: ["vda", "vdb", "vdc"].into_iter().zip(names).map(disk).collect(), ..Facts::default() }
     }
@@ -69,15 +71,16 @@ mod fixture {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::Subject;
 
     #[test]
     fn one_thread_is_one_finding_and_disks_of_two_guests_share_none() {
         let mut facts = fixture::fires();
         let found = RULE.check(&facts);
-        assert_eq!((found.len(), found[0].subject.as_str()), (1, "guest db1, disk vdb"));
+        assert_eq!((found.len(), found[0].subject.to_string()), (1, "guest db1, disk vdb".to_owned()));
         assert!(found[0].cause.contains("serves disk vda, disk vdb, disk vdc:"), "{}", found[0].cause);
         for (n, disk) in facts.disks.iter_mut().enumerate() {
-            disk.subject = format!("guest db{n}, disk vda");
+            disk.subject = Subject::disk(format!("db{n}"), "vda");
         }
         assert_eq!(RULE.check(&facts), []);
     }

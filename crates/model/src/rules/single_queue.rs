@@ -2,8 +2,8 @@
 //! them for all. QEMU's own default has been a queue a vCPU since its machine types 5.2.
 
 use super::change::{To, own_disk};
-use super::live::processors_of;
-use super::{Check, Finding, Need, Rule, Severity};
+use super::live::{processors_of, seen};
+use super::{Check, Finding, Mend, Need, Rule, Severity};
 use crate::facts::{Disk, Facts, Processors};
 
 /// Drivers with several queues.
@@ -19,8 +19,10 @@ pub(super) const RULE: Rule = Rule {
         "https://libvirt.org/formatdomain.html#hard-drives-floppy-disks-cdroms (queues)",
     ],
     checks: &[Check::Guests(live)],
+    mend: Some(Mend::Queues),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
@@ -35,8 +37,8 @@ fn single(rule: &Rule, disk: &Disk, processors: &Processors) -> Option<Finding> 
     );
     let what = format!("Give it {vcpus} queues, one for each vCPU (QEMU's default since machine type 5.2).");
     let change = own_disk(what, disk, &To { queues: Some(vcpus), ..To::default() });
-    let mut finding = rule.advice(disk, &["driver", "queues"], &cause, change);
-    finding.evidence.extend(super::Live::evidence(processors, "vcpus"));
+    let mut finding = rule.advice(disk, &seen![disk; driver, details.queues], &cause, change);
+    finding.evidence.extend(seen![processors; vcpus].into_iter().flatten());
     Some(finding)
 }
 
@@ -54,7 +56,7 @@ mod fixture {
     }
 
     fn queues(n: u32) -> Facts {
-        let disk = live_disk(Details { queues: Some(n), ..Details::default() });
+        let disk = live_disk(Details { queues: Some(n).into(), ..Details::default() });
         Facts { disks: vec![disk], ..of_processors(live_processors()) }
     }
 }

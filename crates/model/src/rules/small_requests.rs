@@ -22,6 +22,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Cell(split)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn split(rule: &Rule, m: &Measured, guest: &Cell) -> Option<Finding> {

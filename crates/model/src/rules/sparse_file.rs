@@ -1,9 +1,11 @@
 //! A file with holes under the guest's disk: the first write to each block makes the host's file
 //! system allocate it, update its metadata and split the request, inside the guest's write.
 
+use super::live::seen;
 use super::support::times;
-use super::{Check, Finding, Need, Rule, Severity, change};
+use super::{Check, Finding, Kinds, Mend, Need, Rule, Severity, change};
 use crate::facts::{Changed, Disk, Gain, Measured, Place};
+use crate::paper;
 
 /// Any sure gain counts.
 const GAIN: f64 = 1.0;
@@ -25,8 +27,12 @@ pub(super) const RULE: Rule = Rule {
         "https://github.com/kubevirt/kubevirt/issues/4077",
     ],
     checks: &[Check::Run(measured), Check::Disk(live)],
+    kinds: Kinds::Any,
+    mend: Some(Mend::Target("preallocated")),
+    published: Some(published),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
@@ -47,7 +53,7 @@ const MISSING_BYTES: u64 = 1 << 30;
 /// Whether enough of the disk is missing in its file that first writes will be felt; as long as nobody
 /// knows how much it is, any hole counts. With discard on the holes are meant to be: they come back.
 pub fn is_felt(disk: &Disk) -> bool {
-    let missing = disk.details.virtual_bytes.zip(disk.details.allocated_bytes);
+    let missing = disk.details.virtual_bytes.zip(*disk.details.allocated_bytes);
     let much = missing.is_none_or(|(size, there)| {
         let missing = size.saturating_sub(there);
         missing >= MISSING_BYTES && missing as f64 >= MISSING_SHARE * size as f64
@@ -62,7 +68,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     let cause = "The disk lies in a sparse file: the first write to each block waits until the host's file system has \
                  allocated it.";
     let change = change::full_allocation(WHAT, &disk.place, disk.details.format.as_deref());
-    Some(rule.advice(disk, &["sparse", "allocated_bytes", "virtual_bytes"], cause, change))
+    Some(rule.advice(disk, &seen![disk; sparse, details.allocated_bytes, details.virtual_bytes], cause, change))
 }
 
 fn cause(gain: &Gain) -> String {
@@ -76,6 +82,11 @@ fn cause(gain: &Gain) -> String {
         },
         times(&gain.ratio)
     )
+}
+
+/// A published figure of a sparse file beside other storage, by the same driver.
+fn published(slow: &paper::Cell, fast: &paper::Cell) -> bool {
+    slow.driver.is_some() && slow.driver == fast.driver && slow.target == SPARSE
 }
 
 #[cfg(test)]
@@ -114,8 +125,13 @@ mod tests {
     fn holes_that_are_few_or_meant_to_be_are_left_alone() {
         let felt = |size: Option<u64>, there: Option<u64>, discard: bool| {
             let (virtual_bytes, allocated_bytes) = (size.map(|n| n << 20), there.map(|n| n << 20));
-            let details = Details { virtual_bytes, allocated_bytes, discard: Some(discard), ..Details::default() };
-            is_felt(&Disk { sparse: Some(true), ..live_disk(details) })
+            let details = Details {
+                virtual_bytes: virtual_bytes.into(),
+                allocated_bytes: allocated_bytes.into(),
+                discard: Some(discard).into(),
+                ..Details::default()
+            };
+            is_felt(&Disk { sparse: Some(true).into(), ..live_disk(details) })
         };
         assert!(felt(Some(20 << 10), Some(10 << 10), false) && felt(None, None, false));
         assert!(!felt(Some(20 << 10), Some(10 << 10), true), "discard makes holes");
@@ -127,9 +143,13 @@ mod tests {
     #[test]
     fn a_raw_file_gets_one_advice_on_its_holes() {
         let rules = |format: &str| {
-            let details =
-                Details { format: Some(format.into()), thin: Some(true), discard: Some(false), ..Details::default() };
-            let disk = Disk { sparse: Some(true), aio: Some("io_uring".into()), ..live_disk(details) };
+            let details = Details {
+                format: Some(format.into()).into(),
+                thin: Some(true).into(),
+                discard: Some(false).into(),
+                ..Details::default()
+            };
+            let disk = Disk { sparse: Some(true).into(), aio: "io_uring".into(), ..live_disk(details) };
             let found = findings(&Facts { disks: vec![disk], ..Facts::default() });
             found.into_iter().map(|f| f.rule).collect::<Vec<String>>()
         };

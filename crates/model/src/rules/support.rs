@@ -1,6 +1,6 @@
 //! What the rules share: citing figures, and turning measured gains into findings.
 
-use super::{Change, Cited, Finding, Proof, Rule, Severity, change};
+use super::{About, Change, Cited, Finding, Proof, Rule, Severity, change};
 use crate::facts::{Disk, Gain, Measured};
 use crate::result::Mark;
 use crate::setup::{Attachment, Setup};
@@ -21,8 +21,7 @@ pub fn is_emulated(driver: &str) -> bool {
 
 /// Key of a cell without its workload: `device/qemu/virtio-blk,none,native`.
 pub fn disk_key(setup: &Setup) -> String {
-    let key = setup.key();
-    key.strip_suffix(&format!("/{}", setup.workload)).unwrap_or(&key).to_owned()
+    setup.disk_key()
 }
 
 /// Whether half or more of the cell's samples did not reach the device.
@@ -42,12 +41,12 @@ pub fn better(gain: &Gain) -> Attachment {
 
 impl Rule {
     /// A finding of this rule with what every finding has.
-    pub fn finding(&self, severity: Severity, subject: String, cause: String, change: Change) -> Finding {
+    pub fn finding(&self, severity: Severity, subject: impl Into<About>, cause: String, change: Change) -> Finding {
         Finding {
             rule: self.id.to_owned(),
             title: self.title.to_owned(),
             severity,
-            subject,
+            subject: subject.into(),
             cause,
             figures: Vec::new(),
             evidence: Vec::new(),

@@ -3,7 +3,8 @@
 //! choice: they may wait.)
 
 use super::change::{To, own_disk};
-use super::{Check, Finding, Need, Rule, Severity};
+use super::live::seen;
+use super::{Check, Finding, Mend, Need, Rule, Severity};
 use crate::facts::Disk;
 use crate::setup::Aio;
 
@@ -20,8 +21,10 @@ pub(super) const RULE: Rule = Rule {
         "QEMU, qemu(1), \"Block device options\": aio",
     ],
     checks: &[Check::Disk(live)],
+    mend: Some(Mend::Aio(Aio::Native)),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
@@ -37,7 +40,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
                  takes \
                  them asynchronously.";
     let change = own_disk("Use aio=native (or io_uring).", disk, &To { aio: Some(Aio::Native), ..To::default() });
-    Some(rule.advice(disk, &["aio", "cache", "format", "storage"], cause, change))
+    Some(rule.advice(disk, &seen![disk; aio, cache, details.format, details.storage], cause, change))
 }
 
 #[cfg(test)]
@@ -56,9 +59,9 @@ mod fixture {
 
     fn on(block_device: bool) -> Facts {
         let disk = Disk {
-            aio: Some("threads".into()),
+            aio: "threads".into(),
             place: Place { block_device: Some(block_device), ..Place::default() },
-            ..live_disk(Details { format: Some("raw".into()), ..Details::default() })
+            ..live_disk(Details { format: "raw".into(), ..Details::default() })
         };
         Facts { disks: vec![disk], ..Facts::default() }
     }

@@ -3,8 +3,9 @@
 //! is fast is no matter here.
 
 use super::change::{self, Change, Names, Takes, To};
+use super::live::seen;
 use super::support::{cite_count, disk_key};
-use super::{Check, Finding, Need, Rule, Severity};
+use super::{Check, Finding, Kinds, Mend, Need, Rule, Severity};
 use crate::facts::{Disk, Facts, Measured};
 use crate::setup::{Aio, Attachment, Cache};
 
@@ -18,8 +19,11 @@ pub(super) const RULE: Rule = Rule {
         "https://pve.proxmox.com/wiki/Performance_Tweaks (Writeback (Unsafe))",
     ],
     checks: &[Check::Run(measured), Check::Guests(live)],
+    kinds: Kinds::Any,
+    mend: Some(Mend::Pair),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 /// What to do.
@@ -47,7 +51,7 @@ fn of_firecracker(rule: &Rule, disk: &Disk) -> Finding {
     let what = "Enable flushes if the drive's contents must survive a host failure.";
     let set = "\"cache_type\": \"Writeback\"    # in the drive's configuration, before the microVM starts";
     let change = Change { takes: Takes::NextStart, ..change::on_host(what, set) };
-    let mut finding = rule.advice(disk, &["cache"], cause, change);
+    let mut finding = rule.advice(disk, &seen![disk; cache], cause, change);
     finding.severity = Severity::Advice;
     finding.title = "The guest cannot flush its drive".to_owned();
     finding.references = vec!["Firecracker, docs/api_requests/block-caching.md".to_owned()];
@@ -59,7 +63,7 @@ fn of_qemu(rule: &Rule, disk: &Disk) -> Finding {
         return of_a_snapshot(rule, disk);
     }
     let to = To { cache: Some(Cache::None), ..To::default() };
-    rule.advice(disk, &["cache"], CAUSE, change::own_disk(WHAT, disk, &to))
+    rule.advice(disk, &seen![disk; cache], CAUSE, change::own_disk(WHAT, disk, &to))
 }
 
 /// A guest that is to leave its image as it is: another cache mode would change nothing, and without the
@@ -85,7 +89,7 @@ fn of_a_snapshot(rule: &Rule, disk: &Disk) -> Finding {
         takes: Takes::NextStart,
         sets: None,
     };
-    let mut finding = rule.advice(disk, &["cache"], cause, change);
+    let mut finding = rule.advice(disk, &seen![disk; cache], cause, change);
     // Somebody asked for it, and it is right for a guest that is to begin anew each time.
     finding.severity = Severity::Warning;
     finding.title = "What the guest writes is thrown away at its end".to_owned();
@@ -99,7 +103,7 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     for cell in &m.cells {
         let Some(attachment) = cell.setup.attachment.as_ref().filter(|a| a.cache.no_flush()) else { continue };
         let disk = disk_key(&cell.setup);
-        let at = all.iter().position(|f| f.subject == disk).unwrap_or_else(|| {
+        let at = all.iter().position(|f| f.subject.is_cell(&disk)).unwrap_or_else(|| {
             let to = Attachment { cache: Cache::None, aio: Aio::Native, ..attachment.clone() };
             let mut finding = rule.finding(Severity::Severe, disk, CAUSE.to_owned(), change::settings(WHAT, &to));
             let label = "samples with cache=unsafe".to_owned();
@@ -150,14 +154,14 @@ mod fixture {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::Details;
+    use crate::facts::{Details, Fact};
     use crate::testing::live_disk;
 
     #[test]
     fn a_live_guest_is_told_without_any_measurement() {
         let disk = |cache: &str| Disk {
-            driver: Some("virtio-scsi".into()),
-            cache: Some(cache.into()),
+            driver: "virtio-scsi".into(),
+            cache: Some(cache.into()).into(),
             ..live_disk(Details::default())
         };
         let facts = |cache: &str| Facts { disks: vec![disk(cache)], ..Facts::default() };
@@ -171,14 +175,13 @@ mod tests {
     #[test]
     fn a_guest_that_is_thrown_away_is_not_made_to_keep_its_writes_by_the_way() {
         let by_option = |option: &str| Disk {
-            cache: Some("unsafe".into()),
-            aio: Some("native".into()),
-            iothread: Some(false),
-            read: [("cache".to_owned(), format!("/proc/812/cmdline, {option}"))].into(),
-            ..live_disk(Details { format: Some("raw".into()), ..Details::default() })
+            cache: Fact::read(Some("unsafe".into()), format!("/proc/812/cmdline, {option}")),
+            aio: "native".into(),
+            iothread: Some(false).into(),
+            ..live_disk(Details { format: "raw".into(), ..Details::default() })
         };
         let mut by_monitor = by_option("query-block");
-        by_monitor.place.source = Some("/var/tmp/vl.LZJGZ3".into());
+        by_monitor.place.source = "/var/tmp/vl.LZJGZ3".into();
         for disk in [by_option("-snapshot"), by_option("-drive, snapshot=on"), by_monitor] {
             let facts = Facts { disks: vec![disk], ..Facts::default() };
             let found = crate::rules::findings(&facts);
@@ -201,7 +204,7 @@ mod tests {
 
     #[test]
     fn firecrackers_default_is_told_as_its_own() {
-        let disk = Disk { cache: Some("unsafe".into()), ..live_disk(Details::default()) };
+        let disk = Disk { cache: "unsafe".into(), ..live_disk(Details::default()) };
         let facts = |kind: &str| Facts { kind: Some(kind.into()), disks: vec![disk.clone()], ..Facts::default() };
         let found = RULE.check(&facts("firecracker"));
         assert_eq!((found.len(), found[0].severity), (1, Severity::Advice));
@@ -213,7 +216,7 @@ mod tests {
     fn the_devices_evidence_is_cited_once_a_disk() {
         let found = RULE.check(&fixture::fires());
         assert_eq!(found.len(), 1);
-        assert_eq!(found[0].subject, "device/qemu/virtio-blk,unsafe,threads");
+        assert_eq!(found[0].subject.to_string(), "device/qemu/virtio-blk,unsafe,threads");
         assert!(found[0].cause.contains("the device saw 4.0 KiB and"), "{}", found[0].cause);
     }
 }

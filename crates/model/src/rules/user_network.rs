@@ -3,6 +3,7 @@
 //! bridge hands packets on as they are.
 
 use super::change::{NicTo, own_nic};
+use super::live::seen;
 use super::{Check, Finding, Need, Rule, Severity};
 use crate::facts::Nic;
 
@@ -21,6 +22,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Nic(live)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
@@ -33,7 +35,7 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     let what = "Connect it to a bridge through a tap with vhost, if the guest may be on the host's network (this \
                 needs root once, and gives the guest its own address).";
     let to = NicTo { virtio: true, tap: true, vhost: true, ..NicTo::default() };
-    Some(rule.advice(nic, &["backend"], &cause, own_nic(what, nic, to)))
+    Some(rule.advice(nic, &seen![nic; backend], &cause, own_nic(what, nic, to)))
 }
 
 #[cfg(test)]
@@ -42,10 +44,10 @@ mod fixture {
     use crate::testing::{live_nic, of_nic};
 
     pub fn fires() -> Facts {
-        of_nic(Nic { backend: Some("user".into()), interface: None, vhost: None, ..live_nic() })
+        of_nic(Nic { backend: "user".into(), interface: None.into(), vhost: None.into(), ..live_nic() })
     }
 
     pub fn silent() -> Facts {
-        of_nic(Nic { backend: Some("macvtap".into()), ..live_nic() })
+        of_nic(Nic { backend: "macvtap".into(), ..live_nic() })
     }
 }

@@ -5,8 +5,9 @@
 use std::collections::BTreeSet;
 
 use super::change::{Names, Takes, comment};
+use super::live::seen;
 use super::placement::list_of;
-use super::{Change, Check, Evidence, Finding, Live, Need, Rule, Severity};
+use super::{Change, Check, Evidence, Finding, Kinds, Need, Rule, Severity};
 use crate::facts::{PlacedThread, Processors};
 
 pub(super) const RULE: Rule = Rule {
@@ -19,8 +20,10 @@ pub(super) const RULE: Rule = Rule {
         "https://libvirt.org/formatdomain.html#cpu-tuning (vcpupin)",
     ],
     checks: &[Check::Processors(live)],
+    kinds: Kinds::Any,
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
@@ -49,8 +52,8 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
     };
     let cause = format!("{cause} A vCPU that waits for a processor delays those that wait for it.");
     let change = if !p.host.is_empty() && vcpus > p.host.len() { fewer(p) } else { unbound(p) };
-    let mut finding = rule.advice(p, &["vcpus", "shares_cpus_with"], &cause, change);
-    let from = p.read.get("threads").cloned().unwrap_or_else(|| Live::from(p).place());
+    let mut finding = rule.advice(p, &seen![p; vcpus, shares_cpus_with], &cause, change);
+    let from = p.threads.source_or(&p.from);
     finding.evidence.retain(|e| e.value != "none");
     finding.evidence.extend(evidence.into_iter().map(|(setting, value)| Evidence {
         setting,
@@ -119,7 +122,7 @@ mod fixture {
 
     fn bound_to(n: u32) -> Facts {
         let mut processors = live_processors();
-        processors.threads.iter_mut().filter(|t| t.role == "vcpu").for_each(|t| t.cpus = (0..n).collect());
+        processors.threads.amend().iter_mut().filter(|t| t.role == "vcpu").for_each(|t| t.cpus = (0..n).collect());
         of_processors(processors)
     }
 }
@@ -133,9 +136,9 @@ mod tests {
     #[test]
     fn neighbours_and_small_hosts_are_told() {
         let cause = |p: Processors| live(&RULE, &p).map(|f| f.cause).unwrap();
-        let neighbour = Processors { shares_cpus_with: vec!["web2".into()], ..live_processors() };
+        let neighbour = Processors { shares_cpus_with: vec!["web2".into()].into(), ..live_processors() };
         assert!(cause(neighbour).starts_with("vCPUs are pinned to processors to which vCPUs of web2 are pinned"));
-        let many = Processors { vcpus: Some(12), ..live_processors() };
+        let many = Processors { vcpus: Some(12).into(), ..live_processors() };
         assert!(cause(many).starts_with("The guest has 12 vCPUs and the host 8 processors."));
     }
 }

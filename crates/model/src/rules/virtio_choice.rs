@@ -2,9 +2,10 @@
 //! many disks on one PCI device and knows more commands.
 
 use super::change::{self, To};
+use super::live::seen;
 use super::support::{better, driver, times};
 use super::{Check, Finding, Live, Need, Rule, Severity};
-use crate::facts::{Changed, Disk, Facts, Gain, Measured};
+use crate::facts::{Changed, Disk, Facts, Gain, GuestId, Measured};
 
 /// A change must gain this much: the two differ little, and changing one renames the guest's disks.
 const GAIN: f64 = 1.1;
@@ -20,6 +21,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Run(measured), Check::Guests(live)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
@@ -33,7 +35,7 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
 fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
     let many =
         |d: &&Disk| d.driver.as_deref() == Some("virtio-blk") && d.details.alike_in_guest.is_some_and(|n| n >= MANY);
-    let mut told: Vec<&str> = Vec::new();
+    let mut told: Vec<&GuestId> = Vec::new();
     let mut all = Vec::new();
     for disk in facts.disks.iter().filter(many) {
         if told.contains(&disk.guest()) {
@@ -46,7 +48,7 @@ fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
         );
         let to = To { driver: Some("virtio-scsi"), ..To::default() };
         let change = change::own_disk("Attach this disk and similar ones to virtio-scsi controllers.", disk, &to);
-        all.push(rule.advice(disk, &["driver", "alike_in_guest"], &cause, change));
+        all.push(rule.advice(disk, &seen![disk; driver, details.alike_in_guest], &cause, change));
     }
     all
 }
@@ -90,7 +92,7 @@ mod tests {
 
     #[test]
     fn many_disks_are_one_finding() {
-        let of = |n| RULE.check(&settings(Details { alike_in_guest: Some(n), ..Details::default() })).len();
+        let of = |n| RULE.check(&settings(Details { alike_in_guest: Some(n).into(), ..Details::default() })).len();
         assert_eq!([of(3), of(24)], [0, 1]);
     }
 }

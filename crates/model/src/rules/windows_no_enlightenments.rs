@@ -2,6 +2,7 @@
 //! way out to the hypervisor, and its watchdogs take a pause of the host for a fault.
 
 use super::change::{Names, Takes};
+use super::live::seen;
 use super::{Change, Check, Finding, Need, Rule, Severity};
 use crate::facts::Processors;
 use crate::result::Accel;
@@ -19,6 +20,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Processors(live)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
@@ -56,7 +58,7 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
         takes: Takes::NextStart,
         sets: None,
     };
-    Some(rule.advice(p, &["windows", "model", "flags"], cause, change))
+    Some(rule.advice(p, &seen![p; windows, model, flags], cause, change))
 }
 
 #[cfg(test)]
@@ -74,6 +76,6 @@ mod fixture {
 
     fn windows(flags: &[&str]) -> Facts {
         let flags = flags.iter().map(|f| (*f).into()).collect();
-        of_processors(Processors { windows: Some(true), flags, ..live_processors() })
+        of_processors(Processors { windows: Some(true).into(), flags, ..live_processors() })
     }
 }

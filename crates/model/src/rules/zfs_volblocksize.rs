@@ -2,6 +2,7 @@
 //! changes a part and writes it anew, checksums and parity included.
 
 use super::change::{Names, Takes, shell, xml};
+use super::live::seen;
 use super::support::{caution, cite_count, cite_share, from_setting};
 use super::{Change, Check, Finding, Need, Rule, Severity};
 use crate::facts::{Disk, Measured, Place};
@@ -24,6 +25,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Run(measured), Check::Disk(live)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
+    ..Rule::PLAIN
 };
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
@@ -37,7 +39,8 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
         "The volume has blocks of {} KiB: each smaller write of the guest reads and rewrites a whole block.",
         block / 1024
     );
-    let mut finding = rule.advice(disk, &["storage", "volblock_bytes"], &cause, advice(&disk.place));
+    let mut finding =
+        rule.advice(disk, &seen![disk; details.storage, details.volblock_bytes], &cause, advice(&disk.place));
     finding.figures.push(from_setting("volblocksize", block as f64, "bytes", disk));
     Some(finding)
 }
@@ -129,7 +132,12 @@ mod tests {
     fn a_live_volume_is_judged_by_its_blocks() {
         let of = |kib: u64| {
             let (storage, volblock_bytes) = (Some("zvol".into()), Some(kib << 10));
-            RULE.check(&settings(Details { storage, volblock_bytes, ..Details::default() })).len()
+            RULE.check(&settings(Details {
+                storage: storage.into(),
+                volblock_bytes: volblock_bytes.into(),
+                ..Details::default()
+            }))
+            .len()
         };
         assert_eq!([of(8), of(16), of(128)], [0, 0, 1]);
     }

@@ -75,6 +75,9 @@ impl Workload for Dd {
     fn about(&self) -> &str {
         self.about
     }
+    fn moves_twice_the_memory(&self) -> bool {
+        true
+    }
     fn traits(&self) -> WorkloadTraits {
         WorkloadTraits {
             name: self.name.into(),

@@ -58,6 +58,10 @@ pub trait Workload: Sync {
     fn requirements(&self) -> &'static [Requirement];
     /// What it must find on the target.
     fn needs_state(&self) -> State;
+    /// Whether each cell moves twice the memory through the page cache, whatever the rate.
+    fn moves_twice_the_memory(&self) -> bool {
+        false
+    }
     /// Smallest span in bytes for a side with this much memory.
     fn bytes_needed(&self, memory_bytes: u64) -> u64;
     /// Whether it can be held to a bandwidth (`--gentle`), else why not.

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use schemars::JsonSchema;
 use serde::Serialize;
+use vmio_model::kind::RunKind;
 use vmio_model::result::{Accel, Run};
 use vmio_model::{shown, summary};
 
 use crate::context::{Context, Outcome};
-use crate::fit;
 use crate::report::export::{self, Format};
 use crate::report::{self, Forms, Report, format};
 use crate::store::{Imported, RunInfo, Store, StoreError};
-use crate::term;
+use crate::{fit, term};
 use vmio_model::failure::{Exit, Failure};
 
 /// List, show, compare, export, import and delete stored runs
@@ -103,7 +103,7 @@ impl RunId {
             // store says so in the same words as an unknown number does.
             RunId::Last => {
                 let runs = store.list()?;
-                let last = runs.iter().find(|r| !report::is_proof_study(&r.study)).or(runs.first());
+                let last = runs.iter().find(|r| !matches!(r.study, RunKind::Proof(_))).or(runs.first());
                 Ok(last.map_or(0, |r| r.id))
             }
         }
@@ -125,7 +125,7 @@ struct ListedRun<'a> {
     /// Its number.
     run: i64,
     /// Name of its study.
-    study: &'a str,
+    study: &'a RunKind,
     /// When it began, in seconds since the epoch.
     started_unix_seconds: f64,
     /// How it ended: `running`, `done`, `interrupted`, `failed`.
@@ -248,7 +248,7 @@ fn list(store: &Store, context: &Context) -> Outcome {
             r.id,
             // Days and minutes tell runs apart.
             format::utc(r.started_unix).chars().take(16).collect::<String>(),
-            fit::left(&fit::name(&r.study, 18), 18),
+            fit::left(&fit::name(&r.study.to_string(), 18), 18),
             r.samples,
             r.skipped
         );
@@ -271,8 +271,8 @@ fn show(store: &Store, id: i64, forms: &Forms, context: &Context) -> Outcome {
 
 /// The runs in which `vmio tax --prove` proved findings of a run.
 pub fn proofs_of(store: &Store, run: i64) -> Result<Vec<Run>, StoreError> {
-    let study = report::proof_study(run);
-    store.list()?.iter().rev().filter(|r| r.study == study).map(|r| store.load(r.id)).collect()
+    let proofs = RunKind::Proof(run);
+    store.list()?.iter().rev().filter(|r| r.study == proofs).map(|r| store.load(r.id)).collect()
 }
 
 fn compare(store: &Store, a: i64, b: i64, context: &Context) -> Outcome {
@@ -299,7 +299,7 @@ fn delete(store: &Store, id: i64, yes: bool) -> Outcome {
     if !yes {
         let question = format!(
             "delete run {id} ({}, {} samples, {})?",
-            shown::line(&run.study),
+            shown::line(&run.study.to_string()),
             run.samples.len(),
             format::utc(run.started_unix)
         );

@@ -8,9 +8,8 @@ pub mod pick;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use vmio_look::Look;
-use vmio_look::scan;
-use vmio_model::facts::{Guest, Unread};
+use vmio_look::{Look, scan};
+use vmio_model::facts::{Fact, Guest, Unread};
 use vmio_model::result::Accel;
 use vmio_model::rules::Severity;
 use vmio_node::Local;
@@ -18,13 +17,11 @@ use vmio_rig::guests::qemu::known_accelerator;
 
 use crate::context::{Context, Outcome};
 use crate::expect::Known;
-use crate::files;
 use crate::paths::Paths;
 use crate::report::scan::{self as report, Row, View, diff, nagios};
 use crate::run::like::differences;
 use crate::store::{Store, StoreError};
-use crate::studies;
-use crate::term;
+use crate::{files, studies, term};
 use pick::Ignore;
 use vmio_model::failure::{Exit, Failure};
 
@@ -193,8 +190,7 @@ fn tried(guests: &mut [Guest], local: &Local, state: &Path) {
         return;
     }
     for own in guests.iter_mut().filter_map(|g| g.processors.as_mut()).filter(|p| p.kvm_here == Some(true)) {
-        own.kvm_here = Some(false);
-        own.read.insert("kvm_here".into(), "a test boot, see `vmio doctor`".into());
+        own.kvm_here = Fact::read(Some(false), "a test boot, see `vmio doctor`");
     }
 }
 

@@ -8,13 +8,10 @@ use vmio_model::summary::summarise;
 
 use super::runs::RunId;
 use crate::context::{Context, Outcome};
-use crate::fit;
-use crate::papers;
 use crate::report::{self, Forms};
 use crate::run::{self, Mode, Wishes};
 use crate::store::Store;
-use crate::studies;
-use crate::term;
+use crate::{fit, papers, studies, term};
 use vmio_model::failure::{Exit, Failure};
 
 /// List, show and run studies: whole experiments from a TOML file
@@ -130,7 +127,7 @@ fn compare(study: &str, of: Option<RunId>, context: &Context) -> Outcome {
 fn run_of(paper: &Paper, of: Option<RunId>, store: &Store) -> anyhow::Result<i64> {
     let runs = store.list()?;
     let Some(named) = of else {
-        let newest = runs.iter().find(|r| r.study == paper.study && r.samples > 0);
+        let newest = runs.iter().find(|r| r.study.study() == Some(&*paper.study) && r.samples > 0);
         return newest.map(|r| r.id).ok_or_else(|| {
             Failure::new(Exit::Precondition, format!("no run of {} is stored", paper.study))
                 .help(format!("start one with `vmio study run {}`", paper.study))
@@ -139,7 +136,7 @@ fn run_of(paper: &Paper, of: Option<RunId>, store: &Store) -> anyhow::Result<i64
     };
     let id = named.find(store)?;
     match runs.iter().find(|r| r.id == id) {
-        Some(run) if run.study != paper.study => {
+        Some(run) if run.study.study() != Some(&*paper.study) => {
             let what = format!("run {id} belongs to the study {}, not to {}", run.study, paper.study);
             Err(Failure::new(Exit::Usage, what).help("`vmio runs list` shows the study of each run").into())
         }

@@ -8,6 +8,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use vmio_model::kind::RunKind;
 use vmio_model::result::{Accel, Figure, Mark, Run, Sample};
 use vmio_model::shown;
 use vmio_model::stats::{Estimate, Interval};
@@ -59,7 +60,7 @@ struct Metadata<'a> {
     /// Number of the run.
     run: i64,
     /// Name of the study.
-    study: &'a str,
+    study: &'a RunKind,
     /// Key of the cell.
     cell: String,
     /// Name of the target.
@@ -225,7 +226,7 @@ fn csv(run: &Run) -> String {
         let marks: Vec<&str> = s.marks.iter().map(|m| format::mark(*m)).collect();
         let fields = [
             run.id.to_string(),
-            run.study.clone(),
+            run.study.to_string(),
             accel,
             setup.target.clone(),
             setup.guest.clone(),

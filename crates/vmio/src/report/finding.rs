@@ -145,7 +145,7 @@ pub(super) fn html(finding: &Finding, shown: &Shown<'_>) -> Html {
     html! {
         article class={ "card " (finding.severity.name()) } {
             h3 { (shown.number) ". " (finding.title) " " (chip(finding.severity)) }
-            p.dim { (finding.subject) }
+            p.dim { (finding.subject.to_string()) }
             p { (finding.cause) }
             dl {
                 @if let Some(proof) = shown.proof {

@@ -3,13 +3,13 @@
 //! guest's set-up.
 
 use vmio_model::facts::gain_ratio;
+use vmio_model::kind::RunKind;
 use vmio_model::result::Run;
 use vmio_model::setup::Setup;
 use vmio_model::stats::Ratio;
 use vmio_model::study::Study;
 
 use super::format;
-use crate::run::like::is_like;
 
 /// A set-up with mends on one workload.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,7 +52,10 @@ pub fn mended(run: &Run) -> Vec<Mended> {
 }
 
 fn study(run: &Run) -> Option<Study> {
-    is_like(&run.study).then(|| toml::from_str(&run.study_toml).ok()).flatten()
+    match run.study {
+        RunKind::Like(_) => toml::from_str(&run.study_toml).ok(),
+        RunKind::Study(_) | RunKind::Noise(_) | RunKind::Proof(_) => None,
+    }
 }
 
 /// The guest's cell of a matrix of one set-up.

@@ -14,7 +14,7 @@ pub fn markdown(report: &Report<'_>) -> String {
     let mut put = |line: String| {
         let _ = writeln!(out, "{line}");
     };
-    put(format!("# vmio run {}: {}\n", run.id, plain(&run.study)));
+    put(format!("# vmio run {}: {}\n", run.id, plain(&run.study.to_string())));
     let (state, why) = format::state(&run.state);
     put(format!("{}, {state}, {} samples\n", format::utc(run.started_unix), run.samples.len()));
     if let Some(title) = like::title(run) {
@@ -83,7 +83,7 @@ pub fn markdown(report: &Report<'_>) -> String {
     for (i, finding) in report.findings.iter().enumerate() {
         let change = &finding.change;
         put(format!("### {}. {} ({})\n", i + 1, plain(&finding.title), finding.severity));
-        put(format!("{}: {}\n", plain(&finding.subject), plain(&finding.cause)));
+        put(format!("{}: {}\n", plain(&finding.subject.to_string()), plain(&finding.cause)));
         if let Some(first) = report.same_change(i) {
             put(format!("The change is that of finding {}.\n", first + 1));
         } else {

@@ -72,24 +72,12 @@ pub struct Proved {
     pub verdict: String,
 }
 
-/// Name of the study of the runs that prove findings of a run.
-pub fn proof_study(run: i64) -> String {
-    format!("{PROOF}{run}")
-}
-
-/// Whether a study is one of those.
-pub fn is_proof_study(name: &str) -> bool {
-    name.strip_prefix(PROOF).is_some_and(|run| run.parse::<i64>().is_ok())
-}
-
-const PROOF: &str = "prove-";
-
 impl<'a> Report<'a> {
     /// Concludes from a run.
     pub fn of(run: &'a Run) -> Report<'a> {
         let summary = summary::summarise(run);
         let findings = rules::findings(&facts_of(run, &summary));
-        let tables = crate::papers::of_study(&run.study).map_or(Vec::new(), |paper| tables(paper, &summary));
+        let tables = crate::papers::of_run(&run.study).map_or(Vec::new(), |paper| tables(paper, &summary));
         let best = best::best(run, &summary);
         Report { run, summary, findings, tables, proofs: Vec::new(), best }
     }

@@ -180,7 +180,7 @@ fn kind_of(error: &anyhow::Error) -> Exit {
 fn begin(planned: &Planned, store: &Store, context: &Context) -> anyhow::Result<Run> {
     let environment = environment::of(planned, &Local::new());
     let id = store.new_run(&NewRun {
-        study: &planned.study.name,
+        study: &planned.study.name.as_str().into(),
         study_toml: &planned.study.to_toml(),
         command: &context.command,
         started_unix: environment::now(),

@@ -5,11 +5,12 @@ use std::path::Path;
 
 use vmio_look::backing::{Backing, flash_with_write_cache};
 use vmio_look::neighbours;
+use vmio_model::kind::RunKind;
 use vmio_node::Node;
 use vmio_rig::disks::places::{self, Ground};
 use vmio_rig::disks::space;
 
-use super::{Mode, Wishes, noise_name};
+use super::{Mode, Wishes};
 use crate::context::Context;
 use crate::store::Store;
 
@@ -23,8 +24,11 @@ pub fn choose(wishes: &Wishes, mode: &Mode, context: &Context, local: &dyn Node)
     if wishes.resume {
         // The later of the two that were broken off.
         let last = |name: &str| {
-            let name = if *mode == Mode::Noise { noise_name(name) } else { name.to_owned() };
-            Store::open_existing(&context.paths.db()).ok()?.unfinished(&name).ok()?
+            let kind = match mode {
+                Mode::Noise => RunKind::Noise(name.to_owned()),
+                Mode::Study | Mode::Prove { .. } => RunKind::Study(name.to_owned()),
+            };
+            Store::open_existing(&context.paths.db()).ok()?.unfinished(&kind).ok()?
         };
         return (if last(LIGHT) > last(WHOLE) { LIGHT } else { WHOLE }, None);
     }

@@ -7,17 +7,15 @@ mod storage;
 #[cfg(test)]
 mod tests;
 
-use vmio_look::Look;
-use vmio_look::require;
 use vmio_look::scan::scan;
+use vmio_look::{Look, require};
 use vmio_model::facts::{Disk, Guest, called};
-use vmio_model::rules::{self, Finding, change};
+use vmio_model::kind::RunKind;
+use vmio_model::rules::{self, Finding, Mend, Rule, change};
 use vmio_model::setup::{Aio, Attachment, Cache};
 use vmio_model::study::{MIB, Matrix, Study};
 use vmio_node::{Node, Reader};
-use vmio_rig::disks::drivers;
-use vmio_rig::disks::places;
-use vmio_rig::disks::targets;
+use vmio_rig::disks::{drivers, places, targets};
 use vmio_rig::limits;
 
 use crate::report::format;
@@ -55,37 +53,6 @@ struct Cell {
     target: String,
     attachment: Attachment,
 }
-
-/// What a finding's change does to a disk, for the rules whose change vmio can measure.
-enum Mend {
-    /// The paravirtual driver.
-    Driver,
-    /// `cache=none` with the engine that suits the image.
-    Pair,
-    /// Another AIO engine.
-    Aio(Aio),
-    /// An I/O thread.
-    Iothread,
-    /// As many queues as QEMU gives by itself.
-    Queues,
-    /// Other storage.
-    Target(&'static str),
-}
-
-/// One line a rule.
-const MENDS: &[(&str, Mend)] = &[
-    ("emulated-driver", Mend::Driver),
-    ("unsafe-cache", Mend::Pair),
-    ("cache-aio-pair", Mend::Pair),
-    ("host-page-cache", Mend::Pair),
-    ("threads-with-direct", Mend::Aio(Aio::Native)),
-    ("native-aio-that-waits", Mend::Aio(Aio::IoUring)),
-    ("missing-iothread", Mend::Iothread),
-    ("single-queue", Mend::Queues),
-    ("sparse-file", Mend::Target("preallocated")),
-    ("backing-chain", Mend::Target("qcow2")),
-    ("qcow2-l2-cache", Mend::Target("qcow2-full-l2")),
-];
 
 /// Share of the memory that is left which the reference guest may take.
 const MEMORY_SHARE: u64 = 2;
@@ -185,7 +152,7 @@ pub fn of(
     };
     let found = Cell { target, attachment: attachment(disk, &mut told)? };
     let findings = rules::findings(&guest.facts());
-    let mends = mends(&found, findings.iter().filter(|f| f.subject == disk.subject), &mut told);
+    let mends = mends(&found, findings.iter().filter(|f| f.subject.is(&disk.subject)), &mut told);
     let mut study = base.clone();
     study.guest.vcpus = vcpus(guest, host, &mut told);
     study.guest.memory_mib = memory_mib(guest, host, &mut told);
@@ -202,24 +169,11 @@ pub fn of(
     let more = study.cells().len() as f64 / base.cells().len() as f64;
     study.repeat.max_minutes *= more.max(1.0);
     study.repeat.max_gib_written *= more.max(1.0);
-    study.name = format!("{PREFIX}{}", name.replace(char::is_whitespace, "-"));
-    study.title = format!("Like {name} (read at {}): {} as it is", format::utc(read_at), short(disk, name));
+    study.name = RunKind::like(name).to_string();
+    study.title = format!("Like {name} (read at {}): {} as it is", format::utc(read_at), disk.subject.within());
     study.title += if mends.is_empty() { "" } else { ", and with what its findings advise" };
     told.insert(0, format!("{}, on {}; {name} itself is only looked at", found.attachment.label(), found.target));
     Ok(Like { study, on: on.map(str::to_owned).or(beside), told })
-}
-
-/// What names of such studies begin with.
-const PREFIX: &str = "like-";
-
-/// Whether a study is like a guest.
-pub fn is_like(study: &str) -> bool {
-    study.starts_with(PREFIX)
-}
-
-/// `disk vda` of the subject `guest web1, disk vda`.
-fn short<'a>(disk: &'a Disk, guest: &str) -> &'a str {
-    disk.subject.strip_prefix(&format!("guest {guest}, ")).unwrap_or(&disk.subject)
 }
 
 /// The disk that was named, else the first.
@@ -236,10 +190,10 @@ fn pick<'a>(guest: &'a Guest, wanted: Option<&str>) -> Result<&'a Disk, Failure>
     let is = |d: &&Disk| {
         let place = &d.place;
         let names = [&place.target, &place.slot, &place.device_id, &place.source, &place.volume];
-        names.into_iter().flatten().any(|n| n == wanted) || d.subject.ends_with(&format!("disk {wanted}"))
+        names.into_iter().flatten().any(|n| n == wanted) || d.subject.device_name() == wanted
     };
     guest.disks.iter().find(is).ok_or_else(|| {
-        let all: Vec<&str> = guest.disks.iter().map(|d| short(d, &guest.name)).collect();
+        let all: Vec<String> = guest.disks.iter().map(|d| d.subject.within()).collect();
         Failure::new(Exit::Usage, format!("{} has no disk {wanted}", guest.name))
             .help(format!("it has {}", all.join(", ")))
     })
@@ -271,8 +225,8 @@ fn attachment(disk: &Disk, told: &mut Vec<String>) -> Result<Attachment, Failure
         Aio::Threads
     });
     let mut like = Attachment::new(nearest, cache, aio).iothread(disk.iothread == Some(true));
-    like.options.queues = disk.details.queues;
-    like.options.mapped_iothreads = disk.details.mapped_iothreads;
+    like.options.queues = *disk.details.queues;
+    like.options.mapped_iothreads = *disk.details.mapped_iothreads;
     like.options.discard = disk.details.discard == Some(true);
     Ok(fitted(like, told))
 }
@@ -309,12 +263,12 @@ fn mends<'a>(found: &Cell, findings: impl Iterator<Item = &'a Finding>, told: &m
     let mut all = found.clone();
     let fits = |cell: &Cell| drivers::find(&cell.attachment.driver).is_some_and(|d| d.fits(&cell.attachment).is_ok());
     for finding in findings {
-        let Some((_, mend)) = MENDS.iter().find(|(rule, _)| *rule == finding.rule) else {
+        let Some(mend) = Rule::find(&finding.rule).and_then(|rule| rule.mend) else {
             told.push(format!("not measured: the change of {}", finding.rule));
             continue;
         };
-        let alone = mend.apply(found);
-        all = mend.apply(&all);
+        let alone = mended(mend, found);
+        all = mended(mend, &all);
         if !fits(&alone) {
             told.push(format!("the change of {} cannot be had alone: it is among all together", finding.rule));
         } else if alone != *found && !cells.contains(&alone) {
@@ -324,7 +278,7 @@ fn mends<'a>(found: &Cell, findings: impl Iterator<Item = &'a Finding>, told: &m
     }
     // An emulated controller takes no I/O thread; with the paravirtual one it costs nothing to have it.
     if all.attachment.driver != found.attachment.driver {
-        all = Mend::Iothread.apply(&all);
+        all = mended(Mend::Iothread, &all);
     }
     if all != *found && !cells.contains(&all) && fits(&all) {
         told.push(format!("all together: {}, on {}", all.attachment.label(), all.target));
@@ -333,22 +287,21 @@ fn mends<'a>(found: &Cell, findings: impl Iterator<Item = &'a Finding>, told: &m
     cells
 }
 
-impl Mend {
-    fn apply(&self, to: &Cell) -> Cell {
-        let best = change::recommended();
-        let mut cell = to.clone();
-        let a = &mut cell.attachment;
-        match self {
-            Mend::Driver => a.driver = best.driver,
-            Mend::Pair if a.aio == Aio::IoUring => a.cache = best.cache,
-            Mend::Pair => (a.cache, a.aio) = (best.cache, engine(&cell.target)),
-            Mend::Aio(engine) => a.aio = *engine,
-            Mend::Queues => a.options.queues = None,
-            Mend::Iothread => a.iothread = a.options.mapped_iothreads.is_none(),
-            Mend::Target(name) => cell.target = (*name).to_owned(),
-        }
-        cell
+/// A disk after a rule's change.
+fn mended(mend: Mend, to: &Cell) -> Cell {
+    let best = change::recommended();
+    let mut cell = to.clone();
+    let a = &mut cell.attachment;
+    match mend {
+        Mend::Driver => a.driver = best.driver,
+        Mend::Pair if a.aio == Aio::IoUring => a.cache = best.cache,
+        Mend::Pair => (a.cache, a.aio) = (best.cache, engine(&cell.target)),
+        Mend::Aio(engine) => a.aio = engine,
+        Mend::Queues => a.options.queues = None,
+        Mend::Iothread => a.iothread = a.options.mapped_iothreads.is_none(),
+        Mend::Target(name) => name.clone_into(&mut cell.target),
     }
+    cell
 }
 
 /// The engine that [`change::engine`] gives a disk on such a target.
@@ -357,7 +310,7 @@ fn engine(target: &str) -> Aio {
 }
 
 fn vcpus(guest: &Guest, host: &Host, told: &mut Vec<String>) -> u32 {
-    let Some(has) = guest.processors.as_ref().and_then(|p| p.vcpus).filter(|n| *n > 0) else {
+    let Some(has) = guest.processors.as_ref().and_then(|p| *p.vcpus).filter(|n| *n > 0) else {
         told.push("number of vCPUs not read: 1".to_owned());
         return 1;
     };
@@ -370,7 +323,7 @@ fn vcpus(guest: &Guest, host: &Host, told: &mut Vec<String>) -> u32 {
 
 fn memory_mib(guest: &Guest, host: &Host, told: &mut Vec<String>) -> u32 {
     let left = u32::try_from(host.memory_left_bytes / MEMORY_SHARE / MIB).unwrap_or(u32::MAX);
-    let Some(bytes) = guest.processors.as_ref().and_then(|p| p.memory_bytes) else {
+    let Some(bytes) = guest.processors.as_ref().and_then(|p| *p.memory_bytes) else {
         let usual = 256.min(left).max(LEAST_MEMORY_MIB);
         told.push(format!("memory not read: {usual} MiB"));
         return usual;

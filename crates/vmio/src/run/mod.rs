@@ -11,6 +11,7 @@ mod signals;
 
 use std::path::PathBuf;
 
+use vmio_model::kind::RunKind;
 use vmio_model::result::{Run, RunState};
 use vmio_model::rules::Severity;
 use vmio_model::study::Study;
@@ -21,8 +22,7 @@ use crate::cmd::runs::RunId;
 use crate::context::{Context, Outcome};
 use crate::report::{self, Forms, Report};
 use crate::store::Store;
-use crate::studies;
-use crate::term;
+use crate::{studies, term};
 use vmio_model::failure::{Exit, Failure};
 use vmio_rig::engine::measure::{self as engine, Next};
 use vmio_rig::engine::{environment, plan};
@@ -129,7 +129,7 @@ pub fn start(
         Mode::Study => measure(study, engine_order(&mode), wishes, context)?,
         Mode::Noise => {
             let mut study = study.clone();
-            study.name = noise_name(&study.name);
+            study.name = RunKind::Noise(study.name).to_string();
             let run = measure(&study, engine_order(&mode), wishes, context)?;
             let Some(run) = run else { return Ok(Exit::Done) };
             noise::show(&run, context)?;
@@ -160,11 +160,6 @@ pub fn start(
         None => Ok(Exit::Done),
         Some(run) => finish(&run, forms, fail_on, context),
     }
-}
-
-/// The name under which an A/A run of a study is stored.
-fn noise_name(study: &str) -> String {
-    format!("noise-{study}")
 }
 
 fn engine_order(mode: &Mode) -> Next {
@@ -218,7 +213,7 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
     let resumed = match (wishes.resume, &known) {
         (false, _) => None,
         (true, known) => {
-            let found = known.as_ref().map(|s| s.unfinished(&study.name)).transpose()?.flatten();
+            let found = known.as_ref().map(|s| s.unfinished(&study.name.as_str().into())).transpose()?.flatten();
             let found = found.map(|id| known.as_ref().map(|s| s.load(id)).transpose()).transpose()?.flatten();
             let Some(run) = found else {
                 return Err(Failure::new(Exit::Usage, format!("no run of {} was interrupted", study.name))

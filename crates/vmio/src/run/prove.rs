@@ -1,12 +1,13 @@
 //! `--prove`: a study of two cells, a finding's set-up as it is and with the change applied,
 //! interleaved in the same boots.
 
+use vmio_model::kind::RunKind;
 use vmio_model::result::Run;
 use vmio_model::rules::Finding;
 use vmio_model::study::Study;
 
-use super::studies;
-use crate::report::{Report, proof_study};
+use crate::report::Report;
+use crate::studies;
 use vmio_model::failure::{Exit, Failure};
 
 /// Rounds of a proof: enough for the interval of a gain of a few percent here.
@@ -39,7 +40,7 @@ pub fn study_of(run: &Run, rule: &str) -> anyhow::Result<Option<Study>> {
     };
     let Some(proof) = found.and_then(|f| f.proof.as_ref()) else { return Ok(None) };
     let like = studies::parse(&format!("run {}", run.id), &run.study_toml)?;
-    let mut study = Study { name: proof_study(run.id), ..proof.study(&like) };
+    let mut study = Study { name: RunKind::Proof(run.id).to_string(), ..proof.study(&like) };
     let rounds = ROUNDS.max(study.repeat.min_pairs);
     // Two to spare, for rounds that are cut in half or fail.
     study.repeat.max_pairs = rounds + 2;

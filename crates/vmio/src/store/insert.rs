@@ -13,7 +13,7 @@ pub(super) fn run(connection: &Connection, new: &NewRun<'_>, state: &RunState) -
         "INSERT INTO runs (study, study_toml, command, started_unix, state, environment, workloads)
          VALUES (?, ?, ?, ?, ?, ?, ?)",
         params![
-            new.study,
+            new.study.to_string(),
             new.study_toml,
             to_json(new.command),
             new.started_unix,

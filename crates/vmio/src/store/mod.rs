@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::de::DeserializeOwned;
+use vmio_model::kind::RunKind;
 use vmio_model::result::{Environment, Run, RunState, Sample, Skipped, WorkloadTraits};
 
 pub use error::StoreError;
@@ -37,8 +38,8 @@ pub struct Store {
 /// What is known of a run when it begins.
 #[derive(Debug, Clone)]
 pub struct NewRun<'a> {
-    /// Name of the study.
-    pub study: &'a str,
+    /// What it is of.
+    pub study: &'a RunKind,
     /// The study as it was resolved, TOML text.
     pub study_toml: &'a str,
     /// The command line.
@@ -56,8 +57,8 @@ pub struct NewRun<'a> {
 pub struct RunInfo {
     /// Number in the store.
     pub id: i64,
-    /// Name of the study.
-    pub study: String,
+    /// What it is of.
+    pub study: RunKind,
     /// Seconds since the epoch.
     pub started_unix: f64,
     /// How it ended; a run whose owner died is [`RunState::Interrupted`].
@@ -181,14 +182,14 @@ impl Store {
             |row| {
                 let texts: (String, String) = (row.get(3)?, row.get(4)?);
                 let counts: (u64, u64) = (row.get(5)?, row.get(6)?);
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?, texts, counts))
+                Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?, texts, counts))
             },
         )?;
         rows.into_iter()
             .map(|(id, study, started_unix, (state, environment), (samples, skipped))| {
                 Ok(RunInfo {
                     id,
-                    study,
+                    study: study.as_str().into(),
                     started_unix,
                     state: self.state(id, &state)?,
                     environment: self.json(format!("the environment of run {id}"), &environment)?,
@@ -199,11 +200,13 @@ impl Store {
             .collect()
     }
 
-    /// The newest run of a study that was broken off, by a signal or by an error, and can be resumed.
-    pub fn unfinished(&self, study: &str) -> Result<Option<i64>> {
-        let rows = self.rows("SELECT id, state FROM runs WHERE study = ? ORDER BY id DESC", params![study], |row| {
-            Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?))
-        })?;
+    /// The newest run of a kind that was broken off, by a signal or by an error, and can be resumed.
+    pub fn unfinished(&self, kind: &RunKind) -> Result<Option<i64>> {
+        let rows = self.rows(
+            "SELECT id, state FROM runs WHERE study = ? ORDER BY id DESC",
+            params![kind.to_string()],
+            |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?)),
+        )?;
         for (id, state) in rows {
             if matches!(self.state(id, &state)?, RunState::Interrupted(_) | RunState::Failed(_)) {
                 return Ok(Some(id));
@@ -232,7 +235,7 @@ impl Store {
                 [run],
                 |row| {
                     let texts: [String; 4] = [row.get(2)?, row.get(4)?, row.get(5)?, row.get(6)?];
-                    Ok((row.get(0)?, row.get(1)?, row.get(3)?, texts))
+                    Ok((row.get::<_, String>(0)?, row.get(1)?, row.get(3)?, texts))
                 },
             )
             .optional()
@@ -268,7 +271,7 @@ impl Store {
             .collect::<Result<_>>()?;
         Ok(Run {
             id: run,
-            study,
+            study: study.as_str().into(),
             study_toml,
             command: self.json(what("the command"), &command)?,
             started_unix,

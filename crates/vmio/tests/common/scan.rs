@@ -3,7 +3,8 @@
 
 use vmio::report::scan::{Row, View};
 use vmio_model::facts::{
-    Details, Disk, Guest, HostCpu, Nic, Overridden, Place, PlacedThread, Processors, Provenance, Unread,
+    Details, Disk, Fact, Guest, HostCpu, Nic, Overridden, Place, PlacedThread, Processors, Provenance, Setting,
+    Subject, Unread,
 };
 use vmio_model::result::Accel;
 use vmio_model::rules::change::Takes;
@@ -25,7 +26,7 @@ fn guest(name: &str, manager: Option<&str>, read_from: &str, disk: [&str; 3], ni
     let place = Place {
         domain: manager.filter(|m| *m == "libvirt").map(|_| name.to_owned()),
         vmid: manager.filter(|m| *m == "proxmox").map(|_| name.to_owned()),
-        source: Some(format!("/var/lib/images/{name}.img")),
+        source: Some(format!("/var/lib/images/{name}.img")).into(),
         ..Place::default()
     };
     let [driver, cache, aio] = disk.map(some);
@@ -38,36 +39,36 @@ fn guest(name: &str, manager: Option<&str>, read_from: &str, disk: [&str; 3], ni
         uuid: Some(format!("5f2b{vcpus:04}-7c11-4e0a-9d53-0242ac120002")),
         version: some("QEMU 7.2.22"),
         disks: vec![Disk {
-            driver,
-            cache,
-            aio,
-            iothread: Some(false),
+            driver: driver.into(),
+            cache: cache.into(),
+            aio: aio.into(),
+            iothread: Some(false).into(),
             details: Details {
-                storage: some("file"),
-                format: some("qcow2"),
-                virtual_bytes: Some(20 << 30),
-                allocated_bytes: Some(7 << 30),
+                storage: some("file").into(),
+                format: some("qcow2").into(),
+                virtual_bytes: Some(20 << 30).into(),
+                allocated_bytes: Some(7 << 30).into(),
                 ..Details::default()
             },
             place: place.clone(),
-            ..Disk::unknown(format!("guest {name}, disk vda"), from.clone())
+            ..Disk::unknown(Subject::disk(name, "vda"), from.clone())
         }],
         nics: vec![Nic {
-            model: some(nic),
-            backend: some("tap"),
-            interface: Some(format!("tap{vcpus}")),
-            bridge: some("br0"),
-            vhost: Some(nic == "virtio-net"),
-            mtu_bytes: Some(1500),
-            send_buffer_bytes: Some(i32::MAX as u64),
-            ..Nic::unknown(format!("guest {name}, net tap{vcpus}"), from.clone())
+            model: some(nic).into(),
+            backend: some("tap").into(),
+            interface: Some(format!("tap{vcpus}")).into(),
+            bridge: some("br0").into(),
+            vhost: Some(nic == "virtio-net").into(),
+            mtu_bytes: Some(1500).into(),
+            send_buffer_bytes: Some(i32::MAX as u64).into(),
+            ..Nic::unknown(Subject::net(name, format!("tap{vcpus}")), from.clone())
         }],
         processors: Some(Processors {
-            vcpus: Some(vcpus),
-            accel: Some(Accel::Kvm),
-            model: some("host"),
-            memory_bytes: Some(4 << 30),
-            ..Processors::unknown(format!("guest {name}"), from)
+            vcpus: Some(vcpus).into(),
+            accel: Some(Accel::Kvm).into(),
+            model: some("host").into(),
+            memory_bytes: Some(4 << 30).into(),
+            ..Processors::unknown(Subject::guest(name), from)
         }),
         ..Guest::default()
     }
@@ -85,7 +86,7 @@ pub fn finding(guest: &Guest, rule: &str, title: &str, severity: Severity, chang
         rule: rule.into(),
         title: title.into(),
         severity,
-        subject: disk.subject.clone(),
+        subject: disk.subject.clone().into(),
         cause: "This is what the setting does, in a sentence.".into(),
         figures: Vec::new(),
         evidence: vec![evidence("driver", &disk.driver), evidence("cache", &disk.cache)],
@@ -141,12 +142,12 @@ pub fn view() -> View {
     let mut web =
         guest("web1", Some("libvirt"), "virsh dumpxml web1", ["virtio-scsi", "none", "native"], "virtio-net", 4);
     web.disks.push(Disk {
-        driver: some("virtio-scsi"),
-        ..Disk::unknown("guest web1, disk sdb", from("web1", "virsh dumpxml web1"))
+        driver: some("virtio-scsi").into(),
+        ..Disk::unknown(Subject::disk("web1", "sdb"), from("web1", "virsh dumpxml web1"))
     });
     web.disks[0].details.overridden =
-        vec![Overridden { setting: "aio".into(), asked: "io_uring".into(), found: "native".into(), why: None }];
-    web.disks[0].read.insert("cache".into(), "/proc/804/cmdline, -blockdev".into());
+        vec![Overridden { setting: Setting::Aio, asked: "io_uring".into(), found: "native".into(), why: None }];
+    web.disks[0].cache = Fact::read(web.disks[0].cache.value().clone(), "/proc/804/cmdline, -blockdev");
     let processors = web.processors.as_mut().unwrap();
     processors.host = (0..8).map(|cpu| HostCpu { cpu, core: cpu, package: 0, node: 0 }).collect();
     processors.threads = (0..4)

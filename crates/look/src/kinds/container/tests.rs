@@ -56,12 +56,12 @@ fn a_container_is_one_guest_with_its_root_its_veth_and_its_limits() {
         "1048576 bytes/s of reads on 254:0 by its control group (io.max)",
         "120 IOPS of writes on 254:0 by its control group (io.max)",
     ];
-    assert_eq!(disk.details.limits, limits);
+    assert_eq!(*disk.details.limits, limits);
     let own = guest.processors.as_ref().unwrap();
-    assert_eq!((own.quota_cpus, own.memory_bytes), (Some(0.5), Some(256 << 20)));
+    assert_eq!((*own.quota_cpus, *own.memory_bytes), (Some(0.5), Some(256 << 20)));
     let nic = &guest.nics[0];
     assert_eq!((nic.interface.as_deref(), nic.bridge.as_deref()), (Some("veth1"), Some("docker0")));
-    assert_eq!((guest.nics.len(), nic.mtu_bytes), (1, Some(1500)));
+    assert_eq!((guest.nics.len(), *nic.mtu_bytes), (1, Some(1500)));
 }
 
 #[test]

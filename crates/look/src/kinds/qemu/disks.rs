@@ -3,12 +3,11 @@
 
 use std::path::PathBuf;
 
-use vmio_model::facts::{Disk, Unread};
+use vmio_model::facts::{Disk, Fact, Subject, Unread};
 
 use super::super::process::{DEFAULT, Process, unread};
 use super::blocks::Chain;
-use super::names;
-use super::{MOST_DEVICES, plain};
+use super::{MOST_DEVICES, names, plain};
 use crate::qemu::options::Opt;
 
 /// Devices with a drive that are no disks, by the start of their names.
@@ -44,7 +43,7 @@ pub fn disks(process: &Process<'_>, vcpus: Option<u32>, missing: &mut Vec<Unread
             _ => continue, // none: a device names it; pflash, mtd, floppy, xen: no disk of QEMU's own
         };
         let id = drive.id().map_or(slot, str::to_owned);
-        let mut disk = Disk::unknown(format!("guest {}, disk {id}", process.name), process.provenance());
+        let mut disk = Disk::unknown(Subject::disk(&process.name, &id), process.provenance());
         disk.place.drive = Some(id.clone());
         disk.place.device_id = Some(id);
         let none = Opt::default();
@@ -68,7 +67,7 @@ pub fn disks(process: &Process<'_>, vcpus: Option<u32>, missing: &mut Vec<Unread
     }
     for (i, disk) in disks.iter_mut().enumerate() {
         if disk.place.device_id.is_none() {
-            disk.subject = format!("guest {}, disk {i}", process.name);
+            disk.subject = Subject::disk(&process.name, i.to_string());
         }
     }
     disks
@@ -95,8 +94,7 @@ fn of_device(process: &Process<'_>, device: &Opt, vcpus: Option<u32>, missing: &
     let controller = controller(process, device, kind);
     let driver = driver(process, kind, device, controller);
     let id = device.id().or(drive);
-    let mut disk =
-        Disk::unknown(format!("guest {}, disk {}", process.name, id.unwrap_or_default()), process.provenance());
+    let mut disk = Disk::unknown(Subject::disk(&process.name, id.unwrap_or_default()), process.provenance());
     disk.place.device_id = id.map(str::to_owned);
     disk.place.drive = drive.filter(|_| of_drive.is_some()).map(str::to_owned);
     disk.place.qom = names::qom(line, device);
@@ -109,12 +107,10 @@ fn of_device(process: &Process<'_>, device: &Opt, vcpus: Option<u32>, missing: &
     match (chain, served) {
         (Some(chain), _) => storage(process, &mut disk, chain, device, missing),
         (None, Some(chardev)) => {
-            disk.details.storage = Some("vhost-user".into());
-            disk.iothread = None; // the server takes the requests, not QEMU
-            disk.read.remove("iothread");
-            disk.read.insert("storage".into(), process.option("device"));
+            disk.details.storage = Fact::read(Some("vhost-user".into()), process.option("device"));
+            disk.iothread = Fact::default(); // the server takes the requests, not QEMU
             let socket = line.find("chardev", chardev).and_then(|c| c.get("path"));
-            disk.place.source = socket.map(str::to_owned);
+            disk.place.source = socket.map(str::to_owned).into();
         }
         (None, None) => {}
     }
@@ -133,9 +129,7 @@ struct Model<'a> {
 /// Driver, I/O thread and queues: what the device and its controller say.
 fn settings(process: &Process<'_>, disk: &mut Disk, model: Model<'_>) {
     let said = process.option(model.option);
-    let mut note = |name: &str, from: &str| disk.read.insert(name.to_owned(), from.to_owned());
-    disk.driver = Some(model.driver.to_owned());
-    note("driver", &said);
+    disk.driver = Fact::read(Some(model.driver.to_owned()), &said);
     let own_queues = matches!(model.driver, "virtio-blk" | "virtio-scsi");
     let holder = if model.driver == "virtio-scsi" { model.controller } else { Some(model.device) };
     let thread = holder.and_then(|h| h.get("iothread")).filter(|t| !t.is_empty());
@@ -146,13 +140,12 @@ fn settings(process: &Process<'_>, disk: &mut Disk, model: Model<'_>) {
     mapped.dedup();
     let old = holder.and_then(|h| h.on("x-data-plane")).unwrap_or(false);
     let threaded = thread.is_some() || !mapped.is_empty() || old;
-    disk.iothread = Some(threaded);
+    disk.iothread = Fact::read(Some(threaded), if threaded { &said } else { DEFAULT });
     let carrier = holder.and_then(|h| h.get("driver")).unwrap_or_default();
     disk.details.transport =
         (carrier.starts_with("virtio-") && carrier.ends_with("-device")).then(|| "mmio".to_owned());
-    note("iothread", if threaded { &said } else { DEFAULT });
-    disk.details.iothread_name = thread.or(mapped.first().copied()).map(str::to_owned);
-    disk.details.mapped_iothreads = u32::try_from(mapped.len()).ok().filter(|n| *n > 0);
+    disk.details.iothread_name = thread.or(mapped.first().copied()).map(str::to_owned).into();
+    disk.details.mapped_iothreads = u32::try_from(mapped.len()).ok().filter(|n| *n > 0).into();
     if !own_queues {
         return;
     }
@@ -166,8 +159,7 @@ fn settings(process: &Process<'_>, disk: &mut Disk, model: Model<'_>) {
         },
     };
     if queues.is_some() {
-        disk.details.queues = queues;
-        note("queues", &from);
+        disk.details.queues = Fact::read(queues, from);
     }
 }
 
@@ -183,14 +175,14 @@ fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, m
         None => path,
     };
     let source = chain.source().map(absolute);
-    let mut note = |name: &str, from: &str| disk.read.insert(name.to_owned(), from.to_owned());
 
     if let (true, Some(path)) = (local, &source) {
         let what = format!("what {path} is");
+        let mut looked_at = None;
         if chain.drive.is_none() {
             // Its driver is named: `file`, or `host_device`.
             disk.place.block_device = Some(protocol == Some("host_device"));
-            note("storage", &said);
+            looked_at = Some(said.clone());
         }
         // A server that is dead would not let go of a system call: see scan/images.rs for its files.
         let served = process.server(path).is_some();
@@ -206,7 +198,7 @@ fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, m
             }),
             Ok(Some(stat)) => {
                 disk.place.block_device = Some(stat.mode & S_IFMT == S_IFBLK);
-                note("storage", &format!("stat {}", file.display()));
+                looked_at = Some(format!("stat {}", file.display()));
             }
             Ok(None) if chain.drive.is_some() => missing.push(Unread {
                 what,
@@ -216,62 +208,57 @@ fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, m
             Err(e) if chain.drive.is_some() => missing.push(unread(what, &e)),
             _ => {}
         }
-        disk.details.storage = disk.place.block_device.map(|b| (if b { "block" } else { "file" }).to_owned());
+        let storage = disk.place.block_device.map(|b| (if b { "block" } else { "file" }).to_owned());
+        disk.details.storage = looked_at.map_or_else(Fact::default, |from| Fact::read(storage, from));
     } else if let Some(protocol) = protocol {
-        disk.details.storage = Some(match protocol {
+        let storage = match protocol {
             "https" | "ftp" | "ftps" => "http".to_owned(),
             "null-aio" => "null-co".to_owned(),
             other => other.to_owned(),
-        });
-        note("storage", &said);
+        };
+        disk.details.storage = Fact::read(Some(storage), &said);
     }
-    disk.place.source = source;
+    disk.place.source = source.into();
 
     let temporary = drive.and_then(|d| d.on("snapshot")).unwrap_or(process.line.all("snapshot").next().is_some());
     if let (true, Some(drive)) = (temporary, drive) {
         // Writes go to an image that QEMU throws away, opened without flushes (block.c,
         // bdrv_temp_snapshot_options).
-        disk.cache = Some("unsafe".into());
         let option = if drive.on("snapshot").is_some() { "drive, snapshot=on" } else { "snapshot" };
-        note("cache", &process.option(option));
+        disk.cache = Fact::read(Some("unsafe".into()), process.option(option));
     } else {
         let through = matches!(drive.and_then(|d| d.get("cache")), Some("writethrough" | "directsync"))
             || drive.and_then(|d| d.on("cache.writeback")) == Some(false);
         let write_cache = device.on("write-cache").unwrap_or(!through);
         let direct = chain.switch("cache.direct");
-        disk.cache = Some(
-            match (direct, chain.switch("cache.no-flush"), write_cache) {
-                (_, true, _) => "unsafe",
-                (true, false, true) => "none",
-                (true, false, false) => "directsync",
-                (false, false, true) => "writeback",
-                (false, false, false) => "writethrough",
-            }
-            .to_owned(),
-        );
+        let cache = match (direct, chain.switch("cache.no-flush"), write_cache) {
+            (_, true, _) => "unsafe",
+            (true, false, true) => "none",
+            (true, false, false) => "directsync",
+            (false, false, true) => "writeback",
+            (false, false, false) => "writethrough",
+        };
         let told = ["cache", "cache.writeback"].iter().any(|k| drive.is_some_and(|d| d.get(k).is_some()))
             || drive.unwrap_or(&Opt::default()).get("cache.direct").is_some()
             || (drive.is_none() && chain.inherited("cache.direct").is_some())
             || (drive.is_none() && chain.inherited("cache.no-flush").is_some());
-        note("cache", if told { &said } else { DEFAULT });
+        disk.cache = Fact::read(Some(cache.to_owned()), if told { &said } else { DEFAULT });
     }
-    disk.details.format = chain.format().map(str::to_owned);
-    if disk.details.format.is_some() {
-        note("format", &said);
+    if let Some(format) = chain.format() {
+        disk.details.format = Fact::read(Some(format.to_owned()), &said);
     }
     if local {
         let aio = chain.inherited("aio");
-        disk.aio = Some(aio.unwrap_or("threads").to_owned());
-        note("aio", if aio.is_some() { &said } else { DEFAULT });
+        let from = if aio.is_some() { &said } else { DEFAULT };
+        disk.aio = Fact::read(Some(aio.unwrap_or("threads").to_owned()), from);
     }
     let (discard, told) = chain.discard();
-    disk.details.discard = Some(discard && device.on("discard") != Some(false));
-    note("discard", if told { &said } else { DEFAULT });
-    disk.details.l2_cache_bytes = chain.l2_cache_bytes();
-    if disk.details.l2_cache_bytes.is_some() {
-        note("l2_cache_bytes", &said);
+    let discard = discard && device.on("discard") != Some(false);
+    disk.details.discard = Fact::read(Some(discard), if told { &said } else { DEFAULT });
+    if let Some(bytes) = chain.l2_cache_bytes() {
+        disk.details.l2_cache_bytes = Fact::read(Some(bytes), &said);
     }
-    disk.details.limits = chain.limits(&process.line);
+    disk.details.limits = chain.limits(&process.line).into();
     disk.details.limit_keys = chain.limit_keys(&process.line);
     disk.details.throttle_group = chain.throttle_group().map(str::to_owned);
     disk.place.node = chain.image_node().map(str::to_owned);

@@ -12,14 +12,14 @@ mod processors;
 use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::facts::{Guest, HostCpu, Unread};
+use vmio_model::rules::change::Way;
 
 use super::GuestKind;
 use super::process::Process;
-use crate::Managed;
 use crate::look::{COMMAND_LINE_BYTES, Look, Seen};
 use crate::neighbours::{Kind, kind_of, owner};
-use crate::parallel;
 use crate::topology::host_cpus;
+use crate::{Managed, parallel};
 
 pub(crate) use monitor::on_server;
 
@@ -32,6 +32,9 @@ impl GuestKind for Qemu {
     }
     fn about(&self) -> &'static str {
         "QEMU, whoever started it (libvirt, Proxmox, by hand)"
+    }
+    fn way(&self, managed: Option<Way>) -> Option<Way> {
+        managed.or(Some(Way::Qemu))
     }
     fn running(&self, look: &Look<'_>) -> Managed {
         running(look)
@@ -112,11 +115,11 @@ fn guest(look: &Look<'_>, seen: &Seen, host: &[HostCpu]) -> Result<Option<Guest>
     }
     let mut missing = line.unread.clone();
     let processors = processors::processors(&process, host, &mut missing);
-    let mut disks = disks::disks(&process, processors.vcpus, &mut missing);
+    let mut disks = disks::disks(&process, *processors.vcpus, &mut missing);
     let socket = monitor::socket(line);
     disks.iter_mut().for_each(|disk| disk.place.monitor.clone_from(&socket));
     let most = MOST_DEVICES - disks.len().min(MOST_DEVICES);
-    let nics = nics::nics(&process, processors.vcpus, processors.windows, most, &mut missing);
+    let nics = nics::nics(&process, *processors.vcpus, *processors.windows, most, &mut missing);
     if args.iter().map(|arg| arg.len() + 1).sum::<usize>() >= COMMAND_LINE_BYTES {
         missing.push(Unread {
             what: format!("command line of guest {} after its first {} KiB", process.name, COMMAND_LINE_BYTES >> 10),

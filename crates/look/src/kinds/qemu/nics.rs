@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use vmio_model::facts::{Nic, Unread};
+use vmio_model::facts::{Fact, Nic, Subject, Unread};
 use vmio_node::Reader;
 
 use super::super::process::{DEFAULT, Process, unread};
@@ -46,21 +46,22 @@ pub fn nics(
     if pairs.len() > most {
         missing.push(super::too_many("network devices", process, most));
     }
+    let mut told = Vec::new();
     let mut nics: Vec<Nic> = pairs
         .into_iter()
         .take(most)
         .enumerate()
         .map(|(i, pair)| {
             let id = pair.device.id().or(pair.backend.id()).or(pair.device.get("mac").or(pair.device.get("macaddr")));
-            let subject = id.map_or_else(|| format!("net {i}"), |id| format!("net {id}"));
-            let mut nic = Nic::unknown(format!("guest {}, {subject}", process.name), process.provenance());
+            let name = id.map_or_else(|| i.to_string(), str::to_owned);
+            let mut nic = Nic::unknown(Subject::net(&process.name, name), process.provenance());
             device(process, &mut nic, &pair);
-            backend(process, &mut nic, &pair, missing);
-            (nic.vhost_here, nic.vcpus, nic.windows) = (vhost_here, vcpus, windows);
+            told.extend(backend(process, &mut nic, &pair, missing));
+            (nic.vhost_here, nic.vcpus, nic.windows) = (vhost_here.into(), vcpus.into(), windows.into());
             nic
         })
         .collect();
-    leftover(process, &mut nics, missing);
+    leftover(process, &mut nics, &told, missing);
     for nic in &mut nics {
         host_interface(process, nic, missing);
     }
@@ -127,18 +128,18 @@ fn pairs(process: &Process<'_>) -> Vec<Pair> {
 fn device(process: &Process<'_>, nic: &mut Nic, pair: &Pair) {
     let device = &pair.device;
     let said = if pair.options.0.is_empty() { DEFAULT.to_owned() } else { process.option(pair.options.0) };
-    nic.model = pair.model.as_deref().map(|model| match model {
+    let model = pair.model.as_deref().map(|model| match model {
         "virtio" => "virtio-net".to_owned(),
         other => plain(other),
     });
     let told = pair.options.0 == "device" || device.get("model").is_some();
-    nic.read.insert("model".into(), if told { said.clone() } else { DEFAULT.into() });
-    let off = OFFLOADS.iter().filter(|name| device.on(name) == Some(false));
-    nic.offloads_off = off.map(|n| (*n).to_owned()).collect();
-    nic.read.insert("offloads_off".into(), if nic.offloads_off.is_empty() { DEFAULT.into() } else { said });
-    nic.host_mtu_bytes = device.number("host_mtu").filter(|mtu| *mtu > 0);
-    if nic.host_mtu_bytes.is_some() {
-        nic.read.insert("host_mtu_bytes".into(), process.option(pair.options.0));
+    nic.model = Fact::read(model, if told { &said } else { DEFAULT });
+    let off: Vec<String> =
+        OFFLOADS.iter().filter(|name| device.on(name) == Some(false)).map(|n| (*n).to_owned()).collect();
+    let from = if off.is_empty() { DEFAULT.into() } else { said };
+    nic.offloads_off = Fact::read(off, from);
+    if let Some(mtu) = device.number("host_mtu").filter(|mtu| *mtu > 0) {
+        nic.host_mtu_bytes = Fact::read(Some(mtu), process.option(pair.options.0));
     }
     nic.place.given.clone_from(&pair.given);
     nic.place.target = device.get("mac").or(device.get("macaddr")).map(str::to_lowercase);
@@ -148,8 +149,8 @@ fn device(process: &Process<'_>, nic: &mut Nic, pair: &Pair) {
     }
 }
 
-/// What it is connected to on the host.
-fn backend(process: &Process<'_>, nic: &mut Nic, pair: &Pair, missing: &mut Vec<Unread>) {
+/// What it is connected to on the host. Gives the device back where it was told that its interface could not be read.
+fn backend(process: &Process<'_>, nic: &mut Nic, pair: &Pair, missing: &mut Vec<Unread>) -> Option<Subject> {
     let backend = &pair.backend;
     let said = match pair.options.1 {
         "" => DEFAULT.to_owned(),
@@ -163,60 +164,56 @@ fn backend(process: &Process<'_>, nic: &mut Nic, pair: &Pair, missing: &mut Vec<
             why: "the command line does not state it".into(),
             mend: "query the guest's monitor (QMP)".into(),
         });
-        return;
+        return None;
     };
     let path = || backend.get("addr.path").or(backend.get("path")).unwrap_or_default();
-    nic.backend = Some(match kind {
+    let path = match kind {
         "tap" | "bridge" => "tap".to_owned(),
         "vhost-vdpa" => "vdpa".to_owned(),
         "stream" | "socket" | "dgram" | "mcast" if path().contains("passt") => "passt".to_owned(),
         "stream" | "socket" | "dgram" | "mcast" => "socket".to_owned(),
         other => other.to_owned(),
-    });
-    let mut note = |name: &str, from: String| nic.read.insert(name.to_owned(), from);
-    note("backend", said.clone());
+    };
+    nic.backend = Fact::read(Some(path), &said);
     let count = |key: &str| backend.get(key).map(|list| list.split(':').count() as u32);
     let queues = backend.number("queues").map(|n| n as u32).or(count("fds")).or(count("vhostfds"));
     match kind {
         "tap" | "vhost-user" | "vhost-vdpa" => {
-            nic.queues = Some(queues.unwrap_or(1));
-            note("queues", if queues.is_some() { said.clone() } else { DEFAULT.into() });
+            nic.queues = Fact::read(Some(queues.unwrap_or(1)), if queues.is_some() { &said } else { DEFAULT });
         }
-        _ => nic.queues = Some(1),
+        _ => nic.queues = Some(1).into(),
     }
     if !matches!(kind, "tap" | "bridge") {
-        return;
+        return None;
     }
     let fds = ["vhostfd", "vhostfds"].iter().any(|k| backend.get(k).is_some());
     let vhost = backend.on("vhost").or(backend.on("vhostforce").filter(|on| *on)).or(fds.then_some(true));
-    nic.vhost = Some(vhost.unwrap_or(false));
-    note("vhost", if vhost.is_some() { said.clone() } else { DEFAULT.into() });
+    nic.vhost = Fact::read(Some(vhost.unwrap_or(false)), if vhost.is_some() { &said } else { DEFAULT });
     let buffer = backend.get("sndbuf").and_then(|b| size(b, 1));
-    nic.send_buffer_bytes = Some(buffer.filter(|b| *b > 0).unwrap_or(SEND_BUFFER));
-    note("send_buffer_bytes", if buffer.is_some() { said.clone() } else { DEFAULT.into() });
+    let bytes = buffer.filter(|b| *b > 0).unwrap_or(SEND_BUFFER);
+    nic.send_buffer_bytes = Fact::read(Some(bytes), if buffer.is_some() { &said } else { DEFAULT });
     if let Some(name) = backend.get("ifname") {
-        nic.interface = Some(name.to_owned());
-        note("interface", said);
-        return;
+        nic.interface = Fact::read(Some(name.to_owned()), said);
+        return None;
     }
     let first = backend.get("fd").or(backend.get("fds")).and_then(|fds| fds.split(':').next()?.parse().ok());
-    let Some(fd) = first else { return };
+    let fd = first?;
     match process.tun(fd) {
         Ok(Some(name)) => {
-            nic.interface = Some(name);
-            note("interface", format!("/proc/{}/fdinfo/{fd}", process.pid));
+            nic.interface = Fact::read(Some(name), format!("/proc/{}/fdinfo/{fd}", process.pid));
         }
         Ok(None) => {
             // A macvtap's descriptor is that of its own device, by the number of the interface.
-            let Some(index) = process.fd(fd).and_then(|d| d.strip_prefix("/dev/tap").map(str::to_owned)) else {
-                return;
-            };
-            nic.backend = Some("macvtap".into());
-            nic.interface = by_index(process, &index);
-            note("interface", format!("/proc/{}/fd/{fd}", process.pid));
+            let index = process.fd(fd)?.strip_prefix("/dev/tap")?.to_owned();
+            nic.backend = Fact::read(Some("macvtap".into()), said);
+            nic.interface = Fact::read(by_index(process, &index), format!("/proc/{}/fd/{fd}", process.pid));
         }
-        Err(e) => missing.push(unread(format!("interface of {}", nic.subject), &e)),
+        Err(e) => {
+            missing.push(unread(format!("interface of {}", nic.subject), &e));
+            return Some(nic.subject.clone());
+        }
     }
+    None
 }
 
 /// Interface with that number.
@@ -229,12 +226,12 @@ fn by_index(process: &Process<'_>, index: &str) -> Option<String> {
 }
 
 /// A tap that QEMU or its helper named: it is the one open descriptor that no other device has.
-fn leftover(process: &Process<'_>, nics: &mut [Nic], missing: &mut Vec<Unread>) {
+fn leftover(process: &Process<'_>, nics: &mut [Nic], told: &[Subject], missing: &mut Vec<Unread>) {
     let nameless = |n: &&mut Nic| n.backend.as_deref() == Some("tap") && n.interface.is_none();
-    let known: BTreeSet<String> = nics.iter().filter_map(|n| n.interface.clone()).collect();
+    let known: BTreeSet<String> = nics.iter().filter_map(|n| n.interface.value().clone()).collect();
     let mut nameless: Vec<&mut Nic> = nics.iter_mut().filter(nameless).collect();
     // Where a descriptor was named and could not be read, that was told already.
-    nameless.retain(|n| !missing.iter().any(|m| m.what == format!("interface of {}", n.subject)));
+    nameless.retain(|n| !told.contains(&n.subject));
     let Some(first) = nameless.first() else { return };
     let what = format!("interface of {}", first.subject);
     let fds = match process.fds() {
@@ -247,8 +244,7 @@ fn leftover(process: &Process<'_>, nics: &mut [Nic], missing: &mut Vec<Unread>) 
     let names: BTreeSet<&String> = found.iter().map(|(n, _)| n).collect();
     match (&mut nameless[..], found.first(), names.len()) {
         ([nic], Some((name, fd)), 1) => {
-            nic.interface = Some(name.clone());
-            nic.read.insert("interface".into(), format!("/proc/{}/fdinfo/{fd}", process.pid));
+            nic.interface = Fact::read(Some(name.clone()), format!("/proc/{}/fdinfo/{fd}", process.pid));
         }
         _ => missing.push(Unread {
             what,
@@ -260,7 +256,9 @@ fn leftover(process: &Process<'_>, nics: &mut [Nic], missing: &mut Vec<Unread>) 
 
 /// Bridge and MTUs of the interface.
 pub fn host_interface(process: &Process<'_>, nic: &mut Nic, missing: &mut Vec<Unread>) {
-    let Some(name) = nic.interface.clone().filter(|n| !n.is_empty() && n != ".." && !n.contains('/')) else { return };
+    let Some(name) = nic.interface.value().clone().filter(|n| !n.is_empty() && n != ".." && !n.contains('/')) else {
+        return;
+    };
     let reader = process.reader();
     let there =
         process.interfaces().filter(|dir| matches!(reader.stat_foreign(&dir.join(&name).join("mtu")), Ok(Some(_))));
@@ -272,15 +270,12 @@ pub fn host_interface(process: &Process<'_>, nic: &mut Nic, missing: &mut Vec<Un
         });
         return;
     };
-    let mut note = |name: &str, path: String| nic.read.insert(name.to_owned(), path);
-    nic.mtu_bytes = mtu(reader, dir, &name);
-    note("mtu_bytes", format!("{}/{name}/mtu", dir.display()));
+    nic.mtu_bytes = Fact::read(mtu(reader, dir, &name), format!("{}/{name}/mtu", dir.display()));
     if let Ok(Some(master)) = reader.link_foreign(&dir.join(&name).join("master")) {
-        nic.bridge = master.file_name().map(|n| n.to_string_lossy().into_owned());
-        note("bridge", format!("{}/{name}/master", dir.display()));
-        nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(|bridge| bridge_mtu(reader, dir, bridge));
-        if nic.bridge_mtu_bytes.is_some() {
-            note("bridge_mtu_bytes", format!("{}/{name}/master/mtu", dir.display()));
+        let bridge = master.file_name().map(|n| n.to_string_lossy().into_owned());
+        nic.bridge = Fact::read(bridge, format!("{}/{name}/master", dir.display()));
+        if let Some(mtu) = nic.bridge.as_deref().and_then(|bridge| bridge_mtu(reader, dir, bridge)) {
+            nic.bridge_mtu_bytes = Fact::read(Some(mtu), format!("{}/{name}/master/mtu", dir.display()));
         }
     }
 }
@@ -310,11 +305,11 @@ fn handed_over(process: &Process<'_>) -> Vec<Nic> {
         let class = process.reader().read_text(Path::new(&path)).ok()?;
         class.starts_with(NETWORK_CLASS).then_some(())?;
         let id = device.id().unwrap_or(host);
-        let mut nic = Nic::unknown(format!("guest {}, net {id}", process.name), process.provenance());
-        (nic.model, nic.backend) = (Some("vfio".into()), Some("vfio".into()));
-        nic.read.insert("model".into(), process.option("device"));
+        let mut nic = Nic::unknown(Subject::net(&process.name, id), process.provenance());
+        nic.model = Fact::read(Some("vfio".into()), process.option("device"));
+        nic.backend = "vfio".into();
         nic.place.device_id = device.id().map(str::to_owned);
-        nic.place.source = Some(address);
+        nic.place.source = Some(address).into();
         Some(nic)
     };
     process.line.all("device").filter_map(of).collect()

@@ -3,15 +3,14 @@
 
 use std::path::Path;
 
-use vmio_model::facts::{HostCpu, PlacedThread, Processors, Unread};
+use vmio_model::facts::{Fact, HostCpu, PlacedThread, Processors, Subject, Unread};
 use vmio_model::result::Accel;
 use vmio_node::Error;
 
 use super::super::process::{DEFAULT, Process, unread};
 use super::super::quota;
 use crate::qemu::options::{Opt, size};
-use crate::qemu::threads::MONITOR;
-use crate::qemu::threads::Role;
+use crate::qemu::threads::{MONITOR, Role};
 use crate::topology::cpu_list;
 
 /// Memory of a guest where nothing is said (QEMU, hw/core/machine.c).
@@ -29,10 +28,9 @@ const MOST_THREADS: usize = 4096;
 
 /// The processors of a process. What hides them is added to `missing`.
 pub fn processors(process: &Process<'_>, host: &[HostCpu], missing: &mut Vec<Unread>) -> Processors {
-    let mut own = Processors::unknown(format!("guest {}", process.name), process.provenance());
-    own.host = host.to_vec();
+    let mut own = Processors::unknown(Subject::guest(&process.name), process.provenance());
     if !host.is_empty() {
-        own.read.insert("host".into(), "/sys/devices/system/cpu".into());
+        own.host = Fact::read(host.to_vec(), "/sys/devices/system/cpu");
     }
     threads(process, &mut own, missing);
     vcpus(process, &mut own);
@@ -41,8 +39,7 @@ pub fn processors(process: &Process<'_>, host: &[HostCpu], missing: &mut Vec<Unr
     memory(process, &mut own);
     let vcpu_tids: Vec<u32> = own.threads.iter().filter(|t| t.role == "vcpu").map(|t| t.tid).collect();
     if let Some((cpus, file)) = quota::of(process, &vcpu_tids) {
-        own.quota_cpus = Some(cpus);
-        own.read.insert("quota_cpus".into(), file);
+        own.quota_cpus = Fact::read(Some(cpus), file);
     }
     own
 }
@@ -54,6 +51,7 @@ fn threads(process: &Process<'_>, own: &mut Processors, missing: &mut Vec<Unread
         Ok(tids) => tids,
         Err(e) => return missing.push(unread(format!("threads of guest {}", process.name), &e)),
     };
+    own.threads = Fact::read(Vec::new(), format!("{}/*/status", dir.display()));
     let mut unnamed = Vec::new();
     let mut program = String::new();
     for tid in tids.into_iter().take(MOST_THREADS) {
@@ -79,7 +77,7 @@ fn threads(process: &Process<'_>, own: &mut Processors, missing: &mut Vec<Unread
             Role::Iothread(id) => id.clone(),
             _ => String::new(),
         };
-        own.threads.push(PlacedThread { role: role.key().to_owned(), name, tid, cpus });
+        own.threads.amend().push(PlacedThread { role: role.key().to_owned(), name, tid, cpus });
     }
     let rcu = unnamed.iter().all(|(_, comm)| comm != RCU);
     unnamed.retain(|(_, comm)| *comm == program);
@@ -89,9 +87,8 @@ fn threads(process: &Process<'_>, own: &mut Processors, missing: &mut Vec<Unread
     for seen in process.look.processes().iter().filter(|p| p.comm == kernel && p.args.iter().all(Vec::is_empty)) {
         let status = process.reader().read_text(&seen.dir().join("status")).unwrap_or_default();
         let (_, cpus) = name_and_cpus(&status);
-        own.threads.push(PlacedThread { role: "vhost".into(), name: String::new(), tid: seen.pid, cpus });
+        own.threads.amend().push(PlacedThread { role: "vhost".into(), name: String::new(), tid: seen.pid, cpus });
     }
-    own.read.insert("threads".into(), format!("{}/*/status", dir.display()));
     if !own.threads.iter().any(|t| t.role == "vcpu") && !own.threads.is_empty() {
         let named = process.line.get("name", "debug-threads").is_some_and(|on| on == "on");
         let (why, mend) = if named {
@@ -144,7 +141,7 @@ fn long_names(
         });
     }
     for (tid, id) in unnamed.into_iter().skip(before).zip(long) {
-        if let Some(thread) = own.threads.iter_mut().find(|t| t.tid == tid) {
+        if let Some(thread) = own.threads.amend().iter_mut().find(|t| t.tid == tid) {
             (thread.role, thread.name) = ("iothread".into(), id.to_owned());
         }
     }
@@ -160,8 +157,7 @@ fn vcpus(process: &Process<'_>, own: &mut Processors) {
         (_, Some(n)) => (n, process.option("smp")),
         (_, None) => (1, DEFAULT.to_owned()),
     };
-    own.vcpus = Some(vcpus);
-    own.read.insert("vcpus".into(), from);
+    own.vcpus = Fact::read(Some(vcpus), from);
 }
 
 /// vCPUs of `-smp`: its first value, or the product of its parts (QEMU, hw/core/machine-smp.c).
@@ -190,11 +186,9 @@ fn accel(process: &Process<'_>, own: &mut Processors) {
         Some((if kvm { Accel::Kvm } else { Accel::Tcg }, format!("/proc/{}/fd", process.pid)))
     };
     if let Some((accel, from)) = by_name.or(only).or_else(by_fd) {
-        own.accel = Some(accel);
-        own.read.insert("accel".into(), from);
+        own.accel = Fact::read(Some(accel), from);
     }
-    own.kvm_here = kvm_here(process);
-    own.read.insert("kvm_here".into(), "/dev/kvm".into());
+    own.kvm_here = Fact::read(kvm_here(process), "/dev/kvm");
 }
 
 /// By the name of a vCPU's thread: `CPU 0/KVM`.
@@ -232,22 +226,19 @@ fn model(process: &Process<'_>, own: &mut Processors) {
     let program = process.args.first().and_then(|p| p.rsplit('/').next()).unwrap_or_default();
     let x86 = ["x86_64", "i386", "kvm"].iter().any(|n| program.ends_with(n));
     let Some(cpu) = process.line.all("cpu").last() else {
-        own.model = x86.then(|| (if program.ends_with("i386") { "qemu32" } else { "qemu64" }).to_owned());
-        if own.model.is_some() {
-            own.read.insert("model".into(), DEFAULT.into());
+        if x86 {
+            let model = if program.ends_with("i386") { "qemu32" } else { "qemu64" };
+            own.model = Fact::read(Some(model.to_owned()), DEFAULT);
         }
         return;
     };
     let mut keys = cpu.keys.iter();
-    own.model = keys.next().map(|(_, model)| model.clone());
-    own.read.insert("model".into(), process.option("cpu"));
-    own.flags = keys.filter_map(|(key, value)| flag(key, value)).collect();
-    own.read.insert("flags".into(), process.option("cpu"));
+    own.model = Fact::read(keys.next().map(|(_, model)| model.clone()), process.option("cpu"));
+    own.flags = Fact::read(keys.filter_map(|(key, value)| flag(key, value)).collect(), process.option("cpu"));
     let enlightened = own.flags.iter().any(|f| f.starts_with("hv_") && !f.starts_with("hv_vendor"));
     if enlightened {
         // Managers give these to Windows guests alone.
-        own.windows = Some(true);
-        own.read.insert("windows".into(), process.option("cpu") + ", hv_*");
+        own.windows = Fact::read(Some(true), process.option("cpu") + ", hv_*");
     }
 }
 
@@ -270,8 +261,8 @@ fn flag(key: &str, value: &str) -> Option<String> {
 
 fn memory(process: &Process<'_>, own: &mut Processors) {
     let asked = process.line.get("m", "size").and_then(|text| size(text, MIB));
-    own.memory_bytes = Some(asked.unwrap_or(MEMORY));
-    own.read.insert("memory_bytes".into(), if asked.is_some() { process.option("m") } else { DEFAULT.into() });
+    let from = if asked.is_some() { process.option("m") } else { DEFAULT.into() };
+    own.memory_bytes = Fact::read(Some(asked.unwrap_or(MEMORY)), from);
     let objects = || process.line.all("object").filter(|o| o.get("qom-type").is_some_and(|t| t.starts_with("memory-")));
     let mut paths = objects().filter_map(|o| o.get("mem-path")).chain(process.line.get("mem-path", "value")).peekable();
     let on_huge = paths.peek().is_some() && {
@@ -281,9 +272,8 @@ fn memory(process: &Process<'_>, own: &mut Processors) {
         paths.any(|p| dirs.iter().any(|d| Path::new(p).starts_with(d)))
     };
     let memfd = objects().any(|o| o.on("hugetlb") == Some(true));
-    own.huge_pages = Some(on_huge || memfd);
     let told = on_huge || memfd;
-    own.read.insert("huge_pages".into(), if told { process.option("object") } else { DEFAULT.into() });
+    own.huge_pages = Fact::read(Some(told), if told { process.option("object") } else { DEFAULT.into() });
 }
 
 /// Directory of a line of a table of mounts, where that is of huge pages.
@@ -307,7 +297,6 @@ pub fn memory_by_node(process: &Process<'_>, own: &mut Processors) {
         quota::memory_by_node(process)
     };
     if let Some((bytes, from)) = known {
-        own.memory_by_node = bytes;
-        own.read.insert("memory_by_node".into(), from);
+        own.memory_by_node = Fact::read(bytes, from);
     }
 }

@@ -43,7 +43,7 @@ fn text(value: &Option<String>) -> &str {
 
 /// The settings of a disk that matter most, in one line.
 fn disk(d: &Disk) -> String {
-    let thread = match (d.iothread, d.details.mapped_iothreads) {
+    let thread = match (*d.iothread, *d.details.mapped_iothreads) {
         (_, Some(n)) => format!("{n} threads"),
         (Some(true), _) => text(&d.details.iothread_name).to_owned(),
         (Some(false), _) => "main".to_owned(),
@@ -88,15 +88,18 @@ fn libvirt_9_with_its_defaults() {
         disks(&own),
         [format!("virtio-disk0 virtio-blk writeback threads main q4 discard qcow2 on file {image}")]
     );
-    let read = &own.disks[0].read;
+    let read = &own.disks[0].read();
     assert_eq!(read["driver"], "/proc/812/cmdline, -device");
     assert_eq!(read["cache"], "QEMU's default, not on the command line");
     assert_eq!(read["discard"], "/proc/812/cmdline, -blockdev");
     assert_eq!(nics(&own), ["net0 virtio-net tap vhost q1"]);
     assert_eq!(own.nics[0].place.target.as_deref(), Some("52:54:00:5e:9a:01"));
     let cpu = own.processors.unwrap();
-    assert_eq!((cpu.vcpus, cpu.accel, text(&cpu.model)), (Some(4), Some(Accel::Kvm), "host"));
-    assert_eq!((cpu.flags, cpu.memory_bytes, cpu.huge_pages), (vec!["+migratable".into()], Some(4 << 30), Some(false)));
+    assert_eq!((*cpu.vcpus, *cpu.accel, text(&cpu.model)), (Some(4), Some(Accel::Kvm), "host"));
+    assert_eq!(
+        (cpu.flags.value().clone(), *cpu.memory_bytes, *cpu.huge_pages),
+        (vec!["+migratable".into()], Some(4 << 30), Some(false))
+    );
 }
 
 #[test]
@@ -115,10 +118,10 @@ fn libvirt_8_with_threads_huge_pages_and_queues() {
     );
     assert_eq!(own.disks[0].place.block_device, Some(true));
     assert_eq!(nics(&own), ["net0 virtio-net tap vhost q4", "hostdev0 vfio vfio - q-"]);
-    assert_eq!(own.nics[0].offloads_off, ["csum", "guest_tso4"]);
+    assert_eq!(*own.nics[0].offloads_off, ["csum", "guest_tso4"]);
     assert_eq!(own.nics[0].place.target.as_deref(), Some("52:54:00:aa:01:02"));
     let cpu = own.processors.unwrap();
-    assert_eq!((cpu.vcpus, cpu.accel, cpu.huge_pages), (Some(4), Some(Accel::Kvm), Some(true)));
+    assert_eq!((*cpu.vcpus, *cpu.accel, *cpu.huge_pages), (Some(4), Some(Accel::Kvm), Some(true)));
     assert_eq!((text(&cpu.model), &cpu.flags[4]), ("Skylake-Server-IBRS", &"-mpx".to_owned()));
 }
 
@@ -130,7 +133,7 @@ fn a_windows_guest_of_virt_manager() {
     assert_eq!(nics(&own), ["net0 e1000e tap qemu q1"]);
     assert_eq!(own.os.as_deref(), Some("windows"));
     let cpu = own.processors.unwrap();
-    assert_eq!((cpu.windows, &cpu.flags[4]), (Some(true), &"hv_spinlocks=0x1fff".to_owned()));
+    assert_eq!((*cpu.windows, &cpu.flags[4]), (Some(true), &"hv_spinlocks=0x1fff".to_owned()));
 }
 
 #[test]
@@ -152,14 +155,14 @@ fn proxmox_7_with_drives() {
     let slots: Vec<_> = own.disks.iter().map(|d| text(&d.place.slot)).collect();
     assert_eq!(slots, ["scsi0", "virtio1", "sata0"]);
     assert_eq!(
-        own.disks[1].details.limits,
+        *own.disks[1].details.limits,
         ["500 IOPS by QEMU's throttle", "1048576 bytes/s of reads by QEMU's throttle"]
     );
     assert!(own.unread.iter().any(|u| u.what == "what /dev/pve/vm-101-disk-0 is"), "{:?}", own.unread);
     assert_eq!(nics(&own), ["net0 virtio-net tap vhost q2"]);
     assert_eq!((text(&own.nics[0].interface), text(&own.nics[0].place.slot)), ("tap101i0", "net0"));
     let cpu = own.processors.unwrap();
-    assert_eq!((cpu.vcpus, text(&cpu.model), cpu.memory_bytes), (Some(4), "kvm64", Some(2 << 30)));
+    assert_eq!((*cpu.vcpus, text(&cpu.model), *cpu.memory_bytes), (Some(4), "kvm64", Some(2 << 30)));
     assert_eq!(cpu.flags[1], "+kvm_pv_eoi");
 }
 
@@ -170,7 +173,7 @@ fn proxmox_9_with_nodes_inside_of_nodes() {
         disks(&own),
         ["scsi0 lsi53c895a none io_uring main q- keep raw on block /dev/zvol/rpool/data/vm-205-disk-0"]
     );
-    assert_eq!(own.disks[0].details.limits, ["2000 IOPS by QEMU's throttle"]);
+    assert_eq!(*own.disks[0].details.limits, ["2000 IOPS by QEMU's throttle"]);
     assert_eq!((own.os.as_deref(), text(&own.disks[0].place.slot)), (Some("windows"), "scsi0"));
     assert_eq!(nics(&own), ["net0 e1000 tap qemu q1"]);
 }
@@ -192,7 +195,7 @@ fn kubevirt_with_its_defaults() {
     assert_eq!(disks(&own), [format!("ua-rootdisk virtio-blk none threads main q- keep raw on file {image}")]);
     assert_eq!(nics(&own), ["ua-default virtio-net tap vhost q1"]);
     let cpu = own.processors.unwrap();
-    assert_eq!((cpu.vcpus, cpu.memory_bytes, cpu.huge_pages), (Some(1), Some(2 << 30), Some(true)));
+    assert_eq!((*cpu.vcpus, *cpu.memory_bytes, *cpu.huge_pages), (Some(1), Some(2 << 30), Some(true)));
 }
 
 #[test]
@@ -211,7 +214,7 @@ fn old_options_by_hand() {
     assert_eq!(nics(&own), ["- virtio-net user - q1", "- rtl8139 tap qemu q1"]);
     assert_eq!(text(&own.nics[1].interface), "tap3");
     let cpu = own.processors.unwrap();
-    assert_eq!((cpu.vcpus, cpu.accel, text(&cpu.model)), (Some(4), Some(Accel::Kvm), "qemu64"));
+    assert_eq!((*cpu.vcpus, *cpu.accel, text(&cpu.model)), (Some(4), Some(Accel::Kvm), "qemu64"));
     assert_eq!(cpu.memory_bytes, Some(1536 << 20));
 }
 
@@ -242,8 +245,8 @@ fn taps_are_found_by_descriptor_and_their_bridge_in_sys() {
     let own = read(&fake);
     let nic = &own.nics[0];
     assert_eq!((text(&nic.interface), text(&nic.bridge)), ("vnet7", "virbr0"));
-    assert_eq!((nic.mtu_bytes, nic.bridge_mtu_bytes, nic.vhost_here), (Some(1500), Some(9000), Some(true)));
-    assert_eq!(nic.read["interface"], "/proc/812/fdinfo/33");
+    assert_eq!((*nic.mtu_bytes, *nic.bridge_mtu_bytes, *nic.vhost_here), (Some(1500), Some(9000), Some(true)));
+    assert_eq!(nic.read()["interface"], "/proc/812/fdinfo/33");
     assert_eq!(nic.send_buffer_bytes, Some(i32::MAX as u64));
 
     // In another network namespace whose interfaces do not show here.
@@ -253,7 +256,7 @@ fn taps_are_found_by_descriptor_and_their_bridge_in_sys() {
         .symlink("/proc/812/ns/net", "net:[2]")
         .file("/sys/class/net/tap0/mtu", "1500\n");
     let own = read(&away);
-    assert_eq!((text(&own.nics[0].interface), own.nics[0].mtu_bytes), ("tap0", None));
+    assert_eq!((text(&own.nics[0].interface), *own.nics[0].mtu_bytes), ("tap0", None));
     assert!(own.unread.iter().any(|u| u.what.contains("bridge and MTU of tap0")), "{:?}", own.unread);
     // Its own sysfs shows them.
     let inside = away
@@ -296,7 +299,7 @@ fn threads_have_their_role_and_processors() {
         format!("900 vhost  {all}"),
     ];
     assert_eq!(seen, expected);
-    assert_eq!((cpu.vcpus, cpu.host.len()), (Some(4), 8));
+    assert_eq!((*cpu.vcpus, cpu.host.len()), (Some(4), 8));
 }
 
 #[test]
@@ -331,7 +334,7 @@ fn the_monitors_own_thread_is_no_io_thread() {
             fake = thread(fake, tid, comm, "0");
         }
         let threads = read(&fake).processors.unwrap().threads;
-        threads.into_iter().map(|t| format!("{} {}", t.role, t.name)).collect()
+        threads.iter().map(|t| format!("{} {}", t.role, t.name)).collect()
     };
     assert_eq!(of("-smp 1"), ["main ", "other ", "vcpu 0"]);
     let own = "-object iothread,id=mon_iothread -device virtio-blk-pci,drive=d,iothread=mon_iothread";
@@ -363,7 +366,7 @@ fn quotas_of_both_kinds_of_control_groups_count() {
         .file("/sys/fs/cgroup/cpu/vm/cpu.cfs_period_us", "100000\n");
     let cpu = read(&v1).processors.unwrap();
     assert_eq!(
-        (cpu.quota_cpus, cpu.read["quota_cpus"].as_str()),
+        (*cpu.quota_cpus, cpu.quota_cpus.source().unwrap()),
         (Some(0.25), "/sys/fs/cgroup/cpu/vm/cpu.cfs_quota_us")
     );
 }
@@ -385,7 +388,7 @@ fn memory_is_known_by_node_where_there_are_several() {
         let before = own.unread.clone();
         look_closer(&Look::new(fake), &mut own);
         assert_eq!(own.unread, before);
-        own.processors.unwrap().memory_by_node.into_iter().collect::<Vec<_>>()
+        own.processors.unwrap().memory_by_node.into_value().into_iter().collect::<Vec<_>>()
     };
     assert_eq!(by_node(&two("libvirt-9-q35", "812\n")), [(0, 8192), (1, 4196)]);
     // What others use too is not told.
@@ -446,7 +449,7 @@ fn a_file_on_a_server_is_left_to_those_who_can_give_it_up() {
         read(&fake).disks.remove(0)
     };
     let served = disk("22 1 8:1 / / rw - ext4 /dev/sda1 rw\n23 22 0:21 / /srv rw - nfs4 nas:/vm rw\n");
-    assert_eq!((served.details.storage, served.place.block_device), (None, None));
+    assert_eq!((served.details.storage.as_deref(), served.place.block_device), (None, None));
     let here = disk("22 1 8:1 / / rw - ext4 /dev/sda1 rw\n");
     assert_eq!((here.details.storage.as_deref(), here.place.block_device), (Some("file"), Some(false)));
 }

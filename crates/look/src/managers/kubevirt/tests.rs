@@ -43,7 +43,7 @@ fn a_guest_in_a_pod() {
         }
         let data = &guest.disks[1];
         assert_eq!(
-            (data.cache.as_deref(), data.aio.as_deref(), data.iothread),
+            (data.cache.as_deref(), data.aio.as_deref(), *data.iothread),
             (Some("none"), Some("native"), Some(true))
         );
         assert_eq!(

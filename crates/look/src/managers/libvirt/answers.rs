@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use vmio_model::facts::Disk;
+use vmio_model::facts::{Disk, Fact};
 
 /// UUIDs in the answer to `list --uuid`, whatever prompt is around them.
 pub fn uuids(text: &str) -> Vec<String> {
@@ -72,8 +72,7 @@ pub fn caches(answer: &str, disks: &mut [Disk], from: &str) {
                 // Only QEMU's own names are facts.
                 (true, true) => continue,
             };
-            disk.cache = Some(mode.to_owned());
-            disk.read.insert("cache".into(), from.to_owned());
+            disk.cache = Fact::read(Some(mode.to_owned()), from);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Disks of a domain's XML (<https://libvirt.org/formatdomain.html#hard-drives-floppy-disks-cdroms>).
 
 use roxmltree::Node;
-use vmio_model::facts::{Details, Disk, Place, Provenance};
+use vmio_model::facts::{Details, Disk, Place, Provenance, Subject};
 
 use super::xml::{at, attribute, child, children, text_of};
 
@@ -28,25 +28,25 @@ pub fn disk(
     let (storage, source) = source(disk);
 
     Some(Disk {
-        driver: driver(disk, bus, scsi),
-        cache: option("cache").map(str::to_owned),
-        aio: option("io").map(str::to_owned),
-        iothread: (thread.is_some() || mapped.is_some()).then_some(true),
+        driver: driver(disk, bus, scsi).into(),
+        cache: option("cache").map(str::to_owned).into(),
+        aio: option("io").map(str::to_owned).into(),
+        iothread: (thread.is_some() || mapped.is_some()).then_some(true).into(),
         details: Details {
-            storage,
-            format: option("type").map(str::to_owned),
-            backing_files: child(disk, "backingStore").map(layers_below),
-            discard: option("discard").map(|value| value == "unmap"),
-            detect_zeroes: option("detect_zeroes").map(str::to_owned),
-            queues: shared("queues").and_then(|n| n.parse().ok()),
-            mapped_iothreads: mapped.and_then(|n| n.try_into().ok()),
-            iothread_name: thread,
-            limits: limits(domain, disk),
+            storage: storage.into(),
+            format: option("type").map(str::to_owned).into(),
+            backing_files: child(disk, "backingStore").map(layers_below).into(),
+            discard: option("discard").map(|value| value == "unmap").into(),
+            detect_zeroes: option("detect_zeroes").map(str::to_owned).into(),
+            queues: shared("queues").and_then(|n| n.parse().ok()).into(),
+            mapped_iothreads: mapped.and_then(|n| n.try_into().ok()).into(),
+            iothread_name: thread.into(),
+            limits: limits(domain, disk).into(),
             ..Details::default()
         },
         place: Place {
             domain: Some(guest.to_owned()),
-            source,
+            source: source.into(),
             block_device: match disk.attribute("type") {
                 Some("block") => Some(true),
                 Some("file") => Some(false),
@@ -57,7 +57,7 @@ pub fn disk(
             volume: volume(disk),
             ..Place::default()
         },
-        ..Disk::unknown(format!("guest {guest}, disk {target}"), from.clone())
+        ..Disk::unknown(Subject::disk(guest, target), from.clone())
     })
 }
 

@@ -1,7 +1,7 @@
 //! Network devices of a domain's XML (<https://libvirt.org/formatdomain.html#network-interfaces>).
 
 use roxmltree::Node;
-use vmio_model::facts::{Nic, Place, Provenance};
+use vmio_model::facts::{Nic, Place, Provenance, Subject};
 
 use super::xml::{at, attribute, child, children, is};
 
@@ -20,19 +20,19 @@ pub fn nic(guest: &str, device: Node<'_, '_>, from: &Provenance) -> Option<Nic> 
     let mtu = attribute(device, "mtu", "size").and_then(|n| n.parse().ok());
     let shown = interface.clone().or_else(|| mac.clone()).unwrap_or_else(|| kind.to_owned());
     Some(Nic {
-        model: if kind == "hostdev" { Some("vfio".into()) } else { model(device) },
+        model: if kind == "hostdev" { "vfio".into() } else { model(device).into() },
         vhost: match own("name") {
-            Some("vhost") => Some(true),
-            Some("qemu") => Some(false),
-            _ => None,
+            Some("vhost") => Some(true).into(),
+            Some("qemu") => Some(false).into(),
+            _ => None.into(),
         },
-        queues: own("queues").and_then(|n| n.parse().ok()),
-        bridge: bridge(device, kind),
-        offloads_off: driver.map(offloads_off).unwrap_or_default(),
-        mtu_bytes: mtu,
-        host_mtu_bytes: mtu.filter(|_| model(device).as_deref() == Some("virtio-net")),
-        send_buffer_bytes: at(device, &["tune", "sndbuf"]).and_then(|n| n.text()?.trim().parse().ok()),
-        limits: limits(device),
+        queues: own("queues").and_then(|n| n.parse().ok()).into(),
+        bridge: bridge(device, kind).into(),
+        offloads_off: driver.map(offloads_off).unwrap_or_default().into(),
+        mtu_bytes: mtu.into(),
+        host_mtu_bytes: mtu.filter(|_| model(device).as_deref() == Some("virtio-net")).into(),
+        send_buffer_bytes: at(device, &["tune", "sndbuf"]).and_then(|n| n.text()?.trim().parse().ok()).into(),
+        limits: limits(device).into(),
         place: Place {
             domain: Some(guest.to_owned()),
             target: mac,
@@ -40,9 +40,9 @@ pub fn nic(guest: &str, device: Node<'_, '_>, from: &Provenance) -> Option<Nic> 
             ..Place::default()
         },
         // Others have no interface of the host.
-        interface: interface.filter(|_| matches!(backend.as_deref(), Some("tap" | "macvtap"))),
-        backend,
-        ..Nic::unknown(format!("guest {guest}, net {shown}"), from.clone())
+        interface: interface.filter(|_| matches!(backend.as_deref(), Some("tap" | "macvtap"))).into(),
+        backend: backend.into(),
+        ..Nic::unknown(Subject::net(guest, shown), from.clone())
     })
 }
 

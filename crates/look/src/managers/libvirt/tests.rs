@@ -53,7 +53,7 @@ fn written(text: &str) -> Guest {
 }
 
 fn changed(overridden: &[Overridden]) -> Vec<(&str, &str, &str)> {
-    overridden.iter().map(|o| (&*o.setting, &*o.asked, &*o.found)).collect()
+    overridden.iter().map(|o| (o.setting.name(), &*o.asked, &*o.found)).collect()
 }
 
 #[test]
@@ -76,14 +76,14 @@ fn a_guest_is_what_its_description_says_and_no_more() {
         (vda.driver.as_deref(), vda.cache.as_deref(), vda.aio.as_deref()),
         (Some("virtio-blk"), Some("none"), Some("native"))
     );
-    assert_eq!((vda.iothread, vda.details.iothread_name.as_deref()), (Some(true), Some("iothread1")));
+    assert_eq!((*vda.iothread, vda.details.iothread_name.as_deref()), (Some(true), Some("iothread1")));
     assert_eq!(
-        (vda.details.queues, vda.details.discard, vda.details.detect_zeroes.as_deref()),
+        (*vda.details.queues, *vda.details.discard, vda.details.detect_zeroes.as_deref()),
         (Some(2), Some(true), Some("unmap"))
     );
-    assert_eq!(vda.details.limits, ["50.0 write MB/s by QEMU's throttle", "2000 IOPS by QEMU's throttle"]);
+    assert_eq!(*vda.details.limits, ["50.0 write MB/s by QEMU's throttle", "2000 IOPS by QEMU's throttle"]);
     // The image's own: libvirt would ask the guest's monitor for it.
-    assert_eq!((vda.details.virtual_bytes, vda.read.get("virtual_bytes")), (None, None));
+    assert_eq!((*vda.details.virtual_bytes, vda.details.virtual_bytes.source()), (None, None));
     assert_eq!(vda.from.place(), "virsh dumpxml db1");
     let place = &vda.place;
     assert_eq!(
@@ -93,24 +93,24 @@ fn a_guest_is_what_its_description_says_and_no_more() {
     assert_eq!((place.source.as_deref(), place.block_device), (Some("/var/lib/libvirt/images/db1.raw"), Some(false)));
     // A SCSI disk has its controller's queues and I/O thread.
     assert_eq!(
-        (sda.driver.as_deref(), sda.details.queues, sda.details.iothread_name.as_deref()),
+        (sda.driver.as_deref(), *sda.details.queues, sda.details.iothread_name.as_deref()),
         (Some("virtio-scsi"), Some(2), Some("iothread2"))
     );
-    assert_eq!((sda.aio.as_deref(), sda.details.discard), (None, None));
+    assert_eq!((sda.aio.as_deref(), *sda.details.discard), (None, None));
 
     let nic = &guest.nics[0];
     assert_eq!(
         (nic.model.as_deref(), nic.backend.as_deref(), nic.bridge.as_deref()),
         (Some("virtio-net"), Some("tap"), Some("virbr0"))
     );
-    assert_eq!((nic.vhost, nic.queues, nic.mtu_bytes, nic.vcpus), (Some(false), Some(2), Some(9000), Some(2)));
-    assert_eq!(nic.offloads_off, ["host_csum", "host_tso4", "guest_tso4"]);
+    assert_eq!((*nic.vhost, *nic.queues, *nic.mtu_bytes, *nic.vcpus), (Some(false), Some(2), Some(9000), Some(2)));
+    assert_eq!(*nic.offloads_off, ["host_csum", "host_tso4", "guest_tso4"]);
     assert!(nic.interface.as_deref().unwrap().starts_with("vnet"));
     assert_eq!(nic.place.target.as_deref(), Some("52:54:00:aa:01:02"));
 
     let processors = guest.processors.unwrap();
     assert_eq!(
-        (processors.vcpus, processors.accel, processors.model.as_deref()),
+        (*processors.vcpus, *processors.accel, processors.model.as_deref()),
         (Some(2), Some(Accel::Tcg), Some("max"))
     );
     assert_eq!(processors.memory_bytes, Some(256 << 20));
@@ -126,19 +126,19 @@ fn what_is_not_said_is_not_asked_for() {
     let guest = of(&host(), "debian12");
     let [disk] = &guest.disks[..] else { panic!("the empty CD drive is no disk: {:?}", guest.disks) };
     assert_eq!(
-        (disk.cache.as_deref(), disk.aio.as_deref(), disk.iothread, disk.details.discard),
+        (disk.cache.as_deref(), disk.aio.as_deref(), *disk.iothread, *disk.details.discard),
         (None, None, None, None)
     );
-    assert_eq!((disk.details.format.as_deref(), disk.details.backing_files), (Some("qcow2"), Some(0)));
-    assert_eq!((guest.os.as_deref(), guest.nics[0].vhost), (Some("linux"), None));
+    assert_eq!((disk.details.format.as_deref(), *disk.details.backing_files), (Some("qcow2"), Some(0)));
+    assert_eq!((guest.os.as_deref(), *guest.nics[0].vhost), (Some("linux"), None));
     // The empty drive has a name all the same, and the first disk is what the guest boots from.
     assert_eq!((&disk.place.taken[..], disk.place.boots_as_first), (&["vda".to_owned(), "sda".into()][..], Some(true)));
-    assert_eq!(guest.processors.unwrap().flags, ["+hypervisor", "+lahf_lm"]);
+    assert_eq!(*guest.processors.unwrap().flags, ["+hypervisor", "+lahf_lm"]);
 
     let windows = of(&host(), "win11");
     assert_eq!(windows.os.as_deref(), Some("windows"));
     assert_eq!((windows.disks[0].driver.as_deref(), windows.nics[0].model.as_deref()), (Some("ahci"), Some("e1000e")));
-    assert_eq!(windows.processors.unwrap().flags, ["hv_relaxed", "hv_vapic", "hv_spinlocks"]);
+    assert_eq!(*windows.processors.unwrap().flags, ["hv_relaxed", "hv_vapic", "hv_spinlocks"]);
 
     let old = of(&host(), "oldbox");
     assert_eq!(
@@ -159,7 +159,7 @@ fn what_waits_for_a_restart_is_asked_for_and_not_in_force() {
 
     let seen = of(&host_with_process(), "db1");
     assert_eq!(seen.disks[1].aio.as_deref(), Some("native"));
-    assert_eq!(seen.disks[1].read["aio"], "virsh dumpxml --inactive db1");
+    assert_eq!(seen.disks[1].read()["aio"], "virsh dumpxml --inactive db1");
 }
 
 /// What QEMU was really started with differs from what libvirt says of it in nothing but what waits.
@@ -198,7 +198,7 @@ fn a_monitor_is_asked_only_when_told_so_and_for_gaps() {
     look.monitor = true;
     let disk = &Libvirt.guests(&look).guests[3].disks[0];
     assert_eq!(disk.cache.as_deref(), Some("none"));
-    assert!(disk.read["cache"].contains("tainted"), "{:?}", disk.read);
+    assert!(disk.read()["cache"].contains("tainted"), "{:?}", disk.read());
     // The recorded guest has turned the write cache off: what it was given does not show.
     let off = host(QUERY_BLOCK.to_owned());
     let mut look = Look::new(&off);
@@ -258,7 +258,10 @@ fn sizes_that_no_file_shows_are_asked_where_no_server_can_halt_the_guest() {
     let local = host_with_volume(root);
     let vda = &of(&local, "db1").disks[0];
     assert_eq!((vda.place.source.as_deref(), vda.place.volume.as_deref()), (None, Some("fast/db1")));
-    assert_eq!((vda.details.virtual_bytes, &*vda.read["virtual_bytes"]), (Some(4 << 30), "virsh domstats db1"));
+    assert_eq!(
+        (*vda.details.virtual_bytes, vda.details.virtual_bytes.source()),
+        (Some(4 << 30), Some("virsh domstats db1"))
+    );
     let script = String::from_utf8(local.ran()[2].stdin.clone()).unwrap();
     assert_eq!(script, "domstats --block --nowait 9a3f7f54-2f3a-4a1b-9a59-0d3a5b0c7c21\n");
     let served = host_with_volume(&format!("{root}23 22 0:50 / /srv/fast rw - nfs4 filer:/vm rw\n"));
@@ -363,12 +366,12 @@ fn instances_of_openstack() {
     assert_eq!(vda.details.limits[0], "104.9 read MB/s by QEMU's throttle");
     let nic = &guest.nics[0];
     assert_eq!(
-        (nic.vhost, nic.queues, nic.interface.as_deref(), nic.mtu_bytes),
+        (*nic.vhost, *nic.queues, nic.interface.as_deref(), *nic.mtu_bytes),
         (Some(true), Some(4), Some("tapa3d9b2f4-2c"), Some(1450))
     );
     let processors = guest.processors.unwrap();
-    assert_eq!((processors.model.as_deref(), processors.quota_cpus), (Some("Cascadelake-Server"), Some(2.0)));
-    assert_eq!(processors.flags, ["+ss", "+hypervisor", "-mpx"]);
+    assert_eq!((processors.model.as_deref(), *processors.quota_cpus), (Some("Cascadelake-Server"), Some(2.0)));
+    assert_eq!(*processors.flags, ["+ss", "+hypervisor", "-mpx"]);
     assert_eq!(processors.threads.len(), 4);
     assert!(processors.threads.iter().all(|t| t.cpus == [2, 3, 5]));
 
@@ -387,17 +390,17 @@ fn instances_of_openstack() {
 fn guests_of_virt_manager() {
     let linux = written(include_str!("../../../tests/fixtures/managers/written/virt-manager-linux.xml"));
     assert_eq!((linux.nics[0].backend.as_deref(), linux.nics[0].bridge.as_deref()), (Some("tap"), Some("virbr0")));
-    assert_eq!((linux.disks[0].details.discard, linux.disks[0].cache.as_deref()), (Some(true), None));
+    assert_eq!((*linux.disks[0].details.discard, linux.disks[0].cache.as_deref()), (Some(true), None));
     let processors = linux.processors.unwrap();
     assert_eq!(
-        (processors.model.as_deref(), processors.accel, processors.windows),
+        (processors.model.as_deref(), *processors.accel, *processors.windows),
         (Some("host"), Some(Accel::Kvm), Some(false))
     );
 
     let windows = written(include_str!("../../../tests/fixtures/managers/written/virt-manager-win11.xml"));
     assert_eq!((windows.disks.len(), windows.disks[0].driver.as_deref()), (1, Some("ahci")));
     assert_eq!(
-        (windows.nics[0].windows, windows.nics[0].place.target.as_deref()),
+        (*windows.nics[0].windows, windows.nics[0].place.target.as_deref()),
         (Some(true), Some("52:54:00:9a:4f:6e"))
     );
     assert!(!windows.processors.unwrap().flags.contains(&"hv_evmcs".to_owned()));
@@ -412,7 +415,7 @@ fn odd_descriptions() {
                    <source dev='/dev/vg/a'/><target dev='vda' bus='virtio'/></disk>";
     let disk = &with(threads).disks[0];
     assert_eq!(
-        (disk.iothread, disk.details.mapped_iothreads, disk.details.iothread_name.as_deref()),
+        (*disk.iothread, *disk.details.mapped_iothreads, disk.details.iothread_name.as_deref()),
         (Some(true), Some(2), None)
     );
     assert_eq!(
@@ -439,7 +442,7 @@ fn odd_descriptions() {
         (Some("macvtap"), Some("macvtap0"), None)
     );
     assert_eq!(
-        (nic.send_buffer_bytes, &nic.limits[..]),
+        (*nic.send_buffer_bytes, &nic.limits[..]),
         (Some(20000), &["1.0 MB/s into the guest by tc".to_owned(), "2.5 MB/s out of the guest by tc".to_owned()][..])
     );
 

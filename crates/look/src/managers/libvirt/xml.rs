@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use roxmltree::{Document, Node};
-use vmio_model::facts::{Guest, Place, PlacedThread, Processors, Provenance};
+use vmio_model::facts::{Guest, Place, PlacedThread, Processors, Provenance, Subject};
 use vmio_model::result::Accel;
 
 use super::{disks, nics};
@@ -65,7 +65,7 @@ pub fn guest(text: &str, from: &dyn Fn(&str) -> Provenance) -> Result<Guest, Str
         guest.nics = own.collect();
     }
     for nic in &mut guest.nics {
-        (nic.vcpus, nic.windows) = (processors.vcpus, windows);
+        (nic.vcpus, nic.windows) = ((*processors.vcpus).into(), windows.into());
     }
     guest.processors = Some(processors);
     Ok(guest)
@@ -77,21 +77,21 @@ fn processors(domain: Node<'_, '_>, windows: Option<bool>, from: Provenance) -> 
     let cpu = child(domain, "cpu");
     let vcpus = vcpu.and_then(|v| v.attribute("current").or(v.text())?.trim().parse().ok());
     Processors {
-        vcpus,
+        vcpus: vcpus.into(),
         accel: match domain.attribute("type") {
-            Some("kvm") => Some(Accel::Kvm),
-            Some("qemu") => Some(Accel::Tcg),
-            _ => None,
+            Some("kvm") => Some(Accel::Kvm).into(),
+            Some("qemu") => Some(Accel::Tcg).into(),
+            _ => None.into(),
         },
-        model: cpu.and_then(model),
+        model: cpu.and_then(model).into(),
         flags: cpu.map(flags).into_iter().flatten().chain(hyperv(domain)).collect(),
-        windows,
-        threads: pinned(domain, vcpus.unwrap_or(0)),
-        memory_bytes: child(domain, "memory").and_then(bytes),
-        huge_pages: at(domain, &["memoryBacking", "hugepages"]).map(|_| true),
-        quota_cpus: quota(domain, vcpus),
+        windows: windows.into(),
+        threads: pinned(domain, vcpus.unwrap_or(0)).into(),
+        memory_bytes: child(domain, "memory").and_then(bytes).into(),
+        huge_pages: at(domain, &["memoryBacking", "hugepages"]).map(|_| true).into(),
+        quota_cpus: quota(domain, vcpus).into(),
         place: Place { domain: Some(name.to_owned()), ..Place::default() },
-        ..Processors::unknown(format!("guest {name}"), from)
+        ..Processors::unknown(Subject::guest(name), from)
     }
 }
 

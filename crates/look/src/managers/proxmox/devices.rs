@@ -2,9 +2,9 @@
 //! that is what a guest without the setting asks for (PVE/QemuServer.pm of qemu-server); what it
 //! leaves to QEMU is left out here.
 
-use std::collections::BTreeMap;
-
-use vmio_model::facts::{Details, Disk, Guest, Nic, Overridden, Place, PlacedThread, Processors, Provenance};
+use vmio_model::facts::{
+    Details, Disk, Fact, Guest, Nic, Overridden, Place, PlacedThread, Processors, Provenance, Setting, Subject,
+};
 use vmio_model::result::Accel;
 
 use super::conf::{Parts, Settings, truth};
@@ -25,11 +25,16 @@ pub fn guest(vmid: u32, conf: &Settings, storages: &[Storage], from: &dyn Fn(&st
     };
     let windows = os.as_ref().map(|os| os == "windows");
     let whole = Whole { guest: &name, vmid, conf, storages, from: &from };
-    let processors = Processors { windows, place: whole.place(), ..processors(&name, conf, from.clone()) };
+    let processors =
+        Processors { windows: windows.into(), place: whole.place(), ..processors(&name, conf, from.clone()) };
     let drive = |(slot, value): (&String, &String)| disk(&whole, slot, bus_of(slot)?, &Parts::of(value));
     let card = |(slot, value): (&String, &String)| {
         let number: u32 = slot.strip_prefix("net")?.parse().ok()?;
-        Some(Nic { windows, vcpus: processors.vcpus, ..nic(&whole, number, &Parts::of(value))? })
+        Some(Nic {
+            windows: windows.into(),
+            vcpus: (*processors.vcpus).into(),
+            ..nic(&whole, number, &Parts::of(value))?
+        })
     };
     let disks = conf.iter().filter_map(drive).collect();
     let nics = conf.iter().filter_map(card).collect();
@@ -98,15 +103,15 @@ fn disk(whole: &Whole<'_>, slot: &str, bus: &str, parts: &Parts<'_>) -> Option<D
     let lies = lies(volume, whole.storages);
     let controller = conf.get("scsihw").map_or("lsi", String::as_str);
     let mut disk = Disk {
-        driver: Some(driver(bus, controller).to_owned()),
+        driver: Some(driver(bus, controller).to_owned()).into(),
         details: Details {
-            storage: lies.storage.map(str::to_owned),
-            thin: lies.thin,
-            format: parts.get("format").map(str::to_owned).or(lies.format),
-            virtual_bytes: parts.get("size").and_then(size),
-            discard: parts.get("discard").map(|value| value == "on"),
-            queues: parts.number("queues"),
-            limits: limits(parts),
+            storage: lies.storage.map(str::to_owned).into(),
+            thin: lies.thin.into(),
+            format: parts.get("format").map(str::to_owned).or(lies.format).into(),
+            virtual_bytes: parts.get("size").and_then(size).into(),
+            discard: parts.get("discard").map(|value| value == "on").into(),
+            queues: parts.number("queues").into(),
+            limits: limits(parts).into(),
             ..Details::default()
         },
         place: Place {
@@ -114,36 +119,35 @@ fn disk(whole: &Whole<'_>, slot: &str, bus: &str, parts: &Parts<'_>) -> Option<D
             volume: Some(volume.to_owned()),
             // Proxmox VE gives the device the slot as its id.
             device_id: Some(slot.to_owned()),
-            source: lies.source,
+            source: lies.source.into(),
             block_device: lies.block,
             taken: slots(conf),
             ..whole.place()
         },
-        ..Disk::unknown(format!("guest {}, disk {slot}", whole.guest), whole.from.clone())
+        ..Disk::unknown(Subject::disk(whole.guest, slot), whole.from.clone())
     };
-    let mut by_default = |setting: &str| drop(disk.read.insert(setting.to_owned(), DEFAULT.to_owned()));
-
     let btrfs = lies.on.is_some_and(|s| s.kind == "btrfs" && !s.flag("nocow"));
-    let cache = parts.get("cache").unwrap_or_else(|| {
-        by_default("cache");
-        if btrfs { "writeback" } else { "none" }
-    });
-    disk.cache = Some(cache.to_owned());
-    disk.aio = parts.get("aio").map(str::to_owned).or_else(|| {
-        by_default("aio");
-        Some(default_aio(conf, lies.on, cache).to_owned())
-    });
-    disk.details.detect_zeroes = Some(
+    let cache = parts.get("cache");
+    disk.cache = match cache {
+        Some(told) => told.into(),
+        None => Fact::read(Some((if btrfs { "writeback" } else { "none" }).to_owned()), DEFAULT),
+    };
+    let cache = disk.cache.as_deref().unwrap_or_default();
+    disk.aio = match parts.get("aio") {
+        Some(told) => told.into(),
+        None => Fact::read(Some(default_aio(conf, lies.on, cache).to_owned()), DEFAULT),
+    };
+    disk.details.detect_zeroes = Fact::from(Some(
         match (parts.get("detect_zeroes").and_then(truth), parts.get("discard")) {
             (Some(false), _) => "off",
             (_, Some("on")) => "unmap",
             _ => "on",
         }
         .to_owned(),
-    );
+    ));
     // Proxmox VE ignores the setting where it could have no effect: "iothread is only valid with virtio disk or
     // virtio-scsi-single controller, ignoring" (qemu-server, PVE/QemuServer.pm, `config_to_command`).
-    disk.iothread = parts.get("iothread").and_then(truth);
+    disk.iothread = parts.get("iothread").and_then(truth).into();
     if disk.iothread == Some(true) {
         let name = match (bus, controller) {
             ("virtio", _) => Some(format!("iothread-{slot}")),
@@ -151,9 +155,9 @@ fn disk(whole: &Whole<'_>, slot: &str, bus: &str, parts: &Parts<'_>) -> Option<D
             _ => None,
         };
         if name.is_none() {
-            disk.iothread = Some(false);
+            disk.iothread = Some(false).into();
             disk.details.overridden.push(Overridden {
-                setting: "iothread".into(),
+                setting: Setting::Iothread,
                 asked: "on".into(),
                 found: "off".into(),
                 why: Some(match bus {
@@ -165,7 +169,7 @@ fn disk(whole: &Whole<'_>, slot: &str, bus: &str, parts: &Parts<'_>) -> Option<D
                 }),
             });
         }
-        disk.details.iothread_name = name;
+        disk.details.iothread_name = name.into();
     }
     Some(disk)
 }
@@ -323,15 +327,15 @@ fn nic(whole: &Whole<'_>, number: u32, parts: &Parts<'_>) -> Option<Nic> {
     let slot = format!("net{number}");
     let interface = format!("tap{}i{number}", whole.vmid);
     Some(Nic {
-        model: Some(if model == "virtio" { "virtio-net".to_owned() } else { model.to_owned() }),
+        model: Some(if model == "virtio" { "virtio-net".to_owned() } else { model.to_owned() }).into(),
         // Without a bridge Proxmox VE makes a network of QEMU's own.
-        backend: Some(if bridge.is_some() { "tap" } else { "user" }.to_owned()),
-        interface: bridge.is_some().then_some(interface),
-        bridge,
-        queues: parts.number("queues"),
+        backend: Some(if bridge.is_some() { "tap" } else { "user" }.to_owned()).into(),
+        interface: bridge.is_some().then_some(interface).into(),
+        bridge: bridge.into(),
+        queues: parts.number("queues").into(),
         // 1 means the bridge's.
-        mtu_bytes: parts.number("mtu").filter(|mtu| *mtu > 1),
-        host_mtu_bytes: parts.number("mtu").filter(|mtu| *mtu > 1 && model == "virtio"),
+        mtu_bytes: parts.number("mtu").filter(|mtu| *mtu > 1).into(),
+        host_mtu_bytes: parts.number("mtu").filter(|mtu| *mtu > 1 && model == "virtio").into(),
         limits: parts.number::<f64>("rate").map(|n| format!("{:.1} MB/s by tc", n * 1.048_576)).into_iter().collect(),
         place: Place {
             slot: Some(slot.clone()),
@@ -339,16 +343,13 @@ fn nic(whole: &Whole<'_>, number: u32, parts: &Parts<'_>) -> Option<Nic> {
             target: mac.map(str::to_lowercase),
             ..whole.place()
         },
-        ..Nic::unknown(format!("guest {}, net {slot}", whole.guest), whole.from.clone())
+        ..Nic::unknown(Subject::net(whole.guest, slot), whole.from.clone())
     })
 }
 
 fn processors(guest: &str, conf: &Settings, from: Provenance) -> Processors {
     let number = |key: &str| conf.get(key).and_then(|value| value.parse::<u32>().ok());
-    let mut read = BTreeMap::new();
-    if !conf.contains_key("sockets") && !conf.contains_key("cores") && !conf.contains_key("vcpus") {
-        read.insert("vcpus".to_owned(), DEFAULT.to_owned());
-    }
+    let by_default = !conf.contains_key("sockets") && !conf.contains_key("cores") && !conf.contains_key("vcpus");
     let all = number("sockets").unwrap_or(1).saturating_mul(number("cores").unwrap_or(1));
     let vcpus = number("vcpus").unwrap_or(all);
     let cpu = conf.get("cpu").map(|cpu| Parts::of(cpu)).unwrap_or_default();
@@ -359,20 +360,20 @@ fn processors(guest: &str, conf: &Settings, from: Provenance) -> Processors {
     let most = MOST_VCPUS.min(u32::try_from(MOST_PLACES / affinity.len().max(1)).unwrap_or(MOST_VCPUS));
     let threads = (0..vcpus.min(most)).map(|n| bound("vcpu", n.to_string())).chain([bound("main", String::new())]);
     Processors {
-        vcpus: Some(vcpus),
-        accel: conf.get("kvm").and_then(|kvm| truth(kvm)).map(|on| if on { Accel::Kvm } else { Accel::Tcg }),
+        vcpus: if by_default { Fact::read(Some(vcpus), DEFAULT) } else { Some(vcpus).into() },
+        accel: conf.get("kvm").and_then(|kvm| truth(kvm)).map(|on| if on { Accel::Kvm } else { Accel::Tcg }).into(),
         // Models of Proxmox VE's own are handed to QEMU as another model with flags.
         model: cpu
             .get("cputype")
             .or(cpu.first)
             .filter(|model| !model.starts_with("x86-64-v") && !model.starts_with("custom-"))
-            .map(str::to_owned),
+            .map(str::to_owned)
+            .into(),
         flags: cpu.get("flags").into_iter().flat_map(|flags| flags.split(';')).map(str::to_owned).collect(),
-        threads: if affinity.is_empty() { Vec::new() } else { threads.collect() },
-        memory_bytes: Some(memory << 20),
-        huge_pages: conf.get("hugepages").map(|_| true),
-        quota_cpus: conf.get("cpulimit").and_then(|n| n.parse().ok()).filter(|n: &f64| *n > 0.0),
-        read,
-        ..Processors::unknown(format!("guest {guest}"), from)
+        threads: if affinity.is_empty() { Vec::new().into() } else { threads.collect() },
+        memory_bytes: Some(memory << 20).into(),
+        huge_pages: conf.get("hugepages").map(|_| true).into(),
+        quota_cpus: conf.get("cpulimit").and_then(|n| n.parse().ok()).filter(|n: &f64| *n > 0.0).into(),
+        ..Processors::unknown(Subject::guest(guest), from)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use vmio_model::facts::Disk;
+use vmio_model::facts::{Disk, Setting};
 use vmio_node::fake::Fake;
 
 use super::*;
@@ -54,15 +54,15 @@ fn a_guest_as_it_is_created() {
         (Some("lsi53c895a"), Some("none"), Some("io_uring"))
     );
     assert_eq!(
-        (disk.read["cache"].as_str(), disk.read["aio"].as_str()),
+        (disk.cache.source().unwrap(), disk.aio.source().unwrap()),
         ("Proxmox VE's default", "Proxmox VE's default")
     );
     assert_eq!(disk.from.place(), "/etc/pve/qemu-server/101.conf");
     assert_eq!(
-        (disk.details.storage.as_deref(), disk.details.thin, disk.details.format.as_deref()),
+        (disk.details.storage.as_deref(), *disk.details.thin, disk.details.format.as_deref()),
         (Some("lvm-thin"), Some(true), Some("raw"))
     );
-    assert_eq!((disk.details.virtual_bytes, disk.details.discard), (Some(32 << 30), None));
+    assert_eq!((*disk.details.virtual_bytes, *disk.details.discard), (Some(32 << 30), None));
     let place = &disk.place;
     assert_eq!(
         (place.vmid.as_deref(), place.volume.as_deref(), place.device_id.as_deref()),
@@ -76,7 +76,10 @@ fn a_guest_as_it_is_created() {
     );
     assert_eq!((nic.place.slot.as_deref(), nic.place.target.as_deref()), (Some("net0"), Some("bc:24:11:8a:2b:3c")));
     let processors = guest.processors.unwrap();
-    assert_eq!((processors.vcpus, processors.memory_bytes, processors.model), (Some(2), Some(2 << 30), None));
+    assert_eq!(
+        (*processors.vcpus, *processors.memory_bytes, processors.model.as_deref()),
+        (Some(2), Some(2 << 30), None)
+    );
 }
 
 #[test]
@@ -89,7 +92,7 @@ fn a_windows_guest_with_old_devices() {
         (ide.driver.as_deref(), ide.cache.as_deref(), ide.aio.as_deref()),
         (Some("ide"), Some("writeback"), Some("threads"))
     );
-    assert!(!ide.read.contains_key("cache"));
+    assert!(ide.cache.source().is_none());
     // Slots of drives without a disk are no more free than others.
     assert_eq!(ide.place.taken, ["ide0", "ide2", "sata0"]);
     assert_eq!((ide.details.format.as_deref(), ide.place.block_device), (Some("qcow2"), Some(false)));
@@ -97,13 +100,13 @@ fn a_windows_guest_with_old_devices() {
     // An I/O thread that its bus cannot have.
     let sata = disk(&guest, "sata0");
     assert_eq!(
-        (sata.driver.as_deref(), sata.aio.as_deref(), sata.iothread),
+        (sata.driver.as_deref(), sata.aio.as_deref(), *sata.iothread),
         (Some("ahci"), Some("native"), Some(false))
     );
-    assert_eq!(sata.details.overridden[0].setting, "iothread");
+    assert_eq!(sata.details.overridden[0].setting, Setting::Iothread);
     let nic = &guest.nics[0];
     assert_eq!(
-        (nic.model.as_deref(), nic.windows, nic.limits[0].as_str()),
+        (nic.model.as_deref(), *nic.windows, nic.limits[0].as_str()),
         (Some("e1000"), Some(true), "13.1 MB/s by tc")
     );
     let processors = guest.processors.unwrap();
@@ -115,13 +118,13 @@ fn a_tuned_guest_with_a_change_that_waits() {
     let guest = of("103");
     let zvol = disk(&guest, "scsi0");
     assert_eq!(
-        (zvol.driver.as_deref(), zvol.aio.as_deref(), zvol.iothread),
+        (zvol.driver.as_deref(), zvol.aio.as_deref(), *zvol.iothread),
         (Some("virtio-scsi"), Some("native"), Some(true))
     );
-    assert_eq!((zvol.details.iothread_name.as_deref(), zvol.details.queues), (Some("iothread-virtioscsi0"), Some(4)));
-    assert_eq!((zvol.details.storage.as_deref(), zvol.details.thin), (Some("zvol"), Some(true)));
-    assert_eq!((zvol.details.discard, zvol.details.detect_zeroes.as_deref()), (Some(true), Some("unmap")));
-    assert_eq!(zvol.details.limits, ["209.7 MB/s by QEMU's throttle", "2000 read IOPS by QEMU's throttle"]);
+    assert_eq!((zvol.details.iothread_name.as_deref(), *zvol.details.queues), (Some("iothread-virtioscsi0"), Some(4)));
+    assert_eq!((zvol.details.storage.as_deref(), *zvol.details.thin), (Some("zvol"), Some(true)));
+    assert_eq!((*zvol.details.discard, zvol.details.detect_zeroes.as_deref()), (Some(true), Some("unmap")));
+    assert_eq!(*zvol.details.limits, ["209.7 MB/s by QEMU's throttle", "2000 read IOPS by QEMU's throttle"]);
     let rbd = disk(&guest, "scsi1");
     assert_eq!(
         (rbd.details.storage.as_deref(), rbd.place.source.as_deref(), rbd.place.block_device),
@@ -130,19 +133,19 @@ fn a_tuned_guest_with_a_change_that_waits() {
     assert_eq!(rbd.details.detect_zeroes.as_deref(), Some("off"));
     let waits = &rbd.details.overridden;
     assert_eq!(waits.len(), 1, "{waits:?}");
-    assert_eq!((&*waits[0].setting, &*waits[0].asked, &*waits[0].found), ("cache", "none", "writeback"));
+    assert_eq!((waits[0].setting.name(), &*waits[0].asked, &*waits[0].found), ("cache", "none", "writeback"));
     let nvme = disk(&guest, "virtio2");
     assert_eq!(
         (nvme.driver.as_deref(), nvme.details.storage.as_deref(), nvme.details.iothread_name.as_deref()),
         (Some("virtio-blk"), Some("block"), Some("iothread-virtio2"))
     );
-    assert_eq!((guest.nics[0].queues, guest.nics[0].mtu_bytes), (Some(4), Some(9000)));
+    assert_eq!((*guest.nics[0].queues, *guest.nics[0].mtu_bytes), (Some(4), Some(9000)));
     assert_eq!((guest.nics[1].backend.as_deref(), guest.nics[1].interface.as_deref()), (Some("user"), None));
     let processors = guest.processors.unwrap();
-    assert_eq!((processors.vcpus, processors.huge_pages, processors.quota_cpus), (Some(4), Some(true), Some(3.5)));
+    assert_eq!((*processors.vcpus, *processors.huge_pages, *processors.quota_cpus), (Some(4), Some(true), Some(3.5)));
     assert_eq!((processors.threads.len(), &processors.threads[4].cpus[..]), (5, &[2, 3, 4, 5, 8][..]));
     let waits = &processors.overridden[..];
-    assert_eq!((waits.len(), &*waits[0].setting, &*waits[0].asked), (1, "vcpus", "8"));
+    assert_eq!((waits.len(), waits[0].setting.name(), &*waits[0].asked), (1, "vcpus", "8"));
 }
 
 #[test]
@@ -176,9 +179,9 @@ fn a_guest_that_runs_as_configured_differs_in_nothing() {
     assert_eq!((disk.driver.as_deref(), disk.aio.as_deref()), (Some("lsi53c895a"), Some("io_uring")));
     assert_eq!(disk.details.overridden, []);
     assert_eq!(disk.place.volume.as_deref(), Some("local-lvm:vm-101-disk-0"));
-    assert_eq!((disk.details.storage.as_deref(), disk.details.thin), (Some("lvm-thin"), Some(true)));
+    assert_eq!((disk.details.storage.as_deref(), *disk.details.thin), (Some("lvm-thin"), Some(true)));
     let nic = &guest.nics[0];
-    assert_eq!((nic.vhost, nic.overridden.len(), nic.place.slot.as_deref()), (Some(true), 0, Some("net0")));
+    assert_eq!((*nic.vhost, nic.overridden.len(), nic.place.slot.as_deref()), (Some(true), 0, Some("net0")));
     assert_eq!(nic.place.vmid.as_deref(), Some("101"));
     assert_eq!(guest.processors.as_ref().unwrap().overridden, []);
 
@@ -187,7 +190,7 @@ fn a_guest_that_runs_as_configured_differs_in_nothing() {
     let fake = host().file("/proc/4101/cmdline", changed);
     let scan = crate::scan::scan(&Look::new(&fake));
     let disk = &scan.guests.iter().find(|g| g.name == "web1").unwrap().disks[0];
-    let settings: Vec<_> = disk.details.overridden.iter().map(|o| (&*o.setting, &*o.asked, &*o.found)).collect();
+    let settings: Vec<_> = disk.details.overridden.iter().map(|o| (o.setting.name(), &*o.asked, &*o.found)).collect();
     assert_eq!(settings, [("cache", "none", "unsafe"), ("aio", "io_uring", "threads")]);
 }
 
@@ -200,7 +203,7 @@ fn a_number_of_processors_that_no_guest_has_costs_nothing() {
         .file("/etc/pve/qemu-server/7.conf", conf);
     let guests = Proxmox.guests(&Look::new(&fake)).guests;
     let processors = guests[0].processors.as_ref().unwrap();
-    assert_eq!((processors.vcpus, processors.threads.len()), (Some(u32::MAX), 513));
+    assert_eq!((*processors.vcpus, processors.threads.len()), (Some(u32::MAX), 513));
 }
 
 #[test]

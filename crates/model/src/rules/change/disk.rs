@@ -85,9 +85,9 @@ pub fn thrown_away(disk: &Disk) -> bool {
         let name = source.rsplit('/').next().and_then(|name| name.strip_prefix("vl."));
         name.is_some_and(|rest| rest.len() == 6 && rest.bytes().all(|b| b.is_ascii_alphanumeric()))
     };
-    let by_option = |from: &String| from.ends_with(", -snapshot") || from.ends_with(", snapshot=on");
+    let by_option = |from: &str| from.ends_with(", -snapshot") || from.ends_with(", snapshot=on");
     disk.cache.as_deref() == Some("unsafe")
-        && (disk.read.get("cache").is_some_and(by_option) || disk.place.source.as_deref().is_some_and(temporary))
+        && (disk.cache.source().is_some_and(by_option) || disk.place.source.as_deref().is_some_and(temporary))
 }
 
 /// Another driver, cache mode, engine, I/O thread or the like for a guest's own disk.
@@ -112,8 +112,8 @@ fn made_safe(disk: &Disk, asked: &To) -> To {
         to.cache = None;
         return to;
     }
-    let cache = to.cache.map(|c| c.to_string()).or_else(|| disk.cache.clone());
-    let aio = to.aio.map(|a| a.to_string()).or_else(|| disk.aio.clone());
+    let cache = to.cache.map(|c| c.to_string()).or_else(|| disk.cache.value().clone());
+    let aio = to.aio.map(|a| a.to_string()).or_else(|| disk.aio.value().clone());
     let direct = cache.as_deref().map(|c| matches!(c, "none" | "directsync"));
     let native = aio.as_deref() == Some("native");
     if cache.as_deref() == Some("unsafe") || (native && direct == Some(false)) || (to.aio.is_some() && direct.is_none())
@@ -147,19 +147,19 @@ pub fn known_everywhere(a: &Attachment) -> bool {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::facts::{Details, Place};
+    use crate::facts::{Details, Fact, Place};
     use crate::testing::live_disk;
 
     fn web1(driver: &str, place: Place) -> Disk {
-        let details = Details { format: Some("raw".into()), ..Details::default() };
-        Disk { driver: Some(driver.into()), iothread: Some(false), place, ..live_disk(details) }
+        let details = Details { format: "raw".into(), ..Details::default() };
+        Disk { driver: Some(driver.into()).into(), iothread: Some(false).into(), place, ..live_disk(details) }
     }
 
     fn place() -> Place {
         Place {
             domain: Some("web1".into()),
             vmid: Some("101".into()),
-            source: Some("/dev/vg0/web1".into()),
+            source: "/dev/vg0/web1".into(),
             target: Some("sdb".into()),
             slot: Some("scsi1".into()),
             device_id: Some("scsi0-0-0-1".into()),
@@ -169,8 +169,7 @@ mod tests {
 
     #[test]
     fn an_iothread_leaves_driver_and_cache_alone() {
-        let disk =
-            Disk { cache: Some("writeback".into()), aio: Some("threads".into()), ..web1("virtio-scsi", place()) };
+        let disk = Disk { cache: "writeback".into(), aio: "threads".into(), ..web1("virtio-scsi", place()) };
         let change = own_disk("x", &disk, &To { iothread: true, ..To::default() });
         assert_eq!(
             change.qemu,
@@ -202,8 +201,8 @@ mod tests {
     #[test]
     fn qemus_options_are_edited_as_the_disk_was_given() {
         let of = |option: &str| Disk {
-            cache: Some("writethrough".into()),
-            read: [("format".to_owned(), format!("/proc/812/cmdline, {option}"))].into(),
+            cache: "writethrough".into(),
+            iothread: Fact::read(Some(false), format!("/proc/812/cmdline, {option}")),
             ..web1("virtio-blk", place())
         };
         let to = To { cache: Some(Cache::None), discard: true, ..To::default() };
@@ -225,8 +224,7 @@ mod tests {
             )
         );
         // -drive if=ide has no -device that could be edited.
-        let bare =
-            Disk { read: [("driver".to_owned(), "/proc/1/cmdline, -drive".to_owned())].into(), ..web1("ide", place()) };
+        let bare = Disk { driver: Fact::read(Some("ide".into()), "/proc/1/cmdline, -drive"), ..web1("ide", place()) };
         let moved = own_disk("x", &bare, &To { driver: Some("virtio-blk"), ..To::default() }).qemu;
         assert!(
             moved.ends_with("\nif=none,id=disk-sdb\n# one more option\n-device virtio-blk-pci,drive=disk-sdb"),
@@ -236,8 +234,8 @@ mod tests {
 
     #[test]
     fn an_iothread_that_is_shared_is_not_left_by_its_controller() {
-        let mut disk = Disk { iothread: Some(true), ..web1("virtio-scsi", place()) };
-        disk.details.iothread_name = Some("iothread1".into());
+        let mut disk = Disk { iothread: Some(true).into(), ..web1("virtio-scsi", place()) };
+        disk.details.iothread_name = "iothread1".into();
         let change = own_disk("x", &disk, &To { iothread: true, ..To::default() });
         assert!(change.qemu.contains("-device virtio-scsi-pci,id=hba-sdb,iothread=iothread-sdb\n"), "{}", change.qemu);
         assert!(change.qemu.ends_with("set these, keep all else\nbus=hba-sdb.0"), "{}", change.qemu);
@@ -330,7 +328,7 @@ mod tests {
 
     #[test]
     fn what_is_dangerous_does_not_stay() {
-        let disk = Disk { cache: Some("unsafe".into()), aio: Some("threads".into()), ..web1("virtio-blk", place()) };
+        let disk = Disk { cache: "unsafe".into(), aio: "threads".into(), ..web1("virtio-blk", place()) };
         let change = own_disk("x", &disk, &To { iothread: true, ..To::default() });
         assert!(change.qemu.contains("\ncache=none,aio=native\n"), "{}", change.qemu);
         assert!(change.libvirt.contains("\ncache='none' io='native' iothread='N'\n"), "{}", change.libvirt);
@@ -340,11 +338,16 @@ mod tests {
     #[test]
     fn the_engine_suits_the_image() {
         let of = |format: &str, sparse| {
-            let details = Details { format: Some(format.into()), ..Details::default() };
+            let details = Details { format: Some(format.into()).into(), ..Details::default() };
             engine(&Disk { sparse, ..live_disk(details) })
         };
         assert_eq!(
-            [of("raw", None), of("raw", Some(true)), of("qcow2", None), of("vmdk", Some(false))],
+            [
+                of("raw", None.into()),
+                of("raw", Some(true).into()),
+                of("qcow2", None.into()),
+                of("vmdk", Some(false).into())
+            ],
             [Aio::Native, Aio::IoUring, Aio::IoUring, Aio::IoUring]
         );
         assert_eq!(engine(&live_disk(Details::default())), Aio::IoUring, "nobody says what it is");

@@ -157,7 +157,7 @@ fn rank(name: &str) -> (usize, &str) {
 /// Attributes of what serves the disk from now on in place of what has served it.
 fn served_anew(disk: &Disk, to: &To) -> Vec<String> {
     let had = number(disk).filter(|_| !to.iothread).map(|n| format!("iothread='{n}'"));
-    let to = To { queues: to.queues.or(disk.details.queues), ..to.clone() };
+    let to = To { queues: to.queues.or(*disk.details.queues), ..to.clone() };
     had.into_iter().chain(served(&to, NEW)).collect()
 }
 

@@ -54,7 +54,7 @@ pub fn own_nic(what: impl Into<String>, nic: &Nic, to: NicTo) -> Change {
 /// A new tap on a bridge, or what to set in the options as they are: who made the tap and put it into its
 /// bridge (a script, a helper, the caller) is not known, and without that the guest has no network.
 fn qemu(nic: &Nic, to: NicTo) -> String {
-    let queues = to.queues.or(nic.queues).filter(|n| *n > 1);
+    let queues = to.queues.or(*nic.queues).filter(|n| *n > 1);
     let given = nic.place.given.as_deref();
     if !to.tap {
         return match given {
@@ -135,7 +135,7 @@ fn given_anew(nic: &Nic, to: NicTo, given: &[String]) -> String {
         keys.extend(may_have_vhost(nic).then(|| "vhost=on".to_owned()));
         keys.extend(to.queues.map(|n| format!("queues={n}")));
     }
-    let queues = to.queues.or(nic.queues).filter(|n| *n > 1);
+    let queues = to.queues.or(*nic.queues).filter(|n| *n > 1);
     format!(
         "# in place of its own {}: these\n{}",
         named(given),
@@ -149,7 +149,7 @@ fn set(nic: &Nic, to: NicTo) -> String {
     let on_tap = nic.backend.as_deref().is_none_or(|b| b == "tap" || b == "macvtap");
     let vhost = (on_tap && nic.vhost != Some(true) && may_have_vhost(nic)).then(|| "vhost=on".to_owned());
     let of_tap: Vec<String> = vhost.into_iter().chain(to.queues.map(|n| format!("queues={n}"))).collect();
-    let bridge = nic.read.get("backend").is_some_and(|from| from.ends_with(", -netdev bridge"));
+    let bridge = nic.backend.source().is_some_and(|from| from.ends_with(", -netdev bridge"));
     if bridge && (to.vhost || to.queues.is_some()) {
         lines.push(format!(
             "# in its own -netdev bridge,...: this in place of bridge, which knows neither vhost nor queues, keep all\n\
@@ -249,12 +249,12 @@ mod tests {
             device_id: Some("net1".into()),
             ..Place::default()
         };
-        Nic { interface: Some("tap101i1".into()), queues: Some(1), place, ..live_nic() }
+        Nic { interface: "tap101i1".into(), queues: Some(1).into(), place, ..live_nic() }
     }
 
     #[test]
     fn a_card_becomes_virtio_and_keeps_its_address() {
-        let e1000 = Nic { model: Some("e1000".into()), ..nic() };
+        let e1000 = Nic { model: "e1000".into(), ..nic() };
         let change = own_nic("x", &e1000, NicTo { virtio: true, ..NicTo::default() });
         assert_eq!(change.qemu, "# in its own -device: this in place of e1000, keep netdev= and mac=\nvirtio-net-pci");
         assert!(change.libvirt.starts_with("virsh edit web1\n") && change.libvirt.ends_with("<model type='virtio'/>"));

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Change, NicTo, To, own_disk, own_nic};
-use crate::facts::Guest;
+use crate::facts::{Guest, Subject};
 use crate::rules::Finding;
 
 /// What of a guest's own device a change sets.
@@ -21,7 +21,7 @@ pub enum Sets {
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Together {
     /// The device.
-    pub subject: String,
+    pub subject: Subject,
     /// Rules of those findings, in the order of the findings.
     pub rules: Vec<String>,
     /// Places of those findings in the list that was given, from 0.
@@ -48,8 +48,8 @@ pub fn together(guest: &Guest, findings: &[Finding]) -> Vec<Together> {
     disks.chain(nics).flatten().collect()
 }
 
-fn of(findings: &[Finding], subject: &str, change: impl Fn(String, &[&Sets]) -> Change) -> Option<Together> {
-    let ours = |(_, f): &(usize, &Finding)| f.subject == subject && f.change.sets.is_some();
+fn of(findings: &[Finding], subject: &Subject, change: impl Fn(String, &[&Sets]) -> Change) -> Option<Together> {
+    let ours = |(_, f): &(usize, &Finding)| f.subject.is(subject) && f.change.sets.is_some();
     let (places, ours): (Vec<usize>, Vec<&Finding>) = findings.iter().enumerate().filter(ours).unzip();
     let sets: Vec<&Sets> = ours.iter().filter_map(|f| f.change.sets.as_ref()).collect();
     if sets.windows(2).all(|two| two[0] == two[1]) {
@@ -57,7 +57,7 @@ fn of(findings: &[Finding], subject: &str, change: impl Fn(String, &[&Sets]) -> 
     }
     let change = change(format!("All changes to {subject} in one step."), &sets);
     let rules = ours.iter().map(|f| f.rule.clone()).collect();
-    Some(Together { subject: subject.to_owned(), rules, places, change })
+    Some(Together { subject: subject.clone(), rules, places, change })
 }
 
 #[cfg(test)]
@@ -80,20 +80,22 @@ mod tests {
 
     #[test]
     fn a_disk_with_several_faults_is_put_right_in_one_step() {
-        let details = Details { format: Some("raw".into()), storage: Some("lvm".into()), ..Details::default() };
+        let details = Details { format: "raw".into(), storage: "lvm".into(), ..Details::default() };
         let disk = Disk {
-            driver: Some("ide".into()),
-            cache: Some("writeback".into()),
-            aio: Some("threads".into()),
-            iothread: Some(false),
+            driver: "ide".into(),
+            cache: "writeback".into(),
+            aio: "threads".into(),
+            iothread: Some(false).into(),
             ..live_disk(details)
         };
-        let (found, together) =
-            all(&guest(vec![disk.clone(), Disk { subject: "other".into(), ..live_disk(Details::default()) }], vec![]));
+        let (found, together) = all(&guest(
+            vec![disk.clone(), Disk { subject: Subject::disk("db1", "other"), ..live_disk(Details::default()) }],
+            vec![],
+        ));
         let [one] = &together[..] else { panic!("{together:#?}") };
         assert_eq!(
-            (one.subject.as_str(), &one.rules[..2]),
-            (disk.subject.as_str(), &["emulated-driver".to_owned(), "host-page-cache".into()][..])
+            (&one.subject, &one.rules[..2]),
+            (&disk.subject, &["emulated-driver".to_owned(), "host-page-cache".into()][..])
         );
         assert!(one.places.iter().zip(&one.rules).all(|(place, rule)| found[*place].rule == *rule));
         let Change { qemu, libvirt, proxmox, .. } = &one.change;
@@ -110,13 +112,13 @@ mod tests {
     #[test]
     fn the_cache_of_qcow2_tables_is_among_them() {
         let details = Details {
-            format: Some("qcow2".into()),
-            virtual_bytes: Some(1 << 40),
-            cluster_bytes: Some(64 << 10),
-            l2_cache_bytes: Some(32 << 20),
+            format: "qcow2".into(),
+            virtual_bytes: Some(1 << 40).into(),
+            cluster_bytes: Some(64 << 10).into(),
+            l2_cache_bytes: Some(32 << 20).into(),
             ..Details::default()
         };
-        let disk = Disk { cache: Some("writeback".into()), aio: Some("threads".into()), ..live_disk(details) };
+        let disk = Disk { cache: "writeback".into(), aio: "threads".into(), ..live_disk(details) };
         let (_, together) = all(&guest(vec![disk], vec![]));
         let [one] = &together[..] else { panic!("{together:#?}") };
         assert_eq!(one.rules, ["qcow2-l2-cache", "host-page-cache"]);
@@ -134,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_network_device_too() {
-        let nic = Nic { queues: Some(1), offloads_off: vec!["gso".into()], ..live_nic() };
+        let nic = Nic { queues: Some(1).into(), offloads_off: vec!["gso".into()].into(), ..live_nic() };
         let (_, together) = all(&guest(vec![], vec![nic]));
         let [one] = &together[..] else { panic!("{together:#?}") };
         assert_eq!(one.rules, ["nic-queues", "offloads-off"]);
@@ -145,7 +147,7 @@ mod tests {
 
     #[test]
     fn one_finding_or_none_needs_no_step_of_its_own() {
-        let disk = Disk { iothread: Some(false), ..live_disk(Details::default()) };
+        let disk = Disk { iothread: Some(false).into(), ..live_disk(Details::default()) };
         let (found, together) = all(&guest(vec![disk], vec![live_nic()]));
         assert_eq!((found.len(), together.len()), (1, 0), "{found:#?}");
     }

@@ -14,7 +14,7 @@ use vmio_node::{ChangeId, Journal};
 use super::scratch::{self, MIB, Scratch};
 use super::{Demands, Error, Pinned, Prepared, Result, State, Target, TargetCtx, loopdev, safety, volume};
 use crate::disks::Storage;
-use crate::disks::places::Ground;
+use crate::disks::places::{Ground, Pool};
 use vmio_look::require::{self, Requirement};
 
 /// Entry `device`.
@@ -26,6 +26,16 @@ impl Target for Device {
     }
     fn about(&self) -> &'static str {
         "whole block device: a loop device with direct I/O on a fully written file, a volume of the place, or --device"
+    }
+    /// Where it is a volume that takes its blocks when they are first written.
+    fn refilled(&self, pool: Option<&Pool>) -> bool {
+        pool.is_some_and(Pool::allocates)
+    }
+    fn takes_device(&self) -> bool {
+        true
+    }
+    fn written(&self) -> bool {
+        true
     }
     fn requirements(&self) -> &'static [Requirement] {
         &[

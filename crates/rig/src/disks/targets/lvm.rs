@@ -14,6 +14,9 @@ impl Target for Lvm {
     fn about(&self) -> &'static str {
         "logical volume with every block written once beforehand (--on lvm:VG)"
     }
+    fn written(&self) -> bool {
+        true
+    }
     fn requirements(&self) -> &'static [Requirement] {
         &[]
     }

@@ -2,7 +2,7 @@
 //! pool's (lvmthin(7), 64 KiB and more), so that small first writes cost a chunk.
 
 use super::{Prepared, Result, Space, Target, TargetCtx, volume};
-use crate::disks::places::Ground;
+use crate::disks::places::{Ground, Pool};
 use vmio_look::require::Requirement;
 
 /// Entry `lvm-thin`.
@@ -20,6 +20,9 @@ impl Target for LvmThin {
     }
     fn fits(&self, ground: &Ground) -> std::result::Result<(), String> {
         volume::fits(self.name(), "lvmthin:VG/POOL", ground)
+    }
+    fn refilled(&self, _pool: Option<&Pool>) -> bool {
+        true
     }
     fn space(&self, bytes: u64, _attachments: u64) -> Space {
         Space { taken_bytes: bytes, prepared_bytes: 0 }

@@ -67,6 +67,19 @@ pub trait Target: Sync {
         let _ = attachments;
         Space { taken_bytes: bytes, prepared_bytes: bytes }
     }
+    /// Whether a plan for a place that it does not fit, where its cells are skipped, counts it as written out once:
+    /// [`Target::space`] holds where it fits.
+    fn written(&self) -> bool {
+        false
+    }
+    /// Whether it loses its data when a cell writes to it afresh; `pool`: where it is a volume of one.
+    fn refilled(&self, _pool: Option<&Pool>) -> bool {
+        false
+    }
+    /// Whether a device of the user's own may stand in its place (`--device`), which costs no space.
+    fn takes_device(&self) -> bool {
+        false
+    }
     /// Whether it can be made in a place, else why not and what to do. What is a file by nature
     /// needs a place that holds files.
     fn fits(&self, ground: &Ground) -> std::result::Result<(), String> {
@@ -331,11 +344,23 @@ mod tests {
             assert!(ALL[..i].iter().all(|t| t.name() != name), "{name} twice");
             assert!(!target.about().is_empty());
             assert_eq!(find(name).unwrap().name(), name);
+            let space = target.space(1 << 20, 2);
+            assert!(space.taken_bytes >= 1 << 20 && space.taken_bytes >= space.prepared_bytes, "{name}: {space:?}");
+            // What loses its data is not written out before: it takes its blocks when they are first written.
+            assert!(!target.refilled(None) || space.prepared_bytes == 0, "{name}: {space:?}");
             for requirement in target.requirements() {
                 assert!(!requirement.why.is_empty() && !requirement.mend.is_empty(), "{name}: {}", requirement.name);
                 // On a machine with nothing each must be unmet, or it checks nothing.
                 assert!((requirement.check)(&Tree::default()).is_err(), "{name}: {}", requirement.name);
             }
         }
+        let names = |of: &dyn Fn(&dyn Target) -> bool| -> Vec<&str> {
+            ALL.iter().filter(|t| of(**t)).map(|t| t.name()).collect()
+        };
+        let thin = Pool::LvmThin { vg: "v".into(), pool: "p".into() };
+        assert_eq!(names(&|t| t.refilled(None)), ["sparse", "lvm-thin", "zvol", "rbd"]);
+        assert_eq!(names(&|t| t.refilled(Some(&thin)) && !t.refilled(None)), ["device"]);
+        assert_eq!(names(&|t| t.takes_device()), ["device"]);
+        assert_eq!(names(&|t| t.written()), ["device", "sparse", "preallocated", "lvm"]);
     }
 }

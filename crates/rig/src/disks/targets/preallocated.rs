@@ -16,6 +16,9 @@ impl Target for Preallocated {
     fn about(&self) -> &'static str {
         "raw file with every block written once beforehand"
     }
+    fn written(&self) -> bool {
+        true
+    }
     fn requirements(&self) -> &'static [Requirement] {
         &[]
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use vmio_node::Reader;
 
 use super::{Prepared, Result, Space, Target, TargetCtx, volume};
-use crate::disks::places::Ground;
+use crate::disks::places::{Ground, Pool};
 use crate::qemu::find_qemu;
 use vmio_look::require::Requirement;
 
@@ -34,6 +34,9 @@ impl Target for Rbd {
     }
     fn fits(&self, ground: &Ground) -> std::result::Result<(), String> {
         volume::fits(self.name(), "rbd:POOL", ground)
+    }
+    fn refilled(&self, _pool: Option<&Pool>) -> bool {
+        true
     }
     fn space(&self, bytes: u64, _attachments: u64) -> Space {
         Space { taken_bytes: bytes, prepared_bytes: 0 }

@@ -4,6 +4,7 @@
 use super::raw_file::RawFile;
 use super::scratch::Scratch;
 use super::{Prepared, Result, Space, Target, TargetCtx};
+use crate::disks::places::Pool;
 use vmio_look::require::Requirement;
 
 /// Entry `sparse`.
@@ -16,8 +17,14 @@ impl Target for Sparse {
     fn about(&self) -> &'static str {
         "raw file without allocated blocks: every write cell is a first write"
     }
+    fn written(&self) -> bool {
+        true
+    }
     fn requirements(&self) -> &'static [Requirement] {
         &[]
+    }
+    fn refilled(&self, _pool: Option<&Pool>) -> bool {
+        true
     }
     fn space(&self, bytes: u64, _attachments: u64) -> Space {
         Space { taken_bytes: bytes, prepared_bytes: 0 }

@@ -2,7 +2,7 @@
 //! that thick ones would differ in the space that is set aside alone.
 
 use super::{Prepared, Result, Space, Target, TargetCtx, volume};
-use crate::disks::places::Ground;
+use crate::disks::places::{Ground, Pool};
 use vmio_look::require::Requirement;
 
 /// Entry `zvol`.
@@ -20,6 +20,9 @@ impl Target for Zvol {
     }
     fn fits(&self, ground: &Ground) -> std::result::Result<(), String> {
         volume::fits(self.name(), "zfs:POOL[/DATASET]", ground)
+    }
+    fn refilled(&self, _pool: Option<&Pool>) -> bool {
+        true
     }
     fn space(&self, bytes: u64, _attachments: u64) -> Space {
         Space { taken_bytes: bytes, prepared_bytes: 0 }

@@ -6,13 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::disks::places::{self, Ground, Place};
-use crate::disks::space;
 use crate::disks::space::gib;
-use crate::disks::targets;
 use crate::disks::targets::Pinned;
-use crate::guests;
-use crate::limits;
-use crate::workloads;
+use crate::disks::{space, targets};
+use crate::{guests, limits, workloads};
 use anyhow::Context as _;
 use vmio_look::backing::Backing;
 use vmio_look::neighbours::{self, Others};
@@ -143,9 +140,8 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
     let traits = traits(&study);
     let (mut rates, rates_from) = rates(&study, last, &backing, refilled(&place.ground, wishes));
     rates.target_space.retain(|name, _| targets::find(name).is_none_or(|t| t.fits(&place.ground).is_ok()));
-    if let Some(space) = rates.target_space.get_mut("device")
-        && rates.refilled_targets.iter().any(|t| t == "device")
-    {
+    // What takes its blocks when they are first written is not written before.
+    for (_, space) in rates.target_space.iter_mut().filter(|(name, _)| rates.refilled_targets.contains(name)) {
         space.prepared_bytes = 0;
     }
     let others = neighbours::others(reader, "").context("cannot look for other guests")?;
@@ -257,7 +253,7 @@ fn why_not(setup: &Setup, local: &dyn Node, gentle: bool, wishes: &Wishes, groun
         needs.extend(guest.requirements());
     }
     if let Some(target) = targets::find(&setup.target)
-        && (setup.target != "device" || wishes.device.is_none())
+        && (wishes.device.is_none() || !target.takes_device())
     {
         if let Err(reason) = target.fits(ground) {
             return Some(reason);
@@ -327,7 +323,7 @@ impl Planned {
     pub fn devices(&self, local: &dyn Node) -> Vec<(u32, u32)> {
         let number = |path: &Path| Some(local.stat(path).ok()??.dev);
         let mut devices: Vec<(u32, u32)> = self.device.iter().map(|d| d.identity.number).collect();
-        if self.device.is_some() && self.study.cells().iter().all(|c| c.target == "device") {
+        if self.device.is_some() && self.study.cells().iter().all(|c| rates::takes_device(&c.target)) {
             return devices;
         }
         match &self.place.ground {

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::disks::places::{Ground, Pool};
-use crate::disks::targets;
+use crate::disks::places::Ground;
+use crate::disks::targets::{self, Target};
+use crate::workloads;
 use vmio_look::backing::Backing;
 use vmio_model::result::Run;
 use vmio_model::study::Study;
@@ -13,14 +14,13 @@ use vmio_node::Node;
 
 use super::Wishes;
 
-/// Targets that lose their data when a cell writes to them afresh.
-const REFILLED: [&str; 4] = ["sparse", "lvm-thin", "zvol", "rbd"];
-
-/// The targets that lose their data when a cell writes to them afresh, in this place: `device` does
-/// where it is a volume that takes its blocks when they are first written.
+/// The targets that lose their data when a cell writes to them afresh, in this place.
 pub(super) fn refilled(ground: &Ground, wishes: &Wishes) -> Vec<String> {
-    let volume = wishes.device.is_none() && ground.pool().is_some_and(Pool::allocates);
-    REFILLED.into_iter().chain(volume.then_some("device")).map(str::to_owned).collect()
+    let own = |target: &dyn Target| target.takes_device() && wishes.device.is_some();
+    let loses = |target: &&&dyn Target| target.refilled(ground.pool().filter(|_| !own(**target)));
+    let mut all: Vec<_> = targets::ALL.iter().filter(loses).collect();
+    all.sort_by_key(|target| target.takes_device());
+    all.into_iter().map(|target| target.name().to_owned()).collect()
 }
 
 /// Rates that are assumed of a machine that vmio has never measured: a fast flash disk, so that
@@ -32,8 +32,16 @@ fn assumed(study: &Study, refilled_targets: Vec<String>) -> Rates {
         small_ios_per_second: 20_000.0,
         cell_overhead_seconds: 1.0,
         boot_seconds: 4.0,
-        fixed_bytes: ["dd-write", "dd-read"].map(|name| (name.to_owned(), study.buffered_bytes())).into(),
-        written_targets: ["preallocated", "device", "sparse", "lvm"].map(str::to_owned).into(),
+        fixed_bytes: workloads::ALL
+            .iter()
+            .filter(|workload| workload.moves_twice_the_memory())
+            .map(|workload| (workload.traits().name, study.buffered_bytes()))
+            .collect(),
+        written_targets: targets::ALL
+            .iter()
+            .filter(|target| target.written())
+            .map(|target| target.name().to_owned())
+            .collect(),
         target_space: target_space(study),
         refilled_targets,
         spare_ratio: 0.2,
@@ -101,15 +109,21 @@ fn target_space(study: &Study) -> BTreeMap<String, TargetSpace> {
     seen_by.into_iter().filter_map(of).collect()
 }
 
+/// Whether the target of this name is one for which the user may name a device.
+pub(super) fn takes_device(name: &str) -> bool {
+    targets::find(name).is_some_and(|target| target.takes_device())
+}
+
 /// Bytes that the targets take in the place.
 pub(super) fn needed_bytes(rates: &Rates, wishes: &Wishes) -> u64 {
-    let ours = |name: &str| name != "device" || wishes.device.is_none();
+    let ours = |name: &str| wishes.device.is_none() || !takes_device(name);
     rates.target_space.iter().filter(|(name, _)| ours(name)).map(|(_, space)| space.taken_bytes).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disks::places::Pool;
 
     #[test]
     fn a_device_loses_its_data_where_it_is_a_volume_that_allocates() {

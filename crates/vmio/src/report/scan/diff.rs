@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use vmio_model::facts::Guest;
-use vmio_model::rules::{Evidence, Finding, Severity};
+use vmio_model::facts::{DeviceId, Guest, Subject};
+use vmio_model::rules::{About, Evidence, Finding, Severity};
 
 use super::{Row, View};
 use crate::fit;
@@ -42,18 +42,39 @@ struct Stored {
     uuid: Option<String>,
     #[serde(default)]
     ids: BTreeMap<String, String>,
-    findings: Vec<EarlierFinding>,
+    findings: Vec<StoredFinding>,
 }
 
 impl From<Stored> for EarlierGuest {
     fn from(stored: Stored) -> Self {
         let Stored { name, kind, pid, uuid, ids, findings } = stored;
+        let findings = findings.into_iter().map(|finding| finding.of(&name)).collect();
         EarlierGuest { guest: Guest { name, kind, pid, uuid, ids, ..Guest::default() }, findings }
     }
 }
 
+/// A finding as it stands in the document.
+#[derive(Deserialize)]
+struct StoredFinding {
+    rule: String,
+    title: String,
+    severity: Severity,
+    subject: String,
+    #[serde(default)]
+    evidence: Vec<Evidence>,
+}
+
+impl StoredFinding {
+    /// What it is about is a text there: the guest's name says where that of the device begins.
+    fn of(self, guest: &str) -> EarlierFinding {
+        let StoredFinding { rule, title, severity, subject, evidence } = self;
+        let subject = Subject::told(guest, &subject).map_or(About::Cell(subject), About::Guest);
+        EarlierFinding { rule, title, severity, subject, evidence }
+    }
+}
+
 /// A finding of an earlier scan.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct EarlierFinding {
     /// Id of its rule.
     pub rule: String,
@@ -62,9 +83,8 @@ pub struct EarlierFinding {
     /// How much it mattered.
     pub severity: Severity,
     /// What it was about.
-    pub subject: String,
+    pub subject: About,
     /// What it rested on.
-    #[serde(default)]
     pub evidence: Vec<Evidence>,
 }
 
@@ -90,7 +110,7 @@ pub struct Changed {
     /// Its title.
     pub title: String,
     /// What it is about.
-    pub subject: String,
+    pub subject: About,
     /// How much it matters; of one that is gone: how much it mattered.
     pub severity: Severity,
     /// What it was before, where that is another.
@@ -154,14 +174,14 @@ impl Diff {
 
     fn guest(&mut self, name: &str, old: &EarlierGuest, now: Vec<EarlierFinding>) {
         // A guest may be called otherwise now, where a twin came: its devices are what counts.
-        let key = |f: &EarlierFinding, of: &str| {
-            let device = f.subject.strip_prefix(&format!("guest {of}")).unwrap_or(&f.subject).to_owned();
-            (f.rule.clone(), device)
+        // Which of two of one name it was, the document does not say.
+        let key = |f: &EarlierFinding| {
+            (f.rule.clone(), f.subject.device().map(|device| DeviceId { twin: 0, ..device.clone() }))
         };
         let mut before: BTreeMap<_, Vec<&EarlierFinding>> = BTreeMap::new();
-        old.findings.iter().rev().for_each(|f| before.entry(key(f, &old.guest.name)).or_default().push(f));
+        old.findings.iter().rev().for_each(|f| before.entry(key(f)).or_default().push(f));
         for f in &now {
-            let Some(was) = before.get_mut(&key(f, name)).and_then(Vec::pop) else {
+            let Some(was) = before.get_mut(&key(f)).and_then(Vec::pop) else {
                 self.new.push(changed(name, f, None));
                 continue;
             };
@@ -224,8 +244,7 @@ pub fn text(view: &View, diff: &Diff, style: Style) -> String {
     for (word, list) in all {
         for c in list {
             let before = c.severity_before.map_or_else(String::new, |before| format!("{before}, now "));
-            let device =
-                c.subject.strip_prefix(&format!("guest {}, ", c.guest)).map_or(String::new(), |d| format!(", {d}"));
+            let device = c.subject.device().map_or(String::new(), |device| format!(", {device}"));
             let guest = fit::name(&c.guest, 40);
             let lead = match word {
                 "new" => style.yellow("new     "),

@@ -1,14 +1,14 @@
 //! What to do about a guest, in at most five lines of a terminal: what is worst, what to change, how sure
 //! that is, and when it takes effect. All else follows below.
 
+use vmio_model::facts::Subject;
 use vmio_model::rules::change::Takes;
-use vmio_model::rules::{Finding, Severity};
+use vmio_model::rules::{About, Finding, Severity};
 
 use super::Row;
 use crate::fit::{self, WIDTH};
-use crate::report::finding;
-use crate::report::format;
 use crate::report::text::Out;
+use crate::report::{finding, format};
 
 /// Columns of the words that the lines begin with.
 const LEAD: usize = 8;
@@ -37,7 +37,7 @@ pub(super) fn lines(out: &mut Out, row: &Row) {
         return;
     };
     out.line(&format!("{name}: {}", counts(&row.findings)));
-    put(out, "Worst", &format!("{} ({})", worst.title, place(row, worst)));
+    put(out, "Worst", &format!("{} ({})", worst.title, place(worst)));
     put(out, "Change", &worst.change.what);
     put(out, "Sure", &sure(row, worst));
     put(out, "Effect", &effect(row, worst));
@@ -53,11 +53,10 @@ fn counts(findings: &[Finding]) -> String {
 }
 
 /// The device, else the guest itself.
-fn place<'a>(row: &Row, finding: &'a Finding) -> &'a str {
-    match finding.subject.strip_prefix(&format!("guest {}", row.guest.name)) {
-        Some("") => "the whole guest",
-        Some(device) => device.trim_start_matches(", "),
-        None => &finding.subject,
+fn place(finding: &Finding) -> String {
+    match &finding.subject {
+        About::Guest(Subject { device: None, .. }) => "the whole guest".to_owned(),
+        subject => subject.within(),
     }
 }
 

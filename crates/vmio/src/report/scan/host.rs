@@ -2,13 +2,11 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use vmio_model::rules::{Finding, Severity};
+use vmio_model::rules::{Finding, RULES, Rule, Severity};
 
 use super::{Row, View};
 use crate::report::format;
 
-/// Rules whose findings in several guests have one cause, which is the host's.
-const RULES: [&str; 1] = ["emulation-though-kvm"];
 /// Names of guests that are told.
 const NAMED: usize = 5;
 
@@ -30,8 +28,8 @@ pub struct HostWide<'a> {
 impl View {
     /// What several guests have for one reason.
     pub fn host_wide(&self) -> Vec<HostWide<'_>> {
-        let of = |rule: &&'static str| {
-            let found = |row: &'_ Row| row.findings.iter().position(|f| f.rule == **rule);
+        let of = |rule: &&'static Rule| {
+            let found = |row: &'_ Row| row.findings.iter().position(|f| f.rule == rule.id);
             let rows: Vec<(&Row, &Finding)> =
                 self.rows.iter().filter_map(|row| Some((row, &row.findings[found(row)?]))).collect();
             let (_, first) = rows.first().filter(|_| rows.len() > 1)?;
@@ -43,7 +41,7 @@ impl View {
                 guests: rows.iter().map(|(row, _)| row.guest.name.as_str()).collect(),
             })
         };
-        RULES.iter().filter_map(of).collect()
+        RULES.iter().filter(|rule| rule.host_wide).filter_map(of).collect()
     }
 }
 

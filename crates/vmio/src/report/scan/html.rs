@@ -49,7 +49,7 @@ fn overview(view: &View) -> Html {
                 thead { tr { @for (column, class) in COLUMNS { th class=(class) scope="col" { (column) } } } }
                 tbody {
                     @for (i, row) in view.rows.iter().enumerate() {
-                        @let vcpus = row.guest.processors.as_ref().and_then(|p| p.vcpus);
+                        @let vcpus = row.guest.processors.as_ref().and_then(|p| *p.vcpus);
                         tr {
                             th scope="row" { a href={ "#g" (i) } { (row.guest.name) } }
                             td.l { (row.kind()) }

@@ -83,7 +83,7 @@ pub fn json(view: &View) -> String {
 fn entry(row: &Row) -> Entry<'_> {
     Entry {
         guest: &row.guest,
-        own_way: row.own_way().map(str::to_lowercase),
+        own_way: row.own_way().map(|way| way.name().to_lowercase()),
         findings: &row.findings,
         together: row.together(),
         differences_to_reference: &row.differences,

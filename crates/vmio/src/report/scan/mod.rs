@@ -11,8 +11,10 @@ mod prometheus;
 mod settings;
 mod text;
 
+use vmio_look::kinds;
+use vmio_look::managers::{self, Manager};
 use vmio_model::facts::{Guest, Unread};
-use vmio_model::rules::change::{Together, together};
+use vmio_model::rules::change::{Together, Way, together};
 use vmio_model::rules::{self, Change, Finding, Severity};
 
 use super::format;
@@ -67,31 +69,30 @@ impl Row {
         self.guest.manager.as_deref().unwrap_or(&self.guest.kind)
     }
 
-    /// By which of [`Change::ways`] its settings are changed; `None` for kinds of guests that none of them
-    /// is for.
-    pub fn own_way(&self) -> Option<&'static str> {
-        match (self.guest.kind.as_str(), self.guest.manager.as_deref()) {
-            ("container" | "firecracker" | "cloud-hypervisor", _) => None,
-            (_, Some("proxmox")) => Some("Proxmox"),
-            (_, Some("libvirt" | "kubevirt")) => Some("libvirt"),
-            ("xen", _) => None,
-            _ => Some("QEMU"),
+    /// The entry of what manages it.
+    fn manager(&self) -> Option<&'static dyn Manager> {
+        managers::find(self.guest.manager.as_deref()?)
+    }
+
+    /// By what its settings are changed; `None` for kinds of guests that no way is for.
+    pub fn own_way(&self) -> Option<Way> {
+        let managed = self.manager().map(Manager::way);
+        match kinds::find(&self.guest.kind) {
+            Some(kind) => kind.way(managed),
+            None => managed.or(Some(Way::Qemu)),
         }
     }
 
     /// The ways to make a change that apply to this guest, and the others.
     pub fn ways<'a>(&self, change: &'a Change) -> (Ways<'a>, Ways<'a>) {
-        let own = self.own_way();
+        let own = self.own_way().map(Way::name);
         let (ours, others) = change.ways().into_iter().partition(|(name, _)| Some(*name) == own || *name == "any");
         (ours, if own.is_some() { others } else { Vec::new() })
     }
 
     /// What must be known where a manager writes the set-up itself.
     fn remark(&self, change: &Change) -> Option<&'static str> {
-        let written = self.guest.manager.as_deref() == Some("kubevirt") && change.ways().len() > 1;
-        written.then_some(
-            "KubeVirt writes this XML itself: set it in the VirtualMachine's spec (docs/scan.md, \"KubeVirt\").",
-        )
+        self.manager()?.remark().filter(|_| change.ways().len() > 1)
     }
 }
 

@@ -92,7 +92,7 @@ pub fn nagios(view: &View, fail_on: Option<Severity>) -> (String, State) {
     let mut findings: Vec<(Severity, String)> =
         host.iter().map(|wide| (wide.severity, format!("this host: {}", wide.line()))).collect();
     findings.extend(of_guests.map(|(name, f)| {
-        (f.severity, format!("{name}: {}: {} ({}), {}", f.severity, f.title, f.rule, place(f, name)))
+        (f.severity, format!("{name}: {}: {} ({}), {}", f.severity, f.title, f.rule, f.subject.within()))
     }));
     findings.sort_by_key(|(severity, _)| std::cmp::Reverse(*severity));
     let found = findings.into_iter().map(|(_, line)| line);
@@ -112,11 +112,6 @@ pub fn failed(why: &str) -> String {
 
 fn line(state: State, said: &str) -> String {
     format!("VMIO SCAN {}: {}", state.word(), long(said))
-}
-
-/// The device that a finding is about.
-fn place<'a>(finding: &'a vmio_model::rules::Finding, guest: &str) -> &'a str {
-    finding.subject.strip_prefix(&format!("guest {guest}, ")).unwrap_or(&finding.subject)
 }
 
 /// A line without what has a meaning to Nagios: `|` begins performance data.

@@ -1,7 +1,7 @@
 //! The settings of a guest by device, each with the place that it was read from, and the short
 //! labels of the overview.
 
-use vmio_model::facts::{Disk, Guest, Nic, Processors, Provenance, Sources};
+use vmio_model::facts::{Disk, Fact, Guest, Nic, PlacedThread, Processors, Provenance};
 use vmio_model::result::Accel;
 
 use crate::report::format;
@@ -28,97 +28,109 @@ pub struct Setting {
 
 /// Gathers what is known of a device.
 struct Gather<'a> {
-    read: &'a Sources,
     from: &'a Provenance,
     settings: Vec<Setting>,
 }
 
 impl<'a> Gather<'a> {
-    fn new(read: &'a Sources, from: &'a Provenance) -> Self {
-        Self { read, from, settings: Vec::new() }
+    fn new(from: &'a Provenance) -> Self {
+        Self { from, settings: Vec::new() }
     }
 
-    /// Adds a setting; `key` is its name in [`Sources`].
-    fn put(&mut self, key: &str, name: &'static str, value: Option<String>) {
-        if let Some(value) = value.filter(|v| !v.is_empty()) {
-            let from = self.read.get(key).cloned().unwrap_or_else(|| self.from.place());
+    /// Adds a fact in these words.
+    fn put<T>(&mut self, name: &'static str, fact: &Fact<T>, words: impl FnOnce(&T) -> String) {
+        self.push(name, words(fact.value()), fact.source_or(self.from));
+    }
+
+    fn push(&mut self, name: &'static str, value: String, from: String) {
+        if !value.is_empty() {
             self.settings.push(Setting { name, value, from });
         }
     }
 
-    fn flag(&mut self, key: &str, name: &'static str, value: Option<bool>) {
-        self.put(key, name, value.map(|on| if on { "yes" } else { "no" }.to_owned()));
+    fn maybe<T>(&mut self, name: &'static str, fact: &Fact<Option<T>>, words: impl FnOnce(&T) -> String) {
+        self.put(name, fact, |value| value.as_ref().map(words).unwrap_or_default());
     }
 
-    fn bytes(&mut self, key: &str, name: &'static str, value: Option<u64>) {
-        self.put(key, name, value.map(format::bytes));
+    fn text(&mut self, name: &'static str, fact: &Fact<Option<String>>) {
+        self.maybe(name, fact, String::clone);
     }
 
-    fn number(&mut self, key: &str, name: &'static str, value: Option<u32>) {
-        self.put(key, name, value.map(|n| n.to_string()));
+    fn flag(&mut self, name: &'static str, fact: &Fact<Option<bool>>) {
+        self.maybe(name, fact, |on| if *on { "yes" } else { "no" }.to_owned());
+    }
+
+    fn bytes(&mut self, name: &'static str, fact: &Fact<Option<u64>>) {
+        self.maybe(name, fact, |bytes| format::bytes(*bytes));
+    }
+
+    fn number<T: ToString>(&mut self, name: &'static str, fact: &Fact<Option<T>>) {
+        self.maybe(name, fact, T::to_string);
+    }
+
+    fn list(&mut self, name: &'static str, fact: &Fact<Vec<String>>, between: &str) {
+        self.put(name, fact, |all| all.join(between));
     }
 
     fn overridden(&mut self, all: &[vmio_model::facts::Overridden]) {
         for o in all {
             let value = format!("{} ({} is in force)", o.asked, o.found);
-            self.put("overridden", "configured", Some(format!("{} {value}", o.setting)));
+            self.push("configured", format!("{} {value}", o.setting), self.from.place());
         }
     }
 }
 
 /// All devices of a guest: processors, disks, network.
 pub fn devices(guest: &Guest) -> Vec<Device> {
-    let name = |subject: &str| subject.strip_prefix(&format!("guest {}, ", guest.name)).unwrap_or(subject).to_owned();
     let processors = guest.processors.iter().map(|p| Device { name: "processors".into(), settings: processors(p) });
-    let disks = guest.disks.iter().map(|d| Device { name: name(&d.subject), settings: disk(d) });
-    let nics = guest.nics.iter().map(|n| Device { name: name(&n.subject), settings: nic(n) });
+    let disks = guest.disks.iter().map(|d| Device { name: d.subject.within(), settings: disk(d) });
+    let nics = guest.nics.iter().map(|n| Device { name: n.subject.within(), settings: nic(n) });
     processors.chain(disks).chain(nics).collect()
 }
 
 fn disk(d: &Disk) -> Vec<Setting> {
-    let mut all = Gather::new(&d.read, &d.from);
+    let mut all = Gather::new(&d.from);
     let details = &d.details;
-    all.put("driver", "driver", d.driver.clone());
-    all.put("cache", "cache", d.cache.clone());
-    all.put("aio", "aio", d.aio.clone());
-    let own = d.iothread.map(|on| match (&details.iothread_name, on) {
+    all.text("driver", &d.driver);
+    all.text("cache", &d.cache);
+    all.text("aio", &d.aio);
+    all.maybe("I/O thread", &d.iothread, |on| match (&*details.iothread_name, on) {
         (Some(name), true) => name.clone(),
         (None, true) => "yes".into(),
         (_, false) => "none".into(),
     });
-    all.put("iothread", "I/O thread", own);
-    all.number("queues", "queues", details.queues);
-    all.number("mapped_iothreads", "spread over I/O threads", details.mapped_iothreads);
-    all.put("format", "format", details.format.clone());
-    all.put("storage", "storage", details.storage.clone());
-    all.put("source", "source", d.place.source.clone());
-    all.bytes("virtual_bytes", "size", details.virtual_bytes);
-    all.bytes("allocated_bytes", "allocated", details.allocated_bytes);
-    all.flag("sparse", "sparse", d.sparse);
-    all.flag("thin", "thin", details.thin);
-    all.flag("discard", "discard", details.discard);
-    all.bytes("cluster_bytes", "cluster", details.cluster_bytes);
-    all.bytes("l2_cache_bytes", "L2 cache", details.l2_cache_bytes);
-    all.number("backing_files", "backing images", details.backing_files.filter(|n| *n > 0));
-    all.bytes("volblock_bytes", "volume block size", details.volblock_bytes);
-    all.bytes("host_cached_bytes", "in the host's page cache", details.host_cached_bytes);
-    all.put("limits", "limits", Some(details.limits.join(", ")));
+    all.number("queues", &details.queues);
+    all.number("spread over I/O threads", &details.mapped_iothreads);
+    all.text("format", &details.format);
+    all.text("storage", &details.storage);
+    all.text("source", &d.place.source);
+    all.bytes("size", &details.virtual_bytes);
+    all.bytes("allocated", &details.allocated_bytes);
+    all.flag("sparse", &d.sparse);
+    all.flag("thin", &details.thin);
+    all.flag("discard", &details.discard);
+    all.bytes("cluster", &details.cluster_bytes);
+    all.bytes("L2 cache", &details.l2_cache_bytes);
+    all.maybe("backing images", &details.backing_files, |n| if *n > 0 { n.to_string() } else { String::new() });
+    all.bytes("volume block size", &details.volblock_bytes);
+    all.bytes("in the host's page cache", &details.host_cached_bytes);
+    all.list("limits", &details.limits, ", ");
     all.overridden(&details.overridden);
     all.settings
 }
 
 fn nic(n: &Nic) -> Vec<Setting> {
-    let mut all = Gather::new(&n.read, &n.from);
-    all.put("model", "model", n.model.clone());
-    all.put("backend", "backend", n.backend.clone());
-    all.put("interface", "interface", n.interface.clone());
-    all.put("bridge", "bridge", n.bridge.clone());
-    all.flag("vhost", "vhost-net", n.vhost);
-    all.number("queues", "queues", n.queues);
-    all.put("offloads_off", "offloads off", Some(n.offloads_off.join(", ")));
-    all.put("mtu_bytes", "MTU", n.mtu_bytes.map(|b| b.to_string()));
-    all.put("bridge_mtu_bytes", "bridge MTU", n.bridge_mtu_bytes.map(|b| b.to_string()));
-    all.put("send_buffer_bytes", "send buffer", n.send_buffer_bytes.map(send_buffer));
+    let mut all = Gather::new(&n.from);
+    all.text("model", &n.model);
+    all.text("backend", &n.backend);
+    all.text("interface", &n.interface);
+    all.text("bridge", &n.bridge);
+    all.flag("vhost-net", &n.vhost);
+    all.number("queues", &n.queues);
+    all.list("offloads off", &n.offloads_off, ", ");
+    all.number("MTU", &n.mtu_bytes);
+    all.number("bridge MTU", &n.bridge_mtu_bytes);
+    all.maybe("send buffer", &n.send_buffer_bytes, |bytes| send_buffer(*bytes));
     all.overridden(&n.overridden);
     all.settings
 }
@@ -129,36 +141,32 @@ fn send_buffer(bytes: u64) -> String {
 }
 
 fn processors(p: &Processors) -> Vec<Setting> {
-    let mut all = Gather::new(&p.read, &p.from);
-    all.number("vcpus", "vCPUs", p.vcpus);
-    let accel = p.accel.map(|a| match a {
+    let mut all = Gather::new(&p.from);
+    all.number("vCPUs", &p.vcpus);
+    all.maybe("accelerator", &p.accel, |accel| match accel {
         Accel::Kvm => "KVM".to_owned(),
         Accel::Tcg => "TCG, software emulation".to_owned(),
     });
-    all.put("accel", "accelerator", accel);
-    all.put("model", "model", p.model.clone());
-    all.put("flags", "flags", Some(p.flags.join(" ")));
-    all.bytes("memory_bytes", "memory", p.memory_bytes);
-    all.flag("huge_pages", "huge pages", p.huge_pages);
-    all.put("threads", "pinned", bound(p));
-    let nodes: Vec<String> = p
-        .memory_by_node
-        .iter()
-        .filter(|(_, b)| **b > 0)
-        .map(|(n, b)| format!("{} on node {n}", format::bytes(*b)))
-        .collect();
-    all.put("memory_by_node", "memory", Some(nodes.join(", ")));
-    all.put("quota_cpus", "CPU quota", p.quota_cpus.map(|q| format!("{} CPUs", format::three(q))));
-    all.put("shares_cpus_with", "shares processors with", Some(p.shares_cpus_with.join(", ")));
+    all.text("model", &p.model);
+    all.list("flags", &p.flags, " ");
+    all.bytes("memory", &p.memory_bytes);
+    all.flag("huge pages", &p.huge_pages);
+    all.put("pinned", &p.threads, |threads| bound(threads, p.host.len()));
+    all.put("memory", &p.memory_by_node, |nodes| {
+        let held = nodes.iter().filter(|(_, b)| **b > 0);
+        held.map(|(n, b)| format!("{} on node {n}", format::bytes(*b))).collect::<Vec<_>>().join(", ")
+    });
+    all.maybe("CPU quota", &p.quota_cpus, |cpus| format!("{} CPUs", format::three(*cpus)));
+    all.list("shares processors with", &p.shares_cpus_with, ", ");
     all.overridden(&p.overridden);
     all.settings
 }
 
 /// Which threads may run on part of the host's processors alone: `vcpu 0-1 to 2-3; vcpu 2 to 4`.
-fn bound(p: &Processors) -> Option<String> {
-    let part = |cpus: &[u32]| !cpus.is_empty() && cpus.len() < p.host.len();
+fn bound(threads: &[PlacedThread], host: usize) -> String {
+    let part = |cpus: &[u32]| !cpus.is_empty() && cpus.len() < host;
     let mut groups: Vec<(&str, &[u32], Vec<&str>)> = Vec::new();
-    for t in p.threads.iter().filter(|t| ["vcpu", "iothread"].contains(&&*t.role) && part(&t.cpus)) {
+    for t in threads.iter().filter(|t| ["vcpu", "iothread"].contains(&&*t.role) && part(&t.cpus)) {
         match groups.iter_mut().find(|(role, cpus, _)| *role == t.role && *cpus == t.cpus) {
             Some((.., names)) => names.push(&t.name),
             None => groups.push((&t.role, &t.cpus, vec![&t.name])),
@@ -169,7 +177,7 @@ fn bound(p: &Processors) -> Option<String> {
         let names = numbers.map_or_else(|| names.join(","), |numbers| ranges(&numbers));
         format!("{} to {}", format!("{role} {names}").trim_end(), ranges(cpus))
     };
-    Some(groups.into_iter().map(one).collect::<Vec<_>>().join("; "))
+    groups.into_iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
 /// `0-3,8` of a list of processors.
@@ -189,8 +197,8 @@ fn ranges(cpus: &[u32]) -> String {
 /// there are. `short`: the driver alone.
 pub fn disk_label(guest: &Guest, short: bool) -> String {
     let label = |d: &Disk| {
-        let driver = d.driver.clone().unwrap_or_else(|| "?".into());
-        match (&d.cache, &d.aio) {
+        let driver = d.driver.value().clone().unwrap_or_else(|| "?".into());
+        match (&*d.cache, &*d.aio) {
             _ if short => driver,
             (None, None) => driver,
             (cache, aio) => {
@@ -205,7 +213,7 @@ pub fn disk_label(guest: &Guest, short: bool) -> String {
 /// A guest's network devices: `virtio-net,vhost`, `e1000,tap`. `short`: the model alone.
 pub fn nic_label(guest: &Guest, short: bool) -> String {
     let label = |n: &Nic| {
-        let model = n.model.clone().unwrap_or_else(|| "?".into());
+        let model = n.model.value().clone().unwrap_or_else(|| "?".into());
         let path = if n.vhost == Some(true) { Some("vhost") } else { n.backend.as_deref() };
         match path.filter(|path| !short && *path != model) {
             Some(path) => format!("{model},{path}"),

@@ -1,7 +1,6 @@
 //! A scan for a terminal: the overview, a line a guest, and the whole of one guest.
 
-use vmio_look::kinds;
-use vmio_look::managers;
+use vmio_look::{kinds, managers};
 use vmio_model::facts::Unread;
 use vmio_model::rules::Finding;
 
@@ -80,7 +79,7 @@ const NETWORK: usize = 5;
 const GAP: usize = 2;
 
 fn line(row: &Row, host: &[HostWide<'_>], level: Level) -> Line {
-    let vcpus = row.guest.processors.as_ref().and_then(|p| p.vcpus);
+    let vcpus = row.guest.processors.as_ref().and_then(|p| *p.vcpus);
     let severity = host::own(row, host).next().map(|worst| {
         let what = if level.title { &worst.title } else { &worst.rule };
         let more = host::own(row, host).count() - 1;

@@ -11,9 +11,9 @@ pub fn differences(guest: &Guest, resources: Resources) -> Vec<String> {
     let one = |of_device: &[reference::Difference]| {
         let words: Vec<String> =
             of_device.iter().map(|d| format!("{} {} instead of {}", d.setting, d.guest, d.reference)).collect();
-        format!("{}: {}", of_device[0].device, words.join(", "))
+        format!("{}: {}", of_device[0].subject.within(), words.join(", "))
     };
-    let mut all: Vec<String> = each.chunk_by(|a, b| a.device == b.device).map(one).collect();
+    let mut all: Vec<String> = each.chunk_by(|a, b| a.subject == b.subject).map(one).collect();
     let Some(p) = &guest.processors else { return all };
     let mut words = Vec::new();
     if let Some(n) = p.vcpus.filter(|n| *n != resources.vcpus) {

@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use vmio_look::Look;
-use vmio_look::images;
+use vmio_look::{Look, images};
 use vmio_model::facts::{Disk, Guest};
 
 use super::Host;
@@ -54,7 +53,7 @@ pub(super) fn of(disk: &Disk, host: &Host, told: &mut Vec<String>) -> Result<(St
             ("lvm".to_owned(), Some(found.ok_or_else(|| nowhere("a logical volume", "lvm:VG"))?))
         }
         "zvol" => {
-            if let Some(bytes) = disk.details.volblock_bytes {
+            if let Some(bytes) = *disk.details.volblock_bytes {
                 told.push(format!(
                     "blocks of {} KiB in the guest's volume are not copied: vmio's are as its place or ZFS has them",
                     bytes >> 10
@@ -113,12 +112,12 @@ fn file(disk: &Disk, told: &mut Vec<String>) -> &'static str {
             let tables = tables.map(|(disk, cluster)| disk.div_ceil(cluster) * L2_ENTRY_BYTES);
             match () {
                 () if d.backing_files.is_some_and(|n| n > 0) => "qcow2-chain",
-                () if tables.zip(d.l2_cache_bytes).is_some_and(|(tables, cache)| cache < tables) => "qcow2-small-l2",
+                () if tables.zip(*d.l2_cache_bytes).is_some_and(|(tables, cache)| cache < tables) => "qcow2-small-l2",
                 () if d.cluster_bytes == Some(2 << 20) => "qcow2-2m",
                 () => "qcow2",
             }
         }
-        Some("raw") => match disk.sparse {
+        Some("raw") => match *disk.sparse {
             Some(true) => "sparse",
             Some(false) => "preallocated",
             None => {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::studies;
-use vmio_model::facts::{Details, Place, Processors, Provenance, Unread};
+use vmio_model::facts::{Details, Place, Processors, Provenance, Subject, Unread};
 use vmio_model::setup::Setup;
 
 /// 2026-11-21 12:00:00 UTC.
@@ -24,22 +24,22 @@ fn host() -> Host {
 fn disk(name: &str, driver: &str, source: &str) -> Disk {
     let from = Provenance::Transcript { name: "made up".into() };
     Disk {
-        driver: Some(driver.into()),
-        cache: Some("none".into()),
-        aio: Some("native".into()),
-        iothread: Some(false),
-        sparse: Some(false),
-        details: Details { storage: Some("file".into()), format: Some("raw".into()), ..Details::default() },
-        place: Place { source: Some(source.into()), target: Some(name.into()), ..Place::default() },
-        ..Disk::unknown(format!("guest web1, disk {name}"), from)
+        driver: Some(driver.into()).into(),
+        cache: "none".into(),
+        aio: "native".into(),
+        iothread: Some(false).into(),
+        sparse: Some(false).into(),
+        details: Details { storage: "file".into(), format: "raw".into(), ..Details::default() },
+        place: Place { source: Some(source.into()).into(), target: Some(name.into()), ..Place::default() },
+        ..Disk::unknown(Subject::disk("web1", name), from)
     }
 }
 
 fn guest(disk: Disk) -> Guest {
     let processors = Processors {
-        vcpus: Some(4),
-        memory_bytes: Some(16 << 30),
-        ..Processors::unknown("guest web1", disk.from.clone())
+        vcpus: Some(4).into(),
+        memory_bytes: Some(16 << 30).into(),
+        ..Processors::unknown(Subject::guest("web1"), disk.from.clone())
     };
     Guest {
         name: "web1".into(),
@@ -73,7 +73,7 @@ fn says(like: &Like, words: &str) {
 #[test]
 fn a_libvirt_guest_and_its_mends() {
     let mut sata = disk("sda", "ahci", "/var/lib/libvirt/images/web1.img");
-    (sata.cache, sata.aio, sata.sparse) = (Some("writeback".into()), Some("threads".into()), Some(true));
+    (sata.cache, sata.aio, sata.sparse) = ("writeback".into(), "threads".into(), Some(true).into());
     let like = like(sata);
     let found = set_ups(&like);
     assert_eq!(found[0], "sparse: ahci,writeback,threads");
@@ -100,7 +100,7 @@ fn a_libvirt_guest_and_its_mends() {
 
 #[test]
 fn the_best_set_up_is_measured_as_it_is() {
-    let best = Disk { iothread: Some(true), ..disk("vda", "virtio-blk", "/srv/vms/web1.raw") };
+    let best = Disk { iothread: Some(true).into(), ..disk("vda", "virtio-blk", "/srv/vms/web1.raw") };
     let like = like(best);
     assert_eq!(set_ups(&like), ["preallocated: virtio-blk,none,native+iothread"]);
     assert!(like.study.title.ends_with("disk vda as it is"), "{}", like.study.title);
@@ -109,7 +109,7 @@ fn the_best_set_up_is_measured_as_it_is() {
 #[test]
 fn a_proxmox_volume_lies_in_its_storage() {
     let mut scsi = disk("scsi0", "virtio-scsi", "/dev/pve/vm-101-disk-0");
-    scsi.details.storage = Some("lvm-thin".into());
+    scsi.details.storage = "lvm-thin".into();
     // Without Proxmox's word the one thin pool of the group is meant.
     assert_eq!(like(scsi.clone()).on.as_deref(), Some("lvmthin:pve/data"));
     scsi.place.volume = Some("local-lvm:vm-101-disk-0".into());
@@ -157,23 +157,23 @@ fn ide_is_measured_by_what_is_nearest_and_told() {
 fn qcow2_images_by_what_they_are() {
     let target = |change: fn(&mut Details)| {
         let mut qcow2 = disk("vda", "virtio-blk", "/srv/vms/web1.qcow2");
-        qcow2.details.format = Some("qcow2".into());
-        (qcow2.details.virtual_bytes, qcow2.details.cluster_bytes) = (Some(1 << 40), Some(64 << 10));
+        qcow2.details.format = "qcow2".into();
+        (qcow2.details.virtual_bytes, qcow2.details.cluster_bytes) = (Some(1 << 40).into(), Some(64 << 10).into());
         change(&mut qcow2.details);
         set_ups(&like(qcow2)).iter().map(|s| s.split(':').next().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(target(|d| d.backing_files = Some(3)), ["qcow2-chain", "qcow2-chain", "qcow2", "qcow2"]);
-    assert_eq!(target(|d| d.l2_cache_bytes = Some(32 << 20))[0], "qcow2-small-l2");
-    assert!(target(|d| d.l2_cache_bytes = Some(32 << 20)).contains(&"qcow2-full-l2".to_owned()));
-    assert_eq!(target(|d| d.cluster_bytes = Some(2 << 20))[0], "qcow2-2m");
-    assert_eq!(target(|d| d.l2_cache_bytes = Some(128 << 20))[0], "qcow2");
+    assert_eq!(target(|d| d.backing_files = Some(3).into()), ["qcow2-chain", "qcow2-chain", "qcow2", "qcow2"]);
+    assert_eq!(target(|d| d.l2_cache_bytes = Some(32 << 20).into())[0], "qcow2-small-l2");
+    assert!(target(|d| d.l2_cache_bytes = Some(32 << 20).into()).contains(&"qcow2-full-l2".to_owned()));
+    assert_eq!(target(|d| d.cluster_bytes = Some(2 << 20).into())[0], "qcow2-2m");
+    assert_eq!(target(|d| d.l2_cache_bytes = Some(128 << 20).into())[0], "qcow2");
 }
 
 #[test]
 fn volumes_lie_beside_the_guests_own() {
     let place = |storage: &str, source: &str| {
         let mut volume = disk("vda", "virtio-blk", source);
-        volume.details.storage = Some(storage.into());
+        volume.details.storage = Some(storage.into()).into();
         let like = like(volume);
         (like.study.matrix[0].targets[0].clone(), like.on)
     };
@@ -210,7 +210,7 @@ fn what_cannot_be_had_is_told() {
     assert_eq!(named(&twins, "5f2b-web2").unwrap().name, "web2");
 
     let mut nbd = disk("vda", "virtio-blk", "nbd://10.0.0.1/web1");
-    nbd.details.storage = Some("nbd".into());
+    nbd.details.storage = "nbd".into();
     fails(&guest(nbd.clone()), None, ["lies on nbd", "--on PLACE"]);
     let elsewhere = ask(&guest(nbd), None, Some("/srv/vms")).unwrap();
     assert_eq!(
@@ -220,8 +220,8 @@ fn what_cannot_be_had_is_told() {
     says(&elsewhere, "a device on /srv/vms in its place");
 
     let mut odd = disk("vda", "virtio-blk", "/a.raw");
-    (odd.cache, odd.aio) = (Some("writeback".into()), Some("native".into()));
-    odd.details.queues = Some(4);
+    (odd.cache, odd.aio) = ("writeback".into(), "native".into());
+    odd.details.queues = Some(4).into();
     let like = like(odd);
     assert_eq!(set_ups(&like)[0], "preallocated: virtio-blk,writeback,threads+q4");
     says(&like, "aio=native needs O_DIRECT");
@@ -238,8 +238,8 @@ fn little_memory_is_left_to_the_others() {
 #[test]
 fn the_differences_to_the_reference_guest() {
     let mut sata = disk("sda", "ahci", "/a.qcow2");
-    (sata.cache, sata.iothread) = (Some("writeback".into()), None);
-    sata.details.format = Some("qcow2".into());
+    (sata.cache, sata.iothread) = ("writeback".into(), None.into());
+    sata.details.format = "qcow2".into();
     let reference = quick().guest;
     assert_eq!(
         differences(&guest(sata), reference),
@@ -249,7 +249,32 @@ fn the_differences_to_the_reference_guest() {
             "4 vCPUs instead of 1, 16384 MiB of memory instead of 256"
         ]
     );
-    let mut best = Disk { iothread: Some(true), ..disk("vda", "virtio-blk", "/dev/vg0/a") };
-    best.details.storage = Some("block".into());
+    let mut best = Disk { iothread: Some(true).into(), ..disk("vda", "virtio-blk", "/dev/vg0/a") };
+    best.details.storage = "block".into();
     assert_eq!(differences(&Guest { processors: None, ..guest(best) }, reference), [] as [&str; 0]);
+}
+
+/// Names are not taken apart: neither the guest's nor a disk's.
+#[test]
+fn a_disk_is_named_by_its_whole_name() {
+    let mut two = guest(disk("z, disk vda", "virtio-blk", "/srv/vms/z.raw"));
+    two.disks.push(disk("vda", "virtio-blk", "/srv/vms/vda.raw"));
+    for disk in &mut two.disks {
+        disk.place.target = None;
+    }
+    two.name = "a, b".into();
+    let picked =
+        |word: &str| pick(&two, Some(word)).map(|d| d.place.source.value().clone().unwrap()).map_err(|e| e.message);
+    assert_eq!(picked("vda").unwrap(), "/srv/vms/vda.raw");
+    assert_eq!(picked("z, disk vda").unwrap(), "/srv/vms/z.raw");
+    assert!(picked("a").is_err() && picked("da").is_err());
+}
+
+#[test]
+fn storage_that_a_rule_puts_in_place_is_a_target() {
+    for rule in rules::RULES {
+        if let Some(Mend::Target(name)) = rule.mend {
+            assert!(targets::find(name).is_some(), "{}: {name}", rule.id);
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use vmio_model::facts::Disk;
+use vmio_model::facts::{Disk, Fact};
 
 use super::super::plain;
 use vmio_node::qmp::ReadOnly;
@@ -73,17 +73,14 @@ impl Device {
 
     pub fn put(&self, disk: &mut Disk, what: &str) {
         let from = format!("{what}, qom-get");
-        let mut note = |name: &str| disk.read.insert(name.to_owned(), from.clone());
         if let Some(link) = &self.iothread {
             let own = link.rsplit('/').next().filter(|id| !id.is_empty()).or(self.mapped.first().map(String::as_str));
-            disk.iothread = Some(own.is_some());
-            disk.details.iothread_name = own.map(str::to_owned);
-            disk.details.mapped_iothreads = u32::try_from(self.mapped.len()).ok().filter(|n| *n > 0);
-            note("iothread");
+            disk.iothread = Fact::read(Some(own.is_some()), &from);
+            disk.details.iothread_name = own.map(str::to_owned).into();
+            disk.details.mapped_iothreads = u32::try_from(self.mapped.len()).ok().filter(|n| *n > 0).into();
         }
         if self.queues.is_some() {
-            disk.details.queues = self.queues;
-            note("queues");
+            disk.details.queues = Fact::read(self.queues, from);
         }
     }
 

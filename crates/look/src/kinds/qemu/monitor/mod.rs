@@ -160,7 +160,7 @@ pub(crate) fn on_server(look: &Look<'_>, guest: &Guest, pid: Option<u32>) -> Opt
     let (mounts, files) = match of_process {
         Some(known) => known,
         // Of another user's process only what is said of its disks is known.
-        None => match (table("self"), guest.disks.iter().map(|d| d.place.source.clone()).collect()) {
+        None => match (table("self"), guest.disks.iter().map(|d| d.place.source.value().clone()).collect()) {
             (Some(mounts), Some(sources)) => (mounts, sources),
             _ => return Some("no permission to read whether its files are on a file server".to_owned()),
         },

@@ -121,7 +121,7 @@ fn a_guest_as_it_was_started_is_the_same_by_its_monitor() {
     assert_eq!(guest.disks.len(), 3, "{:?}", guest.disks);
     let seen: Vec<_> = ["vd0", "sd1", "virtio0"]
         .map(|id| disk(&guest, id))
-        .map(|d| (d.driver.as_deref().unwrap(), d.cache.as_deref().unwrap(), d.iothread.unwrap(), d.details.queues))
+        .map(|d| (d.driver.as_deref().unwrap(), d.cache.as_deref().unwrap(), d.iothread.unwrap(), *d.details.queues))
         .into();
     let expected = [
         ("virtio-blk", "none", true, Some(2)),
@@ -130,14 +130,14 @@ fn a_guest_as_it_was_started_is_the_same_by_its_monitor() {
     ];
     assert_eq!(seen, expected);
     let web = disk(&guest, "vd0");
-    assert_eq!((web.details.format.as_deref(), web.details.backing_files), (Some("qcow2"), Some(1)));
-    assert_eq!((web.details.virtual_bytes, web.details.cluster_bytes), (Some(1 << 30), Some(65536)));
+    assert_eq!((web.details.format.as_deref(), *web.details.backing_files), (Some("qcow2"), Some(1)));
+    assert_eq!((*web.details.virtual_bytes, *web.details.cluster_bytes), (Some(1 << 30), Some(65536)));
     assert_eq!(web.details.iothread_name.as_deref(), Some("io0"));
-    assert_eq!(web.read["cache"], "monitor /run/web1.qmp, query-block");
+    assert_eq!(web.read()["cache"], "monitor /run/web1.qmp, query-block");
     let limits = &disk(&guest, "sd1").details.limits;
     assert_eq!(limits[..], ["1000 IOPS by QEMU's throttle", "1048576 bytes/s of writes by QEMU's throttle"]);
     let own = guest.processors.as_ref().unwrap();
-    assert_eq!((own.accel, own.vcpus), (Some(Accel::Tcg), Some(2)));
+    assert_eq!((*own.accel, *own.vcpus), (Some(Accel::Tcg), Some(2)));
     let roles: Vec<&str> = own.threads.iter().filter(|t| t.role != "main").map(|t| t.role.as_str()).collect();
     assert_eq!(roles, ["vcpu", "vcpu", "iothread"]);
     assert!(guest.ids["monitor_held_ms"].parse::<f64>().unwrap() < 50.0, "{:?}", guest.ids);
@@ -154,13 +154,13 @@ fn what_was_changed_since_the_start_is_in_force() {
     assert!(guest.disks.iter().all(|d| d.place.device_id.as_deref() != Some("gone0")), "it was unplugged");
     let web = disk(&guest, "vd0");
     // How the snapshot was opened is not told; the device is still the same.
-    assert_eq!((web.aio.as_deref(), web.details.discard, web.driver.as_deref()), (None, None, Some("virtio-blk")));
+    assert_eq!((web.aio.as_deref(), *web.details.discard, web.driver.as_deref()), (None, None, Some("virtio-blk")));
     assert_eq!(disk(&guest, "sd1").aio.as_deref(), Some("threads"));
     assert_eq!(web.place.source.as_deref(), Some("/images/snap.qcow2"));
-    assert_eq!((web.details.backing_files, web.details.storage.as_deref()), (Some(2), Some("file")));
+    assert_eq!((*web.details.backing_files, web.details.storage.as_deref()), (Some(2), Some("file")));
     let hot = disk(&guest, "hot0");
     assert_eq!((hot.driver.as_deref(), hot.details.format.as_deref()), (Some("virtio-blk"), Some("raw")));
-    assert_eq!((hot.place.source.as_deref(), hot.details.backing_files), (Some("/images/hot.raw"), Some(0)));
+    assert_eq!((hot.place.source.as_deref(), *hot.details.backing_files), (Some("/images/hot.raw"), Some(0)));
     assert_eq!(hot.details.limits[..], ["500 IOPS by QEMU's throttle"]);
     // The drive that is empty is no disk.
     assert_eq!(guest.disks.len(), 4);
@@ -172,7 +172,7 @@ fn queues_of_qemu_10_are_spread_over_io_threads() {
     let fake = host(ARGS, TABLE).socket("/proc/8/root/run/web1.qmp", play(TEN));
     let guest = asked(&fake);
     let web = disk(&guest, "vd0");
-    assert_eq!((web.iothread, web.details.mapped_iothreads), (Some(true), Some(2)));
+    assert_eq!((*web.iothread, *web.details.mapped_iothreads), (Some(true), Some(2)));
     assert_eq!(guest.processors.unwrap().accel, Some(Accel::Kvm));
     assert_eq!(guest.version.as_deref(), Some("QEMU 10.1.0"));
 }
@@ -186,7 +186,7 @@ fn play_with(change: impl Fn(&mut Value)) -> impl Fn(UnixStream) + Send + Sync +
 
 fn cache_by(change: impl Fn(&mut Value)) -> [Option<String>; 3] {
     let guest = asked(&host(ARGS, TABLE).socket("/proc/8/root/run/web1.qmp", play_with(change)));
-    ["vd0", "sd1", "virtio0"].map(|id| disk(&guest, id).cache.clone())
+    ["vd0", "sd1", "virtio0"].map(|id| disk(&guest, id).cache.value().clone())
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
-use vmio_model::facts::{Disk, Guest, PlacedThread, Processors, Unread};
+use vmio_model::facts::{Disk, Fact, Guest, PlacedThread, Processors, Subject, Unread};
 use vmio_model::result::Accel;
 
 use super::device::{Device, device_path};
@@ -135,9 +135,9 @@ impl Told {
                 let Some(device) = device else { return if nameless { Met::Nameless } else { Met::Other } };
                 let name = id.or(drive).or(path.as_deref()).unwrap_or_default();
                 let from = look.from(&guest.name, format!("{what}, query-block"));
-                let mut disk = Disk::unknown(format!("guest {}, disk {name}", guest.name), from);
+                let mut disk = Disk::unknown(Subject::disk(&guest.name, name), from);
                 disk.place.device_id = id.or(drive).map(str::to_owned);
-                disk.driver = device.driver();
+                disk.driver = device.driver().into();
                 guest.disks.push(disk);
                 let at = guest.disks.len() - 1;
                 self.fill(&mut guest.disks[at], inserted, live, Some(device), what);
@@ -153,15 +153,13 @@ impl Told {
         if let Some(node) = node.filter(|n| !n.starts_with('#')).filter(of_image) {
             disk.place.node = Some(node.to_owned());
         }
-        if live.path.is_some() && live.path != disk.place.source {
+        if live.path.is_some() && disk.place.source != live.path {
             // A snapshot, another image, or another device of the same name since the start: how
             // the new one was opened is not told.
-            disk.driver = device.and_then(Device::driver);
-            disk.aio = None;
-            (disk.details.discard, disk.details.l2_cache_bytes) = (None, None);
-            ["aio", "discard", "l2_cache_bytes"].iter().for_each(|name| drop(disk.read.remove(*name)));
-            disk.read.remove("driver");
-            disk.read.extend(disk.driver.is_some().then(|| ("driver".to_owned(), format!("{what}, qom-get"))));
+            let driver = device.and_then(Device::driver);
+            disk.driver = driver.map_or_else(Fact::default, |d| Fact::read(Some(d), format!("{what}, qom-get")));
+            disk.aio = Fact::default();
+            (disk.details.discard, disk.details.l2_cache_bytes) = (Fact::default(), Fact::default());
         }
         self.fill(disk, inserted, live, device, what);
         Met::Disk(at)
@@ -177,40 +175,33 @@ impl Told {
     /// Cache, image and limits.
     fn settings(&self, disk: &mut Disk, inserted: &Value, live: Live<'_>, what: &str) {
         let from = format!("{what}, query-block");
-        let mut note = |name: &str| disk.read.insert(name.to_owned(), from.clone());
         let file = inserted["file"].as_str().unwrap_or_default();
         let open = |node: &&Value| node["file"] == file || live.path.as_deref().is_some_and(|p| node["file"] == p);
         let local = |node: &&Value| node["drv"].as_str().is_some_and(|drv| LOCAL.contains(&drv));
         let bottom = list(&self.nodes).iter().filter(open).find(local);
         if let Some(cache) = bottom.and_then(|bottom| cache(inserted, bottom, disk.cache.as_deref())) {
-            disk.cache = Some(cache.to_owned());
-            note("cache");
+            disk.cache = Fact::read(Some(cache.to_owned()), &from);
         }
         if let Some(format) = live.format {
-            disk.details.format = Some(format);
-            note("format");
+            disk.details.format = Fact::read(Some(format), &from);
         }
-        if live.path.is_some() && live.path != disk.place.source {
+        if live.path.is_some() && disk.place.source != live.path {
             // A snapshot, or another image, since the start: what was known of the old one is past.
-            disk.place.source = live.path;
+            disk.place.source = Fact::read(live.path, &from);
             disk.place.block_device = bottom.map(|b| b["drv"] == "host_device");
-            disk.details.storage = bottom.map(|b| (if b["drv"] == "file" { "file" } else { "block" }).to_owned());
-            (disk.sparse, disk.details.allocated_bytes) = (None, None);
-            note("source");
-            note("storage");
+            let storage = bottom.map(|b| (if b["drv"] == "file" { "file" } else { "block" }).to_owned());
+            disk.details.storage = Fact::read(storage, &from);
+            (disk.sparse, disk.details.allocated_bytes) = (Fact::default(), Fact::default());
         }
         let image = live.image;
         if let Some(bytes) = image["virtual-size"].as_u64() {
-            disk.details.virtual_bytes = Some(bytes);
-            note("virtual_bytes");
+            disk.details.virtual_bytes = Fact::read(Some(bytes), &from);
         }
         if let Some(bytes) = image["cluster-size"].as_u64() {
-            disk.details.cluster_bytes = Some(bytes);
-            note("cluster_bytes");
+            disk.details.cluster_bytes = Fact::read(Some(bytes), &from);
         }
         if image.is_object() {
-            disk.details.backing_files = u32::try_from(images(image).count() - 1).ok();
-            note("backing_files");
+            disk.details.backing_files = Fact::read(u32::try_from(images(image).count() - 1).ok(), &from);
         }
         let group = throttle_group(inserted).and_then(|g| self.groups.get(&g));
         let own: Vec<String> = [Some(inserted), group].into_iter().flatten().flat_map(limits).collect();
@@ -218,8 +209,7 @@ impl Told {
         let hidden = group.is_none() && list(&self.nodes).iter().any(|n| n["drv"] == "throttle");
         if !own.is_empty() || !hidden {
             disk.details.throttle_group = throttle_group(inserted).filter(|_| group.is_some());
-            disk.details.limits = own;
-            note("limits");
+            disk.details.limits = Fact::read(own, &from);
         }
     }
 
@@ -227,36 +217,36 @@ impl Told {
         if self.cpus.is_null() && self.kvm.is_null() {
             return;
         }
-        let subject = format!("guest {}", guest.name);
+        let subject = Subject::guest(&guest.name);
         let from = look.from(&guest.name, what);
         let own = guest.processors.get_or_insert_with(|| Processors::unknown(subject, from));
         if let Some(enabled) = self.kvm["enabled"].as_bool() {
-            own.accel = Some(if enabled { Accel::Kvm } else { Accel::Tcg });
-            own.read.insert("accel".into(), format!("{what}, query-kvm"));
+            let accel = if enabled { Accel::Kvm } else { Accel::Tcg };
+            own.accel = Fact::read(Some(accel), format!("{what}, query-kvm"));
         }
         let cpus = list(&self.cpus);
         if !cpus.is_empty() {
-            own.vcpus = u32::try_from(cpus.len()).ok();
-            own.read.insert("vcpus".into(), format!("{what}, query-cpus-fast"));
+            own.vcpus = Fact::read(u32::try_from(cpus.len()).ok(), format!("{what}, query-cpus-fast"));
         }
         let vcpus = cpus.iter().map(|c| ("vcpu", c["cpu-index"].to_string(), &c["thread-id"]));
         let threads = list(&self.iothreads)
             .iter()
             .map(|t| ("iothread", t["id"].as_str().unwrap_or_default().to_owned(), &t["thread-id"]));
+        let mut all = own.threads.value().clone();
         for (role, name, tid) in vcpus.chain(threads) {
             let Some(tid) = tid.as_u64().and_then(|t| u32::try_from(t).ok()) else { continue };
-            match own.threads.iter_mut().find(|t| t.tid == tid) {
+            match all.iter_mut().find(|t| t.tid == tid) {
                 Some(thread) => (thread.role, thread.name) = (role.to_owned(), name),
                 None => {
                     let status = format!("/proc/{}/task/{tid}/status", guest.pid.unwrap_or(tid));
                     let text = look.reader().read_text(Path::new(&status)).unwrap_or_default();
                     let cpus = text.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).map(cpu_list);
                     let cpus = cpus.unwrap_or_default();
-                    own.threads.push(PlacedThread { role: role.to_owned(), name, tid, cpus });
+                    all.push(PlacedThread { role: role.to_owned(), name, tid, cpus });
                 }
             }
         }
-        own.read.insert("threads".into(), format!("{what}, query-cpus-fast and query-iothreads"));
+        own.threads = Fact::read(all, format!("{what}, query-cpus-fast and query-iothreads"));
     }
 }
 

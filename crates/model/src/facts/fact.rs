@@ -1,0 +1,264 @@
+//! A fact: a value and where it was read, as one. Whoever takes, replaces or drops the value takes, replaces or drops
+//! its source with it, and nothing looks a source up by the name of a field: renaming one cannot part them.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Deref;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::{Provenance, Subject};
+
+/// Where settings were read, by their names, as JSON shows it: `driver` -> `/proc/812/cmdline, -device`.
+pub type Sources = BTreeMap<String, String>;
+
+/// A value and where it was read. Reads as the value; serialises as the value, and [`Sourced`] tells the sources of
+/// all facts of a device beside it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Fact<T> {
+    value: T,
+    source: Option<String>,
+}
+
+impl<T> Fact<T> {
+    /// A value that was read there.
+    pub fn read(value: T, source: impl Into<String>) -> Self {
+        Self { value, source: Some(source.into()) }
+    }
+
+    /// The value.
+    pub fn value(&self) -> &T {
+        &self.value
+    }
+
+    /// The value, for its reader to amend: the source stays.
+    pub fn amend(&mut self) -> &mut T {
+        &mut self.value
+    }
+
+    /// The value alone.
+    pub fn into_value(self) -> T {
+        self.value
+    }
+
+    /// Where it was read; `None`: where its device was read in the first place.
+    pub fn source(&self) -> Option<&str> {
+        self.source.as_deref()
+    }
+
+    /// Where it was read, by what its device says of itself where it says nothing.
+    pub fn source_or(&self, device: &Provenance) -> String {
+        self.source.clone().unwrap_or_else(|| device.place())
+    }
+}
+
+impl<T: Blank> Fact<T> {
+    /// Whether nothing is known.
+    pub fn is_blank(&self) -> bool {
+        self.value.is_blank()
+    }
+
+    /// Takes what another reader knows where nothing is known; `device` is where that one read the device.
+    pub(super) fn fill(&mut self, other: Self, device: &Provenance) {
+        if self.is_blank() && !other.is_blank() {
+            *self = Fact { source: Some(other.source_or(device)), value: other.value };
+        }
+    }
+}
+
+impl<T> From<T> for Fact<T> {
+    /// A value that was read where its device was read in the first place.
+    fn from(value: T) -> Self {
+        Self { value, source: None }
+    }
+}
+
+impl From<&str> for Fact<Option<String>> {
+    fn from(value: &str) -> Self {
+        Some(value.to_owned()).into()
+    }
+}
+
+impl<A, T: FromIterator<A>> FromIterator<A> for Fact<T> {
+    fn from_iter<I: IntoIterator<Item = A>>(all: I) -> Self {
+        T::from_iter(all).into()
+    }
+}
+
+impl<T> Deref for Fact<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: PartialEq> PartialEq<T> for Fact<T> {
+    fn eq(&self, other: &T) -> bool {
+        self.value == *other
+    }
+}
+
+impl<T: Serialize> Serialize for Fact<T> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.value.serialize(to)
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Fact<T> {
+    fn inline_schema() -> bool {
+        T::inline_schema()
+    }
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+    fn schema_id() -> Cow<'static, str> {
+        T::schema_id()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::json_schema(generator)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Fact<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        T::deserialize(from).map(Fact::from)
+    }
+}
+
+/// What may hold nothing.
+pub trait Blank {
+    /// Whether it holds nothing.
+    fn is_blank(&self) -> bool;
+}
+
+impl<T> Blank for Option<T> {
+    fn is_blank(&self) -> bool {
+        self.is_none()
+    }
+}
+
+impl<T> Blank for Vec<T> {
+    fn is_blank(&self) -> bool {
+        self.is_empty()
+    }
+}
+
+impl<K, V> Blank for BTreeMap<K, V> {
+    fn is_blank(&self) -> bool {
+        self.is_empty()
+    }
+}
+
+/// What may hold facts, and tells their sources.
+pub trait Sourced {
+    /// Adds the sources of what bears this name.
+    fn sources(&self, _name: &'static str, _all: &mut Sources) {}
+}
+
+impl<T> Sourced for Fact<T> {
+    fn sources(&self, name: &'static str, all: &mut Sources) {
+        all.extend(self.source.clone().map(|source| (name.to_owned(), source)));
+    }
+}
+
+impl Sourced for bool {}
+impl Sourced for String {}
+impl Sourced for Subject {}
+impl Sourced for Provenance {}
+impl<T> Sourced for Option<T> {}
+impl<T> Sourced for Vec<T> {}
+
+/// Defines a struct that holds facts. The names of its members stand here alone: for the sources in JSON they are
+/// taken from here.
+macro_rules! facts {
+    ($(#[$of:meta])* pub struct $name:ident { $($(#[$member:meta])* pub $field:ident: $type:ty,)* }) => {
+        $(#[$of])*
+        pub struct $name {
+            $($(#[$member])* pub $field: $type,)*
+        }
+
+        impl $crate::facts::fact::Sourced for $name {
+            fn sources(&self, _name: &'static str, all: &mut $crate::facts::Sources) {
+                $(self.$field.sources(stringify!($field), all);)*
+            }
+        }
+    };
+}
+pub(super) use facts;
+
+/// Defines a device: [`facts!`] whose JSON has the sources of all of them as `read`, before `from`.
+macro_rules! device {
+    ($(#[$of:meta])* pub struct $name:ident { $($(#[$member:meta])* pub $field:ident: $type:ty,)* }) => {
+        $crate::facts::fact::facts! {
+            $(#[$of])*
+            pub struct $name {
+                $($(#[$member])* pub $field: $type,)*
+            }
+        }
+
+        impl $name {
+            /// Where each setting was read; what is not listed comes from `from`.
+            pub fn read(&self) -> $crate::facts::Sources {
+                let mut all = $crate::facts::Sources::new();
+                $crate::facts::fact::Sourced::sources(self, "", &mut all);
+                all
+            }
+        }
+
+        impl ::schemars::JsonSchema for $name {
+            fn schema_name() -> ::std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+            fn json_schema(generator: &mut ::schemars::SchemaGenerator) -> ::schemars::Schema {
+                $(#[$of])*
+                #[derive(::schemars::JsonSchema)]
+                #[allow(dead_code)]
+                struct Members {
+                    $($(#[$member])* $field: $type,)*
+                    /// Where each setting was read; what is not listed comes from `from`.
+                    read: $crate::facts::Sources,
+                }
+                <Members as ::schemars::JsonSchema>::json_schema(generator)
+            }
+        }
+
+        impl ::serde::Serialize for $name {
+            fn serialize<S: ::serde::Serializer>(&self, to: S) -> ::core::result::Result<S::Ok, S::Error> {
+                use ::serde::ser::SerializeStruct;
+                let members = [$(stringify!($field)),*].len() + 1;
+                let mut device = to.serialize_struct(stringify!($name), members)?;
+                $(
+                    if stringify!($field) == "from" {
+                        device.serialize_field("read", &self.read())?;
+                    }
+                    device.serialize_field(stringify!($field), &self.$field)?;
+                )*
+                device.end()
+            }
+        }
+    };
+}
+pub(super) use device;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_goes_with_its_source() {
+        let device = Provenance::Transcript { name: "b".into() };
+        let mut own: Fact<Option<u32>> = Fact::default();
+        own.fill(Fact::read(Some(4), "a file"), &device);
+        assert_eq!((*own, own.source()), (Some(4), Some("a file")));
+        own.fill(Fact::read(Some(5), "another"), &device);
+        assert_eq!((*own, own.source()), (Some(4), Some("a file")));
+        own = Fact::default();
+        own.fill(Some(6).into(), &device);
+        assert_eq!((*own, own.source()), (Some(6), Some("transcript b")));
+        let mut list: Fact<Vec<&str>> = Vec::new().into();
+        list.fill(vec!["gso"].into(), &device);
+        assert_eq!((list.len(), list.source()), (1, Some("transcript b")));
+    }
+}
