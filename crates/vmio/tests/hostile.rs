@@ -15,6 +15,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use bed::{Bed, fixture};
+use common::poison::Poison;
 use serde_json::Value;
 use vmio::report::export::{Format, export};
 use vmio::report::scan::nagios::nagios;
@@ -22,6 +23,7 @@ use vmio::report::scan::{Row, View, detail, html as scan_html, json as scan_json
 use vmio::report::{Report, comparison_text, html, json, markdown, qm, text, xml};
 use vmio::store::Store;
 use vmio::term::Style;
+use vmio_model::facts::Fact;
 use vmio_model::result::{Accel, Run};
 use vmio_model::shown::is_hidden;
 use vmio_model::summary;
@@ -29,6 +31,7 @@ use vmio_model::summary;
 /// Turns the direction, clears the screen, sets the title, ends a line and begins one of its own.
 const HOSTILE: &str =
     "x\u{202e}gpj\u{202c}\u{9b}2J\u{1b}]0;t\u{7}\u{2066}y\u{2069}\u{200f}\u{61c}\u{2028}\r\u{7f}\nFORGED line";
+const POISON: Poison = Poison(HOSTILE);
 
 /// How far a text may use what is hidden.
 #[derive(Clone, Copy, PartialEq)]

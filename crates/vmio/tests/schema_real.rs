@@ -154,7 +154,7 @@ fn stock(dir: &Path) {
     let stored = store.load(1).unwrap();
     let proof = Report::of(&stored).findings.into_iter().find_map(|f| f.proof).unwrap();
     let mut proven = first.clone();
-    proven.study = report::proof_study(1);
+    proven.study = vmio_model::kind::RunKind::Proof(1);
     proven.samples.retain(|s| s.setup == proof.before || s.setup == proof.after);
     common::store_run(&store, &proven);
     common::store_run(&store, &common::paper::run(Accel::Kvm));
