@@ -143,7 +143,7 @@ fn put(node: &dyn Node, (file, value): &Setting) -> Result<(), String> {
 
 /// Where the group goes: the version of control groups that has memory.
 fn find(reader: &dyn Reader, name: &str) -> Result<Groups, String> {
-    let mounts = reader.read_text(Path::new("/proc/self/mounts")).map_err(|e| e.to_string())?;
+    let mounts = reader.read_text(Path::new("/proc/self/mountinfo")).map_err(|e| e.to_string())?;
     let mounted = |kind: &str, controller: &str| {
         mounts.lines().find_map(|line| {
             let fields: Vec<&str> = line.split(' ').collect();
@@ -259,15 +259,15 @@ mod tests {
     use vmio_node::fake::Tree;
 
     const MIB: u64 = 1 << 20;
-    const V1: &str = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup /sys/fs/cgroup/cpuset cgroup rw,relatime,cpuset 0 0\n\
-                      cgroup /sys/fs/cgroup/memory cgroup rw,relatime,memory 0 0\ncgroup /sys/fs/cgroup/blkio cgroup rw,blkio 0 0\n\
-                      cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0\n";
+    const V1: &str = "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n31 23 0:28 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,relatime,cpuset\n\
+                      31 23 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,relatime,memory\n31 23 0:28 / /sys/fs/cgroup/blkio rw - cgroup cgroup rw,blkio\n\
+                      31 23 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,relatime\n";
     const NO_SWAP: (&str, &str) = ("/proc/swaps", "Filename Type Size Used Priority\n");
     const SWAP: (&str, &str) = ("/proc/swaps", "Filename Type Size Used Priority\n/dev/sda3 partition 1 0 -2\n");
 
     fn v1(swaps: (&str, &str), memsw: bool) -> Tree {
         let mut files = vec![
-            ("/proc/self/mounts", V1),
+            ("/proc/self/mountinfo", V1),
             swaps,
             ("/sys/fs/cgroup/unified/cgroup.subtree_control", ""),
             ("/sys/fs/cgroup/cpuset/cpuset.cpus", "0-3,8\n"),
@@ -281,7 +281,7 @@ mod tests {
 
     fn v2(controllers: &str, swaps: (&str, &str)) -> Tree {
         Tree::of(&[
-            ("/proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n"),
+            ("/proc/self/mountinfo", "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"),
             swaps,
             ("/sys/fs/cgroup/cgroup.subtree_control", controllers),
             ("/sys/fs/cgroup/cpuset.cpus.effective", "0-1\n"),
@@ -340,8 +340,8 @@ mod tests {
             (v2("cpuset memory", NO_SWAP), 3, "3 cores"),
             (v1(NO_SWAP, true), 6, "may use 5"),
             (v1(NO_SWAP, true).file("/proc/self/status", "Cpus_allowed_list:\t0-1\n", (0, 1)), 3, "may use 2"),
-            (Tree::of(&[("/proc/self/mounts", "proc /proc proc rw 0 0\n")]), 1, "no control groups"),
-            (Tree::of(&[("/proc/self/mounts", "c /c cgroup rw,cpuset 0 0\n")]), 1, "lack memory"),
+            (Tree::of(&[("/proc/self/mountinfo", "31 23 0:28 / /proc rw - proc proc rw\n")]), 1, "no control groups"),
+            (Tree::of(&[("/proc/self/mountinfo", "31 23 0:28 / /c rw - cgroup c rw,cpuset\n")]), 1, "lack memory"),
         ] {
             match planned(&tree, cores) {
                 Err(said) => assert!(said.contains(word), "{said}"),

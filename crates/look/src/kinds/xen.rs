@@ -6,14 +6,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use vmio_model::facts::{Disk, Guest, Nic, PlacedThread, Processors, Unread};
-use vmio_node::FileStat;
+use vmio_node::linux::block::Device;
+use vmio_node::linux::device;
+use vmio_node::linux::net::Interfaces;
+use vmio_node::linux::process::Status;
 
 use super::GuestKind;
-use super::qemu::nics::{bridge_mtu, mtu};
 use crate::Managed;
 use crate::look::Look;
 use crate::storage;
-use crate::topology::cpu_list;
 
 /// Entry `xen`.
 pub struct Xen;
@@ -72,8 +73,7 @@ fn domain(look: &Look<'_>, id: u32, devices: &[&String]) -> Guest {
         of_domain && p.args.iter().all(Vec::is_empty)
     });
     let thread = |p: &crate::look::Seen| {
-        let status = look.reader().read_text(&p.dir().join("status")).unwrap_or_default();
-        let cpus = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).map(cpu_list).unwrap_or_default();
+        let cpus = Status::of(look.reader(), p.pid).ok().and_then(|s| s.cpus()).unwrap_or_default();
         PlacedThread { role: "worker".into(), name: p.comm.clone(), tid: p.pid, cpus }
     };
     let mut own = Processors::unknown(format!("guest {name}"), look.from(&name, DEVICES));
@@ -90,18 +90,12 @@ fn disk(look: &Look<'_>, guest: &str, device: &str, dir: &Path) -> Disk {
     disk.driver = Some("xvd".into());
     disk.place.device_id = Some(device.to_owned());
     disk.place.target = Some(target);
-    let read = |file: &str| look.reader().read_text(&dir.join(file)).ok();
     // Numbers of the device in hexadecimal, `fd:3`.
-    let numbers = read("physical_device").and_then(|text| {
-        let (major, minor) = text.trim().split_once(':')?;
-        Some((u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?))
-    });
-    if let Some(rdev) = numbers {
-        let stat = FileStat { mode: 0o060_660, size: 0, allocated: 0, dev: (0, 0), rdev };
-        let storage = storage::of(look.reader(), &stat);
-        let name = format!("/sys/dev/block/{}:{}/uevent", rdev.0, rdev.1);
-        let text = look.reader().read_text(Path::new(&name)).unwrap_or_default();
-        disk.place.source = text.lines().find_map(|l| Some(format!("/dev/{}", l.strip_prefix("DEVNAME=")?)));
+    let number = look.reader().read_text(&dir.join("physical_device")).ok();
+    if let Some(number) = number.and_then(|text| device::parse_hex(&text)) {
+        let storage = storage::device(look.reader(), number);
+        let name = Device::numbered(look.reader(), number).node_name();
+        disk.place.source = name.ok().flatten().map(|name| format!("/dev/{name}"));
         disk.place.block_device = Some(true);
         disk.details.format = Some("raw".into());
         disk.details.storage = Some(storage.kind.into());
@@ -131,11 +125,10 @@ fn nic(look: &Look<'_>, guest: &str, dir: &Path) -> Nic {
     let name = interface.clone().unwrap_or_default();
     let mut nic = Nic::unknown(format!("guest {guest}, net {name}"), from);
     (nic.model, nic.backend) = (Some("netfront".into()), Some("netback".into()));
-    let net = Path::new("/sys/class/net");
-    nic.mtu_bytes = mtu(look.reader(), net, &name);
-    let master = look.reader().link(&net.join(&name).join("master")).ok().flatten();
-    nic.bridge = master.and_then(|m| Some(m.file_name()?.to_string_lossy().into_owned()));
-    nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(|bridge| bridge_mtu(look.reader(), net, bridge));
+    let here = Interfaces::here(look.reader());
+    nic.mtu_bytes = here.mtu_bytes(&name);
+    nic.bridge = here.master(&name);
+    nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(|bridge| here.bridge_mtu_bytes(bridge));
     nic.interface = interface;
     nic
 }

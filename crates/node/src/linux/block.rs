@@ -161,9 +161,15 @@ impl<'a> Device<'a> {
         self.word("dm/name")
     }
 
-    /// Its UUID in device-mapper, which begins with who made it: `LVM-`, `CRYPT-`, `mpath-`.
+    /// Its UUID in device-mapper, which begins with who made it: `LVM-`, `CRYPT-`, `mpath-`; empty where that was not
+    /// said. `None` for what is not device-mapper's.
     pub fn mapper_uuid(&self) -> Option<String> {
-        self.word("dm/uuid")
+        word(self.reader, &self.dir.join("dm/uuid"))
+    }
+
+    /// Whether a file is behind it, as with loop devices in use.
+    pub fn has_loop_file(&self) -> bool {
+        self.has("loop/backing_file")
     }
 
     /// The file behind a loop device; `None` where there is none.

@@ -20,6 +20,7 @@ fn a_device_says_what_it_is() {
         .file("/sys/class/block/sda1/dev", "8:1\n")
         .file("/sys/block/dm-0/dm/name", "vg0-root\n")
         .file("/sys/block/dm-0/dm/uuid", "LVM-x\n")
+        .file("/sys/block/dm-1/dm/uuid", "\n")
         .file("/sys/block/dm-0/slaves/sda1", "");
     let numbered = |number| Device::numbered(&fake, number).node_name();
     assert_eq!(numbered((104, 0)).unwrap().as_deref(), Some("cciss/c0d0"));
@@ -36,6 +37,7 @@ fn a_device_says_what_it_is() {
     let mapped = Device::whole(&fake, "dm-0");
     assert_eq!((mapped.mapper_name().as_deref(), mapped.mapper_uuid().as_deref()), (Some("vg0-root"), Some("LVM-x")));
     assert_eq!((mapped.slaves(), mapped.size_bytes(), mapped.write_cache()), (vec!["sda1".to_owned()], None, None));
+    assert_eq!((Device::whole(&fake, "dm-1").mapper_uuid().as_deref(), disk.mapper_uuid()), (Some(""), None));
     assert!(!Device::whole(&fake, "sdb").is_there() && disk.slaves().is_empty());
 }
 

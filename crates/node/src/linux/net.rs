@@ -54,9 +54,9 @@ impl<'a> Interfaces<'a> {
         matches!(self.reader.stat_foreign(&self.file(name, file)), Ok(Some(_)))
     }
 
-    /// Whether there is such an interface. A name comes from a command line: one that is a path is none.
+    /// Whether there is such an interface; what is no name is none.
     pub fn has_interface(&self, name: &str) -> bool {
-        !name.is_empty() && !name.contains('/') && name != ".." && self.has(name, "mtu")
+        is_name(name) && self.has(name, "mtu")
     }
 
     /// Its number.
@@ -101,6 +101,12 @@ impl<'a> Interfaces<'a> {
     pub fn speed_bps(&self, name: &str) -> Option<u64> {
         speed_bps(&self.reader.read_text(&self.file(name, "speed")).ok()?)
     }
+}
+
+/// Whether a word, of a command line for one, can be an interface's name: a path is none (Linux net/core/dev.c,
+/// `dev_valid_name`).
+pub fn is_name(word: &str) -> bool {
+    !matches!(word, "" | "." | "..") && !word.contains('/')
 }
 
 /// Speed in bit/s of the content of a `speed`, which is in Mbit/s. Not known is 0, -1 in 32 bits, signed or not

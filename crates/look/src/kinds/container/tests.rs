@@ -22,7 +22,7 @@ fn host() -> Fake {
         .symlink("/proc/self/ns/pid", "pid:[1]")
         .symlink("/proc/self/ns/mnt", "mnt:[1]")
         .symlink("/proc/self/ns/net", "net:[1]")
-        .file("/proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n");
+        .file("/proc/self/mountinfo", "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
     process(fake, 1, "init", "/init.scope", ("1", "1", "1"), 1)
 }
 
@@ -95,8 +95,8 @@ fn what_no_engine_made_is_known_by_its_namespaces() {
 fn limits_of_version_1_groups_are_read() {
     let fake = Fake::new("fake")
         .file(
-            "/proc/self/mounts",
-            "cgroup /sys/fs/cgroup/blkio cgroup rw,blkio 0 0\ncgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\n",
+            "/proc/self/mountinfo",
+            "31 23 0:28 / /sys/fs/cgroup/blkio rw - cgroup cgroup rw,blkio\n31 23 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
         )
         .file("/proc/9/cgroup", "7:blkio:/lxc/5\n4:memory:/lxc/5\n0::/\n")
         .file("/sys/fs/cgroup/blkio/lxc/5/blkio.throttle.write_bps_device", "254:0 1048576\n")

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use vmio_model::facts::{Nic, Unread};
-use vmio_node::Reader;
+use vmio_node::linux::net;
 
 use super::super::process::{DEFAULT, Process, unread};
 use super::disks::is_q35;
@@ -221,11 +221,7 @@ fn backend(process: &Process<'_>, nic: &mut Nic, pair: &Pair, missing: &mut Vec<
 
 /// Interface with that number.
 fn by_index(process: &Process<'_>, index: &str) -> Option<String> {
-    let dir = process.interfaces()?;
-    let has = |name: &String| {
-        process.reader().read_foreign_text(&dir.join(name).join("ifindex")).is_ok_and(|i| i.trim() == index)
-    };
-    process.reader().list_foreign(dir).ok()?.into_iter().find(has)
+    process.interfaces()?.with_index(index.parse().ok()?)
 }
 
 /// A tap that QEMU or its helper named: it is the one open descriptor that no other device has.
@@ -260,11 +256,8 @@ fn leftover(process: &Process<'_>, nics: &mut [Nic], missing: &mut Vec<Unread>) 
 
 /// Bridge and MTUs of the interface.
 pub fn host_interface(process: &Process<'_>, nic: &mut Nic, missing: &mut Vec<Unread>) {
-    let Some(name) = nic.interface.clone().filter(|n| !n.is_empty() && n != ".." && !n.contains('/')) else { return };
-    let reader = process.reader();
-    let there =
-        process.interfaces().filter(|dir| matches!(reader.stat_foreign(&dir.join(&name).join("mtu")), Ok(Some(_))));
-    let Some(dir) = there else {
+    let Some(name) = nic.interface.clone().filter(|name| net::is_name(name)) else { return };
+    let Some(all) = process.interfaces().filter(|all| all.has_interface(&name)) else {
         missing.push(Unread {
             what: format!("bridge and MTU of {name} ({})", nic.subject),
             why: "it is in another network namespace, or does not exist".into(),
@@ -273,28 +266,17 @@ pub fn host_interface(process: &Process<'_>, nic: &mut Nic, missing: &mut Vec<Un
         return;
     };
     let mut note = |name: &str, path: String| nic.read.insert(name.to_owned(), path);
-    nic.mtu_bytes = mtu(reader, dir, &name);
-    note("mtu_bytes", format!("{}/{name}/mtu", dir.display()));
-    if let Ok(Some(master)) = reader.link_foreign(&dir.join(&name).join("master")) {
-        nic.bridge = master.file_name().map(|n| n.to_string_lossy().into_owned());
-        note("bridge", format!("{}/{name}/master", dir.display()));
-        nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(|bridge| bridge_mtu(reader, dir, bridge));
+    let dir = all.dir.display();
+    nic.mtu_bytes = all.mtu_bytes(&name);
+    note("mtu_bytes", format!("{dir}/{name}/mtu"));
+    if let Some(master) = all.master(&name) {
+        nic.bridge_mtu_bytes = all.bridge_mtu_bytes(&master);
+        nic.bridge = Some(master);
+        note("bridge", format!("{dir}/{name}/master"));
         if nic.bridge_mtu_bytes.is_some() {
-            note("bridge_mtu_bytes", format!("{}/{name}/master/mtu", dir.display()));
+            note("bridge_mtu_bytes", format!("{dir}/{name}/master/mtu"));
         }
     }
-}
-
-/// Largest packet of an interface in bytes; `dir` is the `/sys/class/net` that shows it.
-pub fn mtu(reader: &dyn Reader, dir: &Path, interface: &str) -> Option<u64> {
-    reader.read_foreign_text(&dir.join(interface).join("mtu")).ok()?.trim().parse().ok()
-}
-
-/// The same of the master of an interface where that is a bridge of Linux. Other masters (Open
-/// vSwitch's `ovs-system`, a team) pass larger packets than their own MTU says.
-pub fn bridge_mtu(reader: &dyn Reader, dir: &Path, master: &str) -> Option<u64> {
-    let bridge = reader.stat_foreign(&dir.join(master).join("bridge")).ok()?.is_some();
-    bridge.then(|| mtu(reader, dir, master)).flatten()
 }
 
 /// Network devices of the host that the guest drives itself.
