@@ -10,6 +10,9 @@
 
 use std::path::{Path, PathBuf};
 
+use vmio_node::linux::cgroup::Hierarchies;
+use vmio_node::linux::process::Status;
+use vmio_node::linux::{cpu, system};
 use vmio_node::{Change, ChangeId, Journal, Local, Node, Reader};
 
 use vmio_look::require;
@@ -118,9 +121,7 @@ pub fn usable_cpus(reader: &dyn Reader) -> Option<u32> {
 
 /// The CPUs that vmio was started on. A control group would take processes beyond them.
 fn own_cpus(reader: &dyn Reader) -> Option<Vec<u32>> {
-    let status = reader.read_text(Path::new("/proc/self/status")).ok()?;
-    let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"))?;
-    parse_cpus(list).ok().filter(|cpus| !cpus.is_empty())
+    Status::of(reader, "self").ok()?.cpus().filter(|cpus| !cpus.is_empty())
 }
 
 /// All of these directories or none.
@@ -143,27 +144,18 @@ fn put(node: &dyn Node, (file, value): &Setting) -> Result<(), String> {
 
 /// Where the group goes: the version of control groups that has memory.
 fn find(reader: &dyn Reader, name: &str) -> Result<Groups, String> {
-    let mounts = reader.read_text(Path::new("/proc/self/mountinfo")).map_err(|e| e.to_string())?;
-    let mounted = |kind: &str, controller: &str| {
-        mounts.lines().find_map(|line| {
-            let fields: Vec<&str> = line.split(' ').collect();
-            let options = fields.get(3)?;
-            let fits =
-                fields.get(2) == Some(&kind) && (controller.is_empty() || options.split(',').any(|o| o == controller));
-            fits.then(|| Path::new(fields[1]).join(name))
-        })
-    };
-    if let Some(group) = mounted("cgroup2", "") {
-        let root = group.parent().unwrap_or(Path::new("/"));
-        let enabled = reader.read_text(&root.join("cgroup.subtree_control")).unwrap_or_default();
+    let hierarchies = Hierarchies::of(reader).map_err(|e| e.to_string())?;
+    if let Some(mount) = hierarchies.v2() {
+        let enabled = reader.read_text(&mount.point.join("cgroup.subtree_control")).unwrap_or_default();
         let has = |controller: &str| enabled.split_ascii_whitespace().any(|c| c == controller);
         if has("memory") && (has("cpuset") || has("cpu")) {
-            return Ok(Groups::V2 { cpuset: has("cpuset"), group });
+            return Ok(Groups::V2 { cpuset: has("cpuset"), group: mount.point.join(name) });
         }
     }
-    match (mounted("cgroup", "cpuset"), mounted("cgroup", "memory")) {
+    let v1 = |controller: &str| hierarchies.v1(controller).map(|mount| mount.point.join(name));
+    match (v1("cpuset"), v1("memory")) {
         (Some(cpuset), Some(memory)) => Ok(Groups::V1 { cpuset, memory }),
-        (None, None) if mounted("cgroup2", "").is_none() => Err("no control groups are mounted on this machine".into()),
+        (None, None) if hierarchies.v2().is_none() => Err("no control groups are mounted on this machine".into()),
         (None, None) => Err("control groups v2 do not give the memory and cpu controllers to children of the root group \
                              (cgroup.subtree_control); systemd enables them with MemoryAccounting=yes and CPUAccounting=yes"
             .into()),
@@ -224,12 +216,12 @@ fn plan(reader: &dyn Reader, groups: &Groups, cores: u32, memory: u64) -> Result
 }
 
 fn swap_in_use(reader: &dyn Reader) -> bool {
-    reader.read_text(Path::new("/proc/swaps")).is_ok_and(|text| text.lines().count() > 1)
+    !system::swaps_in_use(reader).is_empty()
 }
 
 /// The last `cores` CPUs of a list such as `0-3,8` that vmio may use: the first ones take most interrupts.
 fn last_cpus(reader: &dyn Reader, list: &str, cores: u32) -> Result<String, String> {
-    let mut cpus = parse_cpus(list)?;
+    let mut cpus = cpu::list(list).ok_or_else(|| format!("{list:?} is not a list of CPUs"))?;
     if let Some(own) = own_cpus(reader) {
         cpus.retain(|cpu| own.contains(cpu));
     }
@@ -239,17 +231,6 @@ fn last_cpus(reader: &dyn Reader, list: &str, cores: u32) -> Result<String, Stri
     }
     let chosen: Vec<String> = cpus[cpus.len() - cores..].iter().map(u32::to_string).collect();
     Ok(chosen.join(","))
-}
-
-/// A list such as `0-3,8`.
-fn parse_cpus(list: &str) -> Result<Vec<u32>, String> {
-    let mut cpus: Vec<u32> = Vec::new();
-    for part in list.trim().split(',').filter(|p| !p.is_empty()) {
-        let (from, to) = part.split_once('-').unwrap_or((part, part));
-        let bound = |text: &str| text.parse::<u32>().map_err(|_| format!("{list:?} is not a list of CPUs"));
-        cpus.extend(bound(from)?..=bound(to)?);
-    }
-    Ok(cpus)
 }
 
 #[cfg(test)]

@@ -53,6 +53,11 @@ impl<'a> Device<'a> {
         if whole.is_there() { whole } else { Self { reader, dir: Path::new("/sys/class/block").join(name) } }
     }
 
+    /// The counters of a whole device, for who reads them again and again: see [`Counters::parse`].
+    pub fn stat_file(name: &str) -> PathBuf {
+        Path::new(WHOLE).join(name).join("stat")
+    }
+
     /// What lies in its directory: a partition of it, one of its `slaves`.
     pub fn inner(&self, path: impl AsRef<Path>) -> Self {
         Self { reader: self.reader, dir: self.dir.join(path) }
@@ -303,6 +308,26 @@ impl Counters {
             flushes,
             busy_ms: all[9],
             queue_ms: all[10],
+        })
+    }
+
+    /// What was done since an older reading; `None` where a counter went back, since it is another device.
+    pub fn since(&self, old: &Self) -> Option<Self> {
+        let kind = |new: Requests, old: Requests| {
+            Some(Requests {
+                ios: new.ios.checked_sub(old.ios)?,
+                bytes: new.bytes.checked_sub(old.bytes)?,
+                // Does not say whether it is the same device.
+                ms: new.ms.saturating_sub(old.ms),
+            })
+        };
+        Some(Self {
+            reads: kind(self.reads, old.reads)?,
+            writes: kind(self.writes, old.writes)?,
+            discards: kind(self.discards, old.discards)?,
+            flushes: kind(self.flushes, old.flushes)?,
+            busy_ms: self.busy_ms.checked_sub(old.busy_ms)?,
+            queue_ms: self.queue_ms.checked_sub(old.queue_ms)?,
         })
     }
 }

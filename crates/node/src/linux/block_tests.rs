@@ -75,6 +75,7 @@ fn the_file_behind_a_loop_device() {
 #[test]
 fn what_a_disk_says_of_itself_is_printed_without_its_control_characters() {
     assert_eq!(printable(b"  S3Z8 \x1b[31mNB0K  \n").as_deref(), Some("S3Z8 [31mNB0K"));
+    assert_eq!(printable("\u{202e}a".as_bytes()).as_deref(), Some("a"));
     assert_eq!((printable(b" \n"), printable(b"\xff\xfe")), (None, None));
     assert_eq!(printable(&[b'a'; 99]).unwrap().len(), 64);
 }
@@ -107,6 +108,9 @@ fn counters_of_every_kernel() {
     assert_eq!(now.discards, Requests { ios: 4366, bytes: 598_176 * 512, ms: 414 });
     assert_eq!(now.flushes, Requests { ios: 1912, bytes: 0, ms: 71 });
     assert_eq!((now.busy_ms, now.queue_ms), (11_388, 36_359));
+    let before = Counters { reads: Requests { ios: 56_000, ..now.reads }, ..now };
+    let done = Counters { reads: Requests { ios: 229, ..Requests::default() }, ..Counters::default() };
+    assert_eq!((now.since(&before), before.since(&now)), (Some(done), None));
     let old = Counters::parse("1 0 8 2 3 0 16 4 0 5 6").unwrap();
     assert_eq!(
         (old.reads.ios, old.queue_ms, old.discards, old.flushes),

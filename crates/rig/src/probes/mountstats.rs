@@ -7,7 +7,8 @@
 use std::path::PathBuf;
 
 use vmio_model::result::DeviceUse;
-use vmio_node::{FileSample, machine};
+use vmio_node::FileSample;
+use vmio_node::linux::mounts;
 
 use super::{Observed, Probe, Subject};
 
@@ -113,7 +114,7 @@ impl Counters {
 fn mounted_on(text: &str) -> Option<(String, &str)> {
     let (left, kind) = text.rsplit_once(" with fstype ")?;
     let (_, point) = left.split_once(" mounted on ")?;
-    let point = machine::unescape(point.as_bytes());
+    let point = mounts::unescape(point.as_bytes());
     Some((String::from_utf8_lossy(&point).into_owned(), kind.split(' ').next().unwrap_or(kind)))
 }
 
