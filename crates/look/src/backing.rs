@@ -8,7 +8,7 @@
 //! memory, a Ceph cluster), the result says so.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use vmio_node::linux::block::{self, DEEPEST, Device};
 use vmio_node::linux::device::Number;
@@ -182,13 +182,8 @@ impl Way<'_> {
     /// All devices of the btrfs that `source` is one of.
     fn btrfs(&self, source: &Path, depth: u32, into: &mut Backing) -> Found {
         let name = source.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-        let base = PathBuf::from("/sys/fs/btrfs");
-        let list = |dir: &Path| self.reader.list(dir).unwrap_or_default();
-        for id in list(&base) {
-            let devices = list(&base.join(id).join("devices"));
-            if devices.iter().any(|d| d == name) {
-                return devices.iter().try_for_each(|d| self.named(d, depth, into));
-            }
+        if let Some(devices) = block::btrfs_devices(self.reader, name) {
+            return devices.iter().try_for_each(|d| self.named(d, depth, into));
         }
         match self.reader.stat(source) {
             Ok(Some(stat)) if stat.is_block() => self.device(stat.rdev, depth, into),

@@ -1,16 +1,14 @@
 //! Which guests of others run on this host: the reason for a measurement to be gentle.
 //!
 //! A guest is known by the program that runs it (first argument's file name, else the process
-//! name, both of proc(5)), a Xen domain by its back ends (`/sys/bus/xen-backend/devices`, names
-//! as in Documentation/ABI/stable/sysfs-bus-xen-backend of Linux: `vbd-DOMID-DEVICE`).
+//! name, both of proc(5)), a Xen domain by its back ends.
 //! Containers are counted apart: nearly every host runs some, and their requests are those of
 //! ordinary processes, so they are shown but do not by themselves make a run gentle.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use vmio_node::linux::{kind, process};
+use vmio_node::linux::{bus, kind, process};
 use vmio_node::machine::OWNER_VARIABLE;
 use vmio_node::{Reader, Result};
 
@@ -209,13 +207,11 @@ fn guest_name(kind: Kind, args: &[String]) -> String {
 }
 
 fn xen_domains(reader: &dyn Reader) -> BTreeMap<String, Neighbour> {
-    let devices = reader.list(Path::new("/sys/bus/xen-backend/devices")).unwrap_or_default();
-    (devices.iter().filter_map(|d| d.split('-').nth(1)))
-        .filter(|id| id.parse::<u32>().is_ok_and(|n| n > 0))
-        .map(|id| {
-            (id.to_owned(), Neighbour { pid: 0, kind: Kind::XenDomain, name: id.to_owned(), threads: Vec::new() })
-        })
-        .collect()
+    let domain = |back_end: bus::XenBackEnd| {
+        let id = back_end.domain.to_string();
+        (id.clone(), Neighbour { pid: 0, kind: Kind::XenDomain, name: id, threads: Vec::new() })
+    };
+    bus::xen_back_ends(reader).into_iter().map(domain).collect()
 }
 
 #[cfg(test)]

@@ -103,6 +103,7 @@ mod tests {
             .file("/sys/dev/block/253:4/dm/uuid", "LVM-aaaadddd\n")
             .file("/sys/dev/block/253:4/slaves/sda3/dev", "8:3\n")
             .file("/sys/dev/block/253:5/dm/uuid", "CRYPT-LUKS2-x\n")
+            .file("/sys/dev/block/253:6/dm/uuid", "\n")
             .file("/sys/dev/block/230:16/uevent", "DEVNAME=zd16\n")
             .file("/sys/dev/block/230:16/queue/physical_block_size", "131072\n")
             .file("/sys/dev/block/7:1/uevent", "DEVNAME=loop1\n")
@@ -115,6 +116,7 @@ mod tests {
             ((253, 3), "lvm-thin", Some(true)),
             ((253, 4), "lvm", Some(false)),
             ((253, 5), "luks", None),
+            ((253, 6), "device-mapper", None),
             ((230, 16), "zvol", None),
             ((7, 1), "loop", None),
             ((8, 3), "partition", Some(false)),

@@ -313,6 +313,31 @@ mod tests {
         assert_eq!(usable_cpus(&Tree::default()), None);
     }
 
+    /// Each processor counts once, and a list that is none fills no memory.
+    #[test]
+    fn lists_of_processors_are_believed_as_far_as_they_are_some() {
+        let online = |list: &str| {
+            let tree = v2("cpuset memory", NO_SWAP);
+            planned(&tree.file("/sys/fs/cgroup/cpuset.cpus.effective", list, (0, 1)), 2)
+        };
+        assert_eq!(online("0-1,1\n").unwrap().1, "cgroup v2: cpuset 0,1, memory 256 MiB, no swap");
+        assert!(online("1,1\n").unwrap_err().contains("may use 1"));
+        for none in ["0-4294967295", "0-1,x", "1-0"] {
+            assert!(online(none).unwrap_err().contains("is not a list of CPUs"), "{none}");
+        }
+    }
+
+    #[test]
+    fn a_mount_of_groups_may_have_a_blank_in_its_path() {
+        let tree = Tree::of(&[
+            ("/proc/self/mountinfo", "31 23 0:28 / /my\\040groups rw - cgroup2 cgroup2 rw\n"),
+            NO_SWAP,
+            ("/my groups/cgroup.subtree_control", "cpu memory\n"),
+        ]);
+        let (settings, _) = planned(&tree, 1).unwrap();
+        assert_eq!(settings[0].0, "/my groups/g/memory.max");
+    }
+
     #[test]
     fn what_is_missing_is_named() {
         for (tree, cores, word) in [

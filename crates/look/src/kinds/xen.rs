@@ -7,6 +7,7 @@ use std::path::Path;
 
 use vmio_model::facts::{Disk, Guest, Nic, PlacedThread, Processors, Unread};
 use vmio_node::linux::block::Device;
+use vmio_node::linux::bus::{XEN_BACK_ENDS, XenBackEnd, xen_back_ends};
 use vmio_node::linux::device;
 use vmio_node::linux::net::Interfaces;
 use vmio_node::linux::process::Status;
@@ -19,9 +20,6 @@ use crate::storage;
 /// Entry `xen`.
 pub struct Xen;
 
-/// Where the back ends are.
-const DEVICES: &str = "/sys/bus/xen-backend/devices";
-
 impl GuestKind for Xen {
     fn name(&self) -> &'static str {
         "xen"
@@ -30,13 +28,11 @@ impl GuestKind for Xen {
         "a Xen domain whose devices are served by this host (read only)"
     }
     fn running(&self, look: &Look<'_>) -> Managed {
-        let names = look.reader().list(Path::new(DEVICES)).unwrap_or_default();
-        let mut domains: BTreeMap<u32, Vec<&String>> = BTreeMap::new();
-        for name in &names {
-            let id = name.split('-').nth(1).and_then(|id| id.parse().ok()).filter(|id| *id > 0);
-            domains.entry(id.unwrap_or(0)).or_default().push(name);
+        let all = xen_back_ends(look.reader());
+        let mut domains: BTreeMap<u32, Vec<&XenBackEnd>> = BTreeMap::new();
+        for back_end in &all {
+            domains.entry(back_end.domain).or_default().push(back_end);
         }
-        domains.remove(&0);
         Managed {
             guests: domains.into_iter().map(|(id, devices)| domain(look, id, &devices)).collect(),
             unread: Vec::new(),
@@ -44,7 +40,7 @@ impl GuestKind for Xen {
     }
 }
 
-fn domain(look: &Look<'_>, id: u32, devices: &[&String]) -> Guest {
+fn domain(look: &Look<'_>, id: u32, devices: &[&XenBackEnd]) -> Guest {
     let name = format!("domain {id}");
     // The device model of a domain that has one.
     let model = look.processes().iter().find(|p| {
@@ -53,11 +49,11 @@ fn domain(look: &Look<'_>, id: u32, devices: &[&String]) -> Guest {
     });
     let mut guest = Guest { name: name.clone(), kind: "xen".into(), pid: model.map(|p| p.pid), ..Guest::default() };
     guest.ids.insert("domid".into(), id.to_string());
-    for device in devices {
-        let dir = Path::new(DEVICES).join(device);
-        match device.split('-').next() {
-            Some("vbd") => guest.disks.push(disk(look, &name, device, &dir)),
-            Some("vif") => guest.nics.push(nic(look, &name, &dir)),
+    for back_end in devices {
+        let (dir, device) = (back_end.dir(), &back_end.name);
+        match back_end.kind() {
+            "vbd" => guest.disks.push(disk(look, &name, device, &dir)),
+            "vif" => guest.nics.push(nic(look, &name, &dir)),
             _ => guest.unread.push(Unread {
                 what: format!("device {device} of {name}"),
                 why: "this kind of back end shows nothing in sysfs".into(),
@@ -76,7 +72,7 @@ fn domain(look: &Look<'_>, id: u32, devices: &[&String]) -> Guest {
         let cpus = Status::of(look.reader(), p.pid).ok().and_then(|s| s.cpus()).unwrap_or_default();
         PlacedThread { role: "worker".into(), name: p.comm.clone(), tid: p.pid, cpus }
     };
-    let mut own = Processors::unknown(format!("guest {name}"), look.from(&name, DEVICES));
+    let mut own = Processors::unknown(format!("guest {name}"), look.from(&name, XEN_BACK_ENDS));
     own.threads = threads.map(thread).collect();
     guest.processors = Some(own);
     guest

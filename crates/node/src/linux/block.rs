@@ -230,6 +230,13 @@ pub fn disk_of(reader: &dyn Reader, partition: &str) -> Option<String> {
     whole(reader).ok()?.into_iter().find(|disk| Device::whole(reader, disk).inner(partition).is_partition())
 }
 
+/// All devices of the btrfs that one is of, by name; `None` where it is of none (Linux fs/btrfs/sysfs.c, `devices`).
+pub fn btrfs_devices(reader: &dyn Reader, one: &str) -> Option<Vec<String>> {
+    let base = Path::new("/sys/fs/btrfs");
+    let devices = |id: String| reader.list(&base.join(id).join("devices")).ok();
+    reader.list(base).ok()?.into_iter().filter_map(devices).find(|devices| devices.iter().any(|d| d == one))
+}
+
 /// A name below `/dev` as sysfs has it: `cciss!c0d0` of `cciss/c0d0`.
 pub fn sysfs_name(node_name: &str) -> String {
     node_name.replace('/', "!")

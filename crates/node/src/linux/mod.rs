@@ -13,11 +13,13 @@
 //! | tables of mounts (`mountinfo`) | [`mounts`] |
 //! | control groups of both versions | [`cgroup`] |
 //! | network interfaces and sockets (`/sys/class/net`, `net/dev`, `net/unix`) | [`net`] |
+//! | devices by their bus: PCI, Xen's back ends | [`bus`] |
+//! | counters of NFS mounts (`mountstats`) | [`nfs`] |
 //! | the numbers of devices | [`device`] |
 //! | the type bits of a mode | [`kind`] |
 //!
-//! A new file of the kernel's goes to the module of the thing that it speaks of; a new thing (PCI devices,
-//! thermal zones) is a new module here and a row above.
+//! A new file of the kernel's goes to the module of the thing that it speaks of; a new thing (thermal
+//! zones, pages of hugetlbfs) is a new module here and a row above.
 //!
 //! How they are written:
 //! - **Parsing is apart from reading.** What takes a text (`parse`, `of_text`) allocates nothing that the
@@ -40,6 +42,7 @@ use std::str::FromStr;
 use crate::Reader;
 
 pub mod block;
+pub mod bus;
 pub mod cgroup;
 pub mod cpu;
 pub mod device;
@@ -47,6 +50,7 @@ pub mod kind;
 pub mod maps;
 pub mod mounts;
 pub mod net;
+pub mod nfs;
 pub mod process;
 pub mod system;
 

@@ -249,6 +249,11 @@ impl<'a> Stat<'a> {
         self.field(3).is_some_and(|state| state.starts_with(['T', 't']))
     }
 
+    /// Whether it has ended and waits to be reaped.
+    pub fn is_dead(&self) -> bool {
+        self.field(3) == Some("Z")
+    }
+
     /// The process that made it.
     pub fn parent(&self) -> Option<u32> {
         self.field(4)?.parse().ok()

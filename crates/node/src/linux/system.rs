@@ -42,6 +42,16 @@ pub fn memory_bytes(meminfo: &str, name: &str) -> Option<u64> {
     value.strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
+/// Model of the processors in `/proc/cpuinfo` (proc_cpuinfo(5)); some architectures do not tell one.
+pub fn cpu_model(cpuinfo: &str) -> Option<&str> {
+    cpuinfo.lines().find_map(|l| l.strip_prefix("model name")?.trim_start().strip_prefix(':')).map(str::trim)
+}
+
+/// Processors that are online, of the same file.
+pub fn cpus_online(cpuinfo: &str) -> usize {
+    cpuinfo.lines().filter(|l| l.starts_with("processor")).count()
+}
+
 /// Swap that is in use, by file or device (proc_swaps(5)).
 pub fn swaps(text: &str) -> Vec<PathBuf> {
     let path = |line: &str| {
@@ -119,6 +129,13 @@ mod tests {
             assert_eq!(CpuTimes::parse(none), None, "{none}");
         }
         assert!(CpuTimes::parse(&Local::new().read_text(Path::new("/proc/stat")).unwrap()).unwrap().cpus > 0);
+    }
+
+    #[test]
+    fn processors_of_cpuinfo() {
+        let text = "processor\t: 0\nmodel name\t: AMD EPYC 7B13\n\nprocessor\t: 1\nmodel name\t: AMD EPYC 7B13\n";
+        assert_eq!((cpu_model(text), cpus_online(text)), (Some("AMD EPYC 7B13"), 2));
+        assert_eq!((cpu_model("CPU part\t: 0xd0c\n"), cpus_online("")), (None, 0));
     }
 
     #[test]

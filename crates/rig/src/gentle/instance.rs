@@ -179,6 +179,12 @@ mod tests {
         assert_eq!(disks((254, 0)), [(254, 0)]);
         assert_eq!(disks((254, 1)), [(254, 0)]);
         assert_eq!(disks((253, 1)), [(8, 0), (254, 0)]);
+        // As deep as for the run itself: twelve devices on each other.
+        let deep = (1..12)
+            .fold(traced(disk(), TRACEFS[0]).file("/sys/dev/block/9:0/slaves/vda/dev", "254:0\n"), |f, n| {
+                f.file(&format!("/sys/dev/block/9:{n}/slaves/x/dev"), format!("9:{}\n", n - 1))
+            });
+        assert_eq!(Plan::new(&deep, "c", &[(9, 11)]).unwrap().disks(), [(254, 0)]);
         // Every device is watched, and one that has no disk here does not hide another.
         let all = Plan::new(&fake, "c", &[(8, 0), (0, 45), (254, 1)]).unwrap();
         assert_eq!(all.disks(), [(8, 0), (254, 0)]);

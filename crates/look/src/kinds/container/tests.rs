@@ -107,3 +107,24 @@ fn limits_of_version_1_groups_are_read() {
     assert_eq!(limits::io(&process), [expected]);
     assert_eq!(limits::memory_bytes(&process), None);
 }
+
+/// The limits of an LXC container of Proxmox are at its group, and its first process is in one below.
+#[test]
+fn a_limit_above_the_group_of_the_first_process_is_the_containers() {
+    let fake = process(host(), 30, "systemd", "/lxc/101/ns/init.scope", ("3", "3", "3"), 1)
+        .file("/sys/fs/cgroup/lxc/101/memory.max", "536870912\n")
+        .file("/sys/fs/cgroup/lxc/101/cpu.max", "200000 100000\n")
+        .file("/sys/fs/cgroup/lxc/101/ns/init.scope/memory.max", "max\n")
+        .file("/sys/fs/cgroup/lxc/101/ns/init.scope/cpu.max", "max 100000\n");
+    let guests = Container.running(&Look::new(&fake)).guests;
+    let own = guests[0].processors.as_ref().unwrap();
+    assert_eq!((own.quota_cpus, own.memory_bytes), (Some(2.0), Some(512 << 20)));
+}
+
+#[test]
+fn the_upper_directory_of_an_overlay_is_named_as_it_is() {
+    let table = "50 40 0:51 / / rw - overlay overlay rw,lowerdir=/l,upperdir=/my\\040data\\0541/diff,workdir=/w\n";
+    let fake = process(host(), 30, "sh", "/lxc/7", ("3", "3", "3"), 1).file("/proc/30/mountinfo", table);
+    let guests = Container.running(&Look::new(&fake)).guests;
+    assert_eq!(guests[0].disks[0].place.source.as_deref(), Some("/my data,1/diff"));
+}

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use vmio_model::facts::{Nic, Unread};
-use vmio_node::linux::net;
+use vmio_node::linux::{bus, net};
 
 use super::super::process::{DEFAULT, Process, unread};
 use super::disks::is_q35;
@@ -30,8 +30,6 @@ const OFFLOADS: [&str; 12] = [
 ];
 /// Send buffer that QEMU gives a tap (net/tap-linux.c, `tap_set_sndbuf`): no limit.
 const SEND_BUFFER: u64 = i32::MAX as u64;
-/// Class of network devices in /sys/bus/pci (PCI Code and ID Assignment, base class 02h).
-const NETWORK_CLASS: &str = "0x02";
 
 /// The network devices of a process. What hides them is added to `missing`.
 pub fn nics(
@@ -288,9 +286,7 @@ fn handed_over(process: &Process<'_>) -> Vec<Nic> {
         let address = if host.matches(':').count() == 1 { format!("0000:{host}") } else { host.to_owned() };
         // An address and no path: whoever starts a process decides what stands here.
         address.chars().all(|c| c.is_ascii_hexdigit() || c == ':' || c == '.').then_some(())?;
-        let path = format!("/sys/bus/pci/devices/{address}/class");
-        let class = process.reader().read_text(Path::new(&path)).ok()?;
-        class.starts_with(NETWORK_CLASS).then_some(())?;
+        (bus::pci_class(process.reader(), &address) == Some(bus::PCI_NETWORK)).then_some(())?;
         let id = device.id().unwrap_or(host);
         let mut nic = Nic::unknown(format!("guest {}, net {id}", process.name), process.provenance());
         (nic.model, nic.backend) = (Some("vfio".into()), Some("vfio".into()));

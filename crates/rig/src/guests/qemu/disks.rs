@@ -3,10 +3,10 @@
 //! depend on the order in which drivers come up.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use vmio_node::Reader;
-use vmio_node::linux::block;
+use vmio_node::linux::{block, bus};
 
 use super::args::PciAddress;
 
@@ -17,13 +17,9 @@ pub fn by_serial(guest: &dyn Reader) -> BTreeMap<String, PathBuf> {
     names.iter().filter_map(serial).collect()
 }
 
-/// Block device of the virtio disk at this place: Linux has a directory `virtioN` below that of
-/// the PCI device, and the disk's name in its `block`.
+/// Block device of the virtio disk at this place.
 pub fn by_address(guest: &dyn Reader, address: PciAddress) -> Option<PathBuf> {
-    let device = address.sysfs();
-    let virtio = guest.list(&device).ok()?.into_iter().find(|name| name.starts_with("virtio"))?;
-    let name = guest.list(&device.join(virtio).join("block")).ok()?.into_iter().next()?;
-    Some(Path::new("/dev").join(name))
+    Some(block::node_path(&bus::virtio_disk(guest, &address.in_guest())?))
 }
 
 #[cfg(test)]

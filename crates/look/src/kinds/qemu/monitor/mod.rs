@@ -149,17 +149,24 @@ pub(crate) fn on_server(look: &Look<'_>, guest: &Guest, pid: Option<u32>) -> Opt
     if let Some(kind) = guest.disks.iter().filter_map(|d| d.details.storage.as_deref()).find(by_qemu) {
         return Some(format!("a disk is read by {kind}, and a dead server would stall the guest"));
     }
-    // All of them or none: what a bound leaves out may be the one that a server holds.
-    let whole = |pid: u32| {
-        let start = look.reader().read_start(&process::file(pid, "mountinfo"), mounts::MOST_BYTES).ok()?;
-        (start.len() < mounts::MOST_BYTES).then(|| mounts::parse(&start))
+    let table = |pid: u32| look.reader().read_start(&process::file(pid, "mountinfo"), mounts::MOST_BYTES).ok();
+    let of_process = pid.and_then(|pid| Some((table(pid)?, process::descriptors(look.reader(), pid).ok()?)));
+    let cut = |(table, open): &(Vec<u8>, Vec<_>)| {
+        table.len() >= mounts::MOST_BYTES || open.len() >= process::MOST_DESCRIPTORS
     };
-    let of_process = pid.and_then(|pid| Some((whole(pid)?, descriptors(look, pid).ok()?)));
+    if of_process.as_ref().is_some_and(cut) {
+        return Some("it has more mounts or open files than are looked at, and any may be on a file server".to_owned());
+    }
     // Images and all that they are based on are open. Names of other things have no slash in front.
     let (mounts, files) = match of_process {
-        Some(known) => known,
+        Some((table, open)) => {
+            (mounts::parse(&table), open.into_iter().map(|(_, to)| to.display().to_string()).collect())
+        }
         // Of another user's process only what is said of its disks is known.
-        None => match (mounts::own(look.reader()), guest.disks.iter().map(|d| d.place.source.clone()).collect()) {
+        None => match (
+            mounts::own(look.reader()),
+            guest.disks.iter().map(|d| d.place.source.clone()).collect::<Option<Vec<String>>>(),
+        ) {
             (Ok(mounts), Some(sources)) => (mounts, sources),
             _ => return Some("no permission to read whether its files are on a file server".to_owned()),
         },

@@ -119,7 +119,7 @@ fn look_once(proc: &Path, wanted: &Wanted) -> Users {
         Ok(all) => things.extend(all.iter().filter_map(|n| n.parse().ok()).map(Thing::Process)),
         Err(e) => users.unseen.push(format!("{} cannot be listed ({e})", proc.display())),
     }
-    let loops = names(Path::new("/sys/block")).unwrap_or_default();
+    let loops = block::whole(&Local::new()).unwrap_or_default();
     things.extend(loops.into_iter().filter(|n| n.starts_with("loop")).map(Thing::Loop));
     let things: Arc<[Thing]> = things.into();
     let until = Instant::now() + ALL;
