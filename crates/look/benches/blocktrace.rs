@@ -1,5 +1,5 @@
 //! What block tracing costs: requests a second with and without it, in turns, while one fio runs:
-//! `cargo bench -p vmio-host --bench blocktrace [-- PAIRS [SECONDS]]`, as root.
+//! `cargo bench -p vmio-look --bench blocktrace [-- PAIRS [SECONDS]]`, as root.
 //!
 //! The worst case is a loop device over a file in the page cache: no disk makes a request wait, so
 //! each is as short as a request can be. Beside it, a file on the disk of the build directory. The
@@ -11,6 +11,8 @@
 //! depends on it, and bounds the loss: at worst, where nothing but processors limits the rate, that
 //! falls by as much as the time of a request rises.
 
+// What is tested here is set up by other means than a look has.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 #![allow(clippy::print_stdout)]
 
 use std::collections::BTreeMap;
@@ -108,7 +110,7 @@ fn on_processor(fio: u32) -> Result<BTreeMap<OsString, f64>> {
 
 /// Requests a second, and nanoseconds of processor time a request.
 fn measure(disk: &str, fio: u32, seconds: u32, traced: bool) -> Result<[f64; 2]> {
-    let mut trace = traced.then(BlockTrace::start).transpose()?;
+    let mut trace = traced.then(|| BlockTrace::start(&vmio_node::Local::new())).transpose()?;
     sleep(SETTLE);
     let (start, before, cpu) = (Instant::now(), reads(disk)?, on_processor(fio)?);
     for _ in 0..seconds {

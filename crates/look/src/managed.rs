@@ -6,7 +6,7 @@ use vmio_model::facts::{Guest, Unread};
 #[derive(Debug, Default)]
 pub struct Managed {
     /// Its running guests. Each has a `pid` or a `uuid` or at least a name, by which
-    /// [`crate::scan`] finds it among the processes; of a manager's the rest is what the
+    /// the scan finds it among the processes; of a manager's the rest is what the
     /// configuration asks for.
     pub guests: Vec<Guest>,
     /// What of it could not be read.

@@ -1,5 +1,8 @@
 //! How long `exact` takes: as a whole, and kept with one member's demand changing, side by side.
 //! `cargo bench -p vmio-model --bench allocate`
+
+// Fixtures are files, and times are measured around the model.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 #![allow(missing_docs)]
 
 use std::hint::black_box;

@@ -7,6 +7,7 @@ mod merge;
 mod names;
 mod place;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::result::{Run, WorkloadTraits};
@@ -22,7 +23,7 @@ pub use names::{called, tell_apart};
 pub use place::Place;
 
 /// Where a fact comes from.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Provenance {
     /// A stored run.

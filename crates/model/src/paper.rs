@@ -5,6 +5,7 @@
 mod effects;
 mod tables;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::setup::{Aio, Cache, Setup};
@@ -42,7 +43,7 @@ pub struct Paper {
 }
 
 /// A table of the paper.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Caption {
     /// Which rows are its own.
@@ -92,7 +93,7 @@ pub struct Footnote {
 }
 
 /// A row of a table. A figure that the paper leaves empty is `None`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
     /// Of which table.
@@ -124,8 +125,9 @@ pub struct Row {
 
 /// A cell by what matters to a paper. Settings that the paper does not name are those that a
 /// study measures first: no host cache, native AIO.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "PaperCell")]
 pub struct Cell {
     /// Entry of `guests/`.
     pub guest: String,
@@ -159,7 +161,7 @@ impl Cell {
 }
 
 /// What an effect is measured by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
     /// The workload's bandwidth.
@@ -171,7 +173,7 @@ pub enum Measure {
 }
 
 /// How an effect's ratio stands to its bound.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Relation {
     /// The ratio lies below it.
@@ -181,7 +183,7 @@ pub enum Relation {
 }
 
 /// An effect that the paper states, and its test.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Effect {
     /// Short name.
@@ -202,7 +204,7 @@ pub struct Effect {
     pub measure: Measure,
     /// The cell above the line.
     pub numerator: Cell,
-    /// The cell below the line; for [`Measure::SmallRequests`] there is none.
+    /// The cell below the line; for `small-requests` there is none.
     pub denominator: Option<Cell>,
     /// How the ratio must stand to the bound.
     pub relation: Relation,

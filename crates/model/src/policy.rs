@@ -21,6 +21,7 @@ pub mod units;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::allocate::Member;
@@ -39,7 +40,7 @@ pub const HOST_PART: u64 = 50;
 pub const DEFAULT_PRIORITY: u8 = 4;
 
 /// Which way the traffic goes, seen from the guest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
     /// What guests transmit: the uplink sends it.

@@ -4,12 +4,13 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::setup::Setup;
 
 /// The accelerator that really ran the guest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Accel {
     /// Hardware virtualisation by KVM.
@@ -19,7 +20,7 @@ pub enum Accel {
 }
 
 /// Where and with what a run was made. Compared first when two runs are compared.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Environment {
     /// vmio's version.
     pub vmio: String,
@@ -65,7 +66,7 @@ pub struct Environment {
 }
 
 /// What the backing device did during a cell, from diskstats exactly as iostat computes it.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceUse {
     /// Seconds between the two readings.
     pub seconds: f64,
@@ -89,7 +90,7 @@ pub struct DeviceUse {
 }
 
 /// CPU seconds spent during a cell.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct CpuUse {
     /// Of the whole host, without idle and iowait.
     pub host_seconds: f64,
@@ -98,7 +99,7 @@ pub struct CpuUse {
 }
 
 /// Work at the backing device that was not the cell's own.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Foreign {
     /// Bytes a second at the device in the moment before the cell.
     pub before_bytes_per_second: f64,
@@ -112,7 +113,7 @@ pub struct Foreign {
 }
 
 /// Completion latency of a workload in seconds.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Latency {
     /// Mean.
     pub mean_seconds: f64,
@@ -128,7 +129,7 @@ impl Latency {
 }
 
 /// What a workload itself says it did.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct WorkloadResult {
     /// Bytes read by the workload.
     pub read_bytes: u64,
@@ -158,7 +159,7 @@ impl WorkloadResult {
 }
 
 /// Why a sample needs a word of caution.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mark {
     /// The device moved over 10 % fewer bytes than were asked for, in the cell's own direction.
@@ -170,7 +171,7 @@ pub enum Mark {
 }
 
 /// One execution of one cell.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Sample {
     /// Which cell.
     pub setup: Setup,
@@ -193,7 +194,7 @@ pub struct Sample {
 }
 
 /// What a workload is judged by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Figure {
     /// Bytes a second; more is better.
@@ -212,8 +213,8 @@ impl Figure {
     }
 }
 
-/// What the model must know of a workload; the entry in `vmio-host` declares it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// What the model must know of a workload; the entry in `vmio-rig` declares it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkloadTraits {
     /// Name of the entry.
     pub name: String,
@@ -237,7 +238,7 @@ pub struct WorkloadTraits {
 }
 
 /// A cell that was planned but did not run, and why.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Skipped {
     /// Which cell.
     pub setup: Setup,
@@ -246,7 +247,7 @@ pub struct Skipped {
 }
 
 /// How a run ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "state", content = "reason")]
 pub enum RunState {
     /// Still being measured, or vmio was killed.
@@ -254,13 +255,19 @@ pub enum RunState {
     /// All that was planned is there, or the budget was spent.
     Done,
     /// Broken off; can be resumed.
-    Interrupted(String),
+    Interrupted(
+        /// Why.
+        String,
+    ),
     /// Failed; what was measured is kept.
-    Failed(String),
+    Failed(
+        /// Why.
+        String,
+    ),
 }
 
 /// A whole run as it comes out of the store.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Run {
     /// Number in the store.
     pub id: i64,

@@ -53,6 +53,7 @@ mod virtio_choice;
 mod windows_no_enlightenments;
 mod zfs_volblocksize;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::facts::{Disk, Facts, Measured, Nic, Processors, Provenance};
@@ -63,7 +64,7 @@ pub use live::Live;
 pub use proof::{Proof, Proven};
 
 /// How much a finding matters. Ordered: `--fail-on` takes the least that fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
     /// Something to know when reading the figures; no setting of the host is wrong.
@@ -100,7 +101,7 @@ impl std::fmt::Display for Severity {
 }
 
 /// A figure that a finding rests on.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cited {
     /// What it is, in words.
     pub label: String,
@@ -115,7 +116,7 @@ pub struct Cited {
 }
 
 /// A setting that a finding rests on, and where it was read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Evidence {
     /// The setting: `driver`, `vCPU threads`.
     pub setting: String,
@@ -126,7 +127,7 @@ pub struct Evidence {
 }
 
 /// What the change may be expected to bring, from elsewhere than the guest itself.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Expected {
     /// In words: `4 KiB random reads at depth 32 were 9.4 times faster by virtio-blk`.
     pub text: String,
@@ -137,7 +138,7 @@ pub struct Expected {
 }
 
 /// What a rule found.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
     /// Id of the rule.
     pub rule: String,

@@ -1,12 +1,13 @@
 //! What is measured: one side (a guest or the host itself), the storage it works on, how the
 //! guest sees it, and the workload. These are names of entries of the extension points in
-//! `vmio-host`; this crate does not know what the entries do.
+//! `vmio-rig`; this crate does not know what the entries do.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Host page cache between the guest's disk and the backing storage (QEMU `cache=`; qemu(1),
 /// "Block device options").
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Cache {
     /// `cache=none`: O_DIRECT, the guest's flushes are passed on.
@@ -45,7 +46,7 @@ impl Cache {
 }
 
 /// How QEMU submits I/O (`aio=`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Aio {
     /// A pool of threads that call pread/pwrite.
@@ -58,7 +59,7 @@ pub enum Aio {
 }
 
 /// What QEMU does with blocks of zeroes that a guest writes (QEMU `detect-zeroes=`).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DetectZeroes {
     /// Writes them.
@@ -66,12 +67,12 @@ pub enum DetectZeroes {
     Off,
     /// Writes them as "zeroes", which may cost no data on the host.
     On,
-    /// Like `On`, and frees the blocks where discard is passed on.
+    /// Like `on`, and frees the blocks where discard is passed on.
     Unmap,
 }
 
 /// Settings of a disk that are seldom touched. What is not said is QEMU's own default.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {
     /// Request queues of the device (`num-queues`).
@@ -124,7 +125,7 @@ impl std::fmt::Display for Options {
 }
 
 /// How a guest sees its disk.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Attachment {
     /// Entry of `drivers/`, for example `virtio-blk`.
     pub driver: String,
@@ -140,7 +141,7 @@ pub struct Attachment {
 }
 
 /// One cell of a study: a side, a target, an attachment (none on the native side) and a workload.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Setup {
     /// Entry of `guests/`: `native`, `qemu`.
     pub guest: String,

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 pub mod steady;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
@@ -25,7 +26,7 @@ pub const CONFIDENCE: f64 = 0.95;
 pub const OUTLIER_BOUND: f64 = 1.4826 * 10.0;
 
 /// A 95 % confidence interval.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Interval {
     /// Lower end.
     pub low: f64,
@@ -56,7 +57,7 @@ impl Interval {
 }
 
 /// A mean with its interval. The unit is that of the field that holds it.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Estimate {
     /// Arithmetic mean.
     pub value: f64,
@@ -78,7 +79,7 @@ pub struct Pair {
 }
 
 /// A geometric mean of ratios with its interval.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Ratio {
     /// Geometric mean; 1 is "equal".
     pub value: f64,
@@ -109,7 +110,7 @@ impl Ratio {
 }
 
 /// When a ratio counts as known.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Convergence {
     /// Largest half width of the interval, absolute: 0.05 is ±5 percentage points.
     pub half_width: f64,
@@ -133,7 +134,7 @@ pub fn converged(ratio: &Ratio, rule: &Convergence) -> bool {
 }
 
 /// What this machine cannot tell apart, from a run of a cell against itself.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Noise {
     /// The A/A ratio; 1 lies in its interval on an honest machine in about 95 of 100 runs.
     pub ratio: Ratio,

@@ -2,7 +2,6 @@
 //! the stored samples alone, so yesterday's run can be judged by today's rules. The fields'
 //! names carry their units; ratios are 1 for "equal".
 
-mod best;
 mod build;
 pub mod compare;
 pub mod durability;
@@ -12,14 +11,14 @@ pub mod steady;
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::result::{Environment, Figure, Mark, Run, RunState, Skipped};
-use crate::setup::{Attachment, Setup};
+use crate::setup::Setup;
 use crate::stats::{Convergence, Estimate, Noise, Ratio};
 
-pub use best::best;
-pub(crate) use build::figure_of;
+pub(crate) use build::{figure_of, overall};
 pub use build::{noise, pairs, repeat_of, shares, summarise};
 pub use compare::{Comparison, compare};
 pub use durability::Durability;
@@ -30,9 +29,9 @@ pub(crate) use headline::percent;
 pub const SCHEMA_VERSION: &str = "1.0";
 
 /// A run, judged.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
-    /// [`SCHEMA_VERSION`].
+    /// Version of this document.
     pub schema_version: String,
     /// Number of the run in the store.
     pub run: i64,
@@ -71,7 +70,7 @@ pub struct Summary {
 }
 
 /// "A reference guest made by vmio gets N % of this host", and what that is made of.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Headline {
     /// The guest it is about, for example `device/qemu/virtio-blk,none,native`.
     pub guest: String,
@@ -88,9 +87,9 @@ pub struct Headline {
 }
 
 /// One cell of the table.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cell {
-    /// [`Setup::key`].
+    /// Its name: `device/qemu/virtio-blk,none,native/seq-write`, `device/native/seq-write`.
     pub key: String,
     /// What was measured.
     pub setup: Setup,
@@ -122,12 +121,12 @@ pub struct Cell {
     pub durability: Option<durability::Durability>,
     /// How many samples carry which word of caution.
     pub marks: BTreeMap<Mark, u32>,
-    /// Rounds whose figure is an outlier ([`crate::stats::outliers`]): kept, and shown.
+    /// Rounds whose figure is an outlier (more than ten standard deviations off): kept, and shown.
     pub outlier_rounds: Vec<u32>,
 }
 
 /// What the backing device saw during a cell: means over its samples, with their intervals.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Device {
     /// Bytes a request.
     pub request_bytes: Estimate,
@@ -146,7 +145,7 @@ pub struct Device {
 }
 
 /// CPU time of a cell over the work that it did, over all its samples together.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cpu {
     /// Of the whole host for each GB (10^9 bytes) moved.
     pub host_seconds_per_gigabyte: f64,
@@ -159,7 +158,7 @@ pub struct Cpu {
 }
 
 /// What a guest cell gets of its baseline.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Share {
     /// Key of the guest cell.
     pub key: String,
@@ -182,38 +181,12 @@ pub struct Share {
 }
 
 /// What a cell cannot be told apart from itself by.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CellNoise {
     /// Key of the cell.
     pub key: String,
     /// Its noise.
     pub noise: Noise,
-}
-
-/// The set-up that did best in a run, for whoever wants it as a configuration.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Best {
-    /// The target that it was measured on.
-    pub target: String,
-    /// The disk as it is set up.
-    pub attachment: Attachment,
-    /// Workloads that all compared set-ups ran.
-    pub workloads: Vec<String>,
-    /// Geometric mean of its shares of native over these workloads.
-    pub share_value: f64,
-    /// What it gets over each other set-up on the same target, over these workloads.
-    pub over: Vec<Over>,
-}
-
-/// What the best set-up gets over another one.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Over {
-    /// The other one.
-    pub attachment: Attachment,
-    /// Best over other: geometric mean over the workloads, paired by round.
-    pub ratio: Ratio,
-    /// Whether that is told apart from "equal".
-    pub sure: bool,
 }
 
 impl Summary {

@@ -3,6 +3,8 @@
 //! `tests/fixtures/policy/{good,refused,warned}`: each `NAME.toml`, or directory of several, beside
 //! `NAME.txt` with what is printed. `VMIO_BLESS=1` writes the latter anew: read the difference.
 
+// Fixtures are files, and times are measured around the model.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 #![allow(clippy::unwrap_used)]
 
 mod common;

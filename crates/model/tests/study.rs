@@ -1,5 +1,7 @@
 //! Studies: the shipped ones, what is said of bad ones, and the schedule under interruptions.
 
+// Fixtures are files, and times are measured around the model.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,5 @@
 //! How long a guest takes from QEMU's start to the agent's first answer, and fio in it to start:
-//! `cargo bench -p vmio-host --bench boot [-- BOOTS]`. Prints figures, judges nothing.
+//! `cargo bench -p vmio-rig --bench boot [-- BOOTS]`. Prints figures, judges nothing.
 
 #![allow(clippy::print_stdout)]
 

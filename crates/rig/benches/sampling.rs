@@ -1,5 +1,5 @@
 //! What watching costs: all probes at their rate, on this machine's disk and on a process with
-//! as many threads as a QEMU has: `cargo bench -p vmio-host --bench sampling [-- SECONDS]`.
+//! as many threads as a QEMU has: `cargo bench -p vmio-rig --bench sampling [-- SECONDS]`.
 //! Prints figures, judges nothing.
 
 #![allow(clippy::print_stdout)]

@@ -3,6 +3,7 @@
 //! constant list of the entries, and a file an entry.
 
 pub mod disks;
+pub mod engine;
 pub mod gentle;
 pub mod guests;
 pub mod image;

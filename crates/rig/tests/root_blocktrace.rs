@@ -19,7 +19,7 @@ use vmio_model::top::{Flow, latency};
 
 /// Tracing, or the reason why this machine has none, which is then no fault of vmio's.
 fn tracing() -> Option<BlockTrace> {
-    match BlockTrace::start() {
+    match BlockTrace::start(&vmio_node::Local::new()) {
         Ok(trace) => Some(trace),
         Err(Error::Unmet(why)) => {
             println!("SKIPPED: {why}");
@@ -192,7 +192,7 @@ const HOLD: &str = "VMIO_TEST_HOLD_TRACE";
 #[ignore = "root"]
 fn holds_a_trace_when_asked() {
     if std::env::var_os(HOLD).is_some() {
-        let _trace = BlockTrace::start().unwrap();
+        let _trace = BlockTrace::start(&vmio_node::Local::new()).unwrap();
         sleep(Duration::from_secs(60));
     }
 }

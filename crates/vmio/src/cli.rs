@@ -1,88 +1,23 @@
-//! The command line: global options, the verbs (see [`crate::cmd`]), exit codes and errors.
+//! The command line: global options, the verbs (see [`crate::cmd`]), and how errors show.
 //!
 //! A verb returns an [`Exit`] or an error. An error shows as `error: …`, its causes, and
 //! `help: …`, all on standard error; a [`Failure`] in it carries the exit code and the help.
 
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
 
+use vmio_model::failure::{Exit, Failure};
+
 use crate::cmd::{Verb, scan};
+use crate::context::{Context, Outcome};
 use crate::files;
 use crate::paths::Paths;
 use crate::report::scan::nagios;
 use crate::store::StoreError;
 use crate::term::{self, Style, Unwritten};
-
-/// Exit codes, the same for every verb.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
-    /// 0: done; also when something optional was skipped or did not converge: the result says so.
-    Done,
-    /// 1: failed.
-    Failed,
-    /// 2: usage, or a refused configuration.
-    Usage,
-    /// 3: a precondition is unmet.
-    Precondition,
-    /// 4: broken off with a partial result.
-    Partial,
-    /// 5: a finding at or above `--fail-on`.
-    Finding,
-    /// A check plugin ends with its own codes, which mean something else.
-    Plugin(nagios::State),
-}
-
-impl Exit {
-    /// The code that the process ends with.
-    pub fn code(self) -> u8 {
-        match self {
-            Exit::Done => 0,
-            Exit::Failed => 1,
-            Exit::Usage => 2,
-            Exit::Precondition => 3,
-            Exit::Partial => 4,
-            Exit::Finding => 5,
-            Exit::Plugin(state) => state as u8,
-        }
-    }
-}
-
-/// What a verb yields.
-pub type Outcome = anyhow::Result<Exit>;
-
-/// An error that knows its exit code and what to do about it.
-#[derive(Debug, Clone)]
-pub struct Failure {
-    /// The code to end with.
-    pub exit: Exit,
-    /// What failed, and where.
-    pub message: String,
-    /// What to do about it.
-    pub help: Option<String>,
-}
-
-impl Failure {
-    /// An error with its exit code. Usable alone or as the context of another error.
-    pub fn new(exit: Exit, message: impl Into<String>) -> Failure {
-        Failure { exit, message: message.into(), help: None }
-    }
-    /// Adds what to do about it.
-    pub fn help(self, help: impl Into<String>) -> Failure {
-        Failure { help: Some(help.into()), ..self }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Failure {}
 
 const EXAMPLES: &str = "\
 Examples:
@@ -122,35 +57,6 @@ pub struct Globals {
     pub state: Option<PathBuf>,
 }
 
-/// What every verb is handed beside its own arguments.
-#[derive(Debug, Clone)]
-pub struct Context {
-    /// `--json` was given.
-    pub json: bool,
-    /// Where things are kept.
-    pub paths: Paths,
-    /// How standard output is styled.
-    pub style: Style,
-    /// The command line as it was typed, for the record.
-    pub command: Vec<String>,
-}
-
-impl Context {
-    /// The directory of the journals, made where it is missing. What lies there is obeyed by the next start,
-    /// so nothing begins where others could write it.
-    pub fn journals(&self) -> anyhow::Result<PathBuf> {
-        let dir = self.paths.state.join("journals");
-        match vmio_node::private_dir(&dir) {
-            Ok(()) => Ok(dir),
-            Err(e @ vmio_node::Error::Untrusted { .. }) => Err(e.into()),
-            Err(e) => Err(anyhow::Error::new(e).context(
-                Failure::new(Exit::Precondition, format!("cannot use the directory {}", dir.display()))
-                    .help("choose a state directory that this user may write: --state DIR"),
-            )),
-        }
-    }
-}
-
 /// The whole command line as clap knows it: for completions and man pages.
 pub fn command() -> clap::Command {
     Cli::command()
@@ -166,7 +72,7 @@ pub fn main() -> ExitCode {
             let why = e.to_string();
             let why = why.lines().next().unwrap_or_default().trim_start_matches("error: ");
             let _ = term::print(&nagios::failed(why));
-            return ExitCode::from(Exit::Plugin(nagios::State::Unknown).code());
+            return ExitCode::from(nagios::State::Unknown as u8);
         }
         Err(e) if e.use_stderr() => {
             // Its words are those of the command line, which may be a name that somebody else chose.
@@ -209,6 +115,7 @@ fn context(globals: &Globals) -> anyhow::Result<Context> {
         paths: Paths::of_this_user(globals.state.as_deref())?,
         style: Style::stdout(),
         command: std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect(),
+        command_line: command,
     })
 }
 

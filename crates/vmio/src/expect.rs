@@ -13,8 +13,8 @@ use vmio_node::Local;
 
 use crate::papers;
 use crate::report::format;
-use crate::run::environment;
 use crate::store::Store;
+use vmio_rig::engine::environment;
 
 /// Runs that are looked at, the newest.
 const RUNS: usize = 20;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
-use crate::cli::{Exit, Failure};
+use vmio_model::failure::{Exit, Failure};
 
 /// Whether storage had no room, by its size or by a quota.
 pub fn is_full(e: &io::Error) -> bool {

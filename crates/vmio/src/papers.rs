@@ -33,7 +33,7 @@ mod tests {
     fn every_paper_is_whole_and_has_its_study() {
         assert_eq!(all().len(), FILES.len());
         for paper in all() {
-            let study = crate::run::studies::named(&paper.study).unwrap_or_else(|e| panic!("{}: {e:#}", paper.key));
+            let study = crate::studies::named(&paper.study).unwrap_or_else(|e| panic!("{}: {e:#}", paper.key));
             let cells = study.cells();
             let has = |cell: &vmio_model::paper::Cell, workload: &str| {
                 assert!(cell.find(workload, &cells).is_some(), "{}: no {workload} of {}", paper.key, cell.label());

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::cli::{Exit, Failure};
+use vmio_model::failure::{Exit, Failure};
 
 /// The directories of this user.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,6 +6,8 @@ use std::io::{self, IsTerminal, Write};
 
 use vmio_model::shown;
 
+use crate::document::{self, Document};
+
 mod closed;
 
 /// ANSI styles, or nothing at all.
@@ -81,10 +83,10 @@ impl Style {
 /// The sequences of [`Style`].
 const OWN: [&str; 6] = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31;1m", "\x1b[33m", "\x1b[36m"];
 
-/// Columns of the terminal that standard output is, within reason; [`crate::report::WIDTH`] where it is none.
+/// Columns of the terminal that standard output is, within reason; [`crate::fit::WIDTH`] where it is none.
 pub fn width() -> usize {
     let size = rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col));
-    size.filter(|columns| *columns > 0).map_or(crate::report::WIDTH, |columns| columns.clamp(60, 180))
+    size.filter(|columns| *columns > 0).map_or(crate::fit::WIDTH, |columns| columns.clamp(60, 180))
 }
 
 fn wanted() -> bool {
@@ -115,7 +117,7 @@ pub fn print(text: &str) -> Result<(), Unwritten> {
 }
 
 /// Writes what a program reads to standard output as it is: whoever made it has seen to it that nothing in
-/// it moves a cursor ([`shown::json`] for JSON).
+/// it moves a cursor ([`document::text`] for JSON).
 pub fn print_exact(text: &str) -> Result<(), Unwritten> {
     pass_on(text.as_bytes())
 }
@@ -129,10 +131,9 @@ pub fn pass_on(bytes: &[u8]) -> Result<(), Unwritten> {
     out.write_all(bytes).and_then(|()| out.flush()).map_err(Unwritten)
 }
 
-/// Writes a JSON document to standard output.
-pub fn json(document: &impl serde::Serialize) -> Result<(), Unwritten> {
-    let text = serde_json::to_string_pretty(document).map_err(|e| Unwritten(e.into()))? + "\n";
-    print_exact(&shown::json(&text))
+/// Writes a JSON document to standard output; of JSON Lines, one line.
+pub fn json(document: &impl Document) -> Result<(), Unwritten> {
+    print_exact(&document::text(document))
 }
 
 /// A line for the person on standard error: plan, progress, warnings. Never fails.

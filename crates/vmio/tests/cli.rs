@@ -45,7 +45,7 @@ fn stocked() -> tempfile::TempDir {
 #[test]
 fn a_run_that_began_without_steady_state_does_not_go_on_with_it() {
     let dir = tempfile::tempdir().unwrap();
-    let (name, toml) = vmio::run::studies::ALL[0];
+    let (name, toml) = vmio::studies::ALL[0];
     let mut run = common::run(Accel::Tcg);
     (run.study, run.study_toml) = (name.into(), toml.into());
     run.state = RunState::Interrupted("Ctrl-C".into());

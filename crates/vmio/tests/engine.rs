@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use proptest::prelude::*;
-use vmio::run::engine::{self, Ended, Event, Impossible, Next, Rig, measure, next_noise};
-use vmio::run::studies;
 use vmio::store::{NewRun, Store};
+use vmio::studies;
 use vmio_model::result::{DeviceUse, Run, Sample, WorkloadResult, WorkloadTraits};
 use vmio_model::setup::Setup;
 use vmio_model::study::{self, DoneReason, Study};
+use vmio_rig::engine::measure::{self as engine, Ended, Event, Impossible, Next, Rig, measure, next_noise};
 
 /// One target, two drivers, two workloads: two native and four guest cells.
 const STUDY: &str = r#"

@@ -5,12 +5,12 @@
 mod common;
 
 use vmio::expect::Known;
-use vmio::run::environment::{cpu, memory_bytes};
 use vmio::store::Store;
 use vmio_model::facts::{Disk, Guest, Provenance};
 use vmio_model::result::{Accel, Run};
 use vmio_model::rules::{Finding, findings};
 use vmio_node::Local;
+use vmio_rig::engine::environment::{cpu, memory_bytes};
 
 /// A guest whose disk hangs on the emulated SCSI controller, and what the rules say of it.
 fn slow() -> (Guest, Vec<Finding>) {

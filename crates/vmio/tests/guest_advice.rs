@@ -7,6 +7,8 @@
 
 #[path = "common/advice/mod.rs"]
 mod advice;
+#[path = "common/found.rs"]
+mod found;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,6 +19,7 @@ use advice::bed::{self, Bed, INSIDE};
 use advice::guest::Guest;
 use advice::options::Own;
 use advice::{Row, TOGETHER, Way, guest_name, qm, shows, table};
+use found::rules;
 use serde_json::Value;
 
 const SHORT: &str = "advice_is_right_when_it_is_pasted";
@@ -134,7 +137,7 @@ struct Told {
 
 fn told(scan: &Value, guest: &Guest) -> Result<Told, String> {
     let found = in_scan(scan, guest)?;
-    let before = rules(found);
+    let before: BTreeSet<String> = rules(found).into_iter().map(str::to_owned).collect();
     let (change, subject, answered) = if guest.row.rule == TOGETHER {
         let one = &found["together"][0];
         let rules = one["rules"].as_array().ok_or("no change that makes them all")?;
@@ -155,10 +158,6 @@ fn told(scan: &Value, guest: &Guest) -> Result<Told, String> {
     }
     let printed = text(&change[guest.row.way.key()]).ok_or("no change for this way")?;
     Ok(Told { text: printed, takes: text(&change["takes"]).unwrap_or_default(), own, answered, before })
-}
-
-fn rules(found: &Value) -> BTreeSet<String> {
-    found["findings"].as_array().into_iter().flatten().filter_map(|f| f["rule"].as_str().map(str::to_owned)).collect()
 }
 
 fn in_scan<'a>(scan: &'a Value, guest: &Guest) -> Result<&'a Value, String> {
@@ -184,13 +183,13 @@ fn as_on_the_page(guest: &Guest, told: &Told) -> Result<(), String> {
 fn right(scan: &Value, guest: &Guest, told: &Told) -> Result<(), String> {
     let found = in_scan(scan, guest)?;
     let after = rules(found);
-    let still: Vec<&String> = told.answered.iter().filter(|rule| after.contains(*rule)).collect();
+    let still: Vec<&String> = told.answered.iter().filter(|rule| after.contains(rule.as_str())).collect();
     let mut wrong = Vec::new();
     if !still.is_empty() {
         wrong.push(format!("still found: {still:?}"));
     }
-    let new: Vec<&String> =
-        after.difference(&told.before).filter(|rule| !guest.row.opens.contains(&rule.as_str())).collect();
+    let opened = |rule: &&str| !told.before.contains(*rule) && !guest.row.opens.contains(rule);
+    let new: Vec<&str> = after.into_iter().filter(opened).collect();
     if !new.is_empty() {
         wrong.push(format!("found only since the change: {new:?}"));
     }

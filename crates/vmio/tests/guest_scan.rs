@@ -385,7 +385,7 @@ fn scan_names_each_planted_fault_and_nothing_else() {
     let mut wrong = Vec::new();
     for (fault, _) in &guests {
         let guest = live::guest(&seen, fault.name);
-        let found = live::rules(guest);
+        let found = live::found::rules(guest);
         // Every guest that is emulated is told so.
         let emulated = fault.machine.contains("tcg").then_some("emulation-though-kvm");
         let must: BTreeSet<&str> = [fault.rule].into_iter().filter(|r| !r.is_empty()).chain(emulated).collect();

@@ -4,6 +4,8 @@
 
 #[path = "common/bed.rs"]
 mod bed;
+#[path = "common/schema.rs"]
+mod schema;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,6 +16,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bed::{Bed, Companion, fixture, signal};
 use rustix::process::Signal;
+use schema::fits;
 use serde_json::Value;
 use vmio_model::result::{Accel, Run, RunState, Sample};
 
@@ -63,6 +66,7 @@ fn agrees_with_fio(sample: &Sample) {
 fn a_whole_run_is_stored_shown_in_every_form_and_leaves_nothing() {
     let bed = Bed::with_image();
     let ended = timed("run", || bed.finish(&mut measure(&bed, "tiny.toml", &["--json"]))).with(0);
+    fits("tax", &ended.out);
     bed.is_clean();
     let json: Value = serde_json::from_str(&ended.out).unwrap();
     let run = bed.last().unwrap();
@@ -212,11 +216,13 @@ fn long_fifty_random_kills() {
 fn long_planted_emulated_driver_is_found_and_proven() {
     let bed = Bed::with_image();
     let ended = timed("run", || bed.finish(&mut measure(&bed, "planted.toml", &["--json"]))).with(0);
+    fits("tax", &ended.out);
     let json: Value = serde_json::from_str(&ended.out).unwrap();
     let rules: Vec<&str> = json["findings"].as_array().unwrap().iter().filter_map(|f| f["rule"].as_str()).collect();
     assert!(rules.contains(&"emulated-driver"), "{rules:?}");
     let mut prove = bed.command(&["tax", "--prove", "emulated-driver", "--of", "1", "--yes", "--no-gentle", "--json"]);
     let ended = timed("proof", || bed.finish(prove.arg("--on").arg(bed.state()))).with(0);
+    fits("tax", &ended.out);
     let json: Value = serde_json::from_str(&ended.out).unwrap();
     assert_eq!(json["run"], 1, "the report is of the run whose finding was proven");
     let proofs = json["proofs"].to_string();

@@ -77,34 +77,8 @@ fn exact(what: &str, text: &str) {
     }
 }
 
-/// Every free text in a value made hostile, as far as it still means the same kind of thing.
 fn poison<T: serde::Serialize + serde::de::DeserializeOwned>(value: &T) -> T {
-    fn leaves(value: &Value, at: String, all: &mut Vec<String>) {
-        match value {
-            Value::String(_) => all.push(at),
-            Value::Array(items) => items.iter().enumerate().for_each(|(i, v)| leaves(v, format!("{at}/{i}"), all)),
-            Value::Object(map) => {
-                let name = |k: &str| k.replace('~', "~0").replace('/', "~1");
-                map.iter().for_each(|(k, v)| leaves(v, format!("{at}/{}", name(k)), all));
-            }
-            _ => {}
-        }
-    }
-    let mut whole = serde_json::to_value(value).unwrap();
-    let mut all = Vec::new();
-    leaves(&whole, String::new(), &mut all);
-    let mut poisoned = 0;
-    for at in all {
-        let leaf = whole.pointer_mut(&at).unwrap();
-        let before = leaf.clone();
-        *leaf = Value::String(format!("{}{HOSTILE}", before.as_str().unwrap()));
-        match T::deserialize(whole.clone()) {
-            Ok(_) => poisoned += 1,
-            Err(_) => *whole.pointer_mut(&at).unwrap() = before,
-        }
-    }
-    assert!(poisoned > 2, "{poisoned}");
-    T::deserialize(whole).unwrap()
+    common::poison::poison(value, HOSTILE)
 }
 
 fn hostile_run() -> Run {

@@ -7,7 +7,7 @@ mod common;
 use std::process::Command;
 
 use vmio::report::{self, Report, like};
-use vmio::run::studies;
+use vmio::studies;
 use vmio::term::Style;
 use vmio_model::result::Accel;
 use vmio_model::setup::{Aio, Attachment, Cache};

@@ -50,6 +50,9 @@ const VERBS: &[&[&str]] = &[
     &["runs", "compare", "1", "2", "--json"],
     &["runs", "export", "1"],
     &["runs", "export", "1", "--format", "csv"],
+    &["schema"],
+    &["schema", "scan"],
+    &["schema", "--json"],
     &["completions", "bash"],
 ];
 

@@ -93,7 +93,7 @@ fn every_form_tells_small_requests_from_virtualisation() {
 #[test]
 fn every_control_cell_is_a_workload_that_asks_for_just_that() {
     let run = common::paper::run(Accel::Tcg);
-    let study = vmio::run::studies::parse("stored", &run.study_toml).unwrap();
+    let study = vmio::studies::parse("stored", &run.study_toml).unwrap();
     let all = controls(&study, &run.samples, &vmio_model::study::control::logical_blocks(&run.effective));
     assert!(all.iter().any(|c| c.link == Link::Depth));
     for control in all {

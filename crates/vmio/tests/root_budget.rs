@@ -4,12 +4,15 @@
 
 #[path = "common/bed.rs"]
 mod bed;
+#[path = "common/schema.rs"]
+mod schema;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use bed::{Bed, Companion};
+use schema::fits;
 
 fn tool(program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).output().unwrap();
@@ -116,6 +119,7 @@ fn where_a_guest_uses_the_storage_little_is_written_unless_all_is_asked_for() {
     let plan = |more: &[&str]| -> serde_json::Value {
         let mut command = bed.command(&["tax", "--dry-run", "--json", "--on"]);
         let ended = bed.finish(command.arg(&run).args(more));
+        fits("tax-plan", &ended.out);
         serde_json::from_str(&ended.out).unwrap_or_else(|e| panic!("{e}: {}{}", ended.out, ended.err))
     };
     let light = plan(&[]);

@@ -4,6 +4,8 @@
 
 #[path = "common/bed.rs"]
 mod bed;
+#[path = "common/schema.rs"]
+mod schema;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,6 +16,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::channel;
 
 use bed::{Bed, Ended, fixture};
+use schema::fits;
 
 fn tool(program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).output().unwrap();
@@ -95,6 +98,7 @@ fn a_process_that_has_it_open_by_another_node_or_none_is_seen() {
     drop(held);
     // The plan shows which disk it is.
     plan(&bed, &disk.device, &[]).with(0).says(&["device", &disk.device, "600 MiB", "all data in its first"]);
+    fits("tax-plan", &plan(&bed, &disk.device, &["--json"]).with(0).out);
     assert!(disk.is_untouched());
     bed.is_clean();
 }

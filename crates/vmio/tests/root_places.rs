@@ -1,4 +1,4 @@
-//! The plan of a run in a place that holds volumes, on the made-up Ceph cluster of vmio-host's tests.
+//! The plan of a run in a place that holds volumes, on the made-up Ceph cluster of vmio-rig's tests.
 
 #![allow(clippy::unwrap_used)]
 

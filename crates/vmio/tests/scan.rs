@@ -7,13 +7,13 @@ mod common;
 use common::page::balanced;
 use common::scan::{finding, view};
 use serde_json::Value;
-use vmio::cli::{Exit, Failure};
 use vmio::cmd::scan::exit;
 use vmio::cmd::scan::pick::{Ignore, ignored, named, own};
 use vmio::report::scan::nagios::{State, nagios};
 use vmio::report::scan::{Row, View, detail, html, json, overview, prometheus};
 use vmio::term::Style;
 use vmio_model::facts::{Guest, Unread};
+use vmio_model::failure::{Exit, Failure};
 use vmio_model::rules::Severity;
 
 fn row<'a>(view: &'a View, name: &str) -> &'a Row {
@@ -241,7 +241,7 @@ fn the_plugins_state_is_that_of_the_worst_finding() {
         row.findings = severity.map(|s| finding(&row.guest, "emulated-driver", "x", s, change)).into_iter().collect();
         let (text, state) = nagios(&view, fail_on);
         let word = text.split(['|', ':']).next().unwrap().to_owned();
-        (word, state as u8, Exit::Plugin(state).code())
+        (word, state as u8, Exit::Plugin(state as u8).code())
     };
     let state = |severity| with(severity, None);
     let said = |word: &str, code| (format!("VMIO SCAN {word}"), code, code);

@@ -11,12 +11,12 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use vmio::cli::Exit;
 use vmio::cmd::scan::exit;
 use vmio::cmd::scan::pick::{Ignore, ignored_by};
 use vmio::report::scan::diff::{self, Diff, Earlier};
 use vmio::report::scan::{View, json, nagios, overview, prometheus};
 use vmio::term::Style;
+use vmio_model::failure::Exit;
 use vmio_model::rules::Severity;
 
 fn vmio(state: &Path, args: &[&str]) -> Output {

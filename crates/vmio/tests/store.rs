@@ -9,8 +9,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use vmio::cli::Exit;
 use vmio::store::{Imported, NewRun, Store, StoreError};
+use vmio_model::failure::Exit;
 use vmio_model::result::*;
 
 fn small() -> Run {

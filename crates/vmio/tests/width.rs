@@ -34,6 +34,7 @@ const COMMANDS: &[&[&str]] = &[
     &["runs", "show", "3"],
     &["runs", "compare", "1", "2"],
     &["doctor"],
+    &["schema"],
     &["guard", "plan", "--config", "POLICY"],
     &["guard", "plan", "--config", "POLICY", "--demand", "vnet0=200Mbit", "vnet1:rx=unbounded", "host=5Mbit"],
     &["guard", "check", "--config", "POLICY"],

@@ -36,8 +36,6 @@ const SYSTEM: [(&str, &str, [&str; 2], &str); 3] = [
 /// The daemon of the system that starts QEMU.
 pub const QEMU: &str = "qemu:///system";
 const XEN: &str = "xen:///system";
-/// Bits of `st_mode` for the type, and those of a regular file (inode(7)).
-
 /// Entry `libvirt`.
 pub struct Libvirt;
 

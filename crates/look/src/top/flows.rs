@@ -3,6 +3,8 @@
 
 use vmio_model::top::Flow;
 
+use vmio_node::Reader;
+
 use crate::trace::BlockTrace;
 
 /// Result of this module.
@@ -39,8 +41,8 @@ impl Blocks {
     ///
     /// # Errors
     /// Why they cannot be loaded, and what would help.
-    pub fn start() -> Result<Blocks> {
-        let trace = BlockTrace::start().map_err(|e| Error(e.to_string()))?;
+    pub fn start(here: &dyn Reader) -> Result<Blocks> {
+        let trace = BlockTrace::start(here).map_err(|e| Error(e.to_string()))?;
         Ok(Blocks { trace, lost: 0 })
     }
 }

@@ -4,6 +4,9 @@
 //! Nothing is pinned: the programs go when the [`BlockTrace`] is dropped or its process ends, also
 //! by SIGKILL. What each figure means is in docs/probes.md.
 
+// The one place where a look loads something: it ends with this process.
+#![allow(clippy::disallowed_types)]
+
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -12,8 +15,8 @@ use std::{fmt, io, mem};
 use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel};
 use vmio_model::top::latency::BUCKETS;
 use vmio_model::top::{Flow, Latency};
+use vmio_node::Reader;
 use vmio_node::linux::process::{self, Status};
-use vmio_node::{Local, Node, Reader};
 
 use crate::require::{Check, Requirement, unmet};
 
@@ -179,17 +182,16 @@ impl fmt::Debug for BlockTrace {
 }
 
 impl BlockTrace {
-    /// Loads and attaches the programs. Requests that are under way now are not counted.
+    /// Loads and attaches the programs on this machine, which `here` reads. Requests that are under way now are not counted.
     ///
     /// # Errors
     /// When the machine lacks something (each of [`REQUIREMENTS`] with its mend), or the kernel
     /// does not take the programs.
-    pub fn start() -> Result<Self> {
-        let local = Local::new();
-        if let Some((_, check)) = unmet(local.reader(), REQUIREMENTS).into_iter().next() {
+    pub fn start(here: &dyn Reader) -> Result<Self> {
+        if let Some((_, check)) = unmet(here, REQUIREMENTS).into_iter().next() {
             return Err(Error::Unmet(check));
         }
-        let tracepoints = Tracepoints::of(local.reader()).unwrap_or_else(|_| unreachable!("it is a requirement"));
+        let tracepoints = Tracepoints::of(here).unwrap_or_else(|_| unreachable!("it is a requirement"));
         loudly("load the eBPF programs", || {
             let mut open = open()?;
             for mut program in open.progs_mut() {

@@ -1,5 +1,4 @@
 #![allow(clippy::unwrap_used)]
-
 use super::*;
 use std::process::Command;
 use vmio_model::top::latency::{STEPS, bucket};

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod reads;
 pub mod stand_in;
 
 pub fn must_be_root() {

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Place, Provenance};
@@ -14,7 +15,7 @@ use crate::result::Accel;
 pub type Sources = BTreeMap<String, String>;
 
 /// A guest.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Guest {
     /// Its name on this host: `web1`, `101`, `pid 812` where it has none.
@@ -44,7 +45,7 @@ pub struct Guest {
 }
 
 /// Something that could not be read.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Unread {
     /// What: `format of /images/a.qcow2`, `monitor /run/web1.qmp`.
     pub what: String,
@@ -55,7 +56,7 @@ pub struct Unread {
 }
 
 /// A guest's disk as it is set up. What could not be read is `None`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Disk {
     /// What a finding about it names: `guest db1, disk vda`.
     pub subject: String,
@@ -83,7 +84,7 @@ pub struct Disk {
 }
 
 /// What else can be known of a disk. What could not be read is `None`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Details {
     /// What it lies on: `file`, `block`, `lvm-thin`, `zvol`, `rbd`, `nbd`, `iscsi`.
@@ -140,7 +141,7 @@ pub struct Details {
 }
 
 /// A file that has no name any more and that a process holds open.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeletedFile {
     /// The name that it had, as the process sees it.
     pub path: String,
@@ -153,7 +154,7 @@ pub struct DeletedFile {
 }
 
 /// A setting that was asked for and is not in force.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Overridden {
     /// Its name, for example `aio`.
     pub setting: String,
@@ -167,7 +168,7 @@ pub struct Overridden {
 }
 
 /// A guest's network device.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Nic {
     /// What a finding about it names: `guest web1, net tap0`.
     pub subject: String,
@@ -215,7 +216,7 @@ pub struct Nic {
 }
 
 /// A guest's processors and memory, and where on the host they may be.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Processors {
     /// What a finding about it names: `guest web1`.
     pub subject: String,
@@ -257,7 +258,7 @@ pub struct Processors {
 }
 
 /// A thread of a hypervisor.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlacedThread {
     /// What it is for: `vcpu`, `iothread`, `main`, `vhost`, `worker`, `other`.
     pub role: String,
@@ -270,7 +271,7 @@ pub struct PlacedThread {
 }
 
 /// A processor of the host (`/sys/devices/system/cpu/cpuN/topology`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HostCpu {
     /// Its number.
     pub cpu: u32,

@@ -1,10 +1,10 @@
 //! What a device is called: by the reader's own configuration, by QEMU's command line, by its monitor.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What the reader's own configuration calls a device. It fills the placeholders of a change
-/// ([`crate::rules::change`]).
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// What the reader's own configuration calls a device. It fills the placeholders of a change.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Place {
     /// libvirt's name of the guest, for `virsh edit`.

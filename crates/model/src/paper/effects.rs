@@ -11,6 +11,7 @@
 //!   difference and not make one, so a ratio decides when it lies beyond the bound and beyond 1.
 //! - Native against native: nothing is emulated.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::tables::missing;
@@ -21,7 +22,7 @@ use crate::stats::{Ratio, paired_ratio};
 use crate::summary::{SCHEMA_VERSION, Summary, pairs};
 
 /// What a run says of an effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// It shows here.
@@ -43,7 +44,7 @@ impl std::fmt::Display for Verdict {
 }
 
 /// An effect, judged.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Judged {
     /// The effect with the published figures.
     pub effect: Effect,
@@ -60,7 +61,7 @@ pub struct Judged {
 }
 
 /// Something that is not the same here as in the paper.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Differs {
     /// What.
     pub what: String,
@@ -71,9 +72,9 @@ pub struct Differs {
 }
 
 /// A run against a paper.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Compared {
-    /// [`SCHEMA_VERSION`].
+    /// Version of this document.
     pub schema_version: String,
     /// Short name of the paper.
     pub paper: String,

@@ -1,5 +1,6 @@
 //! The paper's tables with a run's figures beside them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Caption, Paper, Row};
@@ -7,7 +8,7 @@ use crate::stats::Estimate;
 use crate::summary::Summary;
 
 /// A table of a paper with the figures of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Table {
     /// Short name of the paper.
     pub paper: String,
@@ -24,7 +25,7 @@ pub struct Table {
 }
 
 /// A row: published, and measured here.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TableRow {
     /// The paper's row.
     pub published: Row,
@@ -35,7 +36,7 @@ pub struct TableRow {
 }
 
 /// What was measured here: means over the samples with their intervals.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Ours {
     /// Key of the cell.
     pub key: String,

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::matcher::{Kind, Matcher, label};
@@ -131,9 +132,9 @@ impl Ask {
 }
 
 /// What each member of each pool gets.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Plan {
-    /// [`SCHEMA_VERSION`].
+    /// Version of this document.
     pub schema_version: &'static str,
     /// One an uplink and direction.
     pub pools: Vec<Pool>,
@@ -145,7 +146,7 @@ pub struct Plan {
 }
 
 /// One direction of an uplink.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Pool {
     /// The uplink.
     pub uplink: String,
@@ -158,7 +159,7 @@ pub struct Pool {
 }
 
 /// One member of a pool.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Row {
     /// As written in the match, with its kind for MAC, VM and namespace.
     pub name: String,
@@ -204,7 +205,7 @@ impl Plan {
 }
 
 /// Why a member gets no more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitedBy {
     /// It has all that it asks.

@@ -13,6 +13,7 @@ mod qmp;
 mod slot;
 mod together;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use disk::{To, engine, known_everywhere, own_disk, thrown_away};
@@ -27,7 +28,7 @@ use crate::facts::Place;
 use crate::setup::{Aio, Attachment, Cache};
 
 /// When a change takes effect.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Takes {
     /// When the guest was shut down and started again (a reboot from inside is not enough).
@@ -43,7 +44,7 @@ pub enum Takes {
 
 /// What to change. `VMID`, `STORAGE:VOLUME`, `/dev/DISK`, `FORMAT` and the like stand for the reader's own; what is
 /// left of them is refused by whom it is pasted to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
     /// In words, in one sentence.
     pub what: String,

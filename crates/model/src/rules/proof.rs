@@ -1,5 +1,6 @@
 //! Proving a finding: its cell as it is and with the change applied, measured anew, interleaved.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::facts::gain_ratio;
@@ -9,7 +10,7 @@ use crate::stats::Ratio;
 use crate::study::{Matrix, Study};
 
 /// Two cells whose comparison would prove a finding (`vmio tax --prove`).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Proof {
     /// As it is.
     pub before: Setup,

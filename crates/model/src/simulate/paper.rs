@@ -1,6 +1,7 @@
 //! What a published experiment's file says beside its scenario: the figures that are printed in
 //! the paper, each of which can be found in an outcome of the simulation as well.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Outcome, SECOND, Scenario, Source, Vif};
@@ -21,7 +22,7 @@ pub struct Paper {
 }
 
 /// One printed figure.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct Published {
     /// Of which system.
     pub system: System,
@@ -37,7 +38,7 @@ pub struct Published {
 }
 
 /// Which of the systems compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum System {
     /// Without an allocator.
@@ -47,7 +48,7 @@ pub enum System {
 }
 
 /// What a figure is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
     /// 1 - received / scheduled, in per cent.
@@ -57,7 +58,7 @@ pub enum What {
 }
 
 /// A remark on a figure.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct Footnote {
     /// Which figure.
     pub about: String,

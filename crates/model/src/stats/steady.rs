@@ -4,6 +4,7 @@
 //! - the straight line of least squares rises or falls by at most 10 % of the mean from the first
 //!   round of the window to the last.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Rounds of the measurement window.
@@ -16,7 +17,7 @@ pub const SLOPE: f64 = 0.10;
 pub const MOST_ROUNDS: u32 = 25;
 
 /// What a window shows.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Window {
     /// Most less least, over the mean.
     pub range_ratio: f64,

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::spans::Spans;
@@ -12,8 +13,8 @@ use crate::setup::Setup;
 
 pub mod spans;
 
-/// How fast things go on the machine: the assumptions behind a [`Plan`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// How fast things go on the machine: the assumptions behind a plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Rates {
     /// Bytes a second that sequential writing reaches at most, on either side.
     pub write_bytes_per_second: f64,
@@ -27,8 +28,7 @@ pub struct Rates {
     pub cell_overhead_seconds: f64,
     /// Seconds until a guest is ready.
     pub boot_seconds: f64,
-    /// Bytes that a workload moves whatever the time, by name: `dd`'s
-    /// ([`Study::buffered_bytes`]). The others run for `repeat.seconds`.
+    /// Bytes that a workload moves whatever the time, by name: `dd`'s. The others run for `repeat.seconds`.
     pub fixed_bytes: BTreeMap<String, u64>,
     /// Targets that are written out in full once before the first cell, by name
     /// (preallocated file, scratch volume behind the whole device).
@@ -51,7 +51,7 @@ pub struct Rates {
 }
 
 /// What a target costs beside the cells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TargetSpace {
     /// Bytes that it takes at the same time, at most.
     pub taken_bytes: u64,
@@ -59,9 +59,9 @@ pub struct TargetSpace {
     pub prepared_bytes: u64,
 }
 
-/// What a study will cost. Space is an upper bound under the [`Rates`]; `max_bytes_written` is one whatever
+/// What a study will cost. Space is an upper bound under the `rates`; `max_bytes_written` is one whatever
 /// the rates, since a run keeps to `spans` and does nothing that could take it over its budget.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Plan {
     /// Cells in a round, native ones included.
     pub cells: u32,
@@ -93,7 +93,7 @@ pub struct Plan {
     pub making_bytes_written: u64,
     /// Bytes written at most, targets included: the most rounds, or the write budget.
     pub max_bytes_written: u64,
-    /// Bytes that the fewest rounds write by the [`Rates`], targets included.
+    /// Bytes that the fewest rounds write by the `rates`, targets included.
     #[serde(default)]
     pub likely_bytes_written: u64,
     /// The write budget in bytes.

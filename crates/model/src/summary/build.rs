@@ -130,7 +130,7 @@ pub fn pairs(
 /// Geometric mean over several comparisons (base, test), taken within each round in which all of
 /// them have a pair, so that what hits a whole round is counted once. Cells that converged stop
 /// being repeated; where no round has them all, there is no overall figure.
-pub(super) fn overall<'a>(run: &Run, of: impl Iterator<Item = (&'a Setup, &'a Setup)>) -> Option<Ratio> {
+pub(crate) fn overall<'a>(run: &Run, of: impl Iterator<Item = (&'a Setup, &'a Setup)>) -> Option<Ratio> {
     let mut rounds: BTreeMap<u32, Vec<Pair>> = BTreeMap::new();
     let mut count = 0;
     for (base, test) in of {

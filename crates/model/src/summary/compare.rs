@@ -1,5 +1,6 @@
 //! Two runs against each other: what differed around them first, then cell by cell.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::SCHEMA_VERSION;
@@ -10,7 +11,7 @@ use crate::stats::{Ratio, independent_ratio};
 use super::build::{figure_of, setups};
 
 /// One thing that was not the same around the two runs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Difference {
     /// What: a field of the environment, or an effective disk setting.
     pub what: String,
@@ -21,7 +22,7 @@ pub struct Difference {
 }
 
 /// The same cell in both runs.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CellComparison {
     /// Key of the cell.
     pub key: String,
@@ -38,9 +39,9 @@ pub struct CellComparison {
 }
 
 /// Run B against run A.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Comparison {
-    /// [`SCHEMA_VERSION`].
+    /// Version of this document.
     pub schema_version: String,
     /// Number of the first run.
     pub a: i64,

@@ -5,6 +5,7 @@
 //! flushes: there the bytes alone are the evidence. Of a file server only the client's calls are
 //! seen (RFC 8881, section 18.3, COMMIT), which say nothing of the disk behind it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::build::durable;
@@ -23,7 +24,7 @@ const SEEN: f64 = 0.9;
 const OWN: f64 = 1.5;
 
 /// What became of acknowledged appends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// They reached the device, and its volatile cache was flushed.
@@ -35,7 +36,7 @@ pub enum Verdict {
 }
 
 /// The evidence of a durable cell, over all of its samples.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Durability {
     /// Appends that were acknowledged.
     pub appends: u64,

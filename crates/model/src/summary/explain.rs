@@ -1,6 +1,7 @@
 //! What control cells ([`crate::study::control`]) say: how much of a guest's loss small requests
 //! and a shallow queue would cost without any guest, and what is left for virtualisation.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::build::{pairs, unrounded};
@@ -11,7 +12,7 @@ use crate::study::Study;
 use crate::study::control::{Control, Link, controls, logical_blocks};
 
 /// A native cell of the chain from the baseline to a guest.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Asked {
     /// Key of the cell.
     pub key: String,
@@ -23,7 +24,7 @@ pub struct Asked {
 
 /// Why a guest cell gets what it gets. All ratios are of bandwidth, paired by round; below 1 is a
 /// loss. Their product is the guest over the reference, as far as the same rounds have them all.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation {
     /// Key of the guest cell.
     pub key: String,

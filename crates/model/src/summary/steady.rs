@@ -9,6 +9,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::build::figure_of;
@@ -17,7 +18,7 @@ use crate::setup::Setup;
 use crate::stats::steady::{self, Window};
 
 /// Whether a writing cell's disk became steady.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Steady {
     /// Key of the native cell.
     pub key: String,

@@ -2,6 +2,7 @@
 //! devices and on the processors, and by what no guest explains. All figures are sums over the
 //! interval; [`super::rows`] makes rates of them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::cpu_users::ProcessLoad;
@@ -126,7 +127,7 @@ impl DiskLoad {
 }
 
 /// Where a guest's disk figures come from; the first is the best.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DiskSource {
     /// Tracing of the block layer: everything.
@@ -168,7 +169,7 @@ pub struct GuestLoad {
 }
 
 /// Packets one way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Packets {
     /// Packets.
     pub packets: u64,
@@ -190,7 +191,7 @@ pub struct NicLoad {
 }
 
 /// A network interface of the host that leads away from it.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct UplinkLoad {
     /// Its name.
     pub name: String,
@@ -263,7 +264,7 @@ pub struct OtherLoad {
 }
 
 /// The host's processors, from `/proc/stat` and `/proc/pressure/cpu`.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct HostCpu {
     /// Processors.
     pub cpus: u32,

@@ -1,10 +1,11 @@
 //! What a process that is no guest does on a disk, told by its name: the kernel's own threads have
 //! fixed ones, and backup programs are known by theirs.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What traffic that no guest explains is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OtherKind {
     /// The page cache is written out.

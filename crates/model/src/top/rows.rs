@@ -1,6 +1,7 @@
 //! The figures of each guest, of each disk and of each other process as they are shown: rates and
 //! shares of one interval.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::cpu_users::ProcessLoad;
@@ -10,7 +11,7 @@ use super::process::OtherKind;
 use super::verdict::share::{self, Basis};
 
 /// A line of the table of guests. What is not known is `None`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct GuestRow {
     /// Its name.
     pub name: String,
@@ -47,7 +48,7 @@ pub struct GuestRow {
 }
 
 /// Somebody's disk traffic.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
 pub struct DiskRow {
     /// Reads a second.
     pub read_iops: Option<f64>,
@@ -73,7 +74,7 @@ pub struct DiskRow {
 }
 
 /// A line of the table of disks.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct DeviceRow {
     /// Its name.
     pub name: String,
@@ -97,7 +98,7 @@ pub struct DeviceRow {
 }
 
 /// A line of what no guest explains.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct OtherRow {
     /// What it is for.
     pub kind: OtherKind,
@@ -111,7 +112,7 @@ pub struct OtherRow {
 }
 
 /// Processes of one name that are no guest.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ProcessRow {
     /// Their short name.
     pub name: String,

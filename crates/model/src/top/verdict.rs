@@ -4,6 +4,7 @@
 //! - [`disk`]: a disk; - [`cpu`]: the host's processors, a guest's own, one of its threads;
 //! - [`net`]: an uplink, a guest's interface.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::History;
@@ -18,7 +19,7 @@ pub mod share;
 use share::{Actor, Basis};
 
 /// What is used up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Resource {
     /// A disk.
@@ -36,7 +37,7 @@ pub enum Resource {
 }
 
 /// A line of the answer.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Verdict {
     /// What is used up.
     pub resource: Resource,
@@ -65,7 +66,7 @@ impl Verdict {
 }
 
 /// Who uses a thing up.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Culprit {
     /// Which of the interval's.
     #[serde(skip)]
@@ -81,7 +82,7 @@ pub struct Culprit {
 }
 
 /// What it costs a guest.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
 pub struct Cost {
     /// Its name.
     pub guest: String,

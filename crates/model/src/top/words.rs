@@ -28,11 +28,6 @@ pub(super) fn percent(ratio: f64) -> String {
     }
 }
 
-/// How many: `34`, `2.4`.
-pub(super) fn count(x: f64) -> String {
-    if x < 9.95 { format!("{x:.1}") } else { format!("{x:.0}") }
-}
-
 /// A rate on a wire: `940 Mbit/s`.
 pub(super) fn bits(bps: f64) -> String {
     if bps < 1e9 { format!("{} Mbit/s", three(bps / 1e6)) } else { format!("{} Gbit/s", three(bps / 1e9)) }
@@ -60,7 +55,6 @@ mod tests {
     fn figures() {
         assert_eq!((time(61.2e-6), time(0.00821), time(1.5)), ("61 µs".into(), "8.21 ms".into(), "1.50 s".into()));
         assert_eq!((percent(0.834), percent(0.004), percent(0.0)), ("83 %".into(), "0.4 %".into(), "0 %".into()));
-        assert_eq!((count(2.44), count(33.7)), ("2.4".into(), "34".into()));
         assert_eq!((bits(9.4e8), bits(2e10)), ("940 Mbit/s".into(), "20.0 Gbit/s".into()));
         let names = ["a", "b", "c"].map(String::from);
         assert_eq!(

@@ -37,12 +37,18 @@ pub fn boot_id(reader: &dyn Reader) -> Result<String> {
 }
 
 /// A field of `/proc/meminfo` (proc_meminfo(5)) in bytes: `MemTotal`, `MemAvailable`.
-pub fn memory_bytes(meminfo: &str, name: &str) -> Option<u64> {
-    let value = process::field(meminfo, name)?;
+pub fn memory_bytes(reader: &dyn Reader, name: &str) -> Option<u64> {
+    let meminfo = reader.read_text(Path::new("/proc/meminfo")).ok()?;
+    let value = process::field(&meminfo, name)?;
     value.strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Model of the processors in `/proc/cpuinfo` (proc_cpuinfo(5)); some architectures do not tell one.
+/// `/proc/cpuinfo` (proc_cpuinfo(5)); empty where it cannot be read.
+pub fn cpuinfo(reader: &dyn Reader) -> String {
+    reader.read_text(Path::new("/proc/cpuinfo")).unwrap_or_default()
+}
+
+/// Model of the processors in a `/proc/cpuinfo`; some architectures do not tell one.
 pub fn cpu_model(cpuinfo: &str) -> Option<&str> {
     cpuinfo.lines().find_map(|l| l.strip_prefix("model name")?.trim_start().strip_prefix(':')).map(str::trim)
 }
@@ -140,7 +146,8 @@ mod tests {
 
     #[test]
     fn memory_swap_and_pressure() {
-        let meminfo = "MemTotal:       16384 kB\nMemAvailable:    1024 kB\nHugePages_Total:       3\n";
+        let text = "MemTotal:       16384 kB\nMemAvailable:    1024 kB\nHugePages_Total:       3\n";
+        let meminfo = &Fake::new("fake").file("/proc/meminfo", text);
         assert_eq!(memory_bytes(meminfo, "MemTotal"), Some(16 << 20));
         assert_eq!(memory_bytes(meminfo, "MemAvailable"), Some(1 << 20));
         // A number of pages is no number of bytes.

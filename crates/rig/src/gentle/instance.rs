@@ -139,9 +139,9 @@ mod tests {
     fn traced(fake: Fake, place: &str) -> Fake {
         EVENTS
             .iter()
-            .fold(fake, |f, e| f.file(&format!("{place}/events/block/{e}/enable"), "0"))
-            .file(&format!("{place}/trace_pipe"), "")
-            .file(&format!("{place}/instances/other/trace_pipe"), "")
+            .fold(fake, |f, e| f.file(format!("{place}/events/block/{e}/enable"), "0"))
+            .file(format!("{place}/trace_pipe"), "")
+            .file(format!("{place}/instances/other/trace_pipe"), "")
     }
 
     fn disk() -> Fake {
@@ -182,7 +182,7 @@ mod tests {
         // As deep as for the run itself: twelve devices on each other.
         let deep = (1..12)
             .fold(traced(disk(), TRACEFS[0]).file("/sys/dev/block/9:0/slaves/vda/dev", "254:0\n"), |f, n| {
-                f.file(&format!("/sys/dev/block/9:{n}/slaves/x/dev"), format!("9:{}\n", n - 1))
+                f.file(format!("/sys/dev/block/9:{n}/slaves/x/dev"), format!("9:{}\n", n - 1))
             });
         assert_eq!(Plan::new(&deep, "c", &[(9, 11)]).unwrap().disks(), [(254, 0)]);
         // Every device is watched, and one that has no disk here does not hide another.

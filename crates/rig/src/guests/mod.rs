@@ -104,16 +104,9 @@ pub trait Guest: Send {
     fn node(&self) -> Arc<dyn Node>;
     /// Its hypervisor as seen from the host; `None` for the host itself.
     fn hypervisor(&self) -> Option<&Hypervisor>;
-    /// Path of a disk in the guest.
-    fn disk_path(&self, id: &str) -> Result<PathBuf>;
-    /// Settings of each disk as the hypervisor says it has them now, by disk and then by the keys
-    /// of [`crate::disks::drivers::effective`]. Empty for the host itself.
-    fn effective(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>>;
-    /// Puts another disk image under a disk on which nothing is in flight. On success the old one
-    /// is closed, with all of its tables written.
-    fn exchange(&self, id: &str, _storage: &Storage) -> Result<()> {
-        let reason = "this kind of guest cannot exchange images while it runs".to_owned();
-        Err(Error::Spec { guest: format!("with disk {id}"), reason })
+    /// Its disks; `None` for what has none.
+    fn disks(&self) -> Option<&dyn Disks> {
+        None
     }
     /// What really runs it, and why; `None` for the host itself.
     fn accelerator(&self) -> Option<&Accelerator>;
@@ -126,8 +119,71 @@ pub trait Guest: Send {
     fn stop(self: Box<Self>) -> Result<()>;
 }
 
+/// The disks of a guest.
+pub trait Disks {
+    /// Path of a disk in the guest.
+    ///
+    /// # Errors
+    /// [`Error::NoDisk`].
+    fn path(&self, id: &str) -> Result<PathBuf>;
+    /// Settings of each disk as the hypervisor says it has them now, by disk and then by the keys
+    /// of [`crate::disks::drivers::effective`]. Empty for the host itself.
+    ///
+    /// # Errors
+    /// When the hypervisor does not say.
+    fn effective(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>>;
+    /// Exchanges images below them; `None` where the hypervisor cannot.
+    fn images(&self) -> Option<&dyn Images> {
+        None
+    }
+}
+
+/// Disk images that can be exchanged while the guest runs.
+pub trait Images {
+    /// Puts another disk image under a disk on which nothing is in flight. On success the old one
+    /// is closed, with all of its tables written.
+    ///
+    /// # Errors
+    /// When there is no such disk, or the hypervisor refuses; then the old one stays.
+    fn exchange(&self, id: &str, storage: &Storage) -> Result<()>;
+}
+
+impl dyn Guest + '_ {
+    /// Path of a disk in the guest.
+    ///
+    /// # Errors
+    /// [`Error::NoDisk`], also for a guest without disks.
+    pub fn disk_path(&self, id: &str) -> Result<PathBuf> {
+        let none = || {
+            let hint = "; it has none at all".to_owned();
+            Error::NoDisk { guest: self.node().name().to_owned(), disk: id.to_owned(), hint }
+        };
+        self.disks().ok_or_else(none)?.path(id)
+    }
+
+    /// As [`Disks::effective`]; nothing for a guest without disks.
+    ///
+    /// # Errors
+    /// As [`Disks::effective`].
+    pub fn effective(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
+        self.disks().map_or(Ok(BTreeMap::new()), |disks| disks.effective())
+    }
+
+    /// As [`Images::exchange`].
+    ///
+    /// # Errors
+    /// As [`Images::exchange`], also for a guest that cannot.
+    pub fn exchange(&self, id: &str, storage: &Storage) -> Result<()> {
+        let images = self.disks().and_then(|disks| disks.images()).ok_or_else(|| {
+            let reason = "this kind of guest cannot exchange images while it runs".to_owned();
+            Error::Spec { guest: format!("with disk {id}"), reason }
+        })?;
+        images.exchange(id, storage)
+    }
+}
+
 /// An accelerator and the reason for it.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct Accelerator {
     /// Which.
     pub accel: Accel,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use vmio_node::Node;
 
-use super::{Accelerator, Error, Guest, GuestKind, GuestSpec, Hypervisor, LaunchCtx, Result};
+use super::{Accelerator, Disks, Error, Guest, GuestKind, GuestSpec, Hypervisor, LaunchCtx, Result};
 
 /// Entry `native`.
 pub struct Native;
@@ -38,15 +38,8 @@ impl Guest for Host {
     fn hypervisor(&self) -> Option<&Hypervisor> {
         None
     }
-    fn disk_path(&self, id: &str) -> Result<PathBuf> {
-        self.disks.get(id).cloned().ok_or_else(|| Error::NoDisk {
-            guest: self.name.clone(),
-            disk: id.to_owned(),
-            hint: String::new(),
-        })
-    }
-    fn effective(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
-        Ok(BTreeMap::new())
+    fn disks(&self) -> Option<&dyn Disks> {
+        Some(self)
     }
     fn accelerator(&self) -> Option<&Accelerator> {
         None
@@ -59,5 +52,18 @@ impl Guest for Host {
     }
     fn stop(self: Box<Self>) -> Result<()> {
         Ok(())
+    }
+}
+
+impl Disks for Host {
+    fn path(&self, id: &str) -> Result<PathBuf> {
+        self.disks.get(id).cloned().ok_or_else(|| Error::NoDisk {
+            guest: self.name.clone(),
+            disk: id.to_owned(),
+            hint: String::new(),
+        })
+    }
+    fn effective(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
+        Ok(BTreeMap::new())
     }
 }

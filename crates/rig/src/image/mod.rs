@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vmio_node::Node;
 
@@ -74,7 +75,7 @@ pub const REQUIREMENTS: &[Requirement] = &[
 pub type Progress<'a> = &'a dyn Fn(&str);
 
 /// An image that is ready to be booted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Image {
     /// Directory that holds it.
     #[serde(skip)]

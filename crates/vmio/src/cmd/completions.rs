@@ -1,7 +1,8 @@
 //! `vmio completions`: tab completion for a shell, on standard output.
 
-use crate::cli::{self, Context, Exit, Outcome};
+use crate::context::{Context, Outcome};
 use crate::term;
+use vmio_model::failure::Exit;
 
 /// Print tab completion for a shell
 #[derive(Debug, clap::Args)]
@@ -15,9 +16,9 @@ pub struct Args {
 }
 
 /// Prints the completion script.
-pub fn run(args: &Args, _: &Context) -> Outcome {
+pub fn run(args: &Args, context: &Context) -> Outcome {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut cli::command(), "vmio", &mut script);
+    clap_complete::generate(args.shell, &mut (context.command_line)(), "vmio", &mut script);
     term::print_exact(&String::from_utf8(script)?)?;
     Ok(Exit::Done)
 }

@@ -1,8 +1,9 @@
 //! `vmio doctor`: what this host has and lacks, by entry of each extension point. Only looks.
 
+mod document;
+
 use std::collections::BTreeMap;
 
-use serde_json::json;
 use vmio_look::Look;
 use vmio_look::kinds;
 use vmio_look::neighbours;
@@ -20,10 +21,15 @@ use vmio_rig::image;
 use vmio_rig::lab;
 use vmio_rig::workloads;
 
-use crate::cli::{Context, Exit, Outcome};
-use crate::report::fit;
+use crate::context::{Context, Outcome};
+use crate::fit;
+use document::{AbilityRow, Lacking, LackingPlace, PlaceRow, PlaceRows, WatchedRow};
+
+pub use document::Document;
+
 use crate::store::{Store, StoreError};
 use crate::term::{self, Style};
+use vmio_model::failure::Exit;
 
 /// List what this host has and lacks for each thing vmio can do; changes nothing
 #[derive(Debug, clap::Args)]
@@ -138,13 +144,16 @@ impl Places {
             .collect()
     }
 
-    fn json(&self) -> serde_json::Value {
-        let there = |p: &Listed| json!({"name": p.name, "ready": p.state.is_ok(), "state": p.state.as_ref().unwrap_or_else(|reason| reason)});
-        let lacking = |(form, why): &(&str, String)| json!({"form": form, "why": why});
-        json!({
-            "there": self.there.iter().map(there).collect::<Vec<_>>(),
-            "lacking": self.lacking.iter().map(lacking).collect::<Vec<_>>(),
-        })
+    fn json(&self) -> PlaceRows<'_> {
+        let there = |p: &'_ Listed| PlaceRow {
+            name: p.name.clone(),
+            ready: p.state.is_ok(),
+            state: p.state.clone().unwrap_or_else(|reason| reason),
+        };
+        PlaceRows {
+            there: self.there.iter().map(there).collect(),
+            lacking: self.lacking.iter().map(|(form, why)| LackingPlace { form, why }).collect(),
+        }
     }
 }
 
@@ -188,11 +197,9 @@ impl Watched {
         named(if first { "looks at" } else { "" }, self.name, &self.state())
     }
 
-    fn json(&self) -> serde_json::Value {
-        json!({
-            "point": self.point, "name": self.name, "about": self.about, "guests": self.managed.guests.len(),
-            "unread": self.managed.unread,
-        })
+    fn json(&self) -> WatchedRow<'_> {
+        let (guests, unread) = (self.managed.guests.len(), &self.managed.unread);
+        WatchedRow { point: self.point, name: self.name, about: self.about, guests, unread }
     }
 }
 
@@ -229,20 +236,27 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
     };
     let ready = rows.iter().all(|(ability, missing)| missing.is_empty() || !ability.needed);
     if context.json {
-        let entry = |(a, missing): &(Ability, Vec<(&str, String, &str)>)| {
-            json!({
-                "point": a.point, "name": a.name, "about": a.about, "ready": missing.is_empty(),
-                "missing": missing.iter().map(|(name, why, mend)| json!({"name": name, "why": why, "mend": mend})).collect::<Vec<_>>(),
-            })
+        let entry = |(a, missing): &'_ (Ability, Vec<(&'static str, String, &'static str)>)| AbilityRow {
+            point: a.point,
+            name: a.name.clone(),
+            about: a.about,
+            ready: missing.is_empty(),
+            missing: missing.iter().map(|(name, why, mend)| Lacking { name, why: why.clone(), mend }).collect(),
         };
-        let document = json!({
-            "schema_version": "1.0", "ready": ready, "abilities": rows.iter().map(entry).collect::<Vec<_>>(),
-            "accelerator": accelerator, "other_guests": others.guests.iter().map(|g| g.label()).collect::<Vec<_>>(),
-            "other_guests_unseen": others.unseen(), "scratch_directory": scratch, "places": places.json(),
-            "looks_at": watched.iter().map(Watched::json).collect::<Vec<_>>(),
-            "state_directory": context.paths.state, "stored_runs": stored.as_ref().ok(), "store_error": stored.as_ref().err(),
-        });
-        term::json(&document)?;
+        term::json(&Document {
+            schema_version: "1.0",
+            ready,
+            abilities: rows.iter().map(entry).collect(),
+            accelerator: accelerator.as_ref(),
+            other_guests: others.guests.iter().map(|g| g.label()).collect(),
+            other_guests_unseen: others.unseen(),
+            scratch_directory: &scratch,
+            places: places.json(),
+            looks_at: watched.iter().map(Watched::json).collect(),
+            state_directory: &context.paths.state,
+            stored_runs: stored.as_ref().ok().copied(),
+            store_error: stored.as_ref().err().map(String::as_str),
+        })?;
     } else {
         let mut text = String::new();
         for (ability, missing) in &rows {

@@ -8,15 +8,17 @@ mod table;
 
 use std::path::PathBuf;
 
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use vmio_model::policy::plan::{self, Algorithm, Ask, Plan};
 use vmio_model::policy::units::show_rate;
 use vmio_model::policy::{Direction, Links, Loaded, Policy, PolicyError, Uplink};
 use vmio_model::problem::Problem;
 
-use crate::cli::{Context, Exit, Failure, Outcome};
+use crate::context::{Context, Outcome};
 use crate::report::format::count;
 use crate::term::{self, Style};
+use vmio_model::failure::{Exit, Failure};
 
 /// Guarantee guests their bandwidth: check a policy, show what it gives
 #[derive(Debug, clap::Args)]
@@ -86,14 +88,9 @@ fn check(config: &Config, context: &Context) -> Outcome {
             Ok(loaded) => (&[][..], &loaded.warnings),
             Err(error) => (&error.problems[..], &error.warnings),
         };
-        let list = |all: &[Problem]| Value::from(all.iter().map(entry).collect::<Vec<_>>());
-        let document = json!({
-            "schema_version": "1.0",
-            "accepted": read.is_ok(),
-            "problems": list(problems),
-            "warnings": list(warnings),
-        });
-        term::json(&document)?;
+        let list = |all| -> Vec<Entry> { <[Problem]>::iter(all).map(Entry::of).collect() };
+        let (problems, warnings) = (list(problems), list(warnings));
+        term::json(&Checked { schema_version: "1.0", accepted: read.is_ok(), problems, warnings })?;
     }
     let policy = accepted(read)?;
     if !context.json {
@@ -109,11 +106,10 @@ fn plan(config: &Config, asks: &[Ask], how: How, context: &Context) -> Outcome {
         How::Dba => Algorithm::Dba,
     };
     let plan = planned(&policy, asks, algorithm)?;
-    let text = match context.json {
-        true => serde_json::to_string_pretty(&plan)? + "\n",
-        false => table::text(&plan, context.style),
-    };
-    term::print(&text)?;
+    match context.json {
+        true => term::json(&plan)?,
+        false => term::print(&table::text(&plan, context.style))?,
+    }
     Ok(Exit::Done)
 }
 
@@ -154,16 +150,41 @@ fn accepted(read: Result<Loaded, PolicyError>) -> anyhow::Result<Policy> {
     }
 }
 
+/// Whether a policy is accepted, and why not.
+#[derive(Serialize, JsonSchema)]
+pub struct Checked<'a> {
+    /// Version of this document.
+    schema_version: &'static str,
+    /// Whether it is.
+    accepted: bool,
+    /// What is wrong with it; empty when it is accepted.
+    problems: Vec<Entry<'a>>,
+    /// What is likely not meant so.
+    warnings: Vec<Entry<'a>>,
+}
+
 /// A problem for programs.
-fn entry(problem: &Problem) -> Value {
-    json!({
-        "file": problem.file,
-        "line": problem.line,
-        "column": problem.column,
-        "key": problem.key,
-        "message": problem.what,
-        "notes": problem.notes,
-    })
+#[derive(Serialize, JsonSchema)]
+struct Entry<'a> {
+    /// The file, as it was named.
+    file: &'a str,
+    /// Line, from 1.
+    line: usize,
+    /// Column in characters, from 1.
+    column: usize,
+    /// Dotted key; empty where the text is no TOML.
+    key: &'a str,
+    /// What is wrong and what would be right.
+    message: &'a str,
+    /// More about it: other places, arithmetic, what to do.
+    notes: &'a [String],
+}
+
+impl<'a> Entry<'a> {
+    fn of(problem: &'a Problem) -> Self {
+        let Problem { file, line, column, key, what: message, notes, .. } = problem;
+        Self { file, line: *line, column: *column, key, message, notes }
+    }
 }
 
 /// What a good policy holds, and how much of each pool it has promised.

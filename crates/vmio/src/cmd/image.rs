@@ -1,12 +1,14 @@
 //! `vmio image`: the guest image that reference guests start from.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use vmio_node::Local;
 use vmio_rig::image::Image;
 
-use crate::cli::{Context, Exit, Failure, Outcome};
+use crate::context::{Context, Outcome};
 use crate::term;
+use vmio_model::failure::{Exit, Failure};
 
 /// Build the image that reference guests boot from
 #[derive(Debug, clap::Args)]
@@ -21,6 +23,17 @@ enum Verb {
     Build,
 }
 
+/// An image that guests boot from.
+#[derive(serde::Serialize, schemars::JsonSchema)]
+pub struct Document<'a> {
+    /// Version of this document.
+    pub schema_version: &'static str,
+    /// What is in it.
+    pub image: &'a Image,
+    /// Where it lies.
+    pub directory: &'a Path,
+}
+
 /// Runs the verb.
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let Verb::Build = args.verb;
@@ -29,10 +42,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         anyhow::Error::new(e).context(Failure::new(Exit::Precondition, "the guest image cannot be built"))
     })?;
     if context.json {
-        let document = serde_json::json!({
-            "schema_version": "1.0", "image": image, "directory": image.dir,
-        });
-        term::json(&document)?;
+        term::json(&Document { schema_version: "1.0", image: &image, directory: &image.dir })?;
         return Ok(Exit::Done);
     }
     let mut text = format!("directory  {}\n", image.dir.display());

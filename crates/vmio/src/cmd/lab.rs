@@ -15,10 +15,12 @@ use vmio_rig::guests::LaunchCtx;
 use vmio_rig::image::Image;
 use vmio_rig::lab::{self, LabHost};
 
+use super::image::Document;
 use super::runs;
-use crate::cli::{Context, Exit, Failure, Outcome};
+use crate::context::{Context, Outcome};
 use crate::store::Store;
 use crate::term;
+use vmio_model::failure::{Exit, Failure};
 
 /// How long a lab host may take from its start to its first answer.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
@@ -74,8 +76,8 @@ fn image(context: &Context) -> anyhow::Result<Image> {
 fn build(context: &Context) -> Outcome {
     let image = image(context)?;
     if context.json {
-        let document = serde_json::json!({ "schema_version": "1.0", "image": image, "directory": image.dir });
-        term::json(&document)?;
+        // It is an image as `vmio image build` makes one.
+        term::json(&Document { schema_version: "1.0", image: &image, directory: &image.dir })?;
     } else {
         let text = format!(
             "directory  {}\nkernel     {} from {}\n",

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 
-use crate::cli::{self, Context, Exit, Outcome};
+use crate::context::{Context, Outcome};
 use crate::term;
+use vmio_model::failure::Exit;
 
 /// Write man pages, one for each command, into a directory
 #[derive(Debug, clap::Args)]
@@ -17,10 +18,10 @@ pub struct Args {
 }
 
 /// Writes the pages and says which.
-pub fn run(args: &Args, _: &Context) -> Outcome {
+pub fn run(args: &Args, context: &Context) -> Outcome {
     let dir = &args.dir;
     std::fs::create_dir_all(dir).with_context(|| format!("cannot create the directory {}", dir.display()))?;
-    clap_mangen::generate_to(cli::command(), dir)
+    clap_mangen::generate_to((context.command_line)(), dir)
         .with_context(|| format!("cannot write the man pages into {}", dir.display()))?;
     term::note(&format!("man pages written to {}", dir.display()));
     Ok(Exit::Done)

@@ -12,6 +12,7 @@ mod lab;
 mod man;
 pub mod runs;
 pub mod scan;
+pub mod schema;
 mod study;
 mod tax;
 mod top;
@@ -19,7 +20,7 @@ mod top;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use vmio_model::rules::Severity;
 
-use crate::cli::{Context, Outcome};
+use crate::context::{Context, Outcome};
 
 macro_rules! verbs {
     ($($name:ident => $module:ident,)*) => {
@@ -50,6 +51,7 @@ verbs! {
     Runs => runs,
     Image => image,
     Lab => lab,
+    Schema => schema,
     Completions => completions,
     Man => man,
 }

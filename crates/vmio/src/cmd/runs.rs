@@ -3,15 +3,18 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use vmio_model::result::{Accel, Run};
 use vmio_model::{shown, summary};
 
-use crate::cli::{Context, Exit, Failure, Outcome};
+use crate::context::{Context, Outcome};
+use crate::fit;
 use crate::report::export::{self, Format};
-use crate::report::{self, Forms, Report, fit, format};
+use crate::report::{self, Forms, Report, format};
 use crate::store::{Imported, RunInfo, Store, StoreError};
 use crate::term;
+use vmio_model::failure::{Exit, Failure};
 
 /// List, show, compare, export, import and delete stored runs
 #[derive(Debug, clap::Args)]
@@ -107,6 +110,59 @@ impl RunId {
     }
 }
 
+/// The runs of a store, newest first.
+#[derive(Serialize, JsonSchema)]
+pub struct Listed<'a> {
+    /// Version of this document.
+    schema_version: &'static str,
+    /// Its runs; empty where nothing is stored.
+    runs: Vec<ListedRun<'a>>,
+}
+
+/// A run in the list.
+#[derive(Serialize, JsonSchema)]
+struct ListedRun<'a> {
+    /// Its number.
+    run: i64,
+    /// Name of its study.
+    study: &'a str,
+    /// When it began, in seconds since the epoch.
+    started_unix_seconds: f64,
+    /// How it ended: `running`, `done`, `interrupted`, `failed`.
+    state: &'a str,
+    /// Why it was broken off or failed.
+    reason: Option<&'a str>,
+    /// Samples.
+    samples: u64,
+    /// Cells that did not run.
+    skipped: u64,
+    /// Accelerator of its guests; `None` where none ran.
+    accelerator: Option<Accel>,
+    /// `uname -r` of the host.
+    kernel: &'a str,
+    /// CPU model of the host.
+    cpu: &'a str,
+}
+
+impl<'a> ListedRun<'a> {
+    fn of(r: &'a RunInfo) -> Self {
+        let (state, reason) = format::state(&r.state);
+        let RunInfo { id: run, study, started_unix: started_unix_seconds, environment, samples, skipped, .. } = r;
+        let (accelerator, kernel, cpu) = (environment.accel, &environment.kernel, &environment.cpu);
+        let (run, samples, skipped, started_unix_seconds) = (*run, *samples, *skipped, *started_unix_seconds);
+        Self { run, study, started_unix_seconds, state, reason, samples, skipped, accelerator, kernel, cpu }
+    }
+}
+
+/// What was taken over from another store.
+#[derive(Serialize, JsonSchema)]
+pub struct Taken {
+    /// Version of this document.
+    schema_version: &'static str,
+    /// Numbers that its runs have here; those that were here already are left out.
+    imported: Vec<i64>,
+}
+
 /// Runs the verb.
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let store = match Store::open_existing(&context.paths.db()) {
@@ -119,7 +175,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let Some(store) = store else {
         // No store is a list without entries, no error.
         if context.json {
-            term::json(&json!({ "schema_version": summary::SCHEMA_VERSION, "runs": [] }))?;
+            term::json(&Listed { schema_version: summary::SCHEMA_VERSION, runs: Vec::new() })?;
         }
         term::note(&format!("no runs yet in {}: start one with `vmio tax`", context.paths.state.display()));
         return Ok(Exit::Done);
@@ -137,8 +193,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Verb::Import { file } => {
             let new = import(file, &store)?;
             if context.json {
-                let document = json!({ "schema_version": summary::SCHEMA_VERSION, "imported": new });
-                term::json(&document)?;
+                term::json(&Taken { schema_version: summary::SCHEMA_VERSION, imported: new })?;
             }
             Ok(Exit::Done)
         }
@@ -167,17 +222,8 @@ pub fn import(file: &Path, store: &Store) -> anyhow::Result<Vec<i64>> {
 fn list(store: &Store, context: &Context) -> Outcome {
     let runs = store.list()?;
     if context.json {
-        let entry = |r: &RunInfo| {
-            let (state, reason) = format::state(&r.state);
-            json!({
-                "run": r.id, "study": r.study, "started_unix_seconds": r.started_unix, "state": state, "reason": reason,
-                "samples": r.samples, "skipped": r.skipped, "accelerator": r.environment.accel,
-                "kernel": r.environment.kernel, "cpu": r.environment.cpu,
-            })
-        };
-        let document =
-            json!({ "schema_version": summary::SCHEMA_VERSION, "runs": runs.iter().map(entry).collect::<Vec<_>>() });
-        term::json(&document)?;
+        let runs = runs.iter().map(ListedRun::of).collect();
+        term::json(&Listed { schema_version: summary::SCHEMA_VERSION, runs })?;
         return Ok(Exit::Done);
     }
     let mut text = String::new();

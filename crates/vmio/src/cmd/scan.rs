@@ -16,16 +16,17 @@ use vmio_model::rules::Severity;
 use vmio_node::Local;
 use vmio_rig::guests::qemu::known_accelerator;
 
-use crate::cli::{Context, Exit, Failure, Outcome};
+use crate::context::{Context, Outcome};
 use crate::expect::Known;
 use crate::files;
 use crate::paths::Paths;
 use crate::report::scan::{self as report, Row, View, diff, nagios};
 use crate::run::like::differences;
-use crate::run::studies;
 use crate::store::{Store, StoreError};
+use crate::studies;
 use crate::term;
 use pick::Ignore;
+use vmio_model::failure::{Exit, Failure};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -96,13 +97,14 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             Err(e) => (nagios::failed(&format!("{e:#}")), nagios::State::Unknown),
         };
         // What could not be told is unknown to who asked; 1 would be a warning there.
-        return Ok(Exit::Plugin(match term::print(&text) {
+        let state = match term::print(&text) {
             Ok(()) => state,
             Err(e) => {
                 term::note(&format!("error: {e}"));
                 nagios::State::Unknown
             }
-        }));
+        };
+        return Ok(Exit::Plugin(state as u8));
     }
     let view = viewed?;
     if let Some(file) = &args.html {

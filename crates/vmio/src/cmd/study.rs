@@ -1,15 +1,21 @@
 //! `vmio study`: the studies that come with vmio, and one's own.
 
+use schemars::JsonSchema;
+use serde::Serialize;
 use vmio_model::paper::{self, Paper};
+use vmio_model::study::Study;
 use vmio_model::summary::summarise;
 
 use super::runs::RunId;
-use crate::cli::{Context, Exit, Failure, Outcome};
+use crate::context::{Context, Outcome};
+use crate::fit;
 use crate::papers;
-use crate::report::{self, Forms, fit};
-use crate::run::{self, Mode, Wishes, studies};
+use crate::report::{self, Forms};
+use crate::run::{self, Mode, Wishes};
 use crate::store::Store;
+use crate::studies;
 use crate::term;
+use vmio_model::failure::{Exit, Failure};
 
 /// List, show and run studies: whole experiments from a TOML file
 #[derive(Debug, clap::Args)]
@@ -61,6 +67,28 @@ enum Verb {
 enum With {
     /// The paper's published figures
     Paper,
+}
+
+/// The studies that come with vmio.
+#[derive(Serialize, JsonSchema)]
+pub struct Listed {
+    /// Version of this document.
+    schema_version: &'static str,
+    /// The studies.
+    studies: Vec<ListedStudy>,
+}
+
+/// A study in the list.
+#[derive(Serialize, JsonSchema)]
+struct ListedStudy {
+    /// Its name, for `vmio study run`.
+    name: String,
+    /// What it is about.
+    title: String,
+    /// What it follows or reproduces; may be empty.
+    cites: String,
+    /// Cells that it measures.
+    cells: usize,
 }
 
 /// Runs the verb.
@@ -123,10 +151,13 @@ fn run_of(paper: &Paper, of: Option<RunId>, store: &Store) -> anyhow::Result<i64
 fn list(context: &Context) -> Outcome {
     let all: Vec<_> = studies::ALL.iter().map(|(name, _)| studies::named(name)).collect::<Result<_, _>>()?;
     if context.json {
-        let entry = |s: &vmio_model::study::Study| serde_json::json!({ "name": s.name, "title": s.title, "cites": s.cites, "cells": s.cells().len() });
-        let document =
-            serde_json::json!({ "schema_version": "1.0", "studies": all.iter().map(entry).collect::<Vec<_>>() });
-        term::json(&document)?;
+        let entry = |s: &'_ Study| ListedStudy {
+            name: s.name.clone(),
+            title: s.title.clone(),
+            cites: s.cites.clone(),
+            cells: s.cells().len(),
+        };
+        term::json(&Listed { schema_version: "1.0", studies: all.iter().map(entry).collect() })?;
         return Ok(Exit::Done);
     }
     let lines: Vec<String> = all

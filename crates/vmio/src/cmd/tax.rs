@@ -4,7 +4,7 @@ use vmio_model::rules::Severity;
 use vmio_node::Local;
 
 use super::runs::RunId;
-use crate::cli::{Context, Outcome};
+use crate::context::{Context, Outcome};
 use crate::report::Forms;
 use crate::run::{self, Mode, Wishes};
 
@@ -82,7 +82,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             name
         }
     };
-    let study = run::studies::named(name)?;
+    let study = crate::studies::named(name)?;
     let Some(guest) = &args.like else {
         return run::start(&study, mode, &wishes, &args.forms, args.fail_on, context);
     };

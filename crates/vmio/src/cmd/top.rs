@@ -2,7 +2,7 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
-use crate::cli::{Context, Outcome};
+use crate::context::{Context, Outcome};
 use crate::top::columns::{self, Column};
 use crate::top::{self, Wishes};
 

@@ -1,10 +1,10 @@
 //! The best set-up of a run as a configuration to paste: libvirt's XML, Proxmox's command. The
 //! head says what it is, from which run, and how surely it is the best.
 
+use vmio_model::best::Best;
 use vmio_model::result::{Accel, Run};
 use vmio_model::rules::change;
 use vmio_model::shown;
-use vmio_model::summary::Best;
 
 use super::format;
 

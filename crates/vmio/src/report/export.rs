@@ -6,13 +6,15 @@
 //!   more is better are in it, as the tool takes one direction a file.
 //! - `csv`: a line a sample (RFC 4180).
 
-use serde_json::{Value, json};
-use vmio_model::result::{Figure, Run, Sample};
+use schemars::JsonSchema;
+use serde::Serialize;
+use vmio_model::result::{Accel, Figure, Mark, Run, Sample};
 use vmio_model::shown;
 use vmio_model::stats::{Estimate, Interval};
 use vmio_model::summary::{SCHEMA_VERSION, Summary, summarise};
 
 use super::{format, view};
+use crate::document;
 
 /// The formats of `vmio runs export`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -27,6 +29,86 @@ pub enum Format {
     Csv,
 }
 
+/// All that the store holds of a run.
+#[derive(Serialize, JsonSchema)]
+pub struct Whole<'a> {
+    /// Version of this document.
+    schema_version: &'static str,
+    #[serde(flatten)]
+    run: &'a Run,
+}
+
+/// A figure of a sample, as PerfKit Benchmarker publishes it.
+#[derive(Serialize, JsonSchema)]
+pub struct Published<'a> {
+    /// `bandwidth`, `iops`, `latency_p99` and the like.
+    metric: &'static str,
+    /// The figure, in `unit`.
+    value: f64,
+    /// `bytes/second`, `requests/second`, `seconds`, `bytes`, `requests`, `ratio`.
+    unit: &'static str,
+    /// What it was measured with.
+    metadata: &'a Metadata<'a>,
+    /// When the sample began, in seconds since the epoch.
+    timestamp: f64,
+}
+
+/// What a figure was measured with.
+#[derive(Serialize, JsonSchema)]
+struct Metadata<'a> {
+    /// Number of the run.
+    run: i64,
+    /// Name of the study.
+    study: &'a str,
+    /// Key of the cell.
+    cell: String,
+    /// Name of the target.
+    target: &'a str,
+    /// `native`, or what runs the guest.
+    guest: &'a str,
+    /// How the guest sees the target; `None` on the native side.
+    attachment: Option<String>,
+    /// Name of the workload.
+    workload: &'a str,
+    /// Round in which it ran, from 0.
+    round: u32,
+    /// Boot of the guest it ran in, from 0.
+    boot: u32,
+    /// Words of caution.
+    marks: &'a [Mark],
+    /// Accelerator of the guests; `None` where none ran.
+    accelerator: Option<Accel>,
+    /// `uname -r` of the host.
+    host_kernel: &'a str,
+    /// `uname -r` of the guest; `None` where none ran.
+    guest_kernel: Option<&'a str>,
+    /// CPU model of the host.
+    cpu: &'a str,
+    /// QEMU's version line.
+    qemu: Option<&'a str>,
+    /// vmio's version.
+    vmio: &'a str,
+}
+
+/// Figures of which more is better, as `customBiggerIsBetter` of github-action-benchmark takes them.
+#[derive(Serialize, JsonSchema)]
+pub struct Benchmark(Vec<Drawn>);
+
+/// A figure whose trend is drawn.
+#[derive(Serialize, JsonSchema)]
+struct Drawn {
+    /// Key of the cell, or that of the cell with `share of native`.
+    name: String,
+    /// `MB/s` (10^6 bytes), `IOPS` or `%`.
+    unit: &'static str,
+    /// The figure.
+    value: f64,
+    /// Half the width of its 95 % interval in the same unit, in words.
+    range: String,
+    /// Run, number of samples and environment, in words.
+    extra: String,
+}
+
 /// The run in that format. `json` wants the whole run ([`crate::store::Store::load_whole`]).
 pub fn export(run: &Run, format: Format) -> String {
     match format {
@@ -38,12 +120,7 @@ pub fn export(run: &Run, format: Format) -> String {
 }
 
 fn whole(run: &Run) -> String {
-    let mut document = json!({ "schema_version": SCHEMA_VERSION });
-    let run = serde_json::to_value(run).expect("string keys, and no failing serialiser");
-    if let (Value::Object(document), Value::Object(run)) = (&mut document, run) {
-        document.extend(run);
-    }
-    shown::json(&format!("{document:#}\n")).into_owned()
+    document::text(&Whole { schema_version: SCHEMA_VERSION, run })
 }
 
 /// The metrics of a sample: name, value, unit.
@@ -71,19 +148,30 @@ fn pkb(run: &Run) -> String {
     let mut out = String::new();
     for sample in &run.samples {
         let setup = &sample.setup;
-        let metadata = json!({
-            "run": run.id, "study": run.study, "cell": setup.key(), "target": setup.target, "guest": setup.guest,
-            "attachment": setup.attachment.as_ref().map(|a| a.label()), "workload": setup.workload,
-            "round": sample.round, "boot": sample.boot, "marks": sample.marks, "accelerator": e.accel,
-            "host_kernel": e.kernel, "guest_kernel": e.guest_kernel, "cpu": e.cpu, "qemu": e.qemu, "vmio": e.vmio,
-        });
+        let metadata = Metadata {
+            run: run.id,
+            study: &run.study,
+            cell: setup.key(),
+            target: &setup.target,
+            guest: &setup.guest,
+            attachment: setup.attachment.as_ref().map(|a| a.label()),
+            workload: &setup.workload,
+            round: sample.round,
+            boot: sample.boot,
+            marks: &sample.marks,
+            accelerator: e.accel,
+            host_kernel: &e.kernel,
+            guest_kernel: e.guest_kernel.as_deref(),
+            cpu: &e.cpu,
+            qemu: e.qemu.as_deref(),
+            vmio: &e.vmio,
+        };
         for (metric, value, unit) in metrics(sample) {
-            let line = json!({ "metric": metric, "value": value, "unit": unit, "metadata": metadata,
-                               "timestamp": sample.started_unix });
-            out += &format!("{line}\n");
+            let timestamp = sample.started_unix;
+            out += &document::text(&Published { metric, value, unit, metadata: &metadata, timestamp });
         }
     }
-    shown::json(&out).into_owned()
+    out
 }
 
 fn github(run: &Run, summary: &Summary) -> String {
@@ -102,17 +190,26 @@ fn github(run: &Run, summary: &Summary) -> String {
             Figure::Bandwidth => ("MB/s", 1e-6),
             Figure::Iops => ("IOPS", 1.0),
         };
-        entries.push(json!({ "name": cell.key, "unit": unit, "value": value * scale, "range": range(interval, scale),
-                             "extra": about(n) }));
+        entries.push(Drawn {
+            name: cell.key.clone(),
+            unit,
+            value: value * scale,
+            range: range(interval, scale),
+            extra: about(n),
+        });
     }
     // A share that did not converge is no figure to draw a trend with.
     for share in summary.shares.iter().filter(|s| s.converged) {
         let ratio = &share.share_ratio;
-        entries
-            .push(json!({ "name": format!("{} share of native", share.key), "unit": "%", "value": ratio.value * 100.0,
-                             "range": range(ratio.interval, 100.0), "extra": about(ratio.pairs) }));
+        entries.push(Drawn {
+            name: format!("{} share of native", share.key),
+            unit: "%",
+            value: ratio.value * 100.0,
+            range: range(ratio.interval, 100.0),
+            extra: about(ratio.pairs),
+        });
     }
-    shown::json(&format!("{:#}\n", Value::Array(entries))).into_owned()
+    document::text(&Benchmark(entries))
 }
 
 fn csv(run: &Run) -> String {

@@ -1,15 +1,13 @@
 //! How a finding is shown, the same in the report of a run and in that of a scan: title, severity,
 //! cause, the settings it rests on, what the change may bring, the change, and when it takes effect.
 
-use std::fmt::Write;
-
 use vmio_model::rules::change::Takes;
 use vmio_model::rules::{Finding, Severity};
 
 use super::Proved;
-use super::fit;
-use super::html::{chip, escape};
+use super::page::{Html, chip, html};
 use super::text::Out;
+use crate::fit;
 use crate::term::Style;
 
 /// What a report knows beside the finding itself.
@@ -142,61 +140,73 @@ pub(super) fn made(out: &mut Out, when: Takes, ways: &[(&str, &str)], remark: Op
     out.paragraph("   ", 3, takes(when));
 }
 
-macro_rules! put {
-    ($page:expr, $($arg:tt)*) => { let _ = write!($page, $($arg)*); };
-}
-
 /// The finding as a card of a page.
-pub(super) fn html(page: &mut String, finding: &Finding, shown: &Shown<'_>) {
-    put!(
-        page,
-        "<article class=\"card {0}\"><h3>{1}. {2} {chip}</h3><p class=\"dim\">{3}</p><p>{4}</p><dl>",
-        finding.severity.name(),
-        shown.number,
-        escape(&finding.title),
-        escape(&finding.subject),
-        escape(&finding.cause),
-        chip = chip(finding.severity)
-    );
-    if let Some(proof) = shown.proof {
-        put!(page, "<dt>--prove</dt><dd><strong>{}</strong> (run {})</dd>", escape(&proof.verdict), proof.run);
-    }
-    if !finding.evidence.is_empty() {
-        *page += "<dt>Evidence</dt><dd><ul class=\"plain\">";
-        for e in &finding.evidence {
-            let (setting, value, from) = (escape(&e.setting), escape(&e.value), escape(&e.from));
-            put!(page, "<li><code>{setting} = {value}</code> <span class=\"dim\">read from {from}</span></li>");
+pub(super) fn html(finding: &Finding, shown: &Shown<'_>) -> Html {
+    html! {
+        article class={ "card " (finding.severity.name()) } {
+            h3 { (shown.number) ". " (finding.title) " " (chip(finding.severity)) }
+            p.dim { (finding.subject) }
+            p { (finding.cause) }
+            dl {
+                @if let Some(proof) = shown.proof {
+                    dt { "--prove" }
+                    dd { strong { (proof.verdict) } " (run " (proof.run) ")" }
+                }
+                @if !finding.evidence.is_empty() {
+                    dt { "Evidence" }
+                    dd {
+                        ul.plain {
+                            @for e in &finding.evidence {
+                                li { code { (e.setting) " = " (e.value) } " " span.dim { "read from " (e.from) } }
+                            }
+                        }
+                    }
+                }
+                @if let Some(expected) = &finding.expected {
+                    dt { "Expect" }
+                    dd { (expected.text) " " span.dim { (expected.source) } }
+                }
+                dt { "Change" }
+                @match shown.same_change {
+                    Some(first) => { dd { "as for finding " (first + 1) } },
+                    None => { (change_html(finding, shown)) },
+                }
+            }
         }
-        *page += "</ul></dd>";
     }
-    if let Some(expected) = &finding.expected {
-        let (text, source) = (escape(&expected.text), escape(&expected.source));
-        put!(page, "<dt>Expect</dt><dd>{text} <span class=\"dim\">{source}</span></dd>");
-    }
-    if let Some(first) = shown.same_change {
-        put!(page, "<dt>Change</dt><dd>as for finding {}</dd></dl></article>\n", first + 1);
-        return;
-    }
-    put!(page, "<dt>Change</dt><dd>{} {}</dd>", escape(&finding.change.what), takes(finding.change.takes));
-    shown.ways.iter().for_each(|(name, how)| way(page, name, how));
-    if let Some(remark) = shown.remark {
-        put!(page, "<dt></dt><dd class=\"dim\">{}</dd>", escape(remark));
-    }
-    if !shown.elsewhere.is_empty() {
-        let names: Vec<&str> = shown.elsewhere.iter().map(|(name, _)| *name).collect();
-        put!(page, "<dt></dt><dd><details><summary>The same for {}</summary><dl>", names.join(" and "));
-        shown.elsewhere.iter().for_each(|(name, how)| way(page, name, how));
-        *page += "</dl></details></dd>";
-    }
-    if !finding.references.is_empty() {
-        put!(page, "<dt>See</dt><dd>{}</dd>", escape(&finding.references.join("; ")));
-    }
-    *page += "</dl></article>\n";
 }
 
-/// How a change is made, as a block that one click selects whole.
-pub(super) fn way(page: &mut String, name: &str, how: &str) {
-    if !how.is_empty() {
-        put!(page, "<dt>{name}</dt><dd><pre class=\"copy\">{}</pre></dd>", escape(how));
+fn change_html(finding: &Finding, shown: &Shown<'_>) -> Html {
+    let elsewhere: Vec<&str> = shown.elsewhere.iter().map(|(name, _)| *name).collect();
+    html! {
+        dd { (finding.change.what) " " (takes(finding.change.takes)) }
+        (ways(&shown.ways))
+        @if let Some(remark) = shown.remark {
+            dt {}
+            dd.dim { (remark) }
+        }
+        @if !elsewhere.is_empty() {
+            dt {}
+            dd {
+                details {
+                    summary { "The same for " (elsewhere.join(" and ")) }
+                    dl { (ways(&shown.elsewhere)) }
+                }
+            }
+        }
+        @if !finding.references.is_empty() {
+            dt { "See" }
+            dd { (finding.references.join("; ")) }
+        }
+    }
+}
+
+/// How a change is made, each way as a block that one click selects whole.
+pub(super) fn ways(ways: &[(&str, &str)]) -> Html {
+    html! {
+        @for (name, how) in ways.iter().filter(|(_, how)| !how.is_empty()) {
+            dt { (name) }
+            dd { pre.copy { (how) } }
+        }
     }
 }

@@ -3,6 +3,8 @@
 use vmio_model::result::{Figure, Mark, RunState};
 use vmio_model::stats::{Estimate, Ratio};
 
+pub use vmio_model::words::{count, two};
+
 /// Three significant figures, never in scientific notation.
 pub fn three(x: f64) -> String {
     match x.abs() {
@@ -13,16 +15,6 @@ pub fn three(x: f64) -> String {
         0.0 => "0".into(),
         _ => format!("{x:.3}"),
     }
-}
-
-/// How many times: `9.4`, `27`.
-pub fn factor_of(x: f64) -> String {
-    if x < 9.95 { format!("{x:.1}") } else { format!("{x:.0}") }
-}
-
-/// `1 guest`, `2 guests`.
-pub fn count(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 /// A rate in the unit of its figure: `650 MB/s`, `2.61k IOPS`.
@@ -42,10 +34,6 @@ pub fn spread(e: &Estimate) -> String {
         Some(i) if e.value > 0.0 => format!("±{} %", two(i.half_width() / e.value * 100.0)),
         _ => "no interval".into(),
     }
-}
-
-fn two(x: f64) -> String {
-    if x < 9.95 { format!("{x:.1}") } else { format!("{x:.0}") }
 }
 
 /// A time: `61 µs`, `1.21 ms`, `2.4 s`.

@@ -4,8 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use super::{Report, html, json, markdown, qm, text, xml};
-use crate::cli::{Context, Failure};
+use crate::context::Context;
 use crate::{files, term};
+use vmio_model::failure::Failure;
 
 /// How a report is shown; the default is text.
 #[derive(Debug, Clone, Default, clap::Args)]

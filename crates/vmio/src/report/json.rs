@@ -1,21 +1,28 @@
 //! The report as JSON: the summary's fields, with findings and proofs beside them. Field names
 //! carry their units; fields are only added within a major `schema_version`.
 
+use schemars::JsonSchema;
 use serde::Serialize;
+use vmio_model::best::Best;
 use vmio_model::paper::Table;
 use vmio_model::rules::Finding;
-use vmio_model::shown;
-use vmio_model::summary::{Best, Summary};
+use vmio_model::summary::Summary;
 
 use super::{Proved, Report};
+use crate::document;
 
-#[derive(Serialize)]
-struct Document<'a> {
+/// A run, judged: its figures, what the rules found, and what was proven.
+#[derive(Serialize, JsonSchema)]
+pub struct Document<'a> {
     #[serde(flatten)]
     summary: &'a Summary,
+    /// What the rules found, what costs most first.
     findings: &'a [Finding],
+    /// What `--prove` showed.
     proofs: &'a [Proved],
+    /// A paper's tables with this run's figures, where the study measures one again.
     paper_tables: &'a [Table],
+    /// The set-up that did best, if one can be named.
     best: Option<&'a Best>,
 }
 
@@ -23,7 +30,5 @@ struct Document<'a> {
 pub fn json(report: &Report<'_>) -> String {
     let Report { summary, findings, proofs, tables, best, .. } = report;
     let document = Document { summary, findings, proofs, paper_tables: tables, best: best.as_ref() };
-    let mut text = serde_json::to_string_pretty(&document).expect("string keys, and no failing serialiser");
-    text.push('\n');
-    shown::json(&text).into_owned()
+    document::text(&document)
 }

@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn each_mend_is_set_against_the_guests_own_set_up() {
-        let quick = crate::run::studies::named("quick").unwrap();
+        let quick = crate::studies::named("quick").unwrap();
         let work = ["rand-read-32".to_owned()];
         let lsi = Attachment::new("lsi53c895a", Cache::Writeback, Aio::Threads);
         let virtio = Attachment::new("virtio-blk", Cache::None, Aio::Native).iothread(true);

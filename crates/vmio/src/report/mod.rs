@@ -8,14 +8,15 @@ mod config;
 mod effects;
 pub mod export;
 mod finding;
-pub mod fit;
 pub mod format;
 mod forms;
 mod html;
 mod json;
 pub mod like;
 mod markdown;
+mod page;
 mod paper;
+pub mod plan;
 mod plot;
 pub mod scan;
 pub mod simulation;
@@ -23,21 +24,22 @@ mod svg;
 mod text;
 mod view;
 
+use vmio_model::best::{self, Best};
 use vmio_model::facts::facts_of;
 use vmio_model::paper::{Table, tables};
 use vmio_model::result::Run;
 use vmio_model::rules::{self, Finding};
 use vmio_model::setup::Setup;
 use vmio_model::stats::Ratio;
-use vmio_model::summary::{self, Best, Summary};
+use vmio_model::summary::{self, Summary};
 
 pub use config::{qm, xml};
 pub use effects::effects as effects_text;
 pub use forms::Forms;
 pub use html::html;
-pub use json::json;
+pub use json::{Document, json};
 pub use markdown::markdown;
-pub use text::{WIDTH, comparison as comparison_text, text};
+pub use text::{comparison as comparison_text, text};
 
 /// A run with what is concluded from it.
 pub struct Report<'a> {
@@ -56,7 +58,7 @@ pub struct Report<'a> {
 }
 
 /// What `--prove` showed of a finding: its cell as it is against the changed one, in one run.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, schemars::JsonSchema)]
 pub struct Proved {
     /// The run that measured it.
     pub run: i64,
@@ -88,7 +90,7 @@ impl<'a> Report<'a> {
         let summary = summary::summarise(run);
         let findings = rules::findings(&facts_of(run, &summary));
         let tables = crate::papers::of_study(&run.study).map_or(Vec::new(), |paper| tables(paper, &summary));
-        let best = summary::best(run, &summary);
+        let best = best::best(run, &summary);
         Report { run, summary, findings, tables, proofs: Vec::new(), best }
     }
 

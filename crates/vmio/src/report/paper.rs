@@ -8,12 +8,12 @@ use vmio_model::stats::{Estimate, Ratio};
 use vmio_model::summary::{Explanation, Summary};
 
 use super::Report;
-use super::fit;
 use super::format::{self, rate, spread, three};
-use super::html::escape;
 use super::markdown::plain;
+use super::page::{Html, html};
 use super::text::Out;
 use super::view;
+use crate::fit;
 
 /// Columns of a paper's table.
 const COLUMNS: [&str; 4] = ["MB/s", "avgrq-sz", "avgqu-sz", "%util"];
@@ -210,97 +210,109 @@ pub fn markdown(report: &Report<'_>) -> String {
 }
 
 /// What control cells say, as HTML.
-pub fn html_controls(report: &Report<'_>) -> String {
-    let mut page = String::new();
-    if report.summary.explained.is_empty() {
-        return page;
-    }
-    let _ = write!(page, "<h2>Small requests or virtualisation</h2>\n<p>{}</p>\n", escape(CONTROLS));
-    for e in &report.summary.explained {
-        let (key, why) = (escape(&e.key), escape(&e.why));
-        let doubt = doubt(e).map_or(String::new(), |d| format!(" <span class=\"tag\">{}</span>", escape(d)));
-        let _ = write!(page, "<h3>{key}{doubt}</h3><p class=\"dim\">{why}</p>");
-        let _ = write!(
-            page,
-            "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Chain to {key}\"><table><thead><tr>\
-             <th class=\"l\" scope=\"col\">Cell</th><th scope=\"col\">Bandwidth<small>mean, 95 %</small></th>\
-             <th scope=\"col\">Request<small>KiB at the disk</small></th><th scope=\"col\">Depth<small>avgqu-sz</small></th>\
-             <th class=\"l\" scope=\"col\">What differs</th><th scope=\"col\">Of the row above<small>95 %</small></th>\
-             </tr></thead><tbody>"
-        );
-        for row in chain(&report.summary, e) {
-            let [kib, depth] = &row.device;
-            let _ = write!(
-                page,
-                "<tr><th scope=\"row\">{}</th><td>{}</td><td>{kib}</td><td>{depth}</td><td class=\"l\">{}</td><td>{}</td></tr>",
-                escape(&row.label),
-                escape(&row.bandwidth),
-                escape(&row.step[0]),
-                escape(&row.step[1])
-            );
+pub fn html_controls(report: &Report<'_>) -> Html {
+    html! {
+        @if !report.summary.explained.is_empty() {
+            h2 { "Small requests or virtualisation" }
+            p { (CONTROLS) }
         }
-        page += "</tbody></table></div>\n";
+        @for e in &report.summary.explained {
+            h3 {
+                (e.key)
+                @if let Some(doubt) = doubt(e) { " " span.tag { (doubt) } }
+            }
+            p.dim { (e.why) }
+            div.scroll tabindex="0" role="region" aria-label={ "Chain to " (e.key) } {
+                table {
+                    thead {
+                        tr {
+                            th.l scope="col" { "Cell" }
+                            th scope="col" { "Bandwidth" small { "mean, 95 %" } }
+                            th scope="col" { "Request" small { "KiB at the disk" } }
+                            th scope="col" { "Depth" small { "avgqu-sz" } }
+                            th.l scope="col" { "What differs" }
+                            th scope="col" { "Of the row above" small { "95 %" } }
+                        }
+                    }
+                    tbody {
+                        @for row in chain(&report.summary, e) {
+                            tr {
+                                th scope="row" { (row.label) }
+                                td { (row.bandwidth) }
+                                @for figure in &row.device { td { (figure) } }
+                                td.l { (row.step[0]) }
+                                td { (row.step[1]) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
     }
-    page
 }
 
 /// The paper's tables, as HTML.
-pub fn html_tables(report: &Report<'_>) -> String {
-    let mut page = String::new();
-    for (i, table) in report.tables.iter().enumerate() {
-        if i == 0 {
-            let (citation, introduction) = (escape(&table.citation), escape(INTRODUCTION));
-            let _ = write!(
-                page,
-                "<h2>Compared with the paper</h2>\n<p>{citation}</p><p class=\"dim\">{introduction}</p>\n"
-            );
+pub fn html_tables(report: &Report<'_>) -> Html {
+    html! {
+        @if let Some(first) = report.tables.first() {
+            h2 { "Compared with the paper" }
+            p { (first.citation) }
+            p.dim { (INTRODUCTION) }
         }
-        let title = escape(&table.caption.title);
-        let _ = write!(page, "<h3>{title}</h3>");
-        if let Some(statement) = &table.statement {
-            let _ = write!(page, "<div class=\"note\" role=\"note\"><p>{}</p></div>", escape(statement));
-        }
-        let _ = write!(
-            page,
-            "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{title}\"><table class=\"beside\"><thead><tr>\
-             <th class=\"l\" scope=\"col\" rowspan=\"2\">VMM</th><th class=\"l\" scope=\"col\" rowspan=\"2\">Target</th>\
-             <th class=\"l\" scope=\"col\" rowspan=\"2\">Driver</th><th scope=\"colgroup\" colspan=\"4\">Published</th>\
-             <th class=\"here\" scope=\"colgroup\" colspan=\"4\">Here</th></tr><tr>"
-        );
-        for (side, class) in [("pub", ""), ("here", " class=\"here\"")] {
-            for (n, column) in COLUMNS.iter().enumerate() {
-                let class = if n == 0 && side == "here" { class } else { "" };
-                let _ = write!(page, "<th scope=\"col\"{class}>{column}</th>");
+        @for table in &report.tables {
+            h3 { (table.caption.title) }
+            @if let Some(statement) = &table.statement {
+                div.note role="note" { p { (statement) } }
+            }
+            (html_table(table))
+            @for (n, text) in &table.footnotes {
+                p.dim { "[" (n) "] " (text) }
             }
         }
-        page += "</tr></thead><tbody>";
-        for row in &table.rows {
-            let [vmm, target, driver] = names(row).map(|n| escape(&n));
-            let _ = write!(
-                page,
-                "<tr><th scope=\"row\">{vmm}</th><td class=\"l\">{target}</td><td class=\"l\">{driver}</td>"
-            );
-            for cell in published(row) {
-                let _ = write!(page, "<td>{}</td>", escape(&cell));
-            }
-            match &row.ours {
-                Some(found) => {
-                    for (n, cell) in ours(found).iter().enumerate() {
-                        let class = if n == 0 { " class=\"here\"" } else { "" };
-                        let _ = write!(page, "<td{class}>{}</td>", escape(cell));
+    }
+}
+
+/// The first of what was measured here is set apart from what was published.
+fn apart(column: usize) -> Option<&'static str> {
+    (column == 0).then_some("here")
+}
+
+fn html_table(table: &Table) -> Html {
+    html! {
+        div.scroll tabindex="0" role="region" aria-label=(table.caption.title) {
+            table.beside {
+                thead {
+                    tr {
+                        @for head in ["VMM", "Target", "Driver"] {
+                            th.l scope="col" rowspan="2" { (head) }
+                        }
+                        th scope="colgroup" colspan="4" { "Published" }
+                        th.here scope="colgroup" colspan="4" { "Here" }
+                    }
+                    tr {
+                        @for column in COLUMNS { th scope="col" { (column) } }
+                        @for (n, column) in COLUMNS.iter().enumerate() {
+                            th scope="col" class=[apart(n)] { (column) }
+                        }
                     }
                 }
-                None => {
-                    let _ = write!(page, "<td colspan=\"4\" class=\"l w here dim\">{}</td>", escape(&why_not(row)));
+                tbody {
+                    @for row in &table.rows {
+                        @let [vmm, target, driver] = names(row);
+                        tr {
+                            th scope="row" { (vmm) }
+                            td.l { (target) }
+                            td.l { (driver) }
+                            @for cell in published(row) { td { (cell) } }
+                            @if let Some(found) = &row.ours {
+                                @for (n, cell) in ours(found).iter().enumerate() { td class=[apart(n)] { (cell) } }
+                            } @else {
+                                td colspan="4" class="l w here dim" { (why_not(row)) }
+                            }
+                        }
+                    }
                 }
             }
-            page += "</tr>";
         }
-        page += "</tbody></table></div>";
-        for (n, text) in &table.footnotes {
-            let _ = write!(page, "<p class=\"dim\">[{n}] {}</p>", escape(text));
-        }
-        page.push('\n');
     }
-    page
 }

@@ -1,9 +1,7 @@
 //! Lines over a linear or logarithmic axis, as inline SVG: rates over time, loss over the period.
 
-use std::fmt::Write;
-
-use super::html::escape;
-use super::svg::{class, dash};
+use super::page::{Html, html};
+use super::svg::{class, dash, tenth};
 
 /// How a line is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +54,7 @@ pub struct Plot<'a> {
 
 impl Plot<'_> {
     /// The drawing; `None` where there is nothing to draw.
-    pub fn svg(&self, css: &str) -> Option<String> {
+    pub fn svg(&self, css: &str) -> Option<Html> {
         let points = || self.lines.iter().flat_map(|l| &l.points);
         let (first, last) = points().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), p| (a.min(p.0), b.max(p.0)));
         let highest = points().map(|p| p.1).chain(self.marks.iter().map(|m| m.value)).fold(0.0, f64::max);
@@ -69,61 +67,44 @@ impl Plot<'_> {
         let along = |v: f64| if self.x_log { v.log10() } else { v };
         let x = |v: f64| left + (along(v) - along(first)) / (along(last) - along(first)) * (right - left);
         let y = |v: f64| bottom - ((v - low) / (high - low)).clamp(0.0, 1.0) * (bottom - top);
-        let mut svg = format!(
-            "<svg class=\"{css}\" viewBox=\"0 0 {width} {height}\" role=\"img\"><title>{}</title>",
-            escape(self.title)
-        );
-        for tick in round(low, high, 5.0) {
-            let _ = write!(
-                svg,
-                "<path class=\"grid\" d=\"M{left} {0:.1}H{right}\"/><text x=\"{1}\" y=\"{2:.1}\" text-anchor=\"end\">{tick}{3}</text>",
-                y(tick),
-                left - 6.0,
-                y(tick) + 4.0,
-                self.y_unit
-            );
-        }
+        let across = |v: f64| format!("M{left} {:.1}H{right}", y(v));
         let ticks = if self.x_log { decades(first, last) } else { round(first, last, 6.0) };
-        for tick in ticks {
-            let _ = write!(
-                svg,
-                "<path class=\"grid\" d=\"M{0:.1} {top}V{bottom}\"/><text x=\"{0:.1}\" y=\"{1}\" text-anchor=\"middle\">{tick}</text>",
-                x(tick),
-                bottom + 16.0
-            );
-        }
-        let _ = write!(
-            svg,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" class=\"axis\">{}</text>",
-            (left + right) / 2.0,
-            height - 5.0,
-            escape(self.x_label)
-        );
-        for mark in self.marks {
-            let _ = write!(
-                svg,
-                "<g class=\"{}\"><path class=\"level\" d=\"M{left} {1:.1}H{right}\"/><text x=\"{2}\" y=\"{3:.1}\">{4}</text></g>",
-                class(mark.series),
-                y(mark.value),
-                right + 4.0,
-                y(mark.value) + 4.0,
-                escape(&mark.label)
-            );
-        }
-        for line in self.lines {
-            let path: Vec<String> = line.points.iter().map(|p| format!("{:.1},{:.1}", x(p.0), y(p.1))).collect();
-            let (outer, inner, dashes) = match line.stroke {
-                Stroke::Series(s) => (class(s), "line", dash(s)),
-                Stroke::Thin => (String::new(), "thin", ""),
-            };
-            let _ = write!(
-                svg,
-                "<g class=\"{outer}\"><title>{}</title><polyline class=\"{inner}\" stroke-dasharray=\"{dashes}\" points=\"{}\"/></g>",
-                escape(&line.label),
-                path.join(" ")
-            );
-        }
-        Some(svg + "</svg>")
+        let path = |line: &Line| {
+            let points = line.points.iter().map(|p| format!("{:.1},{:.1}", x(p.0), y(p.1)));
+            points.collect::<Vec<_>>().join(" ")
+        };
+        Some(html! {
+            svg class=(css) viewBox={ "0 0 " (width) " " (height) } role="img" {
+                title { (self.title) }
+                @for tick in round(low, high, 5.0) {
+                    path class="grid" d=(across(tick)) {}
+                    text x=(left - 6.0) y=(tenth(y(tick) + 4.0)) text-anchor="end" { (tick) (self.y_unit) }
+                }
+                @for tick in ticks {
+                    path class="grid" d=(format!("M{:.1} {top}V{bottom}", x(tick))) {}
+                    text x=(tenth(x(tick))) y=(bottom + 16.0) text-anchor="middle" { (tick) }
+                }
+                text x=(tenth((left + right) / 2.0)) y=(tenth(height - 5.0)) text-anchor="middle" class="axis" {
+                    (self.x_label)
+                }
+                @for mark in self.marks {
+                    g class=(class(mark.series)) {
+                        path class="level" d=(across(mark.value)) {}
+                        text x=(right + 4.0) y=(tenth(y(mark.value) + 4.0)) { (mark.label) }
+                    }
+                }
+                @for line in self.lines {
+                    @let (outer, inner, dashes) = match line.stroke {
+                        Stroke::Series(s) => (class(s), "line", dash(s)),
+                        Stroke::Thin => (String::new(), "thin", ""),
+                    };
+                    g class=(outer) {
+                        title { (line.label) }
+                        polyline class=(inner) stroke-dasharray=(dashes) points=(path(line)) {}
+                    }
+                }
+            }
+        })
     }
 }
 
@@ -166,7 +147,8 @@ mod tests {
         let line = |points| [Line { stroke: Stroke::Series(1), label: "a".into(), points }];
         assert!(plot(&line(vec![]), false).svg("wide").is_none());
         assert!(plot(&line(vec![(0.0, 1.0), (1.0, 2.0)]), true).svg("wide").is_none(), "no 0 on a logarithmic axis");
-        let svg = plot(&line(vec![(0.0, 0.0), (10.0, 2.1)]), false).svg("wide").unwrap_or_default();
+        let svg =
+            plot(&line(vec![(0.0, 0.0), (10.0, 2.1)]), false).svg("wide").map(|svg| svg.text()).unwrap_or_default();
         assert!(svg.contains("&lt;t&gt;") && svg.contains("points=\"58.0,160.0 434.0,17.1\""), "{svg}");
     }
 }

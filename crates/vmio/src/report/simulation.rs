@@ -1,18 +1,19 @@
 //! The report of simulated runs of the guard: as text, JSON, and HTML in one file.
 
 mod html;
+mod json;
 
 use std::fmt::Write;
 
-use serde_json::{Value, json};
 use vmio_model::policy::units::show_rate;
 use vmio_model::simulate::paper::{Paper, Published, System, What};
 use vmio_model::simulate::{Allocator, Enforcement, Outcome, SECOND, Scenario, Settings, Totals};
 
-use crate::report::fit;
+use crate::fit;
 use crate::term::Style;
 
 pub use html::html;
+pub use json::{Document, json};
 
 /// Version of the JSON.
 const SCHEMA_VERSION: &str = "1.0";
@@ -196,68 +197,4 @@ fn study_text(out: &mut String, report: &Report, study: &Study, style: Style) {
     for note in &study.paper.footnote {
         *out += &fit::paragraph("  ", 4, &format!("{}: {}", note.about, note.text));
     }
-}
-
-/// For programs.
-pub fn json(report: &Report) -> Value {
-    let member = |run: &Simulated, i: usize| {
-        let (vif, t) = (&run.scenario.vifs[i], &run.outcome.totals[i]);
-        json!({
-            "name": vif.name,
-            "priority": vif.contract.priority,
-            "min_bps": vif.contract.min,
-            "max_bps": vif.contract.max,
-            "scheduled_bytes": t.scheduled_bits / 8,
-            "received_bytes": t.received_bits / 8,
-            "never_sent_bytes": t.never_sent_bits / 8,
-            "dropped_bytes": t.dropped_bits / 8,
-            "loss_ratio": t.loss_ratio(),
-            "min_met_ratio": t.met_ratio(),
-        })
-    };
-    let run = |run: &Simulated| {
-        let cap = |c: &u64| if *c == u64::MAX { Value::Null } else { json!(c) };
-        let sample = |s: &vmio_model::simulate::Sample| {
-            json!({
-                "at_seconds": s.at as f64 / SECOND as f64,
-                "scheduled_bps": s.scheduled,
-                "received_bps": s.received,
-                "cap_bps": s.caps.iter().map(cap).collect::<Vec<_>>(),
-            })
-        };
-        json!({
-            "subject": run.subject,
-            "how": run.how(),
-            "capacity_bps": run.scenario.capacity,
-            "period_seconds": run.settings.period as f64 / SECOND as f64,
-            "duration_seconds": run.seconds(),
-            "packets": run.outcome.packets,
-            "members": (0..run.scenario.vifs.len()).map(|i| member(run, i)).collect::<Vec<_>>(),
-            "series": run.outcome.series.iter().map(sample).collect::<Vec<_>>(),
-        })
-    };
-    let mut document =
-        json!({ "schema_version": SCHEMA_VERSION, "runs": report.runs.iter().map(run).collect::<Vec<_>>() });
-    if let Some(study) = &report.study {
-        let figure = |f: &Published| {
-            let found = |r: &Simulated| json!({ "how": r.how(), "value": f.simulated(&r.scenario, &r.outcome) });
-            let runs: Vec<Value> = report.runs.iter().filter(|r| beside(r, f)).map(found).collect();
-            json!({ "published": f, "simulated": runs })
-        };
-        let period = |(allocator, period, loss): &(Allocator, u64, Vec<f64>)| {
-            json!({
-                "algorithm": allocator.label(),
-                "period_seconds": *period as f64 / SECOND as f64,
-                "loss_ratio": loss,
-            })
-        };
-        document["study"] = json!({
-            "key": study.paper.key,
-            "citation": study.paper.citation,
-            "figures": study.paper.published.iter().map(figure).collect::<Vec<_>>(),
-            "periods": study.periods.iter().map(period).collect::<Vec<_>>(),
-            "notes": study.paper.footnote,
-        });
-    }
-    document
 }

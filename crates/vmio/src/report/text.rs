@@ -6,14 +6,14 @@ use vmio_model::summary::Comparison;
 
 use super::code::broken;
 use super::finding;
-use super::fit;
 use super::format::{self, rate, spread, time};
 use super::view::{self, Group, Row};
 use super::{Report, like, paper};
+use crate::fit;
 use crate::term::Style;
 
 /// Columns that no line exceeds, save what has to be pasted.
-pub use super::fit::WIDTH;
+use crate::fit::WIDTH;
 
 /// Width of the label column.
 const LABEL: usize = 27;

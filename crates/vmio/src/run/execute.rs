@@ -1,21 +1,21 @@
 //! Everything of a run between the first change and the last undo.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use anyhow::Context as _;
 use vmio_model::result::{Run, RunState};
 use vmio_model::study::DoneReason;
-use vmio_node::{Journal, Local, Node, recover};
+use vmio_node::{Journal, Local, recover};
+use vmio_rig::engine::measure::{Ended, Next};
+use vmio_rig::engine::plan::Planned;
+use vmio_rig::engine::{self, Job, environment};
 
-use super::engine::{self, Ended, Next};
-use super::plan::Planned;
 use super::progress::Progress;
-use super::rig::{Machine, MustStop, Parts};
-use super::{Wishes, environment, gentle, signals};
-use crate::cli::{Context, Exit, Failure};
+use super::{Wishes, signals};
+use crate::context::Context;
 use crate::store::{NewRun, Store, StoreError};
 use crate::term;
+use vmio_model::failure::{Exit, Failure};
 
 /// Everything from the first change to the last undo.
 pub fn execute(
@@ -67,7 +67,19 @@ pub fn execute(
         }
     })
     .context("cannot set up signal handling")?;
-    let outcome = on_machine(planned, &mut run, next, wishes, context, &store, &journal);
+    let mut progress = Progress::new(&planned.study, &planned.cost);
+    let job = Job {
+        planned,
+        next,
+        gentle_share: wishes.gentle_share,
+        force: wishes.force,
+        run_dir: &context.paths.runtime,
+        state_dir: &context.paths.state,
+        store: &store,
+        journal: &journal,
+        say: term::note,
+    };
+    let outcome = engine::run(&job, &mut run, &mut |event| progress.tell(&event));
     let store = stopping.exit_or(store);
     let failed = journal.close();
     failed.iter().for_each(|f| term::note(&format!("warning: could not be undone: {f}")));
@@ -176,74 +188,4 @@ fn begin(planned: &Planned, store: &Store, context: &Context) -> anyhow::Result<
         workloads: &planned.traits,
     })?;
     Ok(store.load(id)?)
-}
-
-fn on_machine(
-    planned: &Planned,
-    run: &mut Run,
-    next: Next,
-    wishes: &Wishes,
-    context: &Context,
-    store: &Store,
-    journal: &Arc<Journal>,
-) -> anyhow::Result<Ended> {
-    let local: Arc<dyn Node> = Arc::new(Local::owned(journal.clone()));
-    let mut progress = Progress::new(&planned.study, &planned.cost);
-    let say = |text: &str| term::note(text);
-    let watcher = planned.gentle.then(|| gentle::Watcher::start(local.clone(), journal, &planned.devices(&*local)));
-    let watcher = match watcher {
-        None => None,
-        Some(Ok(watcher)) => {
-            term::note(&format!("gentle: watching the other guests for {} s before any load", gentle::QUIET.as_secs()));
-            watcher.settle();
-            Some(watcher)
-        }
-        Some(Err(why)) => {
-            term::note(&format!(
-                "gentle: the other guests' latency is not visible here, so only the cap and the one core hold: {why}"
-            ));
-            None
-        }
-    };
-    let prepared = Machine::prepare(
-        Parts {
-            study: &planned.study,
-            store,
-            local,
-            journal: journal.clone(),
-            backing: planned.backing.clone(),
-            place: planned.place.clone(),
-            dir: planned.dir.clone(),
-            device: planned.device.clone(),
-            cost: &planned.cost,
-            force: wishes.force,
-            pace: planned.gentle.then_some(wishes.gentle_share),
-            watcher,
-            run_dir: context.paths.runtime.clone(),
-            state_dir: context.paths.state.clone(),
-            progress: &say,
-        },
-        run,
-    );
-    let mut machine = match prepared.map_err(anyhow::Error::downcast::<MustStop>) {
-        Ok(machine) => machine,
-        Err(Ok(MustStop(reason))) => return Ok(Ended::Stopped(reason)),
-        Err(Err(error)) => return Err(error),
-    };
-    // Whatever fails in here: the machine knows how to leave storage that is sick.
-    let ended = (|| {
-        if planned.gentle {
-            machine.be_gentle(wishes.gentle_share)?;
-        }
-        if let Some(reason) = machine.precondition(&planned.traits, &planned.cost.rates.refilled_targets)? {
-            return Ok(Ended::Stopped(reason));
-        }
-        let began = Instant::now();
-        let seconds = || began.elapsed().as_secs_f64();
-        let tell = &mut |event: engine::Event<'_>| progress.tell(&event);
-        engine::measure(&planned.study, next, run, store, &mut machine, &seconds, tell)
-    })();
-    progress.end();
-    machine.finish();
-    ended
 }

@@ -10,7 +10,7 @@ use vmio_rig::disks::places::{self, Ground};
 use vmio_rig::disks::space;
 
 use super::{Mode, Wishes, noise_name};
-use crate::cli::Context;
+use crate::context::Context;
 use crate::store::Store;
 
 /// The whole study.

@@ -1,19 +1,13 @@
-//! Runs a study on this machine: plan, question, measuring, report. `engine` is the loop and
-//! knows no machine; `rig` is the machine; `plan` looks before anything is changed.
+//! Runs a study on this machine: plan, question, measuring, report. What plans and measures is
+//! `vmio_rig::engine`; here is what a person sees of it, and what is stored of it.
 
-pub mod engine;
-pub mod environment;
 mod execute;
 pub mod form;
-mod gentle;
 pub mod like;
-mod noise;
-mod plan;
+pub mod noise;
 mod progress;
 mod prove;
-mod rig;
 mod signals;
-pub mod studies;
 
 use std::path::PathBuf;
 
@@ -23,12 +17,15 @@ use vmio_model::study::Study;
 use vmio_node::Local;
 use vmio_rig::disks::space::gib;
 
-use self::engine::Next;
-use crate::cli::{Context, Exit, Failure, Outcome};
 use crate::cmd::runs::RunId;
-use crate::report::{Forms, Report};
+use crate::context::{Context, Outcome};
+use crate::report::{self, Forms, Report};
 use crate::store::Store;
+use crate::studies;
 use crate::term;
+use vmio_model::failure::{Exit, Failure};
+use vmio_rig::engine::measure::{self as engine, Next};
+use vmio_rig::engine::{environment, plan};
 
 /// What the user wants of a run beside the study.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -82,6 +79,23 @@ pub struct Wishes {
     /// Why this form of the study was chosen, where nobody named one.
     #[arg(skip)]
     pub form: Option<String>,
+}
+
+impl Wishes {
+    /// What of them concerns the plan.
+    fn of_plan(&self, context: &Context) -> plan::Wishes {
+        plan::Wishes {
+            on: self.on.clone(),
+            device: self.device.first().cloned(),
+            force: self.force,
+            gentle: self.gentle,
+            no_gentle: self.no_gentle,
+            make_place: self.make_place,
+            told: self.told.clone(),
+            form: self.form.clone(),
+            state_dir: context.paths.state.clone(),
+        }
+    }
 }
 
 /// What is done with the study.
@@ -231,23 +245,23 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
         study.repeat.ask_for_steady_state();
     }
     drop(known);
-    let planned = plan::look(study, wishes, last.as_ref(), context, &looker)?;
+    let planned = plan::look(study, &wishes.of_plan(context), last.as_ref(), &looker)?;
     if let Some(run) = &resumed {
         same_place(run, &planned, wishes, &looker)?;
         enough_left(run, &planned)?;
     }
     // Asked for alone, the plan is the answer.
     match wishes.dry_run && !context.json {
-        true => term::print(&format!("{}\n", planned.text().trim_end()))?,
-        false => term::note(planned.text().trim_end()),
+        true => term::print(&format!("{}\n", report::plan::text(&planned).trim_end()))?,
+        false => term::note(report::plan::text(&planned).trim_end()),
     }
     if let Some(run) = &resumed {
-        let age = plan::duration((environment::now() - run.started_unix).max(0.0));
+        let age = report::plan::duration((environment::now() - run.started_unix).max(0.0));
         term::note(&format!("  {:<10} run {}, begun {age} ago, with {} samples", "resumes", run.id, run.samples.len()));
     }
     if wishes.dry_run {
         if context.json {
-            term::json(&planned.json())?;
+            term::json(&report::plan::json(&planned))?;
         }
         planned.refuse()?;
         term::note("dry run: nothing was changed");

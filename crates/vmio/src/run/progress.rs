@@ -10,7 +10,7 @@ use vmio_model::study::Study;
 use vmio_model::study::plan::Plan;
 
 use super::engine::Event;
-use super::plan::duration;
+use crate::report::plan::duration;
 
 /// Shows events of the measuring loop.
 pub struct Progress {
@@ -68,6 +68,7 @@ impl Progress {
                 let text = format!("round {} {} ({})", round + 1, setup.key(), self.left());
                 self.transient(&text);
             }
+            Event::Over => self.end(),
             Event::Stored(_) => self.stored += 1,
             Event::Round(round, shares) if self.told < Some(*round) => {
                 self.told = Some(*round);
@@ -119,7 +120,7 @@ impl Progress {
     }
 
     /// Ends the transient line.
-    pub fn end(&self) {
+    fn end(&self) {
         if self.terminal {
             let mut err = std::io::stderr().lock();
             let _ = write!(err, "\r\x1b[K");

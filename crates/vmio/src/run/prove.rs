@@ -6,8 +6,8 @@ use vmio_model::rules::Finding;
 use vmio_model::study::Study;
 
 use super::studies;
-use crate::cli::{Exit, Failure};
 use crate::report::{Report, proof_study};
+use vmio_model::failure::{Exit, Failure};
 
 /// Rounds of a proof: enough for the interval of a gain of a few percent here.
 const ROUNDS: u32 = 8;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::ErrorCode;
 
-use crate::cli::{Exit, Failure};
+use vmio_model::failure::{Exit, Failure};
 
 /// What to do about a full disk.
 const FULL: &str = "free some space there, or keep the store elsewhere: --state DIR; what was measured is kept";

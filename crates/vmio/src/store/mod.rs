@@ -5,6 +5,7 @@
 //! measures a run owns it (see `owner.rs`); a run that says "running" without an owner was
 //! broken off, and every reader gets to see it as interrupted.
 
+mod engine;
 mod error;
 mod guard;
 mod import;
@@ -361,6 +362,7 @@ impl Store {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "for the database, not for a reader")]
 fn to_json<T: serde::Serialize + ?Sized>(value: &T) -> String {
     serde_json::to_string(value).expect("the model's types have string keys and no failing serialiser")
 }

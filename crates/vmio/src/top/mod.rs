@@ -10,8 +10,9 @@ use vmio_look::top::{Blocks, FlowSource, Sampler};
 use vmio_model::top::History;
 use vmio_node::Local;
 
-use crate::cli::{Context, Exit, Outcome};
+use crate::context::{Context, Outcome};
 use crate::term;
+use vmio_model::failure::Exit;
 
 pub mod app;
 pub mod columns;
@@ -76,5 +77,7 @@ fn tracing(no_ebpf: bool) -> Result<Box<dyn FlowSource>, String> {
     term::note(
         "loading eBPF programs at the block layer's tracepoints; they go when vmio ends (--no-ebpf does without)",
     );
-    Blocks::start().map(|source| Box::new(source) as Box<dyn FlowSource>).map_err(|e| e.to_string())
+    Blocks::start(&vmio_node::Local::new())
+        .map(|source| Box::new(source) as Box<dyn FlowSource>)
+        .map_err(|e| e.to_string())
 }

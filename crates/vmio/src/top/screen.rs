@@ -1,6 +1,7 @@
 //! What is shown, of one interval, whatever shows it: verdicts, disks, guests in their order, what
 //! no guest explains, notes. `--once` prints it, `--json` writes it, the terminal draws it.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use vmio_model::top::load::{HostCpu, Interval, UplinkLoad};
 use vmio_model::top::rows::{DeviceRow, GuestRow, OtherRow, ProcessRow, rows};
@@ -9,7 +10,7 @@ use vmio_model::top::verdict::{Verdict, nothing, verdicts};
 use vmio_model::top::{History, verdict};
 
 use super::columns::{self, Column, figure, percent, short, time};
-use crate::report::fit;
+use crate::fit;
 use crate::report::format::count;
 use crate::term::Style;
 
@@ -30,7 +31,7 @@ pub const LEAST_NAME: usize = 8;
 const NOTE: &str = "note: ";
 
 /// One interval as it is shown. The fields are those of `--json`.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Screen {
     /// Version of this document.
     pub schema_version: &'static str,
@@ -102,9 +103,7 @@ impl Screen {
 
     /// As one JSON document in one line.
     pub fn json(&self) -> String {
-        let mut text = serde_json::to_string(self).expect("string keys, and no failing serialiser");
-        text.push('\n');
-        vmio_model::shown::json(&text).into_owned()
+        crate::document::text(self)
     }
 
     /// As text of at most `width` columns.

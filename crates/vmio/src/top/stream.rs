@@ -12,8 +12,10 @@ use signal_hook::flag;
 
 use super::Wishes;
 use super::screen::Screen;
-use crate::cli::{Context, Failure};
-use crate::cli::{Exit, Outcome};
+use crate::context::Context;
+use crate::context::Outcome;
+use vmio_model::failure::Exit;
+use vmio_model::failure::Failure;
 
 use crate::term;
 

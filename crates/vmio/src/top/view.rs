@@ -9,7 +9,7 @@ use ratatui::text::{Line, Span};
 use super::app::App;
 use super::columns::Column;
 use super::screen::{DISK, LEAST_NAME, OTHER, Screen, device_cells, marked, other_cells};
-use crate::report::fit::{self, cut};
+use crate::fit::{self, cut};
 
 /// The whole screen: at most `height` lines, none longer than `width`.
 pub fn lines(app: &App, width: u16, height: u16) -> Vec<Line<'static>> {

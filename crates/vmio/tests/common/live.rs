@@ -3,6 +3,9 @@
 //! ends with them.
 #![allow(clippy::unwrap_used, dead_code)]
 
+#[path = "schema.rs"]
+mod schema;
+
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,7 +13,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use schema::fits;
 use serde_json::Value;
+
+pub mod found;
 
 /// What every guest begins with.
 const COMMON: &str = "-S -nodefaults -display none -m 64";
@@ -114,6 +120,7 @@ pub fn scan(state: &Path, more: &[&str]) -> Value {
         .unwrap();
     let err = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{err}");
+    fits("scan", &String::from_utf8(output.stdout.clone()).unwrap());
     serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {err}"))
 }
 
@@ -122,9 +129,4 @@ pub fn guest<'a>(scan: &'a Value, short: &str) -> &'a Value {
     let name = name(short);
     let found = scan["guests"].as_array().unwrap().iter().find(|g| g["name"] == name.as_str());
     found.unwrap_or_else(|| panic!("{name} was not found"))
-}
-
-/// Ids of the rules that found something in a guest.
-pub fn rules(guest: &Value) -> std::collections::BTreeSet<&str> {
-    guest["findings"].as_array().unwrap().iter().map(|f| f["rule"].as_str().unwrap()).collect()
 }

@@ -4,6 +4,7 @@
 
 pub mod page;
 pub mod paper;
+pub mod poison;
 pub mod scan;
 
 use std::collections::BTreeMap;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use vmio::run::studies;
+use vmio::studies;
 use vmio_model::result::*;
 use vmio_model::setup::Setup;
 use vmio_model::study::control::{controls, logical_blocks};

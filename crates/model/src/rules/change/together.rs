@@ -1,6 +1,7 @@
 //! All changes to one device in one step. A finding's own change is written for the device as it is:
 //! where several findings concern one device, the later of two would undo part of the former.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Change, NicTo, To, own_disk, own_nic};
@@ -17,7 +18,7 @@ pub enum Sets {
 }
 
 /// The changes of several findings as one.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Together {
     /// The device.
     pub subject: String,

@@ -15,9 +15,10 @@ use super::super::History;
 use super::super::latency::BUCKET_ERROR;
 use super::super::load::{Device, DeviceLoad, GuestLoad, Interval, Transfer};
 use super::super::rows::{per_second, totals};
-use super::super::words::{count, number, percent, time};
+use super::super::words::{number, percent, time};
 use super::share::{self, Actor, Basis, Identity};
 use super::{Cost, Culprit, Resource, Verdict, blame, culprits, told};
+use crate::words::{count, two};
 
 /// So many times the quiet latency counts as waiting.
 pub const SLOWER: f64 = 2.0;
@@ -49,7 +50,7 @@ fn signs(interval: &Interval, load: &DeviceLoad, history: &History) -> Option<(b
         return None;
     }
     let each = spent / requests as f64;
-    let at_once = format!("{} requests at once, {} each", count(depth), time(each));
+    let at_once = format!("{} requests at once, {} each", two(depth), time(each));
     let queued = queued(interval, load.device).filter(|(ratio, at_device)| {
         // A scheduler or limit that holds requests back from an idle disk is no full disk.
         *ratio >= QUEUED && *at_device >= 1.0
@@ -135,7 +136,7 @@ fn cost(interval: &Interval, i: usize, device: Device, culprits: &[Culprit], his
     let they = if hogs.len() == 1 { "that one was" } else { "those were" };
     let words = match quiet.map(|quiet| (quiet, slower(now, quiet))) {
         Some((quiet, Some(times))) => {
-            format!("{} p99 {}, {} while {they} quiet ({}x)", guest.name, time(now), time(quiet), count(times))
+            format!("{} p99 {}, {} while {they} quiet ({}x)", guest.name, time(now), time(quiet), two(times))
         }
         Some((quiet, None)) => {
             format!("{} p99 {}, no worse than while {they} quiet ({})", guest.name, time(now), time(quiet))
@@ -169,7 +170,7 @@ fn without_costs(interval: &Interval, culprits: &[Culprit], neighbours: usize) -
     match neighbours {
         0 if guests > 0 => "no other guest used it".into(),
         0 => "no guest used it".into(),
-        n if known => format!("{n} other guest{} did too little to tell what it costs", if n == 1 { "" } else { "s" }),
+        n if known => format!("{} did too little to tell what it costs", count(n, "other guest")),
         _ => "what it costs the others cannot be told without tracing".into(),
     }
 }

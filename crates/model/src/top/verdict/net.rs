@@ -2,9 +2,10 @@
 
 use super::super::load::{Interval, Packets, UplinkLoad};
 use super::super::rows::per_second;
-use super::super::words::{bits, count, percent};
+use super::super::words::{bits, percent};
 use super::share::Actor;
 use super::{Culprit, Resource, Verdict, blame, culprits};
+use crate::words::two;
 
 /// An uplink is used up from this part of its speed.
 const FULL: f64 = 0.90;
@@ -38,8 +39,7 @@ pub(super) fn verdicts(interval: &Interval) -> Vec<Verdict> {
 fn drops(side: &Packets, seconds: f64) -> Option<String> {
     let rate = per_second(side.dropped as f64, seconds);
     let ratio = side.dropped as f64 / (side.packets + side.dropped).max(1) as f64;
-    (rate >= DROPS && ratio >= DROPPED)
-        .then(|| format!("{} packets a second ({}) dropped", count(rate), percent(ratio)))
+    (rate >= DROPS && ratio >= DROPPED).then(|| format!("{} packets a second ({}) dropped", two(rate), percent(ratio)))
 }
 
 fn uplink(interval: &Interval, load: &UplinkLoad, sends: bool) -> Option<Verdict> {

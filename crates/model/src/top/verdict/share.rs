@@ -1,5 +1,6 @@
 //! Whose part of a disk's time is how large.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::super::cpu_users::ProcessLoad;
@@ -7,7 +8,7 @@ use super::super::load::{Device, DiskLoad, GuestLoad, Interval};
 use super::super::process::OtherKind;
 
 /// What shares are shares of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Basis {
     /// The sum of the times that requests spent at the disk.

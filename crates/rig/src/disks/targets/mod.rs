@@ -145,7 +145,7 @@ pub trait Prepared: Send {
     }
     /// Where the state that a cell needs cannot be had in place because a hypervisor has the
     /// image open: other storage for it. The guest lets go of the old one
-    /// ([`crate::guests::Guest::exchange`]), then [`Prepared::exchanged`] is called. `None`
+    /// (`Guest::exchange`), then [`Prepared::exchanged`] is called. `None`
     /// where the guest goes on with what it has.
     fn exchange(&mut self, _asked: &setup::Attachment, _state: State) -> Result<Option<Exchange>> {
         Ok(None)
@@ -159,7 +159,7 @@ pub trait Prepared: Send {
     /// What whoever uses it must keep to.
     fn demands(&self) -> Demands;
     /// Whether writes after a reset to [`State::Fresh`] make the file system allocate
-    /// ([`crate::probes::foreign::Circumstances::first_write`]).
+    /// (the probes' `first_write`).
     fn allocates(&self) -> bool {
         false
     }

@@ -20,7 +20,7 @@ use vmio_node::qmp::Qmp;
 
 use crate::qemu::find_qemu;
 
-use super::{Accelerator, Error, Guest, GuestKind, GuestSpec, Hypervisor, LaunchCtx, Result};
+use super::{Accelerator, Disks, Error, Guest, GuestKind, GuestSpec, Hypervisor, Images, LaunchCtx, Result};
 use crate::disks::Storage;
 use effective::{Asked, Sources};
 use exchange::Exchanger;
@@ -100,18 +100,8 @@ impl Guest for QemuGuest {
     fn hypervisor(&self) -> Option<&Hypervisor> {
         Some(&self.booted.hypervisor)
     }
-    fn disk_path(&self, id: &str) -> Result<PathBuf> {
-        self.booted.disk_path(id)
-    }
-    fn effective(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
-        let mut qmp = self.booted.qmp.lock().unwrap_or_else(PoisonError::into_inner);
-        let from =
-            Sources { host: self.host.reader(), guest: self.booted.node.reader(), pid: self.booted.hypervisor.pid };
-        effective::read(&mut qmp, &from, &self.asked)
-    }
-    fn exchange(&self, id: &str, storage: &Storage) -> Result<()> {
-        let mut qmp = self.booted.qmp.lock().unwrap_or_else(PoisonError::into_inner);
-        self.exchanger.exchange(&mut qmp, id, storage)
+    fn disks(&self) -> Option<&dyn Disks> {
+        Some(self)
     }
     fn accelerator(&self) -> Option<&Accelerator> {
         Some(&self.accelerator)
@@ -124,6 +114,28 @@ impl Guest for QemuGuest {
     }
     fn stop(self: Box<Self>) -> Result<()> {
         self.booted.stop()
+    }
+}
+
+impl Disks for QemuGuest {
+    fn path(&self, id: &str) -> Result<PathBuf> {
+        self.booted.disk_path(id)
+    }
+    fn effective(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
+        let mut qmp = self.booted.qmp.lock().unwrap_or_else(PoisonError::into_inner);
+        let from =
+            Sources { host: self.host.reader(), guest: self.booted.node.reader(), pid: self.booted.hypervisor.pid };
+        effective::read(&mut qmp, &from, &self.asked)
+    }
+    fn images(&self) -> Option<&dyn Images> {
+        Some(self)
+    }
+}
+
+impl Images for QemuGuest {
+    fn exchange(&self, id: &str, storage: &Storage) -> Result<()> {
+        let mut qmp = self.booted.qmp.lock().unwrap_or_else(PoisonError::into_inner);
+        self.exchanger.exchange(&mut qmp, id, storage)
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-use crate::cli::{Exit, Failure};
+use vmio_model::failure::{Exit, Failure};
 
 /// Largest file that can be a policy; what is larger was named by mistake.
 const MOST_BYTES: u64 = 64 << 20;

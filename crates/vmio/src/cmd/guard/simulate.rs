@@ -13,9 +13,10 @@ use vmio_model::simulate::{
     self, Allocator, Enforcement, MILLISECOND, SECOND, Scenario, Settings, Source, Vif, scenario,
 };
 
-use crate::cli::{Context, Exit, Failure, Outcome};
+use crate::context::{Context, Outcome};
 use crate::report::simulation::{self, Report, Simulated, Study};
 use crate::term;
+use vmio_model::failure::{Exit, Failure};
 
 /// Run the guard on a simulated uplink, in virtual time
 ///

@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use vmio_model::policy::plan::{LimitedBy, Plan, Pool, Row};
 use vmio_model::policy::units::show_rate;
 
-use crate::report::fit;
+use crate::fit;
 use crate::term::Style;
 
 /// Columns that no line exceeds.
-const WIDTH: usize = crate::report::WIDTH;
+const WIDTH: usize = crate::fit::WIDTH;
 /// Longest name beside which the figures still stand on the same line.
 const NAME: usize = 18;
 /// Longest class that is shown whole.

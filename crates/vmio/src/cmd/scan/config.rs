@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags, open};
 use vmio_model::ignores;
 
 use super::pick::Ignore;
-use crate::cli::{Exit, Failure};
+use vmio_model::failure::{Exit, Failure};
 
 /// Largest file that can be meant.
 const MOST_BYTES: u64 = 1 << 20;

@@ -11,9 +11,10 @@ use vmio_model::facts::{Guest, called};
 
 use super::config;
 use super::pick::Ignore;
-use crate::cli::{Context, Exit, Failure};
+use crate::context::Context;
 use crate::report::scan::diff::{Diff, Earlier};
 use crate::report::scan::{View, json};
+use vmio_model::failure::{Exit, Failure};
 
 /// Largest earlier scan that is read.
 const MOST_BYTES: u64 = 64 << 20;

@@ -6,8 +6,8 @@ use vmio_model::facts::{Guest, called};
 use vmio_model::rules::RULES;
 use vmio_model::shown;
 
-use crate::cli::{Exit, Failure};
 use crate::report::scan::Row;
+use vmio_model::failure::{Exit, Failure};
 
 /// Names that an error lists.
 const LISTED: usize = 12;
@@ -54,7 +54,7 @@ fn unknown(guests: &[Guest], word: &str) -> Failure {
 }
 
 /// The candidate that was probably meant.
-fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let scored = candidates.map(|c| (strsim::jaro_winkler(word, c), c));
     scored.filter(|(score, _)| *score >= 0.8).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, c)| c)
 }

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vmio_model::facts::Guest;
 use vmio_model::rules::{Evidence, Finding, Severity};
 
 use super::{Row, View};
-use crate::report::fit;
+use crate::fit;
 use crate::report::format::{self, count};
 use crate::report::text::Out;
 use crate::term::Style;
@@ -80,7 +81,7 @@ impl From<&Finding> for EarlierFinding {
 }
 
 /// A finding that is new, gone or changed.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Changed {
     /// The guest.
     pub guest: String,
@@ -97,7 +98,7 @@ pub struct Changed {
 }
 
 /// The difference to an earlier scan.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Diff {
     /// Where the earlier scan was read; `None`: there is none yet.
     pub from: Option<String>,

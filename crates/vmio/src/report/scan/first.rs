@@ -5,8 +5,8 @@ use vmio_model::rules::change::Takes;
 use vmio_model::rules::{Finding, Severity};
 
 use super::Row;
+use crate::fit::{self, WIDTH};
 use crate::report::finding;
-use crate::report::fit::{self, WIDTH};
 use crate::report::format;
 use crate::report::text::Out;
 
@@ -65,7 +65,7 @@ fn place<'a>(row: &Row, finding: &'a Finding) -> &'a str {
 fn sure(row: &Row, finding: &Finding) -> String {
     let gain = match &finding.expected {
         Some(expected) => match expected.times {
-            Some(times) => format!("gain {} times in {}", format::factor_of(times), expected.source),
+            Some(times) => format!("gain {} times in {}", format::two(times), expected.source),
             None => format!("gain as in {}", expected.source),
         },
         None if row.guest.kind == "qemu" => "its cost here is not measured (vmio tax --like)".into(),

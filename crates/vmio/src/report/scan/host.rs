@@ -1,5 +1,6 @@
 //! Findings that are about the host and not about one of its guests: told once, with the guests that have them.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use vmio_model::rules::{Finding, Severity};
 
@@ -12,7 +13,7 @@ const RULES: [&str; 1] = ["emulation-though-kvm"];
 const NAMED: usize = 5;
 
 /// A finding of the host's.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct HostWide<'a> {
     /// Id of the rule.
     pub rule: &'a str,

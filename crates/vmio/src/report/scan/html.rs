@@ -1,152 +1,173 @@
 //! A scan as one HTML file that loads nothing: the overview, then a section a guest.
 
-use std::fmt::Write;
+use vmio_model::words::plural;
 
 use super::settings::{devices, disk_label, nic_label};
 use super::text::{identity, shown};
-use super::{Row, View, by_mend, in_one_step};
-use crate::report::html::{END, chip, escape, head};
+use super::{Row, View, by_mend, host, in_one_step};
+use crate::report::page::{self, Html, chip, html};
 use crate::report::{finding, format};
-
-macro_rules! put {
-    ($page:expr, $($arg:tt)*) => { let _ = write!($page, $($arg)*); };
-}
 
 /// The whole page.
 pub fn html(view: &View) -> String {
-    let mut page = head("vmio scan: the guests of this host");
-    put!(page, "<p class=\"dim\">{}, {}</p>\n", format::utc(view.at_unix_seconds), view.headline());
     let n = view.rows.len();
-    let counts = view.counts();
-    let counts = if counts.is_empty() { "Nothing found.".to_owned() } else { format!("Findings: {counts}.") };
-    put!(
-        page,
-        "<div class=\"head\"><div class=\"big\">{n}<small>guest{}</small></div><div class=\"what\"><p>{counts}</p>\
-         <p class=\"dim\">Read from this host alone: nothing was sent to a guest and nothing was changed. Findings are based \
-         on settings; the expected gain of a change is given with its source.</p></div></div>\n",
-        if n == 1 { "" } else { "s" }
-    );
-    overview(&mut page, view);
-    for (i, row) in view.rows.iter().enumerate() {
-        guest(&mut page, i, row);
-    }
-    unread(&mut page, view);
-    page + END
-}
-
-fn overview(page: &mut String, view: &View) {
-    *page += "<h2>Guests</h2>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Guests\"><table><thead><tr>";
-    for (column, class) in
-        [("Guest", "l"), ("Kind", "l"), ("vCPUs", ""), ("Disks", "l"), ("Network", "l"), ("Worst finding", "l")]
-    {
-        put!(page, "<th class=\"{class}\" scope=\"col\">{column}</th>");
-    }
-    *page += "</tr></thead><tbody>";
-    let host = view.host_wide();
-    for (i, row) in view.rows.iter().enumerate() {
-        let worst = match super::host::own(row, &host).next() {
-            Some(f) => {
-                let more = super::host::own(row, &host).count() - 1;
-                let more =
-                    if more > 0 { format!(" <span class=\"dim\">and {more} more</span>") } else { String::new() };
-                format!("{} {}{more}", chip(f.severity), escape(&f.title))
-            }
-            None if row.is_known() && row.findings.is_empty() => "<span class=\"dim\">nothing found</span>".into(),
-            None if row.is_known() => "<span class=\"dim\">nothing of its own</span>".into(),
-            None => "<span class=\"dim\">could not be read</span>".into(),
-        };
-        let vcpus = row.guest.processors.as_ref().and_then(|p| p.vcpus).map_or("–".into(), |n| n.to_string());
-        put!(
-            page,
-            "<tr><th scope=\"row\"><a href=\"#g{i}\">{}</a></th><td class=\"l\">{}</td><td>{vcpus}</td><td class=\"l\">{}</td>\
-             <td class=\"l\">{}</td><td class=\"l w\">{worst}</td></tr>",
-            escape(&row.guest.name),
-            escape(row.kind()),
-            escape(&disk_label(&row.guest, false)),
-            escape(&nic_label(&row.guest, false))
-        );
-    }
-    *page += "</tbody></table></div>\n";
-    for wide in &host {
-        put!(page, "<p>This host: {}. {}</p>\n", escape(&wide.line()), escape(wide.cause));
-    }
-}
-
-fn guest(page: &mut String, i: usize, row: &Row) {
-    put!(
-        page,
-        "<h2 id=\"g{i}\">{}</h2>\n<p class=\"dim\">{}</p>\n",
-        escape(&row.guest.name),
-        escape(&identity(row).join(", "))
-    );
-    if row.findings.is_empty() {
-        *page += match row.is_known() {
-            true => "<p>No rule found a problem in what could be read.</p>\n",
-            false => "<p>No setting could be read, so no rule was applied.</p>\n",
-        };
-    }
-    for (i, f) in row.findings.iter().enumerate() {
-        finding::html(page, f, &shown(row, i, f));
-    }
-    for all in row.together() {
-        put!(
-            page,
-            "<article class=\"card\"><h3>{}</h3><p>{}</p><dl>",
-            escape(&in_one_step(&all)),
-            finding::takes(all.change.takes)
-        );
-        row.ways(&all.change).0.iter().for_each(|(name, how)| finding::way(page, name, how));
-        let remark = row.remark(&all.change).map(|r| format!("<p class=\"dim\">{}</p>", escape(r)));
-        put!(page, "</dl>{}</article>\n", remark.unwrap_or_default());
-    }
-    let list = |page: &mut String, head: &str, all: Vec<String>| {
-        if !all.is_empty() {
-            put!(page, "<h3>{head}</h3><ul>");
-            all.iter().for_each(|line| put_line(page, line));
-            *page += "</ul>\n";
-        }
+    let counts = match view.counts() {
+        none if none.is_empty() => "Nothing found.".to_owned(),
+        counts => format!("Findings: {counts}."),
     };
-    list(page, "Differs from the reference guest of vmio tax", row.differences.clone());
-    let unread = row.guest.unread.iter().map(|u| format!("{}: {}; {}", u.what, u.why, u.mend)).collect();
-    list(page, "Not read", unread);
-    settings(page, row);
+    let body = html! {
+        p.dim { (format::utc(view.at_unix_seconds)) ", " (view.headline()) }
+        div.head {
+            div.big { (n) small { (plural(n, "guest")) } }
+            div.what {
+                p { (counts) }
+                p.dim {
+                    "Read from this host alone: nothing was sent to a guest and nothing was changed. Findings are based \
+                     on settings; the expected gain of a change is given with its source."
+                }
+            }
+        }
+        (overview(view))
+        @for (i, row) in view.rows.iter().enumerate() {
+            (guest(i, row))
+        }
+        (unread(view))
+    };
+    page::whole("vmio scan: the guests of this host", &body)
 }
 
-fn put_line(page: &mut String, line: &str) {
-    put!(page, "<li>{}</li>", escape(line));
-}
+/// Columns of the overview, with their alignment.
+const COLUMNS: [(&str, &str); 6] =
+    [("Guest", "l"), ("Kind", "l"), ("vCPUs", ""), ("Disks", "l"), ("Network", "l"), ("Worst finding", "l")];
 
-fn settings(page: &mut String, row: &Row) {
-    let devices = devices(&row.guest);
-    if devices.is_empty() {
-        return;
-    }
-    *page += "<details><summary>Settings, and where each was read</summary><div class=\"scroll\"><table><thead><tr>\
-              <th class=\"l\" scope=\"col\">Device</th><th class=\"l\" scope=\"col\">Setting</th><th class=\"l\" scope=\"col\">Value</th>\
-              <th class=\"l\" scope=\"col\">Read from</th></tr></thead><tbody>";
-    for device in devices {
-        for (i, s) in device.settings.iter().enumerate() {
-            let name = if i == 0 { escape(&device.name) } else { String::new() };
-            put!(
-                page,
-                "<tr><th scope=\"row\">{name}</th><td class=\"l\">{}</td><td class=\"l w\">{}</td><td class=\"l w dim\">{}</td></tr>",
-                s.name,
-                escape(&s.value),
-                escape(&s.from)
-            );
+fn overview(view: &View) -> Html {
+    let wide = view.host_wide();
+    html! {
+        h2 { "Guests" }
+        div.scroll tabindex="0" role="region" aria-label="Guests" {
+            table {
+                thead { tr { @for (column, class) in COLUMNS { th class=(class) scope="col" { (column) } } } }
+                tbody {
+                    @for (i, row) in view.rows.iter().enumerate() {
+                        @let vcpus = row.guest.processors.as_ref().and_then(|p| p.vcpus);
+                        tr {
+                            th scope="row" { a href={ "#g" (i) } { (row.guest.name) } }
+                            td.l { (row.kind()) }
+                            td { (vcpus.map_or("–".into(), |n| n.to_string())) }
+                            td.l { (disk_label(&row.guest, false)) }
+                            td.l { (nic_label(&row.guest, false)) }
+                            td.l.w { (worst(row, &wide)) }
+                        }
+                    }
+                }
+            }
+        }
+        @for wide in &wide {
+            p { "This host: " (wide.line()) ". " (wide.cause) }
         }
     }
-    *page += "</tbody></table></div></details>\n";
 }
 
-fn unread(page: &mut String, view: &View) {
+/// The finding of a guest's own that costs most, and how many more there are.
+fn worst(row: &Row, wide: &[host::HostWide<'_>]) -> Html {
+    let own: Vec<_> = host::own(row, wide).collect();
+    html! {
+        @if let Some((first, more)) = own.split_first() {
+            (chip(first.severity)) " " (first.title)
+            @if !more.is_empty() { " " span.dim { "and " (more.len()) " more" } }
+        } @else if row.is_known() && row.findings.is_empty() {
+            span.dim { "nothing found" }
+        } @else if row.is_known() {
+            span.dim { "nothing of its own" }
+        } @else {
+            span.dim { "could not be read" }
+        }
+    }
+}
+
+fn guest(i: usize, row: &Row) -> Html {
+    let unread = |u: &vmio_model::facts::Unread| format!("{}: {}; {}", u.what, u.why, u.mend);
+    let unread: Vec<String> = row.guest.unread.iter().map(unread).collect();
+    html! {
+        h2 id={ "g" (i) } { (row.guest.name) }
+        p.dim { (identity(row).join(", ")) }
+        @if row.findings.is_empty() {
+            p {
+                @if row.is_known() {
+                    "No rule found a problem in what could be read."
+                } @else {
+                    "No setting could be read, so no rule was applied."
+                }
+            }
+        }
+        @for (i, found) in row.findings.iter().enumerate() {
+            (finding::html(found, &shown(row, i, found)))
+        }
+        @for all in row.together() {
+            article.card {
+                h3 { (in_one_step(&all)) }
+                p { (finding::takes(all.change.takes)) }
+                dl { (finding::ways(&row.ways(&all.change).0)) }
+                @if let Some(remark) = row.remark(&all.change) {
+                    p.dim { (remark) }
+                }
+            }
+        }
+        (list("Differs from the reference guest of vmio tax", &row.differences))
+        (list("Not read", &unread))
+        (settings(row))
+    }
+}
+
+fn list(head: &str, lines: &[String]) -> Html {
+    html! {
+        @if !lines.is_empty() {
+            h3 { (head) }
+            (page::list(lines))
+        }
+    }
+}
+
+fn settings(row: &Row) -> Html {
+    let devices = devices(&row.guest);
+    html! {
+        @if !devices.is_empty() {
+            details {
+                summary { "Settings, and where each was read" }
+                div.scroll {
+                    table {
+                        thead {
+                            tr {
+                                @for head in ["Device", "Setting", "Value", "Read from"] {
+                                    th.l scope="col" { (head) }
+                                }
+                            }
+                        }
+                        tbody {
+                            @for device in &devices {
+                                @for (i, s) in device.settings.iter().enumerate() {
+                                    tr {
+                                        th scope="row" { @if i == 0 { (device.name) } }
+                                        td.l { (s.name) }
+                                        td.l.w { (s.value) }
+                                        td.l.w.dim { (s.from) }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn unread(view: &View) -> Html {
     let folded = by_mend(view);
-    if folded.is_empty() {
-        return;
+    html! {
+        @if !folded.is_empty() {
+            h2 { "Not read" }
+            ul { @for (mend, what) in &folded { li { strong { (mend) } ": " (what.join(", ")) } } }
+        }
     }
-    *page += "<h2>Not read</h2>\n<ul>";
-    for (mend, what) in folded {
-        put!(page, "<li><strong>{}</strong>: {}</li>", escape(mend), escape(&what.join(", ")));
-    }
-    *page += "</ul>\n";
 }

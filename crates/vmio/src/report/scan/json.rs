@@ -1,49 +1,65 @@
 //! A scan as JSON. Field names carry their units; fields are only added within a major
 //! `schema_version`. A guest's members are its facts (`vmio_model::facts::Guest`) as they are.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use vmio_model::facts::{Guest, Unread};
 use vmio_model::rules::Finding;
 use vmio_model::rules::change::Together;
-use vmio_model::shown;
 use vmio_model::summary::SCHEMA_VERSION;
 
 use super::diff::Diff;
 use super::{HostWide, Row, View};
+use crate::document;
 
-#[derive(Serialize)]
-struct Document<'a> {
+/// What a look at the guests on this host showed.
+#[derive(Serialize, JsonSchema)]
+pub struct Document<'a> {
+    /// Version of this document.
     schema_version: &'static str,
+    /// When it was looked, in seconds since the epoch.
     at_unix_seconds: f64,
+    /// How long that took.
     seconds: f64,
+    /// The guests, the worst first.
     guests: Vec<Entry<'a>>,
     /// Findings that several guests have for one reason, the host's; each is also among its guests' own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     host_findings: Vec<HostWide<'a>>,
+    /// What could not be read and belongs to no guest.
     unread: &'a [Unread],
+    /// Guests of vmio's own that are left out (`--all` shows them).
     own_guests_left_out: usize,
+    /// Findings that were left out since they are meant to be so.
     findings_ignored: usize,
     /// The same by who asked for it.
     ignored_by: Vec<IgnoredBy<'a>>,
+    /// What changed since an earlier scan; only with `--diff`.
     #[serde(skip_serializing_if = "Option::is_none")]
     diff: Option<&'a Diff>,
 }
 
-#[derive(Serialize)]
+/// Findings left out for one who asked for it.
+#[derive(Serialize, JsonSchema)]
 struct IgnoredBy<'a> {
+    /// `--ignore`, or a file.
     from: &'a str,
+    /// How many.
     findings: usize,
 }
 
-#[derive(Serialize)]
+/// A guest with what is wrong with it.
+#[derive(Serialize, JsonSchema)]
 struct Entry<'a> {
     #[serde(flatten)]
     guest: &'a Guest,
     /// Which of a change's ways is this guest's own: `qemu`, `libvirt`, `proxmox`; `null` where none is.
     own_way: Option<String>,
+    /// What the rules found, the most severe first.
     findings: &'a [Finding],
     /// One change for each device that several findings concern; made instead of theirs.
     together: Vec<Together>,
+    /// How it differs from the reference guest of `vmio tax`, a sentence each.
     differences_to_reference: &'a [String],
 }
 
@@ -61,9 +77,7 @@ pub fn json(view: &View) -> String {
         ignored_by: view.ignored_by.iter().map(|(from, n)| IgnoredBy { from, findings: *n }).collect(),
         diff: view.diff.as_ref(),
     };
-    let mut text = serde_json::to_string_pretty(&document).expect("string keys, and no failing serialiser");
-    text.push('\n');
-    shown::json(&text).into_owned()
+    document::text(&document)
 }
 
 fn entry(row: &Row) -> Entry<'_> {

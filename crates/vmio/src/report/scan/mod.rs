@@ -18,7 +18,7 @@ use vmio_model::rules::{self, Change, Finding, Severity};
 use super::format;
 pub use host::HostWide;
 pub use html::html;
-pub use json::json;
+pub use json::{Document, json};
 pub use prometheus::prometheus;
 pub use settings::{Device, Setting, devices, disk_label, nic_label};
 pub use text::{detail, overview};

@@ -7,8 +7,8 @@ use vmio_model::rules::Finding;
 
 use super::settings::{devices, disk_label, nic_label};
 use super::{HostWide, Row, View, by_mend, first, host, in_one_step};
+use crate::fit::{self, WIDTH};
 use crate::report::finding::{self, Shown};
-use crate::report::fit::{self, WIDTH};
 use crate::report::format;
 use crate::report::text::Out;
 use crate::term::Style;

@@ -7,7 +7,7 @@ use vmio_look::images;
 use vmio_model::facts::{Disk, Guest};
 
 use super::Host;
-use crate::cli::{Exit, Failure};
+use vmio_model::failure::{Exit, Failure};
 
 /// Bytes of an entry of a qcow2 image's L2 table (QEMU, docs/interop/qcow2.txt).
 const L2_ENTRY_BYTES: u64 = 8;

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::run::studies;
+use crate::studies;
 use vmio_model::facts::{Details, Place, Processors, Provenance, Unread};
 use vmio_model::setup::Setup;
 

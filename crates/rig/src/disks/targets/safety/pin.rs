@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::ioctl;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vmio_node::linux::block::Device;
 use vmio_node::linux::device::{self, Number};
@@ -28,7 +29,7 @@ use crate::disks::space::gib;
 const BLKGETDISKSEQ: ioctl::Opcode = ioctl::opcode::read::<u64>(0x12, 128);
 
 /// What tells one disk from another.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Identity {
     /// (major, minor).
     pub number: (u32, u32),

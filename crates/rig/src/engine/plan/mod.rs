@@ -5,6 +5,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::disks::places::{self, Ground, Place};
+use crate::disks::space;
+use crate::disks::space::gib;
+use crate::disks::targets;
+use crate::disks::targets::Pinned;
+use crate::guests;
+use crate::limits;
+use crate::workloads;
 use anyhow::Context as _;
 use vmio_look::backing::Backing;
 use vmio_look::neighbours::{self, Others};
@@ -14,22 +22,35 @@ use vmio_model::setup::Setup;
 use vmio_model::study::plan::{self as reckon, Plan};
 use vmio_model::study::{MIB, Study};
 use vmio_node::{Node, Reader};
-use vmio_rig::disks::places::{self, Ground, Place};
-use vmio_rig::disks::space;
-use vmio_rig::disks::space::gib;
-use vmio_rig::disks::targets;
-use vmio_rig::disks::targets::Pinned;
-use vmio_rig::guests;
-use vmio_rig::limits;
-use vmio_rig::workloads;
 
 use self::rates::{needed_bytes, rates, refilled};
-pub use self::text::duration;
-use super::{Wishes, rig};
-use crate::cli::{Context, Exit, Failure};
+use super::machine;
+use vmio_model::failure::{Exit, Failure};
 
 mod rates;
-mod text;
+
+/// What is wished of a run beside the study.
+#[derive(Debug, Clone, Default)]
+pub struct Wishes {
+    /// Where targets are made, as a user names it; else where guest images are.
+    pub on: Option<String>,
+    /// The user's own device, which may be overwritten.
+    pub device: Option<PathBuf>,
+    /// Use it even if it holds data.
+    pub force: bool,
+    /// Spare the other guests also where none is seen.
+    pub gentle: bool,
+    /// Do not spare them.
+    pub no_gentle: bool,
+    /// Make the directory that `on` names where it is missing.
+    pub make_place: bool,
+    /// What the plan says of the study itself.
+    pub told: Vec<String>,
+    /// Why this form of the study was chosen, where nobody named one.
+    pub form: Option<String>,
+    /// Images, journals, and targets where nothing better is there.
+    pub state_dir: PathBuf,
+}
 
 /// All that is known before the first change.
 pub struct Planned {
@@ -75,7 +96,7 @@ pub struct Planned {
 }
 
 /// The control groups of a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub struct Held {
     /// Of the native side.
     pub native: String,
@@ -90,7 +111,7 @@ impl Held {
             Ok(described) => described,
             Err(why) => format!("not held: {why}"),
         };
-        let qemu = rig::qemu_share(study, gentle, local);
+        let qemu = machine::qemu_share(study, gentle, local);
         Self {
             native: word(study.guest.vcpus, u64::from(study.guest.memory_mib) * MIB),
             qemu: (!study.is_native_only()).then(|| word(qemu.0, qemu.1)),
@@ -99,22 +120,16 @@ impl Held {
 }
 
 /// Looks at the machine; changes nothing.
-pub fn look(
-    study: Study,
-    wishes: &Wishes,
-    last: Option<&Run>,
-    context: &Context,
-    local: &dyn Node,
-) -> anyhow::Result<Planned> {
+pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node) -> anyhow::Result<Planned> {
     let reader = local.reader();
     let place = match &wishes.on {
         Some(on) => places::resolve(local, on),
-        None => places::directory(&space::default_dir(reader, &context.paths.state)),
+        None => places::directory(&space::default_dir(reader, &wishes.state_dir)),
     }
     .map_err(refused)?;
     let dir = match &place.ground {
         Ground::Files(dir) => dir.clone(),
-        Ground::Volumes(_) => context.paths.state.clone(),
+        Ground::Volumes(_) => wishes.state_dir.clone(),
     };
     let existing = existing_part(reader, &dir);
     if !existing.is_dir() {
@@ -122,7 +137,7 @@ pub fn look(
             .help("name a directory with --on")
             .into());
     }
-    let device = wishes.device.first().map(|device| pin(local, device, wishes.force)).transpose()?;
+    let device = wishes.device.as_deref().map(|device| pin(local, device, wishes.force)).transpose()?;
     let (device, device_told) = device.unzip();
     let backing = backing_of(local, &place, &existing, device.as_deref())?;
     let traits = traits(&study);
@@ -135,7 +150,7 @@ pub fn look(
     }
     let others = neighbours::others(reader, "").context("cannot look for other guests")?;
     let gentle = wishes.gentle || (!wishes.no_gentle && !others.guests.is_empty());
-    rates.beside_bytes = rates::beside(local, &study, &context.paths.state, &backing);
+    rates.beside_bytes = rates::beside(local, &study, &wishes.state_dir, &backing);
     rates.probed = gentle;
     let cost = reckon::estimate(&study, &traits, &rates);
     let needed_bytes = needed_bytes(&rates, wishes);
@@ -151,7 +166,7 @@ pub fn look(
         Ground::Volumes(pool) => pool.demand(local, needed_bytes).map_err(|e| format!("{e}; {}", e.help)),
     };
     let space = space.map(|s| format!("{} left ({})", gib(s.free_bytes), s.of));
-    let accelerator = guests::qemu::known_accelerator(reader, &context.paths.state);
+    let accelerator = guests::qemu::known_accelerator(reader, &wishes.state_dir);
     let skipped = unmet(&study, local, gentle, wishes, &place.ground);
     let held = Held::of(&study, gentle, local);
     // For volumes it is the state directory, which is made where it is missing.
@@ -242,7 +257,7 @@ fn why_not(setup: &Setup, local: &dyn Node, gentle: bool, wishes: &Wishes, groun
         needs.extend(guest.requirements());
     }
     if let Some(target) = targets::find(&setup.target)
-        && (setup.target != "device" || wishes.device.is_empty())
+        && (setup.target != "device" || wishes.device.is_none())
     {
         if let Err(reason) = target.fits(ground) {
             return Some(reason);

@@ -9,18 +9,18 @@ use vmio_rig::disks::targets;
 use vmio_rig::guests;
 use vmio_rig::workloads;
 
-use crate::cli::{Exit, Failure};
+use vmio_model::failure::{Exit, Failure};
 
 /// The studies that come with vmio: (name, TOML). One line a file of `studies/`.
 pub const ALL: &[(&str, &str)] = &[
-    ("quick", include_str!("../../../../studies/quick.toml")),
-    ("full", include_str!("../../../../studies/full.toml")),
-    ("sparse", include_str!("../../../../studies/sparse.toml")),
-    ("shafer2010-storage", include_str!("../../../../studies/shafer2010-storage.toml")),
-    ("async-reads", include_str!("../../../../studies/async-reads.toml")),
-    ("durability", include_str!("../../../../studies/durability.toml")),
-    ("backends", include_str!("../../../../studies/backends.toml")),
-    ("light", include_str!("../../../../studies/light.toml")),
+    ("quick", include_str!("../../../studies/quick.toml")),
+    ("full", include_str!("../../../studies/full.toml")),
+    ("sparse", include_str!("../../../studies/sparse.toml")),
+    ("shafer2010-storage", include_str!("../../../studies/shafer2010-storage.toml")),
+    ("async-reads", include_str!("../../../studies/async-reads.toml")),
+    ("durability", include_str!("../../../studies/durability.toml")),
+    ("backends", include_str!("../../../studies/backends.toml")),
+    ("light", include_str!("../../../studies/light.toml")),
 ];
 
 /// The names that a study may use: those of the entries of each extension point.

@@ -3,20 +3,20 @@
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::disks::targets::State;
+use crate::limits::OOM_SCORE_ADJ;
+use crate::probes::foreign::{self, Circumstances};
+use crate::probes::{Qemu, Subject, Watch};
+use crate::workloads::{self, Gentle, WorkCtx};
 use anyhow::Context as _;
 use vmio_look::backing::Backing;
 use vmio_model::result::Sample;
 use vmio_model::setup::{DetectZeroes, Setup};
 use vmio_model::study::MIB;
 use vmio_node::{Exec, held};
-use vmio_rig::disks::targets::State;
-use vmio_rig::limits::OOM_SCORE_ADJ;
-use vmio_rig::probes::foreign::{self, Circumstances};
-use vmio_rig::probes::{Qemu, Subject, Watch};
-use vmio_rig::workloads::{self, Gentle, WorkCtx};
 
-use super::super::engine::Impossible;
 use super::Machine;
+use crate::engine::measure::Impossible;
 
 /// Length of the look at the device before a cell.
 const LOOK_BEFORE: Duration = Duration::from_millis(150);

@@ -1,16 +1,16 @@
 //! Guests: starting those that a round needs, reading back how their disks are set up, giving a
 //! disk another image while its guest runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::disks::drivers;
+use crate::disks::targets::State;
+use crate::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx};
+use crate::limits::OOM_SCORE_ADJ;
+use crate::probes::Qemu;
 use anyhow::Context as _;
 use vmio_model::setup::{Attachment, Setup};
-use vmio_rig::disks::drivers;
-use vmio_rig::disks::targets::State;
-use vmio_rig::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx};
-use vmio_rig::limits::OOM_SCORE_ADJ;
-use vmio_rig::probes::Qemu;
 
 use super::Machine;
 
@@ -26,6 +26,11 @@ pub(super) struct Running {
     pub(super) qemu: Option<Qemu>,
 }
 
+/// The kinds of guests that the attachments are for, each once: a round boots one of each.
+fn kinds(attachments: &[(String, String, Attachment)]) -> BTreeSet<String> {
+    attachments.iter().map(|(kind, ..)| kind.clone()).collect()
+}
+
 impl Machine<'_> {
     /// Ends the guests that run, if any, and boots those that the study needs.
     pub(super) fn boot_guests(&mut self, boot: u32) -> anyhow::Result<()> {
@@ -35,9 +40,7 @@ impl Machine<'_> {
                 (self.progress)(&format!("the guest did not shut down cleanly: {e}"));
             }
         }
-        let mut kinds: Vec<String> = self.attachments.iter().map(|(kind, ..)| kind.clone()).collect();
-        kinds.dedup();
-        for kind in kinds {
+        for kind in kinds(&self.attachments) {
             let running = self.launch(&kind, boot)?;
             self.guests.insert(kind, running);
         }
@@ -132,5 +135,21 @@ impl Machine<'_> {
         let asked = attachment.clone();
         self.on_target(&setup.target, move |t| t.exchanged(&asked))??;
         Ok(next.wrote_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vmio_model::setup::{Aio, Cache};
+
+    use super::*;
+
+    #[test]
+    fn a_second_kind_of_guest_is_booted_once_a_round_too() {
+        let of = |kind: &str, target: &str| {
+            (kind.to_owned(), target.to_owned(), Attachment::new("virtio-blk", Cache::None, Aio::Native))
+        };
+        let attachments = [of("qemu", "sparse"), of("other", "sparse"), of("qemu", "device"), of("other", "device")];
+        assert_eq!(kinds(&attachments).into_iter().collect::<Vec<_>>(), ["other", "qemu"]);
     }
 }

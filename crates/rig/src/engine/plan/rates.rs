@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use crate::disks::places::{Ground, Pool};
+use crate::disks::targets;
 use vmio_look::backing::Backing;
 use vmio_model::result::Run;
 use vmio_model::study::Study;
 use vmio_model::study::plan::{Rates, TargetSpace};
 use vmio_node::Node;
-use vmio_rig::disks::places::{Ground, Pool};
-use vmio_rig::disks::targets;
 
-use super::super::Wishes;
+use super::Wishes;
 
 /// Targets that lose their data when a cell writes to them afresh.
 const REFILLED: [&str; 4] = ["sparse", "lvm-thin", "zvol", "rbd"];
@@ -19,7 +19,7 @@ const REFILLED: [&str; 4] = ["sparse", "lvm-thin", "zvol", "rbd"];
 /// The targets that lose their data when a cell writes to them afresh, in this place: `device` does
 /// where it is a volume that takes its blocks when they are first written.
 pub(super) fn refilled(ground: &Ground, wishes: &Wishes) -> Vec<String> {
-    let volume = wishes.device.is_empty() && ground.pool().is_some_and(Pool::allocates);
+    let volume = wishes.device.is_none() && ground.pool().is_some_and(Pool::allocates);
     REFILLED.into_iter().chain(volume.then_some("device")).map(str::to_owned).collect()
 }
 
@@ -103,7 +103,7 @@ fn target_space(study: &Study) -> BTreeMap<String, TargetSpace> {
 
 /// Bytes that the targets take in the place.
 pub(super) fn needed_bytes(rates: &Rates, wishes: &Wishes) -> u64 {
-    let ours = |name: &str| name != "device" || wishes.device.is_empty();
+    let ours = |name: &str| name != "device" || wishes.device.is_none();
     rates.target_space.iter().filter(|(name, _)| ours(name)).map(|(_, space)| space.taken_bytes).sum()
 }
 
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_device_loses_its_data_where_it_is_a_volume_that_allocates() {
-        let (mine, none) = (Wishes { device: vec!["/dev/sdx".into(); 2], ..Wishes::default() }, Wishes::default());
+        let (mine, none) = (Wishes { device: Some("/dev/sdx".into()), ..Wishes::default() }, Wishes::default());
         let thin = Ground::Volumes(Pool::LvmThin { vg: "v".into(), pool: "p".into() });
         let thick = Ground::Volumes(Pool::Lvm { vg: "v".into() });
         let files = Ground::Files("/srv".into());

@@ -4,6 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::disks::places::Health;
+use crate::disks::targets::{self, Prepared};
+use crate::image::Image;
+use crate::limits::{self, Limits};
+use crate::workloads::{self, Gentle};
 use anyhow::Context as _;
 use vmio_look::backing::Backing;
 use vmio_model::result::{Environment, Sample, WorkloadTraits};
@@ -11,18 +16,13 @@ use vmio_model::setup::{Attachment, Setup};
 use vmio_model::study::plan::spans::hard_bytes;
 use vmio_model::study::{MIB, Study};
 use vmio_node::{Journal, Node};
-use vmio_rig::disks::places::Health;
-use vmio_rig::disks::targets::{self, Prepared};
-use vmio_rig::image::Image;
-use vmio_rig::limits::{self, Limits};
-use vmio_rig::workloads::{self, Gentle};
 
 use self::boot::Running;
 pub use self::prepare::{MustStop, Parts};
-use super::engine::Rig;
 use super::environment;
-use super::gentle::Watcher;
-use crate::store::Store;
+use super::measure::Rig;
+use crate::engine::store::Store;
+use crate::engine::watcher::Watcher;
 
 mod boot;
 mod observe;
@@ -41,7 +41,7 @@ const QEMU_OWN_MIB: u64 = 512;
 /// What is there for the length of a run.
 pub struct Machine<'a> {
     study: &'a Study,
-    store: &'a Store,
+    store: &'a dyn Store,
     run: i64,
     local: Arc<dyn Node>,
     journal: Arc<Journal>,
@@ -142,7 +142,7 @@ impl Machine<'_> {
         let probe =
             self.observe(&setup.baseline(), 0, 0, PROBE_SECONDS, None).context("the short probe for the cap failed")?;
         self.beside(probe.result.write_bytes)?;
-        let cap = vmio_rig::gentle::cap::cap(probe.result.bandwidth(), share)?;
+        let cap = crate::gentle::cap::cap(probe.result.bandwidth(), share)?;
         (self.progress)(&format!(
             "gentle: {} is held to {:.2} MB/s",
             setup.workload,

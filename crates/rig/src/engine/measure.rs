@@ -15,7 +15,7 @@ use vmio_model::study::schedule;
 use vmio_model::study::{DoneReason, Progress, SampleKey, Spent, Step, Study};
 use vmio_model::summary;
 
-use crate::store::Store;
+use crate::engine::store::Store;
 
 /// Boots guests and runs cells.
 pub trait Rig {
@@ -63,6 +63,8 @@ pub enum Event<'a> {
     Retry(&'a Setup, &'a str),
     /// A cell failed twice and is left out.
     GaveUp(&'a Setup, &'a str),
+    /// No more cells are run.
+    Over,
 }
 
 /// Order of the steps: a study's own, or A/A pairs.
@@ -86,7 +88,7 @@ pub fn measure(
     study: &Study,
     next: Next,
     run: &mut Run,
-    store: &Store,
+    store: &dyn Store,
     rig: &mut dyn Rig,
     seconds: &dyn Fn() -> f64,
     tell: &mut dyn FnMut(Event<'_>),

@@ -4,13 +4,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::gentle::history::{Limits, Verdict};
+use crate::gentle::instance::Plan;
+use crate::gentle::watch::LatencyWatch;
 use vmio_look::neighbours;
 use vmio_node::{Journal, Node};
-use vmio_rig::gentle::history::{Limits, Verdict};
-use vmio_rig::gentle::instance::Plan;
-use vmio_rig::gentle::watch::LatencyWatch;
-
-use crate::term;
 
 /// How long the others are watched before vmio makes any load of its own.
 pub const QUIET: Duration = Duration::from_secs(10);
@@ -24,17 +22,23 @@ pub struct Watcher {
     cookie: String,
     followed: Instant,
     told_blind: bool,
+    tell: fn(&str),
 }
 
 impl Watcher {
     /// Begins to watch. `Err` says why the other guests' latency is not visible here; the cap
-    /// and the one core hold all the same.
-    pub fn start(local: Arc<dyn Node>, journal: &Journal, devices: &[(u32, u32)]) -> Result<Watcher, String> {
+    /// and the one core hold all the same. `tell` is told what changes of that later.
+    pub fn start(
+        local: Arc<dyn Node>,
+        journal: &Journal,
+        devices: &[(u32, u32)],
+        tell: fn(&str),
+    ) -> Result<Watcher, String> {
         let cookie = journal.cookie().to_owned();
         let plan = Plan::new(local.reader(), &cookie, devices).map_err(|e| e.to_string())?;
         let others = neighbours::others(local.reader(), &cookie).map_err(|e| e.to_string())?;
         let watch = LatencyWatch::start(&plan, others.guests, Limits::default(), journal).map_err(|e| e.to_string())?;
-        Ok(Watcher { watch, local, cookie, followed: Instant::now(), told_blind: false })
+        Ok(Watcher { watch, local, cookie, followed: Instant::now(), told_blind: false, tell })
     }
 
     /// Waits for [`QUIET`] and takes what was seen as the time before vmio's own load.
@@ -56,7 +60,7 @@ impl Watcher {
             Verdict::Fine { .. } => None,
             Verdict::NotVisible { why } => {
                 if !std::mem::replace(&mut self.told_blind, true) {
-                    term::note(&format!("gentle: for now the other guests' latency is not visible: {why}"));
+                    (self.tell)(&format!("gentle: for now the other guests' latency is not visible: {why}"));
                 }
                 None
             }

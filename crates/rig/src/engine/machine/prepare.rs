@@ -6,6 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::disks::places::{Health, Place, Pool};
+use crate::disks::targets::{self, Pinned, Prepared, TargetCtx};
+use crate::image::Image;
+use crate::limits::Limits;
 use anyhow::Context as _;
 use vmio_look::backing::{Backing, write_cache};
 use vmio_model::result::Run;
@@ -14,21 +18,17 @@ use vmio_model::study::plan::Plan;
 use vmio_model::study::{MIB, Study};
 use vmio_model::summary::durability::{FILE_SERVER, WRITE_CACHE};
 use vmio_node::{Change, Exec, Journal, Node, held};
-use vmio_rig::disks::places::{Health, Place, Pool};
-use vmio_rig::disks::targets::{self, Pinned, Prepared, TargetCtx};
-use vmio_rig::image::Image;
-use vmio_rig::limits::Limits;
 
-use super::super::gentle::Watcher;
 use super::{Machine, qemu_share};
-use crate::store::Store;
+use crate::engine::store::Store;
+use crate::engine::watcher::Watcher;
 
 /// What [`Machine::prepare`] needs to know.
 pub struct Parts<'a> {
     /// The study.
     pub study: &'a Study,
     /// Where results go.
-    pub store: &'a Store,
+    pub store: &'a dyn Store,
     /// This machine, owned by the journal.
     pub local: Arc<dyn Node>,
     /// Journal of the run.

@@ -3,11 +3,40 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::build::overall;
-use super::{Best, Over, Share, Summary};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::result::{Mark, Run};
 use crate::rules::change::known_everywhere;
 use crate::setup::{Attachment, Setup};
+use crate::stats::Ratio;
+use crate::summary::{Share, Summary, overall};
+
+/// The set-up that did best in a run, for whoever wants it as a configuration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Best {
+    /// The target that it was measured on.
+    pub target: String,
+    /// The disk as it is set up.
+    pub attachment: Attachment,
+    /// Workloads that all compared set-ups ran.
+    pub workloads: Vec<String>,
+    /// Geometric mean of its shares of native over these workloads.
+    pub share_value: f64,
+    /// What it gets over each other set-up on the same target, over these workloads.
+    pub over: Vec<Over>,
+}
+
+/// What the best set-up gets over another one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Over {
+    /// The other one.
+    pub attachment: Attachment,
+    /// Best over other: geometric mean over the workloads, paired by round.
+    pub ratio: Ratio,
+    /// Whether that is told apart from "equal".
+    pub sure: bool,
+}
 
 /// The best set-up; `None` when no guest has a share. Left out are set-ups that lose what they
 /// acknowledged (`cache=unsafe`), that a cache served, or that libvirt and Proxmox cannot have.

@@ -1,0 +1,13 @@
+//! From a study to samples: what a run will do ([`plan`]), the loop that asks the study what comes
+//! next ([`measure`]), the machine under it ([`machine`]), where results go ([`store`]).
+
+pub mod environment;
+pub mod machine;
+pub mod measure;
+pub mod plan;
+mod run;
+pub mod store;
+pub mod watcher;
+
+pub use run::{Job, run};
+pub use store::Store;

@@ -1,0 +1,61 @@
+//! The plan for programs.
+
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use vmio_model::result::Skipped;
+use vmio_model::study::Plan;
+
+use vmio_rig::disks::targets::safety::Identity;
+use vmio_rig::engine::plan::Held;
+
+/// What a run would do and cost; nothing was measured.
+#[derive(Serialize, JsonSchema)]
+pub struct Document<'a> {
+    /// Version of this document.
+    pub(super) schema_version: &'static str,
+    /// Name of the study.
+    pub(super) study: &'a str,
+    /// Its title.
+    pub(super) title: &'a str,
+    /// What is to be said of it, a sentence each.
+    pub(super) told: &'a [String],
+    /// Why this form of the study was chosen; `None` where it was asked for.
+    pub(super) form: Option<&'a str>,
+    /// Where targets are made, as `--on` names it.
+    pub(super) place: &'a str,
+    /// The scratch directory.
+    pub(super) directory: &'a Path,
+    /// The disks below, in words.
+    pub(super) backing: String,
+    /// The user's own device (`--device`).
+    pub(super) device: Option<Device<'a>>,
+    /// What it costs.
+    pub(super) cost: &'a Plan,
+    /// Whether the rates behind it were measured here before, in words.
+    pub(super) rates_from: &'a str,
+    /// Space left there, or why it does not suffice, in words.
+    pub(super) space: &'a str,
+    /// Whether other guests are spared.
+    pub(super) gentle: bool,
+    /// How each side is held to its cores and memory, in words.
+    pub(super) held: &'a Held,
+    /// Guests that run here beside vmio's own.
+    pub(super) other_guests: Vec<String>,
+    /// Cells that cannot run here.
+    pub(super) skipped: &'a [Skipped],
+}
+
+/// A device whose data would be lost.
+#[derive(Serialize, JsonSchema)]
+pub struct Device<'a> {
+    /// As it was named.
+    pub(super) path: &'a Path,
+    /// The device node behind that.
+    pub(super) node: &'a Path,
+    /// What tells it from other disks.
+    pub(super) identity: &'a Identity,
+    /// What could not be seen of its users.
+    pub(super) not_seen: &'a [String],
+}

@@ -1,0 +1,228 @@
+//! The plan as it is shown: to people before the question, to programs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use vmio_model::study::MIB;
+use vmio_model::words::count;
+use vmio_rig::disks::space::gib;
+
+use crate::fit;
+use document::Device;
+
+pub use document::Document;
+
+mod document;
+use vmio_rig::engine::plan::Planned;
+
+/// Most other guests that are named.
+const SHOWN: usize = 5;
+
+/// `5 to 12`, or `8` where both are the same.
+fn range(low: String, high: String) -> String {
+    if low == high { low } else { format!("{low} to {high}") }
+}
+
+/// `40 s`, `3 min 20 s`.
+pub fn duration(seconds: f64) -> String {
+    let s = seconds.round().max(0.0) as u64;
+    if s < 60 {
+        format!("{s} s")
+    } else if s < 600 {
+        format!("{} min {} s", s / 60, s % 60)
+    } else {
+        format!("{} min", s / 60)
+    }
+}
+
+/// The plan as it is printed.
+pub fn text(plan: &Planned) -> String {
+    let mut t = String::new();
+    let c = &plan.cost;
+    let cells = plan.study.cells();
+    let guests = c.cells - c.native_cells;
+    t += &fit::paragraph("Plan: ", 6, &format!("{} ({})", plan.study.title, plan.study.name));
+    let mut row = |name: &str, text: String| t += &fit::paragraph(&format!("  {name:<10} "), 13, &text);
+    if let Some(form) = &plan.form {
+        row("form", form.clone());
+        row("", "the whole study: vmio tax --quick".into());
+    }
+    for (i, line) in plan.told.iter().enumerate() {
+        row(if i == 0 { "like" } else { "" }, line.clone());
+    }
+    let made = if plan.place.ground.pool().is_some() || plan.dir.exists() {
+        ""
+    } else if plan.missing.is_some() {
+        " (is not there)"
+    } else {
+        " (will be made)"
+    };
+    row("where", format!("{}{made} on {}", plan.place.describe(), plan.backing.describe()));
+    if let Some(device) = &plan.device {
+        row("device", device.named());
+        row("", device.identity.describe());
+        for unseen in &plan.device_told {
+            row("", format!("see that nothing uses it: {unseen}"));
+        }
+        row("", format!("all data in its first {} MiB is lost", plan.study.size.target_mib));
+    }
+    let times = range(c.min_rounds.to_string(), c.max_rounds.to_string());
+    let native_only = plan.study.is_native_only();
+    if native_only {
+        row("cells", format!("{} native cells, each {times} times; no guest is booted", c.native_cells));
+    } else {
+        let boots = plan.study.repeat.min_boots;
+        let native = c.native_cells;
+        let cells =
+            format!("{native} native and {guests} guest cells, each {times} times, over at least {boots} boots");
+        row("cells", cells);
+        row(
+            "guests on",
+            match &plan.accelerator {
+                Some(known) => known.reason.clone(),
+                None => "KVM if a short real boot proves it, else software emulation (the report says which)".into(),
+            },
+        );
+    }
+    if c.control_cells > 0 {
+        let most = c.control_cells;
+        row("controls", format!("at most {most} more native cells from the second round on; the first one says which"));
+    }
+    row(
+        if native_only { "limited to" } else { "both sides" },
+        format!("{}, {} MiB of memory", count(c.vcpus as usize, "core"), c.memory_bytes / MIB),
+    );
+    row("", format!("natively: {}", plan.held.native));
+    if let Some(qemu) = &plan.held.qemu {
+        row("", format!("QEMU: {qemu}"));
+    }
+    row(
+        "time",
+        format!(
+            "{} of measuring, first figures after about {}",
+            range(duration(c.min_seconds.min(c.max_seconds)), duration(c.max_seconds)),
+            duration(c.first_round_seconds.min(c.max_seconds))
+        ),
+    );
+    let space = match &plan.space {
+        Ok(left) => left.clone(),
+        Err(why) => why.clone(),
+    };
+    if plan.study.repeat.steady_state {
+        row(
+            "steady",
+            format!(
+                "{} written first, once more over each target; then writing cells go on until five rounds agree \
+                 (range 20 %, slope 10 %), at most {} rounds or the budget",
+                gib(c.precondition_bytes_written),
+                c.max_rounds
+            ),
+        );
+    }
+    row(
+        "writes",
+        format!(
+            "at most {} in all, {} of it before anything is measured",
+            gib(c.max_bytes_written),
+            gib(c.making_bytes_written)
+        ),
+    );
+    row("", format!("likely {} for {} rounds (rates {})", gib(c.likely_bytes_written), c.min_rounds, plan.rates_from));
+    for (span, workloads) in cut(plan) {
+        row("", format!("no cell of {workloads} goes over more than {} of its target", gib(span)));
+    }
+    if c.over_bytes {
+        row("", format!("too little for {} rounds: shares will not converge (--gib)", c.min_rounds));
+    }
+    if c.over_time {
+        row("", "the time budget is likely to end the run before the fewest rounds are there (--minutes)".into());
+    }
+    row("space", format!("{} at a time; {space}", gib(plan.needed_bytes)));
+    row(
+        "root",
+        if cells.iter().any(|s| s.target == "device") {
+            "needed for the block device and for holding the native side to the guest's memory".into()
+        } else {
+            "needed for holding the native side to the guest's memory".into()
+        },
+    );
+    let mut who: Vec<String> = plan.others.guests.iter().take(SHOWN).map(|g| g.label()).collect();
+    if let Some(more) = plan.others.guests.len().checked_sub(SHOWN).filter(|n| *n > 0) {
+        who.push(format!("{more} more"));
+    }
+    let who = who.join(", ");
+    match (who.is_empty(), plan.gentle) {
+        (true, false) => {
+            let seen = plan.others.unseen();
+            row("others", seen.map_or("no other guest runs on this host".into(), str::to_owned));
+        }
+        (true, true) => {
+            row("others", "no other guest runs on this host; gentle all the same: bandwidth is capped".into());
+        }
+        (false, true) => {
+            row("others", format!("{who} run here:"));
+            row("", "gentle, bandwidth is capped, the run ends when they slow down".into());
+        }
+        (false, false) => row("others", format!("{who} run here and are not spared (--no-gentle)")),
+    }
+    row(
+        "undone",
+        "every file, volume, device, process and control group that it makes; nothing else is changed".into(),
+    );
+    let mut told = BTreeSet::new();
+    for s in &plan.skipped {
+        if told.insert(s.reason.as_str()) {
+            let same = plan.skipped.iter().filter(|o| o.reason == s.reason).count();
+            row(
+                "not run",
+                format!(
+                    "{same} of {} cells ({}{}): {}",
+                    cells.len(),
+                    s.setup.key(),
+                    if same > 1 { ", …" } else { "" },
+                    s.reason
+                ),
+            );
+        }
+    }
+    t
+}
+
+/// Workloads that write less than their target, by how much they write.
+fn cut(plan: &Planned) -> BTreeMap<u64, String> {
+    let whole = plan.study.target_bytes();
+    let mut cut: BTreeMap<u64, String> = BTreeMap::new();
+    let fixed = &plan.cost.rates.fixed_bytes;
+    for (workload, &span) in plan.cost.spans.iter().filter(|(w, span)| **span < whole && !fixed.contains_key(*w)) {
+        let names = cut.entry(span).or_default();
+        *names += if names.is_empty() { "" } else { ", " };
+        *names += workload;
+    }
+    cut
+}
+
+/// The plan for programs.
+pub fn json(plan: &Planned) -> Document<'_> {
+    Document {
+        schema_version: "1.0",
+        study: &plan.study.name,
+        title: &plan.study.title,
+        told: &plan.told,
+        form: plan.form.as_deref(),
+        place: &plan.place.name,
+        directory: &plan.dir,
+        backing: plan.backing.describe(),
+        device: plan.device.as_ref().map(|d| Device {
+            path: &d.asked,
+            node: &d.node,
+            identity: &d.identity,
+            not_seen: &plan.device_told,
+        }),
+        cost: &plan.cost,
+        rates_from: &plan.rates_from,
+        space: plan.space.as_ref().unwrap_or_else(|why| why),
+        gentle: plan.gentle,
+        held: &plan.held,
+        other_guests: plan.others.guests.iter().map(|g| g.label()).collect(),
+        skipped: &plan.skipped,
+    }
+}

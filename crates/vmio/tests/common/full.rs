@@ -1,0 +1,231 @@
+//! FIXTURE: what outputs say seldom, made up so that a test has it: settings of guests that no test machine has, a
+//! disk that one guest takes from another, a run with every option.
+#![allow(clippy::unwrap_used, dead_code)]
+
+use vmio::report::scan::diff::{Diff, Earlier};
+use vmio::report::scan::{View, json};
+use vmio::top::screen::Screen;
+use vmio_model::facts::{DeletedFile, Details, Disk, Nic, Overridden, Place, Processors};
+use vmio_model::result::{Accel, Run};
+use vmio_model::rules::Severity;
+use vmio_model::setup::{DetectZeroes, Options};
+use vmio_model::top::load::*;
+use vmio_model::top::process::OtherKind;
+use vmio_model::top::{History, Latency};
+
+fn some(text: &str) -> Option<String> {
+    Some(text.to_owned())
+}
+
+/// A scan of guests of which everything is known, compared with an earlier one. No struct is filled up with
+/// defaults: a new field has to be given here.
+pub fn scan() -> View {
+    let mut view = crate::common::scan::view();
+    let earlier = earlier(&view);
+    let guest = &mut view.rows[0].guest;
+    let place = Place {
+        domain: some("web1"),
+        vmid: some("101"),
+        source: some("/images/web1.qcow2"),
+        block_device: Some(false),
+        target: some("vda"),
+        slot: some("scsi0"),
+        volume: some("local-lvm:vm-101-disk-0"),
+        device_id: some("virtio0"),
+        given: Some(vec!["-hda web1.qcow2".into()]),
+        drive: some("drive0"),
+        node: some("#block1"),
+        qom: some("/machine/peripheral/virtio0"),
+        monitor: some("/run/web1.qmp"),
+        taken: vec!["vda".into()],
+        boots_as_first: Some(true),
+    };
+    let overridden =
+        vec![Overridden { setting: "aio".into(), asked: "io_uring".into(), found: "threads".into(), why: some("old") }];
+    let details = Details {
+        storage: some("file"),
+        format: some("qcow2"),
+        virtual_bytes: Some(20 << 30),
+        cluster_bytes: Some(65536),
+        l2_cache_bytes: Some(1 << 20),
+        backing_files: Some(2),
+        thin: Some(true),
+        discard: Some(true),
+        detect_zeroes: some("unmap"),
+        volblock_bytes: Some(8192),
+        alike_in_guest: Some(2),
+        transport: some("mmio"),
+        queues: Some(4),
+        mapped_iothreads: Some(2),
+        iothread_name: some("io1"),
+        host_cached_bytes: Some(4096),
+        allocated_bytes: Some(7 << 30),
+        in_memory: some("tmpfs"),
+        deleted: vec![DeletedFile { path: "/gone.raw".into(), pid: 812, fd: 9, replaced: false }],
+        limits: vec!["1000 IOPS by QEMU's throttle".into()],
+        limit_keys: vec!["throttling.iops-total=1000".into()],
+        throttle_group: some("group0"),
+        overridden: overridden.clone(),
+    };
+    let read = std::collections::BTreeMap::from([("cache".to_owned(), "/proc/812/cmdline".to_owned())]);
+    let disk = &mut guest.disks[0];
+    *disk = Disk {
+        subject: disk.subject.clone(),
+        driver: some("virtio-blk"),
+        cache: some("none"),
+        aio: some("native"),
+        iothread: Some(true),
+        sparse: Some(true),
+        details,
+        place: place.clone(),
+        read: read.clone(),
+        from: disk.from.clone(),
+    };
+    let nic = &mut guest.nics[0];
+    *nic = Nic {
+        subject: nic.subject.clone(),
+        model: some("virtio-net"),
+        backend: some("tap"),
+        interface: some("tap0"),
+        bridge: some("br0"),
+        vhost: Some(true),
+        vhost_here: Some(true),
+        queues: Some(2),
+        vcpus: Some(4),
+        windows: Some(true),
+        offloads_off: vec!["host_tso4".into()],
+        mtu_bytes: Some(1500),
+        host_mtu_bytes: Some(1450),
+        bridge_mtu_bytes: Some(9000),
+        send_buffer_bytes: Some(1 << 20),
+        limits: vec!["10 MB/s out by tc".into()],
+        overridden: overridden.clone(),
+        place: place.clone(),
+        read: read.clone(),
+        from: nic.from.clone(),
+    };
+    let own = guest.processors.as_mut().unwrap();
+    *own = Processors {
+        subject: own.subject.clone(),
+        vcpus: Some(4),
+        accel: Some(Accel::Tcg),
+        kvm_here: Some(true),
+        model: some("qemu64"),
+        flags: vec!["+aes".into()],
+        windows: Some(true),
+        threads: own.threads.clone(),
+        host: own.host.clone(),
+        memory_bytes: Some(4 << 30),
+        memory_by_node: [(0, 4 << 30)].into(),
+        huge_pages: Some(false),
+        quota_cpus: Some(1.5),
+        shares_cpus_with: vec!["web2".into()],
+        overridden,
+        place,
+        read,
+        from: own.from.clone(),
+    };
+    // What is the host's: several guests have it.
+    let shared = view.rows[0].findings[0].clone();
+    for row in &mut view.rows[..2] {
+        let mut finding = shared.clone();
+        (finding.rule, finding.severity) = ("emulation-though-kvm".into(), Severity::Warning);
+        row.findings.push(finding);
+    }
+    view.diff = Some(Diff::of(&view.rows, &earlier, "last-scan.json"));
+    view
+}
+
+/// The same guests before: one finding was worse, one was another, a guest is gone.
+fn earlier(view: &View) -> Earlier {
+    let mut then = view.clone();
+    then.rows[0].findings[0].severity = Severity::Note;
+    then.rows[1].findings[0].rule = "no-discard".into();
+    serde_json::from_str(&json(&then)).unwrap()
+}
+
+/// A run whose guest's disk has every option, that asked for steady state, with a durable append in a guest.
+pub fn run() -> Run {
+    let mut run = crate::common::run(Accel::Kvm);
+    let mut study = vmio::studies::named("durability").unwrap();
+    study.repeat.ask_for_steady_state();
+    run.study_toml = study.to_toml();
+    let options =
+        Options { queues: Some(4), mapped_iothreads: Some(2), discard: true, detect_zeroes: DetectZeroes::Unmap };
+    for attachment in run.samples.iter_mut().filter_map(|s| s.setup.attachment.as_mut()) {
+        attachment.options = options.clone();
+    }
+    let durable = vmio_rig::workloads::find("durable-append").unwrap().traits();
+    run.workloads.iter_mut().filter(|w| w.name == durable.name).for_each(|w| *w = durable.clone());
+    run
+}
+
+/// An interval in which one guest takes a disk from another, and a process the processors from both.
+pub fn top() -> Screen {
+    let mut history = History::default();
+    history.remember(&second(vec![guest("db", transfer(5000, 90e-6))]));
+    Screen::of(
+        &second(vec![guest("db", transfer(200, 4e-3)), guest("flood", transfer(7800, 4e-3))]),
+        &history,
+        "FIXTURE",
+    )
+}
+
+/// An interval in which nothing is used up.
+pub fn quiet() -> Screen {
+    Screen::of(&Interval { seconds: 1.0, ..Interval::default() }, &History::default(), "FIXTURE")
+}
+
+fn transfer(requests: u64, seconds_each: f64) -> Transfer {
+    let mut latency = Latency::default();
+    (0..requests).for_each(|_| latency.add((seconds_each * 1e6) as u64));
+    let device_seconds = Some(requests as f64 * seconds_each);
+    let (requests, bytes) = (Some(requests), requests * 4096);
+    Transfer { requests, bytes, device_seconds, queued_seconds: Some(0.0), latency: Some(latency) }
+}
+
+fn packets(packets: u64) -> Packets {
+    Packets { packets, bytes: packets * 1250, dropped: 1 }
+}
+
+fn disks(reads: Transfer) -> Vec<DiskLoad> {
+    vec![DiskLoad { device: Some((254, 0)), writes: reads.clone(), reads }]
+}
+
+fn guest(name: &str, reads: Transfer) -> GuestLoad {
+    let cpu = CpuLoad { vcpus: 2, vcpu: Ran { run_seconds: 0.4, wait_seconds: 0.5 }, ..CpuLoad::default() };
+    GuestLoad {
+        name: name.into(),
+        kind: "qemu".into(),
+        pid: Some(7),
+        vmid: some("101"),
+        uuid: some("8f1f8a6c-0000-4000-8000-000000000002"),
+        disk_source: DiskSource::Trace,
+        disks: disks(reads),
+        nics: vec![NicLoad { interface: "tap0".into(), sent: packets(100), received: packets(2500) }],
+        cpu: Some(cpu),
+    }
+}
+
+fn second(guests: Vec<GuestLoad>) -> Interval {
+    let mut reads = Requests::default();
+    for side in guests.iter().flat_map(|g| &g.disks).map(|d| &d.reads) {
+        reads.requests += side.requests.unwrap();
+        reads.bytes += side.bytes;
+        reads.request_seconds += side.device_seconds.unwrap();
+    }
+    let disk = DeviceLoad { name: "vda".into(), device: (254, 0), reads, busy_seconds: 1.0, ..DeviceLoad::default() };
+    let (sent, received) = (packets(1), packets(2));
+    let other = OtherLoad { kind: OtherKind::Backup, name: "rsync".into(), pid: 9, disks: disks(transfer(400, 5e-3)) };
+    Interval {
+        seconds: 1.0,
+        traced: true,
+        guests,
+        devices: vec![disk],
+        others: vec![other],
+        host_cpu: HostCpu { cpus: 2, busy_seconds: 2.0, stolen_seconds: 0.0, stalled_ratio: Some(0.9) },
+        uplinks: vec![UplinkLoad { name: "eth0".into(), speed_bps: Some(1_000_000_000), sent, received }],
+        notes: vec!["FIXTURE".into()],
+        ..Interval::default()
+    }
+}

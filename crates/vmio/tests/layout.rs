@@ -1,0 +1,175 @@
+//! The ground: which crate may know which, and no circle between the folders of a crate. What else a
+//! crate may not do is in its `clippy.toml`.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Each crate with those of ours that it may name (ARCHITECTURE.md).
+const MAY_KNOW: &[(&str, &[&str])] = &[
+    ("model", &[]),
+    ("node", &[]),
+    ("look", &["model", "node"]),
+    ("rig", &["look", "model", "node"]),
+    ("vmio", &["look", "model", "node", "rig"]),
+];
+
+type Arrows = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
+
+fn crates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+#[test]
+fn crates_know_only_those_below_them() {
+    let there: BTreeSet<String> =
+        fs::read_dir(crates()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    let listed: BTreeSet<String> = MAY_KNOW.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(there, listed, "a crate has its row here, and a row its crate");
+    for (name, may) in MAY_KNOW {
+        let text = fs::read_to_string(crates().join(name).join("Cargo.toml")).unwrap();
+        let dependencies = text.split("[dependencies]").nth(1).unwrap().split("\n[").next().unwrap();
+        let known: BTreeSet<&str> =
+            dependencies.lines().filter_map(|line| line.strip_prefix("vmio-")?.split(['.', ' ', '=']).next()).collect();
+        let may: BTreeSet<&str> = may.iter().copied().collect();
+        assert!(known.is_subset(&may), "{name} knows {:?}", known.difference(&may));
+    }
+}
+
+#[test]
+fn no_circle_between_the_folders_of_a_crate() {
+    let mut wrong = Vec::new();
+    for (name, _) in MAY_KNOW {
+        let arrows = arrows(&crates().join(name).join("src"));
+        for circle in circles(&arrows) {
+            wrong.push(format!("crate {name}:"));
+            for from in &circle {
+                for (to, uses) in arrows[from].iter().filter(|(to, _)| circle.contains(*to)) {
+                    let uses: Vec<&str> = uses.iter().take(3).map(String::as_str).collect();
+                    wrong.push(format!("  {from} -> {to}: {}", uses.join(", ")));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "folders that need each other:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_circle_is_found_and_a_way_back_that_is_none_is_not() {
+    let of = |pairs: &[(&str, &str)]| {
+        let mut arrows = Arrows::new();
+        for (from, to) in pairs {
+            arrows.entry((*from).into()).or_default().entry((*to).into()).or_default().insert("x".into());
+            arrows.entry((*to).into()).or_default();
+        }
+        circles(&arrows)
+    };
+    assert_eq!(of(&[("a", "b"), ("b", "c"), ("a", "c")]), Vec::<BTreeSet<String>>::new());
+    let circle = of(&[("a", "b"), ("b", "c"), ("c", "b"), ("c", "d")]);
+    assert_eq!(circle, [BTreeSet::from(["b".to_owned(), "c".to_owned()])]);
+    assert_eq!(named("use crate::{a::B, c::{self, d}};\nlet x = crate::e::f();"), ["a", "c", "e"]);
+}
+
+/// Which folder (or file) directly below `src` names which, and what of it. Tests and comments do not count.
+fn arrows(src: &Path) -> Arrows {
+    let room = |path: &Path| {
+        let first = path.strip_prefix(src).unwrap().iter().next().unwrap().to_str().unwrap();
+        first.trim_end_matches(".rs").to_owned()
+    };
+    let mut arrows = Arrows::new();
+    let files = sources(src);
+    let rooms: BTreeSet<String> = files.iter().map(|f| room(f)).filter(|r| r != "lib" && r != "main").collect();
+    for file in files {
+        let from = room(&file);
+        if !rooms.contains(&from) || file.to_string_lossy().contains("test") {
+            continue;
+        }
+        let text = fs::read_to_string(&file).unwrap();
+        let code: String = text
+            .split("#[cfg(test)]")
+            .next()
+            .unwrap()
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        let shown = file.strip_prefix(src).unwrap().display().to_string();
+        for to in named(&code) {
+            if to != from && rooms.contains(&to) {
+                arrows.entry(from.clone()).or_default().entry(to).or_default().insert(shown.clone());
+            }
+        }
+        arrows.entry(from).or_default();
+    }
+    for to in rooms {
+        arrows.entry(to).or_default();
+    }
+    arrows
+}
+
+fn sources(dir: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for path in fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()) {
+        if path.is_dir() {
+            all.extend(sources(&path));
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            all.push(path);
+        }
+    }
+    all
+}
+
+/// First parts of the paths behind `crate::`, those in braces included.
+fn named(code: &str) -> Vec<String> {
+    let word = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+    let mut found = Vec::new();
+    for behind in code.split("crate::").skip(1) {
+        let Some(inside) = behind.strip_prefix('{') else {
+            found.push(word(behind));
+            continue;
+        };
+        let (mut depth, mut fresh) = (1, true);
+        for (at, c) in inside.char_indices() {
+            match c {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                ',' if depth == 1 => fresh = true,
+                c if fresh && (c.is_alphanumeric() || c == '_') => {
+                    found.push(word(&inside[at..]));
+                    fresh = false;
+                }
+                _ => {}
+            }
+            if depth == 0 {
+                break;
+            }
+        }
+    }
+    found
+}
+
+/// Groups of rooms that reach each other.
+fn circles(arrows: &Arrows) -> Vec<BTreeSet<String>> {
+    let reach = |from: &String| {
+        let (mut seen, mut next) = (BTreeSet::new(), vec![from.clone()]);
+        while let Some(room) = next.pop() {
+            for to in arrows[&room].keys() {
+                if seen.insert(to.clone()) {
+                    next.push(to.clone());
+                }
+            }
+        }
+        seen
+    };
+    let reached: BTreeMap<&String, BTreeSet<String>> = arrows.keys().map(|room| (room, reach(room))).collect();
+    let mut circles: Vec<BTreeSet<String>> = Vec::new();
+    for (room, far) in &reached {
+        let circle: BTreeSet<String> = far.iter().filter(|to| reached[to].contains(*room)).cloned().collect();
+        if circle.len() > 1 && !circles.contains(&circle) {
+            circles.push(circle);
+        }
+    }
+    circles
+}

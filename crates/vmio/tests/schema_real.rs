@@ -1,0 +1,315 @@
+//! Real outputs of the program against their schemas: of this machine, of stand-ins for guests of several
+//! kinds, of a store with runs, of policies. What only a guest or root has is held against its schema where it is
+//! printed (`tests/guest_*.rs`, `tests/root_*.rs`).
+#![allow(clippy::unwrap_used)]
+
+mod common;
+#[path = "common/full.rs"]
+mod full;
+#[path = "common/schema.rs"]
+mod schema;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use schema::{fits, named, seen};
+use serde_json::Value;
+use vmio::cmd::schema::ALL;
+use vmio::report::{self, Report};
+use vmio::store::Store;
+use vmio_model::result::{Accel, RunState};
+
+/// A program that waits under another's name and command line, until it is dropped.
+struct StandIn(Child);
+
+impl StandIn {
+    fn start(program: &str, args: &[&str]) -> StandIn {
+        let mut command = Command::new("sh");
+        command.arg0(program).args(["-c", "echo; read x"]).args(args);
+        let mut started = StandIn(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+        // Its command line is there when it has said something.
+        started.0.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        started
+    }
+}
+
+impl Drop for StandIn {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A guest of QEMU's, with two disks and two network cards.
+fn qemu(dir: &Path, name: &str) -> StandIn {
+    let disk = dir.join(format!("{name}.raw"));
+    fs::write(&disk, vec![0x5au8; 1 << 20]).unwrap();
+    let file = format!("file={},format=raw,if=none,id=drive0,cache=writeback,aio=threads", disk.display());
+    let throttled = format!("file={},format=raw,if=ide,cache=none,throttling.iops-total=100", disk.display());
+    let name = format!("guest={name},debug-threads=on");
+    let uuid = "8f1f8a6c-0000-4000-8000-000000000001";
+    let args = [
+        "-name",
+        &name,
+        "-uuid",
+        uuid,
+        "-machine",
+        "q35",
+        "-accel",
+        "tcg",
+        "-cpu",
+        "qemu64,+aes",
+        "-m",
+        "64",
+        "-smp",
+        "2",
+    ];
+    let disks = [
+        "-object",
+        "iothread,id=io1",
+        "-drive",
+        &file,
+        "-device",
+        "virtio-blk-pci,drive=drive0,id=disk0,iothread=io1,num-queues=2",
+    ];
+    let more =
+        ["-drive", &throttled, "-netdev", "tap,id=n0,ifname=tapzz0,vhost=off", "-device", "e1000,netdev=n0,id=net0"];
+    let last = [
+        "-netdev",
+        "user,id=n1",
+        "-device",
+        "virtio-net-pci,netdev=n1,id=net1,host_mtu=1400,csum=off",
+        "-qmp",
+        "unix:/nowhere/web.qmp",
+    ];
+    StandIn::start("qemu-system-x86_64", &[&args[..], &disks, &more, &last].concat())
+}
+
+const FIRECRACKER: &str = r#"{"boot-source": {"kernel_image_path": "vmlinux"},
+    "drives": [{"drive_id": "rootfs", "path_on_host": "/rootfs.ext4", "is_root_device": true, "is_read_only": false,
+        "cache_type": "Unsafe", "io_engine": "Sync", "rate_limiter": {"ops": {"size": 50, "refill_time": 1000}}}],
+    "machine-config": {"vcpu_count": 2, "mem_size_mib": 256, "smt": false, "huge_pages": "2M"},
+    "network-interfaces": [{"iface_id": "eth0", "guest_mac": "AA:FC:00:00:00:01", "host_dev_name": "tapzz7"}]}"#;
+
+/// Guests of three kinds.
+fn guests(dir: &Path) -> Vec<StandIn> {
+    let config = dir.join("vm.json");
+    fs::write(&config, FIRECRACKER).unwrap();
+    let disk = dir.join("hypervisor.raw");
+    fs::write(&disk, vec![0u8; 1 << 20]).unwrap();
+    let disk = format!("path={}", disk.display());
+    vec![
+        qemu(dir, "schema-web"),
+        StandIn::start("firecracker", &["--id", "schema-fc", "--config-file", config.to_str().unwrap(), "--no-api"]),
+        StandIn::start("cloud-hypervisor", &["--cpus", "boot=2", "--memory", "size=256M", "--disk", &disk]),
+    ]
+}
+
+/// What is printed of the outputs, by their names.
+#[derive(Default)]
+struct Printed(Vec<(&'static str, String)>);
+
+impl Printed {
+    fn add(&mut self, name: &'static str, text: String) {
+        fits(name, &text);
+        self.0.push((name, text));
+    }
+
+    fn run(&mut self, name: &'static str, state: &Path, args: &str) {
+        let dir = state.display().to_string();
+        let words: Vec<String> = args.split(' ').map(|word| word.replace("DIR", &dir)).collect();
+        let command = Command::new(env!("CARGO_BIN_EXE_vmio"))
+            .args(&words)
+            .env("VMIO_STATE", state)
+            .current_dir(state)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&command.stderr);
+        // 2: a refused policy, 3: a machine that lacks something; the JSON says which.
+        assert!(matches!(command.status.code(), Some(0 | 2 | 3)), "{args}: {said}");
+        let text = String::from_utf8(command.stdout).unwrap();
+        assert!(!text.is_empty(), "{args} printed nothing: {said}");
+        self.add(name, text);
+    }
+}
+
+/// Runs: 1 emulated, 2 with KVM and broken off, 3 what `--prove` showed of 1, 4 of a paper's study, 5 that failed
+/// and saw no device, 6 one with every option, 7 the paper's once more, emulated.
+fn stock(dir: &Path) {
+    let store = Store::open(&dir.join("vmio.db")).unwrap();
+    let first = common::run(Accel::Tcg);
+    assert_eq!(common::store_run(&store, &first), 1);
+    let mut second = common::run(Accel::Kvm);
+    second.state = RunState::Interrupted("Ctrl-C".into());
+    second.environment.kernel = "6.12.0-1-amd64".into();
+    second.environment.cap_ratio = Some(0.25);
+    second.environment.node = Some("lab host (FIXTURE)".into());
+    second.samples.retain(|s| s.setup.workload != "seq-read");
+    common::store_run(&store, &second);
+    let stored = store.load(1).unwrap();
+    let proof = Report::of(&stored).findings.into_iter().find_map(|f| f.proof).unwrap();
+    let mut proven = first.clone();
+    proven.study = report::proof_study(1);
+    proven.samples.retain(|s| s.setup == proof.before || s.setup == proof.after);
+    common::store_run(&store, &proven);
+    common::store_run(&store, &common::paper::run(Accel::Kvm));
+    let mut failed = common::run(Accel::Kvm);
+    failed.state = RunState::Failed("FIXTURE: the disk was pulled".into());
+    failed.samples.truncate(30);
+    failed.samples.iter_mut().for_each(|s| s.device = None);
+    common::store_run(&store, &failed);
+    common::store_run(&store, &full::run());
+    common::store_run(&store, &common::paper::run(Accel::Tcg));
+}
+
+const POLICY: &str = r#"
+[uplink.eth0]
+capacity = "100Mbit"
+[class.gold]
+priority = 1
+min = "30Mbit"
+max = "60Mbit"
+[class.bronze]
+priority = 5
+max = "50Mbit"
+[[interface]]
+match = { name = "vnet0" }
+class = "gold"
+uplink = "eth0"
+[[interface]]
+match = { name = "vnet1" }
+class = "bronze"
+uplink = "eth0"
+"#;
+
+fn policies(dir: &Path) {
+    fs::write(dir.join("guard.toml"), POLICY).unwrap();
+    fs::write(dir.join("refused.toml"), POLICY.replace("\"gold\"\nuplink", "\"gould\"\nuplink")).unwrap();
+}
+
+/// What is said of a host without programs, with a store that is none.
+fn poor_doctor() -> String {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("vmio.db"), "no database").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vmio"));
+    command.args(["doctor", "--json"]).env("VMIO_STATE", dir.path()).env("PATH", "/nowhere");
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Every output that a test can have without root and without a guest.
+fn outputs(dir: &Path) -> Printed {
+    stock(dir);
+    policies(dir);
+    let other = tempfile::tempdir().unwrap();
+    common::store_run(&Store::open(&other.path().join("vmio.db")).unwrap(), &common::paper::run(Accel::Tcg));
+    let mut all = Printed::default();
+    let stand_ins = guests(dir);
+    for args in [
+        "scan --json",
+        "--json",
+        "scan --diff --json",
+        "scan --json schema-web --all",
+        "scan --json --ignore sparse-file",
+    ] {
+        all.run("scan", dir, args);
+    }
+    all.run("top", dir, "top --json --count 2 --interval 0.2 --no-ebpf");
+    all.run("doctor", dir, "doctor --json");
+    all.add("doctor", poor_doctor());
+    drop(stand_ins);
+    let _later = qemu(dir, "schema-later");
+    all.run("scan", dir, "scan --diff --json");
+    all.add("scan", report::scan::json(&common::scan::view()));
+    all.add("scan", report::scan::json(&full::scan()));
+    all.add("top", full::top().json());
+    all.add("top", full::quiet().json());
+    for run in 1..=7 {
+        all.run("tax", dir, &format!("runs show {run} --json"));
+    }
+    for run in [3, 5] {
+        all.run("runs-export", dir, &format!("runs export {run}"));
+        all.run("runs-export-pkb", dir, &format!("runs export {run} --format pkb"));
+        all.run("runs-export-github", dir, &format!("runs export {run} --format github-action-benchmark"));
+    }
+    all.run("runs-list", dir, "runs list --json");
+    all.run("runs-compare", dir, "runs compare 1 2 --json");
+    all.run("runs-compare", dir, "runs compare 4 1 --json");
+    all.run("runs-import", dir, &format!("runs import {} --json", other.path().join("vmio.db").display()));
+    all.run("runs-list", other.path(), "runs list --json --state DIR/none");
+    all.run("study-list", dir, "study list --json");
+    all.run("study-compare", dir, "study compare shafer2010-storage paper --json");
+    for args in ["tax --dry-run --json", "study run durability --dry-run --steady-state --json"] {
+        all.run("tax-plan", dir, args);
+    }
+    let run = Store::open_existing(&dir.join("vmio.db")).unwrap().load(1).unwrap();
+    all.add("tax-noise", vmio::document::text(&vmio::run::noise::Document::of(&run)));
+    all.run("guard-check", dir, "guard check --config guard.toml --json");
+    all.run("guard-check", dir, "guard check --config refused.toml --json");
+    all.run("guard-plan", dir, "guard plan --config guard.toml --json");
+    all.run("guard-plan", dir, "guard plan --config guard.toml --json --demand vnet0=20Mbit --algorithm dba");
+    all.run("guard-simulate", dir, "guard simulate --config guard.toml --seconds 1 --json");
+    all.run("guard-simulate", dir, "guard simulate --study amamou2012 --seconds 1 --json");
+    all.run("schema", dir, "schema --json");
+    all
+}
+
+/// Outputs that need a guest or root, and the test that holds them against their schemas.
+const ELSEWHERE: &[(&str, &str, &str)] = &[("image", "guest_schema.rs", include_str!("guest_schema.rs"))];
+
+/// Fields that this test cannot have other than as `null`, and why.
+const SELDOM: &[(&str, &[&str], &str)] = &[
+    ("scan", &["Provenance.name"], "a recording, which no program makes"),
+    ("tax", &["Provenance.name"], "the same"),
+    ("doctor", &[".accelerator", "Accelerator.accel", "Accelerator.reason"], "a guest found out: guest_schema.rs"),
+    ("doctor", &[".other_guests_unseen"], "/proc hides processes from the user"),
+    ("doctor", &["PlaceRow.name", "PlaceRow.ready", "PlaceRow.state"], "a volume group or a pool"),
+    ("tax-plan", &[".form"], "guests use the storage: root_budget.rs"),
+    ("tax-plan", &[".device", "Device.path", "Device.node", "Device.not_seen", "Device.identity"], "root_device.rs"),
+    ("tax-plan", &["Identity.bytes", "Identity.number", "Identity.diskseq"], "root_device.rs"),
+    ("tax-plan", &["Identity.serial", "Identity.wwn", "Identity.model"], "a disk that tells them"),
+];
+
+#[test]
+fn real_outputs_are_what_their_schemas_say() {
+    let dir = tempfile::tempdir().unwrap();
+    let printed = outputs(dir.path());
+    let mut there: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for (name, text) in &printed.0 {
+        there.entry(name).or_default().extend(seen(name, text));
+    }
+    for output in ALL {
+        let elsewhere = ELSEWHERE.iter().find(|(name, ..)| *name == output.name);
+        match (there.get(output.name), elsewhere) {
+            (Some(_), None) => {}
+            (None, Some((name, file, test))) => assert!(test.contains(&format!("fits(\"{name}\"")), "{file}: {name}"),
+            (found, _) => panic!("{}: no real output, or two places for it: {}", output.name, found.is_some()),
+        }
+    }
+    // A type that several outputs share is seen where one of them has it.
+    let types: BTreeMap<&str, Value> = there.keys().map(|name| (*name, schema::output(name).schema())).collect();
+    let shared = |name: &str, field: &str| -> Option<(String, String)> {
+        let kind = field.split('.').next().filter(|kind| !kind.is_empty())?;
+        Some((field.to_owned(), types[name]["$defs"][kind].to_string()))
+    };
+    let everywhere: BTreeSet<_> =
+        there.iter().flat_map(|(name, seen)| seen.iter().filter_map(|field| shared(name, field))).collect();
+    let mut unseen = Vec::new();
+    for (name, seen) in &there {
+        let excused: BTreeSet<&str> =
+            SELDOM.iter().filter(|(output, ..)| output == name).flat_map(|(_, fields, _)| *fields).copied().collect();
+        let named = named(name);
+        let stale = excused.iter().find(|field| !named.contains(**field));
+        assert_eq!(stale, None, "{name} has no such field (any more)");
+        let seldom =
+            |field: &str| excused.contains(field) || shared(name, field).is_some_and(|f| everywhere.contains(&f));
+        unseen.extend(named.difference(seen).filter(|f| !seldom(f)).map(|field| format!("{name}: {field}")));
+    }
+    assert!(unseen.is_empty(), "no real output has these: show one, or say in SELDOM why not: {unseen:#?}");
+}
