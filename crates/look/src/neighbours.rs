@@ -146,7 +146,10 @@ pub fn uses(reader: &dyn Reader, guest: &Neighbour, backing: &Backing) -> bool {
         return true;
     }
     let dir = process::file(guest.pid, "fd");
-    let Ok(open) = reader.list(&dir) else { return true };
+    let Ok(open) = reader.list_foreign(&dir) else { return true };
+    if open.len() >= process::MOST_DESCRIPTORS {
+        return true;
+    }
     let mut seen = BTreeSet::new();
     open.iter().map(|fd| dir.join(fd)).any(|fd| {
         let Ok(Some(stat)) = reader.stat_foreign(&fd) else { return false };

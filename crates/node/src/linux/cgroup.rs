@@ -6,7 +6,7 @@
 //! differ, and a container may have only a part of it mounted.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::device::{self, Number};
 use super::mounts::{self, Mount};
@@ -71,9 +71,13 @@ pub fn path_of<'a>(cgroup: &'a str, controller: &str) -> Option<&'a str> {
     memberships(cgroup).find(|(all, _)| all.split(',').any(|c| c == controller)).map(|(_, path)| path)
 }
 
-/// Directory of a path of a hierarchy that is mounted; `None` where the mount does not show it.
+/// Directory of a path of a hierarchy that is mounted; `None` where the mount does not show it, as from within a
+/// namespace of control groups, where the paths of those outside begin with `/..` (cgroup_namespaces(7)).
 pub fn dir_of(mount: &Mount, path: &str) -> Option<PathBuf> {
     let inner = Path::new(path).strip_prefix(&mount.root).ok()?;
+    if inner.components().any(|part| part == Component::ParentDir) {
+        return None;
+    }
     // An empty part would add a slash.
     Some(if inner.as_os_str().is_empty() { mount.point.clone() } else { mount.point.join(inner) })
 }

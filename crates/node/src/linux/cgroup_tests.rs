@@ -44,6 +44,7 @@ fn where_a_part_of_a_hierarchy_is_mounted_paths_count_from_there() {
     for elsewhere in ["4:memory:/docker/12\n", "4:memory:/\n"] {
         assert_eq!(dir(part, elsewhere, "memory"), None, "another group is shown there");
     }
+    assert_eq!(dir(V2, "0::/../other.slice\n", "memory"), None, "it is outside of our namespace");
 }
 
 #[test]
