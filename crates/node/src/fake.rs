@@ -11,10 +11,15 @@ use std::time::Duration;
 
 use crate::linux::kind;
 use crate::machine::lock;
-use crate::{End, Error, Exec, FileSample, FileStat, Node, Output, Process, Reader, Result, SamplePlan, Sampling};
+use crate::made_up_others;
+use crate::{
+    End, Error, Exec, FileIdentity, FileSample, FileStat, Node, Output, Process, Reader, Result, SamplePlan, Sampling,
+};
 
+mod made_up;
 mod tree;
 
+pub use made_up::made_identity;
 pub use tree::{Tree, host};
 
 /// Answers a command; `None` leaves it to the next answer.
@@ -194,6 +199,12 @@ impl State {
 }
 
 impl Reader for Fake {
+    made_up_others!();
+
+    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
+        Ok(self.stat(path)?.map(|stat| made_identity(path, stat)))
+    }
+
     fn name(&self) -> &str {
         &self.name
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{End, Error, Exec, FileSample, FileStat, SamplePlan};
+use crate::{End, Error, Exec, FileIdentity, FileSample, FileStat, Opened, SamplePlan};
 
 /// Size of the pieces in which data goes: small enough that others get their turn.
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
@@ -36,6 +36,22 @@ pub(crate) enum Request {
     Stat { path: PathBuf },
     /// Where a symbolic link points.
     Link { path: PathBuf },
+    /// Read the beginning of a file: data, then `Done`.
+    ReadStart { path: PathBuf, most_bytes: usize },
+    /// As [`Request::Read`], of a file that others control.
+    ReadForeign { path: PathBuf, most_bytes: usize },
+    /// As [`Request::List`], of a directory that others control.
+    ListForeign { dir: PathBuf },
+    /// As [`Request::Stat`], of a path that others control.
+    StatForeign { path: PathBuf },
+    /// As [`Request::Link`], of a link that others control.
+    LinkForeign { path: PathBuf },
+    /// What the page cache holds of a file.
+    CachedBytes { path: PathBuf },
+    /// What tells a path of others from all other files.
+    Identity { path: PathBuf },
+    /// What a process's descriptor is.
+    Opened { pid: u32, fd: u32 },
     /// Seconds on the agent's `CLOCK_MONOTONIC`.
     Clock,
     /// Begin to sample.
@@ -58,6 +74,9 @@ pub(crate) enum Reply {
     Names { names: Vec<String> },
     Stat { stat: Option<FileStat> },
     Link { to: Option<PathBuf> },
+    Bytes { bytes: Option<u64> },
+    Identity { identity: Option<FileIdentity> },
+    Opened { opened: Option<Opened> },
     Seconds { seconds: f64 },
     Failed { failure: Failure },
 }
@@ -79,7 +98,8 @@ enum Doing {
 }
 
 /// What [`Error::File`] says was done; the names cross the wire.
-const WHATS: [&str; 7] = ["read", "write", "list", "look at", "open", "sample", "make"];
+const WHATS: [&str; 9] =
+    ["read", "write", "list", "look at", "open", "sample", "make", "follow", "count the cached pages of"];
 
 impl Failure {
     /// A failure that is none of a file or of a command.

@@ -23,11 +23,7 @@ pub trait Reader: Send + Sync {
     fn read(&self, path: &Path) -> Result<Vec<u8>>;
 
     /// The beginning of a file, at most `most_bytes`: for what others can make as long as they like.
-    fn read_start(&self, path: &Path, most_bytes: usize) -> Result<Vec<u8>> {
-        let mut bytes = self.read(path)?;
-        bytes.truncate(most_bytes);
-        Ok(bytes)
-    }
+    fn read_start(&self, path: &Path, most_bytes: usize) -> Result<Vec<u8>>;
 
     /// Names of the entries of a directory, sorted.
     fn list(&self, dir: &Path) -> Result<Vec<String>>;
@@ -41,59 +37,32 @@ pub trait Reader: Send + Sync {
 
     /// Bytes of a file or block device that the page cache holds; `None` where the kernel cannot
     /// count them (before Linux 6.5). The path may be of others, as with [`Reader::read_foreign`].
-    fn cached_bytes(&self, _path: &Path) -> Result<Option<u64>> {
-        Ok(None)
-    }
+    fn cached_bytes(&self, path: &Path) -> Result<Option<u64>>;
 
     /// As [`Reader::read`], for files that others control (a container's, one that a command line
     /// names): regular files of at most `most_bytes`. Never waits long, and below `/proc/PID/root`
     /// follows no link out of that root.
-    fn read_foreign(&self, path: &Path, most_bytes: usize) -> Result<Vec<u8>> {
-        let bytes = self.read(path)?;
-        let source = std::io::ErrorKind::FileTooLarge.into();
-        let error = || Error::File { node: self.name().into(), what: "read", path: path.into(), source };
-        if bytes.len() > most_bytes { Err(error()) } else { Ok(bytes) }
-    }
+    fn read_foreign(&self, path: &Path, most_bytes: usize) -> Result<Vec<u8>>;
 
     /// As [`Reader::list`], for directories that others control; see [`Reader::read_foreign`].
-    fn list_foreign(&self, dir: &Path) -> Result<Vec<String>> {
-        self.list(dir)
-    }
+    fn list_foreign(&self, dir: &Path) -> Result<Vec<String>>;
 
     /// As [`Reader::stat`], for paths that others control; see [`Reader::read_foreign`].
-    fn stat_foreign(&self, path: &Path) -> Result<Option<FileStat>> {
-        self.stat(path)
-    }
+    fn stat_foreign(&self, path: &Path) -> Result<Option<FileStat>>;
 
     /// As [`Reader::link`], for links that others control; see [`Reader::read_foreign`].
-    fn link_foreign(&self, path: &Path) -> Result<Option<PathBuf>> {
-        self.link(path)
-    }
+    fn link_foreign(&self, path: &Path) -> Result<Option<PathBuf>>;
 
     /// What a path of others is, known apart from all other files; `None` when there is nothing. Nothing is opened.
-    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
-        Ok(self.stat_foreign(path)?.map(|stat| made_identity(path, stat)))
-    }
+    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>>;
 
     /// What a descriptor of a process is; `None` when it is none, or names nothing. Nothing is opened.
-    fn opened(&self, pid: u32, fd: u32) -> Result<Option<Opened>> {
-        let Some(to) = self.link(Path::new(&format!("/proc/{pid}/fd/{fd}")))? else { return Ok(None) };
-        let stat = self.stat(&to)?;
-        Ok(stat.map(|stat| Opened { pid, fd, is: made_identity(&to, stat), readable: true }))
-    }
+    fn opened(&self, pid: u32, fd: u32) -> Result<Option<Opened>>;
 
     /// Looks at a file of others: the first `most_bytes` of it, and what the page cache holds. Regular files and
     /// block devices alone, never what the kernel makes up (proc, sysfs, tracing), and where it is one that a
     /// process has open, that very one, which the process may read.
-    fn glance(&self, at: &At, most_bytes: usize) -> Result<Glance> {
-        let path = match at {
-            At::Path(path) => path.clone(),
-            At::Open(o) => self.link(Path::new(&format!("/proc/{}/fd/{}", o.pid, o.fd)))?.unwrap_or_default(),
-        };
-        let mut start = if most_bytes > 0 { self.read_foreign(&path, FOREIGN_BYTES)? } else { Vec::new() };
-        start.truncate(most_bytes);
-        Ok(Glance { start, cached_bytes: self.cached_bytes(&path), path, _file: None })
-    }
+    fn glance(&self, at: &At, most_bytes: usize) -> Result<Glance>;
 
     /// As [`Reader::read_text`], for files that others control; at most [`FOREIGN_BYTES`].
     fn read_foreign_text(&self, path: &Path) -> Result<String> {
@@ -110,15 +79,6 @@ pub trait Reader: Send + Sync {
     fn read_text(&self, path: &Path) -> Result<String> {
         Ok(String::from_utf8_lossy(&self.read(path)?).into_owned())
     }
-}
-
-/// An identity for machines that have none but the path: a recording, a made-up one, one that is far away.
-fn made_identity(path: &Path, stat: FileStat) -> FileIdentity {
-    use std::hash::{DefaultHasher, Hash, Hasher};
-    let mut hash = DefaultHasher::new();
-    path.hash(&mut hash);
-    let deleted = path.to_string_lossy().ends_with(" (deleted)");
-    FileIdentity { stat, inode: hash.finish(), links: u64::from(!deleted) }
 }
 
 /// A machine on which commands run and files are written.

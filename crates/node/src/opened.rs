@@ -35,7 +35,7 @@ use crate::{FileStat, node::Result};
 const LIMIT: Duration = Duration::from_secs(1);
 
 /// A file or block device, as the kernel knows it apart from all others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct FileIdentity {
     /// What it is.
     pub stat: FileStat,
@@ -58,7 +58,7 @@ impl FileIdentity {
 }
 
 /// What a process has open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Opened {
     /// The process.
     pub pid: u32,
@@ -89,6 +89,13 @@ pub struct Glance {
     /// A path by which it is reached as long as it is held, whatever becomes of its name.
     pub path: PathBuf,
     pub(crate) _file: Option<File>,
+}
+
+impl Glance {
+    /// At a file that is made up.
+    pub fn made_up(start: Vec<u8>, cached_bytes: Result<Option<u64>>, path: PathBuf) -> Self {
+        Self { start, cached_bytes, path, _file: None }
+    }
 }
 
 /// What a path is, links followed.

@@ -15,7 +15,10 @@ use crate::local::{KEEP_BYTES, Kept};
 use crate::machine::{DEATH_LIMIT, monotonic_seconds};
 use crate::message::{PIECE_BYTES, Reply, Request, decode_samples};
 use crate::proto::{Frame, Kind};
-use crate::{End, Error, Exec, FileSample, FileStat, Node, Output, Process, Reader, Result, SamplePlan, Sampling};
+use crate::{
+    At, End, Error, Exec, FileIdentity, FileSample, FileStat, Glance, Node, Opened, Output, Process, Reader, Result,
+    SamplePlan, Sampling,
+};
 
 /// The two directions of a stream to an agent. A write that may block for ever should have a time
 /// limit of the stream's own (`UnixStream::set_write_timeout`).
@@ -152,6 +155,65 @@ impl Reader for Remote {
             Reply::Link { to } => Ok(to),
             other => Err(self.unexpected(&other)),
         }
+    }
+
+    fn read_start(&self, path: &Path, most_bytes: usize) -> Result<Vec<u8>> {
+        self.client.call(&Request::ReadStart { path: path.into(), most_bytes })?.data()
+    }
+
+    fn cached_bytes(&self, path: &Path) -> Result<Option<u64>> {
+        match self.ask(&Request::CachedBytes { path: path.into() })? {
+            Reply::Bytes { bytes } => Ok(bytes),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    fn read_foreign(&self, path: &Path, most_bytes: usize) -> Result<Vec<u8>> {
+        self.client.call(&Request::ReadForeign { path: path.into(), most_bytes })?.data()
+    }
+
+    fn list_foreign(&self, dir: &Path) -> Result<Vec<String>> {
+        match self.ask(&Request::ListForeign { dir: dir.into() })? {
+            Reply::Names { names } => Ok(names),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    fn stat_foreign(&self, path: &Path) -> Result<Option<FileStat>> {
+        match self.ask(&Request::StatForeign { path: path.into() })? {
+            Reply::Stat { stat } => Ok(stat),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    fn link_foreign(&self, path: &Path) -> Result<Option<PathBuf>> {
+        match self.ask(&Request::LinkForeign { path: path.into() })? {
+            Reply::Link { to } => Ok(to),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
+        match self.ask(&Request::Identity { path: path.into() })? {
+            Reply::Identity { identity } => Ok(identity),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    fn opened(&self, pid: u32, fd: u32) -> Result<Option<Opened>> {
+        match self.ask(&Request::Opened { pid, fd })? {
+            Reply::Opened { opened } => Ok(opened),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Refused: what is looked at is held open meanwhile, which an agent does for nobody.
+    fn glance(&self, at: &At, _most_bytes: usize) -> Result<Glance> {
+        let path = match at {
+            At::Path(path) => path.clone(),
+            At::Open(o) => format!("/proc/{}/fd/{}", o.pid, o.fd).into(),
+        };
+        Err(file_error(self.name(), "look at", &path, io::ErrorKind::Unsupported.into()))
     }
 
     fn clock_seconds(&self) -> Result<f64> {

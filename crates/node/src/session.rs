@@ -83,6 +83,30 @@ impl Session {
             Request::List { dir } => self.aside(id, move |_| node.list(&dir).map(|names| Reply::Names { names })),
             Request::Stat { path } => self.aside(id, move |_| node.stat(&path).map(|stat| Reply::Stat { stat })),
             Request::Link { path } => self.aside(id, move |_| node.link(&path).map(|to| Reply::Link { to })),
+            Request::ReadStart { path, most_bytes } => {
+                self.aside(id, move |out| send(&node.read_start(&path, most_bytes)?, id, out))
+            }
+            Request::ReadForeign { path, most_bytes } => {
+                self.aside(id, move |out| send(&node.read_foreign(&path, most_bytes)?, id, out))
+            }
+            Request::ListForeign { dir } => {
+                self.aside(id, move |_| node.list_foreign(&dir).map(|names| Reply::Names { names }))
+            }
+            Request::StatForeign { path } => {
+                self.aside(id, move |_| node.stat_foreign(&path).map(|stat| Reply::Stat { stat }))
+            }
+            Request::LinkForeign { path } => {
+                self.aside(id, move |_| node.link_foreign(&path).map(|to| Reply::Link { to }))
+            }
+            Request::CachedBytes { path } => {
+                self.aside(id, move |_| node.cached_bytes(&path).map(|bytes| Reply::Bytes { bytes }))
+            }
+            Request::Identity { path } => {
+                self.aside(id, move |_| node.identity(&path).map(|identity| Reply::Identity { identity }))
+            }
+            Request::Opened { pid, fd } => {
+                self.aside(id, move |_| node.opened(pid, fd).map(|opened| Reply::Opened { opened }))
+            }
             // The agent deals with these itself.
             Request::Bye | Request::Poweroff => {}
         }
@@ -208,6 +232,14 @@ fn read(node: &Local, path: &Path, id: u32, out: &Outlet) -> Result<Reply> {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(fail(e)),
         }
+    }
+    Ok(Reply::Done)
+}
+
+/// Sends bytes that are there already to the client.
+fn send(bytes: &[u8], id: u32, out: &Outlet) -> Result<Reply> {
+    for piece in bytes.chunks(PIECE_BYTES).take_while(|_| !out.closed()) {
+        out.send(Kind::Data, id, piece);
     }
     Ok(Reply::Done)
 }

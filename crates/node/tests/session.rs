@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use common::{sh, start_agent};
 use vmio_node::proto::{Decoder, Hello, Item, Kind, READY, VERSION, encode};
-use vmio_node::{Error, Node, Reader, Remote, SamplePlan};
+use vmio_node::{At, Error, Local, Node, Reader, Remote, SamplePlan};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -236,6 +236,38 @@ fn requests_that_are_not_known_or_too_large_are_answered() {
     assert!(node.exec(&sh("true")).unwrap().ok(), "the session goes on");
     assert!(node.poweroff().unwrap_err().to_string().contains("not the init"));
     drop(node);
+    agent.end();
+}
+
+#[test]
+fn files_of_others_are_read_as_carefully_as_here() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    std::fs::write(at("file"), "0123456789").unwrap();
+    std::os::unix::fs::symlink("file", at("link")).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let agent = start_agent();
+    let (node, here) = (agent.connect(), Local::new());
+    assert_eq!(node.read_start(&at("file"), 4).unwrap(), b"0123");
+    assert_eq!(node.read_foreign(&at("file"), 10).unwrap(), b"0123456789");
+    // Read without this care a pipe waits for its writer for ever, and /dev/zero has no end.
+    for (path, why) in [(at("file"), "longer than 9 bytes"), (at("pipe"), ""), ("/dev/zero".into(), "")] {
+        let told = node.read_foreign(&path, 9).unwrap_err();
+        let own = here.read_foreign(&path, 9).unwrap_err();
+        assert_eq!(told.to_string(), own.to_string().replace("local", "guest0"));
+        assert!(told.to_string().contains(why), "{told}");
+    }
+    assert_eq!(node.list_foreign(dir.path()).unwrap(), ["file", "link", "pipe"]);
+    assert_eq!(node.stat_foreign(&at("link")).unwrap(), here.stat(&at("file")).unwrap());
+    assert_eq!(node.link_foreign(&at("link")).unwrap(), Some("file".into()));
+    assert_eq!(node.identity(&at("link")).unwrap(), here.identity(&at("file")).unwrap());
+    assert_eq!(node.identity(&at("nothing")).unwrap(), None);
+    assert_eq!(node.cached_bytes(&at("file")).unwrap(), here.cached_bytes(&at("file")).unwrap());
+    let file = std::fs::File::open(at("file")).unwrap();
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&file) as u32;
+    assert_eq!(node.opened(std::process::id(), fd).unwrap(), here.opened(std::process::id(), fd).unwrap());
+    let told = node.glance(&At::Path(at("file")), 4).unwrap_err();
+    assert!(told.to_string().contains("guest0"), "{told}");
     agent.end();
 }
 

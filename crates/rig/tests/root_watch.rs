@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use vmio_look::neighbours::{Kind, Neighbour};
-use vmio_node::{Error, FileStat, Journal, Reader, Result, SamplePlan, Sampling};
+use vmio_node::{Error, FileIdentity, FileStat, Journal, Local, Reader, Result, SamplePlan, Sampling};
 use vmio_rig::gentle::events::Op;
 use vmio_rig::gentle::history::{Limits, Verdict};
 use vmio_rig::gentle::instance::Plan;
@@ -25,6 +25,12 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Err
 }
 
 impl Reader for Here {
+    vmio_node::made_up_others!();
+
+    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
+        Local::new().identity(path)
+    }
+
     fn name(&self) -> &str {
         "here"
     }

@@ -283,6 +283,8 @@ fn an_image_whose_format_nobody_states_is_not_looked_into() {
 struct Dead(Fake, std::sync::atomic::AtomicUsize);
 
 impl vmio_node::Reader for Dead {
+    vmio_node::made_up_others!();
+
     fn name(&self) -> &str {
         "dead"
     }

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::says;
+use super::{made_identity, says};
 use crate::linux::kind;
-use crate::{Error, Fake, FileStat, Node, Reader, Result, SamplePlan, Sampling};
+use crate::{Error, Fake, FileIdentity, FileStat, Node, Reader, Result, SamplePlan, Sampling, made_up_others};
 
 /// A machine of root's on which these programs are, each of which always says the same.
 pub fn host(programs: &[(&str, &str)]) -> Fake {
@@ -59,6 +59,12 @@ impl Tree {
 }
 
 impl Reader for Tree {
+    made_up_others!();
+
+    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
+        Ok(self.stat(path)?.map(|stat| made_identity(path, stat)))
+    }
+
     fn name(&self) -> &str {
         "tree"
     }
