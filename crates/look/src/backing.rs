@@ -8,9 +8,11 @@
 //! memory, a Ceph cluster), the result says so.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use vmio_node::machine::{self, Mount};
+use vmio_node::linux::block::{self, DEEPEST, Device};
+use vmio_node::linux::device::Number;
+use vmio_node::linux::mounts::{self, Mount};
 use vmio_node::{Questions, Reader, Result, held};
 
 pub mod zfs;
@@ -33,13 +35,6 @@ pub struct Backing {
     pub not_visible: Option<String>,
 }
 
-/// Deeper stacks than this are a loop in something that was not understood.
-const DEEPEST: u32 = 16;
-
-/// Type bits of `st_mode`, and those of a block device (`inode(7)`).
-const S_IFMT: u32 = 0o170_000;
-const S_IFBLK: u32 = 0o060_000;
-
 impl Backing {
     /// Resolves a file, directory or block device, which must exist.
     ///
@@ -49,7 +44,7 @@ impl Backing {
         let mut backing = Self::default();
         let way = Way { reader };
         let stat = way.stat(path)?;
-        let found = if stat.mode & S_IFMT == S_IFBLK {
+        let found = if stat.is_block() {
             way.device(stat.rdev, DEEPEST, &mut backing)
         } else {
             // What is named by its descriptor lies where its name says.
@@ -81,9 +76,9 @@ impl Backing {
         let mut backing = Self::of(node, path)?;
         let dataset = match &backing {
             Self { filesystem, mount, .. } if filesystem == "zfs" => {
-                mounts(node)?.into_iter().rfind(|m| m.point == Path::new(mount)).map(|m| m.source)
+                mounts::own(node)?.into_iter().rfind(|m| m.point == Path::new(mount)).map(|m| m.source)
             }
-            Self { not_visible: Some(_), way, .. } if way.last().is_some_and(|n| is_zvol(n)) => {
+            Self { not_visible: Some(_), way, .. } if way.last().is_some_and(|n| block::is_zvol(n)) => {
                 zfs::dataset_of(node, path)
             }
             _ => None,
@@ -122,10 +117,7 @@ impl Backing {
 /// any of them has, `write through` where none has, `None` where it cannot be read
 /// (`queue/write_cache`; kernel document ABI/stable/sysfs-block).
 pub fn write_cache(reader: &dyn Reader, backing: &Backing) -> Option<String> {
-    let of = |disk: &String| {
-        let path = Path::new("/sys/block").join(disk).join("queue/write_cache");
-        Some(reader.read_text(&path).ok()?.trim().to_owned())
-    };
+    let of = |disk: &String| Device::whole(reader, disk).write_cache();
     let all: Vec<String> = backing.leaves.keys().map(of).collect::<Option<_>>()?;
     all.iter().find(|word| *word != "write through").or(all.first()).cloned()
 }
@@ -133,26 +125,11 @@ pub fn write_cache(reader: &dyn Reader, backing: &Backing) -> Option<String> {
 /// A disk below that is flash (not rotational) and has a volatile write cache, as disks for consumers have:
 /// `queue/rotational` 0 and `queue/write_cache` `write back`.
 pub fn flash_with_write_cache(reader: &dyn Reader, backing: &Backing) -> Option<String> {
-    let is = |disk: &str, file: &str, value: &str| {
-        let path = Path::new("/sys/block").join(disk).join("queue").join(file);
-        reader.read_text(&path).is_ok_and(|text| text.trim() == value)
+    let flash = |disk: &&String| {
+        let disk = Device::whole(reader, disk);
+        disk.is_rotational() == Some(false) && disk.write_cache().as_deref() == Some("write back")
     };
-    let flash = |disk: &&String| is(disk, "rotational", "0") && is(disk, "write_cache", "write back");
     backing.leaves.keys().find(flash).cloned()
-}
-
-/// All mounts of this machine.
-///
-/// # Errors
-/// When `/proc/self/mountinfo` cannot be read.
-pub fn mounts(reader: &dyn Reader) -> Result<Vec<Mount>> {
-    Ok(machine::mounts(&reader.read(Path::new("/proc/self/mountinfo"))?))
-}
-
-/// `254:0`.
-fn numbers(text: &str) -> Option<(u32, u32)> {
-    let (major, minor) = text.trim().split_once(':')?;
-    Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
 struct Way<'a> {
@@ -171,8 +148,8 @@ impl Way<'_> {
 
     /// The mount that holds a path: of those with its device the one with the longest mount
     /// point above it (bind mounts share a device).
-    fn mount(&self, path: &Path, dev: (u32, u32)) -> Result<Mount> {
-        let all = mounts(self.reader)?;
+    fn mount(&self, path: &Path, dev: Number) -> Result<Mount> {
+        let all = mounts::own(self.reader)?;
         let above = |m: &&Mount| path.starts_with(&m.point);
         let longest = |m: &&Mount| m.point.as_os_str().len();
         // btrfs subvolumes have devices of their own that no mount names: then by path alone.
@@ -186,11 +163,12 @@ impl Way<'_> {
             filesystem: "unknown file system".into(),
             source: String::new(),
             read_only: false,
+            options: String::new(),
         };
         Ok(found.cloned().unwrap_or(unknown))
     }
 
-    fn mounted(&self, dev: (u32, u32), mount: &Mount, depth: u32, into: &mut Backing) -> Found {
+    fn mounted(&self, dev: Number, mount: &Mount, depth: u32, into: &mut Backing) -> Found {
         if mount.filesystem == "btrfs" {
             return self.btrfs(Path::new(&mount.source), depth, into);
         }
@@ -204,65 +182,50 @@ impl Way<'_> {
     /// All devices of the btrfs that `source` is one of.
     fn btrfs(&self, source: &Path, depth: u32, into: &mut Backing) -> Found {
         let name = source.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-        let base = PathBuf::from("/sys/fs/btrfs");
-        let list = |dir: &Path| self.reader.list(dir).unwrap_or_default();
-        for id in list(&base) {
-            let devices = list(&base.join(id).join("devices"));
-            if devices.iter().any(|d| d == name) {
-                return devices.iter().try_for_each(|d| self.named(d, depth, into));
-            }
+        if let Some(devices) = block::btrfs_devices(self.reader, name) {
+            return devices.iter().try_for_each(|d| self.named(d, depth, into));
         }
         match self.reader.stat(source) {
-            Ok(Some(stat)) if stat.mode & S_IFMT == S_IFBLK => self.device(stat.rdev, depth, into),
+            Ok(Some(stat)) if stat.is_block() => self.device(stat.rdev, depth, into),
             _ => Err(format!("the devices of the btrfs on {} are unknown", source.display())),
         }
     }
 
-    fn device(&self, dev: (u32, u32), depth: u32, into: &mut Backing) -> Found {
-        let path = format!("/sys/dev/block/{}:{}/uevent", dev.0, dev.1);
-        let text = self.reader.read_text(Path::new(&path)).map_err(|e| e.to_string())?;
-        let name = text.lines().find_map(|l| l.strip_prefix("DEVNAME=")).ok_or(format!("{path} has no DEVNAME"))?;
-        // Names such as cciss/c0d0 have `!` for `/` in sysfs.
-        self.named(&name.replace('/', "!"), depth, into)
+    fn device(&self, dev: Number, depth: u32, into: &mut Backing) -> Found {
+        let device = Device::numbered(self.reader, dev);
+        let name = device.node_name().map_err(|e| e.to_string())?;
+        let name = name.ok_or_else(|| format!("{}/uevent has no DEVNAME", device.dir.display()))?;
+        self.named(&block::sysfs_name(&name), depth, into)
     }
 
     fn named(&self, name: &str, depth: u32, into: &mut Backing) -> Found {
         let depth = depth.checked_sub(1).ok_or_else(|| format!("{name} is stacked on more than {DEEPEST} devices"))?;
-        let block = Path::new("/sys/block");
-        let here = block.join(name);
-        let is = |path: &Path| matches!(self.reader.stat(path), Ok(Some(_)));
-        if !is(&here) {
-            let disks = self.reader.list(block).map_err(|e| e.to_string())?;
-            let disk = disks.iter().find(|disk| is(&block.join(disk).join(name)));
-            return self.named(disk.ok_or(format!("{name} is not in /sys/block"))?, depth, into);
+        let here = Device::whole(self.reader, name);
+        if !here.is_there() {
+            let disk = block::disk_of(self.reader, name);
+            return self.named(&disk.ok_or(format!("{name} is not in /sys/block"))?, depth, into);
         }
-        if let Ok(file) = self.reader.read_text(&here.join("loop/backing_file")) {
+        if let Some(block::LoopFile { shown: file, .. }) = here.loop_file() {
             into.way.push(name.to_owned());
-            let file = PathBuf::from(file.trim_end_matches('\n'));
             let stat = self.stat(&file).map_err(|e| format!("the file behind {name}: {e}"))?;
-            if stat.mode & S_IFMT == S_IFBLK {
+            if stat.is_block() {
                 return self.device(stat.rdev, depth, into);
             }
             let mount = self.mount(&file, stat.dev).map_err(|e| e.to_string())?;
             return self.mounted(stat.dev, &mount, depth, into);
         }
         into.way.push(name.to_owned());
-        let slaves = self.reader.list(&here.join("slaves")).unwrap_or_default();
+        let slaves = here.slaves();
         if !slaves.is_empty() {
             return slaves.iter().try_for_each(|slave| self.named(slave, depth, into));
         }
-        if is_zvol(name) {
+        if block::is_zvol(name) {
             return Err(format!("{name} is a ZFS volume, whose disks are not listed below it"));
         }
-        let dev = self.reader.read_text(&here.join("dev")).map_err(|e| e.to_string())?;
-        into.leaves.insert(name.to_owned(), numbers(&dev).ok_or(format!("{name}/dev holds {dev:?}"))?);
+        let number = here.number().ok_or_else(|| format!("{}/dev holds no number", here.dir.display()))?;
+        into.leaves.insert(name.to_owned(), number);
         Ok(())
     }
-}
-
-/// `zd16`, a ZFS volume.
-fn is_zvol(name: &str) -> bool {
-    name.strip_prefix("zd").is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
 /// `Err` is why it is not visible.

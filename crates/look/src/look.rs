@@ -8,25 +8,19 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use vmio_model::facts::{Provenance, Unread};
+use vmio_node::linux::process;
 use vmio_node::qmp::ReadOnly;
 use vmio_node::{NoMonitor, Questions, Reader, Unanswered};
 
 pub use vmio_node::Question;
 
-use crate::neighbours::{Others, split};
+use crate::neighbours::Others;
 use crate::require;
 
 /// How a refusal begins where the program said nothing at all.
 const NO_ANSWER: &str = "no answer";
 /// Longest time that a guest's monitor is held: a look must not keep its owner waiting for 50 ms.
 pub(crate) const MONITOR_LIMIT: Duration = Duration::from_millis(30);
-
-/// Bytes of a command line that are looked at; that of a guest with 200 disks has a third of it. A process can
-/// make its own as long as its memory (prctl(2), `PR_SET_MM_MAP`).
-pub(crate) const COMMAND_LINE_BYTES: usize = 512 << 10;
-
-/// Bytes of a table of mounts that are looked at: a process can have 100,000 of its own.
-pub(crate) const MOUNTS_BYTES: usize = 4 << 20;
 
 /// Time for the files of one guest, after which none is begun to be looked at; one takes a second at most.
 const GUEST_TIME: Duration = Duration::from_secs(1);
@@ -177,21 +171,17 @@ impl<'a> Look<'a> {
     fn listed(&self) -> &(Vec<Seen>, bool) {
         self.processes.get_or_init(|| {
             let reader = self.reader();
-            let names = reader.list(Path::new("/proc")).unwrap_or_default();
-            let mut hidden = !names.iter().any(|n| n == "1");
-            let mut read = |path: PathBuf| match reader.read_start(&path, COMMAND_LINE_BYTES) {
-                Ok(bytes) => Some(bytes),
-                Err(vmio_node::Error::File { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {
-                    hidden = true;
-                    None
-                }
-                Err(_) => None,
+            let pids = process::all(reader).unwrap_or_default();
+            let mut hidden = !pids.contains(&1);
+            let mut told = |error: vmio_node::Error| {
+                let denied =
+                    matches!(&error, vmio_node::Error::File { source, .. } if source.kind() == ErrorKind::PermissionDenied);
+                hidden |= denied;
             };
-            let pids = names.iter().filter_map(|n| n.parse::<u32>().ok());
-            let seen = pids.filter_map(|pid| {
-                let dir = PathBuf::from(format!("/proc/{pid}"));
-                let comm = String::from_utf8_lossy(&read(dir.join("comm"))?).trim_end().to_owned();
-                Some(Seen { pid, comm, args: read(dir.join("cmdline")).map(|bytes| split(&bytes)) })
+            let seen = pids.into_iter().filter_map(|pid| {
+                let comm = process::comm(reader, pid).map_err(&mut told).ok()?;
+                let args = process::command_line(reader, pid).map_err(&mut told).ok();
+                Some(Seen { pid, comm, args })
             });
             let seen = seen.collect();
             (seen, hidden)

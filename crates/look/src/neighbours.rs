@@ -1,22 +1,19 @@
 //! Which guests of others run on this host: the reason for a measurement to be gentle.
 //!
 //! A guest is known by the program that runs it (first argument's file name, else the process
-//! name, both of proc(5)), a Xen domain by its back ends (`/sys/bus/xen-backend/devices`, names
-//! as in Documentation/ABI/stable/sysfs-bus-xen-backend of Linux: `vbd-DOMID-DEVICE`).
+//! name, both of proc(5)), a Xen domain by its back ends.
 //! Containers are counted apart: nearly every host runs some, and their requests are those of
 //! ordinary processes, so they are shown but do not by themselves make a run gentle.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use vmio_node::linux::{bus, kind, process};
+use vmio_node::machine::OWNER_VARIABLE;
 use vmio_node::{Reader, Result};
 
 use crate::backing::Backing;
 use crate::qemu::options::CommandLine;
-
-/// Environment variable that vmio sets for all that it starts; its value is the owner's cookie.
-const OWNER: &str = "VMIO_OWNER";
 
 /// What runs a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -100,18 +97,13 @@ impl Others {
 pub fn others(reader: &dyn Reader, cookie: &str) -> Result<Others> {
     let mut found = Others::default();
     let mut domains = xen_domains(reader);
-    let pids: Vec<u32> = reader.list(Path::new("/proc"))?.iter().filter_map(|n| n.parse().ok()).collect();
+    let pids = process::all(reader)?;
     found.hidden = !pids.contains(&1);
     for pid in pids {
-        let dir = PathBuf::from(format!("/proc/{pid}"));
-        let Ok(comm) = reader.read_text(&dir.join("comm")) else { continue }; // it has ended
-        let comm = comm.trim_end();
-        let args = match reader.read(&dir.join("cmdline")) {
-            Ok(bytes) => split(&bytes),
-            Err(_) => {
-                found.unreadable += 1;
-                continue;
-            }
+        let Ok(comm) = process::comm(reader, pid) else { continue }; // it has ended
+        let Ok(args) = process::command_line(reader, pid) else {
+            found.unreadable += 1;
+            continue;
         };
         // Kernel threads have no command line. Those of Xen's block back end bear the domain's
         // number: `3.xvda-0` (drivers/block/xen-blkback/xenbus.c).
@@ -125,16 +117,15 @@ pub fn others(reader: &dyn Reader, cookie: &str) -> Result<Others> {
         if is_container_monitor(&args[0]) {
             found.containers += 1;
         }
-        let Some(kind) = kind_of(&args[0], comm) else { continue };
-        if owner(reader, &dir).is_some_and(|o| o == cookie) {
+        let Some(kind) = kind_of(&args[0], &comm) else { continue };
+        if owner(reader, pid).is_some_and(|o| o == cookie) {
             continue;
         }
-        let threads =
-            (reader.list(&dir.join("task")).unwrap_or_default().iter()).filter_map(|t| t.parse().ok()).collect();
+        let threads = process::threads(reader, pid).unwrap_or_default();
         // The device model of a Xen domain belongs to that domain.
         if let Some(domain) = after(&args, "-xen-domid").and_then(|id| domains.get_mut(&id)) {
             domain.pid = pid;
-            domain.threads.extend::<Vec<u32>>(threads);
+            domain.threads.extend(threads);
             continue;
         }
         found.guests.push(Neighbour { pid, kind, name: guest_name(kind, &args), threads });
@@ -151,36 +142,31 @@ pub fn others(reader: &dyn Reader, cookie: &str) -> Result<Others> {
 /// Whether a guest has something open that lies on these disks; where they or its descriptors are not to be
 /// seen, it may have.
 pub fn uses(reader: &dyn Reader, guest: &Neighbour, backing: &Backing) -> bool {
-    const KIND: u32 = 0o170_000;
     if backing.leaves.is_empty() {
         return true;
     }
-    let dir = PathBuf::from(format!("/proc/{}/fd", guest.pid));
-    let Ok(open) = reader.list(&dir) else { return true };
+    let dir = process::file(guest.pid, "fd");
+    let Ok(open) = reader.list_foreign(&dir) else { return true };
+    if open.len() >= process::MOST_DESCRIPTORS {
+        return true;
+    }
     let mut seen = BTreeSet::new();
     open.iter().map(|fd| dir.join(fd)).any(|fd| {
         let Ok(Some(stat)) = reader.stat_foreign(&fd) else { return false };
         // Regular files lie on the device of their file system; of other kinds only block devices count.
-        let number = match stat.mode & KIND {
-            0o100_000 => stat.dev,
-            0o060_000 => stat.rdev,
+        let number = match kind::of(stat.mode) {
+            kind::FILE => stat.dev,
+            kind::BLOCK => stat.rdev,
             _ => return false,
         };
-        seen.insert((stat.mode & KIND, number))
+        seen.insert((kind::of(stat.mode), number))
             && Backing::of(reader, &fd).is_ok_and(|below| below.leaves.keys().any(|l| backing.leaves.contains_key(l)))
     })
 }
 
-/// A command line or environment of `/proc`, whose parts end with zero bytes.
-pub(crate) fn split(bytes: &[u8]) -> Vec<String> {
-    let text = String::from_utf8_lossy(bytes);
-    text.trim_end_matches('\0').split('\0').filter(|_| !bytes.is_empty()).map(str::to_owned).collect()
-}
-
-/// Cookie of the owner, where vmio itself started the process of that directory.
-pub(crate) fn owner(reader: &dyn Reader, dir: &Path) -> Option<String> {
-    let environ = split(&reader.read(&dir.join("environ")).ok()?);
-    environ.iter().find_map(|v| Some(v.strip_prefix(OWNER)?.strip_prefix('=')?.to_owned()))
+/// Cookie of the owner, where vmio itself started the process.
+pub(crate) fn owner(reader: &dyn Reader, pid: u32) -> Option<String> {
+    process::variable_of(reader, pid, OWNER_VARIABLE)
 }
 
 /// By the program's file name. `comm` is cut at 15 bytes and may have been renamed, so it only
@@ -224,13 +210,11 @@ fn guest_name(kind: Kind, args: &[String]) -> String {
 }
 
 fn xen_domains(reader: &dyn Reader) -> BTreeMap<String, Neighbour> {
-    let devices = reader.list(Path::new("/sys/bus/xen-backend/devices")).unwrap_or_default();
-    (devices.iter().filter_map(|d| d.split('-').nth(1)))
-        .filter(|id| id.parse::<u32>().is_ok_and(|n| n > 0))
-        .map(|id| {
-            (id.to_owned(), Neighbour { pid: 0, kind: Kind::XenDomain, name: id.to_owned(), threads: Vec::new() })
-        })
-        .collect()
+    let domain = |back_end: bus::XenBackEnd| {
+        let id = back_end.domain.to_string();
+        (id.clone(), Neighbour { pid: 0, kind: Kind::XenDomain, name: id, threads: Vec::new() })
+    };
+    bus::xen_back_ends(reader).into_iter().map(domain).collect()
 }
 
 #[cfg(test)]

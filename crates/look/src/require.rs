@@ -6,6 +6,7 @@ use std::path::Path;
 
 use vmio_node::Reader;
 pub use vmio_node::find_program;
+use vmio_node::linux::process::Status;
 
 /// One precondition of an entry of an extension point.
 #[derive(Debug, Clone, Copy)]
@@ -116,10 +117,10 @@ pub fn kernel(node: &dyn Reader, feature: &str, path: &str) -> Result<(), String
     }
 }
 
-/// Effective user id of the process that looks, from the second number of `Uid:` (proc(5)).
+/// Effective user id of the process that looks.
 fn effective_uid(node: &dyn Reader) -> Option<u32> {
-    let status = node.read_text(Path::new("/proc/self/status")).ok()?;
-    status.lines().find_map(|l| l.strip_prefix("Uid:"))?.split_whitespace().nth(1)?.parse().ok()
+    let [_, effective, ..] = Status::of(node, "self").ok()?.users()?;
+    Some(effective)
 }
 
 #[cfg(test)]

@@ -1,14 +1,8 @@
-//! What kind of storage a path is, by sysfs alone (kernel documents ABI/stable/sysfs-block and
-//! ABI/testing/sysfs-block-dm).
+//! What kind of storage a path is, by sysfs alone.
 
-use std::path::{Path, PathBuf};
-
+use vmio_node::linux::block::Device;
+use vmio_node::linux::device::Number;
 use vmio_node::{FileStat, Reader};
-
-/// Type bits of `st_mode`, those of a block device and of a regular file (inode(7)).
-const S_IFMT: u32 = 0o170_000;
-const S_IFBLK: u32 = 0o060_000;
-const S_IFREG: u32 = 0o100_000;
 
 /// Some storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,58 +29,57 @@ pub fn on_server(server: &str) -> Storage {
 
 /// Whether it is a regular file or a block device.
 pub fn holds_data(stat: &FileStat) -> bool {
-    matches!(stat.mode & S_IFMT, S_IFBLK | S_IFREG)
+    stat.is_block() || stat.is_file()
 }
 
 /// The kind of what has this `stat`.
 pub fn of(reader: &dyn Reader, stat: &FileStat) -> Storage {
-    if stat.mode & S_IFMT != S_IFBLK {
+    if !stat.is_block() {
         let read_from = "stat".to_owned();
         return Storage { kind: "file", block_device: false, bytes: None, volblock_bytes: None, thin: None, read_from };
     }
-    let dir = PathBuf::from(format!("/sys/dev/block/{}:{}", stat.rdev.0, stat.rdev.1));
-    let text = |file: &str| Some(reader.read_text(&dir.join(file)).ok()?.trim().to_owned());
-    let number = |file: &str| text(file)?.parse::<u64>().ok();
-    let name = text("uevent")
-        .and_then(|t| t.lines().find_map(|l| Some(l.strip_prefix("DEVNAME=")?.to_owned())))
-        .unwrap_or_default();
-    let (kind, thin) = kind(reader, &dir, &name, text("dm/uuid"));
+    device(reader, stat.rdev)
+}
+
+/// The kind of a block device.
+pub fn device(reader: &dyn Reader, number: Number) -> Storage {
+    let device = Device::numbered(reader, number);
+    let name = device.node_name().ok().flatten().unwrap_or_default();
+    let (kind, thin) = kind(&device, &name);
     Storage {
         kind,
         block_device: true,
-        // Sectors of 512 bytes whatever the device's own are.
-        bytes: number("size").map(|sectors| sectors * 512),
-        // OpenZFS gives the volume's block size as its physical one (module/os/linux/zfs/zvol_os.c).
-        volblock_bytes: number("queue/physical_block_size").filter(|_| kind == "zvol"),
+        bytes: device.size_bytes(),
+        volblock_bytes: device.physical_block_bytes().filter(|_| kind == "zvol"),
         thin,
-        read_from: dir.display().to_string(),
+        read_from: device.dir.display().to_string(),
     }
 }
 
-fn kind(reader: &dyn Reader, dir: &Path, name: &str, dm: Option<String>) -> (&'static str, Option<bool>) {
-    let has = |file: &str| matches!(reader.stat(&dir.join(file)), Ok(Some(_)));
-    if let Some(uuid) = dm {
+fn kind(device: &Device<'_>, name: &str) -> (&'static str, Option<bool>) {
+    if let Some(uuid) = device.mapper_uuid() {
         // `LVM-` and the ids of group and volume; what a thin volume lies on ends in `-tpool`.
-        let below = reader.list(&dir.join("slaves")).unwrap_or_default();
-        let uuid_of = |slave: &String| reader.read_text(&dir.join("slaves").join(slave).join("dm/uuid")).ok();
+        let is_pool = |slave: &String| {
+            let below = device.inner("slaves").inner(slave);
+            below.mapper_uuid().is_some_and(|uuid| uuid.ends_with("-tpool"))
+        };
         return match uuid.split('-').next() {
-            Some("LVM") if below.iter().filter_map(uuid_of).any(|u| u.trim_end().ends_with("-tpool")) => {
-                ("lvm-thin", Some(true))
-            }
+            Some("LVM") if device.slaves().iter().any(is_pool) => ("lvm-thin", Some(true)),
             Some("LVM") => ("lvm", Some(false)),
             Some("CRYPT") => ("luks", None),
             Some("mpath") => ("multipath", None),
             _ => ("device-mapper", None),
         };
     }
+    // A partition has the name of its disk in front.
     let numbered =
         |prefix: &str| name.strip_prefix(prefix).is_some_and(|n| n.starts_with(|c: char| c.is_ascii_digit()));
     match () {
         () if numbered("zd") => ("zvol", None),
         () if numbered("rbd") => ("rbd", Some(true)),
         () if numbered("nbd") => ("nbd", None),
-        () if has("loop/backing_file") => ("loop", None),
-        () if has("partition") => ("partition", Some(false)),
+        () if device.has_loop_file() => ("loop", None),
+        () if device.is_partition() => ("partition", Some(false)),
         () => ("block", None),
     }
 }
@@ -110,6 +103,7 @@ mod tests {
             .file("/sys/dev/block/253:4/dm/uuid", "LVM-aaaadddd\n")
             .file("/sys/dev/block/253:4/slaves/sda3/dev", "8:3\n")
             .file("/sys/dev/block/253:5/dm/uuid", "CRYPT-LUKS2-x\n")
+            .file("/sys/dev/block/253:6/dm/uuid", "\n")
             .file("/sys/dev/block/230:16/uevent", "DEVNAME=zd16\n")
             .file("/sys/dev/block/230:16/queue/physical_block_size", "131072\n")
             .file("/sys/dev/block/7:1/uevent", "DEVNAME=loop1\n")
@@ -122,6 +116,7 @@ mod tests {
             ((253, 3), "lvm-thin", Some(true)),
             ((253, 4), "lvm", Some(false)),
             ((253, 5), "luks", None),
+            ((253, 6), "device-mapper", None),
             ((230, 16), "zvol", None),
             ((7, 1), "loop", None),
             ((8, 3), "partition", Some(false)),

@@ -15,16 +15,16 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
+use std::{fs, io};
 
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, wait};
-use vmio_node::machine;
+use vmio_node::linux::process;
+use vmio_node::{Local, machine};
 
 /// How often new control groups and trace instances are looked up; their owners live longer.
 const TICK: Duration = Duration::from_millis(250);
@@ -170,12 +170,11 @@ fn below(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Parent of a process, unless that is dead and waits to be reaped (proc_pid_stat(5)).
+/// Parent of a process, unless that is dead and waits to be reaped.
 fn parent(pid: i32) -> Option<i32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let mut fields = stat.get(stat.rfind(')')? + 2..)?.split(' ');
-    let alive = fields.next()? != "Z";
-    fields.next()?.parse().ok().filter(|_| alive)
+    let text = fs::read_to_string(process::file(pid, "stat")).ok()?;
+    let stat = process::Stat::parse(&text).filter(|stat| !stat.is_dead())?;
+    stat.parent()?.try_into().ok()
 }
 
 fn descends(pid: i32) -> bool {
@@ -186,10 +185,11 @@ fn descends(pid: i32) -> bool {
 
 /// Living processes that descend from this one, with the beginning of their command lines.
 fn descendants() -> BTreeMap<i32, String> {
-    let pids = entries(Path::new("/proc")).into_iter().filter_map(|p| p.file_name()?.to_str()?.parse().ok());
+    let local = Local::new();
+    let pids = process::all(&local).unwrap_or_default().into_iter().filter_map(|pid| i32::try_from(pid).ok());
     let line = |pid: i32| {
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&line).replace('\0', " ").chars().take(150).collect()
+        let line = process::command_line(&local, pid.cast_unsigned()).unwrap_or_default();
+        line.join(" ").chars().take(150).collect()
     };
     pids.filter(|pid| descends(*pid)).map(|pid| (pid, line(pid))).collect()
 }

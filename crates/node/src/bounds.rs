@@ -10,6 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstatfs, openat, openat2, statfs};
 
 use crate::change::{Change, Scope};
+use crate::linux::mounts;
 use crate::machine;
 
 /// `f_type` of procfs, sysfs and both versions of control groups (linux/magic.h).
@@ -87,8 +88,8 @@ fn in_cgroups(path: &Path) -> Result<(), String> {
 /// a link that leaves it, and is written only where the kernel itself says what file system it is.
 pub(crate) fn write_back(path: &Path, value: &str) -> io::Result<()> {
     let refused = |why: &str| io::Error::new(ErrorKind::PermissionDenied, why.to_owned());
-    let mounts = machine::mounts(&fs::read("/proc/self/mountinfo")?);
-    let mount = machine::mount_of(&mounts, path).ok_or_else(|| refused("it lies on no mount"))?;
+    let mounts = machine::own_mounts()?;
+    let mount = mounts::holding(&mounts, path).ok_or_else(|| refused("it lies on no mount"))?;
     if !["proc", "sysfs", "cgroup", "cgroup2"].contains(&mount.filesystem.as_str()) {
         return Err(refused("it is no value of the kernel's: it lies outside of /proc, /sys and control groups"));
     }

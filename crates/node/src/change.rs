@@ -5,18 +5,18 @@
 //! removes only what bears vmio's own mark or was empty.
 
 use std::collections::BTreeSet;
-use std::fmt;
-use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use std::{fmt, fs};
 
 use rustix::mount::{UnmountFlags, unmount};
 use serde::{Deserialize, Serialize};
 
 use crate::held::Identity;
+use crate::linux::mounts::NetworkMount;
 use crate::removal::{self, OurDir};
 use crate::volume::Volume;
 use crate::{loops, machine};
@@ -219,7 +219,7 @@ pub(crate) fn answering<T: Send + 'static>(
     path: &Path,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, String> {
-    let Some(machine::NetworkMount { server, .. }) = machine::network_mount(path) else { return Ok(work()) };
+    let Some(NetworkMount { server, .. }) = machine::network_mount(path) else { return Ok(work()) };
     // One that was silent is not waited for as long again: a run has many changes to take back.
     let known = machine::lock(&SILENT).contains(&server);
     let limit = if known { BUSY_LIMIT } else { NETWORK_LIMIT };
@@ -268,8 +268,8 @@ fn while_busy(mut attempt: impl FnMut() -> io::Result<()>) -> io::Result<()> {
 }
 
 fn unmount_one(target: &Path) -> Result<(), String> {
-    let mounts = machine::mount_points().map_err(|e| format!("cannot read the mounts: {e}"))?;
-    if !mounts.iter().any(|m| m == target) {
+    let mounts = machine::own_mounts().map_err(|e| format!("cannot read the mounts: {e}"))?;
+    if !mounts.iter().any(|m| m.point == *target) {
         return Ok(());
     }
     unmount(target, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::linux::kind;
 use crate::machine::lock;
 use crate::made_up_others;
 use crate::{
@@ -232,8 +233,8 @@ impl Reader for Fake {
         let stat =
             |mode, size: usize| FileStat { mode, size: size as u64, allocated: size as u64, dev: (0, 1), rdev: (0, 0) };
         Ok(match state.files.get(path) {
-            Some((content, mode)) => Some(stat(0o100_000 | mode, content.len())),
-            None => state.is_dir(path).then(|| stat(0o040_755, 0)),
+            Some((content, mode)) => Some(stat(kind::FILE | mode, content.len())),
+            None => state.is_dir(path).then(|| stat(kind::DIRECTORY | 0o755, 0)),
         })
     }
 

@@ -15,7 +15,8 @@ use rustix::mount::{MountFlags, mount};
 use rustix::process::{WaitOptions, wait};
 use rustix::system::{RebootCommand, finit_module, reboot};
 
-use crate::stream;
+use crate::linux::block;
+use crate::{Local, stream};
 
 /// Kernel modules to load, one absolute path a line, in order.
 const MODULE_LIST: &str = "/etc/vmio-modules";
@@ -130,10 +131,11 @@ fn mount_disks() {
 
 /// Device of the virtio disk with this serial.
 fn disk_with(serial: &str) -> io::Result<PathBuf> {
-    let mut disks = fs::read_dir("/sys/block")?.flatten();
-    let found = disks.find(|d| fs::read_to_string(d.path().join("serial")).is_ok_and(|s| s.trim() == serial));
-    let name = found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no disk has this serial"))?.file_name();
-    Ok(Path::new("/dev").join(name))
+    let local = Local::new();
+    let disks = block::whole(&local).map_err(io::Error::other)?;
+    let found = disks.iter().find(|name| block::Device::whole(&local, name).serial().as_deref() == Some(serial));
+    let name = found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no disk has this serial"))?;
+    Ok(block::node_path(name))
 }
 
 /// Links such as udev would make them: `/dev/virtio-ports/NAME`.

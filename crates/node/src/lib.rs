@@ -15,6 +15,7 @@ mod foreign;
 pub mod held;
 pub mod init;
 mod journal;
+pub mod linux;
 mod local;
 mod loops;
 pub mod machine;

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::child::{self, Handle, Sink, Stream};
+use crate::linux::device;
 use crate::machine::{self, DEATH_LIMIT, lock};
 use crate::{
     At, End, Error, Exec, FileIdentity, FileSample, FileStat, Glance, Journal, Node, Opened, Output, Process, Reader,
@@ -109,14 +110,13 @@ impl Local {
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
             other => other.map_err(|e| self.error("look at", path, e))?,
         };
-        let numbers = |dev| (rustix::fs::major(dev), rustix::fs::minor(dev));
         Ok(Some(FileStat {
             mode: meta.mode(),
             size: meta.size(),
             // st_blocks counts 512 bytes whatever the block size (stat(2)).
             allocated: meta.blocks() * 512,
-            dev: numbers(meta.dev()),
-            rdev: numbers(meta.rdev()),
+            dev: device::of_dev(meta.dev()),
+            rdev: device::of_dev(meta.rdev()),
         }))
     }
 

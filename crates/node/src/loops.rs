@@ -1,11 +1,13 @@
 //! Loop devices (linux/loop.h; loop(4)): which there are, over which file, and detaching one.
 
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::Local;
 use crate::held::Identity;
+use crate::linux::block;
 
 /// `LOOP_CLR_FD`: detach the file from a loop device.
 const LOOP_CLR_FD: rustix::ioctl::Opcode = 0x4C01;
@@ -23,14 +25,12 @@ pub struct LoopDevice {
 
 /// Loop devices that have a file behind them, from `/sys/block/loop*/loop/backing_file`.
 pub fn loop_devices() -> Vec<LoopDevice> {
-    let Ok(entries) = fs::read_dir("/sys/block") else { return Vec::new() };
-    let names = entries.flatten().filter_map(|e| e.file_name().into_string().ok()).filter(|n| n.starts_with("loop"));
+    let local = Local::new();
+    let names = block::whole(&local).unwrap_or_default().into_iter().filter(|n| n.starts_with("loop"));
     names
         .filter_map(|name| {
-            let shown = fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).ok()?;
-            let shown = shown.trim_end_matches('\n');
-            let backing = PathBuf::from(shown.strip_suffix(" (deleted)").unwrap_or(shown));
-            Some(LoopDevice { device: Path::new("/dev").join(name), backing })
+            let backing = block::Device::whole(&local, &name).loop_file()?.path;
+            Some(LoopDevice { device: block::node_path(&name), backing })
         })
         .collect()
 }

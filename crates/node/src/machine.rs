@@ -5,18 +5,20 @@
 //! one mark that also finds a process after its parent was killed with SIGKILL.
 
 use std::ffi::c_long;
-use std::fs;
-use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::Local;
+use crate::linux::mounts::{self, Mount, NetworkMount};
+use crate::linux::{process, system};
 pub use crate::loops::{LoopDevice, loop_devices};
 
 /// Name of the environment variable that marks the children of an owner.
@@ -33,15 +35,14 @@ pub fn monotonic_seconds() -> f64 {
 
 /// Identity of this boot, from `/proc/sys/kernel/random/boot_id`; empty where there is none.
 pub fn boot_id() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|s| s.trim().to_owned()).unwrap_or_default()
+    system::boot_id(&Local::new()).unwrap_or_default()
 }
 
 /// When a process started, in clock ticks since boot (`/proc/PID/stat`, field 22). With the pid
 /// it names a process for good, since pids are used again.
 pub fn start_ticks(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command name (field 2) may hold spaces and brackets: count from the last bracket.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    let text = fs::read_to_string(process::file(pid, "stat")).ok()?;
+    process::Stat::parse(&text)?.start_ticks()
 }
 
 /// A lock whose data stays usable when another thread panicked while holding it.
@@ -85,23 +86,14 @@ pub struct Marked {
 /// All processes (but this one) whose `VMIO_OWNER` satisfies `wanted`. Those that this user may
 /// not look into are left out.
 pub fn marked_processes(wanted: impl Fn(&str) -> bool) -> Vec<Marked> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let local = Local::new();
     let own = std::process::id();
-    let pids = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok()).filter(|&p| p != own);
+    let pids = process::all(&local).unwrap_or_default().into_iter().filter(|&p| p != own);
     pids.filter_map(|pid| {
         // The handle comes first: what is read next belongs to it or to nobody.
         let handle = pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()?;
-        let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
-        let cookie = environ.split(|&b| b == 0).find_map(|v| {
-            let value = v.strip_prefix(OWNER_VARIABLE.as_bytes())?.strip_prefix(b"=")?;
-            std::str::from_utf8(value).ok()
-        })?;
-        wanted(cookie).then(|| Marked {
-            pid,
-            cookie: cookie.to_owned(),
-            name: fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned(),
-            handle,
-        })
+        let cookie = process::variable_of(&local, pid, OWNER_VARIABLE)?;
+        wanted(&cookie).then(|| Marked { pid, cookie, name: process::comm(&local, pid).unwrap_or_default(), handle })
     })
     .collect()
 }
@@ -195,111 +187,20 @@ pub fn within<T: Send + 'static>(limit: Duration, work: impl FnOnce() -> T + Sen
     given.recv_timeout(limit).ok()
 }
 
-/// A file system that a server holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NetworkMount {
-    /// Where it is mounted.
-    pub point: PathBuf,
-    /// For people: `NFS server host:/export`.
-    pub server: String,
+/// The mounts of this process's mount namespace, in the order of their table.
+pub(crate) fn own_mounts() -> io::Result<Vec<Mount>> {
+    Ok(mounts::parse(&fs::read(mounts::OWN)?))
 }
 
 /// The server that holds a path; `None` on file systems of this machine. Asks the table of mounts
 /// alone, never the server, and does not follow links.
 pub fn network_mount(path: &Path) -> Option<NetworkMount> {
-    network_mount_in(&fs::read("/proc/self/mountinfo").ok()?, path)
-}
-
-/// As [`network_mount`], by the content of a `/proc/PID/mountinfo`.
-pub fn network_mount_in(mountinfo: &[u8], path: &Path) -> Option<NetworkMount> {
-    mount_of(&mounts(mountinfo), path)?.server()
-}
-
-/// The mount that a path without links lies on.
-pub fn mount_of<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
-    // Of mounts on the same point the last one is seen.
-    mounts.iter().filter(|m| path.starts_with(&m.point)).max_by_key(|m| m.point.as_os_str().len())
-}
-
-/// Mount points of this process's mount namespace, in the order of `/proc/self/mountinfo`.
-pub(crate) fn mount_points() -> io::Result<Vec<PathBuf>> {
-    Ok(mounts(&fs::read("/proc/self/mountinfo")?).into_iter().map(|m| m.point).collect())
+    mounts::server_of(&own_mounts().ok()?, path)
 }
 
 /// The mount point above a path without links.
 pub(crate) fn mount_point_of(path: &Path) -> Option<PathBuf> {
-    mount_of(&mounts(&fs::read("/proc/self/mountinfo").ok()?), path).map(|m| m.point.clone())
-}
-
-/// A mount of some machine.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Mount {
-    /// Device of the file system.
-    pub dev: (u32, u32),
-    /// Directory of the file system that is mounted; `/` is all of it.
-    pub root: PathBuf,
-    /// Where it is mounted.
-    pub point: PathBuf,
-    /// `ext4`.
-    pub filesystem: String,
-    /// `/dev/vda1`, `pool/data`, `server:/export`.
-    pub source: String,
-    /// Mounted `ro`.
-    pub read_only: bool,
-}
-
-impl Mount {
-    /// The server that holds it; `None` for a file system of this machine.
-    pub fn server(&self) -> Option<NetworkMount> {
-        let what = match self.filesystem.as_str() {
-            "nfs" | "nfs4" => "NFS server",
-            "cifs" | "smb3" | "smbfs" => "SMB server",
-            "ceph" | "fuse.ceph" | "fuse.glusterfs" | "fuse.sshfs" | "9p" | "ocfs2" | "gfs2" => "network file system",
-            _ => return None,
-        };
-        Some(NetworkMount { point: self.point.clone(), server: format!("{what} {}", self.source) })
-    }
-}
-
-/// The mounts in the text of a `/proc/PID/mountinfo` (proc_pid_mountinfo(5)), in its order.
-pub fn mounts(mountinfo: &[u8]) -> Vec<Mount> {
-    use std::os::unix::ffi::OsStringExt;
-    let line = |line: &[u8]| {
-        let fields: Vec<&[u8]> = line.split(|&b| b == b' ').collect();
-        let text = |field: &[u8]| String::from_utf8_lossy(&unescape(field)).into_owned();
-        let path = |field: &[u8]| PathBuf::from(std::ffi::OsString::from_vec(unescape(field)));
-        // Optional fields, as many as there are, end with a lone hyphen.
-        let end = 6 + fields.get(6..)?.iter().position(|f| *f == b"-")?;
-        let numbers = text(fields[2]);
-        let (major, minor) = numbers.split_once(':')?;
-        Some(Mount {
-            dev: (major.parse().ok()?, minor.parse().ok()?),
-            root: path(fields[3]),
-            point: path(fields[4]),
-            filesystem: text(fields.get(end + 1)?),
-            source: text(fields.get(end + 2)?),
-            read_only: fields[5].split(|&b| b == b',').any(|option| option == b"ro"),
-        })
-    };
-    mountinfo.split(|&b| b == b'\n').filter_map(line).collect()
-}
-
-/// Octal escapes (`\040`) as bytes, as proc_pid_mountinfo(5) writes blanks in paths.
-pub fn unescape(field: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(field.len());
-    let mut i = 0;
-    while i < field.len() {
-        let octal =
-            field.get(i + 1..i + 4).filter(|d| field[i] == b'\\' && d.iter().all(|b| (b'0'..=b'7').contains(b)));
-        if let Some(d) = octal {
-            out.push(d.iter().fold(0u8, |n, b| n.wrapping_mul(8).wrapping_add(b - b'0')));
-            i += 4;
-        } else {
-            out.push(field[i]);
-            i += 1;
-        }
-    }
-    out
+    mounts::holding(&own_mounts().ok()?, path).map(|m| m.point.clone())
 }
 
 #[cfg(test)]
@@ -308,32 +209,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn octal_escapes_of_mountinfo() {
-        assert_eq!(unescape(br"/a\040b\011c"), b"/a b\tc");
-        assert_eq!(unescape(br"/a\9\04"), br"/a\9\04");
-        let [mount] =
-            &mounts(b"25 1 8:1 /sub /a\\040b ro,noexec shared:1 master:2 - ext4 /dev/sda1 rw\nno mount\n")[..]
-        else {
-            panic!("one line is a mount")
-        };
-        assert_eq!((mount.dev, &*mount.root, mount.read_only), ((8, 1), Path::new("/sub"), true));
-        assert_eq!((&*mount.point, &*mount.filesystem, &*mount.source), (Path::new("/a b"), "ext4", "/dev/sda1"));
-        assert!(mount_points().unwrap().contains(&PathBuf::from("/proc")));
-    }
-
-    #[test]
-    fn what_a_server_holds_is_told_from_what_is_here() {
-        let table = "22 1 253:0 / / rw - ext4 /dev/sda1 rw\n23 22 0:21 / /srv/nfs\\040a rw - nfs4 host:/export rw\n\
-                     24 23 8:1 / /srv/nfs\\040a/local rw - xfs /dev/sdb rw\n25 22 0:22 / /mnt/pve rw - cifs //nas/vm rw\n";
-        let server = |path: &str| network_mount_in(table.as_bytes(), Path::new(path)).map(|m| m.server);
-        let point = network_mount_in(table.as_bytes(), Path::new("/srv/nfs a/vm/disk.raw")).unwrap().point;
-        assert_eq!(point, Path::new("/srv/nfs a"));
-        assert_eq!(server("/srv/nfs a/vm/disk.raw").as_deref(), Some("NFS server host:/export"));
-        assert_eq!(server("/mnt/pve/x").as_deref(), Some("SMB server //nas/vm"));
-        for here in ["/", "/srv/nfs", "/srv/nfs ab/x", "/srv/nfs a/local/x"] {
-            assert_eq!(server(here), None, "{here}");
-        }
+    fn what_the_kernel_makes_up_is_on_no_server() {
         assert_eq!(network_mount(Path::new("/proc")), None);
+        assert_eq!(mount_point_of(Path::new("/proc/self")), Some("/proc".into()));
     }
 
     #[test]

@@ -25,8 +25,10 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, fstatfs, open
 use rustix::process::{Gid, geteuid};
 
 use crate::foreign::{path_only, shown};
+use crate::linux::kind;
+use crate::linux::process::Status;
 use crate::machine::{self, within};
-use crate::{FileStat, node::Result};
+use crate::{FileStat, Local, node::Result};
 
 /// Longest time for one of these calls: storage that does not answer would keep us for ever.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -46,17 +48,13 @@ impl FileIdentity {
     /// Whether both are one: a block device by its number, since a container or libvirt's guests have nodes of
     /// their own for it.
     pub fn is(&self, other: &FileIdentity) -> bool {
-        let kind = |id: &FileIdentity| id.stat.mode & S_IFMT;
+        let kind = |id: &FileIdentity| kind::of(id.stat.mode);
         match kind(self) {
-            S_IFBLK => kind(other) == S_IFBLK && self.stat.rdev == other.stat.rdev,
+            kind::BLOCK => other.stat.is_block() && self.stat.rdev == other.stat.rdev,
             own => own == kind(other) && (self.stat.dev, self.inode) == (other.stat.dev, other.inode),
         }
     }
 }
-
-/// Type bits of `st_mode`, and a block device's (inode(7)).
-const S_IFMT: u32 = 0o170_000;
-const S_IFBLK: u32 = 0o060_000;
 
 /// What a process has open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -229,18 +227,14 @@ struct User {
 }
 
 impl User {
-    /// From `/proc/PID/status` (proc_pid_status(5)): the fourth of `Uid` and `Gid` is for files.
     fn of(pid: u32) -> Option<Self> {
-        Self::parse(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+        Self::among(&Status::of(&Local::new(), pid).ok()?)
     }
 
-    fn parse(status: &str) -> Option<Self> {
-        let numbers = |key: &str| -> Option<Vec<u32>> {
-            let line = status.lines().find_map(|l| l.strip_prefix(key))?;
-            line.split_whitespace().map(|n| n.parse().ok()).collect()
-        };
-        let groups = numbers("Groups:")?;
-        Some(Self { uid: *numbers("Uid:")?.get(3)?, gid: *numbers("Gid:")?.get(3)?, groups })
+    /// The fourth of each is for files.
+    fn among(status: &Status) -> Option<Self> {
+        let ([.., uid], [.., gid]) = (status.users()?, status.groups()?);
+        Some(Self { uid, gid, groups: status.supplementary_groups()? })
     }
 
     /// Does it with this user's rights on files and no others. Only for a thread of its own, which ends after:
@@ -370,9 +364,10 @@ mod tests {
 
     #[test]
     fn the_user_of_a_process_is_that_of_its_files() {
+        let of = |status: &str| User::among(&Status::of_text(status.to_owned()));
         let status = "Name:\tq\nUid:\t1\t2\t3\t64055\nGid:\t5\t6\t7\t108\nGroups:\t108 993 \n";
-        assert_eq!(User::parse(status), Some(User { uid: 64_055, gid: 108, groups: vec![108, 993] }));
+        assert_eq!(of(status), Some(User { uid: 64_055, gid: 108, groups: vec![108, 993] }));
         assert!(User::of(std::process::id()).is_some());
-        assert_eq!(User::parse("Uid:\t1\n"), None);
+        assert_eq!(of("Uid:\t1\n"), None);
     }
 }

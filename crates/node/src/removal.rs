@@ -143,8 +143,8 @@ impl OurDir<'_> {
         let here = self.path.display();
         let failed = |e: io::Error| format!("cannot remove {here}: {e}");
         // What is mounted inside belongs to somebody else.
-        let mounts = crate::machine::mount_points().map_err(|e| format!("cannot read the mounts: {e}"))?;
-        if let Some(mount) = mounts.iter().find(|m| m.starts_with(self.path)) {
+        let mounts = crate::machine::own_mounts().map_err(|e| format!("cannot read the mounts: {e}"))?;
+        if let Some(mount) = mounts.iter().map(|m| &m.point).find(|point| point.starts_with(self.path)) {
             return Err(format!("{here} was not removed: {} is mounted in it; unmount that first", mount.display()));
         }
         empty(dir.as_fd(), DEEPEST).map_err(failed)?;

@@ -10,6 +10,9 @@
 
 use std::path::{Path, PathBuf};
 
+use vmio_node::linux::cgroup::Hierarchies;
+use vmio_node::linux::process::Status;
+use vmio_node::linux::{cpu, system};
 use vmio_node::{Change, ChangeId, Journal, Local, Node, Reader};
 
 use vmio_look::require;
@@ -118,9 +121,7 @@ pub fn usable_cpus(reader: &dyn Reader) -> Option<u32> {
 
 /// The CPUs that vmio was started on. A control group would take processes beyond them.
 fn own_cpus(reader: &dyn Reader) -> Option<Vec<u32>> {
-    let status = reader.read_text(Path::new("/proc/self/status")).ok()?;
-    let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"))?;
-    parse_cpus(list).ok().filter(|cpus| !cpus.is_empty())
+    Status::of(reader, "self").ok()?.cpus().filter(|cpus| !cpus.is_empty())
 }
 
 /// All of these directories or none.
@@ -143,27 +144,18 @@ fn put(node: &dyn Node, (file, value): &Setting) -> Result<(), String> {
 
 /// Where the group goes: the version of control groups that has memory.
 fn find(reader: &dyn Reader, name: &str) -> Result<Groups, String> {
-    let mounts = reader.read_text(Path::new("/proc/self/mounts")).map_err(|e| e.to_string())?;
-    let mounted = |kind: &str, controller: &str| {
-        mounts.lines().find_map(|line| {
-            let fields: Vec<&str> = line.split(' ').collect();
-            let options = fields.get(3)?;
-            let fits =
-                fields.get(2) == Some(&kind) && (controller.is_empty() || options.split(',').any(|o| o == controller));
-            fits.then(|| Path::new(fields[1]).join(name))
-        })
-    };
-    if let Some(group) = mounted("cgroup2", "") {
-        let root = group.parent().unwrap_or(Path::new("/"));
-        let enabled = reader.read_text(&root.join("cgroup.subtree_control")).unwrap_or_default();
+    let hierarchies = Hierarchies::of(reader).map_err(|e| e.to_string())?;
+    if let Some(mount) = hierarchies.v2() {
+        let enabled = reader.read_text(&mount.point.join("cgroup.subtree_control")).unwrap_or_default();
         let has = |controller: &str| enabled.split_ascii_whitespace().any(|c| c == controller);
         if has("memory") && (has("cpuset") || has("cpu")) {
-            return Ok(Groups::V2 { cpuset: has("cpuset"), group });
+            return Ok(Groups::V2 { cpuset: has("cpuset"), group: mount.point.join(name) });
         }
     }
-    match (mounted("cgroup", "cpuset"), mounted("cgroup", "memory")) {
+    let v1 = |controller: &str| hierarchies.v1(controller).map(|mount| mount.point.join(name));
+    match (v1("cpuset"), v1("memory")) {
         (Some(cpuset), Some(memory)) => Ok(Groups::V1 { cpuset, memory }),
-        (None, None) if mounted("cgroup2", "").is_none() => Err("no control groups are mounted on this machine".into()),
+        (None, None) if hierarchies.v2().is_none() => Err("no control groups are mounted on this machine".into()),
         (None, None) => Err("control groups v2 do not give the memory and cpu controllers to children of the root group \
                              (cgroup.subtree_control); systemd enables them with MemoryAccounting=yes and CPUAccounting=yes"
             .into()),
@@ -224,12 +216,12 @@ fn plan(reader: &dyn Reader, groups: &Groups, cores: u32, memory: u64) -> Result
 }
 
 fn swap_in_use(reader: &dyn Reader) -> bool {
-    reader.read_text(Path::new("/proc/swaps")).is_ok_and(|text| text.lines().count() > 1)
+    !system::swaps_in_use(reader).is_empty()
 }
 
 /// The last `cores` CPUs of a list such as `0-3,8` that vmio may use: the first ones take most interrupts.
 fn last_cpus(reader: &dyn Reader, list: &str, cores: u32) -> Result<String, String> {
-    let mut cpus = parse_cpus(list)?;
+    let mut cpus = cpu::list(list).ok_or_else(|| format!("{list:?} is not a list of CPUs"))?;
     if let Some(own) = own_cpus(reader) {
         cpus.retain(|cpu| own.contains(cpu));
     }
@@ -241,17 +233,6 @@ fn last_cpus(reader: &dyn Reader, list: &str, cores: u32) -> Result<String, Stri
     Ok(chosen.join(","))
 }
 
-/// A list such as `0-3,8`.
-fn parse_cpus(list: &str) -> Result<Vec<u32>, String> {
-    let mut cpus: Vec<u32> = Vec::new();
-    for part in list.trim().split(',').filter(|p| !p.is_empty()) {
-        let (from, to) = part.split_once('-').unwrap_or((part, part));
-        let bound = |text: &str| text.parse::<u32>().map_err(|_| format!("{list:?} is not a list of CPUs"));
-        cpus.extend(bound(from)?..=bound(to)?);
-    }
-    Ok(cpus)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -259,15 +240,15 @@ mod tests {
     use vmio_node::fake::Tree;
 
     const MIB: u64 = 1 << 20;
-    const V1: &str = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup /sys/fs/cgroup/cpuset cgroup rw,relatime,cpuset 0 0\n\
-                      cgroup /sys/fs/cgroup/memory cgroup rw,relatime,memory 0 0\ncgroup /sys/fs/cgroup/blkio cgroup rw,blkio 0 0\n\
-                      cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0\n";
+    const V1: &str = "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n31 23 0:28 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,relatime,cpuset\n\
+                      31 23 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,relatime,memory\n31 23 0:28 / /sys/fs/cgroup/blkio rw - cgroup cgroup rw,blkio\n\
+                      31 23 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,relatime\n";
     const NO_SWAP: (&str, &str) = ("/proc/swaps", "Filename Type Size Used Priority\n");
     const SWAP: (&str, &str) = ("/proc/swaps", "Filename Type Size Used Priority\n/dev/sda3 partition 1 0 -2\n");
 
     fn v1(swaps: (&str, &str), memsw: bool) -> Tree {
         let mut files = vec![
-            ("/proc/self/mounts", V1),
+            ("/proc/self/mountinfo", V1),
             swaps,
             ("/sys/fs/cgroup/unified/cgroup.subtree_control", ""),
             ("/sys/fs/cgroup/cpuset/cpuset.cpus", "0-3,8\n"),
@@ -281,7 +262,7 @@ mod tests {
 
     fn v2(controllers: &str, swaps: (&str, &str)) -> Tree {
         Tree::of(&[
-            ("/proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n"),
+            ("/proc/self/mountinfo", "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"),
             swaps,
             ("/sys/fs/cgroup/cgroup.subtree_control", controllers),
             ("/sys/fs/cgroup/cpuset.cpus.effective", "0-1\n"),
@@ -332,6 +313,31 @@ mod tests {
         assert_eq!(usable_cpus(&Tree::default()), None);
     }
 
+    /// Each processor counts once, and a list that is none fills no memory.
+    #[test]
+    fn lists_of_processors_are_believed_as_far_as_they_are_some() {
+        let online = |list: &str| {
+            let tree = v2("cpuset memory", NO_SWAP);
+            planned(&tree.file("/sys/fs/cgroup/cpuset.cpus.effective", list, (0, 1)), 2)
+        };
+        assert_eq!(online("0-1,1\n").unwrap().1, "cgroup v2: cpuset 0,1, memory 256 MiB, no swap");
+        assert!(online("1,1\n").unwrap_err().contains("may use 1"));
+        for none in ["0-4294967295", "0-1,x", "1-0"] {
+            assert!(online(none).unwrap_err().contains("is not a list of CPUs"), "{none}");
+        }
+    }
+
+    #[test]
+    fn a_mount_of_groups_may_have_a_blank_in_its_path() {
+        let tree = Tree::of(&[
+            ("/proc/self/mountinfo", "31 23 0:28 / /my\\040groups rw - cgroup2 cgroup2 rw\n"),
+            NO_SWAP,
+            ("/my groups/cgroup.subtree_control", "cpu memory\n"),
+        ]);
+        let (settings, _) = planned(&tree, 1).unwrap();
+        assert_eq!(settings[0].0, "/my groups/g/memory.max");
+    }
+
     #[test]
     fn what_is_missing_is_named() {
         for (tree, cores, word) in [
@@ -340,8 +346,8 @@ mod tests {
             (v2("cpuset memory", NO_SWAP), 3, "3 cores"),
             (v1(NO_SWAP, true), 6, "may use 5"),
             (v1(NO_SWAP, true).file("/proc/self/status", "Cpus_allowed_list:\t0-1\n", (0, 1)), 3, "may use 2"),
-            (Tree::of(&[("/proc/self/mounts", "proc /proc proc rw 0 0\n")]), 1, "no control groups"),
-            (Tree::of(&[("/proc/self/mounts", "c /c cgroup rw,cpuset 0 0\n")]), 1, "lack memory"),
+            (Tree::of(&[("/proc/self/mountinfo", "31 23 0:28 / /proc rw - proc proc rw\n")]), 1, "no control groups"),
+            (Tree::of(&[("/proc/self/mountinfo", "31 23 0:28 / /c rw - cgroup c rw,cpuset\n")]), 1, "lack memory"),
         ] {
             match planned(&tree, cores) {
                 Err(said) => assert!(said.contains(word), "{said}"),

@@ -11,19 +11,16 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use vmio_model::facts::{DeletedFile, Guest};
+use vmio_node::linux::process;
 use vmio_node::{At, FileIdentity, Opened};
 
 use super::view::{Located, View};
 use crate::images::info::Error;
 use crate::look::Look;
-use crate::require;
-use crate::storage;
+use crate::{require, storage};
 
 /// What a deleted file's link in `/proc/PID/fd` ends in (Linux, fs/d_path.c).
 const DELETED: &str = " (deleted)";
-/// Type bits of `st_mode` and a character device's (inode(7)).
-const S_IFMT: u32 = 0o170_000;
-const S_IFCHR: u32 = 0o020_000;
 /// Major number of SCSI generic devices (Linux, Documentation/admin-guide/devices.txt): a device of requests that
 /// a guest may be given whole.
 const SCSI_GENERIC: u32 = 21;
@@ -91,21 +88,17 @@ impl Files {
                 false => Files::Own,
             };
         };
-        let dir = PathBuf::from(format!("/proc/{pid}/fd"));
-        let names = match look.reader().list_foreign(&dir) {
-            Ok(names) => names,
+        let mut links = match process::descriptors(look.reader(), pid) {
+            Ok(links) => links,
             Err(_) if !root => return Files::Own,
             Err(e) => {
                 let mend = require::mend_for(look.reader(), "run as root, with all of its capabilities");
                 return Files::Unknown(format!("what its process has open may not be read ({e}); {mend}"));
             }
         };
-        let link = |name: &String| {
-            let to = look.reader().link(&dir.join(name)).ok()??;
-            // Sockets, pipes and the like have no path.
-            Some((name.parse().ok()?, to)).filter(|(_, to): &(u32, PathBuf)| to.is_absolute())
-        };
-        Files::Open(OpenFiles { pid, links: names.iter().filter_map(link).collect(), all: OnceLock::new() })
+        // Sockets, pipes and the like have no path.
+        links.retain(|(_, to)| to.is_absolute());
+        Files::Open(OpenFiles { pid, links, all: OnceLock::new() })
     }
 
     /// The file that a path of the guest names.
@@ -189,7 +182,7 @@ fn holds_data(named: &Path, is: FileIdentity) -> Result<FileIdentity, Refused> {
     if storage::holds_data(&is.stat) {
         return Ok(is);
     }
-    if is.stat.mode & S_IFMT == S_IFCHR && is.stat.rdev.0 == SCSI_GENERIC {
+    if is.stat.is_character() && is.stat.rdev.0 == SCSI_GENERIC {
         return Err(Refused::Requests);
     }
     let reason =

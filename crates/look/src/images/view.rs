@@ -1,12 +1,14 @@
 //! Paths as a guest's process sees them, on this machine.
 
+use std::fmt::Display;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use vmio_model::facts::Guest;
-use vmio_node::machine::{Mount, NetworkMount, mount_of, mounts};
+use vmio_node::linux::mounts::{self, Mount, NetworkMount};
+use vmio_node::linux::process;
 
-use crate::look::{Look, MOUNTS_BYTES};
+use crate::look::Look;
 
 /// Links that are followed in one path, as many as the kernel follows (path_resolution(7)).
 const MOST_LINKS: usize = 40;
@@ -25,24 +27,25 @@ pub struct View {
 /// How each guest's process sees the files; a guest without one sees them as we do.
 pub fn of(look: &Look<'_>, guests: &[Guest]) -> Vec<Arc<View>> {
     let reader = look.reader();
-    let table = |pid: &str| PathBuf::from(format!("/proc/{pid}/mountinfo"));
-    let read = |pid: &str| reader.read_start(&table(pid), MOUNTS_BYTES).unwrap_or_default();
-    let mounts = |pid: &str| -> Arc<[Mount]> { mounts(&read(pid)).into() };
-    let link = |path: String| reader.link(Path::new(&path)).ok().flatten();
-    let own = (link("/proc/self/ns/mnt".into()), link("/proc/self/root".into()));
-    let own_mounts = mounts("self");
+    let namespace = |of: &dyn Display| process::namespace(reader, of, "mnt").ok().flatten();
+    let link = |of: &dyn Display, name: &str| reader.link(&process::file(of, name)).ok().flatten();
+    let own = (namespace(&"self"), link(&"self", "root"));
+    let own_mounts: Arc<[Mount]> = mounts::own(reader).unwrap_or_default().into();
     let of_guest = |guest: &Guest| {
         let Some(pid) = guest.pid else {
             return Arc::new(View { root: None, cwd: None, mounts: Arc::clone(&own_mounts) });
         };
-        let theirs = (link(format!("/proc/{pid}/ns/mnt")), link(format!("/proc/{pid}/root")));
+        let theirs = (namespace(&pid), link(&pid, "root"));
         // What may not be read is taken for ours; a wrong path shows as missing.
         let differs = |own: &Option<PathBuf>, theirs: &Option<PathBuf>| theirs.is_some() && own != theirs;
         let foreign = differs(&own.0, &theirs.0) || differs(&own.1, &theirs.1);
         Arc::new(View {
-            root: foreign.then(|| PathBuf::from(format!("/proc/{pid}/root"))),
-            cwd: link(format!("/proc/{pid}/cwd")),
-            mounts: if foreign { mounts(&pid.to_string()) } else { Arc::clone(&own_mounts) },
+            root: foreign.then(|| process::file(pid, "root")),
+            cwd: link(&pid, "cwd"),
+            mounts: match foreign {
+                true => mounts::of_process(reader, pid).unwrap_or_default().into(),
+                false => Arc::clone(&own_mounts),
+            },
         })
     };
     guests.iter().map(of_guest).collect()
@@ -52,14 +55,14 @@ pub fn of(look: &Look<'_>, guests: &[Guest]) -> Vec<Arc<View>> {
 /// path on the same mount. libvirt gives each QEMU a mount namespace of its own in which nearly all is
 /// as here; in a pod's or a container's the same path is another file.
 pub fn is_same_here(look: &Look<'_>, guest: &Guest, path: &Path) -> bool {
-    let readable = |pid: u32| look.reader().link(Path::new(&format!("/proc/{pid}/ns/mnt"))).is_ok_and(|l| l.is_some());
+    let readable = |pid: u32| process::namespace(look.reader(), pid, "mnt").is_ok_and(|l| l.is_some());
     if !path.is_absolute() || !guest.pid.is_none_or(readable) {
         return false;
     }
     let views = of(look, &[Guest { pid: guest.pid, ..Guest::default() }, Guest::default()]);
     let [theirs, ours] = [0, 1].map(|of| {
         let seen = views[of].locate(look, path).ok()?.seen;
-        let mount = mount_of(&views[of].mounts, &seen)?;
+        let mount = mounts::holding(&views[of].mounts, &seen)?;
         Some((mount.dev, mount.root.clone(), mount.point.clone(), seen))
     });
     theirs.is_some() && theirs == ours
@@ -95,22 +98,21 @@ impl View {
 
     /// The file server that holds a path.
     pub fn server(&self, path: &Located) -> Option<NetworkMount> {
-        mount_of(&self.mounts, &path.seen)?.server()
+        mounts::server_of(&self.mounts, &path.seen)
     }
 
     /// Whether a path without links, as the process sees it, is held by a file server.
     pub fn serves(&self, seen: &Path) -> bool {
-        mount_of(&self.mounts, seen).is_some_and(|mount| mount.server().is_some())
+        mounts::server_of(&self.mounts, seen).is_some()
     }
 
     /// Kind of the file system that holds a path: `ext4`.
     pub fn filesystem(&self, path: &Located) -> Option<&str> {
-        Some(mount_of(&self.mounts, &path.seen)?.filesystem.as_str())
+        Some(mounts::holding(&self.mounts, &path.seen)?.filesystem.as_str())
     }
 
     /// Follows the links of a path below `root`, up to where a file server would be asked.
     fn resolve(&self, look: &Look<'_>, root: &Path, path: &Path) -> Result<PathBuf, String> {
-        let served = |path: &Path| mount_of(&self.mounts, path).is_some_and(|m| m.server().is_some());
         let mut links = 0;
         let mut left: Vec<PathBuf> = parts(path);
         let mut at = PathBuf::from("/");
@@ -120,7 +122,7 @@ impl View {
                 continue;
             }
             let next = at.join(&part);
-            if served(&next) {
+            if self.serves(&next) {
                 at = next;
                 at.extend(left.iter().rev());
                 break;

@@ -5,12 +5,13 @@
 //! that only hold a pod's namespaces (`pause`).
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use vmio_model::facts::{Disk, Fact, Guest, Unread};
+use vmio_node::linux::net::Interfaces;
+use vmio_node::linux::process;
 
 use super::process::Process;
-use super::qemu::nics::{bridge_mtu, mtu};
 use super::{GuestKind, seen};
 use crate::look::{Look, Seen};
 use crate::neighbours::kind_of;
@@ -63,25 +64,23 @@ impl GuestKind for Container {
 
 /// Processes by the container that they are in, and how many did not show their namespaces.
 fn groups<'a>(look: &'a Look<'_>) -> (BTreeMap<Named, Vec<&'a Seen>>, usize) {
-    let link = |path: PathBuf| look.reader().link(&path).ok().flatten();
-    let space = |dir: &Path, kind: &str| link(dir.join("ns").join(kind));
-    let own = Path::new("/proc/self");
-    let (own_pid, own_mnt) = (space(own, "pid"), space(own, "mnt"));
+    let reader = look.reader();
+    let own = |kind: &str| process::namespace(reader, "self", kind).ok().flatten();
+    let (own_pid, own_mnt) = (own("pid"), own("mnt"));
     let mut refused = 0;
     let mut groups: BTreeMap<Named, Vec<&Seen>> = BTreeMap::new();
     // Kernel threads have no arguments.
     for seen in look.processes().iter().filter(|p| p.args.as_ref().is_none_or(|a| !a.is_empty())) {
-        let dir = seen.dir();
-        let mnt = look.reader().link(&dir.join("ns/mnt"));
+        let mnt = process::namespace(reader, seen.pid, "mnt");
         // A process that has just ended refuses too.
-        let runs = || look.reader().read(&dir.join("cmdline")).is_ok_and(|line| !line.is_empty());
+        let runs = || process::command_line(reader, seen.pid).is_ok_and(|line| !line.is_empty());
         refused += usize::from(mnt.is_err() && runs());
-        let (pid, mnt) = (space(&dir, "pid"), mnt.ok().flatten());
+        let (pid, mnt) = (process::namespace(reader, seen.pid, "pid").ok().flatten(), mnt.ok().flatten());
         // An engine's helper may be in the container's group, but it is in our namespaces.
         if mnt.is_some() && mnt == own_mnt {
             continue;
         }
-        let cgroup = look.reader().read_text(&dir.join("cgroup")).unwrap_or_default();
+        let cgroup = reader.read_text(&process::file(seen.pid, "cgroup")).unwrap_or_default();
         let unnamed = || {
             let apart = pid.is_some() && own_pid.is_some() && pid != own_pid && mnt.is_some() && own_mnt.is_some();
             let number = pid.as_ref()?.display().to_string();
@@ -99,31 +98,23 @@ fn groups<'a>(look: &'a Look<'_>) -> (BTreeMap<Named, Vec<&'a Seen>>, usize) {
 
 /// The process that the others come from: number 1 in its own process namespace, else the oldest.
 fn leader<'a>(look: &Look<'_>, group: &[&'a Seen]) -> Option<&'a Seen> {
-    let first = |p: &&&Seen| {
-        let status = look.reader().read_text(&p.dir().join("status")).unwrap_or_default();
-        let inner = status.lines().find_map(|l| l.strip_prefix("NSpid:")).and_then(|l| l.split_whitespace().last());
-        inner == Some("1")
-    };
+    let first =
+        |p: &&&Seen| process::Status::of(look.reader(), p.pid).is_ok_and(|status| status.inner_number() == Some(1));
     group.iter().find(first).or_else(|| group.iter().min_by_key(|p| p.pid)).copied()
 }
 
 /// What its root directory lies on.
 fn root(process: &Process<'_>) -> Option<Disk> {
-    let path = process.path("mountinfo");
-    let text = process.reader().read_text(&path).ok()?;
     // Of mounts on one point the last one is seen.
-    let line = text.lines().rfind(|l| l.split(' ').nth(4) == Some("/"))?;
-    let mount = vmio_node::machine::mounts(line.as_bytes()).pop()?;
-    let mut disk = seen::disk(process, "/", &path.display().to_string());
-    let upper = line.rsplit(' ').next()?.split(',').find_map(|o| o.strip_prefix("upperdir="));
-    disk.place.source = Some(upper.map_or_else(|| mount.source.clone(), str::to_owned)).into();
+    let mount = process.mounts().iter().rfind(|m| m.point == Path::new("/"))?;
+    let mut disk = seen::disk(process, "/", &process.path("mountinfo").display().to_string());
+    disk.place.source = Some(mount.option("upperdir").unwrap_or_else(|| mount.source.clone())).into();
     disk.place.target = Some("/".to_owned());
     disk.details.storage = Some(match (mount.filesystem.as_str(), mount.dev.0) {
         // File systems without a block device: overlay, zfs, btrfs, nfs.
         (other, 0) => other.to_owned(),
         _ => {
-            let stat = vmio_node::FileStat { mode: 0o060_660, size: 0, allocated: 0, dev: (0, 0), rdev: mount.dev };
-            let storage = storage::of(process.reader(), &stat);
+            let storage = storage::device(process.reader(), mount.dev);
             disk.place.block_device = Some(true);
             disk.details.thin = storage.thin.into();
             storage.kind.to_owned()
@@ -136,33 +127,25 @@ fn root(process: &Process<'_>) -> Option<Disk> {
 
 /// Its ends of veth pairs, by the number of the other end (`iflink`), which is on the host.
 fn interfaces(process: &Process<'_>, guest: &mut Guest) {
-    let reader = process.reader();
-    let space = |dir: PathBuf| reader.link(&dir.join("ns/net")).ok().flatten();
-    let theirs = space(process.path(""));
-    if theirs.is_none() || theirs == space("/proc/self".into()) {
+    if process::same_namespace(process.reader(), process.pid, "net") {
         return; // it uses the host's own interfaces
     }
-    // A sysfs shows the namespace that it was mounted in.
-    let dir = process.path("root/sys/class/net");
-    let number = |path: PathBuf| reader.read_foreign_text(&path).ok()?.trim().parse::<u32>().ok();
-    let here = Path::new("/sys/class/net");
-    let on_host: BTreeMap<u32, String> = (reader.list(here).unwrap_or_default().into_iter())
-        .filter_map(|name| Some((number(here.join(&name).join("ifindex"))?, name)))
-        .collect();
-    let names = reader.list_foreign(&dir).unwrap_or_default();
-    for name in names.iter().filter(|n| *n != "lo" && *n != "bonding_masters") {
-        let (index, peer) = (number(dir.join(name).join("ifindex")), number(dir.join(name).join("iflink")));
-        let Some(peer) = peer.filter(|p| Some(*p) != index) else { continue };
-        let from = dir.join(name).join("iflink").display().to_string();
+    let (here, there) = (Interfaces::here(process.reader()), process.inner_interfaces());
+    let names = here.names().unwrap_or_default();
+    let on_host: BTreeMap<u32, String> =
+        names.into_iter().filter_map(|name| Some((here.index(&name)?, name))).collect();
+    for name in there.names().unwrap_or_default().iter().filter(|n| *n != "lo") {
+        let index = there.index(name);
+        let Some(peer) = there.link_index(name).filter(|p| Some(*p) != index) else { continue };
+        let from = there.dir.join(name).join("iflink").display().to_string();
         let interface = on_host.get(&peer).map(String::as_str);
         let mut nic = seen::nic(process, name, None, &from, &mut guest.unread);
         (nic.model, nic.backend) = ("veth".into(), "veth".into());
         if let Some(interface) = interface {
             nic.interface = Fact::read(Some(interface.to_owned()), from);
-            nic.mtu_bytes = mtu(reader, here, interface).into();
-            let master = reader.link(&here.join(interface).join("master")).ok().flatten();
-            nic.bridge = master.and_then(|m| Some(m.file_name()?.to_string_lossy().into_owned())).into();
-            nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(|bridge| bridge_mtu(reader, here, bridge)).into();
+            nic.mtu_bytes = here.mtu_bytes(interface).into();
+            nic.bridge = here.master(interface).into();
+            nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(|bridge| here.bridge_mtu_bytes(bridge)).into();
         }
         guest.nics.push(nic);
     }

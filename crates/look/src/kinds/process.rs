@@ -5,10 +5,12 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use vmio_model::facts::{Provenance, Unread};
-use vmio_node::machine::{Mount, NetworkMount, mount_of, mounts};
+use vmio_node::linux::mounts::{self, Mount, NetworkMount};
+use vmio_node::linux::net::{self, Interfaces};
+use vmio_node::linux::process;
 use vmio_node::{Error, FileStat, Reader};
 
-use crate::look::{Look, MOUNTS_BYTES};
+use crate::look::Look;
 use crate::qemu::options::CommandLine;
 
 /// What is said of a setting that QEMU was not given.
@@ -27,7 +29,7 @@ pub struct Process<'a> {
     /// The guest's name.
     pub name: String,
     fds: OnceCell<Result<Vec<(u32, String)>, Unread>>,
-    interfaces: OnceCell<Option<PathBuf>>,
+    interfaces: OnceCell<Option<Interfaces<'a>>>,
     mounts: OnceCell<Vec<Mount>>,
 }
 
@@ -46,7 +48,7 @@ impl<'a> Process<'a> {
 
     /// `/proc/PID/PATH`.
     pub fn path(&self, path: &str) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/{path}", self.pid))
+        process::file(self.pid, path)
     }
 
     /// Its command line as a place where something was read.
@@ -61,30 +63,22 @@ impl<'a> Process<'a> {
 
     /// Whether it still runs.
     pub fn runs(&self) -> bool {
-        self.reader().read_text(&self.path("comm")).is_ok()
+        process::comm(self.reader(), self.pid).is_ok()
     }
 
     /// Its open files by descriptor, with what each is (`/dev/net/tun`, `anon_inode:kvm-vm`).
     pub fn fds(&self) -> Result<&[(u32, String)], Unread> {
         let read = || {
-            let dir = self.path("fd");
-            let what = format!("open files of guest {}", self.name);
-            // There may be a million of them; no more than 65,536 are told.
-            let names = self.reader().list_foreign(&dir).map_err(|e| unread(what.clone(), &e))?;
-            let links = names.iter().filter_map(|name| {
-                let to = self.reader().link(&dir.join(name));
-                let number = name.parse().ok()?;
-                Some(to.map(|to| (number, to.map(|t| t.display().to_string()).unwrap_or_default())))
-            });
-            links.collect::<Result<Vec<_>, _>>().map_err(|e| unread(what, &e))
+            let open = process::descriptors(self.reader(), self.pid);
+            let open = open.map_err(|e| unread(format!("open files of guest {}", self.name), &e))?;
+            Ok(open.into_iter().map(|(fd, to)| (fd, to.display().to_string())).collect())
         };
         self.fds.get_or_init(read).as_deref().map_err(Clone::clone)
     }
 
     /// What descriptor `fd` is.
     pub fn fd(&self, fd: u32) -> Option<String> {
-        let to = self.reader().link(&self.path(&format!("fd/{fd}"))).ok()??;
-        Some(to.display().to_string())
+        Some(process::descriptor(self.reader(), self.pid, fd).ok()??.display().to_string())
     }
 
     /// Interface of a descriptor of /dev/net/tun (`iff:` in fdinfo, Linux drivers/net/tun.c).
@@ -93,15 +87,18 @@ impl<'a> Process<'a> {
     /// When no permission to read it.
     pub fn tun(&self, fd: u32) -> Result<Option<String>, Error> {
         let text = self.reader().read_text(&self.path(&format!("fdinfo/{fd}")))?;
-        let name = text.lines().find_map(|l| l.strip_prefix("iff:")).map(str::trim);
+        let name = process::fdinfo(&text, "iff");
         Ok(name.filter(|n| !n.is_empty()).map(str::to_owned))
+    }
+
+    /// Its mounts; none where they may not be read.
+    pub fn mounts(&self) -> &[Mount] {
+        self.mounts.get_or_init(|| mounts::of_process(self.reader(), self.pid).unwrap_or_default())
     }
 
     /// The file server that holds a path as the process names it, by its mounts.
     pub fn server(&self, path: &str) -> Option<NetworkMount> {
-        let read = || mounts(&self.reader().read_start(&self.path("mountinfo"), MOUNTS_BYTES).unwrap_or_default());
-        let mounts = self.mounts.get_or_init(read);
-        mount_of(mounts, Path::new(path))?.server()
+        mounts::server_of(self.mounts(), Path::new(path))
     }
 
     /// A path of the process as an absolute one: a relative one counts from its working directory. `None` where
@@ -153,31 +150,32 @@ impl<'a> Process<'a> {
         }
     }
 
-    /// The directory of the network interfaces that it sees, where it can be seen from here:
-    /// `/sys/class/net`, or that of its own mounts when it is in another network namespace.
-    pub fn interfaces(&self) -> Option<&Path> {
+    /// The network interfaces that its own mounts show.
+    pub fn inner_interfaces(&self) -> Interfaces<'a> {
+        Interfaces::shown_at(self.reader(), self.path("root/sys/class/net"))
+    }
+
+    /// The network interfaces that it sees, where they can be seen from here: this machine's, or those of its own
+    /// mounts when it is in another network namespace.
+    pub fn interfaces(&self) -> Option<&Interfaces<'a>> {
         let find = || {
-            let namespace = |path: &Path| self.reader().link(path).ok().flatten();
-            let (own, their) = (namespace(Path::new("/proc/self/ns/net")), namespace(&self.path("ns/net")));
-            // Another user's may not be read: then the interfaces alone decide.
-            let same = their.is_none() || own == their;
-            let here = PathBuf::from("/sys/class/net");
-            let candidates = [same.then_some(here), Some(self.path("root/sys/class/net"))];
-            candidates.into_iter().flatten().find(|dir| self.shows_its_interfaces(dir))
+            // Another user's may not be told: then the interfaces alone decide.
+            let same = process::same_namespace(self.reader(), self.pid, "net");
+            let here = same.then(|| Interfaces::here(self.reader()));
+            let candidates = [here, Some(self.inner_interfaces())];
+            candidates.into_iter().flatten().find(|all| self.shows_its_interfaces(all))
         };
-        self.interfaces.get_or_init(find).as_deref()
+        self.interfaces.get_or_init(find).as_ref()
     }
 
     /// A sysfs shows the network namespace that it was mounted in, whoever looks. Whether that is
     /// the process's is seen by the names in it.
-    fn shows_its_interfaces(&self, dir: &Path) -> bool {
+    fn shows_its_interfaces(&self, all: &Interfaces<'_>) -> bool {
         let names = || {
-            let mut there = self.reader().list_foreign(dir).ok()?;
-            there.retain(|name| name != "bonding_masters");
+            let there = all.names().ok()?;
             let Ok(table) = self.reader().read_text(&self.path("net/dev")) else { return Some(true) };
-            let name = |line: &str| Some(line.split_once(':')?.0.trim().to_owned());
-            let mut known: Vec<String> = table.lines().skip(2).filter_map(name).collect();
-            known.sort();
+            let mut known: Vec<&str> = net::names(&table).collect();
+            known.sort_unstable();
             Some(known == there)
         };
         // Once more, since an interface may have come or gone in between.

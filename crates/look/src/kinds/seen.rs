@@ -11,7 +11,8 @@ use super::quota;
 use crate::Managed;
 use crate::look::{Look, Seen};
 use crate::neighbours::{Kind, kind_of};
-use crate::topology::cpu_list;
+use vmio_node::linux;
+use vmio_node::linux::process::Status;
 
 /// A guest of a kind, of which its process alone is known.
 pub fn guest(process: &Process<'_>, kind: &str) -> Guest {
@@ -61,19 +62,15 @@ pub fn file(process: &Process<'_>, path: &str) -> PathBuf {
 
 /// Threads of a process; `role` says what one is for by its name (role and which of them).
 pub fn threads(process: &Process<'_>, role: impl Fn(&str) -> Option<(&'static str, String)>) -> Vec<PlacedThread> {
-    let dir = process.path("task");
-    let tids = process.reader().list(&dir).unwrap_or_default();
-    let thread = |tid: String| {
-        let status = process.reader().read_text(&dir.join(&tid).join("status")).ok()?; // else it has ended
-        let field = |key: &str| status.lines().find_map(|l| Some(l.strip_prefix(key)?.trim().to_owned()));
-        let number = tid.parse().ok()?;
-        let (role, name) = match role(&field("Name:").unwrap_or_default()) {
+    let tids = linux::process::threads(process.reader(), process.pid).unwrap_or_default();
+    let thread = |tid: u32| {
+        let status = Status::of_thread(process.reader(), process.pid, tid).ok()?; // else it has ended
+        let (role, name) = match role(status.name()) {
             Some(known) => known,
-            None if number == process.pid => ("main", String::new()),
+            None if tid == process.pid => ("main", String::new()),
             None => ("other", String::new()),
         };
-        let cpus = cpu_list(&field("Cpus_allowed_list:").unwrap_or_default());
-        Some(PlacedThread { role: role.to_owned(), name, tid: number, cpus })
+        Some(PlacedThread { role: role.to_owned(), name, tid, cpus: status.cpus().unwrap_or_default() })
     };
     tids.into_iter().filter_map(thread).collect()
 }

@@ -5,21 +5,19 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::GuestKind;
+use crate::look::Look;
+use crate::{Managed, storage};
 use vmio_model::facts::{Disk, Guest, Nic, PlacedThread, Processors, Subject, Unread};
 use vmio_model::rules::change::Way;
-use vmio_node::FileStat;
-
-use super::GuestKind;
-use super::qemu::nics::{bridge_mtu, mtu};
-use crate::look::Look;
-use crate::topology::cpu_list;
-use crate::{Managed, storage};
+use vmio_node::linux::block::Device;
+use vmio_node::linux::bus::{XEN_BACK_ENDS, XenBackEnd, xen_back_ends};
+use vmio_node::linux::device;
+use vmio_node::linux::net::Interfaces;
+use vmio_node::linux::process::Status;
 
 /// Entry `xen`.
 pub struct Xen;
-
-/// Where the back ends are.
-const DEVICES: &str = "/sys/bus/xen-backend/devices";
 
 impl GuestKind for Xen {
     fn name(&self) -> &'static str {
@@ -32,13 +30,11 @@ impl GuestKind for Xen {
         "a Xen domain whose devices are served by this host (read only)"
     }
     fn running(&self, look: &Look<'_>) -> Managed {
-        let names = look.reader().list(Path::new(DEVICES)).unwrap_or_default();
-        let mut domains: BTreeMap<u32, Vec<&String>> = BTreeMap::new();
-        for name in &names {
-            let id = name.split('-').nth(1).and_then(|id| id.parse().ok()).filter(|id| *id > 0);
-            domains.entry(id.unwrap_or(0)).or_default().push(name);
+        let all = xen_back_ends(look.reader());
+        let mut domains: BTreeMap<u32, Vec<&XenBackEnd>> = BTreeMap::new();
+        for back_end in &all {
+            domains.entry(back_end.domain).or_default().push(back_end);
         }
-        domains.remove(&0);
         Managed {
             guests: domains.into_iter().map(|(id, devices)| domain(look, id, &devices)).collect(),
             unread: Vec::new(),
@@ -46,7 +42,7 @@ impl GuestKind for Xen {
     }
 }
 
-fn domain(look: &Look<'_>, id: u32, devices: &[&String]) -> Guest {
+fn domain(look: &Look<'_>, id: u32, devices: &[&XenBackEnd]) -> Guest {
     let name = format!("domain {id}");
     // The device model of a domain that has one.
     let model = look.processes().iter().find(|p| {
@@ -55,11 +51,11 @@ fn domain(look: &Look<'_>, id: u32, devices: &[&String]) -> Guest {
     });
     let mut guest = Guest { name: name.clone(), kind: "xen".into(), pid: model.map(|p| p.pid), ..Guest::default() };
     guest.ids.insert("domid".into(), id.to_string());
-    for device in devices {
-        let dir = Path::new(DEVICES).join(device);
-        match device.split('-').next() {
-            Some("vbd") => guest.disks.push(disk(look, &name, device, &dir)),
-            Some("vif") => guest.nics.push(nic(look, &name, &dir)),
+    for back_end in devices {
+        let (dir, device) = (back_end.dir(), &back_end.name);
+        match back_end.kind() {
+            "vbd" => guest.disks.push(disk(look, &name, device, &dir)),
+            "vif" => guest.nics.push(nic(look, &name, &dir)),
             _ => guest.unread.push(Unread {
                 what: format!("device {device} of {name}"),
                 why: "this kind of back end shows nothing in sysfs".into(),
@@ -75,11 +71,10 @@ fn domain(look: &Look<'_>, id: u32, devices: &[&String]) -> Guest {
         of_domain && p.args.iter().all(Vec::is_empty)
     });
     let thread = |p: &crate::look::Seen| {
-        let status = look.reader().read_text(&p.dir().join("status")).unwrap_or_default();
-        let cpus = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).map(cpu_list).unwrap_or_default();
+        let cpus = Status::of(look.reader(), p.pid).ok().and_then(|s| s.cpus()).unwrap_or_default();
         PlacedThread { role: "worker".into(), name: p.comm.clone(), tid: p.pid, cpus }
     };
-    let mut own = Processors::unknown(Subject::guest(&name), look.from(&name, DEVICES));
+    let mut own = Processors::unknown(Subject::guest(&name), look.from(&name, XEN_BACK_ENDS));
     own.threads = threads.map(thread).collect();
     guest.processors = Some(own);
     guest
@@ -93,18 +88,12 @@ fn disk(look: &Look<'_>, guest: &str, device: &str, dir: &Path) -> Disk {
     disk.driver = "xvd".into();
     disk.place.device_id = Some(device.to_owned());
     disk.place.target = Some(target);
-    let read = |file: &str| look.reader().read_text(&dir.join(file)).ok();
     // Numbers of the device in hexadecimal, `fd:3`.
-    let numbers = read("physical_device").and_then(|text| {
-        let (major, minor) = text.trim().split_once(':')?;
-        Some((u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?))
-    });
-    if let Some(rdev) = numbers {
-        let stat = FileStat { mode: 0o060_660, size: 0, allocated: 0, dev: (0, 0), rdev };
-        let storage = storage::of(look.reader(), &stat);
-        let name = format!("/sys/dev/block/{}:{}/uevent", rdev.0, rdev.1);
-        let text = look.reader().read_text(Path::new(&name)).unwrap_or_default();
-        disk.place.source = text.lines().find_map(|l| Some(format!("/dev/{}", l.strip_prefix("DEVNAME=")?))).into();
+    let number = look.reader().read_text(&dir.join("physical_device")).ok();
+    if let Some(number) = number.and_then(|text| device::parse_hex(&text)) {
+        let storage = storage::device(look.reader(), number);
+        let name = Device::numbered(look.reader(), number).node_name();
+        disk.place.source = name.ok().flatten().map(|name| format!("/dev/{name}")).into();
         disk.place.block_device = Some(true);
         disk.details.format = "raw".into();
         disk.details.storage = storage.kind.into();
@@ -134,11 +123,10 @@ fn nic(look: &Look<'_>, guest: &str, dir: &Path) -> Nic {
     let name = interface.clone().unwrap_or_default();
     let mut nic = Nic::unknown(Subject::net(guest, &name), from);
     (nic.model, nic.backend) = ("netfront".into(), "netback".into());
-    let net = Path::new("/sys/class/net");
-    nic.mtu_bytes = mtu(look.reader(), net, &name).into();
-    let master = look.reader().link(&net.join(&name).join("master")).ok().flatten();
-    nic.bridge = master.and_then(|m| Some(m.file_name()?.to_string_lossy().into_owned())).into();
-    nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(|bridge| bridge_mtu(look.reader(), net, bridge)).into();
+    let here = Interfaces::here(look.reader());
+    nic.mtu_bytes = here.mtu_bytes(&name).into();
+    nic.bridge = here.master(&name).into();
+    nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(|bridge| here.bridge_mtu_bytes(bridge)).into();
     nic.interface = interface.into();
     nic
 }

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use vmio_model::facts::{Guest, Unread};
 use vmio_model::rules::change::Way;
 
+use vmio_node::linux::cgroup;
+
 use super::libvirt::xml;
 use super::{Managed, Manager};
 use crate::look::{Look, Seen};
@@ -94,7 +96,7 @@ fn named(process: &Seen) -> Option<String> {
 /// Of a control group below `kubepods`, the pod's UID: `…/kubepods-burstable-pod1a2b_….slice/…` with
 /// systemd's names, `…/kubepods/burstable/pod1a2b-…/…` with plain ones.
 fn pod_uid(cgroups: &str) -> Option<String> {
-    let path = cgroups.lines().find(|l| l.contains("kubepods"))?;
+    let (_, path) = cgroup::memberships(cgroups).find(|(_, path)| path.contains("kubepods"))?;
     let part = path.split('/').find_map(|part| {
         let plain = part.strip_prefix("pod").filter(|uid| uid.contains('-') && !uid.starts_with('-'));
         plain.or_else(|| part.rsplit_once("-pod").map(|(_, uid)| uid))

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use vmio_model::facts::{Details, Disk, Fact, Guest, Nic, Place, Processors, Unread};
 use vmio_model::rules::change::Way;
 
+use vmio_node::linux::process;
+
 use super::{Managed, Manager};
 use crate::kinds::qemu::on_server;
 use crate::look::{Look, Question, Seen};
@@ -35,10 +37,6 @@ const SYSTEM: [(&str, &str, [&str; 2], &str); 3] = [
 /// The daemon of the system that starts QEMU.
 pub const QEMU: &str = "qemu:///system";
 const XEN: &str = "xen:///system";
-/// Bits of `st_mode` for the type, and those of a regular file (inode(7)).
-const S_IFMT: u32 = 0o170_000;
-const S_IFREG: u32 = 0o100_000;
-
 /// Entry `libvirt`.
 pub struct Libvirt;
 
@@ -116,19 +114,15 @@ pub fn system_runs(look: &Look<'_>) -> bool {
 /// Whether one of these programs runs, of that user where one is named. Those in containers are not
 /// this system's.
 fn runs(look: &Look<'_>, programs: &[&str], uid: Option<u32>) -> bool {
-    let namespace = |of: &Path| look.reader().link(&of.join("ns/pid")).ok().flatten();
-    let own = namespace(Path::new("/proc/self"));
     look.processes().iter().filter(|p| programs.contains(&p.comm.as_str())).any(|p| {
-        let their = namespace(&p.dir());
-        (their.is_none() || their == own) && uid.is_none_or(|uid| belongs(look, p.pid, uid))
+        process::same_namespace(look.reader(), p.pid, "pid") && uid.is_none_or(|uid| belongs(look, p.pid, uid))
     })
 }
 
-/// Whether a process is a user's in every way (`Uid:` in proc_pid_status(5)).
+/// Whether a process is a user's in every way.
 fn belongs(look: &Look<'_>, pid: u32, uid: u32) -> bool {
-    let status = look.reader().read_text(Path::new(&format!("/proc/{pid}/status"))).unwrap_or_default();
-    let ids = status.lines().find_map(|l| l.strip_prefix("Uid:")).unwrap_or_default();
-    !ids.trim().is_empty() && ids.split_whitespace().all(|id| id.parse() == Ok(uid))
+    let users = process::Status::of(look.reader(), pid).ok().and_then(|status| status.users());
+    users.is_some_and(|all| all.iter().all(|user| *user == uid))
 }
 
 impl Daemon {
@@ -236,7 +230,7 @@ impl Daemon {
             return None; // libvirt has no such names for files
         }
         let file = dir.join(format!("{name}.pid"));
-        look.reader().stat(&file).ok()?.filter(|s| s.mode & S_IFMT == S_IFREG)?;
+        look.reader().stat(&file).ok()?.filter(vmio_node::FileStat::is_file)?;
         look.reader().read_text(&file).ok()?.trim().parse().ok()
     }
 

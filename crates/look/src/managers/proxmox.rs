@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use vmio_model::facts::{Guest, Unread};
 use vmio_model::rules::change::Way;
 
+use vmio_node::linux::cgroup::Hierarchies;
+
 use super::{Managed, Manager};
 use crate::look::Look;
 use storages::{Storage, storages};
@@ -23,8 +25,8 @@ const CONFIG: &str = "/etc/pve/qemu-server";
 
 /// This node's own containers.
 const CONTAINERS: &str = "/etc/pve/lxc";
-/// Control groups of containers, of the unified hierarchy and of the old one.
-const GROUPS: [&str; 2] = ["/sys/fs/cgroup/lxc", "/sys/fs/cgroup/systemd/lxc"];
+/// Control group that those of containers are in, of the unified hierarchy or of systemd's own.
+const GROUP: &str = "lxc";
 
 /// Entry `proxmox`.
 pub struct Proxmox;
@@ -54,10 +56,11 @@ impl Manager for Proxmox {
 /// them.
 fn containers(look: &Look<'_>) -> Vec<Guest> {
     let reader = look.reader();
+    let hierarchies = Hierarchies::of(reader).unwrap_or_default();
+    let mounts = || hierarchies.v2().into_iter().chain(hierarchies.v1("name=systemd"));
     let named = |name: String| {
         let vmid = name.strip_suffix(".conf").filter(|vmid| vmid.parse::<u32>().is_ok())?;
-        let group = GROUPS.map(|dir| Path::new(dir).join(vmid));
-        group.iter().find(|group| matches!(reader.stat(group), Ok(Some(_))))?;
+        mounts().find(|m| matches!(reader.stat(&m.point.join(GROUP).join(vmid)), Ok(Some(_))))?;
         let text = reader.read_text(&Path::new(CONTAINERS).join(&name)).ok()?;
         let conf = conf::sections(&text).now;
         let mut guest = Guest { name: vmid.to_owned(), kind: "container".into(), ..Guest::default() };

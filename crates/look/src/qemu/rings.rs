@@ -3,10 +3,9 @@
 //! from outside: each event loop that uses Linux AIO maps a completion ring, `[aio]` (Linux
 //! fs/aio.c), and each that uses io_uring holds a ring's descriptor.
 
-use std::path::{Path, PathBuf};
-
 use vmio_model::setup::Aio;
 use vmio_node::Reader;
+use vmio_node::linux::{maps, process};
 
 /// The rings of a process.
 #[derive(Debug, Clone, Copy)]
@@ -18,13 +17,13 @@ pub struct Rings {
 impl Rings {
     /// Those of a process on this machine.
     pub fn of(host: &dyn Reader, pid: u32) -> Self {
-        let maps = host.read_text(Path::new(&format!("/proc/{pid}/maps"))).unwrap_or_default();
-        let fds = PathBuf::from(format!("/proc/{pid}/fdinfo"));
+        let maps = host.read_text(&process::file(pid, "maps")).unwrap_or_default();
+        let fds = process::file(pid, "fdinfo");
         // Only the fdinfo of an io_uring has these two lines (Linux io_uring/fdinfo.c).
-        let is_ring = |text: String| text.contains("\nSqMask:") && text.contains("\nCqMask:");
+        let is_ring = |text: String| ["SqMask", "CqMask"].iter().all(|field| process::fdinfo(&text, field).is_some());
         let names = host.list(&fds).unwrap_or_default();
         Self {
-            aio: maps.lines().filter(|l| l.contains("/[aio]")).count(),
+            aio: maps::aio_rings(&maps),
             uring: names.iter().filter(|n| host.read_text(&fds.join(n)).is_ok_and(is_ring)).count(),
         }
     }

@@ -7,6 +7,8 @@ use std::path::Path;
 use vmio_model::top::load::{Device, DiskSource};
 use vmio_model::top::reading::{DiskReading, Sides};
 
+use vmio_node::linux::cgroup::{Hierarchies, dir_of};
+
 use super::domstats::Libvirt;
 use super::files::{Files, Kept};
 use super::member::Member;
@@ -32,18 +34,17 @@ impl Groups {
         if std::mem::replace(&mut self.version, version) == version {
             return;
         }
-        let mounts = crate::backing::mounts(files.reader()).unwrap_or_default();
-        let v2 = mounts.iter().find(|m| m.filesystem == "cgroup2").map(|m| m.point.clone());
+        let hierarchies = Hierarchies::of(files.reader()).unwrap_or_default();
         let there = |path: &Path| files.reader().read(path).is_ok();
         let find = |m: &Member| {
-            let inside = |root: &Path, path: &String| root.join(path.trim_start_matches('/'));
-            if let Some(path) = m.groups.get("blkio").filter(|p| p.as_str() != "/") {
-                let dir = inside(Path::new("/sys/fs/cgroup/blkio"), path);
+            let own = |controller: &str| m.groups.get(controller).filter(|p| p.as_str() != "/");
+            if let Some(path) = own("blkio") {
+                let dir = dir_of(hierarchies.v1("blkio")?, path)?;
                 let (requests, bytes) =
                     (dir.join("blkio.throttle.io_serviced"), dir.join("blkio.throttle.io_service_bytes"));
                 return there(&bytes).then(|| Group::One(Kept::new(requests), Kept::new(bytes)));
             }
-            let file = inside(v2.as_ref()?, m.groups.get("").filter(|p| p.as_str() != "/")?).join("io.stat");
+            let file = dir_of(hierarchies.v2()?, own("")?)?.join("io.stat");
             there(&file).then(|| Group::Two(Kept::new(file)))
         };
         let alone = members.iter().filter(|m| m.alone);

@@ -9,7 +9,7 @@ use vmio_model::facts::{Disk, Guest};
 use vmio_model::top::load::{Device, DiskLoad, DiskSource, Transfer};
 use vmio_model::top::reading::DiskReading;
 use vmio_node::Reader;
-use vmio_node::machine::{mount_of, mounts};
+use vmio_node::linux::mounts;
 
 use super::member::Member;
 use crate::backing::Backing;
@@ -148,10 +148,9 @@ pub(super) fn traceable(reader: &dyn Reader, guest: &Guest) -> bool {
     if guest.kind != "qemu" || guest.disks.is_empty() || guest.disks.iter().any(hidden) {
         return false;
     }
-    let table = guest.pid.and_then(|pid| reader.read(Path::new(&format!("/proc/{pid}/mountinfo"))).ok());
-    let mounts = mounts(&table.unwrap_or_default());
+    let mounts = guest.pid.and_then(|pid| mounts::of_process(reader, pid).ok()).unwrap_or_default();
     guest.disks.iter().filter_map(|d| d.place.source.as_deref()).all(|source| {
-        let on = mount_of(&mounts, Path::new(source)).map(|mount| mount.filesystem.as_str());
+        let on = mounts::holding(&mounts, Path::new(source)).map(|mount| mount.filesystem.as_str());
         source.starts_with("/dev/") || on.is_some_and(|filesystem| DIRECT.contains(&filesystem))
     })
 }

@@ -1,11 +1,13 @@
 //! A guest and the files that say what it does: of its threads, its control group, its interfaces.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::{Path, PathBuf};
 
 use vmio_model::facts::Guest;
 use vmio_model::top::load::Packets;
 use vmio_model::top::reading::{GuestReading, Interface, Part, ThreadReading};
+
+use vmio_node::linux::cgroup::{self, Hierarchies, dir_of};
+use vmio_node::linux::process;
 
 use super::domstats::traceable;
 use super::files::{Files, Kept};
@@ -44,39 +46,39 @@ struct Thread {
 
 /// Path of a process's control group by controller; version 2 has the empty name.
 pub(super) fn groups(files: &Files<'_>, pid: u32) -> BTreeMap<String, String> {
-    let text = files.reader().read_text(Path::new(&format!("/proc/{pid}/cgroup"))).unwrap_or_default();
-    let lines = text.lines().filter_map(|l| {
-        let mut parts = l.splitn(3, ':').skip(1);
-        Some((parts.next()?, parts.next()?))
-    });
-    lines.flat_map(|(names, path)| names.split(',').map(|name| (name.to_owned(), path.to_owned()))).collect()
+    let text = files.reader().read_text(&process::file(pid, "cgroup")).unwrap_or_default();
+    cgroup::memberships(&text)
+        .flat_map(|(names, path)| names.split(',').map(|name| (name.to_owned(), path.to_owned())))
+        .collect()
 }
 
 /// A guest that was found. `vhost` is the kernel's threads by guest.
-pub(super) fn member(guest: Guest, files: &mut Files<'_>, v2: Option<&Path>, vhost: &HashMap<u32, Vec<u32>>) -> Member {
+pub(super) fn member(
+    guest: Guest,
+    files: &mut Files<'_>,
+    hierarchies: &Hierarchies,
+    vhost: &HashMap<u32, Vec<u32>>,
+) -> Member {
     let pid = guest.pid.unwrap_or(0);
-    let proc = PathBuf::from(format!("/proc/{pid}"));
     let groups = groups(files, pid);
-    let net = |p: &Path| files.reader().link(&p.join("ns/net")).ok().flatten();
-    let (own, host) = (net(&proc), net(Path::new("/proc/self")));
-    let elsewhere = own.is_some() && own != host;
+    let elsewhere = !process::same_namespace(files.reader(), pid, "net");
     let container = guest.kind == "container";
-    let group_cpu = container.then(|| group_cpu(&groups, v2)).flatten();
+    let group_cpu = container.then(|| group_cpu(&groups, hierarchies)).flatten();
     let threads = vhost.get(&pid).into_iter().flatten().map(|tid| Thread {
         tid: *tid,
         kernel: true,
         part: Part::Io,
         name: "vhost thread".into(),
-        file: Kept::new(format!("/proc/{tid}/schedstat")),
+        file: Kept::new(process::file(tid, "schedstat")),
     });
     let traceable = traceable(files.reader(), &guest);
     Member {
         groups,
         alone: false,
-        io: Kept::new(proc.join("io")),
+        io: Kept::new(process::file(pid, "io")),
         threads: threads.collect(),
         group_cpu,
-        net: elsewhere.then(|| Kept::new(proc.join("net/dev"))),
+        net: elsewhere.then(|| Kept::new(process::file(pid, "net/dev"))),
         interfaces: guest.nics.iter().filter_map(|n| n.interface.value().clone()).collect(),
         group_id: None,
         traceable,
@@ -86,13 +88,12 @@ pub(super) fn member(guest: Guest, files: &mut Files<'_>, v2: Option<&Path>, vho
 }
 
 /// Processor time of a control group: `cpu.stat` of version 2, `cpuacct.usage` of version 1.
-fn group_cpu(groups: &BTreeMap<String, String>, v2: Option<&Path>) -> Option<(Kept, bool)> {
-    let inside = |root: &Path, path: &str| root.join(path.trim_start_matches('/'));
-    if let Some(path) = groups.get("cpuacct").filter(|p| p.as_str() != "/") {
-        return Some((Kept::new(inside(Path::new("/sys/fs/cgroup/cpuacct"), path).join("cpuacct.usage")), false));
+fn group_cpu(groups: &BTreeMap<String, String>, hierarchies: &Hierarchies) -> Option<(Kept, bool)> {
+    let own = |controller: &str| groups.get(controller).filter(|p| p.as_str() != "/");
+    if let Some(path) = own("cpuacct") {
+        return Some((Kept::new(dir_of(hierarchies.v1("cpuacct")?, path)?.join("cpuacct.usage")), false));
     }
-    let path = groups.get("").filter(|p| p.as_str() != "/")?;
-    Some((Kept::new(inside(v2?, path).join("cpu.stat")), true))
+    Some((Kept::new(dir_of(hierarchies.v2()?, own("")?)?.join("cpu.stat")), true))
 }
 
 impl Member {
@@ -140,9 +141,7 @@ impl Member {
                 let text = files.read(file);
                 self.gone |= text.is_none();
                 reading.group_run_ns = text.and_then(|t| match v2 {
-                    true => {
-                        Some(t.lines().find_map(|l| l.strip_prefix("usage_usec "))?.trim().parse::<u64>().ok()? * 1000)
-                    }
+                    true => cgroup::cpu_used_ns(t),
                     false => t.trim().parse().ok(),
                 });
             }
@@ -153,18 +152,16 @@ impl Member {
     }
 
     fn threads(&mut self, files: &mut Files<'_>) -> Vec<ThreadReading> {
-        let tasks = PathBuf::from(format!("/proc/{}/task", self.pid()));
-        let names = files.reader().list(&tasks).unwrap_or_default();
-        if names.is_empty() {
+        let now: BTreeSet<u32> = process::threads(files.reader(), self.pid()).unwrap_or_default().into_iter().collect();
+        if now.is_empty() {
             self.gone = true;
             return Vec::new();
         }
-        let now: BTreeSet<u32> = names.iter().filter_map(|n| n.parse().ok()).collect();
         self.threads.retain(|t| now.contains(&t.tid) || t.kernel);
         for tid in now {
             if !self.threads.iter().any(|t| t.tid == tid) {
                 let (part, name) = self.role(files, tid);
-                let file = Kept::new(tasks.join(tid.to_string()).join("schedstat"));
+                let file = Kept::new(process::task_file(self.pid(), tid, "schedstat"));
                 self.threads.push(Thread { tid, kernel: false, part, name, file });
             }
         }
@@ -194,9 +191,8 @@ impl Member {
         if let Some(thread) = placed.find(|t| t.role != "other") {
             return of(&thread.role, &thread.name);
         }
-        let comm = files.reader().read_text(Path::new(&format!("/proc/{}/task/{tid}/comm", self.pid())));
-        let comm = comm.unwrap_or_default();
-        let comm = comm.trim();
+        let comm = process::thread_comm(files.reader(), self.pid(), tid).unwrap_or_default();
+        let comm = comm.as_str();
         let cpu = ["CPU ", "fc_vcpu ", "vcpu"].iter().find_map(|start| comm.strip_prefix(start));
         match comm {
             _ if cpu.is_some() => of("vcpu", cpu.unwrap_or_default()),

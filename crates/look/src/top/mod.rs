@@ -6,13 +6,14 @@
 //! [`vmio_model::top`].
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use vmio_model::top::Flow;
 use vmio_model::top::cpu_users::{Processes, grouped};
 use vmio_model::top::load::{Device, Interval, Packets};
 use vmio_model::top::reading::{Interface, Reading, Traced, between};
 use vmio_node::Questions;
+use vmio_node::linux::net::Interfaces;
+use vmio_node::linux::{block, process};
 
 mod disks;
 mod domstats;
@@ -208,12 +209,8 @@ impl<'a> Sampler<'a> {
 /// The times of all processes.
 fn processes(files: &Files<'_>) -> Processes {
     let reader = files.reader();
-    let numbers = reader.list(Path::new("/proc")).unwrap_or_default();
-    let times = |name: &String| {
-        let pid: u32 = name.parse().ok()?;
-        Some((pid, parse::process(&reader.read_text(Path::new(&format!("/proc/{pid}/stat"))).ok()?)?))
-    };
-    numbers.iter().filter_map(times).collect()
+    let times = |pid: u32| Some((pid, parse::process(&reader.read_text(&process::file(pid, "stat")).ok()?)?));
+    process::all(reader).unwrap_or_default().into_iter().filter_map(times).collect()
 }
 
 impl Hardware {
@@ -223,22 +220,15 @@ impl Hardware {
         }
         self.looked = Some(now);
         let reader = files.reader();
-        let list = |dir: &str| reader.list(Path::new(dir)).unwrap_or_default();
         // Mapped and RAID devices pass requests on to their slaves: those are the ones that fill.
         // ZFS volumes do so too without saying it, and memory does not fill like a disk.
-        let other = |name: &str| {
-            ["zd", "zram", "ram"].iter().any(|start| name.strip_prefix(start).is_some_and(|n| n.parse::<u32>().is_ok()))
-        };
-        let lowest = |name: &String| !other(name) && list(&format!("/sys/block/{name}/slaves")).is_empty();
-        self.disks = list("/sys/block").into_iter().filter(lowest).collect();
-        let real =
-            |name: &String| reader.stat(Path::new(&format!("/sys/class/net/{name}/device"))).is_ok_and(|s| s.is_some());
-        let speed = |name: &str| {
-            let text = reader.read_text(Path::new(&format!("/sys/class/net/{name}/speed"))).ok()?;
-            // In Mbit/s; -1 where it is not known.
-            text.trim().parse::<u64>().ok().filter(|n| *n > 0).map(|n| n * 1_000_000)
-        };
-        self.uplinks = list("/sys/class/net").into_iter().filter(real).map(|n| (n.clone(), speed(&n))).collect();
+        let other = |name: &str| ["zd", "zram", "ram"].iter().any(|driver| block::is_numbered(name, driver));
+        let lowest = |name: &String| !other(name) && block::Device::whole(reader, name).slaves().is_empty();
+        self.disks = block::whole(reader).unwrap_or_default().into_iter().filter(lowest).collect();
+        let here = Interfaces::here(reader);
+        let mut real = here.names().unwrap_or_default();
+        real.retain(|name| here.is_device(name));
+        self.uplinks = real.into_iter().map(|name| (name.clone(), here.speed_bps(&name))).collect();
     }
 
     fn uplinks(&self, net: &BTreeMap<String, (Packets, Packets)>) -> Vec<Interface> {

@@ -1,127 +1,77 @@
-//! The counters' files in figures.
+//! The counters' files in the figures of [`vmio_model::top`]. What their fields mean is read in
+//! [`vmio_node::linux`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::top::cpu_users::ProcessCounters;
 use vmio_model::top::load::{Device, Packets};
 use vmio_model::top::reading::{CpuCounters, DiskCounters, Sides};
+use vmio_node::linux::block::{Counters, Requests, diskstats as lines};
+use vmio_node::linux::net::{Traffic, traffic};
+use vmio_node::linux::process::{Schedstat, Stat, io_bytes};
+use vmio_node::linux::system::CpuTimes;
+use vmio_node::linux::{cgroup, system};
 
-/// Sectors of these counters are 512 bytes whatever the device (kernel document block/stat.rst).
-const SECTOR: u64 = 512;
-/// Ticks a second of `/proc/stat` (USER_HZ, which is 100 on every architecture that Linux has
-/// guests on).
-const USER_HZ: f64 = 100.0;
+/// The kernel's first process of its own, kthreadd, from which its threads come.
+const KTHREADD: u32 = 2;
 
-/// Those disks of `/proc/diskstats` whose names are `wanted` (admin-guide/iostats.rst).
+/// Those disks of `/proc/diskstats` whose names are `wanted`.
 pub(super) fn diskstats(text: &str, wanted: &BTreeSet<String>) -> BTreeMap<Device, DiskCounters> {
-    let line = |line: &str| {
-        let mut words = line.split_ascii_whitespace();
-        let device = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-        let name = words.next().filter(|name| wanted.contains(*name))?.to_owned();
-        let fields: Vec<u64> = words.map(|w| w.parse().unwrap_or(0)).collect();
-        // Discards came with Linux 4.18, flushes (without bytes) with 5.5.
-        let at = |i: usize| fields.get(i).copied().unwrap_or(0);
-        let kind = |i: usize| (at(i), at(i + 2) * SECTOR, at(i + 3));
-        let kinds = [kind(0), kind(4), kind(11), (at(15), 0, at(16))];
-        (fields.len() >= 11).then(|| (device, DiskCounters { name, kinds, busy_ms: at(9) }))
+    let disk = |(device, name, fields): (Device, &str, &str)| {
+        let c = Counters::parse(fields)?;
+        let kinds = [c.reads, c.writes, c.discards, c.flushes].map(|Requests { ios, bytes, ms }| (ios, bytes, ms));
+        Some((device, DiskCounters { name: name.to_owned(), kinds, busy_ms: c.busy_ms }))
     };
-    text.lines().filter_map(line).collect()
+    lines(text).filter(|(_, name, _)| wanted.contains(*name)).filter_map(disk).collect()
 }
 
-/// `run wait slices` in nanoseconds.
+/// Nanoseconds that a thread ran and waited.
 pub(super) fn schedstat(text: &str) -> Option<(u64, u64)> {
-    let mut words = text.split_ascii_whitespace();
-    Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+    Schedstat::parse(text).map(|s| (s.run_ns, s.wait_ns))
 }
 
-/// `/proc/PID/stat` (proc_pid_stat(5)). The name may hold anything, parentheses too.
+/// A process of its `stat`.
 pub(super) fn process(text: &str) -> Option<ProcessCounters> {
-    let (head, rest) = text.rsplit_once(')')?;
-    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-    let at = |i: usize| fields.get(i)?.parse::<u64>().ok();
+    let stat = Stat::parse(text)?;
     Some(ProcessCounters {
-        comm: head.split_once('(')?.1.to_owned(),
-        // Children of kthreadd, and itself.
-        kernel: at(1)? == 2 || head.starts_with("2 "),
-        run_seconds: (at(11)? + at(12)?) as f64 / USER_HZ,
-        began: at(19)?,
+        comm: stat.comm.to_owned(),
+        kernel: stat.parent()? == KTHREADD || stat.number == KTHREADD,
+        run_seconds: stat.run_seconds()?,
+        began: stat.start_ticks()?,
     })
 }
 
-/// Interfaces of a `net/dev` (proc_pid_net(5)): what was received and sent, by name.
+/// Interfaces of a `net/dev`: what was received and sent, by name.
 pub(super) fn net_dev(text: &str) -> BTreeMap<String, (Packets, Packets)> {
-    let line = |line: &str| {
-        let (name, rest) = line.split_once(':')?;
-        let fields: Vec<u64> = rest.split_ascii_whitespace().filter_map(|w| w.parse().ok()).collect();
-        let side = |i: usize| {
-            Some(Packets { bytes: *fields.get(i)?, packets: *fields.get(i + 1)?, dropped: *fields.get(i + 3)? })
-        };
-        Some((name.trim().to_owned(), (side(0)?, side(8)?)))
-    };
-    text.lines().filter_map(line).collect()
+    let side = |t: Traffic| Packets { bytes: t.bytes, packets: t.packets, dropped: t.dropped };
+    traffic(text).map(|(name, received, sent)| (name.to_owned(), (side(received), side(sent)))).collect()
 }
 
-/// `/proc/stat` (proc_stat(5)). Time of guests is in user time.
+/// `/proc/stat`; nothing but 0 where it cannot be made out.
 pub(super) fn stat(text: &str) -> CpuCounters {
-    let mut counters = CpuCounters::default();
-    for line in text.lines().filter(|l| l.starts_with("cpu")) {
-        if !line.starts_with("cpu ") {
-            counters.cpus += 1;
-            continue;
-        }
-        let ticks: Vec<f64> = line.split_ascii_whitespace().skip(1).filter_map(|w| w.parse().ok()).collect();
-        let at = |i: usize| ticks.get(i).copied().unwrap_or(0.0) / USER_HZ;
-        // user nice system idle iowait irq softirq steal
-        counters.busy_seconds = [0, 1, 2, 5, 6].map(at).iter().sum();
-        counters.stolen_seconds = at(7);
-    }
-    counters
+    let CpuTimes { cpus, busy_seconds, stolen_seconds } = CpuTimes::parse(text).unwrap_or_default();
+    CpuCounters { cpus, busy_seconds, stolen_seconds, ..CpuCounters::default() }
 }
 
-/// `some … total=` of a pressure file, in microseconds.
+/// Microseconds of a pressure file in which some task waited.
 pub(super) fn pressure(text: &str) -> Option<u64> {
-    text.lines().find(|l| l.starts_with("some"))?.rsplit_once("total=")?.1.trim().parse().ok()
+    system::stalled_us(text)
 }
 
-/// `/proc/PID/io` (proc_pid_io(5)): bytes that storage really moved. What was written to files that
-/// were cut before it reached the disk never moved.
+/// Bytes that storage moved for a process, of its `io`.
 pub(super) fn process_io(text: &str) -> Option<Sides> {
-    let field = |name: &str| text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(": ")?.trim().parse().ok());
-    Some([(None, field("read_bytes")?), (None, field("write_bytes")?)])
+    io_bytes(text).map(|(read, written)| [(None, read), (None, written)])
 }
 
-/// `io.stat` of a control group of version 2 (admin-guide/cgroup-v2.rst), by disk.
+/// `io.stat` of a control group of version 2, by disk.
 pub(super) fn io_stat(text: &str) -> BTreeMap<Device, Sides> {
-    let line = |line: &str| {
-        let mut words = line.split_ascii_whitespace();
-        let (major, minor) = words.next()?.split_once(':')?;
-        let fields: BTreeMap<&str, u64> =
-            words.filter_map(|w| w.split_once('=')).filter_map(|(k, v)| Some((k, v.parse().ok()?))).collect();
-        let side = |ios: &str, bytes: &str| Some((Some(*fields.get(ios)?), *fields.get(bytes)?));
-        Some(((major.parse().ok()?, minor.parse().ok()?), [side("rios", "rbytes")?, side("wios", "wbytes")?]))
-    };
-    text.lines().filter_map(line).collect()
+    let sides = |m: cgroup::Moved| [(Some(m.read_ios), m.read_bytes), (Some(m.write_ios), m.write_bytes)];
+    cgroup::io_stat(text).map(|(device, moved)| (device, sides(moved))).collect()
 }
 
-/// `blkio.throttle.io_service_bytes` or `io_serviced` of version 1: reads and writes by disk.
+/// Reads and writes by disk, of version 1.
 pub(super) fn blkio(text: &str) -> BTreeMap<Device, (u64, u64)> {
-    let mut found: BTreeMap<Device, (u64, u64)> = BTreeMap::new();
-    for line in text.lines() {
-        let mut words = line.split_ascii_whitespace();
-        let device =
-            words.next().and_then(|d| d.split_once(':')).and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-        if let (Some(device), Some(side), Some(value)) =
-            (device, words.next(), words.next().and_then(|v| v.parse().ok()))
-        {
-            let sum = found.entry(device).or_default();
-            match side {
-                "Read" => sum.0 = value,
-                "Write" => sum.1 = value,
-                _ => {}
-            }
-        }
-    }
-    found
+    cgroup::blkio(text)
 }
 
 #[cfg(test)]

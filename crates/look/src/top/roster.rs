@@ -5,7 +5,6 @@
 //! part of the time. Threads of a guest that is known are looked up when their number changes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::Path;
 
 use vmio_model::facts::{Guest, Nic, Subject, Unread, tell_apart};
 use vmio_model::top::Flow;
@@ -13,6 +12,9 @@ use vmio_model::top::cpu_users::ProcessLoad;
 use vmio_model::top::load::Packets;
 use vmio_model::top::process::{OtherKind, kind_of};
 use vmio_model::top::reading::GuestReading;
+
+use vmio_node::linux::cgroup::{Hierarchies, dir_of};
+use vmio_node::linux::process;
 
 use super::files::Files;
 use super::member::{Member, groups, member};
@@ -64,13 +66,12 @@ impl Roster {
         tell_apart(&mut found);
         // By process alone: a name changes when another guest comes that bears it too.
         let mut old: HashMap<u32, Member> = self.members.drain(..).map(|m| (m.pid(), m)).collect();
-        let mounts = crate::backing::mounts(files.reader()).unwrap_or_default();
-        let v2 = mounts.iter().find(|m| m.filesystem == "cgroup2").map(|m| m.point.clone());
+        let hierarchies = Hierarchies::of(files.reader()).unwrap_or_default();
         let vhost = vhost_threads(files, &found);
         self.members = found
             .into_iter()
             .map(|guest| {
-                let mut found = member(guest, files, v2.as_deref(), &vhost);
+                let mut found = member(guest, files, &hierarchies, &vhost);
                 if let Some(old) = old.remove(&found.pid()) {
                     found.resume(old, files);
                 }
@@ -79,7 +80,7 @@ impl Roster {
             .collect();
         alone(&mut self.members);
         for i in 0..self.members.len() {
-            self.members[i].group_id = group_id(&self.members[i], files, v2.as_deref());
+            self.members[i].group_id = group_id(&self.members[i], files, &hierarchies);
         }
         self.index();
         self.unread = unread;
@@ -197,7 +198,7 @@ fn plugged(look: &Look<'_>, guest: &mut Guest) {
 }
 
 fn processes(files: &Files<'_>) -> BTreeSet<u32> {
-    files.reader().list(Path::new("/proc")).unwrap_or_default().iter().filter_map(|n| n.parse().ok()).collect()
+    process::all(files.reader()).unwrap_or_default().into_iter().collect()
 }
 
 fn by_process(members: &[Member], files: &Files<'_>, pid: u32) -> Option<usize> {
@@ -230,13 +231,13 @@ fn alone(members: &mut [Member]) {
 }
 
 /// Id of its control group of version 2, which tracing tells: the inode of its directory.
-fn group_id(member: &Member, files: &Files<'_>, v2: Option<&Path>) -> Option<u64> {
+fn group_id(member: &Member, files: &Files<'_>, hierarchies: &Hierarchies) -> Option<u64> {
     use std::os::unix::fs::MetadataExt;
     if !member.alone || !files.local() {
         return None;
     }
     let path = member.groups.get("").filter(|p| p.as_str() != "/")?;
-    std::fs::metadata(v2?.join(path.trim_start_matches('/'))).ok().map(|m| m.ino())
+    std::fs::metadata(dir_of(hierarchies.v2()?, path)?).ok().map(|m| m.ino())
 }
 
 /// Threads of vhost that are the kernel's own (before Linux 6.4), by the guest's process.
@@ -246,8 +247,8 @@ fn vhost_threads(files: &Files<'_>, found: &[Guest]) -> HashMap<u32, Vec<u32>> {
         return threads;
     }
     for pid in processes(files) {
-        let comm = files.reader().read_text(Path::new(&format!("/proc/{pid}/comm"))).unwrap_or_default();
-        if let Some(guest) = comm.trim().strip_prefix("vhost-").and_then(|n| n.parse().ok()) {
+        let comm = process::comm(files.reader(), pid).unwrap_or_default();
+        if let Some(guest) = comm.strip_prefix("vhost-").and_then(|n| n.parse().ok()) {
             threads.entry(guest).or_default().push(pid);
         }
     }

@@ -250,6 +250,41 @@ fn without_tracing_each_source_is_tried() {
     assert_eq!((b.disk_source, b.disks[0].device, b.disks[0].writes.bytes), (DiskSource::Process, None, 50));
 }
 
+/// Distributions mount version 1 in different places, also two controllers in one.
+#[test]
+fn control_groups_of_version_1_are_where_they_are_mounted() {
+    let fake = machine()
+        .file("/proc/self/mountinfo", "1 1 0:1 / /cg/io,blkio rw - cgroup cgroup rw,blkio\n")
+        .file("/proc/100/cgroup", "7:blkio:/machine/qemu-a.libvirt-qemu\n0::/\n");
+    let dir = "/cg/io,blkio/machine/qemu-a.libvirt-qemu";
+    let count = |n: u64| {
+        fake.set(format!("{dir}/blkio.throttle.io_serviced"), format!("254:0 Read {n}\n254:0 Write 0\n"));
+        let bytes = format!("254:0 Read {}\n254:0 Write 0\n", 4096 * n);
+        fake.set(format!("{dir}/blkio.throttle.io_service_bytes"), bytes);
+    };
+    count(0);
+    let mut sampler = Sampler::new(&fake, false, untraced());
+    sampler.tick();
+    work(&fake, 1);
+    count(3);
+    let interval = sampler.tick().unwrap();
+    let a = named(&interval, "a");
+    assert_eq!((a.disk_source, a.disks[0].reads.requests), (DiskSource::ControlGroup, Some(3)));
+}
+
+/// A speed that no link has would leave an uplink idle for ever.
+#[test]
+fn an_uplink_whose_driver_does_not_know_its_speed_has_none() {
+    for unknown in ["4294967295\n", "-1\n", "0\n"] {
+        let fake = machine().file("/sys/class/net/eth0/speed", unknown);
+        let mut sampler = Sampler::new(&fake, false, untraced());
+        sampler.tick();
+        work(&fake, 1);
+        let interval = sampler.tick().unwrap();
+        assert_eq!((interval.uplinks.len(), interval.uplinks[0].speed_bps), (1, None), "{unknown}");
+    }
+}
+
 fn domstats(n: u64) -> String {
     format!(
         "Domain: 'a'\n  block.count=1\n  block.0.name=vda\n  block.0.path=/images/a.qcow2\n  block.0.rd.reqs={n}\n  \

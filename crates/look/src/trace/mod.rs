@@ -16,6 +16,7 @@ use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder, OpenObject,
 use vmio_model::top::latency::BUCKETS;
 use vmio_model::top::{Flow, Latency};
 use vmio_node::Reader;
+use vmio_node::linux::process::{self, Status};
 
 use crate::require::{Check, Requirement, unmet};
 
@@ -149,10 +150,8 @@ fn contains(bytes: &[u8], text: &[u8]) -> bool {
 fn capable(reader: &dyn Reader) -> std::result::Result<(), String> {
     const SYS_ADMIN: u64 = 1 << 21;
     const PERFMON_AND_BPF: u64 = 1 << 38 | 1 << 39;
-    let status = reader.read_text(Path::new("/proc/self/status")).map_err(|e| e.to_string())?;
-    let set = status.lines().find_map(|l| l.strip_prefix("CapEff:")).map(str::trim);
-    let set = set.and_then(|s| u64::from_str_radix(s, 16).ok());
-    let set = set.ok_or("cannot tell the capabilities from /proc/self/status")?;
+    let status = Status::of(reader, "self").map_err(|e| e.to_string())?;
+    let set = status.capabilities().ok_or("cannot tell the capabilities from /proc/self/status")?;
     if set & SYS_ADMIN != 0 || set & PERFMON_AND_BPF == PERFMON_AND_BPF {
         return Ok(());
     }
@@ -229,8 +228,8 @@ impl BlockTrace {
         let full = value.and_then(|v| Some(u64::from_ne_bytes(v.get(..8)?.try_into().ok()?))).unwrap_or(0);
         let attached = self.object.progs().filter(|p| self.tracepoints.want(&p.name().to_string_lossy()));
         let left_out = |descriptor: i32| {
-            let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).ok()?;
-            info.lines().find_map(|l| l.strip_prefix("recursion_misses:"))?.trim().parse::<u64>().ok()
+            let info = std::fs::read_to_string(process::file("self", &format!("fdinfo/{descriptor}"))).ok()?;
+            process::fdinfo(&info, "recursion_misses")?.parse::<u64>().ok()
         };
         full + attached.filter_map(|p| left_out(p.as_fd().as_raw_fd())).sum::<u64>()
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::{made_identity, says};
+use crate::linux::kind;
 use crate::{Error, Fake, FileIdentity, FileStat, Node, Reader, Result, SamplePlan, Sampling, made_up_others};
 
 /// A machine of root's on which these programs are, each of which always says the same.
@@ -35,14 +36,14 @@ impl Tree {
 
     /// Adds a regular file on a device.
     pub fn file(mut self, path: &str, text: &str, dev: (u32, u32)) -> Self {
-        let stat = FileStat { mode: 0o100_755, size: text.len() as u64, allocated: 4096, dev, rdev: (0, 0) };
+        let stat = FileStat { mode: kind::FILE | 0o755, size: text.len() as u64, allocated: 4096, dev, rdev: (0, 0) };
         self.files.insert(path.into(), (stat, text.into()));
         self
     }
 
     /// Adds a block device node.
     pub fn block(mut self, path: &str, rdev: (u32, u32)) -> Self {
-        let stat = FileStat { mode: 0o060_660, size: 0, allocated: 0, dev: (0, 5), rdev };
+        let stat = FileStat { mode: kind::BLOCK | 0o660, size: 0, allocated: 0, dev: (0, 5), rdev };
         self.files.insert(path.into(), (stat, vec![]));
         self
     }
@@ -80,7 +81,7 @@ impl Reader for Tree {
         if names.is_empty() { Err(Self::missing(dir)) } else { Ok(names) }
     }
     fn stat(&self, path: &Path) -> Result<Option<FileStat>> {
-        let dir = FileStat { mode: 0o040_755, size: 4096, allocated: 4096, dev: (254, 0), rdev: (0, 0) };
+        let dir = FileStat { mode: kind::DIRECTORY | 0o755, size: 4096, allocated: 4096, dev: (254, 0), rdev: (0, 0) };
         let below = || self.files.iter().find(|(f, _)| f.starts_with(path));
         Ok(self.files.get(path).map(|f| f.0).or_else(|| below().map(|(_, f)| FileStat { dev: f.0.dev, ..dir })))
     }

@@ -9,9 +9,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use vmio_node::linux::{block, mounts};
 use vmio_node::{Exec, Node, Reader};
 
-use vmio_look::backing::{Backing, mounts};
+use vmio_look::backing::Backing;
 use vmio_look::managers::proxmox::storages;
 use vmio_look::require;
 
@@ -107,10 +108,7 @@ pub fn demand(node: &dyn Node, dir: &Path, bytes: u64) -> Result<Space> {
 /// that could not be asked with `None`.
 fn pools_below(node: &dyn Node, dir: &Path) -> Result<Vec<(String, Option<u64>)>> {
     let backing = Backing::of(node.reader(), dir)?;
-    let dm_name = |kernel: &String| {
-        let text = node.read_text(&Path::new("/sys/block").join(kernel).join("dm/name")).ok()?;
-        Some(text.trim().to_owned())
-    };
+    let dm_name = |kernel: &String| block::Device::whole(node.reader(), kernel).mapper_name();
     let names: Vec<String> = backing.way.iter().filter(|n| n.starts_with("dm-")).filter_map(dm_name).collect();
     if names.is_empty() {
         return Ok(vec![]);
@@ -143,7 +141,7 @@ fn pool_free(name: &str, status: &str, table: &str) -> Option<u64> {
     let (used, total) = status.get(5)?.split_once('/')?;
     // 0 SECTORS thin-pool METADATA-DEVICE DATA-DEVICE BLOCK-SECTORS …
     let sectors: u64 = table.get(5)?.parse().ok()?;
-    Some(total.parse::<u64>().ok()?.saturating_sub(used.parse().ok()?) * sectors * 512)
+    Some(total.parse::<u64>().ok()?.saturating_sub(used.parse().ok()?) * sectors * block::SECTOR_BYTES)
 }
 
 /// Where guest images are on this machine: the first directory of libvirt or Proxmox that is
@@ -156,7 +154,7 @@ pub fn default_dir(reader: &dyn Reader, state: &Path) -> PathBuf {
     dirs.extend(storages::image_dirs(reader));
     dirs.push("/var/lib/vz/images".into());
     let usable = |dir: &PathBuf| {
-        let there = matches!(reader.stat(dir), Ok(Some(s)) if s.mode & 0o170_000 == 0o040_000);
+        let there = matches!(reader.stat(dir), Ok(Some(s)) if s.is_directory());
         there && !read_only(reader, dir)
     };
     dirs.into_iter().find(usable).unwrap_or_else(|| state.into())
@@ -164,9 +162,8 @@ pub fn default_dir(reader: &dyn Reader, state: &Path) -> PathBuf {
 
 /// Whether the file system of a directory is mounted read-only.
 fn read_only(reader: &dyn Reader, dir: &Path) -> bool {
-    let all = mounts(reader).unwrap_or_default();
-    let holding = all.iter().filter(|m| dir.starts_with(&m.point)).max_by_key(|m| m.point.as_os_str().len());
-    holding.is_some_and(|m| m.read_only)
+    let all = mounts::own(reader).unwrap_or_default();
+    mounts::holding(&all, dir).is_some_and(|m| m.read_only)
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use vmio_node::linux::device;
+
 /// Major and minor number of a whole disk. The events carry the disk, also for partitions, and
 /// sectors counted from the start of the disk.
 pub type Dev = (u32, u32);
@@ -108,12 +110,12 @@ fn head_of(head: &str) -> Option<(u32, f64)> {
 /// `MAJOR,MINOR RWBS ... SECTOR + SECTORS ...`
 fn tail_of(tail: &str) -> Option<(Dev, &str, u64, u32)> {
     let (dev, rest) = tail.split_once(' ')?;
-    let (major, minor) = dev.split_once(',')?;
+    let dev = device::parse_traced(dev)?;
     let rwbs = rest.split(' ').next()?;
     let (before, after) = rest.split_once(" + ")?;
     let sector = before.rsplit(' ').next()?.parse().ok()?;
     let sectors: u32 = after.split(' ').next()?.trim_end().parse().ok()?;
-    (sectors > 0).then_some(((major.parse().ok()?, minor.parse().ok()?), rwbs, sector, sectors))
+    (sectors > 0).then_some((dev, rwbs, sector, sectors))
 }
 
 /// `rwbs` as blk_fill_rwbs() writes it: F (a flush first), then R, W, D or another letter; WZ

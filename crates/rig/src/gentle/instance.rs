@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use vmio_node::linux::block::{DEEPEST, Device};
 use vmio_node::{Reader, TRACE_PREFIX};
 
 use super::events::Dev;
@@ -106,24 +107,22 @@ fn tracefs(reader: &dyn Reader) -> Result<PathBuf, WatchError> {
 }
 
 fn disks_below(reader: &dyn Reader, dev: Dev, depth: u32, disks: &mut Vec<Dev>) -> Result<(), WatchError> {
-    let dir = PathBuf::from(format!("/sys/dev/block/{}:{}", dev.0, dev.1));
-    if depth > 8 || !matches!(reader.stat(&dir), Ok(Some(_))) {
+    let device = Device::numbered(reader, dev);
+    if depth > DEEPEST || !device.is_there() {
         return unmet(format!(
             "{}:{} is not a block device of this host (ZFS, NFS, btrfs and the like have none)",
             dev.0, dev.1
         ));
     }
-    let number = |path: PathBuf| -> Result<Dev, WatchError> {
-        let text = reader.read_text(&path).unwrap_or_default();
-        let parsed = text.trim().split_once(':').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-        parsed.map_or_else(|| unmet(format!("{} holds no device number", path.display())), Ok)
+    let number = |of: Device<'_>| -> Result<Dev, WatchError> {
+        of.number().map_or_else(|| unmet(format!("{}/dev holds no device number", of.dir.display())), Ok)
     };
-    if matches!(reader.stat(&dir.join("partition")), Ok(Some(_))) {
-        return disks_below(reader, number(dir.join("../dev"))?, depth + 1, disks);
+    if device.is_partition() {
+        return disks_below(reader, number(device.inner(".."))?, depth + 1, disks);
     }
-    let below = reader.list(&dir.join("slaves")).unwrap_or_default();
+    let below = device.slaves();
     for name in &below {
-        disks_below(reader, number(dir.join("slaves").join(name).join("dev"))?, depth + 1, disks)?;
+        disks_below(reader, number(device.inner("slaves").inner(name))?, depth + 1, disks)?;
     }
     if below.is_empty() && !disks.contains(&dev) {
         disks.push(dev);
@@ -180,6 +179,12 @@ mod tests {
         assert_eq!(disks((254, 0)), [(254, 0)]);
         assert_eq!(disks((254, 1)), [(254, 0)]);
         assert_eq!(disks((253, 1)), [(8, 0), (254, 0)]);
+        // As deep as for the run itself: twelve devices on each other.
+        let deep = (1..12)
+            .fold(traced(disk(), TRACEFS[0]).file("/sys/dev/block/9:0/slaves/vda/dev", "254:0\n"), |f, n| {
+                f.file(format!("/sys/dev/block/9:{n}/slaves/x/dev"), format!("9:{}\n", n - 1))
+            });
+        assert_eq!(Plan::new(&deep, "c", &[(9, 11)]).unwrap().disks(), [(254, 0)]);
         // Every device is watched, and one that has no disk here does not hide another.
         let all = Plan::new(&fake, "c", &[(8, 0), (0, 45), (254, 1)]).unwrap();
         assert_eq!(all.disks(), [(8, 0), (254, 0)]);

@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
-use vmio_node::{Change, Journal, remove_trace_instance};
+use vmio_node::linux::{device, process};
+use vmio_node::{Change, Journal, Local, remove_trace_instance};
 
 use super::events::{Dev, Event, Matcher, parse_line};
 use super::history::{History, Limits, Seen, Verdict};
@@ -107,8 +108,7 @@ impl State {
 
 /// `Tgid` of proc(5); `/proc/TID` can be opened though it is not listed.
 fn process_of(tid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    status.lines().find_map(|l| l.strip_prefix("Tgid:"))?.trim().parse().ok()
+    process::Status::of(&Local::new(), tid).ok()?.process()
 }
 
 fn seconds(clock: ClockId) -> f64 {
@@ -160,9 +160,7 @@ impl LatencyWatch {
         write("buffer_size_kb", &(BUFFER_KB / processors).clamp(128, 2048).to_string())?;
         // The clock of our own times, and the same on all processors.
         write("trace_clock", "mono")?;
-        // dev_t of the kernel: 12 bits major, 20 bits minor (include/linux/kdev_t.h).
-        let filter: Vec<String> =
-            disks.iter().map(|(a, b)| format!("dev == {}", (u64::from(*a) << 20) | u64::from(*b))).collect();
+        let filter: Vec<String> = disks.iter().map(|disk| format!("dev == {}", device::kernel_dev(*disk))).collect();
         for event in EVENTS {
             write(&format!("events/block/{event}/filter"), &filter.join(" || "))?;
         }

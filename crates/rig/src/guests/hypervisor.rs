@@ -3,11 +3,12 @@
 //! `aio=threads` is known by the name of its threads ([`vmio_look::qemu::threads`]).
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::json;
 use vmio_look::qemu::threads::Role;
 use vmio_node::Reader;
+use vmio_node::linux::process;
 use vmio_node::qmp::Qmp;
 
 use super::{Error, Result};
@@ -66,26 +67,18 @@ impl Hypervisor {
     /// # Errors
     /// When the process has ended.
     pub fn threads(&self, host: &dyn Reader) -> Result<Vec<Thread>> {
-        let tasks = PathBuf::from(format!("/proc/{}/task", self.pid));
-        let mut threads: Vec<Thread> = host
-            .list(&tasks)
-            .map_err(Error::Node)?
-            .iter()
-            .filter_map(|name| {
-                let tid = name.parse().ok()?;
-                let role = self.known.get(&tid).cloned().unwrap_or_else(|| by_name(host, &tasks.join(name)));
-                Some(Thread { tid, role })
-            })
-            .collect();
+        let tids = process::threads(host, self.pid).map_err(Error::Node)?;
+        let role = |tid| self.known.get(&tid).cloned().unwrap_or_else(|| by_name(host, self.pid, tid));
+        let mut threads: Vec<Thread> = tids.into_iter().map(|tid| Thread { tid, role: role(tid) }).collect();
         threads.sort_by_key(|t| t.tid);
         Ok(threads)
     }
 }
 
-fn by_name(host: &dyn Reader, task: &Path) -> Role {
+fn by_name(host: &dyn Reader, pid: u32, tid: u32) -> Role {
     // A pool thread may end between the listing and here.
-    let name = host.read_text(&task.join("comm")).unwrap_or_default();
-    match Role::of_name(name.trim()) {
+    let name = process::thread_comm(host, pid, tid).unwrap_or_default();
+    match Role::of_name(&name) {
         Some(role @ (Role::Worker | Role::Vhost)) => role,
         _ => Role::Other,
     }

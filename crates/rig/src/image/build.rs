@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use vmio_node::linux::system;
 use vmio_node::{Exec, Node};
 
 use super::{BASE_MODULES, Error, Image, Progress, Result, agent, elf, file_error, identity, kernel, unpack};
@@ -193,7 +194,7 @@ fn startable(node: &dyn Node, bzimage: &[u8], scratch: &Path, what: &Path) -> Re
 }
 
 fn host_release(node: &dyn Node) -> Result<String> {
-    Ok(node.read_text(Path::new("/proc/sys/kernel/osrelease"))?.trim().to_owned())
+    Ok(system::release(node.reader())?)
 }
 
 /// 128-bit FNV-1a (draft-eastlake-fnv): tells inputs apart, guards against nobody.

@@ -2,6 +2,8 @@
 //! "newc" format, uncompressed (Linux: Documentation/driver-api/early-userspace/buffer-format.rst).
 //! A compressed one would cost an emulated CPU more than it saves in loading.
 
+use vmio_node::linux::kind;
+
 /// An archive that is being written. Parents must be added before what is in them.
 #[derive(Debug, Default)]
 pub struct Cpio {
@@ -12,30 +14,26 @@ pub struct Cpio {
 /// Length of a header: the magic and 13 fields of 8 hexadecimal digits.
 const HEADER: usize = 6 + 13 * 8;
 const TRAILER: &str = "TRAILER!!!";
-const DIRECTORY: u32 = 0o040_000;
-const REGULAR: u32 = 0o100_000;
-const SYMLINK: u32 = 0o120_000;
-const CHARACTER: u32 = 0o020_000;
 
 impl Cpio {
     /// Adds a directory with mode 755.
     pub fn dir(&mut self, path: &str) {
-        self.entry(path, DIRECTORY | 0o755, (0, 0), b"");
+        self.entry(path, kind::DIRECTORY | 0o755, (0, 0), b"");
     }
 
     /// Adds a regular file with the given permission bits.
     pub fn file(&mut self, path: &str, permissions: u32, content: &[u8]) {
-        self.entry(path, REGULAR | permissions, (0, 0), content);
+        self.entry(path, kind::FILE | permissions, (0, 0), content);
     }
 
     /// Adds a symbolic link.
     pub fn link(&mut self, path: &str, to: &str) {
-        self.entry(path, SYMLINK | 0o777, (0, 0), to.as_bytes());
+        self.entry(path, kind::LINK | 0o777, (0, 0), to.as_bytes());
     }
 
     /// Adds a character device node with mode 600.
     pub fn device(&mut self, path: &str, major: u32, minor: u32) {
-        self.entry(path, CHARACTER | 0o600, (major, minor), b"");
+        self.entry(path, kind::CHARACTER | 0o600, (major, minor), b"");
     }
 
     /// Ends the archive and returns its bytes.
@@ -48,7 +46,7 @@ impl Cpio {
 
     fn entry(&mut self, path: &str, mode: u32, device: (u32, u32), content: &[u8]) {
         let path = path.trim_start_matches('/');
-        let links = if mode & DIRECTORY != 0 && mode & REGULAR == 0 { 2 } else { 1 };
+        let links = if kind::of(mode) == kind::DIRECTORY { 2 } else { 1 };
         let fields = [
             self.inode,
             mode,

@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
+use vmio_node::linux::system;
 use vmio_node::{Exec, Node};
 
 use super::modules::{Module, Modules};
@@ -104,9 +105,8 @@ pub fn find(node: &dyn Node, state_dir: &Path, names: &[&str], scratch: &Path, p
                 None
             }
         };
-    let release = node.read_text(Path::new("/proc/sys/kernel/osrelease"))?;
-    let release = release.trim();
-    if let Some(own) = usable(Ok(Kernel::of_host(release)), &format!("the host's kernel {release}")) {
+    let release = system::release(node.reader())?;
+    if let Some(own) = usable(Ok(Kernel::of_host(&release)), &format!("the host's kernel {release}")) {
         return Ok(own);
     }
     let downloaded =

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use vmio_model::result::Accel;
 use vmio_model::setup::{Aio, Attachment, Cache};
+use vmio_node::linux::system;
 use vmio_node::{ChangeId, Exec, Journal, Node, Process};
 
 use super::SETUP;
@@ -85,8 +86,8 @@ impl LabHost {
             Some(Accel::Kvm) => "KVM",
             _ => "TCG, software emulation",
         };
-        let release = guest.node().read_text(Path::new("/proc/sys/kernel/osrelease")).unwrap_or_default();
-        let label = format!("lab host (Linux {} under {by})", release.trim());
+        let release = system::release(guest.node().reader()).unwrap_or_default();
+        let label = format!("lab host (Linux {} under {by})", release);
         let lab = Self { guest, journal: Arc::clone(&ctx.journal), disks: directory, label };
         match lab.set_up() {
             Ok(()) => Ok(lab),

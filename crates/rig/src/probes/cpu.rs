@@ -1,20 +1,17 @@
 //! CPU seconds of the host and of QEMU by thread role.
 //!
-//! The host's are from `/proc/stat`: all but idle, iowait and steal (guest time is part of user
-//! time there; proc_stat(5)), in ticks of 10 ms. QEMU's are from `schedstat` of each known
-//! thread (first field, nanoseconds on a CPU), or from its `stat` where the kernel has no
-//! schedstat. Worker threads come and go within a cell, so they are not read one by one: they
+//! The host's are from `/proc/stat`, in ticks of 10 ms. QEMU's are from `schedstat` of each known
+//! thread, or from its `stat` where the kernel has no schedstat, or one that does not count. Worker threads come and go within a cell, so they are not read one by one: they
 //! are the process's total (which keeps the time of threads that have ended) less all others.
 //! A process that serves the disk has the role `server`, all of its threads together.
 
 use std::path::PathBuf;
 
 use vmio_node::FileSample;
+use vmio_node::linux::process::{self, Schedstat, Stat};
+use vmio_node::linux::system::CpuTimes;
 
 use super::{Observed, Probe, Qemu, Subject};
-
-/// `USER_HZ`: the unit of times in `/proc`, 100 on every Linux machine (proc(5), time(7)).
-const USER_HZ: f64 = 100.0;
 
 /// Entry of the list of probes.
 pub struct Cpu;
@@ -29,12 +26,12 @@ impl Probe for Cpu {
     fn paths(&self, subject: &Subject) -> Vec<PathBuf> {
         let mut paths = vec![PathBuf::from("/proc/stat")];
         if let Some(Qemu { pid, roles, servers }) = &subject.qemu {
-            paths.push(format!("/proc/{pid}/stat").into());
+            paths.push(process::file(pid, "stat"));
             for tid in roles.keys() {
-                paths.push(format!("/proc/{pid}/task/{tid}/schedstat").into());
-                paths.push(format!("/proc/{pid}/task/{tid}/stat").into());
+                paths.push(process::task_file(*pid, *tid, "schedstat"));
+                paths.push(process::task_file(*pid, *tid, "stat"));
             }
-            paths.extend(servers.iter().map(|server| PathBuf::from(format!("/proc/{server}/stat"))));
+            paths.extend(servers.iter().map(|server| process::file(server, "stat")));
         }
         paths
     }
@@ -76,35 +73,23 @@ impl Probe for Cpu {
     }
 }
 
-/// Columns of the `cpu` line of `/proc/stat` in seconds.
-fn host(text: &str) -> Option<Vec<f64>> {
-    let line = text.lines().next()?.strip_prefix("cpu ")?;
-    let columns: Vec<f64> =
-        line.split_ascii_whitespace().filter_map(|v| v.parse().ok()).map(|v: f64| v / USER_HZ).collect();
-    (columns.len() >= 8).then_some(columns)
-}
-
-/// user + nice + system + irq + softirq.
+/// Seconds that all processors worked.
 fn host_busy(text: &str) -> Option<f64> {
-    host(text).map(|c| c[0] + c[1] + c[2] + c[5] + c[6])
+    CpuTimes::parse(text).map(|times| times.busy_seconds)
 }
 
 fn host_steal(text: &str) -> Option<f64> {
-    host(text).map(|c| c[7])
+    CpuTimes::parse(text).map(|times| times.stolen_seconds)
 }
 
-/// utime + stime of a `stat` file of a process or thread. The name before them can hold
-/// anything, spaces and brackets included: what counts is the last bracket.
+/// Seconds of a `stat` of a process or thread.
 fn process_stat(text: &str) -> Option<f64> {
-    let after = &text[text.rfind(')')? + 1..];
-    let fields: Vec<&str> = after.split_ascii_whitespace().collect();
-    let ticks = |i: usize| fields.get(i)?.parse::<f64>().ok();
-    Some((ticks(11)? + ticks(12)?) / USER_HZ)
+    Stat::parse(text)?.run_seconds()
 }
 
-/// Nanoseconds on a CPU (kernel document scheduler/sched-stats.rst).
+/// Seconds on a CPU; `None` where the kernel does not count them.
 fn schedstat(text: &str) -> Option<f64> {
-    text.split_ascii_whitespace().next()?.parse::<f64>().ok().map(|ns| ns * 1e-9)
+    Schedstat::parse(text).filter(Schedstat::counts).map(|s| s.run_ns as f64 * 1e-9)
 }
 
 #[cfg(test)]
@@ -174,6 +159,20 @@ mod tests {
         Cpu.observe(&subject, &[first, last], &mut seen);
         assert!((seen.cpu.by_role["server"] - 0.7).abs() < 1e-9, "{:?}", seen.cpu);
         assert!(seen.notes[0].contains("storage server (process 91) ended"), "{:?}", seen.notes);
+    }
+
+    /// A kernel without `CONFIG_SCHED_INFO` says `0 0 0` of every thread, which is not that none ran.
+    #[test]
+    fn a_schedstat_that_does_not_count_is_none() {
+        let host = || "cpu  1 0 0 0 0 0 0 0 0 0\n".to_owned();
+        let off = || "0 0 0\n".to_owned();
+        let at = |ticks: u32| {
+            vec![host(), stat("q", 2 * ticks, 0), off(), stat("q", ticks, 0), off(), stat("CPU 0/KVM", ticks, 0)]
+        };
+        let mut seen = Observed::default();
+        Cpu.observe(&subject(), &[tick(0.0, at(0)), tick(1.0, at(100))], &mut seen);
+        assert!((seen.cpu.by_role["vcpu"] - 1.0).abs() < 1e-9, "{:?}", seen.cpu);
+        assert!(seen.cpu.by_role["worker"].abs() < 1e-9, "{:?}", seen.cpu);
     }
 
     #[test]

@@ -6,16 +6,14 @@
 //! Several leaves (md, LVM over several disks, multipath) are taken as one: requests, bytes and
 //! queue depths are added, %util is their mean, as `iostat -g` does.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use vmio_model::result::DeviceUse;
 use vmio_node::FileSample;
+use vmio_node::linux::block::{Counters, Device};
 
 use super::{Observed, Probe, Subject};
 use vmio_look::backing::Backing;
-
-/// Sectors of these counters are 512 bytes whatever the device (block/stat.rst).
-const SECTOR: u64 = 512;
 
 /// Entry of the list of probes.
 pub struct Diskstats;
@@ -49,56 +47,7 @@ impl Probe for Diskstats {
 
 /// The counters' files of all leaves.
 fn stat_files(backing: &Backing) -> Vec<PathBuf> {
-    backing.leaves.keys().map(|leaf| Path::new("/sys/block").join(leaf).join("stat")).collect()
-}
-
-/// One disk's counters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Counters {
-    read_ios: u64,
-    read_sectors: u64,
-    write_ios: u64,
-    write_sectors: u64,
-    /// Milliseconds with any request in flight.
-    busy_ms: u64,
-    /// Milliseconds in flight, summed over requests.
-    queue_ms: u64,
-    /// Kernel 5.5 and newer.
-    flush_ios: u64,
-}
-
-impl Counters {
-    fn parse(text: &[u8]) -> Option<Self> {
-        let text = std::str::from_utf8(text).ok()?;
-        let fields: Vec<u64> = text.split_ascii_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
-        let [read_ios, _, read_sectors, _, write_ios, _, write_sectors, _, _, busy_ms, queue_ms, rest @ ..] =
-            &fields[..]
-        else {
-            return None;
-        };
-        Some(Self {
-            read_ios: *read_ios,
-            read_sectors: *read_sectors,
-            write_ios: *write_ios,
-            write_sectors: *write_sectors,
-            busy_ms: *busy_ms,
-            queue_ms: *queue_ms,
-            // After four fields of discards.
-            flush_ios: rest.get(4).copied().unwrap_or(0),
-        })
-    }
-
-    fn minus(self, old: Self) -> Option<Self> {
-        Some(Self {
-            read_ios: self.read_ios.checked_sub(old.read_ios)?,
-            read_sectors: self.read_sectors.checked_sub(old.read_sectors)?,
-            write_ios: self.write_ios.checked_sub(old.write_ios)?,
-            write_sectors: self.write_sectors.checked_sub(old.write_sectors)?,
-            busy_ms: self.busy_ms.checked_sub(old.busy_ms)?,
-            queue_ms: self.queue_ms.checked_sub(old.queue_ms)?,
-            flush_ios: self.flush_ios.checked_sub(old.flush_ios)?,
-        })
-    }
+    backing.leaves.keys().map(|leaf| Device::stat_file(leaf)).collect()
 }
 
 /// `Err` is why nothing can be said.
@@ -110,14 +59,15 @@ fn between(first: &FileSample, last: &FileSample) -> Result<DeviceUse, String> {
     let mut all = DeviceUse { seconds, ..DeviceUse::default() };
     let (mut queue_ms, mut busy_ms) = (0, 0);
     for (old, new) in first.contents.iter().zip(&last.contents) {
-        let (old, new) = (Counters::parse(old), Counters::parse(new));
+        let parsed = |text: &[u8]| Counters::parse(std::str::from_utf8(text).ok()?);
         let gone = || "the counters of a disk could not be read to the end".to_owned();
-        let d = new.ok_or_else(gone)?.minus(old.ok_or_else(gone)?).ok_or("the counters of a disk went backwards")?;
-        all.read_ios += d.read_ios;
-        all.write_ios += d.write_ios;
-        all.read_bytes += d.read_sectors * SECTOR;
-        all.write_bytes += d.write_sectors * SECTOR;
-        all.flush_ios += d.flush_ios;
+        let (old, new) = (parsed(old).ok_or_else(gone)?, parsed(new).ok_or_else(gone)?);
+        let d = new.since(&old).ok_or("the counters of a disk went backwards")?;
+        all.read_ios += d.reads.ios;
+        all.write_ios += d.writes.ios;
+        all.read_bytes += d.reads.bytes;
+        all.write_bytes += d.writes.bytes;
+        all.flush_ios += d.flushes.ios;
         queue_ms += d.queue_ms;
         busy_ms += d.busy_ms;
     }

@@ -1,13 +1,12 @@
-//! Counters of an NFS mount on the client, from `/proc/self/mountstats` (kernel `fs/nfs/super.c`,
-//! `nfs_show_stats`, and `net/sunrpc/stats.c`, `rpc_clnt_show_stats`; read as nfs-utils' mountstats(8)
-//! and nfsiostat(8) read them). What the server's disks do is not to be seen from here: a request is
+//! Counters of an NFS mount on the client. What the server's disks do is not to be seen from here: a request is
 //! one READ or WRITE call, its time is from its making to its answer, and the share of time that the
 //! disks are busy is unknown.
 
 use std::path::PathBuf;
 
 use vmio_model::result::DeviceUse;
-use vmio_node::{FileSample, machine};
+use vmio_node::FileSample;
+use vmio_node::linux::nfs::{self, Counters};
 
 use super::{Observed, Probe, Subject};
 
@@ -23,7 +22,7 @@ impl Probe for Mountstats {
     }
     fn paths(&self, subject: &Subject) -> Vec<PathBuf> {
         let on_nfs = subject.backing.as_ref().is_some_and(|b| b.nfs.is_some());
-        on_nfs.then(|| "/proc/self/mountstats".into()).into_iter().collect()
+        on_nfs.then(|| nfs::stats_file().into()).into_iter().collect()
     }
     fn observe(&self, subject: &Subject, ticks: &[FileSample], into: &mut Observed) {
         let Some(backing) = subject.backing.as_ref().filter(|b| b.nfs.is_some()) else { return };
@@ -38,85 +37,6 @@ impl Probe for Mountstats {
     }
 }
 
-/// What an NFS mount has moved since it was mounted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Counters {
-    /// Bytes that READ and WRITE calls carried, headers left out.
-    read_bytes: u64,
-    write_bytes: u64,
-    read: Calls,
-    write: Calls,
-    commit: Calls,
-}
-
-/// One kind of call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Calls {
-    count: u64,
-    /// Milliseconds from the making of each call to its end, summed.
-    execute_ms: u64,
-}
-
-impl Counters {
-    /// The section of the mount at `point`; the last one, which covers those before it.
-    fn of(text: &str, point: &str) -> Option<Self> {
-        let mut found = None;
-        let mut inside = false;
-        for line in text.lines() {
-            if let Some(rest) = line.strip_prefix("device ") {
-                inside = mounted_on(rest).is_some_and(|(at, kind)| at == point && kind.starts_with("nfs"));
-                if inside {
-                    found = Some(Self::default());
-                }
-            } else if let (true, Some(counters)) = (inside, found.as_mut()) {
-                counters.take(line.trim());
-            }
-        }
-        found
-    }
-
-    fn take(&mut self, line: &str) {
-        let Some((key, values)) = line.split_once(':') else { return };
-        let values: Vec<u64> = values.split_ascii_whitespace().map_while(|v| v.parse().ok()).collect();
-        // Calls, transmissions, timeouts, bytes sent, bytes received, ms queued, ms at the server,
-        // ms in all.
-        let calls =
-            || Calls { count: values.first().copied().unwrap_or(0), execute_ms: values.get(7).copied().unwrap_or(0) };
-        match key {
-            // Normal reads and writes, direct ones, then what went over the wire.
-            "bytes" if values.len() >= 6 => (self.read_bytes, self.write_bytes) = (values[4], values[5]),
-            "READ" => self.read = calls(),
-            "WRITE" => self.write = calls(),
-            "COMMIT" => self.commit = calls(),
-            _ => {}
-        }
-    }
-
-    fn minus(self, old: Self) -> Option<Self> {
-        let calls = |new: Calls, old: Calls| {
-            Some(Calls {
-                count: new.count.checked_sub(old.count)?,
-                execute_ms: new.execute_ms.checked_sub(old.execute_ms)?,
-            })
-        };
-        Some(Self {
-            read_bytes: self.read_bytes.checked_sub(old.read_bytes)?,
-            write_bytes: self.write_bytes.checked_sub(old.write_bytes)?,
-            read: calls(self.read, old.read)?,
-            write: calls(self.write, old.write)?,
-            commit: calls(self.commit, old.commit)?,
-        })
-    }
-}
-
-/// Mount point and type of `SERVER:/EXPORT mounted on POINT with fstype nfs4 statvers=1.1`.
-fn mounted_on(text: &str) -> Option<(String, &str)> {
-    let (left, kind) = text.rsplit_once(" with fstype ")?;
-    let (_, point) = left.split_once(" mounted on ")?;
-    let point = machine::unescape(point.as_bytes());
-    Some((String::from_utf8_lossy(&point).into_owned(), kind.split(' ').next().unwrap_or(kind)))
-}
-
 /// `Err` is why nothing can be said.
 fn between(point: &str, first: &FileSample, last: &FileSample) -> Result<DeviceUse, String> {
     let seconds = last.seconds - first.seconds;
@@ -125,9 +45,9 @@ fn between(point: &str, first: &FileSample, last: &FileSample) -> Result<DeviceU
     }
     let counters = |sample: &FileSample| {
         let text = sample.contents.first().map(|c| String::from_utf8_lossy(c).into_owned()).unwrap_or_default();
-        Counters::of(&text, point).ok_or_else(|| format!("/proc/self/mountstats has no NFS mount on {point}"))
+        Counters::of(&text, point).ok_or_else(|| format!("{} has no NFS mount on {point}", nfs::stats_file().display()))
     };
-    let d = counters(last)?.minus(counters(first)?).ok_or("the counters of the mount went backwards")?;
+    let d = counters(last)?.since(&counters(first)?).ok_or("the counters of the mount went backwards")?;
     let ios = d.read.count + d.write.count;
     Ok(DeviceUse {
         seconds,

@@ -11,9 +11,10 @@
 //! from their names. [`find`] knows both.
 
 use std::ops::Deref;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use vmio_model::result::{WorkloadResult, WorkloadTraits};
+use vmio_node::linux::system::sysctl;
 use vmio_node::{Exec, Node, Reader};
 
 pub use crate::disks::targets::State;
@@ -130,11 +131,11 @@ const IO_URING: Requirement = Requirement {
     name: "io_uring",
     why: "runs the workloads that end in -uring",
     mend: "sysctl kernel.io_uring_disabled=0, on a kernel from 5.1",
-    check: |reader| match reader.read_text(Path::new("/proc/sys/kernel/io_uring_disabled")) {
+    check: |reader| match sysctl(reader, "kernel.io_uring_disabled") {
         // Kernels before 6.6 have no such switch.
         Err(_) => Ok(()),
-        Ok(text) if text.trim() == "0" || text.trim() == "1" => Ok(()),
-        Ok(text) => Err(format!("kernel.io_uring_disabled is {}", text.trim())),
+        Ok(text) if text == "0" || text == "1" => Ok(()),
+        Ok(text) => Err(format!("kernel.io_uring_disabled is {text}")),
     },
 };
 
@@ -173,8 +174,8 @@ fn exists(workload: &dyn Workload, reader: &dyn Reader, ctx: &WorkCtx) -> Result
     };
     match reader.stat(&ctx.path)? {
         None => unfit("no such file or device".into()),
-        Some(s) if s.mode & 0o170_000 == 0o060_000 => Ok(()),
-        Some(s) if s.mode & 0o170_000 != 0o100_000 => unfit("neither a regular file nor a block device".into()),
+        Some(s) if s.is_block() => Ok(()),
+        Some(s) if !s.is_file() => unfit("neither a regular file nor a block device".into()),
         Some(s) if s.size < ctx.bytes => unfit(format!("{} bytes instead of {}", s.size, ctx.bytes)),
         Some(_) => Ok(()),
     }

@@ -14,6 +14,7 @@ use vmio_model::kind::RunKind;
 use vmio_model::rules::{self, Finding, Mend, Rule, change};
 use vmio_model::setup::{Aio, Attachment, Cache};
 use vmio_model::study::{MIB, Matrix, Study};
+use vmio_node::linux::system;
 use vmio_node::{Node, Reader};
 use vmio_rig::disks::{drivers, places, targets};
 use vmio_rig::limits;
@@ -342,13 +343,9 @@ fn memory_mib(guest: &Guest, host: &Host, told: &mut Vec<String>) -> u32 {
 
 /// Processors and memory left on this machine.
 fn host(reader: &dyn Reader) -> Host {
-    let read = |path: &str| reader.read_text(std::path::Path::new(path)).unwrap_or_default();
-    let left = read("/proc/meminfo").lines().find_map(|l| {
-        let kib: u64 = l.strip_prefix("MemAvailable:")?.split_whitespace().next()?.parse().ok()?;
-        Some(kib * 1024)
-    });
-    let cpus = read("/proc/cpuinfo").lines().filter(|l| l.starts_with("processor")).count();
-    let cpus = limits::usable_cpus(reader).unwrap_or(cpus as u32);
+    let left = system::memory_bytes(reader, "MemAvailable");
+    let online = || system::cpus_online(&system::cpuinfo(reader)) as u32;
+    let cpus = limits::usable_cpus(reader).unwrap_or_else(online);
     Host { cpus, memory_left_bytes: left.unwrap_or(0), ..Host::default() }
 }
 

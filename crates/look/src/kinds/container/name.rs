@@ -3,6 +3,8 @@
 //! (`cri-containerd-ID`, `crio-ID`, `/kubepods/…/ID`), LXC (`/lxc/NAME`, `lxc.payload.NAME`),
 //! systemd-nspawn (`machine-NAME.scope`, `systemd-nspawn@NAME.service`).
 
+use vmio_node::linux::cgroup;
+
 /// A container's name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Named {
@@ -18,8 +20,8 @@ pub struct Named {
 const SHOWN: usize = 12;
 
 /// The container of a `/proc/PID/cgroup`; `None` where no engine made the group.
-pub fn of(cgroup: &str) -> Option<Named> {
-    cgroup.lines().filter_map(|line| line.splitn(3, ':').nth(2)).find_map(of_path)
+pub fn of(groups: &str) -> Option<Named> {
+    cgroup::memberships(groups).find_map(|(_, path)| of_path(path))
 }
 
 fn of_path(path: &str) -> Option<Named> {

@@ -22,7 +22,7 @@ fn host() -> Fake {
         .symlink("/proc/self/ns/pid", "pid:[1]")
         .symlink("/proc/self/ns/mnt", "mnt:[1]")
         .symlink("/proc/self/ns/net", "net:[1]")
-        .file("/proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n");
+        .file("/proc/self/mountinfo", "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
     process(fake, 1, "init", "/init.scope", ("1", "1", "1"), 1)
 }
 
@@ -95,8 +95,8 @@ fn what_no_engine_made_is_known_by_its_namespaces() {
 fn limits_of_version_1_groups_are_read() {
     let fake = Fake::new("fake")
         .file(
-            "/proc/self/mounts",
-            "cgroup /sys/fs/cgroup/blkio cgroup rw,blkio 0 0\ncgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\n",
+            "/proc/self/mountinfo",
+            "31 23 0:28 / /sys/fs/cgroup/blkio rw - cgroup cgroup rw,blkio\n31 23 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
         )
         .file("/proc/9/cgroup", "7:blkio:/lxc/5\n4:memory:/lxc/5\n0::/\n")
         .file("/sys/fs/cgroup/blkio/lxc/5/blkio.throttle.write_bps_device", "254:0 1048576\n")
@@ -106,4 +106,25 @@ fn limits_of_version_1_groups_are_read() {
     let expected = "1048576 bytes/s of writes on 254:0 by its control group (blkio.throttle.write_bps_device)";
     assert_eq!(limits::io(&process), [expected]);
     assert_eq!(limits::memory_bytes(&process), None);
+}
+
+/// The limits of an LXC container of Proxmox are at its group, and its first process is in one below.
+#[test]
+fn a_limit_above_the_group_of_the_first_process_is_the_containers() {
+    let fake = process(host(), 30, "systemd", "/lxc/101/ns/init.scope", ("3", "3", "3"), 1)
+        .file("/sys/fs/cgroup/lxc/101/memory.max", "536870912\n")
+        .file("/sys/fs/cgroup/lxc/101/cpu.max", "200000 100000\n")
+        .file("/sys/fs/cgroup/lxc/101/ns/init.scope/memory.max", "max\n")
+        .file("/sys/fs/cgroup/lxc/101/ns/init.scope/cpu.max", "max 100000\n");
+    let guests = Container.running(&Look::new(&fake)).guests;
+    let own = guests[0].processors.as_ref().unwrap();
+    assert_eq!((*own.quota_cpus, *own.memory_bytes), (Some(2.0), Some(512 << 20)));
+}
+
+#[test]
+fn the_upper_directory_of_an_overlay_is_named_as_it_is() {
+    let table = "50 40 0:51 / / rw - overlay overlay rw,lowerdir=/l,upperdir=/my\\040data\\0541/diff,workdir=/w\n";
+    let fake = process(host(), 30, "sh", "/lxc/7", ("3", "3", "3"), 1).file("/proc/30/mountinfo", table);
+    let guests = Container.running(&Look::new(&fake)).guests;
+    assert_eq!(guests[0].disks[0].place.source.as_deref(), Some("/my data,1/diff"));
 }

@@ -15,10 +15,6 @@ const NO_DISKS: [&str; 7] = ["scsi-cd", "ide-cd", "floppy", "isa-fdc", "cfi.pfla
 /// Devices whose queues are as many as the guest's CPUs since machine 5.2 (QEMU, hw/core/machine.c).
 const QUEUES_SINCE: (u32, u32) = (5, 2);
 
-/// Type bits of `st_mode`, and a block device's (inode(7)).
-const S_IFMT: u32 = 0o170_000;
-const S_IFBLK: u32 = 0o060_000;
-
 /// The disks of a process. What hides them is added to `missing`.
 pub fn disks(process: &Process<'_>, vcpus: Option<u32>, missing: &mut Vec<Unread>) -> Vec<Disk> {
     let line = &process.line;
@@ -197,7 +193,7 @@ fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, m
                 mend: "run as root".into(),
             }),
             Ok(Some(stat)) => {
-                disk.place.block_device = Some(stat.mode & S_IFMT == S_IFBLK);
+                disk.place.block_device = Some(stat.is_block());
                 looked_at = Some(format!("stat {}", file.display()));
             }
             Ok(None) if chain.drive.is_some() => missing.push(Unread {

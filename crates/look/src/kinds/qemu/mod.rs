@@ -14,9 +14,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use vmio_model::facts::{Guest, HostCpu, Unread};
 use vmio_model::rules::change::Way;
 
+use vmio_node::linux::process::COMMAND_LINE_BYTES;
+
 use super::GuestKind;
 use super::process::Process;
-use crate::look::{COMMAND_LINE_BYTES, Look, Seen};
+use crate::look::{Look, Seen};
 use crate::neighbours::{Kind, kind_of, owner};
 use crate::topology::host_cpus;
 use crate::{Managed, parallel};
@@ -169,7 +171,7 @@ fn ids(process: &Process<'_>) -> BTreeMap<String, String> {
     if let (true, Some(domain)) = (secret, line.guest_name()) {
         put("domain", domain.to_owned());
     }
-    if owner(process.reader(), &process.path("")).is_some() {
+    if owner(process.reader(), process.pid).is_some() {
         put("owner", "vmio".to_owned());
     }
     ids

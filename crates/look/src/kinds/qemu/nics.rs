@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use vmio_model::facts::{Fact, Nic, Subject, Unread};
-use vmio_node::Reader;
+use vmio_node::linux::{bus, net};
 
 use super::super::process::{DEFAULT, Process, unread};
 use super::disks::is_q35;
@@ -30,8 +30,6 @@ const OFFLOADS: [&str; 12] = [
 ];
 /// Send buffer that QEMU gives a tap (net/tap-linux.c, `tap_set_sndbuf`): no limit.
 const SEND_BUFFER: u64 = i32::MAX as u64;
-/// Class of network devices in /sys/bus/pci (PCI Code and ID Assignment, base class 02h).
-const NETWORK_CLASS: &str = "0x02";
 
 /// The network devices of a process. What hides them is added to `missing`.
 pub fn nics(
@@ -218,11 +216,7 @@ fn backend(process: &Process<'_>, nic: &mut Nic, pair: &Pair, missing: &mut Vec<
 
 /// Interface with that number.
 fn by_index(process: &Process<'_>, index: &str) -> Option<String> {
-    let dir = process.interfaces()?;
-    let has = |name: &String| {
-        process.reader().read_foreign_text(&dir.join(name).join("ifindex")).is_ok_and(|i| i.trim() == index)
-    };
-    process.reader().list_foreign(dir).ok()?.into_iter().find(has)
+    process.interfaces()?.with_index(index.parse().ok()?)
 }
 
 /// A tap that QEMU or its helper named: it is the one open descriptor that no other device has.
@@ -256,13 +250,8 @@ fn leftover(process: &Process<'_>, nics: &mut [Nic], told: &[Subject], missing: 
 
 /// Bridge and MTUs of the interface.
 pub fn host_interface(process: &Process<'_>, nic: &mut Nic, missing: &mut Vec<Unread>) {
-    let Some(name) = nic.interface.value().clone().filter(|n| !n.is_empty() && n != ".." && !n.contains('/')) else {
-        return;
-    };
-    let reader = process.reader();
-    let there =
-        process.interfaces().filter(|dir| matches!(reader.stat_foreign(&dir.join(&name).join("mtu")), Ok(Some(_))));
-    let Some(dir) = there else {
+    let Some(name) = nic.interface.value().clone().filter(|name| net::is_name(name)) else { return };
+    let Some(all) = process.interfaces().filter(|all| all.has_interface(&name)) else {
         missing.push(Unread {
             what: format!("bridge and MTU of {name} ({})", nic.subject),
             why: "it is in another network namespace, or does not exist".into(),
@@ -270,26 +259,15 @@ pub fn host_interface(process: &Process<'_>, nic: &mut Nic, missing: &mut Vec<Un
         });
         return;
     };
-    nic.mtu_bytes = Fact::read(mtu(reader, dir, &name), format!("{}/{name}/mtu", dir.display()));
-    if let Ok(Some(master)) = reader.link_foreign(&dir.join(&name).join("master")) {
-        let bridge = master.file_name().map(|n| n.to_string_lossy().into_owned());
-        nic.bridge = Fact::read(bridge, format!("{}/{name}/master", dir.display()));
-        if let Some(mtu) = nic.bridge.as_deref().and_then(|bridge| bridge_mtu(reader, dir, bridge)) {
-            nic.bridge_mtu_bytes = Fact::read(Some(mtu), format!("{}/{name}/master/mtu", dir.display()));
+    let dir = all.dir.display();
+    nic.mtu_bytes = Fact::read(all.mtu_bytes(&name), format!("{dir}/{name}/mtu"));
+    if let Some(master) = all.master(&name) {
+        let bridge_mtu = all.bridge_mtu_bytes(&master);
+        nic.bridge = Fact::read(Some(master), format!("{dir}/{name}/master"));
+        if bridge_mtu.is_some() {
+            nic.bridge_mtu_bytes = Fact::read(bridge_mtu, format!("{dir}/{name}/master/mtu"));
         }
     }
-}
-
-/// Largest packet of an interface in bytes; `dir` is the `/sys/class/net` that shows it.
-pub fn mtu(reader: &dyn Reader, dir: &Path, interface: &str) -> Option<u64> {
-    reader.read_foreign_text(&dir.join(interface).join("mtu")).ok()?.trim().parse().ok()
-}
-
-/// The same of the master of an interface where that is a bridge of Linux. Other masters (Open
-/// vSwitch's `ovs-system`, a team) pass larger packets than their own MTU says.
-pub fn bridge_mtu(reader: &dyn Reader, dir: &Path, master: &str) -> Option<u64> {
-    let bridge = reader.stat_foreign(&dir.join(master).join("bridge")).ok()?.is_some();
-    bridge.then(|| mtu(reader, dir, master)).flatten()
 }
 
 /// Network devices of the host that the guest drives itself.
@@ -301,9 +279,7 @@ fn handed_over(process: &Process<'_>) -> Vec<Nic> {
         let address = if host.matches(':').count() == 1 { format!("0000:{host}") } else { host.to_owned() };
         // An address and no path: whoever starts a process decides what stands here.
         address.chars().all(|c| c.is_ascii_hexdigit() || c == ':' || c == '.').then_some(())?;
-        let path = format!("/sys/bus/pci/devices/{address}/class");
-        let class = process.reader().read_text(Path::new(&path)).ok()?;
-        class.starts_with(NETWORK_CLASS).then_some(())?;
+        (bus::pci_class(process.reader(), &address) == Some(bus::PCI_NETWORK)).then_some(())?;
         let id = device.id().unwrap_or(host);
         let mut nic = Nic::unknown(Subject::net(&process.name, id), process.provenance());
         nic.model = Fact::read(Some("vfio".into()), process.option("device"));

@@ -5,13 +5,14 @@ use std::path::Path;
 
 use vmio_model::facts::{Fact, HostCpu, PlacedThread, Processors, Subject, Unread};
 use vmio_model::result::Accel;
-use vmio_node::Error;
+use vmio_node::linux::mounts::{self, Mount};
+use vmio_node::linux::process::Status;
+use vmio_node::{Error, linux};
 
 use super::super::process::{DEFAULT, Process, unread};
 use super::super::quota;
 use crate::qemu::options::{Opt, size};
 use crate::qemu::threads::{MONITOR, Role};
-use crate::topology::cpu_list;
 
 /// Memory of a guest where nothing is said (QEMU, hw/core/machine.c).
 const MEMORY: u64 = 128 << 20;
@@ -46,18 +47,16 @@ pub fn processors(process: &Process<'_>, host: &[HostCpu], missing: &mut Vec<Unr
 
 /// Its threads, what each is for by its name, and where it may run.
 fn threads(process: &Process<'_>, own: &mut Processors, missing: &mut Vec<Unread>) {
-    let dir = process.path("task");
-    let tids = match process.reader().list(&dir) {
+    let tids = match linux::process::threads(process.reader(), process.pid) {
         Ok(tids) => tids,
         Err(e) => return missing.push(unread(format!("threads of guest {}", process.name), &e)),
     };
-    own.threads = Fact::read(Vec::new(), format!("{}/*/status", dir.display()));
+    own.threads = Fact::read(Vec::new(), format!("/proc/{}/task/*/status", process.pid));
     let mut unnamed = Vec::new();
     let mut program = String::new();
     for tid in tids.into_iter().take(MOST_THREADS) {
-        let Ok(status) = process.reader().read_text(&dir.join(&tid).join("status")) else { continue }; // it has ended
-        let (comm, cpus) = name_and_cpus(&status);
-        let Ok(tid) = tid.parse::<u32>() else { continue };
+        let Ok(status) = Status::of_thread(process.reader(), process.pid, tid) else { continue }; // it has ended
+        let (comm, cpus) = (status.name(), status.cpus().unwrap_or_default());
         let role = match Role::of_name(comm) {
             // Somebody's own I/O thread may have the name of the monitor's.
             Some(Role::Other) if comm == MONITOR && serves(process, &MONITOR[3..]) => {
@@ -85,8 +84,8 @@ fn threads(process: &Process<'_>, own: &mut Processors, missing: &mut Vec<Unread
     // Before Linux 6.4 a vhost thread is one of the kernel's own (kernel/vhost_task.c).
     let kernel = format!("vhost-{}", process.pid);
     for seen in process.look.processes().iter().filter(|p| p.comm == kernel && p.args.iter().all(Vec::is_empty)) {
-        let status = process.reader().read_text(&seen.dir().join("status")).unwrap_or_default();
-        let (_, cpus) = name_and_cpus(&status);
+        let status = Status::of(process.reader(), seen.pid).unwrap_or_default();
+        let cpus = status.cpus().unwrap_or_default();
         own.threads.amend().push(PlacedThread { role: "vhost".into(), name: String::new(), tid: seen.pid, cpus });
     }
     if !own.threads.iter().any(|t| t.role == "vcpu") && !own.threads.is_empty() {
@@ -107,12 +106,6 @@ fn threads(process: &Process<'_>, own: &mut Processors, missing: &mut Vec<Unread
 /// Whether a device is served by an I/O thread of that id.
 fn serves(process: &Process<'_>, id: &str) -> bool {
     process.line.all("device").any(|device| device.get("iothread") == Some(id))
-}
-
-/// Name and processors in a `status` of /proc.
-fn name_and_cpus(status: &str) -> (&str, Vec<u32>) {
-    let field = |key: &str| status.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(':')).map(str::trim);
-    (field("Name").unwrap_or_default(), cpu_list(field("Cpus_allowed_list").unwrap_or_default()))
 }
 
 /// I/O threads whose names are too long for the kernel keep the program's (pthread_setname_np(3)
@@ -193,11 +186,10 @@ fn accel(process: &Process<'_>, own: &mut Processors) {
 
 /// By the name of a vCPU's thread: `CPU 0/KVM`.
 fn named_accel(process: &Process<'_>) -> Option<(Accel, String)> {
-    let dir = process.path("task");
-    let tids = process.reader().list(&dir).ok()?;
+    let tids = linux::process::threads(process.reader(), process.pid).ok()?;
     tids.iter().find_map(|tid| {
-        let comm = process.reader().read_text(&dir.join(tid).join("comm")).ok()?;
-        let accel = match comm.trim().split_once('/').filter(|(cpu, _)| cpu.contains("CPU"))?.1 {
+        let comm = linux::process::thread_comm(process.reader(), process.pid, *tid).ok()?;
+        let accel = match comm.split_once('/').filter(|(cpu, _)| cpu.contains("CPU"))?.1 {
             "KVM" => Accel::Kvm,
             "TCG" => Accel::Tcg,
             _ => return None,
@@ -266,31 +258,21 @@ fn memory(process: &Process<'_>, own: &mut Processors) {
     let objects = || process.line.all("object").filter(|o| o.get("qom-type").is_some_and(|t| t.starts_with("memory-")));
     let mut paths = objects().filter_map(|o| o.get("mem-path")).chain(process.line.get("mem-path", "value")).peekable();
     let on_huge = paths.peek().is_some() && {
-        let mounts = |path: &Path| process.reader().read_text(path).unwrap_or_default();
-        let tables = [mounts(Path::new("/proc/self/mounts")), mounts(&process.path("mounts"))];
-        let dirs: Vec<&str> = tables.iter().flat_map(|t| t.lines()).filter_map(huge_mount).collect();
-        paths.any(|p| dirs.iter().any(|d| Path::new(p).starts_with(d)))
+        let own = mounts::own(process.reader()).unwrap_or_default();
+        let huge: Vec<&Mount> = own.iter().chain(process.mounts()).filter(|m| m.filesystem == "hugetlbfs").collect();
+        paths.any(|p| huge.iter().any(|m| Path::new(p).starts_with(&m.point)))
     };
     let memfd = objects().any(|o| o.on("hugetlb") == Some(true));
     let told = on_huge || memfd;
     own.huge_pages = Fact::read(Some(told), if told { process.option("object") } else { DEFAULT.into() });
 }
 
-/// Directory of a line of a table of mounts, where that is of huge pages.
-fn huge_mount(line: &str) -> Option<&str> {
-    let mut fields = line.split(' ');
-    let (_, dir, kind) = (fields.next()?, fields.next()?, fields.next()?);
-    (kind == "hugetlbfs").then_some(dir)
-}
-
 /// Bytes of the process's memory by NUMA node, as far as they can be had without holding it up:
 /// `numa_maps` would go through all of the guest's page tables with their lock held.
 pub fn memory_by_node(process: &Process<'_>, own: &mut Processors) {
     let known = if own.host.iter().all(|cpu| cpu.node == 0) {
-        let status = process.reader().read_text(&process.path("status")).unwrap_or_default();
-        let resident =
-            status.lines().find_map(|l| l.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-        resident.map(|kib| ([(0, kib << 10)].into(), format!("/proc/{}/status", process.pid)))
+        let resident = Status::of(process.reader(), process.pid).ok().and_then(|status| status.resident_bytes());
+        resident.map(|bytes| ([(0, bytes)].into(), format!("/proc/{}/status", process.pid)))
     } else if own.huge_pages == Some(true) {
         None // reserved pages are in no group's counters
     } else {

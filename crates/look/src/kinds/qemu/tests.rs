@@ -105,7 +105,7 @@ fn libvirt_9_with_its_defaults() {
 #[test]
 fn libvirt_8_with_threads_huge_pages_and_queues() {
     let fake = host(&args("libvirt-8-tuned"))
-        .file("/proc/self/mounts", "hugetlbfs /dev/hugepages hugetlbfs rw 0 0\n")
+        .file("/proc/self/mountinfo", "31 23 0:28 / /dev/hugepages rw - hugetlbfs hugetlbfs rw\n")
         .file("/sys/bus/pci/devices/0000:3b:02.1/class", "0x020000\n");
     let own = read(&fake);
     assert_eq!(
@@ -346,7 +346,7 @@ fn quotas_of_both_kinds_of_control_groups_count() {
     let v2 = |max: &str, above: &str| {
         let scope = "machine.slice/machine-qemu.scope";
         let fake = host(&args("libvirt-9-q35"))
-            .file("/proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n")
+            .file("/proc/self/mountinfo", "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
             .file("/proc/812/cgroup", format!("0::/{scope}/libvirt/emulator\n"))
             .file("/proc/812/task/820/cgroup", format!("0::/{scope}/libvirt/vcpu0\n"))
             .file(format!("/sys/fs/cgroup/{scope}/cpu.max"), format!("{above}\n"))
@@ -358,7 +358,7 @@ fn quotas_of_both_kinds_of_control_groups_count() {
     assert_eq!(v2("50000 100000", "150000 100000"), Some(0.5));
     assert_eq!(v2("max 100000", "max 100000"), None);
     let v1 = host(&args("libvirt-9-q35"))
-        .file("/proc/self/mounts", "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n")
+        .file("/proc/self/mountinfo", "31 23 0:28 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n")
         .file("/proc/812/cgroup", "4:memory:/x\n3:cpu:/vm/a\n0::/\n")
         .file("/sys/fs/cgroup/cpu/vm/a/cpu.cfs_quota_us", "-1\n")
         .file("/sys/fs/cgroup/cpu/vm/a/cpu.cfs_period_us", "100000\n")
@@ -378,7 +378,7 @@ fn memory_is_known_by_node_where_there_are_several() {
             .file("/sys/devices/system/cpu/online", "0-1\n")
             .file("/sys/devices/system/node/node0/cpulist", "0\n")
             .file("/sys/devices/system/node/node1/cpulist", "1\n")
-            .file("/proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n")
+            .file("/proc/self/mountinfo", "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
             .file("/proc/812/cgroup", "0::/vm/a/emulator\n")
             .file("/sys/fs/cgroup/vm/a/cgroup.procs", procs)
             .file("/sys/fs/cgroup/vm/a/memory.numa_stat", "anon N0=8192 N1=4096\nfile N0=9 N1=9\nshmem N0=0 N1=100\n")
@@ -394,7 +394,7 @@ fn memory_is_known_by_node_where_there_are_several() {
     // What others use too is not told.
     assert_eq!(by_node(&two("libvirt-9-q35", "812\n900\n")), []);
     let v1 = two("libvirt-9-q35", "812\n")
-        .file("/proc/self/mounts", "cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\n")
+        .file("/proc/self/mountinfo", "31 23 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n")
         .file("/proc/812/cgroup", "5:memory:/vm\n")
         .file("/sys/fs/cgroup/memory/vm/cgroup.procs", "812\n")
         .file(

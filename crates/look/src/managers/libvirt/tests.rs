@@ -453,7 +453,7 @@ fn odd_descriptions() {
     assert!(xml::guest("<domain><name> </name></domain>", &from).unwrap_err().contains("without a name"));
     assert!(xml::guest("<network/>", &from).unwrap_err().contains("a network"));
     assert_eq!(xml::cpu_set("0-2,^1,7"), Some(vec![0, 2, 7]));
-    for wrong in ["", "a", "3-1", "0-4294967295"] {
+    for wrong in ["", "a", "3-1", "0-4294967295", "0-3,x", "0-3,^x"] {
         assert_eq!(xml::cpu_set(wrong), None, "{wrong}");
     }
 }

@@ -10,7 +10,7 @@ use vmio_model::facts::{Guest, Place, PlacedThread, Processors, Provenance, Subj
 use vmio_model::result::Accel;
 
 use super::{disks, nics};
-use crate::topology::cpu_list;
+use vmio_node::linux::cpu;
 
 /// More vCPUs than any hypervisor has, and more places for them than any guest: a user's own libvirt
 /// may write any number.
@@ -170,8 +170,8 @@ fn quota(domain: Node<'_, '_>, vcpus: Option<u32>) -> Option<f64> {
 /// left.
 pub fn cpu_set(text: &str) -> Option<Vec<u32>> {
     let (out, in_): (Vec<&str>, Vec<&str>) = text.split(',').map(str::trim).partition(|part| part.starts_with('^'));
-    let out: Vec<u32> = out.iter().flat_map(|part| cpu_list(part.trim_start_matches('^'))).collect();
-    let left: Vec<u32> = cpu_list(&in_.join(",")).into_iter().filter(|cpu| !out.contains(cpu)).collect();
+    let out = cpu::list(&out.join(",").replace('^', ""))?;
+    let left: Vec<u32> = cpu::list(&in_.join(","))?.into_iter().filter(|cpu| !out.contains(cpu)).collect();
     (!left.is_empty()).then_some(left)
 }
 

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use vmio_node::Reader;
-
-use crate::backing;
+use vmio_node::linux::{mounts, system};
 
 /// Where Proxmox VE keeps its list of storages.
 pub const CONFIG: &str = "/etc/pve/storage.cfg";
@@ -91,7 +90,7 @@ impl Storage {
     /// Where nothing is mounted although it should be.
     pub fn unmounted(&self, reader: &dyn Reader) -> Option<PathBuf> {
         let point = self.mount_point()?;
-        let mounts = backing::mounts(reader).unwrap_or_default();
+        let mounts = mounts::own(reader).unwrap_or_default();
         mounts.iter().all(|m| Path::new(&m.point) != point).then_some(point)
     }
 }
@@ -132,6 +131,6 @@ fn parse(text: &str) -> Vec<Storage> {
 
 /// Name of this host in its cluster.
 pub fn host_name(reader: &dyn Reader) -> String {
-    let name = reader.read_text(Path::new("/proc/sys/kernel/hostname")).unwrap_or_default();
-    name.trim().split('.').next().unwrap_or_default().to_owned()
+    let name = system::sysctl(reader, "kernel.hostname").unwrap_or_default();
+    name.split('.').next().unwrap_or_default().to_owned()
 }

@@ -211,6 +211,7 @@ fn containers_that_run_have_their_names() {
     let fake = Fake::new("fake")
         .file("/etc/pve/lxc/105.conf", "arch: amd64\nhostname: proxy\nrootfs: local-lvm:vm-105-disk-0,size=8G\n")
         .file("/etc/pve/lxc/106.conf", "hostname: stopped\n")
+        .file("/proc/self/mountinfo", "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
         .file("/sys/fs/cgroup/lxc/105/cgroup.procs", "");
     let guests = Proxmox.guests(&Look::new(&fake)).guests;
     let [guest] = &guests[..] else { panic!("{guests:?}") };

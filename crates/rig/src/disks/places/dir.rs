@@ -4,8 +4,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use vmio_node::Node;
-use vmio_node::machine::{self, NetworkMount};
+use vmio_node::linux::mounts::NetworkMount;
+use vmio_node::{Node, machine};
 
 use super::{Error, Ground, Kind, Listed, PlaceKind, Result};
 use vmio_look::require::Requirement;

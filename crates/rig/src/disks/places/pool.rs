@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::Path;
 
 use vmio_node::Node;
+use vmio_node::linux::block;
 
 use super::lvmthin::ThinPool;
 use super::rbd::Cluster;
@@ -220,12 +221,10 @@ impl fmt::Display for Pool {
 /// (libdm, `dm_build_dm_name`).
 pub fn dm_device(node: &dyn Node, vg: &str, lv: &str) -> Option<String> {
     let name = format!("{}-{}", vg.replace('-', "--"), lv.replace('-', "--"));
-    let names = node.list(Path::new("/sys/block")).ok()?;
+    let names = block::whole(node.reader()).ok()?;
     let is = |kernel: &&String| {
-        kernel.starts_with("dm-")
-            && node
-                .read_text(&Path::new("/sys/block").join(kernel).join("dm/name"))
-                .is_ok_and(|text| text.trim() == name)
+        let device = block::Device::whole(node.reader(), kernel);
+        kernel.starts_with("dm-") && device.mapper_name().as_ref() == Some(&name)
     };
     names.iter().find(is).map(|kernel| format!("/dev/{kernel}"))
 }

@@ -69,7 +69,7 @@ fn ground(storage: &Storage, node: &dyn Node, place: &str) -> Result<Ground> {
             return Err(Error::new(Kind::Unready, place, reason).help("`pvesm status` shows whether it is active"));
         }
         let images = dir::ground(&storage.images(&path)).map_err(named)?;
-        let mounted = matches!(node.stat(&path), Ok(Some(s)) if s.mode & 0o170_000 == 0o040_000);
+        let mounted = matches!(node.stat(&path), Ok(Some(s)) if s.is_directory());
         if !mounted {
             let reason = format!("{} is not there", path.display());
             return Err(Error::new(Kind::Unready, place, reason).help("`pvesm status` shows whether it is active"));

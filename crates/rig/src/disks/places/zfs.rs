@@ -3,12 +3,12 @@
 
 use std::path::Path;
 
+use vmio_node::linux::mounts;
 use vmio_node::{Node, Reader};
 
 use super::tools::{self, ask};
 use super::{Error, Ground, Kind, Listed, PlaceKind, Pool, Result, instead};
 use crate::disks::space::gib;
-use vmio_look::backing;
 use vmio_look::require::{Requirement, kernel};
 
 const NEEDS: &[Requirement] = &[
@@ -120,7 +120,7 @@ pub fn well(node: &dyn Node, pool: &str) -> std::result::Result<(), String> {
 
 /// The pool of the ZFS file system that holds a directory, which may have to be made.
 pub fn pool_of(reader: &dyn Reader, dir: &Path) -> Option<String> {
-    let mounts = backing::mounts(reader).ok()?;
+    let mounts = mounts::own(reader).ok()?;
     let above = mounts.into_iter().filter(|m| dir.starts_with(&m.point));
     // Of mounts on the same point the last one is seen.
     let holding = above.max_by_key(|m| Path::new(&m.point).as_os_str().len()).filter(|m| m.filesystem == "zfs")?;

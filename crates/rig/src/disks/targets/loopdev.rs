@@ -12,6 +12,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::ioctl::{self, Ioctl, IoctlOutput, Opcode};
 use vmio_node::held::Identity;
+use vmio_node::linux::{block, device};
 use vmio_node::{Change, ChangeId, Journal};
 
 use super::{Error, Result, TargetCtx, scratch};
@@ -71,12 +72,7 @@ pub fn lies_over(device: &Path) -> io::Result<Option<Over>> {
     // SAFETY: LOOP_GET_STATUS64 writes one `struct loop_info64`, of which `LoopInfo64` is the exact layout
     // (asserted below) and any bytes are one.
     match unsafe { ioctl::ioctl(&file, ioctl::Getter::<LOOP_GET_STATUS64, LoopInfo64>::new()) } {
-        // As the kernel's huge_encode_dev() packs it (linux/kdev_t.h).
-        Ok(info) => {
-            let (major, minor) =
-                ((info.rdevice >> 8) & 0xfff, (info.rdevice & 0xff) | ((info.rdevice >> 12) & 0xfff00));
-            Ok(Some(Over { device: (major as u32, minor as u32), offset: info.offset }))
-        }
+        Ok(info) => Ok(Some(Over { device: device::of_dev(info.rdevice), offset: info.offset })),
         Err(Errno::NXIO) => Ok(None),
         Err(e) => Err(e.into()),
     }
@@ -169,9 +165,9 @@ fn attach_free(journal: &Journal, path: &Path, file: &File, block_size: u32) -> 
 
 /// Compares what was attached with what was asked.
 fn look(ctx: &TargetCtx<'_>, device: PathBuf, file: File, change: ChangeId) -> Result<Attached> {
-    let name = device.file_name().unwrap_or_default().to_owned();
-    let read = |file: &str| ctx.node.read_text(&Path::new("/sys/block").join(&name).join(file));
-    if read("loop/dio")?.trim() != "1" {
+    let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let attached = block::Device::whole(ctx.node.reader(), &name);
+    if !attached.loop_is_direct()? {
         return Err(Error::NotAsAsked {
             path: device,
             reason:
@@ -180,10 +176,9 @@ fn look(ctx: &TargetCtx<'_>, device: PathBuf, file: File, change: ChangeId) -> R
                     .into(),
         });
     }
-    let logical = read("queue/logical_block_size")?;
-    let logical_block_bytes = logical.trim().parse().map_err(|_| Error::NotAsAsked {
+    let logical_block_bytes = attached.logical_block_bytes().ok_or_else(|| Error::NotAsAsked {
         path: device.clone(),
-        reason: format!("its logical block size is {logical:?}"),
+        reason: "the kernel does not tell its logical block size".into(),
     })?;
     Ok(Attached { device, file, logical_block_bytes, direct_io: true, change })
 }
@@ -191,10 +186,7 @@ fn look(ctx: &TargetCtx<'_>, device: PathBuf, file: File, change: ChangeId) -> R
 /// Direct I/O needs blocks no smaller than those of the disks below.
 fn block_size(ctx: &TargetCtx<'_>, path: &Path) -> Result<u32> {
     let backing = Backing::of(ctx.node.reader(), path)?;
-    let logical = |leaf: &String| {
-        let file = Path::new("/sys/block").join(leaf).join("queue/logical_block_size");
-        ctx.node.read_text(&file).ok()?.trim().parse().ok()
-    };
+    let logical = |leaf: &String| block::Device::whole(ctx.node.reader(), leaf).logical_block_bytes();
     Ok(backing.leaves.keys().filter_map(logical).max().unwrap_or(512))
 }
 

@@ -14,19 +14,19 @@ mod pin;
 mod process;
 mod users;
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use vmio_node::{Node, Reader, machine};
+use vmio_node::linux::block::Device;
+use vmio_node::linux::process::namespace;
+use vmio_node::linux::{mounts, system};
+use vmio_node::{Node, Reader};
 
 pub(super) use self::pin::path_of;
 pub use self::pin::{Identity, Pinned};
 use self::users::{Users, Wanted};
 use super::{Error, Result};
-use vmio_look::backing::mounts;
 
 /// What `/proc/self/ns/pid` shows on the machine itself, not in a container (`PROC_PID_INIT_INO` of
 /// linux/proc_ns.h): only there are all processes to be seen.
@@ -54,7 +54,7 @@ pub fn check(node: &dyn Node, device: &Pinned, force: bool) -> Result<Vec<String
     if !used.is_empty() {
         return Err(refused(format!("{}; --force does not change that", used.join("; "))));
     }
-    if reader.link(Path::new("/proc/self/ns/pid"))?.is_none_or(|ns| ns != Path::new(ALL_PROCESSES)) {
+    if namespace(reader, "self", "pid")?.is_none_or(|ns| ns != Path::new(ALL_PROCESSES)) {
         unseen.insert(0, "vmio runs in a container (a process namespace of its own), where it sees no others".into());
     }
     if let Some(first) = unseen.first() {
@@ -94,34 +94,31 @@ fn processes(reader: &dyn Reader, device: &Pinned) -> Users {
 }
 
 fn partitions_held(reader: &dyn Reader, disk: &str) -> Vec<String> {
-    let names = family::partitions(reader, disk);
+    let names = Device::whole(reader, disk).partitions();
     if names.is_empty() { vec![] } else { vec![format!("partitions ({})", names.join(", "))] }
 }
 
 /// Who uses a device, its partitions or its disk by the kernel's own word.
 fn uses(reader: &dyn Reader, name: &str) -> Result<Vec<String>> {
     let mut found = Vec::new();
-    let text = |path: &Path| reader.read_text(path).unwrap_or_default();
-    if text(&family::class_dir(reader, name).join("ro")).trim() == "1" {
+    if Device::named(reader, name).is_read_only() {
         found.push("it is read-only".into());
     }
-    let mounts = mounts(reader)?;
-    let swaps = text(Path::new("/proc/swaps"));
-    for family::Member { name: member, dir, number } in family::members(reader, name) {
+    let mounts = mounts::own(reader)?;
+    let swaps = system::swaps_in_use(reader);
+    for family::Member { name: member, device, number } in family::members(reader, name) {
         for mount in &mounts {
             if mount.dev == number || mount.source == format!("/dev/{member}") {
                 found.push(format!("{member} is mounted on {}", mount.point.display()));
             }
         }
-        for line in swaps.lines().skip(1) {
-            let path = machine::unescape(line.split_ascii_whitespace().next().unwrap_or_default().as_bytes());
-            let path = PathBuf::from(OsString::from_vec(path));
+        for path in &swaps {
             let is_node = |path: &Path| matches!(reader.stat(path), Ok(Some(s)) if s.rdev == number && s.rdev.0 != 0);
-            if path == Path::new(&format!("/dev/{member}")) || is_node(&path) {
+            if path == Path::new(&format!("/dev/{member}")) || is_node(path) {
                 found.push(format!("{member} is swap in use"));
             }
         }
-        let holders = reader.list(&dir.join("holders")).unwrap_or_default();
+        let holders = device.holders();
         if !holders.is_empty() {
             found.push(format!("{member} is held by {}", holders.join(", ")));
         }

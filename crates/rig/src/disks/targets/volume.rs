@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use vmio_model::setup;
+use vmio_node::linux::block;
 use vmio_node::{Change, ChangeId, Exec, Journal, Local, Node, RBD_OWNER, Reader, Volume, VolumeKind, ZFS_OWNER};
 
 use super::scratch::{self, MIB};
@@ -175,7 +176,7 @@ fn make(pool: &Pool, volume: &Volume, bytes: u64) -> Result<PathBuf> {
             Pool::Rbd { .. } => said.lines().last().map(|l| l.trim().to_owned()),
         };
         let found = found.map(PathBuf::from);
-        if let Some(device) = found.filter(|d| matches!(node.stat(d), Ok(Some(s)) if s.mode & 0o170_000 == 0o060_000)) {
+        if let Some(device) = found.filter(|d| matches!(node.stat(d), Ok(Some(s)) if s.is_block())) {
             return Ok(device.canonicalize().unwrap_or(device));
         }
         if Instant::now() >= until {
@@ -198,9 +199,8 @@ fn size(mut file: &File) -> std::io::Result<u64> {
 }
 
 pub(super) fn logical_block_bytes(node: &dyn Node, device: &Path) -> u32 {
-    let name = device.file_name().unwrap_or_default();
-    let text = node.read_text(&Path::new("/sys/block").join(name).join("queue/logical_block_size"));
-    text.ok().and_then(|t| t.trim().parse().ok()).unwrap_or(512)
+    let name = device.file_name().unwrap_or_default().to_string_lossy();
+    block::Device::whole(node.reader(), &name).logical_block_bytes().unwrap_or(512)
 }
 
 /// Gives all blocks of a device back to what is below it.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use vmio_model::result::Accel;
 use vmio_node::Reader;
+use vmio_node::linux::system;
 
 use super::super::{Accelerator, Error, GuestSpec, LaunchCtx, Result, file_error};
 use super::launch::boot;
@@ -76,9 +77,9 @@ pub fn choose(ctx: &LaunchCtx<'_>, image: &Image) -> Result<Accelerator> {
 
 /// This boot of the host, its kernel, and its QEMU.
 fn host(node: &dyn Reader) -> Result<String> {
-    let boot = node.read_text(Path::new("/proc/sys/kernel/random/boot_id"))?;
-    let kernel = node.read_text(Path::new("/proc/sys/kernel/osrelease"))?;
-    Ok(format!("{} {} {}", boot.trim(), kernel.trim(), identity(&find_qemu(node)?)?))
+    let boot = system::boot_id(node)?;
+    let kernel = system::release(node)?;
+    Ok(format!("{boot} {kernel} {}", identity(&find_qemu(node)?)?))
 }
 
 /// The remembered answer, where there is one for this boot of the host and this QEMU. Only looks.

@@ -142,9 +142,9 @@ impl PciAddress {
         Self { slot: FIRST_SLOT + index % SLOTS, function: index / SLOTS }
     }
 
-    /// Its directory in the guest.
-    pub fn sysfs(self) -> PathBuf {
-        PathBuf::from(format!("/sys/bus/pci/devices/0000:00:{self}"))
+    /// As the guest has it, whole.
+    pub fn in_guest(self) -> String {
+        format!("0000:00:{self}")
     }
 }
 

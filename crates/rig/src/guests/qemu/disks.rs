@@ -3,40 +3,23 @@
 //! depend on the order in which drivers come up.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use vmio_node::Reader;
+use vmio_node::linux::{block, bus};
 
 use super::args::PciAddress;
 
 /// Block devices of a node by serial number.
-///
-/// virtio-blk has `serial` beside the device; NVMe has it in `device/`; SCSI and ATA disks answer
-/// with page 0x80 of their vital product data (SPC-4, 7.8.15): four bytes, then the number.
 pub fn by_serial(guest: &dyn Reader) -> BTreeMap<String, PathBuf> {
-    let sys = Path::new("/sys/block");
-    let mut found = BTreeMap::new();
-    for name in guest.list(sys).unwrap_or_default() {
-        let dir = sys.join(&name);
-        let text = |file: &str| guest.read_text(&dir.join(file)).ok();
-        let page = || guest.read(&dir.join("device/vpd_pg80")).ok().filter(|p| p.len() > 4);
-        let serial = text("serial")
-            .or_else(|| text("device/serial"))
-            .or_else(|| page().map(|p| String::from_utf8_lossy(&p[4..]).into_owned()));
-        if let Some(serial) = serial.map(|s| s.trim_matches(['\0', ' ', '\n']).to_owned()).filter(|s| !s.is_empty()) {
-            found.insert(serial, Path::new("/dev").join(&name));
-        }
-    }
-    found
+    let names = block::whole(guest).unwrap_or_default();
+    let serial = |name: &String| Some((block::Device::whole(guest, name).serial()?, block::node_path(name)));
+    names.iter().filter_map(serial).collect()
 }
 
-/// Block device of the virtio disk at this place: Linux has a directory `virtioN` below that of
-/// the PCI device, and the disk's name in its `block`.
+/// Block device of the virtio disk at this place.
 pub fn by_address(guest: &dyn Reader, address: PciAddress) -> Option<PathBuf> {
-    let device = address.sysfs();
-    let virtio = guest.list(&device).ok()?.into_iter().find(|name| name.starts_with("virtio"))?;
-    let name = guest.list(&device.join(virtio).join("block")).ok()?.into_iter().next()?;
-    Some(Path::new("/dev").join(name))
+    Some(block::node_path(&bus::virtio_disk(guest, &address.in_guest())?))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use vmio_model::setup::{Aio, Attachment};
+use vmio_node::linux::block;
 use vmio_node::{Reader, held};
 
 use super::super::Result;
@@ -121,17 +122,13 @@ fn mapped_threads(list: &Value) -> Option<String> {
 /// What the guest's block layer made of it.
 fn seen_by_guest(guest: &dyn Reader, disk: &Path, found: &mut Settings) {
     let Some(name) = disk.file_name() else { return };
-    let dir = Path::new("/sys/block").join(name);
-    for (file, key) in
-        [("queue/write_cache", key::GUEST_WRITE_CACHE), ("queue/discard_max_bytes", key::GUEST_DISCARD_BYTES)]
-    {
-        if let Ok(text) = guest.read_text(&dir.join(file)) {
-            found.insert(key.to_owned(), text.trim().to_owned());
-        }
-    }
-    if let Ok(queues) = guest.list(&dir.join("mq")) {
-        found.insert(key::GUEST_QUEUES.to_owned(), queues.len().to_string());
-    }
+    let disk = block::Device::whole(guest, &name.to_string_lossy());
+    let values = [
+        (key::GUEST_WRITE_CACHE, disk.write_cache()),
+        (key::GUEST_DISCARD_BYTES, disk.discard_max_bytes().map(|bytes| bytes.to_string())),
+        (key::GUEST_QUEUES, disk.queues().map(|queues| queues.to_string())),
+    ];
+    found.extend(values.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
 }
 
 const FILE: &str = "file";

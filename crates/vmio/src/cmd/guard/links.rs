@@ -1,36 +1,32 @@
 //! The link speeds that the kernel knows: the capacity of uplinks that do not write one.
-//! `/sys/class/net/NAME/speed` is in Mbit/s; a link that is down says -1 or fails with `EINVAL`
-//! (Documentation/ABI/testing/sysfs-class-net), and so do most virtual ones.
-
-use std::fs;
-use std::path::Path;
 
 use vmio_model::policy::Links;
 use vmio_model::policy::units::MAX_RATE;
+use vmio_node::Local;
+use vmio_node::linux::net::Interfaces;
 
 /// What the kernel of this host knows.
 pub fn known() -> Links {
-    under(Path::new("/sys/class/net"))
+    of(&Interfaces::here(&Local::new()))
 }
 
-fn under(root: &Path) -> Links {
-    let names = fs::read_dir(root).into_iter().flatten().flatten().filter_map(|e| e.file_name().into_string().ok());
-    Links { speeds: names.filter_map(|name| Some((name.clone(), speed(&root.join(&name))?))).collect() }
-}
-
-/// In bit/s; `None` where it is not known.
-fn speed(interface: &Path) -> Option<u64> {
-    let text = fs::read_to_string(interface.join("speed")).ok()?;
-    let mbit = text.trim().parse::<i64>().ok().filter(|mbit| *mbit > 0)?;
-    // Drivers without a speed show the word for "unknown" as an unsigned number.
-    let known = u64::try_from(mbit).ok().filter(|mbit| *mbit < u64::from(u32::MAX))?;
-    Some(known.saturating_mul(1_000_000).min(MAX_RATE))
+/// In bit/s.
+fn of(all: &Interfaces<'_>) -> Links {
+    let names = all.names().unwrap_or_default().into_iter();
+    Links { speeds: names.filter_map(|name| Some((name.clone(), all.speed_bps(&name)?.min(MAX_RATE)))).collect() }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
+
+    fn under(root: &Path) -> Links {
+        of(&Interfaces::shown_at(&Local::new(), root))
+    }
 
     #[test]
     fn speeds_above_0_are_known_and_nothing_else() {

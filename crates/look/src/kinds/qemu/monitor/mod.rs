@@ -13,7 +13,7 @@
 use std::path::{Path, PathBuf};
 
 use vmio_model::facts::{Guest, Unread};
-use vmio_node::machine::network_mount_in;
+use vmio_node::linux::{mounts, net, process};
 
 use crate::look::Look;
 use crate::qemu::options::{CommandLine, Opt};
@@ -22,9 +22,6 @@ mod device;
 mod told;
 
 use told::Told;
-
-/// Of a listening socket in `/proc/net/unix` (`__SO_ACCEPTCON`, Linux include/linux/net.h).
-const LISTENS: u64 = 0x1_0000;
 
 /// Protocols of file servers that QEMU itself speaks, by the start of their names.
 const SERVERS: [&str; 4] = ["nfs", "gluster", "ssh", "cifs"];
@@ -124,9 +121,8 @@ fn usable(look: &Look<'_>, pid: u32, line: &CommandLine, monitor: &Monitor) -> R
     let Some(path) = &monitor.path else {
         return Err(("libvirt uses the monitor".into(), "--monitor queries it through libvirt"));
     };
-    let stat = look.reader().read_text(Path::new(&format!("/proc/{pid}/stat"))).unwrap_or_default();
-    // The state follows the name in brackets (proc_pid_stat(5)).
-    if stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['T', 't'])) {
+    let stat = look.reader().read_text(&process::file(pid, "stat")).unwrap_or_default();
+    if process::Stat::parse(&stat).is_some_and(|stat| stat.is_stopped()) {
         return Err(("its process is stopped (SIGSTOP, or a debugger)".into(), "scan again when it runs"));
     }
     if line.all("add-fd").next().is_some() {
@@ -134,8 +130,7 @@ fn usable(look: &Look<'_>, pid: u32, line: &CommandLine, monitor: &Monitor) -> R
         return Err((why.into(), "query it by hand"));
     }
     let inode = free(look, pid, path)?;
-    let links =
-        descriptors(look, pid).ok_or_else(|| ("no permission to read its open files".to_owned(), "run as root"))?;
+    let links = descriptors(look, pid)?;
     if !links.iter().any(|to| *to == format!("socket:[{inode}]")) {
         return Err(("another process listens on it".into(), "query it by hand"));
     }
@@ -144,7 +139,7 @@ fn usable(look: &Look<'_>, pid: u32, line: &CommandLine, monitor: &Monitor) -> R
         return Err((why.into(), "start QEMU with wait=off, or -name NAME,debug-threads=on"));
     }
     let below = if path.starts_with('/') { "root" } else { "cwd" };
-    Ok(PathBuf::from(format!("/proc/{pid}/{below}")).join(path.trim_start_matches('/')))
+    Ok(process::file(pid, below).join(path.trim_start_matches('/')))
 }
 
 /// Why asking this guest for its disks might halt it: a server that may be dead, or files of which
@@ -154,71 +149,66 @@ pub(crate) fn on_server(look: &Look<'_>, guest: &Guest, pid: Option<u32>) -> Opt
     if let Some(kind) = guest.disks.iter().filter_map(|d| d.details.storage.as_deref()).find(by_qemu) {
         return Some(format!("a disk is read by {kind}, and a dead server would stall the guest"));
     }
-    let table = |of: &str| look.reader().read(Path::new(&format!("/proc/{of}/mountinfo"))).ok();
-    let of_process = pid.and_then(|pid| Some((table(&pid.to_string())?, descriptors(look, pid)?)));
+    let table = |pid: u32| look.reader().read_start(&process::file(pid, "mountinfo"), mounts::MOST_BYTES).ok();
+    let of_process = pid.and_then(|pid| Some((table(pid)?, process::descriptors(look.reader(), pid).ok()?)));
+    let cut = |(table, open): &(Vec<u8>, Vec<_>)| {
+        table.len() >= mounts::MOST_BYTES || open.len() >= process::MOST_DESCRIPTORS
+    };
+    if of_process.as_ref().is_some_and(cut) {
+        return Some("it has more mounts or open files than are looked at, and any may be on a file server".to_owned());
+    }
     // Images and all that they are based on are open. Names of other things have no slash in front.
     let (mounts, files) = match of_process {
-        Some(known) => known,
+        Some((table, open)) => {
+            (mounts::parse(&table), open.into_iter().map(|(_, to)| to.display().to_string()).collect())
+        }
         // Of another user's process only what is said of its disks is known.
-        None => match (table("self"), guest.disks.iter().map(|d| d.place.source.value().clone()).collect()) {
-            (Some(mounts), Some(sources)) => (mounts, sources),
+        None => match (
+            mounts::own(look.reader()),
+            guest.disks.iter().map(|d| d.place.source.value().clone()).collect::<Option<Vec<String>>>(),
+        ) {
+            (Ok(mounts), Some(sources)) => (mounts, sources),
             _ => return Some("no permission to read whether its files are on a file server".to_owned()),
         },
     };
     files.iter().filter(|path| path.starts_with('/')).find_map(|path| {
-        let server = network_mount_in(&mounts, Path::new(path))?.server;
+        let server = mounts::server_of(&mounts, Path::new(path))?.server;
         Some(format!("{path} is on {server}, and a dead server would stall the guest"))
     })
 }
 
 /// The inode of the socket that listens, where nobody is connected to it.
 fn free(look: &Look<'_>, pid: u32, path: &str) -> Result<u64, Refusal> {
-    let table = PathBuf::from(format!("/proc/{pid}/net/unix"));
-    let text = look.reader().read_text(&table).map_err(|e| (e.to_string(), "run as root"))?;
-    // Num RefCount Protocol Flags Type St Inode Path (net/unix/af_unix.c, `unix_seq_show`). A
-    // connection bears the path of the socket that it was made on, also while it waits there.
-    let of_path = text.lines().skip(1).filter_map(|line| {
-        let (head, name) = line.split_once(" /").map_or_else(
-            || line.rsplit_once(' ').map(|(h, n)| (h, n.to_owned())),
-            |(h, n)| Some((h, format!("/{n}"))),
-        )?;
-        let fields: Vec<&str> = head.split_whitespace().collect();
-        let flags = u64::from_str_radix(fields.get(3)?, 16).ok()?;
-        let inode: u64 = fields.get(6)?.parse().ok()?;
-        (name == path).then_some((flags, inode))
-    });
-    let (listening, others): (Vec<_>, Vec<_>) = of_path.partition(|(flags, _)| flags & LISTENS != 0);
+    let text = look.reader().read_text(&process::file(pid, "net/unix")).map_err(|e| (e.to_string(), "run as root"))?;
+    let of_path = net::unix_sockets(&text).filter(|socket| socket.path == path);
+    let (listening, others): (Vec<_>, Vec<_>) = of_path.partition(|socket| socket.listens);
     match &listening[..] {
         _ if !others.is_empty() => Err(("it is in use".into(), "scan again when it is free")),
-        [(_, inode)] => Ok(*inode),
+        [socket] => Ok(socket.inode),
         [] => Err(("nobody listens on it".into(), "check that the guest still runs")),
         _ => Err(("several sockets have its path".into(), "query it by hand")),
     }
 }
 
-/// What the process has open; `None` where that may not be read.
-fn descriptors(look: &Look<'_>, pid: u32) -> Option<Vec<String>> {
-    let dir = PathBuf::from(format!("/proc/{pid}/fd"));
-    let names = look.reader().list(&dir).ok()?;
-    let mut links = Vec::new();
-    for name in names {
-        if let Some(to) = look.reader().link(&dir.join(name)).ok()? {
-            links.push(to.display().to_string());
-        }
+/// All that the process has open.
+fn descriptors(look: &Look<'_>, pid: u32) -> Result<Vec<String>, Refusal> {
+    let open = process::descriptors(look.reader(), pid);
+    let open = open.map_err(|_| ("no permission to read its open files".to_owned(), "run as root"))?;
+    if open.len() >= process::MOST_DESCRIPTORS {
+        return Err(("it has more files open than are looked at".to_owned(), "query it by hand"));
     }
-    Some(links)
+    Ok(open.into_iter().map(|(_, to)| to.display().to_string()).collect())
 }
 
 /// Whether virtual CPUs are there, so that QEMU is past its start: KVM's descriptors, or the names
 /// that QEMU gives its threads (`CPU 0/KVM`, `CPU 0/TCG`, `ALL CPUs/TCG`).
 fn has_processors(look: &Look<'_>, pid: u32, links: &[String]) -> bool {
-    let tasks = PathBuf::from(format!("/proc/{pid}/task"));
-    let named = |task: &String| {
-        let name = look.reader().read_text(&tasks.join(task).join("comm")).unwrap_or_default();
+    let named = |tid: &u32| {
+        let name = process::thread_comm(look.reader(), pid, *tid).unwrap_or_default();
         name.starts_with("CPU ") || name.starts_with("ALL CPUs")
     };
     links.iter().any(|to| to.starts_with("anon_inode:kvm-vcpu"))
-        || look.reader().list(&tasks).unwrap_or_default().iter().any(named)
+        || process::threads(look.reader(), pid).unwrap_or_default().iter().any(named)
 }
 
 #[cfg(test)]

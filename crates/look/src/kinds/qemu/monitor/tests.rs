@@ -262,6 +262,11 @@ fn a_guest_with_a_file_on_a_server_is_not_asked() {
     let fake = host(ARGS, TABLE).file("/proc/8/mountinfo", mounted).socket("/proc/8/root/run/web1.qmp", touched);
     let guest = asked(&fake);
     assert!(refusal(&guest).why.contains("/images/base.qcow2 is on NFS server filer:/vm"), "{:?}", refusal(&guest));
+    // A table that is so long that it is not read to its end may name one there.
+    let mounted = LOCAL.repeat((4 << 20) / LOCAL.len() + 1) + "23 22 0:50 / /images rw - nfs4 filer:/vm rw\n";
+    let fake = host(ARGS, TABLE).file("/proc/8/mountinfo", mounted).socket("/proc/8/root/run/web1.qmp", touched);
+    let guest = asked(&fake);
+    assert!(refusal(&guest).why.contains("more mounts or open files"), "{:?}", refusal(&guest));
     let mut args = ARGS.to_vec();
     args.extend(["-drive", "file=nfs://filer/vm/b.raw,format=raw,if=virtio"]);
     let guest = asked(&host(&args, TABLE).socket("/proc/8/root/run/web1.qmp", touched));

@@ -2,7 +2,6 @@
 //! qapi/block-core.json (`BlockInfo`, `BlockDeviceInfo`, `ImageInfo`), qapi/machine.json.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use serde_json::Value;
 use vmio_model::facts::{Disk, Fact, Guest, PlacedThread, Processors, Subject, Unread};
@@ -10,7 +9,7 @@ use vmio_model::result::Accel;
 
 use super::device::{Device, device_path};
 use crate::look::Look;
-use crate::topology::cpu_list;
+use vmio_node::linux::process::Status;
 use vmio_node::qmp::ReadOnly;
 
 /// Nodes that hand requests on.
@@ -238,10 +237,8 @@ impl Told {
             match all.iter_mut().find(|t| t.tid == tid) {
                 Some(thread) => (thread.role, thread.name) = (role.to_owned(), name),
                 None => {
-                    let status = format!("/proc/{}/task/{tid}/status", guest.pid.unwrap_or(tid));
-                    let text = look.reader().read_text(Path::new(&status)).unwrap_or_default();
-                    let cpus = text.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).map(cpu_list);
-                    let cpus = cpus.unwrap_or_default();
+                    let status = Status::of_thread(look.reader(), guest.pid.unwrap_or(tid), tid);
+                    let cpus = status.ok().and_then(|s| s.cpus()).unwrap_or_default();
                     all.push(PlacedThread { role: role.to_owned(), name, tid, cpus });
                 }
             }

@@ -13,10 +13,12 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, major, minor};
+use rustix::fs::{Mode, OFlags};
 use rustix::ioctl;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use vmio_node::linux::block::Device;
+use vmio_node::linux::device::{self, Number};
 use vmio_node::{Node, Reader};
 
 use super::super::{Error, Result};
@@ -163,7 +165,7 @@ impl Pinned {
         };
         let now = self.asked.canonicalize().and_then(|path| Ok((path.metadata()?, path)));
         let (stat, path) = now.map_err(|e| gone(format!("it is not there any more ({e})")))?;
-        let there = numbers(stat.rdev());
+        let there = device::of_dev(stat.rdev());
         if !stat.file_type().is_block_device() || there != self.identity.number {
             return Err(gone(format!("it names another device now: {} ({}:{})", path.display(), there.0, there.1)));
         }
@@ -199,12 +201,8 @@ fn open_through(held: &impl AsRawFd, flags: OFlags) -> io::Result<File> {
     Ok(File::from(opened))
 }
 
-fn numbers(dev: u64) -> (u32, u32) {
-    (major(dev), minor(dev))
-}
-
-fn number(file: &File) -> io::Result<(u32, u32)> {
-    Ok(numbers(file.metadata()?.rdev()))
+fn number(file: &File) -> io::Result<Number> {
+    Ok(device::of_dev(file.metadata()?.rdev()))
 }
 
 fn identity(reader: &dyn Reader, mut file: &File) -> io::Result<Identity> {
@@ -212,30 +210,17 @@ fn identity(reader: &dyn Reader, mut file: &File) -> io::Result<Identity> {
     let bytes = file.seek(SeekFrom::End(0))?;
     // SAFETY: BLKGETDISKSEQ writes one 64-bit number, which `Getter` makes room for.
     let diskseq = unsafe { ioctl::ioctl(file, ioctl::Getter::<BLKGETDISKSEQ, u64>::new()) }.ok();
+    let here = Device::numbered(reader, number);
     // Of a partition, its disk's.
-    let here = PathBuf::from(format!("/sys/dev/block/{}:{}", number.0, number.1));
-    let of = |files: &[&str]| {
-        let dirs = [here.clone(), here.join("..")];
-        let all = dirs.iter().flat_map(|dir| files.iter().map(|file| dir.join(file)));
-        all.filter_map(|path| word(&reader.read(&path).ok()?)).next()
-    };
+    let disk = here.inner("..");
     Ok(Identity {
         number,
         bytes,
         diskseq,
-        serial: of(&["serial", "device/serial"]).or_else(|| of(&["device/vpd_pg80"])),
-        wwn: of(&["wwid", "device/wwid", "dm/uuid"]),
-        model: of(&["device/model", "dm/name"]),
+        serial: here.serial().or_else(|| disk.serial()),
+        wwn: here.wwn().or_else(|| disk.wwn()),
+        model: here.model().or_else(|| disk.model()),
     })
-}
-
-/// What a disk says of itself, fit to be printed: the printable bytes alone. (SCSI's page 0x80 begins with
-/// four bytes of its own.)
-fn word(bytes: &[u8]) -> Option<String> {
-    let bytes = if bytes.starts_with(&[0, 0x80]) { bytes.get(4..)? } else { bytes };
-    let text: String = bytes.iter().filter(|b| (0x20..0x7f).contains(*b)).map(|&b| char::from(b)).collect();
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    (!text.is_empty()).then(|| text.chars().take(64).collect())
 }
 
 #[cfg(test)]
@@ -268,13 +253,5 @@ mod tests {
             let said = identity().differs(&other).unwrap();
             assert!(said.contains(word), "{said}");
         }
-    }
-
-    #[test]
-    fn what_a_disk_says_of_itself_is_printed_without_its_control_characters() {
-        assert_eq!(word(b"  S3Z8 \x1b[31mNB0K  \n").as_deref(), Some("S3Z8 [31mNB0K"));
-        assert_eq!(word(b"\0\x80\0\x08  WD-1234").as_deref(), Some("WD-1234"));
-        assert_eq!(word("\u{202e}a".as_bytes()).as_deref(), Some("a"));
-        assert_eq!(word(b" \n"), None);
     }
 }

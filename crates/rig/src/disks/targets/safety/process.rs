@@ -13,7 +13,8 @@ use std::sync::mpsc::Sender;
 
 use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, statx};
 use rustix::io::Errno;
-use vmio_node::machine;
+use vmio_node::linux::maps::Mapping;
+use vmio_node::linux::{kind, mounts, process};
 
 use super::users::{Wanted, Word};
 
@@ -91,7 +92,7 @@ fn behind(path: &Path) -> io::Result<Option<Statx>> {
 }
 
 fn is_block(stat: &Statx) -> bool {
-    u32::from(stat.stx_mode) & 0o170_000 == 0o060_000
+    kind::of(u32::from(stat.stx_mode)) == kind::BLOCK
 }
 
 impl Subject<'_> {
@@ -153,13 +154,14 @@ impl Subject<'_> {
         };
         self.alive();
         for line in maps.split(|&b| b == b'\n') {
-            let Some(mapping) = Mapping::of(line) else { continue };
-            if seen.contains(&mapping.file) {
+            let Some(mapping) = Mapping::parse(line) else { continue };
+            let file = (mapping.dev, mapping.inode);
+            if seen.contains(&file) {
                 continue;
             }
             self.alive();
             let Some(stat) = behind(&self.dir.join("map_files").join(mapping.link()))? else { continue };
-            seen.insert(mapping.file);
+            seen.insert(file);
             if let Some(name) = self.wanted(&stat) {
                 self.found(format!("{} has it mapped{}", self.label, as_other(name, self.wanted)));
             }
@@ -178,7 +180,7 @@ impl Subject<'_> {
         let table = match std::fs::read(self.dir.join("mountinfo")) {
             // It ended since: it has no namespace any more.
             Err(e) if e.kind() == ErrorKind::InvalidInput => return Ok(()),
-            other => machine::mounts(&other?),
+            other => mounts::parse(&other?),
         };
         let ours = std::fs::read_link("/proc/self/ns/mnt").is_ok_and(|own| own == namespace);
         for mount in table {
@@ -208,35 +210,8 @@ fn as_other(name: &str, wanted: &Wanted) -> String {
 fn names_only(fdinfo: &Path) -> bool {
     const O_PATH: u32 = 0o10_000_000;
     let text = std::fs::read_to_string(fdinfo).unwrap_or_default();
-    let flags = text.lines().find_map(|l| u32::from_str_radix(l.strip_prefix("flags:")?.trim(), 8).ok());
+    let flags = process::fdinfo(&text, "flags").and_then(|flags| u32::from_str_radix(flags, 8).ok());
     flags.is_some_and(|flags| flags & O_PATH != 0)
-}
-
-/// A line of `/proc/PID/maps` that maps a file (proc_pid_maps(5)).
-#[derive(Debug, PartialEq, Eq)]
-struct Mapping {
-    from: u64,
-    to: u64,
-    /// Device of the file system, and inode.
-    file: ((u32, u32), u64),
-}
-
-impl Mapping {
-    fn of(line: &[u8]) -> Option<Self> {
-        let mut fields = line.split(|&b| b == b' ').filter_map(|f| std::str::from_utf8(f).ok());
-        let (from, to) = fields.next()?.split_once('-')?;
-        let (major, minor) = fields.nth(2)?.split_once(':')?;
-        let inode: u64 = fields.next()?.parse().ok()?;
-        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
-        let number = |text: &str| u32::from_str_radix(text, 16).ok();
-        // Memory of no file has inode 0.
-        (inode != 0).then_some(Self { from: hex(from)?, to: hex(to)?, file: ((number(major)?, number(minor)?), inode) })
-    }
-
-    /// Its name in `map_files`.
-    fn link(&self) -> String {
-        format!("{:x}-{:x}", self.from, self.to)
-    }
 }
 
 /// Whether two threads have the same table of descriptors (kcmp(2), `KCMP_FILES`); `None` where the
@@ -270,19 +245,6 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
-
-    #[test]
-    fn lines_of_maps_are_read() {
-        let line = b"7f1c2a000000-7f1c2a001000 rw-s 00000000 00:06 1042                       /dev/sda (deleted)";
-        let mapping = Mapping::of(line).unwrap();
-        assert_eq!((mapping.file, mapping.link()), (((0, 6), 1042), "7f1c2a000000-7f1c2a001000".into()));
-        assert_eq!(
-            Mapping::of(b"00400000-00452000 r-xp 00000000 fd:1f 173521 /usr/bin/x").unwrap().link(),
-            "400000-452000"
-        );
-        assert_eq!(Mapping::of(b"7ffc1000-7ffc2000 rw-p 00000000 00:00 0 [stack]"), None);
-        assert_eq!(Mapping::of(b""), None);
-    }
 
     #[test]
     fn the_mounts_of_a_process_are_compared_by_number_and_by_name() {

@@ -11,6 +11,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
+use vmio_node::Local;
+use vmio_node::linux::block;
+
 use super::process::{self, Seen};
 use crate::disks::targets::loopdev;
 
@@ -116,7 +119,7 @@ fn look_once(proc: &Path, wanted: &Wanted) -> Users {
         Ok(all) => things.extend(all.iter().filter_map(|n| n.parse().ok()).map(Thing::Process)),
         Err(e) => users.unseen.push(format!("{} cannot be listed ({e})", proc.display())),
     }
-    let loops = names(Path::new("/sys/block")).unwrap_or_default();
+    let loops = block::whole(&Local::new()).unwrap_or_default();
     things.extend(loops.into_iter().filter(|n| n.starts_with("loop")).map(Thing::Loop));
     let things: Arc<[Thing]> = things.into();
     let until = Instant::now() + ALL;
@@ -182,7 +185,7 @@ fn look_at(things: &[Thing], from: usize, proc: &Path, wanted: &Wanted, tell: &S
 /// Whether a loop device lies over what is wanted, at whatever offset. sysfs shows the path by which it was
 /// attached, which may be of another root directory or gone; the driver itself knows the device.
 fn look_at_loop(name: &str, wanted: &Wanted, tell: &Sender<Word>) {
-    let Ok(file) = std::fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")) else {
+    let Some(file) = block::Device::whole(&Local::new(), name).loop_file() else {
         return; // nothing is attached
     };
     let word = match loopdev::lies_over(&Path::new("/dev").join(name)) {
@@ -191,7 +194,7 @@ fn look_at_loop(name: &str, wanted: &Wanted, tell: &Sender<Word>) {
             .map(|of| Word::Found(format!("the loop device {name} lies over {of} (offset {})", over.offset))),
         Ok(None) => None,
         Err(e) => {
-            let shown = process::printable(file.trim_end());
+            let shown = process::printable(&file.shown.display().to_string());
             Some(Word::Unseen(format!("the loop device {name} (over {shown}) cannot be asked what it lies over ({e})")))
         }
     };

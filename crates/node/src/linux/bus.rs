@@ -1,0 +1,91 @@
+//! Devices by the bus that they are on: PCI (Linux Documentation/ABI/testing/sysfs-bus-pci) and the back ends of
+//! Xen's domains (Documentation/ABI/stable/sysfs-bus-xen-backend).
+
+use std::path::{Path, PathBuf};
+
+use super::word;
+use crate::Reader;
+
+/// Base class of network devices (PCI Code and ID Assignment Specification).
+pub const PCI_NETWORK: u8 = 0x02;
+
+/// Where Xen's back ends are.
+pub const XEN_BACK_ENDS: &str = "/sys/bus/xen-backend/devices";
+
+/// Directory of a PCI device by its whole address, `0000:00:1e.0`.
+pub fn pci(address: &str) -> PathBuf {
+    Path::new("/sys/bus/pci/devices").join(address)
+}
+
+/// Base class of a PCI device: the first byte of `0x020000`.
+pub fn pci_class(reader: &dyn Reader, address: &str) -> Option<u8> {
+    let class = word(reader, &pci(address).join("class"))?;
+    u8::from_str_radix(class.strip_prefix("0x")?.get(..2)?, 16).ok()
+}
+
+/// Name of the disk of a virtio device on PCI: Linux has a directory `virtioN` below that of the PCI device, and the
+/// disk's name in its `block`.
+pub fn virtio_disk(reader: &dyn Reader, address: &str) -> Option<String> {
+    let device = pci(address);
+    let virtio = reader.list(&device).ok()?.into_iter().find(|name| name.starts_with("virtio"))?;
+    reader.list(&device.join(virtio).join("block")).ok()?.into_iter().next()
+}
+
+/// A back end of a Xen domain's device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct XenBackEnd {
+    /// Name of its directory: `vbd-3-51712`, which is kind, domain and number.
+    pub name: String,
+    /// Number of the domain, above 0: that of this machine itself.
+    pub domain: u32,
+}
+
+impl XenBackEnd {
+    /// `vbd` of a disk, `vif` of a network device.
+    pub fn kind(&self) -> &str {
+        self.name.split('-').next().unwrap_or_default()
+    }
+
+    /// Its directory.
+    pub fn dir(&self) -> PathBuf {
+        Path::new(XEN_BACK_ENDS).join(&self.name)
+    }
+}
+
+/// All back ends of other domains here; none where there is no Xen.
+pub fn xen_back_ends(reader: &dyn Reader) -> Vec<XenBackEnd> {
+    let names = reader.list(Path::new(XEN_BACK_ENDS)).unwrap_or_default();
+    let back_end = |name: String| {
+        let domain = name.split('-').nth(1)?.parse().ok().filter(|id| *id > 0)?;
+        Some(XenBackEnd { name, domain })
+    };
+    names.into_iter().filter_map(back_end).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Fake;
+
+    #[test]
+    fn devices_of_a_bus() {
+        let fake = Fake::new("fake")
+            .file("/sys/bus/pci/devices/0000:00:04.0/class", "0x010000\n")
+            .file("/sys/bus/pci/devices/0000:00:04.0/virtio2/block/vdb/size", "2048\n")
+            .file("/sys/bus/pci/devices/0000:00:05.0/class", "0x020000\n");
+        assert_eq!(pci_class(&fake, "0000:00:05.0"), Some(PCI_NETWORK));
+        assert_eq!((pci_class(&fake, "0000:00:04.0"), pci_class(&fake, "0000:00:06.0")), (Some(1), None));
+        assert_eq!(virtio_disk(&fake, "0000:00:04.0").as_deref(), Some("vdb"));
+        assert_eq!(virtio_disk(&fake, "0000:00:05.0"), None);
+    }
+
+    #[test]
+    fn back_ends_of_other_domains() {
+        let names = ["vbd-3-51712", "vif-3-0", "vbd-0-51712", "console-x-0", "odd"];
+        let fake =
+            names.iter().fold(Fake::new("fake"), |f, name| f.file(format!("{XEN_BACK_ENDS}/{name}/mode"), "w\n"));
+        let found: Vec<_> = xen_back_ends(&fake).iter().map(|b| (b.kind().to_owned(), b.domain)).collect();
+        assert_eq!(found, [("vbd".to_owned(), 3), ("vif".to_owned(), 3)]);
+        assert!(xen_back_ends(&Fake::new("fake")).is_empty());
+    }
+}

@@ -1,0 +1,252 @@
+//! Network: interfaces (`/sys/class/net`, Linux Documentation/ABI/testing/sysfs-class-net), their counters
+//! (`net/dev`, proc_pid_net(5)) and sockets (`net/unix`).
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::{Reader, Result};
+
+/// The interfaces of the network namespace that the process that looks is in.
+const HERE: &str = "/sys/class/net";
+/// A file among the interfaces that is none (Linux drivers/net/bonding/bond_sysfs.c).
+const NO_INTERFACE: &str = "bonding_masters";
+
+/// Interfaces as a `/sys/class/net` shows them. That is of the network namespace in which its sysfs was mounted,
+/// whoever looks.
+#[derive(Clone)]
+pub struct Interfaces<'a> {
+    reader: &'a dyn Reader,
+    /// The directory.
+    pub dir: PathBuf,
+}
+
+impl<'a> Interfaces<'a> {
+    /// Those of this machine.
+    pub fn here(reader: &'a dyn Reader) -> Self {
+        Self::shown_at(reader, HERE)
+    }
+
+    /// Those that a sysfs elsewhere shows: below the root directory of another process, who may have put anything
+    /// there.
+    pub fn shown_at(reader: &'a dyn Reader, dir: impl Into<PathBuf>) -> Self {
+        Self { reader, dir: dir.into() }
+    }
+
+    /// Their names, sorted.
+    ///
+    /// # Errors
+    /// When the directory cannot be listed.
+    pub fn names(&self) -> Result<Vec<String>> {
+        let mut names = self.reader.list_foreign(&self.dir)?;
+        names.retain(|name| name != NO_INTERFACE);
+        Ok(names)
+    }
+
+    fn file(&self, name: &str, file: &str) -> PathBuf {
+        self.dir.join(name).join(file)
+    }
+
+    fn number<T: FromStr>(&self, name: &str, file: &str) -> Option<T> {
+        self.reader.read_foreign_text(&self.file(name, file)).ok()?.trim().parse().ok()
+    }
+
+    fn has(&self, name: &str, file: &str) -> bool {
+        matches!(self.reader.stat_foreign(&self.file(name, file)), Ok(Some(_)))
+    }
+
+    /// Whether there is such an interface; what is no name is none.
+    pub fn has_interface(&self, name: &str) -> bool {
+        is_name(name) && self.has(name, "mtu")
+    }
+
+    /// Its number.
+    pub fn index(&self, name: &str) -> Option<u32> {
+        self.number(name, "ifindex")
+    }
+
+    /// Number of what it is tied to: the other end of a veth pair, the interface below a VLAN. Its own where it is
+    /// tied to none.
+    pub fn link_index(&self, name: &str) -> Option<u32> {
+        self.number(name, "iflink")
+    }
+
+    /// The interface with a number.
+    pub fn with_index(&self, index: u32) -> Option<String> {
+        self.names().ok()?.into_iter().find(|name| self.index(name) == Some(index))
+    }
+
+    /// Largest packet in bytes.
+    pub fn mtu_bytes(&self, name: &str) -> Option<u64> {
+        self.number(name, "mtu")
+    }
+
+    /// What it is a port of: a bridge, a bond, a switch.
+    pub fn master(&self, name: &str) -> Option<String> {
+        let to = self.reader.link_foreign(&self.file(name, "master")).ok()??;
+        Some(to.file_name()?.to_string_lossy().into_owned())
+    }
+
+    /// Largest packet in bytes that a master passes on, where it is a bridge of Linux. Other masters (Open vSwitch's
+    /// `ovs-system`, a team) pass larger packets than their own MTU says.
+    pub fn bridge_mtu_bytes(&self, master: &str) -> Option<u64> {
+        self.has(master, "bridge").then(|| self.mtu_bytes(master)).flatten()
+    }
+
+    /// Whether there is hardware behind it, a virtual machine's too. Of this machine's interfaces.
+    pub fn is_device(&self, name: &str) -> bool {
+        self.reader.stat(&self.file(name, "device")).is_ok_and(|found| found.is_some())
+    }
+
+    /// Speed of the link in bit/s; `None` where it is not known: see [`speed_bps`]. Of this machine's interfaces.
+    pub fn speed_bps(&self, name: &str) -> Option<u64> {
+        speed_bps(&self.reader.read_text(&self.file(name, "speed")).ok()?)
+    }
+}
+
+/// Whether a word, of a command line for one, can be an interface's name: a path is none (Linux net/core/dev.c,
+/// `dev_valid_name`).
+pub fn is_name(word: &str) -> bool {
+    !matches!(word, "" | "." | "..") && !word.contains('/')
+}
+
+/// Speed in bit/s of the content of a `speed`, which is in Mbit/s. Not known is 0, -1 in 32 bits, signed or not
+/// (`SPEED_UNKNOWN` of include/uapi/linux/ethtool.h; drivers that show it as an unsigned number say 4294967295), or -1
+/// in the 16 bits that were the whole field once (65535; ethtool(8) knows all three, ethtool.c, `dump_link_caps`). Of
+/// a link that is down and of most virtual ones the file cannot be read (`EINVAL`).
+pub fn speed_bps(text: &str) -> Option<u64> {
+    let mbit: u64 = text.trim().parse().ok()?;
+    let unknown = [0, u64::from(u16::MAX), u64::from(u32::MAX)];
+    (!unknown.contains(&mbit)).then(|| mbit.checked_mul(1_000_000)).flatten()
+}
+
+/// What went through an interface in one direction since it appeared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Traffic {
+    /// Bytes.
+    pub bytes: u64,
+    /// Packets.
+    pub packets: u64,
+    /// Packets that were thrown away for lack of room.
+    pub dropped: u64,
+}
+
+/// The content of a `net/dev`: of each interface its name, what it received and what it sent. Nothing is allocated.
+/// A line with a field that is no number is left out.
+pub fn traffic(text: &str) -> impl Iterator<Item = (&str, Traffic, Traffic)> {
+    text.lines().filter_map(|line| {
+        let (name, rest) = line.split_once(':')?;
+        let mut all = [0u64; 16];
+        let mut words = rest.split_ascii_whitespace();
+        for field in &mut all {
+            *field = words.next()?.parse().ok()?;
+        }
+        // Of each side: bytes packets errs drop, and four more.
+        let side = |at: usize| Traffic { bytes: all[at], packets: all[at + 1], dropped: all[at + 3] };
+        Some((name.trim(), side(0), side(8)))
+    })
+}
+
+/// A Unix socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnixSocket<'a> {
+    /// Whether it waits for connections.
+    pub listens: bool,
+    /// Its inode, as a descriptor's `socket:[…]` has it.
+    pub inode: u64,
+    /// Its path. A connection bears the path of the socket that it was made on, also while it waits there.
+    pub path: &'a str,
+}
+
+/// The sockets that have a name in the content of a `net/unix`: `Num RefCount Protocol Flags Type St Inode Path`
+/// (Linux net/unix/af_unix.c, `unix_seq_show`).
+pub fn unix_sockets(text: &str) -> impl Iterator<Item = UnixSocket<'_>> {
+    /// `__SO_ACCEPTCON` of include/linux/net.h: it listens.
+    const LISTENS: u64 = 0x10000;
+    text.lines().skip(1).filter_map(|line| {
+        // Paths may hold blanks; an abstract or relative name is taken for its last word.
+        let (head, path) = match line.find(" /") {
+            Some(at) => (&line[..at], &line[at + 1..]),
+            None => line.rsplit_once(' ')?,
+        };
+        let mut fields = head.split_ascii_whitespace();
+        let flags = u64::from_str_radix(fields.nth(3)?, 16).ok()?;
+        let inode = fields.nth(2)?.parse().ok()?;
+        Some(UnixSocket { listens: flags & LISTENS != 0, inode, path })
+    })
+}
+
+/// Names of the interfaces in the content of a `net/dev`.
+pub fn names(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().skip(2).filter_map(|line| Some(line.split_once(':')?.0.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{Fake, Local};
+
+    #[test]
+    fn speeds_that_no_link_has_are_unknown() {
+        assert_eq!((speed_bps("1000\n"), speed_bps("400000\n")), (Some(1_000_000_000), Some(400_000_000_000)));
+        for unknown in ["-1\n", "4294967295\n", "65535\n", "0\n", "x", "", "18446744073709551615\n"] {
+            assert_eq!(speed_bps(unknown), None, "{unknown}");
+        }
+    }
+
+    #[test]
+    fn an_interface_says_what_it_is_tied_to() {
+        let fake = Fake::new("fake")
+            .file("/sys/class/net/bonding_masters", "")
+            .file("/sys/class/net/eth0/device/vendor", "")
+            .file("/sys/class/net/eth0/speed", "10000\n")
+            .file("/sys/class/net/veth1/ifindex", "9\n")
+            .file("/sys/class/net/veth1/iflink", "2\n")
+            .file("/sys/class/net/veth1/mtu", "1500\n")
+            .symlink("/sys/class/net/veth1/master", "../../devices/virtual/net/br0")
+            .file("/sys/class/net/br0/mtu", "9000\n")
+            .file("/sys/class/net/br0/bridge/stp_state", "0\n")
+            .file("/sys/class/net/ovs-system/mtu", "1500\n");
+        let here = Interfaces::here(&fake);
+        assert_eq!(here.names().unwrap(), ["br0", "eth0", "ovs-system", "veth1"]);
+        assert_eq!(
+            (here.index("veth1"), here.link_index("veth1"), here.mtu_bytes("veth1")),
+            (Some(9), Some(2), Some(1500))
+        );
+        assert_eq!((here.with_index(9).as_deref(), here.with_index(8)), (Some("veth1"), None));
+        assert_eq!((here.master("veth1").as_deref(), here.master("eth0")), (Some("br0"), None));
+        assert_eq!((here.bridge_mtu_bytes("br0"), here.bridge_mtu_bytes("ovs-system")), (Some(9000), None));
+        assert_eq!((here.speed_bps("eth0"), here.speed_bps("br0")), (Some(10_000_000_000), None));
+        assert!(here.is_device("eth0") && !here.is_device("br0"));
+        assert!(here.has_interface("br0"));
+        for none in ["", "..", "br0/../br0", "eth9", "eth0"] {
+            assert!(!here.has_interface(none), "{none}");
+        }
+        let local = Local::new();
+        assert!(Interfaces::here(&local).has_interface("lo"));
+    }
+
+    #[test]
+    fn traffic_of_interfaces() {
+        let dev = "Inter-| x\n face |bytes\n tap0: 100 2 0 1 0 0 0 0 700 8 0 3 0 0 0 0\n\
+                   eth0:100 2 0 x 0 0 0 0 700 8 0 3 0 0 0 0\n eth1: 1 2\n";
+        let received = Traffic { bytes: 100, packets: 2, dropped: 1 };
+        let sent = Traffic { bytes: 700, packets: 8, dropped: 3 };
+        assert_eq!(traffic(dev).collect::<Vec<_>>(), [("tap0", received, sent)]);
+        assert_eq!(names(dev).collect::<Vec<_>>(), ["tap0", "eth0", "eth1"]);
+    }
+
+    #[test]
+    fn sockets_with_a_name() {
+        let text = "Num       RefCount Protocol Flags    Type St Inode Path\n\
+                    ffff8800: 00000002 00000000 00010000 0001 01 12345 /run/a b.sock\n\
+                    ffff8801: 00000003 00000000 00000000 0001 03 12346 /run/a b.sock\n\
+                    ffff8802: 00000002 00000000 00010000 0001 01 12347 @abstract\n\
+                    ffff8803: 00000003 00000000 00000000 0001 03 12348\n";
+        let found: Vec<_> = unix_sockets(text).filter(|s| s.path == "/run/a b.sock").collect();
+        let socket = |listens, inode| UnixSocket { listens, inode, path: "/run/a b.sock" };
+        assert_eq!(found, [socket(true, 12_345), socket(false, 12_346)]);
+        assert!(unix_sockets(text).any(|s| s.path == "@abstract" && s.inode == 12_347));
+        assert!(!unix_sockets(text).any(|s| s.inode == 12_348));
+    }
+}
