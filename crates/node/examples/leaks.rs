@@ -24,7 +24,7 @@ use std::{fs, io};
 
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, wait};
 use vmio_node::linux::process;
-use vmio_node::{Local, machine};
+use vmio_node::{Local, loops};
 
 /// How often new control groups and trace instances are looked up; their owners live longer.
 const TICK: Duration = Duration::from_millis(250);
@@ -125,7 +125,7 @@ impl Scene {
         };
         let places = || self.tmp.iter().chain(&self.build);
         let ours = |path: &Path| places().any(|place| path.starts_with(place));
-        let loops = machine::loop_devices().into_iter().filter(|l| ours(&l.backing));
+        let loops = loops::loop_devices().into_iter().filter(|l| ours(&l.backing));
         let journal = |p: &PathBuf| p.extension().is_some_and(|e| e == "journal");
         let mut found: Vec<String> =
             descendants().into_iter().map(|(pid, line)| format!("process {pid} {line}")).collect();

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use crate::linux::kind;
 use crate::machine::lock;
-use crate::made_up_others;
 use crate::{
     End, Error, Exec, FileIdentity, FileSample, FileStat, Node, Output, Process, Reader, Result, SamplePlan, Sampling,
+    made_up_others,
 };
 
 mod made_up;
@@ -267,6 +267,8 @@ impl Sampling for FakeSampling {
         Ok(script.unwrap_or_else(|| vec![first, lock(&state).snapshot(&paths)]))
     }
 }
+
+crate::node::question::questions!(Fake);
 
 impl Node for Fake {
     fn spawn(&self, cmd: &Exec) -> Result<Box<dyn Process>> {

@@ -19,7 +19,6 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::Local;
 use crate::linux::mounts::{self, Mount, NetworkMount};
 use crate::linux::{process, system};
-pub use crate::loops::{LoopDevice, loop_devices};
 
 /// Name of the environment variable that marks the children of an owner.
 pub const OWNER_VARIABLE: &str = "VMIO_OWNER";

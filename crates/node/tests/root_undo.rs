@@ -20,7 +20,7 @@ fn cgroup(name: &str) -> Option<PathBuf> {
 }
 
 fn loops_over(file: &Path) -> usize {
-    vmio_node::machine::loop_devices().iter().filter(|l| l.backing == file).count()
+    vmio_node::loops::loop_devices().iter().filter(|l| l.backing == file).count()
 }
 
 /// Makes a file, a loop device over it, a file system on that, a mount of it, and a control group

@@ -117,7 +117,7 @@ impl Hostile {
             let owner = fs::symlink_metadata(&name).unwrap().uid();
             assert_eq!(owner, OTHER, "{} was left behind", name.display());
         }
-        let loops = vmio_node::machine::loop_devices();
+        let loops = vmio_node::loops::loop_devices();
         assert!(loops.iter().all(|l| !l.backing.starts_with(self.dir.path())), "{loops:?}");
     }
 }

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{ChangeId, Journal, Line, State, write_line};
-use crate::change::Change;
-use crate::held::{self, Identity};
+use crate::journal::change::Change;
+use crate::journal::held::{self, Identity};
 use crate::machine::lock;
 use crate::{Error, Result};
 

@@ -85,7 +85,7 @@ impl Bed {
 
 /// Loop devices whose files lie in a directory.
 pub fn loops_over(dir: &Path) -> Vec<PathBuf> {
-    vmio_node::machine::loop_devices().into_iter().filter(|l| l.backing.starts_with(dir)).map(|l| l.device).collect()
+    vmio_node::loops::loop_devices().into_iter().filter(|l| l.backing.starts_with(dir)).map(|l| l.device).collect()
 }
 
 pub fn must_be_root() {

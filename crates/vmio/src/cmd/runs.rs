@@ -6,13 +6,13 @@ use anyhow::Context as _;
 use schemars::JsonSchema;
 use serde::Serialize;
 use vmio_model::kind::RunKind;
-use vmio_model::result::{Accel, Run};
+use vmio_model::result::Accel;
 use vmio_model::{shown, summary};
 
 use crate::context::{Context, Outcome};
 use crate::report::export::{self, Format};
 use crate::report::{self, Forms, Report, format};
-use crate::store::{Imported, RunInfo, Store, StoreError};
+use crate::store::{Imported, RunId, RunInfo, Store, StoreError, proofs_of};
 use crate::{fit, term};
 use vmio_model::failure::{Exit, Failure};
 
@@ -71,43 +71,6 @@ enum Verb {
         #[arg(long, short)]
         yes: bool,
     },
-}
-
-/// A run on the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RunId {
-    /// The newest that is no proof.
-    Last,
-    /// This one.
-    Number(i64),
-}
-
-impl std::str::FromStr for RunId {
-    type Err = String;
-    fn from_str(text: &str) -> Result<RunId, String> {
-        match text {
-            "last" => Ok(RunId::Last),
-            _ => {
-                text.parse().map(RunId::Number).map_err(|_| "a run is a number from `vmio runs list`, or `last`".into())
-            }
-        }
-    }
-}
-
-impl RunId {
-    /// Its number in the store.
-    pub fn find(self, store: &Store) -> Result<i64, StoreError> {
-        match self {
-            RunId::Number(id) => Ok(id),
-            // The runs that `--prove` makes are shown with the run whose findings they prove. An empty
-            // store says so in the same words as an unknown number does.
-            RunId::Last => {
-                let runs = store.list()?;
-                let last = runs.iter().find(|r| !matches!(r.study, RunKind::Proof(_))).or(runs.first());
-                Ok(last.map_or(0, |r| r.id))
-            }
-        }
-    }
 }
 
 /// The runs of a store, newest first.
@@ -267,12 +230,6 @@ fn show(store: &Store, id: i64, forms: &Forms, context: &Context) -> Outcome {
         _ => forms.show(&report, context)?,
     }
     Ok(Exit::Done)
-}
-
-/// The runs in which `vmio tax --prove` proved findings of a run.
-pub fn proofs_of(store: &Store, run: i64) -> Result<Vec<Run>, StoreError> {
-    let proofs = RunKind::Proof(run);
-    store.list()?.iter().rev().filter(|r| r.study == proofs).map(|r| store.load(r.id)).collect()
 }
 
 fn compare(store: &Store, a: i64, b: i64, context: &Context) -> Outcome {

@@ -6,11 +6,10 @@ use vmio_model::paper::{self, Paper};
 use vmio_model::study::Study;
 use vmio_model::summary::summarise;
 
-use super::runs::RunId;
 use crate::context::{Context, Outcome};
 use crate::report::{self, Forms};
 use crate::run::{self, Mode, Wishes};
-use crate::store::Store;
+use crate::store::{RunId, Store};
 use crate::{fit, papers, studies, term};
 use vmio_model::failure::{Exit, Failure};
 

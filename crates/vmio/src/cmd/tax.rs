@@ -3,10 +3,10 @@
 use vmio_model::rules::Severity;
 use vmio_node::Local;
 
-use super::runs::RunId;
 use crate::context::{Context, Outcome};
 use crate::report::Forms;
 use crate::run::{self, Mode, Wishes};
+use crate::store::RunId;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -18,10 +18,9 @@ use vmio_model::study::Study;
 use vmio_node::Local;
 use vmio_rig::disks::space::gib;
 
-use crate::cmd::runs::RunId;
 use crate::context::{Context, Outcome};
 use crate::report::{self, Forms, Report};
-use crate::store::Store;
+use crate::store::{RunId, Store, proofs_of};
 use crate::{studies, term};
 use vmio_model::failure::{Exit, Failure};
 use vmio_rig::engine::measure::{self as engine, Next};
@@ -316,7 +315,7 @@ fn same_place(run: &Run, planned: &plan::Planned, wishes: &Wishes, local: &Local
 /// Shows a run and says how it ended.
 fn finish(run: &Run, forms: &Forms, fail_on: Option<Severity>, context: &Context) -> Outcome {
     let store = Store::open_existing(&context.paths.db())?;
-    let proofs = crate::cmd::runs::proofs_of(&store, run.id)?;
+    let proofs = proofs_of(&store, run.id)?;
     let report = Report::of(run).with_proofs(&proofs);
     forms.show(&report, context)?;
     if fail_on.is_some_and(|least| report.findings.iter().any(|f| f.severity >= least)) {

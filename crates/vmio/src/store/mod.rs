@@ -8,6 +8,7 @@
 mod engine;
 mod error;
 mod guard;
+mod ids;
 mod import;
 mod insert;
 mod open;
@@ -24,6 +25,7 @@ use vmio_model::kind::RunKind;
 use vmio_model::result::{Environment, Run, RunState, Sample, Skipped, WorkloadTraits};
 
 pub use error::StoreError;
+pub use ids::{RunId, proofs_of};
 pub use import::Imported;
 use owner::Owner;
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::Local;
-use crate::held::Identity;
+use crate::journal::held::Identity;
 use crate::linux::block;
 
 /// `LOOP_CLR_FD`: detach the file from a loop device.

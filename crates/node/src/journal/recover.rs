@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::change::{Change, SCRATCH_MARKER, Scope};
-use crate::journal::{ChangeId, Head, Line, VERSION, write_line};
-use crate::trust::Home;
-use crate::{Error, Result, bounds, machine};
+use crate::journal::change::{Change, SCRATCH_MARKER, Scope};
+use crate::journal::trust::Home;
+use crate::journal::{ChangeId, Head, Line, VERSION, bounds, write_line};
+use crate::{Error, Result, machine};
 
 /// What [`recover`] did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -116,7 +116,7 @@ pub fn leftovers(dir: &Path) -> Vec<String> {
     for process in machine::marked_processes(orphan) {
         found.push(format!("process {} ({}) of {}", process.pid, process.name, process.cookie));
     }
-    for device in machine::loop_devices() {
+    for device in crate::journal::loops::loop_devices() {
         let marker = |d: &Path| fs::read_to_string(d.join(SCRATCH_MARKER)).is_ok_and(|c| orphan(c.trim()));
         if device.backing.ancestors().skip(1).any(marker) {
             found.push(format!("loop device {} over {}", device.device.display(), device.backing.display()));

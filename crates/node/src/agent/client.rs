@@ -8,10 +8,10 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::agent::message::{NO_REQUEST, Reply, Request};
+use crate::agent::proto::{Decoder, Frame, HEADER_BYTES, Hello, Item, Kind, READY, VERSION, encode};
+use crate::agent::remote::Halves;
 use crate::machine::lock;
-use crate::message::{NO_REQUEST, Reply, Request};
-use crate::proto::{Decoder, Frame, HEADER_BYTES, Hello, Item, Kind, READY, VERSION, encode};
-use crate::remote::Halves;
 use crate::{Error, Result};
 
 /// An agent that says nothing at all for so long, though an answer is due, is taken for gone. An

@@ -15,11 +15,12 @@ use std::{fmt, fs};
 use rustix::mount::{UnmountFlags, unmount};
 use serde::{Deserialize, Serialize};
 
-use crate::held::Identity;
+use crate::journal::held::Identity;
+use crate::journal::loops;
+use crate::journal::removal::{self, OurDir};
+use crate::journal::volume::Volume;
 use crate::linux::mounts::NetworkMount;
-use crate::removal::{self, OurDir};
-use crate::volume::Volume;
-use crate::{loops, machine};
+use crate::machine;
 
 /// File that marks a directory as made by vmio; it holds the cookie of the owner.
 pub const SCRATCH_MARKER: &str = ".vmio-scratch";
@@ -189,7 +190,7 @@ impl Change {
             Self::Cgroup { paths } => paths.iter().rev().try_for_each(|p| remove_cgroup(p, scope)),
             Self::TraceInstance { path } => remove_trace_instance(path)
                 .map_err(|e| format!("cannot remove the trace instance {}: {e}", path.display())),
-            Self::Sysfs { path, before } => gone(crate::bounds::write_back(path, before))
+            Self::Sysfs { path, before } => gone(crate::journal::bounds::write_back(path, before))
                 .map_err(|e| format!("cannot write {:?} back to {}: {e}", before.trim_end(), path.display())),
         }
     }

@@ -4,7 +4,7 @@
 use std::os::unix::fs::symlink;
 
 use super::*;
-use crate::removal::{OurDir, remove_file};
+use crate::journal::removal::{OurDir, remove_file};
 
 fn our(path: &Path, made: Option<Identity>, held: Option<&OwnedFd>) -> Result<(), String> {
     OurDir { path, cookie: "me", made, same_boot: true, held }.remove()

@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstatfs, openat, openat2, statfs};
 
-use crate::change::{Change, Scope};
+use crate::journal::change::{Change, Scope};
 use crate::linux::mounts;
 use crate::machine;
 
@@ -65,7 +65,7 @@ fn below(path: &Path, places: &[PathBuf], noted: bool) -> Result<(), String> {
     let (Some(parent), Ok(rest)) = (path.parent(), path.strip_prefix(place)) else { return Ok(()) };
     let inner = rest.parent().unwrap_or(Path::new("")).to_owned();
     let (parent, place, shown) = (parent.to_owned(), place.clone(), path.to_owned());
-    crate::change::answering(path, move || match (fs::canonicalize(&place), fs::canonicalize(&parent)) {
+    crate::journal::change::answering(path, move || match (fs::canonicalize(&place), fs::canonicalize(&parent)) {
         (Ok(place), Ok(parent)) if parent == place.join(&inner) => Ok(()),
         (Ok(_), Ok(parent)) => Err(left(&shown, &format!("a link now leads to {}", parent.display()))),
         // What it lay in is gone, and it with that.

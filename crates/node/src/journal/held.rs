@@ -11,12 +11,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat};
-use rustix::fs::{fstat, mkdirat, openat, openat2, readlinkat, statat, unlinkat};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat, fstat, mkdirat, openat, openat2, readlinkat, statat, unlinkat,
+};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::change::SCRATCH_MARKER;
+use crate::journal::change::SCRATCH_MARKER;
 
 /// Which file or directory it is: no other has both numbers while it is there (`st_dev` and `st_ino`
 /// of stat(2)). A device may have another number after the next boot.

@@ -3,6 +3,11 @@
 //! Commands run in sessions of their own (see `child.rs`); with an owner they bear its mark, so
 //! that its journal ends them even after a SIGKILL of vmio itself.
 
+pub(crate) mod child;
+pub(crate) mod foreign;
+pub(crate) mod opened;
+pub(crate) mod sampler;
+
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -11,12 +16,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::child::{self, Handle, Sink, Stream};
 use crate::linux::device;
+use crate::local::child::{Handle, Sink, Stream};
 use crate::machine::{self, DEATH_LIMIT, lock};
 use crate::{
     At, End, Error, Exec, FileIdentity, FileSample, FileStat, Glance, Journal, Node, Opened, Output, Process, Reader,
-    Result, SamplePlan, Sampling, foreign, opened, sampler,
+    Result, SamplePlan, Sampling,
 };
 
 /// Default of `Exec::keep_bytes`.
@@ -225,6 +230,8 @@ impl Sampling for LocalSampling {
         Ok(self.0.stop())
     }
 }
+
+crate::node::question::questions!(Local);
 
 impl Node for Local {
     fn spawn(&self, cmd: &Exec) -> Result<Box<dyn Process>> {

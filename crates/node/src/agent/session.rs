@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Instant;
 
 use crate::agent::Outlet;
-use crate::child::{Handle, Sink, Stream};
+use crate::agent::message::{Failure, INPUT_BYTES, PIECE_BYTES, Reply, Request, encode_samples};
+use crate::agent::proto::Kind;
 use crate::local::KEEP_BYTES;
+use crate::local::child::{Handle, Sink, Stream};
 use crate::machine::{DEATH_LIMIT, lock};
-use crate::message::{Failure, INPUT_BYTES, PIECE_BYTES, Reply, Request, encode_samples};
-use crate::proto::Kind;
 use crate::{Change, End, Error, Exec, Journal, Local, Reader, Result, Sampling};
 
 pub(crate) struct Session {

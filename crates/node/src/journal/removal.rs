@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, unlinkat};
 use rustix::io::Errno;
 
-use crate::change::SCRATCH_MARKER;
-use crate::held::{Identity, dir_in, follow_dir, open_dir, place_of, stat_in};
+use crate::journal::change::SCRATCH_MARKER;
+use crate::journal::held::{Identity, dir_in, follow_dir, open_dir, place_of, stat_in};
 
 /// Longest content of a marker that is read.
 const MARKER_BYTES: u64 = 4096;

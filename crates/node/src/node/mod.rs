@@ -1,5 +1,9 @@
 //! The contract of a machine: [`Reader`] looks, [`Node`] also acts.
 
+pub(crate) mod opened;
+pub(crate) mod programs;
+pub(crate) mod question;
+
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -7,8 +11,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::node::question::Questions;
 use crate::opened::{At, FileIdentity, Glance, Opened};
-use crate::question::Questions;
 
 /// Longest text, in bytes, that is read of files that others control.
 pub const FOREIGN_BYTES: usize = 4 << 20;

@@ -15,8 +15,9 @@ use rustix::mount::{MountFlags, mount};
 use rustix::process::{WaitOptions, wait};
 use rustix::system::{RebootCommand, finit_module, reboot};
 
+use crate::Local;
+use crate::agent::stream;
 use crate::linux::block;
-use crate::{Local, stream};
 
 /// Kernel modules to load, one absolute path a line, in order.
 const MODULE_LIST: &str = "/etc/vmio-modules";

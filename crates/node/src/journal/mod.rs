@@ -8,6 +8,16 @@
 //! files and directories are forced to the disk; all else is gone after a reboot anyway. Only what
 //! this user alone can have written is obeyed (see [`crate::trust`], [`crate::bounds`]).
 
+pub(crate) mod bounds;
+pub(crate) mod change;
+pub mod held;
+pub mod loops;
+pub(crate) mod recover;
+pub(crate) mod removal;
+pub(crate) mod trust;
+pub(crate) mod volume;
+pub mod warden;
+
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -17,12 +27,12 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::change::{Change, Scope};
+use crate::journal::change::{Change, Scope};
+use crate::journal::recover::{Locked, dir_mark, lock_file, private_dir, read_head, told_by_hand, undo_file};
+use crate::journal::trust::Home;
+use crate::journal::warden::Warden;
 use crate::machine::{self, lock};
-use crate::recover::{Locked, dir_mark, lock_file, private_dir, read_head, told_by_hand, undo_file};
-use crate::trust::Home;
-use crate::warden::Warden;
-use crate::{Error, Result, bounds};
+use crate::{Error, Result};
 
 mod scratch;
 

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 use super::*;
-use crate::recover::leftovers;
+use crate::journal::recover::leftovers;
 
 #[test]
 fn undone_in_reverse_order_and_nothing_is_left() {

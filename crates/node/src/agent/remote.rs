@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::child::Stream;
-use crate::client::{ANSWER_LIMIT, Call, Client};
+use crate::agent::client::{ANSWER_LIMIT, Call, Client};
+use crate::agent::message::{PIECE_BYTES, Reply, Request, decode_samples};
+use crate::agent::proto::{Frame, Kind};
+use crate::local::child::Stream;
 use crate::local::{KEEP_BYTES, Kept};
 use crate::machine::{DEATH_LIMIT, monotonic_seconds};
-use crate::message::{PIECE_BYTES, Reply, Request, decode_samples};
-use crate::proto::{Frame, Kind};
 use crate::{
     At, End, Error, Exec, FileIdentity, FileSample, FileStat, Glance, Node, Opened, Output, Process, Reader, Result,
     SamplePlan, Sampling,
@@ -229,6 +229,8 @@ impl Reader for Remote {
         Ok(Box::new(RemoteSampling { call, stopped: false }))
     }
 }
+
+crate::node::question::questions!(Remote);
 
 impl Node for Remote {
     fn spawn(&self, cmd: &Exec) -> Result<Box<dyn Process>> {

@@ -5,16 +5,24 @@
 //! commands are killed, the files that it made are removed, values of `/proc` and `/sys` that it
 //! wrote are put back. (A file that was there before and was overwritten stays as it is.)
 
+mod client;
+pub mod init;
+mod message;
+pub mod proto;
+pub(crate) mod remote;
+mod session;
+pub mod stream;
+
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::Journal;
+use crate::agent::message::{Failure, NO_REQUEST, PIECE_BYTES, Reply, Request};
+use crate::agent::proto::{Decoder, Frame, HEADER_BYTES, Hello, Item, Kind, MAX_PAYLOAD, READY, VERSION, encode};
+use crate::agent::session::Session;
 use crate::machine::lock;
-use crate::message::{Failure, NO_REQUEST, PIECE_BYTES, Reply, Request};
-use crate::proto::{Decoder, Frame, HEADER_BYTES, Hello, Item, Kind, MAX_PAYLOAD, READY, VERSION, encode};
-use crate::session::Session;
 
 /// An agent and what it may do.
 pub struct Agent {

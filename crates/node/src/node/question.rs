@@ -5,8 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::node::programs::find_program;
 use crate::node::{Error, Exec, Node, Output, Reader};
-use crate::programs::find_program;
 use crate::qmp::{self, ReadOnly};
 
 /// A machine to those who only look: files, and a closed list of questions.
@@ -160,25 +160,25 @@ pub(crate) fn monitor(node: &dyn Node, guest: &str, socket: &Path, until: Instan
 /// A node answers through its own commands and sockets.
 macro_rules! questions {
     ($($node:ty),*) => {$(
-        impl $crate::question::Questions for $node {
+        impl $crate::node::question::Questions for $node {
             fn answer(
                 &self,
-                question: &$crate::question::Question,
-            ) -> Result<$crate::node::Output, $crate::question::Unanswered> {
-                $crate::question::answer(self, question)
+                question: &$crate::node::question::Question,
+            ) -> Result<$crate::node::Output, $crate::node::question::Unanswered> {
+                $crate::node::question::answer(self, question)
             }
             fn monitor(
                 &self,
                 guest: &str,
                 socket: &std::path::Path,
                 until: std::time::Instant,
-            ) -> Result<$crate::qmp::ReadOnly, $crate::question::NoMonitor> {
-                $crate::question::monitor(self, guest, socket, until)
+            ) -> Result<$crate::qmp::ReadOnly, $crate::node::question::NoMonitor> {
+                $crate::node::question::monitor(self, guest, socket, until)
             }
         }
     )*};
 }
-questions!(crate::Local, crate::Remote, crate::Fake);
+pub(crate) use questions;
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,71 @@
+//! Files of others, as they are told apart and looked at.
+
+use std::fs::File;
+use std::path::PathBuf;
+
+use crate::linux::kind;
+use crate::node::{FileStat, Result};
+
+/// A file or block device, as the kernel knows it apart from all others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct FileIdentity {
+    /// What it is.
+    pub stat: FileStat,
+    /// Its number on the device that holds it.
+    pub inode: u64,
+    /// Names that it has; 0 for a file that was deleted.
+    pub links: u64,
+}
+
+impl FileIdentity {
+    /// Whether both are one: a block device by its number, since a container or libvirt's guests have nodes of
+    /// their own for it.
+    pub fn is(&self, other: &FileIdentity) -> bool {
+        let kind = |id: &FileIdentity| kind::of(id.stat.mode);
+        match kind(self) {
+            kind::BLOCK => other.stat.is_block() && self.stat.rdev == other.stat.rdev,
+            own => own == kind(other) && (self.stat.dev, self.inode) == (other.stat.dev, other.inode),
+        }
+    }
+}
+
+/// What a process has open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Opened {
+    /// The process.
+    pub pid: u32,
+    /// The number of its descriptor.
+    pub fd: u32,
+    /// What that is.
+    pub is: FileIdentity,
+    /// Whether the process may read by it.
+    pub readable: bool,
+}
+
+/// Where a file of others is looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum At {
+    /// Where a process has it open.
+    Open(Opened),
+    /// By its path, with no other rights than our own.
+    Path(PathBuf),
+}
+
+/// What was seen of a file; it stays open as long as this lives.
+#[derive(Debug)]
+pub struct Glance {
+    /// Its beginning.
+    pub start: Vec<u8>,
+    /// Bytes of it that the page cache holds; `None` where the kernel cannot count them (before Linux 6.5).
+    pub cached_bytes: Result<Option<u64>>,
+    /// A path by which it is reached as long as it is held, whatever becomes of its name.
+    pub path: PathBuf,
+    pub(crate) _file: Option<File>,
+}
+
+impl Glance {
+    /// At a file that is made up.
+    pub fn made_up(start: Vec<u8>, cached_bytes: Result<Option<u64>>, path: PathBuf) -> Self {
+        Self { start, cached_bytes, path, _file: None }
+    }
+}
