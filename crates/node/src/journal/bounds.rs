@@ -1,6 +1,6 @@
 //! Where a change may be taken back at all, whatever its journal says: files and directories only below
 //! the places that the same journal recorded before they were used, values and control groups only in
-//! the kernel's own file systems. A journal is believed only from its owner (see [`crate::trust`]); this
+//! the kernel's own file systems. A journal is believed only from its owner (see [`crate::journal::trust`]); this
 //! bounds what one that is damaged, or was written by a vmio with a fault, can do.
 
 use std::fs::{self, File};
@@ -51,7 +51,7 @@ fn left(path: &Path, why: &str) -> String {
 }
 
 /// By name, and by what is there: no link between the place and the file may lead elsewhere. Where it is noted
-/// what was made, nothing else is removed ([`crate::held`]), and what was moved is looked for.
+/// what was made, nothing else is removed ([`crate::journal::held`]), and what was moved is looked for.
 fn below(path: &Path, places: &[PathBuf], noted: bool) -> Result<(), String> {
     no_dots(path)?;
     let Some(place) = places.iter().filter(|p| path != **p && path.starts_with(p)).min_by_key(|p| p.as_os_str().len())

@@ -6,7 +6,7 @@
 //! directory in which its owner is about to make files: none is removed elsewhere. The living owner
 //! holds an exclusive `flock` on it: a journal that can be locked has no owner any more. Lines about
 //! files and directories are forced to the disk; all else is gone after a reboot anyway. Only what
-//! this user alone can have written is obeyed (see [`crate::trust`], [`crate::bounds`]).
+//! this user alone can have written is obeyed (see [`crate::journal::trust`], [`crate::journal::bounds`]).
 
 pub(crate) mod bounds;
 pub(crate) mod change;
@@ -20,7 +20,7 @@ pub mod warden;
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -28,16 +28,16 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::journal::change::{Change, Scope};
-use crate::journal::recover::{Locked, dir_mark, lock_file, private_dir, read_head, told_by_hand, undo_file};
+use crate::journal::lines::new_head;
+pub(crate) use crate::journal::lines::{Head, Line, VERSION, write_line};
+use crate::journal::recover::{Locked, lock_file, private_dir, read_head, told_by_hand, undo_file};
 use crate::journal::trust::Home;
 use crate::journal::warden::Warden;
 use crate::machine::{self, lock};
 use crate::{Error, Result};
 
+mod lines;
 mod scratch;
-
-/// Version of the journal's lines.
-pub(crate) const VERSION: u32 = 1;
 
 /// How long [`Journal::open`] waits for another start that is just recovering the same journal.
 const LOCK_LIMIT: Duration = Duration::from_secs(2);
@@ -50,40 +50,6 @@ const MAKING_LIMIT: Duration = Duration::from_secs(20);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ChangeId(u64);
-
-/// First line of a journal.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Head {
-    /// Version of the lines that follow.
-    pub vmio_journal: u32,
-    /// Who makes the changes.
-    pub owner: String,
-    /// Mark of its processes.
-    pub cookie: String,
-    /// Boot during which it was opened.
-    pub boot_id: String,
-    /// The owner's process, and when that started.
-    pub pid: u32,
-    /// Clock ticks since boot at which the owner's process started.
-    pub start_ticks: u64,
-}
-
-/// A line after the head.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(untagged)]
-pub(crate) enum Line {
-    Do {
-        #[serde(rename = "do")]
-        id: ChangeId,
-        change: Change,
-    },
-    Undone {
-        undone: ChangeId,
-    },
-    Scratch {
-        scratch: PathBuf,
-    },
-}
 
 /// The journal of one living owner. Dropping it undoes all that is still in force.
 #[derive(Debug)]
@@ -118,7 +84,7 @@ struct State {
 impl Journal {
     /// Opens `<dir>/<owner>.journal` for a new owner; makes `dir` (mode 0700) where it is missing.
     /// What a dead owner of the same name left is undone first. What of it cannot be undone is set
-    /// aside as a journal of its own, which every [`crate::recover`] tries and tells again: storage
+    /// aside as a journal of its own, which every [`crate::journal::recover`] tries and tells again: storage
     /// that is gone must not keep the owner from working elsewhere.
     ///
     /// # Errors
@@ -179,7 +145,7 @@ impl Journal {
     }
 
     /// Has the owner's processes ended at once, should the owner be killed with SIGKILL: by a second
-    /// process of this program ([`crate::warden`]), whose number this returns. The rest is left to the
+    /// process of this program ([`crate::journal::warden`]), whose number this returns. The rest is left to the
     /// next start.
     ///
     /// # Errors
@@ -417,17 +383,6 @@ impl Drop for Journal {
     }
 }
 
-/// Appends one line with a single write; takes back half a line (full disk), which would spoil
-/// the next one.
-pub(crate) fn write_line(file: &mut File, line: &impl Serialize) -> io::Result<()> {
-    let mut text = serde_json::to_string(line)?;
-    text.push('\n');
-    let end = file.metadata()?.len();
-    file.write_all(text.as_bytes()).inspect_err(|_| {
-        let _ = file.set_len(end);
-    })
-}
-
 /// Why a line could not be written, and what to do.
 fn unwritten(e: &io::Error, dir: &Path) -> String {
     match e.kind() {
@@ -439,20 +394,6 @@ fn unwritten(e: &io::Error, dir: &Path) -> String {
         }
         _ => format!("cannot write it: {e}"),
     }
-}
-
-fn new_head(dir: &Path, owner: &str) -> io::Result<Head> {
-    let mut random = [0u8; 8];
-    rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())?;
-    let pid = std::process::id();
-    Ok(Head {
-        vmio_journal: VERSION,
-        owner: owner.to_owned(),
-        cookie: format!("{}{owner}-{pid}-{:016x}", dir_mark(dir), u64::from_le_bytes(random)),
-        boot_id: machine::boot_id(),
-        pid,
-        start_ticks: machine::start_ticks(pid).unwrap_or(0),
-    })
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub struct Recovered {
 }
 
 /// Makes a directory for journals (mode 0700) where there is none, and refuses one that others could have
-/// written: what lies in it would be obeyed by the next start. See [`crate::trust`].
+/// written: what lies in it would be obeyed by the next start. See [`crate::journal::trust`].
 ///
 /// # Errors
 /// [`Error::Untrusted`], or [`Error::File`] where it cannot be made or opened.

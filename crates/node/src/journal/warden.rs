@@ -7,7 +7,7 @@
 //! closes that end however the owner ends. A child that is just being started has it too, until it
 //! runs its program: when the pipe ends, every child bears the owner's mark.
 //!
-//! Files, volumes and settings are left to the next start ([`crate::recover`]): they need the journal.
+//! Files, volumes and settings are left to the next start ([`crate::journal::recover`]): they need the journal.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::process::CommandExt;
