@@ -26,6 +26,8 @@ use vmio_model::failure::{Exit, Failure};
 
 mod rates;
 
+pub use self::rates::takes_device;
+
 /// What is wished of a run beside the study.
 #[derive(Debug, Clone, Default)]
 pub struct Wishes {

@@ -110,7 +110,7 @@ fn target_space(study: &Study) -> BTreeMap<String, TargetSpace> {
 }
 
 /// Whether the target of this name is one for which the user may name a device.
-pub(super) fn takes_device(name: &str) -> bool {
+pub fn takes_device(name: &str) -> bool {
     targets::find(name).is_some_and(|target| target.takes_device())
 }
 

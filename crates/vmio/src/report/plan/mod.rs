@@ -12,7 +12,7 @@ use document::Device;
 pub use document::Document;
 
 mod document;
-use vmio_rig::engine::plan::Planned;
+use vmio_rig::engine::plan::{Planned, takes_device};
 
 /// Most other guests that are named.
 const SHOWN: usize = 5;
@@ -139,7 +139,7 @@ pub fn text(plan: &Planned) -> String {
     row("space", format!("{} at a time; {space}", gib(plan.needed_bytes)));
     row(
         "root",
-        if cells.iter().any(|s| s.target == "device") {
+        if cells.iter().any(|s| takes_device(&s.target)) {
             "needed for the block device and for holding the native side to the guest's memory".into()
         } else {
             "needed for holding the native side to the guest's memory".into()
