@@ -220,7 +220,11 @@ fn outputs(dir: &Path) -> Printed {
     ] {
         all.run("scan", dir, args);
     }
-    all.run("top", dir, "top --json --count 2 --interval 0.2 --no-ebpf");
+    {
+        // What keeps a processor busy is in it, also on a machine that is otherwise idle.
+        let _busy = Busy::start();
+        all.run("top", dir, "top --json --count 2 --interval 1 --no-ebpf");
+    }
     all.run("doctor", dir, "doctor --json");
     all.add("doctor", poor_doctor());
     drop(stand_ins);
@@ -275,6 +279,23 @@ const SELDOM: &[(&str, &[&str], &str)] = &[
     ("tax-plan", &["Identity.bytes", "Identity.number", "Identity.diskseq"], "root_device.rs"),
     ("tax-plan", &["Identity.serial", "Identity.wwn", "Identity.model"], "a disk that tells them"),
 ];
+
+/// A process that does nothing but count, until this is dropped.
+struct Busy(std::process::Child);
+
+impl Busy {
+    fn start() -> Self {
+        let script = "while :; do :; done";
+        Self(std::process::Command::new("sh").args(["-c", script]).spawn().unwrap())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 #[test]
 fn real_outputs_are_what_their_schemas_say() {
