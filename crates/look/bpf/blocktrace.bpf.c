@@ -6,7 +6,7 @@
  * 6.5), else block_rq_insert, or block_rq_issue where no scheduler queues it. It is counted when it
  * ends. Requests that were under way before the programs were attached are unknown here, and ignored.
  *
- * probes/blocktrace.rs reads `flows` and mirrors struct key and struct counts. */
+ * src/trace/read.rs reads `flows` and mirrors struct key and struct counts. */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>

@@ -56,7 +56,7 @@ pub struct Neighbour {
     pub kind: Kind,
     /// Its name as given to the hypervisor, else empty; for a Xen domain the domain's number.
     pub name: String,
-    /// Threads that existed when we looked. They come and go: see [`vmio_rig::gentle::watch`].
+    /// Threads that existed when we looked. They come and go: see `vmio-rig`, `gentle/watch`.
     pub threads: Vec<u32>,
 }
 

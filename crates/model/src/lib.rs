@@ -17,8 +17,6 @@ pub mod problem;
 pub mod reference;
 pub mod result;
 pub mod rules;
-
-mod schema;
 pub mod setup;
 pub mod shown;
 pub mod simulate;
@@ -28,6 +26,7 @@ pub mod summary;
 pub mod top;
 pub mod words;
 
+mod schema;
 #[cfg(test)]
 mod testing;
 mod toml_reader;

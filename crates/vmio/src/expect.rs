@@ -8,13 +8,12 @@ use vmio_model::facts::Guest;
 use vmio_model::result::Environment;
 use vmio_model::rules::Finding;
 use vmio_model::rules::expect::{Learnt, by_papers, by_runs};
-
 use vmio_node::Local;
+use vmio_rig::engine::environment;
 
 use crate::papers;
 use crate::report::format;
 use crate::store::Store;
-use vmio_rig::engine::environment;
 
 /// Runs that are looked at, the newest.
 const RUNS: usize = 20;

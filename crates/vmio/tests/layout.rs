@@ -69,6 +69,8 @@ fn a_circle_is_found_and_a_way_back_that_is_none_is_not() {
     assert_eq!(of(&[("a", "b"), ("b", "c"), ("a", "c")]), Vec::<BTreeSet<String>>::new());
     let circle = of(&[("a", "b"), ("b", "c"), ("c", "b"), ("c", "d")]);
     assert_eq!(circle, [BTreeSet::from(["b".to_owned(), "c".to_owned()])]);
+    let text = "#[cfg(test)]\nmod tests;\nuse crate::a;\n#[cfg(test)]\n#[allow(x)]\nmod tests {\nuse crate::b;\n}";
+    assert_eq!(named(without_tests(text)), ["a"]);
     assert_eq!(named("use crate::{a::B, c::{self, d}};\nlet x = crate::e::f();"), ["a", "c", "e"]);
 }
 
@@ -87,10 +89,7 @@ fn arrows(src: &Path) -> Arrows {
             continue;
         }
         let text = fs::read_to_string(&file).unwrap();
-        let code: String = text
-            .split("#[cfg(test)]")
-            .next()
-            .unwrap()
+        let code: String = without_tests(&text)
             .lines()
             .filter(|line| !line.trim_start().starts_with("//"))
             .map(|line| format!("{line}\n"))
@@ -107,6 +106,15 @@ fn arrows(src: &Path) -> Arrows {
         arrows.entry(to).or_default();
     }
     arrows
+}
+
+/// A file without its module of tests, which stands at its end, and without a line that names one elsewhere.
+fn without_tests(text: &str) -> &str {
+    let inside = text.match_indices("#[cfg(test)]").find(|(at, _)| {
+        let behind = text[*at..].lines().skip(1).find(|line| !line.trim_start().starts_with(['#', '/']));
+        behind.is_some_and(|line| line.starts_with("mod ") && line.ends_with('{'))
+    });
+    inside.map_or(text, |(at, _)| &text[..at])
 }
 
 fn sources(dir: &Path) -> Vec<PathBuf> {

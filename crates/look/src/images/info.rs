@@ -1,5 +1,5 @@
 //! What is in a disk image and in the images below it: of vmio's own images as `qemu-img info` says it, of
-//! a guest's images as their headers do (`scan/images`), which no program is started for.
+//! a guest's images as their headers do (`images/header.rs`), which no program is started for.
 //!
 //! The backing chain is followed one image at a time, since `qemu-img info --backing-chain` tells
 //! nothing at all of a chain that is broken. What breaks one has an error of its own: a file that

@@ -12,10 +12,10 @@ use std::path::PathBuf;
 
 use vmio_model::facts::{DeletedFile, Disk, Fact, Guest, Unread};
 
-use super::storage::Storage;
-use crate::images::info::DEFAULT_L2_CACHE_BYTES;
 use crate::look::Look;
 use crate::parallel;
+use crate::storage::Storage;
+use info::DEFAULT_L2_CACHE_BYTES;
 
 mod cached;
 mod header;

@@ -1,10 +1,12 @@
 #![allow(clippy::unwrap_used)]
-use super::header::tests::made;
-use super::*;
 use std::path::{Path, PathBuf};
+
 use vmio_model::facts::{Place, Subject};
 use vmio_node::fake::{Fake, says};
 use vmio_node::{At, FileStat};
+
+use super::header::tests::made;
+use super::*;
 
 /// A chain of three images.
 const CHAIN: [(&str, Option<&str>); 3] =

@@ -1,4 +1,4 @@
-//! A QEMU process as /proc shows it (proc(5)).
+//! A process that runs a guest, as /proc shows it (proc(5)); its command line is read as QEMU's.
 
 use std::cell::OnceCell;
 use std::io::ErrorKind;

@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use vmio_model::facts::{Disk, Fact, Guest, HostCpu, Nic, PlacedThread, Processors, Subject, Unread};
+use vmio_node::linux;
+use vmio_node::linux::process::Status;
 
 use super::process::Process;
 use super::qemu::nics::host_interface;
@@ -11,8 +13,6 @@ use super::quota;
 use crate::Managed;
 use crate::look::{Look, Seen};
 use crate::neighbours::{Kind, kind_of};
-use vmio_node::linux;
-use vmio_node::linux::process::Status;
 
 /// A guest of a kind, of which its process alone is known.
 pub fn guest(process: &Process<'_>, kind: &str) -> Guest {

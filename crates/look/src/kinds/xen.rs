@@ -5,9 +5,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::GuestKind;
-use crate::look::Look;
-use crate::{Managed, storage};
 use vmio_model::facts::{Disk, Guest, Nic, PlacedThread, Processors, Subject, Unread};
 use vmio_model::rules::change::Way;
 use vmio_node::linux::block::Device;
@@ -15,6 +12,10 @@ use vmio_node::linux::bus::{XEN_BACK_ENDS, XenBackEnd, xen_back_ends};
 use vmio_node::linux::device;
 use vmio_node::linux::net::Interfaces;
 use vmio_node::linux::process::Status;
+
+use super::GuestKind;
+use crate::look::Look;
+use crate::{Managed, storage};
 
 /// Entry `xen`.
 pub struct Xen;

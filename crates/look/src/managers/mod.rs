@@ -3,10 +3,10 @@
 //!
 //! Adding one: a file with a type that implements [`Manager`], and its line in [`ALL`].
 
+use vmio_model::rules::change::Way;
+
 use crate::look::Look;
 use crate::managed::Managed;
-
-use vmio_model::rules::change::Way;
 
 /// All managers. What one says first of a guest counts, so the ones that sit on top of others come
 /// first.

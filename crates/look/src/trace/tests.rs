@@ -1,8 +1,10 @@
 #![allow(clippy::unwrap_used)]
-use super::*;
 use std::process::Command;
+
 use vmio_model::top::latency::{STEPS, bucket};
 use vmio_node::fake::Fake;
+
+use super::*;
 
 /// A host as Debian 12 is: kernel 6.1 has no block_io_start.
 fn host() -> Fake {

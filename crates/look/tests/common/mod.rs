@@ -1,9 +1,6 @@
 //! What the tests of this folder share.
 
-#![allow(dead_code, clippy::unwrap_used)]
-
-pub mod reads;
-pub mod stand_in;
+#![allow(clippy::unwrap_used)]
 
 pub fn must_be_root() {
     let id = std::process::Command::new("id").arg("-u").output().unwrap();

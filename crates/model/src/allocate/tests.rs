@@ -6,8 +6,9 @@ mod dba;
 mod exact;
 mod oracle;
 
-use super::{Demand, Member};
 use proptest::prelude::*;
+
+use super::{Demand, Member};
 
 /// A plain member.
 pub fn member(priority: u8, min: u64, max: u64) -> Member {

@@ -37,11 +37,6 @@ impl<T> Fact<T> {
         &mut self.value
     }
 
-    /// The value alone.
-    pub fn into_value(self) -> T {
-        self.value
-    }
-
     /// Where it was read; `None`: where its device was read in the first place.
     pub fn source(&self) -> Option<&str> {
         self.source.as_deref()
@@ -210,6 +205,9 @@ macro_rules! device {
         impl ::schemars::JsonSchema for $name {
             fn schema_name() -> ::std::borrow::Cow<'static, str> {
                 stringify!($name).into()
+            }
+            fn schema_id() -> ::std::borrow::Cow<'static, str> {
+                concat!(module_path!(), "::", stringify!($name)).into()
             }
             fn json_schema(generator: &mut ::schemars::SchemaGenerator) -> ::schemars::Schema {
                 $(#[$of])*

@@ -84,7 +84,7 @@ struct State {
 impl Journal {
     /// Opens `<dir>/<owner>.journal` for a new owner; makes `dir` (mode 0700) where it is missing.
     /// What a dead owner of the same name left is undone first. What of it cannot be undone is set
-    /// aside as a journal of its own, which every [`crate::journal::recover`] tries and tells again: storage
+    /// aside as a journal of its own, which every [`crate::recover`] tries and tells again: storage
     /// that is gone must not keep the owner from working elsewhere.
     ///
     /// # Errors

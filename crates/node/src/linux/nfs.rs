@@ -110,7 +110,7 @@ mod tests {
         device /dev/sda1 mounted on /srv with fstype ext4\n\tbytes:\t1 1 1 1 1 1 1 1\n";
 
     #[test]
-    fn what_crossed_the_wire_is_counted() {
+    fn counters_of_a_mount_are_read() {
         let found = Counters::of(TEXT, "/mnt/with space").unwrap();
         assert_eq!((found.read_bytes, found.write_bytes), (100_000, 200_000));
         assert_eq!((found.read, found.write.count), (Calls { count: 100, execute_ms: 130 }, 10));

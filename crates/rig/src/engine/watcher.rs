@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use vmio_look::neighbours;
+use vmio_node::{Journal, Node};
+
 use crate::gentle::history::{Limits, Verdict};
 use crate::gentle::instance::Plan;
 use crate::gentle::watch::LatencyWatch;
-use vmio_look::neighbours;
-use vmio_node::{Journal, Node};
 
 /// How long the others are watched before vmio makes any load of its own.
 pub const QUIET: Duration = Duration::from_secs(10);

@@ -3,11 +3,11 @@
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use vmio_look::require;
 use vmio_node::linux::block::{DEEPEST, Device};
 use vmio_node::{Reader, TRACE_PREFIX};
 
 use super::events::Dev;
-use vmio_look::require;
 
 /// The events, all of the subsystem `block`.
 pub(super) const EVENTS: [&str; 2] = ["block_bio_queue", "block_rq_complete"];

@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
+use vmio_look::neighbours::Neighbour;
 use vmio_node::linux::{device, process};
 use vmio_node::{Change, Journal, Local, remove_trace_instance};
 
 use super::events::{Dev, Event, Matcher, parse_line};
 use super::history::{History, Limits, Seen, Verdict};
 use super::instance::{EVENTS, Plan, WatchError};
-use vmio_look::neighbours::Neighbour;
 
 /// Time between two readings of the buffer.
 const INTERVAL: Duration = Duration::from_millis(250);

@@ -1,8 +1,9 @@
 //! What can be tried without tracefs: whose a request is, and events as a kernel wrote them. `tests/root_watch.rs` tries the rest.
 #![allow(clippy::unwrap_used)]
 
-use super::*;
 use vmio_look::neighbours::Kind;
+
+use super::*;
 
 /// Lines as Linux 6.18 wrote them for fio (4 KiB at depth 8, then 1 MiB at depth 2, which the
 /// device splits into 2040 and 8 sectors), with a loss early on.

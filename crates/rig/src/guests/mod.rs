@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use vmio_look::require::Requirement;
 use vmio_model::result::Accel;
 use vmio_model::setup::Attachment;
 use vmio_node::{Journal, Node};
 
 use crate::disks::Storage;
 use crate::image::Image;
-use vmio_look::require::Requirement;
 
 mod hypervisor;
 mod native;

@@ -13,10 +13,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use vmio_look::require::find_program;
 use vmio_node::{Exec, Node};
 
 use super::{Error, Result, file_error, identity, run};
-use vmio_look::require::find_program;
 
 /// Block size of the image in bytes: the page size, so that a page is one block.
 const BLOCK: u64 = 4096;

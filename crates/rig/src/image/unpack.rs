@@ -4,10 +4,10 @@
 use std::path::Path;
 use std::time::Duration;
 
+use vmio_look::require::find_program;
 use vmio_node::{Exec, Node};
 
 use super::{Error, Result, file_error};
-use vmio_look::require::find_program;
 
 /// How something is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

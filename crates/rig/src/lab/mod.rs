@@ -15,11 +15,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use vmio_look::require::{Requirement, program};
 use vmio_node::Node;
 
 use crate::image::tools::{Tools, write_disk};
 use crate::image::{self, Image, PROGRAMS, Progress, Recipe, Result, file_error};
-use vmio_look::require::{Requirement, program};
 
 pub use host::{Error, LabHost, NODE_VARIABLE};
 

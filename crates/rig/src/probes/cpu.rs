@@ -176,14 +176,6 @@ mod tests {
     }
 
     #[test]
-    fn idle_and_iowait_do_not_count_and_steal_is_apart() {
-        let text = "cpu  100 20 50 900 700 3 2 11 40 5\n";
-        assert!((host_busy(text).unwrap() - 1.75).abs() < 1e-9);
-        assert!((host_steal(text).unwrap() - 0.11).abs() < 1e-9);
-        assert_eq!(host_busy("intr 1 2"), None);
-    }
-
-    #[test]
     fn a_qemu_that_ends_is_noted() {
         let host = "cpu  1 0 0 0 0 0 0 0 0 0\n".to_owned();
         let first = tick(0.0, vec![host.clone(), stat("q", 1, 1)]);

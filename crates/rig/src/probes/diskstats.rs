@@ -8,12 +8,12 @@
 
 use std::path::PathBuf;
 
+use vmio_look::backing::Backing;
 use vmio_model::result::DeviceUse;
 use vmio_node::FileSample;
 use vmio_node::linux::block::{Counters, Device};
 
 use super::{Observed, Probe, Subject};
-use vmio_look::backing::Backing;
 
 /// Entry of the list of probes.
 pub struct Diskstats;

@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use vmio_look::backing::Backing;
 use vmio_model::result::{CpuUse, DeviceUse};
 use vmio_node::{FileSample, Reader, SamplePlan, Sampling};
 
 use crate::guests::{self, Hypervisor, Role};
-use vmio_look::backing::Backing;
 
 pub mod cpu;
 pub mod diskstats;

@@ -7,11 +7,11 @@
 use std::time::Duration;
 
 use serde_json::json;
+use vmio_look::require::Requirement;
 use vmio_model::result::{Figure, WorkloadResult, WorkloadTraits};
 use vmio_node::{Exec, Node, Output};
 
 use super::{Error, Result, State, WorkCtx, Workload};
-use vmio_look::require::Requirement;
 
 /// Block size of the paper's runs.
 const BLOCK: u64 = 64 << 10;

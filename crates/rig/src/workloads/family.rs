@@ -9,10 +9,10 @@
 
 use std::borrow::Cow;
 
+use vmio_look::require::Requirement;
 use vmio_model::study::Family;
 
 use super::fio::{Engine, FioJob, Rw};
-use vmio_look::require::Requirement;
 
 /// How the names are made.
 pub const GRAMMAR: &str = "<seq|rand>-<read|write>-<size>-d<depth>[-uring][-buffered]";

@@ -13,11 +13,11 @@
 use std::borrow::Cow;
 
 use serde_json::Value;
+use vmio_look::require::Requirement;
 use vmio_model::result::{Figure, Latency, WorkloadResult, WorkloadTraits};
 use vmio_node::{Exec, Node, Output};
 
 use super::{Error, Result, State, WorkCtx, Workload, append};
-use vmio_look::require::Requirement;
 
 /// One fio job.
 #[derive(Debug, Clone)]

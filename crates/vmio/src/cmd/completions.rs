@@ -1,8 +1,9 @@
 //! `vmio completions`: tab completion for a shell, on standard output.
 
+use vmio_model::failure::Exit;
+
 use crate::context::{Context, Outcome};
 use crate::term;
-use vmio_model::failure::Exit;
 
 /// Print tab completion for a shell
 #[derive(Debug, clap::Args)]

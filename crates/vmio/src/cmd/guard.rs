@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use vmio_model::failure::{Exit, Failure};
 use vmio_model::policy::plan::{self, Algorithm, Ask, Plan};
 use vmio_model::policy::units::show_rate;
 use vmio_model::policy::{Direction, Links, Loaded, Policy, PolicyError, Uplink};
@@ -18,7 +19,6 @@ use vmio_model::problem::Problem;
 use crate::context::{Context, Outcome};
 use crate::report::format::count;
 use crate::term::{self, Style};
-use vmio_model::failure::{Exit, Failure};
 
 /// Guarantee guests their bandwidth: check a policy, show what it gives
 #[derive(Debug, clap::Args)]

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use vmio_model::failure::{Exit, Failure};
 use vmio_node::Local;
 use vmio_rig::image::Image;
 
 use crate::context::{Context, Outcome};
 use crate::term;
-use vmio_model::failure::{Exit, Failure};
 
 /// Build the image that reference guests boot from
 #[derive(Debug, clap::Args)]

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use vmio_model::failure::{Exit, Failure};
 use vmio_node::{End, Exec, Journal, Local, Node, recover};
 use vmio_rig::guests::LaunchCtx;
 use vmio_rig::image::Image;
@@ -20,7 +21,6 @@ use super::runs;
 use crate::context::{Context, Outcome};
 use crate::store::Store;
 use crate::term;
-use vmio_model::failure::{Exit, Failure};
 
 /// How long a lab host may take from its start to its first answer.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use vmio_model::failure::Exit;
 
 use crate::context::{Context, Outcome};
 use crate::term;
-use vmio_model::failure::Exit;
 
 /// Write man pages, one for each command, into a directory
 #[derive(Debug, clap::Args)]

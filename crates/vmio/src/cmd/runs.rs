@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use schemars::JsonSchema;
 use serde::Serialize;
+use vmio_model::failure::{Exit, Failure};
 use vmio_model::kind::RunKind;
 use vmio_model::result::Accel;
 use vmio_model::{shown, summary};
@@ -14,7 +15,6 @@ use crate::report::export::{self, Format};
 use crate::report::{self, Forms, Report, format};
 use crate::store::{Imported, RunId, RunInfo, Store, StoreError, proofs_of};
 use crate::{fit, term};
-use vmio_model::failure::{Exit, Failure};
 
 /// List, show, compare, export, import and delete stored runs
 #[derive(Debug, clap::Args)]

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use vmio_look::{Look, scan};
 use vmio_model::facts::{Fact, Guest, Unread};
+use vmio_model::failure::{Exit, Failure};
 use vmio_model::result::Accel;
 use vmio_model::rules::Severity;
 use vmio_node::Local;
@@ -23,7 +24,6 @@ use crate::run::like::differences;
 use crate::store::{Store, StoreError};
 use crate::{files, studies, term};
 use pick::Ignore;
-use vmio_model::failure::{Exit, Failure};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -6,10 +6,9 @@ mod outputs;
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use schemars::JsonSchema;
 use serde::Serialize;
-
-use super::scan::pick::nearest;
 use vmio_model::failure::{Exit, Failure};
 
+use super::scan::pick::nearest;
 use crate::context::{Context, Outcome};
 use crate::fit;
 use crate::term;

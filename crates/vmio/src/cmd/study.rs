@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use vmio_model::failure::{Exit, Failure};
 use vmio_model::paper::{self, Paper};
 use vmio_model::study::Study;
 use vmio_model::summary::summarise;
@@ -11,7 +12,6 @@ use crate::report::{self, Forms};
 use crate::run::{self, Mode, Wishes};
 use crate::store::{RunId, Store};
 use crate::{fit, papers, studies, term};
-use vmio_model::failure::{Exit, Failure};
 
 /// List, show and run studies: whole experiments from a TOML file
 #[derive(Debug, clap::Args)]

@@ -3,10 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
+use vmio_model::failure::Failure;
+
 use super::{Report, html, json, markdown, qm, text, xml};
 use crate::context::Context;
 use crate::{files, term};
-use vmio_model::failure::Failure;
 
 /// How a report is shown; the default is text.
 #[derive(Debug, Clone, Default, clap::Args)]

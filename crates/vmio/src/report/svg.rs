@@ -2,9 +2,10 @@
 //! Colours are those of Okabe and Ito (*Color Universal Design*, 2008), which people with any
 //! common colour-blindness can tell apart; dashes and markers say the same without colour.
 
+use vmio_model::stats::Interval;
+
 use super::format::{percent, time};
 use super::page::{Html, html};
-use vmio_model::stats::Interval;
 
 /// Series beyond the first, which is native and drawn in the colour of the text.
 const DASHES: [&str; 6] = ["", "7 3", "2 3", "9 3 2 3", "12 4", "4 2 1 2"];

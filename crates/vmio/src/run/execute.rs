@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use vmio_model::failure::{Exit, Failure};
 use vmio_model::result::{Run, RunState};
 use vmio_model::study::DoneReason;
 use vmio_node::{Journal, Local, recover};
@@ -15,7 +16,6 @@ use super::{Wishes, signals};
 use crate::context::Context;
 use crate::store::{NewRun, Store, StoreError};
 use crate::term;
-use vmio_model::failure::{Exit, Failure};
 
 /// Everything from the first change to the last undo.
 pub fn execute(

@@ -11,20 +11,20 @@ mod signals;
 
 use std::path::PathBuf;
 
+use vmio_model::failure::{Exit, Failure};
 use vmio_model::kind::RunKind;
 use vmio_model::result::{Run, RunState};
 use vmio_model::rules::Severity;
 use vmio_model::study::Study;
 use vmio_node::Local;
 use vmio_rig::disks::space::gib;
+use vmio_rig::engine::measure::{self as engine, Next};
+use vmio_rig::engine::{environment, plan};
 
 use crate::context::{Context, Outcome};
 use crate::report::{self, Forms, Report};
 use crate::store::{RunId, Store, proofs_of};
 use crate::{studies, term};
-use vmio_model::failure::{Exit, Failure};
-use vmio_rig::engine::measure::{self as engine, Next};
-use vmio_rig::engine::{environment, plan};
 
 /// What the user wants of a run beside the study.
 #[derive(Debug, Clone, Default, clap::Args)]

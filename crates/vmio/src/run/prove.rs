@@ -1,6 +1,7 @@
 //! `--prove`: a study of two cells, a finding's set-up as it is and with the change applied,
 //! interleaved in the same boots.
 
+use vmio_model::failure::{Exit, Failure};
 use vmio_model::kind::RunKind;
 use vmio_model::result::Run;
 use vmio_model::rules::Finding;
@@ -8,7 +9,6 @@ use vmio_model::study::Study;
 
 use crate::report::Report;
 use crate::studies;
-use vmio_model::failure::{Exit, Failure};
 
 /// Rounds of a proof: enough for the interval of a gain of a few percent here.
 const ROUNDS: u32 = 8;

@@ -7,12 +7,12 @@ use std::io::IsTerminal;
 use std::time::SystemTime;
 
 use vmio_look::top::{Blocks, FlowSource, Sampler};
+use vmio_model::failure::Exit;
 use vmio_model::top::History;
 use vmio_node::Local;
 
 use crate::context::{Context, Outcome};
 use crate::term;
-use vmio_model::failure::Exit;
 
 pub mod app;
 pub mod columns;

@@ -9,14 +9,13 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
+use vmio_model::failure::Exit;
+use vmio_model::failure::Failure;
 
 use super::Wishes;
 use super::screen::Screen;
 use crate::context::Context;
 use crate::context::Outcome;
-use vmio_model::failure::Exit;
-use vmio_model::failure::Failure;
-
 use crate::term;
 
 /// How long a signal or a reader that went away may go unheard.

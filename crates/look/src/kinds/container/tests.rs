@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
-use super::*;
 use vmio_node::Fake;
+
+use super::*;
 
 const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 

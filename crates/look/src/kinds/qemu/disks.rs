@@ -180,7 +180,7 @@ fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, m
             disk.place.block_device = Some(protocol == Some("host_device"));
             looked_at = Some(said.clone());
         }
-        // A server that is dead would not let go of a system call: see scan/images.rs for its files.
+        // A server that is dead would not let go of a system call: see images/ for its files.
         let served = process.server(path).is_some();
         // Relative to a directory that may not be read: here it would name another file.
         let unknown = !path.starts_with('/');

@@ -6,14 +6,12 @@ mod disks;
 mod monitor;
 mod names;
 pub(in crate::kinds) mod nics;
-
 mod processors;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::facts::{Guest, HostCpu, Unread};
 use vmio_model::rules::change::Way;
-
 use vmio_node::linux::process::COMMAND_LINE_BYTES;
 
 use super::GuestKind;

@@ -1,9 +1,10 @@
 #![allow(clippy::unwrap_used)]
 
-use super::*;
 use vmio_model::facts::{Disk, Nic};
 use vmio_model::result::Accel;
 use vmio_node::fake::Fake;
+
+use super::*;
 
 const PID: u32 = 812;
 
@@ -388,7 +389,7 @@ fn memory_is_known_by_node_where_there_are_several() {
         let before = own.unread.clone();
         look_closer(&Look::new(fake), &mut own);
         assert_eq!(own.unread, before);
-        own.processors.unwrap().memory_by_node.into_value().into_iter().collect::<Vec<_>>()
+        own.processors.unwrap().memory_by_node.value().clone().into_iter().collect::<Vec<_>>()
     };
     assert_eq!(by_node(&two("libvirt-9-q35", "812\n")), [(0, 8192), (1, 4196)]);
     // What others use too is not told.

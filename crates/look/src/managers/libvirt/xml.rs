@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use roxmltree::{Document, Node};
 use vmio_model::facts::{Guest, Place, PlacedThread, Processors, Provenance, Subject};
 use vmio_model::result::Accel;
+use vmio_node::linux::cpu;
 
 use super::{disks, nics};
-use vmio_node::linux::cpu;
 
 /// More vCPUs than any hypervisor has, and more places for them than any guest: a user's own libvirt
 /// may write any number.

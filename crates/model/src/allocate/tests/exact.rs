@@ -1,7 +1,8 @@
+use proptest::sample::Index;
+
 use super::*;
 use crate::allocate::incremental::Pool;
 use crate::allocate::{Grant, cap, exact};
-use proptest::sample::Index;
 
 fn rates(grants: &[Grant]) -> Vec<u64> {
     grants.iter().map(|g| g.rate).collect()

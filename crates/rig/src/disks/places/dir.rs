@@ -4,11 +4,11 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use vmio_look::require::Requirement;
 use vmio_node::linux::mounts::NetworkMount;
 use vmio_node::{Node, machine};
 
 use super::{Error, Ground, Kind, Listed, PlaceKind, Result};
-use vmio_look::require::Requirement;
 
 /// How long a file server is waited for before the first look.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);

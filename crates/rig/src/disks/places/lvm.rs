@@ -1,13 +1,13 @@
 //! A volume group of LVM: thick logical volumes.
 
 use serde_json::{Map, Value};
+use vmio_look::managers::proxmox::storages;
+use vmio_look::require::Requirement;
 use vmio_node::{Node, Reader};
 
 use super::tools::{self, field, lvm_report, number};
 use super::{Error, Ground, Kind, Listed, PlaceKind, Pool, Result, instead};
 use crate::disks::space::gib;
-use vmio_look::managers::proxmox::storages;
-use vmio_look::require::Requirement;
 
 const NEEDS: &[Requirement] = &[tools::ROOT, tools::LVM];
 

@@ -3,12 +3,12 @@
 //! fails them; whoever else has volumes in it suffers too, so a run looks at it all the time.
 
 use serde_json::{Map, Value};
+use vmio_look::require::Requirement;
 use vmio_node::Node;
 
 use super::tools::{self, field, lvm_report, number};
 use super::{Error, Ground, Kind, Listed, PlaceKind, Pool, Result, instead, lvm};
 use crate::disks::space::gib;
-use vmio_look::require::Requirement;
 
 /// Above this much of its metadata a pool is not used: LVM itself refuses new volumes soon after.
 const METADATA_MOST: f64 = 80.0;

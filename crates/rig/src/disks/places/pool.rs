@@ -4,6 +4,7 @@
 use std::fmt;
 use std::path::Path;
 
+use vmio_look::backing::{self, Backing};
 use vmio_node::Node;
 use vmio_node::linux::block;
 
@@ -12,7 +13,6 @@ use super::rbd::Cluster;
 use super::tools::{field, lvm_report, number};
 use super::{Error, Kind, Result, lvm, zfs};
 use crate::disks::space::{Space, gib, with_margin};
-use vmio_look::backing::{self, Backing};
 
 /// Something that volumes are made in.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use vmio_look::managers::proxmox::storages::{CONFIG, Storage, host_name, storages};
+use vmio_look::require::{Requirement, readable};
 use vmio_node::Node;
 
 use super::rbd::Cluster;
 use super::{Error, Ground, Kind, Listed, PlaceKind, Pool, Result, dir, instead, lvm, lvmthin, zfs};
-use vmio_look::require::{Requirement, readable};
 
 /// Entry `pve`.
 pub struct Pve;

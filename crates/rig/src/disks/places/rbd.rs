@@ -4,11 +4,11 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use vmio_look::require::Requirement;
 use vmio_node::Node;
 
 use super::tools::{self, ask};
 use super::{Error, Ground, Kind, Listed, PlaceKind, Pool, Result, instead};
-use vmio_look::require::Requirement;
 
 /// `rbd map` loads the kernel's module itself.
 const NEEDS: &[Requirement] = &[tools::ROOT, tools::RBD];

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value};
+use vmio_look::require::{Requirement, find_program, program, root, unmet};
 use vmio_node::{Exec, Node};
 
 use super::{Error, Kind, Result};
-use vmio_look::require::{Requirement, find_program, program, root, unmet};
 
 /// Storage that does not answer within this is taken for dead.
 const LIMIT: Duration = Duration::from_secs(30);

@@ -3,13 +3,13 @@
 
 use std::path::Path;
 
+use vmio_look::require::{Requirement, kernel};
 use vmio_node::linux::mounts;
 use vmio_node::{Node, Reader};
 
 use super::tools::{self, ask};
 use super::{Error, Ground, Kind, Listed, PlaceKind, Pool, Result, instead};
 use crate::disks::space::gib;
-use vmio_look::require::{Requirement, kernel};
 
 const NEEDS: &[Requirement] = &[
     tools::ROOT,

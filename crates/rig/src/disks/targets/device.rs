@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
+use vmio_look::require::{self, Requirement};
 use vmio_model::setup;
 use vmio_node::{ChangeId, Journal};
 
@@ -15,7 +16,6 @@ use super::scratch::{self, MIB, Scratch};
 use super::{Demands, Error, Pinned, Prepared, Result, State, Target, TargetCtx, loopdev, safety, volume};
 use crate::disks::Storage;
 use crate::disks::places::{Ground, Pool};
-use vmio_look::require::{self, Requirement};
 
 /// Entry `device`.
 pub struct Device;

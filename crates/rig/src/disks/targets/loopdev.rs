@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::ioctl::{self, Ioctl, IoctlOutput, Opcode};
+use vmio_look::backing::Backing;
 use vmio_node::held::Identity;
 use vmio_node::linux::{block, device};
 use vmio_node::{Change, ChangeId, Journal};
 
 use super::{Error, Result, TargetCtx, scratch};
-use vmio_look::backing::Backing;
 
 const LOOP_CONFIGURE: Opcode = 0x4C0A;
 const LOOP_GET_STATUS64: Opcode = 0x4C05;

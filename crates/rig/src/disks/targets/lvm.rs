@@ -1,8 +1,9 @@
 //! A thick logical volume: its blocks are there from the start.
 
+use vmio_look::require::Requirement;
+
 use super::{Prepared, Result, Target, TargetCtx, volume};
 use crate::disks::places::Ground;
-use vmio_look::require::Requirement;
 
 /// Entry `lvm`.
 pub struct Lvm;

@@ -1,9 +1,10 @@
 //! A thin logical volume: a block is taken from the pool when it is first written, in chunks of the
 //! pool's (lvmthin(7), 64 KiB and more), so that small first writes cost a chunk.
 
+use vmio_look::require::Requirement;
+
 use super::{Prepared, Result, Space, Target, TargetCtx, volume};
 use crate::disks::places::{Ground, Pool};
-use vmio_look::require::Requirement;
 
 /// Entry `lvm-thin`.
 pub struct LvmThin;

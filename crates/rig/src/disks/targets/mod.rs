@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use vmio_look::require::Requirement;
 use vmio_model::setup;
 use vmio_node::{Journal, Node};
 
 use crate::disks::Storage;
 use crate::disks::places::{self, Ground, Pool};
-use vmio_look::require::Requirement;
 
 mod device;
 mod loopdev;

@@ -1,10 +1,11 @@
 //! A raw file that was written out once, block by block. `fallocate` alone would leave extents
 //! that are allocated but unwritten, and their first write would still change metadata.
 
+use vmio_look::require::Requirement;
+
 use super::raw_file::RawFile;
 use super::scratch::Scratch;
 use super::{Prepared, Result, Target, TargetCtx};
-use vmio_look::require::Requirement;
 
 /// Entry `preallocated`.
 pub struct Preallocated;

@@ -19,11 +19,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use vmio_look::images::info::{self, QEMU_IMG};
+use vmio_look::require::{self, Requirement};
+
 use super::raw_file::RawFile;
 use super::scratch::{MIB, Scratch};
 use super::{Prepared, Result, Space, Target, TargetCtx};
-use vmio_look::images::info::{self, QEMU_IMG};
-use vmio_look::require::{self, Requirement};
 
 mod images;
 

@@ -3,12 +3,12 @@
 
 use std::path::Path;
 
+use vmio_look::require::Requirement;
 use vmio_node::Reader;
 
 use super::{Prepared, Result, Space, Target, TargetCtx, volume};
 use crate::disks::places::{Ground, Pool};
 use crate::qemu::find_qemu;
-use vmio_look::require::Requirement;
 
 /// Where distributions keep the modules of a QEMU that has any.
 const MODULES: [&str; 4] =

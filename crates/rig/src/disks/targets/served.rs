@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use vmio_look::require::{self, Requirement};
 use vmio_model::setup;
 use vmio_node::{ChangeId, Journal, Local};
 
@@ -25,7 +26,6 @@ use super::raw_file::RawFile;
 use super::scratch::Scratch;
 use super::{Demands, Error, Prepared, Result, State, Target, TargetCtx};
 use crate::disks::Storage;
-use vmio_look::require::{self, Requirement};
 
 mod daemon;
 

@@ -1,11 +1,12 @@
 //! A sparse raw file: nothing is allocated until it is written, which costs every first write
 //! an allocation (shafer2010, section 3.2: the paper's most striking row).
 
+use vmio_look::require::Requirement;
+
 use super::raw_file::RawFile;
 use super::scratch::Scratch;
 use super::{Prepared, Result, Space, Target, TargetCtx};
 use crate::disks::places::Pool;
-use vmio_look::require::Requirement;
 
 /// Entry `sparse`.
 pub struct Sparse;

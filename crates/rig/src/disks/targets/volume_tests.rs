@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 use vmio_node::Output;
+use vmio_node::fake::host;
 use vmio_node::fake::{fails, says};
 
 use super::*;
 use crate::disks::places::rbd::Cluster;
-use vmio_node::fake::host;
 
 fn line(pool: &Pool) -> Vec<String> {
     let volume = mark(pool, pool.target(), "c00kie");

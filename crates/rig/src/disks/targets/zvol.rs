@@ -1,9 +1,10 @@
 //! A sparse ZFS volume (zfs-create(8), `-s`). ZFS writes every block anew wherever it was before, so
 //! that thick ones would differ in the space that is set aside alone.
 
+use vmio_look::require::Requirement;
+
 use super::{Prepared, Result, Space, Target, TargetCtx, volume};
 use crate::disks::places::{Ground, Pool};
-use vmio_look::require::Requirement;
 
 /// Entry `zvol`.
 pub struct Zvol;

@@ -4,15 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use anyhow::Context as _;
+use vmio_model::setup::{Attachment, Setup};
+
+use super::Machine;
 use crate::disks::drivers;
 use crate::disks::targets::State;
 use crate::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx};
 use crate::limits::OOM_SCORE_ADJ;
 use crate::probes::Qemu;
-use anyhow::Context as _;
-use vmio_model::setup::{Attachment, Setup};
-
-use super::Machine;
 
 /// How long a guest may take to boot: ten times what emulation takes here.
 const BOOT_LIMIT: Duration = Duration::from_secs(60);

@@ -4,11 +4,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::disks::places::Health;
-use crate::disks::targets::{self, Prepared};
-use crate::image::Image;
-use crate::limits::{self, Limits};
-use crate::workloads::{self, Gentle};
 use anyhow::Context as _;
 use vmio_look::backing::Backing;
 use vmio_model::result::{Environment, Sample, WorkloadTraits};
@@ -21,8 +16,13 @@ use self::boot::Running;
 pub use self::prepare::{MustStop, Parts};
 use super::environment;
 use super::measure::Rig;
+use crate::disks::places::Health;
+use crate::disks::targets::{self, Prepared};
 use crate::engine::store::Store;
 use crate::engine::watcher::Watcher;
+use crate::image::Image;
+use crate::limits::{self, Limits};
+use crate::workloads::{self, Gentle};
 
 mod boot;
 mod observe;

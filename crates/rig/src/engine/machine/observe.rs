@@ -3,11 +3,6 @@
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::disks::targets::State;
-use crate::limits::OOM_SCORE_ADJ;
-use crate::probes::foreign::{self, Circumstances};
-use crate::probes::{Qemu, Subject, Watch};
-use crate::workloads::{self, Gentle, WorkCtx};
 use anyhow::Context as _;
 use vmio_look::backing::Backing;
 use vmio_model::result::Sample;
@@ -16,7 +11,12 @@ use vmio_model::study::MIB;
 use vmio_node::{Exec, held};
 
 use super::Machine;
+use crate::disks::targets::State;
 use crate::engine::measure::Impossible;
+use crate::limits::OOM_SCORE_ADJ;
+use crate::probes::foreign::{self, Circumstances};
+use crate::probes::{Qemu, Subject, Watch};
+use crate::workloads::{self, Gentle, WorkCtx};
 
 /// Length of the look at the device before a cell.
 const LOOK_BEFORE: Duration = Duration::from_millis(150);

@@ -6,10 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::disks::places::{Health, Place, Pool};
-use crate::disks::targets::{self, Pinned, Prepared, TargetCtx};
-use crate::image::Image;
-use crate::limits::Limits;
 use anyhow::Context as _;
 use vmio_look::backing::{Backing, write_cache};
 use vmio_model::result::Run;
@@ -20,8 +16,12 @@ use vmio_model::summary::durability::{FILE_SERVER, WRITE_CACHE};
 use vmio_node::{Change, Exec, Journal, Node, held};
 
 use super::{Machine, qemu_share};
+use crate::disks::places::{Health, Place, Pool};
+use crate::disks::targets::{self, Pinned, Prepared, TargetCtx};
 use crate::engine::store::Store;
 use crate::engine::watcher::Watcher;
+use crate::image::Image;
+use crate::limits::Limits;
 
 /// What [`Machine::prepare`] needs to know.
 pub struct Parts<'a> {

@@ -5,15 +5,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::disks::places::{self, Ground, Place};
-use crate::disks::space::gib;
-use crate::disks::targets::Pinned;
-use crate::disks::{space, targets};
-use crate::{guests, limits, workloads};
 use anyhow::Context as _;
 use vmio_look::backing::Backing;
 use vmio_look::neighbours::{self, Others};
 use vmio_look::require::Requirement;
+use vmio_model::failure::{Exit, Failure};
 use vmio_model::result::{Run, Skipped, WorkloadTraits};
 use vmio_model::setup::Setup;
 use vmio_model::study::plan::{self as reckon, Plan};
@@ -22,7 +18,11 @@ use vmio_node::{Node, Reader};
 
 use self::rates::{needed_bytes, rates, refilled};
 use super::machine;
-use vmio_model::failure::{Exit, Failure};
+use crate::disks::places::{self, Ground, Place};
+use crate::disks::space::gib;
+use crate::disks::targets::Pinned;
+use crate::disks::{space, targets};
+use crate::{guests, limits, workloads};
 
 mod rates;
 

@@ -3,9 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::disks::places::Ground;
-use crate::disks::targets::{self, Target};
-use crate::workloads;
 use vmio_look::backing::Backing;
 use vmio_model::result::Run;
 use vmio_model::study::Study;
@@ -13,6 +10,9 @@ use vmio_model::study::plan::{Rates, TargetSpace};
 use vmio_node::Node;
 
 use super::Wishes;
+use crate::disks::places::Ground;
+use crate::disks::targets::{self, Target};
+use crate::workloads;
 
 /// The targets that lose their data when a cell writes to them afresh, in this place.
 pub(super) fn refilled(ground: &Ground, wishes: &Wishes) -> Vec<String> {

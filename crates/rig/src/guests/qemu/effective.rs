@@ -5,16 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use vmio_look::qemu::rings::Rings;
 use vmio_model::setup::{Aio, Attachment};
 use vmio_node::linux::block;
+use vmio_node::qmp::Qmp;
 use vmio_node::{Reader, held};
 
 use super::super::Result;
 use super::args::{device_id, iothread_ids, node_name};
 use crate::disks::Storage;
 use crate::disks::drivers::effective as key;
-use vmio_look::qemu::rings::Rings;
-use vmio_node::qmp::Qmp;
 
 /// A disk as it was asked for.
 pub struct Asked {

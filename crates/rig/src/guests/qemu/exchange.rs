@@ -10,13 +10,13 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 use vmio_model::setup::Attachment;
+use vmio_node::qmp::Qmp;
 
 use super::super::{Error, GuestSpec, Result};
 use super::args::{PlannedDisk, image_layers, node_name};
 use crate::disks::Storage;
 use crate::disks::drivers;
 use crate::qemu::QemuVersion;
-use vmio_node::qmp::Qmp;
 
 /// What it demands of QEMU's version: which command, and since when it is stable.
 pub const NEEDED: (&str, QemuVersion) =

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use vmio_model::result::Accel;
+use vmio_node::qmp::Qmp;
 use vmio_node::{ChangeId, End, Exec, Journal, Node, Output, Reader, Remote, machine};
 
 use super::super::{Error, GuestSpec, LaunchCtx, Result, file_error};
@@ -20,7 +21,6 @@ use crate::disks::drivers;
 use crate::guests::Hypervisor;
 use crate::image::Image;
 use crate::qemu::{ask_version, find_qemu, waiting};
-use vmio_node::qmp::Qmp;
 
 /// How long the disks may take to show after the guest answers: SCSI is scanned in the background.
 const DISK_LIMIT: Duration = Duration::from_secs(15);

@@ -14,18 +14,17 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use vmio_look::require::{Requirement, readable};
 use vmio_model::result::Accel;
 use vmio_node::Node;
 use vmio_node::qmp::Qmp;
 
-use crate::qemu::find_qemu;
-
 use super::{Accelerator, Disks, Error, Guest, GuestKind, GuestSpec, Hypervisor, Images, LaunchCtx, Result};
 use crate::disks::Storage;
+use crate::qemu::find_qemu;
 use effective::{Asked, Sources};
 use exchange::Exchanger;
 use launch::Booted;
-use vmio_look::require::{Requirement, readable};
 
 pub use accel::known as known_accelerator;
 pub use version::why_not;

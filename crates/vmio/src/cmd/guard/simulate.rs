@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use vmio_model::allocate::dba::Measures;
+use vmio_model::failure::{Exit, Failure};
 use vmio_model::policy::plan::{Algorithm, Ask, Plan, Pool, Row};
 use vmio_model::policy::{Links, units};
 use vmio_model::simulate::paper::Paper;
@@ -16,7 +17,6 @@ use vmio_model::simulate::{
 use crate::context::{Context, Outcome};
 use crate::report::simulation::{self, Report, Simulated, Study};
 use crate::term;
-use vmio_model::failure::{Exit, Failure};
 
 /// Run the guard on a simulated uplink, in virtual time
 ///

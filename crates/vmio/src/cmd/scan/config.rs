@@ -11,10 +11,10 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use rustix::fs::{Mode, OFlags, open};
+use vmio_model::failure::{Exit, Failure};
 use vmio_model::ignores;
 
 use super::pick::Ignore;
-use vmio_model::failure::{Exit, Failure};
 
 /// Largest file that can be meant.
 const MOST_BYTES: u64 = 1 << 20;

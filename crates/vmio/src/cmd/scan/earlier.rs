@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use vmio_model::facts::{Guest, called};
+use vmio_model::failure::{Exit, Failure};
 
 use super::config;
 use super::pick::Ignore;
 use crate::context::Context;
 use crate::report::scan::diff::{Diff, Earlier};
 use crate::report::scan::{View, json};
-use vmio_model::failure::{Exit, Failure};
 
 /// Largest earlier scan that is read.
 const MOST_BYTES: u64 = 64 << 20;

@@ -3,11 +3,11 @@
 use std::str::FromStr;
 
 use vmio_model::facts::{Guest, called};
+use vmio_model::failure::{Exit, Failure};
 use vmio_model::rules::RULES;
 use vmio_model::shown;
 
 use crate::report::scan::Row;
-use vmio_model::failure::{Exit, Failure};
 
 /// Names that an error lists.
 const LISTED: usize = 12;

@@ -1,18 +1,18 @@
 //! The plan as it is shown: to people before the question, to programs.
 
+mod document;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::study::MIB;
 use vmio_model::words::count;
 use vmio_rig::disks::space::gib;
+use vmio_rig::engine::plan::{Planned, takes_device};
 
 use crate::fit;
 use document::Device;
 
 pub use document::Document;
-
-mod document;
-use vmio_rig::engine::plan::{Planned, takes_device};
 
 /// Most other guests that are named.
 const SHOWN: usize = 5;

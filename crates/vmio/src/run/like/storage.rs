@@ -4,9 +4,9 @@ use std::path::Path;
 
 use vmio_look::{Look, images};
 use vmio_model::facts::{Disk, Guest};
+use vmio_model::failure::{Exit, Failure};
 
 use super::Host;
-use vmio_model::failure::{Exit, Failure};
 
 /// Bytes of an entry of a qcow2 image's L2 table (QEMU, docs/interop/qcow2.txt).
 const L2_ENTRY_BYTES: u64 = 8;

@@ -1,9 +1,10 @@
 #![allow(clippy::unwrap_used)]
 
-use super::*;
-use crate::studies;
 use vmio_model::facts::{Details, Place, Processors, Provenance, Subject, Unread};
 use vmio_model::setup::Setup;
+
+use super::*;
+use crate::studies;
 
 /// 2026-11-21 12:00:00 UTC.
 const AT: f64 = 1_795_262_400.0;

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use vmio_model::facts::{Disk, Fact};
+use vmio_node::qmp::ReadOnly;
 
 use super::super::plain;
-use vmio_node::qmp::ReadOnly;
 
 /// Since this version of QEMU queues can be spread over I/O threads.
 const MAPS_SINCE: u32 = 9;

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use vmio_model::facts::{Disk, Fact, Guest, PlacedThread, Processors, Subject, Unread};
 use vmio_model::result::Accel;
+use vmio_node::linux::process::Status;
+use vmio_node::qmp::ReadOnly;
 
 use super::device::{Device, device_path};
 use crate::look::Look;
-use vmio_node::linux::process::Status;
-use vmio_node::qmp::ReadOnly;
 
 /// Nodes that hand requests on.
 const FILTERS: [&str; 6] = ["throttle", "copy-on-read", "preallocate", "compress", "copy-before-write", "blkdebug"];

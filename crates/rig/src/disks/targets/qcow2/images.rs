@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
+use vmio_look::images::info::{self, DEFAULT_L2_CACHE_BYTES};
 use vmio_model::setup::Attachment;
 use vmio_node::{ChangeId, Exec, Journal, Local, Node, held};
 
@@ -17,7 +18,6 @@ use super::super::scratch::{self, MIB};
 use super::super::{Demands, Error, Exchange, Prepared, Result, State, facts};
 use super::{FORMAT, L2, L2_PIECE, Life, Qcow2};
 use crate::disks::Storage;
-use vmio_look::images::info::{self, DEFAULT_L2_CACHE_BYTES};
 
 /// What images are made with.
 pub struct Maker {

@@ -8,10 +8,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
+use vmio_look::require::find_program;
 use vmio_node::{Exec, Node};
 
 use super::super::{Error, Result};
-use vmio_look::require::find_program;
 
 /// What util-linux's wipefs sees. `device` is named in messages, `at` is opened.
 pub fn wipefs(node: &dyn Node, device: &Path, at: &Path) -> Result<Vec<String>> {

@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use vmio_look::qemu::rings::Rings;
+use vmio_look::require::find_program;
 use vmio_model::setup::Attachment;
+use vmio_node::qmp::Qmp;
 use vmio_node::{End, Exec, Node, Output, Process, Reader, held};
 
 use super::super::{Error, Result};
@@ -14,9 +17,6 @@ use crate::disks::Storage;
 use crate::disks::drivers;
 use crate::limits::OOM_SCORE_ADJ;
 use crate::qemu::waiting;
-use vmio_look::qemu::rings::Rings;
-use vmio_look::require::find_program;
-use vmio_node::qmp::Qmp;
 
 /// The program.
 pub const DAEMON: &str = "qemu-storage-daemon";
