@@ -253,7 +253,9 @@ fn given_otherwise(options: &str, rule: &str) {
     // Nothing got lost.
     assert_eq!(guest.disks.len(), usize::from(rule != "emulated-nic"), "{after}");
     let of_card = |g: &[Nic]| {
-        g.iter().map(|n| (n.backend.clone(), n.interface.clone(), n.place.target.clone())).collect::<Vec<_>>()
+        g.iter()
+            .map(|n| (n.backend.value().clone(), n.interface.value().clone(), n.place.target.clone()))
+            .collect::<Vec<_>>()
     };
     assert_eq!(of_card(&guest.nics), of_card(&card), "{after}");
     if rule == "emulated-driver" {
