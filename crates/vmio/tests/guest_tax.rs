@@ -139,7 +139,8 @@ fn ctrl_c_keeps_what_was_measured_and_resume_finishes_it() {
     let mut child = bed.spawn(&mut measure(&bed, "one.toml", &["--resume"]));
     assert!(bed.wait_for(&mut child, || !bed.processes("-name vmio-qemu").is_empty()));
     signal(child.id(), Signal::TERM);
-    bed.end(child).with(4).says(&["SIGTERM"]);
+    let ended = bed.end(child).with(4).says(&["SIGTERM"]);
+    eprintln!("{}", ended.err);
     bed.is_clean();
 
     let ended = timed("resumed", || bed.finish(&mut measure(&bed, "one.toml", &["--resume"]))).with(0);

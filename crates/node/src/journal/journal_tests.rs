@@ -205,3 +205,24 @@ fn two_who_close_at_once_leave_nothing() {
         assert!(!journal.path().exists() && !dir.path().join("d").exists());
     }
 }
+
+#[test]
+fn who_takes_back_what_a_close_undoes_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    for _ in 0..50 {
+        let journal = Journal::open(&dir.path().join("state"), "run").unwrap();
+        let mut deep = dir.path().join("d");
+        let mut ids = Vec::new();
+        for _ in 0..20 {
+            ids.push(journal.make(Change::dir(&deep), || fs::create_dir(&deep)).unwrap().unwrap().1);
+            deep.push("d");
+        }
+        let (failed, own) = std::thread::scope(|scope| {
+            let maker = scope.spawn(|| ids.iter().rev().filter_map(|id| journal.undo(*id).err()).collect::<Vec<_>>());
+            (journal.close(), maker.join().unwrap())
+        });
+        assert_eq!(failed, [""; 0]);
+        assert!(own.is_empty(), "{own:?}");
+        assert!(!journal.path().exists() && !dir.path().join("d").exists());
+    }
+}

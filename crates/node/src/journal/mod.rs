@@ -57,7 +57,7 @@ pub struct Journal {
     path: PathBuf,
     head: Head,
     state: Mutex<State>,
-    /// Something has been made, or could not be; or a close is over.
+    /// Something has been made or undone, or could not be.
     made: Condvar,
 }
 
@@ -74,9 +74,9 @@ struct State {
     held: scratch::Held,
     /// When [`Journal::close`] ended it first: since then nothing more is changed.
     closed: Option<Instant>,
-    /// A close is undoing. Another one at the same time would find half undone what the first has in
-    /// hand, fail at it, and so would the first: the journal would stay although nothing is left.
-    undoing: bool,
+    /// Changes that a thread is just undoing. Another one would find half undone what the first has in hand and
+    /// fail at it, and the journal would stay although nothing is left.
+    in_hand: Vec<ChangeId>,
     /// Who ends this owner's processes should it be killed.
     warden: Option<Warden>,
 }
@@ -138,7 +138,7 @@ impl Journal {
             making: Vec::new(),
             held: Vec::new(),
             closed: None,
-            undoing: false,
+            in_hand: Vec::new(),
             warden: None,
         };
         Ok(Self { path, head, state: Mutex::new(state), made: Condvar::new() })
@@ -248,14 +248,27 @@ impl Journal {
     /// # Errors
     /// When it cannot be undone; it then stays in the journal.
     pub fn undo(&self, id: ChangeId) -> Result<()> {
-        let found = lock(&self.state).live.iter().find(|(i, _)| *i == id).map(|(_, c)| c.clone());
-        match found {
+        match self.take_in_hand(id).map_err(|e| self.error(e))? {
             None => Ok(()),
-            Some(change) => {
-                self.take_back(&change).map_err(|e| self.error(told_by_hand(&change, e, &self.path)))?;
+            Some(hand) => {
+                self.take_back(&hand.change).map_err(|e| self.error(told_by_hand(&hand.change, e, &self.path)))?;
                 self.forget(id)
             }
         }
+    }
+
+    /// Takes a change in hand, so that no other thread undoes it meanwhile; waits for one that does. `None` where
+    /// it is undone already.
+    fn take_in_hand(&self, id: ChangeId) -> std::result::Result<Option<InHand<'_>>, String> {
+        let busy = |s: &mut State| s.in_hand.contains(&id);
+        let waited = self.made.wait_timeout_while(lock(&self.state), MAKING_LIMIT, busy);
+        let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        let Some((_, change)) = state.live.iter().find(|(i, _)| *i == id).cloned() else { return Ok(None) };
+        if waited.timed_out() {
+            return Err(format!("{change} is still being undone by another thread; the next start undoes it"));
+        }
+        state.in_hand.push(id);
+        Ok(Some(InHand { journal: self, id, change }))
     }
 
     /// Strikes out a change that was not made after all, or that its maker took back itself.
@@ -289,6 +302,14 @@ impl Journal {
                 ));
                 continue;
             }
+            let _hand = match self.take_in_hand(id) {
+                Ok(None) => continue,
+                Ok(Some(hand)) => hand,
+                Err(e) => {
+                    failed.push(e);
+                    continue;
+                }
+            };
             let undone = self.take_back(&change);
             if let Err(e) = undone.and_then(|()| self.forget(id).map_err(|e| e.to_string())) {
                 failed.push(told_by_hand(&change, e, &self.path));
@@ -311,12 +332,8 @@ impl Journal {
         let left = limit.saturating_sub(state.closed.get_or_insert_with(Instant::now).elapsed());
         let waited = self.made.wait_timeout_while(state, left, |s| !s.making.is_empty());
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        // Storage that does not answer may hold the other for ever.
-        let waited = self.made.wait_timeout_while(state, limit, |s| s.undoing);
-        waited.unwrap_or_else(PoisonError::into_inner).0.undoing = true;
+        drop(state);
         let failed = self.undo_all();
-        lock(&self.state).undoing = false;
-        self.made.notify_all();
         if failed.is_empty() {
             // Still locked: nobody can have taken the name meanwhile.
             let _ = fs::remove_file(&self.path);
@@ -371,6 +388,20 @@ struct Making<'a> {
 impl Drop for Making<'_> {
     fn drop(&mut self) {
         lock(&self.journal.state).making.retain(|id| *id != self.id);
+        self.journal.made.notify_all();
+    }
+}
+
+/// A change that is just being undone, however that ends.
+struct InHand<'a> {
+    journal: &'a Journal,
+    id: ChangeId,
+    change: Change,
+}
+
+impl Drop for InHand<'_> {
+    fn drop(&mut self) {
+        lock(&self.journal.state).in_hand.retain(|id| *id != self.id);
         self.journal.made.notify_all();
     }
 }
