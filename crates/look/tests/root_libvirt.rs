@@ -27,15 +27,7 @@ const HIDDEN: [&str; 5] = ["/run", "/etc/libvirt", "/var/lib/libvirt", "/var/log
 const LOG: &str = "/var/log/libvirt/libvirtd.log";
 
 /// As root in a container without control groups and security drivers.
-const QEMU_CONF: &str = r#"security_driver = "none"
-user = "root"
-group = "root"
-cgroup_controllers = []
-namespaces = []
-dynamic_ownership = 0
-remember_owner = 0
-stdio_handler = "file"
-"#;
+const QEMU_CONF: &str = include_str!("fixtures/qemu.conf");
 
 /// Planted: IDE, the host's page cache, an emulated network card.
 const DOMAIN: &str = r#"<domain type='qemu'>

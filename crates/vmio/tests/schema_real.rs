@@ -8,41 +8,21 @@ mod common;
 mod full;
 #[path = "common/schema.rs"]
 mod schema;
+#[path = "../../look/tests/common/stand_in.rs"]
+mod stand_in;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Read;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use schema::{fits, named, seen};
 use serde_json::Value;
+use stand_in::StandIn;
 use vmio::cmd::schema::ALL;
 use vmio::report::{self, Report};
 use vmio::store::Store;
 use vmio_model::result::{Accel, RunState};
-
-/// A program that waits under another's name and command line, until it is dropped.
-struct StandIn(Child);
-
-impl StandIn {
-    fn start(program: &str, args: &[&str]) -> StandIn {
-        let mut command = Command::new("sh");
-        command.arg0(program).args(["-c", "echo; read x"]).args(args);
-        let mut started = StandIn(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
-        // Its command line is there when it has said something.
-        started.0.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-        started
-    }
-}
-
-impl Drop for StandIn {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// A guest of QEMU's, with two disks and two network cards.
 fn qemu(dir: &Path, name: &str) -> StandIn {
@@ -86,7 +66,7 @@ fn qemu(dir: &Path, name: &str) -> StandIn {
         "-qmp",
         "unix:/nowhere/web.qmp",
     ];
-    StandIn::start("qemu-system-x86_64", &[&args[..], &disks, &more, &last].concat())
+    StandIn::start("qemu-system-x86_64", [&args[..], &disks, &more, &last].concat())
 }
 
 const FIRECRACKER: &str = r#"{"boot-source": {"kernel_image_path": "vmlinux"},
@@ -104,8 +84,8 @@ fn guests(dir: &Path) -> Vec<StandIn> {
     let disk = format!("path={}", disk.display());
     vec![
         qemu(dir, "schema-web"),
-        StandIn::start("firecracker", &["--id", "schema-fc", "--config-file", config.to_str().unwrap(), "--no-api"]),
-        StandIn::start("cloud-hypervisor", &["--cpus", "boot=2", "--memory", "size=256M", "--disk", &disk]),
+        StandIn::start("firecracker", ["--id", "schema-fc", "--config-file", config.to_str().unwrap(), "--no-api"]),
+        StandIn::start("cloud-hypervisor", ["--cpus", "boot=2", "--memory", "size=256M", "--disk", &disk]),
     ]
 }
 
@@ -167,25 +147,7 @@ fn stock(dir: &Path) {
     common::store_run(&store, &common::paper::run(Accel::Tcg));
 }
 
-const POLICY: &str = r#"
-[uplink.eth0]
-capacity = "100Mbit"
-[class.gold]
-priority = 1
-min = "30Mbit"
-max = "60Mbit"
-[class.bronze]
-priority = 5
-max = "50Mbit"
-[[interface]]
-match = { name = "vnet0" }
-class = "gold"
-uplink = "eth0"
-[[interface]]
-match = { name = "vnet1" }
-class = "bronze"
-uplink = "eth0"
-"#;
+const POLICY: &str = include_str!("fixtures/guard.toml");
 
 fn policies(dir: &Path) {
     fs::write(dir.join("guard.toml"), POLICY).unwrap();
@@ -222,7 +184,7 @@ fn outputs(dir: &Path) -> Printed {
     }
     {
         // What keeps a processor busy is in it, also on a machine that is otherwise idle.
-        let _busy = Busy::start();
+        let _busy = StandIn(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
         all.run("top", dir, "top --json --count 2 --interval 1 --no-ebpf");
     }
     all.run("doctor", dir, "doctor --json");
@@ -279,23 +241,6 @@ const SELDOM: &[(&str, &[&str], &str)] = &[
     ("tax-plan", &["Identity.bytes", "Identity.number", "Identity.diskseq"], "root_device.rs"),
     ("tax-plan", &["Identity.serial", "Identity.wwn", "Identity.model"], "a disk that tells them"),
 ];
-
-/// A process that does nothing but count, until this is dropped.
-struct Busy(std::process::Child);
-
-impl Busy {
-    fn start() -> Self {
-        let script = "while :; do :; done";
-        Self(std::process::Command::new("sh").args(["-c", script]).spawn().unwrap())
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 #[test]
 fn real_outputs_are_what_their_schemas_say() {

@@ -17,25 +17,7 @@ fn ends(output: &Output, code: i32) -> (String, String) {
     (out, err)
 }
 
-const POLICY: &str = r#"
-[uplink.eth0]
-capacity = "100Mbit"
-[class.gold]
-priority = 1
-min = "30Mbit"
-max = "60Mbit"
-[class.bronze]
-priority = 5
-max = "50Mbit"
-[[interface]]
-match = { name = "vnet0" }
-class = "gold"
-uplink = "eth0"
-[[interface]]
-match = { name = "vnet1" }
-class = "bronze"
-uplink = "eth0"
-"#;
+const POLICY: &str = include_str!("fixtures/guard.toml");
 
 #[test]
 fn a_policy_is_simulated() {

@@ -33,15 +33,7 @@ pub fn enter(args: &[String]) -> bool {
 }
 
 /// As root in a container without control groups and security drivers.
-const QEMU_CONF: &str = r#"security_driver = "none"
-user = "root"
-group = "root"
-cgroup_controllers = []
-namespaces = []
-dynamic_ownership = 0
-remember_owner = 0
-stdio_handler = "file"
-"#;
+const QEMU_CONF: &str = include_str!("../../../../look/tests/fixtures/qemu.conf");
 const LIBVIRT_LOG: &str = "/var/log/libvirt/libvirtd.log";
 
 const MOUNTS: &str = r#"set -e
