@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::result::{Mark, Run};
 use crate::rules::change::known_everywhere;
-use crate::setup::{Attachment, Setup};
+use crate::cell::Attachment;
 use crate::stats::Ratio;
 use crate::summary::{Share, Summary, overall};
 
@@ -44,8 +44,8 @@ pub fn best(run: &Run, summary: &Summary) -> Option<Best> {
     let fit: Vec<&Share> = summary.shares.iter().filter(|s| fits(summary, s)).collect();
     let target = target_of_most(&fit)?;
     let mut ran: BTreeMap<&Attachment, BTreeMap<&str, &Share>> = BTreeMap::new();
-    for share in fit.into_iter().filter(|s| s.setup.target == target) {
-        ran.entry(share.setup.attachment.as_ref()?).or_default().insert(&share.setup.workload, share);
+    for share in fit.into_iter().filter(|s| s.cell.target() == Some(&target)) {
+        ran.entry(share.cell.attachment()?).or_default().insert(share.cell.workload(), share);
     }
     // One that skipped a workload would be judged by the easier rest.
     let most = ran.values().map(BTreeMap::len).max()?;
@@ -64,7 +64,7 @@ pub fn best(run: &Run, summary: &Summary) -> Option<Best> {
     let (&attachment, shares) = ran.iter().max_by(|a, b| score(a.1).total_cmp(&score(b.1)))?;
     let rule = &summary.convergence;
     let over = ran.iter().filter(|(a, _)| **a != attachment).filter_map(|(&other, theirs)| {
-        let ratio = overall(run, common.iter().map(|w| (&theirs[w].setup, &shares[w].setup)))?;
+        let ratio = overall(run, common.iter().map(|w| (&theirs[w].cell, &shares[w].cell)))?;
         let sure = ratio.pairs >= rule.min_pairs && ratio.boots >= rule.min_boots && ratio.surely_above(1.0);
         Some(Over { attachment: other.clone(), ratio, sure })
     });
@@ -83,15 +83,15 @@ fn fits(summary: &Summary, share: &Share) -> bool {
     let cached = summary
         .cell(&share.key)
         .is_some_and(|c| c.marks.get(&Mark::Cached).is_some_and(|marked| 2 * marked >= c.samples));
-    share.setup.attachment.as_ref().is_some_and(|a| !a.cache.no_flush() && known_everywhere(a)) && !cached
+    share.cell.attachment().is_some_and(|a| !a.cache.no_flush() && known_everywhere(a)) && !cached
 }
 
 /// The target on which most set-ups were measured; among equals the first.
 fn target_of_most(shares: &[&Share]) -> Option<String> {
     let mut counts: Vec<(&str, BTreeSet<&Attachment>)> = Vec::new();
-    for Setup { target, attachment, .. } in shares.iter().map(|s| &s.setup) {
-        let attachment = attachment.as_ref()?;
-        match counts.iter_mut().find(|(name, _)| name == target) {
+    for cell in shares.iter().map(|s| &s.cell) {
+        let (target, attachment) = (cell.target()?, cell.attachment()?);
+        match counts.iter_mut().find(|(name, _)| *name == target) {
             Some((_, set)) => {
                 set.insert(attachment);
             }
@@ -106,7 +106,7 @@ fn target_of_most(shares: &[&Share]) -> Option<String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::setup::Cache;
+    use crate::cell::Cache;
     use crate::summary::summarise;
     use crate::testing::{Bench, guest, native, virtio};
 

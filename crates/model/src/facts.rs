@@ -13,11 +13,11 @@ mod subject;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::result::{Run, WorkloadTraits};
-use crate::setup::{Attachment, Setup};
+use crate::result::{DiskTraits, Run, WorkloadTraits};
+use crate::cell::{self, Attachment, Cell};
 use crate::stats::{Convergence, Pair, Ratio, paired_ratio};
 use crate::summary::steady::settled_run;
-use crate::summary::{Cell, Share, Summary, figure_of, pairs};
+use crate::summary::{CellRow, Share, Summary, judge_of, pairs};
 
 pub use fact::{Blank, Fact, Sourced, Sources};
 pub use guest::{DeletedFile, Details, Disk, Guest, HostCpu, Nic, Overridden, PlacedThread, Processors, Unread};
@@ -83,7 +83,7 @@ pub enum Changed {
     CacheAio,
     /// The I/O thread alone.
     Iothread,
-    /// Queues, discard, zeroes: what [`crate::setup::Options`] holds.
+    /// Queues, discard, zeroes: what [`crate::cell::Options`] holds.
     Options,
     /// The workload's requests in flight alone.
     Depth,
@@ -91,6 +91,10 @@ pub enum Changed {
     Engine,
     /// Whether the workload goes through its side's page cache alone.
     PageCache,
+    /// The network device alone.
+    Nic,
+    /// What is set around the cell alone.
+    Setting,
 }
 
 /// What one cell gets over another of the same side that differs in one thing, paired by round.
@@ -99,9 +103,9 @@ pub struct Gain {
     /// What differs.
     pub changed: Changed,
     /// The cell before the change.
-    pub before: Setup,
+    pub before: Cell,
     /// The cell after the change.
-    pub after: Setup,
+    pub after: Cell,
     /// After over before: above 1 is faster.
     pub ratio: Ratio,
     /// Whether it may be cited: it has the fewest pairs and boots. Whether its interval excludes
@@ -120,7 +124,7 @@ pub struct Measured {
     #[serde(default)]
     pub capped: bool,
     /// Rows of the run's table.
-    pub cells: Vec<Cell>,
+    pub cells: Vec<CellRow>,
     /// Shares against native.
     pub shares: Vec<Share>,
     /// Gains between cells of the same side, in both directions: guest cells, and native cells.
@@ -155,18 +159,23 @@ impl Facts {
 
 impl Measured {
     /// The row of a cell.
-    pub fn cell(&self, setup: &Setup) -> Option<&Cell> {
-        self.cells.iter().find(|c| c.setup == *setup)
+    pub fn cell(&self, setup: &Cell) -> Option<&CellRow> {
+        self.cells.iter().find(|c| c.cell == *setup)
     }
 
     /// The share of a guest cell, if it may be cited.
-    pub fn known_share(&self, setup: &Setup) -> Option<&Share> {
-        self.shares.iter().find(|s| s.setup == *setup && s.converged)
+    pub fn known_share(&self, setup: &Cell) -> Option<&Share> {
+        self.shares.iter().find(|s| s.cell == *setup && s.converged)
     }
 
-    /// Traits of a workload.
-    pub fn traits(&self, workload: &str) -> Option<&WorkloadTraits> {
-        self.workloads.iter().find(|w| w.name == workload)
+    /// What a workload does on a disk; `None` where it works on none.
+    pub fn job(&self, workload: &str) -> Option<&DiskTraits> {
+        self.workloads.iter().find(|w| w.name == workload)?.disk.as_ref()
+    }
+
+    /// The row of what a share is against.
+    pub fn baseline(&self, share: &Share) -> Option<&CellRow> {
+        self.cells.iter().find(|c| c.key == share.baseline)
     }
 
     /// Gains of guest cells of one kind that may be cited and whose interval lies wholly above the
@@ -177,7 +186,7 @@ impl Measured {
     }
 
     /// What one cell gets over another of the same side, guest or native, if it may be cited.
-    pub fn gain(&self, before: &Setup, after: &Setup) -> Option<&Gain> {
+    pub fn gain(&self, before: &Cell, after: &Cell) -> Option<&Gain> {
         self.gains.iter().find(|g| g.citable && g.before == *before && g.after == *after)
     }
 
@@ -194,8 +203,8 @@ pub fn facts_of(run: &Run, summary: &Summary) -> Facts {
     for before in &summary.cells {
         for after in &summary.cells {
             // Each workload has a cap of its own: between two of them the caps would be compared.
-            let capped = run.environment.cap_ratio.is_some() && before.setup.workload != after.setup.workload;
-            if let Some(changed) = changed(&before.setup, &after.setup, &run.workloads)
+            let capped = run.environment.cap_ratio.is_some() && before.cell.workload() != after.cell.workload();
+            if let Some(changed) = changed(&before.cell, &after.cell, &run.workloads)
                 && !capped
             {
                 gains.extend(gain(run, summary, changed, before, after));
@@ -207,7 +216,8 @@ pub fn facts_of(run: &Run, summary: &Summary) -> Facts {
             run: run.id,
             emulated: summary.emulated,
             capped: run.environment.cap_ratio.is_some(),
-            cells: summary.asked_for().cloned().collect(),
+            // What several did at once says nothing of one of them.
+            cells: summary.asked_for().filter(|c| c.cell.beside.is_empty()).cloned().collect(),
             shares: summary.shares.clone(),
             gains,
             workloads: run.workloads.clone(),
@@ -218,55 +228,69 @@ pub fn facts_of(run: &Run, summary: &Summary) -> Facts {
 }
 
 /// The one thing in which two cells of a side differ, if it is one.
-pub(crate) fn changed(before: &Setup, after: &Setup, workloads: &[WorkloadTraits]) -> Option<Changed> {
-    if before == after || before.guest != after.guest {
+pub(crate) fn changed(before: &Cell, after: &Cell, workloads: &[WorkloadTraits]) -> Option<Changed> {
+    let (a, b) = (&before.lead, &after.lead);
+    if before == after || a.side != b.side || before.beside != after.beside {
         return None;
     }
-    if before.workload != after.workload {
-        let same_disk = before.target == after.target && before.attachment == after.attachment;
-        let find = |name: &str| workloads.iter().find(|w| w.name == name);
-        let (x, y) = (find(&before.workload).filter(|_| same_disk)?, find(&after.workload)?);
-        let deeper = WorkloadTraits { name: y.name.clone(), depth: y.depth, ..x.clone() };
-        let engine = WorkloadTraits { name: y.name.clone(), engine: y.engine.clone(), ..x.clone() };
-        let cached = WorkloadTraits { name: y.name.clone(), direct: y.direct, ..x.clone() };
-        return match () {
-            // One job by two names: nothing differs.
-            () if deeper == *y && x.depth == y.depth => None,
-            () if deeper == *y => Some(Changed::Depth),
-            () if engine == *y => Some(Changed::Engine),
-            () if cached == *y => Some(Changed::PageCache),
-            () => None,
-        };
+    if before.settings != after.settings {
+        let same = Cell { settings: after.settings.clone(), ..before.clone() } == *after;
+        return same.then_some(Changed::Setting);
     }
-    if before.attachment == after.attachment {
-        return Some(Changed::Target);
+    if a.workload != b.workload {
+        let find = |name: &str| workloads.iter().find(|w| w.name == name)?.disk.as_ref();
+        return (a.subject == b.subject).then(|| job(find(&a.workload)?, find(&b.workload)?)).flatten();
     }
-    let (a, b) = (before.attachment.as_ref()?, after.attachment.as_ref()?);
-    let driver = Attachment { driver: b.driver.clone(), ..a.clone() };
-    let pair = Attachment { cache: b.cache, aio: b.aio, ..a.clone() };
-    let iothread = Attachment { iothread: b.iothread, ..a.clone() };
-    let options = Attachment { options: b.options.clone(), ..a.clone() };
+    use cell::Subject as On;
+    match (&a.subject, &b.subject) {
+        (On::Disk { target, attachment }, On::Disk { target: other, attachment: after }) => {
+            if attachment == after {
+                return Some(Changed::Target);
+            }
+            disk(attachment.as_ref()?, after.as_ref()?).filter(|_| target == other)
+        }
+        (On::Path { network, peer, nic }, On::Path { network: other, peer: end, nic: after }) => {
+            let same = network == other && peer == end;
+            (same && nic.is_some() && after.is_some()).then_some(Changed::Nic)
+        }
+        _ => None,
+    }
+}
+
+/// The one thing in which two jobs on a disk differ.
+fn job(x: &DiskTraits, y: &DiskTraits) -> Option<Changed> {
     match () {
-        () if before.target != after.target => None,
-        () if driver == *b => Some(Changed::Driver),
-        () if pair == *b => Some(Changed::CacheAio),
-        () if iothread == *b => Some(Changed::Iothread),
-        () if options == *b => Some(Changed::Options),
+        // One job by two names: nothing differs.
+        () if x == y => None,
+        () if *y == (DiskTraits { depth: y.depth, ..x.clone() }) => Some(Changed::Depth),
+        () if *y == (DiskTraits { engine: y.engine.clone(), ..x.clone() }) => Some(Changed::Engine),
+        () if *y == (DiskTraits { direct: y.direct, ..x.clone() }) => Some(Changed::PageCache),
+        () => None,
+    }
+}
+
+/// The one thing in which two ways to see a disk differ.
+fn disk(a: &Attachment, b: &Attachment) -> Option<Changed> {
+    match () {
+        () if *b == (Attachment { driver: b.driver.clone(), ..a.clone() }) => Some(Changed::Driver),
+        () if *b == (Attachment { cache: b.cache, aio: b.aio, ..a.clone() }) => Some(Changed::CacheAio),
+        () if *b == (Attachment { iothread: b.iothread, ..a.clone() }) => Some(Changed::Iothread),
+        () if *b == (Attachment { options: b.options.clone(), ..a.clone() }) => Some(Changed::Options),
         () => None,
     }
 }
 
 /// What one cell gets over another in the same run, paired by round, by the figure of the first
 /// one's workload; `None` without a round that both ran in.
-pub fn gain_ratio(run: &Run, before: &Setup, after: &Setup) -> Option<Ratio> {
-    let figure = figure_of(&run.workloads, &before.workload);
-    let of_round = pairs(&run.samples, before, after, |s| Some(figure.of(&s.result)));
+pub fn gain_ratio(run: &Run, before: &Cell, after: &Cell) -> Option<Ratio> {
+    let judge = judge_of(&run.workloads, before);
+    let of_round = pairs(&run.samples, before, after, |s| judge.rising(s));
     paired_ratio(&of_round.into_iter().map(|(_, p)| p).collect::<Vec<Pair>>())
 }
 
-fn gain(run: &Run, summary: &Summary, changed: Changed, before: &Cell, after: &Cell) -> Option<Gain> {
-    let ratio = gain_ratio(run, &before.setup, &after.setup)?;
+fn gain(run: &Run, summary: &Summary, changed: Changed, before: &CellRow, after: &CellRow) -> Option<Gain> {
+    let ratio = gain_ratio(run, &before.cell, &after.cell)?;
     let rule = &summary.convergence;
     let enough = ratio.pairs >= rule.min_pairs && ratio.boots >= rule.min_boots;
-    Some(Gain { changed, before: before.setup.clone(), after: after.setup.clone(), ratio, citable: enough })
+    Some(Gain { changed, before: before.cell.clone(), after: after.cell.clone(), ratio, citable: enough })
 }

@@ -7,8 +7,10 @@
 
 pub mod allocate;
 pub mod best;
+pub mod cell;
 pub mod facts;
 pub mod failure;
+pub mod figure;
 pub mod ignores;
 pub mod kind;
 pub mod paper;
@@ -17,7 +19,7 @@ pub mod problem;
 pub mod reference;
 pub mod result;
 pub mod rules;
-pub mod setup;
+
 pub mod shown;
 pub mod simulate;
 pub mod stats;

@@ -8,7 +8,7 @@ mod tables;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::setup::{Aio, Cache, Setup};
+use crate::cell::{Aio, Cache, Cell};
 
 pub use effects::{Compared, Judged, Verdict, judge};
 pub use tables::{Ours, Table, TableRow, tables};
@@ -118,7 +118,7 @@ pub struct Row {
     #[serde(default)]
     pub notes: Vec<usize>,
     /// The cell that measures the same here.
-    pub setup: Option<Cell>,
+    pub cell: Option<Pattern>,
     /// Or why there is none.
     pub not_run: Option<String>,
 }
@@ -128,7 +128,7 @@ pub struct Row {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "PaperCell")]
-pub struct Cell {
+pub struct Pattern {
     /// Entry of `guests/`.
     pub guest: String,
     /// Entry of `targets/`.
@@ -137,16 +137,17 @@ pub struct Cell {
     pub driver: Option<String>,
 }
 
-impl Cell {
+impl Pattern {
     /// The run's cell that it means, of a workload.
-    pub fn find<'a>(&self, workload: &str, setups: impl IntoIterator<Item = &'a Setup>) -> Option<&'a Setup> {
-        let fits = |s: &&Setup| {
-            let driver = s.attachment.as_ref().map(|a| &a.driver);
-            s.guest == self.guest && s.target == self.target && s.workload == workload && driver == self.driver.as_ref()
+    pub fn find<'a>(&self, workload: &str, setups: impl IntoIterator<Item = &'a Cell>) -> Option<&'a Cell> {
+        let fits = |s: &&Cell| {
+            let Some(on) = s.disk() else { return false };
+            let driver = on.attachment.map(|a| &a.driver);
+            let same = on.side.kind == self.guest && on.target == self.target && on.workload == workload;
+            same && driver == self.driver.as_ref()
         };
         setups.into_iter().filter(fits).min_by_key(|s| {
-            s.attachment
-                .as_ref()
+            s.attachment()
                 .map(|a| (a.cache != Cache::None, a.aio != Aio::Native, a.iothread, a.options != Default::default()))
         })
     }
@@ -203,9 +204,9 @@ pub struct Effect {
     /// What is compared.
     pub measure: Measure,
     /// The cell above the line.
-    pub numerator: Cell,
+    pub numerator: Pattern,
     /// The cell below the line; for `small-requests` there is none.
-    pub denominator: Option<Cell>,
+    pub denominator: Option<Pattern>,
     /// How the ratio must stand to the bound.
     pub relation: Relation,
     /// The bound.
@@ -218,8 +219,8 @@ impl Paper {
         let paper: Paper = toml::from_str(text).map_err(|e| e.to_string())?;
         for row in &paper.rows {
             let name = format!("row {} {} {} {}", row.direction, row.vmm, row.target, row.driver);
-            if row.setup.is_some() == row.not_run.is_some() {
-                return Err(format!("{name}: give either `setup` or `not_run`"));
+            if row.cell.is_some() == row.not_run.is_some() {
+                return Err(format!("{name}: give either `cell` or `not_run`"));
             }
             if row.notes.iter().any(|&n| n == 0 || n > paper.footnotes.len()) {
                 return Err(format!("{name}: there are footnotes 1 to {}", paper.footnotes.len()));

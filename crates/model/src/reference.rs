@@ -3,7 +3,7 @@
 
 use crate::facts::{Disk, Guest, Subject};
 use crate::rules::change::recommended;
-use crate::setup::Attachment;
+use crate::cell::Attachment;
 
 /// A setting in which a guest differs.
 #[derive(Debug, Clone, PartialEq, Eq)]

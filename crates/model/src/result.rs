@@ -7,8 +7,15 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::cell::Cell;
+use crate::figure::{Figure, Unit};
 use crate::kind::RunKind;
-use crate::setup::Setup;
+
+mod seen;
+mod work;
+
+pub use seen::{CpuUse, DeviceUse, Seen, Watched, seen_around};
+pub use work::{DiskWork, WorkloadResult};
 
 /// The accelerator that really ran the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -43,7 +50,9 @@ pub struct Environment {
     pub qemu: Option<String>,
     /// fio's version line.
     pub fio: Option<String>,
-    /// The backing device of all targets: kernel name of the leaves, file system, mount.
+    /// The backing device of all targets: kernel name of the leaves, file system, mount; empty where the study
+    /// has no disk.
+    #[serde(default)]
     pub backing: String,
     /// Cores and memory that both sides have.
     pub vcpus: u32,
@@ -66,39 +75,6 @@ pub struct Environment {
     pub written_beside_bytes: u64,
 }
 
-/// What the backing device did during a cell, from diskstats exactly as iostat computes it.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct DeviceUse {
-    /// Seconds between the two readings.
-    pub seconds: f64,
-    /// Completed reads.
-    pub read_ios: u64,
-    /// Completed writes.
-    pub write_ios: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Bytes written.
-    pub write_bytes: u64,
-    /// Completed flushes (kernel 5.5 and newer).
-    pub flush_ios: u64,
-    /// iostat's rareq-sz/wareq-sz together (older avgrq-sz), here in bytes.
-    pub request_bytes: f64,
-    /// iostat's aqu-sz (older avgqu-sz): requests in flight, time-averaged.
-    pub queue_depth: f64,
-    /// iostat's %util as a ratio 0 to 1: share of time with any request in flight; `None` where
-    /// the storage does not count it (NFS, RBD).
-    pub busy_ratio: Option<f64>,
-}
-
-/// CPU seconds spent during a cell.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct CpuUse {
-    /// Of the whole host, without idle and iowait.
-    pub host_seconds: f64,
-    /// Of QEMU by thread role (`vcpu`, `iothread`, `main`, `worker`); empty on the native side.
-    pub by_role: BTreeMap<String, f64>,
-}
-
 /// Work at the backing device that was not the cell's own.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Foreign {
@@ -111,52 +87,6 @@ pub struct Foreign {
     pub during_bytes_ratio: Option<f64>,
     /// Requests likewise.
     pub during_ios_ratio: Option<f64>,
-}
-
-/// Completion latency of a workload in seconds.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Latency {
-    /// Mean.
-    pub mean_seconds: f64,
-    /// (percentile 0 to 100, seconds), rising.
-    pub percentiles: Vec<(f64, f64)>,
-}
-
-impl Latency {
-    /// The latency at a percentile that was recorded.
-    pub fn at(&self, percentile: f64) -> Option<f64> {
-        self.percentiles.iter().find(|(p, _)| (p - percentile).abs() < 1e-6).map(|&(_, s)| s)
-    }
-}
-
-/// What a workload itself says it did.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct WorkloadResult {
-    /// Bytes read by the workload.
-    pub read_bytes: u64,
-    /// Bytes written by the workload.
-    pub write_bytes: u64,
-    /// Requests completed by the workload.
-    pub ios: u64,
-    /// Seconds of the measured part, flush included where the workload counts it.
-    pub seconds: f64,
-    /// Latency of what the workload is about (for durable append: write and fdatasync together).
-    pub latency: Option<Latency>,
-    /// The tool's own output whole: fio's `json+` document, dd's last line.
-    pub raw: serde_json::Value,
-    /// The command as it was run.
-    pub command: String,
-}
-
-impl WorkloadResult {
-    /// Bytes a second.
-    pub fn bandwidth(&self) -> f64 {
-        (self.read_bytes + self.write_bytes) as f64 / self.seconds
-    }
-    /// Requests a second.
-    pub fn iops(&self) -> f64 {
-        self.ios as f64 / self.seconds
-    }
 }
 
 /// Why a sample needs a word of caution.
@@ -175,53 +105,103 @@ pub enum Mark {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Sample {
     /// Which cell.
-    pub setup: Setup,
+    pub cell: Cell,
     /// Round in which it ran, from 0; the samples of one round form the pairs.
     pub round: u32,
     /// Boot of the guest it ran in, from 0 (native cells: the boot that their round used).
     pub boot: u32,
     /// Seconds since the epoch at the start.
     pub started_unix: f64,
-    /// What the workload says.
+    /// What the leading actor's workload says.
     pub result: WorkloadResult,
-    /// What the backing device did; `None` where it cannot be seen.
-    pub device: Option<DeviceUse>,
-    /// CPU.
-    pub cpu: CpuUse,
+    /// What those of the actors beside it say, in the cell's order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<WorkloadResult>,
+    /// What probes saw around it.
+    pub seen: Vec<Seen>,
     /// Foreign load.
     pub foreign: Foreign,
     /// Words of caution.
     pub marks: Vec<Mark>,
 }
 
-/// What a workload is judged by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Figure {
-    /// Bytes a second; more is better.
-    Bandwidth,
-    /// Requests a second; more is better.
-    Iops,
-}
+impl Sample {
+    /// What the actors say, the leading one first.
+    pub fn results(&self) -> impl Iterator<Item = &WorkloadResult> {
+        std::iter::once(&self.result).chain(&self.beside)
+    }
 
-impl Figure {
-    /// The figure of a sample.
-    pub fn of(self, result: &WorkloadResult) -> f64 {
-        match self {
-            Figure::Bandwidth => result.bandwidth(),
-            Figure::Iops => result.iops(),
-        }
+    /// What its actors did on disks, together.
+    pub fn work(&self) -> DiskWork {
+        self.results().map(WorkloadResult::disk_work).fold(DiskWork::default(), |sum, w| DiskWork {
+            read_bytes: sum.read_bytes + w.read_bytes,
+            write_bytes: sum.write_bytes + w.write_bytes,
+            ios: sum.ios + w.ios,
+            seconds: sum.seconds.max(w.seconds),
+            latency: None,
+        })
+    }
+
+    /// What the backing device of its disks did; `None` where there is none, or it cannot be seen.
+    pub fn device(&self) -> Option<DeviceUse> {
+        self.seen.iter().find_map(DeviceUse::of)
+    }
+
+    /// Puts what a disk did in the place of what was seen, for made-up runs; `None`: nothing was visible.
+    pub fn put_device(&mut self, device: Option<DeviceUse>) {
+        let cpu = self.cpu();
+        self.seen.retain(|seen| !matches!(seen.watched, Watched::Disk(_) | Watched::Processors | Watched::Hypervisor(_)));
+        self.seen.extend(seen_around(device, &cpu));
+    }
+
+    /// CPU seconds, as far as they were seen.
+    pub fn cpu(&self) -> CpuUse {
+        CpuUse::of(&self.seen)
     }
 }
+
+/// The latency figure of disk workloads.
+pub const LATENCY: &str = "latency";
+/// The bandwidth figure of disk workloads.
+pub const BANDWIDTH: &str = "bandwidth";
+/// The figure of requests a second of disk workloads.
+pub const IOPS: &str = "iops";
 
 /// What the model must know of a workload; the entry in `vmio-rig` declares it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkloadTraits {
     /// Name of the entry.
     pub name: String,
-    /// What it is judged by.
-    pub figure: Figure,
-    /// Whether it reads, writes.
+    /// What it measures.
+    pub figures: Vec<Figure>,
+    /// Name of the figure that it is judged by, and that decides when a share is known.
+    pub judged_by: String,
+    /// What it does on a disk; `None` where it works on none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskTraits>,
+}
+
+impl WorkloadTraits {
+    /// The figure that it is judged by.
+    pub fn judge(&self) -> Option<&Figure> {
+        self.figures.iter().find(|f| f.name == self.judged_by)
+    }
+
+    /// Whether it reads a disk.
+    pub fn reads(&self) -> bool {
+        self.disk.as_ref().is_some_and(|d| d.reads)
+    }
+
+    /// Whether it writes to a disk.
+    pub fn writes(&self) -> bool {
+        self.disk.as_ref().is_some_and(|d| d.writes)
+    }
+}
+
+/// What a workload does on a disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DiskTraits {
+    /// Whether it reads.
     pub reads: bool,
     /// Whether it writes.
     pub writes: bool,
@@ -238,11 +218,27 @@ pub struct WorkloadTraits {
     pub engine: String,
 }
 
+impl DiskTraits {
+    /// The figures of a workload like this, and the one that it is judged by: small requests by their
+    /// number, large ones by their bytes.
+    pub fn figures(&self, timed: bool) -> (Vec<Figure>, &'static str) {
+        let mut all = vec![
+            Figure::rate(BANDWIDTH, Unit::BytesPerSecond),
+            Figure::rate(IOPS, Unit::RequestsPerSecond),
+            Figure::amount("read", Unit::Bytes),
+            Figure::amount("written", Unit::Bytes),
+            Figure::amount("requests", Unit::Requests),
+        ];
+        all.extend(timed.then(|| Figure::times(LATENCY)));
+        (all, if self.block_bytes > 4096 { BANDWIDTH } else { IOPS })
+    }
+}
+
 /// A cell that was planned but did not run, and why.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Skipped {
     /// Which cell.
-    pub setup: Setup,
+    pub cell: Cell,
     /// What was unmet or failed, and the mend.
     pub reason: String,
 }

@@ -61,7 +61,7 @@ use serde::{Deserialize, Serialize};
 use crate::facts::{Disk, Facts, Measured, Nic, Processors, Provenance};
 use crate::paper;
 use crate::stats::{Interval, Ratio};
-use crate::summary::{Cell, Share};
+use crate::summary::{CellRow, Share};
 pub use about::About;
 pub use change::Change;
 pub use live::Live;
@@ -220,7 +220,7 @@ pub struct Rule {
     /// What its change does to a disk, where that can be measured.
     pub mend: Option<Mend>,
     /// Whether a published effect speaks of it: two disks of one guest, the slower first.
-    pub published: Option<fn(&paper::Cell, &paper::Cell) -> bool>,
+    pub published: Option<fn(&paper::Pattern, &paper::Pattern) -> bool>,
     /// Facts in which it must find something, and facts much like them in which it must find nothing:
     /// the contract test asks for them.
     #[cfg(test)]
@@ -236,7 +236,7 @@ pub enum Check {
     /// A run.
     Run(fn(&Rule, &Measured) -> Vec<Finding>),
     /// Each cell of a run.
-    Cell(fn(&Rule, &Measured, &Cell) -> Option<Finding>),
+    Cell(fn(&Rule, &Measured, &CellRow) -> Option<Finding>),
     /// Each share of a run that may be cited.
     Share(fn(&Rule, &Measured, &Share) -> Option<Finding>),
     /// Each disk of guests that run now.

@@ -109,6 +109,19 @@ impl Ratio {
     }
 }
 
+/// An arithmetic mean of differences with its interval, in the unit of what was compared.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Difference {
+    /// Mean; 0 is "equal".
+    pub value: f64,
+    /// 95 % interval; `None` with fewer than two pairs.
+    pub interval: Option<Interval>,
+    /// Pairs it was made of.
+    pub pairs: u32,
+    /// Boots that the pairs came from.
+    pub boots: u32,
+}
+
 /// When a ratio counts as known.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Convergence {
@@ -252,6 +265,17 @@ fn log_ratio(pair: &Pair) -> Option<f64> {
 pub fn paired_ratio(pairs: &[Pair]) -> Option<Ratio> {
     let logs: Vec<(u32, f64)> = pairs.iter().filter_map(|p| Some((p.boot, log_ratio(p)?))).collect();
     grouped(&logs).map(|g| g.ratio())
+}
+
+/// Mean of `test - base` with an interval that allows for the boots: for what may be 0 on a side. `None`
+/// without usable pairs.
+pub fn paired_difference(pairs: &[Pair]) -> Option<Difference> {
+    let all: Vec<(u32, f64)> =
+        pairs.iter().map(|p| (p.boot, p.test - p.base)).filter(|(_, d)| d.is_finite()).collect();
+    let grouped = grouped(&all)?;
+    let half = grouped.spread.and_then(|(variance, freedom)| half_width(variance, freedom));
+    let interval = half.map(|half| Interval { low: grouped.mean - half, high: grouped.mean + half });
+    Some(Difference { value: grouped.mean, interval, pairs: grouped.n, boots: grouped.groups })
 }
 
 /// Geometric mean of `test / base` from independent samples given as (boot, figure): Welch's

@@ -4,17 +4,22 @@
 
 pub mod cells;
 pub mod control;
+pub mod named;
+pub mod old;
 pub mod parse;
 pub mod plan;
 pub mod schedule;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-use crate::setup::{Aio, Cache, Options};
+use crate::cell::{Aio, Baseline, Cache, Cell, Options, Shape};
 use crate::stats::Convergence;
 use crate::stats::steady::MOST_ROUNDS;
 
 pub use crate::problem::Problem;
+pub use named::NamedCell;
 pub use control::{Control, Controlled, Link, controls};
 pub use parse::StudyError;
 pub use plan::{Plan, Rates};
@@ -34,17 +39,25 @@ pub struct Study {
     pub title: String,
     /// What it follows or reproduces, for example `shafer2010, section 3.3`; may be empty.
     pub cites: String,
+    /// What each cell is compared with.
+    #[serde(default, skip_serializing_if = "Baseline::is_native")]
+    pub baseline: Baseline,
     /// What both sides have.
     pub guest: Resources,
-    /// How large the targets are.
-    pub size: Size,
+    /// How large the targets are; `None` where no cell is on a disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Size>,
     /// How often, until when.
     pub repeat: Repeat,
     /// Whose guests get control cells; `None`: nobody's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control: Option<Controlled>,
-    /// The cells are the union of these products.
+    /// The cells are the union of these products,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub matrix: Vec<Matrix>,
+    /// and of these, which name each actor.
+    #[serde(default, rename = "cell", skip_serializing_if = "Vec::is_empty")]
+    pub named: Vec<NamedCell>,
 }
 
 /// What the guest has, and the native side is held to.
@@ -78,8 +91,9 @@ pub struct Repeat {
     pub seconds: f64,
     /// The run ends after this many minutes of measuring.
     pub max_minutes: f64,
-    /// The run ends after this many GiB have been written.
-    pub max_gib_written: f64,
+    /// The run ends after this many GiB have been written; `None` where no cell is on a disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_gib_written: Option<f64>,
     /// Flash is brought into its steady state first: see [`crate::stats::steady`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub steady_state: bool,
@@ -106,14 +120,41 @@ impl Repeat {
     }
 }
 
-/// A product of settings. Native cells take target and workload only.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// A product of sides, subjects, workloads and settings. The subjects are of one sort.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Matrix {
-    /// Entries of `targets/`.
+    /// Entries of `guests/`; `native` may be left out where it is the baseline, which is added anyway.
+    pub sides: Vec<String>,
+    /// Shapes of the guests; none: the study's own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub shapes: Vec<Shape>,
+    /// Disks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disks: Option<Disks>,
+    /// Paths of networks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paths: Option<Paths>,
+    /// The machine itself.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub machine: bool,
+    /// Clusters of so many machines.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub clusters: Vec<u32>,
+    /// Entries of `workloads/`.
+    pub workloads: Vec<String>,
+    /// Entries of `settings/`, each with the values that it takes in turn.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, Vec<String>>,
+}
+
+/// A product of disks. Native cells take the target only.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Disks {
+    /// Entries of `disks/targets/`.
     pub targets: Vec<String>,
-    /// Entries of `guests/`; `native` may be left out, the baseline is added anyway.
-    pub guests: Vec<String>,
-    /// Entries of `drivers/`.
+    /// Entries of `disks/drivers/`.
     pub drivers: Vec<String>,
     /// Cache modes.
     pub caches: Vec<Cache>,
@@ -123,8 +164,22 @@ pub struct Matrix {
     pub iothreads: Vec<bool>,
     /// What else is set.
     pub options: Vec<Options>,
-    /// Entries of `workloads/`.
-    pub workloads: Vec<String>,
+}
+
+/// A product of paths. Native cells take network and peer only.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Paths {
+    /// Entries of `networks/`.
+    pub networks: Vec<String>,
+    /// Other ends, by their names in the network.
+    pub peers: Vec<String>,
+    /// Device models that guests see their end by.
+    pub nics: Vec<String>,
+    /// Carried by the hypervisor, by the host's kernel.
+    pub vhost: Vec<bool>,
+    /// Queues; none: as the hypervisor likes.
+    pub queues: Vec<u32>,
 }
 
 /// Names of the entries of each extension point: this crate does not know them.
@@ -136,10 +191,72 @@ pub struct Names {
     pub targets: Vec<String>,
     /// Of `drivers/`.
     pub drivers: Vec<String>,
+    /// Of `networks/`.
+    pub networks: Vec<String>,
+    /// Other ends that any of these names.
+    pub peers: Vec<String>,
+    /// Device models that guests can have.
+    pub nics: Vec<String>,
+    /// Of `settings/`, each with what reads a value of it and gives its one spelling, or says what is wrong.
+    pub settings: Vec<SettingName>,
     /// Of `workloads/`.
-    pub workloads: Vec<String>,
+    pub workloads: Vec<WorkloadName>,
     /// Workloads that are made from their names, beside those.
     pub workload_family: Option<Family>,
+}
+
+/// An entry of `settings/`.
+#[derive(Debug, Clone, Copy)]
+pub struct SettingName {
+    /// Its name.
+    pub name: &'static str,
+    /// The one spelling of a value, or what is wrong with it.
+    pub value: fn(&str) -> Result<String, String>,
+}
+
+/// An entry of `workloads/`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkloadName {
+    /// Its name.
+    pub name: String,
+    /// On what it works.
+    pub works_on: Sort,
+}
+
+/// The sorts of subjects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sort {
+    /// A disk.
+    Disk,
+    /// A path of a network.
+    Path,
+    /// The machine itself.
+    Machine,
+    /// A cluster of machines.
+    Cluster,
+}
+
+impl Sort {
+    /// That of a subject.
+    pub fn of(subject: &crate::cell::Subject) -> Self {
+        use crate::cell::Subject;
+        match subject {
+            Subject::Disk { .. } => Sort::Disk,
+            Subject::Path { .. } => Sort::Path,
+            Subject::Machine => Sort::Machine,
+            Subject::Cluster { .. } => Sort::Cluster,
+        }
+    }
+
+    /// `a disk`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Sort::Disk => "a disk",
+            Sort::Path => "a path of a network",
+            Sort::Machine => "the machine itself",
+            Sort::Cluster => "a cluster",
+        }
+    }
 }
 
 /// Names of a family, which are too many for a list.
@@ -152,6 +269,8 @@ pub struct Family {
     /// `None`: the word is nothing like this family; `Some(Err(why))`: it is meant to be of the
     /// family, but is not; `Some(Ok(()))`: it is.
     pub recognise: fn(&str) -> Option<Result<(), String>>,
+    /// On what its members work.
+    pub works_on: Sort,
 }
 
 impl Study {
@@ -165,9 +284,19 @@ impl Study {
         toml::to_string_pretty(self).expect("a study has only strings, numbers and lists of them")
     }
 
-    /// Whether it has native cells alone: no guest is booted, and there is no share to state.
+    /// Whether it has native cells alone: no guest is booted.
     pub fn is_native_only(&self) -> bool {
-        self.matrix.iter().all(|m| m.guests.iter().all(|g| g == "native"))
+        self.cells().iter().all(Cell::is_native)
+    }
+
+    /// Whether any cell is on a disk: then there is a place for it, and a size, and a write budget.
+    pub fn has_disks(&self) -> bool {
+        self.matrix.iter().any(|m| m.disks.is_some()) || self.named.iter().any(|c| c.targets().next().is_some())
+    }
+
+    /// Whether a cell is set against another one.
+    pub fn compares(&self, cell: &Cell) -> bool {
+        self.baseline.of(cell).is_some_and(|baseline| baseline != *cell)
     }
 
     /// Bytes that a buffered workload (`dd`) moves: twice the memory of its side, so that most
@@ -177,8 +306,8 @@ impl Study {
         (2 * u64::from(self.guest.memory_mib) * MIB).min(self.target_bytes())
     }
 
-    /// Size of a target in bytes.
+    /// Size of a target in bytes; 0 where no cell is on a disk.
     pub fn target_bytes(&self) -> u64 {
-        u64::from(self.size.target_mib) * MIB
+        self.size.map_or(0, |size| u64::from(size.target_mib) * MIB)
     }
 }

@@ -7,6 +7,7 @@ pub mod compare;
 pub mod durability;
 pub mod explain;
 mod headline;
+mod judge;
 pub mod steady;
 
 use std::collections::BTreeMap;
@@ -15,19 +16,22 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::kind::RunKind;
-use crate::result::{Environment, Figure, Mark, Run, RunState, Skipped};
-use crate::setup::Setup;
-use crate::stats::{Convergence, Estimate, Noise, Ratio};
+use crate::figure::{Better, Compared, Form, Labels, Unit};
+use crate::result::{Environment, Mark, Run, RunState, Skipped};
+use crate::cell::Cell;
+use crate::stats::{Convergence, Difference, Estimate, Noise, Ratio};
 
-pub(crate) use build::{figure_of, overall};
 pub use build::{noise, pairs, repeat_of, shares, summarise};
+pub(crate) use build::overall;
+pub use judge::Judge;
+pub(crate) use judge::judge_of;
 pub use compare::{Comparison, compare};
 pub use durability::Durability;
 pub use explain::Explanation;
 pub(crate) use headline::percent;
 
 /// Version of the summary's JSON. Fields are only added within a major version.
-pub const SCHEMA_VERSION: &str = "1.0";
+pub const SCHEMA_VERSION: &str = "2.0";
 
 /// A run, judged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -55,8 +59,8 @@ pub struct Summary {
     /// The headline; `None` when no guest cell that it is made of has a pair.
     pub headline: Option<Headline>,
     /// A row a cell, in the order in which the cells first ran.
-    pub cells: Vec<Cell>,
-    /// Guest against native, in the same order.
+    pub cells: Vec<CellRow>,
+    /// Cells against their baselines, in the same order.
     pub shares: Vec<Share>,
     /// Guest cells that control cells explain.
     #[serde(default)]
@@ -89,11 +93,11 @@ pub struct Headline {
 
 /// One cell of the table.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Cell {
+pub struct CellRow {
     /// Its name: `device/qemu/virtio-blk,none,native/seq-write`, `device/native/seq-write`.
     pub key: String,
     /// What was measured.
-    pub setup: Setup,
+    pub cell: Cell,
     /// Whether it is a control cell, which the study did not name.
     #[serde(default)]
     pub control: bool,
@@ -101,18 +105,16 @@ pub struct Cell {
     pub samples: u32,
     /// Boots they came from.
     pub boots: u32,
-    /// Which of the two rates it is judged by.
-    pub figure: Figure,
+    /// Name of the figure that it is judged by.
+    pub figure: String,
     /// Whether latency is what its reader wants first (durable append).
     pub latency_first: bool,
-    /// Bytes a second.
-    pub bandwidth_bytes_per_second: Estimate,
-    /// Requests a second; `None` where the workload does not count them.
-    pub requests_per_second: Option<Estimate>,
-    /// Median latency.
-    pub latency_p50_seconds: Option<Estimate>,
-    /// 99th percentile of latency.
-    pub latency_p99_seconds: Option<Estimate>,
+    /// All of its figures.
+    #[serde(default)]
+    pub figures: Vec<FigureRow>,
+    /// What disk workloads are read by; absent where it works on no disk.
+    #[serde(flatten)]
+    pub disk: Option<DiskFigures>,
     /// What the backing device saw; `None` where it cannot be seen.
     pub device: Option<Device>,
     /// What it cost in CPU time.
@@ -124,6 +126,42 @@ pub struct Cell {
     pub marks: BTreeMap<Mark, u32>,
     /// Rounds whose figure is an outlier (more than ten standard deviations off): kept, and shown.
     pub outlier_rounds: Vec<u32>,
+}
+
+/// A figure of a cell over its samples.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FigureRow {
+    /// Its name.
+    pub name: String,
+    /// What tells it from others of the same name; `actor`: which of several, from 1.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: Labels,
+    /// In what it is counted.
+    pub unit: Unit,
+    /// Which way is better.
+    pub better: Better,
+    /// How it is compared.
+    pub compared: Compared,
+    /// In which form it came.
+    pub form: Form,
+    /// Mean over the samples of the one number that stands for each: of a distribution its median.
+    pub typical: Estimate,
+    /// Mean over the samples of the 99th percentile; of a distribution alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99: Option<Estimate>,
+}
+
+/// What disk workloads are read by.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DiskFigures {
+    /// Bytes a second.
+    pub bandwidth_bytes_per_second: Estimate,
+    /// Requests a second; `None` where the workload does not count them.
+    pub requests_per_second: Option<Estimate>,
+    /// Median latency.
+    pub latency_p50_seconds: Option<Estimate>,
+    /// 99th percentile of latency.
+    pub latency_p99_seconds: Option<Estimate>,
 }
 
 /// What the backing device saw during a cell: means over its samples, with their intervals.
@@ -158,27 +196,51 @@ pub struct Cpu {
     pub role_seconds_per_request: BTreeMap<String, f64>,
 }
 
-/// What a guest cell gets of its baseline.
+/// What a cell gets of its baseline.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Share {
-    /// Key of the guest cell.
+    /// Key of the cell.
     pub key: String,
     /// Key of the baseline.
     pub baseline: String,
-    /// The guest cell.
-    pub setup: Setup,
-    /// What both are judged by.
-    pub figure: Figure,
-    /// Guest over native, paired by round.
+    /// The cell.
+    pub cell: Cell,
+    /// Name of the figure that both are judged by.
+    pub figure: String,
+    /// The cell over its baseline, paired by round; of a figure of which less is better the baseline over the
+    /// cell. Below 1 is a loss.
     pub share_ratio: Ratio,
     /// Median latency, guest over native: above 1 is slower.
     pub latency_p50_ratio: Option<Ratio>,
+    /// All figures that are compared, the cell against its baseline.
+    #[serde(default)]
+    pub figures: Vec<FigureShare>,
     /// Whether the share is known to the wanted width.
     pub converged: bool,
     /// `converged`, or why not, in words.
     pub verdict: String,
     /// Rounds whose ratio is an outlier: kept, and shown.
     pub outlier_rounds: Vec<u32>,
+}
+
+/// A figure of a cell against that of its baseline, paired by round.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FigureShare {
+    /// Its name.
+    pub name: String,
+    /// What tells it from others of the same name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: Labels,
+    /// In what it is counted, and a difference with it.
+    pub unit: Unit,
+    /// Which way is better.
+    pub better: Better,
+    /// The cell over its baseline, where it is compared so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<Ratio>,
+    /// The cell less its baseline, where it is compared so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub difference: Option<Difference>,
 }
 
 /// What a cell cannot be told apart from itself by.
@@ -194,28 +256,40 @@ impl Summary {
     /// Whether the run is about native cells alone: it asked for no guest, so it has no share.
     pub fn is_native_only(&self) -> bool {
         !self.cells.is_empty()
-            && self.cells.iter().all(|c| c.setup.is_native())
-            && self.skipped.iter().all(|s| s.setup.is_native())
+            && self.cells.iter().all(|c| c.cell.is_native())
+            && self.skipped.iter().all(|s| s.cell.is_native())
     }
 
     /// The row of a cell.
-    pub fn cell(&self, key: &str) -> Option<&Cell> {
+    pub fn cell(&self, key: &str) -> Option<&CellRow> {
         self.cells.iter().find(|c| c.key == key)
     }
 
-    /// The share of a guest cell.
+    /// The share of a cell.
     pub fn share(&self, key: &str) -> Option<&Share> {
         self.shares.iter().find(|s| s.key == key)
     }
 
     /// The cells without the control cells, which are shown with what they explain.
-    pub fn asked_for(&self) -> impl Iterator<Item = &Cell> {
+    pub fn asked_for(&self) -> impl Iterator<Item = &CellRow> {
         self.cells.iter().filter(|c| !c.control)
     }
 
     /// Shortcut for [`summarise`].
     pub fn of(run: &Run) -> Summary {
         summarise(run)
+    }
+}
+
+impl CellRow {
+    /// Its figure of that name without labels.
+    pub fn figure(&self, name: &str) -> Option<&FigureRow> {
+        self.figures.iter().find(|f| f.name == name && f.labels.is_empty())
+    }
+
+    /// The figure that it is judged by.
+    pub fn judged(&self) -> Option<&FigureRow> {
+        self.figure(&self.figure)
     }
 }
 

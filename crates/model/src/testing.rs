@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 
 use crate::facts::{Details, Disk, Facts, HostCpu, Nic, PlacedThread, Processors, Provenance, Subject, facts_of};
 use crate::result::{
-    Accel, CpuUse, DeviceUse, Environment, Figure, Foreign, Latency, Mark, Run, RunState, Sample, WorkloadResult,
-    WorkloadTraits,
+    Accel, BANDWIDTH, CpuUse, DeviceUse, DiskTraits, DiskWork, Environment, Foreign, Mark, Run, RunState, Sample,
+    WorkloadTraits, seen_around,
 };
-use crate::setup::{Aio, Attachment, Cache, Setup};
+use crate::figure::Distribution;
+use crate::cell::{Aio, Attachment, Cache, Cell};
 use crate::summary::summarise;
 
 /// Numerical Recipes' 64-bit linear congruential generator.
@@ -107,18 +108,17 @@ pub fn settings(details: Details) -> Facts {
 }
 
 /// A native cell.
-pub fn native(target: &str, workload: &str) -> Setup {
-    Setup { guest: "native".into(), target: target.into(), attachment: None, workload: workload.into() }
+pub fn native(target: &str, workload: &str) -> Cell {
+    Cell::on("native", target, None, workload)
 }
 
 /// A guest cell with cache=none, aio=native and no I/O thread.
-pub fn guest(target: &str, driver: &str, workload: &str) -> Setup {
-    let attachment = Attachment::new(driver, Cache::None, Aio::Native);
-    Setup { guest: "qemu".into(), attachment: Some(attachment), ..native(target, workload) }
+pub fn guest(target: &str, driver: &str, workload: &str) -> Cell {
+    Cell::on("qemu", target, Some(Attachment::new(driver, Cache::None, Aio::Native)), workload)
 }
 
 /// [`guest`] by virtio-blk.
-pub fn virtio(target: &str, workload: &str) -> Setup {
+pub fn virtio(target: &str, workload: &str) -> Cell {
     guest(target, "virtio-blk", workload)
 }
 
@@ -138,9 +138,11 @@ pub fn one_and_many(job: &str, (queue_depth, busy): (f64, f64), many: f64) -> Fa
 
 /// The traits of all workloads as the host declares them.
 pub fn traits() -> Vec<WorkloadTraits> {
-    let one = |name: &str, writes: bool, sequential: bool, block_bytes: u64, depth: u32| WorkloadTraits {
-        name: name.into(),
-        figure: if block_bytes == 4096 { Figure::Iops } else { Figure::Bandwidth },
+    let of = |name: &str, disk: DiskTraits| {
+        let (figures, judged_by) = disk.figures(true);
+        WorkloadTraits { name: name.into(), figures, judged_by: judged_by.into(), disk: Some(disk) }
+    };
+    let job = |name: &str, writes: bool, sequential: bool, block_bytes: u64, depth: u32| DiskTraits {
         reads: !writes,
         writes,
         sequential,
@@ -149,12 +151,15 @@ pub fn traits() -> Vec<WorkloadTraits> {
         direct: !name.starts_with("dd"),
         engine: String::new(),
     };
+    let one = |name: &str, writes: bool, sequential: bool, block_bytes: u64, depth: u32| {
+        of(name, job(name, writes, sequential, block_bytes, depth))
+    };
     let mut sweeps = Vec::new();
     for depth in [1, 2, 4, 8, 16] {
         for (engine, uring) in [("libaio", ""), ("io_uring", "-uring")] {
             for (direct, buffered) in [(true, ""), (false, "-buffered")] {
                 let name = format!("seq-read-64k-d{depth}{uring}{buffered}");
-                sweeps.push(WorkloadTraits { direct, engine: engine.into(), ..one(&name, false, true, 65536, depth) });
+                sweeps.push(of(&name, DiskTraits { direct, engine: engine.into(), ..job(&name, false, true, 65536, depth) }));
             }
         }
     }
@@ -174,7 +179,7 @@ pub fn traits() -> Vec<WorkloadTraits> {
 }
 
 struct Planned {
-    setup: Setup,
+    cell: Cell,
     figure: f64,
     device: (f64, f64, f64),
     mark: Option<Mark>,
@@ -198,7 +203,7 @@ impl Bench {
         Bench { cells: Vec::new(), rounds: 6, half_width: 0.05, scatter: 0.01, seed: 7, id: 1 }
     }
 
-    pub fn cell(mut self, setup: Setup, figure: f64) -> Bench {
+    pub fn cell(mut self, setup: Cell, figure: f64) -> Bench {
         self.cells.push(Planned {
             setup,
             figure,
@@ -211,24 +216,24 @@ impl Bench {
     }
 
     /// What the device sees of a cell: request bytes, queue depth, busy ratio.
-    pub fn device(mut self, setup: &Setup, request_bytes: f64, queue_depth: f64, busy: f64) -> Bench {
+    pub fn device(mut self, setup: &Cell, request_bytes: f64, queue_depth: f64, busy: f64) -> Bench {
         self.find(setup).device = (request_bytes, queue_depth, busy);
         self
     }
 
-    pub fn mark(mut self, setup: &Setup, mark: Mark) -> Bench {
+    pub fn mark(mut self, setup: &Cell, mark: Mark) -> Bench {
         self.find(setup).mark = Some(mark);
         self
     }
 
     /// CPU seconds of QEMU's I/O thread in each second of the cell.
-    pub fn iothread(mut self, setup: &Setup, seconds: f64) -> Bench {
+    pub fn iothread(mut self, setup: &Cell, seconds: f64) -> Bench {
         self.find(setup).iothread_seconds = seconds;
         self
     }
 
     /// Bytes that the device moves for each byte of the cell's.
-    pub fn moved(mut self, setup: &Setup, factor: f64) -> Bench {
+    pub fn moved(mut self, setup: &Cell, factor: f64) -> Bench {
         self.find(setup).moved = factor;
         self
     }
@@ -249,8 +254,8 @@ impl Bench {
         Bench { seed, id: seed as i64, ..self }
     }
 
-    fn find(&mut self, setup: &Setup) -> &mut Planned {
-        self.cells.iter_mut().find(|c| c.setup == *setup).unwrap()
+    fn find(&mut self, setup: &Cell) -> &mut Planned {
+        self.cells.iter_mut().find(|c| c.cell == *setup).unwrap()
     }
 
     pub fn facts(self) -> Facts {
@@ -264,7 +269,7 @@ impl Bench {
         let mut samples = Vec::new();
         for round in 0..self.rounds {
             for cell in &self.cells {
-                let traits = workloads.iter().find(|w| w.name == cell.setup.workload).unwrap();
+                let traits = workloads.iter().find(|w| w.name == cell.cell.workload()).unwrap();
                 let figure = cell.figure * (self.scatter * random.normal()).exp();
                 samples.push(sample(cell, traits, figure, round));
             }
@@ -292,46 +297,46 @@ impl Bench {
 
 fn sample(cell: &Planned, traits: &WorkloadTraits, figure: f64, round: u32) -> Sample {
     let seconds = 1.5;
-    let bytes = match traits.figure {
-        Figure::Bandwidth => figure * seconds,
-        Figure::Iops => figure * seconds * traits.block_bytes as f64,
+    let job = traits.disk.as_ref().unwrap();
+    let bytes = match traits.judged_by == BANDWIDTH {
+        true => figure * seconds,
+        false => figure * seconds * job.block_bytes as f64,
     };
     let (request, queue_depth, busy_ratio) = cell.device;
-    let request_bytes = if request > 0.0 { request } else { traits.block_bytes as f64 };
+    let request_bytes = if request > 0.0 { request } else { job.block_bytes as f64 };
     let ios = (bytes / request_bytes) as u64;
     let side = |on: bool, amount: f64| if on { amount as u64 } else { 0 };
     Sample {
-        setup: cell.setup.clone(),
+        cell: cell.cell.clone(),
         round,
         boot: round / 2,
         started_unix: f64::from(round),
-        result: WorkloadResult {
-            read_bytes: side(traits.reads, bytes),
-            write_bytes: side(traits.writes, bytes),
-            ios: (bytes / traits.block_bytes as f64) as u64,
+        result: DiskWork {
+            read_bytes: side(job.reads, bytes),
+            write_bytes: side(job.writes, bytes),
+            ios: (bytes / job.block_bytes as f64) as u64,
             seconds,
-            latency: Some(Latency {
-                mean_seconds: 1.0 / figure,
+            latency: Some(Distribution {
+                mean: 1.0 / figure,
                 percentiles: vec![(50.0, 1.0 / figure), (99.0, 3.0 / figure)],
             }),
-            raw: serde_json::Value::Null,
-            command: "fio".into(),
-        },
-        device: Some(DeviceUse {
+        }
+        .result(serde_json::Value::Null, "fio".into()),
+        beside: Vec::new(),
+        seen: seen_around(Some(DeviceUse {
             seconds,
-            read_ios: side(traits.reads, ios as f64),
-            write_ios: side(traits.writes, ios as f64),
-            read_bytes: side(traits.reads, bytes * cell.moved),
-            write_bytes: side(traits.writes, bytes * cell.moved),
+            read_ios: side(job.reads, ios as f64),
+            write_ios: side(job.writes, ios as f64),
+            read_bytes: side(job.reads, bytes * cell.moved),
+            write_bytes: side(job.writes, bytes * cell.moved),
             flush_ios: 3,
             request_bytes,
             queue_depth,
             busy_ratio: Some(busy_ratio),
-        }),
-        cpu: CpuUse {
+        }), &CpuUse {
             host_seconds: 0.5,
             by_role: BTreeMap::from([("vcpu".into(), 0.25), ("iothread".into(), cell.iothread_seconds * seconds)]),
-        },
+        }),
         foreign: Foreign::default(),
         marks: cell.mark.into_iter().collect(),
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use vmio_model::result::{Figure, WorkloadTraits};
-use vmio_model::setup::Setup;
+use vmio_model::cell::Cell;
 use vmio_model::stats::{Interval, Ratio};
 use vmio_model::study::plan::{Plan, TargetSpace, estimate, spans};
 use vmio_model::study::{
@@ -88,11 +88,11 @@ fn the_shipped_studies_are_good_and_name_themselves() {
         let study = study(text);
         assert_eq!(study.name, name);
         let cells = study.cells();
-        let distinct: BTreeSet<String> = cells.iter().map(Setup::key).collect();
+        let distinct: BTreeSet<String> = cells.iter().map(Cell::key).collect();
         assert_eq!(distinct.len(), cells.len());
         for cell in &cells {
             assert!(cells.contains(&cell.baseline()), "{}", cell.key());
-            let refused = cell.attachment.as_ref().is_some_and(|a| a.label().contains("writeback,native"));
+            let refused = cell.attachment().is_some_and(|a| a.label().contains("writeback,native"));
             assert!(!refused, "{} cannot start", cell.key());
         }
         // What is stored with a run reads back to the same study.
@@ -103,7 +103,7 @@ fn the_shipped_studies_are_good_and_name_themselves() {
 #[test]
 fn the_quick_study_has_what_the_demo_promises() {
     let study = study(QUICK);
-    let keys: Vec<String> = study.cells().iter().map(Setup::key).collect();
+    let keys: Vec<String> = study.cells().iter().map(Cell::key).collect();
     assert_eq!(keys[0], "device/native/durable-append");
     assert_eq!(keys[1], "device/qemu/lsi53c895a,none,native/durable-append");
     assert_eq!(keys.len(), 18);
@@ -211,7 +211,7 @@ workloads = ["seq-write"]
 
 #[test]
 fn cells_are_distinct_ordered_and_have_their_baseline() {
-    let keys: Vec<String> = study(SMALL).cells().iter().map(Setup::key).collect();
+    let keys: Vec<String> = study(SMALL).cells().iter().map(Cell::key).collect();
     assert_eq!(
         keys,
         [
@@ -379,7 +379,7 @@ fn play_whole(
     let skipped = BTreeSet::new();
     for step in 0.. {
         assert!(step < 10_000, "the schedule does not end");
-        let pairs = |key: &str| done.iter().filter(|s| s.setup == key).count() as u32;
+        let pairs = |key: &str| done.iter().filter(|s| s.cell == key).count() as u32;
         let shares: BTreeMap<String, Ratio> = study
             .cells()
             .iter()
@@ -425,7 +425,7 @@ fn a_group_goes_on_until_its_disk_is_steady() {
     let small = study(&text);
     assert_eq!(study(&small.to_toml()), small, "steady_state is kept");
     let (native, other) = ("device/native/seq-write", "device/native/rand-read-1");
-    let rounds = |done: &[SampleKey], key: &str| done.iter().filter(|s| s.setup == key).count() as u32;
+    let rounds = |done: &[SampleKey], key: &str| done.iter().filter(|s| s.cell == key).count() as u32;
     let (done, reason) = play_until_steady(&small, |_, n| known(n), None, |key, n| key != native || n >= 8);
     assert_eq!((reason, rounds(&done, native)), (DoneReason::Converged, 8));
     assert!(rounds(&done, other) < 8, "{done:?}");
@@ -453,7 +453,7 @@ fn native_cells_alone_run_the_fewest_rounds() {
 fn the_fewest_pairs_use_the_fewest_boots() {
     let (done, reason) = play(&study(SMALL), |_, n| known(n), None);
     assert_eq!(reason, DoneReason::Converged);
-    let of = |key: &str| done.iter().filter(|s| s.setup == key).cloned().collect::<Vec<_>>();
+    let of = |key: &str| done.iter().filter(|s| s.cell == key).cloned().collect::<Vec<_>>();
     for cell in study(SMALL).cells() {
         let mine = of(&cell.key());
         assert_eq!(mine.len(), 5, "{}", cell.key());
@@ -464,7 +464,7 @@ fn the_fewest_pairs_use_the_fewest_boots() {
 #[test]
 fn a_round_keeps_a_group_together_and_the_next_is_its_mirror() {
     let (done, _) = play(&study(SMALL), |_, n| vague(n), None);
-    let round = |r: u32| done.iter().filter(|s| s.round == r).map(|s| s.setup.clone()).collect::<Vec<_>>();
+    let round = |r: u32| done.iter().filter(|s| s.round == r).map(|s| s.cell.clone()).collect::<Vec<_>>();
     for r in 0..8 {
         let order: Vec<bool> = round(r).iter().map(|k| k.ends_with("seq-write")).collect();
         let changes = order.windows(2).filter(|w| w[0] != w[1]).count();
@@ -484,7 +484,7 @@ fn control_cells() -> Vec<Control> {
     let guest = |driver: &str| cells.iter().find(|c| c.key().contains(driver) && c.workload == "seq-write").unwrap();
     let control = |driver: &str, link: Link, workload: &str| Control {
         of: guest(driver).clone(),
-        setup: Setup { workload: workload.into(), ..guest(driver).baseline() },
+        cell: Cell { workload: workload.into(), ..guest(driver).baseline() },
         link,
         request_bytes: 4096,
         depth: 1,
@@ -505,12 +505,12 @@ fn control_cells_run_beside_their_guest_from_the_second_round_on() {
     let (done, reason) = play_with(&study(SMALL), &all, share, None);
     assert_eq!(reason, DoneReason::MaxPairs);
     for control in &all {
-        let key = control.setup.key();
-        let rounds: Vec<u32> = done.iter().filter(|s| s.setup == key).map(|s| s.round).collect();
+        let key = control.cell.key();
+        let rounds: Vec<u32> = done.iter().filter(|s| s.cell == key).map(|s| s.round).collect();
         assert_eq!(rounds, (1..8).collect::<Vec<u32>>(), "once a round, from the second on: {key}");
     }
     for round in 1..8 {
-        let keys: Vec<&str> = done.iter().filter(|s| s.round == round).map(|s| s.setup.as_str()).collect();
+        let keys: Vec<&str> = done.iter().filter(|s| s.round == round).map(|s| s.cell.as_str()).collect();
         let group: Vec<bool> = keys.iter().map(|k| k.contains("seq-write")).collect();
         let changes = group.windows(2).filter(|w| w[0] != w[1]).count();
         assert!(changes <= 1, "a group and its controls stay together in round {round}: {keys:?}");
@@ -518,7 +518,7 @@ fn control_cells_run_beside_their_guest_from_the_second_round_on() {
     // A guest that is known goes on until its controls have the fewest pairs.
     let (done, reason) = play_with(&study(SMALL), &all, |_, n| known(n), None);
     assert_eq!(reason, DoneReason::Converged);
-    let count = |key: &str| done.iter().filter(|s| s.setup == key).count();
+    let count = |key: &str| done.iter().filter(|s| s.cell == key).count();
     assert_eq!((count(slow), count("device/native/seq-write-4k-d1")), (6, 5));
     assert_eq!(count("device/qemu/virtio-blk,none,native/rand-read-1"), 5, "those without controls do not");
 }
@@ -526,7 +526,7 @@ fn control_cells_run_beside_their_guest_from_the_second_round_on() {
 #[test]
 fn a_control_that_cannot_run_holds_nobody_up() {
     let (study, all) = (study(SMALL), control_cells());
-    let skipped: BTreeSet<String> = all.iter().map(|c| c.setup.key()).collect();
+    let skipped: BTreeSet<String> = all.iter().map(|c| c.cell.key()).collect();
     let done: Vec<SampleKey> = (0..5)
         .flat_map(|round| study.cells().into_iter().map(move |c| SampleKey { setup: c.key(), round, boot: round / 2 }))
         .collect();
@@ -546,7 +546,7 @@ fn a_baseline_stays_open_as_long_as_a_guest_needs_it() {
     let slow = "device/qemu/lsi53c895a,none,native/seq-write";
     let (done, reason) = play(&study(SMALL), |key, n| if key == slow { vague(n) } else { known(n) }, None);
     assert_eq!(reason, DoneReason::MaxPairs);
-    let count = |key: &str| done.iter().filter(|s| s.setup == key).count();
+    let count = |key: &str| done.iter().filter(|s| s.cell == key).count();
     assert_eq!((count(slow), count("device/native/seq-write")), (8, 8));
     assert_eq!(count("device/qemu/virtio-blk,none,native/seq-write"), 5);
     assert_eq!(count("device/native/rand-read-1"), 5);
@@ -562,10 +562,10 @@ fn budgets_and_skipped_cells_end_a_run() {
     };
     assert_eq!(ask(Spent { seconds: 600.0, bytes_written: 0 }, &none), Step::Done(DoneReason::TimeBudget));
     assert_eq!(ask(Spent { seconds: 0.0, bytes_written: 10 << 30 }, &none), Step::Done(DoneReason::ByteBudget));
-    let all: BTreeSet<String> = study.cells().iter().map(Setup::key).collect();
+    let all: BTreeSet<String> = study.cells().iter().map(Cell::key).collect();
     assert_eq!(ask(Spent::default(), &all), Step::Done(DoneReason::NothingToRun));
     // Without its baseline a guest cell yields no pair.
-    let native: BTreeSet<String> = study.cells().iter().filter(|c| c.is_native()).map(Setup::key).collect();
+    let native: BTreeSet<String> = study.cells().iter().filter(|c| c.is_native()).map(Cell::key).collect();
     assert_eq!(ask(Spent::default(), &native), Step::Done(DoneReason::NothingToRun));
 }
 
@@ -580,7 +580,7 @@ proptest! {
         let share = |key: &str, n: u32| if key == slow { vague(n) } else { known(n) };
         let (whole, _) = play(&study(SMALL), share, None);
         let (broken, _) = play(&study(SMALL), share, Some(lose));
-        let plain = |s: &[SampleKey]| s.iter().map(|k| (k.setup.clone(), k.round)).collect::<Vec<_>>();
+        let plain = |s: &[SampleKey]| s.iter().map(|k| (k.cell.clone(), k.round)).collect::<Vec<_>>();
         prop_assert_eq!(plain(&whole), plain(&broken));
         let (whole, _) = play_with(&study(SMALL), &control_cells(), share, None);
         let (broken, _) = play_with(&study(SMALL), &control_cells(), share, Some(lose));

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::guest::{BOOT_LIMIT, Bed, DISK_BYTES, run};
-use vmio_model::setup::{Aio, Attachment, Cache, DetectZeroes, Options};
+use vmio_model::cell::{Aio, Attachment, Cache, DetectZeroes, Options};
 use vmio_node::Exec;
 use vmio_rig::disks::Storage;
 use vmio_rig::disks::drivers::{self, effective};

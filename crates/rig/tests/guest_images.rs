@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::guest::{BOOT_LIMIT, Bed, run};
-use vmio_model::setup::{Aio, Attachment, Cache};
+use vmio_model::cell::{Aio, Attachment, Cache};
 use vmio_node::Exec;
 use vmio_rig::disks::Storage;
 use vmio_rig::disks::targets::{self, Prepared, State, TargetCtx};

@@ -12,7 +12,7 @@ use std::process::Command;
 
 use common::Bed;
 use vmio_look::images::info::{self, Image};
-use vmio_model::setup::{Aio, Attachment, Cache};
+use vmio_model::cell::{Aio, Attachment, Cache};
 use vmio_rig::disks::Storage;
 use vmio_rig::disks::targets::{self, Prepared, State};
 

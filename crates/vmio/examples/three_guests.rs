@@ -20,7 +20,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use vmio_model::setup::{Aio, Attachment, Cache};
+use vmio_model::cell::{Aio, Attachment, Cache};
 use vmio_node::{Exec, Journal, Local, Node};
 use vmio_rig::disks::Storage;
 use vmio_rig::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx};

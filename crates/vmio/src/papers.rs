@@ -46,7 +46,7 @@ mod tests {
             };
             for row in &paper.rows {
                 let table = paper.tables.iter().find(|t| t.direction == row.direction);
-                if let (Some(cell), Some(table)) = (&row.setup, table) {
+                if let (Some(cell), Some(table)) = (&row.cell, table) {
                     has(cell, &table.workload);
                 }
             }

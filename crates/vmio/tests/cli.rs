@@ -227,7 +227,7 @@ fn a_proof_is_shown_with_the_run_whose_finding_it_proves() {
     let proof = finding.proof.unwrap();
     let mut later = run.clone();
     later.study = vmio_model::kind::RunKind::Proof(1);
-    later.samples.retain(|s| s.setup == proof.before || s.setup == proof.after);
+    later.samples.retain(|s| s.cell == proof.before || s.cell == proof.after);
     assert_eq!(common::store_run(&store, &later), 2);
     let (text, _) = ends(&vmio(dir.path(), &["runs", "show", "last"]), 0);
     assert!(text.contains("vmio run 1:") && text.contains("--prove, run 2: proven"), "{text}");

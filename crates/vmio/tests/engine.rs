@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use vmio::store::{NewRun, Store};
 use vmio::studies;
 use vmio_model::result::{DeviceUse, Run, Sample, WorkloadResult, WorkloadTraits};
-use vmio_model::setup::Setup;
+use vmio_model::cell::Cell;
 use vmio_model::study::{self, DoneReason, Study};
 use vmio_rig::engine::measure::{self as engine, Ended, Event, Impossible, Next, Rig, measure, next_noise};
 
@@ -45,7 +45,7 @@ fn study() -> Study {
 }
 
 /// Which attempts at a cell fail: by cell and attempt.
-type Fails<'a> = &'a dyn Fn(&Setup, u32) -> bool;
+type Fails<'a> = &'a dyn Fn(&Cell, u32) -> bool;
 
 /// [`study`] with control cells for the writes.
 fn controlled() -> Study {
@@ -95,7 +95,7 @@ impl Rig for Fake<'_> {
         Ok(())
     }
 
-    fn cell(&mut self, setup: &Setup, round: u32, boot: u32) -> anyhow::Result<Sample> {
+    fn cell(&mut self, setup: &Cell, round: u32, boot: u32) -> anyhow::Result<Sample> {
         assert_eq!(self.boots.last(), Some(&boot), "a cell runs in the boot that was asked for last");
         self.cells.push((setup.key(), round, boot));
         let attempt = self.attempts.entry(setup.key()).or_default();
@@ -130,7 +130,7 @@ impl Rig for Fake<'_> {
         })
     }
 
-    fn most_bytes(&self, _: &Setup) -> u64 {
+    fn most_bytes(&self, _: &Cell) -> u64 {
         self.most_bytes
     }
 
@@ -197,7 +197,7 @@ impl Bed {
 
 /// (cell, round) of each sample, sorted; a sample taken twice would be there twice.
 fn taken(run: &Run) -> Vec<(String, u32)> {
-    let mut all: Vec<(String, u32)> = run.samples.iter().map(|s| (s.setup.key(), s.round)).collect();
+    let mut all: Vec<(String, u32)> = run.samples.iter().map(|s| (s.cell.key(), s.round)).collect();
     all.sort();
     all
 }
@@ -214,16 +214,16 @@ fn every_guest_sample_has_its_native_one_and_rounds_are_dealt_to_boots() {
     let run = unbroken();
     let all: BTreeSet<(String, u32)> = taken(&run).into_iter().collect();
     assert_eq!(all.len(), run.samples.len(), "no cell ran twice in a round");
-    for sample in run.samples.iter().filter(|s| !s.setup.is_native()) {
-        let native = run.samples.iter().find(|s| s.setup == sample.setup.baseline() && s.round == sample.round);
-        assert_eq!(native.map(|n| n.boot), Some(sample.boot), "{} round {}", sample.setup.key(), sample.round);
+    for sample in run.samples.iter().filter(|s| !s.cell.is_native()) {
+        let native = run.samples.iter().find(|s| s.cell == sample.cell.baseline() && s.round == sample.round);
+        assert_eq!(native.map(|n| n.boot), Some(sample.boot), "{} round {}", sample.cell.key(), sample.round);
     }
     for setup in study().cells() {
-        let boots: BTreeSet<u32> = run.samples.iter().filter(|s| s.setup == setup).map(|s| s.boot).collect();
+        let boots: BTreeSet<u32> = run.samples.iter().filter(|s| s.cell == setup).map(|s| s.boot).collect();
         assert!(boots.len() as u32 >= study().repeat.min_boots, "{}: {boots:?}", setup.key());
     }
     // The first round runs the cells of a workload next to each other.
-    let first: Vec<&str> = run.samples.iter().take(6).map(|s| s.setup.workload.as_str()).collect();
+    let first: Vec<&str> = run.samples.iter().take(6).map(|s| s.cell.workload.as_str()).collect();
     assert_eq!(first, ["durable-append"; 3].iter().chain(&["seq-write"; 3]).copied().collect::<Vec<_>>());
 }
 
@@ -234,7 +234,7 @@ fn what_is_known_well_enough_stops_and_the_rest_goes_on() {
     let rounds = |driver: Option<&str>| -> BTreeSet<usize> {
         let cells = study().cells();
         let of = cells.iter().filter(|c| c.attachment.as_ref().map(|a| a.driver.as_str()) == driver);
-        of.map(|c| run.samples.iter().filter(|s| s.setup == *c).count()).collect()
+        of.map(|c| run.samples.iter().filter(|s| s.cell == *c).count()).collect()
     };
     let (least, most) = (repeat.min_pairs as usize, repeat.max_pairs as usize);
     assert_eq!(rounds(Some("virtio-blk")), [least].into());
@@ -244,10 +244,10 @@ fn what_is_known_well_enough_stops_and_the_rest_goes_on() {
 
 /// Control cells by key with the rounds in which they ran.
 fn controls_of(run: &Run) -> BTreeMap<String, Vec<u32>> {
-    let known: Vec<Setup> = controlled().cells();
+    let known: Vec<Cell> = controlled().cells();
     let mut all: BTreeMap<String, Vec<u32>> = BTreeMap::new();
-    for s in run.samples.iter().filter(|s| !known.contains(&s.setup)) {
-        all.entry(s.setup.key()).or_default().push(s.round);
+    for s in run.samples.iter().filter(|s| !known.contains(&s.cell)) {
+        all.entry(s.cell.key()).or_default().push(s.round);
     }
     all
 }
@@ -286,10 +286,10 @@ fn a_resumed_run_has_the_same_control_cells() {
 #[test]
 fn a_control_cell_that_fails_twice_costs_nothing_else() {
     let bed = Bed::new(&controlled());
-    let fails = |setup: &Setup, _: u32| setup.workload == "seq-write-8k-d1";
+    let fails = |setup: &Cell, _: u32| setup.workload == "seq-write-8k-d1";
     bed.go(study::next, &mut Fake { sees_disk: true, fails: Some(&fails), ..Fake::default() }).0.unwrap();
     let run = bed.run();
-    assert_eq!(run.skipped.iter().map(|s| s.setup.workload.as_str()).collect::<Vec<_>>(), ["seq-write-8k-d1"]);
+    assert_eq!(run.skipped.iter().map(|s| s.cell.workload.as_str()).collect::<Vec<_>>(), ["seq-write-8k-d1"]);
     assert_eq!(controls_of(&run).len(), 2);
 }
 
@@ -350,7 +350,7 @@ proptest! {
         let cells = study().cells();
         // At most one failure a cell and process.
         let failing: BTreeMap<usize, u32> = failing.into_iter().collect();
-        let fails = |setup: &Setup, attempt: u32| {
+        let fails = |setup: &Cell, attempt: u32| {
             failing.get(&cells.iter().position(|c| c == setup).unwrap()) == Some(&attempt)
         };
         let bed = Bed::new(&study());
@@ -369,7 +369,7 @@ proptest! {
 #[test]
 fn a_cell_that_fails_once_is_tried_again_in_a_new_guest() {
     let (whole, bed) = (taken(&unbroken()), Bed::new(&study()));
-    let fails = |setup: &Setup, attempt: u32| setup.key().contains("virtio-blk") && attempt == 2;
+    let fails = |setup: &Cell, attempt: u32| setup.key().contains("virtio-blk") && attempt == 2;
     let mut rig = Fake { fails: Some(&fails), ..Fake::default() };
     let (ended, told) = bed.go(study::next, &mut rig);
     assert_eq!(ended.unwrap(), Ended::Done(DoneReason::MaxPairs));
@@ -388,21 +388,21 @@ fn taken_boots(run: &Run) -> usize {
 #[test]
 fn a_cell_that_fails_twice_is_left_out_with_its_reason_and_the_others_go_on() {
     let bed = Bed::new(&study());
-    let fails = |setup: &Setup, _: u32| setup.key().contains("lsi53c895a") && setup.workload == "seq-write";
+    let fails = |setup: &Cell, _: u32| setup.key().contains("lsi53c895a") && setup.workload == "seq-write";
     let (ended, told) = bed.go(study::next, &mut Fake { fails: Some(&fails), ..Fake::default() });
     assert_eq!(ended.unwrap(), Ended::Done(DoneReason::MaxPairs));
     let run = bed.run();
     assert_eq!(run.skipped.len(), 1);
     let skipped = &run.skipped[0];
-    assert!(fails(&skipped.setup, 0) && skipped.reason.contains("attempt 2") && skipped.reason.contains("went wrong"));
+    assert!(fails(&skipped.cell, 0) && skipped.reason.contains("attempt 2") && skipped.reason.contains("went wrong"));
     assert!(told.iter().any(|t| t.starts_with("gave up")), "{told:?}");
-    let others: Vec<_> = taken(&unbroken()).into_iter().filter(|(key, _)| *key != skipped.setup.key()).collect();
+    let others: Vec<_> = taken(&unbroken()).into_iter().filter(|(key, _)| *key != skipped.cell.key()).collect();
     let mut got = taken(&run);
     // Its baseline has no other guest that needs it beyond the fewest rounds.
     got.retain(|s| others.contains(s));
     assert_eq!(got.len(), run.samples.len());
-    for setup in study().cells().iter().filter(|c| **c != skipped.setup) {
-        let rounds = run.samples.iter().filter(|s| s.setup == *setup).count() as u32;
+    for setup in study().cells().iter().filter(|c| **c != skipped.cell) {
+        let rounds = run.samples.iter().filter(|s| s.cell == *setup).count() as u32;
         assert!(rounds >= study().repeat.min_pairs, "{} ran {rounds} times", setup.key());
     }
     // Left out for good: going on does not try it again.
@@ -420,12 +420,12 @@ fn a_disk_that_cannot_be_had_costs_its_own_cells_alone_and_no_boot() {
     let run = bed.run();
     let reasons: BTreeSet<&str> = run.skipped.iter().map(|s| s.reason.as_str()).collect();
     assert_eq!((run.skipped.len(), reasons), (2, BTreeSet::from(["QEMU has no such disk"])));
-    assert!(run.skipped.iter().all(|s| s.setup.key().contains("lsi53c895a")));
+    assert!(run.skipped.iter().all(|s| s.cell.key().contains("lsi53c895a")));
     assert!(rig.cells.iter().filter(|(key, ..)| key.contains("lsi53c895a")).count() == 2, "tried once each");
     assert!(!told.iter().any(|t| t.starts_with("retry")), "{told:?}");
     assert_eq!(rig.boots.len(), taken_boots(&run), "no guest is booted anew for it");
     for setup in study().cells().iter().filter(|c| !c.key().contains("lsi53c895a")) {
-        let rounds = run.samples.iter().filter(|s| s.setup == *setup).count() as u32;
+        let rounds = run.samples.iter().filter(|s| s.cell == *setup).count() as u32;
         assert!(rounds >= study().repeat.min_pairs, "{} ran {rounds} times", setup.key());
     }
 }
@@ -433,11 +433,11 @@ fn a_disk_that_cannot_be_had_costs_its_own_cells_alone_and_no_boot() {
 #[test]
 fn a_baseline_that_fails_twice_takes_its_guests_with_it() {
     let bed = Bed::new(&study());
-    let fails = |setup: &Setup, _: u32| setup.is_native() && setup.workload == "durable-append";
+    let fails = |setup: &Cell, _: u32| setup.is_native() && setup.workload == "durable-append";
     bed.go(study::next, &mut Fake { fails: Some(&fails), ..Fake::default() }).0.unwrap();
     let run = bed.run();
-    assert!(run.samples.iter().all(|s| s.setup.workload == "seq-write" || s.round == 0), "nothing without its pair");
-    assert!(run.samples.iter().filter(|s| s.setup.workload == "seq-write").count() > 12);
+    assert!(run.samples.iter().all(|s| s.cell.workload == "seq-write" || s.round == 0), "nothing without its pair");
+    assert!(run.samples.iter().filter(|s| s.cell.workload == "seq-write").count() > 12);
 }
 
 #[test]
@@ -557,7 +557,7 @@ impl Rig for Killed {
     fn boot(&mut self, _: u32) -> anyhow::Result<()> {
         Ok(())
     }
-    fn cell(&mut self, _: &Setup, _: u32, _: u32) -> anyhow::Result<Sample> {
+    fn cell(&mut self, _: &Cell, _: u32, _: u32) -> anyhow::Result<Sample> {
         anyhow::bail!("killed by signal 9")
     }
     fn ending(&self) -> bool {
@@ -587,7 +587,7 @@ impl Rig for Full {
         self.boots += 1;
         Ok(())
     }
-    fn cell(&mut self, _: &Setup, _: u32, _: u32) -> anyhow::Result<Sample> {
+    fn cell(&mut self, _: &Cell, _: u32, _: u32) -> anyhow::Result<Sample> {
         anyhow::bail!("fio's error 28")
     }
     fn must_stop(&mut self) -> Option<String> {
@@ -616,7 +616,7 @@ impl Rig for Gone {
         self.0 = true;
         anyhow::bail!("QEMU ended with exit code 1")
     }
-    fn cell(&mut self, _: &Setup, _: u32, _: u32) -> anyhow::Result<Sample> {
+    fn cell(&mut self, _: &Cell, _: u32, _: u32) -> anyhow::Result<Sample> {
         anyhow::bail!("there is no guest")
     }
     fn must_stop(&mut self) -> Option<String> {

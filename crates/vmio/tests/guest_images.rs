@@ -27,8 +27,8 @@ fn served_disks_and_images_are_measured_whole_and_leave_nothing() {
     assert_eq!((image["format"].as_str(), image["image.cluster_bytes"].as_str()), ("qcow2", "65536"));
     assert_eq!(effective("qcow2-small-l2/qemu/virtio-blk,none,native")["image.l2_coverage_ratio"], "0.125");
     for sample in &run.samples {
-        let key = sample.setup.key();
-        let served = sample.setup.target == "served" && !sample.setup.is_native();
+        let key = sample.cell.key();
+        let served = sample.cell.target == "served" && !sample.cell.is_native();
         assert_eq!(sample.cpu.by_role.contains_key("server"), served, "{key}");
         let device = sample.device.expect("the disk below has counters");
         let moved = device.read_bytes + device.write_bytes;

@@ -29,7 +29,7 @@ fn measure(bed: &Bed, study: &str, more: &[&str]) -> Command {
 }
 
 fn keys(run: &Run) -> Vec<(String, u32)> {
-    run.samples.iter().map(|s| (s.setup.key(), s.round)).collect()
+    run.samples.iter().map(|s| (s.cell.key(), s.round)).collect()
 }
 
 /// Every cell of `one.toml` in both of its rounds, each once.
@@ -77,8 +77,8 @@ fn a_whole_run_is_stored_shown_in_every_form_and_leaves_nothing() {
     for sample in &run.samples {
         agrees_with_fio(sample);
         let device = sample.device.expect("the disk below has counters");
-        assert!(device.seconds > 0.0 && sample.cpu.host_seconds > 0.0, "{}", sample.setup.key());
-        assert_eq!(sample.cpu.by_role.contains_key("vcpu"), !sample.setup.is_native());
+        assert!(device.seconds > 0.0 && sample.cpu.host_seconds > 0.0, "{}", sample.cell.key());
+        assert_eq!(sample.cpu.by_role.contains_key("vcpu"), !sample.cell.is_native());
     }
     for (attachment, key) in [
         ("device/native", "direct_io"),
@@ -188,7 +188,7 @@ fn kills(count: u32) {
         assert!(!ended.err.contains("could not clean up"), "{}", ended.err);
         let stored = bed.last().map(|r| r.samples).unwrap_or_default();
         for old in acknowledged.iter().chain(&seen) {
-            assert!(stored.contains(old), "kill {kill}: a sample of {} is lost", old.setup.key());
+            assert!(stored.contains(old), "kill {kill}: a sample of {} is lost", old.cell.key());
         }
         acknowledged = stored;
     }
@@ -257,8 +257,8 @@ fn beside_another_guest_the_run_is_gentle_and_keeps_to_its_cap() {
     let run = bed.last().unwrap();
     assert!(!run.samples.is_empty(), "{}", ended.err);
     for sample in &run.samples {
-        let (rate, cap) = (sample.result.bandwidth() / 1e6, cap(&sample.setup.workload));
-        assert!(rate <= cap * 1.1, "{}: {rate:.1} MB/s with a cap of {cap}", sample.setup.key());
+        let (rate, cap) = (sample.result.bandwidth() / 1e6, cap(&sample.cell.workload));
+        assert!(rate <= cap * 1.1, "{}: {rate:.1} MB/s with a cap of {cap}", sample.cell.key());
     }
     bed.is_clean();
 }

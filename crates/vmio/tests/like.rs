@@ -10,7 +10,7 @@ use vmio::report::{self, Report, like};
 use vmio::studies;
 use vmio::term::Style;
 use vmio_model::result::Accel;
-use vmio_model::setup::{Aio, Attachment, Cache};
+use vmio_model::cell::{Aio, Attachment, Cache};
 use vmio_model::study::{Matrix, Study};
 
 #[test]

@@ -10,7 +10,7 @@ use vmio::term::Style;
 use vmio_model::kind::RunKind;
 use vmio_model::result::*;
 use vmio_model::rules::Proof;
-use vmio_model::setup::{Aio, Cache};
+use vmio_model::cell::{Aio, Cache};
 
 /// The forms a person reads, with what each does to text undone.
 fn forms(report: &Report<'_>) -> Vec<(&'static str, String)> {
@@ -22,7 +22,7 @@ fn forms(report: &Report<'_>) -> Vec<(&'static str, String)> {
     let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let json: serde_json::Value = serde_json::from_str(&report::json(report)).unwrap();
     let cells = json["skipped"].as_array().unwrap().iter().map(|s| {
-        let setup: vmio_model::setup::Setup = serde_json::from_value(s["setup"].clone()).unwrap();
+        let setup: vmio_model::cell::Cell = serde_json::from_value(s["setup"].clone()).unwrap();
         format!(" {}", setup.key())
     });
     let cells: String = cells.collect();
@@ -41,7 +41,7 @@ fn every_form_names_what_was_skipped_and_why() {
     assert!(!run.skipped.is_empty());
     for (form, text) in forms(&report) {
         for skipped in &run.skipped {
-            assert!(text.contains(&skipped.setup.key()), "{form}: {}", skipped.setup.key());
+            assert!(text.contains(&skipped.cell.key()), "{form}: {}", skipped.cell.key());
             assert!(text.contains(&skipped.reason), "{form}: {}", skipped.reason);
         }
     }
@@ -108,7 +108,7 @@ fn hostile_names_stay_text() {
     run.skipped[0].reason = nasty.into();
     let renamed = |name: &str| if name == "seq-read" { nasty.to_owned() } else { name.to_owned() };
     run.workloads.iter_mut().for_each(|w| w.name = renamed(&w.name));
-    run.samples.iter_mut().for_each(|s| s.setup.workload = renamed(&s.setup.workload));
+    run.samples.iter_mut().for_each(|s| s.cell.workload = renamed(&s.cell.workload));
     let report = Report::of(&run);
     let html = report::html(&report);
     assert!(!html.contains("<script"));
@@ -202,7 +202,7 @@ fn a_run_without_samples_has_a_report() {
     run.samples.clear();
     run.environment.accel = None;
     for (form, text) in forms(&Report::of(&run)) {
-        assert!(text.contains(&run.skipped[0].setup.key()), "{form}");
+        assert!(text.contains(&run.skipped[0].cell.key()), "{form}");
         assert!(form == "json" || text.contains("No share can be stated"), "{form}");
     }
 }
@@ -216,7 +216,7 @@ fn a_proof_is_shown_with_its_finding() {
     let mut later = run.clone();
     later.id = 9;
     later.study = RunKind::Proof(run.id);
-    later.samples.retain(|s| s.setup == proof.before || s.setup == proof.after);
+    later.samples.retain(|s| s.cell == proof.before || s.cell == proof.after);
     let report = Report::of(&run).with_proofs([&later]);
     for (form, text) in forms(&report) {
         assert!(text.contains("proven: "), "{form}");

@@ -329,7 +329,7 @@ fn long_a_disk_that_is_meant_is_written_and_read_by_what_was_opened() {
     command.arg(fixture("one.toml")).args(["--yes", "--no-gentle", "--device"]).arg(&link).arg("--device").arg(&link);
     bed.finish(&mut command).with(0).says(&["device", &disk.device]);
     let run = bed.last().unwrap();
-    assert!(run.samples.iter().any(|s| s.setup.is_native()) && run.samples.iter().any(|s| !s.setup.is_native()));
+    assert!(run.samples.iter().any(|s| s.cell.is_native()) && run.samples.iter().any(|s| !s.cell.is_native()));
     let settings = &run.effective["device/native"];
     assert!(settings["device"].contains(&disk.device) && settings["disk"].contains("600 MiB"), "{settings:?}");
     let mut head = [0; 4096];

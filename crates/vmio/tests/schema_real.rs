@@ -129,13 +129,13 @@ fn stock(dir: &Path) {
     second.environment.kernel = "6.12.0-1-amd64".into();
     second.environment.cap_ratio = Some(0.25);
     second.environment.node = Some("lab host (FIXTURE)".into());
-    second.samples.retain(|s| s.setup.workload != "seq-read");
+    second.samples.retain(|s| s.cell.workload != "seq-read");
     common::store_run(&store, &second);
     let stored = store.load(1).unwrap();
     let proof = Report::of(&stored).findings.into_iter().find_map(|f| f.proof).unwrap();
     let mut proven = first.clone();
     proven.study = vmio_model::kind::RunKind::Proof(1);
-    proven.samples.retain(|s| s.setup == proof.before || s.setup == proof.after);
+    proven.samples.retain(|s| s.cell == proof.before || s.cell == proof.after);
     common::store_run(&store, &proven);
     common::store_run(&store, &common::paper::run(Accel::Kvm));
     let mut failed = common::run(Accel::Kvm);

@@ -135,7 +135,7 @@ fn a_figure_that_is_not_finite_is_refused_and_spoils_nothing() {
     let id = common::store_run(&store, &run);
     run.samples[3].device.as_mut().unwrap().request_bytes = f64::NAN;
     let e = store.add_sample(id, &run.samples[3]).unwrap_err();
-    assert!(e.to_string().contains(&run.samples[3].setup.key()), "{e}");
+    assert!(e.to_string().contains(&run.samples[3].cell.key()), "{e}");
     assert_eq!(store.load(id).unwrap().samples.len(), 40);
 }
 

@@ -15,10 +15,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::tables::missing;
-use super::{Cell, Effect, Here, Measure, Paper, Relation};
+use super::{Effect, Here, Measure, Paper, Pattern, Relation};
 use crate::kind::RunKind;
-use crate::result::{Accel, Mark, Run, Sample};
-use crate::setup::Setup;
+use crate::result::{Accel, BANDWIDTH, Mark, Run, Sample};
+use crate::cell::Cell;
 use crate::stats::{Ratio, paired_ratio};
 use crate::summary::{SCHEMA_VERSION, Summary, pairs};
 
@@ -121,8 +121,8 @@ enum Sides {
 }
 
 struct Found {
-    numerator: Setup,
-    denominator: Setup,
+    numerator: Cell,
+    denominator: Cell,
     sides: Sides,
 }
 
@@ -141,8 +141,8 @@ fn one(effect: &Effect, run: &Run, summary: &Summary) -> Judged {
         Err(why) => return undecided(None, None, why),
     };
     let figure = |s: &Sample| match effect.measure {
-        Measure::Bandwidth | Measure::SmallRequests => Some(s.result.bandwidth()),
-        Measure::QueueDepth => s.device.map(|d| d.queue_depth),
+        Measure::Bandwidth | Measure::SmallRequests => s.result.figure(BANDWIDTH),
+        Measure::QueueDepth => s.device().map(|d| d.queue_depth),
     };
     let all: Vec<_> =
         pairs(&run.samples, &found.denominator, &found.numerator, figure).into_iter().map(|(_, p)| p).collect();
@@ -174,22 +174,22 @@ fn one(effect: &Effect, run: &Run, summary: &Summary) -> Judged {
 }
 
 fn find(effect: &Effect, summary: &Summary) -> Result<Found, String> {
-    let cell = |wanted: &Cell| {
-        let setups = summary.cells.iter().map(|c| &c.setup);
+    let cell = |wanted: &Pattern| {
+        let setups = summary.cells.iter().map(|c| &c.cell);
         wanted.find(&effect.workload, setups).cloned().ok_or_else(|| missing(summary, wanted, &effect.workload))
     };
     let numerator = cell(&effect.numerator)?;
     let Some(wanted) = &effect.denominator else {
-        let Some(explained) = summary.explained.iter().find(|e| e.setup == numerator) else {
+        let Some(explained) = summary.explained.iter().find(|e| e.cell == numerator) else {
             return Err(format!(
                 "the requests of {} reached the disk no smaller than native ones, so no control cell ran",
                 numerator.key()
             ));
         };
         let control = |asked: &crate::summary::explain::Asked| {
-            let measured = summary.cell(&asked.key).map(|c| c.setup.clone());
+            let measured = summary.cell(&asked.key).map(|c| c.cell.clone());
             measured.ok_or_else(|| {
-                let skipped = summary.skipped.iter().find(|s| s.setup.key() == asked.key);
+                let skipped = summary.skipped.iter().find(|s| s.cell.key() == asked.key);
                 skipped.map_or_else(|| format!("{} was not measured", asked.key), |s| s.reason.clone())
             })
         };
@@ -249,8 +249,8 @@ fn here(what: Here, run: &Run) -> String {
         Here::Sides => format!("{} CPU and {} MiB on both sides ({})", e.vcpus, e.memory_mib, e.native_limits),
         Here::Storage => e.backing.clone(),
         Here::Moved => {
-            let dd = run.samples.iter().filter(|s| s.setup.workload.starts_with("dd-"));
-            match dd.map(|s| s.result.read_bytes + s.result.write_bytes).max() {
+            let dd = run.samples.iter().filter(|s| s.cell.workload().starts_with("dd-"));
+            match dd.map(|s| s.work()).map(|w| w.read_bytes + w.write_bytes).max() {
                 Some(bytes) => format!("dd with 64 KiB blocks, {} MiB a sample", bytes >> 20),
                 None => "no dd ran".to_owned(),
             }

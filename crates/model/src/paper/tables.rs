@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Caption, Paper, Row};
 use crate::stats::Estimate;
-use crate::summary::Summary;
+use crate::summary::{CellRow, Summary};
 
 /// A table of a paper with the figures of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -76,25 +76,25 @@ fn table(paper: &Paper, caption: &Caption, summary: &Summary) -> Table {
 
 fn beside(row: &Row, workload: &str, summary: &Summary) -> TableRow {
     let with = |ours: Option<Ours>, not_run: Option<String>| TableRow { published: row.clone(), ours, not_run };
-    let Some(wanted) = &row.setup else { return with(None, row.not_run.clone()) };
-    if let Some(setup) = wanted.find(workload, summary.cells.iter().map(|c| &c.setup)) {
-        let ours = summary.cell(&setup.key()).map(|cell| Ours {
+    let Some(wanted) = &row.cell else { return with(None, row.not_run.clone()) };
+    if let Some(setup) = wanted.find(workload, summary.cells.iter().map(|c| &c.cell)) {
+        let row = |cell: &CellRow| Some(Ours {
             key: cell.key.clone(),
-            bandwidth_bytes_per_second: cell.bandwidth_bytes_per_second,
+            bandwidth_bytes_per_second: cell.disk.as_ref()?.bandwidth_bytes_per_second,
             avgrq_sz_sectors: cell.device.map(|d| d.avgrq_sz_sectors),
             avgqu_sz_requests: cell.device.map(|d| d.queue_depth),
             util_ratio: cell.device.and_then(|d| d.busy_ratio),
         });
-        return with(ours, None);
+        return with(summary.cell(&setup.key()).and_then(row), None);
     }
     with(None, Some(missing(summary, wanted, workload)))
 }
 
 /// Why a cell that the paper has was not measured.
-pub(super) fn missing(summary: &Summary, wanted: &super::Cell, workload: &str) -> String {
-    match wanted.find(workload, summary.skipped.iter().map(|s| &s.setup)) {
+pub(super) fn missing(summary: &Summary, wanted: &super::Pattern, workload: &str) -> String {
+    match wanted.find(workload, summary.skipped.iter().map(|s| &s.cell)) {
         Some(setup) => {
-            let skipped = summary.skipped.iter().find(|s| s.setup == *setup);
+            let skipped = summary.skipped.iter().find(|s| s.cell == *setup);
             skipped.map_or_else(String::new, |s| s.reason.clone())
         }
         None => format!("this run has no {workload} of {}", wanted.label()),

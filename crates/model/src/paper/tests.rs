@@ -142,7 +142,7 @@ fn caps_caches_and_cells_that_are_not_there_decide_nothing() {
     assert!(judged.effects[0].reason.contains("--gentle"));
 
     let mut run = AS_PUBLISHED.run();
-    for s in run.samples.iter_mut().filter(|s| s.setup == virtio("device", "dd-read")) {
+    for s in run.samples.iter_mut().filter(|s| s.cell == virtio("device", "dd-read")) {
         s.marks.push(Mark::Cached);
     }
     let judged = judge(&paper(), &run, &summarise(&run));
@@ -151,7 +151,7 @@ fn caps_caches_and_cells_that_are_not_there_decide_nothing() {
 
     let mut run = AS_PUBLISHED.run();
     let sparse = guest("sparse", "lsi53c895a", "dd-write");
-    run.samples.retain(|s| s.setup != sparse);
+    run.samples.retain(|s| s.cell != sparse);
     let reason = |run: &Run| {
         let judged = judge(&paper(), run, &summarise(run));
         judged.effects.into_iter().find(|j| j.effect.id == "sparse-write-collapse").unwrap().reason

@@ -9,7 +9,7 @@ use crate::facts::{DeviceId, Subject};
 /// What a finding is about. Shown (and in JSON) as its key, or as `guest web1, disk vda`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum About {
-    /// A cell of a run, or a disk of its cells, by the key ([`crate::setup::Setup::key`]).
+    /// A cell of a run, or a disk of its cells, by the key ([`crate::cell::Cell::key`]).
     Cell(String),
     /// A guest that runs now, or one of its devices.
     Guest(Subject),

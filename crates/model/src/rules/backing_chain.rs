@@ -34,7 +34,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
-    let flat = |g: &&Gain| g.before.target == CHAIN && g.after.target == FLAT;
+    let flat = |g: &&Gain| g.before.target() == Some(CHAIN) && g.after.target() == Some(FLAT);
     rule.from_gains(m, m.sure_gains(Changed::Target, GAIN).filter(flat), cause, |_| advice(&Place::default(), None))
 }
 
@@ -57,7 +57,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
 fn cause(gain: &Gain) -> String {
     format!(
         "The disk is the top of a chain of images. On one flat image, {} ran {} as fast.",
-        gain.after.workload,
+        gain.after.workload(),
         times(&gain.ratio)
     )
 }

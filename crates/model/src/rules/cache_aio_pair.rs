@@ -7,7 +7,7 @@ use super::live::seen;
 use super::support::{better, times};
 use super::{Check, Finding, Mend, Need, Rule, Severity};
 use crate::facts::{Changed, Disk, Gain, Measured};
-use crate::setup::Cache;
+use crate::cell::Cache;
 
 /// A pair must lose this much before a change is advised: the threads of `aio=threads` and
 /// io_uring trade places by a few per cent from kernel to kernel.
@@ -34,7 +34,7 @@ pub(super) const RULE: Rule = Rule {
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     // Only towards O_DIRECT: a gain by the host's page cache is memory, not a better path.
-    let direct = |g: &&Gain| g.after.attachment.as_ref().is_some_and(|a| a.cache == Cache::None);
+    let direct = |g: &&Gain| g.after.attachment().is_some_and(|a| a.cache == Cache::None);
     rule.from_gains(m, m.sure_gains(Changed::CacheAio, GAIN).filter(direct), cause, |g| {
         let to = better(g);
         change::settings(format!("Use cache={} with aio={}.", to.cache, to.aio), &to)
@@ -57,14 +57,14 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
 }
 
 fn cause(gain: &Gain) -> String {
-    let pair = |s: &crate::setup::Setup| {
-        s.attachment.as_ref().map(|a| format!("cache={} with aio={}", a.cache, a.aio)).unwrap_or_default()
+    let pair = |s: &crate::cell::Cell| {
+        s.attachment().map(|a| format!("cache={} with aio={}", a.cache, a.aio)).unwrap_or_default()
     };
     format!(
         "The disk uses {}. With {}, {} ran {} as fast.",
         pair(&gain.before),
         pair(&gain.after),
-        gain.after.workload,
+        gain.after.workload(),
         times(&gain.ratio)
     )
 }
@@ -72,7 +72,7 @@ fn cause(gain: &Gain) -> String {
 #[cfg(test)]
 mod fixture {
     use crate::facts::Facts;
-    use crate::setup::{Aio, Cache};
+    use crate::cell::{Aio, Cache};
     use crate::testing::{Bench, native, virtio};
 
     pub fn fires() -> Facts {

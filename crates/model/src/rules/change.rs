@@ -25,7 +25,7 @@ pub(super) use slot::{chained, read_slot};
 pub use together::{Sets, Together, together};
 
 use crate::facts::Place;
-use crate::setup::{Aio, Attachment, Cache};
+use crate::cell::{Aio, Attachment, Cache};
 
 /// When a change takes effect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -39,7 +39,7 @@ fn what_an_entry_says_of_its_change_fits_where_it_looks() {
         assert!(rule.mend.is_none() || of_disks, "{} mends no disk that it looks at", rule.id);
         assert!(!rule.host_wide || rule.checks.iter().all(Check::is_live), "{}", rule.id);
         if let Some(speaks) = rule.published {
-            let cell = |driver: &str, target: &str| crate::paper::Cell {
+            let cell = |driver: &str, target: &str| crate::paper::Pattern {
                 guest: "qemu".into(),
                 target: target.into(),
                 driver: Some(driver.into()),

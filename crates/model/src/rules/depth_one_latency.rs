@@ -32,16 +32,16 @@ fn slow(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
     if m.emulated || m.capped {
         return None;
     }
-    let one = |t: &&crate::result::WorkloadTraits| t.depth == 1 && t.block_bytes <= MOST_BLOCK_BYTES && t.direct;
-    m.traits(&share.setup.workload).filter(one)?;
+    let one = |t: &&crate::result::DiskTraits| t.depth == 1 && t.block_bytes <= MOST_BLOCK_BYTES && t.direct;
+    m.job(share.cell.workload()).filter(one)?;
     // An emulated controller is another rule's finding.
-    share.setup.attachment.as_ref().filter(|a| a.driver.starts_with("virtio"))?;
+    share.cell.attachment().filter(|a| a.driver.starts_with("virtio"))?;
     let latency = share.latency_p50_ratio.filter(|r| r.surely_above(1.0))?;
     if !share.share_ratio.surely_below(SHARE) {
         return None;
     }
-    let (guest, native) = (m.cell(&share.setup)?, m.cell(&share.setup.baseline())?);
-    let (here, there) = (guest.latency_p50_seconds?.value, native.latency_p50_seconds?.value);
+    let (guest, native) = (m.cell(&share.cell)?, m.baseline(share)?);
+    let (here, there) = (guest.disk.as_ref()?.latency_p50_seconds?.value, native.disk.as_ref()?.latency_p50_seconds?.value);
     let cause = format!(
         "With one request in flight its median takes {} natively and {} more in the guest ({}): the path to the \
          hypervisor and back, which no queue depth hides.",
@@ -51,7 +51,7 @@ fn slow(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
     );
     let mut finding = rule.finding(Severity::Note, share.key.clone(), cause, advice());
     finding.figures.push(cite_ratio(m, format!("median latency, guest over native: {}", share.key), &latency));
-    finding.figures.extend(cite_share(m, &share.setup));
+    finding.figures.extend(cite_share(m, &share.cell));
     Some(finding)
 }
 

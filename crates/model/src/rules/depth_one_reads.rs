@@ -26,13 +26,13 @@ pub(super) const RULE: Rule = Rule {
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     let synchronous = |g: &&Gain| {
-        let one = m.traits(&g.before.workload).is_some_and(|t| t.reads && !t.writes && t.depth == 1);
+        let one = m.job(g.before.workload()).is_some_and(|t| t.reads && !t.writes && t.depth == 1);
         one && depth(m, g).is_some()
     };
     let gains: Vec<&Gain> = m.sure_gains(Changed::Depth, GAIN).filter(synchronous).collect();
     let cause = |g: &Gain| {
         let queue = depth(m, g).map_or(f64::NAN, |d| d.value);
-        let deeper = m.traits(&g.after.workload).map_or(0, |t| t.depth);
+        let deeper = m.job(g.after.workload()).map_or(0, |t| t.depth);
         format!(
             "With one read in flight the device had {queue:.2} requests in its queue: it waits for the guest between \
              reads. With {deeper} in flight the same disk gave {} as many.",

@@ -9,9 +9,9 @@
 use super::support::{cite_estimate, cite_ratio, disk_key, mostly_cached, times};
 use super::{Check, Cited, Finding, Need, Rule, Severity, change};
 use crate::facts::{Gain, Measured};
-use crate::result::{Figure, WorkloadTraits};
+use crate::result::{DiskTraits, IOPS};
 use crate::stats::Ratio;
-use crate::summary::Cell;
+use crate::summary::CellRow;
 
 /// A sure gain below this is not worth a deeper queue.
 const WORTH: f64 = 1.05;
@@ -37,8 +37,8 @@ pub(super) const RULE: Rule = Rule {
 
 /// Cells of one disk that differ in depth alone, the shallowest first.
 struct Sweep<'a> {
-    traits: &'a WorkloadTraits,
-    cells: Vec<(u32, &'a Cell)>,
+    traits: &'a DiskTraits,
+    cells: Vec<(u32, &'a CellRow)>,
 }
 
 /// What a sweep shows.
@@ -47,7 +47,7 @@ struct Full<'a> {
     /// The depth at which it is full; `None`: the greatest that was tried still gained.
     depth: Option<u32>,
     /// The cell at that depth, or the deepest.
-    cell: &'a Cell,
+    cell: &'a CellRow,
     /// That cell over the shallowest; `None` where they are the same.
     over_first: Option<&'a Gain>,
     /// The greatest gain beyond; `None` where nothing deeper was tried.
@@ -58,7 +58,7 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     let sweeps = sweeps(m);
     let mut told: Vec<(String, (bool, u64))> = Vec::new();
     for sweep in &sweeps {
-        let one = (disk_key(&sweep.cells[0].1.setup), pattern(sweep.traits));
+        let one = (disk_key(&sweep.cells[0].1.cell), pattern(sweep.traits));
         if !told.contains(&one) {
             told.push(one);
         }
@@ -67,16 +67,16 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
 }
 
 /// Pattern and size: what is told in one finding.
-fn pattern(t: &WorkloadTraits) -> (bool, u64) {
+fn pattern(t: &DiskTraits) -> (bool, u64) {
     (t.sequential, t.block_bytes)
 }
 
 fn sweeps(m: &Measured) -> Vec<Sweep<'_>> {
     let mut all: Vec<Sweep<'_>> = Vec::new();
-    for cell in m.cells.iter().filter(|c| !mostly_cached(m, &c.setup)) {
-        let Some(traits) = m.traits(&cell.setup.workload).filter(|t| t.reads && !t.writes) else { continue };
+    for cell in m.cells.iter().filter(|c| !mostly_cached(m, &c.cell)) {
+        let Some(traits) = m.job(cell.cell.workload()).filter(|t| t.reads && !t.writes) else { continue };
         let same =
-            |s: &&mut Sweep<'_>| disk_key(&s.cells[0].1.setup) == disk_key(&cell.setup) && alike(s.traits, traits);
+            |s: &&mut Sweep<'_>| disk_key(&s.cells[0].1.cell) == disk_key(&cell.cell) && alike(s.traits, traits);
         match all.iter_mut().find(same) {
             // One job by two names.
             Some(sweep) if sweep.cells.iter().any(|(depth, _)| *depth == traits.depth) => {}
@@ -89,12 +89,12 @@ fn sweeps(m: &Measured) -> Vec<Sweep<'_>> {
     all
 }
 
-fn alike(a: &WorkloadTraits, b: &WorkloadTraits) -> bool {
-    WorkloadTraits { name: b.name.clone(), depth: b.depth, ..a.clone() } == *b
+fn alike(a: &DiskTraits, b: &DiskTraits) -> bool {
+    DiskTraits { depth: b.depth, ..a.clone() } == *b
 }
 
 fn finding(rule: &Rule, m: &Measured, disk: &str, of: (bool, u64), sweeps: &[Sweep<'_>]) -> Option<Finding> {
-    let mine = sweeps.iter().filter(|s| disk_key(&s.cells[0].1.setup) == disk && pattern(s.traits) == of);
+    let mine = sweeps.iter().filter(|s| disk_key(&s.cells[0].1.cell) == disk && pattern(s.traits) == of);
     let mut known: Vec<Full<'_>> = mine.filter_map(|s| full(m, s)).collect();
     // What goes past the page cache tells of the disk itself: it comes first.
     known.sort_by_key(|f| !f.sweep.traits.direct);
@@ -103,7 +103,7 @@ fn finding(rule: &Rule, m: &Measured, disk: &str, of: (bool, u64), sweeps: &[Swe
     for full in &known {
         cause += &format!(" {}", sentence(full));
     }
-    let cached: Vec<(&Gain, &Cell)> = known.iter().filter_map(|f| read_ahead(m, f)).collect();
+    let cached: Vec<(&Gain, &CellRow)> = known.iter().filter_map(|f| read_ahead(m, f)).collect();
     if let Some((gain, _)) = cached.first().filter(|(g, _)| g.ratio.surely_above(1.0)) {
         cause += &format!(
             " Read-ahead: with one read in flight the page cache gives {} what goes past it.",
@@ -124,7 +124,7 @@ fn finding(rule: &Rule, m: &Measured, disk: &str, of: (bool, u64), sweeps: &[Swe
 /// Where the sweep is full, if that is known.
 fn full<'a>(m: &'a Measured, sweep: &'a Sweep<'a>) -> Option<Full<'a>> {
     let cells = &sweep.cells;
-    let gain = |i: usize, j: usize| m.gain(&cells[i].1.setup, &cells[j].1.setup);
+    let gain = |i: usize, j: usize| m.gain(&cells[i].1.cell, &cells[j].1.cell);
     let worth = |r: &Ratio| r.surely_above(1.0) && r.value > WORTH;
     let mut at = cells.len() - 1;
     for i in 0..cells.len() - 1 {
@@ -148,17 +148,15 @@ fn full<'a>(m: &'a Measured, sweep: &'a Sweep<'a>) -> Option<Full<'a>> {
 }
 
 /// The page cache against none, one read in flight, same engine.
-fn read_ahead<'a>(m: &'a Measured, full: &Full<'a>) -> Option<(&'a Gain, &'a Cell)> {
+fn read_ahead<'a>(m: &'a Measured, full: &Full<'a>) -> Option<(&'a Gain, &'a CellRow)> {
     let cell = full.sweep.cells[0].1;
     if full.sweep.traits.direct || full.sweep.traits.depth != 1 && full.sweep.cells[0].0 != 1 {
         return None;
     }
-    let past = |t: &&WorkloadTraits| {
-        WorkloadTraits { name: t.name.clone(), direct: true, depth: 1, ..full.sweep.traits.clone() } == **t
-    };
-    let workload = &m.workloads.iter().find(past)?.name;
-    let before = crate::setup::Setup { workload: workload.clone(), ..cell.setup.clone() };
-    Some((m.gain(&before, &cell.setup)?, cell))
+    let past = DiskTraits { direct: true, depth: 1, ..full.sweep.traits.clone() };
+    let workload = &m.workloads.iter().find(|t| t.disk.as_ref() == Some(&past))?.name;
+    let before = cell.cell.clone().running(workload);
+    Some((m.gain(&before, &cell.cell)?, cell))
 }
 
 fn sentence(full: &Full<'_>) -> String {
@@ -191,15 +189,16 @@ fn percent(ratio: &Ratio) -> String {
     crate::summary::percent(ratio)
 }
 
-fn rate(cell: &Cell) -> String {
-    match (cell.figure, cell.requests_per_second) {
-        (Figure::Iops, Some(e)) => format!("{:.0} reads a second", e.value),
-        _ => format!("{:.0} MB/s", cell.bandwidth_bytes_per_second.value / 1e6),
+fn rate(cell: &CellRow) -> String {
+    let Some(disk) = &cell.disk else { return String::new() };
+    match disk.requests_per_second {
+        Some(e) if cell.figure == IOPS => format!("{:.0} reads a second", e.value),
+        _ => format!("{:.0} MB/s", disk.bandwidth_bytes_per_second.value / 1e6),
     }
 }
 
 fn figures(m: &Measured, full: &Full<'_>) -> Vec<Cited> {
-    let name = |g: &Gain| format!("{}: {} over {}", disk_key(&g.after), g.after.workload, g.before.workload);
+    let name = |g: &Gain| format!("{}: {} over {}", disk_key(&g.after), g.after.workload(), g.before.workload());
     let mut all: Vec<Cited> =
         full.over_first.into_iter().chain(full.beyond).map(|g| cite_ratio(m, name(g), &g.ratio)).collect();
     if let Some(device) = full.cell.device {

@@ -53,15 +53,15 @@ fn cause(gain: &Gain) -> String {
     format!(
         "This setup has its disk on the emulated controller {}. On the same target, {} by {} ran {} as fast.",
         driver(&gain.before),
-        gain.after.workload,
+        gain.after.workload(),
         driver(&gain.after),
         times(&gain.ratio)
     )
 }
 
 /// A published figure of an emulated controller beside a paravirtual one, on the same storage.
-fn published(slow: &paper::Cell, fast: &paper::Cell) -> bool {
-    let emulated = |cell: &paper::Cell| cell.driver.as_deref().map(is_emulated);
+fn published(slow: &paper::Pattern, fast: &paper::Pattern) -> bool {
+    let emulated = |cell: &paper::Pattern| cell.driver.as_deref().map(is_emulated);
     slow.target == fast.target && emulated(slow) == Some(true) && emulated(fast) == Some(false)
 }
 

@@ -8,9 +8,9 @@
 use super::support::is_emulated;
 use super::{Expected, Finding, Proof, RULES, findings};
 use crate::facts::{Changed, Disk, changed, facts_of};
-use crate::paper::{Cell, Effect, Measure, Paper, Relation};
+use crate::paper::{Effect, Measure, Paper, Pattern, Relation};
 use crate::result::Run;
-use crate::setup::{Attachment, Setup};
+use crate::cell::{Attachment, Cell};
 use crate::stats::{Interval, Ratio};
 use crate::summary::summarise;
 
@@ -82,7 +82,7 @@ pub fn by_papers(finding: &Finding, disk: &Disk, papers: &[Paper]) -> Option<Exp
     let (paper, effect) = stated
         .filter(|(_, e)| rule_of(e) == Some(finding.rule.as_str()) && alike(e))
         .max_by(|a, b| times(a.1).total_cmp(&times(b.1)))?;
-    let of = |cell: &Cell| {
+    let of = |cell: &Pattern| {
         let driver = cell.driver.as_deref().unwrap_or_default();
         format!("{} on {}", driver_words(driver), target_words(&cell.target))
     };
@@ -121,7 +121,7 @@ fn rule_of(effect: &Effect) -> Option<&'static str> {
 
 /// Whether the disk is, in what was changed, as the stored one was before.
 fn fits(changed: Changed, proof: &Proof, disk: &Disk) -> bool {
-    let Some(before) = &proof.before.attachment else { return false };
+    let Some(before) = proof.before.attachment() else { return false };
     let driver = disk.driver.as_deref() == Some(before.driver.as_str());
     match changed {
         Changed::Driver | Changed::Options => driver,
@@ -131,14 +131,14 @@ fn fits(changed: Changed, proof: &Proof, disk: &Disk) -> bool {
             .all(|(found, stored)| found.as_ref() == Some(&stored)),
         // The rule itself says which storage it is about.
         Changed::Target => true,
-        // Advice on what runs in the guest.
-        Changed::Depth | Changed::Engine | Changed::PageCache => false,
+        // Advice on what runs in the guest, and what is no disk's.
+        Changed::Depth | Changed::Engine | Changed::PageCache | Changed::Nic | Changed::Setting => false,
     }
 }
 
 /// In how many settings the stored set-up is the disk's.
-fn nearness(before: &Setup, disk: &Disk) -> usize {
-    let Some(a) = &before.attachment else { return 0 };
+fn nearness(before: &Cell, disk: &Disk) -> usize {
+    let Some(a) = before.attachment() else { return 0 };
     let same = |found: &Option<String>, stored: String| found.as_ref() == Some(&stored);
     [
         same(&disk.driver, a.driver.clone()),
@@ -154,8 +154,8 @@ fn nearness(before: &Setup, disk: &Disk) -> usize {
 /// `emulated SCSI (lsi53c895a) was 9.4 times slower (8.1 to 10.9) than virtio-blk at rand-read-32
 /// here on 2026-11-21`.
 fn told(changed: Changed, proof: &Proof, ratio: &Ratio, interval: Interval, run: &Learnt) -> String {
-    let words = |setup: &Setup| match (changed, &setup.attachment) {
-        (Changed::Target, _) | (_, None) => target_words(&setup.target),
+    let words = |cell: &Cell| match (changed, cell.attachment()) {
+        (Changed::Target, _) | (_, None) => target_words(cell.target().unwrap_or_default()),
         (Changed::Driver, Some(a)) => driver_words(&a.driver),
         (Changed::CacheAio, Some(a)) => format!("cache={} with aio={}", a.cache, a.aio),
         (Changed::Iothread, Some(a)) if a.iothread => "a disk with an I/O thread".to_owned(),
@@ -178,7 +178,7 @@ fn told(changed: Changed, proof: &Proof, ratio: &Ratio, interval: Interval, run:
         figure(interval.low),
         figure(interval.high),
         words(&proof.after),
-        proof.before.workload,
+        proof.before.workload(),
         run.on
     )
 }
@@ -214,7 +214,7 @@ fn figure(x: f64) -> String {
 mod tests {
     use super::*;
     use crate::facts::{Details, Facts};
-    use crate::setup::{Aio, Cache};
+    use crate::cell::{Aio, Cache};
     use crate::testing::{Bench, guest, live_disk, native, virtio};
 
     const PAPER: &str = include_str!("../../../../papers/shafer2010_storage.toml");

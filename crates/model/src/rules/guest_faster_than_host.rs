@@ -31,7 +31,7 @@ fn cached(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
         return None;
     }
     let (marked, samples) =
-        m.cell(&share.setup).map_or((0, 0), |c| (c.marks.get(&Mark::Cached).copied().unwrap_or_default(), c.samples));
+        m.cell(&share.cell).map_or((0, 0), |c| (c.marks.get(&Mark::Cached).copied().unwrap_or_default(), c.samples));
     let seen = match marked {
         0 => "the device's counters do not show it, so it is below them or affects the native side's speed".to_owned(),
         _ => format!("in {marked} of {samples} samples the device moved over 10 % fewer bytes than requested"),
@@ -44,7 +44,7 @@ fn cached(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
     );
     let change = change::settings(
         "Measure and run with O_DIRECT (cache=none) if the disk's own speed matters.",
-        &crate::setup::Attachment { iothread: false, ..change::recommended() },
+        &crate::cell::Attachment { iothread: false, ..change::recommended() },
     );
     let mut finding = rule.finding(Severity::Severe, share.key.clone(), cause, change);
     finding.figures.push(cite_ratio(m, format!("share of native: {}", share.key), &share.share_ratio));

@@ -23,20 +23,20 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn hit(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
-    share.setup.attachment.as_ref().filter(|a| !a.cache.direct())?;
-    let small = |t: &&crate::result::WorkloadTraits| t.reads && t.block_bytes <= MOST_BLOCK_BYTES;
-    m.traits(&share.setup.workload).filter(small)?;
+    share.cell.attachment().filter(|a| !a.cache.direct())?;
+    let small = |t: &&crate::result::DiskTraits| t.reads && t.block_bytes <= MOST_BLOCK_BYTES;
+    m.job(share.cell.workload()).filter(small)?;
     // Faster than native: another rule says what that is.
-    if !mostly_cached(m, &share.setup) || !share.share_ratio.surely_below(1.0) {
+    if !mostly_cached(m, &share.cell) || !share.share_ratio.surely_below(1.0) {
         return None;
     }
-    let cell = m.cell(&share.setup)?;
+    let cell = m.cell(&share.cell)?;
     let marked = cell.marks.get(&Mark::Cached).copied().unwrap_or_default();
     let cause = format!(
         "In {marked} of {} samples of {} the disk moved less than requested: the host's page cache served it, and \
          each hit still paid for the path through the hypervisor.{}",
         cell.samples,
-        share.setup.workload,
+        share.cell.workload(),
         caution(m)
     );
     let change = change::in_guest(
@@ -47,7 +47,7 @@ fn hit(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
     let mut finding = rule.finding(Severity::Note, share.key.clone(), cause, change);
     let label = format!("samples marked cached: {}", share.key);
     finding.figures.push(cite_count(m, label, f64::from(marked), "samples"));
-    finding.figures.extend(cite_share(m, &share.setup));
+    finding.figures.extend(cite_share(m, &share.cell));
     Some(finding)
 }
 
@@ -55,7 +55,7 @@ fn hit(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
 mod fixture {
     use crate::facts::Facts;
     use crate::result::Mark;
-    use crate::setup::{Aio, Cache};
+    use crate::cell::{Aio, Cache};
     use crate::testing::{Bench, native, virtio};
 
     pub fn fires() -> Facts {

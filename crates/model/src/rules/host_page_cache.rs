@@ -7,7 +7,7 @@ use super::live::{bytes_shown, seen};
 use super::support::{better, from_setting, times};
 use super::{Check, Finding, Mend, Need, Rule, Severity};
 use crate::facts::{Changed, Disk, Gain, Measured};
-use crate::setup::{Cache, Setup};
+use crate::cell::{Cache, Cell};
 
 /// Less is within what page caches differ by from moment to moment.
 const GAIN: f64 = 1.2;
@@ -30,10 +30,10 @@ pub(super) const RULE: Rule = Rule {
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     let cached = |g: &&Gain| {
-        let direct = |s: &Setup| s.attachment.as_ref().is_some_and(|a| a.cache.direct());
+        let direct = |s: &Cell| s.attachment().is_some_and(|a| a.cache.direct());
         // writethrough acknowledges nothing from memory: what it gains comes from elsewhere.
-        let from_memory = g.after.attachment.as_ref().is_some_and(|a| a.cache == Cache::Writeback);
-        let writes = m.traits(&g.before.workload).is_some_and(|t| t.writes);
+        let from_memory = g.after.attachment().is_some_and(|a| a.cache == Cache::Writeback);
+        let writes = m.job(g.before.workload()).is_some_and(|t| t.writes);
         direct(&g.before) && from_memory && writes
     };
     let mut found = rule.from_gains(m, m.sure_gains(Changed::CacheAio, GAIN).filter(cached), cause, |g| {
@@ -79,7 +79,7 @@ fn cause(gain: &Gain) -> String {
     format!(
         "Through the host's page cache, {} ran {} as fast: it is acknowledged from the host's memory. The guest's \
          flushes still reach the disk; the memory is taken from the host, and it is written back in bursts.",
-        gain.after.workload,
+        gain.after.workload(),
         times(&gain.ratio)
     )
 }
@@ -87,7 +87,7 @@ fn cause(gain: &Gain) -> String {
 #[cfg(test)]
 mod fixture {
     use crate::facts::Facts;
-    use crate::setup::{Aio, Cache};
+    use crate::cell::{Aio, Cache};
     use crate::testing::{Bench, native, virtio};
 
     pub fn fires() -> Facts {

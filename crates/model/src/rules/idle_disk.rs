@@ -35,12 +35,12 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
 }
 
 fn idle(rule: &Rule, m: &Measured, gain: &Gain) -> Option<Finding> {
-    let deeper = m.traits(&gain.after.workload)?.depth;
+    let deeper = m.job(gain.after.workload())?.depth;
     let (device, busy) = seen(m, gain)?;
     let cause = format!(
         "During {} the device was busy {:.0} % of the time by %util, with {:.2} requests in flight, yet it gave {} as \
          much with {deeper} in flight. %util does not measure the remaining capacity of flash or an array.",
-        gain.before.workload,
+        gain.before.workload(),
         busy.value * 100.0,
         device.queue_depth.value,
         times(&gain.ratio),

@@ -4,7 +4,7 @@
 use super::support::{caution, cite_count, cite_share};
 use super::{Change, Check, Finding, Need, Rule, Severity};
 use crate::facts::Measured;
-use crate::summary::Cell;
+use crate::summary::CellRow;
 
 /// Share of a core from which on the thread counts as full: the rest goes to waking up.
 const FULL: f64 = 0.9;
@@ -26,24 +26,24 @@ pub(super) const RULE: Rule = Rule {
     ..Rule::PLAIN
 };
 
-fn full(rule: &Rule, m: &Measured, cell: &Cell) -> Option<Finding> {
-    let attachment = cell.setup.attachment.as_ref().filter(|a| a.iothread && a.options.mapped_iothreads.is_none())?;
+fn full(rule: &Rule, m: &Measured, cell: &CellRow) -> Option<Finding> {
+    let attachment = cell.cell.attachment().filter(|a| a.iothread && a.options.mapped_iothreads.is_none())?;
     // Where nothing is lost against native, a busy thread is no harm.
-    let share = m.known_share(&cell.setup).filter(|s| s.share_ratio.surely_below(1.0))?;
+    let share = m.known_share(&cell.cell).filter(|s| s.share_ratio.surely_below(1.0))?;
     let per_request = cell.cpu.role_seconds_per_request.get(ROLE)?;
-    let cores = per_request * cell.requests_per_second?.value;
+    let cores = per_request * cell.disk.as_ref()?.requests_per_second?.value;
     if cores < FULL {
         return None;
     }
     let cause = format!(
         "During {} the disk's I/O thread was busy {:.0} % of the time: the thread, not the disk, is the bottleneck.{}",
-        cell.setup.workload,
+        cell.cell.workload(),
         cores * 100.0,
         caution(m)
     );
     let mut finding = rule.finding(Severity::Warning, share.key.clone(), cause, advice(&attachment.driver));
     finding.figures.push(cite_count(m, format!("CPU of the I/O thread: {}", cell.key), cores, "cores"));
-    finding.figures.extend(cite_share(m, &cell.setup));
+    finding.figures.extend(cite_share(m, &cell.cell));
     Some(finding)
 }
 

@@ -1,6 +1,6 @@
 //! What a rule's change does to a disk, where `vmio tax --like` can measure that.
 
-use crate::setup::Aio;
+use crate::cell::Aio;
 
 /// What a rule's change does to a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -29,7 +29,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
-    let gained = |g: &&Gain| g.after.attachment.as_ref().is_some_and(|a| a.iothread);
+    let gained = |g: &&Gain| g.after.attachment().is_some_and(|a| a.iothread);
     rule.from_gains(m, m.sure_gains(Changed::Iothread, GAIN).filter(gained), cause, |g| {
         change::settings(WHAT, &better(g))
     })
@@ -55,7 +55,7 @@ fn without(rule: &Rule, disk: &Disk) -> Option<Finding> {
 fn cause(gain: &Gain) -> String {
     format!(
         "QEMU's main loop serves the disk. With its own I/O thread, {} ran {} as fast.",
-        gain.after.workload,
+        gain.after.workload(),
         times(&gain.ratio)
     )
 }

@@ -5,7 +5,7 @@ use super::change::{To, own_disk};
 use super::live::seen;
 use super::{Check, Finding, Mend, Need, Rule, Severity};
 use crate::facts::Disk;
-use crate::setup::Aio;
+use crate::cell::Aio;
 
 pub(super) const RULE: Rule = Rule {
     id: "native-aio-that-waits",

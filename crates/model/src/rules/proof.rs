@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::gain_ratio;
 use crate::result::Run;
-use crate::setup::Setup;
+use crate::cell::Cell;
 use crate::stats::Ratio;
 use crate::study::{Matrix, Study};
 
@@ -13,9 +13,9 @@ use crate::study::{Matrix, Study};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Proof {
     /// As it is.
-    pub before: Setup,
+    pub before: Cell,
     /// With the change applied.
-    pub after: Setup,
+    pub after: Cell,
 }
 
 /// What came of it.
@@ -34,7 +34,7 @@ pub struct Proven {
 impl Proof {
     /// The study that measures both cells (and their baselines) as the given one would.
     pub fn study(&self, like: &Study) -> Study {
-        let one = |s: &Setup| Matrix::of(&s.target, &s.guest, s.attachment.as_ref(), std::slice::from_ref(&s.workload));
+        let one = |s: &Cell| Matrix::of(s.target().unwrap_or_default(), &s.lead.side.kind, s.attachment(), &[s.workload().to_owned()]);
         Study {
             name: format!("{}-proof", like.name),
             title: format!("{} against {}", self.after.key(), self.before.key()),

@@ -33,7 +33,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
-    let covered = |g: &&Gain| g.before.target == SMALL && g.after.target == FULL;
+    let covered = |g: &&Gain| g.before.target() == Some(SMALL) && g.after.target() == Some(FULL);
     rule.from_gains(m, m.sure_gains(Changed::Target, GAIN).filter(covered), cause, |_| advice())
 }
 
@@ -69,7 +69,7 @@ fn cause(gain: &Gain) -> String {
         "QEMU's cache of the image's L2 tables covers only part of the disk; requests beyond it must read a table \
          first. With \
          a cache that covers the disk, {} ran {} as fast.",
-        gain.after.workload,
+        gain.after.workload(),
         times(&gain.ratio)
     )
 }

@@ -6,7 +6,7 @@ use super::support::{caution, cite_estimate, cite_share, is_emulated};
 use super::{Check, Finding, Need, Rule, Severity, change};
 use crate::facts::{Measured, Place};
 use crate::stats::Estimate;
-use crate::summary::Cell;
+use crate::summary::CellRow;
 
 /// "Clearly smaller": below this share of both yardsticks.
 const SHARE: f64 = 0.8;
@@ -25,11 +25,11 @@ pub(super) const RULE: Rule = Rule {
     ..Rule::PLAIN
 };
 
-fn split(rule: &Rule, m: &Measured, guest: &Cell) -> Option<Finding> {
-    let traits = m.traits(&guest.setup.workload).filter(|t| t.block_bytes >= LEAST_BLOCK_BYTES)?;
+fn split(rule: &Rule, m: &Measured, guest: &CellRow) -> Option<Finding> {
+    let traits = m.job(guest.cell.workload()).filter(|t| t.block_bytes >= LEAST_BLOCK_BYTES)?;
     // The share is what it costs; one that is not known, or no loss, gives no finding.
-    let share = m.known_share(&guest.setup).filter(|s| s.share_ratio.surely_below(1.0))?;
-    let native = m.cell(&guest.setup.baseline())?;
+    let share = m.known_share(&guest.cell).filter(|s| s.share_ratio.surely_below(1.0))?;
+    let native = m.cell(&guest.cell.natively())?;
     let (seen, natively) = (size(m, guest)?, size(m, native)?);
     let bound = SHARE * (traits.block_bytes as f64).min(natively.interval?.low);
     if !seen.interval?.below(bound) {
@@ -45,9 +45,9 @@ fn split(rule: &Rule, m: &Measured, guest: &Cell) -> Option<Finding> {
         natively.value / 1024.0,
         caution(m)
     );
-    let attachment = guest.setup.attachment.as_ref()?;
+    let attachment = guest.cell.attachment()?;
     let change = match () {
-        () if guest.setup.target == "sparse" => {
+        () if guest.cell.target() == Some("sparse") => {
             change::full_allocation("Preallocate the file: allocation splits requests.", &Place::default(), None)
         }
         () if is_emulated(&attachment.driver) => change::virtio_disk(
@@ -64,13 +64,13 @@ fn split(rule: &Rule, m: &Measured, guest: &Cell) -> Option<Finding> {
     let mut finding = rule.finding(Severity::Warning, guest.key.clone(), cause, change);
     finding.figures.push(cite_estimate(m, format!("request at the device: {}", guest.key), "bytes", &seen));
     finding.figures.push(cite_estimate(m, format!("request at the device: {}", native.key), "bytes", &natively));
-    finding.figures.extend(cite_share(m, &guest.setup));
+    finding.figures.extend(cite_share(m, &guest.cell));
     finding.cost_ratio = Some(share.share_ratio.inverse());
     Some(finding)
 }
 
 /// Request size at the device, from enough samples to be cited.
-fn size(m: &Measured, cell: &Cell) -> Option<Estimate> {
+fn size(m: &Measured, cell: &CellRow) -> Option<Estimate> {
     cell.device.map(|d| d.request_bytes).filter(|e| e.n >= m.convergence.min_pairs && e.interval.is_some())
 }
 

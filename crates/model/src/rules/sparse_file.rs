@@ -37,9 +37,9 @@ pub(super) const RULE: Rule = Rule {
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     let first_write = |g: &&Gain| {
-        g.before.target == SPARSE
-            && FULL.contains(&g.after.target.as_str())
-            && m.traits(&g.before.workload).is_some_and(|t| t.writes && !t.reads)
+        g.before.target() == Some(SPARSE)
+            && g.after.target().is_some_and(|target| FULL.contains(&target))
+            && m.job(g.before.workload()).is_some_and(|t| t.writes && !t.reads)
     };
     rule.from_gains(m, m.sure_gains(Changed::Target, GAIN).filter(first_write), cause, |_| {
         change::full_allocation(WHAT, &Place::default(), None)
@@ -75,8 +75,8 @@ fn cause(gain: &Gain) -> String {
     format!(
         "The disk lies in a sparse file; each first write waits until the host's file system has allocated the \
          block. {} on {} ran {} as fast. Blocks once written are not slower afterwards.",
-        gain.after.workload,
-        match gain.after.target.as_str() {
+        gain.after.workload(),
+        match gain.after.target().unwrap_or_default() {
             "device" => "the whole device",
             _ => "a preallocated file",
         },
@@ -85,7 +85,7 @@ fn cause(gain: &Gain) -> String {
 }
 
 /// A published figure of a sparse file beside other storage, by the same driver.
-fn published(slow: &paper::Cell, fast: &paper::Cell) -> bool {
+fn published(slow: &paper::Pattern, fast: &paper::Pattern) -> bool {
     slow.driver.is_some() && slow.driver == fast.driver && slow.target == SPARSE
 }
 

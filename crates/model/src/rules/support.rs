@@ -3,7 +3,7 @@
 use super::{About, Change, Cited, Finding, Proof, Rule, Severity, change};
 use crate::facts::{Disk, Gain, Measured};
 use crate::result::Mark;
-use crate::setup::{Attachment, Setup};
+use crate::cell::{Attachment, Cell};
 use crate::stats::{Estimate, Ratio};
 
 /// A gain whose interval lies wholly above this makes a finding severe.
@@ -20,23 +20,23 @@ pub fn is_emulated(driver: &str) -> bool {
 }
 
 /// Key of a cell without its workload: `device/qemu/virtio-blk,none,native`.
-pub fn disk_key(setup: &Setup) -> String {
-    setup.disk_key()
+pub fn disk_key(setup: &Cell) -> String {
+    setup.place_key()
 }
 
 /// Whether half or more of the cell's samples did not reach the device.
-pub fn mostly_cached(m: &Measured, setup: &Setup) -> bool {
+pub fn mostly_cached(m: &Measured, setup: &Cell) -> bool {
     m.cell(setup).is_some_and(|c| c.marks.get(&Mark::Cached).is_some_and(|n| 2 * n >= c.samples))
 }
 
 /// The driver of a cell's disk; empty for the native side.
-pub fn driver(setup: &Setup) -> &str {
-    setup.attachment.as_ref().map_or("", |a| &a.driver)
+pub fn driver(setup: &Cell) -> &str {
+    setup.attachment().map_or("", |a| &a.driver)
 }
 
 /// The disk that gained.
 pub fn better(gain: &Gain) -> Attachment {
-    gain.after.attachment.clone().unwrap_or_else(change::recommended)
+    gain.after.attachment().cloned().unwrap_or_else(change::recommended)
 }
 
 impl Rule {
@@ -112,9 +112,9 @@ pub fn times(ratio: &Ratio) -> String {
 
 /// A gain and the shares of both of its sides.
 pub fn cite_gain(m: &Measured, gain: &Gain) -> Vec<Cited> {
-    let label = match gain.before.workload == gain.after.workload {
-        true => format!("{}: {} over {}", gain.after.workload, disk_key(&gain.after), disk_key(&gain.before)),
-        false => format!("{}: {} over {}", disk_key(&gain.after), gain.after.workload, gain.before.workload),
+    let label = match gain.before.workload() == gain.after.workload() {
+        true => format!("{}: {} over {}", gain.after.workload(), disk_key(&gain.after), disk_key(&gain.before)),
+        false => format!("{}: {} over {}", disk_key(&gain.after), gain.after.workload(), gain.before.workload()),
     };
     let mut all = vec![cite_ratio(m, label, &gain.ratio)];
     all.extend([&gain.before, &gain.after].into_iter().filter_map(|s| cite_share(m, s)));
@@ -127,7 +127,7 @@ pub fn cite_ratio(m: &Measured, label: String, ratio: &Ratio) -> Cited {
 }
 
 /// A cell's share of native, if it may be cited.
-pub fn cite_share(m: &Measured, setup: &Setup) -> Option<Cited> {
+pub fn cite_share(m: &Measured, setup: &Cell) -> Option<Cited> {
     let share = m.known_share(setup)?;
     Some(cite_ratio(m, format!("share of native: {}", share.key), &share.share_ratio))
 }

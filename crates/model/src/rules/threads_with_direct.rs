@@ -6,7 +6,7 @@ use super::change::{To, own_disk};
 use super::live::seen;
 use super::{Check, Finding, Mend, Need, Rule, Severity};
 use crate::facts::Disk;
-use crate::setup::Aio;
+use crate::cell::Aio;
 
 /// Cache modes with O_DIRECT.
 const DIRECT: [&str; 2] = ["none", "directsync"];

@@ -7,7 +7,7 @@ use super::live::seen;
 use super::support::{cite_count, disk_key};
 use super::{Check, Finding, Kinds, Mend, Need, Rule, Severity};
 use crate::facts::{Disk, Facts, Measured};
-use crate::setup::{Aio, Attachment, Cache};
+use crate::cell::{Aio, Attachment, Cache};
 
 pub(super) const RULE: Rule = Rule {
     id: "unsafe-cache",
@@ -101,8 +101,8 @@ fn of_a_snapshot(rule: &Rule, disk: &Disk) -> Finding {
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     let mut all: Vec<Finding> = Vec::new();
     for cell in &m.cells {
-        let Some(attachment) = cell.setup.attachment.as_ref().filter(|a| a.cache.no_flush()) else { continue };
-        let disk = disk_key(&cell.setup);
+        let Some(attachment) = cell.cell.attachment().filter(|a| a.cache.no_flush()) else { continue };
+        let disk = disk_key(&cell.cell);
         let at = all.iter().position(|f| f.subject.is_cell(&disk)).unwrap_or_else(|| {
             let to = Attachment { cache: Cache::None, aio: Aio::Native, ..attachment.clone() };
             let mut finding = rule.finding(Severity::Severe, disk, CAUSE.to_owned(), change::settings(WHAT, &to));
@@ -130,7 +130,7 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
 #[cfg(test)]
 mod fixture {
     use crate::facts::Facts;
-    use crate::setup::{Aio, Cache};
+    use crate::cell::{Aio, Cache};
     use crate::testing::{Bench, native, virtio};
 
     pub fn fires() -> Facts {

@@ -56,7 +56,7 @@ fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
 fn cause(gain: &Gain) -> String {
     format!(
         "virtio-scsi carries each request as a SCSI command. By virtio-blk, {} ran {} as fast.",
-        gain.after.workload,
+        gain.after.workload(),
         times(&gain.ratio)
     )
 }

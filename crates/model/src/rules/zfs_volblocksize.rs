@@ -6,7 +6,7 @@ use super::live::seen;
 use super::support::{caution, cite_count, cite_share, from_setting};
 use super::{Change, Check, Finding, Need, Rule, Severity};
 use crate::facts::{Disk, Measured, Place};
-use crate::summary::Cell;
+use crate::summary::CellRow;
 
 /// Bytes at the device for each byte written, from which on the block is called too large: twice
 /// is what the intent log alone may cost.
@@ -45,15 +45,15 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     Some(finding)
 }
 
-fn amplified(rule: &Rule, m: &Measured, cell: &Cell) -> Option<Finding> {
-    let traits = m.traits(&cell.setup.workload).filter(|t| t.writes && !t.sequential)?;
-    if cell.setup.target != ZVOL || cell.setup.is_native() {
+fn amplified(rule: &Rule, m: &Measured, cell: &CellRow) -> Option<Finding> {
+    let traits = m.job(cell.cell.workload()).filter(|t| t.writes && !t.sequential)?;
+    if cell.cell.target() != Some(ZVOL) || cell.cell.is_native() {
         return None;
     }
     // Only where it is known to cost.
-    let share = m.known_share(&cell.setup).filter(|s| s.share_ratio.surely_below(1.0))?;
+    let share = m.known_share(&cell.cell).filter(|s| s.share_ratio.surely_below(1.0))?;
     let device = cell.device?;
-    let factor = device.write_bytes_per_second.value / cell.bandwidth_bytes_per_second.value;
+    let factor = device.write_bytes_per_second.value / cell.disk.as_ref()?.bandwidth_bytes_per_second.value;
     let enough = device.write_bytes_per_second.n >= m.convergence.min_pairs;
     if !enough || factor < AMPLIFIED {
         return None;
@@ -61,14 +61,14 @@ fn amplified(rule: &Rule, m: &Measured, cell: &Cell) -> Option<Finding> {
     let cause = format!(
         "For each byte that {} wrote in pieces of {} KiB, the disks wrote {factor:.1}: whole blocks of the volume are \
          rewritten.{}",
-        traits.name,
+        cell.cell.workload(),
         traits.block_bytes / 1024,
         caution(m)
     );
     let mut finding = rule.finding(Severity::Warning, share.key.clone(), cause, advice(&Place::default()));
     let label = format!("bytes at the disks for each byte written: {}", cell.key);
     finding.figures.push(cite_count(m, label, factor, "ratio"));
-    finding.figures.extend(cite_share(m, &cell.setup));
+    finding.figures.extend(cite_share(m, &cell.cell));
     Some(finding)
 }
 

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Study;
 use crate::result::Sample;
-use crate::setup::Setup;
+use crate::cell::Cell;
 
 /// Of which workloads guests get control cells (`[control]`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,9 +46,9 @@ pub enum Link {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Control {
     /// The guest cell.
-    pub of: Setup,
+    pub of: Cell,
     /// The native cell.
-    pub setup: Setup,
+    pub cell: Cell,
     /// Its place in the chain.
     pub link: Link,
     /// Bytes a request.
@@ -81,12 +81,13 @@ pub fn logical_blocks(effective: &BTreeMap<String, BTreeMap<String, String>>) ->
 /// holds the logical block size of targets in bytes: see [`logical_blocks`].
 pub fn controls(study: &Study, samples: &[Sample], blocks: &BTreeMap<String, u64>) -> Vec<Control> {
     let Some(controlled) = &study.control else { return Vec::new() };
-    let first = |setup: &Setup| samples.iter().find(|s| s.round == 0 && s.setup == *setup).and_then(Seen::of);
-    let cells = study.cells().into_iter().filter(|c| !c.is_native() && controlled.workloads.contains(&c.workload));
+    let first = |setup: &Cell| samples.iter().find(|s| s.round == 0 && s.cell == *setup).and_then(Seen::of);
+    let wanted = |c: &Cell| c.disk().is_some_and(|d| controlled.workloads.iter().any(|w| w == d.workload));
+    let cells = study.cells().into_iter().filter(|c| !c.is_native() && wanted(c));
     cells
         .filter_map(|cell| {
-            let block = blocks.get(&cell.target).copied().unwrap_or(SECTOR);
-            chain(&cell, first(&cell.baseline())?, first(&cell)?, block)
+            let block = cell.target().and_then(|target| blocks.get(target)).copied().unwrap_or(SECTOR);
+            chain(&cell, first(&cell.natively())?, first(&cell)?, block)
         })
         .flatten()
         .collect()
@@ -102,8 +103,8 @@ struct Seen {
 
 impl Seen {
     fn of(sample: &Sample) -> Option<Seen> {
-        let device = sample.device?;
-        let writes = sample.result.write_bytes > sample.result.read_bytes;
+        let (device, work) = (sample.device()?, sample.work());
+        let writes = work.write_bytes > work.read_bytes;
         let (bytes, ios) =
             if writes { (device.write_bytes, device.write_ios) } else { (device.read_bytes, device.read_ios) };
         (bytes > 0 && ios > 0).then(|| Seen {
@@ -114,7 +115,7 @@ impl Seen {
     }
 }
 
-fn chain(guest: &Setup, base: Seen, seen: Seen, block: u64) -> Option<Vec<Control>> {
+fn chain(guest: &Cell, base: Seen, seen: Seen, block: u64) -> Option<Vec<Control>> {
     if seen.request_bytes >= SMALLER * base.request_bytes {
         return None;
     }
@@ -127,7 +128,7 @@ fn chain(guest: &Setup, base: Seen, seen: Seen, block: u64) -> Option<Vec<Contro
     let direction = if seen.writes { "write" } else { "read" };
     let cell = |link: Link, request_bytes: u64, depth: u32, why: String| Control {
         of: guest.clone(),
-        setup: Setup { workload: format!("seq-{direction}-{}-d{depth}", size(request_bytes)), ..guest.baseline() },
+        cell: guest.natively().running(format!("seq-{direction}-{}-d{depth}", size(request_bytes))),
         link,
         request_bytes,
         depth,
@@ -135,7 +136,7 @@ fn chain(guest: &Setup, base: Seen, seen: Seen, block: u64) -> Option<Vec<Contro
     };
     let reference = format!(
         "the {direction}s of {} reached the disk as requests of {} bytes, {deep} in flight",
-        guest.baseline().key(),
+        guest.natively().key(),
         base.request_bytes.round()
     );
     let smaller = format!(

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use self::spans::Spans;
 use super::Study;
 use crate::result::WorkloadTraits;
-use crate::setup::Setup;
+use crate::cell::{Actor, Cell, Millis, Side};
 
 pub mod spans;
 
@@ -126,12 +126,12 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
     let costs: Vec<(f64, u64)> = cells.iter().map(|cell| cell_cost(study, cell, traits, rates, &spans)).collect();
     // Cells that no guest is compared with run the fewest rounds; the rest up to the most.
     // With steady state those that write may go on, too.
-    let lone: Vec<Setup> = study
+    let lone: Vec<Cell> = study
         .groups()
         .into_iter()
-        .filter(|g| g.iter().all(Setup::is_native))
+        .filter(|g| !g.iter().any(|cell| study.compares(cell)))
         .flatten()
-        .filter(|cell| !study.repeat.steady_state || !writes(traits, &cell.workload))
+        .filter(|cell| !study.repeat.steady_state || !jobs(cell).any(|job| writes(traits, job.workload)))
         .collect();
     let lone_cost = cells.iter().zip(&costs).filter(|(cell, _)| lone.contains(cell));
     let lone_seconds: f64 = lone_cost.map(|(_, c)| c.0).sum();
@@ -139,14 +139,10 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
     let round_bytes: u64 = costs.iter().map(|c| c.1).sum::<u64>() + refills(study, &cells, traits, rates);
     let round_seconds = round_seconds + refills(study, &cells, traits, rates) as f64 / rates.write_bytes_per_second;
     let (control_cells, control_seconds, control_bytes) = control_costs(study, &cells, traits, rates, &spans);
-    // One guest of a kind carries the disks of all its cells.
-    let mut kinds: Vec<&str> = cells.iter().filter(|c| !c.is_native()).map(|c| c.guest.as_str()).collect();
-    kinds.sort_unstable();
-    kinds.dedup();
-    let guests = kinds.len() as u32;
-    let mut targets: Vec<&str> = cells.iter().map(|c| c.target.as_str()).collect();
-    targets.sort_unstable();
-    targets.dedup();
+    // One guest of a shape carries the disks of all its cells.
+    let sides: BTreeSet<&Side> = cells.iter().flat_map(Cell::actors).map(|a| &a.side).collect();
+    let guests = sides.iter().filter(|side| !side.is_native()).count() as u32;
+    let targets = targets(&cells);
     let precondition_bytes = precondition_bytes(study, &targets, traits, rates);
     let prepare_bytes = making_bytes + precondition_bytes + spans.probes(&cells, rates);
     let prepare_seconds = prepare_bytes as f64 / rates.write_bytes_per_second;
@@ -161,7 +157,8 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
     let budget_seconds = study.repeat.max_minutes * 60.0;
     let budget_bytes = budget_bytes(study);
     let least = study.repeat.min_pairs;
-    let most = if guests == 0 && !study.repeat.steady_state { least } else { study.repeat.max_pairs };
+    let compares = cells.iter().any(|cell| study.compares(cell));
+    let most = if compares || study.repeat.steady_state { study.repeat.max_pairs } else { least };
     let dearest = costs.iter().map(|c| c.0).fold(0.0, f64::max);
     let taken: u64 = targets.iter().map(|t| space_of(study, t, rates).taken_bytes).sum();
     let space = taken as f64 * (1.0 + rates.spare_ratio);
@@ -199,20 +196,21 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
 /// chain is common to the guests of a baseline, the other two are each guest's own.
 fn control_costs(
     study: &Study,
-    cells: &[Setup],
+    cells: &[Cell],
     traits: &[WorkloadTraits],
     rates: &Rates,
     spans: &Spans,
 ) -> (u32, f64, u64) {
     let Some(controlled) = &study.control else { return (0, 0.0, 0) };
     let (mut count, mut bytes) = (0, 0);
-    for cell in cells.iter().filter(|c| controlled.workloads.contains(&c.workload)) {
+    let wanted = |cell: &&Cell| cell.disk().is_some_and(|d| controlled.workloads.iter().any(|w| w == d.workload));
+    for cell in cells.iter().filter(wanted) {
         let n: u32 = if cell.is_native() { 1 } else { 2 };
         count += n;
-        if traits.iter().find(|t| t.name == cell.workload).is_none_or(|t| t.writes) {
+        if writes(traits, cell.workload()) {
             let most = (rates.write_bytes_per_second * study.repeat.seconds) as u64;
-            bytes += u64::from(n) * most.min(spans.of(&cell.workload));
-        } else if rates.refilled_targets.contains(&cell.target) {
+            bytes += u64::from(n) * most.min(spans.of(cell.workload()));
+        } else if cell.targets().any(|target| rates.refilled_targets.iter().any(|r| r == target)) {
             bytes += u64::from(n) * study.target_bytes();
         }
     }
@@ -230,30 +228,47 @@ impl Study {
     /// Whether a target is written once more before the first round: when steady state is asked for
     /// and a cell writes to it. A target that loses its data before each write keeps no state.
     pub fn preconditions(&self, target: &str, traits: &[WorkloadTraits], refilled: &[String]) -> bool {
-        let written = || self.cells().iter().any(|c| c.target == target && writes(traits, &c.workload));
+        let on_it = |job: Job<'_>| job.target == target && writes(traits, job.workload);
+        let written = || self.cells().iter().any(|cell| jobs(cell).any(on_it));
         self.repeat.steady_state && !refilled.iter().any(|r| r == target) && written()
     }
 }
 
 /// Whether a workload writes; one without traits counts as if it did.
 fn writes(traits: &[WorkloadTraits], workload: &str) -> bool {
-    traits.iter().find(|t| t.name == workload).is_none_or(|t| t.writes)
+    traits.iter().find(|t| t.name == workload).is_none_or(WorkloadTraits::writes)
+}
+
+/// What an actor does on a disk.
+#[derive(Debug, Clone, Copy)]
+struct Job<'a> {
+    target: &'a str,
+    workload: &'a str,
+}
+
+/// What the actors of a cell do on disks.
+fn jobs(cell: &Cell) -> impl Iterator<Item = Job<'_>> {
+    cell.actors().filter_map(|a| Some(Job { target: a.target()?, workload: &a.workload }))
+}
+
+/// The targets of cells, each once.
+fn targets(cells: &[Cell]) -> Vec<&str> {
+    cells.iter().flat_map(Cell::targets).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// Bytes of writing targets out again in a round: at most before each reading cell.
-fn refills(study: &Study, cells: &[Setup], traits: &[WorkloadTraits], rates: &Rates) -> u64 {
-    let writes = |cell: &Setup| traits.iter().find(|t| t.name == cell.workload).is_none_or(|t| t.writes);
+fn refills(study: &Study, cells: &[Cell], traits: &[WorkloadTraits], rates: &Rates) -> u64 {
     let on = |name: &String| {
-        let (writing, reading): (Vec<_>, Vec<_>) = cells.iter().filter(|c| c.target == *name).partition(|c| writes(c));
+        let mine = cells.iter().flat_map(jobs).filter(|job| job.target == name);
+        let (writing, reading): (Vec<_>, Vec<_>) = mine.partition(|job| writes(traits, job.workload));
         if writing.is_empty() { 0 } else { reading.len() as u64 }
     };
     rates.refilled_targets.iter().map(on).sum::<u64>() * study.target_bytes()
 }
 
 /// Bytes that making the targets writes.
-fn made_bytes(study: &Study, cells: &[Setup], rates: &Rates) -> u64 {
-    let targets: BTreeSet<&str> = cells.iter().map(|c| c.target.as_str()).collect();
-    targets.iter().map(|t| space_of(study, t, rates).prepared_bytes).sum()
+fn made_bytes(study: &Study, cells: &[Cell], rates: &Rates) -> u64 {
+    targets(cells).iter().map(|t| space_of(study, t, rates).prepared_bytes).sum()
 }
 
 /// Bytes that steady state writes first.
@@ -262,29 +277,41 @@ fn precondition_bytes(study: &Study, targets: &[&str], traits: &[WorkloadTraits]
     preconditioned as u64 * study.target_bytes()
 }
 
-/// The write budget in bytes.
+/// The write budget in bytes; no end where no cell is on a disk.
 pub fn budget_bytes(study: &Study) -> u64 {
-    (study.repeat.max_gib_written * super::GIB as f64) as u64
+    study.repeat.max_gib_written.map_or(u64::MAX, |gib| (gib * super::GIB as f64) as u64)
 }
 
 /// Seconds and bytes written of one cell. No cell goes over its span twice.
-fn cell_cost(study: &Study, cell: &Setup, traits: &[WorkloadTraits], rates: &Rates, spans: &Spans) -> (f64, u64) {
-    let traits = traits.iter().find(|t| t.name == cell.workload);
-    let writes = traits.is_none_or(|t| t.writes);
-    if let Some(&bytes) = rates.fixed_bytes.get(&cell.workload) {
-        let rate = if writes { rates.write_bytes_per_second } else { rates.read_bytes_per_second };
-        return (bytes as f64 / rate + rates.cell_overhead_seconds, if writes { bytes } else { 0 });
+fn cell_cost(study: &Study, cell: &Cell, traits: &[WorkloadTraits], rates: &Rates, spans: &Spans) -> (f64, u64) {
+    let each = cell.actors().map(|actor| {
+        let (seconds, bytes) = actor_cost(study, actor, traits, rates, spans);
+        (actor.start.seconds() + seconds, bytes)
+    });
+    let (seconds, bytes) = each.fold((0.0, 0), |(longest, sum), (s, b)| (f64::max(longest, s), sum + b));
+    (seconds + rates.cell_overhead_seconds, bytes)
+}
+
+fn actor_cost(study: &Study, actor: &Actor, traits: &[WorkloadTraits], rates: &Rates, spans: &Spans) -> (f64, u64) {
+    let timed = actor.duration.map_or(study.repeat.seconds, Millis::seconds);
+    if !actor.subject.is_disk() {
+        return (timed, 0);
     }
-    let rate = match traits {
+    let job = traits.iter().find(|t| t.name == actor.workload);
+    let writes = job.is_none_or(WorkloadTraits::writes);
+    if let Some(&bytes) = rates.fixed_bytes.get(&actor.workload) {
+        let rate = if writes { rates.write_bytes_per_second } else { rates.read_bytes_per_second };
+        return (bytes as f64 / rate, if writes { bytes } else { 0 });
+    }
+    let rate = match job.and_then(|t| t.disk.as_ref()) {
         _ if !writes => 0.0,
         Some(t) if t.depth == 1 && (!t.sequential || t.block_bytes <= SMALL_BLOCK) => {
             (rates.small_ios_per_second * t.block_bytes as f64).min(rates.write_bytes_per_second)
         }
         _ => rates.write_bytes_per_second,
     };
-    let bytes = ((rate * study.repeat.seconds) as u64).min(spans.of(&cell.workload));
-    let seconds = if rate > 0.0 { bytes as f64 / rate } else { study.repeat.seconds };
-    (seconds + rates.cell_overhead_seconds, if writes { bytes } else { 0 })
+    let bytes = ((rate * timed) as u64).min(spans.of(&actor.workload));
+    (if rate > 0.0 { bytes as f64 / rate } else { timed }, if writes { bytes } else { 0 })
 }
 
 /// Blocks up to this size count as small: a request's fixed cost, not its bytes, bounds the rate.

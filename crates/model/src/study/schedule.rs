@@ -1,7 +1,7 @@
 //! What to run next: a pure function of the study and of what the store holds, so that a run
 //! broken off by any means is resumed by asking again.
 //!
-//! A **round** runs each open cell once. The cells of one target and workload (the native one
+//! A **round** runs each open cell once. The cells of one baseline (the native one
 //! and every guest) run next to each other, so that drift hits both sides alike. Every second
 //! round is the mirror image of the one before it, so that over two rounds each cell of a group
 //! ran as often before as after each other; the pair's own order is drawn from the seed.
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::control::Control;
 use super::{GIB, Study};
-use crate::setup::Setup;
+use crate::cell::Cell;
 use crate::stats::{Ratio, converged};
 
 /// Seed of the order of the cells; a constant, so that a resumed run keeps its order.
@@ -23,8 +23,8 @@ const SEED: u64 = 0x766d_696f;
 /// A sample that was taken, or attempted and given up: either way it is not run again.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SampleKey {
-    /// [`Setup::key`] of its cell.
-    pub setup: String,
+    /// [`Cell::key`] of its cell.
+    pub cell: String,
     /// Its round.
     pub round: u32,
     /// Its boot.
@@ -71,7 +71,7 @@ pub enum Step {
     /// Run one cell.
     Run {
         /// The cell.
-        setup: Setup,
+        cell: Cell,
         /// The round to store it under.
         round: u32,
         /// The boot to store it under.
@@ -103,7 +103,7 @@ impl std::fmt::Display for DoneReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             DoneReason::Converged => "every share is known to the wanted width",
-            DoneReason::FewestRounds => "each native cell ran its rounds",
+            DoneReason::FewestRounds => "each cell ran its rounds",
             DoneReason::MaxPairs => "the most pairs were measured; what is wider is marked \"not converged\"",
             DoneReason::TimeBudget => "the time budget (repeat.max_minutes) is spent",
             DoneReason::ByteBudget => "the write budget (repeat.max_gib_written) is spent",
@@ -117,33 +117,34 @@ pub fn budget(study: &Study, spent: Spent) -> Option<DoneReason> {
     if spent.seconds >= study.repeat.max_minutes * 60.0 {
         return Some(DoneReason::TimeBudget);
     }
-    (spent.bytes_written as f64 >= study.repeat.max_gib_written * GIB as f64).then_some(DoneReason::ByteBudget)
+    let most = study.repeat.max_gib_written.map(|gib| gib * GIB as f64);
+    most.is_some_and(|most| spent.bytes_written as f64 >= most).then_some(DoneReason::ByteBudget)
 }
 
 /// The next step. Budgets are checked before each step, so they can be overrun by one cell.
 pub fn next(study: &Study, progress: &Progress<'_>) -> Step {
-    let groups: Vec<Vec<Setup>> = study.groups().into_iter().map(|g| runnable(g, progress.skipped)).collect();
+    let groups: Vec<Vec<Cell>> = study.groups().into_iter().map(|g| runnable(study, g, progress.skipped)).collect();
     if groups.iter().all(Vec::is_empty) {
         return Step::Done(DoneReason::NothingToRun);
     }
-    let open: Vec<Vec<Setup>> =
+    let open: Vec<Vec<Cell>> =
         groups.into_iter().map(|g| open(study, g, progress)).filter(|g| !g.is_empty()).collect();
     if open.is_empty() {
-        let native = study.is_native_only();
-        return Step::Done(if native { DoneReason::FewestRounds } else { DoneReason::Converged });
+        let compared = study.cells().iter().any(|cell| study.compares(cell));
+        return Step::Done(if compared { DoneReason::Converged } else { DoneReason::FewestRounds });
     }
     if let Some(reason) = budget(study, progress.spent) {
         return Step::Done(reason);
     }
     let last = progress.done.iter().map(|s| s.round).max();
     let ran: BTreeSet<&str> =
-        progress.done.iter().filter(|s| Some(s.round) == last).map(|s| s.setup.as_str()).collect();
+        progress.done.iter().filter(|s| Some(s.round) == last).map(|s| s.cell.as_str()).collect();
     let controlled = with_controls(&open, progress);
     let missing = |round: u32, ran: &BTreeSet<&str>| {
         let cells = if round == 0 { &open } else { &controlled };
         order(cells, round).into_iter().find(|cell| !ran.contains(cell.key().as_str())).cloned()
     };
-    let (round, setup) = match last.and_then(|round| Some((round, missing(round, &ran)?))) {
+    let (round, cell) = match last.and_then(|round| Some((round, missing(round, &ran)?))) {
         Some(found) => found,
         None => {
             let round = last.map_or(0, |r| r + 1);
@@ -151,14 +152,14 @@ pub fn next(study: &Study, progress: &Progress<'_>) -> Step {
                 return Step::Done(DoneReason::MaxPairs);
             }
             match missing(round, &BTreeSet::new()) {
-                Some(setup) => (round, setup),
+                Some(cell) => (round, cell),
                 None => return Step::Done(DoneReason::Converged),
             }
         }
     };
     match boot_for(study, progress, round) {
         (boot, true) => Step::Boot { boot },
-        (boot, false) => Step::Run { setup, round, boot },
+        (boot, false) => Step::Run { cell, round, boot },
     }
 }
 
@@ -173,27 +174,28 @@ fn boot_for(study: &Study, progress: &Progress<'_>, round: u32) -> (u32, bool) {
     if full { (current + 1, true) } else { (current, false) }
 }
 
-/// Cells of a group that can run. A guest without its baseline would yield no pair.
-fn runnable(group: Vec<Setup>, skipped: &BTreeSet<String>) -> Vec<Setup> {
-    if group.first().is_some_and(|native| skipped.contains(&native.key())) {
+/// Cells of a group that can run. One without its baseline would yield no pair.
+fn runnable(study: &Study, group: Vec<Cell>, skipped: &BTreeSet<String>) -> Vec<Cell> {
+    if group.first().is_some_and(|head| study.baseline.is(head) && skipped.contains(&head.key())) {
         return Vec::new();
     }
     group.into_iter().filter(|cell| !skipped.contains(&cell.key())).collect()
 }
 
-/// Cells of a group that need more rounds: guests whose share is not known yet, with their
-/// baseline. A group without any guest is a native measurement: it runs the fewest rounds.
-fn open(study: &Study, group: Vec<Setup>, progress: &Progress<'_>) -> Vec<Setup> {
+/// Cells of a group that need more rounds: those whose share is not known yet, with their
+/// baseline. A group in which nothing is compared stands for itself: it runs the fewest rounds.
+fn open(study: &Study, group: Vec<Cell>, progress: &Progress<'_>) -> Vec<Cell> {
     let rule = study.repeat.convergence();
-    let rounds = |cell: &Setup| progress.done.iter().filter(|s| s.setup == cell.key()).count() as u32;
+    let rounds = |cell: &Cell| progress.done.iter().filter(|s| s.cell == cell.key()).count() as u32;
     // A guest with controls goes on until they have the fewest pairs, too.
-    let explained = |cell: &Setup| {
-        let mut controls = progress.controls.iter().filter(|c| c.of == *cell && runs(&c.setup, progress));
-        controls.all(|c| rounds(&c.setup) >= rule.min_pairs)
+    let explained = |cell: &Cell| {
+        let mut controls = progress.controls.iter().filter(|c| c.of == *cell && runs(&c.cell, progress));
+        controls.all(|c| rounds(&c.cell) >= rule.min_pairs)
     };
-    let known = |cell: &Setup| progress.shares.get(&cell.key()).is_some_and(|r| converged(r, &rule)) && explained(cell);
-    if group.iter().all(Setup::is_native) {
-        let most = |cell: &Setup| match progress.unsteady.contains(&cell.key()) {
+    let known = |cell: &Cell| progress.shares.get(&cell.key()).is_some_and(|r| converged(r, &rule)) && explained(cell);
+    let compared = |cell: &Cell| study.compares(cell);
+    if !group.iter().any(compared) {
+        let most = |cell: &Cell| match progress.unsteady.contains(&cell.key()) {
             true => study.repeat.max_pairs,
             false => study.repeat.min_pairs,
         };
@@ -203,21 +205,21 @@ fn open(study: &Study, group: Vec<Setup>, progress: &Progress<'_>) -> Vec<Setup>
     if group.first().is_some_and(|native| progress.unsteady.contains(&native.key())) {
         return group;
     }
-    let group: Vec<Setup> = group.into_iter().filter(|cell| cell.is_native() || !known(cell)).collect();
-    if group.iter().all(Setup::is_native) { Vec::new() } else { group }
+    let group: Vec<Cell> = group.into_iter().filter(|cell| !compared(cell) || !known(cell)).collect();
+    if group.iter().any(compared) { group } else { Vec::new() }
 }
 
-fn runs(cell: &Setup, progress: &Progress<'_>) -> bool {
+fn runs(cell: &Cell, progress: &Progress<'_>) -> bool {
     !progress.skipped.contains(&cell.key())
 }
 
 /// The groups with the control cells of their guests.
-fn with_controls(groups: &[Vec<Setup>], progress: &Progress<'_>) -> Vec<Vec<Setup>> {
+fn with_controls(groups: &[Vec<Cell>], progress: &Progress<'_>) -> Vec<Vec<Cell>> {
     let mut groups = groups.to_vec();
     for group in &mut groups {
-        for control in progress.controls.iter().filter(|c| runs(&c.setup, progress)) {
-            if group.contains(&control.of) && !group.contains(&control.setup) {
-                group.push(control.setup.clone());
+        for control in progress.controls.iter().filter(|c| runs(&c.cell, progress)) {
+            if group.contains(&control.of) && !group.contains(&control.cell) {
+                group.push(control.cell.clone());
             }
         }
     }
@@ -225,17 +227,17 @@ fn with_controls(groups: &[Vec<Setup>], progress: &Progress<'_>) -> Vec<Vec<Setu
 }
 
 /// The cells of a round in the order in which they run.
-fn order(groups: &[Vec<Setup>], round: u32) -> Vec<&Setup> {
+fn order(groups: &[Vec<Cell>], round: u32) -> Vec<&Cell> {
     let pair = u64::from(round / 2);
-    let mut groups: Vec<Vec<&Setup>> = groups.iter().map(|g| g.iter().collect()).collect();
+    let mut groups: Vec<Vec<&Cell>> = groups.iter().map(|g| g.iter().collect()).collect();
     // The first two rounds keep the study's order of groups: it names first what is shown first.
     if pair > 0 {
-        shuffle(&mut groups, |g| mix(SEED ^ pair, &g[0].baseline().key()));
+        shuffle(&mut groups, |g| mix(SEED ^ pair, &g[0].natively().key()));
     }
     for group in &mut groups {
         shuffle(group, |cell| mix(SEED ^ pair, &cell.key()));
     }
-    let mut cells: Vec<&Setup> = groups.into_iter().flatten().collect();
+    let mut cells: Vec<&Cell> = groups.into_iter().flatten().collect();
     if round % 2 == 1 {
         cells.reverse();
     }

@@ -4,11 +4,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::SCHEMA_VERSION;
-use crate::result::{Figure, Run};
-use crate::setup::Setup;
+use crate::result::Run;
+use crate::cell::Cell;
 use crate::stats::{Ratio, independent_ratio};
 
-use super::build::{figure_of, setups};
+use super::build::setups;
+use super::judge::judge_of;
 
 /// One thing that was not the same around the two runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -27,10 +28,10 @@ pub struct CellComparison {
     /// Key of the cell.
     pub key: String,
     /// The cell.
-    pub setup: Setup,
-    /// What it is judged by.
-    pub figure: Figure,
-    /// Second run over first: above 1 is faster.
+    pub cell: Cell,
+    /// Name of the figure that it is judged by.
+    pub figure: String,
+    /// Second run over first, of a figure of which less is better the first over the second: above 1 is faster.
     pub figure_ratio: Ratio,
     /// Whether the interval excludes "equal".
     pub differs: bool,
@@ -62,7 +63,7 @@ pub fn compare(a: &Run, b: &Run) -> Comparison {
     let cells = setups(&a.samples).into_iter().filter_map(|setup| cell(a, b, setup)).collect();
     let only = |one: &Run, other: &Run| -> Vec<String> {
         let there = setups(&other.samples);
-        setups(&one.samples).into_iter().filter(|s| !there.contains(s)).map(Setup::key).collect()
+        setups(&one.samples).into_iter().filter(|s| !there.contains(s)).map(Cell::key).collect()
     };
     Comparison {
         schema_version: SCHEMA_VERSION.to_owned(),
@@ -75,10 +76,10 @@ pub fn compare(a: &Run, b: &Run) -> Comparison {
     }
 }
 
-fn cell(a: &Run, b: &Run, setup: &Setup) -> Option<CellComparison> {
-    let figure = figure_of(&a.workloads, &setup.workload);
+fn cell(a: &Run, b: &Run, setup: &Cell) -> Option<CellComparison> {
+    let judge = judge_of(&a.workloads, setup);
     let figures = |run: &Run| -> Vec<(u32, f64)> {
-        run.samples.iter().filter(|s| s.setup == *setup).map(|s| (s.boot, figure.of(&s.result))).collect()
+        run.samples.iter().filter(|s| s.cell == *setup).filter_map(|s| Some((s.boot, judge.rising(s)?))).collect()
     };
     let ratio = independent_ratio(&figures(a), &figures(b))?;
     let verdict = match () {
@@ -88,8 +89,8 @@ fn cell(a: &Run, b: &Run, setup: &Setup) -> Option<CellComparison> {
     };
     Some(CellComparison {
         key: setup.key(),
-        setup: setup.clone(),
-        figure,
+        cell: setup.clone(),
+        figure: judge.figure.name,
         figure_ratio: ratio,
         differs: verdict != "no difference shown",
         verdict: verdict.to_owned(),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::build::durable;
 use crate::result::{Mark, Run, Sample};
-use crate::setup::Setup;
+use crate::cell::Cell;
 
 /// Key in [`Run::effective`], below `target/native`: `queue/write_cache` of the disks below.
 pub const WRITE_CACHE: &str = "device write_cache";
@@ -51,19 +51,20 @@ pub struct Durability {
 }
 
 /// Judges a cell; `None` where its workload is no durable append.
-pub(super) fn durability(run: &Run, setup: &Setup, samples: &[&Sample]) -> Option<Durability> {
-    let traits = run.workloads.iter().find(|w| w.name == setup.workload).filter(|w| durable(w))?;
-    let seen: Vec<(&Sample, crate::result::DeviceUse)> = samples.iter().filter_map(|s| Some((*s, s.device?))).collect();
-    let appends: u64 = seen.iter().map(|(s, _)| s.result.ios).sum();
+pub(super) fn durability(run: &Run, setup: &Cell, samples: &[&Sample]) -> Option<Durability> {
+    let traits = run.workloads.iter().find(|w| w.name == setup.workload()).filter(|w| durable(w))?.disk.as_ref()?;
+    let seen: Vec<(&Sample, crate::result::DeviceUse)> = samples.iter().filter_map(|s| Some((*s, s.device()?))).collect();
+    let appends: u64 = seen.iter().map(|(s, _)| s.work().ios).sum();
     let per = |amount: u64| (appends > 0).then(|| amount as f64 / appends as f64);
     let flushes_per_append = per(seen.iter().map(|(_, d)| d.flush_ios).sum());
     let bytes_per_append = per(seen.iter().map(|(_, d)| d.write_bytes).sum());
-    let own = |s: &Sample, flushes: u64| (SEEN..=OWN).contains(&(flushes as f64 / s.result.ios as f64));
+    let own = |s: &Sample, flushes: u64| (SEEN..=OWN).contains(&(flushes as f64 / s.work().ios as f64));
     let all_own = seen.iter().all(|(s, d)| own(s, d.flush_ios));
     let busy = !all_own && 2 * samples.iter().filter(|s| s.marks.contains(&Mark::HostBusy)).count() > samples.len();
-    let fact = |key: &str| run.effective.get(&format!("{}/native", setup.target)).and_then(|e| e.get(key));
+    let target = setup.target()?;
+    let fact = |key: &str| run.effective.get(&format!("{target}/native")).and_then(|e| e.get(key));
     let on_server = fact(FILE_SERVER).is_some();
-    let dropped = setup.attachment.as_ref().is_some_and(|a| a.cache.no_flush());
+    let dropped = setup.attachment().is_some_and(|a| a.cache.no_flush());
     let (verdict, why) = judge(&Evidence {
         counted: flushes_per_append.zip(bytes_per_append),
         block_bytes: traits.block_bytes as f64,
@@ -86,7 +87,7 @@ pub(super) fn durability(run: &Run, setup: &Setup, samples: &[&Sample]) -> Optio
         )
     });
     let text = format!("{name}: {why}{evidence}");
-    let appends = samples.iter().map(|s| s.result.ios).sum();
+    let appends = samples.iter().map(|s| s.work().ios).sum();
     Some(Durability { appends, flushes_per_append, bytes_per_append, verdict, text })
 }
 
@@ -129,7 +130,7 @@ fn judge(e: &Evidence) -> (Verdict, &'static str) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::setup::Cache;
+    use crate::cell::Cache;
     use crate::summary::summarise;
     use crate::testing::{Bench, native, virtio};
 
@@ -141,10 +142,10 @@ mod tests {
         let mut guest = virtio("device", "durable-append");
         guest.attachment.as_mut().unwrap().cache = cache;
         let mut run = Bench::new().cell(native("device", "durable-append"), 5e3).cell(guest.clone(), 2e3).run();
-        for s in run.samples.iter_mut().filter(|s| s.setup == guest) {
-            let device = s.device.as_mut().unwrap();
-            device.flush_ios = (flushes * s.result.ios as f64) as u64;
-            device.write_bytes = (bytes * 4096.0 * s.result.ios as f64) as u64;
+        for s in run.samples.iter_mut().filter(|s| s.cell == guest) {
+            let device = s.device().as_mut().unwrap();
+            device.flush_ios = (flushes * s.work().ios as f64) as u64;
+            device.write_bytes = (bytes * 4096.0 * s.work().ios as f64) as u64;
         }
         if let Some((key, value)) = fact {
             run.effective.entry("device/native".into()).or_default().insert(key.into(), value.into());
@@ -191,7 +192,7 @@ mod tests {
     fn what_cannot_be_seen_gets_no_verdict() {
         let cell = native("device", "durable-append");
         let mut run = Bench::new().cell(cell.clone(), 5e3).cell(native("device", "seq-write"), 5e8).run();
-        run.samples.iter_mut().for_each(|s| s.device = None);
+        run.samples.iter_mut().for_each(|s| s.device() = None);
         let summary = summarise(&run);
         let d = summary.cell(&cell.key()).unwrap().durability.clone().unwrap();
         assert_eq!((d.verdict, d.flushes_per_append), (Verdict::NotVisible, None));
@@ -201,8 +202,8 @@ mod tests {
         for (flushes, verdict) in [(3, Verdict::NotVisible), (1, Verdict::Durable)] {
             run.samples.iter_mut().for_each(|s| {
                 s.marks.push(Mark::HostBusy);
-                let (flush_ios, write_bytes) = (flushes * s.result.ios, s.result.ios * 9000);
-                s.device = Some(crate::result::DeviceUse { flush_ios, write_bytes, ..Default::default() });
+                let (flush_ios, write_bytes) = (flushes * s.work().ios, s.work().ios * 9000);
+                s.device() = Some(crate::result::DeviceUse { flush_ios, write_bytes, ..Default::default() });
             });
             let d = summarise(&run).cell(&cell.key()).unwrap().durability.clone().unwrap();
             assert_eq!(d.verdict, verdict, "{flushes}");

@@ -5,8 +5,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::build::{pairs, unrounded};
-use crate::result::Run;
-use crate::setup::Setup;
+use crate::result::{BANDWIDTH, Run};
+use crate::cell::Cell;
 use crate::stats::{Convergence, Ratio, paired_ratio};
 use crate::study::Study;
 use crate::study::control::{Control, Link, controls, logical_blocks};
@@ -29,7 +29,7 @@ pub struct Explanation {
     /// Key of the guest cell.
     pub key: String,
     /// The guest cell.
-    pub setup: Setup,
+    pub cell: Cell,
     /// What was seen in the first round, in a sentence.
     pub why: String,
     /// Native, direct, at the baseline's own request size and queue depth.
@@ -75,13 +75,13 @@ fn one(run: &Run, chain: &[Control], rule: &Convergence) -> Option<Explanation> 
     let link = |wanted: Link| chain.iter().find(|c| c.link == wanted);
     let (reference, size, depth) = (link(Link::Reference)?, link(Link::Size)?, link(Link::Depth));
     let guest = &size.of;
-    let ratio = |base: &Setup, test: &Setup| {
-        paired_ratio(&unrounded(&pairs(&run.samples, base, test, |s| Some(s.result.bandwidth()))))
+    let ratio = |base: &Cell, test: &Cell| {
+        paired_ratio(&unrounded(&pairs(&run.samples, base, test, |s| s.result.figure(BANDWIDTH))))
     };
-    let asked = |c: &Control| Asked { key: c.setup.key(), request_bytes: c.request_bytes, depth: c.depth };
-    let small_requests_ratio = ratio(&reference.setup, &size.setup);
-    let shallow_queue_ratio = depth.and_then(|d| ratio(&size.setup, &d.setup));
-    let rest_ratio = ratio(&depth.unwrap_or(size).setup, guest);
+    let asked = |c: &Control| Asked { key: c.cell.key(), request_bytes: c.request_bytes, depth: c.depth };
+    let small_requests_ratio = ratio(&reference.cell, &size.cell);
+    let shallow_queue_ratio = depth.and_then(|d| ratio(&size.cell, &d.cell));
+    let rest_ratio = ratio(&depth.unwrap_or(size).cell, guest);
     let wanted = [Some(&small_requests_ratio), depth.map(|_| &shallow_queue_ratio), Some(&rest_ratio)];
     let enough = wanted
         .into_iter()
@@ -89,7 +89,7 @@ fn one(run: &Run, chain: &[Control], rule: &Convergence) -> Option<Explanation> 
         .all(|r| r.is_some_and(|r: Ratio| r.pairs >= rule.min_pairs && r.boots >= rule.min_boots));
     Some(Explanation {
         key: guest.key(),
-        setup: guest.clone(),
+        cell: guest.clone(),
         why: depth.map_or_else(|| size.why.clone(), |d| format!("{}; {}", size.why, d.why)),
         reference: asked(reference),
         size: asked(size),

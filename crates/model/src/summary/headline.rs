@@ -1,9 +1,9 @@
 //! The headline: what the best guest that one would make by default gets of this host.
 
 use super::build::{overall, verdict};
-use super::{Cell, Headline, Share};
+use super::{CellRow, Headline, Share};
 use crate::result::Run;
-use crate::setup::{Aio, Attachment, Cache, Setup};
+use crate::cell::{Aio, Attachment, Baseline, Cache, Cell};
 use crate::stats::{Convergence, Ratio, converged};
 
 /// The set-up that a headline prefers: a paravirtual disk on the whole device.
@@ -23,30 +23,29 @@ fn distance(target: &str, a: &Attachment) -> u32 {
         + unlike(a.iothread, 1)
 }
 
-/// The headline of a run; `None` without a pair of a guest on its best target with `virtio-blk`.
+/// The headline of a run; `None` without a pair of a guest on its best target with `virtio-blk`. A run without
+/// disks is told by the first of its guests, those with a paravirtual device before others.
 pub(super) fn headline(
     run: &Run,
-    cells: &[Cell],
+    cells: &[CellRow],
     shares: &[Share],
+    baseline: &Baseline,
     rule: &Convergence,
     emulated: bool,
 ) -> Option<Headline> {
-    let best = shares
-        .iter()
-        .filter(|s| s.setup.attachment.as_ref().is_some_and(|a| a.driver == DRIVER))
-        .min_by_key(|s| s.setup.attachment.as_ref().map(|a| distance(&s.setup.target, a)))?;
-    let same = |s: &&Share| {
-        s.setup.target == best.setup.target
-            && s.setup.guest == best.setup.guest
-            && s.setup.attachment == best.setup.attachment
+    let on_disk = |s: &Share| s.cell.disk().and_then(|d| Some(distance(d.target, d.attachment?)));
+    let by_default = |s: &&Share| s.cell.attachment().is_some_and(|a| a.driver == DRIVER);
+    let best = match shares.iter().any(|s| s.cell.target().is_some()) {
+        true => shares.iter().filter(by_default).filter_map(|s| Some((on_disk(s)?, s))).min_by_key(|(far, _)| *far)?.1,
+        false => shares.iter().min_by_key(|s| s.cell.lead.subject.seen_by().is_some_and(|by| !by.starts_with("virtio")))?,
     };
+    let same = |s: &&Share| s.cell.place_key() == best.cell.place_key();
     let of: Vec<&Share> = shares.iter().filter(same).collect();
-    let against_native: Vec<(&Setup, Setup)> = of.iter().map(|s| (&s.setup, s.setup.baseline())).collect();
-    let ratio = overall(run, against_native.iter().map(|(test, base)| (base, *test)))?;
+    let compared: Vec<(&Cell, Cell)> = of.iter().filter_map(|s| Some((&s.cell, baseline.of(&s.cell)?))).collect();
+    let ratio = overall(run, compared.iter().map(|(test, base)| (base, *test)))?;
     let known = converged(&ratio, rule);
-    let guest = best.setup.key();
-    let guest = guest.trim_end_matches(&format!("/{}", best.setup.workload)).to_owned();
-    let workloads: Vec<&str> = of.iter().map(|s| s.setup.workload.as_str()).collect();
+    let guest = best.cell.place_key();
+    let workloads: Vec<&str> = of.iter().map(|s| s.cell.workload()).collect();
     let enough = ratio.pairs >= rule.min_pairs && ratio.boots >= rule.min_boots;
     let figure = if enough { percent(&ratio) } else { format!("so far about {:.0} %", ratio.value * 100.0) };
     // With --gentle both sides ran under a cap: a share of the host it is not.
@@ -57,8 +56,8 @@ pub(super) fn headline(
     let text = format!(
         "A reference guest made by vmio gets {figure} of {of_what}{}: {} on {}, geometric mean over {}{}.",
         if emulated { " under software emulation (TCG)" } else { "" },
-        best.setup.attachment.as_ref().map(Attachment::label).unwrap_or_default(),
-        best.setup.target,
+        best.cell.lead.subject.seen_by().unwrap_or_else(|| best.cell.lead.side.to_string()),
+        best.cell.lead.subject.place(),
         workloads.join(", "),
         if known { String::new() } else { format!("; {}", verdict(&ratio, rule)) },
     );
@@ -84,15 +83,15 @@ pub(crate) fn percent(ratio: &Ratio) -> String {
     }
 }
 
-fn line(share: &Share, cells: &[Cell]) -> String {
+fn line(share: &Share, cells: &[CellRow]) -> String {
     let doubt = if share.converged { String::new() } else { format!("; {}", share.verdict) };
     let cost = cost(share, cells).map_or_else(String::new, |cost| format!("; {cost}"));
-    format!("{}: {}{doubt}{cost}", share.setup.workload, percent(&share.share_ratio))
+    format!("{}: {}{doubt}{cost}", share.cell.workload(), percent(&share.share_ratio))
 }
 
 /// Where the rest goes, as far as it was measured: CPU time of the whole host for each request,
 /// natively and through the guest.
-fn cost(share: &Share, cells: &[Cell]) -> Option<String> {
+fn cost(share: &Share, cells: &[CellRow]) -> Option<String> {
     let per_request = |key: &str| cells.iter().find(|c| c.key == key)?.cpu.host_seconds_per_request;
     let (native, guest) = (per_request(&share.baseline)?, per_request(&share.key)?);
     Some(format!("host CPU per request {:.0} µs natively, {:.0} µs through the guest", native * 1e6, guest * 1e6))

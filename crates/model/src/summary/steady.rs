@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::build::figure_of;
+use super::judge::judge_of;
 use crate::result::{Run, Sample, WorkloadTraits};
-use crate::setup::Setup;
+use crate::cell::Cell;
 use crate::stats::steady::{self, Window};
 
 /// Whether a writing cell's disk became steady.
@@ -53,13 +53,13 @@ impl Steady {
 
 /// The state of each writing native cell so far.
 pub fn states(samples: &[Sample], workloads: &[WorkloadTraits]) -> Vec<Steady> {
-    let writes = |name: &str| workloads.iter().any(|w| w.name == name && w.writes);
-    let mut by_cell: BTreeMap<&Setup, BTreeMap<u32, f64>> = BTreeMap::new();
-    for s in samples.iter().filter(|s| s.setup.is_native() && writes(&s.setup.workload)) {
-        let figure = figure_of(workloads, &s.setup.workload).of(&s.result);
-        by_cell.entry(&s.setup).or_default().insert(s.round, figure);
+    let writes = |name: &str| workloads.iter().any(|w| w.name == name && w.writes());
+    let mut by_cell: BTreeMap<&Cell, BTreeMap<u32, f64>> = BTreeMap::new();
+    for s in samples.iter().filter(|s| s.cell.is_native() && writes(s.cell.workload())) {
+        let Some(figure) = judge_of(workloads, &s.cell).rising(s) else { continue };
+        by_cell.entry(&s.cell).or_default().insert(s.round, figure);
     }
-    let state = |(setup, rounds): (&Setup, BTreeMap<u32, f64>)| {
+    let state = |(setup, rounds): (&Cell, BTreeMap<u32, f64>)| {
         let figures: Vec<f64> = rounds.values().copied().collect();
         let reached = steady::reached(&figures);
         let from = reached.map_or(0, |(n, _)| n - steady::WINDOW);
@@ -77,7 +77,7 @@ pub fn states(samples: &[Sample], workloads: &[WorkloadTraits]) -> Vec<Steady> {
 /// The samples that count.
 pub fn settled(samples: &[Sample], workloads: &[WorkloadTraits]) -> Vec<Sample> {
     let from: BTreeMap<String, u32> = states(samples, workloads).into_iter().map(|s| (s.key, s.from_round)).collect();
-    let counts = |s: &&Sample| from.get(&s.setup.baseline().key()).is_none_or(|&from| s.round >= from);
+    let counts = |s: &&Sample| from.get(&s.cell.natively().key()).is_none_or(|&from| s.round >= from);
     samples.iter().filter(counts).cloned().collect()
 }
 
@@ -101,7 +101,7 @@ mod tests {
         let cells = [native("device", "seq-write"), virtio("device", "seq-write"), native("device", "seq-read")];
         let bench = cells.iter().fold(Bench::new(), |b, c| b.cell(c.clone(), 300e6)).rounds(9);
         let mut run = bench.run();
-        run.samples.iter_mut().filter(|s| s.round < 3 && s.setup.workload == "seq-write").for_each(|s| {
+        run.samples.iter_mut().filter(|s| s.round < 3 && s.cell.workload() == "seq-write").for_each(|s| {
             s.result.seconds /= 3.0;
         });
         if asked {

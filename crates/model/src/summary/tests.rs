@@ -18,7 +18,7 @@ fn bench() -> Bench {
 #[test]
 fn shares_come_out_as_planted() {
     let s = summarise(&bench().run());
-    let share = |setup| s.share(&crate::setup::Setup::key(&setup)).unwrap().clone();
+    let share = |setup| s.share(&crate::cell::Cell::key(&setup)).unwrap().clone();
     let durable = share(virtio("device", "durable-append"));
     assert!((durable.share_ratio.value - 0.25).abs() < 0.01, "{durable:?}");
     assert!(durable.converged && durable.verdict == "converged");
@@ -96,7 +96,7 @@ fn a_run_without_samples_is_an_empty_summary() {
 #[test]
 fn a_disturbed_round_is_flagged_and_kept() {
     let mut run = bench().rounds(10).run();
-    let slow = run.samples.iter_mut().find(|s| s.setup == virtio("device", "seq-write") && s.round == 4).unwrap();
+    let slow = run.samples.iter_mut().find(|s| s.cell == virtio("device", "seq-write") && s.round == 4).unwrap();
     slow.result.seconds *= 20.0;
     let s = summarise(&run);
     let key = virtio("device", "seq-write").key();
@@ -132,7 +132,7 @@ fn comparison_names_the_environment_first() {
     let mut b = bench().cell(native("sparse", "seq-read"), 5e8).seed(8).run();
     b.environment.kernel = "6.18".into();
     for s in &mut b.samples {
-        if s.setup == virtio("device", "seq-write") {
+        if s.cell == virtio("device", "seq-write") {
             s.result.seconds *= 1.5;
         }
     }
@@ -165,7 +165,7 @@ fn the_halves_of_a_round_that_was_broken_off_are_no_pair() {
     let whole = summarise(&run).share(&guest.key()).unwrap().share_ratio.pairs;
     // The guest's half of the last round was measured after a resume, in a new boot.
     let last = run.samples.iter().map(|s| s.round).max().unwrap();
-    for s in run.samples.iter_mut().filter(|s| s.round == last && s.setup == guest) {
+    for s in run.samples.iter_mut().filter(|s| s.round == last && s.cell == guest) {
         s.boot += 1;
     }
     assert_eq!(summarise(&run).share(&guest.key()).unwrap().share_ratio.pairs, whole - 1);

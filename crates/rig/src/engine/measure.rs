@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::result::{Run, Sample, Skipped};
-use vmio_model::setup::Setup;
+use vmio_model::cell::Cell;
 use vmio_model::stats::Ratio;
 use vmio_model::study::control::{controls, logical_blocks};
 use vmio_model::study::plan::budget_bytes;
@@ -22,7 +22,7 @@ pub trait Rig {
     /// Ends the guests that run, if any, and boots those that the study needs.
     fn boot(&mut self, boot: u32) -> anyhow::Result<()>;
     /// Runs one cell, probes around it.
-    fn cell(&mut self, setup: &Setup, round: u32, boot: u32) -> anyhow::Result<Sample>;
+    fn cell(&mut self, setup: &Cell, round: u32, boot: u32) -> anyhow::Result<Sample>;
     /// A reason to stop now: the other guests on the host suffer (`--gentle`).
     fn must_stop(&mut self) -> Option<String> {
         None
@@ -33,7 +33,7 @@ pub trait Rig {
         0
     }
     /// Bytes that a cell writes at most, those to bring its target into its state included.
-    fn most_bytes(&self, _setup: &Setup) -> u64 {
+    fn most_bytes(&self, _setup: &Cell) -> u64 {
         0
     }
     /// Whether the run is being ended from outside (Ctrl-C): then a failure says nothing of a cell.
@@ -54,15 +54,15 @@ pub enum Event<'a> {
     /// Guests are being booted.
     Boot(u32),
     /// A cell begins.
-    Cell(&'a Setup, u32),
+    Cell(&'a Cell, u32),
     /// A cell was stored.
     Stored(&'a Sample),
     /// A round is complete; the shares so far, by cell.
     Round(u32, &'a BTreeMap<String, Ratio>),
     /// A cell failed and is tried once more.
-    Retry(&'a Setup, &'a str),
+    Retry(&'a Cell, &'a str),
     /// A cell failed twice and is left out.
-    GaveUp(&'a Setup, &'a str),
+    GaveUp(&'a Cell, &'a str),
     /// No more cells are run.
     Over,
 }
@@ -101,8 +101,8 @@ pub fn measure(
     let mut lost_bytes = 0;
     loop {
         let done: Vec<SampleKey> =
-            run.samples.iter().map(|s| SampleKey { setup: s.setup.key(), round: s.round, boot: s.boot }).collect();
-        let skipped: BTreeSet<String> = run.skipped.iter().map(|s| s.setup.key()).collect();
+            run.samples.iter().map(|s| SampleKey { setup: s.cell.key(), round: s.round, boot: s.boot }).collect();
+        let skipped: BTreeSet<String> = run.skipped.iter().map(|s| s.cell.key()).collect();
         let (unsteady, settled) = steadiness(study, run);
         let shares = summary::shares(settled.as_deref().unwrap_or(&run.samples), &run.workloads);
         let now = Spent {
@@ -205,7 +205,7 @@ fn steadiness(study: &Study, run: &Run) -> (BTreeSet<String>, Option<Vec<Sample>
     }
     let states = summary::steady::states(&run.samples, &run.workloads);
     let reached = |key: &str| states.iter().any(|s| s.key == key && s.reached_after.is_some());
-    let writes = |cell: &Setup| run.workloads.iter().any(|w| w.name == cell.workload && w.writes);
+    let writes = |cell: &Cell| run.workloads.iter().any(|w| w.name == cell.workload && w.writes);
     let cells = study.cells().into_iter().filter(|c| c.is_native() && writes(c)).map(|c| c.key());
     (cells.filter(|key| !reached(key)).collect(), Some(summary::steady::settled(&run.samples, &run.workloads)))
 }
@@ -240,11 +240,11 @@ pub fn next_noise(study: &Study, progress: &Progress<'_>) -> Step {
     if let Some(reason) = schedule::budget(study, progress.spent) {
         return Step::Done(reason);
     }
-    let cells: Vec<Setup> = study.cells().into_iter().filter(|c| !progress.skipped.contains(&c.key())).collect();
+    let cells: Vec<Cell> = study.cells().into_iter().filter(|c| !progress.skipped.contains(&c.key())).collect();
     if cells.is_empty() {
         return Step::Done(DoneReason::NothingToRun);
     }
-    let ran: BTreeSet<(&str, u32)> = progress.done.iter().map(|k| (k.setup.as_str(), k.round)).collect();
+    let ran: BTreeSet<(&str, u32)> = progress.done.iter().map(|k| (k.cell.as_str(), k.round)).collect();
     for pair in 0..study.repeat.max_pairs {
         for setup in &cells {
             for round in [2 * pair, 2 * pair + 1] {

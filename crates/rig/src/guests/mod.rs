@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use vmio_look::require::Requirement;
 use vmio_model::result::Accel;
-use vmio_model::setup::Attachment;
+use vmio_model::cell::Attachment;
 use vmio_node::{Journal, Node};
 
 use crate::disks::Storage;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vmio_model::result::Accel;
-use vmio_model::setup::{Aio, Attachment, Cache};
+use vmio_model::cell::{Aio, Attachment, Cache};
 use vmio_node::linux::system;
 use vmio_node::{ChangeId, Exec, Journal, Node, Process};
 

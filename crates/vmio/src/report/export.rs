@@ -148,7 +148,7 @@ fn pkb(run: &Run) -> String {
     let e = &run.environment;
     let mut out = String::new();
     for sample in &run.samples {
-        let setup = &sample.setup;
+        let setup = &sample.cell;
         let metadata = Metadata {
             run: run.id,
             study: &run.study,
@@ -221,7 +221,7 @@ fn csv(run: &Run) -> String {
     );
     let number = |x: Option<f64>| x.filter(|x| x.is_finite()).map_or(String::new(), |x| x.to_string());
     for s in &run.samples {
-        let (setup, result, device, latency) = (&s.setup, &s.result, s.device, s.result.latency.as_ref());
+        let (setup, result, device, latency) = (&s.cell, &s.result, s.device, s.result.latency.as_ref());
         let accel = run.environment.accel.map_or(String::new(), |a| format!("{a:?}").to_lowercase());
         let marks: Vec<&str> = s.marks.iter().map(|m| format::mark(*m)).collect();
         let fields = [

@@ -33,7 +33,7 @@ pub fn html(report: &Report<'_>) -> String {
         (cpu(report))
         @if !summary.skipped.is_empty() {
             h2 { "Not measured" }
-            ul { @for s in &summary.skipped { li { (s.setup.key()) ": " (s.reason) } } }
+            ul { @for s in &summary.skipped { li { (s.cell.key()) ": " (s.reason) } } }
         }
         (environment(report))
         h2 { "Again" }
@@ -224,7 +224,7 @@ fn curves(run: &Run, groups: &[Group<'_>], series: &[&str]) -> Html {
     let number = |label: &str| series.iter().position(|s| *s == label).unwrap_or(0);
     let curve = |row: &Row<'_>| {
         let results: Vec<&WorkloadResult> =
-            run.samples.iter().filter(|s| s.setup == row.cell.setup).map(|s| &s.result).collect();
+            run.samples.iter().filter(|s| s.cell == row.cell.cell).map(|s| &s.result).collect();
         let percentiles = &results.iter().find_map(|r| r.latency.as_ref())?.percentiles;
         let points = percentiles.iter().filter_map(|&(p, _)| {
             let seen = results.iter().filter(|r| r.ios as f64 * (1.0 - p / 100.0) >= 1.0);
@@ -325,7 +325,7 @@ fn raw(run: &Run) -> Html {
                     tbody {
                         @for sample in &run.samples {
                             tr {
-                                th scope="row" { (sample.setup.key()) }
+                                th scope="row" { (sample.cell.key()) }
                                 @for figure in figures(sample) { td { (figure) } }
                             }
                         }

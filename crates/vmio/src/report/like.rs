@@ -5,7 +5,7 @@
 use vmio_model::facts::gain_ratio;
 use vmio_model::kind::RunKind;
 use vmio_model::result::Run;
-use vmio_model::setup::Setup;
+use vmio_model::cell::Cell;
 use vmio_model::stats::Ratio;
 use vmio_model::study::Study;
 
@@ -37,12 +37,12 @@ pub fn title(run: &Run) -> Option<String> {
 /// The mends of a run, by workload; none for other studies.
 pub fn mended(run: &Run) -> Vec<Mended> {
     let Some(study) = study(run) else { return Vec::new() };
-    let set_ups: Vec<Setup> = study.matrix.iter().filter_map(|m| one(&study, m)).collect();
+    let set_ups: Vec<Cell> = study.matrix.iter().filter_map(|m| one(&study, m)).collect();
     let Some((found, mends)) = set_ups.split_first() else { return Vec::new() };
     let workloads = study.matrix.first().map(|m| m.workloads.as_slice()).unwrap_or_default();
     let each = workloads.iter().flat_map(|workload| {
-        let at = |setup: &Setup| Setup { workload: workload.clone(), ..setup.clone() };
-        let gain = move |mend: &Setup| {
+        let at = |setup: &Cell| Cell { workload: workload.clone(), ..cell.clone() };
+        let gain = move |mend: &Cell| {
             let gain_ratio = gain_ratio(run, &at(found), &at(mend))?;
             Some(Mended { workload: workload.clone(), what: differs(found, mend), gain_ratio })
         };
@@ -59,11 +59,11 @@ fn study(run: &Run) -> Option<Study> {
 }
 
 /// The guest's cell of a matrix of one set-up.
-fn one(study: &Study, matrix: &vmio_model::study::Matrix) -> Option<Setup> {
+fn one(study: &Study, matrix: &vmio_model::study::Matrix) -> Option<Cell> {
     Study { matrix: vec![matrix.clone()], ..study.clone() }.cells().into_iter().find(|c| !c.is_native())
 }
 
-fn differs(found: &Setup, mend: &Setup) -> String {
+fn differs(found: &Cell, mend: &Cell) -> String {
     let mut words = Vec::new();
     if let (Some(a), Some(b)) = (&found.attachment, &mend.attachment) {
         if a.driver != b.driver {
@@ -92,7 +92,7 @@ fn differs(found: &Setup, mend: &Setup) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use vmio_model::setup::{Aio, Attachment, Cache};
+    use vmio_model::cell::{Aio, Attachment, Cache};
     use vmio_model::study::Matrix;
 
     #[test]
@@ -103,7 +103,7 @@ mod tests {
         let virtio = Attachment::new("virtio-blk", Cache::None, Aio::Native).iothread(true);
         let of = |target: &str, a: &Attachment| Matrix::of(target, "qemu", Some(a), &work);
         let study = Study { matrix: vec![of("sparse", &lsi), of("preallocated", &virtio)], ..quick };
-        let setups: Vec<Setup> = study.matrix.iter().map(|m| one(&study, m).unwrap()).collect();
+        let setups: Vec<Cell> = study.matrix.iter().map(|m| one(&study, m).unwrap()).collect();
         assert_eq!(
             differs(&setups[0], &setups[1]),
             "virtio-blk, cache=none, aio=native, an I/O thread, the disk on preallocated"

@@ -99,7 +99,7 @@ pub fn markdown(report: &Report<'_>) -> String {
     }
     if !summary.skipped.is_empty() {
         put("## Not measured\n".into());
-        summary.skipped.iter().for_each(|s| put(format!("- {}: {}", plain(&s.setup.key()), plain(&s.reason))));
+        summary.skipped.iter().for_each(|s| put(format!("- {}: {}", plain(&s.cell.key()), plain(&s.reason))));
         put(String::new());
     }
     put("## Where\n\n| | |\n|---|---|".into());

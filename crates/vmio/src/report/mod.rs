@@ -29,7 +29,7 @@ use vmio_model::facts::facts_of;
 use vmio_model::paper::{Table, tables};
 use vmio_model::result::Run;
 use vmio_model::rules::{self, Finding};
-use vmio_model::setup::Setup;
+use vmio_model::cell::Cell;
 use vmio_model::stats::Ratio;
 use vmio_model::summary::{self, Summary};
 
@@ -63,9 +63,9 @@ pub struct Proved {
     /// The run that measured it.
     pub run: i64,
     /// As it is.
-    pub before: Setup,
+    pub before: Cell,
     /// With the change applied.
-    pub after: Setup,
+    pub after: Cell,
     /// After over before, paired by round: above 1 is faster.
     pub gain_ratio: Ratio,
     /// In words: gain and interval, or that no difference was shown.

@@ -335,7 +335,7 @@ impl Out {
         }
         self.line(&self.style.bold("Not measured"));
         for skipped in &report.summary.skipped {
-            self.paragraph("  ", 4, &format!("{}: {}", skipped.setup.key(), skipped.reason));
+            self.paragraph("  ", 4, &format!("{}: {}", skipped.cell.key(), skipped.reason));
         }
         self.line("");
     }

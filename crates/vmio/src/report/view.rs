@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 
 use vmio_model::result::{Mark, Run, WorkloadTraits};
-use vmio_model::setup::Setup;
+use vmio_model::cell::Cell;
 use vmio_model::summary::steady::Steady;
-use vmio_model::summary::{Cell, Share, Summary};
+use vmio_model::summary::{CellRow, Share, Summary};
 
 use super::format;
 
@@ -27,7 +27,7 @@ pub struct Row<'a> {
     /// `native`, or the attachment; with the guest's name where a run has several kinds.
     pub label: String,
     /// The cell.
-    pub cell: &'a Cell,
+    pub cell: &'a CellRow,
     /// Its share; `None` for native, and where no pair with native was measured.
     pub share: Option<&'a Share>,
     /// Whether its disk became steady, where that was asked for.
@@ -37,19 +37,19 @@ pub struct Row<'a> {
 /// The groups in the run's order of targets and workloads.
 pub fn groups<'a>(run: &'a Run, summary: &'a Summary) -> Vec<Group<'a>> {
     let mut kinds: Vec<&str> =
-        summary.asked_for().filter(|c| !c.setup.is_native()).map(|c| c.setup.guest.as_str()).collect();
+        summary.asked_for().filter(|c| !c.cell.is_native()).map(|c| c.cell.guest.as_str()).collect();
     kinds.sort_unstable();
     kinds.dedup();
     let mut targets: Vec<&str> = Vec::new();
     for cell in summary.asked_for() {
-        if !targets.contains(&cell.setup.target.as_str()) {
-            targets.push(&cell.setup.target);
+        if !targets.contains(&cell.cell.target.as_str()) {
+            targets.push(&cell.cell.target);
         }
     }
     let mut workloads: Vec<&str> = run.workloads.iter().map(|w| w.name.as_str()).collect();
     for cell in summary.asked_for() {
-        if !workloads.contains(&cell.setup.workload.as_str()) {
-            workloads.push(&cell.setup.workload);
+        if !workloads.contains(&cell.cell.workload.as_str()) {
+            workloads.push(&cell.cell.workload);
         }
     }
     let mut groups = Vec::new();
@@ -57,15 +57,15 @@ pub fn groups<'a>(run: &'a Run, summary: &'a Summary) -> Vec<Group<'a>> {
         for workload in &workloads {
             let mut rows: Vec<Row<'_>> = summary
                 .asked_for()
-                .filter(|c| c.setup.target == target && c.setup.workload == **workload)
+                .filter(|c| c.cell.target == target && c.cell.workload == **workload)
                 .map(|cell| Row {
-                    label: label(&cell.setup, kinds.len() > 1),
+                    label: label(&cell.cell, kinds.len() > 1),
                     cell,
                     share: summary.share(&cell.key),
                     steady: summary.steady.iter().find(|s| s.key == cell.key),
                 })
                 .collect();
-            rows.sort_by_key(|row| !row.cell.setup.is_native());
+            rows.sort_by_key(|row| !row.cell.cell.is_native());
             if !rows.is_empty() {
                 let about = run.workloads.iter().find(|w| w.name == **workload).map(about).unwrap_or_default();
                 groups.push(Group { target, workload, about, rows });
@@ -75,7 +75,7 @@ pub fn groups<'a>(run: &'a Run, summary: &'a Summary) -> Vec<Group<'a>> {
     groups
 }
 
-fn label(setup: &Setup, with_guest: bool) -> String {
+fn label(setup: &Cell, with_guest: bool) -> String {
     match &setup.attachment {
         None => setup.guest.clone(),
         Some(a) => {
@@ -121,7 +121,7 @@ pub fn notes(row: &Row<'_>) -> Vec<String> {
         })
         .collect();
     match row.share {
-        None if !cell.setup.is_native() => {
+        None if !cell.cell.is_native() => {
             notes.push("no share: no round has both this cell and the native one".into())
         }
         Some(share) if !share.converged => {
@@ -142,7 +142,7 @@ fn list(rounds: &[u32]) -> String {
 }
 
 /// What the device saw, as three short texts: KiB a request, depth, busy; `None`: not visible.
-pub fn device(cell: &Cell) -> Option<[String; 3]> {
+pub fn device(cell: &CellRow) -> Option<[String; 3]> {
     let d = cell.device?;
     // A device that completed nothing has no request size.
     let idle = d.request_bytes.value == 0.0;
@@ -203,7 +203,7 @@ pub fn repeat(run: &Run) -> String {
 }
 
 /// The estimate of what a cell is judged by.
-pub fn figure(cell: &Cell) -> Option<vmio_model::stats::Estimate> {
+pub fn figure(cell: &CellRow) -> Option<vmio_model::stats::Estimate> {
     match cell.figure {
         vmio_model::result::Figure::Bandwidth => Some(cell.bandwidth_bytes_per_second).filter(|e| e.n > 0),
         vmio_model::result::Figure::Iops => cell.requests_per_second,
@@ -229,7 +229,7 @@ pub fn no_headline(summary: &Summary) -> &'static str {
 
 /// What a cell cost in CPU time: of the whole host in seconds for each GB and as a time for each request, and of QEMU by
 /// thread role for each GB. Empty texts where nothing was moved or counted.
-pub fn cpu(cell: &Cell) -> [String; 3] {
+pub fn cpu(cell: &CellRow) -> [String; 3] {
     let cpu = &cell.cpu;
     let moved = cell.bandwidth_bytes_per_second.value > 0.0;
     let roles = cpu.role_seconds_per_gigabyte.iter().map(|(role, s)| format!("{role} {}", format::three(*s)));

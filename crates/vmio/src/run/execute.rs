@@ -104,7 +104,7 @@ pub fn execute(
         }
         // Native figures alone answer nothing.
         Ok(Ended::Done(DoneReason::NothingToRun))
-            if !planned.study.is_native_only() && run.samples.iter().all(|s| s.setup.is_native()) =>
+            if !planned.study.is_native_only() && run.samples.iter().all(|s| s.cell.is_native()) =>
         {
             let why = run.skipped.last().map_or_else(String::new, |s| format!(": {}", s.reason));
             Err(Failure::new(Exit::Partial, format!("no cell could be measured in a guest{why}"))

@@ -12,7 +12,7 @@ use vmio_look::{Look, require};
 use vmio_model::facts::{Disk, Guest, called};
 use vmio_model::kind::RunKind;
 use vmio_model::rules::{self, Finding, Mend, Rule, change};
-use vmio_model::setup::{Aio, Attachment, Cache};
+use vmio_model::cell::{Aio, Attachment, Cache};
 use vmio_model::study::{MIB, Matrix, Study};
 use vmio_node::linux::system;
 use vmio_node::{Node, Reader};

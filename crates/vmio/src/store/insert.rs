@@ -39,7 +39,7 @@ impl Texts {
         let text = to_json(&slim);
         // JSON has no NaN: it would be written as null and make the whole run unreadable later.
         serde_json::from_str::<Sample>(&text)
-            .map_err(|source| StoreError::NotFinite { cell: sample.setup.key(), source })?;
+            .map_err(|source| StoreError::NotFinite { cell: sample.cell.key(), source })?;
         Ok(Texts { sample: text, raw: (!raw.is_null()).then(|| raw.to_string()) })
     }
 }
@@ -54,11 +54,11 @@ pub(super) fn sample(connection: &Connection, run: i64, sample: &Sample, texts: 
         )?
         .execute(params![
             run,
-            sample.setup.key(),
-            sample.setup.target,
-            sample.setup.guest,
-            sample.setup.attachment.as_ref().map(|a| a.label()),
-            sample.setup.workload,
+            sample.cell.key(),
+            sample.cell.target,
+            sample.cell.guest,
+            sample.cell.attachment.as_ref().map(|a| a.label()),
+            sample.cell.workload,
             sample.round,
             sample.boot,
             sample.started_unix,
@@ -92,6 +92,6 @@ pub(super) fn effective(
 pub(super) fn skipped(connection: &Connection, run: i64, skipped: &Skipped) -> rusqlite::Result<usize> {
     connection.execute(
         "INSERT OR REPLACE INTO skipped (run, cell, setup, reason) VALUES (?, ?, ?, ?)",
-        params![run, skipped.setup.key(), to_json(&skipped.setup), skipped.reason],
+        params![run, skipped.cell.key(), to_json(&skipped.cell), skipped.reason],
     )
 }

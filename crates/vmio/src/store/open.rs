@@ -34,7 +34,7 @@ const MIGRATIONS: &[&str] = &["
     CREATE TABLE samples (
         id INTEGER PRIMARY KEY,
         run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
-        cell TEXT NOT NULL,          -- Setup::key()
+        cell TEXT NOT NULL,          -- Cell::key()
         target TEXT NOT NULL,
         guest TEXT NOT NULL,
         attachment TEXT,             -- Attachment::label(); NULL on the native side
@@ -55,7 +55,7 @@ const MIGRATIONS: &[&str] = &["
     CREATE TABLE skipped (
         run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
         cell TEXT NOT NULL,
-        setup TEXT NOT NULL,         -- JSON of Setup
+        setup TEXT NOT NULL,         -- JSON of Cell
         reason TEXT NOT NULL,
         PRIMARY KEY (run, cell)
     ) STRICT;

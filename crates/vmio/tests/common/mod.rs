@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use vmio_model::result::*;
-use vmio_model::setup::*;
+use vmio_model::cell::*;
 
 /// A small deterministic generator (Knuth's MMIX constants), for noise that is the same each time.
 pub struct Noise(pub u64);
@@ -28,9 +28,9 @@ pub fn attachment(driver: &str, cache: Cache, aio: Aio, iothread: bool) -> Optio
     Some(Attachment::new(driver, cache, aio).iothread(iothread))
 }
 
-pub fn setup(target: &str, attachment: Option<Attachment>, workload: &str) -> Setup {
+pub fn setup(target: &str, attachment: Option<Attachment>, workload: &str) -> Cell {
     let guest = if attachment.is_some() { "qemu" } else { "native" };
-    Setup { guest: guest.into(), target: target.into(), attachment, workload: workload.into() }
+    Cell { guest: guest.into(), target: target.into(), attachment, workload: workload.into() }
 }
 
 pub fn environment(accel: Option<Accel>) -> Environment {
@@ -133,7 +133,7 @@ fn iops(target: &str, attachment: Option<&Attachment>, workload: &str) -> f64 {
     native * share * sparse
 }
 
-pub fn sample(noise: &mut Noise, setup: Setup, traits: &WorkloadTraits, round: u32) -> Sample {
+pub fn sample(noise: &mut Noise, setup: Cell, traits: &WorkloadTraits, round: u32) -> Sample {
     let spread = if setup.workload == "dd-write" { 0.5 } else { 0.06 };
     let rate = iops(&setup.target, setup.attachment.as_ref(), &setup.workload) * noise.factor(spread);
     let seconds = 4.0 * noise.factor(0.001);

@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use vmio::studies;
 use vmio_model::result::*;
-use vmio_model::setup::Setup;
+use vmio_model::cell::Cell;
 use vmio_model::study::control::{controls, logical_blocks};
 use vmio_rig::workloads;
 
 use super::{Noise, environment};
 
 /// MB/s, request size in bytes and queue depth of a cell before noise.
-fn made_up(setup: &Setup, traits: &WorkloadTraits) -> (f64, f64, f64) {
+fn made_up(setup: &Cell, traits: &WorkloadTraits) -> (f64, f64, f64) {
     let sparse = setup.target == "sparse";
     match setup.attachment.as_ref().map(|a| a.driver.as_str()) {
         // A control cell: the smaller and the fewer, the slower.
@@ -30,7 +30,7 @@ fn made_up(setup: &Setup, traits: &WorkloadTraits) -> (f64, f64, f64) {
     }
 }
 
-fn sample(noise: &mut Noise, setup: &Setup, traits: &WorkloadTraits, round: u32) -> Sample {
+fn sample(noise: &mut Noise, setup: &Cell, traits: &WorkloadTraits, round: u32) -> Sample {
     let (mb, request_bytes, queue_depth) = made_up(setup, traits);
     let bytes = (512 << 20) as u64;
     let seconds = bytes as f64 / (mb * 1e6 * noise.factor(0.05));
@@ -80,8 +80,8 @@ pub fn run(accel: Accel) -> Run {
         let mut cells = study.cells();
         if round > 0 {
             for control in controls(&study, &samples, &logical_blocks(&effective)) {
-                if !cells.contains(&control.setup) {
-                    cells.push(control.setup);
+                if !cells.contains(&control.cell) {
+                    cells.push(control.cell);
                 }
             }
         }

@@ -3,7 +3,7 @@
 
 use super::{Change, Sets, Takes, libvirt, qemu, slot};
 use crate::facts::Disk;
-use crate::setup::{Aio, Attachment, Cache};
+use crate::cell::{Aio, Attachment, Cache};
 
 /// What is to differ from the disk as it is; what is not said stays.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

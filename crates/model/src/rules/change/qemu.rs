@@ -7,7 +7,7 @@
 use super::disk::To;
 use super::names::{Names, option, shell};
 use crate::facts::Disk;
-use crate::setup::{Attachment, Cache, DetectZeroes};
+use crate::cell::{Attachment, Cache, DetectZeroes};
 
 /// All options of a disk of a study. Its format is the reader's own: QEMU knows no driver `FORMAT`, and starts with none.
 pub(super) fn whole(a: &Attachment) -> String {

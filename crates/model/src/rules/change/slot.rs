@@ -8,7 +8,7 @@
 use super::disk::{To, bus};
 use super::names::Names;
 use crate::facts::Disk;
-use crate::setup::{Attachment, DetectZeroes};
+use crate::cell::{Attachment, DetectZeroes};
 
 /// Settings of Proxmox's slot that change, and their values.
 fn settings(to: &To, driver: Option<&str>) -> Vec<(&'static str, String)> {

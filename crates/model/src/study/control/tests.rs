@@ -59,7 +59,7 @@ fn samples(native_at: (f64, f64), emulated: (f64, f64), virtio_at: (f64, f64)) -
 }
 
 fn shown(controls: &[Control]) -> Vec<(Link, &str)> {
-    controls.iter().map(|c| (c.link, c.setup.workload.as_str())).collect()
+    controls.iter().map(|c| (c.link, c.cell.workload())).collect()
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_guest_with_small_requests_gets_a_chain_and_one_with_large_ones_none() {
     );
     for control in &all {
         assert_eq!(control.of, guest("device", "lsi53c895a", "dd-write"));
-        assert!(control.setup.is_native() && control.setup.target == "device");
+        assert!(control.cell.is_native() && control.cell.target() == "device");
     }
     assert!(all[1].why.contains("as requests of 7680 bytes, natively they were of 52"), "{}", all[1].why);
     // Each link changes one thing.
@@ -127,11 +127,11 @@ fn only_what_the_study_asks_for_is_explained() {
 #[test]
 fn what_the_disk_did_not_show_calls_for_nothing() {
     let mut blind = samples((65536.0, 1.0), (4096.0, 1.0), (4096.0, 1.0));
-    blind.iter_mut().for_each(|s| s.device = None);
+    blind.iter_mut().for_each(|s| s.device() = None);
     assert!(controls(&study(), &blind, &BTreeMap::new()).is_empty());
     // Without its baseline there is nothing to be smaller than.
     let mut alone = samples((65536.0, 1.0), (4096.0, 1.0), (4096.0, 1.0));
-    alone.retain(|s| !s.setup.is_native());
+    alone.retain(|s| !s.cell.is_native());
     assert!(controls(&study(), &alone, &BTreeMap::new()).is_empty());
 }
 

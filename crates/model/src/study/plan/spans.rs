@@ -7,9 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Rates, SMALL_BLOCK, budget_bytes, precondition_bytes, refills, writes};
+use super::{Rates, SMALL_BLOCK, budget_bytes, jobs, precondition_bytes, refills, targets, writes};
 use crate::result::WorkloadTraits;
-use crate::setup::Setup;
+use crate::cell::Cell;
 use crate::study::{MIB, Study};
 
 /// Least span of a writing cell: what fio's workloads need to be measured.
@@ -36,16 +36,16 @@ pub(super) struct Spans {
 }
 
 /// The largest spans with which the fewest rounds fit into the budget beside `making_bytes`.
-pub(super) fn of(study: &Study, cells: &[Setup], traits: &[WorkloadTraits], rates: &Rates, making_bytes: u64) -> Spans {
+pub(super) fn of(study: &Study, cells: &[Cell], traits: &[WorkloadTraits], rates: &Rates, making_bytes: u64) -> Spans {
     let whole = study.target_bytes();
-    let names: BTreeSet<&str> = cells.iter().map(|c| c.workload.as_str()).filter(|w| writes(traits, w)).collect();
+    let names: BTreeSet<&str> = cells.iter().flat_map(jobs).map(|j| j.workload).filter(|w| writes(traits, w)).collect();
     let controlled = study.control.as_ref().map(|c| c.workloads.iter().cloned().collect()).unwrap_or_default();
     let with = |limit: u64, small: bool| {
         let span = |name: &str| {
             if let Some(&fixed) = rates.fixed_bytes.get(name) {
                 return fixed;
             }
-            let appends = traits.iter().find(|t| t.name == name);
+            let appends = traits.iter().find(|t| t.name == name).and_then(|t| t.disk.as_ref());
             let appends = appends.filter(|t| t.sequential && t.depth == 1 && t.block_bytes <= SMALL_BLOCK);
             let likely =
                 appends.map(|t| 2.0 * rates.small_ios_per_second * t.block_bytes as f64 * study.repeat.seconds);
@@ -59,8 +59,7 @@ pub(super) fn of(study: &Study, cells: &[Setup], traits: &[WorkloadTraits], rate
             whole,
         }
     };
-    let targets: Vec<&str> = cells.iter().map(|c| c.target.as_str()).collect::<BTreeSet<_>>().into_iter().collect();
-    let before = making_bytes + precondition_bytes(study, &targets, traits, rates);
+    let before = making_bytes + precondition_bytes(study, &targets(cells), traits, rates);
     let fits = |spans: &Spans| {
         let prepare = before + spans.probes(cells, rates);
         spans.most_bytes(study, cells, rates, prepare, study.repeat.min_pairs) <= budget_bytes(study)
@@ -89,21 +88,21 @@ impl Spans {
     }
 
     /// Bytes of the short runs that `--gentle` finds its caps by.
-    pub fn probes(&self, cells: &[Setup], rates: &Rates) -> u64 {
-        let all: BTreeSet<&str> = cells.iter().map(|c| c.workload.as_str()).filter(|_| rates.probed).collect();
+    pub fn probes(&self, cells: &[Cell], rates: &Rates) -> u64 {
+        let all: BTreeSet<&str> = cells.iter().flat_map(jobs).map(|j| j.workload).filter(|_| rates.probed).collect();
         all.iter().map(|w| self.hard(w)).sum()
     }
 
     /// Bytes that so many rounds write at most.
-    pub fn most_bytes(&self, study: &Study, cells: &[Setup], rates: &Rates, prepare: u64, rounds: u32) -> u64 {
-        let round: u64 = cells.iter().map(|c| self.hard(&c.workload)).sum();
-        let controls = cells.iter().filter(|c| self.controlled.contains(&c.workload)).map(|c| {
-            let each = match self.by_workload.contains_key(&c.workload) {
-                true => self.hard(&c.workload),
-                false if rates.refilled_targets.contains(&c.target) => study.target_bytes(),
+    pub fn most_bytes(&self, study: &Study, cells: &[Cell], rates: &Rates, prepare: u64, rounds: u32) -> u64 {
+        let round: u64 = cells.iter().flat_map(jobs).map(|j| self.hard(j.workload)).sum();
+        let controls = cells.iter().filter_map(Cell::disk).filter(|d| self.controlled.contains(d.workload)).map(|d| {
+            let each = match self.by_workload.contains_key(d.workload) {
+                true => self.hard(d.workload),
+                false if rates.refilled_targets.iter().any(|r| r == d.target) => study.target_bytes(),
                 false => 0,
             };
-            if c.is_native() { each } else { 2 * each }
+            if d.side.is_native() { each } else { 2 * each }
         });
         let controls: u64 = controls.sum();
         prepare + u64::from(rounds) * (round + self.refills) + u64::from(rounds.saturating_sub(1)) * controls

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use vmio_model::setup::Attachment;
+use vmio_model::cell::Attachment;
 
 use super::Driver;
 

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use vmio_model::setup::{Aio, Attachment, DetectZeroes};
+use vmio_model::cell::{Aio, Attachment, DetectZeroes};
 
 use crate::disks::Storage;
 use crate::qemu::QemuVersion;

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use vmio_model::setup::{Cache, Options};
+use vmio_model::cell::{Cache, Options};
 
 use super::*;
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustix::fs::OFlags;
 use vmio_look::require::{self, Requirement};
-use vmio_model::setup;
+use vmio_model::cell;
 use vmio_node::{ChangeId, Journal};
 
 use super::scratch::{self, MIB, Scratch};

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vmio_look::require::Requirement;
-use vmio_model::setup;
+use vmio_model::cell;
 use vmio_node::{Journal, Node};
 
 use crate::disks::Storage;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use vmio_model::setup;
+use vmio_model::cell;
 use vmio_node::Journal;
 
 use super::scratch::{self, Scratch};

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vmio_look::require::{self, Requirement};
-use vmio_model::setup;
+use vmio_model::cell;
 use vmio_node::{ChangeId, Journal, Local};
 
 use super::raw_file::RawFile;

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
-use vmio_model::setup;
+use vmio_model::cell;
 use vmio_node::linux::block;
 use vmio_node::{Change, ChangeId, Exec, Journal, Local, Node, RBD_OWNER, Reader, Volume, VolumeKind, ZFS_OWNER};
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use vmio_model::setup::{Attachment, Setup};
+use vmio_model::cell::{Attachment, Cell};
 
 use super::Machine;
 use crate::disks::drivers;
@@ -118,7 +118,7 @@ impl Machine<'_> {
 
     /// Gives the guest other storage where the state that a cell needs cannot be had in place.
     /// Returns the bytes that were written for it.
-    pub(super) fn exchange(&mut self, setup: &Setup, attachment: &Attachment, state: State) -> anyhow::Result<u64> {
+    pub(super) fn exchange(&mut self, setup: &Cell, attachment: &Attachment, state: State) -> anyhow::Result<u64> {
         let disk = (setup.target.clone(), attachment.clone());
         // Without a guest or a disk the cell says so itself.
         let there = |running: &Running| running.disks.contains_key(&disk);
@@ -140,7 +140,7 @@ impl Machine<'_> {
 
 #[cfg(test)]
 mod tests {
-    use vmio_model::setup::{Aio, Cache};
+    use vmio_model::cell::{Aio, Cache};
 
     use super::*;
 

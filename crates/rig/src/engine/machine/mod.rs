@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use vmio_look::backing::Backing;
 use vmio_model::result::{Environment, Sample, WorkloadTraits};
-use vmio_model::setup::{Attachment, Setup};
+use vmio_model::cell::{Attachment, Cell};
 use vmio_model::study::plan::spans::hard_bytes;
 use vmio_model::study::{MIB, Study};
 use vmio_node::{Journal, Node};
@@ -134,7 +134,7 @@ impl Machine<'_> {
     }
 
     /// The cap of a workload: found by a short native run of it when it is first needed.
-    fn cap_of(&mut self, setup: &Setup) -> anyhow::Result<Option<Gentle>> {
+    fn cap_of(&mut self, setup: &Cell) -> anyhow::Result<Option<Gentle>> {
         let Some(share) = self.cap_ratio else { return Ok(None) };
         if let Some(&known) = self.caps.get(&setup.workload) {
             return Ok(Some(known));
@@ -177,7 +177,7 @@ impl Machine<'_> {
                 "steady state: writing {} MiB over the target {target}",
                 self.study.size.target_mib
             ));
-            let setup = Setup { guest: "native".into(), target, attachment: None, workload: PRECONDITION.into() };
+            let setup = Cell { guest: "native".into(), target, attachment: None, workload: PRECONDITION.into() };
             let gentle = self.cap_of(&setup)?;
             let seconds = (self.study.target_bytes() / PRECONDITION_LEAST_RATE).max(60) as f64;
             let written = self.observe_over(u64::MAX, &setup, (0, 0), seconds, gentle);
@@ -255,7 +255,7 @@ impl Rig for Machine<'_> {
         self.blame(booted)
     }
 
-    fn cell(&mut self, setup: &Setup, round: u32, boot: u32) -> anyhow::Result<Sample> {
+    fn cell(&mut self, setup: &Cell, round: u32, boot: u32) -> anyhow::Result<Sample> {
         let measured =
             self.cap_of(setup).and_then(|gentle| self.observe(setup, round, boot, self.study.repeat.seconds, gentle));
         self.blame(measured)
@@ -265,7 +265,7 @@ impl Rig for Machine<'_> {
         self.beside_bytes
     }
 
-    fn most_bytes(&self, setup: &Setup) -> u64 {
+    fn most_bytes(&self, setup: &Cell) -> u64 {
         let written = match workloads::find(&setup.workload).is_some_and(|w| w.traits().writes) {
             true => hard_bytes(self.span_of(&setup.workload)),
             false => 0,

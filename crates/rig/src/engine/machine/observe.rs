@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Context as _;
 use vmio_look::backing::Backing;
 use vmio_model::result::Sample;
-use vmio_model::setup::{DetectZeroes, Setup};
+use vmio_model::cell::{DetectZeroes, Cell};
 use vmio_model::study::MIB;
 use vmio_node::{Exec, held};
 
@@ -34,7 +34,7 @@ impl Machine<'_> {
     /// it.
     pub(super) fn observe(
         &mut self,
-        setup: &Setup,
+        setup: &Cell,
         round: u32,
         boot: u32,
         seconds: f64,
@@ -49,7 +49,7 @@ impl Machine<'_> {
     pub(super) fn observe_over(
         &mut self,
         most: u64,
-        setup: &Setup,
+        setup: &Cell,
         (round, boot): (u32, u32),
         seconds: f64,
         gentle: Option<Gentle>,

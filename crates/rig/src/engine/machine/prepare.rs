@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use vmio_look::backing::{Backing, write_cache};
 use vmio_model::result::Run;
-use vmio_model::setup::Setup;
+use vmio_model::cell::Cell;
 use vmio_model::study::plan::Plan;
 use vmio_model::study::{MIB, Study};
 use vmio_model::summary::durability::{FILE_SERVER, WRITE_CACHE};
@@ -69,8 +69,8 @@ impl<'a> Machine<'a> {
     pub fn prepare(mut parts: Parts<'a>, run: &mut Run) -> anyhow::Result<Machine<'a>> {
         let Parts { study, store, progress, .. } = parts;
         let (local, journal) = (parts.local.clone(), parts.journal.clone());
-        let skipped: Vec<String> = run.skipped.iter().map(|s| s.setup.key()).collect();
-        let cells: Vec<Setup> = study.cells().into_iter().filter(|c| !skipped.contains(&c.key())).collect();
+        let skipped: Vec<String> = run.skipped.iter().map(|s| s.cell.key()).collect();
+        let cells: Vec<Cell> = study.cells().into_iter().filter(|c| !skipped.contains(&c.key())).collect();
         let mut attachments = Vec::new();
         for cell in &cells {
             if let Some(attachment) = &cell.attachment {
@@ -167,7 +167,7 @@ impl<'a> Machine<'a> {
 /// Makes the targets of the cells, one after another, and stores how each is set up.
 fn make_targets(
     parts: &mut Parts<'_>,
-    cells: &[Setup],
+    cells: &[Cell],
     scratch: &Path,
     health: &Health,
     run: &mut Run,

@@ -11,7 +11,7 @@ use vmio_look::neighbours::{self, Others};
 use vmio_look::require::Requirement;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::result::{Run, Skipped, WorkloadTraits};
-use vmio_model::setup::Setup;
+use vmio_model::cell::Cell;
 use vmio_model::study::plan::{self as reckon, Plan};
 use vmio_model::study::{MIB, Study};
 use vmio_node::{Node, Reader};
@@ -249,7 +249,7 @@ fn unmet(study: &Study, local: &dyn Node, gentle: bool, wishes: &Wishes, ground:
         .collect()
 }
 
-fn why_not(setup: &Setup, local: &dyn Node, gentle: bool, wishes: &Wishes, ground: &Ground) -> Option<String> {
+fn why_not(setup: &Cell, local: &dyn Node, gentle: bool, wishes: &Wishes, ground: &Ground) -> Option<String> {
     let mut needs: Vec<&Requirement> = Vec::new();
     if let Some(guest) = guests::find(&setup.guest) {
         needs.extend(guest.requirements());
@@ -302,8 +302,8 @@ impl Planned {
                 .help("allow for more with --gib, or use a study with a smaller size.target_mib")
                 .into());
         }
-        let skipped: BTreeSet<String> = self.skipped.iter().map(|s| s.setup.key()).collect();
-        let can_run = |c: &Setup| !skipped.contains(&c.key()) && !skipped.contains(&c.baseline().key());
+        let skipped: BTreeSet<String> = self.skipped.iter().map(|s| s.cell.key()).collect();
+        let can_run = |c: &Cell| !skipped.contains(&c.key()) && !skipped.contains(&c.baseline().key());
         let native_only = self.study.is_native_only();
         if !self.study.cells().iter().any(|c| (native_only || !c.is_native()) && can_run(c)) {
             let why = self.skipped.first().map_or_else(String::new, |s| s.reason.clone());

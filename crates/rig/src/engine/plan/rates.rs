@@ -78,7 +78,7 @@ pub(super) fn rates(study: &Study, last: Option<&Run>, backing: &Backing, refill
     let best = |name: &str, of: fn(&vmio_model::result::WorkloadResult) -> f64| {
         last.samples
             .iter()
-            .filter(|s| s.setup.workload == name)
+            .filter(|s| s.cell.workload == name)
             .map(|s| of(&s.result))
             .filter(|v| v.is_finite() && *v > 0.0)
             .max_by(f64::total_cmp)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use vmio_model::result::Accel;
-use vmio_model::setup::{Attachment, DetectZeroes};
+use vmio_model::cell::{Attachment, DetectZeroes};
 
 use super::exchange;
 use crate::disks::Storage;

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use vmio_model::setup::{Aio, Cache, Options};
+use vmio_model::cell::{Aio, Cache, Options};
 
 use super::*;
 use crate::disks::drivers;

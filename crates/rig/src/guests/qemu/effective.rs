@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use vmio_look::qemu::rings::Rings;
-use vmio_model::setup::{Aio, Attachment};
+use vmio_model::cell::{Aio, Attachment};
 use vmio_node::linux::block;
 use vmio_node::qmp::Qmp;
 use vmio_node::{Reader, held};

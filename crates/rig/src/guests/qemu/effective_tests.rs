@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use vmio_model::setup::Cache;
+use vmio_model::cell::Cache;
 use vmio_node::fake::Fake;
 
 use super::*;

@@ -9,7 +9,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
-use vmio_model::setup::Attachment;
+use vmio_model::cell::Attachment;
 use vmio_node::qmp::Qmp;
 
 use super::super::{Error, GuestSpec, Result};

@@ -1,7 +1,7 @@
 //! Which QEMU this host has, by its own word, before a guest is started with it: some settings
 //! need a newer one, and one disk that it refuses would keep all others of a guest from running.
 
-use vmio_model::setup::Setup;
+use vmio_model::cell::Cell;
 use vmio_node::Node;
 
 use super::exchange;
@@ -11,7 +11,7 @@ use crate::qemu::{ask_version, find_qemu};
 
 /// Why a guest of this host's QEMU cannot have the disk of this cell, if it cannot. The host is
 /// asked only when that depends on its QEMU.
-pub fn why_not(node: &dyn Node, setup: &Setup) -> Option<String> {
+pub fn why_not(node: &dyn Node, setup: &Cell) -> Option<String> {
     let asked = setup.attachment.as_ref()?;
     let driver = drivers::find(&asked.driver)?;
     if let Err(reason) = driver.fits(asked) {
@@ -35,7 +35,7 @@ pub fn why_not(node: &dyn Node, setup: &Setup) -> Option<String> {
 mod tests {
     use std::path::Path;
 
-    use vmio_model::setup::{Aio, Attachment, Cache, Options};
+    use vmio_model::cell::{Aio, Attachment, Cache, Options};
     use vmio_node::fake::{Fake, says};
 
     use super::*;
@@ -53,7 +53,7 @@ mod tests {
         let plain = Attachment::new("virtio-blk", Cache::None, Aio::Native);
         let why_not = |host: &Fake, target: &str, asked: &Attachment| {
             let (guest, workload) = ("qemu".to_owned(), "seq-write".to_owned());
-            why_not(host, &Setup { guest, target: target.into(), attachment: Some(asked.clone()), workload })
+            why_not(host, &Cell { guest, target: target.into(), attachment: Some(asked.clone()), workload })
         };
         assert_eq!(why_not(&old, "sparse", &plain), None);
         assert_eq!(why_not(&old, "qcow2-full-l2", &plain), None);

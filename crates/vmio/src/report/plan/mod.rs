@@ -177,7 +177,7 @@ pub fn text(plan: &Planned) -> String {
                 format!(
                     "{same} of {} cells ({}{}): {}",
                     cells.len(),
-                    s.setup.key(),
+                    s.cell.key(),
                     if same > 1 { ", …" } else { "" },
                     s.reason
                 ),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use vmio_look::images::info::{self, DEFAULT_L2_CACHE_BYTES};
-use vmio_model::setup::Attachment;
+use vmio_model::cell::Attachment;
 use vmio_node::{ChangeId, Exec, Journal, Local, Node, held};
 
 use super::super::raw_file::RawFile;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use vmio_look::qemu::rings::Rings;
 use vmio_look::require::find_program;
-use vmio_model::setup::Attachment;
+use vmio_model::cell::Attachment;
 use vmio_node::qmp::Qmp;
 use vmio_node::{End, Exec, Node, Output, Process, Reader, held};
 
@@ -220,7 +220,7 @@ fn read_back(
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use vmio_model::setup::{Aio, Cache};
+    use vmio_model::cell::{Aio, Cache};
 
     use super::*;
 

@@ -1,6 +1,4 @@
-//! What is measured: one side (a guest or the host itself), the storage it works on, how the
-//! guest sees it, and the workload. These are names of entries of the extension points in
-//! `vmio-rig`; this crate does not know what the entries do.
+//! How a guest sees a disk. Drivers are names of entries of `vmio-rig`'s `disks/drivers`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -99,6 +97,11 @@ impl DetectZeroes {
     }
 }
 
+impl Aio {
+    /// All engines.
+    pub const ALL: [Aio; 3] = [Aio::Threads, Aio::Native, Aio::IoUring];
+}
+
 impl Options {
     fn is_default(&self) -> bool {
         *self == Options::default()
@@ -138,46 +141,6 @@ pub struct Attachment {
     /// Everything else.
     #[serde(default, skip_serializing_if = "Options::is_default")]
     pub options: Options,
-}
-
-/// One cell of a study: a side, a target, an attachment (none on the native side) and a workload.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-pub struct Setup {
-    /// Entry of `guests/`: `native`, `qemu`.
-    pub guest: String,
-    /// Entry of `targets/`: `device`, `sparse`, `preallocated`.
-    pub target: String,
-    /// How the guest sees the target; `None` on the native side.
-    pub attachment: Option<Attachment>,
-    /// Entry of `workloads/`: `durable-append`, `seq-write`, …
-    pub workload: String,
-}
-
-impl Setup {
-    /// Stable identity of the cell: used as its key in the store, and shown.
-    /// `device/qemu/virtio-blk,none,native/seq-write` or `device/native/seq-write`;
-    /// `+iothread` is appended to the attachment that has one.
-    pub fn key(&self) -> String {
-        format!("{}/{}", self.disk_key(), self.workload)
-    }
-
-    /// The same without its workload: `device/qemu/virtio-blk,none,native`.
-    pub fn disk_key(&self) -> String {
-        match &self.attachment {
-            Some(a) => format!("{}/{}/{}", self.target, self.guest, a.label()),
-            None => format!("{}/{}", self.target, self.guest),
-        }
-    }
-
-    /// The cell that this one is compared with: the same workload on the same target, natively.
-    pub fn baseline(&self) -> Setup {
-        Setup { guest: "native".into(), attachment: None, ..self.clone() }
-    }
-
-    /// Whether this is a native cell.
-    pub fn is_native(&self) -> bool {
-        self.attachment.is_none()
-    }
 }
 
 impl Attachment {

@@ -1,0 +1,128 @@
+//! A cell: what is measured at once. It is one or more **actors**, each a **side** (a guest of some
+//! shape, or the host itself) that runs a workload on a **subject** (a disk, a path of a network, the
+//! machine itself, a cluster), under **settings**. The names in it are entries of the extension points
+//! in `vmio-rig`; this crate does not know what the entries do.
+
+mod actor;
+mod baseline;
+mod disk;
+mod key;
+mod side;
+mod subject;
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use actor::{Actor, Millis};
+pub use baseline::{Baseline, Like};
+pub use disk::{Aio, Attachment, Cache, DetectZeroes, Options};
+pub use side::{NATIVE, Shape, Side};
+pub use subject::{Nic, Subject};
+
+/// What is set around a cell, by the names of the entries of `vmio-rig`'s `settings`, in their own words:
+/// `read-ahead` -> `4096k`.
+pub type Settings = BTreeMap<String, String>;
+
+/// One cell of a study.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct Cell {
+    /// The actor that the cell is named and judged by.
+    #[serde(flatten)]
+    pub lead: Actor,
+    /// Those that work at the same time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<Actor>,
+    /// What is set around it; what is not named is as it was found.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: Settings,
+}
+
+/// A cell of one actor on a disk, as most rules look at it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OnDisk<'a> {
+    /// Who works.
+    pub side: &'a Side,
+    /// On which target.
+    pub target: &'a str,
+    /// How the guest sees it; `None` on the native side.
+    pub attachment: Option<&'a Attachment>,
+    /// With which workload.
+    pub workload: &'a str,
+}
+
+impl Cell {
+    /// A cell of one actor.
+    pub fn of(side: Side, subject: Subject, workload: impl Into<String>) -> Self {
+        let lead = Actor { side, subject, workload: workload.into(), start: Millis::ZERO, duration: None };
+        Self { lead, beside: Vec::new(), settings: Settings::new() }
+    }
+
+    /// A cell of one actor on a disk: a guest of this kind with this attachment, or the native side with
+    /// none.
+    pub fn on(kind: &str, target: impl Into<String>, attachment: Option<Attachment>, workload: &str) -> Self {
+        Self::of(Side::of(kind), Subject::Disk { target: target.into(), attachment }, workload)
+    }
+
+    /// The actors, the leading one first.
+    pub fn actors(&self) -> impl Iterator<Item = &Actor> {
+        std::iter::once(&self.lead).chain(&self.beside)
+    }
+
+    /// The same to amend.
+    pub fn actors_mut(&mut self) -> impl Iterator<Item = &mut Actor> {
+        std::iter::once(&mut self.lead).chain(&mut self.beside)
+    }
+
+    /// The cell as one actor's on a disk, if it is that.
+    pub fn disk(&self) -> Option<OnDisk<'_>> {
+        let Actor { side, subject: Subject::Disk { target, attachment }, workload, .. } = &self.lead else {
+            return None;
+        };
+        let alone = self.beside.is_empty();
+        alone.then_some(OnDisk { side, target, attachment: attachment.as_ref(), workload })
+    }
+
+    /// The target that the leading actor works on; `None` where it works on no disk.
+    pub fn target(&self) -> Option<&str> {
+        self.lead.target()
+    }
+
+    /// How the leading actor's guest sees its disk; `None` without a disk, and natively.
+    pub fn attachment(&self) -> Option<&Attachment> {
+        self.lead.attachment()
+    }
+
+    /// The leading actor's workload.
+    pub fn workload(&self) -> &str {
+        &self.lead.workload
+    }
+
+    /// The same with another workload of the leading actor.
+    #[must_use]
+    pub fn running(mut self, workload: impl Into<String>) -> Self {
+        self.lead.workload = workload.into();
+        self
+    }
+
+    /// Whether no guest is in it.
+    pub fn is_native(&self) -> bool {
+        self.actors().all(|a| a.side.is_native())
+    }
+
+    /// The targets that it works on.
+    pub fn targets(&self) -> impl Iterator<Item = &str> {
+        self.actors().filter_map(Actor::target)
+    }
+
+    /// The same cell on the host itself: what it is compared with where the study says nothing else.
+    pub fn natively(&self) -> Self {
+        let mut cell = self.clone();
+        cell.actors_mut().for_each(Actor::go_native);
+        cell
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+//! Who works in a cell, on what, from when and for how long.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Attachment, Side, Subject};
+
+/// A length of time in milliseconds.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(transparent)]
+pub struct Millis(pub u32);
+
+impl Millis {
+    /// None at all.
+    pub const ZERO: Millis = Millis(0);
+
+    /// From seconds, to the nearest millisecond.
+    pub fn from_seconds(seconds: f64) -> Self {
+        Self((seconds * 1000.0).round().clamp(0.0, f64::from(u32::MAX)) as u32)
+    }
+
+    /// In seconds.
+    pub fn seconds(self) -> f64 {
+        f64::from(self.0) / 1000.0
+    }
+
+    /// As the standard library has it.
+    pub fn duration(self) -> Duration {
+        Duration::from_millis(u64::from(self.0))
+    }
+
+    fn is_zero(&self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// `1.5s`.
+impl std::fmt::Display for Millis {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}s", self.seconds())
+    }
+}
+
+/// Who works on what.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct Actor {
+    /// Who: the host itself, or a guest.
+    pub side: Side,
+    /// On what.
+    pub subject: Subject,
+    /// Entry of `workloads/`: `durable-append`, `seq-write`, …
+    pub workload: String,
+    /// When it starts, in milliseconds from the start of the cell.
+    #[serde(default, skip_serializing_if = "Millis::is_zero")]
+    pub start: Millis,
+    /// How long it works, in milliseconds; `None`: as long as the study says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration: Option<Millis>,
+}
+
+impl Actor {
+    /// The target that it works on; `None` where that is no disk.
+    pub fn target(&self) -> Option<&str> {
+        match &self.subject {
+            Subject::Disk { target, .. } => Some(target),
+            _ => None,
+        }
+    }
+
+    /// How its guest sees that; `None` without a disk, and natively.
+    pub fn attachment(&self) -> Option<&Attachment> {
+        match &self.subject {
+            Subject::Disk { attachment, .. } => attachment.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The same on the host itself, without what a guest sees its subject by.
+    pub(super) fn go_native(&mut self) {
+        self.side = Side::native();
+        match &mut self.subject {
+            Subject::Disk { attachment, .. } => *attachment = None,
+            Subject::Path { nic, .. } => *nic = None,
+            Subject::Machine | Subject::Cluster { .. } => {}
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What a cell is compared with. The study declares it once for all of its cells, as what is put in the
+//! place of what.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Cell, Settings, Side, Subject};
+
+/// The cell that others are compared with.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Baseline {
+    /// The same on the host itself.
+    #[default]
+    Native,
+    /// The same with this in the place of its own.
+    Like(Like),
+    /// None: the figures stand for themselves.
+    None,
+}
+
+/// What a baseline has in the place of a cell's own. What is not said stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Like {
+    /// Entry of `guests/`. `native` also takes away what a guest sees its subject by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub side: Option<String>,
+    /// Entry of `disks/targets/`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// Entry of `networks/`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
+    /// The other end of the path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
+    /// The leading actor's workload.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workload: Option<String>,
+    /// Only the leading actor works.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub alone: bool,
+    /// All settings, in the place of the cell's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settings: Option<Settings>,
+}
+
+impl Baseline {
+    /// Whether it is the default.
+    pub fn is_native(&self) -> bool {
+        *self == Baseline::Native
+    }
+
+    /// What a cell is compared with; `None` where that is nothing. A baseline's is itself.
+    pub fn of(&self, cell: &Cell) -> Option<Cell> {
+        match self {
+            Baseline::Native => Some(cell.natively()),
+            Baseline::Like(like) => Some(like.of(cell)),
+            Baseline::None => None,
+        }
+    }
+
+    /// Whether a cell is what others are compared with.
+    pub fn is(&self, cell: &Cell) -> bool {
+        self.of(cell).is_some_and(|baseline| baseline == *cell)
+    }
+}
+
+impl Like {
+    fn of(&self, cell: &Cell) -> Cell {
+        let mut cell = cell.clone();
+        if self.alone {
+            cell.beside.clear();
+        }
+        for actor in cell.actors_mut() {
+            match self.side.as_deref() {
+                Some(super::NATIVE) => actor.go_native(),
+                Some(kind) => actor.side = Side { kind: kind.to_owned(), ..actor.side.clone() },
+                None => {}
+            }
+            match &mut actor.subject {
+                Subject::Disk { target, .. } => put(target, &self.target),
+                Subject::Path { network, peer, .. } => {
+                    put(network, &self.network);
+                    put(peer, &self.peer);
+                }
+                Subject::Machine | Subject::Cluster { .. } => {}
+            }
+        }
+        put(&mut cell.lead.workload, &self.workload);
+        put(&mut cell.settings, &self.settings);
+        cell
+    }
+}
+
+fn put<T: Clone>(place: &mut T, new: &Option<T>) {
+    if let Some(new) = new {
+        new.clone_into(place);
+    }
+}

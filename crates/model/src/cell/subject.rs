@@ -1,0 +1,89 @@
+//! What an actor works on.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Attachment;
+
+/// What is worked on.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Subject {
+    /// A disk.
+    Disk {
+        /// Entry of `disks/targets/`: `device`, `sparse`, `preallocated`.
+        target: String,
+        /// How the guest sees it; `None` on the native side.
+        attachment: Option<Attachment>,
+    },
+    /// A path of a network, from the actor to a peer.
+    Path {
+        /// Entry of `networks/`, which makes the path and names its ends.
+        network: String,
+        /// The other end, by its name in the network: `host`.
+        peer: String,
+        /// The device that the guest sees its end by; `None` on the native side.
+        nic: Option<Nic>,
+    },
+    /// The machine itself: its processors and memory.
+    Machine,
+    /// Several machines of the actor's side at once, joined by a network.
+    Cluster {
+        /// How many.
+        nodes: u32,
+    },
+}
+
+/// A network device as a guest sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct Nic {
+    /// The device model: `virtio-net`, `e1000`.
+    pub model: String,
+    /// Whether the host's kernel carries the packets (vhost-net) and not the hypervisor.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub vhost: bool,
+    /// Queues; `None`: as the hypervisor likes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queues: Option<u32>,
+}
+
+impl Nic {
+    /// A device of this model with nothing chosen.
+    pub fn new(model: impl Into<String>) -> Self {
+        Self { model: model.into(), vhost: false, queues: None }
+    }
+
+    /// `virtio-net+vhost+q4`.
+    pub fn label(&self) -> String {
+        let vhost = if self.vhost { "+vhost" } else { "" };
+        let queues = self.queues.map_or_else(String::new, |n| format!("+q{n}"));
+        format!("{}{vhost}{queues}", self.model)
+    }
+}
+
+impl Subject {
+    /// What it is, without how a guest sees it: `device`, `veth.host`, `machine`, `cluster.3`.
+    pub fn place(&self) -> String {
+        match self {
+            Subject::Disk { target, .. } => target.clone(),
+            Subject::Path { network, peer, .. } => format!("{network}.{peer}"),
+            Subject::Machine => "machine".to_owned(),
+            Subject::Cluster { nodes } => format!("cluster.{nodes}"),
+        }
+    }
+
+    /// How a guest sees it: `virtio-blk,none,native`, `e1000`; `None` natively, and where there is
+    /// nothing to see it by.
+    pub fn seen_by(&self) -> Option<String> {
+        match self {
+            Subject::Disk { attachment, .. } => attachment.as_ref().map(Attachment::label),
+            Subject::Path { nic, .. } => nic.as_ref().map(Nic::label),
+            Subject::Machine | Subject::Cluster { .. } => None,
+        }
+    }
+
+    /// Whether it is a disk.
+    pub fn is_disk(&self) -> bool {
+        matches!(self, Subject::Disk { .. })
+    }
+}

@@ -1,0 +1,72 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+
+fn guest(workload: &str) -> Cell {
+    Cell::on("qemu", "device", Some(Attachment::new("virtio-blk", Cache::None, Aio::Native)), workload)
+}
+
+#[test]
+fn a_key_says_all_that_differs() {
+    let cell = guest("seq-write");
+    assert_eq!(cell.key(), "device/qemu/virtio-blk,none,native/seq-write");
+    assert_eq!(cell.place_key(), "device/qemu/virtio-blk,none,native");
+    assert_eq!(cell.natively().key(), "device/native/seq-write");
+    let mut two = cell.clone();
+    let second = Actor {
+        side: Side { nth: 1, ..Side::of("qemu") },
+        start: Millis::from_seconds(0.5),
+        duration: Some(Millis(2000)),
+        ..guest("rand-read-1").lead
+    };
+    two.beside.push(second);
+    two.settings.insert("read-ahead".into(), "4096k".into());
+    assert_eq!(
+        two.key(),
+        "device/qemu/virtio-blk,none,native/seq-write & device/qemu#2/virtio-blk,none,native/rand-read-1@0.5s~2s \
+         [read-ahead=4096k]"
+    );
+    let shape = Shape { vcpus: Some(2), pins: vec![0, 1], ..Shape::default() };
+    let side = Side { shape, ..Side::of("qemu") };
+    assert_eq!(Cell::of(side, Subject::Machine, "openssl").key(), "machine/qemu:vcpus=2:pins=0+1/openssl");
+    let path = |nic: Option<Nic>| Subject::Path { network: "bridge".into(), peer: "host".into(), nic };
+    let nic = Nic { vhost: true, queues: Some(4), ..Nic::new("virtio-net") };
+    assert_eq!(
+        Cell::of(Side::of("qemu"), path(Some(nic)), "iperf3-tcp").key(),
+        "bridge.host/qemu/virtio-net+vhost+q4/iperf3-tcp"
+    );
+    let cluster = Cell::of(Side::of("qemu"), Subject::Cluster { nodes: 3 }, "dfsio-write");
+    assert_eq!(cluster.key(), "cluster.3/qemu/dfsio-write");
+}
+
+/// The form in which most cells are stored and shown has no member that says nothing.
+#[test]
+fn a_plain_cell_is_stored_plainly() {
+    let stored = serde_json::to_value(guest("seq-write").natively()).unwrap();
+    let wanted = serde_json::json!({
+        "side": {"kind": "native"}, "subject": {"disk": {"target": "device", "attachment": null}}, "workload": "seq-write",
+    });
+    assert_eq!(stored, wanted);
+    for cell in [guest("a"), guest("b").natively()] {
+        let text = serde_json::to_string(&cell).unwrap();
+        assert_eq!(serde_json::from_str::<Cell>(&text).unwrap(), cell);
+    }
+}
+
+#[test]
+fn what_a_cell_is_compared_with_is_the_studys_word() {
+    let cell = guest("seq-write");
+    let native = Baseline::Native;
+    assert_eq!(native.of(&cell).unwrap(), cell.natively());
+    assert!(native.is(&cell.natively()) && !native.is(&cell));
+    assert_eq!(Baseline::None.of(&cell), None);
+    let other = Baseline::Like(Like { side: Some("container".into()), ..Like::default() });
+    assert_eq!(other.of(&cell).unwrap().key(), "device/container/virtio-blk,none,native/seq-write");
+    let mut tuned = cell.clone();
+    tuned.settings.insert("read-ahead".into(), "128k".into());
+    let plain = Baseline::Like(Like { settings: Some(Settings::new()), ..Like::default() });
+    assert_eq!(plain.of(&tuned).unwrap(), cell);
+    assert!(plain.is(&cell) && !plain.is(&tuned));
+    tuned.beside.push(guest("rand-read-1").lead);
+    let alone = Baseline::Like(Like { alone: true, ..Like::default() });
+    assert_eq!(alone.of(&tuned).unwrap().beside, []);
+}

@@ -1,0 +1,307 @@
+//! Figures: what workloads and probes measure. Who measures one declares it: name, unit, which way is
+//! better, how two of them are compared, and in which form its values come. All that judges (shares,
+//! intervals, comparison, reports) asks the declaration and knows no workload.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// In what a figure is counted. Bits and bytes, and what is counted a second, are units of their own,
+/// so that none is taken for another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unit {
+    /// Bytes a second.
+    BytesPerSecond,
+    /// Bits a second.
+    BitsPerSecond,
+    /// Requests a second.
+    RequestsPerSecond,
+    /// Packets a second.
+    PacketsPerSecond,
+    /// Operations a second.
+    OperationsPerSecond,
+    /// Bytes.
+    Bytes,
+    /// Requests.
+    Requests,
+    /// Packets.
+    Packets,
+    /// Seconds.
+    Seconds,
+    /// A share, 0 to 1.
+    Ratio,
+    /// A number of something that the figure's name says.
+    Count,
+    /// Joules.
+    Joules,
+}
+
+impl Unit {
+    /// In words: `bytes/second`, `bits/second`, `ratio`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Unit::BytesPerSecond => "bytes/second",
+            Unit::BitsPerSecond => "bits/second",
+            Unit::RequestsPerSecond => "requests/second",
+            Unit::PacketsPerSecond => "packets/second",
+            Unit::OperationsPerSecond => "operations/second",
+            Unit::Bytes => "bytes",
+            Unit::Requests => "requests",
+            Unit::Packets => "packets",
+            Unit::Seconds => "seconds",
+            Unit::Ratio => "ratio",
+            Unit::Count => "count",
+            Unit::Joules => "joules",
+        }
+    }
+}
+
+/// Which way is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Better {
+    /// More.
+    More,
+    /// Less.
+    Less,
+}
+
+/// How two values are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Compared {
+    /// As a ratio.
+    Ratio,
+    /// As a difference: 0 % of packets lost has no ratio to anything.
+    Difference,
+    /// Not at all: it says what was done, not how well.
+    No,
+}
+
+/// In which form values come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Form {
+    /// One number.
+    Scalar,
+    /// Mean and percentiles.
+    Distribution,
+    /// Numbers with their times.
+    Series,
+}
+
+/// A figure as whoever measures it declares it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Figure {
+    /// Its name, unique in the workload or probe: `bandwidth`, `latency`, `loss`.
+    pub name: String,
+    /// In what it is counted.
+    pub unit: Unit,
+    /// Which way is better.
+    pub better: Better,
+    /// How two of it are compared.
+    pub compared: Compared,
+    /// In which form its values come.
+    pub form: Form,
+    /// Names of the labels that tell its values apart: `direction`, `thread`, `component`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
+}
+
+impl Figure {
+    /// One number of which more is better, compared as a ratio.
+    pub fn rate(name: &str, unit: Unit) -> Self {
+        Self {
+            name: name.to_owned(),
+            unit,
+            better: Better::More,
+            compared: Compared::Ratio,
+            form: Form::Scalar,
+            labels: Vec::new(),
+        }
+    }
+
+    /// Times of which less is better: mean and percentiles, compared as ratios.
+    pub fn times(name: &str) -> Self {
+        Self { better: Better::Less, form: Form::Distribution, ..Self::rate(name, Unit::Seconds) }
+    }
+
+    /// A share of which less is better, compared as a difference.
+    pub fn loss(name: &str) -> Self {
+        Self { better: Better::Less, compared: Compared::Difference, ..Self::rate(name, Unit::Ratio) }
+    }
+
+    /// An amount that says what was done, not how well.
+    pub fn amount(name: &str, unit: Unit) -> Self {
+        Self { compared: Compared::No, ..Self::rate(name, unit) }
+    }
+
+    /// The same told apart by these labels.
+    #[must_use]
+    pub fn by(mut self, labels: &[&str]) -> Self {
+        self.labels = labels.iter().map(|l| (*l).to_owned()).collect();
+        self
+    }
+}
+
+/// Mean and percentiles.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Distribution {
+    /// Mean.
+    pub mean: f64,
+    /// (percentile 0 to 100, value), rising.
+    pub percentiles: Vec<(f64, f64)>,
+}
+
+impl Distribution {
+    /// The value at a percentile that was recorded.
+    pub fn at(&self, percentile: f64) -> Option<f64> {
+        self.percentiles.iter().find(|(p, _)| (p - percentile).abs() < 1e-6).map(|&(_, value)| value)
+    }
+}
+
+/// The value of a figure, in its unit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Value {
+    /// One number.
+    Scalar(f64),
+    /// Mean and percentiles.
+    Distribution(Distribution),
+    /// (seconds from the start, number), rising.
+    Series(Vec<(f64, f64)>),
+}
+
+impl Value {
+    /// In which form it comes.
+    pub fn form(&self) -> Form {
+        match self {
+            Value::Scalar(_) => Form::Scalar,
+            Value::Distribution(_) => Form::Distribution,
+            Value::Series(_) => Form::Series,
+        }
+    }
+
+    /// The one number that stands for it: itself, the median (the mean where none was recorded), the mean
+    /// of a series. `None` for a series of nothing.
+    pub fn typical(&self) -> Option<f64> {
+        match self {
+            Value::Scalar(value) => Some(*value),
+            Value::Distribution(d) => Some(d.at(50.0).unwrap_or(d.mean)),
+            Value::Series(all) if all.is_empty() => None,
+            Value::Series(all) => Some(all.iter().map(|(_, value)| value).sum::<f64>() / all.len() as f64),
+        }
+    }
+
+    /// Whether all of it is finite.
+    pub fn is_finite(&self) -> bool {
+        match self {
+            Value::Scalar(value) => value.is_finite(),
+            Value::Distribution(d) => {
+                d.mean.is_finite() && d.percentiles.iter().all(|(p, v)| p.is_finite() && v.is_finite())
+            }
+            Value::Series(all) => all.iter().all(|(t, v)| t.is_finite() && v.is_finite()),
+        }
+    }
+}
+
+/// What tells values of one figure apart, by the names that the figure declares: `direction` -> `read`.
+pub type Labels = BTreeMap<String, String>;
+
+/// A value of a figure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Reading {
+    /// Name of the figure.
+    pub figure: String,
+    /// What tells it from others of the same figure.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: Labels,
+    /// The value.
+    pub value: Value,
+}
+
+impl Reading {
+    /// One number.
+    pub fn scalar(figure: &str, value: f64) -> Self {
+        Self { figure: figure.to_owned(), labels: Labels::new(), value: Value::Scalar(value) }
+    }
+
+    /// Mean and percentiles.
+    pub fn distribution(figure: &str, value: Distribution) -> Self {
+        Self { value: Value::Distribution(value), ..Self::scalar(figure, 0.0) }
+    }
+
+    /// The same with a label.
+    #[must_use]
+    pub fn with(mut self, label: &str, value: impl Into<String>) -> Self {
+        self.labels.insert(label.to_owned(), value.into());
+        self
+    }
+}
+
+/// The one number of this figure without labels.
+pub fn scalar(readings: &[Reading], figure: &str) -> Option<f64> {
+    readings.iter().find(|r| r.figure == figure && r.labels.is_empty()).and_then(|r| r.value.typical())
+}
+
+/// Whether the values are those that are declared, else what is not: each figure is there with the
+/// declared form and labels, and no other.
+///
+/// # Errors
+/// What differs, in words.
+pub fn check(declared: &[Figure], readings: &[Reading]) -> Result<(), String> {
+    if let Some(missing) = declared.iter().find(|f| !readings.iter().any(|r| r.figure == f.name)) {
+        return Err(format!("it gave no {}", missing.name));
+    }
+    for (i, reading) in readings.iter().enumerate() {
+        let name = &reading.figure;
+        let Some(figure) = declared.iter().find(|f| f.name == *name) else {
+            return Err(format!("it gave {name}, which it does not declare"));
+        };
+        if figure.form != reading.value.form() {
+            return Err(format!("its {name} is {:?} and is declared {:?}", reading.value.form(), figure.form));
+        }
+        if !reading.labels.keys().eq(figure.labels.iter().collect::<std::collections::BTreeSet<_>>()) {
+            return Err(format!("its {name} has labels other than declared"));
+        }
+        if readings[..i].iter().any(|r| r.figure == *name && r.labels == reading.labels) {
+            return Err(format!("it gave {name} twice"));
+        }
+        if !reading.value.is_finite() {
+            return Err(format!("its {name} is no finite number"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_declared_is_a_result() {
+        let declared = [Figure::rate("bandwidth", Unit::BitsPerSecond), Figure::amount("sent", Unit::Bytes).by(&["way"])];
+        let good = [Reading::scalar("bandwidth", 1.0), Reading::scalar("sent", 2.0).with("way", "up")];
+        assert_eq!(check(&declared, &good), Ok(()));
+        let said = |readings: &[Reading]| check(&declared, readings).unwrap_err();
+        assert!(said(&good[..1]).contains("no sent"));
+        let loss = Reading::scalar("loss", 0.0);
+        assert!(said(&[good[0].clone(), good[1].clone(), loss]).contains("loss, which it does not declare"));
+        assert!(said(&[good[0].clone(), Reading::scalar("sent", 2.0)]).contains("labels"));
+        assert!(said(&[good[0].clone(), good[0].clone(), good[1].clone()]).contains("twice"));
+        let shape = Reading::distribution("bandwidth", Distribution::default());
+        assert!(said(&[shape, good[1].clone()]).contains("Distribution"));
+        assert!(said(&[Reading::scalar("bandwidth", f64::NAN), good[1].clone()]).contains("finite"));
+    }
+
+    #[test]
+    fn one_number_stands_for_a_value() {
+        let d = Distribution { mean: 3.0, percentiles: vec![(50.0, 2.0), (99.0, 9.0)] };
+        assert_eq!((d.at(99.0), d.at(1.0)), (Some(9.0), None));
+        assert_eq!(Value::Distribution(d).typical(), Some(2.0));
+        assert_eq!(Value::Series(vec![(0.0, 1.0), (1.0, 3.0)]).typical(), Some(2.0));
+        assert_eq!(Value::Series(Vec::new()).typical(), None);
+    }
+}

@@ -1,0 +1,158 @@
+//! What probes saw around a cell: each thing that was watched, with its figures.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::figure::{Reading, scalar};
+
+/// What a probe watches.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Watched {
+    /// The disks below targets, by their kernel names.
+    Disk(String),
+    /// A network interface.
+    Link(String),
+    /// The processors of a machine.
+    Processors,
+    /// The threads of a guest's hypervisor, by the guest's side.
+    Hypervisor(String),
+}
+
+/// What a probe saw of one thing during a cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Seen {
+    /// The machine that it is on; empty: the host.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub node: String,
+    /// What was watched.
+    pub watched: Watched,
+    /// Name of the probe.
+    pub probe: String,
+    /// What it saw.
+    pub figures: Vec<Reading>,
+}
+
+/// What the backing device did during a cell, from diskstats exactly as iostat computes it.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct DeviceUse {
+    /// Seconds between the two readings.
+    pub seconds: f64,
+    /// Completed reads.
+    pub read_ios: u64,
+    /// Completed writes.
+    pub write_ios: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Completed flushes (kernel 5.5 and newer).
+    pub flush_ios: u64,
+    /// iostat's rareq-sz/wareq-sz together (older avgrq-sz), here in bytes.
+    pub request_bytes: f64,
+    /// iostat's aqu-sz (older avgqu-sz): requests in flight, time-averaged.
+    pub queue_depth: f64,
+    /// iostat's %util as a ratio 0 to 1: share of time with any request in flight; `None` where
+    /// the storage does not count it (NFS, RBD).
+    pub busy_ratio: Option<f64>,
+}
+
+impl DeviceUse {
+    /// As a probe gives it.
+    pub fn readings(&self) -> Vec<Reading> {
+        let mut all = vec![
+            Reading::scalar("seconds", self.seconds),
+            Reading::scalar("read-requests", self.read_ios as f64),
+            Reading::scalar("write-requests", self.write_ios as f64),
+            Reading::scalar("read", self.read_bytes as f64),
+            Reading::scalar("written", self.write_bytes as f64),
+            Reading::scalar("flushes", self.flush_ios as f64),
+            Reading::scalar("request-size", self.request_bytes),
+            Reading::scalar("queue-depth", self.queue_depth),
+        ];
+        all.extend(self.busy_ratio.map(|busy| Reading::scalar("busy", busy)));
+        all
+    }
+
+    /// From what a probe gave; `None` where that is of no disk.
+    pub fn of(seen: &Seen) -> Option<Self> {
+        let Watched::Disk(_) = seen.watched else { return None };
+        let figure = |name: &str| scalar(&seen.figures, name);
+        let count = |name: &str| figure(name).map(|n| n as u64);
+        Some(Self {
+            seconds: figure("seconds")?,
+            read_ios: count("read-requests")?,
+            write_ios: count("write-requests")?,
+            read_bytes: count("read")?,
+            write_bytes: count("written")?,
+            flush_ios: count("flushes")?,
+            request_bytes: figure("request-size")?,
+            queue_depth: figure("queue-depth")?,
+            busy_ratio: figure("busy"),
+        })
+    }
+}
+
+/// CPU seconds spent during a cell.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct CpuUse {
+    /// Of the whole host, without idle and iowait.
+    pub host_seconds: f64,
+    /// Of QEMU by thread role (`vcpu`, `iothread`, `main`, `worker`); empty on the native side.
+    pub by_role: BTreeMap<String, f64>,
+}
+
+
+/// The figure of processors: seconds that they worked.
+pub const BUSY: &str = "busy-seconds";
+/// The label of a hypervisor's threads: what they are for.
+pub const ROLE: &str = "role";
+
+impl CpuUse {
+    /// From what probes gave: the host's processors, and the threads of all hypervisors by role.
+    pub fn of(seen: &[Seen]) -> Self {
+        let mut all = CpuUse::default();
+        for one in seen.iter().filter(|s| s.node.is_empty()) {
+            match one.watched {
+                Watched::Processors => all.host_seconds += scalar(&one.figures, BUSY).unwrap_or(0.0),
+                Watched::Hypervisor(_) => {
+                    for reading in one.figures.iter().filter(|r| r.figure == BUSY) {
+                        let Some(role) = reading.labels.get(ROLE) else { continue };
+                        *all.by_role.entry(role.clone()).or_default() += reading.value.typical().unwrap_or(0.0);
+                    }
+                }
+                Watched::Disk(_) | Watched::Link(_) => {}
+            }
+        }
+        all
+    }
+
+    /// As the probe of processors gives it for the host and one hypervisor.
+    pub fn seen(&self, hypervisor: &str) -> Vec<Seen> {
+        let seen = |watched: Watched, figures: Vec<Reading>| Seen {
+            node: String::new(),
+            watched,
+            probe: "cpu".to_owned(),
+            figures,
+        };
+        let host = seen(Watched::Processors, vec![Reading::scalar(BUSY, self.host_seconds)]);
+        let roles = self.by_role.iter().map(|(role, seconds)| Reading::scalar(BUSY, *seconds).with(ROLE, role.clone()));
+        let threads = (!self.by_role.is_empty()).then(|| {
+            seen(Watched::Hypervisor(hypervisor.to_owned()), roles.collect())
+        });
+        std::iter::once(host).chain(threads).collect()
+    }
+}
+
+/// What the probes of disks and processors give around a cell of one guest, for made-up and for old runs.
+pub fn seen_around(device: Option<DeviceUse>, cpu: &CpuUse) -> Vec<Seen> {
+    let disk = device.map(|device| Seen {
+        node: String::new(),
+        watched: Watched::Disk("backing".to_owned()),
+        probe: "diskstats".to_owned(),
+        figures: device.readings(),
+    });
+    disk.into_iter().chain(cpu.seen("guest")).collect()
+}

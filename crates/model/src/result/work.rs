@@ -1,0 +1,100 @@
+//! What a workload itself says it did.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{BANDWIDTH, IOPS, LATENCY};
+use crate::figure::{Distribution, Reading, Value, scalar};
+
+/// What a workload itself says it did.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct WorkloadResult {
+    /// Seconds of the measured part, flush included where the workload counts it.
+    pub seconds: f64,
+    /// Its figures, as it declares them.
+    pub figures: Vec<Reading>,
+    /// The tool's own output whole: fio's `json+` document, dd's last line.
+    pub raw: serde_json::Value,
+    /// The command as it was run.
+    pub command: String,
+}
+
+/// What a workload did on a disk.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct DiskWork {
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Requests completed.
+    pub ios: u64,
+    /// Seconds of the measured part.
+    pub seconds: f64,
+    /// Completion latency in seconds of what the workload is about (for durable append: write and
+    /// fdatasync together).
+    pub latency: Option<Distribution>,
+}
+
+impl DiskWork {
+    /// Bytes a second.
+    pub fn bandwidth(&self) -> f64 {
+        (self.read_bytes + self.write_bytes) as f64 / self.seconds
+    }
+
+    /// Requests a second.
+    pub fn iops(&self) -> f64 {
+        self.ios as f64 / self.seconds
+    }
+
+    /// As the figures of a disk workload.
+    pub fn result(self, raw: serde_json::Value, command: String) -> WorkloadResult {
+        let mut figures = vec![
+            Reading::scalar(BANDWIDTH, self.bandwidth()),
+            Reading::scalar(IOPS, self.iops()),
+            Reading::scalar("read", self.read_bytes as f64),
+            Reading::scalar("written", self.write_bytes as f64),
+            Reading::scalar("requests", self.ios as f64),
+        ];
+        figures.extend(self.latency.map(|latency| Reading::distribution(LATENCY, latency)));
+        WorkloadResult { seconds: self.seconds, figures, raw, command }
+    }
+}
+
+impl WorkloadResult {
+    /// The number of a figure without labels, in its unit.
+    pub fn figure(&self, name: &str) -> Option<f64> {
+        scalar(&self.figures, name)
+    }
+
+    /// A distribution without labels.
+    pub fn distribution(&self, name: &str) -> Option<&Distribution> {
+        self.figures.iter().filter(|r| r.figure == name && r.labels.is_empty()).find_map(|r| match &r.value {
+            Value::Distribution(d) => Some(d),
+            _ => None,
+        })
+    }
+
+    /// What it did on a disk; nothing where it works on none.
+    pub fn disk_work(&self) -> DiskWork {
+        let amount = |name: &str| self.figure(name).unwrap_or(0.0) as u64;
+        DiskWork {
+            read_bytes: amount("read"),
+            write_bytes: amount("written"),
+            ios: amount("requests"),
+            seconds: self.seconds,
+            latency: self.latency().cloned(),
+        }
+    }
+
+    /// Does its work on a disk over again, for made-up runs.
+    pub fn amend(&mut self, change: impl FnOnce(&mut DiskWork)) {
+        let mut work = self.disk_work();
+        change(&mut work);
+        *self = work.result(std::mem::take(&mut self.raw), std::mem::take(&mut self.command));
+    }
+
+    /// Completion latency in seconds, where it was taken.
+    pub fn latency(&self) -> Option<&Distribution> {
+        self.distribution(LATENCY)
+    }
+}

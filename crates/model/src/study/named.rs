@@ -1,0 +1,122 @@
+//! Cells whose actors are named one by one (`[[cell]]`), in the words of the file.
+
+use serde::{Deserialize, Serialize};
+
+use crate::cell::{Actor, Attachment, Cell, Millis, Nic, Settings, Shape, Side, Subject};
+
+/// A cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NamedCell {
+    /// Its actors; never empty. The first one leads.
+    pub actors: Vec<NamedActor>,
+    /// What is set around it.
+    #[serde(default, skip_serializing_if = "Settings::is_empty")]
+    pub settings: Settings,
+}
+
+/// An actor. One of `disk`, `path`, `machine` and `cluster` is there.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NamedActor {
+    /// Entry of `guests/`.
+    pub side: String,
+    /// Which guest of its shape, from 1.
+    #[serde(default = "first", skip_serializing_if = "is_first")]
+    pub nth: u32,
+    /// What of the guest is not as `[guest]` says.
+    #[serde(default, skip_serializing_if = "Shape::is_plain")]
+    pub shape: Shape,
+    /// A disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<NamedDisk>,
+    /// A path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<NamedPath>,
+    /// The machine itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub machine: bool,
+    /// A cluster of so many machines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<u32>,
+    /// Entry of `workloads/`.
+    pub workload: String,
+    /// Seconds from the start of the cell until it starts.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub start_seconds: f64,
+    /// Seconds that it works; `None`: `repeat.seconds`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
+}
+
+/// A disk of an actor.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NamedDisk {
+    /// Entry of `disks/targets/`.
+    pub target: String,
+    /// How the guest sees it; `None` on the native side.
+    #[serde(flatten)]
+    pub attachment: Option<Attachment>,
+}
+
+/// A path of an actor.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NamedPath {
+    /// Entry of `networks/`.
+    pub network: String,
+    /// The other end.
+    pub peer: String,
+    /// Device model; `None` on the native side.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nic: Option<String>,
+    /// Carried by the host's kernel.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub vhost: bool,
+    /// Queues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queues: Option<u32>,
+}
+
+fn first() -> u32 {
+    1
+}
+
+fn is_first(nth: &u32) -> bool {
+    *nth == 1
+}
+
+fn is_zero(seconds: &f64) -> bool {
+    *seconds == 0.0
+}
+
+impl NamedCell {
+    /// The cell; `None` without an actor.
+    pub fn cell(&self) -> Option<Cell> {
+        let mut actors = self.actors.iter().map(NamedActor::actor);
+        Some(Cell { lead: actors.next()?, beside: actors.collect(), settings: self.settings.clone() })
+    }
+
+    /// The targets that its actors work on.
+    pub fn targets(&self) -> impl Iterator<Item = &str> {
+        self.actors.iter().filter_map(|a| Some(a.disk.as_ref()?.target.as_str()))
+    }
+}
+
+impl NamedActor {
+    fn actor(&self) -> Actor {
+        let nic = |p: &NamedPath| {
+            p.nic.clone().map(|model| Nic { model, vhost: p.vhost, queues: p.queues })
+        };
+        let subject = match (&self.disk, &self.path, self.cluster) {
+            (Some(disk), ..) => Subject::Disk { target: disk.target.clone(), attachment: disk.attachment.clone() },
+            (_, Some(p), _) => Subject::Path { network: p.network.clone(), peer: p.peer.clone(), nic: nic(p) },
+            (.., Some(nodes)) => Subject::Cluster { nodes },
+            _ => Subject::Machine,
+        };
+        Actor {
+            side: Side { shape: self.shape.clone(), nth: self.nth.saturating_sub(1), ..Side::of(self.side.clone()) },
+            subject,
+            workload: self.workload.clone(),
+            start: Millis::from_seconds(self.start_seconds),
+            duration: self.seconds.map(Millis::from_seconds),
+        }
+    }
+}
