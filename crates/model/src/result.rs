@@ -14,7 +14,7 @@ use crate::kind::RunKind;
 mod seen;
 mod work;
 
-pub use seen::{CpuUse, DeviceUse, Seen, Watched, seen_around};
+pub use seen::{BUSY, CpuUse, DeviceUse, ROLE, Seen, Watched, seen_around};
 pub use work::{DiskWork, WorkloadResult};
 
 /// The accelerator that really ran the guest.

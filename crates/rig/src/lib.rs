@@ -11,4 +11,5 @@ pub mod lab;
 pub mod limits;
 pub mod probes;
 pub mod qemu;
+pub mod settings;
 pub mod workloads;

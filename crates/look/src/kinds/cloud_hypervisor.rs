@@ -3,7 +3,7 @@
 
 use vmio_model::facts::{Fact, Guest, Unread};
 use vmio_model::result::Accel;
-use vmio_model::setup::Aio;
+use vmio_model::cell::Aio;
 
 use super::process::Process;
 use super::{GuestKind, seen};

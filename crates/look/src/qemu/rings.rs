@@ -3,7 +3,7 @@
 //! from outside: each event loop that uses Linux AIO maps a completion ring, `[aio]` (Linux
 //! fs/aio.c), and each that uses io_uring holds a ring's descriptor.
 
-use vmio_model::setup::Aio;
+use vmio_model::cell::Aio;
 use vmio_node::Reader;
 use vmio_node::linux::{maps, process};
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::figure::{Reading, scalar};
+use crate::figure::{Figure, Reading, Unit, scalar};
 
 /// What a probe watches.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -60,6 +60,21 @@ pub struct DeviceUse {
 }
 
 impl DeviceUse {
+    /// Its figures as a probe declares them.
+    pub fn figures() -> Vec<Figure> {
+        vec![
+            Figure::amount("seconds", Unit::Seconds),
+            Figure::amount("read-requests", Unit::Requests),
+            Figure::amount("write-requests", Unit::Requests),
+            Figure::amount("read", Unit::Bytes),
+            Figure::amount("written", Unit::Bytes),
+            Figure::amount("flushes", Unit::Requests),
+            Figure::amount("request-size", Unit::Bytes),
+            Figure::amount("queue-depth", Unit::Requests),
+            Figure::amount("busy", Unit::Ratio),
+        ]
+    }
+
     /// As a probe gives it.
     pub fn readings(&self) -> Vec<Reading> {
         let mut all = vec![

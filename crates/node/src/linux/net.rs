@@ -175,6 +175,35 @@ pub fn unix_sockets(text: &str) -> impl Iterator<Item = UnixSocket<'_>> {
     })
 }
 
+/// Files of the network namespace of a process that list its sockets over IPv4 and IPv6: those of TCP.
+pub fn tcp_files(pid: u32) -> [PathBuf; 2] {
+    ["tcp", "tcp6"].map(|name| super::process::file(pid, &format!("net/{name}")))
+}
+
+/// The same of UDP.
+pub fn udp_files(pid: u32) -> [PathBuf; 2] {
+    ["udp", "udp6"].map(|name| super::process::file(pid, &format!("net/{name}")))
+}
+
+/// Ports in the content of a `net/tcp` or `net/tcp6` on which something waits for connections
+/// (Documentation/networking/proc_net_tcp.rst; state 0A is TCP_LISTEN).
+pub fn listening_ports(text: &str) -> impl Iterator<Item = u16> {
+    local_ports(text).filter(|(_, state)| *state == "0A").map(|(port, _)| port)
+}
+
+/// Ports in the content of a `net/udp` or `net/udp6` that something has.
+pub fn bound_ports(text: &str) -> impl Iterator<Item = u16> {
+    local_ports(text).map(|(port, _)| port)
+}
+
+fn local_ports(text: &str) -> impl Iterator<Item = (u16, &str)> {
+    text.lines().skip(1).filter_map(|line| {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        let (_, port) = fields.next()?.rsplit_once(':')?;
+        Some((u16::from_str_radix(port, 16).ok()?, fields.nth(1)?))
+    })
+}
+
 /// Names of the interfaces in the content of a `net/dev`.
 pub fn names(text: &str) -> impl Iterator<Item = &str> {
     text.lines().skip(2).filter_map(|line| Some(line.split_once(':')?.0.trim()))
@@ -248,5 +277,17 @@ mod tests {
         assert_eq!(found, [socket(true, 12_345), socket(false, 12_346)]);
         assert!(unix_sockets(text).any(|s| s.path == "@abstract" && s.inode == 12_347));
         assert!(!unix_sockets(text).any(|s| s.inode == 12_348));
+    }
+
+    #[test]
+    fn ports_are_told_by_the_state_of_their_sockets() {
+        let text = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   \
+                    0: 0100007F:1451 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 20911 1\n   \
+                    1: 0100007F:9C40 0100007F:1451 01 00000000:00000000 00:00000000 00000000     0        0 20912 1\n";
+        assert_eq!(listening_ports(text).collect::<Vec<_>>(), [5201]);
+        assert_eq!(bound_ports(text).collect::<Vec<_>>(), [5201, 40000]);
+        let six = "h\n 0: 00000000000000000000000000000000:1451 00000000000000000000000000000000:0000 0A 0:0 0:0 0 0 0 1\n";
+        assert_eq!(listening_ports(six).next(), Some(5201));
+        assert_eq!(listening_ports("nonsense\nmore of it\n").next(), None);
     }
 }

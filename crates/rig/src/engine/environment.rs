@@ -41,7 +41,7 @@ pub fn of(planned: &Planned, local: &dyn Node) -> Environment {
         accel_reason: String::new(),
         qemu,
         fio: None,
-        backing: planned.backing.describe(),
+        backing: planned.placed.as_ref().map(|p| p.backing.describe()).unwrap_or_default(),
         vcpus: planned.study.guest.vcpus,
         memory_mib: planned.study.guest.memory_mib,
         native_limits: String::new(),

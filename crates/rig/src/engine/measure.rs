@@ -22,7 +22,7 @@ pub trait Rig {
     /// Ends the guests that run, if any, and boots those that the study needs.
     fn boot(&mut self, boot: u32) -> anyhow::Result<()>;
     /// Runs one cell, probes around it.
-    fn cell(&mut self, setup: &Cell, round: u32, boot: u32) -> anyhow::Result<Sample>;
+    fn cell(&mut self, cell: &Cell, round: u32, boot: u32) -> anyhow::Result<Sample>;
     /// A reason to stop now: the other guests on the host suffer (`--gentle`).
     fn must_stop(&mut self) -> Option<String> {
         None
@@ -33,7 +33,7 @@ pub trait Rig {
         0
     }
     /// Bytes that a cell writes at most, those to bring its target into its state included.
-    fn most_bytes(&self, _setup: &Cell) -> u64 {
+    fn most_bytes(&self, _cell: &Cell) -> u64 {
         0
     }
     /// Whether the run is being ended from outside (Ctrl-C): then a failure says nothing of a cell.
@@ -101,10 +101,10 @@ pub fn measure(
     let mut lost_bytes = 0;
     loop {
         let done: Vec<SampleKey> =
-            run.samples.iter().map(|s| SampleKey { setup: s.cell.key(), round: s.round, boot: s.boot }).collect();
+            run.samples.iter().map(|s| SampleKey { cell: s.cell.key(), round: s.round, boot: s.boot }).collect();
         let skipped: BTreeSet<String> = run.skipped.iter().map(|s| s.cell.key()).collect();
         let (unsteady, settled) = steadiness(study, run);
-        let shares = summary::shares(settled.as_deref().unwrap_or(&run.samples), &run.workloads);
+        let shares = summary::shares(settled.as_deref().unwrap_or(&run.samples), &run.workloads, &study.baseline);
         let now = Spent {
             seconds: earlier.seconds + seconds(),
             bytes_written: spent(&run.samples).bytes_written + rig.written_beside() + lost_bytes,
@@ -139,12 +139,12 @@ pub fn measure(
                 }
                 boot = Some(number);
             }
-            Step::Run { setup, .. } if now.bytes_written + rig.most_bytes(&setup) > budget_bytes(study) => {
+            Step::Run { cell, .. } if now.bytes_written.saturating_add(rig.most_bytes(&cell)) > budget_bytes(study) => {
                 return Ok(Ended::Done(DoneReason::ByteBudget));
             }
-            Step::Run { setup, round, boot: number } => {
-                tell(Event::Cell(&setup, round));
-                match rig.cell(&setup, round, number) {
+            Step::Run { cell, round, boot: number } => {
+                tell(Event::Cell(&cell, round));
+                match rig.cell(&cell, round, number) {
                     Ok(sample) => {
                         store.add_sample(run.id, &sample)?;
                         tell(Event::Stored(&sample));
@@ -153,25 +153,25 @@ pub fn measure(
                     // Noted as skipped, the cell would be missing from the run when it is resumed.
                     Err(error) if rig.ending() => return Err(error),
                     Err(error) => {
-                        lost_bytes += if error.is::<Impossible>() { 0 } else { rig.most_bytes(&setup) };
+                        lost_bytes += if error.is::<Impossible>() { 0 } else { rig.most_bytes(&cell) };
                         // On storage that is full or gone nothing more can be measured.
                         if let Some(why) = rig.must_stop() {
                             return Ok(Ended::Stopped(why));
                         }
                         let reason = format!("{error:#}");
                         let impossible = error.is::<Impossible>();
-                        let count = failures.entry(setup.key()).or_default();
+                        let count = failures.entry(cell.key()).or_default();
                         *count += 1;
                         if *count < ATTEMPTS && !impossible {
-                            tell(Event::Retry(&setup, &reason));
+                            tell(Event::Retry(&cell, &reason));
                         } else {
-                            tell(Event::GaveUp(&setup, &reason));
-                            let skipped = Skipped { setup: setup.clone(), reason };
+                            tell(Event::GaveUp(&cell, &reason));
+                            let skipped = Skipped { cell: cell.clone(), reason };
                             store.add_skipped(run.id, &skipped)?;
                             run.skipped.push(skipped);
                         }
                         // Whatever went wrong in a guest, the next cell gets a sound one.
-                        if !setup.is_native()
+                        if !cell.is_native()
                             && !impossible
                             && let Some(stopped) = boot_guests(rig, number, tell)?
                         {
@@ -205,7 +205,7 @@ fn steadiness(study: &Study, run: &Run) -> (BTreeSet<String>, Option<Vec<Sample>
     }
     let states = summary::steady::states(&run.samples, &run.workloads);
     let reached = |key: &str| states.iter().any(|s| s.key == key && s.reached_after.is_some());
-    let writes = |cell: &Cell| run.workloads.iter().any(|w| w.name == cell.workload && w.writes);
+    let writes = |cell: &Cell| run.workloads.iter().any(|w| w.name == cell.workload() && w.writes());
     let cells = study.cells().into_iter().filter(|c| c.is_native() && writes(c)).map(|c| c.key());
     (cells.filter(|key| !reached(key)).collect(), Some(summary::steady::settled(&run.samples, &run.workloads)))
 }
@@ -213,7 +213,7 @@ fn steadiness(study: &Study, run: &Run) -> (BTreeSet<String>, Option<Vec<Sample>
 /// What stored samples cost: their measured seconds, and what they wrote.
 pub fn spent(samples: &[Sample]) -> Spent {
     Spent {
-        seconds: samples.iter().map(|s| s.device.map_or(s.result.seconds, |d| d.seconds)).sum(),
+        seconds: samples.iter().map(|s| s.device().map_or(s.result.seconds, |d| d.seconds)).sum(),
         bytes_written: samples.iter().map(written).sum(),
     }
 }
@@ -224,14 +224,15 @@ pub fn spent(samples: &[Sample]) -> Spent {
 fn written(sample: &Sample) -> u64 {
     const SMALL: u64 = 16 << 10;
     const BLOCKS: u64 = 5;
-    let moved = sample.result.write_bytes;
-    let small = moved <= sample.result.ios.saturating_mul(SMALL);
+    let work = sample.work();
+    let moved = work.write_bytes;
+    let small = moved <= work.ios.saturating_mul(SMALL);
     let caused = match moved {
         0 => 0,
         _ if small => hard_bytes(moved * BLOCKS),
         _ => hard_bytes(moved),
     };
-    sample.device.map_or(moved, |d| d.write_bytes.min(caused))
+    sample.device().map_or(moved, |d| d.write_bytes.min(caused))
 }
 
 /// The order of an A/A run (`--noise`): each cell twice in a row, in rounds 2k and 2k+1, a boot a
@@ -246,13 +247,13 @@ pub fn next_noise(study: &Study, progress: &Progress<'_>) -> Step {
     }
     let ran: BTreeSet<(&str, u32)> = progress.done.iter().map(|k| (k.cell.as_str(), k.round)).collect();
     for pair in 0..study.repeat.max_pairs {
-        for setup in &cells {
+        for cell in &cells {
             for round in [2 * pair, 2 * pair + 1] {
-                if ran.contains(&(setup.key().as_str(), round)) {
+                if ran.contains(&(cell.key().as_str(), round)) {
                     continue;
                 }
                 return match progress.boot {
-                    Some(boot) if boot == pair => Step::Run { setup: setup.clone(), round, boot },
+                    Some(boot) if boot == pair => Step::Run { cell: cell.clone(), round, boot },
                     _ => Step::Boot { boot: pair },
                 };
             }

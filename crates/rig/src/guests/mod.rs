@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use vmio_look::require::Requirement;
 use vmio_model::result::Accel;
-use vmio_model::cell::Attachment;
+use vmio_model::cell::{Attachment, Shape};
 use vmio_node::{Journal, Node};
 
 use crate::disks::Storage;
@@ -42,6 +42,16 @@ pub trait GuestKind: Sync {
     /// What this machine must have.
     fn requirements(&self) -> &'static [Requirement] {
         &[]
+    }
+    /// Whether it can have this shape, else why not.
+    ///
+    /// # Errors
+    /// What it cannot have, in words.
+    fn fits(&self, shape: &Shape) -> std::result::Result<(), String> {
+        match shape.is_plain() {
+            true => Ok(()),
+            false => Err(format!("a side of kind {} has no shape of its own", self.name())),
+        }
     }
     /// Starts one and waits until commands can run in it.
     fn launch(&self, ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>>;
@@ -81,6 +91,8 @@ pub struct GuestSpec {
     pub vcpus: u32,
     /// Memory in MiB.
     pub memory_mib: u32,
+    /// Processors of the host that it is held to; empty: any.
+    pub pins: Vec<u32>,
     /// Its disks.
     pub disks: Vec<DiskSpec>,
 }

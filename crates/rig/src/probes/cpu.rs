@@ -5,13 +5,16 @@
 //! are the process's total (which keeps the time of threads that have ended) less all others.
 //! A process that serves the disk has the role `server`, all of its threads together.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use vmio_model::figure::{Figure, Reading, Unit};
+use vmio_model::result::{BUSY, ROLE};
 use vmio_node::FileSample;
 use vmio_node::linux::process::{self, Schedstat, Stat};
 use vmio_node::linux::system::CpuTimes;
 
-use super::{Observed, Probe, Qemu, Subject};
+use super::{ByFiles, Probe, Qemu, Thing, Way};
 
 /// Entry of the list of probes.
 pub struct Cpu;
@@ -23,55 +26,77 @@ impl Probe for Cpu {
     fn about(&self) -> &'static str {
         "CPU seconds of the host, and of QEMU by vcpu, iothread, main and worker threads, and of a storage server; work that the kernel does in its own threads is in the host's figure only"
     }
-    fn paths(&self, subject: &Subject) -> Vec<PathBuf> {
-        let mut paths = vec![PathBuf::from("/proc/stat")];
-        if let Some(Qemu { pid, roles, servers }) = &subject.qemu {
-            paths.push(process::file(pid, "stat"));
-            for tid in roles.keys() {
-                paths.push(process::task_file(*pid, *tid, "schedstat"));
-                paths.push(process::task_file(*pid, *tid, "stat"));
-            }
-            paths.extend(servers.iter().map(|server| process::file(server, "stat")));
+    fn figures(&self) -> Vec<Figure> {
+        vec![Figure::amount(BUSY, Unit::Seconds).by(&[ROLE]), Figure::amount(STOLEN, Unit::Seconds)]
+    }
+    fn sees(&self, thing: &Thing) -> bool {
+        matches!(thing, Thing::Processors | Thing::Hypervisor(..))
+    }
+    fn way(&self) -> Way {
+        Way::Files(&Cpu)
+    }
+}
+
+impl ByFiles for Cpu {
+    fn paths(&self, thing: &Thing) -> Vec<PathBuf> {
+        let Thing::Hypervisor(_, Qemu { pid, roles, servers }) = thing else {
+            return vec![PathBuf::from("/proc/stat")];
+        };
+        let mut paths = vec![process::file(pid, "stat")];
+        for tid in roles.keys() {
+            paths.push(process::task_file(*pid, *tid, "schedstat"));
+            paths.push(process::task_file(*pid, *tid, "stat"));
         }
+        paths.extend(servers.iter().map(|server| process::file(server, "stat")));
         paths
     }
-    fn observe(&self, subject: &Subject, ticks: &[FileSample], into: &mut Observed) {
-        let [first, .., last] = ticks else {
-            into.notes.push("cpu: fewer than two readings".into());
-            return;
-        };
+    fn conclude(&self, thing: &Thing, ticks: &[FileSample], notes: &mut Vec<String>) -> Result<Vec<Reading>, String> {
+        let [first, .., last] = ticks else { return Err("fewer than two readings".into()) };
         let delta = |i: usize, parse: fn(&str) -> Option<f64>| {
             let of = |tick: &FileSample| parse(&String::from_utf8_lossy(tick.contents.get(i)?));
             Some((of(last)? - of(first)?).max(0.0))
         };
-        match (delta(0, host_busy), delta(0, host_steal)) {
-            (Some(busy), Some(steal)) => (into.cpu.host_seconds, into.steal_seconds) = (busy, steal),
-            _ => into.notes.push("cpu: /proc/stat could not be read".into()),
-        }
-        let Some(qemu) = &subject.qemu else { return };
-        let Some(total) = delta(1, process_stat) else {
-            into.notes.push(format!("cpu: QEMU (process {}) ended during the cell", qemu.pid));
-            return;
-        };
-        let mut known = 0.0;
-        for (i, (tid, role)) in qemu.roles.iter().enumerate() {
-            match delta(2 + 2 * i, schedstat).or_else(|| delta(3 + 2 * i, process_stat)) {
-                Some(seconds) => {
-                    known += seconds;
-                    *into.cpu.by_role.entry(role.clone()).or_default() += seconds;
-                }
-                None => into.notes.push(format!("cpu: {role} thread {tid} of QEMU ended during the cell")),
-            }
-        }
-        *into.cpu.by_role.entry("worker".into()).or_default() += (total - known).max(0.0);
-        for (i, server) in qemu.servers.iter().enumerate() {
-            match delta(2 + 2 * qemu.roles.len() + i, process_stat) {
-                Some(seconds) => *into.cpu.by_role.entry("server".into()).or_default() += seconds,
-                None => into.notes.push(format!("cpu: the storage server (process {server}) ended during the cell")),
-            }
+        match thing {
+            Thing::Hypervisor(_, qemu) => threads(qemu, &delta, notes),
+            _ => match (delta(0, host_busy), delta(0, host_steal)) {
+                (Some(busy), Some(stolen)) => Ok(vec![Reading::scalar(BUSY, busy), Reading::scalar(STOLEN, stolen)]),
+                _ => Err("/proc/stat could not be read".into()),
+            },
         }
     }
 }
+
+/// CPU seconds by role.
+fn threads(
+    qemu: &Qemu,
+    delta: &dyn Fn(usize, fn(&str) -> Option<f64>) -> Option<f64>,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Reading>, String> {
+    let gone = || format!("QEMU (process {}) ended during the cell", qemu.pid);
+    let total = delta(0, process_stat).ok_or_else(gone)?;
+    let mut by_role: BTreeMap<&str, f64> = BTreeMap::new();
+    let mut known = 0.0;
+    for (i, (tid, role)) in qemu.roles.iter().enumerate() {
+        match delta(1 + 2 * i, schedstat).or_else(|| delta(2 + 2 * i, process_stat)) {
+            Some(seconds) => {
+                known += seconds;
+                *by_role.entry(role).or_default() += seconds;
+            }
+            None => notes.push(format!("cpu: {role} thread {tid} of QEMU ended during the cell")),
+        }
+    }
+    *by_role.entry("worker").or_default() += (total - known).max(0.0);
+    for (i, server) in qemu.servers.iter().enumerate() {
+        match delta(1 + 2 * qemu.roles.len() + i, process_stat) {
+            Some(seconds) => *by_role.entry("server").or_default() += seconds,
+            None => notes.push(format!("cpu: the storage server (process {server}) ended during the cell")),
+        }
+    }
+    Ok(by_role.into_iter().map(|(role, seconds)| Reading::scalar(BUSY, seconds).with(ROLE, role)).collect())
+}
+
+/// The figure of seconds that processors wanted to work and their own hypervisor gave to others.
+const STOLEN: &str = "stolen-seconds";
 
 /// Seconds that all processors worked.
 fn host_busy(text: &str) -> Option<f64> {
@@ -95,7 +120,7 @@ fn schedstat(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::collections::BTreeMap;
+    use vmio_model::result::{CpuUse, Seen};
 
     use super::*;
 
@@ -107,81 +132,85 @@ mod tests {
         FileSample { seconds, contents: contents.into_iter().map(String::into_bytes).collect() }
     }
 
-    fn subject() -> Subject {
-        let roles = [(77, "main".to_owned()), (78, "vcpu".to_owned())].into();
-        Subject { backing: None, qemu: Some(Qemu { pid: 77, roles, servers: Vec::new() }) }
+    fn guest(servers: Vec<u32>, roles: &[(u32, &str)]) -> Thing {
+        let roles = roles.iter().map(|(tid, role)| (*tid, (*role).to_owned())).collect();
+        Thing::Hypervisor("qemu".into(), Qemu { pid: 77, roles, servers })
+    }
+
+    fn qemu() -> Thing {
+        guest(Vec::new(), &[(77, "main"), (78, "vcpu")])
+    }
+
+    /// CPU seconds, and what was noted.
+    fn seen(thing: &Thing, first: Vec<String>, last: Vec<String>) -> (Result<CpuUse, String>, Vec<String>) {
+        let mut notes = Vec::new();
+        let found = Cpu.conclude(thing, &[tick(0.0, first), tick(2.0, last)], &mut notes);
+        let cpu = found.map(|figures| {
+            CpuUse::of(&[Seen { node: String::new(), watched: thing.watched(), probe: "cpu".into(), figures }])
+        });
+        (cpu, notes)
+    }
+
+    #[test]
+    fn the_host_is_told_by_its_ticks() {
+        let host = |user: u32| vec![format!("cpu  {user} 0 50 900 7 3 2 11 0 0\ncpu0 1 2 3\n")];
+        let (cpu, notes) = seen(&Thing::Processors, host(100), host(280));
+        assert!((cpu.unwrap().host_seconds - 1.8).abs() < 1e-9 && notes.is_empty());
+        assert_eq!(Cpu.paths(&Thing::Processors), [PathBuf::from("/proc/stat")]);
     }
 
     #[test]
     fn roles_and_workers() {
-        let host = |user: u32| format!("cpu  {user} 0 50 900 7 3 2 11 0 0\ncpu0 1 2 3\n");
-        let first = tick(
-            0.0,
-            vec![
-                host(100),
-                stat("qemu) S (x", 100, 50),
-                "1000000000 1 1\n".into(),
-                stat("q", 0, 0),
-                String::new(),
-                stat("CPU 0/TCG", 10, 0),
-            ],
-        );
-        let last = tick(
-            2.0,
-            vec![
-                host(280),
-                stat("qemu) S (x", 250, 60),
-                "1250000000 1 1\n".into(),
-                stat("q", 0, 0),
-                String::new(),
-                stat("CPU 0/TCG", 100, 10),
-            ],
-        );
-        let mut seen = Observed::default();
-        Cpu.observe(&subject(), &[first, last], &mut seen);
-        assert!((seen.cpu.host_seconds - 1.8).abs() < 1e-9);
-        assert!((seen.cpu.by_role["main"] - 0.25).abs() < 1e-9, "nanoseconds of schedstat");
-        assert!((seen.cpu.by_role["vcpu"] - 1.0).abs() < 1e-9, "ticks where there is no schedstat");
-        assert!((seen.cpu.by_role["worker"] - (1.6 - 1.25)).abs() < 1e-9, "what is left of the total");
-        assert!(seen.notes.is_empty());
-        assert_eq!(Cpu.paths(&subject()).len(), 6);
+        let first = vec![
+            stat("qemu) S (x", 100, 50),
+            "1000000000 1 1\n".into(),
+            stat("q", 0, 0),
+            String::new(),
+            stat("CPU 0/TCG", 10, 0),
+        ];
+        let last = vec![
+            stat("qemu) S (x", 250, 60),
+            "1250000000 1 1\n".into(),
+            stat("q", 0, 0),
+            String::new(),
+            stat("CPU 0/TCG", 100, 10),
+        ];
+        let (cpu, notes) = seen(&qemu(), first, last);
+        let cpu = cpu.unwrap();
+        assert!((cpu.by_role["main"] - 0.25).abs() < 1e-9, "nanoseconds of schedstat");
+        assert!((cpu.by_role["vcpu"] - 1.0).abs() < 1e-9, "ticks where there is no schedstat");
+        assert!((cpu.by_role["worker"] - (1.6 - 1.25)).abs() < 1e-9, "what is left of the total");
+        assert!(notes.is_empty());
+        assert_eq!(Cpu.paths(&qemu()).len(), 5);
     }
 
     #[test]
     fn a_storage_server_is_a_role_of_its_own() {
-        let subject =
-            Subject { backing: None, qemu: Some(Qemu { pid: 77, roles: BTreeMap::new(), servers: vec![90, 91] }) };
-        assert_eq!(Cpu.paths(&subject)[2..], ["/proc/90/stat", "/proc/91/stat"].map(PathBuf::from));
-        let host = || "cpu  1 0 0 0 0 0 0 0 0 0\n".to_owned();
-        let first = tick(0.0, vec![host(), stat("q", 1, 1), stat("qemu-storage-d", 10, 5), stat("s", 1, 1)]);
-        let last = tick(1.0, vec![host(), stat("q", 2, 2), stat("qemu-storage-d", 60, 25), String::new()]);
-        let mut seen = Observed::default();
-        Cpu.observe(&subject, &[first, last], &mut seen);
-        assert!((seen.cpu.by_role["server"] - 0.7).abs() < 1e-9, "{:?}", seen.cpu);
-        assert!(seen.notes[0].contains("storage server (process 91) ended"), "{:?}", seen.notes);
+        let thing = guest(vec![90, 91], &[]);
+        assert_eq!(Cpu.paths(&thing)[1..], ["/proc/90/stat", "/proc/91/stat"].map(PathBuf::from));
+        let first = vec![stat("q", 1, 1), stat("qemu-storage-d", 10, 5), stat("s", 1, 1)];
+        let last = vec![stat("q", 2, 2), stat("qemu-storage-d", 60, 25), String::new()];
+        let (cpu, notes) = seen(&thing, first, last);
+        let cpu = cpu.unwrap();
+        assert!((cpu.by_role["server"] - 0.7).abs() < 1e-9, "{cpu:?}");
+        assert!(notes[0].contains("storage server (process 91) ended"), "{notes:?}");
     }
 
     /// A kernel without `CONFIG_SCHED_INFO` says `0 0 0` of every thread, which is not that none ran.
     #[test]
     fn a_schedstat_that_does_not_count_is_none() {
-        let host = || "cpu  1 0 0 0 0 0 0 0 0 0\n".to_owned();
         let off = || "0 0 0\n".to_owned();
         let at = |ticks: u32| {
-            vec![host(), stat("q", 2 * ticks, 0), off(), stat("q", ticks, 0), off(), stat("CPU 0/KVM", ticks, 0)]
+            vec![stat("q", 2 * ticks, 0), off(), stat("q", ticks, 0), off(), stat("CPU 0/KVM", ticks, 0)]
         };
-        let mut seen = Observed::default();
-        Cpu.observe(&subject(), &[tick(0.0, at(0)), tick(1.0, at(100))], &mut seen);
-        assert!((seen.cpu.by_role["vcpu"] - 1.0).abs() < 1e-9, "{:?}", seen.cpu);
-        assert!(seen.cpu.by_role["worker"].abs() < 1e-9, "{:?}", seen.cpu);
+        let cpu = seen(&qemu(), at(0), at(100)).0.unwrap();
+        assert!((cpu.by_role["vcpu"] - 1.0).abs() < 1e-9, "{cpu:?}");
+        assert!(cpu.by_role["worker"].abs() < 1e-9, "{cpu:?}");
     }
 
     #[test]
-    fn a_qemu_that_ends_is_noted() {
-        let host = "cpu  1 0 0 0 0 0 0 0 0 0\n".to_owned();
-        let first = tick(0.0, vec![host.clone(), stat("q", 1, 1)]);
-        let last = tick(1.0, vec![host, String::new()]);
-        let mut seen = Observed::default();
-        Cpu.observe(&subject(), &[first, last], &mut seen);
-        assert!(seen.notes[0].contains("ended") && seen.cpu.by_role.is_empty());
+    fn a_qemu_that_ends_is_told() {
+        let said = seen(&qemu(), vec![stat("q", 1, 1)], vec![String::new()]).0.unwrap_err();
+        assert!(said.contains("ended"), "{said}");
     }
 }

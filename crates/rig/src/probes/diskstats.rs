@@ -9,11 +9,12 @@
 use std::path::PathBuf;
 
 use vmio_look::backing::Backing;
+use vmio_model::figure::{Figure, Reading};
 use vmio_model::result::DeviceUse;
 use vmio_node::FileSample;
 use vmio_node::linux::block::{Counters, Device};
 
-use super::{Observed, Probe, Subject};
+use super::{ByFiles, Probe, Thing, Way};
 
 /// Entry of the list of probes.
 pub struct Diskstats;
@@ -25,22 +26,27 @@ impl Probe for Diskstats {
     fn about(&self) -> &'static str {
         "requests, bytes, queue depth and busy time of the backing disks; blind where there are none (RBD, overlay, memory); NFS has `mountstats`"
     }
-    fn paths(&self, subject: &Subject) -> Vec<PathBuf> {
-        subject.backing.as_ref().map(stat_files).unwrap_or_default()
+    fn figures(&self) -> Vec<Figure> {
+        DeviceUse::figures()
     }
-    fn observe(&self, subject: &Subject, ticks: &[FileSample], into: &mut Observed) {
-        match &subject.backing {
-            None => into.not_visible = Some("no backing device was named".into()),
-            Some(Backing { not_visible: Some(reason), .. }) => into.not_visible = Some(reason.clone()),
-            // No disk, but the client's own counters: see `mountstats`.
-            Some(Backing { nfs: Some(_), .. }) => {}
-            Some(_) => match ticks {
-                [first, .., last] => match between(first, last) {
-                    Ok(found) => into.device = Some(found),
-                    Err(reason) => into.not_visible = Some(reason),
-                },
-                _ => into.not_visible = Some("fewer than two readings".into()),
-            },
+    fn sees(&self, thing: &Thing) -> bool {
+        // Of NFS there is no disk, but the client's own counters: see `mountstats`.
+        matches!(thing, Thing::Disk(Backing { nfs: None, .. }))
+    }
+    fn way(&self) -> Way {
+        Way::Files(&Diskstats)
+    }
+}
+
+impl ByFiles for Diskstats {
+    fn paths(&self, thing: &Thing) -> Vec<PathBuf> {
+        if let Thing::Disk(backing) = thing { stat_files(backing) } else { Vec::new() }
+    }
+    fn conclude(&self, thing: &Thing, ticks: &[FileSample], _: &mut Vec<String>) -> Result<Vec<Reading>, String> {
+        match (thing, ticks) {
+            (Thing::Disk(Backing { not_visible: Some(reason), .. }), _) => Err(reason.clone()),
+            (_, [first, .., last]) => Ok(between(first, last)?.readings()),
+            _ => Err("fewer than two readings".into()),
         }
     }
 }
@@ -121,14 +127,12 @@ mod tests {
 
     #[test]
     fn lost_or_reset_counters_are_said() {
-        let mut seen = Observed::default();
-        let subject = Subject { backing: Some(Backing::default()), qemu: None };
+        let disk = Thing::Disk(Backing::default());
         for (old, new, word) in [(NEW, OLD, "backwards"), (OLD, "", "to the end"), (OLD, "1 2 3", "to the end")] {
-            Diskstats.observe(&subject, &[tick(0.0, &[old]), tick(1.0, &[new])], &mut seen);
-            assert!(seen.device.is_none());
-            assert!(seen.not_visible.take().unwrap().contains(word));
+            let ticks = [tick(0.0, &[old]), tick(1.0, &[new])];
+            assert!(Diskstats.conclude(&disk, &ticks, &mut Vec::new()).unwrap_err().contains(word));
         }
-        Diskstats.observe(&subject, &[tick(0.0, &[OLD])], &mut seen);
-        assert!(seen.not_visible.take().unwrap().contains("two readings"));
+        let said = Diskstats.conclude(&disk, &[tick(0.0, &[OLD])], &mut Vec::new()).unwrap_err();
+        assert!(said.contains("two readings"));
     }
 }

@@ -18,7 +18,7 @@
 //! direction: `Cached`. More bytes are never a cache: they are foreign work (`HostBusy` above
 //! 20 %) or write amplification (no mark; the figures are in the result).
 
-use vmio_model::result::{DeviceUse, Foreign, Mark, WorkloadResult, WorkloadTraits};
+use vmio_model::result::{DeviceUse, DiskTraits, DiskWork, Foreign, Mark};
 
 /// Above this share of the cell's own the host is busy.
 const BUSY: f64 = 0.2;
@@ -43,9 +43,9 @@ pub struct Circumstances {
 /// Foreign load of a cell. `before` is what the device did in the gap before it, without any
 /// work of vmio; `during` what it did while the cell ran, both `None` where it is not visible.
 pub fn foreign(
-    traits: &WorkloadTraits,
+    traits: &DiskTraits,
     circumstances: Circumstances,
-    result: &WorkloadResult,
+    result: &DiskWork,
     before: Option<&DeviceUse>,
     during: Option<&DeviceUse>,
 ) -> Foreign {
@@ -75,8 +75,8 @@ pub fn foreign(
 
 /// Words of caution for a sample.
 pub fn marks(
-    traits: &WorkloadTraits,
-    result: &WorkloadResult,
+    traits: &DiskTraits,
+    result: &DiskWork,
     during: Option<&DeviceUse>,
     foreign: &Foreign,
 ) -> Vec<Mark> {
@@ -113,16 +113,16 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const PLAIN: Circumstances = Circumstances { first_write: false, host_cache: false };
 
-    fn traits(name: &str) -> WorkloadTraits {
-        workloads::find(name).unwrap().traits()
+    fn traits(name: &str) -> DiskTraits {
+        workloads::find(name).unwrap().traits().disk.unwrap()
     }
 
-    fn reads(mib: u64, ios: u64) -> WorkloadResult {
-        WorkloadResult { read_bytes: mib * MIB, ios, seconds: 2.0, ..WorkloadResult::default() }
+    fn reads(mib: u64, ios: u64) -> DiskWork {
+        DiskWork { read_bytes: mib * MIB, ios, seconds: 2.0, ..DiskWork::default() }
     }
 
-    fn writes(mib: u64, ios: u64) -> WorkloadResult {
-        WorkloadResult { write_bytes: mib * MIB, ios, seconds: 2.0, ..WorkloadResult::default() }
+    fn writes(mib: u64, ios: u64) -> DiskWork {
+        DiskWork { write_bytes: mib * MIB, ios, seconds: 2.0, ..DiskWork::default() }
     }
 
     fn device(read_mib: u64, write_mib: u64, ios: u64) -> DeviceUse {
@@ -138,7 +138,7 @@ mod tests {
     fn judged(
         name: &str,
         c: Circumstances,
-        result: &WorkloadResult,
+        result: &DiskWork,
         before: DeviceUse,
         during: DeviceUse,
     ) -> (Foreign, Vec<Mark>) {

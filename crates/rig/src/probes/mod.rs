@@ -1,18 +1,22 @@
-//! What is watched around a cell: the backing device and the CPUs.
+//! What is watched around a cell, on any machine: the disks below its targets, links, processors, the
+//! hypervisors of its guests. Nothing is changed on the machine.
 //!
-//! A probe names the files of `/proc` and `/sys` that it reads; one schedule reads the files of
-//! all probes together ([`vmio_node::Reader::sample`], 10 times a second), and each probe turns
-//! the ticks into its part of [`Observed`]. Nothing is changed on the machine.
+//! A [`Probe`] says what it sees of which [`Thing`], and its way ([`Way`]). Those that read files of
+//! `/proc` and `/sys` name them; one schedule a machine reads the files of all of them together
+//! ([`vmio_node::Reader::sample`], 10 times a second). Those that attach something (eBPF, perf), ask a
+//! monitor or run a command start and stop by themselves.
 //!
 //! Adding a probe: a file with a type that implements [`Probe`], and its line in [`ALL`].
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use vmio_look::backing::Backing;
-use vmio_model::result::{CpuUse, DeviceUse};
-use vmio_node::{FileSample, Reader, SamplePlan, Sampling};
+use vmio_model::figure::{Figure, Reading};
+use vmio_model::result::{CpuUse, DeviceUse, Seen, Watched};
+use vmio_node::{FileSample, Node, Reader, SamplePlan, Sampling};
 
 use crate::guests::{self, Hypervisor, Role};
 
@@ -33,19 +37,74 @@ pub trait Probe: Sync {
     fn name(&self) -> &'static str;
     /// One line for docs: what it sees, and what it cannot see.
     fn about(&self) -> &'static str;
-    /// Files to read at each tick; empty when there is nothing to see for this subject.
-    fn paths(&self, subject: &Subject) -> Vec<PathBuf>;
-    /// Turns ticks into figures. `ticks` holds the contents of this probe's own paths only.
-    fn observe(&self, subject: &Subject, ticks: &[FileSample], into: &mut Observed);
+    /// What it measures. Of a thing it may give less, where that is not counted there.
+    fn figures(&self) -> Vec<Figure>;
+    /// Whether it sees anything of this.
+    fn sees(&self, thing: &Thing) -> bool;
+    /// How it looks.
+    fn way(&self) -> Way;
+}
+
+/// How a probe looks.
+pub enum Way {
+    /// By files, which one schedule reads for all.
+    Files(&'static dyn ByFiles),
+    /// By something of its own, which it starts and stops.
+    Own(&'static dyn ByItself),
+}
+
+/// A probe that reads files.
+pub trait ByFiles: Sync {
+    /// Files to read at each tick.
+    fn paths(&self, thing: &Thing) -> Vec<PathBuf>;
+    /// Turns ticks into figures. `ticks` holds the contents of these paths only.
+    ///
+    /// # Errors
+    /// Why nothing can be said.
+    fn conclude(&self, thing: &Thing, ticks: &[FileSample], notes: &mut Vec<String>) -> Result<Vec<Reading>, String>;
+}
+
+/// A probe that attaches something, asks a monitor or runs a command.
+pub trait ByItself: Sync {
+    /// Starts to look.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    fn start(&self, thing: &Thing, node: &Arc<dyn Node>) -> Result<Box<dyn Looking>, String>;
+}
+
+/// A probe that looks by itself, at work. What it attached goes when it is dropped.
+pub trait Looking: Send {
+    /// Stops and gives what was seen.
+    ///
+    /// # Errors
+    /// Why nothing can be said.
+    fn stop(self: Box<Self>, notes: &mut Vec<String>) -> Result<Vec<Reading>, String>;
 }
 
 /// What is watched.
-#[derive(Debug, Clone, Default)]
-pub struct Subject {
-    /// The backing device of the run's targets.
-    pub backing: Option<Backing>,
-    /// The guest's QEMU; `None` on the native side.
-    pub qemu: Option<Qemu>,
+#[derive(Debug, Clone, PartialEq)]
+pub enum Thing {
+    /// The disks below a target.
+    Disk(Backing),
+    /// A network interface.
+    Link(String),
+    /// The processors of the machine.
+    Processors,
+    /// The hypervisor of a guest, with the guest's name in results.
+    Hypervisor(String, Qemu),
+}
+
+impl Thing {
+    /// As results name it.
+    pub fn watched(&self) -> Watched {
+        match self {
+            Thing::Disk(backing) => Watched::Disk(backing.describe()),
+            Thing::Link(name) => Watched::Link(name.clone()),
+            Thing::Processors => Watched::Processors,
+            Thing::Hypervisor(guest, _) => Watched::Hypervisor(guest.clone()),
+        }
+    }
 }
 
 /// A QEMU process and the roles of its threads.
@@ -72,88 +131,168 @@ impl Qemu {
     }
 }
 
+/// Something to watch, and the machine that it is on.
+#[derive(Clone)]
+pub struct Subject {
+    /// The machine.
+    pub node: Arc<dyn Node>,
+    /// Its name in results; empty for the host.
+    pub name: String,
+    /// What is watched there.
+    pub thing: Thing,
+}
+
+impl Subject {
+    /// Something on the host.
+    pub fn here(node: Arc<dyn Node>, thing: Thing) -> Self {
+        Self { node, name: String::new(), thing }
+    }
+}
+
 /// What was seen between start and stop.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Observed {
     /// Seconds between the first and the last tick.
     pub seconds: f64,
-    /// The backing device; `None` where it cannot be seen.
-    pub device: Option<DeviceUse>,
-    /// Why it cannot be seen.
+    /// What each probe saw of each thing.
+    pub seen: Vec<Seen>,
+    /// Why a disk cannot be seen.
     pub not_visible: Option<String>,
-    /// CPU.
-    pub cpu: CpuUse,
-    /// CPU seconds that the host wanted and its own hypervisor gave to others.
-    pub steal_seconds: f64,
     /// What could not be read, in words.
     pub notes: Vec<String>,
 }
 
+impl Observed {
+    /// The first disk that was seen.
+    pub fn device(&self) -> Option<DeviceUse> {
+        self.seen.iter().find_map(DeviceUse::of)
+    }
+
+    /// CPU seconds.
+    pub fn cpu(&self) -> CpuUse {
+        CpuUse::of(&self.seen)
+    }
+}
+
+/// One probe on one thing.
+enum Look {
+    /// So many of its machine's paths, from this one on.
+    Files(&'static dyn ByFiles, usize, usize),
+    Own(Box<dyn Looking>),
+    Failed(String),
+}
+
 /// Probes at work.
 pub struct Watch {
-    subject: Subject,
-    /// Number of paths of each probe in [`ALL`], in order.
-    counts: Vec<usize>,
-    sampling: Box<dyn Sampling>,
+    subjects: Vec<Subject>,
+    /// By subject: the probe's name, and how it looks.
+    looks: Vec<(usize, &'static str, Look)>,
+    /// By name of the machine.
+    schedules: BTreeMap<String, Box<dyn Sampling>>,
 }
 
 impl Watch {
-    /// Starts all probes.
+    /// Starts all probes that see anything of the subjects.
     ///
     /// # Errors
-    /// When the node cannot sample.
-    pub fn start(reader: &dyn Reader, subject: Subject) -> Result<Self, vmio_node::Error> {
-        let each: Vec<Vec<PathBuf>> = ALL.iter().map(|probe| probe.paths(&subject)).collect();
-        let counts = each.iter().map(Vec::len).collect();
-        let plan = SamplePlan { paths: each.concat(), interval: Duration::from_secs(1) / HERTZ };
-        Ok(Self { subject, counts, sampling: reader.sample(&plan)? })
+    /// When a machine cannot sample.
+    pub fn start(subjects: Vec<Subject>) -> Result<Self, vmio_node::Error> {
+        let mut looks = Vec::new();
+        let mut paths: BTreeMap<String, (Arc<dyn Node>, Vec<PathBuf>)> = BTreeMap::new();
+        for (at, subject) in subjects.iter().enumerate() {
+            for probe in ALL.iter().filter(|p| p.sees(&subject.thing)) {
+                let look = match probe.way() {
+                    Way::Files(files) => {
+                        let own = files.paths(&subject.thing);
+                        let fresh = || (subject.node.clone(), Vec::new());
+                        let (_, all) = paths.entry(subject.name.clone()).or_insert_with(fresh);
+                        let look = Look::Files(files, all.len(), own.len());
+                        all.extend(own);
+                        look
+                    }
+                    Way::Own(own) => own.start(&subject.thing, &subject.node).map_or_else(Look::Failed, Look::Own),
+                };
+                looks.push((at, probe.name(), look));
+            }
+        }
+        let interval = Duration::from_secs(1) / HERTZ;
+        let schedule = |(name, (node, paths)): (String, (Arc<dyn Node>, Vec<PathBuf>))| {
+            Ok((name, node.reader().sample(&SamplePlan { paths, interval })?))
+        };
+        let schedules = paths.into_iter().map(schedule).collect::<Result<_, vmio_node::Error>>()?;
+        Ok(Self { subjects, looks, schedules })
     }
 
     /// Stops them.
     ///
     /// # Errors
-    /// When the node has lost the samples.
+    /// When a machine has lost the samples.
     pub fn stop(self) -> Result<Observed, vmio_node::Error> {
-        let ticks = self.sampling.stop()?;
-        Ok(conclude(&self.subject, &self.counts, &ticks))
+        let mut ticks = BTreeMap::new();
+        for (name, sampling) in self.schedules {
+            ticks.insert(name, sampling.stop()?);
+        }
+        Ok(conclude(&self.subjects, self.looks, &ticks))
     }
 }
 
 /// Gives each probe its own part of the ticks.
-fn conclude(subject: &Subject, counts: &[usize], ticks: &[FileSample]) -> Observed {
-    let mut seen = Observed::default();
-    if let [first, .., last] = ticks {
-        seen.seconds = last.seconds - first.seconds;
+fn conclude(
+    subjects: &[Subject],
+    looks: Vec<(usize, &'static str, Look)>,
+    ticks: &BTreeMap<String, Vec<FileSample>>,
+) -> Observed {
+    let mut all = Observed::default();
+    if let Some([first, .., last]) = ticks.get("").or_else(|| ticks.values().next()).map(Vec::as_slice) {
+        all.seconds = last.seconds - first.seconds;
     }
-    let mut start = 0;
-    for (probe, &count) in ALL.iter().zip(counts) {
-        let own = |tick: &FileSample| FileSample {
-            seconds: tick.seconds,
-            contents: tick.contents.iter().skip(start).take(count).cloned().collect(),
+    for (at, probe, look) in looks {
+        let Subject { name, thing, .. } = &subjects[at];
+        let found = match look {
+            Look::Files(files, start, count) => {
+                let own = |tick: &FileSample| FileSample {
+                    seconds: tick.seconds,
+                    contents: tick.contents.iter().skip(start).take(count).cloned().collect(),
+                };
+                let own: Vec<FileSample> = ticks.get(name).into_iter().flatten().map(own).collect();
+                files.conclude(thing, &own, &mut all.notes)
+            }
+            Look::Own(looking) => looking.stop(&mut all.notes),
+            Look::Failed(why) => Err(why),
         };
-        let own: Vec<FileSample> = ticks.iter().map(own).collect();
-        probe.observe(subject, &own, &mut seen);
-        start += count;
+        match found {
+            Ok(figures) => {
+                let (node, probe) = (name.clone(), probe.to_owned());
+                all.seen.push(Seen { node, watched: thing.watched(), probe, figures });
+            }
+            Err(why) if matches!(thing, Thing::Disk(_)) => all.not_visible = Some(why),
+            Err(why) => all.notes.push(format!("{probe}: {why}")),
+        }
     }
-    seen
+    all
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use vmio_node::fake::Fake;
+
     use super::*;
 
-    fn on_nfs() -> Subject {
-        let backing = Backing { nfs: Some("server:/export".into()), mount: "/srv".into(), ..Backing::default() };
-        Subject { backing: Some(backing), ..subject() }
+    fn disk() -> Thing {
+        Thing::Disk(Backing { leaves: [("vda".to_owned(), (254, 0))].into(), ..Backing::default() })
     }
 
-    fn subject() -> Subject {
-        let backing = Backing { leaves: [("vda".to_owned(), (254, 0))].into(), ..Backing::default() };
-        Subject {
-            backing: Some(backing),
-            qemu: Some(Qemu { pid: 7, roles: [(7, "main".to_owned())].into(), servers: Vec::new() }),
-        }
+    fn things() -> Vec<Thing> {
+        let nfs = Backing { nfs: Some("server:/export".into()), mount: "/srv".into(), ..Backing::default() };
+        let qemu = Qemu { pid: 7, roles: [(7, "main".to_owned())].into(), servers: Vec::new() };
+        vec![
+            disk(),
+            Thing::Disk(nfs),
+            Thing::Link("eth0".into()),
+            Thing::Processors,
+            Thing::Hypervisor("qemu".into(), qemu),
+        ]
     }
 
     #[test]
@@ -161,34 +300,48 @@ mod tests {
         for (i, probe) in ALL.iter().enumerate() {
             let name = probe.name();
             assert!(ALL[..i].iter().all(|p| p.name() != name), "{name} twice");
-            assert!(!probe.about().is_empty());
-            for path in probe.paths(&subject()) {
-                assert!(path.starts_with("/proc") || path.starts_with("/sys"), "{name}: {}", path.display());
-            }
-            // Whatever cannot be read must become a word, not a figure and not a panic.
-            let mut looks = 0;
-            for subject in [subject(), on_nfs()] {
-                // What a probe has nothing to do with it leaves alone.
-                let looked = !probe.paths(&subject).is_empty();
-                looks += u32::from(looked);
-                for ticks in [vec![], vec![empty(0.0, 9)], vec![empty(0.0, 9), empty(1.0, 9)]] {
-                    let mut seen = Observed::default();
-                    probe.observe(&subject, &ticks, &mut seen);
-                    assert!(seen.device.is_none() && seen.cpu == CpuUse::default(), "{name}");
-                    assert_eq!(seen.not_visible.is_some() || !seen.notes.is_empty(), looked, "{name}");
+            assert!(!probe.about().is_empty() && !probe.figures().is_empty(), "{name}");
+            let seen: Vec<Thing> = things().into_iter().filter(|thing| probe.sees(thing)).collect();
+            assert!(!seen.is_empty(), "{name} sees nothing");
+            let Way::Files(files) = probe.way() else { continue };
+            for thing in seen {
+                let paths = files.paths(&thing);
+                assert!(!paths.is_empty(), "{name}");
+                for path in &paths {
+                    assert!(path.starts_with("/proc") || path.starts_with("/sys"), "{name}: {}", path.display());
+                }
+                // Whatever cannot be read must become a word, not a figure and not a panic.
+                let empty = |seconds: f64| FileSample { seconds, contents: vec![vec![]; paths.len()] };
+                for ticks in [vec![], vec![empty(0.0)], vec![empty(0.0), empty(1.0)]] {
+                    let said = files.conclude(&thing, &ticks, &mut Vec::new());
+                    assert!(said.is_err(), "{name}: {said:?}");
                 }
             }
-            assert!(looks > 0, "{name} looks at nothing");
         }
     }
 
-    fn empty(seconds: f64, n: usize) -> FileSample {
-        FileSample { seconds, contents: vec![vec![]; n] }
+    /// Each thing is seen by one probe alone: nothing is counted twice.
+    #[test]
+    fn each_thing_has_one_probe() {
+        for thing in things().iter().filter(|t| !matches!(t, Thing::Link(_))) {
+            assert_eq!(ALL.iter().filter(|p| p.sees(thing)).count(), 1, "{thing:?}");
+        }
     }
 
     #[test]
     fn each_probe_gets_its_own_files() {
-        let counts: Vec<usize> = ALL.iter().map(|p| p.paths(&subject()).len()).collect();
+        let node: Arc<dyn Node> = Arc::new(Fake::new("fake"));
+        let qemu = Qemu { pid: 7, roles: [(7, "main".to_owned())].into(), servers: Vec::new() };
+        let all = [disk(), Thing::Processors, Thing::Hypervisor("qemu".into(), qemu)];
+        let subjects: Vec<Subject> = all.into_iter().map(|thing| Subject::here(node.clone(), thing)).collect();
+        let mut start = 0;
+        let looks = subjects.iter().enumerate().map(|(at, subject)| {
+            let probe = ALL.iter().find(|p| p.sees(&subject.thing)).unwrap();
+            let Way::Files(files) = probe.way() else { panic!("{} reads no files", probe.name()) };
+            let count = files.paths(&subject.thing).len();
+            start += count;
+            (at, probe.name(), Look::Files(files, start - count, count))
+        });
         let disk = |ios: u32| format!("{ios} 0 {} 0 0 0 0 0 0 0 0", ios * 8);
         let tick = |s: f64, ios, user| FileSample {
             seconds: s,
@@ -202,10 +355,11 @@ mod tests {
             .map(String::into_bytes)
             .into(),
         };
-        let seen = conclude(&subject(), &counts, &[tick(1.0, 10, 100), tick(1.1, 13, 120), tick(3.0, 20, 200)]);
+        let ticks = BTreeMap::from([(String::new(), vec![tick(1.0, 10, 100), tick(1.1, 13, 120), tick(3.0, 20, 200)])]);
+        let seen = conclude(&subjects, looks.collect(), &ticks);
         assert_eq!(seen.seconds, 2.0);
-        assert_eq!(seen.device.unwrap().read_ios, 10);
-        assert!((seen.cpu.host_seconds - 1.0).abs() < 1e-9);
+        assert_eq!(seen.device().unwrap().read_ios, 10);
+        assert!((seen.cpu().host_seconds - 1.0).abs() < 1e-9);
         assert_eq!(seen.notes, Vec::<String>::new());
     }
 }

@@ -4,11 +4,13 @@
 
 use std::path::PathBuf;
 
+use vmio_look::backing::Backing;
+use vmio_model::figure::{Figure, Reading};
 use vmio_model::result::DeviceUse;
 use vmio_node::FileSample;
 use vmio_node::linux::nfs::{self, Counters};
 
-use super::{Observed, Probe, Subject};
+use super::{ByFiles, Probe, Thing, Way};
 
 /// Entry of the list of probes.
 pub struct Mountstats;
@@ -20,19 +22,25 @@ impl Probe for Mountstats {
     fn about(&self) -> &'static str {
         "calls, bytes and queue depth of an NFS mount; blind to the server's disks, so their busy time is unknown"
     }
-    fn paths(&self, subject: &Subject) -> Vec<PathBuf> {
-        let on_nfs = subject.backing.as_ref().is_some_and(|b| b.nfs.is_some());
-        on_nfs.then(|| nfs::stats_file().into()).into_iter().collect()
+    fn figures(&self) -> Vec<Figure> {
+        DeviceUse::figures()
     }
-    fn observe(&self, subject: &Subject, ticks: &[FileSample], into: &mut Observed) {
-        let Some(backing) = subject.backing.as_ref().filter(|b| b.nfs.is_some()) else { return };
-        let seen = match ticks {
-            [first, .., last] => between(&backing.mount, first, last),
+    fn sees(&self, thing: &Thing) -> bool {
+        matches!(thing, Thing::Disk(Backing { nfs: Some(_), .. }))
+    }
+    fn way(&self) -> Way {
+        Way::Files(&Mountstats)
+    }
+}
+
+impl ByFiles for Mountstats {
+    fn paths(&self, _: &Thing) -> Vec<PathBuf> {
+        vec![nfs::stats_file().into()]
+    }
+    fn conclude(&self, thing: &Thing, ticks: &[FileSample], _: &mut Vec<String>) -> Result<Vec<Reading>, String> {
+        match (thing, ticks) {
+            (Thing::Disk(backing), [first, .., last]) => Ok(between(&backing.mount, first, last)?.readings()),
             _ => Err("fewer than two readings".into()),
-        };
-        match seen {
-            Ok(device) => into.device = Some(device),
-            Err(reason) => into.not_visible = Some(reason),
         }
     }
 }
@@ -66,7 +74,6 @@ fn between(point: &str, first: &FileSample, last: &FileSample) -> Result<DeviceU
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use vmio_look::backing::Backing;
 
     const BEFORE: &str = include_str!("../../tests/fixtures/mountstats/before.txt");
     const AFTER: &str = include_str!("../../tests/fixtures/mountstats/after.txt");
@@ -96,9 +103,6 @@ mod tests {
 
     #[test]
     fn what_is_not_on_nfs_is_left_to_others() {
-        let mut seen = Observed::default();
-        let subject = Subject { backing: Some(Backing::default()), qemu: None };
-        Mountstats.observe(&subject, &[tick(0.0, BEFORE), tick(1.0, AFTER)], &mut seen);
-        assert_eq!(seen, Observed::default());
+        assert!(!Mountstats.sees(&Thing::Disk(Backing::default())) && !Mountstats.sees(&Thing::Processors));
     }
 }

@@ -1,98 +1,101 @@
-//! What runs on a disk: the paper's `dd` and fio jobs. The same command with the same
-//! arguments runs on both sides; only the path differs.
+//! What runs in a cell: disk workloads in [`disk`], others beside it. The same command with the same
+//! arguments runs on both sides; only its ends differ.
 //!
-//! No workload goes over its span twice: a job ends when its span has been moved once or its
-//! seconds are over, whichever comes first, so that on a fresh sparse file each write is a
-//! first write. There is no warm-up either: all that a job does is counted, so that its bytes
-//! can be compared with those that the device moved.
+//! A workload runs in **roles**, each with an **end**: the machine it is on, and a path there, an address or
+//! nothing. The last role is run to its end and gives the result; those before it serve it, and are started
+//! and waited for first ([`service`]).
 //!
 //! Adding a workload: a file with a type that implements [`Workload`], and its line in [`ALL`].
-//! Jobs that differ in size, depth, engine or page cache only need none: [`family`] makes them
+//! Disk jobs that differ in size, depth, engine or page cache only need none: [`disk::family`] makes them
 //! from their names. [`find`] knows both.
 
 use std::ops::Deref;
-use std::path::PathBuf;
 
+use vmio_look::require::Requirement;
+use vmio_model::figure;
 use vmio_model::result::{WorkloadResult, WorkloadTraits};
-use vmio_node::linux::system::sysctl;
-use vmio_node::{Exec, Node, Reader};
+use vmio_model::study::{Sort, WorkloadName};
 
-pub use crate::disks::targets::State;
-use vmio_look::require::{Requirement, program};
+pub mod disk;
+mod error;
+pub mod service;
+mod stage;
 
-mod append;
-mod dd;
-mod dd_read;
-mod dd_write;
-mod durable_append;
-pub mod family;
-mod fio;
-mod rand_read_1;
-mod rand_read_32;
-mod rand_write_1;
-mod rand_write_32;
-mod seq_read;
-mod seq_write;
-
-pub use fio::{Engine, FioJob, Rw};
+pub use disk::{DiskWorkload, FioJob, Gentle, Rw, Span, State, family};
+pub use error::{Error, Result};
+pub use service::{Ready, Service};
+pub use stage::{At, End, Role, Stage, Wants};
 
 /// All workloads, in the order in which they are shown.
 pub const ALL: &[&dyn Workload] = &[
-    &durable_append::ENTRY,
-    &seq_write::ENTRY,
-    &seq_read::ENTRY,
-    &rand_read_1::ENTRY,
-    &rand_read_32::ENTRY,
-    &rand_write_1::ENTRY,
-    &rand_write_32::ENTRY,
-    &dd_write::ENTRY,
-    &dd_read::ENTRY,
+    &disk::DURABLE_APPEND,
+    &disk::SEQ_WRITE,
+    &disk::SEQ_READ,
+    &disk::RAND_READ_1,
+    &disk::RAND_READ_32,
+    &disk::RAND_WRITE_1,
+    &disk::RAND_WRITE_32,
+    &disk::DD_WRITE,
+    &disk::DD_READ,
 ];
 
-/// A job.
+/// A workload.
 pub trait Workload: Sync {
     /// One line for help and docs.
     fn about(&self) -> &str;
-    /// Name and nature, as the model needs them.
+    /// Name, figures and nature, as the model needs them.
     fn traits(&self) -> WorkloadTraits;
-    /// What the node that it runs on must have.
-    fn requirements(&self) -> &'static [Requirement];
-    /// What it must find on the target.
-    fn needs_state(&self) -> State;
-    /// Whether each cell moves twice the memory through the page cache, whatever the rate.
-    fn moves_twice_the_memory(&self) -> bool {
-        false
+    /// On what it works.
+    fn works_on(&self) -> Sort;
+    /// The roles that it runs in, those that serve first; never empty.
+    fn roles(&self) -> &'static [Role];
+    /// What is a disk's own; `None` where it works on none.
+    fn disk(&self) -> Option<&dyn DiskWorkload> {
+        None
     }
-    /// Smallest span in bytes for a side with this much memory.
-    fn bytes_needed(&self, memory_bytes: u64) -> u64;
     /// Whether it can be held to a bandwidth (`--gentle`), else why not.
-    fn can_be_gentle(&self) -> std::result::Result<(), &'static str>;
-    /// Runs it to its end on a node: this machine or a guest.
-    fn run(&self, node: &dyn Node, ctx: &WorkCtx) -> Result<WorkloadResult>;
+    fn can_be_gentle(&self) -> std::result::Result<(), &'static str> {
+        Err("vmio caps disk workloads alone; this one would run at full speed")
+    }
+    /// What is started in a role that serves, and when it is ready; `None` for the last role.
+    ///
+    /// # Errors
+    /// When the stage lacks an end.
+    fn serve(&self, _role: &Role, _stage: &Stage) -> Result<Option<Service>> {
+        Ok(None)
+    }
+    /// Runs the last role to its end.
+    ///
+    /// # Errors
+    /// When the tool fails, or says what it should not.
+    fn run(&self, stage: &Stage) -> Result<WorkloadResult>;
 }
 
-/// What a workload runs on.
-#[derive(Debug, Clone)]
-pub struct WorkCtx {
-    /// File or block device on the node. Must exist; it is never made and never cut short.
-    pub path: PathBuf,
-    /// Span in bytes from its start that may be used.
-    pub bytes: u64,
-    /// Longest time of the measured part (dd has no such limit: it moves its bytes).
-    pub seconds: f64,
-    /// Memory of the side in bytes.
-    pub memory_bytes: u64,
-    /// Prototype of commands: control group files, `oom_score_adj`, environment.
-    pub exec_base: Exec,
-    /// Bandwidth cap.
-    pub gentle: Option<Gentle>,
-}
+impl dyn Workload + '_ {
+    /// What the machines that it runs on must have.
+    pub fn requirements(&self) -> impl Iterator<Item = &'static Requirement> {
+        self.roles().iter().flat_map(|role| role.requirements)
+    }
 
-/// The cap of `--gentle`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gentle {
-    /// Bytes a second, reads and writes each.
-    pub cap_bytes_per_second: u64,
+    /// Starts what serves, runs the last role to its end, and ends what served. A result with other figures than
+    /// declared is a failure.
+    ///
+    /// # Errors
+    /// When a role fails, or the figures are not those declared.
+    pub fn perform(&self, stage: &Stage) -> Result<WorkloadResult> {
+        let traits = self.traits();
+        let serving = service::start(self, stage)?;
+        let result = self.run(stage);
+        serving.end();
+        let result = result?;
+        let node = self.roles().last().and_then(|role| stage.ends.get(role.name)).map(|end| end.node.name().to_owned());
+        figure::check(&traits.figures, &result.figures).map_err(|reason| Error::Output {
+            node: node.unwrap_or_default(),
+            command: result.command.clone(),
+            reason,
+        })?;
+        Ok(result)
+    }
 }
 
 /// A workload that was found by its name: an entry of [`ALL`], or a job of [`family`].
@@ -120,151 +123,51 @@ pub fn find(name: &str) -> Option<Found> {
     entry.or_else(|| Some(Found::Job(family::parse(name)?.ok()?.job())))
 }
 
-const FIO: Requirement = Requirement {
-    name: "fio",
-    why: "runs all workloads except dd",
-    mend: "apt install fio",
-    check: |reader| program(reader, "fio"),
-};
-
-const IO_URING: Requirement = Requirement {
-    name: "io_uring",
-    why: "runs the workloads that end in -uring",
-    mend: "sysctl kernel.io_uring_disabled=0, on a kernel from 5.1",
-    check: |reader| match sysctl(reader, "kernel.io_uring_disabled") {
-        // Kernels before 6.6 have no such switch.
-        Err(_) => Ok(()),
-        Ok(text) if text == "0" || text == "1" => Ok(()),
-        Ok(text) => Err(format!("kernel.io_uring_disabled is {text}")),
-    },
-};
-
-const DD: Requirement = Requirement {
-    name: "dd",
-    why: "runs the paper's workloads",
-    mend: "apt install coreutils",
-    check: |reader| program(reader, "dd"),
-};
-
-/// Refuses a span or a time that is too small, and a cap that the workload cannot keep.
-fn enough(workload: &dyn Workload, ctx: &WorkCtx) -> Result<()> {
-    let unfit = |reason: String| Err(Error::Unfit { workload: workload.traits().name, reason });
-    let needed = workload.bytes_needed(ctx.memory_bytes);
-    if ctx.bytes < needed {
-        return unfit(format!(
-            "it needs {} MiB of storage and {} MiB are there: use a larger target (size.target_mib of the study)",
-            needed >> 20,
-            ctx.bytes >> 20
-        ));
-    }
-    if !(ctx.seconds.is_finite() && ctx.seconds >= 0.1) {
-        return unfit(format!("{} seconds are too short: use at least 0.1", ctx.seconds));
-    }
-    match (ctx.gentle, workload.can_be_gentle()) {
-        (Some(_), Err(reason)) => unfit(reason.into()),
-        _ => Ok(()),
-    }
+/// The names of [`ALL`] with what they work on, for the reader of studies.
+pub fn names() -> Vec<WorkloadName> {
+    ALL.iter().map(|w| WorkloadName { name: w.traits().name, works_on: w.works_on() }).collect()
 }
 
-/// Refuses a path that is not there (the tools' own messages for that mislead), or is too small.
-fn exists(workload: &dyn Workload, reader: &dyn Reader, ctx: &WorkCtx) -> Result<()> {
-    let unfit = |reason: String| {
-        let reason = format!("{} on {}: {reason}", ctx.path.display(), reader.name());
-        Err(Error::Unfit { workload: workload.traits().name, reason })
-    };
-    match reader.stat(&ctx.path)? {
-        None => unfit("no such file or device".into()),
-        Some(s) if s.is_block() => Ok(()),
-        Some(s) if !s.is_file() => unfit("neither a regular file nor a block device".into()),
-        Some(s) if s.size < ctx.bytes => unfit(format!("{} bytes instead of {}", s.size, ctx.bytes)),
-        Some(_) => Ok(()),
-    }
-}
-
-/// Result of this folder.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
-
-/// Why a workload gave no result.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The tool failed.
-    #[error("{node}: `{command}` failed ({how}): {said}")]
-    Failed {
-        /// Where.
-        node: String,
-        /// The command line.
-        command: String,
-        /// Exit code, signal, time limit or fio's error field.
-        how: String,
-        /// What it said on standard error.
-        said: String,
-    },
-    /// Its output is not what the tool of a known version says.
-    #[error("{node}: the output of `{command}` cannot be used: {reason}")]
-    Output {
-        /// Where.
-        node: String,
-        /// The command line.
-        command: String,
-        /// Why, with the start of the output.
-        reason: String,
-    },
-    /// It cannot be run like this.
-    #[error("{workload} cannot run here: {reason}")]
-    Unfit {
-        /// Which.
-        workload: String,
-        /// Why, and what to do.
-        reason: String,
-    },
-    /// From the node.
-    #[error(transparent)]
-    Node(#[from] vmio_node::Error),
+/// The programs that workloads run in guests, each once: what a guest's image takes from the host.
+pub fn programs() -> Vec<&'static str> {
+    let mut all: Vec<&str> = ALL.iter().flat_map(|w| w.roles()).flat_map(|role| role.programs).copied().collect();
+    all.sort_unstable();
+    all.dedup();
+    all
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::*;
+    use vmio_model::figure::{Compared, Form};
 
-    pub(super) fn ctx() -> WorkCtx {
-        WorkCtx {
-            path: "/scratch/target".into(),
-            bytes: 768 << 20,
-            seconds: 2.0,
-            memory_bytes: 256 << 20,
-            exec_base: Exec::default(),
-            gentle: None,
-        }
-    }
+    use super::*;
 
     #[test]
     fn contract_of_every_workload() {
         for (i, workload) in ALL.iter().enumerate() {
             let traits = workload.traits();
             let name = &traits.name;
-            assert!(!name.contains([' ', ',', '/', '+']), "{name}: cell keys use these characters");
+            assert!(!name.contains([' ', ',', '/', '+', '&', '@', '~']), "{name}: cell keys use these characters");
             assert!(ALL[..i].iter().all(|w| w.traits().name != *name), "{name} twice");
-            assert!(!workload.about().is_empty() && !workload.requirements().is_empty(), "{name}");
-            assert!(traits.reads != traits.writes, "{name} goes one way");
-            assert_eq!(workload.needs_state(), if traits.writes { State::Fresh } else { State::Filled }, "{name}");
-            assert!(traits.block_bytes.is_power_of_two() && traits.depth >= 1, "{name}");
-            let (small, large) = (workload.bytes_needed(128 << 20), workload.bytes_needed(512 << 20));
-            assert!(small >= 64 << 20 && large >= small && large % (1 << 20) == 0, "{name}");
+            assert!(!workload.about().is_empty() && workload.requirements().next().is_some(), "{name}");
             assert!(matches!(find(name), Some(Found::Entry(e)) if e.traits() == traits), "{name}");
             assert_eq!(family::parse(name), None, "{name} has two meanings");
+            // It is judged by a figure of its own that has a ratio.
+            let judge = traits.judge().unwrap_or_else(|| panic!("{name} is judged by {}", traits.judged_by));
+            assert!(judge.compared == Compared::Ratio && judge.form != Form::Series && judge.labels.is_empty(), "{name}");
+            for (i, figure) in traits.figures.iter().enumerate() {
+                assert!(traits.figures[..i].iter().all(|f| f.name != figure.name), "{name}: {} twice", figure.name);
+            }
+            // Roles have names of their own; what serves comes before what is run to its end.
+            let roles = workload.roles();
+            assert!(!roles.is_empty(), "{name}");
+            for (i, role) in roles.iter().enumerate() {
+                assert!(roles[..i].iter().all(|r| r.name != role.name), "{name}: role {} twice", role.name);
+                assert!(!role.programs.is_empty() && !role.requirements.is_empty(), "{name}: {}", role.name);
+            }
+            assert_eq!(workload.works_on() == Sort::Disk, workload.disk().is_some() && traits.disk.is_some(), "{name}");
         }
-    }
-
-    #[test]
-    fn what_cannot_be_measured_is_refused_before_it_runs() {
-        for workload in ALL {
-            let small = WorkCtx { bytes: 1 << 20, ..ctx() };
-            assert!(enough(*workload, &small).unwrap_err().to_string().contains("size.target_mib"));
-            let short = WorkCtx { seconds: f64::NAN, ..ctx() };
-            assert!(enough(*workload, &short).is_err());
-            let gentle = WorkCtx { gentle: Some(Gentle { cap_bytes_per_second: 1 << 20 }), ..ctx() };
-            assert_eq!(enough(*workload, &gentle).is_ok(), workload.can_be_gentle().is_ok());
-        }
+        assert!(programs().contains(&"fio") && programs().contains(&"dd"));
     }
 }

@@ -187,7 +187,7 @@ impl Prepared for WholeDevice {
     fn intact(&self) -> Result<()> {
         self.ours.as_ref().map_or(Ok(()), |(_, scratch)| scratch.intact())
     }
-    fn attach(&mut self, _asked: &setup::Attachment) -> Result<Storage> {
+    fn attach(&mut self, _asked: &cell::Attachment) -> Result<Storage> {
         Ok(Storage::BlockDevice(self.device.clone()))
     }
     fn bytes(&self) -> u64 {
@@ -199,7 +199,7 @@ impl Prepared for WholeDevice {
     fn effective(&self) -> BTreeMap<String, String> {
         self.effective.clone()
     }
-    fn soiled(&mut self, _asked: &setup::Attachment) {
+    fn soiled(&mut self, _asked: &cell::Attachment) {
         // The file behind a loop device tells its holes itself.
         self.filled = self.ours.is_some();
     }

@@ -134,37 +134,37 @@ pub trait Prepared: Send {
     }
     /// What a hypervisor opens for a disk that is asked for like this. Asked again it gives the
     /// same. A target that is served starts its server here.
-    fn attach(&mut self, asked: &setup::Attachment) -> Result<Storage>;
+    fn attach(&mut self, asked: &cell::Attachment) -> Result<Storage>;
     /// What is between the hypervisor and the native storage for such a disk, as read back: which
     /// server, which image. Empty where nothing is. Asked after [`Prepared::attach`].
-    fn attached(&self, _asked: &setup::Attachment) -> BTreeMap<String, String> {
+    fn attached(&self, _asked: &cell::Attachment) -> BTreeMap<String, String> {
         BTreeMap::new()
     }
     /// Processes that serve such a disk, whose CPU time is part of its price.
-    fn servers(&self, _asked: &setup::Attachment) -> Vec<u32> {
+    fn servers(&self, _asked: &cell::Attachment) -> Vec<u32> {
         Vec::new()
     }
     /// After a cell whose disk went through this host's page cache: writes out what that still holds
     /// of what the hypervisor has open, which would else be written during the next cell.
-    fn settle(&mut self, _asked: &setup::Attachment) -> Result<()> {
+    fn settle(&mut self, _asked: &cell::Attachment) -> Result<()> {
         scratch::flush(self.native())
     }
     /// A cell wrote by such a disk, whose zeroes or discards may have given blocks back: what was
     /// written out is so no longer, and the next [`Prepared::reset`] or [`Prepared::exchange`] sees to it.
-    fn soiled(&mut self, _asked: &setup::Attachment) {}
+    fn soiled(&mut self, _asked: &cell::Attachment) {}
     /// After a cell that failed: an error if what serves such a disk is gone.
-    fn sound(&mut self, _asked: &setup::Attachment) -> Result<()> {
+    fn sound(&mut self, _asked: &cell::Attachment) -> Result<()> {
         Ok(())
     }
     /// Where the state that a cell needs cannot be had in place because a hypervisor has the
     /// image open: other storage for it. The guest lets go of the old one
     /// (`Guest::exchange`), then [`Prepared::exchanged`] is called. `None`
     /// where the guest goes on with what it has.
-    fn exchange(&mut self, _asked: &setup::Attachment, _state: State) -> Result<Option<Exchange>> {
+    fn exchange(&mut self, _asked: &cell::Attachment, _state: State) -> Result<Option<Exchange>> {
         Ok(None)
     }
     /// No hypervisor has the old storage open any more: takes it away.
-    fn exchanged(&mut self, _asked: &setup::Attachment) -> Result<()> {
+    fn exchanged(&mut self, _asked: &cell::Attachment) -> Result<()> {
         Ok(())
     }
     /// Usable bytes, a multiple of 1 MiB.

@@ -30,7 +30,7 @@ impl Prepared for RawFile {
     fn intact(&self) -> Result<()> {
         self.scratch.intact()
     }
-    fn attach(&mut self, _asked: &setup::Attachment) -> Result<Storage> {
+    fn attach(&mut self, _asked: &cell::Attachment) -> Result<Storage> {
         Ok(Storage::File(self.scratch.open.clone()))
     }
     fn bytes(&self) -> u64 {

@@ -75,7 +75,7 @@ struct ServedFile {
     node: Local,
     /// Directory of their sockets, made with the first of them.
     sockets: Option<(PathBuf, ChangeId)>,
-    servers: Vec<(setup::Attachment, Daemon)>,
+    servers: Vec<(cell::Attachment, Daemon)>,
 }
 
 impl ServedFile {
@@ -97,7 +97,7 @@ impl ServedFile {
         Ok(dir)
     }
 
-    fn server(&self, asked: &setup::Attachment) -> Option<&Daemon> {
+    fn server(&self, asked: &cell::Attachment) -> Option<&Daemon> {
         self.servers.iter().find(|(a, _)| a == asked).map(|(_, d)| d)
     }
 }
@@ -109,7 +109,7 @@ impl Prepared for ServedFile {
     fn intact(&self) -> Result<()> {
         self.file.intact()
     }
-    fn attach(&mut self, asked: &setup::Attachment) -> Result<Storage> {
+    fn attach(&mut self, asked: &cell::Attachment) -> Result<Storage> {
         let at = self.servers.iter().position(|(a, _)| a == asked);
         if let Some(at) = at {
             let (_, daemon) = &mut self.servers[at];
@@ -127,13 +127,13 @@ impl Prepared for ServedFile {
         }
         Ok(storage)
     }
-    fn attached(&self, asked: &setup::Attachment) -> BTreeMap<String, String> {
+    fn attached(&self, asked: &cell::Attachment) -> BTreeMap<String, String> {
         self.server(asked).map(|d| d.effective.clone()).unwrap_or_default()
     }
-    fn servers(&self, asked: &setup::Attachment) -> Vec<u32> {
+    fn servers(&self, asked: &cell::Attachment) -> Vec<u32> {
         self.server(asked).map(|d| d.pid).into_iter().collect()
     }
-    fn sound(&mut self, asked: &setup::Attachment) -> Result<()> {
+    fn sound(&mut self, asked: &cell::Attachment) -> Result<()> {
         match self.servers.iter_mut().find(|(a, _)| a == asked).map(|(_, d)| d.ended()).transpose()?.flatten() {
             Some(how) => Err(Error::Server { path: self.path.clone(), reason: how }),
             None => Ok(()),

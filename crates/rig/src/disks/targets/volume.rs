@@ -350,7 +350,7 @@ impl Prepared for VolumeTarget {
     fn native(&self) -> &Path {
         &self.device
     }
-    fn attach(&mut self, _asked: &setup::Attachment) -> Result<Storage> {
+    fn attach(&mut self, _asked: &cell::Attachment) -> Result<Storage> {
         let image = self.volume.name.rsplit_once('/').map_or(&*self.volume.name, |(_, image)| image);
         Ok(match &self.pool {
             Pool::Rbd { pool, cluster, kernel: false } => Storage::Rbd {
@@ -362,7 +362,7 @@ impl Prepared for VolumeTarget {
             _ => Storage::BlockDevice(self.device.clone()),
         })
     }
-    fn attached(&self, asked: &setup::Attachment) -> BTreeMap<String, String> {
+    fn attached(&self, asked: &cell::Attachment) -> BTreeMap<String, String> {
         match self.pool {
             // librbd's cache is QEMU's own memory.
             Pool::Rbd { .. } if !asked.cache.direct() => {
@@ -371,10 +371,10 @@ impl Prepared for VolumeTarget {
             _ => BTreeMap::new(),
         }
     }
-    fn soiled(&mut self, _asked: &setup::Attachment) {
+    fn soiled(&mut self, _asked: &cell::Attachment) {
         self.filled = false;
     }
-    fn settle(&mut self, _asked: &setup::Attachment) -> Result<()> {
+    fn settle(&mut self, _asked: &cell::Attachment) -> Result<()> {
         match self.pool {
             Pool::Rbd { .. } => Ok(()),
             _ => scratch::flush(&self.device),

@@ -1,11 +1,11 @@
 //! Guests: starting those that a round needs, reading back how their disks are set up, giving a
 //! disk another image while its guest runs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use vmio_model::cell::{Attachment, Cell};
+use vmio_model::cell::{Actor, Attachment, Cell, Side};
 
 use super::Machine;
 use crate::disks::drivers;
@@ -17,18 +17,30 @@ use crate::probes::Qemu;
 /// How long a guest may take to boot: ten times what emulation takes here.
 const BOOT_LIMIT: Duration = Duration::from_secs(60);
 
+/// A way to see a target.
+pub(super) type Way = (String, Attachment);
+
 /// A guest and which of its disks serves which target and attachment.
 pub(super) struct Running {
     pub(super) guest: Box<dyn Guest>,
-    pub(super) disks: BTreeMap<(String, Attachment), String>,
+    pub(super) disks: BTreeMap<Way, String>,
     /// Why it has no disk for these.
-    pub(super) without: BTreeMap<(String, Attachment), String>,
+    pub(super) without: BTreeMap<Way, String>,
     pub(super) qemu: Option<Qemu>,
 }
 
-/// The kinds of guests that the attachments are for, each once: a round boots one of each.
-fn kinds(attachments: &[(String, String, Attachment)]) -> BTreeSet<String> {
-    attachments.iter().map(|(kind, ..)| kind.clone()).collect()
+/// The guests that cells need, each with the disks that it has in any of them: a round boots one of each.
+pub(super) fn sides(cells: &[Cell]) -> BTreeMap<Side, Vec<Way>> {
+    let mut all: BTreeMap<Side, Vec<Way>> = BTreeMap::new();
+    for actor in cells.iter().flat_map(Cell::actors).filter(|a| !a.side.is_native()) {
+        let ways = all.entry(actor.side.clone()).or_default();
+        if let Some(way) = actor.target().map(str::to_owned).zip(actor.attachment().cloned())
+            && !ways.contains(&way)
+        {
+            ways.push(way);
+        }
+    }
+    all
 }
 
 impl Machine<'_> {
@@ -40,24 +52,26 @@ impl Machine<'_> {
                 (self.progress)(&format!("the guest did not shut down cleanly: {e}"));
             }
         }
-        for kind in kinds(&self.attachments) {
-            let running = self.launch(&kind, boot)?;
-            self.guests.insert(kind, running);
+        for (at, (side, ways)) in self.sides.clone().into_iter().enumerate() {
+            let running = self.launch(at, &side, &ways, boot)?;
+            self.guests.insert(side, running);
         }
         Ok(())
     }
 
-    fn launch(&mut self, kind: &str, boot: u32) -> anyhow::Result<Running> {
+    fn launch(&mut self, at: usize, side: &Side, ways: &[Way], boot: u32) -> anyhow::Result<Running> {
+        let kind = &side.kind;
         let entry = guests::find(kind).with_context(|| format!("no guest {kind}"))?;
         let mut spec = GuestSpec {
-            name: format!("{kind}-{boot}"),
-            vcpus: self.study.guest.vcpus,
-            memory_mib: self.study.guest.memory_mib,
+            // Unique in the run, and short: it is part of the names of sockets.
+            name: if at == 0 { format!("{kind}-{boot}") } else { format!("{kind}-{boot}-{at}") },
+            vcpus: side.shape.vcpus.unwrap_or(self.study.guest.vcpus),
+            memory_mib: side.shape.memory_mib.unwrap_or(self.study.guest.memory_mib),
+            pins: side.shape.pins.clone(),
             disks: Vec::new(),
         };
         let (mut disks, mut without) = (BTreeMap::new(), BTreeMap::new());
-        let attachments = self.attachments.clone();
-        for (_, target, attachment) in attachments.iter().filter(|(guest, ..)| guest == kind) {
+        for (target, attachment) in ways {
             let id = format!("d{}", spec.disks.len());
             let asked = attachment.clone();
             // A disk's first image is written out here.
@@ -104,7 +118,7 @@ impl Machine<'_> {
                     .map_err(|e| anyhow::anyhow!("QEMU did not set up {} as asked: {e}", attachment.label()))?;
             }
             found.extend(self.targets.get(target).map(|t| t.attached(attachment)).unwrap_or_default());
-            self.store.add_effective(self.run, &format!("{target}/{kind}/{}", attachment.label()), &found)?;
+            self.store.add_effective(self.run, &format!("{target}/{side}/{}", attachment.label()), &found)?;
         }
         if let Some(accelerator) = guest.accelerator() {
             self.environment.accel = Some(accelerator.accel);
@@ -116,40 +130,55 @@ impl Machine<'_> {
         Ok(Running { guest, disks, without, qemu })
     }
 
-    /// Gives the guest other storage where the state that a cell needs cannot be had in place.
+    /// Gives a guest other storage where the state that an actor needs cannot be had in place.
     /// Returns the bytes that were written for it.
-    pub(super) fn exchange(&mut self, setup: &Cell, attachment: &Attachment, state: State) -> anyhow::Result<u64> {
-        let disk = (setup.target.clone(), attachment.clone());
+    pub(super) fn exchange(&mut self, actor: &Actor, state: State) -> anyhow::Result<u64> {
+        let Some((target, attachment)) = actor.target().zip(actor.attachment()) else { return Ok(0) };
+        let way = (target.to_owned(), attachment.clone());
         // Without a guest or a disk the cell says so itself.
-        let there = |running: &Running| running.disks.contains_key(&disk);
-        if !self.guests.get(&setup.guest).is_some_and(there) {
+        if !self.guests.get(&actor.side).is_some_and(|running| running.disks.contains_key(&way)) {
             return Ok(0);
         }
         let asked = attachment.clone();
-        let next = self.on_target(&setup.target, move |t| t.exchange(&asked, state))??;
-        let (Some(next), Some(running)) = (next, self.guests.get(&setup.guest)) else { return Ok(0) };
+        let next = self.on_target(target, move |t| t.exchange(&asked, state))??;
+        let (Some(next), Some(running)) = (next, self.guests.get(&actor.side)) else { return Ok(0) };
         running
             .guest
-            .exchange(&running.disks[&disk], &next.storage)
-            .with_context(|| format!("cannot replace the image of {}", setup.key()))?;
+            .exchange(&running.disks[&way], &next.storage)
+            .with_context(|| format!("cannot replace the image of {}", actor.key()))?;
         let asked = attachment.clone();
-        self.on_target(&setup.target, move |t| t.exchanged(&asked))??;
+        self.on_target(target, move |t| t.exchanged(&asked))??;
         Ok(next.wrote_bytes)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use vmio_model::cell::{Aio, Cache};
+    use vmio_model::cell::{Aio, Cache, Shape, Subject};
 
     use super::*;
 
     #[test]
-    fn a_second_kind_of_guest_is_booted_once_a_round_too() {
-        let of = |kind: &str, target: &str| {
-            (kind.to_owned(), target.to_owned(), Attachment::new("virtio-blk", Cache::None, Aio::Native))
+    fn a_guest_is_booted_once_a_round_whatever_its_cells() {
+        let on = |kind: &str, target: &str, workload: &str| {
+            Cell::on(kind, target, Some(Attachment::new("virtio-blk", Cache::None, Aio::Native)), workload)
         };
-        let attachments = [of("qemu", "sparse"), of("other", "sparse"), of("qemu", "device"), of("other", "device")];
-        assert_eq!(kinds(&attachments).into_iter().collect::<Vec<_>>(), ["other", "qemu"]);
+        let large = Side { shape: Shape { vcpus: Some(2), ..Shape::default() }, ..Side::of("qemu") };
+        let second = Side { nth: 1, ..Side::of("qemu") };
+        let mut two = on("qemu", "sparse", "seq-read");
+        two.beside.push(Actor { side: second.clone(), ..on("qemu", "device", "seq-read").lead });
+        let cells = [
+            on("qemu", "sparse", "seq-read"),
+            on("qemu", "sparse", "seq-write"),
+            on("other", "sparse", "seq-read"),
+            on("qemu", "device", "seq-read"),
+            on("native", "device", "seq-read").natively(),
+            Cell::of(large.clone(), Subject::Machine, "openssl"),
+            two,
+        ];
+        let sides = sides(&cells);
+        let booted: Vec<(String, usize)> = sides.iter().map(|(side, ways)| (side.to_string(), ways.len())).collect();
+        let wanted = [("other", 1), ("qemu", 2), ("qemu#2", 1), ("qemu:vcpus=2", 0)];
+        assert_eq!(booted, wanted.map(|(side, ways)| (side.to_owned(), ways)));
     }
 }

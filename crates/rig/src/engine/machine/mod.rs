@@ -7,12 +7,14 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use vmio_look::backing::Backing;
 use vmio_model::result::{Environment, Sample, WorkloadTraits};
-use vmio_model::cell::{Attachment, Cell};
+use vmio_model::cell::{Actor, Cell, Side};
 use vmio_model::study::plan::spans::hard_bytes;
 use vmio_model::study::{MIB, Study};
 use vmio_node::{Journal, Node};
 
-use self::boot::Running;
+use self::boot::{Running, Way};
+use self::observe::UNCAPPED;
+use self::stage::Terms;
 pub use self::prepare::{MustStop, Parts};
 use super::environment;
 use super::measure::Rig;
@@ -27,6 +29,8 @@ use crate::workloads::{self, Gentle};
 mod boot;
 mod observe;
 mod prepare;
+mod settings;
+mod stage;
 
 /// Length of the probe that a cap of `--gentle` comes from.
 const PROBE_SECONDS: f64 = 0.5;
@@ -54,8 +58,9 @@ pub struct Machine<'a> {
     run_dir: PathBuf,
     state_dir: PathBuf,
     environment: Environment,
-    attachments: Vec<(String, String, Attachment)>,
-    guests: BTreeMap<String, Running>,
+    /// The guests that the cells need, with their disks.
+    sides: BTreeMap<Side, Vec<Way>>,
+    guests: BTreeMap<Side, Running>,
     /// `--gentle`: the share of the native speed that a workload may use, and the cap of each
     /// workload that was probed.
     cap_ratio: Option<f64>,
@@ -68,8 +73,8 @@ pub struct Machine<'a> {
     refilled: Vec<String>,
     qemu_limits: Option<Limits>,
     watcher: Option<Watcher>,
-    /// Whether the storage answers and takes writes.
-    health: Health,
+    /// Whether the storage answers and takes writes; `None` where no cell is on a disk.
+    health: Option<Health>,
     /// Why it does not: the run ends.
     sick: Option<String>,
     /// Somebody else has moved what was made, or put something in its place: the run ends, and
@@ -102,7 +107,7 @@ impl Machine<'_> {
     /// Puts QEMU into a control group of its own. Unless the run is gentle it has all of the host:
     /// a guest of the user's would have it too.
     fn hold_qemu(&mut self, cores: u32, memory_bytes: u64) {
-        if self.attachments.is_empty() {
+        if self.sides.is_empty() {
             return;
         }
         if let Some(old) = self.qemu_limits.take() {
@@ -133,23 +138,26 @@ impl Machine<'_> {
         self.spans.get(workload).copied().unwrap_or_else(largest).min(self.study.target_bytes())
     }
 
-    /// The cap of a workload: found by a short native run of it when it is first needed.
-    fn cap_of(&mut self, setup: &Cell) -> anyhow::Result<Option<Gentle>> {
-        let Some(share) = self.cap_ratio else { return Ok(None) };
-        if let Some(&known) = self.caps.get(&setup.workload) {
+    /// The caps of a cell's actors: each found by a short native run of its workload when it is first needed.
+    fn caps_of(&mut self, cell: &Cell) -> anyhow::Result<Vec<Option<Gentle>>> {
+        cell.actors().map(|actor| self.cap_of(actor)).collect()
+    }
+
+    fn cap_of(&mut self, actor: &Actor) -> anyhow::Result<Option<Gentle>> {
+        let Some(share) = self.cap_ratio.filter(|_| actor.subject.is_disk()) else { return Ok(None) };
+        let workload = &actor.workload;
+        if let Some(&known) = self.caps.get(workload) {
             return Ok(Some(known));
         }
-        let probe =
-            self.observe(&setup.baseline(), 0, 0, PROBE_SECONDS, None).context("the short probe for the cap failed")?;
-        self.beside(probe.result.write_bytes)?;
-        let cap = crate::gentle::cap::cap(probe.result.bandwidth(), share)?;
-        (self.progress)(&format!(
-            "gentle: {} is held to {:.2} MB/s",
-            setup.workload,
-            cap.bytes_per_second as f64 / 1e6
-        ));
+        let native = Cell::on("native", actor.target().unwrap_or_default(), None, workload);
+        let terms = Terms { seconds: PROBE_SECONDS, most_bytes: None, caps: UNCAPPED };
+        let probe = self.observe(&native, (0, 0), terms).context("the short probe for the cap failed")?;
+        let work = probe.work();
+        self.beside(work.write_bytes)?;
+        let cap = crate::gentle::cap::cap(work.bandwidth(), share)?;
+        (self.progress)(&format!("gentle: {workload} is held to {:.2} MB/s", cap.bytes_per_second as f64 / 1e6));
         let gentle = Gentle { cap_bytes_per_second: cap.bytes_per_second };
-        self.caps.insert(setup.workload.clone(), gentle);
+        self.caps.insert(workload.clone(), gentle);
         Ok(Some(gentle))
     }
 
@@ -173,16 +181,14 @@ impl Machine<'_> {
             if let Some(reason) = self.must_stop() {
                 return Ok(Some(reason));
             }
-            (self.progress)(&format!(
-                "steady state: writing {} MiB over the target {target}",
-                self.study.size.target_mib
-            ));
-            let setup = Cell { guest: "native".into(), target, attachment: None, workload: PRECONDITION.into() };
-            let gentle = self.cap_of(&setup)?;
+            let mib = self.study.target_bytes() >> 20;
+            (self.progress)(&format!("steady state: writing {mib} MiB over the target {target}"));
+            let cell = Cell::on("native", target, None, PRECONDITION);
+            let caps = self.caps_of(&cell)?;
             let seconds = (self.study.target_bytes() / PRECONDITION_LEAST_RATE).max(60) as f64;
-            let written = self.observe_over(u64::MAX, &setup, (0, 0), seconds, gentle);
-            let written = written.context("cannot write for steady state")?;
-            self.beside(written.result.write_bytes)?;
+            let terms = Terms { seconds, most_bytes: Some(u64::MAX), caps: &caps };
+            let written = self.observe(&cell, (0, 0), terms).context("cannot write for steady state")?;
+            self.beside(written.work().write_bytes)?;
         }
         Ok(None)
     }
@@ -212,7 +218,8 @@ impl Machine<'_> {
 
     /// Does something that sick storage could hold back for ever; then the run ends.
     fn on_storage<T: Send + 'static>(&mut self, work: impl FnOnce() -> T + Send + 'static) -> anyhow::Result<T> {
-        self.health.during(work).map_err(|reason| {
+        let Some(health) = &self.health else { return Ok(work()) };
+        health.during(work).map_err(|reason| {
             self.sick = Some(reason.clone());
             anyhow::Error::msg(reason)
         })
@@ -226,7 +233,7 @@ impl Machine<'_> {
                 // A place without room for this cell has none for the others.
                 Some(place @ targets::Error::Place { .. }) => self.sick = Some(place.to_string()),
                 Some(exchanged @ targets::Error::Exchanged { .. }) => self.exchanged = Some(exchanged.to_string()),
-                _ => self.sick = self.health.look().err(),
+                _ => self.sick = self.health.as_ref().and_then(|health| health.look().err()),
             }
         }
         done
@@ -255,9 +262,11 @@ impl Rig for Machine<'_> {
         self.blame(booted)
     }
 
-    fn cell(&mut self, setup: &Cell, round: u32, boot: u32) -> anyhow::Result<Sample> {
-        let measured =
-            self.cap_of(setup).and_then(|gentle| self.observe(setup, round, boot, self.study.repeat.seconds, gentle));
+    fn cell(&mut self, cell: &Cell, round: u32, boot: u32) -> anyhow::Result<Sample> {
+        let measured = self.caps_of(cell).and_then(|caps| {
+            let terms = Terms { seconds: self.study.repeat.seconds, most_bytes: None, caps: &caps };
+            self.observe(cell, (round, boot), terms)
+        });
         self.blame(measured)
     }
 
@@ -265,14 +274,16 @@ impl Rig for Machine<'_> {
         self.beside_bytes
     }
 
-    fn most_bytes(&self, setup: &Cell) -> u64 {
-        let written = match workloads::find(&setup.workload).is_some_and(|w| w.traits().writes) {
-            true => hard_bytes(self.span_of(&setup.workload)),
-            false => 0,
+    fn most_bytes(&self, cell: &Cell) -> u64 {
+        let most = |actor: &Actor| {
+            let Some(target) = actor.target() else { return 0 };
+            if workloads::find(&actor.workload).is_some_and(|w| w.traits().writes()) {
+                return hard_bytes(self.span_of(&actor.workload));
+            }
+            // A reading cell on a target that writing cells empty may have to write it out first.
+            if self.refilled.iter().any(|r| r == target) { self.study.target_bytes() } else { 0 }
         };
-        // A reading cell on a target that writing cells empty may have to write it out first.
-        let filled = written == 0 && self.refilled.contains(&setup.target);
-        written + if filled { self.study.target_bytes() } else { 0 }
+        cell.actors().map(most).sum()
     }
 
     fn ending(&self) -> bool {

@@ -15,9 +15,10 @@ use vmio_model::study::{MIB, Study};
 use vmio_model::summary::durability::{FILE_SERVER, WRITE_CACHE};
 use vmio_node::{Change, Exec, Journal, Node, held};
 
-use super::{Machine, qemu_share};
-use crate::disks::places::{Health, Place, Pool};
-use crate::disks::targets::{self, Pinned, Prepared, TargetCtx};
+use super::{Machine, boot, qemu_share};
+use crate::engine::plan::Placed;
+use crate::disks::places::{Health, Pool};
+use crate::disks::targets::{self, Prepared, TargetCtx};
 use crate::engine::store::Store;
 use crate::engine::watcher::Watcher;
 use crate::image::Image;
@@ -33,14 +34,8 @@ pub struct Parts<'a> {
     pub local: Arc<dyn Node>,
     /// Journal of the run.
     pub journal: Arc<Journal>,
-    /// The disks below the place, or below the user's own device.
-    pub backing: Backing,
-    /// Where targets are made.
-    pub place: Place,
-    /// Directory in which the scratch directory is made.
-    pub dir: PathBuf,
-    /// The user's own device.
-    pub device: Option<Arc<Pinned>>,
+    /// Where targets are made; `None` where no cell is on a disk.
+    pub placed: Option<Placed>,
     /// What the run costs: how much each cell may write, and what making the targets writes.
     pub cost: &'a Plan,
     /// Use it whatever it holds.
@@ -71,43 +66,23 @@ impl<'a> Machine<'a> {
         let (local, journal) = (parts.local.clone(), parts.journal.clone());
         let skipped: Vec<String> = run.skipped.iter().map(|s| s.cell.key()).collect();
         let cells: Vec<Cell> = study.cells().into_iter().filter(|c| !skipped.contains(&c.key())).collect();
-        let mut attachments = Vec::new();
-        for cell in &cells {
-            if let Some(attachment) = &cell.attachment {
-                let one = (cell.guest.clone(), cell.target.clone(), attachment.clone());
-                if !attachments.contains(&one) {
-                    attachments.push(one);
-                }
-            }
-        }
-        let image = match attachments.is_empty() {
+        let sides = boot::sides(&cells);
+        let image = match sides.is_empty() {
             true => None,
             false => Some(Image::load_or_build(&*local, &parts.state_dir, progress).context("no guest image")?),
         };
-        let scratch = parts.dir.join(format!("vmio-scratch-{}", journal.cookie()));
-        let health = Health::of(&parts.place);
-        health
-            .during({
-                let (journal, dir, scratch) = (journal.clone(), parts.dir.clone(), scratch.clone());
-                let in_state = parts.place.ground.pool().is_some();
-                move || {
-                    // Our own state directory may lie behind a link.
-                    let dir = if in_state { dir.canonicalize()? } else { dir };
-                    let dir = hold_dir(&journal, &dir)
-                        .with_context(|| format!("cannot make or open the directory {}", dir.display()))?;
-                    anyhow::Ok(journal.scratch_dir_in(&dir, &scratch)?)
+        let (mut targets, mut backings) = (BTreeMap::new(), BTreeMap::new());
+        let health = match parts.placed.clone() {
+            None => None,
+            Some(placed) => {
+                let (made, health) = storage(&mut parts, &placed, &cells, run)?;
+                for (name, (target, backing)) in made {
+                    targets.insert(name.clone(), target);
+                    backings.insert(name, backing);
                 }
-            })
-            .map_err(anyhow::Error::msg)??;
-        let mut made = BTreeMap::new();
-        if let Err(e) = make_targets(&mut parts, &cells, &scratch, &health, run, &mut made) {
-            if health.look().is_err() {
-                // Even closing a file waits for a server that is gone; the journal removes with a limit.
-                std::mem::forget(made);
+                Some(health)
             }
-            return Err(e);
-        }
-        let (targets, backings) = made.into_iter().map(|(name, (t, b))| ((name.clone(), t), (name, b))).unzip();
+        };
         let limits = Limits::create(
             &*local,
             &journal,
@@ -143,7 +118,7 @@ impl<'a> Machine<'a> {
             run_dir: parts.run_dir,
             state_dir: parts.state_dir,
             environment,
-            attachments,
+            sides,
             guests: BTreeMap::new(),
             cap_ratio: None,
             caps: BTreeMap::new(),
@@ -164,31 +139,63 @@ impl<'a> Machine<'a> {
     }
 }
 
+/// Targets by their names, each with the disks below it.
+type Made = BTreeMap<String, (Box<dyn Prepared>, Backing)>;
+
+/// Makes the scratch directory and the targets in it.
+fn storage(parts: &mut Parts<'_>, placed: &Placed, cells: &[Cell], run: &mut Run) -> anyhow::Result<(Made, Health)> {
+    let journal = parts.journal.clone();
+    let scratch = placed.dir.join(format!("vmio-scratch-{}", journal.cookie()));
+    let health = Health::of(&placed.place);
+    health
+        .during({
+            let (dir, scratch) = (placed.dir.clone(), scratch.clone());
+            let in_state = placed.place.ground.pool().is_some();
+            move || {
+                // Our own state directory may lie behind a link.
+                let dir = if in_state { dir.canonicalize()? } else { dir };
+                let dir = hold_dir(&journal, &dir)
+                    .with_context(|| format!("cannot make or open the directory {}", dir.display()))?;
+                anyhow::Ok(journal.scratch_dir_in(&dir, &scratch)?)
+            }
+        })
+        .map_err(anyhow::Error::msg)??;
+    let mut made = BTreeMap::new();
+    if let Err(e) = make_targets(parts, placed, cells, (&scratch, &health), run, &mut made) {
+        if health.look().is_err() {
+            // Even closing a file waits for a server that is gone; the journal removes with a limit.
+            std::mem::forget(made);
+        }
+        return Err(e);
+    }
+    Ok((made, health))
+}
+
 /// Makes the targets of the cells, one after another, and stores how each is set up.
 fn make_targets(
     parts: &mut Parts<'_>,
+    placed: &Placed,
     cells: &[Cell],
-    scratch: &Path,
-    health: &Health,
+    (scratch, health): (&Path, &Health),
     run: &mut Run,
-    made: &mut BTreeMap<String, (Box<dyn Prepared>, Backing)>,
+    made: &mut Made,
 ) -> anyhow::Result<()> {
     let Parts { study, store, local, journal, progress, watcher, .. } = parts;
-    for cell in cells {
-        if made.contains_key(&cell.target) {
+    for name in cells.iter().flat_map(Cell::targets) {
+        if made.contains_key(name) {
             continue;
         }
         if let Some(reason) = watcher.as_mut().and_then(Watcher::must_stop) {
             return Err(MustStop(reason).into());
         }
-        let target = targets::find(&cell.target).with_context(|| format!("no target {}", cell.target))?;
-        progress(&format!("making the target {} ({} MiB)", cell.target, study.size.target_mib));
+        let target = targets::find(name).with_context(|| format!("no target {name}"))?;
+        progress(&format!("making the target {name} ({} MiB)", study.target_bytes() >> 20));
         let (prepared, backing, mut settings) = health
             .during({
                 let (local, journal, dir) = (local.clone(), journal.clone(), scratch.to_owned());
-                let (pool, device) = (parts.place.ground.pool().cloned(), parts.device.clone());
+                let (pool, device) = (placed.place.ground.pool().cloned(), placed.device.clone());
                 let (bytes, force, pace) = (study.target_bytes(), parts.force, parts.pace);
-                let place = parts.backing.clone();
+                let place = placed.backing.clone();
                 move || {
                     let (node, journal, in_pool) = (&*local, &journal, pool.clone());
                     let ctx = TargetCtx { node, journal, dir, pool, bytes, device, force, pace };
@@ -208,16 +215,16 @@ fn make_targets(
             .map_err(anyhow::Error::msg)?
             // What a full pool does to a write says less than the pool itself.
             .map_err(|e| health.look().err().map_or_else(|| anyhow::Error::new(e), anyhow::Error::msg))
-            .with_context(|| format!("cannot make the target {}", cell.target))?;
+            .with_context(|| format!("cannot make the target {name}"))?;
         settings = without(scratch, settings);
         settings.insert("backing".into(), backing.describe());
         settings.extend(write_cache(local.reader(), &backing).map(|word| (WRITE_CACHE.to_owned(), word)));
         settings.insert("logical_block_bytes".into(), prepared.demands().logical_block_bytes.to_string());
         settings.extend(backing.nfs.clone().map(|server| (FILE_SERVER.to_owned(), server)));
-        let at = format!("{}/native", cell.target);
+        let at = format!("{name}/native");
         store.add_effective(run.id, &at, &settings)?;
         run.effective.insert(at, settings);
-        made.insert(cell.target.clone(), (prepared, backing));
+        made.insert(name.to_owned(), (prepared, backing));
     }
     Ok(())
 }

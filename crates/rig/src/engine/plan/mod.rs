@@ -11,7 +11,7 @@ use vmio_look::neighbours::{self, Others};
 use vmio_look::require::Requirement;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::result::{Run, Skipped, WorkloadTraits};
-use vmio_model::cell::Cell;
+use vmio_model::cell::{Actor, Cell};
 use vmio_model::study::plan::{self as reckon, Plan};
 use vmio_model::study::{MIB, Study};
 use vmio_node::{Node, Reader};
@@ -22,7 +22,7 @@ use crate::disks::places::{self, Ground, Place};
 use crate::disks::space::gib;
 use crate::disks::targets::Pinned;
 use crate::disks::{space, targets};
-use crate::{guests, limits, workloads};
+use crate::{guests, limits, settings, workloads};
 
 mod rates;
 
@@ -59,30 +59,16 @@ pub struct Planned {
     pub told: Vec<String>,
     /// Why this form of it was chosen.
     pub form: Option<String>,
-    /// A directory that is not there and was not asked to be made.
-    pub missing: Option<PathBuf>,
     /// Traits of its workloads.
     pub traits: Vec<WorkloadTraits>,
-    /// Where targets are made.
-    pub place: Place,
-    /// Where the scratch directory goes: the place, or beside the state where that holds volumes.
-    pub dir: PathBuf,
-    /// The user's own device, as the target `device`, held from now on.
-    pub device: Option<Arc<Pinned>>,
-    /// What could not be seen of its users.
-    pub device_told: Vec<String>,
-    /// The disks below.
-    pub backing: Backing,
+    /// Where its targets are made; `None` where no cell is on a disk.
+    pub placed: Option<Placed>,
     /// Cells that cannot run here.
     pub skipped: Vec<Skipped>,
     /// What it costs.
     pub cost: Plan,
     /// Whether the rates behind it were measured here before.
     pub rates_from: String,
-    /// Bytes that the scratch volume takes.
-    pub needed_bytes: u64,
-    /// Space left there, in words.
-    pub space: Result<String, String>,
     /// What guests run on here, as far as it is known.
     pub accelerator: Option<guests::Accelerator>,
     /// Who else runs here.
@@ -92,6 +78,27 @@ pub struct Planned {
     /// How the native side is held to the guest's cores and memory, and QEMU to its own: in the words of the
     /// result, with the CPUs.
     pub held: Held,
+}
+
+/// Where targets are made.
+#[derive(Clone)]
+pub struct Placed {
+    /// The place.
+    pub place: Place,
+    /// Where the scratch directory goes: the place, or beside the state where that holds volumes.
+    pub dir: PathBuf,
+    /// A directory that is not there and was not asked to be made.
+    pub missing: Option<PathBuf>,
+    /// The user's own device, as the target `device`, held from now on.
+    pub device: Option<Arc<Pinned>>,
+    /// What could not be seen of its users.
+    pub device_told: Vec<String>,
+    /// The disks below.
+    pub backing: Backing,
+    /// Bytes that the targets take.
+    pub needed_bytes: u64,
+    /// Space left there, in words.
+    pub space: Result<String, String>,
 }
 
 /// The control groups of a run.
@@ -121,6 +128,53 @@ impl Held {
 /// Looks at the machine; changes nothing.
 pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node) -> anyhow::Result<Planned> {
     let reader = local.reader();
+    let mut placed = if study.has_disks() { Some(place(wishes, local)?) } else { None };
+    if let (None, Some(word)) = (&placed, wishes.on.clone().or(wishes.device.as_ref().map(|d| d.display().to_string()))) {
+        let why = format!("no cell of the study {} is on a disk, and {word} is named for one", study.name);
+        return Err(Failure::new(Exit::Usage, why).help("drop --on and --device").into());
+    }
+    let traits = traits(&study);
+    let ground = placed.as_ref().map(|p| &p.place.ground);
+    let backing = placed.as_ref().map(|p| &p.backing);
+    let refilled = ground.map(|ground| refilled(ground, wishes)).unwrap_or_default();
+    let (mut rates, rates_from) = rates(&study, last, backing, refilled);
+    let fits = |name: &str| targets::find(name).zip(ground).is_none_or(|(t, ground)| t.fits(ground).is_ok());
+    rates.target_space.retain(|name, _| fits(name));
+    // What takes its blocks when they are first written is not written before.
+    for (_, space) in rates.target_space.iter_mut().filter(|(name, _)| rates.refilled_targets.contains(name)) {
+        space.prepared_bytes = 0;
+    }
+    let others = neighbours::others(reader, "").context("cannot look for other guests")?;
+    let gentle = wishes.gentle || (!wishes.no_gentle && !others.guests.is_empty());
+    rates.beside_bytes = backing.map_or(0, |backing| rates::beside(local, &study, &wishes.state_dir, backing));
+    rates.probed = gentle;
+    let cost = reckon::estimate(&study, &traits, &rates);
+    let accelerator = guests::qemu::known_accelerator(reader, &wishes.state_dir);
+    let skipped = unmet(&study, local, gentle, wishes, ground);
+    if let Some(placed) = &mut placed {
+        placed.needed_bytes = needed_bytes(&rates, wishes);
+        placed.space = placed.look_for_room(local);
+    }
+    let held = Held::of(&study, gentle, local);
+    Ok(Planned {
+        study,
+        told: wishes.told.clone(),
+        form: wishes.form.clone(),
+        traits,
+        placed,
+        skipped,
+        cost,
+        rates_from,
+        accelerator,
+        others,
+        gentle,
+        held,
+    })
+}
+
+/// Where targets go, as far as that is known before it is known what they take.
+fn place(wishes: &Wishes, local: &dyn Node) -> anyhow::Result<Placed> {
+    let reader = local.reader();
     let place = match &wishes.on {
         Some(on) => places::resolve(local, on),
         None => places::directory(&space::default_dir(reader, &wishes.state_dir)),
@@ -139,58 +193,40 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
     let device = wishes.device.as_deref().map(|device| pin(local, device, wishes.force)).transpose()?;
     let (device, device_told) = device.unzip();
     let backing = backing_of(local, &place, &existing, device.as_deref())?;
-    let traits = traits(&study);
-    let (mut rates, rates_from) = rates(&study, last, &backing, refilled(&place.ground, wishes));
-    rates.target_space.retain(|name, _| targets::find(name).is_none_or(|t| t.fits(&place.ground).is_ok()));
-    // What takes its blocks when they are first written is not written before.
-    for (_, space) in rates.target_space.iter_mut().filter(|(name, _)| rates.refilled_targets.contains(name)) {
-        space.prepared_bytes = 0;
-    }
-    let others = neighbours::others(reader, "").context("cannot look for other guests")?;
-    let gentle = wishes.gentle || (!wishes.no_gentle && !others.guests.is_empty());
-    rates.beside_bytes = rates::beside(local, &study, &wishes.state_dir, &backing);
-    rates.probed = gentle;
-    let cost = reckon::estimate(&study, &traits, &rates);
-    let needed_bytes = needed_bytes(&rates, wishes);
-    let space = match &place.ground {
-        Ground::Files(_) => space::demand(local, &existing, needed_bytes)
-            .map_err(targets::Error::from)
-            .and_then(|left| match needed_bytes {
-                0 => Ok(left),
-                _ => targets::not_in_memory(&existing).map(|()| left),
-            })
-            .map_err(|e| e.to_string())
-            .and_then(|left| places::usable(&existing).map(|()| left).map_err(|e| format!("{e}; {}", e.help))),
-        Ground::Volumes(pool) => pool.demand(local, needed_bytes).map_err(|e| format!("{e}; {}", e.help)),
-    };
-    let space = space.map(|s| format!("{} left ({})", gib(s.free_bytes), s.of));
-    let accelerator = guests::qemu::known_accelerator(reader, &wishes.state_dir);
-    let skipped = unmet(&study, local, gentle, wishes, &place.ground);
-    let held = Held::of(&study, gentle, local);
     // For volumes it is the state directory, which is made where it is missing.
     let named = wishes.on.is_some() && matches!(place.ground, Ground::Files(_));
     let unmade = named && !wishes.make_place && existing != dir;
-    Ok(Planned {
-        study,
-        told: wishes.told.clone(),
-        form: wishes.form.clone(),
+    Ok(Placed {
         missing: unmade.then(|| dir.clone()),
-        traits,
+        device_told: device_told.unwrap_or_default(),
+        needed_bytes: 0,
+        space: Ok(String::new()),
         place,
         dir,
         device,
-        device_told: device_told.unwrap_or_default(),
         backing,
-        skipped,
-        cost,
-        rates_from,
-        needed_bytes,
-        space,
-        accelerator,
-        others,
-        gentle,
-        held,
     })
+}
+
+impl Placed {
+    /// Whether what the targets take is there, in words.
+    fn look_for_room(&self, local: &dyn Node) -> Result<String, String> {
+        let existing = existing_part(local.reader(), &self.dir);
+        let space = match &self.place.ground {
+            Ground::Files(_) => space::demand(local, &existing, self.needed_bytes)
+                .map_err(targets::Error::from)
+                .and_then(|left| match self.needed_bytes {
+                    0 => Ok(left),
+                    _ => targets::not_in_memory(&existing).map(|()| left),
+                })
+                .map_err(|e| e.to_string())
+                .and_then(|left| {
+                    places::usable(&existing).map(|()| left).map_err(|e| format!("{e}; {}", e.help))
+                }),
+            Ground::Volumes(pool) => pool.demand(local, self.needed_bytes).map_err(|e| format!("{e}; {}", e.help)),
+        };
+        space.map(|s| format!("{} left ({})", gib(s.free_bytes), s.of))
+    }
 }
 
 /// Traits of the study's workloads, in the order in which they are shown: those of the list first,
@@ -198,12 +234,13 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
 fn traits(study: &Study) -> Vec<WorkloadTraits> {
     let mut names: Vec<String> = workloads::ALL.iter().map(|w| w.traits().name).collect();
     let cells = study.cells();
-    for cell in &cells {
-        if !names.contains(&cell.workload) {
-            names.push(cell.workload.clone());
+    let used: Vec<&String> = cells.iter().flat_map(Cell::actors).map(|a| &a.workload).collect();
+    for name in &used {
+        if !names.contains(name) {
+            names.push((*name).clone());
         }
     }
-    names.retain(|name| cells.iter().any(|c| c.workload == *name));
+    names.retain(|name| used.contains(&name));
     names.iter().filter_map(|name| Some(workloads::find(name)?.traits())).collect()
 }
 
@@ -241,20 +278,49 @@ fn existing_part(reader: &dyn Reader, dir: &Path) -> PathBuf {
 }
 
 /// Cells that cannot run here, with the first unmet requirement of the entries that they name.
-fn unmet(study: &Study, local: &dyn Node, gentle: bool, wishes: &Wishes, ground: &Ground) -> Vec<Skipped> {
-    study
-        .cells()
-        .into_iter()
-        .filter_map(|setup| Some(Skipped { reason: why_not(&setup, local, gentle, wishes, ground)?, setup }))
-        .collect()
+fn unmet(study: &Study, local: &dyn Node, gentle: bool, wishes: &Wishes, ground: Option<&Ground>) -> Vec<Skipped> {
+    let why = |cell: &Cell| {
+        let mut actors = cell.actors();
+        let unfit = actors.find_map(|actor| why_not(actor, local, gentle, wishes, ground));
+        unfit.or_else(|| unsettable(cell)).or_else(|| in_each_others_way(cell))
+    };
+    study.cells().into_iter().filter_map(|cell| Some(Skipped { reason: why(&cell)?, cell })).collect()
 }
 
-fn why_not(setup: &Cell, local: &dyn Node, gentle: bool, wishes: &Wishes, ground: &Ground) -> Option<String> {
+/// Why what a cell sets cannot be set there.
+fn unsettable(cell: &Cell) -> Option<String> {
+    cell.settings.keys().find_map(|name| match settings::find(name) {
+        None => Some(format!("there is no setting {name}")),
+        Some(setting) => cell.actors().find_map(|actor| setting.fits(actor).err()),
+    })
+}
+
+/// Why actors cannot work on their targets at the same time: one would write over what the other reads.
+fn in_each_others_way(cell: &Cell) -> Option<String> {
+    let writes = |actor: &Actor| workloads::find(&actor.workload).is_some_and(|w| w.traits().writes());
+    cell.actors().enumerate().find_map(|(i, actor)| {
+        let target = actor.target()?;
+        let other = cell.actors().take(i).find(|other| other.target() == Some(target))?;
+        let clash = writes(actor) || writes(other);
+        clash.then(|| format!("two actors work on the target {target} at once, and one of them writes to it"))
+    })
+}
+
+fn why_not(
+    actor: &Actor,
+    local: &dyn Node,
+    gentle: bool,
+    wishes: &Wishes,
+    ground: Option<&Ground>,
+) -> Option<String> {
     let mut needs: Vec<&Requirement> = Vec::new();
-    if let Some(guest) = guests::find(&setup.guest) {
+    if let Some(guest) = guests::find(&actor.side.kind) {
+        if let Err(reason) = guest.fits(&actor.side.shape) {
+            return Some(reason);
+        }
         needs.extend(guest.requirements());
     }
-    if let Some(target) = targets::find(&setup.target)
+    if let (Some(target), Some(ground)) = (actor.target().and_then(targets::find), ground)
         && (wishes.device.is_none() || !target.takes_device())
     {
         if let Err(reason) = target.fits(ground) {
@@ -264,19 +330,19 @@ fn why_not(setup: &Cell, local: &dyn Node, gentle: bool, wishes: &Wishes, ground
             Some(pool) => {
                 needs.extend(pool.requirements());
                 // What a hypervisor needs to open its volumes.
-                if setup.attachment.is_some() {
+                if actor.attachment().is_some() {
                     needs.extend(targets::find(pool.target()).map_or(&[][..], |t| t.requirements()));
                 }
             }
             None => needs.extend(target.requirements()),
         }
     }
-    let workload = workloads::find(&setup.workload)?;
+    let workload = workloads::find(&actor.workload)?;
     needs.extend(workload.requirements());
     let missing = needs
         .iter()
         .find_map(|r| (r.check)(local.reader()).err().map(|found| format!("{}: {found}; {}", r.name, r.mend)));
-    missing.or_else(|| guests::qemu::why_not(local, setup)).or_else(|| {
+    missing.or_else(|| guests::qemu::why_not(local, actor)).or_else(|| {
         let unfit = gentle.then(|| workload.can_be_gentle().err()).flatten()?;
         Some(format!("{unfit}; gentle is on because other guests run here or it was asked for (--no-gentle)"))
     })
@@ -286,10 +352,10 @@ impl Planned {
     /// A run with nothing to measure, or guests without anything to compare them with, is refused
     /// before it begins.
     pub fn refuse(&self) -> anyhow::Result<()> {
-        if let Err(why) = &self.space {
+        if let Some(Err(why)) = self.placed.as_ref().map(|p| &p.space) {
             return Err(Failure::new(Exit::Precondition, why.clone()).into());
         }
-        if let Some(dir) = &self.missing {
+        if let Some(dir) = self.placed.as_ref().and_then(|p| p.missing.as_ref()) {
             let what = format!("{} is not there", dir.display());
             return Err(Failure::new(Exit::Precondition, what)
                 .help("name a directory that is, or have it made with --make-place")
@@ -303,9 +369,11 @@ impl Planned {
                 .into());
         }
         let skipped: BTreeSet<String> = self.skipped.iter().map(|s| s.cell.key()).collect();
-        let can_run = |c: &Cell| !skipped.contains(&c.key()) && !skipped.contains(&c.baseline().key());
-        let native_only = self.study.is_native_only();
-        if !self.study.cells().iter().any(|c| (native_only || !c.is_native()) && can_run(c)) {
+        let baseline = |c: &Cell| self.study.baseline.of(c).is_none_or(|base| !skipped.contains(&base.key()));
+        let can_run = |c: &Cell| !skipped.contains(&c.key()) && baseline(c);
+        let cells = self.study.cells();
+        let compares = cells.iter().any(|c| self.study.compares(c));
+        if !cells.iter().any(|c| (!compares || self.study.compares(c)) && can_run(c)) {
             let why = self.skipped.first().map_or_else(String::new, |s| s.reason.clone());
             return Err(Failure::new(Exit::Precondition, format!("nothing can be measured here: {why}"))
                 .help("`vmio doctor` lists what this host has and lacks")
@@ -317,21 +385,23 @@ impl Planned {
     /// Between the plan and the answer any time may pass: the user's own device must still be the one that
     /// was shown. (It is looked at once more when it is opened for writing.)
     pub fn still_holds(&self, local: &dyn Node) -> Result<(), Failure> {
-        let same = self.device.as_ref().map_or(Ok(()), |device| device.same(local.reader()));
+        let device = self.placed.as_ref().and_then(|p| p.device.as_ref());
+        let same = device.map_or(Ok(()), |device| device.same(local.reader()));
         same.map_err(|e| Failure::new(Exit::Precondition, e.to_string()))
     }
 
     /// Devices that the targets lie on, as (major, minor): what the gentle watch looks at.
     pub fn devices(&self, local: &dyn Node) -> Vec<(u32, u32)> {
+        let Some(placed) = &self.placed else { return Vec::new() };
         let number = |path: &Path| Some(local.stat(path).ok()??.dev);
-        let mut devices: Vec<(u32, u32)> = self.device.iter().map(|d| d.identity.number).collect();
-        if self.device.is_some() && self.study.cells().iter().all(|c| rates::takes_device(&c.target)) {
+        let mut devices: Vec<(u32, u32)> = placed.device.iter().map(|d| d.identity.number).collect();
+        if placed.device.is_some() && self.study.cells().iter().all(|c| c.targets().all(rates::takes_device)) {
             return devices;
         }
-        match &self.place.ground {
+        match &placed.place.ground {
             // Its volumes are not there yet; they may lie on any disk below them.
-            Ground::Volumes(_) => devices.extend(self.backing.leaves.values()),
-            Ground::Files(_) => devices.extend(number(&existing_part(local.reader(), &self.dir))),
+            Ground::Volumes(_) => devices.extend(placed.backing.leaves.values()),
+            Ground::Files(_) => devices.extend(number(&existing_part(local.reader(), &placed.dir))),
         }
         devices
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use vmio_look::backing::Backing;
-use vmio_model::result::Run;
+use vmio_model::result::{DiskWork, Run};
 use vmio_model::study::Study;
 use vmio_model::study::plan::{Rates, TargetSpace};
 use vmio_node::Node;
@@ -34,7 +34,7 @@ fn assumed(study: &Study, refilled_targets: Vec<String>) -> Rates {
         boot_seconds: 4.0,
         fixed_bytes: workloads::ALL
             .iter()
-            .filter(|workload| workload.moves_twice_the_memory())
+            .filter(|workload| workload.disk().is_some_and(|d| d.moves_twice_the_memory()))
             .map(|workload| (workload.traits().name, study.buffered_bytes()))
             .collect(),
         written_targets: targets::ALL
@@ -69,17 +69,22 @@ pub(super) fn beside(local: &dyn Node, study: &Study, state: &Path, backing: &Ba
 }
 
 /// The same from the last run on the same backing device, where there is one.
-pub(super) fn rates(study: &Study, last: Option<&Run>, backing: &Backing, refilled: Vec<String>) -> (Rates, String) {
+pub(super) fn rates(
+    study: &Study,
+    last: Option<&Run>,
+    backing: Option<&Backing>,
+    refilled: Vec<String>,
+) -> (Rates, String) {
     let mut rates = assumed(study, refilled);
-    let Some(last) = last.filter(|r| r.environment.backing == backing.describe() && r.environment.cap_ratio.is_none())
-    else {
+    let same = |r: &&Run| backing.is_some_and(|b| r.environment.backing == b.describe());
+    let Some(last) = last.filter(same).filter(|r| r.environment.cap_ratio.is_none()) else {
         return (rates, "assumed: 1 GB/s, 20,000 small requests a second".into());
     };
-    let best = |name: &str, of: fn(&vmio_model::result::WorkloadResult) -> f64| {
+    let best = |name: &str, of: fn(&DiskWork) -> f64| {
         last.samples
             .iter()
-            .filter(|s| s.cell.workload == name)
-            .map(|s| of(&s.result))
+            .filter(|s| s.cell.workload() == name)
+            .map(|s| of(&s.work()))
             .filter(|v| v.is_finite() && *v > 0.0)
             .max_by(f64::total_cmp)
     };
@@ -99,7 +104,10 @@ pub(super) fn rates(study: &Study, last: Option<&Run>, backing: &Backing, refill
 fn target_space(study: &Study) -> BTreeMap<String, TargetSpace> {
     let mut seen_by: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for cell in study.cells() {
-        seen_by.entry(cell.target).or_default().extend(cell.attachment.map(|a| a.label()));
+        for actor in cell.actors() {
+            let Some(target) = actor.target() else { continue };
+            seen_by.entry(target.to_owned()).or_default().extend(actor.attachment().map(|a| a.label()));
+        }
     }
     let of = |(name, attachments): (String, BTreeSet<String>)| {
         let space = targets::find(&name)?.space(study.target_bytes(), attachments.len() as u64);

@@ -66,7 +66,7 @@ pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) 
     let command = Exec {
         oom_score_adj: Some(ctx.oom_score_adj),
         cgroup_procs: ctx.cgroup_procs.clone(),
-        ..Exec::new(qemu.to_string_lossy()).args(arguments(&plan))
+        ..pinned(&qemu, &spec.pins).args(arguments(&plan))
     };
     let started = Instant::now();
     let process = ctx.node.spawn(&command)?;
@@ -105,6 +105,16 @@ pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) 
         Err(e @ Error::Down { .. }) => Err(e),
         Err(e) => Err(process.give_up(&format!("did not come up: {e}"))),
     }
+}
+
+/// QEMU, held to these processors by taskset(1), which becomes it; its threads inherit that
+/// (sched_setaffinity(2)).
+fn pinned(qemu: &Path, pins: &[u32]) -> Exec {
+    if pins.is_empty() {
+        return Exec::new(qemu.to_string_lossy());
+    }
+    let list: Vec<String> = pins.iter().map(u32::to_string).collect();
+    Exec::new("taskset").args(["-c".to_owned(), list.join(","), qemu.to_string_lossy().into_owned()])
 }
 
 /// Checks the specification and makes the plan of the command line.

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use vmio_look::require::{Requirement, readable};
+use vmio_model::cell::Shape;
 use vmio_model::result::Accel;
 use vmio_node::Node;
 use vmio_node::qmp::Qmp;
@@ -28,6 +29,9 @@ use launch::Booted;
 
 pub use accel::known as known_accelerator;
 pub use version::why_not;
+
+/// The machine of our guests (QEMU `-machine`).
+const MACHINE: &str = "q35";
 
 /// Entry `qemu`.
 pub struct Qemu;
@@ -59,6 +63,17 @@ impl GuestKind for Qemu {
             },
         ];
         REQUIREMENTS
+    }
+    fn fits(&self, shape: &Shape) -> std::result::Result<(), String> {
+        match shape {
+            Shape { machine: Some(machine), .. } if machine != MACHINE => {
+                Err(format!("vmio's own guests under QEMU have the machine {MACHINE}, not {machine}"))
+            }
+            Shape { kernel: Some(kernel), .. } => {
+                Err(format!("vmio's own guests run the kernel of their image, not {kernel}: see `vmio image`"))
+            }
+            _ => Ok(()),
+        }
     }
     fn launch(&self, ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>> {
         let image = ctx.image.ok_or_else(|| Error::Spec {

@@ -1,7 +1,7 @@
 //! Which QEMU this host has, by its own word, before a guest is started with it: some settings
 //! need a newer one, and one disk that it refuses would keep all others of a guest from running.
 
-use vmio_model::cell::Cell;
+use vmio_model::cell::Actor;
 use vmio_node::Node;
 
 use super::exchange;
@@ -11,13 +11,13 @@ use crate::qemu::{ask_version, find_qemu};
 
 /// Why a guest of this host's QEMU cannot have the disk of this cell, if it cannot. The host is
 /// asked only when that depends on its QEMU.
-pub fn why_not(node: &dyn Node, setup: &Cell) -> Option<String> {
-    let asked = setup.attachment.as_ref()?;
+pub fn why_not(node: &dyn Node, actor: &Actor) -> Option<String> {
+    let asked = actor.attachment()?;
     let driver = drivers::find(&asked.driver)?;
     if let Err(reason) = driver.fits(asked) {
         return Some(reason);
     }
-    let exchanges = targets::find(&setup.target).is_some_and(|t| t.exchanges());
+    let exchanges = actor.target().and_then(targets::find).is_some_and(|t| t.exchanges());
     let needs: Vec<_> = driver.needs_qemu(asked).into_iter().chain(exchanges.then_some(exchange::NEEDED)).collect();
     if needs.is_empty() {
         return None;

@@ -7,7 +7,7 @@
 //! (about a microsecond natively, 50 to 70 in a guest under software emulation). The log goes to
 //! standard error, so that no file is left on any side.
 
-use vmio_model::result::Latency;
+use vmio_model::figure::Distribution;
 
 /// Sends the log to standard error, which every node keeps apart.
 pub const LOG_ARG: &str = "--write_iolog=/proc/self/fd/2";
@@ -66,7 +66,7 @@ fn action(line: &str) -> Option<Option<Action>> {
 }
 
 /// Latency of the appends of a log; `appends` is the number that fio counted.
-pub fn latency(log: &[Action], appends: u64) -> Result<Latency, String> {
+pub fn latency(log: &[Action], appends: u64) -> Result<Distribution, String> {
     let mut micros: Vec<u64> = log
         .windows(3)
         .filter_map(|w| match *w {
@@ -81,8 +81,8 @@ pub fn latency(log: &[Action], appends: u64) -> Result<Latency, String> {
     micros.sort_unstable();
     let n = micros.len();
     let rank = |p: f64| ((p / 100.0 * n as f64).ceil() as usize).clamp(1, n) - 1;
-    Ok(Latency {
-        mean_seconds: micros.iter().sum::<u64>() as f64 / n as f64 * 1e-6,
+    Ok(Distribution {
+        mean: micros.iter().sum::<u64>() as f64 / n as f64 * 1e-6,
         percentiles: PERCENTILES.iter().map(|&p| (p, micros[rank(p)] as f64 * 1e-6)).collect(),
     })
 }
@@ -115,7 +115,7 @@ mod tests {
         let got = latency(&log, 101).unwrap();
         assert!((got.at(50.0).unwrap() - 50e-6).abs() < 1e-12);
         assert!((got.at(99.0).unwrap() - 99e-6).abs() < 1e-12);
-        assert!((got.mean_seconds - 50.5e-6).abs() < 1e-12);
+        assert!((got.mean - 50.5e-6).abs() < 1e-12);
     }
 
     #[test]
@@ -138,7 +138,7 @@ mod tests {
         let mean = |at: &serde_json::Value| at["lat_ns"]["mean"].as_f64().unwrap() * 1e-9;
         let both = mean(&job["write"]) + mean(&job["sync"]);
         let got = latency(&log, job["write"]["total_ios"].as_u64().unwrap()).unwrap();
-        assert!((got.mean_seconds / both - 1.0).abs() < 0.02, "{} against {both}", got.mean_seconds);
+        assert!((got.mean / both - 1.0).abs() < 0.02, "{} against {both}", got.mean);
         assert!(got.at(99.0).unwrap() > got.at(50.0).unwrap());
     }
 }

@@ -7,11 +7,12 @@
 use std::time::Duration;
 
 use serde_json::json;
-use vmio_look::require::Requirement;
-use vmio_model::result::{Figure, WorkloadResult, WorkloadTraits};
-use vmio_node::{Exec, Node, Output};
+use vmio_model::result::{DiskTraits, DiskWork, WorkloadResult, WorkloadTraits};
+use vmio_model::study::Sort;
+use vmio_node::{Exec, Output};
 
-use super::{Error, Result, State, WorkCtx, Workload};
+use super::{DiskWorkload, Error, Result, State, WorkCtx, Workload};
+use crate::workloads::{Role, Stage};
 
 /// Block size of the paper's runs.
 const BLOCK: u64 = 64 << 10;
@@ -59,15 +60,8 @@ impl Dd {
             return Err(unusable("it took no time".into()));
         }
         let (read_bytes, write_bytes) = if self.writes { (0, bytes) } else { (bytes, 0) };
-        Ok(WorkloadResult {
-            read_bytes,
-            write_bytes,
-            ios: bytes / BLOCK,
-            seconds,
-            latency: None,
-            raw: json!({ "dd": line }),
-            command,
-        })
+        let work = DiskWork { read_bytes, write_bytes, ios: bytes / BLOCK, seconds, latency: None };
+        Ok(work.result(json!({ "dd": line }), command))
     }
 }
 
@@ -75,13 +69,8 @@ impl Workload for Dd {
     fn about(&self) -> &str {
         self.about
     }
-    fn moves_twice_the_memory(&self) -> bool {
-        true
-    }
     fn traits(&self) -> WorkloadTraits {
-        WorkloadTraits {
-            name: self.name.into(),
-            figure: Figure::Bandwidth,
+        let disk = DiskTraits {
             reads: !self.writes,
             writes: self.writes,
             sequential: true,
@@ -89,27 +78,30 @@ impl Workload for Dd {
             depth: 1,
             direct: false,
             engine: String::new(),
-        }
+        };
+        let (figures, judged_by) = disk.figures(false);
+        WorkloadTraits { name: self.name.into(), figures, judged_by: judged_by.into(), disk: Some(disk) }
     }
-    fn requirements(&self) -> &'static [Requirement] {
-        &[super::DD]
+    fn works_on(&self) -> Sort {
+        Sort::Disk
     }
-    fn needs_state(&self) -> State {
-        if self.writes { State::Fresh } else { State::Filled }
+    fn roles(&self) -> &'static [Role] {
+        const { &super::worker(&["dd"], &[super::DD]) }
     }
-    fn bytes_needed(&self, memory_bytes: u64) -> u64 {
-        (2 * memory_bytes).next_multiple_of(1 << 20)
+    fn disk(&self) -> Option<&dyn DiskWorkload> {
+        Some(self)
     }
     fn can_be_gentle(&self) -> std::result::Result<(), &'static str> {
         Err("dd cannot be limited to a bandwidth: use the fio workloads with --gentle")
     }
-    fn run(&self, node: &dyn Node, ctx: &WorkCtx) -> Result<WorkloadResult> {
-        super::enough(self, ctx)?;
-        super::exists(self, node.reader(), ctx)?;
+    fn run(&self, stage: &Stage) -> Result<WorkloadResult> {
+        let (node, ctx) = stage.disk()?;
+        super::enough(self, &ctx)?;
+        super::exists(self, node.reader(), &ctx)?;
         let bytes = self.bytes_needed(ctx.memory_bytes);
         let mut exec = Exec {
             program: "dd".into(),
-            args: self.args(ctx, bytes),
+            args: self.args(&ctx, bytes),
             // 1 MiB a second is slower than any disk that still works.
             limit: Some(Duration::from_secs(60 + (bytes >> 20))),
             ..ctx.exec_base.clone()
@@ -117,6 +109,18 @@ impl Workload for Dd {
         exec.env.insert("LC_ALL".into(), "C".into());
         let output = node.exec(&exec)?;
         self.result(node.name(), exec.shown(), bytes, &output)
+    }
+}
+
+impl DiskWorkload for Dd {
+    fn needs_state(&self) -> State {
+        if self.writes { State::Fresh } else { State::Filled }
+    }
+    fn moves_twice_the_memory(&self) -> bool {
+        true
+    }
+    fn bytes_needed(&self, memory_bytes: u64) -> u64 {
+        (2 * memory_bytes).next_multiple_of(1 << 20)
     }
 }
 
@@ -135,7 +139,7 @@ mod tests {
     use vmio_node::End;
 
     use super::*;
-    use crate::workloads::{dd_read, dd_write, tests::ctx};
+    use crate::workloads::disk::{dd_read, dd_write, tests::ctx};
 
     fn output(stderr: &str, code: i32) -> Output {
         Output { end: End::Exit(code), stdout: vec![], stderr: stderr.into(), truncated: false }

@@ -10,7 +10,7 @@
 use std::borrow::Cow;
 
 use vmio_look::require::Requirement;
-use vmio_model::study::Family;
+use vmio_model::study::{Family, Sort};
 
 use super::fio::{Engine, FioJob, Rw};
 
@@ -19,7 +19,7 @@ pub const GRAMMAR: &str = "<seq|rand>-<read|write>-<size>-d<depth>[-uring][-buff
 
 /// The family as the reader of studies needs it.
 pub const FAMILY: Family =
-    Family { grammar: GRAMMAR, example: "seq-read-64k-d8-uring", recognise: |word| Some(parse(word)?.map(|_| ())) };
+    Family { grammar: GRAMMAR, example: "seq-read-64k-d8-uring", recognise: |word| Some(parse(word)?.map(|_| ())), works_on: Sort::Disk };
 
 /// The family's kinds as `doctor` shows them: name, one line, what they need.
 pub const KINDS: &[(&str, &str, &[Requirement])] = &[

@@ -13,11 +13,13 @@
 use std::borrow::Cow;
 
 use serde_json::Value;
-use vmio_look::require::Requirement;
-use vmio_model::result::{Figure, Latency, WorkloadResult, WorkloadTraits};
-use vmio_node::{Exec, Node, Output};
+use vmio_model::figure::Distribution;
+use vmio_model::result::{DiskTraits, DiskWork, WorkloadResult, WorkloadTraits};
+use vmio_model::study::Sort;
+use vmio_node::{Exec, Output};
 
-use super::{Error, Result, State, WorkCtx, Workload, append};
+use super::{DiskWorkload, Error, Result, State, WorkCtx, Workload, append};
+use crate::workloads::{Role, Stage};
 
 /// One fio job.
 #[derive(Debug, Clone)]
@@ -173,15 +175,9 @@ impl FioJob {
             completion(side).map_err(&unusable)?
         };
         let (read_bytes, write_bytes) = if self.rw.reads() { (bytes, 0) } else { (0, bytes) };
-        Ok(WorkloadResult {
-            read_bytes,
-            write_bytes,
-            ios,
-            seconds: millis as f64 / 1000.0,
-            latency: Some(latency),
-            raw: doc,
-            command,
-        })
+        let seconds = millis as f64 / 1000.0;
+        let work = DiskWork { read_bytes, write_bytes, ios, seconds, latency: Some(latency) };
+        Ok(work.result(doc, command))
     }
 }
 
@@ -190,9 +186,7 @@ impl Workload for FioJob {
         &self.about
     }
     fn traits(&self) -> WorkloadTraits {
-        WorkloadTraits {
-            name: self.name.to_string(),
-            figure: if self.block_bytes > 4096 { Figure::Bandwidth } else { Figure::Iops },
+        let disk = DiskTraits {
             reads: self.rw.reads(),
             writes: !self.rw.reads(),
             sequential: self.rw.sequential(),
@@ -200,32 +194,47 @@ impl Workload for FioJob {
             depth: self.depth,
             direct: !self.buffered,
             engine: self.engine.word().into(),
+        };
+        let (figures, judged_by) = disk.figures(true);
+        WorkloadTraits { name: self.name.to_string(), figures, judged_by: judged_by.into(), disk: Some(disk) }
+    }
+    fn works_on(&self) -> Sort {
+        Sort::Disk
+    }
+    fn roles(&self) -> &'static [Role] {
+        match self.engine {
+            Engine::IoUring => const { &super::worker(&["fio"], &[super::FIO, super::IO_URING]) },
+            Engine::Libaio | Engine::Durable => const { &super::worker(&["fio"], &[super::FIO]) },
         }
     }
-    fn requirements(&self) -> &'static [Requirement] {
-        if self.engine == Engine::IoUring { &[super::FIO, super::IO_URING] } else { &[super::FIO] }
-    }
-    fn needs_state(&self) -> State {
-        if self.rw.reads() { State::Filled } else { State::Fresh }
-    }
-    fn bytes_needed(&self, _memory_bytes: u64) -> u64 {
-        SPAN_LEAST
+    fn disk(&self) -> Option<&dyn DiskWorkload> {
+        Some(self)
     }
     fn can_be_gentle(&self) -> std::result::Result<(), &'static str> {
         Ok(())
     }
-    fn run(&self, node: &dyn Node, ctx: &WorkCtx) -> Result<WorkloadResult> {
-        super::enough(self, ctx)?;
-        super::exists(self, node.reader(), ctx)?;
+    fn run(&self, stage: &Stage) -> Result<WorkloadResult> {
+        let (node, ctx) = stage.disk()?;
+        super::enough(self, &ctx)?;
+        super::exists(self, node.reader(), &ctx)?;
         let exec = Exec {
             program: "fio".into(),
-            args: self.args(ctx),
+            args: self.args(&ctx),
             // After its time fio only waits for what is in flight.
             limit: Some(std::time::Duration::from_secs_f64(ctx.seconds * 2.0 + 120.0)),
             ..ctx.exec_base.clone()
         };
         let output = node.exec(&exec)?;
         self.result(node.name(), exec.shown(), &output)
+    }
+}
+
+impl DiskWorkload for FioJob {
+    fn needs_state(&self) -> State {
+        if self.rw.reads() { State::Filled } else { State::Fresh }
+    }
+    fn bytes_needed(&self, _memory_bytes: u64) -> u64 {
+        SPAN_LEAST
     }
 }
 
@@ -242,14 +251,14 @@ fn json(text: &str) -> std::result::Result<Value, String> {
 }
 
 /// Completion latency as fio computed it from its own histogram (`clat_ns`).
-fn completion(side: &Value) -> std::result::Result<Latency, String> {
+fn completion(side: &Value) -> std::result::Result<Distribution, String> {
     let clat = &side["clat_ns"];
     let mean = clat["mean"].as_f64().ok_or("no `clat_ns.mean` in its result")?;
     let list = clat["percentile"].as_object().ok_or("no `clat_ns.percentile` in its result")?;
     let mut percentiles: Vec<(f64, f64)> =
         list.iter().filter_map(|(p, ns)| Some((p.parse().ok()?, ns.as_f64()? * 1e-9))).collect();
     percentiles.sort_by(|a, b| a.0.total_cmp(&b.0));
-    Ok(Latency { mean_seconds: mean * 1e-9, percentiles })
+    Ok(Distribution { mean: mean * 1e-9, percentiles })
 }
 
 #[cfg(test)]
@@ -258,7 +267,7 @@ mod tests {
     use vmio_node::End;
 
     use super::*;
-    use crate::workloads::{durable_append, rand_read_32, seq_read, seq_write, tests::ctx};
+    use crate::workloads::disk::{durable_append, rand_read_32, seq_read, seq_write, tests::ctx};
 
     fn output(stdout: &str, stderr: &str, code: i32) -> Output {
         Output { end: End::Exit(code), stdout: stdout.into(), stderr: stderr.into(), truncated: false }

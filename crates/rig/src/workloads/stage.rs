@@ -1,0 +1,125 @@
+//! Where a workload runs: its roles, and the end of each.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use vmio_look::require::Requirement;
+use vmio_node::{Exec, Node};
+
+use super::disk::{Span, WorkCtx};
+use super::{Error, Result};
+
+/// A part of a workload that runs on one machine.
+#[derive(Debug, Clone, Copy)]
+pub struct Role {
+    /// Its name: `worker`, `server`, `client`.
+    pub name: &'static str,
+    /// What it must be given.
+    pub wants: Wants,
+    /// Programs that it runs. A guest of vmio's own gets them with its image.
+    pub programs: &'static [&'static str],
+    /// What its machine must have.
+    pub requirements: &'static [Requirement],
+}
+
+/// What a role must be given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wants {
+    /// A file or block device.
+    Path,
+    /// An address to serve on, or to reach.
+    Address,
+    /// The machine alone.
+    Nothing,
+}
+
+/// Where a role runs.
+#[derive(Clone)]
+pub struct End {
+    /// The machine.
+    pub node: Arc<dyn Node>,
+    /// What it is given there.
+    pub at: At,
+    /// Prototype of commands: control group files, `oom_score_adj`, environment.
+    pub exec_base: Exec,
+}
+
+/// What a role is given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum At {
+    /// A file or block device.
+    Path(PathBuf),
+    /// An address.
+    Address(IpAddr),
+    /// Nothing.
+    Nothing,
+}
+
+/// What a workload runs with.
+#[derive(Clone)]
+pub struct Stage {
+    /// The end of each role, by its name.
+    pub ends: BTreeMap<&'static str, End>,
+    /// Longest time of the measured part.
+    pub seconds: f64,
+    /// How much of a disk may be used; `None` where there is none.
+    pub span: Option<Span>,
+}
+
+impl Stage {
+    /// A stage of one role.
+    pub fn of(role: &'static str, end: End, seconds: f64) -> Self {
+        Self { ends: BTreeMap::from([(role, end)]), seconds, span: None }
+    }
+
+    /// The stage of a disk workload.
+    pub fn on_disk(node: Arc<dyn Node>, ctx: WorkCtx) -> Self {
+        let WorkCtx { path, bytes, seconds, memory_bytes, exec_base, gentle } = ctx;
+        let end = End { node, at: At::Path(path), exec_base };
+        Self { span: Some(Span { bytes, memory_bytes, gentle }), ..Self::of(super::disk::WORKER, end, seconds) }
+    }
+
+    /// The end of a role.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn end(&self, role: &str) -> Result<&End> {
+        self.ends.get(role).ok_or_else(|| Error::Unfit {
+            workload: "the workload".into(),
+            reason: format!("nothing was prepared for its role {role}"),
+        })
+    }
+
+    /// The machine of a disk workload, and what it works on there.
+    ///
+    /// # Errors
+    /// When there is no disk.
+    pub(super) fn disk(&self) -> Result<(&Arc<dyn Node>, WorkCtx)> {
+        let end = self.end(super::disk::WORKER)?;
+        let missing = || Error::Unfit { workload: "the workload".into(), reason: "it was given no disk".into() };
+        let (span, path) = self.span.zip(end.path()).ok_or_else(missing)?;
+        let Span { bytes, memory_bytes, gentle } = span;
+        let (path, exec_base) = (path.to_owned(), end.exec_base.clone());
+        Ok((&end.node, WorkCtx { path, bytes, seconds: self.seconds, memory_bytes, exec_base, gentle }))
+    }
+}
+
+impl End {
+    /// The file or block device that it is given.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.at {
+            At::Path(path) => Some(path),
+            At::Address(_) | At::Nothing => None,
+        }
+    }
+
+    /// The address that it is given.
+    pub fn address(&self) -> Option<IpAddr> {
+        match self.at {
+            At::Address(address) => Some(address),
+            At::Path(_) | At::Nothing => None,
+        }
+    }
+}
