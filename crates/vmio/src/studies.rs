@@ -7,6 +7,7 @@ use vmio_model::study::{Names, Study};
 use vmio_rig::disks::drivers;
 use vmio_rig::disks::targets;
 use vmio_rig::guests;
+use vmio_rig::settings;
 use vmio_rig::workloads;
 
 use vmio_model::failure::{Exit, Failure};
@@ -29,7 +30,11 @@ pub fn names() -> Names {
         guests: guests::ALL.iter().map(|g| g.name().to_owned()).collect(),
         targets: targets::ALL.iter().map(|t| t.name().to_owned()).collect(),
         drivers: drivers::ALL.iter().map(|d| d.name().to_owned()).collect(),
-        workloads: workloads::ALL.iter().map(|w| w.traits().name).collect(),
+        networks: Vec::new(),
+        peers: Vec::new(),
+        nics: Vec::new(),
+        settings: settings::names(),
+        workloads: workloads::names(),
         workload_family: Some(workloads::family::FAMILY),
     }
 }

@@ -11,8 +11,8 @@ use std::path::Path;
 use proptest::prelude::*;
 use vmio::store::{NewRun, Store};
 use vmio::studies;
-use vmio_model::result::{DeviceUse, Run, Sample, WorkloadResult, WorkloadTraits};
 use vmio_model::cell::Cell;
+use vmio_model::result::{DeviceUse, Run, Sample, WorkloadResult, WorkloadTraits};
 use vmio_model::study::{self, DoneReason, Study};
 use vmio_rig::engine::measure::{self as engine, Ended, Event, Impossible, Next, Rig, measure, next_noise};
 
@@ -103,14 +103,14 @@ impl Rig for Fake<'_> {
         if let Some(clock) = self.clock {
             clock.set(clock.get() + 1.0);
         }
-        if self.impossible == setup.attachment.as_ref().map(|a| a.driver.as_str()) && self.impossible.is_some() {
+        if self.impossible == setup.attachment().map(|a| a.driver.as_str()) && self.impossible.is_some() {
             return Err(Impossible("QEMU has no such disk".into()).into());
         }
         if self.fails.is_some_and(|fails| fails(setup, *attempt)) {
             anyhow::bail!("attempt {attempt} at {} went wrong", setup.key());
         }
         self.taken += 1;
-        let driver = setup.attachment.as_ref().map(|a| a.driver.as_str());
+        let driver = setup.attachment().map(|a| a.driver.as_str());
         let share = match driver {
             None => 1.0,
             Some("virtio-blk") => 0.5,
@@ -223,7 +223,7 @@ fn every_guest_sample_has_its_native_one_and_rounds_are_dealt_to_boots() {
         assert!(boots.len() as u32 >= study().repeat.min_boots, "{}: {boots:?}", setup.key());
     }
     // The first round runs the cells of a workload next to each other.
-    let first: Vec<&str> = run.samples.iter().take(6).map(|s| s.cell.workload.as_str()).collect();
+    let first: Vec<&str> = run.samples.iter().take(6).map(|s| s.cell.workload()).collect();
     assert_eq!(first, ["durable-append"; 3].iter().chain(&["seq-write"; 3]).copied().collect::<Vec<_>>());
 }
 
@@ -286,10 +286,10 @@ fn a_resumed_run_has_the_same_control_cells() {
 #[test]
 fn a_control_cell_that_fails_twice_costs_nothing_else() {
     let bed = Bed::new(&controlled());
-    let fails = |setup: &Cell, _: u32| setup.workload == "seq-write-8k-d1";
+    let fails = |setup: &Cell, _: u32| setup.workload() == "seq-write-8k-d1";
     bed.go(study::next, &mut Fake { sees_disk: true, fails: Some(&fails), ..Fake::default() }).0.unwrap();
     let run = bed.run();
-    assert_eq!(run.skipped.iter().map(|s| s.cell.workload.as_str()).collect::<Vec<_>>(), ["seq-write-8k-d1"]);
+    assert_eq!(run.skipped.iter().map(|s| s.cell.workload()).collect::<Vec<_>>(), ["seq-write-8k-d1"]);
     assert_eq!(controls_of(&run).len(), 2);
 }
 
@@ -388,7 +388,7 @@ fn taken_boots(run: &Run) -> usize {
 #[test]
 fn a_cell_that_fails_twice_is_left_out_with_its_reason_and_the_others_go_on() {
     let bed = Bed::new(&study());
-    let fails = |setup: &Cell, _: u32| setup.key().contains("lsi53c895a") && setup.workload == "seq-write";
+    let fails = |setup: &Cell, _: u32| setup.key().contains("lsi53c895a") && setup.workload() == "seq-write";
     let (ended, told) = bed.go(study::next, &mut Fake { fails: Some(&fails), ..Fake::default() });
     assert_eq!(ended.unwrap(), Ended::Done(DoneReason::MaxPairs));
     let run = bed.run();
@@ -433,11 +433,11 @@ fn a_disk_that_cannot_be_had_costs_its_own_cells_alone_and_no_boot() {
 #[test]
 fn a_baseline_that_fails_twice_takes_its_guests_with_it() {
     let bed = Bed::new(&study());
-    let fails = |setup: &Cell, _: u32| setup.is_native() && setup.workload == "durable-append";
+    let fails = |setup: &Cell, _: u32| setup.is_native() && setup.workload() == "durable-append";
     bed.go(study::next, &mut Fake { fails: Some(&fails), ..Fake::default() }).0.unwrap();
     let run = bed.run();
-    assert!(run.samples.iter().all(|s| s.cell.workload == "seq-write" || s.round == 0), "nothing without its pair");
-    assert!(run.samples.iter().filter(|s| s.cell.workload == "seq-write").count() > 12);
+    assert!(run.samples.iter().all(|s| s.cell.workload() == "seq-write" || s.round == 0), "nothing without its pair");
+    assert!(run.samples.iter().filter(|s| s.cell.workload() == "seq-write").count() > 12);
 }
 
 #[test]
@@ -467,7 +467,7 @@ fn budgets_end_the_run_and_hold_across_a_resume() {
         let bed = Bed::new(&study);
         let (ended, _) = bed.go(next, &mut Fake::default());
         assert_eq!(ended.unwrap(), Ended::Done(DoneReason::ByteBudget));
-        let written = |run: &Run| run.samples.iter().map(|s| s.result.write_bytes).collect::<Vec<_>>();
+        let written = |run: &Run| run.samples.iter().map(|s| s.work().write_bytes).collect::<Vec<_>>();
         let all = written(&bed.run());
         let budget = (0.1 * study::GIB as f64) as u64;
         let before_last: u64 = all[..all.len() - 1].iter().sum();
@@ -487,7 +487,7 @@ fn the_write_budget_is_never_overrun() {
         let bed = Bed::new(&study);
         let mut rig = Fake { most_bytes: CELL, beside_bytes, fails, ..Fake::default() };
         assert_eq!(bed.go(study::next, &mut rig).0.unwrap(), Ended::Done(DoneReason::ByteBudget));
-        let stored: u64 = bed.run().samples.iter().map(|s| s.result.write_bytes).sum();
+        let stored: u64 = bed.run().samples.iter().map(|s| s.work().write_bytes).sum();
         (stored, rig.cells.len())
     };
     let (stored, _) = written(0, None);
@@ -502,7 +502,7 @@ fn the_write_budget_is_never_overrun() {
     bed.go(study::next, &mut Fake { sees_disk: true, stop_after: Some(1), ..Fake::default() }).0.unwrap();
     let mut sample = bed.run().samples.remove(0);
     let own = engine::spent(std::slice::from_ref(&sample)).bytes_written;
-    sample.device.as_mut().unwrap().write_bytes += 50 << 30;
+    sample.device().as_mut().unwrap().write_bytes += 50 << 30;
     let busy = engine::spent(std::slice::from_ref(&sample)).bytes_written;
     assert!(own > 0 && busy <= 5 * own + own / 10 + (4 << 20), "{own} {busy}");
     sample.result.write_bytes = 0;

@@ -83,7 +83,7 @@ fn long_a_study_like_a_guest_is_measured_and_compares_it_with_its_mend() {
     let run = bed.last().unwrap();
     assert_eq!(run.state, RunState::Done);
     let setups: std::collections::BTreeSet<String> =
-        run.samples.iter().filter_map(|s| s.cell.attachment.as_ref()).map(|a| a.label()).collect();
+        run.samples.iter().filter_map(|s| s.cell.attachment()).map(|a| a.label()).collect();
     assert_eq!(Vec::from_iter(setups), ["virtio-blk,none,native+discard", "virtio-blk,none,native+iothread+discard"]);
     assert!(run.samples.iter().any(|s| s.cell.is_native()));
     let page: Value = serde_json::from_str(&ended.out).unwrap();

@@ -76,9 +76,9 @@ fn a_whole_run_is_stored_shown_in_every_form_and_leaves_nothing() {
     assert_eq!((run.samples.len(), distinct.len()), (16, 16), "8 cells in 2 rounds: {:?}", keys(&run));
     for sample in &run.samples {
         agrees_with_fio(sample);
-        let device = sample.device.expect("the disk below has counters");
-        assert!(device.seconds > 0.0 && sample.cpu.host_seconds > 0.0, "{}", sample.cell.key());
-        assert_eq!(sample.cpu.by_role.contains_key("vcpu"), !sample.cell.is_native());
+        let device = sample.device().expect("the disk below has counters");
+        assert!(device.seconds > 0.0 && sample.cpu().host_seconds > 0.0, "{}", sample.cell.key());
+        assert_eq!(sample.cpu().by_role.contains_key("vcpu"), !sample.cell.is_native());
     }
     for (attachment, key) in [
         ("device/native", "direct_io"),
@@ -257,7 +257,7 @@ fn beside_another_guest_the_run_is_gentle_and_keeps_to_its_cap() {
     let run = bed.last().unwrap();
     assert!(!run.samples.is_empty(), "{}", ended.err);
     for sample in &run.samples {
-        let (rate, cap) = (sample.result.bandwidth() / 1e6, cap(&sample.cell.workload));
+        let (rate, cap) = (sample.result.bandwidth() / 1e6, cap(sample.cell.workload()));
         assert!(rate <= cap * 1.1, "{}: {rate:.1} MB/s with a cap of {cap}", sample.cell.key());
     }
     bed.is_clean();

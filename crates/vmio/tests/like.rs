@@ -9,8 +9,8 @@ use std::process::Command;
 use vmio::report::{self, Report, like};
 use vmio::studies;
 use vmio::term::Style;
-use vmio_model::result::Accel;
 use vmio_model::cell::{Aio, Attachment, Cache};
+use vmio_model::result::Accel;
 use vmio_model::study::{Matrix, Study};
 
 #[test]

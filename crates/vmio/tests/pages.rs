@@ -72,10 +72,10 @@ fn a_run_with_names_that_are_markup() {
     }
     let mut run = common::run(Accel::Kvm);
     run.study = format!("quick{HOSTILE}").as_str().into();
-    run.samples.iter_mut().for_each(|s| s.cell.target += HOSTILE);
+    run.samples.iter_mut().for_each(|s| s.cell.target() += HOSTILE);
     let renamed = |name: &str| format!("{name}{HOSTILE}");
     run.workloads.iter_mut().for_each(|w| w.name = renamed(&w.name));
-    run.samples.iter_mut().for_each(|s| s.cell.workload = renamed(&s.cell.workload));
+    run.samples.iter_mut().for_each(|s| s.cell.workload() = renamed(s.cell.workload()));
     holds(&html(&Report::of(&run)), 60);
 }
 

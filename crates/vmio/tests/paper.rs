@@ -97,9 +97,9 @@ fn every_control_cell_is_a_workload_that_asks_for_just_that() {
     let all = controls(&study, &run.samples, &vmio_model::study::control::logical_blocks(&run.effective));
     assert!(all.iter().any(|c| c.link == Link::Depth));
     for control in all {
-        let traits = workloads::find(&control.cell.workload).unwrap().traits();
+        let traits = workloads::find(control.cell.workload()).unwrap().traits();
         assert_eq!((traits.block_bytes, traits.depth), (control.request_bytes, control.depth), "{}", traits.name);
-        assert!(traits.direct && traits.sequential && traits.reads == control.of.workload.contains("read"));
+        assert!(traits.direct && traits.sequential && traits.reads == control.of.workload().contains("read"));
     }
 }
 

@@ -7,10 +7,10 @@ use common::page::balanced;
 use vmio::report::export::{Format, export};
 use vmio::report::{self, Report};
 use vmio::term::Style;
+use vmio_model::cell::{Aio, Cache};
 use vmio_model::kind::RunKind;
 use vmio_model::result::*;
 use vmio_model::rules::Proof;
-use vmio_model::cell::{Aio, Cache};
 
 /// The forms a person reads, with what each does to text undone.
 fn forms(report: &Report<'_>) -> Vec<(&'static str, String)> {
@@ -108,7 +108,7 @@ fn hostile_names_stay_text() {
     run.skipped[0].reason = nasty.into();
     let renamed = |name: &str| if name == "seq-read" { nasty.to_owned() } else { name.to_owned() };
     run.workloads.iter_mut().for_each(|w| w.name = renamed(&w.name));
-    run.samples.iter_mut().for_each(|s| s.cell.workload = renamed(&s.cell.workload));
+    run.samples.iter_mut().for_each(|s| s.cell.workload() = renamed(s.cell.workload()));
     let report = Report::of(&run);
     let html = report::html(&report);
     assert!(!html.contains("<script"));
@@ -174,7 +174,7 @@ fn one_sample_has_no_interval_and_none_is_shown() {
 fn a_device_that_cannot_be_seen_has_no_figures() {
     let mut run = common::run(Accel::Kvm);
     for sample in &mut run.samples {
-        sample.device = None;
+        sample.device() = None;
         sample.marks = vec![Mark::NotVisible];
     }
     let report = Report::of(&run);

@@ -129,7 +129,7 @@ fn stock(dir: &Path) {
     second.environment.kernel = "6.12.0-1-amd64".into();
     second.environment.cap_ratio = Some(0.25);
     second.environment.node = Some("lab host (FIXTURE)".into());
-    second.samples.retain(|s| s.cell.workload != "seq-read");
+    second.samples.retain(|s| s.cell.workload() != "seq-read");
     common::store_run(&store, &second);
     let stored = store.load(1).unwrap();
     let proof = Report::of(&stored).findings.into_iter().find_map(|f| f.proof).unwrap();
@@ -141,7 +141,7 @@ fn stock(dir: &Path) {
     let mut failed = common::run(Accel::Kvm);
     failed.state = RunState::Failed("FIXTURE: the disk was pulled".into());
     failed.samples.truncate(30);
-    failed.samples.iter_mut().for_each(|s| s.device = None);
+    failed.samples.iter_mut().for_each(|s| s.device() = None);
     common::store_run(&store, &failed);
     common::store_run(&store, &full::run());
     common::store_run(&store, &common::paper::run(Accel::Tcg));

@@ -1,9 +1,9 @@
 //! Cloud Hypervisor guests that run here, by their command lines (its docs: device_model.md,
 //! cpu.md, memory.md) and /proc. What was added through its API is not seen.
 
+use vmio_model::cell::Aio;
 use vmio_model::facts::{Fact, Guest, Unread};
 use vmio_model::result::Accel;
-use vmio_model::cell::Aio;
 
 use super::process::Process;
 use super::{GuestKind, seen};

@@ -286,7 +286,8 @@ mod tests {
                     1: 0100007F:9C40 0100007F:1451 01 00000000:00000000 00:00000000 00000000     0        0 20912 1\n";
         assert_eq!(listening_ports(text).collect::<Vec<_>>(), [5201]);
         assert_eq!(bound_ports(text).collect::<Vec<_>>(), [5201, 40000]);
-        let six = "h\n 0: 00000000000000000000000000000000:1451 00000000000000000000000000000000:0000 0A 0:0 0:0 0 0 0 1\n";
+        let six =
+            "h\n 0: 00000000000000000000000000000000:1451 00000000000000000000000000000000:0000 0A 0:0 0:0 0 0 0 1\n";
         assert_eq!(listening_ports(six).next(), Some(5201));
         assert_eq!(listening_ports("nonsense\nmore of it\n").next(), None);
     }

@@ -40,7 +40,7 @@ struct Ability {
     point: &'static str,
     name: String,
     about: &'static str,
-    requirements: &'static [Requirement],
+    requirements: Vec<&'static Requirement>,
     /// Whether a host without it is less than ready: measuring does not need what is optional.
     needed: bool,
 }
@@ -50,14 +50,14 @@ fn abilities() -> Vec<Ability> {
         point: "image",
         name: "guest image".into(),
         about: "what reference guests boot from",
-        requirements: image::REQUIREMENTS,
+        requirements: image::REQUIREMENTS.iter().collect(),
         needed: true,
     }];
     all.push(Ability {
         point: "image",
         name: "lab host".into(),
         about: "a guest that acts as a host, for storage this kernel does not support",
-        requirements: lab::REQUIREMENTS,
+        requirements: lab::REQUIREMENTS.iter().collect(),
         needed: false,
     });
     for g in guests::ALL {
@@ -65,12 +65,18 @@ fn abilities() -> Vec<Ability> {
             point: "guest",
             name: g.name().into(),
             about: g.about(),
-            requirements: g.requirements(),
+            requirements: g.requirements().iter().collect(),
             needed: true,
         });
     }
     for d in drivers::ALL {
-        all.push(Ability { point: "driver", name: d.name().into(), about: d.about(), requirements: &[], needed: true });
+        all.push(Ability {
+            point: "driver",
+            name: d.name().into(),
+            about: d.about(),
+            requirements: Vec::new(),
+            needed: true,
+        });
     }
     // Those that are volumes need a place that few hosts have: see `places`.
     for t in targets::ALL.iter().filter(|t| t.fits(&Ground::Files("/".into())).is_ok()) {
@@ -78,22 +84,34 @@ fn abilities() -> Vec<Ability> {
             point: "target",
             name: t.name().into(),
             about: t.about(),
-            requirements: t.requirements(),
+            requirements: t.requirements().iter().collect(),
             needed: true,
         });
     }
     for w in workloads::ALL {
         let name = w.traits().name;
-        all.push(Ability { point: "workload", name, about: w.about(), requirements: w.requirements(), needed: true });
+        all.push(Ability {
+            point: "workload",
+            name,
+            about: w.about(),
+            requirements: w.requirements().collect(),
+            needed: true,
+        });
     }
     for (name, about, requirements) in workloads::family::KINDS {
-        all.push(Ability { point: "workload", name: (*name).into(), about, requirements, needed: true });
+        all.push(Ability {
+            point: "workload",
+            name: (*name).into(),
+            about,
+            requirements: requirements.iter().collect(),
+            needed: true,
+        });
     }
     all.push(Ability {
         point: "probe",
         name: "block tracing".into(),
         about: "disk use by process, for `vmio top`",
-        requirements: trace::REQUIREMENTS,
+        requirements: trace::REQUIREMENTS.iter().collect(),
         needed: false,
     });
     all
@@ -215,7 +233,7 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
     let mut rows = Vec::new();
     for ability in abilities() {
         let mut missing = Vec::new();
-        for requirement in ability.requirements {
+        for requirement in &ability.requirements {
             let check = seen.entry(requirement.name).or_insert_with(|| requirement.look(reader));
             if let Check::Unmet { why, mend } = check {
                 missing.push((requirement.name, why.clone(), *mend));

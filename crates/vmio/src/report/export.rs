@@ -8,13 +8,14 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use vmio_model::figure::{Better, Compared, Unit, Value};
 use vmio_model::kind::RunKind;
-use vmio_model::result::{Accel, Figure, Mark, Run, Sample};
+use vmio_model::result::{Accel, Mark, Run, Sample, WorkloadTraits};
 use vmio_model::shown;
 use vmio_model::stats::{Estimate, Interval};
 use vmio_model::summary::{SCHEMA_VERSION, Summary, summarise};
 
-use super::{format, view};
+use super::format;
 use crate::document;
 
 /// The formats of `vmio runs export`.
@@ -43,7 +44,7 @@ pub struct Whole<'a> {
 #[derive(Serialize, JsonSchema)]
 pub struct Published<'a> {
     /// `bandwidth`, `iops`, `latency_p99` and the like.
-    metric: &'static str,
+    metric: String,
     /// The figure, in `unit`.
     value: f64,
     /// `bytes/second`, `requests/second`, `seconds`, `bytes`, `requests`, `ratio`.
@@ -63,8 +64,8 @@ struct Metadata<'a> {
     study: &'a RunKind,
     /// Key of the cell.
     cell: String,
-    /// Name of the target.
-    target: &'a str,
+    /// Name of the target, or of what else was worked on.
+    target: String,
     /// `native`, or what runs the guest.
     guest: &'a str,
     /// How the guest sees the target; `None` on the native side.
@@ -125,21 +126,40 @@ fn whole(run: &Run) -> String {
 }
 
 /// The metrics of a sample: name, value, unit.
-fn metrics(sample: &Sample) -> Vec<(&'static str, f64, &'static str)> {
-    let result = &sample.result;
-    let mut all = vec![("bandwidth", result.bandwidth(), "bytes/second")];
-    if result.ios > 0 {
-        all.push(("iops", result.iops(), "requests/second"));
+fn metrics(sample: &Sample, workloads: &[WorkloadTraits]) -> Vec<(String, f64, &'static str)> {
+    let mut all = Vec::new();
+    for (i, (actor, result)) in sample.cell.actors().zip(sample.results()).enumerate() {
+        let Some(traits) = workloads.iter().find(|w| w.name == actor.workload) else { continue };
+        for reading in &result.figures {
+            let figure = traits.figures.iter().find(|f| f.name == reading.figure);
+            let Some(figure) = figure.filter(|f| f.compared != Compared::No) else { continue };
+            let labels: Vec<&str> = reading.labels.values().map(String::as_str).collect();
+            let mut name = std::iter::once(figure.name.as_str()).chain(labels).collect::<Vec<_>>().join("_");
+            if i > 0 {
+                name = format!("{name}_{}", i + 1);
+            }
+            let unit = figure.unit.word();
+            match &reading.value {
+                Value::Scalar(value) if *value != 0.0 || figure.compared == Compared::Difference => {
+                    all.push((name, *value, unit));
+                }
+                Value::Scalar(_) => {}
+                Value::Distribution(d) => {
+                    all.push((format!("{name}_mean"), d.mean, unit));
+                    for p in [50.0, 99.0] {
+                        all.extend(d.at(p).map(|value| (format!("{name}_p{p:.0}"), value, unit)));
+                    }
+                }
+                Value::Series(_) => {
+                    all.extend(reading.value.typical().map(|mean| (format!("{name}_mean"), mean, unit)))
+                }
+            }
+        }
     }
-    if let Some(latency) = &result.latency {
-        all.push(("latency_mean", latency.mean_seconds, "seconds"));
-        all.extend(latency.at(50.0).map(|s| ("latency_p50", s, "seconds")));
-        all.extend(latency.at(99.0).map(|s| ("latency_p99", s, "seconds")));
-    }
-    if let Some(device) = &sample.device {
-        all.push(("device_request_size", device.request_bytes, "bytes"));
-        all.push(("device_queue_depth", device.queue_depth, "requests"));
-        all.extend(device.busy_ratio.map(|busy| ("device_busy", busy, "ratio")));
+    if let Some(device) = &sample.device() {
+        all.push(("device_request_size".to_owned(), device.request_bytes, "bytes"));
+        all.push(("device_queue_depth".to_owned(), device.queue_depth, "requests"));
+        all.extend(device.busy_ratio.map(|busy| ("device_busy".to_owned(), busy, "ratio")));
     }
     all
 }
@@ -148,15 +168,15 @@ fn pkb(run: &Run) -> String {
     let e = &run.environment;
     let mut out = String::new();
     for sample in &run.samples {
-        let setup = &sample.cell;
+        let cell = &sample.cell;
         let metadata = Metadata {
             run: run.id,
             study: &run.study,
-            cell: setup.key(),
-            target: &setup.target,
-            guest: &setup.guest,
-            attachment: setup.attachment.as_ref().map(|a| a.label()),
-            workload: &setup.workload,
+            cell: cell.key(),
+            target: cell.lead.subject.place(),
+            guest: &cell.lead.side.kind,
+            attachment: cell.lead.subject.seen_by(),
+            workload: cell.workload(),
             round: sample.round,
             boot: sample.boot,
             marks: &sample.marks,
@@ -167,7 +187,7 @@ fn pkb(run: &Run) -> String {
             qemu: e.qemu.as_deref(),
             vmio: &e.vmio,
         };
-        for (metric, value, unit) in metrics(sample) {
+        for (metric, value, unit) in metrics(sample, &run.workloads) {
             let timestamp = sample.started_unix;
             out += &document::text(&Published { metric, value, unit, metadata: &metadata, timestamp });
         }
@@ -186,10 +206,16 @@ fn github(run: &Run, summary: &Summary) -> String {
     };
     let mut entries = Vec::new();
     for cell in &summary.cells {
-        let Some(Estimate { value, interval, n }) = view::figure(cell) else { continue };
-        let (unit, scale) = match cell.figure {
-            Figure::Bandwidth => ("MB/s", 1e-6),
-            Figure::Iops => ("IOPS", 1.0),
+        let Some((figure, Estimate { value, interval, n })) = cell.judged().map(|f| (f, f.typical)) else { continue };
+        // One direction a file: what is better when there is less of it has no place in it.
+        if figure.better == Better::Less || n == 0 {
+            continue;
+        }
+        let (unit, scale) = match figure.unit {
+            Unit::BytesPerSecond => ("MB/s", 1e-6),
+            Unit::RequestsPerSecond => ("IOPS", 1.0),
+            Unit::BitsPerSecond => ("Mbit/s", 1e-6),
+            other => (other.word(), 1.0),
         };
         entries.push(Drawn {
             name: cell.key.clone(),
@@ -217,38 +243,44 @@ fn csv(run: &Run) -> String {
     let mut out = String::from(
         "run,study,accelerator,target,guest,attachment,workload,round,boot,started_unix_seconds,seconds,read_bytes,\
          write_bytes,requests,bandwidth_bytes_per_second,requests_per_second,latency_mean_seconds,latency_p50_seconds,\
-         latency_p99_seconds,device_request_bytes,device_queue_depth,device_busy_ratio,host_cpu_seconds,marks\r\n",
+         latency_p99_seconds,device_request_bytes,device_queue_depth,device_busy_ratio,host_cpu_seconds,marks,cell,figure,unit,value\r\n",
     );
     let number = |x: Option<f64>| x.filter(|x| x.is_finite()).map_or(String::new(), |x| x.to_string());
     for s in &run.samples {
-        let (setup, result, device, latency) = (&s.cell, &s.result, s.device, s.result.latency.as_ref());
+        let (cell, work, device, latency) = (&s.cell, s.work(), s.device(), s.result.latency());
         let accel = run.environment.accel.map_or(String::new(), |a| format!("{a:?}").to_lowercase());
         let marks: Vec<&str> = s.marks.iter().map(|m| format::mark(*m)).collect();
+        let on_disk = cell.target().is_some();
+        let judged = run.workloads.iter().find(|w| w.name == cell.workload()).and_then(|w| w.judge());
         let fields = [
             run.id.to_string(),
             run.study.to_string(),
             accel,
-            setup.target.clone(),
-            setup.guest.clone(),
-            setup.attachment.as_ref().map_or(String::new(), |a| a.label()),
-            setup.workload.clone(),
+            cell.lead.subject.place(),
+            cell.lead.side.to_string(),
+            cell.lead.subject.seen_by().unwrap_or_default(),
+            cell.workload().to_owned(),
             s.round.to_string(),
             s.boot.to_string(),
             s.started_unix.to_string(),
-            number(Some(result.seconds)),
-            result.read_bytes.to_string(),
-            result.write_bytes.to_string(),
-            result.ios.to_string(),
-            number(Some(result.bandwidth())),
-            number((result.ios > 0).then(|| result.iops())),
-            number(latency.map(|l| l.mean_seconds)),
+            number(Some(s.result.seconds)),
+            number(on_disk.then_some(work.read_bytes as f64)),
+            number(on_disk.then_some(work.write_bytes as f64)),
+            number(on_disk.then_some(work.ios as f64)),
+            number(on_disk.then(|| work.bandwidth())),
+            number((work.ios > 0).then(|| work.iops())),
+            number(latency.map(|l| l.mean)),
             number(latency.and_then(|l| l.at(50.0))),
             number(latency.and_then(|l| l.at(99.0))),
             number(device.map(|d| d.request_bytes)),
             number(device.map(|d| d.queue_depth)),
             number(device.and_then(|d| d.busy_ratio)),
-            number(Some(s.cpu.host_seconds)),
+            number(Some(s.cpu().host_seconds)),
             marks.join(";"),
+            cell.key(),
+            judged.map_or(String::new(), |f| f.name.clone()),
+            judged.map_or(String::new(), |f| f.unit.word().to_owned()),
+            number(judged.and_then(|f| s.result.figure(&f.name))),
         ];
         let quoted: Vec<String> = fields.iter().map(|f| quote(f)).collect();
         out += &quoted.join(",");

@@ -1,6 +1,7 @@
 //! Figures as a person reads them. One place, so that every form of the report says the same.
 
-use vmio_model::result::{Figure, Mark, RunState};
+use vmio_model::figure::Unit;
+use vmio_model::result::{Mark, RunState};
 use vmio_model::stats::{Estimate, Ratio};
 
 pub use vmio_model::words::{count, two};
@@ -17,14 +18,51 @@ pub fn three(x: f64) -> String {
     }
 }
 
-/// A rate in the unit of its figure: `650 MB/s`, `2.61k IOPS`.
-pub fn rate(figure: Figure, value: f64) -> String {
-    match (figure, value) {
-        (Figure::Bandwidth, v) if v >= 1e6 => format!("{} MB/s", three(v / 1e6)),
-        (Figure::Bandwidth, v) => format!("{} kB/s", three(v / 1e3)),
-        (Figure::Iops, v) if v >= 999_500.0 => format!("{}M IOPS", three(v / 1e6)),
-        (Figure::Iops, v) if v >= 9_995.0 => format!("{}k IOPS", three(v / 1e3)),
-        (Figure::Iops, v) => format!("{} IOPS", three(v)),
+/// A value in the unit of its figure: `650 MB/s`, `2.61k IOPS`, `9.41 Gbit/s`, `61.2 µs`, `0.12 %`.
+pub fn figure(unit: Unit, value: f64) -> String {
+    match unit {
+        Unit::BytesPerSecond if value >= 1e6 => format!("{} MB/s", three(value / 1e6)),
+        Unit::BytesPerSecond => format!("{} kB/s", three(value / 1e3)),
+        Unit::BitsPerSecond => scaled(value, "bit/s"),
+        Unit::RequestsPerSecond => many(value, "IOPS"),
+        Unit::PacketsPerSecond => many(value, "packets/s"),
+        Unit::OperationsPerSecond => many(value, "op/s"),
+        Unit::Bytes => bytes(value as u64),
+        Unit::Requests => many(value, "requests"),
+        Unit::Packets => many(value, "packets"),
+        Unit::Seconds => time(value),
+        Unit::Ratio => percent(value),
+        Unit::Count => three(value),
+        Unit::Joules => format!("{} J", three(value)),
+    }
+}
+
+/// `68.0k IOPS`.
+fn many(value: f64, unit: &str) -> String {
+    match value {
+        v if v >= 999_500.0 => format!("{}M {unit}", three(v / 1e6)),
+        v if v >= 9_995.0 => format!("{}k {unit}", three(v / 1e3)),
+        v => format!("{} {unit}", three(v)),
+    }
+}
+
+/// `941 Mbit/s`.
+fn scaled(value: f64, unit: &str) -> String {
+    match value {
+        v if v >= 999.5e6 => format!("{} G{unit}", three(v / 1e9)),
+        v if v >= 999.5e3 => format!("{} M{unit}", three(v / 1e6)),
+        v => format!("{} k{unit}", three(v / 1e3)),
+    }
+}
+
+/// What a figure is called at the head of a column: `Bandwidth`, `Requests a second`.
+pub fn title(name: &str, unit: Unit) -> String {
+    match unit {
+        Unit::RequestsPerSecond => "Requests a second".to_owned(),
+        _ => {
+            let mut letters = name.chars();
+            letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+        }
     }
 }
 
@@ -145,10 +183,14 @@ mod tests {
 
     #[test]
     fn figures() {
-        assert_eq!(rate(Figure::Bandwidth, 642.2e6), "642 MB/s");
-        assert_eq!(rate(Figure::Bandwidth, 9.87e5), "987 kB/s");
-        assert_eq!(rate(Figure::Iops, 2612.0), "2612 IOPS");
-        assert_eq!(rate(Figure::Iops, 68_012.0), "68.0k IOPS");
+        assert_eq!(figure(Unit::BytesPerSecond, 642.2e6), "642 MB/s");
+        assert_eq!(figure(Unit::BytesPerSecond, 9.87e5), "987 kB/s");
+        assert_eq!(figure(Unit::RequestsPerSecond, 2612.0), "2612 IOPS");
+        assert_eq!(figure(Unit::RequestsPerSecond, 68_012.0), "68.0k IOPS");
+        assert_eq!(figure(Unit::BitsPerSecond, 9.414e9), "9.41 Gbit/s");
+        assert_eq!(figure(Unit::BitsPerSecond, 941.2e6), "941 Mbit/s");
+        assert_eq!(figure(Unit::PacketsPerSecond, 68_012.0), "68.0k packets/s");
+        assert_eq!(figure(Unit::Ratio, 0.0), "0.0 %");
         assert_eq!(time(61.2e-6), "61.2 µs");
         assert_eq!(time(1.5), "1.50 s");
         assert_eq!(bytes(4096), "4 KiB");

@@ -1,10 +1,10 @@
 //! The report as one HTML file that loads nothing: style and drawings are inline, and there is no
 //! script. Each bar stands in a table row with its figure, so the table is the drawings' text form.
 
-use vmio_model::result::{Figure, Run, Sample, WorkloadResult};
+use vmio_model::result::{Run, Sample, WorkloadResult};
 use vmio_model::stats::{Estimate, median};
 
-use super::format::{self, rate, spread, time};
+use super::format::{self, spread, time};
 use super::page::{self, Html, html};
 use super::view::{self, Group, Row};
 use super::{Report, finding, like, paper, svg};
@@ -109,8 +109,8 @@ fn measured(report: &Report<'_>) -> Html {
     }
     let number = |row: &Row<'_>| series.iter().position(|s| *s == row.label).unwrap_or(0);
     html! {
-        @for of_target in groups.chunk_by(|a, b| a.target == b.target) {
-            h2 { "Target: " (of_target[0].target) }
+        @for of_target in groups.chunk_by(|a, b| a.place == b.place) {
+            h2 { (view::heading(&of_target[0], ": ")) }
             @for group in of_target {
                 h3 { (group.workload) " " span.dim { (group.about) } }
                 (table(group, &number))
@@ -137,22 +137,20 @@ fn column(head: &str, small: &str) -> Html {
 
 fn table(group: &Group<'_>, number: &dyn Fn(&Row<'_>) -> usize) -> Html {
     let top = |e: &Estimate| e.interval.map_or(e.value, |i| i.high.max(e.value));
-    let scale = group.rows.iter().filter_map(|r| view::figure(r.cell)).map(|e| top(&e)).fold(0.0, f64::max);
-    let unit = match group.rows.first().map(|r| r.cell.figure) {
-        Some(Figure::Iops) => "Requests a second",
-        _ => "Bandwidth",
-    };
-    let latency = group.rows.iter().any(|r| r.cell.latency_p50_seconds.is_some());
+    let scale = group.rows.iter().filter_map(|r| view::judged(r.cell)).map(|(_, e)| top(&e)).fold(0.0, f64::max);
+    let title = group.rows.first().and_then(|r| r.cell.judged()).map(|f| format::title(&f.name, f.unit));
+    let title = title.unwrap_or_default();
+    let latency = group.rows.iter().any(|r| view::latencies(r.cell)[0].is_some());
     let first = group.rows.iter().any(|r| r.cell.latency_first);
     let times = || html! { (column("p50", "latency")) (column("p99", "latency")) };
     html! {
-        div.scroll tabindex="0" role="region" aria-label={ (group.workload) " on " (group.target) } {
+        div.scroll tabindex="0" role="region" aria-label={ (group.workload) " on " (group.place) } {
             table {
                 thead {
                     tr {
                         th.l scope="col" { "Side" }
                         @if latency && first { (times()) }
-                        th scope="col" colspan="2" class="l" { (unit) small { "mean, 95 %" } }
+                        th scope="col" colspan="2" class="l" { (title) small { "mean, 95 %" } }
                         (column("Share of native", "95 %"))
                         @if latency && !first { (times()) }
                         (column("Request", "avgrq-sz"))
@@ -172,7 +170,7 @@ fn line(row: &Row<'_>, [latency, first]: [bool; 2], scale: f64, number: usize) -
     let notes = view::notes(row);
     let times = || {
         html! {
-            @for e in [&cell.latency_p50_seconds, &cell.latency_p99_seconds] {
+            @for e in view::latencies(cell) {
                 td { (e.map_or("–".into(), |e| time(e.value))) }
             }
         }
@@ -181,8 +179,8 @@ fn line(row: &Row<'_>, [latency, first]: [bool; 2], scale: f64, number: usize) -
         tr class=[(!notes.is_empty()).then_some("has")] {
             th scope="row" { (row.label) }
             @if latency && first { (times()) }
-            @if let Some(e) = view::figure(cell) {
-                @let text = format!("{} {}", rate(cell.figure, e.value), spread(&e));
+            @if let Some((unit, e)) = view::judged(cell) {
+                @let text = format!("{} {}", format::figure(unit, e.value), spread(&e));
                 @let title = format!("{}: {text}, {} samples", row.label, e.n);
                 td { (text) }
                 td.b { (svg::bar(e.value, e.interval, scale, number, &title)) }
@@ -225,10 +223,10 @@ fn curves(run: &Run, groups: &[Group<'_>], series: &[&str]) -> Html {
     let curve = |row: &Row<'_>| {
         let results: Vec<&WorkloadResult> =
             run.samples.iter().filter(|s| s.cell == row.cell.cell).map(|s| &s.result).collect();
-        let percentiles = &results.iter().find_map(|r| r.latency.as_ref())?.percentiles;
+        let percentiles = &results.iter().find_map(|r| r.latency())?.percentiles;
         let points = percentiles.iter().filter_map(|&(p, _)| {
-            let seen = results.iter().filter(|r| r.ios as f64 * (1.0 - p / 100.0) >= 1.0);
-            let all: Vec<f64> = seen.filter_map(|r| r.latency.as_ref()?.at(p)).collect();
+            let seen = results.iter().filter(|r| r.disk_work().ios as f64 * (1.0 - p / 100.0) >= 1.0);
+            let all: Vec<f64> = seen.filter_map(|r| r.latency()?.at(p)).collect();
             Some((p, median(&all)?))
         });
         Some(svg::Curve { series: number(&row.label), label: row.label.clone(), points: points.collect() })
@@ -236,7 +234,7 @@ fn curves(run: &Run, groups: &[Group<'_>], series: &[&str]) -> Html {
     let (mut figures, mut shown) = (Vec::new(), Vec::new());
     for group in groups {
         let all: Vec<svg::Curve> = group.rows.iter().filter_map(curve).collect();
-        let title = format!("Latency of {} on {} by percentile", group.workload, group.target);
+        let title = format!("Latency of {} on {} by percentile", group.workload, group.place);
         let Some(drawing) = svg::latency(&all, &title) else { continue };
         figures.push((group.workload, drawing));
         shown.extend(all.into_iter().map(|c| c.series));
@@ -338,19 +336,19 @@ fn raw(run: &Run) -> Html {
 
 /// A sample in the columns of [`RAW`].
 fn figures(s: &Sample) -> [String; 11] {
-    let (result, latency) = (&s.result, s.result.latency.as_ref());
+    let (work, latency) = (s.work(), s.result.latency());
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "–".into());
     let marks: Vec<&str> = s.marks.iter().map(|m| format::mark(*m)).collect();
     [
         s.round.to_string(),
         s.boot.to_string(),
-        format!("{:.2}", result.bandwidth() / 1e6),
-        or_dash((result.ios > 0).then(|| format!("{:.0}", result.iops()))),
+        format!("{:.2}", work.bandwidth() / 1e6),
+        or_dash((work.ios > 0).then(|| format!("{:.0}", work.iops()))),
         or_dash(latency.and_then(|l| l.at(50.0)).map(time)),
         or_dash(latency.and_then(|l| l.at(99.0)).map(time)),
-        or_dash(s.device.map(|d| format!("{:.1}", d.request_bytes / 1024.0))),
-        or_dash(s.device.map(|d| format!("{:.2}", d.queue_depth))),
-        or_dash(s.device.and_then(|d| d.busy_ratio).map(|b| format!("{:.0} %", b * 100.0))),
+        or_dash(s.device().map(|d| format!("{:.1}", d.request_bytes / 1024.0))),
+        or_dash(s.device().map(|d| format!("{:.2}", d.queue_depth))),
+        or_dash(s.device().and_then(|d| d.busy_ratio).map(|b| format!("{:.0} %", b * 100.0))),
         or_dash(s.foreign.during_bytes_ratio.map(format::percent)),
         marks.join(", "),
     ]

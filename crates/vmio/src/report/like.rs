@@ -2,10 +2,10 @@
 //! against the guest's own, paired by round. The study says which is which: its first matrix is the
 //! guest's set-up.
 
+use vmio_model::cell::Cell;
 use vmio_model::facts::gain_ratio;
 use vmio_model::kind::RunKind;
 use vmio_model::result::Run;
-use vmio_model::cell::Cell;
 use vmio_model::stats::Ratio;
 use vmio_model::study::Study;
 
@@ -41,7 +41,7 @@ pub fn mended(run: &Run) -> Vec<Mended> {
     let Some((found, mends)) = set_ups.split_first() else { return Vec::new() };
     let workloads = study.matrix.first().map(|m| m.workloads.as_slice()).unwrap_or_default();
     let each = workloads.iter().flat_map(|workload| {
-        let at = |setup: &Cell| Cell { workload: workload.clone(), ..cell.clone() };
+        let at = |cell: &Cell| cell.clone().running(workload.clone());
         let gain = move |mend: &Cell| {
             let gain_ratio = gain_ratio(run, &at(found), &at(mend))?;
             Some(Mended { workload: workload.clone(), what: differs(found, mend), gain_ratio })
@@ -65,7 +65,7 @@ fn one(study: &Study, matrix: &vmio_model::study::Matrix) -> Option<Cell> {
 
 fn differs(found: &Cell, mend: &Cell) -> String {
     let mut words = Vec::new();
-    if let (Some(a), Some(b)) = (&found.attachment, &mend.attachment) {
+    if let (Some(a), Some(b)) = (found.attachment(), mend.attachment()) {
         if a.driver != b.driver {
             words.push(b.driver.clone());
         }
@@ -82,8 +82,8 @@ fn differs(found: &Cell, mend: &Cell) -> String {
             words.push(format!("options {}", b.options));
         }
     }
-    if found.target != mend.target {
-        words.push(format!("the disk on {}", mend.target));
+    if let Some(target) = mend.target().filter(|target| found.target() != Some(target)) {
+        words.push(format!("the disk on {target}"));
     }
     words.join(", ")
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use vmio_model::shown;
 
-use super::format::{self, rate, spread, time};
+use super::format::{self, spread, time};
 use super::{Report, like, paper, view};
 
 /// The report as Markdown.
@@ -35,14 +35,15 @@ pub fn markdown(report: &Report<'_>) -> String {
         put(format!("> **Note.** {}\n", plain(statement)));
     }
     for group in view::groups(run, summary) {
-        put(format!("## {} on {}\n\n{}\n", plain(group.workload), plain(group.target), plain(&group.about)));
+        put(format!("## {} on {}\n\n{}\n", plain(group.workload), plain(&group.place), plain(&group.about)));
         put("| side | p50 | p99 | figure (95 %) | share of native (95 %) | samples | request at the device (avgrq-sz) | queue depth (avgqu-sz) | busy (%util) | marks |".into());
         put("|---|--:|--:|--:|--:|--:|--:|--:|--:|---|".into());
         for row in &group.rows {
             let cell = row.cell;
             let latency = |e: &Option<vmio_model::stats::Estimate>| e.map_or("–".into(), |e| time(e.value));
-            let figure =
-                view::figure(cell).map_or("–".into(), |e| format!("{} ({})", rate(cell.figure, e.value), spread(&e)));
+            let figure = view::judged(cell)
+                .map_or("–".into(), |(unit, e)| format!("{} ({})", format::figure(unit, e.value), spread(&e)));
+            let [p50, p99] = view::latencies(cell).map(|e| latency(&e));
             let share = match row.share {
                 Some(s) if s.converged => format::share(&s.share_ratio),
                 Some(_) => "not converged".into(),
@@ -55,8 +56,8 @@ pub fn markdown(report: &Report<'_>) -> String {
             put(format!(
                 "| {} | {} | {} | {figure} | {share} | {} | {kib} | {depth} | {busy} | {} |",
                 plain(&row.label),
-                latency(&cell.latency_p50_seconds),
-                latency(&cell.latency_p99_seconds),
+                p50,
+                p99,
                 cell.samples,
                 plain(&view::notes(row).join("; ")),
             ));

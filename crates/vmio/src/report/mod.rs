@@ -25,11 +25,11 @@ mod text;
 mod view;
 
 use vmio_model::best::{self, Best};
+use vmio_model::cell::Cell;
 use vmio_model::facts::facts_of;
 use vmio_model::paper::{Table, tables};
 use vmio_model::result::Run;
 use vmio_model::rules::{self, Finding};
-use vmio_model::cell::Cell;
 use vmio_model::stats::Ratio;
 use vmio_model::summary::{self, Summary};
 

@@ -3,12 +3,13 @@
 
 use std::fmt::Write;
 
+use vmio_model::figure::Unit;
 use vmio_model::paper::{Ours, Table, TableRow};
 use vmio_model::stats::{Estimate, Ratio};
 use vmio_model::summary::{Explanation, Summary};
 
 use super::Report;
-use super::format::{self, rate, spread, three};
+use super::format::{self, spread, three};
 use super::markdown::plain;
 use super::page::{Html, html};
 use super::text::Out;
@@ -89,8 +90,10 @@ pub fn chain(summary: &Summary, e: &Explanation) -> Vec<ChainRow> {
         ChainRow {
             label,
             bandwidth: cell.map_or("–".into(), |c| {
-                let bandwidth = &c.bandwidth_bytes_per_second;
-                format!("{} {}", rate(vmio_model::result::Figure::Bandwidth, bandwidth.value), spread(bandwidth))
+                c.disk.as_ref().map_or("–".into(), |disk| {
+                    let bandwidth = &disk.bandwidth_bytes_per_second;
+                    format!("{} {}", format::figure(Unit::BytesPerSecond, bandwidth.value), spread(bandwidth))
+                })
             }),
             device,
             step: [step.to_owned(), ratio.unwrap_or_default()],

@@ -6,7 +6,7 @@ use vmio_model::summary::Comparison;
 
 use super::code::broken;
 use super::finding;
-use super::format::{self, rate, spread, time};
+use super::format::{self, spread, time};
 use super::view::{self, Group, Row};
 use super::{Report, like, paper};
 use crate::fit;
@@ -29,12 +29,12 @@ pub fn text(report: &Report<'_>, style: Style) -> String {
         out.paragraph(&style.yellow("! "), 2, statement);
         out.line("");
     }
-    let mut target = "";
+    let mut place = String::new();
     for group in view::groups(report.run, summary) {
-        if group.target != target {
-            target = group.target;
-            out.line(&style.bold(&format!("Target {target}")));
-            if let Some(entry) = vmio_rig::disks::targets::find(target) {
+        if group.place != place {
+            place.clone_from(&group.place);
+            out.line(&style.bold(&view::heading(&group, " ")));
+            if let Some(entry) = vmio_rig::disks::targets::find(&place) {
                 out.paragraph("  ", 2, entry.about());
             }
             out.line(&style.dim(&columns(["", "p50", "p99", "figure (95 %)", "share of native", "n"])));
@@ -220,12 +220,12 @@ impl Out {
             None => "".into(),
         };
         let latency = |e: &Option<vmio_model::stats::Estimate>| e.map_or("–".into(), |e| time(e.value));
-        let figure = view::figure(cell).map_or("–".into(), |e| {
+        let figure = view::judged(cell).map_or("–".into(), |(unit, e)| {
             let spread = if e.interval.is_some() { spread(&e) } else { "±?".into() };
-            format!("{} {spread}", rate(cell.figure, e.value))
+            format!("{} {spread}", format::figure(unit, e.value))
         });
         let label = format!("  {}", row.label);
-        let (p50, p99) = (latency(&cell.latency_p50_seconds), latency(&cell.latency_p99_seconds));
+        let [p50, p99] = view::latencies(cell).map(|e| latency(&e));
         let n = cell.samples.to_string();
         if fit::columns(&label) > LABEL {
             self.line(&label);
@@ -241,8 +241,8 @@ impl Out {
 
     fn cpu(&mut self, report: &Report<'_>) {
         let groups = view::groups(report.run, &report.summary);
-        for of_target in groups.chunk_by(|a, b| a.target == b.target) {
-            self.line(&self.style.bold(&format!("At the device and CPU time, target {}", of_target[0].target)));
+        for of_target in groups.chunk_by(|a, b| a.place == b.place) {
+            self.line(&self.style.bold(&view::heading_of_cost(&of_target[0])));
             let titles = cpu_columns(["CPU s/GB", "CPU/req"]) + &device_columns(["KiB", "depth", "busy"]);
             self.line(&self.style.dim(&format!("{:COST_LABEL$}{titles}", "")));
             for (group, row) in of_target.iter().flat_map(|g| g.rows.iter().map(move |r| (g, r))) {

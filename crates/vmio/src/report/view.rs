@@ -3,17 +3,19 @@
 
 use std::collections::BTreeSet;
 
+use vmio_model::cell::{Cell, Subject};
+use vmio_model::figure::{Form, Unit};
 use vmio_model::result::{Mark, Run, WorkloadTraits};
-use vmio_model::cell::Cell;
+use vmio_model::stats::Estimate;
 use vmio_model::summary::steady::Steady;
 use vmio_model::summary::{CellRow, Share, Summary};
 
 use super::format;
 
-/// One workload on one target: the native row and those of the guests.
+/// One workload on one thing: the native row and those of the guests.
 pub struct Group<'a> {
-    /// Entry of `targets/`.
-    pub target: &'a str,
+    /// What is worked on: a target, a path, the machine.
+    pub place: String,
     /// Entry of `workloads/`.
     pub workload: &'a str,
     /// What the workload does, in words.
@@ -34,32 +36,31 @@ pub struct Row<'a> {
     pub steady: Option<&'a Steady>,
 }
 
-/// The groups in the run's order of targets and workloads.
+/// The groups in the run's order of things and workloads.
 pub fn groups<'a>(run: &'a Run, summary: &'a Summary) -> Vec<Group<'a>> {
-    let mut kinds: Vec<&str> =
-        summary.asked_for().filter(|c| !c.cell.is_native()).map(|c| c.cell.guest.as_str()).collect();
-    kinds.sort_unstable();
-    kinds.dedup();
-    let mut targets: Vec<&str> = Vec::new();
-    for cell in summary.asked_for() {
-        if !targets.contains(&cell.cell.target.as_str()) {
-            targets.push(&cell.cell.target);
+    let guests = summary.asked_for().flat_map(|c| c.cell.actors()).filter(|a| !a.side.is_native());
+    let several = guests.map(|a| &a.side).collect::<BTreeSet<_>>().len() > 1;
+    let mut places: Vec<String> = Vec::new();
+    for row in summary.asked_for() {
+        let place = row.cell.lead.subject.place();
+        if !places.contains(&place) {
+            places.push(place);
         }
     }
     let mut workloads: Vec<&str> = run.workloads.iter().map(|w| w.name.as_str()).collect();
-    for cell in summary.asked_for() {
-        if !workloads.contains(&cell.cell.workload.as_str()) {
-            workloads.push(&cell.cell.workload);
+    for row in summary.asked_for() {
+        if !workloads.contains(&row.cell.workload()) {
+            workloads.push(row.cell.workload());
         }
     }
     let mut groups = Vec::new();
-    for target in targets {
+    for place in places {
         for workload in &workloads {
             let mut rows: Vec<Row<'_>> = summary
                 .asked_for()
-                .filter(|c| c.cell.target == target && c.cell.workload == **workload)
+                .filter(|c| c.cell.lead.subject.place() == place && c.cell.workload() == *workload)
                 .map(|cell| Row {
-                    label: label(&cell.cell, kinds.len() > 1),
+                    label: label(&cell.cell, several),
                     cell,
                     share: summary.share(&cell.key),
                     steady: summary.steady.iter().find(|s| s.key == cell.key),
@@ -67,38 +68,47 @@ pub fn groups<'a>(run: &'a Run, summary: &'a Summary) -> Vec<Group<'a>> {
                 .collect();
             rows.sort_by_key(|row| !row.cell.cell.is_native());
             if !rows.is_empty() {
-                let about = run.workloads.iter().find(|w| w.name == **workload).map(about).unwrap_or_default();
-                groups.push(Group { target, workload, about, rows });
+                let about = run.workloads.iter().find(|w| w.name == *workload).map(about).unwrap_or_default();
+                groups.push(Group { place: place.clone(), workload, about, rows });
             }
         }
     }
     groups
 }
 
-fn label(setup: &Cell, with_guest: bool) -> String {
-    match &setup.attachment {
-        None => setup.guest.clone(),
-        Some(a) => {
-            let guest = if with_guest { format!("{} ", setup.guest) } else { String::new() };
-            let not_durable = if a.cache.no_flush() { " (flushes dropped)" } else { "" };
-            format!("{guest}{}{not_durable}", a.label())
+/// Who works, and how it sees what it works on; who works beside it, and what is set.
+fn label(cell: &Cell, with_guest: bool) -> String {
+    let lead = &cell.lead;
+    let own = match lead.subject.seen_by() {
+        None => lead.side.to_string(),
+        Some(seen) => {
+            let guest = if with_guest { format!("{} ", lead.side) } else { String::new() };
+            let dropped = lead.attachment().is_some_and(|a| a.cache.no_flush());
+            format!("{guest}{seen}{}", if dropped { " (flushes dropped)" } else { "" })
         }
-    }
+    };
+    let beside: Vec<String> = cell.beside.iter().map(|actor| format!(" & {}", actor.key())).collect();
+    let set: Vec<String> = cell.settings.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+    own + &beside.concat() + &set.concat()
 }
 
-/// `4 KiB random reads, 32 in flight, O_DIRECT`.
+/// `4 KiB random reads, 32 in flight, O_DIRECT`; of what works on no disk, the figures that it gives.
 fn about(w: &WorkloadTraits) -> String {
-    let what = match (w.reads, w.writes) {
+    let Some(d) = &w.disk else {
+        let names: Vec<&str> = w.figures.iter().map(|f| f.name.as_str()).collect();
+        return names.join(", ");
+    };
+    let what = match (d.reads, d.writes) {
         (true, true) => "reads and writes",
         (true, false) => "reads",
         _ => "writes",
     };
     format!(
         "{} {} {what}, {} in flight, {}",
-        format::bytes(w.block_bytes),
-        if w.sequential { "sequential" } else { "random" },
-        w.depth,
-        match (w.direct, w.engine.as_str()) {
+        format::bytes(d.block_bytes),
+        if d.sequential { "sequential" } else { "random" },
+        d.depth,
+        match (d.direct, d.engine.as_str()) {
             (true, "io_uring") => "O_DIRECT, io_uring",
             (true, _) => "O_DIRECT",
             (false, "io_uring") => "page cache, io_uring",
@@ -121,9 +131,7 @@ pub fn notes(row: &Row<'_>) -> Vec<String> {
         })
         .collect();
     match row.share {
-        None if !cell.cell.is_native() => {
-            notes.push("no share: no round has both this cell and the native one".into())
-        }
+        None if !cell.cell.is_native() => notes.push("no share: no round has both this cell and the native one".into()),
         Some(share) if !share.converged => {
             notes.push(format!("{}; so far {}", share.verdict, format::share(&share.share_ratio)));
         }
@@ -135,6 +143,24 @@ pub fn notes(row: &Row<'_>) -> Vec<String> {
         notes.push(format!("outliers, kept, in rounds {}", list(&cell.outlier_rounds)));
     }
     notes
+}
+
+/// What a group's part of the report is called: `Target: sparse`, `Path: veth.host`.
+pub fn heading(group: &Group<'_>, gap: &str) -> String {
+    match group.rows.first().map(|row| &row.cell.cell.lead.subject) {
+        Some(Subject::Disk { .. }) => format!("Target{gap}{}", group.place),
+        Some(Subject::Path { .. }) => format!("Path{gap}{}", group.place),
+        Some(Subject::Machine) => "The machine itself".to_owned(),
+        _ => format!("Cluster{gap}{}", group.place),
+    }
+}
+
+/// The same over what its cells cost.
+pub fn heading_of_cost(group: &Group<'_>) -> String {
+    match group.rows.first().is_some_and(|row| row.cell.cell.target().is_some()) {
+        true => format!("At the device and CPU time, target {}", group.place),
+        false => format!("CPU time, {}", group.place),
+    }
 }
 
 fn list(rounds: &[u32]) -> String {
@@ -178,7 +204,7 @@ pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
         ("accelerator", accel),
         ("QEMU", e.qemu.clone().unwrap_or_else(|| "not found".into())),
         ("fio", e.fio.clone().unwrap_or_else(|| "not found".into())),
-        ("storage", e.backing.clone()),
+        ("storage", if e.backing.is_empty() { "none: no cell is on a disk".into() } else { e.backing.clone() }),
         (
             if native_only { "cells limited to" } else { "both sides have" },
             format!("{} CPU, {} MiB of memory", e.vcpus, e.memory_mib),
@@ -202,12 +228,15 @@ pub fn repeat(run: &Run) -> String {
     format::shell(&run.command)
 }
 
-/// The estimate of what a cell is judged by.
-pub fn figure(cell: &CellRow) -> Option<vmio_model::stats::Estimate> {
-    match cell.figure {
-        vmio_model::result::Figure::Bandwidth => Some(cell.bandwidth_bytes_per_second).filter(|e| e.n > 0),
-        vmio_model::result::Figure::Iops => cell.requests_per_second,
-    }
+/// What a cell is judged by.
+pub fn judged(row: &CellRow) -> Option<(Unit, Estimate)> {
+    row.judged().map(|figure| (figure.unit, figure.typical)).filter(|(_, e)| e.n > 0)
+}
+
+/// Median and 99th percentile of latency.
+pub fn latencies(row: &CellRow) -> [Option<Estimate>; 2] {
+    let latency = row.figures.iter().find(|f| f.unit == Unit::Seconds && f.form == Form::Distribution);
+    [latency.map(|f| f.typical), latency.and_then(|f| f.p99)]
 }
 
 /// The words of caution that the rows of a run carry, each with its meaning.
@@ -231,7 +260,7 @@ pub fn no_headline(summary: &Summary) -> &'static str {
 /// thread role for each GB. Empty texts where nothing was moved or counted.
 pub fn cpu(cell: &CellRow) -> [String; 3] {
     let cpu = &cell.cpu;
-    let moved = cell.bandwidth_bytes_per_second.value > 0.0;
+    let moved = cpu.host_seconds_per_gigabyte > 0.0;
     let roles = cpu.role_seconds_per_gigabyte.iter().map(|(role, s)| format!("{role} {}", format::three(*s)));
     [
         if moved { format::three(cpu.host_seconds_per_gigabyte) } else { String::new() },

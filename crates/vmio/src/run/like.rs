@@ -9,11 +9,11 @@ mod tests;
 
 use vmio_look::scan::scan;
 use vmio_look::{Look, require};
+use vmio_model::cell::{Aio, Attachment, Cache};
 use vmio_model::facts::{Disk, Guest, called};
 use vmio_model::kind::RunKind;
 use vmio_model::rules::{self, Finding, Mend, Rule, change};
-use vmio_model::cell::{Aio, Attachment, Cache};
-use vmio_model::study::{MIB, Matrix, Study};
+use vmio_model::study::{MIB, Matrix, Size, Study};
 use vmio_node::linux::system;
 use vmio_node::{Node, Reader};
 use vmio_rig::disks::{drivers, places, targets};
@@ -50,7 +50,7 @@ pub struct Like {
 
 /// A set-up of the guest's disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Cell {
+struct SetUp {
     target: String,
     attachment: Attachment,
 }
@@ -92,7 +92,7 @@ impl Like {
     fn fit(&mut self, ground: &places::Ground) {
         let mut there: Vec<Matrix> = Vec::new();
         for mut matrix in std::mem::take(&mut self.study.matrix) {
-            for target in &mut matrix.targets {
+            for target in matrix.disks.iter_mut().flat_map(|disks| &mut disks.targets) {
                 if let Some(Err(why)) = targets::find(target).map(|t| t.fits(ground)) {
                     self.told.push(format!("device instead of {target}: {why}"));
                     *target = "device".to_owned();
@@ -151,25 +151,27 @@ pub fn of(
         }
         (found, _) => found?,
     };
-    let found = Cell { target, attachment: attachment(disk, &mut told)? };
+    let found = SetUp { target, attachment: attachment(disk, &mut told)? };
     let findings = rules::findings(&guest.facts());
     let mends = mends(&found, findings.iter().filter(|f| f.subject.is(&disk.subject)), &mut told);
     let mut study = base.clone();
     study.guest.vcpus = vcpus(guest, host, &mut told);
     study.guest.memory_mib = memory_mib(guest, host, &mut told);
-    study.size.target_mib = study.size.target_mib.max(2 * study.guest.memory_mib);
+    let least = 2 * study.guest.memory_mib;
+    study.size = Some(Size { target_mib: study.size.map_or(least, |size| size.target_mib.max(least)) });
     let mut workloads: Vec<String> = Vec::new();
-    for workload in base.matrix.iter().flat_map(|m| &m.workloads) {
+    for workload in base.matrix.iter().filter(|m| m.disks.is_some()).flat_map(|m| &m.workloads) {
         if !workloads.contains(workload) {
             workloads.push(workload.clone());
         }
     }
-    let matrix = |cell: &Cell| Matrix::of(&cell.target, "qemu", Some(&cell.attachment), &workloads);
+    let matrix = |cell: &SetUp| Matrix::of(&cell.target, "qemu", Some(&cell.attachment), &workloads);
     study.matrix = std::iter::once(&found).chain(&mends).map(matrix).collect();
     study.control = None;
+    study.named.clear();
     let more = study.cells().len() as f64 / base.cells().len() as f64;
     study.repeat.max_minutes *= more.max(1.0);
-    study.repeat.max_gib_written *= more.max(1.0);
+    study.repeat.max_gib_written = study.repeat.max_gib_written.map(|gib| gib * more.max(1.0));
     study.name = RunKind::like(name).to_string();
     study.title = format!("Like {name} (read at {}): {} as it is", format::utc(read_at), disk.subject.within());
     study.title += if mends.is_empty() { "" } else { ", and with what its findings advise" };
@@ -259,10 +261,10 @@ fn fitted(mut a: Attachment, told: &mut Vec<String>) -> Attachment {
 }
 
 /// The set-ups with the findings' changes: each alone where it can be had alone, then all of them.
-fn mends<'a>(found: &Cell, findings: impl Iterator<Item = &'a Finding>, told: &mut Vec<String>) -> Vec<Cell> {
-    let mut cells: Vec<Cell> = Vec::new();
+fn mends<'a>(found: &SetUp, findings: impl Iterator<Item = &'a Finding>, told: &mut Vec<String>) -> Vec<SetUp> {
+    let mut cells: Vec<SetUp> = Vec::new();
     let mut all = found.clone();
-    let fits = |cell: &Cell| drivers::find(&cell.attachment.driver).is_some_and(|d| d.fits(&cell.attachment).is_ok());
+    let fits = |cell: &SetUp| drivers::find(&cell.attachment.driver).is_some_and(|d| d.fits(&cell.attachment).is_ok());
     for finding in findings {
         let Some(mend) = Rule::find(&finding.rule).and_then(|rule| rule.mend) else {
             told.push(format!("not measured: the change of {}", finding.rule));
@@ -289,7 +291,7 @@ fn mends<'a>(found: &Cell, findings: impl Iterator<Item = &'a Finding>, told: &m
 }
 
 /// A disk after a rule's change.
-fn mended(mend: Mend, to: &Cell) -> Cell {
+fn mended(mend: Mend, to: &SetUp) -> SetUp {
     let best = change::recommended();
     let mut cell = to.clone();
     let a = &mut cell.attachment;

@@ -234,7 +234,8 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
         .into());
     }
     study.repeat.max_minutes = wishes.minutes.unwrap_or(study.repeat.max_minutes);
-    study.repeat.max_gib_written = wishes.gib.unwrap_or(study.repeat.max_gib_written);
+    // Where no cell is on a disk there is nothing to limit.
+    study.repeat.max_gib_written = study.repeat.max_gib_written.map(|gib| wishes.gib.unwrap_or(gib));
     if wishes.steady_state {
         study.repeat.ask_for_steady_state();
     }

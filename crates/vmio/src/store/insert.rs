@@ -55,16 +55,16 @@ pub(super) fn sample(connection: &Connection, run: i64, sample: &Sample, texts: 
         .execute(params![
             run,
             sample.cell.key(),
-            sample.cell.target,
-            sample.cell.guest,
-            sample.cell.attachment.as_ref().map(|a| a.label()),
-            sample.cell.workload,
+            sample.cell.target(),
+            sample.cell.lead.side.kind,
+            sample.cell.attachment().map(|a| a.label()),
+            sample.cell.workload(),
             sample.round,
             sample.boot,
             sample.started_unix,
             sample.result.seconds,
-            finite(sample.result.bandwidth()),
-            finite(sample.result.iops()),
+            finite(sample.work().bandwidth()),
+            finite(sample.work().iops()),
             texts.sample
         ])?;
     if let Some(raw) = &texts.raw {

@@ -262,7 +262,7 @@ impl Store {
                 Ok((row.get::<_, String>(0)?, row.get(1)?))
             })?
             .into_iter()
-            .map(|(setup, reason)| Ok(Skipped { setup: self.json(what("a skipped cell"), &setup)?, reason }))
+            .map(|(setup, reason)| Ok(Skipped { cell: self.json(what("a skipped cell"), &setup)?, reason }))
             .collect::<Result<_>>()?;
         let effective = self
             .rows("SELECT attachment, settings FROM effective WHERE run = ?", params![run], |row| {

@@ -5,10 +5,10 @@
 use vmio::report::scan::diff::{Diff, Earlier};
 use vmio::report::scan::{View, json};
 use vmio::top::screen::Screen;
+use vmio_model::cell::{DetectZeroes, Options};
 use vmio_model::facts::{DeletedFile, Details, Disk, Fact, Nic, Overridden, Place, Processors, Setting};
 use vmio_model::result::{Accel, Run};
 use vmio_model::rules::Severity;
-use vmio_model::cell::{DetectZeroes, Options};
 use vmio_model::top::load::*;
 use vmio_model::top::process::OtherKind;
 use vmio_model::top::{History, Latency};
@@ -148,7 +148,7 @@ pub fn run() -> Run {
     run.study_toml = study.to_toml();
     let options =
         Options { queues: Some(4), mapped_iothreads: Some(2), discard: true, detect_zeroes: DetectZeroes::Unmap };
-    for attachment in run.samples.iter_mut().filter_map(|s| s.cell.attachment.as_mut()) {
+    for attachment in run.samples.iter_mut().filter_map(|s| s.cell.attachment().as_mut()) {
         attachment.options = options.clone();
     }
     let durable = vmio_rig::workloads::find("durable-append").unwrap().traits();

@@ -10,8 +10,8 @@ pub mod scan;
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use vmio_model::result::*;
 use vmio_model::cell::*;
+use vmio_model::result::*;
 
 /// A small deterministic generator (Knuth's MMIX constants), for noise that is the same each time.
 pub struct Noise(pub u64);
@@ -134,8 +134,8 @@ fn iops(target: &str, attachment: Option<&Attachment>, workload: &str) -> f64 {
 }
 
 pub fn sample(noise: &mut Noise, setup: Cell, traits: &WorkloadTraits, round: u32) -> Sample {
-    let spread = if setup.workload == "dd-write" { 0.5 } else { 0.06 };
-    let rate = iops(&setup.target, setup.attachment.as_ref(), &setup.workload) * noise.factor(spread);
+    let spread = if setup.workload() == "dd-write" { 0.5 } else { 0.06 };
+    let rate = iops(&setup.target(), setup.attachment(), setup.workload()) * noise.factor(spread);
     let seconds = 4.0 * noise.factor(0.001);
     let ios = (rate * seconds) as u64;
     let bytes = ios * traits.block_bytes;
@@ -159,11 +159,11 @@ pub fn sample(noise: &mut Noise, setup: Cell, traits: &WorkloadTraits, round: u3
         (99.95, 15.0),
         (99.99, 28.0),
     ];
-    let fio = !setup.workload.starts_with("dd");
+    let fio = !setup.workload().starts_with("dd");
     let percentiles = shape.iter().map(|(p, f)| (*p, f * mean * noise.factor(0.04))).collect();
     let raw = match fio {
         true => {
-            json!({"fio version": "fio-3.33", "FIXTURE": true, "jobs": [{"jobname": setup.workload, "iops": rate}]})
+            json!({"fio version": "fio-3.33", "FIXTURE": true, "jobs": [{"jobname": setup.workload(), "iops": rate}]})
         }
         false => json!("FIXTURE: 1073741824 bytes (1.1 GB, 1.0 GiB) copied, 1.9 s, 565 MB/s"),
     };
@@ -174,9 +174,9 @@ pub fn sample(noise: &mut Noise, setup: Cell, traits: &WorkloadTraits, round: u3
         seconds,
         latency: fio.then_some(Latency { mean_seconds: mean, percentiles }),
         raw,
-        command: format!("fio --name={} --bs={} --iodepth={}", setup.workload, traits.block_bytes, traits.depth),
+        command: format!("fio --name={} --bs={} --iodepth={}", setup.workload(), traits.block_bytes, traits.depth),
     };
-    let cached = setup.attachment.as_ref().is_some_and(|a| a.cache == Cache::Writeback) && traits.reads;
+    let cached = setup.attachment().is_some_and(|a| a.cache == Cache::Writeback) && traits.reads;
     let moved = if cached { bytes / 5 } else { bytes };
     let request_bytes = if traits.sequential && traits.direct { 65536.0 } else { 4096.0 };
     let device = DeviceUse {
@@ -185,7 +185,7 @@ pub fn sample(noise: &mut Noise, setup: Cell, traits: &WorkloadTraits, round: u3
         write_ios: if traits.reads { 0 } else { (moved as f64 / request_bytes) as u64 },
         read_bytes: if traits.reads { moved } else { 0 },
         write_bytes: if traits.reads { 0 } else { moved },
-        flush_ios: if setup.workload == "durable-append" { ios } else { 0 },
+        flush_ios: if setup.workload() == "durable-append" { ios } else { 0 },
         request_bytes,
         queue_depth: f64::from(traits.depth) * if setup.is_native() { 0.97 } else { 0.4 },
         busy_ratio: Some(if setup.is_native() { 0.98 } else { 0.61 }),
@@ -194,13 +194,13 @@ pub fn sample(noise: &mut Noise, setup: Cell, traits: &WorkloadTraits, round: u3
         true => BTreeMap::new(),
         false => BTreeMap::from([("vcpu".into(), 0.9 * seconds), ("main".into(), 0.3 * seconds)]),
     };
-    let busy = setup.workload == "rand-write-32" && setup.target == "sparse";
+    let busy = setup.workload() == "rand-write-32" && setup.target() == "sparse";
     Sample {
         round,
         boot: round % 3,
         started_unix: 1.79e9 + f64::from(round) * 100.0,
         result,
-        device: (setup.target != "zvol").then_some(device),
+        device: (setup.target() != "zvol").then_some(device),
         cpu: CpuUse { host_seconds: 1.4 * seconds, by_role },
         foreign: Foreign {
             before_bytes_per_second: 2048.0,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use vmio::studies;
-use vmio_model::result::*;
 use vmio_model::cell::Cell;
+use vmio_model::result::*;
 use vmio_model::study::control::{controls, logical_blocks};
 use vmio_rig::workloads;
 
@@ -14,8 +14,8 @@ use super::{Noise, environment};
 
 /// MB/s, request size in bytes and queue depth of a cell before noise.
 fn made_up(setup: &Cell, traits: &WorkloadTraits) -> (f64, f64, f64) {
-    let sparse = setup.target == "sparse";
-    match setup.attachment.as_ref().map(|a| a.driver.as_str()) {
+    let sparse = setup.target() == "sparse";
+    match setup.attachment().map(|a| a.driver.as_str()) {
         // A control cell: the smaller and the fewer, the slower.
         None if traits.direct => {
             let (size, depth) = (traits.block_bytes as f64, f64::from(traits.depth));
@@ -88,7 +88,7 @@ pub fn run(accel: Accel) -> Run {
         // What could not be served has no samples.
         cells.retain(|c| c.is_native() || c.target != "served" || !c.key().contains("lsi53c895a"));
         for cell in &cells {
-            samples.push(sample(&mut noise, cell, &traits(&cell.workload), round));
+            samples.push(sample(&mut noise, cell, &traits(cell.workload()), round));
         }
     }
     let lost = study.cells().into_iter().filter(|c| c.target == "served" && c.key().contains("lsi53c895a"));

@@ -23,12 +23,13 @@ pub struct Document<'a> {
     pub(super) told: &'a [String],
     /// Why this form of the study was chosen; `None` where it was asked for.
     pub(super) form: Option<&'a str>,
-    /// Where targets are made, as `--on` names it.
-    pub(super) place: &'a str,
+    /// Where targets are made, as `--on` names it; this and what follows of it is `None` where no cell is on a
+    /// disk.
+    pub(super) place: Option<&'a str>,
     /// The scratch directory.
-    pub(super) directory: &'a Path,
+    pub(super) directory: Option<&'a Path>,
     /// The disks below, in words.
-    pub(super) backing: String,
+    pub(super) backing: Option<String>,
     /// The user's own device (`--device`).
     pub(super) device: Option<Device<'a>>,
     /// What it costs.
@@ -36,7 +37,7 @@ pub struct Document<'a> {
     /// Whether the rates behind it were measured here before, in words.
     pub(super) rates_from: &'a str,
     /// Space left there, or why it does not suffice, in words.
-    pub(super) space: &'a str,
+    pub(super) space: Option<&'a str>,
     /// Whether other guests are spared.
     pub(super) gentle: bool,
     /// How each side is held to its cores and memory, in words.

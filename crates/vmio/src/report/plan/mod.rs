@@ -4,10 +4,11 @@ mod document;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use vmio_model::cell::Cell;
 use vmio_model::study::MIB;
 use vmio_model::words::count;
 use vmio_rig::disks::space::gib;
-use vmio_rig::engine::plan::{Planned, takes_device};
+use vmio_rig::engine::plan::{Placed, Planned, takes_device};
 
 use crate::fit;
 use document::Device;
@@ -49,21 +50,8 @@ pub fn text(plan: &Planned) -> String {
     for (i, line) in plan.told.iter().enumerate() {
         row(if i == 0 { "like" } else { "" }, line.clone());
     }
-    let made = if plan.place.ground.pool().is_some() || plan.dir.exists() {
-        ""
-    } else if plan.missing.is_some() {
-        " (is not there)"
-    } else {
-        " (will be made)"
-    };
-    row("where", format!("{}{made} on {}", plan.place.describe(), plan.backing.describe()));
-    if let Some(device) = &plan.device {
-        row("device", device.named());
-        row("", device.identity.describe());
-        for unseen in &plan.device_told {
-            row("", format!("see that nothing uses it: {unseen}"));
-        }
-        row("", format!("all data in its first {} MiB is lost", plan.study.size.target_mib));
+    if let Some(placed) = &plan.placed {
+        where_targets_go(placed, plan, &mut row);
     }
     let times = range(c.min_rounds.to_string(), c.max_rounds.to_string());
     let native_only = plan.study.is_native_only();
@@ -103,10 +91,6 @@ pub fn text(plan: &Planned) -> String {
             duration(c.first_round_seconds.min(c.max_seconds))
         ),
     );
-    let space = match &plan.space {
-        Ok(left) => left.clone(),
-        Err(why) => why.clone(),
-    };
     if plan.study.repeat.steady_state {
         row(
             "steady",
@@ -118,28 +102,21 @@ pub fn text(plan: &Planned) -> String {
             ),
         );
     }
-    row(
-        "writes",
-        format!(
-            "at most {} in all, {} of it before anything is measured",
-            gib(c.max_bytes_written),
-            gib(c.making_bytes_written)
-        ),
-    );
-    row("", format!("likely {} for {} rounds (rates {})", gib(c.likely_bytes_written), c.min_rounds, plan.rates_from));
-    for (span, workloads) in cut(plan) {
-        row("", format!("no cell of {workloads} goes over more than {} of its target", gib(span)));
-    }
-    if c.over_bytes {
-        row("", format!("too little for {} rounds: shares will not converge (--gib)", c.min_rounds));
+    match &plan.placed {
+        Some(_) => what_is_written(plan, &mut row),
+        None => row("writes", "nothing but its own files: no cell is on a disk".into()),
     }
     if c.over_time {
         row("", "the time budget is likely to end the run before the fewest rounds are there (--minutes)".into());
     }
-    row("space", format!("{} at a time; {space}", gib(plan.needed_bytes)));
+    if let Some(placed) = &plan.placed {
+        let space = placed.space.as_ref().unwrap_or_else(|why| why);
+        row("space", format!("{} at a time; {space}", gib(placed.needed_bytes)));
+    }
+    let device = cells.iter().flat_map(Cell::targets).any(takes_device);
     row(
         "root",
-        if cells.iter().any(|s| takes_device(&s.target)) {
+        if device {
             "needed for the block device and for holding the native side to the guest's memory".into()
         } else {
             "needed for holding the native side to the guest's memory".into()
@@ -187,6 +164,46 @@ pub fn text(plan: &Planned) -> String {
     t
 }
 
+/// Where targets are made, and what is lost there.
+fn where_targets_go(placed: &Placed, plan: &Planned, row: &mut dyn FnMut(&str, String)) {
+    let made = if placed.place.ground.pool().is_some() || placed.dir.exists() {
+        ""
+    } else if placed.missing.is_some() {
+        " (is not there)"
+    } else {
+        " (will be made)"
+    };
+    row("where", format!("{}{made} on {}", placed.place.describe(), placed.backing.describe()));
+    if let Some(device) = &placed.device {
+        row("device", device.named());
+        row("", device.identity.describe());
+        for unseen in &placed.device_told {
+            row("", format!("see that nothing uses it: {unseen}"));
+        }
+        row("", format!("all data in its first {} MiB is lost", plan.study.target_bytes() / MIB));
+    }
+}
+
+/// What is written to the place.
+fn what_is_written(plan: &Planned, row: &mut dyn FnMut(&str, String)) {
+    let c = &plan.cost;
+    row(
+        "writes",
+        format!(
+            "at most {} in all, {} of it before anything is measured",
+            gib(c.max_bytes_written),
+            gib(c.making_bytes_written)
+        ),
+    );
+    row("", format!("likely {} for {} rounds (rates {})", gib(c.likely_bytes_written), c.min_rounds, plan.rates_from));
+    for (span, workloads) in cut(plan) {
+        row("", format!("no cell of {workloads} goes over more than {} of its target", gib(span)));
+    }
+    if c.over_bytes {
+        row("", format!("too little for {} rounds: shares will not converge (--gib)", c.min_rounds));
+    }
+}
+
 /// Workloads that write less than their target, by how much they write.
 fn cut(plan: &Planned) -> BTreeMap<u64, String> {
     let whole = plan.study.target_bytes();
@@ -202,24 +219,25 @@ fn cut(plan: &Planned) -> BTreeMap<u64, String> {
 
 /// The plan for programs.
 pub fn json(plan: &Planned) -> Document<'_> {
+    let placed = plan.placed.as_ref();
     Document {
         schema_version: "1.0",
         study: &plan.study.name,
         title: &plan.study.title,
         told: &plan.told,
         form: plan.form.as_deref(),
-        place: &plan.place.name,
-        directory: &plan.dir,
-        backing: plan.backing.describe(),
-        device: plan.device.as_ref().map(|d| Device {
+        place: placed.map(|p| p.place.name.as_str()),
+        directory: placed.map(|p| p.dir.as_path()),
+        backing: placed.map(|p| p.backing.describe()),
+        device: placed.and_then(|p| Some((p, p.device.as_ref()?))).map(|(p, d)| Device {
             path: &d.asked,
             node: &d.node,
             identity: &d.identity,
-            not_seen: &plan.device_told,
+            not_seen: &p.device_told,
         }),
         cost: &plan.cost,
         rates_from: &plan.rates_from,
-        space: plan.space.as_ref().unwrap_or_else(|why| why),
+        space: placed.map(|p| p.space.as_ref().unwrap_or_else(|why| why).as_str()),
         gentle: plan.gentle,
         held: &plan.held,
         other_guests: plan.others.guests.iter().map(|g| g.label()).collect(),

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use vmio_model::facts::{Details, Place, Processors, Provenance, Subject, Unread};
-use vmio_model::cell::Cell;
+use vmio_model::setup::Setup;
 
 use super::*;
 use crate::studies;
@@ -60,7 +60,7 @@ fn like(disk: Disk) -> Like {
 fn set_ups(like: &Like) -> Vec<String> {
     let matrix = |m: &Matrix| {
         let one = Study { matrix: vec![m.clone()], ..like.study.clone() };
-        let cell = one.cells().into_iter().find(|c: &Cell| !c.is_native()).unwrap();
+        let cell = one.cells().into_iter().find(|c: &Setup| !c.is_native()).unwrap();
         format!("{}: {}", cell.target, cell.attachment.unwrap().label())
     };
     like.study.matrix.iter().map(matrix).collect()
