@@ -9,6 +9,8 @@ pub mod guests;
 pub mod image;
 pub mod lab;
 pub mod limits;
+pub mod nets;
+pub mod nics;
 pub mod probes;
 pub mod qemu;
 pub mod settings;

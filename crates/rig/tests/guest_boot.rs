@@ -201,7 +201,7 @@ fn kvm_is_believed_only_after_a_boot_and_remembered() {
             cgroup_procs: Vec::new(),
             progress: &|_| {},
         };
-        let spec = GuestSpec { name: "guest0".into(), vcpus: 1, memory_mib: 256, pins: Vec::new(), disks: Vec::new() };
+        let spec = GuestSpec { name: "guest0".into(), vcpus: 1, memory_mib: 256, pins: Vec::new(), disks: Vec::new(), nics: Vec::new() };
         let guest = guests::find("qemu").unwrap().launch(&ctx, &spec).unwrap();
         let accelerator = guest.accelerator().unwrap().clone();
         guest.stop().unwrap();

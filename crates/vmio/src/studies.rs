@@ -7,6 +7,8 @@ use vmio_model::study::{Names, Study};
 use vmio_rig::disks::drivers;
 use vmio_rig::disks::targets;
 use vmio_rig::guests;
+use vmio_rig::nets;
+use vmio_rig::nics;
 use vmio_rig::settings;
 use vmio_rig::workloads;
 
@@ -30,9 +32,9 @@ pub fn names() -> Names {
         guests: guests::ALL.iter().map(|g| g.name().to_owned()).collect(),
         targets: targets::ALL.iter().map(|t| t.name().to_owned()).collect(),
         drivers: drivers::ALL.iter().map(|d| d.name().to_owned()).collect(),
-        networks: Vec::new(),
-        peers: Vec::new(),
-        nics: Vec::new(),
+        networks: nets::ALL.iter().map(|n| n.name().to_owned()).collect(),
+        peers: nets::peers(),
+        nics: nics::ALL.iter().map(|n| n.name().to_owned()).collect(),
         settings: settings::names(),
         workloads: workloads::names(),
         workload_family: Some(workloads::family::FAMILY),

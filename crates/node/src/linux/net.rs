@@ -1,7 +1,7 @@
 //! Network: interfaces (`/sys/class/net`, Linux Documentation/ABI/testing/sysfs-class-net), their counters
 //! (`net/dev`, proc_pid_net(5)) and sockets (`net/unix`).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::{Reader, Result};
@@ -52,6 +52,15 @@ impl<'a> Interfaces<'a> {
 
     fn has(&self, name: &str, file: &str) -> bool {
         matches!(self.reader.stat_foreign(&self.file(name, file)), Ok(Some(_)))
+    }
+
+    /// The interface with this hardware address, as `aa:bb:cc:dd:ee:ff`.
+    pub fn with_address(&self, address: &str) -> Option<String> {
+        let has = |name: &String| {
+            let found = self.reader.read_foreign_text(&self.file(name, "address"));
+            found.is_ok_and(|found| found.trim().eq_ignore_ascii_case(address))
+        };
+        self.names().ok()?.into_iter().find(has)
     }
 
     /// Whether there is such an interface; what is no name is none.
@@ -128,6 +137,11 @@ pub struct Traffic {
     pub packets: u64,
     /// Packets that were thrown away for lack of room.
     pub dropped: u64,
+}
+
+/// The file whose content [`traffic`] takes apart, of the network namespace that whoever reads it is in.
+pub fn traffic_file() -> &'static Path {
+    Path::new("/proc/net/dev")
 }
 
 /// The content of a `net/dev`: of each interface its name, what it received and what it sent. Nothing is allocated.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vmio_look::require::Requirement;
-use vmio_model::cell::{Attachment, Shape};
+use vmio_model::cell::{Attachment, Nic, Shape};
 use vmio_model::result::Accel;
 use vmio_node::{Journal, Node};
 
@@ -78,6 +78,8 @@ pub struct LaunchCtx<'a> {
     pub oom_score_adj: i32,
     /// `cgroup.procs` files of the control groups that the hypervisor joins.
     pub cgroup_procs: Vec<PathBuf>,
+    /// What goes before the hypervisor's command so that it runs in a network namespace; empty: in ours.
+    pub enter: Vec<String>,
     /// Told what is being done, a few times a launch.
     pub progress: &'a dyn Fn(&str),
 }
@@ -95,6 +97,19 @@ pub struct GuestSpec {
     pub pins: Vec<u32>,
     /// Its disks.
     pub disks: Vec<DiskSpec>,
+    /// Its network devices.
+    pub nics: Vec<NicSpec>,
+}
+
+/// A network device of a guest.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NicSpec {
+    /// How the guest sees it. Its model is one of [`crate::nics::ALL`].
+    pub nic: Nic,
+    /// The tap device that it is plugged into, in the network namespace that the hypervisor is started in.
+    pub tap: String,
+    /// Its hardware address.
+    pub mac: String,
 }
 
 /// A disk of a guest. Several disks may lie on the same storage, one for each way to see it; only

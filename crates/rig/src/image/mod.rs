@@ -41,7 +41,7 @@ pub const BASE_MODULES: [&str; 4] = ["virtio_pci", "virtio_console", "virtio_blk
 /// Modules that an image carries for the devices a guest may have.
 pub const DEVICE_MODULES: [&str; 7] = ["virtio_scsi", "sym53c8xx", "sd_mod", "ahci", "nvme", "virtio_net", "e1000"];
 /// Programs that an image carries.
-pub const PROGRAMS: [&str; 2] = ["dd", "fio"];
+pub const PROGRAMS: [&str; 4] = ["dd", "fio", "ip", "iperf3"];
 
 /// What is needed to build an image.
 pub const REQUIREMENTS: &[Requirement] = &[

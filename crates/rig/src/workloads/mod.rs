@@ -18,6 +18,7 @@ use vmio_model::study::{Sort, WorkloadName};
 
 pub mod disk;
 mod error;
+pub mod net;
 pub mod service;
 mod stage;
 
@@ -37,6 +38,9 @@ pub const ALL: &[&dyn Workload] = &[
     &disk::RAND_WRITE_32,
     &disk::DD_WRITE,
     &disk::DD_READ,
+    &net::IPERF3_TCP,
+    &net::IPERF3_TCP_REVERSE,
+    &net::IPERF3_UDP,
 ];
 
 /// A workload.

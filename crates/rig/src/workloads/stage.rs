@@ -42,6 +42,9 @@ pub struct End {
     pub node: Arc<dyn Node>,
     /// What it is given there.
     pub at: At,
+    /// What goes before a command so that it runs there: that of a network namespace; empty where the machine
+    /// itself is meant.
+    pub enter: Vec<String>,
     /// Prototype of commands: control group files, `oom_score_adj`, environment.
     pub exec_base: Exec,
 }
@@ -77,7 +80,7 @@ impl Stage {
     /// The stage of a disk workload.
     pub fn on_disk(node: Arc<dyn Node>, ctx: WorkCtx) -> Self {
         let WorkCtx { path, bytes, seconds, memory_bytes, exec_base, gentle } = ctx;
-        let end = End { node, at: At::Path(path), exec_base };
+        let end = End { node, at: At::Path(path), enter: Vec::new(), exec_base };
         Self { span: Some(Span { bytes, memory_bytes, gentle }), ..Self::of(super::disk::WORKER, end, seconds) }
     }
 
@@ -107,6 +110,13 @@ impl Stage {
 }
 
 impl End {
+    /// A command that runs there, under its limits.
+    pub fn command(&self, program: &str) -> Exec {
+        let mut words = self.enter.iter().cloned().chain([program.to_owned()]);
+        let first = words.next().unwrap_or_default();
+        Exec { program: first, args: words.collect(), ..self.exec_base.clone() }
+    }
+
     /// The file or block device that it is given.
     pub fn path(&self) -> Option<&Path> {
         match &self.at {

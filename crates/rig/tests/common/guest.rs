@@ -59,7 +59,7 @@ impl Bed {
             cgroup_procs: Vec::new(),
             progress: &|_| {},
         };
-        let spec = GuestSpec { name: "guest0".into(), vcpus: self.vcpus, memory_mib: 256, pins: Vec::new(), disks };
+        let spec = GuestSpec { name: "guest0".into(), vcpus: self.vcpus, memory_mib: 256, pins: Vec::new(), disks, nics: Vec::new() };
         guests::find("qemu").unwrap().launch(&ctx, &spec)
     }
 

@@ -139,6 +139,7 @@ fn lab_run(
 ) -> anyhow::Result<i32> {
     let note = |text: &str| term::note(text);
     let ctx = LaunchCtx {
+        enter: Vec::new(),
         node: Arc::new(Local::owned(Arc::clone(journal))),
         journal: Arc::clone(journal),
         image: Some(image),

@@ -7,11 +7,12 @@ use std::time::Duration;
 use anyhow::Context as _;
 use vmio_model::cell::{Actor, Attachment, Cell, Side};
 
-use super::Machine;
+use super::{Machine, net};
 use crate::disks::drivers;
 use crate::disks::targets::State;
 use crate::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx};
 use crate::limits::OOM_SCORE_ADJ;
+use crate::nets::Namespace;
 use crate::probes::Qemu;
 
 /// How long a guest may take to boot: ten times what emulation takes here.
@@ -69,6 +70,7 @@ impl Machine<'_> {
             memory_mib: side.shape.memory_mib.unwrap_or(self.study.guest.memory_mib),
             pins: side.shape.pins.clone(),
             disks: Vec::new(),
+            nics: Vec::new(),
         };
         let (mut disks, mut without) = (BTreeMap::new(), BTreeMap::new());
         for (target, attachment) in ways {
@@ -96,6 +98,8 @@ impl Machine<'_> {
             spec.disks.push(DiskSpec { id: id.clone(), storage, attachment: Some(attachment.clone()) });
             disks.insert((target.clone(), attachment.clone()), id);
         }
+        let nics = net::of_guest(&self.paths, side);
+        spec.nics = nics.iter().map(|(nic, _)| nic.clone()).collect();
         let ctx = LaunchCtx {
             node: self.local.clone(),
             journal: self.journal.clone(),
@@ -107,8 +111,14 @@ impl Machine<'_> {
             oom_score_adj: OOM_SCORE_ADJ,
             cgroup_procs: self.qemu_limits.as_ref().map(|l| l.procs_files().to_vec()).unwrap_or_default(),
             progress: self.progress,
+            enter: if spec.nics.is_empty() {
+                Vec::new()
+            } else {
+                self.bed.as_ref().map(Namespace::enter).unwrap_or_default()
+            },
         };
         let guest = entry.launch(&ctx, &spec)?;
+        net::address(&*guest, &spec.name, &nics)?;
         let effective = guest.effective()?;
         for ((target, attachment), id) in &disks {
             let mut found = effective.get(id).cloned().unwrap_or_default();

@@ -13,6 +13,7 @@ use vmio_model::study::{MIB, Study};
 use vmio_node::{Journal, Node};
 
 use self::boot::{Running, Way};
+use self::net::PathKey;
 use self::observe::UNCAPPED;
 pub use self::prepare::{MustStop, Parts};
 use self::stage::Terms;
@@ -24,9 +25,11 @@ use crate::engine::store::Store;
 use crate::engine::watcher::Watcher;
 use crate::image::Image;
 use crate::limits::{self, Limits};
+use crate::nets::{Namespace, NetPath};
 use crate::workloads::{self, Gentle};
 
 mod boot;
+mod net;
 mod observe;
 mod prepare;
 mod settings;
@@ -61,6 +64,10 @@ pub struct Machine<'a> {
     /// The guests that the cells need, with their disks.
     sides: BTreeMap<Side, Vec<Way>>,
     guests: BTreeMap<Side, Running>,
+    /// The paths that cells work over.
+    paths: BTreeMap<PathKey, NetPath>,
+    /// The namespace that plays the host, where there are paths.
+    bed: Option<Namespace>,
     /// `--gentle`: the share of the native speed that a workload may use, and the cap of each
     /// workload that was probed.
     cap_ratio: Option<f64>,

@@ -15,7 +15,7 @@ use vmio_model::study::{MIB, Study};
 use vmio_model::summary::durability::{FILE_SERVER, WRITE_CACHE};
 use vmio_node::{Change, Exec, Journal, Node, held};
 
-use super::{Machine, boot, qemu_share};
+use super::{Machine, boot, net, qemu_share};
 use crate::disks::places::{Health, Pool};
 use crate::disks::targets::{self, Prepared, TargetCtx};
 use crate::engine::plan::Placed;
@@ -83,6 +83,7 @@ impl<'a> Machine<'a> {
                 Some(health)
             }
         };
+        let (bed, paths) = net::build(&*local, &cells)?;
         let limits = Limits::create(
             &*local,
             &journal,
@@ -120,6 +121,8 @@ impl<'a> Machine<'a> {
             environment,
             sides,
             guests: BTreeMap::new(),
+            paths,
+            bed,
             cap_ratio: None,
             caps: BTreeMap::new(),
             beside_bytes: environment_bytes,

@@ -8,6 +8,8 @@ use vmio_model::study::MIB;
 use vmio_node::{Exec, held};
 
 use super::Machine;
+use super::net::PathKey;
+use crate::nets::Namespace;
 use crate::disks::targets::State;
 use crate::engine::measure::Impossible;
 use crate::limits::OOM_SCORE_ADJ;
@@ -53,7 +55,11 @@ impl Machine<'_> {
         match &actor.subject {
             On::Disk { target, .. } => self.on_disk(actor, target, workload, (seconds, terms.most_bytes), cap),
             On::Machine => self.on_machine(actor, workload, seconds),
-            other => anyhow::bail!("nothing in vmio prepares {} yet", other.place()),
+            On::Path { network, peer, nic } => {
+                let key = PathKey { side: actor.side.clone(), network: network.clone(), nic: nic.clone() };
+                self.on_path(actor, &key, peer, workload, seconds)
+            }
+            other @ On::Cluster { .. } => anyhow::bail!("nothing in vmio prepares {} yet", other.place()),
         }
     }
 
@@ -124,6 +130,46 @@ impl Machine<'_> {
         Ok(Act { actor: actor.clone(), workload, stage, subjects, disk: None, named: None })
     }
 
+    /// A path: its last role at the actor's end, those that serve at the peer's.
+    fn on_path(
+        &mut self,
+        actor: &Actor,
+        key: &PathKey,
+        peer: &str,
+        workload: Found,
+        seconds: f64,
+    ) -> anyhow::Result<Act> {
+        let path = self.paths.get(key).with_context(|| format!("there is no path for {}", actor.key()))?;
+        let theirs = path.peers.get(peer).with_context(|| format!("{} has no end {peer}", key.network))?;
+        let mut own = self.end(actor)?;
+        match (&path.native, &path.plug) {
+            (Some(end), _) => (own.enter, own.at) = (end.enter.clone(), At::Address(end.address)),
+            (None, Some(plug)) => own.at = At::Address(plug.address),
+            (None, None) => anyhow::bail!("the path for {} has no end of its own", actor.key()),
+        }
+        // The peer is held to nothing: what is measured is the actor.
+        let exec_base = Exec { oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::default() };
+        let (enter, at) = (theirs.enter.clone(), At::Address(theirs.address));
+        let served = End { node: self.local.clone(), at, enter, exec_base };
+        let mut subjects = self.watched(actor, Vec::new())?;
+        let link = match &path.plug {
+            Some(plug) => (plug.tap.clone(), self.host_end()),
+            None => (theirs.interface.clone(), theirs.enter.clone()),
+        };
+        subjects.push(Subject::here(self.local.clone(), Thing::Link { name: link.0, enter: link.1 }));
+        let last = workload.roles().len().saturating_sub(1);
+        let end_of = |i: usize| if i == last { own.clone() } else { served.clone() };
+        let ends = workload.roles().iter().enumerate().map(|(i, role)| (role.name, end_of(i))).collect();
+        let stage = Stage { ends, seconds, span: None };
+        let named = Some((own.enter.join(" ") + " ", String::new())).filter(|_| !own.enter.is_empty());
+        Ok(Act { actor: actor.clone(), workload, stage, subjects, disk: None, named })
+    }
+
+    /// What goes before a command so that it runs in the namespace that plays the host.
+    fn host_end(&self) -> Vec<String> {
+        self.bed.as_ref().map(Namespace::enter).unwrap_or_default()
+    }
+
     /// The machine that an actor works on, with the limits that its commands are held to.
     fn end(&self, actor: &Actor) -> anyhow::Result<End> {
         let mut exec_base = Exec { oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::default() };
@@ -136,7 +182,7 @@ impl Machine<'_> {
                 self.guests.get(&actor.side).with_context(|| format!("no guest {} runs", actor.side))?.guest.node()
             }
         };
-        Ok(End { node, at: At::Nothing, exec_base })
+        Ok(End { node, at: At::Nothing, enter: Vec::new(), exec_base })
     }
 
     /// What is watched of whoever works: the host's processors, and a guest's hypervisor.

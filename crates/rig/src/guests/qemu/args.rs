@@ -10,7 +10,9 @@ use vmio_model::result::Accel;
 use super::exchange;
 use crate::disks::Storage;
 use crate::disks::drivers::{Device, Disk, Driver};
+use crate::guests::NicSpec;
 use crate::image::{AGENT_PORT, TOOLS_SERIAL};
+use crate::nics::NicModel;
 use crate::qemu::QemuVersion;
 
 /// Parameters of the guest's kernel. None of them touches the path of a request: messages go to
@@ -42,6 +44,17 @@ pub struct Plan<'a> {
     pub paths: Paths,
     /// Its disks.
     pub disks: Vec<PlannedDisk<'a>>,
+    /// Its network devices.
+    pub nics: Vec<PlannedNic<'a>>,
+}
+
+/// A network device of a plan.
+#[derive(Clone)]
+pub struct PlannedNic<'a> {
+    /// How it is asked for.
+    pub spec: &'a NicSpec,
+    /// Entry that makes the device.
+    pub model: &'static dyn NicModel,
 }
 
 /// A disk of a plan.
@@ -242,6 +255,17 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
             }
             None => add("device", placed(device.device)),
         }
+    }
+    // Last, since QEMU gives them the slots that are left.
+    for (i, PlannedNic { spec, model }) in plan.nics.iter().enumerate() {
+        let (id, netdev) = (format!("net{i}"), format!("path{i}"));
+        let mut tap = format!("tap,id={netdev},ifname={},script=no,downscript=no", spec.tap);
+        tap += if spec.nic.vhost { ",vhost=on" } else { "" };
+        if let Some(n) = spec.nic.queues.filter(|n| *n > 1) {
+            tap += &format!(",queues={n}");
+        }
+        args.extend(["-netdev".to_owned(), tap]);
+        args.extend(["-device".to_owned(), model.device(&spec.nic, &id, &netdev, &spec.mac).to_string()]);
     }
     args.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(String::from));
     args.extend(["-display", "none"].map(String::from));

@@ -13,13 +13,14 @@ use vmio_node::qmp::Qmp;
 use vmio_node::{ChangeId, End, Exec, Journal, Node, Output, Reader, Remote, machine};
 
 use super::super::{Error, GuestSpec, LaunchCtx, Result, file_error};
-use super::args::{MOST_DISKS, Paths, PciAddress, Plan, PlannedDisk, arguments, chardev_id, device_id, serial};
+use super::args::{MOST_DISKS, Paths, PciAddress, Plan, PlannedDisk, PlannedNic, arguments, chardev_id, device_id, serial};
 use super::guard::{Guard, Served};
 use super::{SharedQmp, console, disks, running_accel};
 use crate::disks::Storage;
 use crate::disks::drivers;
 use crate::guests::Hypervisor;
 use crate::image::Image;
+use crate::nics;
 use crate::qemu::{ask_version, find_qemu, waiting};
 
 /// How long the disks may take to show after the guest answers: SCSI is scanned in the background.
@@ -58,6 +59,7 @@ pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) 
     fs::create_dir_all(ctx.run_dir).map_err(file_error("make", ctx.run_dir))?;
     let directory = Directory { change: ctx.journal.scratch_dir(&paths.dir)?, journal: Arc::clone(&ctx.journal) };
     let mut modules: Vec<&str> = plan.disks.iter().flat_map(|d| d.driver.guest_modules()).copied().collect();
+    modules.extend(plan.nics.iter().flat_map(|n| n.model.guest_modules()));
     modules.sort_unstable();
     modules.dedup();
     let initramfs = image.initramfs(&modules)?;
@@ -66,7 +68,7 @@ pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) 
     let command = Exec {
         oom_score_adj: Some(ctx.oom_score_adj),
         cgroup_procs: ctx.cgroup_procs.clone(),
-        ..pinned(&qemu, &spec.pins).args(arguments(&plan))
+        ..within(&ctx.enter, &qemu, &spec.pins).args(arguments(&plan))
     };
     let started = Instant::now();
     let process = ctx.node.spawn(&command)?;
@@ -107,14 +109,17 @@ pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) 
     }
 }
 
-/// QEMU, held to these processors by taskset(1), which becomes it; its threads inherit that
-/// (sched_setaffinity(2)).
-fn pinned(qemu: &Path, pins: &[u32]) -> Exec {
-    if pins.is_empty() {
-        return Exec::new(qemu.to_string_lossy());
+/// QEMU in a network namespace (nsenter(1)), held to these processors (taskset(1)): each becomes the next, and
+/// its threads inherit both (sched_setaffinity(2)).
+fn within(enter: &[String], qemu: &Path, pins: &[u32]) -> Exec {
+    let mut words = enter.to_vec();
+    if !pins.is_empty() {
+        let list: Vec<String> = pins.iter().map(u32::to_string).collect();
+        words.extend(["taskset".to_owned(), "-c".to_owned(), list.join(",")]);
     }
-    let list: Vec<String> = pins.iter().map(u32::to_string).collect();
-    Exec::new("taskset").args(["-c".to_owned(), list.join(","), qemu.to_string_lossy().into_owned()])
+    words.push(qemu.to_string_lossy().into_owned());
+    let mut words = words.into_iter();
+    Exec::new(words.next().unwrap_or_default()).args(words)
 }
 
 /// Checks the specification and makes the plan of the command line.
@@ -168,7 +173,17 @@ fn plan<'a>(
         }
         disks.push(PlannedDisk { storage: &disk.storage, attachment, driver });
     }
+    let mut nics = Vec::new();
+    for nic in &spec.nics {
+        let model = nics::find(&nic.nic.model).ok_or_else(|| {
+            let known: Vec<&str> = nics::ALL.iter().map(|n| n.name()).collect();
+            wrong(format!("no network device {}; there are {}", nic.nic.model, known.join(", ")))
+        })?;
+        model.fits(&nic.nic).map_err(&wrong)?;
+        nics.push(PlannedNic { spec: nic, model });
+    }
     Ok(Plan {
+        nics,
         name: &spec.name,
         qemu,
         accel,

@@ -1,0 +1,34 @@
+//! The loopback interface: both ends on one machine, through no device at all.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::{HOST, NetCtx, NetEnd, NetPath, Network, Result};
+
+/// Entry `loopback`.
+pub struct Loopback;
+
+impl Network for Loopback {
+    fn name(&self) -> &'static str {
+        "loopback"
+    }
+    fn about(&self) -> &'static str {
+        "both ends on the host, by its loopback interface"
+    }
+    fn peers(&self) -> &'static [&'static str] {
+        &[HOST]
+    }
+    fn takes_guests(&self) -> bool {
+        false
+    }
+    fn build(&self, ctx: &NetCtx<'_>) -> Result<NetPath> {
+        let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let end = NetEnd { enter: ctx.host.enter(), address, interface: "lo".into() };
+        Ok(NetPath {
+            native: Some(end.clone()),
+            plug: None,
+            peers: BTreeMap::from([(HOST, end)]),
+            held: Vec::new(),
+        })
+    }
+}

@@ -1,0 +1,283 @@
+//! Networks: what builds a path between an actor and a peer, and names both ends.
+//!
+//! A path lies in network namespaces of vmio's own ([`Namespace`]): the one that plays the host, which guests
+//! are plugged into, and others beside it. Nothing is added to the host's own network, so no address, route or
+//! firewall rule of it can be in the way, or be changed. The namespaces are held open by vmio alone: whatever
+//! ends it, the kernel takes them down with all that is in them, so there is nothing to undo.
+//!
+//! Adding a network: a file with a type that implements [`Network`], and its line in [`ALL`].
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use vmio_look::require::{Requirement, program, root};
+use vmio_node::linux::net;
+use vmio_node::{Exec, Node};
+
+mod bridge;
+mod loopback;
+mod namespace;
+mod uplink;
+mod veth;
+
+pub use namespace::Namespace;
+
+/// All networks, in the order in which they are shown.
+pub const ALL: &[&dyn Network] = &[&loopback::Loopback, &veth::Veth, &bridge::Bridge, &uplink::Uplink];
+
+/// The network of that name.
+pub fn find(name: &str) -> Option<&'static dyn Network> {
+    ALL.iter().copied().find(|n| n.name() == name)
+}
+
+/// Names of all peers that any network has.
+pub fn peers() -> Vec<String> {
+    let mut all: Vec<String> = ALL.iter().flat_map(|n| n.peers()).map(|p| (*p).to_owned()).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// The peer that is the host which guests are on.
+pub const HOST: &str = "host";
+/// The peer that is another host.
+pub const REMOTE: &str = "remote";
+
+/// Builds paths.
+pub trait Network: Sync {
+    /// Name in studies and results.
+    fn name(&self) -> &'static str;
+    /// One line for help and docs.
+    fn about(&self) -> &'static str;
+    /// What this machine must have.
+    fn requirements(&self) -> &'static [Requirement] {
+        &[IP, NSENTER, UNSHARE, ROOT]
+    }
+    /// Names of the other ends.
+    fn peers(&self) -> &'static [&'static str];
+    /// Whether a guest can be plugged in.
+    fn takes_guests(&self) -> bool;
+    /// Builds the path of one actor.
+    ///
+    /// # Errors
+    /// What could not be built.
+    fn build(&self, ctx: &NetCtx<'_>) -> Result<NetPath>;
+}
+
+/// What a path is built from.
+pub struct NetCtx<'a> {
+    /// This machine.
+    pub node: &'a dyn Node,
+    /// The namespace that plays the host.
+    pub host: &'a Namespace,
+    /// The how-manieth path of the run, from 0: its interfaces and addresses are told apart by it.
+    pub number: u8,
+    /// Queues of the guest that is to be plugged in; `None` where the actor is native.
+    pub guest: Option<u32>,
+}
+
+/// A path. It goes with its namespaces, when it and the host's are dropped.
+pub struct NetPath {
+    /// The native actor's end; `None` where a guest is plugged in.
+    pub native: Option<NetEnd>,
+    /// Where a guest is plugged in; `None` natively.
+    pub plug: Option<Plug>,
+    /// The other ends, by name.
+    pub peers: BTreeMap<&'static str, NetEnd>,
+    /// The namespaces beside the host's.
+    pub held: Vec<Namespace>,
+}
+
+/// An end of a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetEnd {
+    /// What goes before a command so that it runs there.
+    pub enter: Vec<String>,
+    /// Its address.
+    pub address: IpAddr,
+    /// Its interface.
+    pub interface: String,
+}
+
+/// Where a guest is plugged in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plug {
+    /// The tap device, in the host's namespace.
+    pub tap: String,
+    /// The guest's address.
+    pub address: IpAddr,
+    /// Bits of its network.
+    pub prefix: u8,
+}
+
+impl NetCtx<'_> {
+    /// The network of this path.
+    const PREFIX: u8 = 24;
+
+    /// An address of this path: 1 is the host, 2 the actor, 3 another host. The networks are of the range for
+    /// measurements between networks (RFC 2544, 198.18.0.0/15), which no one routes.
+    fn address(&self, end: u8) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::new(198, 18, self.number, end))
+    }
+
+    /// The same as `ip address` takes it.
+    fn with_prefix(&self, end: u8) -> String {
+        format!("{}/{}", self.address(end), Self::PREFIX)
+    }
+
+    /// The name of an interface of this path.
+    fn interface(&self, kind: &str) -> String {
+        format!("{kind}{}", self.number)
+    }
+
+    /// The host's end.
+    fn host_end(&self, interface: &str) -> NetEnd {
+        NetEnd { enter: self.host.enter(), address: self.address(1), interface: interface.to_owned() }
+    }
+
+    /// A namespace joined with the host's by a veth pair; the host's end is called as said, and has no address.
+    fn beside(&self, here: &str, there: &str, end: u8) -> Result<(Namespace, NetEnd)> {
+        let beside = Namespace::make(self.node)?;
+        let path = beside.path();
+        self.host.ip(self.node, &[&format!("link add {here} type veth peer name {there} netns {path}")])?;
+        self.host.ip(self.node, &[&format!("link set {here} up")])?;
+        let address = self.with_prefix(end);
+        let lines = ["link set lo up", &format!("address add {address} dev {there}"), &format!("link set {there} up")];
+        beside.ip(self.node, &lines)?;
+        let end = NetEnd { enter: beside.enter(), address: self.address(end), interface: there.to_owned() };
+        Ok((beside, end))
+    }
+
+    /// A tap for the guest, as a port of a bridge.
+    fn tap(&self, bridge: &str, queues: u32) -> Result<Plug> {
+        let tap = self.interface("tap");
+        let many = if queues > 1 { " multi_queue" } else { "" };
+        let lines = [
+            format!("tuntap add dev {tap} mode tap{many}"),
+            format!("link set {tap} master {bridge}"),
+            format!("link set {tap} up"),
+        ];
+        self.host.ip(self.node, &lines.each_ref().map(String::as_str))?;
+        Ok(Plug { tap, address: self.address(2), prefix: Self::PREFIX })
+    }
+}
+
+/// Gives a guest's device its address. It is found by its hardware address, since names depend on the order in
+/// which drivers come up.
+///
+/// # Errors
+/// When it does not show, or `ip` refuses.
+pub fn bring_up(guest: &dyn Node, name: &str, mac: &str, plug: &Plug) -> Result<()> {
+    let until = Instant::now() + SHOWS;
+    let device = loop {
+        if let Some(device) = net::Interfaces::here(guest.reader()).with_address(mac) {
+            break device;
+        }
+        if Instant::now() > until {
+            let has = match net::Interfaces::here(guest.reader()).names() {
+                Ok(names) => names.join(", "),
+                Err(e) => e.to_string(),
+            };
+            let reason = format!("its network device {mac} did not show within {} s; it has {has}", SHOWS.as_secs());
+            return Err(Error::Guest { guest: name.to_owned(), reason });
+        }
+        thread::sleep(POLL);
+    };
+    let (address, prefix) = (plug.address, plug.prefix);
+    let lines = ["link set lo up", &format!("address add {address}/{prefix} dev {device}"), &format!("link set {device} up")];
+    for line in lines {
+        let output = guest.exec(&Exec::new("ip").args(line.split_whitespace()).limit(IP_LIMIT))?;
+        if !output.ok() {
+            return Err(Error::Ip { line: line.to_owned(), said: output.err().trim().to_owned() });
+        }
+    }
+    Ok(())
+}
+
+/// How long a guest's device may take to show.
+const SHOWS: Duration = Duration::from_secs(15);
+const POLL: Duration = Duration::from_millis(20);
+/// How long `ip` may take in a guest.
+const IP_LIMIT: Duration = Duration::from_secs(20);
+/// The programs that vmio itself runs in guests that have network devices.
+pub const PROGRAMS: &[&str] = &["ip"];
+
+const IP: Requirement = Requirement {
+    name: "ip",
+    why: "builds networks",
+    mend: "apt install iproute2",
+    check: |reader| program(reader, "ip"),
+};
+const NSENTER: Requirement = Requirement {
+    name: "nsenter",
+    why: "runs commands in a network namespace",
+    mend: "apt install util-linux",
+    check: |reader| program(reader, "nsenter"),
+};
+const UNSHARE: Requirement = Requirement {
+    name: "unshare",
+    why: "makes network namespaces",
+    mend: "apt install util-linux",
+    check: |reader| program(reader, "unshare"),
+};
+const ROOT: Requirement =
+    Requirement { name: "root", why: "makes network namespaces", mend: "run vmio as root", check: root };
+/// What a network that guests are plugged into needs beside.
+const TUN: Requirement = Requirement {
+    name: "/dev/net/tun",
+    why: "is the host's end of a guest's network device",
+    mend: "modprobe tun",
+    check: |reader| vmio_look::require::readable(reader, "/dev/net/tun"),
+};
+
+/// Result of this folder.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why there is no network.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The machine failed.
+    #[error(transparent)]
+    Node(#[from] vmio_node::Error),
+    /// A namespace could not be made.
+    #[error("cannot make a network namespace: {0}")]
+    Namespace(String),
+    /// `ip` refused a line.
+    #[error("`ip {line}` failed: {said}")]
+    Ip {
+        /// What it was told.
+        line: String,
+        /// What it said.
+        said: String,
+    },
+    /// A guest's device did not come up.
+    #[error("guest {guest}: {reason}")]
+    Guest {
+        /// Which guest.
+        guest: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contract_of_every_network() {
+        for (i, network) in ALL.iter().enumerate() {
+            let name = network.name();
+            assert!(!name.contains([' ', ',', '/', '.', '+', '&', '@', '~']), "{name}: cell keys use these characters");
+            assert!(ALL[..i].iter().all(|n| n.name() != name), "{name} twice");
+            assert!(!network.about().is_empty() && !network.requirements().is_empty(), "{name}");
+            assert!(!network.peers().is_empty(), "{name}");
+            let tun = network.requirements().iter().any(|r| r.name == TUN.name);
+            assert_eq!(tun, network.takes_guests(), "{name}");
+            assert_eq!(find(name).map(Network::name), Some(name));
+        }
+        assert_eq!(peers(), [HOST, REMOTE]);
+    }
+}

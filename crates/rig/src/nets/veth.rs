@@ -1,0 +1,34 @@
+//! A namespace and the host, joined by a veth pair: what a container has, and the baseline for guests.
+
+use std::collections::BTreeMap;
+
+use super::{HOST, NetCtx, NetPath, Network, Result};
+
+/// Entry `veth`.
+pub struct Veth;
+
+impl Network for Veth {
+    fn name(&self) -> &'static str {
+        "veth"
+    }
+    fn about(&self) -> &'static str {
+        "a namespace and the host, joined by a veth pair"
+    }
+    fn peers(&self) -> &'static [&'static str] {
+        &[HOST]
+    }
+    fn takes_guests(&self) -> bool {
+        false
+    }
+    fn build(&self, ctx: &NetCtx<'_>) -> Result<NetPath> {
+        let here = ctx.interface("veth");
+        let (beside, native) = ctx.beside(&here, "eth0", 2)?;
+        ctx.host.ip(ctx.node, &[&format!("address add {} dev {here}", ctx.with_prefix(1))])?;
+        Ok(NetPath {
+            native: Some(native),
+            plug: None,
+            peers: BTreeMap::from([(HOST, ctx.host_end(&here))]),
+            held: vec![beside],
+        })
+    }
+}
