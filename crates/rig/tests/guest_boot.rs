@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::guest::{BOOT_LIMIT, Bed, DISK_BYTES, run};
-use vmio_model::result::Accel;
 use vmio_model::cell::{Aio, Cache};
+use vmio_model::result::Accel;
 use vmio_node::Exec;
 use vmio_rig::disks::Storage;
 use vmio_rig::disks::drivers;

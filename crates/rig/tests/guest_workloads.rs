@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vmio_look::backing::Backing;
-use vmio_model::result::Accel;
 use vmio_model::cell::{Aio, Attachment, Cache};
+use vmio_model::result::Accel;
 use vmio_node::{Exec, Journal, Local, Node};
 use vmio_rig::disks::drivers;
 use vmio_rig::disks::targets::{self, TargetCtx};

@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vmio_model::result::{Run, Sample, Skipped};
 use vmio_model::cell::Cell;
+use vmio_model::result::{Run, Sample, Skipped};
 use vmio_model::stats::Ratio;
 use vmio_model::study::control::{controls, logical_blocks};
 use vmio_model::study::plan::budget_bytes;

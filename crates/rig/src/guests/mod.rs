@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vmio_look::require::Requirement;
-use vmio_model::result::Accel;
 use vmio_model::cell::{Attachment, Shape};
+use vmio_model::result::Accel;
 use vmio_node::{Journal, Node};
 
 use crate::disks::Storage;

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use vmio_model::result::Accel;
 use vmio_model::cell::{Aio, Attachment, Cache};
+use vmio_model::result::Accel;
 use vmio_node::linux::system;
 use vmio_node::{ChangeId, Exec, Journal, Node, Process};
 

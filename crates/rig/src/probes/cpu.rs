@@ -200,9 +200,8 @@ mod tests {
     #[test]
     fn a_schedstat_that_does_not_count_is_none() {
         let off = || "0 0 0\n".to_owned();
-        let at = |ticks: u32| {
-            vec![stat("q", 2 * ticks, 0), off(), stat("q", ticks, 0), off(), stat("CPU 0/KVM", ticks, 0)]
-        };
+        let at =
+            |ticks: u32| vec![stat("q", 2 * ticks, 0), off(), stat("q", ticks, 0), off(), stat("CPU 0/KVM", ticks, 0)];
         let cpu = seen(&qemu(), at(0), at(100)).0.unwrap();
         assert!((cpu.by_role["vcpu"] - 1.0).abs() < 1e-9, "{cpu:?}");
         assert!(cpu.by_role["worker"].abs() < 1e-9, "{cpu:?}");

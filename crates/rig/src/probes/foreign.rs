@@ -74,12 +74,7 @@ pub fn foreign(
 }
 
 /// Words of caution for a sample.
-pub fn marks(
-    traits: &DiskTraits,
-    result: &DiskWork,
-    during: Option<&DeviceUse>,
-    foreign: &Foreign,
-) -> Vec<Mark> {
+pub fn marks(traits: &DiskTraits, result: &DiskWork, during: Option<&DeviceUse>, foreign: &Foreign) -> Vec<Mark> {
     let Some(during) = during else { return vec![Mark::NotVisible] };
     let mut marks = Vec::new();
     let (asked, moved) =

@@ -40,4 +40,3 @@ pub enum Error {
     #[error(transparent)]
     Node(#[from] vmio_node::Error),
 }
-

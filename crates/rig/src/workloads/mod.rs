@@ -155,7 +155,10 @@ mod tests {
             assert_eq!(family::parse(name), None, "{name} has two meanings");
             // It is judged by a figure of its own that has a ratio.
             let judge = traits.judge().unwrap_or_else(|| panic!("{name} is judged by {}", traits.judged_by));
-            assert!(judge.compared == Compared::Ratio && judge.form != Form::Series && judge.labels.is_empty(), "{name}");
+            assert!(
+                judge.compared == Compared::Ratio && judge.form != Form::Series && judge.labels.is_empty(),
+                "{name}"
+            );
             for (i, figure) in traits.figures.iter().enumerate() {
                 assert!(traits.figures[..i].iter().all(|f| f.name != figure.name), "{name}: {} twice", figure.name);
             }

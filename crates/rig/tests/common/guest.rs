@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use vmio_model::result::Accel;
 use vmio_model::cell::{Aio, Attachment, Cache};
+use vmio_model::result::Accel;
 use vmio_node::{Exec, Journal, Local, Node};
 use vmio_rig::disks::Storage;
 use vmio_rig::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx};

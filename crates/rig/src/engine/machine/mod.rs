@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use vmio_look::backing::Backing;
-use vmio_model::result::{Environment, Sample, WorkloadTraits};
 use vmio_model::cell::{Actor, Cell, Side};
+use vmio_model::result::{Environment, Sample, WorkloadTraits};
 use vmio_model::study::plan::spans::hard_bytes;
 use vmio_model::study::{MIB, Study};
 use vmio_node::{Journal, Node};
 
 use self::boot::{Running, Way};
 use self::observe::UNCAPPED;
-use self::stage::Terms;
 pub use self::prepare::{MustStop, Parts};
+use self::stage::Terms;
 use super::environment;
 use super::measure::Rig;
 use crate::disks::places::Health;

@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use vmio_look::backing::{Backing, write_cache};
-use vmio_model::result::Run;
 use vmio_model::cell::Cell;
+use vmio_model::result::Run;
 use vmio_model::study::plan::Plan;
 use vmio_model::study::{MIB, Study};
 use vmio_model::summary::durability::{FILE_SERVER, WRITE_CACHE};
 use vmio_node::{Change, Exec, Journal, Node, held};
 
 use super::{Machine, boot, qemu_share};
-use crate::engine::plan::Placed;
 use crate::disks::places::{Health, Pool};
 use crate::disks::targets::{self, Prepared, TargetCtx};
+use crate::engine::plan::Placed;
 use crate::engine::store::Store;
 use crate::engine::watcher::Watcher;
 use crate::image::Image;

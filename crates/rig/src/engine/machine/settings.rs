@@ -36,12 +36,7 @@ impl Machine<'_> {
             for act in acts {
                 let target = act.actor.target().and_then(|target| self.targets.get(target));
                 let Some(end) = act.stage.ends.values().next() else { continue };
-                let on = Where {
-                    actor: &act.actor,
-                    end,
-                    native: target.map(|t| t.native()),
-                    journal: &self.journal,
-                };
+                let on = Where { actor: &act.actor, end, native: target.map(|t| t.native()), journal: &self.journal };
                 match setting.apply(value, &on) {
                     Ok(applied) => {
                         let at = format!("{} [{name}={value}]", act.actor.place_key());

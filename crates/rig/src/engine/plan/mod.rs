@@ -9,9 +9,9 @@ use anyhow::Context as _;
 use vmio_look::backing::Backing;
 use vmio_look::neighbours::{self, Others};
 use vmio_look::require::Requirement;
+use vmio_model::cell::{Actor, Cell};
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::result::{Run, Skipped, WorkloadTraits};
-use vmio_model::cell::{Actor, Cell};
 use vmio_model::study::plan::{self as reckon, Plan};
 use vmio_model::study::{MIB, Study};
 use vmio_node::{Node, Reader};
@@ -129,7 +129,8 @@ impl Held {
 pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node) -> anyhow::Result<Planned> {
     let reader = local.reader();
     let mut placed = if study.has_disks() { Some(place(wishes, local)?) } else { None };
-    if let (None, Some(word)) = (&placed, wishes.on.clone().or(wishes.device.as_ref().map(|d| d.display().to_string()))) {
+    if let (None, Some(word)) = (&placed, wishes.on.clone().or(wishes.device.as_ref().map(|d| d.display().to_string())))
+    {
         let why = format!("no cell of the study {} is on a disk, and {word} is named for one", study.name);
         return Err(Failure::new(Exit::Usage, why).help("drop --on and --device").into());
     }
@@ -220,9 +221,7 @@ impl Placed {
                     _ => targets::not_in_memory(&existing).map(|()| left),
                 })
                 .map_err(|e| e.to_string())
-                .and_then(|left| {
-                    places::usable(&existing).map(|()| left).map_err(|e| format!("{e}; {}", e.help))
-                }),
+                .and_then(|left| places::usable(&existing).map(|()| left).map_err(|e| format!("{e}; {}", e.help))),
             Ground::Volumes(pool) => pool.demand(local, self.needed_bytes).map_err(|e| format!("{e}; {}", e.help)),
         };
         space.map(|s| format!("{} left ({})", gib(s.free_bytes), s.of))
@@ -306,13 +305,7 @@ fn in_each_others_way(cell: &Cell) -> Option<String> {
     })
 }
 
-fn why_not(
-    actor: &Actor,
-    local: &dyn Node,
-    gentle: bool,
-    wishes: &Wishes,
-    ground: Option<&Ground>,
-) -> Option<String> {
+fn why_not(actor: &Actor, local: &dyn Node, gentle: bool, wishes: &Wishes, ground: Option<&Ground>) -> Option<String> {
     let mut needs: Vec<&Requirement> = Vec::new();
     if let Some(guest) = guests::find(&actor.side.kind) {
         if let Err(reason) = guest.fits(&actor.side.shape) {

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use vmio_model::result::Accel;
 use vmio_model::cell::{Attachment, DetectZeroes};
+use vmio_model::result::Accel;
 
 use super::exchange;
 use crate::disks::Storage;

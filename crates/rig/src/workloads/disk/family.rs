@@ -18,8 +18,12 @@ use super::fio::{Engine, FioJob, Rw};
 pub const GRAMMAR: &str = "<seq|rand>-<read|write>-<size>-d<depth>[-uring][-buffered]";
 
 /// The family as the reader of studies needs it.
-pub const FAMILY: Family =
-    Family { grammar: GRAMMAR, example: "seq-read-64k-d8-uring", recognise: |word| Some(parse(word)?.map(|_| ())), works_on: Sort::Disk };
+pub const FAMILY: Family = Family {
+    grammar: GRAMMAR,
+    example: "seq-read-64k-d8-uring",
+    recognise: |word| Some(parse(word)?.map(|_| ())),
+    works_on: Sort::Disk,
+};
 
 /// The family's kinds as `doctor` shows them: name, one line, what they need.
 pub const KINDS: &[(&str, &str, &[Requirement])] = &[

@@ -155,7 +155,6 @@ fn exists(workload: &dyn DiskWorkload, reader: &dyn Reader, ctx: &WorkCtx) -> Re
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
