@@ -34,6 +34,11 @@ impl Bed {
         self.dir.path().canonicalize().unwrap()
     }
 
+    /// The same node, for what keeps it.
+    pub fn shared(&self) -> Arc<dyn Node> {
+        Arc::new(Local::owned(Arc::clone(&self.journal)))
+    }
+
     pub fn ctx(&self, mib: u64) -> TargetCtx<'_> {
         TargetCtx {
             node: &self.node,
