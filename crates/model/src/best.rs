@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::cell::Attachment;
 use crate::result::{Mark, Run};
 use crate::rules::change::known_everywhere;
-use crate::cell::Attachment;
 use crate::stats::Ratio;
 use crate::summary::{Share, Summary, overall};
 

@@ -13,8 +13,8 @@ mod subject;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::result::{DiskTraits, Run, WorkloadTraits};
 use crate::cell::{self, Attachment, Cell};
+use crate::result::{DiskTraits, Run, WorkloadTraits};
 use crate::stats::{Convergence, Pair, Ratio, paired_ratio};
 use crate::summary::steady::settled_run;
 use crate::summary::{CellRow, Share, Summary, judge_of, pairs};

@@ -282,7 +282,8 @@ mod tests {
 
     #[test]
     fn only_what_is_declared_is_a_result() {
-        let declared = [Figure::rate("bandwidth", Unit::BitsPerSecond), Figure::amount("sent", Unit::Bytes).by(&["way"])];
+        let declared =
+            [Figure::rate("bandwidth", Unit::BitsPerSecond), Figure::amount("sent", Unit::Bytes).by(&["way"])];
         let good = [Reading::scalar("bandwidth", 1.0), Reading::scalar("sent", 2.0).with("way", "up")];
         assert_eq!(check(&declared, &good), Ok(()));
         let said = |readings: &[Reading]| check(&declared, readings).unwrap_err();

@@ -1,9 +1,9 @@
 //! How a guest that runs differs from the reference guest of `vmio tax`: what that one's figures do not
 //! say about this one.
 
+use crate::cell::Attachment;
 use crate::facts::{Disk, Guest, Subject};
 use crate::rules::change::recommended;
-use crate::cell::Attachment;
 
 /// A setting in which a guest differs.
 #[derive(Debug, Clone, PartialEq, Eq)]

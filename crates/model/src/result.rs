@@ -150,7 +150,8 @@ impl Sample {
     /// Puts what a disk did in the place of what was seen, for made-up runs; `None`: nothing was visible.
     pub fn put_device(&mut self, device: Option<DeviceUse>) {
         let cpu = self.cpu();
-        self.seen.retain(|seen| !matches!(seen.watched, Watched::Disk(_) | Watched::Processors | Watched::Hypervisor(_)));
+        self.seen
+            .retain(|seen| !matches!(seen.watched, Watched::Disk(_) | Watched::Processors | Watched::Hypervisor(_)));
         self.seen.extend(seen_around(device, &cpu));
     }
 

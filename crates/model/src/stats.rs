@@ -270,8 +270,7 @@ pub fn paired_ratio(pairs: &[Pair]) -> Option<Ratio> {
 /// Mean of `test - base` with an interval that allows for the boots: for what may be 0 on a side. `None`
 /// without usable pairs.
 pub fn paired_difference(pairs: &[Pair]) -> Option<Difference> {
-    let all: Vec<(u32, f64)> =
-        pairs.iter().map(|p| (p.boot, p.test - p.base)).filter(|(_, d)| d.is_finite()).collect();
+    let all: Vec<(u32, f64)> = pairs.iter().map(|p| (p.boot, p.test - p.base)).filter(|(_, d)| d.is_finite()).collect();
     let grouped = grouped(&all)?;
     let half = grouped.spread.and_then(|(variance, freedom)| half_width(variance, freedom));
     let interval = half.map(|half| Interval { low: grouped.mean - half, high: grouped.mean + half });

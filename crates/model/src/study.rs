@@ -19,8 +19,8 @@ use crate::stats::Convergence;
 use crate::stats::steady::MOST_ROUNDS;
 
 pub use crate::problem::Problem;
-pub use named::NamedCell;
 pub use control::{Control, Controlled, Link, controls};
+pub use named::NamedCell;
 pub use parse::StudyError;
 pub use plan::{Plan, Rates};
 pub use schedule::{DoneReason, Progress, SampleKey, Spent, Step, next};

@@ -15,20 +15,20 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kind::RunKind;
-use crate::figure::{Better, Compared, Form, Labels, Unit};
-use crate::result::{Environment, Mark, Run, RunState, Skipped};
 use crate::cell::Cell;
+use crate::figure::{Better, Compared, Form, Labels, Unit};
+use crate::kind::RunKind;
+use crate::result::{Environment, Mark, Run, RunState, Skipped};
 use crate::stats::{Convergence, Difference, Estimate, Noise, Ratio};
 
-pub use build::{noise, pairs, repeat_of, shares, summarise};
 pub(crate) use build::overall;
-pub use judge::Judge;
-pub(crate) use judge::judge_of;
+pub use build::{noise, pairs, repeat_of, shares, summarise};
 pub use compare::{Comparison, compare};
 pub use durability::Durability;
 pub use explain::Explanation;
 pub(crate) use headline::percent;
+pub use judge::Judge;
+pub(crate) use judge::judge_of;
 
 /// Version of the summary's JSON. Fields are only added within a major version.
 pub const SCHEMA_VERSION: &str = "2.0";

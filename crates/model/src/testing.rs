@@ -5,13 +5,13 @@
 
 use std::collections::BTreeMap;
 
+use crate::cell::{Aio, Attachment, Cache, Cell};
 use crate::facts::{Details, Disk, Facts, HostCpu, Nic, PlacedThread, Processors, Provenance, Subject, facts_of};
+use crate::figure::Distribution;
 use crate::result::{
     Accel, BANDWIDTH, CpuUse, DeviceUse, DiskTraits, DiskWork, Environment, Foreign, Mark, Run, RunState, Sample,
     WorkloadTraits, seen_around,
 };
-use crate::figure::Distribution;
-use crate::cell::{Aio, Attachment, Cache, Cell};
 use crate::summary::summarise;
 
 /// Numerical Recipes' 64-bit linear congruential generator.
@@ -159,7 +159,10 @@ pub fn traits() -> Vec<WorkloadTraits> {
         for (engine, uring) in [("libaio", ""), ("io_uring", "-uring")] {
             for (direct, buffered) in [(true, ""), (false, "-buffered")] {
                 let name = format!("seq-read-64k-d{depth}{uring}{buffered}");
-                sweeps.push(of(&name, DiskTraits { direct, engine: engine.into(), ..job(&name, false, true, 65536, depth) }));
+                sweeps.push(of(
+                    &name,
+                    DiskTraits { direct, engine: engine.into(), ..job(&name, false, true, 65536, depth) },
+                ));
             }
         }
     }
@@ -323,20 +326,23 @@ fn sample(cell: &Planned, traits: &WorkloadTraits, figure: f64, round: u32) -> S
         }
         .result(serde_json::Value::Null, "fio".into()),
         beside: Vec::new(),
-        seen: seen_around(Some(DeviceUse {
-            seconds,
-            read_ios: side(job.reads, ios as f64),
-            write_ios: side(job.writes, ios as f64),
-            read_bytes: side(job.reads, bytes * cell.moved),
-            write_bytes: side(job.writes, bytes * cell.moved),
-            flush_ios: 3,
-            request_bytes,
-            queue_depth,
-            busy_ratio: Some(busy_ratio),
-        }), &CpuUse {
-            host_seconds: 0.5,
-            by_role: BTreeMap::from([("vcpu".into(), 0.25), ("iothread".into(), cell.iothread_seconds * seconds)]),
-        }),
+        seen: seen_around(
+            Some(DeviceUse {
+                seconds,
+                read_ios: side(job.reads, ios as f64),
+                write_ios: side(job.writes, ios as f64),
+                read_bytes: side(job.reads, bytes * cell.moved),
+                write_bytes: side(job.writes, bytes * cell.moved),
+                flush_ios: 3,
+                request_bytes,
+                queue_depth,
+                busy_ratio: Some(busy_ratio),
+            }),
+            &CpuUse {
+                host_seconds: 0.5,
+                by_role: BTreeMap::from([("vcpu".into(), 0.25), ("iothread".into(), cell.iothread_seconds * seconds)]),
+            },
+        ),
         foreign: Foreign::default(),
         marks: cell.mark.into_iter().collect(),
     }

@@ -9,10 +9,10 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use vmio_model::cell::{Aio, Attachment, Cache, DetectZeroes, Options};
 use vmio_model::facts::{Details, Disk, Fact, Nic, Place, Provenance, Subject};
 use vmio_model::rules::Change;
 use vmio_model::rules::change::{NicTo, To, own_disk, own_nic, recommended, settings};
-use vmio_model::cell::{Aio, Attachment, Cache, DetectZeroes, Options};
 
 /// A file of the test's own that is gone at its end.
 struct Scratch(PathBuf);

@@ -10,10 +10,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use vmio_model::cell::{Aio, Cache};
 use vmio_model::facts::{Details, Disk, Fact, Guest, Nic, Place, Provenance, Subject};
 use vmio_model::rules::change::{NicTo, To, own_disk, own_nic, together};
 use vmio_model::rules::{Change, findings};
-use vmio_model::cell::{Aio, Cache};
 
 const NASTY: [&str; 10] = [
     "x;CMD;",

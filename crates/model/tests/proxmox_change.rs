@@ -7,9 +7,9 @@
 
 use std::process::Command;
 
+use vmio_model::cell::Cache;
 use vmio_model::facts::{Disk, Nic, Place, Provenance, Subject};
 use vmio_model::rules::change::{NicTo, To, own_disk, own_nic};
-use vmio_model::cell::Cache;
 
 /// The calls of `qm` that these commands make on a guest with this configuration; `qm config` aside.
 fn calls(commands: &str, config: &str) -> Vec<String> {

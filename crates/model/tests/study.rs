@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use vmio_model::result::{Figure, WorkloadTraits};
 use vmio_model::cell::Cell;
+use vmio_model::result::{Figure, WorkloadTraits};
 use vmio_model::stats::{Interval, Ratio};
 use vmio_model::study::plan::{Plan, TargetSpace, estimate, spans};
 use vmio_model::study::{

@@ -8,9 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Attachment, Side, Subject};
 
 /// A length of time in milliseconds.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Millis(pub u32);
 

@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use super::tables::missing;
 use super::{Effect, Here, Measure, Paper, Pattern, Relation};
+use crate::cell::Cell;
 use crate::kind::RunKind;
 use crate::result::{Accel, BANDWIDTH, Mark, Run, Sample};
-use crate::cell::Cell;
 use crate::stats::{Ratio, paired_ratio};
 use crate::summary::{SCHEMA_VERSION, Summary, pairs};
 

@@ -78,13 +78,15 @@ fn beside(row: &Row, workload: &str, summary: &Summary) -> TableRow {
     let with = |ours: Option<Ours>, not_run: Option<String>| TableRow { published: row.clone(), ours, not_run };
     let Some(wanted) = &row.cell else { return with(None, row.not_run.clone()) };
     if let Some(setup) = wanted.find(workload, summary.cells.iter().map(|c| &c.cell)) {
-        let row = |cell: &CellRow| Some(Ours {
-            key: cell.key.clone(),
-            bandwidth_bytes_per_second: cell.disk.as_ref()?.bandwidth_bytes_per_second,
-            avgrq_sz_sectors: cell.device.map(|d| d.avgrq_sz_sectors),
-            avgqu_sz_requests: cell.device.map(|d| d.queue_depth),
-            util_ratio: cell.device.and_then(|d| d.busy_ratio),
-        });
+        let row = |cell: &CellRow| {
+            Some(Ours {
+                key: cell.key.clone(),
+                bandwidth_bytes_per_second: cell.disk.as_ref()?.bandwidth_bytes_per_second,
+                avgrq_sz_sectors: cell.device.map(|d| d.avgrq_sz_sectors),
+                avgqu_sz_requests: cell.device.map(|d| d.queue_depth),
+                util_ratio: cell.device.and_then(|d| d.busy_ratio),
+            })
+        };
         return with(summary.cell(&setup.key()).and_then(row), None);
     }
     with(None, Some(missing(summary, wanted, workload)))

@@ -104,7 +104,6 @@ pub struct CpuUse {
     pub by_role: BTreeMap<String, f64>,
 }
 
-
 /// The figure of processors: seconds that they worked.
 pub const BUSY: &str = "busy-seconds";
 /// The label of a hypervisor's threads: what they are for.
@@ -139,9 +138,8 @@ impl CpuUse {
         };
         let host = seen(Watched::Processors, vec![Reading::scalar(BUSY, self.host_seconds)]);
         let roles = self.by_role.iter().map(|(role, seconds)| Reading::scalar(BUSY, *seconds).with(ROLE, role.clone()));
-        let threads = (!self.by_role.is_empty()).then(|| {
-            seen(Watched::Hypervisor(hypervisor.to_owned()), roles.collect())
-        });
+        let threads =
+            (!self.by_role.is_empty()).then(|| seen(Watched::Hypervisor(hypervisor.to_owned()), roles.collect()));
         std::iter::once(host).chain(threads).collect()
     }
 }

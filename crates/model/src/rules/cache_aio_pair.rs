@@ -6,8 +6,8 @@ use super::change::{self, To};
 use super::live::seen;
 use super::support::{better, times};
 use super::{Check, Finding, Mend, Need, Rule, Severity};
-use crate::facts::{Changed, Disk, Gain, Measured};
 use crate::cell::Cache;
+use crate::facts::{Changed, Disk, Gain, Measured};
 
 /// A pair must lose this much before a change is advised: the threads of `aio=threads` and
 /// io_uring trade places by a few per cent from kernel to kernel.
@@ -71,8 +71,8 @@ fn cause(gain: &Gain) -> String {
 
 #[cfg(test)]
 mod fixture {
-    use crate::facts::Facts;
     use crate::cell::{Aio, Cache};
+    use crate::facts::Facts;
     use crate::testing::{Bench, native, virtio};
 
     pub fn fires() -> Facts {

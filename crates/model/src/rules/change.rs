@@ -24,8 +24,8 @@ pub use slot::slot_without;
 pub(super) use slot::{chained, read_slot};
 pub use together::{Sets, Together, together};
 
-use crate::facts::Place;
 use crate::cell::{Aio, Attachment, Cache};
+use crate::facts::Place;
 
 /// When a change takes effect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -41,7 +41,8 @@ fn slow(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
         return None;
     }
     let (guest, native) = (m.cell(&share.cell)?, m.baseline(share)?);
-    let (here, there) = (guest.disk.as_ref()?.latency_p50_seconds?.value, native.disk.as_ref()?.latency_p50_seconds?.value);
+    let (here, there) =
+        (guest.disk.as_ref()?.latency_p50_seconds?.value, native.disk.as_ref()?.latency_p50_seconds?.value);
     let cause = format!(
         "With one request in flight its median takes {} natively and {} more in the guest ({}): the path to the \
          hypervisor and back, which no queue depth hides.",

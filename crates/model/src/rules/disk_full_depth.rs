@@ -75,8 +75,7 @@ fn sweeps(m: &Measured) -> Vec<Sweep<'_>> {
     let mut all: Vec<Sweep<'_>> = Vec::new();
     for cell in m.cells.iter().filter(|c| !mostly_cached(m, &c.cell)) {
         let Some(traits) = m.job(cell.cell.workload()).filter(|t| t.reads && !t.writes) else { continue };
-        let same =
-            |s: &&mut Sweep<'_>| disk_key(&s.cells[0].1.cell) == disk_key(&cell.cell) && alike(s.traits, traits);
+        let same = |s: &&mut Sweep<'_>| disk_key(&s.cells[0].1.cell) == disk_key(&cell.cell) && alike(s.traits, traits);
         match all.iter_mut().find(same) {
             // One job by two names.
             Some(sweep) if sweep.cells.iter().any(|(depth, _)| *depth == traits.depth) => {}

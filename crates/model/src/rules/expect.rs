@@ -7,10 +7,10 @@
 
 use super::support::is_emulated;
 use super::{Expected, Finding, Proof, RULES, findings};
+use crate::cell::{Attachment, Cell};
 use crate::facts::{Changed, Disk, changed, facts_of};
 use crate::paper::{Effect, Measure, Paper, Pattern, Relation};
 use crate::result::Run;
-use crate::cell::{Attachment, Cell};
 use crate::stats::{Interval, Ratio};
 use crate::summary::summarise;
 
@@ -213,8 +213,8 @@ fn figure(x: f64) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::facts::{Details, Facts};
     use crate::cell::{Aio, Cache};
+    use crate::facts::{Details, Facts};
     use crate::testing::{Bench, guest, live_disk, native, virtio};
 
     const PAPER: &str = include_str!("../../../../papers/shafer2010_storage.toml");

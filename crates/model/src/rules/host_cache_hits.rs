@@ -53,9 +53,9 @@ fn hit(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
 
 #[cfg(test)]
 mod fixture {
+    use crate::cell::{Aio, Cache};
     use crate::facts::Facts;
     use crate::result::Mark;
-    use crate::cell::{Aio, Cache};
     use crate::testing::{Bench, native, virtio};
 
     pub fn fires() -> Facts {

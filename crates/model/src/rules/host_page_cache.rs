@@ -6,8 +6,8 @@ use super::change::{self, To};
 use super::live::{bytes_shown, seen};
 use super::support::{better, from_setting, times};
 use super::{Check, Finding, Mend, Need, Rule, Severity};
-use crate::facts::{Changed, Disk, Gain, Measured};
 use crate::cell::{Cache, Cell};
+use crate::facts::{Changed, Disk, Gain, Measured};
 
 /// Less is within what page caches differ by from moment to moment.
 const GAIN: f64 = 1.2;
@@ -86,8 +86,8 @@ fn cause(gain: &Gain) -> String {
 
 #[cfg(test)]
 mod fixture {
-    use crate::facts::Facts;
     use crate::cell::{Aio, Cache};
+    use crate::facts::Facts;
     use crate::testing::{Bench, native, virtio};
 
     pub fn fires() -> Facts {

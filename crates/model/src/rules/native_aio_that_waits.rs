@@ -4,8 +4,8 @@
 use super::change::{To, own_disk};
 use super::live::seen;
 use super::{Check, Finding, Mend, Need, Rule, Severity};
-use crate::facts::Disk;
 use crate::cell::Aio;
+use crate::facts::Disk;
 
 pub(super) const RULE: Rule = Rule {
     id: "native-aio-that-waits",

@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::cell::Cell;
 use crate::facts::gain_ratio;
 use crate::result::Run;
-use crate::cell::Cell;
 use crate::stats::Ratio;
 use crate::study::{Matrix, Study};
 
@@ -34,7 +34,9 @@ pub struct Proven {
 impl Proof {
     /// The study that measures both cells (and their baselines) as the given one would.
     pub fn study(&self, like: &Study) -> Study {
-        let one = |s: &Cell| Matrix::of(s.target().unwrap_or_default(), &s.lead.side.kind, s.attachment(), &[s.workload().to_owned()]);
+        let one = |s: &Cell| {
+            Matrix::of(s.target().unwrap_or_default(), &s.lead.side.kind, s.attachment(), &[s.workload().to_owned()])
+        };
         Study {
             name: format!("{}-proof", like.name),
             title: format!("{} against {}", self.after.key(), self.before.key()),

@@ -1,9 +1,9 @@
 //! What the rules share: citing figures, and turning measured gains into findings.
 
 use super::{About, Change, Cited, Finding, Proof, Rule, Severity, change};
+use crate::cell::{Attachment, Cell};
 use crate::facts::{Disk, Gain, Measured};
 use crate::result::Mark;
-use crate::cell::{Attachment, Cell};
 use crate::stats::{Estimate, Ratio};
 
 /// A gain whose interval lies wholly above this makes a finding severe.

@@ -5,8 +5,8 @@
 use super::change::{To, own_disk};
 use super::live::seen;
 use super::{Check, Finding, Mend, Need, Rule, Severity};
-use crate::facts::Disk;
 use crate::cell::Aio;
+use crate::facts::Disk;
 
 /// Cache modes with O_DIRECT.
 const DIRECT: [&str; 2] = ["none", "directsync"];

@@ -6,8 +6,8 @@ use super::change::{self, Change, Names, Takes, To};
 use super::live::seen;
 use super::support::{cite_count, disk_key};
 use super::{Check, Finding, Kinds, Mend, Need, Rule, Severity};
-use crate::facts::{Disk, Facts, Measured};
 use crate::cell::{Aio, Attachment, Cache};
+use crate::facts::{Disk, Facts, Measured};
 
 pub(super) const RULE: Rule = Rule {
     id: "unsafe-cache",
@@ -129,8 +129,8 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
 
 #[cfg(test)]
 mod fixture {
-    use crate::facts::Facts;
     use crate::cell::{Aio, Cache};
+    use crate::facts::Facts;
     use crate::testing::{Bench, native, virtio};
 
     pub fn fires() -> Facts {

@@ -46,12 +46,7 @@ impl Matrix {
             iothreads: attachment.iter().map(|a| a.iothread).collect(),
             options: attachment.iter().map(|a| a.options.clone()).collect(),
         };
-        Matrix {
-            sides: vec![side.to_owned()],
-            disks: Some(disks),
-            workloads: workloads.to_vec(),
-            ..Matrix::default()
-        }
+        Matrix { sides: vec![side.to_owned()], disks: Some(disks), workloads: workloads.to_vec(), ..Matrix::default() }
     }
 
     fn cells(&self) -> Vec<Cell> {

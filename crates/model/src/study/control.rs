@@ -20,8 +20,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Study;
-use crate::result::Sample;
 use crate::cell::Cell;
+use crate::result::Sample;
 
 /// Of which workloads guests get control cells (`[control]`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -102,9 +102,7 @@ impl NamedCell {
 
 impl NamedActor {
     fn actor(&self) -> Actor {
-        let nic = |p: &NamedPath| {
-            p.nic.clone().map(|model| Nic { model, vhost: p.vhost, queues: p.queues })
-        };
+        let nic = |p: &NamedPath| p.nic.clone().map(|model| Nic { model, vhost: p.vhost, queues: p.queues });
         let subject = match (&self.disk, &self.path, self.cluster) {
             (Some(disk), ..) => Subject::Disk { target: disk.target.clone(), attachment: disk.attachment.clone() },
             (_, Some(p), _) => Subject::Path { network: p.network.clone(), peer: p.peer.clone(), nic: nic(p) },

@@ -131,7 +131,9 @@ impl<'a> Reader<'a> {
             target: one("target", &names.targets),
             network: one("network", &names.networks),
             peer: one("peer", &names.peers),
-            workload: table.get("workload").and_then(|value| self.workload(value, "baseline.like.workload", names, None)),
+            workload: table
+                .get("workload")
+                .and_then(|value| self.workload(value, "baseline.like.workload", names, None)),
             alone: self.switch(&s, "alone", false)?,
             settings: match table.get("settings") {
                 None => None,

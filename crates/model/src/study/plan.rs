@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use self::spans::Spans;
 use super::Study;
-use crate::result::WorkloadTraits;
 use crate::cell::{Actor, Cell, Millis, Side};
+use crate::result::WorkloadTraits;
 
 pub mod spans;
 

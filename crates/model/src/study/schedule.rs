@@ -127,8 +127,7 @@ pub fn next(study: &Study, progress: &Progress<'_>) -> Step {
     if groups.iter().all(Vec::is_empty) {
         return Step::Done(DoneReason::NothingToRun);
     }
-    let open: Vec<Vec<Cell>> =
-        groups.into_iter().map(|g| open(study, g, progress)).filter(|g| !g.is_empty()).collect();
+    let open: Vec<Vec<Cell>> = groups.into_iter().map(|g| open(study, g, progress)).filter(|g| !g.is_empty()).collect();
     if open.is_empty() {
         let compared = study.cells().iter().any(|cell| study.compares(cell));
         return Step::Done(if compared { DoneReason::Converged } else { DoneReason::FewestRounds });
@@ -137,8 +136,7 @@ pub fn next(study: &Study, progress: &Progress<'_>) -> Step {
         return Step::Done(reason);
     }
     let last = progress.done.iter().map(|s| s.round).max();
-    let ran: BTreeSet<&str> =
-        progress.done.iter().filter(|s| Some(s.round) == last).map(|s| s.cell.as_str()).collect();
+    let ran: BTreeSet<&str> = progress.done.iter().filter(|s| Some(s.round) == last).map(|s| s.cell.as_str()).collect();
     let controlled = with_controls(&open, progress);
     let missing = |round: u32, ran: &BTreeSet<&str>| {
         let cells = if round == 0 { &open } else { &controlled };

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::durability::durability;
 use super::judge::{Judge, collect, judge_of};
 use super::{
-    CellNoise, CellRow, Cpu, Device, DiskFigures, FigureRow, FigureShare, SCHEMA_VERSION, Share, Summary, explain, headline,
-    steady,
+    CellNoise, CellRow, Cpu, Device, DiskFigures, FigureRow, FigureShare, SCHEMA_VERSION, Share, Summary, explain,
+    headline, steady,
 };
+use crate::cell::{Baseline, Cell};
 use crate::figure::{Compared, Form, Unit, Value};
 use crate::result::{Accel, CpuUse, DeviceUse, Environment, IOPS, Mark, Run, Sample, WorkloadTraits};
-use crate::cell::{Baseline, Cell};
 use crate::stats::{
     self, Convergence, Estimate, Pair, Ratio, converged, mean, outliers, paired_difference, paired_ratio,
 };
@@ -259,25 +259,26 @@ fn disk_figures(samples: &[&Sample]) -> DiskFigures {
 
 fn figures(run: &Run, judge: &Judge, samples: &[&Sample]) -> Vec<FigureRow> {
     let all = collect(judge, samples.iter().copied(), &run.workloads);
-    let row = |(figure, labels, values): (crate::figure::Figure, crate::figure::Labels, BTreeMap<u32, (u32, Value)>)| {
-        let over = |f: &dyn Fn(&Value) -> Option<f64>| {
-            mean(&values.values().filter_map(|(_, v)| f(v)).filter(|x| x.is_finite()).collect::<Vec<f64>>())
+    let row =
+        |(figure, labels, values): (crate::figure::Figure, crate::figure::Labels, BTreeMap<u32, (u32, Value)>)| {
+            let over = |f: &dyn Fn(&Value) -> Option<f64>| {
+                mean(&values.values().filter_map(|(_, v)| f(v)).filter(|x| x.is_finite()).collect::<Vec<f64>>())
+            };
+            let p99 = |v: &Value| match v {
+                Value::Distribution(d) => d.at(99.0),
+                _ => None,
+            };
+            Some(FigureRow {
+                typical: over(&Value::typical)?,
+                p99: if figure.form == Form::Distribution { over(&p99) } else { None },
+                name: figure.name,
+                labels,
+                unit: figure.unit,
+                better: figure.better,
+                compared: figure.compared,
+                form: figure.form,
+            })
         };
-        let p99 = |v: &Value| match v {
-            Value::Distribution(d) => d.at(99.0),
-            _ => None,
-        };
-        Some(FigureRow {
-            typical: over(&Value::typical)?,
-            p99: if figure.form == Form::Distribution { over(&p99) } else { None },
-            name: figure.name,
-            labels,
-            unit: figure.unit,
-            better: figure.better,
-            compared: figure.compared,
-            form: figure.form,
-        })
-    };
     all.into_iter().filter_map(row).collect()
 }
 
@@ -361,23 +362,24 @@ fn figure_shares(run: &Run, judge: &Judge, base: &Cell, cell: &Cell) -> Vec<Figu
         collect(judge, run.samples.iter().filter(move |s| s.cell == cell), &run.workloads)
     };
     let bases = of(base);
-    let share = |(figure, labels, values): &(crate::figure::Figure, crate::figure::Labels, BTreeMap<u32, (u32, Value)>)| {
-        let (.., others) = bases.iter().find(|(f, l, _)| f == figure && l == labels)?;
-        let pairs: Vec<Pair> = values
-            .iter()
-            .filter_map(|(round, (boot, value))| {
-                let (_, other) = others.get(round).filter(|(theirs, _)| theirs == boot)?;
-                Some(Pair { boot: *boot, base: other.typical()?, test: value.typical()? })
-            })
-            .collect();
-        let (ratio, difference) = match figure.compared {
-            Compared::Ratio => (Some(paired_ratio(&pairs)?), None),
-            Compared::Difference => (None, Some(paired_difference(&pairs)?)),
-            Compared::No => return None,
+    let share =
+        |(figure, labels, values): &(crate::figure::Figure, crate::figure::Labels, BTreeMap<u32, (u32, Value)>)| {
+            let (.., others) = bases.iter().find(|(f, l, _)| f == figure && l == labels)?;
+            let pairs: Vec<Pair> = values
+                .iter()
+                .filter_map(|(round, (boot, value))| {
+                    let (_, other) = others.get(round).filter(|(theirs, _)| theirs == boot)?;
+                    Some(Pair { boot: *boot, base: other.typical()?, test: value.typical()? })
+                })
+                .collect();
+            let (ratio, difference) = match figure.compared {
+                Compared::Ratio => (Some(paired_ratio(&pairs)?), None),
+                Compared::Difference => (None, Some(paired_difference(&pairs)?)),
+                Compared::No => return None,
+            };
+            let (name, labels) = (figure.name.clone(), labels.clone());
+            Some(FigureShare { name, labels, unit: figure.unit, better: figure.better, ratio, difference })
         };
-        let (name, labels) = (figure.name.clone(), labels.clone());
-        Some(FigureShare { name, labels, unit: figure.unit, better: figure.better, ratio, difference })
-    };
     of(cell).iter().filter_map(share).collect()
 }
 

@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::SCHEMA_VERSION;
-use crate::result::Run;
 use crate::cell::Cell;
+use crate::result::Run;
 use crate::stats::{Ratio, independent_ratio};
 
 use super::build::setups;

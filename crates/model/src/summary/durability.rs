@@ -9,8 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::build::durable;
-use crate::result::{Mark, Run, Sample};
 use crate::cell::Cell;
+use crate::result::{Mark, Run, Sample};
 
 /// Key in [`Run::effective`], below `target/native`: `queue/write_cache` of the disks below.
 pub const WRITE_CACHE: &str = "device write_cache";
@@ -53,7 +53,8 @@ pub struct Durability {
 /// Judges a cell; `None` where its workload is no durable append.
 pub(super) fn durability(run: &Run, setup: &Cell, samples: &[&Sample]) -> Option<Durability> {
     let traits = run.workloads.iter().find(|w| w.name == setup.workload()).filter(|w| durable(w))?.disk.as_ref()?;
-    let seen: Vec<(&Sample, crate::result::DeviceUse)> = samples.iter().filter_map(|s| Some((*s, s.device()?))).collect();
+    let seen: Vec<(&Sample, crate::result::DeviceUse)> =
+        samples.iter().filter_map(|s| Some((*s, s.device()?))).collect();
     let appends: u64 = seen.iter().map(|(s, _)| s.work().ios).sum();
     let per = |amount: u64| (appends > 0).then(|| amount as f64 / appends as f64);
     let flushes_per_append = per(seen.iter().map(|(_, d)| d.flush_ios).sum());

@@ -5,8 +5,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::build::{pairs, unrounded};
-use crate::result::{BANDWIDTH, Run};
 use crate::cell::Cell;
+use crate::result::{BANDWIDTH, Run};
 use crate::stats::{Convergence, Ratio, paired_ratio};
 use crate::study::Study;
 use crate::study::control::{Control, Link, controls, logical_blocks};

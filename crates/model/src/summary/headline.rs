@@ -2,8 +2,8 @@
 
 use super::build::{overall, verdict};
 use super::{CellRow, Headline, Share};
-use crate::result::Run;
 use crate::cell::{Aio, Attachment, Baseline, Cache, Cell};
+use crate::result::Run;
 use crate::stats::{Convergence, Ratio, converged};
 
 /// The set-up that a headline prefers: a paravirtual disk on the whole device.
@@ -37,7 +37,9 @@ pub(super) fn headline(
     let by_default = |s: &&Share| s.cell.attachment().is_some_and(|a| a.driver == DRIVER);
     let best = match shares.iter().any(|s| s.cell.target().is_some()) {
         true => shares.iter().filter(by_default).filter_map(|s| Some((on_disk(s)?, s))).min_by_key(|(far, _)| *far)?.1,
-        false => shares.iter().min_by_key(|s| s.cell.lead.subject.seen_by().is_some_and(|by| !by.starts_with("virtio")))?,
+        false => {
+            shares.iter().min_by_key(|s| s.cell.lead.subject.seen_by().is_some_and(|by| !by.starts_with("virtio")))?
+        }
     };
     let same = |s: &&Share| s.cell.place_key() == best.cell.place_key();
     let of: Vec<&Share> = shares.iter().filter(same).collect();

@@ -67,7 +67,8 @@ impl Judge {
         if several && self.sum {
             let each: Vec<f64> = sample.results().filter_map(|r| r.figure(&self.figure.name)).collect();
             let scalar = |figure: &Figure, value: f64| {
-                let reading = Reading { figure: figure.name.clone(), labels: Labels::new(), value: Value::Scalar(value) };
+                let reading =
+                    Reading { figure: figure.name.clone(), labels: Labels::new(), value: Value::Scalar(value) };
                 (figure.clone(), reading)
             };
             all.push(scalar(&self.figure, each.iter().sum()));
@@ -89,7 +90,11 @@ fn jain(each: &[f64]) -> Option<f64> {
 pub(super) type Collected = Vec<(Figure, Labels, BTreeMap<u32, (u32, Value)>)>;
 
 /// All figures of a cell by round, with the boot of each.
-pub(super) fn collect<'a>(judge: &Judge, samples: impl Iterator<Item = &'a Sample>, all: &[WorkloadTraits]) -> Collected {
+pub(super) fn collect<'a>(
+    judge: &Judge,
+    samples: impl Iterator<Item = &'a Sample>,
+    all: &[WorkloadTraits],
+) -> Collected {
     let mut found: Collected = Vec::new();
     for sample in samples {
         for (figure, reading) in judge.all(sample, all) {

@@ -13,8 +13,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::judge::judge_of;
-use crate::result::{Run, Sample, WorkloadTraits};
 use crate::cell::Cell;
+use crate::result::{Run, Sample, WorkloadTraits};
 use crate::stats::steady::{self, Window};
 
 /// Whether a writing cell's disk became steady.

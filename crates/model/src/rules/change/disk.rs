@@ -2,8 +2,8 @@
 //! `libvirt.rs`, `slot.rs`. What is not about the change stays as it is, and so is not written down.
 
 use super::{Change, Sets, Takes, libvirt, qemu, slot};
-use crate::facts::Disk;
 use crate::cell::{Aio, Attachment, Cache};
+use crate::facts::Disk;
 
 /// What is to differ from the disk as it is; what is not said stays.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -5,8 +5,8 @@
 
 use super::disk::{To, bus};
 use super::names::Names;
-use crate::facts::Disk;
 use crate::cell::{Attachment, DetectZeroes};
+use crate::facts::Disk;
 
 /// Attributes of the `<driver>` of a disk. An I/O thread and queues of virtio-scsi are its controller's.
 fn attributes(to: &To, driver: Option<&str>, thread: &str) -> Vec<String> {

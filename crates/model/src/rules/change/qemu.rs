@@ -6,8 +6,8 @@
 
 use super::disk::To;
 use super::names::{Names, option, shell};
-use crate::facts::Disk;
 use crate::cell::{Attachment, Cache, DetectZeroes};
+use crate::facts::Disk;
 
 /// All options of a disk of a study. Its format is the reader's own: QEMU knows no driver `FORMAT`, and starts with none.
 pub(super) fn whole(a: &Attachment) -> String {

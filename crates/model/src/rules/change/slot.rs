@@ -7,8 +7,8 @@
 
 use super::disk::{To, bus};
 use super::names::Names;
-use crate::facts::Disk;
 use crate::cell::{Attachment, DetectZeroes};
+use crate::facts::Disk;
 
 /// Settings of Proxmox's slot that change, and their values.
 fn settings(to: &To, driver: Option<&str>) -> Vec<(&'static str, String)> {

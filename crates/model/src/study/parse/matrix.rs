@@ -149,8 +149,7 @@ impl Reader<'_> {
         for name in settings.table.keys() {
             let word: &str = name.get_ref();
             let path = settings.path.clone();
-            let values =
-                self.list(&settings, word, None, |reader, item, _| reader.setting(name, item, &path, names));
+            let values = self.list(&settings, word, None, |reader, item, _| reader.setting(name, item, &path, names));
             all.extend(values.map(|values| (word.to_owned(), values)));
         }
         (all.len() == settings.table.len()).then_some(all)
@@ -175,9 +174,8 @@ impl Reader<'_> {
                 None
             },
             kernel: if has("kernel") { self.string(&s, "kernel", None) } else { None },
-            pins: self.list(&s, "pins", Some(Vec::new()), |reader, item, path| {
-                reader.whole_value(item, path, 0, 65_535)
-            })?,
+            pins: self
+                .list(&s, "pins", Some(Vec::new()), |reader, item, path| reader.whole_value(item, path, 0, 65_535))?,
         };
         // They are part of the cell's name.
         for text in [&shape.machine, &shape.kernel].into_iter().flatten() {

@@ -101,7 +101,8 @@ impl Reader<'_> {
         let peer = self.one_of(s, "peer", &names.peers);
         let nic = if native { Some(None) } else { self.one_of(s, "nic", &names.nics).map(Some) };
         let vhost = self.switch(s, "vhost", false);
-        let queues = if s.table.contains_key("queues") { self.whole(s, "queues", 1, 1024).map(Some) } else { Some(None) };
+        let queues =
+            if s.table.contains_key("queues") { self.whole(s, "queues", 1, 1024).map(Some) } else { Some(None) };
         Some(NamedPath { network: network?, peer: peer?, nic: nic?, vhost: vhost?, queues: queues? })
     }
 

@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Rates, SMALL_BLOCK, budget_bytes, jobs, precondition_bytes, refills, targets, writes};
-use crate::result::WorkloadTraits;
 use crate::cell::Cell;
+use crate::result::WorkloadTraits;
 use crate::study::{MIB, Study};
 
 /// Least span of a writing cell: what fio's workloads need to be measured.
