@@ -198,14 +198,14 @@ seconds = 2
 max_minutes = 10
 max_gib_written = 10
 [[matrix]]
-targets = ["device"]
-guests = ["qemu"]
-drivers = ["lsi53c895a", "virtio-blk"]
+sides = ["qemu"]
+disks.targets = ["device"]
+disks.drivers = ["lsi53c895a", "virtio-blk"]
 workloads = ["seq-write", "rand-read-1"]
 [[matrix]]
-targets = ["device"]
-guests = ["native", "qemu"]
-drivers = ["virtio-blk"]
+sides = ["native", "qemu"]
+disks.targets = ["device"]
+disks.drivers = ["virtio-blk"]
 workloads = ["seq-write"]
 "#;
 
