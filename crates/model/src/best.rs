@@ -83,7 +83,11 @@ fn fits(summary: &Summary, share: &Share) -> bool {
     let cached = summary
         .cell(&share.key)
         .is_some_and(|c| c.marks.get(&Mark::Cached).is_some_and(|marked| 2 * marked >= c.samples));
-    share.cell.attachment().is_some_and(|a| !a.cache.no_flush() && known_everywhere(a)) && !cached
+    // By itself, as the study's own guest, with nothing set around it, against the host itself.
+    let plain = share.cell.settings.is_empty() && share.cell.lead.side.shape.is_plain();
+    let natively = share.baseline == share.cell.natively().key();
+    let had = |a: &Attachment| !a.cache.no_flush() && known_everywhere(a);
+    plain && natively && share.cell.disk().is_some_and(|on| on.attachment.is_some_and(had)) && !cached
 }
 
 /// The target on which most set-ups were measured; among equals the first.
@@ -139,7 +143,7 @@ mod tests {
     #[test]
     fn what_is_unsafe_or_cached_or_nowhere_to_be_had_is_left_out() {
         let mut unsafe_disk = virtio("device", "seq-write");
-        unsafe_disk.attachment.as_mut().unwrap().cache = Cache::Unsafe;
+        unsafe_disk.attachment_mut().unwrap().cache = Cache::Unsafe;
         let cached = guest("device", "virtio-scsi", "seq-write");
         let bench = Bench::new()
             .cell(native("device", "seq-write"), 700e6)

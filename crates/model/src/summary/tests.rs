@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::cell::Baseline;
 use crate::result::{Accel, Mark};
 use crate::testing::{Bench, guest, native, virtio};
 
@@ -18,7 +19,7 @@ fn bench() -> Bench {
 #[test]
 fn shares_come_out_as_planted() {
     let s = summarise(&bench().run());
-    let share = |setup| s.share(&crate::cell::Cell::key(&setup)).unwrap().clone();
+    let share = |cell: Cell| s.share(&cell.key()).unwrap().clone();
     let durable = share(virtio("device", "durable-append"));
     assert!((durable.share_ratio.value - 0.25).abs() < 0.01, "{durable:?}");
     assert!(durable.converged && durable.verdict == "converged");
@@ -97,7 +98,7 @@ fn a_run_without_samples_is_an_empty_summary() {
 fn a_disturbed_round_is_flagged_and_kept() {
     let mut run = bench().rounds(10).run();
     let slow = run.samples.iter_mut().find(|s| s.cell == virtio("device", "seq-write") && s.round == 4).unwrap();
-    slow.result.seconds *= 20.0;
+    slow.result.amend(|w| w.seconds *= 20.0);
     let s = summarise(&run);
     let key = virtio("device", "seq-write").key();
     assert_eq!(s.cell(&key).unwrap().outlier_rounds, [4]);
@@ -109,7 +110,7 @@ fn a_disturbed_round_is_flagged_and_kept() {
 fn the_scheduler_sees_the_shares_that_the_summary_shows() {
     let run = bench().run();
     let s = summarise(&run);
-    let live = shares(&run.samples, &run.workloads);
+    let live = shares(&run.samples, &run.workloads, &Baseline::Native);
     assert_eq!(live.len(), s.shares.len());
     for share in &s.shares {
         assert_eq!(live[&share.key], share.share_ratio);
@@ -133,7 +134,7 @@ fn comparison_names_the_environment_first() {
     b.environment.kernel = "6.18".into();
     for s in &mut b.samples {
         if s.cell == virtio("device", "seq-write") {
-            s.result.seconds *= 1.5;
+            s.result.amend(|w| w.seconds *= 1.5);
         }
     }
     let c = compare(&a, &b);

@@ -5,7 +5,7 @@
 use vmio::report::scan::diff::{Diff, Earlier};
 use vmio::report::scan::{View, json};
 use vmio::top::screen::Screen;
-use vmio_model::cell::{DetectZeroes, Options};
+use vmio_model::cell::{DetectZeroes, Options, Subject};
 use vmio_model::facts::{DeletedFile, Details, Disk, Fact, Nic, Overridden, Place, Processors, Setting};
 use vmio_model::result::{Accel, Run};
 use vmio_model::rules::Severity;
@@ -148,8 +148,10 @@ pub fn run() -> Run {
     run.study_toml = study.to_toml();
     let options =
         Options { queues: Some(4), mapped_iothreads: Some(2), discard: true, detect_zeroes: DetectZeroes::Unmap };
-    for attachment in run.samples.iter_mut().filter_map(|s| s.cell.attachment().as_mut()) {
-        attachment.options = options.clone();
+    for actor in run.samples.iter_mut().flat_map(|s| s.cell.actors_mut()) {
+        if let Subject::Disk { attachment: Some(attachment), .. } = &mut actor.subject {
+            attachment.options = options.clone();
+        }
     }
     let durable = vmio_rig::workloads::find("durable-append").unwrap().traits();
     run.workloads.iter_mut().filter(|w| w.name == durable.name).for_each(|w| *w = durable.clone());

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use vmio_model::cell::*;
+use vmio_model::figure::Distribution;
 use vmio_model::result::*;
 
 /// A small deterministic generator (Knuth's MMIX constants), for noise that is the same each time.
@@ -28,9 +29,8 @@ pub fn attachment(driver: &str, cache: Cache, aio: Aio, iothread: bool) -> Optio
     Some(Attachment::new(driver, cache, aio).iothread(iothread))
 }
 
-pub fn setup(target: &str, attachment: Option<Attachment>, workload: &str) -> Cell {
-    let guest = if attachment.is_some() { "qemu" } else { "native" };
-    Cell { guest: guest.into(), target: target.into(), attachment, workload: workload.into() }
+pub fn cell(target: &str, attachment: Option<Attachment>, workload: &str) -> Cell {
+    Cell::on(if attachment.is_some() { "qemu" } else { NATIVE }, target, attachment, workload)
 }
 
 pub fn environment(accel: Option<Accel>) -> Environment {
@@ -59,38 +59,22 @@ pub fn environment(accel: Option<Accel>) -> Environment {
     }
 }
 
-fn traits(
-    name: &str,
-    figure: Figure,
-    reads: bool,
-    sequential: bool,
-    block: u64,
-    depth: u32,
-    direct: bool,
-) -> WorkloadTraits {
-    WorkloadTraits {
-        name: name.into(),
-        figure,
-        reads,
-        writes: !reads,
-        sequential,
-        block_bytes: block,
-        depth,
-        direct,
-        engine: "libaio".into(),
-    }
+fn traits(name: &str, reads: bool, sequential: bool, block_bytes: u64, depth: u32, direct: bool) -> WorkloadTraits {
+    let engine = "libaio".to_owned();
+    let disk = DiskTraits { reads, writes: !reads, sequential, block_bytes, depth, direct, engine };
+    let (figures, judged_by) = disk.figures(!name.starts_with("dd"));
+    WorkloadTraits { name: name.into(), figures, judged_by: judged_by.into(), disk: Some(disk) }
 }
 
 pub fn workloads() -> Vec<WorkloadTraits> {
-    use Figure::*;
     vec![
-        traits("durable-append", Iops, false, true, 4096, 1, false),
-        traits("seq-write", Bandwidth, false, true, 65536, 8, true),
-        traits("seq-read", Bandwidth, true, true, 65536, 8, true),
-        traits("rand-read-1", Iops, true, false, 4096, 1, true),
-        traits("rand-read-32", Iops, true, false, 4096, 32, true),
-        traits("rand-write-32", Iops, false, false, 4096, 32, true),
-        traits("dd-write", Bandwidth, false, true, 65536, 1, false),
+        traits("durable-append", false, true, 4096, 1, false),
+        traits("seq-write", false, true, 65536, 8, true),
+        traits("seq-read", true, true, 65536, 8, true),
+        traits("rand-read-1", true, false, 4096, 1, true),
+        traits("rand-read-32", true, false, 4096, 32, true),
+        traits("rand-write-32", false, false, 4096, 32, true),
+        traits("dd-write", false, true, 65536, 1, false),
     ]
 }
 
@@ -133,13 +117,14 @@ fn iops(target: &str, attachment: Option<&Attachment>, workload: &str) -> f64 {
     native * share * sparse
 }
 
-pub fn sample(noise: &mut Noise, setup: Cell, traits: &WorkloadTraits, round: u32) -> Sample {
-    let spread = if setup.workload() == "dd-write" { 0.5 } else { 0.06 };
-    let rate = iops(&setup.target(), setup.attachment(), setup.workload()) * noise.factor(spread);
+pub fn sample(noise: &mut Noise, cell: Cell, traits: &WorkloadTraits, round: u32) -> Sample {
+    let disk = traits.disk.as_ref().unwrap();
+    let spread = if cell.workload() == "dd-write" { 0.5 } else { 0.06 };
+    let rate = iops(cell.target().unwrap(), cell.attachment(), cell.workload()) * noise.factor(spread);
     let seconds = 4.0 * noise.factor(0.001);
     let ios = (rate * seconds) as u64;
-    let bytes = ios * traits.block_bytes;
-    let mean = f64::from(traits.depth) / rate;
+    let bytes = ios * disk.block_bytes;
+    let mean = f64::from(disk.depth) / rate;
     let shape = [
         (1.0, 0.62),
         (5.0, 0.7),
@@ -159,49 +144,49 @@ pub fn sample(noise: &mut Noise, setup: Cell, traits: &WorkloadTraits, round: u3
         (99.95, 15.0),
         (99.99, 28.0),
     ];
-    let fio = !setup.workload().starts_with("dd");
+    let fio = !cell.workload().starts_with("dd");
     let percentiles = shape.iter().map(|(p, f)| (*p, f * mean * noise.factor(0.04))).collect();
     let raw = match fio {
         true => {
-            json!({"fio version": "fio-3.33", "FIXTURE": true, "jobs": [{"jobname": setup.workload(), "iops": rate}]})
+            json!({"fio version": "fio-3.33", "FIXTURE": true, "jobs": [{"jobname": cell.workload(), "iops": rate}]})
         }
         false => json!("FIXTURE: 1073741824 bytes (1.1 GB, 1.0 GiB) copied, 1.9 s, 565 MB/s"),
     };
-    let result = WorkloadResult {
-        read_bytes: if traits.reads { bytes } else { 0 },
-        write_bytes: if traits.reads { 0 } else { bytes },
+    let work = DiskWork {
+        read_bytes: if disk.reads { bytes } else { 0 },
+        write_bytes: if disk.reads { 0 } else { bytes },
         ios,
         seconds,
-        latency: fio.then_some(Latency { mean_seconds: mean, percentiles }),
-        raw,
-        command: format!("fio --name={} --bs={} --iodepth={}", setup.workload(), traits.block_bytes, traits.depth),
+        latency: fio.then_some(Distribution { mean, percentiles }),
     };
-    let cached = setup.attachment().is_some_and(|a| a.cache == Cache::Writeback) && traits.reads;
+    let command = format!("fio --name={} --bs={} --iodepth={}", cell.workload(), disk.block_bytes, disk.depth);
+    let cached = cell.attachment().is_some_and(|a| a.cache == Cache::Writeback) && disk.reads;
     let moved = if cached { bytes / 5 } else { bytes };
-    let request_bytes = if traits.sequential && traits.direct { 65536.0 } else { 4096.0 };
+    let request_bytes = if disk.sequential && disk.direct { 65536.0 } else { 4096.0 };
     let device = DeviceUse {
         seconds,
-        read_ios: if traits.reads { (moved as f64 / request_bytes) as u64 } else { 0 },
-        write_ios: if traits.reads { 0 } else { (moved as f64 / request_bytes) as u64 },
-        read_bytes: if traits.reads { moved } else { 0 },
-        write_bytes: if traits.reads { 0 } else { moved },
-        flush_ios: if setup.workload() == "durable-append" { ios } else { 0 },
+        read_ios: if disk.reads { (moved as f64 / request_bytes) as u64 } else { 0 },
+        write_ios: if disk.reads { 0 } else { (moved as f64 / request_bytes) as u64 },
+        read_bytes: if disk.reads { moved } else { 0 },
+        write_bytes: if disk.reads { 0 } else { moved },
+        flush_ios: if cell.workload() == "durable-append" { ios } else { 0 },
         request_bytes,
-        queue_depth: f64::from(traits.depth) * if setup.is_native() { 0.97 } else { 0.4 },
-        busy_ratio: Some(if setup.is_native() { 0.98 } else { 0.61 }),
+        queue_depth: f64::from(disk.depth) * if cell.is_native() { 0.97 } else { 0.4 },
+        busy_ratio: Some(if cell.is_native() { 0.98 } else { 0.61 }),
     };
-    let by_role = match setup.is_native() {
+    let by_role = match cell.is_native() {
         true => BTreeMap::new(),
         false => BTreeMap::from([("vcpu".into(), 0.9 * seconds), ("main".into(), 0.3 * seconds)]),
     };
-    let busy = setup.workload() == "rand-write-32" && setup.target() == "sparse";
+    let device = (cell.target() != Some("zvol")).then_some(device);
+    let busy = cell.workload() == "rand-write-32" && cell.target() == Some("sparse");
     Sample {
         round,
         boot: round % 3,
         started_unix: 1.79e9 + f64::from(round) * 100.0,
-        result,
-        device: (setup.target() != "zvol").then_some(device),
-        cpu: CpuUse { host_seconds: 1.4 * seconds, by_role },
+        result: work.result(raw, command),
+        beside: Vec::new(),
+        seen: seen_around(device, &CpuUse { host_seconds: 1.4 * seconds, by_role }),
         foreign: Foreign {
             before_bytes_per_second: 2048.0,
             before_ios_per_second: 0.5,
@@ -209,7 +194,7 @@ pub fn sample(noise: &mut Noise, setup: Cell, traits: &WorkloadTraits, round: u3
             during_ios_ratio: Some(if busy { 0.28 } else { 0.01 }),
         },
         marks: [(cached, Mark::Cached), (busy, Mark::HostBusy)].iter().filter(|m| m.0).map(|m| m.1).collect(),
-        setup,
+        cell,
     }
 }
 
@@ -228,7 +213,7 @@ pub fn run(accel: Accel) -> Run {
         for target in ["device", "sparse"] {
             for side in &sides {
                 for traits in &workloads {
-                    samples.push(sample(&mut noise, setup(target, side.clone(), &traits.name), traits, round));
+                    samples.push(sample(&mut noise, cell(target, side.clone(), &traits.name), traits, round));
                 }
             }
         }
@@ -236,11 +221,11 @@ pub fn run(accel: Accel) -> Run {
     let uring = attachment("virtio-blk", Cache::None, Aio::IoUring, true);
     let skipped = vec![
         Skipped {
-            setup: setup("device", uring.clone(), "seq-write"),
+            cell: cell("device", uring.clone(), "seq-write"),
             reason: "QEMU here was built without io_uring: install a QEMU that has it".into(),
         },
         Skipped {
-            setup: setup("preallocated", None, "dd-write"),
+            cell: cell("preallocated", None, "dd-write"),
             reason: "needs 2.1 GiB, 1.3 GiB are free: name another place with --on <PATH>".into(),
         },
     ];

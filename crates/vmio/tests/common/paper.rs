@@ -13,55 +13,56 @@ use vmio_rig::workloads;
 use super::{Noise, environment};
 
 /// MB/s, request size in bytes and queue depth of a cell before noise.
-fn made_up(setup: &Cell, traits: &WorkloadTraits) -> (f64, f64, f64) {
-    let sparse = setup.target() == "sparse";
-    match setup.attachment().map(|a| a.driver.as_str()) {
+fn made_up(cell: &Cell, disk: &DiskTraits) -> (f64, f64, f64) {
+    let sparse = cell.target() == Some("sparse");
+    match cell.attachment().map(|a| a.driver.as_str()) {
         // A control cell: the smaller and the fewer, the slower.
-        None if traits.direct => {
-            let (size, depth) = (traits.block_bytes as f64, f64::from(traits.depth));
+        None if disk.direct => {
+            let (size, depth) = (disk.block_bytes as f64, f64::from(disk.depth));
             (2000.0 * (size / 1e6).min(1.0).powf(0.3) * (depth / 16.0).min(1.0).powf(0.2), size, depth * 0.9)
         }
-        None if traits.writes => (if sparse { 1200.0 } else { 1900.0 }, 524288.0, 12.3),
+        None if disk.writes => (if sparse { 1200.0 } else { 1900.0 }, 524288.0, 12.3),
         None => (1500.0, 131072.0, 1.6),
-        Some("lsi53c895a") if traits.writes => (if sparse { 41.0 } else { 102.0 }, 65536.0, 0.3),
+        Some("lsi53c895a") if disk.writes => (if sparse { 41.0 } else { 102.0 }, 65536.0, 0.3),
         Some("lsi53c895a") => (120.0, 98304.0, 0.4),
-        Some(_) if traits.writes => (if sparse { 99.0 } else { 110.0 }, 500000.0, 0.9),
+        Some(_) if disk.writes => (if sparse { 99.0 } else { 110.0 }, 500000.0, 0.9),
         Some(_) => (155.0, 131072.0, 0.5),
     }
 }
 
-fn sample(noise: &mut Noise, setup: &Cell, traits: &WorkloadTraits, round: u32) -> Sample {
-    let (mb, request_bytes, queue_depth) = made_up(setup, traits);
+fn sample(noise: &mut Noise, cell: &Cell, traits: &WorkloadTraits, round: u32) -> Sample {
+    let disk = traits.disk.as_ref().unwrap();
+    let (mb, request_bytes, queue_depth) = made_up(cell, disk);
     let bytes = (512 << 20) as u64;
     let seconds = bytes as f64 / (mb * 1e6 * noise.factor(0.05));
     let ios = (bytes as f64 / request_bytes) as u64;
     let one_way = |on: bool, n: u64| if on { n } else { 0 };
+    let device = DeviceUse {
+        seconds,
+        read_ios: one_way(disk.reads, ios),
+        write_ios: one_way(disk.writes, ios),
+        read_bytes: one_way(disk.reads, bytes),
+        write_bytes: one_way(disk.writes, bytes),
+        flush_ios: 0,
+        request_bytes,
+        queue_depth: queue_depth * noise.factor(0.05),
+        busy_ratio: Some((queue_depth * 0.6 * noise.factor(0.05)).min(1.0)),
+    };
     Sample {
-        setup: setup.clone(),
+        cell: cell.clone(),
         round,
         boot: round,
         started_unix: 1.79e9 + f64::from(round) * 200.0,
-        result: WorkloadResult {
-            read_bytes: one_way(traits.reads, bytes),
-            write_bytes: one_way(traits.writes, bytes),
-            ios: bytes / traits.block_bytes,
+        result: DiskWork {
+            read_bytes: one_way(disk.reads, bytes),
+            write_bytes: one_way(disk.writes, bytes),
+            ios: bytes / disk.block_bytes,
             seconds,
             latency: None,
-            raw: json!("FIXTURE"),
-            command: "dd".into(),
-        },
-        device: Some(DeviceUse {
-            seconds,
-            read_ios: one_way(traits.reads, ios),
-            write_ios: one_way(traits.writes, ios),
-            read_bytes: one_way(traits.reads, bytes),
-            write_bytes: one_way(traits.writes, bytes),
-            flush_ios: 0,
-            request_bytes,
-            queue_depth: queue_depth * noise.factor(0.05),
-            busy_ratio: Some((queue_depth * 0.6 * noise.factor(0.05)).min(1.0)),
-        }),
-        cpu: CpuUse { host_seconds: seconds, by_role: BTreeMap::new() },
+        }
+        .result(json!("FIXTURE"), "dd".into()),
+        beside: Vec::new(),
+        seen: seen_around(Some(device), &CpuUse { host_seconds: seconds, by_role: BTreeMap::new() }),
         foreign: Foreign::default(),
         marks: Vec::new(),
     }
@@ -86,12 +87,12 @@ pub fn run(accel: Accel) -> Run {
             }
         }
         // What could not be served has no samples.
-        cells.retain(|c| c.is_native() || c.target != "served" || !c.key().contains("lsi53c895a"));
+        cells.retain(|c| c.is_native() || c.target() != Some("served") || !c.key().contains("lsi53c895a"));
         for cell in &cells {
             samples.push(sample(&mut noise, cell, &traits(cell.workload()), round));
         }
     }
-    let lost = study.cells().into_iter().filter(|c| c.target == "served" && c.key().contains("lsi53c895a"));
+    let lost = study.cells().into_iter().filter(|c| c.target() == Some("served") && c.key().contains("lsi53c895a"));
     Run {
         id: 0,
         study: study.name.as_str().into(),
@@ -103,8 +104,6 @@ pub fn run(accel: Accel) -> Run {
         workloads: ["dd-write", "dd-read"].map(traits).to_vec(),
         effective,
         samples,
-        skipped: lost
-            .map(|setup| Skipped { setup, reason: "FIXTURE: qemu-storage-daemon is missing".into() })
-            .collect(),
+        skipped: lost.map(|cell| Skipped { cell, reason: "FIXTURE: qemu-storage-daemon is missing".into() }).collect(),
     }
 }
