@@ -34,6 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let run_dir = dir.path().join("run");
     let ctx = LaunchCtx {
+        enter: Vec::new(),
         node: Arc::clone(&node),
         journal,
         image: Some(&image),

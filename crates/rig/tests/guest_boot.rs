@@ -190,6 +190,7 @@ fn kvm_is_believed_only_after_a_boot_and_remembered() {
     let bed = Bed::new();
     let probe = || {
         let ctx = LaunchCtx {
+            enter: Vec::new(),
             node: Arc::clone(&bed.node),
             journal: Arc::clone(&bed.journal),
             image: Some(&bed.image),

@@ -51,6 +51,7 @@ fn every_workload_runs_in_a_guest_on_every_driver() {
     };
     let disks = drivers::ALL.iter().map(|d| disk(d.name())).collect();
     let launch = LaunchCtx {
+        enter: Vec::new(),
         node: Arc::clone(&node),
         journal: Arc::clone(&journal),
         image: Some(&image),

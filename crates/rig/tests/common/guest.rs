@@ -48,6 +48,7 @@ impl Bed {
 
     pub fn launch(&self, image: &Image, disks: Vec<DiskSpec>, limit: Duration) -> guests::Result<Box<dyn Guest>> {
         let ctx = LaunchCtx {
+            enter: Vec::new(),
             node: Arc::clone(&self.node),
             journal: Arc::clone(&self.journal),
             image: Some(image),
