@@ -7,6 +7,11 @@ use crate::cell::Baseline;
 use crate::result::{Accel, Mark};
 use crate::testing::{Bench, guest, native, virtio};
 
+mod actors;
+mod baselines;
+mod figures;
+mod made;
+
 fn bench() -> Bench {
     Bench::new()
         .cell(native("device", "durable-append"), 1000.0)
