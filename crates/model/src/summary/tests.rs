@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::cell::Baseline;
 use crate::result::{Accel, Mark};
 use crate::testing::{Bench, guest, native, virtio};
 

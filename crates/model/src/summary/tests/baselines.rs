@@ -19,7 +19,7 @@ fn with_neighbours_against_alone_is_the_leading_actors() {
     let s = summarise(&run);
     let share = &s.shares[0];
     assert!(near(share.share_ratio.value, 0.75), "{share:?}");
-    let live = shares(&run.samples, &run.workloads, &baseline(&run));
+    let live = shares(&run.samples, &run.workloads, &summarise(&run).baseline);
     assert_eq!(live, BTreeMap::from([(cell.key(), share.share_ratio)]));
     let bandwidth = share.figures.iter().find(|f| f.name == BANDWIDTH).unwrap();
     assert_eq!((bandwidth.ratio, bandwidth.labels.len()), (Some(share.share_ratio), 0));
@@ -28,10 +28,6 @@ fn with_neighbours_against_alone_is_the_leading_actors() {
     let (with, of) = (cell.place_key(), alone.place_key());
     assert!(h.text.starts_with(&format!("{with} gets 75 % (")), "{}", h.text);
     assert!(h.text.ends_with(&format!(" of what {of} gets, geometric mean over seq-read.")), "{}", h.text);
-}
-
-fn baseline(run: &Run) -> Baseline {
-    crate::summary::build::baseline_of(&run.study_toml)
 }
 
 /// What is set against what was found, natively and in a guest: neither is a share of the host.
@@ -81,5 +77,5 @@ fn bits_are_not_compared_with_bytes() {
         .cell(&ours, &[&stream(20e9, 0.0)])
         .run;
     assert!(summarise(&run).shares.is_empty());
-    assert!(shares(&run.samples, &run.workloads, &baseline(&run)).is_empty());
+    assert!(shares(&run.samples, &run.workloads, &summarise(&run).baseline).is_empty());
 }

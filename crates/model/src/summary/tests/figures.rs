@@ -44,6 +44,7 @@ fn the_row_of_a_network_has_its_figures_and_no_disks() {
     assert!(near(row.figure("retransmits").unwrap().typical.value, 12.0));
     assert_eq!(row.figure("retransmits").unwrap().compared, Compared::No);
     assert!(row.disk.is_none() && row.device.is_none() && row.durability.is_none() && !row.latency_first);
+    assert_eq!(serde_json::to_value(&s).unwrap().get("baseline"), None, "the host itself goes without saying");
     let json = serde_json::to_value(row).unwrap();
     assert!(json.get("bandwidth_bytes_per_second").is_none() && json["figures"][1]["name"] == "loss");
     assert_eq!(serde_json::from_value::<CellRow>(json).unwrap(), *row);
