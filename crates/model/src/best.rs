@@ -156,4 +156,22 @@ mod tests {
         assert_eq!((found.attachment.driver.as_str(), found.over.len()), ("ahci", 0));
         assert!(best_of(Bench::new().cell(native("device", "seq-write"), 1e6)).is_none());
     }
+
+    /// A configuration of a disk has nothing that is set around a cell, no other guest, and no shape.
+    #[test]
+    fn only_what_a_disk_alone_can_be_given_is_best() {
+        let plain = guest("device", "ahci", "seq-write");
+        let mut set = virtio("device", "seq-write");
+        set.settings.insert("read-ahead".into(), "4096k".into());
+        let mut large = virtio("device", "seq-write");
+        large.lead.side.shape.vcpus = Some(8);
+        let bench = Bench::new()
+            .cell(native("device", "seq-write"), 700e6)
+            .cell(set.natively(), 700e6)
+            .cell(set, 690e6)
+            .cell(large, 680e6)
+            .cell(plain, 100e6);
+        let found = best_of(bench).unwrap();
+        assert_eq!((found.attachment.driver.as_str(), found.over.len()), ("ahci", 0));
+    }
 }

@@ -307,3 +307,7 @@ fn gain(run: &Run, summary: &Summary, changed: Changed, before: &CellRow, after:
     let enough = ratio.pairs >= rule.min_pairs && ratio.boots >= rule.min_boots;
     Some(Gain { changed, before: before.cell.clone(), after: after.cell.clone(), ratio, citable: enough })
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

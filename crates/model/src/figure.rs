@@ -281,6 +281,7 @@ pub fn check(declared: &[Figure], readings: &[Reading]) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -300,7 +300,7 @@ impl Study {
 
     /// Whether any cell is on a disk: then there is a place for it, and a size, and a write budget.
     pub fn has_disks(&self) -> bool {
-        self.cells().iter().any(|cell| cell.targets().next().is_some())
+        self.named_cells().any(|cell| cell.targets().next().is_some())
     }
 
     /// Whether there is a native cell on a disk, which may become steady.
@@ -315,8 +315,8 @@ impl Study {
 
     /// Memory of the largest guest, in MiB; the native side is never given more.
     pub fn most_memory_mib(&self) -> u32 {
-        let own = self.cells().iter().flat_map(Cell::actors).filter_map(|a| a.side.shape.memory_mib).max();
-        own.map_or(self.guest.memory_mib, |own| own.max(self.guest.memory_mib))
+        let own = |cell: Cell| cell.actors().filter_map(|a| a.side.shape.memory_mib).max();
+        self.named_cells().filter_map(own).fold(self.guest.memory_mib, u32::max)
     }
 
     /// Bytes that a buffered workload (`dd`) moves: twice the memory of the largest side, so that most

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::cell::Cell;
+use crate::cell::{Baseline, Cell};
 use crate::figure::{Better, Compared, Form, Labels, Unit};
 use crate::kind::RunKind;
 use crate::result::{Environment, Mark, Run, RunState, Skipped};
@@ -58,6 +58,9 @@ pub struct Summary {
     pub statement: Option<String>,
     /// When a share counted as known.
     pub convergence: Convergence,
+    /// What cells are compared with; left out where that is the host itself.
+    #[serde(default, skip_serializing_if = "Baseline::is_native")]
+    pub baseline: Baseline,
     /// The headline; `None` when no cell that it is made of has a pair.
     pub headline: Option<Headline>,
     /// A row a cell, in the order in which the cells first ran.
@@ -256,7 +259,7 @@ pub struct CellNoise {
 }
 
 impl Summary {
-    /// Whether the run is about native cells alone: it asked for no guest, so it has no share.
+    /// Whether the run is about native cells alone: it asked for no guest.
     pub fn is_native_only(&self) -> bool {
         !self.cells.is_empty()
             && self.cells.iter().all(|c| c.cell.is_native())

@@ -63,7 +63,7 @@ fn asks_for_disks(top: &DeTable<'_>) -> bool {
         actors.is_some_and(|actors| actors.iter().any(on_disk))
     };
     let nothing = matrices.is_empty() && cells.is_empty();
-    nothing || matrices.iter().any(|m| of_disks(&m)) || cells.iter().any(|c| of_actors(&c))
+    nothing || matrices.iter().any(of_disks) || cells.iter().any(of_actors)
 }
 
 impl Reader<'_> {

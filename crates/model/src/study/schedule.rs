@@ -62,6 +62,8 @@ pub struct Progress<'a> {
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq)]
+// There is one at a time.
+#[allow(clippy::large_enum_variant)]
 pub enum Step {
     /// End the guests that run and boot new ones; from now on this is the boot's number.
     Boot {

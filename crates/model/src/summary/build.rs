@@ -74,6 +74,7 @@ pub fn summarise(run: &Run) -> Summary {
         cells: rows,
         shares,
         steady,
+        baseline,
         skipped: run.skipped.clone(),
         effective: run.effective.clone(),
     }

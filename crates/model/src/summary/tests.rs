@@ -3,9 +3,13 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::cell::Baseline;
 use crate::result::{Accel, Mark};
 use crate::testing::{Bench, guest, native, virtio};
+
+mod actors;
+mod baselines;
+mod figures;
+mod made;
 
 fn bench() -> Bench {
     Bench::new()

@@ -106,6 +106,7 @@ fn what_is_worked_on_is_one_sort() {
     assert_eq!(of("workloads = [\"openssl\"]"), format!("13: matrix: {what}"));
     assert_eq!(of("machine = false\nworkloads = [\"openssl\"]"), format!("13: matrix: {what}"));
     assert_eq!(of("machine = true\nclusters = [3]\nworkloads = [\"openssl\"]"), format!("13: matrix: {what}"));
+    assert_eq!(of("clusters = []\nworkloads = [\"dfsio\"]"), "15: matrix.clusters: is empty; name at least one");
     let what = "name what is worked on, and one thing: disk, path, machine = true or cluster";
     let of = |actor: &str| one(&head, &format!("[[cell]]\nactors = [\n{{ side = \"native\", {actor} }},\n]\n"));
     assert_eq!(of("workload = \"openssl\""), format!("15: cell.actors: {what}"));

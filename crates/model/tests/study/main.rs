@@ -131,6 +131,7 @@ fn no_disks() -> String {
 fn whole(head: String, cells: &str) -> Study {
     let study = study(&format!("{head}{cells}"));
     assert_eq!(self::study(&study.to_toml()), study, "{}", study.to_toml());
+    assert_eq!(toml::from_str::<Study>(&study.to_toml()).unwrap(), study, "as the summary reads it");
     study
 }
 

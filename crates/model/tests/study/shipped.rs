@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use vmio_model::cell::Cell;
 use vmio_model::study::plan::estimate;
-use vmio_model::study::{Rates, Study};
+use vmio_model::study::{Family, Names, Rates, Sort, Study};
 
-use super::{FULL, QUICK, SHAFER, SPARSE, rates, shipped_names, study, traits};
+use super::{FULL, QUICK, SHAFER, SPARSE, disks, rates, shipped_names, study, traits, whole};
 
 #[test]
 fn the_shipped_studies_are_good_and_name_themselves() {
@@ -50,4 +50,57 @@ fn the_long_studies_fit_their_budgets() {
         let plan = estimate(&study(text), &traits(), &rates());
         assert!(!plan.over_time && !plan.over_bytes, "{plan:#?}");
     }
+}
+
+/// The others, whose workloads are of a family that this crate does not know.
+#[test]
+fn every_shipped_study_is_read() {
+    let others = [
+        ("async-reads", include_str!("../../../../studies/async-reads.toml"), 32),
+        ("backends", include_str!("../../../../studies/backends.toml"), 20),
+        ("durability", include_str!("../../../../studies/durability.toml"), 18),
+        ("light", include_str!("../../../../studies/light.toml"), 15),
+    ];
+    let recognise = |_: &str| Some(Ok(()));
+    let family = Family { grammar: "<any>", example: "x", recognise, works_on: Sort::Disk };
+    let mut names = Names { workload_family: Some(family), ..shipped_names() };
+    names.targets.extend(["lvm", "lvm-thin"].map(str::to_owned));
+    for (name, text, cells) in others {
+        let study = Study::parse(name, text, &names).unwrap();
+        assert_eq!((study.name.as_str(), study.cells().len()), (name, cells));
+        assert_eq!(Study::parse("stored", &study.to_toml(), &names).unwrap(), study);
+    }
+}
+
+/// What docs/study.md shows can be read; its words in capitals stand for entries.
+#[test]
+fn the_page_on_studies_shows_what_can_be_read() {
+    let page = include_str!("../../../../docs/study.md");
+    let more = r#"
+[[matrix]]
+sides = ["qemu"]
+disks.targets = ["device"]
+disks.drivers = ["virtio-blk"]
+workloads = ["dd-write", "dd-read"]
+settings = { read-ahead = ["128k"] }
+[[cell]]
+actors = [
+  { side = "qemu", disk = { target = "device", driver = "virtio-blk" }, workload = "dd-read" },
+  { side = "qemu", nth = 2, disk = { target = "device", driver = "virtio-blk" }, workload = "dd-read" },
+]
+"#;
+    let real = |block: &str| {
+        let workload = [("paths", "iperf3"), ("machine", "openssl"), ("clusters", "dfsio")];
+        let workload = workload.iter().find(|(sort, _)| block.contains(sort)).map_or("WORKLOAD", |(_, name)| name);
+        let names = [("NETWORK", "veth"), ("PEER", "host"), ("NIC", "e1000"), ("WORKLOAD", workload)];
+        names.iter().fold(block.to_owned(), |text, (word, name)| text.replace(word, name))
+    };
+    let mut seen = 0;
+    for block in page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()) {
+        let text: String = block.split_inclusive("\n\n").map(real).collect();
+        let cells = if text.contains("[[") { "" } else { more };
+        assert!(!whole(disks(), &format!("{text}{cells}")).cells().is_empty());
+        seen += 1;
+    }
+    assert!(seen >= 6, "{seen}");
 }

@@ -31,7 +31,7 @@ impl Reader<'_> {
         let machine = self.switch(s, "machine", false);
         let nodes =
             |reader: &mut Self, item: &Spanned<DeValue<'_>>, path: &str| reader.whole_value(item, path, 2, 1000);
-        let clusters = self.list(s, "clusters", Some(Vec::new()), nodes);
+        let clusters = if has("clusters") { self.list(s, "clusters", None, nodes) } else { Some(Vec::new()) };
         let sorts = [
             (has("disks") || old_disks).then_some(Sort::Disk),
             has("paths").then_some(Sort::Path),
