@@ -28,8 +28,7 @@ pub use compare::{Comparison, compare};
 pub use durability::Durability;
 pub use explain::Explanation;
 pub(crate) use headline::percent;
-pub(crate) use judge::judge_of;
-pub use judge::{FAIRNESS, Judge};
+pub use judge::{FAIRNESS, Judge, judge_of};
 pub(crate) use shares::overall;
 pub use shares::{noise, pairs, shares};
 

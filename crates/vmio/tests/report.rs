@@ -251,7 +251,7 @@ fn exports_can_be_read_by_those_they_are_for() {
     }
     let whole: serde_json::Value = serde_json::from_str(&export(&run, Format::Json)).unwrap();
     assert_eq!(whole["samples"][0]["result"]["raw"]["fio version"], "fio-3.33");
-    assert_eq!(whole["schema_version"], "1.0");
+    assert_eq!(whole["schema_version"], "2.0");
 
     let csv = export(&run, Format::Csv);
     assert_eq!(csv.lines().count(), run.samples.len() + 1);

@@ -1,5 +1,6 @@
 //! What the model must know of a workload before it runs.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use schemars::JsonSchema;
@@ -100,15 +101,29 @@ impl DiskTraits {
     /// The figures of a workload like this, and the one that it is judged by: small requests by their
     /// number, large ones by their bytes. `timed`: whether it times its requests.
     pub fn figures(&self, timed: bool) -> (Vec<Figure>, &'static str) {
-        let mut all = vec![
-            Figure::rate(BANDWIDTH, Unit::BytesPerSecond),
-            Figure::rate(IOPS, Unit::RequestsPerSecond),
-            Figure::amount(READ, Unit::Bytes),
-            Figure::amount(WRITTEN, Unit::Bytes),
-            Figure::amount(REQUESTS, Unit::Requests),
-        ];
-        all.extend(timed.then(|| Figure::times(LATENCY)));
-        (all, if self.block_bytes > 4096 { BANDWIDTH } else { IOPS })
+        (disk_figures(timed), if self.block_bytes > 4096 { BANDWIDTH } else { IOPS })
+    }
+}
+
+/// The figures of disk workloads. `timed`: of those that time their requests.
+fn disk_figures(timed: bool) -> Vec<Figure> {
+    let mut all = vec![
+        Figure::rate(BANDWIDTH, Unit::BytesPerSecond),
+        Figure::rate(IOPS, Unit::RequestsPerSecond),
+        Figure::amount(READ, Unit::Bytes),
+        Figure::amount(WRITTEN, Unit::Bytes),
+        Figure::amount(REQUESTS, Unit::Requests),
+    ];
+    all.extend(timed.then(|| Figure::times(LATENCY)));
+    all
+}
+
+/// The figures that a workload of a run declares. Of control cells, which are chosen when the run has begun, it
+/// holds no traits: they are disk workloads.
+pub fn figures_of<'a>(workloads: &'a [WorkloadTraits], name: &str) -> Cow<'a, [Figure]> {
+    match workloads.iter().find(|w| w.name == name) {
+        Some(traits) => Cow::Borrowed(&traits.figures),
+        None => Cow::Owned(disk_figures(true)),
     }
 }
 

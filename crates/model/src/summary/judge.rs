@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::cell::Cell;
 use crate::figure::{ACTOR, Better, Figure, Form, Labels, Reading, Unit, Value};
-use crate::result::{BANDWIDTH, Sample, WorkloadResult, WorkloadTraits};
+use crate::result::{BANDWIDTH, Sample, WorkloadResult, WorkloadTraits, figures_of};
 
 /// The figure that a cell is judged by.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,7 +21,7 @@ pub const FAIRNESS: &str = "fairness";
 
 /// What a cell is judged by: its leading workload's figure, summed up over its actors where they all are judged
 /// by that and more of it is better; bandwidth when the run holds no traits of it.
-pub(crate) fn judge_of(workloads: &[WorkloadTraits], cell: &Cell) -> Judge {
+pub fn judge_of(workloads: &[WorkloadTraits], cell: &Cell) -> Judge {
     let of = |name: &str| workloads.iter().find(|w| w.name == name)?.judge();
     let figure = of(cell.workload()).cloned().unwrap_or_else(|| Figure::rate(BANDWIDTH, Unit::BytesPerSecond));
     let alike = cell.beside.iter().all(|a| of(&a.workload) == Some(&figure));
@@ -90,9 +90,9 @@ pub(super) fn of_lead(sample: &Sample, workloads: &[WorkloadTraits]) -> Vec<(Fig
 
 /// The figures of a result that its workload declares, with what they are.
 fn declared(workload: &str, result: &WorkloadResult, workloads: &[WorkloadTraits]) -> Vec<(Figure, Reading)> {
-    let Some(traits) = workloads.iter().find(|w| w.name == workload) else { return Vec::new() };
+    let figures = figures_of(workloads, workload);
     let with_figure = |reading: &Reading| {
-        let figure = traits.figures.iter().find(|f| f.name == reading.figure)?;
+        let figure = figures.iter().find(|f| f.name == reading.figure)?;
         Some((figure.clone(), reading.clone()))
     };
     result.figures.iter().filter_map(with_figure).collect()

@@ -7,7 +7,7 @@ use super::judge::{Collected, Judge, collect, judge_of};
 use super::{CellRow, Cpu, Device, DiskFigures, FigureRow};
 use crate::cell::Cell;
 use crate::figure::{Compared, Figure, Form, Unit, Value};
-use crate::result::{BANDWIDTH, CpuUse, DeviceUse, IOPS, Mark, Run, Sample, WorkloadResult, WorkloadTraits};
+use crate::result::{BANDWIDTH, CpuUse, DeviceUse, IOPS, Mark, Run, Sample, WorkloadTraits, figures_of};
 use crate::stats::{Estimate, mean, outliers};
 
 /// Bytes in the "GB" of CPU seconds per GB.
@@ -137,22 +137,12 @@ fn cpu(samples: &[&Sample], workloads: &[WorkloadTraits]) -> Cpu {
 /// What the actors of a sample did, of what is counted in this unit.
 fn amount(sample: &Sample, workloads: &[WorkloadTraits], unit: Unit) -> f64 {
     let each = sample.cell.actors().zip(sample.results()).map(|(actor, result)| {
-        let Some(traits) = workloads.iter().find(|w| w.name == actor.workload) else { return by_a_disk(result, unit) };
-        let amounts = traits.figures.iter().filter(|f| f.unit == unit && f.compared == Compared::No);
+        let figures = figures_of(workloads, &actor.workload);
+        let amounts = figures.iter().filter(|f| f.unit == unit && f.compared == Compared::No);
         let of = |figure: &Figure| -> f64 {
             result.figures.iter().filter(|r| r.figure == figure.name).filter_map(|r| r.value.typical()).sum()
         };
         amounts.filter(|f| f.form == Form::Scalar).map(of).sum::<f64>()
     });
     each.sum()
-}
-
-/// The same of a workload that the run holds no traits of: as disk workloads have it.
-fn by_a_disk(result: &WorkloadResult, unit: Unit) -> f64 {
-    let work = result.disk_work();
-    match unit {
-        Unit::Bytes => (work.read_bytes + work.write_bytes) as f64,
-        Unit::Requests => work.ios as f64,
-        _ => 0.0,
-    }
 }
