@@ -59,6 +59,8 @@ impl Thing {
     fn is_that_of(&self, other: &Thing) -> bool {
         match (self, other) {
             (Thing::Hypervisor(_, one), Thing::Hypervisor(_, other)) => one.pid == other.pid,
+            // A file and a loop device over another one come down to the same disks by ways of their own.
+            (Thing::Disk(one), Thing::Disk(other)) if !one.leaves.is_empty() => one.leaves == other.leaves,
             (one, other) => one == other,
         }
     }
@@ -247,13 +249,15 @@ mod tests {
 
     #[test]
     fn what_actors_share_is_watched_once() {
+        let Thing::Disk(mut by_loop) = disk("vda", 0) else { panic!("no disk") };
+        by_loop.way = vec!["loop0".into(), "vda".into()];
         let twice = [
             Thing::Processors,
             guest("qemu", 7, &[90]),
             disk("vda", 0),
             Thing::Processors,
             guest("qemu", 7, &[91, 90]),
-            disk("vda", 0),
+            Thing::Disk(by_loop),
             disk("vdb", 16),
             guest("qemu#2", 8, &[]),
         ];

@@ -31,6 +31,8 @@ mod observe;
 mod prepare;
 mod settings;
 mod stage;
+#[cfg(test)]
+mod tests;
 
 /// Length of the probe that a cap of `--gentle` comes from.
 const PROBE_SECONDS: f64 = 0.5;

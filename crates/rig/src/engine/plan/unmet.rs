@@ -94,3 +94,110 @@ fn why_not(actor: &Actor, local: &dyn Node, gentle: bool, wishes: &Wishes, groun
         Some(format!("{unfit}; {GENTLE}"))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use vmio_model::cell::{Aio, Attachment, Cache, Shape, Side, Subject};
+    use vmio_node::fake::{Fake, says};
+
+    use super::*;
+
+    fn guest(target: &str, workload: &str) -> Cell {
+        Cell::on("qemu", target, Some(Attachment::new("virtio-blk", Cache::None, Aio::Native)), workload)
+    }
+
+    fn native(target: &str, workload: &str) -> Cell {
+        Cell::on("native", target, None, workload)
+    }
+
+    fn with(mut cell: Cell, other: Cell) -> Cell {
+        cell.beside.push(other.lead);
+        cell
+    }
+
+    fn setting(mut cell: Cell, name: &str, value: &str) -> Cell {
+        cell.settings.insert(name.into(), value.into());
+        cell
+    }
+
+    #[test]
+    fn nobody_writes_to_what_another_one_works_on() {
+        let way = |cell: &Cell| in_each_others_way(cell);
+        assert_eq!(way(&native("sparse", "seq-write")), None);
+        assert_eq!(way(&with(native("sparse", "seq-write"), native("preallocated", "seq-write"))), None);
+        assert_eq!(way(&with(guest("device", "seq-read"), native("device", "rand-read-4k-d2"))), None, "two readers");
+        let machine = Cell::of(Side::native(), Subject::Machine, "openssl");
+        assert_eq!(way(&with(with(machine.clone(), native("device", "seq-write")), machine)), None);
+        for (one, other) in [("seq-write", "seq-read"), ("seq-read", "rand-write-4k-d2"), ("seq-write", "dd-write")] {
+            let said = way(&with(guest("device", one), native("device", other))).unwrap();
+            assert!(said.contains("the target device at once") && said.contains("writes to it"), "{said}");
+        }
+        // Whoever comes first.
+        let three =
+            with(with(native("device", "seq-read"), native("device", "seq-read")), guest("device", "seq-write"));
+        assert!(way(&three).is_some());
+    }
+
+    #[test]
+    fn a_setting_that_is_refused_to_one_or_means_nothing_to_any_cannot_be_set() {
+        let ahead = |cell| unsettable(&setting(cell, "read-ahead", "4096k"));
+        assert_eq!(ahead(guest("sparse", "seq-read")), None);
+        assert_eq!(ahead(native("device", "seq-read")), None);
+        let said = ahead(native("sparse", "seq-read")).unwrap();
+        assert!(said.starts_with("read-ahead: ") && said.contains("works on a file"), "{said}");
+        let machine = Cell::of(Side::of("qemu"), Subject::Machine, "openssl");
+        assert_eq!(ahead(with(guest("sparse", "seq-read"), machine.clone())), None, "it is for the other one");
+        assert!(ahead(with(guest("sparse", "seq-read"), native("served", "seq-read"))).is_some());
+        assert!(ahead(machine.clone()).unwrap().contains("no actor works on one"));
+        assert!(unsettable(&setting(machine, "warp", "9")).unwrap().contains("no setting warp"));
+    }
+
+    /// A host that has all that fio in a guest on a scratch file needs.
+    fn host() -> Fake {
+        Fake::new("fake")
+            .installed("fio")
+            .installed("qemu-system-x86_64")
+            .installed("taskset")
+            .command(|cmd| cmd.program.ends_with("x86_64").then(|| says("QEMU emulator version 7.2.22\n")))
+            .file("/proc/self/status", "Name:\tvmio\nUid:\t0\t0\t0\t0\nCpus_allowed_list:\t0-1\n")
+    }
+
+    #[test]
+    fn a_shape_that_a_host_does_not_have_is_told() {
+        let ground = Ground::Files("/srv".into());
+        let told = |host: &Fake, shape: Shape, gentle: bool| {
+            let mut actor = guest("sparse", "seq-read").lead;
+            actor.side.shape = shape;
+            why_not(&actor, host, gentle, &Wishes::default(), Some(&ground))
+        };
+        let pins = |pins: &[u32]| Shape { pins: pins.to_vec(), ..Shape::default() };
+        assert_eq!(told(&host(), Shape::default(), true), None);
+        assert_eq!(told(&host(), Shape { vcpus: Some(2), memory_mib: Some(512), ..pins(&[1]) }, false), None);
+        assert!(told(&host(), pins(&[2]), false).unwrap().contains("processor 2: vmio may use 0, 1"));
+        let said = told(&host(), pins(&[1]), true).unwrap();
+        assert!(said.contains("held to one core") && said.contains("--no-gentle"), "{said}");
+        assert!(
+            told(&host(), Shape { machine: Some("pc".into()), ..Shape::default() }, false).unwrap().contains("q35")
+        );
+        let native = Side { shape: pins(&[1]), ..Side::native() };
+        let actor = Actor { side: native, ..native_actor() };
+        assert!(why_not(&actor, &host(), false, &Wishes::default(), Some(&ground)).unwrap().contains("no shape"));
+    }
+
+    fn native_actor() -> Actor {
+        native("sparse", "seq-read").lead
+    }
+
+    #[test]
+    fn a_program_that_the_host_lacks_keeps_its_workloads_from_running_on_both_sides() {
+        let ground = Ground::Files("/srv".into());
+        let told = |host: &Fake, cell: Cell| why_not(&cell.lead, host, false, &Wishes::default(), Some(&ground));
+        for cell in [guest("sparse", "dd-read"), native("sparse", "dd-read")] {
+            let said = told(&host(), cell).unwrap();
+            assert!(said.contains("no program dd in PATH; apt install coreutils"), "{said}");
+        }
+        let host = host().installed("dd");
+        assert_eq!((told(&host, guest("sparse", "dd-read")), told(&host, native("sparse", "dd-read"))), (None, None));
+    }
+}
