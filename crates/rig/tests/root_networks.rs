@@ -116,6 +116,7 @@ fn what_ip_refuses_is_told_with_its_line() {
     must_be_root();
     let bed = Bed::new();
     let host = Namespace::make(&bed.node).unwrap();
-    let said = host.ip(&bed.node, &["link add one type veth peer name two", "link set none up"]).unwrap_err().to_string();
+    let said =
+        host.ip(&bed.node, &["link add one type veth peer name two", "link set none up"]).unwrap_err().to_string();
     assert!(said.contains("`ip link set none up` failed") && said.contains("none"), "{said}");
 }

@@ -43,16 +43,22 @@ pub(super) fn bridged(ctx: &NetCtx<'_>) -> Result<NetPath> {
         format!("link set {bridge} up"),
     ];
     ctx.host.ip(ctx.node, &lines.each_ref().map(String::as_str))?;
-    let mut path = NetPath { native: None, plug: None, peers: BTreeMap::new(), held: Vec::new() };
+    let mut path = NetPath::empty();
     match ctx.guest {
-        Some(queues) => path.plug = Some(ctx.tap(&bridge, queues)?),
+        Some(queues) => {
+            let plug = ctx.tap(&bridge, queues)?;
+            path.between.push(plug.tap.clone());
+            path.plug = Some(plug);
+        }
         None => {
             let port = ctx.interface("port");
             let (beside, native) = ctx.beside(&port, "eth0", 2)?;
             ctx.host.ip(ctx.node, &[&format!("link set {port} master {bridge}")])?;
             path.native = Some(native);
             path.held.push(beside);
+            path.between.push(port);
         }
     }
+    path.between.push(bridge);
     Ok(path)
 }

@@ -24,11 +24,6 @@ impl Network for Loopback {
     fn build(&self, ctx: &NetCtx<'_>) -> Result<NetPath> {
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let end = NetEnd { enter: ctx.host.enter(), address, interface: "lo".into() };
-        Ok(NetPath {
-            native: Some(end.clone()),
-            plug: None,
-            peers: BTreeMap::from([(HOST, end)]),
-            held: Vec::new(),
-        })
+        Ok(NetPath { native: Some(end.clone()), peers: BTreeMap::from([(HOST, end)]), ..NetPath::empty() })
     }
 }

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -86,8 +87,21 @@ pub struct NetPath {
     pub plug: Option<Plug>,
     /// The other ends, by name.
     pub peers: BTreeMap<&'static str, NetEnd>,
+    /// Interfaces in the host's namespace that are neither end, the ports of a bridge before it.
+    pub between: Vec<String>,
     /// The namespaces beside the host's.
     pub held: Vec<Namespace>,
+}
+
+/// An interface of a path.
+#[derive(Clone)]
+pub struct Port {
+    /// The machine that it is on.
+    pub node: Arc<dyn Node>,
+    /// What goes before a command so that it runs in its namespace.
+    pub enter: Vec<String>,
+    /// Its name.
+    pub interface: String,
 }
 
 /// An end of a path.
@@ -110,6 +124,23 @@ pub struct Plug {
     pub address: IpAddr,
     /// Bits of its network.
     pub prefix: u8,
+}
+
+impl NetPath {
+    fn empty() -> Self {
+        Self { native: None, plug: None, peers: BTreeMap::new(), between: Vec::new(), held: Vec::new() }
+    }
+
+    /// Its interfaces but the actor's own, the ports of a bridge before it.
+    pub fn ports(&self, node: &Arc<dyn Node>, host: &Namespace, peer: &str) -> Vec<Port> {
+        let here = |name: &String| Port { node: node.clone(), enter: host.enter(), interface: name.clone() };
+        let mut all: Vec<Port> = self.between.iter().map(here).collect();
+        if let Some(end) = self.peers.get(peer).filter(|end| !self.between.contains(&end.interface)) {
+            let (enter, interface) = (end.enter.clone(), end.interface.clone());
+            all.insert(0, Port { node: node.clone(), enter, interface });
+        }
+        all
+    }
 }
 
 impl NetCtx<'_> {
@@ -186,7 +217,8 @@ pub fn bring_up(guest: &dyn Node, name: &str, mac: &str, plug: &Plug) -> Result<
         thread::sleep(POLL);
     };
     let (address, prefix) = (plug.address, plug.prefix);
-    let lines = ["link set lo up", &format!("address add {address}/{prefix} dev {device}"), &format!("link set {device} up")];
+    let lines =
+        ["link set lo up", &format!("address add {address}/{prefix} dev {device}"), &format!("link set {device} up")];
     for line in lines {
         let output = guest.exec(&Exec::new("ip").args(line.split_whitespace()).limit(IP_LIMIT))?;
         if !output.ok() {
@@ -230,6 +262,14 @@ const TUN: Requirement = Requirement {
     why: "is the host's end of a guest's network device",
     mend: "modprobe tun",
     check: |reader| vmio_look::require::readable(reader, "/dev/net/tun"),
+};
+
+/// What a device needs whose packets the host's kernel carries.
+pub const VHOST: Requirement = Requirement {
+    name: "/dev/vhost-net",
+    why: "carries a guest's packets in the host's kernel",
+    mend: "modprobe vhost_net, or leave `vhost` out",
+    check: |reader| vmio_look::require::readable(reader, "/dev/vhost-net"),
 };
 
 /// Result of this folder.

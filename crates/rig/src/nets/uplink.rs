@@ -33,6 +33,8 @@ impl Network for Uplink {
         ctx.host.ip(ctx.node, &[&format!("link set {uplink} master {bridge}")])?;
         path.peers = BTreeMap::from([(HOST, ctx.host_end(&bridge)), (REMOTE, remote)]);
         path.held.push(beside);
+        // Before the bridge.
+        path.between.insert(0, uplink);
         Ok(path)
     }
 }

@@ -26,9 +26,9 @@ impl Network for Veth {
         ctx.host.ip(ctx.node, &[&format!("address add {} dev {here}", ctx.with_prefix(1))])?;
         Ok(NetPath {
             native: Some(native),
-            plug: None,
             peers: BTreeMap::from([(HOST, ctx.host_end(&here))]),
             held: vec![beside],
+            ..NetPath::empty()
         })
     }
 }

@@ -25,7 +25,7 @@ impl Probe for Link {
     fn about(&self) -> &'static str {
         "bytes, packets and drops of a network interface; blind to what never reached it"
     }
-    fn figures(&self) -> Vec<Figure> {
+    fn figures(&self, _: &Thing) -> Vec<Figure> {
         vec![
             Figure::amount("seconds", Unit::Seconds),
             Figure::amount("bytes", Unit::Bytes).by(&[WAY]),
@@ -64,7 +64,8 @@ impl Looking for Counted {
         let mut all = vec![Reading::scalar("seconds", self.began.elapsed().as_secs_f64())];
         for ((way, old), new) in ["received", "sent"].into_iter().zip(&self.before).zip(&after) {
             let mut put = |figure: &str, old: u64, new: u64| -> Result<(), String> {
-                let more = new.checked_sub(old).ok_or_else(|| format!("the counters of {} went backwards", self.name))?;
+                let more =
+                    new.checked_sub(old).ok_or_else(|| format!("the counters of {} went backwards", self.name))?;
                 all.push(Reading::scalar(figure, more as f64).with(WAY, way));
                 Ok(())
             };

@@ -26,7 +26,10 @@ impl PathKey {
 }
 
 /// The namespace that plays the host, and the paths; `None` and none where no cell works over a path.
-pub(super) fn build(node: &dyn Node, cells: &[Cell]) -> anyhow::Result<(Option<Namespace>, BTreeMap<PathKey, NetPath>)> {
+pub(super) fn build(
+    node: &dyn Node,
+    cells: &[Cell],
+) -> anyhow::Result<(Option<Namespace>, BTreeMap<PathKey, NetPath>)> {
     let mut keys: Vec<PathKey> = Vec::new();
     for key in cells.iter().flat_map(Cell::actors).filter_map(PathKey::of) {
         if !keys.contains(&key) {

@@ -1,6 +1,8 @@
 //! The stage of an actor: its subject brought into the state that the workload needs, the ends of its roles,
 //! what is watched of it.
 
+use std::net::Ipv4Addr;
+
 use anyhow::Context as _;
 use vmio_model::cell::{Actor, Millis, Subject as On};
 use vmio_model::result::DiskTraits;
@@ -9,13 +11,13 @@ use vmio_node::{Exec, held};
 
 use super::Machine;
 use super::net::PathKey;
-use crate::nets::Namespace;
 use crate::disks::targets::State;
 use crate::engine::measure::Impossible;
 use crate::limits::OOM_SCORE_ADJ;
+use crate::nets::{Namespace, Port};
 use crate::probes::foreign::Circumstances;
 use crate::probes::{Qemu, Subject, Thing};
-use crate::workloads::{self, At, End, Found, Gentle, Span, Stage};
+use crate::workloads::{self, At, End, Found, Gentle, Role, Span, Stage, Wants};
 
 /// An actor that is ready to start.
 pub(super) struct Act {
@@ -25,6 +27,8 @@ pub(super) struct Act {
     /// What is watched while it works.
     pub(super) subjects: Vec<Subject>,
     pub(super) disk: Option<OnDisk>,
+    /// The interfaces of its path on the host's side.
+    pub(super) ports: Vec<Port>,
     /// What is opened by its descriptor, and its name in the result.
     named: Option<(String, String)>,
 }
@@ -52,6 +56,11 @@ impl Machine<'_> {
         let name = &actor.workload;
         let workload = workloads::find(name).with_context(|| format!("no workload {name}"))?;
         let seconds = actor.duration.map_or(terms.seconds, Millis::seconds);
+        if let (false, Some(image)) = (actor.side.is_native(), &self.image)
+            && let Some(why) = workload.programs().find_map(|program| image.lacks(program))
+        {
+            return Err(Impossible(format!("{name} cannot run in a guest: {why}")).into());
+        }
         match &actor.subject {
             On::Disk { target, .. } => self.on_disk(actor, target, workload, (seconds, terms.most_bytes), cap),
             On::Machine => self.on_machine(actor, workload, seconds),
@@ -117,17 +126,23 @@ impl Machine<'_> {
             workload,
             subjects,
             disk: Some(OnDisk { traits, circumstances }),
+            ports: Vec::new(),
             named,
         })
     }
 
-    /// The machine itself: each role gets it, and nothing on it.
-    fn on_machine(&mut self, actor: &Actor, workload: Found, seconds: f64) -> anyhow::Result<Act> {
-        let end = self.end(actor)?;
-        let ends = workload.roles().iter().map(|role| (role.name, end.clone())).collect();
+    /// The machine itself: each role gets it, and where it wants an address, that by which a machine reaches itself.
+    pub(super) fn on_machine(&mut self, actor: &Actor, workload: Found, seconds: f64) -> anyhow::Result<Act> {
+        let base = self.end(actor)?;
+        let end = |role: &Role| match role.wants {
+            Wants::Path => anyhow::bail!("{} works on a disk, and its actor on none", actor.workload),
+            Wants::Address => Ok((role.name, End { at: At::Address(Ipv4Addr::LOCALHOST.into()), ..base.clone() })),
+            Wants::Nothing => Ok((role.name, base.clone())),
+        };
+        let ends = workload.roles().iter().map(end).collect::<anyhow::Result<_>>()?;
         let subjects = self.watched(actor, Vec::new())?;
         let stage = Stage { ends, seconds, span: None };
-        Ok(Act { actor: actor.clone(), workload, stage, subjects, disk: None, named: None })
+        Ok(Act { actor: actor.clone(), workload, stage, subjects, disk: None, ports: Vec::new(), named: None })
     }
 
     /// A path: its last role at the actor's end, those that serve at the peer's.
@@ -151,6 +166,7 @@ impl Machine<'_> {
         let exec_base = Exec { oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::default() };
         let (enter, at) = (theirs.enter.clone(), At::Address(theirs.address));
         let served = End { node: self.local.clone(), at, enter, exec_base };
+        let ports = self.bed.as_ref().map(|bed| path.ports(&self.local, bed, peer)).unwrap_or_default();
         let mut subjects = self.watched(actor, Vec::new())?;
         let link = match &path.plug {
             Some(plug) => (plug.tap.clone(), self.host_end()),
@@ -162,7 +178,7 @@ impl Machine<'_> {
         let ends = workload.roles().iter().enumerate().map(|(i, role)| (role.name, end_of(i))).collect();
         let stage = Stage { ends, seconds, span: None };
         let named = Some((own.enter.join(" ") + " ", String::new())).filter(|_| !own.enter.is_empty());
-        Ok(Act { actor: actor.clone(), workload, stage, subjects, disk: None, named })
+        Ok(Act { actor: actor.clone(), workload, stage, subjects, disk: None, ports, named })
     }
 
     /// What goes before a command so that it runs in the namespace that plays the host.

@@ -19,6 +19,7 @@ fn plan<'a>(disks: &'a [(Storage, Attachment)], qemu: (u32, u32)) -> Plan<'a> {
         driver: drivers::find(&attachment.driver).unwrap(),
     };
     Plan {
+        nics: Vec::new(),
         name: "guest0",
         qemu: QemuVersion { major: qemu.0, minor: qemu.1 },
         accel: Accel::Tcg,

@@ -13,9 +13,11 @@ use vmio_node::qmp::Qmp;
 use vmio_node::{ChangeId, End, Exec, Journal, Node, Output, Reader, Remote, machine};
 
 use super::super::{Error, GuestSpec, LaunchCtx, Result, file_error};
-use super::args::{MOST_DISKS, Paths, PciAddress, Plan, PlannedDisk, PlannedNic, arguments, chardev_id, device_id, serial};
+use super::args::{
+    MOST_DISKS, Paths, PciAddress, Plan, PlannedDisk, PlannedNic, arguments, chardev_id, device_id, serial,
+};
 use super::guard::{Guard, Served};
-use super::{SharedQmp, console, disks, running_accel};
+use super::{SharedQmp, console, disks, pins, running_accel};
 use crate::disks::Storage;
 use crate::disks::drivers;
 use crate::guests::Hypervisor;
@@ -68,7 +70,7 @@ pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) 
     let command = Exec {
         oom_score_adj: Some(ctx.oom_score_adj),
         cgroup_procs: ctx.cgroup_procs.clone(),
-        ..within(&ctx.enter, &qemu, &spec.pins).args(arguments(&plan))
+        ..inside(&ctx.enter, pins::held(&qemu, &spec.pins)).args(arguments(&plan))
     };
     let started = Instant::now();
     let process = ctx.node.spawn(&command)?;
@@ -94,6 +96,7 @@ pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) 
         let boot_seconds = started.elapsed().as_secs_f64();
         let disks = find_disks(remote.reader(), spec)?;
         let accel = running_accel(&mut qmp)?;
+        pins::read_back(ctx.node.reader(), pid, &spec.pins).map_err(|reason| process.give_up(&reason))?;
         let devices = spec.disks.iter().enumerate().map(|(i, d)| (d.id.clone(), device_id(i))).collect();
         let hypervisor = Hypervisor::of(&mut qmp, pid, paths.watch.clone(), spec.memory_mib, devices)?;
         Ok((remote, qmp, hypervisor, accel, boot_seconds, disks))
@@ -109,17 +112,11 @@ pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) 
     }
 }
 
-/// QEMU in a network namespace (nsenter(1)), held to these processors (taskset(1)): each becomes the next, and
-/// its threads inherit both (sched_setaffinity(2)).
-fn within(enter: &[String], qemu: &Path, pins: &[u32]) -> Exec {
-    let mut words = enter.to_vec();
-    if !pins.is_empty() {
-        let list: Vec<String> = pins.iter().map(u32::to_string).collect();
-        words.extend(["taskset".to_owned(), "-c".to_owned(), list.join(",")]);
-    }
-    words.push(qemu.to_string_lossy().into_owned());
-    let mut words = words.into_iter();
-    Exec::new(words.next().unwrap_or_default()).args(words)
+/// A command in a network namespace: what enters it becomes the command (nsenter(1)).
+fn inside(enter: &[String], command: Exec) -> Exec {
+    let [first, rest @ ..] = enter else { return command };
+    let args = rest.iter().cloned().chain([command.program]).chain(command.args).collect();
+    Exec { program: first.clone(), args, ..command }
 }
 
 /// Checks the specification and makes the plan of the command line.

@@ -19,14 +19,16 @@ const PORT: u16 = 5201;
 const DATAGRAM: u32 = 1472;
 
 /// Entry `iperf3-tcp`.
-pub const TCP: Iperf3 =
-    Iperf3 { name: "iperf3-tcp", about: "iperf3: one TCP stream to the peer", way: Way::To };
+pub const TCP: Iperf3 = Iperf3 { name: "iperf3-tcp", about: "iperf3: one TCP stream to the peer", way: Way::To };
 /// Entry `iperf3-tcp-reverse`.
 pub const TCP_REVERSE: Iperf3 =
     Iperf3 { name: "iperf3-tcp-reverse", about: "iperf3: one TCP stream from the peer", way: Way::From };
 /// Entry `iperf3-udp`.
-pub const UDP: Iperf3 =
-    Iperf3 { name: "iperf3-udp", about: "iperf3: UDP datagrams of 1,472 bytes to the peer, as fast as they go", way: Way::Datagrams };
+pub const UDP: Iperf3 = Iperf3 {
+    name: "iperf3-udp",
+    about: "iperf3: UDP datagrams of 1,472 bytes to the peer, as fast as they go",
+    way: Way::Datagrams,
+};
 
 const IPERF3: Requirement = Requirement {
     name: "iperf3",
@@ -132,7 +134,11 @@ impl Workload for Iperf3 {
             figures.extend([
                 Figure::rate("packet-rate", Unit::PacketsPerSecond),
                 Figure::loss("loss"),
-                Figure { better: Better::Less, compared: Compared::Difference, ..Figure::rate("jitter", Unit::Seconds) },
+                Figure {
+                    better: Better::Less,
+                    compared: Compared::Difference,
+                    ..Figure::rate("jitter", Unit::Seconds)
+                },
             ]);
         } else {
             figures.push(Figure { better: Better::Less, ..Figure::amount("retransmits", Unit::Count) });
