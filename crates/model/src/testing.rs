@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::cell::{Aio, Attachment, Cache, Cell};
+use crate::cell::{self, Aio, Attachment, Cache, Cell, Side};
 use crate::facts::{Details, Disk, Facts, HostCpu, Nic, PlacedThread, Processors, Provenance, Subject, facts_of};
-use crate::figure::Distribution;
+use crate::figure::{Distribution, Figure, Reading, Unit};
 use crate::result::{
     Accel, BANDWIDTH, CpuUse, DeviceUse, DiskTraits, DiskWork, Environment, Foreign, Mark, Run, RunState, Sample,
-    WorkloadTraits, seen_around,
+    WorkloadResult, WorkloadTraits, seen_around,
 };
 use crate::summary::summarise;
 
@@ -117,6 +117,13 @@ pub fn guest(target: &str, driver: &str, workload: &str) -> Cell {
     Cell::on("qemu", target, Some(Attachment::new(driver, Cache::None, Aio::Native)), workload)
 }
 
+/// A guest, or with no device the native side, over a path to the host.
+pub fn over_bridge(nic: Option<&str>, workload: &str) -> Cell {
+    let side = if nic.is_some() { Side::of("qemu") } else { Side::native() };
+    let nic = nic.map(cell::Nic::new);
+    Cell::of(side, cell::Subject::Path { network: "bridge".into(), peer: "host".into(), nic }, workload)
+}
+
 /// [`guest`] by virtio-blk.
 pub fn virtio(target: &str, workload: &str) -> Cell {
     guest(target, "virtio-blk", workload)
@@ -178,6 +185,12 @@ pub fn traits() -> Vec<WorkloadTraits> {
         one("durable-append", true, true, 4096, 1),
     ];
     all.extend(sweeps);
+    all.push(WorkloadTraits {
+        name: "iperf3-tcp".into(),
+        figures: vec![Figure::rate(BANDWIDTH, Unit::BitsPerSecond)],
+        judged_by: BANDWIDTH.into(),
+        disk: None,
+    });
     all
 }
 
@@ -300,7 +313,7 @@ impl Bench {
 
 fn sample(cell: &Planned, traits: &WorkloadTraits, figure: f64, round: u32) -> Sample {
     let seconds = 1.5;
-    let job = traits.disk.as_ref().unwrap();
+    let Some(job) = &traits.disk else { return over_a_path(cell, figure, round) };
     let bytes = match traits.judged_by == BANDWIDTH {
         true => figure * seconds,
         false => figure * seconds * job.block_bytes as f64,
@@ -345,6 +358,22 @@ fn sample(cell: &Planned, traits: &WorkloadTraits, figure: f64, round: u32) -> S
         ),
         foreign: Foreign::default(),
         marks: cell.mark.into_iter().collect(),
+    }
+}
+
+/// A sample of what works on no disk, and has one figure.
+fn over_a_path(cell: &Planned, figure: f64, round: u32) -> Sample {
+    let figures = vec![Reading::scalar(BANDWIDTH, figure)];
+    Sample {
+        cell: cell.cell.clone(),
+        round,
+        boot: round / 2,
+        started_unix: f64::from(round),
+        result: WorkloadResult { seconds: 1.5, figures, raw: serde_json::Value::Null, command: "iperf3".into() },
+        beside: Vec::new(),
+        seen: Vec::new(),
+        foreign: Foreign::default(),
+        marks: Vec::new(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Attachment, Side, Subject};
+use super::{Attachment, Nic, Side, Subject};
 
 /// A length of time in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -73,6 +73,14 @@ impl Actor {
     pub fn attachment(&self) -> Option<&Attachment> {
         match &self.subject {
             Subject::Disk { attachment, .. } => attachment.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The device that its guest sees its path by; `None` without a path, and natively.
+    pub fn nic(&self) -> Option<&Nic> {
+        match &self.subject {
+            Subject::Path { nic, .. } => nic.as_ref(),
             _ => None,
         }
     }

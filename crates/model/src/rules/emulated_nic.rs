@@ -2,28 +2,68 @@
 //! over whole queues. Nor can an emulated card be held back: QEMU's own queue takes what the guest
 //! sends, so a bandwidth guarantee adds seconds of delay instead.
 
-use super::change::{NicTo, own_nic};
+use super::change::{NicTo, Takes, own_nic};
 use super::live::seen;
-use super::{Check, Finding, Need, Rule, Severity};
-use crate::facts::Nic;
+use super::support::times;
+use super::{Change, Check, Finding, Need, Rule, Severity};
+use crate::cell::Cell;
+use crate::facts::{Changed, Gain, Measured, Nic};
 
 /// What QEMU's emulated cards begin with (`qemu-system-x86_64 -device help`, "Network devices").
 const EMULATED: [&str; 9] = ["e1000", "rtl8139", "pcnet", "vmxnet3", "ne2k", "i8255", "i8259", "tulip", "usb-net"];
 
+/// Any sure gain counts: virtio costs nothing.
+const GAIN: f64 = 1.0;
+
 pub(super) const RULE: Rule = Rule {
     id: "emulated-nic",
     title: "Emulated network card",
-    needs: Need::Settings,
+    needs: Need::MeasuredOrSettings,
     severity: Severity::Warning,
     references: &["Proxmox VE, qm.adoc, \"Network Device\"", "https://wiki.qemu.org/Documentation/Networking"],
-    checks: &[Check::Nic(live)],
+    checks: &[Check::Run(measured), Check::Nic(live)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
     ..Rule::PLAIN
 };
 
+/// In a run: the same path by an emulated card and by virtio-net.
+fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
+    let model = |cell: &Cell| cell.lead.nic().map_or_else(String::new, |nic| nic.model.clone());
+    let to_virtio = |g: &&Gain| is_emulated(&model(&g.before)) && model(&g.after).starts_with("virtio");
+    let cause = |g: &Gain| {
+        format!(
+            "This guest has the emulated card {}. Over the same path, {} by {} ran {} as fast.",
+            model(&g.before),
+            g.after.workload(),
+            model(&g.after),
+            times(&g.ratio)
+        )
+    };
+    rule.from_gains(m, m.sure_gains(Changed::Nic, GAIN).filter(to_virtio), cause, |_| advice())
+}
+
+/// Of a guest of vmio's own: that of a guest that runs is in its own words.
+fn advice() -> Change {
+    let what = "Give the guest a virtio-net card (it needs the driver); `vmio scan` prints the change for each guest \
+                that runs.";
+    let how = "vmio scan".to_owned();
+    Change {
+        what: what.to_owned(),
+        qemu: how.clone(),
+        libvirt: how.clone(),
+        proxmox: how,
+        takes: Takes::NextStart,
+        sets: None,
+    }
+}
+
+fn is_emulated(model: &str) -> bool {
+    EMULATED.iter().any(|e| model.starts_with(e))
+}
+
 fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
-    let model = nic.model.as_deref().filter(|m| EMULATED.iter().any(|e| m.starts_with(e)))?;
+    let model = nic.model.as_deref().filter(|m| is_emulated(m))?;
     let cause = format!(
         "QEMU emulates the guest's card ({model}) register by register; virtio-net passes many packets at once. Its \
          guest cannot be throttled either: a bandwidth guarantee needs virtio-net."
@@ -37,14 +77,25 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
 #[cfg(test)]
 mod fixture {
     use crate::facts::{Facts, Nic};
-    use crate::testing::{live_nic, of_nic};
+    use crate::testing::{Bench, live_nic, of_nic, over_bridge};
 
+    /// A card that runs, and a run of both.
     pub fn fires() -> Facts {
-        of_nic(Nic { model: "e1000e".into(), ..live_nic() })
+        let measured = run(4.0e9).measured;
+        Facts { measured, ..of_nic(Nic { model: "e1000e".into(), ..live_nic() }) }
     }
 
-    /// A card of the host's, passed through.
+    /// A card of the host's, passed through; a run in which the emulated one is as fast.
     pub fn silent() -> Facts {
-        of_nic(Nic { model: "vfio".into(), ..live_nic() })
+        let measured = run(20.0e9).measured;
+        Facts { measured, ..of_nic(Nic { model: "vfio".into(), ..live_nic() }) }
+    }
+
+    fn run(emulated: f64) -> Facts {
+        Bench::new()
+            .cell(over_bridge(None, "iperf3-tcp"), 40e9)
+            .cell(over_bridge(Some("e1000"), "iperf3-tcp"), emulated)
+            .cell(over_bridge(Some("virtio-net"), "iperf3-tcp"), 20e9)
+            .facts()
     }
 }
