@@ -2,6 +2,7 @@
 //! taken in. Conclusions ([`crate::summary`], [`crate::rules`]) are drawn from these later and
 //! never need the machine again.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
@@ -134,9 +135,9 @@ impl Sample {
     /// What its actors did on disks, together.
     pub fn work(&self) -> DiskWork {
         self.results().map(WorkloadResult::disk_work).fold(DiskWork::default(), |sum, w| DiskWork {
-            read_bytes: sum.read_bytes + w.read_bytes,
-            write_bytes: sum.write_bytes + w.write_bytes,
-            ios: sum.ios + w.ios,
+            read_bytes: sum.read_bytes.saturating_add(w.read_bytes),
+            write_bytes: sum.write_bytes.saturating_add(w.write_bytes),
+            ios: sum.ios.saturating_add(w.ios),
             seconds: sum.seconds.max(w.seconds),
             latency: None,
         })
@@ -223,15 +224,28 @@ impl DiskTraits {
     /// The figures of a workload like this, and the one that it is judged by: small requests by their
     /// number, large ones by their bytes.
     pub fn figures(&self, timed: bool) -> (Vec<Figure>, &'static str) {
-        let mut all = vec![
-            Figure::rate(BANDWIDTH, Unit::BytesPerSecond),
-            Figure::rate(IOPS, Unit::RequestsPerSecond),
-            Figure::amount("read", Unit::Bytes),
-            Figure::amount("written", Unit::Bytes),
-            Figure::amount("requests", Unit::Requests),
-        ];
-        all.extend(timed.then(|| Figure::times(LATENCY)));
-        (all, if self.block_bytes > 4096 { BANDWIDTH } else { IOPS })
+        (disk_figures(timed), if self.block_bytes > 4096 { BANDWIDTH } else { IOPS })
+    }
+}
+
+fn disk_figures(timed: bool) -> Vec<Figure> {
+    let mut all = vec![
+        Figure::rate(BANDWIDTH, Unit::BytesPerSecond),
+        Figure::rate(IOPS, Unit::RequestsPerSecond),
+        Figure::amount("read", Unit::Bytes),
+        Figure::amount("written", Unit::Bytes),
+        Figure::amount("requests", Unit::Requests),
+    ];
+    all.extend(timed.then(|| Figure::times(LATENCY)));
+    all
+}
+
+/// The figures of a workload of a run. Of the workloads of control cells, which are chosen while it is measured,
+/// a run holds no traits: they work on disks.
+pub fn figures_of<'a>(workloads: &'a [WorkloadTraits], name: &str) -> Cow<'a, [Figure]> {
+    match workloads.iter().find(|w| w.name == name) {
+        Some(known) => Cow::Borrowed(&known.figures),
+        None => Cow::Owned(disk_figures(true)),
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::cell::{Baseline, Cell};
 use crate::figure::{Compared, Form, Unit, Value};
-use crate::result::{Accel, CpuUse, DeviceUse, Environment, IOPS, Mark, Run, Sample, WorkloadTraits};
+use crate::result::{Accel, CpuUse, DeviceUse, Environment, IOPS, Mark, Run, Sample, WorkloadTraits, figures_of};
 use crate::stats::{
     self, Convergence, Estimate, Pair, Ratio, converged, mean, outliers, paired_difference, paired_ratio,
 };
@@ -184,7 +184,7 @@ pub fn noise(run: &Run) -> Vec<CellNoise> {
             .iter()
             .filter(|(round, _)| *round % 2 == 0)
             .filter_map(|(round, a)| {
-                let b = rounds.get(&(round + 1))?;
+                let b = rounds.get(&round.checked_add(1)?)?;
                 Some(Pair { boot: a.boot, base: judge.rising(a)?, test: judge.rising(b)? })
             })
             .collect();
@@ -323,8 +323,7 @@ fn cpu(samples: &[&Sample], workloads: &[WorkloadTraits]) -> Cpu {
 /// What the actors of a sample did, of what is counted in this unit.
 fn amount(sample: &Sample, workloads: &[WorkloadTraits], unit: Unit) -> f64 {
     let each = sample.cell.actors().zip(sample.results()).map(|(actor, result)| {
-        let traits = workloads.iter().find(|w| w.name == actor.workload);
-        let figures = traits.map(|t| t.figures.as_slice()).unwrap_or_default();
+        let figures = figures_of(workloads, &actor.workload);
         let done = figures.iter().filter(|f| f.unit == unit && f.compared == Compared::No && f.form == Form::Scalar);
         let of = |name: &str| -> f64 {
             result.figures.iter().filter(|r| r.figure == name).filter_map(|r| r.value.typical()).sum()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::cell::Cell;
 use crate::figure::{Better, Figure, Labels, Reading, Unit, Value};
-use crate::result::{BANDWIDTH, Sample, WorkloadResult, WorkloadTraits};
+use crate::result::{BANDWIDTH, Sample, WorkloadResult, WorkloadTraits, figures_of};
 
 /// The figure that a cell is judged by.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,9 +54,9 @@ impl Judge {
         let several = !cell.beside.is_empty();
         let mut all = Vec::new();
         for (i, (actor, result)) in cell.actors().zip(sample.results()).enumerate() {
-            let Some(traits) = workloads.iter().find(|w| w.name == actor.workload) else { continue };
+            let figures = figures_of(workloads, &actor.workload);
             for reading in &result.figures {
-                let Some(figure) = traits.figures.iter().find(|f| f.name == reading.figure) else { continue };
+                let Some(figure) = figures.iter().find(|f| f.name == reading.figure) else { continue };
                 let reading = match several {
                     true => reading.clone().with(ACTOR, (i + 1).to_string()),
                     false => reading.clone(),
