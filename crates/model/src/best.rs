@@ -83,7 +83,11 @@ fn fits(summary: &Summary, share: &Share) -> bool {
     let cached = summary
         .cell(&share.key)
         .is_some_and(|c| c.marks.get(&Mark::Cached).is_some_and(|marked| 2 * marked >= c.samples));
-    share.cell.attachment().is_some_and(|a| !a.cache.no_flush() && known_everywhere(a)) && !cached
+    // By itself, as the study's own guest, with nothing set around it, against the host itself.
+    let plain = share.cell.settings.is_empty() && share.cell.lead.side.shape.is_plain();
+    let natively = share.baseline == share.cell.natively().key();
+    let had = |a: &Attachment| !a.cache.no_flush() && known_everywhere(a);
+    plain && natively && share.cell.disk().is_some_and(|on| on.attachment.is_some_and(had)) && !cached
 }
 
 /// The target on which most set-ups were measured; among equals the first.
@@ -139,7 +143,7 @@ mod tests {
     #[test]
     fn what_is_unsafe_or_cached_or_nowhere_to_be_had_is_left_out() {
         let mut unsafe_disk = virtio("device", "seq-write");
-        unsafe_disk.attachment.as_mut().unwrap().cache = Cache::Unsafe;
+        unsafe_disk.attachment_mut().unwrap().cache = Cache::Unsafe;
         let cached = guest("device", "virtio-scsi", "seq-write");
         let bench = Bench::new()
             .cell(native("device", "seq-write"), 700e6)
@@ -151,5 +155,23 @@ mod tests {
         let found = best_of(bench).unwrap();
         assert_eq!((found.attachment.driver.as_str(), found.over.len()), ("ahci", 0));
         assert!(best_of(Bench::new().cell(native("device", "seq-write"), 1e6)).is_none());
+    }
+
+    /// A configuration of a disk has nothing that is set around a cell, no other guest, and no shape.
+    #[test]
+    fn only_what_a_disk_alone_can_be_given_is_best() {
+        let plain = guest("device", "ahci", "seq-write");
+        let mut set = virtio("device", "seq-write");
+        set.settings.insert("read-ahead".into(), "4096k".into());
+        let mut large = virtio("device", "seq-write");
+        large.lead.side.shape.vcpus = Some(8);
+        let bench = Bench::new()
+            .cell(native("device", "seq-write"), 700e6)
+            .cell(set.natively(), 700e6)
+            .cell(set, 690e6)
+            .cell(large, 680e6)
+            .cell(plain, 100e6);
+        let found = best_of(bench).unwrap();
+        assert_eq!((found.attachment.driver.as_str(), found.over.len()), ("ahci", 0));
     }
 }

@@ -65,7 +65,7 @@ impl Cell {
         Self::of(Side::of(kind), Subject::Disk { target: target.into(), attachment }, workload)
     }
 
-    /// The actors, the leading one first.
+    /// Its actors, the leading one first.
     pub fn actors(&self) -> impl Iterator<Item = &Actor> {
         std::iter::once(&self.lead).chain(&self.beside)
     }
@@ -80,8 +80,7 @@ impl Cell {
         let Actor { side, subject: Subject::Disk { target, attachment }, workload, .. } = &self.lead else {
             return None;
         };
-        let alone = self.beside.is_empty();
-        alone.then_some(OnDisk { side, target, attachment: attachment.as_ref(), workload })
+        self.is_alone().then_some(OnDisk { side, target, attachment: attachment.as_ref(), workload })
     }
 
     /// The target that the leading actor works on; `None` where it works on no disk.
@@ -92,6 +91,14 @@ impl Cell {
     /// How the leading actor's guest sees its disk; `None` without a disk, and natively.
     pub fn attachment(&self) -> Option<&Attachment> {
         self.lead.attachment()
+    }
+
+    /// The same to amend.
+    pub fn attachment_mut(&mut self) -> Option<&mut Attachment> {
+        match &mut self.lead.subject {
+            Subject::Disk { attachment, .. } => attachment.as_mut(),
+            _ => None,
+        }
     }
 
     /// The leading actor's workload.
@@ -109,6 +116,11 @@ impl Cell {
     /// Whether no guest is in it.
     pub fn is_native(&self) -> bool {
         self.actors().all(|a| a.side.is_native())
+    }
+
+    /// Whether nobody works beside the leading actor.
+    pub fn is_alone(&self) -> bool {
+        self.beside.is_empty()
     }
 
     /// The targets that it works on.

@@ -10,10 +10,12 @@ mod place;
 mod setting;
 mod subject;
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{self, Attachment, Cell};
+use crate::cell::{self, Attachment, Cell, Settings};
 use crate::result::{DiskTraits, Run, WorkloadTraits};
 use crate::stats::{Convergence, Pair, Ratio, paired_ratio};
 use crate::summary::steady::settled_run;
@@ -93,7 +95,7 @@ pub enum Changed {
     PageCache,
     /// The network device alone.
     Nic,
-    /// What is set around the cell alone.
+    /// One thing that is set around the cell, alone.
     Setting,
 }
 
@@ -123,9 +125,9 @@ pub struct Measured {
     /// Whether each workload was held to a cap (`--gentle`): then shares are of that cap.
     #[serde(default)]
     pub capped: bool,
-    /// Rows of the run's table.
+    /// Rows of the run's table, of cells with one actor.
     pub cells: Vec<CellRow>,
-    /// Shares against native.
+    /// Their shares of native.
     pub shares: Vec<Share>,
     /// Gains between cells of the same side, in both directions: guest cells, and native cells.
     pub gains: Vec<Gain>,
@@ -159,13 +161,13 @@ impl Facts {
 
 impl Measured {
     /// The row of a cell.
-    pub fn cell(&self, setup: &Cell) -> Option<&CellRow> {
-        self.cells.iter().find(|c| c.cell == *setup)
+    pub fn cell(&self, cell: &Cell) -> Option<&CellRow> {
+        self.cells.iter().find(|row| row.cell == *cell)
     }
 
     /// The share of a guest cell, if it may be cited.
-    pub fn known_share(&self, setup: &Cell) -> Option<&Share> {
-        self.shares.iter().find(|s| s.cell == *setup && s.converged)
+    pub fn known_share(&self, cell: &Cell) -> Option<&Share> {
+        self.shares.iter().find(|s| s.cell == *cell && s.converged)
     }
 
     /// What a workload does on a disk; `None` where it works on none.
@@ -199,9 +201,12 @@ impl Measured {
 /// The facts of a run.
 pub fn facts_of(run: &Run, summary: &Summary) -> Facts {
     let run = &*settled_run(run);
+    // What several did at once says nothing of one of them.
+    let alone = || summary.cells.iter().filter(|row| row.cell.is_alone());
+    let of_native = |share: &&Share| share.cell.is_alone() && share.baseline == share.cell.natively().key();
     let mut gains = Vec::new();
-    for before in &summary.cells {
-        for after in &summary.cells {
+    for before in alone() {
+        for after in alone() {
             // Each workload has a cap of its own: between two of them the caps would be compared.
             let capped = run.environment.cap_ratio.is_some() && before.cell.workload() != after.cell.workload();
             if let Some(changed) = changed(&before.cell, &after.cell, &run.workloads)
@@ -216,9 +221,8 @@ pub fn facts_of(run: &Run, summary: &Summary) -> Facts {
             run: run.id,
             emulated: summary.emulated,
             capped: run.environment.cap_ratio.is_some(),
-            // What several did at once says nothing of one of them.
-            cells: summary.asked_for().filter(|c| c.cell.beside.is_empty()).cloned().collect(),
-            shares: summary.shares.clone(),
+            cells: alone().filter(|row| !row.control).cloned().collect(),
+            shares: summary.shares.iter().filter(of_native).cloned().collect(),
             gains,
             workloads: run.workloads.clone(),
             convergence: summary.convergence,
@@ -233,9 +237,12 @@ pub(crate) fn changed(before: &Cell, after: &Cell, workloads: &[WorkloadTraits])
     if before == after || a.side != b.side || before.beside != after.beside {
         return None;
     }
+    if (a.start, a.duration) != (b.start, b.duration) {
+        return None;
+    }
     if before.settings != after.settings {
-        let same = Cell { settings: after.settings.clone(), ..before.clone() } == *after;
-        return same.then_some(Changed::Setting);
+        let one = setting(&before.settings, &after.settings) && a == b;
+        return one.then_some(Changed::Setting);
     }
     if a.workload != b.workload {
         let find = |name: &str| workloads.iter().find(|w| w.name == name)?.disk.as_ref();
@@ -255,6 +262,12 @@ pub(crate) fn changed(before: &Cell, after: &Cell, workloads: &[WorkloadTraits])
         }
         _ => None,
     }
+}
+
+/// Whether two settings of cells differ in one.
+fn setting(a: &Settings, b: &Settings) -> bool {
+    let names: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+    names.into_iter().filter(|name| a.get(*name) != b.get(*name)).count() == 1
 }
 
 /// The one thing in which two jobs on a disk differ.
@@ -294,3 +307,7 @@ fn gain(run: &Run, summary: &Summary, changed: Changed, before: &CellRow, after:
     let enough = ratio.pairs >= rule.min_pairs && ratio.boots >= rule.min_boots;
     Some(Gain { changed, before: before.cell.clone(), after: after.cell.clone(), ratio, citable: enough })
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

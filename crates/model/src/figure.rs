@@ -210,6 +210,9 @@ impl Value {
 /// What tells values of one figure apart, by the names that the figure declares: `direction` -> `read`.
 pub type Labels = BTreeMap<String, String>;
 
+/// The label that tells the actors of a cell apart, from 1; no workload has one of this name.
+pub const ACTOR: &str = "actor";
+
 /// A value of a figure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Reading {
@@ -278,6 +281,7 @@ pub fn check(declared: &[Figure], readings: &[Reading]) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

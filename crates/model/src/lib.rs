@@ -19,7 +19,6 @@ pub mod problem;
 pub mod reference;
 pub mod result;
 pub mod rules;
-
 pub mod shown;
 pub mod simulate;
 pub mod stats;

@@ -8,7 +8,7 @@ mod tables;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{Aio, Cache, Cell};
+use crate::cell::{Aio, Attachment, Cache, Cell};
 
 pub use effects::{Compared, Judged, Verdict, judge};
 pub use tables::{Ours, Table, TableRow, tables};
@@ -139,16 +139,18 @@ pub struct Pattern {
 
 impl Pattern {
     /// The run's cell that it means, of a workload.
-    pub fn find<'a>(&self, workload: &str, setups: impl IntoIterator<Item = &'a Cell>) -> Option<&'a Cell> {
+    pub fn find<'a>(&self, workload: &str, cells: impl IntoIterator<Item = &'a Cell>) -> Option<&'a Cell> {
         let fits = |s: &&Cell| {
             let Some(on) = s.disk() else { return false };
             let driver = on.attachment.map(|a| &a.driver);
             let same = on.side.kind == self.guest && on.target == self.target && on.workload == workload;
             same && driver == self.driver.as_ref()
         };
-        setups.into_iter().filter(fits).min_by_key(|s| {
-            s.attachment()
-                .map(|a| (a.cache != Cache::None, a.aio != Aio::Native, a.iothread, a.options != Default::default()))
+        cells.into_iter().filter(fits).min_by_key(|s| {
+            let unlike = |a: &Attachment| {
+                (a.cache != Cache::None, a.aio != Aio::Native, a.iothread, a.options != Default::default())
+            };
+            (s.attachment().map(unlike), s.settings.len(), !s.lead.side.shape.is_plain())
         })
     }
 

@@ -2,20 +2,20 @@
 //! taken in. Conclusions ([`crate::summary`], [`crate::rules`]) are drawn from these later and
 //! never need the machine again.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cell::Cell;
-use crate::figure::{Figure, Unit};
 use crate::kind::RunKind;
 
 mod seen;
+mod traits;
 mod work;
 
 pub use seen::{BUSY, CpuUse, DeviceUse, ROLE, Seen, Watched, seen_around};
+pub use traits::{BANDWIDTH, DiskTraits, IOPS, LATENCY, READ, REQUESTS, WRITTEN, WorkloadTraits, figures_of};
 pub use work::{DiskWork, WorkloadResult};
 
 /// The accelerator that really ran the guest.
@@ -132,9 +132,14 @@ impl Sample {
         std::iter::once(&self.result).chain(&self.beside)
     }
 
+    /// What those of its actors say that work on a disk.
+    pub fn on_disks(&self) -> impl Iterator<Item = &WorkloadResult> {
+        self.cell.actors().zip(self.results()).filter(|(actor, _)| actor.subject.is_disk()).map(|(_, result)| result)
+    }
+
     /// What its actors did on disks, together.
     pub fn work(&self) -> DiskWork {
-        self.results().map(WorkloadResult::disk_work).fold(DiskWork::default(), |sum, w| DiskWork {
+        self.on_disks().map(WorkloadResult::disk_work).fold(DiskWork::default(), |sum, w| DiskWork {
             read_bytes: sum.read_bytes.saturating_add(w.read_bytes),
             write_bytes: sum.write_bytes.saturating_add(w.write_bytes),
             ios: sum.ios.saturating_add(w.ios),
@@ -145,107 +150,18 @@ impl Sample {
 
     /// What the backing device of its disks did; `None` where there is none, or it cannot be seen.
     pub fn device(&self) -> Option<DeviceUse> {
-        self.seen.iter().find_map(DeviceUse::of)
+        self.seen.iter().filter(|seen| seen.node.is_empty()).find_map(DeviceUse::of)
     }
 
-    /// Puts what a disk did in the place of what was seen, for made-up runs; `None`: nothing was visible.
+    /// Puts what a disk did in the place of what was seen of it, for made-up runs; `None`: it had no counters.
     pub fn put_device(&mut self, device: Option<DeviceUse>) {
-        let cpu = self.cpu();
-        self.seen
-            .retain(|seen| !matches!(seen.watched, Watched::Disk(_) | Watched::Processors | Watched::Hypervisor(_)));
-        self.seen.extend(seen_around(device, &cpu));
+        self.seen.retain(|seen| !matches!(seen.watched, Watched::Disk(_)));
+        self.seen.extend(device.map(|device| device.seen("backing")));
     }
 
     /// CPU seconds, as far as they were seen.
     pub fn cpu(&self) -> CpuUse {
         CpuUse::of(&self.seen)
-    }
-}
-
-/// The latency figure of disk workloads.
-pub const LATENCY: &str = "latency";
-/// The bandwidth figure of disk workloads.
-pub const BANDWIDTH: &str = "bandwidth";
-/// The figure of requests a second of disk workloads.
-pub const IOPS: &str = "iops";
-
-/// What the model must know of a workload; the entry in `vmio-rig` declares it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct WorkloadTraits {
-    /// Name of the entry.
-    pub name: String,
-    /// What it measures.
-    pub figures: Vec<Figure>,
-    /// Name of the figure that it is judged by, and that decides when a share is known.
-    pub judged_by: String,
-    /// What it does on a disk; `None` where it works on none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disk: Option<DiskTraits>,
-}
-
-impl WorkloadTraits {
-    /// The figure that it is judged by.
-    pub fn judge(&self) -> Option<&Figure> {
-        self.figures.iter().find(|f| f.name == self.judged_by)
-    }
-
-    /// Whether it reads a disk.
-    pub fn reads(&self) -> bool {
-        self.disk.as_ref().is_some_and(|d| d.reads)
-    }
-
-    /// Whether it writes to a disk.
-    pub fn writes(&self) -> bool {
-        self.disk.as_ref().is_some_and(|d| d.writes)
-    }
-}
-
-/// What a workload does on a disk.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct DiskTraits {
-    /// Whether it reads.
-    pub reads: bool,
-    /// Whether it writes.
-    pub writes: bool,
-    /// Whether its offsets are sequential.
-    pub sequential: bool,
-    /// Request size at the application in bytes.
-    pub block_bytes: u64,
-    /// Requests that it keeps in flight.
-    pub depth: u32,
-    /// Whether it goes round the page cache of its own kernel (O_DIRECT).
-    pub direct: bool,
-    /// How it submits requests: `libaio`, `io_uring`, `psync`; empty for dd and in old runs.
-    #[serde(default)]
-    pub engine: String,
-}
-
-impl DiskTraits {
-    /// The figures of a workload like this, and the one that it is judged by: small requests by their
-    /// number, large ones by their bytes.
-    pub fn figures(&self, timed: bool) -> (Vec<Figure>, &'static str) {
-        (disk_figures(timed), if self.block_bytes > 4096 { BANDWIDTH } else { IOPS })
-    }
-}
-
-fn disk_figures(timed: bool) -> Vec<Figure> {
-    let mut all = vec![
-        Figure::rate(BANDWIDTH, Unit::BytesPerSecond),
-        Figure::rate(IOPS, Unit::RequestsPerSecond),
-        Figure::amount("read", Unit::Bytes),
-        Figure::amount("written", Unit::Bytes),
-        Figure::amount("requests", Unit::Requests),
-    ];
-    all.extend(timed.then(|| Figure::times(LATENCY)));
-    all
-}
-
-/// The figures of a workload of a run. Of the workloads of control cells, which are chosen while it is measured,
-/// a run holds no traits: they work on disks.
-pub fn figures_of<'a>(workloads: &'a [WorkloadTraits], name: &str) -> Cow<'a, [Figure]> {
-    match workloads.iter().find(|w| w.name == name) {
-        Some(known) => Cow::Borrowed(&known.figures),
-        None => Cow::Owned(disk_figures(true)),
     }
 }
 

@@ -273,6 +273,15 @@ pub struct Family {
     pub works_on: Sort,
 }
 
+impl Names {
+    /// On what a workload works, one of the list or of the family; `None` where it is neither.
+    pub fn works_on(&self, workload: &str) -> Option<Sort> {
+        let listed = self.workloads.iter().find(|w| w.name == workload).map(|w| w.works_on);
+        let family = || self.workload_family.filter(|f| (f.recognise)(workload) == Some(Ok(())));
+        listed.or_else(|| family().map(|f| f.works_on))
+    }
+}
+
 impl Study {
     /// Reads a study. `file` is only named in the problems.
     pub fn parse(file: &str, text: &str, names: &Names) -> Result<Study, StudyError> {
@@ -291,7 +300,12 @@ impl Study {
 
     /// Whether any cell is on a disk: then there is a place for it, and a size, and a write budget.
     pub fn has_disks(&self) -> bool {
-        self.matrix.iter().any(|m| m.disks.is_some()) || self.named.iter().any(|c| c.targets().next().is_some())
+        self.named_cells().any(|cell| cell.targets().next().is_some())
+    }
+
+    /// Whether there is a native cell on a disk, which may become steady.
+    pub fn can_become_steady(&self) -> bool {
+        self.cells().iter().any(|cell| cell.is_native() && cell.targets().next().is_some())
     }
 
     /// Whether a cell is set against another one.
@@ -299,11 +313,17 @@ impl Study {
         self.baseline.of(cell).is_some_and(|baseline| baseline != *cell)
     }
 
-    /// Bytes that a buffered workload (`dd`) moves: twice the memory of its side, so that most
+    /// Memory of the largest guest, in MiB; the native side is never given more.
+    pub fn most_memory_mib(&self) -> u32 {
+        let own = |cell: Cell| cell.actors().filter_map(|a| a.side.shape.memory_mib).max();
+        self.named_cells().filter_map(own).fold(self.guest.memory_mib, u32::max)
+    }
+
+    /// Bytes that a buffered workload (`dd`) moves: twice the memory of the largest side, so that most
     /// of it cannot stay in the page cache, and never more than the target holds.
     /// [`Study::parse`] refuses a target smaller than twice the memory.
     pub fn buffered_bytes(&self) -> u64 {
-        (2 * u64::from(self.guest.memory_mib) * MIB).min(self.target_bytes())
+        (2 * u64::from(self.most_memory_mib()) * MIB).min(self.target_bytes())
     }
 
     /// Size of a target in bytes; 0 where no cell is on a disk.

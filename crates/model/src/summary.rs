@@ -1,4 +1,4 @@
-//! What the samples of a run say: a row a cell, shares against native, a headline. Drawn from
+//! What the samples of a run say: a row a cell, shares against baselines, a headline. Drawn from
 //! the stored samples alone, so yesterday's run can be judged by today's rules. The fields'
 //! names carry their units; ratios are 1 for "equal".
 
@@ -8,6 +8,8 @@ pub mod durability;
 pub mod explain;
 mod headline;
 mod judge;
+mod rows;
+mod shares;
 pub mod steady;
 
 use std::collections::BTreeMap;
@@ -15,20 +17,20 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::cell::Cell;
+use crate::cell::{Baseline, Cell};
 use crate::figure::{Better, Compared, Form, Labels, Unit};
 use crate::kind::RunKind;
 use crate::result::{Environment, Mark, Run, RunState, Skipped};
 use crate::stats::{Convergence, Difference, Estimate, Noise, Ratio};
 
-pub(crate) use build::overall;
-pub use build::{noise, pairs, repeat_of, shares, summarise};
+pub use build::{repeat_of, summarise};
 pub use compare::{Comparison, compare};
 pub use durability::Durability;
 pub use explain::Explanation;
 pub(crate) use headline::percent;
-pub use judge::Judge;
-pub(crate) use judge::judge_of;
+pub use judge::{FAIRNESS, Judge, judge_of};
+pub(crate) use shares::overall;
+pub use shares::{noise, pairs, shares};
 
 /// Version of the summary's JSON. Fields are only added within a major version.
 pub const SCHEMA_VERSION: &str = "2.0";
@@ -56,7 +58,10 @@ pub struct Summary {
     pub statement: Option<String>,
     /// When a share counted as known.
     pub convergence: Convergence,
-    /// The headline; `None` when no guest cell that it is made of has a pair.
+    /// What cells are compared with; left out where that is the host itself.
+    #[serde(default, skip_serializing_if = "Baseline::is_native")]
+    pub baseline: Baseline,
+    /// The headline; `None` when no cell that it is made of has a pair.
     pub headline: Option<Headline>,
     /// A row a cell, in the order in which the cells first ran.
     pub cells: Vec<CellRow>,
@@ -74,10 +79,11 @@ pub struct Summary {
     pub effective: BTreeMap<String, BTreeMap<String, String>>,
 }
 
-/// "A reference guest made by vmio gets N % of this host", and what that is made of.
+/// "A reference guest made by vmio gets N % of this host", and what that is made of. Where the study compares
+/// with something else: what its first cells get of that.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Headline {
-    /// The guest it is about, for example `device/qemu/virtio-blk,none,native`.
+    /// What it is about, for example `device/qemu/virtio-blk,none,native`.
     pub guest: String,
     /// Geometric mean of the shares below, round by round.
     pub share_ratio: Ratio,
@@ -112,7 +118,7 @@ pub struct CellRow {
     /// All of its figures.
     #[serde(default)]
     pub figures: Vec<FigureRow>,
-    /// What disk workloads are read by; absent where it works on no disk.
+    /// What disk workloads are read by; absent where the leading actor works on no disk.
     #[serde(flatten)]
     pub disk: Option<DiskFigures>,
     /// What the backing device saw; `None` where it cannot be seen.
@@ -210,7 +216,7 @@ pub struct Share {
     /// The cell over its baseline, paired by round; of a figure of which less is better the baseline over the
     /// cell. Below 1 is a loss.
     pub share_ratio: Ratio,
-    /// Median latency, guest over native: above 1 is slower.
+    /// Median latency of the leading actor, the cell over its baseline: above 1 is slower.
     pub latency_p50_ratio: Option<Ratio>,
     /// All figures that are compared, the cell against its baseline.
     #[serde(default)]
@@ -253,7 +259,7 @@ pub struct CellNoise {
 }
 
 impl Summary {
-    /// Whether the run is about native cells alone: it asked for no guest, so it has no share.
+    /// Whether the run is about native cells alone: it asked for no guest.
     pub fn is_native_only(&self) -> bool {
         !self.cells.is_empty()
             && self.cells.iter().all(|c| c.cell.is_native())

@@ -206,9 +206,9 @@ impl Bench {
         Bench { cells: Vec::new(), rounds: 6, half_width: 0.05, scatter: 0.01, seed: 7, id: 1 }
     }
 
-    pub fn cell(mut self, setup: Cell, figure: f64) -> Bench {
+    pub fn cell(mut self, cell: Cell, figure: f64) -> Bench {
         self.cells.push(Planned {
-            setup,
+            cell,
             figure,
             device: (0.0, 1.0, 0.9),
             mark: None,
@@ -219,25 +219,25 @@ impl Bench {
     }
 
     /// What the device sees of a cell: request bytes, queue depth, busy ratio.
-    pub fn device(mut self, setup: &Cell, request_bytes: f64, queue_depth: f64, busy: f64) -> Bench {
-        self.find(setup).device = (request_bytes, queue_depth, busy);
+    pub fn device(mut self, cell: &Cell, request_bytes: f64, queue_depth: f64, busy: f64) -> Bench {
+        self.find(cell).device = (request_bytes, queue_depth, busy);
         self
     }
 
-    pub fn mark(mut self, setup: &Cell, mark: Mark) -> Bench {
-        self.find(setup).mark = Some(mark);
+    pub fn mark(mut self, cell: &Cell, mark: Mark) -> Bench {
+        self.find(cell).mark = Some(mark);
         self
     }
 
     /// CPU seconds of QEMU's I/O thread in each second of the cell.
-    pub fn iothread(mut self, setup: &Cell, seconds: f64) -> Bench {
-        self.find(setup).iothread_seconds = seconds;
+    pub fn iothread(mut self, cell: &Cell, seconds: f64) -> Bench {
+        self.find(cell).iothread_seconds = seconds;
         self
     }
 
     /// Bytes that the device moves for each byte of the cell's.
-    pub fn moved(mut self, setup: &Cell, factor: f64) -> Bench {
-        self.find(setup).moved = factor;
+    pub fn moved(mut self, cell: &Cell, factor: f64) -> Bench {
+        self.find(cell).moved = factor;
         self
     }
 
@@ -257,8 +257,8 @@ impl Bench {
         Bench { seed, id: seed as i64, ..self }
     }
 
-    fn find(&mut self, setup: &Cell) -> &mut Planned {
-        self.cells.iter_mut().find(|c| c.cell == *setup).unwrap()
+    fn find(&mut self, cell: &Cell) -> &mut Planned {
+        self.cells.iter_mut().find(|c| c.cell == *cell).unwrap()
     }
 
     pub fn facts(self) -> Facts {

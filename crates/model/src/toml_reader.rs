@@ -34,6 +34,9 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 
 /// `; did you mean X?`, or the whole choice.
 pub fn hint(word: &str, candidates: &[&str]) -> String {
+    if candidates.is_empty() {
+        return "; there is none".to_owned();
+    }
     match nearest(word, candidates.iter().copied()) {
         Some(near) => format!("; did you mean `{near}`? (there is {})", candidates.join(", ")),
         None => format!("; there is {}", candidates.join(", ")),
@@ -145,6 +148,12 @@ impl<'a> Reader<'a> {
     /// A whole number in a range, both ends included.
     pub fn whole(&mut self, s: &Section<'_, '_>, key: &str, least: u32, most: u32) -> Option<u32> {
         let value = self.required(s, key)?;
+        self.whole_value(value, &s.key(key), least, most)
+    }
+
+    /// The same where it may be left out.
+    pub fn whole_if(&mut self, s: &Section<'_, '_>, key: &str, least: u32, most: u32) -> Option<u32> {
+        let value = s.table.get(key)?;
         self.whole_value(value, &s.key(key), least, most)
     }
 

@@ -41,20 +41,25 @@ mod tests {
         for paper in all() {
             let study = crate::studies::named(&paper.study).unwrap_or_else(|e| panic!("{}: {e:#}", paper.key));
             let cells = study.cells();
-            let has = |cell: &vmio_model::paper::Cell, workload: &str| {
-                assert!(cell.find(workload, &cells).is_some(), "{}: no {workload} of {}", paper.key, cell.label());
+            let has = |pattern: &vmio_model::paper::Pattern, workload: &str| {
+                assert!(
+                    pattern.find(workload, &cells).is_some(),
+                    "{}: no {workload} of {}",
+                    paper.key,
+                    pattern.label()
+                );
             };
             for row in &paper.rows {
                 let table = paper.tables.iter().find(|t| t.direction == row.direction);
-                if let (Some(cell), Some(table)) = (&row.cell, table) {
-                    has(cell, &table.workload);
+                if let (Some(pattern), Some(table)) = (&row.cell, table) {
+                    has(pattern, &table.workload);
                 }
             }
             for effect in &paper.effects {
                 [Some(&effect.numerator), effect.denominator.as_ref()]
                     .into_iter()
                     .flatten()
-                    .for_each(|c| has(c, &effect.workload));
+                    .for_each(|p| has(p, &effect.workload));
             }
         }
     }

@@ -36,7 +36,7 @@ fn stocked() -> tempfile::TempDir {
     common::store_run(&store, &common::run(Accel::Tcg));
     let mut second = common::run(Accel::Kvm);
     second.environment.kernel = "6.12.0-1-amd64".into();
-    second.samples.iter_mut().for_each(|s| s.result.seconds /= 1.5);
+    second.samples.iter_mut().for_each(|s| s.result.amend(|work| work.seconds /= 1.5));
     second.state = RunState::Running;
     common::store_run(&store, &second);
     dir
@@ -189,7 +189,7 @@ fn show_in_every_form() {
     assert!(last.contains("vmio run 2") && last.contains("partial"), "{last}");
     let (json, err) = ends(&vmio(dir.path(), &["runs", "show", "1", "--json"]), 0);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert!(err.is_empty() && json["schema_version"] == "1.0" && json["emulated"] == true);
+    assert!(err.is_empty() && json["schema_version"] == "2.0" && json["emulated"] == true);
     let (markdown, _) = ends(&vmio(dir.path(), &["runs", "show", "1", "--markdown"]), 0);
     assert!(markdown.starts_with("# vmio run 1"), "{markdown}");
     let page = dir.path().join("r.html");

@@ -4,7 +4,6 @@
 
 mod common;
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -12,7 +11,7 @@ use proptest::prelude::*;
 use vmio::store::{NewRun, Store};
 use vmio::studies;
 use vmio_model::cell::Cell;
-use vmio_model::result::{DeviceUse, Run, Sample, WorkloadResult, WorkloadTraits};
+use vmio_model::result::{CpuUse, DeviceUse, DiskWork, Run, Sample, WorkloadTraits, seen_around};
 use vmio_model::study::{self, DoneReason, Study};
 use vmio_rig::engine::measure::{self as engine, Ended, Event, Impossible, Next, Rig, measure, next_noise};
 
@@ -34,9 +33,8 @@ seconds = 1.0
 max_minutes = 60.0
 max_gib_written = 100.0
 [[matrix]]
-targets = ["device"]
-guests = ["native", "qemu"]
-drivers = ["lsi53c895a", "virtio-blk"]
+sides = ["native", "qemu"]
+disks = { targets = ["device"], drivers = ["lsi53c895a", "virtio-blk"] }
 workloads = ["durable-append", "seq-write"]
 "#;
 
@@ -72,7 +70,7 @@ struct Fake<'a> {
     most_bytes: u64,
     beside_bytes: u64,
     /// Advanced by one a cell.
-    clock: Option<&'a Cell<f64>>,
+    clock: Option<&'a std::cell::Cell<f64>>,
     /// Shows what reached the disk: requests of the emulated driver at an eighth of the size, and
     /// in later rounds at sizes of their own.
     sees_disk: bool,
@@ -95,22 +93,22 @@ impl Rig for Fake<'_> {
         Ok(())
     }
 
-    fn cell(&mut self, setup: &Cell, round: u32, boot: u32) -> anyhow::Result<Sample> {
+    fn cell(&mut self, cell: &Cell, round: u32, boot: u32) -> anyhow::Result<Sample> {
         assert_eq!(self.boots.last(), Some(&boot), "a cell runs in the boot that was asked for last");
-        self.cells.push((setup.key(), round, boot));
-        let attempt = self.attempts.entry(setup.key()).or_default();
+        self.cells.push((cell.key(), round, boot));
+        let attempt = self.attempts.entry(cell.key()).or_default();
         *attempt += 1;
         if let Some(clock) = self.clock {
             clock.set(clock.get() + 1.0);
         }
-        if self.impossible == setup.attachment().map(|a| a.driver.as_str()) && self.impossible.is_some() {
+        if self.impossible == cell.attachment().map(|a| a.driver.as_str()) && self.impossible.is_some() {
             return Err(Impossible("QEMU has no such disk".into()).into());
         }
-        if self.fails.is_some_and(|fails| fails(setup, *attempt)) {
-            anyhow::bail!("attempt {attempt} at {} went wrong", setup.key());
+        if self.fails.is_some_and(|fails| fails(cell, *attempt)) {
+            anyhow::bail!("attempt {attempt} at {} went wrong", cell.key());
         }
         self.taken += 1;
-        let driver = setup.attachment().map(|a| a.driver.as_str());
+        let driver = cell.attachment().map(|a| a.driver.as_str());
         let share = match driver {
             None => 1.0,
             Some("virtio-blk") => 0.5,
@@ -118,13 +116,14 @@ impl Rig for Fake<'_> {
         };
         let ios = (share * 10_000.0) as u64;
         Ok(Sample {
-            setup: setup.clone(),
+            cell: cell.clone(),
             round,
             boot,
             started_unix: 0.0,
-            result: WorkloadResult { write_bytes: ios * 4096, ios, seconds: 1.0, ..WorkloadResult::default() },
-            device: self.sees_disk.then(|| at_the_disk(driver, round, ios * 4096)),
-            cpu: Default::default(),
+            result: DiskWork { write_bytes: ios * 4096, ios, seconds: 1.0, ..DiskWork::default() }
+                .result(serde_json::Value::Null, String::new()),
+            beside: Vec::new(),
+            seen: seen_around(self.sees_disk.then(|| at_the_disk(driver, round, ios * 4096)), &CpuUse::default()),
             foreign: Default::default(),
             marks: Vec::new(),
         })
@@ -155,7 +154,7 @@ impl Bed {
     fn new(study: &Study) -> Bed {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(&dir.path().join("vmio.db")).unwrap();
-        let names: BTreeSet<String> = study.cells().into_iter().map(|c| c.workload).collect();
+        let names: BTreeSet<String> = study.cells().into_iter().map(|c| c.workload().to_owned()).collect();
         let all = vmio_rig::workloads::ALL.iter().map(|w| w.traits());
         let traits: Vec<WorkloadTraits> = all.filter(|t| names.contains(&t.name)).collect();
         let id = store
@@ -174,13 +173,13 @@ impl Bed {
     /// Goes on from what is stored, as a new process would.
     fn go(&self, next: Next, rig: &mut Fake<'_>) -> (anyhow::Result<Ended>, Vec<String>) {
         let clock = rig.clock;
-        let seconds = || clock.map_or(0.0, Cell::get);
+        let seconds = || clock.map_or(0.0, std::cell::Cell::get);
         let mut run = self.store.load(self.id).unwrap();
         let mut told = Vec::new();
         let ended = measure(&self.study, next, &mut run, &self.store, rig, &seconds, &mut |event| {
             told.push(match event {
-                Event::Retry(setup, why) => format!("retry {}: {why}", setup.key()),
-                Event::GaveUp(setup, why) => format!("gave up {}: {why}", setup.key()),
+                Event::Retry(cell, why) => format!("retry {}: {why}", cell.key()),
+                Event::GaveUp(cell, why) => format!("gave up {}: {why}", cell.key()),
                 Event::Round(round, shares) => format!("round {round}: {} shares", shares.len()),
                 _ => return,
             });
@@ -215,12 +214,12 @@ fn every_guest_sample_has_its_native_one_and_rounds_are_dealt_to_boots() {
     let all: BTreeSet<(String, u32)> = taken(&run).into_iter().collect();
     assert_eq!(all.len(), run.samples.len(), "no cell ran twice in a round");
     for sample in run.samples.iter().filter(|s| !s.cell.is_native()) {
-        let native = run.samples.iter().find(|s| s.cell == sample.cell.baseline() && s.round == sample.round);
+        let native = run.samples.iter().find(|s| s.cell == sample.cell.natively() && s.round == sample.round);
         assert_eq!(native.map(|n| n.boot), Some(sample.boot), "{} round {}", sample.cell.key(), sample.round);
     }
-    for setup in study().cells() {
-        let boots: BTreeSet<u32> = run.samples.iter().filter(|s| s.cell == setup).map(|s| s.boot).collect();
-        assert!(boots.len() as u32 >= study().repeat.min_boots, "{}: {boots:?}", setup.key());
+    for cell in study().cells() {
+        let boots: BTreeSet<u32> = run.samples.iter().filter(|s| s.cell == cell).map(|s| s.boot).collect();
+        assert!(boots.len() as u32 >= study().repeat.min_boots, "{}: {boots:?}", cell.key());
     }
     // The first round runs the cells of a workload next to each other.
     let first: Vec<&str> = run.samples.iter().take(6).map(|s| s.cell.workload()).collect();
@@ -233,7 +232,7 @@ fn what_is_known_well_enough_stops_and_the_rest_goes_on() {
     let repeat = study().repeat;
     let rounds = |driver: Option<&str>| -> BTreeSet<usize> {
         let cells = study().cells();
-        let of = cells.iter().filter(|c| c.attachment.as_ref().map(|a| a.driver.as_str()) == driver);
+        let of = cells.iter().filter(|c| c.attachment().map(|a| a.driver.as_str()) == driver);
         of.map(|c| run.samples.iter().filter(|s| s.cell == *c).count()).collect()
     };
     let (least, most) = (repeat.min_pairs as usize, repeat.max_pairs as usize);
@@ -286,7 +285,7 @@ fn a_resumed_run_has_the_same_control_cells() {
 #[test]
 fn a_control_cell_that_fails_twice_costs_nothing_else() {
     let bed = Bed::new(&controlled());
-    let fails = |setup: &Cell, _: u32| setup.workload() == "seq-write-8k-d1";
+    let fails = |cell: &Cell, _: u32| cell.workload() == "seq-write-8k-d1";
     bed.go(study::next, &mut Fake { sees_disk: true, fails: Some(&fails), ..Fake::default() }).0.unwrap();
     let run = bed.run();
     assert_eq!(run.skipped.iter().map(|s| s.cell.workload()).collect::<Vec<_>>(), ["seq-write-8k-d1"]);
@@ -296,7 +295,7 @@ fn a_control_cell_that_fails_twice_costs_nothing_else() {
 #[test]
 fn all_known_ends_the_run() {
     let mut study = study();
-    study.matrix[0].drivers = vec!["virtio-blk".into()];
+    study.matrix[0].disks.as_mut().unwrap().drivers = vec!["virtio-blk".into()];
     let bed = Bed::new(&study);
     let (ended, told) = bed.go(study::next, &mut Fake::default());
     assert_eq!(ended.unwrap(), Ended::Done(DoneReason::Converged));
@@ -350,8 +349,8 @@ proptest! {
         let cells = study().cells();
         // At most one failure a cell and process.
         let failing: BTreeMap<usize, u32> = failing.into_iter().collect();
-        let fails = |setup: &Cell, attempt: u32| {
-            failing.get(&cells.iter().position(|c| c == setup).unwrap()) == Some(&attempt)
+        let fails = |cell: &Cell, attempt: u32| {
+            failing.get(&cells.iter().position(|c| c == cell).unwrap()) == Some(&attempt)
         };
         let bed = Bed::new(&study());
         let cuts = stops.len();
@@ -369,7 +368,7 @@ proptest! {
 #[test]
 fn a_cell_that_fails_once_is_tried_again_in_a_new_guest() {
     let (whole, bed) = (taken(&unbroken()), Bed::new(&study()));
-    let fails = |setup: &Cell, attempt: u32| setup.key().contains("virtio-blk") && attempt == 2;
+    let fails = |cell: &Cell, attempt: u32| cell.key().contains("virtio-blk") && attempt == 2;
     let mut rig = Fake { fails: Some(&fails), ..Fake::default() };
     let (ended, told) = bed.go(study::next, &mut rig);
     assert_eq!(ended.unwrap(), Ended::Done(DoneReason::MaxPairs));
@@ -388,7 +387,7 @@ fn taken_boots(run: &Run) -> usize {
 #[test]
 fn a_cell_that_fails_twice_is_left_out_with_its_reason_and_the_others_go_on() {
     let bed = Bed::new(&study());
-    let fails = |setup: &Cell, _: u32| setup.key().contains("lsi53c895a") && setup.workload() == "seq-write";
+    let fails = |cell: &Cell, _: u32| cell.key().contains("lsi53c895a") && cell.workload() == "seq-write";
     let (ended, told) = bed.go(study::next, &mut Fake { fails: Some(&fails), ..Fake::default() });
     assert_eq!(ended.unwrap(), Ended::Done(DoneReason::MaxPairs));
     let run = bed.run();
@@ -401,9 +400,9 @@ fn a_cell_that_fails_twice_is_left_out_with_its_reason_and_the_others_go_on() {
     // Its baseline has no other guest that needs it beyond the fewest rounds.
     got.retain(|s| others.contains(s));
     assert_eq!(got.len(), run.samples.len());
-    for setup in study().cells().iter().filter(|c| **c != skipped.cell) {
-        let rounds = run.samples.iter().filter(|s| s.cell == *setup).count() as u32;
-        assert!(rounds >= study().repeat.min_pairs, "{} ran {rounds} times", setup.key());
+    for cell in study().cells().iter().filter(|c| **c != skipped.cell) {
+        let rounds = run.samples.iter().filter(|s| s.cell == *cell).count() as u32;
+        assert!(rounds >= study().repeat.min_pairs, "{} ran {rounds} times", cell.key());
     }
     // Left out for good: going on does not try it again.
     let mut rig = Fake::default();
@@ -424,16 +423,16 @@ fn a_disk_that_cannot_be_had_costs_its_own_cells_alone_and_no_boot() {
     assert!(rig.cells.iter().filter(|(key, ..)| key.contains("lsi53c895a")).count() == 2, "tried once each");
     assert!(!told.iter().any(|t| t.starts_with("retry")), "{told:?}");
     assert_eq!(rig.boots.len(), taken_boots(&run), "no guest is booted anew for it");
-    for setup in study().cells().iter().filter(|c| !c.key().contains("lsi53c895a")) {
-        let rounds = run.samples.iter().filter(|s| s.cell == *setup).count() as u32;
-        assert!(rounds >= study().repeat.min_pairs, "{} ran {rounds} times", setup.key());
+    for cell in study().cells().iter().filter(|c| !c.key().contains("lsi53c895a")) {
+        let rounds = run.samples.iter().filter(|s| s.cell == *cell).count() as u32;
+        assert!(rounds >= study().repeat.min_pairs, "{} ran {rounds} times", cell.key());
     }
 }
 
 #[test]
 fn a_baseline_that_fails_twice_takes_its_guests_with_it() {
     let bed = Bed::new(&study());
-    let fails = |setup: &Cell, _: u32| setup.is_native() && setup.workload() == "durable-append";
+    let fails = |cell: &Cell, _: u32| cell.is_native() && cell.workload() == "durable-append";
     bed.go(study::next, &mut Fake { fails: Some(&fails), ..Fake::default() }).0.unwrap();
     let run = bed.run();
     assert!(run.samples.iter().all(|s| s.cell.workload() == "seq-write" || s.round == 0), "nothing without its pair");
@@ -453,7 +452,7 @@ fn budgets_end_the_run_and_hold_across_a_resume() {
     for next in [study::next as Next, next_noise] {
         let mut study = study();
         study.repeat.max_minutes = 10.0 / 60.0; // ten of the rig's seconds
-        let clock = Cell::new(0.0);
+        let clock = std::cell::Cell::new(0.0);
         let bed = Bed::new(&study);
         let (ended, _) = bed.go(next, &mut Fake { clock: Some(&clock), ..Fake::default() });
         assert_eq!(ended.unwrap(), Ended::Done(DoneReason::TimeBudget));
@@ -463,7 +462,7 @@ fn budgets_end_the_run_and_hold_across_a_resume() {
         assert_eq!(bed.run().samples.len(), 10, "earlier parts of the run count");
 
         study.repeat.max_minutes = 60.0;
-        study.repeat.max_gib_written = 0.1;
+        study.repeat.max_gib_written = Some(0.1);
         let bed = Bed::new(&study);
         let (ended, _) = bed.go(next, &mut Fake::default());
         assert_eq!(ended.unwrap(), Ended::Done(DoneReason::ByteBudget));
@@ -481,7 +480,7 @@ fn budgets_end_the_run_and_hold_across_a_resume() {
 fn the_write_budget_is_never_overrun() {
     const CELL: u64 = 10_000 * 4096;
     let mut study = study();
-    study.repeat.max_gib_written = 0.25;
+    study.repeat.max_gib_written = Some(0.25);
     let budget = (0.25 * study::GIB as f64) as u64;
     let written = |beside_bytes: u64, fails: Option<Fails<'_>>| {
         let bed = Bed::new(&study);
@@ -502,10 +501,11 @@ fn the_write_budget_is_never_overrun() {
     bed.go(study::next, &mut Fake { sees_disk: true, stop_after: Some(1), ..Fake::default() }).0.unwrap();
     let mut sample = bed.run().samples.remove(0);
     let own = engine::spent(std::slice::from_ref(&sample)).bytes_written;
-    sample.device().as_mut().unwrap().write_bytes += 50 << 30;
+    let device = sample.device().unwrap();
+    sample.put_device(Some(DeviceUse { write_bytes: device.write_bytes + (50 << 30), ..device }));
     let busy = engine::spent(std::slice::from_ref(&sample)).bytes_written;
     assert!(own > 0 && busy <= 5 * own + own / 10 + (4 << 20), "{own} {busy}");
-    sample.result.write_bytes = 0;
+    sample.result.amend(|work| work.write_bytes = 0);
     assert_eq!(engine::spent(&[sample]).bytes_written, 0, "a cell that reads");
     // Nothing at all fits.
     assert_eq!(written(budget, None), (0, 0));

@@ -28,11 +28,11 @@ fn served_disks_and_images_are_measured_whole_and_leave_nothing() {
     assert_eq!(effective("qcow2-small-l2/qemu/virtio-blk,none,native")["image.l2_coverage_ratio"], "0.125");
     for sample in &run.samples {
         let key = sample.cell.key();
-        let served = sample.cell.target() == "served" && !sample.cell.is_native();
+        let served = sample.cell.target() == Some("served") && !sample.cell.is_native();
         assert_eq!(sample.cpu().by_role.contains_key("server"), served, "{key}");
         let device = sample.device().expect("the disk below has counters");
         let moved = device.read_bytes + device.write_bytes;
-        let asked = sample.result.read_bytes + sample.result.write_bytes;
+        let asked = sample.work().read_bytes + sample.work().write_bytes;
         assert!(moved as f64 > 0.8 * asked as f64, "{key}: {moved} bytes of {asked} reached the disk");
     }
 }

@@ -44,7 +44,7 @@ fn storage_that_this_kernel_lacks_is_measured_and_its_faults_are_told() {
 
     assert_eq!((value("thin"), value("volumes-after-thin")), ("0", "pool"), "{}", ended.err);
     assert_eq!((&thin.state, thin.samples.len()), (&RunState::Done, 4));
-    assert!(thin.samples.iter().all(|s| s.cell.target() == "lvm-thin" && s.cell.is_native()));
+    assert!(thin.samples.iter().all(|s| s.cell.target() == Some("lvm-thin") && s.cell.is_native()));
     assert!(thin.environment.native_limits.contains("cgroup v2"), "{}", thin.environment.native_limits);
 
     assert_eq!((value("full"), value("volumes-after-full")), ("4", "other pool small"), "{}", ended.err);

@@ -50,15 +50,15 @@ fn timed<T>(what: &str, part: impl FnOnce() -> T) -> T {
 
 /// vmio's stored figures are fio's own, to the last digit that fio prints.
 fn agrees_with_fio(sample: &Sample) {
-    let (result, job) = (&sample.result, &sample.result.raw["jobs"][0]);
-    let side = &job[if result.read_bytes > 0 { "read" } else { "write" }];
+    let (work, job) = (sample.work(), &sample.result.raw["jobs"][0]);
+    let side = &job[if work.read_bytes > 0 { "read" } else { "write" }];
     let own = |key: &str| side[key].as_u64().unwrap();
-    assert_eq!(result.read_bytes + result.write_bytes, own("io_bytes"));
-    assert_eq!(result.ios, own("total_ios"));
-    assert_eq!(result.seconds, own("runtime") as f64 / 1000.0);
-    assert_eq!(result.bandwidth() as u64, own("bw_bytes"));
+    assert_eq!(work.read_bytes + work.write_bytes, own("io_bytes"));
+    assert_eq!(work.ios, own("total_ios"));
+    assert_eq!(work.seconds, own("runtime") as f64 / 1000.0);
+    assert_eq!(work.bandwidth() as u64, own("bw_bytes"));
     let iops = side["iops"].as_f64().unwrap();
-    assert!((result.iops() - iops).abs() <= 1e-6 + iops * 1e-9, "{} against fio's {iops}", result.iops());
+    assert!((work.iops() - iops).abs() <= 1e-6 + iops * 1e-9, "{} against fio's {iops}", work.iops());
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn beside_another_guest_the_run_is_gentle_and_keeps_to_its_cap() {
     let run = bed.last().unwrap();
     assert!(!run.samples.is_empty(), "{}", ended.err);
     for sample in &run.samples {
-        let (rate, cap) = (sample.result.bandwidth() / 1e6, cap(sample.cell.workload()));
+        let (rate, cap) = (sample.work().bandwidth() / 1e6, cap(sample.cell.workload()));
         assert!(rate <= cap * 1.1, "{}: {rate:.1} MB/s with a cap of {cap}", sample.cell.key());
     }
     bed.is_clean();

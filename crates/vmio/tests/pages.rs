@@ -13,6 +13,7 @@ use vmio::report::scan::{Row, View};
 use vmio::report::simulation::{self, Simulated, Study};
 use vmio::report::{Proved, Report, html, scan};
 use vmio_model::allocate::dba::Measures;
+use vmio_model::cell::Subject;
 use vmio_model::facts::Unread;
 use vmio_model::result::{Accel, Run, RunState};
 use vmio_model::simulate::paper::Paper;
@@ -72,10 +73,13 @@ fn a_run_with_names_that_are_markup() {
     }
     let mut run = common::run(Accel::Kvm);
     run.study = format!("quick{HOSTILE}").as_str().into();
-    run.samples.iter_mut().for_each(|s| s.cell.target() += HOSTILE);
+    run.samples.iter_mut().flat_map(|s| s.cell.actors_mut()).for_each(|actor| match &mut actor.subject {
+        Subject::Disk { target, .. } => *target += HOSTILE,
+        _ => unreachable!("all of them are on disks"),
+    });
     let renamed = |name: &str| format!("{name}{HOSTILE}");
     run.workloads.iter_mut().for_each(|w| w.name = renamed(&w.name));
-    run.samples.iter_mut().for_each(|s| s.cell.workload() = renamed(s.cell.workload()));
+    run.samples.iter_mut().for_each(|s| s.cell.lead.workload = renamed(s.cell.workload()));
     holds(&html(&Report::of(&run)), 60);
 }
 

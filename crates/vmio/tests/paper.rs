@@ -98,8 +98,9 @@ fn every_control_cell_is_a_workload_that_asks_for_just_that() {
     assert!(all.iter().any(|c| c.link == Link::Depth));
     for control in all {
         let traits = workloads::find(control.cell.workload()).unwrap().traits();
-        assert_eq!((traits.block_bytes, traits.depth), (control.request_bytes, control.depth), "{}", traits.name);
-        assert!(traits.direct && traits.sequential && traits.reads == control.of.workload().contains("read"));
+        let disk = traits.disk.unwrap();
+        assert_eq!((disk.block_bytes, disk.depth), (control.request_bytes, control.depth), "{}", traits.name);
+        assert!(disk.direct && disk.sequential && disk.reads == control.of.workload().contains("read"));
     }
 }
 

@@ -22,8 +22,8 @@ fn forms(report: &Report<'_>) -> Vec<(&'static str, String)> {
     let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let json: serde_json::Value = serde_json::from_str(&report::json(report)).unwrap();
     let cells = json["skipped"].as_array().unwrap().iter().map(|s| {
-        let setup: vmio_model::cell::Cell = serde_json::from_value(s["setup"].clone()).unwrap();
-        format!(" {}", setup.key())
+        let cell: vmio_model::cell::Cell = serde_json::from_value(s["cell"].clone()).unwrap();
+        format!(" {}", cell.key())
     });
     let cells: String = cells.collect();
     vec![
@@ -108,7 +108,7 @@ fn hostile_names_stay_text() {
     run.skipped[0].reason = nasty.into();
     let renamed = |name: &str| if name == "seq-read" { nasty.to_owned() } else { name.to_owned() };
     run.workloads.iter_mut().for_each(|w| w.name = renamed(&w.name));
-    run.samples.iter_mut().for_each(|s| s.cell.workload() = renamed(s.cell.workload()));
+    run.samples.iter_mut().for_each(|s| s.cell.lead.workload = renamed(s.cell.workload()));
     let report = Report::of(&run);
     let html = report::html(&report);
     assert!(!html.contains("<script"));
@@ -132,9 +132,11 @@ fn the_terminal_report_is_at_most_80_columns_wide() {
     for traits in run.workloads.clone() {
         for round in 0..8 {
             let mut sample =
-                common::sample(&mut noise, common::setup("device", long.clone(), &traits.name), &traits, round);
-            sample.result.ios /= 97;
-            sample.result.write_bytes /= 97;
+                common::sample(&mut noise, common::cell("device", long.clone(), &traits.name), &traits, round);
+            sample.result.amend(|work| {
+                work.ios /= 97;
+                work.write_bytes /= 97;
+            });
             run.samples.push(sample);
         }
     }
@@ -174,7 +176,7 @@ fn one_sample_has_no_interval_and_none_is_shown() {
 fn a_device_that_cannot_be_seen_has_no_figures() {
     let mut run = common::run(Accel::Kvm);
     for sample in &mut run.samples {
-        sample.device() = None;
+        sample.put_device(None);
         sample.marks = vec![Mark::NotVisible];
     }
     let report = Report::of(&run);
@@ -240,7 +242,7 @@ fn exports_can_be_read_by_those_they_are_for() {
     for key in ["metric", "value", "unit", "metadata", "timestamp"] {
         assert!(first.get(key).is_some(), "{key}");
     }
-    let value = run.samples[0].result.bandwidth();
+    let value = run.samples[0].work().bandwidth();
     assert_eq!((first["metric"].as_str(), first["value"].as_f64()), (Some("bandwidth"), Some(value)));
 
     let github: serde_json::Value = serde_json::from_str(&export(&run, Format::GithubActionBenchmark)).unwrap();
@@ -249,7 +251,7 @@ fn exports_can_be_read_by_those_they_are_for() {
     }
     let whole: serde_json::Value = serde_json::from_str(&export(&run, Format::Json)).unwrap();
     assert_eq!(whole["samples"][0]["result"]["raw"]["fio version"], "fio-3.33");
-    assert_eq!(whole["schema_version"], "1.0");
+    assert_eq!(whole["schema_version"], "2.0");
 
     let csv = export(&run, Format::Csv);
     assert_eq!(csv.lines().count(), run.samples.len() + 1);

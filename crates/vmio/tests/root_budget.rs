@@ -62,7 +62,7 @@ fn study(dir: &Path) -> PathBuf {
     let text = "name = \"budget\"\ntitle = \"t\"\n[guest]\nvcpus = 1\nmemory_mib = 192\n[size]\ntarget_mib = 384\n\
                 [repeat]\nmin_pairs = 5\nmax_pairs = 5\nmin_boots = 1\nhalf_width = 0.5\nseconds = 5.0\n\
                 max_minutes = 10.0\nmax_gib_written = 50.0\n\
-                [[matrix]]\ntargets = [\"preallocated\"]\nguests = [\"native\"]\nworkloads = [\"seq-write\"]\n";
+                [[matrix]]\nsides = [\"native\"]\ndisks = { targets = [\"preallocated\"] }\nworkloads = [\"seq-write\"]\n";
     let path = dir.join("budget.toml");
     fs::write(&path, text).unwrap();
     path

@@ -141,7 +141,7 @@ fn stock(dir: &Path) {
     let mut failed = common::run(Accel::Kvm);
     failed.state = RunState::Failed("FIXTURE: the disk was pulled".into());
     failed.samples.truncate(30);
-    failed.samples.iter_mut().for_each(|s| s.device() = None);
+    failed.samples.iter_mut().for_each(|s| s.put_device(None));
     common::store_run(&store, &failed);
     common::store_run(&store, &full::run());
     common::store_run(&store, &common::paper::run(Accel::Tcg));

@@ -84,7 +84,7 @@ fn state() -> tempfile::TempDir {
     common::store_run(&store, &common::run(Accel::Tcg));
     let mut second = common::run(Accel::Kvm);
     second.environment.kernel = "6.12.0-1-amd64".into();
-    second.samples.iter_mut().for_each(|s| s.result.seconds /= 1.5);
+    second.samples.iter_mut().for_each(|s| s.result.amend(|work| work.seconds /= 1.5));
     common::store_run(&store, &second);
     common::store_run(&store, &common::paper::run(Accel::Kvm));
     std::fs::write(dir.path().join("policy.toml"), POLICY).unwrap();

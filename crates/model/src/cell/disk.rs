@@ -108,7 +108,7 @@ impl Options {
     }
 }
 
-/// `+q4+io2+discard+zeroes=unmap`; empty when no output.
+/// `+q4+io2+discard+zeroes=unmap`; empty where nothing is set.
 impl std::fmt::Display for Options {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if let Some(n) = self.queues {

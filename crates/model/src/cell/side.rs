@@ -15,7 +15,7 @@ pub struct Side {
     /// What of it is not as the study's `[guest]` says.
     #[serde(default, skip_serializing_if = "Shape::is_plain")]
     pub shape: Shape,
-    /// The how-manieth guest of this shape, from 0: cells with several guests have more than one.
+    /// Which guest of this shape, from 0: cells with several guests have more than one.
     #[serde(default, skip_serializing_if = "is_first")]
     pub nth: u32,
 }
@@ -69,7 +69,7 @@ fn is_first(nth: &u32) -> bool {
     *nth == 0
 }
 
-/// `qemu`, `qemu:cpus=2:memory=512#2`.
+/// `qemu`, `qemu:vcpus=2:memory=512#2`.
 impl std::fmt::Display for Side {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Shape { machine, vcpus, memory_mib, kernel, pins } = &self.shape;

@@ -36,6 +36,7 @@ pub enum Subject {
 
 /// A network device as a guest sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "CellNic")]
 pub struct Nic {
     /// The device model: `virtio-net`, `e1000`.
     pub model: String,

@@ -158,10 +158,10 @@ fn one(effect: &Effect, run: &Run, summary: &Summary) -> Judged {
         );
         return undecided(Some(&found), Some(ratio), why);
     }
-    for setup in [&found.numerator, &found.denominator] {
-        let cached = summary.cell(&setup.key()).is_some_and(|c| c.marks.get(&Mark::Cached) == Some(&c.samples));
+    for cell in [&found.numerator, &found.denominator] {
+        let cached = summary.cell(&cell.key()).is_some_and(|c| c.marks.get(&Mark::Cached) == Some(&c.samples));
         if cached {
-            let why = format!("{} never reached the disk: a cache was measured", setup.key());
+            let why = format!("{} never reached the disk: a cache was measured", cell.key());
             return undecided(Some(&found), Some(ratio), why);
         }
     }
@@ -175,8 +175,8 @@ fn one(effect: &Effect, run: &Run, summary: &Summary) -> Judged {
 
 fn find(effect: &Effect, summary: &Summary) -> Result<Found, String> {
     let cell = |wanted: &Pattern| {
-        let setups = summary.cells.iter().map(|c| &c.cell);
-        wanted.find(&effect.workload, setups).cloned().ok_or_else(|| missing(summary, wanted, &effect.workload))
+        let cells = summary.cells.iter().map(|c| &c.cell);
+        wanted.find(&effect.workload, cells).cloned().ok_or_else(|| missing(summary, wanted, &effect.workload))
     };
     let numerator = cell(&effect.numerator)?;
     let Some(wanted) = &effect.denominator else {

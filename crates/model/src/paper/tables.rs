@@ -77,7 +77,7 @@ fn table(paper: &Paper, caption: &Caption, summary: &Summary) -> Table {
 fn beside(row: &Row, workload: &str, summary: &Summary) -> TableRow {
     let with = |ours: Option<Ours>, not_run: Option<String>| TableRow { published: row.clone(), ours, not_run };
     let Some(wanted) = &row.cell else { return with(None, row.not_run.clone()) };
-    if let Some(setup) = wanted.find(workload, summary.cells.iter().map(|c| &c.cell)) {
+    if let Some(cell) = wanted.find(workload, summary.cells.iter().map(|c| &c.cell)) {
         let row = |cell: &CellRow| {
             Some(Ours {
                 key: cell.key.clone(),
@@ -87,7 +87,7 @@ fn beside(row: &Row, workload: &str, summary: &Summary) -> TableRow {
                 util_ratio: cell.device.and_then(|d| d.busy_ratio),
             })
         };
-        return with(summary.cell(&setup.key()).and_then(row), None);
+        return with(summary.cell(&cell.key()).and_then(row), None);
     }
     with(None, Some(missing(summary, wanted, workload)))
 }
@@ -95,8 +95,8 @@ fn beside(row: &Row, workload: &str, summary: &Summary) -> TableRow {
 /// Why a cell that the paper has was not measured.
 pub(super) fn missing(summary: &Summary, wanted: &super::Pattern, workload: &str) -> String {
     match wanted.find(workload, summary.skipped.iter().map(|s| &s.cell)) {
-        Some(setup) => {
-            let skipped = summary.skipped.iter().find(|s| s.cell == *setup);
+        Some(cell) => {
+            let skipped = summary.skipped.iter().find(|s| s.cell == *cell);
             skipped.map_or_else(String::new, |s| s.reason.clone())
         }
         None => format!("this run has no {workload} of {}", wanted.label()),

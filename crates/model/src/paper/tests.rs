@@ -41,11 +41,11 @@ impl Made {
         ];
         let reads =
             [native("device", "dd-read"), guest("device", "lsi53c895a", "dd-read"), virtio("device", "dd-read")];
-        for (setup, mb) in writes.iter().zip(self.write).chain(reads.iter().zip(self.read)) {
-            bench = bench.cell(setup.clone(), mb * 1e6);
+        for (cell, mb) in writes.iter().zip(self.write).chain(reads.iter().zip(self.read)) {
+            bench = bench.cell(cell.clone(), mb * 1e6);
         }
-        for (setup, depth) in [&reads[0], &reads[2]].into_iter().zip(self.depth) {
-            bench = bench.device(setup, 65536.0, depth, 0.6);
+        for (cell, depth) in [&reads[0], &reads[2]].into_iter().zip(self.depth) {
+            bench = bench.device(cell, 65536.0, depth, 0.6);
         }
         let mut run = bench.run();
         run.study = "shafer2010-storage".into();
@@ -157,7 +157,7 @@ fn caps_caches_and_cells_that_are_not_there_decide_nothing() {
         judged.effects.into_iter().find(|j| j.effect.id == "sparse-write-collapse").unwrap().reason
     };
     assert_eq!(reason(&run), "this run has no dd-write of qemu on sparse by lsi53c895a");
-    run.skipped.push(Skipped { setup: sparse, reason: "no space for it".into() });
+    run.skipped.push(Skipped { cell: sparse, reason: "no space for it".into() });
     assert_eq!(reason(&run), "no space for it");
 }
 

@@ -75,7 +75,17 @@ impl DeviceUse {
         ]
     }
 
-    /// As a probe gives it.
+    /// As the probe of disks gives it for one of this name.
+    pub fn seen(&self, disk: &str) -> Seen {
+        Seen {
+            node: String::new(),
+            watched: Watched::Disk(disk.to_owned()),
+            probe: "diskstats".to_owned(),
+            figures: self.readings(),
+        }
+    }
+
+    /// Its figures as a probe gives them.
     pub fn readings(&self) -> Vec<Reading> {
         let mut all = vec![
             Reading::scalar("seconds", self.seconds),
@@ -161,11 +171,5 @@ impl CpuUse {
 
 /// What the probes of disks and processors give around a cell of one guest, for made-up and for old runs.
 pub fn seen_around(device: Option<DeviceUse>, cpu: &CpuUse) -> Vec<Seen> {
-    let disk = device.map(|device| Seen {
-        node: String::new(),
-        watched: Watched::Disk("backing".to_owned()),
-        probe: "diskstats".to_owned(),
-        figures: device.readings(),
-    });
-    disk.into_iter().chain(cpu.seen("guest")).collect()
+    device.map(|device| device.seen("backing")).into_iter().chain(cpu.seen("guest")).collect()
 }

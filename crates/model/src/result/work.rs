@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{BANDWIDTH, IOPS, LATENCY};
+use super::{BANDWIDTH, IOPS, LATENCY, READ, REQUESTS, WRITTEN};
 use crate::figure::{Distribution, Reading, Value, scalar};
 
 /// What a workload itself says it did.
@@ -57,9 +57,9 @@ impl DiskWork {
         let mut figures = vec![
             Reading::scalar(BANDWIDTH, self.bandwidth()),
             Reading::scalar(IOPS, self.iops()),
-            Reading::scalar("read", self.read_bytes as f64),
-            Reading::scalar("written", self.write_bytes as f64),
-            Reading::scalar("requests", self.ios as f64),
+            Reading::scalar(READ, self.read_bytes as f64),
+            Reading::scalar(WRITTEN, self.write_bytes as f64),
+            Reading::scalar(REQUESTS, self.ios as f64),
         ];
         figures.extend(self.latency.map(|latency| Reading::distribution(LATENCY, latency)));
         WorkloadResult { seconds: self.seconds, figures, raw, command }
@@ -84,9 +84,9 @@ impl WorkloadResult {
     pub fn disk_work(&self) -> DiskWork {
         let amount = |name: &str| self.figure(name).unwrap_or(0.0) as u64;
         DiskWork {
-            read_bytes: amount("read"),
-            write_bytes: amount("written"),
-            ios: amount("requests"),
+            read_bytes: amount(READ),
+            write_bytes: amount(WRITTEN),
+            ios: amount(REQUESTS),
             seconds: self.seconds,
             latency: self.latency().cloned(),
         }

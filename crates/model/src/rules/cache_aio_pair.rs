@@ -86,7 +86,7 @@ mod fixture {
 
     fn pair(buffered: f64, direct: f64) -> Facts {
         let mut writeback = virtio("device", "rand-write-32");
-        if let Some(a) = &mut writeback.attachment {
+        if let Some(a) = writeback.attachment_mut() {
             (a.cache, a.aio) = (Cache::Writeback, Aio::Threads);
         }
         Bench::new()

@@ -303,7 +303,7 @@ mod tests {
     fn a_missing_iothread_is_compared_with_the_same_driver() {
         let threaded = |driver: &str| {
             let mut with = guest("device", driver, "rand-read-32");
-            if let Some(a) = &mut with.attachment {
+            if let Some(a) = with.attachment_mut() {
                 a.iothread = true;
             }
             let without = guest("device", driver, "rand-read-32");
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn a_pair_is_compared_with_the_same_pair() {
         let mut writeback = virtio("device", "rand-write-32");
-        if let Some(a) = &mut writeback.attachment {
+        if let Some(a) = writeback.attachment_mut() {
             (a.cache, a.aio) = (Cache::Writeback, Aio::Threads);
         }
         let bench = Bench::new().cell(native("device", "rand-write-32"), 60e3).cell(writeback, 6e3);

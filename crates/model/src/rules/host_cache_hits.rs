@@ -69,7 +69,7 @@ mod fixture {
 
     fn reads(mark: Option<Mark>) -> Facts {
         let mut cached = virtio("device", "rand-read-1");
-        if let Some(a) = &mut cached.attachment {
+        if let Some(a) = cached.attachment_mut() {
             (a.cache, a.aio) = (Cache::Writeback, Aio::Threads);
         }
         let bench = Bench::new().cell(native("device", "rand-read-1"), 15e3).cell(cached.clone(), 5.5e3);

@@ -101,7 +101,7 @@ mod fixture {
 
     fn writeback(workload: &str) -> Facts {
         let mut cached = virtio("device", workload);
-        if let Some(a) = &mut cached.attachment {
+        if let Some(a) = cached.attachment_mut() {
             (a.cache, a.aio) = (Cache::Writeback, Aio::Threads);
         }
         Bench::new()

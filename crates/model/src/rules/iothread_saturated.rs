@@ -85,7 +85,7 @@ mod fixture {
 
     fn busy(cores: f64) -> Facts {
         let mut threaded = virtio("device", "rand-read-32");
-        if let Some(a) = &mut threaded.attachment {
+        if let Some(a) = threaded.attachment_mut() {
             a.iothread = true;
         }
         Bench::new()

@@ -7,7 +7,7 @@ use crate::cell::Cell;
 use crate::facts::gain_ratio;
 use crate::result::Run;
 use crate::stats::Ratio;
-use crate::study::{Matrix, Study};
+use crate::study::{NamedCell, Study};
 
 /// Two cells whose comparison would prove a finding (`vmio tax --prove`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -34,14 +34,12 @@ pub struct Proven {
 impl Proof {
     /// The study that measures both cells (and their baselines) as the given one would.
     pub fn study(&self, like: &Study) -> Study {
-        let one = |s: &Cell| {
-            Matrix::of(s.target().unwrap_or_default(), &s.lead.side.kind, s.attachment(), &[s.workload().to_owned()])
-        };
         Study {
             name: format!("{}-proof", like.name),
             title: format!("{} against {}", self.after.key(), self.before.key()),
             control: None,
-            matrix: vec![one(&self.before), one(&self.after)],
+            matrix: Vec::new(),
+            named: [&self.before, &self.after].map(NamedCell::from).into(),
             ..like.clone()
         }
     }
@@ -69,7 +67,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::study::Names;
+    use crate::study::{Names, Sort, WorkloadName};
     use crate::testing::{Bench, guest, native, virtio};
 
     const QUICK: &str = include_str!("../../../../studies/quick.toml");
@@ -92,8 +90,10 @@ mod tests {
             guests: list(&["native", "qemu"]),
             targets: list(&["device", "sparse"]),
             drivers: list(&["lsi53c895a", "virtio-blk"]),
-            workloads: list(&["durable-append", "seq-write", "seq-read", "rand-read-1", "rand-read-32"]),
-            workload_family: None,
+            workloads: ["durable-append", "seq-write", "seq-read", "rand-read-1", "rand-read-32"]
+                .map(|name| WorkloadName { name: name.into(), works_on: Sort::Disk })
+                .into(),
+            ..Names::default()
         };
         let study = proof().study(&Study::parse("quick.toml", QUICK, &names).unwrap());
         assert_eq!(study.cells(), [native("device", "rand-read-32"), proof().before, proof().after]);

@@ -20,18 +20,18 @@ pub fn is_emulated(driver: &str) -> bool {
 }
 
 /// Key of a cell without its workload: `device/qemu/virtio-blk,none,native`.
-pub fn disk_key(setup: &Cell) -> String {
-    setup.place_key()
+pub fn disk_key(cell: &Cell) -> String {
+    cell.place_key()
 }
 
 /// Whether half or more of the cell's samples did not reach the device.
-pub fn mostly_cached(m: &Measured, setup: &Cell) -> bool {
-    m.cell(setup).is_some_and(|c| c.marks.get(&Mark::Cached).is_some_and(|n| 2 * n >= c.samples))
+pub fn mostly_cached(m: &Measured, cell: &Cell) -> bool {
+    m.cell(cell).is_some_and(|c| c.marks.get(&Mark::Cached).is_some_and(|n| 2 * n >= c.samples))
 }
 
 /// The driver of a cell's disk; empty for the native side.
-pub fn driver(setup: &Cell) -> &str {
-    setup.attachment().map_or("", |a| &a.driver)
+pub fn driver(cell: &Cell) -> &str {
+    cell.attachment().map_or("", |a| &a.driver)
 }
 
 /// The disk that gained.
@@ -127,8 +127,8 @@ pub fn cite_ratio(m: &Measured, label: String, ratio: &Ratio) -> Cited {
 }
 
 /// A cell's share of native, if it may be cited.
-pub fn cite_share(m: &Measured, setup: &Cell) -> Option<Cited> {
-    let share = m.known_share(setup)?;
+pub fn cite_share(m: &Measured, cell: &Cell) -> Option<Cited> {
+    let share = m.known_share(cell)?;
     Some(cite_ratio(m, format!("share of native: {}", share.key), &share.share_ratio))
 }
 

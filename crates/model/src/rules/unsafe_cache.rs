@@ -144,7 +144,7 @@ mod fixture {
 
     fn with(cache: Cache) -> Facts {
         let mut guest = virtio("device", "durable-append");
-        if let Some(a) = &mut guest.attachment {
+        if let Some(a) = guest.attachment_mut() {
             (a.cache, a.aio) = (cache, Aio::Threads);
         }
         Bench::new().cell(native("device", "durable-append"), 5e3).cell(guest, 4e3).facts()

@@ -13,12 +13,17 @@ impl Study {
         self.groups().into_iter().flatten().collect()
     }
 
+    /// The cells as the study names them, each as often as it does.
+    pub(super) fn named_cells(&self) -> impl Iterator<Item = Cell> {
+        self.matrix.iter().flat_map(Matrix::cells).chain(self.named.iter().filter_map(NamedCell::cell))
+    }
+
     /// The cells by what they are compared with: the cells of a group run next to each other. Where nothing is
     /// compared a group has what does the same work on the same thing.
     pub fn groups(&self) -> Vec<Vec<Cell>> {
         let mut seen = BTreeSet::new();
         let mut groups: Vec<(Cell, Vec<Cell>)> = Vec::new();
-        for cell in self.matrix.iter().flat_map(Matrix::cells).chain(self.named.iter().filter_map(NamedCell::cell)) {
+        for cell in self.named_cells() {
             let baseline = self.baseline.of(&cell);
             let head = baseline.clone().unwrap_or_else(|| cell.natively());
             let at = groups.iter().position(|(of, _)| *of == head).unwrap_or_else(|| {
@@ -49,7 +54,7 @@ impl Matrix {
         Matrix { sides: vec![side.to_owned()], disks: Some(disks), workloads: workloads.to_vec(), ..Matrix::default() }
     }
 
-    fn cells(&self) -> Vec<Cell> {
+    pub(super) fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::new();
         let settings = self.each_settings();
         for place in self.places() {

@@ -81,7 +81,7 @@ pub fn logical_blocks(effective: &BTreeMap<String, BTreeMap<String, String>>) ->
 /// holds the logical block size of targets in bytes: see [`logical_blocks`].
 pub fn controls(study: &Study, samples: &[Sample], blocks: &BTreeMap<String, u64>) -> Vec<Control> {
     let Some(controlled) = &study.control else { return Vec::new() };
-    let first = |setup: &Cell| samples.iter().find(|s| s.round == 0 && s.cell == *setup).and_then(Seen::of);
+    let first = |cell: &Cell| samples.iter().find(|s| s.round == 0 && s.cell == *cell).and_then(Seen::of);
     let wanted = |c: &Cell| c.disk().is_some_and(|d| controlled.workloads.iter().any(|w| w == d.workload));
     let cells = study.cells().into_iter().filter(|c| !c.is_native() && wanted(c));
     cells

@@ -93,10 +93,39 @@ impl NamedCell {
         let mut actors = self.actors.iter().map(NamedActor::actor);
         Some(Cell { lead: actors.next()?, beside: actors.collect(), settings: self.settings.clone() })
     }
+}
 
-    /// The targets that its actors work on.
-    pub fn targets(&self) -> impl Iterator<Item = &str> {
-        self.actors.iter().filter_map(|a| Some(a.disk.as_ref()?.target.as_str()))
+impl From<&Cell> for NamedCell {
+    fn from(cell: &Cell) -> Self {
+        Self { actors: cell.actors().map(NamedActor::from).collect(), settings: cell.settings.clone() }
+    }
+}
+
+impl From<&Actor> for NamedActor {
+    fn from(actor: &Actor) -> Self {
+        let Actor { side, subject, workload, start, duration } = actor;
+        let mut named = NamedActor {
+            side: side.kind.clone(),
+            nth: side.nth + 1,
+            shape: side.shape.clone(),
+            disk: None,
+            path: None,
+            machine: false,
+            cluster: None,
+            workload: workload.clone(),
+            start_seconds: start.seconds(),
+            seconds: duration.map(Millis::seconds),
+        };
+        match subject.clone() {
+            Subject::Disk { target, attachment } => named.disk = Some(NamedDisk { target, attachment }),
+            Subject::Path { network, peer, nic } => {
+                let (vhost, queues) = nic.as_ref().map_or((false, None), |nic| (nic.vhost, nic.queues));
+                named.path = Some(NamedPath { network, peer, nic: nic.map(|nic| nic.model), vhost, queues });
+            }
+            Subject::Machine => named.machine = true,
+            Subject::Cluster { nodes } => named.cluster = Some(nodes),
+        }
+        named
     }
 }
 

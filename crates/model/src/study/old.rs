@@ -12,6 +12,11 @@ const KEYS: [(&str, &str); 7] = [
     ("options", "disks.options"),
 ];
 
+/// Whether an old key of `[[matrix]]` says something of disks.
+pub(super) fn of_disks(key: &str) -> bool {
+    now(key).is_some_and(|now| now.starts_with("disks."))
+}
+
 /// How a key of `[[matrix]]` is written now, where that was otherwise.
 pub(super) fn now(key: &str) -> Option<&'static str> {
     KEYS.iter().find(|(old, _)| *old == key).map(|(_, now)| *now)

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use self::spans::Spans;
 use super::Study;
-use crate::cell::{Actor, Cell, Millis, Side};
+use crate::cell::{Actor, Cell, Millis, Side, Subject};
 use crate::result::WorkloadTraits;
 
 pub mod spans;
@@ -73,7 +73,7 @@ pub struct Plan {
     pub min_rounds: u32,
     /// Rounds at most.
     pub max_rounds: u32,
-    /// Guests booted at each boot: one a kind.
+    /// Guests booted at each boot: one a side, and in a cluster as many as it has machines.
     pub guests_per_boot: u32,
     /// Seconds until every cell ran once: when the first figures are there.
     pub first_round_seconds: f64,
@@ -96,7 +96,7 @@ pub struct Plan {
     /// Bytes that the fewest rounds write by the `rates`, targets included.
     #[serde(default)]
     pub likely_bytes_written: u64,
-    /// The write budget in bytes.
+    /// The write budget in bytes; without end where no cell is on a disk.
     #[serde(default)]
     pub budget_bytes: u64,
     /// How much of its target a writing cell writes at most, by workload: so much that the fewest rounds
@@ -105,9 +105,9 @@ pub struct Plan {
     pub spans: BTreeMap<String, u64>,
     /// Space taken at the same time, spare included.
     pub peak_space_bytes: u64,
-    /// Cores that each side has.
+    /// Cores that each side has; the largest, where they differ.
     pub vcpus: u32,
-    /// Memory that each side has, in bytes.
+    /// Memory that each side has, in bytes; the largest, where they differ.
     pub memory_bytes: u64,
     /// Whether even the fewest rounds do not fit the time budget.
     pub over_time: bool,
@@ -136,16 +136,15 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
     let lone_cost = cells.iter().zip(&costs).filter(|(cell, _)| lone.contains(cell));
     let lone_seconds: f64 = lone_cost.map(|(_, c)| c.0).sum();
     let round_seconds: f64 = costs.iter().map(|c| c.0).sum();
-    let round_bytes: u64 = costs.iter().map(|c| c.1).sum::<u64>() + refills(study, &cells, traits, rates);
-    let round_seconds = round_seconds + refills(study, &cells, traits, rates) as f64 / rates.write_bytes_per_second;
+    let refills = refills(study, &cells, traits, rates);
+    let round_bytes: u64 = costs.iter().map(|c| c.1).sum::<u64>() + refills;
+    let round_seconds = round_seconds + writing_seconds(refills, rates);
     let (control_cells, control_seconds, control_bytes) = control_costs(study, &cells, traits, rates, &spans);
-    // One guest of a shape carries the disks of all its cells.
-    let sides: BTreeSet<&Side> = cells.iter().flat_map(Cell::actors).map(|a| &a.side).collect();
-    let guests = sides.iter().filter(|side| !side.is_native()).count() as u32;
+    let guests = guests(&cells);
     let targets = targets(&cells);
     let precondition_bytes = precondition_bytes(study, &targets, traits, rates);
     let prepare_bytes = making_bytes + precondition_bytes + spans.probes(&cells, rates);
-    let prepare_seconds = prepare_bytes as f64 / rates.write_bytes_per_second;
+    let prepare_seconds = writing_seconds(prepare_bytes, rates);
     let seconds = |rounds: u32| {
         let boots = rounds.div_ceil(study.repeat.rounds_per_boot());
         let without_lone = f64::from(rounds.saturating_sub(study.repeat.min_pairs)) * lone_seconds;
@@ -183,13 +182,29 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
         likely_bytes_written: likely_bytes.min(max_bytes),
         budget_bytes,
         peak_space_bytes: space as u64,
-        vcpus: study.guest.vcpus,
-        memory_bytes: u64::from(study.guest.memory_mib) * super::MIB,
+        vcpus: cells.iter().flat_map(Cell::actors).filter_map(|a| a.side.shape.vcpus).fold(study.guest.vcpus, u32::max),
+        memory_bytes: u64::from(study.most_memory_mib()) * super::MIB,
         over_time: seconds(least) > budget_seconds,
         over_bytes: spans.most_bytes(study, &cells, rates, prepare_bytes, least) > budget_bytes,
         spans: spans.by_workload,
         rates: rates.clone(),
     }
+}
+
+/// Guests that run at the same time: one of a side carries the subjects of all its cells.
+fn guests(cells: &[Cell]) -> u32 {
+    let mut machines: BTreeMap<&Side, u32> = BTreeMap::new();
+    for actor in cells.iter().flat_map(Cell::actors).filter(|a| !a.side.is_native()) {
+        let nodes = if let Subject::Cluster { nodes } = actor.subject { nodes } else { 1 };
+        let most = machines.entry(&actor.side).or_default();
+        *most = nodes.max(*most);
+    }
+    machines.values().sum()
+}
+
+/// Seconds of writing so much; what is not written takes none, whatever the rate.
+fn writing_seconds(bytes: u64, rates: &Rates) -> f64 {
+    if bytes == 0 { 0.0 } else { bytes as f64 / rates.write_bytes_per_second }
 }
 
 /// Control cells of a round, their seconds and the bytes that they write, at most: the first of a
@@ -242,13 +257,14 @@ fn writes(traits: &[WorkloadTraits], workload: &str) -> bool {
 /// What an actor does on a disk.
 #[derive(Debug, Clone, Copy)]
 struct Job<'a> {
+    actor: &'a Actor,
     target: &'a str,
     workload: &'a str,
 }
 
 /// What the actors of a cell do on disks.
 fn jobs(cell: &Cell) -> impl Iterator<Item = Job<'_>> {
-    cell.actors().filter_map(|a| Some(Job { target: a.target()?, workload: &a.workload }))
+    cell.actors().filter_map(|actor| Some(Job { actor, target: actor.target()?, workload: &actor.workload }))
 }
 
 /// The targets of cells, each once.
@@ -292,8 +308,13 @@ fn cell_cost(study: &Study, cell: &Cell, traits: &[WorkloadTraits], rates: &Rate
     (seconds + rates.cell_overhead_seconds, bytes)
 }
 
+/// Seconds that an actor works where its workload runs for a time.
+fn seconds_of(study: &Study, actor: &Actor) -> f64 {
+    actor.duration.map_or(study.repeat.seconds, Millis::seconds)
+}
+
 fn actor_cost(study: &Study, actor: &Actor, traits: &[WorkloadTraits], rates: &Rates, spans: &Spans) -> (f64, u64) {
-    let timed = actor.duration.map_or(study.repeat.seconds, Millis::seconds);
+    let timed = seconds_of(study, actor);
     if !actor.subject.is_disk() {
         return (timed, 0);
     }

@@ -1,8 +1,8 @@
 //! What to run next: a pure function of the study and of what the store holds, so that a run
 //! broken off by any means is resumed by asking again.
 //!
-//! A **round** runs each open cell once. The cells of one baseline (the native one
-//! and every guest) run next to each other, so that drift hits both sides alike. Every second
+//! A **round** runs each open cell once. The cells of one baseline (itself and all that are compared
+//! with it) run next to each other, so that drift hits both sides alike. Every second
 //! round is the mirror image of the one before it, so that over two rounds each cell of a group
 //! ran as often before as after each other; the pair's own order is drawn from the seed.
 //! Rounds are dealt to boots in blocks ([`super::Repeat::rounds_per_boot`]): changing the side
@@ -47,7 +47,7 @@ pub struct Progress<'a> {
     pub done: &'a [SampleKey],
     /// Keys of cells that cannot run here (requirements unmet, guest never booted).
     pub skipped: &'a BTreeSet<String>,
-    /// Share against native so far of each guest cell, by key: see [`crate::summary::shares`].
+    /// Share of its baseline so far of each compared cell, by key: see [`crate::summary::shares`].
     pub shares: &'a BTreeMap<String, Ratio>,
     /// Control cells that round 0 called for ([`super::controls`]); they run from round 1 on.
     pub controls: &'a [Control],
@@ -62,6 +62,8 @@ pub struct Progress<'a> {
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq)]
+// There is one at a time.
+#[allow(clippy::large_enum_variant)]
 pub enum Step {
     /// End the guests that run and boot new ones; from now on this is the boot's number.
     Boot {
@@ -87,7 +89,7 @@ pub enum Step {
 pub enum DoneReason {
     /// Every share is known well enough.
     Converged,
-    /// Native cells alone have no share: each ran the fewest rounds.
+    /// Nothing is compared, so there is no share: each cell ran the fewest rounds.
     FewestRounds,
     /// Some cells reached the most pairs without converging.
     MaxPairs,
@@ -185,7 +187,7 @@ fn runnable(study: &Study, group: Vec<Cell>, skipped: &BTreeSet<String>) -> Vec<
 fn open(study: &Study, group: Vec<Cell>, progress: &Progress<'_>) -> Vec<Cell> {
     let rule = study.repeat.convergence();
     let rounds = |cell: &Cell| progress.done.iter().filter(|s| s.cell == cell.key()).count() as u32;
-    // A guest with controls goes on until they have the fewest pairs, too.
+    // A cell with controls goes on until they have the fewest pairs, too.
     let explained = |cell: &Cell| {
         let mut controls = progress.controls.iter().filter(|c| c.of == *cell && runs(&c.cell, progress));
         controls.all(|c| rounds(&c.cell) >= rule.min_pairs)
@@ -200,7 +202,7 @@ fn open(study: &Study, group: Vec<Cell>, progress: &Progress<'_>) -> Vec<Cell> {
         return group.into_iter().filter(|cell| rounds(cell) < most(cell)).collect();
     }
     // A disk that is not steady yet has no figures to converge.
-    if group.first().is_some_and(|native| progress.unsteady.contains(&native.key())) {
+    if group.first().is_some_and(|baseline| progress.unsteady.contains(&baseline.key())) {
         return group;
     }
     let group: Vec<Cell> = group.into_iter().filter(|cell| !compared(cell) || !known(cell)).collect();
@@ -211,7 +213,7 @@ fn runs(cell: &Cell, progress: &Progress<'_>) -> bool {
     !progress.skipped.contains(&cell.key())
 }
 
-/// The groups with the control cells of their guests.
+/// The groups with the control cells of their own.
 fn with_controls(groups: &[Vec<Cell>], progress: &Progress<'_>) -> Vec<Vec<Cell>> {
     let mut groups = groups.to_vec();
     for group in &mut groups {

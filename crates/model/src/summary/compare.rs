@@ -8,7 +8,7 @@ use crate::cell::Cell;
 use crate::result::Run;
 use crate::stats::{Ratio, independent_ratio};
 
-use super::build::setups;
+use super::build::cells;
 use super::judge::judge_of;
 
 /// One thing that was not the same around the two runs.
@@ -60,26 +60,26 @@ pub struct Comparison {
 
 /// Compares two runs. Their samples are independent (Welch's interval on the log scale).
 pub fn compare(a: &Run, b: &Run) -> Comparison {
-    let cells = setups(&a.samples).into_iter().filter_map(|setup| cell(a, b, setup)).collect();
+    let both = cells(&a.samples).into_iter().filter_map(|one| cell(a, b, one)).collect();
     let only = |one: &Run, other: &Run| -> Vec<String> {
-        let there = setups(&other.samples);
-        setups(&one.samples).into_iter().filter(|s| !there.contains(s)).map(Cell::key).collect()
+        let there = cells(&other.samples);
+        cells(&one.samples).into_iter().filter(|s| !there.contains(s)).map(Cell::key).collect()
     };
     Comparison {
         schema_version: SCHEMA_VERSION.to_owned(),
         a: a.id,
         b: b.id,
         differences: differences(a, b),
-        cells,
+        cells: both,
         only_a: only(a, b),
         only_b: only(b, a),
     }
 }
 
-fn cell(a: &Run, b: &Run, setup: &Cell) -> Option<CellComparison> {
-    let judge = judge_of(&a.workloads, setup);
+fn cell(a: &Run, b: &Run, cell: &Cell) -> Option<CellComparison> {
+    let judge = judge_of(&a.workloads, cell);
     let figures = |run: &Run| -> Vec<(u32, f64)> {
-        run.samples.iter().filter(|s| s.cell == *setup).filter_map(|s| Some((s.boot, judge.rising(s)?))).collect()
+        run.samples.iter().filter(|s| s.cell == *cell).filter_map(|s| Some((s.boot, judge.rising(s)?))).collect()
     };
     let ratio = independent_ratio(&figures(a), &figures(b))?;
     let verdict = match () {
@@ -88,8 +88,8 @@ fn cell(a: &Run, b: &Run, setup: &Cell) -> Option<CellComparison> {
         () => "no difference shown",
     };
     Some(CellComparison {
-        key: setup.key(),
-        cell: setup.clone(),
+        key: cell.key(),
+        cell: cell.clone(),
         figure: judge.figure.name,
         figure_ratio: ratio,
         differs: verdict != "no difference shown",

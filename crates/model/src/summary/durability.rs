@@ -8,7 +8,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::build::durable;
+use super::rows::durable;
 use crate::cell::Cell;
 use crate::result::{Mark, Run, Sample};
 
@@ -50,9 +50,11 @@ pub struct Durability {
     pub text: String,
 }
 
-/// Judges a cell; `None` where its workload is no durable append.
-pub(super) fn durability(run: &Run, setup: &Cell, samples: &[&Sample]) -> Option<Durability> {
-    let traits = run.workloads.iter().find(|w| w.name == setup.workload()).filter(|w| durable(w))?.disk.as_ref()?;
+/// Judges a cell; `None` where its workload is no durable append, or others work at the same time, whose writes
+/// and flushes cannot be told from its own.
+pub(super) fn durability(run: &Run, cell: &Cell, samples: &[&Sample]) -> Option<Durability> {
+    let on = cell.disk()?;
+    let traits = run.workloads.iter().find(|w| w.name == on.workload).filter(|w| durable(w))?.disk.as_ref()?;
     let seen: Vec<(&Sample, crate::result::DeviceUse)> =
         samples.iter().filter_map(|s| Some((*s, s.device()?))).collect();
     // An imported run may claim anything.
@@ -64,10 +66,9 @@ pub(super) fn durability(run: &Run, setup: &Cell, samples: &[&Sample]) -> Option
     let own = |s: &Sample, flushes: u64| (SEEN..=OWN).contains(&(flushes as f64 / s.work().ios as f64));
     let all_own = seen.iter().all(|(s, d)| own(s, d.flush_ios));
     let busy = !all_own && 2 * samples.iter().filter(|s| s.marks.contains(&Mark::HostBusy)).count() > samples.len();
-    let target = setup.target()?;
-    let fact = |key: &str| run.effective.get(&format!("{target}/native")).and_then(|e| e.get(key));
+    let fact = |key: &str| run.effective.get(&format!("{}/native", on.target)).and_then(|e| e.get(key));
     let on_server = fact(FILE_SERVER).is_some();
-    let dropped = setup.attachment().is_some_and(|a| a.cache.no_flush());
+    let dropped = on.attachment.is_some_and(|a| a.cache.no_flush());
     let (verdict, why) = judge(&Evidence {
         counted: flushes_per_append.zip(bytes_per_append),
         block_bytes: traits.block_bytes as f64,
@@ -143,12 +144,13 @@ mod tests {
 
     fn on(cache: Cache, fact: Option<(&str, &str)>, flushes: f64, bytes: f64) -> Durability {
         let mut guest = virtio("device", "durable-append");
-        guest.attachment.as_mut().unwrap().cache = cache;
+        guest.attachment_mut().unwrap().cache = cache;
         let mut run = Bench::new().cell(native("device", "durable-append"), 5e3).cell(guest.clone(), 2e3).run();
         for s in run.samples.iter_mut().filter(|s| s.cell == guest) {
-            let device = s.device().as_mut().unwrap();
+            let mut device = s.device().unwrap();
             device.flush_ios = (flushes * s.work().ios as f64) as u64;
             device.write_bytes = (bytes * 4096.0 * s.work().ios as f64) as u64;
+            s.put_device(Some(device));
         }
         if let Some((key, value)) = fact {
             run.effective.entry("device/native".into()).or_default().insert(key.into(), value.into());
@@ -195,7 +197,7 @@ mod tests {
     fn what_cannot_be_seen_gets_no_verdict() {
         let cell = native("device", "durable-append");
         let mut run = Bench::new().cell(cell.clone(), 5e3).cell(native("device", "seq-write"), 5e8).run();
-        run.samples.iter_mut().for_each(|s| s.device() = None);
+        run.samples.iter_mut().for_each(|s| s.put_device(None));
         let summary = summarise(&run);
         let d = summary.cell(&cell.key()).unwrap().durability.clone().unwrap();
         assert_eq!((d.verdict, d.flushes_per_append), (Verdict::NotVisible, None));
@@ -206,7 +208,7 @@ mod tests {
             run.samples.iter_mut().for_each(|s| {
                 s.marks.push(Mark::HostBusy);
                 let (flush_ios, write_bytes) = (flushes * s.work().ios, s.work().ios * 9000);
-                s.device() = Some(crate::result::DeviceUse { flush_ios, write_bytes, ..Default::default() });
+                s.put_device(Some(crate::result::DeviceUse { flush_ios, write_bytes, ..Default::default() }));
             });
             let d = summarise(&run).cell(&cell.key()).unwrap().durability.clone().unwrap();
             assert_eq!(d.verdict, verdict, "{flushes}");

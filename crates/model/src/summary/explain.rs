@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::build::{pairs, unrounded};
+use super::shares::{pairs, unrounded};
 use crate::cell::Cell;
 use crate::result::{BANDWIDTH, Run};
 use crate::stats::{Convergence, Ratio, paired_ratio};

@@ -1,6 +1,7 @@
-//! The headline: what the best guest that one would make by default gets of this host.
+//! The headline: what the best guest that one would make by default gets of this host; where the study
+//! compares with something else, what its first cells get of that.
 
-use super::build::{overall, verdict};
+use super::shares::{overall, verdict};
 use super::{CellRow, Headline, Share};
 use crate::cell::{Aio, Attachment, Baseline, Cache, Cell};
 use crate::result::Run;
@@ -23,8 +24,19 @@ fn distance(target: &str, a: &Attachment) -> u32 {
         + unlike(a.iothread, 1)
 }
 
-/// The headline of a run; `None` without a pair of a guest on its best target with `virtio-blk`. A run without
-/// disks is told by the first of its guests, those with a paravirtual device before others.
+/// The guest that stands for the host's guests: on a disk the nearest to the default by `virtio-blk`, else the
+/// first one, those with a paravirtual device before others. One that had the host for itself.
+fn reference(shares: &[Share]) -> Option<&Share> {
+    let alone = || shares.iter().filter(|s| s.cell.is_alone());
+    if alone().any(|s| s.cell.target().is_some()) {
+        let far = |s: &&Share| Some((distance(s.cell.target()?, s.cell.attachment()?), s.cell.settings.len()));
+        let by_default = |s: &&Share| s.cell.attachment().is_some_and(|a| a.driver == DRIVER);
+        return alone().filter(by_default).min_by_key(far);
+    }
+    alone().min_by_key(|s| s.cell.lead.subject.seen_by().is_some_and(|by| !by.starts_with("virtio")))
+}
+
+/// The headline of a run; `None` without a pair of what it would be about.
 pub(super) fn headline(
     run: &Run,
     cells: &[CellRow],
@@ -33,44 +45,39 @@ pub(super) fn headline(
     rule: &Convergence,
     emulated: bool,
 ) -> Option<Headline> {
-    let on_disk = |s: &Share| s.cell.disk().and_then(|d| Some(distance(d.target, d.attachment?)));
-    let by_default = |s: &&Share| s.cell.attachment().is_some_and(|a| a.driver == DRIVER);
-    let best = match shares.iter().any(|s| s.cell.target().is_some()) {
-        true => shares.iter().filter(by_default).filter_map(|s| Some((on_disk(s)?, s))).min_by_key(|(far, _)| *far)?.1,
-        false => {
-            shares.iter().min_by_key(|s| s.cell.lead.subject.seen_by().is_some_and(|by| !by.starts_with("virtio")))?
-        }
-    };
-    let same = |s: &&Share| s.cell.place_key() == best.cell.place_key();
-    let of: Vec<&Share> = shares.iter().filter(same).collect();
+    let best = if baseline.is_native() { reference(shares)? } else { shares.first()? };
+    let guest = best.cell.place_key();
+    let of: Vec<&Share> = shares.iter().filter(|s| s.cell.place_key() == guest).collect();
     let compared: Vec<(&Cell, Cell)> = of.iter().filter_map(|s| Some((&s.cell, baseline.of(&s.cell)?))).collect();
     let ratio = overall(run, compared.iter().map(|(test, base)| (base, *test)))?;
     let known = converged(&ratio, rule);
-    let guest = best.cell.place_key();
     let workloads: Vec<&str> = of.iter().map(|s| s.cell.workload()).collect();
     let enough = ratio.pairs >= rule.min_pairs && ratio.boots >= rule.min_boots;
     let figure = if enough { percent(&ratio) } else { format!("so far about {:.0} %", ratio.value * 100.0) };
+    let emulation = if emulated { " under software emulation (TCG)" } else { "" };
     // With --gentle both sides ran under a cap: a share of the host it is not.
-    let of_what = match run.environment.cap_ratio {
-        Some(cap) => format!("a cap of {:.0} % of this host (--gentle)", cap * 100.0),
-        None => "this host".to_owned(),
+    let cap = run.environment.cap_ratio.map(|cap| format!("a cap of {:.0} % of this host (--gentle)", cap * 100.0));
+    let told = match baseline.is_native() {
+        true => format!(
+            "A reference guest made by vmio gets {figure} of {}{emulation}: {} on {}",
+            cap.unwrap_or_else(|| "this host".to_owned()),
+            best.cell.lead.subject.seen_by().unwrap_or_else(|| best.cell.lead.side.to_string()),
+            best.cell.lead.subject.place(),
+        ),
+        false => format!(
+            "{guest} gets {figure} of what {} gets{emulation}{}",
+            compared.first()?.1.place_key(),
+            cap.map_or_else(String::new, |cap| format!(", both under {cap}")),
+        ),
     };
-    let text = format!(
-        "A reference guest made by vmio gets {figure} of {of_what}{}: {} on {}, geometric mean over {}{}.",
-        if emulated { " under software emulation (TCG)" } else { "" },
-        best.cell.lead.subject.seen_by().unwrap_or_else(|| best.cell.lead.side.to_string()),
-        best.cell.lead.subject.place(),
-        workloads.join(", "),
-        if known { String::new() } else { format!("; {}", verdict(&ratio, rule)) },
-    );
-    let lines = of.iter().map(|s| line(s, cells)).collect();
+    let doubt = if known { String::new() } else { format!("; {}", verdict(&ratio, rule)) };
     Some(Headline {
         guest,
         share_ratio: ratio,
         converged: known,
         cells: of.iter().map(|s| s.key.clone()).collect(),
-        text,
-        lines,
+        text: format!("{told}, geometric mean over {}{doubt}.", workloads.join(", ")),
+        lines: of.iter().map(|s| line(s, cells)).collect(),
     })
 }
 
@@ -94,7 +101,11 @@ fn line(share: &Share, cells: &[CellRow]) -> String {
 /// Where the rest goes, as far as it was measured: CPU time of the whole host for each request,
 /// natively and through the guest.
 fn cost(share: &Share, cells: &[CellRow]) -> Option<String> {
-    let per_request = |key: &str| cells.iter().find(|c| c.key == key)?.cpu.host_seconds_per_request;
-    let (native, guest) = (per_request(&share.baseline)?, per_request(&share.key)?);
+    let row = |key: &str| cells.iter().find(|c| c.key == key);
+    let (native, guest) = (row(&share.baseline)?, row(&share.key)?);
+    if !native.cell.is_native() || guest.cell.is_native() {
+        return None;
+    }
+    let (native, guest) = (native.cpu.host_seconds_per_request?, guest.cpu.host_seconds_per_request?);
     Some(format!("host CPU per request {:.0} µs natively, {:.0} µs through the guest", native * 1e6, guest * 1e6))
 }

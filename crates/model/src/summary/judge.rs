@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::cell::Cell;
-use crate::figure::{Better, Figure, Labels, Reading, Unit, Value};
+use crate::figure::{ACTOR, Better, Figure, Form, Labels, Reading, Unit, Value};
 use crate::result::{BANDWIDTH, Sample, WorkloadResult, WorkloadTraits, figures_of};
 
 /// The figure that a cell is judged by.
@@ -19,16 +19,27 @@ pub struct Judge {
 /// when one did all (R. Jain et al., DEC-TR-301, 1984).
 pub const FAIRNESS: &str = "fairness";
 
-/// The label that tells actors apart, from 1.
-pub const ACTOR: &str = "actor";
-
 /// What a cell is judged by: its leading workload's figure, summed up over its actors where they all are judged
-/// by that; bandwidth when the run holds no traits of it.
-pub(crate) fn judge_of(workloads: &[WorkloadTraits], cell: &Cell) -> Judge {
+/// by that and more of it is better; bandwidth when the run holds no traits of it.
+pub fn judge_of(workloads: &[WorkloadTraits], cell: &Cell) -> Judge {
     let of = |name: &str| workloads.iter().find(|w| w.name == name)?.judge();
     let figure = of(cell.workload()).cloned().unwrap_or_else(|| Figure::rate(BANDWIDTH, Unit::BytesPerSecond));
-    let alike = cell.beside.iter().all(|a| of(&a.workload).is_some_and(|f| *f == figure));
-    Judge { sum: alike && figure.better == Better::More, figure }
+    let alike = cell.beside.iter().all(|a| of(&a.workload) == Some(&figure));
+    Judge { sum: alike && figure.better == Better::More && figure.form == Form::Scalar, figure }
+}
+
+/// What a cell and its baseline are compared by: what the cell is judged by, or, where one of them has more
+/// actors, what the leading actor alone gets. `None` where the baseline's workload does not measure that.
+pub(crate) fn judge_between(workloads: &[WorkloadTraits], base: &Cell, cell: &Cell) -> Option<Judge> {
+    let judge = judge_of(workloads, cell);
+    let traits = workloads.iter().find(|w| w.name == base.workload());
+    let measured = traits.is_none_or(|traits| traits.figures.contains(&judge.figure));
+    measured.then(|| Judge { sum: judge.sum && as_many(base, cell), ..judge })
+}
+
+/// Whether as many work at the same time in both.
+pub(super) fn as_many(base: &Cell, cell: &Cell) -> bool {
+    base.beside.len() == cell.beside.len()
 }
 
 impl Judge {
@@ -50,33 +61,41 @@ impl Judge {
     /// All figures of a sample with what they are: those of one actor as they are, those of several by actor,
     /// with the sum and the fairness of what they are judged by.
     pub fn all(&self, sample: &Sample, workloads: &[WorkloadTraits]) -> Vec<(Figure, Reading)> {
-        let cell = &sample.cell;
-        let several = !cell.beside.is_empty();
-        let mut all = Vec::new();
-        for (i, (actor, result)) in cell.actors().zip(sample.results()).enumerate() {
-            let figures = figures_of(workloads, &actor.workload);
-            for reading in &result.figures {
-                let Some(figure) = figures.iter().find(|f| f.name == reading.figure) else { continue };
-                let reading = match several {
-                    true => reading.clone().with(ACTOR, (i + 1).to_string()),
-                    false => reading.clone(),
-                };
-                all.push((figure.clone(), reading));
-            }
+        if sample.cell.is_alone() {
+            return of_lead(sample, workloads);
         }
-        if several && self.sum {
-            let each: Vec<f64> = sample.results().filter_map(|r| r.figure(&self.figure.name)).collect();
-            let scalar = |figure: &Figure, value: f64| {
-                let reading =
-                    Reading { figure: figure.name.clone(), labels: Labels::new(), value: Value::Scalar(value) };
-                (figure.clone(), reading)
-            };
-            all.push(scalar(&self.figure, each.iter().sum()));
+        let actors = sample.cell.actors().zip(sample.results()).enumerate();
+        let mut all: Vec<(Figure, Reading)> = actors
+            .flat_map(|(i, (actor, result))| {
+                let labelled =
+                    move |(figure, reading): (Figure, Reading)| (figure, reading.with(ACTOR, (i + 1).to_string()));
+                declared(&actor.workload, result, workloads).into_iter().map(labelled)
+            })
+            .collect();
+        let each: Option<Vec<f64>> = sample.results().map(|r| r.figure(&self.figure.name)).collect();
+        if let Some(each) = each.filter(|_| self.sum) {
+            let reading = |figure: &Figure, value: f64| (figure.clone(), Reading::scalar(&figure.name, value));
+            all.push(reading(&self.figure, each.iter().sum()));
             let fairness = Figure { better: Better::More, ..Figure::loss(FAIRNESS) };
-            all.extend(jain(&each).map(|index| scalar(&fairness, index)));
+            all.extend(jain(&each).map(|index| reading(&fairness, index)));
         }
         all
     }
+}
+
+/// The leading actor's figures with what they are.
+pub(super) fn of_lead(sample: &Sample, workloads: &[WorkloadTraits]) -> Vec<(Figure, Reading)> {
+    declared(sample.cell.workload(), &sample.result, workloads)
+}
+
+/// The figures of a result that its workload declares, with what they are.
+fn declared(workload: &str, result: &WorkloadResult, workloads: &[WorkloadTraits]) -> Vec<(Figure, Reading)> {
+    let figures = figures_of(workloads, workload);
+    let with_figure = |reading: &Reading| {
+        let figure = figures.iter().find(|f| f.name == reading.figure)?;
+        Some((figure.clone(), reading.clone()))
+    };
+    result.figures.iter().filter_map(with_figure).collect()
 }
 
 /// Jain's index of fairness; `None` where nobody did anything.
@@ -86,26 +105,42 @@ fn jain(each: &[f64]) -> Option<f64> {
     (squares > 0.0).then(|| sum * sum / (each.len() as f64 * squares))
 }
 
-/// Values by figure and labels, in the order in which they are first seen.
-pub(super) type Collected = Vec<(Figure, Labels, BTreeMap<u32, (u32, Value)>)>;
+/// The values of a figure of a cell.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Collected {
+    /// The figure.
+    pub figure: Figure,
+    /// What tells them from others of the same figure.
+    pub labels: Labels,
+    /// The values by round.
+    pub values: BTreeMap<u32, Taken>,
+}
 
-/// All figures of a cell by round, with the boot of each.
+/// A value and the boot in which it was taken.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Taken {
+    /// The boot.
+    pub boot: u32,
+    /// The value.
+    pub value: Value,
+}
+
+/// The figures of a cell's samples, in the order in which they are first seen; `figures` gives a sample's.
 pub(super) fn collect<'a>(
-    judge: &Judge,
     samples: impl Iterator<Item = &'a Sample>,
-    all: &[WorkloadTraits],
-) -> Collected {
-    let mut found: Collected = Vec::new();
+    figures: impl Fn(&Sample) -> Vec<(Figure, Reading)>,
+) -> Vec<Collected> {
+    let mut all: Vec<Collected> = Vec::new();
     for sample in samples {
-        for (figure, reading) in judge.all(sample, all) {
-            let at = found.iter().position(|(f, l, _)| *f == figure && *l == reading.labels).unwrap_or_else(|| {
-                found.push((figure, reading.labels.clone(), BTreeMap::new()));
-                found.len() - 1
+        for (figure, Reading { labels, value, .. }) in figures(sample) {
+            let at = all.iter().position(|c| c.figure == figure && c.labels == labels).unwrap_or_else(|| {
+                all.push(Collected { figure, labels, values: BTreeMap::new() });
+                all.len() - 1
             });
-            found[at].2.insert(sample.round, (sample.boot, reading.value));
+            all[at].values.insert(sample.round, Taken { boot: sample.boot, value });
         }
     }
-    found
+    all
 }
 
 #[cfg(test)]

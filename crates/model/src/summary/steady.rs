@@ -3,8 +3,8 @@
 //! takes its results from the window in which steady state is reached. So the samples before that
 //! window are kept in the store and left out of every conclusion.
 //!
-//! What must be steady is the disk, so the native cell of a target and workload is looked at; its
-//! guests' cells of the same rounds follow it.
+//! What must be steady is the disk, so native cells are looked at in which something is written to one; the
+//! guests' cells of the same rounds follow theirs.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::judge::judge_of;
-use crate::cell::Cell;
+use crate::cell::{Actor, Cell};
 use crate::result::{Run, Sample, WorkloadTraits};
 use crate::stats::steady::{self, Window};
 
@@ -51,20 +51,25 @@ impl Steady {
     }
 }
 
+/// Whether a cell is one of those whose figures must become steady.
+pub fn may_become_steady(cell: &Cell, workloads: &[WorkloadTraits]) -> bool {
+    let writes = |actor: &Actor| workloads.iter().any(|w| w.name == actor.workload && w.writes());
+    cell.is_native() && cell.actors().any(|actor| actor.subject.is_disk() && writes(actor))
+}
+
 /// The state of each writing native cell so far.
 pub fn states(samples: &[Sample], workloads: &[WorkloadTraits]) -> Vec<Steady> {
-    let writes = |name: &str| workloads.iter().any(|w| w.name == name && w.writes());
     let mut by_cell: BTreeMap<&Cell, BTreeMap<u32, f64>> = BTreeMap::new();
-    for s in samples.iter().filter(|s| s.cell.is_native() && writes(s.cell.workload())) {
+    for s in samples.iter().filter(|s| may_become_steady(&s.cell, workloads)) {
         let Some(figure) = judge_of(workloads, &s.cell).rising(s) else { continue };
         by_cell.entry(&s.cell).or_default().insert(s.round, figure);
     }
-    let state = |(setup, rounds): (&Cell, BTreeMap<u32, f64>)| {
+    let state = |(cell, rounds): (&Cell, BTreeMap<u32, f64>)| {
         let figures: Vec<f64> = rounds.values().copied().collect();
         let reached = steady::reached(&figures);
         let from = reached.map_or(0, |(n, _)| n - steady::WINDOW);
         Steady {
-            key: setup.key(),
+            key: cell.key(),
             reached_after: reached.map(|(n, _)| n as u32),
             rounds: figures.len() as u32,
             from_round: rounds.keys().nth(from).copied().unwrap_or(0),
@@ -102,7 +107,7 @@ mod tests {
         let bench = cells.iter().fold(Bench::new(), |b, c| b.cell(c.clone(), 300e6)).rounds(9);
         let mut run = bench.run();
         run.samples.iter_mut().filter(|s| s.round < 3 && s.cell.workload() == "seq-write").for_each(|s| {
-            s.result.seconds /= 3.0;
+            s.result.amend(|w| w.seconds /= 3.0);
         });
         if asked {
             run.study_toml += "steady_state = true\n";
@@ -116,7 +121,10 @@ mod tests {
         let cell = |key: &str| summary.cell(key).unwrap();
         for key in ["device/native/seq-write", "device/qemu/virtio-blk,none,native/seq-write"] {
             assert_eq!(cell(key).samples, 6, "{key}");
-            assert!((cell(key).bandwidth_bytes_per_second.value / 300e6 - 1.0).abs() < 0.05, "{key}");
+            assert!(
+                (cell(key).disk.as_ref().unwrap().bandwidth_bytes_per_second.value / 300e6 - 1.0).abs() < 0.05,
+                "{key}"
+            );
         }
         assert_eq!(cell("device/native/seq-read").samples, 9, "reads are not judged");
         assert_eq!(summary.steady.len(), 1);
@@ -133,7 +141,7 @@ mod tests {
     #[test]
     fn what_never_settles_is_said() {
         let mut run = run(true);
-        run.samples.iter_mut().filter(|s| s.round % 2 == 0).for_each(|s| s.result.seconds *= 2.0);
+        run.samples.iter_mut().filter(|s| s.round % 2 == 0).for_each(|s| s.result.amend(|w| w.seconds *= 2.0));
         let summary = summarise(&run);
         assert_eq!(summary.steady[0].reached_after, None);
         assert!(summary.steady[0].text().starts_with("steady state not reached in 9 rounds"));

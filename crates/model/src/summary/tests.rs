@@ -6,6 +6,11 @@ use super::*;
 use crate::result::{Accel, Mark};
 use crate::testing::{Bench, guest, native, virtio};
 
+mod actors;
+mod baselines;
+mod figures;
+mod made;
+
 fn bench() -> Bench {
     Bench::new()
         .cell(native("device", "durable-append"), 1000.0)
@@ -18,7 +23,7 @@ fn bench() -> Bench {
 #[test]
 fn shares_come_out_as_planted() {
     let s = summarise(&bench().run());
-    let share = |setup| s.share(&crate::cell::Cell::key(&setup)).unwrap().clone();
+    let share = |cell: Cell| s.share(&cell.key()).unwrap().clone();
     let durable = share(virtio("device", "durable-append"));
     assert!((durable.share_ratio.value - 0.25).abs() < 0.01, "{durable:?}");
     assert!(durable.converged && durable.verdict == "converged");
@@ -97,7 +102,7 @@ fn a_run_without_samples_is_an_empty_summary() {
 fn a_disturbed_round_is_flagged_and_kept() {
     let mut run = bench().rounds(10).run();
     let slow = run.samples.iter_mut().find(|s| s.cell == virtio("device", "seq-write") && s.round == 4).unwrap();
-    slow.result.seconds *= 20.0;
+    slow.result.amend(|w| w.seconds *= 20.0);
     let s = summarise(&run);
     let key = virtio("device", "seq-write").key();
     assert_eq!(s.cell(&key).unwrap().outlier_rounds, [4]);
@@ -109,7 +114,7 @@ fn a_disturbed_round_is_flagged_and_kept() {
 fn the_scheduler_sees_the_shares_that_the_summary_shows() {
     let run = bench().run();
     let s = summarise(&run);
-    let live = shares(&run.samples, &run.workloads);
+    let live = shares(&run.samples, &run.workloads, &Baseline::Native);
     assert_eq!(live.len(), s.shares.len());
     for share in &s.shares {
         assert_eq!(live[&share.key], share.share_ratio);
@@ -133,7 +138,7 @@ fn comparison_names_the_environment_first() {
     b.environment.kernel = "6.18".into();
     for s in &mut b.samples {
         if s.cell == virtio("device", "seq-write") {
-            s.result.seconds *= 1.5;
+            s.result.amend(|w| w.seconds *= 1.5);
         }
     }
     let c = compare(&a, &b);

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use vmio_model::figure::{Better, Compared, Unit, Value};
 use vmio_model::kind::RunKind;
-use vmio_model::result::{Accel, Mark, Run, Sample, WorkloadTraits, figures_of};
+use vmio_model::result::{Accel, Mark, Run, Sample, WorkloadTraits};
 use vmio_model::shown;
 use vmio_model::stats::{Estimate, Interval};
 use vmio_model::summary::{SCHEMA_VERSION, Summary, summarise};
@@ -129,9 +129,9 @@ fn whole(run: &Run) -> String {
 fn metrics(sample: &Sample, workloads: &[WorkloadTraits]) -> Vec<(String, f64, &'static str)> {
     let mut all = Vec::new();
     for (i, (actor, result)) in sample.cell.actors().zip(sample.results()).enumerate() {
-        let figures = figures_of(workloads, &actor.workload);
+        let Some(traits) = workloads.iter().find(|w| w.name == actor.workload) else { continue };
         for reading in &result.figures {
-            let figure = figures.iter().find(|f| f.name == reading.figure);
+            let figure = traits.figures.iter().find(|f| f.name == reading.figure);
             let Some(figure) = figure.filter(|f| f.compared != Compared::No) else { continue };
             let labels: Vec<&str> = reading.labels.values().map(String::as_str).collect();
             let mut name = std::iter::once(figure.name.as_str()).chain(labels).collect::<Vec<_>>().join("_");

@@ -103,11 +103,11 @@ mod tests {
         let virtio = Attachment::new("virtio-blk", Cache::None, Aio::Native).iothread(true);
         let of = |target: &str, a: &Attachment| Matrix::of(target, "qemu", Some(a), &work);
         let study = Study { matrix: vec![of("sparse", &lsi), of("preallocated", &virtio)], ..quick };
-        let setups: Vec<Cell> = study.matrix.iter().map(|m| one(&study, m).unwrap()).collect();
+        let cells: Vec<Cell> = study.matrix.iter().map(|m| one(&study, m).unwrap()).collect();
         assert_eq!(
-            differs(&setups[0], &setups[1]),
+            differs(&cells[0], &cells[1]),
             "virtio-blk, cache=none, aio=native, an I/O thread, the disk on preallocated"
         );
-        assert_eq!(setups[0].workload, "rand-read-32");
+        assert_eq!(cells[0].workload(), "rand-read-32");
     }
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::study::Names;
+use crate::study::{Names, Sort, WorkloadName};
 use crate::testing::{Bench, guest, native, virtio};
 
 const STUDY: &str = r#"name = "made-up"
@@ -24,9 +24,9 @@ max_gib_written = 20.0
 [control]
 workloads = ["dd-write"]
 [[matrix]]
-targets = ["device"]
-guests = ["native", "qemu"]
-drivers = ["lsi53c895a", "virtio-blk"]
+sides = ["native", "qemu"]
+disks.targets = ["device"]
+disks.drivers = ["lsi53c895a", "virtio-blk"]
 workloads = ["dd-write", "dd-read"]
 "#;
 
@@ -36,7 +36,7 @@ fn names() -> Names {
         guests: list(&["native", "qemu"]),
         targets: list(&["device"]),
         drivers: list(&["lsi53c895a", "virtio-blk"]),
-        workloads: list(&["dd-write", "dd-read"]),
+        workloads: ["dd-write", "dd-read"].map(|name| WorkloadName { name: name.into(), works_on: Sort::Disk }).into(),
         ..Names::default()
     }
 }
@@ -51,8 +51,8 @@ fn samples(native_at: (f64, f64), emulated: (f64, f64), virtio_at: (f64, f64)) -
         |workload| [native("device", workload), guest("device", "lsi53c895a", workload), virtio("device", workload)];
     let mut bench = Bench::new().rounds(2);
     for workload in ["dd-write", "dd-read"] {
-        for (setup, (bytes, depth)) in cells(workload).into_iter().zip([native_at, emulated, virtio_at]) {
-            bench = bench.cell(setup.clone(), 1e9).device(&setup, bytes, depth, 0.5);
+        for (cell, (bytes, depth)) in cells(workload).into_iter().zip([native_at, emulated, virtio_at]) {
+            bench = bench.cell(cell.clone(), 1e9).device(&cell, bytes, depth, 0.5);
         }
     }
     bench.run().samples
@@ -77,7 +77,7 @@ fn a_guest_with_small_requests_gets_a_chain_and_one_with_large_ones_none() {
     );
     for control in &all {
         assert_eq!(control.of, guest("device", "lsi53c895a", "dd-write"));
-        assert!(control.cell.is_native() && control.cell.target() == "device");
+        assert!(control.cell.is_native() && control.cell.target() == Some("device"));
     }
     assert!(all[1].why.contains("as requests of 7680 bytes, natively they were of 52"), "{}", all[1].why);
     // Each link changes one thing.
@@ -127,7 +127,7 @@ fn only_what_the_study_asks_for_is_explained() {
 #[test]
 fn what_the_disk_did_not_show_calls_for_nothing() {
     let mut blind = samples((65536.0, 1.0), (4096.0, 1.0), (4096.0, 1.0));
-    blind.iter_mut().for_each(|s| s.device() = None);
+    blind.iter_mut().for_each(|s| s.put_device(None));
     assert!(controls(&study(), &blind, &BTreeMap::new()).is_empty());
     // Without its baseline there is nothing to be smaller than.
     let mut alone = samples((65536.0, 1.0), (4096.0, 1.0), (4096.0, 1.0));

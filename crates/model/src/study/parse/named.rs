@@ -3,44 +3,45 @@
 use toml::Spanned;
 use toml::de::DeValue;
 
-use crate::cell::{Aio, Attachment, Cache, Options, Shape};
+use crate::cell::{Aio, Attachment, Cache, NATIVE, Options, Shape};
 use crate::study::named::{NamedActor, NamedCell, NamedDisk, NamedPath};
 use crate::study::{Names, Sort};
 use crate::toml_reader::{Reader, Section};
 
+/// What an actor looks like, for messages.
+const ACTOR: &str = "a table like { side = \"qemu\", machine = true, workload = \"openssl\" }";
+
 impl Reader<'_> {
-    pub(super) fn named_cells(&mut self, top: &Section<'_, '_>, names: &Names) -> Option<Vec<NamedCell>> {
-        self.tables(top, "cell", |reader, s| {
-            reader.known_keys(s, &["actors", "settings"]);
-            let actors = reader.list(s, "actors", None, |reader, item, path| reader.actor(item, path, names));
-            let settings = match s.table.get("settings") {
-                None => Some(Default::default()),
-                Some(value) => reader.settings(value, "cell.settings", names),
-            };
-            Some(NamedCell { actors: actors?, settings: settings? })
-        })
+    pub(super) fn named_cell(&mut self, s: &Section<'_, '_>, names: &Names) -> Option<NamedCell> {
+        self.known_keys(s, &["actors", "settings"]);
+        // Two actors may be alike: what one of them gets then is the question. So each has its number.
+        let mut number = 0;
+        let actors = self.list(s, "actors", None, |reader, item, path| {
+            number += 1;
+            reader.actor(item, path, names).map(|actor| (number, actor))
+        });
+        let settings = self.settings(s, names).unwrap_or_default();
+        Some(NamedCell { actors: actors?.into_iter().map(|(_, actor)| actor).collect(), settings })
     }
 
     fn actor(&mut self, item: &Spanned<DeValue<'_>>, path: &str, names: &Names) -> Option<NamedActor> {
-        let DeValue::Table(table) = item.get_ref() else {
-            let like = "a table like { side = \"qemu\", machine = true, workload = \"openssl\" }";
-            self.wrong_type(&item.span(), path, like, item.get_ref());
-            return None;
-        };
-        let s = Section { path: path.to_owned().into(), span: item.span(), table };
+        let s = self.table(item, path, ACTOR)?;
         let before = self.problems.len();
         let keys =
             ["side", "nth", "shape", "disk", "path", "machine", "cluster", "workload", "start_seconds", "seconds"];
         self.known_keys(&s, &keys);
         let side = self.one_of(&s, "side", &names.guests);
-        let has = |key: &str| table.contains_key(key);
-        let nth = if has("nth") { self.whole(&s, "nth", 1, 64) } else { Some(1) };
-        let shape = table.get("shape").map_or(Some(Shape::default()), |value| self.shape(value, &s.key("shape")));
-        let native = side.as_deref() == Some(crate::cell::NATIVE);
+        let native = side.as_deref() == Some(NATIVE);
+        if native {
+            self.of_guests_alone(&s, &["nth", "shape"]);
+        }
+        let nth = self.whole_if(&s, "nth", 1, 64).unwrap_or(1);
+        let shape = s.table.get("shape").map_or(Some(Shape::default()), |value| self.shape(value, &s.key("shape")));
         let disk = self.below(&s, "disk").and_then(|s| self.named_disk(&s, names, native));
         let net = self.below(&s, "path").and_then(|s| self.named_path(&s, names, native));
         let machine = self.switch(&s, "machine", false);
-        let cluster = if has("cluster") { self.whole(&s, "cluster", 2, 1000) } else { None };
+        let cluster = self.whole_if(&s, "cluster", 2, 1000);
+        let has = |key: &str| s.table.contains_key(key);
         let sorts = [
             has("disk").then_some(Sort::Disk),
             has("path").then_some(Sort::Path),
@@ -50,60 +51,62 @@ impl Reader<'_> {
         let sorts: Vec<Sort> = sorts.into_iter().flatten().collect();
         if sorts.len() != 1 {
             let what = "name what is worked on, and one thing: disk, path, machine = true or cluster";
-            self.problem(&item.span(), path, what.to_owned());
+            self.problem(&s.span, path, what.to_owned());
         }
-        let workload = match table.get("workload") {
+        let workload = match s.table.get("workload") {
             Some(value) => self.workload(value, &s.key("workload"), names, sorts.first().copied()),
             None => {
                 self.missing(&s, "workload");
                 None
             }
         };
-        let start = if has("start_seconds") { self.real(&s, "start_seconds", 0.0, 3600.0) } else { Some(0.0) };
-        let seconds = if has("seconds") { self.real(&s, "seconds", 0.1, 3600.0).map(Some) } else { Some(None) };
+        let start_seconds = if has("start_seconds") { self.real(&s, "start_seconds", 0.0, 3600.0)? } else { 0.0 };
+        let seconds = if has("seconds") { self.real(&s, "seconds", 0.1, 3600.0) } else { None };
         let actor = NamedActor {
             side: side?,
-            nth: nth?,
+            nth,
             shape: shape?,
             disk,
             path: net,
             machine: machine?,
             cluster,
             workload: workload?,
-            start_seconds: start?,
-            seconds: seconds?,
+            start_seconds,
+            seconds,
         };
         (self.problems.len() == before).then_some(actor)
     }
 
     fn named_disk(&mut self, s: &Section<'_, '_>, names: &Names, native: bool) -> Option<NamedDisk> {
         self.known_keys(s, &["target", "driver", "cache", "aio", "iothread", "options"]);
-        let target = self.one_of(s, "target", &names.targets)?;
+        let target = self.one_of(s, "target", &names.targets);
         if native {
-            return Some(NamedDisk { target, attachment: None });
+            self.of_guests_alone(s, &["driver", "cache", "aio", "iothread", "options"]);
+            return Some(NamedDisk { target: target?, attachment: None });
         }
         let driver = self.one_of(s, "driver", &names.drivers);
         let cache = self.choice(s, "cache", &Cache::ALL, Cache::None);
         let aio = self.choice(s, "aio", &Aio::ALL, Aio::Native);
         let iothread = self.switch(s, "iothread", false);
-        let options = match s.table.get("options") {
-            None => Some(Options::default()),
-            Some(value) => self.options(value, &s.key("options")),
-        };
+        let options = s.table.get("options").map(|value| self.options(value, &s.key("options")));
+        let options = options.unwrap_or_else(|| Some(Options::default()));
         let attachment =
             Attachment { driver: driver?, cache: cache?, aio: aio?, iothread: iothread?, options: options? };
-        Some(NamedDisk { target, attachment: Some(attachment) })
+        Some(NamedDisk { target: target?, attachment: Some(attachment) })
     }
 
     fn named_path(&mut self, s: &Section<'_, '_>, names: &Names, native: bool) -> Option<NamedPath> {
         self.known_keys(s, &["network", "peer", "nic", "vhost", "queues"]);
         let network = self.one_of(s, "network", &names.networks);
         let peer = self.one_of(s, "peer", &names.peers);
-        let nic = if native { Some(None) } else { self.one_of(s, "nic", &names.nics).map(Some) };
+        if native {
+            self.of_guests_alone(s, &["nic", "vhost", "queues"]);
+            return Some(NamedPath { network: network?, peer: peer?, nic: None, vhost: false, queues: None });
+        }
+        let nic = self.one_of(s, "nic", &names.nics);
         let vhost = self.switch(s, "vhost", false);
-        let queues =
-            if s.table.contains_key("queues") { self.whole(s, "queues", 1, 1024).map(Some) } else { Some(None) };
-        Some(NamedPath { network: network?, peer: peer?, nic: nic?, vhost: vhost?, queues: queues? })
+        let queues = self.whole_if(s, "queues", 1, 1024);
+        Some(NamedPath { network: network?, peer: peer?, nic: Some(nic?), vhost: vhost?, queues })
     }
 
     /// One word out of those given, which must be there.

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Rates, SMALL_BLOCK, budget_bytes, jobs, precondition_bytes, refills, targets, writes};
+use super::{Rates, SMALL_BLOCK, budget_bytes, jobs, precondition_bytes, refills, seconds_of, targets, writes};
 use crate::cell::Cell;
 use crate::result::WorkloadTraits;
 use crate::study::{MIB, Study};
@@ -47,8 +47,10 @@ pub(super) fn of(study: &Study, cells: &[Cell], traits: &[WorkloadTraits], rates
             }
             let appends = traits.iter().find(|t| t.name == name).and_then(|t| t.disk.as_ref());
             let appends = appends.filter(|t| t.sequential && t.depth == 1 && t.block_bytes <= SMALL_BLOCK);
-            let likely =
-                appends.map(|t| 2.0 * rates.small_ios_per_second * t.block_bytes as f64 * study.repeat.seconds);
+            let longest =
+                cells.iter().flat_map(jobs).filter(|j| j.workload == name).map(|j| seconds_of(study, j.actor));
+            let longest = longest.fold(0.0, f64::max);
+            let likely = appends.map(|t| 2.0 * rates.small_ios_per_second * t.block_bytes as f64 * longest);
             let most = likely.filter(|_| small).map_or(whole, |bytes| (bytes as u64).max(LEAST).next_multiple_of(MIB));
             most.min(limit).min(whole)
         };

@@ -14,7 +14,11 @@ pub const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 /// The schema of an output.
 pub fn schema(output: &Output, root: fn(&mut SchemaGenerator) -> Schema) -> Value {
     // As it is written, not as it is read: a field that is always written is required.
-    let settings = SchemaSettings::draft2020_12().for_serialize().with_transform(Open).with_transform(Words);
+    let settings = SchemaSettings::draft2020_12()
+        .for_serialize()
+        .with_transform(Open)
+        .with_transform(Words)
+        .with_transform(Variants);
     let mut schema = root(&mut settings.into_generator());
     let commands: Vec<String> = output.commands.iter().map(|command| format!("`vmio {command}`")).collect();
     let printed = match output.layout.lines {
@@ -73,6 +77,25 @@ impl Transform for Words {
     fn transform(&mut self, schema: &mut Schema) {
         if let Some(Value::String(text)) = schema.get_mut("description") {
             *text = words(text);
+        }
+        transform_subschemas(self, schema);
+    }
+}
+
+/// Of a type that is one of several things each stands as an object with one field, its name: what is said of
+/// the thing is said of that field too.
+#[derive(Debug, Clone)]
+struct Variants;
+
+impl Transform for Variants {
+    fn transform(&mut self, schema: &mut Schema) {
+        for variant in schema.get_mut("oneOf").and_then(Value::as_array_mut).into_iter().flatten() {
+            let Some(about) = variant.get("description").cloned() else { continue };
+            let fields = variant.get_mut("properties").and_then(Value::as_object_mut);
+            let Some(fields) = fields.filter(|fields| fields.len() == 1) else { continue };
+            for field in fields.values_mut().filter_map(Value::as_object_mut) {
+                field.entry("description").or_insert_with(|| about.clone());
+            }
         }
         transform_subschemas(self, schema);
     }

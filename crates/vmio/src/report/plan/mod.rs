@@ -221,7 +221,7 @@ fn cut(plan: &Planned) -> BTreeMap<u64, String> {
 pub fn json(plan: &Planned) -> Document<'_> {
     let placed = plan.placed.as_ref();
     Document {
-        schema_version: "1.0",
+        schema_version: "2.0",
         study: &plan.study.name,
         title: &plan.study.title,
         told: &plan.told,

@@ -6,11 +6,13 @@ use serde::Serialize;
 use vmio_model::facts::{Guest, Unread};
 use vmio_model::rules::Finding;
 use vmio_model::rules::change::Together;
-use vmio_model::summary::SCHEMA_VERSION;
 
 use super::diff::Diff;
 use super::{HostWide, Row, View};
 use crate::document;
+
+/// Version of the document; a run's has its own ([`vmio_model::summary::SCHEMA_VERSION`]).
+const SCHEMA_VERSION: &str = "1.0";
 
 /// What a look at the guests on this host showed.
 #[derive(Serialize, JsonSchema)]

@@ -1,7 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
 use vmio_model::facts::{Details, Place, Processors, Provenance, Subject, Unread};
-use vmio_model::setup::Setup;
 
 use super::*;
 use crate::studies;
@@ -60,8 +59,8 @@ fn like(disk: Disk) -> Like {
 fn set_ups(like: &Like) -> Vec<String> {
     let matrix = |m: &Matrix| {
         let one = Study { matrix: vec![m.clone()], ..like.study.clone() };
-        let cell = one.cells().into_iter().find(|c: &Setup| !c.is_native()).unwrap();
-        format!("{}: {}", cell.target, cell.attachment.unwrap().label())
+        let cell = one.cells().into_iter().find(|c| !c.is_native()).unwrap();
+        format!("{}: {}", cell.target().unwrap(), cell.attachment().unwrap().label())
     };
     like.study.matrix.iter().map(matrix).collect()
 }
@@ -90,7 +89,10 @@ fn a_libvirt_guest_and_its_mends() {
         like.study.title,
         "Like web1 (read at 2026-11-21 12:00:00 UTC): disk sda as it is, and with what its findings advise"
     );
-    assert_eq!((like.study.guest.vcpus, like.study.guest.memory_mib, like.study.size.target_mib), (2, 512, 1024));
+    assert_eq!(
+        (like.study.guest.vcpus, like.study.guest.memory_mib, like.study.size.unwrap().target_mib),
+        (2, 512, 1024)
+    );
     says(&like, "2 vCPUs instead of 4");
     says(&like, "512 MiB of memory instead of 16384: the workloads go round");
     says(&like, "web1 itself is only looked at");
@@ -176,7 +178,7 @@ fn volumes_lie_beside_the_guests_own() {
         let mut volume = disk("vda", "virtio-blk", source);
         volume.details.storage = Some(storage.into()).into();
         let like = like(volume);
-        (like.study.matrix[0].targets[0].clone(), like.on)
+        (like.study.matrix[0].disks.as_ref().unwrap().targets[0].clone(), like.on)
     };
     let on = |target: &str, on: &str| (target.to_owned(), Some(on.to_owned()));
     assert_eq!(place("rbd", "rbd:vms/web1-disk"), on("rbd", "rbd:vms"));

@@ -1,0 +1,175 @@
+//! What the model must know of a workload before it runs.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::figure::{ACTOR, Compared, Figure, Form, Unit};
+
+/// The latency figure of disk workloads.
+pub const LATENCY: &str = "latency";
+/// The bandwidth figure of disk workloads.
+pub const BANDWIDTH: &str = "bandwidth";
+/// The figure of requests a second of disk workloads.
+pub const IOPS: &str = "iops";
+/// What disk workloads read, in bytes.
+pub const READ: &str = "read";
+/// What disk workloads wrote, in bytes.
+pub const WRITTEN: &str = "written";
+/// The number of requests that disk workloads made.
+pub const REQUESTS: &str = "requests";
+
+/// What the model must know of a workload; the entry in `vmio-rig` declares it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct WorkloadTraits {
+    /// Name of the entry.
+    pub name: String,
+    /// What it measures.
+    pub figures: Vec<Figure>,
+    /// Name of the figure that it is judged by, and that decides when a share is known.
+    pub judged_by: String,
+    /// What it does on a disk; `None` where it works on none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskTraits>,
+}
+
+impl WorkloadTraits {
+    /// The figure that it is judged by.
+    pub fn judge(&self) -> Option<&Figure> {
+        self.figures.iter().find(|f| f.name == self.judged_by)
+    }
+
+    /// Whether it reads a disk.
+    pub fn reads(&self) -> bool {
+        self.disk.as_ref().is_some_and(|d| d.reads)
+    }
+
+    /// Whether it writes to a disk.
+    pub fn writes(&self) -> bool {
+        self.disk.as_ref().is_some_and(|d| d.writes)
+    }
+
+    /// Whether it can be judged: its figures are told apart by their names, and the one that it is judged by
+    /// is a number or a distribution that is compared as a ratio and has no labels.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn check(&self) -> Result<(), String> {
+        let mut names = BTreeSet::new();
+        if let Some(twice) = self.figures.iter().find(|f| !names.insert(&f.name)) {
+            return Err(format!("{}: two figures are called {}", self.name, twice.name));
+        }
+        if let Some(taken) = self.figures.iter().find(|f| f.labels.iter().any(|label| label == ACTOR)) {
+            return Err(format!("{}: {} has the label {ACTOR}, by which actors are told apart", self.name, taken.name));
+        }
+        let Some(judge) = self.judge() else {
+            return Err(format!("{} is judged by {}, which it does not measure", self.name, self.judged_by));
+        };
+        let wrong = match () {
+            () if judge.compared != Compared::Ratio => "is not compared as a ratio",
+            () if judge.form == Form::Series => "comes as a series",
+            () if !judge.labels.is_empty() => "has labels",
+            () => return Ok(()),
+        };
+        Err(format!("{} is judged by {}, which {wrong}", self.name, judge.name))
+    }
+}
+
+/// What a workload does on a disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DiskTraits {
+    /// Whether it reads.
+    pub reads: bool,
+    /// Whether it writes.
+    pub writes: bool,
+    /// Whether its offsets are sequential.
+    pub sequential: bool,
+    /// Request size at the application in bytes.
+    pub block_bytes: u64,
+    /// Requests that it keeps in flight.
+    pub depth: u32,
+    /// Whether it goes round the page cache of its own kernel (O_DIRECT).
+    pub direct: bool,
+    /// How it submits requests: `libaio`, `io_uring`, `psync`; empty for dd and in old runs.
+    #[serde(default)]
+    pub engine: String,
+}
+
+impl DiskTraits {
+    /// The figures of a workload like this, and the one that it is judged by: small requests by their
+    /// number, large ones by their bytes. `timed`: whether it times its requests.
+    pub fn figures(&self, timed: bool) -> (Vec<Figure>, &'static str) {
+        (disk_figures(timed), if self.block_bytes > 4096 { BANDWIDTH } else { IOPS })
+    }
+}
+
+/// The figures of disk workloads. `timed`: of those that time their requests.
+fn disk_figures(timed: bool) -> Vec<Figure> {
+    let mut all = vec![
+        Figure::rate(BANDWIDTH, Unit::BytesPerSecond),
+        Figure::rate(IOPS, Unit::RequestsPerSecond),
+        Figure::amount(READ, Unit::Bytes),
+        Figure::amount(WRITTEN, Unit::Bytes),
+        Figure::amount(REQUESTS, Unit::Requests),
+    ];
+    all.extend(timed.then(|| Figure::times(LATENCY)));
+    all
+}
+
+/// The figures that a workload of a run declares. Of control cells, which are chosen when the run has begun, it
+/// holds no traits: they are disk workloads.
+pub fn figures_of<'a>(workloads: &'a [WorkloadTraits], name: &str) -> Cow<'a, [Figure]> {
+    match workloads.iter().find(|w| w.name == name) {
+        Some(traits) => Cow::Borrowed(&traits.figures),
+        None => Cow::Owned(disk_figures(true)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn judged_by(figure: Figure) -> Result<(), String> {
+        let judged_by = figure.name.clone();
+        WorkloadTraits { name: "x".into(), figures: vec![figure], judged_by, disk: None }.check()
+    }
+
+    #[test]
+    fn only_what_can_be_judged_passes() {
+        assert_eq!(judged_by(Figure::rate("bandwidth", Unit::BitsPerSecond)), Ok(()));
+        assert_eq!(judged_by(Figure::times("latency")), Ok(()));
+        let said = |figure: Figure| judged_by(figure).unwrap_err();
+        assert!(said(Figure::loss("loss")).contains("loss, which is not compared as a ratio"));
+        assert!(said(Figure::amount("sent", Unit::Bytes)).contains("not compared as a ratio"));
+        assert!(said(Figure::rate("sent", Unit::Packets).by(&["way"])).contains("has labels"));
+        assert!(said(Figure { form: Form::Series, ..Figure::rate("x", Unit::Count) }).contains("a series"));
+        let rate = Figure::rate("bandwidth", Unit::BitsPerSecond);
+        let of = |figures: Vec<Figure>, judged_by: &str| {
+            WorkloadTraits { name: "x".into(), figures, judged_by: judged_by.into(), disk: None }.check().unwrap_err()
+        };
+        assert_eq!(of(vec![rate.clone()], "loss"), "x is judged by loss, which it does not measure");
+        assert!(of(vec![rate.clone(), rate.clone()], "bandwidth").contains("two figures are called bandwidth"));
+        assert!(of(vec![rate, Figure::loss("loss").by(&[ACTOR])], "bandwidth").contains("actors are told apart"));
+    }
+
+    #[test]
+    fn disk_workloads_of_every_kind_can_be_judged() {
+        for (block_bytes, timed) in [(4096, true), (65536, false)] {
+            let disk = DiskTraits {
+                reads: true,
+                writes: false,
+                sequential: true,
+                block_bytes,
+                depth: 1,
+                direct: true,
+                engine: String::new(),
+            };
+            let (figures, judged_by) = disk.figures(timed);
+            let traits = WorkloadTraits { name: "x".into(), figures, judged_by: judged_by.into(), disk: Some(disk) };
+            assert_eq!(traits.check(), Ok(()));
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What `[[matrix]]` and `[[cell]]` have in common.
+
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::MIN_MEMORY_MIB;
+use crate::cell::{DetectZeroes, Options, Shape};
+use crate::study::{Names, Sort};
+use crate::toml_reader::{Reader, Section, hint};
+
+impl Reader<'_> {
+    /// A list of tables of this name; none where it is not there.
+    pub(super) fn tables<T>(
+        &mut self,
+        top: &Section<'_, '_>,
+        key: &'static str,
+        mut each: impl FnMut(&mut Self, &Section<'_, '_>) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        let Some(value) = top.table.get(key) else { return Some(Vec::new()) };
+        let DeValue::Array(items) = value.get_ref() else {
+            self.problem(&value.span(), key, format!("must be a list of tables: write [[{key}]]"));
+            return None;
+        };
+        if items.is_empty() {
+            self.problem(&value.span(), key, format!("is empty; add at least one [[{key}]]"));
+        }
+        let before = self.problems.len();
+        let mut all = Vec::new();
+        for item in items.iter() {
+            match item.get_ref() {
+                DeValue::Table(table) => {
+                    all.extend(each(self, &Section { path: key.into(), span: item.span(), table }));
+                }
+                _ => self.problem(&item.span(), key, format!("must be a table: write [[{key}]]")),
+            }
+        }
+        (self.problems.len() == before).then_some(all)
+    }
+
+    /// A table below a section, where it is there.
+    pub(super) fn below<'t, 'i>(&mut self, s: &Section<'t, 'i>, key: &str) -> Option<Section<'t, 'i>> {
+        self.table(s.table.get(key)?, &s.key(key), "a table")
+    }
+
+    /// A value that must be a table.
+    pub(super) fn table<'t, 'i>(
+        &mut self,
+        value: &'t Spanned<DeValue<'i>>,
+        path: &str,
+        wanted: &str,
+    ) -> Option<Section<'t, 'i>> {
+        match value.get_ref() {
+            DeValue::Table(table) => Some(Section { path: path.to_owned().into(), span: value.span(), table }),
+            other => {
+                self.wrong_type(&value.span(), path, wanted, other);
+                None
+            }
+        }
+    }
+
+    /// Refuses keys that say something of a guest where there is none.
+    pub(super) fn of_guests_alone(&mut self, s: &Section<'_, '_>, keys: &[&str]) {
+        for key in keys {
+            if let Some(value) = s.table.get(*key) {
+                self.problem(&value.span(), &s.key(key), "says something of a guest, and this is native".to_owned());
+            }
+        }
+    }
+
+    /// `{ vcpus = 2, pins = [0, 1] }`.
+    pub(super) fn shape(&mut self, item: &Spanned<DeValue<'_>>, path: &str) -> Option<Shape> {
+        let s = self.table(item, path, "a table like { vcpus = 2 }")?;
+        let before = self.problems.len();
+        self.known_keys(&s, &["machine", "vcpus", "memory_mib", "kernel", "pins"]);
+        let machine = self.part_of_a_name(&s, "machine");
+        let vcpus = self.whole_if(&s, "vcpus", 1, 1024);
+        let memory_mib = self.whole_if(&s, "memory_mib", MIN_MEMORY_MIB, 1 << 20);
+        let kernel = self.part_of_a_name(&s, "kernel");
+        let cpu =
+            |reader: &mut Self, item: &Spanned<DeValue<'_>>, path: &str| reader.whole_value(item, path, 0, 65_535);
+        let pins = self.list(&s, "pins", Some(Vec::new()), cpu);
+        let shape = Shape { machine, vcpus, memory_mib, kernel, pins: pins? };
+        (self.problems.len() == before).then_some(shape)
+    }
+
+    /// A word that is shown in the names of cells; may be left out.
+    fn part_of_a_name(&mut self, s: &Section<'_, '_>, key: &str) -> Option<String> {
+        let value = s.table.get(key)?;
+        let text = self.string(s, key, None)?;
+        if text.chars().all(|c| c.is_ascii_alphanumeric() || "._-+".contains(c)) {
+            return Some(text);
+        }
+        let what = format!("`{text}` has characters other than letters, digits, `.`, `_`, `-` and `+`");
+        self.problem(&value.span(), &s.key(key), what);
+        None
+    }
+
+    /// `{ queues = 4, discard = true }`.
+    pub(super) fn options(&mut self, item: &Spanned<DeValue<'_>>, path: &str) -> Option<Options> {
+        let s = self.table(item, path, "a table like { queues = 4 }")?;
+        let before = self.problems.len();
+        self.known_keys(&s, &["queues", "mapped_iothreads", "discard", "detect_zeroes"]);
+        let queues = self.whole_if(&s, "queues", 1, 1024);
+        let mapped_iothreads = self.whole_if(&s, "mapped_iothreads", 1, 1024);
+        let discard = self.switch(&s, "discard", false);
+        let detect_zeroes = self.choice(&s, "detect_zeroes", &DetectZeroes::ALL, DetectZeroes::Off);
+        let options = Options { queues, mapped_iothreads, discard: discard?, detect_zeroes: detect_zeroes? };
+        (self.problems.len() == before).then_some(options)
+    }
+
+    /// A workload: one of the list, or of the family. It works on a subject of this sort.
+    pub(super) fn workload(
+        &mut self,
+        item: &Spanned<DeValue<'_>>,
+        path: &str,
+        names: &Names,
+        on: Option<Sort>,
+    ) -> Option<String> {
+        let words: Vec<&str> = names.workloads.iter().map(|w| w.name.as_str()).collect();
+        let DeValue::String(name) = item.get_ref() else {
+            self.wrong_type(&item.span(), path, "a string", item.get_ref());
+            return None;
+        };
+        let what = match (names.works_on(name), names.workload_family) {
+            (Some(works_on), _) => match on.filter(|on| *on != works_on) {
+                None => return Some(name.to_string()),
+                Some(on) => format!("`{name}` works on {}, not on {}", works_on.word(), on.word()),
+            },
+            (None, None) => format!("unknown entry `{name}`{}", hint(name, &words)),
+            (None, Some(family)) => match (family.recognise)(name) {
+                Some(Err(why)) => format!("`{name}`: {why} ({})", family.grammar),
+                _ => format!(
+                    "unknown entry `{name}`{}, and {} like {}",
+                    hint(name, &words),
+                    family.grammar,
+                    family.example
+                ),
+            },
+        };
+        self.problem(&item.span(), path, what);
+        None
+    }
+}

@@ -1,0 +1,94 @@
+//! What only the whole study shows: each part is right by itself, and together they make no sense.
+
+use toml::Spanned;
+
+use crate::cell::{Actor, Baseline, Cell, Subject};
+use crate::study::{Controlled, Matrix, NamedCell, Names, Sort, Study};
+use crate::toml_reader::{Reader, Section, value_span};
+
+impl Reader<'_> {
+    /// `[control]`; may be left out.
+    pub(super) fn control(
+        &mut self,
+        top: &Section<'_, '_>,
+        read: Option<(&Vec<Matrix>, &Vec<NamedCell>)>,
+    ) -> Option<Option<Controlled>> {
+        if !top.table.contains_key("control") {
+            return Some(None);
+        }
+        let s = self.section(top, "control")?;
+        self.known_keys(&s, &["workloads"]);
+        let (matrix, named) = read?;
+        let mut measured: Vec<String> = Vec::new();
+        for cell in matrix.iter().flat_map(Matrix::cells).chain(named.iter().filter_map(NamedCell::cell)) {
+            let workload = cell.disk().map(|on| on.workload.to_owned());
+            measured.extend(workload.filter(|workload| !measured.contains(workload)));
+        }
+        let workloads = self.entries(&s, "workloads", &measured, None)?;
+        Some(Some(Controlled { workloads }))
+    }
+
+    /// Notes what makes no sense in a study whose parts are right.
+    pub(super) fn sense(&mut self, top: &Section<'_, '_>, study: &Study, names: &Names) {
+        let at = |section: &str, key: &str| {
+            let table = top.table.get(section).map(Spanned::get_ref).and_then(|value| value.as_table());
+            table.and_then(|t| t.get(key)).map_or(top.span.clone(), Spanned::span)
+        };
+        if let Baseline::Like(_) = &study.baseline {
+            self.likeness(top, study, names);
+        }
+        if study.control.is_some() && !study.baseline.is_native() {
+            let what = "control cells explain what a guest loses against native cells: the baseline must be `native`";
+            self.problem(&value_span(top, "control"), "control", what.to_owned());
+        }
+        if study.repeat.steady_state && !study.can_become_steady() {
+            let what = "what becomes steady is the disk of a native cell, and there is none";
+            self.problem(&at("repeat", "steady_state"), "repeat.steady_state", what.to_owned());
+        }
+        // Too small for the memory of [guest] was said already.
+        let most = study.most_memory_mib();
+        let small = |target_mib: &u32| u64::from(*target_mib) < 2 * u64::from(most) && most > study.guest.memory_mib;
+        if let Some(target_mib) = study.size.map(|size| size.target_mib).filter(small) {
+            let what = format!(
+                "{target_mib} is too small: a target holds at least twice the memory of the largest guest ({}), so \
+                 that buffered work cannot stay in memory",
+                2 * u64::from(most)
+            );
+            self.problem(&at("size", "target_mib"), "size.target_mib", what);
+        }
+    }
+
+    /// `[baseline.like]` must give cells that can be.
+    fn likeness(&mut self, top: &Section<'_, '_>, study: &Study, names: &Names) {
+        let span = value_span(top, "baseline");
+        let named: Vec<Cell> = study.named_cells().collect();
+        let pairs = || named.iter().filter_map(|cell| Some((cell, study.baseline.of(cell)?)));
+        if pairs().all(|(cell, baseline)| baseline == *cell) {
+            let what = "no cell differs from its baseline, so nothing is compared: write baseline = \"none\" for that";
+            self.problem(&span, "baseline.like", what.to_owned());
+        }
+        if let Some((cell, _)) = pairs().find(|(_, baseline)| baseline.actors().any(sees_nothing)) {
+            let what =
+                format!("gives {} a guest that sees its subject by no device: leave native sides out", cell.key());
+            self.problem(&span, "baseline.like.side", what);
+        }
+        let misplaced = |(_, baseline): &(&Cell, Cell)| {
+            let on = Sort::of(&baseline.lead.subject);
+            names.works_on(baseline.workload()).is_some_and(|works_on| works_on != on)
+        };
+        if let Some((cell, baseline)) = pairs().find(misplaced) {
+            let what = format!("`{}` does not work on what {} works on", baseline.workload(), cell.key());
+            self.problem(&span, "baseline.like.workload", what);
+        }
+    }
+}
+
+/// Whether it is a guest without a device for its disk or path.
+fn sees_nothing(actor: &Actor) -> bool {
+    let device = match &actor.subject {
+        Subject::Disk { attachment, .. } => attachment.is_some(),
+        Subject::Path { nic, .. } => nic.is_some(),
+        Subject::Machine | Subject::Cluster { .. } => true,
+    };
+    !actor.side.is_native() && !device
+}

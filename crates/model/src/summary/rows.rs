@@ -1,0 +1,148 @@
+//! A row of the table: what the samples of one cell say.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::durability::durability;
+use super::judge::{Collected, Judge, collect, judge_of};
+use super::{CellRow, Cpu, Device, DiskFigures, FigureRow};
+use crate::cell::Cell;
+use crate::figure::{Compared, Figure, Form, Unit, Value};
+use crate::result::{BANDWIDTH, CpuUse, DeviceUse, IOPS, Mark, Run, Sample, WorkloadTraits, figures_of};
+use crate::stats::{Estimate, mean, outliers};
+
+/// Bytes in the "GB" of CPU seconds per GB.
+const GIGABYTE: f64 = 1e9;
+/// Bytes in a sector as iostat and the papers count.
+const SECTOR: f64 = 512.0;
+
+/// Whether each write is made durable before the next (runs of old versions name no engine).
+pub(super) fn durable(w: &WorkloadTraits) -> bool {
+    w.disk.as_ref().is_some_and(|d| {
+        let synchronous = d.engine == "psync" || d.engine.is_empty();
+        synchronous && d.writes && d.sequential && d.depth == 1 && w.judged_by == IOPS
+    })
+}
+
+/// Synchronous durable writes: what their users wait for is the latency.
+fn latency_first(workloads: &[WorkloadTraits], name: &str) -> bool {
+    workloads.iter().any(|w| w.name == name && durable(w))
+}
+
+/// The row of a cell.
+pub(super) fn row(run: &Run, cell: &Cell) -> CellRow {
+    let samples: Vec<&Sample> = run.samples.iter().filter(|s| s.cell == *cell).collect();
+    let judge = judge_of(&run.workloads, cell);
+    let judged: Vec<f64> = samples.iter().map(|s| judge.of(s).unwrap_or(f64::NAN)).collect();
+    let mut marks: BTreeMap<Mark, u32> = BTreeMap::new();
+    for mark in samples.iter().flat_map(|s| s.marks.iter().collect::<BTreeSet<_>>()) {
+        *marks.entry(*mark).or_default() += 1;
+    }
+    CellRow {
+        key: cell.key(),
+        cell: cell.clone(),
+        control: false,
+        samples: samples.len() as u32,
+        boots: samples.iter().map(|s| s.boot).collect::<BTreeSet<_>>().len() as u32,
+        figure: judge.figure.name.clone(),
+        latency_first: latency_first(&run.workloads, cell.workload()),
+        figures: figures(run, &judge, &samples),
+        disk: cell.target().map(|_| disk_figures(&samples)),
+        device: device(&samples),
+        cpu: cpu(&samples, &run.workloads),
+        durability: durability(run, cell, &samples),
+        marks,
+        outlier_rounds: outliers(&judged).into_iter().map(|i| samples[i].round).collect(),
+    }
+}
+
+/// Mean of what the samples have of something.
+fn over(samples: &[&Sample], f: impl Fn(&Sample) -> Option<f64>) -> Option<Estimate> {
+    mean(&samples.iter().filter_map(|s| f(s).filter(|x| x.is_finite())).collect::<Vec<f64>>())
+}
+
+/// What those of its actors did that work on disks, together; latencies are the leading one's.
+fn disk_figures(samples: &[&Sample]) -> DiskFigures {
+    let latency = |percentile: f64| over(samples, |s| s.result.latency()?.at(percentile));
+    let together = |s: &Sample, figure: &str| s.on_disks().map(|r| r.figure(figure)).sum::<Option<f64>>();
+    let nothing = Estimate { value: 0.0, interval: None, n: 0 };
+    DiskFigures {
+        bandwidth_bytes_per_second: over(samples, |s| together(s, BANDWIDTH)).unwrap_or(nothing),
+        requests_per_second: over(samples, |s| together(s, IOPS).filter(|n| *n > 0.0)),
+        latency_p50_seconds: latency(50.0),
+        latency_p99_seconds: latency(99.0),
+    }
+}
+
+fn figures(run: &Run, judge: &Judge, samples: &[&Sample]) -> Vec<FigureRow> {
+    let row = |Collected { figure, labels, values }: Collected| {
+        let over = |f: &dyn Fn(&Value) -> Option<f64>| {
+            mean(&values.values().filter_map(|taken| f(&taken.value)).filter(|x| x.is_finite()).collect::<Vec<f64>>())
+        };
+        let p99 = |value: &Value| match value {
+            Value::Distribution(d) => d.at(99.0),
+            Value::Scalar(_) | Value::Series(_) => None,
+        };
+        Some(FigureRow {
+            typical: over(&Value::typical)?,
+            p99: over(&p99),
+            name: figure.name,
+            labels,
+            unit: figure.unit,
+            better: figure.better,
+            compared: figure.compared,
+            form: figure.form,
+        })
+    };
+    collect(samples.iter().copied(), |s| judge.all(s, &run.workloads)).into_iter().filter_map(row).collect()
+}
+
+/// Means over the samples in which the device could be seen.
+fn device(samples: &[&Sample]) -> Option<Device> {
+    let uses: Vec<DeviceUse> = samples.iter().filter_map(|s| s.device()).filter(|d| d.seconds > 0.0).collect();
+    let over = |f: &dyn Fn(&DeviceUse) -> f64| mean(&uses.iter().map(f).collect::<Vec<f64>>());
+    Some(Device {
+        request_bytes: over(&|d| d.request_bytes)?,
+        avgrq_sz_sectors: over(&|d| d.request_bytes / SECTOR)?,
+        queue_depth: over(&|d| d.queue_depth)?,
+        busy_ratio: mean(&uses.iter().filter_map(|d| d.busy_ratio).collect::<Vec<f64>>()),
+        read_bytes_per_second: over(&|d| d.read_bytes as f64 / d.seconds)?,
+        write_bytes_per_second: over(&|d| d.write_bytes as f64 / d.seconds)?,
+        flushes_per_second: over(&|d| d.flush_ios as f64 / d.seconds)?,
+    })
+}
+
+fn cpu(samples: &[&Sample], workloads: &[WorkloadTraits]) -> Cpu {
+    let gigabytes: f64 = samples.iter().map(|s| amount(s, workloads, Unit::Bytes)).sum::<f64>() / GIGABYTE;
+    let requests: f64 = samples.iter().map(|s| amount(s, workloads, Unit::Requests)).sum();
+    let used: Vec<CpuUse> = samples.iter().map(|s| s.cpu()).collect();
+    let mut roles: BTreeMap<String, f64> = BTreeMap::new();
+    for (role, seconds) in used.iter().flat_map(|cpu| &cpu.by_role) {
+        *roles.entry(role.clone()).or_default() += seconds;
+    }
+    let host: f64 = used.iter().map(|cpu| cpu.host_seconds).sum();
+    let per = |amount: f64| -> BTreeMap<String, f64> {
+        if amount <= 0.0 {
+            return BTreeMap::new();
+        }
+        roles.iter().map(|(role, seconds)| (role.clone(), seconds / amount)).collect()
+    };
+    Cpu {
+        host_seconds_per_gigabyte: if gigabytes > 0.0 { host / gigabytes } else { 0.0 },
+        host_seconds_per_request: (requests > 0.0).then(|| host / requests),
+        role_seconds_per_gigabyte: per(gigabytes),
+        role_seconds_per_request: per(requests),
+    }
+}
+
+/// What the actors of a sample did, of what is counted in this unit.
+fn amount(sample: &Sample, workloads: &[WorkloadTraits], unit: Unit) -> f64 {
+    let each = sample.cell.actors().zip(sample.results()).map(|(actor, result)| {
+        let figures = figures_of(workloads, &actor.workload);
+        let amounts = figures.iter().filter(|f| f.unit == unit && f.compared == Compared::No);
+        let of = |figure: &Figure| -> f64 {
+            result.figures.iter().filter(|r| r.figure == figure.name).filter_map(|r| r.value.typical()).sum()
+        };
+        amounts.filter(|f| f.form == Form::Scalar).map(of).sum::<f64>()
+    });
+    each.sum()
+}

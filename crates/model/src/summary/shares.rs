@@ -1,0 +1,166 @@
+//! What cells get of their baselines: pairs of samples by round, shares, and what follows from several of them.
+
+use std::collections::BTreeMap;
+
+use super::build::cells;
+use super::judge::{Collected, Judge, as_many, collect, judge_between, judge_of, of_lead};
+use super::{CellNoise, FigureShare, Share};
+use crate::cell::{Baseline, Cell};
+use crate::figure::Compared;
+use crate::result::{Run, Sample, WorkloadTraits};
+use crate::stats::{self, Convergence, Pair, Ratio, converged, paired_difference, paired_ratio};
+
+/// Share of its baseline of each compared cell so far, by key: what [`crate::study::next`] needs.
+pub fn shares(samples: &[Sample], workloads: &[WorkloadTraits], baseline: &Baseline) -> BTreeMap<String, Ratio> {
+    let share = |cell: &Cell| {
+        let base = baseline.of(cell).filter(|base| base != cell)?;
+        let judge = judge_between(workloads, &base, cell)?;
+        let ratio = paired_ratio(&unrounded(&pairs(samples, &base, cell, |s| judge.rising(s))))?;
+        Some((cell.key(), ratio))
+    };
+    cells(samples).into_iter().filter_map(share).collect()
+}
+
+/// Pairs of two cells by round, with the round of each: samples of the same round and boot that
+/// both have the figure. A round that was broken off and taken up by a resumed run has two boots,
+/// perhaps days apart: its halves are no pair.
+pub fn pairs(
+    samples: &[Sample],
+    base: &Cell,
+    test: &Cell,
+    figure: impl Fn(&Sample) -> Option<f64>,
+) -> Vec<(u32, Pair)> {
+    let by_round: BTreeMap<u32, &Sample> = samples.iter().filter(|s| s.cell == *base).map(|s| (s.round, s)).collect();
+    samples
+        .iter()
+        .filter(|s| s.cell == *test)
+        .filter_map(|s| {
+            let theirs = by_round.get(&s.round).filter(|theirs| theirs.boot == s.boot)?;
+            Some((s.round, Pair { boot: s.boot, base: figure(theirs)?, test: figure(s)? }))
+        })
+        .collect()
+}
+
+/// Geometric mean over several comparisons (base, test), taken within each round in which all of
+/// them have a pair, so that what hits a whole round is counted once. Cells that converged stop
+/// being repeated; where no round has them all, there is no overall figure.
+pub(crate) fn overall<'a>(run: &Run, of: impl Iterator<Item = (&'a Cell, &'a Cell)>) -> Option<Ratio> {
+    let mut rounds: BTreeMap<u32, Vec<Pair>> = BTreeMap::new();
+    let mut count = 0;
+    for (base, test) in of {
+        count += 1;
+        let judge = judge_between(&run.workloads, base, test)?;
+        for (round, pair) in pairs(&run.samples, base, test, |s| judge.rising(s)) {
+            rounds.entry(round).or_default().push(pair);
+        }
+    }
+    let whole: Vec<Pair> = rounds
+        .values()
+        .filter(|pairs| pairs.len() == count)
+        .map(|pairs| {
+            let logs: f64 = pairs.iter().map(|p| (p.test / p.base).ln()).sum();
+            Pair { boot: pairs[0].boot, base: 1.0, test: (logs / pairs.len() as f64).exp() }
+        })
+        .collect();
+    paired_ratio(&whole)
+}
+
+/// The pairs alone.
+pub(super) fn unrounded(pairs: &[(u32, Pair)]) -> Vec<Pair> {
+    pairs.iter().map(|&(_, p)| p).collect()
+}
+
+/// The noise of each cell: its rounds 0 and 1, 2 and 3, … against each other. For an A/A run
+/// (`vmio tax --noise`), though any run can be asked.
+pub fn noise(run: &Run) -> Vec<CellNoise> {
+    let of = |cell: &Cell| {
+        let judge = judge_of(&run.workloads, cell);
+        let rounds: BTreeMap<u32, &Sample> =
+            run.samples.iter().filter(|s| s.cell == *cell).map(|s| (s.round, s)).collect();
+        let pairs: Vec<Pair> = rounds
+            .iter()
+            .filter(|(round, _)| *round % 2 == 0)
+            .filter_map(|(round, a)| {
+                let b = rounds.get(&round.checked_add(1)?)?;
+                Some(Pair { boot: a.boot, base: judge.rising(a)?, test: judge.rising(b)? })
+            })
+            .collect();
+        Some(CellNoise { key: cell.key(), noise: stats::noise(&pairs)? })
+    };
+    cells(&run.samples).into_iter().filter_map(of).collect()
+}
+
+/// What a cell gets of its baseline; `None` where it has none, or no pair with it.
+pub(super) fn share(run: &Run, cell: &Cell, baseline: &Baseline, rule: &Convergence) -> Option<Share> {
+    let base = baseline.of(cell).filter(|base| base != cell)?;
+    let judge = judge_between(&run.workloads, &base, cell)?;
+    let rounds = pairs(&run.samples, &base, cell, |s| judge.rising(s));
+    let ratio = paired_ratio(&unrounded(&rounds))?;
+    let latency = pairs(&run.samples, &base, cell, |s| s.result.latency()?.at(50.0));
+    Some(Share {
+        key: cell.key(),
+        baseline: base.key(),
+        cell: cell.clone(),
+        share_ratio: ratio,
+        latency_p50_ratio: paired_ratio(&unrounded(&latency)),
+        figures: figure_shares(run, &judge, &base, cell),
+        figure: judge.figure.name,
+        converged: converged(&ratio, rule),
+        verdict: verdict(&ratio, rule),
+        outlier_rounds: stats::outlying_pairs(&unrounded(&rounds)).into_iter().map(|i| rounds[i].0).collect(),
+    })
+}
+
+/// Each figure that is compared, the cell against its baseline.
+fn figure_shares(run: &Run, judge: &Judge, base: &Cell, cell: &Cell) -> Vec<FigureShare> {
+    let of = |cell: &Cell| {
+        let samples = run.samples.iter().filter(|s| s.cell == *cell);
+        // Of cells with a different number of actors the leading ones are compared.
+        match as_many(base, cell) {
+            true => collect(samples, |s| judge.all(s, &run.workloads)),
+            false => collect(samples, |s| of_lead(s, &run.workloads)),
+        }
+    };
+    let bases = of(base);
+    let share = |test: Collected| {
+        let base = bases.iter().find(|b| b.figure == test.figure && b.labels == test.labels)?;
+        let pairs: Vec<Pair> = test
+            .values
+            .iter()
+            .filter_map(|(round, ours)| {
+                let theirs = base.values.get(round).filter(|theirs| theirs.boot == ours.boot)?;
+                Some(Pair { boot: ours.boot, base: theirs.value.typical()?, test: ours.value.typical()? })
+            })
+            .collect();
+        let (ratio, difference) = match test.figure.compared {
+            Compared::Ratio => (Some(paired_ratio(&pairs)?), None),
+            Compared::Difference => (None, Some(paired_difference(&pairs)?)),
+            Compared::No => return None,
+        };
+        let (unit, better) = (test.figure.unit, test.figure.better);
+        Some(FigureShare { name: test.figure.name, labels: test.labels, unit, better, ratio, difference })
+    };
+    of(cell).into_iter().filter_map(share).collect()
+}
+
+/// `converged`, or what is missing.
+pub(super) fn verdict(ratio: &Ratio, rule: &Convergence) -> String {
+    let width = ratio.interval.map(|i| i.half_width());
+    let mut missing = Vec::new();
+    if ratio.pairs < rule.min_pairs {
+        missing.push(format!("{} of at least {} pairs", ratio.pairs, rule.min_pairs));
+    }
+    if ratio.boots < rule.min_boots {
+        missing.push(format!("{} of at least {} boots", ratio.boots, rule.min_boots));
+    }
+    match width {
+        // The width of an interval from too few pairs says nothing yet.
+        _ if !missing.is_empty() => {}
+        Some(w) if w > rule.half_width => {
+            missing.push(format!("±{:.1} points where ±{:.1} are required", w * 100.0, rule.half_width * 100.0));
+        }
+        None => missing.push("no interval".to_owned()),
+        Some(_) => {}
+    }
+    if missing.is_empty() { "converged".to_owned() } else { format!("not converged: {}", missing.join(", ")) }
+}

@@ -1,0 +1,81 @@
+//! Summaries of studies whose baseline is not the host itself.
+
+use super::made::{Made, disk_job, guest_on, iperf, near, network, on_path, reads, stream, traits};
+use super::*;
+use crate::cell::Cell;
+use crate::figure::{Figure, Reading};
+use crate::result::BANDWIDTH;
+
+/// What a neighbour costs: the leading actor beside it against the same alone, not the sum of both.
+#[test]
+fn with_neighbours_against_alone_is_the_leading_actors() {
+    let alone = virtio("device", "seq-read");
+    let cell = Cell { beside: vec![guest_on(1, "seq-read")], ..alone.clone() };
+    let run = Made::of(vec![disk_job("seq-read")])
+        .compared_with("{ like = { alone = true } }")
+        .cell(&alone, &[&reads(400e6)])
+        .cell(&cell, &[&reads(300e6), &reads(300e6)])
+        .run;
+    let s = summarise(&run);
+    let share = &s.shares[0];
+    assert!(near(share.share_ratio.value, 0.75), "{share:?}");
+    let live = shares(&run.samples, &run.workloads, &summarise(&run).baseline);
+    assert_eq!(live, BTreeMap::from([(cell.key(), share.share_ratio)]));
+    let bandwidth = share.figures.iter().find(|f| f.name == BANDWIDTH).unwrap();
+    assert_eq!((bandwidth.ratio, bandwidth.labels.len()), (Some(share.share_ratio), 0));
+    assert!(share.figures.iter().all(|f| f.name != FAIRNESS));
+    let h = s.headline.unwrap();
+    let (with, of) = (cell.place_key(), alone.place_key());
+    assert!(h.text.starts_with(&format!("{with} gets 75 % (")), "{}", h.text);
+    assert!(h.text.ends_with(&format!(" of what {of} gets, geometric mean over seq-read.")), "{}", h.text);
+}
+
+/// What is set against what was found, natively and in a guest: neither is a share of the host.
+#[test]
+fn a_setting_is_compared_with_what_was_found() {
+    let set = |cell: &Cell| {
+        let mut cell = cell.clone();
+        cell.settings.insert("read-ahead".into(), "4096k".into());
+        cell
+    };
+    let (host, guest) = (native("device", "seq-read"), virtio("device", "seq-read"));
+    let run = Made::of(vec![disk_job("seq-read")])
+        .compared_with("{ like = { settings = {} } }")
+        .cell(&host, &[&reads(400e6)])
+        .cell(&set(&host), &[&reads(600e6)])
+        .cell(&guest, &[&reads(100e6)])
+        .cell(&set(&guest), &[&reads(300e6)])
+        .run;
+    let s = summarise(&run);
+    let share = |cell: &Cell| s.share(&cell.key()).map(|s| s.share_ratio.value);
+    assert!(near(share(&set(&host)).unwrap(), 1.5) && near(share(&set(&guest)).unwrap(), 3.0));
+    assert_eq!((share(&host), share(&guest)), (None, None));
+    let h = s.headline.unwrap();
+    let said = format!("device/native [read-ahead=4096k] gets {:.0} % (", h.share_ratio.value * 100.0);
+    assert!(h.text.starts_with(&said) && h.text.contains(" of what device/native gets, "), "{}", h.text);
+    assert!(h.lines[0].starts_with("seq-read: 15") && !h.lines[0].contains("natively"), "{:?}", h.lines);
+}
+
+/// Figures that stand for themselves have rows and no shares.
+#[test]
+fn without_a_baseline_there_is_no_share() {
+    let run = network().compared_with("\"none\"").run;
+    let s = summarise(&run);
+    assert!(s.shares.is_empty() && s.headline.is_none() && s.cells.len() == 3);
+    assert!(shares(&run.samples, &run.workloads, &Baseline::None).is_empty());
+}
+
+/// A baseline whose workload counts otherwise has nothing to compare with: bits are no bytes.
+#[test]
+fn bits_are_not_compared_with_bytes() {
+    let ours = on_path("qemu", Some("virtio-net"), "iperf3");
+    let bytes = traits("other", BANDWIDTH, vec![Figure::rate(BANDWIDTH, Unit::BytesPerSecond)]);
+    let theirs = ours.clone().running("other");
+    let run = Made::of(vec![iperf(), bytes])
+        .compared_with("{ like = { workload = \"other\" } }")
+        .cell(&theirs, &[&[Reading::scalar(BANDWIDTH, 5e9)]])
+        .cell(&ours, &[&stream(20e9, 0.0)])
+        .run;
+    assert!(summarise(&run).shares.is_empty());
+    assert!(shares(&run.samples, &run.workloads, &summarise(&run).baseline).is_empty());
+}

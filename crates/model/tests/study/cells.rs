@@ -1,0 +1,205 @@
+//! From a study to its cells.
+
+use vmio_model::cell::Cell;
+use vmio_model::study::NamedCell;
+
+use super::{SMALL, disks, keys, no_disks, study, whole};
+
+#[test]
+fn cells_are_distinct_ordered_and_have_their_baseline() {
+    let keys: Vec<String> = study(SMALL).cells().iter().map(Cell::key).collect();
+    assert_eq!(
+        keys,
+        [
+            "device/native/seq-write",
+            "device/qemu/lsi53c895a,none,native/seq-write",
+            "device/qemu/virtio-blk,none,native/seq-write",
+            "device/native/rand-read-1",
+            "device/qemu/lsi53c895a,none,native/rand-read-1",
+            "device/qemu/virtio-blk,none,native/rand-read-1",
+        ]
+    );
+}
+
+/// Two drivers, shapes, AIO engines and settings: each combination once, natively without what only guests have.
+#[test]
+fn every_axis_of_disks_is_multiplied() {
+    let study = whole(
+        disks(),
+        r#"[[matrix]]
+sides = ["native", "qemu"]
+shapes = [{ vcpus = 2, pins = [0, 1] }, { memory_mib = 512, machine = "q35", kernel = "6.1.0-13" }]
+disks.targets = ["device"]
+disks.drivers = ["virtio-blk"]
+disks.aios = ["native", "io_uring"]
+workloads = ["seq-read"]
+settings = { read-ahead = ["128k", "4096"] }
+"#,
+    );
+    let guest = |shape: &str, aio: &str, kib: &str| {
+        format!("device/qemu{shape}/virtio-blk,none,{aio}/seq-read [read-ahead={kib}]")
+    };
+    let (two, large) = (":vcpus=2:pins=0+1", ":machine=q35:memory=512:kernel=6.1.0-13");
+    assert_eq!(
+        keys(&study),
+        [
+            "device/native/seq-read [read-ahead=128k]".to_owned(),
+            guest(two, "native", "128k"),
+            guest(two, "io_uring", "128k"),
+            guest(large, "native", "128k"),
+            guest(large, "io_uring", "128k"),
+            "device/native/seq-read [read-ahead=4096k]".to_owned(),
+            guest(two, "native", "4096k"),
+            guest(two, "io_uring", "4096k"),
+            guest(large, "native", "4096k"),
+            guest(large, "io_uring", "4096k"),
+        ]
+    );
+    // Twice the memory of the largest guest is what dd moves.
+    assert_eq!((study.most_memory_mib(), study.buffered_bytes()), (512, 1 << 30));
+}
+
+#[test]
+fn paths_of_networks() {
+    let study = whole(
+        no_disks(),
+        r#"[[matrix]]
+sides = ["native", "qemu"]
+paths.networks = ["veth", "bridge"]
+paths.peers = ["host"]
+paths.nics = ["virtio-net", "e1000"]
+paths.vhost = [false, true]
+paths.queues = [4]
+workloads = ["iperf3"]
+"#,
+    );
+    let of = |network: &str| {
+        [
+            format!("{network}.host/native/iperf3"),
+            format!("{network}.host/qemu/virtio-net+q4/iperf3"),
+            format!("{network}.host/qemu/virtio-net+vhost+q4/iperf3"),
+            format!("{network}.host/qemu/e1000+q4/iperf3"),
+            format!("{network}.host/qemu/e1000+vhost+q4/iperf3"),
+        ]
+    };
+    assert_eq!(keys(&study), [of("veth"), of("bridge")].concat());
+    assert!(!study.has_disks() && study.size.is_none() && study.repeat.max_gib_written.is_none());
+    assert_eq!((study.target_bytes(), study.buffered_bytes()), (0, 0));
+    let plain = whole(
+        no_disks(),
+        r#"[[matrix]]
+sides = ["native"]
+paths.networks = ["veth"]
+paths.peers = ["host", "far"]
+workloads = ["iperf3"]
+"#,
+    );
+    assert_eq!(keys(&plain), ["veth.host/native/iperf3", "veth.far/native/iperf3"]);
+    assert!(plain.is_native_only());
+}
+
+#[test]
+fn the_machine_itself_and_clusters() {
+    let study = whole(
+        no_disks(),
+        r#"[[matrix]]
+sides = ["qemu"]
+shapes = [{}, { vcpus = 4 }]
+machine = true
+workloads = ["openssl"]
+[[matrix]]
+sides = ["native", "qemu"]
+clusters = [3, 5]
+workloads = ["dfsio"]
+settings = { mtu = ["1500", "9000"], read-ahead = ["128k"] }
+"#,
+    );
+    assert_eq!(
+        keys(&study),
+        [
+            "machine/native/openssl",
+            "machine/qemu/openssl",
+            "machine/qemu:vcpus=4/openssl",
+            "cluster.3/native/dfsio [mtu=1500, read-ahead=128k]",
+            "cluster.3/qemu/dfsio [mtu=1500, read-ahead=128k]",
+            "cluster.3/native/dfsio [mtu=9000, read-ahead=128k]",
+            "cluster.3/qemu/dfsio [mtu=9000, read-ahead=128k]",
+            "cluster.5/native/dfsio [mtu=1500, read-ahead=128k]",
+            "cluster.5/qemu/dfsio [mtu=1500, read-ahead=128k]",
+            "cluster.5/native/dfsio [mtu=9000, read-ahead=128k]",
+            "cluster.5/qemu/dfsio [mtu=9000, read-ahead=128k]",
+        ]
+    );
+}
+
+const NAMED: &str = r#"[[cell]]
+settings = { read-ahead = "4096" }
+[[cell.actors]]
+side = "qemu"
+shape = { vcpus = 2 }
+disk = { target = "device", driver = "virtio-blk", aio = "io_uring", options = { queues = 4 } }
+workload = "seq-read"
+[[cell.actors]]
+side = "qemu"
+nth = 2
+machine = true
+workload = "openssl"
+start_seconds = 0.5
+seconds = 3
+
+[[cell]]
+actors = [
+  { side = "qemu", path = { network = "bridge", peer = "host", nic = "virtio-net", vhost = true }, workload = "iperf3" },
+  { side = "qemu", nth = 2, path = { network = "bridge", peer = "far", nic = "e1000", queues = 2 }, workload = "iperf3" },
+  { side = "native", cluster = 3, workload = "dfsio" },
+]
+
+[[cell]]
+actors = [
+  { side = "native", disk = { target = "device" }, workload = "seq-read" },
+  { side = "native", disk = { target = "device" }, workload = "seq-read" },
+]
+"#;
+
+/// Disk and machine at once; two guests and a native cluster; the same twice.
+#[test]
+fn cells_of_several_actors_are_named_one_by_one() {
+    let study = whole(disks(), NAMED);
+    assert_eq!(
+        keys(&study),
+        [
+            "device/native/seq-read & machine/native/openssl@0.5s~3s [read-ahead=4096k]",
+            "device/qemu:vcpus=2/virtio-blk,none,io_uring+q4/seq-read & machine/qemu#2/openssl@0.5s~3s \
+             [read-ahead=4096k]",
+            "bridge.host/native/iperf3 & bridge.far/native/iperf3 & cluster.3/native/dfsio",
+            "bridge.host/qemu/virtio-net+vhost/iperf3 & bridge.far/qemu#2/e1000+q2/iperf3 & cluster.3/native/dfsio",
+            "device/native/seq-read & device/native/seq-read",
+        ]
+    );
+    let cells = study.cells();
+    let second = &cells[1].beside[0];
+    assert_eq!((second.start.seconds(), second.duration.map(|d| d.seconds())), (0.5, Some(3.0)));
+    assert_eq!((second.side.nth, cells[1].targets().count()), (1, 1));
+    assert!(cells[1].disk().is_none(), "a rule on one disk does not look at it");
+    assert!(cells[4].is_native() && !study.is_native_only());
+}
+
+/// What is stored of a cell by its actors is that cell.
+#[test]
+fn cells_go_there_and_back_through_their_names() {
+    let shaped =
+        "[[matrix]]\nsides = [\"qemu\"]\nshapes = [{ pins = [3] }]\nmachine = true\nworkloads = [\"openssl\"]\n";
+    let cells = [whole(disks(), NAMED).cells(), study(SMALL).cells(), whole(no_disks(), shaped).cells()].concat();
+    for cell in cells {
+        assert_eq!(NamedCell::from(&cell).cell(), Some(cell));
+    }
+}
+
+#[test]
+fn a_cell_of_a_matrix_that_is_also_named_by_itself_runs_once() {
+    let text = SMALL.to_owned()
+        + r#"[[cell]]
+actors = [{ side = "qemu", disk = { target = "device", driver = "virtio-blk" }, workload = "seq-write" }]
+"#;
+    assert_eq!(study(&text).cells(), study(SMALL).cells());
+}

@@ -1,0 +1,106 @@
+//! The studies that come with vmio.
+
+use std::collections::BTreeSet;
+
+use vmio_model::cell::Cell;
+use vmio_model::study::plan::estimate;
+use vmio_model::study::{Family, Names, Rates, Sort, Study};
+
+use super::{FULL, QUICK, SHAFER, SPARSE, disks, rates, shipped_names, study, traits, whole};
+
+#[test]
+fn the_shipped_studies_are_good_and_name_themselves() {
+    for (name, text) in [("quick", QUICK), ("sparse", SPARSE), ("full", FULL), ("shafer2010-storage", SHAFER)] {
+        let study = study(text);
+        assert_eq!(study.name, name);
+        let cells = study.cells();
+        let distinct: BTreeSet<String> = cells.iter().map(Cell::key).collect();
+        assert_eq!(distinct.len(), cells.len());
+        for cell in &cells {
+            assert!(cells.contains(&cell.natively()), "{}", cell.key());
+            let refused = cell.attachment().is_some_and(|a| a.label().contains("writeback,native"));
+            assert!(!refused, "{} cannot start", cell.key());
+        }
+        // What is stored with a run reads back to the same study.
+        assert_eq!(Study::parse("stored", &study.to_toml(), &shipped_names()).unwrap(), study);
+    }
+}
+
+#[test]
+fn the_quick_study_has_what_the_demo_promises() {
+    let study = study(QUICK);
+    let keys: Vec<String> = study.cells().iter().map(Cell::key).collect();
+    assert_eq!(keys[0], "device/native/durable-append");
+    assert_eq!(keys[1], "device/qemu/lsi53c895a,none,native/durable-append");
+    assert_eq!(keys.len(), 18);
+    assert_eq!(study.repeat.rounds_per_boot(), 1);
+    // 2.5 s a cell and 3 s a boot: figures within two minutes, the fewest rounds within five.
+    let rates = Rates { cell_overhead_seconds: 1.0, boot_seconds: 3.0, ..rates() };
+    let plan = estimate(&study, &traits(), &rates);
+    assert!(plan.first_round_seconds < 120.0, "{}", plan.first_round_seconds);
+    assert!(!plan.over_time && plan.min_seconds < 300.0, "{}", plan.min_seconds);
+    assert!(!plan.over_bytes, "{}", plan.max_bytes_written);
+    assert!(plan.max_seconds <= 360.0);
+}
+
+/// The long studies fit their own budgets at this machine's pace, boots and preparation included.
+#[test]
+fn the_long_studies_fit_their_budgets() {
+    for text in [SPARSE, FULL, SHAFER] {
+        let plan = estimate(&study(text), &traits(), &rates());
+        assert!(!plan.over_time && !plan.over_bytes, "{plan:#?}");
+    }
+}
+
+/// The others, whose workloads are of a family that this crate does not know.
+#[test]
+fn every_shipped_study_is_read() {
+    let others = [
+        ("async-reads", include_str!("../../../../studies/async-reads.toml"), 32),
+        ("backends", include_str!("../../../../studies/backends.toml"), 20),
+        ("durability", include_str!("../../../../studies/durability.toml"), 18),
+        ("light", include_str!("../../../../studies/light.toml"), 15),
+    ];
+    let recognise = |_: &str| Some(Ok(()));
+    let family = Family { grammar: "<any>", example: "x", recognise, works_on: Sort::Disk };
+    let mut names = Names { workload_family: Some(family), ..shipped_names() };
+    names.targets.extend(["lvm", "lvm-thin"].map(str::to_owned));
+    for (name, text, cells) in others {
+        let study = Study::parse(name, text, &names).unwrap();
+        assert_eq!((study.name.as_str(), study.cells().len()), (name, cells));
+        assert_eq!(Study::parse("stored", &study.to_toml(), &names).unwrap(), study);
+    }
+}
+
+/// What docs/study.md shows can be read; its words in capitals stand for entries.
+#[test]
+fn the_page_on_studies_shows_what_can_be_read() {
+    let page = include_str!("../../../../docs/study.md");
+    let more = r#"
+[[matrix]]
+sides = ["qemu"]
+disks.targets = ["device"]
+disks.drivers = ["virtio-blk"]
+workloads = ["dd-write", "dd-read"]
+settings = { read-ahead = ["128k"] }
+[[cell]]
+actors = [
+  { side = "qemu", disk = { target = "device", driver = "virtio-blk" }, workload = "dd-read" },
+  { side = "qemu", nth = 2, disk = { target = "device", driver = "virtio-blk" }, workload = "dd-read" },
+]
+"#;
+    let real = |block: &str| {
+        let workload = [("paths", "iperf3"), ("machine", "openssl"), ("clusters", "dfsio")];
+        let workload = workload.iter().find(|(sort, _)| block.contains(sort)).map_or("WORKLOAD", |(_, name)| name);
+        let names = [("NETWORK", "veth"), ("PEER", "host"), ("NIC", "e1000"), ("WORKLOAD", workload)];
+        names.iter().fold(block.to_owned(), |text, (word, name)| text.replace(word, name))
+    };
+    let mut seen = 0;
+    for block in page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()) {
+        let text: String = block.split_inclusive("\n\n").map(real).collect();
+        let cells = if text.contains("[[") { "" } else { more };
+        assert!(!whole(disks(), &format!("{text}{cells}")).cells().is_empty());
+        seen += 1;
+    }
+    assert!(seen >= 6, "{seen}");
+}
