@@ -74,6 +74,9 @@ enum Look {
     Failed(String),
 }
 
+/// How probes look, each at one thing: which of the subjects, the probe's name, its look.
+type Looks = Vec<(usize, &'static str, Look)>;
+
 /// The files of a machine that probes read, each once however many read it.
 struct Paths {
     node: Arc<dyn Node>,
@@ -92,8 +95,7 @@ impl Paths {
 /// Probes at work.
 pub struct Watch {
     subjects: Vec<Subject>,
-    /// By subject: the probe's name, and how it looks.
-    looks: Vec<(usize, &'static str, Look)>,
+    looks: Looks,
     /// By name of the machine.
     schedules: BTreeMap<String, Box<dyn Sampling>>,
 }
@@ -127,7 +129,7 @@ impl Watch {
 }
 
 /// How each probe looks at each thing, and which files that takes on each machine.
-fn looks(subjects: &[Subject]) -> (Vec<(usize, &'static str, Look)>, BTreeMap<String, Paths>) {
+fn looks(subjects: &[Subject]) -> (Looks, BTreeMap<String, Paths>) {
     let mut looks = Vec::new();
     let mut machines: BTreeMap<String, Paths> = BTreeMap::new();
     for (at, subject) in subjects.iter().enumerate() {
@@ -147,11 +149,7 @@ fn looks(subjects: &[Subject]) -> (Vec<(usize, &'static str, Look)>, BTreeMap<St
 }
 
 /// Gives each probe its own part of the ticks.
-fn conclude(
-    subjects: &[Subject],
-    looks: Vec<(usize, &'static str, Look)>,
-    ticks: &BTreeMap<String, Vec<FileSample>>,
-) -> Observed {
+fn conclude(subjects: &[Subject], looks: Looks, ticks: &BTreeMap<String, Vec<FileSample>>) -> Observed {
     let mut all = Observed::default();
     if let Some([first, .., last]) = ticks.get("").or_else(|| ticks.values().next()).map(Vec::as_slice) {
         all.seconds = last.seconds - first.seconds;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use vmio_node::{Change, Exec, Journal, Local, Node};
 use vmio_rig::disks::targets::TargetCtx;
 
+pub mod cells;
 pub mod guest;
 
 /// A place to work.
