@@ -76,19 +76,16 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
 
 #[cfg(test)]
 mod fixture {
-    use crate::facts::{Facts, Nic};
-    use crate::testing::{Bench, live_nic, of_nic, over_bridge};
+    use crate::facts::Facts;
+    use crate::testing::{Bench, over_bridge};
 
-    /// A card that runs, and a run of both.
     pub fn fires() -> Facts {
-        let measured = run(4.0e9).measured;
-        Facts { measured, ..of_nic(Nic { model: "e1000e".into(), ..live_nic() }) }
+        run(4.0e9)
     }
 
-    /// A card of the host's, passed through; a run in which the emulated one is as fast.
+    /// Where it is as fast.
     pub fn silent() -> Facts {
-        let measured = run(20.0e9).measured;
-        Facts { measured, ..of_nic(Nic { model: "vfio".into(), ..live_nic() }) }
+        run(20.0e9)
     }
 
     fn run(emulated: f64) -> Facts {
@@ -97,5 +94,25 @@ mod fixture {
             .cell(over_bridge(Some("e1000"), "iperf3-tcp"), emulated)
             .cell(over_bridge(Some("virtio-net"), "iperf3-tcp"), 20e9)
             .facts()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RULE;
+    use crate::facts::Nic;
+    use crate::rules::findings;
+    use crate::testing::{live_nic, of_nic};
+
+    #[test]
+    fn a_card_that_runs_is_told_by_its_model() {
+        let told = |model: &str| {
+            let found = findings(&of_nic(Nic { model: model.into(), ..live_nic() }));
+            found.iter().any(|f| f.rule == RULE.id)
+        };
+        assert!(told("e1000e") && told("rtl8139"));
+        assert!(!told("virtio-net"));
+        // A card of the host's, passed through.
+        assert!(!told("vfio"));
     }
 }
