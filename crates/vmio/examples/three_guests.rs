@@ -72,6 +72,7 @@ fn main() -> Result<()> {
     ];
     let run_dir = dir.path().join("run");
     let ctx = LaunchCtx {
+        enter: Vec::new(),
         node: Arc::clone(&node),
         journal: Arc::clone(&journal),
         image: Some(&image),
@@ -92,7 +93,14 @@ fn main() -> Result<()> {
             storage: Storage::File(file(dir.path(), w)?),
             attachment: Some(w.attachment.clone()),
         };
-        let spec = GuestSpec { name: w.name.into(), vcpus: 1, memory_mib: 256, pins: Vec::new(), disks: vec![disk] };
+        let spec = GuestSpec {
+            name: w.name.into(),
+            vcpus: 1,
+            memory_mib: 256,
+            pins: Vec::new(),
+            disks: vec![disk],
+            nics: Vec::new(),
+        };
         let guest = guests::find("qemu").ok_or("no entry qemu")?.launch(&ctx, &spec)?;
         let pid = guest.hypervisor().map(|h| h.pid);
         println!("{} runs as pid {}", w.name, pid.map_or_else(|| "?".to_owned(), |p| p.to_string()));
