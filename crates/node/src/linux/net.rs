@@ -292,7 +292,8 @@ mod tests {
         let socket = |port, listens, inode| InetSocket { port, listens, inode };
         let found: Vec<_> = inet_sockets(text).collect();
         assert_eq!(found, [socket(5201, true, 20_911), socket(40_000, false, 20_912)]);
-        let six = "h\n 0: 00000000000000000000000000000000:1451 00000000000000000000000000000000:0000 0A 0:0 0:0 0 0 0 1\n";
+        let six =
+            "h\n 0: 00000000000000000000000000000000:1451 00000000000000000000000000000000:0000 0A 0:0 0:0 0 0 0 1\n";
         assert_eq!(inet_sockets(six).next(), Some(socket(5201, true, 1)));
         assert_eq!(inet_sockets("nonsense\nmore of it\n").next(), None);
     }
