@@ -53,8 +53,8 @@ impl Machine<'_> {
         let worked = set.and_then(|()| self.watch_acts(&acts));
         let taken_back = self.take_back(put);
         let mut settled = Ok(());
-        if let Ok(worked) = &worked {
-            for (act, _) in acts.iter().zip(&worked.results) {
+        if worked.is_ok() {
+            for act in acts.iter() {
                 settled = settled.and(self.settle(act));
             }
         }
