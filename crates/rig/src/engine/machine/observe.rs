@@ -9,7 +9,7 @@ use vmio_model::cell::{Cell, DetectZeroes};
 use vmio_model::result::{DeviceUse, Foreign, Mark, Sample, WorkloadResult};
 
 use super::Machine;
-use super::settings::{self, Chosen, Left};
+use super::settings::{self, Chosen};
 use super::stage::{Act, Terms};
 use crate::probes::{self, Observed, Subject, Thing, Watch, foreign};
 use crate::workloads::{self, Gentle};
@@ -35,7 +35,7 @@ impl Machine<'_> {
         for (i, actor) in cell.actors().enumerate() {
             acts.push(self.stage(actor, terms, terms.caps.get(i).copied().flatten())?);
         }
-        self.run_acts(cell, at, acts, &settings::chosen(cell)?)
+        self.run_acts(cell, at, acts, settings::chosen(cell)?)
     }
 
     /// Runs actors that are ready. Whatever fails: what was set for them is taken back, and what they began with
@@ -45,19 +45,16 @@ impl Machine<'_> {
         cell: &Cell,
         (round, boot): (u32, u32),
         acts: Vec<Act>,
-        chosen: &[Chosen<'_>],
+        chosen: Vec<Chosen>,
     ) -> anyhow::Result<Sample> {
         let acts = Arc::new(acts);
-        let (mut put, set) = settings::put(chosen, &acts, &self.journal);
+        let (mut put, set) = self.put_settings(chosen, &acts)?;
+        let effective = std::mem::take(&mut put.effective);
         let worked = set.and_then(|()| self.watch_acts(&acts));
-        let taken_back = put.take_back(&self.journal);
-        if let Err(Left { on_host: true, error }) = &taken_back {
-            // Cells to come would run with what was set for this one.
-            self.stuck = Some(format!("{error:#}"));
-        }
+        let taken_back = self.take_back(put);
         let mut settled = Ok(());
-        if let Ok(worked) = &worked {
-            for (act, _) in acts.iter().zip(&worked.results) {
+        if worked.is_ok() {
+            for act in acts.iter() {
                 settled = settled.and(self.settle(act));
             }
         }
@@ -69,9 +66,9 @@ impl Machine<'_> {
             done.push(WorkloadResult { command: act.command(result.command), ..result });
         }
         let seen = seen?;
-        taken_back.map_err(|left| left.error)?;
+        taken_back?;
         settled?;
-        for (at, found) in &put.effective {
+        for (at, found) in &effective {
             self.store.add_effective(self.run, at, found)?;
         }
         let (foreign, marks) = judge(&acts, &done, before.as_ref(), seen.device().as_ref());

@@ -1,22 +1,56 @@
 //! The settings of a cell: put before it, taken back after it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use vmio_model::cell::Cell;
 use vmio_node::Journal;
 
+use super::Machine;
 use super::stage::Act;
 use crate::engine::measure::Impossible;
 use crate::settings::{self, Error, Fit, Setting, Undo, Where};
 
 /// A setting of a cell, with its value.
-pub(super) type Chosen<'a> = (&'a dyn Setting, &'a str);
+pub(super) type Chosen = (&'static dyn Setting, String);
 
 /// The settings that a cell names.
-pub(super) fn chosen(cell: &Cell) -> anyhow::Result<Vec<Chosen<'_>>> {
+pub(super) fn chosen(cell: &Cell) -> anyhow::Result<Vec<Chosen>> {
     let find = |name: &str| settings::find(name).with_context(|| format!("no setting {name}"));
-    cell.settings.iter().map(|(name, value)| Ok((find(name)?, value.as_str()))).collect()
+    cell.settings.iter().map(|(name, value)| Ok((find(name)?, value.clone()))).collect()
+}
+
+impl Machine<'_> {
+    /// Puts settings for each actor that they are for. What was put until one failed is to be taken back all the
+    /// same. A guest whose storage hangs gives no answer: then the run ends, and the journal takes back the host's.
+    pub(super) fn put_settings(
+        &mut self,
+        chosen: Vec<Chosen>,
+        acts: &Arc<Vec<Act>>,
+    ) -> anyhow::Result<(Put, anyhow::Result<()>)> {
+        if chosen.is_empty() {
+            return Ok((Put::default(), Ok(())));
+        }
+        let (acts, journal) = (Arc::clone(acts), Arc::clone(&self.journal));
+        self.on_storage(move || put(&chosen, &acts, &journal))
+    }
+
+    /// Takes back what was put.
+    pub(super) fn take_back(&mut self, put: Put) -> anyhow::Result<()> {
+        // Where the storage is sick guests may hang, and all is taken back in its own way.
+        if put.undo.is_empty() || self.sick.is_some() {
+            return Ok(());
+        }
+        let journal = Arc::clone(&self.journal);
+        self.on_storage(move || put.take_back(&journal))?.map_err(|left| {
+            if left.on_host {
+                // Cells to come would run with what was set for this one.
+                self.stuck = Some(format!("{:#}", left.error));
+            }
+            left.error
+        })
+    }
 }
 
 /// What was set for a cell.
@@ -29,15 +63,15 @@ pub(super) struct Put {
 }
 
 /// What could not be taken back.
-pub(super) struct Left {
+struct Left {
     /// Whether it is the host's, where cells to come would meet it: a guest is booted anew.
-    pub(super) on_host: bool,
-    pub(super) error: anyhow::Error,
+    on_host: bool,
+    error: anyhow::Error,
 }
 
 impl Put {
     /// Takes it back, the last one first.
-    pub(super) fn take_back(&mut self, journal: &Journal) -> Result<(), Left> {
+    fn take_back(mut self, journal: &Journal) -> Result<(), Left> {
         let mut left: Option<Left> = None;
         while let Some((on_host, undo)) = self.undo.pop() {
             // One that fails does not keep the others from being undone.
@@ -50,14 +84,13 @@ impl Put {
     }
 }
 
-/// Puts settings for each actor that they are for. What was put until one failed is to be taken back all the same.
-pub(super) fn put(chosen: &[Chosen<'_>], acts: &[Act], journal: &Journal) -> (Put, anyhow::Result<()>) {
+fn put(chosen: &[Chosen], acts: &[Act], journal: &Journal) -> (Put, anyhow::Result<()>) {
     let mut put = Put::default();
     let all = chosen.iter().try_for_each(|one| acts.iter().try_for_each(|act| put_one(one, act, journal, &mut put)));
     (put, all)
 }
 
-fn put_one((setting, value): &Chosen<'_>, act: &Act, journal: &Journal, into: &mut Put) -> anyhow::Result<()> {
+fn put_one((setting, value): &Chosen, act: &Act, journal: &Journal, into: &mut Put) -> anyhow::Result<()> {
     let name = setting.name();
     let failed = || format!("cannot set {name} to {value} for {}", act.actor.key());
     match setting.fits(&act.actor) {

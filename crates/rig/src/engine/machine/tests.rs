@@ -194,8 +194,8 @@ impl Bed {
         machine.on_machine(&actor, Found::Entry(Box::leak(Box::new(work))), 0.5).unwrap()
     }
 
-    fn set(&self, name: &'static str) -> Made {
-        Made(name, self.log.clone())
+    fn set(&self, name: &'static str) -> &'static Made {
+        Box::leak(Box::new(Made(name, self.log.clone())))
     }
 
     fn told(&self) -> Vec<String> {
@@ -233,8 +233,9 @@ fn cell_of(acts: &[Act], settings: Settings) -> Cell {
     Cell { lead: actors.next().unwrap(), beside: actors.collect(), settings }
 }
 
-fn run(machine: &mut Machine<'_>, acts: Vec<Act>, chosen: &[Chosen<'_>]) -> anyhow::Result<Sample> {
-    let settings = chosen.iter().map(|(setting, value)| (setting.name().to_owned(), (*value).to_owned())).collect();
+fn run(machine: &mut Machine<'_>, acts: Vec<Act>, chosen: &[(&'static Made, &str)]) -> anyhow::Result<Sample> {
+    let chosen: Vec<Chosen> = chosen.iter().map(|(setting, value)| (*setting as _, (*value).to_owned())).collect();
+    let settings = chosen.iter().map(|(setting, value)| (setting.name().to_owned(), value.clone())).collect();
     let cell = cell_of(&acts, settings);
     machine.run_acts(&cell, (3, 1), acts, chosen)
 }
@@ -283,7 +284,7 @@ fn when_one_actor_fails_the_others_come_to_their_end() {
         let mut machine = bed.machine();
         let acts = vec![bed.act(&mut machine, "a", 0, 300, How::Well), bed.act(&mut machine, "b", 0, 1, how)];
         let setting = bed.set("a");
-        let error = run(&mut machine, acts, &[(&setting, "good")]).unwrap_err();
+        let error = run(&mut machine, acts, &[(setting, "good")]).unwrap_err();
         let said = format!("{error:#}");
         assert!(said.starts_with("machine/native/b: b cannot run here"), "whose it was: {said}");
         let told = bed.told();
@@ -306,7 +307,7 @@ fn settings_are_put_for_whom_they_are_and_taken_back_in_reverse() {
     let mut machine = bed.machine();
     let acts = vec![bed.act(&mut machine, "ax", 0, 1, How::Well), bed.act(&mut machine, "ay", 50, 1, How::Well)];
     let (both, one) = (bed.set("a"), bed.set("y"));
-    let sample = run(&mut machine, acts, &[(&both, "1"), (&one, "2")]).unwrap();
+    let sample = run(&mut machine, acts, &[(both, "1"), (one, "2")]).unwrap();
     assert_eq!(
         bed.told(),
         [
@@ -338,7 +339,7 @@ fn a_cell_whose_setting_fails_leaves_nothing_set() {
         let mut machine = bed.machine();
         let acts = vec![bed.act(&mut machine, "ax", 0, 1, How::Well), bed.act(&mut machine, "ay", 0, 1, How::Well)];
         let (first, second) = (bed.set("a"), bed.set("y"));
-        let error = run(&mut machine, acts, &[(&first, "1"), (&second, value)]).unwrap_err();
+        let error = run(&mut machine, acts, &[(first, "1"), (second, value)]).unwrap_err();
         let told = bed.told();
         assert_eq!(told, ["set a=1 for ax", "set a=1 for ay", "undo a=1 for ay", "undo a=1 for ax"], "nobody worked");
         assert_eq!(error.is::<Impossible>(), impossible);
@@ -355,7 +356,7 @@ fn what_cannot_be_set_back_on_the_host_ends_the_run() {
     let mut machine = bed.machine();
     let acts = vec![bed.act(&mut machine, "abc", 0, 1, How::Well)];
     let (a, b, c) = (bed.set("a"), bed.set("b"), bed.set("c"));
-    let said = format!("{:#}", run(&mut machine, acts, &[(&a, "1"), (&b, "stuck"), (&c, "3")]).unwrap_err());
+    let said = format!("{:#}", run(&mut machine, acts, &[(a, "1"), (b, "stuck"), (c, "3")]).unwrap_err());
     assert!(said.contains("what was set for a cell cannot be set back: it sticks"), "{said}");
     let told = bed.told();
     assert_eq!(told[5..], ["undo c=3 for abc", "undo b=stuck for abc", "undo a=1 for abc"], "the others are: {told:?}");
@@ -369,9 +370,21 @@ fn a_guest_that_is_gone_is_no_reason_to_end_the_run() {
     let mut act = bed.act(&mut machine, "a", 0, 1, How::Well);
     act.actor.side = Side::of("qemu");
     let setting = bed.set("a");
-    let error = run(&mut machine, vec![act], &[(&setting, "stuck")]).unwrap_err();
+    let error = run(&mut machine, vec![act], &[(setting, "stuck")]).unwrap_err();
     assert!(format!("{error:#}").contains("cannot be set back"));
     assert_eq!(machine.must_stop(), None, "it is booted anew");
+}
+
+/// A guest on storage that hangs gives no answer: nothing is asked of it, and the journal takes back the host's.
+#[test]
+fn nothing_is_set_back_by_way_of_sick_storage() {
+    let bed = Bed::new();
+    let mut machine = bed.machine();
+    let act = bed.act(&mut machine, "a", 0, 1, How::Well);
+    machine.sick = Some("the pool is full".into());
+    run(&mut machine, vec![act], &[(bed.set("a"), "1")]).unwrap();
+    assert_eq!(bed.told(), ["set a=1 for a", "a begins", "a ends"]);
+    assert_eq!(machine.must_stop().as_deref(), Some("the pool is full"));
 }
 
 #[test]
