@@ -140,9 +140,9 @@ impl Sample {
     /// What its actors did on disks, together.
     pub fn work(&self) -> DiskWork {
         self.on_disks().map(WorkloadResult::disk_work).fold(DiskWork::default(), |sum, w| DiskWork {
-            read_bytes: sum.read_bytes + w.read_bytes,
-            write_bytes: sum.write_bytes + w.write_bytes,
-            ios: sum.ios + w.ios,
+            read_bytes: sum.read_bytes.saturating_add(w.read_bytes),
+            write_bytes: sum.write_bytes.saturating_add(w.write_bytes),
+            ios: sum.ios.saturating_add(w.ios),
             seconds: sum.seconds.max(w.seconds),
             latency: None,
         })

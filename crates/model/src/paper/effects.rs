@@ -250,7 +250,7 @@ fn here(what: Here, run: &Run) -> String {
         Here::Storage => e.backing.clone(),
         Here::Moved => {
             let dd = run.samples.iter().filter(|s| s.cell.workload().starts_with("dd-"));
-            match dd.map(|s| s.work()).map(|w| w.read_bytes + w.write_bytes).max() {
+            match dd.map(|s| s.work()).map(|w| w.bytes()).max() {
                 Some(bytes) => format!("dd with 64 KiB blocks, {} MiB a sample", bytes >> 20),
                 None => "no dd ran".to_owned(),
             }

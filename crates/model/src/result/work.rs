@@ -36,9 +36,15 @@ pub struct DiskWork {
 }
 
 impl DiskWork {
+    /// Bytes moved.
+    pub fn bytes(&self) -> u64 {
+        // An imported run may claim anything.
+        self.read_bytes.saturating_add(self.write_bytes)
+    }
+
     /// Bytes a second.
     pub fn bandwidth(&self) -> f64 {
-        (self.read_bytes + self.write_bytes) as f64 / self.seconds
+        self.bytes() as f64 / self.seconds
     }
 
     /// Requests a second.

@@ -57,10 +57,12 @@ pub(super) fn durability(run: &Run, cell: &Cell, samples: &[&Sample]) -> Option<
     let traits = run.workloads.iter().find(|w| w.name == on.workload).filter(|w| durable(w))?.disk.as_ref()?;
     let seen: Vec<(&Sample, crate::result::DeviceUse)> =
         samples.iter().filter_map(|s| Some((*s, s.device()?))).collect();
-    let appends: u64 = seen.iter().map(|(s, _)| s.work().ios).sum();
+    // An imported run may claim anything.
+    let sum = |all: &mut dyn Iterator<Item = u64>| all.fold(0u64, u64::saturating_add);
+    let appends = sum(&mut seen.iter().map(|(s, _)| s.work().ios));
     let per = |amount: u64| (appends > 0).then(|| amount as f64 / appends as f64);
-    let flushes_per_append = per(seen.iter().map(|(_, d)| d.flush_ios).sum());
-    let bytes_per_append = per(seen.iter().map(|(_, d)| d.write_bytes).sum());
+    let flushes_per_append = per(sum(&mut seen.iter().map(|(_, d)| d.flush_ios)));
+    let bytes_per_append = per(sum(&mut seen.iter().map(|(_, d)| d.write_bytes)));
     let own = |s: &Sample, flushes: u64| (SEEN..=OWN).contains(&(flushes as f64 / s.work().ios as f64));
     let all_own = seen.iter().all(|(s, d)| own(s, d.flush_ios));
     let busy = !all_own && 2 * samples.iter().filter(|s| s.marks.contains(&Mark::HostBusy)).count() > samples.len();
@@ -89,7 +91,7 @@ pub(super) fn durability(run: &Run, cell: &Cell, samples: &[&Sample]) -> Option<
         )
     });
     let text = format!("{name}: {why}{evidence}");
-    let appends = samples.iter().map(|s| s.work().ios).sum();
+    let appends = sum(&mut samples.iter().map(|s| s.work().ios));
     Some(Durability { appends, flushes_per_append, bytes_per_append, verdict, text })
 }
 

@@ -81,7 +81,7 @@ pub fn noise(run: &Run) -> Vec<CellNoise> {
             .iter()
             .filter(|(round, _)| *round % 2 == 0)
             .filter_map(|(round, a)| {
-                let b = rounds.get(&(round + 1))?;
+                let b = rounds.get(&round.checked_add(1)?)?;
                 Some(Pair { boot: a.boot, base: judge.rising(a)?, test: judge.rising(b)? })
             })
             .collect();

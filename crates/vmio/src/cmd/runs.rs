@@ -25,6 +25,7 @@ use crate::{fit, term};
   vmio runs compare 3 7                what changed between two runs
   vmio runs export 7 --format csv      every sample, for other tools
   vmio runs import other/vmio.db       copy the runs of another host's store
+  vmio runs import run-7.json          the run that was exported to this file
   vmio runs delete 3 --yes")]
 pub struct Args {
     #[command(subcommand)]
@@ -58,9 +59,9 @@ enum Verb {
         #[arg(long, value_enum, default_value = "json")]
         format: Format,
     },
-    /// Copy all runs of another store, with all samples
+    /// Copy all runs of another store, or the run of a JSON export, with all samples
     Import {
-        /// The other store: the file vmio.db of a state directory
+        /// The file vmio.db of another state directory, or what `runs export --format json` wrote
         file: PathBuf,
     },
     /// Delete a run and all its samples
@@ -163,11 +164,11 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
 }
 
-/// Takes over the runs of another store and says which; the numbers of those that are new here.
+/// Takes over the runs of another store, or one that was exported, and says which; the numbers of those that are new here.
 pub fn import(file: &Path, store: &Store) -> anyhow::Result<Vec<i64>> {
-    let from = Store::open_existing(file).with_context(|| format!("cannot import {}", file.display()))?;
+    let taken = store.import_file(file).with_context(|| format!("cannot import {}", file.display()))?;
     let mut new = Vec::new();
-    for imported in store.import(&from)? {
+    for imported in taken {
         match imported {
             Imported::New(id) => {
                 term::note(&format!("imported as run {id}: `vmio runs show {id}` shows it"));

@@ -43,6 +43,10 @@ pub enum StoreError {
     Io { what: &'static str, path: PathBuf, source: io::Error },
     #[error("{what} in {} cannot be read back", path.display())]
     Json { what: String, path: PathBuf, source: serde_json::Error },
+    #[error("{what} in {}, which an older vmio wrote, cannot be brought into today's form", path.display())]
+    Unconverted { what: String, path: PathBuf, source: serde_json::Error },
+    #[error("{}{}: no export of a run that vmio can take: {what}", path.display(), place(*at))]
+    Export { path: PathBuf, at: Option<(usize, usize)>, what: String },
     #[error("the sample of {cell} holds a figure that is not a finite number")]
     NotFinite { cell: String, source: serde_json::Error },
     #[error("the store {} failed", path.display())]
@@ -109,6 +113,13 @@ impl StoreError {
             StoreError::Json { .. } => {
                 "the run was written by another version of vmio: show it with that version".into()
             }
+            StoreError::Unconverted { path, .. } => format!(
+                "nothing was changed: delete that run with the vmio that wrote it, or move the file away (mv {0} {0}.bad)",
+                path.display()
+            ),
+            StoreError::Export { .. } => {
+                "give a store, or a file that `vmio runs export N --format json` wrote".into()
+            }
             StoreError::NotFinite { .. } | StoreError::Sqlite { .. } => return None,
         })
     }
@@ -126,6 +137,11 @@ impl StoreError {
             _ => Exit::Failed,
         }
     }
+}
+
+/// `:12:5`, where in a file something is known to be wrong.
+fn place(at: Option<(usize, usize)>) -> String {
+    at.map_or_else(String::new, |(line, column)| format!(":{line}:{column}"))
 }
 
 /// Whether the file system has less room left than SQLite needs for its log.

@@ -25,53 +25,68 @@ pub(super) fn run(connection: &Connection, new: &NewRun<'_>, state: &RunState) -
     Ok(connection.last_insert_rowid())
 }
 
-/// A sample as the store holds it: the tool's own output apart.
+/// A sample as the store holds it: the tools' own outputs apart.
 pub(super) struct Texts {
     sample: String,
-    raw: Option<String>,
+    /// By actor, the leading one first.
+    raw: Vec<Option<String>>,
 }
 
 impl Texts {
     /// Refuses a figure that could not be read back.
     pub(super) fn of(sample: &Sample) -> Result<Texts, StoreError> {
         let mut slim = sample.clone();
-        let raw = slim.result.raw.take();
+        let outputs = std::iter::once(&mut slim.result).chain(&mut slim.beside).map(|result| result.raw.take());
+        let raw = outputs.map(|raw| (!raw.is_null()).then(|| raw.to_string())).collect();
         let text = to_json(&slim);
         // JSON has no NaN: it would be written as null and make the whole run unreadable later.
         serde_json::from_str::<Sample>(&text)
             .map_err(|source| StoreError::NotFinite { cell: sample.cell.key(), source })?;
-        Ok(Texts { sample: text, raw: (!raw.is_null()).then(|| raw.to_string()) })
+        Ok(Texts { sample: text, raw })
+    }
+
+    /// How long they are together.
+    pub(super) fn bytes(&self) -> usize {
+        self.sample.len() + self.raw.iter().flatten().map(String::len).sum::<usize>()
     }
 }
 
 /// A sample, in a transaction of the caller's.
 pub(super) fn sample(connection: &Connection, run: i64, sample: &Sample, texts: &Texts) -> rusqlite::Result<()> {
-    let finite = |x: f64| x.is_finite().then_some(x);
+    row(connection, None, run, sample, &texts.sample)?;
+    let number = connection.last_insert_rowid();
+    let outputs = texts.raw.iter().enumerate().filter_map(|(actor, raw)| Some((actor, raw.as_ref()?)));
+    for (actor, raw) in outputs {
+        connection
+            .prepare_cached("INSERT INTO raw (sample, actor, output) VALUES (?, ?, ?)")?
+            .execute(params![number, actor as i64, raw])?;
+    }
+    Ok(())
+}
+
+/// The row of a sample without raw outputs; without a number it gets the next one.
+pub(super) fn row(
+    connection: &Connection,
+    number: Option<i64>,
+    run: i64,
+    sample: &Sample,
+    text: &str,
+) -> rusqlite::Result<()> {
     connection
         .prepare_cached(
-            "INSERT INTO samples (run, cell, target, guest, attachment, workload, round, boot, started_unix,
-             seconds, bandwidth_bytes_per_second, iops, sample) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
+            "INSERT INTO samples (id, run, cell, round, boot, started_unix, seconds, sample)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         )?
         .execute(params![
+            number,
             run,
             sample.cell.key(),
-            sample.cell.target(),
-            sample.cell.lead.side.kind,
-            sample.cell.attachment().map(|a| a.label()),
-            sample.cell.workload(),
             sample.round,
             sample.boot,
             sample.started_unix,
             sample.result.seconds,
-            finite(sample.work().bandwidth()),
-            finite(sample.work().iops()),
-            texts.sample
+            text
         ])?;
-    if let Some(raw) = &texts.raw {
-        connection
-            .prepare_cached("INSERT INTO raw (sample, output) VALUES (?, ?)")?
-            .execute(params![connection.last_insert_rowid(), raw])?;
-    }
     Ok(())
 }
 
@@ -91,7 +106,7 @@ pub(super) fn effective(
 /// A cell that did not run; a later reason replaces an earlier one.
 pub(super) fn skipped(connection: &Connection, run: i64, skipped: &Skipped) -> rusqlite::Result<usize> {
     connection.execute(
-        "INSERT OR REPLACE INTO skipped (run, cell, setup, reason) VALUES (?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO skipped (run, cell, whole, reason) VALUES (?, ?, ?, ?)",
         params![run, skipped.cell.key(), to_json(&skipped.cell), skipped.reason],
     )
 }

@@ -7,13 +7,17 @@
 
 mod engine;
 mod error;
+mod exported;
 mod guard;
 mod ids;
 mod import;
 mod insert;
+mod load;
+mod old;
 mod open;
 mod owner;
 mod private;
+mod upgrade;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -22,7 +26,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::de::DeserializeOwned;
 use vmio_model::kind::RunKind;
-use vmio_model::result::{Environment, Run, RunState, Sample, Skipped, WorkloadTraits};
+use vmio_model::result::{Environment, RunState, Sample, Skipped, WorkloadTraits};
 
 pub use error::StoreError;
 pub use ids::{RunId, proofs_of};
@@ -154,19 +158,6 @@ impl Store {
         Ok(())
     }
 
-    /// The run with all its samples, but without the tools' raw output (`result.raw` is null):
-    /// no conclusion needs it, and it is the greater part of the file.
-    pub fn load(&self, run: i64) -> Result<Run> {
-        self.load_with(run, "SELECT sample, NULL FROM samples WHERE run = ? ORDER BY id")
-    }
-
-    /// The run with all that was ever stored of it.
-    pub fn load_whole(&self, run: i64) -> Result<Run> {
-        let sql = "SELECT samples.sample, output FROM samples LEFT JOIN raw ON raw.sample = samples.id WHERE run = ?
-                   ORDER BY samples.id";
-        self.load_with(run, sql)
-    }
-
     /// The newest run.
     pub fn last(&self) -> Result<Option<i64>> {
         self.one("SELECT max(id) FROM runs", params![])
@@ -226,73 +217,6 @@ impl Store {
         self.connection.execute("DELETE FROM runs WHERE id = ?", [run]).map_err(|e| self.error(e))?;
         Owner::forget(&self.path, run);
         Ok(())
-    }
-
-    fn load_with(&self, run: i64, samples: &str) -> Result<Run> {
-        self.bounded(run)?;
-        let head = self
-            .connection
-            .query_row(
-                "SELECT study, study_toml, command, started_unix, state, environment, workloads FROM runs WHERE id = ?",
-                [run],
-                |row| {
-                    let texts: [String; 4] = [row.get(2)?, row.get(4)?, row.get(5)?, row.get(6)?];
-                    Ok((row.get::<_, String>(0)?, row.get(1)?, row.get(3)?, texts))
-                },
-            )
-            .optional()
-            .map_err(|e| self.error(e))?;
-        let Some((study, study_toml, started_unix, [command, state, environment, workloads])) = head else {
-            return Err(self.no_run(run)?);
-        };
-        let what = |what: &str| format!("{what} of run {run}");
-        let samples = self
-            .rows(samples, params![run], |row| Ok((row.get::<_, String>(0)?, row.get::<_, Option<String>>(1)?)))?
-            .into_iter()
-            .map(|(text, raw)| {
-                let mut sample: Sample = self.json(what("a sample"), &text)?;
-                if let Some(raw) = raw {
-                    sample.result.raw = self.json(what("a raw output"), &raw)?;
-                }
-                Ok(sample)
-            })
-            .collect::<Result<_>>()?;
-        let skipped = self
-            .rows("SELECT setup, reason FROM skipped WHERE run = ? ORDER BY rowid", params![run], |row| {
-                Ok((row.get::<_, String>(0)?, row.get(1)?))
-            })?
-            .into_iter()
-            .map(|(setup, reason)| Ok(Skipped { cell: self.json(what("a skipped cell"), &setup)?, reason }))
-            .collect::<Result<_>>()?;
-        let effective = self
-            .rows("SELECT attachment, settings FROM effective WHERE run = ?", params![run], |row| {
-                Ok((row.get(0)?, row.get::<_, String>(1)?))
-            })?
-            .into_iter()
-            .map(|(attachment, settings)| Ok((attachment, self.json(what("the settings"), &settings)?)))
-            .collect::<Result<_>>()?;
-        Ok(Run {
-            id: run,
-            study: study.as_str().into(),
-            study_toml,
-            command: self.json(what("the command"), &command)?,
-            started_unix,
-            state: self.state(run, &state)?,
-            environment: self.json(what("the environment"), &environment)?,
-            workloads: self.json(what("the workloads"), &workloads)?,
-            effective,
-            samples,
-            skipped,
-        })
-    }
-
-    /// Refuses a run that would not fit into memory: its texts are counted, not read.
-    fn bounded(&self, run: i64) -> Result<()> {
-        let sql = "SELECT (SELECT coalesce(sum(octet_length(sample)), 0) FROM samples WHERE run = ?1)
-            + (SELECT coalesce(sum(octet_length(output)), 0) FROM raw JOIN samples ON raw.sample = samples.id WHERE run = ?1)
-            + (SELECT coalesce(sum(octet_length(settings)), 0) FROM effective WHERE run = ?1)
-            + (SELECT coalesce(sum(octet_length(setup)) + sum(octet_length(reason)), 0) FROM skipped WHERE run = ?1)";
-        self.fits(&format!("run {run}"), self.one(sql, params![run])?)
     }
 
     fn fits(&self, what: &str, bytes: Option<i64>) -> Result<()> {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::guard::{self, Limit};
+use super::upgrade::{self, Upgrade};
 use super::{StoreError, private};
 
 /// How long to wait for another process's write.
@@ -20,7 +21,19 @@ pub(super) const BUSY_SECONDS: u64 = 10;
 const APPLICATION_ID: i64 = 0x766d_696f;
 
 /// Step N brings a file of format N to format N+1. Steps are never changed once released.
-const MIGRATIONS: &[&str] = &["
+const MIGRATIONS: &[Step] = &[Step::Sql(FORMAT_1), Step::Rows(upgrade::to_format_2)];
+
+/// What brings a file from one format to the next.
+#[derive(Clone, Copy)]
+enum Step {
+    /// SQL alone.
+    Sql(&'static str),
+    /// What SQL alone cannot do, within the same transaction.
+    Rows(fn(&Upgrade<'_>) -> Result<(), StoreError>),
+}
+
+/// Compared letter by letter with what a file says of itself, comments too.
+const FORMAT_1: &str = "
     CREATE TABLE runs (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         study TEXT NOT NULL,
@@ -34,7 +47,7 @@ const MIGRATIONS: &[&str] = &["
     CREATE TABLE samples (
         id INTEGER PRIMARY KEY,
         run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
-        cell TEXT NOT NULL,          -- Cell::key()
+        cell TEXT NOT NULL,          -- Setup::key()
         target TEXT NOT NULL,
         guest TEXT NOT NULL,
         attachment TEXT,             -- Attachment::label(); NULL on the native side
@@ -55,7 +68,7 @@ const MIGRATIONS: &[&str] = &["
     CREATE TABLE skipped (
         run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
         cell TEXT NOT NULL,
-        setup TEXT NOT NULL,         -- JSON of Cell
+        setup TEXT NOT NULL,         -- JSON of Setup
         reason TEXT NOT NULL,
         PRIMARY KEY (run, cell)
     ) STRICT;
@@ -65,7 +78,7 @@ const MIGRATIONS: &[&str] = &["
         settings TEXT NOT NULL,      -- JSON object
         PRIMARY KEY (run, attachment)
     ) STRICT;
-"];
+";
 
 /// Opens for writing; makes directory and file where they are not there, for this user's eyes alone.
 pub(super) fn writable(path: &Path) -> Result<(Connection, Limit), StoreError> {
@@ -80,7 +93,7 @@ pub(super) fn writable(path: &Path) -> Result<(Connection, Limit), StoreError> {
     connection.pragma_update(None, "synchronous", "FULL").map_err(fail)?;
     connection.pragma_update(None, "foreign_keys", true).map_err(fail)?;
     if version < MIGRATIONS.len() {
-        migrate(&mut connection, MIGRATIONS).map_err(fail)?;
+        migrate(path, &mut connection, &limit, MIGRATIONS)?;
     }
     if connection.is_readonly("main").map_err(fail)? {
         return Err(StoreError::Denied { path: path.into(), source: None });
@@ -155,27 +168,37 @@ fn as_made(path: &Path, connection: &Connection, limit: &Limit, version: usize) 
         return Ok(());
     }
     let mut model = Connection::open_in_memory().map_err(|e| StoreError::of(path, e))?;
-    migrate(&mut model, &MIGRATIONS[..version]).map_err(|e| StoreError::of(path, e))?;
+    migrate(path, &mut model, limit, &MIGRATIONS[..version])?;
     guard::same_schema(path, connection, limit, &model)
 }
 
 /// Applies the steps that are missing, all or none. The version is read again under the write
 /// lock: another process may have migrated meanwhile.
-fn migrate(connection: &mut Connection, steps: &[&str]) -> rusqlite::Result<()> {
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let version: i64 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
+fn migrate(path: &Path, connection: &mut Connection, limit: &Limit, steps: &[Step]) -> Result<(), StoreError> {
+    let fail = |e| StoreError::of(path, e);
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fail)?;
+    let version: i64 = transaction.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(fail)?;
     for step in steps.iter().skip(version as usize) {
-        transaction.execute_batch(step)?;
+        match step {
+            Step::Sql(text) => transaction.execute_batch(text).map_err(fail)?,
+            Step::Rows(convert) => convert(&Upgrade { path, connection: &transaction, limit })?,
+        }
     }
-    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-    transaction.pragma_update(None, "user_version", steps.len() as i64)?;
-    transaction.commit()
+    transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(fail)?;
+    transaction.pragma_update(None, "user_version", steps.len() as i64).map_err(fail)?;
+    transaction.commit().map_err(fail)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    fn migrate(connection: &mut Connection, steps: &[&'static str]) -> Result<(), StoreError> {
+        let limit = guard::harden(connection).unwrap();
+        let steps: Vec<Step> = steps.iter().map(|text| Step::Sql(text)).collect();
+        super::migrate(Path::new("/s/vmio.db"), connection, &limit, &steps)
+    }
 
     #[test]
     fn steps_are_applied_once_in_order_and_keep_the_rows() {

@@ -1,0 +1,100 @@
+//! A run as `vmio runs export --format json` prints it, read again. The file may be anybody's: its size and the
+//! number of its values are bounded before it is read, its types are checked, and what is wrong is told with
+//! its place in the file.
+
+use std::fs::OpenOptions;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use vmio_model::result::Run;
+use vmio_model::summary::SCHEMA_VERSION;
+
+use super::{Result, StoreError, old};
+
+/// Longest file that is read; that of a run of a day has some 100 MB.
+const LONGEST: u64 = 256 << 20;
+/// Most values in it: each takes some 100 bytes of memory.
+const VALUES: usize = 16_000_000;
+/// How an SQLite file begins (sqlite.org/fileformat2.html, section 1.3).
+const SQLITE: &[u8] = b"SQLite format 3\0";
+
+/// What is known of an export before its version is.
+#[derive(Deserialize)]
+struct Head {
+    schema_version: Option<String>,
+}
+
+/// The run in an export, of the old form too; `None`: the file is none, but may be a store.
+pub(super) fn read(path: &Path) -> Result<Option<Run>> {
+    let Some(text) = text(path)? else { return Ok(None) };
+    let fault = |what: String| StoreError::Export { path: path.into(), at: None, what };
+    if text.iter().filter(|byte| **byte == b',').count() > VALUES {
+        return Err(fault(format!("it has more than {VALUES} values")));
+    }
+    let head: Head = parse(path, &text)?;
+    let Some(version) = head.schema_version else {
+        return Err(fault("it has no `schema_version`".into()));
+    };
+    let parts = |version: &str| -> Option<(u32, u32)> {
+        let (major, minor) = version.split_once('.')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    };
+    let run = match (parts(&version), parts(SCHEMA_VERSION)) {
+        (Some((1, _)), _) => parse::<old::Run>(path, &text)?.now(),
+        (Some(found), Some(known)) if found.0 == known.0 && found.1 <= known.1 => parse(path, &text)?,
+        (Some(found), Some(known)) if found > known => {
+            return Err(fault(format!("its schema version is {version}, this vmio knows up to {SCHEMA_VERSION}")));
+        }
+        _ => return Err(fault(format!("there is no schema version {version:?}"))),
+    };
+    let uneven = run.samples.iter().position(|s| s.beside.len() != s.cell.beside.len());
+    match uneven {
+        Some(at) => Err(fault(format!("`samples[{at}]` has not one result for each actor of its cell"))),
+        None => Ok(Some(run)),
+    }
+}
+
+/// The text of a file that begins as a JSON object does; `None` for one that may be a store.
+fn text(path: &Path) -> Result<Option<Vec<u8>>> {
+    let io = |what: &'static str| move |source| StoreError::Io { what, path: path.into(), source };
+    // A pipe would wait for somebody to write.
+    let flags = (rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY).bits();
+    let opened = OpenOptions::new().read(true).custom_flags(flags as i32).open(path);
+    let mut file = match opened {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(io("open"))?,
+    };
+    let found = file.metadata().map_err(io("look at"))?;
+    if !found.is_file() {
+        return Ok(None);
+    }
+    let mut first = Vec::new();
+    file.by_ref().take(4096).read_to_end(&mut first).map_err(io("read"))?;
+    if first.is_empty() || first.starts_with(SQLITE) {
+        return Ok(None);
+    }
+    let fault = |what: &str| StoreError::Export { path: path.into(), at: None, what: what.into() };
+    if first.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+        return Err(fault("it is neither a store nor a JSON object"));
+    }
+    file.seek(SeekFrom::Start(0)).map_err(io("read"))?;
+    let mut text = Vec::new();
+    file.take(LONGEST + 1).read_to_end(&mut text).map_err(io("read"))?;
+    if text.len() as u64 > LONGEST {
+        return Err(fault(&format!("it is longer than {} MiB", LONGEST >> 20)));
+    }
+    Ok(Some(text))
+}
+
+/// What is wrong is told with its line and column.
+fn parse<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T> {
+    serde_json::from_slice(text).map_err(|e| {
+        let place = format!(" at line {} column {}", e.line(), e.column());
+        let what = e.to_string();
+        let what = what.strip_suffix(&place).unwrap_or(&what).to_owned();
+        StoreError::Export { path: path.into(), at: (e.line() > 0).then(|| (e.line(), e.column())), what }
+    })
+}

@@ -1,0 +1,98 @@
+//! A whole run out of the store.
+
+use std::collections::BTreeMap;
+
+use rusqlite::{OptionalExtension, params};
+use vmio_model::result::{Run, Sample, Skipped, WorkloadResult};
+
+use super::{Result, Store, StoreError};
+
+impl Store {
+    /// The run with all its samples, but without the tools' raw output (`result.raw` is null):
+    /// no conclusion needs it, and it is the greater part of the file.
+    pub fn load(&self, run: i64) -> Result<Run> {
+        self.bounded(run)?;
+        let head = self
+            .connection
+            .query_row(
+                "SELECT study, study_toml, command, started_unix, state, environment, workloads FROM runs WHERE id = ?",
+                [run],
+                |row| {
+                    let texts: [String; 4] = [row.get(2)?, row.get(4)?, row.get(5)?, row.get(6)?];
+                    Ok((row.get::<_, String>(0)?, row.get(1)?, row.get(3)?, texts))
+                },
+            )
+            .optional()
+            .map_err(|e| self.error(e))?;
+        let Some((study, study_toml, started_unix, [command, state, environment, workloads])) = head else {
+            return Err(self.no_run(run)?);
+        };
+        let what = |what: &str| format!("{what} of run {run}");
+        let samples = self
+            .rows("SELECT sample FROM samples WHERE run = ? ORDER BY id", params![run], |row| row.get::<_, String>(0))?
+            .iter()
+            .map(|text| self.json(what("a sample"), text))
+            .collect::<Result<_>>()?;
+        let skipped = self
+            .rows("SELECT whole, reason FROM skipped WHERE run = ? ORDER BY rowid", params![run], |row| {
+                Ok((row.get::<_, String>(0)?, row.get(1)?))
+            })?
+            .into_iter()
+            .map(|(cell, reason)| Ok(Skipped { cell: self.json(what("a skipped cell"), &cell)?, reason }))
+            .collect::<Result<_>>()?;
+        let effective = self
+            .rows("SELECT attachment, settings FROM effective WHERE run = ?", params![run], |row| {
+                Ok((row.get(0)?, row.get::<_, String>(1)?))
+            })?
+            .into_iter()
+            .map(|(attachment, settings)| Ok((attachment, self.json(what("the settings"), &settings)?)))
+            .collect::<Result<_>>()?;
+        Ok(Run {
+            id: run,
+            study: study.as_str().into(),
+            study_toml,
+            command: self.json(what("the command"), &command)?,
+            started_unix,
+            state: self.state(run, &state)?,
+            environment: self.json(what("the environment"), &environment)?,
+            workloads: self.json(what("the workloads"), &workloads)?,
+            effective,
+            samples,
+            skipped,
+        })
+    }
+
+    /// The run with all that was ever stored of it.
+    pub fn load_whole(&self, run: i64) -> Result<Run> {
+        let mut whole = self.load(run)?;
+        let numbers = self.rows("SELECT id FROM samples WHERE run = ? ORDER BY id", params![run], |row| row.get(0))?;
+        let mut samples: BTreeMap<i64, &mut Sample> = numbers.into_iter().zip(&mut whole.samples).collect();
+        let sql = "SELECT raw.sample, actor, output FROM raw JOIN samples ON raw.sample = samples.id WHERE run = ?";
+        let outputs = self.rows(sql, params![run], |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, String>(2)?))
+        })?;
+        for (number, actor, output) in outputs {
+            let sample = samples.get_mut(&number);
+            let Some(result) = sample.and_then(|sample| of_actor(sample, usize::try_from(actor).ok()?)) else {
+                let what = format!("sample {number} of run {run} has a raw output of an actor that is not in it");
+                return Err(StoreError::Foreign { path: self.path.clone(), what });
+            };
+            result.raw = self.json(format!("a raw output of run {run}"), &output)?;
+        }
+        Ok(whole)
+    }
+
+    /// Refuses a run that would not fit into memory: its texts are counted, not read.
+    fn bounded(&self, run: i64) -> Result<()> {
+        let sql = "SELECT (SELECT coalesce(sum(octet_length(sample)), 0) FROM samples WHERE run = ?1)
+            + (SELECT coalesce(sum(octet_length(output)), 0) FROM raw JOIN samples ON raw.sample = samples.id WHERE run = ?1)
+            + (SELECT coalesce(sum(octet_length(settings)), 0) FROM effective WHERE run = ?1)
+            + (SELECT coalesce(sum(octet_length(whole)) + sum(octet_length(reason)), 0) FROM skipped WHERE run = ?1)";
+        self.fits(&format!("run {run}"), self.one(sql, params![run])?)
+    }
+}
+
+/// What the actor of that number says, the leading one being 0.
+fn of_actor(sample: &mut Sample, actor: usize) -> Option<&mut WorkloadResult> {
+    std::iter::once(&mut sample.result).chain(&mut sample.beside).nth(actor)
+}

@@ -1,0 +1,244 @@
+//! What was measured and concluded before cells had actors and workloads their figures is concluded today as
+//! well: the exports of three studies are imported, and what is said of them is compared, field by field, with
+//! what the vmio said that measured them.
+#![allow(clippy::unwrap_used)]
+
+#[path = "common/bed.rs"]
+mod bed;
+#[path = "common/old.rs"]
+mod old;
+
+use std::collections::BTreeSet;
+
+use bed::Bed;
+use serde_json::{Value, json};
+use vmio::store::{Imported, NewRun, Store};
+use vmio::studies;
+use vmio_model::result::{BANDWIDTH, IOPS, LATENCY, Run, RunState};
+
+/// The runs, with the numbers that they had.
+const RUNS: [(&str, i64); 3] = [("quick", 2), ("shafer2010-storage", 5), ("async-reads", 6)];
+
+/// What is new within a document, by the names of the keys that lead to it.
+const ADDED: [&str; 2] = ["cells/figures", "shares/figures"];
+
+/// What a document of then would be, were only cells written as they are now.
+fn today(then: &Value) -> Value {
+    match then {
+        Value::Array(all) => all.iter().map(today).collect(),
+        Value::Object(all) if ["guest", "target", "attachment", "workload"].iter().all(|key| all.contains_key(*key)) => {
+            cell_of(then)
+        }
+        Value::Object(all) => {
+            let now = |(key, value): (&String, &Value)| {
+                let key = if key == "setup" { "cell" } else { key };
+                (key.to_owned(), today(value))
+            };
+            Value::Object(all.iter().map(now).collect())
+        }
+        plain => plain.clone(),
+    }
+}
+
+/// A cell as one called `setup` would be written now.
+fn cell_of(setup: &Value) -> Value {
+    json!({
+        "side": {"kind": setup["guest"]},
+        "subject": {"disk": {"target": setup["target"], "attachment": setup["attachment"]}},
+        "workload": setup["workload"],
+    })
+}
+
+/// Compares a document of then with one of now: all that was there is there with exactly the same value.
+#[derive(Default)]
+struct Compared {
+    /// The keys that lead to where it is.
+    at: Vec<String>,
+    differ: Vec<String>,
+    added: BTreeSet<String>,
+    values: usize,
+}
+
+impl Compared {
+    fn of(then: &Value, now: &Value) -> Compared {
+        let mut compared = Compared::default();
+        compared.both(&today(then), now);
+        compared
+    }
+
+    fn both(&mut self, then: &Value, now: &Value) {
+        match (then, now) {
+            (Value::Object(then), Value::Object(now)) => {
+                let keys: BTreeSet<&String> = then.keys().chain(now.keys()).collect();
+                for key in keys {
+                    self.at.push(key.clone());
+                    match (then.get(key), now.get(key)) {
+                        _ if key == "schema_version" => {}
+                        (Some(then), Some(now)) => self.both(then, now),
+                        (Some(_), None) => self.differ.push(format!("{}: is missing", self.at.join("/"))),
+                        _ => drop(self.added.insert(self.at.join("/"))),
+                    }
+                    self.at.pop();
+                }
+            }
+            (Value::Array(then), Value::Array(now)) if then.len() == now.len() => {
+                then.iter().zip(now).for_each(|(then, now)| self.both(then, now));
+            }
+            _ => {
+                self.values += 1;
+                if then != now {
+                    self.differ.push(format!("{}: was {then}, is {now}", self.at.join("/")));
+                }
+            }
+        }
+    }
+
+    /// Asserts that nothing differs, and that nothing is added but this.
+    #[track_caller]
+    fn holds(&self, what: &str, added: &[&str], least: usize) {
+        let some: Vec<&String> = self.differ.iter().take(20).collect();
+        assert!(some.is_empty(), "{what}: {} differ: {some:#?}", self.differ.len());
+        let unknown: Vec<&String> = self.added.iter().filter(|a| !added.contains(&a.as_str())).collect();
+        assert!(unknown.is_empty(), "{what}: added {unknown:?}");
+        assert!(self.values >= least, "{what}: only {} values", self.values);
+    }
+}
+
+/// A state directory in whose store the runs have the numbers that they had, taken over by the program.
+fn imported() -> Bed {
+    let bed = Bed::new();
+    let store = Store::open(&bed.state().join("vmio.db")).unwrap();
+    let environment = serde_json::from_value(old::json("quick.json")["environment"].clone()).unwrap();
+    let mut next = 1;
+    for (name, wanted) in RUNS {
+        for number in next..wanted {
+            let other = NewRun {
+                study: &"other".into(),
+                study_toml: "",
+                command: &[number.to_string()],
+                started_unix: 0.0,
+                environment: &environment,
+                workloads: &[],
+            };
+            let id = store.new_run(&other).unwrap();
+            store.set_state(id, &RunState::Done).unwrap();
+        }
+        let path = old::file(&format!("{name}.json"), &bed.state());
+        let said = bed.vmio(&["runs", "import", path.to_str().unwrap()]).with(0);
+        assert!(said.err.contains(&format!("imported as run {wanted}:")), "{}", said.err);
+        std::fs::remove_file(path).unwrap();
+        next = wanted + 1;
+    }
+    bed
+}
+
+#[test]
+fn summaries_findings_and_comparisons_are_what_they_were() {
+    let bed = imported();
+    for (name, id) in RUNS {
+        let id = id.to_string();
+        let shown = |args: &[&str]| -> Value { serde_json::from_str(&bed.vmio(args).with(0).out).unwrap() };
+        let now = shown(&["runs", "show", &id, "--json"]);
+        let then = old::json(&format!("{name}.show.json"));
+        Compared::of(&then, &now).holds(name, &ADDED, 1500);
+        assert_eq!(then["schema_version"], "1.0");
+        assert_eq!(now["schema_version"], "2.0");
+        assert!(then["findings"].as_array().is_some_and(|all| !all.is_empty()), "{name}: nothing to compare");
+        assert_eq!(today(&then["findings"]), now["findings"], "{name}");
+
+        let itself = shown(&["runs", "compare", &id, &id, "--json"]);
+        assert_eq!((&itself["differences"], &itself["only_a"], &itself["only_b"]), (&json!([]), &json!([]), &json!([])));
+        let cells = itself["cells"].as_array().unwrap();
+        assert_eq!(cells.len(), then["cells"].as_array().unwrap().len(), "{name}");
+        for cell in cells {
+            assert_eq!(cell["figure_ratio"]["value"], 1.0, "{cell}");
+            assert_eq!(cell["verdict"], "no difference shown", "{cell}");
+        }
+    }
+    let now = bed.vmio(&["study", "compare", "shafer2010-storage", "paper", "--json"]).with(0).out;
+    let now = serde_json::from_str(&now).unwrap();
+    Compared::of(&old::json("compare-paper.json"), &now).holds("compare paper", &[], 100);
+    bed.is_clean();
+}
+
+/// Nothing is lost on the way in, and what is exported again is taken as the same.
+#[test]
+fn an_old_export_is_taken_whole_and_exported_in_todays_form() {
+    let bed = imported();
+    let store = Store::open_existing(&bed.state().join("vmio.db")).unwrap();
+    for (name, id) in RUNS {
+        let (then, run) = (old::json(&format!("{name}.json")), store.load_whole(id).unwrap());
+        for (key, now) in [
+            ("study", json!(run.study)),
+            ("command", json!(run.command)),
+            ("started_unix", json!(run.started_unix)),
+            ("state", json!(run.state)),
+            ("environment", json!(run.environment)),
+            ("effective", json!(run.effective)),
+        ] {
+            assert_eq!(then[key], now, "{name}: {key}");
+        }
+        let samples = then["samples"].as_array().unwrap();
+        assert_eq!(samples.len(), run.samples.len(), "{name}");
+        for (then, now) in samples.iter().zip(&run.samples) {
+            assert_eq!(cell_of(&then["setup"]), json!(now.cell));
+            let (result, work) = (&then["result"], now.work());
+            let latency = now.result.latency().map(|l| json!({"mean_seconds": l.mean, "percentiles": l.percentiles}));
+            let again = json!({
+                "read_bytes": work.read_bytes, "write_bytes": work.write_bytes, "ios": work.ios,
+                "seconds": work.seconds, "latency": latency, "raw": now.result.raw, "command": now.result.command,
+            });
+            assert_eq!(*result, again, "{name}");
+            let around = json!({
+                "boot": now.boot, "round": now.round, "started_unix": now.started_unix, "marks": now.marks,
+                "foreign": now.foreign, "cpu": now.cpu(), "device": now.device(),
+            });
+            for (key, value) in around.as_object().unwrap() {
+                assert_eq!(then[key], *value, "{name}: {key}");
+            }
+        }
+        for (then, now) in then["workloads"].as_array().unwrap().iter().zip(&run.workloads) {
+            assert_eq!((&then["name"], &then["figure"]), (&json!(now.name), &json!(now.judged_by)));
+            let disk = json!(now.disk);
+            for (key, value) in disk.as_object().unwrap() {
+                assert_eq!(then[key], *value, "{name}: {key} of {}", now.name);
+            }
+            let timed = now.figures.iter().any(|f| f.name == LATENCY);
+            assert_eq!(timed, !now.name.starts_with("dd-"), "{}", now.name);
+        }
+        // The stored study can be taken up again, and has the cells that it had.
+        let study = studies::parse(name, &run.study_toml).unwrap();
+        let named: BTreeSet<String> = study.cells().iter().map(|cell| cell.key()).collect();
+        let ran: BTreeSet<String> = run.samples.iter().map(|s| s.cell.key()).collect();
+        assert!(named.is_subset(&ran) && ran.len() >= 18, "{name}: {:?}", named.difference(&ran));
+
+        let path = bed.state().join("again.json");
+        std::fs::write(&path, bed.vmio(&["runs", "export", &id.to_string()]).with(0).out).unwrap();
+        assert_eq!(store.import_file(&path).unwrap(), [Imported::Known(id)]);
+        let other = Bed::new();
+        let there = Store::open(&other.state().join("vmio.db")).unwrap();
+        assert_eq!(there.import_file(&path).unwrap(), [Imported::New(1)]);
+        assert_eq!(Run { id, ..there.load_whole(1).unwrap() }, run, "{name}");
+        std::fs::remove_file(path).unwrap();
+    }
+}
+
+/// By what a workload is judged was its own word, whatever its requests are like.
+#[test]
+fn a_workload_is_judged_by_the_figure_that_it_was_judged_by() {
+    let bed = Bed::new();
+    let mut export = old::json("quick.json");
+    for workload in export["workloads"].as_array_mut().unwrap() {
+        let other = if workload["figure"] == "iops" { "bandwidth" } else { "iops" };
+        workload["figure"] = json!(other);
+    }
+    let path = bed.state().join("turned.json");
+    std::fs::write(&path, export.to_string()).unwrap();
+    let store = Store::open(&bed.state().join("vmio.db")).unwrap();
+    assert_eq!(store.import_file(&path).unwrap(), [Imported::New(1)]);
+    let summary = vmio_model::summary::summarise(&store.load(1).unwrap());
+    for (then, now) in old::json("quick.show.json")["cells"].as_array().unwrap().iter().zip(&summary.cells) {
+        let wanted = if then["figure"] == IOPS { BANDWIDTH } else { IOPS };
+        assert_eq!(now.figure, wanted, "{}", now.key);
+    }
+}
