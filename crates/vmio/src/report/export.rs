@@ -4,7 +4,8 @@
 //! - `pkb`: samples as PerfKit Benchmarker publishes them (its `sample.py`), a JSON object a line.
 //! - `github-action-benchmark`: the tool's `customBiggerIsBetter` array. Only figures of which
 //!   more is better are in it, as the tool takes one direction a file.
-//! - `csv`: a line a sample (RFC 4180).
+//! - `csv`: a line a sample (RFC 4180); what only disks have is empty elsewhere, and the last columns have the
+//!   figure that the cell is judged by, whatever it works on.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -13,9 +14,9 @@ use vmio_model::kind::RunKind;
 use vmio_model::result::{Accel, Mark, Run, Sample, WorkloadTraits};
 use vmio_model::shown;
 use vmio_model::stats::{Estimate, Interval};
-use vmio_model::summary::{SCHEMA_VERSION, Summary, summarise};
+use vmio_model::summary::{SCHEMA_VERSION, Summary, judge_of, summarise};
 
-use super::format;
+use super::{Versus, format};
 use crate::document;
 
 /// The formats of `vmio runs export`.
@@ -43,11 +44,11 @@ pub struct Whole<'a> {
 /// A figure of a sample, as PerfKit Benchmarker publishes it.
 #[derive(Serialize, JsonSchema)]
 pub struct Published<'a> {
-    /// `bandwidth`, `iops`, `latency_p99` and the like.
+    /// `bandwidth`, `iops`, `latency_p99` and the like; of several actors with the number of each, `bandwidth_2`.
     metric: String,
     /// The figure, in `unit`.
     value: f64,
-    /// `bytes/second`, `requests/second`, `seconds`, `bytes`, `requests`, `ratio`.
+    /// `bytes/second`, `bits/second`, `requests/second`, `seconds`, `ratio` and the like.
     unit: &'static str,
     /// What it was measured with.
     metadata: &'a Metadata<'a>,
@@ -66,8 +67,8 @@ struct Metadata<'a> {
     cell: String,
     /// Name of the target, or of what else was worked on.
     target: String,
-    /// `native`, or what runs the guest.
-    guest: &'a str,
+    /// `native`, or what runs the guest, with what of it is not as the study's guests are.
+    guest: String,
     /// How the guest sees the target; `None` on the native side.
     attachment: Option<String>,
     /// Name of the workload.
@@ -99,9 +100,10 @@ pub struct Benchmark(Vec<Drawn>);
 /// A figure whose trend is drawn.
 #[derive(Serialize, JsonSchema)]
 struct Drawn {
-    /// Key of the cell, or that of the cell with `share of native`.
+    /// Key of the cell, or that of the cell with `share of native` (`share of baseline`, where the study has
+    /// another one).
     name: String,
-    /// `MB/s` (10^6 bytes), `IOPS` or `%`.
+    /// `MB/s` (10^6 bytes), `IOPS`, `Mbit/s` or `%`; of other figures their unit in words.
     unit: &'static str,
     /// The figure.
     value: f64,
@@ -125,35 +127,26 @@ fn whole(run: &Run) -> String {
     document::text(&Whole { schema_version: SCHEMA_VERSION, run })
 }
 
-/// The metrics of a sample: name, value, unit.
+/// The metrics of a sample: name, value, unit. Of several actors each has its own, told by its number, and there are
+/// their sum and their fairness.
 fn metrics(sample: &Sample, workloads: &[WorkloadTraits]) -> Vec<(String, f64, &'static str)> {
     let mut all = Vec::new();
-    for (i, (actor, result)) in sample.cell.actors().zip(sample.results()).enumerate() {
-        let Some(traits) = workloads.iter().find(|w| w.name == actor.workload) else { continue };
-        for reading in &result.figures {
-            let figure = traits.figures.iter().find(|f| f.name == reading.figure);
-            let Some(figure) = figure.filter(|f| f.compared != Compared::No) else { continue };
-            let labels: Vec<&str> = reading.labels.values().map(String::as_str).collect();
-            let mut name = std::iter::once(figure.name.as_str()).chain(labels).collect::<Vec<_>>().join("_");
-            if i > 0 {
-                name = format!("{name}_{}", i + 1);
-            }
-            let unit = figure.unit.word();
-            match &reading.value {
-                Value::Scalar(value) if *value != 0.0 || figure.compared == Compared::Difference => {
-                    all.push((name, *value, unit));
-                }
-                Value::Scalar(_) => {}
-                Value::Distribution(d) => {
-                    all.push((format!("{name}_mean"), d.mean, unit));
-                    for p in [50.0, 99.0] {
-                        all.extend(d.at(p).map(|value| (format!("{name}_p{p:.0}"), value, unit)));
-                    }
-                }
-                Value::Series(_) => {
-                    all.extend(reading.value.typical().map(|mean| (format!("{name}_mean"), mean, unit)))
+    let figures = judge_of(workloads, &sample.cell).all(sample, workloads);
+    for (figure, reading) in figures.iter().filter(|(figure, _)| figure.compared != Compared::No) {
+        let labels = reading.labels.values().map(String::as_str);
+        let name = std::iter::once(figure.name.as_str()).chain(labels).collect::<Vec<_>>().join("_");
+        let unit = figure.unit.word();
+        match &reading.value {
+            // What does not count its requests says that it made none.
+            Value::Scalar(value) if *value == 0.0 && figure.unit == Unit::RequestsPerSecond => {}
+            Value::Scalar(value) => all.push((name, *value, unit)),
+            Value::Distribution(d) => {
+                all.push((format!("{name}_mean"), d.mean, unit));
+                for p in [50.0, 99.0] {
+                    all.extend(d.at(p).map(|value| (format!("{name}_p{p:.0}"), value, unit)));
                 }
             }
+            Value::Series(_) => all.extend(reading.value.typical().map(|mean| (format!("{name}_mean"), mean, unit))),
         }
     }
     if let Some(device) = &sample.device() {
@@ -174,7 +167,7 @@ fn pkb(run: &Run) -> String {
             study: &run.study,
             cell: cell.key(),
             target: cell.lead.subject.place(),
-            guest: &cell.lead.side.kind,
+            guest: cell.lead.side.to_string(),
             attachment: cell.lead.subject.seen_by(),
             workload: cell.workload(),
             round: sample.round,
@@ -204,10 +197,11 @@ fn github(run: &Run, summary: &Summary) -> String {
     let range = |i: Option<Interval>, scale: f64| {
         i.map_or("no interval".into(), |i| format!("± {}", format::three(i.half_width() * scale)))
     };
+    let versus = Versus::of(run);
     let mut entries = Vec::new();
     for cell in &summary.cells {
         let Some((figure, Estimate { value, interval, n })) = cell.judged().map(|f| (f, f.typical)) else { continue };
-        // One direction a file: what is better when there is less of it has no place in it.
+        // One direction a file: what is better when there is less of it has no place in it; its share has.
         if figure.better == Better::Less || n == 0 {
             continue;
         }
@@ -225,11 +219,12 @@ fn github(run: &Run, summary: &Summary) -> String {
             extra: about(n),
         });
     }
+    let of = versus.share();
     // A share that did not converge is no figure to draw a trend with.
     for share in summary.shares.iter().filter(|s| s.converged) {
         let ratio = &share.share_ratio;
         entries.push(Drawn {
-            name: format!("{} share of native", share.key),
+            name: format!("{} {of}", share.key),
             unit: "%",
             value: ratio.value * 100.0,
             range: range(ratio.interval, 100.0),
@@ -243,7 +238,8 @@ fn csv(run: &Run) -> String {
     let mut out = String::from(
         "run,study,accelerator,target,guest,attachment,workload,round,boot,started_unix_seconds,seconds,read_bytes,\
          write_bytes,requests,bandwidth_bytes_per_second,requests_per_second,latency_mean_seconds,latency_p50_seconds,\
-         latency_p99_seconds,device_request_bytes,device_queue_depth,device_busy_ratio,host_cpu_seconds,marks,cell,figure,unit,value\r\n",
+         latency_p99_seconds,device_request_bytes,device_queue_depth,device_busy_ratio,host_cpu_seconds,marks,cell,figure,\
+         unit,value\r\n",
     );
     let number = |x: Option<f64>| x.filter(|x| x.is_finite()).map_or(String::new(), |x| x.to_string());
     for s in &run.samples {
@@ -251,7 +247,7 @@ fn csv(run: &Run) -> String {
         let accel = run.environment.accel.map_or(String::new(), |a| format!("{a:?}").to_lowercase());
         let marks: Vec<&str> = s.marks.iter().map(|m| format::mark(*m)).collect();
         let on_disk = cell.target().is_some();
-        let judged = run.workloads.iter().find(|w| w.name == cell.workload()).and_then(|w| w.judge());
+        let judge = judge_of(&run.workloads, cell);
         let fields = [
             run.id.to_string(),
             run.study.to_string(),
@@ -278,9 +274,9 @@ fn csv(run: &Run) -> String {
             number(Some(s.cpu().host_seconds)),
             marks.join(";"),
             cell.key(),
-            judged.map_or(String::new(), |f| f.name.clone()),
-            judged.map_or(String::new(), |f| f.unit.word().to_owned()),
-            number(judged.and_then(|f| s.result.figure(&f.name))),
+            judge.figure.name.clone(),
+            judge.figure.unit.word().to_owned(),
+            number(judge.of(s)),
         ];
         let quoted: Vec<String> = fields.iter().map(|f| quote(f)).collect();
         out += &quoted.join(",");

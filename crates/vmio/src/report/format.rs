@@ -2,7 +2,7 @@
 
 use vmio_model::figure::Unit;
 use vmio_model::result::{Mark, RunState};
-use vmio_model::stats::{Estimate, Ratio};
+use vmio_model::stats::{Estimate, Interval, Ratio};
 
 pub use vmio_model::words::{count, two};
 
@@ -59,11 +59,14 @@ fn scaled(value: f64, unit: &str) -> String {
 pub fn title(name: &str, unit: Unit) -> String {
     match unit {
         Unit::RequestsPerSecond => "Requests a second".to_owned(),
-        _ => {
-            let mut letters = name.chars();
-            letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
-        }
+        _ => capital(name),
     }
+}
+
+/// A text with a capital.
+pub fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// The interval as a part of the value: `±3 %`; a single sample has none, and that is said.
@@ -72,6 +75,41 @@ pub fn spread(e: &Estimate) -> String {
         Some(i) if e.value > 0.0 => format!("±{} %", two(i.half_width() / e.value * 100.0)),
         _ => "no interval".into(),
     }
+}
+
+/// A value with its interval: `6.20 Gbit/s ±2 %`. That of a share of itself is in points, `1.2 % ±0.1`, and around
+/// nothing it is as large as it is, `0 packets ±2 packets`.
+pub fn estimate(unit: Unit, e: &Estimate) -> String {
+    let value = figure(unit, e.value);
+    match e.interval.map(|i| i.half_width()) {
+        None => format!("{value}, no interval"),
+        Some(half) if unit == Unit::Ratio => format!("{value} ±{}", two(half * 100.0)),
+        Some(half) if e.value > 0.0 => format!("{value} ±{} %", two(half / e.value * 100.0)),
+        Some(half) if half > 0.0 => format!("{value} ±{}", figure(unit, half)),
+        Some(_) => value,
+    }
+}
+
+/// A ratio of what is better when there is less of it: `2.00 times (1.90–2.10)`.
+pub fn times(ratio: &Ratio) -> String {
+    match ratio.interval {
+        Some(i) if ratio.pairs > 2 => format!("{:.2} times ({:.2}–{:.2})", ratio.value, i.low, i.high),
+        _ => format!("{:.2} times (no interval)", ratio.value),
+    }
+}
+
+/// A difference in the unit of its figure: `+1.2 points (+1.1 to +1.3)`, `-3.00 µs (-4.00 µs to -2.00 µs)`.
+pub fn difference(unit: Unit, value: f64, interval: Option<Interval>) -> String {
+    let signed = |x: f64| {
+        let sign = if x < 0.0 { "-" } else { "+" };
+        match unit {
+            Unit::Ratio => format!("{sign}{}", two((x * 100.0).abs())),
+            _ => format!("{sign}{}", figure(unit, x.abs())),
+        }
+    };
+    let points = if unit == Unit::Ratio { " points" } else { "" };
+    let between = interval.map_or("no interval".into(), |i| format!("{} to {}", signed(i.low), signed(i.high)));
+    format!("{}{points} ({between})", signed(value))
 }
 
 /// A time: `61 µs`, `1.21 ms`, `2.4 s`.
@@ -179,7 +217,6 @@ pub fn shell(command: &[String]) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use vmio_model::stats::Interval;
 
     #[test]
     fn figures() {
@@ -206,6 +243,21 @@ mod tests {
         assert_eq!(share(&known), "44 % (41–47 %)");
         let narrow = Ratio { value: 0.022, interval: Some(Interval { low: 0.0213, high: 0.0227 }), pairs: 5, ..ratio };
         assert_eq!(share(&narrow), "2.2 % (2.1–2.3 %)");
+    }
+
+    #[test]
+    fn shares_of_themselves_are_told_in_points() {
+        let of = |value: f64, low: f64, high: f64| Estimate { value, interval: Some(Interval { low, high }), n: 5 };
+        assert_eq!(estimate(Unit::Ratio, &of(0.012, 0.0114, 0.0126)), "1.2 % ±0.1");
+        assert_eq!(estimate(Unit::BitsPerSecond, &of(6.2e9, 6.1e9, 6.3e9)), "6.20 Gbit/s ±1.6 %");
+        assert_eq!(estimate(Unit::Count, &of(0.0, -1.0, 1.0)), "0 ±1.00");
+        assert_eq!(estimate(Unit::Count, &of(0.0, 0.0, 0.0)), "0");
+        let some = |low: f64, high: f64| Some(Interval { low, high });
+        assert_eq!(difference(Unit::Ratio, 0.012, some(0.011, 0.013)), "+1.2 points (+1.1 to +1.3)");
+        assert_eq!(difference(Unit::Ratio, -0.002, some(-0.004, 0.0)), "-0.2 points (-0.4 to +0.0)");
+        assert_eq!(difference(Unit::Seconds, 3e-6, None), "+3.00 µs (no interval)");
+        let ratio = Ratio { value: 2.0, interval: some(1.9, 2.1), pairs: 5, boots: 5 };
+        assert_eq!(times(&ratio), "2.00 times (1.90–2.10)");
     }
 
     #[test]

@@ -3,9 +3,11 @@
 use std::fmt::Write;
 
 use vmio_model::shown;
+use vmio_model::summary::CellRow;
 
-use super::format::{self, spread, time};
-use super::{Report, like, paper, view};
+use super::{Report, format, like, paper, view};
+
+mod table;
 
 /// The report as Markdown.
 pub fn markdown(report: &Report<'_>) -> String {
@@ -29,46 +31,24 @@ pub fn markdown(report: &Report<'_>) -> String {
             h.lines.iter().for_each(|line| put(format!("- {}", plain(line))));
             put(String::new());
         }
-        None => put(format!("{}\n", view::no_headline(summary))),
+        None => put(format!("{}\n", plain(&report.versus.no_headline(summary)))),
     }
     if let Some(statement) = &summary.statement {
         put(format!("> **Note.** {}\n", plain(statement)));
     }
-    for group in view::groups(run, summary) {
+    for group in view::groups(report) {
         put(format!("## {} on {}\n\n{}\n", plain(group.workload), plain(&group.place), plain(&group.about)));
-        put("| side | p50 | p99 | figure (95 %) | share of native (95 %) | samples | request at the device (avgrq-sz) | queue depth (avgqu-sz) | busy (%util) | marks |".into());
-        put("|---|--:|--:|--:|--:|--:|--:|--:|--:|---|".into());
-        for row in &group.rows {
-            let cell = row.cell;
-            let latency = |e: &Option<vmio_model::stats::Estimate>| e.map_or("–".into(), |e| time(e.value));
-            let figure = view::judged(cell)
-                .map_or("–".into(), |(unit, e)| format!("{} ({})", format::figure(unit, e.value), spread(&e)));
-            let [p50, p99] = view::latencies(cell).map(|e| latency(&e));
-            let share = match row.share {
-                Some(s) if s.converged => format::share(&s.share_ratio),
-                Some(_) => "not converged".into(),
-                None => String::new(),
-            };
-            let [kib, depth, busy] = match view::device(cell) {
-                Some([kib, depth, busy]) => [format!("{kib} KiB"), depth, busy],
-                None => ["not visible here".into(), String::new(), String::new()],
-            };
-            put(format!(
-                "| {} | {} | {} | {figure} | {share} | {} | {kib} | {depth} | {busy} | {} |",
-                plain(&row.label),
-                p50,
-                p99,
-                cell.samples,
-                plain(&view::notes(row).join("; ")),
-            ));
-        }
+        table::rows(&group, &report.versus).into_iter().for_each(&mut put);
         put(String::new());
     }
     view::legend(summary).iter().for_each(|(mark, meaning)| put(format!("**{mark}**: {meaning}.\n")));
     put(paper::markdown(report));
-    put("\n## CPU time\n\n| cell | host, s/GB | host, each request | QEMU by thread role, s/GB |\n|---|--:|--:|---|"
-        .into());
-    for cell in &summary.cells {
+    let cost: Vec<&CellRow> = summary.cells.iter().filter(|cell| view::has_cost(cell)).collect();
+    if !cost.is_empty() || summary.cells.is_empty() {
+        let head = "| cell | host, s/GB | host, each request | QEMU by thread role, s/GB |\n|---|--:|--:|---|";
+        put(format!("\n## CPU time\n\n{head}"));
+    }
+    for cell in cost {
         let [gigabyte, request, roles] = view::cpu(cell);
         put(format!("| {} | {gigabyte} | {request} | {} |", plain(&cell.key), plain(&roles)));
     }

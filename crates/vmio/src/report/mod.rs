@@ -7,6 +7,7 @@ mod code;
 mod config;
 mod effects;
 pub mod export;
+mod figures;
 mod finding;
 pub mod format;
 mod forms;
@@ -22,6 +23,7 @@ pub mod scan;
 pub mod simulation;
 mod svg;
 mod text;
+mod versus;
 mod view;
 
 use vmio_model::best::{self, Best};
@@ -40,6 +42,7 @@ pub use html::html;
 pub use json::{Document, json};
 pub use markdown::markdown;
 pub use text::{comparison as comparison_text, text};
+pub use versus::Versus;
 
 /// A run with what is concluded from it.
 pub struct Report<'a> {
@@ -49,6 +52,8 @@ pub struct Report<'a> {
     pub summary: Summary,
     /// What the rules found, what costs most first.
     pub findings: Vec<Finding>,
+    /// What its cells are compared with.
+    pub versus: Versus,
     /// A paper's tables with this run's figures, where the study measures one again.
     pub tables: Vec<Table>,
     /// What `--prove` showed.
@@ -79,7 +84,7 @@ impl<'a> Report<'a> {
         let findings = rules::findings(&facts_of(run, &summary));
         let tables = crate::papers::of_run(&run.study).map_or(Vec::new(), |paper| tables(paper, &summary));
         let best = best::best(run, &summary);
-        Report { run, summary, findings, tables, proofs: Vec::new(), best }
+        Report { run, summary, findings, versus: Versus::of(run), tables, proofs: Vec::new(), best }
     }
 
     /// Adds what later runs proved of the findings.

@@ -45,8 +45,9 @@ pub fn bar(value: f64, interval: Option<Interval>, scale: f64, series: usize, ti
     }
 }
 
-/// The headline's share on a scale from nothing to all of native (or more, where it is more).
-pub fn gauge(value: f64, interval: Option<Interval>, title: &str) -> Html {
+/// The headline's share on a scale from nothing to all of the baseline (or more, where it is more). `whole` says
+/// what all is.
+pub fn gauge(value: f64, interval: Option<Interval>, title: &str, whole: &str) -> Html {
     let top = interval.map_or(value, |i| i.high.max(value)).max(1.0);
     let x = |v: f64| 10.0 + (v / top).clamp(0.0, 1.0) * 580.0;
     let path = |i: Interval| {
@@ -59,7 +60,7 @@ pub fn gauge(value: f64, interval: Option<Interval>, title: &str) -> Html {
         _ => "middle",
     };
     let label = |tick: f64| match tick {
-        1.0 => "100 % = native".to_owned(),
+        1.0 => whole.to_owned(),
         _ => percent(tick).replace(".0 %", " %"),
     };
     html! {

@@ -5,20 +5,14 @@ use std::fmt::Write;
 use vmio_model::summary::Comparison;
 
 use super::code::broken;
-use super::finding;
-use super::format::{self, spread, time};
-use super::view::{self, Group, Row};
-use super::{Report, like, paper};
+use super::{Report, finding, format, like, paper, view};
 use crate::fit;
 use crate::term::Style;
 
+mod rows;
+
 /// Columns that no line exceeds, save what has to be pasted.
 use crate::fit::WIDTH;
-
-/// Width of the label column.
-const LABEL: usize = 27;
-/// The same in the table of the device and the CPU time.
-const COST_LABEL: usize = 42;
 
 /// The whole report.
 pub fn text(report: &Report<'_>, style: Style) -> String {
@@ -29,34 +23,12 @@ pub fn text(report: &Report<'_>, style: Style) -> String {
         out.paragraph(&style.yellow("! "), 2, statement);
         out.line("");
     }
-    let mut place = String::new();
-    for group in view::groups(report.run, summary) {
-        if group.place != place {
-            place.clone_from(&group.place);
-            out.line(&style.bold(&view::heading(&group, " ")));
-            if let Some(entry) = vmio_rig::disks::targets::find(&place) {
-                out.paragraph("  ", 2, entry.about());
-            }
-            out.line(&style.dim(&columns(["", "p50", "p99", "figure (95 %)", "share of native", "n"])));
-        }
-        out.group(&group);
-    }
-    if !summary.cells.is_empty() {
-        out.paragraph(
-            "",
-            0,
-            "n: number of samples. Shares are geometric means of guest/native pairs with 95 % intervals.",
-        );
-        for (mark, meaning) in view::legend(summary) {
-            out.paragraph("", 0, &format!("{mark}: {meaning}."));
-        }
-        out.line("");
-    }
+    out.measured(report);
     out.findings(report);
     out.mended(report);
     out.controls(report);
     out.paper(report);
-    out.cpu(report);
+    out.cost(report);
     out.skipped(report);
     out.line(&style.bold("Where"));
     for (name, value) in view::environment(summary) {
@@ -152,16 +124,6 @@ impl Out {
         }
     }
 
-    /// A label in a column, or on a line of its own where it is too long.
-    fn labelled(&mut self, label: &str, width: usize, rest: &str) {
-        if fit::columns(label) > width {
-            self.paragraph("", 2, label);
-            self.line(&format!("{:width$}{rest}", ""));
-        } else {
-            self.line(&format!("{}{rest}", fit::left(label, width)));
-        }
-    }
-
     fn head(&mut self, report: &Report<'_>) {
         let (run, summary, style) = (report.run, &report.summary, self.style);
         let (state, why) = format::state(&run.state);
@@ -181,7 +143,7 @@ impl Out {
                     self.paragraph("  ", 6, line);
                 }
             }
-            None => self.paragraph("", 0, view::no_headline(summary)),
+            None => self.paragraph("", 0, &report.versus.no_headline(summary)),
         }
         self.line("");
     }
@@ -196,81 +158,6 @@ impl Out {
             self.paragraph("  ", 6, &mend.line());
         }
         self.line("");
-    }
-
-    fn group(&mut self, group: &Group<'_>) {
-        let name = self.style.bold(group.workload);
-        if fit::columns(group.workload) + fit::columns(&group.about) + 3 > WIDTH {
-            self.line(&name);
-            self.paragraph("  ", 2, &format!("({})", group.about));
-        } else {
-            self.line(&format!("{name} ({})", group.about));
-        }
-        for row in &group.rows {
-            self.row(row);
-        }
-        self.line("");
-    }
-
-    fn row(&mut self, row: &Row<'_>) {
-        let cell = row.cell;
-        let share = match row.share {
-            Some(s) if s.converged => format::share(&s.share_ratio),
-            Some(_) => "not converged".into(),
-            None => "".into(),
-        };
-        let latency = |e: &Option<vmio_model::stats::Estimate>| e.map_or("–".into(), |e| time(e.value));
-        let figure = view::judged(cell).map_or("–".into(), |(unit, e)| {
-            let spread = if e.interval.is_some() { spread(&e) } else { "±?".into() };
-            format!("{} {spread}", format::figure(unit, e.value))
-        });
-        let label = format!("  {}", row.label);
-        let [p50, p99] = view::latencies(cell).map(|e| latency(&e));
-        let n = cell.samples.to_string();
-        if fit::columns(&label) > LABEL {
-            self.line(&label);
-            self.line(&columns(["", &p50, &p99, &figure, &share, &n]));
-        } else {
-            self.line(&columns([&label, &p50, &p99, &figure, &share, &n]));
-        }
-        for note in view::notes(row) {
-            let lead = format!("    {} ", self.style.yellow("^"));
-            self.paragraph(&lead, 6, &note);
-        }
-    }
-
-    fn cpu(&mut self, report: &Report<'_>) {
-        let groups = view::groups(report.run, &report.summary);
-        for of_target in groups.chunk_by(|a, b| a.place == b.place) {
-            self.line(&self.style.bold(&view::heading_of_cost(&of_target[0])));
-            let titles = cpu_columns(["CPU s/GB", "CPU/req"]) + &device_columns(["KiB", "depth", "busy"]);
-            self.line(&self.style.dim(&format!("{:COST_LABEL$}{titles}", "")));
-            for (group, row) in of_target.iter().flat_map(|g| g.rows.iter().map(move |r| (g, r))) {
-                let [gigabyte, request, roles] = view::cpu(row.cell);
-                let device = match view::device(row.cell) {
-                    Some([kib, depth, busy]) => device_columns([&kib, &depth, &busy]),
-                    None => format!("{:>18}", "not visible here"),
-                };
-                let label = format!("  {} {}", group.workload, row.label);
-                self.labelled(&label, COST_LABEL, &(cpu_columns([&gigabyte, &request]) + &device));
-                if !roles.is_empty() {
-                    self.paragraph("      ", 6, &format!("QEMU s/GB: {roles}"));
-                }
-            }
-            self.line("");
-        }
-        if !groups.is_empty() {
-            self.paragraph(
-                "",
-                0,
-                "KiB: mean request at the device (avgrq-sz, which counts sectors of 512 bytes). depth: requests in \
-                 flight there (avgqu-sz). busy: share of time with any in flight (%util). As in iostat, requests \
-                 without data (flushes) count, so KiB can be below the block size. CPU \
-                 s/GB and CPU/req: CPU time of the whole host for each GB moved and for each request. QEMU s/GB, by thread: vcpu runs the guest, main \
-                 is its event loop, iothread the event loop of a disk, worker does blocking I/O.",
-            );
-            self.line("");
-        }
     }
 
     fn findings(&mut self, report: &Report<'_>) {
@@ -339,22 +226,4 @@ impl Out {
         }
         self.line("");
     }
-}
-
-fn columns(cells: [&str; 6]) -> String {
-    // Narrow: no space before the percent sign.
-    let [label, p50, p99, figure, share, n] = cells.map(|cell| cell.replace(" %", "%"));
-    format!("{label:<LABEL$}{p50:>8}{p99:>8}{figure:>17}{share:>16}{n:>4}")
-}
-
-/// What the device saw: KiB, depth, busy.
-fn device_columns([kib, depth, busy]: [&str; 3]) -> String {
-    // Buffered writes reach the device in megabytes: no decimals then, and always a gap.
-    let kib = if kib.len() > 5 { kib.split('.').next().unwrap_or(kib) } else { kib };
-    format!("{kib:>7}{depth:>6}{:>5}", busy.replace(" %", "%"))
-}
-
-/// What a cell cost: seconds of the host's processors for each GB, and for each request.
-fn cpu_columns([gigabyte, request]: [&str; 2]) -> String {
-    format!("{gigabyte:>10}{request:>10}")
 }

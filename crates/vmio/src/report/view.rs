@@ -1,26 +1,30 @@
-//! What all forms of the report show, in their common order: rows grouped by target and
-//! workload, native first.
+//! What all forms of the report show, in their common order: rows grouped by what is worked on and
+//! by workload, what the others are compared with first.
 
 use std::collections::BTreeSet;
 
-use vmio_model::cell::{Cell, Subject};
-use vmio_model::figure::{Form, Unit};
+use vmio_model::cell::Cell;
+use vmio_model::figure::{Better, Form, Unit};
 use vmio_model::result::{Mark, Run, WorkloadTraits};
 use vmio_model::stats::Estimate;
+use vmio_model::study::Sort;
 use vmio_model::summary::steady::Steady;
 use vmio_model::summary::{CellRow, Share, Summary};
 
-use super::format;
+use super::figures::{self, Beside};
+use super::{Report, format};
 
-/// One workload on one thing: the native row and those of the guests.
+/// One workload on one thing: the row of the baseline and those that are compared with it.
 pub struct Group<'a> {
     /// What is worked on: a target, a path, the machine.
     pub place: String,
+    /// What sort of thing that is.
+    pub sort: Sort,
     /// Entry of `workloads/`.
     pub workload: &'a str,
     /// What the workload does, in words.
     pub about: String,
-    /// The rows, native first.
+    /// The rows, the baseline first.
     pub rows: Vec<Row<'a>>,
 }
 
@@ -30,21 +34,54 @@ pub struct Row<'a> {
     pub label: String,
     /// The cell.
     pub cell: &'a CellRow,
-    /// Its share; `None` for native, and where no pair with native was measured.
+    /// Its share; `None` of a baseline, and where no pair with the baseline was measured.
     pub share: Option<&'a Share>,
+    /// Why there is none, where there should be one.
+    pub lacks: Option<&'static str>,
+    /// Whether the share is that of its first actor, since the baseline has not as many.
+    pub of_first: bool,
+    /// Its other figures, and those of each of several actors.
+    pub beside: Beside,
     /// Whether its disk became steady, where that was asked for.
     pub steady: Option<&'a Steady>,
 }
 
+impl Group<'_> {
+    /// Whether it is about a disk, whose latencies and device have columns of their own.
+    pub fn on_disk(&self) -> bool {
+        self.sort == Sort::Disk
+    }
+
+    /// Whether both are about the same thing.
+    pub fn same_thing(&self, other: &Group<'_>) -> bool {
+        self.sort == other.sort && self.place == other.place
+    }
+
+    /// Names of the other figures of its rows and their actors, each once.
+    pub fn others(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for row in &self.rows {
+            let of_actors = row.beside.actors.iter().flat_map(|part| &part.beside);
+            for shown in row.beside.figures.iter().chain(of_actors) {
+                if !names.contains(&shown.name.as_str()) {
+                    names.push(&shown.name);
+                }
+            }
+        }
+        names
+    }
+}
+
 /// The groups in the run's order of things and workloads.
-pub fn groups<'a>(run: &'a Run, summary: &'a Summary) -> Vec<Group<'a>> {
+pub fn groups<'a>(report: &'a Report<'_>) -> Vec<Group<'a>> {
+    let (run, summary) = (report.run, &report.summary);
     let guests = summary.asked_for().flat_map(|c| c.cell.actors()).filter(|a| !a.side.is_native());
     let several = guests.map(|a| &a.side).collect::<BTreeSet<_>>().len() > 1;
-    let mut places: Vec<String> = Vec::new();
+    let mut things: Vec<(Sort, String)> = Vec::new();
     for row in summary.asked_for() {
-        let place = row.cell.lead.subject.place();
-        if !places.contains(&place) {
-            places.push(place);
+        let thing = thing(&row.cell);
+        if !things.contains(&thing) {
+            things.push(thing);
         }
     }
     let mut workloads: Vec<&str> = run.workloads.iter().map(|w| w.name.as_str()).collect();
@@ -54,32 +91,46 @@ pub fn groups<'a>(run: &'a Run, summary: &'a Summary) -> Vec<Group<'a>> {
         }
     }
     let mut groups = Vec::new();
-    for place in places {
+    for of in things {
         for workload in &workloads {
             let mut rows: Vec<Row<'_>> = summary
                 .asked_for()
-                .filter(|c| c.cell.lead.subject.place() == place && c.cell.workload() == *workload)
-                .map(|cell| Row {
-                    label: label(&cell.cell, several),
-                    cell,
-                    share: summary.share(&cell.key),
-                    steady: summary.steady.iter().find(|s| s.key == cell.key),
-                })
+                .filter(|c| thing(&c.cell) == of && c.cell.workload() == *workload)
+                .map(|cell| row(report, cell, several))
                 .collect();
-            rows.sort_by_key(|row| !row.cell.cell.is_native());
+            // What others are compared with comes first: natively, unless the study says otherwise.
+            rows.sort_by_key(|row| (row.share.is_some() || row.lacks.is_some(), !row.cell.cell.is_native()));
             if !rows.is_empty() {
                 let about = run.workloads.iter().find(|w| w.name == *workload).map(about).unwrap_or_default();
-                groups.push(Group { place: place.clone(), workload, about, rows });
+                groups.push(Group { place: of.1.clone(), sort: of.0, workload, about, rows });
             }
         }
     }
     groups
 }
 
+fn row<'a>(report: &'a Report<'_>, cell: &'a CellRow, several: bool) -> Row<'a> {
+    let share = report.summary.share(&cell.key);
+    Row {
+        label: label(&cell.cell, several),
+        cell,
+        share,
+        lacks: report.versus.lacks(cell, share),
+        of_first: !report.versus.has_as_many(&cell.cell),
+        beside: Beside::of(cell, share, &report.run.workloads),
+        steady: report.summary.steady.iter().find(|s| s.key == cell.key),
+    }
+}
+
+/// What a cell works on.
+fn thing(cell: &Cell) -> (Sort, String) {
+    (Sort::of(&cell.lead.subject), cell.lead.subject.place())
+}
+
 /// Who works, and how it sees what it works on; who works beside it, and what is set.
 fn label(cell: &Cell, with_guest: bool) -> String {
     let lead = &cell.lead;
-    let own = match lead.subject.seen_by() {
+    let mut own = match lead.subject.seen_by() {
         None => lead.side.to_string(),
         Some(seen) => {
             let guest = if with_guest { format!("{} ", lead.side) } else { String::new() };
@@ -87,9 +138,10 @@ fn label(cell: &Cell, with_guest: bool) -> String {
             format!("{guest}{seen}{}", if dropped { " (flushes dropped)" } else { "" })
         }
     };
-    let beside: Vec<String> = cell.beside.iter().map(|actor| format!(" & {}", actor.key())).collect();
-    let set: Vec<String> = cell.settings.iter().map(|(name, value)| format!(" {name}={value}")).collect();
-    own + &beside.concat() + &set.concat()
+    own.extend(figures::when(lead).map(|when| format!(" {when}")));
+    own.extend(cell.beside.iter().map(|actor| format!(" & {}", figures::who(cell, actor))));
+    own.extend(cell.settings.iter().map(|(name, value)| format!(" {name}={value}")));
+    own
 }
 
 /// `4 KiB random reads, 32 in flight, O_DIRECT`; of what works on no disk, the figures that it gives.
@@ -130,12 +182,14 @@ pub fn notes(row: &Row<'_>) -> Vec<String> {
             format!("{} in {which}", format::mark(*mark))
         })
         .collect();
-    match row.share {
-        None if !cell.cell.is_native() => notes.push("no share: no round has both this cell and the native one".into()),
-        Some(share) if !share.converged => {
+    notes.extend(row.lacks.map(str::to_owned));
+    if let Some(share) = row.share {
+        if !share.converged {
             notes.push(format!("{}; so far {}", share.verdict, format::share(&share.share_ratio)));
         }
-        _ => {}
+        if row.of_first {
+            notes.push("the share is that of the first actor: not as many work in the baseline".into());
+        }
     }
     notes.extend(cell.durability.iter().map(|d| d.text.clone()));
     notes.extend(row.steady.map(Steady::text));
@@ -147,19 +201,38 @@ pub fn notes(row: &Row<'_>) -> Vec<String> {
 
 /// What a group's part of the report is called: `Target: sparse`, `Path: veth.host`.
 pub fn heading(group: &Group<'_>, gap: &str) -> String {
-    match group.rows.first().map(|row| &row.cell.cell.lead.subject) {
-        Some(Subject::Disk { .. }) => format!("Target{gap}{}", group.place),
-        Some(Subject::Path { .. }) => format!("Path{gap}{}", group.place),
-        Some(Subject::Machine) => "The machine itself".to_owned(),
-        _ => format!("Cluster{gap}{}", group.place),
+    match group.sort {
+        Sort::Disk => format!("Target{gap}{}", group.place),
+        Sort::Path => format!("Path{gap}{}", group.place),
+        Sort::Machine => "The machine itself".to_owned(),
+        Sort::Cluster => format!("Cluster{gap}{}", group.place),
     }
 }
 
-/// The same over what its cells cost.
-pub fn heading_of_cost(group: &Group<'_>) -> String {
-    match group.rows.first().is_some_and(|row| row.cell.cell.target().is_some()) {
-        true => format!("At the device and CPU time, target {}", group.place),
-        false => format!("CPU time, {}", group.place),
+/// The same within a sentence.
+pub fn named(group: &Group<'_>) -> String {
+    match group.sort {
+        Sort::Disk => format!("target {}", group.place),
+        Sort::Path => format!("path {}", group.place),
+        Sort::Machine => "the machine itself".to_owned(),
+        Sort::Cluster => format!("cluster {}", group.place),
+    }
+}
+
+/// What the shares of a run are, in sentences.
+pub fn shares_are(report: &Report<'_>) -> String {
+    let less = report.summary.asked_for().filter_map(CellRow::judged).any(|f| f.better == Better::Less);
+    let less = if less {
+        " Of what is better when there is less of it, a share is the baseline's over the cell's."
+    } else {
+        ""
+    };
+    match (report.versus.any(), report.versus.told()) {
+        (true, told) => {
+            let told = told.map_or(String::new(), |told| format!(" {told}"));
+            format!("Shares are geometric means of {} with 95 % intervals.{told}{less}", report.versus.pairs())
+        }
+        (false, told) => told.unwrap_or_default(),
     }
 }
 
@@ -245,15 +318,9 @@ pub fn legend(summary: &Summary) -> Vec<(&'static str, &'static str)> {
     used.into_iter().map(|m| (format::mark(m), format::mark_meaning(m))).collect()
 }
 
-/// What stands where a headline would be.
-pub fn no_headline(summary: &Summary) -> &'static str {
-    match summary.is_native_only() {
-        true => {
-            "Only native cells: no guest was requested, so no share can be stated. The figures are those of this \
-                 host itself."
-        }
-        false => "No share can be stated: no virtio-blk guest was measured together with native.",
-    }
+/// Whether there is anything to say of what a cell cost: of a disk always, if only that it cannot be seen.
+pub fn has_cost(row: &CellRow) -> bool {
+    row.cell.target().is_some() || !cpu(row).concat().is_empty()
 }
 
 /// What a cell cost in CPU time: of the whole host in seconds for each GB and as a time for each request, and of QEMU by

@@ -10,6 +10,7 @@ use vmio_model::words::count;
 use vmio_rig::disks::space::gib;
 use vmio_rig::engine::plan::{Placed, Planned, takes_device};
 
+use super::versus;
 use crate::fit;
 use document::Device;
 
@@ -52,6 +53,9 @@ pub fn text(plan: &Planned) -> String {
     }
     if let Some(placed) = &plan.placed {
         where_targets_go(placed, plan, &mut row);
+    }
+    if let Some(baseline) = versus::planned(&plan.study.baseline) {
+        row("baseline", baseline);
     }
     let times = range(c.min_rounds.to_string(), c.max_rounds.to_string());
     let native_only = plan.study.is_native_only();

@@ -1,0 +1,150 @@
+//! The figures of a row beside the one that it is judged by, and those of each of several actors: as short
+//! texts, the same in all forms of the report.
+
+use vmio_model::cell::{Actor, Cell, Millis};
+use vmio_model::figure::{ACTOR, Better, Compared, Labels};
+use vmio_model::result::WorkloadTraits;
+use vmio_model::stats::{Difference, Estimate};
+use vmio_model::summary::{CellRow, FAIRNESS, FigureRow, FigureShare, Share};
+
+use super::format;
+
+/// A figure as it is shown.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shown {
+    /// What it is: `loss`, `bandwidth receive`.
+    pub name: String,
+    /// Its value with the interval.
+    pub value: String,
+    /// What it is of the baseline's, or how far from it; empty where that is not known.
+    pub share: String,
+    /// The value as a number in its unit, for drawings.
+    pub estimate: Estimate,
+}
+
+/// One of several actors.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Part {
+    /// `2: qemu#2`.
+    pub label: String,
+    /// What its workload is judged by.
+    pub judged: Option<Shown>,
+    /// Its other figures.
+    pub beside: Vec<Shown>,
+}
+
+/// What a row shows beside the figure that it is judged by.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Beside {
+    /// Figures of the cell.
+    pub figures: Vec<Shown>,
+    /// Its actors, where it has several.
+    pub actors: Vec<Part>,
+    /// How evenly they did.
+    pub fairness: Option<Shown>,
+}
+
+impl Beside {
+    /// Of a cell. Where its leading actor works on a disk, the latencies have columns of their own and the rest follows
+    /// from what it is judged by, so that only several actors are told apart.
+    pub fn of(row: &CellRow, share: Option<&Share>, workloads: &[WorkloadTraits]) -> Self {
+        let shown = |figure: &FigureRow| Shown::of(figure, share.and_then(|share| share_of(share, figure)));
+        if row.cell.is_alone() {
+            let others = row.figures.iter().filter(|f| f.compared != Compared::No && !is(f, &row.figure));
+            let figures = if row.cell.target().is_some() { Vec::new() } else { others.map(shown).collect() };
+            return Self { figures, ..Self::default() };
+        }
+        let part = |(i, actor): (usize, &Actor)| {
+            let nth = (i + 1).to_string();
+            let own = || row.figures.iter().filter(|f| f.labels.get(ACTOR) == Some(&nth));
+            let traits = workloads.iter().find(|w| w.name == actor.workload);
+            let judged_by = traits.map_or(row.figure.as_str(), |traits| &traits.judged_by);
+            let judged = |f: &&FigureRow| f.name == judged_by && f.labels.len() == 1;
+            let others = own().filter(|f| f.compared != Compared::No && !judged(f));
+            Part {
+                label: format!("{nth}: {}", who(&row.cell, actor)),
+                judged: own().find(judged).map(shown),
+                beside: if actor.target().is_some() { Vec::new() } else { others.map(shown).collect() },
+            }
+        };
+        Self {
+            figures: Vec::new(),
+            actors: row.cell.actors().enumerate().map(part).collect(),
+            fairness: row.figure(FAIRNESS).map(shown),
+        }
+    }
+}
+
+/// Whether it is the figure of that name without labels.
+fn is(figure: &FigureRow, name: &str) -> bool {
+    figure.name == name && figure.labels.is_empty()
+}
+
+impl Shown {
+    /// A figure and what it is of its baseline's.
+    pub fn of(figure: &FigureRow, share: Option<&FigureShare>) -> Self {
+        let labels = figure.labels.iter().filter(|(name, _)| *name != ACTOR).map(|(_, value)| value.as_str());
+        Self {
+            name: std::iter::once(figure.name.as_str()).chain(labels).collect::<Vec<_>>().join(" "),
+            value: value(figure),
+            share: share.map(against).unwrap_or_default(),
+            estimate: figure.typical,
+        }
+    }
+}
+
+/// `6.20 Gbit/s ±2 %`; of a distribution `p50 61.2 µs ±3 %, p99 120 µs`.
+pub fn value(figure: &FigureRow) -> String {
+    let typical = format::estimate(figure.unit, &figure.typical);
+    match &figure.p99 {
+        Some(p99) => format!("p50 {typical}, p99 {}", format::figure(figure.unit, p99.value)),
+        None => typical,
+    }
+}
+
+/// The figure of a share that belongs to that of a row. Where the baseline has other actors, only the leading
+/// one is compared, by figures that name no actor.
+fn share_of<'a>(share: &'a Share, figure: &FigureRow) -> Option<&'a FigureShare> {
+    let find = |labels: &Labels| share.figures.iter().find(|f| f.name == figure.name && f.labels == *labels);
+    let by_actor = share.figures.iter().any(|f| f.labels.contains_key(ACTOR));
+    if by_actor || figure.labels.get(ACTOR).is_none_or(|nth| nth != "1") {
+        return find(&figure.labels);
+    }
+    let mut labels = figure.labels.clone();
+    labels.remove(ACTOR);
+    find(&labels)
+}
+
+/// `66 % (64–68 %)`, of what is better when there is less of it `2.00 times (1.90–2.10)`, of what has no ratio the
+/// difference `+1.2 points (+1.1 to +1.3)`.
+fn against(share: &FigureShare) -> String {
+    match (&share.ratio, &share.difference, share.better) {
+        (Some(ratio), _, Better::More) => format::share(ratio),
+        (Some(ratio), _, Better::Less) => format::times(ratio),
+        (None, Some(Difference { value, interval, .. }), _) => format::difference(share.unit, *value, *interval),
+        (None, None, _) => String::new(),
+    }
+}
+
+/// Who a cell's actor is, with what of it is not as the leading one has it: `qemu#2 rand-read-1`.
+pub fn who(cell: &Cell, actor: &Actor) -> String {
+    let lead = &cell.lead;
+    let mut words = vec![actor.side.to_string()];
+    words.extend(actor.subject.seen_by().filter(|seen| lead.subject.seen_by().as_ref() != Some(seen)));
+    if actor.subject.place() != lead.subject.place() {
+        words.push(format!("on {}", actor.subject.place()));
+    }
+    if actor.workload != lead.workload {
+        words.push(actor.workload.clone());
+    }
+    words.extend(when(actor));
+    words.join(" ")
+}
+
+/// `from 0.5s for 2s`, where it does not work as long as all.
+pub fn when(actor: &Actor) -> Option<String> {
+    let from = (actor.start != Millis::ZERO).then(|| format!("from {}", actor.start));
+    let long = actor.duration.map(|duration| format!("for {duration}"));
+    let words: Vec<String> = from.into_iter().chain(long).collect();
+    (!words.is_empty()).then(|| words.join(" "))
+}

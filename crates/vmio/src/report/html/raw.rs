@@ -1,0 +1,86 @@
+//! Every sample of a run, in a table that is folded away: those of disks with columns of their own, all else
+//! with whatever it measured.
+
+use vmio_model::figure::{Figure, Reading, Value};
+use vmio_model::result::{Run, Sample};
+use vmio_model::summary::judge_of;
+
+use super::super::format::{self, time};
+use super::super::page::{Html, html};
+
+/// Columns of the raw figures of disks, after the cell's name.
+const DISK: [&str; 11] =
+    ["Round", "Boot", "MB/s", "IOPS", "p50", "p99", "Device KiB", "Depth", "Busy", "Foreign bytes", "Marks"];
+/// Columns of all others'.
+const OTHER: [&str; 3] = ["Round", "Boot", "Figures"];
+
+/// All samples.
+pub(super) fn raw(run: &Run) -> Html {
+    let (disks, others): (Vec<&Sample>, Vec<&Sample>) = run.samples.iter().partition(|s| s.cell.target().is_some());
+    html! {
+        h2 { "Raw figures" }
+        details {
+            summary { "All " (run.samples.len()) " samples" }
+            @if !disks.is_empty() || others.is_empty() { (table(&DISK, &disks, &|s| of_disk(s).into())) }
+            @if !others.is_empty() { (table(&OTHER, &others, &|s| of_other(s, run).into())) }
+        }
+    }
+}
+
+fn table(heads: &[&str], samples: &[&Sample], figures: &dyn Fn(&Sample) -> Vec<String>) -> Html {
+    html! {
+        div.scroll {
+            table {
+                thead { tr { th.l scope="col" { "Cell" } @for head in heads { th scope="col" { (head) } } } }
+                tbody {
+                    @for sample in samples {
+                        tr {
+                            th scope="row" { (sample.cell.key()) }
+                            @for figure in figures(sample) { td { (figure) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A sample in the columns of [`DISK`].
+fn of_disk(s: &Sample) -> [String; 11] {
+    let (work, latency) = (s.work(), s.result.latency());
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "–".into());
+    let marks: Vec<&str> = s.marks.iter().map(|m| format::mark(*m)).collect();
+    [
+        s.round.to_string(),
+        s.boot.to_string(),
+        format!("{:.2}", work.bandwidth() / 1e6),
+        or_dash((work.ios > 0).then(|| format!("{:.0}", work.iops()))),
+        or_dash(latency.and_then(|l| l.at(50.0)).map(time)),
+        or_dash(latency.and_then(|l| l.at(99.0)).map(time)),
+        or_dash(s.device().map(|d| format!("{:.1}", d.request_bytes / 1024.0))),
+        or_dash(s.device().map(|d| format!("{:.2}", d.queue_depth))),
+        or_dash(s.device().and_then(|d| d.busy_ratio).map(|b| format!("{:.0} %", b * 100.0))),
+        or_dash(s.foreign.during_bytes_ratio.map(format::percent)),
+        marks.join(", "),
+    ]
+}
+
+/// A sample in the columns of [`OTHER`]: all figures, amounts too, with what tells them apart.
+fn of_other(s: &Sample, run: &Run) -> [String; 3] {
+    let all = judge_of(&run.workloads, &s.cell).all(s, &run.workloads);
+    let figures: Vec<String> = all.iter().map(|(figure, reading)| one(figure, reading)).collect();
+    [s.round.to_string(), s.boot.to_string(), figures.join("; ")]
+}
+
+fn one(figure: &Figure, reading: &Reading) -> String {
+    let labels: Vec<String> = reading.labels.iter().map(|(name, value)| format!(" {name} {value}")).collect();
+    let value = |x: f64| format::figure(figure.unit, x);
+    let text = match &reading.value {
+        Value::Distribution(d) => {
+            let at = |p: f64| d.at(p).map_or(String::new(), |x| format!(", p{p:.0} {}", value(x)));
+            format!("mean {}{}{}", value(d.mean), at(50.0), at(99.0))
+        }
+        other => other.typical().map_or("–".into(), value),
+    };
+    format!("{}{}: {text}", figure.name, labels.concat())
+}

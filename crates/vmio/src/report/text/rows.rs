@@ -1,0 +1,219 @@
+//! The rows of the terminal's report: what was measured, and what it cost.
+
+use vmio_model::stats::Estimate;
+
+use super::super::figures::{self, Shown};
+use super::super::format::{self, spread, time};
+use super::super::view::{self, Group, Row};
+use super::super::{Report, Versus};
+use super::Out;
+use crate::fit::{self, WIDTH};
+
+/// Width of the label column.
+const LABEL: usize = 27;
+/// Width of the columns between it and the share.
+const FIGURE: usize = 33;
+/// Width of the column of shares.
+const SHARE: usize = 16;
+/// Width of the label in the table of the device and the CPU time.
+const COST_LABEL: usize = 42;
+
+impl Out {
+    /// What was measured.
+    pub(super) fn measured(&mut self, report: &Report<'_>) {
+        let (style, groups) = (self.style, view::groups(report));
+        for of_thing in groups.chunk_by(Group::same_thing) {
+            let first = &of_thing[0];
+            self.line(&style.bold(&view::heading(first, " ")));
+            if let Some(entry) = first.on_disk().then(|| vmio_rig::disks::targets::find(&first.place)).flatten() {
+                self.paragraph("  ", 2, entry.about());
+            }
+            self.line(&style.dim(&head(first, &report.versus)));
+            of_thing.iter().for_each(|group| self.group(group));
+        }
+        if report.summary.cells.is_empty() {
+            return;
+        }
+        self.paragraph("", 0, &format!("n: number of samples. {}", view::shares_are(report)));
+        for (mark, meaning) in view::legend(&report.summary) {
+            self.paragraph("", 0, &format!("{mark}: {meaning}."));
+        }
+        self.line("");
+    }
+
+    fn group(&mut self, group: &Group<'_>) {
+        let name = self.style.bold(group.workload);
+        if fit::columns(group.workload) + fit::columns(&group.about) + 3 > WIDTH {
+            self.line(&name);
+            self.paragraph("  ", 2, &format!("({})", group.about));
+        } else {
+            self.line(&format!("{name} ({})", group.about));
+        }
+        for row in &group.rows {
+            let n = row.cell.samples.to_string();
+            match group.on_disk() {
+                true => self.disk(row, &n),
+                false => self.wide(&format!("  {}", row.label), &judged(row), &share(row), &n),
+            }
+            self.beside(row);
+            for note in view::notes(row) {
+                let lead = format!("    {} ", self.style.yellow("^"));
+                self.paragraph(&lead, 6, &note);
+            }
+        }
+        self.line("");
+    }
+
+    /// A row of a disk: its latencies have columns.
+    fn disk(&mut self, row: &Row<'_>, n: &str) {
+        let latency = |e: &Option<Estimate>| e.map_or("–".into(), |e| time(e.value));
+        let figure = view::judged(row.cell).map_or("–".into(), |(unit, e)| {
+            let spread = if e.interval.is_some() { spread(&e) } else { "±?".into() };
+            format!("{} {spread}", format::figure(unit, e.value))
+        });
+        let label = format!("  {}", row.label);
+        let [p50, p99] = view::latencies(row.cell).map(|e| latency(&e));
+        let label = self.or_above(&label);
+        self.line(&columns([label, &p50, &p99, &figure, &share(row), n]));
+    }
+
+    /// The figures below a row: its others, and those of each of several actors.
+    fn beside(&mut self, row: &Row<'_>) {
+        let mut small = |indent: usize, name: &str, shown: Option<&Shown>| {
+            let (value, share) = shown.map(|s| (s.value.as_str(), s.share.as_str())).unwrap_or_default();
+            self.wide(&format!("{:indent$}{name}", ""), value, share, "");
+        };
+        for shown in &row.beside.figures {
+            small(4, &shown.name, Some(shown));
+        }
+        for part in &row.beside.actors {
+            small(4, &part.label, part.judged.as_ref());
+            for shown in &part.beside {
+                small(6, &shown.name, Some(shown));
+            }
+        }
+        if let Some(fairness) = &row.beside.fairness {
+            small(4, &fairness.name, Some(fairness));
+        }
+    }
+
+    /// A row of one figure and a share, which has a line of its own where both are too long for one.
+    fn wide(&mut self, label: &str, figure: &str, share: &str, n: &str) {
+        let label = self.or_above(label);
+        let (figure, share) = (narrow(figure), narrow(share));
+        let before = format!("{}{}", fit::left(label, LABEL), fit::right(&figure, FIGURE));
+        let after = |width: usize| format!("{}{}", fit::right(&share, width), fit::right(n, 4));
+        let line = format!("{before}{}", after(SHARE));
+        if fit::columns(line.trim_end()) > WIDTH {
+            self.line(&before);
+            self.line(&after(LABEL + FIGURE + SHARE));
+        } else {
+            self.line(&line);
+        }
+    }
+
+    /// A label, or nothing where it is too long for its column and was written above.
+    fn or_above<'b>(&mut self, label: &'b str) -> &'b str {
+        if fit::columns(label) <= LABEL {
+            return label;
+        }
+        let text = label.trim_start();
+        let indent = label.len() - text.len();
+        self.paragraph(&" ".repeat(indent), indent + 2, text);
+        ""
+    }
+
+    /// A label in a column, or on a line of its own where it is too long.
+    pub(super) fn labelled(&mut self, label: &str, width: usize, rest: &str) {
+        if fit::columns(label) > width {
+            self.paragraph("", 2, label);
+            self.line(&format!("{:width$}{rest}", ""));
+        } else {
+            self.line(&format!("{}{rest}", fit::left(label, width)));
+        }
+    }
+
+    /// What it cost.
+    pub(super) fn cost(&mut self, report: &Report<'_>) {
+        let groups = view::groups(report);
+        let groups: Vec<&Group<'_>> = groups.iter().filter(|g| g.rows.iter().any(|r| view::has_cost(r.cell))).collect();
+        for of_thing in groups.chunk_by(|a, b| a.same_thing(b)) {
+            let on_disk = of_thing[0].on_disk();
+            let what = if on_disk { "At the device and CPU time" } else { "CPU time" };
+            self.line(&self.style.bold(&format!("{what}, {}", view::named(of_thing[0]))));
+            let device = if on_disk { device_columns(["KiB", "depth", "busy"]) } else { String::new() };
+            let titles = cpu_columns(["CPU s/GB", "CPU/req"]) + &device;
+            self.line(&self.style.dim(&format!("{:COST_LABEL$}{titles}", "")));
+            for (group, row) in of_thing.iter().flat_map(|g| g.rows.iter().map(move |r| (g, r))) {
+                let [gigabyte, request, roles] = view::cpu(row.cell);
+                let device = match view::device(row.cell) {
+                    _ if !on_disk => String::new(),
+                    Some([kib, depth, busy]) => device_columns([&kib, &depth, &busy]),
+                    None => format!("{:>18}", "not visible here"),
+                };
+                let label = format!("  {} {}", group.workload, row.label);
+                self.labelled(&label, COST_LABEL, &(cpu_columns([&gigabyte, &request]) + &device));
+                if !roles.is_empty() {
+                    self.paragraph("      ", 6, &format!("QEMU s/GB: {roles}"));
+                }
+            }
+            self.line("");
+        }
+        if groups.is_empty() {
+            return;
+        }
+        let device = if groups.iter().any(|g| g.on_disk()) { AT_THE_DEVICE } else { "" };
+        self.paragraph("", 0, &format!("{device}{CPU_TIME}"));
+        self.line("");
+    }
+}
+
+/// What the columns of the device mean.
+const AT_THE_DEVICE: &str = "KiB: mean request at the device (avgrq-sz, which counts sectors of 512 bytes). depth: \
+    requests in flight there (avgqu-sz). busy: share of time with any in flight (%util). As in iostat, requests without \
+    data (flushes) count, so KiB can be below the block size. ";
+/// What those of the CPU time mean.
+const CPU_TIME: &str = "CPU s/GB and CPU/req: CPU time of the whole host for each GB moved and for each request. QEMU \
+    s/GB, by thread: vcpu runs the guest, main is its event loop, iothread the event loop of a disk, worker does \
+    blocking I/O.";
+
+/// The head of the columns of a thing.
+fn head(group: &Group<'_>, versus: &Versus) -> String {
+    let (p50, p99) = if group.on_disk() { ("p50", "p99") } else { ("", "") };
+    columns(["", p50, p99, "figure (95 %)", versus.narrow(), "n"])
+}
+
+/// The figure that a row is judged by.
+fn judged(row: &Row<'_>) -> String {
+    row.cell.judged().map_or("–".into(), figures::value)
+}
+
+fn share(row: &Row<'_>) -> String {
+    match row.share {
+        Some(s) if s.converged => format::share(&s.share_ratio),
+        Some(_) => "not converged".into(),
+        None => String::new(),
+    }
+}
+
+/// No space before the percent sign.
+fn narrow(text: &str) -> String {
+    text.replace(" %", "%")
+}
+
+fn columns(cells: [&str; 6]) -> String {
+    let [label, p50, p99, figure, share, n] = cells.map(narrow);
+    format!("{label:<LABEL$}{p50:>8}{p99:>8}{figure:>17}{share:>16}{n:>4}")
+}
+
+/// What the device saw: KiB, depth, busy.
+fn device_columns([kib, depth, busy]: [&str; 3]) -> String {
+    // Buffered writes reach the device in megabytes: no decimals then, and always a gap.
+    let kib = if kib.len() > 5 { kib.split('.').next().unwrap_or(kib) } else { kib };
+    format!("{kib:>7}{depth:>6}{:>5}", narrow(busy))
+}
+
+/// What a cell cost: seconds of the host's processors for each GB, and for each request.
+fn cpu_columns([gigabyte, request]: [&str; 2]) -> String {
+    format!("{gigabyte:>10}{request:>10}")
+}
