@@ -26,7 +26,9 @@ const ADDED: [&str; 2] = ["cells/figures", "shares/figures"];
 fn today(then: &Value) -> Value {
     match then {
         Value::Array(all) => all.iter().map(today).collect(),
-        Value::Object(all) if ["guest", "target", "attachment", "workload"].iter().all(|key| all.contains_key(*key)) => {
+        Value::Object(all)
+            if ["guest", "target", "attachment", "workload"].iter().all(|key| all.contains_key(*key)) =>
+        {
             cell_of(then)
         }
         Value::Object(all) => {
@@ -147,7 +149,10 @@ fn summaries_findings_and_comparisons_are_what_they_were() {
         assert_eq!(today(&then["findings"]), now["findings"], "{name}");
 
         let itself = shown(&["runs", "compare", &id, &id, "--json"]);
-        assert_eq!((&itself["differences"], &itself["only_a"], &itself["only_b"]), (&json!([]), &json!([]), &json!([])));
+        assert_eq!(
+            (&itself["differences"], &itself["only_a"], &itself["only_b"]),
+            (&json!([]), &json!([]), &json!([]))
+        );
         let cells = itself["cells"].as_array().unwrap();
         assert_eq!(cells.len(), then["cells"].as_array().unwrap().len(), "{name}");
         for cell in cells {

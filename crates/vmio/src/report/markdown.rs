@@ -37,7 +37,7 @@ pub fn markdown(report: &Report<'_>) -> String {
         put(format!("> **Note.** {}\n", plain(statement)));
     }
     for group in view::groups(report) {
-        put(format!("## {} on {}\n\n{}\n", plain(group.workload), plain(&group.place), plain(&group.about)));
+        put(format!("## {} on {}\n\n{}\n", plain(group.workload), plain(&view::on(&group)), plain(&group.about)));
         table::rows(&group, &report.versus).into_iter().for_each(&mut put);
         put(String::new());
     }

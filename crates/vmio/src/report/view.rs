@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use vmio_model::cell::Cell;
-use vmio_model::figure::{Better, Form, Unit};
+use vmio_model::figure::{Better, Compared, Form, Unit};
 use vmio_model::result::{Mark, Run, WorkloadTraits};
 use vmio_model::stats::Estimate;
 use vmio_model::study::Sort;
@@ -144,11 +144,14 @@ fn label(cell: &Cell, with_guest: bool) -> String {
     own
 }
 
-/// `4 KiB random reads, 32 in flight, O_DIRECT`; of what works on no disk, the figures that it gives.
+/// `4 KiB random reads, 32 in flight, O_DIRECT`; of what works on no disk, the figure that it is
+/// judged by and its others.
 fn about(w: &WorkloadTraits) -> String {
     let Some(d) = &w.disk else {
-        let names: Vec<&str> = w.figures.iter().map(|f| f.name.as_str()).collect();
-        return names.join(", ");
+        let others = w.figures.iter().filter(|f| f.compared != Compared::No && f.name != w.judged_by);
+        let others: Vec<&str> = others.map(|f| f.name.as_str()).collect();
+        let with = if others.is_empty() { "" } else { ", with " };
+        return format!("{}{with}{}", w.judged_by, others.join(", "));
     };
     let what = match (d.reads, d.writes) {
         (true, true) => "reads and writes",
@@ -207,6 +210,11 @@ pub fn heading(group: &Group<'_>, gap: &str) -> String {
         Sort::Machine => "The machine itself".to_owned(),
         Sort::Cluster => format!("Cluster{gap}{}", group.place),
     }
+}
+
+/// What a group works on, after `on`.
+pub fn on(group: &Group<'_>) -> String {
+    if group.on_disk() { group.place.clone() } else { named(group) }
 }
 
 /// The same within a sentence.

@@ -117,9 +117,7 @@ impl StoreError {
                 "nothing was changed: delete that run with the vmio that wrote it, or move the file away (mv {0} {0}.bad)",
                 path.display()
             ),
-            StoreError::Export { .. } => {
-                "give a store, or a file that `vmio runs export N --format json` wrote".into()
-            }
+            StoreError::Export { .. } => "give a store, or a file that `vmio runs export N --format json` wrote".into(),
             StoreError::NotFinite { .. } | StoreError::Sqlite { .. } => return None,
         })
     }

@@ -57,9 +57,11 @@ pub(super) fn sample(connection: &Connection, run: i64, sample: &Sample, texts: 
     let number = connection.last_insert_rowid();
     let outputs = texts.raw.iter().enumerate().filter_map(|(actor, raw)| Some((actor, raw.as_ref()?)));
     for (actor, raw) in outputs {
-        connection
-            .prepare_cached("INSERT INTO raw (sample, actor, output) VALUES (?, ?, ?)")?
-            .execute(params![number, actor as i64, raw])?;
+        connection.prepare_cached("INSERT INTO raw (sample, actor, output) VALUES (?, ?, ?)")?.execute(params![
+            number,
+            actor as i64,
+            raw
+        ])?;
     }
     Ok(())
 }

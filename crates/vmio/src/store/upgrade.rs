@@ -111,8 +111,7 @@ impl Upgrade<'_> {
     fn samples(&self) -> Result<BTreeMap<i64, Timed>, StoreError> {
         let mut timed: BTreeMap<i64, Timed> = BTreeMap::new();
         let fail = |e| self.error(e);
-        let mut all =
-            self.connection.prepare("SELECT id, run, sample FROM old_samples ORDER BY id").map_err(fail)?;
+        let mut all = self.connection.prepare("SELECT id, run, sample FROM old_samples ORDER BY id").map_err(fail)?;
         let mut rows = all.query([]).map_err(fail)?;
         while let Some(row) = rows.next().map_err(fail)? {
             let read = || Ok((row.get(0)?, row.get(1)?, row.get(2)?));
