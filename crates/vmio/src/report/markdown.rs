@@ -41,6 +41,10 @@ pub fn markdown(report: &Report<'_>) -> String {
         table::rows(&group, &report.versus).into_iter().for_each(&mut put);
         put(String::new());
     }
+    let unusual = view::not_taken_for_granted(report);
+    if !unusual.is_empty() {
+        put(format!("{}\n", plain(&unusual)));
+    }
     view::legend(summary).iter().for_each(|(mark, meaning)| put(format!("**{mark}**: {meaning}.\n")));
     put(paper::markdown(report));
     let cost: Vec<&CellRow> = summary.cells.iter().filter(|cell| view::has_cost(cell)).collect();

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use vmio_model::cell::Cell;
+use vmio_model::cell::{Cell, Subject};
 use vmio_model::figure::{Better, Compared, Form, Unit};
 use vmio_model::result::{Mark, Run, WorkloadTraits};
 use vmio_model::stats::Estimate;
@@ -207,8 +207,7 @@ pub fn heading(group: &Group<'_>, gap: &str) -> String {
     match group.sort {
         Sort::Disk => format!("Target{gap}{}", group.place),
         Sort::Path => format!("Path{gap}{}", group.place),
-        Sort::Machine => "The machine itself".to_owned(),
-        Sort::Cluster => format!("Cluster{gap}{}", group.place),
+        Sort::Machine | Sort::Cluster => format::capital(&named(group)),
     }
 }
 
@@ -219,29 +218,31 @@ pub fn on(group: &Group<'_>) -> String {
 
 /// The same within a sentence.
 pub fn named(group: &Group<'_>) -> String {
-    match group.sort {
-        Sort::Disk => format!("target {}", group.place),
-        Sort::Path => format!("path {}", group.place),
-        Sort::Machine => "the machine itself".to_owned(),
-        Sort::Cluster => format!("cluster {}", group.place),
+    match (group.sort, group.rows.first().map(|row| &row.cell.cell.lead.subject)) {
+        (_, Some(Subject::Cluster { nodes })) => format!("a cluster of {nodes}"),
+        (Sort::Machine, _) => "the machine itself".to_owned(),
+        (Sort::Path, _) => format!("path {}", group.place),
+        _ => format!("target {}", group.place),
     }
 }
 
 /// What the shares of a run are, in sentences.
 pub fn shares_are(report: &Report<'_>) -> String {
-    let less = report.summary.asked_for().filter_map(CellRow::judged).any(|f| f.better == Better::Less);
-    let less = if less {
-        " Of what is better when there is less of it, a share is the baseline's over the cell's."
-    } else {
-        ""
+    let all = match report.versus.any() {
+        true => format!("Shares are geometric means of {} with 95 % intervals. ", report.versus.pairs()),
+        false => String::new(),
     };
-    match (report.versus.any(), report.versus.told()) {
-        (true, told) => {
-            let told = told.map_or(String::new(), |told| format!(" {told}"));
-            format!("Shares are geometric means of {} with 95 % intervals.{told}{less}", report.versus.pairs())
-        }
-        (false, told) => told.unwrap_or_default(),
-    }
+    (all + &not_taken_for_granted(report)).trim_end().to_owned()
+}
+
+/// What a reader does not take for granted of the shares of a run: another baseline than the host itself, and
+/// figures of which less is better; mostly empty.
+pub fn not_taken_for_granted(report: &Report<'_>) -> String {
+    let less = report.summary.asked_for().filter_map(CellRow::judged).any(|f| f.better == Better::Less);
+    let less = less && report.versus.any();
+    let less =
+        less.then(|| "Of what is better when there is less of it, a share is the baseline's over the cell's.".into());
+    report.versus.told().into_iter().chain(less).collect::<Vec<String>>().join(" ")
 }
 
 fn list(rounds: &[u32]) -> String {
