@@ -247,3 +247,34 @@ fn a_workload_is_judged_by_the_figure_that_it_was_judged_by() {
         assert_eq!(now.figure, wanted, "{}", now.key);
     }
 }
+
+/// A study of the old form is refused, and what is said of each key, put in its place, makes it one of today's.
+#[test]
+fn an_old_study_is_told_how_each_of_its_keys_is_written_now() {
+    let bed = Bed::new();
+    let path = bed.state().join("old.toml");
+    let text = std::fs::read_to_string(bed::fixture("bad_studies/old_form.toml")).unwrap();
+    // Less what is a section, which has no one line.
+    let text = text.split("\n[[matrix.options]]").next().unwrap();
+    std::fs::write(&path, text).unwrap();
+    let run = || bed.vmio(&["study", "run", path.to_str().unwrap(), "--dry-run"]);
+    let said = run().with(2).err;
+    let mut lines: Vec<&str> = text.lines().collect();
+    let keys = ["targets", "guests", "drivers", "caches", "aios", "iothreads", "options"];
+    let old = lines.iter().filter(|line| keys.iter().any(|key| line.starts_with(&format!("{key} =")))).count();
+    let mut told = 0;
+    for problem in said.trim_start_matches("error: ").lines().filter_map(|l| l.strip_prefix(path.to_str().unwrap())) {
+        let (line, what) = problem[1..].split_once(": ").unwrap();
+        let spelling = what.split('`').nth(1).unwrap();
+        assert!(what.ends_with("` now"), "{what}");
+        lines[line.parse::<usize>().unwrap() - 1] = spelling;
+        told += 1;
+    }
+    assert_eq!((told, old), (10, 10), "{said}");
+    std::fs::write(&path, lines.join("\n")).unwrap();
+    let study = studies::named(path.to_str().unwrap()).unwrap();
+    assert_eq!(study.cells().len(), 2 + 8 + 2, "two native ones, theirs, and those of the second block");
+    assert!(!run().err.contains("is written"));
+    std::fs::remove_file(path).unwrap();
+    bed.is_clean();
+}

@@ -10,7 +10,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use vmio::store::{Imported, NewRun, Store, StoreError};
+use vmio_model::cell::Side;
 use vmio_model::failure::Exit;
+use vmio_model::figure::Value;
 use vmio_model::result::*;
 
 fn small() -> Run {
@@ -38,6 +40,34 @@ fn a_run_comes_back_as_it_went_in() {
     assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 3, "vmio.db, -wal, -shm; the lock is gone");
 }
 
+/// A cell of two actors: what each of them says is kept, and its tool's output apart from it.
+#[test]
+fn what_several_actors_say_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vmio.db");
+    let mut run = small();
+    for (n, sample) in run.samples.iter_mut().enumerate() {
+        let mut second = sample.cell.lead.clone();
+        second.side = Side { nth: 1, ..second.side };
+        sample.cell.beside = vec![second.clone(), second];
+        let said = |raw: serde_json::Value| WorkloadResult { raw, ..sample.result.clone() };
+        // The second tool of three said nothing.
+        sample.beside = vec![said(serde_json::Value::Null), said(serde_json::json!({"third": n}))];
+    }
+    let store = Store::open(&path).unwrap();
+    run.id = common::store_run(&store, &run);
+    assert_eq!(store.load_whole(run.id).unwrap(), run);
+    let slim = store.load(run.id).unwrap();
+    assert!(slim.samples.iter().flat_map(|s| s.results()).all(|result| result.raw.is_null()));
+    let c = rusqlite::Connection::open(&path).unwrap();
+    let count = |sql: &str| c.query_row(sql, [], |r| r.get::<_, i64>(0)).unwrap();
+    assert_eq!(count("SELECT count(*) FROM raw WHERE actor = 2"), 40);
+    assert_eq!(count("SELECT count(*) FROM raw"), 80);
+    c.execute("UPDATE raw SET actor = 3 WHERE actor = 2", []).unwrap();
+    let e = store.load_whole(run.id).unwrap_err();
+    assert!(e.to_string().contains("of an actor that is not in it"), "{e}");
+}
+
 #[test]
 fn runs_of_another_store_come_over_whole_and_once() {
     let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -61,6 +91,39 @@ fn runs_of_another_store_come_over_whole_and_once() {
     assert_eq!(own.load_whole(2).unwrap(), Run { id: 2, ..run.clone() });
     assert_eq!(own.import(&other).unwrap(), [Imported::Known(2), Imported::Running(running)]);
     assert_eq!(own.list().unwrap().len(), 2);
+}
+
+/// The tables and the questions of docs/runs.md, for those who ask with `sqlite3`.
+#[test]
+fn the_store_is_as_the_docs_say() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vmio.db");
+    common::store_run(&Store::open(&path).unwrap(), &small());
+    let c = rusqlite::Connection::open(&path).unwrap();
+    let docs = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/runs.md")).unwrap();
+    let columns = |sql: &str| -> Vec<String> {
+        let mut statement = c.prepare(sql).unwrap();
+        statement.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap()
+    };
+    let tables = columns("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'");
+    assert_eq!(tables.len(), 5);
+    for table in tables {
+        let row = docs.lines().find(|line| line.starts_with(&format!("| `{table}` |"))).unwrap();
+        let told: Vec<&str> = row.split('`').skip(3).step_by(2).collect();
+        let there = columns(&format!("SELECT name FROM pragma_table_info('{table}') ORDER BY cid"));
+        assert_eq!(told, there, "{table}");
+    }
+    let questions = docs.split("```sql\n").nth(1).unwrap().split("```").next().unwrap();
+    let mut asked = 0;
+    for question in questions.split_inclusive(";\n") {
+        let mut statement = c.prepare(question).unwrap();
+        let last = statement.column_count() - 1;
+        let values: Vec<f64> =
+            statement.query_map([], |row| row.get(last)).unwrap().collect::<Result<_, _>>().expect(question);
+        assert!(!values.is_empty() && values.iter().all(|v| *v > 0.0), "{question}: {values:?}");
+        asked += 1;
+    }
+    assert_eq!(asked, 4);
 }
 
 #[test]
@@ -133,9 +196,13 @@ fn a_figure_that_is_not_finite_is_refused_and_spoils_nothing() {
     let store = Store::open(&dir.path().join("vmio.db")).unwrap();
     let mut run = small();
     let id = common::store_run(&store, &run);
-    run.samples[3].device.as_mut().unwrap().request_bytes = f64::NAN;
-    let e = store.add_sample(id, &run.samples[3]).unwrap_err();
-    assert!(e.to_string().contains(&run.samples[3].cell.key()), "{e}");
+    let device = DeviceUse { request_bytes: f64::NAN, ..run.samples[3].device().unwrap() };
+    run.samples[3].put_device(Some(device));
+    run.samples[4].result.figures[0].value = Value::Scalar(f64::INFINITY);
+    for sample in &run.samples[3..5] {
+        let e = store.add_sample(id, sample).unwrap_err();
+        assert!(matches!(e, StoreError::NotFinite { .. }) && e.to_string().contains(&sample.cell.key()), "{e}");
+    }
     assert_eq!(store.load(id).unwrap().samples.len(), 40);
 }
 
@@ -241,7 +308,7 @@ fn a_store_that_is_not_as_vmio_makes_it_is_refused() {
         ("trigger `t`", "CREATE TRIGGER t AFTER INSERT ON runs BEGIN DELETE FROM samples; END;".into()),
         (
             "table `skipped`",
-            "DROP TABLE skipped; CREATE TABLE skipped (run, cell, setup, reason AS (hex(zeroblob(60000000))));".into(),
+            "DROP TABLE skipped; CREATE TABLE skipped (run, cell, whole, reason AS (hex(zeroblob(60000000))));".into(),
         ),
         ("index `more`", "CREATE INDEX more ON runs (hex(zeroblob(60000000)));".into()),
         ("it lacks the index `samples_of_run`", "DROP INDEX samples_of_run;".into()),

@@ -164,7 +164,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
 }
 
-/// Takes over the runs of another store, or one that was exported, and says which; the numbers of those that are new here.
+/// Takes over the runs of another store, or one that was exported, and says which; the numbers of those that are
+/// new here.
 pub fn import(file: &Path, store: &Store) -> anyhow::Result<Vec<i64>> {
     let taken = store.import_file(file).with_context(|| format!("cannot import {}", file.display()))?;
     let mut new = Vec::new();
