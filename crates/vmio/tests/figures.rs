@@ -12,7 +12,7 @@ use std::process::Command;
 
 use figures::BASELINES;
 use vmio::report::export::{Format, export};
-use vmio::report::{self, Report, Versus};
+use vmio::report::{self, Report};
 use vmio::run::noise;
 use vmio::store::Store;
 use vmio::term::Style;
@@ -107,7 +107,7 @@ fn shares_are_of_what_the_study_compares_with() {
     }
     // A cell without its baseline says so.
     let lone = |mut run: Run| {
-        let versus = Versus::of(&run);
+        let versus = Report::of(&run).versus;
         run.samples.retain(|s| Report::of(&none).summary.cells.iter().any(|row| row.cell == s.cell));
         let summary = vmio_model::summary::summarise(&run);
         let lacks: BTreeSet<_> = summary.cells.iter().filter_map(|row| versus.lacks(row, None)).collect();

@@ -35,7 +35,7 @@ workloads = ["udp"]
 settings = { mtu = ["1500", "9000"] }
 [[matrix]]
 sides = ["qemu"]
-shapes = [{}, { machine = "q35", vcpus = 2, memory_mib = 512, kernel = "6.12.0-1-amd64", pins = [0, 1] }]
+shapes = [{}, { vcpus = 2, pins = [0, 1] }]
 machine = true
 workloads = ["wakeups"]
 [[matrix]]
@@ -47,8 +47,6 @@ workloads = ["hashes"]
 side = "qemu"
 machine = true
 workload = "hashes"
-start_seconds = 0.1
-seconds = 0.9
 [[cell.actors]]
 side = "qemu"
 nth = 2
@@ -128,9 +126,27 @@ fn result(actor: &Actor, settings: &Settings, crowd: usize, f: f64) -> WorkloadR
         }
         _ => vec![
             Reading { value: Value::Series(vec![(0.0, 3.1e9), (0.5, 3.0e9)]), ..Reading::scalar("frequency", 0.0) },
-            Reading::scalar("hashes", 1.62e6 * share * f * (1.0 - 0.35 * actor.side.nth as f64) / crowd as f64)],
+            Reading::scalar("hashes", 1.62e6 * share * f * (1.0 - 0.35 * actor.side.nth as f64) / crowd as f64),
+        ],
     };
     WorkloadResult { seconds: 1.0, figures, raw: json!("FIXTURE"), command: actor.workload.clone() }
+}
+
+/// The processors of the host and of the other end of a path, and a link.
+fn seen(native: bool) -> Vec<Seen> {
+    let by_role = match native {
+        true => BTreeMap::new(),
+        false => BTreeMap::from([("vcpu".into(), 0.9), ("main".into(), 0.2)]),
+    };
+    let far = CpuUse { host_seconds: 0.4, by_role: BTreeMap::new() }.seen("").into_iter();
+    let link = Seen {
+        node: String::new(),
+        watched: Watched::Link("veth0".into()),
+        probe: "link".into(),
+        figures: vec![Reading::scalar("carried", 1e9).with("direction", "out")],
+    };
+    let here = seen_around(None, &CpuUse { host_seconds: 1.3, by_role });
+    here.into_iter().chain(far.map(|seen| Seen { node: "peer".into(), ..seen })).chain([link]).collect()
 }
 
 fn sample(noise: &mut Noise, cell: &Cell, round: u32) -> Sample {
@@ -138,10 +154,6 @@ fn sample(noise: &mut Noise, cell: &Cell, round: u32) -> Sample {
     let mut one = |actor: &Actor| result(actor, &cell.settings, crowd, noise.factor(0.03));
     let lead = one(&cell.lead);
     let beside = cell.beside.iter().map(&mut one).collect();
-    let by_role = match cell.is_native() {
-        true => BTreeMap::new(),
-        false => BTreeMap::from([("vcpu".into(), 0.9), ("main".into(), 0.2)]),
-    };
     Sample {
         cell: cell.clone(),
         round,
@@ -149,7 +161,7 @@ fn sample(noise: &mut Noise, cell: &Cell, round: u32) -> Sample {
         started_unix: 1.79e9 + f64::from(round) * 60.0,
         result: lead,
         beside,
-        seen: seen_around(None, &CpuUse { host_seconds: 1.3, by_role }),
+        seen: seen(cell.is_native()),
         foreign: Foreign::default(),
         marks: Vec::new(),
     }
