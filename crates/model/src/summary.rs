@@ -18,12 +18,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cell::{Baseline, Cell};
-use crate::figure::{Better, Compared, Form, Labels, Unit};
+use crate::figure::{ACTOR, Better, Compared, Form, Labels, Unit};
 use crate::kind::RunKind;
 use crate::result::{Environment, Mark, Run, RunState, Skipped};
 use crate::stats::{Convergence, Difference, Estimate, Noise, Ratio};
 
-pub use build::{baseline_of, repeat_of, summarise};
+pub use build::{repeat_of, summarise};
 pub use compare::{Comparison, compare};
 pub use durability::Durability;
 pub use explain::Explanation;
@@ -293,9 +293,10 @@ impl CellRow {
         self.figures.iter().find(|f| f.name == name && f.labels.is_empty())
     }
 
-    /// The figure that it is judged by.
+    /// The figure that it is judged by: of several actors the sum, or the leading one's where they are not added up.
     pub fn judged(&self) -> Option<&FigureRow> {
-        self.figure(&self.figure)
+        let leads = |f: &&FigureRow| f.name == self.figure && f.labels.iter().eq([(&ACTOR.to_owned(), &"1".to_owned())]);
+        self.figure(&self.figure).or_else(|| self.figures.iter().find(leads))
     }
 }
 

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+#[path = "common/figures.rs"]
+mod figures;
 #[path = "common/full.rs"]
 mod full;
 #[path = "common/schema.rs"]
@@ -22,6 +24,7 @@ use stand_in::StandIn;
 use vmio::cmd::schema::ALL;
 use vmio::report::{self, Report};
 use vmio::store::Store;
+use vmio_model::cell::Millis;
 use vmio_model::result::{Accel, RunState};
 
 /// A guest of QEMU's, with two disks and two network cards.
@@ -118,8 +121,23 @@ impl Printed {
     }
 }
 
+/// A run without disks whose study, actors and guests leave nothing to what is usual.
+fn said_in_full() -> vmio_model::result::Run {
+    let mut run = figures::run(figures::BASELINES[1]);
+    let like = "side = \"qemu\"\ntarget = \"device\"\nnetwork = \"veth\"\npeer = \"host\"\nworkload = \"udp\"\n";
+    run.study_toml = run.study_toml.replace("[baseline.like]\n", &format!("[baseline.like]\n{like}"));
+    for lead in run.samples.iter_mut().map(|s| &mut s.cell.lead).filter(|lead| !lead.side.shape.is_plain()) {
+        (lead.start, lead.duration) = (Millis(100), Some(Millis(900)));
+        let shape = &mut lead.side.shape;
+        (shape.machine, shape.kernel) = (Some("q35".into()), Some("6.12.0-1-amd64".into()));
+        shape.memory_mib = Some(512);
+    }
+    run
+}
+
 /// Runs: 1 emulated, 2 with KVM and broken off, 3 what `--prove` showed of 1, 4 of a paper's study, 5 that failed
-/// and saw no device, 6 one with every option, 7 the paper's once more, emulated.
+/// and saw no device, 6 one with every option, 7 the paper's once more, emulated, 8 and 9 without disks, compared with
+/// native and with other cells, 10 with two at work on disks at once.
 fn stock(dir: &Path) {
     let store = Store::open(&dir.join("vmio.db")).unwrap();
     let first = common::run(Accel::Tcg);
@@ -145,6 +163,9 @@ fn stock(dir: &Path) {
     common::store_run(&store, &failed);
     common::store_run(&store, &full::run());
     common::store_run(&store, &common::paper::run(Accel::Tcg));
+    for run in [figures::run(figures::BASELINES[0]), said_in_full(), figures::on_a_disk()] {
+        common::store_run(&store, &run);
+    }
 }
 
 const POLICY: &str = include_str!("fixtures/guard.toml");
@@ -196,10 +217,10 @@ fn outputs(dir: &Path) -> Printed {
     all.add("scan", report::scan::json(&full::scan()));
     all.add("top", full::top().json());
     all.add("top", full::quiet().json());
-    for run in 1..=7 {
+    for run in 1..=10 {
         all.run("tax", dir, &format!("runs show {run} --json"));
     }
-    for run in [3, 5] {
+    for run in [3, 5, 8] {
         all.run("runs-export", dir, &format!("runs export {run}"));
         all.run("runs-export-pkb", dir, &format!("runs export {run} --format pkb"));
         all.run("runs-export-github", dir, &format!("runs export {run} --format github-action-benchmark"));
@@ -207,6 +228,7 @@ fn outputs(dir: &Path) -> Printed {
     all.run("runs-list", dir, "runs list --json");
     all.run("runs-compare", dir, "runs compare 1 2 --json");
     all.run("runs-compare", dir, "runs compare 4 1 --json");
+    all.run("runs-compare", dir, "runs compare 8 9 --json");
     all.run("runs-import", dir, &format!("runs import {} --json", other.path().join("vmio.db").display()));
     all.run("runs-list", other.path(), "runs list --json --state DIR/none");
     all.run("study-list", dir, "study list --json");

@@ -86,7 +86,7 @@ pub fn repeat_of(study_toml: &str) -> Convergence {
 }
 
 /// What the cells of a stored study are compared with; the host itself where the text cannot be read.
-pub fn baseline_of(study_toml: &str) -> Baseline {
+fn baseline_of(study_toml: &str) -> Baseline {
     #[derive(serde::Deserialize)]
     struct Stored {
         #[serde(default)]

@@ -19,6 +19,7 @@ use vmio_rig::disks::targets;
 use vmio_rig::guests;
 use vmio_rig::image;
 use vmio_rig::lab;
+use vmio_rig::settings;
 use vmio_rig::workloads;
 
 use crate::context::{Context, Outcome};
@@ -85,6 +86,15 @@ fn abilities() -> Vec<Ability> {
             name: t.name().into(),
             about: t.about(),
             requirements: t.requirements().iter().collect(),
+            needed: true,
+        });
+    }
+    for s in settings::ALL {
+        all.push(Ability {
+            point: "setting",
+            name: s.name().into(),
+            about: s.about(),
+            requirements: Vec::new(),
             needed: true,
         });
     }

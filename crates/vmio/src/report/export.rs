@@ -197,7 +197,7 @@ fn github(run: &Run, summary: &Summary) -> String {
     let range = |i: Option<Interval>, scale: f64| {
         i.map_or("no interval".into(), |i| format!("± {}", format::three(i.half_width() * scale)))
     };
-    let versus = Versus::of(run);
+    let versus = Versus::of(summary);
     let mut entries = Vec::new();
     for cell in &summary.cells {
         let Some((figure, Estimate { value, interval, n })) = cell.judged().map(|f| (f, f.typical)) else { continue };

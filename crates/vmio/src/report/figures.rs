@@ -4,7 +4,7 @@
 use vmio_model::cell::{Actor, Cell, Millis};
 use vmio_model::figure::{ACTOR, Better, Compared, Labels};
 use vmio_model::result::WorkloadTraits;
-use vmio_model::stats::{Difference, Estimate};
+use vmio_model::stats::Estimate;
 use vmio_model::summary::{CellRow, FAIRNESS, FigureRow, FigureShare, Share};
 
 use super::format;
@@ -14,8 +14,10 @@ use super::format;
 pub struct Shown {
     /// What it is: `loss`, `bandwidth receive`.
     pub name: String,
-    /// Its value with the interval.
+    /// Its value with the interval; of a distribution the median.
     pub value: String,
+    /// Of a distribution the 99th percentile.
+    pub p99: Option<String>,
     /// What it is of the baseline's, or how far from it; empty where that is not known.
     pub share: String,
     /// The value as a number in its unit, for drawings.
@@ -29,6 +31,8 @@ pub struct Part {
     pub label: String,
     /// What its workload is judged by.
     pub judged: Option<Shown>,
+    /// Whether that is what the cell is judged by, so that both can be drawn to one scale.
+    pub alike: bool,
     /// Its other figures.
     pub beside: Vec<Shown>,
 }
@@ -64,6 +68,7 @@ impl Beside {
             Part {
                 label: format!("{nth}: {}", who(&row.cell, actor)),
                 judged: own().find(judged).map(shown),
+                alike: row.judged().is_some_and(|of| own().find(judged).is_some_and(|f| same(of, f))),
                 beside: if actor.target().is_some() { Vec::new() } else { others.map(shown).collect() },
             }
         };
@@ -75,30 +80,35 @@ impl Beside {
     }
 }
 
+/// Whether both count the same.
+fn same(a: &FigureRow, b: &FigureRow) -> bool {
+    (&a.name, a.unit, a.form) == (&b.name, b.unit, b.form)
+}
+
 /// Whether it is the figure of that name without labels.
 fn is(figure: &FigureRow, name: &str) -> bool {
     figure.name == name && figure.labels.is_empty()
 }
 
 impl Shown {
+    /// `6.20 Gbit/s ±2 %`; of a distribution `p50 61.2 µs ±3 %, p99 120 µs`.
+    pub fn text(&self) -> String {
+        match &self.p99 {
+            Some(p99) => format!("p50 {}, p99 {p99}", self.value),
+            None => self.value.clone(),
+        }
+    }
+
     /// A figure and what it is of its baseline's.
     pub fn of(figure: &FigureRow, share: Option<&FigureShare>) -> Self {
         let labels = figure.labels.iter().filter(|(name, _)| *name != ACTOR).map(|(_, value)| value.as_str());
         Self {
             name: std::iter::once(figure.name.as_str()).chain(labels).collect::<Vec<_>>().join(" "),
-            value: value(figure),
+            value: format::estimate(figure.unit, &figure.typical),
+            p99: figure.p99.map(|p99| format::figure(figure.unit, p99.value)),
             share: share.map(against).unwrap_or_default(),
             estimate: figure.typical,
         }
-    }
-}
-
-/// `6.20 Gbit/s ±2 %`; of a distribution `p50 61.2 µs ±3 %, p99 120 µs`.
-pub fn value(figure: &FigureRow) -> String {
-    let typical = format::estimate(figure.unit, &figure.typical);
-    match &figure.p99 {
-        Some(p99) => format!("p50 {typical}, p99 {}", format::figure(figure.unit, p99.value)),
-        None => typical,
     }
 }
 
@@ -115,13 +125,13 @@ fn share_of<'a>(share: &'a Share, figure: &FigureRow) -> Option<&'a FigureShare>
     find(&labels)
 }
 
-/// `66 % (64–68 %)`, of what is better when there is less of it `2.00 times (1.90–2.10)`, of what has no ratio the
-/// difference `+1.2 points (+1.1 to +1.3)`.
+/// `66 % (64–68 %)`, of what is better when there is less of it `2.00× (1.90–2.10)`, of what has no ratio the
+/// difference `+1.2 points ±0.1`.
 fn against(share: &FigureShare) -> String {
     match (&share.ratio, &share.difference, share.better) {
         (Some(ratio), _, Better::More) => format::share(ratio),
         (Some(ratio), _, Better::Less) => format::times(ratio),
-        (None, Some(Difference { value, interval, .. }), _) => format::difference(share.unit, *value, *interval),
+        (None, Some(difference), _) => format::difference(share.unit, difference),
         (None, None, _) => String::new(),
     }
 }

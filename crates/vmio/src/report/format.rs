@@ -2,7 +2,7 @@
 
 use vmio_model::figure::Unit;
 use vmio_model::result::{Mark, RunState};
-use vmio_model::stats::{Estimate, Interval, Ratio};
+use vmio_model::stats::{Difference, Estimate, Ratio};
 
 pub use vmio_model::words::{count, two};
 
@@ -83,33 +83,39 @@ pub fn estimate(unit: Unit, e: &Estimate) -> String {
     let value = figure(unit, e.value);
     match e.interval.map(|i| i.half_width()) {
         None => format!("{value}, no interval"),
-        Some(half) if unit == Unit::Ratio => format!("{value} ±{}", two(half * 100.0)),
+        Some(0.0) => value,
+        Some(half) if unit == Unit::Ratio => format!("{value} ±{}", points(half)),
         Some(half) if e.value > 0.0 => format!("{value} ±{} %", two(half / e.value * 100.0)),
-        Some(half) if half > 0.0 => format!("{value} ±{}", figure(unit, half)),
-        Some(_) => value,
+        Some(half) => format!("{value} ±{}", figure(unit, half)),
     }
 }
 
-/// A ratio of what is better when there is less of it: `2.00 times (1.90–2.10)`.
+/// A share in points: `1.2`, `0.03`.
+fn points(share: f64) -> String {
+    let points = share * 100.0;
+    if (0.005..0.095).contains(&points) { format!("{points:.2}") } else { two(points) }
+}
+
+/// A ratio of what is better when there is less of it: `2.00× (1.90–2.10)`.
 pub fn times(ratio: &Ratio) -> String {
     match ratio.interval {
-        Some(i) if ratio.pairs > 2 => format!("{:.2} times ({:.2}–{:.2})", ratio.value, i.low, i.high),
-        _ => format!("{:.2} times (no interval)", ratio.value),
+        Some(i) if ratio.pairs > 2 => format!("{:.2}× ({:.2}–{:.2})", ratio.value, i.low, i.high),
+        _ => format!("{:.2}× (no interval)", ratio.value),
     }
 }
 
-/// A difference in the unit of its figure: `+1.2 points (+1.1 to +1.3)`, `-3.00 µs (-4.00 µs to -2.00 µs)`.
-pub fn difference(unit: Unit, value: f64, interval: Option<Interval>) -> String {
-    let signed = |x: f64| {
-        let sign = if x < 0.0 { "-" } else { "+" };
-        match unit {
-            Unit::Ratio => format!("{sign}{}", two((x * 100.0).abs())),
-            _ => format!("{sign}{}", figure(unit, x.abs())),
-        }
+/// A difference in the unit of its figure: `+1.2 points ±0.1`, `-3.00 µs ±1.00 µs`.
+pub fn difference(unit: Unit, d: &Difference) -> String {
+    let size = |x: f64| if unit == Unit::Ratio { points(x) } else { figure(unit, x) };
+    let sign = match size(d.value.abs()) {
+        none if none == size(0.0) => "",
+        _ if d.value < 0.0 => "-",
+        _ => "+",
     };
-    let points = if unit == Unit::Ratio { " points" } else { "" };
-    let between = interval.map_or("no interval".into(), |i| format!("{} to {}", signed(i.low), signed(i.high)));
-    format!("{}{points} ({between})", signed(value))
+    let word = if unit == Unit::Ratio { " points" } else { "" };
+    let interval = d.interval.filter(|_| d.pairs > 2);
+    let interval = interval.map_or(" (no interval)".into(), |i| format!(" ±{}", size(i.half_width())));
+    format!("{sign}{}{word}{interval}", size(d.value.abs()))
 }
 
 /// A time: `61 µs`, `1.21 ms`, `2.4 s`.
@@ -217,6 +223,7 @@ pub fn shell(command: &[String]) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use vmio_model::stats::Interval;
 
     #[test]
     fn figures() {
@@ -253,11 +260,14 @@ mod tests {
         assert_eq!(estimate(Unit::Count, &of(0.0, -1.0, 1.0)), "0 ±1.00");
         assert_eq!(estimate(Unit::Count, &of(0.0, 0.0, 0.0)), "0");
         let some = |low: f64, high: f64| Some(Interval { low, high });
-        assert_eq!(difference(Unit::Ratio, 0.012, some(0.011, 0.013)), "+1.2 points (+1.1 to +1.3)");
-        assert_eq!(difference(Unit::Ratio, -0.002, some(-0.004, 0.0)), "-0.2 points (-0.4 to +0.0)");
-        assert_eq!(difference(Unit::Seconds, 3e-6, None), "+3.00 µs (no interval)");
+        let far =
+            |unit, value: f64, interval, pairs| difference(unit, &Difference { value, interval, pairs, boots: 3 });
+        assert_eq!(far(Unit::Ratio, 0.012, some(0.011, 0.013), 5), "+1.2 points ±0.1");
+        assert_eq!(far(Unit::Ratio, -0.0002, some(-0.0006, 0.0002), 5), "-0.02 points ±0.04");
+        assert_eq!(far(Unit::Ratio, -0.00001, some(-0.0006, 0.0006), 5), "0.0 points ±0.06");
+        assert_eq!(far(Unit::Seconds, 3e-6, some(0.0, 6e-6), 2), "+3.00 µs (no interval)");
         let ratio = Ratio { value: 2.0, interval: some(1.9, 2.1), pairs: 5, boots: 5 };
-        assert_eq!(times(&ratio), "2.00 times (1.90–2.10)");
+        assert_eq!(times(&ratio), "2.00× (1.90–2.10)");
     }
 
     #[test]

@@ -37,9 +37,13 @@ pub fn markdown(report: &Report<'_>) -> String {
         put(format!("> **Note.** {}\n", plain(statement)));
     }
     for group in view::groups(report) {
-        put(format!("## {} on {}\n\n{}\n", plain(group.workload), plain(&group.place), plain(&group.about)));
+        put(format!("## {} on {}\n\n{}\n", plain(group.workload), plain(&view::on(&group)), plain(&group.about)));
         table::rows(&group, &report.versus).into_iter().for_each(&mut put);
         put(String::new());
+    }
+    let unusual = view::not_taken_for_granted(report);
+    if !unusual.is_empty() {
+        put(format!("{}\n", plain(&unusual)));
     }
     view::legend(summary).iter().for_each(|(mark, meaning)| put(format!("**{mark}**: {meaning}.\n")));
     put(paper::markdown(report));

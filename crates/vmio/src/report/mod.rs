@@ -84,7 +84,7 @@ impl<'a> Report<'a> {
         let findings = rules::findings(&facts_of(run, &summary));
         let tables = crate::papers::of_run(&run.study).map_or(Vec::new(), |paper| tables(paper, &summary));
         let best = best::best(run, &summary);
-        Report { run, summary, findings, versus: Versus::of(run), tables, proofs: Vec::new(), best }
+        Report { run, versus: Versus::of(&summary), summary, findings, tables, proofs: Vec::new(), best }
     }
 
     /// Adds what later runs proved of the findings.

@@ -102,8 +102,8 @@ fn nines(percentile: f64) -> f64 {
 /// Percentiles with a line of their own, and with a marker on each curve.
 const MARKED: [f64; 5] = [50.0, 90.0, 99.0, 99.9, 99.99];
 
-/// Latency by percentile, both axes logarithmic. `None` where there is no point to draw.
-pub fn latency(curves: &[Curve], title: &str) -> Option<Html> {
+/// Latency of `what` by percentile, both axes logarithmic. `None` where there is no point to draw.
+pub fn latency(curves: &[Curve], title: &str, what: &str) -> Option<Html> {
     let points = || curves.iter().flat_map(|c| &c.points).filter(|p| drawable(p));
     let low = points().map(|p| p.1).fold(f64::INFINITY, f64::min);
     let high = points().map(|p| p.1).fold(0.0, f64::max);
@@ -134,7 +134,7 @@ pub fn latency(curves: &[Curve], title: &str) -> Option<Html> {
                 text x=(tenth(x(tick))) y=(bottom + 17.0) text-anchor="middle" { "p" (tick) }
             }
             text x=(tenth((left + right) / 2.0)) y="250" text-anchor="middle" class="axis" {
-                "share of requests that took no longer"
+                "share of " (what) " that took no longer"
             }
             @for curve in curves {
                 g class=(class(curve.series)) {
@@ -205,8 +205,8 @@ mod tests {
     #[test]
     fn what_cannot_be_drawn_is_left_out() {
         let curve = |points| [Curve { series: 0, label: "native".into(), points }];
-        assert!(latency(&curve(vec![]), "t").is_none());
-        let svg = latency(&curve(vec![(50.0, 1e-4), (99.0, 1e-3), (100.0, 1.0)]), "t")
+        assert!(latency(&curve(vec![]), "t", "requests").is_none());
+        let svg = latency(&curve(vec![(50.0, 1e-4), (99.0, 1e-3), (100.0, 1.0)]), "t", "requests")
             .map(|svg| svg.text())
             .unwrap_or_default();
         assert!(svg.contains("p99<") && !svg.contains("inf") && !svg.contains("NaN"), "{svg}");

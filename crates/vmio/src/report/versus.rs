@@ -1,8 +1,7 @@
 //! What the cells of a run are compared with, in words: the host itself, or what the study says.
 
 use vmio_model::cell::{Baseline, Cell, Like};
-use vmio_model::result::Run;
-use vmio_model::summary::{CellRow, Share, Summary, baseline_of};
+use vmio_model::summary::{CellRow, Share, Summary};
 
 use super::format;
 
@@ -11,9 +10,9 @@ use super::format;
 pub struct Versus(Baseline);
 
 impl Versus {
-    /// That of a run, by its study.
-    pub fn of(run: &Run) -> Self {
-        Self(baseline_of(&run.study_toml))
+    /// That of a run.
+    pub fn of(summary: &Summary) -> Self {
+        Self(summary.baseline.clone())
     }
 
     /// Whether anything is compared.

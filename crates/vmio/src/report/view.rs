@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use vmio_model::cell::Cell;
-use vmio_model::figure::{Better, Form, Unit};
+use vmio_model::cell::{Cell, Subject};
+use vmio_model::figure::{Better, Compared, Form, Unit};
 use vmio_model::result::{Mark, Run, WorkloadTraits};
 use vmio_model::stats::Estimate;
 use vmio_model::study::Sort;
@@ -144,11 +144,14 @@ fn label(cell: &Cell, with_guest: bool) -> String {
     own
 }
 
-/// `4 KiB random reads, 32 in flight, O_DIRECT`; of what works on no disk, the figures that it gives.
+/// `4 KiB random reads, 32 in flight, O_DIRECT`; of what works on no disk, the figure that it is
+/// judged by and its others.
 fn about(w: &WorkloadTraits) -> String {
     let Some(d) = &w.disk else {
-        let names: Vec<&str> = w.figures.iter().map(|f| f.name.as_str()).collect();
-        return names.join(", ");
+        let others = w.figures.iter().filter(|f| f.compared != Compared::No && f.name != w.judged_by);
+        let others: Vec<&str> = others.map(|f| f.name.as_str()).collect();
+        let with = if others.is_empty() { "" } else { ", with " };
+        return format!("{}{with}{}", w.judged_by, others.join(", "));
     };
     let what = match (d.reads, d.writes) {
         (true, true) => "reads and writes",
@@ -204,36 +207,42 @@ pub fn heading(group: &Group<'_>, gap: &str) -> String {
     match group.sort {
         Sort::Disk => format!("Target{gap}{}", group.place),
         Sort::Path => format!("Path{gap}{}", group.place),
-        Sort::Machine => "The machine itself".to_owned(),
-        Sort::Cluster => format!("Cluster{gap}{}", group.place),
+        Sort::Machine | Sort::Cluster => format::capital(&named(group)),
     }
+}
+
+/// What a group works on, after `on`.
+pub fn on(group: &Group<'_>) -> String {
+    if group.on_disk() { group.place.clone() } else { named(group) }
 }
 
 /// The same within a sentence.
 pub fn named(group: &Group<'_>) -> String {
-    match group.sort {
-        Sort::Disk => format!("target {}", group.place),
-        Sort::Path => format!("path {}", group.place),
-        Sort::Machine => "the machine itself".to_owned(),
-        Sort::Cluster => format!("cluster {}", group.place),
+    match (group.sort, group.rows.first().map(|row| &row.cell.cell.lead.subject)) {
+        (_, Some(Subject::Cluster { nodes })) => format!("a cluster of {nodes}"),
+        (Sort::Machine, _) => "the machine itself".to_owned(),
+        (Sort::Path, _) => format!("path {}", group.place),
+        _ => format!("target {}", group.place),
     }
 }
 
 /// What the shares of a run are, in sentences.
 pub fn shares_are(report: &Report<'_>) -> String {
-    let less = report.summary.asked_for().filter_map(CellRow::judged).any(|f| f.better == Better::Less);
-    let less = if less {
-        " Of what is better when there is less of it, a share is the baseline's over the cell's."
-    } else {
-        ""
+    let all = match report.versus.any() {
+        true => format!("Shares are geometric means of {} with 95 % intervals. ", report.versus.pairs()),
+        false => String::new(),
     };
-    match (report.versus.any(), report.versus.told()) {
-        (true, told) => {
-            let told = told.map_or(String::new(), |told| format!(" {told}"));
-            format!("Shares are geometric means of {} with 95 % intervals.{told}{less}", report.versus.pairs())
-        }
-        (false, told) => told.unwrap_or_default(),
-    }
+    (all + &not_taken_for_granted(report)).trim_end().to_owned()
+}
+
+/// What a reader does not take for granted of the shares of a run: another baseline than the host itself, and
+/// figures of which less is better; mostly empty.
+pub fn not_taken_for_granted(report: &Report<'_>) -> String {
+    let less = report.summary.asked_for().filter_map(CellRow::judged).any(|f| f.better == Better::Less);
+    let less = less && report.versus.any();
+    let less =
+        less.then(|| "Of what is better when there is less of it, a share is the baseline's over the cell's.".into());
+    report.versus.told().into_iter().chain(less).collect::<Vec<String>>().join(" ")
 }
 
 fn list(rounds: &[u32]) -> String {

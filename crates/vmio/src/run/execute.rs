@@ -116,10 +116,12 @@ pub fn execute(
             let judged = vmio_model::summary::summarise(&run);
             let open = judged.shares.iter().filter(|s| !s.converged).count();
             if open > 0 {
-                term::note(&format!(
-                    "{open} of {} shares did not converge; --minutes and --gib raise the limits",
-                    judged.shares.len()
-                ));
+                let limits = if planned.placed.is_some() {
+                    "--minutes and --gib raise the limits"
+                } else {
+                    "--minutes raises the limit"
+                };
+                term::note(&format!("{open} of {} shares did not converge; {limits}", judged.shares.len()));
             }
             Ok(store.load(run.id)?)
         }

@@ -236,6 +236,10 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
     study.repeat.max_minutes = wishes.minutes.unwrap_or(study.repeat.max_minutes);
     // Where no cell is on a disk there is nothing to limit.
     study.repeat.max_gib_written = study.repeat.max_gib_written.map(|gib| wishes.gib.unwrap_or(gib));
+    if wishes.steady_state && !study.can_become_steady() {
+        let why = format!("no cell of the study {} can become steady: only native cells on disks do", study.name);
+        return Err(Failure::new(Exit::Usage, why).help("leave out --steady-state").into());
+    }
     if wishes.steady_state {
         study.repeat.ask_for_steady_state();
     }

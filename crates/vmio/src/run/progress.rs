@@ -17,6 +17,10 @@ pub struct Progress {
     began: Instant,
     terminal: bool,
     cost: Plan,
+    /// Whether a cell is compared with another one: then those with wide intervals run more rounds.
+    compares: bool,
+    /// Whether they are compared with the host itself.
+    natively: bool,
     max_seconds: f64,
     stored: u32,
     shown_shares: bool,
@@ -31,6 +35,8 @@ impl Progress {
             began: Instant::now(),
             terminal: std::io::stderr().is_terminal(),
             cost: cost.clone(),
+            compares: study.cells().iter().any(|cell| study.compares(cell)),
+            natively: study.baseline.is_native(),
             max_seconds: study.repeat.max_minutes * 60.0,
             stored: 0,
             shown_shares: false,
@@ -50,7 +56,7 @@ impl Progress {
             return format!("at most {} left", duration(budget));
         }
         let for_cells = |cells: f64| (elapsed / stored * (cells - stored).max(0.0)).min(budget);
-        if stored < needed && self.cost.guests_per_boot == 0 {
+        if stored < needed && !self.compares {
             format!("about {} left", duration(for_cells(needed)))
         } else if stored < needed {
             format!("about {} left, more where the intervals stay wide", duration(for_cells(needed)))
@@ -63,44 +69,50 @@ impl Progress {
     pub fn tell(&mut self, event: &Event<'_>) {
         match event {
             Event::Boot(_) if self.cost.guests_per_boot == 0 => {}
-            Event::Boot(boot) => self.transient(&format!("booting the guest (boot {})", boot + 1)),
-            Event::Cell(setup, round) => {
-                let text = format!("round {} {} ({})", round + 1, setup.key(), self.left());
+            Event::Boot(boot) => {
+                let guests = match self.cost.guests_per_boot {
+                    1 => "the guest".to_owned(),
+                    n => format!("{n} guests"),
+                };
+                self.transient(&format!("booting {guests} (boot {})", boot + 1));
+            }
+            Event::Cell(cell, round) => {
+                let text = format!("round {} {} ({})", round + 1, cell.key(), self.left());
                 self.transient(&text);
             }
             Event::Over => self.end(),
             Event::Stored(_) => self.stored += 1,
             Event::Round(round, shares) if self.told < Some(*round) => {
                 self.told = Some(*round);
-                self.round(*round, shares);
+                let elapsed = self.began.elapsed().as_secs_f64();
+                for line in self.round(*round, shares, elapsed) {
+                    self.line(&line);
+                }
             }
             Event::Round(..) => {}
-            Event::Retry(setup, why) => self.line(&format!("{} failed and is retried once: {why}", setup.key())),
-            Event::GaveUp(setup, why) => self.line(&format!("{} failed twice and is skipped: {why}", setup.key())),
+            Event::Retry(cell, why) => self.line(&format!("{} failed and is retried once: {why}", cell.key())),
+            Event::GaveUp(cell, why) => self.line(&format!("{} failed twice and is skipped: {why}", cell.key())),
         }
     }
 
-    fn round(&mut self, round: u32, shares: &BTreeMap<String, Ratio>) {
+    /// What is told of a round: the first shares, how far it is, and how long it may take.
+    fn round(&mut self, round: u32, shares: &BTreeMap<String, Ratio>, elapsed: f64) -> Vec<String> {
+        let mut lines = Vec::new();
         if !self.shown_shares && !shares.is_empty() {
             self.shown_shares = true;
-            self.line("first figures, one pair each, guest as a share of native (the report has intervals and what they mean):");
-            for (key, share) in shares {
-                self.line(&format!("  {key:<52} {:>5.0} %", share.value * 100.0));
-            }
+            let share = if self.natively { "guest as a share of native" } else { "each as a share of its baseline" };
+            lines.push(format!("first figures, one pair each, {share} (the report has intervals and what they mean):"));
+            lines.extend(shares.iter().map(|(key, share)| format!("  {key:<52} {:>5.0} %", share.value * 100.0)));
         }
-        let elapsed = duration(self.began.elapsed().as_secs_f64());
-        if self.cost.guests_per_boot == 0 {
-            self.line(&format!("round {} done after {elapsed}; {}", round + 1, self.left()));
-            return;
+        let done = format!("round {} done after {}", round + 1, duration(elapsed));
+        let left = self.left();
+        if !self.compares {
+            lines.push(format!("{done}; {left}"));
+            return lines;
         }
         let wide = shares.values().filter(|r| r.interval.is_none_or(|i| i.half_width() > 0.05)).count();
-        self.line(&format!(
-            "round {} done after {}: {wide} of {} shares still wider than ±5 points; {}",
-            round + 1,
-            elapsed,
-            shares.len(),
-            self.left()
-        ));
+        lines.push(format!("{done}: {wide} of {} shares still wider than ±5 points; {left}", shares.len()));
+        lines
     }
 
     /// A line that stays.
@@ -126,5 +138,65 @@ impl Progress {
             let _ = write!(err, "\r\x1b[K");
             let _ = err.flush();
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use vmio_model::study::plan::{Rates, estimate};
+
+    const STUDY: &str = r#"
+        name = "x"
+        title = "For the tests of progress"
+        cites = ""
+        baseline = "none"
+        guest = { vcpus = 1, memory_mib = 256 }
+        [repeat]
+        min_pairs = 5
+        max_pairs = 12
+        min_boots = 3
+        half_width = 0.05
+        seconds = 1.0
+        max_minutes = 10.0
+        [[matrix]]
+        sides = ["qemu"]
+        machine = true
+        workloads = ["hashes"]
+    "#;
+
+    fn progress(baseline: &str) -> Progress {
+        let study: Study = toml::from_str(&STUDY.replace("baseline = \"none\"", baseline)).unwrap();
+        let rates = Rates {
+            write_bytes_per_second: 1e8,
+            read_bytes_per_second: 1e8,
+            small_ios_per_second: 1e4,
+            cell_overhead_seconds: 0.5,
+            boot_seconds: 3.0,
+            fixed_bytes: BTreeMap::new(),
+            written_targets: Vec::new(),
+            target_space: BTreeMap::new(),
+            refilled_targets: Vec::new(),
+            spare_ratio: 0.2,
+            beside_bytes: 0,
+            probed: false,
+        };
+        Progress { stored: 4, ..Progress::new(&study, &estimate(&study, &[], &rates)) }
+    }
+
+    #[test]
+    fn shares_are_told_of_what_they_are() {
+        let ratio = Ratio { value: 0.93, interval: None, pairs: 1, boots: 1 };
+        let shares = BTreeMap::from([("machine/qemu/hashes".to_owned(), ratio)]);
+        let native = progress("").round(0, &shares, 9.0);
+        assert!(native[0].contains("guest as a share of native") && native[1].ends_with("   93 %"), "{native:?}");
+        assert!(native[2].starts_with("round 1 done after 9 s: 1 of 1 shares still wider"), "{native:?}");
+        let other = progress("baseline = { like = { settings = {} } }").round(0, &shares, 9.0);
+        assert!(other[0].contains("each as a share of its baseline"), "{other:?}");
+        // Where nothing is compared, nothing is waited for.
+        let none = progress("baseline = \"none\"").round(0, &BTreeMap::new(), 9.0);
+        assert!(none.len() == 1 && none[0].starts_with("round 1 done after 9 s; about 0 s left"), "{none:?}");
+        assert!(!none[0].contains("shares") && !none[0].contains("intervals"), "{none:?}");
     }
 }

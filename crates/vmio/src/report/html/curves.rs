@@ -7,7 +7,7 @@ use vmio_model::summary::FigureRow;
 
 use super::super::page::{Html, html};
 use super::super::svg;
-use super::super::view::{Group, Row};
+use super::super::view::{self, Group, Row};
 
 /// Latency by percentile: the median of each percentile over the cell's samples. A sample counts
 /// for a percentile only if at least one of its requests lies beyond; fio repeats the longest else.
@@ -30,8 +30,10 @@ pub(super) fn curves(run: &Run, groups: &[Group<'_>], series: &[&str]) -> Html {
     let (mut figures, mut shown) = (Vec::new(), Vec::new());
     for group in groups {
         let all: Vec<svg::Curve> = group.rows.iter().filter_map(curve).collect();
-        let title = format!("Latency of {} on {} by percentile", group.workload, group.place);
-        let Some(drawing) = svg::latency(&all, &title) else { continue };
+        let title = format!("Latency of {} on {} by percentile", group.workload, view::on(group));
+        let Some(drawing) = svg::latency(&all, &title, if group.on_disk() { "requests" } else { "all" }) else {
+            continue;
+        };
         figures.push((group.workload, drawing));
         shown.extend(all.into_iter().map(|c| c.series));
     }

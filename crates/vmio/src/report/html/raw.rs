@@ -11,9 +11,6 @@ use super::super::page::{Html, html};
 /// Columns of the raw figures of disks, after the cell's name.
 const DISK: [&str; 11] =
     ["Round", "Boot", "MB/s", "IOPS", "p50", "p99", "Device KiB", "Depth", "Busy", "Foreign bytes", "Marks"];
-/// Columns of all others'.
-const OTHER: [&str; 3] = ["Round", "Boot", "Figures"];
-
 /// All samples.
 pub(super) fn raw(run: &Run) -> Html {
     let (disks, others): (Vec<&Sample>, Vec<&Sample>) = run.samples.iter().partition(|s| s.cell.target().is_some());
@@ -21,22 +18,49 @@ pub(super) fn raw(run: &Run) -> Html {
         h2 { "Raw figures" }
         details {
             summary { "All " (run.samples.len()) " samples" }
-            @if !disks.is_empty() || others.is_empty() { (table(&DISK, &disks, &|s| of_disk(s).into())) }
-            @if !others.is_empty() { (table(&OTHER, &others, &|s| of_other(s, run).into())) }
+            @if !disks.is_empty() || others.is_empty() { (of_disks(&disks)) }
+            @if !others.is_empty() { (of_others(&others, run)) }
         }
     }
 }
 
-fn table(heads: &[&str], samples: &[&Sample], figures: &dyn Fn(&Sample) -> Vec<String>) -> Html {
+fn of_disks(samples: &[&Sample]) -> Html {
     html! {
         div.scroll {
             table {
-                thead { tr { th.l scope="col" { "Cell" } @for head in heads { th scope="col" { (head) } } } }
+                thead { tr { th.l scope="col" { "Cell" } @for head in DISK { th scope="col" { (head) } } } }
                 tbody {
                     @for sample in samples {
                         tr {
                             th scope="row" { (sample.cell.key()) }
-                            @for figure in figures(sample) { td { (figure) } }
+                            @for figure in of_disk(sample) { td { (figure) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn of_others(samples: &[&Sample], run: &Run) -> Html {
+    let heads = ["Round", "Boot"];
+    html! {
+        div.scroll {
+            table {
+                thead {
+                    tr {
+                        th.l scope="col" { "Cell" }
+                        @for head in heads { th scope="col" { (head) } }
+                        th.l scope="col" { "Figures" }
+                    }
+                }
+                tbody {
+                    @for sample in samples {
+                        tr {
+                            th scope="row" { (sample.cell.key()) }
+                            td { (sample.round) }
+                            td { (sample.boot) }
+                            td.l.w { (of_other(sample, run)) }
                         }
                     }
                 }
@@ -65,11 +89,10 @@ fn of_disk(s: &Sample) -> [String; 11] {
     ]
 }
 
-/// A sample in the columns of [`OTHER`]: all figures, amounts too, with what tells them apart.
-fn of_other(s: &Sample, run: &Run) -> [String; 3] {
+/// All figures of a sample, amounts too, with what tells them apart.
+fn of_other(s: &Sample, run: &Run) -> String {
     let all = judge_of(&run.workloads, &s.cell).all(s, &run.workloads);
-    let figures: Vec<String> = all.iter().map(|(figure, reading)| one(figure, reading)).collect();
-    [s.round.to_string(), s.boot.to_string(), figures.join("; ")]
+    all.iter().map(|(figure, reading)| one(figure, reading)).collect::<Vec<_>>().join("; ")
 }
 
 fn one(figure: &Figure, reading: &Reading) -> String {

@@ -64,8 +64,8 @@ pub(super) fn column(head: &str, small: &str) -> Html {
 /// The value at the full width of a bar: the highest of the group, its actors' and intervals included.
 pub(super) fn scale(group: &Group<'_>) -> f64 {
     let top = |e: &Estimate| e.interval.map_or(e.value, |i| i.high.max(e.value));
-    let actors =
-        group.rows.iter().flat_map(|r| &r.beside.actors).filter_map(|part| Some(part.judged.as_ref()?.estimate));
+    let alike = group.rows.iter().flat_map(|r| &r.beside.actors).filter(|part| part.alike);
+    let actors = alike.filter_map(|part| Some(part.judged.as_ref()?.estimate));
     let cells = group.rows.iter().filter_map(|r| view::judged(r.cell)).map(|(_, e)| e);
     cells.chain(actors).map(|e| top(&e)).fold(0.0, f64::max)
 }
@@ -102,7 +102,7 @@ fn disk(group: &Group<'_>, report: &Report<'_>, number: &dyn Fn(&Row<'_>) -> usi
     let first = group.rows.iter().any(|r| r.cell.latency_first);
     let times = || html! { (column("p50", "latency")) (column("p99", "latency")) };
     html! {
-        div.scroll tabindex="0" role="region" aria-label={ (group.workload) " on " (group.place) } {
+        div.scroll tabindex="0" role="region" aria-label={ (group.workload) " on " (view::on(group)) } {
             table {
                 thead {
                     tr {
@@ -169,16 +169,14 @@ fn line(row: &Row<'_>, [latency, first, compared]: [bool; 3], scale: f64, number
 
 /// What each of several actors did, and how evenly.
 fn actors(row: &Row<'_>, [latency, first, compared]: [bool; 3], scale: f64, number: usize) -> Html {
-    let parts = row.beside.actors.iter().map(|part| (part.label.as_str(), part.judged.as_ref(), true));
-    let all = parts.chain(row.beside.fairness.iter().map(|shown| (shown.name.as_str(), Some(shown), false)));
     let times = || html! { td {} td {} };
     html! {
-        @for (label, shown, drawn) in all {
-            tr.has {
-                th.dim scope="row" { (label) }
+        @for line in others::lines(row) {
+            tr class=[line.goes_on.then_some("has")] {
+                th.dim scope="row" { (line.label) }
                 @if latency && first { (times()) }
-                (others::figure(label, shown, drawn, scale, number))
-                @if compared { td { (shown.map_or("", |s| s.share.as_str())) } }
+                (others::figure(line.label, line.shown, line.drawn, scale, number))
+                @if compared { td { (line.shown.map_or("", |s| s.share.as_str())) } }
                 @if latency && !first { (times()) }
                 td colspan="4" {}
             }

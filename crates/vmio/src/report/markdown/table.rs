@@ -3,7 +3,7 @@
 
 use vmio_model::stats::Estimate;
 
-use super::super::figures::{self, Shown};
+use super::super::figures::Shown;
 use super::super::format::{self, spread, time};
 use super::super::versus::Versus;
 use super::super::view::{self, Group, Row};
@@ -54,7 +54,8 @@ fn disk(row: &Row<'_>, versus: &Versus) -> String {
 
 /// A row of all else.
 fn other(row: &Row<'_>, group: &Group<'_>, versus: &Versus) -> String {
-    let mut cells = vec![plain(&row.label), row.cell.judged().map_or("–".into(), figures::value)];
+    let mut cells =
+        vec![plain(&row.label), row.cell.judged().map_or("–".into(), |figure| Shown::of(figure, None).text())];
     cells.extend(versus.any().then(|| share(row)));
     cells.extend(others(&row.beside.figures, group));
     cells.extend([row.cell.samples.to_string(), plain(&view::notes(row).join("; "))]);
@@ -64,8 +65,8 @@ fn other(row: &Row<'_>, group: &Group<'_>, versus: &Versus) -> String {
 /// What each of several actors did, and how evenly.
 fn below(row: &Row<'_>, group: &Group<'_>, versus: &Versus) -> Vec<String> {
     let small = |label: &str, shown: Option<&Shown>, beside: &[Shown]| {
-        let (value, share) = shown.map_or(("–".to_owned(), String::new()), |s| (s.value.clone(), s.share.clone()));
-        let mut cells = vec![format!("{} {}", plain(&row.label), plain(label))];
+        let (value, share) = shown.map_or(("–".to_owned(), String::new()), |s| (s.text(), s.share.clone()));
+        let mut cells = vec![plain(label)];
         let shared = versus.any().then_some(share);
         match group.on_disk() {
             true => {
@@ -90,8 +91,8 @@ fn below(row: &Row<'_>, group: &Group<'_>, versus: &Versus) -> Vec<String> {
 /// The other figures of a group, each in its column.
 fn others(all: &[Shown], group: &Group<'_>) -> Vec<String> {
     let text = |name: &&str| match all.iter().find(|shown| shown.name == **name) {
-        Some(Shown { value, share, .. }) if share.is_empty() => value.clone(),
-        Some(Shown { value, share, .. }) => format!("{value}: {share}"),
+        Some(shown) if shown.share.is_empty() => shown.text(),
+        Some(shown) => format!("{}: {}", shown.text(), shown.share),
         None => "–".to_owned(),
     };
     group.others().iter().map(text).collect()

@@ -79,10 +79,7 @@ pub fn text(plan: &Planned) -> String {
         let most = c.control_cells;
         row("controls", format!("at most {most} more native cells from the second round on; the first one says which"));
     }
-    row(
-        if native_only { "limited to" } else { "both sides" },
-        format!("{}, {} MiB of memory", count(c.vcpus as usize, "core"), c.memory_bytes / MIB),
-    );
+    row(if native_only { "limited to" } else { "both sides" }, has(plan));
     row("", format!("natively: {}", plan.held.native));
     if let Some(qemu) = &plan.held.qemu {
         row("", format!("QEMU: {qemu}"));
@@ -166,6 +163,17 @@ pub fn text(plan: &Planned) -> String {
         }
     }
     t
+}
+
+/// What each side has, and what guests of other shapes have at most.
+fn has(plan: &Planned) -> String {
+    let (own, c) = (&plan.study.guest, &plan.cost);
+    let cores = |n: u32| count(n as usize, "core");
+    let both = format!("{}, {} MiB of memory", cores(own.vcpus), own.memory_mib);
+    match (c.vcpus, c.memory_bytes / MIB) == (own.vcpus, u64::from(own.memory_mib)) {
+        true => both,
+        false => format!("{both}; some guests up to {}, {} MiB", cores(c.vcpus), c.memory_bytes / MIB),
+    }
 }
 
 /// Where targets are made, and what is lost there.

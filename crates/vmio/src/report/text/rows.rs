@@ -2,7 +2,7 @@
 
 use vmio_model::stats::Estimate;
 
-use super::super::figures::{self, Shown};
+use super::super::figures::Shown;
 use super::super::format::{self, spread, time};
 use super::super::view::{self, Group, Row};
 use super::super::{Report, Versus};
@@ -11,10 +11,10 @@ use crate::fit::{self, WIDTH};
 
 /// Width of the label column.
 const LABEL: usize = 27;
-/// Width of the columns between it and the share.
-const FIGURE: usize = 33;
-/// Width of the column of shares.
-const SHARE: usize = 16;
+/// Width of a figure and of a share: on disks, whose latencies and figure have as many columns, and elsewhere.
+const ON_DISK: [usize; 2] = [33, 16];
+/// See [`ON_DISK`].
+const ELSEWHERE: [usize; 2] = [31, 18];
 /// Width of the label in the table of the device and the CPU time.
 const COST_LABEL: usize = 42;
 
@@ -53,9 +53,9 @@ impl Out {
             let n = row.cell.samples.to_string();
             match group.on_disk() {
                 true => self.disk(row, &n),
-                false => self.wide(&format!("  {}", row.label), &judged(row), &share(row), &n),
+                false => self.wide(ELSEWHERE, &format!("  {}", row.label), &judged(row), &share(row), &n),
             }
-            self.beside(row);
+            self.beside(row, if group.on_disk() { ON_DISK } else { ELSEWHERE });
             for note in view::notes(row) {
                 let lead = format!("    {} ", self.style.yellow("^"));
                 self.paragraph(&lead, 6, &note);
@@ -78,10 +78,10 @@ impl Out {
     }
 
     /// The figures below a row: its others, and those of each of several actors.
-    fn beside(&mut self, row: &Row<'_>) {
+    fn beside(&mut self, row: &Row<'_>, widths: [usize; 2]) {
         let mut small = |indent: usize, name: &str, shown: Option<&Shown>| {
-            let (value, share) = shown.map(|s| (s.value.as_str(), s.share.as_str())).unwrap_or_default();
-            self.wide(&format!("{:indent$}{name}", ""), value, share, "");
+            let (value, share) = shown.map(|s| (s.text(), s.share.as_str())).unwrap_or_default();
+            self.wide(widths, &format!("{:indent$}{name}", ""), &value, share, "");
         };
         for shown in &row.beside.figures {
             small(4, &shown.name, Some(shown));
@@ -98,15 +98,16 @@ impl Out {
     }
 
     /// A row of one figure and a share, which has a line of its own where both are too long for one.
-    fn wide(&mut self, label: &str, figure: &str, share: &str, n: &str) {
+    fn wide(&mut self, [figures, shares]: [usize; 2], label: &str, figure: &str, share: &str, n: &str) {
         let label = self.or_above(label);
         let (figure, share) = (narrow(figure), narrow(share));
-        let before = format!("{}{}", fit::left(label, LABEL), fit::right(&figure, FIGURE));
+        let before = format!("{}{}", fit::left(label, LABEL), fit::right(&figure, figures));
         let after = |width: usize| format!("{}{}", fit::right(&share, width), fit::right(n, 4));
-        let line = format!("{before}{}", after(SHARE));
-        if fit::columns(line.trim_end()) > WIDTH {
+        let line = format!("{before}{}", after(shares));
+        let flush = !figure.is_empty() && fit::columns(&share) >= shares;
+        if flush || fit::columns(line.trim_end()) > WIDTH {
             self.line(&before);
-            self.line(&after(LABEL + FIGURE + SHARE));
+            self.line(&after(LABEL + figures + shares));
         } else {
             self.line(&line);
         }
@@ -179,13 +180,19 @@ const CPU_TIME: &str = "CPU s/GB and CPU/req: CPU time of the whole host for eac
 
 /// The head of the columns of a thing.
 fn head(group: &Group<'_>, versus: &Versus) -> String {
-    let (p50, p99) = if group.on_disk() { ("p50", "p99") } else { ("", "") };
-    columns(["", p50, p99, "figure (95 %)", versus.narrow(), "n"])
+    match group.on_disk() {
+        true => columns(["", "p50", "p99", "figure (95 %)", versus.narrow(), "n"]),
+        false => {
+            let [figures, shares] = ELSEWHERE;
+            let (figure, share) = (fit::right("figure (95%)", figures), fit::right(versus.narrow(), shares));
+            format!("{:LABEL$}{figure}{share}{:>4}", "", "n")
+        }
+    }
 }
 
 /// The figure that a row is judged by.
 fn judged(row: &Row<'_>) -> String {
-    row.cell.judged().map_or("–".into(), figures::value)
+    row.cell.judged().map_or("–".into(), |figure| Shown::of(figure, None).text())
 }
 
 fn share(row: &Row<'_>) -> String {

@@ -2,7 +2,7 @@
 
 use super::super::super::figures::{Part, Shown};
 use super::super::super::page::{Html, html};
-use super::super::super::view::{Group, Row};
+use super::super::super::view::{self, Group, Row};
 use super::super::super::{Report, format, svg};
 use super::{column, notes, scale, share};
 
@@ -11,17 +11,17 @@ pub(super) fn table(group: &Group<'_>, report: &Report<'_>, number: &dyn Fn(&Row
     let (others, compared) = (group.others(), report.versus.any());
     let judged = group.rows.iter().find_map(|row| row.cell.judged());
     let title = judged.map_or_else(String::new, |f| format::title(&f.name, f.unit));
-    let mean = if judged.is_some_and(|f| f.p99.is_some()) { "median, 95 %" } else { "mean, 95 %" };
+    let mean = word(judged.is_some_and(|f| f.p99.is_some()));
     let of = Columns { others: &others, compared, scale: scale(group) };
     html! {
-        div.scroll tabindex="0" role="region" aria-label={ (group.workload) " on " (group.place) } {
+        div.scroll tabindex="0" role="region" aria-label={ (group.workload) " on " (view::on(group)) } {
             table {
                 thead {
                     tr {
                         th.l scope="col" { "Side" }
                         th scope="col" colspan="2" class="l" { (title) small { (mean) } }
                         @if compared { (column(&report.versus.title(), "95 %")) }
-                        @for name in &others { (column(&format::capital(name), "mean, 95 %")) }
+                        @for name in &others { (column(&format::capital(name), of_what(group, name))) }
                         (column("n", "samples"))
                     }
                 }
@@ -29,6 +29,18 @@ pub(super) fn table(group: &Group<'_>, report: &Report<'_>, number: &dyn Fn(&Row
             }
         }
     }
+}
+
+/// What a column shows.
+fn word(of_distributions: bool) -> &'static str {
+    if of_distributions { "median, 95 %" } else { "mean, 95 %" }
+}
+
+fn of_what(group: &Group<'_>, name: &str) -> &'static str {
+    let of = |row: &Row<'_>| row.beside.figures.iter().any(|shown| shown.name == name && shown.p99.is_some());
+    let of_actor =
+        |row: &Row<'_>| row.beside.actors.iter().flat_map(|p| &p.beside).any(|s| s.name == name && s.p99.is_some());
+    word(group.rows.iter().any(|row| of(row) || of_actor(row)))
 }
 
 /// The columns of a table.
@@ -47,10 +59,37 @@ impl Columns<'_> {
     }
 }
 
+/// A line below a cell: one of its actors, or how evenly they did.
+pub(super) struct Line<'a> {
+    /// What it is.
+    pub label: &'a str,
+    /// What it is judged by.
+    pub shown: Option<&'a Shown>,
+    /// Whether that has a bar beside the cell's.
+    pub drawn: bool,
+    /// Its other figures.
+    beside: &'a [Shown],
+    /// Whether something about the same cell stands below.
+    pub goes_on: bool,
+}
+
+/// The lines below a cell.
+pub(super) fn lines<'a>(row: &'a Row<'_>) -> Vec<Line<'a>> {
+    let (label, shown) = (|part: &'a Part| part.label.as_str(), |part: &'a Part| part.judged.as_ref());
+    let line = |label, shown, drawn, beside| Line { label, shown, drawn, beside, goes_on: true };
+    let actors = row.beside.actors.iter().map(|part| line(label(part), shown(part), part.alike, &*part.beside));
+    let fairness = row.beside.fairness.iter().map(|shown| line(&*shown.name, Some(shown), false, &[]));
+    let mut all: Vec<Line<'_>> = actors.chain(fairness).collect();
+    if let Some(last) = all.last_mut() {
+        last.goes_on = !view::notes(row).is_empty();
+    }
+    all
+}
+
 /// A cell, each of several actors, and what is to be known of it.
 fn rows(row: &Row<'_>, of: &Columns<'_>, number: usize) -> Html {
     let judged = row.cell.judged().map(|figure| Shown::of(figure, None));
-    let below = !super::view::notes(row).is_empty() || !row.beside.actors.is_empty();
+    let below = !view::notes(row).is_empty() || !row.beside.actors.is_empty();
     html! {
         tr class=[below.then_some("has")] {
             th scope="row" { (row.label) }
@@ -59,28 +98,16 @@ fn rows(row: &Row<'_>, of: &Columns<'_>, number: usize) -> Html {
             (figures(&row.beside.figures, of))
             td { (row.cell.samples) }
         }
-        @for part in &row.beside.actors { (actor(part, of, number)) }
-        @if let Some(fairness) = &row.beside.fairness {
-            tr.has {
-                th.dim scope="row" { (fairness.name) }
-                (figure(&fairness.name, Some(fairness), false, of.scale, number))
-                @if of.compared { td { (fairness.share) } }
-                td colspan=(of.others.len() + 1) {}
+        @for line in lines(row) {
+            tr class=[line.goes_on.then_some("has")] {
+                th.dim scope="row" { (line.label) }
+                (figure(line.label, line.shown, line.drawn, of.scale, number))
+                @if of.compared { td { (line.shown.map_or("", |s| s.share.as_str())) } }
+                (figures(line.beside, of))
+                td {}
             }
         }
         (notes(row, of.count()))
-    }
-}
-
-fn actor(part: &Part, of: &Columns<'_>, number: usize) -> Html {
-    html! {
-        tr.has {
-            th.dim scope="row" { (part.label) }
-            (figure(&part.label, part.judged.as_ref(), true, of.scale, number))
-            @if of.compared { td { (part.judged.as_ref().map_or("", |judged| judged.share.as_str())) } }
-            (figures(&part.beside, of))
-            td {}
-        }
     }
 }
 
@@ -89,11 +116,11 @@ pub(super) fn figure(label: &str, shown: Option<&Shown>, drawn: bool, scale: f64
     html! {
         @match shown {
             Some(shown) => {
-                td { (shown.value) }
+                td { (value(shown)) }
                 td.b {
                     @if drawn {
                         @let e = shown.estimate;
-                        @let title = format!("{label}: {}, {} samples", shown.value, e.n);
+                        @let title = format!("{label}: {}, {} samples", shown.text(), e.n);
                         (svg::bar(e.value, e.interval, scale, number, &title))
                     }
                 }
@@ -103,18 +130,26 @@ pub(super) fn figure(label: &str, shown: Option<&Shown>, drawn: bool, scale: f64
     }
 }
 
+/// A value, with its 99th percentile below.
+fn value(shown: &Shown) -> Html {
+    html! {
+        (shown.value)
+        @if let Some(p99) = &shown.p99 { br; "p99 " (p99) }
+    }
+}
+
 /// The other figures, each in its column.
 fn figures(all: &[Shown], of: &Columns<'_>) -> Html {
     html! {
         @for name in of.others {
-            @match all.iter().find(|shown| shown.name == *name) {
-                Some(shown) => {
-                    td {
-                        (shown.value)
+            td {
+                @match all.iter().find(|shown| shown.name == *name) {
+                    Some(shown) => {
+                        (value(shown))
                         @if !shown.share.is_empty() { br; span.dim { (shown.share) } }
-                    }
-                },
-                None => { td { "–" } },
+                    },
+                    None => { "–" },
+                }
             }
         }
     }

@@ -1,0 +1,315 @@
+//! A run that is not about disks, through every form in which a run is shown: paths judged by bits a second, a
+//! machine judged by a latency, cells of two actors, and studies with another baseline or none.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+#[path = "common/figures.rs"]
+mod figures;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use figures::BASELINES;
+use vmio::report::export::{Format, export};
+use vmio::report::{self, Report};
+use vmio::run::noise;
+use vmio::store::Store;
+use vmio::term::Style;
+use vmio_model::result::Run;
+use vmio_model::study::plan::{Rates, estimate};
+use vmio_rig::engine::plan::{Held, Planned};
+
+/// Words that mean something on disks alone.
+const OF_DISKS: [&str; 8] =
+    ["avgrq-sz", "avgqu-sz", "%util", "not visible here", "At the device", "Target", "MB/s", "p50     p99"];
+
+fn text(run: &Run) -> String {
+    report::text(&Report::of(run), Style::PLAIN)
+}
+
+/// The forms that a person reads.
+fn forms(run: &Run) -> [(&'static str, String); 3] {
+    let report = Report::of(run);
+    let markdown = report::markdown(&report).replace('\\', "").replace("&amp;", "&");
+    [("text", text(run)), ("markdown", markdown), ("html", report::html(&report))]
+}
+
+#[test]
+fn every_form_shows_the_figures_that_are_compared_and_no_disk() {
+    for baseline in BASELINES {
+        for (form, shown) in forms(&figures::run(baseline)) {
+            for word in ["Gbit/s", "loss", "delay", "packets/s", "fairness", "op/s", "qemu#2", "cluster of 3"] {
+                assert!(shown.to_lowercase().contains(&word.to_lowercase()), "{form}, {baseline}: {word}\n{shown}");
+            }
+            assert!(!shown.contains("NaN") && !shown.contains("inf"), "{form}, {baseline}");
+            for word in OF_DISKS.iter().filter(|word| form != "html" || **word != "MB/s") {
+                assert!(!shown.contains(word), "{form}, {baseline}: {word}\n{shown}");
+            }
+        }
+        let shown = text(&figures::run(baseline));
+        assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+        assert!(shown.contains("\nPath veth.host\n") && shown.contains("\nThe machine itself\n"), "{shown}");
+        // What was done is no figure to compare: it is among the raw ones alone.
+        assert!(!shown.contains("retransmits"), "{shown}");
+    }
+    let html = report::html(&Report::of(&figures::run("")));
+    assert!(html.contains("retransmits: 12.0; ") || html.contains("retransmits: 12.0<"), "the raw figures are whole");
+}
+
+#[test]
+fn rows_say_what_they_are_of_their_baseline() {
+    let shown = text(&figures::run(""));
+    let row = |label: &str, below: &str| {
+        let at = shown.find(label).unwrap_or_else(|| panic!("{label}\n{shown}"));
+        let at = at + shown[at..].find(below).unwrap_or_else(|| panic!("{below}\n{shown}"));
+        shown[at..].lines().next().unwrap().to_owned()
+    };
+    let virtio = "  qemu virtio-net+vhost+q2 mtu=1500\n";
+    let judged = row(virtio, "6.18 Gbit/s");
+    assert!(judged.contains("66% (") && judged.ends_with("   8"), "{judged}");
+    let loss = row(virtio, "    loss ");
+    assert!(loss.contains("1.2% ±0.0") && loss.contains("+1.2 points ±0.0") && !loss.ends_with(" 8"), "{loss}");
+    let delay = row(virtio, "    delay ");
+    assert!(delay.contains("p50 61.") && delay.contains("p99 16") && delay.contains("1.5") && delay.contains("× ("));
+    assert!(row(virtio, "    rate out").contains("66% ("), "{shown}");
+    assert!(row("  native mtu=9000", "    loss ").ends_with("0.0%"), "what was not lost has no interval");
+    // Less is better: the share is of the speed, not of the time.
+    assert!(row("wakeups (latency", "  qemu  ").contains("42% ("), "{shown}");
+    assert!(row("  qemu & qemu#2", "    1: qemu").contains("93% ("), "{shown}");
+    assert!(row("  qemu & qemu#2", "    fairness").contains("-4.2 points ±0."), "{shown}");
+    // Guests of different shapes, settings and companions are rows that can be told apart.
+    let labels: Vec<&str> = shown.lines().filter(|l| l.starts_with("  ") && l.ends_with("   8")).collect();
+    assert_eq!(labels.iter().collect::<BTreeSet<_>>().len(), labels.len());
+    for label in ["  qemu  ", "  qemu:vcpus=2:pins=0+1", "  qemu & qemu#2", " mtu=1500\n", " mtu=9000\n"] {
+        assert!(shown.contains(label), "{label}");
+    }
+}
+
+#[test]
+fn shares_are_of_what_the_study_compares_with() {
+    let [native, like, none] = BASELINES.map(figures::run);
+    for (form, shown) in forms(&native) {
+        assert!(shown.to_lowercase().contains("share of native") && !shown.contains("baseline of a cell"), "{form}");
+    }
+    for (form, shown) in forms(&like) {
+        let head = if form == "text" { "of its baseline" } else { "share of baseline" };
+        assert!(shown.to_lowercase().contains(head), "{form}: {shown}");
+        assert!(!shown.contains("share of native") && !shown.contains("guest/native"), "{form}: {shown}");
+        let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains("The baseline of a cell is the same with mtu=1500, nobody beside."), "{form}");
+        assert!(words.contains("the share is that of the first actor"), "{form}: {shown}");
+    }
+    for (form, shown) in forms(&none) {
+        assert!(!shown.to_lowercase().contains("share of") || form == "html", "{form}: {shown}");
+        assert!(shown.contains("Nothing is compared: the study has no baseline."), "{form}");
+        assert!(!shown.contains("Share of") && !shown.contains("100 % ="), "{form}");
+    }
+    // A cell without its baseline says so.
+    let lone = |mut run: Run| {
+        let versus = Report::of(&run).versus;
+        run.samples.retain(|s| Report::of(&none).summary.cells.iter().any(|row| row.cell == s.cell));
+        let summary = vmio_model::summary::summarise(&run);
+        let lacks: BTreeSet<_> = summary.cells.iter().filter_map(|row| versus.lacks(row, None)).collect();
+        (versus.no_headline(&summary), lacks)
+    };
+    let (said, lacks) = lone(native);
+    assert_eq!(said, "No share can be stated: no guest was measured together with native.");
+    assert_eq!(lacks, BTreeSet::from(["no share: no round has both this cell and the native one"]));
+    let (said, lacks) = lone(like);
+    assert_eq!(said, "No share can be stated: no cell was measured together with its baseline.");
+    assert_eq!(lacks, BTreeSet::from(["no share: no round has both this cell and its baseline"]));
+}
+
+#[test]
+fn actors_on_disks_are_told_apart() {
+    let run = figures::on_a_disk();
+    let shown = text(&run);
+    // What is to be pasted from findings is not broken.
+    let tables = &shown[..shown.find("\nFindings\n").unwrap()];
+    assert!(tables.lines().all(|line| line.chars().count() <= 80), "{tables}");
+    let at = shown
+        .find("  qemu virtio-blk,none,native & qemu#2 rand-read-32 from 0.5s\n")
+        .unwrap_or_else(|| panic!("{shown}"));
+    let part: Vec<&str> = shown[at..].lines().skip(1).take(4).collect();
+    // What they are judged by is not the same, so nothing is added up: the leading one's stands for the cell.
+    assert!(part[0].contains("282 MB/s") && part[0].contains("45% ("), "{part:#?}");
+    assert!(
+        part[1].starts_with("    1: qemu ") && part[1].contains("282 MB/s") && part[1].contains("45% ("),
+        "{part:#?}"
+    );
+    assert!(part[2].starts_with("    2: qemu#2 rand-read-32 from 0.5s"), "{part:#?}");
+    assert!(part[3].contains("13.8k IOPS") && part[3].contains("20% ("), "{part:#?}");
+    for (form, shown) in forms(&run) {
+        assert!(shown.contains("rand-read-32 from 0.5s") && shown.contains("13.8k IOPS"), "{form}");
+    }
+}
+
+fn lines(run: &Run) -> Vec<serde_json::Value> {
+    export(run, Format::Pkb).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn other_tools_get_every_figure_that_is_compared() {
+    let run = figures::run("");
+    let of = |cell: &str| -> BTreeSet<(String, String)> {
+        let word = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+        let mine = lines(&run).into_iter().filter(|l| l["metadata"]["cell"] == cell);
+        mine.map(|l| (word(&l["metric"]), word(&l["unit"]))).collect()
+    };
+    let pairs =
+        |all: &[(&str, &str)]| all.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect::<BTreeSet<_>>();
+    let wanted = [
+        ("bandwidth", "bits/second"),
+        ("loss", "ratio"),
+        ("delay_mean", "seconds"),
+        ("delay_p50", "seconds"),
+        ("delay_p99", "seconds"),
+        ("rate_in", "packets/second"),
+        ("rate_out", "packets/second"),
+    ];
+    assert_eq!(of("veth.host/native/udp [mtu=1500]"), pairs(&wanted));
+    let hashes = ["hashes", "hashes_1", "hashes_2"].map(|name| (name, "operations/second"));
+    let two = "machine/qemu/hashes & machine/qemu#2/hashes@0.25s~0.5s";
+    assert_eq!(of(two), pairs(&[&hashes[..], &[("fairness", "ratio")]].concat()));
+
+    let drawn: serde_json::Value = serde_json::from_str(&export(&run, Format::GithubActionBenchmark)).unwrap();
+    let drawn = drawn.as_array().unwrap();
+    let unit = |name: &str| drawn.iter().find(|d| d["name"] == name).map(|d| d["unit"].as_str().unwrap());
+    assert_eq!(unit("veth.host/native/udp [mtu=1500]"), Some("Mbit/s"));
+    assert_eq!(unit(two), Some("operations/second"));
+    // More is better in that file: of a latency there is the share alone.
+    assert_eq!(unit("machine/qemu/wakeups"), None);
+    assert_eq!(unit("machine/qemu/wakeups share of native"), Some("%"));
+    let like: serde_json::Value =
+        serde_json::from_str(&export(&figures::run(BASELINES[1]), Format::GithubActionBenchmark)).unwrap();
+    let names: Vec<&str> = like.as_array().unwrap().iter().map(|d| d["name"].as_str().unwrap()).collect();
+    assert!(names.iter().any(|n| n.ends_with(" share of baseline")) && !names.iter().any(|n| n.contains("native")));
+
+    let csv = export(&run, Format::Csv);
+    let (head, rows) = csv.split_once("\r\n").unwrap();
+    assert!(head.ends_with(",marks,cell,figure,unit,value"), "{head}");
+    let column = |name: &str| head.split(',').position(|c| c == name).unwrap();
+    let (bytes, value) = (column("read_bytes"), column("value"));
+    let machine = rows.lines().find(|l| l.contains(",machine/qemu/wakeups,")).unwrap();
+    let fields: Vec<&str> = machine.split(',').collect();
+    assert_eq!((fields[column("target")], fields[bytes], fields[column("device_queue_depth")]), ("machine", "", ""));
+    assert_eq!((fields[value - 2], fields[value - 1]), ("latency", "seconds"));
+    assert!(fields[value].parse::<f64>().unwrap() < 200e-6, "{machine}");
+    let both = rows.lines().find(|l| l.contains(two)).unwrap();
+    let sum: f64 = both.rsplit(',').next().unwrap().parse().unwrap();
+    assert!(sum > 1.1e6, "of several actors the sum: {both}");
+}
+
+/// A store with the three runs, and the last one half as fast.
+fn stocked() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(&dir.path().join("vmio.db")).unwrap();
+    for baseline in BASELINES {
+        common::store_run(&store, &figures::run(baseline));
+    }
+    let mut slow = figures::run("");
+    for sample in &mut slow.samples {
+        let judged = |name: &str| ["bandwidth", "latency", "hashes"].contains(&name);
+        let results = std::iter::once(&mut sample.result).chain(&mut sample.beside);
+        for reading in results.flat_map(|r| &mut r.figures).filter(|r| judged(&r.figure)) {
+            match &mut reading.value {
+                vmio_model::figure::Value::Scalar(value) => *value /= 2.0,
+                vmio_model::figure::Value::Distribution(d) => d.percentiles.iter_mut().for_each(|(_, v)| *v *= 2.0),
+                vmio_model::figure::Value::Series(_) => unreachable!(),
+            }
+        }
+    }
+    common::store_run(&store, &slow);
+    dir
+}
+
+fn vmio(state: &Path, args: &str) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vmio"));
+    let output = command.args(args.split(' ')).arg("--state").arg(state).output().unwrap();
+    assert!(output.status.success(), "{args}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_stored_run_is_listed_shown_and_compared() {
+    let dir = stocked();
+    let list = vmio(dir.path(), "runs list");
+    assert_eq!(list.lines().filter(|l| l.contains("figures ")).count(), 4, "{list}");
+    let json: serde_json::Value = serde_json::from_str(&vmio(dir.path(), "runs show 1 --json")).unwrap();
+    let cell = |json: &serde_json::Value, key: &str| {
+        json["cells"].as_array().unwrap().iter().find(|c| c["key"] == key).unwrap_or_else(|| panic!("{key}")).clone()
+    };
+    let udp = cell(&json, "veth.host/qemu/virtio-net+vhost+q2/udp [mtu=1500]");
+    assert_eq!((&udp["figure"], &udp["device"]), (&"bandwidth".into(), &serde_json::Value::Null));
+    assert!(udp.get("bandwidth_bytes_per_second").is_none(), "that is a disk's: {udp}");
+    let names: Vec<&str> = udp["figures"].as_array().unwrap().iter().map(|f| f["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["bandwidth", "loss", "delay", "rate", "rate", "sent", "retransmits"]);
+    assert_eq!(udp["cell"]["subject"]["path"]["nic"]["queues"], 2);
+    let compared = vmio(dir.path(), "runs compare 1 4");
+    assert!(compared.lines().all(|l| l.chars().count() <= 80), "{compared}");
+    let verdicts: BTreeSet<bool> =
+        compared.lines().filter(|l| l.contains('–')).map(|l| l.contains(" slower ")).collect();
+    assert_eq!(verdicts, BTreeSet::from([true]), "twice the latency is slower, as half the rate is: {compared}");
+    // A cell against itself.
+    let run = Store::open_existing(&dir.path().join("vmio.db")).unwrap().load(1).unwrap();
+    let noise = serde_json::to_value(noise::Document::of(&run)).unwrap();
+    assert_eq!(noise["noise"].as_array().unwrap().len(), Report::of(&run).summary.cells.len());
+}
+
+fn planned(baseline: &str) -> Planned {
+    let study = figures::study(baseline);
+    let rates = Rates {
+        write_bytes_per_second: 1e8,
+        read_bytes_per_second: 1e8,
+        small_ios_per_second: 1e4,
+        cell_overhead_seconds: 0.5,
+        boot_seconds: 3.0,
+        fixed_bytes: Default::default(),
+        written_targets: Vec::new(),
+        target_space: Default::default(),
+        refilled_targets: Vec::new(),
+        spare_ratio: 0.2,
+        beside_bytes: 0,
+        probed: false,
+    };
+    let traits = figures::workloads();
+    Planned {
+        cost: estimate(&study, &traits, &rates),
+        study,
+        told: Vec::new(),
+        form: None,
+        traits,
+        placed: None,
+        skipped: Vec::new(),
+        rates_from: "FIXTURE".into(),
+        accelerator: None,
+        others: Default::default(),
+        gentle: false,
+        held: Held { native: "cgroup v1".into(), qemu: Some("cgroup v1".into()) },
+    }
+}
+
+#[test]
+fn a_plan_without_disks_names_none() {
+    let shown = report::plan::text(&planned(""));
+    assert!(shown.lines().all(|l| l.chars().count() <= 80), "{shown}");
+    assert!(shown.contains("  cells      5 native and 8 guest cells"), "{shown}");
+    let names: Vec<&str> =
+        shown.lines().filter_map(|l| l.get(2..12)).map(str::trim).filter(|n| !n.is_empty()).collect();
+    for absent in ["where", "device", "space", "baseline"] {
+        assert!(!names.contains(&absent), "{absent}: {shown}");
+    }
+    assert!(!shown.contains("GiB") && !shown.contains("target"), "{shown}");
+    assert!(shown.contains("  writes     nothing but its own files: no cell is on a disk\n"), "{shown}");
+    assert!(shown.contains("1 core, 256 MiB of memory; some guests up to 2 cores, 256 MiB\n"), "{shown}");
+    let json = serde_json::to_value(report::plan::json(&planned(""))).unwrap();
+    for absent in ["place", "directory", "backing", "device", "space"] {
+        assert!(json[absent].is_null(), "{absent}: {json}");
+    }
+    assert_eq!((&json["schema_version"], &json["cost"]["max_bytes_written"]), (&"2.0".into(), &0.into()));
+    let like = report::plan::text(&planned(BASELINES[1]));
+    assert!(like.contains("  baseline   the same with mtu=1500, nobody beside\n"), "{like}");
+    let none = report::plan::text(&planned(BASELINES[2]));
+    assert!(none.contains("  baseline   none: nothing is compared\n"), "{none}");
+}
