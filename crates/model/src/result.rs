@@ -51,6 +51,10 @@ pub struct Environment {
     pub qemu: Option<String>,
     /// fio's version line.
     pub fio: Option<String>,
+    /// The programs that the workloads run, the same on both sides, each with what it says of its version; empty
+    /// in old runs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub programs: BTreeMap<String, String>,
     /// The backing device of all targets: kernel name of the leaves, file system, mount; empty where the study
     /// has no disk.
     #[serde(default)]

@@ -359,6 +359,7 @@ fn environment() -> Environment {
         accel: Some(Accel::Kvm),
         accel_reason: "made up".into(),
         qemu: Some("7.2".into()),
+        programs: BTreeMap::new(),
         fio: Some("3.33".into()),
         backing: "vda ext4 /".into(),
         vcpus: 1,

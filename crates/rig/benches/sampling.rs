@@ -6,11 +6,12 @@
 
 use std::error::Error;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use vmio_look::backing::Backing;
-use vmio_node::{Local, Reader};
-use vmio_rig::probes::{HERTZ, Qemu, Subject, Watch};
+use vmio_node::{Local, Node, Reader};
+use vmio_rig::probes::{HERTZ, Qemu, Subject, Thing, Watch};
 
 /// CPU seconds of this process, to the nanosecond where the kernel counts them.
 fn spent() -> f64 {
@@ -20,8 +21,8 @@ fn spent() -> f64 {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let seconds = std::env::args().filter_map(|a| a.parse().ok()).next().unwrap_or(10);
-    let node = Local::new();
-    let backing = Backing::of(&node, &std::env::current_dir()?)?;
+    let node = Arc::new(Local::new());
+    let backing = Backing::of(&*node, &std::env::current_dir()?)?;
     println!("backing: {}", backing.describe());
     // Six threads stand for vcpu, iothread and main of a guest.
     let pid = std::process::id();
@@ -30,9 +31,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let tids = node.list(Path::new("/proc/self/task"))?;
     let roles = tids.iter().filter_map(|t| Some((t.parse().ok()?, "vcpu".to_owned()))).collect();
-    let subject = Subject { backing: Some(backing), qemu: Some(Qemu { pid, roles, servers: Vec::new() }) };
+    let qemu = Qemu { pid, roles, servers: Vec::new() };
+    let things = [Thing::Processors, Thing::Hypervisor("guest".into(), qemu), Thing::Disk(backing)];
+    let here: Arc<dyn Node> = node;
+    let subjects = things.map(|thing| Subject::here(Arc::clone(&here), thing));
     let before = spent();
-    let watch = Watch::start(&node, subject)?;
+    let watch = Watch::start(subjects.into())?;
     std::thread::sleep(Duration::from_secs(seconds));
     let seen = watch.stop()?;
     let share = (spent() - before) / seen.seconds;

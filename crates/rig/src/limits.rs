@@ -120,7 +120,7 @@ pub fn usable_cpus(reader: &dyn Reader) -> Option<u32> {
 }
 
 /// The CPUs that vmio was started on. A control group would take processes beyond them.
-fn own_cpus(reader: &dyn Reader) -> Option<Vec<u32>> {
+pub fn own_cpus(reader: &dyn Reader) -> Option<Vec<u32>> {
     Status::of(reader, "self").ok()?.cpus().filter(|cpus| !cpus.is_empty())
 }
 

@@ -14,10 +14,12 @@ use common::guest::{BOOT_LIMIT, Bed, DISK_BYTES, run};
 use vmio_model::cell::{Aio, Cache};
 use vmio_model::result::Accel;
 use vmio_node::Exec;
+use vmio_node::linux::process;
 use vmio_rig::disks::Storage;
 use vmio_rig::disks::drivers;
 use vmio_rig::guests::{self, Error, GuestSpec, LaunchCtx, Role};
 use vmio_rig::image::Image;
+use vmio_rig::workloads;
 
 mod common;
 
@@ -44,6 +46,12 @@ fn one_guest_serves_several_set_ups_on_the_same_storage() {
     let written = run(&*guest, "dd", &["if=/dev/zero", &format!("of={lsi}"), "bs=64k", "count=64", "conv=fsync"]);
     assert!(written.err().contains("4194304 bytes"), "{}", written.err());
     assert_eq!(run(&*guest, "fio", &["--version"]).out().trim(), bed.image.fio_version);
+    // All that workloads run is carried, and says in the guest what it says here.
+    assert_eq!(bed.image.programs.keys().collect::<Vec<_>>(), workloads::programs().iter().collect::<Vec<_>>());
+    assert!(bed.image.left_out.is_empty());
+    for (program, version) in &bed.image.programs {
+        assert_eq!(run(&*guest, program, &["--version"]).out().lines().next(), Some(version.as_str()), "{program}");
+    }
     let job = format!("--filename={virtio}");
     let fio = run(
         &*guest,
@@ -106,6 +114,40 @@ fn one_guest_serves_several_set_ups_on_the_same_storage() {
 
     drop(node);
     guest.stop().unwrap();
+    bed.assert_clean();
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn a_guest_has_the_shape_that_was_asked_for_on_the_processors_that_it_is_held_to() {
+    let bed = Bed::new();
+    let usable = vmio_rig::limits::own_cpus(bed.node.reader()).unwrap();
+    let pin = *usable.last().unwrap();
+    let disks = vec![bed.disk("disk", "virtio-blk", Cache::None, Aio::Threads, true)];
+    let spec = GuestSpec { name: "guest0".into(), vcpus: 2, memory_mib: 320, pins: vec![pin], disks };
+    let guest = bed.launch_as(&bed.image, &spec, BOOT_LIMIT).unwrap();
+    let pid = guest.hypervisor().unwrap().pid;
+    // Reads of the thread pool of `aio=threads`, too.
+    run(&*guest, "dd", &["if=/dev/vda", "of=/dev/null", "bs=64k", "count=64", "iflag=direct"]);
+    let threads = process::threads(bed.node.reader(), pid).unwrap();
+    assert!(threads.len() >= 4, "main, two processors, an I/O thread: {threads:?}");
+    for tid in threads {
+        // A thread of the pool may have ended meanwhile.
+        let Ok(status) = process::Status::of_thread(bed.node.reader(), pid, tid) else { continue };
+        assert_eq!(status.cpus(), Some(vec![pin]), "thread {tid} ({})", status.name());
+    }
+    let inside = guest.node();
+    let count = |file: &str| inside.read_text(Path::new(file)).unwrap().matches("processor\t:").count();
+    assert_eq!(count("/proc/cpuinfo"), 2);
+    let memory = vmio_node::linux::system::memory_bytes(inside.reader(), "MemTotal").unwrap() >> 20;
+    assert!((256..320).contains(&memory), "{memory} MiB of 320, less what the kernel keeps for itself");
+    drop(inside);
+    guest.stop().unwrap();
+
+    // A processor that there is not is refused, and nothing is left.
+    let nowhere = GuestSpec { pins: vec![usable.len() as u32 + 4000], ..spec };
+    let Err(error) = bed.launch_as(&bed.image, &nowhere, BOOT_LIMIT) else { panic!("it runs nowhere") };
+    assert!(error.to_string().contains("did not start") && error.to_string().contains("affinity"), "{error}");
     bed.assert_clean();
 }
 

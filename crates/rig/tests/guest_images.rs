@@ -8,6 +8,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::guest::{BOOT_LIMIT, Bed, run};
@@ -16,8 +17,9 @@ use vmio_node::Exec;
 use vmio_rig::disks::Storage;
 use vmio_rig::disks::targets::{self, Prepared, State, TargetCtx};
 use vmio_rig::guests::{DiskSpec, Guest};
-use vmio_rig::probes::{Qemu, Subject, Watch};
-use vmio_rig::workloads::{self, WorkCtx};
+use vmio_rig::probes::{Qemu, Subject, Thing, Watch};
+use vmio_rig::workloads::disk::WorkCtx;
+use vmio_rig::workloads::{self, Stage};
 
 fn prepare(bed: &Bed, dir: &Path, name: &str, mib: u64) -> Box<dyn Prepared> {
     let ctx = TargetCtx {
@@ -47,8 +49,8 @@ fn work(guest: &dyn Guest, id: &str, name: &str, bytes: u64, seconds: f64) -> wo
         exec_base: Exec::default(),
         gentle: None,
     };
-    let result = workloads::find(name).unwrap().run(&*guest.node(), &ctx)?;
-    Ok(result.bandwidth() / 1e6)
+    let result = workloads::find(name).unwrap().perform(&Stage::on_disk(guest.node(), ctx))?;
+    Ok(result.disk_work().bandwidth() / 1e6)
 }
 
 /// `qemu-img check`: clusters allocated.
@@ -178,11 +180,12 @@ fn a_served_disk_works_for_guest_after_guest_and_its_end_is_no_hang() {
             target.reset(State::Filled).unwrap();
             let hypervisor = guest.hypervisor().unwrap();
             let qemu = Qemu { servers: target.servers(a), ..Qemu::of(hypervisor, bed.node.reader()).unwrap() };
-            let watch = Watch::start(bed.node.reader(), Subject { backing: None, qemu: Some(qemu) }).unwrap();
+            let thing = Thing::Hypervisor("guest0".into(), qemu);
+            let watch = Watch::start(vec![Subject::here(Arc::clone(&bed.node), thing)]).unwrap();
             let rate = work(&*guest, id, "seq-read", 64 << 20, 0.5).unwrap();
-            let seen = watch.stop().unwrap();
-            println!("{id}: seq-read {rate:.1} MB/s, CPU {:?}", seen.cpu.by_role);
-            assert!(rate > 0.0 && seen.cpu.by_role["server"] > 0.0, "{:?}", seen.cpu);
+            let cpu = watch.stop().unwrap().cpu();
+            println!("{id}: seq-read {rate:.1} MB/s, CPU {:?}", cpu.by_role);
+            assert!(rate > 0.0 && cpu.by_role["server"] > 0.0, "{cpu:?}");
             // What a guest writes is in the native file.
             let of = format!("of={}", guest.disk_path(id).unwrap().display());
             let text = format!("round {round} {id}");

@@ -16,8 +16,9 @@ use vmio_rig::disks::targets::{self, TargetCtx};
 use vmio_rig::guests::{self, DiskSpec, GuestSpec, LaunchCtx};
 use vmio_rig::image::Image;
 use vmio_rig::limits::OOM_SCORE_ADJ;
-use vmio_rig::probes::{Qemu, Subject, Watch};
-use vmio_rig::workloads::{self, WorkCtx};
+use vmio_rig::probes::{Qemu, Subject, Thing, Watch};
+use vmio_rig::workloads::disk::WorkCtx;
+use vmio_rig::workloads::{self, Stage};
 
 #[test]
 #[ignore = "guest: needs QEMU"]
@@ -76,7 +77,8 @@ fn every_workload_runs_in_a_guest_on_every_driver() {
             if !all && !["rand-read-32", "durable-append"].contains(&traits.name.as_str()) {
                 continue;
             }
-            target.reset(workload.needs_state()).unwrap();
+            let Some(disk) = workload.disk() else { continue };
+            target.reset(disk.needs_state()).unwrap();
             let work = WorkCtx {
                 path: guest.disk_path(name).unwrap(),
                 bytes: target.bytes(),
@@ -85,29 +87,31 @@ fn every_workload_runs_in_a_guest_on_every_driver() {
                 exec_base: Exec::default(),
                 gentle: None,
             };
-            let watch =
-                Watch::start(node.reader(), Subject { backing: Some(backing.clone()), qemu: Some(qemu.clone()) })
-                    .unwrap();
-            let result = workload.run(guest.node().as_ref(), &work).unwrap();
+            let things =
+                [Thing::Processors, Thing::Hypervisor("qemu".into(), qemu.clone()), Thing::Disk(backing.clone())];
+            let subjects = things.map(|thing| Subject::here(Arc::clone(&node), thing));
+            let watch = Watch::start(subjects.into()).unwrap();
+            let result = workload.perform(&Stage::on_disk(guest.node(), work)).unwrap();
             let seen = watch.stop().unwrap();
+            let (work, cpu) = (result.disk_work(), seen.cpu());
             println!(
                 "{name:11} {:14} {:8.1} MB/s {:8.0} IOPS, latency {:?} us, CPU {:?}",
                 traits.name,
-                result.bandwidth() / 1e6,
-                result.iops(),
-                result.latency.as_ref().map(|l| [l.at(50.0), l.at(99.0)].map(|s| s.unwrap() * 1e6)),
-                seen.cpu.by_role,
+                work.bandwidth() / 1e6,
+                work.iops(),
+                work.latency.as_ref().map(|l| [l.at(50.0), l.at(99.0)].map(|s| s.unwrap() * 1e6)),
+                cpu.by_role,
             );
             if traits.name == "durable-append" {
                 // What the log's way of timing adds to the two means that fio tells apart.
                 let mean = |side: &str| result.raw["jobs"][0][side]["lat_ns"]["mean"].as_f64().unwrap() * 1e-9;
-                let (apart, whole) = (mean("write") + mean("sync"), result.latency.as_ref().unwrap().mean_seconds);
+                let (apart, whole) = (mean("write") + mean("sync"), work.latency.as_ref().unwrap().mean);
                 println!("{name:11} write + sync {:.1} us, timed whole {:.1} us", apart * 1e6, whole * 1e6);
                 assert!(whole > 0.95 * apart && whole < 1.2 * apart + 100e-6, "{whole} against {apart}");
             }
-            assert!(seen.cpu.by_role["vcpu"] > 0.0 && seen.notes.is_empty(), "{seen:?}");
-            let (asked, device) = (result.read_bytes + result.write_bytes, seen.device.unwrap());
-            let moved = if traits.writes { device.write_bytes } else { device.read_bytes };
+            assert!(cpu.by_role["vcpu"] > 0.0 && cpu.host_seconds > 0.0 && seen.notes.is_empty(), "{seen:?}");
+            let (asked, device) = (work.read_bytes + work.write_bytes, seen.device().unwrap());
+            let moved = if traits.writes() { device.write_bytes } else { device.read_bytes };
             assert!(moved as f64 >= 0.9 * asked as f64, "{name}/{}: {moved} bytes of {asked}", traits.name);
         }
     }

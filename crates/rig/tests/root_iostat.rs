@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use common::{Bed, must_be_root};
 use vmio_look::backing::Backing;
 use vmio_node::{Exec, Node};
-use vmio_rig::probes::{Subject, Watch};
+use vmio_rig::probes::{Subject, Thing, Watch};
 
 #[test]
 #[ignore = "root"]
@@ -49,9 +49,9 @@ fn the_probe_says_what_iostat_says() {
     }
     let iostat = Exec::new("iostat").args(["-x", "-d", "-k", "-y", "-o", "JSON", &name, "4", "1"]);
     let mut iostat = bed.node.spawn(&iostat).unwrap();
-    let watch = Watch::start(&bed.node, Subject { backing: Some(backing), qemu: None }).unwrap();
+    let watch = Watch::start(vec![Subject::here(bed.shared(), Thing::Disk(backing))]).unwrap();
     let output = iostat.wait(Some(Duration::from_secs(10))).unwrap();
-    let seen = watch.stop().unwrap().device.unwrap();
+    let seen = watch.stop().unwrap().device().unwrap();
     load.kill().unwrap();
     load.wait(None).unwrap();
 

@@ -9,7 +9,8 @@ use vmio_node::{Exec, Node};
 use vmio_rig::disks::targets;
 use vmio_rig::limits::{Limits, OOM_SCORE_ADJ};
 use vmio_rig::probes;
-use vmio_rig::workloads::{self, State, WorkCtx};
+use vmio_rig::workloads::disk::WorkCtx;
+use vmio_rig::workloads::{self, Stage, State};
 
 const MIB: u64 = 1 << 20;
 
@@ -86,7 +87,8 @@ fn every_workload_runs_on_every_target() {
         let mut host_seconds = 0.0;
         for workload in workloads::ALL {
             let traits = workload.traits();
-            prepared.reset(workload.needs_state()).unwrap();
+            let (Some(own), Some(disk)) = (workload.disk(), traits.disk.as_ref()) else { continue };
+            prepared.reset(own.needs_state()).unwrap();
             let ctx = WorkCtx {
                 path: path.clone(),
                 bytes: prepared.bytes(),
@@ -99,21 +101,22 @@ fn every_workload_runs_on_every_target() {
                 },
                 gentle: None,
             };
-            let subject = probes::Subject { backing: Some(backing.clone()), qemu: None };
-            let watch = probes::Watch::start(&bed.node, subject.clone()).unwrap();
+            let things = [probes::Thing::Disk(backing.clone()), probes::Thing::Processors];
+            let subjects = things.map(|thing| probes::Subject::here(bed.shared(), thing)).to_vec();
+            let watch = probes::Watch::start(subjects.clone()).unwrap();
             std::thread::sleep(std::time::Duration::from_millis(150));
-            let before = watch.stop().unwrap().device;
-            let watch = probes::Watch::start(&bed.node, subject).unwrap();
-            let result = workload.run(&bed.node, &ctx).unwrap();
+            let before = watch.stop().unwrap().device();
+            let watch = probes::Watch::start(subjects).unwrap();
+            let result = workload.perform(&Stage::on_disk(bed.shared(), ctx)).unwrap().disk_work();
             let seen = watch.stop().unwrap();
             let circumstances = probes::foreign::Circumstances {
-                first_write: prepared.allocates() && workload.needs_state() == State::Fresh,
+                first_write: prepared.allocates() && own.needs_state() == State::Fresh,
                 host_cache: false,
             };
-            let foreign =
-                probes::foreign::foreign(&traits, circumstances, &result, before.as_ref(), seen.device.as_ref());
-            let marks = probes::foreign::marks(&traits, &result, seen.device.as_ref(), &foreign);
-            let device = seen.device.unwrap();
+            let device = seen.device();
+            let foreign = probes::foreign::foreign(disk, circumstances, &result, before.as_ref(), device.as_ref());
+            let marks = probes::foreign::marks(disk, &result, device.as_ref(), &foreign);
+            let device = device.unwrap();
             println!(
                 "{:12} {:14} {:8.1} MB/s {:8.0} IOPS  p99 {:?} us; asked {} moved r {} w {} in {} ios, depth {:.1}, {:.0} %; {foreign:?} {marks:?}",
                 target.name(),
@@ -137,7 +140,7 @@ fn every_workload_runs_on_every_target() {
             );
             assert_eq!(result.latency.is_some(), !traits.name.starts_with("dd-"));
             assert!(seen.notes.is_empty(), "{:?}", seen.notes);
-            host_seconds += seen.cpu.host_seconds;
+            host_seconds += seen.cpu().host_seconds;
         }
         // The kernel counts processor time in ticks of 10 ms: a workload of 40 ms may cost none, all of them cannot.
         assert!(host_seconds > 0.0, "{}", target.name());

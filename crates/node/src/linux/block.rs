@@ -126,6 +126,17 @@ impl<'a> Device<'a> {
         self.value("queue/discard_max_bytes")
     }
 
+    /// Where the read-ahead of a whole device is read and set, in KiB: how much is read beyond what was asked for when a
+    /// file or the device is read through the page cache from one end to the other.
+    pub fn read_ahead_file(&self) -> PathBuf {
+        self.dir.join("queue/read_ahead_kb")
+    }
+
+    /// Read-ahead in KiB. Partitions have their disk's, and none of their own.
+    pub fn read_ahead_kib(&self) -> Option<u64> {
+        number(self.reader, &self.read_ahead_file())
+    }
+
     /// Hardware queues.
     pub fn queues(&self) -> Option<usize> {
         Some(self.reader.list(&self.dir.join("mq")).ok()?.len())
@@ -228,6 +239,20 @@ pub fn whole(reader: &dyn Reader) -> Result<Vec<String>> {
 /// The disk that a partition belongs to.
 pub fn disk_of(reader: &dyn Reader, partition: &str) -> Option<String> {
     whole(reader).ok()?.into_iter().find(|disk| Device::whole(reader, disk).inner(partition).is_partition())
+}
+
+/// Read-ahead in KiB of what is read through the page cache of a path: of a block device its own, of a file that of its
+/// file system (Linux Documentation/ABI/testing/sysfs-class-bdi; file systems without a device have one, too).
+pub fn read_ahead_kib(reader: &dyn Reader, path: &Path) -> Option<u64> {
+    let stat = reader.stat(path).ok().flatten()?;
+    let on @ (major, minor) = if stat.is_block() { stat.rdev } else { stat.dev };
+    let own = || number(reader, Path::new(&format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb")));
+    let disk = || {
+        let device = Device::numbered(reader, on);
+        let name = device.is_partition().then(|| device.node_name().ok().flatten()).flatten()?;
+        Device::whole(reader, &disk_of(reader, &sysfs_name(&name))?).read_ahead_kib()
+    };
+    Device::numbered(reader, on).read_ahead_kib().or_else(own).or_else(disk)
 }
 
 /// All devices of the btrfs that one is of, by name; `None` where it is of none (Linux fs/btrfs/sysfs.c, `devices`).

@@ -42,6 +42,27 @@ fn a_device_says_what_it_is() {
 }
 
 #[test]
+fn read_ahead_is_that_of_the_device_or_file_system() {
+    let stat = |mode, dev, rdev| crate::FileStat { mode, size: 0, allocated: 0, dev, rdev };
+    let fake = Fake::new("fake")
+        .node("/dev/vda", stat(0o060_600, (0, 5), (254, 0)))
+        .node("/dev/vda1", stat(0o060_600, (0, 5), (254, 1)))
+        .node("/srv/file", stat(0o100_600, (254, 1), (0, 0)))
+        .node("/mnt/nfs/file", stat(0o100_600, (0, 52), (0, 0)))
+        .node("/tmp/file", stat(0o100_600, (0, 30), (0, 0)))
+        .file("/sys/dev/block/254:0/queue/read_ahead_kb", "128\n")
+        .file("/sys/dev/block/254:1/partition", "1\n")
+        .file("/sys/dev/block/254:1/uevent", "DEVNAME=vda1\n")
+        .file("/sys/block/vda/vda1/partition", "1\n")
+        .file("/sys/block/vda/queue/read_ahead_kb", "256\n")
+        .file("/sys/class/bdi/0:52/read_ahead_kb", "15360\n");
+    let of = |path: &str| read_ahead_kib(&fake, Path::new(path));
+    assert_eq!((of("/dev/vda"), of("/dev/vda1"), of("/srv/file")), (Some(128), Some(256), Some(256)));
+    assert_eq!((of("/mnt/nfs/file"), of("/tmp/file"), of("/not/there")), (Some(15_360), None, None));
+    assert_eq!(Device::numbered(&fake, (254, 0)).read_ahead_kib(), Some(128));
+}
+
+#[test]
 fn a_senseless_block_size_is_not_known() {
     for (text, bytes) in [("512\n", Some(512)), ("0\n", None), ("513\n", None), ("", None), ("-1\n", None)] {
         let fake = Fake::new("fake").file("/sys/block/sda/queue/logical_block_size", text);

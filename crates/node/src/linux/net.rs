@@ -185,22 +185,27 @@ pub fn udp_files(pid: u32) -> [PathBuf; 2] {
     ["udp", "udp6"].map(|name| super::process::file(pid, &format!("net/{name}")))
 }
 
-/// Ports in the content of a `net/tcp` or `net/tcp6` on which something waits for connections
-/// (Documentation/networking/proc_net_tcp.rst; state 0A is TCP_LISTEN).
-pub fn listening_ports(text: &str) -> impl Iterator<Item = u16> {
-    local_ports(text).filter(|(_, state)| *state == "0A").map(|(port, _)| port)
+/// A socket of TCP or UDP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InetSocket {
+    /// Its own port.
+    pub port: u16,
+    /// Whether it waits for connections, which UDP does not know.
+    pub listens: bool,
+    /// Its inode, as a descriptor's `socket:[…]` has it; 0 for a connection that nobody has open any more.
+    pub inode: u64,
 }
 
-/// Ports in the content of a `net/udp` or `net/udp6` that something has.
-pub fn bound_ports(text: &str) -> impl Iterator<Item = u16> {
-    local_ports(text).map(|(port, _)| port)
-}
-
-fn local_ports(text: &str) -> impl Iterator<Item = (u16, &str)> {
+/// The sockets in the content of a `net/tcp`, `net/tcp6`, `net/udp` or `net/udp6`: `sl local_address rem_address st
+/// tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode` (Documentation/networking/proc_net_tcp.rst).
+pub fn inet_sockets(text: &str) -> impl Iterator<Item = InetSocket> {
+    /// `TCP_LISTEN` of include/net/tcp_states.h.
+    const LISTENS: &str = "0A";
     text.lines().skip(1).filter_map(|line| {
         let mut fields = line.split_ascii_whitespace().skip(1);
         let (_, port) = fields.next()?.rsplit_once(':')?;
-        Some((u16::from_str_radix(port, 16).ok()?, fields.nth(1)?))
+        let listens = fields.nth(1)? == LISTENS;
+        Some(InetSocket { port: u16::from_str_radix(port, 16).ok()?, listens, inode: fields.nth(5)?.parse().ok()? })
     })
 }
 
@@ -280,15 +285,16 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_told_by_the_state_of_their_sockets() {
+    fn sockets_have_their_port_state_and_inode() {
         let text = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   \
                     0: 0100007F:1451 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 20911 1\n   \
                     1: 0100007F:9C40 0100007F:1451 01 00000000:00000000 00:00000000 00000000     0        0 20912 1\n";
-        assert_eq!(listening_ports(text).collect::<Vec<_>>(), [5201]);
-        assert_eq!(bound_ports(text).collect::<Vec<_>>(), [5201, 40000]);
+        let socket = |port, listens, inode| InetSocket { port, listens, inode };
+        let found: Vec<_> = inet_sockets(text).collect();
+        assert_eq!(found, [socket(5201, true, 20_911), socket(40_000, false, 20_912)]);
         let six =
             "h\n 0: 00000000000000000000000000000000:1451 00000000000000000000000000000000:0000 0A 0:0 0:0 0 0 0 1\n";
-        assert_eq!(listening_ports(six).next(), Some(5201));
-        assert_eq!(listening_ports("nonsense\nmore of it\n").next(), None);
+        assert_eq!(inet_sockets(six).next(), Some(socket(5201, true, 1)));
+        assert_eq!(inet_sockets("nonsense\nmore of it\n").next(), None);
     }
 }

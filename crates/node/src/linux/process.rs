@@ -123,6 +123,24 @@ pub fn descriptors(reader: &dyn Reader, pid: u32) -> Result<Vec<(u32, PathBuf)>>
     links.collect()
 }
 
+/// Inodes of the sockets that a process has open.
+///
+/// # Errors
+/// As [`descriptors`].
+pub fn sockets(reader: &dyn Reader, pid: u32) -> Result<Vec<u64>> {
+    let inode = |to: &PathBuf| to.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok();
+    Ok(descriptors(reader, pid)?.iter().filter_map(|(_, to)| inode(to)).collect())
+}
+
+/// Processes that a process has started and that still run (proc_pid_task(5), `children`); none where the kernel
+/// does not tell them (without `CONFIG_PROC_CHILDREN`).
+pub fn children(reader: &dyn Reader, pid: u32) -> Vec<u32> {
+    let threads = threads(reader, pid).unwrap_or_default();
+    let of = |tid: u32| reader.read_text(&task_file(pid, tid, "children")).unwrap_or_default();
+    let numbers = |text: String| text.split_ascii_whitespace().filter_map(|n| n.parse().ok()).collect::<Vec<u32>>();
+    threads.into_iter().map(of).flat_map(numbers).collect()
+}
+
 /// What one descriptor is.
 ///
 /// # Errors

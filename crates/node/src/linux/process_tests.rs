@@ -48,6 +48,7 @@ fn descriptors_are_told_by_number() {
     let mut found = descriptors(&fake, 7).unwrap();
     found.sort();
     assert_eq!(found, [(3, "socket:[12]".into()), (10, "/dev/kvm".into()), (11, PathBuf::new())]);
+    assert_eq!(sockets(&fake, 7).unwrap(), [12]);
     assert_eq!(descriptor(&fake, 7, 10).unwrap(), Some("/dev/kvm".into()));
     assert!(descriptors(&fake, 8).is_err());
     assert_eq!(fdinfo("pos:\t0\nflags:\t02104002\niff:\tvnet7\n", "iff"), Some("vnet7"));

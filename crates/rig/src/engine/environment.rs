@@ -1,12 +1,16 @@
 //! Where a run is made: what is known of the host before anything runs on it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use vmio_model::cell::Cell;
 use vmio_model::result::Environment;
 use vmio_node::linux::system;
 use vmio_node::{Exec, Node};
 
 use super::plan::Planned;
+use crate::image::{self, Image};
+use crate::workloads;
 
 /// Seconds since the epoch.
 pub fn now() -> f64 {
@@ -21,6 +25,25 @@ pub fn cpu(local: &dyn Node) -> String {
 /// The memory of a machine in bytes; 0 where it cannot be read.
 pub fn memory_bytes(local: &dyn Node) -> u64 {
     system::memory_bytes(local.reader(), "MemTotal").unwrap_or(0)
+}
+
+/// Version lines of the programs that cells run on either side: the guests' image has the host's own files.
+pub fn programs(cells: &[Cell], image: Option<&Image>, local: &dyn Node) -> BTreeMap<String, String> {
+    let used = cells.iter().flat_map(Cell::actors).filter_map(|actor| workloads::find(&actor.workload));
+    let names: BTreeSet<&str> = used.flat_map(|workload| workload.programs().collect::<Vec<_>>()).collect();
+    let version = |name: &str| match image.and_then(|image| image.programs.get(name)) {
+        Some(version) => Some(version.clone()),
+        None => image::version(local, name),
+    };
+    names.into_iter().filter_map(|name| Some((name.to_owned(), version(name)?))).collect()
+}
+
+/// Version line of fio, whether cells run it or not; `None` where there is none.
+pub fn fio(image: Option<&Image>, local: &dyn Node) -> Option<String> {
+    match image {
+        Some(image) => Some(image.fio_version.clone()).filter(|version| !version.is_empty()),
+        None => image::version(local, "fio"),
+    }
 }
 
 /// The environment as far as it is known before the first guest.
@@ -41,6 +64,7 @@ pub fn of(planned: &Planned, local: &dyn Node) -> Environment {
         accel_reason: String::new(),
         qemu,
         fio: None,
+        programs: BTreeMap::new(),
         backing: planned.placed.as_ref().map(|p| p.backing.describe()).unwrap_or_default(),
         vcpus: planned.study.guest.vcpus,
         memory_mib: planned.study.guest.memory_mib,

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::cell::Cell;
-use vmio_model::result::{Run, Sample, Skipped};
+use vmio_model::result::{DeviceUse, Run, Sample, Skipped};
 use vmio_model::stats::Ratio;
 use vmio_model::study::control::{controls, logical_blocks};
 use vmio_model::study::plan::budget_bytes;
@@ -232,7 +232,9 @@ fn written(sample: &Sample) -> u64 {
         _ if small => hard_bytes(moved * BLOCKS),
         _ => hard_bytes(moved),
     };
-    sample.device().map_or(moved, |d| d.write_bytes.min(caused))
+    // Actors may have their targets on several disks.
+    let seen: Vec<DeviceUse> = sample.seen.iter().filter(|s| s.node.is_empty()).filter_map(DeviceUse::of).collect();
+    if seen.is_empty() { moved } else { seen.iter().map(|d| d.write_bytes).sum::<u64>().min(caused) }
 }
 
 /// The order of an A/A run (`--noise`): each cell twice in a row, in rounds 2k and 2k+1, a boot a

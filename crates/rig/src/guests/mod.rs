@@ -13,7 +13,7 @@ use std::time::Duration;
 use vmio_look::require::Requirement;
 use vmio_model::cell::{Attachment, Shape};
 use vmio_model::result::Accel;
-use vmio_node::{Journal, Node};
+use vmio_node::{Journal, Node, Reader};
 
 use crate::disks::Storage;
 use crate::image::Image;
@@ -43,11 +43,11 @@ pub trait GuestKind: Sync {
     fn requirements(&self) -> &'static [Requirement] {
         &[]
     }
-    /// Whether it can have this shape, else why not.
+    /// Whether it can have this shape on this host, else why not.
     ///
     /// # Errors
     /// What it cannot have, in words.
-    fn fits(&self, shape: &Shape) -> std::result::Result<(), String> {
+    fn fits(&self, shape: &Shape, _host: &dyn Reader) -> std::result::Result<(), String> {
         match shape.is_plain() {
             true => Ok(()),
             false => Err(format!("a side of kind {} has no shape of its own", self.name())),
@@ -269,6 +269,29 @@ fn file_error(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each part of a shape is had or refused in words.
+    #[test]
+    fn what_a_kind_cannot_have_is_refused() {
+        let host = vmio_node::fake::Tree::default();
+        let plain = Shape::default();
+        let shapes = [
+            Shape { machine: Some("isapc".into()), ..plain.clone() },
+            Shape { vcpus: Some(2), ..plain.clone() },
+            Shape { memory_mib: Some(512), ..plain.clone() },
+            Shape { kernel: Some("2.6.32".into()), ..plain.clone() },
+            Shape { pins: vec![4096], ..plain.clone() },
+        ];
+        for kind in ALL {
+            assert_eq!(kind.fits(&plain, &host), Ok(()), "{}", kind.name());
+            for shape in &shapes {
+                match kind.fits(shape, &host) {
+                    Ok(()) => assert_ne!(kind.name(), "native", "{shape:?}"),
+                    Err(why) => assert!(!why.is_empty() && !why.ends_with('.'), "{}: {why}", kind.name()),
+                }
+            }
+        }
+    }
 
     #[test]
     fn contract_of_every_kind() {

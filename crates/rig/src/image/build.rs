@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use vmio_node::linux::system;
 use vmio_node::{Exec, Node};
 
+use super::tools::Tools;
 use super::{BASE_MODULES, Error, Image, Progress, Result, agent, elf, file_error, identity, kernel, unpack};
 
 /// Raised when the layout of an image changes, so that older ones are not used.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// How many images of a kind are kept; the one just built is the newest.
 const KEEP: usize = 2;
 
@@ -27,16 +28,12 @@ pub(crate) struct Recipe<'a> {
     pub modules: &'a [&'static str],
     /// Those of them that each guest loads.
     pub always: &'a [&'static str],
+    /// Programs that guests run.
+    pub tools: &'a Tools,
     /// What tells one disk with tools from the next.
     pub inputs: String,
     /// Writes the disk that the guest mounts at `/usr`.
     pub disk: WriteDisk<'a>,
-}
-
-/// Agent and fio as they are now.
-struct Now {
-    agent: Vec<u8>,
-    fio_version: String,
 }
 
 impl Recipe<'_> {
@@ -47,8 +44,6 @@ impl Recipe<'_> {
         remove_leftovers(&images);
         let scratch = Scratch::new(&images)?;
         let agent = agent::read(&agent::find()?)?;
-        let fio_version = run(node, &Exec::new("fio").args(["--version"]).limit(TOOL_LIMIT))?.trim().to_owned();
-        let now = Now { agent, fio_version };
 
         // With the kernel of last time neither the host's modules nor a package are looked through.
         let remembered = images.join(format!("kernel-of-{}", host_release(node)?));
@@ -62,12 +57,13 @@ impl Recipe<'_> {
                 Base::of_kernel(node, &kernel, &self.carried(), &scratch.0)?
             }
         };
-        let dir = images.join(self.digest(&now, &base.identity));
+        let dir = images.join(self.digest(&agent, &base.identity));
         let image = match Image::load(&dir) {
             Some(image) => image,
             None => {
-                progress(&format!("building the {} from {} and {}", self.what, base.origin, now.fio_version));
-                self.build(&base, &now, &scratch.0, dir)?
+                let with = self.tools.programs.get("fio").map(|fio| format!(" and {fio}")).unwrap_or_default();
+                progress(&format!("building the {} from {}{with}", self.what, base.origin));
+                self.build(&base, &agent, &scratch.0, dir)?
             }
         };
         fs::write(&remembered, &base.identity).map_err(file_error("write", &remembered))?;
@@ -80,11 +76,10 @@ impl Recipe<'_> {
     }
 
     /// Digest over all that goes in and the kernel's identity.
-    fn digest(&self, now: &Now, kernel: &str) -> String {
+    fn digest(&self, agent: &[u8], kernel: &str) -> String {
         let text = format!(
-            "{FORMAT}\n{kernel}\n{}\n{:032x}\n{:?}{:?}\n{}",
-            now.fio_version,
-            fnv1a(&now.agent),
+            "{FORMAT}\n{kernel}\n{:032x}\n{:?}{:?}\n{}",
+            fnv1a(agent),
             self.carried(),
             self.always,
             self.inputs
@@ -93,7 +88,7 @@ impl Recipe<'_> {
     }
 
     /// Builds below `scratch` and moves the whole into place, so that there is never half an image.
-    fn build(&self, base: &Base, now: &Now, scratch: &Path, to: PathBuf) -> Result<Image> {
+    fn build(&self, base: &Base, agent: &[u8], scratch: &Path, to: PathBuf) -> Result<Image> {
         let dir = scratch.join("image");
         let modules_dir = dir.join("modules");
         fs::create_dir_all(&modules_dir).map_err(file_error("make", &modules_dir))?;
@@ -102,7 +97,7 @@ impl Recipe<'_> {
             fs::write(&path, content).map_err(file_error("write", &path))
         };
         write("kernel", &base.kernel)?;
-        write("agent", &now.agent)?;
+        write("agent", agent)?;
         for (name, content) in &base.files {
             write(&format!("modules/{name}.ko"), content)?;
         }
@@ -113,7 +108,9 @@ impl Recipe<'_> {
             kernel_release: base.release.clone(),
             kernel_origin: base.origin.clone(),
             compressed_because: base.compressed_because.clone(),
-            fio_version: now.fio_version.clone(),
+            fio_version: self.tools.programs.get("fio").cloned().unwrap_or_default(),
+            programs: self.tools.programs.clone(),
+            left_out: self.tools.left_out.clone(),
             kernel_identity: base.identity.clone(),
             modules: base.modules.clone(),
             always: self.always.iter().map(|m| (*m).to_owned()).collect(),
@@ -205,7 +202,6 @@ fn fnv1a(data: &[u8]) -> u128 {
 }
 
 const BUILDING: &str = ".building-";
-const TOOL_LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// A directory for files in passing; removed when it goes out of scope.
 struct Scratch(PathBuf);
@@ -304,11 +300,15 @@ mod tests {
             files: ["sunrpc", "nfs"].map(|m| (m.to_owned(), m.as_bytes().to_vec())).into(),
         };
         let disk = |_: &Path, to: &Path| fs::write(to, "disk").map_err(file_error("write", to));
+        let tools = Tools { programs: [("fio".to_owned(), "fio-3.33".to_owned())].into(), ..Tools::default() };
+        let inputs = tools.identity().unwrap();
         let recipe =
-            Recipe { what: "test", dir: "test", modules: &[], always: &[], inputs: String::new(), disk: &disk };
-        let now = Now { agent: b"agent".to_vec(), fio_version: "fio-3.33".into() };
-        let built = recipe.build(&base, &now, &dir.path().join("scratch"), dir.path().join("one")).unwrap();
+            Recipe { what: "test", dir: "test", modules: &[], always: &[], tools: &tools, inputs, disk: &disk };
+        let more = Recipe { inputs: Tools::default().identity().unwrap(), ..recipe };
+        assert_ne!(recipe.digest(b"agent", "kernel"), more.digest(b"agent", "kernel"), "a program more");
+        let built = recipe.build(&base, b"agent", &dir.path().join("scratch"), dir.path().join("one")).unwrap();
         assert_eq!(fs::read(built.tools()).unwrap(), b"disk");
+        assert_eq!((&*built.fio_version, built.lacks("fio"), built.lacks("dd").is_some()), ("fio-3.33", None, true));
         let again = |identity: &str, carried: &[&str]| Base::of_sibling(dir.path(), identity, carried);
         let found = again("/boot/vmlinuz 1 2", &["nfs"]).unwrap();
         assert_eq!((&found.kernel, &found.files, &found.modules), (&base.kernel, &base.files, &base.modules));

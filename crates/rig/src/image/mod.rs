@@ -1,8 +1,10 @@
 //! The image that vmio's own guests start from: a kernel, its modules, the agent, and a disk with
-//! the host's own dd and fio. `docs/image.md` says why it is made like this, with figures.
+//! the host's own programs for the workloads (fio, dd). `docs/image.md` says why it is made like this,
+//! with figures.
 //!
 //! An image is kept under `STATE/images/DIGEST`, where the digest is over all that goes into it:
-//! when the host's kernel, its fio or a library of it, or the agent changes, another one is built.
+//! when the host's kernel, a program or a library of it, the list of programs, or the agent changes, another
+//! one is built.
 //! What differs from guest to guest (which modules it loads) goes into the initramfs, which is put
 //! together at each launch from the image and costs a few milliseconds.
 
@@ -30,7 +32,10 @@ pub(crate) use error::file_error;
 pub use error::{Error, Result};
 pub(crate) use kernel::identity;
 use tools::Tools;
+pub(crate) use tools::version;
 use vmio_look::require::{Requirement, program};
+
+use crate::workloads;
 
 /// Label and serial number by which the guest finds the disk with the tools.
 pub const TOOLS_SERIAL: &str = "vmio-tools";
@@ -40,32 +45,19 @@ pub const AGENT_PORT: &str = "vmio.0";
 pub const BASE_MODULES: [&str; 4] = ["virtio_pci", "virtio_console", "virtio_blk", "ext4"];
 /// Modules that an image carries for the devices a guest may have.
 pub const DEVICE_MODULES: [&str; 7] = ["virtio_scsi", "sym53c8xx", "sd_mod", "ahci", "nvme", "virtio_net", "e1000"];
-/// Programs that an image carries.
-pub const PROGRAMS: [&str; 2] = ["dd", "fio"];
 
-/// What is needed to build an image.
+/// What is needed to build an image. The programs that guests run are not: one that the host lacks is left out, and
+/// the workloads that need it say so themselves.
 pub const REQUIREMENTS: &[Requirement] = &[
     Requirement {
-        name: "fio",
-        why: "runs in the guest as on the host",
-        mend: "apt install fio",
-        check: |n| program(n, "fio"),
-    },
-    Requirement {
-        name: "dd",
-        why: "runs in the guest as on the host",
-        mend: "apt install coreutils",
-        check: |n| program(n, "dd"),
-    },
-    Requirement {
         name: "ldd",
-        why: "finds the libraries of dd and fio",
+        why: "finds the libraries of the programs that guests run",
         mend: "apt install libc-bin",
         check: |n| program(n, "ldd"),
     },
     Requirement {
         name: "mke2fs",
-        why: "writes the disk that carries dd and fio",
+        why: "writes the disk that carries the programs that guests run",
         mend: "apt install e2fsprogs",
         check: |n| program(n, "mke2fs"),
     },
@@ -92,8 +84,14 @@ pub struct Image {
     /// What tells its kernel from others: path, size and time of last change.
     #[serde(default)]
     kernel_identity: String,
-    /// `fio --version` of the fio that it carries.
+    /// `fio --version` of the fio that it carries; empty where it carries none.
     pub fio_version: String,
+    /// The programs of workloads that it carries, each with its version.
+    #[serde(default)]
+    pub programs: BTreeMap<String, String>,
+    /// Programs of workloads that it does not carry, each with why.
+    #[serde(default)]
+    pub left_out: BTreeMap<String, String>,
     /// Modules to load, in order, by the module asked for; empty when it is built in.
     modules: BTreeMap<String, Vec<String>>,
     /// Modules that a guest of this image loads beside [`BASE_MODULES`] whatever its devices.
@@ -105,16 +103,23 @@ impl Image {
     /// The image for this host as it is now: the kept one, or a new one. `node` is the machine
     /// that vmio runs on; `state_dir` is made when it is missing.
     pub fn load_or_build(node: &dyn Node, state_dir: &Path, progress: Progress) -> Result<Image> {
-        let tools = Tools::find(node, &PROGRAMS)?;
+        let tools = Tools::find(node, &workloads::programs())?;
         let recipe = Recipe {
             what: "guest image",
             dir: "images",
             modules: &DEVICE_MODULES,
             always: &[],
+            tools: &tools,
             inputs: tools.identity()?,
             disk: &|scratch, to| tools.write(node, scratch, to),
         };
         recipe.load_or_build(node, state_dir, progress)
+    }
+
+    /// Why a program cannot be run in a guest of this image; `None` where it can.
+    pub fn lacks(&self, program: &str) -> Option<&str> {
+        let why = || self.left_out.get(program).map_or("the guests' image does not carry it", String::as_str);
+        (!self.programs.contains_key(program)).then(why)
     }
 
     /// The kernel to boot.
@@ -193,6 +198,8 @@ mod tests {
             kernel_identity: String::new(),
             compressed_because: None,
             fio_version: "fio-3.33".into(),
+            programs: [("fio".to_owned(), "fio-3.33".to_owned())].into(),
+            left_out: [("dd".to_owned(), "no program dd on this host".to_owned())].into(),
             modules,
             always: Vec::new(),
         }
@@ -208,6 +215,15 @@ mod tests {
         assert!(text.contains(expected), "{text}");
         assert!(!text.contains("nvme"));
         assert!(text.contains("vmio-tools /usr ext4\n"));
+    }
+
+    #[test]
+    fn a_program_that_the_image_lacks_is_told_with_why() {
+        let dir = tempfile::tempdir().unwrap();
+        let image = image(dir.path());
+        assert_eq!(image.lacks("fio"), None);
+        assert_eq!(image.lacks("dd"), Some("no program dd on this host"));
+        assert!(image.lacks("openssl").unwrap().contains("does not carry it"));
     }
 
     #[test]

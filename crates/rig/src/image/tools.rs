@@ -14,47 +14,64 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use vmio_look::require::find_program;
-use vmio_node::{Exec, Node};
+use vmio_node::{Exec, Node, Output};
 
 use super::{Error, Result, file_error, identity, run};
 
 /// Block size of the image in bytes: the page size, so that a page is one block.
 const BLOCK: u64 = 4096;
 
-/// The programs and their libraries: path below the guest's `/usr` -> file on the host.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// How long a program may take to tell its version or its libraries.
+const ASK_LIMIT: Duration = Duration::from_secs(20);
+
+/// The programs and their libraries.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tools {
-    /// All files to carry.
+    /// All files to carry: path below the guest's `/usr` -> file on the host.
     pub files: BTreeMap<PathBuf, PathBuf>,
+    /// The programs among them, each with its version.
+    pub programs: BTreeMap<String, String>,
+    /// Programs that cannot be carried, each with why. What needs them does not run in a guest.
+    pub left_out: BTreeMap<String, String>,
 }
 
 impl Tools {
-    /// Finds the programs and, through `ldd`, their libraries and loader.
+    /// Finds the programs and, through `ldd`, their libraries and loader. One that this host lacks, or that a guest
+    /// has no place for, is left out.
     pub fn find(node: &dyn Node, programs: &[&'static str]) -> Result<Self> {
-        let mut this = Self { files: BTreeMap::new() };
+        let mut this = Self::default();
         for &name in programs {
-            let program = find_program(node.reader(), name).ok_or(Error::NoProgram { name })?;
-            this.add(node, place(&program)?, program)?;
+            let found = find_program(node.reader(), name).ok_or(Error::NoProgram { name });
+            match found.and_then(|program| this.add(node, place(&program)?, program)) {
+                Ok(()) => {
+                    let version = version(node, name).unwrap_or_else(|| "it tells no version".into());
+                    this.programs.insert(name.to_owned(), version);
+                }
+                Err(e @ (Error::NoProgram { .. } | Error::NoLibrary { .. } | Error::Misplaced { .. })) => {
+                    this.left_out.insert(name.to_owned(), e.to_string());
+                }
+                Err(other) => return Err(other),
+            }
         }
         Ok(this)
     }
 
-    /// Adds a program of the host, at this place below `/usr`, and its libraries.
+    /// Adds a program of the host, at this place below `/usr`, and its libraries: all of them or nothing.
     pub fn add(&mut self, node: &dyn Node, at: PathBuf, program: PathBuf) -> Result<()> {
-        let listed = node.exec(&Exec::new("ldd").args([program.to_string_lossy()]).limit(Duration::from_secs(20)))?;
+        let listed = node.exec(&Exec::new("ldd").args([program.to_string_lossy()]).limit(ASK_LIMIT))?;
         // ldd ends with 1 for a static program, which needs nothing.
         let libraries =
             libraries(&listed.out()).map_err(|library| Error::NoLibrary { program: program.clone(), library })?;
-        for file in libraries {
-            self.files.insert(place(&file)?, file);
-        }
+        let placed: Vec<(PathBuf, PathBuf)> =
+            libraries.into_iter().map(|file| Ok((place(&file)?, file))).collect::<Result<_>>()?;
+        self.files.extend(placed);
         self.files.insert(at, program);
         Ok(())
     }
 
-    /// What tells these files from others.
+    /// What tells these files from others, and what is carried from what is left out.
     pub fn identity(&self) -> Result<String> {
-        let mut text = String::new();
+        let mut text = format!("{:?}\n{:?}\n", self.programs, self.left_out);
         for (place, file) in &self.files {
             text += &format!("{} {}\n", place.display(), identity(file)?);
         }
@@ -82,6 +99,15 @@ impl Tools {
         self.copy_into(&tree)?;
         write_disk(node, &tree, image)
     }
+}
+
+/// What a program of this host says of its version, in one line; `None` where it says nothing.
+pub(crate) fn version(node: &dyn Node, name: &str) -> Option<String> {
+    // Some know the word, and not the option.
+    ["--version", "version"].iter().find_map(|&word| {
+        let asked = node.exec(&Exec::new(name).args([word]).limit(ASK_LIMIT)).ok().filter(Output::ok)?;
+        asked.out().lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
+    })
 }
 
 /// Makes a read-only disk image of a tree, which is removed.
@@ -151,6 +177,8 @@ fn libraries(ldd: &str) -> Result<Vec<PathBuf>, String> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use vmio_node::fake::{Fake, fails, says};
+
     use super::*;
 
     #[test]
@@ -164,6 +192,51 @@ mod tests {
         );
         assert_eq!(libraries("\tnot a dynamic executable\n").unwrap(), Vec::<PathBuf>::new());
         assert_eq!(libraries("\tlibrbd.so.1 => not found\n").unwrap_err(), "librbd.so.1");
+    }
+
+    /// A host whose programs need the C library alone.
+    fn host(installed: &[&str]) -> Fake {
+        let host = installed.iter().fold(Fake::new("fake"), |host, program| host.installed(program));
+        host.command(|cmd| {
+            let asked = cmd.args.first().map(String::as_str);
+            match (cmd.program.as_str(), asked) {
+                ("ldd", Some(file)) if file.ends_with("broken") => Some(says("\tlibrbd.so.1 => not found\n")),
+                ("ldd", Some(file)) if file.ends_with("stray") => Some(says("\tlibx.so => /opt/x/libx.so (0x7f)\n")),
+                ("ldd", _) => Some(says("\tlibc.so.6 => /lib/libc.so.6 (0x7f)\n")),
+                ("fio", Some("--version")) => Some(says("fio-3.33\n")),
+                ("old", Some("version")) => Some(says("\nOld 1.0 of long ago\nbuilt in passing\n")),
+                ("old", _) => Some(fails(1, "unknown option")),
+                _ => Some(fails(1, "")),
+            }
+        })
+    }
+
+    #[test]
+    fn what_a_host_lacks_or_a_guest_has_no_place_for_is_left_out() {
+        let tools =
+            Tools::find(&host(&["fio", "old", "broken", "stray"]), &["broken", "dd", "fio", "old", "stray"]).unwrap();
+        let carried: Vec<(&str, &str)> = tools.programs.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+        assert_eq!(carried, [("fio", "fio-3.33"), ("old", "Old 1.0 of long ago")]);
+        let files: Vec<_> = tools.files.keys().map(|f| f.to_str().unwrap()).collect();
+        assert_eq!(files, ["bin/fio", "bin/old", "lib/libc.so.6"], "nothing of what is left out");
+        for (name, why) in [("broken", "librbd.so.1"), ("dd", "no program dd"), ("stray", "/opt/x/libx.so")] {
+            assert!(tools.left_out[name].contains(why), "{:?}", tools.left_out);
+        }
+        assert_eq!(tools.left_out.len(), 3);
+    }
+
+    #[test]
+    fn another_list_of_programs_is_another_image() {
+        // The C library's file need not be there for this.
+        let identity = |programs: &[&'static str]| {
+            let mut tools = Tools::find(&host(&["fio"]), programs).unwrap();
+            tools.files.clear();
+            tools.identity().unwrap()
+        };
+        assert_eq!(identity(&["fio"]), identity(&["fio"]));
+        assert_ne!(identity(&["fio"]), identity(&[]));
+        // One that is not there yet: the image need not be built again before it is, but says why.
+        assert_ne!(identity(&["fio"]), identity(&["dd", "fio"]));
     }
 
     #[test]

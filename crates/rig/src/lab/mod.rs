@@ -4,7 +4,7 @@
 //! measured in a lab host are native cells.
 //!
 //! It is a guest of [`crate::guests::qemu`] whose disk with tools is a whole `/usr`: packages of
-//! this host's distribution ([`packages`]), this host's fio, and the vmio that runs. The
+//! this host's distribution ([`packages`]), this host's programs of workloads (fio), and the vmio that runs. The
 //! initramfs is its root, and the agent its init. `setup.sh` does in it what an init system and an
 //! administrator have done on a real host.
 
@@ -19,7 +19,8 @@ use vmio_look::require::{Requirement, program};
 use vmio_node::Node;
 
 use crate::image::tools::{Tools, write_disk};
-use crate::image::{self, Image, PROGRAMS, Progress, Recipe, Result, file_error};
+use crate::image::{self, Image, Progress, Recipe, Result, file_error};
+use crate::workloads;
 
 pub use host::{Error, LabHost, NODE_VARIABLE};
 
@@ -53,7 +54,7 @@ pub const REQUIREMENTS: &[Requirement] = &[
 /// When a package, the kernel or the agent is missing, or a file cannot be written.
 pub fn load_or_build(node: &dyn Node, state_dir: &Path, progress: Progress) -> Result<Image> {
     let packages = packages::Packages::find(node, state_dir, progress)?;
-    let mut tools = Tools::find(node, &PROGRAMS)?;
+    let mut tools = Tools::find(node, &workloads::programs())?;
     let vmio = std::env::current_exe().map_err(file_error("find", Path::new("the running program")))?;
     tools.add(node, PathBuf::from("bin/vmio"), vmio)?;
     let recipe = Recipe {
@@ -61,6 +62,7 @@ pub fn load_or_build(node: &dyn Node, state_dir: &Path, progress: Progress) -> R
         dir: "labs",
         modules: &MODULES,
         always: &MODULES,
+        tools: &tools,
         inputs: format!("{}{}{SETUP_SCRIPT}", packages.identity(), tools.identity()?),
         disk: &|scratch, to| {
             let tree = scratch.join("lab");

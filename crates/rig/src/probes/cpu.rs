@@ -26,8 +26,11 @@ impl Probe for Cpu {
     fn about(&self) -> &'static str {
         "CPU seconds of the host, and of QEMU by vcpu, iothread, main and worker threads, and of a storage server; work that the kernel does in its own threads is in the host's figure only"
     }
-    fn figures(&self) -> Vec<Figure> {
-        vec![Figure::amount(BUSY, Unit::Seconds).by(&[ROLE]), Figure::amount(STOLEN, Unit::Seconds)]
+    fn figures(&self, thing: &Thing) -> Vec<Figure> {
+        match thing {
+            Thing::Hypervisor(..) => vec![Figure::amount(BUSY, Unit::Seconds).by(&[ROLE])],
+            _ => vec![Figure::amount(BUSY, Unit::Seconds), Figure::amount(STOLEN, Unit::Seconds)],
+        }
     }
     fn sees(&self, thing: &Thing) -> bool {
         matches!(thing, Thing::Processors | Thing::Hypervisor(..))
@@ -52,13 +55,10 @@ impl ByFiles for Cpu {
     }
     fn conclude(&self, thing: &Thing, ticks: &[FileSample], notes: &mut Vec<String>) -> Result<Vec<Reading>, String> {
         let [first, .., last] = ticks else { return Err("fewer than two readings".into()) };
-        let delta = |i: usize, parse: fn(&str) -> Option<f64>| {
-            let of = |tick: &FileSample| parse(&String::from_utf8_lossy(tick.contents.get(i)?));
-            Some((of(last)? - of(first)?).max(0.0))
-        };
+        let spent = Spent { first, last };
         match thing {
-            Thing::Hypervisor(_, qemu) => threads(qemu, &delta, notes),
-            _ => match (delta(0, host_busy), delta(0, host_steal)) {
+            Thing::Hypervisor(_, qemu) => threads(qemu, &spent, notes),
+            _ => match (spent.by(0, host_busy), spent.by(0, host_steal)) {
                 (Some(busy), Some(stolen)) => Ok(vec![Reading::scalar(BUSY, busy), Reading::scalar(STOLEN, stolen)]),
                 _ => Err("/proc/stat could not be read".into()),
             },
@@ -66,18 +66,28 @@ impl ByFiles for Cpu {
     }
 }
 
+/// What was spent between two ticks.
+struct Spent<'a> {
+    first: &'a FileSample,
+    last: &'a FileSample,
+}
+
+impl Spent<'_> {
+    /// By the file of this number; `None` where it was not there at both ticks, or does not count.
+    fn by(&self, file: usize, seconds: fn(&str) -> Option<f64>) -> Option<f64> {
+        let at = |tick: &FileSample| seconds(&String::from_utf8_lossy(tick.contents.get(file)?));
+        Some((at(self.last)? - at(self.first)?).max(0.0))
+    }
+}
+
 /// CPU seconds by role.
-fn threads(
-    qemu: &Qemu,
-    delta: &dyn Fn(usize, fn(&str) -> Option<f64>) -> Option<f64>,
-    notes: &mut Vec<String>,
-) -> Result<Vec<Reading>, String> {
+fn threads(qemu: &Qemu, spent: &Spent<'_>, notes: &mut Vec<String>) -> Result<Vec<Reading>, String> {
     let gone = || format!("QEMU (process {}) ended during the cell", qemu.pid);
-    let total = delta(0, process_stat).ok_or_else(gone)?;
+    let total = spent.by(0, process_stat).ok_or_else(gone)?;
     let mut by_role: BTreeMap<&str, f64> = BTreeMap::new();
     let mut known = 0.0;
     for (i, (tid, role)) in qemu.roles.iter().enumerate() {
-        match delta(1 + 2 * i, schedstat).or_else(|| delta(2 + 2 * i, process_stat)) {
+        match spent.by(1 + 2 * i, schedstat).or_else(|| spent.by(2 + 2 * i, process_stat)) {
             Some(seconds) => {
                 known += seconds;
                 *by_role.entry(role).or_default() += seconds;
@@ -87,7 +97,7 @@ fn threads(
     }
     *by_role.entry("worker").or_default() += (total - known).max(0.0);
     for (i, server) in qemu.servers.iter().enumerate() {
-        match delta(1 + 2 * qemu.roles.len() + i, process_stat) {
+        match spent.by(1 + 2 * qemu.roles.len() + i, process_stat) {
             Some(seconds) => *by_role.entry("server").or_default() += seconds,
             None => notes.push(format!("cpu: the storage server (process {server}) ended during the cell")),
         }

@@ -26,7 +26,7 @@ impl Probe for Diskstats {
     fn about(&self) -> &'static str {
         "requests, bytes, queue depth and busy time of the backing disks; blind where there are none (RBD, overlay, memory); NFS has `mountstats`"
     }
-    fn figures(&self) -> Vec<Figure> {
+    fn figures(&self, _: &Thing) -> Vec<Figure> {
         DeviceUse::figures()
     }
     fn sees(&self, thing: &Thing) -> bool {

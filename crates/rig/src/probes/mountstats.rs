@@ -22,7 +22,7 @@ impl Probe for Mountstats {
     fn about(&self) -> &'static str {
         "calls, bytes and queue depth of an NFS mount; blind to the server's disks, so their busy time is unknown"
     }
-    fn figures(&self) -> Vec<Figure> {
+    fn figures(&self, _: &Thing) -> Vec<Figure> {
         DeviceUse::figures()
     }
     fn sees(&self, thing: &Thing) -> bool {

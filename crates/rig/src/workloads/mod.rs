@@ -57,7 +57,8 @@ pub trait Workload: Sync {
     fn can_be_gentle(&self) -> std::result::Result<(), &'static str> {
         Err("vmio caps disk workloads alone; this one would run at full speed")
     }
-    /// What is started in a role that serves, and when it is ready; `None` for the last role.
+    /// What is started in a role that serves, and when it is ready; `None` where that role needs nothing. The last
+    /// role is not asked.
     ///
     /// # Errors
     /// When the stage lacks an end.
@@ -77,6 +78,11 @@ impl dyn Workload + '_ {
         self.roles().iter().flat_map(|role| role.requirements)
     }
 
+    /// Programs that it runs, on whichever machine.
+    pub fn programs(&self) -> impl Iterator<Item = &'static str> {
+        self.roles().iter().flat_map(|role| role.programs).copied()
+    }
+
     /// Starts what serves, runs the last role to its end, and ends what served. A result with other figures than
     /// declared is a failure.
     ///
@@ -84,9 +90,9 @@ impl dyn Workload + '_ {
     /// When a role fails, or the figures are not those declared.
     pub fn perform(&self, stage: &Stage) -> Result<WorkloadResult> {
         let traits = self.traits();
-        let serving = service::start(self, stage)?;
-        let result = self.run(stage);
-        serving.end();
+        let mut serving = service::start(self, stage)?;
+        let result = self.run(stage).map_err(|error| serving.blame(error));
+        drop(serving);
         let result = result?;
         let node = self.roles().last().and_then(|role| stage.ends.get(role.name)).map(|end| end.node.name().to_owned());
         figure::check(&traits.figures, &result.figures).map_err(|reason| Error::Output {
@@ -130,7 +136,7 @@ pub fn names() -> Vec<WorkloadName> {
 
 /// The programs that workloads run in guests, each once: what a guest's image takes from the host.
 pub fn programs() -> Vec<&'static str> {
-    let mut all: Vec<&str> = ALL.iter().flat_map(|w| w.roles()).flat_map(|role| role.programs).copied().collect();
+    let mut all: Vec<&str> = ALL.iter().flat_map(|w| w.programs()).collect();
     all.sort_unstable();
     all.dedup();
     all

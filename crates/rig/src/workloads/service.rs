@@ -5,17 +5,20 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vmio_node::linux::net;
-use vmio_node::{Exec, Output, Process};
+use vmio_node::linux::net::{self, InetSocket};
+use vmio_node::linux::process;
+use vmio_node::{Exec, Output, Process, Reader};
 
 use super::{End, Error, Result, Stage, Workload};
 
 /// How long a server may take until it is ready.
 const READY_LIMIT: Duration = Duration::from_secs(20);
-/// So often it must be seen ready while it runs.
-const READY_LOOKS: u32 = 5;
+/// How long one that is ready as soon as it runs is seen to run.
+const RUNS_FOR: Duration = Duration::from_millis(100);
 /// Between two looks whether it is.
 const POLL: Duration = Duration::from_millis(20);
+/// How long one that was killed may take to end.
+const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// A command that serves.
 #[derive(Debug, Clone)]
@@ -26,12 +29,13 @@ pub struct Service {
     pub ready: Ready,
 }
 
-/// When a server is ready.
+/// When a server is ready. A port counts when the server itself, or a process that it started, has it, and not
+/// another program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ready {
-    /// When something on its machine listens on this TCP port.
+    /// When it listens on this TCP port.
     Listens(u16),
-    /// When something on its machine has this UDP port.
+    /// When it has this UDP port.
     Receives(u16),
     /// As soon as it runs.
     Runs,
@@ -40,77 +44,117 @@ pub enum Ready {
 /// The servers of a workload. They end with it.
 #[derive(Default)]
 pub struct Serving {
-    processes: Vec<Box<dyn Process>>,
+    servers: Vec<Server>,
+}
+
+/// A server that was started.
+struct Server {
+    process: Box<dyn Process>,
+    /// Its machine.
+    node: String,
+    command: String,
 }
 
 /// Starts what serves a workload, one role after the other, and waits until it is ready.
 pub(super) fn start(workload: &(dyn Workload + '_), stage: &Stage) -> Result<Serving> {
+    start_within(workload, stage, READY_LIMIT)
+}
+
+fn start_within(workload: &(dyn Workload + '_), stage: &Stage, limit: Duration) -> Result<Serving> {
     let mut serving = Serving::default();
-    for role in workload.roles() {
+    // The last role is the one that is measured.
+    let serve = workload.roles().split_last().map_or(&[][..], |(_, serve)| serve);
+    for role in serve {
         let Some(service) = workload.serve(role, stage)? else { continue };
         let end = stage.end(role.name)?;
         let process = end.node.spawn(&service.exec)?;
-        serving.processes.push(process);
-        serving.wait(end, &service)?;
+        let (node, command) = (end.node.name().to_owned(), service.exec.shown());
+        serving.servers.push(Server { process, node, command });
+        if let Some(server) = serving.servers.last_mut() {
+            server.wait(end, service.ready, limit)?;
+        }
     }
     Ok(serving)
 }
 
-/// Whether a server is ready, as the network namespace that its process is in shows it.
-fn is_ready(end: &End, pid: u32, ready: Ready) -> bool {
-    let any = |files: [PathBuf; 2], has: &dyn Fn(&str) -> bool| {
-        files.iter().any(|file| end.node.reader().read_text(file).is_ok_and(|text| has(&text)))
+/// The sockets that would do, as the network namespace that a process is in shows them.
+fn sockets(reader: &dyn Reader, pid: u32, ready: Ready) -> Vec<InetSocket> {
+    let of = |files: [PathBuf; 2], fits: &dyn Fn(&InetSocket) -> bool| {
+        let text = |file: &PathBuf| reader.read_text(file).unwrap_or_default();
+        files.iter().map(text).flat_map(|t| net::inet_sockets(&t).filter(fits).collect::<Vec<_>>()).collect()
     };
     match ready {
-        Ready::Listens(port) => any(net::tcp_files(pid), &|text| net::listening_ports(text).any(|p| p == port)),
-        Ready::Receives(port) => any(net::udp_files(pid), &|text| net::bound_ports(text).any(|p| p == port)),
-        Ready::Runs => true,
+        Ready::Listens(port) => of(net::tcp_files(pid), &|s| s.listens && s.port == port),
+        Ready::Receives(port) => of(net::udp_files(pid), &|s| s.port == port),
+        Ready::Runs => Vec::new(),
+    }
+}
+
+/// Whether a process or one that it started has any of these sockets open.
+fn has_any(reader: &dyn Reader, pid: u32, sockets: &[InetSocket]) -> bool {
+    let own = process::sockets(reader, pid).unwrap_or_default();
+    own.iter().any(|inode| sockets.iter().any(|s| s.inode == *inode))
+        || process::children(reader, pid).into_iter().any(|child| has_any(reader, child, sockets))
+}
+
+impl Server {
+    /// Waits until it is ready.
+    fn wait(&mut self, end: &End, ready: Ready, limit: Duration) -> Result<()> {
+        let (reader, started) = (end.node.reader(), Instant::now());
+        loop {
+            if let Some(output) = self.process.try_wait()? {
+                return Err(self.failed(format!("it ended before it was used: {:?}", output.end), Some(&output)));
+            }
+            let sockets = sockets(reader, self.process.pid(), ready);
+            let is_ready = match ready {
+                Ready::Runs => started.elapsed() >= RUNS_FOR,
+                _ => !sockets.is_empty() && has_any(reader, self.process.pid(), &sockets),
+            };
+            if is_ready {
+                return Ok(());
+            }
+            if started.elapsed() > limit {
+                let taken = if sockets.is_empty() { "" } else { "; another program has its port" };
+                return Err(self.failed(format!("it was not ready after {} s{taken}", limit.as_secs()), None));
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    fn failed(&self, how: String, output: Option<&Output>) -> Error {
+        let said = output.map(|o| o.err().trim().to_owned()).unwrap_or_default();
+        Error::Failed { node: self.node.clone(), command: self.command.clone(), how, said }
     }
 }
 
 impl Serving {
-    /// Waits for the last one.
-    fn wait(&mut self, end: &End, service: &Service) -> Result<()> {
-        let Some(process) = self.processes.last_mut() else { return Ok(()) };
-        let until = Instant::now() + READY_LIMIT;
-        let failed = |how: String, output: Option<Output>| Error::Failed {
-            node: end.node.name().to_owned(),
-            command: service.exec.shown(),
-            how,
-            said: output.map(|o| o.err().trim().to_owned()).unwrap_or_default(),
-        };
-        // Where another program has the port, ours ends soon after it was started.
-        let mut ready = 0;
-        while ready < READY_LOOKS {
-            ready += u32::from(is_ready(end, process.pid(), service.ready));
-            if let Some(output) = process.try_wait()? {
-                return Err(failed(format!("it ended before it was used: {:?}", output.end), Some(output)));
+    /// What failed for a workload: a server that has ended is the cause, whatever was made of it.
+    pub(super) fn blame(&mut self, error: Error) -> Error {
+        for server in &mut self.servers {
+            if let Ok(Some(output)) = server.process.try_wait() {
+                return server.failed(format!("it ended while it was used: {:?}; {error}", output.end), Some(&output));
             }
-            if Instant::now() > until {
-                return Err(failed(format!("it was not ready after {} s", READY_LIMIT.as_secs()), None));
-            }
-            thread::sleep(POLL);
         }
-        Ok(())
-    }
-
-    /// Ends them, the last one first.
-    pub fn end(mut self) {
-        self.stop();
+        error
     }
 
     fn stop(&mut self) {
-        while let Some(mut process) = self.processes.pop() {
+        while let Some(mut server) = self.servers.pop() {
             // One that has ended by itself is ended.
-            if process.kill().is_ok() {
-                let _ = process.wait(Some(Duration::from_secs(5)));
+            if server.process.kill().is_ok() {
+                let _ = server.process.wait(Some(END_LIMIT));
             }
         }
     }
 }
 
+/// Ends them, the last one first.
 impl Drop for Serving {
     fn drop(&mut self) {
         self.stop();
     }
 }
+
+#[cfg(test)]
+#[path = "service_tests.rs"]
+mod tests;

@@ -20,7 +20,7 @@ pub struct Role {
     pub wants: Wants,
     /// Programs that it runs. A guest of vmio's own gets them with its image.
     pub programs: &'static [&'static str],
-    /// What its machine must have.
+    /// What its machine must have. That is looked at on the host alone, since a guest has the host's own programs.
     pub requirements: &'static [Requirement],
 }
 

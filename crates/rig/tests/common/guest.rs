@@ -47,6 +47,11 @@ impl Bed {
     }
 
     pub fn launch(&self, image: &Image, disks: Vec<DiskSpec>, limit: Duration) -> guests::Result<Box<dyn Guest>> {
+        let spec = GuestSpec { name: "guest0".into(), vcpus: self.vcpus, memory_mib: 256, pins: Vec::new(), disks };
+        self.launch_as(image, &spec, limit)
+    }
+
+    pub fn launch_as(&self, image: &Image, spec: &GuestSpec, limit: Duration) -> guests::Result<Box<dyn Guest>> {
         let ctx = LaunchCtx {
             node: Arc::clone(&self.node),
             journal: Arc::clone(&self.journal),
@@ -59,8 +64,7 @@ impl Bed {
             cgroup_procs: Vec::new(),
             progress: &|_| {},
         };
-        let spec = GuestSpec { name: "guest0".into(), vcpus: self.vcpus, memory_mib: 256, pins: Vec::new(), disks };
-        guests::find("qemu").unwrap().launch(&ctx, &spec)
+        guests::find("qemu").unwrap().launch(&ctx, spec)
     }
 
     pub fn disk(&self, id: &str, driver: &str, cache: Cache, aio: Aio, iothread: bool) -> DiskSpec {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use vmio_node::{Change, Exec, Journal, Local, Node};
 use vmio_rig::disks::targets::TargetCtx;
 
+pub mod cells;
 pub mod guest;
 
 /// A place to work.
@@ -32,6 +33,11 @@ impl Bed {
 
     pub fn dir(&self) -> PathBuf {
         self.dir.path().canonicalize().unwrap()
+    }
+
+    /// The same node, for what keeps it.
+    pub fn shared(&self) -> Arc<dyn Node> {
+        Arc::new(Local::owned(Arc::clone(&self.journal)))
     }
 
     pub fn ctx(&self, mib: u64) -> TargetCtx<'_> {

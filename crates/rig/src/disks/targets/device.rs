@@ -37,6 +37,9 @@ impl Target for Device {
     fn written(&self) -> bool {
         true
     }
+    fn native_is_a_device(&self) -> bool {
+        true
+    }
     fn requirements(&self) -> &'static [Requirement] {
         &[
             Requirement {

@@ -21,6 +21,9 @@ impl Target for Lvm {
     fn requirements(&self) -> &'static [Requirement] {
         &[]
     }
+    fn native_is_a_device(&self) -> bool {
+        true
+    }
     fn fits(&self, ground: &Ground) -> std::result::Result<(), String> {
         volume::fits(self.name(), "lvm:VG", ground)
     }

@@ -19,6 +19,9 @@ impl Target for LvmThin {
     fn requirements(&self) -> &'static [Requirement] {
         &[]
     }
+    fn native_is_a_device(&self) -> bool {
+        true
+    }
     fn fits(&self, ground: &Ground) -> std::result::Result<(), String> {
         volume::fits(self.name(), "lvmthin:VG/POOL", ground)
     }

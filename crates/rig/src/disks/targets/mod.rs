@@ -80,6 +80,11 @@ pub trait Target: Sync {
     fn takes_device(&self) -> bool {
         false
     }
+    /// Whether the native side works on a block device that is the run's own, made by it or given to it (`--device`),
+    /// and not on a file: then what is set of the device is set for the run alone.
+    fn native_is_a_device(&self) -> bool {
+        false
+    }
     /// Whether it can be made in a place, else why not and what to do. What is a file by nature
     /// needs a place that holds files.
     fn fits(&self, ground: &Ground) -> std::result::Result<(), String> {
@@ -361,6 +366,7 @@ mod tests {
         assert_eq!(names(&|t| t.refilled(None)), ["sparse", "lvm-thin", "zvol", "rbd"]);
         assert_eq!(names(&|t| t.refilled(Some(&thin)) && !t.refilled(None)), ["device"]);
         assert_eq!(names(&|t| t.takes_device()), ["device"]);
+        assert_eq!(names(&|t| t.native_is_a_device()), ["device", "lvm", "lvm-thin", "zvol", "rbd"]);
         assert_eq!(names(&|t| t.written()), ["device", "sparse", "preallocated", "lvm"]);
     }
 }

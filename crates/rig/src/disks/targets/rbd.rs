@@ -32,6 +32,9 @@ impl Target for Rbd {
             check: qemu_has_rbd,
         }]
     }
+    fn native_is_a_device(&self) -> bool {
+        true
+    }
     fn fits(&self, ground: &Ground) -> std::result::Result<(), String> {
         volume::fits(self.name(), "rbd:POOL", ground)
     }

@@ -117,6 +117,7 @@ impl Machine<'_> {
                     .readback(attachment, &found)
                     .map_err(|e| anyhow::anyhow!("QEMU did not set up {} as asked: {e}", attachment.label()))?;
             }
+            found.extend(super::prepare::read_ahead(guest.node().reader(), &guest.disk_path(id)?));
             found.extend(self.targets.get(target).map(|t| t.attached(attachment)).unwrap_or_default());
             self.store.add_effective(self.run, &format!("{target}/{side}/{}", attachment.label()), &found)?;
         }

@@ -31,6 +31,8 @@ mod observe;
 mod prepare;
 mod settings;
 mod stage;
+#[cfg(test)]
+mod tests;
 
 /// Length of the probe that a cap of `--gentle` comes from.
 const PROBE_SECONDS: f64 = 0.5;
@@ -80,14 +82,17 @@ pub struct Machine<'a> {
     /// Somebody else has moved what was made, or put something in its place: the run ends, and
     /// everything is taken away as ever.
     exchanged: Option<String>,
+    /// What was set on the host for a cell cannot be set back: the run ends.
+    stuck: Option<String>,
     progress: &'a dyn Fn(&str),
 }
 
 /// Cores and memory that QEMU has: all that vmio may use here, as a guest of the user's would have it; under
-/// `--gentle` one core, and little memory beside its guest's.
+/// `--gentle` one core, and little memory beside that of the guests that run at the same time.
 pub fn qemu_share(study: &Study, gentle: bool, local: &dyn Node) -> (u32, u64) {
+    let memory = |side: &Side| u64::from(side.shape.memory_mib.unwrap_or(study.guest.memory_mib)) + QEMU_OWN_MIB;
     match gentle {
-        true => (1, (u64::from(study.guest.memory_mib) + QEMU_OWN_MIB) * MIB),
+        true => (1, boot::sides(&study.cells()).keys().map(memory).sum::<u64>() * MIB),
         false => (limits::usable_cpus(local.reader()).unwrap_or(1), environment::memory_bytes(local)),
     }
 }
@@ -291,7 +296,7 @@ impl Rig for Machine<'_> {
     }
 
     fn must_stop(&mut self) -> Option<String> {
-        if let Some(reason) = self.sick.as_ref().or(self.exchanged.as_ref()) {
+        if let Some(reason) = self.sick.as_ref().or(self.exchanged.as_ref()).or(self.stuck.as_ref()) {
             return Some(reason.clone());
         }
         self.watcher.as_mut()?.must_stop()

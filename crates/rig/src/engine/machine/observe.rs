@@ -1,5 +1,7 @@
 //! One cell: its actors made ready, the settings put, the workloads, the probes around them.
 
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,8 +9,9 @@ use vmio_model::cell::{Cell, DetectZeroes};
 use vmio_model::result::{DeviceUse, Foreign, Mark, Sample, WorkloadResult};
 
 use super::Machine;
+use super::settings::{self, Chosen};
 use super::stage::{Act, Terms};
-use crate::probes::{Subject, Thing, Watch, foreign};
+use crate::probes::{self, Observed, Subject, Thing, Watch, foreign};
 use crate::workloads::{self, Gentle};
 
 /// Length of the look at the device before a cell.
@@ -27,46 +30,63 @@ impl Machine<'_> {
     }
 
     /// Runs a cell with the probes around it.
-    pub(super) fn observe(
-        &mut self,
-        cell: &Cell,
-        (round, boot): (u32, u32),
-        terms: Terms<'_>,
-    ) -> anyhow::Result<Sample> {
+    pub(super) fn observe(&mut self, cell: &Cell, at: (u32, u32), terms: Terms<'_>) -> anyhow::Result<Sample> {
         let mut acts = Vec::new();
         for (i, actor) in cell.actors().enumerate() {
             acts.push(self.stage(actor, terms, terms.caps.get(i).copied().flatten())?);
         }
-        let mut subjects: Vec<Subject> = Vec::new();
-        for subject in acts.iter().flat_map(|act| &act.subjects) {
-            // What several actors share is watched once.
-            if !subjects.iter().any(|s| s.name == subject.name && s.thing == subject.thing) {
-                subjects.push(subject.clone());
+        self.run_acts(cell, at, acts, settings::chosen(cell)?)
+    }
+
+    /// Runs actors that are ready. Whatever fails: what was set for them is taken back, and what they began with
+    /// their disks is brought to its end.
+    pub(super) fn run_acts(
+        &mut self,
+        cell: &Cell,
+        (round, boot): (u32, u32),
+        acts: Vec<Act>,
+        chosen: Vec<Chosen>,
+    ) -> anyhow::Result<Sample> {
+        let acts = Arc::new(acts);
+        let (mut put, set) = self.put_settings(chosen, &acts)?;
+        let effective = std::mem::take(&mut put.effective);
+        let worked = set.and_then(|()| self.watch_acts(&acts));
+        let taken_back = self.take_back(put);
+        let mut settled = Ok(());
+        if worked.is_ok() {
+            for act in acts.iter() {
+                settled = settled.and(self.settle(act));
             }
         }
-        let settings = self.put_settings(cell, &acts)?;
-        let before = self.look_before(&subjects)?;
-        let started_unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
-        let watch = Watch::start(subjects)?;
-        let (acts, results) = self.on_storage(move || {
-            let results = perform(&acts);
-            (acts, results)
-        })?;
-        let seen = watch.stop()?;
-        settings.undo(&self.journal)?;
-        for act in &acts {
-            self.settle(act)?;
-        }
-        let mut done: Vec<WorkloadResult> = Vec::new();
+        let Worked { before, started_unix, results, seen } = worked?;
+        let mut done = Vec::new();
         for (act, result) in acts.iter().zip(results) {
-            let result = self.blamed(act, result)?;
+            let whose = |e: anyhow::Error| if acts.len() > 1 { e.context(act.actor.key()) } else { e };
+            let result = self.blamed(act, result).map_err(whose)?;
             done.push(WorkloadResult { command: act.command(result.command), ..result });
+        }
+        let seen = seen?;
+        taken_back?;
+        settled?;
+        for (at, found) in &effective {
+            self.store.add_effective(self.run, at, found)?;
         }
         let (foreign, marks) = judge(&acts, &done, before.as_ref(), seen.device().as_ref());
         let mut done = done.into_iter();
         let result = done.next().unwrap_or_default();
         let (cell, beside) = (cell.clone(), done.collect());
         Ok(Sample { cell, round, boot, started_unix, result, beside, seen: seen.seen, foreign, marks })
+    }
+
+    /// The work itself, with the probes around it.
+    fn watch_acts(&mut self, acts: &Arc<Vec<Act>>) -> anyhow::Result<Worked> {
+        let subjects = probes::each_once(acts.iter().flat_map(|act| act.subjects.clone()));
+        let before = self.look_before(&subjects)?;
+        let started_unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
+        let watch = Watch::start(subjects)?;
+        let at_work = Arc::clone(acts);
+        let results = self.on_storage(move || perform(&at_work))?;
+        Ok(Worked { before, started_unix, results, seen: watch.stop() })
     }
 
     /// What is still to be done with an actor's disk after its work.
@@ -108,27 +128,38 @@ impl Machine<'_> {
     }
 }
 
-/// Runs the actors, each from its start on.
-fn perform(acts: &[Act]) -> Vec<workloads::Result<WorkloadResult>> {
-    let one = |act: &Act| {
-        thread::sleep(act.actor.start.duration());
-        act.workload.perform(&act.stage)
-    };
+/// What came of the work of a cell's actors.
+struct Worked {
+    before: Option<DeviceUse>,
+    started_unix: f64,
+    /// By actor.
+    results: Vec<workloads::Result<WorkloadResult>>,
+    seen: vmio_node::Result<Observed>,
+}
+
+/// Runs the actors, each from its start on, and waits for all of them: one that fails ends none of the others.
+pub(super) fn perform(acts: &[Act]) -> Vec<workloads::Result<WorkloadResult>> {
     if let [only] = acts {
-        return vec![one(only)];
+        return vec![perform_one(only)];
     }
     thread::scope(|scope| {
-        let running: Vec<_> = acts.iter().map(|act| scope.spawn(move || one(act))).collect();
-        running
-            .into_iter()
-            .map(|thread| {
-                thread.join().unwrap_or_else(|_| {
-                    let reason = "its thread ended in the middle of it".into();
-                    Err(workloads::Error::Unfit { workload: "a workload".into(), reason })
-                })
-            })
-            .collect()
+        let running: Vec<_> = acts.iter().map(|act| scope.spawn(move || perform_one(act))).collect();
+        let ended =
+            |(act, thread): (&Act, thread::ScopedJoinHandle<'_, _>)| thread.join().unwrap_or_else(|_| Err(broke(act)));
+        acts.iter().zip(running).map(ended).collect()
     })
+}
+
+fn perform_one(act: &Act) -> workloads::Result<WorkloadResult> {
+    thread::sleep(act.actor.start.duration());
+    // A fault of a workload's own costs its cell, not the run, and leaves nothing of the others as it is.
+    let performed = panic::catch_unwind(AssertUnwindSafe(|| act.workload.perform(&act.stage)));
+    performed.unwrap_or_else(|_| Err(broke(act)))
+}
+
+fn broke(act: &Act) -> workloads::Error {
+    let reason = "vmio itself broke off in the middle of it, which is a fault of vmio's: please report it".into();
+    workloads::Error::Unfit { workload: act.actor.workload.clone(), reason }
 }
 
 /// Foreign work at the disk, and words of caution. Of several actors at one disk nobody's own share can be told.

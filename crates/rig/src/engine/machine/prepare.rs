@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use vmio_look::backing::{Backing, write_cache};
@@ -13,16 +12,21 @@ use vmio_model::result::Run;
 use vmio_model::study::plan::Plan;
 use vmio_model::study::{MIB, Study};
 use vmio_model::summary::durability::{FILE_SERVER, WRITE_CACHE};
-use vmio_node::{Change, Exec, Journal, Node, held};
+use vmio_node::linux::block;
+use vmio_node::{Change, Journal, Node, Reader, held};
 
 use super::{Machine, boot, qemu_share};
 use crate::disks::places::{Health, Pool};
 use crate::disks::targets::{self, Prepared, TargetCtx};
+use crate::engine::environment;
 use crate::engine::plan::Placed;
 use crate::engine::store::Store;
 use crate::engine::watcher::Watcher;
 use crate::image::Image;
 use crate::limits::Limits;
+
+/// Key of the read-ahead, in KiB, in what is read back of targets and of guests' disks.
+const READ_AHEAD: &str = "read_ahead_kib";
 
 /// What [`Machine::prepare`] needs to know.
 pub struct Parts<'a> {
@@ -91,10 +95,8 @@ impl<'a> Machine<'a> {
             u64::from(study.guest.memory_mib) * MIB,
         );
         let mut environment = run.environment.clone();
-        environment.fio = match &image {
-            Some(image) => Some(image.fio_version.clone()),
-            None => fio_version(&*local),
-        };
+        environment.fio = environment::fio(image.as_ref(), &*local);
+        environment.programs = environment::programs(&cells, image.as_ref(), &*local);
         environment.native_limits = match &limits {
             Ok(limits) => limits.describe().to_owned(),
             Err(why) => {
@@ -130,6 +132,7 @@ impl<'a> Machine<'a> {
             health,
             sick: None,
             exchanged: None,
+            stuck: None,
             local,
             journal,
             progress,
@@ -208,7 +211,8 @@ fn make_targets(
                         there().and_then(|()| target.prepare(&ctx)).map_err(|e| there().err().unwrap_or(e))?;
                     prepared.intact()?;
                     let backing = below(node, prepared.native(), in_pool.as_ref(), place);
-                    let settings = prepared.effective();
+                    let mut settings = prepared.effective();
+                    settings.extend(read_ahead(node.reader(), prepared.native()));
                     Ok::<_, targets::Error>((prepared, backing, settings))
                 }
             })
@@ -229,6 +233,11 @@ fn make_targets(
     Ok(())
 }
 
+/// The read-ahead in force for who reads a path through the page cache, for the result.
+pub(super) fn read_ahead(reader: &dyn Reader, path: &Path) -> Option<(String, String)> {
+    Some((READ_AHEAD.to_owned(), block::read_ahead_kib(reader, path)?.to_string()))
+}
+
 /// The disks below a target. Where they cannot be followed down from a volume, those of its pool. A
 /// Ceph cluster's are not this host's: the kernel's mapping that the native side opens is no disk.
 fn below(node: &dyn Node, native: &Path, pool: Option<&Pool>, place: Backing) -> Backing {
@@ -241,12 +250,6 @@ fn below(node: &dyn Node, native: &Path, pool: Option<&Pool>, place: Backing) ->
         (Ok(found), None) => found,
         (Err(e), None) => Backing { not_visible: Some(e.to_string()), ..Backing::default() },
     }
-}
-
-/// Version line of the host's fio.
-fn fio_version(local: &dyn Node) -> Option<String> {
-    let asked = Exec::new("fio").args(["--version"]).limit(Duration::from_secs(10));
-    local.exec(&asked).ok().filter(vmio_node::Output::ok).map(|o| o.out().trim().to_owned())
 }
 
 /// Opens a directory whose path has no links, as the plan looked it up: one that was put there since

@@ -1,6 +1,7 @@
 //! The settings of a cell: put before it, taken back after it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use vmio_model::cell::Cell;
@@ -8,50 +9,106 @@ use vmio_node::Journal;
 
 use super::Machine;
 use super::stage::Act;
-use crate::settings::{self, Applied, Where};
+use crate::engine::measure::Impossible;
+use crate::settings::{self, Error, Fit, Setting, Undo, Where};
 
-/// What was set for a cell.
-#[derive(Default)]
-pub(super) struct Put(Vec<Applied>);
+/// A setting of a cell, with its value.
+pub(super) type Chosen = (&'static dyn Setting, String);
 
-impl Put {
-    /// Takes it back, the last one first.
-    pub(super) fn undo(mut self, journal: &Journal) -> anyhow::Result<()> {
-        let mut first = Ok(());
-        while let Some(applied) = self.0.pop() {
-            let undone = applied.undo.map_or(Ok(()), |undo| undo(journal));
-            // One that fails does not keep the others from being undone.
-            first = first.and(undone);
-        }
-        first.context("what was set for a cell cannot be set back")
-    }
+/// The settings that a cell names.
+pub(super) fn chosen(cell: &Cell) -> anyhow::Result<Vec<Chosen>> {
+    let find = |name: &str| settings::find(name).with_context(|| format!("no setting {name}"));
+    cell.settings.iter().map(|(name, value)| Ok((find(name)?, value.clone()))).collect()
 }
 
 impl Machine<'_> {
-    /// Puts a cell's settings for each of its actors, and stores as what they read back.
-    pub(super) fn put_settings(&self, cell: &Cell, acts: &[Act]) -> anyhow::Result<Put> {
-        let mut put = Put::default();
-        for (name, value) in &cell.settings {
-            let setting = settings::find(name).with_context(|| format!("no setting {name}"))?;
-            for act in acts {
-                let target = act.actor.target().and_then(|target| self.targets.get(target));
-                let Some(end) = act.stage.ends.values().next() else { continue };
-                let on = Where { actor: &act.actor, end, native: target.map(|t| t.native()), journal: &self.journal };
-                match setting.apply(value, &on) {
-                    Ok(applied) => {
-                        let at = format!("{} [{name}={value}]", act.actor.place_key());
-                        let found = BTreeMap::from([(name.clone(), applied.effective.clone())]);
-                        put.0.push(applied);
-                        self.store.add_effective(self.run, &at, &found)?;
-                    }
-                    Err(e) => {
-                        let failed = e.context(format!("cannot set {name} to {value} for {}", act.actor.key()));
-                        put.undo(&self.journal)?;
-                        return Err(failed);
-                    }
-                }
-            }
+    /// Puts settings for each actor that they are for. What was put until one failed is to be taken back all the
+    /// same. A guest whose storage hangs gives no answer: then the run ends, and the journal takes back the host's.
+    pub(super) fn put_settings(
+        &mut self,
+        chosen: Vec<Chosen>,
+        acts: &Arc<Vec<Act>>,
+    ) -> anyhow::Result<(Put, anyhow::Result<()>)> {
+        if chosen.is_empty() {
+            return Ok((Put::default(), Ok(())));
         }
-        Ok(put)
+        let (acts, journal) = (Arc::clone(acts), Arc::clone(&self.journal));
+        self.on_storage(move || put(&chosen, &acts, &journal))
+    }
+
+    /// Takes back what was put.
+    pub(super) fn take_back(&mut self, put: Put) -> anyhow::Result<()> {
+        // Where the storage is sick guests may hang, and all is taken back in its own way.
+        if put.undo.is_empty() || self.sick.is_some() {
+            return Ok(());
+        }
+        let journal = Arc::clone(&self.journal);
+        self.on_storage(move || put.take_back(&journal))?.map_err(|left| {
+            if left.on_host {
+                // Cells to come would run with what was set for this one.
+                self.stuck = Some(format!("{:#}", left.error));
+            }
+            left.error
+        })
+    }
+}
+
+/// What was set for a cell.
+#[derive(Default)]
+pub(super) struct Put {
+    /// How to take it back, with whether it is the host that it was set on.
+    undo: Vec<(bool, Undo)>,
+    /// What was in force, as read back, by whom it was set for.
+    pub(super) effective: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+/// What could not be taken back.
+struct Left {
+    /// Whether it is the host's, where cells to come would meet it: a guest is booted anew.
+    on_host: bool,
+    error: anyhow::Error,
+}
+
+impl Put {
+    /// Takes it back, the last one first.
+    fn take_back(mut self, journal: &Journal) -> Result<(), Left> {
+        let mut left: Option<Left> = None;
+        while let Some((on_host, undo)) = self.undo.pop() {
+            // One that fails does not keep the others from being undone.
+            let Err(e) = undo(journal) else { continue };
+            let error = anyhow::Error::new(e).context("what was set for a cell cannot be set back");
+            let on_host = on_host || left.as_ref().is_some_and(|l| l.on_host);
+            left = Some(Left { on_host, error: left.map_or(error, |l| l.error) });
+        }
+        left.map_or(Ok(()), Err)
+    }
+}
+
+fn put(chosen: &[Chosen], acts: &[Act], journal: &Journal) -> (Put, anyhow::Result<()>) {
+    let mut put = Put::default();
+    let all = chosen.iter().try_for_each(|one| acts.iter().try_for_each(|act| put_one(one, act, journal, &mut put)));
+    (put, all)
+}
+
+fn put_one((setting, value): &Chosen, act: &Act, journal: &Journal, into: &mut Put) -> anyhow::Result<()> {
+    let name = setting.name();
+    let failed = || format!("cannot set {name} to {value} for {}", act.actor.key());
+    match setting.fits(&act.actor) {
+        Fit::Sets => {}
+        Fit::Nothing(_) => return Ok(()),
+        Fit::Refused(why) => return Err(Impossible(format!("{}: {why}", failed())).into()),
+    }
+    // The role that is measured is the actor's own.
+    let end = act.workload.roles().last().and_then(|role| act.stage.ends.get(role.name));
+    let end = end.with_context(|| format!("{}: nothing was prepared for its workload", failed()))?;
+    match setting.apply(value, &Where { actor: &act.actor, end, journal }) {
+        Ok(applied) => {
+            into.undo.push((act.actor.side.is_native(), applied.undo));
+            let at = format!("{} [{name}={value}]", act.actor.place_key());
+            into.effective.entry(at).or_default().insert(name.to_owned(), applied.effective);
+            Ok(())
+        }
+        Err(Error::Refused(why)) => Err(Impossible(format!("{}: {why}", failed())).into()),
+        Err(e) => Err(anyhow::Error::new(e).context(failed())),
     }
 }

@@ -1,6 +1,8 @@
 //! The stage of an actor: its subject brought into the state that the workload needs, the ends of its roles,
 //! what is watched of it.
 
+use std::net::Ipv4Addr;
+
 use anyhow::Context as _;
 use vmio_model::cell::{Actor, Millis, Subject as On};
 use vmio_model::result::DiskTraits;
@@ -13,7 +15,7 @@ use crate::engine::measure::Impossible;
 use crate::limits::OOM_SCORE_ADJ;
 use crate::probes::foreign::Circumstances;
 use crate::probes::{Qemu, Subject, Thing};
-use crate::workloads::{self, At, End, Found, Gentle, Span, Stage};
+use crate::workloads::{self, At, End, Found, Gentle, Role, Span, Stage, Wants};
 
 /// An actor that is ready to start.
 pub(super) struct Act {
@@ -50,6 +52,11 @@ impl Machine<'_> {
         let name = &actor.workload;
         let workload = workloads::find(name).with_context(|| format!("no workload {name}"))?;
         let seconds = actor.duration.map_or(terms.seconds, Millis::seconds);
+        if let (false, Some(image)) = (actor.side.is_native(), &self.image)
+            && let Some(why) = workload.programs().find_map(|program| image.lacks(program))
+        {
+            return Err(Impossible(format!("{name} cannot run in a guest: {why}")).into());
+        }
         match &actor.subject {
             On::Disk { target, .. } => self.on_disk(actor, target, workload, (seconds, terms.most_bytes), cap),
             On::Machine => self.on_machine(actor, workload, seconds),
@@ -115,10 +122,15 @@ impl Machine<'_> {
         })
     }
 
-    /// The machine itself: each role gets it, and nothing on it.
-    fn on_machine(&mut self, actor: &Actor, workload: Found, seconds: f64) -> anyhow::Result<Act> {
-        let end = self.end(actor)?;
-        let ends = workload.roles().iter().map(|role| (role.name, end.clone())).collect();
+    /// The machine itself: each role gets it, and where it wants an address, that by which a machine reaches itself.
+    pub(super) fn on_machine(&mut self, actor: &Actor, workload: Found, seconds: f64) -> anyhow::Result<Act> {
+        let base = self.end(actor)?;
+        let end = |role: &Role| match role.wants {
+            Wants::Path => anyhow::bail!("{} works on a disk, and its actor on none", actor.workload),
+            Wants::Address => Ok((role.name, End { at: At::Address(Ipv4Addr::LOCALHOST.into()), ..base.clone() })),
+            Wants::Nothing => Ok((role.name, base.clone())),
+        };
+        let ends = workload.roles().iter().map(end).collect::<anyhow::Result<_>>()?;
         let subjects = self.watched(actor, Vec::new())?;
         let stage = Stage { ends, seconds, span: None };
         Ok(Act { actor: actor.clone(), workload, stage, subjects, disk: None, named: None })

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use vmio_look::backing::Backing;
 use vmio_look::neighbours::{self, Others};
-use vmio_look::require::Requirement;
-use vmio_model::cell::{Actor, Cell};
+use vmio_model::cell::Cell;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::result::{Run, Skipped, WorkloadTraits};
 use vmio_model::study::plan::{self as reckon, Plan};
@@ -17,14 +16,16 @@ use vmio_model::study::{MIB, Study};
 use vmio_node::{Node, Reader};
 
 use self::rates::{needed_bytes, rates, refilled};
+use self::unmet::unmet;
 use super::machine;
 use crate::disks::places::{self, Ground, Place};
 use crate::disks::space::gib;
 use crate::disks::targets::Pinned;
 use crate::disks::{space, targets};
-use crate::{guests, limits, settings, workloads};
+use crate::{guests, limits, workloads};
 
 mod rates;
+mod unmet;
 
 pub use self::rates::takes_device;
 
@@ -274,71 +275,6 @@ fn backing_of(local: &dyn Node, place: &Place, existing: &Path, device: Option<&
 /// The deepest part of the path that exists: what the scratch directory will lie in.
 fn existing_part(reader: &dyn Reader, dir: &Path) -> PathBuf {
     dir.ancestors().find(|p| matches!(reader.stat(p), Ok(Some(_)))).unwrap_or(Path::new("/")).to_path_buf()
-}
-
-/// Cells that cannot run here, with the first unmet requirement of the entries that they name.
-fn unmet(study: &Study, local: &dyn Node, gentle: bool, wishes: &Wishes, ground: Option<&Ground>) -> Vec<Skipped> {
-    let why = |cell: &Cell| {
-        let mut actors = cell.actors();
-        let unfit = actors.find_map(|actor| why_not(actor, local, gentle, wishes, ground));
-        unfit.or_else(|| unsettable(cell)).or_else(|| in_each_others_way(cell))
-    };
-    study.cells().into_iter().filter_map(|cell| Some(Skipped { reason: why(&cell)?, cell })).collect()
-}
-
-/// Why what a cell sets cannot be set there.
-fn unsettable(cell: &Cell) -> Option<String> {
-    cell.settings.keys().find_map(|name| match settings::find(name) {
-        None => Some(format!("there is no setting {name}")),
-        Some(setting) => cell.actors().find_map(|actor| setting.fits(actor).err()),
-    })
-}
-
-/// Why actors cannot work on their targets at the same time: one would write over what the other reads.
-fn in_each_others_way(cell: &Cell) -> Option<String> {
-    let writes = |actor: &Actor| workloads::find(&actor.workload).is_some_and(|w| w.traits().writes());
-    cell.actors().enumerate().find_map(|(i, actor)| {
-        let target = actor.target()?;
-        let other = cell.actors().take(i).find(|other| other.target() == Some(target))?;
-        let clash = writes(actor) || writes(other);
-        clash.then(|| format!("two actors work on the target {target} at once, and one of them writes to it"))
-    })
-}
-
-fn why_not(actor: &Actor, local: &dyn Node, gentle: bool, wishes: &Wishes, ground: Option<&Ground>) -> Option<String> {
-    let mut needs: Vec<&Requirement> = Vec::new();
-    if let Some(guest) = guests::find(&actor.side.kind) {
-        if let Err(reason) = guest.fits(&actor.side.shape) {
-            return Some(reason);
-        }
-        needs.extend(guest.requirements());
-    }
-    if let (Some(target), Some(ground)) = (actor.target().and_then(targets::find), ground)
-        && (wishes.device.is_none() || !target.takes_device())
-    {
-        if let Err(reason) = target.fits(ground) {
-            return Some(reason);
-        }
-        match ground.pool() {
-            Some(pool) => {
-                needs.extend(pool.requirements());
-                // What a hypervisor needs to open its volumes.
-                if actor.attachment().is_some() {
-                    needs.extend(targets::find(pool.target()).map_or(&[][..], |t| t.requirements()));
-                }
-            }
-            None => needs.extend(target.requirements()),
-        }
-    }
-    let workload = workloads::find(&actor.workload)?;
-    needs.extend(workload.requirements());
-    let missing = needs
-        .iter()
-        .find_map(|r| (r.check)(local.reader()).err().map(|found| format!("{}: {found}; {}", r.name, r.mend)));
-    missing.or_else(|| guests::qemu::why_not(local, actor)).or_else(|| {
-        let unfit = gentle.then(|| workload.can_be_gentle().err()).flatten()?;
-        Some(format!("{unfit}; gentle is on because other guests run here or it was asked for (--no-gentle)"))
-    })
 }
 
 impl Planned {

@@ -15,7 +15,7 @@ use vmio_node::{ChangeId, End, Exec, Journal, Node, Output, Reader, Remote, mach
 use super::super::{Error, GuestSpec, LaunchCtx, Result, file_error};
 use super::args::{MOST_DISKS, Paths, PciAddress, Plan, PlannedDisk, arguments, chardev_id, device_id, serial};
 use super::guard::{Guard, Served};
-use super::{SharedQmp, console, disks, running_accel};
+use super::{SharedQmp, console, disks, pins, running_accel};
 use crate::disks::Storage;
 use crate::disks::drivers;
 use crate::guests::Hypervisor;
@@ -66,7 +66,7 @@ pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) 
     let command = Exec {
         oom_score_adj: Some(ctx.oom_score_adj),
         cgroup_procs: ctx.cgroup_procs.clone(),
-        ..pinned(&qemu, &spec.pins).args(arguments(&plan))
+        ..pins::held(&qemu, &spec.pins).args(arguments(&plan))
     };
     let started = Instant::now();
     let process = ctx.node.spawn(&command)?;
@@ -92,6 +92,7 @@ pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) 
         let boot_seconds = started.elapsed().as_secs_f64();
         let disks = find_disks(remote.reader(), spec)?;
         let accel = running_accel(&mut qmp)?;
+        pins::read_back(ctx.node.reader(), pid, &spec.pins).map_err(|reason| process.give_up(&reason))?;
         let devices = spec.disks.iter().enumerate().map(|(i, d)| (d.id.clone(), device_id(i))).collect();
         let hypervisor = Hypervisor::of(&mut qmp, pid, paths.watch.clone(), spec.memory_mib, devices)?;
         Ok((remote, qmp, hypervisor, accel, boot_seconds, disks))
@@ -105,16 +106,6 @@ pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) 
         Err(e @ Error::Down { .. }) => Err(e),
         Err(e) => Err(process.give_up(&format!("did not come up: {e}"))),
     }
-}
-
-/// QEMU, held to these processors by taskset(1), which becomes it; its threads inherit that
-/// (sched_setaffinity(2)).
-fn pinned(qemu: &Path, pins: &[u32]) -> Exec {
-    if pins.is_empty() {
-        return Exec::new(qemu.to_string_lossy());
-    }
-    let list: Vec<String> = pins.iter().map(u32::to_string).collect();
-    Exec::new("taskset").args(["-c".to_owned(), list.join(","), qemu.to_string_lossy().into_owned()])
 }
 
 /// Checks the specification and makes the plan of the command line.

@@ -8,6 +8,7 @@ mod effective;
 mod exchange;
 mod guard;
 mod launch;
+mod pins;
 mod version;
 
 use std::collections::BTreeMap;
@@ -17,8 +18,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use vmio_look::require::{Requirement, readable};
 use vmio_model::cell::Shape;
 use vmio_model::result::Accel;
-use vmio_node::Node;
 use vmio_node::qmp::Qmp;
+use vmio_node::{Node, Reader};
 
 use super::{Accelerator, Disks, Error, Guest, GuestKind, GuestSpec, Hypervisor, Images, LaunchCtx, Result};
 use crate::disks::Storage;
@@ -64,7 +65,7 @@ impl GuestKind for Qemu {
         ];
         REQUIREMENTS
     }
-    fn fits(&self, shape: &Shape) -> std::result::Result<(), String> {
+    fn fits(&self, shape: &Shape, host: &dyn Reader) -> std::result::Result<(), String> {
         match shape {
             Shape { machine: Some(machine), .. } if machine != MACHINE => {
                 Err(format!("vmio's own guests under QEMU have the machine {MACHINE}, not {machine}"))
@@ -72,7 +73,7 @@ impl GuestKind for Qemu {
             Shape { kernel: Some(kernel), .. } => {
                 Err(format!("vmio's own guests run the kernel of their image, not {kernel}: see `vmio image`"))
             }
-            _ => Ok(()),
+            Shape { pins, .. } => pins::can_be_had(pins, host),
         }
     }
     fn launch(&self, ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>> {

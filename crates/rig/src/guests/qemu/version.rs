@@ -35,7 +35,7 @@ pub fn why_not(node: &dyn Node, actor: &Actor) -> Option<String> {
 mod tests {
     use std::path::Path;
 
-    use vmio_model::cell::{Aio, Attachment, Cache, Options};
+    use vmio_model::cell::{Aio, Attachment, Cache, Cell, Options};
     use vmio_node::fake::{Fake, says};
 
     use super::*;
@@ -52,8 +52,7 @@ mod tests {
         let old = host("QEMU emulator version 7.2.22 (Debian)\n");
         let plain = Attachment::new("virtio-blk", Cache::None, Aio::Native);
         let why_not = |host: &Fake, target: &str, asked: &Attachment| {
-            let (guest, workload) = ("qemu".to_owned(), "seq-write".to_owned());
-            why_not(host, &Cell { guest, target: target.into(), attachment: Some(asked.clone()), workload })
+            why_not(host, &Cell::on("qemu", target, Some(asked.clone()), "seq-write").lead)
         };
         assert_eq!(why_not(&old, "sparse", &plain), None);
         assert_eq!(why_not(&old, "qcow2-full-l2", &plain), None);

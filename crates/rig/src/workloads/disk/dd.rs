@@ -152,7 +152,8 @@ mod tests {
     #[test]
     fn the_last_line_is_read_exactly() {
         let got = dd_write::ENTRY.result("local", "dd".into(), 536_870_912, &output(&fixture("write.err"), 0)).unwrap();
-        assert_eq!((got.write_bytes, got.read_bytes, got.ios), (536_870_912, 0, 8192));
+        let work = got.disk_work();
+        assert_eq!((work.write_bytes, work.read_bytes, work.ios), (536_870_912, 0, 8192));
         assert!(fixture("write.err").contains(&format!("copied, {} s", got.seconds)));
         assert_eq!(got.raw["dd"].as_str().unwrap(), fixture("write.err").lines().last().unwrap());
         assert_eq!(last_line("65536 bytes (66 kB, 64 KiB) copied, 1.9e-05 s, 3.4 GB/s"), Some((65536, 1.9e-05)));

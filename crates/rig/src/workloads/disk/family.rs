@@ -208,11 +208,13 @@ mod tests {
     fn names_say_it_all() {
         let job = parse("seq-read-64k-d8-uring-buffered").unwrap().unwrap();
         assert_eq!(job, Member { rw: Rw::Read, block_bytes: 64 << 10, depth: 8, uring: true, buffered: true });
-        let t = job.job().traits();
+        let t = job.job().traits().disk.unwrap();
         assert_eq!((t.engine.as_str(), t.direct, t.depth, t.sequential, t.reads), ("io_uring", false, 8, true, true));
-        let t = find("rand-write-7680-d1").unwrap().traits();
+        let traits = find("rand-write-7680-d1").unwrap().traits();
+        assert_eq!(traits.name, "rand-write-7680-d1");
+        let t = traits.disk.unwrap();
         assert_eq!((t.engine.as_str(), t.direct, t.block_bytes, t.sequential), ("libaio", true, 7680, false));
-        assert!(t.writes && !t.reads && t.name == "rand-write-7680-d1");
+        assert!(t.writes && !t.reads);
     }
 
     /// Every member's name is read back as the same member.

@@ -283,11 +283,12 @@ mod tests {
         let got = rand_read_32::ENTRY.result("local", "fio".into(), &output(&text, "", 0)).unwrap();
         let doc: Value = serde_json::from_str(&text).unwrap();
         let read = &doc["jobs"][0]["read"];
-        assert_eq!(got.read_bytes, read["io_bytes"].as_u64().unwrap());
-        assert_eq!(got.write_bytes, 0);
-        assert!((got.iops() - read["iops"].as_f64().unwrap()).abs() < 0.01, "{}", got.iops());
-        assert!((got.bandwidth() - read["bw_bytes"].as_f64().unwrap()).abs() < 1.0);
-        let latency = got.latency.unwrap();
+        let work = got.disk_work();
+        assert_eq!(work.read_bytes, read["io_bytes"].as_u64().unwrap());
+        assert_eq!(work.write_bytes, 0);
+        assert!((work.iops() - read["iops"].as_f64().unwrap()).abs() < 0.01, "{}", work.iops());
+        assert!((work.bandwidth() - read["bw_bytes"].as_f64().unwrap()).abs() < 1.0);
+        let latency = work.latency.unwrap();
         let p99 = read["clat_ns"]["percentile"]["99.000000"].as_f64().unwrap();
         assert!((latency.at(99.0).unwrap() - p99 * 1e-9).abs() < 1e-12);
         assert!(latency.percentiles.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1));
@@ -298,7 +299,8 @@ mod tests {
     fn warnings_around_the_document_do_no_harm() {
         let text = format!("fio: file hash not empty on exit\nnote {{x}}\n{}\nfio: bye\n", fixture("seq-write.json"));
         let got = seq_write::ENTRY.result("local", "fio".into(), &output(&text, "", 0)).unwrap();
-        assert!(got.write_bytes > 0 && got.read_bytes == 0);
+        let work = got.disk_work();
+        assert!(work.write_bytes > 0 && work.read_bytes == 0);
     }
 
     #[test]

@@ -1,0 +1,402 @@
+//! Cells of made-up workloads under made-up settings, on a made-up machine.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use vmio_model::cell::{Millis, Settings, Subject};
+use vmio_model::figure::{Figure, Reading, Unit};
+use vmio_model::result::{Skipped, Watched, WorkloadResult};
+use vmio_model::study::{Names, Sort};
+use vmio_node::fake::Fake;
+
+use super::settings::Chosen;
+use super::stage::Act;
+use super::*;
+use crate::engine::measure::Impossible;
+use crate::settings::{Applied, Error, Fit, Setting, Where};
+use crate::workloads::{At, Found, Role, Stage, Wants, Workload};
+
+/// What happened, in order.
+type Log = Arc<Mutex<Vec<String>>>;
+
+/// A run's memory.
+#[derive(Default)]
+struct Memory(Mutex<BTreeMap<String, BTreeMap<String, String>>>);
+
+impl Store for Memory {
+    fn add_sample(&self, _: i64, _: &Sample) -> anyhow::Result<()> {
+        Ok(())
+    }
+    fn add_skipped(&self, _: i64, _: &Skipped) -> anyhow::Result<()> {
+        Ok(())
+    }
+    fn set_environment(&self, _: i64, _: &Environment) -> anyhow::Result<()> {
+        Ok(())
+    }
+    fn add_effective(&self, _: i64, at: &str, settings: &BTreeMap<String, String>) -> anyhow::Result<()> {
+        self.0.lock().unwrap().insert(at.into(), settings.clone());
+        Ok(())
+    }
+}
+
+/// A workload on the machine itself.
+struct Work {
+    name: &'static str,
+    log: Log,
+    takes: Duration,
+    how: How,
+}
+
+#[derive(Clone, Copy)]
+enum How {
+    Well,
+    Badly,
+    Panics,
+}
+
+impl Workload for Work {
+    fn about(&self) -> &str {
+        "made up"
+    }
+    fn traits(&self) -> WorkloadTraits {
+        let figures = vec![Figure::rate("speed", Unit::OperationsPerSecond)];
+        WorkloadTraits { name: self.name.into(), figures, judged_by: "speed".into(), disk: None }
+    }
+    fn works_on(&self) -> Sort {
+        Sort::Machine
+    }
+    fn roles(&self) -> &'static [Role] {
+        const fn role(name: &'static str, wants: Wants) -> Role {
+            Role { name, wants, programs: &["made-up"], requirements: &[] }
+        }
+        const { &[role("server", Wants::Address), role("client", Wants::Nothing)] }
+    }
+    fn run(&self, stage: &Stage) -> workloads::Result<WorkloadResult> {
+        let told = |what: &str| self.log.lock().unwrap().push(format!("{} {what}", self.name));
+        told("begins");
+        std::thread::sleep(self.takes);
+        told("ends");
+        assert!(matches!(self.how, How::Well | How::Badly), "{} panics", self.name);
+        match self.how {
+            How::Badly => Err(workloads::Error::Unfit { workload: self.name.into(), reason: "it is made so".into() }),
+            _ => Ok(WorkloadResult {
+                seconds: stage.seconds,
+                figures: vec![Reading::scalar("speed", 3.0)],
+                command: "made-up".into(),
+                ..WorkloadResult::default()
+            }),
+        }
+    }
+}
+
+/// A setting of the workloads with this letter in their names; `none` is refused, `bad` is not in force, `stuck` cannot
+/// be undone.
+struct Made(&'static str, Log);
+
+impl Setting for Made {
+    fn name(&self) -> &'static str {
+        self.0
+    }
+    fn about(&self) -> &'static str {
+        "made up"
+    }
+    fn examples(&self) -> &'static [&'static str] {
+        &["good"]
+    }
+    fn reader(&self) -> fn(&str) -> Result<String, String> {
+        |text| Ok(text.to_owned())
+    }
+    fn fits(&self, actor: &Actor) -> Fit {
+        if actor.workload.contains(self.0) { Fit::Sets } else { Fit::Nothing("it is not of that letter".into()) }
+    }
+    fn apply(&self, value: &str, on: &Where<'_>) -> crate::settings::Result<Applied> {
+        let what = format!("{}={value} for {}", self.0, on.actor.workload);
+        match value {
+            "none" => return Err(Error::Refused("not here".into())),
+            "bad" => return Err(Error::NotAsAsked { asked: value.into(), found: "good".into() }),
+            _ => self.1.lock().unwrap().push(format!("set {what}")),
+        }
+        let (log, stuck) = (self.1.clone(), value == "stuck");
+        let undo = move |_: &Journal| {
+            log.lock().unwrap().push(format!("undo {what}"));
+            if stuck { Err(Error::Refused("it sticks".into())) } else { Ok(()) }
+        };
+        Ok(Applied { effective: format!("{value}!"), undo: Box::new(undo) })
+    }
+}
+
+struct Bed {
+    study: Study,
+    memory: Memory,
+    journal: Arc<Journal>,
+    node: Arc<dyn Node>,
+    log: Log,
+    _dir: tempfile::TempDir,
+}
+
+impl Bed {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let text = "name = 'x'\ntitle = 'x'\nguest = { vcpus = 1, memory_mib = 256 }\n\
+                    repeat = { min_pairs = 2, max_pairs = 2, min_boots = 1, half_width = 0.05, seconds = 1.0, max_minutes = 1.0 }\n\
+                    [[matrix]]\nsides = ['native']\nmachine = true\nworkloads = ['a']\n";
+        let workload = vmio_model::study::WorkloadName { name: "a".into(), works_on: Sort::Machine };
+        let names = Names { guests: vec!["native".into()], workloads: vec![workload], ..Names::default() };
+        Self {
+            study: Study::parse("x.toml", text, &names).unwrap(),
+            memory: Memory::default(),
+            journal: Arc::new(Journal::open(&dir.path().join("journal"), "test").unwrap()),
+            node: Arc::new(Fake::new("fake").file("/proc/stat", "cpu  100 0 0 0 0 0 0 0 0 0\n")),
+            log: Log::default(),
+            _dir: dir,
+        }
+    }
+
+    fn machine(&self) -> Machine<'_> {
+        Machine {
+            study: &self.study,
+            store: &self.memory,
+            run: 1,
+            local: self.node.clone(),
+            journal: self.journal.clone(),
+            targets: BTreeMap::new(),
+            backings: BTreeMap::new(),
+            limits: Err("not here".into()),
+            image: None,
+            run_dir: PathBuf::new(),
+            state_dir: PathBuf::new(),
+            environment: environment(),
+            sides: BTreeMap::new(),
+            guests: BTreeMap::new(),
+            cap_ratio: None,
+            caps: BTreeMap::new(),
+            beside_bytes: 0,
+            spans: BTreeMap::new(),
+            refilled: Vec::new(),
+            qemu_limits: None,
+            watcher: None,
+            health: None,
+            sick: None,
+            exchanged: None,
+            stuck: None,
+            progress: &|_| {},
+        }
+    }
+
+    /// An actor that is ready, on the machine itself.
+    fn act(&self, machine: &mut Machine<'_>, name: &'static str, start_ms: u32, takes_ms: u64, how: How) -> Act {
+        let work = Work { name, log: self.log.clone(), takes: Duration::from_millis(takes_ms), how };
+        let actor = Actor { start: Millis(start_ms), ..Cell::of(Side::native(), Subject::Machine, name).lead };
+        machine.on_machine(&actor, Found::Entry(Box::leak(Box::new(work))), 0.5).unwrap()
+    }
+
+    fn set(&self, name: &'static str) -> &'static Made {
+        Box::leak(Box::new(Made(name, self.log.clone())))
+    }
+
+    fn told(&self) -> Vec<String> {
+        std::mem::take(&mut *self.log.lock().unwrap())
+    }
+}
+
+fn environment() -> Environment {
+    Environment {
+        vmio: String::new(),
+        kernel: String::new(),
+        guest_kernel: None,
+        cpu: String::new(),
+        cpus: 1,
+        memory_bytes: 0,
+        accel: None,
+        accel_reason: String::new(),
+        qemu: None,
+        fio: None,
+        programs: BTreeMap::new(),
+        backing: String::new(),
+        vcpus: 1,
+        memory_mib: 256,
+        native_limits: String::new(),
+        other_guests: 0,
+        cap_ratio: None,
+        node: None,
+        written_beside_bytes: 0,
+    }
+}
+
+/// The cell of actors that are ready.
+fn cell_of(acts: &[Act], settings: Settings) -> Cell {
+    let mut actors = acts.iter().map(|act| act.actor.clone());
+    Cell { lead: actors.next().unwrap(), beside: actors.collect(), settings }
+}
+
+fn run(machine: &mut Machine<'_>, acts: Vec<Act>, chosen: &[(&'static Made, &str)]) -> anyhow::Result<Sample> {
+    let chosen: Vec<Chosen> = chosen.iter().map(|(setting, value)| (*setting as _, (*value).to_owned())).collect();
+    let settings = chosen.iter().map(|(setting, value)| (setting.name().to_owned(), value.clone())).collect();
+    let cell = cell_of(&acts, settings);
+    machine.run_acts(&cell, (3, 1), acts, chosen)
+}
+
+#[test]
+fn an_actor_on_the_machine_itself_needs_no_disk() {
+    let bed = Bed::new();
+    let mut machine = bed.machine();
+    let act = bed.act(&mut machine, "a", 0, 1, How::Well);
+    let at = |role: &str| act.stage.end(role).unwrap().at.clone();
+    assert_eq!((at("client"), at("server")), (At::Nothing, At::Address([127, 0, 0, 1].into())));
+    assert_eq!(act.stage.end("client").unwrap().exec_base.oom_score_adj, Some(limits::OOM_SCORE_ADJ));
+    let sample = run(&mut machine, vec![act], &[]).unwrap();
+    assert_eq!((sample.cell.key().as_str(), sample.round, sample.boot), ("machine/native/a", 3, 1));
+    assert_eq!((sample.result.figure("speed"), sample.result.seconds), (Some(3.0), 0.5));
+    let seen: Vec<_> = sample.seen.iter().map(|s| (s.watched.clone(), s.probe.as_str())).collect();
+    assert_eq!(seen, [(Watched::Processors, "cpu")]);
+    assert_eq!((sample.device(), sample.marks.len(), sample.beside.len()), (None, 0, 0));
+    assert_eq!(machine.written_beside() + machine.most_bytes(&sample.cell), 0, "nothing is written");
+}
+
+#[test]
+fn actors_work_at_the_same_time_each_from_its_start_on() {
+    let bed = Bed::new();
+    let mut machine = bed.machine();
+    let acts = vec![
+        bed.act(&mut machine, "a", 0, 1000, How::Well),
+        bed.act(&mut machine, "b", 400, 1200, How::Well),
+        bed.act(&mut machine, "c", 0, 1, How::Well),
+    ];
+    let began = Instant::now();
+    let sample = run(&mut machine, acts, &[]).unwrap();
+    assert!(began.elapsed() >= Duration::from_millis(1600), "all are waited for");
+    assert_eq!(sample.cell.key(), "machine/native/a & machine/native/b@0.4s & machine/native/c");
+    assert_eq!((sample.beside.len(), sample.results().count()), (2, 3));
+    let told = bed.told();
+    let at = |what: &str| told.iter().position(|t| t == what).unwrap();
+    assert!(at("c ends") < at("b begins") && at("b begins") < at("a ends") && at("a ends") < at("b ends"), "{told:?}");
+    assert_eq!(sample.seen.len(), 1, "the processors are watched once");
+}
+
+#[test]
+fn when_one_actor_fails_the_others_come_to_their_end() {
+    for how in [How::Badly, How::Panics] {
+        let bed = Bed::new();
+        let mut machine = bed.machine();
+        let acts = vec![bed.act(&mut machine, "a", 0, 300, How::Well), bed.act(&mut machine, "b", 0, 1, how)];
+        let setting = bed.set("a");
+        let error = run(&mut machine, acts, &[(setting, "good")]).unwrap_err();
+        let said = format!("{error:#}");
+        assert!(said.starts_with("machine/native/b: b cannot run here"), "whose it was: {said}");
+        let told = bed.told();
+        assert_eq!(told.last().unwrap(), "undo a=good for a", "{told:?}");
+        assert!(told.contains(&"a ends".to_owned()), "{told:?}");
+        assert_eq!(machine.must_stop(), None, "one cell failed, not the run");
+        assert!(bed.memory.0.lock().unwrap().is_empty());
+    }
+    // Alone, too, a fault of a workload's is its cell's.
+    let bed = Bed::new();
+    let mut machine = bed.machine();
+    let acts = vec![bed.act(&mut machine, "a", 0, 1, How::Panics)];
+    let said = run(&mut machine, acts, &[]).unwrap_err().to_string();
+    assert!(said.contains("a cannot run here: vmio itself broke off"), "{said}");
+}
+
+#[test]
+fn settings_are_put_for_whom_they_are_and_taken_back_in_reverse() {
+    let bed = Bed::new();
+    let mut machine = bed.machine();
+    let acts = vec![bed.act(&mut machine, "ax", 0, 1, How::Well), bed.act(&mut machine, "ay", 50, 1, How::Well)];
+    let (both, one) = (bed.set("a"), bed.set("y"));
+    let sample = run(&mut machine, acts, &[(both, "1"), (one, "2")]).unwrap();
+    assert_eq!(
+        bed.told(),
+        [
+            "set a=1 for ax",
+            "set a=1 for ay",
+            "set y=2 for ay",
+            "ax begins",
+            "ax ends",
+            "ay begins",
+            "ay ends",
+            "undo y=2 for ay",
+            "undo a=1 for ay",
+            "undo a=1 for ax",
+        ]
+    );
+    assert_eq!(sample.cell.key(), "machine/native/ax & machine/native/ay@0.05s [a=1, y=2]");
+    let stored = bed.memory.0.lock().unwrap();
+    let found: Vec<_> =
+        stored.iter().flat_map(|(at, all)| all.iter().map(move |(k, v)| format!("{at}: {k} {v}"))).collect();
+    assert_eq!(found, ["machine/native [a=1]: a 1!", "machine/native [y=2]: y 2!"], "as read back");
+}
+
+#[test]
+fn a_cell_whose_setting_fails_leaves_nothing_set() {
+    for (value, impossible, why) in
+        [("none", true, "not here"), ("bad", false, "bad was asked for and good is in force")]
+    {
+        let bed = Bed::new();
+        let mut machine = bed.machine();
+        let acts = vec![bed.act(&mut machine, "ax", 0, 1, How::Well), bed.act(&mut machine, "ay", 0, 1, How::Well)];
+        let (first, second) = (bed.set("a"), bed.set("y"));
+        let error = run(&mut machine, acts, &[(first, "1"), (second, value)]).unwrap_err();
+        let told = bed.told();
+        assert_eq!(told, ["set a=1 for ax", "set a=1 for ay", "undo a=1 for ay", "undo a=1 for ax"], "nobody worked");
+        assert_eq!(error.is::<Impossible>(), impossible);
+        let said = format!("{error:#}");
+        assert!(said.contains(&format!("cannot set y to {value} for machine/native/ay: {why}")), "{said}");
+        assert!(bed.memory.0.lock().unwrap().is_empty());
+        assert_eq!(machine.must_stop(), None);
+    }
+}
+
+#[test]
+fn what_cannot_be_set_back_on_the_host_ends_the_run() {
+    let bed = Bed::new();
+    let mut machine = bed.machine();
+    let acts = vec![bed.act(&mut machine, "abc", 0, 1, How::Well)];
+    let (a, b, c) = (bed.set("a"), bed.set("b"), bed.set("c"));
+    let said = format!("{:#}", run(&mut machine, acts, &[(a, "1"), (b, "stuck"), (c, "3")]).unwrap_err());
+    assert!(said.contains("what was set for a cell cannot be set back: it sticks"), "{said}");
+    let told = bed.told();
+    assert_eq!(told[5..], ["undo c=3 for abc", "undo b=stuck for abc", "undo a=1 for abc"], "the others are: {told:?}");
+    assert_eq!(machine.must_stop(), Some(said));
+}
+
+#[test]
+fn a_guest_that_is_gone_is_no_reason_to_end_the_run() {
+    let bed = Bed::new();
+    let mut machine = bed.machine();
+    let mut act = bed.act(&mut machine, "a", 0, 1, How::Well);
+    act.actor.side = Side::of("qemu");
+    let setting = bed.set("a");
+    let error = run(&mut machine, vec![act], &[(setting, "stuck")]).unwrap_err();
+    assert!(format!("{error:#}").contains("cannot be set back"));
+    assert_eq!(machine.must_stop(), None, "it is booted anew");
+}
+
+/// A guest on storage that hangs gives no answer: nothing is asked of it, and the journal takes back the host's.
+#[test]
+fn nothing_is_set_back_by_way_of_sick_storage() {
+    let bed = Bed::new();
+    let mut machine = bed.machine();
+    let act = bed.act(&mut machine, "a", 0, 1, How::Well);
+    machine.sick = Some("the pool is full".into());
+    run(&mut machine, vec![act], &[(bed.set("a"), "1")]).unwrap();
+    assert_eq!(bed.told(), ["set a=1 for a", "a begins", "a ends"]);
+    assert_eq!(machine.must_stop().as_deref(), Some("the pool is full"));
+}
+
+#[test]
+fn under_gentle_qemu_has_memory_for_all_guests_of_a_round() {
+    let text = "name = 'x'\ntitle = 'x'\nguest = { vcpus = 1, memory_mib = 256 }\n\
+                repeat = { min_pairs = 2, max_pairs = 2, min_boots = 1, half_width = 0.05, seconds = 1.0, max_minutes = 1.0 }\n\
+                [[matrix]]\nsides = ['qemu']\nshapes = [{}, { memory_mib = 1024 }]\nmachine = true\nworkloads = ['a']\n\
+                [[cell]]\nactors = [{ side = 'qemu', machine = true, workload = 'a' }, \
+                { side = 'qemu', nth = 2, machine = true, workload = 'a' }]\n";
+    let workload = vmio_model::study::WorkloadName { name: "a".into(), works_on: Sort::Machine };
+    let names =
+        Names { guests: ["native", "qemu"].map(str::to_owned).into(), workloads: vec![workload], ..Names::default() };
+    let study = Study::parse("x.toml", text, &names).unwrap();
+    let node = Fake::new("fake").file("/proc/meminfo", "MemTotal: 8388608 kB\n");
+    assert_eq!(qemu_share(&study, true, &node), (1, (256 + 1024 + 256 + 3 * QEMU_OWN_MIB) * MIB));
+    assert_eq!(qemu_share(&study, false, &node), (1, 8 << 30));
+}

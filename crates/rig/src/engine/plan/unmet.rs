@@ -1,0 +1,203 @@
+//! Cells that cannot run on this machine, and why.
+
+use vmio_look::require::Requirement;
+use vmio_model::cell::{Actor, Cell};
+use vmio_model::result::Skipped;
+use vmio_model::study::Study;
+use vmio_node::Node;
+
+use super::Wishes;
+use crate::disks::places::Ground;
+use crate::disks::targets;
+use crate::settings::Fit;
+use crate::{guests, settings, workloads};
+
+/// Why it is gentle, and what to do.
+const GENTLE: &str = "gentle is on because other guests run here or it was asked for (--no-gentle)";
+
+/// Cells that cannot run here, with the first unmet requirement of the entries that they name.
+pub(super) fn unmet(
+    study: &Study,
+    local: &dyn Node,
+    gentle: bool,
+    wishes: &Wishes,
+    ground: Option<&Ground>,
+) -> Vec<Skipped> {
+    let why = |cell: &Cell| {
+        let mut actors = cell.actors();
+        let unfit = actors.find_map(|actor| why_not(actor, local, gentle, wishes, ground));
+        unfit.or_else(|| unsettable(cell)).or_else(|| in_each_others_way(cell))
+    };
+    study.cells().into_iter().filter_map(|cell| Some(Skipped { reason: why(&cell)?, cell })).collect()
+}
+
+/// Why what a cell sets cannot be set there.
+fn unsettable(cell: &Cell) -> Option<String> {
+    cell.settings.keys().find_map(|name| {
+        let Some(setting) = settings::find(name) else { return Some(format!("there is no setting {name}")) };
+        let fits: Vec<Fit> = cell.actors().map(|actor| setting.fits(actor)).collect();
+        let refused = fits.iter().find_map(|fit| if let Fit::Refused(why) = fit { Some(why) } else { None });
+        // What one actor has nothing for is for the others; what none has anything for is a mistake.
+        let nothing = || fits.iter().find_map(|fit| if let Fit::Nothing(why) = fit { Some(why) } else { None });
+        let none = || if fits.contains(&Fit::Sets) { None } else { nothing() };
+        refused.or_else(none).map(|why| format!("{name}: {why}"))
+    })
+}
+
+/// Why actors cannot work on their targets at the same time: one would write over what the other reads.
+fn in_each_others_way(cell: &Cell) -> Option<String> {
+    let writes = |actor: &Actor| workloads::find(&actor.workload).is_some_and(|w| w.traits().writes());
+    cell.actors().enumerate().find_map(|(i, actor)| {
+        let target = actor.target()?;
+        let other = cell.actors().take(i).find(|other| other.target() == Some(target))?;
+        let clash = writes(actor) || writes(other);
+        clash.then(|| format!("two actors work on the target {target} at once, and one of them writes to it"))
+    })
+}
+
+fn why_not(actor: &Actor, local: &dyn Node, gentle: bool, wishes: &Wishes, ground: Option<&Ground>) -> Option<String> {
+    let mut needs: Vec<&Requirement> = Vec::new();
+    if let Some(guest) = guests::find(&actor.side.kind) {
+        let shape = &actor.side.shape;
+        if let Err(reason) = guest.fits(shape, local.reader()) {
+            return Some(reason);
+        }
+        if gentle && !shape.pins.is_empty() {
+            return Some(format!("a guest has no processors of its own choice while it is held to one core; {GENTLE}"));
+        }
+        needs.extend(guest.requirements());
+    }
+    if let (Some(target), Some(ground)) = (actor.target().and_then(targets::find), ground)
+        && (wishes.device.is_none() || !target.takes_device())
+    {
+        if let Err(reason) = target.fits(ground) {
+            return Some(reason);
+        }
+        match ground.pool() {
+            Some(pool) => {
+                needs.extend(pool.requirements());
+                // What a hypervisor needs to open its volumes.
+                if actor.attachment().is_some() {
+                    needs.extend(targets::find(pool.target()).map_or(&[][..], |t| t.requirements()));
+                }
+            }
+            None => needs.extend(target.requirements()),
+        }
+    }
+    let workload = workloads::find(&actor.workload)?;
+    needs.extend(workload.requirements());
+    let missing = needs
+        .iter()
+        .find_map(|r| (r.check)(local.reader()).err().map(|found| format!("{}: {found}; {}", r.name, r.mend)));
+    missing.or_else(|| guests::qemu::why_not(local, actor)).or_else(|| {
+        let unfit = gentle.then(|| workload.can_be_gentle().err()).flatten()?;
+        Some(format!("{unfit}; {GENTLE}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use vmio_model::cell::{Aio, Attachment, Cache, Shape, Side, Subject};
+    use vmio_node::fake::{Fake, says};
+
+    use super::*;
+
+    fn guest(target: &str, workload: &str) -> Cell {
+        Cell::on("qemu", target, Some(Attachment::new("virtio-blk", Cache::None, Aio::Native)), workload)
+    }
+
+    fn native(target: &str, workload: &str) -> Cell {
+        Cell::on("native", target, None, workload)
+    }
+
+    fn with(mut cell: Cell, other: Cell) -> Cell {
+        cell.beside.push(other.lead);
+        cell
+    }
+
+    fn setting(mut cell: Cell, name: &str, value: &str) -> Cell {
+        cell.settings.insert(name.into(), value.into());
+        cell
+    }
+
+    #[test]
+    fn nobody_writes_to_what_another_one_works_on() {
+        let way = |cell: &Cell| in_each_others_way(cell);
+        assert_eq!(way(&native("sparse", "seq-write")), None);
+        assert_eq!(way(&with(native("sparse", "seq-write"), native("preallocated", "seq-write"))), None);
+        assert_eq!(way(&with(guest("device", "seq-read"), native("device", "rand-read-4k-d2"))), None, "two readers");
+        let machine = Cell::of(Side::native(), Subject::Machine, "openssl");
+        assert_eq!(way(&with(with(machine.clone(), native("device", "seq-write")), machine)), None);
+        for (one, other) in [("seq-write", "seq-read"), ("seq-read", "rand-write-4k-d2"), ("seq-write", "dd-write")] {
+            let said = way(&with(guest("device", one), native("device", other))).unwrap();
+            assert!(said.contains("the target device at once") && said.contains("writes to it"), "{said}");
+        }
+        // Whoever comes first.
+        let three =
+            with(with(native("device", "seq-read"), native("device", "seq-read")), guest("device", "seq-write"));
+        assert!(way(&three).is_some());
+    }
+
+    #[test]
+    fn a_setting_that_is_refused_to_one_or_means_nothing_to_any_cannot_be_set() {
+        let ahead = |cell| unsettable(&setting(cell, "read-ahead", "4096k"));
+        assert_eq!(ahead(guest("sparse", "seq-read")), None);
+        assert_eq!(ahead(native("device", "seq-read")), None);
+        let said = ahead(native("sparse", "seq-read")).unwrap();
+        assert!(said.starts_with("read-ahead: ") && said.contains("works on a file"), "{said}");
+        let machine = Cell::of(Side::of("qemu"), Subject::Machine, "openssl");
+        assert_eq!(ahead(with(guest("sparse", "seq-read"), machine.clone())), None, "it is for the other one");
+        assert!(ahead(with(guest("sparse", "seq-read"), native("served", "seq-read"))).is_some());
+        assert!(ahead(machine.clone()).unwrap().contains("no actor works on one"));
+        assert!(unsettable(&setting(machine, "warp", "9")).unwrap().contains("no setting warp"));
+    }
+
+    /// A host that has all that fio in a guest on a scratch file needs.
+    fn host() -> Fake {
+        Fake::new("fake")
+            .installed("fio")
+            .installed("qemu-system-x86_64")
+            .installed("taskset")
+            .command(|cmd| cmd.program.ends_with("x86_64").then(|| says("QEMU emulator version 7.2.22\n")))
+            .file("/proc/self/status", "Name:\tvmio\nUid:\t0\t0\t0\t0\nCpus_allowed_list:\t0-1\n")
+    }
+
+    #[test]
+    fn a_shape_that_a_host_does_not_have_is_told() {
+        let ground = Ground::Files("/srv".into());
+        let told = |host: &Fake, shape: Shape, gentle: bool| {
+            let mut actor = guest("sparse", "seq-read").lead;
+            actor.side.shape = shape;
+            why_not(&actor, host, gentle, &Wishes::default(), Some(&ground))
+        };
+        let pins = |pins: &[u32]| Shape { pins: pins.to_vec(), ..Shape::default() };
+        assert_eq!(told(&host(), Shape::default(), true), None);
+        assert_eq!(told(&host(), Shape { vcpus: Some(2), memory_mib: Some(512), ..pins(&[1]) }, false), None);
+        assert!(told(&host(), pins(&[2]), false).unwrap().contains("processor 2: vmio may use 0, 1"));
+        let said = told(&host(), pins(&[1]), true).unwrap();
+        assert!(said.contains("held to one core") && said.contains("--no-gentle"), "{said}");
+        assert!(
+            told(&host(), Shape { machine: Some("pc".into()), ..Shape::default() }, false).unwrap().contains("q35")
+        );
+        let native = Side { shape: pins(&[1]), ..Side::native() };
+        let actor = Actor { side: native, ..native_actor() };
+        assert!(why_not(&actor, &host(), false, &Wishes::default(), Some(&ground)).unwrap().contains("no shape"));
+    }
+
+    fn native_actor() -> Actor {
+        native("sparse", "seq-read").lead
+    }
+
+    #[test]
+    fn a_program_that_the_host_lacks_keeps_its_workloads_from_running_on_both_sides() {
+        let ground = Ground::Files("/srv".into());
+        let told = |host: &Fake, cell: Cell| why_not(&cell.lead, host, false, &Wishes::default(), Some(&ground));
+        for cell in [guest("sparse", "dd-read"), native("sparse", "dd-read")] {
+            let said = told(&host(), cell).unwrap();
+            assert!(said.contains("no program dd in PATH; apt install coreutils"), "{said}");
+        }
+        let host = host().installed("dd");
+        assert_eq!((told(&host, guest("sparse", "dd-read")), told(&host, native("sparse", "dd-read"))), (None, None));
+    }
+}

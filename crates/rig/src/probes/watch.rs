@@ -1,0 +1,328 @@
+//! Probes at work: on things of any machines, from a start to a stop.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use vmio_model::result::{CpuUse, DeviceUse, Seen};
+use vmio_node::{FileSample, Node, SamplePlan, Sampling};
+
+use super::{ALL, ByFiles, HERTZ, Looking, Subject, Thing, Way};
+
+/// What was seen between start and stop.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Observed {
+    /// Seconds between the first and the last tick.
+    pub seconds: f64,
+    /// What each probe saw of each thing.
+    pub seen: Vec<Seen>,
+    /// Why a disk cannot be seen.
+    pub not_visible: Option<String>,
+    /// What could not be read, in words.
+    pub notes: Vec<String>,
+}
+
+impl Observed {
+    /// The first disk that was seen.
+    pub fn device(&self) -> Option<DeviceUse> {
+        self.seen.iter().find_map(DeviceUse::of)
+    }
+
+    /// CPU seconds.
+    pub fn cpu(&self) -> CpuUse {
+        CpuUse::of(&self.seen)
+    }
+}
+
+/// Each thing once: actors share processors, disks, and the hypervisor of a guest in which several of them work, to
+/// which each may bring a server of its own disk. What was watched twice would count twice.
+pub fn each_once(subjects: impl IntoIterator<Item = Subject>) -> Vec<Subject> {
+    let mut all: Vec<Subject> = Vec::new();
+    for subject in subjects {
+        let same = |known: &&mut Subject| known.name == subject.name && known.thing.is_that_of(&subject.thing);
+        match (all.iter_mut().find(same).map(|known| &mut known.thing), subject) {
+            (None, subject) => all.push(subject),
+            (Some(Thing::Hypervisor(_, known)), Subject { thing: Thing::Hypervisor(_, more), .. }) => {
+                known.servers.extend(more.servers);
+                known.servers.sort_unstable();
+                known.servers.dedup();
+            }
+            (Some(_), _) => {}
+        }
+    }
+    all
+}
+
+impl Thing {
+    /// Whether both are the same thing, whatever is known of it.
+    fn is_that_of(&self, other: &Thing) -> bool {
+        match (self, other) {
+            (Thing::Hypervisor(_, one), Thing::Hypervisor(_, other)) => one.pid == other.pid,
+            // A file and a loop device over another one come down to the same disks by ways of their own.
+            (Thing::Disk(one), Thing::Disk(other)) if !one.leaves.is_empty() => one.leaves == other.leaves,
+            (one, other) => one == other,
+        }
+    }
+}
+
+/// One probe on one thing.
+enum Look {
+    /// Which of its machine's paths are its own.
+    Files(&'static dyn ByFiles, Vec<usize>),
+    Own(Box<dyn Looking>),
+    Failed(String),
+}
+
+/// How probes look, each at one thing: which of the subjects, the probe's name, its look.
+type Looks = Vec<(usize, &'static str, Look)>;
+
+/// The files of a machine that probes read, each once however many read it.
+struct Paths {
+    node: Arc<dyn Node>,
+    all: Vec<PathBuf>,
+}
+
+impl Paths {
+    fn place(&mut self, path: PathBuf) -> usize {
+        self.all.iter().position(|known| *known == path).unwrap_or_else(|| {
+            self.all.push(path);
+            self.all.len() - 1
+        })
+    }
+}
+
+/// Probes at work.
+pub struct Watch {
+    subjects: Vec<Subject>,
+    looks: Looks,
+    /// By name of the machine.
+    schedules: BTreeMap<String, Box<dyn Sampling>>,
+}
+
+impl Watch {
+    /// Starts all probes that see anything of the subjects: one schedule a machine for all that read files.
+    ///
+    /// # Errors
+    /// When a machine cannot sample.
+    pub fn start(subjects: Vec<Subject>) -> Result<Self, vmio_node::Error> {
+        let (looks, machines) = looks(&subjects);
+        let interval = Duration::from_secs(1) / HERTZ;
+        let schedule = |(name, Paths { node, all }): (String, Paths)| {
+            Ok((name, node.reader().sample(&SamplePlan { paths: all, interval })?))
+        };
+        let schedules = machines.into_iter().map(schedule).collect::<Result<_, vmio_node::Error>>()?;
+        Ok(Self { subjects, looks, schedules })
+    }
+
+    /// Stops them.
+    ///
+    /// # Errors
+    /// When a machine has lost the samples.
+    pub fn stop(self) -> Result<Observed, vmio_node::Error> {
+        let mut ticks = BTreeMap::new();
+        for (name, sampling) in self.schedules {
+            ticks.insert(name, sampling.stop()?);
+        }
+        Ok(conclude(&self.subjects, self.looks, &ticks))
+    }
+}
+
+/// How each probe looks at each thing, and which files that takes on each machine.
+fn looks(subjects: &[Subject]) -> (Looks, BTreeMap<String, Paths>) {
+    let mut looks = Vec::new();
+    let mut machines: BTreeMap<String, Paths> = BTreeMap::new();
+    for (at, subject) in subjects.iter().enumerate() {
+        for probe in ALL.iter().filter(|p| p.sees(&subject.thing)) {
+            let look = match probe.way() {
+                Way::Files(files) => {
+                    let fresh = || Paths { node: subject.node.clone(), all: Vec::new() };
+                    let paths = machines.entry(subject.name.clone()).or_insert_with(fresh);
+                    Look::Files(files, files.paths(&subject.thing).into_iter().map(|p| paths.place(p)).collect())
+                }
+                Way::Own(own) => own.start(&subject.thing, &subject.node).map_or_else(Look::Failed, Look::Own),
+            };
+            looks.push((at, probe.name(), look));
+        }
+    }
+    (looks, machines)
+}
+
+/// Gives each probe its own part of the ticks.
+fn conclude(subjects: &[Subject], looks: Looks, ticks: &BTreeMap<String, Vec<FileSample>>) -> Observed {
+    let mut all = Observed::default();
+    if let Some([first, .., last]) = ticks.get("").or_else(|| ticks.values().next()).map(Vec::as_slice) {
+        all.seconds = last.seconds - first.seconds;
+    }
+    for (at, probe, look) in looks {
+        let Subject { name, thing, .. } = &subjects[at];
+        let found = match look {
+            Look::Files(files, places) => {
+                let content = |tick: &FileSample, at: &usize| tick.contents.get(*at).cloned().unwrap_or_default();
+                let own = |tick: &FileSample| FileSample {
+                    seconds: tick.seconds,
+                    contents: places.iter().map(|at| content(tick, at)).collect(),
+                };
+                let own: Vec<FileSample> = ticks.get(name).into_iter().flatten().map(own).collect();
+                files.conclude(thing, &own, &mut all.notes)
+            }
+            Look::Own(looking) => looking.stop(&mut all.notes),
+            Look::Failed(why) => Err(why),
+        };
+        match found {
+            Ok(figures) => {
+                let (node, probe) = (name.clone(), probe.to_owned());
+                all.seen.push(Seen { node, watched: thing.watched(), probe, figures });
+            }
+            Err(why) if matches!(thing, Thing::Disk(_)) => all.not_visible = Some(why),
+            Err(why) => all.notes.push(format!("{probe}: {why}")),
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Mutex;
+
+    use vmio_look::backing::Backing;
+    use vmio_model::result::Watched;
+    use vmio_node::fake::Fake;
+
+    use super::super::Qemu;
+    use super::*;
+
+    fn disk(name: &str, minor: u32) -> Thing {
+        Thing::Disk(Backing { leaves: [(name.to_owned(), (254, minor))].into(), ..Backing::default() })
+    }
+
+    fn guest(name: &str, pid: u32, servers: &[u32]) -> Thing {
+        let qemu = Qemu { pid, roles: [(pid, "main".to_owned())].into(), servers: servers.to_vec() };
+        Thing::Hypervisor(name.into(), qemu)
+    }
+
+    fn here(things: impl IntoIterator<Item = Thing>) -> Vec<Subject> {
+        let node: Arc<dyn Node> = Arc::new(Fake::new("fake"));
+        things.into_iter().map(|thing| Subject::here(node.clone(), thing)).collect()
+    }
+
+    #[test]
+    fn each_probe_gets_its_own_files() {
+        let subjects = here([disk("vda", 0), Thing::Processors, guest("qemu", 7, &[])]);
+        let (looks, machines) = looks(&subjects);
+        assert_eq!(machines[""].all.len(), 5);
+        let disk = |ios: u32| format!("{ios} 0 {} 0 0 0 0 0 0 0 0", ios * 8);
+        let tick = |s: f64, ios, user| FileSample {
+            seconds: s,
+            contents: [
+                disk(ios),
+                format!("cpu  {user} 0 0 0 0 0 0 0"),
+                "7 (q) S 1 1 1 0 0 0 0 0 0 0 5 5".into(),
+                "1 1 1".into(),
+                String::new(),
+            ]
+            .map(String::into_bytes)
+            .into(),
+        };
+        let ticks = BTreeMap::from([(String::new(), vec![tick(1.0, 10, 100), tick(1.1, 13, 120), tick(3.0, 20, 200)])]);
+        let seen = conclude(&subjects, looks, &ticks);
+        assert_eq!(seen.seconds, 2.0);
+        assert_eq!(seen.device().unwrap().read_ios, 10);
+        assert!((seen.cpu().host_seconds - 1.0).abs() < 1e-9);
+        assert_eq!(seen.notes, Vec::<String>::new());
+        // What a probe gives is what it declares of that thing.
+        for (subject, seen) in subjects.iter().zip(&seen.seen) {
+            let declared = ALL.iter().find(|p| p.name() == seen.probe).unwrap().figures(&subject.thing);
+            for reading in &seen.figures {
+                let figure = declared.iter().find(|f| f.name == reading.figure);
+                let figure = figure.unwrap_or_else(|| panic!("{}: {}", seen.probe, reading.figure));
+                assert_eq!(
+                    (figure.form, reading.labels.keys().collect()),
+                    (reading.value.form(), figure.labels.iter().collect::<Vec<_>>())
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_actors_share_is_watched_once() {
+        let Thing::Disk(mut by_loop) = disk("vda", 0) else { panic!("no disk") };
+        by_loop.way = vec!["loop0".into(), "vda".into()];
+        let twice = [
+            Thing::Processors,
+            guest("qemu", 7, &[90]),
+            disk("vda", 0),
+            Thing::Processors,
+            guest("qemu", 7, &[91, 90]),
+            Thing::Disk(by_loop),
+            disk("vdb", 16),
+            guest("qemu#2", 8, &[]),
+        ];
+        let mut inside = Subject::here(Arc::new(Fake::new("guest0")), Thing::Processors);
+        inside.name = "guest0".into();
+        let once = each_once(here(twice).into_iter().chain([inside]));
+        let things: Vec<(&str, Watched)> = once.iter().map(|s| (s.name.as_str(), s.thing.watched())).collect();
+        let hypervisor = |name: &str| Watched::Hypervisor(name.to_owned());
+        let disk = |name: &str| Watched::Disk(name.to_owned());
+        let wanted = [Watched::Processors, hypervisor("qemu"), disk("vda"), disk("vdb"), hypervisor("qemu#2")];
+        let wanted: Vec<_> = wanted.into_iter().map(|w| ("", w)).chain([("guest0", Watched::Processors)]).collect();
+        assert_eq!(things, wanted);
+        assert!(matches!(&once[1].thing, Thing::Hypervisor(_, Qemu { servers, .. }) if *servers == [90, 91]));
+    }
+
+    /// Two mounts of NFS are told by one file, and each guest's part is its own.
+    #[test]
+    fn each_machine_has_one_schedule_that_reads_a_file_once() {
+        let nfs = |mount: &str| Backing { nfs: Some("server:/x".into()), mount: mount.into(), ..Backing::default() };
+        let things =
+            [Thing::Disk(nfs("/a")), Thing::Disk(nfs("/b")), Thing::Processors, guest("a", 7, &[]), guest("b", 8, &[])];
+        let mut subjects = here(things);
+        let mut inside = Subject::here(Arc::new(Fake::new("guest0")), Thing::Processors);
+        inside.name = "guest0".into();
+        subjects.push(inside);
+        let (looks, machines) = looks(&subjects);
+        assert_eq!(machines.keys().collect::<Vec<_>>(), ["", "guest0"]);
+        let here = &machines[""].all;
+        assert_eq!(here.len(), 2 + 3 + 3, "{here:?}");
+        let places: Vec<Vec<usize>> = looks
+            .into_iter()
+            .map(|(_, _, look)| if let Look::Files(_, places) = look { places } else { panic!("no files") })
+            .collect();
+        assert_eq!(places, [vec![0], vec![0], vec![1], vec![2, 3, 4], vec![5, 6, 7], vec![0]]);
+    }
+
+    /// A probe that attaches something, and tells what became of it.
+    struct Attached(Arc<Mutex<Vec<&'static str>>>, Result<f64, String>);
+
+    impl Looking for Attached {
+        fn stop(self: Box<Self>, notes: &mut Vec<String>) -> Result<Vec<vmio_model::figure::Reading>, String> {
+            notes.push("lost 3 of them".into());
+            self.0.lock().unwrap().push("stopped");
+            self.1.clone().map(|value| vec![vmio_model::figure::Reading::scalar("packets", value)])
+        }
+    }
+
+    impl Drop for Attached {
+        fn drop(&mut self) {
+            self.0.lock().unwrap().push("gone");
+        }
+    }
+
+    #[test]
+    fn probes_that_look_by_themselves_are_stopped_and_heard() {
+        let subjects = here([Thing::Link("eth0".into())]);
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let own = |outcome| (0, "flows", Look::Own(Box::new(Attached(told.clone(), outcome))));
+        let failed = (0, "perf", Look::Failed("not allowed".into()));
+        let seen =
+            conclude(&subjects, vec![own(Ok(5.0)), own(Err("it lost its map".into())), failed], &BTreeMap::new());
+        assert_eq!((seen.seen.len(), &seen.seen[0].watched), (1, &Watched::Link("eth0".into())));
+        assert_eq!(seen.notes, ["lost 3 of them", "lost 3 of them", "flows: it lost its map", "perf: not allowed"]);
+        assert_eq!(*told.lock().unwrap(), ["stopped", "gone", "stopped", "gone"]);
+        // One that is never stopped goes all the same.
+        drop(own(Ok(0.0)));
+        assert_eq!(told.lock().unwrap().last(), Some(&"gone"));
+        assert_eq!(told.lock().unwrap().len(), 5);
+    }
+}

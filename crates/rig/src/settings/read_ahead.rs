@@ -1,0 +1,126 @@
+//! `read-ahead`: how much the kernel that the actor works under reads ahead of who reads its disk through the page
+//! cache (`queue/read_ahead_kb`; Linux Documentation/ABI/stable/sysfs-block). What goes past the page cache
+//! (O_DIRECT) does not know it.
+//!
+//! In a guest it is that of the guest's own disk. Natively it is set on devices that are the run's own alone: a loop
+//! device over a scratch file, a volume that was made for the run, or the disk that was given with `--device`. The
+//! read-ahead of a file is its file system's, on which others work too.
+
+use std::path::{Path, PathBuf};
+
+use vmio_model::cell::{Actor, Subject};
+use vmio_node::linux::block::Device;
+use vmio_node::{Change, Reader};
+
+use super::{Applied, Error, Fit, Result, Setting, Undo, Where};
+use crate::disks::targets;
+
+/// Entry `read-ahead`.
+pub struct ReadAhead;
+
+/// The kernel counts pages: what is no multiple of their 4 KiB it rounds.
+const PAGE_KIB: u32 = 4;
+/// More makes no sense: it is read in one go.
+const MOST_KIB: u32 = 1 << 20;
+
+impl Setting for ReadAhead {
+    fn name(&self) -> &'static str {
+        "read-ahead"
+    }
+    fn about(&self) -> &'static str {
+        "how much the kernel reads ahead of who reads the actor's disk through its page cache, in KiB"
+    }
+    fn examples(&self) -> &'static [&'static str] {
+        &["128k", "4096k", "0k"]
+    }
+    fn reader(&self) -> fn(&str) -> std::result::Result<String, String> {
+        |text| kib(text).map(spelled)
+    }
+    fn fits(&self, actor: &Actor) -> Fit {
+        let Subject::Disk { target, .. } = &actor.subject else {
+            return Fit::Nothing("read-ahead is a disk's, and no actor works on one".into());
+        };
+        let own = || targets::find(target).is_some_and(|t| t.native_is_a_device());
+        if actor.side.is_native() && !own() { Fit::Refused(on_a_file(target)) } else { Fit::Sets }
+    }
+    fn apply(&self, value: &str, on: &Where<'_>) -> Result<Applied> {
+        let kib = kib(value).map_err(Error::Refused)?;
+        let node = on.end.node.clone();
+        let path = on.end.path().ok_or_else(|| Error::Refused("the actor was given no disk".into()))?;
+        let file = file_of(node.reader(), path, on.actor)?;
+        let before = node.reader().read_text(&file)?;
+        let write = || node.write(&file, kib.to_string().as_bytes(), None);
+        let undo: Undo = match on.actor.side.is_native() {
+            true => {
+                let change = Change::Sysfs { path: file.clone(), before };
+                let ((), id) = on.journal.make(change, write)??;
+                Box::new(move |journal| Ok(journal.undo(id)?))
+            }
+            false => {
+                write()?;
+                let (node, file) = (node.clone(), file.clone());
+                Box::new(move |_| Ok(node.write(&file, before.trim().as_bytes(), None)?))
+            }
+        };
+        match read_back(node.reader(), &file) {
+            Ok(found) if found == kib => Ok(Applied { effective: spelled(found), undo }),
+            other => {
+                undo(on.journal)?;
+                Err(Error::NotAsAsked { asked: spelled(kib), found: spelled(other?) })
+            }
+        }
+    }
+}
+
+/// `4096k`, and no other spelling of it.
+fn spelled(kib: u32) -> String {
+    format!("{kib}k")
+}
+
+fn kib(text: &str) -> std::result::Result<u32, String> {
+    let wrong = || {
+        format!(
+            "{text:?} is no read-ahead: it is written in KiB with a k and in no other way, like 128k, 4096k or 0k, a \
+             multiple of {PAGE_KIB}k and at most {}",
+            spelled(MOST_KIB)
+        )
+    };
+    let kib = text.strip_suffix('k').and_then(|digits| digits.parse::<u32>().ok());
+    let fits = |kib: &u32| kib.is_multiple_of(PAGE_KIB) && *kib <= MOST_KIB && spelled(*kib) == text;
+    kib.filter(fits).ok_or_else(wrong)
+}
+
+fn on_a_file(target: &str) -> String {
+    format!(
+        "the native side of the target {target} works on a file, whose read-ahead is that of the disk below: others \
+         work there, so vmio does not set it; use a target that is a device of the run's own (`device`)"
+    )
+}
+
+/// Where the read-ahead of an actor's disk is set.
+fn file_of(reader: &dyn Reader, path: &Path, actor: &Actor) -> Result<PathBuf> {
+    let shown = path.display();
+    let stat = reader.stat(path)?.ok_or_else(|| Error::Refused(format!("{shown} is not there")))?;
+    if !stat.is_block() {
+        return Err(Error::Refused(on_a_file(actor.target().unwrap_or_default())));
+    }
+    let device = Device::numbered(reader, stat.rdev);
+    if device.is_partition() {
+        let why = "is a part of a disk, whose read-ahead is all of the disk's, and that was not given to vmio";
+        return Err(Error::Refused(format!("{shown} {why}; give it the whole disk")));
+    }
+    match reader.stat(&device.read_ahead_file())? {
+        Some(_) => Ok(device.read_ahead_file()),
+        None => Err(Error::Refused(format!("the kernel has no read-ahead for {shown}"))),
+    }
+}
+
+fn read_back(reader: &dyn Reader, file: &Path) -> Result<u32> {
+    let text = reader.read_text(file)?;
+    let found = text.trim();
+    found.parse().map_err(|_| Error::NotAsAsked { asked: "a read-ahead".into(), found: format!("{found:?}") })
+}
+
+#[cfg(test)]
+#[path = "read_ahead_tests.rs"]
+mod tests;

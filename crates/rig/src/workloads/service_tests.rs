@@ -1,0 +1,232 @@
+//! Servers of made-up workloads, as real processes of this machine: this very program, started again.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+
+use vmio_model::figure::{Figure, Reading, Unit};
+use vmio_model::result::{WorkloadResult, WorkloadTraits};
+use vmio_model::study::Sort;
+use vmio_node::{Journal, Local, Node, machine};
+
+use super::*;
+use crate::workloads::{At, Role, Wants};
+
+/// How the server is told what it is to do.
+const TOLD: &str = "VMIO_TEST_SERVER";
+
+/// The server. `listen 5201 300`: listens after so many milliseconds. Without being told it is no test.
+#[test]
+#[ignore = "started by the other tests"]
+fn server() {
+    let Ok(told) = std::env::var(TOLD) else { return };
+    let words: Vec<&str> = told.split(' ').collect();
+    let number = |at: usize| words[at].parse::<u16>().unwrap();
+    let wait = |ms: u16| thread::sleep(Duration::from_millis(ms.into()));
+    let fail = |e: std::io::Error| -> ! {
+        eprintln!("cannot bind: {e}");
+        std::process::exit(3)
+    };
+    wait(number(2));
+    match words[0] {
+        "listen" => {
+            let _listener = TcpListener::bind(("127.0.0.1", number(1))).unwrap_or_else(|e| fail(e));
+            wait(number(3));
+        }
+        "receive" => {
+            let _socket = UdpSocket::bind(("127.0.0.1", number(1))).unwrap_or_else(|e| fail(e));
+            wait(number(3));
+        }
+        _ => wait(number(3)),
+    }
+    std::process::exit(7);
+}
+
+/// A client that connects to a server.
+struct Pair {
+    told: String,
+    /// Before the command: `sh -c …`.
+    wrapped: Vec<&'static str>,
+    ready: Ready,
+    /// What the client does; `None`: it fails.
+    client: fn(u16) -> Option<f64>,
+    gives: &'static str,
+}
+
+impl Pair {
+    fn new(ready: Ready, told: String) -> Self {
+        Self { told, wrapped: Vec::new(), ready, client: |_| Some(1.0), gives: "speed" }
+    }
+}
+
+impl Workload for Pair {
+    fn about(&self) -> &str {
+        "a client and a server"
+    }
+    fn traits(&self) -> WorkloadTraits {
+        let figures = vec![Figure::rate("speed", Unit::OperationsPerSecond)];
+        WorkloadTraits { name: "pair".into(), figures, judged_by: "speed".into(), disk: None }
+    }
+    fn works_on(&self) -> Sort {
+        Sort::Machine
+    }
+    fn roles(&self) -> &'static [Role] {
+        const fn role(name: &'static str) -> Role {
+            Role { name, wants: Wants::Address, programs: &[], requirements: &[] }
+        }
+        const { &[role("server"), role("client")] }
+    }
+    fn serve(&self, role: &Role, stage: &Stage) -> Result<Option<Service>> {
+        assert_eq!(role.name, "server", "the last role is measured");
+        let program = std::env::current_exe().unwrap().display().to_string();
+        let this = ["workloads::service::tests::server", "--exact", "--ignored", "--nocapture"].map(str::to_owned);
+        let words: Vec<String> = self.wrapped.iter().map(|w| (*w).to_owned()).chain([program]).chain(this).collect();
+        let mut exec =
+            Exec { program: words[0].clone(), args: words[1..].to_vec(), ..stage.end("server")?.exec_base.clone() };
+        exec.env.insert(TOLD.into(), self.told.clone());
+        Ok(Some(Service { exec, ready: self.ready }))
+    }
+    fn run(&self, stage: &Stage) -> Result<WorkloadResult> {
+        let port = match self.ready {
+            Ready::Listens(port) | Ready::Receives(port) => port,
+            Ready::Runs => 0,
+        };
+        let node = stage.end("client")?.node.name().to_owned();
+        let command = "client".to_owned();
+        let failed = || Error::Failed { node, command: command.clone(), how: "no answer".into(), said: String::new() };
+        let figures = vec![Reading::scalar(self.gives, (self.client)(port).ok_or_else(failed)?)];
+        Ok(WorkloadResult { seconds: 0.1, figures, raw: serde_json::Value::Null, command })
+    }
+}
+
+/// A machine whose processes are known.
+struct Bed {
+    stage: Stage,
+    journal: Arc<Journal>,
+    _dir: tempfile::TempDir,
+}
+
+impl Bed {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = Arc::new(Journal::open(&dir.path().join("journal"), "test").unwrap());
+        let node: Arc<dyn Node> = Arc::new(Local::owned(journal.clone()));
+        let end = End { node, at: At::Nothing, exec_base: Exec::default() };
+        let stage = Stage { ends: [("server", end.clone()), ("client", end)].into(), seconds: 1.0, span: None };
+        Self { stage, journal, _dir: dir }
+    }
+
+    fn running(&self) -> usize {
+        machine::marked_processes(|cookie| cookie == self.journal.cookie()).len()
+    }
+}
+
+fn perform(pair: &Pair, bed: &Bed) -> Result<WorkloadResult> {
+    let pair: &dyn Workload = pair;
+    let done = pair.perform(&bed.stage);
+    assert_eq!(bed.running(), 0, "servers end with what they serve");
+    done
+}
+
+/// A port that nobody has.
+fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn a_server_that_listens_late_is_waited_for() {
+    let port = free_port();
+    let pair = Pair {
+        // It is there at once, or it is not waited for.
+        client: |port| TcpStream::connect(("127.0.0.1", port)).ok().map(|_| 2.0),
+        ..Pair::new(Ready::Listens(port), format!("listen {port} 400 30000"))
+    };
+    assert_eq!(perform(&pair, &Bed::new()).unwrap().figure("speed"), Some(2.0));
+}
+
+#[test]
+fn a_server_of_udp_is_ready_when_it_has_its_port() {
+    let port = UdpSocket::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    // Its port is taken only as long as it runs.
+    let client = |port| UdpSocket::bind(("127.0.0.1", port)).is_err().then_some(1.0);
+    let pair = Pair { client, ..Pair::new(Ready::Receives(port), format!("receive {port} 100 30000")) };
+    perform(&pair, &Bed::new()).unwrap();
+    assert!(client(port).is_none());
+}
+
+#[test]
+fn a_server_that_a_shell_started_is_as_good() {
+    let port = free_port();
+    // `true` behind it keeps the shell from giving its place to the server.
+    let wrapped = vec!["sh", "-c", "\"$@\"; true", "sh"];
+    let pair = Pair { wrapped, ..Pair::new(Ready::Listens(port), format!("listen {port} 0 30000")) };
+    perform(&pair, &Bed::new()).unwrap();
+}
+
+#[test]
+fn a_server_that_ends_at_once_is_told_with_what_it_said() {
+    for ready in [Ready::Listens(free_port()), Ready::Runs] {
+        let said = perform(&Pair::new(ready, "end 0 0 0".into()), &Bed::new()).unwrap_err().to_string();
+        assert!(said.contains("ended before it was used: Exit(7)") && said.contains("local"), "{said}");
+    }
+}
+
+#[test]
+fn the_port_of_another_program_is_not_taken_for_the_servers() {
+    let other = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = other.local_addr().unwrap().port();
+    // It finds out only after a while, in which the port has long been listened on.
+    let pair = Pair::new(Ready::Listens(port), format!("listen {port} 500 30000"));
+    let said = perform(&pair, &Bed::new()).unwrap_err().to_string();
+    assert!(said.contains("ended before it was used: Exit(3)") && said.contains("cannot bind: "), "{said}");
+    assert!(said.contains("in use"), "{said}");
+
+    // One that never finds out.
+    let bed = Bed::new();
+    let pair = Pair::new(Ready::Listens(port), "wait 0 0 30000".into());
+    let waited = start_within(&pair, &bed.stage, Duration::from_millis(300)).err().unwrap().to_string();
+    assert!(waited.contains("was not ready after 0 s; another program has its port"), "{waited}");
+    assert_eq!(bed.running(), 0);
+    drop(other);
+    let waited = start_within(&pair, &bed.stage, Duration::from_millis(300)).err().unwrap().to_string();
+    assert!(waited.contains("was not ready") && !waited.contains("another program"), "{waited}");
+}
+
+#[test]
+fn a_server_that_does_not_want_to_end_is_ended() {
+    let port = free_port();
+    let wrapped = vec!["sh", "-c", "trap '' TERM HUP INT; exec \"$@\"", "sh"];
+    let pair = Pair { wrapped, ..Pair::new(Ready::Listens(port), format!("listen {port} 0 30000")) };
+    perform(&pair, &Bed::new()).unwrap();
+}
+
+#[test]
+fn a_server_that_ends_meanwhile_is_the_cause() {
+    let port = free_port();
+    let client = |_| {
+        thread::sleep(Duration::from_millis(600));
+        None
+    };
+    let pair = Pair { client, ..Pair::new(Ready::Listens(port), format!("listen {port} 0 200")) };
+    let said = perform(&pair, &Bed::new()).unwrap_err().to_string();
+    assert!(said.contains("ended while it was used: Exit(7)") && said.contains("no answer"), "{said}");
+    // Where it is sound, the client is told alone.
+    let port = free_port();
+    let pair = Pair { client: |_| None, ..Pair::new(Ready::Listens(port), format!("listen {port} 0 30000")) };
+    let said = perform(&pair, &Bed::new()).unwrap_err().to_string();
+    assert!(said.contains("`client` failed (no answer)") && !said.contains("ended"), "{said}");
+}
+
+#[test]
+fn a_result_with_other_figures_than_declared_fails() {
+    let bed = Bed::new();
+    let pair = Pair { gives: "haste", ..Pair::new(Ready::Runs, "wait 0 0 30000".into()) };
+    let said = perform(&pair, &bed).unwrap_err().to_string();
+    assert!(said.contains("`client`") && said.contains("it gave no speed"), "{said}");
+    // A panic of the client ends the server, too.
+    let client = |_| -> Option<f64> { panic!("in the middle of it") };
+    let pair = Pair { client, ..Pair::new(Ready::Runs, "wait 0 0 30000".into()) };
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| perform(&pair, &bed)));
+    assert!(panicked.is_err() && bed.running() == 0);
+}

@@ -1,0 +1,105 @@
+//! A whole run by the engine, kept in memory.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use vmio_model::result::{Environment, Run, RunState, Sample, Skipped};
+use vmio_model::study::{self, Names, Study};
+use vmio_node::{Journal, Local};
+use vmio_rig::disks::{drivers, targets};
+use vmio_rig::engine::measure::Event;
+use vmio_rig::engine::plan::{self, Planned, Wishes};
+use vmio_rig::engine::store::Store;
+use vmio_rig::engine::{self, Job, environment};
+use vmio_rig::{guests, settings, workloads};
+
+/// Both sides' resources and so few rounds as there may be.
+pub const HEAD: &str = "name = 'cells'\ntitle = 'cells'\nguest = { vcpus = 1, memory_mib = 256 }\nsize = { target_mib = 512 }\n\
+    repeat = { min_pairs = 2, max_pairs = 2, min_boots = 1, half_width = 0.05, seconds = 0.5, max_minutes = 5.0, \
+    max_gib_written = 16.0 }\n";
+
+/// The names of the entries.
+fn names() -> Names {
+    Names {
+        guests: guests::ALL.iter().map(|g| g.name().to_owned()).collect(),
+        targets: targets::ALL.iter().map(|t| t.name().to_owned()).collect(),
+        drivers: drivers::ALL.iter().map(|d| d.name().to_owned()).collect(),
+        settings: settings::names(),
+        workloads: workloads::names(),
+        workload_family: Some(workloads::family::FAMILY),
+        ..Names::default()
+    }
+}
+
+#[derive(Default)]
+struct Memory {
+    effective: RefCell<BTreeMap<String, BTreeMap<String, String>>>,
+    environment: RefCell<Option<Environment>>,
+}
+
+impl Store for Memory {
+    fn add_sample(&self, _: i64, _: &Sample) -> anyhow::Result<()> {
+        Ok(())
+    }
+    fn add_skipped(&self, _: i64, _: &Skipped) -> anyhow::Result<()> {
+        Ok(())
+    }
+    fn set_environment(&self, _: i64, environment: &Environment) -> anyhow::Result<()> {
+        *self.environment.borrow_mut() = Some(environment.clone());
+        Ok(())
+    }
+    fn add_effective(&self, _: i64, at: &str, settings: &BTreeMap<String, String>) -> anyhow::Result<()> {
+        self.effective.borrow_mut().insert(at.into(), settings.clone());
+        Ok(())
+    }
+}
+
+/// What a run of this study would be.
+pub fn planned(text: &str, place: &Path, state: &Path) -> Planned {
+    let study = Study::parse("cells.toml", &format!("{HEAD}{text}"), &names()).unwrap();
+    let wishes = Wishes {
+        on: Some(place.display().to_string()),
+        no_gentle: true,
+        state_dir: state.to_owned(),
+        ..Wishes::default()
+    };
+    plan::look(study, &wishes, None, &Local::new()).unwrap()
+}
+
+/// Runs it; `told` hears what happens.
+pub fn measure(planned: &Planned, state: &Path, journal: &Arc<Journal>, told: &mut dyn FnMut(&Event<'_>)) -> Run {
+    planned.refuse().unwrap();
+    let memory = Memory::default();
+    let mut run = Run {
+        id: 1,
+        study: planned.study.name.as_str().into(),
+        study_toml: String::new(),
+        command: Vec::new(),
+        started_unix: 0.0,
+        state: RunState::Running,
+        environment: environment::of(planned, &Local::new()),
+        workloads: planned.traits.clone(),
+        effective: BTreeMap::new(),
+        samples: Vec::new(),
+        skipped: planned.skipped.clone(),
+    };
+    // Sockets need a short path.
+    let sockets = tempfile::tempdir().unwrap();
+    let job = Job {
+        planned,
+        next: study::next,
+        gentle_share: 0.25,
+        force: false,
+        run_dir: &sockets.path().join("r"),
+        state_dir: state,
+        store: &memory,
+        journal,
+        say: |_| {},
+    };
+    engine::run(&job, &mut run, &mut |event| told(&event)).unwrap();
+    run.effective = memory.effective.into_inner();
+    run.environment = memory.environment.into_inner().unwrap();
+    run
+}

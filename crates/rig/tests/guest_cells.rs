@@ -1,0 +1,84 @@
+//! Cells of several guests at once, of shapes of their own and under settings, from the plan to the results.
+//! Run with `cargo test -- --ignored`; the agent must have been built (`make agent`).
+
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use common::{Bed, cells};
+use vmio_model::result::Watched;
+use vmio_node::linux::process::{self, Status};
+use vmio_node::machine;
+use vmio_rig::engine::measure::Event;
+use vmio_rig::limits;
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn guests_of_two_shapes_work_at_once_and_keep_their_own_read_ahead() {
+    let bed = Bed::new();
+    let state = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-state");
+    let pin = *limits::own_cpus(&bed.node).unwrap().last().unwrap();
+    let text = format!(
+        "baseline = 'none'\n\
+         [[matrix]]\nsides = ['qemu']\ndisks = {{ targets = ['preallocated'], drivers = ['virtio-blk'] }}\n\
+         workloads = ['seq-read-64k-d1-buffered']\nsettings = {{ read-ahead = ['0k', '4096k'] }}\n\
+         [[cell]]\nactors = [\n\
+         {{ side = 'qemu', disk = {{ target = 'preallocated', driver = 'virtio-blk' }}, workload = 'seq-read-64k-d8' }},\n\
+         {{ side = 'qemu', shape = {{ vcpus = 2, memory_mib = 320, pins = [{pin}] }}, start_seconds = 0.1, seconds = 0.3, \
+         disk = {{ target = 'sparse', driver = 'nvme' }}, workload = 'rand-read-4k-d4' }},\n]\n"
+    );
+    let planned = cells::planned(&text, &bed.dir(), &state);
+    assert_eq!(planned.skipped, []);
+    let cookie = bed.journal.cookie().to_owned();
+    // The guests that run, by how they were started: processors, memory, and those of the host that they are held to.
+    let mut shapes = BTreeSet::new();
+    let run = cells::measure(&planned, &state, &bed.journal, &mut |event| {
+        let Event::Cell(..) = event else { return };
+        let mut now = BTreeMap::new();
+        for pid in machine::marked_processes(|owner| owner == cookie).iter().map(|process| process.pid) {
+            let words = process::command_line(&bed.node, pid).unwrap_or_default();
+            let behind = |option: &str| words.iter().skip_while(|w| *w != option).nth(1).cloned();
+            let Some((processors, memory)) = behind("-smp").zip(behind("-m")) else { continue };
+            now.insert(pid, (processors, memory, Status::of(&bed.node, pid).unwrap().cpus().unwrap()));
+        }
+        assert_eq!(now.len(), 2, "a guest of each shape, whatever the cell: {now:?}");
+        shapes.extend(now.into_values());
+    });
+    let free = limits::own_cpus(&bed.node).unwrap();
+    let of = |n: &str, mib: &str, cpus: Vec<u32>| (n.to_owned(), mib.to_owned(), cpus);
+    assert_eq!(shapes, [of("1", "256", free), of("2", "320", vec![pin])].into());
+    assert_eq!(run.skipped, []);
+
+    let other = format!("qemu:vcpus=2:memory=320:pins={pin}");
+    let both = run.samples.iter().find(|s| s.beside.len() == 1).unwrap();
+    println!("{}: {:.2} and {:.2} s", both.cell.key(), both.result.seconds, both.beside[0].seconds);
+    assert!(both.cell.key().contains(&format!("& sparse/{other}/nvme,none,native/rand-read-4k-d4@0.1s~0.3s")));
+    assert!(both.result.figure("bandwidth").unwrap() > 0.0 && both.beside[0].figure("iops").unwrap() > 0.0);
+    // Each guest's hypervisor is seen apart, and both had to work.
+    for guest in ["qemu", other.as_str()] {
+        let seen = both.seen.iter().find(|s| s.watched == Watched::Hypervisor(guest.to_owned())).unwrap();
+        let vcpu = seen.figures.iter().find(|r| r.labels.get("role").is_some_and(|role| role == "vcpu")).unwrap();
+        assert!(vcpu.value.typical().unwrap() > 0.0, "{guest}: {:?}", seen.figures);
+    }
+
+    // The read-ahead is the guest's own: in force in its cells, and what it was in all others.
+    let place = "preallocated/qemu/virtio-blk,none,native";
+    for value in ["0k", "4096k"] {
+        let found = &run.effective[&format!("{place} [read-ahead={value}]")];
+        assert_eq!(found.get("read-ahead").map(String::as_str), Some(value));
+    }
+    let usual = run.effective[place]["read_ahead_kib"].as_str();
+    assert!(usual.parse::<u64>().is_ok() && !["0", "4096"].contains(&usual), "{usual}");
+    assert!(run.effective.contains_key(&format!("sparse/{other}/nvme,none,native")), "{:?}", run.effective.keys());
+    let request = |value: &str| {
+        let key = format!("{place}/seq-read-64k-d1-buffered [read-ahead={value}]");
+        let of = run.samples.iter().filter(|s| s.cell.key() == key).map(|s| s.device().unwrap().request_bytes);
+        of.fold(0.0f64, f64::max)
+    };
+    println!("bytes a request: {:.0} without, {:.0} with 4 MiB", request("0k"), request("4096k"));
+    assert!(request("4096k") > 1.5 * request("0k"));
+    assert_eq!(machine::marked_processes(|owner| owner == cookie).len(), 0);
+}

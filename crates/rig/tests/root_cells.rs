@@ -1,0 +1,95 @@
+//! Cells of several actors and under settings, natively, from the plan to the results.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+mod common;
+
+use std::collections::BTreeSet;
+
+use common::{Bed, cells, loops_over, must_be_root};
+use vmio_model::result::Watched;
+use vmio_node::linux::block;
+use vmio_rig::engine::measure::Event;
+
+#[test]
+#[ignore = "root"]
+fn two_actors_work_at_once_on_two_targets() {
+    must_be_root();
+    let bed = Bed::new();
+    let text = "baseline = 'none'\n[[cell]]\nactors = [\n\
+        { side = 'native', disk = { target = 'preallocated' }, workload = 'seq-read', seconds = 1.5 },\n\
+        { side = 'native', disk = { target = 'sparse' }, workload = 'rand-read-4k-d4', start_seconds = 0.2, seconds = 0.4 },\n]\n";
+    let planned = cells::planned(text, &bed.dir(), &bed.dir());
+    assert_eq!(planned.skipped, []);
+    let run = cells::measure(&planned, &bed.dir(), &bed.journal, &mut |_| {});
+    assert!(run.skipped.is_empty() && run.samples.len() >= 2, "{:?}", run.skipped);
+    for sample in &run.samples {
+        assert_eq!(sample.cell.key(), "preallocated/native/seq-read~1.5s & sparse/native/rand-read-4k-d4@0.2s~0.4s");
+        let [other] = sample.beside.as_slice() else { panic!("{} beside", sample.beside.len()) };
+        println!("{:.2} s beside {:.2} s: {:?}", sample.result.seconds, other.seconds, sample.seen);
+        // Each as long as it was told, unless its span was over before that.
+        assert!(sample.result.seconds <= 1.8 && other.seconds <= 0.7, "{} {}", sample.result.seconds, other.seconds);
+        assert!(sample.result.command.contains("vmio-preallocated.raw") && other.command.contains("vmio-sparse.raw"));
+        // One disk below both is seen once, with what both read of it.
+        let disks = sample.seen.iter().filter(|s| matches!(s.watched, Watched::Disk(_))).count();
+        assert_eq!((disks, sample.seen.iter().filter(|s| s.watched == Watched::Processors).count()), (1, 1));
+        let read = sample.result.disk_work().read_bytes + other.disk_work().read_bytes;
+        assert!(sample.device().unwrap().read_bytes as f64 >= 0.9 * read as f64, "{:?} of {read}", sample.device());
+        // Whose the device's work was cannot be told of two.
+        assert_eq!((sample.marks.len(), sample.foreign.during_bytes_ratio), (0, None));
+    }
+    assert_eq!(run.environment.programs.keys().collect::<Vec<_>>(), ["fio"]);
+    assert_eq!(run.environment.fio.as_ref(), run.environment.programs.get("fio"));
+    // The read-ahead of a file is its file system's.
+    let below = block::read_ahead_kib(&bed.node, &bed.dir()).map(|kib| kib.to_string());
+    assert_eq!(run.effective["sparse/native"].get("read_ahead_kib"), below.as_ref());
+}
+
+#[test]
+#[ignore = "root"]
+fn read_ahead_is_set_around_its_cells_alone() {
+    must_be_root();
+    let bed = Bed::new();
+    let text = "baseline = 'none'\n\
+        [[matrix]]\nsides = ['native']\ndisks.targets = ['device', 'sparse']\nworkloads = ['seq-read-64k-d1-buffered']\n\
+        settings = { read-ahead = ['0k', '1024k'] }\n\
+        [[matrix]]\nsides = ['native']\ndisks.targets = ['device']\nworkloads = ['seq-read-64k-d1-buffered']\n";
+    let planned = cells::planned(text, &bed.dir(), &bed.dir());
+    let skipped: BTreeSet<String> = planned.skipped.iter().map(|s| s.cell.key()).collect();
+    let sparse = |value: &str| format!("sparse/native/seq-read-64k-d1-buffered [read-ahead={value}]");
+    assert_eq!(skipped, [sparse("0k"), sparse("1024k")].into());
+    assert!(planned.skipped.iter().all(|s| s.reason.contains("works on a file")), "{:?}", planned.skipped);
+
+    // What is in force of the one loop device that is there, between cells.
+    let dir = bed.dir();
+    let in_force = || -> Vec<String> {
+        let file = |device: &std::path::PathBuf| {
+            let name = device.file_name().unwrap().to_str().unwrap();
+            std::fs::read_to_string(format!("/sys/block/{name}/queue/read_ahead_kb")).unwrap().trim().to_owned()
+        };
+        loops_over(&dir).iter().map(file).collect()
+    };
+    let mut between = BTreeSet::new();
+    let run = cells::measure(&planned, &bed.dir(), &bed.journal, &mut |event| {
+        if let Event::Cell(..) | Event::Stored(_) = event {
+            between.extend(in_force());
+        }
+    });
+    assert_eq!(run.skipped.len(), 2, "{:?}", run.skipped);
+    let usual = run.effective["device/native"]["read_ahead_kib"].clone();
+    assert_eq!(between.into_iter().collect::<Vec<_>>(), [usual.as_str()], "cells find and leave it as it was");
+    let place = "device/native [read-ahead=1024k]";
+    assert_eq!(run.effective[place], [("read-ahead".to_owned(), "1024k".to_owned())].into());
+
+    // In force means in force: one request of the kernel's is as large as what it reads ahead.
+    let request = |key: &str| {
+        let of = run.samples.iter().filter(|s| s.cell.key() == key).map(|s| s.device().unwrap().request_bytes);
+        of.fold(0.0f64, f64::max)
+    };
+    let workload = "device/native/seq-read-64k-d1-buffered";
+    let (none, large) =
+        (request(&format!("{workload} [read-ahead=0k]")), request(&format!("{workload} [read-ahead=1024k]")));
+    println!("bytes a request: {none:.0} without, {large:.0} with 1 MiB, {:.0} as it was", request(workload));
+    assert!(none <= 65_536.0 && large > 1.5 * none, "{none} {large}");
+    assert_eq!(loops_over(&bed.dir()).len(), 0);
+}

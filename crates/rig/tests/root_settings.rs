@@ -1,0 +1,162 @@
+//! What is set around a cell, on real devices of this kernel: it is in force, it is taken back, and after SIGKILL
+//! the next start takes it back.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Bed, loops_over, must_be_root};
+use vmio_model::cell::{Actor, Cell};
+use vmio_node::linux::block;
+use vmio_node::{Exec, Journal, Local, Node, recover};
+use vmio_rig::disks::targets::{self, Pinned, TargetCtx};
+use vmio_rig::settings::{self, Applied, Error, Where};
+use vmio_rig::workloads::{At, End};
+
+fn actor(target: &str) -> Actor {
+    Cell::on("native", target, None, "seq-read").lead
+}
+
+fn read_ahead(node: Arc<dyn Node>, journal: &Journal, path: &Path, value: &str) -> settings::Result<Applied> {
+    let end = End { node, at: At::Path(path.into()), exec_base: Exec::default() };
+    let setting = settings::find("read-ahead").unwrap();
+    setting.apply(value, &Where { actor: &actor("device"), end: &end, journal })
+}
+
+fn in_force(path: &Path) -> u64 {
+    block::read_ahead_kib(&Local::new(), path).unwrap()
+}
+
+/// What is in force of a loop device, by its name: also when nothing is attached to it any more.
+fn of_loop(device: &Path) -> String {
+    let name = device.file_name().unwrap().to_str().unwrap();
+    std::fs::read_to_string(format!("/sys/block/{name}/queue/read_ahead_kb")).unwrap().trim().to_owned()
+}
+
+#[test]
+#[ignore = "root"]
+fn read_ahead_is_in_force_on_a_device_of_the_runs_own_and_set_back() {
+    must_be_root();
+    let bed = Bed::new();
+    let target = targets::find("device").unwrap().prepare(&bed.ctx(8)).unwrap();
+    let device = target.native().to_owned();
+    let before = of_loop(&device);
+    for value in ["0k", "4096k", "128k", "1048576k"] {
+        let applied = read_ahead(bed.shared(), &bed.journal, &device, value).unwrap();
+        assert_eq!(applied.effective, value);
+        assert_eq!(format!("{}k", of_loop(&device)), value);
+        assert_eq!(in_force(&device).to_string() + "k", value, "as the result has it");
+        (applied.undo)(&bed.journal).unwrap();
+        assert_eq!(of_loop(&device), before);
+    }
+    // What was not undone is undone by the journal, before the device goes.
+    let _left = read_ahead(bed.shared(), &bed.journal, &device, "4k").unwrap();
+    assert_eq!(of_loop(&device), "4");
+    drop(target);
+    assert_eq!(bed.journal.undo_all(), [""; 0]);
+    assert_eq!((of_loop(&device), loops_over(&bed.dir()).len()), (before, 0));
+}
+
+#[test]
+#[ignore = "root"]
+fn read_ahead_of_a_disk_that_was_given_is_set_and_of_a_part_or_a_file_it_is_not() {
+    must_be_root();
+    let bed = Bed::new();
+    let (device, file) = bed.losetup("given", 64);
+    let before = of_loop(&device);
+    let pinned = Arc::new(Pinned::of(&bed.node, &device).unwrap());
+    let target = targets::find("device").unwrap().prepare(&TargetCtx { device: Some(pinned), ..bed.ctx(8) }).unwrap();
+    assert!(target.native().starts_with("/proc"), "it is opened by what holds it");
+    let applied = read_ahead(bed.shared(), &bed.journal, target.native(), "512k").unwrap();
+    assert_eq!(of_loop(&device), "512");
+    (applied.undo)(&bed.journal).unwrap();
+    assert_eq!(of_loop(&device), before);
+    target.remove(&bed.journal).unwrap();
+
+    let refused = |path: &Path| match read_ahead(bed.shared(), &bed.journal, path, "512k") {
+        Err(Error::Refused(why)) => why,
+        other => panic!("{:?}", other.map(|applied| applied.effective)),
+    };
+    let below = in_force(&file);
+    assert!(refused(&file).contains("works on a file"));
+    assert_eq!(in_force(&file), below, "the disk below is as it was");
+
+    // A partition has no read-ahead of its own.
+    let added = bed.node.exec(&Exec::new("addpart").args([device.to_str().unwrap(), "1", "2048", "16384"])).unwrap();
+    if !added.ok() {
+        println!("SKIPPED: no partitions on loop devices: {}", added.err());
+        return;
+    }
+    let name = device.file_name().unwrap().to_str().unwrap();
+    let number = std::fs::read_to_string(format!("/sys/block/{name}/{name}p1/dev")).unwrap();
+    let part = bed.dir().join("part");
+    let (major, minor) = number.trim().split_once(':').unwrap();
+    bed.run("mknod", &[part.to_str().unwrap(), "b", major, minor]);
+    let said = refused(&part);
+    assert_eq!(in_force(&part).to_string(), before, "its disk's");
+    bed.run("delpart", &[device.to_str().unwrap(), "1"]);
+    std::fs::remove_file(part).unwrap();
+    assert!(said.contains("is a part of a disk") && said.contains("whole disk"), "{said}");
+    assert_eq!(of_loop(&device), before);
+}
+
+/// The owner that gets killed: this very test program, started again for this one "test".
+#[test]
+#[ignore = "started by the other test"]
+fn victim() {
+    let Ok(dir) = std::env::var("VMIO_TEST_DIR").map(PathBuf::from) else { return };
+    let journal = Arc::new(Journal::open(&dir.join("state"), "victim").unwrap());
+    let node: Arc<dyn Node> = Arc::new(Local::owned(journal.clone()));
+    journal.scratch_dir(&dir.join("scratch")).unwrap();
+    let ctx = TargetCtx {
+        node: &*node,
+        journal: &journal,
+        dir: dir.join("scratch"),
+        pool: None,
+        bytes: 4 << 20,
+        device: None,
+        force: false,
+        pace: None,
+    };
+    let target = targets::find("device").unwrap().prepare(&ctx).unwrap();
+    let before = of_loop(target.native());
+    let _applied = read_ahead(node.clone(), &journal, target.native(), "2048k").unwrap();
+    println!("\nready {before} {}", target.native().display());
+    std::thread::sleep(Duration::from_secs(1000));
+}
+
+#[test]
+#[ignore = "root"]
+fn after_a_kill_the_next_start_sets_it_back() {
+    must_be_root();
+    let bed = Bed::new();
+    let (dir, state) = (bed.dir(), bed.dir().join("state"));
+    let mut victim = Command::new(std::env::current_exe().unwrap())
+        .args(["victim", "--exact", "--ignored", "--nocapture"])
+        .env("VMIO_TEST_DIR", &dir)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(victim.stdout.take().unwrap()).lines();
+    let ready = lines.map_while(Result::ok).find_map(|l| l.strip_prefix("ready ").map(str::to_owned)).unwrap();
+    let (before, device) = ready.split_once(' ').unwrap();
+    let device = Path::new(device);
+    assert_eq!((of_loop(device).as_str(), loops_over(&dir)), ("2048", vec![device.to_owned()]));
+    assert_ne!(before, "2048");
+    assert_eq!(recover(&state).undone, [""; 0], "while the owner lives, nobody touches what is its own");
+
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    assert_eq!(of_loop(device), "2048", "SIGKILL leaves it");
+    let recovered = recover(&state);
+    assert_eq!(recovered.failed, [""; 0]);
+    assert!(recovered.undone.iter().any(|what| what.contains("read_ahead_kb")), "{:?}", recovered.undone);
+    assert_eq!((of_loop(device).as_str(), loops_over(&dir).len()), (before, 0));
+    assert!(!dir.join("scratch").exists() && !state.join("victim.journal").exists());
+}
