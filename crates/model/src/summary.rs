@@ -295,7 +295,8 @@ impl CellRow {
 
     /// The figure that it is judged by: of several actors the sum, or the leading one's where they are not added up.
     pub fn judged(&self) -> Option<&FigureRow> {
-        let leads = |f: &&FigureRow| f.name == self.figure && f.labels.iter().eq([(&ACTOR.to_owned(), &"1".to_owned())]);
+        let leads =
+            |f: &&FigureRow| f.name == self.figure && f.labels.iter().eq([(&ACTOR.to_owned(), &"1".to_owned())]);
         self.figure(&self.figure).or_else(|| self.figures.iter().find(leads))
     }
 }

@@ -16,8 +16,10 @@ use vmio::report::{self, Report};
 use vmio::run::noise;
 use vmio::store::Store;
 use vmio::term::Style;
+use vmio_model::cell::Cell;
 use vmio_model::result::Run;
 use vmio_model::study::plan::{Rates, estimate};
+use vmio_model::summary::FigureRow;
 use vmio_rig::engine::plan::{Held, Planned};
 
 /// Words that mean something on disks alone.
@@ -312,4 +314,17 @@ fn a_plan_without_disks_names_none() {
     assert!(like.contains("  baseline   the same with mtu=1500, nobody beside\n"), "{like}");
     let none = report::plan::text(&planned(BASELINES[2]));
     assert!(none.contains("  baseline   none: nothing is compared\n"), "{none}");
+}
+
+/// The examples of the documentation are what is printed.
+#[test]
+fn documented_cells_and_figures_are_read() {
+    let docs = include_str!("../../../docs/runs.md");
+    let mut blocks = docs.split("```json\n").skip(1).map(|block| block.split("```").next().unwrap());
+    let cell: Cell = serde_json::from_str(blocks.next().unwrap()).unwrap();
+    assert!(docs.contains(&format!("`{}`", cell.key())), "{}", cell.key());
+    let again = serde_json::to_value(&cell).unwrap();
+    assert_eq!(again["beside"][0]["start_milliseconds"], 500, "{again}");
+    let figures: Vec<FigureRow> = serde_json::from_str(&format!("[{}]", blocks.next().unwrap())).unwrap();
+    assert_eq!(figures.iter().map(|f| f.p99.is_some()).collect::<Vec<_>>(), [false, false, true]);
 }

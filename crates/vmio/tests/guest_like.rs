@@ -82,9 +82,12 @@ fn long_a_study_like_a_guest_is_measured_and_compares_it_with_its_mend() {
     let ended = bed.vmio(&[&args[..], &["--on", on.to_str().unwrap()]].concat()).with(0);
     let run = bed.last().unwrap();
     assert_eq!(run.state, RunState::Done);
-    let setups: std::collections::BTreeSet<String> =
+    let attachments: std::collections::BTreeSet<String> =
         run.samples.iter().filter_map(|s| s.cell.attachment()).map(|a| a.label()).collect();
-    assert_eq!(Vec::from_iter(setups), ["virtio-blk,none,native+discard", "virtio-blk,none,native+iothread+discard"]);
+    assert_eq!(
+        Vec::from_iter(attachments),
+        ["virtio-blk,none,native+discard", "virtio-blk,none,native+iothread+discard"]
+    );
     assert!(run.samples.iter().any(|s| s.cell.is_native()));
     let page: Value = serde_json::from_str(&ended.out).unwrap();
     assert!(page["shares"].as_array().is_some_and(|s| !s.is_empty()), "{page:#}");

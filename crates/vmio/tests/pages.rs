@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+#[path = "common/figures.rs"]
+mod figures;
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -81,6 +83,41 @@ fn a_run_with_names_that_are_markup() {
     run.workloads.iter_mut().for_each(|w| w.name = renamed(&w.name));
     run.samples.iter_mut().for_each(|s| s.cell.lead.workload = renamed(s.cell.workload()));
     holds(&html(&Report::of(&run)), 60);
+}
+
+/// What works on no disk is shown by names that a study and a workload gave: of figures and labels, networks, cards
+/// and settings.
+#[test]
+fn figures_whose_names_are_markup() {
+    let named = |name: &mut String| *name += HOSTILE;
+    for baseline in figures::BASELINES {
+        let mut run = figures::run(baseline);
+        for workload in &mut run.workloads {
+            named(&mut workload.name);
+            named(&mut workload.judged_by);
+            workload.figures.iter_mut().for_each(|figure| named(&mut figure.name));
+        }
+        for sample in &mut run.samples {
+            for actor in sample.cell.actors_mut() {
+                named(&mut actor.workload);
+                if let Subject::Path { network, nic, .. } = &mut actor.subject {
+                    named(network);
+                    nic.iter_mut().for_each(|nic| named(&mut nic.model));
+                }
+            }
+            sample.cell.settings.values_mut().for_each(named);
+            for result in std::iter::once(&mut sample.result).chain(&mut sample.beside) {
+                for reading in &mut result.figures {
+                    named(&mut reading.figure);
+                    reading.labels.values_mut().for_each(named);
+                }
+            }
+        }
+        let report = Report::of(&run);
+        holds(&html(&report), 60);
+        let markdown = vmio::report::markdown(&report);
+        assert!(!markdown.contains("<script") && !markdown.contains('\u{202e}'));
+    }
 }
 
 fn made_ratio(report: &Report<'_>) -> vmio_model::stats::Ratio {

@@ -35,7 +35,7 @@ fn a_place_of_volumes_takes_the_targets_that_fit_it() {
         let reason = cell["reason"].as_str().unwrap();
         let for_files = reason.contains("this place holds volumes, not files");
         assert!(for_files || reason.contains("QEMU's RBD driver"), "{cell}");
-        assert!(!for_files || cell["setup"]["target"] == "sparse", "{cell}");
+        assert!(!for_files || cell["cell"]["subject"]["disk"]["target"] == "sparse", "{cell}");
     }
     bed.is_clean();
 }

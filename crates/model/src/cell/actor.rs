@@ -53,10 +53,10 @@ pub struct Actor {
     /// Entry of `workloads/`: `durable-append`, `seq-write`, …
     pub workload: String,
     /// When it starts, in milliseconds from the start of the cell.
-    #[serde(default, skip_serializing_if = "Millis::is_zero")]
+    #[serde(rename = "start_milliseconds", default, skip_serializing_if = "Millis::is_zero")]
     pub start: Millis,
     /// How long it works, in milliseconds; `None`: as long as the study says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "duration_milliseconds", default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<Millis>,
 }
 

@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn shares_of_themselves_are_told_in_points() {
         let of = |value: f64, low: f64, high: f64| Estimate { value, interval: Some(Interval { low, high }), n: 5 };
-        assert_eq!(estimate(Unit::Ratio, &of(0.012, 0.0114, 0.0126)), "1.2 % ±0.1");
+        assert_eq!(estimate(Unit::Ratio, &of(0.012, 0.0114, 0.0126)), "1.2 % ±0.06");
         assert_eq!(estimate(Unit::BitsPerSecond, &of(6.2e9, 6.1e9, 6.3e9)), "6.20 Gbit/s ±1.6 %");
         assert_eq!(estimate(Unit::Count, &of(0.0, -1.0, 1.0)), "0 ±1.00");
         assert_eq!(estimate(Unit::Count, &of(0.0, 0.0, 0.0)), "0");

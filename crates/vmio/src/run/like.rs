@@ -165,7 +165,7 @@ pub fn of(
             workloads.push(workload.clone());
         }
     }
-    let matrix = |cell: &SetUp| Matrix::of(&cell.target, "qemu", Some(&cell.attachment), &workloads);
+    let matrix = |it: &SetUp| Matrix::of(&it.target, "qemu", Some(&it.attachment), &workloads);
     study.matrix = std::iter::once(&found).chain(&mends).map(matrix).collect();
     study.control = None;
     study.named.clear();
@@ -262,9 +262,10 @@ fn fitted(mut a: Attachment, told: &mut Vec<String>) -> Attachment {
 
 /// The set-ups with the findings' changes: each alone where it can be had alone, then all of them.
 fn mends<'a>(found: &SetUp, findings: impl Iterator<Item = &'a Finding>, told: &mut Vec<String>) -> Vec<SetUp> {
-    let mut cells: Vec<SetUp> = Vec::new();
+    let mut mends: Vec<SetUp> = Vec::new();
     let mut all = found.clone();
-    let fits = |cell: &SetUp| drivers::find(&cell.attachment.driver).is_some_and(|d| d.fits(&cell.attachment).is_ok());
+    let fits =
+        |set_up: &SetUp| drivers::find(&set_up.attachment.driver).is_some_and(|d| d.fits(&set_up.attachment).is_ok());
     for finding in findings {
         let Some(mend) = Rule::find(&finding.rule).and_then(|rule| rule.mend) else {
             told.push(format!("not measured: the change of {}", finding.rule));
@@ -274,37 +275,37 @@ fn mends<'a>(found: &SetUp, findings: impl Iterator<Item = &'a Finding>, told: &
         all = mended(mend, &all);
         if !fits(&alone) {
             told.push(format!("the change of {} cannot be had alone: it is among all together", finding.rule));
-        } else if alone != *found && !cells.contains(&alone) {
+        } else if alone != *found && !mends.contains(&alone) {
             told.push(format!("{}: {}, on {}", finding.rule, alone.attachment.label(), alone.target));
-            cells.push(alone);
+            mends.push(alone);
         }
     }
     // An emulated controller takes no I/O thread; with the paravirtual one it costs nothing to have it.
     if all.attachment.driver != found.attachment.driver {
         all = mended(Mend::Iothread, &all);
     }
-    if all != *found && !cells.contains(&all) && fits(&all) {
+    if all != *found && !mends.contains(&all) && fits(&all) {
         told.push(format!("all together: {}, on {}", all.attachment.label(), all.target));
-        cells.push(all);
+        mends.push(all);
     }
-    cells
+    mends
 }
 
 /// A disk after a rule's change.
 fn mended(mend: Mend, to: &SetUp) -> SetUp {
     let best = change::recommended();
-    let mut cell = to.clone();
-    let a = &mut cell.attachment;
+    let mut set_up = to.clone();
+    let a = &mut set_up.attachment;
     match mend {
         Mend::Driver => a.driver = best.driver,
         Mend::Pair if a.aio == Aio::IoUring => a.cache = best.cache,
-        Mend::Pair => (a.cache, a.aio) = (best.cache, engine(&cell.target)),
+        Mend::Pair => (a.cache, a.aio) = (best.cache, engine(&set_up.target)),
         Mend::Aio(engine) => a.aio = engine,
         Mend::Queues => a.options.queues = None,
         Mend::Iothread => a.iothread = a.options.mapped_iothreads.is_none(),
-        Mend::Target(name) => name.clone_into(&mut cell.target),
+        Mend::Target(name) => name.clone_into(&mut set_up.target),
     }
-    cell
+    set_up
 }
 
 /// The engine that [`change::engine`] gives a disk on such a target.
