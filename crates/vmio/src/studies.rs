@@ -24,6 +24,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("durability", include_str!("../../../studies/durability.toml")),
     ("backends", include_str!("../../../studies/backends.toml")),
     ("light", include_str!("../../../studies/light.toml")),
+    ("network-quick", include_str!("../../../studies/network-quick.toml")),
 ];
 
 /// The names that a study may use: those of the entries of each extension point.

@@ -59,7 +59,8 @@ fn actors_of_different_sorts_are_not_added_up() {
     let s = summarise(&run);
     assert!(near(s.shares[0].share_ratio.value, 0.75), "the leading one's");
     let row = s.cell(&cell.key()).unwrap();
-    assert!(row.figure(FAIRNESS).is_none() && row.judged().is_none(), "no figure without its actor");
+    assert!(row.figure(FAIRNESS).is_none() && row.figure(BANDWIDTH).is_none(), "no figure without its actor");
+    assert_eq!(row.judged().unwrap().labels[ACTOR], "1", "it is judged by the leading one's");
     assert!(near(row.disk.as_ref().unwrap().bandwidth_bytes_per_second.value, 300e6));
     let signs = s.shares[0].figures.iter().find(|f| f.name == "signs").unwrap();
     assert!(near(signs.ratio.unwrap().value, 0.2) && signs.labels[ACTOR] == "2");
