@@ -51,6 +51,7 @@ fn every_form_shows_the_figures_that_are_compared_and_no_disk() {
         }
         let shown = text(&figures::run(baseline));
         assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+        assert!(shown.contains("\n  programs              iperf3: iperf 3.12 (cJSON 1.7.15)\n"), "{shown}");
         assert!(shown.contains("\nPath veth.host\n") && shown.contains("\nThe machine itself\n"), "{shown}");
         // What was done is no figure to compare: it is among the raw ones alone.
         assert!(!shown.contains("retransmits"), "{shown}");

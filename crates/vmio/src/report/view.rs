@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use vmio_model::cell::{Cell, Subject};
 use vmio_model::figure::{Better, Compared, Form, Unit};
-use vmio_model::result::{Mark, Run, WorkloadTraits};
+use vmio_model::result::{Environment, Mark, Run, WorkloadTraits};
 use vmio_model::stats::Estimate;
 use vmio_model::study::Sort;
 use vmio_model::summary::steady::Steady;
@@ -285,7 +285,7 @@ pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
         ("guest kernel", e.guest_kernel.clone().unwrap_or_else(not_run)),
         ("accelerator", accel),
         ("QEMU", e.qemu.clone().unwrap_or_else(|| "not found".into())),
-        ("fio", e.fio.clone().unwrap_or_else(|| "not found".into())),
+        programs(e),
         ("storage", if e.backing.is_empty() { "none: no cell is on a disk".into() } else { e.backing.clone() }),
         (
             if native_only { "cells limited to" } else { "both sides have" },
@@ -296,6 +296,22 @@ pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
         ("vmio", e.vmio.clone()),
     ])
     .collect()
+}
+
+/// The programs of the workloads: fio, which disks are measured with, and what else there was.
+fn programs(e: &Environment) -> (&'static str, String) {
+    let fio = || e.fio.clone().unwrap_or_else(|| "not found".into());
+    let others: Vec<String> = e
+        .programs
+        .iter()
+        .filter(|(name, _)| *name != "fio")
+        .map(|(name, version)| format!("{name}: {version}"))
+        .collect();
+    match (others.is_empty(), e.programs.contains_key("fio")) {
+        (true, _) => ("fio", fio()),
+        (false, true) => ("programs", format!("{}; {}", fio(), others.join("; "))),
+        (false, false) => ("programs", others.join("; ")),
+    }
 }
 
 fn accel(accel: vmio_model::result::Accel) -> &'static str {

@@ -179,7 +179,11 @@ pub fn run(baseline: &str) -> Run {
         command: ["vmio", "study", "run", "./figures.toml", "--yes"].map(String::from).to_vec(),
         started_unix: 1_790_000_000.0,
         state: RunState::Done,
-        environment: Environment { backing: String::new(), ..environment(Some(Accel::Kvm)) },
+        environment: Environment {
+            backing: String::new(),
+            programs: BTreeMap::from([("iperf3".into(), "iperf 3.12 (cJSON 1.7.15)".into())]),
+            ..environment(Some(Accel::Kvm))
+        },
         workloads: workloads(),
         effective: BTreeMap::new(),
         samples: (0..8)
