@@ -18,8 +18,7 @@ use vmio_node::linux::process;
 use vmio_rig::disks::Storage;
 use vmio_rig::disks::drivers;
 use vmio_rig::guests::{self, Error, GuestSpec, LaunchCtx, Role};
-use vmio_rig::image::Image;
-use vmio_rig::workloads;
+use vmio_rig::image::{self, Image};
 
 mod common;
 
@@ -47,10 +46,11 @@ fn one_guest_serves_several_set_ups_on_the_same_storage() {
     assert!(written.err().contains("4194304 bytes"), "{}", written.err());
     assert_eq!(run(&*guest, "fio", &["--version"]).out().trim(), bed.image.fio_version);
     // All that workloads run is carried, and says in the guest what it says here.
-    assert_eq!(bed.image.programs.keys().collect::<Vec<_>>(), workloads::programs().iter().collect::<Vec<_>>());
+    assert_eq!(bed.image.programs.keys().collect::<Vec<_>>(), image::programs().iter().collect::<Vec<_>>());
     assert!(bed.image.left_out.is_empty());
     for (program, version) in &bed.image.programs {
-        assert_eq!(run(&*guest, program, &["--version"]).out().lines().next(), Some(version.as_str()), "{program}");
+        let word = if program == "ip" { "-V" } else { "--version" };
+        assert_eq!(run(&*guest, program, &[word]).out().lines().next(), Some(version.as_str()), "{program}");
     }
     let job = format!("--filename={virtio}");
     let fio = run(

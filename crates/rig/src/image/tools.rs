@@ -104,7 +104,7 @@ impl Tools {
 /// What a program of this host says of its version, in one line; `None` where it says nothing.
 pub(crate) fn version(node: &dyn Node, name: &str) -> Option<String> {
     // Some know the word, and not the option.
-    ["--version", "version"].iter().find_map(|&word| {
+    ["--version", "version", "-V"].iter().find_map(|&word| {
         let asked = node.exec(&Exec::new(name).args([word]).limit(ASK_LIMIT)).ok().filter(Output::ok)?;
         asked.out().lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
     })

@@ -16,7 +16,7 @@ use vmio_rig::engine::{self, Job, environment};
 use vmio_rig::{guests, settings, workloads};
 
 /// Both sides' resources and so few rounds as there may be.
-pub const HEAD: &str = "name = 'cells'\ntitle = 'cells'\nguest = { vcpus = 1, memory_mib = 256 }\nsize = { target_mib = 512 }\n\
+pub const HEAD: &str = "name = 'cells'\ntitle = 'cells'\nguest = { vcpus = 1, memory_mib = 256 }\nsize = { target_mib = 640 }\n\
     repeat = { min_pairs = 2, max_pairs = 2, min_boots = 1, half_width = 0.05, seconds = 0.5, max_minutes = 5.0, \
     max_gib_written = 16.0 }\n";
 

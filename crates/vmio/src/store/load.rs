@@ -72,8 +72,9 @@ impl Store {
             Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, String>(2)?))
         })?;
         for (number, actor, output) in outputs {
-            let sample = samples.get_mut(&number);
-            let Some(result) = sample.and_then(|sample| of_actor(sample, usize::try_from(actor).ok()?)) else {
+            // One that was stored since the samples were read: somebody still measures.
+            let Some(sample) = samples.get_mut(&number) else { continue };
+            let Some(result) = usize::try_from(actor).ok().and_then(|actor| of_actor(sample, actor)) else {
                 let what = format!("sample {number} of run {run} has a raw output of an actor that is not in it");
                 return Err(StoreError::Foreign { path: self.path.clone(), what });
             };
