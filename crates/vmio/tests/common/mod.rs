@@ -35,7 +35,6 @@ pub fn cell(target: &str, attachment: Option<Attachment>, workload: &str) -> Cel
 
 pub fn environment(accel: Option<Accel>) -> Environment {
     Environment {
-        programs: BTreeMap::from([("fio".into(), "fio-3.33".into())]),
         vmio: "0.1.0".into(),
         kernel: "6.1.0-28-amd64".into(),
         guest_kernel: Some("6.1.0-28-amd64".into()),
