@@ -107,6 +107,7 @@ fn shares_are_of_what_the_study_compares_with() {
         assert!(!shown.to_lowercase().contains("share of") || form == "html", "{form}: {shown}");
         assert!(shown.contains("Nothing is compared: the study has no baseline."), "{form}");
         assert!(!shown.contains("Share of") && !shown.contains("100 % ="), "{form}");
+        assert!(!shown.contains("native") && shown.contains("guests have"), "{form}: {shown}");
     }
     // A cell without its baseline says so.
     let lone = |mut run: Run| {
@@ -314,6 +315,11 @@ fn a_plan_without_disks_names_none() {
     let like = report::plan::text(&planned(BASELINES[1]));
     assert!(like.contains("  baseline   the same with mtu=1500, nobody beside\n"), "{like}");
     let none = report::plan::text(&planned(BASELINES[2]));
+    assert!(
+        none.contains("  cells      8 guest cells, each 5 times") && none.contains("  guests get 1 core"),
+        "{none}"
+    );
+    assert!(!none.contains("native"), "{none}");
     assert!(none.contains("  baseline   none: nothing is compared\n"), "{none}");
 }
 

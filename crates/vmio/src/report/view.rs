@@ -263,15 +263,22 @@ fn depth(requests: f64) -> String {
     if requests < 9.995 { format!("{requests:.2}") } else { format!("{requests:.1}") }
 }
 
-/// Who says how storage is set up: `target/native` is as the host shows it, all else as QEMU does.
+/// Who says what is in force: `target/native` is as the host shows it, what a cell sets (`target/native [name=value]`)
+/// as it was read back, all else as QEMU says.
 pub fn told_by(attachment: &str) -> &'static str {
-    if attachment.ends_with("/native") { "as the host shows it" } else { "as QEMU reports it" }
+    match () {
+        () if attachment.contains(" [") => "as read back",
+        () if attachment.ends_with("/native") => "as the host shows it",
+        () => "as QEMU reports it",
+    }
 }
 
 /// The environment, line by line.
 pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
     let e = &summary.environment;
     let native_only = summary.is_native_only();
+    let natively =
+        summary.cells.is_empty() || summary.cells.iter().any(|c| c.cell.actors().any(|a| a.side.is_native()));
     let not_run = || if native_only { "none: native cells alone" } else { "not known: no guest ran" }.to_owned();
     let accel = match e.accel {
         Some(a) if e.accel_reason.is_empty() => accel(a).to_owned(),
@@ -288,13 +295,18 @@ pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
         programs(e),
         ("storage", if e.backing.is_empty() { "none: no cell is on a disk".into() } else { e.backing.clone() }),
         (
-            if native_only { "cells limited to" } else { "both sides have" },
+            match (native_only, natively) {
+                (true, _) => "cells limited to",
+                (_, true) => "both sides have",
+                _ => "guests have",
+            },
             format!("{} CPU, {} MiB of memory", e.vcpus, e.memory_mib),
         ),
         ("native limited by", e.native_limits.clone()),
         ("other guests running", e.other_guests.to_string()),
         ("vmio", e.vmio.clone()),
     ])
+    .filter(|(name, _)| natively || *name != "native limited by")
     .collect()
 }
 

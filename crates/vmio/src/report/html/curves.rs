@@ -5,9 +5,9 @@ use vmio_model::result::{Run, WorkloadResult};
 use vmio_model::stats::median;
 use vmio_model::summary::FigureRow;
 
-use super::super::page::{Html, html};
-use super::super::svg;
-use super::super::view::{self, Group, Row};
+use crate::report::page::{Html, html};
+use crate::report::svg;
+use crate::report::view::{self, Group, Row};
 
 /// Latency by percentile: the median of each percentile over the cell's samples. A sample counts
 /// for a percentile only if at least one of its requests lies beyond; fio repeats the longest else.

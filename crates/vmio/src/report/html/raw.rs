@@ -5,8 +5,8 @@ use vmio_model::figure::{Figure, Reading, Value};
 use vmio_model::result::{Run, Sample};
 use vmio_model::summary::judge_of;
 
-use super::super::format::{self, time};
-use super::super::page::{Html, html};
+use crate::report::format::{self, time};
+use crate::report::page::{Html, html};
 
 /// Columns of the raw figures of disks, after the cell's name.
 const DISK: [&str; 11] =

@@ -2,11 +2,11 @@
 
 use vmio_model::stats::Estimate;
 
-use super::super::format::{self, spread, time};
-use super::super::page::{Html, html};
-use super::super::view::{self, Group, Row};
-use super::super::{Report, svg};
 use super::{curves, not_converged};
+use crate::report::format::{self, spread, time};
+use crate::report::page::{Html, html};
+use crate::report::view::{self, Group, Row};
+use crate::report::{Report, svg};
 
 mod others;
 

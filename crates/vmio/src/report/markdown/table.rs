@@ -3,11 +3,11 @@
 
 use vmio_model::stats::Estimate;
 
-use super::super::figures::Shown;
-use super::super::format::{self, spread, time};
-use super::super::versus::Versus;
-use super::super::view::{self, Group, Row};
 use super::plain;
+use crate::report::figures::Shown;
+use crate::report::format::{self, spread, time};
+use crate::report::versus::Versus;
+use crate::report::view::{self, Group, Row};
 
 /// Its lines.
 pub(super) fn rows(group: &Group<'_>, versus: &Versus) -> Vec<String> {

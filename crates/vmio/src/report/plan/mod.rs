@@ -63,9 +63,8 @@ pub fn text(plan: &Planned) -> String {
         row("cells", format!("{} native cells, each {times} times; no guest is booted", c.native_cells));
     } else {
         let boots = plan.study.repeat.min_boots;
-        let native = c.native_cells;
-        let cells =
-            format!("{native} native and {guests} guest cells, each {times} times, over at least {boots} boots");
+        let native = if c.native_cells > 0 { format!("{} native and ", c.native_cells) } else { String::new() };
+        let cells = format!("{native}{guests} guest cells, each {times} times, over at least {boots} boots");
         row("cells", cells);
         row(
             "guests on",
@@ -79,8 +78,15 @@ pub fn text(plan: &Planned) -> String {
         let most = c.control_cells;
         row("controls", format!("at most {most} more native cells from the second round on; the first one says which"));
     }
-    row(if native_only { "limited to" } else { "both sides" }, has(plan));
-    row("", format!("natively: {}", plan.held.native));
+    let sides = match c.native_cells {
+        0 => "guests get",
+        _ if native_only => "limited to",
+        _ => "both sides",
+    };
+    row(sides, has(plan));
+    if c.native_cells > 0 {
+        row("", format!("natively: {}", plan.held.native));
+    }
     if let Some(qemu) = &plan.held.qemu {
         row("", format!("QEMU: {qemu}"));
     }
@@ -115,14 +121,11 @@ pub fn text(plan: &Planned) -> String {
         row("space", format!("{} at a time; {space}", gib(placed.needed_bytes)));
     }
     let device = cells.iter().flat_map(Cell::targets).any(takes_device);
-    row(
-        "root",
-        if device {
-            "needed for the block device and for holding the native side to the guest's memory".into()
-        } else {
-            "needed for holding the native side to the guest's memory".into()
-        },
-    );
+    let held = match c.native_cells {
+        0 => "for holding QEMU to its processors",
+        _ => "for holding the native side to the guest's memory",
+    };
+    row("root", format!("needed {}{held}", if device { "for the block device and " } else { "" }));
     let mut who: Vec<String> = plan.others.guests.iter().take(SHOWN).map(|g| g.label()).collect();
     if let Some(more) = plan.others.guests.len().checked_sub(SHOWN).filter(|n| *n > 0) {
         who.push(format!("{more} more"));

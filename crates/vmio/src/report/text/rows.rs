@@ -2,12 +2,12 @@
 
 use vmio_model::stats::Estimate;
 
-use super::super::figures::Shown;
-use super::super::format::{self, spread, time};
-use super::super::view::{self, Group, Row};
-use super::super::{Report, Versus};
 use super::Out;
 use crate::fit::{self, WIDTH};
+use crate::report::figures::Shown;
+use crate::report::format::{self, spread, time};
+use crate::report::view::{self, Group, Row};
+use crate::report::{Report, Versus};
 
 /// Width of the label column.
 const LABEL: usize = 27;

@@ -1,10 +1,10 @@
 //! The table of what works on no disk: each figure that is compared has a column, each of several actors a row.
 
-use super::super::super::figures::{Part, Shown};
-use super::super::super::page::{Html, html};
-use super::super::super::view::{self, Group, Row};
-use super::super::super::{Report, format, svg};
 use super::{column, notes, scale, share};
+use crate::report::figures::{Part, Shown};
+use crate::report::page::{Html, html};
+use crate::report::view::{self, Group, Row};
+use crate::report::{Report, format, svg};
 
 /// The table of a group.
 pub(super) fn table(group: &Group<'_>, report: &Report<'_>, number: &dyn Fn(&Row<'_>) -> usize) -> Html {
