@@ -50,7 +50,10 @@ fn one_guest_serves_several_set_ups_on_the_same_storage() {
     assert!(bed.image.left_out.is_empty());
     for (program, version) in &bed.image.programs {
         let word = if program == "ip" { "-V" } else { "--version" };
-        assert_eq!(run(&*guest, program, &[word]).out().lines().next(), Some(version.as_str()), "{program}");
+        let said = run(&*guest, program, &[word]).out();
+        // ip also names a library that it looks for when it runs, and does without.
+        let own = version.split(", libbpf").next().unwrap();
+        assert!(said.starts_with(own), "{program}: {said} for {version}");
     }
     let job = format!("--filename={virtio}");
     let fio = run(

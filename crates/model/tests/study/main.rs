@@ -98,7 +98,8 @@ fn all_names() -> Names {
     names.networks = list(&["veth", "bridge"]);
     names.peers = list(&["host", "far"]);
     names.nics = list(&["virtio-net", "e1000"]);
-    let more = [("iperf3", Sort::Path), ("openssl", Sort::Machine), ("dfsio", Sort::Cluster)];
+    let more =
+        [("iperf3", Sort::Path), ("iperf3-tcp", Sort::Path), ("openssl", Sort::Machine), ("dfsio", Sort::Cluster)];
     names.workloads.extend(more.map(|(name, works_on)| WorkloadName { name: name.into(), works_on }));
     names.settings = vec![
         SettingName { name: "read-ahead", value: kib },

@@ -166,10 +166,10 @@ fn a_server_that_a_shell_started_is_as_good() {
 
 #[test]
 fn a_server_that_ends_at_once_is_told_with_what_it_said() {
-    for ready in [Ready::Listens(free_port()), Ready::Runs] {
-        let said = perform(&Pair::new(ready, "end 0 0 0".into()), &Bed::new()).unwrap_err().to_string();
-        assert!(said.contains("ended before it was used: Exit(7)") && said.contains("local"), "{said}");
-    }
+    // One that counts as ready because it runs may end after it was used: that cannot be told apart.
+    let ready = Ready::Listens(free_port());
+    let said = perform(&Pair::new(ready, "end 0 0 0".into()), &Bed::new()).unwrap_err().to_string();
+    assert!(said.contains("ended before it was used: Exit(7)") && said.contains("local"), "{said}");
 }
 
 #[test]
