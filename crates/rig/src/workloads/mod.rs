@@ -41,6 +41,7 @@ pub const ALL: &[&dyn Workload] = &[
     &net::IPERF3_TCP,
     &net::IPERF3_TCP_REVERSE,
     &net::IPERF3_UDP,
+    &net::SOCKPERF_TCP,
 ];
 
 /// A workload.
