@@ -19,6 +19,7 @@ use vmio_model::study::{Sort, WorkloadName};
 pub mod disk;
 mod error;
 pub mod net;
+mod openssl;
 pub mod service;
 mod stage;
 
@@ -41,6 +42,8 @@ pub const ALL: &[&dyn Workload] = &[
     &net::IPERF3_TCP,
     &net::IPERF3_TCP_REVERSE,
     &net::IPERF3_UDP,
+    &net::SOCKPERF_TCP,
+    &openssl::AES_256_CBC,
 ];
 
 /// A workload.

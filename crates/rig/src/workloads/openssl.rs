@@ -1,0 +1,165 @@
+//! `openssl speed`: AES-256-CBC of one core over 16 KiB in the processor's cache, on the machine itself. It
+//! touches no disk and no network, so what a guest loses here it loses to its processor.
+
+use std::time::Duration;
+
+use serde_json::json;
+use vmio_look::require::{Requirement, program};
+use vmio_model::figure::{Figure, Reading, Unit};
+use vmio_model::result::{WorkloadResult, WorkloadTraits};
+use vmio_model::study::Sort;
+use vmio_node::Output;
+
+use super::{Error, Result, Role, Stage, Wants, Workload};
+
+/// Bytes that are encrypted at a time.
+const BLOCK: u32 = 16384;
+/// The one role.
+const WORKER: &str = "worker";
+/// What it is judged by.
+const RATE: &str = "throughput";
+/// How much it encrypted.
+const DONE: &str = "encrypted";
+
+/// Entry `openssl-aes-256-cbc`.
+pub const AES_256_CBC: Openssl = Openssl { name: "openssl-aes-256-cbc", cipher: "aes-256-cbc" };
+
+const OPENSSL: Requirement = Requirement {
+    name: "openssl",
+    why: "runs the workload openssl-aes-256-cbc",
+    mend: "apt install openssl",
+    check: |reader| program(reader, "openssl"),
+};
+
+const ROLES: &[Role] =
+    &[Role { name: WORKER, wants: Wants::Nothing, programs: &["openssl"], requirements: &[OPENSSL] }];
+
+/// A cipher.
+#[derive(Debug, Clone, Copy)]
+pub struct Openssl {
+    name: &'static str,
+    cipher: &'static str,
+}
+
+impl Openssl {
+    fn args(&self, seconds: f64) -> Vec<String> {
+        // It counts whole seconds; `-elapsed` makes them seconds of the clock, not of the processor.
+        let (seconds, block) = (format!("{:.0}", seconds.ceil().max(1.0)), BLOCK.to_string());
+        ["speed", "-elapsed", "-seconds", &seconds, "-bytes", &block, "-evp", self.cipher, "-mr"]
+            .map(String::from)
+            .into()
+    }
+
+    fn result(&self, node: &str, command: String, output: &Output) -> Result<WorkloadResult> {
+        let (out, err) = (output.out(), output.err());
+        if !output.ok() {
+            let how = format!("{:?}", output.end);
+            return Err(Error::Failed { node: node.into(), command, how, said: err.trim().to_owned() });
+        }
+        let unusable = |reason: String| Error::Output { node: node.into(), command: command.clone(), reason };
+        let rate = self.rate(&out).ok_or_else(|| unusable(format!("no rate of {} in {out:?}", self.cipher)))?;
+        let (blocks, seconds) =
+            self.blocks(&err).ok_or_else(|| unusable(format!("no number of blocks of {} in {err:?}", self.cipher)))?;
+        if blocks == 0 || seconds <= 0.0 {
+            return Err(unusable(format!("it encrypted {blocks} blocks in {seconds} s")));
+        }
+        let figures = vec![Reading::scalar(RATE, rate), Reading::scalar(DONE, blocks as f64 * f64::from(BLOCK))];
+        Ok(WorkloadResult { seconds, figures, raw: json!({ "stdout": out, "stderr": err }), command })
+    }
+
+    /// Bytes a second: `+F:25:AES-256-CBC:685834240.00` after the size of the block, `+H:16384`.
+    fn rate(&self, out: &str) -> Option<f64> {
+        out.lines().find(|line| **line == *format!("+H:{BLOCK}"))?;
+        let fields = out.lines().find_map(|line| line.strip_prefix("+F:"))?;
+        let [_, cipher, rate] = fields.split(':').collect::<Vec<_>>().try_into().ok()?;
+        rate.parse().ok().filter(|rate: &f64| self.is(cipher) && rate.is_finite() && *rate > 0.0)
+    }
+
+    /// Blocks and seconds: `+R:41860:AES-256-CBC:1.000000`, which it says on standard error.
+    fn blocks(&self, err: &str) -> Option<(u64, f64)> {
+        let fields = err.lines().find_map(|line| line.strip_prefix("+R:"))?;
+        let [blocks, cipher, seconds] = fields.split(':').collect::<Vec<_>>().try_into().ok()?;
+        Some((blocks.parse().ok()?, seconds.parse().ok()?))
+            .filter(|(_, s): &(u64, f64)| self.is(cipher) && s.is_finite())
+    }
+
+    /// Whether it means this cipher: versions differ in the case.
+    fn is(&self, cipher: &str) -> bool {
+        cipher.eq_ignore_ascii_case(self.cipher)
+    }
+}
+
+impl Workload for Openssl {
+    fn about(&self) -> &'static str {
+        "openssl speed: AES-256-CBC over 16 KiB at a time, one core"
+    }
+    fn traits(&self) -> WorkloadTraits {
+        let figures = vec![Figure::rate(RATE, Unit::BytesPerSecond), Figure::amount(DONE, Unit::Bytes)];
+        WorkloadTraits { name: self.name.into(), figures, judged_by: RATE.into(), disk: None }
+    }
+    fn works_on(&self) -> Sort {
+        Sort::Machine
+    }
+    fn roles(&self) -> &'static [Role] {
+        ROLES
+    }
+    fn run(&self, stage: &Stage) -> Result<WorkloadResult> {
+        let end = stage.end(WORKER)?;
+        let limit = Duration::from_secs_f64(stage.seconds * 2.0 + 60.0);
+        let exec = end.command("openssl").args(self.args(stage.seconds)).limit(limit);
+        let output = end.node.exec(&exec)?;
+        self.result(end.node.name(), exec.shown(), &output)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use vmio_model::figure::check;
+    use vmio_node::End;
+
+    use super::*;
+
+    fn result(stdout: &str, stderr: &str, code: i32) -> Result<WorkloadResult> {
+        let output = Output { end: End::Exit(code), stdout: stdout.into(), stderr: stderr.into(), truncated: false };
+        AES_256_CBC.result("guest0", "openssl".into(), &output)
+    }
+
+    fn fixture(name: &str) -> String {
+        std::fs::read_to_string(format!("{}/tests/fixtures/openssl/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+    }
+
+    #[test]
+    fn bytes_a_second_are_blocks_over_time() {
+        let got = result(&fixture("speed.out"), &fixture("speed.err"), 0).unwrap();
+        assert_eq!(check(&AES_256_CBC.traits().figures, &got.figures), Ok(()));
+        assert_eq!((got.seconds, got.figure(RATE)), (1.0, Some(685_834_240.0)));
+        assert_eq!(got.figure(DONE), got.figure(RATE).map(|rate| rate * got.seconds));
+        let old = |text: &str| fixture(text).replace("AES", "aes").replace("CBC", "cbc");
+        assert_eq!(result(&old("speed.out"), &old("speed.err"), 0).unwrap().figures, got.figures);
+    }
+
+    #[test]
+    fn failures_quote_openssl() {
+        let said = result("", &fixture("unknown-cipher.err"), 1).unwrap_err().to_string();
+        assert!(said.contains("guest0") && said.contains("unknown cipher"), "{said}");
+    }
+
+    #[test]
+    fn another_output_is_no_result() {
+        let (out, err) = (fixture("speed.out"), fixture("speed.err"));
+        let said = |out: &str, err: &str| result(out, err, 0).unwrap_err().to_string();
+        assert!(said("", &err).contains("no rate of aes-256-cbc"));
+        assert!(said(&out.replace("16384", "8192"), &err).contains("no rate"));
+        assert!(said(&out.replace("AES-256", "AES-128"), &err).contains("no rate"));
+        assert!(said(&out.replace("685834240.00", "inf"), &err).contains("no rate"));
+        assert!(said(&out, "").contains("no number of blocks"));
+        assert!(said(&out, &err.replace("41860", "0")).contains("0 blocks in 1 s"));
+    }
+
+    #[test]
+    fn seconds_are_whole() {
+        let args = AES_256_CBC.args(0.5).join(" ");
+        assert_eq!(args, "speed -elapsed -seconds 1 -bytes 16384 -evp aes-256-cbc -mr");
+    }
+}
