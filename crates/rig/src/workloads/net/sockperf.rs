@@ -22,7 +22,7 @@ const PORT: u16 = 11111;
 const FEWEST: u64 = 100;
 /// What it is judged by.
 const HALF: &str = "half-round-trip";
-/// How many round trips were timed.
+/// How many round trips there were, those before the measured part too: the processors' time is that of all.
 const TRIPS: &str = "round-trips";
 
 /// Entry `sockperf-tcp`.
@@ -64,9 +64,9 @@ impl Sockperf {
             let start: String = text.chars().take(200).collect();
             unusable(format!("no {what} in it; it begins {start:?}"))
         })?;
-        if printed.trips < FEWEST {
-            let trips = printed.trips;
-            return Err(unusable(format!("{trips} round trips were timed and {FEWEST} are needed: let it run longer")));
+        if printed.timed < FEWEST {
+            let timed = printed.timed;
+            return Err(unusable(format!("{timed} round trips were timed and {FEWEST} are needed: let it run longer")));
         }
         let figures = vec![Reading::distribution(HALF, printed.half), Reading::scalar(TRIPS, printed.trips as f64)];
         Ok(WorkloadResult { seconds: printed.seconds, figures, raw: json!({ "sockperf": text }), command })
@@ -77,7 +77,10 @@ impl Sockperf {
 #[derive(Debug, PartialEq)]
 struct Printed {
     seconds: f64,
+    /// Round trips in all.
     trips: u64,
+    /// Those that were timed.
+    timed: u64,
     half: Distribution,
 }
 
@@ -86,7 +89,9 @@ impl Printed {
     /// start.
     fn read(text: &str) -> std::result::Result<Self, &'static str> {
         let seconds = number(text, "[Valid Duration] RunTime=").ok_or("valid duration")?;
-        let trips = number(text, "Total ").ok_or("number of observations")?;
+        let timed = number(text, "Total ").ok_or("number of observations")?;
+        let trips = text.split_once("[Total Run] ").and_then(|(_, run)| number(run, "ReceivedMessages="));
+        let trips = trips.ok_or("number of messages")?;
         let mean = number(text, "Summary: Latency is ").ok_or("mean latency")?;
         let mut percentiles = Vec::new();
         for line in text.lines() {
@@ -101,7 +106,12 @@ impl Printed {
         }
         // It prints them from the top down.
         percentiles.sort_by(|a, b| a.0.total_cmp(&b.0));
-        Ok(Self { seconds, trips: trips as u64, half: Distribution { mean: mean * 1e-6, percentiles } })
+        Ok(Self {
+            seconds,
+            trips: trips as u64,
+            timed: timed as u64,
+            half: Distribution { mean: mean * 1e-6, percentiles },
+        })
     }
 }
 
@@ -121,7 +131,7 @@ impl Workload for Sockperf {
         "sockperf: one message of 14 bytes to the peer and its answer at a time, over TCP"
     }
     fn traits(&self) -> WorkloadTraits {
-        let figures = vec![Figure::times(HALF), Figure::amount(TRIPS, Unit::Count)];
+        let figures = vec![Figure::times(HALF), Figure::amount(TRIPS, Unit::Requests)];
         WorkloadTraits { name: "sockperf-tcp".into(), figures, judged_by: HALF.into(), disk: None }
     }
     fn works_on(&self) -> Sort {
@@ -168,7 +178,7 @@ mod tests {
     fn half_the_round_trip_is_read_with_all_percentiles() {
         let got = result(&fixture("ping-pong.out"), 0).unwrap();
         assert_eq!(check(&TCP.traits().figures, &got.figures), Ok(()));
-        assert_eq!((got.seconds, got.figure(TRIPS)), (1.55, Some(84185.0)));
+        assert_eq!((got.seconds, got.figure(TRIPS)), (1.55, Some(106_330.0)));
         let half = got.distribution(HALF).unwrap();
         let near = |a: f64, b: f64| (a - b).abs() < 1e-12;
         assert!(near(half.mean, 9.190e-6) && near(half.at(50.0).unwrap(), 8.162e-6), "{half:?}");
