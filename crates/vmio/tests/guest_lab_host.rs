@@ -94,14 +94,14 @@ fn long_ctrl_c_ends_the_command_and_what_it_measured_comes_home() {
     let bed = Bed::with_lab();
     let study = fixture("lab.toml");
     let command = "sed 's/ROUNDS/60/; s/TARGET/sparse/' lab.toml > l.toml; \
-                   exec vmio study run l.toml --on /srv/scratch --yes > /dev/null";
+                   exec vmio study run l.toml --on /srv/scratch --make-place --yes > /dev/null";
     let args = ["lab", "run", "--with", study.to_str().unwrap(), "--", "sh", "-c", command];
     let mut child = bed.spawn(&mut bed.command(&args));
     let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
     assert!(said.any(|line| line.starts_with("round 1 done")), "what is said in a lab host is shown as it comes");
     signal(child.id(), Signal::INT);
     let rest: Vec<String> = said.collect();
-    assert!(rest.iter().any(|l| l.starts_with("ending the command in the lab host")), "{rest:#?}");
+    assert!(rest.iter().any(|l| l.starts_with("stopping the command in the lab host")), "{rest:#?}");
     bed.end(child).with(4);
     let runs = runs(&bed);
     assert_eq!(runs.len(), 1);
