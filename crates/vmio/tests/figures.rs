@@ -335,3 +335,17 @@ fn documented_cells_and_figures_are_read() {
     let figures: Vec<FigureRow> = serde_json::from_str(&format!("[{}]", blocks.next().unwrap())).unwrap();
     assert_eq!(figures.iter().map(|f| f.p99.is_some()).collect::<Vec<_>>(), [false, false, true]);
 }
+
+#[test]
+fn without_a_finding_there_is_nothing_to_prove() {
+    let dir = stocked();
+    let prove = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vmio"));
+        let output = command.args(args).arg("--state").arg(dir.path()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, said) = prove(&["tax", "--prove", "--of", "1", "--yes"]);
+    assert!(code == Some(0) && said.contains("nothing to prove"), "{code:?} {said}");
+    let (code, said) = prove(&["tax", "--prove=host-page-cache", "--of", "1"]);
+    assert!(code == Some(2) && said.contains("run 1 has no finding host-page-cache"), "{code:?} {said}");
+}
