@@ -87,7 +87,7 @@ impl Actor {
 
     /// The same on the host itself, without what a guest sees its subject by.
     pub(super) fn go_native(&mut self) {
-        self.side = Side::native();
+        self.side = self.side.natively();
         match &mut self.subject {
             Subject::Disk { attachment, .. } => *attachment = None,
             Subject::Path { nic, .. } => *nic = None,

@@ -15,12 +15,13 @@ pub struct Side {
     /// What of it is not as the study's `[guest]` says.
     #[serde(default, skip_serializing_if = "Shape::is_plain")]
     pub shape: Shape,
-    /// Which guest of this shape, from 0: cells with several guests have more than one.
+    /// Which of this shape, from 0: cells with several guests have more than one, and as many native sides
+    /// stand against them.
     #[serde(default, skip_serializing_if = "is_first")]
     pub nth: u32,
 }
 
-/// What a guest has. What is not said is as the study's `[guest]` says.
+/// What a guest has, and the host itself in its place. What is not said is as the study's `[guest]` says.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Shape {
@@ -46,6 +47,12 @@ impl Shape {
     pub fn is_plain(&self) -> bool {
         *self == Shape::default()
     }
+
+    /// What of it the host itself can be held to: processors and memory.
+    #[must_use]
+    pub fn natively(&self) -> Self {
+        Self { machine: None, kernel: None, ..self.clone() }
+    }
 }
 
 impl Side {
@@ -57,6 +64,12 @@ impl Side {
     /// The host itself.
     pub fn native() -> Self {
         Self::of(NATIVE)
+    }
+
+    /// The host itself in its place, held to what it has: so that what is compared has the same.
+    #[must_use]
+    pub fn natively(&self) -> Self {
+        Self { kind: NATIVE.to_owned(), shape: self.shape.natively(), nth: self.nth }
     }
 
     /// Whether it is the host itself.

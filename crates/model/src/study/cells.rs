@@ -75,14 +75,18 @@ impl Matrix {
     fn each_side(&self) -> Vec<Side> {
         let plain = [Shape::default()];
         let shapes = if self.shapes.is_empty() { &plain[..] } else { &self.shapes };
-        let shaped = |side: &String| {
-            let side = Side::of(side.clone());
-            match side.is_native() {
-                true => vec![side],
-                false => shapes.iter().map(|s| Side { shape: s.clone(), ..side.clone() }).collect(),
+        let mut all: Vec<Side> = Vec::new();
+        for kind in &self.sides {
+            for shape in shapes {
+                let side = Side { shape: shape.clone(), ..Side::of(kind.clone()) };
+                let side = if side.is_native() { side.natively() } else { side };
+                // Shapes that differ in what only a guest has are one natively.
+                if !all.contains(&side) {
+                    all.push(side);
+                }
             }
-        };
-        self.sides.iter().flat_map(shaped).collect()
+        }
+        all
     }
 
     /// The subjects as the native side has them.

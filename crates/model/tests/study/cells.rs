@@ -21,7 +21,8 @@ fn cells_are_distinct_ordered_and_have_their_baseline() {
     );
 }
 
-/// Two drivers, shapes, AIO engines and settings: each combination once, natively without what only guests have.
+/// Two drivers, shapes, AIO engines and settings: each combination once, natively without what only guests have
+/// and held to the processors and memory of each.
 #[test]
 fn every_axis_of_disks_is_multiplied() {
     let study = whole(
@@ -43,14 +44,16 @@ settings = { read-ahead = ["128k", "4096"] }
     assert_eq!(
         keys(&study),
         [
-            "device/native/seq-read [read-ahead=128k]".to_owned(),
+            "device/native:vcpus=2:pins=0+1/seq-read [read-ahead=128k]".to_owned(),
             guest(two, "native", "128k"),
             guest(two, "io_uring", "128k"),
+            "device/native:memory=512/seq-read [read-ahead=128k]".to_owned(),
             guest(large, "native", "128k"),
             guest(large, "io_uring", "128k"),
-            "device/native/seq-read [read-ahead=4096k]".to_owned(),
+            "device/native:vcpus=2:pins=0+1/seq-read [read-ahead=4096k]".to_owned(),
             guest(two, "native", "4096k"),
             guest(two, "io_uring", "4096k"),
+            "device/native:memory=512/seq-read [read-ahead=4096k]".to_owned(),
             guest(large, "native", "4096k"),
             guest(large, "io_uring", "4096k"),
         ]
@@ -119,6 +122,7 @@ settings = { mtu = ["1500", "9000"], read-ahead = ["128k"] }
         [
             "machine/native/openssl",
             "machine/qemu/openssl",
+            "machine/native:vcpus=4/openssl",
             "machine/qemu:vcpus=4/openssl",
             "cluster.3/native/dfsio [mtu=1500, read-ahead=128k]",
             "cluster.3/qemu/dfsio [mtu=1500, read-ahead=128k]",
@@ -173,7 +177,7 @@ fn cells_of_several_actors_are_named_one_by_one() {
              [read-ahead=4096k]",
             "bridge.host/native/iperf3 & bridge.far/native/iperf3 & cluster.3/native/dfsio",
             "bridge.host/qemu/virtio-net+vhost/iperf3 & bridge.far/qemu#2/e1000+q2/iperf3 & cluster.3/native/dfsio",
-            "device/native/seq-read & device/native/seq-read",
+            "device/native/seq-read & device/native:vcpus=2#2/seq-read",
         ]
     );
     let cells = study.cells();

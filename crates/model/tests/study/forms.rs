@@ -66,7 +66,7 @@ fn all_problems_of_a_file_are_told_at_once() {
         + r#"[[cell]]
 actors = [
   { side = "qemu", disk = { target = "devise", drivers = "virtio-blk" }, workload = "seq-wrte" },
-  { side = "native", nth = 2, disk = { target = "device", cache = "none" }, workload = "seq-read" },
+  { side = "native", nth = 65, disk = { target = "device", cache = "none" }, workload = "seq-read" },
 ]
 settings = { swap = "off" }
 "#;
@@ -91,7 +91,7 @@ settings = { swap = "off" }
                 .to_owned(),
             "bad.toml:28: cell.actors.disk.driver: missing".to_owned(),
             format!("bad.toml:28: cell.actors.workload: unknown entry `seq-wrte`; did you mean `seq-write`? {there}"),
-            "bad.toml:29: cell.actors.nth: says something of a guest, and this is native".to_owned(),
+            "bad.toml:29: cell.actors.nth: 65 is out of range: 1 to 64".to_owned(),
             "bad.toml:29: cell.actors.disk.cache: says something of a guest, and this is native".to_owned(),
             "bad.toml:31: cell.settings.swap: unknown setting; there is none".to_owned(),
         ]
@@ -217,9 +217,8 @@ fn actors_are_held_to_what_they_are() {
             "15: cell.actors.path.nic: says something of a guest, and this is native",
         ]
     );
-    let shapes =
-        "[[matrix]]\nsides = [\"native\"]\nshapes = [{ vcpus = 2 }]\nmachine = true\nworkloads = [\"openssl\"]\n";
-    assert_eq!(one(&no_disks(), shapes), "15: matrix.shapes: says something of a guest, and this is native");
+    let shapes = "[[matrix]]\nsides = [\"native\"]\nshapes = [{ vcpus = 2, machine = \"pc\" }]\nmachine = true\nworkloads = [\"openssl\"]\n";
+    assert_eq!(one(&no_disks(), shapes), "15: matrix.shapes.machine: says something of a guest, and this is native");
 }
 
 const GUESTS: &str = r#"[[matrix]]

@@ -21,10 +21,8 @@ impl Reader<'_> {
         let sides =
             self.entries(s, if has("sides") || !has("guests") { "sides" } else { "guests" }, &names.guests, None);
         let native = sides.as_ref().is_some_and(|sides| sides.iter().all(|side| side == NATIVE));
-        if native {
-            self.of_guests_alone(s, &["shapes"]);
-        }
-        let shapes = self.list(s, "shapes", Some(Vec::new()), Self::shape);
+        let shape = |reader: &mut Self, item: &Spanned<DeValue<'_>>, path: &str| reader.shape(item, path, native);
+        let shapes = self.list(s, "shapes", Some(Vec::new()), shape);
         let old_disks = !has("disks") && s.table.keys().any(|key| old::of_disks(key.get_ref()));
         let disks = if old_disks { self.disks(s, names, native) } else { self.disks_below(s, names, native) };
         let paths = self.paths(s, names, native);

@@ -32,11 +32,9 @@ impl Reader<'_> {
         self.known_keys(&s, &keys);
         let side = self.one_of(&s, "side", &names.guests);
         let native = side.as_deref() == Some(NATIVE);
-        if native {
-            self.of_guests_alone(&s, &["nth", "shape"]);
-        }
         let nth = self.whole_if(&s, "nth", 1, 64).unwrap_or(1);
-        let shape = s.table.get("shape").map_or(Some(Shape::default()), |value| self.shape(value, &s.key("shape")));
+        let key = s.key("shape");
+        let shape = s.table.get("shape").map_or(Some(Shape::default()), |value| self.shape(value, &key, native));
         let disk = self.below(&s, "disk").and_then(|s| self.named_disk(&s, names, native));
         let net = self.below(&s, "path").and_then(|s| self.named_path(&s, names, native));
         let machine = self.switch(&s, "machine", false);

@@ -67,10 +67,13 @@ impl Reader<'_> {
         }
     }
 
-    /// `{ vcpus = 2, pins = [0, 1] }`.
-    pub(super) fn shape(&mut self, item: &Spanned<DeValue<'_>>, path: &str) -> Option<Shape> {
+    /// `{ vcpus = 2, pins = [0, 1] }`; `native`: of what the host itself can be held to.
+    pub(super) fn shape(&mut self, item: &Spanned<DeValue<'_>>, path: &str, native: bool) -> Option<Shape> {
         let s = self.table(item, path, "a table like { vcpus = 2 }")?;
         let before = self.problems.len();
+        if native {
+            self.of_guests_alone(&s, &["machine", "kernel"]);
+        }
         self.known_keys(&s, &["machine", "vcpus", "memory_mib", "kernel", "pins"]);
         let machine = self.part_of_a_name(&s, "machine");
         let vcpus = self.whole_if(&s, "vcpus", 1, 1024);

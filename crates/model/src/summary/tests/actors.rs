@@ -20,7 +20,7 @@ fn actors_of_one_sort_have_a_sum_and_fairness() {
     let s = summarise(&two_readers().run);
     let share = &s.shares[0];
     assert!(near(share.share_ratio.value, 0.5), "{share:?}");
-    assert_eq!(share.baseline, "device/native/seq-read & device/native/seq-read");
+    assert_eq!(share.baseline, "device/native/seq-read & device/native#2/seq-read");
     let row = s.cell(&share.key).unwrap();
     assert!(near(row.judged().unwrap().typical.value, 400e6));
     let fairness = row.figure(FAIRNESS).unwrap();
