@@ -37,7 +37,7 @@ fn main() {
         End { node: node.clone(), at, enter, exec_base: Exec::default() }
     };
     let ends = BTreeMap::from([("server", end(&path.peers["host"])), ("client", end(path.native.as_ref().unwrap()))]);
-    let stage = Stage { ends, seconds: 2.0, span: None };
+    let stage = Stage { ends, seconds: 2.0, span: None, place: 0 };
     let ours = || {
         let result = workloads::find("iperf3-tcp").unwrap().perform(&stage).unwrap();
         scalar(&result.figures, "bandwidth").unwrap()

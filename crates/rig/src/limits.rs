@@ -1,4 +1,4 @@
-//! The control group of the native side: it gets the cores and the memory that the guest has,
+//! The control group of a native side: it gets the cores and the memory that its guest has,
 //! so that a native run cannot hide in the host's page cache (page cache is charged to the
 //! group that reads it in, and is reclaimed at the group's limit). Version 1 or 2 of control
 //! groups, whichever the host has (kernel documents admin-guide/cgroup-v1/cpusets.rst,
@@ -31,6 +31,27 @@ pub struct Limits {
     change: ChangeId,
 }
 
+/// What a group holds its processes to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Share {
+    /// CPUs.
+    pub cores: u32,
+    /// Bytes of memory; there is no swap.
+    pub memory_bytes: u64,
+    /// The CPUs to take them from; empty: all that vmio may use.
+    pub pins: Vec<u32>,
+    /// So many of them are for others that work at the same time, and come first. Where there are not enough for
+    /// all, they share.
+    pub after: u32,
+}
+
+impl Share {
+    /// Of any CPUs, with nobody else at work.
+    pub fn of(cores: u32, memory_bytes: u64) -> Self {
+        Self { cores, memory_bytes, ..Self::default() }
+    }
+}
+
 /// Directories of the group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Groups {
@@ -53,20 +74,13 @@ impl Groups {
 type Setting = (PathBuf, String);
 
 impl Limits {
-    /// Makes a group called `name` (unique to the run) with `cores` CPUs and `memory_bytes` of
-    /// memory and no swap.
+    /// Makes a group called `name` (unique to the run).
     ///
     /// # Errors
     /// The reason in words why the side cannot be held; what was made is taken away again.
-    pub fn create(
-        node: &dyn Node,
-        journal: &Journal,
-        name: &str,
-        cores: u32,
-        memory_bytes: u64,
-    ) -> Result<Self, String> {
+    pub fn create(node: &dyn Node, journal: &Journal, name: &str, share: &Share) -> Result<Self, String> {
         let groups = find(node.reader(), name)?;
-        let (settings, described) = plan(node.reader(), &groups, cores, memory_bytes)?;
+        let (settings, described) = plan(node.reader(), &groups, share)?;
         // What is there already is not ours, and must not be undone.
         for dir in groups.dirs() {
             if node.stat(&dir).map_err(|e| e.to_string())?.is_some() {
@@ -103,14 +117,13 @@ impl Limits {
     }
 }
 
-/// How a side would be held to `cores` CPUs and `memory_bytes` of memory, in the words of
-/// [`Limits::describe`]. Only looks.
+/// How a side would be held, in the words of [`Limits::describe`]. Only looks.
 ///
 /// # Errors
 /// The reason in words why it cannot be.
-pub fn forecast(reader: &dyn Reader, cores: u32, memory_bytes: u64) -> Result<String, String> {
+pub fn forecast(reader: &dyn Reader, share: &Share) -> Result<String, String> {
     let groups = find(reader, "vmio")?;
-    Ok(plan(reader, &groups, cores, memory_bytes)?.1)
+    Ok(plan(reader, &groups, share)?.1)
 }
 
 /// How many CPUs vmio may use: those that it was started on (taskset(1), systemd's `AllowedCPUs`); `None`
@@ -164,8 +177,8 @@ fn find(reader: &dyn Reader, name: &str) -> Result<Groups, String> {
 }
 
 /// What is written where, in order, and how it is told.
-fn plan(reader: &dyn Reader, groups: &Groups, cores: u32, memory: u64) -> Result<(Vec<Setting>, String), String> {
-    let mib = memory >> 20;
+fn plan(reader: &dyn Reader, groups: &Groups, share: &Share) -> Result<(Vec<Setting>, String), String> {
+    let (cores, memory, mib) = (share.cores, share.memory_bytes, share.memory_bytes >> 20);
     if cores == 0 {
         return Err("0 cores are requested: each side needs one".into());
     }
@@ -173,7 +186,7 @@ fn plan(reader: &dyn Reader, groups: &Groups, cores: u32, memory: u64) -> Result
         Groups::V1 { cpuset, memory: group } => {
             let root = cpuset.parent().unwrap_or(Path::new("/"));
             let read = |file: &str| reader.read_text(&root.join(file)).map_err(|e| e.to_string());
-            let cpus = last_cpus(reader, &read("cpuset.cpus")?, cores)?;
+            let cpus = cpus_of(reader, &read("cpuset.cpus")?, share)?;
             // Both must be set before a process can enter.
             let mut settings = vec![
                 (cpuset.join("cpuset.cpus"), cpus.clone()),
@@ -198,9 +211,14 @@ fn plan(reader: &dyn Reader, groups: &Groups, cores: u32, memory: u64) -> Result
             let root = group.parent().unwrap_or(Path::new("/"));
             let cpu = if *cpuset {
                 let online = reader.read_text(&root.join("cpuset.cpus.effective")).map_err(|e| e.to_string())?;
-                let cpus = last_cpus(reader, &online, cores)?;
+                let cpus = cpus_of(reader, &online, share)?;
                 settings.push((group.join("cpuset.cpus"), cpus.clone()));
                 format!("cpuset {cpus}")
+            } else if !share.pins.is_empty() {
+                return Err("control groups v2 do not give the cpuset controller to children of the root group \
+                            (cgroup.subtree_control), and processors are chosen with it; systemd enables it with \
+                            AllowedCPUs="
+                    .into());
             } else {
                 settings.push((group.join("cpu.max"), format!("{} {PERIOD_US}", u64::from(cores) * PERIOD_US)));
                 format!("CPU quota {cores}")
@@ -219,18 +237,35 @@ fn swap_in_use(reader: &dyn Reader) -> bool {
     !system::swaps_in_use(reader).is_empty()
 }
 
-/// The last `cores` CPUs of a list such as `0-3,8` that vmio may use: the first ones take most interrupts.
-fn last_cpus(reader: &dyn Reader, list: &str, cores: u32) -> Result<String, String> {
+/// The CPUs of a side, of a list such as `0-3,8` those that vmio may use, from the last on: the first ones take most
+/// interrupts.
+fn cpus_of(reader: &dyn Reader, list: &str, share: &Share) -> Result<String, String> {
     let mut cpus = cpu::list(list).ok_or_else(|| format!("{list:?} is not a list of CPUs"))?;
     if let Some(own) = own_cpus(reader) {
         cpus.retain(|cpu| own.contains(cpu));
     }
-    let cores = cores as usize;
+    let Share { pins, after, .. } = share;
+    if let Some(pin) = pins.iter().find(|pin| !cpus.contains(pin)) {
+        return Err(format!("processor {pin} is asked for and vmio may use {} here", listed(&cpus)));
+    }
+    let mut cores = share.cores as usize;
+    if !pins.is_empty() {
+        cpus.retain(|cpu| pins.contains(cpu));
+        // More CPUs than it may run on help a guest no further either.
+        cores = cores.min(cpus.len());
+    }
     if cpus.len() < cores {
         return Err(format!("{cores} cores are asked for and vmio may use {} here; use fewer", cpus.len()));
     }
-    let chosen: Vec<String> = cpus[cpus.len() - cores..].iter().map(u32::to_string).collect();
-    Ok(chosen.join(","))
+    cpus.reverse();
+    let mut chosen: Vec<u32> = cpus.iter().cycle().skip(*after as usize % cpus.len()).take(cores).copied().collect();
+    chosen.sort_unstable();
+    Ok(listed(&chosen))
+}
+
+fn listed(cpus: &[u32]) -> String {
+    let cpus: Vec<String> = cpus.iter().map(u32::to_string).collect();
+    cpus.join(",")
 }
 
 #[cfg(test)]
@@ -270,7 +305,7 @@ mod tests {
     }
 
     fn planned(tree: &Tree, cores: u32) -> Result<(Vec<(String, String)>, String), String> {
-        let (settings, described) = plan(tree, &find(tree, "g")?, cores, 256 * MIB)?;
+        let (settings, described) = plan(tree, &find(tree, "g")?, &Share::of(cores, 256 * MIB))?;
         Ok((settings.into_iter().map(|(p, v)| (p.display().to_string(), v)).collect(), described))
     }
 
@@ -304,13 +339,31 @@ mod tests {
         let taskset = |tree: Tree| tree.file("/proc/self/status", "Name:\tvmio\nCpus_allowed_list:\t0,2\n", (0, 1));
         let (settings, described) = planned(&taskset(v1(NO_SWAP, true)), 2).unwrap();
         assert_eq!(settings[0], ("/sys/fs/cgroup/cpuset/g/cpuset.cpus".to_owned(), "0,2".to_owned()));
-        assert_eq!(forecast(&taskset(v1(NO_SWAP, true)), 2, 256 * MIB).unwrap(), described);
+        assert_eq!(forecast(&taskset(v1(NO_SWAP, true)), &Share::of(2, 256 * MIB)).unwrap(), described);
         assert_eq!(
             planned(&taskset(v2("cpuset memory", NO_SWAP)), 1).unwrap().1,
             "cgroup v2: cpuset 0, memory 256 MiB, no swap"
         );
         assert_eq!(usable_cpus(&taskset(Tree::default())), Some(2));
         assert_eq!(usable_cpus(&Tree::default()), None);
+    }
+
+    #[test]
+    fn sides_that_work_at_once_have_processors_of_their_own() {
+        let held = |tree: &Tree, share: Share| plan(tree, &find(tree, "g")?, &share).map(|(_, described)| described);
+        let one = |after: u32, pins: &[u32]| Share { after, pins: pins.to_vec(), ..Share::of(1, 256 * MIB) };
+        let cpus = |share: Share| {
+            held(&v1(NO_SWAP, true), share).map(|said| {
+                said.trim_start_matches("cgroup v1: cpuset ").trim_end_matches(", memory 256 MiB, no swap").to_owned()
+            })
+        };
+        assert_eq!([0, 1, 4, 5].map(|after| cpus(one(after, &[])).unwrap()), ["8", "3", "0", "8"]);
+        assert_eq!(cpus(Share { cores: 2, ..one(4, &[]) }).unwrap(), "0,8", "they share where there are no more");
+        assert_eq!(cpus(Share { cores: 4, ..one(0, &[1, 0]) }).unwrap(), "0,1");
+        assert_eq!(cpus(one(1, &[1, 0])).unwrap(), "0");
+        assert!(cpus(one(0, &[4])).unwrap_err().contains("processor 4 is asked for and vmio may use 0,1,2,3,8"));
+        let quota = held(&v2("cpu memory", NO_SWAP), one(0, &[1])).unwrap_err();
+        assert!(quota.contains("cpuset"), "{quota}");
     }
 
     /// Each processor counts once, and a list that is none fills no memory.

@@ -7,7 +7,7 @@ mod common;
 use common::{Bed, must_be_root};
 use vmio_node::{Exec, Node};
 use vmio_rig::disks::targets;
-use vmio_rig::limits::{Limits, OOM_SCORE_ADJ};
+use vmio_rig::limits::{Limits, OOM_SCORE_ADJ, Share};
 use vmio_rig::probes;
 use vmio_rig::workloads::disk::WorkCtx;
 use vmio_rig::workloads::{self, Stage, State};
@@ -20,7 +20,7 @@ fn page_cache_and_cores_stay_within_the_limits() {
     must_be_root();
     let bed = Bed::new();
     let name = format!("vmio-test-{}", std::process::id());
-    let limits = Limits::create(&bed.node, &bed.journal, &name, 1, 64 * MIB).unwrap();
+    let limits = Limits::create(&bed.node, &bed.journal, &name, &Share::of(1, 64 * MIB)).unwrap();
     println!("{}", limits.describe());
     let exec = Exec { cgroup_procs: limits.procs_files(), oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::default() };
     let file = bed.dir().join("cached");
@@ -57,13 +57,13 @@ fn what_cannot_be_held_is_said_and_leaves_nothing() {
     must_be_root();
     let bed = Bed::new();
     let name = format!("vmio-test-many-{}", std::process::id());
-    let said = Limits::create(&bed.node, &bed.journal, &name, 10_000, 64 * MIB).unwrap_err();
+    let said = Limits::create(&bed.node, &bed.journal, &name, &Share::of(10_000, 64 * MIB)).unwrap_err();
     assert!(said.contains("10000 cores"), "{said}");
     assert_eq!(bed.journal.undo_all(), [""; 0]);
     let bed = Bed::new();
     // A group of somebody else is neither used nor taken away.
-    let first = Limits::create(&bed.node, &bed.journal, &name, 1, 64 * MIB).unwrap();
-    let said = Limits::create(&bed.node, &bed.journal, &name, 1, 64 * MIB).unwrap_err();
+    let first = Limits::create(&bed.node, &bed.journal, &name, &Share::of(1, 64 * MIB)).unwrap();
+    let said = Limits::create(&bed.node, &bed.journal, &name, &Share::of(1, 64 * MIB)).unwrap_err();
     assert!(said.contains("already exists"), "{said}");
     assert!(first.procs_files().iter().all(|p| p.exists()));
     first.remove(&bed.journal).unwrap();
@@ -78,7 +78,7 @@ fn every_workload_runs_on_every_target() {
     let bed = Bed::new();
     let name = format!("vmio-test-work-{}", std::process::id());
     let memory = 32 * MIB;
-    let limits = Limits::create(&bed.node, &bed.journal, &name, 1, memory).unwrap();
+    let limits = Limits::create(&bed.node, &bed.journal, &name, &Share::of(1, memory)).unwrap();
     let files = vmio_rig::disks::places::Ground::Files(bed.ctx(64).dir);
     for target in targets::ALL.iter().filter(|t| t.fits(&files).is_ok()) {
         let mut prepared = target.prepare(&bed.ctx(64)).unwrap();

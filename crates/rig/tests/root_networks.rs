@@ -39,7 +39,7 @@ fn carry(bed: &Bed, path: &NetPath, peer: &str, workload: &str) -> (WorkloadResu
     let node: Arc<dyn Node> = Arc::new(vmio_node::Local::owned(bed.journal.clone()));
     let (native, peer) = (path.native.as_ref().unwrap(), &path.peers[peer]);
     let ends = BTreeMap::from([("server", end(&node, peer)), ("client", end(&node, native))]);
-    let stage = Stage { ends, seconds: 1.0, span: None };
+    let stage = Stage { ends, seconds: 1.0, span: None, place: 0 };
     let link = Thing::Link { name: native.interface.clone(), enter: native.enter.clone() };
     let watch = Watch::start(vec![Subject::here(node, link)]).unwrap();
     let result = workloads::find(workload).unwrap().perform(&stage).unwrap();

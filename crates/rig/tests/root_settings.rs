@@ -16,17 +16,19 @@ use vmio_model::cell::{Actor, Cell};
 use vmio_node::linux::block;
 use vmio_node::{Exec, Journal, Local, Node, recover};
 use vmio_rig::disks::targets::{self, Pinned, TargetCtx};
-use vmio_rig::settings::{self, Applied, Error, Where};
+use vmio_rig::settings::{self, Error, Undos, Where};
 use vmio_rig::workloads::{At, End};
 
 fn actor(target: &str) -> Actor {
     Cell::on("native", target, None, "seq-read").lead
 }
 
-fn read_ahead(node: Arc<dyn Node>, journal: &Journal, path: &Path, value: &str) -> settings::Result<Applied> {
+fn read_ahead(node: Arc<dyn Node>, journal: &Journal, path: &Path, value: &str) -> settings::Result<(String, Undos)> {
     let end = End { node, at: At::Path(path.into()), enter: Vec::new(), exec_base: Exec::default() };
     let setting = settings::find("read-ahead").unwrap();
-    setting.apply(value, &Where { actor: &actor("device"), end: &end, ports: &[], journal })
+    let mut undos = Undos::default();
+    let on = Where { actor: &actor("device"), end: &end, ports: &[], journal };
+    Ok((setting.apply(value, &on, &mut undos)?, undos))
 }
 
 fn in_force(path: &Path) -> u64 {
@@ -48,11 +50,11 @@ fn read_ahead_is_in_force_on_a_device_of_the_runs_own_and_set_back() {
     let device = target.native().to_owned();
     let before = of_loop(&device);
     for value in ["0k", "4096k", "128k", "1048576k"] {
-        let applied = read_ahead(bed.shared(), &bed.journal, &device, value).unwrap();
-        assert_eq!(applied.effective, value);
+        let (found, undos) = read_ahead(bed.shared(), &bed.journal, &device, value).unwrap();
+        assert_eq!(found, value);
         assert_eq!(format!("{}k", of_loop(&device)), value);
         assert_eq!(in_force(&device).to_string() + "k", value, "as the result has it");
-        (applied.undo)(&bed.journal).unwrap();
+        undos.take_back(&bed.journal).unwrap();
         assert_eq!(of_loop(&device), before);
     }
     // What was not undone is undone by the journal, before the device goes.
@@ -73,15 +75,15 @@ fn read_ahead_of_a_disk_that_was_given_is_set_and_of_a_part_or_a_file_it_is_not(
     let pinned = Arc::new(Pinned::of(&bed.node, &device).unwrap());
     let target = targets::find("device").unwrap().prepare(&TargetCtx { device: Some(pinned), ..bed.ctx(8) }).unwrap();
     assert!(target.native().starts_with("/proc"), "it is opened by what holds it");
-    let applied = read_ahead(bed.shared(), &bed.journal, target.native(), "512k").unwrap();
+    let (_, undos) = read_ahead(bed.shared(), &bed.journal, target.native(), "512k").unwrap();
     assert_eq!(of_loop(&device), "512");
-    (applied.undo)(&bed.journal).unwrap();
+    undos.take_back(&bed.journal).unwrap();
     assert_eq!(of_loop(&device), before);
     target.remove(&bed.journal).unwrap();
 
     let refused = |path: &Path| match read_ahead(bed.shared(), &bed.journal, path, "512k") {
         Err(Error::Refused(why)) => why,
-        other => panic!("{:?}", other.map(|applied| applied.effective)),
+        other => panic!("{:?}", other.map(|(found, _)| found)),
     };
     let below = in_force(&file);
     assert!(refused(&file).contains("works on a file"));

@@ -15,6 +15,8 @@ pub struct Millis(pub u32);
 impl Millis {
     /// None at all.
     pub const ZERO: Millis = Millis(0);
+    /// One second.
+    pub const SECOND: Millis = Millis(1000);
 
     /// From seconds, to the nearest millisecond.
     pub fn from_seconds(seconds: f64) -> Self {

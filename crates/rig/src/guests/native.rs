@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use vmio_node::Node;
+use vmio_model::cell::Shape;
+use vmio_node::{Node, Reader};
+
+use crate::limits::{self, Share};
 
 use super::{Accelerator, Disks, Error, Guest, GuestKind, GuestSpec, Hypervisor, LaunchCtx, Result};
 
@@ -18,6 +21,16 @@ impl GuestKind for Native {
     }
     fn about(&self) -> &'static str {
         "the host itself, limited to the guest's cores and memory"
+    }
+    fn fits(&self, shape: &Shape, host: &dyn Reader) -> std::result::Result<(), String> {
+        if *shape != shape.natively() {
+            return Err("the host itself has the machine and the kernel that it has".to_owned());
+        }
+        // Without a control group of its own it is measured all the same, and told; but not on other processors.
+        match shape.pins.is_empty() {
+            true => Ok(()),
+            false => limits::forecast(host, &Share { pins: shape.pins.clone(), ..Share::of(1, 0) }).map(drop),
+        }
     }
     fn launch(&self, ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>> {
         let disks = spec.disks.iter().filter_map(|d| Some((d.id.clone(), d.storage.path()?.to_owned()))).collect();

@@ -21,6 +21,9 @@ impl Network for Loopback {
     fn takes_guests(&self) -> bool {
         false
     }
+    fn has_wire(&self) -> bool {
+        false
+    }
     fn build(&self, ctx: &NetCtx<'_>) -> Result<NetPath> {
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let end = NetEnd { enter: ctx.host.enter(), address, interface: "lo".into() };

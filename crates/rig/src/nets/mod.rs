@@ -61,6 +61,14 @@ pub trait Network: Sync {
     fn peers(&self) -> &'static [&'static str];
     /// Whether a guest can be plugged in.
     fn takes_guests(&self) -> bool;
+    /// Whether packets go over an interface whose MTU can be set.
+    fn has_wire(&self) -> bool {
+        true
+    }
+    /// The peers that lie behind a link between hosts, whose rate can be set.
+    fn linked(&self) -> &'static [&'static str] {
+        &[]
+    }
     /// Builds the path of one actor.
     ///
     /// # Errors
@@ -90,6 +98,8 @@ pub struct NetPath {
     pub peers: BTreeMap<&'static str, NetEnd>,
     /// Interfaces in the host's namespace that are neither end, the ports of a bridge before it.
     pub between: Vec<String>,
+    /// The host's end of the link to another host.
+    pub uplink: Option<String>,
     /// The namespaces beside the host's.
     pub held: Vec<Namespace>,
 }
@@ -103,6 +113,8 @@ pub struct Port {
     pub enter: Vec<String>,
     /// Its name.
     pub interface: String,
+    /// Whether it is an end of a link between hosts.
+    pub is_link: bool,
 }
 
 /// An end of a path.
@@ -129,16 +141,23 @@ pub struct Plug {
 
 impl NetPath {
     fn empty() -> Self {
-        Self { native: None, plug: None, peers: BTreeMap::new(), between: Vec::new(), held: Vec::new() }
+        Self { native: None, plug: None, peers: BTreeMap::new(), between: Vec::new(), uplink: None, held: Vec::new() }
     }
 
     /// Its interfaces but the actor's own, the ports of a bridge before it.
     pub fn ports(&self, node: &Arc<dyn Node>, host: &Namespace, peer: &str) -> Vec<Port> {
-        let here = |name: &String| Port { node: node.clone(), enter: host.enter(), interface: name.clone() };
+        // To the host itself none goes over the link.
+        let linked = peer == REMOTE;
+        let here = |name: &String| Port {
+            node: node.clone(),
+            enter: host.enter(),
+            interface: name.clone(),
+            is_link: linked && self.uplink.as_ref() == Some(name),
+        };
         let mut all: Vec<Port> = self.between.iter().map(here).collect();
         if let Some(end) = self.peers.get(peer).filter(|end| !self.between.contains(&end.interface)) {
             let (enter, interface) = (end.enter.clone(), end.interface.clone());
-            all.insert(0, Port { node: node.clone(), enter, interface });
+            all.insert(0, Port { node: node.clone(), enter, interface, is_link: linked });
         }
         all
     }
@@ -326,6 +345,7 @@ mod tests {
             assert!(!network.peers().is_empty(), "{name}");
             let tun = network.requirements().iter().any(|r| r.name == TUN.name);
             assert_eq!(tun, network.takes_guests(), "{name}");
+            assert!(network.linked().iter().all(|peer| network.has_wire() && network.peers().contains(peer)), "{name}");
             assert_eq!(find(name).map(Network::name), Some(name));
         }
         assert_eq!(peers(), [HOST, REMOTE]);

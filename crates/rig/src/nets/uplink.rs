@@ -26,6 +26,9 @@ impl Network for Uplink {
     fn takes_guests(&self) -> bool {
         true
     }
+    fn linked(&self) -> &'static [&'static str] {
+        &[REMOTE]
+    }
     fn build(&self, ctx: &NetCtx<'_>) -> Result<NetPath> {
         let mut path = bridged(ctx)?;
         let (bridge, uplink) = (ctx.interface("br"), ctx.interface("up"));
@@ -33,6 +36,7 @@ impl Network for Uplink {
         ctx.host.ip(ctx.node, &[&format!("link set {uplink} master {bridge}")])?;
         path.peers = BTreeMap::from([(HOST, ctx.host_end(&bridge)), (REMOTE, remote)]);
         path.held.push(beside);
+        path.uplink = Some(uplink.clone());
         // Before the bridge.
         path.between.insert(0, uplink);
         Ok(path)

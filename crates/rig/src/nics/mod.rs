@@ -12,6 +12,9 @@ mod virtio_net;
 /// All devices, in the order in which they are shown.
 pub const ALL: &[&dyn NicModel] = &[&e1000::E1000, &virtio_net::VirtioNet];
 
+/// Queues of a tap (Linux, `MAX_TAP_QUEUES`).
+const MOST_QUEUES: u32 = 256;
+
 /// The device of that name.
 pub fn find(name: &str) -> Option<&'static dyn NicModel> {
     ALL.iter().copied().find(|n| n.name() == name)
@@ -41,7 +44,12 @@ pub trait NicModel: Sync {
         if !self.is_virtio() && (asked.vhost || asked.queues.is_some()) {
             return Err(format!("{name} has no vhost and one queue: drop `vhost` and `queues`, or use virtio-net"));
         }
-        Ok(())
+        match asked.queues {
+            Some(queues) if queues > MOST_QUEUES => {
+                Err(format!("a tap has {MOST_QUEUES} queues at most, not {queues}"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// QEMU's `-device`, with its back end and address.
@@ -69,6 +77,7 @@ mod tests {
             assert_eq!(nic.fits(&Nic::new(name)), Ok(()));
             let many = Nic { queues: Some(4), ..Nic::new(name) };
             assert_eq!(nic.fits(&many).is_ok(), nic.is_virtio(), "{name}");
+            assert!(nic.fits(&Nic { queues: Some(257), ..many.clone() }).is_err(), "{name}");
             let device = nic.device(&many, "net0", "path0", "52:54:00:00:00:01");
             assert_eq!(device.model(), nic.model());
             assert!(device.to_string().contains("netdev=path0,mac=52:54:00:00:00:01,mq=on,vectors=10"));

@@ -3,6 +3,7 @@
 //!
 //! Adding a setting: a file with a type that implements [`Setting`], and its line in [`ALL`].
 
+use vmio_look::require::Requirement;
 use vmio_model::cell::Actor;
 use vmio_model::study::SettingName;
 use vmio_node::Journal;
@@ -11,10 +12,12 @@ use crate::nets::Port;
 use crate::workloads::End;
 
 mod mtu;
+mod ports;
+mod rate;
 mod read_ahead;
 
 /// All settings, in the order in which they are shown.
-pub const ALL: &[&dyn Setting] = &[&read_ahead::ReadAhead, &mtu::Mtu];
+pub const ALL: &[&dyn Setting] = &[&read_ahead::ReadAhead, &mtu::Mtu, &rate::Rate];
 
 /// The setting of that name.
 pub fn find(name: &str) -> Option<&'static dyn Setting> {
@@ -36,13 +39,18 @@ pub trait Setting: Sync {
     fn examples(&self) -> &'static [&'static str];
     /// Gives a value its one spelling, or says what is wrong with it.
     fn reader(&self) -> fn(&str) -> std::result::Result<String, String>;
+    /// What this machine must have.
+    fn requirements(&self) -> &'static [Requirement] {
+        &[]
+    }
     /// What it does for an actor, as far as that is known before anything is made.
     fn fits(&self, actor: &Actor) -> Fit;
-    /// Sets it for an actor that it fits, and reads it back.
+    /// Sets it for an actor that it fits, and reads it back: what is in force, in the spelling of values. Before
+    /// each change it says how that is taken back; that is done after the cell, and at once where it fails.
     ///
     /// # Errors
-    /// When it cannot or must not be set, or reads back otherwise; then nothing of it is left.
-    fn apply(&self, value: &str, on: &Where<'_>) -> Result<Applied>;
+    /// When it cannot or must not be set, or reads back otherwise.
+    fn apply(&self, value: &str, on: &Where<'_>, undos: &mut Undos) -> Result<String>;
 }
 
 /// What a setting does for an actor.
@@ -69,14 +77,52 @@ pub struct Where<'a> {
 }
 
 /// Undoes something that was set.
-pub type Undo = Box<dyn FnOnce(&Journal) -> Result<()> + Send>;
+type Undo = Box<dyn FnOnce(&Journal) -> Result<()> + Send>;
 
-/// What was set.
-pub struct Applied {
-    /// What is in force, as read back, in the spelling of values.
-    pub effective: String,
-    /// Takes it back.
-    pub undo: Undo,
+/// How what was set is taken back.
+#[derive(Default)]
+pub struct Undos(Vec<(bool, Undo)>);
+
+impl Undos {
+    /// Of a change on the host.
+    pub fn on_host(&mut self, undo: impl FnOnce(&Journal) -> Result<()> + Send + 'static) {
+        self.0.push((true, Box::new(undo)));
+    }
+
+    /// Of a change in a guest.
+    pub fn in_guest(&mut self, undo: impl FnOnce(&Journal) -> Result<()> + Send + 'static) {
+        self.0.push((false, Box::new(undo)));
+    }
+
+    /// Whether nothing was set.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes it back, the last change first. One that cannot be taken back keeps none of the others.
+    ///
+    /// # Errors
+    /// The first that could not be, and whether any of those is on the host.
+    pub fn take_back(self, journal: &Journal) -> Result<(), Left> {
+        let mut left: Option<Left> = None;
+        for (host, undo) in self.0.into_iter().rev() {
+            let Err(error) = undo(journal) else { continue };
+            left = Some(match left {
+                None => Left { on_host: host, error },
+                Some(first) => Left { on_host: first.on_host || host, ..first },
+            });
+        }
+        left.map_or(Ok(()), Err)
+    }
+}
+
+/// What could not be taken back.
+#[derive(Debug)]
+pub struct Left {
+    /// Whether some of it is the host's, where cells to come would meet it: a guest is booted anew.
+    pub on_host: bool,
+    /// Why.
+    pub error: Error,
 }
 
 /// Result of this folder.
@@ -88,6 +134,9 @@ pub enum Error {
     /// It cannot or must not be set there, however often it is tried.
     #[error("{0}")]
     Refused(String),
+    /// It was not set; another time it may be.
+    #[error("{0}")]
+    Failed(String),
     /// The kernel has something else in force.
     #[error("{asked} was asked for and {found} is in force")]
     NotAsAsked {
@@ -119,7 +168,9 @@ mod tests {
                 |t: &&dyn targets::Target| Subject::Disk { target: t.name().into(), attachment: attachment.clone() };
             let nic = guests.then(|| Nic::new("virtio-net"));
             let others = [
-                Subject::Path { network: "veth".into(), peer: "host".into(), nic },
+                Subject::Path { network: "veth".into(), peer: "host".into(), nic: nic.clone() },
+                Subject::Path { network: "uplink".into(), peer: "remote".into(), nic: nic.clone() },
+                Subject::Path { network: "loopback".into(), peer: "host".into(), nic },
                 Subject::Machine,
                 Subject::Cluster { nodes: 3 },
             ];

@@ -12,7 +12,7 @@ use vmio_model::cell::{Actor, Subject};
 use vmio_node::linux::block::Device;
 use vmio_node::{Change, Reader};
 
-use super::{Applied, Error, Fit, Result, Setting, Undo, Where};
+use super::{Error, Fit, Result, Setting, Undos, Where};
 use crate::disks::targets;
 
 /// Entry `read-ahead`.
@@ -38,36 +38,30 @@ impl Setting for ReadAhead {
     }
     fn fits(&self, actor: &Actor) -> Fit {
         let Subject::Disk { target, .. } = &actor.subject else {
-            return Fit::Nothing("read-ahead is a disk's, and no actor works on one".into());
+            return Fit::Nothing("it is a disk's, and no actor works on one: leave it out".into());
         };
         let own = || targets::find(target).is_some_and(|t| t.native_is_a_device());
         if actor.side.is_native() && !own() { Fit::Refused(on_a_file(target)) } else { Fit::Sets }
     }
-    fn apply(&self, value: &str, on: &Where<'_>) -> Result<Applied> {
+    fn apply(&self, value: &str, on: &Where<'_>, undos: &mut Undos) -> Result<String> {
         let kib = kib(value).map_err(Error::Refused)?;
         let node = on.end.node.clone();
         let path = on.end.path().ok_or_else(|| Error::Refused("the actor was given no disk".into()))?;
         let file = file_of(node.reader(), path, on.actor)?;
         let before = node.reader().read_text(&file)?;
         let write = || node.write(&file, kib.to_string().as_bytes(), None);
-        let undo: Undo = match on.actor.side.is_native() {
-            true => {
-                let change = Change::Sysfs { path: file.clone(), before };
-                let ((), id) = on.journal.make(change, write)??;
-                Box::new(move |journal| Ok(journal.undo(id)?))
-            }
-            false => {
-                write()?;
-                let (node, file) = (node.clone(), file.clone());
-                Box::new(move |_| Ok(node.write(&file, before.trim().as_bytes(), None)?))
-            }
-        };
-        match read_back(node.reader(), &file) {
-            Ok(found) if found == kib => Ok(Applied { effective: spelled(found), undo }),
-            other => {
-                undo(on.journal)?;
-                Err(Error::NotAsAsked { asked: spelled(kib), found: spelled(other?) })
-            }
+        if on.actor.side.is_native() {
+            let change = Change::Sysfs { path: file.clone(), before };
+            let ((), id) = on.journal.make(change, write)??;
+            undos.on_host(move |journal| Ok(journal.undo(id)?));
+        } else {
+            let (node, file) = (node.clone(), file.clone());
+            undos.in_guest(move |_| Ok(node.write(&file, before.trim().as_bytes(), None)?));
+            write()?;
+        }
+        match read_back(node.reader(), &file)? {
+            found if found == kib => Ok(spelled(found)),
+            found => Err(Error::NotAsAsked { asked: spelled(kib), found: spelled(found) }),
         }
     }
 }

@@ -38,10 +38,12 @@ impl Bed {
         Self { node: Arc::new(machine()), journal, _dir: dir }
     }
 
-    fn apply(&self, value: &str, actor: &Actor, path: &str) -> Result<Applied> {
+    fn apply(&self, value: &str, actor: &Actor, path: &str) -> Result<(String, Undos)> {
         let node: Arc<dyn Node> = self.node.clone();
         let end = End { node, at: At::Path(path.into()), enter: Vec::new(), exec_base: Exec::default() };
-        ReadAhead.apply(value, &Where { actor, end: &end, ports: &[], journal: &self.journal })
+        let mut undos = Undos::default();
+        let on = Where { actor, end: &end, ports: &[], journal: &self.journal };
+        Ok((ReadAhead.apply(value, &on, &mut undos)?, undos))
     }
 
     fn in_force(&self) -> String {
@@ -79,29 +81,29 @@ fn a_value_has_one_spelling() {
 #[test]
 fn in_a_guest_it_is_set_read_back_and_set_back_on_its_own_disk() {
     let bed = Bed::new();
-    let applied = bed.apply("4096k", &guest("sparse"), "/dev/vda").unwrap();
-    assert_eq!((applied.effective.as_str(), bed.in_force().as_str()), ("4096k", "4096"));
+    let (found, undos) = bed.apply("4096k", &guest("sparse"), "/dev/vda").unwrap();
+    assert_eq!((found.as_str(), bed.in_force().as_str()), ("4096k", "4096"));
     assert!(!bed.journal().contains("read_ahead"), "nothing of the host's was changed");
-    (applied.undo)(&bed.journal).unwrap();
+    undos.take_back(&bed.journal).unwrap();
     assert_eq!(bed.in_force(), "128");
     // Twice, as for two actors at one disk: taken back in reverse, the first value comes last.
-    let first = bed.apply("0k", &guest("sparse"), "/dev/vda").unwrap();
-    let second = bed.apply("0k", &guest("sparse"), "/dev/vda").unwrap();
-    (second.undo)(&bed.journal).unwrap();
+    let (_, first) = bed.apply("0k", &guest("sparse"), "/dev/vda").unwrap();
+    let (_, second) = bed.apply("0k", &guest("sparse"), "/dev/vda").unwrap();
+    second.take_back(&bed.journal).unwrap();
     assert_eq!(bed.in_force(), "0");
-    (first.undo)(&bed.journal).unwrap();
+    first.take_back(&bed.journal).unwrap();
     assert_eq!(bed.in_force(), "128");
 }
 
 #[test]
 fn natively_it_is_in_the_journal_until_it_is_undone() {
     let bed = Bed::new();
-    let applied = bed.apply("512k", &native("device"), "/dev/vda").unwrap();
-    assert_eq!((applied.effective.as_str(), bed.in_force().as_str()), ("512k", "512"));
+    let (found, undos) = bed.apply("512k", &native("device"), "/dev/vda").unwrap();
+    assert_eq!((found.as_str(), bed.in_force().as_str()), ("512k", "512"));
     let written = bed.journal();
     assert!(written.contains("queue/read_ahead_kb") && written.contains("128"), "{written}");
     assert!(!written.contains("undone"), "{written}");
-    (applied.undo)(&bed.journal).unwrap();
+    undos.take_back(&bed.journal).unwrap();
     assert!(bed.journal().contains("undone"), "{}", bed.journal());
 }
 

@@ -12,6 +12,7 @@
 use std::ops::Deref;
 
 use vmio_look::require::Requirement;
+use vmio_model::cell::Millis;
 use vmio_model::figure;
 use vmio_model::result::{WorkloadResult, WorkloadTraits};
 use vmio_model::study::{Sort, WorkloadName};
@@ -25,7 +26,7 @@ mod stage;
 
 pub use disk::{DiskWorkload, FioJob, Gentle, Rw, Span, State, family};
 pub use error::{Error, Result};
-pub use service::{Ready, Service};
+pub use service::{Ready, Service, Serving};
 pub use stage::{At, End, Role, Stage, Wants};
 
 /// All workloads, in the order in which they are shown.
@@ -64,6 +65,10 @@ pub trait Workload: Sync {
     fn can_be_gentle(&self) -> std::result::Result<(), &'static str> {
         Err("vmio caps disk workloads alone; this one would run at full speed")
     }
+    /// The unit of its time: a program that counts whole seconds cannot be told of half a one.
+    fn tick(&self) -> Millis {
+        Millis(1)
+    }
     /// What is started in a role that serves, and when it is ready; `None` where that role needs nothing. The last
     /// role is not asked.
     ///
@@ -90,14 +95,28 @@ impl dyn Workload + '_ {
         self.roles().iter().flat_map(|role| role.programs).copied()
     }
 
-    /// Starts what serves, runs the last role to its end, and ends what served. A result with other figures than
-    /// declared is a failure.
+    /// Both in one: starts what serves and runs the last role.
     ///
     /// # Errors
     /// When a role fails, or the figures are not those declared.
     pub fn perform(&self, stage: &Stage) -> Result<WorkloadResult> {
+        self.run_served(stage, self.start_servers(stage)?)
+    }
+
+    /// Starts what serves, and waits until it is ready.
+    ///
+    /// # Errors
+    /// When a server does not start, or is not ready in time.
+    pub fn start_servers(&self, stage: &Stage) -> Result<Serving> {
+        service::start(self, stage)
+    }
+
+    /// Runs the last role to its end, and ends what served. A result with other figures than declared is a failure.
+    ///
+    /// # Errors
+    /// When a role fails, or the figures are not those declared.
+    pub fn run_served(&self, stage: &Stage, mut serving: Serving) -> Result<WorkloadResult> {
         let traits = self.traits();
-        let mut serving = service::start(self, stage)?;
         let result = self.run(stage).map_err(|error| serving.blame(error));
         drop(serving);
         let result = result?;

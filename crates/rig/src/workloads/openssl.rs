@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use vmio_look::require::{Requirement, program};
+use vmio_model::cell::Millis;
 use vmio_model::figure::{Figure, Reading, Unit};
 use vmio_model::result::{WorkloadResult, WorkloadTraits};
 use vmio_model::study::Sort;
@@ -43,7 +44,7 @@ pub struct Openssl {
 
 impl Openssl {
     fn args(&self, seconds: f64) -> Vec<String> {
-        // It counts whole seconds; `-elapsed` makes them seconds of the clock, not of the processor.
+        // `-elapsed` makes them seconds of the clock, not of the processor.
         let (seconds, block) = (format!("{:.0}", seconds.ceil().max(1.0)), BLOCK.to_string());
         ["speed", "-elapsed", "-seconds", &seconds, "-bytes", &block, "-evp", self.cipher, "-mr"]
             .map(String::from)
@@ -96,6 +97,9 @@ impl Workload for Openssl {
     fn traits(&self) -> WorkloadTraits {
         let figures = vec![Figure::rate(RATE, Unit::BytesPerSecond), Figure::amount(DONE, Unit::Bytes)];
         WorkloadTraits { name: self.name.into(), figures, judged_by: RATE.into(), disk: None }
+    }
+    fn tick(&self) -> Millis {
+        Millis::SECOND
     }
     fn works_on(&self) -> Sort {
         Sort::Machine

@@ -131,7 +131,8 @@ impl Serving {
     /// What failed for a workload: a server that has ended is the cause, whatever was made of it.
     pub(super) fn blame(&mut self, error: Error) -> Error {
         for server in &mut self.servers {
-            if let Ok(Some(output)) = server.process.try_wait() {
+            // One that has served its client may end.
+            if let Some(output) = server.process.try_wait().ok().flatten().filter(|output| !output.ok()) {
                 return server.failed(format!("it ended while it was used: {:?}; {error}", output.end), Some(&output));
             }
         }

@@ -113,7 +113,8 @@ impl Bed {
         let journal = Arc::new(Journal::open(&dir.path().join("journal"), "test").unwrap());
         let node: Arc<dyn Node> = Arc::new(Local::owned(journal.clone()));
         let end = End { node, at: At::Nothing, enter: Vec::new(), exec_base: Exec::default() };
-        let stage = Stage { ends: [("server", end.clone()), ("client", end)].into(), seconds: 1.0, span: None };
+        let stage =
+            Stage { ends: [("server", end.clone()), ("client", end)].into(), seconds: 1.0, span: None, place: 0 };
         Self { stage, journal, _dir: dir }
     }
 

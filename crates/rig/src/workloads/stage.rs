@@ -69,12 +69,19 @@ pub struct Stage {
     pub seconds: f64,
     /// How much of a disk may be used; `None` where there is none.
     pub span: Option<Span>,
+    /// Which actor of its cell it is for, from 0.
+    pub place: u16,
 }
 
 impl Stage {
     /// A stage of one role.
     pub fn of(role: &'static str, end: End, seconds: f64) -> Self {
-        Self { ends: BTreeMap::from([(role, end)]), seconds, span: None }
+        Self { ends: BTreeMap::from([(role, end)]), seconds, span: None, place: 0 }
+    }
+
+    /// The port of a server whose usual one is `first`: actors of a cell may have one address.
+    pub fn port(&self, first: u16) -> u16 {
+        first.saturating_add(self.place)
     }
 
     /// The stage of a disk workload.

@@ -13,6 +13,8 @@ use vmio_model::study::{MIB, Study};
 use vmio_node::{Journal, Node};
 
 use self::boot::{Running, Way};
+use self::native::Natives;
+pub use self::native::forecast as natives_forecast;
 use self::net::PathKey;
 use self::observe::UNCAPPED;
 pub use self::prepare::{MustStop, Parts};
@@ -24,11 +26,12 @@ use crate::disks::targets::{self, Prepared};
 use crate::engine::store::Store;
 use crate::engine::watcher::Watcher;
 use crate::image::Image;
-use crate::limits::{self, Limits};
+use crate::limits::{self, Limits, Share};
 use crate::nets::{Namespace, NetPath};
 use crate::workloads::{self, Gentle};
 
 mod boot;
+mod native;
 mod net;
 mod observe;
 mod prepare;
@@ -57,7 +60,8 @@ pub struct Machine<'a> {
     targets: BTreeMap<String, Box<dyn Prepared>>,
     /// The disks below each target: with a device of the user's they are not the same.
     backings: BTreeMap<String, Backing>,
-    limits: Result<Limits, String>,
+    /// What native actors are held to.
+    natives: Natives,
     /// `None` where the study has no guest.
     image: Option<Image>,
     run_dir: PathBuf,
@@ -126,7 +130,7 @@ impl Machine<'_> {
             let _ = old.remove(&self.journal);
         }
         let name = format!("vmio-{}-qemu", self.journal.cookie());
-        match Limits::create(&*self.local, &self.journal, &name, cores, memory_bytes) {
+        match Limits::create(&*self.local, &self.journal, &name, &Share::of(cores, memory_bytes)) {
             Ok(limits) => self.qemu_limits = Some(limits),
             Err(why) => (self.progress)(&format!("QEMU has no control group of its own: {why}")),
         }
@@ -223,7 +227,7 @@ impl Machine<'_> {
         if let Some(watcher) = &self.watcher {
             (self.progress)(&watcher.seen());
         }
-        for limits in self.limits.into_iter().chain(self.qemu_limits) {
+        for limits in self.natives.into_values().flatten().chain(self.qemu_limits) {
             let _ = limits.remove(&self.journal);
         }
     }

@@ -1,7 +1,7 @@
 //! One cell: its actors made ready, the settings put, the workloads, the probes around them.
 
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,6 +11,7 @@ use vmio_model::result::{DeviceUse, Foreign, Mark, Sample, WorkloadResult};
 use super::Machine;
 use super::settings::{self, Chosen};
 use super::stage::{Act, Terms};
+use crate::engine::measure::Impossible;
 use crate::probes::{self, Observed, Subject, Thing, Watch, foreign};
 use crate::workloads::{self, Gentle};
 
@@ -31,10 +32,7 @@ impl Machine<'_> {
 
     /// Runs a cell with the probes around it.
     pub(super) fn observe(&mut self, cell: &Cell, at: (u32, u32), terms: Terms<'_>) -> anyhow::Result<Sample> {
-        let mut acts = Vec::new();
-        for (i, actor) in cell.actors().enumerate() {
-            acts.push(self.stage(actor, terms, terms.caps.get(i).copied().flatten())?);
-        }
+        let acts = self.stage_all(cell, terms)?;
         self.run_acts(cell, at, acts, settings::chosen(cell)?)
     }
 
@@ -58,7 +56,12 @@ impl Machine<'_> {
                 settled = settled.and(self.settle(act));
             }
         }
-        let Worked { before, started_unix, results, seen } = worked?;
+        let Worked { before, started_unix, results, seen } = match (worked, &taken_back) {
+            // Another time it may go: a guest that is left with what was set is booted anew.
+            (Err(error), Err(left)) if error.is::<Impossible>() => anyhow::bail!("{error:#}; and {left:#}"),
+            (Err(error), Err(left)) => return Err(error.context(format!("{left:#}"))),
+            (worked, _) => worked?,
+        };
         let mut done = Vec::new();
         for (act, result) in acts.iter().zip(results) {
             let whose = |e: anyhow::Error| if acts.len() > 1 { e.context(act.actor.key()) } else { e };
@@ -137,24 +140,34 @@ struct Worked {
     seen: vmio_node::Result<Observed>,
 }
 
-/// Runs the actors, each from its start on, and waits for all of them: one that fails ends none of the others.
+/// Runs the actors, each from its start on, and waits for all of them: one that fails ends none of the others. What
+/// serves any of them is ready before the first begins.
 pub(super) fn perform(acts: &[Act]) -> Vec<workloads::Result<WorkloadResult>> {
+    let begin = Barrier::new(acts.len());
     if let [only] = acts {
-        return vec![perform_one(only)];
+        return vec![perform_one(only, &begin)];
     }
+    let begin = &begin;
     thread::scope(|scope| {
-        let running: Vec<_> = acts.iter().map(|act| scope.spawn(move || perform_one(act))).collect();
+        let running: Vec<_> = acts.iter().map(|act| scope.spawn(move || perform_one(act, begin))).collect();
         let ended =
             |(act, thread): (&Act, thread::ScopedJoinHandle<'_, _>)| thread.join().unwrap_or_else(|_| Err(broke(act)));
         acts.iter().zip(running).map(ended).collect()
     })
 }
 
-fn perform_one(act: &Act) -> workloads::Result<WorkloadResult> {
+fn perform_one(act: &Act, begin: &Barrier) -> workloads::Result<WorkloadResult> {
+    let serving = guarded(act, || act.workload.start_servers(&act.stage));
+    // Those whose servers failed are counted, too: nobody waits for them in vain.
+    begin.wait();
+    let serving = serving?;
     thread::sleep(act.actor.start.duration());
-    // A fault of a workload's own costs its cell, not the run, and leaves nothing of the others as it is.
-    let performed = panic::catch_unwind(AssertUnwindSafe(|| act.workload.perform(&act.stage)));
-    performed.unwrap_or_else(|_| Err(broke(act)))
+    guarded(act, || act.workload.run_served(&act.stage, serving))
+}
+
+/// A fault of a workload's own costs its cell, not the run, and leaves nothing of the others as it is.
+fn guarded<T>(act: &Act, work: impl FnOnce() -> workloads::Result<T>) -> workloads::Result<T> {
+    panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(broke(act)))
 }
 
 fn broke(act: &Act) -> workloads::Error {

@@ -9,13 +9,13 @@ use anyhow::Context as _;
 use vmio_look::backing::{Backing, write_cache};
 use vmio_model::cell::Cell;
 use vmio_model::result::Run;
+use vmio_model::study::Study;
 use vmio_model::study::plan::Plan;
-use vmio_model::study::{MIB, Study};
 use vmio_model::summary::durability::{FILE_SERVER, WRITE_CACHE};
 use vmio_node::linux::block;
 use vmio_node::{Change, Journal, Node, Reader, held};
 
-use super::{Machine, boot, net, qemu_share};
+use super::{Machine, boot, native, net, qemu_share};
 use crate::disks::places::{Health, Pool};
 use crate::disks::targets::{self, Prepared, TargetCtx};
 use crate::engine::environment;
@@ -23,7 +23,6 @@ use crate::engine::plan::Placed;
 use crate::engine::store::Store;
 use crate::engine::watcher::Watcher;
 use crate::image::Image;
-use crate::limits::Limits;
 
 /// Key of the read-ahead, in KiB, in what is read back of targets and of guests' disks.
 const READ_AHEAD: &str = "read_ahead_kib";
@@ -88,23 +87,14 @@ impl<'a> Machine<'a> {
             }
         };
         let (bed, paths) = net::build(&*local, &cells)?;
-        let limits = Limits::create(
-            &*local,
-            &journal,
-            &format!("vmio-{}", journal.cookie()),
-            study.guest.vcpus,
-            u64::from(study.guest.memory_mib) * MIB,
-        );
+        let natives = native::hold(study, &cells, &*local, &journal);
         let mut environment = run.environment.clone();
         environment.fio = environment::fio(image.as_ref(), &*local);
         environment.programs = environment::programs(&cells, image.as_ref(), &*local);
-        environment.native_limits = match &limits {
-            Ok(limits) => limits.describe().to_owned(),
-            Err(why) => {
-                progress(&format!("the native side is not held to the guest's resources: {why}"));
-                format!("not held: {why}")
-            }
-        };
+        environment.native_limits = native::told(&natives);
+        for (side, why) in natives.iter().filter_map(|(side, held)| Some((side, held.as_ref().err()?))) {
+            progress(&format!("the side {side} is not held to its guest's resources: {why}"));
+        }
         // Images are written out when a guest first opens them: the plan knows the sum.
         environment.written_beside_bytes += parts.cost.making_bytes_written;
         let environment_bytes = environment.written_beside_bytes;
@@ -116,7 +106,7 @@ impl<'a> Machine<'a> {
             run: run.id,
             targets,
             backings,
-            limits,
+            natives,
             image,
             run_dir: parts.run_dir,
             state_dir: parts.state_dir,

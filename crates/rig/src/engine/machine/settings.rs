@@ -10,7 +10,7 @@ use vmio_node::Journal;
 use super::Machine;
 use super::stage::Act;
 use crate::engine::measure::Impossible;
-use crate::settings::{self, Error, Fit, Setting, Undo, Where};
+use crate::settings::{self, Error, Fit, Setting, Undos, Where};
 
 /// A setting of a cell, with its value.
 pub(super) type Chosen = (&'static dyn Setting, String);
@@ -39,16 +39,17 @@ impl Machine<'_> {
     /// Takes back what was put.
     pub(super) fn take_back(&mut self, put: Put) -> anyhow::Result<()> {
         // Where the storage is sick guests may hang, and all is taken back in its own way.
-        if put.undo.is_empty() || self.sick.is_some() {
+        if put.undos.is_empty() || self.sick.is_some() {
             return Ok(());
         }
         let journal = Arc::clone(&self.journal);
-        self.on_storage(move || put.take_back(&journal))?.map_err(|left| {
+        self.on_storage(move || put.undos.take_back(&journal))?.map_err(|left| {
+            let error = anyhow::Error::new(left.error).context("what was set for a cell cannot be set back");
             if left.on_host {
                 // Cells to come would run with what was set for this one.
-                self.stuck = Some(format!("{:#}", left.error));
+                self.stuck = Some(format!("{error:#}"));
             }
-            left.error
+            error
         })
     }
 }
@@ -56,32 +57,9 @@ impl Machine<'_> {
 /// What was set for a cell.
 #[derive(Default)]
 pub(super) struct Put {
-    /// How to take it back, with whether it is the host that it was set on.
-    undo: Vec<(bool, Undo)>,
+    undos: Undos,
     /// What was in force, as read back, by whom it was set for.
     pub(super) effective: BTreeMap<String, BTreeMap<String, String>>,
-}
-
-/// What could not be taken back.
-struct Left {
-    /// Whether it is the host's, where cells to come would meet it: a guest is booted anew.
-    on_host: bool,
-    error: anyhow::Error,
-}
-
-impl Put {
-    /// Takes it back, the last one first.
-    fn take_back(mut self, journal: &Journal) -> Result<(), Left> {
-        let mut left: Option<Left> = None;
-        while let Some((on_host, undo)) = self.undo.pop() {
-            // One that fails does not keep the others from being undone.
-            let Err(e) = undo(journal) else { continue };
-            let error = anyhow::Error::new(e).context("what was set for a cell cannot be set back");
-            let on_host = on_host || left.as_ref().is_some_and(|l| l.on_host);
-            left = Some(Left { on_host, error: left.map_or(error, |l| l.error) });
-        }
-        left.map_or(Ok(()), Err)
-    }
 }
 
 fn put(chosen: &[Chosen], acts: &[Act], journal: &Journal) -> (Put, anyhow::Result<()>) {
@@ -101,11 +79,10 @@ fn put_one((setting, value): &Chosen, act: &Act, journal: &Journal, into: &mut P
     // The role that is measured is the actor's own.
     let end = act.workload.roles().last().and_then(|role| act.stage.ends.get(role.name));
     let end = end.with_context(|| format!("{}: nothing was prepared for its workload", failed()))?;
-    match setting.apply(value, &Where { actor: &act.actor, end, ports: &act.ports, journal }) {
-        Ok(applied) => {
-            into.undo.push((act.actor.side.is_native(), applied.undo));
+    match setting.apply(value, &Where { actor: &act.actor, end, ports: &act.ports, journal }, &mut into.undos) {
+        Ok(effective) => {
             let at = format!("{} [{name}={value}]", act.actor.place_key());
-            into.effective.entry(at).or_default().insert(name.to_owned(), applied.effective);
+            into.effective.entry(at).or_default().insert(name.to_owned(), effective);
             Ok(())
         }
         Err(Error::Refused(why)) => Err(Impossible(format!("{}: {why}", failed())).into()),

@@ -1,10 +1,8 @@
 //! The stage of an actor: its subject brought into the state that the workload needs, the ends of its roles,
 //! what is watched of it.
 
-use std::net::Ipv4Addr;
-
 use anyhow::Context as _;
-use vmio_model::cell::{Actor, Millis, Subject as On};
+use vmio_model::cell::{Actor, Cell, Millis, Subject as On};
 use vmio_model::result::DiskTraits;
 use vmio_model::study::MIB;
 use vmio_node::{Exec, held};
@@ -13,7 +11,7 @@ use super::Machine;
 use super::net::PathKey;
 use crate::disks::targets::State;
 use crate::engine::measure::Impossible;
-use crate::limits::OOM_SCORE_ADJ;
+use crate::limits::{Limits, OOM_SCORE_ADJ};
 use crate::nets::{Namespace, Port};
 use crate::probes::foreign::Circumstances;
 use crate::probes::{Qemu, Subject, Thing};
@@ -51,8 +49,19 @@ pub(super) struct Terms<'a> {
 }
 
 impl Machine<'_> {
+    /// Makes the actors of a cell ready.
+    pub(super) fn stage_all(&mut self, cell: &Cell, terms: Terms<'_>) -> anyhow::Result<Vec<Act>> {
+        let mut acts = Vec::new();
+        for (i, actor) in cell.actors().enumerate() {
+            let mut act = self.stage(actor, terms, terms.caps.get(i).copied().flatten())?;
+            act.stage.place = u16::try_from(i).context("a cell has 65,536 actors at most")?;
+            acts.push(act);
+        }
+        Ok(acts)
+    }
+
     /// Makes an actor ready.
-    pub(super) fn stage(&mut self, actor: &Actor, terms: Terms<'_>, cap: Option<Gentle>) -> anyhow::Result<Act> {
+    fn stage(&mut self, actor: &Actor, terms: Terms<'_>, cap: Option<Gentle>) -> anyhow::Result<Act> {
         let name = &actor.workload;
         let workload = workloads::find(name).with_context(|| format!("no workload {name}"))?;
         let seconds = actor.duration.map_or(terms.seconds, Millis::seconds);
@@ -131,17 +140,18 @@ impl Machine<'_> {
         })
     }
 
-    /// The machine itself: each role gets it, and where it wants an address, that by which a machine reaches itself.
+    /// The machine itself: each role gets it, and nothing else.
     pub(super) fn on_machine(&mut self, actor: &Actor, workload: Found, seconds: f64) -> anyhow::Result<Act> {
         let base = self.end(actor)?;
         let end = |role: &Role| match role.wants {
             Wants::Path => anyhow::bail!("{} works on a disk, and its actor on none", actor.workload),
-            Wants::Address => Ok((role.name, End { at: At::Address(Ipv4Addr::LOCALHOST.into()), ..base.clone() })),
+            // The machine's own loopback interface is everybody's: `loopback` is a network.
+            Wants::Address => anyhow::bail!("{} works over a path, and its actor over none", actor.workload),
             Wants::Nothing => Ok((role.name, base.clone())),
         };
         let ends = workload.roles().iter().map(end).collect::<anyhow::Result<_>>()?;
         let subjects = self.watched(actor, Vec::new())?;
-        let stage = Stage { ends, seconds, span: None };
+        let stage = Stage { ends, seconds, span: None, place: 0 };
         Ok(Act { actor: actor.clone(), workload, stage, subjects, disk: None, ports: Vec::new(), named: None })
     }
 
@@ -176,7 +186,7 @@ impl Machine<'_> {
         let last = workload.roles().len().saturating_sub(1);
         let end_of = |i: usize| if i == last { own.clone() } else { served.clone() };
         let ends = workload.roles().iter().enumerate().map(|(i, role)| (role.name, end_of(i))).collect();
-        let stage = Stage { ends, seconds, span: None };
+        let stage = Stage { ends, seconds, span: None, place: 0 };
         let named = Some((own.enter.join(" ") + " ", String::new())).filter(|_| !own.enter.is_empty());
         Ok(Act { actor: actor.clone(), workload, stage, subjects, disk: None, ports, named })
     }
@@ -191,7 +201,9 @@ impl Machine<'_> {
         let mut exec_base = Exec { oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::default() };
         let node = match actor.side.is_native() {
             true => {
-                exec_base.cgroup_procs = self.limits.as_ref().map(|l| l.procs_files().to_vec()).unwrap_or_default();
+                let side = &actor.side;
+                let held = self.natives.get(side).with_context(|| format!("nothing was prepared for {side}"))?;
+                exec_base.cgroup_procs = held.as_ref().map(Limits::procs_files).unwrap_or_default();
                 self.local.clone()
             }
             false => {

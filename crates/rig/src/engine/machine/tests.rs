@@ -15,7 +15,7 @@ use super::settings::Chosen;
 use super::stage::Act;
 use super::*;
 use crate::engine::measure::Impossible;
-use crate::settings::{Applied, Error, Fit, Setting, Where};
+use crate::settings::{Error, Fit, Setting, Undos, Where};
 use crate::workloads::{At, Found, Role, Stage, Wants, Workload};
 
 /// What happened, in order.
@@ -71,7 +71,7 @@ impl Workload for Work {
         const fn role(name: &'static str, wants: Wants) -> Role {
             Role { name, wants, programs: &["made-up"], requirements: &[] }
         }
-        const { &[role("server", Wants::Address), role("client", Wants::Nothing)] }
+        const { &[role("server", Wants::Nothing), role("client", Wants::Nothing)] }
     }
     fn run(&self, stage: &Stage) -> workloads::Result<WorkloadResult> {
         let told = |what: &str| self.log.lock().unwrap().push(format!("{} {what}", self.name));
@@ -91,8 +91,8 @@ impl Workload for Work {
     }
 }
 
-/// A setting of the workloads with this letter in their names; `none` is refused, `bad` is not in force, `stuck` cannot
-/// be undone.
+/// A setting of the workloads with this letter in their names; `none` is refused, `half` is when something of it is
+/// set, `bad` is not in force, `stuck` cannot be undone.
 struct Made(&'static str, Log);
 
 impl Setting for Made {
@@ -111,20 +111,38 @@ impl Setting for Made {
     fn fits(&self, actor: &Actor) -> Fit {
         if actor.workload.contains(self.0) { Fit::Sets } else { Fit::Nothing("it is not of that letter".into()) }
     }
-    fn apply(&self, value: &str, on: &Where<'_>) -> crate::settings::Result<Applied> {
+    fn apply(&self, value: &str, on: &Where<'_>, undos: &mut Undos) -> crate::settings::Result<String> {
         let what = format!("{}={value} for {}", self.0, on.actor.workload);
         match value {
             "none" => return Err(Error::Refused("not here".into())),
             "bad" => return Err(Error::NotAsAsked { asked: value.into(), found: "good".into() }),
             _ => self.1.lock().unwrap().push(format!("set {what}")),
         }
-        let (log, stuck) = (self.1.clone(), value == "stuck");
+        let (log, stuck) = (self.1.clone(), ["stuck", "half"].contains(&value));
         let undo = move |_: &Journal| {
             log.lock().unwrap().push(format!("undo {what}"));
             if stuck { Err(Error::Refused("it sticks".into())) } else { Ok(()) }
         };
-        Ok(Applied { effective: format!("{value}!"), undo: Box::new(undo) })
+        if on.actor.side.is_native() {
+            undos.on_host(undo)
+        } else {
+            undos.in_guest(undo)
+        }
+        match value {
+            "half" => Err(Error::Refused("half of it".into())),
+            _ => Ok(format!("{value}!")),
+        }
     }
+}
+
+/// A study of the native machine alone.
+pub(super) fn study() -> Study {
+    let text = "name = 'x'\ntitle = 'x'\nguest = { vcpus = 1, memory_mib = 256 }\n\
+                repeat = { min_pairs = 2, max_pairs = 2, min_boots = 1, half_width = 0.05, seconds = 1.0, max_minutes = 1.0 }\n\
+                [[matrix]]\nsides = ['native']\nmachine = true\nworkloads = ['a']\n";
+    let workload = vmio_model::study::WorkloadName { name: "a".into(), works_on: Sort::Machine };
+    let names = Names { guests: vec!["native".into()], workloads: vec![workload], ..Names::default() };
+    Study::parse("x.toml", text, &names).unwrap()
 }
 
 struct Bed {
@@ -139,13 +157,8 @@ struct Bed {
 impl Bed {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let text = "name = 'x'\ntitle = 'x'\nguest = { vcpus = 1, memory_mib = 256 }\n\
-                    repeat = { min_pairs = 2, max_pairs = 2, min_boots = 1, half_width = 0.05, seconds = 1.0, max_minutes = 1.0 }\n\
-                    [[matrix]]\nsides = ['native']\nmachine = true\nworkloads = ['a']\n";
-        let workload = vmio_model::study::WorkloadName { name: "a".into(), works_on: Sort::Machine };
-        let names = Names { guests: vec!["native".into()], workloads: vec![workload], ..Names::default() };
         Self {
-            study: Study::parse("x.toml", text, &names).unwrap(),
+            study: study(),
             memory: Memory::default(),
             journal: Arc::new(Journal::open(&dir.path().join("journal"), "test").unwrap()),
             node: Arc::new(Fake::new("fake").file("/proc/stat", "cpu  100 0 0 0 0 0 0 0 0 0\n")),
@@ -165,7 +178,7 @@ impl Bed {
             journal: self.journal.clone(),
             targets: BTreeMap::new(),
             backings: BTreeMap::new(),
-            limits: Err("not here".into()),
+            natives: BTreeMap::from([(Side::native(), Err("not here".into()))]),
             image: None,
             run_dir: PathBuf::new(),
             state_dir: PathBuf::new(),
@@ -246,7 +259,7 @@ fn an_actor_on_the_machine_itself_needs_no_disk() {
     let mut machine = bed.machine();
     let act = bed.act(&mut machine, "a", 0, 1, How::Well);
     let at = |role: &str| act.stage.end(role).unwrap().at.clone();
-    assert_eq!((at("client"), at("server")), (At::Nothing, At::Address([127, 0, 0, 1].into())));
+    assert_eq!((at("client"), at("server")), (At::Nothing, At::Nothing));
     assert_eq!(act.stage.end("client").unwrap().exec_base.oom_score_adj, Some(limits::OOM_SCORE_ADJ));
     let sample = run(&mut machine, vec![act], &[]).unwrap();
     assert_eq!((sample.cell.key().as_str(), sample.round, sample.boot), ("machine/native/a", 3, 1));
@@ -373,6 +386,21 @@ fn a_guest_that_is_gone_is_no_reason_to_end_the_run() {
     let error = run(&mut machine, vec![act], &[(setting, "stuck")]).unwrap_err();
     assert!(format!("{error:#}").contains("cannot be set back"));
     assert_eq!(machine.must_stop(), None, "it is booted anew");
+}
+
+/// What is refused is refused again, but a guest that is left with a part of it has to be booted anew.
+#[test]
+fn what_is_refused_in_the_middle_is_taken_back() {
+    let bed = Bed::new();
+    let mut machine = bed.machine();
+    let mut act = bed.act(&mut machine, "a", 0, 1, How::Well);
+    act.actor.side = Side::of("qemu");
+    let error = run(&mut machine, vec![act], &[(bed.set("a"), "half")]).unwrap_err();
+    assert_eq!(bed.told(), ["set a=half for a", "undo a=half for a"]);
+    let said = format!("{error:#}");
+    assert!(said.contains("half of it") && said.contains("cannot be set back: it sticks"), "both: {said}");
+    assert!(!error.is::<Impossible>(), "it is tried again in a guest that is booted anew");
+    assert_eq!(machine.must_stop(), None);
 }
 
 /// A guest on storage that hangs gives no answer: nothing is asked of it, and the journal takes back the host's.

@@ -11,8 +11,8 @@ use vmio_look::neighbours::{self, Others};
 use vmio_model::cell::Cell;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::result::{Run, Skipped, WorkloadTraits};
+use vmio_model::study::Study;
 use vmio_model::study::plan::{self as reckon, Plan};
-use vmio_model::study::{MIB, Study};
 use vmio_node::{Node, Reader};
 
 use self::rates::{needed_bytes, rates, refilled};
@@ -22,7 +22,8 @@ use crate::disks::places::{self, Ground, Place};
 use crate::disks::space::gib;
 use crate::disks::targets::Pinned;
 use crate::disks::{space, targets};
-use crate::{guests, limits, workloads};
+use crate::limits::{self, Share};
+use crate::{guests, workloads};
 
 mod rates;
 mod unmet;
@@ -114,15 +115,12 @@ pub struct Held {
 impl Held {
     /// Looks at what there is.
     fn of(study: &Study, gentle: bool, local: &dyn Node) -> Self {
-        let word = |cores: u32, memory_bytes: u64| match limits::forecast(local.reader(), cores, memory_bytes) {
+        let (cores, memory_bytes) = machine::qemu_share(study, gentle, local);
+        let qemu = || match limits::forecast(local.reader(), &Share::of(cores, memory_bytes)) {
             Ok(described) => described,
             Err(why) => format!("not held: {why}"),
         };
-        let qemu = machine::qemu_share(study, gentle, local);
-        Self {
-            native: word(study.guest.vcpus, u64::from(study.guest.memory_mib) * MIB),
-            qemu: (!study.is_native_only()).then(|| word(qemu.0, qemu.1)),
-        }
+        Self { native: machine::natives_forecast(study, local), qemu: (!study.is_native_only()).then(qemu) }
     }
 }
 

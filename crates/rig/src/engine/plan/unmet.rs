@@ -1,7 +1,7 @@
 //! Cells that cannot run on this machine, and why.
 
 use vmio_look::require::Requirement;
-use vmio_model::cell::{Actor, Cell, Nic, Subject};
+use vmio_model::cell::{Actor, Cell, Millis, Nic, Subject};
 use vmio_model::result::Skipped;
 use vmio_model::study::Study;
 use vmio_node::Node;
@@ -26,16 +26,22 @@ pub(super) fn unmet(
 ) -> Vec<Skipped> {
     let why = |cell: &Cell| {
         let mut actors = cell.actors();
-        let unfit = actors.find_map(|actor| why_not(actor, local, gentle, wishes, ground));
-        unfit.or_else(|| unsettable(cell)).or_else(|| in_each_others_way(cell))
+        let unfit = actors.find_map(|actor| {
+            let why = why_not(actor, local, gentle, wishes, ground);
+            why.or_else(|| too_much_asked(actor, study, ground))
+        });
+        unfit.or_else(|| unsettable(cell, local)).or_else(|| in_each_others_way(cell))
     };
     study.cells().into_iter().filter_map(|cell| Some(Skipped { reason: why(&cell)?, cell })).collect()
 }
 
 /// Why what a cell sets cannot be set there.
-fn unsettable(cell: &Cell) -> Option<String> {
+fn unsettable(cell: &Cell, local: &dyn Node) -> Option<String> {
     cell.settings.keys().find_map(|name| {
         let Some(setting) = settings::find(name) else { return Some(format!("there is no setting {name}")) };
+        if let Some(missing) = missing(setting.requirements(), local) {
+            return Some(missing);
+        }
         let fits: Vec<Fit> = cell.actors().map(|actor| setting.fits(actor)).collect();
         let refused = fits.iter().find_map(|fit| if let Fit::Refused(why) = fit { Some(why) } else { None });
         // What one actor has nothing for is for the others; what none has anything for is a mistake.
@@ -64,7 +70,9 @@ fn why_not(actor: &Actor, local: &dyn Node, gentle: bool, wishes: &Wishes, groun
             return Some(reason);
         }
         if gentle && !shape.pins.is_empty() {
-            return Some(format!("a guest has no processors of its own choice while it is held to one core; {GENTLE}"));
+            return Some(format!(
+                "nobody has processors of its own choice while guests are held to one core; {GENTLE}"
+            ));
         }
         needs.extend(guest.requirements());
     }
@@ -96,13 +104,35 @@ fn why_not(actor: &Actor, local: &dyn Node, gentle: bool, wishes: &Wishes, groun
     }
     let workload = workloads::find(&actor.workload)?;
     needs.extend(workload.requirements());
-    let missing = needs
-        .iter()
-        .find_map(|r| (r.check)(local.reader()).err().map(|found| format!("{}: {found}; {}", r.name, r.mend)));
-    missing.or_else(|| guests::qemu::why_not(local, actor)).or_else(|| {
+    missing(needs, local).or_else(|| guests::qemu::why_not(local, actor)).or_else(|| {
         let unfit = gentle.then(|| workload.can_be_gentle().err()).flatten()?;
         Some(format!("{unfit}; {GENTLE}"))
     })
+}
+
+/// Why an actor cannot work as the study asks, whatever this machine has.
+fn too_much_asked(actor: &Actor, study: &Study, ground: Option<&Ground>) -> Option<String> {
+    let (name, tick) = (&actor.workload, workloads::find(&actor.workload)?.tick());
+    let time = actor.duration.unwrap_or_else(|| Millis::from_seconds(study.repeat.seconds));
+    if !time.0.is_multiple_of(tick.0) {
+        return Some(format!("{name} works for whole multiples of {tick}, and {time} are asked for: give it those"));
+    }
+    let (vcpus, nic) = (actor.side.shape.vcpus.unwrap_or(study.guest.vcpus), actor.nic()?);
+    if let Some(queues) = nic.queues.filter(|queues| *queues > vcpus) {
+        return Some(format!(
+            "a guest of {vcpus} vcpus has no use for {queues} queues: give it as many vcpus, or less queues"
+        ));
+    }
+    let why = "a guest with a network device lies in a namespace of vmio's own, from where QEMU reaches no Ceph";
+    let on_ceph = ground.and_then(Ground::pool).is_some_and(|pool| pool.target() == "rbd");
+    on_ceph.then(|| format!("{why}: measure networks in a study of their own"))
+}
+
+/// The first of these that this machine does not have, with its mend.
+fn missing<'a>(needs: impl IntoIterator<Item = &'a Requirement>, local: &dyn Node) -> Option<String> {
+    let unmet =
+        |r: &Requirement| (r.check)(local.reader()).err().map(|found| format!("{}: {found}; {}", r.name, r.mend));
+    needs.into_iter().find_map(unmet)
 }
 
 /// The network of a path, or why the path cannot be.
@@ -167,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_setting_that_is_refused_to_one_or_means_nothing_to_any_cannot_be_set() {
-        let ahead = |cell| unsettable(&setting(cell, "read-ahead", "4096k"));
+        let ahead = |cell| unsettable(&setting(cell, "read-ahead", "4096k"), &host());
         assert_eq!(ahead(guest("sparse", "seq-read")), None);
         assert_eq!(ahead(native("device", "seq-read")), None);
         let said = ahead(native("sparse", "seq-read")).unwrap();
@@ -176,7 +206,7 @@ mod tests {
         assert_eq!(ahead(with(guest("sparse", "seq-read"), machine.clone())), None, "it is for the other one");
         assert!(ahead(with(guest("sparse", "seq-read"), native("served", "seq-read"))).is_some());
         assert!(ahead(machine.clone()).unwrap().contains("no actor works on one"));
-        assert!(unsettable(&setting(machine, "warp", "9")).unwrap().contains("no setting warp"));
+        assert!(unsettable(&setting(machine, "warp", "9"), &host()).unwrap().contains("no setting warp"));
     }
 
     /// A host that has all that fio in a guest on a scratch file needs.
@@ -187,6 +217,10 @@ mod tests {
             .installed("taskset")
             .command(|cmd| cmd.program.ends_with("x86_64").then(|| says("QEMU emulator version 7.2.22\n")))
             .file("/proc/self/status", "Name:\tvmio\nUid:\t0\t0\t0\t0\nCpus_allowed_list:\t0-1\n")
+            .file("/proc/self/mountinfo", "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+            .file("/sys/fs/cgroup/cgroup.subtree_control", "cpuset cpu memory\n")
+            .file("/proc/swaps", "Filename Type Size Used Priority\n")
+            .file("/sys/fs/cgroup/cpuset.cpus.effective", "0-1\n")
     }
 
     #[test]
@@ -206,9 +240,14 @@ mod tests {
         assert!(
             told(&host(), Shape { machine: Some("pc".into()), ..Shape::default() }, false).unwrap().contains("q35")
         );
-        let native = Side { shape: pins(&[1]), ..Side::native() };
-        let actor = Actor { side: native, ..native_actor() };
-        assert!(why_not(&actor, &host(), false, &Wishes::default(), Some(&ground)).unwrap().contains("no shape"));
+        let native = |shape: Shape, gentle: bool| {
+            let actor = Actor { side: Side { shape, ..Side::native() }, ..native_actor() };
+            why_not(&actor, &host(), gentle, &Wishes::default(), Some(&ground))
+        };
+        assert_eq!(native(Shape { vcpus: Some(2), memory_mib: Some(512), ..pins(&[1]) }, false), None);
+        assert!(native(pins(&[2]), false).unwrap().contains("processor 2"));
+        assert!(native(pins(&[1]), true).unwrap().contains("--no-gentle"));
+        assert!(native(Shape { machine: Some("q35".into()), ..Shape::default() }, false).is_some());
     }
 
     fn native_actor() -> Actor {

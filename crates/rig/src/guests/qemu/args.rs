@@ -260,7 +260,8 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
     for (i, PlannedNic { spec, model }) in plan.nics.iter().enumerate() {
         let (id, netdev) = (format!("net{i}"), format!("path{i}"));
         let mut tap = format!("tap,id={netdev},ifname={},script=no,downscript=no", spec.tap);
-        tap += if spec.nic.vhost { ",vhost=on" } else { "" };
+        // Without `vhostforce` QEMU carries the packets itself where it cannot have vhost, and only warns.
+        tap += if spec.nic.vhost { ",vhost=on,vhostforce=on" } else { "" };
         if let Some(n) = spec.nic.queues.filter(|n| *n > 1) {
             tap += &format!(",queues={n}");
         }

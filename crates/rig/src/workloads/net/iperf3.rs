@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use vmio_look::require::{Requirement, program};
+use vmio_model::cell::Millis;
 use vmio_model::figure::{Better, Compared, Figure, Reading, Unit};
 use vmio_model::result::{WorkloadResult, WorkloadTraits};
 use vmio_model::study::Sort;
@@ -13,7 +14,7 @@ use vmio_node::Output;
 use super::{CLIENT, SERVER};
 use crate::workloads::{End, Error, Ready, Result, Role, Service, Stage, Wants, Workload};
 
-/// The port of its own (registered for it with no one else's use).
+/// The port that it takes unless it is told another.
 const PORT: u16 = 5201;
 /// Bytes of a datagram that fills an Ethernet frame of 1,500 (RFC 894) less the headers of IPv4 and UDP.
 const DATAGRAM: u32 = 1472;
@@ -65,10 +66,9 @@ impl Iperf3 {
     fn args(&self, stage: &Stage) -> Result<Vec<String>> {
         let server = address(stage.end(SERVER)?)?;
         let mut args: Vec<String> =
-            ["--client", &server, "--port", &PORT.to_string(), "--json", "--connect-timeout", "5000"]
+            ["--client", &server, "--port", &stage.port(PORT).to_string(), "--json", "--connect-timeout", "5000"]
                 .map(String::from)
                 .into();
-        // It counts whole seconds.
         args.extend(["--time".to_owned(), format!("{:.0}", stage.seconds.ceil().max(1.0))]);
         match self.way {
             Way::To => {}
@@ -146,6 +146,9 @@ impl Workload for Iperf3 {
         figures.push(Figure::amount("moved", Unit::Bytes));
         WorkloadTraits { name: self.name.into(), figures, judged_by: "bandwidth".into(), disk: None }
     }
+    fn tick(&self) -> Millis {
+        Millis::SECOND
+    }
     fn works_on(&self) -> Sort {
         Sort::Path
     }
@@ -156,16 +159,16 @@ impl Workload for Iperf3 {
         if role.name != SERVER {
             return Ok(None);
         }
-        let end = stage.end(SERVER)?;
+        let (end, port) = (stage.end(SERVER)?, stage.port(PORT));
         let exec = end.command("iperf3").args([
             "--server",
             "--one-off",
             "--bind",
             &address(end)?,
             "--port",
-            &PORT.to_string(),
+            &port.to_string(),
         ]);
-        Ok(Some(Service { exec, ready: Ready::Listens(PORT) }))
+        Ok(Some(Service { exec, ready: Ready::Listens(port) }))
     }
     fn run(&self, stage: &Stage) -> Result<WorkloadResult> {
         let end = stage.end(CLIENT)?;

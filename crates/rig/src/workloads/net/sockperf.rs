@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use vmio_look::require::{Requirement, program};
+use vmio_model::cell::Millis;
 use vmio_model::figure::{Distribution, Figure, Reading, Unit};
 use vmio_model::result::{WorkloadResult, WorkloadTraits};
 use vmio_model::study::Sort;
@@ -45,10 +46,9 @@ const ROLES: &[Role] = &[
 pub struct Sockperf;
 
 impl Sockperf {
-    fn args(seconds: f64, server: &str) -> Vec<String> {
-        // It counts whole seconds.
+    fn args(seconds: f64, server: &str, port: u16) -> Vec<String> {
         let seconds = format!("{:.0}", seconds.ceil().max(1.0));
-        let port = PORT.to_string();
+        let port = port.to_string();
         ["ping-pong", "-i", server, "-p", &port, "--tcp", "-t", &seconds].map(String::from).into()
     }
 
@@ -134,6 +134,9 @@ impl Workload for Sockperf {
         let figures = vec![Figure::times(HALF), Figure::amount(TRIPS, Unit::Requests)];
         WorkloadTraits { name: "sockperf-tcp".into(), figures, judged_by: HALF.into(), disk: None }
     }
+    fn tick(&self) -> Millis {
+        Millis::SECOND
+    }
     fn works_on(&self) -> Sort {
         Sort::Path
     }
@@ -144,14 +147,14 @@ impl Workload for Sockperf {
         if role.name != SERVER {
             return Ok(None);
         }
-        let end = stage.end(SERVER)?;
-        let exec = end.command("sockperf").args(["server", "-i", &address(end)?, "-p", &PORT.to_string(), "--tcp"]);
-        Ok(Some(Service { exec, ready: Ready::Listens(PORT) }))
+        let (end, port) = (stage.end(SERVER)?, stage.port(PORT));
+        let exec = end.command("sockperf").args(["server", "-i", &address(end)?, "-p", &port.to_string(), "--tcp"]);
+        Ok(Some(Service { exec, ready: Ready::Listens(port) }))
     }
     fn run(&self, stage: &Stage) -> Result<WorkloadResult> {
         let (end, server) = (stage.end(CLIENT)?, address(stage.end(SERVER)?)?);
         let limit = Duration::from_secs_f64(stage.seconds * 2.0 + 60.0);
-        let exec = end.command("sockperf").args(Self::args(stage.seconds, &server)).limit(limit);
+        let exec = end.command("sockperf").args(Self::args(stage.seconds, &server, stage.port(PORT))).limit(limit);
         let output = end.node.exec(&exec)?;
         Self::result(end.node.name(), exec.shown(), &output)
     }
@@ -212,7 +215,7 @@ mod tests {
 
     #[test]
     fn seconds_are_whole() {
-        assert_eq!(Sockperf::args(1.2, "::1").join(" "), "ping-pong -i ::1 -p 11111 --tcp -t 2");
-        assert_eq!(Sockperf::args(0.1, "::1").last().unwrap(), "1");
+        assert_eq!(Sockperf::args(2.0, "::1", PORT + 1).join(" "), "ping-pong -i ::1 -p 11112 --tcp -t 2");
+        assert_eq!(Sockperf::args(0.1, "::1", PORT).last().unwrap(), "1");
     }
 }

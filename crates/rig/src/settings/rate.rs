@@ -1,0 +1,148 @@
+//! `rate`: what the link to another host carries, each way: a token bucket (tc-tbf(8)) at both of its ends. Both are
+//! in namespaces of vmio's own, so nothing of the host is changed: it is taken off for the cells to come, and goes
+//! with its owner.
+//!
+//! What it counts is what the kernel counts of a packet: the frame with its Ethernet header, without preamble, check
+//! sum and gap. Large packets of segmentation offload are cut before they are counted.
+
+use vmio_look::require::{Requirement, program};
+use vmio_model::cell::{Actor, Subject};
+
+use super::{Error, Fit, Result, Setting, Undos, Where};
+use crate::nets::{self, Port};
+
+/// Entry `rate`.
+pub struct Rate;
+
+const MBIT: u64 = 1_000_000;
+/// More is no limit on a link in memory.
+const MOST_MBIT: u64 = 100_000;
+/// What may go at once, in seconds of the rate: well above the kernel's tick.
+const BURST_SECONDS: f64 = 0.002;
+/// The least that may: some of the largest frames.
+const LEAST_BURST: u64 = 32 << 10;
+/// How long packets may wait for the link, as in a switch's buffer; what comes then is dropped.
+const WAIT: &str = "50ms";
+
+const TC: Requirement = Requirement {
+    name: "tc",
+    why: "sets the rate of a link",
+    mend: "apt install iproute2",
+    check: |reader| program(reader, "tc"),
+};
+
+impl Setting for Rate {
+    fn name(&self) -> &'static str {
+        "rate"
+    }
+    fn about(&self) -> &'static str {
+        "what the link between the hosts carries, in Mbit/s each way; what is above waits, and is dropped after 50 ms"
+    }
+    fn examples(&self) -> &'static [&'static str] {
+        &["100mbit", "1000mbit"]
+    }
+    fn requirements(&self) -> &'static [Requirement] {
+        &[TC]
+    }
+    fn reader(&self) -> fn(&str) -> std::result::Result<String, String> {
+        |text| mbit(text).map(spelled)
+    }
+    fn fits(&self, actor: &Actor) -> Fit {
+        match &actor.subject {
+            Subject::Path { network, peer, .. } => {
+                match nets::find(network).is_some_and(|n| n.linked().contains(&peer.as_str())) {
+                    true => Fit::Sets,
+                    false => Fit::Refused(format!(
+                        "between the actor and {network}.{peer} lies no link between hosts: use the network uplink \
+                         with the peer remote"
+                    )),
+                }
+            }
+            _ => Fit::Nothing("it is a link's, and no actor works over one: leave it out".into()),
+        }
+    }
+    fn apply(&self, value: &str, on: &Where<'_>, undos: &mut Undos) -> Result<String> {
+        let mbit = mbit(value).map_err(Error::Refused)?;
+        let bytes_per_second = mbit * MBIT / 8;
+        let burst = ((bytes_per_second as f64 * BURST_SECONDS) as u64).max(LEAST_BURST).to_string();
+        let ends: Vec<&Port> = on.ports.iter().filter(|port| port.is_link).collect();
+        if ends.is_empty() {
+            return Err(Error::Refused("the path has no link between hosts".into()));
+        }
+        for port in ends {
+            let (changed, device) = (port.clone(), port.interface.as_str());
+            undos.on_host(move |_| {
+                // Where it was not put on there is nothing to take off.
+                if limit(&changed)?.is_some() {
+                    changed.tell("tc", &["qdisc", "del", "dev", &changed.interface, "root"])
+                } else {
+                    Ok(())
+                }
+            });
+            let (rate, limits) = (format!("{mbit}mbit"), ["burst", &burst, "latency", WAIT]);
+            port.tell(
+                "tc",
+                &[&["qdisc", "replace", "dev", device, "root", "tbf", "rate", &rate], &limits[..]].concat(),
+            )?;
+            match limit(port)? {
+                Some(found) if found == bytes_per_second => {}
+                found => {
+                    let found = found.map_or_else(|| "none".to_owned(), |b| format!("{b} bytes a second"));
+                    return Err(Error::NotAsAsked { asked: spelled(mbit), found });
+                }
+            }
+        }
+        Ok(spelled(mbit))
+    }
+}
+
+/// `100mbit`, and no other spelling of it.
+fn spelled(mbit: u64) -> String {
+    format!("{mbit}mbit")
+}
+
+fn mbit(text: &str) -> std::result::Result<u64, String> {
+    let wrong = || {
+        format!(
+            "{text:?} is no rate: it is written in whole Mbit/s and in no other way, like 100mbit or 1000mbit, up to {}",
+            spelled(MOST_MBIT)
+        )
+    };
+    let mbit = text.strip_suffix("mbit").and_then(|digits| digits.parse::<u64>().ok());
+    mbit.filter(|mbit| (1..=MOST_MBIT).contains(mbit) && spelled(*mbit) == text).ok_or_else(wrong)
+}
+
+/// The rate of the token bucket at an interface's root, in bytes a second, as `tc -json` has it; `None` without one.
+fn limit(port: &Port) -> Result<Option<u64>> {
+    let text = port.ask("tc", &["-json", "qdisc", "show", "dev", &port.interface, "root"])?;
+    rate_in(&text).map_err(|e| Error::Failed(format!("cannot read what `tc` tells of {}: {e}", port.interface)))
+}
+
+fn rate_in(text: &str) -> std::result::Result<Option<u64>, serde_json::Error> {
+    let all: serde_json::Value = serde_json::from_str(text)?;
+    let mut buckets = all.as_array().into_iter().flatten().filter(|q| q["kind"] == "tbf" && q["root"] == true);
+    Ok(buckets.next().and_then(|q| q["options"]["rate"].as_u64()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_value_one_spelling() {
+        assert_eq!((mbit("100mbit"), mbit("1mbit"), mbit("100000mbit")), (Ok(100), Ok(1), Ok(100_000)));
+        for wrong in ["", "100", "0100mbit", "0mbit", "100Mbit", "1gbit", "100001mbit", "-1mbit", "1.5mbit"] {
+            assert!(mbit(wrong).is_err_and(|why| why.contains("like 100mbit or 1000mbit")), "{wrong}");
+        }
+    }
+
+    /// As tc of iproute2 6.1 prints it.
+    #[test]
+    fn what_is_in_force_is_read() {
+        let tbf = r#"[{"kind":"tbf","handle":"802b:","root":true,"refcnt":3,"options":{"rate":12562500,"burst":32763,"lat":53113}}]"#;
+        assert_eq!(rate_in(tbf).ok(), Some(Some(12_562_500)));
+        let none = r#"[{"kind":"noqueue","handle":"0:","root":true,"refcnt":2,"options":{}}]"#;
+        assert_eq!((rate_in(none).ok(), rate_in("[]").ok()), (Some(None), Some(None)));
+        assert!(rate_in("Cannot find device").is_err());
+    }
+}
