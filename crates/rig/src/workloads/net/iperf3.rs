@@ -1,5 +1,7 @@
 //! iperf3: one TCP stream to the peer, one from it, and datagrams as fast as they go. What counts is what
 //! arrived.
+//!
+//! With `--json` iperf3 leaves with 0 after a failure too, up to 3.12 at least, so its `error` decides.
 
 use std::time::Duration;
 
@@ -87,30 +89,40 @@ impl Iperf3 {
         if !output.ok() || doc["error"].is_string() {
             return Err(Error::Failed { node: node.into(), command, how: format!("{:?}", output.end), said });
         }
+        let unusable = |reason: String| Error::Output { node: node.into(), command: command.clone(), reason };
+        if doc.is_null() {
+            let start: String = text.chars().take(200).collect();
+            return Err(unusable(format!("it is no JSON; it begins {start:?}")));
+        }
         let number = |of: &Value, key: &str| {
-            of[key].as_f64().ok_or_else(|| Error::Output {
-                node: node.into(),
-                command: command.clone(),
-                reason: format!("no `{key}` where it is expected"),
-            })
+            of[key].as_f64().ok_or_else(|| unusable(format!("no `{key}` where it is expected")))
         };
         let end = &doc["end"];
         let mut figures = Vec::new();
         let seconds;
         if self.way == Way::Datagrams {
             let sum = &end["sum"];
-            let (packets, lost) = (number(sum, "packets")?, number(sum, "lost_packets")?);
+            let size = f64::from(DATAGRAM);
+            // `sum` has the sender's bytes. Its `lost_packets` are the gaps that the receiver saw: those that are
+            // lost at the end make none. What the receiver read is in `sum_received`, from 3.11 on.
+            let (sent, arrived) = if end["sum_received"].is_object() {
+                (number(&end["sum_sent"], "bytes")? / size, number(&end["sum_received"], "bytes")? / size)
+            } else {
+                let packets = number(sum, "packets")?;
+                (packets, (packets - number(sum, "lost_packets")?).max(0.0))
+            };
+            // The receiver's time and jitter.
             seconds = number(sum, "seconds")?;
-            let arrived = (packets - lost).max(0.0) * f64::from(DATAGRAM);
-            figures.push(Reading::scalar("bandwidth", arrived * 8.0 / seconds));
-            figures.push(Reading::scalar("packet-rate", (packets - lost).max(0.0) / seconds));
-            figures.push(Reading::scalar("loss", if packets > 0.0 { lost / packets } else { 0.0 }));
+            figures.push(Reading::scalar("bandwidth", arrived * size * 8.0 / seconds));
+            figures.push(Reading::scalar("packet-rate", arrived / seconds));
+            figures.push(Reading::scalar("loss", if sent > 0.0 { (1.0 - arrived / sent).max(0.0) } else { 0.0 }));
             figures.push(Reading::scalar("jitter", number(sum, "jitter_ms")? * 1e-3));
-            figures.push(Reading::scalar("moved", arrived));
+            figures.push(Reading::scalar("moved", arrived * size));
         } else {
             let received = &end["sum_received"];
             seconds = number(received, "seconds")?;
             figures.push(Reading::scalar("bandwidth", number(received, "bits_per_second")?));
+            // Whoever sends counts them, also in reverse.
             figures.push(Reading::scalar("retransmits", number(&end["sum_sent"], "retransmits")?));
             figures.push(Reading::scalar("moved", number(received, "bytes")?));
         }
@@ -176,5 +188,118 @@ impl Workload for Iperf3 {
         let exec = end.command("iperf3").args(self.args(stage)?).limit(limit);
         let output = end.node.exec(&exec)?;
         self.result(end.node.name(), exec.shown(), &output)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use vmio_model::figure::check;
+    use vmio_node::End;
+
+    use super::*;
+
+    /// What is made of a fixture, all of which iperf3 printed: 3.12, where no other version is in the name.
+    fn result(mode: Iperf3, name: &str, code: i32) -> Result<WorkloadResult> {
+        let path = format!("{}/tests/fixtures/iperf3/{name}.json", env!("CARGO_MANIFEST_DIR"));
+        read(mode, std::fs::read(path).unwrap(), code)
+    }
+
+    fn read(mode: Iperf3, stdout: Vec<u8>, code: i32) -> Result<WorkloadResult> {
+        let output = Output { end: End::Exit(code), stdout, stderr: vec![], truncated: false };
+        mode.result("guest0", "iperf3".into(), &output)
+    }
+
+    fn good(mode: Iperf3, name: &str) -> WorkloadResult {
+        let result = result(mode, name, 0).unwrap();
+        assert_eq!(check(&mode.traits().figures, &result.figures), Ok(()));
+        result
+    }
+
+    #[track_caller]
+    fn near(result: &WorkloadResult, figure: &str, expected: f64) {
+        let found = result.figure(figure).unwrap();
+        assert!((found - expected).abs() <= expected.abs() * 1e-9, "{figure}: {found}, not {expected}");
+    }
+
+    #[test]
+    fn a_stream_counts_as_its_receiver_saw_it_and_retransmits_as_its_sender_did() {
+        // The client of `tcp` sends, that of the others receives.
+        for (mode, name, [seconds, bits, retransmits, moved]) in [
+            (TCP, "tcp", [1.003809, 11459230510.983664, 0.0, 1437859840.0]),
+            (TCP_REVERSE, "tcp-reverse", [1.000017, 14801447191.397747, 11.0, 1850212352.0]),
+            (TCP_REVERSE, "tcp-reverse-3.21", [1.000864, 5110538222.97535, 1.0, 639369216.0]),
+        ] {
+            let result = good(mode, name);
+            assert_eq!(result.seconds, seconds, "{name}");
+            near(&result, "bandwidth", bits);
+            near(&result, "retransmits", retransmits);
+            near(&result, "moved", moved);
+            // It is what it says that it is.
+            near(&result, "bandwidth", moved * 8.0 / seconds);
+        }
+    }
+
+    #[test]
+    fn datagrams_count_when_they_arrived() {
+        // Sent, arrived, in seconds of the receiver's, its jitter in ms.
+        for (name, [sent, arrived, seconds, jitter]) in [
+            ("udp", [111350.0, 44032.0, 1.00043, 0.046539628456968456]),
+            ("udp-3.21", [127340.0, 73843.0, 1.02848, 0.0835272326500023]),
+            // Over 100 Mbit/s, where the queue is full at the end: 62 of those that were lost made no gap.
+            ("udp-slow-link", [131490.0, 7633.0, 1.006752, 0.13523767981892185]),
+            // Before 3.11 there are the gaps alone.
+            ("udp-3.9", [291670.0, 291670.0 - 283407.0, 1.035954, 0.11285865711645078]),
+        ] {
+            let result = good(UDP, name);
+            assert_eq!(result.seconds, seconds, "{name}");
+            near(&result, "moved", arrived * 1472.0);
+            near(&result, "bandwidth", arrived * 1472.0 * 8.0 / seconds);
+            near(&result, "packet-rate", arrived / seconds);
+            near(&result, "loss", 1.0 - arrived / sent);
+            near(&result, "jitter", jitter * 1e-3);
+        }
+        let raw = good(UDP, "udp-slow-link").raw;
+        near(&good(UDP, "udp-slow-link"), "bandwidth", raw["end"]["sum_received"]["bits_per_second"].as_f64().unwrap());
+        let gaps = &raw["end"]["sum"];
+        assert_eq!(gaps["packets"].as_u64().unwrap() - gaps["lost_packets"].as_u64().unwrap(), 7633 + 62);
+    }
+
+    #[test]
+    fn a_failure_is_told_in_its_words_though_it_leaves_with_0() {
+        for (name, code, words) in [
+            ("refused", 0, "unable to connect to server: Connection refused"),
+            ("refused-3.21", 1, "firewall issue, etc.: Connection refused"),
+            ("busy", 0, "the server is busy running a test. try again later"),
+        ] {
+            let said = result(TCP, name, code).unwrap_err().to_string();
+            assert!(said.contains("guest0") && said.contains("failed") && said.contains(words), "{name}: {said}");
+        }
+        assert!(result(TCP, "tcp", 1).unwrap_err().to_string().contains("failed"));
+    }
+
+    #[test]
+    fn what_it_does_not_print_is_named() {
+        let said = |mode, text: &str| read(mode, text.into(), 0).unwrap_err().to_string();
+        assert!(said(TCP, "iperf3: none").contains("it is no JSON; it begins \"iperf3: none"));
+        assert!(said(TCP, "{}").contains("no `seconds` where it is expected"));
+        // One mode's output is not taken for another's.
+        assert!(result(TCP, "udp", 0).unwrap_err().to_string().contains("no `retransmits`"));
+        assert!(result(UDP, "tcp", 0).unwrap_err().to_string().contains("where it is expected"));
+    }
+
+    #[test]
+    fn each_mode_asks_for_its_way_and_whole_seconds() {
+        let stage = |seconds: f64| {
+            let node: std::sync::Arc<dyn vmio_node::Node> = std::sync::Arc::new(vmio_node::Local::new());
+            let at = crate::workloads::At::Address("198.18.0.1".parse().unwrap());
+            let end = super::End { node, at, enter: Vec::new(), exec_base: vmio_node::Exec::default() };
+            Stage { ends: [(SERVER, end)].into(), seconds, span: None }
+        };
+        let args = |mode: Iperf3, seconds: f64| mode.args(&stage(seconds)).unwrap().join(" ");
+        let common = "--client 198.18.0.1 --port 5201 --json --connect-timeout 5000 --time";
+        assert_eq!(args(TCP, 1.2), format!("{common} 2"));
+        assert_eq!(args(TCP_REVERSE, 0.1), format!("{common} 1 --reverse"));
+        assert_eq!(args(UDP, 1.0), format!("{common} 1 --udp --bitrate 0 --length 1472"));
     }
 }
