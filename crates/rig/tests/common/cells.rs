@@ -6,19 +6,23 @@ use std::path::Path;
 use std::sync::Arc;
 
 use vmio_model::result::{Environment, Run, RunState, Sample, Skipped};
-use vmio_model::study::{self, Names, Study};
+use vmio_model::study::{self, DoneReason, Names, Progress, Step, Study};
 use vmio_node::{Journal, Local};
 use vmio_rig::disks::{drivers, targets};
-use vmio_rig::engine::measure::Event;
+use vmio_rig::engine::measure::{Event, Next};
 use vmio_rig::engine::plan::{self, Planned, Wishes};
 use vmio_rig::engine::store::Store;
 use vmio_rig::engine::{self, Job, environment};
-use vmio_rig::{guests, settings, workloads};
+use vmio_rig::{guests, nets, nics, settings, workloads};
 
-/// Both sides' resources and so few rounds as there may be.
-pub const HEAD: &str = "name = 'cells'\ntitle = 'cells'\nguest = { vcpus = 1, memory_mib = 256 }\nsize = { target_mib = 640 }\n\
-    repeat = { min_pairs = 2, max_pairs = 2, min_boots = 1, half_width = 0.05, seconds = 0.5, max_minutes = 5.0, \
-    max_gib_written = 16.0 }\n";
+/// Both sides' resources and so few rounds as there may be; what disks need besides, where a cell is on one.
+fn head(on_disks: bool) -> String {
+    let (size, most) = if on_disks { ("size = { target_mib = 640 }\n", ", max_gib_written = 16.0") } else { ("", "") };
+    format!(
+        "name = 'cells'\ntitle = 'cells'\nguest = {{ vcpus = 1, memory_mib = 256 }}\n{size}\
+         repeat = {{ min_pairs = 2, max_pairs = 2, min_boots = 1, half_width = 0.05, seconds = 0.5, max_minutes = 5.0{most} }}\n"
+    )
+}
 
 /// The names of the entries.
 fn names() -> Names {
@@ -26,10 +30,12 @@ fn names() -> Names {
         guests: guests::ALL.iter().map(|g| g.name().to_owned()).collect(),
         targets: targets::ALL.iter().map(|t| t.name().to_owned()).collect(),
         drivers: drivers::ALL.iter().map(|d| d.name().to_owned()).collect(),
+        networks: nets::ALL.iter().map(|n| n.name().to_owned()).collect(),
+        peers: nets::peers(),
+        nics: nics::ALL.iter().map(|n| n.name().to_owned()).collect(),
         settings: settings::names(),
         workloads: workloads::names(),
         workload_family: Some(workloads::family::FAMILY),
-        ..Names::default()
     }
 }
 
@@ -58,9 +64,10 @@ impl Store for Memory {
 
 /// What a run of this study would be.
 pub fn planned(text: &str, place: &Path, state: &Path) -> Planned {
-    let study = Study::parse("cells.toml", &format!("{HEAD}{text}"), &names()).unwrap();
+    let on_disks = text.contains("disk");
+    let study = Study::parse("cells.toml", &format!("{}{text}", head(on_disks)), &names()).unwrap();
     let wishes = Wishes {
-        on: Some(place.display().to_string()),
+        on: on_disks.then(|| place.display().to_string()),
         no_gentle: true,
         state_dir: state.to_owned(),
         ..Wishes::default()
@@ -70,6 +77,25 @@ pub fn planned(text: &str, place: &Path, state: &Path) -> Planned {
 
 /// Runs it; `told` hears what happens.
 pub fn measure(planned: &Planned, state: &Path, journal: &Arc<Journal>, told: &mut dyn FnMut(&Event<'_>)) -> Run {
+    measure_by(study::next, planned, state, journal, told)
+}
+
+/// The study's order, to the end of its first round: a study has two at least.
+pub fn one_round(study: &Study, progress: &Progress<'_>) -> Step {
+    match study::next(study, progress) {
+        Step::Run { round: 1.., .. } => Step::Done(DoneReason::FewestRounds),
+        step => step,
+    }
+}
+
+/// Runs it in this order.
+pub fn measure_by(
+    next: Next,
+    planned: &Planned,
+    state: &Path,
+    journal: &Arc<Journal>,
+    told: &mut dyn FnMut(&Event<'_>),
+) -> Run {
     planned.refuse().unwrap();
     let memory = Memory::default();
     let mut run = Run {
@@ -89,7 +115,7 @@ pub fn measure(planned: &Planned, state: &Path, journal: &Arc<Journal>, told: &m
     let sockets = tempfile::tempdir().unwrap();
     let job = Job {
         planned,
-        next: study::next,
+        next,
         gentle_share: 0.25,
         force: false,
         run_dir: &sockets.path().join("r"),

@@ -1,0 +1,110 @@
+//! Every network workload between a guest and its host, over each card, and another host behind the uplink with
+//! larger packets: one boot, by the way of a study. What a program says arrived is less than the wire carried.
+//! Run with `cargo test -- --ignored`; the agent must have been built (`make agent`).
+
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use common::{Bed, cells, must_be_root};
+use vmio_model::figure::Unit;
+use vmio_model::result::{Sample, Watched};
+use vmio_node::linux::net;
+use vmio_node::machine;
+use vmio_rig::engine::measure::Event;
+
+/// The headers of a TCP segment in its Ethernet frame, without options.
+const HEADERS: f64 = 54.0;
+
+/// What the cell's one link counted, seen from the host: what the guest sends is received there.
+fn counted(sample: &Sample, figure: &str, way: &str) -> f64 {
+    let links: Vec<_> = sample.seen.iter().filter(|s| matches!(s.watched, Watched::Link(_))).collect();
+    let [link] = links.as_slice() else { panic!("{} links in {}", links.len(), sample.cell.key()) };
+    assert!(matches!(&link.watched, Watched::Link(name) if name.starts_with("tap")), "{:?}", link.watched);
+    let reading = link.figures.iter().find(|r| r.figure == figure && r.labels["way"] == way);
+    reading.unwrap().value.typical().unwrap()
+}
+
+/// Network namespaces that this process holds open, and interfaces of its own.
+fn held() -> (BTreeSet<String>, Vec<String>) {
+    let links = fs::read_dir("/proc/self/fd").unwrap().filter_map(|e| fs::read_link(e.ok()?.path()).ok());
+    let namespaces = links.map(|l| l.display().to_string()).filter(|l| l.starts_with("net:")).collect();
+    let text = fs::read_to_string("/proc/self/net/dev").unwrap();
+    (namespaces, net::names(&text).map(str::to_owned).collect())
+}
+
+fn is_plausible(sample: &Sample) {
+    let (key, workload, figure) = (sample.cell.key(), sample.cell.workload(), |name| sample.result.figure(name));
+    let wire = |way| (counted(sample, "bytes", way), counted(sample, "packets", way));
+    let (from_guest, to_guest) = (wire("received"), wire("sent"));
+    println!("{key}: {:?}, from the guest {from_guest:?}, to it {to_guest:?}", sample.result.figures);
+    // Acknowledgements or answers went the other way.
+    assert!(from_guest.1 > 0.0 && to_guest.1 > 0.0, "{key}");
+    if workload == "sockperf-tcp" {
+        let (trips, half) = (figure("round-trips").unwrap(), sample.result.distribution("half-round-trip").unwrap());
+        assert!(trips >= 100.0 && half.mean > 1e-6 && half.at(99.0).unwrap() < 1.0, "{key}: {half:?}");
+        for (bytes, packets) in [from_guest, to_guest] {
+            assert!(packets >= trips && bytes >= trips * (14.0 + HEADERS), "{key}: {packets} packets, {trips} trips");
+        }
+        return;
+    }
+    let (moved, rate) = (figure("moved").unwrap(), figure("bandwidth").unwrap());
+    assert!(rate > 1e6 && (rate * sample.result.seconds / (moved * 8.0) - 1.0).abs() < 1e-6, "{key}: {rate} bit/s");
+    let carried = if workload == "iperf3-tcp-reverse" { to_guest } else { from_guest };
+    assert!(carried.0 >= moved, "{key}: {} bytes on the wire, {moved} in the program", carried.0);
+    // What was lost went over the wire too, or else less of it did.
+    let sent = moved / (1.0 - figure("loss").unwrap_or(0.0));
+    assert!(carried.0 < sent * 1.25, "{key}: {} bytes on the wire, {sent} sent", carried.0);
+    if workload == "iperf3-udp" {
+        let packets = moved / 1472.0;
+        assert!(figure("jitter").unwrap() > 0.0 && (0.0..1.0).contains(&figure("loss").unwrap()), "{key}");
+        assert!(carried.1 >= packets, "{key}: {} packets on the wire, {packets} arrived", carried.1);
+    }
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn every_network_workload_runs_in_a_guest_over_each_card() {
+    must_be_root();
+    let before = held();
+    let bed = Bed::new();
+    let state = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-state");
+    let text = "baseline = 'none'\n\
+        [[matrix]]\nsides = ['qemu']\n\
+        paths = { networks = ['bridge'], peers = ['host'], nics = ['virtio-net', 'e1000'] }\n\
+        workloads = ['iperf3-tcp', 'iperf3-tcp-reverse', 'iperf3-udp', 'sockperf-tcp']\n\
+        [[matrix]]\nsides = ['qemu']\n\
+        paths = { networks = ['uplink'], peers = ['remote'], nics = ['virtio-net'] }\n\
+        workloads = ['iperf3-tcp']\nsettings = { mtu = ['9000'] }\n";
+    let planned = cells::planned(text, &bed.dir(), &state);
+    assert_eq!(planned.skipped, []);
+    let mut boots = 0;
+    let run = cells::measure_by(cells::one_round, &planned, &state, &bed.journal, &mut |event| {
+        boots += u32::from(matches!(event, Event::Boot(_)));
+    });
+    assert_eq!((run.skipped.as_slice(), boots, run.samples.len()), ([].as_slice(), 1, 9), "all of it in one boot");
+    for sample in &run.samples {
+        is_plausible(sample);
+        let hypervisor = sample.seen.iter().find(|s| s.watched == Watched::Hypervisor("qemu".into()));
+        let seconds = hypervisor.unwrap().figures.iter().filter_map(|r| r.value.typical()).sum::<f64>();
+        assert!(seconds > 0.0 && sample.cpu().host_seconds > 0.0, "{}", sample.cell.key());
+        // Someone who reads the result can type the command; the namespaces have no name that lasts.
+        let command = &sample.result.command;
+        assert!(!command.contains("/proc/") && !command.contains("nsenter"), "{command}");
+    }
+    let place = run.effective.iter().find(|(_, settings)| settings.contains_key("mtu"));
+    let (place, settings) = place.unwrap_or_else(|| panic!("{:?}", run.effective));
+    assert!(place.contains("uplink") && settings["mtu"] == "9000", "{place}: {settings:?}");
+    for name in ["iperf3", "sockperf"] {
+        assert!(run.environment.programs.contains_key(name), "{:?}", run.environment.programs);
+    }
+    let bandwidth = run.workloads.iter().find(|w| w.name == "iperf3-udp").unwrap();
+    assert_eq!(bandwidth.figures[0].unit, Unit::BitsPerSecond);
+
+    assert_eq!(machine::marked_processes(|owner| owner == bed.journal.cookie()).len(), 0);
+    assert_eq!((held(), bed.files()), (before, Vec::new()), "neither namespaces nor interfaces nor files");
+}
