@@ -34,6 +34,24 @@ pub fn lines(text: &str) -> Cow<'_, str> {
     replaced(text, |c| is_hidden(c) && c != '\n' && c != '\t')
 }
 
+/// A text without terminal sequences and control characters, save line feeds and tabs: what a program or a console
+/// said, to be quoted.
+pub fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        if c == '\u{1b}' {
+            if chars.next() == Some('[') {
+                // A control sequence ends with a byte from @ to ~ (ECMA-48, 5.4).
+                chars.by_ref().find(|end| ('@'..='~').contains(end));
+            }
+        } else if c == '\n' || c == '\t' || !is_hidden(c) {
+            out.push(c);
+        }
+    }
+    out
+}
+
 fn replaced(text: &str, hidden: impl Fn(char) -> bool) -> Cow<'_, str> {
     match text.contains(&hidden) {
         true => Cow::Owned(text.chars().map(|c| if hidden(c) { INSTEAD } else { c }).collect()),

@@ -15,7 +15,7 @@ pub enum Error {
         command: String,
         /// Exit code, signal, time limit or fio's error field.
         how: String,
-        /// What it said on standard error.
+        /// What it said, on standard error where it said anything there.
         said: String,
     },
     /// Its output is not what the tool of a known version says.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use vmio_model::shown;
 use vmio_node::linux::net::{self, InetSocket};
 use vmio_node::linux::process;
 use vmio_node::{Exec, Output, Process, Reader};
@@ -17,6 +18,8 @@ const READY_LIMIT: Duration = Duration::from_secs(20);
 const RUNS_FOR: Duration = Duration::from_millis(100);
 /// Between two looks whether it is.
 const POLL: Duration = Duration::from_millis(20);
+/// Characters of what a server said that are quoted.
+const QUOTED: usize = 400;
 /// How long one that was killed may take to end.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
@@ -97,6 +100,19 @@ fn has_any(reader: &dyn Reader, pid: u32, sockets: &[InetSocket]) -> bool {
         || process::children(reader, pid).into_iter().any(|child| has_any(reader, child, sockets))
 }
 
+/// The end of what a program said: on standard error, or, as some do that have a complaint, on standard output.
+fn said(output: &Output) -> String {
+    let end = |text: String| {
+        let text = shown::quoted(&text);
+        let text = text.trim();
+        match text.char_indices().rev().nth(QUOTED - 1) {
+            Some((start, _)) if start > 0 => format!("…{}", &text[start..]),
+            _ => text.to_owned(),
+        }
+    };
+    Some(end(output.err())).filter(|err| !err.is_empty()).unwrap_or_else(|| end(output.out()))
+}
+
 impl Server {
     /// Waits until it is ready.
     fn wait(&mut self, end: &End, ready: Ready, limit: Duration) -> Result<()> {
@@ -122,7 +138,7 @@ impl Server {
     }
 
     fn failed(&self, how: String, output: Option<&Output>) -> Error {
-        let said = output.map(|o| o.err().trim().to_owned()).unwrap_or_default();
+        let said = output.map(said).unwrap_or_default();
         Error::Failed { node: self.node.clone(), command: self.command.clone(), how, said }
     }
 }

@@ -1,6 +1,6 @@
 //! Servers of made-up workloads, as real processes of this machine: this very program, started again.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr)]
+#![allow(clippy::unwrap_used, clippy::print_stderr, clippy::print_stdout)]
 
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
@@ -13,8 +13,10 @@ use vmio_node::{Journal, Local, Node, machine};
 use super::*;
 use crate::workloads::{At, Role, Wants};
 
-/// How the server is told what it is to do.
+/// How the server is told what it is to do, and what it says first on which of its outputs.
 const TOLD: &str = "VMIO_TEST_SERVER";
+/// See [`TOLD`].
+const SAYS: [&str; 2] = ["VMIO_TEST_SERVER_OUT", "VMIO_TEST_SERVER_ERR"];
 
 /// The server. `listen 5201 300`: listens after so many milliseconds. Without being told it is no test.
 #[test]
@@ -28,6 +30,9 @@ fn server() {
         eprintln!("cannot bind: {e}");
         std::process::exit(3)
     };
+    let [out, err] = SAYS.map(|name| std::env::var(name).unwrap_or_default());
+    println!("{out}");
+    eprint!("{err}");
     wait(number(2));
     match words[0] {
         "listen" => {
@@ -46,6 +51,7 @@ fn server() {
 /// A client that connects to a server.
 struct Pair {
     told: String,
+    says: [String; 2],
     /// Before the command: `sh -c …`.
     wrapped: Vec<&'static str>,
     ready: Ready,
@@ -56,7 +62,7 @@ struct Pair {
 
 impl Pair {
     fn new(ready: Ready, told: String) -> Self {
-        Self { told, wrapped: Vec::new(), ready, client: |_| Some(1.0), gives: "speed" }
+        Self { told, says: Default::default(), wrapped: Vec::new(), ready, client: |_| Some(1.0), gives: "speed" }
     }
 }
 
@@ -85,6 +91,7 @@ impl Workload for Pair {
         let mut exec =
             Exec { program: words[0].clone(), args: words[1..].to_vec(), ..stage.end("server")?.exec_base.clone() };
         exec.env.insert(TOLD.into(), self.told.clone());
+        exec.env.extend(SAYS.map(str::to_owned).into_iter().zip(self.says.clone()));
         Ok(Some(Service { exec, ready: self.ready }))
     }
     fn run(&self, stage: &Stage) -> Result<WorkloadResult> {
@@ -171,6 +178,26 @@ fn a_server_that_ends_at_once_is_told_with_what_it_said() {
     let ready = Ready::Listens(free_port());
     let said = perform(&Pair::new(ready, "end 0 0 0".into()), &Bed::new()).unwrap_err().to_string();
     assert!(said.contains("ended before it was used: Exit(7)") && said.contains("local"), "{said}");
+}
+
+#[test]
+fn what_a_server_says_on_standard_output_counts_where_it_says_nothing_else() {
+    let ended = |out: &str, err: &str| {
+        let says = [out.to_owned(), err.to_owned()];
+        let pair = Pair { says, ..Pair::new(Ready::Listens(free_port()), "end 0 0 0".into()) };
+        perform(&pair, &Bed::new()).unwrap_err().to_string()
+    };
+    // As sockperf does it, colours and all.
+    let complaint = "ERROR: can`t bind socket (errno=98 Address already in use)";
+    let said = ended(&format!("\u{1b}[2;35m== version ==\u{1b}[0m\n{complaint}"), " \n");
+    assert!(said.ends_with(&format!("== version ==\n{complaint}")) && !said.contains('\u{1b}'), "{said}");
+    let said = ended(complaint, "no such option\n");
+    assert!(said.ends_with(": no such option") && !said.contains("bind"), "{said}");
+    // Of much the end.
+    let said = ended(&format!("{}\n{complaint}", "…chatter ".repeat(1000)), "");
+    assert!(said.ends_with(complaint), "{said}");
+    let (_, quoted) = said.split_once("Exit(7)): ").unwrap();
+    assert_eq!(quoted.chars().count(), 401, "{said}");
 }
 
 #[test]

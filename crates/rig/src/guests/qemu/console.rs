@@ -2,13 +2,15 @@
 
 use std::path::Path;
 
+use vmio_model::shown;
+
 /// Lines that are kept of each.
 const LINES: usize = 30;
 
 /// The report for [`super::super::Error::Down`].
 pub fn report(console: &Path, stderr: &str) -> String {
     let console = std::fs::read(console).unwrap_or_default();
-    let mut text = part("end of its console", &printable(&String::from_utf8_lossy(&console)));
+    let mut text = part("end of its console", &shown::quoted(&String::from_utf8_lossy(&console)));
     text.push_str(&part("QEMU said", stderr));
     text
 }
@@ -20,30 +22,6 @@ fn part(title: &str, text: &str) -> String {
     }
     let kept = &lines[lines.len().saturating_sub(LINES)..];
     format!("{title}:\n{}\n", kept.iter().map(|l| format!("  | {l}")).collect::<Vec<_>>().join("\n"))
-}
-
-/// Without terminal sequences and control characters (the firmware clears the screen).
-fn printable(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        if c == '\u{1b}' {
-            if chars.peek() == Some(&'[') {
-                chars.next();
-                // A control sequence ends with a byte from @ to ~ (ECMA-48, 5.4).
-                for end in chars.by_ref() {
-                    if ('@'..='~').contains(&end) {
-                        break;
-                    }
-                }
-            } else {
-                chars.next();
-            }
-        } else if c == '\n' || c == '\t' || !vmio_model::shown::is_hidden(c) {
-            out.push(c);
-        }
-    }
-    out
 }
 
 #[cfg(test)]
