@@ -13,7 +13,7 @@ pub enum Exit {
     Usage,
     /// 3: a precondition is unmet.
     Precondition,
-    /// 4: broken off with a partial result.
+    /// 4: broken off with a partial result, or nothing of what was asked is known.
     Partial,
     /// 5: a finding at or above `--fail-on`.
     Finding,

@@ -23,7 +23,7 @@ use crate::kind::RunKind;
 use crate::result::{Environment, Mark, Run, RunState, Skipped};
 use crate::stats::{Convergence, Difference, Estimate, Noise, Ratio};
 
-pub use build::{repeat_of, summarise};
+pub use build::{answers, repeat_of, summarise};
 pub use compare::{Comparison, compare};
 pub use durability::Durability;
 pub use explain::Explanation;

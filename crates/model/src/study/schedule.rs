@@ -91,6 +91,8 @@ pub enum DoneReason {
     Converged,
     /// Nothing is compared, so there is no share: each cell ran the fewest rounds.
     FewestRounds,
+    /// What could be measured is there, and some cells could not.
+    LeftOut,
     /// Some cells reached the most pairs without converging.
     MaxPairs,
     /// `max_minutes` is spent.
@@ -106,6 +108,7 @@ impl std::fmt::Display for DoneReason {
         f.write_str(match self {
             DoneReason::Converged => "every share is known to the wanted width",
             DoneReason::FewestRounds => "each cell ran its rounds",
+            DoneReason::LeftOut => "what could be measured is there; the rest is under \"Not measured\" in the report",
             DoneReason::MaxPairs => "the most pairs were measured; what is wider is marked \"not converged\"",
             DoneReason::TimeBudget => "the time budget (repeat.max_minutes) is spent",
             DoneReason::ByteBudget => "the write budget (repeat.max_gib_written) is spent",
@@ -131,8 +134,7 @@ pub fn next(study: &Study, progress: &Progress<'_>) -> Step {
     }
     let open: Vec<Vec<Cell>> = groups.into_iter().map(|g| open(study, g, progress)).filter(|g| !g.is_empty()).collect();
     if open.is_empty() {
-        let compared = study.cells().iter().any(|cell| study.compares(cell));
-        return Step::Done(if compared { DoneReason::Converged } else { DoneReason::FewestRounds });
+        return Step::Done(nothing_open(study, progress));
     }
     if let Some(reason) = budget(study, progress.spent) {
         return Step::Done(reason);
@@ -160,6 +162,18 @@ pub fn next(study: &Study, progress: &Progress<'_>) -> Step {
     match boot_for(study, progress, round) {
         (boot, true) => Step::Boot { boot },
         (boot, false) => Step::Run { cell, round, boot },
+    }
+}
+
+/// Why no group is open: all is known, unless cells were left out.
+fn nothing_open(study: &Study, progress: &Progress<'_>) -> DoneReason {
+    let (cells, rule) = (study.cells(), study.repeat.convergence());
+    let compared: Vec<String> = cells.iter().filter(|cell| study.compares(cell)).map(Cell::key).collect();
+    let known = |key: &String| progress.shares.get(key).is_some_and(|share| converged(share, &rule));
+    match compared.is_empty() {
+        false if compared.iter().all(known) => DoneReason::Converged,
+        true if cells.iter().all(|cell| runs(cell, progress)) => DoneReason::FewestRounds,
+        _ => DoneReason::LeftOut,
     }
 }
 

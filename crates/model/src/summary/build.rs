@@ -6,9 +6,10 @@ use super::rows::row;
 use super::shares::share;
 use super::{CellRow, SCHEMA_VERSION, Share, Summary, explain, headline, steady};
 use crate::cell::{Baseline, Cell};
+use crate::kind::RunKind;
 use crate::result::{Accel, Environment, Run, Sample};
 use crate::stats::Convergence;
-use crate::study::Repeat;
+use crate::study::{Repeat, Study};
 
 /// What may and may not be concluded from guests under software emulation.
 pub const EMULATED: &str = "The guests ran under software emulation (TCG), not hardware virtualisation. What may be \
@@ -93,6 +94,19 @@ fn baseline_of(study_toml: &str) -> Baseline {
         baseline: Baseline,
     }
     toml::from_str::<Stored>(study_toml).map(|s| s.baseline).unwrap_or_default()
+}
+
+/// Whether a run answers anything of what its study asked: with a share where cells are compared, where each is
+/// set against itself (A/A) with a sample of one that would be, else with any sample. A study that cannot be read
+/// asked nothing.
+pub fn answers(run: &Run, summary: &Summary) -> bool {
+    let Ok(study) = toml::from_str::<Study>(&run.study_toml) else { return true };
+    let compares = study.cells().iter().any(|cell| study.compares(cell));
+    match &run.study {
+        _ if !compares => !run.samples.is_empty(),
+        RunKind::Noise(_) => run.samples.iter().any(|sample| study.compares(&sample.cell)),
+        _ => !summary.shares.is_empty(),
+    }
 }
 
 /// How often a stored study repeats; `None` where the text cannot be read.

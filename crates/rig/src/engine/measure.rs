@@ -63,6 +63,8 @@ pub enum Event<'a> {
     Retry(&'a Cell, &'a str),
     /// A cell failed twice and is left out.
     GaveUp(&'a Cell, &'a str),
+    /// A cell is left out without having been tried again, or at all.
+    LeftOut(&'a Cell, &'a str),
     /// No more cells are run.
     Over,
 }
@@ -100,6 +102,11 @@ pub fn measure(
     // What cells wrote that came to no sample.
     let mut lost_bytes = 0;
     loop {
+        for skipped in without_baseline(study, run) {
+            tell(Event::LeftOut(&skipped.cell, &skipped.reason));
+            store.add_skipped(run.id, &skipped)?;
+            run.skipped.push(skipped);
+        }
         let done: Vec<SampleKey> =
             run.samples.iter().map(|s| SampleKey { cell: s.cell.key(), round: s.round, boot: s.boot }).collect();
         let skipped: BTreeSet<String> = run.skipped.iter().map(|s| s.cell.key()).collect();
@@ -165,7 +172,8 @@ pub fn measure(
                         if *count < ATTEMPTS && !impossible {
                             tell(Event::Retry(&cell, &reason));
                         } else {
-                            tell(Event::GaveUp(&cell, &reason));
+                            let told = if impossible { Event::LeftOut } else { Event::GaveUp };
+                            tell(told(&cell, &reason));
                             let skipped = Skipped { cell: cell.clone(), reason };
                             store.add_skipped(run.id, &skipped)?;
                             run.skipped.push(skipped);
@@ -182,6 +190,20 @@ pub fn measure(
             }
         }
     }
+}
+
+/// Cells that were not tried and will not be, since what they are compared with is left out.
+fn without_baseline(study: &Study, run: &Run) -> Vec<Skipped> {
+    let left_out = |cell: &Cell| run.skipped.iter().any(|s| s.cell == *cell);
+    let why = |cell: &Cell| {
+        let base = study.baseline.of(cell).filter(|base| base != cell && left_out(base))?;
+        let tried = left_out(cell) || run.samples.iter().any(|s| s.cell == *cell);
+        (!tried).then(|| format!("what it is compared with, {}, could not be measured", base.key()))
+    };
+    if run.skipped.is_empty() {
+        return Vec::new();
+    }
+    study.cells().into_iter().filter_map(|cell| Some(Skipped { reason: why(&cell)?, cell })).collect()
 }
 
 /// Boots the guests. On storage that is full or gone none can be, and the run ends as it does after

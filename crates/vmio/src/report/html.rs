@@ -35,7 +35,7 @@ pub fn html(report: &Report<'_>) -> String {
         (cpu(report))
         @if !summary.skipped.is_empty() {
             h2 { "Not measured" }
-            ul { @for s in &summary.skipped { li { (s.cell.key()) ": " (s.reason) } } }
+            ul { @for (key, reason) in view::not_measured(summary) { li { (key) ": " (reason) } } }
         }
         (environment(report))
         h2 { "Again" }

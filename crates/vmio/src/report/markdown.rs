@@ -84,7 +84,8 @@ pub fn markdown(report: &Report<'_>) -> String {
     }
     if !summary.skipped.is_empty() {
         put("## Not measured\n".into());
-        summary.skipped.iter().for_each(|s| put(format!("- {}: {}", plain(&s.cell.key()), plain(&s.reason))));
+        let all = view::not_measured(summary);
+        all.iter().for_each(|(key, reason)| put(format!("- {}: {}", plain(key), plain(reason))));
         put(String::new());
     }
     put("## Where\n\n| | |\n|---|---|".into());

@@ -217,12 +217,13 @@ impl Out {
     }
 
     fn skipped(&mut self, report: &Report<'_>) {
-        if report.summary.skipped.is_empty() {
+        let all = view::not_measured(&report.summary);
+        if all.is_empty() {
             return;
         }
         self.line(&self.style.bold("Not measured"));
-        for skipped in &report.summary.skipped {
-            self.paragraph("  ", 4, &format!("{}: {}", skipped.cell.key(), skipped.reason));
+        for (key, reason) in all {
+            self.paragraph("  ", 4, &format!("{key}: {reason}"));
         }
         self.line("");
     }

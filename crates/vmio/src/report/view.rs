@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use vmio_model::cell::{Cell, Subject};
 use vmio_model::figure::{Better, Compared, Form, Unit};
-use vmio_model::result::{Environment, Mark, Run, WorkloadTraits};
+use vmio_model::result::{Environment, Mark, Run, Skipped, WorkloadTraits};
 use vmio_model::stats::Estimate;
 use vmio_model::study::Sort;
 use vmio_model::summary::steady::Steady;
@@ -271,6 +271,20 @@ pub fn told_by(attachment: &str) -> &'static str {
         () if attachment.ends_with("/native") => "as the host shows it",
         () => "as QEMU reports it",
     }
+}
+
+/// Cells that were not measured, or no longer, each with the reason.
+pub fn not_measured(summary: &Summary) -> Vec<(String, String)> {
+    let told = |skipped: &Skipped| {
+        let (key, reason) = (skipped.cell.key(), &skipped.reason);
+        let told = match summary.cell(&key).map(|row| row.samples) {
+            None => reason.clone(),
+            Some(1) => format!("left out after a sample: {reason}"),
+            Some(samples) => format!("left out after {samples} samples: {reason}"),
+        };
+        (key, told)
+    };
+    summary.skipped.iter().map(told).collect()
 }
 
 /// The environment, line by line.

@@ -102,27 +102,8 @@ pub fn execute(
             let why = run.skipped.last().map_or_else(String::new, |s| format!(": {}", s.reason));
             Err(Failure::new(Exit::Precondition, format!("nothing could be measured{why}")).into())
         }
-        // Native figures alone answer nothing.
-        Ok(Ended::Done(DoneReason::NothingToRun))
-            if !planned.study.is_native_only() && run.samples.iter().all(|s| s.cell.is_native()) =>
-        {
-            let why = run.skipped.last().map_or_else(String::new, |s| format!(": {}", s.reason));
-            Err(Failure::new(Exit::Partial, format!("no cell could be measured in a guest{why}"))
-                .help(format!("`vmio runs show {}` shows the native side", run.id))
-                .into())
-        }
         Ok(Ended::Done(reason)) => {
-            term::note(&format!("done: {reason}"));
-            let judged = vmio_model::summary::summarise(&run);
-            let open = judged.shares.iter().filter(|s| !s.converged).count();
-            if open > 0 {
-                let limits = if planned.placed.is_some() {
-                    "--minutes and --gib raise the limits"
-                } else {
-                    "--minutes raises the limit"
-                };
-                term::note(&format!("{open} of {} shares did not converge; {limits}", judged.shares.len()));
-            }
+            super::ended::notes(&planned.study, &run, reason).iter().for_each(|note| term::note(note));
             Ok(store.load(run.id)?)
         }
         Ok(Ended::Stopped(reason)) => {

@@ -1,6 +1,7 @@
 //! Runs a study on this machine: plan, question, measuring, report. What plans and measures is
 //! `vmio_rig::engine`; here is what a person sees of it, and what is stored of it.
 
+pub mod ended;
 mod execute;
 pub mod form;
 pub mod like;
@@ -13,7 +14,7 @@ use std::path::PathBuf;
 
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::kind::RunKind;
-use vmio_model::result::{Run, RunState};
+use vmio_model::result::Run;
 use vmio_model::rules::Severity;
 use vmio_model::study::Study;
 use vmio_node::Local;
@@ -132,7 +133,7 @@ pub fn start(
             let run = measure(&study, engine_order(&mode), wishes, context)?;
             let Some(run) = run else { return Ok(Exit::Done) };
             noise::show(&run, context)?;
-            return Ok(exit_of(&run));
+            return Ok(ended::exit_of(&run));
         }
         Mode::Prove { rule, of } => {
             let base = match of {
@@ -326,9 +327,5 @@ fn finish(run: &Run, forms: &Forms, fail_on: Option<Severity>, context: &Context
     if fail_on.is_some_and(|least| report.findings.iter().any(|f| f.severity >= least)) {
         return Ok(Exit::Finding);
     }
-    Ok(exit_of(run))
-}
-
-fn exit_of(run: &Run) -> Exit {
-    if matches!(run.state, RunState::Done) { Exit::Done } else { Exit::Partial }
+    Ok(ended::exit_of(run))
 }

@@ -91,6 +91,7 @@ impl Progress {
             }
             Event::Round(..) => {}
             Event::Retry(cell, why) => self.line(&format!("{} failed and is retried once: {why}", cell.key())),
+            Event::LeftOut(cell, why) => self.line(&format!("{} is skipped: {why}", cell.key())),
             Event::GaveUp(cell, why) => self.line(&format!("{} failed twice and is skipped: {why}", cell.key())),
         }
     }
@@ -108,6 +109,10 @@ impl Progress {
         let left = self.left();
         if !self.compares {
             lines.push(format!("{done}; {left}"));
+            return lines;
+        }
+        if shares.is_empty() {
+            lines.push(format!("{done}: no share yet; {left}"));
             return lines;
         }
         let wide = shares.values().filter(|r| r.interval.is_none_or(|i| i.half_width() > 0.05)).count();
@@ -194,6 +199,9 @@ mod tests {
         assert!(native[2].starts_with("round 1 done after 9 s: 1 of 1 shares still wider"), "{native:?}");
         let other = progress("baseline = { like = { settings = {} } }").round(0, &shares, 9.0);
         assert!(other[0].contains("each as a share of its baseline"), "{other:?}");
+        let early = progress("").round(0, &BTreeMap::new(), 9.0);
+        assert_eq!(early.len(), 1, "{early:?}");
+        assert!(early[0].starts_with("round 1 done after 9 s: no share yet; about "), "{early:?}");
         // Where nothing is compared, nothing is waited for.
         let none = progress("baseline = \"none\"").round(0, &BTreeMap::new(), 9.0);
         assert!(none.len() == 1 && none[0].starts_with("round 1 done after 9 s; about 0 s left"), "{none:?}");

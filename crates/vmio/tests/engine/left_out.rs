@@ -1,13 +1,17 @@
-//! Cells that fail, and what becomes of the others.
+//! Cells that fail, what becomes of the others, and that all who look at the run are told.
 
 use std::collections::BTreeSet;
 
+use vmio::report::{self, Report};
+use vmio::run::ended;
+use vmio::term::Style;
 use vmio_model::cell::Cell;
-use vmio_model::result::Run;
-use vmio_model::study::{self, DoneReason};
-use vmio_rig::engine::measure::Ended;
+use vmio_model::failure::Exit;
+use vmio_model::result::{Run, RunState};
+use vmio_model::study::{self, DoneReason, Study};
+use vmio_rig::engine::measure::{Ended, next_noise};
 
-use crate::bed::{Bed, Fake, study, taken, unbroken};
+use crate::bed::{Bed, Fails, Fake, study, taken, unbroken};
 
 #[test]
 fn a_cell_that_fails_once_is_tried_again_in_a_new_guest() {
@@ -89,4 +93,111 @@ fn nothing_that_can_run_ends_at_once() {
     let (ended, _) = bed.go(study::next, &mut Fake { fails: Some(&|_, _| true), ..Fake::default() });
     assert_eq!(ended.unwrap(), Ended::Done(DoneReason::NothingToRun));
     assert!(bed.run().samples.is_empty() && !bed.run().skipped.is_empty());
+}
+
+/// The study with the guests that become known alone.
+fn known() -> Study {
+    let mut study = study();
+    study.matrix[0].disks.as_mut().unwrap().drivers = vec!["virtio-blk".into()];
+    study
+}
+
+/// Measures with cells that fail; the run as it is stored then, and all that is said of its end.
+fn measured(study: &Study, fails: Fails<'_>) -> (Run, DoneReason, String) {
+    let bed = Bed::new(study);
+    let ended = bed.go(study::next, &mut Fake { fails: Some(fails), ..Fake::default() }).0.unwrap();
+    let Ended::Done(reason) = ended else { panic!("{ended:?}") };
+    let run = Run { state: RunState::Done, ..bed.run() };
+    let said = ended::notes(study, &run, reason).join("\n");
+    (run, reason, said)
+}
+
+/// Every form of the report names these cells as not measured.
+fn names(run: &Run, cells: &[&str], why: &str) {
+    let report = Report::of(run);
+    let json: serde_json::Value = serde_json::from_str(&report::json(&report)).unwrap();
+    let in_json = json["skipped"].as_array().unwrap().iter().map(|s| s["reason"].as_str().unwrap()).collect::<String>();
+    let forms = [report::text(&report, Style::PLAIN), report::markdown(&report), report::html(&report), in_json];
+    assert_eq!(json["skipped"].as_array().unwrap().len(), cells.len(), "{json}");
+    for (i, form) in forms.iter().enumerate() {
+        let words = form.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains(why), "form {i}: {form}");
+        let told = words.split_once("Not measured").map_or("", |(_, told)| told);
+        assert!(i == 3 || cells.iter().all(|cell| told.contains(cell)), "form {i}: {form}");
+    }
+}
+
+#[test]
+fn a_guest_that_never_works_leaves_the_question_open() {
+    let fails = |cell: &Cell, _: u32| !cell.is_native();
+    let (run, reason, said) = measured(&known(), &fails);
+    assert_eq!(reason, DoneReason::LeftOut);
+    assert!(run.samples.iter().all(|s| s.cell.is_native()) && !run.samples.is_empty());
+    let guests = ["durable-append", "seq-write"].map(|w| format!("device/qemu/virtio-blk,none,native/{w}"));
+    names(&run, &guests.each_ref().map(String::as_str), "went wrong");
+    assert!(
+        said.contains("2 of 4 cells could not be measured") && said.contains("nothing of what was asked"),
+        "{said}"
+    );
+    assert!(!said.contains("every share") && !said.contains("of 0"), "{said}");
+    assert_eq!(ended::exit_of(&run), Exit::Partial);
+}
+
+#[test]
+fn what_lacks_its_baseline_is_named_with_it() {
+    let fails = |cell: &Cell, _: u32| cell.is_native() && cell.workload() == "durable-append";
+    // One whose guests come first has a sample of them, and no share.
+    let (run, reason, said) = measured(&known(), &fails);
+    let tried = run.samples.iter().any(|s| s.cell.workload() == "durable-append");
+    assert!(!tried, "else another study has to show it");
+    assert_eq!(reason, DoneReason::LeftOut);
+    let of = "device/native/durable-append";
+    let why = format!("what it is compared with, {of}, could not be measured");
+    names(&run, &[of, "device/qemu/virtio-blk,none,native/durable-append"], &why);
+    assert!(said.contains("2 of 4 cells could not be measured"), "{said}");
+    // One share is known: that is an answer.
+    assert!(!said.contains("nothing of what was asked") && ended::exit_of(&run) == Exit::Done, "{said}");
+    // Nothing more is left out, or told again, when it is taken up again.
+    let bed = Bed::new(&known());
+    bed.go(study::next, &mut Fake { fails: Some(&fails), ..Fake::default() }).0.unwrap();
+    bed.go(study::next, &mut Fake { fails: Some(&fails), ..Fake::default() }).0.unwrap();
+    assert_eq!(bed.run().skipped.len(), 2);
+}
+
+#[test]
+fn a_cell_that_is_left_out_later_says_how_often_it_ran() {
+    let fails = |cell: &Cell, attempt: u32| !cell.is_native() && cell.workload() == "seq-write" && attempt > 2;
+    let (run, reason, said) = measured(&known(), &fails);
+    assert_eq!(reason, DoneReason::LeftOut);
+    let cell = "device/qemu/virtio-blk,none,native/seq-write";
+    names(&run, &[cell], "attempt 4 at");
+    let text = report::text(&Report::of(&run), Style::PLAIN).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains(&format!("{cell}: left out after 2 samples: attempt 4")), "{text}");
+    assert!(said.contains("1 of 4 cells could not be measured"), "{said}");
+}
+
+#[test]
+fn a_run_that_has_its_answer_ends_well() {
+    let (run, reason, said) = measured(&known(), &|_, _| false);
+    assert_eq!((reason, ended::exit_of(&run)), (DoneReason::Converged, Exit::Done));
+    assert_eq!(said, "done: every share is known to the wanted width");
+    let broken_off = Run { state: RunState::Interrupted("SIGINT".into()), ..run };
+    assert_eq!(ended::exit_of(&broken_off), Exit::Partial);
+    // Native cells alone, and cells that are compared with nothing, are an answer.
+    let mut native = known();
+    native.matrix[0].sides = vec!["native".into()];
+    let (run, reason, _) = measured(&native, &|_, _| false);
+    assert_eq!((reason, ended::exit_of(&run)), (DoneReason::FewestRounds, Exit::Done));
+    let (run, reason, said) = measured(&native, &|cell, _| cell.workload() == "seq-write");
+    assert_eq!((reason, ended::exit_of(&run)), (DoneReason::LeftOut, Exit::Done));
+    assert!(said.contains("1 of 2 cells"), "{said}");
+    // An A/A run has no shares.
+    let mut noise = known();
+    noise.name = "noise-made-up".into();
+    let bed = Bed::new(&noise);
+    bed.go(next_noise, &mut Fake::default()).0.unwrap();
+    let run = Run { state: RunState::Done, ..bed.run() };
+    assert_eq!(ended::exit_of(&run), Exit::Done);
+    let lone = Run { samples: run.samples.iter().filter(|s| s.cell.is_native()).cloned().collect(), ..run };
+    assert_eq!(ended::exit_of(&lone), Exit::Partial);
 }

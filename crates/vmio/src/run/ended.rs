@@ -1,0 +1,33 @@
+//! What is said of a run that came to its end, and the code that it ends with.
+
+use vmio_model::failure::Exit;
+use vmio_model::result::{Run, RunState};
+use vmio_model::study::{DoneReason, Study};
+use vmio_model::summary::{answers, summarise};
+
+/// The code that a run ends with. One that measured nothing of what it was asked is no more than a part of it.
+pub fn exit_of(run: &Run) -> Exit {
+    let whole = matches!(run.state, RunState::Done) && answers(run, &summarise(run));
+    if whole { Exit::Done } else { Exit::Partial }
+}
+
+/// Why a run ended by itself, what it lacks, and what would help, a line each.
+pub fn notes(study: &Study, run: &Run, reason: DoneReason) -> Vec<String> {
+    let judged = summarise(run);
+    let mut notes = vec![format!("done: {reason}")];
+    let cells = study.cells();
+    let missing = cells.iter().filter(|cell| judged.skipped.iter().any(|s| s.cell == **cell)).count();
+    if missing > 0 {
+        notes.push(format!("{missing} of {} cells could not be measured; the report says why", cells.len()));
+    }
+    let open = judged.shares.iter().filter(|s| !s.converged).count();
+    if open > 0 {
+        let limits =
+            if study.has_disks() { "--minutes and --gib raise the limits" } else { "--minutes raises the limit" };
+        notes.push(format!("{open} of {} shares did not converge; {limits}", judged.shares.len()));
+    }
+    if !answers(run, &judged) {
+        notes.push("nothing of what was asked is known".to_owned());
+    }
+    notes
+}
