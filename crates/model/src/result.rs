@@ -15,7 +15,9 @@ mod traits;
 mod work;
 
 pub use seen::{BUSY, CpuUse, DeviceUse, ROLE, Seen, Watched, seen_around};
-pub use traits::{BANDWIDTH, DiskTraits, IOPS, LATENCY, READ, REQUESTS, WRITTEN, WorkloadTraits, figures_of};
+pub use traits::{
+    BANDWIDTH, DiskTraits, IOPS, LATENCY, READ, REQUESTS, WRITTEN, WorkloadTraits, amounts_of, figures_of,
+};
 pub use work::{DiskWork, WorkloadResult};
 
 /// The accelerator that really ran the guest.

@@ -189,14 +189,15 @@ pub struct Device {
     pub flushes_per_second: Estimate,
 }
 
-/// CPU time of a cell over the work that it did, over all its samples together.
+/// CPU time of a cell over the work that it did, over all its samples together: over the amounts of bytes and of
+/// requests that its workload declares. Where several work that do not count the same there is none.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cpu {
-    /// Of the whole host for each GB (10^9 bytes) moved.
+    /// Of the whole host for each GB (10^9 bytes) moved, or whatever else is done with bytes; 0 where none are counted.
     pub host_seconds_per_gigabyte: f64,
     /// Of the whole host for each request; `None` where requests are not counted.
     pub host_seconds_per_request: Option<f64>,
-    /// Of QEMU by thread role for each GB moved.
+    /// Of QEMU by thread role for each GB.
     pub role_seconds_per_gigabyte: BTreeMap<String, f64>,
     /// Of QEMU by thread role for each request.
     pub role_seconds_per_request: BTreeMap<String, f64>,

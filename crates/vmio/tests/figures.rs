@@ -53,6 +53,10 @@ fn every_form_shows_the_figures_that_are_compared_and_no_disk() {
         assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
         assert!(shown.contains("\n  programs              iperf3: iperf 3.12 (cJSON 1.7.15)\n"), "{shown}");
         assert!(shown.contains("\nPath veth.host\n") && shown.contains("\nThe machine itself\n"), "{shown}");
+        // It is named as its workload names it.
+        let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+        let meaning = "CPU s/GB: CPU time of the whole host for each GB sent. QEMU s/GB, by thread: vcpu";
+        assert!(words.contains(meaning) && !words.contains("moved"), "{shown}");
         // What was done is no figure to compare: it is among the raw ones alone.
         assert!(!shown.contains("retransmits"), "{shown}");
     }

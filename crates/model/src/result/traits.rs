@@ -127,6 +127,14 @@ pub fn figures_of<'a>(workloads: &'a [WorkloadTraits], name: &str) -> Cow<'a, [F
     }
 }
 
+/// Names of the amounts of this unit that a workload declares: single numbers that say what was done, not how well.
+/// Of bytes and of requests they are what the processors' time of a cell is divided by.
+pub fn amounts_of(workloads: &[WorkloadTraits], name: &str, unit: Unit) -> BTreeSet<String> {
+    let figures = figures_of(workloads, name);
+    let amounts = figures.iter().filter(|f| f.unit == unit && f.compared == Compared::No && f.form == Form::Scalar);
+    amounts.map(|f| f.name.clone()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

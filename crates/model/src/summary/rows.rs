@@ -6,8 +6,8 @@ use super::durability::durability;
 use super::judge::{Collected, Judge, collect, judge_of};
 use super::{CellRow, Cpu, Device, DiskFigures, FigureRow};
 use crate::cell::Cell;
-use crate::figure::{Compared, Figure, Form, Unit, Value};
-use crate::result::{BANDWIDTH, CpuUse, DeviceUse, IOPS, Mark, Run, Sample, WorkloadTraits, figures_of};
+use crate::figure::{Unit, Value};
+use crate::result::{BANDWIDTH, CpuUse, DeviceUse, IOPS, Mark, Run, Sample, WorkloadTraits, amounts_of};
 use crate::stats::{Estimate, mean, outliers};
 
 /// Bytes in the "GB" of CPU seconds per GB.
@@ -134,15 +134,13 @@ fn cpu(samples: &[&Sample], workloads: &[WorkloadTraits]) -> Cpu {
     }
 }
 
-/// What the actors of a sample did, of what is counted in this unit.
+/// What the actors of a sample did, of what is counted in this unit; nothing where they do not all count the same:
+/// bytes that are read are not added to bytes that are encrypted.
 fn amount(sample: &Sample, workloads: &[WorkloadTraits], unit: Unit) -> f64 {
-    let each = sample.cell.actors().zip(sample.results()).map(|(actor, result)| {
-        let figures = figures_of(workloads, &actor.workload);
-        let amounts = figures.iter().filter(|f| f.unit == unit && f.compared == Compared::No);
-        let of = |figure: &Figure| -> f64 {
-            result.figures.iter().filter(|r| r.figure == figure.name).filter_map(|r| r.value.typical()).sum()
-        };
-        amounts.filter(|f| f.form == Form::Scalar).map(of).sum::<f64>()
-    });
-    each.sum()
+    let names = amounts_of(workloads, sample.cell.workload(), unit);
+    if sample.cell.beside.iter().any(|actor| amounts_of(workloads, &actor.workload, unit) != names) {
+        return 0.0;
+    }
+    let readings = sample.results().flat_map(|result| &result.figures).filter(|r| names.contains(&r.figure));
+    readings.filter_map(|r| r.value.typical()).sum()
 }

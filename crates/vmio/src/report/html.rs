@@ -5,7 +5,7 @@ use vmio_model::result::Run;
 use vmio_model::summary::CellRow;
 
 use super::page::{self, Html, html};
-use super::{Report, finding, format, like, paper, svg, view};
+use super::{Report, cost, finding, format, like, paper, svg, view};
 
 mod curves;
 mod raw;
@@ -101,7 +101,7 @@ fn findings(report: &Report<'_>) -> Html {
 }
 
 fn cpu(report: &Report<'_>) -> Html {
-    let rows: Vec<&CellRow> = report.summary.cells.iter().filter(|row| view::has_cost(row)).collect();
+    let rows: Vec<&CellRow> = report.summary.cells.iter().filter(|row| cost::any(row)).collect();
     if rows.is_empty() && !report.summary.cells.is_empty() {
         return html! {};
     }
@@ -121,7 +121,7 @@ fn cpu(report: &Report<'_>) -> Html {
                     }
                     tbody {
                         @for cell in rows {
-                            @let [gigabyte, request, roles] = view::cpu(cell);
+                            @let [gigabyte, request, roles] = cost::cpu(cell);
                             tr {
                                 th scope="row" { (cell.key) }
                                 td { (gigabyte) }

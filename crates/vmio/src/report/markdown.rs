@@ -5,7 +5,7 @@ use std::fmt::Write;
 use vmio_model::shown;
 use vmio_model::summary::CellRow;
 
-use super::{Report, format, like, paper, view};
+use super::{Report, cost, format, like, paper, view};
 
 mod table;
 
@@ -47,13 +47,13 @@ pub fn markdown(report: &Report<'_>) -> String {
     }
     view::legend(summary).iter().for_each(|(mark, meaning)| put(format!("**{mark}**: {meaning}.\n")));
     put(paper::markdown(report));
-    let cost: Vec<&CellRow> = summary.cells.iter().filter(|cell| view::has_cost(cell)).collect();
+    let cost: Vec<&CellRow> = summary.cells.iter().filter(|cell| cost::any(cell)).collect();
     if !cost.is_empty() || summary.cells.is_empty() {
         let head = "| cell | host, s/GB | host, each request | QEMU by thread role, s/GB |\n|---|--:|--:|---|";
         put(format!("\n## CPU time\n\n{head}"));
     }
     for cell in cost {
-        let [gigabyte, request, roles] = view::cpu(cell);
+        let [gigabyte, request, roles] = cost::cpu(cell);
         put(format!("| {} | {gigabyte} | {request} | {} |", plain(&cell.key), plain(&roles)));
     }
     let mended = like::mended(run);

@@ -5,6 +5,7 @@
 
 mod code;
 mod config;
+mod cost;
 mod effects;
 pub mod export;
 mod figures;

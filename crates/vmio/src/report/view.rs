@@ -368,21 +368,3 @@ pub fn legend(summary: &Summary) -> Vec<(&'static str, &'static str)> {
     let used: BTreeSet<Mark> = summary.cells.iter().flat_map(|c| c.marks.keys().copied()).collect();
     used.into_iter().map(|m| (format::mark(m), format::mark_meaning(m))).collect()
 }
-
-/// Whether there is anything to say of what a cell cost: of a disk always, if only that it cannot be seen.
-pub fn has_cost(row: &CellRow) -> bool {
-    row.cell.target().is_some() || !cpu(row).concat().is_empty()
-}
-
-/// What a cell cost in CPU time: of the whole host in seconds for each GB and as a time for each request, and of QEMU by
-/// thread role for each GB. Empty texts where nothing was moved or counted.
-pub fn cpu(cell: &CellRow) -> [String; 3] {
-    let cpu = &cell.cpu;
-    let moved = cpu.host_seconds_per_gigabyte > 0.0;
-    let roles = cpu.role_seconds_per_gigabyte.iter().map(|(role, s)| format!("{role} {}", format::three(*s)));
-    [
-        if moved { format::three(cpu.host_seconds_per_gigabyte) } else { String::new() },
-        cpu.host_seconds_per_request.map_or(String::new(), format::time),
-        roles.collect::<Vec<_>>().join(", "),
-    ]
-}

@@ -5,7 +5,7 @@ use super::*;
 use crate::cell::{Actor, Cell, Side, Subject};
 use crate::facts::Changed;
 use crate::figure::{ACTOR, Figure, Reading};
-use crate::result::BANDWIDTH;
+use crate::result::{BANDWIDTH, CpuUse, seen_around};
 
 /// Two guests that read one disk: 300 and 100 MB/s, natively 400 each.
 fn two_readers() -> Made {
@@ -64,6 +64,45 @@ fn actors_of_different_sorts_are_not_added_up() {
     assert!(near(row.disk.as_ref().unwrap().bandwidth_bytes_per_second.value, 300e6));
     let signs = s.shares[0].figures.iter().find(|f| f.name == "signs").unwrap();
     assert!(near(signs.ratio.unwrap().value, 0.2) && signs.labels[ACTOR] == "2");
+}
+
+/// What the processors' time is divided by is counted alike by all who work, or by nobody.
+#[test]
+fn processor_time_is_of_what_all_actors_count() {
+    let encrypts = vec![Figure::rate("throughput", Unit::BytesPerSecond), Figure::amount("encrypted", Unit::Bytes)];
+    let openssl = traits("openssl", "throughput", encrypts);
+    let asks = vec![Figure::rate("answers", Unit::OperationsPerSecond), Figure::amount("trips", Unit::Requests)];
+    let asks = traits("asks", "answers", asks);
+    let done = |bytes: f64| vec![Reading::scalar("throughput", bytes / 1.5), Reading::scalar("encrypted", bytes)];
+    let asked = |n: f64| vec![Reading::scalar("answers", n / 1.5), Reading::scalar("trips", n)];
+    let machine = |workload: &str| Cell::of(Side::of("qemu"), Subject::Machine, workload);
+    let with = |cell: Cell, beside: &[&str]| Cell {
+        beside: beside.iter().map(|w| Actor { subject: Subject::Machine, ..guest_on(1, w) }).collect(),
+        ..cell
+    };
+    let cells = [
+        (machine("openssl"), vec![done(4e9)]),
+        (with(machine("openssl"), &["openssl"]), vec![done(4e9), done(2e9)]),
+        (with(virtio("device", "seq-read"), &["openssl"]), vec![reads(400e6), done(2e9)]),
+        (with(machine("asks"), &["openssl"]), vec![asked(1e6), done(2e9)]),
+        (machine("asks"), vec![asked(1e6)]),
+    ];
+    let mut made = Made::of(vec![disk_job("seq-read"), openssl, asks]);
+    for (cell, said) in &cells {
+        made = made.cell(cell, &said.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    }
+    let used = CpuUse { host_seconds: 3.0, by_role: [("vcpu".to_owned(), 1.5)].into() };
+    made.run.samples.iter_mut().for_each(|sample| sample.seen = seen_around(None, &used));
+    let s = summarise(&made.run);
+    let cost = |i: usize| s.cell(&cells[i].0.key()).unwrap().cpu.clone();
+    assert!(near(cost(0).host_seconds_per_gigabyte, 0.75) && near(cost(1).host_seconds_per_gigabyte, 0.5));
+    assert!(near(cost(1).role_seconds_per_gigabyte["vcpu"], 0.25) && cost(1).host_seconds_per_request.is_none());
+    assert!(near(cost(4).host_seconds_per_request.unwrap(), 3e-6) && cost(4).role_seconds_per_gigabyte.is_empty());
+    for i in [2, 3] {
+        let Cpu { host_seconds_per_gigabyte, host_seconds_per_request, .. } = cost(i);
+        assert_eq!((host_seconds_per_gigabyte, host_seconds_per_request), (0.0, None), "{}", cells[i].0.key());
+        assert!(cost(i).role_seconds_per_gigabyte.is_empty() && cost(i).role_seconds_per_request.is_empty());
+    }
 }
 
 /// What rules look at: cells of one actor, against the host itself.

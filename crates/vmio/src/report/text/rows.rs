@@ -7,7 +7,7 @@ use crate::fit::{self, WIDTH};
 use crate::report::figures::Shown;
 use crate::report::format::{self, spread, time};
 use crate::report::view::{self, Group, Row};
-use crate::report::{Report, Versus};
+use crate::report::{Report, Versus, cost};
 
 /// Width of the label column.
 const LABEL: usize = 27;
@@ -137,7 +137,7 @@ impl Out {
     /// What it cost.
     pub(super) fn cost(&mut self, report: &Report<'_>) {
         let groups = view::groups(report);
-        let groups: Vec<&Group<'_>> = groups.iter().filter(|g| g.rows.iter().any(|r| view::has_cost(r.cell))).collect();
+        let groups: Vec<&Group<'_>> = groups.iter().filter(|g| g.rows.iter().any(|r| cost::any(r.cell))).collect();
         for of_thing in groups.chunk_by(|a, b| a.same_thing(b)) {
             let on_disk = of_thing[0].on_disk();
             let what = if on_disk { "At the device and CPU time" } else { "CPU time" };
@@ -146,7 +146,7 @@ impl Out {
             let titles = cpu_columns(["CPU s/GB", "CPU/req"]) + &device;
             self.line(&self.style.dim(&format!("{:COST_LABEL$}{titles}", "")));
             for (group, row) in of_thing.iter().flat_map(|g| g.rows.iter().map(move |r| (g, r))) {
-                let [gigabyte, request, roles] = view::cpu(row.cell);
+                let [gigabyte, request, roles] = cost::cpu(row.cell);
                 let device = match view::device(row.cell) {
                     _ if !on_disk => String::new(),
                     Some([kib, depth, busy]) => device_columns([&kib, &depth, &busy]),
@@ -164,7 +164,7 @@ impl Out {
             return;
         }
         let device = if groups.iter().any(|g| g.on_disk()) { AT_THE_DEVICE } else { "" };
-        self.paragraph("", 0, &format!("{device}{CPU_TIME}"));
+        self.paragraph("", 0, &format!("{device}{}", cost::meaning(report)));
         self.line("");
     }
 }
@@ -173,10 +173,6 @@ impl Out {
 const AT_THE_DEVICE: &str = "KiB: mean request at the device (avgrq-sz, which counts sectors of 512 bytes). depth: \
     requests in flight there (avgqu-sz). busy: share of time with any in flight (%util). As in iostat, requests without \
     data (flushes) count, so KiB can be below the block size. ";
-/// What those of the CPU time mean.
-const CPU_TIME: &str = "CPU s/GB and CPU/req: CPU time of the whole host for each GB moved and for each request. QEMU \
-    s/GB, by thread: vcpu runs the guest, main is its event loop, iothread the event loop of a disk, worker does \
-    blocking I/O.";
 
 /// The head of the columns of a thing.
 fn head(group: &Group<'_>, versus: &Versus) -> String {
