@@ -92,6 +92,11 @@ pub struct Ratio {
 }
 
 impl Ratio {
+    /// The interval where it says something: with two pairs Student's t is so wide that it does not.
+    pub fn told_interval(&self) -> Option<Interval> {
+        self.interval.filter(|_| self.pairs > 2)
+    }
+
     /// Whether the interval is there and lies wholly above the bound.
     pub fn surely_above(&self, bound: f64) -> bool {
         self.interval.is_some_and(|i| i.above(bound))

@@ -83,12 +83,11 @@ pub(super) fn headline(
 
 /// `57 % (52 to 61 %)`.
 pub(crate) fn percent(ratio: &Ratio) -> String {
-    match ratio.interval {
-        // With two pairs Student's t is so wide that the interval says nothing.
-        Some(i) if ratio.pairs > 2 => {
+    match ratio.told_interval() {
+        Some(i) => {
             format!("{:.0} % ({:.0} to {:.0} %)", ratio.value * 100.0, i.low * 100.0, i.high * 100.0)
         }
-        _ => format!("{:.0} % (no interval yet)", ratio.value * 100.0),
+        None => format!("{:.0} % (no interval yet)", ratio.value * 100.0),
     }
 }
 

@@ -145,7 +145,6 @@ fn figure_shares(run: &Run, judge: &Judge, base: &Cell, cell: &Cell) -> Vec<Figu
 
 /// `converged`, or what is missing.
 pub(super) fn verdict(ratio: &Ratio, rule: &Convergence) -> String {
-    let width = ratio.interval.map(|i| i.half_width());
     let mut missing = Vec::new();
     if ratio.pairs < rule.min_pairs {
         missing.push(format!("{} of at least {} pairs", ratio.pairs, rule.min_pairs));
@@ -153,14 +152,15 @@ pub(super) fn verdict(ratio: &Ratio, rule: &Convergence) -> String {
     if ratio.boots < rule.min_boots {
         missing.push(format!("{} of at least {} boots", ratio.boots, rule.min_boots));
     }
-    match width {
+    match ratio.interval.map(|i| i.half_width()) {
         // The width of an interval from too few pairs says nothing yet.
         _ if !missing.is_empty() => {}
-        Some(w) if w > rule.half_width => {
+        Some(w) if w <= rule.half_width => {}
+        Some(_) if ratio.told_interval().is_none() => missing.push("two pairs are too few for an interval".to_owned()),
+        Some(w) => {
             missing.push(format!("±{:.1} points where ±{:.1} are required", w * 100.0, rule.half_width * 100.0));
         }
         None => missing.push("no interval".to_owned()),
-        Some(_) => {}
     }
     if missing.is_empty() { "converged".to_owned() } else { format!("not converged: {}", missing.join(", ")) }
 }

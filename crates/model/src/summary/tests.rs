@@ -83,6 +83,21 @@ fn what_did_not_converge_says_so() {
     assert!(few.shares.iter().all(|s| !s.converged));
 }
 
+/// Where a study is content with two pairs, no width of thousands of points is shown beside "no interval yet".
+#[test]
+fn two_pairs_are_too_few_for_an_interval() {
+    let mut run = bench().rounds(2).scatter(0.4).run();
+    let study = run.study_toml.replace("min_pairs = 5", "min_pairs = 2").replace("min_boots = 3", "min_boots = 1");
+    assert_ne!(study, run.study_toml);
+    run.study_toml = study;
+    let s = summarise(&run);
+    let wide: Vec<&Share> = s.shares.iter().filter(|s| !s.converged).collect();
+    assert!(!wide.is_empty());
+    assert!(wide.iter().all(|s| s.verdict == "not converged: two pairs are too few for an interval"), "{wide:?}");
+    let text = s.headline.unwrap().text;
+    assert!(text.contains("too few for an interval") && !text.contains("points"), "{text}");
+}
+
 #[test]
 fn emulation_is_said_in_the_headline_and_beside_it() {
     let mut run = bench().run();

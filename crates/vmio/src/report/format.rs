@@ -98,9 +98,9 @@ fn points(share: f64) -> String {
 
 /// A ratio of what is better when there is less of it: `2.00× (1.90–2.10)`.
 pub fn times(ratio: &Ratio) -> String {
-    match ratio.interval {
-        Some(i) if ratio.pairs > 2 => format!("{:.2}× ({:.2}–{:.2})", ratio.value, i.low, i.high),
-        _ => format!("{:.2}× (no interval)", ratio.value),
+    match ratio.told_interval() {
+        Some(i) => format!("{:.2}× ({:.2}–{:.2})", ratio.value, i.low, i.high),
+        None => format!("{:.2}× (no interval)", ratio.value),
     }
 }
 
@@ -142,9 +142,9 @@ pub fn percent(ratio: f64) -> String {
 
 /// `44 % (41–47 %)`; without an interval it says so.
 pub fn share(ratio: &Ratio) -> String {
-    match ratio.interval {
-        Some(i) if ratio.pairs > 2 => format!("{} ({})", percent(ratio.value), span(i.low, i.high)),
-        _ => format!("{} (no interval)", percent(ratio.value)),
+    match ratio.told_interval() {
+        Some(i) => format!("{} ({})", percent(ratio.value), span(i.low, i.high)),
+        None => format!("{} (no interval)", percent(ratio.value)),
     }
 }
 

@@ -60,7 +60,8 @@ fn headline(report: &Report<'_>) -> Html {
         return html! { div.head { p { (report.versus.no_headline(&report.summary)) } } };
     };
     let ratio = &h.share_ratio;
-    let interval = ratio.interval.map_or("no interval".into(), |_| format!("95 %: {}", inner(&format::share(ratio))));
+    let shown = || format!("95 %: {}", inner(&format::share(ratio)));
+    let interval = ratio.told_interval().map_or("no interval".into(), |_| shown());
     html! {
         div.head {
             div.big {
@@ -72,7 +73,7 @@ fn headline(report: &Report<'_>) -> Html {
             }
             div.what {
                 p { (h.text) }
-                (svg::gauge(ratio.value, ratio.interval, &h.text, report.versus.whole()))
+                (svg::gauge(ratio.value, ratio.told_interval(), &h.text, report.versus.whole()))
                 ul { @for line in &h.lines { li { (line) } } }
             }
         }

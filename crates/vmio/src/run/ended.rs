@@ -11,6 +11,18 @@ pub fn exit_of(run: &Run) -> Exit {
     if whole { Exit::Done } else { Exit::Partial }
 }
 
+/// What would let a run go on that this ended.
+fn limit(study: &Study, reason: DoneReason) -> Option<String> {
+    match reason {
+        DoneReason::TimeBudget => Some("--minutes raises the limit".to_owned()),
+        DoneReason::ByteBudget => Some("--gib raises the limit".to_owned()),
+        DoneReason::MaxPairs => {
+            Some(format!("for more rounds raise repeat.max_pairs of the study ({} now)", study.repeat.max_pairs))
+        }
+        DoneReason::Converged | DoneReason::FewestRounds | DoneReason::LeftOut | DoneReason::NothingToRun => None,
+    }
+}
+
 /// Why a run ended by itself, what it lacks, and what would help, a line each.
 pub fn notes(study: &Study, run: &Run, reason: DoneReason) -> Vec<String> {
     let judged = summarise(run);
@@ -22,9 +34,8 @@ pub fn notes(study: &Study, run: &Run, reason: DoneReason) -> Vec<String> {
     }
     let open = judged.shares.iter().filter(|s| !s.converged).count();
     if open > 0 {
-        let limits =
-            if study.has_disks() { "--minutes and --gib raise the limits" } else { "--minutes raises the limit" };
-        notes.push(format!("{open} of {} shares did not converge; {limits}", judged.shares.len()));
+        let limit = limit(study, reason).map_or_else(String::new, |limit| format!("; {limit}"));
+        notes.push(format!("{open} of {} shares did not converge{limit}", judged.shares.len()));
     }
     if !answers(run, &judged) {
         notes.push("nothing of what was asked is known".to_owned());

@@ -183,6 +183,14 @@ fn a_run_that_has_its_answer_ends_well() {
     assert_eq!(said, "done: every share is known to the wanted width");
     let broken_off = Run { state: RunState::Interrupted("SIGINT".into()), ..run };
     assert_eq!(ended::exit_of(&broken_off), Exit::Partial);
+    // What is open is told with what ended it.
+    let (run, reason, said) = measured(&study(), &|_, _| false);
+    assert_eq!(reason, DoneReason::MaxPairs);
+    let of = |reason| ended::notes(&study(), &run, reason).join("\n");
+    assert!(of(DoneReason::TimeBudget).ends_with("did not converge; --minutes raises the limit"));
+    assert!(of(DoneReason::ByteBudget).ends_with("did not converge; --gib raises the limit"));
+    let limit = "2 of 4 shares did not converge; for more rounds raise repeat.max_pairs of the study (7 now)";
+    assert!(said.ends_with(limit) && !said.contains("--minutes"), "{said}");
     // Native cells alone, and cells that are compared with nothing, are an answer.
     let mut native = known();
     native.matrix[0].sides = vec!["native".into()];
