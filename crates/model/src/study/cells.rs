@@ -1,41 +1,55 @@
 //! From a study to its cells.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Disks, Matrix, NamedCell, Paths, Study};
-use crate::cell::{Attachment, Cell, Nic, Settings, Shape, Side, Subject};
+use crate::cell::{Attachment, Cell, NATIVE, Nic, Settings, Shape, Side, Subject};
+
+/// Most cells that a study may name: in a round of that many each has less than a minute of a week.
+pub const MOST_CELLS: u64 = 10_000;
 
 impl Study {
+    /// Cells that it names, each as often as it does, reckoned and not made: a few lines multiply out to more than
+    /// any memory holds.
+    pub fn named_count(&self) -> u64 {
+        let of_matrices = self.matrix.iter().fold(0, |sum: u64, matrix| sum.saturating_add(matrix.count()));
+        of_matrices.saturating_add(self.named.len() as u64)
+    }
+
     /// All cells, each once, in a stable order: by subject and workload as the study first names
     /// them, the baseline at the head of its group, then what is compared with it. Each cell's
-    /// baseline is among them whether the study names it or not.
+    /// baseline is among them whether the study names it or not. One that names more than [`MOST_CELLS`], which no
+    /// study that was read does and one that was stored may, has none.
     pub fn cells(&self) -> Vec<Cell> {
         self.groups().into_iter().flatten().collect()
     }
 
     /// The cells as the study names them, each as often as it does.
     pub(super) fn named_cells(&self) -> impl Iterator<Item = Cell> {
-        self.matrix.iter().flat_map(Matrix::cells).chain(self.named.iter().filter_map(NamedCell::cell))
+        let fits = self.named_count() <= MOST_CELLS;
+        let (matrix, named) = if fits { (&self.matrix[..], &self.named[..]) } else { (&[][..], &[][..]) };
+        matrix.iter().flat_map(Matrix::cells).chain(named.iter().filter_map(NamedCell::cell))
     }
 
     /// The cells by what they are compared with: the cells of a group run next to each other. Where nothing is
     /// compared a group has what does the same work on the same thing.
     pub fn groups(&self) -> Vec<Vec<Cell>> {
         let mut seen = BTreeSet::new();
-        let mut groups: Vec<(Cell, Vec<Cell>)> = Vec::new();
+        let mut groups: Vec<Vec<Cell>> = Vec::new();
+        let mut heads: BTreeMap<Cell, usize> = BTreeMap::new();
         for cell in self.named_cells() {
             let baseline = self.baseline.of(&cell);
             let head = baseline.clone().unwrap_or_else(|| cell.natively());
-            let at = groups.iter().position(|(of, _)| *of == head).unwrap_or_else(|| {
+            let at = *heads.entry(head).or_insert_with(|| {
                 seen.extend(baseline.clone());
-                groups.push((head, baseline.into_iter().collect()));
+                groups.push(baseline.into_iter().collect());
                 groups.len() - 1
             });
             if seen.insert(cell.clone()) {
-                groups[at].1.push(cell);
+                groups[at].push(cell);
             }
         }
-        groups.into_iter().map(|(_, cells)| cells).collect()
+        groups
     }
 }
 
@@ -54,14 +68,32 @@ impl Matrix {
         Matrix { sides: vec![side.to_owned()], disks: Some(disks), workloads: workloads.to_vec(), ..Matrix::default() }
     }
 
+    /// Cells that it multiplies out to, at most.
+    pub(super) fn count(&self) -> u64 {
+        let places = self.disks.as_ref().map_or(0, |d| d.targets.len() as u64)
+            + self.paths.as_ref().map_or(0, |p| product([p.networks.len(), p.peers.len()]))
+            + u64::from(self.machine)
+            + self.clusters.len() as u64;
+        let ways = match (&self.disks, &self.paths) {
+            (Some(disks), _) => disks.count(),
+            (_, Some(paths)) => paths.count(),
+            _ => 1,
+        };
+        let of = |kind: &String| if kind == NATIVE { 1 } else { ways };
+        let seen_by_all = self.sides.iter().map(of).fold(0, u64::saturating_add);
+        let values = product(self.settings.values().map(Vec::len));
+        let shapes = self.shapes.len().max(1) as u64;
+        [places, seen_by_all, shapes, self.workloads.len() as u64, values].into_iter().fold(1, u64::saturating_mul)
+    }
+
     pub(super) fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::new();
-        let settings = self.each_settings();
+        let (settings, sides) = (self.each_settings(), self.each_side());
         for place in self.places() {
             for workload in &self.workloads {
                 for settings in &settings {
-                    for side in self.each_side() {
-                        for subject in self.seen_from(&side, &place) {
+                    for side in &sides {
+                        for subject in self.seen_from(side, &place) {
                             let cell = Cell::of(side.clone(), subject, workload.clone());
                             cells.push(Cell { settings: settings.clone(), ..cell });
                         }
@@ -140,7 +172,17 @@ impl Matrix {
     }
 }
 
+/// The product of lengths, at most the greatest number.
+fn product(lengths: impl IntoIterator<Item = usize>) -> u64 {
+    lengths.into_iter().fold(1, |product: u64, length| product.saturating_mul(length as u64))
+}
+
 impl Disks {
+    fn count(&self) -> u64 {
+        let Self { targets: _, drivers, caches, aios, iothreads, options } = self;
+        product([drivers.len(), caches.len(), aios.len(), iothreads.len(), options.len()])
+    }
+
     fn attachments(&self) -> Vec<Attachment> {
         let mut all = Vec::new();
         for driver in &self.drivers {
@@ -160,6 +202,10 @@ impl Disks {
 }
 
 impl Paths {
+    fn count(&self) -> u64 {
+        product([self.nics.len(), self.vhost.len().max(1), self.queues.len().max(1)])
+    }
+
     fn cards(&self) -> Vec<Nic> {
         let mut all = Vec::new();
         let queues: Vec<Option<u32>> = match self.queues.is_empty() {

@@ -4,6 +4,7 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::cells::MOST_CELLS;
 use super::{Names, Repeat, Resources, Size, Study, old};
 use crate::problem::{Problem, Source};
 use crate::toml_reader::{Reader, Section, value_span};
@@ -82,8 +83,15 @@ impl Reader<'_> {
         if !top.table.contains_key("matrix") && !top.table.contains_key("cell") {
             self.problem(&top.span, "matrix", "missing; add at least one [[matrix]] or [[cell]]".to_owned());
         }
-        let matrix = self.tables(&top, "matrix", |reader, s| reader.matrix(s, names));
-        let named = self.tables(&top, "cell", |reader, s| reader.named_cell(s, names));
+        let mut count = 0;
+        let matrix = self.tables(&top, "matrix", |reader, s| {
+            let matrix = reader.matrix(s, names)?;
+            reader.fits(s, &mut count, matrix.count()).then_some(matrix)
+        });
+        let named = self.tables(&top, "cell", |reader, s| {
+            let cell = reader.named_cell(s, names)?;
+            reader.fits(s, &mut count, 1).then_some(cell)
+        });
         let control = self.control(&top, matrix.as_ref().zip(named.as_ref()));
         let study = Study {
             name: name?,
@@ -106,6 +114,20 @@ impl Reader<'_> {
         let vcpus = self.whole(s, "vcpus", 1, 1024);
         let memory_mib = self.whole(s, "memory_mib", MIN_MEMORY_MIB, 1 << 20);
         Some(Resources { vcpus: vcpus?, memory_mib: memory_mib? })
+    }
+
+    /// Whether this many cells more are no more than a study may have; said once, where they become too many.
+    fn fits(&mut self, s: &Section<'_, '_>, count: &mut u64, more: u64) -> bool {
+        let before = *count;
+        *count = count.saturating_add(more);
+        if before <= MOST_CELLS && *count > MOST_CELLS {
+            let what = format!(
+                "makes them {count} cells, and a study has {MOST_CELLS} at most: name fewer entries or values, or make \
+                 several studies of it"
+            );
+            self.problem(&s.span, &s.path, what);
+        }
+        *count <= MOST_CELLS
     }
 
     /// `[size]`: where a cell is on a disk.

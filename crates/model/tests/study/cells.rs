@@ -1,9 +1,11 @@
 //! From a study to its cells.
 
-use vmio_model::cell::Cell;
-use vmio_model::study::NamedCell;
+use std::collections::BTreeMap;
 
-use super::{SMALL, disks, keys, no_disks, study, whole};
+use vmio_model::cell::Cell;
+use vmio_model::study::{Controlled, NamedCell, SettingName, Study, controls};
+
+use super::{SMALL, all_names, disks, keys, kib, no_disks, study, whole};
 
 #[test]
 fn cells_are_distinct_ordered_and_have_their_baseline() {
@@ -206,4 +208,51 @@ fn a_cell_of_a_matrix_that_is_also_named_by_itself_runs_once() {
 actors = [{ side = "qemu", disk = { target = "device", driver = "virtio-blk" }, workload = "seq-write" }]
 "#;
     assert_eq!(study(&text).cells(), study(SMALL).cells());
+}
+
+/// Ten settings of eight values: 2^30 cells of ten lines.
+fn multiplied(settings: usize, values: usize) -> String {
+    let values: Vec<String> = (0..values).map(|n| format!("\"{n}k\"")).collect();
+    let settings: Vec<String> = (0..settings).map(|n| format!("settings.s{n} = [{}]\n", values.join(", "))).collect();
+    format!(
+        "[[matrix]]\nsides = [\"native\"]\ndisks.targets = [\"device\"]\nworkloads = [\"seq-read\"]\n{}",
+        settings.concat()
+    )
+}
+
+#[test]
+fn a_study_that_multiplies_out_to_more_than_is_reasonable_is_refused_before_it_is_multiplied() {
+    const NAMES: [&str; 30] = [
+        "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "s12", "s13", "s14", "s15", "s16",
+        "s17", "s18", "s19", "s20", "s21", "s22", "s23", "s24", "s25", "s26", "s27", "s28", "s29",
+    ];
+    let mut names = all_names();
+    names.settings = NAMES.map(|name| SettingName { name, value: kib }).into();
+    let read = |cells: &str| Study::parse("big.toml", &format!("{}{cells}", disks()), &names);
+    let said = |cells: &str| {
+        let all: Vec<String> = read(cells).unwrap_err().problems.iter().map(ToString::to_string).collect();
+        assert_eq!(all.len(), 1, "{all:?}");
+        all[0].clone()
+    };
+    for (settings, values, count) in [(10, 8, 1u64 << 30), (30, 1000, u64::MAX), (1, 10_001, 10_001)] {
+        let said = said(&multiplied(settings, values));
+        let wanted =
+            format!("big.toml:16: matrix: makes them {count} cells, and a study has 10000 at most: name fewer");
+        assert!(said.starts_with(&wanted), "{said}");
+    }
+    assert_eq!(read(&multiplied(4, 10)).unwrap().cells().len(), 10_000);
+    // All blocks together.
+    let said = said(&[multiplied(4, 10), multiplied(1, 1), multiplied(1, 2)].concat());
+    assert!(said.starts_with("big.toml:24: matrix: makes them 10001 cells"), "{said}");
+}
+
+/// What is stored is not read again by the rules: whoever imports it did not write it.
+#[test]
+fn a_stored_study_of_too_many_cells_has_none() {
+    let mut stored = study(&format!("{}{}", disks(), multiplied(0, 0)));
+    let values: Vec<String> = (0..8).map(|n: u32| n.to_string()).collect();
+    stored.matrix[0].settings = (0..10).map(|n| (format!("s{n}"), values.clone())).collect();
+    stored.control = Some(Controlled { workloads: vec!["seq-read".into()] });
+    assert_eq!(stored.named_count(), 1 << 30);
+    assert!(stored.cells().is_empty() && controls(&stored, &[], &BTreeMap::new()).is_empty());
 }
