@@ -2,7 +2,7 @@
 //! better, how two of them are compared, and in which form its values come. All that judges (shares,
 //! intervals, comparison, reports) asks the declaration and knows no workload.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -249,27 +249,43 @@ pub fn scalar(readings: &[Reading], figure: &str) -> Option<f64> {
     readings.iter().find(|r| r.figure == figure && r.labels.is_empty()).and_then(|r| r.value.typical())
 }
 
+/// Figures by their names; of two of one name the first.
+pub(crate) fn by_name(figures: &[Figure]) -> BTreeMap<&str, &Figure> {
+    figures.iter().rev().map(|figure| (figure.name.as_str(), figure)).collect()
+}
+
 /// Whether the values are those that are declared, else what is not: each figure is there with the
 /// declared form and labels, and no other.
 ///
 /// # Errors
 /// What differs, in words.
 pub fn check(declared: &[Figure], readings: &[Reading]) -> Result<(), String> {
-    if let Some(missing) = declared.iter().find(|f| !readings.iter().any(|r| r.figure == f.name)) {
+    let given: BTreeSet<&str> = readings.iter().map(|r| r.figure.as_str()).collect();
+    if let Some(missing) = declared.iter().find(|f| !given.contains(f.name.as_str())) {
         return Err(format!("it gave no {}", missing.name));
     }
-    for (i, reading) in readings.iter().enumerate() {
+    check_given(declared, readings)
+}
+
+/// The same of those that are there: a run of an older vmio may lack some.
+///
+/// # Errors
+/// What differs, in words.
+pub fn check_given(declared: &[Figure], readings: &[Reading]) -> Result<(), String> {
+    let by_name = by_name(declared);
+    let mut given = BTreeSet::new();
+    for reading in readings {
         let name = &reading.figure;
-        let Some(figure) = declared.iter().find(|f| f.name == *name) else {
+        let Some(figure) = by_name.get(name.as_str()) else {
             return Err(format!("it gave {name}, which it does not declare"));
         };
         if figure.form != reading.value.form() {
             return Err(format!("its {name} is {:?} and is declared {:?}", reading.value.form(), figure.form));
         }
-        if !reading.labels.keys().eq(figure.labels.iter().collect::<std::collections::BTreeSet<_>>()) {
+        if !reading.labels.keys().eq(figure.labels.iter().collect::<BTreeSet<_>>()) {
             return Err(format!("its {name} has labels other than declared"));
         }
-        if readings[..i].iter().any(|r| r.figure == *name && r.labels == reading.labels) {
+        if !given.insert((name, &reading.labels)) {
             return Err(format!("it gave {name} twice"));
         }
         if !reading.value.is_finite() {

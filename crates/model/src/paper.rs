@@ -131,9 +131,9 @@ pub struct Row {
 pub struct Pattern {
     /// Entry of `guests/`.
     pub guest: String,
-    /// Entry of `targets/`.
+    /// Entry of `disks/targets/`.
     pub target: String,
-    /// Entry of `drivers/`; `None` on the native side.
+    /// Entry of `disks/drivers/`; `None` on the native side.
     pub driver: Option<String>,
 }
 

@@ -170,7 +170,7 @@ pub struct Disks {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Paths {
-    /// Entries of `networks/`.
+    /// Entries of `nets/`.
     pub networks: Vec<String>,
     /// Other ends, by their names in the network.
     pub peers: Vec<String>,
@@ -187,11 +187,11 @@ pub struct Paths {
 pub struct Names {
     /// Of `guests/`.
     pub guests: Vec<String>,
-    /// Of `targets/`.
+    /// Of `disks/targets/`.
     pub targets: Vec<String>,
-    /// Of `drivers/`.
+    /// Of `disks/drivers/`.
     pub drivers: Vec<String>,
-    /// Of `networks/`.
+    /// Of `nets/`.
     pub networks: Vec<String>,
     /// Other ends that any of these names.
     pub peers: Vec<String>,

@@ -72,6 +72,20 @@ pub fn parse(file: &str, text: &str) -> anyhow::Result<Study> {
 mod tests {
     use super::*;
 
+    /// The page names each study, and its examples are of entries that there are, but for clusters.
+    #[test]
+    fn the_page_on_studies_names_what_there_is() {
+        let page = include_str!("../../../docs/study.md");
+        for (name, _) in ALL {
+            assert!(page.contains(&format!("\n| `{name}` |")), "{name}");
+        }
+        let words = page.split("workloads = [").skip(1).map(|rest| rest.split(']').next().unwrap_or_default());
+        for word in words.flat_map(|list| list.split(", ")) {
+            let word = word.trim_matches('"');
+            assert!(word == "WORKLOAD" || names().works_on(word).is_some(), "{word}");
+        }
+    }
+
     #[test]
     fn every_study_that_comes_with_vmio_is_valid() {
         for (name, _) in ALL {

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use vmio::store::{Imported, NewRun, Store, StoreError};
 use vmio_model::cell::Side;
 use vmio_model::failure::Exit;
-use vmio_model::figure::Value;
+use vmio_model::figure::{Reading, Value};
 use vmio_model::result::*;
 
 fn small() -> Run {
@@ -98,7 +98,12 @@ fn runs_of_another_store_come_over_whole_and_once() {
 fn the_store_is_as_the_docs_say() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("vmio.db");
-    common::store_run(&Store::open(&path).unwrap(), &small());
+    let mut run = small();
+    // What another machine did is not the host's.
+    let readings = vec![Reading::scalar(BUSY, -1.0)];
+    let there = Seen { node: "far".into(), watched: Watched::Processors, probe: "cpu".into(), figures: readings };
+    run.samples.iter_mut().for_each(|s| s.seen.push(there.clone()));
+    common::store_run(&Store::open(&path).unwrap(), &run);
     let c = rusqlite::Connection::open(&path).unwrap();
     let docs = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/runs.md")).unwrap();
     let columns = |sql: &str| -> Vec<String> {

@@ -29,7 +29,7 @@ pub struct Like {
     /// Entry of `disks/targets/`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// Entry of `networks/`.
+    /// Entry of `nets/`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<String>,
     /// The other end of the path.

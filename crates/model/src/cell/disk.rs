@@ -130,7 +130,7 @@ impl std::fmt::Display for Options {
 /// How a guest sees its disk.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Attachment {
-    /// Entry of `drivers/`, for example `virtio-blk`.
+    /// Entry of `disks/drivers/`, for example `virtio-blk`.
     pub driver: String,
     /// QEMU cache mode.
     pub cache: Cache,

@@ -18,7 +18,7 @@ pub enum Subject {
     },
     /// A path of a network, from the actor to a peer.
     Path {
-        /// Entry of `networks/`, which makes the path and names its ends.
+        /// Entry of `nets/`, which makes the path and names its ends.
         network: String,
         /// The other end, by its name in the network: `host`.
         peer: String,

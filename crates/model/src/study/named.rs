@@ -60,7 +60,7 @@ pub struct NamedDisk {
 /// A path of an actor.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NamedPath {
-    /// Entry of `networks/`.
+    /// Entry of `nets/`.
     pub network: String,
     /// The other end.
     pub peer: String,

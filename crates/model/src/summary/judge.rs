@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::cell::Cell;
-use crate::figure::{ACTOR, Better, Figure, Form, Labels, Reading, Unit, Value};
+use crate::figure::{ACTOR, Better, Figure, Form, Labels, Reading, Unit, Value, by_name};
 use crate::result::{BANDWIDTH, Sample, WorkloadResult, WorkloadTraits, figures_of};
 
 /// The figure that a cell is judged by.
@@ -91,9 +91,10 @@ pub(super) fn of_lead(sample: &Sample, workloads: &[WorkloadTraits]) -> Vec<(Fig
 /// The figures of a result that its workload declares, with what they are.
 fn declared(workload: &str, result: &WorkloadResult, workloads: &[WorkloadTraits]) -> Vec<(Figure, Reading)> {
     let figures = figures_of(workloads, workload);
+    let figures = by_name(&figures);
     let with_figure = |reading: &Reading| {
-        let figure = figures.iter().find(|f| f.name == reading.figure)?;
-        Some((figure.clone(), reading.clone()))
+        let figure = figures.get(reading.figure.as_str())?;
+        Some(((*figure).clone(), reading.clone()))
     };
     result.figures.iter().filter_map(with_figure).collect()
 }
@@ -125,15 +126,27 @@ pub(super) struct Taken {
     pub value: Value,
 }
 
+/// What tells the figures of a cell apart: a workload has one of each name, and of several actors each has its
+/// label.
+pub(super) type Which = (String, Labels);
+
+impl Collected {
+    /// Which one it is.
+    pub(super) fn which(&self) -> Which {
+        (self.figure.name.clone(), self.labels.clone())
+    }
+}
+
 /// The figures of a cell's samples, in the order in which they are first seen; `figures` gives a sample's.
 pub(super) fn collect<'a>(
     samples: impl Iterator<Item = &'a Sample>,
     figures: impl Fn(&Sample) -> Vec<(Figure, Reading)>,
 ) -> Vec<Collected> {
     let mut all: Vec<Collected> = Vec::new();
+    let mut places: BTreeMap<Which, usize> = BTreeMap::new();
     for sample in samples {
         for (figure, Reading { labels, value, .. }) in figures(sample) {
-            let at = all.iter().position(|c| c.figure == figure && c.labels == labels).unwrap_or_else(|| {
+            let at = *places.entry((figure.name.clone(), labels.clone())).or_insert_with(|| {
                 all.push(Collected { figure, labels, values: BTreeMap::new() });
                 all.len() - 1
             });

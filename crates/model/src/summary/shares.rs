@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::build::cells;
-use super::judge::{Collected, Judge, as_many, collect, judge_between, judge_of, of_lead};
+use super::judge::{Collected, Judge, Which, as_many, collect, judge_between, judge_of, of_lead};
 use super::{CellNoise, FigureShare, Share};
 use crate::cell::{Baseline, Cell};
 use crate::figure::Compared;
@@ -121,9 +121,9 @@ fn figure_shares(run: &Run, judge: &Judge, base: &Cell, cell: &Cell) -> Vec<Figu
             false => collect(samples, |s| of_lead(s, &run.workloads)),
         }
     };
-    let bases = of(base);
+    let bases: BTreeMap<Which, Collected> = of(base).into_iter().map(|base| (base.which(), base)).collect();
     let share = |test: Collected| {
-        let base = bases.iter().find(|b| b.figure == test.figure && b.labels == test.labels)?;
+        let base = bases.get(&test.which()).filter(|base| base.figure == test.figure)?;
         let pairs: Vec<Pair> = test
             .values
             .iter()

@@ -98,8 +98,13 @@ fn all_names() -> Names {
     names.networks = list(&["veth", "bridge"]);
     names.peers = list(&["host", "far"]);
     names.nics = list(&["virtio-net", "e1000"]);
-    let more =
-        [("iperf3", Sort::Path), ("iperf3-tcp", Sort::Path), ("openssl", Sort::Machine), ("dfsio", Sort::Cluster)];
+    let more = [
+        ("iperf3", Sort::Path),
+        ("iperf3-tcp", Sort::Path),
+        ("openssl", Sort::Machine),
+        ("dfsio", Sort::Cluster),
+        ("openssl-aes-256-cbc", Sort::Machine),
+    ];
     names.workloads.extend(more.map(|(name, works_on)| WorkloadName { name: name.into(), works_on }));
     names.settings = vec![
         SettingName { name: "read-ahead", value: kib },
