@@ -294,7 +294,7 @@ mod tests {
             let node: std::sync::Arc<dyn vmio_node::Node> = std::sync::Arc::new(vmio_node::Local::new());
             let at = crate::workloads::At::Address("198.18.0.1".parse().unwrap());
             let end = super::End { node, at, enter: Vec::new(), exec_base: vmio_node::Exec::default() };
-            Stage { ends: [(SERVER, end)].into(), seconds, span: None }
+            Stage { ends: [(SERVER, end)].into(), seconds, span: None, place: 0 }
         };
         let args = |mode: Iperf3, seconds: f64| mode.args(&stage(seconds)).unwrap().join(" ");
         let common = "--client 198.18.0.1 --port 5201 --json --connect-timeout 5000 --time";
