@@ -79,14 +79,17 @@ fn every_network_workload_runs_in_a_guest_over_each_card() {
         workloads = ['iperf3-tcp', 'iperf3-tcp-reverse', 'iperf3-udp', 'sockperf-tcp']\n\
         [[matrix]]\nsides = ['qemu']\n\
         paths = { networks = ['uplink'], peers = ['remote'], nics = ['virtio-net'] }\n\
-        workloads = ['iperf3-tcp']\nsettings = { mtu = ['9000'] }\n";
+        workloads = ['iperf3-tcp']\nsettings = { mtu = ['9000'] }\n\
+        [[matrix]]\nsides = ['qemu']\n\
+        paths = { networks = ['uplink'], peers = ['remote'], nics = ['virtio-net'] }\n\
+        workloads = ['iperf3-tcp']\nsettings = { rate = ['20mbit'] }\n";
     let planned = cells::planned(text, &bed.dir(), &state);
     assert_eq!(planned.skipped, []);
     let mut boots = 0;
     let run = cells::measure_by(cells::one_round, &planned, &state, &bed.journal, &mut |event| {
         boots += u32::from(matches!(event, Event::Boot(_)));
     });
-    assert_eq!((run.skipped.as_slice(), boots, run.samples.len()), ([].as_slice(), 1, 9), "all of it in one boot");
+    assert_eq!((run.skipped.as_slice(), boots, run.samples.len()), ([].as_slice(), 1, 10), "all of it in one boot");
     for sample in &run.samples {
         is_plausible(sample);
         let hypervisor = sample.seen.iter().find(|s| s.watched == Watched::Hypervisor("qemu".into()));
@@ -96,9 +99,23 @@ fn every_network_workload_runs_in_a_guest_over_each_card() {
         let command = &sample.result.command;
         assert!(!command.contains("/proc/") && !command.contains("nsenter"), "{command}");
     }
-    let place = run.effective.iter().find(|(_, settings)| settings.contains_key("mtu"));
-    let (place, settings) = place.unwrap_or_else(|| panic!("{:?}", run.effective));
-    assert!(place.contains("uplink") && settings["mtu"] == "9000", "{place}: {settings:?}");
+    for (place, key, value) in [
+        ("uplink.remote/qemu/virtio-net [mtu=9000]", "mtu", "9000"),
+        ("uplink.remote/qemu/virtio-net [rate=20mbit]", "rate", "20mbit"),
+        ("uplink/qemu/virtio-net", "guest_driver", "virtio_net"),
+        ("bridge/qemu/e1000", "guest_driver", "e1000"),
+        ("bridge/qemu/virtio-net", "guest_queues", "1"),
+    ] {
+        let found = run.effective.get(place).and_then(|settings| settings.get(key));
+        assert_eq!(found.map(String::as_str), Some(value), "{place}: {:?}", run.effective);
+    }
+    // What is asked for is a fifth and less of what this path carries without.
+    let rate = |set: &str| {
+        let of = run.samples.iter().find(|s| s.cell.settings.contains_key(set)).unwrap();
+        of.result.figure("bandwidth").unwrap()
+    };
+    let (limited, free) = (rate("rate"), rate("mtu"));
+    assert!((1e6..=21e6).contains(&limited) && free > 2.0 * limited, "{limited} bit/s with a rate, {free} without");
     for name in ["iperf3", "sockperf"] {
         assert!(run.environment.programs.contains_key(name), "{:?}", run.environment.programs);
     }

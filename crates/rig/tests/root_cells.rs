@@ -5,6 +5,7 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::process::Command;
 
 use common::{Bed, cells, loops_over, must_be_root};
 use vmio_model::result::Watched;
@@ -92,4 +93,73 @@ fn read_ahead_is_set_around_its_cells_alone() {
     println!("bytes a request: {none:.0} without, {large:.0} with 1 MiB, {:.0} as it was", request(workload));
     assert!(none <= 65_536.0 && large > 1.5 * none, "{none} {large}");
     assert_eq!(loops_over(&bed.dir()).len(), 0);
+}
+
+/// What the link between hosts carries is limited whoever sends, and only for the cells that ask for it.
+#[test]
+#[ignore = "root"]
+fn a_rate_holds_both_ways_for_its_cells_alone() {
+    must_be_root();
+    let bed = Bed::new();
+    let text = "baseline = 'none'\n\
+        [[matrix]]\nsides = ['native']\npaths = { networks = ['uplink'], peers = ['remote'] }\n\
+        workloads = ['iperf3-tcp', 'iperf3-tcp-reverse']\nsettings = { rate = ['100mbit'] }\n\
+        [[matrix]]\nsides = ['native']\npaths = { networks = ['uplink'], peers = ['remote'] }\n\
+        workloads = ['iperf3-tcp', 'iperf3-tcp-reverse']\n\
+        [[matrix]]\nsides = ['native']\npaths = { networks = ['uplink'], peers = ['host'] }\n\
+        workloads = ['iperf3-tcp']\nsettings = { rate = ['100mbit'] }\n";
+    let planned = cells::planned(text, &bed.dir(), &bed.dir());
+    let skipped: Vec<String> = planned.skipped.iter().map(|s| s.reason.clone()).collect();
+    assert!(matches!(&skipped[..], [one] if one.contains("uplink.host lies no link between hosts")), "{skipped:?}");
+    let run = cells::measure(&planned, &bed.dir(), &bed.journal, &mut |_| {});
+    assert_eq!((run.skipped.len(), run.samples.len()), (1, 8), "{:?}", run.skipped);
+    for sample in &run.samples {
+        let rate = sample.result.figure("bandwidth").unwrap();
+        println!("{}: {:.1} Mbit/s", sample.cell.key(), rate / 1e6);
+        match sample.cell.settings.is_empty() {
+            // The bucket is full at the start.
+            false => assert!((10e6..105e6).contains(&rate), "{}: {rate}", sample.cell.key()),
+            true => assert!(rate > 300e6, "{}: {rate}", sample.cell.key()),
+        }
+    }
+    let place = "uplink.remote/native [rate=100mbit]";
+    assert_eq!(run.effective[place], [("rate".to_owned(), "100mbit".to_owned())].into());
+}
+
+/// Names of the control groups of a run.
+fn own_groups(bed: &Bed) -> BTreeSet<String> {
+    let name = format!("vmio-{}*", bed.journal.cookie());
+    let found = Command::new("find").args(["/sys/fs/cgroup", "-maxdepth", "4", "-type", "d", "-name", &name]).output();
+    let found = String::from_utf8(found.unwrap().stdout).unwrap();
+    found.lines().map(|path| path.rsplit('/').next().unwrap().to_owned()).collect()
+}
+
+/// Two natively, each held as the guest that it stands for would be, with servers that do not meet on one port.
+#[test]
+#[ignore = "root"]
+fn two_native_sides_are_held_apart_and_served_apart() {
+    must_be_root();
+    let bed = Bed::new();
+    let text = "baseline = 'none'\n[[cell]]\nactors = [\n\
+        { side = 'native', shape = { pins = [0] }, path = { network = 'veth', peer = 'host' }, workload = 'iperf3-tcp' },\n\
+        { side = 'native', shape = { pins = [1] }, path = { network = 'veth', peer = 'host' }, workload = 'iperf3-tcp' },\n\
+        { side = 'native', shape = { pins = [1] }, machine = true, workload = 'openssl-aes-256-cbc' },\n]\n";
+    let planned = cells::planned(text, &bed.dir(), &bed.dir());
+    assert_eq!(planned.skipped, []);
+    let mut groups = BTreeSet::new();
+    let run = cells::measure(&planned, &bed.dir(), &bed.journal, &mut |_| groups.extend(own_groups(&bed)));
+    assert!(run.skipped.is_empty() && run.samples.len() == 2, "{:?}", run.skipped);
+    assert_eq!(groups.len(), 3, "the plain one and one for each: {groups:?}");
+    println!("{}", run.environment.native_limits);
+    assert!(run.environment.native_limits.contains("cpuset 0") && run.environment.native_limits.contains("cpuset 1"));
+    assert_eq!(own_groups(&bed).len(), 0, "none is left");
+    for sample in &run.samples {
+        let [other, sealed] = sample.beside.as_slice() else { panic!("{} beside", sample.beside.len()) };
+        assert!(sealed.figure("throughput").is_some_and(|rate| rate > 0.0), "{:?}", sealed.figures);
+        let port = |command: &str| command.split("--port ").nth(1).unwrap().split(' ').next().unwrap().to_owned();
+        assert_ne!(port(&sample.result.command), port(&other.command));
+        for result in [&sample.result, other] {
+            assert!(result.figure("bandwidth").unwrap() > 1e6, "{:?}", result.figures);
+        }
+    }
 }

@@ -106,6 +106,18 @@ impl<'a> Interfaces<'a> {
         self.reader.stat(&self.file(name, "device")).is_ok_and(|found| found.is_some())
     }
 
+    /// The kernel's driver of its device; `None` where there is no hardware behind it. Of this machine's interfaces.
+    pub fn driver(&self, name: &str) -> Option<String> {
+        let to = self.reader.link(&self.file(name, "device/driver")).ok()??;
+        Some(to.file_name()?.to_string_lossy().into_owned())
+    }
+
+    /// How many queues it sends by. Of this machine's interfaces.
+    pub fn transmit_queues(&self, name: &str) -> Option<u32> {
+        let queues = self.reader.list(&self.file(name, "queues")).ok()?;
+        u32::try_from(queues.iter().filter(|queue| queue.starts_with("tx-")).count()).ok()
+    }
+
     /// Speed of the link in bit/s; `None` where it is not known: see [`speed_bps`]. Of this machine's interfaces.
     pub fn speed_bps(&self, name: &str) -> Option<u64> {
         speed_bps(&self.reader.read_text(&self.file(name, "speed")).ok()?)
@@ -248,6 +260,10 @@ mod tests {
             .file("/sys/class/net/bonding_masters", "")
             .file("/sys/class/net/eth0/device/vendor", "")
             .file("/sys/class/net/eth0/speed", "10000\n")
+            .symlink("/sys/class/net/eth0/device/driver", "../../../../bus/virtio/drivers/virtio_net")
+            .file("/sys/class/net/eth0/queues/rx-0/rps_cpus", "0\n")
+            .file("/sys/class/net/eth0/queues/tx-0/tx_timeout", "0\n")
+            .file("/sys/class/net/eth0/queues/tx-1/tx_timeout", "0\n")
             .file("/sys/class/net/veth1/ifindex", "9\n")
             .file("/sys/class/net/veth1/iflink", "2\n")
             .file("/sys/class/net/veth1/mtu", "1500\n")
@@ -266,6 +282,8 @@ mod tests {
         assert_eq!((here.bridge_mtu_bytes("br0"), here.bridge_mtu_bytes("ovs-system")), (Some(9000), None));
         assert_eq!((here.speed_bps("eth0"), here.speed_bps("br0")), (Some(10_000_000_000), None));
         assert!(here.is_device("eth0") && !here.is_device("br0"));
+        assert_eq!((here.driver("eth0").as_deref(), here.driver("br0")), (Some("virtio_net"), None));
+        assert_eq!((here.transmit_queues("eth0"), here.transmit_queues("br0")), (Some(2), None));
         assert!(here.has_interface("br0"));
         for none in ["", "..", "br0/../br0", "eth9", "eth0"] {
             assert!(!here.has_interface(none), "{none}");

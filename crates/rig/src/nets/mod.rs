@@ -215,12 +215,12 @@ impl NetCtx<'_> {
     }
 }
 
-/// Gives a guest's device its address. It is found by its hardware address, since names depend on the order in
-/// which drivers come up.
+/// Gives a guest's device its address, and returns its name. It is found by its hardware address, since names depend
+/// on the order in which drivers come up.
 ///
 /// # Errors
 /// When it does not show, or `ip` refuses.
-pub fn bring_up(guest: &dyn Node, name: &str, mac: &str, plug: &Plug) -> Result<()> {
+pub fn bring_up(guest: &dyn Node, name: &str, mac: &str, plug: &Plug) -> Result<String> {
     let until = Instant::now() + SHOWS;
     let device = loop {
         if let Some(device) = net::Interfaces::here(guest.reader()).with_address(mac) {
@@ -245,7 +245,7 @@ pub fn bring_up(guest: &dyn Node, name: &str, mac: &str, plug: &Plug) -> Result<
             return Err(Error::Ip { line: line.to_owned(), said: output.err().trim().to_owned() });
         }
     }
-    Ok(())
+    Ok(device)
 }
 
 /// How long a guest's device may take to show.

@@ -15,6 +15,9 @@ impl NicModel for E1000 {
     fn guest_modules(&self) -> &'static [&'static str] {
         &["e1000"]
     }
+    fn driver(&self) -> &'static str {
+        "e1000"
+    }
     fn model(&self) -> &'static str {
         "e1000"
     }

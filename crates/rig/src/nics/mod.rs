@@ -2,7 +2,10 @@
 //!
 //! Adding a device: a file with a type that implements [`NicModel`], and its line in [`ALL`].
 
+use std::collections::BTreeMap;
+
 use vmio_model::cell::Nic;
+use vmio_node::linux::net::Interfaces;
 
 use crate::disks::drivers::Device;
 
@@ -14,6 +17,19 @@ pub const ALL: &[&dyn NicModel] = &[&e1000::E1000, &virtio_net::VirtioNet];
 
 /// Queues of a tap (Linux, `MAX_TAP_QUEUES`).
 const MOST_QUEUES: u32 = 256;
+
+/// Keys of what is read back of a guest's device.
+const DRIVER: &str = "guest_driver";
+const QUEUES: &str = "guest_queues";
+const MTU: &str = "mtu";
+
+/// How a guest has set up its device: its driver, the queues that it sends by, its MTU.
+pub fn effective(of: &Interfaces<'_>, interface: &str) -> BTreeMap<String, String> {
+    let queues = of.transmit_queues(interface).map(|n| n.to_string());
+    let mtu = of.mtu_bytes(interface).map(|n| n.to_string());
+    let all = [(DRIVER, of.driver(interface)), (QUEUES, queues), (MTU, mtu)];
+    all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+}
 
 /// The device of that name.
 pub fn find(name: &str) -> Option<&'static dyn NicModel> {
@@ -28,6 +44,8 @@ pub trait NicModel: Sync {
     fn about(&self) -> &'static str;
     /// Kernel modules that a Linux guest needs, names as in `modules.dep`.
     fn guest_modules(&self) -> &'static [&'static str];
+    /// The guest's driver of it, as Linux names it.
+    fn driver(&self) -> &'static str;
     /// QEMU's model (QOM type).
     fn model(&self) -> &'static str;
     /// Whether it can have more than one queue, and the host's kernel carry its packets.
@@ -52,6 +70,20 @@ pub trait NicModel: Sync {
         }
     }
 
+    /// Whether a guest has set it up as it was asked for; `found` is what [`effective`] gave.
+    ///
+    /// # Errors
+    /// What differs.
+    fn readback(&self, asked: &Nic, found: &BTreeMap<String, String>) -> Result<(), String> {
+        let want = [(DRIVER, self.driver().to_owned()), (QUEUES, asked.queues.unwrap_or(1).to_string())];
+        let differs = |(key, value): &&(&str, String)| found.get(*key) != Some(value);
+        let wrong = want.iter().filter(differs).map(|(key, value)| {
+            format!("{key} is {} instead of {value}", found.get(*key).map_or("unknown", String::as_str))
+        });
+        let wrong: Vec<String> = wrong.collect();
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join(", ")) }
+    }
+
     /// QEMU's `-device`, with its back end and address.
     fn device(&self, asked: &Nic, id: &str, netdev: &str, mac: &str) -> Device {
         let device = Device::new(self.model(), id).with("netdev", netdev).with("mac", mac);
@@ -65,6 +97,9 @@ pub trait NicModel: Sync {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use vmio_node::Fake;
+
     use super::*;
 
     #[test]
@@ -82,6 +117,19 @@ mod tests {
             assert_eq!(device.model(), nic.model());
             assert!(device.to_string().contains("netdev=path0,mac=52:54:00:00:00:01,mq=on,vectors=10"));
             assert_eq!(find(name).map(NicModel::name), Some(name));
+
+            let queue = |n: u32| format!("/sys/class/net/eth0/queues/tx-{n}/tx_timeout");
+            let driver = format!("../../bus/drivers/{}", nic.driver());
+            let guest = Fake::new("guest").file(queue(0), "0\n").symlink("/sys/class/net/eth0/device/driver", &driver);
+            let found = effective(&Interfaces::here(&guest), "eth0");
+            assert_eq!(nic.readback(&Nic::new(name), &found), Ok(()));
+            let said = nic.readback(&many, &found).unwrap_err();
+            assert_eq!(said, "guest_queues is 1 instead of 4", "{name}");
+            let other = Fake::new("guest").file(queue(0), "0\n").symlink("/sys/class/net/eth0/device/driver", "../b44");
+            let said = nic.readback(&Nic::new(name), &effective(&Interfaces::here(&other), "eth0")).unwrap_err();
+            assert_eq!(said, format!("guest_driver is b44 instead of {}", nic.driver()));
+            let none = nic.readback(&Nic::new(name), &BTreeMap::new()).unwrap_err();
+            assert!(none.contains("guest_driver is unknown") && none.contains("guest_queues is unknown"), "{none}");
         }
     }
 }

@@ -15,6 +15,9 @@ impl NicModel for VirtioNet {
     fn guest_modules(&self) -> &'static [&'static str] {
         &["virtio_net"]
     }
+    fn driver(&self) -> &'static str {
+        "virtio_net"
+    }
     fn model(&self) -> &'static str {
         "virtio-net-pci"
     }

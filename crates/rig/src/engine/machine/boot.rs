@@ -99,7 +99,7 @@ impl Machine<'_> {
             disks.insert((target.clone(), attachment.clone()), id);
         }
         let nics = net::of_guest(&self.paths, side);
-        spec.nics = nics.iter().map(|(nic, _)| nic.clone()).collect();
+        spec.nics = nics.iter().map(|nic| nic.spec.clone()).collect();
         let ctx = LaunchCtx {
             node: self.local.clone(),
             journal: self.journal.clone(),
@@ -118,7 +118,11 @@ impl Machine<'_> {
             },
         };
         let guest = entry.launch(&ctx, &spec)?;
-        net::address(&*guest, &spec.name, &nics)?;
+        // What the guest said until then tells why its network is not there.
+        let addressed = net::address(&*guest, &spec.name, &nics).map_err(|e| guest.give_up(&format!("{e:#}")))?;
+        for (at, found) in addressed {
+            self.store.add_effective(self.run, &at, &found)?;
+        }
         let effective = guest.effective()?;
         for ((target, attachment), id) in &disks {
             let mut found = effective.get(id).cloned().unwrap_or_default();

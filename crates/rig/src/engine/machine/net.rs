@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use anyhow::Context as _;
 use vmio_model::cell::{Actor, Cell, Nic, Side, Subject};
 use vmio_node::Node;
+use vmio_node::linux::net::Interfaces;
 
 use crate::guests::{Guest, NicSpec};
 use crate::nets::{self, Namespace, NetCtx, NetPath, Plug};
+use crate::nics;
 
 /// What tells paths apart: who uses it, which network it is of, how a guest sees it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,25 +54,45 @@ pub(super) fn build(
     Ok((Some(host), paths))
 }
 
+/// A device of a guest.
+pub(super) struct Plugged<'a> {
+    pub(super) spec: NicSpec,
+    /// Where it is plugged in.
+    plug: &'a Plug,
+    /// What results know it by.
+    at: String,
+}
+
 /// The devices of a guest, each with where it is plugged in.
-pub(super) fn of_guest<'a>(paths: &'a BTreeMap<PathKey, NetPath>, side: &Side) -> Vec<(NicSpec, &'a Plug)> {
+pub(super) fn of_guest<'a>(paths: &'a BTreeMap<PathKey, NetPath>, side: &Side) -> Vec<Plugged<'a>> {
     let mine = paths.iter().filter(|(key, _)| key.side == *side);
-    let plugged = mine.filter_map(|(key, path)| Some((key.nic.clone()?, path.plug.as_ref()?)));
+    let plugged = mine.filter_map(|(key, path)| Some((key, key.nic.clone()?, path.plug.as_ref()?)));
     plugged
         .enumerate()
-        .map(|(i, (nic, plug))| {
+        .map(|(i, (key, nic, plug))| {
             // Locally administered (IEEE 802, bit 1 of the first octet); QEMU's own prefix.
             let mac = format!("52:54:00:76:{:02x}:{:02x}", side.nth % 256, i % 256);
-            (NicSpec { nic, tap: plug.tap.clone(), mac }, plug)
+            let at = format!("{}/{side}/{}", key.network, nic.label());
+            Plugged { spec: NicSpec { nic, tap: plug.tap.clone(), mac }, plug, at }
         })
         .collect()
 }
 
-/// Gives the devices of a guest that has booted their addresses.
-pub(super) fn address(guest: &dyn Guest, name: &str, nics: &[(NicSpec, &Plug)]) -> anyhow::Result<()> {
-    let node = guest.node();
-    for (spec, plug) in nics {
-        nets::bring_up(&*node, name, &spec.mac, plug)?;
+/// Gives the devices of a guest that has booted their addresses, and looks how it has set them up: by the device's
+/// path, as `uplink/qemu/virtio-net`.
+pub(super) fn address(
+    guest: &dyn Guest,
+    name: &str,
+    nics: &[Plugged<'_>],
+) -> anyhow::Result<Vec<(String, BTreeMap<String, String>)>> {
+    let (node, mut found) = (guest.node(), Vec::new());
+    for Plugged { spec, plug, at } in nics {
+        let interface = nets::bring_up(&*node, name, &spec.mac, plug)?;
+        let set_up = nics::effective(&Interfaces::here(node.reader()), &interface);
+        let model = nics::find(&spec.nic.model).with_context(|| format!("no network device {}", spec.nic.model))?;
+        let differs = |e: String| anyhow::anyhow!("{name} did not set up {} as asked: {e}", spec.nic.label());
+        model.readback(&spec.nic, &set_up).map_err(differs)?;
+        found.push((at.clone(), set_up));
     }
-    Ok(())
+    Ok(found)
 }
