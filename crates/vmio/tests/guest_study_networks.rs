@@ -1,0 +1,102 @@
+//! Studies of networks with real guests, as an operator has them: two runs and what `runs compare` says of them, and
+//! runs that are broken off by whatever means, which keep what they have and leave nothing.
+#![allow(clippy::unwrap_used)]
+
+#[path = "common/bed.rs"]
+mod bed;
+#[path = "common/schema.rs"]
+mod schema;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
+
+use bed::{Bed, fixture, signal};
+use rustix::process::Signal;
+use schema::fits;
+use serde_json::Value;
+use vmio_model::result::{Run, RunState};
+
+fn measure(bed: &Bed, more: &[&str]) -> Command {
+    let mut command = bed.command(&["study", "run"]);
+    command.arg(fixture("cards.toml")).args(["--yes", "--no-gentle"]).args(more);
+    command
+}
+
+/// The cells of `cards.toml` and the baseline of both, in each round, each once.
+fn is_whole(run: &Run) {
+    let distinct: BTreeSet<_> = run.samples.iter().map(|s| (s.cell.key(), s.round)).collect();
+    assert_eq!((run.samples.len(), distinct.len()), (9, 9), "{distinct:?}");
+    assert_eq!((&run.state, run.skipped.as_slice()), (&RunState::Done, [].as_slice()));
+}
+
+/// Interfaces and mounts of the test's own namespaces, which it shares with the program.
+fn own() -> (Vec<String>, Vec<String>) {
+    let net = fs::read_to_string("/proc/self/net/dev").unwrap();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let of_namespaces = mounts.lines().filter(|line| line.contains(" nsfs ")).map(str::to_owned).collect();
+    (vmio_node::linux::net::names(&net).map(str::to_owned).collect(), of_namespaces)
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn two_runs_of_a_network_study_are_compared() {
+    let (bed, before) = (Bed::with_image(), own());
+    for number in [1, 2] {
+        let ended = bed.finish(&mut measure(&bed, &["--json"])).with(0);
+        fits("tax", &ended.out);
+        bed.is_clean();
+        let run = bed.last().unwrap();
+        assert_eq!((run.id, own()), (number, before.clone()));
+        is_whole(&run);
+        let json: Value = serde_json::from_str(&ended.out).unwrap();
+        let shares = json["shares"].as_array().unwrap();
+        let share = |nic: &str| -> f64 {
+            let of = shares.iter().find(|s| s["key"].as_str().unwrap().contains(nic));
+            of.unwrap_or_else(|| panic!("{nic}: {shares:#?}"))["share_ratio"]["value"].as_f64().unwrap()
+        };
+        let (paravirtual, emulated) = (share("virtio-net"), share("e1000"));
+        assert!(paravirtual > 0.0 && emulated > 0.0, "{paravirtual} {emulated}");
+        // Three pairs beside other tests need not tell the two apart; where they do, it is the emulated one.
+        for finding in json["findings"].as_array().unwrap().iter().filter(|f| f["rule"] == "emulated-nic") {
+            assert_eq!(finding["subject"], "bridge.host/qemu/e1000", "{finding:#}");
+        }
+    }
+    let compared = bed.vmio(&["runs", "compare", "1", "2"]).with(0);
+    for cell in ["veth.host/native", "bridge.host/qemu/virtio-net", "bridge.host/qemu/e1000"] {
+        let line = compared.out.lines().find(|line| line.starts_with(cell));
+        assert!(line.is_some_and(|line| line.ends_with(" 3")), "{cell}: {}", compared.out);
+    }
+    assert!(!compared.out.contains("MB/s"), "{}", compared.out);
+    assert!(compared.out.lines().all(|line| line.chars().count() <= 80), "{}", compared.out);
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn a_network_study_that_is_broken_off_leaves_nothing_and_goes_on() {
+    let (bed, before) = (Bed::with_image(), own());
+    // While a server waits and a client sends; the kernel takes the namespaces with the program.
+    let mut child = bed.spawn(&mut measure(&bed, &[]));
+    assert!(bed.wait_for_samples(&mut child, 1));
+    sleep(Duration::from_millis(700));
+    signal(child.id(), Signal::KILL);
+    assert_eq!(bed.end(child).code, None);
+    let kept = bed.last().unwrap().samples;
+    assert!(!kept.is_empty());
+    assert_eq!(own(), before);
+
+    let mut child = bed.spawn(&mut measure(&bed, &["--resume"]));
+    assert!(bed.wait_for_samples(&mut child, kept.len() + 1));
+    signal(child.id(), Signal::INT);
+    bed.end(child).with(4).says(&["Ctrl-C", "--resume"]);
+    bed.is_clean();
+    assert_eq!(own(), before);
+
+    bed.finish(&mut measure(&bed, &["--resume"])).with(0).says(&["resuming run 1"]);
+    let run = bed.last().unwrap();
+    assert_eq!((run.id, &run.samples[..kept.len()]), (1, &kept[..]), "what was there is untouched");
+    is_whole(&run);
+    bed.is_clean();
+}
