@@ -130,7 +130,7 @@ impl PlannedDisk<'_> {
     }
 }
 
-/// Slots of q35's bus for disks. Before them are the host bridge, the agent's channel and the
+/// Slots of q35's bus for disks and network devices. Before them are the host bridge, the agent's channel and the
 /// tools, after them the chipset's functions in slot 1f.
 const SLOTS: usize = 28;
 const SERIAL_SLOT: &str = "01.0";
@@ -138,10 +138,10 @@ const TOOLS_SLOT: &str = "02.0";
 const FIRST_SLOT: usize = 3;
 /// A slot has that many functions (PCI Local Bus 3.0, section 6.2.1).
 const FUNCTIONS: usize = 8;
-/// Disks that a guest can have: slots are shared where there are more disks than slots.
-pub const MOST_DISKS: usize = SLOTS * FUNCTIONS;
+/// Disks and network devices that a guest can have: slots are shared where there are more of them than slots.
+pub const MOST_DEVICES: usize = SLOTS * FUNCTIONS;
 
-/// Where a disk, or its controller, is on the bus. It is fixed, so that the guest can find by it
+/// Where a disk, or its controller, or a network device is on the bus. It is fixed, so that the guest can find by it
 /// a disk that has no serial number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PciAddress {
@@ -150,7 +150,7 @@ pub struct PciAddress {
 }
 
 impl PciAddress {
-    /// That of a guest's nth disk.
+    /// That of a guest's nth disk; its network devices come after the last.
     pub fn of(index: usize) -> Self {
         Self { slot: FIRST_SLOT + index % SLOTS, function: index / SLOTS }
     }
@@ -214,12 +214,14 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
     let tools = Device::new("virtio-blk-pci", "tools").with("drive", "tools").with("serial", TOOLS_SERIAL);
     add("device", tools.with("addr", TOOLS_SLOT).to_string());
 
-    for (i, disk) in plan.disks.iter().enumerate() {
+    let devices = plan.disks.len() + plan.nics.len();
+    let place = |i: usize, device: Device| {
         let address = PciAddress::of(i);
-        let shared_slot = address.function == 0 && plan.disks.len() > i + SLOTS;
-        let placed = |device: Device| {
-            device.with("addr", address.to_string()).maybe("multifunction", shared_slot.then_some(true)).to_string()
-        };
+        let shared_slot = address.function == 0 && devices > i + SLOTS;
+        device.with("addr", address.to_string()).maybe("multifunction", shared_slot.then_some(true)).to_string()
+    };
+    for (i, disk) in plan.disks.iter().enumerate() {
+        let placed = |device: Device| place(i, device);
         let (node, id, serial) = (node_name(i), device_id(i), serial(i));
         if let (Storage::VhostUserBlk { socket }, Some(model)) = (disk.storage, disk.driver.vhost_user_model()) {
             add("chardev", format!("socket,id={},path={}", chardev_id(i), text(socket)));
@@ -256,7 +258,6 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
             None => add("device", placed(device.device)),
         }
     }
-    // Last, since QEMU gives them the slots that are left.
     for (i, PlannedNic { spec, model }) in plan.nics.iter().enumerate() {
         let (id, netdev) = (format!("net{i}"), format!("path{i}"));
         let mut tap = format!("tap,id={netdev},ifname={},script=no,downscript=no", spec.tap);
@@ -265,8 +266,8 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
         if let Some(n) = spec.nic.queues.filter(|n| *n > 1) {
             tap += &format!(",queues={n}");
         }
-        args.extend(["-netdev".to_owned(), tap]);
-        args.extend(["-device".to_owned(), model.device(&spec.nic, &id, &netdev, &spec.mac).to_string()]);
+        add("netdev", tap);
+        add("device", place(plan.disks.len() + i, model.device(&spec.nic, &id, &netdev, &spec.mac)));
     }
     args.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(String::from));
     args.extend(["-display", "none"].map(String::from));

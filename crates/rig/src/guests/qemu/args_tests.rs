@@ -2,10 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-use vmio_model::cell::{Aio, Cache, Options};
+use vmio_model::cell::{Aio, Cache, Nic, Options};
 
 use super::*;
 use crate::disks::drivers;
+use crate::guests::NicSpec;
 
 /// A line for each option.
 fn lines(plan: &Plan<'_>) -> String {
@@ -107,6 +108,32 @@ fn queues_over_io_threads_are_as_recorded() {
 }
 
 #[test]
+fn network_devices_have_the_places_after_the_disks() {
+    let disks: Vec<_> = (0..28).map(|_| (file(), disk("virtio-blk", Cache::None, Aio::Threads))).collect();
+    let many = Nic { vhost: true, queues: Some(4), ..Nic::new("virtio-net") };
+    let specs = [many, Nic::new("e1000")].map(|nic| NicSpec {
+        tap: format!("tap-{}", nic.model),
+        mac: "52:54:00:00:00:01".into(),
+        nic,
+    });
+    let planned = |spec| PlannedNic { spec, model: crate::nics::find(&spec.nic.model).unwrap() };
+    let nics = specs.iter().map(planned).collect();
+    let made = arguments(&Plan { nics, ..plan(&disks, (7, 2)) });
+    let after = |words: &str| {
+        let at = made.iter().position(|a| a.starts_with(words)).unwrap_or_else(|| panic!("no {words}: {made:?}"));
+        (made[at - 1].as_str(), made[at].as_str())
+    };
+    let tap = "tap,id=path0,ifname=tap-virtio-net,script=no,downscript=no,vhost=on,vhostforce=on,queues=4";
+    assert_eq!(after("tap,id=path0"), ("-netdev", tap));
+    let device = "virtio-net-pci,id=net0,netdev=path0,mac=52:54:00:00:00:01,mq=on,vectors=10,addr=03.1";
+    assert_eq!(after("virtio-net-pci"), ("-device", device));
+    assert_eq!(after("e1000"), ("-device", "e1000,id=net1,netdev=path1,mac=52:54:00:00:00:01,addr=04.1"));
+    assert_eq!(after("tap,id=path1").1, "tap,id=path1,ifname=tap-e1000,script=no,downscript=no");
+    let shared: Vec<&String> = made.iter().filter(|a| a.contains("multifunction=on")).collect();
+    assert_eq!(shared.len(), 2, "the disks whose slots they are in: {shared:?}");
+}
+
+#[test]
 fn more_disks_than_slots_share_them() {
     let disks: Vec<_> = (0..60).map(|_| (file(), disk("virtio-blk", Cache::None, Aio::Threads))).collect();
     let made = arguments(&plan(&disks, (7, 2)));
@@ -115,9 +142,9 @@ fn more_disks_than_slots_share_them() {
     assert!(of(27).ends_with(",addr=1e.0,multifunction=on"), "{}", of(27));
     assert!(of(28).ends_with(",addr=03.1"), "{}", of(28));
     assert!(of(59).ends_with(",addr=06.2"), "{}", of(59));
-    let mut places: Vec<String> = (0..MOST_DISKS).map(|i| PciAddress::of(i).to_string()).collect();
+    let mut places: Vec<String> = (0..MOST_DEVICES).map(|i| PciAddress::of(i).to_string()).collect();
     places.sort_unstable();
     places.dedup();
-    assert_eq!(places.len(), MOST_DISKS);
-    assert_eq!((places[0].as_str(), places[MOST_DISKS - 1].as_str()), ("03.0", "1e.7"));
+    assert_eq!(places.len(), MOST_DEVICES);
+    assert_eq!((places[0].as_str(), places[MOST_DEVICES - 1].as_str()), ("03.0", "1e.7"));
 }

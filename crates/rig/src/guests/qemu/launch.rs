@@ -14,7 +14,7 @@ use vmio_node::{ChangeId, End, Exec, Journal, Node, Output, Reader, Remote, mach
 
 use super::super::{Error, GuestSpec, LaunchCtx, Result, file_error};
 use super::args::{
-    MOST_DISKS, Paths, PciAddress, Plan, PlannedDisk, PlannedNic, arguments, chardev_id, device_id, serial,
+    MOST_DEVICES, Paths, PciAddress, Plan, PlannedDisk, PlannedNic, arguments, chardev_id, device_id, serial,
 };
 use super::guard::{Guard, Served};
 use super::{SharedQmp, console, disks, pins, running_accel};
@@ -139,8 +139,10 @@ fn plan<'a>(
             paths.watch.display()
         )));
     }
-    if spec.disks.len() > MOST_DISKS {
-        return Err(wrong(format!("{} disks were requested, but at most {MOST_DISKS} are possible", spec.disks.len())));
+    let (disks, nics) = (spec.disks.len(), spec.nics.len());
+    if disks + nics > MOST_DEVICES {
+        let all = format!("{disks} disks and {nics} network devices");
+        return Err(wrong(format!("{all} were requested, but at most {MOST_DEVICES} are possible")));
     }
     let qemu = ask_version(ctx.node.as_ref(), qemu)?;
     let mut disks: Vec<PlannedDisk<'a>> = Vec::new();
