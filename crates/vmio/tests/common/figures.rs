@@ -95,7 +95,7 @@ fn times(name: &str, median: f64) -> Reading {
     Reading::distribution(name, Distribution { mean: 1.1 * median, percentiles })
 }
 
-/// What an actor gives before noise; the second one of a cell a little less.
+/// What an actor gives before noise; the second guest of a cell a little less.
 fn result(actor: &Actor, settings: &Settings, crowd: usize, f: f64) -> WorkloadResult {
     let seen = actor.subject.seen_by();
     let share = match (&*actor.side.kind, seen.as_deref()) {
@@ -124,10 +124,13 @@ fn result(actor: &Actor, settings: &Settings, crowd: usize, f: f64) -> WorkloadR
             let seconds = 52e-6 * if actor.side.is_native() { 1.0 } else { shape } * f;
             vec![times("latency", seconds), Reading::scalar("wakeups", 1.0 / seconds)]
         }
-        _ => vec![
-            Reading { value: Value::Series(vec![(0.0, 3.1e9), (0.5, 3.0e9)]), ..Reading::scalar("frequency", 0.0) },
-            Reading::scalar("hashes", 1.62e6 * share * f * (1.0 - 0.35 * actor.side.nth as f64) / crowd as f64),
-        ],
+        _ => {
+            let nth = if actor.side.is_native() { 0.0 } else { f64::from(actor.side.nth) };
+            vec![
+                Reading { value: Value::Series(vec![(0.0, 3.1e9), (0.5, 3.0e9)]), ..Reading::scalar("frequency", 0.0) },
+                Reading::scalar("hashes", 1.62e6 * share * f * (1.0 - 0.35 * nth) / crowd as f64),
+            ]
+        }
     };
     WorkloadResult { seconds: 1.0, figures, raw: json!("FIXTURE"), command: actor.workload.clone() }
 }
@@ -219,9 +222,8 @@ pub fn on_a_disk() -> Run {
         .map(|sample| {
             let mut both = sample.clone();
             let other = reader(sample);
-            let nth = u32::from(!sample.cell.is_native());
             both.cell.beside.push(Actor {
-                side: Side { nth, ..other.cell.lead.side.clone() },
+                side: Side { nth: 1, ..other.cell.lead.side.clone() },
                 start: Millis(500),
                 ..other.cell.lead.clone()
             });
