@@ -184,6 +184,14 @@ impl Value {
         }
     }
 
+    /// Mean and percentiles, where it has them.
+    pub fn distribution(&self) -> Option<&Distribution> {
+        match self {
+            Value::Distribution(d) => Some(d),
+            Value::Scalar(_) | Value::Series(_) => None,
+        }
+    }
+
     /// The one number that stands for it: itself, the median (the mean where none was recorded), the mean
     /// of a series. `None` for a series of nothing.
     pub fn typical(&self) -> Option<f64> {

@@ -152,9 +152,22 @@ pub struct FigureRow {
     pub form: Form,
     /// Mean over the samples of the one number that stands for each: of a distribution its median.
     pub typical: Estimate,
-    /// Mean over the samples of the 99th percentile; of a distribution alone.
+    /// Mean over the samples of their means; of a distribution alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub p99: Option<Estimate>,
+    pub mean: Option<Estimate>,
+    /// All percentiles that were recorded, rising; of a distribution alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub percentiles: Vec<Percentile>,
+}
+
+/// A percentile of a distribution over the samples of a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Percentile {
+    /// Which one, 0 to 100.
+    pub percentile: f64,
+    /// Mean over the samples that have it.
+    #[serde(flatten)]
+    pub over: Estimate,
 }
 
 /// What disk workloads are read by.
@@ -285,6 +298,13 @@ impl Summary {
     /// Shortcut for [`summarise`].
     pub fn of(run: &Run) -> Summary {
         summarise(run)
+    }
+}
+
+impl FigureRow {
+    /// Mean over the samples of this percentile, where it was recorded.
+    pub fn at(&self, percentile: f64) -> Option<Estimate> {
+        self.percentiles.iter().find(|p| (p.percentile - percentile).abs() < 1e-6).map(|p| p.over)
     }
 }
 

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{BANDWIDTH, IOPS, LATENCY, READ, REQUESTS, WRITTEN};
-use crate::figure::{Distribution, Reading, Value, scalar};
+use crate::figure::{Distribution, Reading, scalar};
 
 /// What a workload itself says it did.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -74,10 +74,8 @@ impl WorkloadResult {
 
     /// A distribution without labels.
     pub fn distribution(&self, name: &str) -> Option<&Distribution> {
-        self.figures.iter().filter(|r| r.figure == name && r.labels.is_empty()).find_map(|r| match &r.value {
-            Value::Distribution(d) => Some(d),
-            _ => None,
-        })
+        let mut readings = self.figures.iter().filter(|r| r.figure == name && r.labels.is_empty());
+        readings.find_map(|reading| reading.value.distribution())
     }
 
     /// What it did on a disk; nothing where it works on none.

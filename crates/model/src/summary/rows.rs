@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::durability::durability;
 use super::judge::{Collected, Judge, collect, judge_of};
-use super::{CellRow, Cpu, Device, DiskFigures, FigureRow};
+use super::{CellRow, Cpu, Device, DiskFigures, FigureRow, Percentile};
 use crate::cell::Cell;
-use crate::figure::{Unit, Value};
+use crate::figure::{Distribution, Unit, Value};
 use crate::result::{BANDWIDTH, CpuUse, DeviceUse, IOPS, Mark, Run, Sample, WorkloadTraits, amounts_of};
 use crate::stats::{Estimate, mean, outliers};
 
@@ -57,7 +57,7 @@ pub(super) fn row(run: &Run, cell: &Cell) -> CellRow {
 
 /// Mean of what the samples have of something.
 fn over(samples: &[&Sample], f: impl Fn(&Sample) -> Option<f64>) -> Option<Estimate> {
-    mean(&samples.iter().filter_map(|s| f(s).filter(|x| x.is_finite())).collect::<Vec<f64>>())
+    finite_mean(samples.iter().filter_map(|s| f(s)))
 }
 
 /// What those of its actors did that work on disks, together; latencies are the leading one's.
@@ -75,16 +75,12 @@ fn disk_figures(samples: &[&Sample]) -> DiskFigures {
 
 fn figures(run: &Run, judge: &Judge, samples: &[&Sample]) -> Vec<FigureRow> {
     let row = |Collected { figure, labels, values }: Collected| {
-        let over = |f: &dyn Fn(&Value) -> Option<f64>| {
-            mean(&values.values().filter_map(|taken| f(&taken.value)).filter(|x| x.is_finite()).collect::<Vec<f64>>())
-        };
-        let p99 = |value: &Value| match value {
-            Value::Distribution(d) => d.at(99.0),
-            Value::Scalar(_) | Value::Series(_) => None,
-        };
+        let values: Vec<&Value> = values.values().map(|taken| &taken.value).collect();
+        let shapes: Vec<&Distribution> = values.iter().filter_map(|value| value.distribution()).collect();
         Some(FigureRow {
-            typical: over(&Value::typical)?,
-            p99: over(&p99),
+            typical: finite_mean(values.iter().filter_map(|value| value.typical()))?,
+            mean: finite_mean(shapes.iter().map(|shape| shape.mean)),
+            percentiles: percentiles(&shapes),
             name: figure.name,
             labels,
             unit: figure.unit,
@@ -94,6 +90,23 @@ fn figures(run: &Run, judge: &Judge, samples: &[&Sample]) -> Vec<FigureRow> {
         })
     };
     collect(samples.iter().copied(), |s| judge.all(s, &run.workloads)).into_iter().filter_map(row).collect()
+}
+
+/// Every percentile that any of the samples has, rising: the mean over those that have it.
+fn percentiles(shapes: &[&Distribution]) -> Vec<Percentile> {
+    let mut recorded: Vec<f64> = shapes.iter().flat_map(|shape| &shape.percentiles).map(|(p, _)| *p).collect();
+    recorded.sort_by(f64::total_cmp);
+    recorded.dedup();
+    let row = |percentile: f64| {
+        let over = finite_mean(shapes.iter().filter_map(|shape| shape.at(percentile)))?;
+        Some(Percentile { percentile, over })
+    };
+    recorded.into_iter().filter_map(row).collect()
+}
+
+/// The mean of those that are numbers.
+fn finite_mean(values: impl Iterator<Item = f64>) -> Option<Estimate> {
+    mean(&values.filter(|x| x.is_finite()).collect::<Vec<f64>>())
 }
 
 /// Means over the samples in which the device could be seen.

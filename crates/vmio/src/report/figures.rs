@@ -105,7 +105,7 @@ impl Shown {
         Self {
             name: std::iter::once(figure.name.as_str()).chain(labels).collect::<Vec<_>>().join(" "),
             value: format::estimate(figure.unit, &figure.typical),
-            p99: figure.p99.map(|p99| format::figure(figure.unit, p99.value)),
+            p99: figure.at(99.0).map(|p99| format::figure(figure.unit, p99.value)),
             share: share.map(against).unwrap_or_default(),
             estimate: figure.typical,
         }

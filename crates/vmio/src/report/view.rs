@@ -360,7 +360,7 @@ pub fn judged(row: &CellRow) -> Option<(Unit, Estimate)> {
 /// Median and 99th percentile of latency.
 pub fn latencies(row: &CellRow) -> [Option<Estimate>; 2] {
     let latency = row.figures.iter().find(|f| f.unit == Unit::Seconds && f.form == Form::Distribution);
-    [latency.map(|f| f.typical), latency.and_then(|f| f.p99)]
+    [latency.map(|f| f.typical), latency.and_then(|f| f.at(99.0))]
 }
 
 /// The words of caution that the rows of a run carry, each with its meaning.

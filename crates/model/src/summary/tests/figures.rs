@@ -39,7 +39,7 @@ fn the_row_of_a_network_has_its_figures_and_no_disks() {
     let s = summarise(&network().run);
     let row = s.cell("bridge.host/qemu/e1000/iperf3").unwrap();
     let bits = row.judged().unwrap();
-    assert!(near(bits.typical.value, 2e9) && bits.typical.n == 6 && bits.p99.is_none());
+    assert!(near(bits.typical.value, 2e9) && bits.typical.n == 6 && bits.percentiles.is_empty());
     assert_eq!((bits.unit, bits.better, bits.compared), (Unit::BitsPerSecond, Better::More, Compared::Ratio));
     assert!(near(row.figure("retransmits").unwrap().typical.value, 12.0));
     assert_eq!(row.figure("retransmits").unwrap().compared, Compared::No);
@@ -92,7 +92,7 @@ fn a_latency_four_times_as_long_is_a_quarter() {
     assert_eq!(shares(&run.samples, &run.workloads, &Baseline::Native)[&share.key], share.share_ratio);
     assert!(s.headline.unwrap().text.contains(" gets 25 % ("));
     let row = s.cells[1].judged().unwrap();
-    assert!(near(row.typical.value, 40e-6) && near(row.p99.unwrap().value, 120e-6), "median and 99th percentile");
+    assert!(near(row.typical.value, 40e-6) && near(row.at(99.0).unwrap().value, 120e-6), "median and 99th percentile");
     // Twice as long in another run is slower.
     let c = compare(&run, &latencies(80e-6));
     assert_eq!((c.cells[0].verdict.as_str(), c.cells[1].verdict.as_str()), ("no difference shown", "slower"));

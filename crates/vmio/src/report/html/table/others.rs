@@ -1,6 +1,8 @@
 //! The table of what works on no disk: each figure that is compared has a column, each of several actors a row.
 
 use super::{column, notes, scale, share};
+use vmio_model::figure::Form;
+
 use crate::report::figures::{Part, Shown};
 use crate::report::page::{Html, html};
 use crate::report::view::{self, Group, Row};
@@ -11,7 +13,7 @@ pub(super) fn table(group: &Group<'_>, report: &Report<'_>, number: &dyn Fn(&Row
     let (others, compared) = (group.others(), report.versus.any());
     let judged = group.rows.iter().find_map(|row| row.cell.judged());
     let title = judged.map_or_else(String::new, |f| format::title(&f.name, f.unit));
-    let mean = word(judged.is_some_and(|f| f.p99.is_some()));
+    let mean = word(judged.is_some_and(|f| f.form == Form::Distribution));
     let of = Columns { others: &others, compared, scale: scale(group) };
     html! {
         div.scroll tabindex="0" role="region" aria-label={ (group.workload) " on " (view::on(group)) } {
