@@ -224,7 +224,7 @@ pub struct WorkloadName {
 }
 
 /// The sorts of subjects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sort {
     /// A disk.
     Disk,

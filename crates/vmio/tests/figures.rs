@@ -93,6 +93,42 @@ fn rows_say_what_they_are_of_their_baseline() {
     }
 }
 
+/// What is compared stands in one table, the baseline first, wherever it is.
+#[test]
+fn a_baseline_elsewhere_stands_with_what_is_compared_with_it() {
+    let run = figures::run_elsewhere();
+    let shown = text(&run);
+    let (mut tables, others) = (shown.split("\nPath").skip(1), shown.find("\nThe machine itself\n"));
+    let table = tables.next().unwrap();
+    assert!(
+        table.starts_with("s bridge.host, uplink.host\n") && tables.next().is_none() && others.is_some(),
+        "{shown}"
+    );
+    let labels: Vec<&str> =
+        table.lines().filter(|l| l.contains("mtu=")).map(|l| l.trim().trim_end_matches(" 8")).collect();
+    let label = |nth: usize| labels[nth].split("  ").next().unwrap();
+    let all: Vec<&str> = (0..10).map(label).collect();
+    let of = |mtu: &str| {
+        let guests = ["bridge", "uplink"]
+            .map(|net| ["virtio-net", "e1000"].map(|nic| format!("qemu {nic}+vhost+q2 on {net}.host mtu={mtu}")));
+        [vec![format!("native on veth.host mtu={mtu}")], guests.concat()].concat()
+    };
+    assert_eq!(all, [of("1500"), of("9000")].concat(), "{shown}");
+    assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+    let markdown = report::markdown(&Report::of(&run));
+    assert_eq!(markdown.matches("## udp on paths bridge.host, uplink.host\n").count(), 1, "{markdown}");
+    assert!(!markdown.contains("on path veth.host\n"), "{markdown}");
+    // One table has one scale: what is less is drawn shorter.
+    let html = report::html(&Report::of(&run));
+    let bar = |label: &str| -> f64 {
+        let at = html.find(&format!("<title>{label}: ")).unwrap_or_else(|| panic!("{label}"));
+        let width = html[at..].split("width=\"").nth(1).unwrap();
+        width.split('%').next().unwrap().parse().unwrap()
+    };
+    let [native, guest] = ["native on veth.host mtu=9000", "qemu virtio-net+vhost+q2 on uplink.host mtu=9000"].map(bar);
+    assert!((guest / native - 0.66).abs() < 0.05, "{guest} of {native}");
+}
+
 #[test]
 fn shares_are_of_what_the_study_compares_with() {
     let [native, like, none] = BASELINES.map(figures::run);

@@ -6,11 +6,19 @@ use vmio_model::figure::Unit;
 use vmio_model::result::amounts_of;
 use vmio_model::summary::CellRow;
 
-use super::{Report, format};
+use super::{Report, format, groups};
 
 /// Whether there is anything to say of what a cell cost: of a disk always, if only that it cannot be seen.
 pub fn any(row: &CellRow) -> bool {
     row.cell.target().is_some() || !cpu(row).concat().is_empty()
+}
+
+/// The cells of which there is something to say, in the order of the tables, then those that no table shows.
+pub fn rows<'a>(report: &'a Report<'_>) -> Vec<&'a CellRow> {
+    let groups = groups::groups(report);
+    let shown = groups.iter().flat_map(|group| &group.rows).map(|row| row.cell);
+    let controls = report.summary.cells.iter().filter(|row| row.control);
+    shown.chain(controls).filter(|row| any(row)).collect()
 }
 
 /// What a cell cost in CPU time: of the whole host in seconds for each GB and as a time for each request, and of QEMU by

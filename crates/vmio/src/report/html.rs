@@ -2,7 +2,6 @@
 //! script. Each bar stands in a table row with its figure, so the table is the drawings' text form.
 
 use vmio_model::result::Run;
-use vmio_model::summary::CellRow;
 
 use super::page::{self, Html, html};
 use super::{Report, cost, finding, format, like, paper, svg, view};
@@ -102,7 +101,7 @@ fn findings(report: &Report<'_>) -> Html {
 }
 
 fn cpu(report: &Report<'_>) -> Html {
-    let rows: Vec<&CellRow> = report.summary.cells.iter().filter(|row| cost::any(row)).collect();
+    let rows = cost::rows(report);
     if rows.is_empty() && !report.summary.cells.is_empty() {
         return html! {};
     }

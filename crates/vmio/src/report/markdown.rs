@@ -3,9 +3,8 @@
 use std::fmt::Write;
 
 use vmio_model::shown;
-use vmio_model::summary::CellRow;
 
-use super::{Report, cost, format, like, paper, view};
+use super::{Report, cost, format, groups, like, paper, view};
 
 mod table;
 
@@ -36,8 +35,8 @@ pub fn markdown(report: &Report<'_>) -> String {
     if let Some(statement) = &summary.statement {
         put(format!("> **Note.** {}\n", plain(statement)));
     }
-    for group in view::groups(report) {
-        put(format!("## {} on {}\n\n{}\n", plain(group.workload), plain(&view::on(&group)), plain(&group.about)));
+    for group in groups::groups(report) {
+        put(format!("## {} on {}\n\n{}\n", plain(&group.workload), plain(&groups::on(&group)), plain(&group.about)));
         table::rows(&group, &report.versus).into_iter().for_each(&mut put);
         put(String::new());
     }
@@ -47,7 +46,7 @@ pub fn markdown(report: &Report<'_>) -> String {
     }
     view::legend(summary).iter().for_each(|(mark, meaning)| put(format!("**{mark}**: {meaning}.\n")));
     put(paper::markdown(report));
-    let cost: Vec<&CellRow> = summary.cells.iter().filter(|cell| cost::any(cell)).collect();
+    let cost = cost::rows(report);
     if !cost.is_empty() || summary.cells.is_empty() {
         let head = "| cell | host, s/GB | host, each request | QEMU by thread role, s/GB |\n|---|--:|--:|---|";
         put(format!("\n## CPU time\n\n{head}"));

@@ -12,6 +12,7 @@ mod figures;
 mod finding;
 pub mod format;
 mod forms;
+mod groups;
 mod html;
 mod json;
 pub mod like;

@@ -67,10 +67,14 @@ impl Versus {
         }
     }
 
+    /// What a cell is compared with; `None` where that is nothing, or the cell itself.
+    pub fn base(&self, cell: &Cell) -> Option<Cell> {
+        self.0.of(cell).filter(|base| base != cell)
+    }
+
     /// Why a cell has no share, where it should have one.
     pub fn lacks(&self, row: &CellRow, share: Option<&Share>) -> Option<&'static str> {
-        let base = self.0.of(&row.cell).filter(|base| *base != row.cell);
-        match (share, base, &self.0) {
+        match (share, self.base(&row.cell), &self.0) {
             (Some(_), ..) | (_, None, _) => None,
             (.., Baseline::Native) => Some("no share: no round has both this cell and the native one"),
             _ => Some("no share: no round has both this cell and its baseline"),

@@ -1,177 +1,16 @@
-//! What all forms of the report show, in their common order: rows grouped by what is worked on and
-//! by workload, what the others are compared with first.
+//! What all forms of the report show beside the rows' own figures, in the same words: what must be known of a row, what
+//! shares are, what was not measured, and where the run was made.
 
 use std::collections::BTreeSet;
 
-use vmio_model::cell::{Cell, Subject};
-use vmio_model::figure::{Better, Compared, Form, Unit};
-use vmio_model::result::{Environment, Mark, Run, Skipped, WorkloadTraits};
+use vmio_model::figure::{Better, Form, Unit};
+use vmio_model::result::{Environment, Mark, Run, Skipped};
 use vmio_model::stats::Estimate;
-use vmio_model::study::Sort;
 use vmio_model::summary::steady::Steady;
-use vmio_model::summary::{CellRow, Share, Summary};
+use vmio_model::summary::{CellRow, Summary};
 
-use super::figures::{self, Beside};
+use super::groups::Row;
 use super::{Report, format};
-
-/// One workload on one thing: the row of the baseline and those that are compared with it.
-pub struct Group<'a> {
-    /// What is worked on: a target, a path, the machine.
-    pub place: String,
-    /// What sort of thing that is.
-    pub sort: Sort,
-    /// Entry of `workloads/`.
-    pub workload: &'a str,
-    /// What the workload does, in words.
-    pub about: String,
-    /// The rows, the baseline first.
-    pub rows: Vec<Row<'a>>,
-}
-
-/// A row: a cell, and what it gets of its baseline.
-pub struct Row<'a> {
-    /// `native`, or the attachment; with the guest's name where a run has several kinds.
-    pub label: String,
-    /// The cell.
-    pub cell: &'a CellRow,
-    /// Its share; `None` of a baseline, and where no pair with the baseline was measured.
-    pub share: Option<&'a Share>,
-    /// Why there is none, where there should be one.
-    pub lacks: Option<&'static str>,
-    /// Whether the share is that of its first actor, since the baseline has not as many.
-    pub of_first: bool,
-    /// Its other figures, and those of each of several actors.
-    pub beside: Beside,
-    /// Whether its disk became steady, where that was asked for.
-    pub steady: Option<&'a Steady>,
-}
-
-impl Group<'_> {
-    /// Whether it is about a disk, whose latencies and device have columns of their own.
-    pub fn on_disk(&self) -> bool {
-        self.sort == Sort::Disk
-    }
-
-    /// Whether both are about the same thing.
-    pub fn same_thing(&self, other: &Group<'_>) -> bool {
-        self.sort == other.sort && self.place == other.place
-    }
-
-    /// Names of the other figures of its rows and their actors, each once.
-    pub fn others(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = Vec::new();
-        for row in &self.rows {
-            let of_actors = row.beside.actors.iter().flat_map(|part| &part.beside);
-            for shown in row.beside.figures.iter().chain(of_actors) {
-                if !names.contains(&shown.name.as_str()) {
-                    names.push(&shown.name);
-                }
-            }
-        }
-        names
-    }
-}
-
-/// The groups in the run's order of things and workloads.
-pub fn groups<'a>(report: &'a Report<'_>) -> Vec<Group<'a>> {
-    let (run, summary) = (report.run, &report.summary);
-    let guests = summary.asked_for().flat_map(|c| c.cell.actors()).filter(|a| !a.side.is_native());
-    let several = guests.map(|a| &a.side).collect::<BTreeSet<_>>().len() > 1;
-    let mut things: Vec<(Sort, String)> = Vec::new();
-    for row in summary.asked_for() {
-        let thing = thing(&row.cell);
-        if !things.contains(&thing) {
-            things.push(thing);
-        }
-    }
-    let mut workloads: Vec<&str> = run.workloads.iter().map(|w| w.name.as_str()).collect();
-    for row in summary.asked_for() {
-        if !workloads.contains(&row.cell.workload()) {
-            workloads.push(row.cell.workload());
-        }
-    }
-    let mut groups = Vec::new();
-    for of in things {
-        for workload in &workloads {
-            let mut rows: Vec<Row<'_>> = summary
-                .asked_for()
-                .filter(|c| thing(&c.cell) == of && c.cell.workload() == *workload)
-                .map(|cell| row(report, cell, several))
-                .collect();
-            // What others are compared with comes first: natively, unless the study says otherwise.
-            rows.sort_by_key(|row| (row.share.is_some() || row.lacks.is_some(), !row.cell.cell.is_native()));
-            if !rows.is_empty() {
-                let about = run.workloads.iter().find(|w| w.name == *workload).map(about).unwrap_or_default();
-                groups.push(Group { place: of.1.clone(), sort: of.0, workload, about, rows });
-            }
-        }
-    }
-    groups
-}
-
-fn row<'a>(report: &'a Report<'_>, cell: &'a CellRow, several: bool) -> Row<'a> {
-    let share = report.summary.share(&cell.key);
-    Row {
-        label: label(&cell.cell, several),
-        cell,
-        share,
-        lacks: report.versus.lacks(cell, share),
-        of_first: !report.versus.has_as_many(&cell.cell),
-        beside: Beside::of(cell, share, &report.run.workloads),
-        steady: report.summary.steady.iter().find(|s| s.key == cell.key),
-    }
-}
-
-/// What a cell works on.
-fn thing(cell: &Cell) -> (Sort, String) {
-    (Sort::of(&cell.lead.subject), cell.lead.subject.place())
-}
-
-/// Who works, and how it sees what it works on; who works beside it, and what is set.
-fn label(cell: &Cell, with_guest: bool) -> String {
-    let lead = &cell.lead;
-    let mut own = match lead.subject.seen_by() {
-        None => lead.side.to_string(),
-        Some(seen) => {
-            let guest = if with_guest { format!("{} ", lead.side) } else { String::new() };
-            let dropped = lead.attachment().is_some_and(|a| a.cache.no_flush());
-            format!("{guest}{seen}{}", if dropped { " (flushes dropped)" } else { "" })
-        }
-    };
-    own.extend(figures::when(lead).map(|when| format!(" {when}")));
-    own.extend(cell.beside.iter().map(|actor| format!(" & {}", figures::who(cell, actor))));
-    own.extend(cell.settings.iter().map(|(name, value)| format!(" {name}={value}")));
-    own
-}
-
-/// `4 KiB random reads, 32 in flight, O_DIRECT`; of what works on no disk, the figure that it is
-/// judged by and its others.
-fn about(w: &WorkloadTraits) -> String {
-    let Some(d) = &w.disk else {
-        let others = w.figures.iter().filter(|f| f.compared != Compared::No && f.name != w.judged_by);
-        let others: Vec<&str> = others.map(|f| f.name.as_str()).collect();
-        let with = if others.is_empty() { "" } else { ", with " };
-        return format!("{}{with}{}", w.judged_by, others.join(", "));
-    };
-    let what = match (d.reads, d.writes) {
-        (true, true) => "reads and writes",
-        (true, false) => "reads",
-        _ => "writes",
-    };
-    format!(
-        "{} {} {what}, {} in flight, {}",
-        format::bytes(d.block_bytes),
-        if d.sequential { "sequential" } else { "random" },
-        d.depth,
-        match (d.direct, d.engine.as_str()) {
-            (true, "io_uring") => "O_DIRECT, io_uring",
-            (true, _) => "O_DIRECT",
-            (false, "io_uring") => "page cache, io_uring",
-            (false, "libaio") => "page cache, libaio: synchronous",
-            (false, _) => "through its page cache",
-        }
-    )
-}
 
 /// The notes under a row: what must be known before its figures are believed.
 pub fn notes(row: &Row<'_>) -> Vec<String> {
@@ -200,30 +39,6 @@ pub fn notes(row: &Row<'_>) -> Vec<String> {
         notes.push(format!("outliers, kept, in rounds {}", list(&cell.outlier_rounds)));
     }
     notes
-}
-
-/// What a group's part of the report is called: `Target: sparse`, `Path: veth.host`.
-pub fn heading(group: &Group<'_>, gap: &str) -> String {
-    match group.sort {
-        Sort::Disk => format!("Target{gap}{}", group.place),
-        Sort::Path => format!("Path{gap}{}", group.place),
-        Sort::Machine | Sort::Cluster => format::capital(&named(group)),
-    }
-}
-
-/// What a group works on, after `on`.
-pub fn on(group: &Group<'_>) -> String {
-    if group.on_disk() { group.place.clone() } else { named(group) }
-}
-
-/// The same within a sentence.
-pub fn named(group: &Group<'_>) -> String {
-    match (group.sort, group.rows.first().map(|row| &row.cell.cell.lead.subject)) {
-        (_, Some(Subject::Cluster { nodes })) => format!("a cluster of {nodes}"),
-        (Sort::Machine, _) => "the machine itself".to_owned(),
-        (Sort::Path, _) => format!("path {}", group.place),
-        _ => format!("target {}", group.place),
-    }
 }
 
 /// What the shares of a run are, in sentences.

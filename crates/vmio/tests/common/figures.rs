@@ -61,9 +61,13 @@ pub const BASELINES: [&str; 3] =
     ["", "[baseline.like]\nalone = true\nsettings = { mtu = \"1500\" }", "baseline = \"none\""];
 
 pub fn study(baseline: &str) -> Study {
+    written(STUDY, baseline)
+}
+
+fn written(study: &str, baseline: &str) -> Study {
     // A table stands after the keys of the study itself.
     let (keys, tables) = if baseline.starts_with('[') { ("", baseline) } else { (baseline, "") };
-    toml::from_str(&(STUDY.replace("BASELINE", keys) + tables)).unwrap()
+    toml::from_str(&(study.replace("BASELINE", keys) + tables)).unwrap()
 }
 
 pub fn workloads() -> Vec<WorkloadTraits> {
@@ -172,7 +176,16 @@ fn sample(noise: &mut Noise, cell: &Cell, round: u32) -> Sample {
 
 /// Eight rounds of a study with this baseline.
 pub fn run(baseline: &str) -> Run {
-    let study = study(baseline);
+    run_of(&study(baseline))
+}
+
+/// The same with guests on two other networks than what they are compared with.
+pub fn run_elsewhere() -> Run {
+    let study = STUDY.replace(r#"networks = ["veth"]"#, r#"networks = ["bridge", "uplink"]"#);
+    run_of(&written(&study, "[baseline.like]\nside = \"native\"\nnetwork = \"veth\""))
+}
+
+fn run_of(study: &Study) -> Run {
     let mut noise = Noise(11);
     let cells = study.cells();
     Run {

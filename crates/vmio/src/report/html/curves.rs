@@ -5,9 +5,9 @@ use vmio_model::result::{Run, WorkloadResult};
 use vmio_model::stats::median;
 use vmio_model::summary::FigureRow;
 
+use crate::report::groups::{self, Group, Row};
 use crate::report::page::{Html, html};
 use crate::report::svg;
-use crate::report::view::{self, Group, Row};
 
 /// Latency by percentile: the median of each percentile over the cell's samples. A sample counts
 /// for a percentile only if at least one of its requests lies beyond; fio repeats the longest else.
@@ -30,11 +30,11 @@ pub(super) fn curves(run: &Run, groups: &[Group<'_>], series: &[&str]) -> Html {
     let (mut figures, mut shown) = (Vec::new(), Vec::new());
     for group in groups {
         let all: Vec<svg::Curve> = group.rows.iter().filter_map(curve).collect();
-        let title = format!("Latency of {} on {} by percentile", group.workload, view::on(group));
+        let title = format!("Latency of {} on {} by percentile", group.workload, groups::on(group));
         let Some(drawing) = svg::latency(&all, &title, if group.on_disk() { "requests" } else { "all" }) else {
             continue;
         };
-        figures.push((group.workload, drawing));
+        figures.push((&group.workload, drawing));
         shown.extend(all.into_iter().map(|c| c.series));
     }
     html! {

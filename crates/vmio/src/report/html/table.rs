@@ -4,17 +4,19 @@ use vmio_model::stats::Estimate;
 
 use super::{curves, not_converged};
 use crate::report::format::{self, spread, time};
+use crate::report::groups::{self, Group, Row};
 use crate::report::page::{Html, html};
-use crate::report::view::{self, Group, Row};
+use crate::report::view;
 use crate::report::{Report, svg};
 
 mod others;
 
 /// All that was measured.
 pub(super) fn measured(report: &Report<'_>) -> Html {
-    let groups = view::groups(report);
-    // A side keeps its colour, dash and marker all over the page; native is the first.
-    let mut series: Vec<&str> = vec!["native"];
+    let groups = groups::groups(report);
+    // A side keeps its colour, dash and marker all over the page; native is the first, wherever it is.
+    let plain = groups.iter().flat_map(|g| &g.rows).filter(|r| r.cell.cell.is_native()).map(|r| r.label.as_str());
+    let mut series: Vec<&str> = vec![plain.min_by_key(|label| label.len()).unwrap_or("native")];
     for label in groups.iter().flat_map(|g| &g.rows).map(|r| r.label.as_str()) {
         if !series.contains(&label) {
             series.push(label);
@@ -23,7 +25,7 @@ pub(super) fn measured(report: &Report<'_>) -> Html {
     let number = |row: &Row<'_>| series.iter().position(|s| *s == row.label).unwrap_or(0);
     html! {
         @for of_thing in groups.chunk_by(Group::same_thing) {
-            h2 { (view::heading(&of_thing[0], ": ")) }
+            h2 { (groups::heading(&of_thing[0], ": ")) }
             @for group in of_thing {
                 h3 { (group.workload) " " span.dim { (group.about) } }
                 @match group.on_disk() {
@@ -102,7 +104,7 @@ fn disk(group: &Group<'_>, report: &Report<'_>, number: &dyn Fn(&Row<'_>) -> usi
     let first = group.rows.iter().any(|r| r.cell.latency_first);
     let times = || html! { (column("p50", "latency")) (column("p99", "latency")) };
     html! {
-        div.scroll tabindex="0" role="region" aria-label={ (group.workload) " on " (view::on(group)) } {
+        div.scroll tabindex="0" role="region" aria-label={ (group.workload) " on " (groups::on(group)) } {
             table {
                 thead {
                     tr {

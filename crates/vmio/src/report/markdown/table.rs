@@ -6,8 +6,9 @@ use vmio_model::stats::Estimate;
 use super::plain;
 use crate::report::figures::Shown;
 use crate::report::format::{self, spread, time};
+use crate::report::groups::{Group, Row};
 use crate::report::versus::Versus;
-use crate::report::view::{self, Group, Row};
+use crate::report::view;
 
 /// Its lines.
 pub(super) fn rows(group: &Group<'_>, versus: &Versus) -> Vec<String> {

@@ -6,7 +6,8 @@ use super::Out;
 use crate::fit::{self, WIDTH};
 use crate::report::figures::Shown;
 use crate::report::format::{self, spread, time};
-use crate::report::view::{self, Group, Row};
+use crate::report::groups::{self, Group, Row};
+use crate::report::view;
 use crate::report::{Report, Versus, cost};
 
 /// Width of the label column.
@@ -21,12 +22,14 @@ const COST_LABEL: usize = 42;
 impl Out {
     /// What was measured.
     pub(super) fn measured(&mut self, report: &Report<'_>) {
-        let (style, groups) = (self.style, view::groups(report));
+        let (style, groups) = (self.style, groups::groups(report));
         for of_thing in groups.chunk_by(Group::same_thing) {
             let first = &of_thing[0];
-            self.line(&style.bold(&view::heading(first, " ")));
-            if let Some(entry) = first.on_disk().then(|| vmio_rig::disks::targets::find(&first.place)).flatten() {
-                self.paragraph("  ", 2, entry.about());
+            self.line(&style.bold(&groups::heading(first, " ")));
+            for name in first.on.iter().filter(|_| first.on_disk()) {
+                let Some(entry) = vmio_rig::disks::targets::find(name) else { continue };
+                let lead = if first.on.len() > 1 { format!("{name}: ") } else { String::new() };
+                self.paragraph("  ", 2, &format!("{lead}{}", entry.about()));
             }
             self.line(&style.dim(&head(first, &report.versus)));
             of_thing.iter().for_each(|group| self.group(group));
@@ -42,8 +45,8 @@ impl Out {
     }
 
     fn group(&mut self, group: &Group<'_>) {
-        let name = self.style.bold(group.workload);
-        if fit::columns(group.workload) + fit::columns(&group.about) + 3 > WIDTH {
+        let name = self.style.bold(&group.workload);
+        if fit::columns(&group.workload) + fit::columns(&group.about) + 3 > WIDTH {
             self.line(&name);
             self.paragraph("  ", 2, &format!("({})", group.about));
         } else {
@@ -136,23 +139,23 @@ impl Out {
 
     /// What it cost.
     pub(super) fn cost(&mut self, report: &Report<'_>) {
-        let groups = view::groups(report);
+        let groups = groups::groups(report);
         let groups: Vec<&Group<'_>> = groups.iter().filter(|g| g.rows.iter().any(|r| cost::any(r.cell))).collect();
         for of_thing in groups.chunk_by(|a, b| a.same_thing(b)) {
             let on_disk = of_thing[0].on_disk();
             let what = if on_disk { "At the device and CPU time" } else { "CPU time" };
-            self.line(&self.style.bold(&format!("{what}, {}", view::named(of_thing[0]))));
+            self.line(&self.style.bold(&format!("{what}, {}", groups::named(of_thing[0]))));
             let device = if on_disk { device_columns(["KiB", "depth", "busy"]) } else { String::new() };
             let titles = cpu_columns(["CPU s/GB", "CPU/req"]) + &device;
             self.line(&self.style.dim(&format!("{:COST_LABEL$}{titles}", "")));
-            for (group, row) in of_thing.iter().flat_map(|g| g.rows.iter().map(move |r| (g, r))) {
+            for row in of_thing.iter().flat_map(|group| &group.rows) {
                 let [gigabyte, request, roles] = cost::cpu(row.cell);
                 let device = match view::device(row.cell) {
                     _ if !on_disk => String::new(),
                     Some([kib, depth, busy]) => device_columns([&kib, &depth, &busy]),
                     None => format!("{:>18}", "not visible here"),
                 };
-                let label = format!("  {} {}", group.workload, row.label);
+                let label = format!("  {} {}", row.cell.cell.workload(), row.label);
                 self.labelled(&label, COST_LABEL, &(cpu_columns([&gigabyte, &request]) + &device));
                 if !roles.is_empty() {
                     self.paragraph("      ", 6, &format!("QEMU s/GB: {roles}"));

@@ -4,8 +4,9 @@ use super::{column, notes, scale, share};
 use vmio_model::figure::Form;
 
 use crate::report::figures::{Part, Shown};
+use crate::report::groups::{self, Group, Row};
 use crate::report::page::{Html, html};
-use crate::report::view::{self, Group, Row};
+use crate::report::view;
 use crate::report::{Report, format, svg};
 
 /// The table of a group.
@@ -16,7 +17,7 @@ pub(super) fn table(group: &Group<'_>, report: &Report<'_>, number: &dyn Fn(&Row
     let mean = word(judged.is_some_and(|f| f.form == Form::Distribution));
     let of = Columns { others: &others, compared, scale: scale(group) };
     html! {
-        div.scroll tabindex="0" role="region" aria-label={ (group.workload) " on " (view::on(group)) } {
+        div.scroll tabindex="0" role="region" aria-label={ (group.workload) " on " (groups::on(group)) } {
             table {
                 thead {
                     tr {

@@ -1,0 +1,289 @@
+//! The rows of a report in groups: a workload on one thing, together with what it is compared with, wherever that is.
+//! All forms of the report show the same groups in the same order.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use vmio_model::cell::{Cell, Subject};
+use vmio_model::figure::Compared;
+use vmio_model::result::WorkloadTraits;
+use vmio_model::study::Sort;
+use vmio_model::summary::steady::Steady;
+use vmio_model::summary::{CellRow, Share};
+
+use super::figures::{self, Beside};
+use super::{Report, format};
+
+/// A workload on something: the cells that are compared there, each baseline before those that are compared with it.
+/// A baseline on something else stands here too, so that what is compared is read together.
+pub struct Group<'a> {
+    /// What sort of thing is worked on.
+    pub sort: Sort,
+    /// What the compared cells work on, mostly one: a target, a path, the machine, a cluster. Where nothing is
+    /// compared, what the cells work on.
+    pub on: Vec<String>,
+    /// Entry of `workloads/`; several where the baseline is another one.
+    pub workload: String,
+    /// What the workload does, in words.
+    pub about: String,
+    /// The rows.
+    pub rows: Vec<Row<'a>>,
+}
+
+/// A row: a cell, and what it gets of its baseline.
+pub struct Row<'a> {
+    /// Who works, how it sees what it works on, and what else tells it from the others of its group.
+    pub label: String,
+    /// The cell.
+    pub cell: &'a CellRow,
+    /// Its share; `None` of a baseline, and where no pair with the baseline was measured.
+    pub share: Option<&'a Share>,
+    /// Why there is none, where there should be one.
+    pub lacks: Option<&'static str>,
+    /// Whether the share is that of its first actor, since the baseline has not as many.
+    pub of_first: bool,
+    /// Its other figures, and those of each of several actors.
+    pub beside: Beside,
+    /// Whether its disk became steady, where that was asked for.
+    pub steady: Option<&'a Steady>,
+}
+
+impl Group<'_> {
+    /// Whether it is about a disk, whose latencies and device have columns of their own.
+    pub fn on_disk(&self) -> bool {
+        self.sort == Sort::Disk
+    }
+
+    /// Whether both are about the same thing.
+    pub fn same_thing(&self, other: &Group<'_>) -> bool {
+        self.sort == other.sort && self.on == other.on
+    }
+
+    /// Names of the other figures of its rows and their actors, each once.
+    pub fn others(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for row in &self.rows {
+            let of_actors = row.beside.actors.iter().flat_map(|part| &part.beside);
+            for shown in row.beside.figures.iter().chain(of_actors) {
+                if !names.contains(&shown.name.as_str()) {
+                    names.push(&shown.name);
+                }
+            }
+        }
+        names
+    }
+}
+
+/// A cell of the run, with what it is compared with.
+struct Placed<'a> {
+    row: &'a CellRow,
+    /// Where its baseline is among the cells that are shown; `None` where there is none.
+    base: Option<usize>,
+    /// Whether it is compared with anything.
+    compared: bool,
+}
+
+/// The groups in the run's order of things and workloads.
+pub fn groups<'a>(report: &'a Report<'_>) -> Vec<Group<'a>> {
+    let rows: Vec<&CellRow> = report.summary.asked_for().collect();
+    let places: BTreeMap<&Cell, usize> = rows.iter().enumerate().map(|(i, row)| (&row.cell, i)).collect();
+    let placed: Vec<Placed<'_>> = rows
+        .iter()
+        .map(|row| {
+            let base = report.versus.base(&row.cell);
+            let at = base.as_ref().and_then(|base| places.get(base).copied());
+            let base_there = at.filter(|at| rows[*at].figure == row.figure);
+            Placed { row, base: base_there, compared: base.is_some() }
+        })
+        .collect();
+    let guests = rows.iter().flat_map(|row| row.cell.actors()).filter(|actor| !actor.side.is_native());
+    let several = guests.map(|actor| &actor.side).collect::<BTreeSet<_>>().len() > 1;
+    let mut groups: Vec<Group<'a>> =
+        together(&placed).iter().map(|members| group(report, &placed, members, several)).collect();
+    let mut things: Vec<(Sort, Vec<String>)> = Vec::new();
+    for group in &groups {
+        let thing = (group.sort, group.on.clone());
+        if !things.contains(&thing) {
+            things.push(thing);
+        }
+    }
+    let known = |name: &str| report.run.workloads.iter().position(|w| w.name == name).unwrap_or(usize::MAX);
+    groups.sort_by_key(|group| {
+        let thing = things.iter().position(|(sort, on)| *sort == group.sort && *on == group.on);
+        (thing, group.rows.iter().map(|row| known(row.cell.cell.workload())).min())
+    });
+    groups
+}
+
+/// The cells that stand together: those of one workload on one thing, and with them those of their baselines.
+fn together(placed: &[Placed<'_>]) -> Vec<Vec<usize>> {
+    let mut named: BTreeMap<(Sort, String, &str), usize> = BTreeMap::new();
+    let mut of: Vec<usize> = Vec::new();
+    for Placed { row, .. } in placed {
+        let subject = &row.cell.lead.subject;
+        let next = named.len();
+        of.push(*named.entry((Sort::of(subject), subject.place(), row.cell.workload())).or_insert(next));
+    }
+    // Of each the first that it stands with.
+    let mut first: Vec<usize> = (0..named.len()).collect();
+    let find = |first: &[usize], mut at: usize| {
+        while first[at] != at {
+            at = first[at];
+        }
+        at
+    };
+    for (i, base) in placed.iter().enumerate().filter_map(|(i, p)| Some((i, p.base?))) {
+        let (a, b) = (find(&first, of[i]), find(&first, of[base]));
+        first[a.max(b)] = a.min(b);
+    }
+    let mut all: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (i, thing) in of.iter().enumerate() {
+        all.entry(find(&first, *thing)).or_default().push(i);
+    }
+    all.into_values().collect()
+}
+
+fn group<'a>(report: &'a Report<'_>, placed: &[Placed<'a>], members: &[usize], several: bool) -> Group<'a> {
+    let compared = || members.iter().filter(|i| placed[**i].compared);
+    let shown: Vec<&CellRow> = match compared().next() {
+        Some(_) => compared().map(|i| placed[*i].row).collect(),
+        None => members.iter().map(|i| placed[*i].row).collect(),
+    };
+    let on = distinct(shown.iter().map(|row| name(&row.cell.lead.subject)));
+    let workloads = distinct(shown.iter().map(|row| row.cell.workload().to_owned()));
+    // Natives first, each baseline before its own; what lacks its baseline comes last.
+    let mut order = members.to_vec();
+    order.sort_by_key(|i| {
+        let of = placed[*i].base.unwrap_or(*i);
+        let native = |i: usize| placed[i].row.cell.is_native();
+        (placed[of].compared, !native(of), of, placed[*i].base.is_some(), !native(*i), *i)
+    });
+    let rows = order.iter().map(|i| {
+        let row = placed[*i].row;
+        let share = report.summary.share(&row.key);
+        let names = Names {
+            guest: several,
+            place: on.len() > 1 || on.first() != Some(&name(&row.cell.lead.subject)),
+            workload: workloads.len() > 1 || workloads.first().map(String::as_str) != Some(row.cell.workload()),
+        };
+        Row {
+            label: label(&row.cell, &names),
+            cell: row,
+            share,
+            lacks: report.versus.lacks(row, share),
+            of_first: !report.versus.has_as_many(&row.cell),
+            beside: Beside::of(row, share, &report.run.workloads),
+            steady: report.summary.steady.iter().find(|s| s.key == row.key),
+        }
+    });
+    let traits = workloads.first().and_then(|name| report.run.workloads.iter().find(|w| w.name == *name));
+    Group {
+        sort: shown.first().map_or(Sort::Machine, |row| Sort::of(&row.cell.lead.subject)),
+        rows: rows.collect(),
+        about: traits.map(about).unwrap_or_default(),
+        workload: workloads.join(", "),
+        on,
+    }
+}
+
+/// Each once, in the order in which they are first seen.
+fn distinct(all: impl Iterator<Item = String>) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    all.filter(|text| seen.insert(text.clone())).collect()
+}
+
+/// What is worked on: `sparse`, `veth.host`, `the machine itself`.
+fn name(subject: &Subject) -> String {
+    match subject {
+        Subject::Machine => "the machine itself".to_owned(),
+        Subject::Cluster { nodes } => format!("a cluster of {nodes}"),
+        Subject::Disk { .. } | Subject::Path { .. } => subject.place(),
+    }
+}
+
+/// What a row must name, since its group does not.
+struct Names {
+    /// Which guest.
+    guest: bool,
+    /// What it works on.
+    place: bool,
+    /// Its workload.
+    workload: bool,
+}
+
+/// Who works, and how it sees what it works on; who works beside it, and what is set.
+fn label(cell: &Cell, names: &Names) -> String {
+    let lead = &cell.lead;
+    let mut own = match lead.subject.seen_by() {
+        None => lead.side.to_string(),
+        Some(seen) => {
+            let guest = if names.guest { format!("{} ", lead.side) } else { String::new() };
+            let dropped = lead.attachment().is_some_and(|a| a.cache.no_flush());
+            format!("{guest}{seen}{}", if dropped { " (flushes dropped)" } else { "" })
+        }
+    };
+    own.extend(names.workload.then(|| format!(" {}", lead.workload)));
+    own.extend(names.place.then(|| format!(" on {}", name(&lead.subject))));
+    own.extend(figures::when(lead).map(|when| format!(" {when}")));
+    own.extend(cell.beside.iter().map(|actor| format!(" & {}", figures::who(cell, actor))));
+    own.extend(cell.settings.iter().map(|(name, value)| format!(" {name}={value}")));
+    own
+}
+
+/// `4 KiB random reads, 32 in flight, O_DIRECT`; of what works on no disk, the figure that it is
+/// judged by and its others.
+fn about(w: &WorkloadTraits) -> String {
+    let Some(d) = &w.disk else {
+        let others = w.figures.iter().filter(|f| f.compared != Compared::No && f.name != w.judged_by);
+        let others: Vec<&str> = others.map(|f| f.name.as_str()).collect();
+        let with = if others.is_empty() { "" } else { ", with " };
+        return format!("{}{with}{}", w.judged_by, others.join(", "));
+    };
+    let what = match (d.reads, d.writes) {
+        (true, true) => "reads and writes",
+        (true, false) => "reads",
+        _ => "writes",
+    };
+    format!(
+        "{} {} {what}, {} in flight, {}",
+        format::bytes(d.block_bytes),
+        if d.sequential { "sequential" } else { "random" },
+        d.depth,
+        match (d.direct, d.engine.as_str()) {
+            (true, "io_uring") => "O_DIRECT, io_uring",
+            (true, _) => "O_DIRECT",
+            (false, "io_uring") => "page cache, io_uring",
+            (false, "libaio") => "page cache, libaio: synchronous",
+            (false, _) => "through its page cache",
+        }
+    )
+}
+
+/// What a group's part of the report is called: `Target: sparse`, `Path: veth.host`, `The machine itself`.
+pub fn heading(group: &Group<'_>, gap: &str) -> String {
+    match kind(group) {
+        Some(kind) => format!("{}{gap}{}", format::capital(kind), group.on.join(", ")),
+        None => format::capital(&named(group)),
+    }
+}
+
+/// What a group works on, after `on`.
+pub fn on(group: &Group<'_>) -> String {
+    if group.on_disk() { group.on.join(", ") } else { named(group) }
+}
+
+/// The same within a sentence: `target sparse`, `path veth.host`.
+pub fn named(group: &Group<'_>) -> String {
+    let names = group.on.join(", ");
+    kind(group).map_or_else(|| names.clone(), |kind| format!("{kind} {names}"))
+}
+
+/// What has a name of its own.
+fn kind(group: &Group<'_>) -> Option<&'static str> {
+    match (group.sort, group.on.len()) {
+        (Sort::Disk, 0..=1) => Some("target"),
+        (Sort::Disk, _) => Some("targets"),
+        (Sort::Path, 0..=1) => Some("path"),
+        (Sort::Path, _) => Some("paths"),
+        (Sort::Machine | Sort::Cluster, _) => None,
+    }
+}
