@@ -362,6 +362,11 @@ fn a_plan_without_disks_names_none() {
         assert!(json[absent].is_null(), "{absent}: {json}");
     }
     assert_eq!((&json["schema_version"], &json["cost"]["max_bytes_written"]), (&"2.0".into(), &0.into()));
+    assert!(json["cost"].as_object().unwrap()["budget_bytes"].is_null(), "there is nothing to limit: {json}");
+    let baselines = BASELINES.map(|baseline| serde_json::to_value(report::plan::json(&planned(baseline))).unwrap());
+    let [native, like, none] = baselines.map(|json| json["baseline"].clone());
+    assert_eq!((native, none), ("native".into(), "none".into()));
+    assert_eq!(like, serde_json::json!({"like": {"alone": true, "settings": {"mtu": "1500"}}}));
     let like = report::plan::text(&planned(BASELINES[1]));
     assert!(like.contains("  baseline   the same with mtu=1500, nobody beside\n"), "{like}");
     let none = report::plan::text(&planned(BASELINES[2]));

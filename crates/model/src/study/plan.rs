@@ -96,9 +96,9 @@ pub struct Plan {
     /// Bytes that the fewest rounds write by the `rates`, targets included.
     #[serde(default)]
     pub likely_bytes_written: u64,
-    /// The write budget in bytes; without end where no cell is on a disk.
+    /// The write budget in bytes; `None` where no cell is on a disk.
     #[serde(default)]
-    pub budget_bytes: u64,
+    pub budget_bytes: Option<u64>,
     /// How much of its target a writing cell writes at most, by workload: so much that the fewest rounds
     /// fit into the write budget.
     #[serde(default)]
@@ -180,7 +180,7 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
         making_bytes_written: making_bytes,
         max_bytes_written: max_bytes,
         likely_bytes_written: likely_bytes.min(max_bytes),
-        budget_bytes,
+        budget_bytes: study.repeat.max_gib_written.map(|_| budget_bytes),
         peak_space_bytes: space as u64,
         vcpus: cells.iter().flat_map(Cell::actors).filter_map(|a| a.side.shape.vcpus).fold(study.guest.vcpus, u32::max),
         memory_bytes: u64::from(study.most_memory_mib()) * super::MIB,

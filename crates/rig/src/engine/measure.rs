@@ -114,7 +114,9 @@ pub fn measure(
         let shares = summary::shares(settled.as_deref().unwrap_or(&run.samples), &run.workloads, &study.baseline);
         let now = Spent {
             seconds: earlier.seconds + seconds(),
-            bytes_written: spent(&run.samples).bytes_written + rig.written_beside() + lost_bytes,
+            bytes_written: [spent(&run.samples).bytes_written, rig.written_beside(), lost_bytes]
+                .into_iter()
+                .fold(0, u64::saturating_add),
         };
         let controls = controls(study, &run.samples, &logical_blocks(&run.effective));
         let progress = Progress {
@@ -236,7 +238,7 @@ fn steadiness(study: &Study, run: &Run) -> (BTreeSet<String>, Option<Vec<Sample>
 pub fn spent(samples: &[Sample]) -> Spent {
     Spent {
         seconds: samples.iter().map(|s| s.device().map_or(s.result.seconds, |d| d.seconds)).sum(),
-        bytes_written: samples.iter().map(written).sum(),
+        bytes_written: samples.iter().map(written).fold(0, u64::saturating_add),
     }
 }
 
@@ -251,12 +253,12 @@ fn written(sample: &Sample) -> u64 {
     let small = moved <= work.ios.saturating_mul(SMALL);
     let caused = match moved {
         0 => 0,
-        _ if small => hard_bytes(moved * BLOCKS),
+        _ if small => hard_bytes(moved.saturating_mul(BLOCKS)),
         _ => hard_bytes(moved),
     };
     // Actors may have their targets on several disks.
     let seen: Vec<DeviceUse> = sample.seen.iter().filter(|s| s.node.is_empty()).filter_map(DeviceUse::of).collect();
-    if seen.is_empty() { moved } else { seen.iter().map(|d| d.write_bytes).sum::<u64>().min(caused) }
+    if seen.is_empty() { moved } else { seen.iter().map(|d| d.write_bytes).fold(0, u64::saturating_add).min(caused) }
 }
 
 /// The order of an A/A run (`--noise`): each cell twice in a row, in rounds 2k and 2k+1, a boot a

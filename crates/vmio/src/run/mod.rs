@@ -288,11 +288,11 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
 
 /// Going on makes the targets anew: the write budget must allow for that beside what was written already.
 fn enough_left(run: &Run, planned: &plan::Planned) -> Result<(), Failure> {
-    let wrote = engine::spent(&run.samples).bytes_written + run.environment.written_beside_bytes;
-    let (making, budget) = (planned.cost.making_bytes_written, planned.cost.budget_bytes);
-    if wrote + making <= budget {
+    let wrote = engine::spent(&run.samples).bytes_written.saturating_add(run.environment.written_beside_bytes);
+    let making = planned.cost.making_bytes_written;
+    let Some(budget) = planned.cost.budget_bytes.filter(|budget| wrote.saturating_add(making) > *budget) else {
         return Ok(());
-    }
+    };
     let (wrote, making, budget) = (gib(wrote), gib(making), gib(budget));
     let what = format!("run {} wrote {wrote} of {budget}, and making the targets again writes {making}", run.id);
     Err(Failure::new(Exit::Precondition, what).help("allow for more with --gib; it counts all parts of the run"))

@@ -20,7 +20,7 @@ const OVER_BYTES: u64 = 4 * MIB;
 
 /// Bytes that a cell of this span writes at most, what its file system writes for it included.
 pub fn hard_bytes(span: u64) -> u64 {
-    span + span / 50 + OVER_BYTES
+    span.saturating_add(span / 50 + OVER_BYTES)
 }
 
 /// The spans of a study's writing cells.

@@ -288,8 +288,8 @@ impl Planned {
                 .help("name a directory that is, or have it made with --make-place")
                 .into());
         }
-        if self.cost.making_bytes_written >= self.cost.budget_bytes {
-            let (making, budget) = (gib(self.cost.making_bytes_written), gib(self.cost.budget_bytes));
+        if let Some(budget) = self.cost.budget_bytes.filter(|budget| self.cost.making_bytes_written >= *budget) {
+            let (making, budget) = (gib(self.cost.making_bytes_written), gib(budget));
             let what = format!("making the targets alone writes {making}, and {budget} may be written in all");
             return Err(Failure::new(Exit::Precondition, what)
                 .help("allow for more with --gib, or use a study with a smaller size.target_mib")

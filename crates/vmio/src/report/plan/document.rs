@@ -4,6 +4,7 @@ use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use vmio_model::cell::Baseline;
 use vmio_model::result::Skipped;
 use vmio_model::study::Plan;
 
@@ -32,6 +33,8 @@ pub struct Document<'a> {
     pub(super) backing: Option<String>,
     /// The user's own device (`--device`).
     pub(super) device: Option<Device<'a>>,
+    /// What cells are compared with.
+    pub(super) baseline: &'a Baseline,
     /// What it costs.
     pub(super) cost: &'a Plan,
     /// Whether the rates behind it were measured here before, in words.

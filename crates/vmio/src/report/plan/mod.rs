@@ -250,6 +250,7 @@ pub fn json(plan: &Planned) -> Document<'_> {
             identity: &d.identity,
             not_seen: &p.device_told,
         }),
+        baseline: &plan.study.baseline,
         cost: &plan.cost,
         rates_from: &plan.rates_from,
         space: placed.map(|p| p.space.as_ref().unwrap_or_else(|why| why).as_str()),
