@@ -163,21 +163,21 @@ actors = [
 [[cell]]
 actors = [
   { side = "native", disk = { target = "device" }, workload = "seq-read" },
-  { side = "native", disk = { target = "device" }, workload = "seq-read" },
+  { side = "native", nth = 2, shape = { vcpus = 2 }, disk = { target = "device" }, workload = "seq-read" },
 ]
 "#;
 
-/// Disk and machine at once; two guests and a native cluster; the same twice.
+/// Disk and machine at once; two guests and a native cluster; two native sides.
 #[test]
 fn cells_of_several_actors_are_named_one_by_one() {
     let study = whole(disks(), NAMED);
     assert_eq!(
         keys(&study),
         [
-            "device/native/seq-read & machine/native/openssl@0.5s~3s [read-ahead=4096k]",
+            "device/native:vcpus=2/seq-read & machine/native#2/openssl@0.5s~3s [read-ahead=4096k]",
             "device/qemu:vcpus=2/virtio-blk,none,io_uring+q4/seq-read & machine/qemu#2/openssl@0.5s~3s \
              [read-ahead=4096k]",
-            "bridge.host/native/iperf3 & bridge.far/native/iperf3 & cluster.3/native/dfsio",
+            "bridge.host/native/iperf3 & bridge.far/native#2/iperf3 & cluster.3/native/dfsio",
             "bridge.host/qemu/virtio-net+vhost/iperf3 & bridge.far/qemu#2/e1000+q2/iperf3 & cluster.3/native/dfsio",
             "device/native/seq-read & device/native:vcpus=2#2/seq-read",
         ]
