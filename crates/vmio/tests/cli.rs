@@ -56,6 +56,38 @@ fn a_run_that_began_without_steady_state_does_not_go_on_with_it() {
 }
 
 #[test]
+fn a_limit_of_what_is_written_is_refused_where_nothing_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, err) = ends(&vmio(dir.path(), &["study", "run", "network-quick", "--gib", "5", "--dry-run"]), 2);
+    assert!(
+        err.contains("no cell of the study network-quick is on a disk") && err.contains("leave out --gib"),
+        "{err}"
+    );
+}
+
+/// What networks need is what their entries require, and no lack of a host that measures disks.
+#[test]
+fn doctor_names_what_networks_lack() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = command(dir.path()).args(["doctor", "--json"]).env("PATH", "/nowhere").output().unwrap();
+    let (out, _) = ends(&output, 3);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let lacks = |point: &str, name: &str| -> Vec<String> {
+        let all = json["abilities"].as_array().unwrap();
+        let found = all.iter().find(|a| a["point"] == point && a["name"] == name);
+        let missing = found.unwrap_or_else(|| panic!("{point} {name}: {out}"))["missing"].as_array().unwrap();
+        missing.iter().map(|m| m["name"].as_str().unwrap().to_owned()).collect()
+    };
+    for network in vmio_rig::nets::ALL {
+        let lacks = lacks("network", network.name());
+        assert!(["nsenter", "unshare"].iter().all(|program| lacks.iter().any(|l| l == program)), "{lacks:?}");
+    }
+    assert!(lacks("nic", "e1000").is_empty() && lacks("nic", "virtio-net").is_empty());
+    assert!(lacks("nic", "virtio-net+vhost").iter().all(|l| l == "/dev/vhost-net"));
+    assert!(lacks("workload", "sockperf-tcp").contains(&"sockperf".to_owned()));
+}
+
+#[test]
 fn help_and_usage() {
     let dir = tempfile::tempdir().unwrap();
     let (help, _) = ends(&vmio(dir.path(), &["--help"]), 0);

@@ -76,7 +76,10 @@ fn rows_say_what_they_are_of_their_baseline() {
     let judged = row(virtio, "6.19 Gbit/s");
     assert!(judged.contains("66% (") && judged.ends_with("   8"), "{judged}");
     let loss = row(virtio, "    loss ");
-    assert!(loss.contains("1.2% ±0.0") && loss.contains("+1.2 points ±0.0") && !loss.ends_with(" 8"), "{loss}");
+    assert!(
+        loss.contains("1.20% ±0.02 points") && loss.contains("+1.20 points ±0.04") && !loss.ends_with(" 8"),
+        "{loss}"
+    );
     let delay = row(virtio, "    delay ");
     assert!(delay.contains("p50 61.") && delay.contains("p99 16") && delay.contains("1.5") && delay.contains("× ("));
     assert!(row(virtio, "    rate out").contains("66% ("), "{shown}");
@@ -91,6 +94,21 @@ fn rows_say_what_they_are_of_their_baseline() {
     for label in ["  qemu  ", "  qemu:vcpus=2:pins=0+1", "  qemu & qemu#2", " mtu=1500\n", " mtu=9000\n"] {
         assert!(shown.contains(label), "{label}");
     }
+}
+
+/// What emulation leaves to be concluded is told of what was measured.
+#[test]
+fn the_word_on_emulation_speaks_of_disks_where_there_are_any() {
+    let under_tcg = |mut run: Run| {
+        run.environment.accel = Some(vmio_model::result::Accel::Tcg);
+        Report::of(&run).summary.statement.unwrap()
+    };
+    let [disks, paths] = [figures::on_a_disk(), figures::run("")].map(under_tcg);
+    assert!(disks.contains("concluded: which settings, request sizes and queue depths reach the device, and which"));
+    assert!(
+        paths.contains("concluded: which setup beats which other one") && !paths.contains("request sizes"),
+        "{paths}"
+    );
 }
 
 /// What is compared stands in one table, the baseline first, wherever it is.
@@ -304,6 +322,11 @@ fn a_stored_run_is_listed_shown_and_compared() {
     assert!(compared.lines().all(|l| l.chars().count() <= 80), "{compared}");
     let verdicts: BTreeSet<bool> =
         compared.lines().filter(|l| l.contains('–')).map(|l| l.contains(" slower ")).collect();
+    let words = compared.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        words.contains("Of latency less is better: there it is run 1 / run 4, so that above 1 is faster."),
+        "{compared}"
+    );
     assert_eq!(verdicts, BTreeSet::from([true]), "twice the latency is slower, as half the rate is: {compared}");
     // A cell against itself.
     let run = Store::open_existing(&dir.path().join("vmio.db")).unwrap().load(1).unwrap();
@@ -355,6 +378,12 @@ fn a_plan_without_disks_names_none() {
         assert!(!names.contains(&absent), "{absent}: {shown}");
     }
     assert!(!shown.contains("GiB") && !shown.contains("target"), "{shown}");
+    let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    let networks =
+        "networks veth: guests by virtio-net+vhost+q2, e1000+vhost+q2 and natively, in namespaces of vmio's own";
+    assert!(words.contains(networks), "{shown}");
+    let root = "root needed for network namespaces and for holding the native side to the guest's memory";
+    assert!(words.contains(root) && words.contains("network namespace, process and control group"), "{shown}");
     assert!(shown.contains("  writes     nothing but its own files: no cell is on a disk\n"), "{shown}");
     assert!(shown.contains("1 core, 256 MiB of memory; some guests up to 2 cores, 256 MiB\n"), "{shown}");
     let json = serde_json::to_value(report::plan::json(&planned(""))).unwrap();
@@ -369,6 +398,14 @@ fn a_plan_without_disks_names_none() {
     assert_eq!(like, serde_json::json!({"like": {"alone": true, "settings": {"mtu": "1500"}}}));
     let like = report::plan::text(&planned(BASELINES[1]));
     assert!(like.contains("  baseline   the same with mtu=1500, nobody beside\n"), "{like}");
+    // One that works natively beside a guest is held as others are.
+    let mut plan = planned(BASELINES[2]);
+    plan.study.matrix.clear();
+    plan.study.named[0].actors[1].side = "native".into();
+    plan.cost = estimate(&plan.study, &figures::workloads(), &plan.cost.rates);
+    let mixed = report::plan::text(&plan);
+    assert!(mixed.contains("  cells      1 guest cell, each") && mixed.contains("  both sides 1 core"), "{mixed}");
+    assert!(mixed.contains("natively: cgroup v1"), "{mixed}");
     let none = report::plan::text(&planned(BASELINES[2]));
     assert!(
         none.contains("  cells      8 guest cells, each 5 times") && none.contains("  guests get 1 core"),

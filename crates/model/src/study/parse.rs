@@ -92,7 +92,7 @@ impl Reader<'_> {
             let cell = reader.named_cell(s, names)?;
             reader.fits(s, &mut count, 1).then_some(cell)
         });
-        let control = self.control(&top, matrix.as_ref().zip(named.as_ref()));
+        let control = self.control(&top, matrix.as_ref().zip(named.as_ref()), names);
         let study = Study {
             name: name?,
             title: title?,

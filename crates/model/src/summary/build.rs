@@ -7,19 +7,27 @@ use super::shares::share;
 use super::{CellRow, SCHEMA_VERSION, Share, Summary, explain, headline, steady};
 use crate::cell::{Baseline, Cell};
 use crate::kind::RunKind;
-use crate::result::{Accel, Environment, Run, Sample};
+use crate::result::{Accel, Run, Sample};
 use crate::stats::Convergence;
 use crate::study::{Repeat, Study};
 
-/// What may and may not be concluded from guests under software emulation.
-pub const EMULATED: &str = "The guests ran under software emulation (TCG), not hardware virtualisation. What may be \
-    concluded: which settings, request sizes and queue depths reach the device, and which setup beats which other one \
-    by a wide margin here. What may not: the share of the host that a guest under KVM would get, latencies, CPU costs, \
-    or any comparison with published figures; emulation makes the guest's own processor many times slower.";
+/// What may and may not be concluded from guests under software emulation, those that work on disks or not.
+fn of_emulated(on_disks: bool) -> String {
+    let reach = if on_disks { "which settings, request sizes and queue depths reach the device, and " } else { "" };
+    format!(
+        "The guests ran under software emulation (TCG), not hardware virtualisation. What may be concluded: {reach}\
+         which setup beats which other one by a wide margin here. What may not: the share of the host that a guest \
+         under KVM would get, latencies, CPU costs, or any comparison with published figures; emulation makes the \
+         guest's own processor many times slower."
+    )
+}
 
 /// What may be concluded from a run, where that is less than usual.
-fn statement(environment: &Environment) -> Option<String> {
-    let emulated = (environment.accel == Some(Accel::Tcg)).then(|| EMULATED.to_owned());
+fn statement(run: &Run) -> Option<String> {
+    let environment = &run.environment;
+    let mut cells = run.samples.iter().map(|sample| &sample.cell).chain(run.skipped.iter().map(|s| &s.cell)).peekable();
+    let on_disks = cells.peek().is_none() || cells.any(|cell| cell.targets().next().is_some());
+    let emulated = (environment.accel == Some(Accel::Tcg)).then(|| of_emulated(on_disks));
     let capped = environment.cap_ratio.map(|cap| {
         format!(
             "To protect the other guests (--gentle) each workload was capped at {:.0} % of what a short native probe \
@@ -68,7 +76,7 @@ pub fn summarise(run: &Run) -> Summary {
         state: run.state.clone(),
         environment: run.environment.clone(),
         emulated,
-        statement: statement(&run.environment),
+        statement: statement(run),
         headline: headline::headline(run, &rows, &shares, &baseline, &convergence, emulated),
         explained: explain::explain(run, &controls, &convergence),
         convergence,

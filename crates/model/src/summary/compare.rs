@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::SCHEMA_VERSION;
 use crate::cell::Cell;
+use crate::figure::Better;
 use crate::result::Run;
 use crate::stats::{Ratio, independent_ratio};
 
@@ -31,12 +32,19 @@ pub struct CellComparison {
     pub cell: Cell,
     /// Name of the figure that it is judged by.
     pub figure: String,
+    /// Which way is better.
+    #[serde(default = "more")]
+    pub better: Better,
     /// Second run over first, of a figure of which less is better the first over the second: above 1 is faster.
     pub figure_ratio: Ratio,
     /// Whether the interval excludes "equal".
     pub differs: bool,
     /// `faster`, `slower` or `no difference shown`.
     pub verdict: String,
+}
+
+fn more() -> Better {
+    Better::More
 }
 
 /// Run B against run A.
@@ -90,6 +98,7 @@ fn cell(a: &Run, b: &Run, cell: &Cell) -> Option<CellComparison> {
     Some(CellComparison {
         key: cell.key(),
         cell: cell.clone(),
+        better: judge.figure.better,
         figure: judge.figure.name,
         figure_ratio: ratio,
         differs: verdict != "no difference shown",

@@ -282,7 +282,10 @@ fn what_needs_native_cells_is_refused_without() {
     // Control cells are of one actor on a disk.
     let machine = "[[matrix]]\nsides = [\"qemu\"]\nmachine = true\nworkloads = [\"openssl\"]\n";
     let of_machine = format!("{GUESTS}{machine}[control]\nworkloads = [\"openssl\"]\n");
-    assert_eq!(one(&disks(), &of_machine), "26: control.workloads: unknown entry `openssl`; there is seq-write");
+    assert_eq!(
+        one(&disks(), &of_machine),
+        "26: control.workloads: `openssl` works in no cell of this study alone and on a disk: those that do are seq-write"
+    );
     let steady = disks().replace("max_pairs", "steady_state = true\nmax_pairs");
     assert!(said(&steady, GUESTS).is_empty());
     assert_eq!(

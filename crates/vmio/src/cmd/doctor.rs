@@ -10,6 +10,7 @@ use vmio_look::neighbours;
 use vmio_look::require::{Check, Requirement};
 use vmio_look::trace;
 use vmio_look::{Managed, managers};
+use vmio_model::cell::Nic;
 use vmio_model::result::Accel;
 use vmio_node::{Local, Node};
 use vmio_rig::disks::drivers;
@@ -19,6 +20,8 @@ use vmio_rig::disks::targets;
 use vmio_rig::guests;
 use vmio_rig::image;
 use vmio_rig::lab;
+use vmio_rig::nets;
+use vmio_rig::nics;
 use vmio_rig::settings;
 use vmio_rig::workloads;
 
@@ -89,13 +92,41 @@ fn abilities() -> Vec<Ability> {
             needed: true,
         });
     }
+    // Disks are measured without them.
+    for n in nets::ALL {
+        all.push(Ability {
+            point: "network",
+            name: n.name().into(),
+            about: n.about(),
+            requirements: n.requirements().iter().collect(),
+            needed: false,
+        });
+    }
+    for n in nics::ALL {
+        all.push(Ability {
+            point: "nic",
+            name: n.name().into(),
+            about: n.about(),
+            requirements: Vec::new(),
+            needed: false,
+        });
+        if n.is_virtio() {
+            all.push(Ability {
+                point: "nic",
+                name: Nic { vhost: true, ..Nic::new(n.name()) }.label(),
+                about: "the same, its packets carried by the host's kernel",
+                requirements: vec![&nets::VHOST],
+                needed: false,
+            });
+        }
+    }
     for s in settings::ALL {
         all.push(Ability {
             point: "setting",
             name: s.name().into(),
             about: s.about(),
-            requirements: Vec::new(),
-            needed: true,
+            requirements: s.requirements().iter().collect(),
+            needed: false,
         });
     }
     for w in workloads::ALL {

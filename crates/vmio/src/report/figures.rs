@@ -80,6 +80,14 @@ impl Beside {
     }
 }
 
+impl Beside {
+    /// All that is shown.
+    pub fn shown(&self) -> impl Iterator<Item = &Shown> {
+        let of_actors = self.actors.iter().flat_map(|part| part.judged.iter().chain(&part.beside));
+        self.figures.iter().chain(of_actors).chain(&self.fairness)
+    }
+}
+
 /// Whether both count the same.
 fn same(a: &FigureRow, b: &FigureRow) -> bool {
     (&a.name, a.unit, a.form) == (&b.name, b.unit, b.form)

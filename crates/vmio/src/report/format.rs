@@ -77,14 +77,17 @@ pub fn spread(e: &Estimate) -> String {
     }
 }
 
-/// A value with its interval: `6.20 Gbit/s ±2 %`. That of a share of itself is in points, `1.2 % ±0.1`, and around
-/// nothing it is as large as it is, `0 packets ±2 packets`.
+/// A value with its interval: `6.20 Gbit/s ±2 %`. That of a share of itself is in points, `1.2 % ±0.1 points`, and
+/// around nothing it is as large as it is, `0 packets ±2 packets`.
 pub fn estimate(unit: Unit, e: &Estimate) -> String {
     let value = figure(unit, e.value);
     match e.interval.map(|i| i.half_width()) {
         None => format!("{value}, no interval"),
         Some(0.0) => value,
-        Some(half) if unit == Unit::Ratio => format!("{value} ±{}", points(half)),
+        Some(half) if unit == Unit::Ratio => {
+            let half = points(half);
+            format!("{:.*} % ±{half} points", decimals(&half), e.value * 100.0)
+        }
         Some(half) if e.value > 0.0 => format!("{value} ±{} %", two(half / e.value * 100.0)),
         Some(half) => format!("{value} ±{}", figure(unit, half)),
     }
@@ -106,16 +109,29 @@ pub fn times(ratio: &Ratio) -> String {
 
 /// A difference in the unit of its figure: `+1.2 points ±0.1`, `-3.00 µs ±1.00 µs`.
 pub fn difference(unit: Unit, d: &Difference) -> String {
-    let size = |x: f64| if unit == Unit::Ratio { points(x) } else { figure(unit, x) };
+    let half = d.interval.filter(|_| d.pairs > 2).map(|i| i.half_width());
+    let size = |x: f64| match (unit, half.map(points)) {
+        (Unit::Ratio, Some(half)) => format!("{:.*}", decimals(&half), x * 100.0),
+        (Unit::Ratio, None) => points(x),
+        _ => figure(unit, x),
+    };
     let sign = match size(d.value.abs()) {
         none if none == size(0.0) => "",
         _ if d.value < 0.0 => "-",
         _ => "+",
     };
     let word = if unit == Unit::Ratio { " points" } else { "" };
-    let interval = d.interval.filter(|_| d.pairs > 2);
-    let interval = interval.map_or(" (no interval)".into(), |i| format!(" ±{}", size(i.half_width())));
+    let interval = match (half, unit) {
+        (None, _) => " (no interval)".into(),
+        (Some(half), Unit::Ratio) => format!(" ±{}", points(half)),
+        (Some(half), _) => format!(" ±{}", figure(unit, half)),
+    };
     format!("{sign}{}{word}{interval}", size(d.value.abs()))
+}
+
+/// How many decimals a number was written with: what is told with an interval has as many as that.
+fn decimals(number: &str) -> usize {
+    number.split_once('.').map_or(0, |(_, decimals)| decimals.len())
 }
 
 /// A time: `61 µs`, `1.21 ms`, `2.4 s`.
@@ -127,23 +143,21 @@ pub fn time(seconds: f64) -> String {
     }
 }
 
-/// A span of a ratio as percentages: `41–47 %`.
-fn span(low: f64, high: f64) -> String {
-    let (low, high) = (low * 100.0, high * 100.0);
-    // Whole numbers, unless they would hide that there is a width at all.
-    if high - low < 1.0 || high < 10.0 { format!("{low:.1}–{high:.1} %") } else { format!("{low:.0}–{high:.0} %") }
-}
-
 /// A percentage of a ratio: `44 %`, `2.2 %`.
 pub fn percent(ratio: f64) -> String {
     let p = ratio * 100.0;
     if p.abs() < 9.95 { format!("{p:.1} %") } else { format!("{p:.0} %") }
 }
 
-/// `44 % (41–47 %)`; without an interval it says so.
+/// `44 % (41–47 %)`, `11.1 % (10.9–11.3 %)`; without an interval it says so.
 pub fn share(ratio: &Ratio) -> String {
     match ratio.told_interval() {
-        Some(i) => format!("{} ({})", percent(ratio.value), span(i.low, i.high)),
+        Some(i) => {
+            let [value, low, high] = [ratio.value, i.low, i.high].map(|x| x * 100.0);
+            // Whole numbers, unless they would hide that there is a width at all.
+            let decimals = usize::from(high - low < 1.0 || high < 10.0);
+            format!("{value:.decimals$} % ({low:.decimals$}–{high:.decimals$} %)")
+        }
         None => format!("{} (no interval)", percent(ratio.value)),
     }
 }
@@ -250,12 +264,17 @@ mod tests {
         assert_eq!(share(&known), "44 % (41–47 %)");
         let narrow = Ratio { value: 0.022, interval: Some(Interval { low: 0.0213, high: 0.0227 }), pairs: 5, ..ratio };
         assert_eq!(share(&narrow), "2.2 % (2.1–2.3 %)");
+        // The figure has as many decimals as its interval.
+        let of = |value, low, high| share(&Ratio { value, interval: Some(Interval { low, high }), ..known });
+        assert_eq!((&*of(0.111, 0.109, 0.113), &*of(0.088, 0.071, 0.108)), ("11.1 % (10.9–11.3 %)", "9 % (7–11 %)"));
     }
 
     #[test]
     fn shares_of_themselves_are_told_in_points() {
         let of = |value: f64, low: f64, high: f64| Estimate { value, interval: Some(Interval { low, high }), n: 5 };
-        assert_eq!(estimate(Unit::Ratio, &of(0.012, 0.0114, 0.0126)), "1.2 % ±0.06");
+        assert_eq!(estimate(Unit::Ratio, &of(0.012, 0.0114, 0.0126)), "1.20 % ±0.06 points");
+        assert_eq!(estimate(Unit::Ratio, &of(0.0003, -0.0006, 0.0012)), "0.03 % ±0.09 points");
+        assert_eq!(estimate(Unit::Ratio, &of(0.088, -0.082, 0.258)), "9 % ±17 points");
         assert_eq!(estimate(Unit::BitsPerSecond, &of(6.2e9, 6.1e9, 6.3e9)), "6.20 Gbit/s ±1.6 %");
         assert_eq!(estimate(Unit::Count, &of(0.0, -1.0, 1.0)), "0 ±1.00");
         assert_eq!(estimate(Unit::Count, &of(0.0, 0.0, 0.0)), "0");
@@ -264,7 +283,7 @@ mod tests {
             |unit, value: f64, interval, pairs| difference(unit, &Difference { value, interval, pairs, boots: 3 });
         assert_eq!(far(Unit::Ratio, 0.012, some(0.011, 0.013), 5), "+1.2 points ±0.1");
         assert_eq!(far(Unit::Ratio, -0.0002, some(-0.0006, 0.0002), 5), "-0.02 points ±0.04");
-        assert_eq!(far(Unit::Ratio, -0.00001, some(-0.0006, 0.0006), 5), "0.0 points ±0.06");
+        assert_eq!(far(Unit::Ratio, -0.00001, some(-0.0006, 0.0006), 5), "0.00 points ±0.06");
         assert_eq!(far(Unit::Seconds, 3e-6, some(0.0, 6e-6), 2), "+3.00 µs (no interval)");
         let ratio = Ratio { value: 2.0, interval: some(1.9, 2.1), pairs: 5, boots: 5 };
         assert_eq!(times(&ratio), "2.00× (1.90–2.10)");

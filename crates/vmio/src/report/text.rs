@@ -1,7 +1,9 @@
 //! The report for a terminal, at most [`WIDTH`] columns.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use vmio_model::figure::Better;
 use vmio_model::summary::Comparison;
 
 use super::code::broken;
@@ -76,6 +78,13 @@ pub fn comparison(c: &Comparison, style: Style) -> String {
             CELL,
             &format!("{:<18} {verdict}{fill} {:>2}", format::factor(&cell.figure_ratio), cell.figure_ratio.pairs),
         );
+    }
+    if c.cells.iter().any(|cell| cell.better == Better::Less) {
+        let turned = format!("run {} / run {}", c.a, c.b);
+        let names: BTreeSet<&str> =
+            c.cells.iter().filter(|cell| cell.better == Better::Less).map(|cell| cell.figure.as_str()).collect();
+        let names = names.into_iter().collect::<Vec<_>>().join(", ");
+        out.paragraph("", 0, &format!("Of {names} less is better: there it is {turned}, so that above 1 is faster."));
     }
     for (run, keys) in [(c.a, &c.only_a), (c.b, &c.only_b)] {
         for key in keys {

@@ -9,7 +9,7 @@ use vmio_model::stats::Estimate;
 use vmio_model::summary::steady::Steady;
 use vmio_model::summary::{CellRow, Summary};
 
-use super::groups::Row;
+use super::groups::{self, Row};
 use super::{Report, format};
 
 /// The notes under a row: what must be known before its figures are believed.
@@ -57,7 +57,14 @@ pub fn not_taken_for_granted(report: &Report<'_>) -> String {
     let less = less && report.versus.any();
     let less =
         less.then(|| "Of what is better when there is less of it, a share is the baseline's over the cell's.".into());
-    report.versus.told().into_iter().chain(less).collect::<Vec<String>>().join(" ")
+    let times = times(report).then(|| "× is how many times a figure is its baseline's where less is better.".into());
+    report.versus.told().into_iter().chain(less).chain(times).collect::<Vec<String>>().join(" ")
+}
+
+/// Whether any figure is shown with `×`: one beside what its cell is judged by, or of one of several actors.
+fn times(report: &Report<'_>) -> bool {
+    let groups = groups::groups(report);
+    groups.iter().flat_map(|group| &group.rows).any(|row| row.beside.shown().any(|shown| shown.share.contains('×')))
 }
 
 fn list(rounds: &[u32]) -> String {

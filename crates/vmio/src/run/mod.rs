@@ -45,7 +45,8 @@ pub struct Wishes {
     /// default when others run)
     #[arg(long, conflicts_with = "no_gentle")]
     pub gentle: bool,
-    /// Do not protect other guests
+    /// Do not protect other guests. While others run, cells on networks and on the machine itself are measured only
+    /// with this: they cannot be capped
     #[arg(long)]
     pub no_gentle: bool,
     /// Share of the measured bandwidth that --gentle may use
@@ -235,7 +236,10 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
         .into());
     }
     study.repeat.max_minutes = wishes.minutes.unwrap_or(study.repeat.max_minutes);
-    // Where no cell is on a disk there is nothing to limit.
+    if wishes.gib.is_some() && study.repeat.max_gib_written.is_none() {
+        let why = format!("no cell of the study {} is on a disk, and --gib limits what is written to one", study.name);
+        return Err(Failure::new(Exit::Usage, why).help("leave out --gib").into());
+    }
     study.repeat.max_gib_written = study.repeat.max_gib_written.map(|gib| wishes.gib.unwrap_or(gib));
     if wishes.steady_state && !study.can_become_steady() {
         let why = format!("no cell of the study {} can become steady: only native cells on disks do", study.name);

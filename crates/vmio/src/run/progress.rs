@@ -10,7 +10,12 @@ use vmio_model::study::Study;
 use vmio_model::study::plan::Plan;
 
 use super::engine::Event;
+use crate::fit;
+use crate::report::format::two;
 use crate::report::plan::duration;
+
+/// Columns of a cell's name before its share.
+const KEY: usize = 52;
 
 /// Shows events of the measuring loop.
 pub struct Progress {
@@ -22,6 +27,8 @@ pub struct Progress {
     /// Whether they are compared with the host itself.
     natively: bool,
     max_seconds: f64,
+    /// Half of the interval's width at which a share is known.
+    half_width: f64,
     stored: u32,
     shown_shares: bool,
     /// The last round that was told; an A/A run goes back and forth between two.
@@ -38,6 +45,7 @@ impl Progress {
             compares: study.cells().iter().any(|cell| study.compares(cell)),
             natively: study.baseline.is_native(),
             max_seconds: study.repeat.max_minutes * 60.0,
+            half_width: study.repeat.half_width,
             stored: 0,
             shown_shares: false,
             told: None,
@@ -103,7 +111,14 @@ impl Progress {
             self.shown_shares = true;
             let share = if self.natively { "guest as a share of native" } else { "each as a share of its baseline" };
             lines.push(format!("first figures, one pair each, {share} (the report has intervals and what they mean):"));
-            lines.extend(shares.iter().map(|(key, share)| format!("  {key:<52} {:>5.0} %", share.value * 100.0)));
+            for (key, share) in shares {
+                let share = format!("{:>5.0} %", share.value * 100.0);
+                // A name that is too long for its column stands above.
+                match fit::columns(key) > KEY {
+                    true => lines.extend([format!("  {key}"), format!("  {:KEY$} {share}", "")]),
+                    false => lines.push(format!("  {} {share}", fit::left(key, KEY))),
+                }
+            }
         }
         let done = format!("round {} done after {}", round + 1, duration(elapsed));
         let left = self.left();
@@ -115,14 +130,18 @@ impl Progress {
             lines.push(format!("{done}: no share yet; {left}"));
             return lines;
         }
-        let wide = shares.values().filter(|r| r.interval.is_none_or(|i| i.half_width() > 0.05)).count();
-        lines.push(format!("{done}: {wide} of {} shares still wider than ±5 points; {left}", shares.len()));
+        let wide = shares.values().filter(|r| r.interval.is_none_or(|i| i.half_width() > self.half_width)).count();
+        lines.push(format!(
+            "{done}: {wide} of {} shares still wider than ±{} points; {left}",
+            shares.len(),
+            two(self.half_width * 100.0)
+        ));
         lines
     }
 
     /// A line that stays.
     pub fn line(&self, text: &str) {
-        let text = shown::lines(text);
+        let text = folded(&shown::lines(text));
         let mut err = std::io::stderr().lock();
         let _ = if self.terminal { writeln!(err, "\r\x1b[K{text}") } else { writeln!(err, "{text}") };
     }
@@ -131,7 +150,7 @@ impl Progress {
     pub fn transient(&self, text: &str) {
         if self.terminal {
             let mut err = std::io::stderr().lock();
-            let _ = write!(err, "\r\x1b[K{}", shown::line(text).chars().take(99).collect::<String>());
+            let _ = write!(err, "\r\x1b[K{}", shown::line(text).chars().take(fit::WIDTH - 1).collect::<String>());
             let _ = err.flush();
         }
     }
@@ -146,10 +165,21 @@ impl Progress {
     }
 }
 
+/// Lines that are too long, broken at spaces; what goes on stands further in.
+fn folded(text: &str) -> String {
+    let folded = |line: &str| {
+        let indent = line.len() - line.trim_start().len();
+        fit::paragraph(&" ".repeat(indent), indent + 2, line.trim_start())
+    };
+    let one = |line: &str| if fit::columns(line) > fit::WIDTH { folded(line) } else { format!("{line}\n") };
+    text.lines().map(one).collect::<String>().trim_end_matches('\n').to_owned()
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use vmio_model::stats::Interval;
     use vmio_model::study::plan::{Rates, estimate};
 
     const STUDY: &str = r#"
@@ -199,6 +229,16 @@ mod tests {
         assert!(native[2].starts_with("round 1 done after 9 s: 1 of 1 shares still wider"), "{native:?}");
         let other = progress("baseline = { like = { settings = {} } }").round(0, &shares, 9.0);
         assert!(other[0].contains("each as a share of its baseline"), "{other:?}");
+        let mut wide = Progress { half_width: 0.1, ..progress("") };
+        let known = Ratio { interval: Some(Interval { low: 0.86, high: 1.0 }), ..ratio };
+        let long = "bridge.remote/qemu:vcpus=2:pins=0+1/virtio-net+vhost+q2/iperf3-tcp [rate=100mbit]".to_owned();
+        let lines = wide.round(0, &BTreeMap::from([(long.clone(), known)]), 9.0);
+        assert_eq!((lines[1].trim(), lines[2].trim()), (&*long, "93 %"), "{lines:?}");
+        assert!(lines[3].contains("0 of 1 shares still wider than ±10 points"), "{lines:?}");
+        for line in native.iter().chain(&lines).map(|line| folded(line)) {
+            assert!(line.lines().all(|line| fit::columns(line) <= fit::WIDTH), "{line}");
+        }
+        assert_eq!(folded("  a\n\nb"), "  a\n\nb", "what is short stays as it is");
         let early = progress("").round(0, &BTreeMap::new(), 9.0);
         assert_eq!(early.len(), 1, "{early:?}");
         assert!(early[0].starts_with("round 1 done after 9 s: no share yet; about "), "{early:?}");

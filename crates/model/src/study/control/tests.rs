@@ -120,6 +120,12 @@ fn only_what_the_study_asks_for_is_explained() {
     assert_eq!(Study::parse("stored", &study().to_toml(), &names()).unwrap(), study());
     let refused = with(r#"["dd-wrte"]"#).unwrap_err().to_string();
     assert!(refused.contains("control.workloads: unknown entry `dd-wrte`; did you mean `dd-write`?"), "{refused}");
+    // A workload that there is, but not in this study.
+    let one = STUDY.replace(r#"["dd-write", "dd-read"]"#, r#"["dd-read"]"#);
+    let refused = Study::parse("x.toml", &one, &names()).unwrap_err().to_string();
+    let said =
+        "control.workloads: `dd-write` works in no cell of this study alone and on a disk: those that do are dd-read";
+    assert!(refused.contains(said), "{refused}");
     let refused = Study::parse("x.toml", &STUDY.replace("[control]", "[control]\nbelow = 1"), &names());
     assert!(refused.unwrap_err().to_string().contains("control.below: unknown key"));
 }

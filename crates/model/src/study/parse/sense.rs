@@ -1,6 +1,7 @@
 //! What only the whole study shows: each part is right by itself, and together they make no sense.
 
 use toml::Spanned;
+use toml::de::DeValue;
 
 use crate::cell::{Actor, Baseline, Cell, Subject};
 use crate::study::{Controlled, Matrix, NamedCell, Names, Sort, Study};
@@ -12,6 +13,7 @@ impl Reader<'_> {
         &mut self,
         top: &Section<'_, '_>,
         read: Option<(&Vec<Matrix>, &Vec<NamedCell>)>,
+        names: &Names,
     ) -> Option<Option<Controlled>> {
         if !top.table.contains_key("control") {
             return Some(None);
@@ -24,7 +26,22 @@ impl Reader<'_> {
             let workload = cell.disk().map(|on| on.workload.to_owned());
             measured.extend(workload.filter(|workload| !measured.contains(workload)));
         }
-        let workloads = self.entries(&s, "workloads", &measured, None)?;
+        let words: Vec<&str> = measured.iter().map(String::as_str).collect();
+        let workloads = self.list(&s, "workloads", None, |reader, item, path| {
+            match item.get_ref() {
+                // It is known, but nothing of it is explained.
+                DeValue::String(name) if !words.contains(&&**name) && names.works_on(name).is_some() => {
+                    let there = match words.is_empty() {
+                        true => "no cell is one actor on a disk".to_owned(),
+                        false => format!("those that do are {}", words.join(", ")),
+                    };
+                    let what = format!("`{name}` works in no cell of this study alone and on a disk: {there}");
+                    reader.problem(&item.span(), path, what);
+                    None
+                }
+                _ => reader.word(item, path, &words).map(|i| words[i].to_owned()),
+            }
+        })?;
         Some(Some(Controlled { workloads }))
     }
 

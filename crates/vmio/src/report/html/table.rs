@@ -47,8 +47,7 @@ pub(super) fn measured(report: &Report<'_>) -> Html {
 /// What the drawings and columns mean.
 fn words(report: &Report<'_>, groups: &[Group<'_>]) -> String {
     let mut words =
-        "Bars begin at zero; the whisker is the 95 % interval of the mean, and a bar without one has too few \
-        samples for it. "
+        "Bars begin at zero; the whisker is the 95 % interval, and a bar without one has too few samples for it. "
             .to_owned();
     words += &view::shares_are(report).replace(" with 95 % intervals", "");
     if groups.iter().any(Group::on_disk) {

@@ -4,7 +4,7 @@ mod document;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vmio_model::cell::Cell;
+use vmio_model::cell::{Cell, Subject};
 use vmio_model::study::MIB;
 use vmio_model::words::count;
 use vmio_rig::disks::space::gib;
@@ -54,17 +54,23 @@ pub fn text(plan: &Planned) -> String {
     if let Some(placed) = &plan.placed {
         where_targets_go(placed, plan, &mut row);
     }
+    let paths = networks(&cells);
+    if !paths.is_empty() {
+        row("networks", format!("{}, in namespaces of vmio's own", paths.join("; ")));
+    }
     if let Some(baseline) = versus::planned(&plan.study.baseline) {
         row("baseline", baseline);
     }
     let times = range(c.min_rounds.to_string(), c.max_rounds.to_string());
     let native_only = plan.study.is_native_only();
     if native_only {
-        row("cells", format!("{} native cells, each {times} times; no guest is booted", c.native_cells));
+        let native = count(c.native_cells as usize, "native cell");
+        row("cells", format!("{native}, each {times} times; no guest is booted"));
     } else {
         let boots = plan.study.repeat.min_boots;
         let native = if c.native_cells > 0 { format!("{} native and ", c.native_cells) } else { String::new() };
-        let cells = format!("{native}{guests} guest cells, each {times} times, over at least {boots} boots");
+        let guests = count(guests as usize, "guest cell");
+        let cells = format!("{native}{guests}, each {times} times, over at least {boots} boots");
         row("cells", cells);
         row(
             "guests on",
@@ -76,15 +82,18 @@ pub fn text(plan: &Planned) -> String {
     }
     if c.control_cells > 0 {
         let most = c.control_cells;
-        row("controls", format!("at most {most} more native cells from the second round on; the first one says which"));
+        let more = count(most as usize, "more native cell");
+        row("controls", format!("at most {more} from the second round on; the first one says which"));
     }
-    let sides = match c.native_cells {
-        0 => "guests get",
-        _ if native_only => "limited to",
-        _ => "both sides",
+    // Beside a guest one may work natively, too.
+    let natively = cells.iter().flat_map(Cell::actors).any(|actor| actor.side.is_native());
+    let sides = match () {
+        () if native_only => "limited to",
+        () if natively => "both sides",
+        () => "guests get",
     };
     row(sides, has(plan));
-    if c.native_cells > 0 {
+    if natively {
         row("", format!("natively: {}", plan.held.native));
     }
     if let Some(qemu) = &plan.held.qemu {
@@ -121,11 +130,13 @@ pub fn text(plan: &Planned) -> String {
         row("space", format!("{} at a time; {space}", gib(placed.needed_bytes)));
     }
     let device = cells.iter().flat_map(Cell::targets).any(takes_device);
-    let held = match c.native_cells {
-        0 => "for holding QEMU to its processors",
-        _ => "for holding the native side to the guest's memory",
-    };
-    row("root", format!("needed {}{held}", if device { "for the block device and " } else { "" }));
+    let needs = [
+        device.then_some("the block device"),
+        (!paths.is_empty()).then_some("network namespaces"),
+        Some(if natively { "holding the native side to the guest's memory" } else { "holding QEMU to its processors" }),
+    ];
+    let needs: Vec<String> = needs.into_iter().flatten().map(|need| format!("for {need}")).collect();
+    row("root", format!("needed {}", needs.join(" and ")));
     let mut who: Vec<String> = plan.others.guests.iter().take(SHOWN).map(|g| g.label()).collect();
     if let Some(more) = plan.others.guests.len().checked_sub(SHOWN).filter(|n| *n > 0) {
         who.push(format!("{more} more"));
@@ -145,9 +156,12 @@ pub fn text(plan: &Planned) -> String {
         }
         (false, false) => row("others", format!("{who} run here and are not spared (--no-gentle)")),
     }
+    let namespace = if paths.is_empty() { "" } else { "network namespace, " };
     row(
         "undone",
-        "every file, volume, device, process and control group that it makes; nothing else is changed".into(),
+        format!(
+            "every file, volume, device, {namespace}process and control group that it makes; nothing else is changed"
+        ),
     );
     let mut told = BTreeSet::new();
     for s in &plan.skipped {
@@ -166,6 +180,27 @@ pub fn text(plan: &Planned) -> String {
         }
     }
     t
+}
+
+/// The networks that cells work over, each with who does: `bridge: guests by virtio-net, e1000`, `veth: natively`.
+fn networks(cells: &[Cell]) -> Vec<String> {
+    let mut all: Vec<(&str, Vec<String>)> = Vec::new();
+    for actor in cells.iter().flat_map(Cell::actors) {
+        let Subject::Path { network, .. } = &actor.subject else { continue };
+        let who = actor.subject.seen_by().unwrap_or_else(|| "natively".to_owned());
+        match all.iter_mut().find(|(name, _)| name == network) {
+            Some((_, seen)) if !seen.contains(&who) => seen.push(who),
+            Some(_) => {}
+            None => all.push((network, vec![who])),
+        }
+    }
+    let told = |(network, who): &(&str, Vec<String>)| {
+        let guests: Vec<&str> = who.iter().map(String::as_str).filter(|who| *who != "natively").collect();
+        let guests = (!guests.is_empty()).then(|| format!("guests by {}", guests.join(", ")));
+        let natively = who.iter().any(|who| who == "natively").then(|| "natively".to_owned());
+        format!("{network}: {}", guests.into_iter().chain(natively).collect::<Vec<_>>().join(" and "))
+    };
+    all.iter().map(told).collect()
 }
 
 /// What each side has, and what guests of other shapes have at most.

@@ -77,7 +77,9 @@ impl Out {
         let label = format!("  {}", row.label);
         let [p50, p99] = view::latencies(row.cell).map(|e| latency(&e));
         let label = self.or_above(&label);
-        self.line(&columns([label, &p50, &p99, &figure, &share(row), n]));
+        let (room, line) = columns([&p50, &p99, &figure, &share(row), n]);
+        let label = if fit::columns(label) <= room { label } else { self.above(label) };
+        self.line(&format!("{}{line}", fit::left(label, room)));
     }
 
     /// The figures below a row: its others, and those of each of several actors.
@@ -104,23 +106,25 @@ impl Out {
     fn wide(&mut self, [figures, shares]: [usize; 2], label: &str, figure: &str, share: &str, n: &str) {
         let label = self.or_above(label);
         let (figure, share) = (narrow(figure), narrow(share));
-        let before = format!("{}{}", fit::left(label, LABEL), fit::right(&figure, figures));
+        let before = |width: usize| format!("{}{}", fit::left(label, LABEL), fit::right(&figure, width));
         let after = |width: usize| format!("{}{}", fit::right(&share, width), fit::right(n, 4));
-        let line = format!("{before}{}", after(shares));
-        let flush = !figure.is_empty() && fit::columns(&share) >= shares;
-        if flush || fit::columns(line.trim_end()) > WIDTH {
-            self.line(&before);
-            self.line(&after(LABEL + figures + shares));
+        // A share that is wider than its column takes of the room before it.
+        let over = if share.is_empty() { 0 } else { (fit::columns(&share) + 1).saturating_sub(shares) };
+        if fit::columns(&figure) + over <= figures {
+            self.line(&(before(figures - over) + &after(shares + over)));
         } else {
-            self.line(&line);
+            self.line(&before(figures));
+            self.line(&after(LABEL + figures + shares));
         }
     }
 
     /// A label, or nothing where it is too long for its column and was written above.
     fn or_above<'b>(&mut self, label: &'b str) -> &'b str {
-        if fit::columns(label) <= LABEL {
-            return label;
-        }
+        if fit::columns(label) <= LABEL { label } else { self.above(label) }
+    }
+
+    /// Writes a label above its row, which begins with nothing then.
+    fn above(&mut self, label: &str) -> &'static str {
         let text = label.trim_start();
         let indent = label.len() - text.len();
         self.paragraph(&" ".repeat(indent), indent + 2, text);
@@ -180,7 +184,10 @@ const AT_THE_DEVICE: &str = "KiB: mean request at the device (avgrq-sz, which co
 /// The head of the columns of a thing.
 fn head(group: &Group<'_>, versus: &Versus) -> String {
     match group.on_disk() {
-        true => columns(["", "p50", "p99", "figure (95 %)", versus.narrow(), "n"]),
+        true => {
+            let (room, line) = columns(["p50", "p99", "figure (95 %)", versus.narrow(), "n"]);
+            format!("{:room$}{line}", "")
+        }
         false => {
             let [figures, shares] = ELSEWHERE;
             let (figure, share) = (fit::right("figure (95%)", figures), fit::right(versus.narrow(), shares));
@@ -207,9 +214,17 @@ fn narrow(text: &str) -> String {
     text.replace(" %", "%")
 }
 
-fn columns(cells: [&str; 6]) -> String {
-    let [label, p50, p99, figure, share, n] = cells.map(narrow);
-    format!("{label:<LABEL$}{p50:>8}{p99:>8}{figure:>17}{share:>16}{n:>4}")
+/// The columns of a disk after its label, and how much room is left for that. What is wider than its column takes
+/// of the room before it.
+fn columns(cells: [&str; 5]) -> (usize, String) {
+    let (mut over, mut line) = (0, String::new());
+    for (cell, width) in cells.map(narrow).iter().zip([8, 8, 17, 16, 4]).rev() {
+        let needs = if cell.is_empty() { 0 } else { fit::columns(cell) + 1 };
+        let has = needs.max(width - over.min(width));
+        over = (over + has) - width;
+        line = fit::right(cell, has) + &line;
+    }
+    (LABEL - over.min(LABEL), line)
 }
 
 /// What the device saw: KiB, depth, busy.
