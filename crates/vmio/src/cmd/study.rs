@@ -1,5 +1,9 @@
 //! `vmio study`: the studies that come with vmio, and one's own.
 
+use std::ffi::OsStr;
+
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::{Arg, Command};
 use schemars::JsonSchema;
 use serde::Serialize;
 use vmio_model::failure::{Exit, Failure};
@@ -34,11 +38,13 @@ enum Verb {
     /// Print a study's TOML
     Show {
         /// Name of a study
+        #[arg(value_parser = Offered(bundled), hide_possible_values = true)]
         name: String,
     },
     /// Run a study
     Run {
         /// Name of a study, or path of a TOML file
+        #[arg(value_parser = Offered(bundled), hide_possible_values = true)]
         study: String,
         #[command(flatten)]
         wishes: Box<Wishes>,
@@ -48,6 +54,7 @@ enum Verb {
     /// Check which effects that a paper reports appear in your newest run of its study
     Compare {
         /// Name of a study that repeats a paper's measurements
+        #[arg(value_parser = Offered(of_papers), hide_possible_values = true)]
         study: String,
         /// What to compare it with
         #[arg(value_enum)]
@@ -56,6 +63,32 @@ enum Verb {
         #[arg(long, value_name = "RUN")]
         of: Option<RunId>,
     },
+}
+
+/// Takes any word, and offers these to a shell that completes it.
+#[derive(Clone)]
+struct Offered(fn() -> Vec<&'static str>);
+
+impl TypedValueParser for Offered {
+    type Value = String;
+
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new((self.0)().into_iter().map(PossibleValue::new)))
+    }
+}
+
+/// Names of the studies that come with vmio.
+fn bundled() -> Vec<&'static str> {
+    studies::ALL.iter().map(|(name, _)| *name).collect()
+}
+
+/// Of these, those that repeat a paper's measurements.
+fn of_papers() -> Vec<&'static str> {
+    papers::all().iter().map(|paper| paper.study.as_str()).collect()
 }
 
 /// What a study can be compared with.
