@@ -34,6 +34,13 @@ pub fn cpu(cell: &CellRow) -> [String; 3] {
     ]
 }
 
+/// Whether any of these has a figure for each GB, and for each request: what none has needs no column.
+pub fn counted<'a>(rows: impl Iterator<Item = &'a CellRow>) -> [bool; 2] {
+    rows.map(cpu).fold([false; 2], |[gigabytes, requests], [gigabyte, request, _]| {
+        [gigabytes || !gigabyte.is_empty(), requests || !request.is_empty()]
+    })
+}
+
 /// What the columns of the CPU time mean. What is done with bytes is said as the workloads call it: disks move them.
 pub fn meaning(report: &Report<'_>) -> String {
     let bytes = done(report, Unit::Bytes, "moved");
@@ -58,6 +65,5 @@ fn done(report: &Report<'_>, unit: Unit, of_disks: &str) -> Vec<String> {
         true => BTreeSet::from([of_disks.to_owned()]),
         false => amounts_of(&report.run.workloads, &actor.workload, unit),
     });
-    let mut seen = BTreeSet::new();
-    names.filter(|name| seen.insert(name.clone())).collect()
+    groups::distinct(names)
 }

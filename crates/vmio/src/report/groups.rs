@@ -186,7 +186,7 @@ fn group<'a>(report: &'a Report<'_>, placed: &[Placed<'a>], members: &[usize], s
 }
 
 /// Each once, in the order in which they are first seen.
-fn distinct(all: impl Iterator<Item = String>) -> Vec<String> {
+pub(super) fn distinct(all: impl Iterator<Item = String>) -> Vec<String> {
     let mut seen = BTreeSet::new();
     all.filter(|text| seen.insert(text.clone())).collect()
 }

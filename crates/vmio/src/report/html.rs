@@ -105,6 +105,7 @@ fn cpu(report: &Report<'_>) -> Html {
     if rows.is_empty() && !report.summary.cells.is_empty() {
         return html! {};
     }
+    let [gigabytes, requests] = cost::counted(rows.iter().copied());
     html! {
         h2 { "CPU time" }
         details {
@@ -114,8 +115,8 @@ fn cpu(report: &Report<'_>) -> Html {
                     thead {
                         tr {
                             th.l scope="col" { "Cell" }
-                            th scope="col" { "Host, s/GB" }
-                            th scope="col" { "Host, each request" }
+                            @if gigabytes { th scope="col" { "Host, s/GB" } }
+                            @if requests { th scope="col" { "Host, each request" } }
                             th.l scope="col" { "QEMU, s/GB" }
                         }
                     }
@@ -124,8 +125,8 @@ fn cpu(report: &Report<'_>) -> Html {
                             @let [gigabyte, request, roles] = cost::cpu(cell);
                             tr {
                                 th scope="row" { (cell.key) }
-                                td { (gigabyte) }
-                                td { (request) }
+                                @if gigabytes { td { (gigabyte) } }
+                                @if requests { td { (request) } }
                                 td.l { (roles) }
                             }
                         }

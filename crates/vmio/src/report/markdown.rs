@@ -47,13 +47,19 @@ pub fn markdown(report: &Report<'_>) -> String {
     view::legend(summary).iter().for_each(|(mark, meaning)| put(format!("**{mark}**: {meaning}.\n")));
     put(paper::markdown(report));
     let cost = cost::rows(report);
+    let counted = cost::counted(cost.iter().copied());
     if !cost.is_empty() || summary.cells.is_empty() {
-        let head = "| cell | host, s/GB | host, each request | QEMU by thread role, s/GB |\n|---|--:|--:|---|";
+        let [a, b] = counted.map(|there| if there { "--:|" } else { "" });
+        let title = |dashes: &str, title: &'static str| if dashes.is_empty() { "" } else { title };
+        let (bytes, requests) = (title(a, " host, s/GB |"), title(b, " host, each request |"));
+        let head = format!("| cell |{bytes}{requests} QEMU by thread role, s/GB |\n|---|{a}{b}---|");
         put(format!("\n## CPU time\n\n{head}"));
     }
     for cell in cost {
         let [gigabyte, request, roles] = cost::cpu(cell);
-        put(format!("| {} | {gigabyte} | {request} | {} |", plain(&cell.key), plain(&roles)));
+        let told = [gigabyte, request].into_iter().zip(counted).filter(|(_, there)| *there);
+        let told: String = told.map(|(text, _)| format!(" {text} |")).collect();
+        put(format!("| {} |{told} {} |", plain(&cell.key), plain(&roles)));
     }
     let mended = like::mended(run);
     if !mended.is_empty() {

@@ -67,6 +67,15 @@ fn times(report: &Report<'_>) -> bool {
     groups.iter().flat_map(|group| &group.rows).any(|row| row.beside.shown().any(|shown| shown.share.contains('×')))
 }
 
+/// What a row gets of its baseline, in a column; empty where it is compared with nothing.
+pub fn share(row: &Row<'_>) -> String {
+    match row.share {
+        Some(s) if s.converged => format::share(&s.share_ratio),
+        Some(_) => "not converged".into(),
+        None => String::new(),
+    }
+}
+
 fn list(rounds: &[u32]) -> String {
     rounds.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -13,8 +13,8 @@ use vmio_model::result::{WorkloadResult, WorkloadTraits};
 use vmio_model::study::Sort;
 use vmio_node::Output;
 
-use super::{CLIENT, SERVER};
-use crate::workloads::{End, Error, Ready, Result, Role, Service, Stage, Wants, Workload};
+use super::{CLIENT, SERVER, address};
+use crate::workloads::{Error, Ready, Result, Role, Service, Stage, Wants, Workload};
 
 /// The port that it takes unless it is told another.
 const PORT: u16 = 5201;
@@ -66,7 +66,7 @@ enum Way {
 
 impl Iperf3 {
     fn args(&self, stage: &Stage) -> Result<Vec<String>> {
-        let server = address(stage.end(SERVER)?)?;
+        let server = address("iperf3", stage.end(SERVER)?)?;
         let mut args: Vec<String> =
             ["--client", &server, "--port", &stage.port(PORT).to_string(), "--json", "--connect-timeout", "5000"]
                 .map(String::from)
@@ -130,12 +130,6 @@ impl Iperf3 {
     }
 }
 
-/// The address of an end, as it is typed.
-fn address(end: &End) -> Result<String> {
-    let missing = || Error::Unfit { workload: "iperf3".into(), reason: "it was given no address".into() };
-    Ok(end.address().ok_or_else(missing)?.to_string())
-}
-
 impl Workload for Iperf3 {
     fn about(&self) -> &str {
         self.about
@@ -176,7 +170,7 @@ impl Workload for Iperf3 {
             "--server",
             "--one-off",
             "--bind",
-            &address(end)?,
+            &address("iperf3", end)?,
             "--port",
             &port.to_string(),
         ]);
@@ -293,7 +287,7 @@ mod tests {
         let stage = |seconds: f64| {
             let node: std::sync::Arc<dyn vmio_node::Node> = std::sync::Arc::new(vmio_node::Local::new());
             let at = crate::workloads::At::Address("198.18.0.1".parse().unwrap());
-            let end = super::End { node, at, enter: Vec::new(), exec_base: vmio_node::Exec::default() };
+            let end = crate::workloads::End { node, at, enter: Vec::new(), exec_base: vmio_node::Exec::default() };
             Stage { ends: [(SERVER, end)].into(), seconds, span: None, place: 0 }
         };
         let args = |mode: Iperf3, seconds: f64| mode.args(&stage(seconds)).unwrap().join(" ");

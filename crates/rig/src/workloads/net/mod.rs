@@ -6,7 +6,15 @@ mod sockperf;
 pub use iperf3::{TCP as IPERF3_TCP, TCP_REVERSE as IPERF3_TCP_REVERSE, UDP as IPERF3_UDP};
 pub use sockperf::TCP as SOCKPERF_TCP;
 
+use super::{End, Error, Result};
+
 /// The role that serves, at the peer.
 pub const SERVER: &str = "server";
 /// The role that is run to its end, at the actor.
 pub const CLIENT: &str = "client";
+
+/// The address of an end, as this program is told it.
+fn address(program: &str, end: &End) -> Result<String> {
+    let missing = || Error::Unfit { workload: program.into(), reason: "it was given no address".into() };
+    Ok(end.address().ok_or_else(missing)?.to_string())
+}

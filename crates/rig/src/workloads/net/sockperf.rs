@@ -14,8 +14,8 @@ use vmio_model::result::{WorkloadResult, WorkloadTraits};
 use vmio_model::study::Sort;
 use vmio_node::Output;
 
-use super::{CLIENT, SERVER};
-use crate::workloads::{End, Error, Ready, Result, Role, Service, Stage, Wants, Workload};
+use super::{CLIENT, SERVER, address};
+use crate::workloads::{Error, Ready, Result, Role, Service, Stage, Wants, Workload};
 
 /// The port that its manual names.
 const PORT: u16 = 11111;
@@ -120,12 +120,6 @@ fn number(text: &str, words: &str) -> Option<f64> {
     text.split(words).skip(1).find_map(|rest| rest.split([' ', '\n']).next()?.parse().ok())
 }
 
-/// The address of an end, as it is typed.
-fn address(end: &End) -> Result<String> {
-    let missing = || Error::Unfit { workload: "sockperf".into(), reason: "it was given no address".into() };
-    Ok(end.address().ok_or_else(missing)?.to_string())
-}
-
 impl Workload for Sockperf {
     fn about(&self) -> &'static str {
         "sockperf: one message of 14 bytes to the peer and its answer at a time, over TCP"
@@ -148,11 +142,18 @@ impl Workload for Sockperf {
             return Ok(None);
         }
         let (end, port) = (stage.end(SERVER)?, stage.port(PORT));
-        let exec = end.command("sockperf").args(["server", "-i", &address(end)?, "-p", &port.to_string(), "--tcp"]);
+        let exec = end.command("sockperf").args([
+            "server",
+            "-i",
+            &address("sockperf", end)?,
+            "-p",
+            &port.to_string(),
+            "--tcp",
+        ]);
         Ok(Some(Service { exec, ready: Ready::Listens(port) }))
     }
     fn run(&self, stage: &Stage) -> Result<WorkloadResult> {
-        let (end, server) = (stage.end(CLIENT)?, address(stage.end(SERVER)?)?);
+        let (end, server) = (stage.end(CLIENT)?, address("sockperf", stage.end(SERVER)?)?);
         let limit = Duration::from_secs_f64(stage.seconds * 2.0 + 60.0);
         let exec = end.command("sockperf").args(Self::args(stage.seconds, &server, stage.port(PORT))).limit(limit);
         let output = end.node.exec(&exec)?;

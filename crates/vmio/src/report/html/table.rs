@@ -102,23 +102,25 @@ fn disk(group: &Group<'_>, report: &Report<'_>, number: &dyn Fn(&Row<'_>) -> usi
     let latency = group.rows.iter().any(|r| view::latencies(r.cell)[0].is_some());
     let first = group.rows.iter().any(|r| r.cell.latency_first);
     let times = || html! { (column("p50", "latency")) (column("p99", "latency")) };
+    let head = html! {
+        @if latency && first { (times()) }
+        th scope="col" colspan="2" class="l" { (title) small { "mean, 95 %" } }
+        @if report.versus.any() { (column(&report.versus.title(), "95 %")) }
+        @if latency && !first { (times()) }
+        (column("Request", "avgrq-sz"))
+        (column("Depth", "avgqu-sz"))
+        (column("Busy", "%util"))
+    };
+    of_sides(group, &head, |row| line(row, [latency, first, report.versus.any()], scale, number(row)))
+}
+
+/// A table with a row or more for each cell of a group, between its side and the number of its samples.
+fn of_sides(group: &Group<'_>, head: &Html, rows: impl Fn(&Row<'_>) -> Html) -> Html {
     html! {
         div.scroll tabindex="0" role="region" aria-label={ (group.workload) " on " (groups::on(group)) } {
             table {
-                thead {
-                    tr {
-                        th.l scope="col" { "Side" }
-                        @if latency && first { (times()) }
-                        th scope="col" colspan="2" class="l" { (title) small { "mean, 95 %" } }
-                        @if report.versus.any() { (column(&report.versus.title(), "95 %")) }
-                        @if latency && !first { (times()) }
-                        (column("Request", "avgrq-sz"))
-                        (column("Depth", "avgqu-sz"))
-                        (column("Busy", "%util"))
-                        (column("n", "samples"))
-                    }
-                }
-                tbody { @for row in &group.rows { (line(row, [latency, first, report.versus.any()], scale, number(row))) } }
+                thead { tr { th.l scope="col" { "Side" } (head) (column("n", "samples")) } }
+                tbody { @for row in &group.rows { (rows(row)) } }
             }
         }
     }

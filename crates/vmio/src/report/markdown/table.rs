@@ -48,7 +48,7 @@ fn disk(row: &Row<'_>, versus: &Versus) -> String {
     };
     let samples = row.cell.samples.to_string();
     let mut cells = vec![plain(&row.label), p50, p99, figure];
-    cells.extend(versus.any().then(|| share(row)));
+    cells.extend(versus.any().then(|| view::share(row)));
     cells.extend([samples, kib, depth, busy, plain(&view::notes(row).join("; "))]);
     line(&cells)
 }
@@ -57,7 +57,7 @@ fn disk(row: &Row<'_>, versus: &Versus) -> String {
 fn other(row: &Row<'_>, group: &Group<'_>, versus: &Versus) -> String {
     let mut cells =
         vec![plain(&row.label), row.cell.judged().map_or("–".into(), |figure| Shown::of(figure, None).text())];
-    cells.extend(versus.any().then(|| share(row)));
+    cells.extend(versus.any().then(|| view::share(row)));
     cells.extend(others(&row.beside.figures, group));
     cells.extend([row.cell.samples.to_string(), plain(&view::notes(row).join("; "))]);
     line(&cells)
@@ -97,14 +97,6 @@ fn others(all: &[Shown], group: &Group<'_>) -> Vec<String> {
         None => "–".to_owned(),
     };
     group.others().iter().map(text).collect()
-}
-
-fn share(row: &Row<'_>) -> String {
-    match row.share {
-        Some(s) if s.converged => format::share(&s.share_ratio),
-        Some(_) => "not converged".into(),
-        None => String::new(),
-    }
 }
 
 fn line(cells: &[String]) -> String {

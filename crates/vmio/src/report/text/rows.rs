@@ -56,7 +56,7 @@ impl Out {
             let n = row.cell.samples.to_string();
             match group.on_disk() {
                 true => self.disk(row, &n),
-                false => self.wide(ELSEWHERE, &format!("  {}", row.label), &judged(row), &share(row), &n),
+                false => self.wide(ELSEWHERE, &format!("  {}", row.label), &judged(row), &view::share(row), &n),
             }
             self.beside(row, if group.on_disk() { ON_DISK } else { ELSEWHERE });
             for note in view::notes(row) {
@@ -77,7 +77,7 @@ impl Out {
         let label = format!("  {}", row.label);
         let [p50, p99] = view::latencies(row.cell).map(|e| latency(&e));
         let label = self.or_above(&label);
-        let (room, line) = columns([&p50, &p99, &figure, &share(row), n]);
+        let (room, line) = columns([&p50, &p99, &figure, &view::share(row), n]);
         let label = if fit::columns(label) <= room { label } else { self.above(label) };
         self.line(&format!("{}{line}", fit::left(label, room)));
     }
@@ -150,7 +150,10 @@ impl Out {
             let what = if on_disk { "At the device and CPU time" } else { "CPU time" };
             self.line(&self.style.bold(&format!("{what}, {}", groups::named(of_thing[0]))));
             let device = if on_disk { device_columns(["KiB", "depth", "busy"]) } else { String::new() };
-            let titles = cpu_columns(["CPU s/GB", "CPU/req"]) + &device;
+            let rows = of_thing.iter().flat_map(|group| &group.rows).map(|row| row.cell);
+            let [gigabytes, requests] = cost::counted(rows);
+            let title = |there: bool, title: &'static str| if there { title } else { "" };
+            let titles = cpu_columns([title(gigabytes, "CPU s/GB"), title(requests, "CPU/req")]) + &device;
             self.line(&self.style.dim(&format!("{:COST_LABEL$}{titles}", "")));
             for row in of_thing.iter().flat_map(|group| &group.rows) {
                 let [gigabyte, request, roles] = cost::cpu(row.cell);
@@ -199,14 +202,6 @@ fn head(group: &Group<'_>, versus: &Versus) -> String {
 /// The figure that a row is judged by.
 fn judged(row: &Row<'_>) -> String {
     row.cell.judged().map_or("–".into(), |figure| Shown::of(figure, None).text())
-}
-
-fn share(row: &Row<'_>) -> String {
-    match row.share {
-        Some(s) if s.converged => format::share(&s.share_ratio),
-        Some(_) => "not converged".into(),
-        None => String::new(),
-    }
 }
 
 /// No space before the percent sign.

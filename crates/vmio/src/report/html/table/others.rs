@@ -1,10 +1,10 @@
 //! The table of what works on no disk: each figure that is compared has a column, each of several actors a row.
 
-use super::{column, notes, scale, share};
+use super::{column, notes, of_sides, scale, share};
 use vmio_model::figure::Form;
 
 use crate::report::figures::{Part, Shown};
-use crate::report::groups::{self, Group, Row};
+use crate::report::groups::{Group, Row};
 use crate::report::page::{Html, html};
 use crate::report::view;
 use crate::report::{Report, format, svg};
@@ -16,22 +16,12 @@ pub(super) fn table(group: &Group<'_>, report: &Report<'_>, number: &dyn Fn(&Row
     let title = judged.map_or_else(String::new, |f| format::title(&f.name, f.unit));
     let mean = word(judged.is_some_and(|f| f.form == Form::Distribution));
     let of = Columns { others: &others, compared, scale: scale(group) };
-    html! {
-        div.scroll tabindex="0" role="region" aria-label={ (group.workload) " on " (groups::on(group)) } {
-            table {
-                thead {
-                    tr {
-                        th.l scope="col" { "Side" }
-                        th scope="col" colspan="2" class="l" { (title) small { (mean) } }
-                        @if compared { (column(&report.versus.title(), "95 %")) }
-                        @for name in &others { (column(&format::capital(name), of_what(group, name))) }
-                        (column("n", "samples"))
-                    }
-                }
-                tbody { @for row in &group.rows { (rows(row, &of, number(row))) } }
-            }
-        }
-    }
+    let head = html! {
+        th scope="col" colspan="2" class="l" { (title) small { (mean) } }
+        @if compared { (column(&report.versus.title(), "95 %")) }
+        @for name in &others { (column(&format::capital(name), of_what(group, name))) }
+    };
+    of_sides(group, &head, |row| rows(row, &of, number(row)))
 }
 
 /// What a column shows.
