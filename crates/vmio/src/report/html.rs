@@ -59,12 +59,17 @@ fn headline(report: &Report<'_>) -> Html {
         return html! { div.head { p { (report.versus.no_headline(&report.summary)) } } };
     };
     let ratio = &h.share_ratio;
-    let shown = || format!("95 %: {}", inner(&format::share(ratio)));
-    let interval = ratio.told_interval().map_or("no interval".into(), |_| shown());
+    // Both with the same decimals.
+    let shown = format::share(ratio);
+    let (value, interval) = shown.split_once(" (").unwrap_or((&shown, ""));
+    let interval = match ratio.told_interval() {
+        Some(_) => format!("95 %: {}", interval.trim_end_matches(')')),
+        None => "no interval".to_owned(),
+    };
     html! {
         div.head {
             div.big {
-                (format::percent(ratio.value))
+                (value)
                 small {
                     (interval) ", " (ratio.pairs) " pairs, " (ratio.boots) " boots "
                     @if !h.converged { (not_converged()) }
@@ -81,11 +86,6 @@ fn headline(report: &Report<'_>) -> Html {
 
 pub(super) fn not_converged() -> Html {
     html! { span.tag { "not converged" } }
-}
-
-/// The part in brackets: `44 % (41–47 %)` to `41–47 %`.
-fn inner(text: &str) -> &str {
-    text.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')')).unwrap_or(text)
 }
 
 fn findings(report: &Report<'_>) -> Html {
