@@ -18,9 +18,7 @@ use vmio::store::Store;
 use vmio::term::Style;
 use vmio_model::cell::Cell;
 use vmio_model::result::Run;
-use vmio_model::study::plan::{Rates, estimate};
 use vmio_model::summary::FigureRow;
-use vmio_rig::engine::plan::{Held, Planned};
 
 /// Words that mean something on disks alone.
 const OF_DISKS: [&str; 8] =
@@ -334,87 +332,6 @@ fn a_stored_run_is_listed_shown_and_compared() {
     let run = Store::open_existing(&dir.path().join("vmio.db")).unwrap().load(1).unwrap();
     let noise = serde_json::to_value(noise::Document::of(&run)).unwrap();
     assert_eq!(noise["noise"].as_array().unwrap().len(), Report::of(&run).summary.cells.len());
-}
-
-fn planned(baseline: &str) -> Planned {
-    let study = figures::study(baseline);
-    let rates = Rates {
-        write_bytes_per_second: 1e8,
-        read_bytes_per_second: 1e8,
-        small_ios_per_second: 1e4,
-        cell_overhead_seconds: 0.5,
-        boot_seconds: 3.0,
-        fixed_bytes: Default::default(),
-        written_targets: Vec::new(),
-        target_space: Default::default(),
-        refilled_targets: Vec::new(),
-        spare_ratio: 0.2,
-        beside_bytes: 0,
-        probed: false,
-    };
-    let traits = figures::workloads();
-    Planned {
-        cost: estimate(&study, &traits, &rates),
-        study,
-        told: Vec::new(),
-        form: None,
-        traits,
-        placed: None,
-        skipped: Vec::new(),
-        rates_from: "FIXTURE".into(),
-        accelerator: None,
-        others: Default::default(),
-        gentle: false,
-        held: Held { native: "cgroup v1".into(), qemu: Some("cgroup v1".into()) },
-    }
-}
-
-#[test]
-fn a_plan_without_disks_names_none() {
-    let shown = report::plan::text(&planned(""));
-    assert!(shown.lines().all(|l| l.chars().count() <= 80), "{shown}");
-    assert!(shown.contains("  cells      6 native and 8 guest cells"), "{shown}");
-    let names: Vec<&str> =
-        shown.lines().filter_map(|l| l.get(2..12)).map(str::trim).filter(|n| !n.is_empty()).collect();
-    for absent in ["where", "device", "space", "baseline"] {
-        assert!(!names.contains(&absent), "{absent}: {shown}");
-    }
-    assert!(!shown.contains("GiB") && !shown.contains("target"), "{shown}");
-    let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
-    let networks =
-        "networks veth: guests by virtio-net+vhost+q2, e1000+vhost+q2 and natively, in namespaces of vmio's own";
-    assert!(words.contains(networks), "{shown}");
-    let root = "root needed for network namespaces and for holding the native side to the guest's memory";
-    assert!(words.contains(root) && words.contains("network namespace, process and control group"), "{shown}");
-    assert!(shown.contains("  writes     nothing but its own files: no cell is on a disk\n"), "{shown}");
-    assert!(shown.contains("1 core, 256 MiB of memory; some guests up to 2 cores, 256 MiB\n"), "{shown}");
-    let json = serde_json::to_value(report::plan::json(&planned(""))).unwrap();
-    for absent in ["place", "directory", "backing", "device", "space"] {
-        assert!(json[absent].is_null(), "{absent}: {json}");
-    }
-    assert_eq!((&json["schema_version"], &json["cost"]["max_bytes_written"]), (&"2.0".into(), &0.into()));
-    assert!(json["cost"].as_object().unwrap()["budget_bytes"].is_null(), "there is nothing to limit: {json}");
-    let baselines = BASELINES.map(|baseline| serde_json::to_value(report::plan::json(&planned(baseline))).unwrap());
-    let [native, like, none] = baselines.map(|json| json["baseline"].clone());
-    assert_eq!((native, none), ("native".into(), "none".into()));
-    assert_eq!(like, serde_json::json!({"like": {"alone": true, "settings": {"mtu": "1500"}}}));
-    let like = report::plan::text(&planned(BASELINES[1]));
-    assert!(like.contains("  baseline   the same with mtu=1500, nobody beside\n"), "{like}");
-    // One that works natively beside a guest is held as others are.
-    let mut plan = planned(BASELINES[2]);
-    plan.study.matrix.clear();
-    plan.study.named[0].actors[1].side = "native".into();
-    plan.cost = estimate(&plan.study, &figures::workloads(), &plan.cost.rates);
-    let mixed = report::plan::text(&plan);
-    assert!(mixed.contains("  cells      1 guest cell, each") && mixed.contains("  both sides 1 core"), "{mixed}");
-    assert!(mixed.contains("natively: cgroup v1"), "{mixed}");
-    let none = report::plan::text(&planned(BASELINES[2]));
-    assert!(
-        none.contains("  cells      8 guest cells, each 5 times") && none.contains("  guests get 1 core"),
-        "{none}"
-    );
-    assert!(!none.contains("native"), "{none}");
-    assert!(none.contains("  baseline   none: nothing is compared\n"), "{none}");
 }
 
 /// The examples of the documentation are what is printed.
