@@ -40,9 +40,9 @@ pub struct Share {
     pub memory_bytes: u64,
     /// The CPUs to take them from; empty: all that vmio may use.
     pub pins: Vec<u32>,
-    /// So many of them are for others that work at the same time, and come first. Where there are not enough for
-    /// all, they share.
-    pub after: u32,
+    /// The CPUs of others that work at the same time, each as often as it is used: these come last. Where there are not
+    /// enough for all, they share.
+    pub taken: Vec<u32>,
 }
 
 impl Share {
@@ -67,6 +67,17 @@ impl Groups {
             Self::V1 { cpuset, memory } => vec![cpuset.clone(), memory.clone()],
             Self::V2 { group, .. } => vec![group.clone()],
         }
+    }
+
+    /// The list of CPUs that there are to choose from; `None` where none are chosen.
+    fn cpus(&self, reader: &dyn Reader) -> Option<Result<String, String>> {
+        let (group, file) = match self {
+            Self::V1 { cpuset, .. } => (cpuset, "cpuset.cpus"),
+            Self::V2 { group, cpuset: true } => (group, "cpuset.cpus.effective"),
+            Self::V2 { .. } => return None,
+        };
+        let root = group.parent().unwrap_or(Path::new("/"));
+        Some(reader.read_text(&root.join(file)).map_err(|e| e.to_string()))
     }
 }
 
@@ -126,6 +137,15 @@ pub fn forecast(reader: &dyn Reader, share: &Share) -> Result<String, String> {
     Ok(plan(reader, &groups, share)?.1)
 }
 
+/// The CPUs that a side would be held to; none where it is held to a quota of all of them, or cannot be held. Only looks.
+pub fn chosen(reader: &dyn Reader, share: &Share) -> Vec<u32> {
+    let list = match find(reader, "vmio") {
+        Ok(groups) => groups.cpus(reader),
+        Err(_) => None,
+    };
+    list.and_then(|list| cpus_of(reader, &list.ok()?, share).ok()).unwrap_or_default()
+}
+
 /// How many CPUs vmio may use: those that it was started on (taskset(1), systemd's `AllowedCPUs`); `None`
 /// where that cannot be read.
 pub fn usable_cpus(reader: &dyn Reader) -> Option<u32> {
@@ -182,11 +202,13 @@ fn plan(reader: &dyn Reader, groups: &Groups, share: &Share) -> Result<(Vec<Sett
     if cores == 0 {
         return Err("0 cores are requested: each side needs one".into());
     }
+    let cpus = groups.cpus(reader).transpose()?.map(|list| cpus_of(reader, &list, share)).transpose()?;
+    let cpus = cpus.map(|cpus| listed(&cpus));
     match groups {
         Groups::V1 { cpuset, memory: group } => {
             let root = cpuset.parent().unwrap_or(Path::new("/"));
             let read = |file: &str| reader.read_text(&root.join(file)).map_err(|e| e.to_string());
-            let cpus = cpus_of(reader, &read("cpuset.cpus")?, share)?;
+            let cpus = cpus.unwrap_or_default();
             // Both must be set before a process can enter.
             let mut settings = vec![
                 (cpuset.join("cpuset.cpus"), cpus.clone()),
@@ -206,12 +228,9 @@ fn plan(reader: &dyn Reader, groups: &Groups, share: &Share) -> Result<(Vec<Sett
             };
             Ok((settings, format!("cgroup v1: cpuset {cpus}, memory {mib} MiB, {swap}")))
         }
-        Groups::V2 { group, cpuset } => {
+        Groups::V2 { group, .. } => {
             let mut settings = vec![(group.join("memory.max"), memory.to_string())];
-            let root = group.parent().unwrap_or(Path::new("/"));
-            let cpu = if *cpuset {
-                let online = reader.read_text(&root.join("cpuset.cpus.effective")).map_err(|e| e.to_string())?;
-                let cpus = cpus_of(reader, &online, share)?;
+            let cpu = if let Some(cpus) = cpus {
                 settings.push((group.join("cpuset.cpus"), cpus.clone()));
                 format!("cpuset {cpus}")
             } else if !share.pins.is_empty() {
@@ -238,13 +257,13 @@ fn swap_in_use(reader: &dyn Reader) -> bool {
 }
 
 /// The CPUs of a side, of a list such as `0-3,8` those that vmio may use, from the last on: the first ones take most
-/// interrupts.
-fn cpus_of(reader: &dyn Reader, list: &str, share: &Share) -> Result<String, String> {
+/// interrupts; those of others last of all.
+fn cpus_of(reader: &dyn Reader, list: &str, share: &Share) -> Result<Vec<u32>, String> {
     let mut cpus = cpu::list(list).ok_or_else(|| format!("{list:?} is not a list of CPUs"))?;
     if let Some(own) = own_cpus(reader) {
         cpus.retain(|cpu| own.contains(cpu));
     }
-    let Share { pins, after, .. } = share;
+    let Share { pins, taken, .. } = share;
     if let Some(pin) = pins.iter().find(|pin| !cpus.contains(pin)) {
         return Err(format!("processor {pin} is asked for and vmio may use {} here", listed(&cpus)));
     }
@@ -258,9 +277,10 @@ fn cpus_of(reader: &dyn Reader, list: &str, share: &Share) -> Result<String, Str
         return Err(format!("{cores} cores are asked for and vmio may use {} here; use fewer", cpus.len()));
     }
     cpus.reverse();
-    let mut chosen: Vec<u32> = cpus.iter().cycle().skip(*after as usize % cpus.len()).take(cores).copied().collect();
+    cpus.sort_by_key(|cpu| taken.iter().filter(|other| *other == cpu).count());
+    let mut chosen: Vec<u32> = cpus.into_iter().take(cores).collect();
     chosen.sort_unstable();
-    Ok(listed(&chosen))
+    Ok(chosen)
 }
 
 fn listed(cpus: &[u32]) -> String {
@@ -351,18 +371,34 @@ mod tests {
     #[test]
     fn sides_that_work_at_once_have_processors_of_their_own() {
         let held = |tree: &Tree, share: Share| plan(tree, &find(tree, "g")?, &share).map(|(_, described)| described);
-        let one = |after: u32, pins: &[u32]| Share { after, pins: pins.to_vec(), ..Share::of(1, 256 * MIB) };
+        let one = |taken: &[u32], pins: &[u32]| Share {
+            taken: taken.to_vec(),
+            pins: pins.to_vec(),
+            ..Share::of(1, 256 * MIB)
+        };
         let cpus = |share: Share| {
             held(&v1(NO_SWAP, true), share).map(|said| {
                 said.trim_start_matches("cgroup v1: cpuset ").trim_end_matches(", memory 256 MiB, no swap").to_owned()
             })
         };
-        assert_eq!([0, 1, 4, 5].map(|after| cpus(one(after, &[])).unwrap()), ["8", "3", "0", "8"]);
-        assert_eq!(cpus(Share { cores: 2, ..one(4, &[]) }).unwrap(), "0,8", "they share where there are no more");
-        assert_eq!(cpus(Share { cores: 4, ..one(0, &[1, 0]) }).unwrap(), "0,1");
-        assert_eq!(cpus(one(1, &[1, 0])).unwrap(), "0");
-        assert!(cpus(one(0, &[4])).unwrap_err().contains("processor 4 is asked for and vmio may use 0,1,2,3,8"));
-        let quota = held(&v2("cpu memory", NO_SWAP), one(0, &[1])).unwrap_err();
+        let all = [0, 1, 2, 3, 8];
+        assert_eq!([&[][..], &[8], &[8, 3, 2, 1]].map(|taken| cpus(one(taken, &[])).unwrap()), ["8", "3", "0"]);
+        assert_eq!(
+            cpus(one(&[&all[..], &[8, 3]].concat(), &[])).unwrap(),
+            "2",
+            "they share evenly where there are no more"
+        );
+        assert_eq!(cpus(Share { cores: 2, ..one(&[1, 2, 3, 8], &[]) }).unwrap(), "0,8");
+        assert_eq!(cpus(Share { cores: 4, ..one(&[], &[1, 0]) }).unwrap(), "0,1");
+        assert_eq!((cpus(one(&[1], &[1, 0])).unwrap(), cpus(one(&[1], &[1])).unwrap()), ("0".into(), "1".into()));
+        let tree = v1(NO_SWAP, true);
+        assert_eq!(chosen(&tree, &Share { cores: 2, ..one(&[3], &[]) }), [2, 8]);
+        assert_eq!(
+            (chosen(&v2("cpu memory", NO_SWAP), &one(&[], &[])), chosen(&Tree::default(), &one(&[], &[]))),
+            (vec![], vec![])
+        );
+        assert!(cpus(one(&[], &[4])).unwrap_err().contains("processor 4 is asked for and vmio may use 0,1,2,3,8"));
+        let quota = held(&v2("cpu memory", NO_SWAP), one(&[], &[1])).unwrap_err();
         assert!(quota.contains("cpuset"), "{quota}");
     }
 

@@ -151,7 +151,16 @@ fn two_native_sides_are_held_apart_and_served_apart() {
     assert!(run.skipped.is_empty() && run.samples.len() == 2, "{:?}", run.skipped);
     assert_eq!(groups.len(), 3, "the plain one and one for each: {groups:?}");
     println!("{}", run.environment.native_limits);
-    assert!(run.environment.native_limits.contains("cpuset 0") && run.environment.native_limits.contains("cpuset 1"));
+    let told = |side: &str, cpu: u32| {
+        let of = run.environment.native_limits.split("; ").find(|of| of.starts_with(side));
+        assert!(
+            of.is_some_and(|of| of.contains(&format!("cpuset {cpu},"))),
+            "{side}: {}",
+            run.environment.native_limits
+        );
+    };
+    told("native:pins=0: ", 0);
+    told("native:pins=1: ", 1);
     assert_eq!(own_groups(&bed).len(), 0, "none is left");
     for sample in &run.samples {
         let [other, sealed] = sample.beside.as_slice() else { panic!("{} beside", sample.beside.len()) };

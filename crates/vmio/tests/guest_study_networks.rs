@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bed::{Bed, fixture, signal};
 use rustix::process::Signal;
@@ -86,6 +86,17 @@ fn a_network_study_that_is_broken_off_leaves_nothing_and_goes_on() {
     let kept = bed.last().unwrap().samples;
     assert!(!kept.is_empty());
     assert_eq!(own(), before);
+    // What it had started goes with it, before anyone cleans up.
+    let until = Instant::now() + Duration::from_secs(20);
+    let processes = || {
+        let mut left = vmio_node::leftovers(&bed.state().join("journals"));
+        left.retain(|what| what.starts_with("process "));
+        left
+    };
+    while !processes().is_empty() {
+        assert!(Instant::now() < until, "{:?}", processes());
+        sleep(Duration::from_millis(50));
+    }
 
     let mut child = bed.spawn(&mut measure(&bed, &["--resume"]));
     assert!(bed.wait_for_samples(&mut child, kept.len() + 1));

@@ -101,11 +101,16 @@ pub fn measure(
     let mut round_told = None;
     // What cells wrote that came to no sample.
     let mut lost_bytes = 0;
+    // Cells left out whose guests were looked for.
+    let mut looked_at = 0;
     loop {
-        for skipped in without_baseline(study, run) {
-            tell(Event::LeftOut(&skipped.cell, &skipped.reason));
-            store.add_skipped(run.id, &skipped)?;
-            run.skipped.push(skipped);
+        if run.skipped.len() != looked_at {
+            for skipped in without_baseline(study, run) {
+                tell(Event::LeftOut(&skipped.cell, &skipped.reason));
+                store.add_skipped(run.id, &skipped)?;
+                run.skipped.push(skipped);
+            }
+            looked_at = run.skipped.len();
         }
         let done: Vec<SampleKey> =
             run.samples.iter().map(|s| SampleKey { cell: s.cell.key(), round: s.round, boot: s.boot }).collect();
@@ -196,15 +201,14 @@ pub fn measure(
 
 /// Cells that were not tried and will not be, since what they are compared with is left out.
 fn without_baseline(study: &Study, run: &Run) -> Vec<Skipped> {
-    let left_out = |cell: &Cell| run.skipped.iter().any(|s| s.cell == *cell);
+    let left_out: BTreeSet<String> = run.skipped.iter().map(|s| s.cell.key()).collect();
+    let measured: BTreeSet<String> = run.samples.iter().map(|s| s.cell.key()).collect();
     let why = |cell: &Cell| {
-        let base = study.baseline.of(cell).filter(|base| base != cell && left_out(base))?;
-        let tried = left_out(cell) || run.samples.iter().any(|s| s.cell == *cell);
-        (!tried).then(|| format!("what it is compared with, {}, could not be measured", base.key()))
+        let base = study.baseline.of(cell).filter(|base| base != cell)?.key();
+        let tried = || left_out.contains(&cell.key()) || measured.contains(&cell.key());
+        let lost = left_out.contains(&base) && !tried();
+        lost.then(|| format!("what it is compared with, {base}, could not be measured"))
     };
-    if run.skipped.is_empty() {
-        return Vec::new();
-    }
     study.cells().into_iter().filter_map(|cell| Some(Skipped { reason: why(&cell)?, cell })).collect()
 }
 

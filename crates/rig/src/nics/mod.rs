@@ -22,6 +22,10 @@ const MOST_QUEUES: u32 = 256;
 const DRIVER: &str = "guest_driver";
 const QUEUES: &str = "guest_queues";
 const MTU: &str = "mtu";
+/// QEMU goes on without it where the kernel's part does not start, and is not asked: it is said.
+pub const VHOST: &str = "vhost";
+/// What stands there.
+pub const VHOST_UNSEEN: &str = "asked for; whether it carries the packets is not read back";
 
 /// How a guest has set up its device: its driver, the queues that it sends by, its MTU.
 pub fn effective(of: &Interfaces<'_>, interface: &str) -> BTreeMap<String, String> {

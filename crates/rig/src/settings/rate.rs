@@ -21,8 +21,8 @@ const MOST_MBIT: u64 = 100_000;
 const BURST_SECONDS: f64 = 0.002;
 /// The least that may: some of the largest frames.
 const LEAST_BURST: u64 = 32 << 10;
-/// How long packets may wait for the link, as in a switch's buffer; what comes then is dropped.
-const WAIT: &str = "50ms";
+/// How much may wait for the link, in seconds of the rate, as in a switch's buffer; what comes then is dropped.
+const WAIT_SECONDS: f64 = 0.05;
 
 const TC: Requirement = Requirement {
     name: "tc",
@@ -36,7 +36,7 @@ impl Setting for Rate {
         "rate"
     }
     fn about(&self) -> &'static str {
-        "what the link between the hosts carries, in Mbit/s each way; what is above waits, and is dropped after 50 ms"
+        "what the link between the hosts carries, in Mbit/s each way; 50 ms of it may wait (32 KiB at least)"
     }
     fn examples(&self) -> &'static [&'static str] {
         &["100mbit", "1000mbit"]
@@ -52,7 +52,7 @@ impl Setting for Rate {
             Subject::Path { network, peer, .. } => {
                 match nets::find(network).is_some_and(|n| n.linked().contains(&peer.as_str())) {
                     true => Fit::Sets,
-                    false => Fit::Refused(format!(
+                    false => Fit::Nothing(format!(
                         "between the actor and {network}.{peer} lies no link between hosts: use the network uplink \
                          with the peer remote"
                     )),
@@ -64,22 +64,31 @@ impl Setting for Rate {
     fn apply(&self, value: &str, on: &Where<'_>, undos: &mut Undos) -> Result<String> {
         let mbit = mbit(value).map_err(Error::Refused)?;
         let bytes_per_second = mbit * MBIT / 8;
-        let burst = ((bytes_per_second as f64 * BURST_SECONDS) as u64).max(LEAST_BURST).to_string();
+        let bytes = |seconds: f64| ((bytes_per_second as f64 * seconds) as u64).max(LEAST_BURST).to_string();
+        let (burst, queue) = (bytes(BURST_SECONDS), bytes(WAIT_SECONDS));
         let ends: Vec<&Port> = on.ports.iter().filter(|port| port.is_link).collect();
         if ends.is_empty() {
             return Err(Error::Refused("the path has no link between hosts".into()));
         }
         for port in ends {
             let (changed, device) = (port.clone(), port.interface.as_str());
-            undos.on_host(move |_| {
-                // Where it was not put on there is nothing to take off.
-                if limit(&changed)?.is_some() {
-                    changed.tell("tc", &["qdisc", "del", "dev", &changed.interface, "root"])
-                } else {
-                    Ok(())
+            // A `tc` whose answers cannot be read is found before anything is put on; of two actors over one link the
+            // first has set it.
+            match limit(port)? {
+                None => {}
+                Some(found) if found == bytes_per_second => continue,
+                Some(found) => {
+                    return Err(Error::Failed(format!(
+                        "{device} has a token bucket of {found} bytes a second already"
+                    )));
                 }
+            }
+            undos.on_host(move |_| {
+                let removed = changed.tell("tc", &["qdisc", "del", "dev", &changed.interface, "root"]);
+                // Where it was not put on there is nothing to take off.
+                removed.or_else(|e| if limit(&changed).is_ok_and(|left| left.is_none()) { Ok(()) } else { Err(e) })
             });
-            let (rate, limits) = (format!("{mbit}mbit"), ["burst", &burst, "latency", WAIT]);
+            let (rate, limits) = (format!("{mbit}mbit"), ["burst", &burst, "limit", &queue]);
             port.tell(
                 "tc",
                 &[&["qdisc", "replace", "dev", device, "root", "tbf", "rate", &rate], &limits[..]].concat(),

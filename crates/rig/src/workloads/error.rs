@@ -1,5 +1,36 @@
 //! Why a workload gave no result.
 
+use vmio_model::shown;
+use vmio_node::Output;
+
+/// Characters of what a program said that are quoted: a guest's says what it likes.
+const QUOTED: usize = 400;
+/// So many of them from its start, where it said more.
+const FROM_START: usize = 150;
+
+/// What a program said: on standard error, or, as some do that have a complaint, on standard output.
+pub(super) fn said(output: &Output) -> String {
+    Some(cut(&output.err())).filter(|err| !err.is_empty()).unwrap_or_else(|| cut(&output.out()))
+}
+
+/// A text without control characters; of a long one the start and the end.
+pub(super) fn cut(text: &str) -> String {
+    let text = shown::quoted(text);
+    let text = text.trim();
+    let count = text.chars().count();
+    if count <= QUOTED {
+        return text.to_owned();
+    }
+    let part = |from: usize, to: usize| text.chars().skip(from).take(to - from).collect::<String>();
+    format!("{}…{}", part(0, FROM_START), part(count - (QUOTED - FROM_START), count))
+}
+
+/// The start of a text, without control characters: of an output that is not what it should be.
+pub(super) fn start_of(text: &str) -> String {
+    let start: String = text.chars().take(QUOTED / 2).collect();
+    shown::quoted(start.trim())
+}
+
 /// Result of this folder.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 

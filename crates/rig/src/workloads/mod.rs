@@ -10,6 +10,7 @@
 //! from their names. [`find`] knows both.
 
 use std::ops::Deref;
+use std::time::Instant;
 
 use vmio_look::require::Requirement;
 use vmio_model::cell::Millis;
@@ -116,17 +117,24 @@ impl dyn Workload + '_ {
     /// # Errors
     /// When a role fails, or the figures are not those declared.
     pub fn run_served(&self, stage: &Stage, mut serving: Serving) -> Result<WorkloadResult> {
-        let traits = self.traits();
+        let (traits, began) = (self.traits(), Instant::now());
         let result = self.run(stage).map_err(|error| serving.blame(error));
         drop(serving);
         let result = result?;
+        let longest = began.elapsed().as_secs_f64().max(stage.seconds) * 2.0 + 60.0;
         let node = self.roles().last().and_then(|role| stage.ends.get(role.name)).map(|end| end.node.name().to_owned());
-        figure::check(&traits.figures, &result.figures).map_err(|reason| Error::Output {
-            node: node.unwrap_or_default(),
-            command: result.command.clone(),
-            reason,
-        })?;
+        plausible(result.seconds, longest).and_then(|()| figure::check(&traits.figures, &result.figures)).map_err(
+            |reason| Error::Output { node: node.unwrap_or_default(), command: result.command.clone(), reason },
+        )?;
         Ok(result)
+    }
+}
+
+/// Whether a workload can have taken that long: what a program in a guest says is what the guest likes.
+fn plausible(seconds: f64, longest: f64) -> std::result::Result<(), String> {
+    match seconds.is_finite() && seconds > 0.0 && seconds <= longest {
+        true => Ok(()),
+        false => Err(format!("it says that it took {seconds} s, and {longest:.0} s at most are possible")),
     }
 }
 

@@ -11,6 +11,7 @@ use vmio_model::result::{WorkloadResult, WorkloadTraits};
 use vmio_model::study::Sort;
 use vmio_node::Output;
 
+use super::error::{said, start_of};
 use super::{Error, Result, Role, Stage, Wants, Workload};
 
 /// Bytes that are encrypted at a time.
@@ -55,12 +56,14 @@ impl Openssl {
         let (out, err) = (output.out(), output.err());
         if !output.ok() {
             let how = format!("{:?}", output.end);
-            return Err(Error::Failed { node: node.into(), command, how, said: err.trim().to_owned() });
+            return Err(Error::Failed { node: node.into(), command, how, said: said(output) });
         }
         let unusable = |reason: String| Error::Output { node: node.into(), command: command.clone(), reason };
-        let rate = self.rate(&out).ok_or_else(|| unusable(format!("no rate of {} in {out:?}", self.cipher)))?;
-        let (blocks, seconds) =
-            self.blocks(&err).ok_or_else(|| unusable(format!("no number of blocks of {} in {err:?}", self.cipher)))?;
+        let rate =
+            self.rate(&out).ok_or_else(|| unusable(format!("no rate of {} in {:?}", self.cipher, start_of(&out))))?;
+        let (blocks, seconds) = self
+            .blocks(&err)
+            .ok_or_else(|| unusable(format!("no number of blocks of {} in {:?}", self.cipher, start_of(&err))))?;
         if blocks == 0 || seconds <= 0.0 {
             return Err(unusable(format!("it encrypted {blocks} blocks in {seconds} s")));
         }

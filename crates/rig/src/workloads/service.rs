@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vmio_model::shown;
 use vmio_node::linux::net::{self, InetSocket};
 use vmio_node::linux::process;
 use vmio_node::{Exec, Output, Process, Reader};
 
+use super::error::said;
 use super::{End, Error, Result, Stage, Workload};
 
 /// How long a server may take until it is ready.
@@ -18,8 +18,6 @@ const READY_LIMIT: Duration = Duration::from_secs(20);
 const RUNS_FOR: Duration = Duration::from_millis(100);
 /// Between two looks whether it is.
 const POLL: Duration = Duration::from_millis(20);
-/// Characters of what a server said that are quoted.
-const QUOTED: usize = 400;
 /// How long one that was killed may take to end.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
@@ -98,19 +96,6 @@ fn has_any(reader: &dyn Reader, pid: u32, sockets: &[InetSocket]) -> bool {
     let own = process::sockets(reader, pid).unwrap_or_default();
     own.iter().any(|inode| sockets.iter().any(|s| s.inode == *inode))
         || process::children(reader, pid).into_iter().any(|child| has_any(reader, child, sockets))
-}
-
-/// The end of what a program said: on standard error, or, as some do that have a complaint, on standard output.
-fn said(output: &Output) -> String {
-    let end = |text: String| {
-        let text = shown::quoted(&text);
-        let text = text.trim();
-        match text.char_indices().rev().nth(QUOTED - 1) {
-            Some((start, _)) if start > 0 => format!("…{}", &text[start..]),
-            _ => text.to_owned(),
-        }
-    };
-    Some(end(output.err())).filter(|err| !err.is_empty()).unwrap_or_else(|| end(output.out()))
 }
 
 impl Server {

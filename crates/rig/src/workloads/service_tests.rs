@@ -58,11 +58,13 @@ struct Pair {
     /// What the client does; `None`: it fails.
     client: fn(u16) -> Option<f64>,
     gives: &'static str,
+    seconds: f64,
 }
 
 impl Pair {
     fn new(ready: Ready, told: String) -> Self {
-        Self { told, says: Default::default(), wrapped: Vec::new(), ready, client: |_| Some(1.0), gives: "speed" }
+        let (says, wrapped) = Default::default();
+        Self { told, says, wrapped, ready, client: |_| Some(1.0), gives: "speed", seconds: 0.1 }
     }
 }
 
@@ -103,7 +105,7 @@ impl Workload for Pair {
         let command = "client".to_owned();
         let failed = || Error::Failed { node, command: command.clone(), how: "no answer".into(), said: String::new() };
         let figures = vec![Reading::scalar(self.gives, (self.client)(port).ok_or_else(failed)?)];
-        Ok(WorkloadResult { seconds: 0.1, figures, raw: serde_json::Value::Null, command })
+        Ok(WorkloadResult { seconds: self.seconds, figures, raw: serde_json::Value::Null, command })
     }
 }
 
@@ -252,6 +254,12 @@ fn a_result_with_other_figures_than_declared_fails() {
     let pair = Pair { gives: "haste", ..Pair::new(Ready::Runs, "wait 0 0 30000".into()) };
     let said = perform(&pair, &bed).unwrap_err().to_string();
     assert!(said.contains("`client`") && said.contains("it gave no speed"), "{said}");
+    // What a guest's program says of its time is not believed in whatever it says.
+    for seconds in [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e9] {
+        let pair = Pair { seconds, ..Pair::new(Ready::Runs, "wait 0 0 30000".into()) };
+        let said = perform(&pair, &bed).unwrap_err().to_string();
+        assert!(said.contains(&format!("it says that it took {seconds} s")), "{said}");
+    }
     // A panic of the client ends the server, too.
     let client = |_| -> Option<f64> { panic!("in the middle of it") };
     let pair = Pair { client, ..Pair::new(Ready::Runs, "wait 0 0 30000".into()) };

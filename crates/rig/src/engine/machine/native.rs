@@ -1,10 +1,10 @@
 //! What native actors are held to: each side has a control group of its own, with what its guest has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::cell::{Cell, Side};
 use vmio_model::study::{MIB, Study};
-use vmio_node::{Journal, Node};
+use vmio_node::{Journal, Node, Reader};
 
 use crate::limits::{self, Limits, Share};
 
@@ -12,28 +12,30 @@ use crate::limits::{self, Limits, Share};
 pub(super) type Natives = BTreeMap<Side, Result<Limits, String>>;
 
 /// The native sides of cells, with what they are held to. The plain one is there in any case: what is written and
-/// probed beside the cells runs on it.
-fn shares(study: &Study, cells: &[Cell]) -> BTreeMap<Side, Share> {
-    let cores = |side: &Side| side.shape.vcpus.unwrap_or(study.guest.vcpus);
-    let mut shares = BTreeMap::new();
-    let mut hold = |side: &Side, after: u32| {
-        let memory_mib = side.shape.memory_mib.unwrap_or(study.guest.memory_mib);
-        let share = shares.entry(side.clone()).or_insert_with(|| Share {
-            pins: side.shape.pins.clone(),
-            ..Share::of(cores(side), u64::from(memory_mib) * MIB)
-        });
-        share.after = share.after.max(after);
-    };
-    hold(&Side::native(), 0);
+/// probed beside the cells runs on it. Those that work at the same time are on different processors as far as there are
+/// enough; who has none to choose from comes first.
+fn shares(study: &Study, cells: &[Cell], reader: &dyn Reader) -> BTreeMap<Side, Share> {
+    let plain = Side::native();
+    let mut beside: BTreeMap<&Side, BTreeSet<&Side>> = BTreeMap::from([(&plain, BTreeSet::new())]);
     for cell in cells {
-        let (mut seen, mut taken): (Vec<&Side>, u32) = (Vec::new(), 0);
-        for side in cell.actors().map(|actor| &actor.side).filter(|side| side.is_native()) {
-            if !seen.contains(&side) {
-                hold(side, taken);
-                taken = taken.saturating_add(cores(side));
-                seen.push(side);
-            }
+        let at_once: BTreeSet<&Side> = cell.actors().map(|actor| &actor.side).filter(|side| side.is_native()).collect();
+        for side in &at_once {
+            beside.entry(side).or_default().extend(at_once.iter().filter(|other| *other != side));
         }
+    }
+    let mut order: Vec<&Side> = beside.keys().copied().collect();
+    // Stable: who may choose chooses in the order of the names.
+    order.sort_by_key(|side| if side.shape.pins.is_empty() { usize::MAX } else { side.shape.pins.len() });
+    let mut shares: BTreeMap<Side, Share> = BTreeMap::new();
+    let mut used: BTreeMap<&Side, Vec<u32>> = BTreeMap::new();
+    for side in order {
+        let cores = side.shape.vcpus.unwrap_or(study.guest.vcpus);
+        let memory_mib = side.shape.memory_mib.unwrap_or(study.guest.memory_mib);
+        let taken = beside[side].iter().filter_map(|other| used.get(other)).flatten().copied().collect();
+        let pins = side.shape.pins.clone();
+        let share = Share { pins, taken, ..Share::of(cores, u64::from(memory_mib) * MIB) };
+        used.insert(side, limits::chosen(reader, &share));
+        shares.insert(side.clone(), share);
     }
     shares
 }
@@ -45,7 +47,7 @@ pub(super) fn hold(study: &Study, cells: &[Cell], node: &dyn Node, journal: &Jou
         let name = if number == 0 { name.clone() } else { format!("{name}-{number}") };
         (side, Limits::create(node, journal, &name, &share))
     };
-    shares(study, cells).into_iter().enumerate().map(make).collect()
+    shares(study, cells, node.reader()).into_iter().enumerate().map(make).collect()
 }
 
 /// What they are held to, in words.
@@ -54,9 +56,9 @@ pub(super) fn told(natives: &Natives) -> String {
 }
 
 /// What they would be held to, in words. Only looks.
-pub fn forecast(study: &Study, node: &dyn Node) -> String {
-    let shares = shares(study, &study.cells());
-    let seen: Vec<_> = shares.iter().map(|(side, share)| (side, limits::forecast(node.reader(), share))).collect();
+pub fn forecast(study: &Study, cells: &[Cell], reader: &dyn Reader) -> String {
+    let shares = shares(study, cells, reader);
+    let seen: Vec<_> = shares.iter().map(|(side, share)| (side, limits::forecast(reader, share))).collect();
     words(seen.iter().map(|(side, held)| (*side, held.as_deref())))
 }
 
@@ -72,29 +74,75 @@ fn words<'a>(sides: impl Iterator<Item = (&'a Side, Result<&'a str, &'a String>)
 #[cfg(test)]
 mod tests {
     use vmio_model::cell::{Actor, Shape, Subject};
+    use vmio_node::fake::Tree;
 
     use super::*;
 
+    /// Processors 0 to 3, chosen by a group of version 2.
+    fn host() -> Tree {
+        Tree::of(&[
+            ("/proc/self/mountinfo", "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"),
+            ("/proc/swaps", "Filename Type Size Used Priority\n"),
+            ("/sys/fs/cgroup/cgroup.subtree_control", "cpuset memory"),
+            ("/sys/fs/cgroup/cpuset.cpus.effective", "0-3\n"),
+        ])
+    }
+
+    fn native(nth: u32, vcpus: u32, pins: &[u32]) -> Side {
+        let shape = Shape { vcpus: Some(vcpus), pins: pins.to_vec(), ..Shape::default() };
+        Side { nth, shape, ..Side::native() }
+    }
+
+    /// Who works at once, cell by cell.
+    fn cells(of: &[&[&Side]]) -> Vec<Cell> {
+        let cell = |sides: &&[&Side]| {
+            let mut cell = Cell::of(sides[0].clone(), Subject::Machine, "a");
+            let beside = |side: &&Side| Actor { side: (*side).clone(), ..cell.lead.clone() };
+            cell.beside = sides[1..].iter().map(beside).collect();
+            cell
+        };
+        of.iter().map(cell).collect()
+    }
+
+    /// The processors of each of these.
+    fn placed(of: &[&[&Side]], sides: &[&Side]) -> Vec<Vec<u32>> {
+        let shares = shares(&super::super::tests::study(), &cells(of), &host());
+        sides.iter().map(|side| limits::chosen(&host(), &shares[*side])).collect()
+    }
+
     #[test]
-    fn each_side_has_what_its_guest_has_and_a_place_of_its_own() {
+    fn each_side_has_what_its_guest_has() {
         let shape = Shape { vcpus: Some(3), memory_mib: Some(512), pins: vec![0, 1], ..Shape::default() };
-        let sides = [Side::native(), Side { nth: 1, ..Side::native() }, Side { shape, ..Side::native() }];
-        let mut cell = Cell::of(Side::of("qemu"), Subject::Machine, "a");
-        let beside = |side: &Side| Actor { side: side.clone(), ..cell.lead.clone() };
-        // The second of them twice: who does two things at once has one place.
-        cell.beside = [0, 1, 1, 2].map(|i| beside(&sides[i])).into();
-        let alone = Cell::of(sides[2].clone(), Subject::Machine, "a");
-        let study = super::super::tests::study();
-        let (alone, all) = (shares(&study, &[alone]), shares(&study, &[cell]));
-        let of = |shares: &BTreeMap<Side, Share>, i: usize| shares.get(&sides[i]).cloned();
-        let mib = |mib: u64| mib * MIB;
-        assert_eq!(of(&all, 0), Some(Share::of(1, mib(256))));
-        assert_eq!(of(&all, 1), Some(Share { after: 1, ..Share::of(1, mib(256)) }));
-        let third = Share { pins: vec![0, 1], after: 2, ..Share::of(3, mib(512)) };
-        assert_eq!(of(&all, 2), Some(third.clone()));
-        assert_eq!((of(&alone, 2), of(&alone, 1)), (Some(Share { after: 0, ..third }), None));
-        assert_eq!(of(&alone, 0), of(&all, 0), "what is probed runs there");
-        assert_eq!(all.len(), 3, "guests are held elsewhere");
+        let own = Side { shape, ..Side::native() };
+        let all = cells(&[&[&Side::of("qemu"), &own, &own]]);
+        let shares = shares(&super::super::tests::study(), &all, &host());
+        assert_eq!(
+            shares[&own],
+            Share { pins: vec![0, 1], ..Share::of(3, 512 * MIB) },
+            "who does two things has one place"
+        );
+        assert_eq!(shares[&Side::native()], Share::of(1, 256 * MIB), "what is probed runs there");
+        assert_eq!(shares.len(), 2, "guests are held elsewhere");
+    }
+
+    #[test]
+    fn those_that_work_at_once_are_on_processors_of_their_own() {
+        let [first, second, third] = [native(0, 1, &[]), native(1, 1, &[]), native(2, 2, &[])];
+        let (pinned, wide) = (native(3, 2, &[3]), native(4, 1, &[2, 3]));
+        assert_eq!(placed(&[&[&first], &[&second]], &[&first, &second]), [[3], [3]], "one after the other");
+        for twice in [&[&first, &second], &[&second, &first]] {
+            assert_eq!(placed(&[twice, &[&second, &first]], &[&first, &second]), [[3], [2]], "in whichever order");
+        }
+        assert_eq!(placed(&[&[&first, &second, &third]], &[&first, &second, &third]), [&[3][..], &[2], &[0, 1]]);
+        assert_eq!(placed(&[&[&first, &pinned]], &[&first, &pinned]), [[2], [3]], "who cannot choose goes first");
+        assert_eq!(placed(&[&[&first, &wide, &pinned]], &[&first, &wide, &pinned]), [[1], [2], [3]]);
+        assert_eq!(placed(&[&[&first], &[&second, &pinned]], &[&first, &second]), [[3], [2]], "only those beside it");
+        let fifth = native(5, 4, &[]);
+        assert_eq!(
+            placed(&[&[&first, &fifth]], &[&first, &fifth]),
+            [&[3][..], &[0, 1, 2, 3]],
+            "they share what is left"
+        );
     }
 
     #[test]

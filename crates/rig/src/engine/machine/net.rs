@@ -1,6 +1,6 @@
 //! The paths that cells work over: each built once, before the first guest is booted that is plugged into it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context as _;
 use vmio_model::cell::{Actor, Cell, Nic, Side, Subject};
@@ -10,6 +10,9 @@ use vmio_node::linux::net::Interfaces;
 use crate::guests::{Guest, NicSpec};
 use crate::nets::{self, Namespace, NetCtx, NetPath, Plug};
 use crate::nics;
+
+/// Each has a network of its own: the third number of its addresses.
+const MOST_PATHS: usize = 256;
 
 /// What tells paths apart: who uses it, which network it is of, how a guest sees it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,17 +30,24 @@ impl PathKey {
     }
 }
 
+/// The paths of cells, each once.
+fn keys(cells: &[Cell]) -> BTreeSet<PathKey> {
+    cells.iter().flat_map(Cell::actors).filter_map(PathKey::of).collect()
+}
+
+/// Why the paths of these cells cannot all be built.
+pub fn too_many(cells: &[Cell]) -> Option<String> {
+    let count = keys(cells).len();
+    (count > MOST_PATHS)
+        .then(|| format!("its cells work over {count} paths, and a run has {MOST_PATHS} at most: split the study"))
+}
+
 /// The namespace that plays the host, and the paths; `None` and none where no cell works over a path.
 pub(super) fn build(
     node: &dyn Node,
     cells: &[Cell],
 ) -> anyhow::Result<(Option<Namespace>, BTreeMap<PathKey, NetPath>)> {
-    let mut keys: Vec<PathKey> = Vec::new();
-    for key in cells.iter().flat_map(Cell::actors).filter_map(PathKey::of) {
-        if !keys.contains(&key) {
-            keys.push(key);
-        }
-    }
+    let keys = keys(cells);
     if keys.is_empty() {
         return Ok((None, BTreeMap::new()));
     }
@@ -45,7 +55,7 @@ pub(super) fn build(
     let mut paths = BTreeMap::new();
     for (number, key) in keys.into_iter().enumerate() {
         let network = nets::find(&key.network).with_context(|| format!("no network {}", key.network))?;
-        let number = u8::try_from(number).context("a run has 256 paths at most")?;
+        let number = u8::try_from(number).with_context(|| format!("a run has {MOST_PATHS} paths at most"))?;
         let guest = key.nic.as_ref().map(|nic| nic.queues.unwrap_or(1));
         let ctx = NetCtx { node, host: &host, number, guest };
         let path = network.build(&ctx).with_context(|| format!("cannot build a path of {}", key.network))?;
@@ -54,7 +64,7 @@ pub(super) fn build(
     Ok((Some(host), paths))
 }
 
-/// A device of a guest.
+/// A device of a guest, and where its end is.
 pub(super) struct Plugged<'a> {
     pub(super) spec: NicSpec,
     /// Where it is plugged in.
@@ -88,11 +98,32 @@ pub(super) fn address(
     let (node, mut found) = (guest.node(), Vec::new());
     for Plugged { spec, plug, at } in nics {
         let interface = nets::bring_up(&*node, name, &spec.mac, plug)?;
-        let set_up = nics::effective(&Interfaces::here(node.reader()), &interface);
+        let mut set_up = nics::effective(&Interfaces::here(node.reader()), &interface);
+        if spec.nic.vhost {
+            set_up.insert(nics::VHOST.to_owned(), nics::VHOST_UNSEEN.to_owned());
+        }
         let model = nics::find(&spec.nic.model).with_context(|| format!("no network device {}", spec.nic.model))?;
         let differs = |e: String| anyhow::anyhow!("{name} did not set up {} as asked: {e}", spec.nic.label());
         model.readback(&spec.nic, &set_up).map_err(differs)?;
         found.push((at.clone(), set_up));
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_counted_once_whatever_works_over_it_and_there_are_so_many() {
+        let on = |nth: u32, workload: &str, peer: &str| {
+            let subject = Subject::Path { network: "uplink".into(), peer: peer.into(), nic: None };
+            Cell::of(Side { nth, ..Side::native() }, subject, workload)
+        };
+        let mut cells: Vec<Cell> = (0..256).map(|nth| on(nth, "iperf3-tcp", "host")).collect();
+        cells.extend((0..256).map(|nth| on(nth, "iperf3-udp", "remote")));
+        assert_eq!((keys(&cells).len(), too_many(&cells)), (256, None));
+        cells.push(on(256, "iperf3-tcp", "host"));
+        assert!(too_many(&cells).is_some_and(|why| why.contains("257 paths") && why.contains("256 at most")));
+    }
 }

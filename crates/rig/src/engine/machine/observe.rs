@@ -1,7 +1,8 @@
 //! One cell: its actors made ready, the settings put, the workloads, the probes around them.
 
+use std::io;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::{Arc, Barrier};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,7 +14,7 @@ use super::settings::{self, Chosen};
 use super::stage::{Act, Terms};
 use crate::engine::measure::Impossible;
 use crate::probes::{self, Observed, Subject, Thing, Watch, foreign};
-use crate::workloads::{self, Gentle};
+use crate::workloads::{self, Gentle, Serving};
 
 /// Length of the look at the device before a cell.
 const LOOK_BEFORE: Duration = Duration::from_millis(150);
@@ -62,12 +63,14 @@ impl Machine<'_> {
             (Err(error), Err(left)) => return Err(error.context(format!("{left:#}"))),
             (worked, _) => worked?,
         };
-        let mut done = Vec::new();
-        for (act, result) in acts.iter().zip(results) {
-            let whose = |e: anyhow::Error| if acts.len() > 1 { e.context(act.actor.key()) } else { e };
-            let result = self.blamed(act, result).map_err(whose)?;
-            done.push(WorkloadResult { command: act.command(result.command), ..result });
-        }
+        let results = results.map_err(|(place, error)| {
+            let act = &acts[place];
+            let error = self.blamed(act, error);
+            if acts.len() > 1 { error.context(act.actor.key()) } else { error }
+        })?;
+        let with_command =
+            |(act, result): (&Act, WorkloadResult)| WorkloadResult { command: act.command(result.command), ..result };
+        let done: Vec<WorkloadResult> = acts.iter().zip(results).map(with_command).collect();
         let seen = seen?;
         taken_back?;
         settled?;
@@ -108,25 +111,22 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// A workload's result; of one that failed, with who is to blame.
-    fn blamed(&mut self, act: &Act, result: workloads::Result<WorkloadResult>) -> anyhow::Result<WorkloadResult> {
-        let failed = match result {
-            Ok(result) => return Ok(result),
-            Err(e) => match (&e, self.guests.get(&act.actor.side)) {
-                (workloads::Error::Node(vmio_node::Error::Gone { .. }), Some(running)) => {
-                    anyhow::Error::new(running.guest.give_up(&e.to_string()))
-                }
-                _ => anyhow::Error::new(e),
-            },
+    /// Why a workload failed, with who is to blame.
+    fn blamed(&mut self, act: &Act, error: workloads::Error) -> anyhow::Error {
+        let failed = match (&error, self.guests.get(&act.actor.side)) {
+            (workloads::Error::Node(vmio_node::Error::Gone { .. }), Some(running)) => {
+                anyhow::Error::new(running.guest.give_up(&error.to_string()))
+            }
+            _ => anyhow::Error::new(error),
         };
         let target = act.actor.target().and_then(|target| self.targets.get_mut(target));
         match (act.actor.attachment(), target) {
             // Whatever the guest made of it: a server that is gone is the cause.
             (Some(attachment), Some(target)) => match target.sound(attachment) {
-                Ok(()) => Err(failed),
-                Err(gone) => Err(anyhow::anyhow!("{gone}; in the guest: {failed:#}")),
+                Ok(()) => failed,
+                Err(gone) => anyhow::anyhow!("{gone}; in the guest: {failed:#}"),
             },
-            _ => Err(failed),
+            _ => failed,
         }
     }
 }
@@ -135,34 +135,38 @@ impl Machine<'_> {
 struct Worked {
     before: Option<DeviceUse>,
     started_unix: f64,
-    /// By actor.
-    results: Vec<workloads::Result<WorkloadResult>>,
+    /// By actor; or whose failed first, and why.
+    results: Result<Vec<WorkloadResult>, (usize, workloads::Error)>,
     seen: vmio_node::Result<Observed>,
 }
 
 /// Runs the actors, each from its start on, and waits for all of them: one that fails ends none of the others. What
 /// serves any of them is ready before the first begins.
-pub(super) fn perform(acts: &[Act]) -> Vec<workloads::Result<WorkloadResult>> {
-    let begin = Barrier::new(acts.len());
-    if let [only] = acts {
-        return vec![perform_one(only, &begin)];
+///
+/// # Errors
+/// The first that failed, by its place, and why.
+pub(super) fn perform(acts: &[Act]) -> Result<Vec<WorkloadResult>, (usize, workloads::Error)> {
+    let mut serving = Vec::new();
+    for (place, act) in acts.iter().enumerate() {
+        serving.push(guarded(act, || act.workload.start_servers(&act.stage)).map_err(|e| (place, e))?);
     }
-    let begin = &begin;
-    thread::scope(|scope| {
-        let running: Vec<_> = acts.iter().map(|act| scope.spawn(move || perform_one(act, begin))).collect();
-        let ended =
-            |(act, thread): (&Act, thread::ScopedJoinHandle<'_, _>)| thread.join().unwrap_or_else(|_| Err(broke(act)));
-        acts.iter().zip(running).map(ended).collect()
-    })
-}
-
-fn perform_one(act: &Act, begin: &Barrier) -> workloads::Result<WorkloadResult> {
-    let serving = guarded(act, || act.workload.start_servers(&act.stage));
-    // Those whose servers failed are counted, too: nobody waits for them in vain.
-    begin.wait();
-    let serving = serving?;
-    thread::sleep(act.actor.start.duration());
-    guarded(act, || act.workload.run_served(&act.stage, serving))
+    let run = |act: &Act, serving: Serving| {
+        thread::sleep(act.actor.start.duration());
+        guarded(act, || act.workload.run_served(&act.stage, serving))
+    };
+    if let ([act], Some(only)) = (acts, serving.pop_if(|_| acts.len() == 1)) {
+        return run(act, only).map(|result| vec![result]).map_err(|e| (0, e));
+    }
+    let results: Vec<workloads::Result<WorkloadResult>> = thread::scope(|scope| {
+        let started = |(act, serving)| (act, thread::Builder::new().spawn_scoped(scope, move || run(act, serving)));
+        let running: Vec<_> = acts.iter().zip(serving).map(started).collect();
+        let ended = |(act, thread): (&Act, io::Result<thread::ScopedJoinHandle<'_, _>>)| match thread {
+            Ok(thread) => thread.join().unwrap_or_else(|_| Err(broke(act))),
+            Err(e) => Err(unfit(act, format!("the system gives vmio no thread: {e}"))),
+        };
+        running.into_iter().map(ended).collect()
+    });
+    results.into_iter().enumerate().map(|(place, result)| result.map_err(|e| (place, e))).collect()
 }
 
 /// A fault of a workload's own costs its cell, not the run, and leaves nothing of the others as it is.
@@ -171,7 +175,10 @@ fn guarded<T>(act: &Act, work: impl FnOnce() -> workloads::Result<T>) -> workloa
 }
 
 fn broke(act: &Act) -> workloads::Error {
-    let reason = "vmio itself broke off in the middle of it, which is a fault of vmio's: please report it".into();
+    unfit(act, "vmio itself broke off in the middle of it, which is a fault of vmio's: please report it".into())
+}
+
+fn unfit(act: &Act, reason: String) -> workloads::Error {
     workloads::Error::Unfit { workload: act.actor.workload.clone(), reason }
 }
 

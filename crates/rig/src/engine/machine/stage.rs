@@ -11,7 +11,7 @@ use super::Machine;
 use super::net::PathKey;
 use crate::disks::targets::State;
 use crate::engine::measure::Impossible;
-use crate::limits::{Limits, OOM_SCORE_ADJ};
+use crate::limits::OOM_SCORE_ADJ;
 use crate::nets::{Namespace, Port};
 use crate::probes::foreign::Circumstances;
 use crate::probes::{Qemu, Subject, Thing};
@@ -203,7 +203,12 @@ impl Machine<'_> {
             true => {
                 let side = &actor.side;
                 let held = self.natives.get(side).with_context(|| format!("nothing was prepared for {side}"))?;
-                exec_base.cgroup_procs = held.as_ref().map(Limits::procs_files).unwrap_or_default();
+                exec_base.cgroup_procs = match held {
+                    Ok(limits) => limits.procs_files(),
+                    // Without a group it is measured all the same, and told; but not on other processors than asked for.
+                    Err(why) if !side.shape.pins.is_empty() => return Err(Impossible(why.clone()).into()),
+                    Err(_) => Vec::new(),
+                };
                 self.local.clone()
             }
             false => {

@@ -114,13 +114,18 @@ pub struct Held {
 
 impl Held {
     /// Looks at what there is.
-    fn of(study: &Study, gentle: bool, local: &dyn Node) -> Self {
+    fn of(study: &Study, skipped: &[Skipped], gentle: bool, local: &dyn Node) -> Self {
         let (cores, memory_bytes) = machine::qemu_share(study, gentle, local);
         let qemu = || match limits::forecast(local.reader(), &Share::of(cores, memory_bytes)) {
             Ok(described) => described,
             Err(why) => format!("not held: {why}"),
         };
-        Self { native: machine::natives_forecast(study, local), qemu: (!study.is_native_only()).then(qemu) }
+        let runs = |cell: &Cell| !skipped.iter().any(|s| s.cell == *cell);
+        let cells: Vec<Cell> = study.cells().into_iter().filter(runs).collect();
+        Self {
+            native: machine::natives_forecast(study, &cells, local.reader()),
+            qemu: (!study.is_native_only()).then(qemu),
+        }
     }
 }
 
@@ -155,7 +160,7 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
         placed.needed_bytes = needed_bytes(&rates, wishes);
         placed.space = placed.look_for_room(local);
     }
-    let held = Held::of(&study, gentle, local);
+    let held = Held::of(&study, &skipped, gentle, local);
     Ok(Planned {
         study,
         told: wishes.told.clone(),
@@ -298,7 +303,7 @@ impl Planned {
         let skipped: BTreeSet<String> = self.skipped.iter().map(|s| s.cell.key()).collect();
         let baseline = |c: &Cell| self.study.baseline.of(c).is_none_or(|base| !skipped.contains(&base.key()));
         let can_run = |c: &Cell| !skipped.contains(&c.key()) && baseline(c);
-        let cells = self.study.cells();
+        let mut cells = self.study.cells();
         let compares = cells.iter().any(|c| self.study.compares(c));
         if !cells.iter().any(|c| (!compares || self.study.compares(c)) && can_run(c)) {
             let why = self.skipped.first().map_or_else(String::new, |s| s.reason.clone());
@@ -306,7 +311,11 @@ impl Planned {
                 .help("`vmio doctor` lists what this host has and lacks")
                 .into());
         }
-        Ok(())
+        cells.retain(|cell| !skipped.contains(&cell.key()));
+        match machine::too_many_paths(&cells) {
+            Some(why) => Err(Failure::new(Exit::Precondition, why).into()),
+            None => Ok(()),
+        }
     }
 
     /// Between the plan and the answer any time may pass: the user's own device must still be the one that

@@ -14,6 +14,7 @@ use vmio_model::study::Sort;
 use vmio_node::Output;
 
 use super::{CLIENT, SERVER, address};
+use crate::workloads::error::{cut, said, start_of};
 use crate::workloads::{Error, Ready, Result, Role, Service, Stage, Wants, Workload};
 
 /// The port that it takes unless it is told another.
@@ -85,14 +86,13 @@ impl Iperf3 {
     fn result(&self, node: &str, command: String, output: &Output) -> Result<WorkloadResult> {
         let text = output.out();
         let doc: Value = serde_json::from_str(text.trim()).unwrap_or(Value::Null);
-        let said = doc["error"].as_str().map_or_else(|| output.err().trim().to_owned(), str::to_owned);
+        let said = doc["error"].as_str().map_or_else(|| said(output), cut);
         if !output.ok() || doc["error"].is_string() {
             return Err(Error::Failed { node: node.into(), command, how: format!("{:?}", output.end), said });
         }
         let unusable = |reason: String| Error::Output { node: node.into(), command: command.clone(), reason };
         if doc.is_null() {
-            let start: String = text.chars().take(200).collect();
-            return Err(unusable(format!("it is no JSON; it begins {start:?}")));
+            return Err(unusable(format!("it is no JSON; it begins {:?}", start_of(&text))));
         }
         let number = |of: &Value, key: &str| {
             of[key].as_f64().ok_or_else(|| unusable(format!("no `{key}` where it is expected")))
@@ -111,6 +111,9 @@ impl Iperf3 {
                 let packets = number(sum, "packets")?;
                 (packets, (packets - number(sum, "lost_packets")?).max(0.0))
             };
+            if arrived <= 0.0 {
+                return Err(unusable(format!("none of {sent:.0} datagrams arrived")));
+            }
             // The receiver's time and jitter.
             seconds = number(sum, "seconds")?;
             figures.push(Reading::scalar("bandwidth", arrived * size * 8.0 / seconds));
@@ -121,6 +124,9 @@ impl Iperf3 {
         } else {
             let received = &end["sum_received"];
             seconds = number(received, "seconds")?;
+            if number(received, "bytes")? <= 0.0 {
+                return Err(unusable("nothing arrived".to_owned()));
+            }
             figures.push(Reading::scalar("bandwidth", number(received, "bits_per_second")?));
             // Whoever sends counts them, also in reverse.
             figures.push(Reading::scalar("retransmits", number(&end["sum_sent"], "retransmits")?));
@@ -257,6 +263,28 @@ mod tests {
         near(&good(UDP, "udp-slow-link"), "bandwidth", raw["end"]["sum_received"]["bits_per_second"].as_f64().unwrap());
         let gaps = &raw["end"]["sum"];
         assert_eq!(gaps["packets"].as_u64().unwrap() - gaps["lost_packets"].as_u64().unwrap(), 7633 + 62);
+    }
+
+    #[test]
+    fn what_never_arrived_is_no_result() {
+        let of = |mode, name: &str, change: &dyn Fn(&mut Value)| {
+            let mut doc = good(mode, name).raw;
+            change(&mut doc["end"]);
+            read(mode, doc.to_string().into(), 0).unwrap_err().to_string()
+        };
+        let none = |end: &mut Value| end["sum_received"]["bytes"] = 0.into();
+        assert!(of(TCP, "tcp", &none).contains("nothing arrived"));
+        assert!(of(UDP, "udp", &none).contains("none of 111350 datagrams arrived"));
+        let old = |end: &mut Value| end["sum"]["lost_packets"] = end["sum"]["packets"].clone();
+        assert!(of(UDP, "udp-3.9", &old).contains("none of 291670 datagrams arrived"));
+        let long = Output {
+            end: End::Exit(1),
+            stdout: vec![],
+            stderr: format!("{}\u{1b}[31m the end\u{1b}[0m", "x".repeat(9999)).into(),
+            truncated: false,
+        };
+        let said = TCP.result("guest0", "iperf3".into(), &long).unwrap_err().to_string();
+        assert!(said.len() < 600 && said.contains("x…x") && said.ends_with(" the end"), "{said}");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use vmio_model::study::Sort;
 use vmio_node::Output;
 
 use super::{CLIENT, SERVER, address};
+use crate::workloads::error::{cut, said, start_of};
 use crate::workloads::{Error, Ready, Result, Role, Service, Stage, Wants, Workload};
 
 /// The port that its manual names.
@@ -56,14 +57,12 @@ impl Sockperf {
         let (text, err) = (output.out(), output.err());
         let complaint = text.lines().chain(err.lines()).find_map(|line| line.split_once("ERROR: "));
         if !output.ok() || complaint.is_some() {
-            let said = complaint.map_or_else(|| err.trim().to_owned(), |(_, said)| said.trim().to_owned());
+            let said = complaint.map_or_else(|| said(output), |(_, said)| cut(said));
             return Err(Error::Failed { node: node.into(), command, how: format!("{:?}", output.end), said });
         }
         let unusable = |reason: String| Error::Output { node: node.into(), command: command.clone(), reason };
-        let printed = Printed::read(&text).map_err(|what| {
-            let start: String = text.chars().take(200).collect();
-            unusable(format!("no {what} in it; it begins {start:?}"))
-        })?;
+        let printed = Printed::read(&text)
+            .map_err(|what| unusable(format!("no {what} in it; it begins {:?}", start_of(&text))))?;
         if printed.timed < FEWEST {
             let timed = printed.timed;
             return Err(unusable(format!("{timed} round trips were timed and {FEWEST} are needed: let it run longer")));
