@@ -76,7 +76,7 @@ fn a_store_of_format_1_is_brought_up_to_date_whole() {
     let skipped = migrated.skipped.clone();
     assert_eq!(migrated, Run { id: 2, skipped: skipped.clone(), ..exported });
     assert_eq!(skipped[0].cell.key(), "device/qemu/virtio-blk,none,io_uring+iothread+q4/seq-write");
-    assert_eq!(store.import_file(&export).unwrap(), [Imported::Known(2)]);
+    assert_eq!(store.import_file(&export).unwrap(), [Imported::Longer { here: 2, has: 18, there: 102 }]);
 
     // A run without samples goes on as a run of today would.
     let failed = store.load(4).unwrap();
@@ -200,6 +200,25 @@ fn a_row_that_cannot_be_brought_up_to_date_is_named_and_nothing_is_changed() {
     }
 }
 
+/// `sqlite3` minds no references unless it is told to.
+#[test]
+fn what_belongs_to_a_run_that_was_deleted_by_hand_stays_behind() {
+    for (sql, samples) in [("DELETE FROM runs WHERE id = 2", None), ("DELETE FROM samples WHERE id % 2", Some(9))] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = format_1(dir.path());
+        let c = Connection::open(&path).unwrap();
+        c.pragma_update(None, "foreign_keys", false).unwrap();
+        assert!(c.execute(sql, []).unwrap() > 0);
+        drop(c);
+        let store = Store::open(&path).unwrap_or_else(|e| panic!("{sql}: {e}: {e:?}"));
+        assert_eq!(store.load_whole(2).ok().map(|run| run.samples.len()), samples, "{sql}");
+        let left = "SELECT (SELECT count(*) FROM raw), (SELECT count(*) FROM samples)";
+        let left = ask(&path, left);
+        assert_eq!(left, format!("Integer({0})|Integer({0})", samples.unwrap_or(0)), "{sql}");
+        assert_eq!(ask(&path, "PRAGMA foreign_key_check"), "", "{sql}");
+    }
+}
+
 #[test]
 fn a_store_that_an_older_vmio_writes_to_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -211,6 +230,8 @@ fn a_store_that_an_older_vmio_writes_to_is_left_alone() {
     rustix::fs::flock(&owner, rustix::fs::FlockOperation::LockExclusive).unwrap();
     let e = Store::open(&path).err().unwrap();
     assert!(matches!(e, StoreError::Owned { id: 4 }), "{e:?}");
+    // No command of this vmio reads it as long as it is of the old format.
+    assert!(!e.help().unwrap().contains("vmio runs show"), "{e:?}");
     assert_eq!(as_format_1(&path), before);
     drop(owner);
     assert!(matches!(Store::open(&path).unwrap().load(4).unwrap().state, RunState::Interrupted(_)));

@@ -176,6 +176,10 @@ pub fn import(file: &Path, store: &Store) -> anyhow::Result<Vec<i64>> {
                 new.push(id);
             }
             Imported::Known(id) => term::note(&format!("already here as run {id}")),
+            Imported::Longer { here, has, there } => term::note(&format!(
+                "warning: already here as run {here}, which has {has} samples, where that one has {there}: it went on \
+                 there. To have all: `vmio runs delete {here}`, then import it again"
+            )),
             Imported::Running(id) => {
                 term::note(&format!("warning: run {id} is still being measured there and was skipped"));
             }

@@ -27,6 +27,8 @@ pub enum StoreError {
     Older { path: PathBuf, found: usize, known: usize },
     #[error("{} is not a store of vmio, or is damaged", path.display())]
     Corrupt { path: PathBuf, source: Option<rusqlite::Error> },
+    #[error("{} is no store of vmio: {what}", path.display())]
+    NoStore { path: PathBuf, what: &'static str },
     #[error("{} is not as vmio makes a store: {what}", path.display())]
     Foreign { path: PathBuf, what: String },
     #[error("{} belongs to user {owner}, and vmio writes no store there", path.display())]
@@ -89,7 +91,8 @@ impl StoreError {
             StoreError::NoRun { nearest: Some(near), .. } => {
                 format!("the last is {near}; `vmio runs list` shows all")
             }
-            StoreError::Owned { id } => format!("wait for it, or end it with Ctrl-C; see `vmio runs show {id}`"),
+            // An older vmio may measure it, in a store that this one does not read before it is brought up to date.
+            StoreError::Owned { .. } => "wait for it, or end it with Ctrl-C where it runs".into(),
             StoreError::Newer { .. } => "use that vmio, or keep this one's runs elsewhere: --state DIR".into(),
             StoreError::Older { .. } => "upgrade it as a user who can write it: vmio runs list".into(),
             StoreError::Corrupt { path, .. } => format!(
@@ -117,7 +120,9 @@ impl StoreError {
                 "nothing was changed: delete that run with the vmio that wrote it, or move the file away (mv {0} {0}.bad)",
                 path.display()
             ),
-            StoreError::Export { .. } => "give a store, or a file that `vmio runs export N --format json` wrote".into(),
+            StoreError::NoStore { .. } | StoreError::Export { .. } => {
+                "give a store, or a file that `vmio runs export N --format json` wrote".into()
+            }
             StoreError::NotFinite { .. } | StoreError::Sqlite { .. } => return None,
         })
     }

@@ -12,12 +12,11 @@ use serde::de::DeserializeOwned;
 use vmio_model::result::Run;
 use vmio_model::summary::SCHEMA_VERSION;
 
+use super::bounds::Weight;
 use super::{Result, StoreError, old};
 
 /// Longest file that is read; that of a run of a day has some 100 MB.
 const LONGEST: u64 = 256 << 20;
-/// Most values in it: each takes some 100 bytes of memory.
-const VALUES: usize = 16_000_000;
 /// How an SQLite file begins (sqlite.org/fileformat2.html, section 1.3).
 const SQLITE: &[u8] = b"SQLite format 3\0";
 
@@ -31,9 +30,7 @@ struct Head {
 pub(super) fn read(path: &Path) -> Result<Option<Run>> {
     let Some(text) = text(path)? else { return Ok(None) };
     let fault = |what: String| StoreError::Export { path: path.into(), at: None, what };
-    if text.iter().filter(|byte| **byte == b',').count() > VALUES {
-        return Err(fault(format!("it has more than {VALUES} values")));
-    }
+    Weight::default().add(&text).map_err(fault)?;
     let head: Head = parse(path, &text)?;
     let Some(version) = head.schema_version else {
         return Err(fault("it has no `schema_version`".into()));
@@ -82,8 +79,11 @@ fn text(path: &Path) -> Result<Option<Vec<u8>>> {
     }
     file.seek(SeekFrom::Start(0)).map_err(io("read"))?;
     let mut text = Vec::new();
-    file.take(LONGEST + 1).read_to_end(&mut text).map_err(io("read"))?;
-    if text.len() as u64 > LONGEST {
+    // It may grow while it is read.
+    if found.len() <= LONGEST {
+        file.take(LONGEST + 1).read_to_end(&mut text).map_err(io("read"))?;
+    }
+    if found.len().max(text.len() as u64) > LONGEST {
         return Err(fault(&format!("it is longer than {} MiB", LONGEST >> 20)));
     }
     Ok(Some(text))

@@ -45,6 +45,11 @@ impl Texts {
         Ok(Texts { sample: text, raw })
     }
 
+    /// How long it is without the tools' outputs.
+    pub(super) fn own_bytes(&self) -> usize {
+        self.sample.len()
+    }
+
     /// How long they are together.
     pub(super) fn bytes(&self) -> usize {
         self.sample.len() + self.raw.iter().flatten().map(String::len).sum::<usize>()

@@ -5,12 +5,17 @@ use std::collections::BTreeMap;
 use rusqlite::{OptionalExtension, params};
 use vmio_model::result::{Run, Sample, Skipped, WorkloadResult};
 
+use super::bounds::Weight;
 use super::{Result, Store, StoreError};
 
 impl Store {
     /// The run with all its samples, but without the tools' raw output (`result.raw` is null):
     /// no conclusion needs it, and it is the greater part of the file.
     pub fn load(&self, run: i64) -> Result<Run> {
+        self.read(run, &mut Weight::default())
+    }
+
+    fn read(&self, run: i64, weight: &mut Weight) -> Result<Run> {
         self.bounded(run)?;
         let head = self
             .connection
@@ -27,25 +32,38 @@ impl Store {
         let Some((study, study_toml, started_unix, [command, state, environment, workloads])) = head else {
             return Err(self.no_run(run)?);
         };
-        let what = |what: &str| format!("{what} of run {run}");
+        let whole = format!("run {run}");
+        let what = |what: &str| format!("{what} of {whole}");
+        for text in [&command, &environment, &workloads] {
+            self.weighed(weight, &whole, text)?;
+        }
         let samples = self
             .rows("SELECT sample FROM samples WHERE run = ? ORDER BY id", params![run], |row| row.get::<_, String>(0))?
-            .iter()
-            .map(|text| self.json(what("a sample"), text))
+            .into_iter()
+            .map(|text| {
+                self.weighed(weight, &whole, &text)?;
+                self.json(what("a sample"), &text)
+            })
             .collect::<Result<_>>()?;
         let skipped = self
             .rows("SELECT whole, reason FROM skipped WHERE run = ? ORDER BY rowid", params![run], |row| {
                 Ok((row.get::<_, String>(0)?, row.get(1)?))
             })?
             .into_iter()
-            .map(|(cell, reason)| Ok(Skipped { cell: self.json(what("a skipped cell"), &cell)?, reason }))
+            .map(|(cell, reason)| {
+                self.weighed(weight, &whole, &cell)?;
+                Ok(Skipped { cell: self.json(what("a skipped cell"), &cell)?, reason })
+            })
             .collect::<Result<_>>()?;
         let effective = self
             .rows("SELECT attachment, settings FROM effective WHERE run = ?", params![run], |row| {
                 Ok((row.get(0)?, row.get::<_, String>(1)?))
             })?
             .into_iter()
-            .map(|(attachment, settings)| Ok((attachment, self.json(what("the settings"), &settings)?)))
+            .map(|(attachment, settings)| {
+                self.weighed(weight, &whole, &settings)?;
+                Ok((attachment, self.json(what("the settings"), &settings)?))
+            })
             .collect::<Result<_>>()?;
         Ok(Run {
             id: run,
@@ -64,7 +82,8 @@ impl Store {
 
     /// The run with all that was ever stored of it.
     pub fn load_whole(&self, run: i64) -> Result<Run> {
-        let mut whole = self.load(run)?;
+        let mut weight = Weight::default();
+        let mut whole = self.read(run, &mut weight)?;
         let numbers = self.rows("SELECT id FROM samples WHERE run = ? ORDER BY id", params![run], |row| row.get(0))?;
         let mut samples: BTreeMap<i64, &mut Sample> = numbers.into_iter().zip(&mut whole.samples).collect();
         let sql = "SELECT raw.sample, actor, output FROM raw JOIN samples ON raw.sample = samples.id WHERE run = ?";
@@ -78,6 +97,7 @@ impl Store {
                 let what = format!("sample {number} of run {run} has a raw output of an actor that is not in it");
                 return Err(StoreError::Foreign { path: self.path.clone(), what });
             };
+            self.weighed(&mut weight, &format!("run {run}"), &output)?;
             result.raw = self.json(format!("a raw output of run {run}"), &output)?;
         }
         Ok(whole)

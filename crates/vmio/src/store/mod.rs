@@ -5,6 +5,7 @@
 //! measures a run owns it (see `owner.rs`); a run that says "running" without an owner was
 //! broken off, and every reader gets to see it as interrupted.
 
+mod bounds;
 mod engine;
 mod error;
 mod exported;
@@ -103,6 +104,12 @@ impl Store {
         Ok(Store::of(path, open::reading(path)?))
     }
 
+    /// Opens a store that runs are taken over from, of an older format too, and changes nothing in it, whoever the
+    /// user is.
+    pub fn open_taking(path: &Path) -> Result<Store> {
+        Ok(Store::of(path, open::taking(path)?))
+    }
+
     /// Begins a run, owned by this store until it is closed or [`Store::set_state`] ends it.
     pub fn new_run(&self, new: &NewRun<'_>) -> Result<i64> {
         let transaction = self.connection.unchecked_transaction().map_err(|e| self.error(e))?;
@@ -178,8 +185,10 @@ impl Store {
                 Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?, texts, counts))
             },
         )?;
+        let mut weight = bounds::Weight::default();
         rows.into_iter()
             .map(|(id, study, started_unix, (state, environment), (samples, skipped))| {
+                self.weighed(&mut weight, "its list of runs", &environment)?;
                 Ok(RunInfo {
                     id,
                     study: study.as_str().into(),
@@ -221,10 +230,7 @@ impl Store {
 
     fn fits(&self, what: &str, bytes: Option<i64>) -> Result<()> {
         match bytes {
-            Some(bytes) if bytes > guard::MOST => {
-                let what = format!("{what} has {} MiB", bytes >> 20);
-                Err(StoreError::TooMuch { path: self.path.clone(), what })
-            }
+            Some(bytes) if bytes > guard::MOST => Err(self.too_much(format!("{what} has {} MiB", bytes >> 20))),
             _ => Ok(()),
         }
     }
@@ -280,6 +286,15 @@ impl Store {
         let _asking = self.limit.asking();
         let query = || self.connection.prepare_cached(sql)?.query_map(params, map)?.collect::<rusqlite::Result<_>>();
         query().map_err(|e| self.error(e))
+    }
+
+    /// Refuses what would not fit into memory, before it is parsed.
+    fn weighed(&self, weight: &mut bounds::Weight, of: &str, text: &str) -> Result<()> {
+        weight.add(text.as_bytes()).map_err(|why| self.too_much(format!("{of}: {why}")))
+    }
+
+    fn too_much(&self, what: String) -> StoreError {
+        StoreError::TooMuch { path: self.path.clone(), what }
     }
 
     fn json<T: DeserializeOwned>(&self, what: String, text: &str) -> Result<T> {

@@ -8,6 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::guard::{self, Limit};
@@ -118,22 +119,7 @@ pub(super) fn existing(path: &Path) -> Result<(Connection, Limit), StoreError> {
 
 /// Opens what is there for reading alone: an older format is refused, not brought up to date.
 pub(super) fn reading(path: &Path) -> Result<(Connection, Limit), StoreError> {
-    match fs::metadata(path) {
-        // Opening a pipe would wait for somebody to write.
-        Ok(found) if !found.is_file() => return Err(StoreError::Corrupt { path: path.into(), source: None }),
-        Ok(_) => {}
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Err(StoreError::Missing { path: path.into() }),
-        Err(source) => return Err(StoreError::Io { what: "look at", path: path.into(), source }),
-    }
-    // Without a log that holds unread pages the file alone is the whole truth ("immutable"),
-    // else SQLite needs the log's index, which the writer shares (sqlite.org/wal.html, section 5).
-    let wal = path.with_file_name(format!("{}-wal", path.file_name().unwrap_or_default().to_string_lossy()));
-    let unread = fs::metadata(wal).is_ok_and(|m| m.len() > 0);
-    let escaped = path.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
-    let uri = format!("file:{escaped}?{}", if unread { "mode=ro" } else { "immutable=1" });
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(uri, flags).map_err(|e| StoreError::of(path, e))?;
-    let limit = guard::harden(&connection).map_err(|e| StoreError::of(path, e))?;
+    let (connection, limit) = unchanged(path)?;
     match check(path, &connection, MIGRATIONS.len())? {
         found if found < MIGRATIONS.len() => {
             Err(StoreError::Older { path: path.into(), found, known: MIGRATIONS.len() })
@@ -143,6 +129,75 @@ pub(super) fn reading(path: &Path) -> Result<(Connection, Limit), StoreError> {
             Ok((connection, limit))
         }
     }
+}
+
+/// Opens what runs are taken over from: nothing is written there, whoever the user is. What is of an older format
+/// is brought up to date as a copy, in a file that SQLite keeps under no name (sqlite.org/tempfiles.html, 2.6).
+pub(super) fn taking(path: &Path) -> Result<(Connection, Limit), StoreError> {
+    let (connection, limit) = unchanged(path)?;
+    let no_store = |what| StoreError::NoStore { path: path.into(), what };
+    let found = check(path, &connection, MIGRATIONS.len()).map_err(|e| match e {
+        StoreError::Corrupt { source: None, .. } => no_store("it is a database of another program"),
+        other => other,
+    })?;
+    if found == 0 {
+        return Err(no_store("there is nothing in it"));
+    }
+    as_made(path, &connection, &limit, found)?;
+    if found == MIGRATIONS.len() {
+        return Ok((connection, limit));
+    }
+    let fail = |e| StoreError::of(path, e);
+    let mut copy = Connection::open("").map_err(fail)?;
+    copy_to(&mut copy, &connection).map_err(fail)?;
+    let limit = guard::harden(&copy).map_err(fail)?;
+    migrate(path, &mut copy, &limit, MIGRATIONS)?;
+    Ok((copy, limit))
+}
+
+/// Copies page by page what is there now, whoever writes meanwhile (sqlite.org/backup.html).
+fn copy_to(copy: &mut Connection, from: &Connection) -> rusqlite::Result<()> {
+    const PAGES: i32 = 1024;
+    const PAUSE: Duration = Duration::from_millis(100);
+    let backup = Backup::new(from, copy)?;
+    let mut patience = Duration::from_secs(BUSY_SECONDS);
+    loop {
+        match backup.step(PAGES)? {
+            StepResult::Done => return Ok(()),
+            StepResult::More => {}
+            _ if patience.is_zero() => {
+                let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
+                return Err(rusqlite::Error::SqliteFailure(busy, None));
+            }
+            _ => {
+                patience = patience.saturating_sub(PAUSE);
+                std::thread::sleep(PAUSE);
+            }
+        }
+    }
+}
+
+/// Opens a plain file that is there, for reading alone.
+fn unchanged(path: &Path) -> Result<(Connection, Limit), StoreError> {
+    match fs::metadata(path) {
+        // Opening a pipe would wait for somebody to write.
+        Ok(found) if !found.is_file() => return Err(StoreError::Corrupt { path: path.into(), source: None }),
+        Ok(_) => {}
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Err(StoreError::Missing { path: path.into() }),
+        Err(source) => return Err(StoreError::Io { what: "look at", path: path.into(), source }),
+    }
+    // Without a log that holds unread pages the file alone is the whole truth ("immutable"),
+    // else SQLite needs the log's index, which the writer shares (sqlite.org/wal.html, section 5).
+    let path =
+        &fs::canonicalize(path).map_err(|source| StoreError::Io { what: "look at", path: path.into(), source })?;
+    let wal = path.with_file_name(format!("{}-wal", path.file_name().unwrap_or_default().to_string_lossy()));
+    let unread = fs::metadata(wal).is_ok_and(|m| m.len() > 0);
+    let escaped = path.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
+    let uri = format!("file:{escaped}?{}", if unread { "mode=ro" } else { "immutable=1" });
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(uri, flags).map_err(|e| StoreError::of(path, e))?;
+    let limit = guard::harden(&connection).map_err(|e| StoreError::of(path, e))?;
+    Ok((connection, limit))
 }
 
 /// The format of the file, which must be ours and not newer than `known`.

@@ -1,0 +1,155 @@
+//! How much of a run is taken from a file or a store that may be anybody's. What its texts would take in memory is
+//! estimated from the texts, before anything is made of them; what is then in the run is counted.
+//! docs/runs.md states each bound.
+
+use std::collections::BTreeSet;
+
+use vmio_model::result::{Run, WorkloadResult};
+use vmio_model::study::cells::MOST_CELLS;
+
+/// Most values (what commas part) in the texts of a run.
+const VALUES: u64 = 16_000_000;
+/// Most that the values of a run may take in memory, in bytes, as it is estimated; those of a run of a day take some
+/// 500 MiB.
+const MEMORY: u64 = 2 << 30;
+/// What an object takes at least: a node of a tree of eleven names and values.
+const OBJECT: u64 = 640;
+/// What a list takes at least: room for four values.
+const LIST: u64 = 128;
+/// What each further value takes at most, beside its text: name, value, and room to grow.
+const VALUE: u64 = 96;
+
+/// Most samples of a run: two days of one a second.
+const SAMPLES: usize = 200_000;
+/// Most cells, workloads, cells that did not run, and attachments of a run: a study's, and its controls.
+const CELLS: usize = 2 * MOST_CELLS as usize;
+/// Most actors of a cell.
+const ACTORS: usize = 1_000;
+/// Most readings of an actor in one sample, and of a probe.
+const READINGS: usize = 10_000;
+/// Most figures that a workload declares.
+const FIGURES: usize = 1_000;
+/// Longest text of a run, and of a sample without its raw outputs, in bytes.
+pub(super) const TEXT: usize = 16 << 20;
+/// Most runs of a store that are taken over at once.
+pub(super) const RUNS: usize = 100_000;
+
+/// What the JSON texts of a run would take.
+#[derive(Debug, Default)]
+pub(super) struct Weight {
+    values: u64,
+    bytes: u64,
+}
+
+impl Weight {
+    /// Adds a text before it is parsed.
+    ///
+    /// # Errors
+    /// When all together are too much; in words.
+    pub(super) fn add(&mut self, json: &[u8]) -> Result<(), String> {
+        let (mut objects, mut lists, mut commas) = (0, 0, 0);
+        let mut rest = json.iter();
+        while let Some(byte) = rest.next() {
+            match byte {
+                b'{' => objects += 1,
+                b'[' => lists += 1,
+                b',' => commas += 1,
+                // A string: to its end.
+                b'"' => {
+                    while let Some(byte) = rest.next() {
+                        match byte {
+                            b'"' => break,
+                            b'\\' => drop(rest.next()),
+                            _ => {}
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.values += commas;
+        self.bytes += json.len() as u64 + objects * OBJECT + lists * LIST + commas * VALUE;
+        match () {
+            () if self.values > VALUES => Err(format!("it has more than {VALUES} values")),
+            () if self.bytes > MEMORY => Err(format!("its values would take more than {} MiB of memory", MEMORY >> 20)),
+            () => Ok(()),
+        }
+    }
+}
+
+/// Whether a run holds no more than one that was measured.
+///
+/// # Errors
+/// What there is too much of, in words.
+pub(super) fn check(run: &Run) -> Result<(), String> {
+    few("samples", run.samples.len(), SAMPLES)?;
+    few("workloads", run.workloads.len(), CELLS)?;
+    few("cells that did not run", run.skipped.len(), CELLS)?;
+    few("attachments", run.effective.len(), CELLS)?;
+    short("its study", run.study_toml.len())?;
+    short("its command line", run.command.iter().map(String::len).sum())?;
+    for traits in &run.workloads {
+        few("figures of a workload", traits.figures.len(), FIGURES)?;
+    }
+    let skipped = run.skipped.iter().map(|s| &s.cell);
+    for cell in run.samples.iter().map(|s| &s.cell).chain(skipped) {
+        few("actors in a cell", cell.beside.len().saturating_add(1), ACTORS)?;
+    }
+    for sample in &run.samples {
+        let readings = |result: &WorkloadResult| result.figures.len();
+        let most = sample.results().map(readings).chain(sample.seen.iter().map(|seen| seen.figures.len())).max();
+        few("readings in a sample", most.unwrap_or(0), READINGS)?;
+        few("probes around a sample", sample.seen.len(), READINGS)?;
+    }
+    few("cells", run.samples.iter().map(|s| &s.cell).collect::<BTreeSet<_>>().len(), CELLS)
+}
+
+/// Whether a text is one that vmio would write.
+///
+/// # Errors
+/// That it is too long, in words.
+pub(super) fn short(what: &str, bytes: usize) -> Result<(), String> {
+    match bytes > TEXT {
+        true => Err(format!("{what} has {} MiB, and vmio takes {}", bytes.div_ceil(1 << 20), TEXT >> 20)),
+        false => Ok(()),
+    }
+}
+
+fn few(what: &str, found: usize, most: usize) -> Result<(), String> {
+    match found > most {
+        true => Err(format!("it has {found} {what}, and vmio takes {most}")),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn bytes(json: &str) -> u64 {
+        let mut weight = Weight::default();
+        weight.add(json.as_bytes()).unwrap();
+        weight.bytes - json.len() as u64
+    }
+
+    #[test]
+    fn what_opens_and_parts_is_counted_and_strings_are_not() {
+        assert_eq!(bytes(r#"{"a": [1, 2.5]}"#), OBJECT + LIST + VALUE);
+        assert_eq!(bytes(r#""{[,\"{[,\\""#), 0);
+        assert_eq!(bytes(r#"["\\",{"#), LIST + VALUE + OBJECT);
+        assert_eq!(bytes(r#""a string that does not end {{{ \"#), 0);
+    }
+
+    #[test]
+    fn texts_are_too_much_together() {
+        let deep = ["{\"\":".repeat(100), "0".into(), "}".repeat(100)].concat();
+        let mut weight = Weight::default();
+        let took = (0..100_000).take_while(|_| weight.add(deep.as_bytes()).is_ok()).count();
+        assert_eq!(took as u64, MEMORY / (100 * OBJECT + deep.len() as u64));
+        let commas = ",".repeat(1_000_000);
+        let mut weight = Weight::default();
+        assert!((0..16).all(|_| weight.add(commas.as_bytes()).is_ok()));
+        assert!(weight.add(b",").unwrap_err().contains("16000000 values"));
+    }
+}
