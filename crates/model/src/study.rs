@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::cell::{Aio, Baseline, Cache, Cell, Options, Shape};
+use crate::result::WorkloadTraits;
 use crate::stats::Convergence;
 use crate::stats::steady::MOST_ROUNDS;
 
@@ -203,6 +204,8 @@ pub struct Names {
     pub workloads: Vec<WorkloadName>,
     /// Workloads that are made from their names, beside those.
     pub workload_family: Option<Family>,
+    /// What a workload of either measures; `None` where that is not known here, and then nothing is refused for it.
+    pub traits: Option<fn(&str) -> Option<WorkloadTraits>>,
 }
 
 /// An entry of `settings/`.
@@ -274,6 +277,13 @@ pub struct Family {
 }
 
 impl Names {
+    /// The figure that a workload is judged by and another one does not measure, as far as both are known.
+    pub fn lacks(&self, workload: &str, judged: &str) -> Option<String> {
+        let traits = |name: &str| self.traits.and_then(|of| of(name));
+        let judge = traits(judged)?.judge()?.clone();
+        (!traits(workload)?.figures.contains(&judge)).then_some(judge.name)
+    }
+
     /// On what a workload works, one of the list or of the family; `None` where it is neither.
     pub fn works_on(&self, workload: &str) -> Option<Sort> {
         let listed = self.workloads.iter().find(|w| w.name == workload).map(|w| w.works_on);

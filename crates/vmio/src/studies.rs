@@ -39,6 +39,7 @@ pub fn names() -> Names {
         settings: settings::names(),
         workloads: workloads::names(),
         workload_family: Some(workloads::family::FAMILY),
+        traits: Some(workloads::traits_of),
     }
 }
 
@@ -70,6 +71,7 @@ pub fn parse(file: &str, text: &str) -> anyhow::Result<Study> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     /// The page names each study, and its examples are of entries that there are, but for clusters.
@@ -84,6 +86,19 @@ mod tests {
             let word = word.trim_matches('"');
             assert!(word == "WORKLOAD" || names().works_on(word).is_some(), "{word}");
         }
+    }
+
+    /// What a cell is judged by its baseline measures too, or the study is refused with its place.
+    #[test]
+    fn a_baseline_measures_what_is_judged() {
+        let quick = ALL.iter().find(|(name, _)| *name == "network-quick").unwrap().1;
+        let of = |workload: &str| quick.replace("network = \"veth\"", &format!("workload = \"{workload}\""));
+        parse("mine.toml", &of("iperf3-udp")).unwrap();
+        let text = of("sockperf-tcp");
+        let line = text.lines().position(|line| line.starts_with("workload = ")).unwrap() + 1;
+        let said = format!("{:#}", parse("mine.toml", &text).unwrap_err());
+        let place = format!("mine.toml:{line}: baseline.like.workload: `sockperf-tcp` does not measure the bandwidth");
+        assert!(said.contains(&place) && said.contains("`iperf3-tcp` is judged by"), "{said}");
     }
 
     #[test]

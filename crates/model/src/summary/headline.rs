@@ -51,7 +51,7 @@ pub(super) fn headline(
     let compared: Vec<(&Cell, Cell)> = of.iter().filter_map(|s| Some((&s.cell, baseline.of(&s.cell)?))).collect();
     let ratio = overall(run, compared.iter().map(|(test, base)| (base, *test)))?;
     let known = converged(&ratio, rule);
-    let workloads: Vec<&str> = of.iter().map(|s| s.cell.workload()).collect();
+    let workloads: Vec<String> = of.iter().map(|s| workload(s, baseline)).collect();
     let enough = ratio.pairs >= rule.min_pairs && ratio.boots >= rule.min_boots;
     let figure = if enough { percent(&ratio) } else { format!("so far about {:.0} %", ratio.value * 100.0) };
     let emulation = if emulated { " under software emulation (TCG)" } else { "" };
@@ -77,7 +77,7 @@ pub(super) fn headline(
         converged: known,
         cells: of.iter().map(|s| s.key.clone()).collect(),
         text: format!("{told}, geometric mean over {}{doubt}.", workloads.join(", ")),
-        lines: of.iter().map(|s| line(s, cells)).collect(),
+        lines: of.iter().map(|s| line(s, baseline, cells)).collect(),
     })
 }
 
@@ -91,10 +91,17 @@ pub(crate) fn percent(ratio: &Ratio) -> String {
     }
 }
 
-fn line(share: &Share, cells: &[CellRow]) -> String {
+/// The workload, and that of the baseline where it has another one.
+fn workload(share: &Share, baseline: &Baseline) -> String {
+    let own = share.cell.workload();
+    let other = baseline.of(&share.cell).map(|base| base.lead.workload).filter(|other| other != own);
+    other.map_or_else(|| own.to_owned(), |other| format!("{own} against {other}"))
+}
+
+fn line(share: &Share, baseline: &Baseline, cells: &[CellRow]) -> String {
     let doubt = if share.converged { String::new() } else { format!("; {}", share.verdict) };
     let cost = cost(share, cells).map_or_else(String::new, |cost| format!("; {cost}"));
-    format!("{}: {}{doubt}{cost}", share.cell.workload(), percent(&share.share_ratio))
+    format!("{}: {}{doubt}{cost}", workload(share, baseline), percent(&share.share_ratio))
 }
 
 /// Where the rest goes, as far as it was measured: CPU time of the whole host for each request,

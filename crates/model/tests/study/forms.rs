@@ -196,6 +196,9 @@ fn actors_are_held_to_what_they_are() {
     assert_eq!(of(&format!("{disk}, workload = \"seq-read\"")), "18: cell.actors.side: missing");
     let with = |more: &str| of(&format!("side = \"qemu\", {disk}, workload = \"seq-read\", {more}"));
     assert!(with("nth = 0").ends_with("cell.actors.nth: 0 is out of range: 1 to 64"));
+    let bad = format!("side = \"qemu\", {disk}, workload = \"seq-read\", start_seconds = -1, seconds = 0");
+    let both = said(&disks(), &format!("[[cell]]\nactors = [\n{{ {bad} }},\n]\n"));
+    assert_eq!(both.len(), 2, "{both:#?}");
     assert!(with("start_seconds = -1").ends_with("cell.actors.start_seconds: -1 is out of range: 0 to 3600"));
     assert!(with("seconds = 0").ends_with("cell.actors.seconds: 0 is out of range: 0.1 to 3600"));
     assert!(with("shape = { memory_mib = 64 }").contains("cell.actors.shape.memory_mib: 64 is out of range: 192 to"));
@@ -269,6 +272,20 @@ fn a_baseline_that_makes_no_sense_is_refused() {
           device/qemu/virtio-blk,none,native/seq-write works on"]
     );
     assert!(of("{ target = \"sparse\" }", GUESTS).is_empty(), "one of two differs");
+    // What a cell is judged by is what its baseline must measure, not the other way round.
+    let crypt = |workload: &str, base: &str| {
+        let cells = format!("[[matrix]]\nsides = [\"qemu\"]\nmachine = true\nworkloads = [\"{workload}\"]\n");
+        said(&format!("{}\n[baseline.like]\n# of openssl\nworkload = \"{base}\"\n", no_disks()), &cells)
+    };
+    assert_eq!(
+        crypt("openssl", "openssl-aes-256-cbc"),
+        [
+            "16: baseline.like.workload: `openssl-aes-256-cbc` does not measure the signs that `openssl` is judged by, so \
+          machine/qemu/openssl would have no share"
+        ]
+    );
+    assert!(crypt("openssl-aes-256-cbc", "openssl").is_empty());
+    assert!(of("{ workload = \"seq-read\" }", GUESTS).is_empty(), "of these nothing is known here");
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod shipped;
 use std::collections::BTreeMap;
 
 use vmio_model::cell::Cell;
+use vmio_model::figure::{Figure, Unit};
 use vmio_model::result::{DiskTraits, WorkloadTraits};
 use vmio_model::study::{Family, Names, Rates, SettingName, Sort, Study, WorkloadName};
 
@@ -106,11 +107,24 @@ fn all_names() -> Names {
         ("openssl-aes-256-cbc", Sort::Machine),
     ];
     names.workloads.extend(more.map(|(name, works_on)| WorkloadName { name: name.into(), works_on }));
+    names.traits = Some(of_machines);
     names.settings = vec![
         SettingName { name: "read-ahead", value: kib },
         SettingName { name: "mtu", value: |text| Ok(text.to_owned()) },
     ];
     names
+}
+
+/// What those of machines measure; of the others it is not known.
+fn of_machines(name: &str) -> Option<WorkloadTraits> {
+    let figures = match name {
+        "openssl" => {
+            vec![Figure::rate("signs", Unit::OperationsPerSecond), Figure::rate("speed", Unit::BytesPerSecond)]
+        }
+        "openssl-aes-256-cbc" => vec![Figure::rate("speed", Unit::BytesPerSecond)],
+        _ => return None,
+    };
+    Some(WorkloadTraits { name: name.into(), judged_by: figures[0].name.clone(), figures, disk: None })
 }
 
 /// A number of KiB with its unit.

@@ -168,6 +168,11 @@ pub fn names() -> Vec<WorkloadName> {
     ALL.iter().map(|w| WorkloadName { name: w.traits().name, works_on: w.works_on() }).collect()
 }
 
+/// What a workload measures, for the reader of studies.
+pub fn traits_of(name: &str) -> Option<WorkloadTraits> {
+    find(name).map(|found| found.traits())
+}
+
 /// The programs that workloads run in guests, each once: what a guest's image takes from the host.
 pub fn programs() -> Vec<&'static str> {
     let mut all: Vec<&str> = ALL.iter().flat_map(|w| w.programs()).collect();

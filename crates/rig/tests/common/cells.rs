@@ -40,6 +40,7 @@ fn names() -> Names {
         settings: settings::names(),
         workloads: workloads::names(),
         workload_family: Some(workloads::family::FAMILY),
+        traits: Some(workloads::traits_of),
     }
 }
 

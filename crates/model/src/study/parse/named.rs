@@ -58,7 +58,7 @@ impl Reader<'_> {
                 None
             }
         };
-        let start_seconds = if has("start_seconds") { self.real(&s, "start_seconds", 0.0, 3600.0)? } else { 0.0 };
+        let start_seconds = if has("start_seconds") { self.real(&s, "start_seconds", 0.0, 3600.0) } else { Some(0.0) };
         let seconds = if has("seconds") { self.real(&s, "seconds", 0.1, 3600.0) } else { None };
         let actor = NamedActor {
             side: side?,
@@ -69,7 +69,7 @@ impl Reader<'_> {
             machine: machine?,
             cluster,
             workload: workload?,
-            start_seconds,
+            start_seconds: start_seconds?,
             seconds,
         };
         (self.problems.len() == before).then_some(actor)

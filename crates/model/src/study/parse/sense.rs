@@ -1,5 +1,7 @@
 //! What only the whole study shows: each part is right by itself, and together they make no sense.
 
+use std::ops::Range;
+
 use toml::Spanned;
 use toml::de::DeValue;
 
@@ -77,7 +79,11 @@ impl Reader<'_> {
 
     /// `[baseline.like]` must give cells that can be.
     fn likeness(&mut self, top: &Section<'_, '_>, study: &Study, names: &Names) {
+        let below = |table: Option<&Spanned<DeValue<'_>>>, key: &str| -> Option<Range<usize>> {
+            Some(table?.get_ref().as_table()?.get("like")?.get_ref().as_table()?.get(key)?.span())
+        };
         let span = value_span(top, "baseline");
+        let at = |key: &str| below(top.table.get("baseline"), key).unwrap_or_else(|| span.clone());
         let named: Vec<Cell> = study.named_cells().collect();
         let pairs = || named.iter().filter_map(|cell| Some((cell, study.baseline.of(cell)?)));
         if pairs().all(|(cell, baseline)| baseline == *cell) {
@@ -87,7 +93,7 @@ impl Reader<'_> {
         if let Some((cell, _)) = pairs().find(|(_, baseline)| baseline.actors().any(sees_nothing)) {
             let what =
                 format!("gives {} a guest that sees its subject by no device: leave native sides out", cell.key());
-            self.problem(&span, "baseline.like.side", what);
+            self.problem(&at("side"), "baseline.like.side", what);
         }
         let misplaced = |(_, baseline): &(&Cell, Cell)| {
             let on = Sort::of(&baseline.lead.subject);
@@ -95,7 +101,18 @@ impl Reader<'_> {
         };
         if let Some((cell, baseline)) = pairs().find(misplaced) {
             let what = format!("`{}` does not work on what {} works on", baseline.workload(), cell.key());
-            self.problem(&span, "baseline.like.workload", what);
+            self.problem(&at("workload"), "baseline.like.workload", what);
+        } else if let Some((cell, baseline, figure)) = pairs().find_map(|(cell, baseline)| {
+            let figure = names.lacks(baseline.workload(), cell.workload())?;
+            Some((cell, baseline, figure))
+        }) {
+            let what = format!(
+                "`{}` does not measure the {figure} that `{}` is judged by, so {} would have no share",
+                baseline.workload(),
+                cell.workload(),
+                cell.key()
+            );
+            self.problem(&at("workload"), "baseline.like.workload", what);
         }
     }
 }

@@ -56,6 +56,20 @@ fn a_setting_is_compared_with_what_was_found() {
     assert!(h.lines[0].starts_with("seq-read: 15") && !h.lines[0].contains("natively"), "{:?}", h.lines);
 }
 
+/// A baseline may run something else: what is compared is two workloads, and both are named.
+#[test]
+fn both_workloads_are_named_where_they_differ() {
+    let (buffered, direct) = (native("device", "seq-read"), native("device", "rand-read-32"));
+    let run = Made::of(vec![disk_job("seq-read"), disk_job("rand-read-32")])
+        .compared_with("{ like = { workload = \"rand-read-32\" } }")
+        .cell(&direct, &[&reads(400e6)])
+        .cell(&buffered, &[&reads(200e6)])
+        .run;
+    let h = summarise(&run).headline.unwrap();
+    assert!(h.text.ends_with(", geometric mean over seq-read against rand-read-32."), "{}", h.text);
+    assert!(h.lines[0].starts_with("seq-read against rand-read-32: 50 % ("), "{:?}", h.lines);
+}
+
 /// Figures that stand for themselves have rows and no shares.
 #[test]
 fn without_a_baseline_there_is_no_share() {
