@@ -7,7 +7,7 @@
 //! guests' cells of the same rounds follow theirs.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -51,8 +51,9 @@ impl Steady {
     }
 }
 
-/// Whether a cell is one of those whose figures must become steady.
-pub fn may_become_steady(cell: &Cell, workloads: &[WorkloadTraits]) -> bool {
+/// Whether a cell is one of those whose figures must become steady: what decides it while a run goes on, and
+/// afterwards.
+fn may_become_steady(cell: &Cell, workloads: &[WorkloadTraits]) -> bool {
     let writes = |actor: &Actor| workloads.iter().any(|w| w.name == actor.workload && w.writes());
     cell.is_native() && cell.actors().any(|actor| actor.subject.is_disk() && writes(actor))
 }
@@ -77,6 +78,13 @@ pub fn states(samples: &[Sample], workloads: &[WorkloadTraits]) -> Vec<Steady> {
         }
     };
     by_cell.into_iter().map(state).collect()
+}
+
+/// Keys of those of the cells whose disk is not steady yet.
+pub fn unsteady(cells: &[Cell], samples: &[Sample], workloads: &[WorkloadTraits]) -> BTreeSet<String> {
+    let states = states(samples, workloads);
+    let reached = |key: &String| states.iter().any(|s| s.key == *key && s.reached_after.is_some());
+    cells.iter().filter(|c| may_become_steady(c, workloads)).map(Cell::key).filter(|key| !reached(key)).collect()
 }
 
 /// The samples that count.
@@ -136,6 +144,27 @@ mod tests {
     fn without_being_asked_for_nothing_changes() {
         let summary = summarise(&run(false));
         assert!(summary.steady.is_empty() && summary.cells.iter().all(|c| c.samples == 9));
+    }
+
+    /// While it goes on a run looks at the same cells as afterwards, writers that do not lead included.
+    #[test]
+    fn what_goes_on_and_what_is_concluded_see_the_same_cells() {
+        let run = run(true);
+        let writer = native("device", "seq-write");
+        let beside = Cell { beside: vec![writer.lead.clone()], ..native("device", "seq-read") };
+        let cells = [writer.clone(), virtio("device", "seq-write"), native("device", "seq-read"), beside.clone()];
+        let left = |samples: &[Sample]| unsteady(&cells, samples, &run.workloads);
+        let of = |cells: &[&Cell]| cells.iter().map(|c| c.key()).collect::<BTreeSet<_>>();
+        assert_eq!(left(&[]), of(&[&writer, &beside]), "nothing is known yet");
+        assert_eq!(left(&run.samples), of(&[&beside]));
+        let mut all = run.samples.clone();
+        all.extend(run.samples.iter().filter(|s| s.cell == writer).map(|s| Sample {
+            cell: beside.clone(),
+            beside: vec![s.result.clone()],
+            ..s.clone()
+        }));
+        assert_eq!(left(&all), of(&[]));
+        assert_eq!(states(&all, &run.workloads).len(), 2);
     }
 
     #[test]

@@ -231,11 +231,8 @@ fn steadiness(study: &Study, run: &Run) -> (BTreeSet<String>, Option<Vec<Sample>
     if !study.repeat.steady_state {
         return (BTreeSet::new(), None);
     }
-    let states = summary::steady::states(&run.samples, &run.workloads);
-    let reached = |key: &str| states.iter().any(|s| s.key == key && s.reached_after.is_some());
-    let writes = |cell: &Cell| run.workloads.iter().any(|w| w.name == cell.workload() && w.writes());
-    let cells = study.cells().into_iter().filter(|c| c.is_native() && writes(c)).map(|c| c.key());
-    (cells.filter(|key| !reached(key)).collect(), Some(summary::steady::settled(&run.samples, &run.workloads)))
+    let unsteady = summary::steady::unsteady(&study.cells(), &run.samples, &run.workloads);
+    (unsteady, Some(summary::steady::settled(&run.samples, &run.workloads)))
 }
 
 /// What stored samples cost: their measured seconds, and what they wrote.
