@@ -1,12 +1,14 @@
 //! Two runs against each other: what differed around them first, then cell by cell.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::SCHEMA_VERSION;
 use crate::cell::Cell;
-use crate::figure::Better;
-use crate::result::Run;
+use crate::figure::{Better, Compared, Figure, Form};
+use crate::result::{Run, figures_of};
 use crate::stats::{Ratio, independent_ratio};
 
 use super::build::cells;
@@ -43,6 +45,17 @@ pub struct CellComparison {
     pub verdict: String,
 }
 
+/// The same cell in both runs, whose figures say nothing of each other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Uncompared {
+    /// Key of the cell.
+    pub key: String,
+    /// Name of the figure that it is judged by.
+    pub figure: String,
+    /// Why.
+    pub why: String,
+}
+
 fn more() -> Better {
     Better::More
 }
@@ -60,6 +73,9 @@ pub struct Comparison {
     pub differences: Vec<Difference>,
     /// Cells that both have, in the order of the first.
     pub cells: Vec<CellComparison>,
+    /// Cells that both have, and that cannot be compared.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uncompared: Vec<Uncompared>,
     /// Keys that only the first has.
     pub only_a: Vec<String>,
     /// Keys that only the second has.
@@ -68,42 +84,99 @@ pub struct Comparison {
 
 /// Compares two runs. Their samples are independent (Welch's interval on the log scale).
 pub fn compare(a: &Run, b: &Run) -> Comparison {
-    let both = cells(&a.samples).into_iter().filter_map(|one| cell(a, b, one)).collect();
-    let only = |one: &Run, other: &Run| -> Vec<String> {
-        let there = cells(&other.samples);
-        cells(&one.samples).into_iter().filter(|s| !there.contains(s)).map(Cell::key).collect()
+    let (cells_a, cells_b) = (cells(&a.samples), cells(&b.samples));
+    let only = |ones: &[&Cell], others: &[&Cell]| -> Vec<String> {
+        let there: BTreeSet<&Cell> = others.iter().copied().collect();
+        ones.iter().filter(|cell| !there.contains(*cell)).map(|cell| cell.key()).collect()
     };
+    let (only_a, only_b) = (only(&cells_a, &cells_b), only(&cells_b, &cells_a));
+    let there: BTreeSet<&Cell> = cells_b.iter().copied().collect();
+    let (mut both, mut uncompared) = (Vec::new(), Vec::new());
+    for one in cells_a.into_iter().filter(|one| there.contains(one)) {
+        match cell(a, b, one) {
+            Ok(compared) => both.push(compared),
+            Err(not) => uncompared.push(not),
+        }
+    }
     Comparison {
         schema_version: SCHEMA_VERSION.to_owned(),
         a: a.id,
         b: b.id,
         differences: differences(a, b),
         cells: both,
-        only_a: only(a, b),
-        only_b: only(b, a),
+        uncompared,
+        only_a,
+        only_b,
     }
 }
 
-fn cell(a: &Run, b: &Run, cell: &Cell) -> Option<CellComparison> {
+fn cell(a: &Run, b: &Run, cell: &Cell) -> Result<CellComparison, Uncompared> {
     let judge = judge_of(&a.workloads, cell);
+    let not = |why: String| Uncompared { key: cell.key(), figure: judge.figure.name.clone(), why };
+    // What is summed up is every actor's.
+    let actors = cell.actors().take(if judge.is_sum() { usize::MAX } else { 1 });
+    for actor in actors {
+        if let Some(why) = otherwise(a, b, &judge.figure, &actor.workload) {
+            return Err(not(why));
+        }
+    }
     let figures = |run: &Run| -> Vec<(u32, f64)> {
         run.samples.iter().filter(|s| s.cell == *cell).filter_map(|s| Some((s.boot, judge.rising(s)?))).collect()
     };
-    let ratio = independent_ratio(&figures(a), &figures(b))?;
+    let (of_a, of_b) = (figures(a), figures(b));
+    let without = || if of_a.iter().any(|(_, value)| *value > 0.0) { b.id } else { a.id };
+    let ratio =
+        independent_ratio(&of_a, &of_b).ok_or_else(|| not(format!("run {} has no value above 0", without())))?;
     let verdict = match () {
         () if ratio.surely_above(1.0) => "faster",
         () if ratio.surely_below(1.0) => "slower",
         () => "no difference shown",
     };
-    Some(CellComparison {
+    Ok(CellComparison {
         key: cell.key(),
         cell: cell.clone(),
         better: judge.figure.better,
-        figure: judge.figure.name,
+        figure: judge.figure.name.clone(),
         figure_ratio: ratio,
         differs: verdict != "no difference shown",
         verdict: verdict.to_owned(),
     })
+}
+
+/// In which way the second run declares a figure of a workload otherwise than the first, which is judged by it.
+fn otherwise(a: &Run, b: &Run, figure: &Figure, workload: &str) -> Option<String> {
+    let all = figures_of(&b.workloads, workload);
+    let Some(other) = all.iter().find(|other| other.name == figure.name) else {
+        return Some(format!("run {} does not measure it", b.id));
+    };
+    let (a, b) = (a.id, b.id);
+    let how = |better: Better| if better == Better::More { "more" } else { "less" };
+    let compared = |compared: Compared| match compared {
+        Compared::Ratio => "as a ratio",
+        Compared::Difference => "as a difference",
+        Compared::No => "not at all",
+    };
+    let form = |form: Form| match form {
+        Form::Scalar => "one number",
+        Form::Distribution => "a distribution",
+        Form::Series => "a series",
+    };
+    match () {
+        () if other.unit != figure.unit => {
+            Some(format!("run {a} counts it in {} and run {b} in {}", figure.unit.word(), other.unit.word()))
+        }
+        () if other.better != figure.better => {
+            Some(format!("in run {a} {} of it is better and in run {b} {}", how(figure.better), how(other.better)))
+        }
+        () if other.compared != figure.compared => {
+            Some(format!("run {a} compares it {} and run {b} {}", compared(figure.compared), compared(other.compared)))
+        }
+        () if other.form != figure.form => {
+            Some(format!("in run {a} it is {} and in run {b} {}", form(figure.form), form(other.form)))
+        }
+        () if other.labels != figure.labels => Some(format!("run {a} and run {b} have other labels of it")),
+        () => None,
+    }
 }
 
 /// Environments field by field, then the effective settings. By way of the
@@ -115,19 +188,20 @@ fn differences(a: &Run, b: &Run) -> Vec<Difference> {
         _ => serde_json::Map::new(),
     };
     let (ea, eb) = (object(a), object(b));
-    for (key, x) in &ea {
-        let y = eb.get(key).unwrap_or(&serde_json::Value::Null);
+    // A field that says nothing is left out of its own run's.
+    for key in ea.keys().chain(eb.keys().filter(|key| !ea.contains_key(*key))) {
+        let of = |map: &serde_json::Map<String, serde_json::Value>| map.get(key).cloned().unwrap_or_default();
+        let (x, y) = (of(&ea), of(&eb));
         if x != y {
-            all.push(Difference { what: key.clone(), a: plain(x), b: plain(y) });
+            all.push(Difference { what: key.clone(), a: plain(&x), b: plain(&y) });
         }
     }
     for (attachment, settings) in &a.effective {
         let Some(others) = b.effective.get(attachment) else { continue };
-        let keys: std::collections::BTreeSet<&String> = settings.keys().chain(others.keys()).collect();
+        let keys: BTreeSet<&String> = settings.keys().chain(others.keys()).collect();
         for key in keys {
-            let text = |map: &std::collections::BTreeMap<String, String>| {
-                map.get(key).cloned().unwrap_or_else(|| "(not reported)".into())
-            };
+            let text =
+                |map: &BTreeMap<String, String>| map.get(key).cloned().unwrap_or_else(|| "(not reported)".into());
             if settings.get(key) != others.get(key) {
                 all.push(Difference { what: format!("{attachment}: {key}"), a: text(settings), b: text(others) });
             }

@@ -43,6 +43,11 @@ pub(super) fn as_many(base: &Cell, cell: &Cell) -> bool {
 }
 
 impl Judge {
+    /// Whether all actors' figures are added up.
+    pub(super) fn is_sum(&self) -> bool {
+        self.sum
+    }
+
     /// What a sample says.
     pub fn of(&self, sample: &Sample) -> Option<f64> {
         let one = |result: &WorkloadResult| result.figure(&self.figure.name);

@@ -167,6 +167,17 @@ fn comparison_names_the_environment_first() {
     assert!(c.only_a.is_empty());
 }
 
+/// A field may be left out where it says nothing, on either side.
+#[test]
+fn what_only_one_environment_has_is_told() {
+    let (a, mut b) = (bench().run(), bench().run());
+    b.environment.programs.insert("fio".into(), "fio-3.36".into());
+    let told = |what: &str, a: &str, b: &str| compare::Difference { what: what.into(), a: a.into(), b: b.into() };
+    let fio = "{\"fio\":\"fio-3.36\"}";
+    assert_eq!(compare(&a, &b).differences, [told("programs", "(none)", fio)]);
+    assert_eq!(compare(&b, &a).differences, [told("programs", fio, "(none)")]);
+}
+
 #[test]
 fn json_carries_a_version_and_unit_suffixes() {
     let value = serde_json::to_value(summarise(&bench().run())).unwrap();

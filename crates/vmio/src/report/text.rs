@@ -61,7 +61,8 @@ pub fn comparison(c: &Comparison, style: Style) -> String {
     }
     out.line("");
     match c.cells.is_empty() {
-        true => out.line("They have no cell in common."),
+        true if c.uncompared.is_empty() => out.line("They have no cell in common."),
+        true => out.line("No cell that they have in common can be compared."),
         false => out.line(&style.dim(&format!(
             "{:<CELL$}{:<18} {:<19} {:>2}",
             format!("run {} / run {}", c.b, c.a),
@@ -78,6 +79,9 @@ pub fn comparison(c: &Comparison, style: Style) -> String {
             CELL,
             &format!("{:<18} {verdict}{fill} {:>2}", format::factor(&cell.figure_ratio), cell.figure_ratio.pairs),
         );
+    }
+    for cell in &c.uncompared {
+        out.paragraph("  ", 4, &format!("not compared: {}, by its {}: {}", cell.key, cell.figure, cell.why));
     }
     if c.cells.iter().any(|cell| cell.better == Better::Less) {
         let turned = format!("run {} / run {}", c.a, c.b);

@@ -70,6 +70,41 @@ fn networks_have_noise_and_are_compared() {
     assert_eq!(of("bridge.host/native/iperf3").verdict, "no difference shown");
 }
 
+/// Bits in one run and bytes in the other have no ratio.
+#[test]
+fn figures_that_are_declared_otherwise_are_not_compared() {
+    let a = network().run;
+    let changed = |change: &dyn Fn(&mut Figure)| {
+        let mut b = Run { id: 2, ..a.clone() };
+        b.workloads.iter_mut().flat_map(|w| &mut w.figures).filter(|f| f.name == BANDWIDTH).for_each(change);
+        let (there, back) = (compare(&a, &b), compare(&b, &a));
+        assert_eq!((there.cells.len(), there.uncompared.len(), there.only_a.len()), (0, 3, 0), "{there:?}");
+        assert_eq!((back.cells.len(), back.uncompared.len(), back.only_b.len()), (0, 3, 0), "{back:?}");
+        assert_eq!(
+            (there.uncompared[0].key.as_str(), there.uncompared[0].figure.as_str()),
+            (a.samples[0].cell.key().as_str(), BANDWIDTH)
+        );
+        there.uncompared[0].why.clone()
+    };
+    let unit = changed(&|f| f.unit = Unit::BytesPerSecond);
+    assert_eq!(unit, "run 1 counts it in bits/second and run 2 in bytes/second");
+    let better = changed(&|f| f.better = Better::Less);
+    assert_eq!(better, "in run 1 more of it is better and in run 2 less");
+    assert_eq!(changed(&|f| f.compared = Compared::No), "run 1 compares it as a ratio and run 2 not at all");
+    let form = changed(&|f| f.form = crate::figure::Form::Distribution);
+    assert_eq!(form, "in run 1 it is one number and in run 2 a distribution");
+    // Another figure of it may be as it likes.
+    let mut b = a.clone();
+    b.workloads[0].figures.iter_mut().filter(|f| f.name == "loss").for_each(|f| f.unit = Unit::Packets);
+    assert_eq!((compare(&a, &b).cells.len(), compare(&a, &b).uncompared.len()), (3, 0));
+    // One that is not there, and one that is nothing.
+    b.workloads[0].figures.retain(|f| f.name != BANDWIDTH);
+    assert_eq!(compare(&a, &b).uncompared[0].why, "run 1 does not measure it");
+    let mut b = Run { id: 2, ..a.clone() };
+    b.samples.iter_mut().for_each(|s| s.result.figures[0].value = Value::Scalar(0.0));
+    assert_eq!(compare(&a, &b).uncompared[2].why, "run 2 has no value above 0");
+}
+
 fn latencies(guest: f64) -> Run {
     let sockperf = traits("sockperf", LATENCY, vec![Figure::times(LATENCY)]);
     Made::of(vec![sockperf])
