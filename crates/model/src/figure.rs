@@ -272,14 +272,6 @@ pub fn check(declared: &[Figure], readings: &[Reading]) -> Result<(), String> {
     if let Some(missing) = declared.iter().find(|f| !given.contains(f.name.as_str())) {
         return Err(format!("it gave no {}", missing.name));
     }
-    check_given(declared, readings)
-}
-
-/// The same of those that are there: a run of an older vmio may lack some.
-///
-/// # Errors
-/// What differs, in words.
-pub fn check_given(declared: &[Figure], readings: &[Reading]) -> Result<(), String> {
     let by_name = by_name(declared);
     let mut given = BTreeSet::new();
     for reading in readings {

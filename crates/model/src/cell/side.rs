@@ -98,7 +98,8 @@ impl std::fmt::Display for Side {
         let list: Vec<String> = pins.iter().map(u32::to_string).collect();
         say("pins", (!list.is_empty()).then(|| list.join("+")))?;
         if self.nth > 0 {
-            write!(f, "#{}", self.nth + 1)?;
+            // A stored run may say anything.
+            write!(f, "#{}", u64::from(self.nth) + 1)?;
         }
         Ok(())
     }

@@ -162,7 +162,7 @@ fn chain(guest: &Cell, base: Seen, seen: Seen, block: u64) -> Option<Vec<Control
 fn rounded(bytes: f64, block: u64) -> u64 {
     let block = block.max(SECTOR);
     let blocks = (bytes / block as f64).round().max(1.0) as u64;
-    (blocks * block).min((MOST_BYTES / block).max(1) * block)
+    blocks.saturating_mul(block).min((MOST_BYTES / block).max(1) * block)
 }
 
 fn whole(depth: f64) -> u32 {

@@ -106,7 +106,7 @@ impl From<&Actor> for NamedActor {
         let Actor { side, subject, workload, start, duration } = actor;
         let mut named = NamedActor {
             side: side.kind.clone(),
-            nth: side.nth + 1,
+            nth: side.nth.saturating_add(1),
             shape: side.shape.clone(),
             disk: None,
             path: None,

@@ -149,7 +149,7 @@ pub fn next(study: &Study, progress: &Progress<'_>) -> Step {
     let (round, cell) = match last.and_then(|round| Some((round, missing(round, &ran)?))) {
         Some(found) => found,
         None => {
-            let round = last.map_or(0, |r| r + 1);
+            let round = last.map_or(0, |round| round.saturating_add(1));
             if round >= study.repeat.max_pairs {
                 return Step::Done(DoneReason::MaxPairs);
             }
@@ -181,11 +181,11 @@ fn nothing_open(study: &Study, progress: &Progress<'_>) -> DoneReason {
 /// of rounds, never inside one; a resumed run starts with a new one.
 fn boot_for(study: &Study, progress: &Progress<'_>, round: u32) -> (u32, bool) {
     let Some(current) = progress.boot else {
-        return (progress.done.iter().map(|s| s.boot + 1).max().unwrap_or(0), true);
+        return (progress.done.iter().map(|s| s.boot.saturating_add(1)).max().unwrap_or(0), true);
     };
     let rounds: BTreeSet<u32> = progress.done.iter().filter(|s| s.boot == current).map(|s| s.round).collect();
     let full = !rounds.contains(&round) && rounds.len() as u32 >= study.repeat.rounds_per_boot();
-    if full { (current + 1, true) } else { (current, false) }
+    if full { (current.saturating_add(1), true) } else { (current, false) }
 }
 
 /// Cells of a group that can run. One without its baseline would yield no pair.
