@@ -3,16 +3,20 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod live;
+
 use std::collections::BTreeMap;
 
 use crate::cell::{self, Aio, Attachment, Cache, Cell, Side};
-use crate::facts::{Details, Disk, Facts, HostCpu, Nic, PlacedThread, Processors, Provenance, Subject, facts_of};
+use crate::facts::{Facts, facts_of};
 use crate::figure::{Distribution, Figure, Reading, Unit};
 use crate::result::{
     Accel, BANDWIDTH, CpuUse, DeviceUse, DiskTraits, DiskWork, Environment, Foreign, Mark, Run, RunState, Sample,
     WorkloadResult, WorkloadTraits, seen_around,
 };
 use crate::summary::summarise;
+
+pub use live::{live_disk, live_nic, live_processors, of_nic, of_processors, read_from_db1, settings};
 
 /// Numerical Recipes' 64-bit linear congruential generator.
 pub struct Lcg(pub u64);
@@ -29,82 +33,6 @@ impl Lcg {
         let (u, v) = (self.uniform(), self.uniform());
         (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
     }
-}
-
-/// Where the facts of live guests come from.
-pub fn read_from_db1() -> Provenance {
-    Provenance::Live { guest: "db1".into(), read_from: "virsh dumpxml db1".into(), at_unix_seconds: 1.0 }
-}
-
-/// A disk of a live guest by virtio-blk of which nothing else is known.
-pub fn live_disk(details: Details) -> Disk {
-    Disk {
-        driver: "virtio-blk".into(),
-        cache: "none".into(),
-        aio: "native".into(),
-        iothread: Some(true).into(),
-        details,
-        ..Disk::unknown(Subject::disk("db1", "vda"), read_from_db1())
-    }
-}
-
-/// A network device of a live guest that leaves nothing to wish for.
-pub fn live_nic() -> Nic {
-    Nic {
-        model: "virtio-net".into(),
-        backend: "tap".into(),
-        interface: "tap0".into(),
-        bridge: "br0".into(),
-        vhost: Some(true).into(),
-        vhost_here: Some(true).into(),
-        queues: Some(4).into(),
-        vcpus: Some(4).into(),
-        windows: Some(false).into(),
-        mtu_bytes: Some(1500).into(),
-        bridge_mtu_bytes: Some(1500).into(),
-        ..Nic::unknown(Subject::net("db1", "tap0"), read_from_db1())
-    }
-}
-
-/// Processors of a live guest that leave nothing to wish for: four vCPUs on the processors 2 to 5 of
-/// eight, one each, and an I/O thread on 6 and 7. The host has two nodes of four.
-pub fn live_processors() -> Processors {
-    let thread = |role: &str, name: &str, cpus: &[u32]| PlacedThread {
-        role: role.into(),
-        name: name.into(),
-        tid: 100 + cpus[0],
-        cpus: cpus.to_vec(),
-    };
-    let mut threads: Vec<PlacedThread> = (0..4).map(|n| thread("vcpu", &n.to_string(), &[n + 2])).collect();
-    threads.push(thread("iothread", "iothread0", &[6, 7]));
-    Processors {
-        vcpus: Some(4).into(),
-        accel: Some(Accel::Kvm).into(),
-        kvm_here: Some(true).into(),
-        model: "host".into(),
-        windows: Some(false).into(),
-        threads: threads.into(),
-        host: (0..8).map(|cpu| HostCpu { cpu, core: cpu, package: cpu / 4, node: cpu / 4 }).collect(),
-        memory_bytes: Some(4 << 30).into(),
-        memory_by_node: BTreeMap::from([(0, 2 << 30), (1, 2 << 30)]).into(),
-        huge_pages: Some(false).into(),
-        ..Processors::unknown(Subject::guest("db1"), read_from_db1())
-    }
-}
-
-/// The facts of one live network device.
-pub fn of_nic(nic: Nic) -> Facts {
-    Facts { nics: vec![nic], ..Facts::default() }
-}
-
-/// The facts of one guest's processors.
-pub fn of_processors(processors: Processors) -> Facts {
-    Facts { processors: vec![processors], ..Facts::default() }
-}
-
-/// The facts of one live disk.
-pub fn settings(details: Details) -> Facts {
-    Facts { disks: vec![live_disk(details)], ..Facts::default() }
 }
 
 /// A native cell.
