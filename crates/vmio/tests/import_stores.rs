@@ -94,6 +94,38 @@ fn a_store_of_either_format_is_left_as_it_is() {
     }
 }
 
+/// Whoever was killed left a log, which holds what the store's file does not; with or without its index.
+#[test]
+fn what_a_killed_vmio_left_in_the_log_comes_over() {
+    for (old_format, index) in [(true, false), (false, false), (false, true)] {
+        let (here, there, made) =
+            (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let path = made.path().join("vmio.db");
+        match old_format {
+            true => fs::write(&path, old::bytes("format-1.db")).unwrap(),
+            false => drop(common::store_run(&store_in(made.path()).1, &small())),
+        }
+        let c = Connection::open(&path).unwrap();
+        c.pragma_update(None, "journal_mode", "WAL").unwrap();
+        assert!(c.execute("UPDATE runs SET command = '[\"from the log\"]'", []).unwrap() > 0);
+        let ends = if index { &["", "-wal", "-shm"][..] } else { &["", "-wal"] };
+        for name in ends.iter().map(|end| format!("vmio.db{end}")) {
+            fs::copy(made.path().join(&name), there.path().join(&name)).unwrap();
+        }
+        drop(c);
+        let what = |all: Vec<(PathBuf, Vec<u8>, std::time::SystemTime)>| -> Vec<(PathBuf, Vec<u8>)> {
+            // The index is made anew by whoever comes first: it says nothing that the log does not.
+            let text = |path: &Path, bytes| if path.ends_with("vmio.db-shm") { Vec::new() } else { bytes };
+            all.into_iter().map(|(path, bytes, _)| (path.clone(), text(&path, bytes))).collect()
+        };
+        let before = what(all_of(there.path()));
+        let output = import("vmio.db", there.path(), here.path());
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert_eq!(what(all_of(there.path())), before, "of an old format: {old_format}, with an index: {index}");
+        assert_eq!(store_in(here.path()).1.load(1).unwrap().command, ["from the log"]);
+    }
+}
+
 /// An older vmio may be at work there: what it has done comes over, what it does not yet.
 #[test]
 fn runs_of_an_older_vmio_that_measures_come_over_without_the_one_at_work() {

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::backup::{Backup, StepResult};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::guard::{self, Limit};
@@ -149,9 +150,17 @@ pub(super) fn taking(path: &Path) -> Result<(Connection, Limit), StoreError> {
     }
     let fail = |e| StoreError::of(path, e);
     let mut copy = Connection::open("").map_err(fail)?;
-    copy_to(&mut copy, &connection).map_err(fail)?;
+    let no_room = |e| match e {
+        // Not the disk that the store lies on.
+        StoreError::Full { path, .. } => {
+            let source = std::io::Error::other("the disk for temporary files is full; SQLITE_TMPDIR names another");
+            StoreError::Io { what: "make a copy of", path, source }
+        }
+        other => other,
+    };
+    copy_to(&mut copy, &connection).map_err(|e| no_room(fail(e)))?;
     let limit = guard::harden(&copy).map_err(fail)?;
-    migrate(path, &mut copy, &limit, MIGRATIONS)?;
+    migrate(path, &mut copy, &limit, MIGRATIONS).map_err(no_room)?;
     Ok((copy, limit))
 }
 
@@ -186,17 +195,32 @@ fn unchanged(path: &Path) -> Result<(Connection, Limit), StoreError> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Err(StoreError::Missing { path: path.into() }),
         Err(source) => return Err(StoreError::Io { what: "look at", path: path.into(), source }),
     }
-    // Without a log that holds unread pages the file alone is the whole truth ("immutable"),
-    // else SQLite needs the log's index, which the writer shares (sqlite.org/wal.html, section 5).
-    let path =
-        &fs::canonicalize(path).map_err(|source| StoreError::Io { what: "look at", path: path.into(), source })?;
-    let wal = path.with_file_name(format!("{}-wal", path.file_name().unwrap_or_default().to_string_lossy()));
-    let unread = fs::metadata(wal).is_ok_and(|m| m.len() > 0);
-    let escaped = path.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
-    let uri = format!("file:{escaped}?{}", if unread { "mode=ro" } else { "immutable=1" });
+    let real =
+        fs::canonicalize(path).map_err(|source| StoreError::Io { what: "look at", path: path.into(), source })?;
+    let size = |end: &str| {
+        let name = real.file_name().unwrap_or_default().to_string_lossy();
+        fs::metadata(real.with_file_name(format!("{name}{end}"))).map(|found| found.len())
+    };
+    // Without a log that holds unread pages the file alone is the whole truth ("immutable"), else SQLite needs the
+    // log's index, which the writer shares (sqlite.org/wal.html, section 5). Where there is no index nobody is at
+    // work: then it is kept in memory instead of beside the store (section 8), for which nothing is locked.
+    let unread = size("-wal").is_ok_and(|bytes| bytes > 0);
+    let alone = unread && size("-shm").is_err();
+    let how = match (unread, alone) {
+        (false, _) => "immutable=1",
+        (true, false) => "mode=ro",
+        (true, true) => "mode=ro&vfs=unix-none",
+    };
+    let fail = |e| StoreError::of(path, e);
+    let escaped = real.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(uri, flags).map_err(|e| StoreError::of(path, e))?;
-    let limit = guard::harden(&connection).map_err(|e| StoreError::of(path, e))?;
+    let connection = Connection::open_with_flags(format!("file:{escaped}?{how}"), flags).map_err(fail)?;
+    // The last one who closes a store writes what the log holds: not this one.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(fail)?;
+    if alone {
+        connection.pragma_update(None, "locking_mode", "EXCLUSIVE").map_err(fail)?;
+    }
+    let limit = guard::harden(&connection).map_err(fail)?;
     Ok((connection, limit))
 }
 
