@@ -137,7 +137,7 @@ fn said_in_full() -> vmio_model::result::Run {
 
 /// Runs: 1 emulated, 2 with KVM and broken off, 3 what `--prove` showed of 1, 4 of a paper's study, 5 that failed
 /// and saw no device, 6 one with every option, 7 the paper's once more, emulated, 8 and 9 without disks, compared with
-/// native and with other cells, 10 with two at work on disks at once.
+/// native and with other cells, 10 with two at work on disks at once, 11 as 8 with its network in other units.
 fn stock(dir: &Path) {
     let store = Store::open(&dir.join("vmio.db")).unwrap();
     let first = common::run(Accel::Tcg);
@@ -166,6 +166,9 @@ fn stock(dir: &Path) {
     for run in [figures::run(figures::BASELINES[0]), said_in_full(), figures::on_a_disk()] {
         common::store_run(&store, &run);
     }
+    let mut bytes = figures::run(figures::BASELINES[0]);
+    bytes.workloads[0].figures[0].unit = vmio_model::figure::Unit::BytesPerSecond;
+    common::store_run(&store, &bytes);
 }
 
 const POLICY: &str = include_str!("fixtures/guard.toml");
@@ -229,6 +232,7 @@ fn outputs(dir: &Path) -> Printed {
     all.run("runs-compare", dir, "runs compare 1 2 --json");
     all.run("runs-compare", dir, "runs compare 4 1 --json");
     all.run("runs-compare", dir, "runs compare 8 9 --json");
+    all.run("runs-compare", dir, "runs compare 8 11 --json");
     all.run("runs-import", dir, &format!("runs import {} --json", other.path().join("vmio.db").display()));
     all.run("runs-list", other.path(), "runs list --json --state DIR/none");
     all.run("study-list", dir, "study list --json");
