@@ -179,7 +179,7 @@ fn cells_of_several_actors_are_named_one_by_one() {
              [read-ahead=4096k]",
             "bridge.host/native/iperf3 & bridge.far/native#2/iperf3 & cluster.3/native/dfsio",
             "bridge.host/qemu/virtio-net+vhost/iperf3 & bridge.far/qemu#2/e1000+q2/iperf3 & cluster.3/native/dfsio",
-            "device/native/seq-read & device/native/seq-read",
+            "device/native/seq-read & device/native:vcpus=2#2/seq-read",
         ]
     );
     let cells = study.cells();
