@@ -1,5 +1,6 @@
-//! What is set around a cell: applied before it, read back, undone after it. What is set on the host is in the
-//! journal first, so that it is undone after SIGKILL too; a guest's own node takes back what was written to it.
+//! What is set around a cell: applied before it, read back, undone after it. What is changed on the
+//! host is in the journal first, so that it is undone after SIGKILL too; what is set in a guest or in a namespace of vmio's
+//! own goes with it.
 //!
 //! Adding a setting: a file with a type that implements [`Setting`], and its line in [`ALL`].
 
