@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::guest::{BOOT_LIMIT, Bed, DISK_BYTES, run};
+use crate::common::guest::{BOOT_LIMIT, Bed, DISK_BYTES, run};
 use vmio_model::cell::{Aio, Cache};
 use vmio_model::result::Accel;
 use vmio_node::Exec;
@@ -19,8 +19,6 @@ use vmio_rig::disks::Storage;
 use vmio_rig::disks::drivers;
 use vmio_rig::guests::{self, Error, GuestSpec, LaunchCtx, Role};
 use vmio_rig::image::{self, Image};
-
-mod common;
 
 #[test]
 #[ignore = "guest: needs QEMU"]

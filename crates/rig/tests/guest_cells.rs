@@ -3,12 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use common::{Bed, cells};
+use crate::common::{Bed, cells};
 use vmio_model::result::Watched;
 use vmio_node::linux::process::{self, Status};
 use vmio_node::machine;

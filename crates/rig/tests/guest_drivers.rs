@@ -10,14 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::guest::{BOOT_LIMIT, Bed, DISK_BYTES, run};
+use crate::common::guest::{BOOT_LIMIT, Bed, DISK_BYTES, run};
 use vmio_model::cell::{Aio, Attachment, Cache, DetectZeroes, Options};
 use vmio_node::Exec;
 use vmio_rig::disks::Storage;
 use vmio_rig::disks::drivers::{self, effective};
 use vmio_rig::guests::{DiskSpec, Error, Guest};
-
-mod common;
 
 const BLOCK: usize = 64 << 10;
 

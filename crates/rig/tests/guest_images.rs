@@ -3,15 +3,13 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::guest::{BOOT_LIMIT, Bed, run};
+use crate::common::guest::{BOOT_LIMIT, Bed, run};
 use vmio_model::cell::{Aio, Attachment, Cache};
 use vmio_node::Exec;
 use vmio_rig::disks::Storage;

@@ -4,13 +4,11 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use common::{Bed, cells, must_be_root};
+use crate::common::{Bed, cells, must_be_root};
 use vmio_model::figure::Unit;
 use vmio_model::result::{Sample, Watched};
 use vmio_node::linux::net;

@@ -3,14 +3,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
-use common::Bed;
+use crate::common::Bed;
 use vmio_look::images::info::{self, Image};
 use vmio_model::cell::{Aio, Attachment, Cache};
 use vmio_rig::disks::Storage;

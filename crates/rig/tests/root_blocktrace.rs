@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
@@ -11,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use common::{Bed, must_be_root};
+use crate::common::{Bed, must_be_root};
 use libbpf_rs::query::ProgInfoIter;
 use vmio_look::backing::Backing;
 use vmio_look::trace::{BlockTrace, Error};
@@ -210,7 +208,7 @@ fn nothing_stays_attached() {
 
     let test = std::env::current_exe().unwrap();
     let mut child = Command::new(test)
-        .args(["--ignored", "--exact", "holds_a_trace_when_asked"])
+        .args(["--ignored", "--exact", "root_blocktrace::holds_a_trace_when_asked"])
         .env(HOLD, "1")
         .stdout(Stdio::null())
         .spawn()

@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use common::{Bed, cells, loops_over, must_be_root};
+use crate::common::{Bed, cells, loops_over, must_be_root};
 use vmio_model::result::Watched;
 use vmio_node::linux::block;
 use vmio_rig::engine::measure::Event;

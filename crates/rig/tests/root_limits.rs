@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-mod common;
-
-use common::{Bed, must_be_root};
+use crate::common::{Bed, must_be_root};
 use vmio_node::{Exec, Node};
 use vmio_rig::disks::targets;
 use vmio_rig::limits::{Limits, OOM_SCORE_ADJ, Share};

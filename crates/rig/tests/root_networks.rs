@@ -3,13 +3,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
 
-use common::{Bed, must_be_root};
+use crate::common::{Bed, must_be_root};
 use vmio_model::figure::scalar;
 use vmio_model::result::{Seen, WorkloadResult};
 use vmio_node::{Exec, Node};

@@ -6,7 +6,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
+use crate::common;
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use common::must_be_root;
+use crate::common::must_be_root;
 use vmio_node::{Journal, Local};
 use vmio_rig::disks::places;
 use vmio_rig::disks::targets::{self, State, TargetCtx};
@@ -34,7 +34,7 @@ impl Cluster {
     fn act(&self, what: &str) -> Child {
         let bin = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/places/bin");
         Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "inner", "--nocapture"])
+            .args(["--ignored", "--exact", "root_places::inner", "--nocapture"])
             .env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()))
             .env("VMIO_FAKE_CLUSTER", self.0.path())
             .env("VMIO_TEST_ACT", what)

@@ -3,15 +3,13 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-mod common;
-
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Bed, loops_over, must_be_root};
+use crate::common::{Bed, loops_over, must_be_root};
 use vmio_model::cell::{Actor, Cell};
 use vmio_node::linux::block;
 use vmio_node::{Exec, Journal, Local, Node, recover};
@@ -113,7 +111,7 @@ fn read_ahead_of_a_disk_that_was_given_is_set_and_of_a_part_or_a_file_it_is_not(
 #[ignore = "started by the other test"]
 fn victim() {
     let Ok(dir) = std::env::var("VMIO_TEST_DIR").map(PathBuf::from) else { return };
-    let journal = Arc::new(Journal::open(&dir.join("state"), "victim").unwrap());
+    let journal = Arc::new(Journal::open(&dir.join("state"), "root_settings::victim").unwrap());
     let node: Arc<dyn Node> = Arc::new(Local::owned(journal.clone()));
     journal.scratch_dir(&dir.join("scratch")).unwrap();
     let ctx = TargetCtx {
@@ -140,7 +138,7 @@ fn after_a_kill_the_next_start_sets_it_back() {
     let bed = Bed::new();
     let (dir, state) = (bed.dir(), bed.dir().join("state"));
     let mut victim = Command::new(std::env::current_exe().unwrap())
-        .args(["victim", "--exact", "--ignored", "--nocapture"])
+        .args(["root_settings::victim", "--exact", "--ignored", "--nocapture"])
         .env("VMIO_TEST_DIR", &dir)
         .stdout(Stdio::piped())
         .spawn()

@@ -2,14 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-mod common;
-
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{Bed, loops_over, must_be_root};
+use crate::common::{Bed, loops_over, must_be_root};
 use vmio_look::backing::Backing;
 use vmio_node::Change;
 use vmio_rig::disks::targets::{self, Error, Pinned, Prepared, State, TargetCtx};

@@ -2,8 +2,7 @@
 //! the same.
 #![allow(clippy::unwrap_used, clippy::print_stderr, clippy::print_stdout)]
 
-#[path = "common/advice/mod.rs"]
-mod advice;
+use crate::help::advice;
 
 use std::path::Path;
 
@@ -26,7 +25,7 @@ fn the_table_in_the_docs_is_what_is_tested() {
     assert!(
         there == table::page(),
         "docs/advice.md is not what the lists say; write it anew:\n\
-         VMIO_WRITE_DOCS=1 cargo test --locked -p vmio --test advice"
+         VMIO_WRITE_DOCS=1 cargo test --locked -p vmio --test plain advice"
     );
 }
 

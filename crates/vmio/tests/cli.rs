@@ -1,7 +1,7 @@
 //! The command line as a user meets it: the binary is run, its exit code and both outputs are read.
 #![allow(clippy::unwrap_used)]
 
-mod common;
+use crate::common;
 
 use std::fs;
 use std::path::Path;

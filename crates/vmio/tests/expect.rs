@@ -2,7 +2,7 @@
 //! the papers.
 #![allow(clippy::unwrap_used)]
 
-mod common;
+use crate::common;
 
 use vmio::expect::Known;
 use vmio::store::Store;

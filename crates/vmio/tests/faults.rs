@@ -2,8 +2,7 @@
 //! before anything is changed. Neither root nor QEMU is needed for these.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/bed.rs"]
-mod bed;
+use crate::help::bed;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

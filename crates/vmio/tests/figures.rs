@@ -2,9 +2,8 @@
 //! machine judged by a latency, cells of two actors, and studies with another baseline or none.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-#[path = "common/figures.rs"]
-mod figures;
+use crate::common;
+use crate::help::figures;
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,8 +1,7 @@
 //! Stores of format 1, which vmio made before cells had actors: they are brought up to date whole, or not at all.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/old.rs"]
-mod old;
+use crate::help::old;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -147,7 +146,7 @@ fn a_store_that_is_killed_on_its_way_has_one_format_or_the_other() {
         let path = there.path().join("vmio.db");
         fs::copy(&made, &path).unwrap();
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child_opens_the_store", "--ignored"])
+            .args(["--exact", "format_1::child_opens_the_store", "--ignored"])
             .env("VMIO_TEST_STORE", &path)
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -1,8 +1,7 @@
 //! A whole run on disks that another process serves and on disk images.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/bed.rs"]
-mod bed;
+use crate::help::bed;
 
 use bed::{Bed, fixture};
 use vmio_model::result::RunState;

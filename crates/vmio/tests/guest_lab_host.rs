@@ -2,8 +2,7 @@
 //! run whose storage fails, what comes home, and what is left (nothing).
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/bed.rs"]
-mod bed;
+use crate::help::bed;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};

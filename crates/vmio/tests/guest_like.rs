@@ -2,10 +2,8 @@
 //! as it is, then as its findings advise.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-#[path = "common/bed.rs"]
-mod bed;
-#[path = "common/live.rs"]
-mod live;
+use crate::help::bed;
+use crate::help::live;
 
 use std::fs;
 

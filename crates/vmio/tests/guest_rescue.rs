@@ -3,8 +3,7 @@
 //! written by QEMU's own `qemu-io` in the process, through the same image.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-#[path = "common/live.rs"]
-mod live;
+use crate::help::live;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};

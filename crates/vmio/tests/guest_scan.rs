@@ -2,8 +2,7 @@
 //! finds nothing in the same guest without it. What cannot be planted here is named with the reason.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-#[path = "common/live.rs"]
-mod live;
+use crate::help::live;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,10 +1,8 @@
 //! What goes wrong while `vmio scan` looks: it says so and gives what it could read, with code 0.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/live.rs"]
-mod live;
-#[path = "../../look/tests/common/stand_in.rs"]
-mod stand_in;
+use crate::help::live;
+use crate::help::stand_in;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

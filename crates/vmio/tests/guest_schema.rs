@@ -1,10 +1,8 @@
 //! Outputs that only a host with QEMU prints, against their schemas.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/bed.rs"]
-mod bed;
-#[path = "common/schema.rs"]
-mod schema;
+use crate::help::bed;
+use crate::help::schema;
 
 use bed::Bed;
 use schema::fits;

@@ -2,10 +2,8 @@
 //! whatever means keeps and leaves behind (nothing).
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-#[path = "common/bed.rs"]
-mod bed;
-#[path = "common/schema.rs"]
-mod schema;
+use crate::help::bed;
+use crate::help::schema;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -3,9 +3,8 @@
 //! JSON keeps them, as escapes.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/bed.rs"]
-mod bed;
-mod common;
+use crate::common;
+use crate::help::bed;
 
 use std::fs;
 use std::io::Read;

@@ -1,9 +1,8 @@
 //! Exports of both forms come in again, whole or not at all, whoever wrote them.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-#[path = "common/old.rs"]
-mod old;
+use crate::common;
+use crate::help::old;
 
 use std::fs;
 use std::path::Path;

@@ -2,9 +2,8 @@
 //! their runs become those of this store.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-#[path = "common/old.rs"]
-mod old;
+use crate::common;
+use crate::help::old;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -181,3 +181,25 @@ fn circles(arrows: &Arrows) -> Vec<BTreeSet<String>> {
     }
     circles
 }
+
+/// A test file that no program has would never be run.
+#[test]
+fn every_test_file_is_in_a_program() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    for name in ["vmio", "rig"] {
+        let (manifest, tests) = (crates.join(name).join("Cargo.toml"), crates.join(name).join("tests"));
+        let manifest: toml::Table = fs::read_to_string(manifest).unwrap().parse().unwrap();
+        assert_eq!(manifest["package"]["autotests"].as_bool(), Some(false), "{name}");
+        let programs: Vec<&str> =
+            manifest["test"].as_array().unwrap().iter().map(|t| t["name"].as_str().unwrap()).collect();
+        let texts: String =
+            programs.iter().filter_map(|p| fs::read_to_string(tests.join(format!("{p}.rs"))).ok()).collect();
+        for file in fs::read_dir(&tests).unwrap().map(|e| e.unwrap().path()) {
+            let stem = file.file_stem().unwrap().to_str().unwrap().to_owned();
+            if file.extension().is_some_and(|e| e == "rs") && !programs.contains(&stem.as_str()) {
+                let is_in = texts.lines().any(|line| line == format!("mod {stem};"));
+                assert!(is_in, "{} needs its line in one of {programs:?}", file.display());
+            }
+        }
+    }
+}

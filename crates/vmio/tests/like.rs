@@ -2,7 +2,7 @@
 //! made (`run/like/tests.rs`).
 #![allow(clippy::unwrap_used)]
 
-mod common;
+use crate::common;
 
 use std::process::Command;
 

@@ -3,10 +3,8 @@
 //! what the vmio said that measured them.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/bed.rs"]
-mod bed;
-#[path = "common/old.rs"]
-mod old;
+use crate::help::bed;
+use crate::help::old;
 
 use std::collections::BTreeSet;
 

@@ -2,7 +2,7 @@
 //! report's file on a full disk; a state directory on one.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-mod common;
+use crate::common;
 
 use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};

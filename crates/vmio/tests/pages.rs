@@ -2,9 +2,8 @@
 //! escape is held here page by page; that nothing else builds pages, in `report/page.rs`.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-#[path = "common/figures.rs"]
-mod figures;
+use crate::common;
+use crate::help::figures;
 
 use std::fs;
 use std::process::{Command, Stdio};

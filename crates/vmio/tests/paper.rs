@@ -1,7 +1,7 @@
 //! The paper's tables, control cells and `study compare`, from a made-up run of the study.
 #![allow(clippy::unwrap_used)]
 
-mod common;
+use crate::common;
 
 use std::process::{Command, Output};
 

@@ -1,9 +1,7 @@
 //! The plan of a study that is not about disks, as people and programs get it.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-#[path = "common/figures.rs"]
-mod figures;
+use crate::help::figures;
 
 use figures::BASELINES;
 use vmio::report;

@@ -1,7 +1,7 @@
 //! The reports: each form says what must not be left out, and nothing that was not measured.
 #![allow(clippy::unwrap_used)]
 
-mod common;
+use crate::common;
 
 use common::page::balanced;
 use vmio::report::export::{Format, export};

@@ -2,10 +2,8 @@
 //! study is chosen where others use the storage.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/bed.rs"]
-mod bed;
-#[path = "common/schema.rs"]
-mod schema;
+use crate::help::bed;
+use crate::help::schema;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -2,10 +2,8 @@
 //! the time it is opened. Each was taken for free, or written, before vmio asked the kernel itself.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-#[path = "common/bed.rs"]
-mod bed;
-#[path = "common/schema.rs"]
-mod schema;
+use crate::help::bed;
+use crate::help::schema;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};

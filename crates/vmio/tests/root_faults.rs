@@ -2,8 +2,7 @@
 //! data or are in use, loop devices that others take, a QEMU that is none.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/bed.rs"]
-mod bed;
+use crate::help::bed;
 
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};

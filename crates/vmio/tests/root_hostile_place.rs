@@ -4,8 +4,7 @@
 //! written at all, and what a killed run leaves running.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/bed.rs"]
-mod bed;
+use crate::help::bed;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};

@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/bed.rs"]
-mod bed;
+use crate::help::bed;
 
 use std::path::Path;
 

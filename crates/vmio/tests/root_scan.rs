@@ -3,8 +3,7 @@
 //! inotify(7), which a descriptor that only names it (`O_PATH`) does not wake.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-#[path = "common/live.rs"]
-mod live;
+use crate::help::live;
 
 use std::ffi::OsString;
 use std::fs::{self, File};

@@ -2,7 +2,7 @@
 //! anew by `cargo run -p vmio --example fixture_scan crates/vmio/tests/fixtures/scan`.
 #![allow(clippy::unwrap_used)]
 
-mod common;
+use crate::common;
 
 use common::page::balanced;
 use common::scan::{finding, view};

@@ -1,9 +1,8 @@
 //! `vmio schema`: every JSON output has a schema, and real outputs are what it says.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-#[path = "common/schema.rs"]
-mod schema;
+use crate::common;
+use crate::help::schema;
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -3,15 +3,11 @@
 //! printed (`tests/guest_*.rs`, `tests/root_*.rs`).
 #![allow(clippy::unwrap_used)]
 
-mod common;
-#[path = "common/figures.rs"]
-mod figures;
-#[path = "common/full.rs"]
-mod full;
-#[path = "common/schema.rs"]
-mod schema;
-#[path = "../../look/tests/common/stand_in.rs"]
-mod stand_in;
+use crate::common;
+use crate::help::figures;
+use crate::help::full;
+use crate::help::schema;
+use crate::help::stand_in;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,7 +1,7 @@
 //! The store: what goes in comes out, and survives what may befall a host.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-mod common;
+use crate::common;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -238,7 +238,7 @@ fn sigkill_loses_nothing_acknowledged() {
     let path = dir.path().join("vmio.db");
     for (trial, wait_for) in [3, 57, 120].into_iter().enumerate() {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child_adds_samples", "--ignored", "--nocapture"])
+            .args(["--exact", "store::child_adds_samples", "--ignored", "--nocapture"])
             .env("VMIO_TEST_STORE", &path)
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -271,7 +271,7 @@ fn sigkill_loses_nothing_acknowledged() {
 #[test]
 fn a_full_disk_is_named() {
     let script =
-        "mount -t tmpfs -o size=1m none \"$1\" && exec \"$0\" --exact child_adds_samples --ignored --nocapture";
+        "mount -t tmpfs -o size=1m none \"$1\" && exec \"$0\" --exact store::child_adds_samples --ignored --nocapture";
     let dir = tempfile::tempdir().unwrap();
     let output = Command::new("unshare")
         .args(["--user", "--map-root-user", "--mount", "sh", "-c", script])

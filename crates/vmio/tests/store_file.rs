@@ -1,7 +1,7 @@
 //! The store's file: what befell it, whose it is, and what somebody else may have made of it.
 #![allow(clippy::unwrap_used)]
 
-mod common;
+use crate::common;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

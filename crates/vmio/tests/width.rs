@@ -2,7 +2,7 @@
 //! larger, a log, a mail. What is longer is a line of a change, which is there to be pasted and not broken.
 #![allow(clippy::unwrap_used)]
 
-mod common;
+use crate::common;
 
 use std::path::Path;
 use std::process::Command;

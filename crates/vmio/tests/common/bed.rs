@@ -49,8 +49,11 @@ impl Ended {
     /// Asserts that all of the words are in what was said.
     #[track_caller]
     pub fn says(self, words: &[&str]) -> Ended {
+        // Wherever a line ends.
+        let [err, out] = [&self.err, &self.out].map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
         for word in words {
-            assert!(self.err.contains(word) || self.out.contains(word), "no {word:?} in: {}{}", self.out, self.err);
+            let word = word.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(err.contains(&word) || out.contains(&word), "no {word:?} in: {}{}", self.out, self.err);
         }
         self
     }

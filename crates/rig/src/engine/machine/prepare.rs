@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use vmio_look::backing::{Backing, write_cache};
-use vmio_model::cell::Cell;
+use vmio_model::cell::{Cell, Side};
 use vmio_model::result::Run;
 use vmio_model::study::Study;
 use vmio_model::study::plan::Plan;
@@ -93,7 +93,8 @@ impl<'a> Machine<'a> {
         environment.programs = environment::programs(&cells, image.as_ref(), &*local);
         environment.native_limits = native::told(&natives);
         for (side, why) in natives.iter().filter_map(|(side, held)| Some((side, held.as_ref().err()?))) {
-            progress(&format!("the side {side} is not held to its guest's resources: {why}"));
+            let whose = if *side == Side::native() { "native side".to_owned() } else { format!("side {side}") };
+            progress(&format!("the {whose} is not held to the guest's resources: {why}"));
         }
         // Images are written out when a guest first opens them: the plan knows the sum.
         environment.written_beside_bytes += parts.cost.making_bytes_written;

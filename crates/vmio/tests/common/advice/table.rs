@@ -85,5 +85,5 @@ begin to run, domains of a real libvirt daemon, and QEMU processes made from a c
 `qm`. After each way of change stands how the fault was written. `make test` runs a part of these rows, `make test-long`
 all of them. A rule without a row for each way fails a test.
 
-This page is made from that test's own lists; `cargo test --test advice` compares it and says how to make it anew.
+This page is made from that test's own lists; `cargo test --test plain advice` compares it and says how to make it anew.
 ";

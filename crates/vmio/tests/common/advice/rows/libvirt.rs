@@ -1,7 +1,7 @@
 //! Faults of libvirt's domains: elements as virt-manager and people write them.
 
-use crate::advice::Fill;
-use crate::advice::{After, Expect, Row, Shows, TOGETHER, Threads, Way};
+use super::super::Fill;
+use super::super::{After, Expect, Row, Shows, TOGETHER, Threads, Way};
 
 /// A file with these attributes of its `<driver>` and this `<target>`.
 macro_rules! disk {

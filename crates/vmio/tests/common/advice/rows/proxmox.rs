@@ -1,8 +1,8 @@
 //! Faults of guests of Proxmox VE: lines of their files, as its pages write them. The stand-in starts them for
 //! real; what is then in force is asked where the same question is put to the other ways.
 
-use crate::advice::Fill;
-use crate::advice::{After, Row, Shows, TOGETHER, Threads, Way};
+use super::super::Fill;
+use super::super::{After, Row, Shows, TOGETHER, Threads, Way};
 
 const ROW: Row = Row {
     rule: "",

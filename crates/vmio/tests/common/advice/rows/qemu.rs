@@ -1,7 +1,7 @@
 //! Faults of plain QEMU: options as people write them.
 
-use crate::advice::Fill;
-use crate::advice::{After, Expect, Row, Shows, TOGETHER, Threads, Way};
+use super::super::Fill;
+use super::super::{After, Expect, Row, Shows, TOGETHER, Threads, Way};
 
 /// A guest that is emulated, with no default devices.
 macro_rules! q35 {

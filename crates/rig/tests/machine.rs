@@ -1,0 +1,22 @@
+//! All tests that need root or boot real guests, in one program: a program for each file would take as long to build
+//! as all of them together. A file has its line here; what watches the disk itself is a program of its own, since it
+//! is run alone.
+
+#![allow(missing_docs)]
+
+mod common;
+
+mod guest_boot;
+mod guest_cells;
+mod guest_drivers;
+mod guest_images;
+mod guest_networks;
+mod guest_served;
+mod guest_workloads;
+mod root_blocktrace;
+mod root_cells;
+mod root_limits;
+mod root_networks;
+mod root_places;
+mod root_settings;
+mod root_targets;

@@ -1,0 +1,10 @@
+//! What tests with root and guests share; each uses what it needs.
+
+#[path = "bed.rs"]
+pub mod bed;
+#[path = "live.rs"]
+pub mod live;
+#[path = "schema.rs"]
+pub mod schema;
+#[path = "../../../look/tests/common/stand_in.rs"]
+pub mod stand_in;

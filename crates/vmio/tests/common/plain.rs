@@ -1,0 +1,15 @@
+//! What tests without root share; each uses what it needs.
+
+pub mod advice;
+#[path = "bed.rs"]
+pub mod bed;
+#[path = "figures.rs"]
+pub mod figures;
+#[path = "full.rs"]
+pub mod full;
+#[path = "old.rs"]
+pub mod old;
+#[path = "schema.rs"]
+pub mod schema;
+#[path = "../../../look/tests/common/stand_in.rs"]
+pub mod stand_in;

@@ -1,0 +1,16 @@
+//! All tests that boot real guests, in one program. A file has its line here.
+
+#![allow(missing_docs)]
+
+#[path = "common/machine.rs"]
+mod help;
+
+mod guest_images;
+mod guest_lab_host;
+mod guest_like;
+mod guest_rescue;
+mod guest_scan;
+mod guest_scan_faults;
+mod guest_schema;
+mod guest_study_networks;
+mod guest_tax;

@@ -1,0 +1,38 @@
+//! All tests that need neither root nor guests, in one program: a program for each file would take as long to build as
+//! all of them together. A file has its line here.
+
+#![allow(missing_docs)]
+
+mod common;
+#[path = "common/plain.rs"]
+mod help;
+
+mod advice;
+mod cli;
+mod expect;
+mod faults;
+mod figures;
+mod format_1;
+mod guard;
+mod hostile;
+mod import;
+mod import_stores;
+mod layout;
+mod licences;
+mod like;
+mod names;
+mod old_runs;
+mod outputs;
+mod pages;
+mod paper;
+mod plan;
+mod report;
+mod scan;
+mod scan_changes;
+mod schema;
+mod schema_real;
+mod setup_script;
+mod simulate;
+mod store;
+mod store_file;
+mod width;

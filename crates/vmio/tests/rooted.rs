@@ -1,0 +1,13 @@
+//! All tests that need root, in one program. A file has its line here.
+
+#![allow(missing_docs)]
+
+#[path = "common/machine.rs"]
+mod help;
+
+mod root_budget;
+mod root_device;
+mod root_faults;
+mod root_hostile_place;
+mod root_places;
+mod root_scan;
