@@ -146,6 +146,9 @@ impl Figure {
     }
 }
 
+/// Percentiles that differ by less are the same one.
+pub(crate) const SAME_PERCENTILE: f64 = 1e-6;
+
 /// Mean and percentiles.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Distribution {
@@ -158,7 +161,7 @@ pub struct Distribution {
 impl Distribution {
     /// The value at a percentile that was recorded.
     pub fn at(&self, percentile: f64) -> Option<f64> {
-        self.percentiles.iter().find(|(p, _)| (p - percentile).abs() < 1e-6).map(|&(_, value)| value)
+        self.percentiles.iter().find(|(p, _)| (p - percentile).abs() < SAME_PERCENTILE).map(|&(_, value)| value)
     }
 }
 

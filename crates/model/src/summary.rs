@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cell::{Baseline, Cell};
-use crate::figure::{ACTOR, Better, Compared, Form, Labels, Unit};
+use crate::figure::{ACTOR, Better, Compared, Form, Labels, SAME_PERCENTILE, Unit};
 use crate::kind::RunKind;
 use crate::result::{Environment, Mark, Run, RunState, Skipped};
 use crate::stats::{Convergence, Difference, Estimate, Noise, Ratio};
@@ -304,7 +304,7 @@ impl Summary {
 impl FigureRow {
     /// Mean over the samples of this percentile, where it was recorded.
     pub fn at(&self, percentile: f64) -> Option<Estimate> {
-        self.percentiles.iter().find(|p| (p.percentile - percentile).abs() < 1e-6).map(|p| p.over)
+        self.percentiles.iter().find(|p| (p.percentile - percentile).abs() < SAME_PERCENTILE).map(|p| p.over)
     }
 }
 

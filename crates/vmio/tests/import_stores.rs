@@ -271,6 +271,8 @@ fn an_export_has_its_bounds() {
             1,
         )
     };
+    let pairs = |n: usize| many(json!([1.0, 2.0]), n);
+    let percentiles = |n: usize| json!({"distribution": {"mean": 1.0, "percentiles": pairs(n)}});
     let nested = ["{\"\":".repeat(100), "0".into(), "}".repeat(100)].concat();
     let nests = with("/samples/0/result/raw", &|v| *v = json!("RAW")).replacen(
         "\"RAW\"",
@@ -284,6 +286,18 @@ fn an_export_has_its_bounds() {
         (with("/workloads", &|v| *v = many(traits.clone(), 20_001)), "it has 20001 workloads"),
         (with("/workloads/0/figures", &|v| *v = many(figure.clone(), 1001)), "it has 1001 figures of a workload"),
         (with("/samples/0/result/figures", &|v| *v = many(reading.clone(), 10_001)), "it has 10001 readings in a"),
+        (
+            with("/samples/0/result/figures/0/value", &|v| *v = percentiles(1001)),
+            "it has 1001 percentiles in a reading",
+        ),
+        (
+            with("/samples/0/seen/0/figures/0/value", &|v| *v = percentiles(1001)),
+            "it has 1001 percentiles in a reading",
+        ),
+        (
+            with("/samples/0/result/figures/0/value", &|v| *v = json!({ "series": pairs(100_001) })),
+            "it has 100001 values in a series",
+        ),
         (with("/samples/0", &actors), "it has 1001 actors in a cell"),
         (with("/samples/0/result/command", &|v| *v = json!("x".repeat(17 << 20))), "a sample has 18 MiB"),
         (with("/study_toml", &|v| *v = json!("#".repeat(17 << 20))), "its study has 17 MiB, and vmio takes 16"),

@@ -6,7 +6,7 @@ use super::durability::durability;
 use super::judge::{Collected, Judge, collect, judge_of};
 use super::{CellRow, Cpu, Device, DiskFigures, FigureRow, Percentile};
 use crate::cell::Cell;
-use crate::figure::{Distribution, Unit, Value};
+use crate::figure::{Distribution, SAME_PERCENTILE, Unit, Value};
 use crate::result::{BANDWIDTH, CpuUse, DeviceUse, IOPS, Mark, Run, Sample, WorkloadTraits, amounts_of};
 use crate::stats::{Estimate, mean, outliers};
 
@@ -92,16 +92,33 @@ fn figures(run: &Run, judge: &Judge, samples: &[&Sample]) -> Vec<FigureRow> {
     collect(samples.iter().copied(), |s| judge.all(s, &run.workloads)).into_iter().filter_map(row).collect()
 }
 
-/// Every percentile that any of the samples has, rising: the mean over those that have it.
+/// Every percentile that any of the samples has, rising: the mean over those that have it. Percentiles are the same
+/// as [`Distribution::at`] has it; what comes twice in a sample counts as it first comes. In one pass: an imported
+/// run has as many as it likes.
 fn percentiles(shapes: &[&Distribution]) -> Vec<Percentile> {
-    let mut recorded: Vec<f64> = shapes.iter().flat_map(|shape| &shape.percentiles).map(|(p, _)| *p).collect();
-    recorded.sort_by(f64::total_cmp);
-    recorded.dedup();
-    let row = |percentile: f64| {
-        let over = finite_mean(shapes.iter().filter_map(|shape| shape.at(percentile)))?;
-        Some(Percentile { percentile, over })
+    /// One of them.
+    struct Recorded {
+        percentile: f64,
+        /// Which sample it was last seen in.
+        last: usize,
+        values: Vec<f64>,
+    }
+    let mut recorded: BTreeMap<i64, Recorded> = BTreeMap::new();
+    for (sample, shape) in shapes.iter().enumerate() {
+        for &(percentile, value) in shape.percentiles.iter().filter(|(p, _)| p.is_finite()) {
+            let entry = recorded.entry((percentile / SAME_PERCENTILE).round() as i64);
+            let one = entry.or_insert_with(|| Recorded { percentile, last: usize::MAX, values: Vec::new() });
+            if one.last != sample {
+                one.last = sample;
+                one.values.push(value);
+            }
+        }
+    }
+    let row = |one: Recorded| {
+        let over = finite_mean(one.values.into_iter())?;
+        Some(Percentile { percentile: one.percentile, over })
     };
-    recorded.into_iter().filter_map(row).collect()
+    recorded.into_values().filter_map(row).collect()
 }
 
 /// The mean of those that are numbers.
@@ -156,4 +173,45 @@ fn amount(sample: &Sample, workloads: &[WorkloadTraits], unit: Unit) -> f64 {
     }
     let readings = sample.results().flat_map(|result| &result.figures).filter(|r| names.contains(&r.figure));
     readings.filter_map(|r| r.value.typical()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    fn shape(percentiles: Vec<(f64, f64)>) -> Distribution {
+        Distribution { mean: 1.0, percentiles }
+    }
+
+    fn told(shapes: &[Distribution]) -> Vec<(f64, f64, u32)> {
+        let all = percentiles(&shapes.iter().collect::<Vec<_>>());
+        all.into_iter().map(|p| (p.percentile, p.over.value, p.over.n)).collect()
+    }
+
+    #[test]
+    fn percentiles_are_over_the_samples_that_have_them() {
+        let shapes = [
+            shape(vec![(99.0, 8.0), (50.0, 1.0), (50.0, 100.0)]),
+            shape(vec![(50.000_000_1, 3.0), (99.99, f64::NAN)]),
+            shape(vec![(99.0, 4.0), (f64::NAN, 1.0), (f64::INFINITY, 1.0)]),
+        ];
+        assert_eq!(told(&shapes), [(50.0, 2.0, 2), (99.0, 6.0, 2)]);
+        let close = [shape(vec![(99.999, 1.0), (99.999_9, 2.0), (99.999_99, 3.0)])];
+        assert_eq!(told(&close).len(), 3);
+        assert_eq!(told(&[]), []);
+    }
+
+    /// Two samples whose percentiles are searched one by one would take 4 * 10^10 steps.
+    #[test]
+    fn so_many_percentiles_take_one_pass() {
+        const MANY: usize = 200_000;
+        let at = |i: usize| (i as f64 * 100.0 / MANY as f64, i as f64);
+        let one = shape((0..MANY).map(at).collect());
+        let began = Instant::now();
+        let all = told(&[one.clone(), one]);
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+        assert_eq!((all.len(), all[1234].1, all[1234].2), (MANY, 1234.0, 2));
+    }
 }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use vmio_model::figure::Value;
 use vmio_model::result::{Run, WorkloadResult};
 use vmio_model::study::cells::MOST_CELLS;
 
@@ -27,6 +28,10 @@ const CELLS: usize = 2 * MOST_CELLS as usize;
 const ACTORS: usize = 1_000;
 /// Most readings of an actor in one sample, and of a probe.
 const READINGS: usize = 10_000;
+/// Most percentiles of a reading: fio gives 17.
+const PERCENTILES: usize = 1_000;
+/// Most values of a reading that is a series: one a second for a day.
+const SERIES: usize = 100_000;
 /// Most figures that a workload declares.
 const FIGURES: usize = 1_000;
 /// Longest text of a run, and of a sample without its raw outputs, in bytes.
@@ -100,6 +105,14 @@ pub(super) fn check(run: &Run) -> Result<(), String> {
         let most = sample.results().map(readings).chain(sample.seen.iter().map(|seen| seen.figures.len())).max();
         few("readings in a sample", most.unwrap_or(0), READINGS)?;
         few("probes around a sample", sample.seen.len(), READINGS)?;
+        let seen = sample.seen.iter().flat_map(|seen| &seen.figures);
+        for reading in sample.results().flat_map(|result| &result.figures).chain(seen) {
+            match &reading.value {
+                Value::Scalar(_) => {}
+                Value::Distribution(d) => few("percentiles in a reading", d.percentiles.len(), PERCENTILES)?,
+                Value::Series(all) => few("values in a series", all.len(), SERIES)?,
+            }
+        }
     }
     few("cells", run.samples.iter().map(|s| &s.cell).collect::<BTreeSet<_>>().len(), CELLS)
 }
