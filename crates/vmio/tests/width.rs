@@ -8,13 +8,14 @@ use std::path::Path;
 use std::process::Command;
 
 use unicode_width::UnicodeWidthStr;
-use vmio::report::Report;
 use vmio::report::scan::{Row, View, detail, diff, overview};
+use vmio::report::{self, Report};
 use vmio::store::Store;
 use vmio::term::Style;
 use vmio_model::facts::Guest;
-use vmio_model::result::Accel;
+use vmio_model::result::{Accel, Run};
 use vmio_model::rules::Finding;
+use vmio_model::study::Study;
 
 const WIDTH: usize = 80;
 
@@ -219,4 +220,56 @@ fn the_first_five_lines_say_what_to_do() {
             (None, false) => assert_eq!(leads, ["Why", "Do"], "{text}"),
         }
     }
+}
+
+/// A run over all targets there are, with one of them, or one workload, as the baseline of the others.
+fn compared_over_all_targets(baseline: &str) -> Run {
+    let targets: Vec<&str> = vmio_rig::disks::targets::ALL.iter().map(|t| t.name()).collect();
+    let text = format!(
+        "name = 'targets'\ntitle = 'Targets beside each other'\n{baseline}\n[guest]\nvcpus = 1\nmemory_mib = 256\n\
+         [size]\ntarget_mib = 512\n[repeat]\nmin_pairs = 5\nmax_pairs = 12\nmin_boots = 3\nhalf_width = 0.05\n\
+         seconds = 1.0\nmax_minutes = 10.0\nmax_gib_written = 50.0\n[[matrix]]\nsides = ['native', 'qemu']\n\
+         disks.targets = {targets:?}\ndisks.drivers = ['virtio-blk']\ndisks.caches = ['none']\ndisks.aios = ['native']\n\
+         workloads = ['seq-write', 'seq-read', 'rand-read-1', 'rand-read-32', 'rand-write-32']\n"
+    );
+    let study: Study = toml::from_str(&text).unwrap();
+    let (mut noise, workloads) = (common::Noise(5), common::workloads());
+    let mut samples = Vec::new();
+    for round in 0..5 {
+        for cell in study.cells() {
+            let traits = workloads.iter().find(|w| w.name == cell.workload()).unwrap();
+            samples.push(common::sample(&mut noise, cell, traits, round));
+        }
+    }
+    Run { study: study.name.as_str().into(), study_toml: study.to_toml(), samples, ..common::run(Accel::Kvm) }
+}
+
+#[test]
+fn names_of_all_targets_fit_where_they_are_compared_with_one() {
+    let run = compared_over_all_targets("[baseline.like]\ntarget = 'device'");
+    let report = Report::of(&run);
+    let shown = report::text(&report, Style::PLAIN);
+    assert_eq!(too_long(&shown, &report.findings), Vec::<&str>::new(), "{shown}");
+    let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    let others: Vec<&str> = vmio_rig::disks::targets::ALL.iter().map(|t| t.name()).filter(|n| *n != "device").collect();
+    for lead in ["Targets ", "At the device and CPU time, targets "] {
+        assert!(words.contains(&(lead.to_owned() + &others.join(", "))), "{lead}: {shown}");
+    }
+    assert!(shown.contains("\nseq-write (64 KiB sequential writes, 8 in flight, O_DIRECT)\n"), "{shown}");
+}
+
+/// Whatever stands in a table is told of there.
+#[test]
+fn each_workload_of_a_table_is_explained() {
+    let run = compared_over_all_targets("[baseline.like]\nworkload = 'seq-read'");
+    let report = Report::of(&run);
+    let shown = report::text(&report, Style::PLAIN);
+    assert_eq!(too_long(&shown, &report.findings), Vec::<&str>::new(), "{shown}");
+    let each = ["seq-write: 64 KiB sequential writes", "seq-read: 64 KiB sequential reads"]
+        .map(|about| format!("{about}, 8 in flight, O_DIRECT"));
+    assert!(shown.contains(&format!("\nseq-write\n  {}\n  {}\n", each[0], each[1])), "{shown}");
+    let markdown = report::markdown(&report).replace('\\', "");
+    assert!(markdown.contains(&format!("\n\n- {}\n- {}\n\n|", each[0], each[1])), "{markdown}");
+    let html = report::html(&report);
+    assert!(each.iter().all(|about| html.contains(&format!("<p class=\"dim\">{about}</p>"))), "{html}");
 }

@@ -23,8 +23,9 @@ pub struct Group<'a> {
     pub on: Vec<String>,
     /// Entry of `workloads/`; several where the baseline is another one.
     pub workload: String,
-    /// What the workload does, in words.
-    pub about: String,
+    /// Each workload of its rows and what it does, in words: those that are compared first, then those of their
+    /// baselines. No words where the run does not say what it is.
+    pub about: Vec<(String, String)>,
     /// The rows.
     pub rows: Vec<Row<'a>>,
 }
@@ -56,6 +57,20 @@ impl Group<'_> {
     /// Whether both are about the same thing.
     pub fn same_thing(&self, other: &Group<'_>) -> bool {
         self.sort == other.sort && self.on == other.on
+    }
+
+    /// What its workload does, where all of its rows are of one.
+    pub fn about_all(&self) -> Option<&str> {
+        match self.about.as_slice() {
+            [(_, about)] if !about.is_empty() => Some(about),
+            _ => None,
+        }
+    }
+
+    /// Where they are of several, what each of them does: `seq-write: 64 KiB sequential writes, …`.
+    pub fn about_each(&self) -> impl Iterator<Item = String> {
+        let several = if self.about.len() > 1 { self.about.as_slice() } else { &[] };
+        several.iter().filter(|(_, about)| !about.is_empty()).map(|(name, about)| format!("{name}: {about}"))
     }
 
     /// Names of the other figures of its rows and their actors, each once.
@@ -175,11 +190,16 @@ fn group<'a>(report: &'a Report<'_>, placed: &[Placed<'a>], members: &[usize], s
             steady: report.summary.steady.iter().find(|s| s.key == row.key),
         }
     });
-    let traits = workloads.first().and_then(|name| report.run.workloads.iter().find(|w| w.name == *name));
+    let rows: Vec<Row<'a>> = rows.collect();
+    let all = distinct(workloads.iter().cloned().chain(rows.iter().map(|row| row.cell.cell.workload().to_owned())));
+    let told = all.into_iter().map(|name| {
+        let traits = report.run.workloads.iter().find(|w| w.name == name);
+        (name, traits.map(about).unwrap_or_default())
+    });
     Group {
         sort: shown.first().map_or(Sort::Machine, |row| Sort::of(&row.cell.lead.subject)),
-        rows: rows.collect(),
-        about: traits.map(about).unwrap_or_default(),
+        about: told.collect(),
+        rows,
         workload: workloads.join(", "),
         on,
     }

@@ -36,7 +36,12 @@ pub fn markdown(report: &Report<'_>) -> String {
         put(format!("> **Note.** {}\n", plain(statement)));
     }
     for group in groups::groups(report) {
-        put(format!("## {} on {}\n\n{}\n", plain(&group.workload), plain(&groups::on(&group)), plain(&group.about)));
+        put(format!("## {} on {}\n", plain(&group.workload), plain(&groups::on(&group))));
+        group.about_all().into_iter().for_each(|about| put(format!("{}\n", plain(about))));
+        let each: String = group.about_each().map(|about| format!("- {}\n", plain(&about))).collect();
+        if !each.is_empty() {
+            put(each);
+        }
         table::rows(&group, &report.versus).into_iter().for_each(&mut put);
         put(String::new());
     }

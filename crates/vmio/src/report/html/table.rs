@@ -27,7 +27,8 @@ pub(super) fn measured(report: &Report<'_>) -> Html {
         @for of_thing in groups.chunk_by(Group::same_thing) {
             h2 { (groups::heading(&of_thing[0], ": ")) }
             @for group in of_thing {
-                h3 { (group.workload) " " span.dim { (group.about) } }
+                h3 { (group.workload) @if let Some(about) = group.about_all() { " " span.dim { (about) } } }
+                @for about in group.about_each() { p.dim { (about) } }
                 @match group.on_disk() {
                     true => { (disk(group, report, &number)) },
                     false => { (others::table(group, report, &number)) },

@@ -25,7 +25,7 @@ impl Out {
         let (style, groups) = (self.style, groups::groups(report));
         for of_thing in groups.chunk_by(Group::same_thing) {
             let first = &of_thing[0];
-            self.line(&style.bold(&groups::heading(first, " ")));
+            self.title(&groups::heading(first, " "));
             for name in first.on.iter().filter(|_| first.on_disk()) {
                 let Some(entry) = vmio_rig::disks::targets::find(name) else { continue };
                 let lead = if first.on.len() > 1 { format!("{name}: ") } else { String::new() };
@@ -45,13 +45,16 @@ impl Out {
     }
 
     fn group(&mut self, group: &Group<'_>) {
-        let name = self.style.bold(&group.workload);
-        if fit::columns(&group.workload) + fit::columns(&group.about) + 3 > WIDTH {
-            self.line(&name);
-            self.paragraph("  ", 2, &format!("({})", group.about));
-        } else {
-            self.line(&format!("{name} ({})", group.about));
+        match group.about_all() {
+            Some(about) if fit::columns(&group.workload) + fit::columns(about) + 3 <= WIDTH => {
+                self.line(&format!("{} ({about})", self.style.bold(&group.workload)));
+            }
+            about => {
+                self.title(&group.workload);
+                about.iter().for_each(|about| self.paragraph("  ", 2, &format!("({about})")));
+            }
         }
+        group.about_each().for_each(|about| self.paragraph("  ", 4, &about));
         for row in &group.rows {
             let n = row.cell.samples.to_string();
             match group.on_disk() {
@@ -118,6 +121,18 @@ impl Out {
         }
     }
 
+    /// A heading; names that are joined in it may be many.
+    fn title(&mut self, text: &str) {
+        if fit::columns(text) <= WIDTH {
+            self.line(&self.style.bold(text));
+            return;
+        }
+        for (i, line) in fit::lines(text, WIDTH - 2).iter().enumerate() {
+            let indent = if i == 0 { "" } else { "  " };
+            self.line(&format!("{indent}{}", self.style.bold(line)));
+        }
+    }
+
     /// A label, or nothing where it is too long for its column and was written above.
     fn or_above<'b>(&mut self, label: &'b str) -> &'b str {
         if fit::columns(label) <= LABEL { label } else { self.above(label) }
@@ -148,7 +163,7 @@ impl Out {
         for of_thing in groups.chunk_by(|a, b| a.same_thing(b)) {
             let on_disk = of_thing[0].on_disk();
             let what = if on_disk { "At the device and CPU time" } else { "CPU time" };
-            self.line(&self.style.bold(&format!("{what}, {}", groups::named(of_thing[0]))));
+            self.title(&format!("{what}, {}", groups::named(of_thing[0])));
             let device = if on_disk { device_columns(["KiB", "depth", "busy"]) } else { String::new() };
             let rows = of_thing.iter().flat_map(|group| &group.rows).map(|row| row.cell);
             let [gigabytes, requests] = cost::counted(rows);
