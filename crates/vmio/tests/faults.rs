@@ -93,6 +93,27 @@ fn what_the_host_lacks_is_named_with_its_mend() {
     }
 }
 
+/// What is held to no bandwidth: its plan speaks of none, and the mend is not to be found by a look at the host.
+#[test]
+fn a_study_that_cannot_be_gentle_is_refused_with_the_way_out() {
+    let bed = Bed::new();
+    let path = programs(&bed, &["qemu-system-x86_64", "openssl"]);
+    let run = |how: &str| {
+        let mut command = bed.command(&["study", "run", "--dry-run", how]);
+        bed.finish(command.arg(fixture("processor.toml")).env("PATH", &path))
+    };
+    let ended = run("--gentle").with(3).says(&[
+        "no cell is left to run",
+        "not run    2 of 2 cells (machine/native/openssl-aes-256-cbc, …):",
+        "error: nothing can be measured here: vmio caps disk workloads alone",
+        "help: --no-gentle",
+    ]);
+    assert!(!ended.err.contains("bandwidth is capped") && !ended.err.contains("vmio doctor"), "{}", ended.err);
+    let said = run("--no-gentle").with(0).err;
+    assert!(!said.contains("not run") && !said.contains("no cell is left"), "{said}");
+    bed.is_clean();
+}
+
 /// Runs as nobody, also where the tests run as root.
 #[test]
 fn without_root_the_block_device_is_refused_by_name() {

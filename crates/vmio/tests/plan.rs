@@ -5,6 +5,8 @@ use crate::help::figures;
 
 use figures::BASELINES;
 use vmio::report;
+use vmio_look::neighbours::{Kind, Neighbour};
+use vmio_model::result::Skipped;
 use vmio_model::study::plan::{Rates, estimate};
 use vmio_rig::engine::plan::{Held, Planned};
 
@@ -87,4 +89,25 @@ fn a_plan_without_disks_names_none() {
     );
     assert!(!none.contains("native"), "{none}");
     assert!(none.contains("  baseline   none: nothing is compared\n"), "{none}");
+}
+
+#[test]
+fn a_gentle_plan_speaks_of_a_cap_where_a_cell_is_left_to_keep_to_it() {
+    let neighbour = |name: &&str| Neighbour { pid: 812, kind: Kind::Qemu, name: (*name).into(), threads: Vec::new() };
+    let told = |skipped: usize, others: &[&str]| {
+        let mut plan = Planned { gentle: true, ..planned("") };
+        let cells = plan.study.cells();
+        plan.skipped =
+            cells.into_iter().take(skipped).map(|cell| Skipped { cell, reason: "it has no cap".into() }).collect();
+        plan.others.guests = others.iter().map(neighbour).collect();
+        report::plan::text(&plan).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let all = figures::study("").cells().len();
+    for others in [&[][..], &["web1"]] {
+        assert!(told(0, others).contains("bandwidth is capped"));
+        assert!(told(all - 1, others).contains("bandwidth is capped"));
+        let none = told(all, others);
+        assert!(none.contains("gentle") && none.contains(", and no cell is left to run"), "{none}");
+        assert!(!none.contains("capped"), "{none}");
+    }
 }

@@ -306,10 +306,13 @@ impl Planned {
         let mut cells = self.study.cells();
         let compares = cells.iter().any(|c| self.study.compares(c));
         if !cells.iter().any(|c| (!compares || self.study.compares(c)) && can_run(c)) {
-            let why = self.skipped.first().map_or_else(String::new, |s| s.reason.clone());
-            return Err(Failure::new(Exit::Precondition, format!("nothing can be measured here: {why}"))
-                .help("`vmio doctor` lists what this host has and lacks")
-                .into());
+            let why = self.skipped.first().map_or("", |s| s.reason.as_str());
+            let help = match unmet::since_gentle(why) {
+                true => "--no-gentle measures it at full speed and spares no other guest",
+                false => "`vmio doctor` lists what this host has and lacks",
+            };
+            let what = format!("nothing can be measured here: {why}");
+            return Err(Failure::new(Exit::Precondition, what).help(help).into());
         }
         cells.retain(|cell| !skipped.contains(&cell.key()));
         match machine::too_many_paths(&cells) {

@@ -142,17 +142,24 @@ pub fn text(plan: &Planned) -> String {
         who.push(format!("{more} more"));
     }
     let who = who.join(", ");
+    // What cannot be capped does not run.
+    let any_runs = plan.skipped.len() < cells.len();
     match (who.is_empty(), plan.gentle) {
         (true, false) => {
             let seen = plan.others.unseen();
             row("others", seen.map_or("no other guest runs on this host".into(), str::to_owned));
         }
         (true, true) => {
-            row("others", "no other guest runs on this host; gentle all the same: bandwidth is capped".into());
+            let capped = if any_runs { ": bandwidth is capped" } else { ", and no cell is left to run" };
+            row("others", format!("no other guest runs on this host; gentle all the same{capped}"));
         }
         (false, true) => {
             row("others", format!("{who} run here:"));
-            row("", "gentle, bandwidth is capped, the run ends when they slow down".into());
+            let capped = match any_runs {
+                true => "gentle, bandwidth is capped, the run ends when they slow down",
+                false => "gentle, and no cell is left to run",
+            };
+            row("", capped.into());
         }
         (false, false) => row("others", format!("{who} run here and are not spared (--no-gentle)")),
     }
