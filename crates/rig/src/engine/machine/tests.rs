@@ -14,9 +14,11 @@ use vmio_node::fake::Fake;
 use super::settings::Chosen;
 use super::stage::Act;
 use super::*;
-use crate::engine::measure::Impossible;
 use crate::settings::{Error, Fit, Setting, Undos, Where};
 use crate::workloads::{At, Found, Role, Stage, Wants, Workload};
+
+mod servers;
+mod settings;
 
 /// What happened, in order.
 type Log = Arc<Mutex<Vec<String>>>;
@@ -202,8 +204,17 @@ impl Bed {
 
     /// An actor that is ready, on the machine itself.
     fn act(&self, machine: &mut Machine<'_>, name: &'static str, start_ms: u32, takes_ms: u64, how: How) -> Act {
-        let work = Work { name, log: self.log.clone(), takes: Duration::from_millis(takes_ms), how };
-        let actor = Actor { start: Millis(start_ms), ..Cell::of(Side::native(), Subject::Machine, name).lead };
+        self.act_of(
+            machine,
+            start_ms,
+            Work { name, log: self.log.clone(), takes: Duration::from_millis(takes_ms), how },
+        )
+    }
+
+    /// The same of any workload.
+    fn act_of(&self, machine: &mut Machine<'_>, start_ms: u32, work: impl Workload + 'static) -> Act {
+        let lead = Cell::of(Side::native(), Subject::Machine, &work.traits().name).lead;
+        let actor = Actor { start: Millis(start_ms), ..lead };
         machine.on_machine(&actor, Found::Entry(Box::leak(Box::new(work))), 0.5).unwrap()
     }
 
@@ -312,107 +323,6 @@ fn when_one_actor_fails_the_others_come_to_their_end() {
     let acts = vec![bed.act(&mut machine, "a", 0, 1, How::Panics)];
     let said = run(&mut machine, acts, &[]).unwrap_err().to_string();
     assert!(said.contains("a cannot run here: vmio itself broke off"), "{said}");
-}
-
-#[test]
-fn settings_are_put_for_whom_they_are_and_taken_back_in_reverse() {
-    let bed = Bed::new();
-    let mut machine = bed.machine();
-    let acts = vec![bed.act(&mut machine, "ax", 0, 1, How::Well), bed.act(&mut machine, "ay", 50, 1, How::Well)];
-    let (both, one) = (bed.set("a"), bed.set("y"));
-    let sample = run(&mut machine, acts, &[(both, "1"), (one, "2")]).unwrap();
-    assert_eq!(
-        bed.told(),
-        [
-            "set a=1 for ax",
-            "set a=1 for ay",
-            "set y=2 for ay",
-            "ax begins",
-            "ax ends",
-            "ay begins",
-            "ay ends",
-            "undo y=2 for ay",
-            "undo a=1 for ay",
-            "undo a=1 for ax",
-        ]
-    );
-    assert_eq!(sample.cell.key(), "machine/native/ax & machine/native/ay@0.05s [a=1, y=2]");
-    let stored = bed.memory.0.lock().unwrap();
-    let found: Vec<_> =
-        stored.iter().flat_map(|(at, all)| all.iter().map(move |(k, v)| format!("{at}: {k} {v}"))).collect();
-    assert_eq!(found, ["machine/native [a=1]: a 1!", "machine/native [y=2]: y 2!"], "as read back");
-}
-
-#[test]
-fn a_cell_whose_setting_fails_leaves_nothing_set() {
-    for (value, impossible, why) in
-        [("none", true, "not here"), ("bad", false, "bad was asked for and good is in force")]
-    {
-        let bed = Bed::new();
-        let mut machine = bed.machine();
-        let acts = vec![bed.act(&mut machine, "ax", 0, 1, How::Well), bed.act(&mut machine, "ay", 0, 1, How::Well)];
-        let (first, second) = (bed.set("a"), bed.set("y"));
-        let error = run(&mut machine, acts, &[(first, "1"), (second, value)]).unwrap_err();
-        let told = bed.told();
-        assert_eq!(told, ["set a=1 for ax", "set a=1 for ay", "undo a=1 for ay", "undo a=1 for ax"], "nobody worked");
-        assert_eq!(error.is::<Impossible>(), impossible);
-        let said = format!("{error:#}");
-        assert!(said.contains(&format!("cannot set y to {value} for machine/native/ay: {why}")), "{said}");
-        assert!(bed.memory.0.lock().unwrap().is_empty());
-        assert_eq!(machine.must_stop(), None);
-    }
-}
-
-#[test]
-fn what_cannot_be_set_back_on_the_host_ends_the_run() {
-    let bed = Bed::new();
-    let mut machine = bed.machine();
-    let acts = vec![bed.act(&mut machine, "abc", 0, 1, How::Well)];
-    let (a, b, c) = (bed.set("a"), bed.set("b"), bed.set("c"));
-    let said = format!("{:#}", run(&mut machine, acts, &[(a, "1"), (b, "stuck"), (c, "3")]).unwrap_err());
-    assert!(said.contains("what was set for a cell cannot be set back: it sticks"), "{said}");
-    let told = bed.told();
-    assert_eq!(told[5..], ["undo c=3 for abc", "undo b=stuck for abc", "undo a=1 for abc"], "the others are: {told:?}");
-    assert_eq!(machine.must_stop(), Some(said));
-}
-
-#[test]
-fn a_guest_that_is_gone_is_no_reason_to_end_the_run() {
-    let bed = Bed::new();
-    let mut machine = bed.machine();
-    let mut act = bed.act(&mut machine, "a", 0, 1, How::Well);
-    act.actor.side = Side::of("qemu");
-    let setting = bed.set("a");
-    let error = run(&mut machine, vec![act], &[(setting, "stuck")]).unwrap_err();
-    assert!(format!("{error:#}").contains("cannot be set back"));
-    assert_eq!(machine.must_stop(), None, "it is booted anew");
-}
-
-/// What is refused is refused again, but a guest that is left with a part of it has to be booted anew.
-#[test]
-fn what_is_refused_in_the_middle_is_taken_back() {
-    let bed = Bed::new();
-    let mut machine = bed.machine();
-    let mut act = bed.act(&mut machine, "a", 0, 1, How::Well);
-    act.actor.side = Side::of("qemu");
-    let error = run(&mut machine, vec![act], &[(bed.set("a"), "half")]).unwrap_err();
-    assert_eq!(bed.told(), ["set a=half for a", "undo a=half for a"]);
-    let said = format!("{error:#}");
-    assert!(said.contains("half of it") && said.contains("cannot be set back: it sticks"), "both: {said}");
-    assert!(!error.is::<Impossible>(), "it is tried again in a guest that is booted anew");
-    assert_eq!(machine.must_stop(), None);
-}
-
-/// A guest on storage that hangs gives no answer: nothing is asked of it, and the journal takes back the host's.
-#[test]
-fn nothing_is_set_back_by_way_of_sick_storage() {
-    let bed = Bed::new();
-    let mut machine = bed.machine();
-    let act = bed.act(&mut machine, "a", 0, 1, How::Well);
-    machine.sick = Some("the pool is full".into());
-    run(&mut machine, vec![act], &[(bed.set("a"), "1")]).unwrap();
-    assert_eq!(bed.told(), ["set a=1 for a", "a begins", "a ends"]);
-    assert_eq!(machine.must_stop().as_deref(), Some("the pool is full"));
 }
 
 #[test]
