@@ -3,9 +3,6 @@
 //! ends with them.
 #![allow(clippy::unwrap_used, dead_code)]
 
-#[path = "schema.rs"]
-mod schema;
-
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use schema::fits;
+use super::schema::fits;
 use serde_json::Value;
 
 pub mod found;

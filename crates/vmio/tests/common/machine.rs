@@ -1,4 +1,5 @@
 //! What tests with root and guests share; each uses what it needs.
+#![allow(clippy::unwrap_used, dead_code)]
 
 #[path = "bed.rs"]
 pub mod bed;

@@ -1,4 +1,5 @@
 //! What tests without root share; each uses what it needs.
+#![allow(clippy::unwrap_used, dead_code)]
 
 pub mod advice;
 #[path = "bed.rs"]
