@@ -111,7 +111,7 @@ fn read_ahead_of_a_disk_that_was_given_is_set_and_of_a_part_or_a_file_it_is_not(
 #[ignore = "started by the other test"]
 fn victim() {
     let Ok(dir) = std::env::var("VMIO_TEST_DIR").map(PathBuf::from) else { return };
-    let journal = Arc::new(Journal::open(&dir.join("state"), "root_settings::victim").unwrap());
+    let journal = Arc::new(Journal::open(&dir.join("state"), "victim").unwrap());
     let node: Arc<dyn Node> = Arc::new(Local::owned(journal.clone()));
     journal.scratch_dir(&dir.join("scratch")).unwrap();
     let ctx = TargetCtx {
