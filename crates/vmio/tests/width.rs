@@ -226,7 +226,7 @@ fn the_first_five_lines_say_what_to_do() {
 fn compared_over_all_targets(baseline: &str) -> Run {
     let targets: Vec<&str> = vmio_rig::disks::targets::ALL.iter().map(|t| t.name()).collect();
     let text = format!(
-        "name = 'targets'\ntitle = 'Targets beside each other'\n{baseline}\n[guest]\nvcpus = 1\nmemory_mib = 256\n\
+        "name = 'targets'\ntitle = 'Targets beside each other'\ncites = ''\n{baseline}\n[guest]\nvcpus = 1\nmemory_mib = 256\n\
          [size]\ntarget_mib = 512\n[repeat]\nmin_pairs = 5\nmax_pairs = 12\nmin_boots = 3\nhalf_width = 0.05\n\
          seconds = 1.0\nmax_minutes = 10.0\nmax_gib_written = 50.0\n[[matrix]]\nsides = ['native', 'qemu']\n\
          disks.targets = {targets:?}\ndisks.drivers = ['virtio-blk']\ndisks.caches = ['none']\ndisks.aios = ['native']\n\
