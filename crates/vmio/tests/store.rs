@@ -178,6 +178,13 @@ fn a_run_has_one_owner_and_is_interrupted_without() {
     );
     assert!(matches!(reader.delete(id), Err(StoreError::Owned { .. })));
     assert!(matches!(reader.resume(id), Err(StoreError::Owned { .. })));
+    // By whatever link the store is named.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let link = elsewhere.path().join("vmio.db");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let linked = Store::open_reading(&link).unwrap();
+    assert_eq!(linked.list().unwrap()[0].state, RunState::Running);
+    drop(linked);
 
     drop(owner);
     assert!(matches!(reader.load(id).unwrap().state, RunState::Interrupted(_)));

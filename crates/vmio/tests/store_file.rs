@@ -97,7 +97,7 @@ fn texts_without_measure_are_refused_and_pipes_are_no_stores() {
     let id = common::store_run(&Store::open(&path).unwrap(), &small());
     let c = rusqlite::Connection::open(&path).unwrap();
     c.execute("UPDATE runs SET environment = CAST(zeroblob(70000000) AS TEXT)", []).unwrap();
-    let told = |e: StoreError| assert!(e.to_string().contains("holds more than vmio ever stores"), "{e}");
+    let told = |e: StoreError| assert!(e.to_string().contains("holds more than vmio takes over"), "{e}");
     told(Store::open_existing(&path).unwrap().list().unwrap_err());
     told(Store::open_reading(&path).unwrap().load(id).unwrap_err());
     drop(c);

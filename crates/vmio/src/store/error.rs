@@ -33,8 +33,14 @@ pub enum StoreError {
     Foreign { path: PathBuf, what: String },
     #[error("{} belongs to user {owner}, and vmio writes no store there", path.display())]
     Others { path: PathBuf, owner: u32 },
-    #[error("{} holds more than vmio ever stores: {what}", path.display())]
+    #[error("{} holds more than vmio takes over: {what}", path.display())]
     TooMuch { path: PathBuf, what: String },
+    #[error("a question to {} came to no end", path.display())]
+    Endless { path: PathBuf },
+    #[error("{} cannot be copied whole: somebody writes to it", path.display())]
+    Restless { path: PathBuf },
+    #[error("there is no file {}", path.display())]
+    NoFile { path: PathBuf },
     #[error("the disk of {} is full", path.parent().unwrap_or(path).display())]
     Full { path: PathBuf, source: rusqlite::Error },
     #[error("cannot write {}", path.display())]
@@ -72,9 +78,7 @@ impl StoreError {
                 StoreError::Denied { path, source: Some(source) }
             }
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Busy { path, source },
-            Some(ErrorCode::OperationInterrupted) => {
-                StoreError::TooMuch { path, what: "a question to it came to no end".into() }
-            }
+            Some(ErrorCode::OperationInterrupted) => StoreError::Endless { path },
             Some(ErrorCode::TooBig) => StoreError::TooMuch { path, what: "a text in it is longer than 64 MiB".into() },
             _ => StoreError::Sqlite { path, source },
         }
@@ -99,9 +103,15 @@ impl StoreError {
                 "move it away (mv {0} {0}.bad) to begin a new store; `sqlite3 {0}.bad .recover` may save its runs",
                 path.display()
             ),
-            StoreError::Foreign { .. } | StoreError::TooMuch { .. } => {
+            StoreError::Foreign { .. } | StoreError::Endless { .. } => {
                 "somebody may have made it to mislead or to hold up: take stores only from whom you trust".into()
             }
+            StoreError::TooMuch { .. } => {
+                "bounds keep memory and disk free, docs/runs.md (\"Import\") has them: split what was measured into \
+                 more runs"
+                    .into()
+            }
+            StoreError::Restless { .. } => "try again when nobody measures into it".into(),
             StoreError::Others { .. } => "name a directory of your own: --state DIR".into(),
             StoreError::Full { .. } => FULL.into(),
             StoreError::Denied { path, .. } => format!(
@@ -120,7 +130,7 @@ impl StoreError {
                 "nothing was changed: delete that run with the vmio that wrote it, or move the file away (mv {0} {0}.bad)",
                 path.display()
             ),
-            StoreError::NoStore { .. } | StoreError::Export { .. } => {
+            StoreError::NoStore { .. } | StoreError::NoFile { .. } | StoreError::Export { .. } => {
                 "give a store, or a file that `vmio runs export N --format json` wrote".into()
             }
             StoreError::NotFinite { .. } | StoreError::Sqlite { .. } => return None,
@@ -131,6 +141,8 @@ impl StoreError {
     pub fn exit(&self) -> Exit {
         match self {
             StoreError::Missing { .. }
+            | StoreError::NoFile { .. }
+            | StoreError::Restless { .. }
             | StoreError::Denied { .. }
             | StoreError::Older { .. }
             | StoreError::Others { .. }

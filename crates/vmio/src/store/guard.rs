@@ -16,6 +16,8 @@ use super::StoreError;
 
 /// Longest time for one question to a store.
 const LIMIT: Duration = Duration::from_secs(20);
+/// What a copy is given beyond that: a second for as many bytes.
+const SLOWEST: u64 = 8 << 20;
 /// Longest text in a store: a tool's raw output takes a few MB at most.
 const LONGEST: i32 = 64 << 20;
 /// Most that one run may hold, in bytes; a run of a day with every sample's raw output has some 100 MB.
@@ -47,6 +49,11 @@ impl Limit {
         self.until.store(u64::try_from(until).unwrap_or(u64::MAX).max(1), Ordering::Relaxed);
         Asking(self)
     }
+}
+
+/// How long the copy of so many bytes may take.
+pub(super) fn long(bytes: u64) -> Duration {
+    LIMIT + Duration::from_secs(bytes / SLOWEST)
 }
 
 impl Drop for Asking<'_> {

@@ -6,6 +6,7 @@
 //! broken off, and every reader gets to see it as interrupted.
 
 mod bounds;
+mod copy;
 mod engine;
 mod error;
 mod exported;

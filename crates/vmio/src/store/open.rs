@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::config::DbConfig;
@@ -14,7 +14,7 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::guard::{self, Limit};
 use super::upgrade::{self, Upgrade};
-use super::{StoreError, private};
+use super::{StoreError, copy, private};
 
 /// How long to wait for another process's write.
 pub(super) const BUSY_SECONDS: u64 = 10;
@@ -150,29 +150,47 @@ pub(super) fn taking(path: &Path) -> Result<(Connection, Limit), StoreError> {
     }
     let fail = |e| StoreError::of(path, e);
     let mut copy = Connection::open("").map_err(fail)?;
-    let no_room = |e| match e {
-        // Not the disk that the store lies on.
-        StoreError::Full { path, .. } => {
-            let source = std::io::Error::other("the disk for temporary files is full; SQLITE_TMPDIR names another");
-            StoreError::Io { what: "make a copy of", path, source }
-        }
-        other => other,
-    };
-    copy_to(&mut copy, &connection).map_err(|e| no_room(fail(e)))?;
+    let bytes = no_more_than_its_file(path, &connection, &limit)?;
+    copy_to(&mut copy, &connection, guard::long(bytes)).map_err(|e| copy::without_room(fail(e)))?;
     let limit = guard::harden(&copy).map_err(fail)?;
-    migrate(path, &mut copy, &limit, MIGRATIONS).map_err(no_room)?;
+    migrate(path, &mut copy, &limit, MIGRATIONS).map_err(copy::without_room)?;
     Ok((copy, limit))
 }
 
+/// The bytes of all pages that there are to copy. A log may say that there are any number; what is honest lies in the
+/// file or in its log.
+fn no_more_than_its_file(path: &Path, connection: &Connection, limit: &Limit) -> Result<u64, StoreError> {
+    let _asking = limit.asking();
+    let fail = |e| StoreError::of(path, e);
+    let pragma = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, u32>(0)).map_err(fail);
+    let page = u64::from(pragma("page_size")?);
+    let claimed = u64::from(pragma("page_count")?).saturating_mul(page);
+    // A copy has its log within, no name any more, and SQLite has compared it with its size.
+    let Some(file) = connection.path().filter(|file| Path::new(file).exists()) else { return Ok(claimed) };
+    let size = |path: &str| fs::metadata(path).map_or(0, |found| found.len());
+    // The log first: what leaves it meanwhile goes into the file. One page is never written (sqlite.org, 1.3.2).
+    let log = size(&format!("{file}-wal"));
+    match claimed > size(file).saturating_add(log).saturating_add(page) {
+        true => Err(StoreError::Corrupt { path: path.into(), source: None }),
+        false => Ok(claimed),
+    }
+}
+
 /// Copies page by page what is there now, whoever writes meanwhile (sqlite.org/backup.html).
-fn copy_to(copy: &mut Connection, from: &Connection) -> rusqlite::Result<()> {
+/// A writer who never rests begins it anew without an end, which is given.
+fn copy_to(copy: &mut Connection, from: &Connection, longest: Duration) -> rusqlite::Result<()> {
     const PAGES: i32 = 1024;
     const PAUSE: Duration = Duration::from_millis(100);
     let backup = Backup::new(from, copy)?;
     let mut patience = Duration::from_secs(BUSY_SECONDS);
+    let began = Instant::now();
     loop {
         match backup.step(PAGES)? {
             StepResult::Done => return Ok(()),
+            _ if began.elapsed() > longest => {
+                let endless = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_INTERRUPT);
+                return Err(rusqlite::Error::SqliteFailure(endless, None));
+            }
             StepResult::More => {}
             _ if patience.is_zero() => {
                 let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
@@ -186,7 +204,7 @@ fn copy_to(copy: &mut Connection, from: &Connection) -> rusqlite::Result<()> {
     }
 }
 
-/// Opens a plain file that is there, for reading alone.
+/// Opens a plain file that is there, for reading alone; what is not this user's alone as a copy.
 fn unchanged(path: &Path) -> Result<(Connection, Limit), StoreError> {
     match fs::metadata(path) {
         // Opening a pipe would wait for somebody to write.
@@ -197,6 +215,9 @@ fn unchanged(path: &Path) -> Result<(Connection, Limit), StoreError> {
     }
     let real =
         fs::canonicalize(path).map_err(|source| StoreError::Io { what: "look at", path: path.into(), source })?;
+    if !private::is_alone(&real) {
+        return copy::opened(path, &real);
+    }
     let size = |end: &str| {
         let name = real.file_name().unwrap_or_default().to_string_lossy();
         fs::metadata(real.with_file_name(format!("{name}{end}"))).map(|found| found.len())

@@ -18,8 +18,10 @@ pub(super) struct Owner {
     _file: File,
 }
 
+/// Beside the store itself, by whatever link it is named.
 fn file_of(store: &Path, run: i64) -> PathBuf {
-    store.with_file_name(format!("run-{run}.lock"))
+    let real = fs::canonicalize(store).unwrap_or_else(|_| store.to_owned());
+    real.with_file_name(format!("run-{run}.lock"))
 }
 
 fn is_at(file: &File, path: &Path) -> bool {

@@ -16,6 +16,25 @@ pub(super) fn is_ours(path: &Path) -> bool {
     owner(path).is_none_or(|uid| uid == rustix::process::geteuid().as_raw())
 }
 
+/// Whether nobody but this user can have made or can exchange what SQLite opens by name: a store, given without links
+/// in its path, what lies beside it, and its directory. A private group, which has the user's main one, is good enough.
+pub(super) fn is_alone(real: &Path) -> bool {
+    let us = rustix::process::geteuid().as_raw();
+    let files = ["", "-wal", "-shm"].map(|end| {
+        let mut name = real.as_os_str().to_owned();
+        name.push(end);
+        match fs::symlink_metadata(&name) {
+            Ok(found) => found.is_file() && found.uid() == us,
+            Err(e) => e.kind() == ErrorKind::NotFound,
+        }
+    });
+    let dir = real.parent().and_then(|dir| fs::metadata(dir).ok()).is_some_and(|dir| {
+        let group = dir.mode() & 0o020 == 0 || dir.gid() == rustix::process::getegid().as_raw();
+        dir.uid() == us && dir.mode() & 0o002 == 0 && group
+    });
+    dir && files.iter().all(|ours| *ours)
+}
+
 fn owner(path: &Path) -> Option<u32> {
     fs::metadata(path).ok().map(|m| m.uid())
 }
@@ -30,7 +49,9 @@ pub(super) fn make(path: &Path) -> Result<(), StoreError> {
     if let Some(dir) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(io("make the directory", dir))?;
     }
-    for part in [path.parent(), Some(path)].into_iter().flatten() {
+    // SQLite keeps its log beside the file itself, not beside a link to it.
+    let real = fs::canonicalize(path).ok();
+    for part in [path.parent(), Some(path), real.as_deref().and_then(Path::parent)].into_iter().flatten() {
         if !is_ours(part) {
             return Err(StoreError::Others { path: part.into(), owner: owner(part).unwrap_or_default() });
         }
