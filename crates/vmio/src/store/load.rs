@@ -8,6 +8,9 @@ use vmio_model::result::{Run, Sample, Skipped, WorkloadResult};
 use super::bounds::Weight;
 use super::{Result, Store, StoreError};
 
+/// What a row takes in memory beside its texts, in bytes.
+const ROW: usize = 100;
+
 impl Store {
     /// The run with all its samples, but without the tools' raw output (`result.raw` is null):
     /// no conclusion needs it, and it is the greater part of the file.
@@ -105,11 +108,17 @@ impl Store {
 
     /// Refuses a run that would not fit into memory: its texts are counted, not read.
     fn bounded(&self, run: i64) -> Result<()> {
-        let sql = "SELECT (SELECT coalesce(sum(octet_length(sample)), 0) FROM samples WHERE run = ?1)
-            + (SELECT coalesce(sum(octet_length(output)), 0) FROM raw JOIN samples ON raw.sample = samples.id WHERE run = ?1)
-            + (SELECT coalesce(sum(octet_length(settings)), 0) FROM effective WHERE run = ?1)
-            + (SELECT coalesce(sum(octet_length(whole)) + sum(octet_length(reason)), 0) FROM skipped WHERE run = ?1)";
-        self.fits(&format!("run {run}"), self.one(sql, params![run])?)
+        // A row takes memory too, whatever is in it.
+        let sum =
+            |texts: &str, from: &str| format!("(SELECT coalesce(sum({texts} + {ROW}), 0) FROM {from} WHERE run = ?1)");
+        let sums = [
+            sum("octet_length(sample)", "samples"),
+            sum("octet_length(output)", "raw JOIN samples ON raw.sample = samples.id"),
+            sum("octet_length(attachment) + octet_length(settings)", "effective"),
+            sum("octet_length(whole) + octet_length(reason)", "skipped"),
+        ];
+        let sql = format!("SELECT {}", sums.join(" + "));
+        self.fits(&format!("run {run}"), self.one(&sql, params![run])?)
     }
 }
 

@@ -57,11 +57,13 @@ const TABLES: &str = "
 const REST: &str = "
     INSERT INTO raw (sample, actor, output)
         SELECT sample, 0, output FROM old_raw WHERE sample IN (SELECT id FROM samples);
-    DELETE FROM effective WHERE run NOT IN (SELECT id FROM runs);
     DROP TABLE old_raw;
     DROP TABLE old_samples;
     DROP TABLE old_skipped;
 ";
+
+/// The same of the table that stays as it is.
+const LEFT: &str = "DELETE FROM effective WHERE run NOT IN (SELECT id FROM runs)";
 
 /// The least that a row takes in a file, whatever is in it.
 const ROW: &str = "4";
@@ -75,7 +77,9 @@ pub(super) fn to_format_2(upgrade: &Upgrade<'_>) -> Result<(), StoreError> {
     let timed = upgrade.samples()?;
     upgrade.runs(&timed)?;
     upgrade.skipped()?;
-    sql(REST)
+    sql(REST)?;
+    let _asking = upgrade.limit.asking();
+    sql(LEFT)
 }
 
 impl Upgrade<'_> {
@@ -105,6 +109,7 @@ impl Upgrade<'_> {
             ("samples", "octet_length(sample) + octet_length(cell)"),
             ("raw", "octet_length(output)"),
             ("skipped", "octet_length(setup) + octet_length(reason)"),
+            ("effective", "octet_length(attachment) + octet_length(settings)"),
         ] {
             if number(&format!("SELECT coalesce(sum({texts} + {ROW}), 0) FROM {table}"))? > size {
                 return Err(StoreError::Corrupt { path: self.path.into(), source: None });
