@@ -171,9 +171,9 @@ fn pipes_and_directories_are_no_exports() {
     let store = Store::open(&dir.path().join("vmio.db")).unwrap();
     let pipe = dir.path().join("pipe.json");
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
-    assert!(matches!(store.import_file(&pipe).unwrap_err(), StoreError::Corrupt { .. }));
-    assert!(matches!(store.import_file(dir.path()).unwrap_err(), StoreError::Corrupt { .. }));
-    assert!(matches!(store.import_file(&dir.path().join("none")).unwrap_err(), StoreError::Missing { .. }));
+    assert!(matches!(store.import_file(&pipe).unwrap_err(), StoreError::NoStore { .. }));
+    assert!(matches!(store.import_file(dir.path()).unwrap_err(), StoreError::NoStore { .. }));
+    assert!(matches!(store.import_file(&dir.path().join("none")).unwrap_err(), StoreError::NoFile { .. }));
 }
 
 /// What the store could not hold is told of the file that has it.

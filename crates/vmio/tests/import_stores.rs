@@ -180,6 +180,21 @@ fn what_is_no_store_is_told_as_what_it_is() {
         assert!(said.contains("help: give a store, or a file that `vmio runs export"), "{name}: {said}");
         assert_eq!(all_of(there.path()), before, "{name}");
     }
+    fs::create_dir(there.path().join("a directory")).unwrap();
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, there.path().join("a pipe"), mode).unwrap();
+    for (name, code, wanted) in [
+        ("typo.db", 3, "there is no file typo.db"),
+        ("a directory", 1, "is no store of vmio: it is a directory"),
+        ("a pipe", 1, "is no store of vmio: it is a pipe"),
+    ] {
+        let output = import(name, there.path(), here.path());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{name}: {said}");
+        assert!(said.contains(wanted), "{name}: no {wanted:?} in {said}");
+        assert!(said.contains("help: give a store, or a file that `vmio runs export"), "{name}: {said}");
+        assert!(!said.contains("mv ") && !said.contains("vmio tax") && !said.contains("--state"), "{name}: {said}");
+    }
 }
 
 /// A proof names the run whose finding it proves by its number.
@@ -218,6 +233,23 @@ fn proofs_follow_their_runs_to_the_new_numbers() {
     assert_eq!(own.import_file(&file).unwrap(), [Imported::New(7)]);
     assert_eq!((own.load(7).unwrap().study.to_string(), of(5)), ("proof-of-5-elsewhere".into(), vec![6]));
     assert_eq!(RunId::Last.find(&own).unwrap(), 7, "nothing here shows it with its run");
+
+    // Its run is taken again under another number: the proof follows. One whose run comes after it as well.
+    own.delete(5).unwrap();
+    let again = own.import_file(&path).unwrap();
+    assert_eq!(again, [3, 2, 4, 8, 6].map(|n| if n == 8 { Imported::New(8) } else { Imported::Known(n) }));
+    assert_eq!((of(5), of(8), named(6)), (vec![], vec![6], "prove-8".into()));
+    // What is none here does not become one because a file says so.
+    let claims = "UPDATE runs SET study = 'prove-4' WHERE id = 5";
+    assert_eq!(Connection::open(&path).unwrap().execute(claims, []).unwrap(), 1);
+    own.import_file(&path).unwrap();
+    assert_eq!(own.load(8).unwrap().study, run.study);
+    let third = tempfile::tempdir().unwrap();
+    let late = store_in(third.path()).1;
+    late.import_file(&here.path().join("vmio.db")).unwrap();
+    let (proof, run) = (late.list().unwrap(), own.load(8).unwrap().started_unix);
+    let run = proof.iter().find(|r| r.started_unix == run).unwrap().id;
+    assert_eq!(proofs_of(&late, run).unwrap().iter().map(|p| p.started_unix).collect::<Vec<_>>(), [7.0]);
 }
 
 #[test]
@@ -333,8 +365,97 @@ fn a_store_has_the_bounds_of_an_export() {
         common::store_run(&other, &small());
         drop(other);
         assert_eq!(Connection::open(&path).unwrap().execute(sql, [text]).unwrap(), 1, "{sql}");
-        let e = store_in(here.path()).1.import_file(&path).unwrap_err();
-        assert!(matches!(e, StoreError::TooMuch { .. }), "{sql}: {e:?}");
-        assert!(e.to_string().contains(wanted) && e.to_string().contains(path.to_str().unwrap()), "{sql}: {e}");
+        let told = store_in(here.path()).1.import_file(&path).unwrap();
+        let [Imported::Refused { there: 1, why }] = &told[..] else { panic!("{sql}: {told:?}") };
+        assert!(why.contains("more than vmio takes over"), "{sql}: {why}");
+        assert!(why.contains(wanted) && why.contains(path.to_str().unwrap()), "{sql}: {why}");
     }
+}
+
+/// A run that cannot be taken is told of; those before and after it come.
+#[test]
+fn a_run_that_cannot_be_taken_does_not_bar_the_others() {
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (path, other) = store_in(there.path());
+    for started_unix in [1.0, 2.0, 3.0, 4.0, 5.0] {
+        common::store_run(&other, &Run { started_unix, ..small() });
+    }
+    drop(other);
+    let c = Connection::open(&path).unwrap();
+    for sql in [
+        "UPDATE runs SET environment = '{}' WHERE id = 2",
+        "UPDATE samples SET sample = '[]' WHERE run = 3",
+        "UPDATE raw SET actor = 7 WHERE sample IN (SELECT id FROM samples WHERE run = 4)",
+    ] {
+        assert!(c.execute(sql, []).unwrap() > 0, "{sql}");
+    }
+    drop(c);
+    let output = Command::new(env!("CARGO_BIN_EXE_vmio"))
+        .args(["runs", "import", path.to_str().unwrap(), "--json"])
+        .env("VMIO_STATE", here.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told["imported"], json!([1, 2]));
+    let refused = told["refused"].as_array().unwrap();
+    assert_eq!(refused.iter().map(|r| r["run"].as_i64().unwrap()).collect::<Vec<_>>(), [2, 3, 4]);
+    let whys = ["the environment of run 2", "a sample of run 3", "an actor that is not in it"];
+    for (run, why) in refused.iter().zip(whys) {
+        assert!(run["reason"].as_str().unwrap().contains(why), "{run}");
+        assert!(said.contains(&format!("run {} there was not taken", run["run"])) && said.contains(why), "{said}");
+    }
+    let starts = store_in(here.path()).1.list().unwrap().iter().map(|r| r.started_unix).collect::<Vec<_>>();
+    assert_eq!(starts, [5.0, 1.0]);
+}
+
+/// Who looks first whether a run is here, and takes it then, takes what another has taken meanwhile.
+#[test]
+fn two_imports_at_once_take_a_run_once() {
+    let there = tempfile::tempdir().unwrap();
+    let (path, other) = store_in(there.path());
+    common::store_run(&other, &small());
+    drop(other);
+    for _ in 0..10 {
+        let here = tempfile::tempdir().unwrap();
+        drop(store_in(here.path()));
+        let barrier = std::sync::Barrier::new(2);
+        let told = std::thread::scope(|scope| {
+            let import = || {
+                let store = store_in(here.path()).1;
+                barrier.wait();
+                store.import_file(&path).unwrap()
+            };
+            let both = [scope.spawn(import), scope.spawn(import)];
+            both.map(|thread| thread.join().unwrap()).concat()
+        });
+        assert!(told.contains(&Imported::New(1)) && told.contains(&Imported::Known(1)), "{told:?}");
+        assert_eq!(store_in(here.path()).1.list().unwrap().len(), 1);
+    }
+}
+
+/// SQLite follows what lies beside a store by name: it gets to see a copy.
+#[test]
+fn what_lies_beside_anothers_store_is_never_followed() {
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (path, other) = store_in(there.path());
+    common::store_run(&other, &small());
+    drop(other);
+    // Everybody may write there: somebody put links in the place of what SQLite makes beside a store.
+    fs::set_permissions(there.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let victim = here.path().join("victim");
+    for name in ["vmio.db-shm", "vmio.db-journal"] {
+        std::os::unix::fs::symlink(&victim, there.path().join(name)).unwrap();
+    }
+    let own = store_in(&here.path().join("own")).1;
+    assert_eq!(own.import_file(&path).unwrap(), [Imported::New(1)]);
+    assert_eq!(Store::open_reading(&path).unwrap().list().unwrap().len(), 1);
+    assert!(!victim.exists());
+    // What is written to the copy is refused, not lost.
+    assert!(matches!(Store::open_reading(&path).unwrap().delete(1).unwrap_err(), StoreError::Denied { .. }));
+    std::os::unix::fs::symlink(&victim, there.path().join("vmio.db-wal")).unwrap();
+    let e = own.import_file(&path).unwrap_err();
+    assert!(e.to_string().contains("vmio.db-wal is no plain file"), "{e}");
+    assert!(!victim.exists());
 }

@@ -168,11 +168,15 @@ fn lab_run(
         Err(e) => return Err(e.into()),
     };
     // Its disks go with it.
+    let mut lost = false;
     if let Some(store) = lab.store_to(&own).context("cannot copy the lab host's store")? {
-        runs::import(&store, &Store::open(&context.paths.db())?)?;
+        // A run that was refused is told of; its lab host is gone all the same.
+        let (_, refused) = runs::import(&store, &Store::open(&context.paths.db())?)?;
+        lost = !refused.is_empty();
     }
     lab.stop()?;
     match unwritten {
+        None if code == 0 && lost => Ok(i32::from(Exit::Failed.code())),
         // A reader who has gone away is no reason to end what is measured, but no success either.
         Some(e) if code == 0 => Err(e.into()),
         _ => Ok(code),

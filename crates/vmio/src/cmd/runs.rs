@@ -125,6 +125,17 @@ pub struct Taken {
     schema_version: &'static str,
     /// Numbers that its runs have here; those that were here already are left out.
     imported: Vec<i64>,
+    /// Its runs that could not be taken; vmio ends with 1 when there are any.
+    refused: Vec<RefusedRun>,
+}
+
+/// A run that could not be taken over.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct RefusedRun {
+    /// Its number there.
+    run: i64,
+    /// Why.
+    reason: String,
 }
 
 /// Runs the verb.
@@ -155,37 +166,40 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         }
         Verb::Delete { run, yes } => delete(&store, *run, *yes),
         Verb::Import { file } => {
-            let new = import(file, &store)?;
+            let (imported, refused) = import(file, &store)?;
+            let exit = if refused.is_empty() { Exit::Done } else { Exit::Failed };
             if context.json {
-                term::json(&Taken { schema_version: summary::SCHEMA_VERSION, imported: new })?;
+                term::json(&Taken { schema_version: summary::SCHEMA_VERSION, imported, refused })?;
             }
-            Ok(Exit::Done)
+            Ok(exit)
         }
     }
 }
 
 /// Takes over the runs of another store, or one that was exported, and says which; the numbers of those that are
-/// new here.
-pub fn import(file: &Path, store: &Store) -> anyhow::Result<Vec<i64>> {
-    let taken = store.import_file(file).with_context(|| format!("cannot import {}", file.display()))?;
-    let mut new = Vec::new();
-    for imported in taken {
-        match imported {
-            Imported::New(id) => {
-                term::note(&format!("imported as run {id}: `vmio runs show {id}` shows it"));
-                new.push(id);
-            }
-            Imported::Known(id) => term::note(&format!("already here as run {id}")),
-            Imported::Longer { here, has, there } => term::note(&format!(
-                "warning: already here as run {here}, which has {has} samples, where that one has {there}: it went on \
-                 there. To have all: `vmio runs delete {here}`, then import it again"
-            )),
-            Imported::Running(id) => {
-                term::note(&format!("warning: run {id} is still being measured there and was skipped"));
-            }
+/// new here, and those that could not be taken.
+pub fn import(file: &Path, store: &Store) -> anyhow::Result<(Vec<i64>, Vec<RefusedRun>)> {
+    let (mut new, mut refused) = (Vec::new(), Vec::new());
+    let mut tell = |imported| match imported {
+        Imported::New(id) => {
+            term::note(&format!("imported as run {id}: `vmio runs show {id}` shows it"));
+            new.push(id);
         }
-    }
-    Ok(new)
+        Imported::Known(id) => term::note(&format!("already here as run {id}")),
+        Imported::Longer { here, has, there } => term::note(&format!(
+            "warning: already here as run {here}, which has {has} samples, where that one has {there}: it went on \
+             there. To have all: `vmio runs delete {here}`, then import it again"
+        )),
+        Imported::Running(id) => {
+            term::note(&format!("warning: run {id} is still being measured there and was skipped"));
+        }
+        Imported::Refused { there: run, why: reason } => {
+            term::note(&format!("warning: run {run} there was not taken: {reason}"));
+            refused.push(RefusedRun { run, reason });
+        }
+    };
+    store.import_each(file, &mut tell).with_context(|| format!("cannot import {}", file.display()))?;
+    Ok((new, refused))
 }
 
 fn list(store: &Store, context: &Context) -> Outcome {

@@ -10,8 +10,8 @@ use vmio_model::study::cells::MOST_CELLS;
 
 /// Most values (what commas part) in the texts of a run.
 const VALUES: u64 = 16_000_000;
-/// Most that the values of a run may take in memory, in bytes, as it is estimated; those of a run of a day take some
-/// 500 MiB.
+/// Most that the values of a run may take in memory, in bytes, as it is estimated. A sample of fio weighs some 80 KB with
+/// its raw output, so these are about 25,000 of them: three days of one every ten seconds.
 const MEMORY: u64 = 2 << 30;
 /// What an object takes at least: a node of a tree of eleven names and values.
 const OBJECT: u64 = 640;
@@ -38,6 +38,8 @@ const FIGURES: usize = 1_000;
 pub(super) const TEXT: usize = 16 << 20;
 /// Most runs of a store that are taken over at once.
 pub(super) const RUNS: usize = 100_000;
+/// Most runs of a store that are refused before the rest is: each may take as long as a run that is taken.
+pub(super) const REFUSED: usize = 100;
 
 /// What the JSON texts of a run would take.
 #[derive(Debug, Default)]

@@ -2,9 +2,9 @@
 //! number of its values are bounded before it is read, its types are checked, and what is wrong is told with
 //! its place in the file.
 
-use std::fs::OpenOptions;
-use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, Metadata, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use serde::Deserialize;
@@ -57,17 +57,24 @@ pub(super) fn read(path: &Path) -> Result<Option<Run>> {
 /// The text of a file that begins as a JSON object does; `None` for one that may be a store.
 fn text(path: &Path) -> Result<Option<Vec<u8>>> {
     let io = |what: &'static str| move |source| StoreError::Io { what, path: path.into(), source };
+    let no_store = |what| StoreError::NoStore { path: path.into(), what };
+    let plain = |found: &Metadata| match found.file_type() {
+        kind if kind.is_file() => Ok(()),
+        kind if kind.is_dir() => Err(no_store("it is a directory; the store in one is its file vmio.db")),
+        kind if kind.is_fifo() => Err(no_store("it is a pipe, and only a plain file is read")),
+        _ => Err(no_store("it is no plain file")),
+    };
+    // What is no file at all is not even opened.
+    match fs::metadata(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Err(StoreError::NoFile { path: path.into() }),
+        found => plain(&found.map_err(io("look at"))?)?,
+    }
     // A pipe would wait for somebody to write.
     let flags = (rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY).bits();
     let opened = OpenOptions::new().read(true).custom_flags(flags as i32).open(path);
-    let mut file = match opened {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        other => other.map_err(io("open"))?,
-    };
+    let mut file = opened.map_err(io("open"))?;
     let found = file.metadata().map_err(io("look at"))?;
-    if !found.is_file() {
-        return Ok(None);
-    }
+    plain(&found)?;
     let mut first = Vec::new();
     file.by_ref().take(4096).read_to_end(&mut first).map_err(io("read"))?;
     if first.is_empty() || first.starts_with(SQLITE) {

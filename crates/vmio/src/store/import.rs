@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use rusqlite::{ErrorCode, Transaction, params};
+use rusqlite::{ErrorCode, Transaction, TransactionBehavior, params};
 use vmio_model::kind::RunKind;
 use vmio_model::result::{Environment, Run, RunState};
 use vmio_model::study::Study;
@@ -12,7 +12,7 @@ use vmio_model::study::Study;
 use super::{NewRun, Result, Store, StoreError, bounds, exported, guard, insert, to_json};
 
 /// What became of a run that was to come over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Imported {
     /// It is here now under this number.
     New(i64),
@@ -29,52 +29,91 @@ pub enum Imported {
     },
     /// Somebody still measured it there: it has this number there.
     Running(i64),
+    /// It cannot be taken, and others can.
+    Refused {
+        /// Its number there.
+        there: i64,
+        /// In words.
+        why: String,
+    },
 }
+
+/// How a proof is called whose run is not here, before the number of that run.
+const ELSEWHERE: &str = "proof-of-";
 
 /// Numbers that runs of the other store have here, by those that they have there.
 type Numbers = BTreeMap<i64, i64>;
 
 impl Store {
-    /// Takes over what is in a file: all runs of a store, or the run of a JSON export.
+    /// Takes over what is in a file; what became of each run, all at once. See [`Store::import_each`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn import_file(&self, file: &Path) -> Result<Vec<Imported>> {
+        let mut all = Vec::new();
+        self.import_each(file, &mut |imported| all.push(imported))?;
+        Ok(all)
+    }
+
+    /// Takes over what is in a file: all runs of a store, or the run of a JSON export. What becomes of each is told
+    /// as soon as it is so.
     ///
     /// # Errors
     /// See [`Store::import`]; when the export cannot be read, with the place in it.
-    pub fn import_file(&self, file: &Path) -> Result<Vec<Imported>> {
-        match exported::read(file)? {
-            Some(run) => Ok(vec![self.import_run(&run, file, &Numbers::new())?]),
-            None => Store::open_taking(file).and_then(|from| self.import(&from)).map_err(|e| match e {
-                StoreError::Corrupt { path, source: Some(_) } if path == file => {
-                    StoreError::NoStore { path, what: "it is no SQLite database, or is damaged" }
-                }
-                other => other,
-            }),
+    pub fn import_each(&self, file: &Path, tell: &mut dyn FnMut(Imported)) -> Result<()> {
+        if let Some(run) = exported::read(file)? {
+            tell(self.import_run(&run, file, &Numbers::new())?);
+            return Ok(());
         }
+        Store::open_taking(file).and_then(|from| self.import(&from, tell)).map_err(|e| match e {
+            StoreError::Corrupt { path, .. } if path == file => {
+                StoreError::NoStore { path, what: "it is no SQLite database, or is damaged" }
+            }
+            StoreError::Missing { path } if path == file => StoreError::NoFile { path },
+            other => other,
+        })
     }
 
-    /// Takes over all runs of another store with all samples, the oldest first. A run that is here
-    /// already (same command, same start, same host) is not taken twice.
+    /// Takes over all runs of another store with all samples, the oldest first, and tells what becomes of each. A run
+    /// that is here already (same command, same start, same host) is not taken twice. One that cannot be read or is
+    /// too large is refused, and the others come.
     ///
     /// # Errors
-    /// When one store cannot be read or the other not written; the runs before are here then.
-    pub fn import(&self, from: &Store) -> Result<Vec<Imported>> {
-        let there = from.list()?;
+    /// When one store cannot be read or the other not written; the runs that were told of are here then.
+    pub fn import(&self, from: &Store, tell: &mut dyn FnMut(Imported)) -> Result<()> {
+        let sql = format!("SELECT id FROM runs ORDER BY id LIMIT {}", bounds::RUNS + 1);
+        let there = from.rows(&sql, params![], |row| row.get::<_, i64>(0))?;
         if there.len() > bounds::RUNS {
-            return Err(from.too_much(format!("it has {} runs, and vmio takes {}", there.len(), bounds::RUNS)));
+            return Err(from.too_much(format!("it has more runs than the {} that vmio takes at once", bounds::RUNS)));
         }
-        let mut numbers = Numbers::new();
-        let take = |info: &super::RunInfo| {
-            let run = from.load_whole(info.id)?;
-            if let Some(at) = run.samples.iter().position(|s| s.beside.len() != s.cell.beside.len()) {
-                let what = format!("sample {at} of run {} has not one result for each actor of its cell", run.id);
-                return Err(StoreError::Foreign { path: from.path.clone(), what });
-            }
-            let imported = self.import_run(&run, &from.path, &numbers)?;
-            if let Imported::New(here) | Imported::Known(here) | Imported::Longer { here, .. } = imported {
-                numbers.insert(run.id, here);
-            }
-            Ok(imported)
-        };
-        there.iter().rev().map(take).collect()
+        let (mut numbers, mut proofs, mut refused) = (Numbers::new(), Vec::new(), 0);
+        for id in there {
+            let take = || {
+                let run = from.load_whole(id)?;
+                if let Some(at) = run.samples.iter().position(|s| s.beside.len() != s.cell.beside.len()) {
+                    let what = format!("sample {at} of run {id} has not one result for each actor of its cell");
+                    return Err(StoreError::Foreign { path: from.path.clone(), what });
+                }
+                Ok((self.import_run(&run, &from.path, &numbers)?, run.study))
+            };
+            let imported = match take() {
+                Ok((imported, study)) => {
+                    if let Imported::New(here) | Imported::Known(here) | Imported::Longer { here, .. } = imported {
+                        numbers.insert(id, here);
+                        proofs.extend(proven(&study).map(|of| (here, of)));
+                    }
+                    imported
+                }
+                Err(e) if is_of_one_run(&e, &from.path) && refused < bounds::REFUSED => {
+                    refused += 1;
+                    Imported::Refused { there: id, why: whole(&e) }
+                }
+                Err(e) => return Err(e),
+            };
+            tell(imported);
+        }
+        // A run may have come after its proof, or have another number since the proof came.
+        proofs.into_iter().try_for_each(|(here, of)| numbers.get(&of).map_or(Ok(()), |of| self.proves(here, *of)))
     }
 
     fn import_run(&self, run: &Run, from: &Path, numbers: &Numbers) -> Result<Imported> {
@@ -98,20 +137,43 @@ impl Store {
                 return Err(too_much("it is too long".into()));
             }
         }
-        let take = || {
-            let transaction = self.connection.unchecked_transaction()?;
+        let fail = |e: rusqlite::Error| match e.sqlite_error_code() {
+            // It is the other file that has it.
+            Some(ErrorCode::TooBig) => StoreError::of(from, e),
+            _ => self.error(e),
+        };
+        let transaction =
+            Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate).map_err(|e| self.error(e))?;
+        // Another import may have taken it meanwhile.
+        if let Some(known) = self.known(run)? {
+            return Ok(known);
+        }
+        let put = || {
             let here = head(&transaction, run, numbers)?;
             for (sample, texts) in run.samples.iter().zip(&texts) {
                 insert::sample(&transaction, here, sample, texts)?;
             }
-            transaction.commit()?;
-            Ok(Imported::New(here))
+            Ok(here)
         };
-        take().map_err(|e: rusqlite::Error| match e.sqlite_error_code() {
-            // It is the other file that has it.
-            Some(ErrorCode::TooBig) => StoreError::of(from, e),
-            _ => self.error(e),
-        })
+        let here = put().map_err(fail)?;
+        transaction.commit().map_err(fail)?;
+        Ok(Imported::New(here))
+    }
+
+    /// Has a proof that is here name the run here whose finding it proves.
+    fn proves(&self, proof: i64, of: i64) -> Result<()> {
+        let words = self.rows("SELECT study, study_toml FROM runs WHERE id = ?", params![proof], |row| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
+        })?;
+        let name = RunKind::Proof(of).to_string();
+        // Nobody's file makes a proof of what is none here.
+        let other_proof = |study: &str| study != name && (proven(&study.into()).is_some() || is_elsewhere(study));
+        for (study, study_toml) in words.into_iter().filter(|(study, _)| other_proof(study)) {
+            let sql = "UPDATE runs SET study = ?, study_toml = ? WHERE id = ?";
+            let changed = self.connection.execute(sql, params![name, named(&study_toml, &study, &name), proof]);
+            changed.map_err(|e| self.error(e))?;
+        }
+        Ok(())
     }
 
     /// The run that is here already: same command, same start, same host.
@@ -164,15 +226,52 @@ fn head(transaction: &Transaction<'_>, run: &Run, numbers: &Numbers) -> rusqlite
 /// What the run is of and its study, with the numbers that runs have here. A proof names the run whose finding it
 /// proves; where that one did not come along, the number here is another run's or nobody's, and the word says so.
 fn renumbered(run: &Run, numbers: &Numbers) -> (RunKind, String) {
-    let RunKind::Proof(of) = run.study else { return (run.study.clone(), run.study_toml.clone()) };
+    let Some(of) = proven(&run.study) else { return (run.study.clone(), run.study_toml.clone()) };
     let here = match numbers.get(&of) {
         Some(here) => RunKind::Proof(*here),
-        None => RunKind::Study(format!("proof-of-{of}-elsewhere")),
+        None => RunKind::Study(format!("{ELSEWHERE}{of}-elsewhere")),
     };
-    // The words of an old proof are no study.
-    let toml = match toml::from_str::<Study>(&run.study_toml) {
-        Ok(study) if study.name == run.study.to_string() => Study { name: here.to_string(), ..study }.to_toml(),
-        _ => run.study_toml.clone(),
-    };
+    let toml = named(&run.study_toml, &run.study.to_string(), &here.to_string());
     (here, toml)
+}
+
+/// Whether it is what [`renumbered`] calls a proof whose run is not here.
+fn is_elsewhere(study: &str) -> bool {
+    let number = study.strip_prefix(ELSEWHERE).and_then(|rest| rest.strip_suffix("-elsewhere"));
+    number.is_some_and(|number| number.parse::<i64>().is_ok())
+}
+
+/// The run whose finding a proof proves.
+fn proven(study: &RunKind) -> Option<i64> {
+    match study {
+        RunKind::Proof(of) => Some(*of),
+        _ => None,
+    }
+}
+
+/// A study under another name, if it has the one that it is to have. The words of an old proof are no study.
+fn named(study_toml: &str, name: &str, other: &str) -> String {
+    match toml::from_str::<Study>(study_toml) {
+        Ok(study) if study.name == name => Study { name: other.to_owned(), ..study }.to_toml(),
+        _ => study_toml.to_owned(),
+    }
+}
+
+/// Whether it is the fault of one run of that store, so that the others can come.
+fn is_of_one_run(e: &StoreError, from: &Path) -> bool {
+    match e {
+        StoreError::TooMuch { path, .. } | StoreError::Json { path, .. } | StoreError::Foreign { path, .. } => {
+            path == from
+        }
+        StoreError::NotFinite { .. } => true,
+        _ => false,
+    }
+}
+
+/// An error with what caused it.
+fn whole(e: &StoreError) -> String {
+    match std::error::Error::source(e) {
+        Some(source) => format!("{e}: {source}"),
+        None => e.to_string(),
+    }
 }
