@@ -85,9 +85,14 @@ fn runs_of_another_store_come_over_whole_and_once() {
         workloads: &run.workloads,
     };
     let running = other.new_run(&new).unwrap();
-    assert_eq!(own.import(&other).unwrap(), [Imported::New(2), Imported::Running(running)]);
+    let import = || {
+        let mut told = Vec::new();
+        own.import(&other, &mut |imported| told.push(imported)).unwrap();
+        told
+    };
+    assert_eq!(import(), [Imported::New(2), Imported::Running(running)]);
     assert_eq!(own.load_whole(2).unwrap(), Run { id: 2, ..run.clone() });
-    assert_eq!(own.import(&other).unwrap(), [Imported::Known(2), Imported::Running(running)]);
+    assert_eq!(import(), [Imported::Known(2), Imported::Running(running)]);
     assert_eq!(own.list().unwrap().len(), 2);
 }
 
