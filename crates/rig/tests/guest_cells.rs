@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::common::{Bed, cells};
-use vmio_model::result::Watched;
+use vmio_model::result::{Sample, Watched};
 use vmio_node::linux::process::{self, Status};
 use vmio_node::machine;
 use vmio_rig::engine::measure::Event;
@@ -80,6 +80,13 @@ fn guests_of_two_shapes_work_at_once_and_keep_their_own_read_ahead() {
     let (none, large) = (requests("0k"), requests("4096k"));
     println!("bytes a request: {none:.0?} without, {large:.0?} with 4 MiB");
     let (least, most) = (none.into_iter().fold(f64::MAX, f64::min), large.into_iter().fold(0.0, f64::max));
-    assert!(most > 1.5 * least, "{most} {least}");
+    let foreign = |s: &&Sample| {
+        s.cell.settings.get("read-ahead").is_some_and(|value| value == "0k")
+            && s.foreign.during_bytes_ratio.is_none_or(|ratio| ratio > 0.2)
+    };
+    match run.samples.iter().filter(foreign).count() {
+        0 | 1 => assert!(most > 1.5 * least, "{most} {least}"),
+        _ => println!("SKIPPED: the size of requests at the disk, since others were at work there in each round"),
+    }
     assert_eq!(machine::marked_processes(|owner| owner == cookie).len(), 0);
 }
