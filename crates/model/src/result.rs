@@ -2,7 +2,7 @@
 //! taken in. Conclusions ([`crate::summary`], [`crate::rules`]) are drawn from these later and
 //! never need the machine again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -178,6 +178,13 @@ pub struct Skipped {
     pub cell: Cell,
     /// What was unmet or failed, and the mend.
     pub reason: String,
+}
+
+impl Skipped {
+    /// The keys of their cells.
+    pub fn keys(all: &[Self]) -> BTreeSet<String> {
+        all.iter().map(|skipped| skipped.cell.key()).collect()
+    }
 }
 
 /// How a run ended.

@@ -94,7 +94,7 @@ pub struct Ratio {
 impl Ratio {
     /// The interval where it says something: with two pairs Student's t is so wide that it does not.
     pub fn told_interval(&self) -> Option<Interval> {
-        self.interval.filter(|_| self.pairs > 2)
+        told(self.interval, self.pairs)
     }
 
     /// Whether the interval is there and lies wholly above the bound.
@@ -125,6 +125,18 @@ pub struct Difference {
     pub pairs: u32,
     /// Boots that the pairs came from.
     pub boots: u32,
+}
+
+impl Difference {
+    /// As [`Ratio::told_interval`].
+    pub fn told_interval(&self) -> Option<Interval> {
+        told(self.interval, self.pairs)
+    }
+}
+
+/// An interval where it says something: with two pairs Student's t is so wide that it does not.
+fn told(interval: Option<Interval>, pairs: u32) -> Option<Interval> {
+    interval.filter(|_| pairs > 2)
 }
 
 /// When a ratio counts as known.

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{Aio, Baseline, Cache, Cell, Options, Shape};
+use crate::cell::{Aio, Baseline, Cache, Cell, Options, Shape, Side};
 use crate::result::WorkloadTraits;
 use crate::stats::Convergence;
 use crate::stats::steady::MOST_ROUNDS;
@@ -68,6 +68,20 @@ pub struct Resources {
     pub vcpus: u32,
     /// Memory in MiB.
     pub memory_mib: u32,
+}
+
+impl Resources {
+    /// What a side has: what its shape says, else these.
+    #[must_use]
+    pub fn of(&self, side: &Side) -> Self {
+        let shape = &side.shape;
+        Self { vcpus: shape.vcpus.unwrap_or(self.vcpus), memory_mib: shape.memory_mib.unwrap_or(self.memory_mib) }
+    }
+
+    /// The memory in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        u64::from(self.memory_mib) * MIB
+    }
 }
 
 /// Sizes.

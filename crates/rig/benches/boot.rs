@@ -47,14 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         progress: &|what| println!("{what}"),
     };
     for _ in 0..boots {
-        let spec = GuestSpec {
-            name: "guest0".into(),
-            vcpus: 1,
-            memory_mib: 256,
-            pins: Vec::new(),
-            disks: Vec::new(),
-            nics: Vec::new(),
-        };
+        let spec = GuestSpec::of("guest0", 1, 256);
         let guest = guests::find("qemu").ok_or("no entry qemu")?.launch(&ctx, &spec)?;
         let fio = || -> Result<f64, Box<dyn Error>> {
             let started = Instant::now();

@@ -129,7 +129,7 @@ fn a_guest_has_the_shape_that_was_asked_for_on_the_processors_that_it_is_held_to
     let usable = vmio_rig::limits::own_cpus(bed.node.reader()).unwrap();
     let pin = *usable.last().unwrap();
     let disks = vec![bed.disk("disk", "virtio-blk", Cache::None, Aio::Threads, true)];
-    let spec = GuestSpec { name: "guest0".into(), vcpus: 2, memory_mib: 320, pins: vec![pin], disks, nics: Vec::new() };
+    let spec = GuestSpec { pins: vec![pin], disks, ..GuestSpec::of("guest0", 2, 320) };
     let guest = bed.launch_as(&bed.image, &spec, BOOT_LIMIT).unwrap();
     let pid = guest.hypervisor().unwrap().pid;
     // Reads of the thread pool of `aio=threads`, too.
@@ -249,14 +249,7 @@ fn kvm_is_believed_only_after_a_boot_and_remembered() {
             cgroup_procs: Vec::new(),
             progress: &|_| {},
         };
-        let spec = GuestSpec {
-            name: "guest0".into(),
-            vcpus: 1,
-            memory_mib: 256,
-            pins: Vec::new(),
-            disks: Vec::new(),
-            nics: Vec::new(),
-        };
+        let spec = GuestSpec::of("guest0", 1, 256);
         let guest = guests::find("qemu").unwrap().launch(&ctx, &spec).unwrap();
         let accelerator = guest.accelerator().unwrap().clone();
         guest.stop().unwrap();

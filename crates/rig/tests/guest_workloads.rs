@@ -63,7 +63,7 @@ fn every_workload_runs_in_a_guest_on_every_driver() {
         cgroup_procs: Vec::new(),
         progress: &|_| {},
     };
-    let spec = GuestSpec { name: "guest0".into(), vcpus: 1, memory_mib, pins: Vec::new(), disks, nics: Vec::new() };
+    let spec = GuestSpec { disks, ..GuestSpec::of("guest0", 1, memory_mib) };
     let guest = guests::find("qemu").unwrap().launch(&launch, &spec).unwrap();
     let hypervisor = guest.hypervisor().unwrap();
     let qemu = Qemu::of(hypervisor, node.reader()).unwrap();

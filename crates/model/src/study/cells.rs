@@ -24,6 +24,11 @@ impl Study {
         self.groups().into_iter().flatten().collect()
     }
 
+    /// All but those whose keys are among these.
+    pub fn cells_but(&self, skipped: &BTreeSet<String>) -> Vec<Cell> {
+        self.cells().into_iter().filter(|cell| !skipped.contains(&cell.key())).collect()
+    }
+
     /// The cells as the study names them, each as often as it does.
     pub(super) fn named_cells(&self) -> impl Iterator<Item = Cell> {
         let fits = self.named_count() <= MOST_CELLS;

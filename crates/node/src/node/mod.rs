@@ -151,6 +151,17 @@ impl Exec {
         self
     }
 
+    /// The command behind others that take it as their arguments, such as what enters a namespace (nsenter(1)) and
+    /// then becomes it; with none it is as it was.
+    #[must_use]
+    pub fn behind(mut self, words: &[String]) -> Self {
+        if let [first, rest @ ..] = words {
+            let own = std::mem::replace(&mut self.program, first.clone());
+            self.args.splice(..0, rest.iter().cloned().chain([own]));
+        }
+        self
+    }
+
     /// Sets the time limit.
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Self {
@@ -340,4 +351,17 @@ pub enum Error {
         /// What was wrong and what to do.
         reason: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_behind_others_is_the_last_of_their_arguments() {
+        let command = Exec { oom_score_adj: Some(7), ..Exec::new("ip").args(["link"]) };
+        assert_eq!(command.clone().behind(&[]), command);
+        let inside = command.behind(&["nsenter", "--net=/n", "--"].map(str::to_owned)).args(["show"]);
+        assert_eq!((inside.shown().as_str(), inside.oom_score_adj), ("nsenter --net=/n -- ip link show", Some(7)));
+    }
 }

@@ -114,7 +114,7 @@ pub fn measure(
         }
         let done: Vec<SampleKey> =
             run.samples.iter().map(|s| SampleKey { cell: s.cell.key(), round: s.round, boot: s.boot }).collect();
-        let skipped: BTreeSet<String> = run.skipped.iter().map(|s| s.cell.key()).collect();
+        let skipped = Skipped::keys(&run.skipped);
         let (unsteady, settled) = steadiness(study, run);
         let shares = summary::shares(settled.as_deref().unwrap_or(&run.samples), &run.workloads, &study.baseline);
         let now = Spent {
@@ -201,7 +201,7 @@ pub fn measure(
 
 /// Cells that were not tried and will not be, since what they are compared with is left out.
 fn without_baseline(study: &Study, run: &Run) -> Vec<Skipped> {
-    let left_out: BTreeSet<String> = run.skipped.iter().map(|s| s.cell.key()).collect();
+    let left_out = Skipped::keys(&run.skipped);
     let measured: BTreeSet<String> = run.samples.iter().map(|s| s.cell.key()).collect();
     let why = |cell: &Cell| {
         let base = study.baseline.of(cell).filter(|base| base != cell)?.key();
@@ -268,7 +268,7 @@ pub fn next_noise(study: &Study, progress: &Progress<'_>) -> Step {
     if let Some(reason) = schedule::budget(study, progress.spent) {
         return Step::Done(reason);
     }
-    let cells: Vec<Cell> = study.cells().into_iter().filter(|c| !progress.skipped.contains(&c.key())).collect();
+    let cells = study.cells_but(progress.skipped);
     if cells.is_empty() {
         return Step::Done(DoneReason::NothingToRun);
     }

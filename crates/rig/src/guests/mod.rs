@@ -101,6 +101,14 @@ pub struct GuestSpec {
     pub nics: Vec<NicSpec>,
 }
 
+impl GuestSpec {
+    /// A guest that runs on any processors, with no disk and no network device.
+    pub fn of(name: impl Into<String>, vcpus: u32, memory_mib: u32) -> Self {
+        let name = name.into();
+        Self { name, vcpus, memory_mib, pins: Vec::new(), disks: Vec::new(), nics: Vec::new() }
+    }
+}
+
 /// A network device of a guest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NicSpec {

@@ -194,13 +194,6 @@ fn boot(ctx: &LaunchCtx<'_>, dir: &Path) -> Result<Box<dyn Guest>> {
         let attachment = Attachment::new("virtio-blk", Cache::None, Aio::Native).iothread(true);
         disks.push(DiskSpec { id: id.into(), storage: Storage::File(path), attachment: Some(attachment) });
     }
-    let spec = GuestSpec {
-        name: NAME.into(),
-        vcpus: VCPUS,
-        memory_mib: MEMORY_MIB,
-        pins: Vec::new(),
-        disks,
-        nics: Vec::new(),
-    };
+    let spec = GuestSpec { disks, ..GuestSpec::of(NAME, VCPUS, MEMORY_MIB) };
     Ok(Qemu.launch(ctx, &spec)?)
 }

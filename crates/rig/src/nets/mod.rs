@@ -239,19 +239,25 @@ pub fn bring_up(guest: &dyn Node, name: &str, mac: &str, plug: &Plug) -> Result<
     let (address, prefix) = (plug.address, plug.prefix);
     let lines =
         ["link set lo up", &format!("address add {address}/{prefix} dev {device}"), &format!("link set {device} up")];
+    ip(guest, &Exec::new("ip"), &lines)?;
+    Ok(device)
+}
+
+/// Has `ip` (ip(8)), as it is started there, do each of these lines; it stops at the first that fails.
+fn ip(node: &dyn Node, program: &Exec, lines: &[&str]) -> Result<()> {
     for line in lines {
-        let output = guest.exec(&Exec::new("ip").args(line.split_whitespace()).limit(IP_LIMIT))?;
+        let output = node.exec(&program.clone().args(line.split_whitespace()).limit(IP_LIMIT))?;
         if !output.ok() {
-            return Err(Error::Ip { line: line.to_owned(), said: output.err().trim().to_owned() });
+            return Err(Error::Ip { line: (*line).to_owned(), said: output.err().trim().to_owned() });
         }
     }
-    Ok(device)
+    Ok(())
 }
 
 /// How long a guest's device may take to show.
 const SHOWS: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(20);
-/// How long `ip` may take in a guest.
+/// How long `ip` may take: a guest under emulation is slow.
 const IP_LIMIT: Duration = Duration::from_secs(20);
 /// The programs that vmio itself runs in guests that have network devices.
 pub const PROGRAMS: &[&str] = &["ip"];

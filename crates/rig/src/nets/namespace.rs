@@ -10,13 +10,11 @@ use std::time::{Duration, Instant};
 
 use vmio_node::{Exec, Node};
 
-use super::{Error, Result};
+use super::{Error, Result, ip};
 
 /// How long making one may take.
 const LIMIT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(2);
-/// How long `ip` may take.
-const IP_LIMIT: Duration = Duration::from_secs(20);
 
 /// A network namespace.
 #[derive(Debug)]
@@ -79,8 +77,7 @@ impl Namespace {
 
     /// A command that runs in it.
     pub fn exec(&self, program: &str) -> Exec {
-        let [first, rest @ ..] = &self.enter()[..] else { return Exec::new(program) };
-        Exec::new(first).args(rest.to_vec()).args([program])
+        Exec::new(program).behind(&self.enter())
     }
 
     /// Has `ip` (ip(8)) do each of these lines in it; it stops at the first that fails.
@@ -88,13 +85,6 @@ impl Namespace {
     /// # Errors
     /// Which line failed, and what `ip` said.
     pub fn ip(&self, node: &dyn Node, lines: &[&str]) -> Result<()> {
-        for line in lines {
-            let asked = self.exec("ip").args(line.split_whitespace()).limit(IP_LIMIT);
-            let output = node.exec(&asked)?;
-            if !output.ok() {
-                return Err(Error::Ip { line: (*line).to_owned(), said: output.err().trim().to_owned() });
-            }
-        }
-        Ok(())
+        ip(node, &self.exec("ip"), lines)
     }
 }

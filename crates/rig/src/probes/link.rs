@@ -79,8 +79,7 @@ impl Looking for Counted {
 
 /// What it received and sent since it appeared.
 fn read(node: &dyn Node, name: &str, enter: &[String]) -> Result<[Traffic; 2], String> {
-    let mut words = enter.iter().cloned().chain(["cat".to_owned(), net::traffic_file().display().to_string()]);
-    let command = Exec::new(words.next().unwrap_or_default()).args(words).limit(LIMIT);
+    let command = Exec::new("cat").args([net::traffic_file().display().to_string()]).limit(LIMIT).behind(enter);
     let output = node.exec(&command).map_err(|e| e.to_string())?;
     if !output.ok() {
         return Err(format!("`{}` failed: {}", command.shown(), output.err().trim()));

@@ -35,9 +35,7 @@ impl Port {
     }
 
     fn run(&self, program: &str, args: &[&str]) -> Result<vmio_node::Output> {
-        let mut words = self.enter.iter().map(String::as_str).chain([program]).chain(args.iter().copied());
-        let exec = Exec::new(words.next().unwrap_or_default()).args(words).limit(LIMIT);
-        Ok(self.node.exec(&exec)?)
+        Ok(self.node.exec(&Exec::new(program).args(args.iter().copied()).limit(LIMIT).behind(&self.enter))?)
     }
 }
 

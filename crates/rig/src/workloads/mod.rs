@@ -121,7 +121,7 @@ impl dyn Workload + '_ {
         let result = self.run(stage).map_err(|error| serving.blame(error));
         drop(serving);
         let result = result?;
-        let longest = began.elapsed().as_secs_f64().max(stage.seconds) * 2.0 + 60.0;
+        let longest = stage::allowed(began.elapsed().as_secs_f64().max(stage.seconds)).as_secs_f64();
         let node = self.roles().last().and_then(|role| stage.ends.get(role.name)).map(|end| end.node.name().to_owned());
         plausible(result.seconds, longest).and_then(|()| figure::check(&traits.figures, &result.figures)).map_err(
             |reason| Error::Output { node: node.unwrap_or_default(), command: result.command.clone(), reason },

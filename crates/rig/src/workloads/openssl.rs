@@ -1,8 +1,6 @@
 //! `openssl speed`: AES-256-CBC of one core over 16 KiB in the processor's cache, on the machine itself. It
 //! touches no disk and no network, so what a guest loses here it loses to its processor.
 
-use std::time::Duration;
-
 use serde_json::json;
 use vmio_look::require::{Requirement, program};
 use vmio_model::cell::Millis;
@@ -12,6 +10,7 @@ use vmio_model::study::Sort;
 use vmio_node::Output;
 
 use super::error::{said, start_of};
+use super::stage::whole_seconds;
 use super::{Error, Result, Role, Stage, Wants, Workload};
 
 /// Bytes that are encrypted at a time.
@@ -46,7 +45,7 @@ pub struct Openssl {
 impl Openssl {
     fn args(&self, seconds: f64) -> Vec<String> {
         // `-elapsed` makes them seconds of the clock, not of the processor.
-        let (seconds, block) = (format!("{:.0}", seconds.ceil().max(1.0)), BLOCK.to_string());
+        let (seconds, block) = (whole_seconds(seconds), BLOCK.to_string());
         ["speed", "-elapsed", "-seconds", &seconds, "-bytes", &block, "-evp", self.cipher, "-mr"]
             .map(String::from)
             .into()
@@ -112,8 +111,7 @@ impl Workload for Openssl {
     }
     fn run(&self, stage: &Stage) -> Result<WorkloadResult> {
         let end = stage.end(WORKER)?;
-        let limit = Duration::from_secs_f64(stage.seconds * 2.0 + 60.0);
-        let exec = end.command("openssl").args(self.args(stage.seconds)).limit(limit);
+        let exec = end.command("openssl").args(self.args(stage.seconds)).limit(stage.limit());
         let output = end.node.exec(&exec)?;
         self.result(end.node.name(), exec.shown(), &output)
     }

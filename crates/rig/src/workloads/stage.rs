@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use vmio_look::require::Requirement;
 use vmio_node::{Exec, Node};
@@ -84,6 +85,11 @@ impl Stage {
         first.saturating_add(self.place)
     }
 
+    /// How long a program that is told its time may take in all.
+    pub fn limit(&self) -> Duration {
+        allowed(self.seconds)
+    }
+
     /// The stage of a disk workload.
     pub fn on_disk(node: Arc<dyn Node>, ctx: WorkCtx) -> Self {
         let WorkCtx { path, bytes, seconds, memory_bytes, exec_base, gentle } = ctx;
@@ -116,12 +122,20 @@ impl Stage {
     }
 }
 
+/// A time as programs are told it that count whole seconds: one at least.
+pub(super) fn whole_seconds(seconds: f64) -> String {
+    format!("{:.0}", seconds.ceil().max(1.0))
+}
+
+/// How long it may take in all what should take so many seconds.
+pub(super) fn allowed(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds * 2.0 + 60.0)
+}
+
 impl End {
     /// A command that runs there, under its limits.
     pub fn command(&self, program: &str) -> Exec {
-        let mut words = self.enter.iter().cloned().chain([program.to_owned()]);
-        let first = words.next().unwrap_or_default();
-        Exec { program: first, args: words.collect(), ..self.exec_base.clone() }
+        Exec { program: program.to_owned(), args: Vec::new(), ..self.exec_base.clone() }.behind(&self.enter)
     }
 
     /// The file or block device that it is given.

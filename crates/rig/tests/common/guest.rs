@@ -47,14 +47,7 @@ impl Bed {
     }
 
     pub fn launch(&self, image: &Image, disks: Vec<DiskSpec>, limit: Duration) -> guests::Result<Box<dyn Guest>> {
-        let spec = GuestSpec {
-            name: "guest0".into(),
-            vcpus: self.vcpus,
-            memory_mib: 256,
-            pins: Vec::new(),
-            disks,
-            nics: Vec::new(),
-        };
+        let spec = GuestSpec { disks, ..GuestSpec::of("guest0", self.vcpus, 256) };
         self.launch_as(image, &spec, limit)
     }
 

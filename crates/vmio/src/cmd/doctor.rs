@@ -50,111 +50,47 @@ struct Ability {
 }
 
 fn abilities() -> Vec<Ability> {
-    let mut all = vec![Ability {
-        point: "image",
-        name: "guest image".into(),
-        about: "what reference guests boot from",
-        requirements: image::REQUIREMENTS.iter().collect(),
-        needed: true,
-    }];
-    all.push(Ability {
-        point: "image",
-        name: "lab host".into(),
-        about: "a guest that acts as a host, for storage this kernel does not support",
-        requirements: lab::REQUIREMENTS.iter().collect(),
-        needed: false,
-    });
+    let mut all = Vec::new();
+    // What measuring does not need is optional.
+    let mut add = |point, name: &str, about, requirements: Vec<&'static Requirement>, needed| {
+        all.push(Ability { point, name: name.to_owned(), about, requirements, needed });
+    };
+    let listed = |requirements: &'static [Requirement]| requirements.iter().collect::<Vec<_>>();
+    add("image", "guest image", "what reference guests boot from", listed(image::REQUIREMENTS), true);
+    let about = "a guest that acts as a host, for storage this kernel does not support";
+    add("image", "lab host", about, listed(lab::REQUIREMENTS), false);
     for g in guests::ALL {
-        all.push(Ability {
-            point: "guest",
-            name: g.name().into(),
-            about: g.about(),
-            requirements: g.requirements().iter().collect(),
-            needed: true,
-        });
+        add("guest", g.name(), g.about(), listed(g.requirements()), true);
     }
     for d in drivers::ALL {
-        all.push(Ability {
-            point: "driver",
-            name: d.name().into(),
-            about: d.about(),
-            requirements: Vec::new(),
-            needed: true,
-        });
+        add("driver", d.name(), d.about(), Vec::new(), true);
     }
     // Those that are volumes need a place that few hosts have: see `places`.
     for t in targets::ALL.iter().filter(|t| t.fits(&Ground::Files("/".into())).is_ok()) {
-        all.push(Ability {
-            point: "target",
-            name: t.name().into(),
-            about: t.about(),
-            requirements: t.requirements().iter().collect(),
-            needed: true,
-        });
+        add("target", t.name(), t.about(), listed(t.requirements()), true);
     }
     // Disks are measured without them.
     for n in nets::ALL {
-        all.push(Ability {
-            point: "network",
-            name: n.name().into(),
-            about: n.about(),
-            requirements: n.requirements().iter().collect(),
-            needed: false,
-        });
+        add("network", n.name(), n.about(), listed(n.requirements()), false);
     }
     for n in nics::ALL {
-        all.push(Ability {
-            point: "nic",
-            name: n.name().into(),
-            about: n.about(),
-            requirements: Vec::new(),
-            needed: false,
-        });
+        add("nic", n.name(), n.about(), Vec::new(), false);
         if n.is_virtio() {
-            all.push(Ability {
-                point: "nic",
-                name: Nic { vhost: true, ..Nic::new(n.name()) }.label(),
-                about: "the same, its packets carried by the host's kernel",
-                requirements: vec![&nets::VHOST],
-                needed: false,
-            });
+            let vhost = Nic { vhost: true, ..Nic::new(n.name()) }.label();
+            add("nic", &vhost, "the same, its packets carried by the host's kernel", vec![&nets::VHOST], false);
         }
     }
     for s in settings::ALL {
-        all.push(Ability {
-            point: "setting",
-            name: s.name().into(),
-            about: s.about(),
-            requirements: s.requirements().iter().collect(),
-            needed: false,
-        });
+        add("setting", s.name(), s.about(), listed(s.requirements()), false);
     }
     for w in workloads::ALL {
-        let name = w.traits().name;
-        all.push(Ability {
-            point: "workload",
-            name,
-            about: w.about(),
-            requirements: w.requirements().collect(),
-            needed: true,
-        });
+        add("workload", &w.traits().name, w.about(), w.requirements().collect(), true);
     }
     for (name, about, requirements) in workloads::family::KINDS {
-        all.push(Ability {
-            point: "workload",
-            name: (*name).into(),
-            about,
-            requirements: requirements.iter().collect(),
-            needed: true,
-        });
+        add("workload", name, about, listed(requirements), true);
     }
-    all.push(Ability {
-        point: "probe",
-        name: "block tracing".into(),
-        about: "disk use by process, for `vmio top`",
-        requirements: trace::REQUIREMENTS.iter().collect(),
-        needed: false,
-    });
+    let about = "disk use by process, for `vmio top`";
+    add("probe", "block tracing", about, listed(trace::REQUIREMENTS), false);
     all
 }
 

@@ -109,7 +109,7 @@ pub fn times(ratio: &Ratio) -> String {
 
 /// A difference in the unit of its figure: `+1.2 points ±0.1`, `-3.00 µs ±1.00 µs`.
 pub fn difference(unit: Unit, d: &Difference) -> String {
-    let half = d.interval.filter(|_| d.pairs > 2).map(|i| i.half_width());
+    let half = d.told_interval().map(|i| i.half_width());
     let size = |x: f64| match (unit, half.map(points)) {
         (Unit::Ratio, Some(half)) => format!("{:.*}", decimals(&half), x * 100.0),
         (Unit::Ratio, None) => points(x),

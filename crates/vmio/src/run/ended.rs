@@ -1,7 +1,7 @@
 //! What is said of a run that came to its end, and the code that it ends with.
 
 use vmio_model::failure::Exit;
-use vmio_model::result::{Run, RunState};
+use vmio_model::result::{Run, RunState, Skipped};
 use vmio_model::study::{DoneReason, Study};
 use vmio_model::summary::{answers, summarise};
 
@@ -27,8 +27,8 @@ fn limit(study: &Study, reason: DoneReason) -> Option<String> {
 pub fn notes(study: &Study, run: &Run, reason: DoneReason) -> Vec<String> {
     let judged = summarise(run);
     let mut notes = vec![format!("done: {reason}")];
-    let cells = study.cells();
-    let missing = cells.iter().filter(|cell| judged.skipped.iter().any(|s| s.cell == **cell)).count();
+    let (cells, skipped) = (study.cells(), Skipped::keys(&judged.skipped));
+    let missing = cells.iter().filter(|cell| skipped.contains(&cell.key())).count();
     if missing > 0 {
         notes.push(format!("{missing} of {} cells could not be measured; the report says why", cells.len()));
     }

@@ -12,7 +12,6 @@ use crate::disks::drivers;
 use crate::disks::targets::State;
 use crate::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx};
 use crate::limits::OOM_SCORE_ADJ;
-use crate::nets::Namespace;
 use crate::probes::Qemu;
 
 /// How long a guest may take to boot: ten times what emulation takes here.
@@ -63,15 +62,11 @@ impl Machine<'_> {
     fn launch(&mut self, at: usize, side: &Side, ways: &[Way], boot: u32) -> anyhow::Result<Running> {
         let kind = &side.kind;
         let entry = guests::find(kind).with_context(|| format!("no guest {kind}"))?;
-        let mut spec = GuestSpec {
-            // Unique in the run, and short: it is part of the names of sockets.
-            name: if at == 0 { format!("{kind}-{boot}") } else { format!("{kind}-{boot}-{at}") },
-            vcpus: side.shape.vcpus.unwrap_or(self.study.guest.vcpus),
-            memory_mib: side.shape.memory_mib.unwrap_or(self.study.guest.memory_mib),
-            pins: side.shape.pins.clone(),
-            disks: Vec::new(),
-            nics: Vec::new(),
-        };
+        // Unique in the run, and short: it is part of the names of sockets.
+        let name = if at == 0 { format!("{kind}-{boot}") } else { format!("{kind}-{boot}-{at}") };
+        let has = self.study.guest.of(side);
+        let pins = side.shape.pins.clone();
+        let mut spec = GuestSpec { pins, ..GuestSpec::of(name, has.vcpus, has.memory_mib) };
         let (mut disks, mut without) = (BTreeMap::new(), BTreeMap::new());
         for (target, attachment) in ways {
             let id = format!("d{}", spec.disks.len());
@@ -111,11 +106,7 @@ impl Machine<'_> {
             oom_score_adj: OOM_SCORE_ADJ,
             cgroup_procs: self.qemu_limits.as_ref().map(|l| l.procs_files().to_vec()).unwrap_or_default(),
             progress: self.progress,
-            enter: if spec.nics.is_empty() {
-                Vec::new()
-            } else {
-                self.bed.as_ref().map(Namespace::enter).unwrap_or_default()
-            },
+            enter: if spec.nics.is_empty() { Vec::new() } else { self.host_end() },
         };
         let guest = entry.launch(&ctx, &spec)?;
         // What the guest said until then tells why its network is not there.

@@ -102,7 +102,7 @@ pub struct Machine<'a> {
 /// Cores and memory that QEMU has: all that vmio may use here, as a guest of the user's would have it; under
 /// `--gentle` one core, and little memory beside that of the guests that run at the same time.
 pub fn qemu_share(study: &Study, gentle: bool, local: &dyn Node) -> (u32, u64) {
-    let memory = |side: &Side| u64::from(side.shape.memory_mib.unwrap_or(study.guest.memory_mib)) + QEMU_OWN_MIB;
+    let memory = |side: &Side| u64::from(study.guest.of(side).memory_mib) + QEMU_OWN_MIB;
     match gentle {
         true => (1, boot::sides(&study.cells()).keys().map(memory).sum::<u64>() * MIB),
         false => (limits::usable_cpus(local.reader()).unwrap_or(1), environment::memory_bytes(local)),

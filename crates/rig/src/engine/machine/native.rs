@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::cell::{Cell, Side};
-use vmio_model::study::{MIB, Study};
+use vmio_model::study::Study;
 use vmio_node::{Journal, Node, Reader};
 
 use crate::limits::{self, Limits, Share};
@@ -29,11 +29,10 @@ fn shares(study: &Study, cells: &[Cell], reader: &dyn Reader) -> BTreeMap<Side, 
     let mut shares: BTreeMap<Side, Share> = BTreeMap::new();
     let mut used: BTreeMap<&Side, Vec<u32>> = BTreeMap::new();
     for side in order {
-        let cores = side.shape.vcpus.unwrap_or(study.guest.vcpus);
-        let memory_mib = side.shape.memory_mib.unwrap_or(study.guest.memory_mib);
+        let has = study.guest.of(side);
         let taken = beside[side].iter().filter_map(|other| used.get(other)).flatten().copied().collect();
         let pins = side.shape.pins.clone();
-        let share = Share { pins, taken, ..Share::of(cores, u64::from(memory_mib) * MIB) };
+        let share = Share { pins, taken, ..Share::of(has.vcpus, has.memory_bytes()) };
         used.insert(side, limits::chosen(reader, &share));
         shares.insert(side.clone(), share);
     }
@@ -74,6 +73,7 @@ fn words<'a>(sides: impl Iterator<Item = (&'a Side, Result<&'a str, &'a String>)
 #[cfg(test)]
 mod tests {
     use vmio_model::cell::{Actor, Shape, Subject};
+    use vmio_model::study::MIB;
     use vmio_node::fake::Tree;
 
     use super::*;

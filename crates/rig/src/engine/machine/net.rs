@@ -17,14 +17,14 @@ const MOST_PATHS: usize = 256;
 /// What tells paths apart: who uses it, which network it is of, how a guest sees it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PathKey {
-    pub(super) side: Side,
-    pub(super) network: String,
-    pub(super) nic: Option<Nic>,
+    side: Side,
+    network: String,
+    nic: Option<Nic>,
 }
 
 impl PathKey {
     /// That of an actor; `None` where it works over no path.
-    fn of(actor: &Actor) -> Option<Self> {
+    pub(super) fn of(actor: &Actor) -> Option<Self> {
         let Subject::Path { network, nic, .. } = &actor.subject else { return None };
         Some(Self { side: actor.side.clone(), network: network.clone(), nic: nic.clone() })
     }

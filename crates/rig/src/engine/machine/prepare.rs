@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use vmio_look::backing::{Backing, write_cache};
 use vmio_model::cell::{Cell, Side};
-use vmio_model::result::Run;
+use vmio_model::result::{Run, Skipped};
 use vmio_model::study::Study;
 use vmio_model::study::plan::Plan;
 use vmio_model::summary::durability::{FILE_SERVER, WRITE_CACHE};
@@ -67,8 +67,7 @@ impl<'a> Machine<'a> {
     pub fn prepare(mut parts: Parts<'a>, run: &mut Run) -> anyhow::Result<Machine<'a>> {
         let Parts { study, store, progress, .. } = parts;
         let (local, journal) = (parts.local.clone(), parts.journal.clone());
-        let skipped: Vec<String> = run.skipped.iter().map(|s| s.cell.key()).collect();
-        let cells: Vec<Cell> = study.cells().into_iter().filter(|c| !skipped.contains(&c.key())).collect();
+        let cells = study.cells_but(&Skipped::keys(&run.skipped));
         let sides = boot::sides(&cells);
         let image = match sides.is_empty() {
             true => None,

@@ -4,7 +4,6 @@
 use anyhow::Context as _;
 use vmio_model::cell::{Actor, Cell, Millis, Subject as On};
 use vmio_model::result::DiskTraits;
-use vmio_model::study::MIB;
 use vmio_node::{Exec, held};
 
 use super::Machine;
@@ -73,10 +72,7 @@ impl Machine<'_> {
         match &actor.subject {
             On::Disk { target, .. } => self.on_disk(actor, target, workload, (seconds, terms.most_bytes), cap),
             On::Machine => self.on_machine(actor, workload, seconds),
-            On::Path { network, peer, nic } => {
-                let key = PathKey { side: actor.side.clone(), network: network.clone(), nic: nic.clone() };
-                self.on_path(actor, &key, peer, workload, seconds)
-            }
+            On::Path { network, peer, .. } => self.on_path(actor, (network, peer), workload, seconds),
             other @ On::Cluster { .. } => anyhow::bail!("nothing in vmio prepares {} yet", other.place()),
         }
     }
@@ -159,13 +155,13 @@ impl Machine<'_> {
     fn on_path(
         &mut self,
         actor: &Actor,
-        key: &PathKey,
-        peer: &str,
+        (network, peer): (&str, &str),
         workload: Found,
         seconds: f64,
     ) -> anyhow::Result<Act> {
-        let path = self.paths.get(key).with_context(|| format!("there is no path for {}", actor.key()))?;
-        let theirs = path.peers.get(peer).with_context(|| format!("{} has no end {peer}", key.network))?;
+        let path = PathKey::of(actor).and_then(|key| self.paths.get(&key));
+        let path = path.with_context(|| format!("there is no path for {}", actor.key()))?;
+        let theirs = path.peers.get(peer).with_context(|| format!("{network} has no end {peer}"))?;
         let mut own = self.end(actor)?;
         match (&path.native, &path.plug) {
             (Some(end), _) => (own.enter, own.at) = (end.enter.clone(), At::Address(end.address)),
@@ -192,7 +188,7 @@ impl Machine<'_> {
     }
 
     /// What goes before a command so that it runs in the namespace that plays the host.
-    fn host_end(&self) -> Vec<String> {
+    pub(super) fn host_end(&self) -> Vec<String> {
         self.bed.as_ref().map(Namespace::enter).unwrap_or_default()
     }
 
@@ -229,7 +225,7 @@ impl Machine<'_> {
     }
 
     fn memory_bytes(&self, actor: &Actor) -> u64 {
-        u64::from(actor.side.shape.memory_mib.unwrap_or(self.study.guest.memory_mib)) * MIB
+        self.study.guest.of(&actor.side).memory_bytes()
     }
 }
 

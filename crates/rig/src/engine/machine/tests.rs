@@ -43,6 +43,19 @@ impl Store for Memory {
     }
 }
 
+/// A server and a client on the machine itself.
+const ROLES: &[Role] = {
+    const fn role(name: &'static str) -> Role {
+        Role { name, wants: Wants::Nothing, programs: &["made-up"], requirements: &[] }
+    }
+    &[role("server"), role("client")]
+};
+
+fn judged_by_speed(name: &str) -> WorkloadTraits {
+    let figures = vec![Figure::rate("speed", Unit::OperationsPerSecond)];
+    WorkloadTraits { name: name.into(), figures, judged_by: "speed".into(), disk: None }
+}
+
 /// A workload on the machine itself.
 struct Work {
     name: &'static str,
@@ -63,17 +76,13 @@ impl Workload for Work {
         "made up"
     }
     fn traits(&self) -> WorkloadTraits {
-        let figures = vec![Figure::rate("speed", Unit::OperationsPerSecond)];
-        WorkloadTraits { name: self.name.into(), figures, judged_by: "speed".into(), disk: None }
+        judged_by_speed(self.name)
     }
     fn works_on(&self) -> Sort {
         Sort::Machine
     }
     fn roles(&self) -> &'static [Role] {
-        const fn role(name: &'static str, wants: Wants) -> Role {
-            Role { name, wants, programs: &["made-up"], requirements: &[] }
-        }
-        const { &[role("server", Wants::Nothing), role("client", Wants::Nothing)] }
+        ROLES
     }
     fn run(&self, stage: &Stage) -> workloads::Result<WorkloadResult> {
         let told = |what: &str| self.log.lock().unwrap().push(format!("{} {what}", self.name));

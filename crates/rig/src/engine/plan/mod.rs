@@ -1,7 +1,6 @@
 //! What a run will do, found out without changing anything: where, how long, how much is written,
 //! what is unmet. Printed before anything is measured; `--dry-run` stops here.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -120,8 +119,7 @@ impl Held {
             Ok(described) => described,
             Err(why) => format!("not held: {why}"),
         };
-        let runs = |cell: &Cell| !skipped.iter().any(|s| s.cell == *cell);
-        let cells: Vec<Cell> = study.cells().into_iter().filter(runs).collect();
+        let cells = study.cells_but(&Skipped::keys(skipped));
         Self {
             native: machine::natives_forecast(study, &cells, local.reader()),
             qemu: (!study.is_native_only()).then(qemu),
@@ -300,7 +298,7 @@ impl Planned {
                 .help("allow for more with --gib, or use a study with a smaller size.target_mib")
                 .into());
         }
-        let skipped: BTreeSet<String> = self.skipped.iter().map(|s| s.cell.key()).collect();
+        let skipped = Skipped::keys(&self.skipped);
         let baseline = |c: &Cell| self.study.baseline.of(c).is_none_or(|base| !skipped.contains(&base.key()));
         let can_run = |c: &Cell| !skipped.contains(&c.key()) && baseline(c);
         let mut cells = self.study.cells();

@@ -122,7 +122,7 @@ fn too_much_asked(actor: &Actor, study: &Study, ground: Option<&Ground>) -> Opti
     if !time.0.is_multiple_of(tick.0) {
         return Some(format!("{name} works for whole multiples of {tick}, and {time} are asked for: give it those"));
     }
-    let (vcpus, nic) = (actor.side.shape.vcpus.unwrap_or(study.guest.vcpus), actor.nic()?);
+    let (vcpus, nic) = (study.guest.of(&actor.side).vcpus, actor.nic()?);
     if let Some(queues) = nic.queues.filter(|queues| *queues > vcpus) {
         return Some(format!(
             "a guest of {vcpus} vcpus has no use for {queues} queues: give it as many vcpus, or less queues"

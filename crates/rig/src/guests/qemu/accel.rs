@@ -54,14 +54,7 @@ pub fn choose(ctx: &LaunchCtx<'_>, image: &Image) -> Result<Accelerator> {
         enter: Vec::new(),
         ..*ctx
     };
-    let spec = GuestSpec {
-        name: "kvm-probe".into(),
-        vcpus: 1,
-        memory_mib: 256,
-        pins: Vec::new(),
-        disks: Vec::new(),
-        nics: Vec::new(),
-    };
+    let spec = GuestSpec::of("kvm-probe", 1, 256);
     let accelerator = match boot(&short, image, &spec, Accel::Kvm) {
         Ok(booted) if booted.accel == Accel::Kvm => {
             let reason = format!("KVM: a guest answered after {:.1} s", booted.boot_seconds);

@@ -70,7 +70,7 @@ pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) 
     let command = Exec {
         oom_score_adj: Some(ctx.oom_score_adj),
         cgroup_procs: ctx.cgroup_procs.clone(),
-        ..inside(&ctx.enter, pins::held(&qemu, &spec.pins)).args(arguments(&plan))
+        ..pins::held(&qemu, &spec.pins).behind(&ctx.enter).args(arguments(&plan))
     };
     let started = Instant::now();
     let process = ctx.node.spawn(&command)?;
@@ -110,13 +110,6 @@ pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) 
         Err(e @ Error::Down { .. }) => Err(e),
         Err(e) => Err(process.give_up(&format!("did not come up: {e}"))),
     }
-}
-
-/// A command in a network namespace: what enters it becomes the command (nsenter(1)).
-fn inside(enter: &[String], command: Exec) -> Exec {
-    let [first, rest @ ..] = enter else { return command };
-    let args = rest.iter().cloned().chain([command.program]).chain(command.args).collect();
-    Exec { program: first.clone(), args, ..command }
 }
 
 /// Checks the specification and makes the plan of the command line.

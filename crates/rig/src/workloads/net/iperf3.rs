@@ -3,8 +3,6 @@
 //!
 //! With `--json` iperf3 leaves with 0 after a failure too, up to 3.12 at least, so its `error` decides.
 
-use std::time::Duration;
-
 use serde_json::Value;
 use vmio_look::require::{Requirement, program};
 use vmio_model::cell::Millis;
@@ -15,6 +13,7 @@ use vmio_node::Output;
 
 use super::{CLIENT, SERVER, address};
 use crate::workloads::error::{cut, said, start_of};
+use crate::workloads::stage::whole_seconds;
 use crate::workloads::{Error, Ready, Result, Role, Service, Stage, Wants, Workload};
 
 /// The port that it takes unless it is told another.
@@ -72,7 +71,7 @@ impl Iperf3 {
             ["--client", &server, "--port", &stage.port(PORT).to_string(), "--json", "--connect-timeout", "5000"]
                 .map(String::from)
                 .into();
-        args.extend(["--time".to_owned(), format!("{:.0}", stage.seconds.ceil().max(1.0))]);
+        args.extend(["--time".to_owned(), whole_seconds(stage.seconds)]);
         match self.way {
             Way::To => {}
             Way::From => args.push("--reverse".into()),
@@ -167,10 +166,7 @@ impl Workload for Iperf3 {
     fn roles(&self) -> &'static [Role] {
         ROLES
     }
-    fn serve(&self, role: &Role, stage: &Stage) -> Result<Option<Service>> {
-        if role.name != SERVER {
-            return Ok(None);
-        }
+    fn serve(&self, _: &Role, stage: &Stage) -> Result<Option<Service>> {
         let (end, port) = (stage.end(SERVER)?, stage.port(PORT));
         let exec = end.command("iperf3").args([
             "--server",
@@ -184,8 +180,7 @@ impl Workload for Iperf3 {
     }
     fn run(&self, stage: &Stage) -> Result<WorkloadResult> {
         let end = stage.end(CLIENT)?;
-        let limit = Duration::from_secs_f64(stage.seconds * 2.0 + 60.0);
-        let exec = end.command("iperf3").args(self.args(stage)?).limit(limit);
+        let exec = end.command("iperf3").args(self.args(stage)?).limit(stage.limit());
         let output = end.node.exec(&exec)?;
         self.result(end.node.name(), exec.shown(), &output)
     }

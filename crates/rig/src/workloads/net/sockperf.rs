@@ -4,8 +4,6 @@
 //! sockperf 3.7 leaves with 0 after a refused connection too, so what it prints decides. Of its time it
 //! leaves out the first 0.4 s and the end, so that of one second about 0.55 are measured.
 
-use std::time::Duration;
-
 use serde_json::json;
 use vmio_look::require::{Requirement, program};
 use vmio_model::cell::Millis;
@@ -16,6 +14,7 @@ use vmio_node::Output;
 
 use super::{CLIENT, SERVER, address};
 use crate::workloads::error::{cut, said, start_of};
+use crate::workloads::stage::whole_seconds;
 use crate::workloads::{Error, Ready, Result, Role, Service, Stage, Wants, Workload};
 
 /// The port that its manual names.
@@ -48,8 +47,7 @@ pub struct Sockperf;
 
 impl Sockperf {
     fn args(seconds: f64, server: &str, port: u16) -> Vec<String> {
-        let seconds = format!("{:.0}", seconds.ceil().max(1.0));
-        let port = port.to_string();
+        let (seconds, port) = (whole_seconds(seconds), port.to_string());
         ["ping-pong", "-i", server, "-p", &port, "--tcp", "-t", &seconds].map(String::from).into()
     }
 
@@ -136,10 +134,7 @@ impl Workload for Sockperf {
     fn roles(&self) -> &'static [Role] {
         ROLES
     }
-    fn serve(&self, role: &Role, stage: &Stage) -> Result<Option<Service>> {
-        if role.name != SERVER {
-            return Ok(None);
-        }
+    fn serve(&self, _: &Role, stage: &Stage) -> Result<Option<Service>> {
         let (end, port) = (stage.end(SERVER)?, stage.port(PORT));
         let exec = end.command("sockperf").args([
             "server",
@@ -153,8 +148,8 @@ impl Workload for Sockperf {
     }
     fn run(&self, stage: &Stage) -> Result<WorkloadResult> {
         let (end, server) = (stage.end(CLIENT)?, address("sockperf", stage.end(SERVER)?)?);
-        let limit = Duration::from_secs_f64(stage.seconds * 2.0 + 60.0);
-        let exec = end.command("sockperf").args(Self::args(stage.seconds, &server, stage.port(PORT))).limit(limit);
+        let exec =
+            end.command("sockperf").args(Self::args(stage.seconds, &server, stage.port(PORT))).limit(stage.limit());
         let output = end.node.exec(&exec)?;
         Self::result(end.node.name(), exec.shown(), &output)
     }

@@ -23,17 +23,13 @@ impl Workload for Served {
         "made up, with a server"
     }
     fn traits(&self) -> WorkloadTraits {
-        let figures = vec![Figure::rate("speed", Unit::OperationsPerSecond)];
-        WorkloadTraits { name: self.name.into(), figures, judged_by: "speed".into(), disk: None }
+        judged_by_speed(self.name)
     }
     fn works_on(&self) -> Sort {
         Sort::Machine
     }
     fn roles(&self) -> &'static [Role] {
-        const fn role(name: &'static str) -> Role {
-            Role { name, wants: Wants::Nothing, programs: &["made-up"], requirements: &[] }
-        }
-        const { &[role("server"), role("client")] }
+        ROLES
     }
     fn serve(&self, _: &Role, _: &Stage) -> workloads::Result<Option<Service>> {
         self.log.lock().unwrap().push(format!("{} is served", self.name));
