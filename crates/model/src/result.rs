@@ -14,7 +14,7 @@ mod seen;
 mod traits;
 mod work;
 
-pub use seen::{BUSY, CpuUse, DeviceUse, ROLE, Seen, Watched, seen_around};
+pub use seen::{BUSY, CpuUse, DeviceUse, ROLE, SHARE, Seen, Watched, seen_around};
 pub use traits::{
     BANDWIDTH, DiskTraits, IOPS, LATENCY, READ, REQUESTS, WRITTEN, WorkloadTraits, amounts_of, figures_of,
 };
@@ -104,6 +104,8 @@ pub enum Mark {
     Cached,
     /// Foreign load at the device above 20 % of the cell's own.
     HostBusy,
+    /// Processes of others kept over 20 % of the processors at work.
+    ProcessorsBusy,
     /// The backing device has no counters that vmio can read.
     NotVisible,
 }

@@ -144,6 +144,10 @@ fn told(interval: Option<Interval>, pairs: u32) -> Option<Interval> {
 pub struct Convergence {
     /// Largest half width of the interval, absolute: 0.05 is ±5 percentage points.
     pub half_width: f64,
+    /// Largest half width as a part of the share itself, where that is asked for: 0.25 is a quarter of it. What is
+    /// asked of a share of 5 % by points alone says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub half_width_ratio: Option<f64>,
     /// Fewest pairs.
     pub min_pairs: u32,
     /// Fewest boots.
@@ -152,15 +156,25 @@ pub struct Convergence {
 
 impl Default for Convergence {
     fn default() -> Self {
-        Convergence { half_width: 0.05, min_pairs: 5, min_boots: 3 }
+        Convergence { half_width: 0.05, half_width_ratio: None, min_pairs: 5, min_boots: 3 }
+    }
+}
+
+impl Convergence {
+    /// The half width that is asked of an interval around this share.
+    pub fn width_at(&self, share: f64) -> f64 {
+        self.half_width_ratio.map_or(self.half_width, |part| self.half_width.min(part * share))
+    }
+
+    /// Whether the interval is as narrow as it has to be, however many pairs it is from.
+    pub fn is_narrow(&self, ratio: &Ratio) -> bool {
+        ratio.interval.is_some_and(|i| i.half_width() <= self.width_at(ratio.value))
     }
 }
 
 /// Whether the ratio is known well enough to be cited.
 pub fn converged(ratio: &Ratio, rule: &Convergence) -> bool {
-    ratio.pairs >= rule.min_pairs
-        && ratio.boots >= rule.min_boots
-        && ratio.interval.is_some_and(|i| i.half_width() <= rule.half_width)
+    ratio.pairs >= rule.min_pairs && ratio.boots >= rule.min_boots && rule.is_narrow(ratio)
 }
 
 /// What this machine cannot tell apart, from a run of a cell against itself.

@@ -102,6 +102,9 @@ pub struct Repeat {
     pub min_boots: u32,
     /// Half width of the interval at which a cell is done, absolute: 0.05 is ±5 points.
     pub half_width: f64,
+    /// The same as a part of the share itself, for shares so small that points say nothing; `None`: points alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub half_width_ratio: Option<f64>,
     /// Measured seconds of a cell whose workload runs for a time.
     pub seconds: f64,
     /// The run ends after this many minutes of measuring.
@@ -123,7 +126,8 @@ impl Repeat {
 
     /// When a share counts as known.
     pub fn convergence(&self) -> Convergence {
-        Convergence { half_width: self.half_width, min_pairs: self.min_pairs, min_boots: self.min_boots }
+        let Repeat { half_width, half_width_ratio, min_pairs, min_boots, .. } = *self;
+        Convergence { half_width, half_width_ratio, min_pairs, min_boots }
     }
 
     /// Rounds that share a boot: the most with which the fewest pairs still use the fewest boots.

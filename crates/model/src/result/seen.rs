@@ -17,6 +17,8 @@ pub enum Watched {
     Link(String),
     /// The processors of a machine.
     Processors,
+    /// The processes that are not vmio's own.
+    Others,
     /// The threads of a guest's hypervisor, by the guest's side.
     Hypervisor(String),
 }
@@ -123,7 +125,7 @@ impl DeviceUse {
 /// CPU seconds spent during a cell.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct CpuUse {
-    /// Of the whole host, without idle and iowait.
+    /// Of the whole host, without idle and iowait, less what processes of others took as far as that was seen.
     pub host_seconds: f64,
     /// Of QEMU by thread role (`vcpu`, `iothread`, `main`, `worker`); empty on the native side.
     pub by_role: BTreeMap<String, f64>,
@@ -131,6 +133,8 @@ pub struct CpuUse {
 
 /// The figure of processors: seconds that they worked.
 pub const BUSY: &str = "busy-seconds";
+/// The figure of processes: which share of all processors they kept at work.
+pub const SHARE: &str = "share";
 /// The label of a hypervisor's threads: what they are for.
 pub const ROLE: &str = "role";
 
@@ -138,6 +142,7 @@ impl CpuUse {
     /// From what probes gave: the host's processors, and the threads of all hypervisors by role.
     pub fn of(seen: &[Seen]) -> Self {
         let mut all = CpuUse::default();
+        let mut others = 0.0;
         for one in seen.iter().filter(|s| s.node.is_empty()) {
             match one.watched {
                 Watched::Processors => all.host_seconds += scalar(&one.figures, BUSY).unwrap_or(0.0),
@@ -147,9 +152,11 @@ impl CpuUse {
                         *all.by_role.entry(role.clone()).or_default() += reading.value.typical().unwrap_or(0.0);
                     }
                 }
+                Watched::Others => others += scalar(&one.figures, BUSY).unwrap_or(0.0),
                 Watched::Disk(_) | Watched::Link(_) => {}
             }
         }
+        all.host_seconds = (all.host_seconds - others).max(0.0);
         all
     }
 

@@ -162,6 +162,15 @@ fn convergence_needs_width_pairs_and_boots() {
     assert!(!converged(&ratio(0.051, 5, 3), &rule));
     assert!(!converged(&ratio(0.01, 4, 3), &rule));
     assert!(!converged(&ratio(0.01, 50, 2), &rule));
+    // Of a share of 5 % a quarter is 1.25 points; of one of 80 % the points are less.
+    let part = Convergence { half_width_ratio: Some(0.25), ..rule };
+    let small = |half: f64| Ratio {
+        value: 0.05,
+        interval: Some(Interval { low: 0.05 - half, high: 0.05 + half }),
+        ..ratio(0.0, 5, 3)
+    };
+    assert!(converged(&small(0.0124), &part) && !converged(&small(0.0126), &part) && converged(&small(0.0126), &rule));
+    assert!(converged(&ratio(0.049, 5, 3), &part) && !converged(&ratio(0.051, 5, 3), &part));
     assert!(!converged(&Ratio { interval: None, ..ratio(0.0, 9, 9) }, &rule));
 }
 

@@ -158,6 +158,7 @@ impl Reader<'_> {
             "max_pairs",
             "min_boots",
             "half_width",
+            "half_width_ratio",
             "seconds",
             "max_minutes",
             "max_gib_written",
@@ -169,6 +170,10 @@ impl Reader<'_> {
         let max_pairs = self.whole(s, "max_pairs", 2, 1000);
         let min_boots = self.whole(s, "min_boots", 1, 100);
         let half_width = self.real(s, "half_width", 0.001, 0.5);
+        let half_width_ratio = match s.table.contains_key("half_width_ratio") {
+            true => self.real(s, "half_width_ratio", 0.01, 1.0).map(Some),
+            false => Some(None),
+        };
         let seconds = self.real(s, "seconds", 0.1, 3600.0);
         let max_minutes = self.real(s, "max_minutes", 0.1, 7.0 * 24.0 * 60.0);
         let max_gib_written = match (disks, s.table.get("max_gib_written")) {
@@ -194,6 +199,7 @@ impl Reader<'_> {
             max_pairs,
             min_boots,
             half_width: half_width?,
+            half_width_ratio: half_width_ratio?,
             seconds: seconds?,
             max_minutes: max_minutes?,
             max_gib_written: max_gib_written?,

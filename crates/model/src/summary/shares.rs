@@ -155,10 +155,11 @@ pub(super) fn verdict(ratio: &Ratio, rule: &Convergence) -> String {
     match ratio.interval.map(|i| i.half_width()) {
         // The width of an interval from too few pairs says nothing yet.
         _ if !missing.is_empty() => {}
-        Some(w) if w <= rule.half_width => {}
+        _ if rule.is_narrow(ratio) => {}
         Some(_) if ratio.told_interval().is_none() => missing.push("two pairs are too few for an interval".to_owned()),
         Some(w) => {
-            missing.push(format!("±{:.1} points where ±{:.1} are required", w * 100.0, rule.half_width * 100.0));
+            let asked = rule.width_at(ratio.value);
+            missing.push(format!("±{:.1} points where ±{:.1} are required", w * 100.0, asked * 100.0));
         }
         None => missing.push("no interval".to_owned()),
     }

@@ -279,7 +279,23 @@ impl<'a> Stat<'a> {
 
     /// Seconds that it ran, in the kernel and out of it; a process's also those of threads that have ended.
     pub fn run_seconds(&self) -> Option<f64> {
-        let mut fields = self.rest.split_ascii_whitespace().skip(11);
+        self.seconds(14)
+    }
+
+    /// Seconds that those of its children ran, and theirs, that have ended and were waited for.
+    pub fn reaped_seconds(&self) -> Option<f64> {
+        self.seconds(16)
+    }
+
+    /// Whether it is a thread of the kernel (`PF_KTHREAD`, Linux include/linux/sched.h).
+    pub fn is_of_kernel(&self) -> bool {
+        const PF_KTHREAD: u32 = 0x0020_0000;
+        self.field(9).and_then(|flags| flags.parse::<u32>().ok()).is_some_and(|flags| flags & PF_KTHREAD != 0)
+    }
+
+    /// Of two fields of ticks, outside of the kernel and in it.
+    fn seconds(&self, first: usize) -> Option<f64> {
+        let mut fields = self.rest.split_ascii_whitespace().skip(first - 3);
         let (user, system): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
         Some((user + system) as f64 / USER_HZ)
     }

@@ -15,12 +15,13 @@
 //! 4 KiB jobs. Larger ones are split and merged on the way.
 //!
 //! **Marks.** Fewer bytes at the device than 90 % of those asked for, in the cell's own
-//! direction: `Cached`. More bytes are never a cache: they are foreign work (`HostBusy` above
+//! direction: `Cached`. Processes of others that kept more than 20 % of all processors at work: `ProcessorsBusy`. More bytes are never a cache: they are foreign work (`HostBusy` above
 //! 20 %) or write amplification (no mark; the figures are in the result).
 
-use vmio_model::result::{DeviceUse, DiskTraits, DiskWork, Foreign, Mark};
+use vmio_model::figure::scalar;
+use vmio_model::result::{DeviceUse, DiskTraits, DiskWork, Foreign, Mark, SHARE, Seen, Watched};
 
-/// Above this share of the cell's own the host is busy.
+/// Above this share of the cell's own the host is busy; and above this share of the processors, these.
 const BUSY: f64 = 0.2;
 /// Bytes at the device may be this much fewer than those asked for.
 const CACHED: f64 = 0.1;
@@ -95,6 +96,12 @@ pub fn marks(traits: &DiskTraits, result: &DiskWork, during: Option<&DeviceUse>,
     marks
 }
 
+/// Whether others kept the processors busy, of which every cell has need.
+pub fn processors(seen: &[Seen]) -> Option<Mark> {
+    let share = |seen: &Seen| scalar(&seen.figures, SHARE).filter(|_| seen.watched == Watched::Others);
+    seen.iter().filter_map(share).any(|share| share > BUSY).then_some(Mark::ProcessorsBusy)
+}
+
 fn bytes(device: &DeviceUse) -> u64 {
     device.read_bytes + device.write_bytes
 }
@@ -102,6 +109,8 @@ fn bytes(device: &DeviceUse) -> u64 {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use vmio_model::figure::Reading;
+
     use super::*;
     use crate::workloads;
 
@@ -189,6 +198,20 @@ mod tests {
         let cache = Circumstances { first_write: false, host_cache: true };
         let (f, _) = judged("rand-read-1", cache, &reads(40, 10240), quiet, device(400, 0, 20000));
         assert_eq!(f.during_bytes_ratio, None, "read-ahead of the host");
+    }
+
+    #[test]
+    fn processors_are_busy_by_what_others_do() {
+        let seen = |watched, share| Seen {
+            node: String::new(),
+            watched,
+            probe: "others".into(),
+            figures: vec![Reading::scalar(SHARE, share)],
+        };
+        assert_eq!(processors(&[seen(Watched::Others, 0.2)]), None);
+        assert_eq!(processors(&[seen(Watched::Others, 0.21)]), Some(Mark::ProcessorsBusy));
+        assert_eq!(processors(&[seen(Watched::Processors, 0.9)]), None);
+        assert_eq!(processors(&[]), None);
     }
 
     #[test]

@@ -24,12 +24,14 @@ pub mod diskstats;
 pub mod foreign;
 pub mod link;
 pub mod mountstats;
+pub mod others;
 mod watch;
 
 pub use watch::{Observed, Watch, each_once};
 
 /// All probes.
-pub const ALL: &[&dyn Probe] = &[&diskstats::Diskstats, &mountstats::Mountstats, &cpu::Cpu, &link::Link];
+pub const ALL: &[&dyn Probe] =
+    &[&diskstats::Diskstats, &mountstats::Mountstats, &cpu::Cpu, &others::Others, &link::Link];
 
 /// Ticks a second.
 pub const HERTZ: u32 = 10;
@@ -99,6 +101,11 @@ pub enum Thing {
     },
     /// The processors of the machine.
     Processors,
+    /// The processes that are not vmio's own.
+    Others {
+        /// The process that, with all below it, is vmio's own.
+        than: u32,
+    },
     /// The hypervisor of a guest, with the guest's name in results.
     Hypervisor(String, Qemu),
 }
@@ -110,6 +117,7 @@ impl Thing {
             Thing::Disk(backing) => Watched::Disk(backing.describe()),
             Thing::Link { name, .. } => Watched::Link(name.clone()),
             Thing::Processors => Watched::Processors,
+            Thing::Others { .. } => Watched::Others,
             Thing::Hypervisor(guest, _) => Watched::Hypervisor(guest.clone()),
         }
     }
@@ -174,6 +182,7 @@ mod tests {
             Thing::Disk(nfs),
             Thing::Link { name: "eth0".into(), enter: Vec::new() },
             Thing::Processors,
+            Thing::Others { than: 7 },
             Thing::Hypervisor("qemu".into(), qemu),
         ]
     }

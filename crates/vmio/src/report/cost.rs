@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use vmio_model::figure::Unit;
-use vmio_model::result::amounts_of;
+use vmio_model::result::{Watched, amounts_of};
 use vmio_model::summary::CellRow;
 
 use super::{Report, format, groups};
@@ -55,7 +55,12 @@ pub fn meaning(report: &Report<'_>) -> String {
     let threads =
         "vcpu runs the guest, main is its event loop, iothread the event loop of a disk, worker does blocking I/O.";
     let by_thread = if bytes.is_empty() { String::new() } else { format!(" QEMU s/GB, by thread: {threads}") };
-    format!("{}: CPU time of the whole host {}.{by_thread}", names.join(" and "), over.join(" and "))
+    let seen = report.run.samples.iter().flat_map(|sample| &sample.seen);
+    let less = match seen.map(|seen| &seen.watched).any(|watched| *watched == Watched::Others) {
+        true => ", less that of other processes,",
+        false => "",
+    };
+    format!("{}: CPU time of the whole host{less} {}.{by_thread}", names.join(" and "), over.join(" and "))
 }
 
 /// The amounts of this unit that the workloads of the cells with a cost declare, each once; of disks in one word.

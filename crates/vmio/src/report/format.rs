@@ -188,6 +188,7 @@ pub fn mark(mark: Mark) -> &'static str {
     match mark {
         Mark::Cached => "cached",
         Mark::HostBusy => "host busy",
+        Mark::ProcessorsBusy => "processors busy",
         Mark::NotVisible => "not visible here",
     }
 }
@@ -197,6 +198,7 @@ pub fn mark_meaning(mark: Mark) -> &'static str {
     match mark {
         Mark::Cached => "the device moved over 10 % fewer bytes than requested: a cache was measured",
         Mark::HostBusy => "other work on the device exceeded 20 % of the cell's own",
+        Mark::ProcessorsBusy => "processes of others kept over 20 % of the processors at work",
         Mark::NotVisible => "the back end has no counters that vmio can read",
     }
 }

@@ -77,7 +77,8 @@ impl Machine<'_> {
         for (at, found) in &effective {
             self.store.add_effective(self.run, at, found)?;
         }
-        let (foreign, marks) = judge(&acts, &done, before.as_ref(), seen.device().as_ref());
+        let (foreign, mut marks) = judge(&acts, &done, before.as_ref(), seen.device().as_ref());
+        marks.extend(foreign::processors(&seen.seen));
         let mut done = done.into_iter();
         let result = done.next().unwrap_or_default();
         let (cell, beside) = (cell.clone(), done.collect());

@@ -216,7 +216,9 @@ impl Machine<'_> {
 
     /// What is watched of whoever works: the host's processors, and a guest's hypervisor.
     fn watched(&self, actor: &Actor, servers: Vec<u32>) -> anyhow::Result<Vec<Subject>> {
-        let mut all = vec![Subject::here(self.local.clone(), Thing::Processors)];
+        let mut all = [Thing::Processors, Thing::Others { than: std::process::id() }]
+            .map(|thing| Subject::here(self.local.clone(), thing))
+            .to_vec();
         if let Some(qemu) = self.guests.get(&actor.side).and_then(|running| running.qemu.clone()) {
             let thing = Thing::Hypervisor(actor.side.to_string(), Qemu { servers, ..qemu });
             all.push(Subject::here(self.local.clone(), thing));
