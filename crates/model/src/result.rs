@@ -67,6 +67,10 @@ pub struct Environment {
     pub memory_mib: u32,
     /// How the native side was held to them: `cgroup v1`, `cgroup v2`, or why it could not be.
     pub native_limits: String,
+    /// How QEMU, with its threads beside those of the guests' processors, was held: as `native_limits`; `None` where
+    /// no guest was booted, and in old runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qemu_limits: Option<String>,
     /// Guests that ran on the host beside ours.
     pub other_guests: u32,
     /// `--gentle`: the share of its own native speed that each workload was capped at, on both

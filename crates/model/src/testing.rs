@@ -322,6 +322,7 @@ fn environment() -> Environment {
         vcpus: 1,
         memory_mib: 256,
         native_limits: "cgroup v1".into(),
+        qemu_limits: None,
         node: None,
         written_beside_bytes: 0,
         other_guests: 0,

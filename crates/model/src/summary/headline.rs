@@ -36,6 +36,9 @@ fn reference(shares: &[Share]) -> Option<&Share> {
     alone().min_by_key(|s| s.cell.lead.subject.seen_by().is_some_and(|by| !by.starts_with("virtio")))
 }
 
+/// From this share of a cap on a guest reaches it.
+const REACHES: f64 = 0.95;
+
 /// The headline of a run; `None` without a pair of what it would be about.
 pub(super) fn headline(
     run: &Run,
@@ -58,6 +61,14 @@ pub(super) fn headline(
     // With --gentle both sides ran under a cap: a share of the host it is not.
     let cap = run.environment.cap_ratio.map(|cap| format!("a cap of {:.0} % of this host (--gentle)", cap * 100.0));
     let told = match baseline.is_native() {
+        // What the guest gets beyond it is not known.
+        true if cap.is_some() && enough && ratio.value >= REACHES => format!(
+            "A reference guest made by vmio reaches {}: at least that much it gets{emulation}; {} on {} got {figure} \
+             of the cap",
+            cap.unwrap_or_default(),
+            best.cell.lead.subject.seen_by().unwrap_or_else(|| best.cell.lead.side.to_string()),
+            best.cell.lead.subject.place(),
+        ),
         true => format!(
             "A reference guest made by vmio gets {figure} of {}{emulation}: {} on {}",
             cap.unwrap_or_else(|| "this host".to_owned()),

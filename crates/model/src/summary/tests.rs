@@ -67,6 +67,15 @@ fn the_headline_is_the_geometric_mean_and_names_its_cells() {
     run.environment.cap_ratio = Some(0.25);
     let text = summarise(&run).headline.unwrap().text;
     assert!(text.contains(" of a cap of 25 % of this host (--gentle): "), "{text}");
+    // A guest that reaches the cap gets more than the share of it says.
+    let mut run =
+        Bench::new().cell(native("device", "seq-write"), 800e6).cell(virtio("device", "seq-write"), 784e6).run();
+    run.environment.cap_ratio = Some(0.25);
+    let text = summarise(&run).headline.unwrap().text;
+    assert!(
+        text.starts_with("A reference guest made by vmio reaches a cap of 25 % of this host (--gentle): at"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -69,6 +69,7 @@ pub fn of(planned: &Planned, local: &dyn Node) -> Environment {
         vcpus: planned.study.guest.vcpus,
         memory_mib: planned.study.guest.memory_mib,
         native_limits: String::new(),
+        qemu_limits: None,
         other_guests: planned.others.guests.len() as u32,
         cap_ratio: None,
         node: std::env::var(crate::lab::NODE_VARIABLE).ok().filter(|n| !n.is_empty()),

@@ -148,11 +148,23 @@ pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
             format!("{} CPU, {} MiB of memory", e.vcpus, e.memory_mib),
         ),
         ("native limited by", e.native_limits.clone()),
+        (
+            "QEMU limited by",
+            e.qemu_limits.clone().map(|held| qemu_held(&held, e.cap_ratio.is_some())).unwrap_or_default(),
+        ),
         ("other guests running", e.other_guests.to_string()),
         ("vmio", e.vmio.clone()),
     ])
     .filter(|(name, _)| natively || *name != "native limited by")
+    .filter(|(name, _)| e.qemu_limits.is_some() || *name != "QEMU limited by")
     .collect()
+}
+
+/// How QEMU is held. The guest's own share is its processors and memory: QEMU's other threads have what the host has,
+/// as those of any guest would.
+pub fn qemu_held(held: &str, gentle: bool) -> String {
+    let why = if gentle { "to spare the other guests" } else { "all of this host: its threads serve the guest's I/O" };
+    format!("{held} ({why})")
 }
 
 /// The programs of the workloads: fio, which disks are measured with, and what else there was.

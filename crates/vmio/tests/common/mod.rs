@@ -53,6 +53,7 @@ pub fn environment(accel: Option<Accel>) -> Environment {
         vcpus: 1,
         memory_mib: 512,
         native_limits: "cgroup v1".into(),
+        qemu_limits: None,
         other_guests: 0,
         cap_ratio: None,
         node: None,

@@ -132,8 +132,14 @@ impl Machine<'_> {
         }
         let name = format!("vmio-{}-qemu", self.journal.cookie());
         match Limits::create(&*self.local, &self.journal, &name, &Share::of(cores, memory_bytes)) {
-            Ok(limits) => self.qemu_limits = Some(limits),
-            Err(why) => (self.progress)(&format!("QEMU has no control group of its own: {why}")),
+            Ok(limits) => {
+                self.environment.qemu_limits = Some(limits.describe().to_owned());
+                self.qemu_limits = Some(limits);
+            }
+            Err(why) => {
+                self.environment.qemu_limits = Some(format!("not held: {why}"));
+                (self.progress)(&format!("QEMU has no control group of its own: {why}"));
+            }
         }
     }
 

@@ -253,6 +253,7 @@ fn environment() -> Environment {
         vcpus: 1,
         memory_mib: 256,
         native_limits: String::new(),
+        qemu_limits: None,
         other_guests: 0,
         cap_ratio: None,
         node: None,

@@ -10,7 +10,7 @@ use vmio_model::words::count;
 use vmio_rig::disks::space::gib;
 use vmio_rig::engine::plan::{Placed, Planned, takes_device};
 
-use super::versus;
+use super::{versus, view};
 use crate::fit;
 use document::Device;
 
@@ -97,7 +97,7 @@ pub fn text(plan: &Planned) -> String {
         row("", format!("natively: {}", plan.held.native));
     }
     if let Some(qemu) = &plan.held.qemu {
-        row("", format!("QEMU: {qemu}"));
+        row("", format!("QEMU: {}", view::qemu_held(qemu, plan.gentle)));
     }
     row(
         "time",
