@@ -220,7 +220,7 @@ impl NetCtx<'_> {
 ///
 /// # Errors
 /// When it does not show, or `ip` refuses.
-pub fn bring_up(guest: &dyn Node, name: &str, mac: &str, plug: &Plug) -> Result<String> {
+pub fn bring_up(guest: &dyn Node, mac: &str, plug: &Plug) -> Result<String> {
     let until = Instant::now() + SHOWS;
     let device = loop {
         if let Some(device) = net::Interfaces::here(guest.reader()).with_address(mac) {
@@ -231,8 +231,7 @@ pub fn bring_up(guest: &dyn Node, name: &str, mac: &str, plug: &Plug) -> Result<
                 Ok(names) => names.join(", "),
                 Err(e) => e.to_string(),
             };
-            let reason = format!("its network device {mac} did not show within {} s; it has {has}", SHOWS.as_secs());
-            return Err(Error::Guest { guest: name.to_owned(), reason });
+            return Err(Error::NotShown { mac: mac.to_owned(), seconds: SHOWS.as_secs(), has });
         }
         thread::sleep(POLL);
     };
@@ -328,12 +327,14 @@ pub enum Error {
         said: String,
     },
     /// A guest's device did not come up.
-    #[error("guest {guest}: {reason}")]
-    Guest {
-        /// Which guest.
-        guest: String,
-        /// Why.
-        reason: String,
+    #[error("its network device {mac} did not show within {seconds} s; it has {has}")]
+    NotShown {
+        /// The device's hardware address.
+        mac: String,
+        /// How long was waited.
+        seconds: u64,
+        /// The devices that the guest has, or why that is not known.
+        has: String,
     },
 }
 

@@ -97,7 +97,7 @@ pub(super) fn address(
 ) -> anyhow::Result<Vec<(String, BTreeMap<String, String>)>> {
     let (node, mut found) = (guest.node(), Vec::new());
     for Plugged { spec, plug, at } in nics {
-        let interface = nets::bring_up(&*node, name, &spec.mac, plug)?;
+        let interface = nets::bring_up(&*node, &spec.mac, plug)?;
         let mut set_up = nics::effective(&Interfaces::here(node.reader()), &interface);
         if spec.nic.vhost {
             set_up.insert(nics::VHOST.to_owned(), nics::VHOST_UNSEEN.to_owned());

@@ -67,10 +67,10 @@ pub fn text(plan: &Planned) -> String {
         let native = count(c.native_cells as usize, "native cell");
         row("cells", format!("{native}, each {times} times; no guest is booted"));
     } else {
-        let boots = plan.study.repeat.min_boots;
+        let boots = count(plan.study.repeat.min_boots as usize, "boot");
         let native = if c.native_cells > 0 { format!("{} native and ", c.native_cells) } else { String::new() };
         let guests = count(guests as usize, "guest cell");
-        let cells = format!("{native}{guests}, each {times} times, over at least {boots} boots");
+        let cells = format!("{native}{guests}, each {times} times, over at least {boots}");
         row("cells", cells);
         row(
             "guests on",
