@@ -81,6 +81,20 @@ pub fn mend_for(node: &dyn Reader, mend: &str) -> String {
     if root(node).is_ok() { for_root(mend) } else { mend.to_owned() }
 }
 
+/// What helps whom a process's own links are refused (`/proc/PID/ns`, `/proc/PID/fd`): the kernel shows them to who
+/// may trace the process (ptrace(2), "Ptrace access mode checking"). Who is root and may trace is refused by
+/// something else, which nothing here can change.
+pub fn mend_for_links(node: &dyn Reader) -> String {
+    const SYS_PTRACE: u64 = 1 << 19;
+    let traces = || Status::of(node, "self").ok()?.capabilities().map(|set| set & SYS_PTRACE != 0);
+    match root(node).is_ok() {
+        false => "run as root, with all of its capabilities",
+        true if traces() == Some(false) => "run it with all of its capabilities: CAP_SYS_PTRACE is missing",
+        true => "only outside of this container or sandbox, or without its security module, can that be read",
+    }
+    .to_owned()
+}
+
 /// What helps root where others are told to run as root: what refuses root is a container, a rule of a security
 /// module, or a file server.
 fn for_root(mend: &str) -> String {
@@ -158,6 +172,21 @@ mod tests {
         for mend in ["run as root", "run as root or as a member of group libvirt", "no rights; run as root"] {
             assert!(told(mend).contains("root was refused") && !told(mend).contains("as root"), "{}", told(mend));
         }
+    }
+
+    /// Whoever has what is asked for is not told to get it.
+    #[test]
+    fn links_of_a_process_are_refused_for_a_reason() {
+        let told = |uid: u32, set: &str| {
+            let status = format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}\nCapEff:\t{set}\n");
+            mend_for_links(&Fake::new("fake").file("/proc/self/status", status))
+        };
+        assert_eq!(told(7, "0000000000000000"), "run as root, with all of its capabilities");
+        assert!(told(0, "0000000000000000").starts_with("run it with all of its capabilities: CAP_SYS_PTRACE"));
+        let guarded = told(0, "000001fffeffffff");
+        assert!(guarded.contains("outside of this container or sandbox"), "{guarded}");
+        assert!(!guarded.contains("as root") && !guarded.contains("capabilities"), "{guarded}");
+        assert_eq!(mend_for(&Fake::new("fake").file("/proc/self/status", "Uid:\t0\t0\t0\t0\n"), &guarded), guarded);
     }
 
     #[test]

@@ -40,6 +40,7 @@ pub struct Fake {
 struct State {
     files: BTreeMap<PathBuf, (Vec<u8>, u32)>,
     links: BTreeMap<PathBuf, PathBuf>,
+    refused: BTreeSet<PathBuf>,
     stats: BTreeMap<PathBuf, FileStat>,
     ran: Vec<Exec>,
     scripts: VecDeque<Vec<FileSample>>,
@@ -88,6 +89,13 @@ impl Fake {
     #[must_use]
     pub fn symlink(self, path: impl Into<PathBuf>, to: impl Into<PathBuf>) -> Self {
         lock(&self.state).links.insert(path.into(), to.into());
+        self
+    }
+
+    /// Adds a symbolic link that nobody may read, as those of a guarded process.
+    #[must_use]
+    pub fn refused_link(self, path: impl Into<PathBuf>) -> Self {
+        lock(&self.state).refused.insert(path.into());
         self
     }
 
@@ -239,6 +247,9 @@ impl Reader for Fake {
     }
 
     fn link(&self, path: &Path) -> Result<Option<PathBuf>> {
+        if lock(&self.state).refused.contains(path) {
+            return Err(self.error("read the link", path, io::ErrorKind::PermissionDenied));
+        }
         Ok(lock(&self.state).links.get(path).cloned())
     }
 

@@ -92,7 +92,7 @@ impl Files {
             Ok(links) => links,
             Err(_) if !root => return Files::Own,
             Err(e) => {
-                let mend = require::mend_for(look.reader(), "run as root, with all of its capabilities");
+                let mend = require::mend_for_links(look.reader());
                 return Files::Unknown(format!("what its process has open may not be read ({e}); {mend}"));
             }
         };

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use vmio_model::facts::{Disk, Fact, Guest, Unread};
+use vmio_model::shown::line;
 use vmio_node::linux::net::Interfaces;
 use vmio_node::linux::process;
 
@@ -15,6 +16,7 @@ use super::process::Process;
 use super::{GuestKind, seen};
 use crate::look::{Look, Seen};
 use crate::neighbours::kind_of;
+use crate::require;
 use crate::topology::host_cpus;
 use crate::{Managed, storage};
 
@@ -53,28 +55,47 @@ impl GuestKind for Container {
             interfaces(&process, &mut guest);
             process.runs().then_some(guest)
         });
-        let unread = (refused > 0).then(|| Unread {
-            what: format!("namespaces of {refused} process{}", if refused == 1 { "" } else { "es" }),
-            why: "no permission to read them: there may be more containers".into(),
-            mend: "run as root, with all of its capabilities".into(),
-        });
+        let unread = unread(look, &refused);
         Managed { guests: guests.collect(), unread: unread.into_iter().collect() }
     }
 }
 
-/// Processes by the container that they are in, and how many did not show their namespaces.
-fn groups<'a>(look: &'a Look<'_>) -> (BTreeMap<Named, Vec<&'a Seen>>, usize) {
+/// Processes that are named where their namespaces may not be read.
+const NAMED: usize = 3;
+
+/// What those hide that do not show their namespaces.
+fn unread(look: &Look<'_>, refused: &[&Seen]) -> Option<Unread> {
+    let first = refused.first()?;
+    let named: Vec<String> = refused.iter().take(NAMED).map(|p| format!("{} ({})", p.pid, line(&p.comm))).collect();
+    let more = if refused.len() > NAMED { ", …" } else { "" };
+    let (whose, one) = match refused.len() {
+        1 => (format!("process {}", named[0]), "it is"),
+        n => (format!("{n} processes, {}{more}", named.join(", ")), "they are in"),
+    };
+    Some(Unread {
+        what: format!("namespaces of {whose}: whether {one} a container"),
+        why: format!(
+            "{} may not be read; containers whose control group bears an engine's name are found all the same",
+            process::file(first.pid, "ns/mnt").display()
+        ),
+        mend: require::mend_for_links(look.reader()),
+    })
+}
+
+/// Processes by the container that they are in, and those of which nobody can say whether they are in one: they do
+/// not show their namespaces, and their control group bears no name.
+fn groups<'a>(look: &'a Look<'_>) -> (BTreeMap<Named, Vec<&'a Seen>>, Vec<&'a Seen>) {
     let reader = look.reader();
     let own = |kind: &str| process::namespace(reader, "self", kind).ok().flatten();
     let (own_pid, own_mnt) = (own("pid"), own("mnt"));
-    let mut refused = 0;
+    let mut refused = Vec::new();
     let mut groups: BTreeMap<Named, Vec<&Seen>> = BTreeMap::new();
     // Kernel threads have no arguments.
     for seen in look.processes().iter().filter(|p| p.args.as_ref().is_none_or(|a| !a.is_empty())) {
         let mnt = process::namespace(reader, seen.pid, "mnt");
         // A process that has just ended refuses too.
         let runs = || process::command_line(reader, seen.pid).is_ok_and(|line| !line.is_empty());
-        refused += usize::from(mnt.is_err() && runs());
+        let unknown = mnt.is_err() && runs();
         let (pid, mnt) = (process::namespace(reader, seen.pid, "pid").ok().flatten(), mnt.ok().flatten());
         // An engine's helper may be in the container's group, but it is in our namespaces.
         if mnt.is_some() && mnt == own_mnt {
@@ -87,8 +108,10 @@ fn groups<'a>(look: &'a Look<'_>) -> (BTreeMap<Named, Vec<&'a Seen>>, usize) {
             let number = number.trim_matches(|c: char| !c.is_ascii_digit()).to_owned();
             apart.then(|| Named { engine: "namespaces", name: format!("namespace {number}"), id: None })
         };
-        if let Some(named) = name::of(&cgroup).or_else(unnamed) {
-            groups.entry(named).or_default().push(seen);
+        match name::of(&cgroup).or_else(unnamed) {
+            Some(named) => groups.entry(named).or_default().push(seen),
+            None if unknown => refused.push(seen),
+            None => {}
         }
     }
     let runs_guest = |p: &&Seen| p.args.iter().flatten().next().is_some_and(|a| kind_of(a, &p.comm).is_some());

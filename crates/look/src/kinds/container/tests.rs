@@ -129,3 +129,37 @@ fn the_upper_directory_of_an_overlay_is_named_as_it_is() {
     let guests = Container.running(&Look::new(&fake)).guests;
     assert_eq!(guests[0].disks[0].place.source.as_deref(), Some("/my data,1/diff"));
 }
+
+/// A process that shows nobody its namespaces: PID 1 of a sandbox, to root and others.
+#[test]
+fn what_may_not_be_read_is_named_with_what_follows_and_root_is_not_told_to_be_root() {
+    let guarded = |fake: Fake, pid: u32, cgroup: &str| {
+        fake.file(format!("/proc/{pid}/comm"), "process_api\n")
+            .file(format!("/proc/{pid}/cmdline"), "/process_api\0")
+            .file(format!("/proc/{pid}/cgroup"), format!("0::{cgroup}\n"))
+            .refused_link(format!("/proc/{pid}/ns/pid"))
+            .refused_link(format!("/proc/{pid}/ns/mnt"))
+    };
+    let told = |fake: Fake| Container.running(&Look::new(&fake)).unread;
+    let status = |uid: u32| format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}\nCapEff:\t000001fffeffffff\n");
+    let host = || {
+        process(Fake::new("fake").file("/proc/self/status", status(0)), 2, "sh", "/", ("1", "1", "1"), 2)
+            .symlink("/proc/self/ns/mnt", "mnt:[1]")
+    };
+    let [one] = &told(guarded(host(), 1, "/"))[..] else { panic!("one thing is not read") };
+    assert_eq!(one.what, "namespaces of process 1 (process_api): whether it is a container");
+    assert!(one.why.starts_with("/proc/1/ns/mnt may not be read; containers whose"), "{one:?}");
+    assert!(one.mend.contains("outside of this container or sandbox"), "{one:?}");
+    assert!(!one.mend.contains("root") && !one.mend.contains("capabilities"), "{one:?}");
+    let several = told((3..8).fold(guarded(host(), 1, "/"), |fake, pid| guarded(fake, pid, "/")));
+    let named = "6 processes, 1 (process_api), 3 (process_api), 4 (process_api), …: whether they are in a container";
+    assert_eq!(several[0].what, format!("namespaces of {named}"));
+    assert_eq!(
+        told(guarded(host(), 1, "/").file("/proc/self/status", status(7)))[0].mend,
+        "run as root, with all of its capabilities"
+    );
+    // An engine's name tells it.
+    let fake = guarded(host(), 30, &format!("/system.slice/docker-{ID}.scope"));
+    let found = Container.running(&Look::new(&fake));
+    assert_eq!((found.guests.len(), found.unread), (1, vec![]));
+}
