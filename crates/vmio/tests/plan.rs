@@ -9,6 +9,7 @@ use vmio_look::neighbours::{Kind, Neighbour};
 use vmio_model::result::Skipped;
 use vmio_model::study::plan::{Rates, estimate};
 use vmio_rig::engine::plan::{Held, Planned};
+use vmio_rig::gentle::instance::Unseen;
 
 fn planned(baseline: &str) -> Planned {
     let study = figures::study(baseline);
@@ -39,6 +40,7 @@ fn planned(baseline: &str) -> Planned {
         accelerator: None,
         others: Default::default(),
         gentle: false,
+        latency_unseen: None,
         held: Held { native: "cgroup v1".into(), qemu: Some("cgroup v1".into()) },
     }
 }
@@ -89,6 +91,34 @@ fn a_plan_without_disks_names_none() {
     );
     assert!(!none.contains("native"), "{none}");
     assert!(none.contains("  baseline   none: nothing is compared\n"), "{none}");
+}
+
+/// Nothing is promised that cannot be kept.
+#[test]
+fn a_gentle_plan_promises_an_end_only_where_the_others_can_be_seen_to_slow_down() {
+    let unseen = || Unseen { why: "tracefs is not mounted".into(), mend: Some("mount -t tracefs nodev /x".into()) };
+    let neighbour = Neighbour { pid: 812, kind: Kind::Qemu, name: "web1".into(), threads: Vec::new() };
+    for beside in [vec![neighbour], Vec::new()] {
+        let mut plan = Planned { gentle: true, ..planned("") };
+        plan.others.guests = beside;
+        let words = |plan: &Planned| {
+            let text = report::plan::text(plan);
+            assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
+            text.split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        let seen = words(&plan);
+        assert!(!seen.contains("visible") && !seen.contains("goes on"), "{seen}");
+        assert_eq!(seen.contains("the run ends when they slow down"), !plan.others.guests.is_empty(), "{seen}");
+        plan.latency_unseen = Some(unseen());
+        let blind = words(&plan);
+        assert!(blind.contains("bandwidth is capped") && !blind.contains("the run ends"), "{blind}");
+        assert!(blind.contains("the run goes on when"), "{blind}");
+        let why = "latency is not visible here: tracefs is not mounted help: mount -t tracefs nodev /x";
+        assert_eq!(blind.matches(why).count(), 1, "{blind}");
+        let json = serde_json::to_value(report::plan::json(&plan)).unwrap();
+        assert_eq!(json["latency_unseen"], "tracefs is not mounted; mount -t tracefs nodev /x");
+    }
+    assert!(serde_json::to_value(report::plan::json(&planned(""))).unwrap()["latency_unseen"].is_null());
 }
 
 #[test]

@@ -80,6 +80,12 @@ pub fn of_process(reader: &dyn Reader, pid: u32) -> Result<Vec<Mount>> {
     Ok(parse(&reader.read_start(&process::file(pid, "mountinfo"), MOST_BYTES)?))
 }
 
+/// Whether the kernel has a file system, loaded or built in (proc_filesystems(5)); `None` where it does not tell.
+pub fn has_filesystem(reader: &dyn Reader, name: &str) -> Option<bool> {
+    let known = reader.read_text(Path::new("/proc/filesystems")).ok()?;
+    Some(known.lines().any(|line| line.split_ascii_whitespace().last() == Some(name)))
+}
+
 /// The mount that a path without links lies on.
 pub fn holding<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     // Of mounts on the same point the last one is seen.
@@ -136,6 +142,15 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::Local;
+    use crate::fake::Fake;
+
+    #[test]
+    fn a_kernel_tells_its_file_systems() {
+        let has = |text: &str| has_filesystem(&Fake::new("fake").file("/proc/filesystems", text), "tracefs");
+        assert_eq!(has("nodev\tsysfs\nnodev\ttracefs\n\text4\n"), Some(true));
+        assert_eq!(has("nodev\tsysfs\nnodev\ttracefs2\n"), Some(false));
+        assert_eq!(has_filesystem(&Fake::new("fake"), "tracefs"), None);
+    }
 
     #[test]
     fn octal_escapes_of_mountinfo() {

@@ -36,6 +36,12 @@ pub struct Job<'a> {
     pub say: fn(&str),
 }
 
+/// What is said where the others' latency is not visible: why, only where the plan has not said it.
+fn blind(known: bool, why: &str) -> Vec<String> {
+    let said = "gentle: the others' latency is not visible; the cap and one core hold".to_owned();
+    std::iter::once(said).chain((!known).then(|| format!("  {why}"))).collect()
+}
+
 /// Makes what the cells need, and measures until the study has what it wants.
 ///
 /// # Errors
@@ -52,9 +58,7 @@ pub fn run(job: &Job<'_>, run: &mut Run, tell: &mut dyn FnMut(Event<'_>)) -> any
             Some(watcher)
         }
         Some(Err(why)) => {
-            say(&format!(
-                "gentle: the other guests' latency is not visible here, so only the cap and the one core hold: {why}"
-            ));
+            blind(planned.latency_unseen.is_some(), &why).iter().for_each(|line| say(line));
             None
         }
     };
@@ -95,4 +99,16 @@ pub fn run(job: &Job<'_>, run: &mut Run, tell: &mut dyn FnMut(Event<'_>)) -> any
     tell(Event::Over);
     machine.finish();
     ended
+}
+
+#[cfg(test)]
+mod tests {
+    use super::blind;
+
+    #[test]
+    fn what_the_plan_has_said_is_not_said_again_when_the_run_begins() {
+        let (known, new) = (blind(true, "tracefs is not mounted"), blind(false, "cannot create /x: denied"));
+        assert_eq!((known.len(), new[0] == known[0], new[1].as_str()), (1, true, "  cannot create /x: denied"));
+        assert!(known[0].len() <= 80 && known[0].contains("the cap and one core hold"), "{known:?}");
+    }
 }

@@ -27,8 +27,8 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Begins to watch. `Err` says why the other guests' latency is not visible here; the cap
-    /// and the one core hold all the same. `tell` is told what changes of that later.
+    /// Begins to watch. `Err` says why the other guests' latency is not visible; the cap and the one core hold all
+    /// the same. `tell` is told what changes of that later.
     pub fn start(
         local: Arc<dyn Node>,
         journal: &Journal,

@@ -3,8 +3,9 @@
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use vmio_look::require;
+use vmio_look::require::{self, Requirement};
 use vmio_node::linux::block::{DEEPEST, Device};
+use vmio_node::linux::mounts;
 use vmio_node::{Reader, TRACE_PREFIX};
 
 use super::events::Dev;
@@ -14,17 +15,111 @@ pub(super) const EVENTS: [&str; 2] = ["block_bio_queue", "block_rq_complete"];
 /// Where tracefs is found; the second is its place inside debugfs, on old systems.
 pub(super) const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// Why there is no watch. The run then goes on under its cap and says so, or not at all.
+/// What the watch needs of a host, in the order in which to mend it.
+pub const REQUIREMENTS: &[Requirement] = &[
+    Requirement {
+        name: "tracing rights",
+        why: WHY,
+        mend: "run as root",
+        check: |n| match place(n) {
+            Place::Denied => Err("tracefs may be read by root only".into()),
+            _ => Ok(()),
+        },
+    },
+    Requirement {
+        name: "kernel tracing",
+        why: WHY,
+        mend: "boot a kernel from 4.1 with CONFIG_FTRACE=y",
+        check: |n| match (place(n), mounts::has_filesystem(n, "tracefs")) {
+            (Place::None, Some(false)) => Err("this kernel has no tracefs".into()),
+            _ => Ok(()),
+        },
+    },
+    Requirement {
+        name: "tracefs",
+        why: WHY,
+        mend: "mount -t tracefs nodev /sys/kernel/tracing",
+        check: |n| match place(n) {
+            Place::None => Err("tracefs is not mounted".into()),
+            _ => Ok(()),
+        },
+    },
+    Requirement {
+        name: "trace instances",
+        why: WHY,
+        mend: "boot a kernel from 3.10",
+        check: |n| match place(n) {
+            Place::At(_, names) if !names.iter().any(|n| n == "instances") => {
+                Err("this kernel has no trace instances".into())
+            }
+            _ => Ok(()),
+        },
+    },
+    Requirement {
+        name: "block events",
+        why: WHY,
+        mend: "boot a kernel with CONFIG_BLK_DEV_IO_TRACE=y",
+        check: |n| {
+            let Place::At(place, _) = place(n) else { return Ok(()) };
+            let missing = |event: &&&str| n.list(&place.join("events/block").join(event)).is_err();
+            match EVENTS.iter().find(missing) {
+                Some(event) => Err(format!("this kernel has no tracepoint block:{event}")),
+                None => Ok(()),
+            }
+        },
+    },
+];
+
+/// What [`REQUIREMENTS`] are for.
+const WHY: &str = "shows the other guests' latency";
+
+/// Where tracefs is.
+enum Place {
+    /// There, with the names in it.
+    At(PathBuf, Vec<String>),
+    /// It may be there: this user may not look.
+    Denied,
+    /// Nowhere.
+    None,
+}
+
+fn place(reader: &dyn Reader) -> Place {
+    let mut denied = false;
+    for place in TRACEFS.map(Path::new) {
+        match reader.list(place) {
+            Ok(names) if names.iter().any(|n| n == "trace_pipe") => return Place::At(place.into(), names),
+            Err(vmio_node::Error::File { source, .. }) if source.kind() == ErrorKind::PermissionDenied => denied = true,
+            _ => {}
+        }
+    }
+    if denied { Place::Denied } else { Place::None }
+}
+
+/// Why the other guests' latency is not visible on this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unseen {
+    /// What it lacks.
+    pub why: String,
+    /// What to do about it; `None` where nothing helps.
+    pub mend: Option<String>,
+}
+
+impl std::fmt::Display for Unseen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.why)?;
+        self.mend.iter().try_for_each(|mend| write!(f, "; {mend}"))
+    }
+}
+
+/// Why there is no watch, which whoever shows it says. The run then goes on under its cap and says so, or not at
+/// all.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
     /// The host lacks something.
-    #[error("the other guests' latency is not visible: {why}")]
-    Unmet {
-        /// What, and what to do.
-        why: String,
-    },
+    #[error("{0}")]
+    Unmet(Unseen),
     /// A file of tracefs.
-    #[error("the other guests' latency is not visible: cannot {what} {}: {source}", path.display())]
+    #[error("cannot {what} {}: {source}", path.display())]
     File {
         /// `create`, `write`, `open`.
         what: &'static str,
@@ -38,11 +133,20 @@ pub enum WatchError {
     Journal(String),
 }
 
-fn unmet<T>(why: impl Into<String>) -> Result<T, WatchError> {
-    Err(WatchError::Unmet { why: why.into() })
+fn unmet<T>(why: impl Into<String>) -> Result<T, Unseen> {
+    Err(Unseen { why: why.into(), mend: None })
 }
 
-/// What a watch needs, found without changing anything (for `doctor` too).
+/// Whether the requests of others to the disks below `devices` can be seen here, before there is an owner: what a
+/// plan says. Only looks.
+///
+/// # Errors
+/// Why not.
+pub fn visible(reader: &dyn Reader, devices: &[Dev]) -> Result<(), Unseen> {
+    all_disks_below(reader, devices).and_then(|_| tracefs(reader)).map(drop)
+}
+
+/// What a watch needs, found without changing anything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub(super) instance: PathBuf,
@@ -55,19 +159,12 @@ impl Plan {
     /// has). `cookie` is the owner's. tracefs is never mounted.
     pub fn new(reader: &dyn Reader, cookie: &str, devices: &[Dev]) -> Result<Self, WatchError> {
         if cookie.is_empty() || !cookie.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_') {
-            return unmet(format!("the owner's cookie {cookie:?} cannot be part of a file name"));
+            let why = format!("the owner's cookie {cookie:?} cannot be part of a file name");
+            return unmet(why).map_err(WatchError::Unmet);
         }
-        let mut disks = Vec::new();
-        let mut failed = None;
-        for &device in devices {
-            failed = disks_below(reader, device, 0, &mut disks).err().or(failed);
-        }
-        if disks.is_empty() {
-            return Err(
-                failed.unwrap_or_else(|| WatchError::Unmet { why: "no disk is known below the targets".into() })
-            );
-        }
-        Ok(Self { instance: tracefs(reader)?.join("instances").join(format!("{TRACE_PREFIX}{cookie}")), disks })
+        let disks = all_disks_below(reader, devices).map_err(WatchError::Unmet)?;
+        let tracefs = tracefs(reader).map_err(WatchError::Unmet)?;
+        Ok(Self { instance: tracefs.join("instances").join(format!("{TRACE_PREFIX}{cookie}")), disks })
     }
 
     /// The directory that [`super::watch::LatencyWatch::start`] makes.
@@ -81,32 +178,33 @@ impl Plan {
     }
 }
 
-fn tracefs(reader: &dyn Reader) -> Result<PathBuf, WatchError> {
-    let mut denied = false;
-    for place in TRACEFS.map(Path::new) {
-        match reader.list(place) {
-            Ok(names) if names.iter().any(|n| n == "trace_pipe") => {
-                if !names.iter().any(|n| n == "instances") {
-                    return unmet("this kernel has no trace instances (they need Linux 3.10)");
-                }
-                for event in EVENTS {
-                    if reader.list(&place.join("events/block").join(event)).is_err() {
-                        return unmet(format!("this kernel has no tracepoint block:{event}"));
-                    }
-                }
-                return Ok(place.into());
-            }
-            Err(vmio_node::Error::File { source, .. }) if source.kind() == ErrorKind::PermissionDenied => denied = true,
-            _ => {}
+fn tracefs(reader: &dyn Reader) -> Result<PathBuf, Unseen> {
+    for needed in REQUIREMENTS {
+        if let Err(why) = (needed.check)(reader) {
+            return Err(Unseen { why, mend: Some(require::mend_for(reader, needed.mend)) });
         }
     }
-    if denied {
-        return unmet(require::mend_for(reader, "tracefs may be read by root only; run as root"));
+    match place(reader) {
+        Place::At(place, _) => Ok(place),
+        Place::Denied | Place::None => unmet("tracefs was there a moment ago"),
     }
-    unmet(format!("tracefs is not mounted; `mount -t tracefs nodev {}` does it", TRACEFS[0]))
 }
 
-fn disks_below(reader: &dyn Reader, dev: Dev, depth: u32, disks: &mut Vec<Dev>) -> Result<(), WatchError> {
+/// The disks below all of them.
+fn all_disks_below(reader: &dyn Reader, devices: &[Dev]) -> Result<Vec<Dev>, Unseen> {
+    let mut disks = Vec::new();
+    let mut failed = None;
+    for &device in devices {
+        failed = disks_below(reader, device, 0, &mut disks).err().or(failed);
+    }
+    match (disks.is_empty(), failed) {
+        (false, _) => Ok(disks),
+        (true, Some(failed)) => Err(failed),
+        (true, None) => unmet("no disk is known below the targets"),
+    }
+}
+
+fn disks_below(reader: &dyn Reader, dev: Dev, depth: u32, disks: &mut Vec<Dev>) -> Result<(), Unseen> {
     let device = Device::numbered(reader, dev);
     if depth > DEEPEST || !device.is_there() {
         return unmet(format!(
@@ -114,7 +212,7 @@ fn disks_below(reader: &dyn Reader, dev: Dev, depth: u32, disks: &mut Vec<Dev>) 
             dev.0, dev.1
         ));
     }
-    let number = |of: Device<'_>| -> Result<Dev, WatchError> {
+    let number = |of: Device<'_>| -> Result<Dev, Unseen> {
         of.number().map_or_else(|| unmet(format!("{}/dev holds no device number", of.dir.display())), Ok)
     };
     if device.is_partition() {
@@ -164,6 +262,36 @@ mod tests {
         for cookie in ["", "../x", "a b"] {
             assert!(why(Plan::new(&traced(disk(), TRACEFS[0]), cookie, &[(254, 0)])).contains("cookie"));
         }
+    }
+
+    /// What `doctor` lists, a plan says and a watch fails with is the same.
+    #[test]
+    fn each_lack_is_named_with_its_own_mend_and_no_more_than_once() {
+        let lacks = |host: &Fake| {
+            let unmet = require::unmet(host, REQUIREMENTS);
+            unmet.iter().map(|(needed, _)| (needed.name, needed.mend)).collect::<Vec<_>>()
+        };
+        let at = TRACEFS[0];
+        let mount = ("tracefs", "mount -t tracefs nodev /sys/kernel/tracing");
+        assert_eq!(lacks(&disk()), [mount]);
+        assert_eq!(lacks(&disk().file("/proc/filesystems", "nodev\ttracefs\n")), [mount]);
+        // Nothing is left to mount there.
+        let untraced = disk().file("/proc/filesystems", "nodev\tsysfs\n");
+        assert_eq!(lacks(&untraced)[0].0, "kernel tracing");
+        assert!(visible(&untraced, &[(254, 0)]).unwrap_err().mend.unwrap().contains("CONFIG_FTRACE=y"));
+        let old = traced(disk(), at);
+        old.remove(format!("{at}/instances/other/trace_pipe"));
+        assert_eq!(lacks(&old), [("trace instances", "boot a kernel from 3.10")]);
+        let eventless = traced(disk(), at);
+        eventless.remove(format!("{at}/events/block/{}/enable", EVENTS[1]));
+        assert_eq!(lacks(&eventless)[0].0, "block events");
+        let said = visible(&eventless, &[(254, 0)]).unwrap_err();
+        assert_eq!(said.why, "this kernel has no tracepoint block:block_rq_complete");
+        assert_eq!(why(Plan::new(&eventless, "c", &[(254, 0)])), said.to_string());
+        assert_eq!((lacks(&traced(disk(), at)), visible(&traced(disk(), at), &[(254, 0)])), (vec![], Ok(())));
+        assert_eq!(visible(&traced(disk(), at), &[]).unwrap_err().mend, None);
+        // Whoever shows it says what follows from it.
+        assert!(!why(Plan::new(&disk(), "c", &[(254, 0)])).contains("latency"));
     }
 
     #[test]

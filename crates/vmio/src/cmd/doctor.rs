@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use vmio_look::Look;
 use vmio_look::kinds;
 use vmio_look::neighbours;
-use vmio_look::require::{Check, Requirement};
+use vmio_look::require::{self, Check, Requirement};
 use vmio_look::trace;
 use vmio_look::{Managed, managers};
 use vmio_model::cell::Nic;
@@ -17,6 +17,7 @@ use vmio_rig::disks::drivers;
 use vmio_rig::disks::places::{self, Ground, Listed};
 use vmio_rig::disks::space;
 use vmio_rig::disks::targets;
+use vmio_rig::gentle::instance;
 use vmio_rig::guests;
 use vmio_rig::image;
 use vmio_rig::lab;
@@ -91,6 +92,8 @@ fn abilities() -> Vec<Ability> {
     }
     let about = "disk use by process, for `vmio top`";
     add("probe", "block tracing", about, listed(trace::REQUIREMENTS), false);
+    let about = "other guests' latency, for runs that end when they slow down";
+    add("probe", "latency watch", about, listed(instance::REQUIREMENTS), false);
     all
 }
 
@@ -117,7 +120,9 @@ impl Places {
     fn of(local: &Local) -> Self {
         let lacks = |kind: &&dyn places::PlaceKind| {
             let missing = kind.requirements().iter().find_map(|r| Some((r, (r.check)(local.reader()).err()?)));
-            missing.map(|(r, found)| (kind.form(), format!("{}: {found}; {}", r.name, r.mend)))
+            missing.map(|(r, found)| {
+                (kind.form(), format!("{}: {found}; {}", r.name, require::mend_for(local.reader(), r.mend)))
+            })
         };
         Self {
             there: places::ALL.iter().flat_map(|kind| kind.list(local)).collect(),
@@ -174,7 +179,11 @@ impl Watched {
             about: g.about(),
             managed: g.running(look),
         });
-        managers.chain(kinds).collect()
+        let mut all: Vec<Self> = managers.chain(kinds).collect();
+        for unread in all.iter_mut().flat_map(|watched| &mut watched.managed.unread) {
+            unread.mend = require::mend_for(look.reader(), &unread.mend);
+        }
+        all
     }
 
     /// `3 guests run`, and what kept it from seeing more.
@@ -213,7 +222,7 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
         for requirement in &ability.requirements {
             let check = seen.entry(requirement.name).or_insert_with(|| requirement.look(reader));
             if let Check::Unmet { why, mend } = check {
-                missing.push((requirement.name, why.clone(), *mend));
+                missing.push((requirement.name, why.clone(), require::mend_for(reader, mend)));
             }
         }
         rows.push((ability, missing));
@@ -231,12 +240,15 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
     };
     let ready = rows.iter().all(|(ability, missing)| missing.is_empty() || !ability.needed);
     if context.json {
-        let entry = |(a, missing): &'_ (Ability, Vec<(&'static str, String, &'static str)>)| AbilityRow {
+        let entry = |(a, missing): &'_ (Ability, Vec<(&'static str, String, String)>)| AbilityRow {
             point: a.point,
             name: a.name.clone(),
             about: a.about,
             ready: missing.is_empty(),
-            missing: missing.iter().map(|(name, why, mend)| Lacking { name, why: why.clone(), mend }).collect(),
+            missing: missing
+                .iter()
+                .map(|(name, why, mend)| Lacking { name, why: why.clone(), mend: mend.clone() })
+                .collect(),
         };
         term::json(&Document {
             schema_version: "1.0",

@@ -166,7 +166,7 @@ impl Progress {
 }
 
 /// Lines that are too long, broken at spaces; what goes on stands further in.
-fn folded(text: &str) -> String {
+pub fn folded(text: &str) -> String {
     let folded = |line: &str| {
         let indent = line.len() - line.trim_start().len();
         fit::paragraph(&" ".repeat(indent), indent + 2, line.trim_start())

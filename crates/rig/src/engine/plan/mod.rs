@@ -21,10 +21,13 @@ use crate::disks::places::{self, Ground, Place};
 use crate::disks::space::gib;
 use crate::disks::targets::Pinned;
 use crate::disks::{space, targets};
+use crate::gentle::instance::{self, Unseen};
 use crate::limits::{self, Share};
 use crate::{guests, workloads};
 
 mod rates;
+#[cfg(test)]
+mod tests;
 mod unmet;
 
 pub use self::rates::takes_device;
@@ -76,6 +79,9 @@ pub struct Planned {
     pub others: Others,
     /// Whether to spare them.
     pub gentle: bool,
+    /// Why their latency is not visible here, where they are to be spared: then the cap and the one core are all
+    /// that they get.
+    pub latency_unseen: Option<Unseen>,
     /// How the native side is held to the guest's cores and memory, and QEMU to its own: in the words of the
     /// result, with the CPUs.
     pub held: Held,
@@ -159,7 +165,7 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
         placed.space = placed.look_for_room(local);
     }
     let held = Held::of(&study, &skipped, gentle, local);
-    Ok(Planned {
+    let mut planned = Planned {
         study,
         told: wishes.told.clone(),
         form: wishes.form.clone(),
@@ -171,8 +177,13 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
         accelerator,
         others,
         gentle,
+        latency_unseen: None,
         held,
-    })
+    };
+    if gentle {
+        planned.latency_unseen = instance::visible(reader, &planned.devices(local)).err();
+    }
+    Ok(planned)
 }
 
 /// Where targets go, as far as that is known before it is known what they take.

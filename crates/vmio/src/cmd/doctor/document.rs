@@ -59,7 +59,7 @@ pub(super) struct Lacking {
     /// What was found instead.
     pub(super) why: String,
     /// What would meet it.
-    pub(super) mend: &'static str,
+    pub(super) mend: String,
 }
 
 /// Where targets can be made beside directories.

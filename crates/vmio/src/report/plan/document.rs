@@ -43,6 +43,9 @@ pub struct Document<'a> {
     pub(super) space: Option<&'a str>,
     /// Whether other guests are spared.
     pub(super) gentle: bool,
+    /// Why their latency is not visible, so that the run does not end when they slow down; `None` where it is, and
+    /// where nobody is spared.
+    pub(super) latency_unseen: Option<String>,
     /// How each side is held to its cores and memory, in words.
     pub(super) held: &'a Held,
     /// Guests that run here beside vmio's own.

@@ -9,6 +9,7 @@ use vmio_model::study::MIB;
 use vmio_model::words::count;
 use vmio_rig::disks::space::gib;
 use vmio_rig::engine::plan::{Placed, Planned, takes_device};
+use vmio_rig::gentle::instance::Unseen;
 
 use super::{versus, view};
 use crate::fit;
@@ -152,14 +153,22 @@ pub fn text(plan: &Planned) -> String {
         (true, true) => {
             let capped = if any_runs { ": bandwidth is capped" } else { ", and no cell is left to run" };
             row("others", format!("no other guest runs on this host; gentle all the same{capped}"));
+            if let Some(unseen) = plan.latency_unseen.as_ref().filter(|_| any_runs) {
+                unseen_latency("should one start, the run goes on when it slows down", unseen, &mut row);
+            }
         }
         (false, true) => {
             row("others", format!("{who} run here:"));
-            let capped = match any_runs {
-                true => "gentle, bandwidth is capped, the run ends when they slow down",
-                false => "gentle, and no cell is left to run",
-            };
-            row("", capped.into());
+            match (any_runs, &plan.latency_unseen) {
+                (true, None) => {
+                    row("", "gentle, bandwidth is capped, the run ends when they slow down".into());
+                }
+                (true, Some(unseen)) => {
+                    row("", "gentle, bandwidth is capped and one core is used: that is all they get".into());
+                    unseen_latency("the run goes on when they slow down", unseen, &mut row);
+                }
+                (false, _) => row("", "gentle, and no cell is left to run".into()),
+            }
         }
         (false, false) => row("others", format!("{who} run here and are not spared (--no-gentle)")),
     }
@@ -187,6 +196,14 @@ pub fn text(plan: &Planned) -> String {
         }
     }
     t
+}
+
+/// What follows where others' latency is not visible, why it is not, and what to do.
+fn unseen_latency(what_follows: &str, unseen: &Unseen, row: &mut dyn FnMut(&str, String)) {
+    row("", format!("{what_follows}, for their latency is not visible here: {}", unseen.why));
+    if let Some(mend) = &unseen.mend {
+        row("", format!("help: {mend}"));
+    }
 }
 
 /// The networks that cells work over, each with who does: `bridge: guests by virtio-net, e1000`, `veth: natively`.
@@ -297,6 +314,7 @@ pub fn json(plan: &Planned) -> Document<'_> {
         rates_from: &plan.rates_from,
         space: placed.map(|p| p.space.as_ref().unwrap_or_else(|why| why).as_str()),
         gentle: plan.gentle,
+        latency_unseen: plan.latency_unseen.as_ref().map(ToString::to_string),
         held: &plan.held,
         other_guests: plan.others.guests.iter().map(|g| g.label()).collect(),
         skipped: &plan.skipped,
