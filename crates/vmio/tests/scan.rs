@@ -292,7 +292,7 @@ fn a_host_without_guests_is_told_what_was_looked_for_and_what_to_do() {
 fn guests_are_found_by_what_people_call_them() {
     let guests: Vec<Guest> = view().rows.into_iter().map(|r| r.guest).collect();
     let find = |word: &str| {
-        let found = named(guests.clone(), &[word.to_owned()])?;
+        let found = named(guests.clone(), false, &[word.to_owned()])?;
         Ok::<_, Failure>(found.into_iter().map(|g| g.name).collect::<Vec<_>>())
     };
     for (word, name) in [
@@ -307,7 +307,7 @@ fn guests_are_found_by_what_people_call_them() {
         assert_eq!(find(word).unwrap(), [name], "{word}");
     }
     assert_eq!(find("5f2b").unwrap().len(), 5, "a beginning that several have");
-    assert_eq!(named(guests.clone(), &[]).unwrap().len(), 6);
+    assert_eq!(named(guests.clone(), false, &[]).unwrap().len(), 6);
     let unknown = find("web2").unwrap_err();
     assert_eq!(unknown.exit, Exit::Usage);
     let help = unknown.help.unwrap();
@@ -320,7 +320,7 @@ fn guests_are_found_by_what_people_call_them() {
 fn a_number_that_is_no_name_names_nobody_and_a_vm_number_beats_a_pid() {
     let mut guests: Vec<Guest> = view().rows.into_iter().map(|r| r.guest).collect();
     let find = |guests: &[Guest], word: &str| {
-        let found = named(guests.to_vec(), &[word.to_owned()]).ok()?;
+        let found = named(guests.to_vec(), false, &[word.to_owned()]).ok()?;
         Some(found.into_iter().map(|g| g.name).collect::<Vec<_>>())
     };
     let builder = guests.iter().position(|g| g.name == "builder").unwrap();
@@ -342,7 +342,29 @@ fn vmios_own_guests_are_left_out_unless_they_are_wanted() {
     assert_eq!((shown.len(), left_out), (5, 1));
     assert!(shown.iter().all(|g| g.name != name));
     assert_eq!(own(guests.clone(), true, &[]).1, 0);
-    assert_eq!(own(guests.clone(), false, &[name]).1, 0);
+    assert_eq!(own(guests.clone(), false, std::slice::from_ref(&name)).1, 0);
+    // Whoever is shown to run is what a wrong name is told of.
+    let help = |guests: &[Guest], all: bool| named(guests.to_vec(), all, &["nosuch".into()]).unwrap_err().help.unwrap();
+    assert!(!help(&guests, false).contains(&name) && help(&guests, true).contains(&name));
+    let alone = vec![guests.remove(2)];
+    assert!(!help(&alone, false).contains("these run") && help(&alone, false).contains("vmio scan --all"));
+    assert!(help(&alone, true).contains(&format!("these run: {name}")));
+    let nobody = overview(&View { root: true, own_guests: 1, ..empty(&[]) }, Style::PLAIN, 100);
+    assert!(nobody.starts_with("No guest runs on this host but vmio's own.\n"), "{nobody}");
+}
+
+/// It is a measurement itself: `vmio tax --like` refuses it.
+#[test]
+fn nobody_is_told_to_measure_like_a_guest_of_vmios_own() {
+    let mut view = view();
+    view.rows.retain(|row| row.guest.kind == "qemu" && row.worst().is_some_and(|f| f.expected.is_none()));
+    view.rows.truncate(1);
+    let texts = |view: &View| [overview(view, Style::PLAIN, 80), detail(&view.rows[0], Style::PLAIN, false)];
+    assert!(texts(&view).iter().all(|text| text.contains("vmio tax --like")));
+    view.rows[0].guest.ids.insert("owner".into(), "vmio".into());
+    for text in texts(&view) {
+        assert!(!text.contains("--like"), "{text}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! Nothing is changed; what could not be read is told.
 
 mod across;
+mod handed;
 
 use std::collections::BTreeMap;
 
@@ -50,6 +51,7 @@ pub fn scan(look: &Look<'_>) -> Scan {
     }
     across::settle(&mut scan.guests);
     images::fill(look, &mut scan.guests);
+    handed::settle(look, &mut scan.guests);
     for guest in &mut scan.guests {
         shorten(&mut guest.unread);
     }

@@ -351,6 +351,11 @@ impl Guest {
         GuestId::new(&self.name)
     }
 
+    /// Whether vmio itself runs it, for a measurement.
+    pub fn is_vmios_own(&self) -> bool {
+        self.ids.get("owner").is_some_and(|owner| owner == "vmio")
+    }
+
     /// What the rules look at.
     pub fn facts(&self) -> super::Facts {
         super::Facts {

@@ -53,3 +53,33 @@ facts! {
         pub boots_as_first: Option<bool>,
     }
 }
+
+impl Place {
+    /// The source, where it is a descriptor of some process (`/proc/812/fd/7`, `/dev/fdset/2`): it is another file,
+    /// or none, for whoever names it later.
+    pub fn descriptor(&self) -> Option<&str> {
+        self.source.as_deref().filter(|source| is_descriptor(source))
+    }
+}
+
+fn is_descriptor(path: &str) -> bool {
+    let of_process = || path.strip_prefix("/proc/")?.split_once('/')?.1.strip_prefix("fd/");
+    let of_qemu = || ["/dev/fd/", "/dev/fdset/"].iter().find_map(|dir| path.strip_prefix(dir));
+    path == "/dev/stdin"
+        || of_process().or_else(of_qemu).is_some_and(|number| number.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_of_a_descriptor_is_told_from_one_of_a_file() {
+        let all = |paths: &[&str]| paths.iter().map(|path| is_descriptor(path)).collect::<Vec<bool>>();
+        assert_eq!(all(&["/proc/812/fd/7", "/proc/self/fd/3", "/dev/fd/3", "/dev/fdset/2", "/dev/stdin"]), [true; 5]);
+        assert_eq!(
+            all(&["/dev/vg0/web1", "/srv/proc/812/fd/7", "/proc/812/root/a", "/dev/fd0", "/proc/kcore"]),
+            [false; 5]
+        );
+    }
+}

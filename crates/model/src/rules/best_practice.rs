@@ -209,6 +209,26 @@ fn changes_of_live_guests_are_exact_and_safe() {
     }
 }
 
+/// What a descriptor's path means later is another file, or none.
+#[test]
+fn no_command_names_a_disk_by_a_descriptor() {
+    let mut replaced = 0;
+    for mut facts in all_wrong() {
+        for disk in &mut facts.disks {
+            disk.place = Place { source: "/proc/900/fd/7".into(), ..disk.place.clone() };
+        }
+        for finding in findings(&facts) {
+            for (name, text) in finding.change.ways() {
+                assert!(!text.contains("/proc/900/fd"), "{}, {name}: {text}", finding.rule);
+                let told = text.contains("handed to the guest by a descriptor");
+                assert!(!told || text.lines().all(|line| line.starts_with('#')), "{text}");
+                replaced += usize::from(told);
+            }
+        }
+    }
+    assert!(replaced > 0, "some rule names the disk's file");
+}
+
 /// What QEMU's settings are called is in other hypervisors something else, or not there.
 #[test]
 fn other_kinds_of_guests_are_told_nothing_about_qemu() {

@@ -94,6 +94,17 @@ impl Change {
         }
     }
 
+    /// The same where it names no file by this descriptor's path: what it means by then, nobody knows.
+    #[must_use]
+    pub(super) fn without(mut self, descriptor: &str) -> Self {
+        for how in [&mut self.qemu, &mut self.libvirt, &mut self.proxmox] {
+            if how.contains(descriptor) {
+                UNNAMED.clone_into(how);
+            }
+        }
+        self
+    }
+
     /// What to do, by the system that one has; one entry where it is the same for all.
     pub fn ways(&self) -> Vec<(&'static str, &str)> {
         if self.qemu == self.libvirt && self.qemu == self.proxmox {
@@ -197,6 +208,10 @@ pub fn on_host(what: impl Into<String>, commands: impl Into<String>) -> Change {
         sets: None,
     }
 }
+
+/// In place of commands that would have to name what was handed over.
+const UNNAMED: &str = "# this disk was handed to the guest by a descriptor, and its file is not known: no command can name\n\
+                       # it; whoever starts the guest knows which file it is";
 
 /// Proxmox: takes the disk off the emulated controller; it is kept as `unused0`.
 const DETACH: &str = "# guest shut down; the disk becomes unused0 and is attached again\nqm set VMID --delete scsi0";

@@ -137,6 +137,10 @@ impl Rule {
             Severity::Severe => cause.to_owned(),
             _ => format!("{cause} Not measured here."),
         };
+        let change = match device.place().descriptor() {
+            Some(path) => change.without(path),
+            None => change,
+        };
         let mut finding = self.finding(self.severity, device.subject().clone(), cause, change);
         finding.evidence = looked_at.iter().flatten().cloned().collect();
         finding

@@ -158,7 +158,7 @@ fn look(args: &Args, ignore: &[Ignore], context: &Context) -> anyhow::Result<Vie
     let seen = scan::scan(&look);
     let (mut guests, own_guests) = pick::own(seen.guests, args.all, &args.guests);
     tried(&mut guests, &local, &context.paths.state);
-    let mut rows: Vec<Row> = pick::named(guests, &args.guests)?.into_iter().map(Row::of).collect();
+    let mut rows: Vec<Row> = pick::named(guests, args.all, &args.guests)?.into_iter().map(Row::of).collect();
     let (known, unread) = known(context);
     let reference = studies::named("quick")?.guest;
     for row in &mut rows {

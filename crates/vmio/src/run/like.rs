@@ -112,9 +112,10 @@ fn named<'a>(guests: &'a [Guest], word: &str) -> Result<&'a Guest, Failure> {
     match called(guests, word)[..] {
         [one] => Ok(&guests[one]),
         [] => {
-            let help = match guests.is_empty() {
+            let mut others = guests.iter().filter(|g| !g.is_vmios_own()).peekable();
+            let help = match others.peek().is_none() {
                 true => "no guest runs here; `vmio tax` measures a reference guest without one".to_owned(),
-                false => format!("guests that run here: {}; `vmio scan` says more of them", names(&mut guests.iter())),
+                false => format!("guests that run here: {}; `vmio scan` says more of them", names(&mut others)),
             };
             Err(Failure::new(Exit::Usage, format!("no guest called {word} runs on this host")).help(help))
         }
@@ -141,6 +142,10 @@ pub fn of(
     if guest.kind == "container" {
         let what = format!("{name} is a container: it has no virtual disk whose price could be measured");
         return Err(Failure::new(Exit::Usage, what).help("`vmio tax --like` is for virtual machines"));
+    }
+    if guest.is_vmios_own() {
+        let what = format!("{name} is a guest of vmio's own measurement, and no one's to be like");
+        return Err(Failure::new(Exit::Usage, what).help("`vmio tax` measures with such a guest"));
     }
     let disk = pick(guest, disk)?;
     let mut told = Vec::new();

@@ -16,14 +16,15 @@ const LISTED: usize = 12;
 pub fn own(mut guests: Vec<Guest>, all: bool, names: &[String]) -> (Vec<Guest>, usize) {
     let before = guests.len();
     if !all && names.is_empty() {
-        guests.retain(|g| g.ids.get("owner").is_none_or(|owner| owner != "vmio"));
+        guests.retain(|g| !g.is_vmios_own());
     }
     let left_out = before - guests.len();
     (guests, left_out)
 }
 
-/// The guests that the words name, all without a word. A word that names nobody is an error.
-pub fn named(guests: Vec<Guest>, words: &[String]) -> Result<Vec<Guest>, Failure> {
+/// The guests that the words name, all without a word. A word that names nobody is an error, which lists those that
+/// a scan without words shows: with `all` vmio's own, too.
+pub fn named(guests: Vec<Guest>, all: bool, words: &[String]) -> Result<Vec<Guest>, Failure> {
     if words.is_empty() {
         return Ok(guests);
     }
@@ -31,14 +32,14 @@ pub fn named(guests: Vec<Guest>, words: &[String]) -> Result<Vec<Guest>, Failure
     for word in words {
         let places = called(&guests, word);
         if places.is_empty() {
-            return Err(unknown(&guests, word));
+            return Err(unknown(own(guests, all, &[]), word));
         }
         places.into_iter().for_each(|place| wanted[place] = true);
     }
     Ok(guests.into_iter().zip(wanted).filter_map(|(guest, wanted)| wanted.then_some(guest)).collect())
 }
 
-fn unknown(guests: &[Guest], word: &str) -> Failure {
+fn unknown((guests, left_out): (Vec<Guest>, usize), word: &str) -> Failure {
     let failure = Failure::new(Exit::Usage, format!("no guest {word} runs here"));
     let names: Vec<_> = guests.iter().map(|g| shown::line(&g.name)).collect();
     let names: Vec<&str> = names.iter().map(|n| n.as_ref()).collect();
@@ -47,6 +48,9 @@ fn unknown(guests: &[Guest], word: &str) -> Failure {
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     match nearest(word, names.iter().copied()) {
         _ if word.contains('/') => failure.help("a file is given with an equals sign, as in --prometheus=FILE"),
+        _ if names.is_empty() && left_out > 0 => {
+            failure.help("only guests of vmio's own measurement run here; `vmio scan --all` shows them")
+        }
         _ if names.is_empty() => failure.help("no guest is visible at all; `vmio scan` lists what was searched for"),
         Some(near) => failure.help(format!("did you mean {near}? These run: {listed}{more}")),
         None => failure.help(format!("these run: {listed}{more}")),

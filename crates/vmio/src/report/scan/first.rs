@@ -6,6 +6,7 @@ use vmio_model::rules::change::Takes;
 use vmio_model::rules::{About, Finding, Severity};
 
 use super::Row;
+use super::text::is_to_be_like;
 use crate::fit::{self, WIDTH};
 use crate::report::text::Out;
 use crate::report::{finding, format};
@@ -67,7 +68,7 @@ fn sure(row: &Row, finding: &Finding) -> String {
             Some(times) => format!("gain {} times in {}", format::two(times), expected.source),
             None => format!("gain as in {}", expected.source),
         },
-        None if row.guest.kind == "qemu" => "its cost here is not measured (vmio tax --like)".into(),
+        None if is_to_be_like(row) => "its cost here is not measured (vmio tax --like)".into(),
         None => "its cost here is not measured".into(),
     };
     match finding.evidence.is_empty() {

@@ -167,7 +167,12 @@ fn table(out: &mut Out, view: &View, width: usize) {
 }
 
 fn nobody(out: &mut Out, view: &View) {
-    let seen = if view.root { "No guest runs on this host." } else { "No guest on this host is visible to this user." };
+    let seen = match (view.root, view.own_guests) {
+        (true, 0) => "No guest runs on this host.",
+        (true, _) => "No guest runs on this host but vmio's own.",
+        (false, 0) => "No guest on this host is visible to this user.",
+        (false, _) => "No guest on this host but vmio's own is visible to this user.",
+    };
     out.line(seen);
     let kinds = kinds::ALL.iter().map(|k| k.name());
     let all: Vec<&str> = kinds.chain(managers::ALL.iter().map(|m| m.name())).collect();
@@ -221,13 +226,18 @@ fn next(out: &mut Out, view: &View) {
         Some(first) => {
             let name = format::shell(std::slice::from_ref(&first.guest.name));
             command(out, &format!("vmio scan {name}"), "what to do about it, with the exact change");
-            if first.guest.kind == "qemu" {
+            if is_to_be_like(first) {
                 command(out, &format!("vmio tax --like {name}"), "measure a guest that is set up like it");
             }
             command(out, "vmio top", "who uses the disk and the network now");
         }
         None => command(out, "vmio tax", "measure this host with a reference guest"),
     }
+}
+
+/// Whether a guest can be measured that is set up like it. One of vmio's own is a measurement itself.
+pub(super) fn is_to_be_like(row: &Row) -> bool {
+    row.guest.kind == "qemu" && !row.guest.is_vmios_own()
 }
 
 /// All that is known of one guest, what to do first; `sources`: each setting on a line of its own with the

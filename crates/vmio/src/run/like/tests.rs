@@ -55,6 +55,19 @@ fn like(disk: Disk) -> Like {
     of(&guest(disk), None, None, AT, &host(), &quick()).unwrap()
 }
 
+#[test]
+fn a_guest_of_vmios_own_measurement_is_no_ones_to_be_like() {
+    let mut own = guest(disk("vda", "virtio-blk", "/srv/vms/a.raw"));
+    own.ids.insert("owner".into(), "vmio".into());
+    let refused = of(&own, None, None, AT, &host(), &quick()).unwrap_err();
+    assert!(refused.exit == Exit::Usage && refused.message.contains("vmio's own measurement"), "{refused}");
+    let unknown = named(std::slice::from_ref(&own), "nosuch").unwrap_err().help.unwrap();
+    assert!(unknown.starts_with("no guest runs here"), "{unknown}");
+    let other = Guest { name: "web2".into(), ids: Default::default(), ..own.clone() };
+    let unknown = named(&[own, other], "nosuch").unwrap_err().help.unwrap();
+    assert!(unknown.starts_with("guests that run here: web2;"), "{unknown}");
+}
+
 /// The guest's set-ups, in the order of the study.
 fn set_ups(like: &Like) -> Vec<String> {
     let matrix = |m: &Matrix| {
