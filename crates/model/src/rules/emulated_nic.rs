@@ -2,12 +2,12 @@
 //! over whole queues. Nor can an emulated card be held back: QEMU's own queue takes what the guest
 //! sends, so a bandwidth guarantee adds seconds of delay instead.
 
-use super::change::{NicTo, Takes, own_nic};
+use super::change::{NicTo, own_nic};
 use super::live::seen;
 use super::support::times;
 use super::{Change, Check, Finding, Need, Rule, Severity};
 use crate::cell::Cell;
-use crate::facts::{Changed, Gain, Measured, Nic};
+use crate::facts::{Changed, Gain, Measured, Nic, Subject};
 
 /// What QEMU's emulated cards begin with (`qemu-system-x86_64 -device help`, "Network devices").
 const EMULATED: [&str; 9] = ["e1000", "rtl8139", "pcnet", "vmxnet3", "ne2k", "i8255", "i8259", "tulip", "usb-net"];
@@ -40,22 +40,23 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
             times(&g.ratio)
         )
     };
-    rule.from_gains(m, m.sure_gains(Changed::Nic, GAIN).filter(to_virtio), cause, |_| advice())
+    rule.from_gains(m, m.sure_gains(Changed::Nic, GAIN).filter(to_virtio), cause, |g| advice(m, g))
 }
 
-/// Of a guest of vmio's own: that of a guest that runs is in its own words.
-fn advice() -> Change {
-    let what = "Give the guest a virtio-net card (it needs the driver); `vmio scan` prints the change for each guest \
-                that runs.";
-    let how = "vmio scan".to_owned();
-    Change {
-        what: what.to_owned(),
-        qemu: how.clone(),
-        libvirt: how.clone(),
-        proxmox: how,
-        takes: Takes::NextStart,
-        sets: None,
-    }
+/// The card that was measured in place of the other. Of a guest that runs the change is in its own words.
+fn advice(m: &Measured, gain: &Gain) -> Change {
+    let what = "Give the guest a virtio-net card (it needs the driver); `vmio scan` prints this with the names of each \
+                guest that runs.";
+    let (before, after) = (gain.before.lead.nic(), gain.after.lead.nic());
+    let vhost = after.is_some_and(|nic| nic.vhost);
+    let nic = Nic {
+        model: before.map(|nic| nic.model.clone()).into(),
+        backend: "tap".into(),
+        vhost_here: Some(vhost).into(),
+        ..Nic::unknown(Subject::net("GUEST", "net0"), m.from())
+    };
+    let queues = after.and_then(|nic| nic.queues).filter(|n| *n > 1);
+    Change { sets: None, ..own_nic(what, &nic, NicTo { virtio: true, vhost, queues, ..NicTo::default() }) }
 }
 
 fn is_emulated(model: &str) -> bool {
@@ -99,10 +100,39 @@ mod fixture {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::RULE;
+    use crate::cell::Subject;
     use crate::facts::Nic;
-    use crate::rules::findings;
-    use crate::testing::{live_nic, of_nic};
+    use crate::rules::{Change, findings};
+    use crate::testing::{Bench, live_nic, of_nic, over_bridge};
+
+    /// What a run found has its change like any other finding: the card that was measured.
+    #[test]
+    fn a_run_says_the_card_that_was_faster() {
+        let change = |vhost: bool, queues: Option<u32>| -> Change {
+            let mut faster = over_bridge(Some("virtio-net"), "iperf3-tcp");
+            let Subject::Path { nic: Some(nic), .. } = &mut faster.lead.subject else { panic!("a card") };
+            (nic.vhost, nic.queues) = (vhost, queues);
+            let bench = Bench::new()
+                .cell(over_bridge(None, "iperf3-tcp"), 40e9)
+                .cell(over_bridge(Some("e1000"), "iperf3-tcp"), 4e9)
+                .cell(faster, 20e9);
+            findings(&bench.facts()).into_iter().find(|f| f.rule == RULE.id).unwrap().change
+        };
+        let plain = change(false, None);
+        assert_eq!(plain.qemu, "# in its own -device: this in place of e1000, keep netdev= and mac=\nvirtio-net-pci");
+        assert!(plain.libvirt.starts_with("virsh edit DOMAIN\n") && plain.libvirt.ends_with("<model type='virtio'/>"));
+        assert!(plain.proxmox.contains("qm config VMID") && plain.proxmox.contains("s/^[^=,]+=/virtio=/"));
+        assert!(plain.ways().iter().all(|(_, how)| !how.contains("vmio scan") && !how.contains("vhost")));
+        let fast = change(true, Some(2));
+        assert!(
+            fast.qemu.contains("\nvhost=on,queues=2\n") && fast.qemu.ends_with("\nmq=on,vectors=6"),
+            "{}",
+            fast.qemu
+        );
+        assert!(fast.libvirt.ends_with("\nname='vhost' queues='2'"), "{}", fast.libvirt);
+    }
 
     #[test]
     fn a_card_that_runs_is_told_by_its_model() {
