@@ -22,7 +22,9 @@ use crate::summary::steady::settled_run;
 use crate::summary::{CellRow, Share, Summary, judge_of, pairs};
 
 pub use fact::{Blank, Fact, Sourced, Sources};
-pub use guest::{DeletedFile, Details, Disk, Guest, HostCpu, Nic, Overridden, PlacedThread, Processors, Unread};
+pub use guest::{
+    DeletedFile, Details, Disk, Guest, HostCpu, KVM_TRIED, Nic, Overridden, PlacedThread, Processors, Unread,
+};
 pub use names::{called, tell_apart};
 pub use place::Place;
 pub use setting::Setting;

@@ -5,7 +5,7 @@
 use super::change::{Names, Takes};
 use super::live::seen;
 use super::{Change, Check, Finding, Need, Rule, Severity};
-use crate::facts::Processors;
+use crate::facts::{KVM_TRIED, Processors};
 use crate::result::Accel;
 
 pub(super) const RULE: Rule = Rule {
@@ -28,6 +28,9 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
     let here = p.kvm_here.filter(|_| p.accel == Some(Accel::Tcg))?;
     let told = match here {
         true => "This host has /dev/kvm; whether KVM works was not tested.",
+        false if p.kvm_here.source() == Some(KVM_TRIED) => {
+            "KVM's device is there and opens, and a guest that was booted to try it did not run: see `vmio doctor`."
+        }
         false => {
             "This host has no working KVM: check the firmware's settings (VT-x, AMD-V), the kvm module, or, if the \
              host is itself a guest, nested virtualisation."
@@ -74,7 +77,20 @@ mod fixture {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::Fact;
     use crate::testing::{live_processors, of_processors};
+
+    /// The firmware's switch is on where the device is there.
+    #[test]
+    fn a_kvm_that_was_tried_is_not_told_to_be_switched_on() {
+        let cause = |kvm_here| {
+            let facts = of_processors(Processors { accel: Some(Accel::Tcg).into(), kvm_here, ..live_processors() });
+            RULE.check(&facts).remove(0).cause
+        };
+        let (missing, tried) = (cause(Some(false).into()), cause(Fact::read(Some(false), KVM_TRIED)));
+        assert!(missing.contains("firmware") && !tried.contains("firmware"), "{tried}");
+        assert!(tried.contains("did not run: see `vmio doctor`"), "{tried}");
+    }
 
     #[test]
     fn a_host_without_kvm_is_a_note() {

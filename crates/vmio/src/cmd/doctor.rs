@@ -11,7 +11,6 @@ use vmio_look::require::{self, Check, Requirement};
 use vmio_look::trace;
 use vmio_look::{Managed, managers};
 use vmio_model::cell::Nic;
-use vmio_model::result::Accel;
 use vmio_node::{Local, Node};
 use vmio_rig::disks::drivers;
 use vmio_rig::disks::places::{self, Ground, Listed};
@@ -19,6 +18,7 @@ use vmio_rig::disks::space;
 use vmio_rig::disks::targets;
 use vmio_rig::gentle::instance;
 use vmio_rig::guests;
+use vmio_rig::guests::qemu::NoKvm;
 use vmio_rig::image;
 use vmio_rig::lab;
 use vmio_rig::nets;
@@ -207,10 +207,6 @@ impl Watched {
     }
 }
 
-/// What lets guests run by KVM.
-const KVM: &str = "for KVM, enable hardware virtualisation in the firmware (on a virtual host: nested virtualisation), \
-    load kvm_intel or kvm_amd, and make sure that this user may open /dev/kvm";
-
 /// Runs the verb.
 pub fn run(_: &Args, context: &Context) -> Outcome {
     let local = Local::new();
@@ -282,13 +278,13 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
             }
         }
         text += "\n";
-        text += &match &accelerator {
-            Some(known) if known.accel == Accel::Tcg => {
-                fit::paragraph("accelerator  ", 13, &context.style.yellow(&known.reason))
-                    + &fit::paragraph("  help: ", 8, KVM)
+        text += &match (NoKvm::of(reader, accelerator.as_ref()), &accelerator) {
+            (Some(no_kvm), _) => {
+                fit::paragraph("accelerator  ", 13, &context.style.yellow(&no_kvm.reason))
+                    + &fit::paragraph("  help: ", 8, no_kvm.mend)
             }
-            Some(known) => fit::paragraph("accelerator  ", 13, &known.reason),
-            None => {
+            (None, Some(known)) => fit::paragraph("accelerator  ", 13, &known.reason),
+            (None, None) => {
                 fit::paragraph("accelerator  ", 13, "not known yet: the first guest finds out with a short test boot")
             }
         };

@@ -6,6 +6,7 @@ use std::fs::{self, OpenOptions};
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 use serde::{Deserialize, Serialize};
 use vmio_model::result::Accel;
 use vmio_node::Reader;
@@ -76,6 +77,46 @@ pub fn choose(ctx: &LaunchCtx<'_>, image: &Image) -> Result<Accelerator> {
     Ok(accelerator)
 }
 
+/// Why guests have no KVM here, as far as that is known without booting one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoKvm {
+    /// What was seen.
+    pub reason: String,
+    /// What to do about just that.
+    pub mend: &'static str,
+}
+
+impl NoKvm {
+    /// Of the device as it is now, and of what a test boot found (`known`). Only looks.
+    pub fn of(node: &dyn Reader, known: Option<&Accelerator>) -> Option<Self> {
+        let there = matches!(node.stat(Path::new(DEVICE)), Ok(Some(_)));
+        let (both, effective) = (Access::READ_OK | Access::WRITE_OK, AtFlags::EACCESS);
+        let opens = || accessat(CWD, DEVICE, both, effective).is_ok();
+        Self::seen(there, there && opens(), known)
+    }
+
+    fn seen(there: bool, opens: bool, known: Option<&Accelerator>) -> Option<Self> {
+        let (reason, mend) = match (there, opens) {
+            (false, _) => (
+                format!("software emulation: {DEVICE} does not exist"),
+                "for KVM, enable hardware virtualisation in the firmware (on a virtual host: nested virtualisation) \
+                 and load kvm_intel or kvm_amd",
+            ),
+            (true, false) => (
+                format!("software emulation: {DEVICE} cannot be opened by this user"),
+                "for KVM, add this user to the device's group (most often kvm)",
+            ),
+            (true, true) => (
+                known.filter(|known| known.accel == Accel::Tcg)?.reason.clone(),
+                "the firmware's switch is on, for the device is there and opens: what this host's processor or \
+                 hypervisor gives to KVM runs no guest. If the host is itself a guest, its own host must pass on \
+                 virtualisation of the same maker (nested); else try another kernel or QEMU",
+            ),
+        };
+        Some(Self { reason, mend })
+    }
+}
+
 /// This boot of the host, its kernel, and its QEMU.
 fn host(node: &dyn Reader) -> Result<String> {
     let boot = system::boot_id(node)?;
@@ -105,6 +146,21 @@ fn remember(file: &Path, answer: Remembered) -> Result<()> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    /// A switch that is on is not told to be turned on.
+    #[test]
+    fn advice_follows_what_keeps_kvm_from_running_guests() {
+        let tried = |accel: Accel| Accelerator { accel, reason: "a guest with KVM ended (kvm_buf_set_msrs)".into() };
+        let (tcg, kvm) = (tried(Accel::Tcg), tried(Accel::Kvm));
+        let missing = NoKvm::seen(false, false, Some(&tcg)).unwrap();
+        assert!(missing.reason.contains("does not exist") && missing.mend.contains("in the firmware"), "{missing:?}");
+        let refused = NoKvm::seen(true, false, None).unwrap();
+        assert!(refused.mend.contains("group") && !refused.mend.contains("firmware"), "{refused:?}");
+        let fails = NoKvm::seen(true, true, Some(&tcg)).unwrap();
+        assert_eq!(fails.reason, tcg.reason);
+        assert!(fails.mend.contains("nested") && !fails.mend.contains("enable"), "{fails:?}");
+        assert_eq!((NoKvm::seen(true, true, Some(&kvm)), NoKvm::seen(true, true, None)), (None, None));
+    }
 
     #[test]
     fn an_answer_holds_for_its_host_only() {

@@ -28,7 +28,7 @@ use effective::{Asked, Sources};
 use exchange::Exchanger;
 use launch::Booted;
 
-pub use accel::known as known_accelerator;
+pub use accel::{NoKvm, known as known_accelerator};
 pub use version::why_not;
 
 /// The machine of our guests (QEMU `-machine`).
