@@ -18,7 +18,7 @@ pub(super) const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug
 /// What the watch needs of a host, in the order in which to mend it.
 pub const REQUIREMENTS: &[Requirement] = &[
     Requirement {
-        name: "tracing rights",
+        name: "tracefs rights",
         why: WHY,
         mend: "run as root",
         check: |n| match place(n) {
