@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use disk::{To, engine, known_everywhere, own_disk, thrown_away};
 pub use names::{Names, comment, shell, xml};
-pub use nic::{NicTo, own_nic};
+pub use nic::{NicTo, new_card, own_nic};
 pub use qmp::qmp;
 pub use slot::slot_without;
 pub(super) use slot::{chained, read_slot};

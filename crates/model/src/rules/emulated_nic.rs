@@ -2,7 +2,7 @@
 //! over whole queues. Nor can an emulated card be held back: QEMU's own queue takes what the guest
 //! sends, so a bandwidth guarantee adds seconds of delay instead.
 
-use super::change::{NicTo, own_nic};
+use super::change::{NicTo, new_card, own_nic};
 use super::live::seen;
 use super::support::times;
 use super::{Change, Check, Finding, Need, Rule, Severity};
@@ -49,14 +49,17 @@ fn advice(m: &Measured, gain: &Gain) -> Change {
                 guest that runs.";
     let (before, after) = (gain.before.lead.nic(), gain.after.lead.nic());
     let vhost = after.is_some_and(|nic| nic.vhost);
+    // Whatever a study calls it, what is pasted holds no more than a name.
+    let plain = |model: &String| model.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     let nic = Nic {
-        model: before.map(|nic| nic.model.clone()).into(),
+        model: before.map(|nic| nic.model.clone()).filter(plain).into(),
         backend: "tap".into(),
         vhost_here: Some(vhost).into(),
         ..Nic::unknown(Subject::net("GUEST", "net0"), m.from())
     };
     let queues = after.and_then(|nic| nic.queues).filter(|n| *n > 1);
-    Change { sets: None, ..own_nic(what, &nic, NicTo { virtio: true, vhost, queues, ..NicTo::default() }) }
+    let change = own_nic(what, &nic, NicTo { virtio: true, vhost, queues, ..NicTo::default() });
+    Change { sets: None, proxmox: new_card(queues), ..change }
 }
 
 fn is_emulated(model: &str) -> bool {
@@ -123,7 +126,8 @@ mod tests {
         let plain = change(false, None);
         assert_eq!(plain.qemu, "# in its own -device: this in place of e1000, keep netdev= and mac=\nvirtio-net-pci");
         assert!(plain.libvirt.starts_with("virsh edit DOMAIN\n") && plain.libvirt.ends_with("<model type='virtio'/>"));
-        assert!(plain.proxmox.contains("qm config VMID") && plain.proxmox.contains("s/^[^=,]+=/virtio=/"));
+        let set = "qm shutdown VMID && \\\nqm set VMID --net0 virtio=MAC,bridge=BRIDGE && \\\nqm start VMID";
+        assert_eq!(plain.proxmox, set);
         assert!(plain.ways().iter().all(|(_, how)| !how.contains("vmio scan") && !how.contains("vhost")));
         let fast = change(true, Some(2));
         assert!(
@@ -132,6 +136,7 @@ mod tests {
             fast.qemu
         );
         assert!(fast.libvirt.ends_with("\nname='vhost' queues='2'"), "{}", fast.libvirt);
+        assert!(fast.proxmox.contains("bridge=BRIDGE,queues=2 && "), "{}", fast.proxmox);
     }
 
     #[test]

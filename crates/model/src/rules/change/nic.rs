@@ -234,6 +234,17 @@ fn proxmox(nic: &Nic, to: NicTo) -> String {
     chained(&[read_slot("card", &vmid, &slot, &less), shutdown, set, start])
 }
 
+/// Proxmox's commands for a virtio-net card of a guest that is not known, with `VMID`, `MAC` and `BRIDGE` for the
+/// reader's own, which `qm` refuses.
+pub fn new_card(queues: Option<u32>) -> String {
+    let queues = queues.map_or_else(String::new, |n| format!(",queues={n}"));
+    chained(&[
+        "qm shutdown VMID".to_owned(),
+        format!("qm set VMID --net0 virtio=MAC,bridge=BRIDGE{queues}"),
+        "qm start VMID".to_owned(),
+    ])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
