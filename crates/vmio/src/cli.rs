@@ -13,11 +13,11 @@ use vmio_model::failure::{Exit, Failure};
 
 use crate::cmd::{Verb, scan};
 use crate::context::{Context, Outcome};
-use crate::files;
 use crate::paths::Paths;
 use crate::report::scan::nagios;
 use crate::store::StoreError;
 use crate::term::{self, Style, Unwritten};
+use crate::{files, fit};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -146,23 +146,25 @@ fn exit_of(e: &anyhow::Error) -> Exit {
     failure(e).map_or(Exit::Failed, |f| f.exit)
 }
 
-/// `error: …`, the causes that say something new, and `help: …`.
+/// `error: …`, the causes that say something new, and `help: …`. Of several errors each line is one.
 fn render(e: &anyhow::Error, style: Style) -> String {
     // What has a help of its own says only there what to do.
     let first = failure(e).filter(|_| e.downcast_ref::<vmio_node::Error>().is_some()).map(|f| f.message);
     let mut last = first.unwrap_or_else(|| e.to_string());
-    let mut text = format!("{} {last}\n", style.red("error:"));
+    let error = format!("{} ", style.red("error:"));
+    let mut text: String = last.lines().map(|line| fit::paragraph(&error, 7, line)).collect();
     for cause in e.chain().skip(1) {
         let cause = cause.to_string();
         // Libraries often say the same thing twice on the way up.
         let (said, new) = (last.to_lowercase(), cause.to_lowercase());
         if !said.contains(&new) && !new.contains(&said) {
-            text += &format!("  cause: {cause}\n");
+            let lead = |i: usize| if i == 0 { "  cause: " } else { "         " };
+            text += &cause.lines().enumerate().map(|(i, line)| fit::paragraph(lead(i), 9, line)).collect::<String>();
             last = cause;
         }
     }
     if let Some(help) = failure(e).and_then(|f| f.help) {
-        text += &format!("  {} {help}\n", style.cyan("help:"));
+        text += &fit::paragraph(&format!("  {} ", style.cyan("help:")), 8, &help);
     }
     text
 }
@@ -185,5 +187,18 @@ mod tests {
         assert_eq!(exit_of(&e), Exit::Precondition);
         let text = render(&e, Style::PLAIN);
         assert_eq!(text, "error: loading run 3\n  cause: cannot open /x\n  cause: disk on fire\n  help: put it out\n");
+        let long = |word: &str| [word; 30].join(" ");
+        let e = anyhow::Error::msg(long("burnt")).context(
+            Failure::new(Exit::Usage, format!("a:1: {}\na:2: {}", long("this"), long("that"))).help(long("do")),
+        );
+        for style in [Style::PLAIN, Style::COLOUR] {
+            let text = render(&e, style).replace("\x1b[0m", "").replace("\x1b[31;1m", "").replace("\x1b[36m", "");
+            assert!(text.lines().all(|line| fit::columns(line) <= fit::WIDTH), "{text}");
+            for begins in
+                ["error: a:1: this", "error: a:2: that", "       that", "  cause: burnt", "  help: do", "        do"]
+            {
+                assert!(text.lines().any(|line| line.starts_with(begins)), "{begins}: {text}");
+            }
+        }
     }
 }

@@ -107,6 +107,26 @@ pub fn paragraph(lead: &str, indent: usize, text: &str) -> String {
     lines(text, WIDTH - indent).iter().enumerate().map(line).collect()
 }
 
+/// The lines of a text, those that are too long broken at spaces; what goes on stands further in.
+pub fn folded(text: &str) -> String {
+    let folded = |line: &str| {
+        let indent = line.len() - line.trim_start().len();
+        paragraph(&" ".repeat(indent), indent + 2, line.trim_start())
+    };
+    let one = |line: &str| if columns(&unstyled(line)) > WIDTH { folded(line) } else { format!("{line}\n") };
+    text.lines().map(one).collect::<String>().trim_end_matches('\n').to_owned()
+}
+
+/// A text without the sequences of a style, which take no columns.
+fn unstyled(text: &str) -> Cow<'_, str> {
+    let mut parts = text.split("\x1b[");
+    let first = parts.next().unwrap_or_default();
+    match first.len() == text.len() {
+        true => Cow::Borrowed(text),
+        false => Cow::Owned(parts.fold(first.to_owned(), |all, part| all + part.split_once('m').map_or(part, |p| p.1))),
+    }
+}
+
 /// The words of a text, numbers with their units.
 fn words(text: &str) -> Vec<String> {
     const UNITS: [&str; 5] = ["s", "min", "MiB", "GiB", "GB/s"];
@@ -199,6 +219,17 @@ mod tests {
         assert_eq!(lines("a /srv/images/one/two.qcow2 b", 14), ["a /srv/images/", "one/two.qcow2", "b"]);
         assert_eq!(lines("aaaaaaaaaa", 4), ["aaaa", "aaaa", "aa"]);
         assert_eq!(lines("", 4), [""]);
+    }
+
+    #[test]
+    fn what_is_too_long_goes_on_further_in_and_what_is_short_stays() {
+        assert_eq!(folded("  a\n\nb"), "  a\n\nb");
+        let styled = format!("\x1b[31;1merror:\x1b[0m {}", "a".repeat(73));
+        assert_eq!(folded(&styled), styled, "what styles it takes no columns");
+        let long = format!("  {}", "one two ".repeat(15));
+        let lines: Vec<String> = folded(&long).lines().map(str::to_owned).collect();
+        assert!(lines.len() == 2 && lines.iter().all(|line| columns(line) <= WIDTH), "{lines:?}");
+        assert!(lines[0].starts_with("  one") && lines[1].starts_with("    one"), "{lines:?}");
     }
 
     proptest! {

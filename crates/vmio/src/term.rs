@@ -7,6 +7,7 @@ use std::io::{self, IsTerminal, Write};
 use vmio_model::shown;
 
 use crate::document::{self, Document};
+use crate::fit;
 
 mod closed;
 
@@ -136,8 +137,14 @@ pub fn json(document: &impl Document) -> Result<(), Unwritten> {
     print_exact(&document::text(document))
 }
 
-/// A line for the person on standard error: plan, progress, warnings. Never fails.
+/// Lines for the person on standard error: plan, progress, warnings, errors; [folded](fit::folded) where they are
+/// too long. Never fails.
 pub fn note(text: &str) {
+    note_exact(&fit::folded(&Style::stderr().clean(text)));
+}
+
+/// The same of what is not to be folded: lines of somebody's file, with a caret below.
+pub fn note_exact(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", Style::stderr().clean(text));
 }
 

@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
-use bed::{Bed, fixture};
+use bed::{Bed, fixture, problems};
 
 /// A directory with links to the programs of these names, to serve as the whole `PATH`.
 fn programs(bed: &Bed, names: &[&str]) -> PathBuf {
@@ -45,9 +45,10 @@ fn every_bad_study_is_refused_with_file_line_key_and_what_was_meant() {
         let (said, help) = ended.err.split_once("\n  help: ").unwrap_or_else(|| panic!("{name}: {}", ended.err));
         assert!(help.contains("docs/study.md"), "{name}: {help}");
         // The choice there is grows with every entry of an extension point.
-        let said: Vec<&str> = said
-            .trim_start_matches("error: ")
-            .lines()
+        assert!(ended.err.lines().all(|line| line.chars().count() <= 80), "{}", ended.err);
+        let problems = problems(said);
+        let said: Vec<&str> = problems
+            .iter()
             .map(|l| l.trim_start_matches("./"))
             .map(|l| l.split(" (there is ").next().unwrap().split("; there is ").next().unwrap())
             .collect();

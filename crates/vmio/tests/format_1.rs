@@ -1,6 +1,7 @@
 //! Stores of format 1, which vmio made before cells had actors: they are brought up to date whole, or not at all.
 #![allow(clippy::unwrap_used)]
 
+use crate::help::bed::unfolded;
 use crate::help::old;
 
 use std::fs;
@@ -112,7 +113,8 @@ fn who_cannot_write_an_older_store_is_told_how_to_mend_it() {
         assert!(e.help().unwrap().contains("as a user who can write it: vmio runs list"), "{e}");
     }
     assert_eq!(output.status.code(), Some(3));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("has the format of an older vmio (1, this one's is 2)"));
+    let said = unfolded(&String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("has the format of an older vmio (1, this one's is 2)"));
     assert_eq!(before, (fs::read(&path).unwrap(), fs::metadata(&path).unwrap().modified().unwrap()));
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common;
+use crate::help::bed::unfolded;
 use crate::help::old;
 
 use std::fs;
@@ -151,7 +152,7 @@ fn what_is_no_export_is_refused_in_words() {
         }
         let began = Instant::now();
         let output = vmio(&["runs", "import", file.to_str().unwrap()], dir.path());
-        let said = String::from_utf8(output.stderr).unwrap();
+        let said = unfolded(&String::from_utf8(output.stderr).unwrap());
         assert_eq!(output.status.code(), Some(1), "{name}: {said}");
         assert!(said.contains(wanted), "{name}: no {wanted:?} in {said}");
         assert!(said.contains(file.to_str().unwrap()) && said.contains("export N --format json"), "{name}: {said}");

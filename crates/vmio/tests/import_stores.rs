@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common;
+use crate::help::bed::unfolded;
 use crate::help::old;
 
 use std::fs;
@@ -174,7 +175,7 @@ fn what_is_no_store_is_told_as_what_it_is() {
         fs::write(there.path().join("x.db"), &bytes).unwrap();
         let before = all_of(there.path());
         let output = import("x.db", there.path(), here.path());
-        let said = String::from_utf8(output.stderr).unwrap();
+        let said = unfolded(&String::from_utf8(output.stderr).unwrap());
         assert_eq!(output.status.code(), Some(1), "{name}: {said}");
         assert!(said.contains(wanted), "{name}: no {wanted:?} in {said}");
         assert!(said.contains("help: give a store, or a file that `vmio runs export"), "{name}: {said}");
@@ -189,7 +190,7 @@ fn what_is_no_store_is_told_as_what_it_is() {
         ("a pipe", 1, "is no store of vmio: it is a pipe"),
     ] {
         let output = import(name, there.path(), here.path());
-        let said = String::from_utf8(output.stderr).unwrap();
+        let said = unfolded(&String::from_utf8(output.stderr).unwrap());
         assert_eq!(output.status.code(), Some(code), "{name}: {said}");
         assert!(said.contains(wanted), "{name}: no {wanted:?} in {said}");
         assert!(said.contains("help: give a store, or a file that `vmio runs export"), "{name}: {said}");
@@ -395,7 +396,7 @@ fn a_run_that_cannot_be_taken_does_not_bar_the_others() {
         .env("VMIO_STATE", here.path())
         .output()
         .unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
+    let said = unfolded(&String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(1), "{said}");
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(told["imported"], json!([1, 2]));

@@ -8,7 +8,7 @@ use crate::help::old;
 
 use std::collections::BTreeSet;
 
-use bed::Bed;
+use bed::{Bed, problems};
 use serde_json::{Value, json};
 use vmio::store::{Imported, NewRun, Store};
 use vmio::studies;
@@ -261,7 +261,8 @@ fn an_old_study_is_told_how_each_of_its_keys_is_written_now() {
     let keys = ["targets", "guests", "drivers", "caches", "aios", "iothreads", "options"];
     let old = lines.iter().filter(|line| keys.iter().any(|key| line.starts_with(&format!("{key} =")))).count();
     let mut told = 0;
-    for problem in said.trim_start_matches("error: ").lines().filter_map(|l| l.strip_prefix(path.to_str().unwrap())) {
+    let problems = problems(said.split("\n  help: ").next().unwrap());
+    for problem in problems.iter().filter_map(|l| l.strip_prefix(path.to_str().unwrap())) {
         let (line, what) = problem[1..].split_once(": ").unwrap();
         let spelling = what.split('`').nth(1).unwrap();
         assert!(what.ends_with("` now"), "{what}");

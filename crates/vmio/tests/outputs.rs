@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use crate::common;
+use crate::help::bed::unfolded;
 
 use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -125,7 +126,7 @@ fn a_full_state_disk_is_named_with_what_to_do() {
         command.args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]);
         command.arg(dir.path()).arg(from.path()).arg(room).arg(env!("CARGO_BIN_EXE_vmio")).args(args);
         let output = command.env("VMIO_STATE", dir.path()).stdin(Stdio::null()).output().unwrap();
-        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+        (String::from_utf8(output.stdout).unwrap(), unfolded(&String::from_utf8(output.stderr).unwrap()))
     };
     // What is stored can be shown; nothing can be added.
     let (out, said) = full("4m", &["runs", "list"]);

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::channel;
 
-use bed::{Bed, Ended, fixture};
+use bed::{Bed, Ended, fixture, unfolded};
 use schema::fits;
 
 fn tool(program: &str, args: &[&str]) -> String {
@@ -307,6 +307,7 @@ fn what_names_another_disk_after_the_plan_is_not_written() {
         fs::remove_file(path).unwrap();
         exchange();
         let (code, said) = asking.yes();
+        let said = unfolded(&said);
         assert_eq!(code, Some(3), "{said}");
         for word in ["names another device now", "What was planned and confirmed is", "nothing was written"] {
             assert!(said.contains(word), "no {word:?} in {said}");

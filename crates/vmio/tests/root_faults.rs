@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bed::{Bed, Companion, Ended, fixture};
+use bed::{Bed, Companion, Ended, fixture, unfolded};
 use vmio_model::result::RunState;
 
 fn tool(program: &str, args: &[&str]) -> String {
@@ -199,8 +199,8 @@ fn a_store_without_space_keeps_what_it_has_and_undoes_the_rest() {
     // What was measured is kept, so the result is partial; and a person reads what to do.
     let ended = ended.with(4).says(&["error: run 1 broke off;", "samples are kept", "help: free some space there"]);
     let full = ["", "/journals", "/run"].map(|below| format!("the disk of {}{below} is full", state.display()));
-    let raw = ended.err.contains("No space left");
-    assert!(raw || full.iter().any(|f| ended.err.contains(f)), "{}", ended.err);
+    let err = unfolded(&ended.err);
+    assert!(err.contains("No space left") || full.iter().any(|f| err.contains(f)), "{err}");
     drop(filler);
     fs::remove_file(state.join("filler")).unwrap();
     assert!(!stored().unwrap().samples.is_empty());
@@ -301,7 +301,7 @@ fn without_root_a_file_is_measured_and_the_report_says_that_nothing_was_held() {
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
     let held = json["environment"]["native_limits"].as_str().unwrap();
     assert!(held.starts_with("not held: "), "{held}");
-    assert!(err.contains("the native side is not held to the guest's resources"), "{err}");
+    assert!(unfolded(&err).contains("the native side is not held to the guest's resources"), "{err}");
     assert_eq!(vmio_node::leftovers(&at("s/journals")), Vec::<String>::new());
 }
 

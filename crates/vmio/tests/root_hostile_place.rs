@@ -14,7 +14,7 @@ use std::process::{Child, Command};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use bed::{Bed, Ended, fixture};
+use bed::{Bed, Ended, fixture, unfolded};
 
 /// The other user: `nobody`.
 const OTHER: u32 = 65534;
@@ -122,7 +122,7 @@ impl Hostile {
 }
 
 fn says_what_happened(ended: Ended) -> Ended {
-    assert!(!ended.err.contains("not undone"), "{}", ended.err);
+    assert!(!unfolded(&ended.err).contains("not undone"), "{}", ended.err);
     ended.says(&["is not what vmio made there any more", "vmio wrote to its own file alone and has ended the run"])
 }
 

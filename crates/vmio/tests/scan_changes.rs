@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common;
+use crate::help::bed::unfolded;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -59,20 +60,20 @@ fn a_configuration_that_is_wrong_is_told_with_its_line_and_one_of_others_is_not_
     let scan = |more: &[&str]| vmio(dir.path(), &[&["scan", &config][..], more].concat());
     fs::write(&file, "ignore = [\n  'no-discard',\n  'no-such-rule',\n]\n").unwrap();
     let output = scan(&[]);
-    let err = text(&output.stderr);
+    let err = unfolded(&text(&output.stderr));
     assert_eq!(output.status.code(), Some(2), "{err}");
     assert!(err.contains("scan.toml:3: ignore: ") && err.contains("there is no rule no-such-rule"), "{err}");
     fs::write(&file, "ignore = ['no-discard', 'sparse-file@db*']\n").unwrap();
     assert_eq!(scan(&[]).status.code(), Some(0));
     fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
     let output = scan(&[]);
-    assert!(output.status.code() == Some(2) && text(&output.stderr).contains("can be written by others"));
+    assert!(output.status.code() == Some(2) && unfolded(&text(&output.stderr)).contains("can be written by others"));
     // A check plugin says so in its own way.
     let output = scan(&["--nagios"]);
     assert!(output.status.code() == Some(3) && text(&output.stdout).contains("can be written by others"));
     // The default one of another user is in the XDG configuration directory: tests/ runs as any user.
     let output = vmio(dir.path(), &["scan", "--config", "/nowhere/scan.toml"]);
-    assert!(output.status.code() == Some(2) && text(&output.stderr).contains("cannot be read"));
+    assert!(output.status.code() == Some(2) && unfolded(&text(&output.stderr)).contains("cannot be read"));
 }
 
 /// A scan as it is read back from the JSON that it was printed as.

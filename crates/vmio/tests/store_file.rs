@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common;
+use crate::help::bed::unfolded;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -80,7 +81,7 @@ fn a_store_that_is_not_as_vmio_makes_it_is_refused() {
         ] {
             let began = std::time::Instant::now();
             let output = Command::new(env!("CARGO_BIN_EXE_vmio")).args(&args).output().unwrap();
-            let said = String::from_utf8(output.stderr).unwrap();
+            let said = unfolded(&String::from_utf8(output.stderr).unwrap());
             assert_eq!(output.status.code(), Some(1), "{what} {args:?}: {said}");
             assert!(said.contains("is not as vmio makes a store") && said.contains(what), "{args:?}: {said}");
             assert!(said.contains("help: ") && output.stdout.is_empty(), "{said}");

@@ -132,7 +132,7 @@ fn read(paths: &[PathBuf], links: &Links) -> anyhow::Result<Result<Loaded, Polic
 /// Shows warnings and problems on standard error; a refused policy is a usage error.
 fn accepted(read: Result<Loaded, PolicyError>) -> anyhow::Result<Policy> {
     let style = Style::stderr();
-    let show = |label: &str, all: &[Problem]| all.iter().for_each(|p| term::note(&p.snippet(label)));
+    let show = |label: &str, all: &[Problem]| all.iter().for_each(|p| term::note_exact(&p.snippet(label)));
     match read {
         Ok(loaded) => {
             show(&style.yellow("warning"), &loaded.warnings);

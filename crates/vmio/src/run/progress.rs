@@ -141,7 +141,7 @@ impl Progress {
 
     /// A line that stays.
     pub fn line(&self, text: &str) {
-        let text = folded(&shown::lines(text));
+        let text = fit::folded(&shown::lines(text));
         let mut err = std::io::stderr().lock();
         let _ = if self.terminal { writeln!(err, "\r\x1b[K{text}") } else { writeln!(err, "{text}") };
     }
@@ -163,16 +163,6 @@ impl Progress {
             let _ = err.flush();
         }
     }
-}
-
-/// Lines that are too long, broken at spaces; what goes on stands further in.
-pub fn folded(text: &str) -> String {
-    let folded = |line: &str| {
-        let indent = line.len() - line.trim_start().len();
-        fit::paragraph(&" ".repeat(indent), indent + 2, line.trim_start())
-    };
-    let one = |line: &str| if fit::columns(line) > fit::WIDTH { folded(line) } else { format!("{line}\n") };
-    text.lines().map(one).collect::<String>().trim_end_matches('\n').to_owned()
 }
 
 #[cfg(test)]
@@ -235,10 +225,9 @@ mod tests {
         let lines = wide.round(0, &BTreeMap::from([(long.clone(), known)]), 9.0);
         assert_eq!((lines[1].trim(), lines[2].trim()), (&*long, "93 %"), "{lines:?}");
         assert!(lines[3].contains("0 of 1 shares still wider than ±10 points"), "{lines:?}");
-        for line in native.iter().chain(&lines).map(|line| folded(line)) {
+        for line in native.iter().chain(&lines).map(|line| fit::folded(line)) {
             assert!(line.lines().all(|line| fit::columns(line) <= fit::WIDTH), "{line}");
         }
-        assert_eq!(folded("  a\n\nb"), "  a\n\nb", "what is short stays as it is");
         let early = progress("").round(0, &BTreeMap::new(), 9.0);
         assert_eq!(early.len(), 1, "{early:?}");
         assert!(early[0].starts_with("round 1 done after 9 s: no share yet; about "), "{early:?}");

@@ -50,13 +50,31 @@ impl Ended {
     #[track_caller]
     pub fn says(self, words: &[&str]) -> Ended {
         // Wherever a line ends.
-        let [err, out] = [&self.err, &self.out].map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
+        let [err, out] = [&self.err, &self.out].map(|text| unfolded(text));
         for word in words {
-            let word = word.split_whitespace().collect::<Vec<_>>().join(" ");
+            let word = unfolded(word);
             assert!(err.contains(&word) || out.contains(&word), "no {word:?} in: {}{}", self.out, self.err);
         }
         self
     }
+}
+
+/// A text without its line ends: those of a terminal's width may be anywhere.
+pub fn unfolded(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The problems of a file, a line each, without the word before each.
+pub fn problems(said: &str) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for line in said.lines() {
+        match (line.strip_prefix("error: "), all.last_mut()) {
+            (Some(problem), _) => all.push(problem.to_owned()),
+            (None, Some(last)) if line.starts_with("       ") => *last += &format!(" {}", line.trim_start()),
+            _ => panic!("{line:?} begins otherwise: {said}"),
+        }
+    }
+    all
 }
 
 /// Where journals are obeyed: with `sudo make test` cargo's own directory is another user's.
