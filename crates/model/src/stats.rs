@@ -172,9 +172,29 @@ impl Convergence {
     }
 }
 
+/// How well a ratio is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Known {
+    /// Well enough to be cited.
+    Well,
+    /// Its interval is wider than wanted.
+    TooWide,
+    /// Too few pairs or boots for an interval that says anything.
+    NotYet,
+}
+
+/// How well a ratio is known, by the rule.
+pub fn known(ratio: &Ratio, rule: &Convergence) -> Known {
+    match ratio.interval.filter(|_| ratio.pairs >= rule.min_pairs && ratio.boots >= rule.min_boots) {
+        Some(_) if rule.is_narrow(ratio) => Known::Well,
+        Some(interval) if told(Some(interval), ratio.pairs).is_some() => Known::TooWide,
+        _ => Known::NotYet,
+    }
+}
+
 /// Whether the ratio is known well enough to be cited.
 pub fn converged(ratio: &Ratio, rule: &Convergence) -> bool {
-    ratio.pairs >= rule.min_pairs && ratio.boots >= rule.min_boots && rule.is_narrow(ratio)
+    known(ratio, rule) == Known::Well
 }
 
 /// What this machine cannot tell apart, from a run of a cell against itself.

@@ -122,6 +122,27 @@ fn a_gentle_plan_promises_an_end_only_where_the_others_can_be_seen_to_slow_down(
 }
 
 #[test]
+fn a_run_that_its_time_budget_is_likely_to_end_is_told_under_a_head_of_its_own() {
+    let told = |minutes: f64, baseline: &str| {
+        let mut plan = planned(baseline);
+        plan.study.repeat.max_minutes = minutes;
+        plan.cost = estimate(&plan.study, &figures::workloads(), &plan.cost.rates);
+        report::plan::text(&plan)
+    };
+    assert!(!told(600.0, "").contains("cut short"));
+    let short = told(0.2, "");
+    let lines: Vec<&str> = short.lines().collect();
+    let time = lines.iter().position(|line| line.starts_with("  time ")).unwrap();
+    assert!(
+        lines[time + 1..][..2].iter().any(|line| line.starts_with("  cut short  the time budget of 12 s")),
+        "{short}"
+    );
+    assert!(short.contains("shares will not be known") && !told(0.2, BASELINES[2]).contains("share"), "{short}");
+    let writes = short.split_once("  writes ").unwrap().1;
+    assert!(!writes.contains("time budget"), "{short}");
+}
+
+#[test]
 fn a_gentle_plan_speaks_of_a_cap_where_a_cell_is_left_to_keep_to_it() {
     let neighbour = |name: &&str| Neighbour { pid: 812, kind: Kind::Qemu, name: (*name).into(), threads: Vec::new() };
     let told = |skipped: usize, others: &[&str]| {

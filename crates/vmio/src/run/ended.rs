@@ -2,8 +2,10 @@
 
 use vmio_model::failure::Exit;
 use vmio_model::result::{Run, RunState, Skipped};
+use vmio_model::stats::{Convergence, Known, Ratio, known};
 use vmio_model::study::{DoneReason, Study};
 use vmio_model::summary::{answers, summarise};
+use vmio_model::words::{count, two};
 
 /// The code that a run ends with. One that measured nothing of what it was asked is no more than a part of it.
 pub fn exit_of(run: &Run) -> Exit {
@@ -23,6 +25,21 @@ fn limit(study: &Study, reason: DoneReason) -> Option<String> {
     }
 }
 
+/// How many of the shares are open, in words: those of which too little is known, and those that are known too
+/// coarsely. `None` where none is.
+pub fn open<'a>(shares: impl IntoIterator<Item = &'a Ratio>, rule: &Convergence) -> Option<String> {
+    let all: Vec<Known> = shares.into_iter().map(|share| known(share, rule)).collect();
+    let of = |wanted| all.iter().filter(|known| **known == wanted).count();
+    let (early, wide) = (of(Known::NotYet), of(Known::TooWide));
+    let whole = format!("of {} shares ", all.len());
+    let needs = format!("{} and {}", count(rule.min_pairs as usize, "pair"), count(rule.min_boots as usize, "boot"));
+    let early_told = (early > 0).then(|| format!("{early} {whole}not known yet (each needs {needs})"));
+    let whole = if early > 0 { "" } else { &whole };
+    let wide_told = (wide > 0).then(|| format!("{wide} {whole}wider than ±{} points", two(rule.half_width * 100.0)));
+    let told: Vec<String> = early_told.into_iter().chain(wide_told).collect();
+    (!told.is_empty()).then(|| told.join(", "))
+}
+
 /// Why a run ended by itself, what it lacks, and what would help, a line each.
 pub fn notes(study: &Study, run: &Run, reason: DoneReason) -> Vec<String> {
     let judged = summarise(run);
@@ -32,10 +49,9 @@ pub fn notes(study: &Study, run: &Run, reason: DoneReason) -> Vec<String> {
     if missing > 0 {
         notes.push(format!("{missing} of {} cells could not be measured; the report says why", cells.len()));
     }
-    let open = judged.shares.iter().filter(|s| !s.converged).count();
-    if open > 0 {
+    if let Some(open) = open(judged.shares.iter().map(|s| &s.share_ratio), &study.repeat.convergence()) {
         let limit = limit(study, reason).map_or_else(String::new, |limit| format!("; {limit}"));
-        notes.push(format!("{open} of {} shares did not converge{limit}", judged.shares.len()));
+        notes.push(format!("not converged: {open}{limit}"));
     }
     if !answers(run, &judged) {
         notes.push("nothing of what was asked is known".to_owned());

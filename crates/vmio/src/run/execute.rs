@@ -67,7 +67,7 @@ pub fn execute(
         }
     })
     .context("cannot set up signal handling")?;
-    let mut progress = Progress::new(&planned.study, &planned.cost);
+    let mut progress = Progress::new(&planned.study, &planned.cost, &run.samples);
     let job = Job {
         planned,
         next,

@@ -4,77 +4,106 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::time::Instant;
 
+use vmio_model::result::Sample;
 use vmio_model::shown;
-use vmio_model::stats::Ratio;
+use vmio_model::stats::{Convergence, Ratio};
 use vmio_model::study::Study;
 use vmio_model::study::plan::Plan;
+use vmio_model::words::count;
 
-use super::engine::Event;
+use super::ended;
+use super::engine::{self, Event};
 use crate::fit;
-use crate::report::format::two;
 use crate::report::plan::duration;
 
 /// Columns of a cell's name before its share.
 const KEY: usize = 52;
 
+/// Cells after which their own pace says how long the rest takes.
+const PACED: u32 = 3;
+
 /// Shows events of the measuring loop.
 pub struct Progress {
     began: Instant,
+    /// When the first cell or boot began: what comes before them says nothing of their pace.
+    measuring: Option<Instant>,
     terminal: bool,
     cost: Plan,
     /// Whether a cell is compared with another one: then those with wide intervals run more rounds.
     compares: bool,
     /// Whether they are compared with the host itself.
     natively: bool,
+    /// The time budget, which counts the measured seconds of samples alone.
     max_seconds: f64,
-    /// Half of the interval's width at which a share is known.
-    half_width: f64,
+    /// When a share is known.
+    rule: Convergence,
+    /// Samples of earlier parts of the run.
+    earlier: u32,
+    /// Their measured seconds.
+    earlier_seconds: f64,
+    /// Samples of this part.
     stored: u32,
+    /// Their measured seconds.
+    measured_seconds: f64,
     shown_shares: bool,
     /// The last round that was told; an A/A run goes back and forth between two.
     told: Option<u32>,
 }
 
 impl Progress {
-    /// For one run.
-    pub fn new(study: &Study, cost: &Plan) -> Progress {
+    /// For one run, with the samples of its earlier parts.
+    pub fn new(study: &Study, cost: &Plan, earlier: &[Sample]) -> Progress {
         Progress {
             began: Instant::now(),
+            measuring: None,
             terminal: std::io::stderr().is_terminal(),
             cost: cost.clone(),
             compares: study.cells().iter().any(|cell| study.compares(cell)),
             natively: study.baseline.is_native(),
             max_seconds: study.repeat.max_minutes * 60.0,
-            half_width: study.repeat.half_width,
+            rule: study.repeat.convergence(),
+            earlier: earlier.len() as u32,
+            earlier_seconds: engine::spent(earlier).seconds,
             stored: 0,
+            measured_seconds: 0.0,
             shown_shares: false,
             told: None,
         }
     }
 
-    /// Words on time left: to the fewest rounds while they are not there, then at most.
+    /// Words on time left. None of it is a bound: the budget counts measured seconds alone, and what lies between
+    /// cells takes as long as it takes.
     fn left(&self) -> String {
-        let elapsed = self.began.elapsed().as_secs_f64();
+        self.left_after(self.measuring.map_or(0.0, |began| began.elapsed().as_secs_f64()))
+    }
+
+    /// The same after so many seconds of boots and cells.
+    fn left_after(&self, elapsed: f64) -> String {
         let cells =
             |rounds: u32| f64::from(self.cost.cells * rounds + self.cost.control_cells * rounds.saturating_sub(1));
         let needed = cells(self.cost.min_rounds);
-        let stored = f64::from(self.stored);
-        let budget = self.max_seconds - elapsed;
-        if stored < 3.0 {
-            return format!("at most {} left", duration(budget));
+        let there = f64::from(self.earlier + self.stored);
+        let budget = self.max_seconds - self.earlier_seconds - self.measured_seconds;
+        if self.stored < PACED {
+            return format!("about {} left by the plan", duration(self.cost.min_seconds.min(budget)));
         }
-        let for_cells = |cells: f64| (elapsed / stored * (cells - stored).max(0.0)).min(budget);
-        if stored < needed && !self.compares {
-            format!("about {} left", duration(for_cells(needed)))
-        } else if stored < needed {
-            format!("about {} left, more where the intervals stay wide", duration(for_cells(needed)))
+        let each = elapsed / f64::from(self.stored);
+        // As long as the budget lasts where its seconds go on to take as long as they took.
+        let lasts =
+            if self.measured_seconds > 0.0 { budget.max(0.0) * elapsed / self.measured_seconds } else { budget };
+        let for_cells = |cells: f64| duration((each * (cells - there).max(0.0)).min(lasts));
+        if there < needed && !self.compares {
+            format!("about {} left", for_cells(needed))
+        } else if there < needed {
+            format!("about {} left, more where the intervals stay wide", for_cells(needed))
         } else {
-            format!("at most {} left", duration(for_cells(cells(self.cost.max_rounds))))
+            format!("about {} left where the intervals stay wide", for_cells(cells(self.cost.max_rounds)))
         }
     }
 
     /// Shows an event.
     pub fn tell(&mut self, event: &Event<'_>) {
+        self.measuring.get_or_insert_with(Instant::now);
         match event {
             Event::Boot(_) if self.cost.guests_per_boot == 0 => {}
             Event::Boot(boot) => {
@@ -89,7 +118,10 @@ impl Progress {
                 self.transient(&text);
             }
             Event::Over => self.end(),
-            Event::Stored(_) => self.stored += 1,
+            Event::Stored(sample) => {
+                self.stored += 1;
+                self.measured_seconds += engine::spent(std::slice::from_ref(sample)).seconds;
+            }
             Event::Round(round, shares) if self.told < Some(*round) => {
                 self.told = Some(*round);
                 let elapsed = self.began.elapsed().as_secs_f64();
@@ -130,12 +162,9 @@ impl Progress {
             lines.push(format!("{done}: no share yet; {left}"));
             return lines;
         }
-        let wide = shares.values().filter(|r| r.interval.is_none_or(|i| i.half_width() > self.half_width)).count();
-        lines.push(format!(
-            "{done}: {wide} of {} shares still wider than ±{} points; {left}",
-            shares.len(),
-            two(self.half_width * 100.0)
-        ));
+        let open = ended::open(shares.values(), &self.rule);
+        let open = open.unwrap_or_else(|| format!("all of {} known", count(shares.len(), "share")));
+        lines.push(format!("{done}: {open}; {left}"));
         lines
     }
 
@@ -207,7 +236,7 @@ mod tests {
             beside_bytes: 0,
             probed: false,
         };
-        Progress { stored: 4, ..Progress::new(&study, &estimate(&study, &[], &rates)) }
+        Progress { stored: 4, ..Progress::new(&study, &estimate(&study, &[], &rates), &[]) }
     }
 
     #[test]
@@ -216,15 +245,22 @@ mod tests {
         let shares = BTreeMap::from([("machine/qemu/hashes".to_owned(), ratio)]);
         let native = progress("").round(0, &shares, 9.0);
         assert!(native[0].contains("guest as a share of native") && native[1].ends_with("   93 %"), "{native:?}");
-        assert!(native[2].starts_with("round 1 done after 9 s: 1 of 1 shares still wider"), "{native:?}");
+        assert!(
+            native[2].starts_with("round 1 done after 9 s: 1 of 1 shares not known yet (each needs 5"),
+            "{native:?}"
+        );
         let other = progress("baseline = { like = { settings = {} } }").round(0, &shares, 9.0);
         assert!(other[0].contains("each as a share of its baseline"), "{other:?}");
-        let mut wide = Progress { half_width: 0.1, ..progress("") };
-        let known = Ratio { interval: Some(Interval { low: 0.86, high: 1.0 }), ..ratio };
+        let mut wide = progress("");
+        wide.rule.half_width = 0.1;
+        let known = Ratio { interval: Some(Interval { low: 0.86, high: 1.0 }), pairs: 5, boots: 5, ..ratio };
         let long = "bridge.remote/qemu:vcpus=2:pins=0+1/virtio-net+vhost+q2/iperf3-tcp [rate=100mbit]".to_owned();
         let lines = wide.round(0, &BTreeMap::from([(long.clone(), known)]), 9.0);
         assert_eq!((lines[1].trim(), lines[2].trim()), (&*long, "93 %"), "{lines:?}");
-        assert!(lines[3].contains("0 of 1 shares still wider than ±10 points"), "{lines:?}");
+        assert!(lines[3].contains(": all of 1 share known; "), "{lines:?}");
+        let narrow = progress("").round(0, &BTreeMap::from([(long.clone(), known), ("x".to_owned(), ratio)]), 9.0);
+        let open = "1 of 2 shares not known yet (each needs 5 pairs and 3 boots), 1 wider than ±5.0 points; ";
+        assert!(narrow.last().unwrap().contains(open), "{narrow:?}");
         for line in native.iter().chain(&lines).map(|line| fit::folded(line)) {
             assert!(line.lines().all(|line| fit::columns(line) <= fit::WIDTH), "{line}");
         }
@@ -235,5 +271,21 @@ mod tests {
         let none = progress("baseline = \"none\"").round(0, &BTreeMap::new(), 9.0);
         assert!(none.len() == 1 && none[0].starts_with("round 1 done after 9 s; about 0 s left"), "{none:?}");
         assert!(!none[0].contains("shares") && !none[0].contains("intervals"), "{none:?}");
+    }
+
+    /// The budget counts measured seconds, of which a minute takes several by the clock.
+    #[test]
+    fn the_time_left_is_no_bound_and_no_less_than_the_budget_lasts() {
+        let mut shown = Progress { stored: 20, measured_seconds: 20.0, max_seconds: 60.0, ..progress("") };
+        shown.cost.max_rounds = 1000;
+        assert_eq!(shown.left_after(60.0), "about 2 min 0 s left where the intervals stay wide");
+        shown.earlier_seconds = 30.0;
+        assert_eq!(shown.left_after(60.0), "about 30 s left where the intervals stay wide", "a run that was resumed");
+        let first = Progress { stored: 2, ..progress("") };
+        assert!(first.left_after(5.0).ends_with(" left by the plan"), "{}", first.left_after(5.0));
+        for stored in 0..80 {
+            let left = Progress { stored, measured_seconds: 1e4, ..progress("") }.left_after(1e5);
+            assert!(left.starts_with("about "), "{left}");
+        }
     }
 }

@@ -9,6 +9,7 @@ use vmio_model::cell::Cell;
 use vmio_model::failure::Exit;
 use vmio_model::result::{Run, RunState};
 use vmio_model::study::{self, DoneReason, Study};
+use vmio_model::summary::summarise;
 use vmio_rig::engine::measure::{Ended, next_noise};
 
 use crate::bed::{Bed, Fails, Fake, study, taken, unbroken};
@@ -187,10 +188,17 @@ fn a_run_that_has_its_answer_ends_well() {
     let (run, reason, said) = measured(&study(), &|_, _| false);
     assert_eq!(reason, DoneReason::MaxPairs);
     let of = |reason| ended::notes(&study(), &run, reason).join("\n");
-    assert!(of(DoneReason::TimeBudget).ends_with("did not converge; --minutes raises the limit"));
-    assert!(of(DoneReason::ByteBudget).ends_with("did not converge; --gib raises the limit"));
-    let limit = "2 of 4 shares did not converge; for more rounds raise repeat.max_pairs of the study (7 now)";
+    assert!(of(DoneReason::TimeBudget).ends_with("wider than ±5.0 points; --minutes raises the limit"));
+    assert!(of(DoneReason::ByteBudget).ends_with("wider than ±5.0 points; --gib raises the limit"));
+    let limit = "not converged: 2 of 4 shares wider than ±5.0 points; for more rounds raise repeat.max_pairs of the study (7 now)";
     assert!(said.ends_with(limit) && !said.contains("--minutes"), "{said}");
+    // Cut short, it is told of the same shares that too little is known of them: a log says so of each round.
+    let cut = Run { samples: run.samples.iter().filter(|s| s.round < 3).cloned().collect(), ..run.clone() };
+    let told = ended::notes(&study(), &cut, DoneReason::TimeBudget).join("\n");
+    let rule = study().repeat.convergence();
+    let open = ended::open(summarise(&cut).shares.iter().map(|s| &s.share_ratio), &rule).unwrap();
+    assert!(open.starts_with("4 of 4 shares not known yet (each needs "), "{open}");
+    assert!(told.ends_with(&format!("not converged: {open}; --minutes raises the limit")), "{told}");
     // Native cells alone, and cells that are compared with nothing, are an answer.
     let mut native = known();
     native.matrix[0].sides = vec!["native".into()];

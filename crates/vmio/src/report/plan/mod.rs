@@ -108,6 +108,13 @@ pub fn text(plan: &Planned) -> String {
             duration(c.first_round_seconds.min(c.max_seconds))
         ),
     );
+    if c.over_time {
+        let ends =
+            format!("the time budget of {} is likely to end the run", duration(plan.study.repeat.max_minutes * 60.0));
+        let shares = cells.iter().any(|cell| plan.study.compares(cell));
+        let then = if shares { ": shares will not be known" } else { "" };
+        row("cut short", format!("{ends} before the fewest rounds ({}) are there{then} (--minutes)", c.min_rounds));
+    }
     if plan.study.repeat.steady_state {
         row(
             "steady",
@@ -122,9 +129,6 @@ pub fn text(plan: &Planned) -> String {
     match &plan.placed {
         Some(_) => what_is_written(plan, &mut row),
         None => row("writes", "nothing but its own files: no cell is on a disk".into()),
-    }
-    if c.over_time {
-        row("", "the time budget is likely to end the run before the fewest rounds are there (--minutes)".into());
     }
     if let Some(placed) = &plan.placed {
         let space = placed.space.as_ref().unwrap_or_else(|why| why);
