@@ -76,8 +76,15 @@ pub enum Compared {
     Ratio,
     /// As a difference: 0 % of packets lost has no ratio to anything.
     Difference,
-    /// Not at all: it says what was done, not how well.
+    /// Not at all: it says what was done, not how well. One of which less is better is shown all the same.
     No,
+}
+
+impl Compared {
+    /// Whether a report shows such a figure of its own accord: how well something was done, not how much.
+    pub fn is_shown(self, better: Better) -> bool {
+        self != Compared::No || better == Better::Less
+    }
 }
 
 /// In which form values come.

@@ -16,7 +16,8 @@ use vmio::run::noise;
 use vmio::store::Store;
 use vmio::term::Style;
 use vmio_model::cell::Cell;
-use vmio_model::result::Run;
+use vmio_model::figure::Better;
+use vmio_model::result::{Accel, Run};
 use vmio_model::summary::FigureRow;
 
 /// Words that mean something on disks alone.
@@ -61,6 +62,54 @@ fn every_form_shows_the_figures_that_are_compared_and_no_disk() {
     }
     let html = report::html(&Report::of(&figures::run("")));
     assert!(html.contains("retransmits: 12.0; ") || html.contains("retransmits: 12.0<"), "the raw figures are whole");
+}
+
+/// Of what is not compared, that of which less is better is shown, with no share.
+#[test]
+fn what_should_be_little_is_shown_though_it_is_not_compared() {
+    let mut run = figures::run("");
+    let figures = run.workloads.iter_mut().flat_map(|w| &mut w.figures);
+    figures.filter(|f| f.name == "retransmits").for_each(|f| f.better = Better::Less);
+    for (form, shown) in forms(&run) {
+        assert!(shown.contains("retransmits") && shown.contains("12.0"), "{form}: {shown}");
+    }
+    let shown = text(&run);
+    let row = shown.lines().find(|line| line.starts_with("    retransmits ")).unwrap();
+    assert_eq!(row.split_whitespace().collect::<Vec<_>>()[1..], ["12.0"], "no share: {row}");
+    assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+}
+
+#[test]
+fn names_of_paths_are_explained_where_there_are_any() {
+    let told =
+        "A path is named network.peer: veth.host goes over the network veth to the peer host (docs/networks.md).";
+    for (form, shown) in forms(&figures::run("")) {
+        let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(shown.matches(told).count(), 1, "{form}: {shown}");
+    }
+    for (form, shown) in forms(&crate::common::run(Accel::Kvm)) {
+        assert!(!shown.contains("network.peer"), "{form}");
+    }
+}
+
+/// A log counts rounds and boots from 1, and so does what people read; what programs read counts from 0.
+#[test]
+fn rounds_and_boots_are_counted_from_1() {
+    let mut run = figures::run("");
+    run.samples.retain(|sample| sample.round == 0);
+    let html = report::html(&Report::of(&run));
+    assert!(html.contains("<td>1</td><td>1</td>") && !html.contains("<td>0</td><td>0</td>"), "{html}");
+    let mut run = crate::common::run(Accel::Kvm);
+    let cell = run.samples[0].cell.clone();
+    let first = run.samples.iter_mut().find(|s| s.cell == cell && s.round == 0).unwrap();
+    first.result.amend(|work| work.seconds *= 50.0);
+    let report = Report::of(&run);
+    assert_eq!(report.summary.cell(&cell.key()).unwrap().outlier_rounds, [0]);
+    for (form, shown) in forms(&run) {
+        let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(shown.contains("outliers, kept, in rounds 1"), "{form}");
+        assert!(!shown.contains("in rounds 0"), "{form}");
+    }
 }
 
 #[test]

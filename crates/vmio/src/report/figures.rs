@@ -2,7 +2,7 @@
 //! texts, the same in all forms of the report.
 
 use vmio_model::cell::{Actor, Cell, Millis};
-use vmio_model::figure::{ACTOR, Better, Compared, Labels};
+use vmio_model::figure::{ACTOR, Better, Labels};
 use vmio_model::result::WorkloadTraits;
 use vmio_model::stats::Estimate;
 use vmio_model::summary::{CellRow, FAIRNESS, FigureRow, FigureShare, Share};
@@ -54,7 +54,7 @@ impl Beside {
     pub fn of(row: &CellRow, share: Option<&Share>, workloads: &[WorkloadTraits]) -> Self {
         let shown = |figure: &FigureRow| Shown::of(figure, share.and_then(|share| share_of(share, figure)));
         if row.cell.is_alone() {
-            let others = row.figures.iter().filter(|f| f.compared != Compared::No && !is(f, &row.figure));
+            let others = row.figures.iter().filter(|f| f.compared.is_shown(f.better) && !is(f, &row.figure));
             let figures = if row.cell.target().is_some() { Vec::new() } else { others.map(shown).collect() };
             return Self { figures, ..Self::default() };
         }
@@ -64,7 +64,7 @@ impl Beside {
             let traits = workloads.iter().find(|w| w.name == actor.workload);
             let judged_by = traits.map_or(row.figure.as_str(), |traits| &traits.judged_by);
             let judged = |f: &&FigureRow| f.name == judged_by && f.labels.len() == 1;
-            let others = own().filter(|f| f.compared != Compared::No && !judged(f));
+            let others = own().filter(|f| f.compared.is_shown(f.better) && !judged(f));
             Part {
                 label: format!("{nth}: {}", who(&row.cell, actor)),
                 judged: own().find(judged).map(shown),

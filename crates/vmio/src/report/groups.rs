@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::cell::{Cell, Subject};
-use vmio_model::figure::Compared;
 use vmio_model::result::WorkloadTraits;
 use vmio_model::study::Sort;
 use vmio_model::summary::steady::Steady;
@@ -253,7 +252,7 @@ fn label(cell: &Cell, names: &Names) -> String {
 /// judged by and its others.
 fn about(w: &WorkloadTraits) -> String {
     let Some(d) = &w.disk else {
-        let others = w.figures.iter().filter(|f| f.compared != Compared::No && f.name != w.judged_by);
+        let others = w.figures.iter().filter(|f| f.compared.is_shown(f.better) && f.name != w.judged_by);
         let others: Vec<&str> = others.map(|f| f.name.as_str()).collect();
         let with = if others.is_empty() { "" } else { ", with " };
         return format!("{}{with}{}", w.judged_by, others.join(", "));

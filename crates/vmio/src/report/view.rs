@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use vmio_model::cell::Subject;
 use vmio_model::figure::{Better, Form, Unit};
 use vmio_model::result::{Environment, Mark, Run, Skipped};
 use vmio_model::stats::Estimate;
@@ -58,7 +59,20 @@ pub fn not_taken_for_granted(report: &Report<'_>) -> String {
     let less =
         less.then(|| "Of what is better when there is less of it, a share is the baseline's over the cell's.".into());
     let times = times(report).then(|| "× is how many times a figure is its baseline's where less is better.".into());
-    report.versus.told().into_iter().chain(less).chain(times).collect::<Vec<String>>().join(" ")
+    let all = report.versus.told().into_iter().chain(less).chain(times).chain(paths(report));
+    all.collect::<Vec<String>>().join(" ")
+}
+
+/// What names as `bridge.host` are, where there is one.
+fn paths(report: &Report<'_>) -> Option<String> {
+    let mut actors = report.summary.asked_for().flat_map(|row| row.cell.actors());
+    actors.find_map(|actor| match &actor.subject {
+        Subject::Path { network, peer, .. } => Some(format!(
+            "A path is named network.peer: {network}.{peer} goes over the network {network} to the peer {peer} \
+             (docs/networks.md)."
+        )),
+        _ => None,
+    })
 }
 
 /// Whether any figure is shown with `×`: one beside what its cell is judged by, or of one of several actors.
@@ -76,8 +90,13 @@ pub fn share(row: &Row<'_>) -> String {
     }
 }
 
+/// A round or boot as people count them: from 1, as in what is said of a run while it goes on.
+pub fn nth(from_0: u32) -> String {
+    from_0.saturating_add(1).to_string()
+}
+
 fn list(rounds: &[u32]) -> String {
-    rounds.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+    rounds.iter().map(|round| nth(*round)).collect::<Vec<_>>().join(", ")
 }
 
 /// What the device saw, as three short texts: KiB a request, depth, busy; `None`: not visible.

@@ -235,6 +235,20 @@ mod tests {
         }
     }
 
+    /// They are compared with nothing: a stream that gets more through sends more again. How many there were is said.
+    #[test]
+    fn retransmits_are_shown_and_not_compared() {
+        for mode in [TCP, TCP_REVERSE] {
+            let shown = |name: &str| {
+                let figures = mode.traits().figures;
+                let figure = figures.iter().find(|figure| figure.name == name).unwrap();
+                (figure.compared, figure.compared.is_shown(figure.better))
+            };
+            assert_eq!(shown("retransmits"), (Compared::No, true));
+            assert_eq!(shown("moved"), (Compared::No, false));
+        }
+    }
+
     #[test]
     fn datagrams_count_when_they_arrived() {
         // Sent, arrived, in seconds of the receiver's, its jitter in ms.

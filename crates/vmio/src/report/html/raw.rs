@@ -7,6 +7,7 @@ use vmio_model::summary::judge_of;
 
 use crate::report::format::{self, time};
 use crate::report::page::{Html, html};
+use crate::report::view;
 
 /// Columns of the raw figures of disks, after the cell's name.
 const DISK: [&str; 11] =
@@ -58,8 +59,8 @@ fn of_others(samples: &[&Sample], run: &Run) -> Html {
                     @for sample in samples {
                         tr {
                             th scope="row" { (sample.cell.key()) }
-                            td { (sample.round) }
-                            td { (sample.boot) }
+                            td { (view::nth(sample.round)) }
+                            td { (view::nth(sample.boot)) }
                             td.l.w { (of_other(sample, run)) }
                         }
                     }
@@ -75,8 +76,8 @@ fn of_disk(s: &Sample) -> [String; 11] {
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "–".into());
     let marks: Vec<&str> = s.marks.iter().map(|m| format::mark(*m)).collect();
     [
-        s.round.to_string(),
-        s.boot.to_string(),
+        view::nth(s.round),
+        view::nth(s.boot),
         format!("{:.2}", work.bandwidth() / 1e6),
         or_dash((work.ios > 0).then(|| format!("{:.0}", work.iops()))),
         or_dash(latency.and_then(|l| l.at(50.0)).map(time)),
