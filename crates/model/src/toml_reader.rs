@@ -43,6 +43,9 @@ pub fn hint(word: &str, candidates: &[&str]) -> String {
     }
 }
 
+/// How it begins what is said of a key that nobody knows.
+const UNKNOWN_KEY: &str = "unknown key";
+
 /// Collects the problems of one text.
 pub struct Reader<'a> {
     /// The text.
@@ -85,9 +88,20 @@ impl<'a> Reader<'a> {
         for key in s.table.keys() {
             let word: &str = key.get_ref();
             if !keys.contains(&word) {
-                self.problem(&key.span(), &s.key(word), format!("unknown key{}", hint(word, keys)));
+                self.unknown_key(s, key, keys);
             }
         }
+    }
+
+    /// Notes that a key is not one of these.
+    pub fn unknown_key(&mut self, s: &Section<'_, '_>, key: &Spanned<Cow<'_, str>>, keys: &[&str]) {
+        let word: &str = key.get_ref();
+        self.problem(&key.span(), &s.key(word), format!("{UNKNOWN_KEY}{}", hint(word, keys)));
+    }
+
+    /// Puts the problems in the order of the file, unknown keys first: what is missing is often one of them, misspelt.
+    pub fn sort(&mut self) {
+        self.problems.sort_by_key(|p| (!p.what.starts_with(UNKNOWN_KEY), p.line));
     }
 
     /// Notes that a key is missing.

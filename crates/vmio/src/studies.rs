@@ -43,6 +43,10 @@ pub fn names() -> Names {
     }
 }
 
+/// What to do where a file is no study.
+const START: &str = "`vmio study list` names those that come with vmio; `vmio study show quick` prints one, to start a \
+                     file of your own from";
+
 /// A study by its name, or from a file when the word is a path (has a `/` or ends in `.toml`).
 pub fn named(word: &str) -> anyhow::Result<Study> {
     if let Some((name, text)) = ALL.iter().find(|(name, _)| *name == word) {
@@ -50,7 +54,7 @@ pub fn named(word: &str) -> anyhow::Result<Study> {
     }
     if word.contains('/') || word.ends_with(".toml") {
         let text = std::fs::read_to_string(Path::new(word))
-            .with_context(|| Failure::new(Exit::Usage, format!("cannot read the study {word}")))?;
+            .with_context(|| Failure::new(Exit::Usage, format!("cannot read the study {word}")).help(START))?;
         return parse(word, &text);
     }
     let known: Vec<&str> = ALL.iter().map(|(name, _)| *name).collect();

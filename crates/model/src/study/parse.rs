@@ -22,7 +22,7 @@ const MIN_MEMORY_MIB: u32 = 192;
 /// What is said of a key that only disks need.
 const NO_DISK: &str = "no cell is on a disk: drop it";
 
-/// Everything that is wrong in a study, in the order of the file.
+/// Everything that is wrong in a study: unknown keys first, then the rest in the order of the file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct StudyError {
@@ -40,7 +40,7 @@ pub(super) fn parse(file: &str, text: &str, names: &Names) -> Result<Study, Stud
             None
         }
     };
-    reader.problems.sort_by_key(|p| p.line);
+    reader.sort();
     match study {
         Some(study) if reader.problems.is_empty() => Ok(study),
         _ => Err(StudyError { problems: reader.problems }),

@@ -75,6 +75,9 @@ settings = { swap = "off" }
     assert_eq!(
         problems(&text),
         [
+            "bad.toml:28: cell.actors.disk.drivers: unknown key; did you mean `driver`? (there is target, driver, \
+             cache, aio, iothread, options)"
+                .to_owned(),
             "bad.toml:4: guest.vcpus: 0 is out of range: 1 to 1024".to_owned(),
             "bad.toml:17: matrix.guests: is written `sides = [\"qemo\"]` now".to_owned(),
             "bad.toml:17: matrix.guests: unknown entry `qemo`; did you mean `qemu`? (there is native, qemu)".to_owned(),
@@ -82,9 +85,6 @@ settings = { swap = "off" }
             "bad.toml:19: matrix.drivers: is written `disks.drivers = [\"lsi53c895\", \"virtio-blk\"]` now".to_owned(),
             "bad.toml:19: matrix.drivers: unknown entry `lsi53c895`; did you mean `lsi53c895a`? (there is lsi53c895a, \
              virtio-blk)"
-                .to_owned(),
-            "bad.toml:28: cell.actors.disk.drivers: unknown key; did you mean `driver`? (there is target, driver, \
-             cache, aio, iothread, options)"
                 .to_owned(),
             "bad.toml:28: cell.actors.disk.target: unknown entry `devise`; did you mean `device`? (there is device, \
              sparse, preallocated, served)"

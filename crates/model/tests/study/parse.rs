@@ -34,8 +34,9 @@ fn every_problem_names_file_line_key_and_the_mend() {
     assert_eq!(
         problems(&text),
         [
-            "bad.toml:3: guest.memory_mib: missing",
+            // What is misspelt comes first: it is what is missing.
             "bad.toml:5: guest.memory_mb: unknown key; did you mean `memory_mib`? (there is vcpus, memory_mib)",
+            "bad.toml:3: guest.memory_mib: missing",
             "bad.toml:12: repeat.half_width: must be a number, not a string",
             "bad.toml:13: repeat.seconds: 0 is out of range: 0.1 to 3600",
             "bad.toml:17: matrix.sides: is empty; name at least one",
@@ -45,6 +46,17 @@ fn every_problem_names_file_line_key_and_the_mend() {
             "bad.toml:22: matrix.sides: must be a list, not a string",
         ]
     );
+}
+
+/// In each table, also in those that are read by rules of their own.
+#[test]
+fn unknown_keys_come_before_all_else() {
+    for (right, wrong) in [("name = ", "nam = "), ("max_minutes", "max_minuts"), ("workloads = ", "worklods = ")] {
+        let said = problems(&SMALL.replacen(right, wrong, 1));
+        let near = right.trim_end_matches(" = ");
+        assert!(said[0].contains(&format!("unknown key; did you mean `{near}`?")), "{said:?}");
+        assert!(said[1..].iter().any(|problem| problem.contains(&format!("{near}: missing"))), "{said:?}");
+    }
 }
 
 #[test]

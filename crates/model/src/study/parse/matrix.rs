@@ -5,7 +5,7 @@ use toml::de::DeValue;
 
 use crate::cell::{Aio, Cache, NATIVE, Options};
 use crate::study::{Disks, Matrix, Names, Paths, Sort, old};
-use crate::toml_reader::{Reader, Section, hint};
+use crate::toml_reader::{Reader, Section};
 
 const KEYS: [&str; 8] = ["sides", "shapes", "disks", "paths", "machine", "clusters", "workloads", "settings"];
 
@@ -69,7 +69,10 @@ impl Reader<'_> {
                     short => format!("is written `{now} = {short}` now"),
                 },
                 None if KEYS.contains(&word) => continue,
-                None => format!("unknown key{}", hint(word, &KEYS)),
+                None => {
+                    self.unknown_key(s, key, &KEYS);
+                    continue;
+                }
             };
             self.problem(&key.span(), &s.key(word), what);
         }
