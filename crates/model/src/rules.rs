@@ -97,6 +97,14 @@ impl Severity {
             Severity::Severe => "severe",
         }
     }
+
+    /// `1 warning`, `2 warnings`, `2 severe`: so many findings of it.
+    pub fn counted(self, n: usize) -> String {
+        match self {
+            Severity::Note | Severity::Warning => crate::words::count(n, self.name()),
+            Severity::Advice | Severity::Severe => format!("{n} {self}"),
+        }
+    }
 }
 
 impl std::fmt::Display for Severity {

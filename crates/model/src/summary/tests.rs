@@ -176,6 +176,23 @@ fn comparison_names_the_environment_first() {
     assert!(c.only_a.is_empty());
 }
 
+/// Which loop device was free says nothing of the machine; a disk of another name does.
+#[test]
+fn numbers_of_loop_devices_are_no_difference() {
+    let on = |file: &str| {
+        let mut run = bench().run();
+        let settings = BTreeMap::from([("file".to_owned(), file.to_owned())]);
+        run.effective.insert("virtio-blk,none,native".into(), settings);
+        run
+    };
+    assert_eq!(compare(&on("/dev/loop0"), &on("/dev/loop17")).differences, []);
+    for (a, b) in [("/dev/loop0", "/dev/vda"), ("/srv/a", "/srv/b"), ("/dev/vda1", "/dev/vda2"), ("x", "/dev/loop1")] {
+        let differences = compare(&on(a), &on(b)).differences;
+        assert_eq!(differences.len(), 1, "{a} {b}: {differences:?}");
+        assert_eq!((&*differences[0].a, &*differences[0].b), (a, b));
+    }
+}
+
 /// A field may be left out where it says nothing, on either side.
 #[test]
 fn what_only_one_environment_has_is_told() {

@@ -44,11 +44,11 @@ pub(super) fn lines(out: &mut Out, row: &Row) {
     put(out, "Effect", &effect(row, worst));
 }
 
-/// `1 severe, 2 advice`.
+/// `1 severe, 2 warnings`.
 fn counts(findings: &[Finding]) -> String {
     let of = |s: Severity| {
         let n = findings.iter().filter(|f| f.severity == s).count();
-        (n > 0).then(|| format!("{n} {s}"))
+        (n > 0).then(|| s.counted(n))
     };
     Severity::ALL.into_iter().rev().filter_map(of).collect::<Vec<_>>().join(", ")
 }

@@ -154,7 +154,7 @@ impl View {
 
     /// `2 severe, 1 warning`; empty without findings.
     pub fn counts(&self) -> String {
-        let of = |s: Severity| Some((self.count(s), s)).filter(|(n, _)| *n > 0).map(|(n, s)| format!("{n} {s}"));
+        let of = |s: Severity| Some((self.count(s), s)).filter(|(n, _)| *n > 0).map(|(n, s)| s.counted(n));
         Severity::ALL.into_iter().rev().filter_map(of).collect::<Vec<_>>().join(", ")
     }
 
