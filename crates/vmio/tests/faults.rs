@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
-use bed::{Bed, fixture, problems};
+use bed::{Bed, fixture, problems, unfolded};
 
 /// A directory with links to the programs of these names, to serve as the whole `PATH`.
 fn programs(bed: &Bed, names: &[&str]) -> PathBuf {
@@ -63,7 +63,8 @@ fn every_bad_study_is_refused_with_file_line_key_and_what_was_meant() {
 fn a_study_that_is_not_there_is_named() {
     let bed = Bed::new();
     bed.vmio(&["study", "run", "qick"]).with(2).says(&["no study is called qick", "one of quick, full, sparse"]);
-    bed.vmio(&["study", "run", "./not/there.toml"]).with(2).says(&["./not/there.toml", "No such file"]);
+    let said = ["./not/there.toml", "No such file", "help: `vmio study list`", "`vmio study show quick`"];
+    bed.vmio(&["study", "run", "./not/there.toml"]).with(2).says(&said);
 }
 
 #[test]
@@ -113,6 +114,7 @@ fn a_study_that_cannot_be_gentle_is_refused_with_the_way_out() {
     ] {
         assert!(said.contains(words), "{words}: {said}");
     }
+    assert_eq!(said.matches("gentle is on because").count(), 1, "{said}");
     assert!(!said.contains("bandwidth is capped") && !said.contains("vmio doctor"), "{said}");
     let said = run("--no-gentle", 0);
     assert!(!said.contains("not run") && !said.contains("no cell is left"), "{said}");
@@ -236,8 +238,16 @@ fn the_plan_of_every_study_bounds_what_is_written_without_a_false_warning() {
     let little = json(&["tax", "--quick", "--gib", "8"]);
     assert_eq!(little["cost"]["max_bytes_written"], 8_u64 << 30);
     assert!(little["cost"]["spans"]["seq-write"].as_u64().unwrap() < 1 << 30);
-    bed.vmio(&["tax", "--quick", "--gib", "2", "--dry-run"]).says(&["too little for 5 rounds", "--gib"]);
-    bed.vmio(&["tax", "--quick", "--gib", "0.5", "--dry-run"]).with(3).says(&["making the targets alone", "--gib"]);
+    // The least is named, and is the least.
+    let with = |gib: &str| unfolded(&bed.vmio(&["tax", "--quick", "--gib", gib, "--dry-run"]).out);
+    let little = with("2");
+    let least = little.split_once("too little for 5 rounds").unwrap().1.split_once("(--gib, at least ").unwrap().1;
+    let least = least.split(')').next().unwrap();
+    assert!(!with(least).contains("too little for"), "{least}");
+    assert!(with(&format!("{:.1}", least.parse::<f64>().unwrap() - 0.1)).contains("too little for"), "{least}");
+    let help = format!("at least {least} for 5 rounds");
+    let refused = bed.vmio(&["tax", "--quick", "--gib", "0.5", "--dry-run"]).with(3);
+    refused.says(&["making the targets alone", "--gib", &help]);
     bed.is_clean();
 }
 

@@ -96,6 +96,9 @@ pub struct Plan {
     /// Bytes that the fewest rounds write by the `rates`, targets included.
     #[serde(default)]
     pub likely_bytes_written: u64,
+    /// The least write budget with which the fewest rounds can be measured, however little each cell writes.
+    #[serde(default)]
+    pub least_bytes_written: u64,
     /// The write budget in bytes; `None` where no cell is on a disk.
     #[serde(default)]
     pub budget_bytes: Option<u64>,
@@ -122,7 +125,7 @@ pub struct Plan {
 pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan {
     let cells = study.cells();
     let making_bytes: u64 = made_bytes(study, &cells, rates) + rates.beside_bytes;
-    let spans = spans::of(study, &cells, traits, rates, making_bytes);
+    let (spans, least_bytes) = spans::of(study, &cells, traits, rates, making_bytes);
     let costs: Vec<(f64, u64)> = cells.iter().map(|cell| cell_cost(study, cell, traits, rates, &spans)).collect();
     // Cells that no guest is compared with run the fewest rounds; the rest up to the most.
     // With steady state those that write may go on, too.
@@ -180,6 +183,7 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
         making_bytes_written: making_bytes,
         max_bytes_written: max_bytes,
         likely_bytes_written: likely_bytes.min(max_bytes),
+        least_bytes_written: least_bytes,
         budget_bytes: study.repeat.max_gib_written.map(|_| budget_bytes),
         peak_space_bytes: space as u64,
         vcpus: cells.iter().flat_map(Cell::actors).filter_map(|a| a.side.shape.vcpus).fold(study.guest.vcpus, u32::max),

@@ -35,8 +35,15 @@ pub(super) struct Spans {
     whole: u64,
 }
 
-/// The largest spans with which the fewest rounds fit into the budget beside `making_bytes`.
-pub(super) fn of(study: &Study, cells: &[Cell], traits: &[WorkloadTraits], rates: &Rates, making_bytes: u64) -> Spans {
+/// The largest spans with which the fewest rounds fit into the budget beside `making_bytes`, and the least budget that
+/// any spans would fit.
+pub(super) fn of(
+    study: &Study,
+    cells: &[Cell],
+    traits: &[WorkloadTraits],
+    rates: &Rates,
+    making_bytes: u64,
+) -> (Spans, u64) {
     let whole = study.target_bytes();
     let names: BTreeSet<&str> = cells.iter().flat_map(jobs).map(|j| j.workload).filter(|w| writes(traits, w)).collect();
     let controlled = study.control.as_ref().map(|c| c.workloads.iter().cloned().collect()).unwrap_or_default();
@@ -62,13 +69,15 @@ pub(super) fn of(study: &Study, cells: &[Cell], traits: &[WorkloadTraits], rates
         }
     };
     let before = making_bytes + precondition_bytes(study, &targets(cells), traits, rates);
-    let fits = |spans: &Spans| {
+    let needs = |spans: &Spans| {
         let prepare = before + spans.probes(cells, rates);
-        spans.most_bytes(study, cells, rates, prepare, study.repeat.min_pairs) <= budget_bytes(study)
+        spans.most_bytes(study, cells, rates, prepare, study.repeat.min_pairs)
     };
+    let fits = |spans: &Spans| needs(spans) <= budget_bytes(study);
+    let least = needs(&with(LEAST.min(whole), true));
     let all = with(whole, false);
     if fits(&all) {
-        return all;
+        return (all, least);
     }
     // The largest number of MiB that fits; LEAST where none does.
     let (mut low, mut high) = (LEAST.min(whole) / MIB, whole / MIB);
@@ -76,7 +85,7 @@ pub(super) fn of(study: &Study, cells: &[Cell], traits: &[WorkloadTraits], rates
         let middle = (low + high).div_ceil(2);
         if fits(&with(middle * MIB, true)) { low = middle } else { high = middle - 1 }
     }
-    with(low * MIB, true)
+    (with(low * MIB, true), least)
 }
 
 impl Spans {

@@ -10,8 +10,8 @@ use vmio_look::neighbours::{self, Others};
 use vmio_model::cell::Cell;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::result::{Run, Skipped, WorkloadTraits};
-use vmio_model::study::Study;
 use vmio_model::study::plan::{self as reckon, Plan};
+use vmio_model::study::{GIB, Study};
 use vmio_node::{Node, Reader};
 
 use self::rates::{needed_bytes, rates, refilled};
@@ -289,6 +289,11 @@ fn existing_part(reader: &dyn Reader, dir: &Path) -> PathBuf {
     dir.ancestors().find(|p| matches!(reader.stat(p), Ok(Some(_)))).unwrap_or(Path::new("/")).to_path_buf()
 }
 
+/// What `--gib` has to be for so many bytes: one decimal, and never too little.
+pub fn gib_for(bytes: u64) -> String {
+    format!("{:.1}", (bytes as f64 / GIB as f64 * 10.0).ceil() / 10.0)
+}
+
 impl Planned {
     /// A run with nothing to measure, or guests without anything to compare them with, is refused
     /// before it begins.
@@ -305,9 +310,12 @@ impl Planned {
         if let Some(budget) = self.cost.budget_bytes.filter(|budget| self.cost.making_bytes_written >= *budget) {
             let (making, budget) = (gib(self.cost.making_bytes_written), gib(budget));
             let what = format!("making the targets alone writes {making}, and {budget} may be written in all");
-            return Err(Failure::new(Exit::Precondition, what)
-                .help("allow for more with --gib, or use a study with a smaller size.target_mib")
-                .into());
+            let (rounds, least) = (self.cost.min_rounds, gib_for(self.cost.least_bytes_written));
+            let help = format!(
+                "allow for more with --gib, at least {least} for {rounds} rounds, or use a study with a smaller \
+                 size.target_mib"
+            );
+            return Err(Failure::new(Exit::Precondition, what).help(help).into());
         }
         let skipped = Skipped::keys(&self.skipped);
         let baseline = |c: &Cell| self.study.baseline.of(c).is_none_or(|base| !skipped.contains(&base.key()));
@@ -316,9 +324,10 @@ impl Planned {
         let compares = cells.iter().any(|c| self.study.compares(c));
         if !cells.iter().any(|c| (!compares || self.study.compares(c)) && can_run(c)) {
             let why = self.skipped.first().map_or("", |s| s.reason.as_str());
-            let help = match unmet::since_gentle(why) {
-                true => "--no-gentle measures it at full speed and spares no other guest",
-                false => "`vmio doctor` lists what this host has and lacks",
+            // The plan has said it whole.
+            let (why, help) = match unmet::since_gentle(why) {
+                Some(why) => (why, "--no-gentle measures it at full speed and spares no other guest"),
+                None => (why, "`vmio doctor` lists what this host has and lacks"),
             };
             let what = format!("nothing can be measured here: {why}");
             return Err(Failure::new(Exit::Precondition, what).help(help).into());

@@ -16,9 +16,9 @@ use crate::{guests, nets, nics, settings, workloads};
 /// Why it is gentle, and what to do.
 const GENTLE: &str = "gentle is on because other guests run here or it was asked for (--no-gentle)";
 
-/// Whether it is for the sake of other guests that a cell does not run.
-pub(super) fn since_gentle(reason: &str) -> bool {
-    reason.ends_with(GENTLE)
+/// What is left of a reason whose cell does not run for the sake of other guests, without that.
+pub(super) fn since_gentle(reason: &str) -> Option<&str> {
+    reason.strip_suffix(GENTLE).map(|why| why.trim_end_matches("; "))
 }
 
 /// Cells that cannot run here, with the first unmet requirement of the entries that they name.

@@ -8,7 +8,7 @@ use vmio_model::cell::{Cell, Subject};
 use vmio_model::study::MIB;
 use vmio_model::words::count;
 use vmio_rig::disks::space::gib;
-use vmio_rig::engine::plan::{Placed, Planned, takes_device};
+use vmio_rig::engine::plan::{Placed, Planned, gib_for, takes_device};
 use vmio_rig::gentle::instance::Unseen;
 
 use super::{versus, view};
@@ -37,6 +37,11 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
+/// A row of the plan, under a head or the one before.
+pub fn row(name: &str, text: &str) -> String {
+    fit::paragraph(&format!("  {name:<10} "), 13, text)
+}
+
 /// The plan as it is printed.
 pub fn text(plan: &Planned) -> String {
     let mut t = String::new();
@@ -44,7 +49,7 @@ pub fn text(plan: &Planned) -> String {
     let cells = plan.study.cells();
     let guests = c.cells - c.native_cells;
     t += &fit::paragraph("Plan: ", 6, &format!("{} ({})", plan.study.title, plan.study.name));
-    let mut row = |name: &str, text: String| t += &fit::paragraph(&format!("  {name:<10} "), 13, &text);
+    let mut row = |name: &str, text: String| t += &row(name, &text);
     if let Some(form) = &plan.form {
         row("form", form.clone());
         row("", "the whole study: vmio tax --quick".into());
@@ -278,7 +283,14 @@ fn what_is_written(plan: &Planned, row: &mut dyn FnMut(&str, String)) {
         row("", format!("no cell of {workloads} goes over more than {} of its target", gib(span)));
     }
     if c.over_bytes {
-        row("", format!("too little for {} rounds: shares will not converge (--gib)", c.min_rounds));
+        row(
+            "",
+            format!(
+                "too little for {} rounds: shares will not converge (--gib, at least {})",
+                c.min_rounds,
+                gib_for(c.least_bytes_written)
+            ),
+        );
     }
 }
 
