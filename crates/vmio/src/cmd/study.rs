@@ -82,12 +82,12 @@ impl TypedValueParser for Offered {
 }
 
 /// Names of the studies that come with vmio.
-fn bundled() -> Vec<&'static str> {
+pub(super) fn bundled() -> Vec<&'static str> {
     studies::ALL.iter().map(|(name, _)| *name).collect()
 }
 
 /// Of these, those that repeat a paper's measurements.
-fn of_papers() -> Vec<&'static str> {
+pub(super) fn of_papers() -> Vec<&'static str> {
     papers::all().iter().map(|paper| paper.study.as_str()).collect()
 }
 
