@@ -59,7 +59,7 @@ pub struct Globals {
 
 /// The whole command line as clap knows it: for completions and man pages.
 pub fn command() -> clap::Command {
-    Cli::command()
+    Cli::command().mut_subcommand("runs", |runs| runs.mut_subcommand("show", crate::cmd::runs::instead))
 }
 
 /// Parses the command line, runs the verb, prints its error, gives its exit code.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common;
+use crate::help::{bed, figures};
 
 use std::fs;
 use std::path::Path;
@@ -65,6 +66,47 @@ fn a_limit_of_what_is_written_is_refused_where_nothing_is_written() {
     );
 }
 
+/// What never yields a guest's disk has none to write down.
+#[test]
+fn a_set_up_is_written_of_disks_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("best");
+    for option in ["--write-xml", "--write-qm"] {
+        let asked = ["study", "run", "network-quick", "--dry-run", "--no-gentle", option, file.to_str().unwrap()];
+        let (out, err) = ends(&vmio(dir.path(), &asked), 2);
+        assert!(err.contains("no guest of the study network-quick works on a disk") && out.is_empty(), "{out}{err}");
+        assert!(err.contains(&format!("help: leave out {option}")) && !file.exists(), "{err}");
+    }
+    let store = Store::open(&dir.path().join("vmio.db")).unwrap();
+    common::store_run(&store, &figures::run(""));
+    let (_, err) = ends(&vmio(dir.path(), &["runs", "show", "1", "--write-xml", file.to_str().unwrap()]), 2);
+    assert!(err.contains("no guest of run 1 works on a disk"), "{err}");
+    let (_, err) = ends(&vmio(dir.path(), &["tax", "--noise", "--dry-run", "--html", file.to_str().unwrap()]), 2);
+    assert!(err.contains("--noise makes no report") && err.contains("help: leave out --html"), "{err}");
+}
+
+#[test]
+fn numbers_that_are_none_are_told_what_is_wanted() {
+    let dir = tempfile::tempdir().unwrap();
+    for option in ["--minutes", "--gib", "--gentle-share"] {
+        let (_, err) = ends(&vmio(dir.path(), &["tax", "--dry-run", option, "abc"]), 2);
+        let err = bed::unfolded(&err);
+        assert!(err.contains("give a number, for example 5 or 0.5") && !err.contains("float"), "{err}");
+    }
+}
+
+#[test]
+fn the_plan_of_a_proof_says_what_follows() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = |more: &[&str]| {
+        let output = vmio(dir.path(), &[&["tax", "--quick", "--dry-run"][..], more].concat());
+        bed::unfolded(&String::from_utf8(output.stdout).unwrap())
+    };
+    assert!(!plan(&[]).contains(" then "));
+    assert!(plan(&["--prove"]).contains(" then the costliest finding is proven"), "{}", plan(&["--prove"]));
+    assert!(plan(&["--prove", "emulated-driver"]).contains(" then the finding emulated-driver is proven"));
+}
+
 /// What networks need is what their entries require, and no lack of a host that measures disks.
 #[test]
 fn doctor_names_what_networks_lack() {
@@ -97,6 +139,12 @@ fn help_and_usage() {
     assert!(out.is_empty() && err.starts_with("error:") && err.contains("runs"), "{err}");
     ends(&vmio(dir.path(), &["runs", "show", "seven"]), 2);
     ends(&vmio(dir.path(), &["runs", "list", "--help"]), 0);
+    // A run that was measured is told and written; a stored one is shown or written.
+    let (tax, _) = ends(&vmio(dir.path(), &["tax", "-h"]), 0);
+    assert!(tax.contains("Also write the report") && tax.contains("Also write the best"), "{tax}");
+    let (show, _) = ends(&vmio(dir.path(), &["runs", "show", "-h"]), 0);
+    assert!(show.contains("Write the report to") && !show.contains("Also write"), "{show}");
+    assert_eq!(show.matches("instead").count(), 3, "{show}");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is made by asking for help");
 }
 
@@ -335,8 +383,21 @@ fn completions_and_man_pages() {
     for shell in ["bash", "zsh", "fish"] {
         let (out, _) = ends(&vmio(dir.path(), &["completions", shell]), 0);
         assert!(out.contains("vmio") && out.contains("compare"), "{shell}");
-        // Fish's static form offers nothing for what has no option.
-        assert!(shell == "fish" || out.contains(" durability "), "{shell} offers no studies");
+        assert!(out.contains(" durability "), "{shell} offers no studies");
+        // Where a path may stand beside a name, files are offered too.
+        match shell {
+            "fish" => {
+                let run = out.lines().find(|l| l.contains("seen_subcommand_from run") && l.contains("-a \"quick "));
+                assert!(run.is_some_and(|line| !line.contains(" -f ")), "{run:?}");
+            }
+            "zsh" => {
+                let (before, function) = out.split_once("_vmio_study_or_file() {").unwrap();
+                assert!(before.contains("path of a TOML file:_vmio_study_or_file'"), "{before}");
+                assert!(function.contains("durability") && function.contains("_files"), "{function}");
+                assert!(function.contains("\nif [ \"$funcstack[1]\" = \"_vmio\" ]"), "{function}");
+            }
+            _ => {}
+        }
     }
     let pages = dir.path().join("man");
     ends(&vmio(dir.path(), &["man", pages.to_str().unwrap()]), 0);

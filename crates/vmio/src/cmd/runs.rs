@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use schemars::JsonSchema;
 use serde::Serialize;
+use vmio_model::cell::Cell;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::kind::RunKind;
 use vmio_model::result::Accel;
@@ -72,6 +73,17 @@ enum Verb {
         #[arg(long, short)]
         yes: bool,
     },
+}
+
+/// Says of the files of a report that here they take the place of what is printed.
+pub fn instead(show: clap::Command) -> clap::Command {
+    show.mut_args(|arg| {
+        let Some(help) = arg.get_help().map(ToString::to_string) else { return arg };
+        match help.strip_prefix("Also write ") {
+            Some(what) => arg.help(format!("Write {what}, instead of printing the report")),
+            None => arg,
+        }
+    })
 }
 
 /// The runs of a store, newest first.
@@ -242,6 +254,8 @@ fn list(store: &Store, context: &Context) -> Outcome {
 
 fn show(store: &Store, id: i64, forms: &Forms, context: &Context) -> Outcome {
     let run = store.load(id)?;
+    let cells: Vec<Cell> = run.samples.iter().map(|s| s.cell.clone()).collect();
+    forms.suits(&format!("run {id}"), &cells)?;
     let proofs = proofs_of(store, id)?;
     let report = Report::of(&run).with_proofs(&proofs);
     // Whoever wants a file has no use for the text on the terminal as well.

@@ -3,7 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use vmio_model::failure::Failure;
+use vmio_model::cell::Cell;
+use vmio_model::failure::{Exit, Failure};
 
 use super::{Report, html, json, markdown, qm, text, xml};
 use crate::context::Context;
@@ -45,6 +46,32 @@ impl Forms {
         match self.files().find(|file| !writable(file)) {
             None => Ok(()),
             Some(file) => Err(files::unwritable(file)),
+        }
+    }
+
+    /// Whether a set-up can be written of what has these cells: only disks of guests that are compared have one.
+    pub fn suits(&self, what: &str, cells: &[Cell]) -> Result<(), Failure> {
+        let option = match (&self.write_xml, &self.write_qm) {
+            (Some(_), _) => "--write-xml",
+            (None, Some(_)) => "--write-qm",
+            (None, None) => return Ok(()),
+        };
+        if cells.iter().any(|cell| cell.attachment().is_some()) {
+            return Ok(());
+        }
+        let why = format!("no guest of {what} works on a disk, and {option} writes how the best disk is set up");
+        Err(Failure::new(Exit::Usage, why).help(format!("leave out {option}")))
+    }
+
+    /// Refuses files where there is no report to write to them.
+    pub fn has_no_report(&self) -> Result<(), Failure> {
+        let options = [(&self.html, "--html"), (&self.write_xml, "--write-xml"), (&self.write_qm, "--write-qm")];
+        match options.into_iter().find(|(file, _)| file.is_some()) {
+            None => Ok(()),
+            Some((_, option)) => {
+                Err(Failure::new(Exit::Usage, format!("--noise makes no report that {option} could write"))
+                    .help(format!("leave out {option}; --json prints its figures for programs")))
+            }
         }
     }
 

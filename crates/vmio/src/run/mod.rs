@@ -50,13 +50,13 @@ pub struct Wishes {
     #[arg(long)]
     pub no_gentle: bool,
     /// Share of the measured bandwidth that --gentle may use
-    #[arg(long, value_name = "RATIO", default_value_t = 0.25)]
+    #[arg(long, value_name = "RATIO", default_value_t = 0.25, value_parser = number)]
     pub gentle_share: f64,
     /// Measure for at most so many minutes, instead of the study's limit
-    #[arg(long, value_name = "MINUTES")]
+    #[arg(long, value_name = "MINUTES", value_parser = number)]
     pub minutes: Option<f64>,
     /// Write at most so many GiB in all, making the targets included, instead of the study's limit
-    #[arg(long, value_name = "GIB")]
+    #[arg(long, value_name = "GIB", value_parser = number)]
     pub gib: Option<f64>,
     /// Bring flash into its steady state first (SNIA): fill each target once more, and repeat writing cells until
     /// five rounds agree
@@ -80,6 +80,14 @@ pub struct Wishes {
     /// Why this form of the study was chosen, where nobody named one.
     #[arg(skip)]
     pub form: Option<String>,
+    /// What follows the run that is planned.
+    #[arg(skip)]
+    pub then: Option<String>,
+}
+
+/// A number as it is typed.
+fn number(text: &str) -> Result<f64, String> {
+    text.parse().map_err(|_| "give a number, for example 5 or 0.5".to_owned())
 }
 
 impl Wishes {
@@ -126,6 +134,11 @@ pub fn start(
 ) -> Outcome {
     check(wishes)?;
     forms.check()?;
+    match mode {
+        // What its cells show are no set-ups, one better than the other.
+        Mode::Noise => forms.has_no_report()?,
+        Mode::Study | Mode::Prove { .. } => forms.suits(&format!("the study {}", study.name), &study.cells())?,
+    }
     let run = match &mode {
         Mode::Study => measure(study, engine_order(&mode), wishes, context)?,
         Mode::Noise => {
@@ -142,7 +155,10 @@ pub fn start(
                     let store = Store::open_existing(&context.paths.db())?;
                     Some(store.load(id.find(&store)?)?)
                 }
-                None => measure(study, engine_order(&mode), wishes, context)?,
+                None => {
+                    let wishes = Wishes { then: Some(prove::told(rule)), ..wishes.clone() };
+                    measure(study, engine_order(&mode), &wishes, context)?
+                }
             };
             let Some(base) = base else { return Ok(Exit::Done) };
             let Some(proof) = prove::study_of(&base, rule)? else {
@@ -254,10 +270,14 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
         same_place(run, &planned, wishes, &looker)?;
         enough_left(run, &planned)?;
     }
+    let mut plan = report::plan::text(&planned);
+    if let Some(then) = &wishes.then {
+        plan += &report::plan::row("then", then);
+    }
     // Asked for alone, the plan is the answer.
     match wishes.dry_run && !context.json {
-        true => term::print(&format!("{}\n", report::plan::text(&planned).trim_end()))?,
-        false => term::note(report::plan::text(&planned).trim_end()),
+        true => term::print(&format!("{}\n", plan.trim_end()))?,
+        false => term::note(plan.trim_end()),
     }
     if let Some(run) = &resumed {
         let age = report::plan::duration((environment::now() - run.started_unix).max(0.0));

@@ -15,6 +15,15 @@ const ROUNDS: u32 = 8;
 /// Minutes that a proof may take.
 const MINUTES: f64 = 5.0;
 
+/// What a plan says of the proof that follows.
+pub fn told(rule: &str) -> String {
+    let finding = if rule.is_empty() { "the costliest finding".to_owned() } else { format!("the finding {rule}") };
+    format!(
+        "{finding} is proven, if its change can be measured: a run of its own, its set-up as it is against the changed \
+         one, {ROUNDS} rounds or more, at most {MINUTES:.0} min of measuring (--prove); its plan comes then"
+    )
+}
+
 /// The study that proves a finding of a run: the one of this rule, or the costliest. `None` when
 /// no finding has a change that can be measured.
 pub fn study_of(run: &Run, rule: &str) -> anyhow::Result<Option<Study>> {
