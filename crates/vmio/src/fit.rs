@@ -100,18 +100,50 @@ pub fn right(text: &str, width: usize) -> String {
 /// A text in lines of at most [`WIDTH`] columns: the first begins with `lead`, the others with `indent` spaces.
 /// `lead` takes `indent` columns, whatever escape sequences are in it.
 pub fn paragraph(lead: &str, indent: usize, text: &str) -> String {
+    led(lead, indent, &lines(text, WIDTH - indent))
+}
+
+/// The same of a text that has what is to be pasted: a path is whole, however long it is, and so is a command
+/// between backticks that a line has room for.
+pub fn notice(lead: &str, indent: usize, text: &str) -> String {
+    let width = WIDTH - indent;
+    led(lead, indent, &in_lines(&commands_whole(words(text), width), width, is_path))
+}
+
+/// Lines behind their lead.
+fn led(lead: &str, indent: usize, lines: &[String]) -> String {
     let line = |(i, line): (usize, &String)| match i {
         0 => format!("{lead}{line}\n"),
         _ => format!("{:indent$}{line}\n", ""),
     };
-    lines(text, WIDTH - indent).iter().enumerate().map(line).collect()
+    lines.iter().enumerate().map(line).collect()
+}
+
+/// Whether a word is a path from the root on, in whatever it is put.
+fn is_path(word: &str) -> bool {
+    word.trim_start_matches(['(', '`', '"', '\'']).starts_with('/')
+}
+
+/// Puts together the words between two backticks, where they have room on a line.
+fn commands_whole(words: Vec<String>, width: usize) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    let mut rest = words.as_slice();
+    while let Some(word) = rest.first() {
+        let opens = |word: &str| word.matches('`').count() % 2 == 1;
+        let end = if opens(word) { rest[1..].iter().position(|word| opens(word)).map(|at| at + 1) } else { None };
+        let whole = end.map(|end| rest[..=end].join(" ")).filter(|whole| columns(whole) <= width);
+        let taken = whole.as_ref().map_or(1, |_| end.unwrap_or(0) + 1);
+        all.push(whole.unwrap_or_else(|| word.clone()));
+        rest = &rest[taken..];
+    }
+    all
 }
 
 /// The lines of a text, those that are too long broken at spaces; what goes on stands further in.
 pub fn folded(text: &str) -> String {
     let folded = |line: &str| {
         let indent = line.len() - line.trim_start().len();
-        paragraph(&" ".repeat(indent), indent + 2, line.trim_start())
+        notice(&" ".repeat(indent), indent + 2, line.trim_start())
     };
     let one = |line: &str| if columns(&unstyled(line)) > WIDTH { folded(line) } else { format!("{line}\n") };
     text.lines().map(one).collect::<String>().trim_end_matches('\n').to_owned()
@@ -144,12 +176,17 @@ fn words(text: &str) -> Vec<String> {
 /// The words of a text in lines of at most `width` columns. A word that is longer itself is broken, after
 /// a slash, comma or equals sign where there is one.
 pub fn lines(text: &str, width: usize) -> Vec<String> {
+    in_lines(&words(text), width, |_| false)
+}
+
+/// Words in lines; one that is longer than a line is broken unless it is to be whole.
+fn in_lines(words: &[String], width: usize, whole: fn(&str) -> bool) -> Vec<String> {
     let width = width.max(1);
     let mut lines = vec![String::new()];
     let mut used = 0;
-    for word in &words(text) {
+    for word in words {
         let mut word = word.as_str();
-        while columns(word) > width {
+        while columns(word) > width && !whole(word) {
             let room = if used > 0 { width.saturating_sub(used + 1) } else { width };
             let fits = head(word, room);
             let at = fits.rfind(['/', ',', '=']).map_or(0, |at| at + 1);
@@ -230,6 +267,20 @@ mod tests {
         let lines: Vec<String> = folded(&long).lines().map(str::to_owned).collect();
         assert!(lines.len() == 2 && lines.iter().all(|line| columns(line) <= WIDTH), "{lines:?}");
         assert!(lines[0].starts_with("  one") && lines[1].starts_with("    "), "{lines:?}");
+        // What is to be pasted is whole.
+        let path = format!("(/srv/{}disk.raw)", "images/".repeat(15));
+        let command = "`mount -t tracefs nodev /sys/kernel/tracing`";
+        let text =
+            format!("{} {path} is {} {command} does it, as {command} did", "gone ".repeat(9), "not there ".repeat(5));
+        let told = folded(&text);
+        assert!(told.lines().any(|line| line.trim() == path), "{told}");
+        assert_eq!(told.lines().filter(|line| line.contains(command)).count(), 2, "{told}");
+        assert!(told.lines().all(|line| line.trim() == path || columns(line) <= WIDTH), "{told}");
+        // A backtick that nothing closes, and a command that no line has room for, are words as others are.
+        let odd = format!("Assertion `{}", "ret == one two ".repeat(20));
+        assert!(folded(&odd).lines().all(|line| columns(line) <= WIDTH), "{odd}");
+        let long = format!("`{}`", "find one two ".repeat(20));
+        assert!(folded(&long).lines().all(|line| columns(line) <= WIDTH), "{long}");
     }
 
     proptest! {
