@@ -135,7 +135,10 @@ pub fn measure(
         };
         let step = next(study, &progress);
         let upcoming = if let Step::Run { round, .. } = &step { Some(*round) } else { None };
-        if let (Some(last), true) = (done.last().map(|k| k.round), upcoming.is_some() || matches!(step, Step::Done(_)))
+        // A budget may cut a round short: that one is not complete.
+        let over =
+            matches!(&step, Step::Done(reason) if !matches!(reason, DoneReason::TimeBudget | DoneReason::ByteBudget));
+        if let (Some(last), true) = (done.last().map(|k| k.round), upcoming.is_some() || over)
             && upcoming != Some(last)
             && round_told != Some(last)
         {

@@ -25,7 +25,7 @@ const PACED: u32 = 3;
 /// Shows events of the measuring loop.
 pub struct Progress {
     began: Instant,
-    /// When the first cell or boot began: what comes before them says nothing of their pace.
+    /// When the first cell or boot began: what comes before says nothing of their pace, and is not in the budget.
     measuring: Option<Instant>,
     terminal: bool,
     cost: Plan,
@@ -33,18 +33,16 @@ pub struct Progress {
     compares: bool,
     /// Whether they are compared with the host itself.
     natively: bool,
-    /// The time budget, which counts the measured seconds of samples alone.
+    /// The time budget, which counts from the first boot or cell on.
     max_seconds: f64,
     /// When a share is known.
     rule: Convergence,
     /// Samples of earlier parts of the run.
     earlier: u32,
-    /// Their measured seconds.
+    /// What the time budget counts of them.
     earlier_seconds: f64,
     /// Samples of this part.
     stored: u32,
-    /// Their measured seconds.
-    measured_seconds: f64,
     shown_shares: bool,
     /// The last round that was told; an A/A run goes back and forth between two.
     told: Option<u32>,
@@ -65,14 +63,12 @@ impl Progress {
             earlier: earlier.len() as u32,
             earlier_seconds: engine::spent(earlier).seconds,
             stored: 0,
-            measured_seconds: 0.0,
             shown_shares: false,
             told: None,
         }
     }
 
-    /// Words on time left. None of it is a bound: the budget counts measured seconds alone, and what lies between
-    /// cells takes as long as it takes.
+    /// Words on time left. None of it is a bound: what a cell takes is known when it is over.
     fn left(&self) -> String {
         self.left_after(self.measuring.map_or(0.0, |began| began.elapsed().as_secs_f64()))
     }
@@ -83,15 +79,12 @@ impl Progress {
             |rounds: u32| f64::from(self.cost.cells * rounds + self.cost.control_cells * rounds.saturating_sub(1));
         let needed = cells(self.cost.min_rounds);
         let there = f64::from(self.earlier + self.stored);
-        let budget = self.max_seconds - self.earlier_seconds - self.measured_seconds;
+        let budget = self.max_seconds - self.earlier_seconds - elapsed;
         if self.stored < PACED {
             return format!("about {} left by the plan", duration(self.cost.min_seconds.min(budget)));
         }
         let each = elapsed / f64::from(self.stored);
-        // As long as the budget lasts where its seconds go on to take as long as they took.
-        let lasts =
-            if self.measured_seconds > 0.0 { budget.max(0.0) * elapsed / self.measured_seconds } else { budget };
-        let for_cells = |cells: f64| duration((each * (cells - there).max(0.0)).min(lasts));
+        let for_cells = |cells: f64| duration((each * (cells - there).max(0.0)).min(budget));
         if there < needed && !self.compares {
             format!("about {} left", for_cells(needed))
         } else if there < needed {
@@ -118,10 +111,7 @@ impl Progress {
                 self.transient(&text);
             }
             Event::Over => self.end(),
-            Event::Stored(sample) => {
-                self.stored += 1;
-                self.measured_seconds += engine::spent(std::slice::from_ref(sample)).seconds;
-            }
+            Event::Stored(_) => self.stored += 1,
             Event::Round(round, shares) if self.told < Some(*round) => {
                 self.told = Some(*round);
                 let elapsed = self.began.elapsed().as_secs_f64();
@@ -273,18 +263,22 @@ mod tests {
         assert!(!none[0].contains("shares") && !none[0].contains("intervals"), "{none:?}");
     }
 
-    /// The budget counts measured seconds, of which a minute takes several by the clock.
+    /// What comes before the first cell (an image, targets, a watch of others) is neither in the budget nor in the pace.
     #[test]
-    fn the_time_left_is_no_bound_and_no_less_than_the_budget_lasts() {
-        let mut shown = Progress { stored: 20, measured_seconds: 20.0, max_seconds: 60.0, ..progress("") };
+    fn the_time_left_is_no_bound_and_of_cells_alone() {
+        let before = std::time::Duration::from_secs(300);
+        let began = Instant::now().checked_sub(before).unwrap();
+        let mut shown = Progress { began, stored: 20, max_seconds: 60.0, ..progress("") };
+        shown.tell(&Event::Over);
+        assert!(shown.measuring.unwrap() >= began + before);
         shown.cost.max_rounds = 1000;
-        assert_eq!(shown.left_after(60.0), "about 2 min 0 s left where the intervals stay wide");
+        assert_eq!(shown.left_after(20.0), "about 40 s left where the intervals stay wide");
         shown.earlier_seconds = 30.0;
-        assert_eq!(shown.left_after(60.0), "about 30 s left where the intervals stay wide", "a run that was resumed");
+        assert_eq!(shown.left_after(20.0), "about 10 s left where the intervals stay wide", "a run that was resumed");
         let first = Progress { stored: 2, ..progress("") };
         assert!(first.left_after(5.0).ends_with(" left by the plan"), "{}", first.left_after(5.0));
         for stored in 0..80 {
-            let left = Progress { stored, measured_seconds: 1e4, ..progress("") }.left_after(1e5);
+            let left = Progress { stored, ..progress("") }.left_after(1e5);
             assert!(left.starts_with("about "), "{left}");
         }
     }

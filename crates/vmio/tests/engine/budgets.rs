@@ -8,14 +8,18 @@ use crate::bed::{Bed, Fails, Fake, study};
 
 #[test]
 fn budgets_end_the_run_and_hold_across_a_resume() {
-    for next in [study::next as Next, next_noise] {
+    for (next, by_rounds) in [(study::next as Next, true), (next_noise, false)] {
         let mut study = study();
         study.repeat.max_minutes = 10.0 / 60.0; // ten of the rig's seconds
         let clock = std::cell::Cell::new(0.0);
         let bed = Bed::new(&study);
-        let (ended, _) = bed.go(next, &mut Fake { clock: Some(&clock), ..Fake::default() });
+        let (ended, told) = bed.go(next, &mut Fake { clock: Some(&clock), ..Fake::default() });
         assert_eq!(ended.unwrap(), Ended::Done(DoneReason::TimeBudget));
         assert_eq!(bed.run().samples.len(), 10);
+        // A round that the budget cuts short is none that is done.
+        let last = bed.run().samples.last().unwrap().round;
+        let whole = bed.run().samples.iter().filter(|s| s.round == last).count() == study.cells().len();
+        assert!(!by_rounds || !whole && !told.iter().any(|t| t.starts_with(&format!("round {last}:"))), "{told:?}");
         clock.set(0.0);
         bed.go(next, &mut Fake { clock: Some(&clock), ..Fake::default() }).0.unwrap();
         assert_eq!(bed.run().samples.len(), 10, "earlier parts of the run count");
