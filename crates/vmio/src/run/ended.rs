@@ -35,7 +35,9 @@ pub fn open<'a>(shares: impl IntoIterator<Item = &'a Ratio>, rule: &Convergence)
     let needs = format!("{} and {}", count(rule.min_pairs as usize, "pair"), count(rule.min_boots as usize, "boot"));
     let early_told = (early > 0).then(|| format!("{early} {whole}not known yet (each needs {needs})"));
     let whole = if early > 0 { "" } else { &whole };
-    let wide_told = (wide > 0).then(|| format!("{wide} {whole}wider than ±{} points", two(rule.half_width * 100.0)));
+    let part = rule.half_width_ratio.map_or_else(String::new, |part| format!(" or {} % of itself", two(part * 100.0)));
+    let wide_told =
+        (wide > 0).then(|| format!("{wide} {whole}wider than ±{} points{part}", two(rule.half_width * 100.0)));
     let told: Vec<String> = early_told.into_iter().chain(wide_told).collect();
     (!told.is_empty()).then(|| told.join(", "))
 }

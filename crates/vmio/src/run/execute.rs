@@ -11,7 +11,7 @@ use vmio_rig::engine::measure::{Ended, Next};
 use vmio_rig::engine::plan::Planned;
 use vmio_rig::engine::{self, Job, environment};
 
-use super::progress::{Progress, folded};
+use super::progress::Progress;
 use super::{Wishes, signals};
 use crate::context::Context;
 use crate::store::{NewRun, Store, StoreError};
@@ -77,7 +77,7 @@ pub fn execute(
         state_dir: &context.paths.state,
         store: &store,
         journal: &journal,
-        say: |text| term::note(&folded(text)),
+        say: term::note,
     };
     let outcome = engine::run(&job, &mut run, &mut |event| progress.tell(&event));
     let store = stopping.exit_or(store);

@@ -1,21 +1,23 @@
 //! Progress on standard error: one line that is rewritten on a terminal, a line a round elsewhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, Write};
 use std::time::Instant;
 
+use vmio_model::cell::Cell;
 use vmio_model::result::Sample;
 use vmio_model::shown;
 use vmio_model::stats::{Convergence, Ratio};
 use vmio_model::study::Study;
 use vmio_model::study::plan::Plan;
-use vmio_model::words::count;
 
 use super::ended;
 use super::engine::{self, Event};
 use crate::fit;
 use crate::report::plan::duration;
 
+/// From here on a first share calls for a word: a guest gets no more than there is.
+const MORE_THAN_ALL: f64 = 1.1;
 /// Columns of a cell's name before its share.
 const KEY: usize = 52;
 
@@ -33,6 +35,8 @@ pub struct Progress {
     compares: bool,
     /// Whether they are compared with the host itself.
     natively: bool,
+    /// Keys of the cells on disks, of which more is better.
+    on_disks: BTreeSet<String>,
     /// The time budget, which counts from the first boot or cell on.
     max_seconds: f64,
     /// When a share is known.
@@ -58,6 +62,7 @@ impl Progress {
             cost: cost.clone(),
             compares: study.cells().iter().any(|cell| study.compares(cell)),
             natively: study.baseline.is_native(),
+            on_disks: study.cells().iter().filter(|cell| cell.target().is_some()).map(Cell::key).collect(),
             max_seconds: study.repeat.max_minutes * 60.0,
             rule: study.repeat.convergence(),
             earlier: earlier.len() as u32,
@@ -141,6 +146,9 @@ impl Progress {
                     false => lines.push(format!("  {} {share}", fit::left(key, KEY))),
                 }
             }
+            if shares.iter().any(|(key, share)| share.value > MORE_THAN_ALL && self.on_disks.contains(key)) {
+                lines.push("  above 100 %: chance in a single pair, or a cache; the report judges it".to_owned());
+            }
         }
         let done = format!("round {} done after {}", round + 1, duration(elapsed));
         let left = self.left();
@@ -153,7 +161,7 @@ impl Progress {
             return lines;
         }
         let open = ended::open(shares.values(), &self.rule);
-        let open = open.unwrap_or_else(|| format!("all of {} known", count(shares.len(), "share")));
+        let open = open.unwrap_or_else(|| "every share is known".to_owned());
         lines.push(format!("{done}: {open}; {left}"));
         lines
     }
@@ -247,7 +255,7 @@ mod tests {
         let long = "bridge.remote/qemu:vcpus=2:pins=0+1/virtio-net+vhost+q2/iperf3-tcp [rate=100mbit]".to_owned();
         let lines = wide.round(0, &BTreeMap::from([(long.clone(), known)]), 9.0);
         assert_eq!((lines[1].trim(), lines[2].trim()), (&*long, "93 %"), "{lines:?}");
-        assert!(lines[3].contains(": all of 1 share known; "), "{lines:?}");
+        assert!(lines[3].contains(": every share is known; "), "{lines:?}");
         let narrow = progress("").round(0, &BTreeMap::from([(long.clone(), known), ("x".to_owned(), ratio)]), 9.0);
         let open = "1 of 2 shares not known yet (each needs 5 pairs and 3 boots), 1 wider than ±5.0 points; ";
         assert!(narrow.last().unwrap().contains(open), "{narrow:?}");
