@@ -26,6 +26,7 @@ min_pairs = 5
 max_pairs = 12
 min_boots = 3
 half_width = 0.05
+half_width_ratio = 0.5
 seconds = 1.0
 max_minutes = 10.0
 [[matrix]]

@@ -53,7 +53,7 @@ pub fn environment(accel: Option<Accel>) -> Environment {
         vcpus: 1,
         memory_mib: 512,
         native_limits: "cgroup v1".into(),
-        qemu_limits: None,
+        qemu_limits: Some("cgroup v1: cpuset 0,1, memory 24105 MiB, no swap".into()),
         other_guests: 0,
         cap_ratio: None,
         node: None,
