@@ -160,9 +160,10 @@ impl Progress {
             lines.push(format!("{done}: no share yet; {left}"));
             return lines;
         }
-        let open = ended::open(shares.values(), &self.rule);
-        let open = open.unwrap_or_else(|| "every share is known".to_owned());
-        lines.push(format!("{done}: {open}; {left}"));
+        lines.push(match ended::open(shares.values(), &self.rule) {
+            Some(open) => format!("{done}: {open}; {left}"),
+            None => format!("{done}: every share is known"),
+        });
         lines
     }
 
@@ -255,7 +256,7 @@ mod tests {
         let long = "bridge.remote/qemu:vcpus=2:pins=0+1/virtio-net+vhost+q2/iperf3-tcp [rate=100mbit]".to_owned();
         let lines = wide.round(0, &BTreeMap::from([(long.clone(), known)]), 9.0);
         assert_eq!((lines[1].trim(), lines[2].trim()), (&*long, "93 %"), "{lines:?}");
-        assert!(lines[3].contains(": every share is known; "), "{lines:?}");
+        assert!(lines[3].contains(": every share is known"), "{lines:?}");
         let narrow = progress("").round(0, &BTreeMap::from([(long.clone(), known), ("x".to_owned(), ratio)]), 9.0);
         let open = "1 of 2 shares not known yet (each needs 5 pairs and 3 boots), 1 wider than ±5.0 points; ";
         assert!(narrow.last().unwrap().contains(open), "{narrow:?}");
