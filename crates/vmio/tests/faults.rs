@@ -136,7 +136,7 @@ fn without_root_the_block_device_is_refused_by_name() {
         command.uid(65534).gid(65534);
     }
     let output = command.current_dir("/").output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
+    let said = unfolded(&String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(3), "{said}");
     assert!(said.contains("not root; run as root, or leave out the target `device`"), "{said}");
     assert!(!place.path().join("state").exists());

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common;
+use crate::help::bed::unfolded;
 use crate::help::figures;
 
 use std::collections::BTreeSet;
@@ -405,7 +406,7 @@ fn without_a_finding_there_is_nothing_to_prove() {
     let prove = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vmio"));
         let output = command.args(args).arg("--state").arg(dir.path()).output().unwrap();
-        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+        (output.status.code(), unfolded(&String::from_utf8(output.stderr).unwrap()))
     };
     let (code, said) = prove(&["tax", "--prove", "--of", "1", "--yes"]);
     assert!(code == Some(0) && said.contains("nothing to prove"), "{code:?} {said}");

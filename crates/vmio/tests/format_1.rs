@@ -192,7 +192,7 @@ fn a_row_that_cannot_be_brought_up_to_date_is_named_and_nothing_is_changed() {
         let e = Store::open(&path).err().unwrap();
         assert!(matches!(e, StoreError::Unconverted { .. }), "{e:?}");
         let output = vmio(&["runs", "list"], dir.path());
-        let said = String::from_utf8(output.stderr).unwrap();
+        let said = unfolded(&String::from_utf8(output.stderr).unwrap());
         assert_eq!(output.status.code(), Some(1), "{said}");
         for word in [what, why, path.to_str().unwrap(), "help: nothing was changed"] {
             assert!(said.contains(word), "no {word:?} in {said}");

@@ -64,13 +64,16 @@ fn exports_come_in_once_and_none_while_it_is_measured() {
         fs::write(&file, running.to_string()).unwrap();
         let output = import();
         assert_eq!(output.status.code(), Some(0));
-        assert!(String::from_utf8(output.stderr).unwrap().contains("run 2 is still being measured there") || n == 1);
+        assert!(
+            unfolded(&String::from_utf8(output.stderr).unwrap()).contains("run 2 is still being measured there")
+                || n == 1
+        );
         assert_eq!(serde_json::from_slice::<Value>(&output.stdout).unwrap()["imported"], json!([]));
         for wanted in [json!([number]), json!([])] {
             // A person may have laid it out anew.
             fs::write(&file, format!("\n {other:#}\n\n")).unwrap();
             let output = import();
-            let said = String::from_utf8(output.stderr).unwrap();
+            let said = unfolded(&String::from_utf8(output.stderr).unwrap());
             assert_eq!(output.status.code(), Some(0), "{said}");
             assert_eq!(serde_json::from_slice::<Value>(&output.stdout).unwrap()["imported"], wanted);
             let known = if wanted == json!([]) { "already here as run" } else { "imported as run" };

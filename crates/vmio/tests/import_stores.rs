@@ -77,7 +77,7 @@ fn a_store_of_either_format_is_left_as_it_is() {
             let output = import("vmio.db", there.path(), here.path());
             let after = all_of(there.path());
             set(0o700);
-            let said = String::from_utf8(output.stderr).unwrap();
+            let said = unfolded(&String::from_utf8(output.stderr).unwrap());
             assert_eq!(output.status.code(), Some(0), "{said}");
             assert!(said.contains("imported as run 1"), "{said}");
             assert_eq!(before, after, "of an old format: {old_format}, another's: {foreign}");
@@ -267,7 +267,7 @@ fn a_run_that_went_on_elsewhere_is_told() {
     drop(other);
     assert_eq!(own.import_file(&path).unwrap(), [Imported::Longer { here: 1, has: 18, there: 22 }]);
     let output = import("vmio.db", there.path(), here.path());
-    let said = String::from_utf8(output.stderr).unwrap();
+    let said = unfolded(&String::from_utf8(output.stderr).unwrap());
     assert!(said.contains("already here as run 1, which has 18 samples, where that one has 22"), "{said}");
     assert!(said.contains("vmio runs delete 1"), "{said}");
     drop(own);

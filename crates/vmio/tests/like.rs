@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common;
+use crate::help::bed::unfolded;
 
 use std::process::Command;
 
@@ -45,7 +46,7 @@ fn a_guest_that_does_not_run_is_refused() {
         .arg(dir.path())
         .output()
         .unwrap();
-    let err = String::from_utf8(said.stderr).unwrap();
+    let err = unfolded(&String::from_utf8(said.stderr).unwrap());
     assert_eq!(said.status.code(), Some(2), "{err}");
     assert!(err.contains("no guest called no-such-guest-here runs on this host"), "{err}");
 }

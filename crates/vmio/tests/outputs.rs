@@ -72,7 +72,7 @@ fn every_verb_fails_where_standard_output_is_closed_or_full() {
             [(">&-", "it was closed before vmio began"), (">/dev/full", "No space left on device")]
         {
             let output = with(redirection, dir.path(), args);
-            let said = String::from_utf8(output.stderr).unwrap();
+            let said = unfolded(&String::from_utf8(output.stderr).unwrap());
             assert_eq!(output.status.code(), Some(1), "{args:?} {redirection}: {said}");
             assert!(said.contains(&format!("error: cannot write to standard output: {why}")), "{args:?}: {said}");
             assert!(said.contains("help: "), "{said}");
@@ -97,7 +97,7 @@ fn a_reader_who_has_gone_ends_it_quietly_and_not_with_success() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vmio"));
         command.args(*args).env("VMIO_STATE", dir.path()).stdin(Stdio::null()).stdout(Stdio::from(write)).arg0("vmio");
         let output = command.output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
+        let said = unfolded(&String::from_utf8(output.stderr).unwrap());
         assert_eq!(output.status.signal(), Some(13), "{args:?}: {:?} {said}", output.status);
         assert!(!said.contains("error"), "{args:?}: {said}");
     }
@@ -108,7 +108,7 @@ fn a_report_on_a_full_disk_is_no_success() {
     let dir = stocked();
     for args in [&["runs", "show", "1", "--html", "/dev/full"][..], &["scan", "--html", "/dev/full"]] {
         let output = with("", dir.path(), args);
-        let said = String::from_utf8(output.stderr).unwrap();
+        let said = unfolded(&String::from_utf8(output.stderr).unwrap());
         assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
         assert!(said.contains("the disk of /dev is full: /dev/full was not written"), "{said}");
         assert!(said.contains("free some space there") && !said.contains("written to"), "{said}");

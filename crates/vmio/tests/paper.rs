@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common;
+use crate::help::bed::unfolded;
 
 use std::process::{Command, Output};
 
@@ -114,7 +115,7 @@ fn compare_judges_the_newest_run_of_the_study() {
     let compare = |args: &[&str]| {
         let output = vmio(dir.path(), &[&["study", "compare"], args].concat());
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+        (output.status.code().unwrap(), text(output.stdout), unfolded(&text(output.stderr)))
     };
     let (code, _, said) = compare(&["shafer2010-storage", "paper"]);
     assert!(code == 3 && said.contains("there are no runs yet"), "{code} {said}");

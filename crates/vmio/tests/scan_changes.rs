@@ -137,7 +137,7 @@ fn the_last_scan_is_kept_for_the_next_comparison_and_a_scan_alone_keeps_nothing(
     let state = dir.path().join("state");
     let said = |args: &[&str]| {
         let output = vmio(&state, args);
-        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+        (output.status.code(), unfolded(&(text(&output.stdout) + &text(&output.stderr))))
     };
     assert_eq!(said(&["scan"]).0, Some(0));
     assert!(!state.exists(), "a scan writes nothing");

@@ -177,7 +177,6 @@ fn amount(sample: &Sample, workloads: &[WorkloadTraits], unit: Unit) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -203,15 +202,13 @@ mod tests {
         assert_eq!(told(&[]), []);
     }
 
-    /// Two samples whose percentiles are searched one by one would take 4 * 10^10 steps.
+    /// Searched one by one, the percentiles of two such samples would take 4 * 10^10 steps: no test would wait for it.
     #[test]
     fn so_many_percentiles_take_one_pass() {
         const MANY: usize = 200_000;
         let at = |i: usize| (i as f64 * 100.0 / MANY as f64, i as f64);
         let one = shape((0..MANY).map(at).collect());
-        let began = Instant::now();
         let all = told(&[one.clone(), one]);
-        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
         assert_eq!((all.len(), all[1234].1, all[1234].2), (MANY, 1234.0, 2));
     }
 }
