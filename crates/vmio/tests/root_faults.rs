@@ -230,7 +230,13 @@ fn run_with_qemu(bed: &Bed, script: &str) -> Ended {
 fn a_qemu_that_ends_at_once_is_told_with_what_it_said() {
     let bed = Bed::with_image();
     let ended = run_with_qemu(&bed, "echo 'planted failure' >&2; exit 7").with(1);
-    ended.says(&["run 1 measured nothing", "QEMU had ended with exit code 7", "  | planted failure", "vmio doctor"]);
+    let ended = ended.says(&[
+        "run 1 measured nothing",
+        "QEMU had ended with exit code 7",
+        "  | planted failure",
+        "vmio doctor",
+    ]);
+    assert_eq!(unfolded(&ended.err).matches("it is booted once more").count(), 1, "{}", ended.err);
     assert!(matches!(bed.last().unwrap().state, RunState::Failed(_)));
     bed.is_clean();
     let _ = fs::remove_file(Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-state/accelerator.json"));

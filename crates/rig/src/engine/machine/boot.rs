@@ -53,10 +53,27 @@ impl Machine<'_> {
             }
         }
         for (at, (side, ways)) in self.sides.clone().into_iter().enumerate() {
-            let running = self.launch(at, &side, &ways, boot)?;
+            let running = match self.launch(at, &side, &ways, boot) {
+                // Under emulation on a busy host a boot may hang by chance, and a run is more than one boot.
+                Err(error) if self.may_try_again(&error) => {
+                    let what = error.to_string();
+                    let first = what.lines().next().unwrap_or_default();
+                    (self.progress)(&format!("{first}; it is booted once more"));
+                    self.launch(at, &side, &ways, boot)?
+                }
+                launched => launched?,
+            };
             self.guests.insert(side, running);
         }
         Ok(())
+    }
+
+    /// Whether a guest that did not come up may do so another time: not where its storage keeps it down, nor while
+    /// the run is being ended.
+    fn may_try_again(&self, error: &anyhow::Error) -> bool {
+        let down = matches!(error.downcast_ref(), Some(guests::Error::Down { .. }));
+        let healthy = || self.health.as_ref().is_none_or(|health| health.look().is_ok());
+        down && self.sick.is_none() && !self.journal.is_closed() && healthy()
     }
 
     fn launch(&mut self, at: usize, side: &Side, ways: &[Way], boot: u32) -> anyhow::Result<Running> {
