@@ -135,6 +135,8 @@ pub struct CpuUse {
 pub const BUSY: &str = "busy-seconds";
 /// The figure of processes: which share of all processors they kept at work.
 pub const SHARE: &str = "share";
+/// The figure of processes: which part of what all processes ran in that time was theirs.
+pub const PART: &str = "part-of-busy";
 /// The label of a hypervisor's threads: what they are for.
 pub const ROLE: &str = "role";
 
@@ -142,7 +144,7 @@ impl CpuUse {
     /// From what probes gave: the host's processors, and the threads of all hypervisors by role.
     pub fn of(seen: &[Seen]) -> Self {
         let mut all = CpuUse::default();
-        let mut others = 0.0;
+        let mut others: f64 = 0.0;
         for one in seen.iter().filter(|s| s.node.is_empty()) {
             match one.watched {
                 Watched::Processors => all.host_seconds += scalar(&one.figures, BUSY).unwrap_or(0.0),
@@ -152,11 +154,12 @@ impl CpuUse {
                         *all.by_role.entry(role.clone()).or_default() += reading.value.typical().unwrap_or(0.0);
                     }
                 }
-                Watched::Others => others += scalar(&one.figures, BUSY).unwrap_or(0.0),
+                Watched::Others => others += scalar(&one.figures, PART).unwrap_or(0.0),
                 Watched::Disk(_) | Watched::Link(_) => {}
             }
         }
-        all.host_seconds = (all.host_seconds - others).max(0.0);
+        // A part, since both looks begin and end at times of their own.
+        all.host_seconds *= (1.0 - others).max(0.0);
         all
     }
 
@@ -179,4 +182,25 @@ impl CpuUse {
 /// What the probes of disks and processors give around a cell of one guest, for made-up and for old runs.
 pub fn seen_around(device: Option<DeviceUse>, cpu: &CpuUse) -> Vec<Seen> {
     device.map(|device| device.seen("backing")).into_iter().chain(cpu.seen("guest")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_took_is_taken_off_the_hosts_time() {
+        let mut seen = CpuUse { host_seconds: 2.0, by_role: BTreeMap::from([("vcpu".into(), 0.5)]) }.seen("qemu");
+        let others = |part: f64| Seen {
+            node: String::new(),
+            watched: Watched::Others,
+            probe: "others".into(),
+            figures: vec![Reading::scalar(BUSY, 9.0), Reading::scalar(PART, part)],
+        };
+        seen.push(others(0.25));
+        let cpu = CpuUse::of(&seen);
+        assert!((cpu.host_seconds - 1.5).abs() < 1e-12 && cpu.by_role["vcpu"] == 0.5, "{cpu:?}");
+        seen.push(others(1.0));
+        assert_eq!(CpuUse::of(&seen).host_seconds, 0.0);
+    }
 }

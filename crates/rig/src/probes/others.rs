@@ -1,16 +1,17 @@
 //! What processes that are not vmio's own spent on the processors, by their `stat` before and after the cell. A cell
 //! on a network or in a processor has no disk at which the work of others would show.
 //!
-//! Vmio's own are the process that looks and all below it. Threads of the kernel are left out: whose work they do
-//! cannot be told. What ended in between is told by the time of its parent's children that have ended
-//! (proc_pid_stat(5), `cutime`); where the parent never waited for it, it is lost.
+//! Vmio's own are the process that looks and all below it; their time is read by the same clock, so that the host's can
+//! be told apart in parts. Threads of the kernel are left out: whose work they do cannot be told. What ended in between
+//! is told by the time of its parent's children that have ended (proc_pid_stat(5), `cutime`); where the parent never
+//! waited for it, it is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use vmio_model::figure::{Figure, Reading, Unit};
-use vmio_model::result::{BUSY, SHARE};
+use vmio_model::result::{BUSY, PART, SHARE};
 use vmio_node::linux::cpu;
 use vmio_node::linux::process::{self, Stat};
 use vmio_node::{Node, Reader};
@@ -32,6 +33,7 @@ impl Probe for Others {
             Figure::amount("seconds", Unit::Seconds),
             Figure::amount(BUSY, Unit::Seconds),
             Figure::amount(SHARE, Unit::Ratio),
+            Figure::amount(PART, Unit::Ratio),
         ]
     }
     fn sees(&self, thing: &Thing) -> bool {
@@ -63,12 +65,19 @@ impl Looking for Counted {
         let reader = self.node.reader();
         let processors = cpu::online(reader).len();
         let seconds = self.began.elapsed().as_secs_f64();
-        let busy = self.before.spent_until(&Table::read(reader, self.than)?);
+        let (busy, ours) = self.before.spent_until(&Table::read(reader, self.than)?);
         if processors == 0 || seconds <= 0.0 {
             return Err("the processors of this machine cannot be counted".into());
         }
         let share = (busy / seconds / processors as f64).min(1.0);
-        Ok(vec![Reading::scalar("seconds", seconds), Reading::scalar(BUSY, busy), Reading::scalar(SHARE, share)])
+        // By one clock for both: that of processes knows nothing of ticks, nor of what a hypervisor takes away.
+        let part = if busy > 0.0 { busy / (busy + ours) } else { 0.0 };
+        Ok(vec![
+            Reading::scalar("seconds", seconds),
+            Reading::scalar(BUSY, busy),
+            Reading::scalar(SHARE, share),
+            Reading::scalar(PART, part),
+        ])
     }
 }
 
@@ -80,9 +89,11 @@ struct One {
     own: f64,
     /// Seconds that those of its children ran that it has waited for.
     reaped: f64,
+    /// Whether it is vmio's own.
+    ours: bool,
 }
 
-/// The processes of others at one time, by number and beginning: numbers are used again.
+/// All processes at one time, by number and beginning: numbers are used again.
 #[derive(Debug, Default, PartialEq)]
 struct Table(BTreeMap<(u32, u64), One>);
 
@@ -103,15 +114,15 @@ impl Table {
             else {
                 continue;
             };
-            all.insert((stat.number, start), One { parent, own, reaped });
+            all.insert((stat.number, start), One { parent, own, reaped, ours: false });
         }
         let parents: BTreeMap<u32, u32> = all.iter().map(|((pid, _), one)| (*pid, one.parent)).collect();
-        all.retain(|(pid, _), _| !is_below(*pid, than, &parents));
+        all.iter_mut().for_each(|((pid, _), one)| one.ours = is_below(*pid, than, &parents));
         Self(all)
     }
 
-    /// Seconds that they ran until then.
-    fn spent_until(&self, then: &Self) -> f64 {
+    /// Seconds that others and vmio's own ran until then.
+    fn spent_until(&self, then: &Self) -> (f64, f64) {
         let mut ended: BTreeMap<u32, f64> = BTreeMap::new();
         for (id, one) in &self.0 {
             if !then.0.contains_key(id) {
@@ -119,12 +130,13 @@ impl Table {
             }
         }
         let spent = |(id, now): (&(u32, u64), &One)| {
-            let was = self.0.get(id).copied().unwrap_or(One { parent: now.parent, own: 0.0, reaped: 0.0 });
+            let was = self.0.get(id).copied().unwrap_or(One { own: 0.0, reaped: 0.0, ..*now });
             // What its children had run before the first look is none of this time.
             let before = ended.get(&id.0).copied().unwrap_or(0.0);
             (now.own - was.own).max(0.0) + (now.reaped - was.reaped - before).max(0.0)
         };
-        then.0.iter().map(spent).sum()
+        let of = |ours: bool| then.0.iter().filter(|(_, now)| now.ours == ours).map(spent).sum();
+        (of(false), of(true))
     }
 }
 
@@ -173,8 +185,10 @@ mod tests {
                 stat(52, 51, 0, 7 * ticks, 0, 9),
             ])
         };
-        assert_eq!(at(1).0.keys().map(|id| id.0).collect::<Vec<_>>(), [1, 40], "not the kernel's, not its own");
-        assert!((at(100).spent_until(&at(200)) - 3.0).abs() < 1e-9);
+        let told: Vec<(u32, bool)> = at(1).0.iter().map(|((pid, _), one)| (*pid, one.ours)).collect();
+        assert_eq!(told, [(1, false), (40, false), (50, true), (51, true), (52, true)], "not the kernel's");
+        let (others, ours) = at(100).spent_until(&at(200));
+        assert!((others - 3.0).abs() < 1e-9 && (ours - 21.0).abs() < 1e-9, "{others} {ours}");
     }
 
     #[test]
@@ -182,13 +196,13 @@ mod tests {
         // A child that had run 5 s ends after one more; another begins and ends; a third begins and runs on.
         let before = table([stat(1, 0, 0, 0, 0, 1), stat(40, 1, 0, 0, 0, 5), stat(41, 40, 0, 500, 0, 6)]);
         let after = table([stat(1, 0, 0, 0, 0, 1), stat(40, 1, 0, 0, 600 + 200, 5), stat(43, 40, 0, 50, 0, 8)]);
-        assert!((before.spent_until(&after) - 3.5).abs() < 1e-9);
+        assert!((before.spent_until(&after).0 - 3.5).abs() < 1e-9);
         // Its number is used again: that one's time is its own.
         let again = table([stat(1, 0, 0, 0, 0, 1), stat(40, 1, 0, 0, 500, 5), stat(41, 40, 0, 10, 0, 9)]);
-        assert!((before.spent_until(&again) - 0.1).abs() < 1e-9);
+        assert!((before.spent_until(&again).0 - 0.1).abs() < 1e-9);
         // Nobody waited for it: it takes nothing away from what others ran.
         let lost = table([stat(1, 0, 0, 100, 0, 1), stat(40, 1, 0, 0, 0, 5)]);
-        assert!((before.spent_until(&lost) - 1.0).abs() < 1e-9);
+        assert!((before.spent_until(&lost).0 - 1.0).abs() < 1e-9);
     }
 
     /// Ends with the test, whatever becomes of it.
@@ -225,7 +239,10 @@ mod tests {
         let seen = looking.stop(&mut Vec::new()).unwrap();
         assert!(scalar(&seen, BUSY).unwrap() >= ran - 1e-6 && scalar(&seen, SHARE).unwrap() > 0.0, "{seen:?} of {ran}");
         let ours = Table::read(node.reader(), std::process::id()).unwrap();
-        assert!(ours.0.keys().all(|(pid, _)| ![one.0.id(), two.0.id()].contains(pid)));
+        let is_ours = |spinner: &Spinner| ours.0.iter().any(|((pid, _), one)| *pid == spinner.0.id() && one.ours);
+        assert!(is_ours(&one) && is_ours(&two));
+        let part = scalar(&seen, PART).unwrap();
+        assert!(part > 0.0 && part < 1.0, "both were at work: {seen:?}");
     }
 
     #[test]
