@@ -110,6 +110,8 @@ pub enum Mark {
     HostBusy,
     /// Processes of others kept over 20 % of the processors at work.
     ProcessorsBusy,
+    /// What reads through the page cache was read ahead otherwise than on a device of the run's own.
+    ReadAhead,
     /// The backing device has no counters that vmio can read.
     NotVisible,
 }

@@ -53,7 +53,7 @@ fn read_ahead_is_set_around_its_cells_alone() {
     let text = "baseline = 'none'\n\
         [[matrix]]\nsides = ['native']\ndisks.targets = ['device', 'sparse']\nworkloads = ['seq-read-64k-d1-buffered']\n\
         settings = { read-ahead = ['0k', '1024k'] }\n\
-        [[matrix]]\nsides = ['native']\ndisks.targets = ['device']\nworkloads = ['seq-read-64k-d1-buffered']\n";
+        [[matrix]]\nsides = ['native']\ndisks.targets = ['device', 'sparse']\nworkloads = ['seq-read-64k-d1-buffered']\n";
     let planned = cells::planned(text, &bed.dir(), &bed.dir());
     let skipped: BTreeSet<String> = planned.skipped.iter().map(|s| s.cell.key()).collect();
     let sparse = |value: &str| format!("sparse/native/seq-read-64k-d1-buffered [read-ahead={value}]");
@@ -80,6 +80,20 @@ fn read_ahead_is_set_around_its_cells_alone() {
     assert_eq!(between.into_iter().collect::<Vec<_>>(), [usual.as_str()], "cells find and leave it as it was");
     let place = "device/native [read-ahead=1024k]";
     assert_eq!(run.effective[place], [("read-ahead".to_owned(), "1024k".to_owned())].into());
+
+    // What names none is read ahead as guests are, where the device is the run's own. What others use stays as it was.
+    let named_none = |target: &str| {
+        let told = run.effective[&format!("{target}/native (seq-read-64k-d1-buffered)")]["read-ahead"].clone();
+        let key = format!("{target}/native/seq-read-64k-d1-buffered");
+        let marked = |s: &&Sample| s.marks.contains(&Mark::ReadAhead);
+        (told, run.samples.iter().filter(|s| s.cell.key() == key).filter(marked).count())
+    };
+    assert_eq!(named_none("device"), ("128k".to_owned(), 0));
+    let (told, marked) = named_none("sparse");
+    match run.effective["sparse/native"]["read_ahead_kib"].as_str() {
+        "128" => assert_eq!((told.as_str(), marked), ("128k", 0)),
+        found => assert_eq!((told, marked), (format!("{found}k, as it was found"), run.samples.len() / 4)),
+    }
 
     // In force means in force: one request of the kernel's is as large as what it reads ahead. Requests of others at the
     // disk below draw both towards their own size, so the round counts that they are in least.

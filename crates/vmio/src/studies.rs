@@ -24,6 +24,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("durability", include_str!("../../../studies/durability.toml")),
     ("backends", include_str!("../../../studies/backends.toml")),
     ("light", include_str!("../../../studies/light.toml")),
+    ("read-ahead", include_str!("../../../studies/read-ahead.toml")),
     ("network-quick", include_str!("../../../studies/network-quick.toml")),
 ];
 

@@ -6,6 +6,7 @@
 
 use vmio_look::require::Requirement;
 use vmio_model::cell::Actor;
+use vmio_model::result::{Mark, WorkloadTraits};
 use vmio_model::study::SettingName;
 use vmio_node::Journal;
 
@@ -44,6 +45,14 @@ pub trait Setting: Sync {
     fn requirements(&self) -> &'static [Requirement] {
         &[]
     }
+    /// What it is around an actor with such a workload where the cell does not name it. None: as it was found.
+    fn by_default(&self, _actor: &Actor, _workload: &WorkloadTraits) -> Option<ByDefault> {
+        None
+    }
+    /// What is in force for an actor now, in the spelling of values; `None` where that cannot be told.
+    fn found(&self, _end: &End) -> Option<String> {
+        None
+    }
     /// What it does for an actor, as far as that is known before anything is made.
     fn fits(&self, actor: &Actor) -> Fit;
     /// Sets it for an actor that it fits, and reads it back: what is in force, in the spelling of values. Before
@@ -52,6 +61,15 @@ pub trait Setting: Sync {
     /// # Errors
     /// When it cannot or must not be set, or reads back otherwise.
     fn apply(&self, value: &str, on: &Where<'_>, undos: &mut Undos) -> Result<String>;
+}
+
+/// What a setting is where a cell does not name it, so that both sides have the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ByDefault {
+    /// The value.
+    pub value: &'static str,
+    /// What says of a sample that it had another one, which must not be changed.
+    pub otherwise: Mark,
 }
 
 /// What a setting does for an actor.

@@ -9,15 +9,20 @@
 use std::path::{Path, PathBuf};
 
 use vmio_model::cell::{Actor, Subject};
-use vmio_node::linux::block::Device;
+use vmio_model::result::{Mark, WorkloadTraits};
+use vmio_node::linux::block::{self, Device};
 use vmio_node::{Change, Reader};
 
-use super::{Error, Fit, Result, Setting, Undos, Where};
+use super::{ByDefault, Error, Fit, Result, Setting, Undos, Where};
 use crate::disks::targets;
+use crate::workloads::End;
 
 /// Entry `read-ahead`.
 pub struct ReadAhead;
 
+/// The kernel's own (Linux include/linux/backing-dev-defs.h, `VM_READAHEAD_PAGES`), which guests have: a host's disk may
+/// have 8 MiB, and would be read with requests of another size than the guest's.
+const SAME: &str = "128k";
 /// The kernel counts pages: what is no multiple of their 4 KiB it rounds.
 const PAGE_KIB: u32 = 4;
 /// More makes no sense: it is read in one go.
@@ -35,6 +40,14 @@ impl Setting for ReadAhead {
     }
     fn reader(&self) -> fn(&str) -> std::result::Result<String, String> {
         |text| kib(text).map(spelled)
+    }
+    fn by_default(&self, actor: &Actor, workload: &WorkloadTraits) -> Option<ByDefault> {
+        let through_cache = workload.disk.as_ref().is_some_and(|disk| disk.reads && !disk.direct);
+        (actor.subject.is_disk() && through_cache).then_some(ByDefault { value: SAME, otherwise: Mark::ReadAhead })
+    }
+    fn found(&self, end: &End) -> Option<String> {
+        let kib = block::read_ahead_kib(end.node.reader(), end.path()?)?;
+        Some(spelled(u32::try_from(kib).ok()?))
     }
     fn fits(&self, actor: &Actor) -> Fit {
         let Subject::Disk { target, .. } = &actor.subject else {

@@ -130,3 +130,31 @@ fn what_is_not_the_runs_own_is_not_touched() {
     assert_eq!(bed.in_force(), "128");
     assert!(!bed.journal().contains("read_ahead"), "nothing was about to be changed");
 }
+
+/// Natively a disk may be read ahead by megabytes, in a guest by 128 KiB: what goes through the page cache gets the same.
+#[test]
+fn who_reads_through_the_page_cache_is_read_ahead_alike() {
+    let of = |workload: &str| {
+        let traits = crate::workloads::find(workload).unwrap().traits();
+        [native("device"), guest("device")].map(|actor| ReadAhead.by_default(&actor, &traits).map(|all| all.value))
+    };
+    for buffered in ["dd-read", "seq-read-64k-d1-buffered", "rand-read-4k-d4-uring-buffered"] {
+        assert_eq!(of(buffered), [Some("128k"); 2], "{buffered}");
+    }
+    for other in ["dd-write", "seq-read", "rand-read-1", "durable-append", "seq-write-64k-d1-buffered"] {
+        assert_eq!(of(other), [None; 2], "{other}");
+    }
+    assert_eq!((ReadAhead.reader())(SAME), Ok(SAME.to_owned()));
+}
+
+/// What is in force is told in the spelling of values, also of what must not be set.
+#[test]
+fn what_is_found_is_told() {
+    let bed = Bed::new();
+    let end = |path: &str| {
+        let node: Arc<dyn Node> = bed.node.clone();
+        End { node, at: At::Path(path.into()), enter: Vec::new(), exec_base: Exec::default() }
+    };
+    assert_eq!(ReadAhead.found(&end("/dev/vda")).as_deref(), Some("128k"));
+    assert_eq!(ReadAhead.found(&end("/dev/odd")), None);
+}

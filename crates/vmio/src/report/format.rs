@@ -189,6 +189,7 @@ pub fn mark(mark: Mark) -> &'static str {
         Mark::Cached => "cached",
         Mark::HostBusy => "host busy",
         Mark::ProcessorsBusy => "processors busy",
+        Mark::ReadAhead => "other read-ahead",
         Mark::NotVisible => "not visible here",
     }
 }
@@ -199,6 +200,7 @@ pub fn mark_meaning(mark: Mark) -> &'static str {
         Mark::Cached => "the device moved over 10 % fewer bytes than requested: a cache was measured",
         Mark::HostBusy => "other work on the device exceeded 20 % of the cell's own",
         Mark::ProcessorsBusy => "processes of others kept over 20 % of the processors at work",
+        Mark::ReadAhead => "the host's own read-ahead, which is not 128 KiB: vmio sets it on its own devices alone",
         Mark::NotVisible => "the back end has no counters that vmio can read",
     }
 }

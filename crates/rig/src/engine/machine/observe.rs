@@ -48,7 +48,7 @@ impl Machine<'_> {
     ) -> anyhow::Result<Sample> {
         let acts = Arc::new(acts);
         let (mut put, set) = self.put_settings(chosen, &acts)?;
-        let effective = std::mem::take(&mut put.effective);
+        let (effective, differs) = (std::mem::take(&mut put.effective), std::mem::take(&mut put.marks));
         let worked = set.and_then(|()| self.watch_acts(&acts));
         let taken_back = self.take_back(put);
         let mut settled = Ok(());
@@ -78,7 +78,7 @@ impl Machine<'_> {
             self.store.add_effective(self.run, at, found)?;
         }
         let (foreign, mut marks) = judge(&acts, &done, before.as_ref(), seen.device().as_ref());
-        marks.extend(foreign::processors(&seen.seen));
+        marks.extend(foreign::processors(&seen.seen).into_iter().chain(differs));
         let mut done = done.into_iter();
         let result = done.next().unwrap_or_default();
         let (cell, beside) = (cell.clone(), done.collect());

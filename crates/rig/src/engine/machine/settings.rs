@@ -1,16 +1,17 @@
 //! The settings of a cell: put before it, taken back after it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use vmio_model::cell::Cell;
+use vmio_model::result::Mark;
 use vmio_node::Journal;
 
 use super::Machine;
 use super::stage::Act;
 use crate::engine::measure::Impossible;
-use crate::settings::{self, Error, Fit, Setting, Undos, Where};
+use crate::settings::{self, ByDefault, Error, Fit, Setting, Undos, Where};
 
 /// A setting of a cell, with its value.
 pub(super) type Chosen = (&'static dyn Setting, String);
@@ -29,7 +30,7 @@ impl Machine<'_> {
         chosen: Vec<Chosen>,
         acts: &Arc<Vec<Act>>,
     ) -> anyhow::Result<(Put, anyhow::Result<()>)> {
-        if chosen.is_empty() {
+        if chosen.is_empty() && acts.iter().all(|act| by_default(act, &chosen).is_empty()) {
             return Ok((Put::default(), Ok(())));
         }
         let (acts, journal) = (Arc::clone(acts), Arc::clone(&self.journal));
@@ -60,12 +61,54 @@ pub(super) struct Put {
     undos: Undos,
     /// What was in force, as read back, by whom it was set for.
     pub(super) effective: BTreeMap<String, BTreeMap<String, String>>,
+    /// What a reader of the figures must know.
+    pub(super) marks: BTreeSet<Mark>,
+}
+
+/// What is put for an actor though its cell does not name it.
+fn by_default(act: &Act, chosen: &[Chosen]) -> Vec<(&'static dyn Setting, ByDefault)> {
+    let traits = act.workload.traits();
+    let named = |setting: &dyn Setting| chosen.iter().any(|(one, _)| one.name() == setting.name());
+    let free = settings::ALL.iter().copied().filter(|setting| !named(*setting));
+    free.filter_map(|setting| Some((setting, setting.by_default(&act.actor, &traits)?))).collect()
 }
 
 fn put(chosen: &[Chosen], acts: &[Act], journal: &Journal) -> (Put, anyhow::Result<()>) {
     let mut put = Put::default();
-    let all = chosen.iter().try_for_each(|one| acts.iter().try_for_each(|act| put_one(one, act, journal, &mut put)));
+    let named = chosen.iter().try_for_each(|one| acts.iter().try_for_each(|act| put_one(one, act, journal, &mut put)));
+    let all = named.and_then(|()| acts.iter().try_for_each(|act| put_defaults(act, chosen, journal, &mut put)));
     (put, all)
+}
+
+/// Puts what an actor gets without being named. Where it must not be put, what was found stays, and is told.
+fn put_defaults(act: &Act, chosen: &[Chosen], journal: &Journal, into: &mut Put) -> anyhow::Result<()> {
+    for (setting, ByDefault { value, otherwise }) in by_default(act, chosen) {
+        let name = setting.name();
+        let Some(end) = act.workload.roles().last().and_then(|role| act.stage.ends.get(role.name)) else { continue };
+        let on = Where { actor: &act.actor, end, ports: &act.ports, journal };
+        let applied = match setting.fits(&act.actor) {
+            Fit::Sets => setting.apply(value, &on, &mut into.undos),
+            Fit::Nothing(_) => continue,
+            Fit::Refused(why) => Err(Error::Refused(why)),
+        };
+        let told = match applied {
+            Ok(effective) => effective,
+            Err(Error::Refused(_)) => match setting.found(end) {
+                Some(found) if found == value => found,
+                Some(found) => {
+                    into.marks.insert(otherwise);
+                    format!("{found}, as it was found")
+                }
+                None => continue,
+            },
+            Err(e) => {
+                return Err(anyhow::Error::new(e).context(format!("cannot set {name} for {}", act.actor.key())));
+            }
+        };
+        let at = format!("{} ({})", act.actor.place_key(), act.actor.workload);
+        into.effective.entry(at).or_default().insert(name.to_owned(), told);
+    }
+    Ok(())
 }
 
 fn put_one((setting, value): &Chosen, act: &Act, journal: &Journal, into: &mut Put) -> anyhow::Result<()> {
