@@ -39,6 +39,9 @@ pub struct Environment {
     pub kernel: String,
     /// `uname -r` of the guest; `None` until one ran.
     pub guest_kernel: Option<String>,
+    /// File of the guests' kernel, where the user named it; `None`: the image's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest_kernel_file: Option<String>,
     /// CPU model of the host, from /proc/cpuinfo.
     pub cpu: String,
     /// CPUs online.

@@ -323,6 +323,7 @@ fn environment() -> Environment {
         memory_mib: 256,
         native_limits: "cgroup v1".into(),
         qemu_limits: None,
+        guest_kernel_file: None,
         node: None,
         written_beside_bytes: 0,
         other_guests: 0,

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use vmio_node::linux::process;
 use vmio_rig::disks::Storage;
 use vmio_rig::disks::drivers;
 use vmio_rig::guests::{self, Error, GuestSpec, LaunchCtx, Role};
-use vmio_rig::image::{self, Image};
+use vmio_rig::image::{self, Image, OwnKernel};
 
 #[test]
 #[ignore = "guest: needs QEMU"]
@@ -264,4 +264,39 @@ fn kvm_is_believed_only_after_a_boot_and_remembered() {
         assert!(started.elapsed() < Duration::from_secs(15), "the second launch must not probe again");
     }
     bed.assert_clean();
+}
+
+/// The image's kernel and modules, laid out as a user has his: the guest runs them, and another image carries them.
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn a_guest_runs_the_kernel_that_the_user_names() {
+    let bed = Bed::new();
+    let lib = bed.dir.path().join("modules").join(&bed.image.kernel_release);
+    let carried = lib.join("kernel");
+    fs::create_dir_all(&carried).unwrap();
+    for entry in fs::read_dir(bed.image.dir.join("modules")).unwrap().flatten() {
+        fs::copy(entry.path(), carried.join(entry.file_name())).unwrap();
+    }
+    let all = image::BASE_MODULES.iter().chain(&image::DEVICE_MODULES);
+    let built_in = all.filter(|name| !carried.join(format!("{name}.ko")).exists());
+    let list: String = built_in.map(|name| format!("kernel/drivers/{name}.ko\n")).collect();
+    fs::write(lib.join("modules.builtin"), list).unwrap();
+    let file = bed.dir.path().join("vmlinux");
+    fs::copy(bed.image.kernel(), &file).unwrap();
+
+    let own = OwnKernel { file: file.clone(), modules: Some(bed.dir.path().join("modules")) };
+    assert_eq!(own.release().unwrap(), bed.image.kernel_release);
+    let state = bed.dir.path().join("state");
+    let image = Image::with_kernel(Some(&own), bed.node.as_ref(), &state, &|_| {}).unwrap();
+    assert_eq!(image.kernel_origin, file.display().to_string());
+    assert_ne!(image.digest, bed.image.digest);
+    let guest = bed.launch(&image, vec![], BOOT_LIMIT).unwrap();
+    let release = guest.node().reader().read_text(Path::new("/proc/sys/kernel/osrelease")).unwrap();
+    assert_eq!(release.trim(), bed.image.kernel_release);
+    guest.stop().unwrap();
+    // Found again, and built anew where it has changed.
+    let again = |what: &dyn Fn(&str)| Image::with_kernel(Some(&own), bed.node.as_ref(), &state, what).unwrap();
+    assert_eq!(again(&|what| panic!("{what}")), image);
+    fs::OpenOptions::new().append(true).open(&file).unwrap().write_all(b"other").unwrap();
+    assert_ne!(again(&|_| {}).digest, image.digest);
 }

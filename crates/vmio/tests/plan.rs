@@ -38,6 +38,7 @@ fn planned(baseline: &str) -> Planned {
         skipped: Vec::new(),
         rates_from: "FIXTURE".into(),
         accelerator: None,
+        kernel: None,
         others: Default::default(),
         gentle: false,
         latency_unseen: None,

@@ -189,7 +189,10 @@ fn poor_doctor() -> String {
 fn blind_plan() -> String {
     let dir = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_vmio"));
-    command.args(["study", "run", "network-quick", "--dry-run", "--gentle", "--json"]).env("VMIO_STATE", dir.path());
+    let kernel = dir.path().join("bzImage");
+    fs::write(&kernel, common::bzimage("6.12.0")).unwrap();
+    command.args(["study", "run", "network-quick", "--dry-run", "--gentle", "--json", "--guest-kernel"]).arg(kernel);
+    command.env("VMIO_STATE", dir.path());
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(3), "nothing is left to run");
     String::from_utf8(output.stdout).unwrap()

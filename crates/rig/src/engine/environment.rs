@@ -70,6 +70,7 @@ pub fn of(planned: &Planned, local: &dyn Node) -> Environment {
         memory_mib: planned.study.guest.memory_mib,
         native_limits: String::new(),
         qemu_limits: None,
+        guest_kernel_file: planned.kernel.as_ref().map(|(kernel, _)| kernel.file.display().to_string()),
         other_guests: planned.others.guests.len() as u32,
         cap_ratio: None,
         node: std::env::var(crate::lab::NODE_VARIABLE).ok().filter(|n| !n.is_empty()),

@@ -8,7 +8,9 @@ use vmio_node::linux::system;
 use vmio_node::{Exec, Node};
 
 use super::tools::Tools;
-use super::{BASE_MODULES, Error, Image, Progress, Result, agent, elf, file_error, identity, kernel, unpack};
+use super::{
+    BASE_MODULES, Error, Image, OwnKernel, Progress, Result, agent, elf, file_error, identity, kernel, unpack,
+};
 
 /// Raised when the layout of an image changes, so that older ones are not used.
 const FORMAT: u32 = 3;
@@ -24,6 +26,8 @@ pub(crate) struct Recipe<'a> {
     pub what: &'static str,
     /// Directory of the state directory in which images of this kind are kept.
     pub dir: &'static str,
+    /// The kernel, where the user names it.
+    pub kernel: Option<&'a OwnKernel>,
     /// Modules that it carries beside [`BASE_MODULES`].
     pub modules: &'a [&'static str],
     /// Those of them that each guest loads.
@@ -45,17 +49,15 @@ impl Recipe<'_> {
         let scratch = Scratch::new(&images)?;
         let agent = agent::read(&agent::find()?)?;
 
-        // With the kernel of last time neither the host's modules nor a package are looked through.
-        let remembered = images.join(format!("kernel-of-{}", host_release(node)?));
-        let same = fs::read_to_string(&remembered).ok().filter(|kernel| {
-            kernel.split(' ').next().is_some_and(|p| identity(Path::new(p)).is_ok_and(|now| now == *kernel))
-        });
-        let base = match same.and_then(|kernel| Base::of_sibling(&images, &kernel, &self.carried())) {
-            Some(base) => base,
-            None => {
-                let kernel = kernel::find(node, state_dir, &self.carried(), &scratch.0, progress)?;
-                Base::of_kernel(node, &kernel, &self.carried(), &scratch.0)?
+        let base = match self.kernel {
+            Some(wanted) => {
+                let kernel = wanted.found()?;
+                match Base::of_sibling(&images, &kernel.identity()?, &self.carried()) {
+                    Some(base) => base,
+                    None => Base::of_kernel(node, &kernel, &self.carried(), &scratch.0)?,
+                }
             }
+            None => self.usual(node, state_dir, &images, &scratch.0, progress)?,
         };
         let dir = images.join(self.digest(&agent, &base.identity));
         let image = match Image::load(&dir) {
@@ -66,9 +68,33 @@ impl Recipe<'_> {
                 self.build(&base, &agent, &scratch.0, dir)?
             }
         };
-        fs::write(&remembered, &base.identity).map_err(file_error("write", &remembered))?;
         keep_newest(&images, &image.dir);
         Ok(image)
+    }
+
+    /// The host's kernel, or a distribution's.
+    fn usual(
+        &self,
+        node: &dyn Node,
+        state_dir: &Path,
+        images: &Path,
+        scratch: &Path,
+        progress: Progress,
+    ) -> Result<Base> {
+        // With the kernel of last time neither the host's modules nor a package are looked through.
+        let remembered = images.join(format!("kernel-of-{}", host_release(node)?));
+        let same = fs::read_to_string(&remembered).ok().filter(|kernel| {
+            kernel.split(' ').next().is_some_and(|p| identity(Path::new(p)).is_ok_and(|now| now == *kernel))
+        });
+        let base = match same.and_then(|kernel| Base::of_sibling(images, &kernel, &self.carried())) {
+            Some(base) => base,
+            None => {
+                let kernel = kernel::find(node, state_dir, &self.carried(), scratch, progress)?;
+                Base::of_kernel(node, &kernel, &self.carried(), scratch)?
+            }
+        };
+        fs::write(&remembered, &base.identity).map_err(file_error("write", &remembered))?;
+        Ok(base)
     }
 
     fn carried(&self) -> Vec<&'static str> {
@@ -141,9 +167,12 @@ struct Base {
 impl Base {
     fn of_kernel(node: &dyn Node, kernel: &kernel::Kernel, carried: &[&str], scratch: &Path) -> Result<Self> {
         let packed = fs::read(&kernel.vmlinuz).map_err(file_error("read", &kernel.vmlinuz))?;
-        let (content, compressed_because) = match startable(node, &packed, scratch, &kernel.vmlinuz) {
-            Ok(elf) => (elf, None),
-            Err(e) => (packed, Some(e.to_string())),
+        let (content, compressed_because) = match elf::is_elf64(&packed) {
+            true => (packed, None),
+            false => match startable(node, &packed, scratch, &kernel.vmlinuz) {
+                Ok(elf) => (elf, None),
+                Err(e) => (packed, Some(e.to_string())),
+            },
         };
         let (mut modules, mut files) = (BTreeMap::new(), BTreeMap::new());
         for &name in carried {
@@ -302,8 +331,16 @@ mod tests {
         let disk = |_: &Path, to: &Path| fs::write(to, "disk").map_err(file_error("write", to));
         let tools = Tools { programs: [("fio".to_owned(), "fio-3.33".to_owned())].into(), ..Tools::default() };
         let inputs = tools.identity().unwrap();
-        let recipe =
-            Recipe { what: "test", dir: "test", modules: &[], always: &[], tools: &tools, inputs, disk: &disk };
+        let recipe = Recipe {
+            what: "test",
+            dir: "test",
+            kernel: None,
+            modules: &[],
+            always: &[],
+            tools: &tools,
+            inputs,
+            disk: &disk,
+        };
         let more = Recipe { inputs: Tools::default().identity().unwrap(), ..recipe };
         assert_ne!(recipe.digest(b"agent", "kernel"), more.digest(b"agent", "kernel"), "a program more");
         let built = recipe.build(&base, b"agent", &dir.path().join("scratch"), dir.path().join("one")).unwrap();

@@ -66,6 +66,17 @@ fn segments(file: &[u8], kind: u32) -> Vec<&[u8]> {
     all().map(Iterator::collect).unwrap_or_default()
 }
 
+/// Release of a kernel that is not compressed, from its banner (Linux init/version-timestamp.c, `linux_banner`).
+pub fn kernel_release(file: &[u8]) -> Option<String> {
+    const BANNER: &[u8] = b"Linux version ";
+    memchr::memmem::find_iter(file, BANNER).find_map(|at| {
+        let word = file.get(at + BANNER.len()..)?.split(|b| b.is_ascii_whitespace() || *b == 0).next()?;
+        // Formats of messages begin like that, too: `Linux version %s`.
+        let printable = word.first()?.is_ascii_digit() && word.len() < 65 && word.iter().all(u8::is_ascii_graphic);
+        printable.then(|| String::from_utf8_lossy(word).into_owned())
+    })
+}
+
 /// Does this program run without a dynamic loader?
 pub fn is_static(file: &[u8]) -> bool {
     is_elf64(file) && segments(file, PT_INTERP).is_empty()
@@ -133,6 +144,14 @@ pub(super) mod tests {
             file.extend_from_slice(&desc.to_le_bytes());
         }
         file
+    }
+
+    #[test]
+    fn the_release_is_in_the_banner_and_not_in_a_format() {
+        let text = b"\x7fELF\x02\x01..Linux version %s\0..Linux version 6.1.0-9-amd64 (x@y) #1 SMP\n\0";
+        assert_eq!(kernel_release(text).as_deref(), Some("6.1.0-9-amd64"));
+        assert_eq!(kernel_release(b"Linux version %s"), None);
+        assert_eq!(kernel_release(b"Linux version "), None);
     }
 
     #[test]

@@ -74,6 +74,26 @@ pub enum Error {
         /// Who needs it, as a phrase.
         wanted_by: String,
     },
+    /// What the user wants guests to run is no kernel.
+    #[error("{} cannot be the guests' kernel: {reason}", file.display())]
+    NotAKernel {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// There are no modules where the user said so.
+    #[error(
+        "{} has no modules of {release}: it needs modules.builtin and kernel/, as /lib/modules/RELEASE has; leave \
+         --guest-modules out where all is built in",
+        dir.display()
+    )]
+    NoModules {
+        /// The directory.
+        dir: PathBuf,
+        /// The kernel's release.
+        release: String,
+    },
     /// apt does not know the kernel package.
     #[error("apt has no package {name} (run apt-get update; vmio's guests need Debian's kernel)")]
     NoPackage {

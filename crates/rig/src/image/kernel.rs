@@ -12,13 +12,63 @@ use vmio_node::linux::system;
 use vmio_node::{Exec, Node};
 
 use super::modules::{Module, Modules};
-use super::unpack::unpack;
-use super::{Error, Progress, Result, file_error, run};
+use super::unpack::{release, unpack};
+use super::{Error, Progress, Result, elf, file_error, run};
 
 /// Debian's metapackage of the current kernel. The smaller cloud kernel lacks sym53c8xx and ahci.
 const METAPACKAGE: &str = "linux-image-amd64";
 const DOWNLOAD_LIMIT: Duration = Duration::from_secs(600);
 const UNPACK_LIMIT: Duration = Duration::from_secs(300);
+
+/// A kernel of the user's, for the guests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnKernel {
+    /// A bzImage, or a vmlinux that is built with `CONFIG_PVH`.
+    pub file: PathBuf,
+    /// Its modules: `/lib/modules/RELEASE`, or the directory that this is in. None: all that guests need is built in.
+    pub modules: Option<PathBuf>,
+}
+
+impl OwnKernel {
+    /// Its release.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is no kernel that a guest can be started with.
+    pub fn release(&self) -> Result<String> {
+        let content = fs::read(&self.file).map_err(file_error("read", &self.file))?;
+        let refuse = |reason: &str| Error::NotAKernel { file: self.file.clone(), reason: reason.into() };
+        match elf::is_elf64(&content) {
+            true if !elf::boots_by_pvh(&content) => {
+                Err(refuse("it is an ELF file without the PVH entry (CONFIG_PVH): give the bzImage of the same kernel"))
+            }
+            true => elf::kernel_release(&content).ok_or_else(|| refuse("no Linux version is written in it")),
+            false => release(&content).ok_or_else(|| {
+                refuse("it is neither a bzImage (as /boot/vmlinuz-RELEASE is) nor a vmlinux for x86-64")
+            }),
+        }
+    }
+
+    /// The kernel with its modules.
+    pub(super) fn found(&self) -> Result<Kernel> {
+        let release = self.release()?;
+        let modules = match &self.modules {
+            None => None,
+            Some(dir) => {
+                let own = [dir.clone(), dir.join(&release)].into_iter().find(|d| d.join("modules.builtin").is_file());
+                let none = || Error::NoModules { dir: dir.clone(), release: release.clone() };
+                Some(own.ok_or_else(none)?)
+            }
+        };
+        Ok(Kernel {
+            origin: self.file.display().to_string(),
+            vmlinuz: self.file.clone(),
+            source: self.file.clone(),
+            beside: modules.as_ref().map(|dir| dir.join("modules.builtin")),
+            modules,
+            release,
+        })
+    }
+}
 
 /// A kernel that can be given to a guest.
 #[derive(Debug)]
@@ -29,10 +79,12 @@ pub struct Kernel {
     pub vmlinuz: PathBuf,
     /// Where it is from, for people.
     pub origin: String,
-    /// Directory with `kernel/` and `modules.builtin`.
-    modules: PathBuf,
-    /// The file that stays: the package, or the host's kernel.
+    /// Directory with `kernel/` and `modules.builtin`; none: all is built in.
+    modules: Option<PathBuf>,
+    /// The file that stays: the package, or the kernel itself.
     source: PathBuf,
+    /// What tells its modules from others, where they are not of the same package: the list of what is built in.
+    beside: Option<PathBuf>,
 }
 
 impl Kernel {
@@ -41,9 +93,10 @@ impl Kernel {
         let vmlinuz = PathBuf::from(format!("/boot/vmlinuz-{release}"));
         Self {
             release: release.to_owned(),
-            modules: Path::new("/lib/modules").join(release),
+            modules: Some(Path::new("/lib/modules").join(release)),
             origin: format!("the host's kernel {release}"),
             source: vmlinuz.clone(),
+            beside: None,
             vmlinuz,
         }
     }
@@ -65,21 +118,27 @@ impl Kernel {
         let lib = ["lib/modules", "usr/lib/modules"].map(|d| tree.join(d)).into_iter().find(|d| d.exists());
         Ok(Self {
             vmlinuz: boot.join(format!("vmlinuz-{release}")),
-            modules: lib.unwrap_or_default().join(&release),
+            modules: Some(lib.unwrap_or_default().join(&release)),
             origin: deb.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
             source: deb.to_owned(),
+            beside: None,
             release,
         })
     }
 
     /// Path, size and time of last change: what tells one kernel from the next.
     pub fn identity(&self) -> Result<String> {
-        super::identity(&self.source)
+        let own = super::identity(&self.source)?;
+        match &self.beside {
+            Some(list) => Ok(format!("{own} with {}", super::identity(list)?)),
+            None => Ok(own),
+        }
     }
 
     /// The modules named and those that they need, unpacked, in the order of loading.
     pub fn modules(&self, node: &dyn Node, names: &[&str], scratch: &Path) -> Result<Vec<Module>> {
-        Modules::open(&self.modules)?.closure(names, &mut |path| {
+        let all = self.modules.as_ref().map_or_else(|| Ok(Modules::none()), |dir| Modules::open(dir))?;
+        all.closure(names, &mut |path| {
             let packed = fs::read(path).map_err(file_error("read", path))?;
             unpack(node, &packed, scratch, path)
         })
@@ -105,8 +164,8 @@ pub fn find(node: &dyn Node, state_dir: &Path, names: &[&str], scratch: &Path, p
                 None
             }
         };
-    let release = system::release(node.reader())?;
-    if let Some(own) = usable(Ok(Kernel::of_host(&release)), &format!("the host's kernel {release}")) {
+    let host = system::release(node.reader())?;
+    if let Some(own) = usable(Ok(Kernel::of_host(&host)), &format!("the host's kernel {host}")) {
         return Ok(own);
     }
     let downloaded =
@@ -175,6 +234,42 @@ pub fn identity(path: &Path) -> Result<String> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kernel_of_the_users_is_known_before_anything_is_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("kernel");
+        let of = |content: &[u8], modules: Option<&Path>| {
+            fs::write(&file, content).unwrap();
+            OwnKernel { file: file.clone(), modules: modules.map(Path::to_owned) }
+        };
+        let mut bzimage = vec![0; 0x400];
+        bzimage[0x202..0x206].copy_from_slice(b"HdrS");
+        bzimage[0x20e..0x210].copy_from_slice(&0x100_u16.to_le_bytes());
+        bzimage[0x300..0x318].copy_from_slice(b"6.12.0-1 (me@here) #1 SM");
+        assert_eq!(of(&bzimage, None).release().unwrap(), "6.12.0-1");
+        let said = |content: &[u8]| of(content, None).release().unwrap_err().to_string();
+        assert!(said(b"#!/bin/sh").contains("neither a bzImage"));
+        assert!(said(&bzimage[..0x300]).contains("neither a bzImage"), "cut off before its release");
+        assert!(said(&elf::tests::elf_with_section(".text", b"Linux version 6.1.0 x")).contains("CONFIG_PVH"));
+        assert!(OwnKernel { file: dir.path().join("none"), modules: None }.release().is_err());
+
+        // Its modules: there, or in a directory of its release, and not anywhere.
+        let none = of(&bzimage, Some(dir.path())).found().unwrap_err().to_string();
+        assert!(none.contains("has no modules of 6.12.0-1"), "{none}");
+        let own = dir.path().join("6.12.0-1");
+        fs::create_dir(&own).unwrap();
+        fs::write(own.join("modules.builtin"), "kernel/fs/ext4/ext4.ko\n").unwrap();
+        for named in [dir.path(), own.as_path()] {
+            let kernel = of(&bzimage, Some(named)).found().unwrap();
+            assert_eq!((kernel.modules.as_deref(), kernel.release.as_str()), (Some(own.as_path()), "6.12.0-1"));
+        }
+        let with = of(&bzimage, Some(&own)).found().unwrap().identity().unwrap();
+        let without = of(&bzimage, None).found().unwrap();
+        assert!(with.contains("modules.builtin") && !without.identity().unwrap().contains("modules.builtin"));
+        // All is taken to be built in.
+        assert_eq!(without.modules(&vmio_node::Local::new(), &["nvme"], dir.path()).unwrap(), []);
+    }
 
     #[test]
     fn the_package_is_read_from_apt() {

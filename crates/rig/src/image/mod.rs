@@ -30,6 +30,7 @@ pub(crate) use build::{Recipe, run};
 use cpio::Cpio;
 pub(crate) use error::file_error;
 pub use error::{Error, Result};
+pub use kernel::OwnKernel;
 pub(crate) use kernel::identity;
 use tools::Tools;
 pub(crate) use tools::version;
@@ -112,10 +113,21 @@ impl Image {
     /// The image for this host as it is now: the kept one, or a new one. `node` is the machine
     /// that vmio runs on; `state_dir` is made when it is missing.
     pub fn load_or_build(node: &dyn Node, state_dir: &Path, progress: Progress) -> Result<Image> {
+        Self::with_kernel(None, node, state_dir, progress)
+    }
+
+    /// The same with a kernel that the user names.
+    pub fn with_kernel(
+        kernel: Option<&OwnKernel>,
+        node: &dyn Node,
+        state_dir: &Path,
+        progress: Progress,
+    ) -> Result<Image> {
         let tools = Tools::find(node, &programs())?;
         let recipe = Recipe {
             what: "guest image",
             dir: "images",
+            kernel,
             modules: &DEVICE_MODULES,
             always: &[],
             tools: &tools,

@@ -15,6 +15,8 @@ use super::{Error, Result, elf, file_error};
 pub struct Modules {
     files: BTreeMap<String, PathBuf>,
     builtin: BTreeSet<String>,
+    /// All that is asked for is taken to be built in.
+    all_built_in: bool,
 }
 
 /// A module, unpacked.
@@ -38,6 +40,11 @@ impl Modules {
         let text = fs::read_to_string(&list).map_err(file_error("read", &list))?;
         all.builtin = text.lines().filter_map(|l| module_name(Path::new(l))).collect();
         Ok(all)
+    }
+
+    /// Those of a kernel that has none: what guests need is built into it.
+    pub fn none() -> Self {
+        Self { all_built_in: true, ..Self::default() }
     }
 
     fn walk(&mut self, dir: &Path) -> Result<()> {
@@ -73,7 +80,7 @@ impl Modules {
         order: &mut Vec<Module>,
     ) -> Result<()> {
         let name = name.replace('-', "_");
-        if self.builtin.contains(&name) || !seen.insert(name.clone()) {
+        if self.all_built_in || self.builtin.contains(&name) || !seen.insert(name.clone()) {
             return Ok(());
         }
         let path = self.files.get(&name).ok_or_else(|| Error::NoModule {

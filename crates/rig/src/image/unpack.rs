@@ -107,6 +107,17 @@ pub fn payload(bzimage: &[u8]) -> Option<&[u8]> {
     }
 }
 
+/// Release of the kernel in a bzImage (the same page, `kernel_version`): the first word of a string behind the header.
+pub fn release(bzimage: &[u8]) -> Option<String> {
+    let at = usize::from(u16::from_le_bytes(bzimage.get(0x20e..0x210)?.try_into().ok()?));
+    if bzimage.get(0x202..0x206)? != b"HdrS" || at == 0 {
+        return None;
+    }
+    let word = bzimage.get(at + 0x200..)?.split(|b| b.is_ascii_whitespace() || *b == 0).next()?;
+    let printable = !word.is_empty() && word.len() < 65 && word.iter().all(u8::is_ascii_graphic);
+    printable.then(|| String::from_utf8_lossy(word).into_owned())
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

@@ -59,6 +59,7 @@ pub fn load_or_build(node: &dyn Node, state_dir: &Path, progress: Progress) -> R
     let recipe = Recipe {
         what: "lab host",
         dir: "labs",
+        kernel: None,
         modules: &MODULES,
         always: &MODULES,
         tools: &tools,

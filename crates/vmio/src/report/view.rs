@@ -153,7 +153,7 @@ pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
     node.chain([
         ("host", format!("{}, {} CPUs, {}", e.cpu, e.cpus, format::bytes(e.memory_bytes))),
         ("host kernel", e.kernel.clone()),
-        ("guest kernel", e.guest_kernel.clone().unwrap_or_else(not_run)),
+        ("guest kernel", guest_kernel(e).unwrap_or_else(not_run)),
         ("accelerator", accel),
         ("QEMU", e.qemu.clone().unwrap_or_else(|| "not found".into())),
         programs(e),
@@ -177,6 +177,12 @@ pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
     .filter(|(name, _)| natively || *name != "native limited by")
     .filter(|(name, _)| e.qemu_limits.is_some() || *name != "QEMU limited by")
     .collect()
+}
+
+/// The kernel that guests ran, with its file where that is the user's.
+fn guest_kernel(e: &Environment) -> Option<String> {
+    let release = e.guest_kernel.clone()?;
+    Some(e.guest_kernel_file.as_ref().map_or_else(|| release.clone(), |file| format!("{release}, from {file}")))
 }
 
 /// How QEMU is held. The guest's own share is its processors and memory: QEMU's other threads have what the host has,

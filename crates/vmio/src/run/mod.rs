@@ -14,13 +14,14 @@ use std::path::PathBuf;
 
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::kind::RunKind;
-use vmio_model::result::Run;
+use vmio_model::result::{Environment, Run};
 use vmio_model::rules::Severity;
 use vmio_model::study::Study;
 use vmio_node::Local;
 use vmio_rig::disks::space::gib;
 use vmio_rig::engine::measure::{self as engine, Next};
 use vmio_rig::engine::{environment, plan};
+use vmio_rig::image::OwnKernel;
 
 use crate::context::{Context, Outcome};
 use crate::report::{self, Forms, Report};
@@ -74,6 +75,13 @@ pub struct Wishes {
     /// Make the directory that --on names, and those above it that are missing
     #[arg(long)]
     pub make_place: bool,
+    /// Boot the guests with this kernel, a bzImage or a vmlinux with PVH, instead of the host's or Debian's
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub guest_kernel: Option<PathBuf>,
+    /// With --guest-kernel: its modules, /lib/modules/RELEASE or where that lies; without, all that guests need is
+    /// taken to be built in
+    #[arg(long, value_name = "DIR", requires = "guest_kernel", value_hint = clap::ValueHint::DirPath)]
+    pub guest_modules: Option<PathBuf>,
     /// What the plan says of the study itself.
     #[arg(skip)]
     pub told: Vec<String>,
@@ -83,6 +91,11 @@ pub struct Wishes {
     /// What follows the run that is planned.
     #[arg(skip)]
     pub then: Option<String>,
+}
+
+/// A path from the root on, as what names it from elsewhere needs it.
+fn whole(path: PathBuf) -> PathBuf {
+    std::path::absolute(&path).unwrap_or(path)
 }
 
 /// A number as it is typed.
@@ -100,6 +113,10 @@ impl Wishes {
             gentle: self.gentle,
             no_gentle: self.no_gentle,
             make_place: self.make_place,
+            kernel: self
+                .guest_kernel
+                .clone()
+                .map(|file| OwnKernel { file: whole(file), modules: self.guest_modules.clone().map(whole) }),
             told: self.told.clone(),
             form: self.form.clone(),
             state_dir: context.paths.state.clone(),
@@ -326,19 +343,24 @@ fn enough_left(run: &Run, planned: &plan::Planned) -> Result<(), Failure> {
 fn same_place(run: &Run, planned: &plan::Planned, wishes: &Wishes, local: &Local) -> Result<(), Failure> {
     let (then, now) = (&run.environment, environment::of(planned, local));
     let cap = planned.gentle.then_some(wishes.gentle_share);
+    let own_kernel = |e: &Environment| e.guest_kernel_file.clone().unwrap_or_else(|| "the image's own".to_owned());
     let shown = |cap: Option<f64>| cap.map_or("no cap".to_owned(), |c| format!("--gentle-share {c}"));
     let differs = [
         ("the storage", then.backing.clone(), now.backing.clone()),
         ("the kernel", then.kernel.clone(), now.kernel.clone()),
+        ("the guests' kernel", own_kernel(then), own_kernel(&now)),
         ("QEMU", then.qemu.clone().unwrap_or_default(), now.qemu.clone().unwrap_or_default()),
         ("--gentle", shown(then.cap_ratio), shown(cap)),
     ];
     match differs.iter().find(|(_, then, now)| then != now) {
         None => Ok(()),
-        Some((what, then, now)) => {
-            Err(Failure::new(Exit::Usage, format!("run {} cannot be resumed: {what} was {then} and is {now}", run.id))
-                .help("give the same --on, --device and --gentle as then, or start a new run without --resume"))
-        }
+        Some((what, then, now)) => Err(Failure::new(
+            Exit::Usage,
+            format!("run {} cannot be resumed: {what} was {then} and is {now}", run.id),
+        )
+        .help(
+            "give the same --on, --device, --gentle and --guest-kernel as then, or start a new run without --resume",
+        )),
     }
 }
 

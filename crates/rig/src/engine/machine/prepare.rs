@@ -22,7 +22,7 @@ use crate::engine::environment;
 use crate::engine::plan::Placed;
 use crate::engine::store::Store;
 use crate::engine::watcher::Watcher;
-use crate::image::Image;
+use crate::image::{Image, OwnKernel};
 
 /// Key of the read-ahead, in KiB, in what is read back of targets and of guests' disks.
 const READ_AHEAD: &str = "read_ahead_kib";
@@ -52,6 +52,8 @@ pub struct Parts<'a> {
     pub run_dir: PathBuf,
     /// Images, and whether KVM works.
     pub state_dir: PathBuf,
+    /// The kernel that guests boot, where the user names one.
+    pub kernel: Option<&'a OwnKernel>,
     /// Told what is being done.
     pub progress: &'a dyn Fn(&str),
 }
@@ -71,7 +73,10 @@ impl<'a> Machine<'a> {
         let sides = boot::sides(&cells);
         let image = match sides.is_empty() {
             true => None,
-            false => Some(Image::load_or_build(&*local, &parts.state_dir, progress).context("no guest image")?),
+            false => {
+                let image = Image::with_kernel(parts.kernel, &*local, &parts.state_dir, progress);
+                Some(image.context("no guest image")?)
+            }
         };
         let (mut targets, mut backings) = (BTreeMap::new(), BTreeMap::new());
         let health = match parts.placed.clone() {

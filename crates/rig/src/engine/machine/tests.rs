@@ -254,6 +254,7 @@ fn environment() -> Environment {
         memory_mib: 256,
         native_limits: String::new(),
         qemu_limits: None,
+        guest_kernel_file: None,
         other_guests: 0,
         cap_ratio: None,
         node: None,

@@ -22,6 +22,7 @@ use crate::disks::space::gib;
 use crate::disks::targets::Pinned;
 use crate::disks::{space, targets};
 use crate::gentle::instance::{self, Unseen};
+use crate::image::OwnKernel;
 use crate::limits::{self, Share};
 use crate::{guests, workloads};
 
@@ -47,6 +48,8 @@ pub struct Wishes {
     pub no_gentle: bool,
     /// Make the directory that `on` names where it is missing.
     pub make_place: bool,
+    /// The kernel that guests boot, where the user names one.
+    pub kernel: Option<OwnKernel>,
     /// What the plan says of the study itself.
     pub told: Vec<String>,
     /// Why this form of the study was chosen, where nobody named one.
@@ -75,6 +78,8 @@ pub struct Planned {
     pub rates_from: String,
     /// What guests run on here, as far as it is known.
     pub accelerator: Option<guests::Accelerator>,
+    /// The user's kernel for the guests, with its release.
+    pub kernel: Option<(OwnKernel, String)>,
     /// Who else runs here.
     pub others: Others,
     /// Whether to spare them.
@@ -164,6 +169,7 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
         placed.needed_bytes = needed_bytes(&rates, wishes);
         placed.space = placed.look_for_room(local);
     }
+    let kernel = wishes.kernel.clone().map(|kernel| kernel_of(&study, kernel)).transpose()?;
     let held = Held::of(&study, &skipped, gentle, local);
     let mut planned = Planned {
         study,
@@ -175,6 +181,7 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
         cost,
         rates_from,
         accelerator,
+        kernel,
         others,
         gentle,
         latency_unseen: None,
@@ -184,6 +191,16 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
         planned.latency_unseen = instance::visible(reader, &planned.devices(local)).err();
     }
     Ok(planned)
+}
+
+/// The user's kernel: refused before anything is made where no guest can be booted with it, or none is.
+fn kernel_of(study: &Study, kernel: OwnKernel) -> anyhow::Result<(OwnKernel, String)> {
+    if study.is_native_only() {
+        let why = format!("the study {} boots no guest, and a kernel is named for one", study.name);
+        return Err(Failure::new(Exit::Usage, why).help("drop --guest-kernel and --guest-modules").into());
+    }
+    let release = kernel.release().map_err(|e| Failure::new(Exit::Usage, e.to_string()))?;
+    Ok((kernel, release))
 }
 
 /// Where targets go, as far as that is known before it is known what they take.

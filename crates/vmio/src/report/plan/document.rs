@@ -48,6 +48,8 @@ pub struct Document<'a> {
     pub(super) latency_unseen: Option<String>,
     /// How each side is held to its cores and memory, in words.
     pub(super) held: &'a Held,
+    /// File of the kernel that guests boot, where the user names it.
+    pub(super) guest_kernel: Option<&'a Path>,
     /// Guests that run here beside vmio's own.
     pub(super) other_guests: Vec<String>,
     /// Cells that cannot run here.

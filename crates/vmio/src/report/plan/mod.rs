@@ -86,6 +86,11 @@ pub fn text(plan: &Planned) -> String {
             },
         );
     }
+    if let Some((kernel, release)) = &plan.kernel {
+        let modules =
+            kernel.modules.as_ref().map_or("all built in".into(), |dir| format!("modules of {}", dir.display()));
+        row("kernel", format!("guests boot {} ({release}), {modules}", kernel.file.display()));
+    }
     if c.control_cells > 0 {
         let most = c.control_cells;
         let more = count(most as usize, "more native cell");
@@ -330,6 +335,7 @@ pub fn json(plan: &Planned) -> Document<'_> {
         rates_from: &plan.rates_from,
         space: placed.map(|p| p.space.as_ref().unwrap_or_else(|why| why).as_str()),
         gentle: plan.gentle,
+        guest_kernel: plan.kernel.as_ref().map(|(kernel, _)| kernel.file.as_path()),
         latency_unseen: plan.latency_unseen.as_ref().map(ToString::to_string),
         held: &plan.held,
         other_guests: plan.others.guests.iter().map(|g| g.label()).collect(),
