@@ -60,20 +60,18 @@ pub(super) fn headline(
     let emulation = if emulated { " under software emulation (TCG)" } else { "" };
     // With --gentle both sides ran under a cap: a share of the host it is not.
     let cap = run.environment.cap_ratio.map(|cap| format!("a cap of {:.0} % of this host (--gentle)", cap * 100.0));
+    let seen_by = best.cell.lead.subject.seen_by().unwrap_or_else(|| best.cell.lead.side.to_string());
+    let at = format!("{seen_by} on {}", best.cell.lead.subject.place());
     let told = match baseline.is_native() {
         // What the guest gets beyond it is not known.
         true if cap.is_some() && enough && ratio.value >= REACHES => format!(
-            "A reference guest made by vmio reaches {}: at least that much it gets{emulation}; {} on {} got {figure} \
-             of the cap",
+            "A reference guest made by vmio reaches {}: at least that much it gets{emulation}; {at} got {figure} of \
+             the cap",
             cap.unwrap_or_default(),
-            best.cell.lead.subject.seen_by().unwrap_or_else(|| best.cell.lead.side.to_string()),
-            best.cell.lead.subject.place(),
         ),
         true => format!(
-            "A reference guest made by vmio gets {figure} of {}{emulation}: {} on {}",
+            "A reference guest made by vmio gets {figure} of {}{emulation}: {at}",
             cap.unwrap_or_else(|| "this host".to_owned()),
-            best.cell.lead.subject.seen_by().unwrap_or_else(|| best.cell.lead.side.to_string()),
-            best.cell.lead.subject.place(),
         ),
         false => format!(
             "{guest} gets {figure} of what {} gets{emulation}{}",
