@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 
+pub mod multiple;
 pub mod steady;
 
 use schemars::JsonSchema;
