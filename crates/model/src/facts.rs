@@ -112,8 +112,8 @@ pub struct Gain {
     pub after: Cell,
     /// After over before: above 1 is faster.
     pub ratio: Ratio,
-    /// Whether it may be cited: it has the fewest pairs and boots. Whether its interval excludes
-    /// a threshold is for the rule to see; the width of the two shares does not matter to it.
+    /// Whether it may be cited: it has the fewest pairs and boots, and the share of each side that is compared with a
+    /// baseline converged. Whether its interval excludes a threshold is for the rule to see.
     pub citable: bool,
 }
 
@@ -204,7 +204,7 @@ impl Measured {
 pub fn facts_of(run: &Run, summary: &Summary) -> Facts {
     let run = &*settled_run(run);
     // What several did at once says nothing of one of them.
-    let alone = || summary.cells.iter().filter(|row| row.cell.is_alone());
+    let alone = || summary.asked_for().filter(|row| row.cell.is_alone());
     let of_native = |share: &&Share| share.cell.is_alone() && share.baseline == share.cell.natively().key();
     let mut gains = Vec::new();
     for before in alone() {
@@ -223,7 +223,7 @@ pub fn facts_of(run: &Run, summary: &Summary) -> Facts {
             run: run.id,
             emulated: summary.emulated,
             capped: run.environment.cap_ratio.is_some(),
-            cells: alone().filter(|row| !row.control).cloned().collect(),
+            cells: alone().cloned().collect(),
             shares: summary.shares.iter().filter(of_native).cloned().collect(),
             gains,
             workloads: run.workloads.clone(),
@@ -307,7 +307,13 @@ fn gain(run: &Run, summary: &Summary, changed: Changed, before: &CellRow, after:
     let ratio = gain_ratio(run, &before.cell, &after.cell)?;
     let rule = &summary.convergence;
     let enough = ratio.pairs >= rule.min_pairs && ratio.boots >= rule.min_boots;
-    Some(Gain { changed, before: before.cell.clone(), after: after.cell.clone(), ratio, citable: enough })
+    // A native cell, or any in a study that compares nothing, has no share that could be unknown.
+    let known = |cell: &Cell| {
+        let compared = summary.baseline.of(cell).is_some_and(|base| base != *cell);
+        !compared || summary.shares.iter().any(|s| s.cell == *cell && s.converged)
+    };
+    let citable = enough && known(&before.cell) && known(&after.cell);
+    Some(Gain { changed, before: before.cell.clone(), after: after.cell.clone(), ratio, citable })
 }
 
 #[cfg(test)]

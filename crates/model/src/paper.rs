@@ -3,6 +3,7 @@
 //! effects are tested on the run's samples ([`judge`]).
 
 mod effects;
+mod sure;
 mod tables;
 
 use schemars::JsonSchema;
@@ -31,6 +32,9 @@ pub struct Paper {
     /// What it was measured on.
     #[serde(rename = "circumstance")]
     pub circumstances: Vec<Circumstance>,
+    /// Where its words leave open what was measured: what we take them for.
+    #[serde(default, rename = "reading", skip_serializing_if = "Vec::is_empty")]
+    pub readings: Vec<Reading>,
     /// Where it contradicts itself; rows name them by their place, from 1.
     #[serde(rename = "footnote")]
     pub footnotes: Vec<Footnote>,
@@ -80,6 +84,18 @@ pub enum Here {
     Storage,
     /// Bytes that the workload moved.
     Moved,
+}
+
+/// A word of the paper that leaves open what was measured, and what we take it for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "PaperReading")]
+pub struct Reading {
+    /// The paper's word.
+    pub word: String,
+    /// What we take it for.
+    #[serde(rename = "as")]
+    pub taken_for: String,
 }
 
 /// A slip of the paper.
@@ -171,6 +187,8 @@ pub enum Measure {
     Bandwidth,
     /// Requests in flight at the disk.
     QueueDepth,
+    /// Bytes of a request at the disk.
+    RequestSize,
     /// What small requests cost natively: control cells of the numerator's cell.
     SmallRequests,
 }
@@ -203,6 +221,9 @@ pub struct Effect {
     pub unit: String,
     /// The workload of both cells.
     pub workload: String,
+    /// That of the denominator, where it has another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub denominator_workload: Option<String>,
     /// What is compared.
     pub measure: Measure,
     /// The cell above the line.
@@ -213,6 +234,16 @@ pub struct Effect {
     pub relation: Relation,
     /// The bound.
     pub bound: f64,
+    /// What of this test is our reading of the paper, where its words or figures do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reading: Option<String>,
+}
+
+impl Effect {
+    /// The workload of the cell below the line.
+    pub fn below(&self) -> &str {
+        self.denominator_workload.as_deref().unwrap_or(&self.workload)
+    }
 }
 
 impl Paper {
@@ -237,6 +268,9 @@ impl Paper {
             }
             if (effect.measure == Measure::SmallRequests) == effect.denominator.is_some() {
                 return Err(format!("effect {}: a denominator is needed, save for small-requests", effect.id));
+            }
+            if effect.denominator.is_none() && effect.denominator_workload.is_some() {
+                return Err(format!("effect {}: without a denominator it has no workload", effect.id));
             }
             if effect.bound <= 0.0 || effect.published_numerator <= 0.0 || effect.published_denominator <= 0.0 {
                 return Err(format!("effect {}: its figures are positive", effect.id));

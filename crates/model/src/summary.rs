@@ -93,6 +93,9 @@ pub struct Headline {
     pub cells: Vec<String>,
     /// One sentence with the figure, its interval, and a word on convergence and emulation.
     pub text: String,
+    /// What the interval is of, and how far apart the shares are that it is made of, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub about_interval: Option<String>,
     /// A line a workload, in the same words.
     pub lines: Vec<String>,
 }

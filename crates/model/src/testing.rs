@@ -111,6 +111,9 @@ pub fn traits() -> Vec<WorkloadTraits> {
         one("rand-write-1", true, false, 4096, 1),
         one("rand-write-32", true, false, 4096, 32),
         one("durable-append", true, true, 4096, 1),
+        one("seq-write-512k-d16", true, true, 512 << 10, 16),
+        one("seq-write-8k-d16", true, true, 8192, 16),
+        one("seq-write-8k-d1", true, true, 8192, 1),
     ];
     all.extend(sweeps);
     all.push(WorkloadTraits {

@@ -6,19 +6,29 @@
 use crate::help::bed;
 use crate::help::old;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bed::{Bed, problems};
 use serde_json::{Value, json};
 use vmio::store::{Imported, NewRun, Store};
 use vmio::studies;
 use vmio_model::result::{BANDWIDTH, IOPS, LATENCY, Run, RunState};
+use vmio_model::summary::explain::Differs;
 
 /// The runs, with the numbers that they had.
 const RUNS: [(&str, i64); 3] = [("quick", 2), ("shafer2010-storage", 5), ("async-reads", 6)];
 
 /// What is new within a document, by the names of the keys that lead to it.
-const ADDED: [&str; 2] = ["cells/figures", "shares/figures"];
+const ADDED: [&str; 8] = [
+    "cells/figures",
+    "explained/guest",
+    "explained/links",
+    "explained/links_enough",
+    "explained/share_ratio",
+    "headline/about_interval",
+    "paper_tables/readings",
+    "shares/figures",
+];
 
 /// What a document of then would be, were only cells written as they are now.
 fn today(then: &Value) -> Value {
@@ -104,6 +114,64 @@ impl Compared {
     }
 }
 
+/// The findings of a document of then as they are today: a gain is not cited any more where the share of either side did
+/// not converge (docs/rules.md). That was one of reads in `quick`, with the share that it was explained by, and all that
+/// `async-reads` found.
+fn still_cited(name: &str, then: &Value) -> Value {
+    let unknown = then["shares"].as_array().unwrap().iter().filter(|s| s["converged"] == false);
+    let unknown: Vec<&str> = unknown.map(|s| s["key"].as_str().unwrap()).collect();
+    let mut findings = then["findings"].clone();
+    match name {
+        "quick" => {
+            assert_eq!(unknown, ["device/qemu/virtio-blk,none,native/seq-read"]);
+            let figures = findings[0]["figures"].as_array_mut().unwrap();
+            let before = figures.len();
+            figures.retain(|f| {
+                let label = f["label"].as_str().unwrap();
+                !label.starts_with("seq-read: ") && !label.ends_with("lsi53c895a,none,native/seq-read")
+            });
+            assert_eq!(figures.len() + 2, before);
+        }
+        "async-reads" => {
+            assert!(unknown.contains(&"device/qemu/virtio-blk,none,native/seq-read-64k-d1-uring"));
+            findings = json!([]);
+        }
+        _ => {}
+    }
+    findings
+}
+
+/// Effects are corrected for being judged together, and must exceed the run's noise (docs/papers.md): two that were decided
+/// are not. All else of each is as it was; there are more of them.
+fn compares_as_it_did(now: &Value) {
+    let (mut then, mut now) = (old::json("compare-paper.json"), now.clone());
+    let taken = |document: &mut Value| -> Vec<Value> {
+        serde_json::from_value(document.as_object_mut().unwrap().remove("effects").unwrap()).unwrap()
+    };
+    let (were, mut are) = (taken(&mut then), taken(&mut now));
+    Compared::of(&then, &now).holds("compare paper", &["judged_together", "readings"], 15);
+    let mut changed = Vec::new();
+    for mut was in were {
+        let at = are.iter().position(|is| is["effect"]["id"] == was["effect"]["id"]).unwrap();
+        let mut is = are.remove(at);
+        if was["verdict"] != is["verdict"] {
+            let why = is["reason"].as_str().unwrap();
+            assert!(is["verdict"] == "not-decidable" && why.contains("Holm"), "{is}");
+            changed.push(was["effect"]["id"].as_str().unwrap().to_owned());
+            for key in ["verdict", "reason"] {
+                was[key] = Value::Null;
+                is[key] = Value::Null;
+            }
+        }
+        let added = ["p_value", "corrected_p_value", "noise_ratio"];
+        Compared::of(&was, &is).holds(was["effect"]["id"].as_str().unwrap(), &added, 15);
+    }
+    assert_eq!(changed, ["emulated-slower-write", "sparse-write-collapse"]);
+    let new: Vec<&str> = are.iter().map(|is| is["effect"]["id"].as_str().unwrap()).collect();
+    assert_eq!(new, ["small-requests-own-sizes", "emulated-splits-writes", "growing-a-file-costs"]);
+    assert_eq!(are[1]["verdict"], "holds", "the size of requests is decided, old as the run is");
+}
+
 /// A state directory in whose store the runs have the numbers that they had, taken over by the program.
 fn imported() -> Bed {
     let bed = Bed::new();
@@ -139,11 +207,12 @@ fn summaries_findings_and_comparisons_are_what_they_were() {
         let id = id.to_string();
         let shown = |args: &[&str]| -> Value { serde_json::from_str(&bed.vmio(args).with(0).out).unwrap() };
         let now = shown(&["runs", "show", &id, "--json"]);
-        let then = old::json(&format!("{name}.show.json"));
+        let mut then = old::json(&format!("{name}.show.json"));
+        assert!(then["findings"].as_array().is_some_and(|all| !all.is_empty()), "{name}: nothing to compare");
+        then["findings"] = still_cited(name, &then);
         Compared::of(&then, &now).holds(name, &ADDED, 1500);
         assert_eq!(then["schema_version"], "1.0");
         assert_eq!(now["schema_version"], "2.0");
-        assert!(then["findings"].as_array().is_some_and(|all| !all.is_empty()), "{name}: nothing to compare");
         assert_eq!(today(&then["findings"]), now["findings"], "{name}");
 
         let itself = shown(&["runs", "compare", &id, &id, "--json"]);
@@ -159,9 +228,37 @@ fn summaries_findings_and_comparisons_are_what_they_were() {
         }
     }
     let now = bed.vmio(&["study", "compare", "shafer2010-storage", "paper", "--json"]).with(0).out;
-    let now = serde_json::from_str(&now).unwrap();
-    Compared::of(&old::json("compare-paper.json"), &now).holds("compare paper", &[], 100);
+    compares_as_it_did(&serde_json::from_str(&now).unwrap());
     bed.is_clean();
+}
+
+/// The links of a chain are of the same rounds, so that they multiply up to the share in these: geometric means taken
+/// here from the samples alone. There was no job in the guest then, so what is left of each chain is one link.
+#[test]
+fn the_chains_of_an_old_run_multiply_up_to_its_shares() {
+    let bed = imported();
+    let run = Store::open_existing(&bed.state().join("vmio.db")).unwrap().load_whole(5).unwrap();
+    let summary = vmio_model::summary::summarise(&run);
+    assert_eq!(summary.explained.len(), 15);
+    let figures = |key: &str| -> BTreeMap<u32, f64> {
+        let of = run.samples.iter().filter(|s| s.cell.key() == key);
+        of.map(|s| (s.round, s.result.figure(BANDWIDTH).unwrap())).collect()
+    };
+    for e in &summary.explained {
+        assert!(e.is_whole() && e.guest.is_none(), "{}", e.key);
+        assert_eq!(e.links.last().unwrap().differs, Differs::Rest);
+        let cells: Vec<&String> = std::iter::once(&e.links[0].from).chain(e.links.iter().map(|l| &l.to)).collect();
+        assert_eq!((cells[0], cells[cells.len() - 1]), (&e.cell.natively().key(), &e.key));
+        let all: Vec<BTreeMap<u32, f64>> = cells.iter().map(|key| figures(key)).collect();
+        let rounds: Vec<u32> =
+            all[0].keys().copied().filter(|round| all.iter().all(|of| of.contains_key(round))).collect();
+        assert_eq!(rounds.len() as u32, e.rounds(), "{}", e.key);
+        let (native, guest) = (&all[0], &all[all.len() - 1]);
+        let logs = rounds.iter().map(|round| (guest[round] / native[round]).ln()).sum::<f64>() / rounds.len() as f64;
+        let product: f64 = e.links.iter().map(|l| l.ratio.unwrap().value).product();
+        assert!((product / logs.exp() - 1.0).abs() < 1e-9, "{}: {product} {}", e.key, logs.exp());
+        assert!((product / e.share_ratio.unwrap().value - 1.0).abs() < 1e-9, "{}", e.key);
+    }
 }
 
 /// Nothing is lost on the way in, and what is exported again is taken as the same.

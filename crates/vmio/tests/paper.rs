@@ -10,7 +10,7 @@ use vmio::papers;
 use vmio::report::{self, Report};
 use vmio::store::Store;
 use vmio::term::Style;
-use vmio_model::result::{Accel, Run};
+use vmio_model::result::{Accel, Run, Sample};
 use vmio_model::study::{Link, controls};
 use vmio_rig::workloads;
 
@@ -64,31 +64,53 @@ fn every_form_tells_small_requests_from_virtualisation() {
     let report = Report::of(&run);
     let key = "sparse/qemu/lsi53c895a,none,native/dd-write";
     let one = report.summary.explained.iter().find(|e| e.key == key).unwrap();
-    assert!(one.enough);
+    assert!(one.enough && one.links_enough);
     // As made up: (64 KiB / 512 KiB)^0.3, then a twelfth of the depth to the power of 0.2.
     let small = one.small_requests_ratio.unwrap();
     assert!((small.value / 0.125f64.powf(0.3) - 1.0).abs() < 0.05, "{small:?}");
     let shallow = one.shallow_queue_ratio.unwrap();
     assert!((shallow.value / (1.0f64 / 12.0).powf(0.2) - 1.0).abs() < 0.05, "{shallow:?}");
-    let (rest, pairs) = (one.rest_ratio.unwrap(), 5);
-    assert_eq!((small.pairs, shallow.pairs, rest.pairs), (pairs, pairs, pairs), "none in the first round");
+    assert!(one.is_whole() && one.links.iter().all(|l| l.ratio.unwrap().pairs == 5), "none in the first round");
+    let (share, product) =
+        (one.share_ratio.unwrap(), one.links.iter().map(|l| l.ratio.unwrap().value).product::<f64>());
+    assert!((product / share.value - 1.0).abs() < 1e-9, "{product} {}", share.value);
     for (form, text) in forms(&report) {
         if form == "json" {
-            assert!(text.contains("\"small_requests_ratio\"") && text.contains("\"rest_ratio\""));
+            assert!(text.contains("\"small_requests_ratio\"") && text.contains("\"virtualisation\""));
             continue;
         }
         assert!(text.contains("Small requests or virtualisation") && text.contains("native, 64 KiB × 12"), "{form}");
-        assert!(text.contains(&report::format::factor(&rest)), "{form}");
+        // From the workload natively to the workload in the guest, by the same job on both sides.
+        for row in ["native, dd-write", "native, 64 KiB × 1", "guest, 64 KiB × 1", "guest, dd-write"] {
+            assert!(text.contains(row), "{form}: {row}");
+        }
+        for link in &one.links {
+            assert!(text.contains(&report::format::factor(&link.ratio.unwrap())), "{form}: {link:?}");
+        }
+        let together = format!("Together: {} of native", report::format::factor(&share));
+        assert!(text.contains(&together), "{form}: {together}");
+    }
+    // What an older vmio measured, without the job in the guest, shows what it has.
+    let mut older = run.clone();
+    let own = |s: &Sample| !s.cell.is_native() && s.cell.workload().starts_with("seq-");
+    older.samples.retain(|s| !own(s));
+    for (form, text) in forms(&Report::of(&older)) {
+        assert!(form == "json" || !text.contains("guest, 64 KiB × 1"), "{form}");
+        assert!(text.contains(if form == "json" { "\"rest\"" } else { "guest, program" }), "{form}");
     }
     // Control cells stand with what they explain, not among what the study asked for.
     let text = report::text(&report, Style::PLAIN);
-    assert!(!text.lines().any(|l| l.starts_with("seq-write-")), "{text}");
+    let asked = ["seq-write-7680-d1", "seq-write-64k-d1"];
+    let shown: Vec<&str> = text.lines().filter(|l| l.starts_with("seq-write-")).collect();
+    assert!(shown.iter().all(|l| asked.iter().any(|asked| l.starts_with(asked))), "{shown:?}");
     // Before the second round there is nothing to say, and that is said.
     let mut young = run.clone();
     young.samples.retain(|s| s.round == 0);
     let report = Report::of(&young);
     assert!(report::text(&report, Style::PLAIN).contains("not measured"));
-    assert!(report.summary.explained.iter().all(|e| !e.enough && e.rest_ratio.is_none()));
+    for e in &report.summary.explained {
+        assert!(!e.links_enough && !e.enough && e.links.iter().all(|l| l.ratio.is_none()), "{}", e.key);
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Whether the effects that a paper states show in a run. Each is a ratio of two cells of the same
 //! rounds, with its interval, set against a bound. Only an interval that lies wholly on one side of
-//! the bound decides.
+//! the bound decides, and only where the effect is surely there among all that are judged together
+//! (Holm, [`crate::stats::multiple`]) and further from the bound than the noise of the run's native rounds.
 //!
 //! Under software emulation the guest's processor is many times slower than any, the host's is
 //! not. What follows from that:
@@ -10,15 +11,17 @@
 //! - Guest against guest: emulation costs both and so pulls their ratio towards 1. It can hide a
 //!   difference and not make one, so a ratio decides when it lies beyond the bound and beyond 1.
 //! - Native against native: nothing is emulated.
+//! - The size of requests is what drivers and controllers make it, however slow the processor is.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::sure::{Found, Sides, beyond, decide, figure, noise, sure};
 use super::tables::missing;
-use super::{Effect, Here, Measure, Paper, Pattern, Relation};
-use crate::cell::Cell;
+use super::{Effect, Here, Paper, Pattern, Reading};
 use crate::kind::RunKind;
-use crate::result::{Accel, BANDWIDTH, Mark, Run, Sample};
+use crate::result::{Accel, Mark, Run, Sample};
+use crate::stats::multiple::{holm, p_value};
 use crate::stats::{Ratio, paired_ratio};
 use crate::summary::{SCHEMA_VERSION, Summary, pairs};
 
@@ -55,6 +58,17 @@ pub struct Judged {
     pub cells: Option<(String, String)>,
     /// Ours, paired by round.
     pub ratio: Option<Ratio>,
+    /// Chance of such a ratio or a further one where the true one is the bound; of guests under emulation, where it is
+    /// the bound or 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p_value: Option<f64>,
+    /// The same corrected for all effects that were judged together (Holm): below 0.05 decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub corrected_p_value: Option<f64>,
+    /// The run's own noise: two native cells that are alike may have this ratio by chance, or one over it. Not decided is
+    /// what is no further from its bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise_ratio: Option<f64>,
     /// The verdict.
     pub verdict: Verdict,
     /// Why, in a sentence.
@@ -91,6 +105,12 @@ pub struct Compared {
     pub statement: Option<String>,
     /// The two circumstances side by side.
     pub circumstances: Vec<Differs>,
+    /// Words of the paper that we read in one of several ways.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub readings: Vec<Reading>,
+    /// How many effects were judged together, and corrected for.
+    #[serde(default)]
+    pub judged_together: u32,
     /// The effects in the paper's order.
     pub effects: Vec<Judged>,
 }
@@ -99,6 +119,12 @@ pub struct Compared {
 pub fn judge(paper: &Paper, run: &Run, summary: &Summary) -> Compared {
     let differs =
         |c: &super::Circumstance| Differs { what: c.what.clone(), paper: c.paper.clone(), here: here(c.here, run) };
+    let mut trials: Vec<Trial<'_>> = paper.effects.iter().map(|effect| try_one(effect, run, summary)).collect();
+    let together: Vec<usize> = (0..trials.len()).filter(|&i| trials[i].outcome.is_ok()).collect();
+    let p: Vec<f64> = together.iter().map(|&i| trials[i].p_value.unwrap_or(1.0)).collect();
+    for (&i, corrected) in together.iter().zip(holm(&p)) {
+        trials[i].corrected = Some(corrected);
+    }
     Compared {
         schema_version: SCHEMA_VERSION.to_owned(),
         paper: paper.key.clone(),
@@ -108,77 +134,98 @@ pub fn judge(paper: &Paper, run: &Run, summary: &Summary) -> Compared {
         emulated: summary.emulated,
         statement: summary.statement.clone(),
         circumstances: paper.circumstances.iter().map(differs).collect(),
-        effects: paper.effects.iter().map(|effect| one(effect, run, summary)).collect(),
+        readings: paper.readings.clone(),
+        judged_together: together.len() as u32,
+        effects: trials.into_iter().map(|trial| trial.judged(summary.emulated, together.len())).collect(),
     }
 }
 
-/// Which sides an effect compares.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sides {
-    GuestToNative,
-    GuestToGuest,
-    NativeToNative,
+/// An effect before it is known what it is judged together with.
+struct Trial<'a> {
+    effect: &'a Effect,
+    found: Option<Found>,
+    ratio: Option<Ratio>,
+    p_value: Option<f64>,
+    corrected: Option<f64>,
+    /// The logarithm of [`Judged::noise_ratio`].
+    noise: Option<f64>,
+    /// Why it cannot be judged at all, if so.
+    outcome: Result<(), String>,
 }
 
-struct Found {
-    numerator: Cell,
-    denominator: Cell,
-    sides: Sides,
+impl Trial<'_> {
+    fn judged(self, emulated: bool, together: usize) -> Judged {
+        let (verdict, reason) = match (&self.outcome, &self.ratio, &self.found) {
+            (Err(why), ..) => (Verdict::NotDecidable, why.clone()),
+            (Ok(()), Some(ratio), Some(found)) => {
+                let sure = sure(self.effect, ratio, found.sides, emulated, self.corrected, self.noise, together);
+                sure.map_or_else(
+                    |why| (Verdict::NotDecidable, why),
+                    |()| decide(self.effect, ratio, found.sides, emulated),
+                )
+            }
+            _ => (Verdict::NotDecidable, "there is no ratio".to_owned()),
+        };
+        Judged {
+            effect: self.effect.clone(),
+            published_ratio: self.effect.published_numerator / self.effect.published_denominator,
+            cells: self.found.map(|f| (f.numerator.key(), f.denominator.key())),
+            ratio: self.ratio,
+            p_value: self.p_value,
+            corrected_p_value: self.corrected,
+            noise_ratio: self.noise.map(f64::exp),
+            verdict,
+            reason,
+        }
+    }
 }
 
-fn one(effect: &Effect, run: &Run, summary: &Summary) -> Judged {
-    let judged = |cells: Option<&Found>, ratio: Option<Ratio>, verdict: Verdict, reason: String| Judged {
-        effect: effect.clone(),
-        published_ratio: effect.published_numerator / effect.published_denominator,
-        cells: cells.map(|f| (f.numerator.key(), f.denominator.key())),
-        ratio,
-        verdict,
-        reason,
-    };
-    let undecided = |cells: Option<&Found>, ratio, reason| judged(cells, ratio, Verdict::NotDecidable, reason);
-    let found = match find(effect, summary) {
-        Ok(found) => found,
-        Err(why) => return undecided(None, None, why),
-    };
-    let figure = |s: &Sample| match effect.measure {
-        Measure::Bandwidth | Measure::SmallRequests => s.result.figure(BANDWIDTH),
-        Measure::QueueDepth => s.device().map(|d| d.queue_depth),
-    };
+fn try_one<'a>(effect: &'a Effect, run: &Run, summary: &Summary) -> Trial<'a> {
+    let mut trial =
+        Trial { effect, found: None, ratio: None, p_value: None, corrected: None, noise: None, outcome: Ok(()) };
+    trial.outcome = fill(&mut trial, run, summary);
+    trial
+}
+
+fn fill(trial: &mut Trial<'_>, run: &Run, summary: &Summary) -> Result<(), String> {
+    let effect = trial.effect;
+    let found = trial.found.insert(find(effect, summary)?);
+    let of = |s: &Sample| figure(effect.measure, s);
     let all: Vec<_> =
-        pairs(&run.samples, &found.denominator, &found.numerator, figure).into_iter().map(|(_, p)| p).collect();
-    let Some(ratio) = paired_ratio(&all) else {
-        let why = "no round has a figure of both cells, or the disk's counters are not visible here";
-        return undecided(Some(&found), None, why.to_owned());
-    };
+        pairs(&run.samples, &found.denominator, &found.numerator, of).into_iter().map(|(_, p)| p).collect();
+    let ratio = paired_ratio(&all)
+        .ok_or("no round has a figure of both cells, or the disk's counters are not visible here".to_owned())?;
+    trial.ratio = Some(ratio);
     let rule = &summary.convergence;
     if ratio.pairs < rule.min_pairs || ratio.boots < rule.min_boots {
-        let why = format!(
+        return Err(format!(
             "{} pairs from {} boots, at least {} from {} are wanted",
             ratio.pairs, ratio.boots, rule.min_pairs, rule.min_boots
-        );
-        return undecided(Some(&found), Some(ratio), why);
+        ));
     }
     for cell in [&found.numerator, &found.denominator] {
         let cached = summary.cell(&cell.key()).is_some_and(|c| c.marks.get(&Mark::Cached) == Some(&c.samples));
         if cached {
-            let why = format!("{} never reached the disk: a cache was measured", cell.key());
-            return undecided(Some(&found), Some(ratio), why);
+            return Err(format!("{} never reached the disk: a cache was measured", cell.key()));
         }
     }
     if run.environment.cap_ratio.is_some() {
-        let why = "bandwidth was capped on both sides (--gentle), so the caps would be compared";
-        return undecided(Some(&found), Some(ratio), why.to_owned());
+        return Err("bandwidth was capped on both sides (--gentle), so the caps would be compared".to_owned());
     }
-    let (verdict, reason) = decide(effect, &ratio, found.sides, summary.emulated);
-    judged(Some(&found), Some(ratio), verdict, reason)
+    // What is asked of it is the direction: on the wrong side it is not there at all.
+    let bound = beyond(effect, &ratio, found.sides, summary.emulated);
+    let there = (ratio.value > effect.bound) == (ratio.value > bound);
+    trial.p_value = p_value(&all, bound).map(|p| if there { p } else { 1.0 });
+    trial.noise = noise(effect, found, run, ratio.pairs);
+    Ok(())
 }
 
 fn find(effect: &Effect, summary: &Summary) -> Result<Found, String> {
-    let cell = |wanted: &Pattern| {
+    let cell = |wanted: &Pattern, workload: &str| {
         let cells = summary.cells.iter().map(|c| &c.cell);
-        wanted.find(&effect.workload, cells).cloned().ok_or_else(|| missing(summary, wanted, &effect.workload))
+        wanted.find(workload, cells).cloned().ok_or_else(|| missing(summary, wanted, workload))
     };
-    let numerator = cell(&effect.numerator)?;
+    let numerator = cell(&effect.numerator, &effect.workload)?;
     let Some(wanted) = &effect.denominator else {
         let Some(explained) = summary.explained.iter().find(|e| e.cell == numerator) else {
             return Err(format!(
@@ -196,7 +243,7 @@ fn find(effect: &Effect, summary: &Summary) -> Result<Found, String> {
         let (numerator, denominator) = (control(&explained.size)?, control(&explained.reference)?);
         return Ok(Found { numerator, denominator, sides: Sides::NativeToNative });
     };
-    let denominator = cell(wanted)?;
+    let denominator = cell(wanted, effect.below())?;
     let sides = match (numerator.is_native(), denominator.is_native()) {
         (true, true) => Sides::NativeToNative,
         (false, false) => Sides::GuestToGuest,
@@ -204,34 +251,6 @@ fn find(effect: &Effect, summary: &Summary) -> Result<Found, String> {
         (true, false) => return Err("the test of this effect is upside down: native over guest".to_owned()),
     };
     Ok(Found { numerator, denominator, sides })
-}
-
-/// The verdict of an interval.
-fn decide(effect: &Effect, ratio: &Ratio, sides: Sides, emulated: bool) -> (Verdict, String) {
-    let bound = effect.bound;
-    let above = ratio.surely_above(bound);
-    if !above && !ratio.surely_below(bound) {
-        return (Verdict::NotDecidable, format!("the interval has {bound} in it"));
-    }
-    let verdict = if above == (effect.relation == Relation::AtLeast) { Verdict::Holds } else { Verdict::Fails };
-    let side = format!("the interval lies wholly {} {bound}", if above { "above" } else { "below" });
-    if !emulated {
-        return (verdict, side);
-    }
-    let doubt = |why: &str| (Verdict::NotDecidable, format!("not decidable here: emulation; {side}, but {why}"));
-    match sides {
-        Sides::NativeToNative => (verdict, format!("{side}; both cells are native, so nothing was emulated")),
-        Sides::GuestToNative if above => (verdict, format!("{side}, although emulation slows the guest alone")),
-        Sides::GuestToNative => doubt("emulation slows the guest alone and would do that by itself"),
-        Sides::GuestToGuest => {
-            let beyond = if above { ratio.surely_above(bound.max(1.0)) } else { ratio.surely_below(bound.min(1.0)) };
-            if beyond {
-                (verdict, format!("{side}; both guests were emulated, so the direction counts and not the size"))
-            } else {
-                doubt("emulation slows both guests and can hide a difference between them")
-            }
-        }
-    }
 }
 
 fn here(what: Here, run: &Run) -> String {

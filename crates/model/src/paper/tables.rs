@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Caption, Paper, Row};
+use super::{Caption, Paper, Reading, Row};
 use crate::stats::Estimate;
 use crate::summary::{CellRow, Summary};
 
@@ -18,6 +18,9 @@ pub struct Table {
     pub caption: Caption,
     /// Rows in the paper's order.
     pub rows: Vec<TableRow>,
+    /// Words of the paper's rows that we read in one of several ways.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub readings: Vec<Reading>,
     /// (number, text) of the footnotes that concern it.
     pub footnotes: Vec<(usize, String)>,
     /// What may not be concluded, where the guests ran under emulation; with the table always.
@@ -69,6 +72,7 @@ fn table(paper: &Paper, caption: &Caption, summary: &Summary) -> Table {
         citation: paper.citation.clone(),
         caption: caption.clone(),
         rows: rows.iter().map(|row| beside(row, &caption.workload, summary)).collect(),
+        readings: paper.readings.clone(),
         footnotes: footnotes.filter(|(n, _)| concerns(*n)).collect(),
         statement: summary.statement.clone(),
     }

@@ -1,4 +1,4 @@
-//! Control cells: native cells that ask for exactly what reached the disk from a guest.
+//! Control cells: cells that ask for exactly what reached the disk from a guest.
 //!
 //! A guest whose requests arrive smaller than those of its baseline loses for two reasons that
 //! the share cannot tell apart: small requests are slow on any disk, and virtualisation costs.
@@ -6,11 +6,16 @@
 //! the way from the baseline to the guest is a chain in which each link changes one thing:
 //!
 //! ```text
-//! reference  native, direct, at the baseline's own request size and depth
-//!   size     the same at the guest's request size     -> what small requests cost
-//!   depth    the same at the guest's queue depth      -> what a shallow queue costs
-//! guest                                               -> what is left for virtualisation
+//! the workload natively
+//!   reference  fio, native, direct, what reached the disk of it  -> what its program does
+//!   size       the same at the guest's request size              -> what small requests cost
+//!   depth      the same at the guest's queue depth               -> what a shallow queue costs
+//!   guest      the very same job in the guest                    -> what virtualisation costs
+//! the workload in the guest                                      -> what its program does there
 //! ```
+//!
+//! Its ends are the guest cell's baseline and the guest cell, so the product of the links is the
+//! guest's share ([`crate::summary::explain`]).
 //!
 //! Which cells these are follows from the samples of round 0 alone, so a resumed run has the
 //! same. They run from round 1 on, next to the cells that they explain.
@@ -30,7 +35,7 @@ pub struct Controlled {
     pub workloads: Vec<String>,
 }
 
-/// What a control cell has in common with the guest.
+/// What a control cell has in common with the guest, and with it all that those before it have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Link {
@@ -40,14 +45,16 @@ pub enum Link {
     Size,
     /// Request size and queue depth.
     Depth,
+    /// The guest itself: it runs the job of the last native link.
+    Guest,
 }
 
-/// A native cell that explains a guest cell.
+/// A cell that explains a guest cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Control {
     /// The guest cell.
     pub of: Cell,
-    /// The native cell.
+    /// What runs: natively, and as the last link in the guest itself.
     pub cell: Cell,
     /// Its place in the chain.
     pub link: Link,
@@ -155,7 +162,14 @@ fn chain(guest: &Cell, base: Seen, seen: Seen, block: u64) -> Option<Vec<Control
         );
         all.push(cell(Link::Depth, small, shallow, why));
     }
+    all.extend(all.last().map(in_guest));
     Some(all)
+}
+
+/// The job of the last native link, in the guest that it explains: by its own disk, so nothing else is booted for it.
+fn in_guest(last: &Control) -> Control {
+    let why = format!("the same job in {}: its own workload is another program", last.of.place_key());
+    Control { cell: last.of.clone().running(last.cell.workload()), link: Link::Guest, why, ..last.clone() }
 }
 
 /// The nearest multiple of the block that a workload can ask for.

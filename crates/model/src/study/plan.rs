@@ -212,7 +212,7 @@ fn writing_seconds(bytes: u64, rates: &Rates) -> f64 {
 }
 
 /// Control cells of a round, their seconds and the bytes that they write, at most: the first of a
-/// chain is common to the guests of a baseline, the other two are each guest's own.
+/// chain is common to the guests of a baseline, the others are each guest's own.
 fn control_costs(
     study: &Study,
     cells: &[Cell],
@@ -224,7 +224,7 @@ fn control_costs(
     let (mut count, mut bytes) = (0, 0);
     let wanted = |cell: &&Cell| cell.disk().is_some_and(|d| controlled.workloads.iter().any(|w| w == d.workload));
     for cell in cells.iter().filter(wanted) {
-        let n: u32 = if cell.is_native() { 1 } else { 2 };
+        let n: u32 = if cell.is_native() { 1 } else { OWN_CONTROLS };
         count += n;
         if writes(traits, cell.workload()) {
             let most = (rates.write_bytes_per_second * study.repeat.seconds) as u64;
@@ -235,6 +235,9 @@ fn control_costs(
     }
     (count, f64::from(count) * (study.repeat.seconds + rates.cell_overhead_seconds), bytes)
 }
+
+/// Control cells that are a guest's own at most: at its request size, at its depth, and the job in the guest itself.
+const OWN_CONTROLS: u32 = 3;
 
 fn space_of(study: &Study, target: &str, rates: &Rates) -> TargetSpace {
     let bytes = study.target_bytes();

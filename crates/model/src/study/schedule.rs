@@ -201,10 +201,12 @@ fn runnable(study: &Study, group: Vec<Cell>, skipped: &BTreeSet<String>) -> Vec<
 fn open(study: &Study, group: Vec<Cell>, progress: &Progress<'_>) -> Vec<Cell> {
     let rule = study.repeat.convergence();
     let rounds = |cell: &Cell| progress.done.iter().filter(|s| s.cell == cell.key()).count() as u32;
-    // A cell with controls goes on until they have the fewest pairs, too.
+    // A cell with controls goes on until there are the fewest rounds in which its whole chain ran.
     let explained = |cell: &Cell| {
-        let mut controls = progress.controls.iter().filter(|c| c.of == *cell && runs(&c.cell, progress));
-        controls.all(|c| rounds(&c.cell) >= rule.min_pairs)
+        let own = progress.controls.iter().filter(|c| c.of == *cell && runs(&c.cell, progress)).map(|c| c.cell.key());
+        let own: BTreeSet<String> = own.collect();
+        let chain = own.iter().cloned().chain([cell.key(), cell.natively().key()]);
+        own.is_empty() || common_rounds(progress.done, &chain.collect()) >= rule.min_pairs as usize
     };
     let known = |cell: &Cell| progress.shares.get(&cell.key()).is_some_and(|r| converged(r, &rule)) && explained(cell);
     let compared = |cell: &Cell| study.compares(cell);
@@ -221,6 +223,15 @@ fn open(study: &Study, group: Vec<Cell>, progress: &Progress<'_>) -> Vec<Cell> {
     }
     let group: Vec<Cell> = group.into_iter().filter(|cell| !compared(cell) || !known(cell)).collect();
     if group.iter().any(compared) { group } else { Vec::new() }
+}
+
+/// Rounds in which all of these cells ran.
+fn common_rounds(done: &[SampleKey], keys: &BTreeSet<String>) -> usize {
+    let mut rounds: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
+    for sample in done.iter().filter(|s| keys.contains(&s.cell)) {
+        rounds.entry(sample.round).or_default().insert(&sample.cell);
+    }
+    rounds.values().filter(|ran| ran.len() == keys.len()).count()
 }
 
 fn runs(cell: &Cell, progress: &Progress<'_>) -> bool {

@@ -65,7 +65,10 @@ pub fn summarise(run: &Run) -> Summary {
         row.control = !first.contains(&row.cell);
     }
     let baseline = baseline_of(&run.study_toml);
-    let shares: Vec<Share> = ran.iter().filter_map(|cell| share(run, cell, &baseline, &convergence)).collect();
+    // What explains a share has none of its own: the study did not ask for it.
+    let asked_for = |cell: &Cell| !rows.iter().any(|row| row.control && row.cell == *cell);
+    let own = ran.iter().filter(|cell| asked_for(cell));
+    let shares: Vec<Share> = own.filter_map(|cell| share(run, cell, &baseline, &convergence)).collect();
     let emulated = run.environment.accel == Some(Accel::Tcg);
     Summary {
         schema_version: SCHEMA_VERSION.to_owned(),

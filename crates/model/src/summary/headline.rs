@@ -86,8 +86,24 @@ pub(super) fn headline(
         converged: known,
         cells: of.iter().map(|s| s.key.clone()).collect(),
         text: format!("{told}, geometric mean over {}{doubt}.", workloads.join(", ")),
+        about_interval: about_interval(&of, &ratio),
         lines: of.iter().map(|s| line(s, baseline, cells)).collect(),
     })
+}
+
+/// That the interval is of the mean alone, and from where to where the shares reach.
+fn about_interval(of: &[&Share], mean: &Ratio) -> Option<String> {
+    let shares = || of.iter().map(|s| s.share_ratio.value);
+    let (low, high) = (shares().fold(f64::INFINITY, f64::min), shares().fold(0.0, f64::max));
+    mean.told_interval().filter(|_| of.len() > 1)?;
+    Some(format!(
+        "The interval is that of the mean, over its {} rounds; the shares of its {} workloads lie between {:.0} and \
+         {:.0} %.",
+        mean.pairs,
+        of.len(),
+        low * 100.0,
+        high * 100.0
+    ))
 }
 
 /// `57 % (52 to 61 %)`.

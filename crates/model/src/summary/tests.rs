@@ -62,6 +62,15 @@ fn the_headline_is_the_geometric_mean_and_names_its_cells() {
     assert!(h.converged && h.text.starts_with(&figure), "{}", h.text);
     assert!(h.text.contains("durable-append, seq-write") && !h.text.contains("not converged"));
     assert_eq!(h.lines.len(), 2);
+    // The interval is narrower than what it averages is apart, and that is said.
+    let said = h.about_interval.unwrap();
+    assert_eq!(
+        said,
+        "The interval is that of the mean, over its 6 rounds; the shares of its 2 workloads lie between 25 and 40 %."
+    );
+    let one = Bench::new().cell(native("device", "seq-write"), 800e6).cell(virtio("device", "seq-write"), 400e6).run();
+    assert_eq!(summarise(&one).headline.unwrap().about_interval, None);
+    assert_eq!(summarise(&bench().rounds(2).run()).headline.unwrap().about_interval, None, "there is none yet");
 
     let mut run = bench().run();
     run.environment.cap_ratio = Some(0.25);

@@ -89,6 +89,8 @@ fn shipped_names() -> Names {
     let more = ["qcow2", "qcow2-full-l2", "qcow2-small-l2", "qcow2-chain"];
     names.targets.extend(more.map(str::to_owned));
     names.drivers.extend(["ahci", "nvme", "virtio-scsi"].map(str::to_owned));
+    let sizes = ["seq-write-7680-d1", "seq-write-64k-d1"];
+    names.workloads.extend(sizes.map(|name| WorkloadName { name: name.into(), works_on: Sort::Disk }));
     names
 }
 

@@ -96,6 +96,7 @@ pub fn measure(
     tell: &mut dyn FnMut(Event<'_>),
 ) -> anyhow::Result<Ended> {
     let earlier = spent(&run.samples);
+    let own: BTreeSet<String> = study.cells().iter().map(Cell::key).collect();
     let mut boot = None;
     let mut failures: BTreeMap<String, u32> = BTreeMap::new();
     let mut round_told = None;
@@ -116,7 +117,7 @@ pub fn measure(
             run.samples.iter().map(|s| SampleKey { cell: s.cell.key(), round: s.round, boot: s.boot }).collect();
         let skipped = Skipped::keys(&run.skipped);
         let (unsteady, settled) = steadiness(study, run);
-        let shares = summary::shares(settled.as_deref().unwrap_or(&run.samples), &run.workloads, &study.baseline);
+        let mut shares = summary::shares(settled.as_deref().unwrap_or(&run.samples), &run.workloads, &study.baseline);
         let now = Spent {
             seconds: earlier.seconds + seconds(),
             bytes_written: [spent(&run.samples).bytes_written, rig.written_beside(), lost_bytes]
@@ -124,6 +125,8 @@ pub fn measure(
                 .fold(0, u64::saturating_add),
         };
         let controls = controls(study, &run.samples, &logical_blocks(&run.effective));
+        // Cells that explain a share have none that the study asked for.
+        shares.retain(|key, _| own.contains(key));
         let progress = Progress {
             done: &done,
             skipped: &skipped,

@@ -1,6 +1,6 @@
 //! `vmio study compare NAME paper` for a terminal.
 
-use vmio_model::paper::{Compared, Verdict};
+use vmio_model::paper::{Compared, Judged, Verdict};
 
 use super::format;
 use super::text::Out;
@@ -17,6 +17,13 @@ pub fn effects(c: &Compared, style: Style) -> String {
         out.paragraph(&format!("  {:<11} ", d.what), 14, &format!("{} -> {}", d.paper, d.here));
     }
     out.line("");
+    if !c.readings.is_empty() {
+        out.line(&style.bold("Our reading of the paper"));
+        for reading in &c.readings {
+            out.paragraph(&format!("  {:<11} ", reading.word), 14, &reading.taken_for);
+        }
+        out.line("");
+    }
     if let Some(statement) = &c.statement {
         out.paragraph(&style.yellow("! "), 2, statement);
         out.line("");
@@ -47,6 +54,12 @@ pub fn effects(c: &Compared, style: Style) -> String {
                 format!("here: ratio {}, {} pairs from {} boots:", format::factor(ratio), ratio.pairs, ratio.boots);
             out.paragraph(&format!("{:14}", ""), 16, &format!("{figure} {above} against {below}"));
         }
+        if let Some(chance) = chance(judged) {
+            out.paragraph(&format!("{:14}", ""), 16, &chance);
+        }
+        if let Some(reading) = &e.reading {
+            out.paragraph(&format!("{:14}", ""), 16, &format!("our reading: {reading}"));
+        }
         out.paragraph(&format!("{:14}", ""), 16, &format!("why: {}", judged.reason));
     }
     out.line("");
@@ -56,11 +69,23 @@ pub fn effects(c: &Compared, style: Style) -> String {
         0,
         &format!(
             "{} hold, {} fail, {} are not decidable here. Ratios are geometric means of pairs of one round with 95 % \
-             intervals; an effect is decided only when the whole interval lies on one side of its bound.",
+             intervals; an effect is decided only when the whole interval lies on one side of its bound, when it is \
+             there with p below 0.05 after Holm's correction for the {} effects judged together, and when it is further \
+             from its bound than the run's own noise: what two native cells that are alike may be apart by the spread \
+             of the native rounds (docs/statistics.md).",
             count(Verdict::Holds),
             count(Verdict::Fails),
-            count(Verdict::NotDecidable)
+            count(Verdict::NotDecidable),
+            c.judged_together
         ),
     );
     out.text
+}
+
+/// How likely the ratio is by chance, and the noise that it must exceed.
+fn chance(judged: &Judged) -> Option<String> {
+    let p = |p: f64| if p < 0.0001 { "below 0.0001".to_owned() } else { format!("{p:.4}") };
+    let corrected = judged.corrected_p_value?;
+    let noise = judged.noise_ratio.map_or("not known".to_owned(), |noise| format!("a factor of {noise:.2}"));
+    Some(format!("p {}, corrected {}; noise {noise}", p(judged.p_value?), p(corrected)))
 }

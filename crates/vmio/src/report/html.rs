@@ -77,6 +77,7 @@ fn headline(report: &Report<'_>) -> Html {
             }
             div.what {
                 p { (h.text) }
+                @if let Some(about) = &h.about_interval { p.dim { (about) } }
                 (svg::gauge(ratio.value, ratio.told_interval(), &h.text, report.versus.whole()))
                 ul { @for line in &h.lines { li { (line) } } }
             }

@@ -27,6 +27,7 @@ pub fn markdown(report: &Report<'_>) -> String {
     match &summary.headline {
         Some(h) => {
             put(format!("**{}**\n", plain(&h.text)));
+            h.about_interval.iter().for_each(|about| put(format!("{}\n", plain(about))));
             h.lines.iter().for_each(|line| put(format!("- {}", plain(line))));
             put(String::new());
         }

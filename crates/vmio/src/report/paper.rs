@@ -4,8 +4,9 @@
 use std::fmt::Write;
 
 use vmio_model::figure::Unit;
-use vmio_model::paper::{Ours, Table, TableRow};
+use vmio_model::paper::{Ours, Reading, Table, TableRow};
 use vmio_model::stats::{Estimate, Ratio};
+use vmio_model::summary::explain::{Asked, Differs};
 use vmio_model::summary::{Explanation, Summary};
 
 use super::Report;
@@ -26,9 +27,11 @@ pub const INTRODUCTION: &str = "Published figures, and those of this run as the 
 
 /// The same for control cells.
 pub const CONTROLS: &str = "Guests whose requests reached the disk smaller than native ones. Each row of a chain changes one \
-    thing, and its ratio is of its bandwidth to that of the row above, paired by round: first native requests at the guest's \
-    size, then at its queue depth, then the guest. The loss in the last ratio is due to virtualisation (or to emulation, where the \
-    guest's processor was emulated); the losses above it would occur without any guest.";
+    thing, and its ratio is of its bandwidth to that of the row above: the workload natively; the requests that reached the \
+    disk of it, by fio, natively (another program); the same at the guest's size; at its queue depth; the very same job in \
+    the guest (virtualisation, or emulation where the guest's processor was emulated); the workload in the guest (another \
+    program again). The losses above the guest's first row would occur without any guest. All ratios of a chain are of the \
+    same rounds, so they multiply up to the guest's share in those.";
 
 fn published(row: &TableRow) -> [String; 4] {
     let or_dash = |x: Option<f64>| x.map_or("–".to_owned(), plain_number);
@@ -54,6 +57,11 @@ fn ours(row: &Ours) -> [String; 4] {
         of(row.avgqu_sz_requests, 1.0),
         of(row.util_ratio, 100.0),
     ]
+}
+
+/// What we take a word of the paper for.
+pub fn reading(reading: &Reading) -> String {
+    format!("Our reading of \"{}\": {}.", reading.word, reading.taken_for)
 }
 
 fn why_not(row: &TableRow) -> String {
@@ -99,24 +107,46 @@ pub fn chain(summary: &Summary, e: &Explanation) -> Vec<ChainRow> {
             step: [step.to_owned(), ratio.unwrap_or_default()],
         }
     };
-    let native = |asked: &vmio_model::summary::explain::Asked| {
-        format!("native, {} × {}", format::bytes(asked.request_bytes), asked.depth)
-    };
-    let mut rows = vec![
-        row(&e.reference.key, native(&e.reference), "", None),
-        row(&e.size.key, native(&e.size), "small requests", Some(&e.small_requests_ratio)),
-    ];
-    if let Some(depth) = &e.depth {
-        rows.push(row(&depth.key, native(depth), "shallow queue", Some(&e.shallow_queue_ratio)));
+    let job = |side: &str, asked: &Asked| format!("{side}, {} × {}", format::bytes(asked.request_bytes), asked.depth);
+    let workload = e.cell.workload();
+    let mut rows = Vec::new();
+    if let Some(first) = e.links.first() {
+        rows.push(row(&first.from, format!("native, {workload}"), "", None));
     }
-    let rest = if summary.emulated { "emulation (TCG)" } else { "virtualisation" };
-    rows.push(row(&e.key, "the guest".into(), rest, Some(&e.rest_ratio)));
+    let asked: Vec<&Asked> = [Some(&e.reference), Some(&e.size), e.depth.as_ref()].into_iter().flatten().collect();
+    for link in &e.links {
+        let label = match asked.iter().find(|asked| asked.key == link.to) {
+            Some(asked) => job("native", asked),
+            None if link.to == e.key => format!("guest, {workload}"),
+            None => job("guest", e.nearest()),
+        };
+        let step = match link.differs {
+            Differs::Program => "program",
+            Differs::Size => "small requests",
+            Differs::Depth => "shallow queue",
+            Differs::Virtualisation if summary.emulated => "emulated (TCG)",
+            Differs::Virtualisation => "virtualisation",
+            Differs::Rest => "guest, program",
+        };
+        rows.push(row(&link.to, label, step, Some(&link.ratio)));
+    }
     rows
+}
+
+/// What the links make together.
+pub fn product(e: &Explanation) -> Option<String> {
+    let share = e.share_ratio.filter(|_| e.is_whole())?;
+    let rounds = e.rounds();
+    let s = if rounds == 1 { "" } else { "s" };
+    Some(format!(
+        "Together: {} of native, the share in the {rounds} round{s} that have them all.",
+        format::factor(&share)
+    ))
 }
 
 /// What must be known before a chain is believed.
 pub fn doubt(e: &Explanation) -> Option<&'static str> {
-    (!e.enough).then_some("fewer pairs than the study requires: these ratios are not final")
+    (!e.links_enough).then_some("fewer pairs than the study requires: these ratios are not final")
 }
 
 /// The rows of a table for a terminal: what is published, and below it what was measured here.
@@ -178,6 +208,9 @@ pub fn markdown(report: &Report<'_>) -> String {
             );
         }
         out.push('\n');
+        if let Some(product) = product(e) {
+            let _ = writeln!(out, "{}\n", plain(&product));
+        }
     }
     for (i, table) in report.tables.iter().enumerate() {
         if i == 0 {
@@ -204,6 +237,9 @@ pub fn markdown(report: &Report<'_>) -> String {
             let _ = writeln!(out, "| {names} | {} | {here} |", published(row).join(" | "));
         }
         out.push('\n');
+        for reading in &table.readings {
+            let _ = writeln!(out, "- {}", plain(&self::reading(reading)));
+        }
         for (n, text) in &table.footnotes {
             let _ = writeln!(out, "- {}", plain(&format!("[{n}] {text}")));
         }
@@ -250,6 +286,7 @@ pub fn html_controls(report: &Report<'_>) -> Html {
                     }
                 }
             }
+            @if let Some(product) = product(e) { p.dim { (product) } }
         }
     }
 }
@@ -268,6 +305,9 @@ pub fn html_tables(report: &Report<'_>) -> Html {
                 div.note role="note" { p { (statement) } }
             }
             (html_table(table))
+            @for of in &table.readings {
+                p.dim { (reading(of)) }
+            }
             @for (n, text) in &table.footnotes {
                 p.dim { "[" (n) "] " (text) }
             }

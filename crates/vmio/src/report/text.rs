@@ -152,6 +152,9 @@ impl Out {
         match &summary.headline {
             Some(h) => {
                 self.paragraph("", 0, &h.text);
+                if let Some(about) = &h.about_interval {
+                    self.paragraph("", 0, about);
+                }
                 for line in &h.lines {
                     self.paragraph("  ", 6, line);
                 }
@@ -203,6 +206,9 @@ impl Out {
             for line in paper::text_chain(&report.summary, e) {
                 self.line(&line);
             }
+            if let Some(product) = paper::product(e) {
+                self.paragraph("    ", 4, &product);
+            }
             if let Some(doubt) = paper::doubt(e) {
                 self.paragraph(&format!("    {} ", self.style.yellow("^")), 6, doubt);
             }
@@ -222,6 +228,9 @@ impl Out {
                 self.paragraph(&self.style.yellow("  ! "), 4, statement);
             }
             paper::text_table(self, table);
+            for reading in &table.readings {
+                self.paragraph("  ", 6, &paper::reading(reading));
+            }
             for (n, text) in &table.footnotes {
                 self.paragraph(&format!("  [{n}] "), 6, text);
             }

@@ -73,15 +73,21 @@ fn a_guest_with_small_requests_gets_a_chain_and_one_with_large_ones_none() {
             (Link::Reference, "seq-write-512k-d16"),
             (Link::Size, "seq-write-7680-d16"),
             (Link::Depth, "seq-write-7680-d1"),
+            (Link::Guest, "seq-write-7680-d1"),
         ]
     );
     for control in &all {
         assert_eq!(control.of, guest("device", "lsi53c895a", "dd-write"));
-        assert!(control.cell.is_native() && control.cell.target() == Some("device"));
+        assert!(control.cell.is_native() == (control.link != Link::Guest) && control.cell.target() == Some("device"));
     }
+    // The last one is bootable as the guest is: its side and its disk are the guest's own.
+    assert_eq!(all[3].cell, guest("device", "lsi53c895a", "seq-write-7680-d1"));
     assert!(all[1].why.contains("as requests of 7680 bytes, natively they were of 52"), "{}", all[1].why);
     // Each link changes one thing.
-    assert!(all.windows(2).all(|w| (w[0].request_bytes != w[1].request_bytes) != (w[0].depth != w[1].depth)));
+    let things = |a: &Control, b: &Control| {
+        [a.request_bytes != b.request_bytes, a.depth != b.depth, a.cell.is_native() != b.cell.is_native()]
+    };
+    assert!(all.windows(2).all(|w| things(&w[0], &w[1]).into_iter().filter(|differs| *differs).count() == 1));
 }
 
 #[test]
@@ -98,9 +104,11 @@ fn the_logical_block_and_the_limits_of_workloads_are_kept() {
         [
             (Link::Reference, "seq-write-4m-d16"),
             (Link::Size, "seq-write-8k-d16"),
+            (Link::Guest, "seq-write-8k-d16"),
             (Link::Reference, "seq-write-4m-d16"),
             (Link::Size, "seq-write-8k-d16"),
             (Link::Depth, "seq-write-8k-d1"),
+            (Link::Guest, "seq-write-8k-d1"),
         ]
     );
 }
@@ -112,7 +120,14 @@ fn only_what_the_study_asks_for_is_explained() {
     let both = controls(&with(r#"["dd-write", "dd-read"]"#).unwrap(), &samples, &BTreeMap::new());
     assert_eq!(
         shown(&both).iter().map(|c| c.1).collect::<Vec<_>>(),
-        ["seq-write-64k-d1", "seq-write-4k-d1", "seq-read-64k-d1", "seq-read-4k-d1"]
+        [
+            "seq-write-64k-d1",
+            "seq-write-4k-d1",
+            "seq-write-4k-d1",
+            "seq-read-64k-d1",
+            "seq-read-4k-d1",
+            "seq-read-4k-d1"
+        ]
     );
     let none = Study { control: None, ..study() };
     assert!(controls(&none, &samples, &BTreeMap::new()).is_empty());
@@ -161,5 +176,6 @@ proptest! {
             prop_assert!(c.depth >= 1 && c.request_bytes * u64::from(c.depth) <= MOST_IN_FLIGHT);
         }
         prop_assert_eq!(all.is_empty(), all.iter().all(|c| c.link != Link::Size));
+        prop_assert_eq!(all.is_empty(), all.iter().all(|c| c.link != Link::Guest));
     }
 }

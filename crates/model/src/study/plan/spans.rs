@@ -7,7 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Rates, SMALL_BLOCK, budget_bytes, jobs, precondition_bytes, refills, seconds_of, targets, writes};
+use super::{
+    OWN_CONTROLS, Rates, SMALL_BLOCK, budget_bytes, jobs, precondition_bytes, refills, seconds_of, targets, writes,
+};
 use crate::cell::Cell;
 use crate::result::WorkloadTraits;
 use crate::study::{MIB, Study};
@@ -113,7 +115,7 @@ impl Spans {
                 false if rates.refilled_targets.iter().any(|r| r == d.target) => study.target_bytes(),
                 false => 0,
             };
-            if d.side.is_native() { each } else { 2 * each }
+            if d.side.is_native() { each } else { u64::from(OWN_CONTROLS) * each }
         });
         let controls: u64 = controls.sum();
         prepare + u64::from(rounds) * (round + self.refills) + u64::from(rounds.saturating_sub(1)) * controls

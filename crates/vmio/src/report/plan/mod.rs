@@ -93,8 +93,11 @@ pub fn text(plan: &Planned) -> String {
     }
     if c.control_cells > 0 {
         let most = c.control_cells;
-        let more = count(most as usize, "more native cell");
-        row("controls", format!("at most {more} from the second round on; the first one says which"));
+        let more = count(most as usize, "more cell");
+        row(
+            "controls",
+            format!("at most {more}, natively and in the guest, from the second round on; the first one says which"),
+        );
     }
     // Beside a guest one may work natively, too.
     let natively = cells.iter().flat_map(Cell::actors).any(|actor| actor.side.is_native());

@@ -1,0 +1,138 @@
+//! What a ratio must be to decide: on one side of the bound with its whole interval, there among all that are judged
+//! together, and beyond the noise.
+
+use std::collections::BTreeSet;
+
+use super::{Effect, Measure, Relation, Verdict};
+use crate::cell::Cell;
+use crate::result::{BANDWIDTH, Run, Sample};
+use crate::stats::Ratio;
+use crate::stats::multiple::{LEVEL, rounds_noise};
+
+/// Which sides an effect compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sides {
+    GuestToNative,
+    GuestToGuest,
+    NativeToNative,
+}
+
+/// The cells that an effect is judged by.
+pub(super) struct Found {
+    pub numerator: Cell,
+    pub denominator: Cell,
+    pub sides: Sides,
+}
+
+/// The figure that an effect is measured by.
+pub(super) fn figure(measure: Measure, s: &Sample) -> Option<f64> {
+    match measure {
+        Measure::Bandwidth | Measure::SmallRequests => s.result.figure(BANDWIDTH),
+        Measure::QueueDepth => s.device().map(|d| d.queue_depth),
+        Measure::RequestSize => s.device().map(|d| d.request_bytes),
+    }
+}
+
+/// What the ratio must lie beyond: the bound, or 1, where that is further and emulation hides differences.
+pub(super) fn beyond(effect: &Effect, ratio: &Ratio, sides: Sides, emulated: bool) -> f64 {
+    match hides(effect, sides, emulated) {
+        true if ratio.value > effect.bound => effect.bound.max(1.0),
+        true => effect.bound.min(1.0),
+        false => effect.bound,
+    }
+}
+
+/// Whether emulation can hide a difference between two guests.
+fn hides(effect: &Effect, sides: Sides, emulated: bool) -> bool {
+    emulated && sides == Sides::GuestToGuest && effect.measure != Measure::RequestSize
+}
+
+/// The noise of the native cells beside the two that are compared; where these have none, of all native cells of their
+/// workloads. The largest.
+pub(super) fn noise(effect: &Effect, found: &Found, run: &Run, pairs: u32) -> Option<f64> {
+    let of = |cell: &Cell| {
+        let samples = run.samples.iter().filter(|s| s.cell == *cell);
+        rounds_noise(&samples.filter_map(|s| figure(effect.measure, s)).collect::<Vec<f64>>(), pairs)
+    };
+    let largest = |cells: &mut dyn Iterator<Item = &Cell>| cells.filter_map(of).reduce(f64::max);
+    let beside = [found.numerator.natively(), found.denominator.natively()];
+    largest(&mut beside.iter()).or_else(|| {
+        let workloads = [found.numerator.workload(), found.denominator.workload()];
+        let native = |c: &&Cell| c.is_native() && workloads.contains(&c.workload());
+        let all: BTreeSet<&Cell> = run.samples.iter().map(|s| &s.cell).filter(native).collect();
+        largest(&mut all.into_iter())
+    })
+}
+
+/// Whether the interval lies on one side of the bound, is there among all that are judged together, and beyond the
+/// noise; else why not.
+pub(super) fn sure(
+    effect: &Effect,
+    ratio: &Ratio,
+    sides: Sides,
+    emulated: bool,
+    corrected: Option<f64>,
+    noise: Option<f64>,
+    together: usize,
+) -> Result<(), String> {
+    let bound = effect.bound;
+    if !ratio.surely_above(bound) && !ratio.surely_below(bound) {
+        return Err(format!("the interval has {bound} in it"));
+    }
+    let far = beyond(effect, ratio, sides, emulated);
+    // Where emulation may hide a difference, that is said first.
+    let shown = if ratio.value > bound { ratio.surely_above(far) } else { ratio.surely_below(far) };
+    if !shown {
+        return Ok(());
+    }
+    if corrected.is_none_or(|p| p >= LEVEL) {
+        let p = corrected.map_or_else(String::new, |p| format!(", p = {p:.2}"));
+        return Err(format!(
+            "the interval alone leaves {far} out; among the {together} effects judged together that may be chance \
+             (Holm{p})"
+        ));
+    }
+    let Some(noise) = noise else {
+        return Err("the run's own noise is not known: no native cell has two rounds".to_owned());
+    };
+    match (ratio.value / far).ln().abs() {
+        distance if distance <= noise => Err(format!(
+            "a factor of {:.2} from {far} is below this run's own noise: two native cells that are alike may be a \
+             factor of {:.2} apart",
+            distance.exp(),
+            noise.exp()
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The verdict of an interval.
+pub(super) fn decide(effect: &Effect, ratio: &Ratio, sides: Sides, emulated: bool) -> (Verdict, String) {
+    let bound = effect.bound;
+    let above = ratio.surely_above(bound);
+    if !above && !ratio.surely_below(bound) {
+        return (Verdict::NotDecidable, format!("the interval has {bound} in it"));
+    }
+    let verdict = if above == (effect.relation == Relation::AtLeast) { Verdict::Holds } else { Verdict::Fails };
+    let side = format!("the interval lies wholly {} {bound}", if above { "above" } else { "below" });
+    if !emulated {
+        return (verdict, side);
+    }
+    if effect.measure == Measure::RequestSize {
+        return (verdict, format!("{side}; the size of requests is no matter of the processor's speed"));
+    }
+    let doubt = |why: &str| (Verdict::NotDecidable, format!("not decidable here: emulation; {side}, but {why}"));
+    match sides {
+        Sides::NativeToNative => (verdict, format!("{side}; both cells are native, so nothing was emulated")),
+        Sides::GuestToNative if above => (verdict, format!("{side}, although emulation slows the guest alone")),
+        Sides::GuestToNative => doubt("emulation slows the guest alone and would do that by itself"),
+        Sides::GuestToGuest => {
+            let beyond = if above { ratio.surely_above(bound.max(1.0)) } else { ratio.surely_below(bound.min(1.0)) };
+            if beyond {
+                (verdict, format!("{side}; both guests were emulated, so the direction counts and not the size"))
+            } else {
+                doubt("emulation slows both guests and can hide a difference between them")
+            }
+        }
+    }
+}
