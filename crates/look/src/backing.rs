@@ -31,6 +31,10 @@ pub struct Backing {
     /// The NFS server that holds it, as `server:/export`: then there are no leaves, and the
     /// client's counters of the mount say what was moved.
     pub nfs: Option<String>,
+    /// Loop devices whose own counters are read, since what holds their files has none; each with that file system.
+    pub own_counters: BTreeMap<String, String>,
+    /// The modelled disk that it is, in words: vmio's own, not the host's.
+    pub modelled: Option<String>,
     /// Why there is nothing to see.
     pub not_visible: Option<String>,
 }
@@ -98,6 +102,8 @@ impl Backing {
     pub fn add(&mut self, other: Self) {
         self.leaves.extend(other.leaves);
         self.way.extend(other.way);
+        self.own_counters.extend(other.own_counters);
+        self.modelled = self.modelled.take().or(other.modelled);
         self.not_visible = self.not_visible.take().or(other.not_visible);
     }
 
@@ -109,6 +115,13 @@ impl Backing {
             (None, Some(server)) => format!("NFS server {server}"),
             (None, None) => names.join("+"),
         };
+        let own = |(name, below): (&String, &String)| format!("{name}'s own counters, for {below} below it has none");
+        let own: Vec<String> = self.own_counters.iter().map(own).collect();
+        let devices = if own.is_empty() { devices } else { format!("{devices} ({})", own.join(", ")) };
+        if let Some(modelled) = &self.modelled {
+            let on = if devices.is_empty() { String::new() } else { format!(": {devices}") };
+            return format!("a modelled disk ({modelled}){on}");
+        }
         if self.filesystem.is_empty() { devices } else { format!("{devices} ({} at {})", self.filesystem, self.mount) }
     }
 }
@@ -212,7 +225,13 @@ impl Way<'_> {
                 return self.device(stat.rdev, depth, into);
             }
             let mount = self.mount(&file, stat.dev).map_err(|e| e.to_string())?;
-            return self.mounted(stat.dev, &mount, depth, into);
+            if !without_counters(&mount) {
+                return self.mounted(stat.dev, &mount, depth, into);
+            }
+            let number = here.number().ok_or_else(|| format!("{}/dev holds no number", here.dir.display()))?;
+            into.own_counters.insert(name.to_owned(), mount.filesystem);
+            into.leaves.insert(name.to_owned(), number);
+            return Ok(());
         }
         into.way.push(name.to_owned());
         let slaves = here.slaves();
@@ -226,6 +245,13 @@ impl Way<'_> {
         into.leaves.insert(name.to_owned(), number);
         Ok(())
     }
+}
+
+/// Whether nothing below a file system counts what is moved: it has no block device (major 0; kernel document
+/// devices.txt), knows none (btrfs, ZFS) and is no file server's, whose client counts.
+fn without_counters(mount: &Mount) -> bool {
+    let counted = ["btrfs", "zfs"].contains(&mount.filesystem.as_str()) || mount.filesystem.starts_with("nfs");
+    mount.dev.0 == 0 && !counted
 }
 
 /// `Err` is why it is not visible.
@@ -244,6 +270,7 @@ mod tests {
 25 22 0:40 /sub /data rw - btrfs /dev/sdc rw
 26 22 0:41 / /dev/shm rw - tmpfs tmpfs rw
 27 22 0:42 / /var/lib/docker/overlay2 rw - overlay overlay rw
+29 22 0:43 / /modelled rw - fuse.vmio vmio rw
 28 22 8:33 / /with\\040space rw - xfs /dev/sdc1 rw
 ";
 
@@ -281,6 +308,12 @@ mod tests {
             ("/sys/block/sdd/dev", "8:48\n"),
             ("/sys/block/loop3/dev", "7:3\n"),
             ("/sys/block/loop3/loop/backing_file", "/images/disk.raw\n"),
+            ("/sys/dev/block/7:4/uevent", "DEVNAME=loop4\n"),
+            ("/sys/block/loop4/dev", "7:4\n"),
+            ("/sys/block/loop4/loop/backing_file", "/modelled/disk\n"),
+            ("/sys/dev/block/7:5/uevent", "DEVNAME=loop5\n"),
+            ("/sys/block/loop5/dev", "7:5\n"),
+            ("/sys/block/loop5/loop/backing_file", "/srv/nfs/f\n"),
             ("/sys/block/zd0/dev", "230:0\n"),
             ("/sys/block/dm-9/slaves/dm-9", ""),
             ("/sys/fs/btrfs/1234/devices/sdc", ""),
@@ -288,6 +321,9 @@ mod tests {
             ("/sys/fs/btrfs/features/raid1c34", ""),
         ])
         .file("/images/disk.raw", "", (253, 0))
+        .file("/modelled/disk", "", (0, 43))
+        .block("/dev/loop4", (7, 4))
+        .block("/dev/loop5", (7, 5))
         .file("/srv/nfs/f", "", (0, 21))
         .file("/tank/f", "", (0, 30))
         .file("/data/f", "", (0, 55))
@@ -315,6 +351,19 @@ mod tests {
         assert_eq!(backing.describe(), "sda+sdb (ext4 at /)");
         assert_eq!(backing.leaves["sdb"], (8, 16));
         assert_eq!(backing.way, ["dm-0", "md0", "sda", "sdb"]);
+    }
+
+    #[test]
+    fn a_loop_device_counts_itself_where_nothing_below_it_does() {
+        let mut backing = Backing::of(&machine(), Path::new("/dev/loop4")).unwrap();
+        assert_eq!((backing.leaves["loop4"], &backing.not_visible), ((7, 4), &None));
+        let told = "loop4 (loop4's own counters, for fuse.vmio below it has none)";
+        assert_eq!(backing.describe(), told);
+        backing.modelled = Some("40 MB/s".into());
+        assert_eq!(backing.describe(), format!("a modelled disk (40 MB/s): {told}"));
+        // The client of a file server counts itself, though not by device.
+        let on_nfs = Backing::of(&machine(), Path::new("/dev/loop5")).unwrap();
+        assert!(on_nfs.leaves.is_empty() && on_nfs.not_visible.is_some(), "{on_nfs:?}");
     }
 
     #[test]

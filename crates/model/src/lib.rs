@@ -13,6 +13,7 @@ pub mod failure;
 pub mod figure;
 pub mod ignores;
 pub mod kind;
+pub mod modelled;
 pub mod paper;
 pub mod policy;
 pub mod problem;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::Cell;
 use crate::kind::RunKind;
+use crate::modelled::ModelledDisk;
 
 mod seen;
 mod traits;
@@ -64,6 +65,9 @@ pub struct Environment {
     /// has no disk.
     #[serde(default)]
     pub backing: String,
+    /// The modelled disk below all targets; `None` where they lay on storage of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modelled: Option<ModelledDisk>,
     /// Cores and memory that both sides have.
     pub vcpus: u32,
     /// Memory in MiB that both sides have.

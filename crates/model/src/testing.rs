@@ -322,6 +322,7 @@ fn environment() -> Environment {
         programs: BTreeMap::new(),
         fio: Some("3.33".into()),
         backing: "vda ext4 /".into(),
+        modelled: None,
         vcpus: 1,
         memory_mib: 256,
         native_limits: "cgroup v1".into(),

@@ -16,6 +16,7 @@ mod guest_workloads;
 mod root_blocktrace;
 mod root_cells;
 mod root_limits;
+mod root_modelled;
 mod root_networks;
 mod root_places;
 mod root_settings;

@@ -3,5 +3,7 @@
 fn main() -> std::process::ExitCode {
     // Started by another vmio, to end what that leaves running when it is killed.
     vmio_node::warden::serve();
+    // Or to be its modelled disk.
+    vmio_rig::disks::modelled::server::serve();
     vmio::cli::main()
 }

@@ -21,6 +21,7 @@ use vmio::cmd::schema::ALL;
 use vmio::report::{self, Report};
 use vmio::store::Store;
 use vmio_model::cell::Millis;
+use vmio_model::modelled::{Kept, ModelledDisk};
 use vmio_model::result::{Accel, RunState};
 
 /// A guest of QEMU's, with two disks and two network cards.
@@ -143,6 +144,9 @@ fn stock(dir: &Path) {
     second.environment.kernel = "6.12.0-1-amd64".into();
     second.environment.cap_ratio = Some(0.25);
     second.environment.node = Some("lab host (FIXTURE)".into());
+    let kept = Kept { requests: 1000, late_requests: 20, mean_lateness_microseconds: 12.5 };
+    let disk = ModelledDisk::parse("40MB/s,size=4GiB").unwrap();
+    second.environment.modelled = Some(ModelledDisk { kept: Some(kept), ..disk });
     second.samples.retain(|s| s.cell.workload() != "seq-read");
     common::store_run(&store, &second);
     let stored = store.load(1).unwrap();

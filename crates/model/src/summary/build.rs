@@ -7,6 +7,7 @@ use super::shares::share;
 use super::{CellRow, SCHEMA_VERSION, Share, Summary, explain, headline, steady};
 use crate::cell::{Baseline, Cell};
 use crate::kind::RunKind;
+use crate::modelled::ModelledDisk;
 use crate::result::{Accel, Run, Sample};
 use crate::stats::Convergence;
 use crate::study::{Repeat, Study};
@@ -45,7 +46,10 @@ fn statement(run: &Run) -> Option<String> {
              What may not: any figure as that of a real host."
         )
     });
-    let all: Vec<String> = emulated.into_iter().chain(lab).chain(capped).collect();
+    let modelled = environment.modelled.as_ref();
+    let not_kept = modelled.and_then(ModelledDisk::not_kept);
+    let modelled = modelled.map(ModelledDisk::statement);
+    let all: Vec<String> = emulated.into_iter().chain(lab).chain(modelled).chain(not_kept).chain(capped).collect();
     (!all.is_empty()).then(|| all.join(" "))
 }
 

@@ -188,11 +188,16 @@ fn differences(a: &Run, b: &Run) -> Vec<Difference> {
         _ => serde_json::Map::new(),
     };
     let (ea, eb) = (object(a), object(b));
+    // In words, and without how well each run kept its model: that is no other disk.
+    let disk = |run: &Run| run.environment.modelled.as_ref().map_or_else(|| "(none)".into(), |d| d.to_string());
     // A field that says nothing is left out of its own run's.
     for key in ea.keys().chain(eb.keys().filter(|key| !ea.contains_key(*key))) {
         let of = |map: &serde_json::Map<String, serde_json::Value>| map.get(key).cloned().unwrap_or_default();
         let (x, y) = (of(&ea), of(&eb));
-        if x != y {
+        if key == "modelled" {
+            let (a, b) = (disk(a), disk(b));
+            all.extend((a != b).then(|| Difference { what: key.clone(), a, b }));
+        } else if x != y {
             all.push(Difference { what: key.clone(), a: plain(&x), b: plain(&y) });
         }
     }

@@ -4,6 +4,7 @@
 use super::shares::{overall, verdict};
 use super::{CellRow, Headline, Share};
 use crate::cell::{Aio, Attachment, Baseline, Cache, Cell};
+use crate::modelled::ModelledDisk;
 use crate::result::Run;
 use crate::stats::{Convergence, Ratio, converged};
 
@@ -58,8 +59,10 @@ pub(super) fn headline(
     let enough = ratio.pairs >= rule.min_pairs && ratio.boots >= rule.min_boots;
     let figure = if enough { percent(&ratio) } else { format!("so far about {:.0} %", ratio.value * 100.0) };
     let emulation = if emulated { " under software emulation (TCG)" } else { "" };
+    // Of the host's own disk it says nothing.
+    let host = run.environment.modelled.as_ref().map_or_else(|| "this host".to_owned(), ModelledDisk::headline);
     // With --gentle both sides ran under a cap: a share of the host it is not.
-    let cap = run.environment.cap_ratio.map(|cap| format!("a cap of {:.0} % of this host (--gentle)", cap * 100.0));
+    let cap = run.environment.cap_ratio.map(|cap| format!("a cap of {:.0} % of {host} (--gentle)", cap * 100.0));
     let seen_by = best.cell.lead.subject.seen_by().unwrap_or_else(|| best.cell.lead.side.to_string());
     let at = format!("{seen_by} on {}", best.cell.lead.subject.place());
     let told = match baseline.is_native() {
@@ -71,12 +74,16 @@ pub(super) fn headline(
         ),
         true => format!(
             "A reference guest made by vmio gets {figure} of {}{emulation}: {at}",
-            cap.unwrap_or_else(|| "this host".to_owned()),
+            cap.unwrap_or(host),
         ),
         false => format!(
             "{guest} gets {figure} of what {} gets{emulation}{}",
             compared.first()?.1.place_key(),
-            cap.map_or_else(String::new, |cap| format!(", both under {cap}")),
+            match (cap, &run.environment.modelled) {
+                (Some(cap), _) => format!(", both under {cap}"),
+                (None, Some(disk)) => format!(", both on {}", disk.headline()),
+                (None, None) => String::new(),
+            },
         ),
     };
     let doubt = if known { String::new() } else { format!("; {}", verdict(&ratio, rule)) };

@@ -88,6 +88,40 @@ fn the_headline_is_the_geometric_mean_and_names_its_cells() {
 }
 
 #[test]
+fn a_modelled_disk_is_said_in_the_headline_beside_it_and_in_comparisons() {
+    use crate::modelled::{Kept, ModelledDisk};
+    let disk = ModelledDisk::parse("40MB/s,overhead=100us").unwrap();
+    let mut run = bench().run();
+    run.environment.modelled = Some(disk.clone());
+    let s = summarise(&run);
+    let text = s.headline.unwrap().text;
+    assert!(text.contains(" of a modelled disk of 40 MB/s: ") && !text.contains("this host"), "{text}");
+    let told = s.statement.unwrap();
+    assert!(told.contains("The disk was modelled, 40 MB/s, 100 µs a request, 8 ms a seek"), "{told}");
+    assert!(told.contains("What may not: ") && !told.contains("not kept"), "{told}");
+    // Late by more than one request in a hundred: the run says so.
+    let kept = |late_requests| Kept { requests: 1000, late_requests, mean_lateness_microseconds: 9.0 };
+    let of = |late| Some(ModelledDisk { kept: Some(kept(late)), ..disk.clone() });
+    run.environment.modelled = of(10);
+    assert!(!summarise(&run).statement.unwrap().contains("was not kept"));
+    run.environment.modelled = of(11);
+    let told = summarise(&run).statement.unwrap();
+    assert!(told.contains("was not kept: 11 of 1000 requests (1.1 %)"), "{told}");
+    run.environment.cap_ratio = Some(0.25);
+    let text = summarise(&run).headline.unwrap().text;
+    assert!(text.contains("a cap of 25 % of a modelled disk of 40 MB/s (--gentle)"), "{text}");
+    run.environment.cap_ratio = None;
+    // How well it was kept makes no other disk; being one does.
+    let mut other = run.clone();
+    other.environment.modelled = of(0);
+    assert_eq!(compare(&run, &other).differences, vec![]);
+    other.environment.modelled = None;
+    let told = compare(&run, &other).differences;
+    assert_eq!((told[0].what.as_str(), told[0].b.as_str()), ("modelled", "(none)"));
+    assert_eq!(told[0].a, "40 MB/s, 100 µs a request, 8 ms a seek");
+}
+
+#[test]
 fn what_did_not_converge_says_so() {
     let few = summarise(&bench().rounds(2).run());
     let h = few.headline.unwrap();

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use std::{fmt, fs};
@@ -73,6 +73,12 @@ pub enum Change {
     },
     /// A mount; undone by a lazy unmount.
     Mount {
+        /// Where it is mounted.
+        target: PathBuf,
+    },
+    /// A mount of a disk that its owner made and that ends with it: what lies on it goes with it, and no file or
+    /// directory there is removed one by one. Undone by a lazy unmount.
+    OwnDisk {
         /// Where it is mounted.
         target: PathBuf,
     },
@@ -154,10 +160,21 @@ impl Change {
             | Self::Sysfs { path, .. }
             | Self::TraceInstance { path }
             | Self::Loop { backing: path, .. }
-            | Self::Mount { target: path } => vec![path],
+            | Self::Mount { target: path }
+            | Self::OwnDisk { target: path } => vec![path],
             Self::Cgroup { paths } => paths.iter().map(PathBuf::as_path).collect(),
         };
         paths.into_iter().find(|p| !p.is_absolute())
+    }
+
+    /// Whether it lies on a disk that another change made and that is unmounted later: a dead disk takes no removal, and
+    /// a living one need not be told.
+    pub(crate) fn goes_with_a_disk<'a>(&self, others: impl IntoIterator<Item = &'a Change>) -> bool {
+        let (Self::File { path, .. } | Self::Dir { path, .. }) = self else { return false };
+        let straight = path.components().all(|c| matches!(c, Component::RootDir | Component::Normal(_)));
+        let on =
+            |change: &Change| matches!(change, Self::OwnDisk { target } if path != target && path.starts_with(target));
+        straight && others.into_iter().any(on)
     }
 
     /// Takes the change back.
@@ -186,7 +203,7 @@ impl Change {
             }
             Self::Volume(volume) => volume.undo(),
             Self::Loop { backing, file } => loops::detach(backing, *file, BUSY_LIMIT),
-            Self::Mount { target } => unmount_one(target),
+            Self::Mount { target } | Self::OwnDisk { target } => unmount_one(target),
             Self::Cgroup { paths } => paths.iter().rev().try_for_each(|p| remove_cgroup(p, scope)),
             Self::TraceInstance { path } => remove_trace_instance(path)
                 .map_err(|e| format!("cannot remove the trace instance {}: {e}", path.display())),
@@ -204,6 +221,7 @@ impl fmt::Display for Change {
             Self::Dir { path, .. } => write!(f, "directory {}", path.display()),
             Self::Loop { backing, .. } => write!(f, "loop device over {}", backing.display()),
             Self::Mount { target } => write!(f, "mount on {}", target.display()),
+            Self::OwnDisk { target } => write!(f, "disk of vmio's own on {}", target.display()),
             Self::Cgroup { paths } => {
                 write!(f, "control group {}", paths.first().map(|p| p.display().to_string()).unwrap_or_default())
             }
@@ -314,6 +332,7 @@ mod tests {
             Change::dir(&path),
             Change::loop_over(&path),
             Change::Mount { target: path.clone() },
+            Change::OwnDisk { target: path.clone() },
             Change::Cgroup { paths: vec![path.clone()] },
             Change::TraceInstance { path: dir.path().join("instances/vmio-never") },
             Change::Sysfs { path: "/proc/0/comm".into(), before: "1".into() },
@@ -376,6 +395,17 @@ mod tests {
         process.kill().unwrap();
         process.wait().unwrap();
         change.undo(&SCOPE).unwrap();
+    }
+
+    #[test]
+    fn what_lies_on_a_disk_of_our_own_goes_with_it() {
+        let disk = [Change::OwnDisk { target: "/run/vmio/disk".into() }, Change::Mount { target: "/mnt".into() }];
+        let goes = |change: Change| change.goes_with_a_disk(&disk);
+        assert!(goes(Change::file("/run/vmio/disk/scratch/a")) && goes(Change::dir("/run/vmio/disk/scratch")));
+        for stays in ["/run/vmio/disk", "/run/vmio/disk2/a", "/mnt/a", "/run/vmio/disk/../a"] {
+            assert!(!goes(Change::file(stays)), "{stays}");
+        }
+        assert!(!goes(Change::loop_over("/run/vmio/disk/a")), "a loop device is the machine's");
     }
 
     #[test]

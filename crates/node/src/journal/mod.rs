@@ -38,7 +38,10 @@ use crate::{Error, Result};
 
 mod lines;
 mod scratch;
+mod servant;
 mod undo;
+
+pub use servant::Servant;
 
 /// How long [`Journal::open`] waits for another start that is just recovering the same journal.
 const LOCK_LIMIT: Duration = Duration::from_secs(2);

@@ -190,8 +190,15 @@ pub(crate) fn undo_file(file: &mut File, path: &Path) -> Recovered {
             Err(e) => done.failed.push(e),
         }
     }
+    // After a reboot such a disk is gone, and so is what lay on it.
+    let disks: Vec<Change> =
+        live.iter().map(|(_, c)| c).filter(|c| matches!(c, Change::OwnDisk { .. })).cloned().collect();
     for (id, change) in live.into_iter().rev() {
-        match bounds::undo(&change, &scope, &scratch) {
+        let undone = match change.goes_with_a_disk(&disks) {
+            true => Ok(()),
+            false => bounds::undo(&change, &scope, &scratch),
+        };
+        match undone {
             Ok(()) => {
                 // Should this line be lost, the change is undone once more: no harm.
                 let _ = write_line(file, &Line::Undone { undone: id });

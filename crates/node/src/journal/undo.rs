@@ -19,10 +19,19 @@ impl Journal {
         match self.take_in_hand(id).map_err(|e| self.error(e))? {
             None => Ok(()),
             Some(hand) => {
+                self.forget_what_goes_with(&hand.change)?;
                 self.take_back(&hand.change).map_err(|e| self.error(told_by_hand(&hand.change, e, &self.path)))?;
                 self.forget(id)
             }
         }
+    }
+
+    /// Strikes out what lies on a disk that is now unmounted: a directory there that is held would keep it.
+    fn forget_what_goes_with(&self, disk: &Change) -> Result<()> {
+        let mut state = lock(&self.state);
+        let goes: Vec<ChangeId> =
+            state.live.iter().filter(|(_, change)| change.goes_with_a_disk([disk])).map(|(id, _)| *id).collect();
+        goes.into_iter().try_for_each(|id| self.strike_out(&mut state, id))
     }
 
     /// Takes a change in hand, so that no other thread undoes it meanwhile; waits for one that does. `None` where
@@ -63,6 +72,8 @@ impl Journal {
             (state.live.clone(), state.making.clone())
         };
         let mut failed: Vec<String> = machine::kill_marked(self.cookie(), |_| true).err().into_iter().collect();
+        let disks: Vec<Change> =
+            live.iter().map(|(_, c)| c).filter(|c| matches!(c, Change::OwnDisk { .. })).cloned().collect();
         for (id, change) in live.into_iter().rev() {
             if making.contains(&id) {
                 failed.push(format!(
@@ -78,7 +89,7 @@ impl Journal {
                     continue;
                 }
             };
-            let undone = self.take_back(&change);
+            let undone = if change.goes_with_a_disk(&disks) { Ok(()) } else { self.take_back(&change) };
             if let Err(e) = undone.and_then(|()| self.forget(id).map_err(|e| e.to_string())) {
                 failed.push(told_by_hand(&change, e, &self.path));
             }

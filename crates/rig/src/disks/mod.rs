@@ -2,6 +2,7 @@
 //! device by which a guest sees it ([`drivers`]).
 
 pub mod drivers;
+pub mod modelled;
 pub mod places;
 pub mod space;
 pub mod storage;

@@ -66,6 +66,7 @@ pub fn of(planned: &Planned, local: &dyn Node) -> Environment {
         fio: None,
         programs: BTreeMap::new(),
         backing: planned.placed.as_ref().map(|p| p.backing.describe()).unwrap_or_default(),
+        modelled: planned.placed.as_ref().and_then(|p| p.place.ground.modelled().cloned()),
         vcpus: planned.study.guest.vcpus,
         memory_mib: planned.study.guest.memory_mib,
         native_limits: String::new(),

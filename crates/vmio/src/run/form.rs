@@ -47,6 +47,8 @@ fn why_light(wishes: &Wishes, context: &Context, local: &dyn Node) -> Option<Str
             let default = || places::directory(&space::default_dir(reader, &context.paths.state));
             let place = on.as_ref().map_or_else(default, |on| places::resolve(local, on)).ok()?;
             match &place.ground {
+                // Its memory wears out by nothing, and no other guest uses it.
+                Ground::Modelled(_) => return None,
                 Ground::Volumes(pool) => pool.backing(local).ok()?,
                 Ground::Files(dir) => {
                     let there = dir.ancestors().find(|p| p.exists()).unwrap_or(Path::new("/"));

@@ -31,7 +31,8 @@ use crate::{studies, term};
 /// What the user wants of a run beside the study.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Wishes {
-    /// Where to create targets: DIR, lvm:VG, lvmthin:VG/POOL, zfs:POOL[/DATASET], rbd:POOL, pve:NAME; default is
+    /// Where to create targets: DIR, lvm:VG, lvmthin:VG/POOL, zfs:POOL[/DATASET], rbd:POOL, pve:NAME, or a modelled disk
+    /// in memory, modelled:RATE, such as modelled:40MB/s, then any of ,overhead=150us ,seek=8ms ,size=4GiB; default is
     /// where guest images are, else the state directory
     #[arg(long, value_name = "PLACE", value_hint = clap::ValueHint::AnyPath)]
     pub on: Option<String>,
@@ -345,8 +346,10 @@ fn same_place(run: &Run, planned: &plan::Planned, wishes: &Wishes, local: &Local
     let cap = planned.gentle.then_some(wishes.gentle_share);
     let own_kernel = |e: &Environment| e.guest_kernel_file.clone().unwrap_or_else(|| "the image's own".to_owned());
     let shown = |cap: Option<f64>| cap.map_or("no cap".to_owned(), |c| format!("--gentle-share {c}"));
+    let disk = |e: &Environment| e.modelled.as_ref().map_or("none".to_owned(), ToString::to_string);
     let differs = [
         ("the storage", then.backing.clone(), now.backing.clone()),
+        ("the modelled disk", disk(then), disk(&now)),
         ("the kernel", then.kernel.clone(), now.kernel.clone()),
         ("the guests' kernel", own_kernel(then), own_kernel(&now)),
         ("QEMU", then.qemu.clone().unwrap_or_default(), now.qemu.clone().unwrap_or_default()),

@@ -50,6 +50,7 @@ pub fn environment(accel: Option<Accel>) -> Environment {
         fio: Some("fio-3.33".into()),
         programs: BTreeMap::new(),
         backing: "nvme0n1, ext4 on /var/lib/vmio".into(),
+        modelled: None,
         vcpus: 1,
         memory_mib: 512,
         native_limits: "cgroup v1".into(),

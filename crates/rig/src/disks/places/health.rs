@@ -43,8 +43,8 @@ impl Health {
         let watched = match &place.ground {
             Ground::Files(dir) if machine::network_mount(dir).is_some() => Watched::Server(dir.clone()),
             Ground::Files(dir) => zfs::pool_of(&Local::new(), dir).map_or(Watched::Nothing, Watched::Zpool),
-            // The kernel fails writes to a thick volume whose disk is gone.
-            Ground::Volumes(Pool::Lvm { .. }) => Watched::Nothing,
+            // The kernel fails writes to a thick volume whose disk is gone, and to a modelled disk whose server is.
+            Ground::Volumes(Pool::Lvm { .. }) | Ground::Modelled(_) => Watched::Nothing,
             Ground::Volumes(pool) => Watched::Pool(pool.clone()),
         };
         Self { watched, interval: INTERVAL }

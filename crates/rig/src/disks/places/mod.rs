@@ -2,11 +2,14 @@
 //! it lies on) or volumes (a volume group, a thin pool, a ZFS pool, a Ceph pool). Looking at a
 //! place changes nothing; [`crate::disks::targets`] makes what lies in it.
 //!
+//! One kind is made by the run itself: a modelled disk, with a file system for files.
+//!
 //! Adding a kind of place: a file with a type that implements [`PlaceKind`], and its line in
 //! [`ALL`]. One that holds volumes of a new sort also extends [`Pool`].
 
 use std::path::{Path, PathBuf};
 
+use vmio_model::modelled::ModelledDisk;
 use vmio_node::Node;
 
 use vmio_look::require::Requirement;
@@ -15,6 +18,7 @@ mod dir;
 pub mod health;
 mod lvm;
 mod lvmthin;
+mod modelled;
 mod pool;
 pub mod pve;
 pub mod rbd;
@@ -25,7 +29,8 @@ pub use health::Health;
 pub use pool::{Pool, dm_device};
 
 /// All kinds, in the order in which they are shown. The first is meant where no prefix is given.
-pub const ALL: &[&dyn PlaceKind] = &[&dir::Dir, &lvm::Lvm, &lvmthin::LvmThin, &zfs::Zfs, &rbd::Rbd, &pve::Pve];
+pub const ALL: &[&dyn PlaceKind] =
+    &[&dir::Dir, &lvm::Lvm, &lvmthin::LvmThin, &zfs::Zfs, &rbd::Rbd, &pve::Pve, &modelled::Modelled];
 
 /// A kind of place.
 pub trait PlaceKind: Sync {
@@ -47,26 +52,36 @@ pub trait PlaceKind: Sync {
 }
 
 /// What a place holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Ground {
     /// Files in this directory, which may have to be made.
     Files(PathBuf),
     /// Volumes.
     Volumes(Pool),
+    /// Files on a disk that is made when the run begins ([`crate::disks::modelled`]).
+    Modelled(ModelledDisk),
 }
 
 impl Ground {
     /// The pool of a place that holds volumes.
     pub fn pool(&self) -> Option<&Pool> {
         match self {
-            Self::Files(_) => None,
+            Self::Files(_) | Self::Modelled(_) => None,
             Self::Volumes(pool) => Some(pool),
+        }
+    }
+
+    /// The modelled disk, where it is one.
+    pub fn modelled(&self) -> Option<&ModelledDisk> {
+        match self {
+            Self::Modelled(disk) => Some(disk),
+            Self::Files(_) | Self::Volumes(_) => None,
         }
     }
 }
 
 /// A place that was found.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Place {
     /// As `--on` named it, or as it would.
     pub name: String,
@@ -86,6 +101,7 @@ impl Place {
             Ground::Files(dir) if self.name == dir.display().to_string() => self.name.clone(),
             Ground::Files(dir) => format!("{} ({})", self.name, dir.display()),
             Ground::Volumes(pool) => format!("{} ({pool})", self.name),
+            Ground::Modelled(disk) => format!("{} (a modelled disk: {disk})", self.name),
         }
     }
 }

@@ -14,7 +14,7 @@ use rustix::ioctl::{self, Ioctl, IoctlOutput, Opcode};
 use vmio_look::backing::Backing;
 use vmio_node::held::Identity;
 use vmio_node::linux::{block, device};
-use vmio_node::{Change, ChangeId, Journal};
+use vmio_node::{Change, ChangeId, Journal, Reader};
 
 use super::{Error, Result, TargetCtx, scratch};
 
@@ -23,6 +23,8 @@ const LOOP_GET_STATUS64: Opcode = 0x4C05;
 const LOOP_CTL_GET_FREE: Opcode = 0x4C82;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 
+/// Logical blocks of what lies in memory, as those of most disks are.
+const OWN_BLOCK: u32 = 512;
 /// How long a free device is looked for while other programs take them.
 const LIMIT: Duration = Duration::from_secs(5);
 /// Time between tries: others need it to attach what they have opened.
@@ -113,8 +115,18 @@ pub struct Attached {
 /// Attaches a file to a free loop device with direct I/O.
 pub fn attach(ctx: &TargetCtx<'_>, path: &Path, file: &File) -> Result<Attached> {
     let block_size = block_size(ctx, path)?;
-    let (device, held, change) = attach_free(ctx.journal, path, file, block_size)?;
-    look(ctx, device, held, change).map_err(|e| scratch::undone(ctx.journal, change, e))
+    // It may be renamed meanwhile: which file it is counts.
+    let which = Some(Identity::of(file).map_err(fail("look at", path))?);
+    let (device, held, change) = attach_free(ctx.journal, path, which, file, block_size)?;
+    look(ctx.node.reader(), device, held, change).map_err(|e| scratch::undone(ctx.journal, change, e))
+}
+
+/// Attaches a file of a server of vmio's own, below whose blocks there is no disk. It is noted by its path alone: once
+/// the server is dead the kernel cannot say which file it is.
+pub fn attach_own(reader: &dyn Reader, journal: &Journal, path: &Path, file: &File) -> Result<(PathBuf, ChangeId)> {
+    let (device, held, change) = attach_free(journal, path, None, file, OWN_BLOCK)?;
+    let attached = look(reader, device, held, change).map_err(|e| scratch::undone(journal, change, e))?;
+    Ok((attached.device, change))
 }
 
 fn fail(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
@@ -123,10 +135,15 @@ fn fail(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
 }
 
 /// Finds a free device, opens it alone and attaches the file at `path`.
-fn attach_free(journal: &Journal, path: &Path, file: &File, block_size: u32) -> Result<(PathBuf, File, ChangeId)> {
+fn attach_free(
+    journal: &Journal,
+    path: &Path,
+    which: Option<Identity>,
+    file: &File,
+    block_size: u32,
+) -> Result<(PathBuf, File, ChangeId)> {
     let control = Path::new("/dev/loop-control");
     let control_file = OpenOptions::new().read(true).write(true).open(control).map_err(fail("open", control))?;
-    let which = Identity::of(file).map_err(fail("look at", path))?;
     let until = Instant::now() + LIMIT;
     while Instant::now() < until {
         // SAFETY: see the implementation of `Ioctl` for `GetFree`.
@@ -141,7 +158,7 @@ fn attach_free(journal: &Journal, path: &Path, file: &File, block_size: u32) -> 
             }
             other => other.map_err(fail("open", &device))?,
         };
-        let change = Change::Loop { backing: path.into(), file: Some(which) };
+        let change = Change::Loop { backing: path.into(), file: which };
         let ((), change) = match journal.make(change, || configure(&held, file, block_size))? {
             Err(e) if busy(&e) => {
                 std::thread::sleep(PAUSE);
@@ -164,9 +181,9 @@ fn attach_free(journal: &Journal, path: &Path, file: &File, block_size: u32) -> 
 }
 
 /// Compares what was attached with what was asked.
-fn look(ctx: &TargetCtx<'_>, device: PathBuf, file: File, change: ChangeId) -> Result<Attached> {
+fn look(reader: &dyn Reader, device: PathBuf, file: File, change: ChangeId) -> Result<Attached> {
     let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let attached = block::Device::whole(ctx.node.reader(), &name);
+    let attached = block::Device::whole(reader, &name);
     if !attached.loop_is_direct()? {
         return Err(Error::NotAsAsked {
             path: device,

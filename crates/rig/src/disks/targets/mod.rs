@@ -18,7 +18,7 @@ use crate::disks::Storage;
 use crate::disks::places::{self, Ground, Pool};
 
 mod device;
-mod loopdev;
+pub(super) mod loopdev;
 mod lvm;
 mod lvm_thin;
 mod preallocated;
@@ -89,7 +89,7 @@ pub trait Target: Sync {
     /// needs a place that holds files.
     fn fits(&self, ground: &Ground) -> std::result::Result<(), String> {
         match ground {
-            Ground::Files(_) => Ok(()),
+            Ground::Files(_) | Ground::Modelled(_) => Ok(()),
             Ground::Volumes(pool) => {
                 Err(format!("this place holds volumes, not files ({pool}); for files use --on DIR"))
             }

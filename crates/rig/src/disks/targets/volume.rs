@@ -43,7 +43,9 @@ pub fn fits(target: &str, form: &str, ground: &Ground) -> std::result::Result<()
         Ground::Volumes(pool) => {
             Err(format!("this place holds volumes of another kind ({pool}); give a place for it: --on {form}"))
         }
-        Ground::Files(_) => Err(format!("this place holds files; give a place for volumes: --on {form}")),
+        Ground::Files(_) | Ground::Modelled(_) => {
+            Err(format!("this place holds files; give a place for volumes: --on {form}"))
+        }
     }
 }
 

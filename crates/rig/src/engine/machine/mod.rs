@@ -22,6 +22,7 @@ pub use self::prepare::{MustStop, Parts};
 use self::stage::Terms;
 use super::environment;
 use super::measure::Rig;
+use crate::disks::modelled::Modelled;
 use crate::disks::places::Health;
 use crate::disks::targets::{self, Prepared};
 use crate::engine::store::Store;
@@ -89,6 +90,8 @@ pub struct Machine<'a> {
     watcher: Option<Watcher>,
     /// Whether the storage answers and takes writes; `None` where no cell is on a disk.
     health: Option<Health>,
+    /// The modelled disk that the targets lie on, where they do.
+    modelled: Option<Modelled>,
     /// Why it does not: the run ends.
     sick: Option<String>,
     /// Somebody else has moved what was made, or put something in its place: the run ends, and
@@ -231,11 +234,32 @@ impl Machine<'_> {
             let journal = self.journal.clone();
             let _ = self.on_storage(move || target.remove(&journal));
         }
+        if let Some(made) = self.modelled.take() {
+            self.take_down(made);
+        }
         if let Some(watcher) = &self.watcher {
             (self.progress)(&watcher.seen());
         }
         for limits in self.natives.into_values().flatten().chain(self.qemu_limits) {
             let _ = limits.remove(&self.journal);
+        }
+    }
+
+    /// Takes the modelled disk down, and stores how well its model was kept.
+    fn take_down(&mut self, made: Modelled) {
+        let kept = match made.remove(&self.journal) {
+            Ok(kept) => kept,
+            // A signal has taken it down meanwhile.
+            Err(_) if self.journal.is_closed() => return,
+            Err(e) => {
+                return (self.progress)(&format!("how well the modelled disk kept its model is not known: {e:#}"));
+            }
+        };
+        let Some(disk) = &mut self.environment.modelled else { return };
+        // A run that was taken up again has a disk for each of its parts.
+        disk.kept = Some(disk.kept.unwrap_or_default().with(kept));
+        if let Err(e) = self.store.set_environment(self.run, &self.environment) {
+            (self.progress)(&format!("how well the modelled disk kept its model could not be stored: {e:#}"));
         }
     }
 

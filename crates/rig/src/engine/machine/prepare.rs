@@ -16,6 +16,7 @@ use vmio_node::linux::block;
 use vmio_node::{Change, Journal, Node, Reader, held};
 
 use super::{Machine, boot, native, net, qemu_share};
+use crate::disks::modelled::{self, Modelled};
 use crate::disks::places::{Health, Pool};
 use crate::disks::targets::{self, Prepared, TargetCtx};
 use crate::engine::environment;
@@ -79,9 +80,11 @@ impl<'a> Machine<'a> {
             }
         };
         let (mut targets, mut backings) = (BTreeMap::new(), BTreeMap::new());
+        let mut modelled = None;
         let health = match parts.placed.clone() {
             None => None,
-            Some(placed) => {
+            Some(mut placed) => {
+                modelled = modelled_disk(&parts, &mut placed)?;
                 let (made, health) = storage(&mut parts, &placed, &cells, run)?;
                 for (name, (target, backing)) in made {
                     targets.insert(name.clone(), target);
@@ -128,6 +131,7 @@ impl<'a> Machine<'a> {
             qemu_limits: None,
             watcher: parts.watcher,
             health,
+            modelled,
             sick: None,
             exchanged: None,
             stuck: None,
@@ -138,6 +142,17 @@ impl<'a> Machine<'a> {
         machine.hold_qemu(qemu.0, qemu.1);
         Ok(machine)
     }
+}
+
+/// Makes the modelled disk of a place that is one; targets then go there.
+fn modelled_disk(parts: &Parts<'_>, placed: &mut Placed) -> anyhow::Result<Option<Modelled>> {
+    let Some(disk) = placed.place.ground.modelled() else { return Ok(None) };
+    let bytes = modelled::size(disk, placed.needed_bytes);
+    (parts.progress)(&format!("making the modelled disk ({} MiB of memory)", bytes >> 20));
+    let made = Modelled::make((&*parts.local, &parts.journal), disk, bytes, &parts.state_dir, modelled::servant())
+        .context("cannot make the modelled disk")?;
+    placed.dir = made.dir.clone();
+    Ok(Some(made))
 }
 
 /// Targets by their names, each with the disks below it.
@@ -243,10 +258,10 @@ fn below(node: &dyn Node, native: &Path, pool: Option<&Pool>, place: Backing) ->
         return place;
     }
     match (Backing::below(node, native), pool) {
-        (Ok(found), _) if found.not_visible.is_none() => found,
+        (Ok(found), _) if found.not_visible.is_none() => Backing { modelled: place.modelled, ..found },
         (_, Some(_)) => place,
-        (Ok(found), None) => found,
-        (Err(e), None) => Backing { not_visible: Some(e.to_string()), ..Backing::default() },
+        (Ok(found), None) => Backing { modelled: place.modelled, ..found },
+        (Err(e), None) => Backing { modelled: place.modelled, not_visible: Some(e.to_string()), ..Backing::default() },
     }
 }
 

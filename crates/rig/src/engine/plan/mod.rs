@@ -20,7 +20,7 @@ use super::machine;
 use crate::disks::places::{self, Ground, Place};
 use crate::disks::space::gib;
 use crate::disks::targets::Pinned;
-use crate::disks::{space, targets};
+use crate::disks::{modelled, space, targets};
 use crate::gentle::instance::{self, Unseen};
 use crate::image::OwnKernel;
 use crate::limits::{self, Share};
@@ -109,6 +109,8 @@ pub struct Placed {
     pub backing: Backing,
     /// Bytes that the targets take.
     pub needed_bytes: u64,
+    /// Memory that the guests take, which a modelled disk leaves to them.
+    pub guest_bytes: u64,
     /// Space left there, in words.
     pub space: Result<String, String>,
 }
@@ -151,7 +153,7 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
     let ground = placed.as_ref().map(|p| &p.place.ground);
     let backing = placed.as_ref().map(|p| &p.backing);
     let refilled = ground.map(|ground| refilled(ground, wishes)).unwrap_or_default();
-    let (mut rates, rates_from) = rates(&study, last, backing, refilled);
+    let (mut rates, rates_from) = rates(&study, last, backing, ground.and_then(Ground::modelled), refilled);
     let fits = |name: &str| targets::find(name).zip(ground).is_none_or(|(t, ground)| t.fits(ground).is_ok());
     rates.target_space.retain(|name, _| fits(name));
     // What takes its blocks when they are first written is not written before.
@@ -167,6 +169,7 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
     let skipped = unmet(&study, local, gentle, wishes, ground);
     if let Some(placed) = &mut placed {
         placed.needed_bytes = needed_bytes(&rates, wishes);
+        placed.guest_bytes = if study.is_native_only() { 0 } else { cost.memory_bytes };
         placed.space = placed.look_for_room(local);
     }
     let kernel = wishes.kernel.clone().map(|kernel| kernel_of(&study, kernel)).transpose()?;
@@ -213,7 +216,7 @@ fn place(wishes: &Wishes, local: &dyn Node) -> anyhow::Result<Placed> {
     .map_err(refused)?;
     let dir = match &place.ground {
         Ground::Files(dir) => dir.clone(),
-        Ground::Volumes(_) => wishes.state_dir.clone(),
+        Ground::Volumes(_) | Ground::Modelled(_) => wishes.state_dir.clone(),
     };
     let existing = existing_part(reader, &dir);
     if !existing.is_dir() {
@@ -231,6 +234,7 @@ fn place(wishes: &Wishes, local: &dyn Node) -> anyhow::Result<Placed> {
         missing: unmade.then(|| dir.clone()),
         device_told: device_told.unwrap_or_default(),
         needed_bytes: 0,
+        guest_bytes: 0,
         space: Ok(String::new()),
         place,
         dir,
@@ -253,6 +257,9 @@ impl Placed {
                 .map_err(|e| e.to_string())
                 .and_then(|left| places::usable(&existing).map(|()| left).map_err(|e| format!("{e}; {}", e.help))),
             Ground::Volumes(pool) => pool.demand(local, self.needed_bytes).map_err(|e| format!("{e}; {}", e.help)),
+            Ground::Modelled(disk) => {
+                return modelled::room(local.reader(), disk, self.needed_bytes, self.guest_bytes);
+            }
         };
         space.map(|s| format!("{} left ({})", gib(s.free_bytes), s.of))
     }
@@ -295,6 +302,10 @@ fn backing_of(local: &dyn Node, place: &Place, existing: &Path, device: Option<&
         (Some(device), _) => &*device.node,
         (None, Ground::Volumes(pool)) => return Ok(pool.backing(local).map_err(refused)?),
         (None, Ground::Files(_)) => existing,
+        // It is not there yet; its loop device counts what is moved.
+        (None, Ground::Modelled(disk)) => {
+            return Ok(Backing { modelled: Some(disk.to_string()), ..Backing::default() });
+        }
     };
     Backing::below(local, path).with_context(|| {
         Failure::new(Exit::Precondition, format!("cannot tell which disk is below {}", path.display()))
@@ -375,6 +386,8 @@ impl Planned {
         match &placed.place.ground {
             // Its volumes are not there yet; they may lie on any disk below them.
             Ground::Volumes(_) => devices.extend(placed.backing.leaves.values()),
+            // It is nobody else's.
+            Ground::Modelled(_) => {}
             Ground::Files(_) => devices.extend(number(&existing_part(local.reader(), &placed.dir))),
         }
         devices

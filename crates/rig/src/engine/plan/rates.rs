@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use vmio_look::backing::Backing;
+use vmio_model::modelled::ModelledDisk;
 use vmio_model::result::{DiskWork, Run};
 use vmio_model::study::Study;
 use vmio_model::study::plan::{Rates, TargetSpace};
@@ -60,6 +61,9 @@ const STORE_BYTES: u64 = 32 << 20;
 pub(super) fn beside(local: &dyn Node, study: &Study, state: &Path, backing: &Backing) -> u64 {
     let there = state.ancestors().find(|p| p.exists()).unwrap_or(Path::new("/"));
     let below = Backing::below(local, there).unwrap_or_default();
+    if backing.modelled.is_some() {
+        return 0;
+    }
     let apart = |b: &Backing| b.not_visible.is_none() && b.nfs.is_none();
     if apart(&below) && apart(backing) && !below.leaves.keys().any(|leaf| backing.leaves.contains_key(leaf)) {
         return 0;
@@ -73,12 +77,21 @@ pub(super) fn rates(
     study: &Study,
     last: Option<&Run>,
     backing: Option<&Backing>,
+    disk: Option<&ModelledDisk>,
     refilled: Vec<String>,
 ) -> (Rates, String) {
     let mut rates = assumed(study, refilled);
+    if let Some(disk) = disk {
+        // What the model gives at most, in requests of 1 MiB; small ones are not contiguous.
+        let best = f64::from(1 << 20) / disk.seconds(1 << 20);
+        (rates.write_bytes_per_second, rates.read_bytes_per_second) = (best, best);
+        rates.small_ios_per_second = 1.0 / (disk.seconds(4096) + disk.seek_microseconds / 1e6);
+    }
     let same = |r: &&Run| backing.is_some_and(|b| r.environment.backing == b.describe());
     let Some(last) = last.filter(same).filter(|r| r.environment.cap_ratio.is_none()) else {
-        return (rates, "assumed: 1 GB/s, 20,000 small requests a second".into());
+        let told =
+            disk.map_or_else(|| "assumed: 1 GB/s, 20,000 small requests a second".into(), |_| "of the model".into());
+        return (rates, told);
     };
     let best = |name: &str, of: fn(&DiskWork) -> f64| {
         last.samples

@@ -264,7 +264,14 @@ fn where_targets_go(placed: &Placed, plan: &Planned, row: &mut dyn FnMut(&str, S
     } else {
         " (will be made)"
     };
-    row("where", format!("{}{made} on {}", placed.place.describe(), placed.backing.describe()));
+    match placed.place.ground.modelled() {
+        Some(disk) => {
+            row("where", format!("{} that vmio serves from memory", disk.headline()));
+            row("", format!("({disk}), with ext4 on it"));
+            row("", "figures are those of the model, not of this host's storage".to_owned());
+        }
+        None => row("where", format!("{}{made} on {}", placed.place.describe(), placed.backing.describe())),
+    }
     if let Some(device) = &placed.device {
         row("device", device.named());
         row("", device.identity.describe());

@@ -1,0 +1,332 @@
+//! Making a modelled disk ([`vmio_model::modelled`]) and taking it down: a file in the memory of a process of vmio's
+//! own ([`server`]), a loop device with direct I/O over it, whose counters are the disk's, and ext4 on that.
+//!
+//! Every step is in the journal before it is made: the directory, the FUSE mount, the loop device, the file system's mount;
+//! the server bears the owner's mark, and the connection ends with it. So whatever ends the owner, the server goes
+//! first, requests under way fail instead of hanging, and what is left can be unmounted. What lies on the disk is not
+//! removed file by file: it goes with the disk ([`Change::OwnDisk`]).
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::mount::{MountFlags, mount};
+use serde::{Deserialize, Serialize};
+use vmio_look::require::{Requirement, kernel, program, root};
+use vmio_model::modelled::{Kept, ModelledDisk};
+use vmio_node::linux::system;
+use vmio_node::{Change, ChangeId, Exec, Journal, Node, Reader, Servant};
+
+use super::targets::loopdev;
+
+pub mod server;
+
+/// First argument of the server, before its order.
+const WORD: &str = "modelled-disk-of-a-run";
+/// Begins each line that the server says.
+const SAYS: &str = "vmio-modelled";
+/// The one file that it serves.
+const DISK: &str = "disk";
+/// The kernel's name for the connection's file system: `fuse.vmio`.
+const FILESYSTEM: &str = "fuse.vmio";
+/// How long the server has for touching its memory: a gigabyte takes about a second.
+const READY_LIMIT: Duration = Duration::from_secs(120);
+/// How long its answers are waited for.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// How long `mkfs.ext4` may take: the model does not pace it.
+const MKFS_LIMIT: Duration = Duration::from_secs(120);
+/// What the file system takes for itself, beside a part of all.
+const FILESYSTEM_BYTES: u64 = 96 << 20;
+/// Memory that is left to the host beside the disk and the guests.
+const LEFT_BYTES: u64 = 512 << 20;
+
+/// What it needs of the machine.
+pub const REQUIREMENTS: &[Requirement] = &[
+    Requirement { name: "root", why: "mounts the modelled disk", mend: "run as root", check: root },
+    Requirement {
+        name: "FUSE",
+        why: "has vmio serve the modelled disk",
+        mend: "modprobe fuse",
+        check: |reader| kernel(reader, "FUSE", "/dev/fuse"),
+    },
+    Requirement {
+        name: "loop devices",
+        why: "make the served file a disk with counters",
+        mend: "modprobe loop",
+        check: |reader| kernel(reader, "loop devices", "/dev/loop-control"),
+    },
+    Requirement {
+        name: "mkfs.ext4",
+        why: "makes the file system that targets lie on",
+        mend: "apt install e2fsprogs",
+        check: |reader| program(reader, "mkfs.ext4"),
+    },
+];
+
+/// What a server is told at its start.
+#[derive(Debug, Serialize, Deserialize)]
+struct Order {
+    bytes: u64,
+    disk: ModelledDisk,
+}
+
+/// What a server is told later; it answers each with how well it kept the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Word {
+    /// Answer as the model says from now on.
+    Pace,
+    /// Answer at once.
+    Free,
+    /// Only answer.
+    Tell,
+}
+
+impl Word {
+    const ALL: [(Self, &str); 3] = [(Self::Pace, "pace"), (Self::Free, "free"), (Self::Tell, "tell")];
+
+    fn of(line: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|(_, text)| *text == line).map(|(word, _)| word)
+    }
+
+    fn text(self) -> &'static str {
+        Self::ALL.into_iter().find(|(word, _)| *word == self).map_or("", |(_, text)| text)
+    }
+}
+
+/// The size of a disk on which targets of so many bytes are made: as asked for, else with what the file system and a
+/// margin take.
+pub fn size(disk: &ModelledDisk, needed_bytes: u64) -> u64 {
+    const MIB: u64 = 1 << 20;
+    let own = needed_bytes + needed_bytes / 4 + FILESYSTEM_BYTES;
+    disk.bytes.unwrap_or(own.div_ceil(MIB) * MIB)
+}
+
+/// Whether targets and memory allow for a disk of this size beside guests of `guest_bytes`: what is left, in words.
+///
+/// # Errors
+/// What is too small, with the figures and what to do.
+pub fn room(reader: &dyn Reader, disk: &ModelledDisk, needed_bytes: u64, guest_bytes: u64) -> Result<String, String> {
+    use super::space::gib;
+    let bytes = size(disk, needed_bytes);
+    let fits = bytes.saturating_sub(FILESYSTEM_BYTES) / 5 * 4;
+    if fits < needed_bytes {
+        let (has, needed) = (gib(bytes), gib(needed_bytes));
+        return Err(format!(
+            "the modelled disk of {has} is too small for targets of {needed}; give it a larger size= or none"
+        ));
+    }
+    let available = system::memory_bytes(reader, "MemAvailable").unwrap_or(0);
+    let beside = guest_bytes + LEFT_BYTES;
+    if available < bytes + beside {
+        return Err(format!(
+            "a modelled disk lies in memory: {} for the disk and {} for guests and host are needed, and {} are available; \
+             free some, or use a study with a smaller size.target_mib",
+            gib(bytes),
+            gib(beside),
+            gib(available)
+        ));
+    }
+    Ok(format!("{} of memory, of {} available", gib(bytes), gib(available)))
+}
+
+/// A modelled disk that is there.
+#[derive(Debug)]
+pub struct Modelled {
+    /// Where its file system is mounted.
+    pub dir: PathBuf,
+    /// The loop device, whose counters are the disk's.
+    pub device: PathBuf,
+    server: Server,
+    /// The file system's mount, the loop device and the connection's mount, in the order in which they go.
+    changes: Vec<ChangeId>,
+}
+
+/// The server's process, and the way to talk to it.
+#[derive(Debug)]
+struct Server {
+    child: Child,
+    says: BufReader<UnixStream>,
+}
+
+/// This program as a server. A program whose `main` does not know it (a test's) gives its own.
+pub fn servant() -> Servant {
+    Servant { program: "/proc/self/exe".into(), shown: SAYS, args: vec![WORD.into()] }
+}
+
+impl Modelled {
+    /// Makes a disk of `bytes` with its file system below `above`, a directory of vmio's own. What was made up to an
+    /// error is in the journal.
+    ///
+    /// # Errors
+    /// What cannot be made, and why.
+    pub fn make(
+        (node, journal): (&dyn Node, &Journal),
+        disk: &ModelledDisk,
+        bytes: u64,
+        above: &Path,
+        servant: Servant,
+    ) -> anyhow::Result<Self> {
+        fs::create_dir_all(above).map_err(failed("make", above))?;
+        let top =
+            above.canonicalize().map_err(failed("look up", above))?.join(format!("modelled-{}", journal.cookie()));
+        journal.scratch_dir(&top)?;
+        let [served, dir] = ["served", "disk"].map(|name| top.join(name));
+        for dir in [&served, &dir] {
+            fs::create_dir(dir).map_err(failed("make", dir))?;
+        }
+        let (connection, connected) = connect(journal, &served)?;
+        let server = Server::start(journal, &Order { bytes, disk: disk.clone() }, connection, servant)?;
+        let file = served.join(DISK);
+        let open = OpenOptions::new().read(true).write(true).open(&file).map_err(failed("open", &file))?;
+        let (device, attached) = loopdev::attach_own(node.reader(), journal, &file, &open)?;
+        drop(open);
+        make_filesystem(node, &device)?;
+        let flags = MountFlags::NOATIME | MountFlags::NODEV | MountFlags::NOSUID;
+        let on_disk = || mount(&device, &dir, "ext4", flags, None::<&std::ffi::CStr>).map_err(io::Error::from);
+        let ((), mounted) = journal
+            .make(Change::OwnDisk { target: dir.clone() }, on_disk)?
+            .map_err(failed("mount the disk on", &dir))?;
+        let mut made = Self { dir, device, server, changes: vec![mounted, attached, connected] };
+        // Nothing of the making waits to be written under the model.
+        let opened = File::open(&made.dir).map_err(failed("open", &made.dir))?;
+        rustix::fs::syncfs(&opened).map_err(|e| failed("write out", &made.dir)(e.into()))?;
+        made.server.ask(Word::Pace)?;
+        Ok(made)
+    }
+
+    /// The server's process.
+    pub fn pid(&self) -> u32 {
+        self.server.child.id()
+    }
+
+    /// How well the model was kept so far.
+    ///
+    /// # Errors
+    /// When the server is gone or says nothing.
+    pub fn kept(&mut self) -> io::Result<Kept> {
+        self.server.ask(Word::Tell)
+    }
+
+    /// Takes it down, and says how well the model was kept. What fails is undone by the journal at the latest.
+    ///
+    /// # Errors
+    /// When the server is gone or says nothing, or something could not be undone.
+    pub fn remove(mut self, journal: &Journal) -> anyhow::Result<Kept> {
+        // What is still to be written need not keep the model's time.
+        let kept = self.server.ask(Word::Free)?;
+        for change in std::mem::take(&mut self.changes) {
+            journal.undo(change)?;
+        }
+        Ok(kept)
+    }
+}
+
+impl Server {
+    fn start(journal: &Journal, order: &Order, connection: OwnedFd, mut servant: Servant) -> anyhow::Result<Self> {
+        let (ours, its) = UnixStream::pair()?;
+        ours.set_read_timeout(Some(READY_LIMIT))?;
+        servant.args.push(OsString::from(serde_json::to_string(order)?));
+        // Both are closed here with that: the connection must end with the server alone.
+        let child = journal.serve_by(&servant, Stdio::from(connection), Stdio::from(OwnedFd::from(its)))?;
+        let mut server = Self { child, says: BufReader::new(ours) };
+        let said = server.line()?;
+        anyhow::ensure!(said.starts_with("ready"), "the server of the modelled disk: {said}");
+        server.says.get_ref().set_read_timeout(Some(ANSWER_LIMIT))?;
+        Ok(server)
+    }
+
+    /// The next line that it says.
+    fn line(&mut self) -> io::Result<String> {
+        let gone = || io::Error::new(io::ErrorKind::UnexpectedEof, "the server of the modelled disk has ended");
+        loop {
+            let mut line = String::new();
+            if self.says.read_line(&mut line)? == 0 {
+                return Err(gone());
+            }
+            if let Some(said) = line.trim_end().strip_prefix(SAYS) {
+                return Ok(said.trim_start().to_owned());
+            }
+        }
+    }
+
+    fn ask(&mut self, word: Word) -> io::Result<Kept> {
+        writeln!(self.says.get_mut(), "{}", word.text())?;
+        Ok(serde_json::from_str(&self.line()?)?)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It ends with the line.
+        let _ = self.says.get_ref().shutdown(Shutdown::Both);
+        let until = Instant::now() + ANSWER_LIMIT;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Opens a FUSE connection and mounts it; the server answers it later.
+fn connect(journal: &Journal, served: &Path) -> anyhow::Result<(OwnedFd, ChangeId)> {
+    let fuse = Path::new("/dev/fuse");
+    let connection = OpenOptions::new().read(true).write(true).open(fuse).map_err(failed("open", fuse))?;
+    let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", connection.as_raw_fd());
+    let options = std::ffi::CString::new(options)?;
+    let flags = MountFlags::NODEV | MountFlags::NOSUID | MountFlags::NOEXEC;
+    let make = || mount("vmio", served, FILESYSTEM, flags, Some(options.as_c_str())).map_err(io::Error::from);
+    let change = Change::Mount { target: served.to_owned() };
+    let ((), mounted) = journal.make(change, make)?.map_err(failed("mount the modelled disk's server on", served))?;
+    Ok((connection.into(), mounted))
+}
+
+/// ext4 as it is made by default, but at once: nothing is left for the kernel to do while others measure.
+fn make_filesystem(node: &dyn Node, device: &Path) -> anyhow::Result<()> {
+    let mkfs = vmio_look::require::find_program(node.reader(), "mkfs.ext4").unwrap_or_else(|| "mkfs.ext4".into());
+    let args = ["-q", "-F", "-m", "0", "-T", "largefile", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"];
+    let made = Exec::new(mkfs.display().to_string()).args(args).args([device.display().to_string()]).limit(MKFS_LIMIT);
+    let output = node.exec(&made)?;
+    anyhow::ensure!(output.ok(), "`{}` failed: {}", made.shown(), output.err().trim());
+    Ok(())
+}
+
+fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> anyhow::Error {
+    let path = path.to_owned();
+    move |e| anyhow::Error::new(e).context(format!("cannot {what} {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use vmio_node::fake::Tree;
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn memory_is_asked_for_before_it_is_taken() {
+        let machine = Tree::of(&[("/proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n")]);
+        let room = |text: &str, needed, guests| room(&machine, &ModelledDisk::parse(text).unwrap(), needed, guests);
+        assert_eq!(room("40MB/s", GIB, GIB / 4).unwrap(), "1.3 GiB of memory, of 4.0 GiB available");
+        let told = room("40MB/s", 3 * GIB, GIB / 4).unwrap_err();
+        assert!(told.contains("3.8 GiB for the disk") && told.contains("4.0 GiB are available"), "{told}");
+        let told = room("40MB/s,size=1GiB", GIB, 0).unwrap_err();
+        assert!(told.contains("too small") && told.contains("size="), "{told}");
+        assert!(room("40MB/s,size=2GiB", GIB, 0).is_ok());
+    }
+
+    #[test]
+    fn a_server_knows_every_word() {
+        for (word, text) in Word::ALL {
+            assert_eq!((Word::of(text), word.text()), (Some(word), text));
+        }
+        assert_eq!(Word::of("stop"), None);
+    }
+}

@@ -1,0 +1,381 @@
+//! The server of a modelled disk: a process of vmio's own with one file in memory, `disk`, which the kernel reads and
+//! writes through FUSE (kernel document filesystems/fuse.rst) and whose replies wait for the model's time.
+//!
+//! One thread takes requests in the order in which they come, another one sends the replies in the same order, each
+//! at its absolute deadline. Both have real-time priority where that is allowed, and a timer slack of 1 ns; all memory
+//! is there from the start and stays (mlockall(2)): a page fault would look like a slow disk. The process serves the
+//! kernel's own writing back, so it says that it is an I/O flusher (PR_SET_IO_FLUSHER of prctl(2)).
+//!
+//! Its standard input is the FUSE connection, its output a socket to its owner, which says in words what it is to do
+//! ([`super::Word`]) and whose end is its own.
+
+use std::ffi::OsStr;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::process::exit;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, UNIX_EPOCH};
+
+use fuser::{
+    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs,
+    ReplyWrite, Request, Session, SessionACL, WriteFlags,
+};
+use rustix::thread::{ClockId, set_current_timer_slack};
+use rustix::time::{Timespec, clock_gettime};
+use vmio_model::modelled::{Actuator, Kept};
+
+use super::{DISK, Order, SAYS, WORD, Word};
+
+/// Most bytes of one request, and most requests that the kernel sends before it waits.
+const MAX_WRITE: u32 = 1 << 20;
+/// See [`MAX_WRITE`].
+const MAX_BACKGROUND: u16 = 256;
+/// How long the kernel may keep what it asked of names and sizes: nothing of it changes.
+const TTL: Duration = Duration::from_secs(3600);
+/// The file's number; 1 is the directory's.
+const FILE: INodeNo = INodeNo(2);
+const PAGE: usize = 4096;
+/// Above every ordinary process, below the kernel's own threads (sched(7)).
+const PRIORITY: libc::c_int = 10;
+
+/// Where this process was started as a server: serves until the owner ends, and ends the process. Else returns at
+/// once. To be called before anything else.
+pub fn serve() {
+    let mut args = std::env::args().skip(1);
+    if args.next().is_some_and(|word| word == WORD) {
+        exit(args.next().map_or(2, |order| serve_as(&order)));
+    }
+}
+
+/// Serves as ordered; the exit code. What goes wrong is said to the owner.
+pub fn serve_as(order: &str) -> i32 {
+    let Ok(owner) = io::stdout().as_fd().try_clone_to_owned().map(UnixStream::from) else { return 2 };
+    let Ok(mut says) = owner.try_clone() else { return 2 };
+    match serve_until_the_end(order, owner) {
+        Ok(()) => 0,
+        Err(e) => {
+            let _ = writeln!(says, "{SAYS} failed: {e}");
+            1
+        }
+    }
+}
+
+fn serve_until_the_end(order: &str, owner: UnixStream) -> io::Result<()> {
+    let Order { bytes, disk } = serde_json::from_str(order)?;
+    let real_time = get_ready();
+    let memory = memory(bytes)?;
+    let stays = stay();
+    let state = Arc::new(Mutex::new(Pace { paced: false, kept: Kept::default() }));
+    let (queue, queued) = channel();
+    thread::Builder::new().name("replies".into()).spawn({
+        let state = state.clone();
+        move || reply_all(&queued, &state)
+    })?;
+    let connection = io::stdin().as_fd().try_clone_to_owned()?;
+    let served =
+        Served { bytes, inner: Mutex::new(Inner { memory, arm: Actuator::new(disk) }), queue, state: state.clone() };
+    let session = Session::from_fd(served, connection, SessionACL::All, Config::default())?;
+    let _serving = session.spawn()?;
+    let mut says = owner.try_clone()?;
+    writeln!(says, "{SAYS} ready real-time={real_time} memory-stays={stays}")?;
+    for line in BufReader::new(owner).lines() {
+        let mut pace = lock(&state);
+        match Word::of(&line?) {
+            Some(Word::Pace) => *pace = Pace { paced: true, kept: Kept::default() },
+            Some(Word::Free) => pace.paced = false,
+            Some(Word::Tell) => {}
+            None => continue,
+        }
+        writeln!(says, "{SAYS} {}", serde_json::to_string(&pace.kept)?)?;
+    }
+    // The owner has ended: so does the connection, with this process.
+    exit(0)
+}
+
+/// Priority, timers and what the kernel is told of this process; inherited by the threads started later. Whether the
+/// priority was allowed.
+fn get_ready() -> bool {
+    let _ = rustix::thread::set_name(c"vmio-modelled");
+    let _ = set_current_timer_slack(std::num::NonZeroU64::new(1));
+    let _ = rustix::process::configure_io_flusher_behavior(true);
+    let parameter = libc::sched_param { sched_priority: PRIORITY };
+    // SAFETY: the call reads one `sched_param`, which lives until it returns.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) == 0 }
+}
+
+/// Keeps all memory where it is; whether that was allowed.
+fn stay() -> bool {
+    // SAFETY: the call takes no pointer.
+    unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) == 0 }
+}
+
+/// All of the disk's memory, each page of it touched.
+fn memory(bytes: u64) -> io::Result<Vec<u8>> {
+    let size = usize::try_from(bytes).map_err(io::Error::other)?;
+    let mut memory = Vec::new();
+    memory.try_reserve_exact(size).map_err(io::Error::other)?;
+    memory.resize(size, 0);
+    for page in memory.chunks_mut(PAGE) {
+        // The kernel's own page of zeros would be there instead until the first write.
+        *std::hint::black_box(&mut page[0]) = 0;
+    }
+    Ok(memory)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn now_ns() -> u64 {
+    let Timespec { tv_sec, tv_nsec } = clock_gettime(rustix::time::ClockId::Monotonic);
+    tv_sec.cast_unsigned() * 1_000_000_000 + tv_nsec.cast_unsigned()
+}
+
+/// Whether replies wait for the model, and how well they kept to it since they do.
+#[derive(Debug)]
+struct Pace {
+    paced: bool,
+    kept: Kept,
+}
+
+/// A reply and when it is due.
+struct Due {
+    at_ns: u64,
+    /// Whether it counts: what moved data, under the model.
+    counts: bool,
+    reply: Answer,
+}
+
+enum Answer {
+    Read(ReplyData, Vec<u8>),
+    Written(ReplyWrite, u32),
+    Done(ReplyEmpty),
+}
+
+/// Sends each reply at its time, in order.
+fn reply_all(queue: &Receiver<Due>, state: &Mutex<Pace>) {
+    for Due { at_ns, counts, reply } in queue {
+        if lock(state).paced {
+            wait_until(at_ns);
+        }
+        let late_ns = now_ns().saturating_sub(at_ns);
+        match reply {
+            Answer::Read(reply, data) => reply.data(&data),
+            Answer::Written(reply, bytes) => reply.written(bytes),
+            Answer::Done(reply) => reply.ok(),
+        }
+        let mut pace = lock(state);
+        if counts && pace.paced {
+            pace.kept.add(late_ns);
+        }
+    }
+}
+
+fn wait_until(at_ns: u64) {
+    let at = Timespec { tv_sec: (at_ns / 1_000_000_000).cast_signed(), tv_nsec: (at_ns % 1_000_000_000).cast_signed() };
+    while now_ns() < at_ns {
+        // Ends early only by a signal.
+        let _ = rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &at);
+    }
+}
+
+/// What the kernel is served with.
+struct Served {
+    bytes: u64,
+    inner: Mutex<Inner>,
+    queue: Sender<Due>,
+    state: Arc<Mutex<Pace>>,
+}
+
+struct Inner {
+    memory: Vec<u8>,
+    arm: Actuator,
+}
+
+impl Served {
+    /// Where a request lies in the memory, as far as it lies in it.
+    fn range(&self, offset: u64, bytes: u64) -> std::ops::Range<usize> {
+        let start = offset.min(self.bytes);
+        let end = offset.saturating_add(bytes).min(self.bytes);
+        // Both are at most the size of a vector.
+        start as usize..end as usize
+    }
+
+    /// Does a request's work, and has it answered when the model has done it.
+    fn work(&self, time: impl FnOnce(&mut Actuator, u64) -> u64, counts: bool, work: impl FnOnce(&mut [u8]) -> Answer) {
+        let now = now_ns();
+        let paced = lock(&self.state).paced;
+        let mut inner = lock(&self.inner);
+        let Inner { memory, arm } = &mut *inner;
+        let at_ns = if paced { time(arm, now) } else { now };
+        let reply = work(memory);
+        // The thread that answers ends with the process alone.
+        let _ = self.queue.send(Due { at_ns, counts: counts && paced, reply });
+    }
+
+    fn attributes(&self, number: INodeNo) -> Option<FileAttr> {
+        let of = |kind, perm, size: u64, nlink| FileAttr {
+            ino: number,
+            size,
+            blocks: size / 512,
+            atime: UNIX_EPOCH,
+            mtime: UNIX_EPOCH,
+            ctime: UNIX_EPOCH,
+            crtime: UNIX_EPOCH,
+            kind,
+            perm,
+            nlink,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            blksize: PAGE as u32,
+            flags: 0,
+        };
+        match number {
+            INodeNo::ROOT => Some(of(FileType::Directory, 0o700, 0, 2)),
+            FILE => Some(of(FileType::RegularFile, 0o600, self.bytes, 1)),
+            _ => None,
+        }
+    }
+
+    fn answer(&self, number: INodeNo, reply: ReplyAttr) {
+        match self.attributes(number) {
+            Some(attributes) => reply.attr(&TTL, &attributes),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+}
+
+impl Filesystem for Served {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // What a kernel does not know it is not asked for.
+        let wanted = InitFlags::FUSE_ASYNC_READ | InitFlags::FUSE_ASYNC_DIO | InitFlags::FUSE_MAX_PAGES;
+        let _ = config.add_capabilities(wanted & config.capabilities());
+        let _ = config.set_max_write(MAX_WRITE);
+        let _ = config.set_max_background(MAX_BACKGROUND);
+        let _ = config.set_congestion_threshold(MAX_BACKGROUND);
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match self.attributes(FILE).filter(|_| parent == INodeNo::ROOT && name == DISK) {
+            Some(attributes) => reply.entry(&TTL, &attributes, Generation(0)),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        self.answer(number, reply);
+    }
+
+    /// Times alone are ever set; nobody asks for them.
+    fn setattr(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        _mode: Option<u32>,
+        _uid: Option<u32>,
+        _gid: Option<u32>,
+        size: Option<u64>,
+        _atime: Option<fuser::TimeOrNow>,
+        _mtime: Option<fuser::TimeOrNow>,
+        _ctime: Option<std::time::SystemTime>,
+        _fh: Option<FileHandle>,
+        _crtime: Option<std::time::SystemTime>,
+        _chgtime: Option<std::time::SystemTime>,
+        _bkuptime: Option<std::time::SystemTime>,
+        _flags: Option<fuser::BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        match size {
+            Some(size) if size != self.bytes => reply.error(Errno::EPERM),
+            _ => self.answer(number, reply),
+        }
+    }
+
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        // No page cache of its own, and no lock between requests.
+        reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES);
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let range = self.range(offset, u64::from(size));
+        let bytes = range.len() as u64;
+        self.work(|arm, now| arm.moves(offset, bytes, now), true, |memory| Answer::Read(reply, memory[range].to_vec()));
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let range = self.range(offset, data.len() as u64);
+        if range.len() < data.len() {
+            return reply.error(Errno::ENOSPC);
+        }
+        let bytes = data.len() as u32;
+        self.work(
+            |arm, now| arm.moves(offset, u64::from(bytes), now),
+            true,
+            |memory| {
+                memory[range].copy_from_slice(data);
+                Answer::Written(reply, bytes)
+            },
+        );
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.work(Actuator::flushes, true, |_| Answer::Done(reply));
+    }
+
+    /// Discards and zeroes: the memory stays, so that a later write does not wait for the kernel to find some.
+    fn fallocate(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let empties = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE;
+        if mode & !(empties | libc::FALLOC_FL_KEEP_SIZE) != 0 {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
+        let range = self.range(offset, length);
+        // Filling memory with zeros takes as long as it takes.
+        self.work(Actuator::notes, false, |memory| {
+            if mode & empties != 0 {
+                memory[range].fill(0);
+            }
+            Answer::Done(reply)
+        });
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        // The block size is the granularity of a loop device's discards.
+        reply.statfs(self.bytes / PAGE as u64, 0, 0, 1, 0, PAGE as u32, 255, PAGE as u32);
+    }
+}
