@@ -72,10 +72,7 @@ pub(super) fn headline(
              the cap",
             cap.unwrap_or_default(),
         ),
-        true => format!(
-            "A reference guest made by vmio gets {figure} of {}{emulation}: {at}",
-            cap.unwrap_or(host),
-        ),
+        true => format!("A reference guest made by vmio gets {figure} of {}{emulation}: {at}", cap.unwrap_or(host),),
         false => format!(
             "{guest} gets {figure} of what {} gets{emulation}{}",
             compared.first()?.1.place_key(),
