@@ -24,8 +24,8 @@ pub struct Paper {
     pub citation: String,
     /// Where its figures stand.
     pub section: String,
-    /// The study that measures the same here.
-    pub study: String,
+    /// The studies that measure the same here; the first one is what is started where none is named.
+    pub studies: Vec<String>,
     /// Its tables.
     #[serde(rename = "table")]
     pub tables: Vec<Caption>,
@@ -84,6 +84,8 @@ pub enum Here {
     Storage,
     /// Bytes that the workload moved.
     Moved,
+    /// How guests' disks were cached by the host.
+    CacheModes,
 }
 
 /// A word of the paper that leaves open what was measured, and what we take it for.
@@ -140,7 +142,8 @@ pub struct Row {
 }
 
 /// A cell by what matters to a paper. Settings that the paper does not name are those that a
-/// study measures first: no host cache, native AIO.
+/// study measures first: native AIO, no I/O thread. The cache mode is the one that is named, `none` where
+/// none is, and no other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "PaperCell")]
@@ -151,6 +154,9 @@ pub struct Pattern {
     pub target: String,
     /// Entry of `disks/drivers/`; `None` on the native side.
     pub driver: Option<String>,
+    /// The cache mode, where it is not `none`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<Cache>,
 }
 
 impl Pattern {
@@ -160,22 +166,25 @@ impl Pattern {
             let Some(on) = s.disk() else { return false };
             let driver = on.attachment.map(|a| &a.driver);
             let same = on.side.kind == self.guest && on.target == self.target && on.workload == workload;
-            same && driver == self.driver.as_ref()
+            let cached = on.attachment.is_none_or(|a| a.cache == self.cache.unwrap_or(Cache::None));
+            same && cached && driver == self.driver.as_ref()
         };
         cells.into_iter().filter(fits).min_by_key(|s| {
-            let unlike = |a: &Attachment| {
-                (a.cache != Cache::None, a.aio != Aio::Native, a.iothread, a.options != Default::default())
-            };
+            let unlike = |a: &Attachment| (a.aio != Aio::Native, a.iothread, a.options != Default::default());
             (s.attachment().map(unlike), s.settings.len(), !s.lead.side.shape.is_plain())
         })
     }
 
-    /// `qemu on sparse by lsi53c895a`.
+    /// The same by another cache mode.
+    pub fn cached(&self, cache: Cache) -> Pattern {
+        Pattern { cache: Some(cache), ..self.clone() }
+    }
+
+    /// `qemu on sparse by lsi53c895a, cache=writethrough`.
     pub fn label(&self) -> String {
-        match &self.driver {
-            Some(driver) => format!("{} on {} by {driver}", self.guest, self.target),
-            None => format!("{} on {}", self.guest, self.target),
-        }
+        let driver = self.driver.as_ref().map_or_else(String::new, |driver| format!(" by {driver}"));
+        let cache = self.cache.map_or_else(String::new, |cache| format!(", cache={cache}"));
+        format!("{} on {}{driver}{cache}", self.guest, self.target)
     }
 }
 
@@ -247,9 +256,17 @@ impl Effect {
 }
 
 impl Paper {
+    /// Whether a study measures it again.
+    pub fn is_of(&self, study: Option<&str>) -> bool {
+        study.is_some_and(|study| self.studies.iter().any(|own| own == study))
+    }
+
     /// Reads a paper and checks that it is whole. The error says what is wrong.
     pub fn parse(text: &str) -> Result<Paper, String> {
         let paper: Paper = toml::from_str(text).map_err(|e| e.to_string())?;
+        if paper.studies.is_empty() {
+            return Err("studies: name one".to_owned());
+        }
         for row in &paper.rows {
             let name = format!("row {} {} {} {}", row.direction, row.vmm, row.target, row.driver);
             if row.cell.is_some() == row.not_run.is_some() {

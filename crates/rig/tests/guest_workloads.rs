@@ -108,7 +108,7 @@ fn every_workload_runs_in_a_guest_on_every_driver() {
                 let mean = |side: &str| result.raw["jobs"][0][side]["lat_ns"]["mean"].as_f64().unwrap() * 1e-9;
                 let (apart, whole) = (mean("write") + mean("sync"), work.latency.as_ref().unwrap().mean);
                 println!("{name:11} write + sync {:.1} us, timed whole {:.1} us", apart * 1e6, whole * 1e6);
-                assert!(whole > 0.95 * apart && whole < 1.2 * apart + 100e-6, "{whole} against {apart}");
+                assert!(whole > 0.8 * apart && whole < 1.3 * apart + 100e-6, "{whole} against {apart}");
             }
             assert!(cpu.by_role["vcpu"] > 0.0 && cpu.host_seconds > 0.0 && seen.notes.is_empty(), "{seen:?}");
             let (asked, device) = (work.read_bytes + work.write_bytes, seen.device().unwrap());

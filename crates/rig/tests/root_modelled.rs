@@ -16,7 +16,7 @@ use vmio_look::backing::Backing;
 use vmio_model::modelled::ModelledDisk;
 use vmio_node::{Journal, Local, Servant};
 use vmio_rig::disks::modelled::{Modelled, server};
-use vmio_rig::disks::targets::{self, State, TargetCtx};
+use vmio_rig::disks::targets::{self, Given, State, TargetCtx};
 
 const MIB: usize = 1 << 20;
 
@@ -37,7 +37,7 @@ fn the_server() {
 fn make(journal: &Arc<Journal>, dir: &Path, text: &str) -> Modelled {
     let node = Local::owned(Arc::clone(journal));
     let disk = ModelledDisk::parse(text).unwrap();
-    Modelled::make((&node, journal), &disk, disk.bytes.unwrap(), dir, servant()).unwrap()
+    Modelled::make((&node, journal), &disk, (disk.bytes.unwrap(), 32 << 20), dir, servant()).unwrap()
 }
 
 /// Requests and bytes of a whole disk so far: reads, then writes (kernel document ABI/stable/sysfs-block, `stat`).
@@ -141,6 +141,28 @@ fn requests_take_what_the_model_says_and_the_loop_device_counts_them() {
     assert_eq!(target.reset(State::Filled).unwrap(), 32 << 20);
     target.remove(&journal).unwrap();
     drop(open);
+
+    // The target `device` lies on the same disk, with no file system between: each request is one of the server's, and
+    // a flush writes nothing else.
+    let ctx = TargetCtx { device: Some(Given::Served(made.whole.clone())), ..ctx };
+    let mut target = targets::find("device").unwrap().prepare(&ctx).unwrap();
+    assert_eq!((target.bytes(), target.reset(State::Filled).unwrap()), (32 << 20, 0), "memory needs no filling");
+    let device = target.native().to_owned();
+    let backing = Backing::below(&node, &device).unwrap();
+    assert!(backing.not_visible.is_none() && !backing.leaves.contains_key(&name), "{backing:?}");
+    let below = made.kept().unwrap().requests;
+    let before = counters(&device);
+    let open = direct(&device);
+    for at in 0..16 {
+        open.write_all_at(&data.bytes()[..65536], at * 65536).unwrap();
+        open.sync_all().unwrap();
+    }
+    let after = counters(&device);
+    // The kernel counts flushes among writes.
+    assert_eq!((after[2] - before[2], after[3] - before[3]), (32, 16 * 65536));
+    assert_eq!(made.kept().unwrap().requests - below, 32, "as many writes as flushes");
+    drop(open);
+    target.remove(&journal).unwrap();
     let kept = made.remove(&journal).unwrap();
     assert!(kept.requests > served && kept.late_requests <= kept.requests, "{kept:?}");
     assert_eq!(journal.close(), Vec::<String>::new());

@@ -71,7 +71,10 @@ fn read_ahead_of_a_disk_that_was_given_is_set_and_of_a_part_or_a_file_it_is_not(
     let (device, file) = bed.losetup("given", 64);
     let before = of_loop(&device);
     let pinned = Arc::new(Pinned::of(&bed.node, &device).unwrap());
-    let target = targets::find("device").unwrap().prepare(&TargetCtx { device: Some(pinned), ..bed.ctx(8) }).unwrap();
+    let target = targets::find("device")
+        .unwrap()
+        .prepare(&TargetCtx { device: Some(targets::Given::Own(pinned)), ..bed.ctx(8) })
+        .unwrap();
     assert!(target.native().starts_with("/proc"), "it is opened by what holds it");
     let (_, undos) = read_ahead(bed.shared(), &bed.journal, target.native(), "512k").unwrap();
     assert_eq!(of_loop(&device), "512");

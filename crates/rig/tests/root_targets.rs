@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::common::{Bed, loops_over, must_be_root};
 use vmio_look::backing::Backing;
 use vmio_node::Change;
-use vmio_rig::disks::targets::{self, Error, Pinned, Prepared, State, TargetCtx};
+use vmio_rig::disks::targets::{self, Error, Given, Pinned, Prepared, State, TargetCtx};
 
 const O_EXCL: i32 = 0o200;
 
@@ -96,7 +96,7 @@ fn a_device_that_holds_something_is_refused_unless_forced() {
     let bed = Bed::new();
     let (path, file) = bed.losetup("other", 16);
     let mut ctx = bed.ctx(8);
-    ctx.device = Some(pinned(&bed, &path).unwrap());
+    ctx.device = Some(Given::Own(pinned(&bed, &path).unwrap()));
     // Empty: it is taken, and held.
     let target = device(&ctx).unwrap();
     assert!(refused(&ctx).contains("has it open"), "held by the first");
@@ -147,7 +147,7 @@ fn a_device_that_became_another_one_since_the_plan_is_not_written() {
     };
     point_at(&meant);
     let mut ctx = bed.ctx(8);
-    ctx.device = Some(pinned(&bed, &link).unwrap());
+    ctx.device = Some(Given::Own(pinned(&bed, &link).unwrap()));
     point_at(&other);
     let said = refused(&ctx);
     assert!(said.contains("names another device now") && said.contains(meant.to_str().unwrap()), "{said}");
@@ -171,7 +171,7 @@ fn a_device_that_became_another_one_since_the_plan_is_not_written() {
     // Grown meanwhile, it is not what was confirmed.
     point_at(&meant);
     ctx.force = true;
-    ctx.device = Some(pinned(&bed, &link).unwrap());
+    ctx.device = Some(Given::Own(pinned(&bed, &link).unwrap()));
     std::fs::OpenOptions::new().write(true).open(bed.dir().join("meant")).unwrap().set_len(32 << 20).unwrap();
     bed.run("losetup", &["--set-capacity", meant.to_str().unwrap()]);
     let said = refused(&ctx);
@@ -192,7 +192,7 @@ fn what_is_no_device_is_refused() {
     let said = pinned(&bed, Path::new("/dev/vmio-missing")).unwrap_err().to_string();
     assert!(said.contains("/dev/vmio-missing") && said.contains("No such file"), "{said}");
     let (path, _) = bed.losetup("small", 4);
-    ctx.device = Some(pinned(&bed, &path).unwrap());
+    ctx.device = Some(Given::Own(pinned(&bed, &path).unwrap()));
     ctx.bytes = 8 << 20;
     let said = device(&ctx).err().unwrap().to_string();
     assert!(said.contains("size.target_mib"), "{said}");

@@ -40,6 +40,18 @@ fn every_form_has_the_papers_rows_its_slips_and_why_one_did_not_run() {
             assert!(text.contains(&row.driver) && text.contains(&row.target), "{form}: {}", row.driver);
             assert!(row.not_run.as_ref().is_none_or(|why| text.contains(why)), "{form}: {:?}", row.not_run);
         }
+        // The paper names no cache mode: each that was measured has its line, and the reading is told.
+        assert!(form == "json" || text.contains("writethrough, QEMU's default in 2009"), "{form}");
+        match form {
+            "text" => {
+                assert!(text.contains("here, none") && text.contains("here, writethrough"));
+                // A row with one mode names none.
+                assert!(text.contains("published 110 1024 60 100 here, none"), "{text}");
+                assert!(text.contains("published 111 1024 140 100 here "), "{text}");
+            }
+            "json" => assert!(text.contains("\"other_modes\"") && text.contains("\"cache\": \"writethrough\"")),
+            _ => assert!(text.contains("SCSI/phy, none") && text.contains("SCSI/phy, writethrough"), "{form}"),
+        }
         // A cell of ours that could not run says so in its row.
         assert!(text.contains("FIXTURE: qemu-storage-daemon is missing"), "{form}");
         // Beside the tables too, not only at the top.

@@ -13,12 +13,15 @@
 //! - Native against native: nothing is emulated.
 //! - The size of requests is what drivers and controllers make it, however slow the processor is.
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::sure::{Found, Sides, beyond, decide, figure, noise, sure};
 use super::tables::missing;
 use super::{Effect, Here, Paper, Pattern, Reading};
+use crate::cell::Cache;
 use crate::kind::RunKind;
 use crate::result::{Accel, Mark, Run, Sample};
 use crate::stats::multiple::{holm, p_value};
@@ -267,6 +270,14 @@ fn here(what: Here, run: &Run) -> String {
         Here::Cpu => format!("{}, {} CPUs, {} GiB of memory", e.cpu, e.cpus, e.memory_bytes >> 30),
         Here::Sides => format!("{} CPU and {} MiB on both sides ({})", e.vcpus, e.memory_mib, e.native_limits),
         Here::Storage => e.backing.clone(),
+        Here::CacheModes => {
+            let modes: BTreeSet<Cache> =
+                run.samples.iter().filter_map(|s| s.cell.attachment()).map(|a| a.cache).collect();
+            match modes.len() {
+                0 => "no guest had a disk".to_owned(),
+                _ => modes.iter().map(Cache::to_string).collect::<Vec<_>>().join(", "),
+            }
+        }
         Here::Moved => {
             let dd = run.samples.iter().filter(|s| s.cell.workload().starts_with("dd-"));
             match dd.map(|s| s.work()).map(|w| w.bytes()).max() {

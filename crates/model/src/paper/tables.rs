@@ -3,7 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Caption, Paper, Reading, Row};
+use super::{Caption, Paper, Pattern, Reading, Row};
+use crate::cell::Cache;
 use crate::stats::Estimate;
 use crate::summary::{CellRow, Summary};
 
@@ -34,6 +35,9 @@ pub struct TableRow {
     pub published: Row,
     /// What was measured here.
     pub ours: Option<Ours>,
+    /// The same by other cache modes, where the paper's words leave open which one it had.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_modes: Vec<Ours>,
     /// Why nothing was.
     pub not_run: Option<String>,
 }
@@ -43,6 +47,9 @@ pub struct TableRow {
 pub struct Ours {
     /// Key of the cell.
     pub key: String,
+    /// The cache mode of the guest's disk; `None` natively.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<Cache>,
     /// Bytes a second, as the application saw it.
     pub bandwidth_bytes_per_second: Estimate,
     /// Sectors of 512 bytes a request at the backing device; `None` where it cannot be seen.
@@ -55,7 +62,7 @@ pub struct Ours {
 
 /// The tables of a paper; none when the run is not of the paper's study.
 pub fn tables(paper: &Paper, summary: &Summary) -> Vec<Table> {
-    if summary.study.study() != Some(&*paper.study) {
+    if !paper.is_of(summary.study.study()) {
         return Vec::new();
     }
     paper.tables.iter().map(|caption| table(paper, caption, summary)).collect()
@@ -79,25 +86,36 @@ fn table(paper: &Paper, caption: &Caption, summary: &Summary) -> Table {
 }
 
 fn beside(row: &Row, workload: &str, summary: &Summary) -> TableRow {
-    let with = |ours: Option<Ours>, not_run: Option<String>| TableRow { published: row.clone(), ours, not_run };
-    let Some(wanted) = &row.cell else { return with(None, row.not_run.clone()) };
-    if let Some(cell) = wanted.find(workload, summary.cells.iter().map(|c| &c.cell)) {
-        let row = |cell: &CellRow| {
-            Some(Ours {
-                key: cell.key.clone(),
-                bandwidth_bytes_per_second: cell.disk.as_ref()?.bandwidth_bytes_per_second,
-                avgrq_sz_sectors: cell.device.map(|d| d.avgrq_sz_sectors),
-                avgqu_sz_requests: cell.device.map(|d| d.queue_depth),
-                util_ratio: cell.device.and_then(|d| d.busy_ratio),
-            })
-        };
-        return with(summary.cell(&cell.key()).and_then(row), None);
+    let published = row.clone();
+    let without = |not_run| TableRow { published: row.clone(), ours: None, other_modes: Vec::new(), not_run };
+    let Some(wanted) = &row.cell else { return without(row.not_run.clone()) };
+    let found = |wanted: &Pattern| wanted.find(workload, summary.cells.iter().map(|c| &c.cell));
+    let of = |wanted: &Pattern| ours(summary.cell(&found(wanted)?.key())?);
+    // A native side has no cache mode, so each finds the same.
+    let modes: Vec<Ours> = match &wanted.driver {
+        Some(_) => Cache::ALL.iter().filter_map(|mode| of(&wanted.cached(*mode))).collect(),
+        None => of(wanted).into_iter().collect(),
+    };
+    let mut modes = modes.into_iter();
+    match modes.next() {
+        Some(first) => TableRow { published, ours: Some(first), other_modes: modes.collect(), not_run: None },
+        None => without(Some(missing(summary, wanted, workload))),
     }
-    with(None, Some(missing(summary, wanted, workload)))
+}
+
+fn ours(cell: &CellRow) -> Option<Ours> {
+    Some(Ours {
+        key: cell.key.clone(),
+        cache: cell.cell.attachment().map(|a| a.cache),
+        bandwidth_bytes_per_second: cell.disk.as_ref()?.bandwidth_bytes_per_second,
+        avgrq_sz_sectors: cell.device.map(|d| d.avgrq_sz_sectors),
+        avgqu_sz_requests: cell.device.map(|d| d.queue_depth),
+        util_ratio: cell.device.and_then(|d| d.busy_ratio),
+    })
 }
 
 /// Why a cell that the paper has was not measured.
-pub(super) fn missing(summary: &Summary, wanted: &super::Pattern, workload: &str) -> String {
+pub(super) fn missing(summary: &Summary, wanted: &Pattern, workload: &str) -> String {
     match wanted.find(workload, summary.skipped.iter().map(|s| &s.cell)) {
         Some(cell) => {
             let skipped = summary.skipped.iter().find(|s| s.cell == *cell);

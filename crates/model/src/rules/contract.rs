@@ -43,6 +43,7 @@ fn what_an_entry_says_of_its_change_fits_where_it_looks() {
                 guest: "qemu".into(),
                 target: target.into(),
                 driver: Some(driver.into()),
+                cache: None,
             };
             let same = cell("virtio-blk", "device");
             assert!(!speaks(&same, &same), "{}", rule.id);

@@ -112,8 +112,10 @@ fn class(driver: &str) -> &str {
 /// The rule that an effect speaks of: two guests' disks that differ in one thing, the first slower.
 fn rule_of(effect: &Effect) -> Option<&'static str> {
     let (slow, fast) = (&effect.numerator, effect.denominator.as_ref()?);
+    // What is our reading of a paper it does not state.
+    let stated = effect.reading.is_none();
     let compared = effect.measure == Measure::Bandwidth && effect.relation == Relation::Below;
-    if !compared || slow.guest != fast.guest {
+    if !stated || !compared || slow.guest != fast.guest {
         return None;
     }
     RULES.iter().find(|rule| rule.published.is_some_and(|speaks| speaks(slow, fast))).map(|rule| rule.id)

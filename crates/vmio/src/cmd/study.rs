@@ -7,7 +7,7 @@ use clap::{Arg, Command};
 use schemars::JsonSchema;
 use serde::Serialize;
 use vmio_model::failure::{Exit, Failure};
-use vmio_model::paper::{self, Paper};
+use vmio_model::paper;
 use vmio_model::study::Study;
 use vmio_model::summary::summarise;
 
@@ -88,7 +88,7 @@ pub(super) fn bundled() -> Vec<&'static str> {
 
 /// Of these, those that repeat a paper's measurements.
 pub(super) fn of_papers() -> Vec<&'static str> {
-    papers::all().iter().map(|paper| paper.study.as_str()).collect()
+    papers::all().iter().flat_map(|paper| &paper.studies).map(String::as_str).collect()
 }
 
 /// What a study can be compared with.
@@ -141,12 +141,11 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 
 fn compare(study: &str, of: Option<RunId>, context: &Context) -> Outcome {
     let Some(paper) = papers::of_study(study) else {
-        let known: Vec<&str> = papers::all().iter().map(|p| p.study.as_str()).collect();
         let what = format!("{study} is no study that repeats a paper's measurements");
-        return Err(Failure::new(Exit::Usage, what).help(format!("one of {}", known.join(", "))).into());
+        return Err(Failure::new(Exit::Usage, what).help(format!("one of {}", of_papers().join(", "))).into());
     };
     let store = Store::open_existing(&context.paths.db())?;
-    let run = store.load(run_of(paper, of, &store)?)?;
+    let run = store.load(run_of(study, of, &store)?)?;
     let compared = paper::judge(paper, &run, &summarise(&run));
     match context.json {
         true => term::json(&compared)?,
@@ -155,21 +154,21 @@ fn compare(study: &str, of: Option<RunId>, context: &Context) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// The run to judge by: the one that was named, else the newest of the paper's study with samples.
-fn run_of(paper: &Paper, of: Option<RunId>, store: &Store) -> anyhow::Result<i64> {
+/// The run to judge by: the one that was named, else the newest of the study with samples.
+fn run_of(study: &str, of: Option<RunId>, store: &Store) -> anyhow::Result<i64> {
     let runs = store.list()?;
     let Some(named) = of else {
-        let newest = runs.iter().find(|r| r.study.study() == Some(&*paper.study) && r.samples > 0);
+        let newest = runs.iter().find(|r| r.study.study() == Some(study) && r.samples > 0);
         return newest.map(|r| r.id).ok_or_else(|| {
-            Failure::new(Exit::Precondition, format!("no run of {} is stored", paper.study))
-                .help(format!("start one with `vmio study run {}`", paper.study))
+            Failure::new(Exit::Precondition, format!("no run of {study} is stored"))
+                .help(format!("start one with `vmio study run {study}`"))
                 .into()
         });
     };
     let id = named.find(store)?;
     match runs.iter().find(|r| r.id == id) {
-        Some(run) if run.study.study() != Some(&*paper.study) => {
-            let what = format!("run {id} belongs to the study {}, not to {}", run.study, paper.study);
+        Some(run) if run.study.study() != Some(study) => {
+            let what = format!("run {id} belongs to the study {}, not to {study}", run.study);
             Err(Failure::new(Exit::Usage, what).help("`vmio runs list` shows the study of each run").into())
         }
         // A run that is not there is told by the store.

@@ -64,6 +64,19 @@ pub fn reading(reading: &Reading) -> String {
     format!("Our reading of \"{}\": {}.", reading.word, reading.taken_for)
 }
 
+/// What was measured here of a row: more than one line where the paper leaves open which cache mode it had.
+fn here(row: &TableRow) -> impl Iterator<Item = &Ours> {
+    row.ours.iter().chain(&row.other_modes)
+}
+
+/// A word, with the cache mode where there are several.
+fn mode(word: &str, row: &TableRow, found: &Ours) -> String {
+    match found.cache {
+        Some(cache) if !row.other_modes.is_empty() => format!("{word}, {cache}"),
+        _ => word.to_owned(),
+    }
+}
+
 fn why_not(row: &TableRow) -> String {
     format!("not run: {}", row.not_run.as_deref().unwrap_or("reason unknown"))
 }
@@ -159,9 +172,11 @@ pub fn text_table(out: &mut Out, table: &Table) {
     for row in &table.rows {
         out.line(&format!("  {}", names(row).join(", ")));
         out.line(&line("published", &published(row)));
-        match &row.ours {
-            Some(found) => out.line(&line("here", &ours(found))),
-            None => out.paragraph("      here    ", 14, &why_not(row)),
+        if row.ours.is_none() {
+            out.paragraph("      here    ", 14, &why_not(row));
+        }
+        for found in here(row) {
+            out.line(&line(&mode("here", row, found), &ours(found)));
         }
     }
 }
@@ -229,12 +244,15 @@ pub fn markdown(report: &Report<'_>) -> String {
             heads("here")
         );
         for row in &table.rows {
-            let here = match &row.ours {
-                Some(found) => ours(found).join(" | "),
-                None => format!("{} | | |", plain(&why_not(row))),
-            };
-            let names = names(row).map(|n| plain(&n)).join(" | ");
-            let _ = writeln!(out, "| {names} | {} | {here} |", published(row).join(" | "));
+            let [vmm, target, driver] = names(row).map(|n| plain(&n));
+            let published = published(row).join(" | ");
+            if row.ours.is_none() {
+                let _ = writeln!(out, "| {vmm} | {target} | {driver} | {published} | {} | | | |", plain(&why_not(row)));
+            }
+            for found in here(row) {
+                let (driver, here) = (mode(&driver, row, found), ours(found).join(" | "));
+                let _ = writeln!(out, "| {vmm} | {target} | {driver} | {published} | {here} |");
+            }
         }
         out.push('\n');
         for reading in &table.readings {
@@ -342,15 +360,22 @@ fn html_table(table: &Table) -> Html {
                 tbody {
                     @for row in &table.rows {
                         @let [vmm, target, driver] = names(row);
-                        tr {
-                            th scope="row" { (vmm) }
-                            td.l { (target) }
-                            td.l { (driver) }
-                            @for cell in published(row) { td { (cell) } }
-                            @if let Some(found) = &row.ours {
-                                @for (n, cell) in ours(found).iter().enumerate() { td class=[apart(n)] { (cell) } }
-                            } @else {
+                        @if row.ours.is_none() {
+                            tr {
+                                th scope="row" { (vmm) }
+                                td.l { (target) }
+                                td.l { (driver) }
+                                @for cell in published(row) { td { (cell) } }
                                 td colspan="4" class="l w here dim" { (why_not(row)) }
+                            }
+                        }
+                        @for found in here(row) {
+                            tr {
+                                th scope="row" { (vmm) }
+                                td.l { (target) }
+                                td.l { (mode(&driver, row, found)) }
+                                @for cell in published(row) { td { (cell) } }
+                                @for (n, cell) in ours(found).iter().enumerate() { td class=[apart(n)] { (cell) } }
                             }
                         }
                     }

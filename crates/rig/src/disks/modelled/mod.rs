@@ -1,5 +1,6 @@
-//! Making a modelled disk ([`vmio_model::modelled`]) and taking it down: a file in the memory of a process of vmio's
-//! own ([`server`]), a loop device with direct I/O over it, whose counters are the disk's, and ext4 on that.
+//! Making a modelled disk ([`vmio_model::modelled`]) and taking it down: two files in the memory of a process of vmio's
+//! own ([`server`]), both parts of one disk. Over the first lies a loop device with direct I/O, whose counters are the
+//! disk's, and ext4 on that; over the second one the target `device` puts one, so that no file system is below it.
 //!
 //! Every step is in the journal before it is made: the directory, the FUSE mount, the loop device, the file system's mount;
 //! the server bears the owner's mark, and the connection ends with it. So whatever ends the owner, the server goes
@@ -23,7 +24,7 @@ use vmio_model::modelled::{Kept, ModelledDisk};
 use vmio_node::linux::system;
 use vmio_node::{Change, ChangeId, Exec, Journal, Node, Reader, Servant};
 
-use super::targets::loopdev;
+use super::targets::loopdev::{self, Attached};
 
 pub mod server;
 
@@ -31,8 +32,10 @@ pub mod server;
 const WORD: &str = "modelled-disk-of-a-run";
 /// Begins each line that the server says.
 const SAYS: &str = "vmio-modelled";
-/// The one file that it serves.
+/// The file that it serves for a file system.
 const DISK: &str = "disk";
+/// The file that it serves for the target `device`.
+const WHOLE: &str = "whole";
 /// The kernel's name for the connection's file system: `fuse.vmio`.
 const FILESYSTEM: &str = "fuse.vmio";
 /// How long the server has for touching its memory: a gigabyte takes about a second.
@@ -72,7 +75,10 @@ pub const REQUIREMENTS: &[Requirement] = &[
 /// What a server is told at its start.
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {
+    /// Of both files.
     bytes: u64,
+    /// Of the second one.
+    whole_bytes: u64,
     disk: ModelledDisk,
 }
 
@@ -140,8 +146,10 @@ pub fn room(reader: &dyn Reader, disk: &ModelledDisk, needed_bytes: u64, guest_b
 pub struct Modelled {
     /// Where its file system is mounted.
     pub dir: PathBuf,
-    /// The loop device, whose counters are the disk's.
+    /// The loop device below it, whose counters are the disk's.
     pub device: PathBuf,
+    /// What the server serves without a file system.
+    pub whole: PathBuf,
     server: Server,
     /// The file system's mount, the loop device and the connection's mount, in the order in which they go.
     changes: Vec<ChangeId>,
@@ -160,15 +168,15 @@ pub fn servant() -> Servant {
 }
 
 impl Modelled {
-    /// Makes a disk of `bytes` with its file system below `above`, a directory of vmio's own. What was made up to an
-    /// error is in the journal.
+    /// Makes a disk of `bytes`, the last `whole_bytes` of it without a file system, below `above`, a directory of vmio's
+    /// own. What was made up to an error is in the journal.
     ///
     /// # Errors
     /// What cannot be made, and why.
     pub fn make(
         (node, journal): (&dyn Node, &Journal),
         disk: &ModelledDisk,
-        bytes: u64,
+        (bytes, whole_bytes): (u64, u64),
         above: &Path,
         servant: Servant,
     ) -> anyhow::Result<Self> {
@@ -181,18 +189,21 @@ impl Modelled {
             fs::create_dir(dir).map_err(failed("make", dir))?;
         }
         let (connection, connected) = connect(journal, &served)?;
-        let server = Server::start(journal, &Order { bytes, disk: disk.clone() }, connection, servant)?;
+        let server = Server::start(journal, &Order { bytes, whole_bytes, disk: disk.clone() }, connection, servant)?;
         let file = served.join(DISK);
         let open = OpenOptions::new().read(true).write(true).open(&file).map_err(failed("open", &file))?;
-        let (device, attached) = loopdev::attach_own(node.reader(), journal, &file, &open)?;
-        drop(open);
+        let Attached { device, change: attached, file: alone, .. } =
+            loopdev::attach_own(node.reader(), journal, &file, &open)?;
+        // mkfs wants it for itself.
+        drop((open, alone));
         make_filesystem(node, &device)?;
         let flags = MountFlags::NOATIME | MountFlags::NODEV | MountFlags::NOSUID;
         let on_disk = || mount(&device, &dir, "ext4", flags, None::<&std::ffi::CStr>).map_err(io::Error::from);
         let ((), mounted) = journal
             .make(Change::OwnDisk { target: dir.clone() }, on_disk)?
             .map_err(failed("mount the disk on", &dir))?;
-        let mut made = Self { dir, device, server, changes: vec![mounted, attached, connected] };
+        let mut made =
+            Self { dir, device, whole: served.join(WHOLE), server, changes: vec![mounted, attached, connected] };
         // Nothing of the making waits to be written under the model.
         let opened = File::open(&made.dir).map_err(failed("open", &made.dir))?;
         rustix::fs::syncfs(&opened).map_err(|e| failed("write out", &made.dir)(e.into()))?;

@@ -1,5 +1,6 @@
-//! The server of a modelled disk: a process of vmio's own with one file in memory, `disk`, which the kernel reads and
-//! writes through FUSE (kernel document filesystems/fuse.rst) and whose replies wait for the model's time.
+//! The server of a modelled disk: a process of vmio's own with two files in memory, which the kernel reads and writes
+//! through FUSE (kernel document filesystems/fuse.rst) and whose replies wait for the model's time. Both are parts of one
+//! disk with one arm: `disk`, for a file system, and behind it `whole`, for who needs a device with none.
 //!
 //! One thread takes requests in the order in which they come, another one sends the replies in the same order, each
 //! at its absolute deadline. Both have real-time priority where that is allowed, and a timer slack of 1 ns; all memory
@@ -28,7 +29,7 @@ use rustix::thread::{ClockId, set_current_timer_slack};
 use rustix::time::{Timespec, clock_gettime};
 use vmio_model::modelled::{Actuator, Kept};
 
-use super::{DISK, Order, SAYS, WORD, Word};
+use super::{DISK, Order, SAYS, WHOLE, WORD, Word};
 
 /// Most bytes of one request, and most requests that the kernel sends before it waits.
 const MAX_WRITE: u32 = 1 << 20;
@@ -36,8 +37,10 @@ const MAX_WRITE: u32 = 1 << 20;
 const MAX_BACKGROUND: u16 = 256;
 /// How long the kernel may keep what it asked of names and sizes: nothing of it changes.
 const TTL: Duration = Duration::from_secs(3600);
-/// The file's number; 1 is the directory's.
-const FILE: INodeNo = INodeNo(2);
+/// The files' numbers; 1 is the directory's.
+const DISK_NUMBER: INodeNo = INodeNo(2);
+/// See [`DISK_NUMBER`].
+const WHOLE_NUMBER: INodeNo = INodeNo(3);
 const PAGE: usize = 4096;
 /// Above every ordinary process, below the kernel's own threads (sched(7)).
 const PRIORITY: libc::c_int = 10;
@@ -65,9 +68,10 @@ pub fn serve_as(order: &str) -> i32 {
 }
 
 fn serve_until_the_end(order: &str, owner: UnixStream) -> io::Result<()> {
-    let Order { bytes, disk } = serde_json::from_str(order)?;
+    let Order { bytes, whole_bytes, disk } = serde_json::from_str(order)?;
     let real_time = get_ready();
     let memory = memory(bytes)?;
+    let whole_from = bytes.saturating_sub(whole_bytes);
     let stays = stay();
     let state = Arc::new(Mutex::new(Pace { paced: false, kept: Kept::default() }));
     let (queue, queued) = channel();
@@ -76,8 +80,13 @@ fn serve_until_the_end(order: &str, owner: UnixStream) -> io::Result<()> {
         move || reply_all(&queued, &state)
     })?;
     let connection = io::stdin().as_fd().try_clone_to_owned()?;
-    let served =
-        Served { bytes, inner: Mutex::new(Inner { memory, arm: Actuator::new(disk) }), queue, state: state.clone() };
+    let served = Served {
+        bytes,
+        whole_from,
+        inner: Mutex::new(Inner { memory, arm: Actuator::new(disk) }),
+        queue,
+        state: state.clone(),
+    };
     let session = Session::from_fd(served, connection, SessionACL::All, Config::default())?;
     let _serving = session.spawn()?;
     let mut says = owner.try_clone()?;
@@ -186,6 +195,8 @@ fn wait_until(at_ns: u64) {
 /// What the kernel is served with.
 struct Served {
     bytes: u64,
+    /// Where the second file begins.
+    whole_from: u64,
     inner: Mutex<Inner>,
     queue: Sender<Due>,
     state: Arc<Mutex<Pace>>,
@@ -197,10 +208,19 @@ struct Inner {
 }
 
 impl Served {
-    /// Where a request lies in the memory, as far as it lies in it.
-    fn range(&self, offset: u64, bytes: u64) -> std::ops::Range<usize> {
-        let start = offset.min(self.bytes);
-        let end = offset.saturating_add(bytes).min(self.bytes);
+    /// Where a file lies on the disk.
+    fn part(&self, number: INodeNo) -> std::ops::Range<u64> {
+        match number {
+            WHOLE_NUMBER => self.whole_from..self.bytes,
+            _ => 0..self.whole_from,
+        }
+    }
+
+    /// Where a request of a file lies in the memory, as far as it lies in it.
+    fn range(&self, number: INodeNo, offset: u64, bytes: u64) -> std::ops::Range<usize> {
+        let part = self.part(number);
+        let start = part.start.saturating_add(offset).min(part.end);
+        let end = start.saturating_add(bytes).min(part.end);
         // Both are at most the size of a vector.
         start as usize..end as usize
     }
@@ -237,7 +257,10 @@ impl Served {
         };
         match number {
             INodeNo::ROOT => Some(of(FileType::Directory, 0o700, 0, 2)),
-            FILE => Some(of(FileType::RegularFile, 0o600, self.bytes, 1)),
+            DISK_NUMBER | WHOLE_NUMBER => {
+                let part = self.part(number);
+                Some(of(FileType::RegularFile, 0o600, part.end - part.start, 1))
+            }
             _ => None,
         }
     }
@@ -262,7 +285,9 @@ impl Filesystem for Served {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.attributes(FILE).filter(|_| parent == INodeNo::ROOT && name == DISK) {
+        let files = [(DISK, DISK_NUMBER), (WHOLE, WHOLE_NUMBER)];
+        let found = files.into_iter().find(|(file, _)| parent == INodeNo::ROOT && name == *file);
+        match found.and_then(|(_, number)| self.attributes(number)) {
             Some(attributes) => reply.entry(&TTL, &attributes, Generation(0)),
             None => reply.error(Errno::ENOENT),
         }
@@ -292,7 +317,7 @@ impl Filesystem for Served {
         reply: ReplyAttr,
     ) {
         match size {
-            Some(size) if size != self.bytes => reply.error(Errno::EPERM),
+            Some(size) if self.attributes(number).is_some_and(|a| a.size != size) => reply.error(Errno::EPERM),
             _ => self.answer(number, reply),
         }
     }
@@ -305,7 +330,7 @@ impl Filesystem for Served {
     fn read(
         &self,
         _: &Request,
-        _: INodeNo,
+        number: INodeNo,
         _: FileHandle,
         offset: u64,
         size: u32,
@@ -313,15 +338,15 @@ impl Filesystem for Served {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let range = self.range(offset, u64::from(size));
-        let bytes = range.len() as u64;
-        self.work(|arm, now| arm.moves(offset, bytes, now), true, |memory| Answer::Read(reply, memory[range].to_vec()));
+        let range = self.range(number, offset, u64::from(size));
+        let (start, bytes) = (range.start as u64, range.len() as u64);
+        self.work(|arm, now| arm.moves(start, bytes, now), true, |memory| Answer::Read(reply, memory[range].to_vec()));
     }
 
     fn write(
         &self,
         _: &Request,
-        _: INodeNo,
+        number: INodeNo,
         _: FileHandle,
         offset: u64,
         data: &[u8],
@@ -330,13 +355,13 @@ impl Filesystem for Served {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let range = self.range(offset, data.len() as u64);
+        let range = self.range(number, offset, data.len() as u64);
         if range.len() < data.len() {
             return reply.error(Errno::ENOSPC);
         }
-        let bytes = data.len() as u32;
+        let (start, bytes) = (range.start as u64, data.len() as u32);
         self.work(
-            |arm, now| arm.moves(offset, u64::from(bytes), now),
+            |arm, now| arm.moves(start, u64::from(bytes), now),
             true,
             |memory| {
                 memory[range].copy_from_slice(data);
@@ -353,7 +378,7 @@ impl Filesystem for Served {
     fn fallocate(
         &self,
         _: &Request,
-        _: INodeNo,
+        number: INodeNo,
         _: FileHandle,
         offset: u64,
         length: u64,
@@ -364,7 +389,7 @@ impl Filesystem for Served {
         if mode & !(empties | libc::FALLOC_FL_KEEP_SIZE) != 0 {
             return reply.error(Errno::EOPNOTSUPP);
         }
-        let range = self.range(offset, length);
+        let range = self.range(number, offset, length);
         // Filling memory with zeros takes as long as it takes.
         self.work(Actuator::notes, false, |memory| {
             if mode & empties != 0 {

@@ -2,7 +2,7 @@
 //! a loop device with direct I/O over a written-out file. It stays open with O_EXCL, so that nobody mounts it meanwhile.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use vmio_model::cell;
 use vmio_node::{ChangeId, Journal};
 
 use super::scratch::{self, MIB, Scratch};
-use super::{Demands, Error, Pinned, Prepared, Result, State, Target, TargetCtx, loopdev, safety, volume};
+use super::{Demands, Error, Given, Pinned, Prepared, Result, State, Target, TargetCtx, loopdev, safety, volume};
 use crate::disks::Storage;
 use crate::disks::places::{Ground, Pool};
 
@@ -25,7 +25,7 @@ impl Target for Device {
         "device"
     }
     fn about(&self) -> &'static str {
-        "whole block device: a loop device with direct I/O on a fully written file, a volume of the place, or --device"
+        "whole block device: a loop device with direct I/O on a fully written file, a volume of the place, a modelled disk, or --device"
     }
     /// Where it is a volume that takes its blocks when they are first written.
     fn refilled(&self, pool: Option<&Pool>) -> bool {
@@ -58,7 +58,8 @@ impl Target for Device {
     }
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {
         match (&ctx.device, &ctx.pool) {
-            (Some(device), _) => Ok(Box::new(whole_device(ctx, device)?)),
+            (Some(Given::Own(device)), _) => Ok(Box::new(whole_device(ctx, device)?)),
+            (Some(Given::Served(file)), _) => Ok(Box::new(served_device(ctx, file)?)),
             (None, Some(_)) => volume::prepare(ctx, self.name()),
             (None, None) => Ok(Box::new(loop_device(ctx, self.name())?)),
         }
@@ -84,8 +85,18 @@ struct WholeDevice {
     filled: bool,
     pace: Option<f64>,
     journal: Arc<Journal>,
-    /// The loop device and the file behind it, where they are ours.
-    ours: Option<(ChangeId, Scratch)>,
+    /// What of it is ours.
+    ours: Ours,
+}
+
+/// What of a whole device is vmio's own, and goes at the end.
+enum Ours {
+    /// Nothing: the user's own.
+    Nothing,
+    /// The loop device, over what a server of vmio's own has in memory.
+    Loop(ChangeId),
+    /// The loop device, and the file behind it.
+    File(ChangeId, Scratch),
 }
 
 fn loop_device(ctx: &TargetCtx<'_>, name: &str) -> Result<WholeDevice> {
@@ -108,7 +119,37 @@ fn loop_device(ctx: &TargetCtx<'_>, name: &str) -> Result<WholeDevice> {
         filled: true,
         pace: ctx.pace,
         journal: Arc::clone(ctx.journal),
-        ours: Some((attached.change, scratch)),
+        ours: Ours::File(attached.change, scratch),
+    })
+}
+
+/// What a modelled disk has without a file system. All of it is in memory from the start, so there is nothing to fill.
+fn served_device(ctx: &TargetCtx<'_>, path: &Path) -> Result<WholeDevice> {
+    let fail = |what: &'static str| scratch::io(what, path);
+    let mut served = OpenOptions::new().read(true).write(true).open(path).map_err(fail("open"))?;
+    let bytes = served.seek(SeekFrom::End(0)).map_err(fail("find the size of"))?;
+    let wanted = ctx.bytes.max(1).next_multiple_of(MIB);
+    if bytes < wanted {
+        let reason = format!("it has {bytes} bytes and {wanted} are needed");
+        return Err(Error::NotAsAsked { path: path.into(), reason });
+    }
+    let attached = loopdev::attach_own(ctx.node.reader(), ctx.journal, path, &served)?;
+    let effective = super::facts([
+        ("device", attached.device.display().to_string()),
+        ("direct_io", attached.direct_io.to_string()),
+        ("logical_block_bytes", attached.logical_block_bytes.to_string()),
+    ]);
+    Ok(WholeDevice {
+        device: attached.device,
+        pinned: None,
+        file: attached.file,
+        bytes: wanted,
+        logical_block_bytes: attached.logical_block_bytes,
+        effective,
+        filled: true,
+        pace: ctx.pace,
+        journal: Arc::clone(ctx.journal),
+        ours: Ours::Loop(attached.change),
     })
 }
 
@@ -156,7 +197,7 @@ fn whole_device(ctx: &TargetCtx<'_>, pinned: &Arc<Pinned>) -> Result<WholeDevice
         filled: false,
         pace: ctx.pace,
         journal: Arc::clone(ctx.journal),
-        ours: None,
+        ours: Ours::Nothing,
     };
     whole.fill()?;
     Ok(whole)
@@ -188,7 +229,10 @@ impl Prepared for WholeDevice {
         &self.device
     }
     fn intact(&self) -> Result<()> {
-        self.ours.as_ref().map_or(Ok(()), |(_, scratch)| scratch.intact())
+        match &self.ours {
+            Ours::File(_, scratch) => scratch.intact(),
+            Ours::Loop(_) | Ours::Nothing => Ok(()),
+        }
     }
     fn attach(&mut self, _asked: &cell::Attachment) -> Result<Storage> {
         Ok(Storage::BlockDevice(self.device.clone()))
@@ -203,27 +247,32 @@ impl Prepared for WholeDevice {
         self.effective.clone()
     }
     fn soiled(&mut self, _asked: &cell::Attachment) {
-        // The file behind a loop device tells its holes itself.
-        self.filled = self.ours.is_some();
+        // The file behind a loop device tells its holes itself; memory has none.
+        self.filled = !matches!(self.ours, Ours::Nothing);
     }
     fn reset(&mut self, _state: State) -> Result<u64> {
         let wrote = self.fill()?;
         scratch::forget_pages(&self.file, self.shown())?;
         match &self.ours {
-            Some((_, scratch)) => {
+            Ours::File(_, scratch) => {
                 let wrote = scratch.fill()?;
                 scratch.forget_pages()?;
                 Ok(wrote)
             }
-            None => Ok(wrote),
+            Ours::Loop(_) | Ours::Nothing => Ok(wrote),
         }
     }
     fn remove(self: Box<Self>, journal: &Journal) -> Result<()> {
         let Self { file, ours, .. } = *self;
         // The kernel detaches a loop device only when nobody has it open.
         drop(file);
-        let Some((change, scratch)) = ours else { return Ok(()) };
-        journal.undo(change)?;
-        scratch::remove(journal, scratch)
+        match ours {
+            Ours::Nothing => Ok(()),
+            Ours::Loop(change) => Ok(journal.undo(change)?),
+            Ours::File(change, scratch) => {
+                journal.undo(change)?;
+                scratch::remove(journal, scratch)
+            }
+        }
     }
 }

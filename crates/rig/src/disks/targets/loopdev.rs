@@ -123,10 +123,9 @@ pub fn attach(ctx: &TargetCtx<'_>, path: &Path, file: &File) -> Result<Attached>
 
 /// Attaches a file of a server of vmio's own, below whose blocks there is no disk. It is noted by its path alone: once
 /// the server is dead the kernel cannot say which file it is.
-pub fn attach_own(reader: &dyn Reader, journal: &Journal, path: &Path, file: &File) -> Result<(PathBuf, ChangeId)> {
+pub fn attach_own(reader: &dyn Reader, journal: &Journal, path: &Path, file: &File) -> Result<Attached> {
     let (device, held, change) = attach_free(journal, path, None, file, OWN_BLOCK)?;
-    let attached = look(reader, device, held, change).map_err(|e| scratch::undone(journal, change, e))?;
-    Ok((attached.device, change))
+    look(reader, device, held, change).map_err(|e| scratch::undone(journal, change, e))
 }
 
 fn fail(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {

@@ -226,13 +226,21 @@ pub struct TargetCtx<'a> {
     pub pool: Option<Pool>,
     /// Bytes wanted; rounded up to 1 MiB.
     pub bytes: u64,
-    /// A whole block device instead of a loop device: what the user named (twice), as it was when the
-    /// plan was printed.
-    pub device: Option<Arc<Pinned>>,
+    /// What is there already for the target `device`, instead of a loop device over a file.
+    pub device: Option<Given>,
     /// Use that device whatever it holds. A mounted or held device is refused even then.
     pub force: bool,
     /// `--gentle`: share of the time in which vmio's own writing keeps the disk busy, 0 to 1.
     pub pace: Option<f64>,
+}
+
+/// What the target `device` is where it needs no file of its own.
+#[derive(Debug, Clone)]
+pub enum Given {
+    /// A whole block device that the user named (twice), as it was when the plan was printed.
+    Own(Arc<Pinned>),
+    /// What a modelled disk has without a file system: a file of its server's.
+    Served(PathBuf),
 }
 
 /// The target of that name.

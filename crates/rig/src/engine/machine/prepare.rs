@@ -18,7 +18,7 @@ use vmio_node::{Change, Journal, Node, Reader, held};
 use super::{Machine, boot, native, net, qemu_share};
 use crate::disks::modelled::{self, Modelled};
 use crate::disks::places::{Health, Pool};
-use crate::disks::targets::{self, Prepared, TargetCtx};
+use crate::disks::targets::{self, Given, Prepared, TargetCtx};
 use crate::engine::environment;
 use crate::engine::plan::Placed;
 use crate::engine::store::Store;
@@ -84,8 +84,10 @@ impl<'a> Machine<'a> {
         let health = match parts.placed.clone() {
             None => None,
             Some(mut placed) => {
-                modelled = modelled_disk(&parts, &mut placed)?;
-                let (made, health) = storage(&mut parts, &placed, &cells, run)?;
+                modelled = modelled_disk(&parts, &mut placed, &cells)?;
+                let given = placed.device.clone().map(Given::Own);
+                let given = given.or_else(|| Some(Given::Served(modelled.as_ref()?.whole.clone())));
+                let (made, health) = storage(&mut parts, (&placed, given), &cells, run)?;
                 for (name, (target, backing)) in made {
                     targets.insert(name.clone(), target);
                     backings.insert(name, backing);
@@ -145,11 +147,14 @@ impl<'a> Machine<'a> {
 }
 
 /// Makes the modelled disk of a place that is one; targets then go there.
-fn modelled_disk(parts: &Parts<'_>, placed: &mut Placed) -> anyhow::Result<Option<Modelled>> {
+fn modelled_disk(parts: &Parts<'_>, placed: &mut Placed, cells: &[Cell]) -> anyhow::Result<Option<Modelled>> {
     let Some(disk) = placed.place.ground.modelled() else { return Ok(None) };
     let bytes = modelled::size(disk, placed.needed_bytes);
     (parts.progress)(&format!("making the modelled disk ({} MiB of memory)", bytes >> 20));
-    let made = Modelled::make((&*parts.local, &parts.journal), disk, bytes, &parts.state_dir, modelled::servant())
+    let takes = |name: &str| targets::find(name).is_some_and(|target| target.takes_device());
+    let whole = if cells.iter().flat_map(Cell::targets).any(takes) { parts.study.target_bytes() } else { 0 };
+    let by = (&*parts.local, &*parts.journal);
+    let made = Modelled::make(by, disk, (bytes, whole), &parts.state_dir, modelled::servant())
         .context("cannot make the modelled disk")?;
     placed.dir = made.dir.clone();
     Ok(Some(made))
@@ -159,7 +164,12 @@ fn modelled_disk(parts: &Parts<'_>, placed: &mut Placed) -> anyhow::Result<Optio
 type Made = BTreeMap<String, (Box<dyn Prepared>, Backing)>;
 
 /// Makes the scratch directory and the targets in it.
-fn storage(parts: &mut Parts<'_>, placed: &Placed, cells: &[Cell], run: &mut Run) -> anyhow::Result<(Made, Health)> {
+fn storage(
+    parts: &mut Parts<'_>,
+    (placed, given): (&Placed, Option<Given>),
+    cells: &[Cell],
+    run: &mut Run,
+) -> anyhow::Result<(Made, Health)> {
     let journal = parts.journal.clone();
     let scratch = placed.dir.join(format!("vmio-scratch-{}", journal.cookie()));
     let health = Health::of(&placed.place);
@@ -177,7 +187,7 @@ fn storage(parts: &mut Parts<'_>, placed: &Placed, cells: &[Cell], run: &mut Run
         })
         .map_err(anyhow::Error::msg)??;
     let mut made = BTreeMap::new();
-    if let Err(e) = make_targets(parts, placed, cells, (&scratch, &health), run, &mut made) {
+    if let Err(e) = make_targets(parts, (placed, given), cells, (&scratch, &health), run, &mut made) {
         if health.look().is_err() {
             // Even closing a file waits for a server that is gone; the journal removes with a limit.
             std::mem::forget(made);
@@ -190,7 +200,7 @@ fn storage(parts: &mut Parts<'_>, placed: &Placed, cells: &[Cell], run: &mut Run
 /// Makes the targets of the cells, one after another, and stores how each is set up.
 fn make_targets(
     parts: &mut Parts<'_>,
-    placed: &Placed,
+    (placed, given): (&Placed, Option<Given>),
     cells: &[Cell],
     (scratch, health): (&Path, &Health),
     run: &mut Run,
@@ -209,7 +219,7 @@ fn make_targets(
         let (prepared, backing, mut settings) = health
             .during({
                 let (local, journal, dir) = (local.clone(), journal.clone(), scratch.to_owned());
-                let (pool, device) = (placed.place.ground.pool().cloned(), placed.device.clone());
+                let (pool, device) = (placed.place.ground.pool().cloned(), given.clone());
                 let (bytes, force, pace) = (study.target_bytes(), parts.force, parts.pace);
                 let place = placed.backing.clone();
                 move || {
