@@ -56,6 +56,12 @@ impl Study {
         }
         groups
     }
+
+    /// All cells of the groups that these are of.
+    pub(super) fn groups_of(&self, some: &[Vec<Cell>]) -> impl Iterator<Item = Cell> {
+        let of = |group: &Vec<Cell>| some.iter().flatten().any(|cell| group.contains(cell));
+        self.groups().into_iter().filter(of).flatten().collect::<Vec<_>>().into_iter()
+    }
 }
 
 impl Matrix {

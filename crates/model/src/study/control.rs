@@ -84,17 +84,20 @@ pub fn logical_blocks(effective: &BTreeMap<String, BTreeMap<String, String>>) ->
     effective.iter().filter_map(|(at, s)| Some((at.strip_suffix("/native")?.to_owned(), block(s)?))).collect()
 }
 
-/// The control cells that the samples of round 0 call for, in the study's order of cells. `blocks`
+/// The control cells that the samples of each group's first round call for, in the study's order of cells. `blocks`
 /// holds the logical block size of targets in bytes: see [`logical_blocks`].
 pub fn controls(study: &Study, samples: &[Sample], blocks: &BTreeMap<String, u64>) -> Vec<Control> {
     let Some(controlled) = &study.control else { return Vec::new() };
-    let first = |cell: &Cell| samples.iter().find(|s| s.round == 0 && s.cell == *cell).and_then(Seen::of);
+    let first = |cell: &Cell| samples.iter().filter(|s| s.cell == *cell).map(|s| s.round).min();
+    let seen =
+        |cell: &Cell, round: u32| samples.iter().find(|s| s.round == round && s.cell == *cell).and_then(Seen::of);
     let wanted = |c: &Cell| c.disk().is_some_and(|d| controlled.workloads.iter().any(|w| w == d.workload));
     let cells = study.cells().into_iter().filter(|c| !c.is_native() && wanted(c));
     cells
         .filter_map(|cell| {
             let block = cell.target().and_then(|target| blocks.get(target)).copied().unwrap_or(SECTOR);
-            chain(&cell, first(&cell.natively())?, first(&cell)?, block)
+            let round = first(&cell.natively())?;
+            chain(&cell, seen(&cell.natively(), round)?, seen(&cell, round)?, block)
         })
         .flatten()
         .collect()

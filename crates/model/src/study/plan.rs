@@ -85,7 +85,7 @@ pub struct Plan {
     pub round_bytes_written: u64,
     /// Bytes written before the first round.
     pub prepare_bytes_written: u64,
-    /// Of these, to bring flash into its steady state.
+    /// Of these, to bring flash into its steady state; each group's part before its own first round.
     #[serde(default)]
     pub precondition_bytes_written: u64,
     /// Of them, before anything is measured or probed: targets, and what is written beside them.
@@ -145,11 +145,13 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
     let (control_cells, control_seconds, control_bytes) = control_costs(study, &cells, traits, rates, &spans);
     let guests = guests(&cells);
     let targets = targets(&cells);
-    let precondition_bytes = precondition_bytes(study, &targets, traits, rates);
+    let precondition_bytes = precondition_bytes(study, traits, rates);
     let prepare_bytes = making_bytes + precondition_bytes + spans.probes(&cells, rates);
     let prepare_seconds = writing_seconds(prepare_bytes, rates);
     let seconds = |rounds: u32| {
-        let boots = rounds.div_ceil(study.repeat.rounds_per_boot());
+        // With steady state each group has rounds of its own.
+        let turns = if study.repeat.steady_state { study.groups().len() as u32 } else { 1 };
+        let boots = (rounds * turns).div_ceil(study.repeat.rounds_per_boot());
         let without_lone = f64::from(rounds.saturating_sub(study.repeat.min_pairs)) * lone_seconds;
         let controls = f64::from(rounds.saturating_sub(1)) * control_seconds;
         prepare_seconds + f64::from(rounds) * round_seconds - without_lone
@@ -247,12 +249,14 @@ fn space_of(study: &Study, target: &str, rates: &Rates) -> TargetSpace {
 }
 
 impl Study {
-    /// Whether a target is written once more before the first round: when steady state is asked for
-    /// and a cell writes to it. A target that loses its data before each write keeps no state.
-    pub fn preconditions(&self, target: &str, traits: &[WorkloadTraits], refilled: &[String]) -> bool {
-        let on_it = |job: Job<'_>| job.target == target && writes(traits, job.workload);
-        let written = || self.cells().iter().any(|cell| jobs(cell).any(on_it));
-        self.repeat.steady_state && !refilled.iter().any(|r| r == target) && written()
+    /// The targets that are written once more before the first round of a group: when steady state is asked for, those
+    /// that its cells write to. A target that loses its data before each write keeps no state.
+    pub fn preconditions(&self, group: &[Cell], traits: &[WorkloadTraits], refilled: &[String]) -> BTreeSet<String> {
+        if !self.repeat.steady_state {
+            return BTreeSet::new();
+        }
+        let written = group.iter().flat_map(jobs).filter(|job| writes(traits, job.workload));
+        written.map(|job| job.target.to_owned()).filter(|target| !refilled.contains(target)).collect()
     }
 }
 
@@ -294,10 +298,10 @@ fn made_bytes(study: &Study, cells: &[Cell], rates: &Rates) -> u64 {
     targets(cells).iter().map(|t| space_of(study, t, rates).prepared_bytes).sum()
 }
 
-/// Bytes that steady state writes first.
-fn precondition_bytes(study: &Study, targets: &[&str], traits: &[WorkloadTraits], rates: &Rates) -> u64 {
-    let preconditioned = targets.iter().filter(|t| study.preconditions(t, traits, &rates.refilled_targets)).count();
-    preconditioned as u64 * study.target_bytes()
+/// Bytes that steady state writes before the first rounds of its groups.
+fn precondition_bytes(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> u64 {
+    let of = |group: &Vec<Cell>| study.preconditions(group, traits, &rates.refilled_targets).len() as u64;
+    study.groups().iter().map(of).sum::<u64>() * study.target_bytes()
 }
 
 /// The write budget in bytes; no end where no cell is on a disk.

@@ -5,6 +5,7 @@
 //! with it) run next to each other, so that drift hits both sides alike. Every second
 //! round is the mirror image of the one before it, so that over two rounds each cell of a group
 //! ran as often before as after each other; the pair's own order is drawn from the seed.
+//! A study that asks for steady state runs one group after another instead, each until it is done.
 //! Rounds are dealt to boots in blocks ([`super::Repeat::rounds_per_boot`]): changing the side
 //! means a boot, and what a boot brings by luck must differ between the pairs.
 
@@ -49,7 +50,7 @@ pub struct Progress<'a> {
     pub skipped: &'a BTreeSet<String>,
     /// Share of its baseline so far of each compared cell, by key: see [`crate::summary::shares`].
     pub shares: &'a BTreeMap<String, Ratio>,
-    /// Control cells that round 0 called for ([`super::controls`]); they run from round 1 on.
+    /// Control cells that a group's first round called for ([`super::controls`]); they run from its second on.
     pub controls: &'a [Control],
     /// Keys of native writing cells whose disk is not steady yet; empty unless the study asks for
     /// steady state: see [`crate::summary::steady`].
@@ -139,30 +140,47 @@ pub fn next(study: &Study, progress: &Progress<'_>) -> Step {
     if let Some(reason) = budget(study, progress.spent) {
         return Step::Done(reason);
     }
-    let last = progress.done.iter().map(|s| s.round).max();
-    let ran: BTreeSet<&str> = progress.done.iter().filter(|s| Some(s.round) == last).map(|s| s.cell.as_str()).collect();
-    let controlled = with_controls(&open, progress);
+    for turn in turns(study, open) {
+        if let Some((cell, round)) = in_turn(study, &turn, progress) {
+            let (boot, starts) = boot_for(study, progress, round);
+            return if starts { Step::Boot { boot } } else { Step::Run { cell, round, boot } };
+        }
+    }
+    Step::Done(DoneReason::MaxPairs)
+}
+
+/// What takes its turn together: all that is open, round by round; in a study that asks for steady state one group after
+/// another, each until it is done, since what one workload leaves behind is another's past.
+fn turns(study: &Study, open: Vec<Vec<Cell>>) -> Vec<Vec<Vec<Cell>>> {
+    match study.repeat.steady_state {
+        true => open.into_iter().map(|group| vec![group]).collect(),
+        false => vec![open],
+    }
+}
+
+/// The next cell of a turn and its round; `None` where it had its most rounds.
+fn in_turn(study: &Study, open: &[Vec<Cell>], progress: &Progress<'_>) -> Option<(Cell, u32)> {
+    let controlled = with_controls(open, progress);
+    let own: BTreeSet<String> = match study.repeat.steady_state {
+        true => study.groups_of(open).chain(controlled.iter().flatten().cloned()).map(|cell| cell.key()).collect(),
+        false => progress.done.iter().map(|s| s.cell.clone()).collect(),
+    };
+    let done: Vec<&SampleKey> = progress.done.iter().filter(|s| own.contains(&s.cell)).collect();
+    let following = || progress.done.iter().map(|s| s.round).max().map_or(0, |round| round.saturating_add(1));
+    let first = done.iter().map(|s| s.round).min().unwrap_or_else(following);
+    let last = done.iter().map(|s| s.round).max();
     let missing = |round: u32, ran: &BTreeSet<&str>| {
-        let cells = if round == 0 { &open } else { &controlled };
+        let cells = if round == first { open } else { &controlled[..] };
         order(cells, round).into_iter().find(|cell| !ran.contains(cell.key().as_str())).cloned()
     };
-    let (round, cell) = match last.and_then(|round| Some((round, missing(round, &ran)?))) {
-        Some(found) => found,
-        None => {
-            let round = last.map_or(0, |round| round.saturating_add(1));
-            if round >= study.repeat.max_pairs {
-                return Step::Done(DoneReason::MaxPairs);
-            }
-            match missing(round, &BTreeSet::new()) {
-                Some(cell) => (round, cell),
-                None => return Step::Done(DoneReason::Converged),
-            }
+    if let Some(last) = last {
+        let ran = done.iter().filter(|s| s.round == last).map(|s| s.cell.as_str()).collect();
+        if let Some(cell) = missing(last, &ran) {
+            return Some((cell, last));
         }
-    };
-    match boot_for(study, progress, round) {
-        (boot, true) => Step::Boot { boot },
-        (boot, false) => Step::Run { cell, round, boot },
     }
+    let round = following();
+    (round - first < study.repeat.max_pairs).then(|| Some((missing(round, &BTreeSet::new())?, round)))?
 }
 
 /// Why no group is open: all is known, unless cells were left out.

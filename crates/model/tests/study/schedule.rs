@@ -24,6 +24,33 @@ fn a_group_goes_on_until_its_disk_is_steady() {
     assert!(rounds(&done, other) < 8, "{done:?}");
     let (done, reason) = play_until_steady(&small, |_, n| known(n), None, |key, _| key != native);
     assert_eq!((reason, rounds(&done, native)), (DoneReason::MaxPairs, small.repeat.max_pairs));
+    let guest = "device/qemu/virtio-blk,none,native/rand-read-1";
+    assert_eq!(rounds(&done, guest), small.repeat.min_pairs, "the next workload has its turn all the same");
+}
+
+/// With steady state one workload runs at a time, as its specification has it: what one leaves behind is no part of
+/// another's rounds. Dying changes nothing of that.
+#[test]
+fn with_steady_state_one_group_follows_another() {
+    let small = study(&SMALL.replacen("max_pairs = ", "steady_state = true\nmax_pairs = 1", 1));
+    let steady = |_: &str, n: u32| n >= 6;
+    let (done, reason) = play_until_steady(&small, |_, n| known(n), None, steady);
+    assert_eq!(reason, DoneReason::Converged);
+    let order: Vec<bool> = done.iter().map(|s| s.cell.ends_with("seq-write")).collect();
+    assert_eq!((order[0], order.windows(2).filter(|w| w[0] != w[1]).count()), (true, 1), "{done:?}");
+    let rounds = |writes: bool| done.iter().filter(move |s| s.cell.ends_with("seq-write") == writes).map(|s| s.round);
+    assert_eq!((rounds(true).min(), rounds(true).max()), (Some(0), Some(5)));
+    assert_eq!(rounds(false).min(), Some(6), "no round has two workloads");
+    let plain = |s: &[SampleKey]| s.iter().map(|k| (k.cell.clone(), k.round)).collect::<Vec<_>>();
+    for lose in 1..20 {
+        let (broken, _) = play_until_steady(&small, |_, n| known(n), Some(lose), steady);
+        assert_eq!(plain(&done), plain(&broken), "{lose}");
+    }
+    // Each group has boots of its own, and what it writes over once more.
+    let of = |small: &_| estimate(small, &traits(), &rates());
+    let (staged, plain) = (of(&small), of(&study(SMALL)));
+    assert!(staged.min_seconds > plain.min_seconds + rates().boot_seconds, "{staged:?} {plain:?}");
+    assert_eq!(staged.precondition_bytes_written, small.target_bytes());
 }
 
 /// Native cells alone boot nothing and run the fewest rounds: the plan says as much.

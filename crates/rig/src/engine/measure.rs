@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use vmio_model::cell::Cell;
 use vmio_model::result::{DeviceUse, Run, Sample, Skipped};
 use vmio_model::stats::Ratio;
-use vmio_model::study::control::{controls, logical_blocks};
+use vmio_model::study::control::{Control, controls, logical_blocks};
 use vmio_model::study::plan::budget_bytes;
 use vmio_model::study::plan::spans::hard_bytes;
 use vmio_model::study::schedule;
@@ -23,6 +23,15 @@ pub trait Rig {
     fn boot(&mut self, boot: u32) -> anyhow::Result<()>;
     /// Runs one cell, probes around it.
     fn cell(&mut self, cell: &Cell, round: u32, boot: u32) -> anyhow::Result<Sample>;
+    /// Writes over what a group's cells write to, before its first round: the study asks for steady state. A reason to
+    /// end the run, if there is one.
+    fn precondition(&mut self, _group: &[Cell]) -> anyhow::Result<Option<String>> {
+        Ok(None)
+    }
+    /// Bytes that this writes.
+    fn precondition_bytes(&self, _group: &[Cell]) -> u64 {
+        0
+    }
     /// A reason to stop now: the other guests on the host suffer (`--gentle`).
     fn must_stop(&mut self) -> Option<String> {
         None
@@ -104,6 +113,9 @@ pub fn measure(
     let mut lost_bytes = 0;
     // Cells left out whose guests were looked for.
     let mut looked_at = 0;
+    let groups = if study.repeat.steady_state { study.groups() } else { Vec::new() };
+    // Those whose targets were brought into the state that their cells are to find.
+    let mut conditioned = BTreeSet::new();
     loop {
         if run.skipped.len() != looked_at {
             for skipped in without_baseline(study, run) {
@@ -162,6 +174,17 @@ pub fn measure(
             Step::Run { cell, .. } if now.bytes_written.saturating_add(rig.most_bytes(&cell)) > budget_bytes(study) => {
                 return Ok(Ended::Done(DoneReason::ByteBudget));
             }
+            Step::Run { cell, .. }
+                if let Some(at) = turn_of(&groups, &controls, &cell)
+                    && conditioned.insert(at) =>
+            {
+                if now.bytes_written.saturating_add(rig.precondition_bytes(&groups[at])) > budget_bytes(study) {
+                    return Ok(Ended::Done(DoneReason::ByteBudget));
+                }
+                if let Some(reason) = rig.precondition(&groups[at])? {
+                    return Ok(Ended::Stopped(reason));
+                }
+            }
             Step::Run { cell, round, boot: number } => {
                 tell(Event::Cell(&cell, round));
                 match rig.cell(&cell, round, number) {
@@ -203,6 +226,12 @@ pub fn measure(
             }
         }
     }
+}
+
+/// The place of the group that a cell is of: its own, or that of the guest that it explains.
+fn turn_of(groups: &[Vec<Cell>], controls: &[Control], cell: &Cell) -> Option<usize> {
+    let explains = |group: &Vec<Cell>| controls.iter().any(|c| c.cell == *cell && group.contains(&c.of));
+    groups.iter().position(|group| group.contains(cell)).or_else(|| groups.iter().position(explains))
 }
 
 /// Cells that were not tried and will not be, since what they are compared with is left out.

@@ -70,6 +70,7 @@ pub fn run(job: &Job<'_>, run: &mut Run, tell: &mut dyn FnMut(Event<'_>)) -> any
             journal: Arc::clone(journal),
             placed: planned.placed.clone(),
             cost: &planned.cost,
+            traits: &planned.traits,
             force: job.force,
             pace: planned.gentle.then_some(job.gentle_share),
             watcher,
@@ -89,9 +90,6 @@ pub fn run(job: &Job<'_>, run: &mut Run, tell: &mut dyn FnMut(Event<'_>)) -> any
     let ended = (|| {
         if planned.gentle {
             machine.be_gentle(job.gentle_share)?;
-        }
-        if let Some(reason) = machine.precondition(&planned.traits, &planned.cost.rates.refilled_targets)? {
-            return Ok(Ended::Stopped(reason));
         }
         let began = Instant::now();
         let seconds = || began.elapsed().as_secs_f64();

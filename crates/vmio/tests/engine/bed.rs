@@ -54,6 +54,8 @@ pub struct Fake<'a> {
     /// Boots and cells as they were asked for.
     pub boots: Vec<u32>,
     pub cells: Vec<(String, u32, u32)>,
+    /// Groups whose targets were written over, by their first cell, with the samples taken before.
+    pub preconditioned: Vec<(String, usize)>,
     /// Whether this attempt at a cell fails; attempts are counted from 1.
     pub fails: Option<Fails<'a>>,
     pub attempts: BTreeMap<String, u32>,
@@ -123,6 +125,16 @@ impl Rig for Fake<'_> {
             foreign: Default::default(),
             marks: Vec::new(),
         })
+    }
+
+    fn precondition(&mut self, group: &[Cell]) -> anyhow::Result<Option<String>> {
+        self.preconditioned.push((group[0].key(), self.taken));
+        self.beside_bytes += self.precondition_bytes(group);
+        Ok(None)
+    }
+
+    fn precondition_bytes(&self, _: &[Cell]) -> u64 {
+        1 << 30
     }
 
     fn most_bytes(&self, _: &Cell) -> u64 {

@@ -64,6 +64,35 @@ fn all_known_ends_the_run() {
     assert!(rig.cells.is_empty() && rig.boots.is_empty());
 }
 
+/// Steady state is judged one workload at a time: before each its targets are written over, once, within the budget.
+#[test]
+fn with_steady_state_each_workload_begins_on_targets_written_over() {
+    let mut steady = study();
+    steady.repeat.steady_state = true;
+    let bed = Bed::new(&steady);
+    let mut rig = Fake::default();
+    assert_eq!(bed.go(study::next, &mut rig).0.unwrap(), Ended::Done(DoneReason::MaxPairs));
+    let (appends, writes) = ("device/native/durable-append", "device/native/seq-write");
+    let cut = rig.cells.iter().position(|(key, ..)| key.ends_with("seq-write")).unwrap();
+    assert!(rig.cells[cut..].iter().all(|(key, ..)| key.ends_with("seq-write")), "one after the other");
+    assert_eq!(rig.preconditioned, [(appends.to_owned(), 0), (writes.to_owned(), cut)]);
+    for sample in bed.run().samples {
+        assert_eq!(sample.round >= steady.repeat.max_pairs, sample.cell.workload() == "seq-write", "{}", sample.round);
+    }
+    // A new process finds new targets: the one that it goes on with is written over again.
+    let bed = Bed::new(&steady);
+    bed.go(study::next, &mut Fake { stop_after: Some(cut + 2), ..Fake::default() }).0.unwrap();
+    let mut rig = Fake::default();
+    bed.go(study::next, &mut rig).0.unwrap();
+    assert_eq!(rig.preconditioned, [(writes.to_owned(), 0)]);
+    // What would go over the budget is not begun.
+    steady.repeat.max_gib_written = Some(1.5);
+    let bed = Bed::new(&steady);
+    let mut rig = Fake::default();
+    assert_eq!(bed.go(study::next, &mut rig).0.unwrap(), Ended::Done(DoneReason::ByteBudget));
+    assert!(rig.preconditioned.len() == 1 && rig.beside_bytes == 1 << 30, "{:?}", rig.preconditioned);
+}
+
 #[test]
 fn noise_runs_each_cell_against_itself_in_adjacent_pairs() {
     let (study, bed) = (study(), Bed::new(&study()));

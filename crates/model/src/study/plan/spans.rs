@@ -7,9 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{
-    OWN_CONTROLS, Rates, SMALL_BLOCK, budget_bytes, jobs, precondition_bytes, refills, seconds_of, targets, writes,
-};
+use super::{OWN_CONTROLS, Rates, SMALL_BLOCK, budget_bytes, jobs, precondition_bytes, refills, seconds_of, writes};
 use crate::cell::Cell;
 use crate::result::WorkloadTraits;
 use crate::study::{MIB, Study};
@@ -70,7 +68,7 @@ pub(super) fn of(
             whole,
         }
     };
-    let before = making_bytes + precondition_bytes(study, &targets(cells), traits, rates);
+    let before = making_bytes + precondition_bytes(study, traits, rates);
     let needs = |spans: &Spans| {
         let prepare = before + spans.probes(cells, rates);
         spans.most_bytes(study, cells, rates, prepare, study.repeat.min_pairs)

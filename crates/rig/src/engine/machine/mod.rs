@@ -55,6 +55,8 @@ const QEMU_OWN_MIB: u64 = 512;
 /// What is there for the length of a run.
 pub struct Machine<'a> {
     study: &'a Study,
+    /// What its workloads are like.
+    traits: &'a [WorkloadTraits],
     store: &'a dyn Store,
     run: i64,
     local: Arc<dyn Node>,
@@ -187,29 +189,19 @@ impl Machine<'_> {
         Ok(Some(gentle))
     }
 
-    /// Where the study asks for steady state: writes each target that a cell writes to once more.
-    /// The specification writes twice the device's capacity; making a target wrote it once already.
-    /// Those that lose their data when a cell writes to them (`refilled`) are left out. Returns a reason
-    /// to end the run, if there is one.
-    pub fn precondition(&mut self, traits: &[WorkloadTraits], refilled: &[String]) -> anyhow::Result<Option<String>> {
-        let written = self.write_once_more(traits, refilled);
-        match self.blame(written) {
-            Err(_) if self.sick.is_some() => Ok(self.sick.clone()),
-            Err(_) if self.exchanged.is_some() => Ok(self.exchanged.clone()),
-            other => other,
-        }
-    }
-
-    fn write_once_more(&mut self, traits: &[WorkloadTraits], refilled: &[String]) -> anyhow::Result<Option<String>> {
-        let study = self.study;
-        let targets: Vec<String> = self.targets.keys().cloned().collect();
-        for target in targets.into_iter().filter(|t| study.preconditions(t, traits, refilled)) {
+    /// Writes over each target that cells of the group write to. The specification writes twice the device's capacity;
+    /// making a target, and the workloads before, wrote it already.
+    fn write_once_more(&mut self, group: &[Cell]) -> anyhow::Result<Option<String>> {
+        for target in self.study.preconditions(group, self.traits, &self.refilled) {
+            if !self.targets.contains_key(&target) {
+                continue;
+            }
             if let Some(reason) = self.must_stop() {
                 return Ok(Some(reason));
             }
             let mib = self.study.target_bytes() >> 20;
             (self.progress)(&format!("steady state: writing {mib} MiB over the target {target}"));
-            let cell = Cell::on("native", target, None, PRECONDITION);
+            let cell = Cell::on("native", &target, None, PRECONDITION);
             let caps = self.caps_of(&cell)?;
             let seconds = (self.study.target_bytes() / PRECONDITION_LEAST_RATE).max(60) as f64;
             let terms = Terms { seconds, most_bytes: Some(u64::MAX), caps: &caps };
@@ -315,6 +307,20 @@ impl Rig for Machine<'_> {
             self.observe(cell, (round, boot), terms)
         });
         self.blame(measured)
+    }
+
+    fn precondition(&mut self, group: &[Cell]) -> anyhow::Result<Option<String>> {
+        let written = self.write_once_more(group);
+        match self.blame(written) {
+            Err(_) if self.sick.is_some() => Ok(self.sick.clone()),
+            Err(_) if self.exchanged.is_some() => Ok(self.exchanged.clone()),
+            other => other,
+        }
+    }
+
+    fn precondition_bytes(&self, group: &[Cell]) -> u64 {
+        let targets = self.study.preconditions(group, self.traits, &self.refilled).len() as u64;
+        targets * self.study.target_bytes()
     }
 
     fn written_beside(&self) -> u64 {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use vmio_look::backing::{Backing, write_cache};
 use vmio_model::cell::{Cell, Side};
-use vmio_model::result::{Run, Skipped};
+use vmio_model::result::{Run, Skipped, WorkloadTraits};
 use vmio_model::study::Study;
 use vmio_model::study::plan::Plan;
 use vmio_model::summary::durability::{FILE_SERVER, WRITE_CACHE};
@@ -42,6 +42,8 @@ pub struct Parts<'a> {
     pub placed: Option<Placed>,
     /// What the run costs: how much each cell may write, and what making the targets writes.
     pub cost: &'a Plan,
+    /// What the study's workloads are like.
+    pub traits: &'a [WorkloadTraits],
     /// Use it whatever it holds.
     pub force: bool,
     /// `--gentle`: share of the time in which writing targets out keeps the disk busy.
@@ -112,6 +114,7 @@ impl<'a> Machine<'a> {
         let qemu = qemu_share(study, false, &*local);
         let mut machine = Machine {
             study,
+            traits: parts.traits,
             store,
             run: run.id,
             targets,

@@ -183,6 +183,7 @@ impl Bed {
             paths: BTreeMap::new(),
             bed: None,
             study: &self.study,
+            traits: &[],
             store: &self.memory,
             run: 1,
             local: self.node.clone(),

@@ -132,8 +132,8 @@ pub fn text(plan: &Planned) -> String {
         row(
             "steady",
             format!(
-                "{} written first, once more over each target; then writing cells go on until five rounds agree \
-                 (range 20 %, slope 10 %), at most {} rounds or the budget",
+                "one workload at a time, {} written over their targets before; writing ones go on until five rounds \
+                 agree (range 20 %, slope 10 %), at most {} rounds each or the budget",
                 gib(c.precondition_bytes_written),
                 c.max_rounds
             ),
