@@ -6,6 +6,7 @@ mod build;
 pub mod compare;
 pub mod durability;
 pub mod explain;
+pub mod grade;
 mod headline;
 mod judge;
 mod rows;
@@ -27,6 +28,7 @@ pub use build::{answers, repeat_of, summarise};
 pub use compare::{Comparison, compare};
 pub use durability::Durability;
 pub use explain::Explanation;
+pub use grade::{Grade, Graded, Reservation, TellsApart};
 pub(crate) use headline::percent;
 pub use judge::{FAIRNESS, Judge, judge_of};
 pub(crate) use shares::overall;
@@ -67,6 +69,9 @@ pub struct Summary {
     pub cells: Vec<CellRow>,
     /// Cells against their baselines, in the same order.
     pub shares: Vec<Share>,
+    /// What this machine can tell apart; `None` before a second round, and where nothing is compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tells_apart: Option<TellsApart>,
     /// Guest cells that control cells explain.
     #[serde(default)]
     pub explained: Vec<Explanation>,
@@ -242,6 +247,9 @@ pub struct Share {
     pub converged: bool,
     /// `converged`, or why not, in words.
     pub verdict: String,
+    /// How far it can be relied on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graded: Option<Graded>,
     /// Rounds whose ratio is an outlier: kept, and shown.
     pub outlier_rounds: Vec<u32>,
 }

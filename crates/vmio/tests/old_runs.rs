@@ -19,7 +19,7 @@ use vmio_model::summary::explain::Differs;
 const RUNS: [(&str, i64); 3] = [("quick", 2), ("shafer2010-storage", 5), ("async-reads", 6)];
 
 /// What is new within a document, by the names of the keys that lead to it.
-const ADDED: [&str; 9] = [
+const ADDED: [&str; 11] = [
     "cells/figures",
     "explained/guest",
     "explained/links",
@@ -29,6 +29,8 @@ const ADDED: [&str; 9] = [
     "paper_tables/readings",
     "paper_tables/rows/ours/cache",
     "shares/figures",
+    "shares/graded",
+    "tells_apart",
 ];
 
 /// What a document of then would be, were only cells written as they are now.

@@ -72,9 +72,12 @@ fn a_share_that_did_not_converge_is_no_figure() {
     let known = report.summary.shares.len() - open.len();
     assert!(!open.is_empty() && known > 0, "the fixture has both kinds");
     let text = report::text(&report, Style::PLAIN);
-    assert_eq!(text.lines().filter(|l| l.trim_end().contains("   not converged  ")).count(), open.len());
+    assert_eq!(text.lines().filter(|l| l.trim_end().contains(" not converged C  ")).count(), open.len());
     let html = report::html(&report);
-    assert_eq!(html.matches("<td><span class=\"tag\">not converged</span></td>").count(), open.len());
+    assert_eq!(
+        html.matches("<td><span class=\"tag\">not converged</span><strong> C</strong></td>").count(),
+        open.len()
+    );
     assert!(!report.findings.is_empty());
     for share in open {
         let value = share.share_ratio.value;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::rows::row;
 use super::shares::share;
-use super::{CellRow, SCHEMA_VERSION, Share, Summary, explain, headline, steady};
+use super::{CellRow, SCHEMA_VERSION, Share, Summary, explain, grade, headline, steady};
 use crate::cell::{Baseline, Cell};
 use crate::kind::RunKind;
 use crate::modelled::ModelledDisk;
@@ -59,14 +59,15 @@ pub fn summarise(run: &Run) -> Summary {
     // Controls were chosen by the first round, whether it counts or not.
     let controls = explain::of_run(run);
     let first: BTreeSet<&Cell> = run.samples.iter().filter(|s| s.round == 0).map(|s| &s.cell).collect();
+    let named = toml::from_str::<Study>(&run.study_toml).map(|study| study.cells()).unwrap_or_default();
     let asked = stored_repeat(&run.study_toml).is_some_and(|r| r.steady_state);
     let steady = if asked { steady::states(&run.samples, &run.workloads) } else { Vec::new() };
     let run = &*steady::settled_run(run);
     let ran = cells(&run.samples);
     let mut rows: Vec<CellRow> = ran.iter().map(|cell| row(run, cell)).collect();
-    // One that ran in the first round is the study's own too.
+    // One that the study names, or that ran in the first round, is its own too.
     for row in rows.iter_mut().filter(|row| controls.iter().any(|control| control.cell == row.cell)) {
-        row.control = !first.contains(&row.cell);
+        row.control = !first.contains(&row.cell) && !named.contains(&row.cell);
     }
     let baseline = baseline_of(&run.study_toml);
     // What explains a share has none of its own: the study did not ask for it.
@@ -88,6 +89,7 @@ pub fn summarise(run: &Run) -> Summary {
         explained: explain::explain(run, &controls, &convergence),
         convergence,
         cells: rows,
+        tells_apart: grade::tells_apart(run, &shares, &baseline),
         shares,
         steady,
         baseline,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::build::cells;
+use super::grade::grade;
 use super::judge::{Collected, Judge, Which, as_many, collect, judge_between, judge_of, of_lead};
 use super::{CellNoise, FigureShare, Share};
 use crate::cell::{Baseline, Cell};
@@ -97,6 +98,10 @@ pub(super) fn share(run: &Run, cell: &Cell, baseline: &Baseline, rule: &Converge
     let rounds = pairs(&run.samples, &base, cell, |s| judge.rising(s));
     let ratio = paired_ratio(&unrounded(&rounds))?;
     let latency = pairs(&run.samples, &base, cell, |s| s.result.latency()?.at(50.0));
+    let converged = converged(&ratio, rule);
+    let outlier_rounds: Vec<u32> =
+        stats::outlying_pairs(&unrounded(&rounds)).into_iter().map(|i| rounds[i].0).collect();
+    let graded = grade(run, (&base, cell), (&ratio, converged, !outlier_rounds.is_empty()), rule);
     Some(Share {
         key: cell.key(),
         baseline: base.key(),
@@ -105,9 +110,10 @@ pub(super) fn share(run: &Run, cell: &Cell, baseline: &Baseline, rule: &Converge
         latency_p50_ratio: paired_ratio(&unrounded(&latency)),
         figures: figure_shares(run, &judge, &base, cell),
         figure: judge.figure.name,
-        converged: converged(&ratio, rule),
+        converged,
         verdict: verdict(&ratio, rule),
-        outlier_rounds: stats::outlying_pairs(&unrounded(&rounds)).into_iter().map(|i| rounds[i].0).collect(),
+        graded: Some(graded),
+        outlier_rounds,
     })
 }
 

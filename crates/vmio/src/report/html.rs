@@ -55,6 +55,13 @@ fn mended(run: &Run) -> Html {
 }
 
 fn headline(report: &Report<'_>) -> Html {
+    html! {
+        (overall(report))
+        @if let Some(told) = &report.summary.tells_apart { p { (told.text) } }
+    }
+}
+
+fn overall(report: &Report<'_>) -> Html {
     let Some(h) = &report.summary.headline else {
         return html! { div.head { p { (report.versus.no_headline(&report.summary)) } } };
     };

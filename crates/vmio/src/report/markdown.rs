@@ -33,6 +33,7 @@ pub fn markdown(report: &Report<'_>) -> String {
         }
         None => put(format!("{}\n", plain(&report.versus.no_headline(summary)))),
     }
+    summary.tells_apart.iter().for_each(|told| put(format!("{}\n", plain(&told.text))));
     if let Some(statement) = &summary.statement {
         put(format!("> **Note.** {}\n", plain(statement)));
     }

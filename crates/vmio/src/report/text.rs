@@ -161,6 +161,9 @@ impl Out {
             }
             None => self.paragraph("", 0, &report.versus.no_headline(summary)),
         }
+        if let Some(told) = &summary.tells_apart {
+            self.paragraph("", 0, &told.text);
+        }
         self.line("");
     }
 

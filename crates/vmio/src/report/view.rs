@@ -8,7 +8,7 @@ use vmio_model::figure::{Better, Form, Unit};
 use vmio_model::result::{Environment, Mark, Run, Skipped};
 use vmio_model::stats::Estimate;
 use vmio_model::summary::steady::Steady;
-use vmio_model::summary::{CellRow, Summary};
+use vmio_model::summary::{CellRow, Grade, Graded, Reservation, Share, Summary};
 
 use super::groups::{self, Row};
 use super::{Report, format};
@@ -30,6 +30,16 @@ pub fn notes(row: &Row<'_>) -> Vec<String> {
         if !share.converged {
             notes.push(format!("{}; so far {}", share.verdict, format::share(&share.share_ratio)));
         }
+        // Of one that is not known that is no news.
+        let noisy = |graded: &&Graded| graded.grade == Grade::B && graded.reservations.contains(&Reservation::Noise);
+        let graded = share.graded.as_ref().filter(noisy);
+        if let Some(noise) = graded.and_then(|graded| graded.noise_ratio) {
+            notes.push(format!(
+                "the baseline scatters: in {} rounds two cells like it may differ by {:.0} % by chance",
+                share.share_ratio.pairs,
+                (noise - 1.0) * 100.0
+            ));
+        }
         if row.of_first {
             notes.push("the share is that of the first actor: not as many work in the baseline".into());
         }
@@ -45,7 +55,7 @@ pub fn notes(row: &Row<'_>) -> Vec<String> {
 /// What the shares of a run are, in sentences.
 pub fn shares_are(report: &Report<'_>) -> String {
     let all = match report.versus.any() {
-        true => format!("Shares are geometric means of {} with 95 % intervals. ", report.versus.pairs()),
+        true => format!("Shares are geometric means of {} with 95 % intervals. {GRADES}", report.versus.pairs()),
         false => String::new(),
     };
     (all + &not_taken_for_granted(report)).trim_end().to_owned()
@@ -84,11 +94,20 @@ fn times(report: &Report<'_>) -> bool {
 /// What a row gets of its baseline, in a column; empty where it is compared with nothing.
 pub fn share(row: &Row<'_>) -> String {
     match row.share {
-        Some(s) if s.converged => format::share(&s.share_ratio),
-        Some(_) => "not converged".into(),
+        Some(s) if s.converged => format!("{}{}", format::share(&s.share_ratio), letter(s)),
+        Some(s) => format!("not converged{}", letter(s)),
         None => String::new(),
     }
 }
+
+/// The grade behind a share.
+pub fn letter(share: &Share) -> String {
+    share.graded.as_ref().map_or_else(String::new, |graded| format!(" {}", graded.grade))
+}
+
+/// What the grades mean.
+const GRADES: &str = "Grades: A is known to the wanted width; B too, but read the notes below it: marked samples, \
+    outliers, or a baseline that scatters; C is not known to that width. ";
 
 /// A round or boot as people count them: from 1, as in what is said of a run while it goes on.
 pub fn nth(from_0: u32) -> String {

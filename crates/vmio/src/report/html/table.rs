@@ -77,8 +77,8 @@ pub(super) fn share(row: &Row<'_>) -> Html {
     html! {
         td {
             @match row.share {
-                Some(s) if s.converged => { (format::share(&s.share_ratio)) },
-                Some(_) => { (not_converged()) },
+                Some(s) if s.converged => { (format::share(&s.share_ratio)) strong { (view::letter(s)) } },
+                Some(s) => { (not_converged()) strong { (view::letter(s)) } },
                 None => {},
             }
         }
