@@ -210,14 +210,32 @@ pub struct Device {
     pub flushes_per_second: Estimate,
 }
 
+/// By what clock the CPU time of the whole host was counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CpuClock {
+    /// That of processes, which is the one of the parts: of vmio's own and of the kernel's threads. The parts are no more
+    /// than the whole, but for ticks of 10 ms to which each process's time is rounded.
+    Processes,
+    /// The processors' ticks, in samples of older versions: the parts, which are exact, can add up to more.
+    Ticks,
+}
+
 /// CPU time of a cell over the work that it did, over all its samples together: over the amounts of bytes and of
 /// requests that its workload declares. Where several work that do not count the same there is none.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cpu {
-    /// Of the whole host for each GB (10^9 bytes) moved, or whatever else is done with bytes; 0 where none are counted.
+    /// Of the whole host for each GB (10^9 bytes) moved, or whatever else is done with bytes, without what other
+    /// processes took; 0 where none are counted.
     pub host_seconds_per_gigabyte: f64,
     /// Of the whole host for each request; `None` where requests are not counted.
     pub host_seconds_per_request: Option<f64>,
+    /// How the whole was counted.
+    pub clock: CpuClock,
+    /// What of the whole the kernel's threads ran for each GB, whoever it was for; `None` where that was not counted.
+    pub kernel_seconds_per_gigabyte: Option<f64>,
+    /// The same for each request.
+    pub kernel_seconds_per_request: Option<f64>,
     /// Of QEMU by thread role for each GB.
     pub role_seconds_per_gigabyte: BTreeMap<String, f64>,
     /// Of QEMU by thread role for each request.

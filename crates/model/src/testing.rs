@@ -284,6 +284,7 @@ fn sample(cell: &Planned, traits: &WorkloadTraits, figure: f64, round: u32) -> S
             }),
             &CpuUse {
                 host_seconds: 0.5,
+                kernel_seconds: None,
                 by_role: BTreeMap::from([("vcpu".into(), 0.25), ("iothread".into(), cell.iothread_seconds * seconds)]),
             },
         ),

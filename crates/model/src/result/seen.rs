@@ -125,8 +125,12 @@ impl DeviceUse {
 /// CPU seconds spent during a cell.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct CpuUse {
-    /// Of the whole host, without idle and iowait, less what processes of others took as far as that was seen.
+    /// Of the whole host without what processes of others took: by the clock of processes, that of vmio's own and of
+    /// the kernel's threads; where that was not read, the ticks of the processors.
     pub host_seconds: f64,
+    /// What of it the kernel's threads ran; `None` where the whole is told by ticks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_seconds: Option<f64>,
     /// Of QEMU by thread role (`vcpu`, `iothread`, `main`, `worker`); empty on the native side.
     pub by_role: BTreeMap<String, f64>,
 }
@@ -137,12 +141,29 @@ pub const BUSY: &str = "busy-seconds";
 pub const SHARE: &str = "share";
 /// The figure of processes: which part of what all processes ran in that time was theirs.
 pub const PART: &str = "part-of-busy";
+/// The figure of processes: seconds that vmio's own ran, guests and all.
+pub const OWN: &str = "own-seconds";
+/// The figure of processes: seconds that the kernel's threads ran, whoever it was for.
+pub const KERNEL: &str = "kernel-seconds";
 /// The label of a hypervisor's threads: what they are for.
 pub const ROLE: &str = "role";
 
 impl CpuUse {
-    /// From what probes gave: the host's processors, and the threads of all hypervisors by role.
+    /// From what probes gave: the host by the clock of processes where that was read, which is the one of its parts, too;
+    /// else by ticks. And the threads of all hypervisors by role.
     pub fn of(seen: &[Seen]) -> Self {
+        let mut all = Self::by_ticks(seen);
+        let here = seen.iter().filter(|s| s.node.is_empty() && s.watched == Watched::Others);
+        let told = here.filter_map(|s| Some((scalar(&s.figures, OWN)?, scalar(&s.figures, KERNEL)?)));
+        if let Some((own, kernel)) = told.reduce(|a, b| (a.0 + b.0, a.1 + b.1)) {
+            all.host_seconds = own + kernel;
+            all.kernel_seconds = Some(kernel);
+        }
+        all
+    }
+
+    /// The same with the host by its ticks, less the part that others had of what all processes ran.
+    pub fn by_ticks(seen: &[Seen]) -> Self {
         let mut all = CpuUse::default();
         let mut others: f64 = 0.0;
         for one in seen.iter().filter(|s| s.node.is_empty()) {
@@ -175,7 +196,14 @@ impl CpuUse {
         let roles = self.by_role.iter().map(|(role, seconds)| Reading::scalar(BUSY, *seconds).with(ROLE, role.clone()));
         let threads =
             (!self.by_role.is_empty()).then(|| seen(Watched::Hypervisor(hypervisor.to_owned()), roles.collect()));
-        std::iter::once(host).chain(threads).collect()
+        let processes = self.kernel_seconds.map(|kernel| Seen {
+            probe: "others".to_owned(),
+            ..seen(
+                Watched::Others,
+                vec![Reading::scalar(OWN, self.host_seconds - kernel), Reading::scalar(KERNEL, kernel)],
+            )
+        });
+        std::iter::once(host).chain(threads).chain(processes).collect()
     }
 }
 
@@ -190,7 +218,8 @@ mod tests {
 
     #[test]
     fn what_others_took_is_taken_off_the_hosts_time() {
-        let mut seen = CpuUse { host_seconds: 2.0, by_role: BTreeMap::from([("vcpu".into(), 0.5)]) }.seen("qemu");
+        let used = CpuUse { host_seconds: 2.0, by_role: BTreeMap::from([("vcpu".into(), 0.5)]), ..CpuUse::default() };
+        let mut seen = used.seen("qemu");
         let others = |part: f64| Seen {
             node: String::new(),
             watched: Watched::Others,
@@ -202,5 +231,31 @@ mod tests {
         assert!((cpu.host_seconds - 1.5).abs() < 1e-12 && cpu.by_role["vcpu"] == 0.5, "{cpu:?}");
         seen.push(others(1.0));
         assert_eq!(CpuUse::of(&seen).host_seconds, 0.0);
+    }
+
+    /// Ticks said less than the parts ran: the whole is told by the clock of the parts, and what of others' work the
+    /// ticks had in them plays no part.
+    #[test]
+    fn the_whole_has_the_clock_of_its_parts() {
+        let by_role = BTreeMap::from([("vcpu".to_owned(), 1.5), ("worker".to_owned(), 0.6)]);
+        let mut seen = CpuUse { host_seconds: 2.0, by_role, ..CpuUse::default() }.seen("qemu");
+        seen.push(Seen {
+            node: String::new(),
+            watched: Watched::Others,
+            probe: "others".into(),
+            figures: [(BUSY, 9.0), (PART, 0.25), (OWN, 2.2), (KERNEL, 0.3)]
+                .map(|(name, value)| Reading::scalar(name, value))
+                .into(),
+        });
+        let cpu = CpuUse::of(&seen);
+        assert!((cpu.host_seconds - 2.5).abs() < 1e-12 && cpu.kernel_seconds == Some(0.3), "{cpu:?}");
+        assert!(cpu.by_role.values().sum::<f64>() + 0.3 <= cpu.host_seconds);
+        let ticks = CpuUse::by_ticks(&seen);
+        assert!((ticks.host_seconds - 1.5).abs() < 1e-12 && ticks.kernel_seconds.is_none(), "{ticks:?}");
+        // What a probe elsewhere saw is another machine's.
+        seen.iter_mut().for_each(|s| s.node = "guest0".into());
+        assert_eq!(CpuUse::of(&seen), CpuUse::default());
+        // A use that is told by processes comes back as it was.
+        assert_eq!(CpuUse::of(&cpu.seen("qemu")), cpu);
     }
 }

@@ -138,7 +138,7 @@ fn line(share: &Share, baseline: &Baseline, cells: &[CellRow]) -> String {
 fn cost(share: &Share, cells: &[CellRow]) -> Option<String> {
     let row = |key: &str| cells.iter().find(|c| c.key == key);
     let (native, guest) = (row(&share.baseline)?, row(&share.key)?);
-    if !native.cell.is_native() || guest.cell.is_native() {
+    if !native.cell.is_native() || guest.cell.is_native() || native.cpu.clock != guest.cpu.clock {
         return None;
     }
     let (native, guest) = (native.cpu.host_seconds_per_request?, guest.cpu.host_seconds_per_request?);

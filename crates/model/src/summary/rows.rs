@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::durability::durability;
 use super::judge::{Collected, Judge, collect, judge_of};
-use super::{CellRow, Cpu, Device, DiskFigures, FigureRow, Percentile};
+use super::{CellRow, Cpu, CpuClock, Device, DiskFigures, FigureRow, Percentile};
 use crate::cell::Cell;
 use crate::figure::{Distribution, SAME_PERCENTILE, Unit, Value};
 use crate::result::{BANDWIDTH, CpuUse, DeviceUse, IOPS, Mark, Run, Sample, WorkloadTraits, amounts_of};
@@ -145,6 +145,13 @@ fn cpu(samples: &[&Sample], workloads: &[WorkloadTraits]) -> Cpu {
     let gigabytes: f64 = samples.iter().map(|s| amount(s, workloads, Unit::Bytes)).sum::<f64>() / GIGABYTE;
     let requests: f64 = samples.iter().map(|s| amount(s, workloads, Unit::Requests)).sum();
     let used: Vec<CpuUse> = samples.iter().map(|s| s.cpu()).collect();
+    // One clock for all: a run that an older version began goes on in its ticks.
+    let (clock, used) = match used.iter().all(|cpu| cpu.kernel_seconds.is_some()) {
+        true => (CpuClock::Processes, used),
+        false => (CpuClock::Ticks, samples.iter().map(|s| CpuUse::by_ticks(&s.seen)).collect()),
+    };
+    let kernel: Option<f64> = used.iter().map(|cpu| cpu.kernel_seconds).sum();
+    let kernel = kernel.filter(|_| !used.is_empty());
     let mut roles: BTreeMap<String, f64> = BTreeMap::new();
     for (role, seconds) in used.iter().flat_map(|cpu| &cpu.by_role) {
         *roles.entry(role.clone()).or_default() += seconds;
@@ -159,6 +166,9 @@ fn cpu(samples: &[&Sample], workloads: &[WorkloadTraits]) -> Cpu {
     Cpu {
         host_seconds_per_gigabyte: if gigabytes > 0.0 { host / gigabytes } else { 0.0 },
         host_seconds_per_request: (requests > 0.0).then(|| host / requests),
+        clock,
+        kernel_seconds_per_gigabyte: kernel.filter(|_| gigabytes > 0.0).map(|kernel| kernel / gigabytes),
+        kernel_seconds_per_request: kernel.filter(|_| requests > 0.0).map(|kernel| kernel / requests),
         role_seconds_per_gigabyte: per(gigabytes),
         role_seconds_per_request: per(requests),
     }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::result::{Accel, Mark};
+use crate::result::{Accel, CpuUse, Mark, Run, Watched};
 use crate::testing::{Bench, guest, native, virtio};
 
 mod actors;
@@ -49,6 +49,34 @@ fn rows_carry_units_and_marks() {
     assert!((row.cpu.role_seconds_per_gigabyte["vcpu"] - 0.25 / 0.48).abs() < 0.03);
     assert!(!row.latency_first);
     assert!(s.cell(&virtio("device", "durable-append").key()).unwrap().latency_first);
+}
+
+/// The whole is by the clock of its parts where all samples of the cell have it, and by ticks where one has not.
+#[test]
+fn a_row_has_one_clock() {
+    let cell = virtio("device", "seq-write");
+    let mut run = bench().device(&cell, 131_072.0, 2.5, 0.8).run();
+    let mine = |run: &mut Run, cpu: &CpuUse, all: bool| {
+        let samples = run.samples.iter_mut().filter(|s| s.cell == cell).skip(usize::from(!all));
+        samples.for_each(|s| s.seen.extend(cpu.seen("guest").into_iter().filter(|s| s.watched == Watched::Others)));
+    };
+    let exact = CpuUse { host_seconds: 0.8, kernel_seconds: Some(0.2), ..CpuUse::default() };
+    let whole = {
+        let mut run = run.clone();
+        mine(&mut run, &exact, true);
+        summarise(&run)
+    };
+    let cpu = &whole.cell(&cell.key()).unwrap().cpu;
+    assert_eq!(cpu.clock, CpuClock::Processes);
+    assert!((cpu.host_seconds_per_gigabyte - 0.8 / 0.48).abs() < 0.08, "{cpu:?}");
+    let kernel = cpu.kernel_seconds_per_gigabyte.unwrap();
+    assert!((kernel / cpu.host_seconds_per_gigabyte - 0.25).abs() < 1e-9, "{cpu:?}");
+    assert!(cpu.role_seconds_per_gigabyte.values().sum::<f64>() + kernel <= cpu.host_seconds_per_gigabyte, "{cpu:?}");
+    mine(&mut run, &exact, false);
+    let mixed = summarise(&run);
+    let cpu = &mixed.cell(&cell.key()).unwrap().cpu;
+    assert_eq!((cpu.clock, cpu.kernel_seconds_per_gigabyte), (CpuClock::Ticks, None));
+    assert!((cpu.host_seconds_per_gigabyte - 0.5 / 0.48).abs() < 0.05, "{cpu:?}");
 }
 
 #[test]

@@ -1,17 +1,23 @@
 //! What processes that are not vmio's own spent on the processors, by their `stat` before and after the cell. A cell
 //! on a network or in a processor has no disk at which the work of others would show.
 //!
-//! Vmio's own are the process that looks and all below it; their time is read by the same clock, so that the host's can
-//! be told apart in parts. Threads of the kernel are left out: whose work they do cannot be told. What ended in between
-//! is told by the time of its parent's children that have ended (proc_pid_stat(5), `cutime`); where the parent never
-//! waited for it, it is lost.
+//! Vmio's own are the process that looks and all below it. Their time and that of the kernel's threads are read by the same
+//! clock, which is the one of a guest's threads too ([`super::cpu`]): a process's time is the scheduler's own sum of what
+//! its threads ran (`sum_exec_runtime`; Linux kernel/sched/cputime.c, `cputime_adjust`), of which the ticks only say how
+//! much was in the kernel. So the whole is told in the measure of its parts. Whose work a thread of the kernel does cannot
+//! be told: it is a part by itself. What ended in between is told by the time of its parent's children that have ended
+//! (proc_pid_stat(5), `cutime`); where the parent never waited for it, it is lost. This clock is blind to interrupts that
+//! come while a processor idles, and where the kernel counts them apart (`CONFIG_IRQ_TIME_ACCOUNTING`) to all of them.
+//!
+//! The look begins before what reads files takes its first sample and ends after its last ([`super::watch`]), so that no
+//! part has a longer time than the whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use vmio_model::figure::{Figure, Reading, Unit};
-use vmio_model::result::{BUSY, PART, SHARE};
+use vmio_model::result::{BUSY, KERNEL, OWN, PART, SHARE};
 use vmio_node::linux::cpu;
 use vmio_node::linux::process::{self, Stat};
 use vmio_node::{Node, Reader};
@@ -26,7 +32,7 @@ impl Probe for Others {
         "others"
     }
     fn about(&self) -> &'static str {
-        "CPU seconds of processes that are not vmio's own, and which share of the processors that is; blind to what the kernel's own threads do for them"
+        "CPU seconds of processes that are not vmio's own, and which share of the processors that is; of vmio's own, and of the kernel's threads, whoever they work for; blind to interrupts of idle processors"
     }
     fn figures(&self, _: &Thing) -> Vec<Figure> {
         vec![
@@ -34,6 +40,8 @@ impl Probe for Others {
             Figure::amount(BUSY, Unit::Seconds),
             Figure::amount(SHARE, Unit::Ratio),
             Figure::amount(PART, Unit::Ratio),
+            Figure::amount(OWN, Unit::Seconds),
+            Figure::amount(KERNEL, Unit::Seconds),
         ]
     }
     fn sees(&self, thing: &Thing) -> bool {
@@ -65,7 +73,7 @@ impl Looking for Counted {
         let reader = self.node.reader();
         let processors = cpu::online(reader).len();
         let seconds = self.began.elapsed().as_secs_f64();
-        let (busy, ours) = self.before.spent_until(&Table::read(reader, self.than)?);
+        let Spent { others: busy, ours, kernel } = self.before.spent_until(&Table::read(reader, self.than)?);
         if processors == 0 || seconds <= 0.0 {
             return Err("the processors of this machine cannot be counted".into());
         }
@@ -77,6 +85,8 @@ impl Looking for Counted {
             Reading::scalar(BUSY, busy),
             Reading::scalar(SHARE, share),
             Reading::scalar(PART, part),
+            Reading::scalar(OWN, ours),
+            Reading::scalar(KERNEL, kernel),
         ])
     }
 }
@@ -89,8 +99,23 @@ struct One {
     own: f64,
     /// Seconds that those of its children ran that it has waited for.
     reaped: f64,
-    /// Whether it is vmio's own.
-    ours: bool,
+    whose: Whose,
+}
+
+/// Whose a process is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    Others,
+    Ours,
+    Kernel,
+}
+
+/// Seconds that were spent between two looks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Spent {
+    others: f64,
+    ours: f64,
+    kernel: f64,
 }
 
 /// All processes at one time, by number and beginning: numbers are used again.
@@ -108,21 +133,24 @@ impl Table {
     fn of(stats: impl IntoIterator<Item = String>, than: u32) -> Self {
         let mut all = BTreeMap::new();
         for text in stats {
-            let Some(stat) = Stat::parse(&text).filter(|stat| !stat.is_of_kernel()) else { continue };
+            let Some(stat) = Stat::parse(&text) else { continue };
             let (Some(start), Some(parent), Some(own), Some(reaped)) =
                 (stat.start_ticks(), stat.parent(), stat.run_seconds(), stat.reaped_seconds())
             else {
                 continue;
             };
-            all.insert((stat.number, start), One { parent, own, reaped, ours: false });
+            let whose = if stat.is_of_kernel() { Whose::Kernel } else { Whose::Others };
+            all.insert((stat.number, start), One { parent, own, reaped, whose });
         }
         let parents: BTreeMap<u32, u32> = all.iter().map(|((pid, _), one)| (*pid, one.parent)).collect();
-        all.iter_mut().for_each(|((pid, _), one)| one.ours = is_below(*pid, than, &parents));
+        let ours =
+            all.iter_mut().filter(|((pid, _), one)| one.whose != Whose::Kernel && is_below(*pid, than, &parents));
+        ours.for_each(|(_, one)| one.whose = Whose::Ours);
         Self(all)
     }
 
-    /// Seconds that others and vmio's own ran until then.
-    fn spent_until(&self, then: &Self) -> (f64, f64) {
+    /// Seconds that each of them ran until then.
+    fn spent_until(&self, then: &Self) -> Spent {
         let mut ended: BTreeMap<u32, f64> = BTreeMap::new();
         for (id, one) in &self.0 {
             if !then.0.contains_key(id) {
@@ -135,8 +163,8 @@ impl Table {
             let before = ended.get(&id.0).copied().unwrap_or(0.0);
             (now.own - was.own).max(0.0) + (now.reaped - was.reaped - before).max(0.0)
         };
-        let of = |ours: bool| then.0.iter().filter(|(_, now)| now.ours == ours).map(spent).sum();
-        (of(false), of(true))
+        let of = |whose: Whose| then.0.iter().filter(|(_, now)| now.whose == whose).map(spent).sum();
+        Spent { others: of(Whose::Others), ours: of(Whose::Ours), kernel: of(Whose::Kernel) }
     }
 }
 
@@ -178,17 +206,19 @@ mod tests {
         let at = |ticks: u32| {
             table([
                 stat(1, 0, 0, 0, 0, 1),
-                stat(2, 0, 0x0020_0000, ticks, 0, 1),
+                stat(2, 0, 0x0020_0000, 5 * ticks, 0, 1),
                 stat(40, 1, 0, 3 * ticks, 0, 5),
                 stat(50, 40, 0, 7 * ticks, 0, 9),
                 stat(51, 50, 0, 7 * ticks, 0, 9),
                 stat(52, 51, 0, 7 * ticks, 0, 9),
             ])
         };
-        let told: Vec<(u32, bool)> = at(1).0.iter().map(|((pid, _), one)| (*pid, one.ours)).collect();
-        assert_eq!(told, [(1, false), (40, false), (50, true), (51, true), (52, true)], "not the kernel's");
-        let (others, ours) = at(100).spent_until(&at(200));
-        assert!((others - 3.0).abs() < 1e-9 && (ours - 21.0).abs() < 1e-9, "{others} {ours}");
+        let told: Vec<(u32, Whose)> = at(1).0.iter().map(|((pid, _), one)| (*pid, one.whose)).collect();
+        let (others, ours) = (Whose::Others, Whose::Ours);
+        assert_eq!(told, [(1, others), (2, Whose::Kernel), (40, others), (50, ours), (51, ours), (52, ours)]);
+        let spent = at(100).spent_until(&at(200));
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+        assert!(near(spent.others, 3.0) && near(spent.ours, 21.0) && near(spent.kernel, 5.0), "{spent:?}");
     }
 
     #[test]
@@ -196,13 +226,13 @@ mod tests {
         // A child that had run 5 s ends after one more; another begins and ends; a third begins and runs on.
         let before = table([stat(1, 0, 0, 0, 0, 1), stat(40, 1, 0, 0, 0, 5), stat(41, 40, 0, 500, 0, 6)]);
         let after = table([stat(1, 0, 0, 0, 0, 1), stat(40, 1, 0, 0, 600 + 200, 5), stat(43, 40, 0, 50, 0, 8)]);
-        assert!((before.spent_until(&after).0 - 3.5).abs() < 1e-9);
+        assert!((before.spent_until(&after).others - 3.5).abs() < 1e-9);
         // Its number is used again: that one's time is its own.
         let again = table([stat(1, 0, 0, 0, 0, 1), stat(40, 1, 0, 0, 500, 5), stat(41, 40, 0, 10, 0, 9)]);
-        assert!((before.spent_until(&again).0 - 0.1).abs() < 1e-9);
+        assert!((before.spent_until(&again).others - 0.1).abs() < 1e-9);
         // Nobody waited for it: it takes nothing away from what others ran.
         let lost = table([stat(1, 0, 0, 100, 0, 1), stat(40, 1, 0, 0, 0, 5)]);
-        assert!((before.spent_until(&lost).0 - 1.0).abs() < 1e-9);
+        assert!((before.spent_until(&lost).others - 1.0).abs() < 1e-9);
     }
 
     /// Ends with the test, whatever becomes of it.
@@ -239,10 +269,12 @@ mod tests {
         let seen = looking.stop(&mut Vec::new()).unwrap();
         assert!(scalar(&seen, BUSY).unwrap() >= ran - 1e-6 && scalar(&seen, SHARE).unwrap() > 0.0, "{seen:?} of {ran}");
         let ours = Table::read(node.reader(), std::process::id()).unwrap();
-        let is_ours = |spinner: &Spinner| ours.0.iter().any(|((pid, _), one)| *pid == spinner.0.id() && one.ours);
+        let is_ours =
+            |spinner: &Spinner| ours.0.iter().any(|((pid, _), one)| *pid == spinner.0.id() && one.whose == Whose::Ours);
         assert!(is_ours(&one) && is_ours(&two));
         let part = scalar(&seen, PART).unwrap();
         assert!(part > 0.0 && part < 1.0, "both were at work: {seen:?}");
+        assert!(scalar(&seen, OWN).unwrap() > 0.0 && scalar(&seen, KERNEL).is_some(), "{seen:?}");
     }
 
     #[test]

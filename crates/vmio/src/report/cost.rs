@@ -4,9 +4,15 @@ use std::collections::BTreeSet;
 
 use vmio_model::figure::Unit;
 use vmio_model::result::{Watched, amounts_of};
-use vmio_model::summary::CellRow;
+use vmio_model::summary::{CellRow, CpuClock};
 
 use super::{Report, format, groups};
+
+/// What depth, busy and size of requests at the device mean.
+pub const LOAD: &str = "depth: requests in flight there on average over time, the sum of how long each took over the time \
+    (avgqu-sz). busy: share of time with any in flight (%util), which kernels since Linux 5.0 sample at clock ticks as \
+    requests start and end: too low or too high where they are short; and a device that serves many at once is not full \
+    at 100 %. As in iostat, requests without data (flushes) count, so their mean size can be below the block size.";
 
 /// Whether there is anything to say of what a cell cost: of a disk always, if only that it cannot be seen.
 pub fn any(row: &CellRow) -> bool {
@@ -21,9 +27,9 @@ pub fn rows<'a>(report: &'a Report<'_>) -> Vec<&'a CellRow> {
     shown.chain(controls).filter(|row| any(row)).collect()
 }
 
-/// What a cell cost in CPU time: of the whole host in seconds for each GB and as a time for each request, and of QEMU by
-/// thread role for each GB. Empty texts where nothing was counted.
-pub fn cpu(cell: &CellRow) -> [String; 3] {
+/// What a cell cost in CPU time: of the whole host in seconds for each GB and as a time for each request, and its parts for
+/// each GB: of QEMU by thread role, and of the kernel's threads. Empty texts where nothing was counted.
+pub fn cpu(cell: &CellRow) -> [String; 4] {
     let cpu = &cell.cpu;
     let counted = cpu.host_seconds_per_gigabyte > 0.0;
     let roles = cpu.role_seconds_per_gigabyte.iter().map(|(role, s)| format!("{role} {}", format::three(*s)));
@@ -31,14 +37,24 @@ pub fn cpu(cell: &CellRow) -> [String; 3] {
         if counted { format::three(cpu.host_seconds_per_gigabyte) } else { String::new() },
         cpu.host_seconds_per_request.map_or(String::new(), format::time),
         roles.collect::<Vec<_>>().join(", "),
+        cpu.kernel_seconds_per_gigabyte.map_or(String::new(), format::three),
     ]
 }
 
-/// Whether any of these has a figure for each GB, and for each request: what none has needs no column.
-pub fn counted<'a>(rows: impl Iterator<Item = &'a CellRow>) -> [bool; 2] {
-    rows.map(cpu).fold([false; 2], |[gigabytes, requests], [gigabyte, request, _]| {
-        [gigabytes || !gigabyte.is_empty(), requests || !request.is_empty()]
+/// Whether any of these has a figure for each GB, for each request, and of the kernel's threads: what none has needs no
+/// column.
+pub fn counted<'a>(rows: impl Iterator<Item = &'a CellRow>) -> [bool; 3] {
+    rows.map(cpu).fold([false; 3], |[gigabytes, requests, kernels], [gigabyte, request, _, kernel]| {
+        [gigabytes || !gigabyte.is_empty(), requests || !request.is_empty(), kernels || !kernel.is_empty()]
     })
+}
+
+/// The parts of the whole for each GB, in a line; empty where none was counted.
+pub fn parts(cell: &CellRow) -> String {
+    let [.., roles, kernel] = cpu(cell);
+    let told = [("QEMU", roles), ("kernel threads", kernel)].into_iter().filter(|(_, text)| !text.is_empty());
+    let told: Vec<String> = told.map(|(name, text)| format!("{name}: {text}")).collect();
+    if told.is_empty() { String::new() } else { format!("of it, s/GB: {}", told.join("; ")) }
 }
 
 /// What the columns of the CPU time mean. What is done with bytes is said as the workloads call it: disks move them.
@@ -55,12 +71,39 @@ pub fn meaning(report: &Report<'_>) -> String {
     let threads =
         "vcpu runs the guest, main is its event loop, iothread the event loop of a disk, worker does blocking I/O.";
     let by_thread = if bytes.is_empty() { String::new() } else { format!(" QEMU s/GB, by thread: {threads}") };
+    format!("{}: CPU time of the whole host{} {}.{by_thread}", names.join(" and "), less(report), over.join(" and "))
+        + &clocks(report)
+}
+
+/// What is not in the whole.
+fn less(report: &Report<'_>) -> &'static str {
     let seen = report.run.samples.iter().flat_map(|sample| &sample.seen);
-    let less = match seen.map(|seen| &seen.watched).any(|watched| *watched == Watched::Others) {
+    match seen.map(|seen| &seen.watched).any(|watched| *watched == Watched::Others) {
         true => ", less that of other processes,",
         false => "",
+    }
+}
+
+/// By what clock the whole is told beside its parts.
+fn clocks(report: &Report<'_>) -> String {
+    let rows = || report.summary.cells.iter().filter(|row| any(row) && row.samples > 0);
+    let [processes, ticks] =
+        [CpuClock::Processes, CpuClock::Ticks].map(|clock| rows().any(|row| row.cpu.clock == clock));
+    let one = match processes {
+        true => {
+            " The whole is told by the clock of its parts: what vmio's processes, guests and all, and the kernel's \
+             threads ran, whoever these worked for. Interrupts of idle processors are not in it."
+        }
+        false => "",
     };
-    format!("{}: CPU time of the whole host{less} {}.{by_thread}", names.join(" and "), over.join(" and "))
+    let other = match (ticks, processes) {
+        (true, true) => " Cells without kernel threads were counted in ticks: exact parts can add up to more.",
+        (true, false) => {
+            " The whole was counted in ticks, as older versions did: its parts, which are exact, can add up to more."
+        }
+        (false, _) => "",
+    };
+    format!("{one}{other}")
 }
 
 /// The amounts of this unit that the workloads of the cells with a cost declare, each once; of disks in one word.

@@ -113,11 +113,12 @@ fn cpu(report: &Report<'_>) -> Html {
     if rows.is_empty() && !report.summary.cells.is_empty() {
         return html! {};
     }
-    let [gigabytes, requests] = cost::counted(rows.iter().copied());
+    let [gigabytes, requests, kernel] = cost::counted(rows.iter().copied());
     html! {
         h2 { "CPU time" }
         details {
-            summary { "CPU seconds of the host, and of QEMU by thread role" }
+            summary { "CPU seconds of the host, of QEMU by thread role and of the kernel's threads" }
+            p.dim { (cost::meaning(report)) }
             div.scroll {
                 table {
                     thead {
@@ -126,16 +127,18 @@ fn cpu(report: &Report<'_>) -> Html {
                             @if gigabytes { th scope="col" { "Host, s/GB" } }
                             @if requests { th scope="col" { "Host, each request" } }
                             th.l scope="col" { "QEMU, s/GB" }
+                            @if kernel { th scope="col" { "Kernel threads, s/GB" } }
                         }
                     }
                     tbody {
                         @for cell in rows {
-                            @let [gigabyte, request, roles] = cost::cpu(cell);
+                            @let [gigabyte, request, roles, threads] = cost::cpu(cell);
                             tr {
                                 th scope="row" { (cell.key) }
                                 @if gigabytes { td { (gigabyte) } }
                                 @if requests { td { (request) } }
                                 td.l { (roles) }
+                                @if kernel { td { (threads) } }
                             }
                         }
                     }

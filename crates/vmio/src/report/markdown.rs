@@ -56,17 +56,23 @@ pub fn markdown(report: &Report<'_>) -> String {
     let cost = cost::rows(report);
     let counted = cost::counted(cost.iter().copied());
     if !cost.is_empty() || summary.cells.is_empty() {
-        let [a, b] = counted.map(|there| if there { "--:|" } else { "" });
+        let [a, b, c] = counted.map(|there| if there { "--:|" } else { "" });
         let title = |dashes: &str, title: &'static str| if dashes.is_empty() { "" } else { title };
         let (bytes, requests) = (title(a, " host, s/GB |"), title(b, " host, each request |"));
-        let head = format!("| cell |{bytes}{requests} QEMU by thread role, s/GB |\n|---|{a}{b}---|");
+        let kernel = title(c, " kernel threads, s/GB |");
+        let head = format!("| cell |{bytes}{requests} QEMU by thread role, s/GB |{kernel}\n|---|{a}{b}---|{c}");
         put(format!("\n## CPU time\n\n{head}"));
     }
     for cell in cost {
-        let [gigabyte, request, roles] = cost::cpu(cell);
-        let told = [gigabyte, request].into_iter().zip(counted).filter(|(_, there)| *there);
-        let told: String = told.map(|(text, _)| format!(" {text} |")).collect();
-        put(format!("| {} |{told} {} |", plain(&cell.key), plain(&roles)));
+        let [gigabyte, request, roles, threads] = cost::cpu(cell);
+        let [first, second, last] = counted;
+        let column = |text: String, there: bool| if there { format!(" {text} |") } else { String::new() };
+        let [gigabyte, request] = [column(gigabyte, first), column(request, second)];
+        put(format!("| {} |{gigabyte}{request} {} |{}", plain(&cell.key), plain(&roles), column(threads, last)));
+    }
+    let means = cost::meaning(report);
+    if counted.contains(&true) {
+        put(format!("\n{}", plain(&means)));
     }
     let mended = like::mended(run);
     if !mended.is_empty() {

@@ -190,7 +190,7 @@ pub fn sample(noise: &mut Noise, cell: Cell, traits: &WorkloadTraits, round: u32
         started_unix: 1.79e9 + f64::from(round) * 100.0,
         result: work.result(raw, command),
         beside: Vec::new(),
-        seen: seen_around(device, &CpuUse { host_seconds: 1.4 * seconds, by_role }),
+        seen: seen_around(device, &CpuUse { host_seconds: 1.4 * seconds, by_role, ..CpuUse::default() }),
         foreign: Foreign {
             before_bytes_per_second: 2048.0,
             before_ios_per_second: 0.5,

@@ -62,7 +62,7 @@ fn sample(noise: &mut Noise, cell: &Cell, traits: &WorkloadTraits, round: u32) -
         }
         .result(json!("FIXTURE"), "dd".into()),
         beside: Vec::new(),
-        seen: seen_around(Some(device), &CpuUse { host_seconds: seconds, by_role: BTreeMap::new() }),
+        seen: seen_around(Some(device), &CpuUse { host_seconds: seconds, ..CpuUse::default() }),
         foreign: Foreign::default(),
         marks: Vec::new(),
     }

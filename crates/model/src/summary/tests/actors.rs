@@ -91,7 +91,7 @@ fn processor_time_is_of_what_all_actors_count() {
     for (cell, said) in &cells {
         made = made.cell(cell, &said.iter().map(Vec::as_slice).collect::<Vec<_>>());
     }
-    let used = CpuUse { host_seconds: 3.0, by_role: [("vcpu".to_owned(), 1.5)].into() };
+    let used = CpuUse { host_seconds: 3.0, by_role: [("vcpu".to_owned(), 1.5)].into(), ..CpuUse::default() };
     made.run.samples.iter_mut().for_each(|sample| sample.seen = seen_around(None, &used));
     let s = summarise(&made.run);
     let cost = |i: usize| s.cell(&cells[i].0.key()).unwrap().cpu.clone();

@@ -3,6 +3,7 @@
 use vmio_model::stats::Estimate;
 
 use super::{curves, not_converged};
+use crate::report::cost;
 use crate::report::format::{self, spread, time};
 use crate::report::groups::{self, Group, Row};
 use crate::report::page::{Html, html};
@@ -53,7 +54,8 @@ fn words(report: &Report<'_>, groups: &[Group<'_>]) -> String {
     words += &view::shares_are(report).replace(" with 95 % intervals", "");
     if groups.iter().any(Group::on_disk) {
         words += " Request size, queue depth and busy are what the backing device saw; avgrq-sz counts sectors of 512 \
-            bytes.";
+            bytes. Queue ";
+        words += cost::LOAD;
     }
     words
 }

@@ -166,12 +166,12 @@ impl Out {
             self.title(&format!("{what}, {}", groups::named(of_thing[0])));
             let device = if on_disk { device_columns(["KiB", "depth", "busy"]) } else { String::new() };
             let rows = of_thing.iter().flat_map(|group| &group.rows).map(|row| row.cell);
-            let [gigabytes, requests] = cost::counted(rows);
+            let [gigabytes, requests, _] = cost::counted(rows);
             let title = |there: bool, title: &'static str| if there { title } else { "" };
             let titles = cpu_columns([title(gigabytes, "CPU s/GB"), title(requests, "CPU/req")]) + &device;
             self.line(&self.style.dim(&format!("{:COST_LABEL$}{titles}", "")));
             for row in of_thing.iter().flat_map(|group| &group.rows) {
-                let [gigabyte, request, roles] = cost::cpu(row.cell);
+                let [gigabyte, request, ..] = cost::cpu(row.cell);
                 let device = match view::device(row.cell) {
                     _ if !on_disk => String::new(),
                     Some([kib, depth, busy]) => device_columns([&kib, &depth, &busy]),
@@ -179,8 +179,9 @@ impl Out {
                 };
                 let label = format!("  {} {}", row.cell.cell.workload(), row.label);
                 self.labelled(&label, COST_LABEL, &(cpu_columns([&gigabyte, &request]) + &device));
-                if !roles.is_empty() {
-                    self.paragraph("      ", 6, &format!("QEMU s/GB: {roles}"));
+                let parts = cost::parts(row.cell);
+                if !parts.is_empty() {
+                    self.paragraph("      ", 6, &parts);
                 }
             }
             self.line("");
@@ -188,16 +189,17 @@ impl Out {
         if groups.is_empty() {
             return;
         }
-        let device = if groups.iter().any(|g| g.on_disk()) { AT_THE_DEVICE } else { "" };
+        let device = match groups.iter().any(|g| g.on_disk()) {
+            true => format!(
+                "KiB: mean request at the device (avgrq-sz, which counts sectors of 512 bytes). {} ",
+                cost::LOAD
+            ),
+            false => String::new(),
+        };
         self.paragraph("", 0, &format!("{device}{}", cost::meaning(report)));
         self.line("");
     }
 }
-
-/// What the columns of the device mean.
-const AT_THE_DEVICE: &str = "KiB: mean request at the device (avgrq-sz, which counts sectors of 512 bytes). depth: \
-    requests in flight there (avgqu-sz). busy: share of time with any in flight (%util). As in iostat, requests without \
-    data (flushes) count, so KiB can be below the block size. ";
 
 /// The head of the columns of a thing.
 fn head(group: &Group<'_>, versus: &Versus) -> String {
