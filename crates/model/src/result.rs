@@ -15,7 +15,7 @@ mod seen;
 mod traits;
 mod work;
 
-pub use seen::{BUSY, CpuUse, DeviceUse, KERNEL, OWN, PART, ROLE, SHARE, Seen, Watched, seen_around};
+pub use seen::{BUSY, CpuUse, DeviceUse, KERNEL, LONGEST_WAIT, OWN, PART, ROLE, SHARE, Seen, Watched, seen_around};
 pub use traits::{
     BANDWIDTH, DiskTraits, IOPS, LATENCY, READ, REQUESTS, WRITTEN, WorkloadTraits, amounts_of, figures_of,
 };
@@ -119,6 +119,8 @@ pub enum Mark {
     ProcessorsBusy,
     /// What reads through the page cache was read ahead otherwise than on a device of the run's own.
     ReadAhead,
+    /// A request at the disk took 10 s or more, or none of those in flight there ended for so long.
+    Stalled,
     /// The backing device has no counters that vmio can read.
     NotVisible,
 }

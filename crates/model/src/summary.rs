@@ -270,6 +270,18 @@ pub struct Share {
     pub graded: Option<Graded>,
     /// Rounds whose ratio is an outlier: kept, and shown.
     pub outlier_rounds: Vec<u32>,
+    /// Rounds in which either side's sample holds a device stall: kept, and shown.
+    #[serde(default)]
+    pub stalled_rounds: Vec<u32>,
+}
+
+impl Share {
+    /// What must be said with it where it holds device stalls; `None` where it does not.
+    pub fn stalls(&self) -> Option<String> {
+        let rounds: Vec<String> = self.stalled_rounds.iter().map(u32::to_string).collect();
+        let word = if rounds.len() == 1 { "round" } else { "rounds" };
+        (!rounds.is_empty()).then(|| format!("a device stall in {word} {}", rounds.join(", ")))
+    }
 }
 
 /// A figure of a cell against that of its baseline, paired by round.

@@ -19,7 +19,10 @@ use vmio_model::summary::explain::Differs;
 const RUNS: [(&str, i64); 3] = [("quick", 2), ("shafer2010-storage", 5), ("async-reads", 6)];
 
 /// What is new within a document, by the names of the keys that lead to it.
-const ADDED: [&str; 11] = [
+const ADDED: [&str; 15] = [
+    "cells/cpu/clock",
+    "cells/cpu/kernel_seconds_per_gigabyte",
+    "cells/cpu/kernel_seconds_per_request",
     "cells/figures",
     "explained/guest",
     "explained/links",
@@ -31,6 +34,7 @@ const ADDED: [&str; 11] = [
     "shares/figures",
     "shares/graded",
     "tells_apart",
+    "shares/stalled_rounds",
 ];
 
 /// What a document of then would be, were only cells written as they are now.

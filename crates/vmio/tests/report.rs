@@ -191,6 +191,53 @@ fn a_device_that_cannot_be_seen_has_no_figures() {
     assert_eq!(rows, report.summary.cells.len());
 }
 
+/// A stall is told with the row, with the share and in the legend, in every form, whichever side had it.
+#[test]
+fn a_device_stall_is_told_with_the_share_that_holds_it() {
+    let mut run = common::run(Accel::Kvm);
+    assert!(forms(&Report::of(&run)).iter().all(|(_, text)| !text.contains("device stall")));
+    let sample = run.samples.iter_mut().find(|s| s.cell.is_native()).unwrap();
+    sample.marks.push(Mark::Stalled);
+    let round = sample.round;
+    for (form, text) in forms(&Report::of(&run)) {
+        match form {
+            "json" => {
+                assert!(text.contains("\"stalled\":1"), "{form}");
+                assert!(text.contains(&format!("\"stalled_rounds\":[{round}]")), "{form}");
+            }
+            _ => {
+                assert!(text.contains(&format!("a device stall in round {round}")), "{form}");
+                assert!(text.contains("a request at the disk took 10 s or more"), "{form}");
+            }
+        }
+    }
+}
+
+/// Kernel threads are a part by themselves where the whole is told by processes; old samples stay in ticks.
+#[test]
+fn the_clock_of_processor_time_is_told() {
+    let told = |run: &Run| forms(&Report::of(run));
+    let mut run = common::run(Accel::Kvm);
+    for (form, text) in told(&run) {
+        let seen = if form == "json" { "\"clock\":\"ticks\"" } else { "counted in ticks" };
+        assert!(text.contains(seen), "{form}");
+        assert!(form == "json" || !text.to_lowercase().contains("kernel threads"), "{form}");
+    }
+    for sample in &mut run.samples {
+        let exact = CpuUse { host_seconds: 9.0, kernel_seconds: Some(1.5), ..CpuUse::default() };
+        let others = |seen: &Seen| seen.watched == Watched::Others;
+        sample.seen.extend(exact.seen("guest").into_iter().filter(others));
+    }
+    for (form, text) in told(&run) {
+        let seen = if form == "json" { "\"clock\":\"processes\"" } else { "told by the clock of its parts" };
+        assert!(text.contains(seen), "{form}");
+        assert!(form == "json" || text.to_lowercase().contains("kernel threads"), "{form}");
+        assert!(form == "json" || !text.contains("counted in ticks"), "{form}");
+        // What depth and busy are worth stands beside them where they have a legend.
+        assert!(!matches!(form, "text" | "html") || text.contains("sample at clock ticks"), "{form}");
+    }
+}
+
 #[test]
 fn a_run_that_was_broken_off_is_called_partial() {
     let mut run = common::run(Accel::Kvm);

@@ -22,7 +22,7 @@ use vmio::report::{self, Report};
 use vmio::store::Store;
 use vmio_model::cell::Millis;
 use vmio_model::modelled::{Kept, ModelledDisk};
-use vmio_model::result::{Accel, RunState};
+use vmio_model::result::{Accel, CpuUse, Mark, RunState, Watched};
 
 /// A guest of QEMU's, with two disks and two network cards.
 fn qemu(dir: &Path, name: &str) -> StandIn {
@@ -157,6 +157,12 @@ fn stock(dir: &Path) {
     common::store_run(&store, &proven);
     common::store_run(&store, &common::paper::run(Accel::Kvm));
     let mut failed = common::run(Accel::Kvm);
+    // Its whole by the clock of processes, and a device stall.
+    let exact = CpuUse { host_seconds: 9.0, kernel_seconds: Some(1.5), ..CpuUse::default() };
+    for sample in &mut failed.samples {
+        sample.seen.extend(exact.seen("guest").into_iter().filter(|seen| seen.watched == Watched::Others));
+    }
+    failed.samples[0].marks.push(Mark::Stalled);
     failed.state = RunState::Failed("FIXTURE: the disk was pulled".into());
     failed.samples.truncate(30);
     failed.samples.iter_mut().for_each(|s| s.put_device(None));

@@ -145,6 +145,8 @@ pub const PART: &str = "part-of-busy";
 pub const OWN: &str = "own-seconds";
 /// The figure of processes: seconds that the kernel's threads ran, whoever it was for.
 pub const KERNEL: &str = "kernel-seconds";
+/// The figure of disks: the longest time with requests in flight of which none ended, as far as the readings show it.
+pub const LONGEST_WAIT: &str = "longest-wait";
 /// The label of a hypervisor's threads: what they are for.
 pub const ROLE: &str = "role";
 

@@ -224,6 +224,32 @@ fn a_cell_served_by_a_cache_is_no_gain() {
     assert_eq!(findings(&facts), []);
 }
 
+/// A gain whose samples hold a device stall is a gain still, and its finding says so: in the cause, and with each figure.
+#[test]
+fn a_finding_tells_the_stalls_in_what_it_cites() {
+    use crate::result::{Mark, Run};
+    use crate::testing::{Bench, guest, native, virtio};
+    let slow = guest("device", "lsi53c895a", "rand-read-32");
+    let mut run = Bench::new()
+        .cell(native("device", "rand-read-32"), 60e3)
+        .cell(slow.clone(), 1.4e3)
+        .cell(virtio("device", "rand-read-32"), 13e3)
+        .run();
+    let found = |run: &Run| findings(&crate::facts::facts_of(run, &crate::summary::Summary::of(run)));
+    let without = found(&run);
+    assert!(!without.is_empty() && !format!("{without:?}").contains("stall"));
+    run.samples.iter_mut().find(|s| s.cell == slow).unwrap().marks.push(Mark::Stalled);
+    let with = found(&run);
+    assert_eq!(with.len(), without.len(), "it is not dropped");
+    let emulated = with.iter().find(|f| f.rule == "emulated-driver").unwrap();
+    assert!(emulated.cause.contains("A device stall lies in its samples"), "{}", emulated.cause);
+    let labels: Vec<&str> = emulated.figures.iter().map(|f| f.label.as_str()).collect();
+    assert!(labels[0].ends_with(" (a device stall in 1 sample)"), "{labels:?}");
+    let share = |driver: &str| labels.iter().find(|l| l.starts_with("share of native") && l.contains(driver)).unwrap();
+    assert!(share("lsi53c895a").ends_with(" (a device stall in round 0)"), "{labels:?}");
+    assert!(!share("virtio-blk").contains("stall"), "{labels:?}");
+}
+
 /// Under `--gentle` depth 1 and depth 32 have caps of their own: their ratio is that of the caps,
 /// and the short queue is the cap's doing.
 #[test]

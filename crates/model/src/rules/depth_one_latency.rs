@@ -51,7 +51,8 @@ fn slow(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
         times(&latency)
     );
     let mut finding = rule.finding(Severity::Note, share.key.clone(), cause, advice());
-    finding.figures.push(cite_ratio(m, format!("median latency, guest over native: {}", share.key), &latency));
+    let stalls = share.stalls().map_or(String::new(), |stalls| format!(" ({stalls})"));
+    finding.figures.push(cite_ratio(m, format!("median latency, guest over native: {}{stalls}", share.key), &latency));
     finding.figures.extend(cite_share(m, &share.cell));
     Some(finding)
 }

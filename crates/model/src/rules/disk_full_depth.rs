@@ -6,7 +6,7 @@
 //! The depth is stated only where it is known: nothing deeper may surely gain, and the intervals
 //! of all deeper cells must exclude a gain of [`UNSEEN`].
 
-use super::support::{cite_estimate, cite_ratio, disk_key, mostly_cached, times};
+use super::support::{cite_estimate, cite_ratio, disk_key, mostly_cached, stalls, times};
 use super::{Check, Cited, Finding, Need, Rule, Severity, change};
 use crate::facts::{Gain, Measured};
 use crate::result::{DiskTraits, IOPS};
@@ -111,11 +111,13 @@ fn finding(rule: &Rule, m: &Measured, disk: &str, of: (bool, u64), sweeps: &[Swe
     }
     let mut finding = rule.finding(Severity::Note, disk.to_owned(), cause, advice(first));
     finding.figures = known.iter().flat_map(|f| figures(m, f)).collect();
-    finding.figures.extend(
-        cached.iter().map(|(gain, cell)| {
-            cite_ratio(m, format!("through the page cache over past it: {}", cell.key), &gain.ratio)
-        }),
-    );
+    finding.figures.extend(cached.iter().map(|(gain, cell)| {
+        cite_ratio(
+            m,
+            format!("through the page cache over past it: {}{}", cell.key, stalls(m, [&gain.before, &gain.after])),
+            &gain.ratio,
+        )
+    }));
     finding.cost_ratio = first.over_first.map(|g| g.ratio);
     Some(finding)
 }
@@ -198,8 +200,12 @@ fn rate(cell: &CellRow) -> String {
 
 fn figures(m: &Measured, full: &Full<'_>) -> Vec<Cited> {
     let name = |g: &Gain| format!("{}: {} over {}", disk_key(&g.after), g.after.workload(), g.before.workload());
-    let mut all: Vec<Cited> =
-        full.over_first.into_iter().chain(full.beyond).map(|g| cite_ratio(m, name(g), &g.ratio)).collect();
+    let mut all: Vec<Cited> = full
+        .over_first
+        .into_iter()
+        .chain(full.beyond)
+        .map(|g| cite_ratio(m, name(g) + &stalls(m, [&g.before, &g.after]), &g.ratio))
+        .collect();
     if let Some(device) = full.cell.device {
         let label = format!("requests in flight at the device: {}", full.cell.key);
         all.push(cite_estimate(m, label, "requests", &device.queue_depth));

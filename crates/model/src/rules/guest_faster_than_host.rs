@@ -2,7 +2,7 @@
 //! side does not have: the host's page cache, a shared read of blocks never written, a write
 //! cache that ignores flushes.
 
-use super::support::{caution, cite_count, cite_ratio};
+use super::support::{caution, cite_count, cite_known};
 use super::{Check, Finding, Need, Rule, Severity, change};
 use crate::facts::Measured;
 use crate::result::Mark;
@@ -47,7 +47,7 @@ fn cached(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
         &crate::cell::Attachment { iothread: false, ..change::recommended() },
     );
     let mut finding = rule.finding(Severity::Severe, share.key.clone(), cause, change);
-    finding.figures.push(cite_ratio(m, format!("share of native: {}", share.key), &share.share_ratio));
+    finding.figures.push(cite_known(m, share));
     let label = format!("samples marked cached: {}", share.key);
     finding.figures.push(cite_count(m, label, f64::from(marked), "samples"));
     Some(finding)

@@ -5,6 +5,7 @@ use crate::cell::{Attachment, Cell};
 use crate::facts::{Disk, Gain, Measured};
 use crate::result::Mark;
 use crate::stats::{Estimate, Ratio};
+use crate::summary::Share;
 
 /// A gain whose interval lies wholly above this makes a finding severe.
 pub const SEVERE_GAIN: f64 = 2.0;
@@ -80,7 +81,7 @@ impl Rule {
             let best = mine.clone().max_by(|a, b| a.ratio.value.total_cmp(&b.ratio.value))?;
             let shown = mine.filter(|g| disk_key(&g.after) == disk_key(&best.after));
             let severity = if best.ratio.surely_above(SEVERE_GAIN) { Severity::Severe } else { Severity::Warning };
-            let cause = format!("{}{}", cause(best), caution(m));
+            let cause = format!("{}{}{}", cause(best), stalls_in(m, best), caution(m));
             let mut finding = self.finding(severity, disk.clone(), cause, change(best));
             finding.figures = shown.flat_map(|g| cite_gain(m, g)).collect();
             finding.cost_ratio = Some(best.ratio);
@@ -110,12 +111,31 @@ pub fn times(ratio: &Ratio) -> String {
     }
 }
 
+/// A word on device stalls in the samples of cells, for the end of a figure's label; empty where there is none.
+pub fn stalls<'a>(m: &Measured, cells: impl IntoIterator<Item = &'a Cell>) -> String {
+    let marked = |cell: &'a Cell| m.cell(cell)?.marks.get(&Mark::Stalled).copied();
+    match cells.into_iter().filter_map(marked).sum() {
+        0 => String::new(),
+        1 => " (a device stall in 1 sample)".to_owned(),
+        n => format!(" (device stalls in {n} samples)"),
+    }
+}
+
+/// The same for the end of a cause that rests on a gain.
+fn stalls_in(m: &Measured, gain: &Gain) -> &'static str {
+    match stalls(m, [&gain.before, &gain.after]).is_empty() {
+        true => "",
+        false => " A device stall lies in its samples (docs/statistics.md): measure again before relying on the size.",
+    }
+}
+
 /// A gain and the shares of both of its sides.
 pub fn cite_gain(m: &Measured, gain: &Gain) -> Vec<Cited> {
     let label = match gain.before.workload() == gain.after.workload() {
         true => format!("{}: {} over {}", gain.after.workload(), disk_key(&gain.after), disk_key(&gain.before)),
         false => format!("{}: {} over {}", disk_key(&gain.after), gain.after.workload(), gain.before.workload()),
     };
+    let label = label + &stalls(m, [&gain.before, &gain.after]);
     let mut all = vec![cite_ratio(m, label, &gain.ratio)];
     all.extend([&gain.before, &gain.after].into_iter().filter_map(|s| cite_share(m, s)));
     all
@@ -129,7 +149,13 @@ pub fn cite_ratio(m: &Measured, label: String, ratio: &Ratio) -> Cited {
 /// A cell's share of native, if it may be cited.
 pub fn cite_share(m: &Measured, cell: &Cell) -> Option<Cited> {
     let share = m.known_share(cell)?;
-    Some(cite_ratio(m, format!("share of native: {}", share.key), &share.share_ratio))
+    Some(cite_known(m, share))
+}
+
+/// A share, whether it is known or not, with what must be said of it.
+pub fn cite_known(m: &Measured, share: &Share) -> Cited {
+    let stalls = share.stalls().map_or(String::new(), |stalls| format!(" ({stalls})"));
+    cite_ratio(m, format!("share of native: {}{stalls}", share.key), &share.share_ratio)
 }
 
 /// A figure without an interval: a count, or what follows from two means.

@@ -129,6 +129,7 @@ fn workload(share: &Share, baseline: &Baseline) -> String {
 
 fn line(share: &Share, baseline: &Baseline, cells: &[CellRow]) -> String {
     let doubt = if share.converged { String::new() } else { format!("; {}", share.verdict) };
+    let doubt = share.stalls().map_or(doubt.clone(), |stalls| format!("{doubt}; {stalls}"));
     let cost = cost(share, cells).map_or_else(String::new, |cost| format!("; {cost}"));
     format!("{}: {}{doubt}{cost}", workload(share, baseline), percent(&share.share_ratio))
 }

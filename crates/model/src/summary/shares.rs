@@ -8,7 +8,7 @@ use super::judge::{Collected, Judge, Which, as_many, collect, judge_between, jud
 use super::{CellNoise, FigureShare, Share};
 use crate::cell::{Baseline, Cell};
 use crate::figure::Compared;
-use crate::result::{Run, Sample, WorkloadTraits};
+use crate::result::{Mark, Run, Sample, WorkloadTraits};
 use crate::stats::{self, Convergence, Pair, Ratio, converged, paired_difference, paired_ratio};
 
 /// Share of its baseline of each compared cell so far, by key: what [`crate::study::next`] needs.
@@ -102,6 +102,10 @@ pub(super) fn share(run: &Run, cell: &Cell, baseline: &Baseline, rule: &Converge
     let outlier_rounds: Vec<u32> =
         stats::outlying_pairs(&unrounded(&rounds)).into_iter().map(|i| rounds[i].0).collect();
     let graded = grade(run, (&base, cell), (&ratio, converged, !outlier_rounds.is_empty()), rule);
+    let stalled = |round: &u32| {
+        let of_round = |s: &&Sample| s.round == *round && (s.cell == base || s.cell == *cell);
+        run.samples.iter().filter(of_round).any(|s| s.marks.contains(&Mark::Stalled))
+    };
     Some(Share {
         key: cell.key(),
         baseline: base.key(),
@@ -114,6 +118,7 @@ pub(super) fn share(run: &Run, cell: &Cell, baseline: &Baseline, rule: &Converge
         verdict: verdict(&ratio, rule),
         graded: Some(graded),
         outlier_rounds,
+        stalled_rounds: rounds.iter().map(|(round, _)| *round).filter(stalled).collect(),
     })
 }
 

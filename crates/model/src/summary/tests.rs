@@ -79,6 +79,32 @@ fn a_row_has_one_clock() {
     assert!((cpu.host_seconds_per_gigabyte - 0.5 / 0.48).abs() < 0.05, "{cpu:?}");
 }
 
+/// A sample with a device stall stays in the share, which says so, whichever side has it.
+#[test]
+fn a_share_tells_its_stalls_and_keeps_them() {
+    let (cell, base) = (virtio("device", "seq-write"), native("device", "seq-write"));
+    let clean = bench().run();
+    let mut run = clean.clone();
+    let mut stall = |cell: &Cell, round: u32| {
+        let sample = run.samples.iter_mut().find(|s| s.cell == *cell && s.round == round).unwrap();
+        sample.marks.push(Mark::Stalled);
+    };
+    stall(&cell, 1);
+    stall(&base, 3);
+    let s = summarise(&run);
+    let share = s.shares.iter().find(|share| share.cell == cell).unwrap();
+    assert_eq!(share.stalled_rounds, [1, 3]);
+    assert_eq!(share.stalls().unwrap(), "a device stall in rounds 1, 3");
+    assert_eq!(s.cell(&cell.key()).unwrap().marks[&Mark::Stalled], 1);
+    let lines = &s.headline.as_ref().unwrap().lines;
+    assert!(lines.iter().any(|line| line.contains("seq-write") && line.contains("a device stall")), "{lines:?}");
+    let others: Vec<_> = s.shares.iter().filter(|share| share.cell.workload() != "seq-write").collect();
+    assert!(others.iter().all(|share| share.stalls().is_none()) && !others.is_empty());
+    // The figures are what they were without the mark.
+    let of = |s: &Summary| s.shares.iter().find(|share| share.cell == cell).unwrap().share_ratio;
+    assert_eq!(of(&s), of(&summarise(&clean)));
+}
+
 #[test]
 fn the_headline_is_the_geometric_mean_and_names_its_cells() {
     let s = summarise(&bench().run());

@@ -312,6 +312,8 @@ pub struct Counters {
     pub discards: Requests,
     /// Flushes, which have no bytes, from Linux 5.5 on.
     pub flushes: Requests,
+    /// Requests in flight at the time of the reading.
+    pub in_flight: u64,
     /// Milliseconds with any request in flight.
     pub busy_ms: u64,
     /// Milliseconds in flight, summed over requests.
@@ -338,9 +340,15 @@ impl Counters {
             writes: kind(4)?,
             discards: kind(11)?,
             flushes,
+            in_flight: all[8],
             busy_ms: all[9],
             queue_ms: all[10],
         })
+    }
+
+    /// Requests of any kind that ended.
+    pub fn ended(&self) -> u64 {
+        [self.reads, self.writes, self.discards, self.flushes].iter().fold(0, |sum, kind| sum.saturating_add(kind.ios))
     }
 
     /// What was done since an older reading; `None` where a counter went back, since it is another device.
@@ -358,6 +366,7 @@ impl Counters {
             writes: kind(self.writes, old.writes)?,
             discards: kind(self.discards, old.discards)?,
             flushes: kind(self.flushes, old.flushes)?,
+            in_flight: self.in_flight,
             busy_ms: self.busy_ms.checked_sub(old.busy_ms)?,
             queue_ms: self.queue_ms.checked_sub(old.queue_ms)?,
         })

@@ -9,8 +9,8 @@
 use std::path::PathBuf;
 
 use vmio_look::backing::Backing;
-use vmio_model::figure::{Figure, Reading};
-use vmio_model::result::DeviceUse;
+use vmio_model::figure::{Figure, Reading, Unit};
+use vmio_model::result::{DeviceUse, LONGEST_WAIT};
 use vmio_node::FileSample;
 use vmio_node::linux::block::{Counters, Device};
 
@@ -27,7 +27,9 @@ impl Probe for Diskstats {
         "requests, bytes, queue depth and busy time of the backing disks; blind where there are none (RBD, overlay, memory); NFS has `mountstats`"
     }
     fn figures(&self, _: &Thing) -> Vec<Figure> {
-        DeviceUse::figures()
+        let mut all = DeviceUse::figures();
+        all.push(Figure::amount(LONGEST_WAIT, Unit::Seconds));
+        all
     }
     fn sees(&self, thing: &Thing) -> bool {
         // Of NFS there is no disk, but the client's own counters: see `mountstats`.
@@ -45,7 +47,11 @@ impl ByFiles for Diskstats {
     fn conclude(&self, thing: &Thing, ticks: &[FileSample], _: &mut Vec<String>) -> Result<Vec<Reading>, String> {
         match (thing, ticks) {
             (Thing::Disk(Backing { not_visible: Some(reason), .. }), _) => Err(reason.clone()),
-            (_, [first, .., last]) => Ok(between(first, last)?.readings()),
+            (_, [first, .., last]) => {
+                let mut all = between(first, last)?.readings();
+                all.push(Reading::scalar(LONGEST_WAIT, longest_wait(ticks)));
+                Ok(all)
+            }
             _ => Err("fewer than two readings".into()),
         }
     }
@@ -54,6 +60,29 @@ impl ByFiles for Diskstats {
 /// The counters' files of all leaves.
 fn stat_files(backing: &Backing) -> Vec<PathBuf> {
     backing.leaves.keys().map(|leaf| Device::stat_file(leaf)).collect()
+}
+
+/// The longest time in which some disk had requests in flight at each reading, and none of them ended. What lies between two
+/// readings is not seen, so it was longer by up to two intervals.
+fn longest_wait(ticks: &[FileSample]) -> f64 {
+    let disks = ticks.first().map_or(0, |tick| tick.contents.len());
+    let of = |disk: usize| {
+        let (mut longest, mut since): (f64, Option<(f64, u64)>) = (0.0, None);
+        for tick in ticks {
+            let text = tick.contents.get(disk).and_then(|text| std::str::from_utf8(text).ok());
+            let waiting = text.and_then(Counters::parse).filter(|now| now.in_flight > 0).map(|now| now.ended());
+            since = match (waiting, since) {
+                (Some(ended), Some((from, before))) if ended == before => {
+                    longest = longest.max(tick.seconds - from);
+                    since
+                }
+                (Some(ended), _) => Some((tick.seconds, ended)),
+                (None, _) => None,
+            };
+        }
+        longest
+    };
+    (0..disks).map(of).fold(0.0, f64::max)
 }
 
 /// `Err` is why nothing can be said.
@@ -108,6 +137,25 @@ mod tests {
         assert!((got.request_bytes - (4_096_000.0 + 6_553_600.0) / 1100.0).abs() < 1e-9);
         assert!((got.queue_depth - 1.5).abs() < 1e-12);
         assert!((got.busy_ratio.unwrap() - 0.75).abs() < 1e-12);
+    }
+
+    /// Requests in flight of which none ends are waited for, on whichever disk; an idle disk waits for nothing.
+    #[test]
+    fn the_longest_wait_is_seen() {
+        let at =
+            |reads: u32, in_flight: u32| format!("{reads} 0 {} 9 0 0 0 0 {in_flight} 5 9 0 0 0 0 0 0\n", reads * 8);
+        let ticks = |told: &[(f64, u32, u32)]| -> Vec<FileSample> {
+            told.iter().map(|(seconds, reads, flying)| tick(*seconds, &[&at(7, 0), &at(*reads, *flying)])).collect()
+        };
+        let longest = |told: &[(f64, u32, u32)]| longest_wait(&ticks(told));
+        assert_eq!(longest(&[(0.0, 1, 4), (1.0, 9, 4), (2.0, 9, 4), (31.0, 9, 4), (32.0, 14, 4), (33.0, 14, 4)]), 30.0);
+        assert_eq!(longest(&[(0.0, 1, 0), (30.0, 1, 0)]), 0.0, "an idle disk");
+        assert_eq!(longest(&[(0.0, 1, 4), (5.0, 1, 0), (30.0, 1, 4)]), 0.0, "something ended, and was not counted yet");
+        assert_eq!(longest(&[(0.0, 1, 4), (30.0, 2, 4)]), 0.0, "one ended");
+        assert_eq!(longest(&[]), 0.0);
+        let disk = Thing::Disk(Backing::default());
+        let told = Diskstats.conclude(&disk, &ticks(&[(0.0, 1, 4), (12.0, 1, 4)]), &mut Vec::new()).unwrap();
+        assert_eq!(vmio_model::figure::scalar(&told, LONGEST_WAIT), Some(12.0));
     }
 
     #[test]

@@ -16,13 +16,17 @@
 //!
 //! **Marks.** Fewer bytes at the device than 90 % of those asked for, in the cell's own
 //! direction: `Cached`. Processes of others that kept more than 20 % of all processors at work: `ProcessorsBusy`. More bytes are never a cache: they are foreign work (`HostBusy` above
-//! 20 %) or write amplification (no mark; the figures are in the result).
+//! 20 %) or write amplification (no mark; the figures are in the result). A request that took 10 s, or as long a time in
+//! which requests were in flight and none ended: `Stalled`.
 
 use vmio_model::figure::scalar;
-use vmio_model::result::{DeviceUse, DiskTraits, DiskWork, Foreign, Mark, SHARE, Seen, Watched};
+use vmio_model::result::{DeviceUse, DiskTraits, DiskWork, Foreign, LONGEST_WAIT, Mark, SHARE, Seen, Watched};
 
 /// Above this share of the cell's own the host is busy; and above this share of the processors, these.
 const BUSY: f64 = 0.2;
+/// Seconds for which no disk that works lets a request wait. Its own error recovery ends within 7 s where it is bounded
+/// (SCT ERC), and the timeouts of Linux's drivers, which end a stall, begin at 30 s.
+const STALL: f64 = 10.0;
 /// Bytes at the device may be this much fewer than those asked for.
 const CACHED: f64 = 0.1;
 /// What a file system may write about our file within a cell.
@@ -94,6 +98,13 @@ pub fn marks(traits: &DiskTraits, result: &DiskWork, during: Option<&DeviceUse>,
         marks.push(Mark::HostBusy);
     }
     marks
+}
+
+/// Whether a disk stalled: by the longest that a program says one of its requests took, or by what disks were seen to
+/// wait for, the host's and the guests' own.
+pub fn stalled(told: impl IntoIterator<Item = f64>, seen: &[Seen]) -> Option<Mark> {
+    let waits = seen.iter().filter_map(|seen| scalar(&seen.figures, LONGEST_WAIT));
+    told.into_iter().chain(waits).any(|seconds| seconds >= STALL).then_some(Mark::Stalled)
 }
 
 /// Whether others kept the processors busy, of which every cell has need.
@@ -212,6 +223,20 @@ mod tests {
         assert_eq!(processors(&[seen(Watched::Others, 0.21)]), Some(Mark::ProcessorsBusy));
         assert_eq!(processors(&[seen(Watched::Processors, 0.9)]), None);
         assert_eq!(processors(&[]), None);
+    }
+
+    #[test]
+    fn a_stall_is_told_by_the_program_or_by_a_disk() {
+        let seen = |node: &str, seconds: f64| Seen {
+            node: node.into(),
+            watched: Watched::Disk("nvme0n1".into()),
+            probe: "diskstats".into(),
+            figures: vec![Reading::scalar(LONGEST_WAIT, seconds)],
+        };
+        assert_eq!(stalled([9.9], &[seen("", 9.9), seen("qemu", 0.0)]), None);
+        assert_eq!(stalled([30.2], &[]), Some(Mark::Stalled));
+        assert_eq!(stalled([], &[seen("", 0.1), seen("qemu", 29.0)]), Some(Mark::Stalled));
+        assert_eq!(stalled([], &[]), None);
     }
 
     #[test]

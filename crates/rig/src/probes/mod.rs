@@ -33,8 +33,10 @@ pub use watch::{Observed, Watch, each_once};
 pub const ALL: &[&dyn Probe] =
     &[&diskstats::Diskstats, &mountstats::Mountstats, &cpu::Cpu, &others::Others, &link::Link];
 
-/// Ticks a second.
+/// Ticks a second on the host.
 pub const HERTZ: u32 = 10;
+/// Ticks a second on other machines, in which reading takes from the work that is watched.
+pub const HERTZ_ELSEWHERE: u32 = 1;
 
 /// A way to look.
 pub trait Probe: Sync {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use vmio_model::result::{CpuUse, DeviceUse, Seen};
 use vmio_node::{FileSample, Node, SamplePlan, Sampling};
 
-use super::{ALL, ByFiles, HERTZ, Looking, Subject, Thing, Way};
+use super::{ALL, ByFiles, HERTZ, HERTZ_ELSEWHERE, Looking, Subject, Thing, Way};
 
 /// What was seen between start and stop.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -24,9 +24,9 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// The first disk that was seen.
+    /// The first disk of the host that was seen.
     pub fn device(&self) -> Option<DeviceUse> {
-        self.seen.iter().find_map(DeviceUse::of)
+        self.seen.iter().filter(|seen| seen.node.is_empty()).find_map(DeviceUse::of)
     }
 
     /// CPU seconds.
@@ -107,8 +107,8 @@ impl Watch {
     /// When a machine cannot sample.
     pub fn start(subjects: Vec<Subject>) -> Result<Self, vmio_node::Error> {
         let (looks, machines) = looks(&subjects);
-        let interval = Duration::from_secs(1) / HERTZ;
         let schedule = |(name, Paths { node, all }): (String, Paths)| {
+            let interval = Duration::from_secs(1) / if name.is_empty() { HERTZ } else { HERTZ_ELSEWHERE };
             Ok((name, node.reader().sample(&SamplePlan { paths: all, interval })?))
         };
         let schedules = machines.into_iter().map(schedule).collect::<Result<_, vmio_node::Error>>()?;
@@ -174,7 +174,7 @@ fn conclude(subjects: &[Subject], looks: Looks, ticks: &BTreeMap<String, Vec<Fil
                 let (node, probe) = (name.clone(), probe.to_owned());
                 all.seen.push(Seen { node, watched: thing.watched(), probe, figures });
             }
-            Err(why) if matches!(thing, Thing::Disk(_)) => all.not_visible = Some(why),
+            Err(why) if matches!(thing, Thing::Disk(_)) && name.is_empty() => all.not_visible = Some(why),
             Err(why) => all.notes.push(format!("{probe}: {why}")),
         }
     }

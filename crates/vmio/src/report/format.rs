@@ -190,6 +190,7 @@ pub fn mark(mark: Mark) -> &'static str {
         Mark::HostBusy => "host busy",
         Mark::ProcessorsBusy => "processors busy",
         Mark::ReadAhead => "other read-ahead",
+        Mark::Stalled => "stalled",
         Mark::NotVisible => "not visible here",
     }
 }
@@ -201,6 +202,10 @@ pub fn mark_meaning(mark: Mark) -> &'static str {
         Mark::HostBusy => "other work on the device exceeded 20 % of the cell's own",
         Mark::ProcessorsBusy => "processes of others kept over 20 % of the processors at work",
         Mark::ReadAhead => "the host's own read-ahead, which is not 128 KiB: vmio sets it on its own devices alone",
+        Mark::Stalled => {
+            "a request at the disk took 10 s or more, or none in flight there ended for so long: a lost interrupt or a \
+             broken device, not the disk's speed; the sample stays in its mean and share"
+        }
         Mark::NotVisible => "the back end has no counters that vmio can read",
     }
 }

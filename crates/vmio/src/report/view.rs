@@ -40,6 +40,7 @@ pub fn notes(row: &Row<'_>) -> Vec<String> {
                 (noise - 1.0) * 100.0
             ));
         }
+        notes.extend(share.stalls().map(|stalls| format!("{stalls}, kept in the share")));
         if row.of_first {
             notes.push("the share is that of the first actor: not as many work in the baseline".into());
         }

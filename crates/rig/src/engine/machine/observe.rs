@@ -78,6 +78,8 @@ impl Machine<'_> {
             self.store.add_effective(self.run, at, found)?;
         }
         let (foreign, mut marks) = judge(&acts, &done, before.as_ref(), seen.device().as_ref());
+        let longest = acts.iter().zip(&done).filter_map(|(act, result)| act.workload.disk()?.longest_seconds(result));
+        marks.extend(foreign::stalled(longest, &seen.seen));
         marks.extend(foreign::processors(&seen.seen).into_iter().chain(differs));
         let mut done = done.into_iter();
         let result = done.next().unwrap_or_default();

@@ -1,10 +1,15 @@
 //! The stage of an actor: its subject brought into the state that the workload needs, the ends of its roles,
 //! what is watched of it.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use anyhow::Context as _;
+use vmio_look::backing::Backing;
 use vmio_model::cell::{Actor, Cell, Millis, Subject as On};
-use vmio_model::result::DiskTraits;
-use vmio_node::{Exec, held};
+use vmio_model::result::{DiskTraits, LATENCY};
+use vmio_node::linux::block;
+use vmio_node::{Exec, Node, held};
 
 use super::Machine;
 use super::net::PathKey;
@@ -118,7 +123,12 @@ impl Machine<'_> {
                 }
                 let no_disk = || format!("guest {} has no disk for {}", actor.side, actor.key());
                 let id = running.disks.get(&way).with_context(no_disk)?;
-                (End { at: At::Path(running.guest.disk_path(id)?), ..self.end(actor)? }, None)
+                let path = running.guest.disk_path(id)?;
+                // A program that does not say how long a request took cannot tell a stall: the guest's kernel can.
+                if workload.traits().figures.iter().all(|figure| figure.name != LATENCY) {
+                    subjects.extend(in_guest(running.guest.node(), &actor.side.to_string(), &path));
+                }
+                (End { at: At::Path(path), ..self.end(actor)? }, None)
             }
         };
         let circumstances = Circumstances {
@@ -229,6 +239,14 @@ impl Machine<'_> {
     fn memory_bytes(&self, actor: &Actor) -> u64 {
         self.study.guest.of(&actor.side).memory_bytes()
     }
+}
+
+/// A disk of a guest as its own kernel sees it.
+fn in_guest(node: Arc<dyn Node>, guest: &str, path: &Path) -> Option<Subject> {
+    let name = block::sysfs_name(path.file_name()?.to_str()?);
+    // Its counters are found by its name.
+    let backing = Backing { leaves: [(name, (0, 0))].into(), ..Backing::default() };
+    Some(Subject { node, name: guest.to_owned(), thing: Thing::Disk(backing) })
 }
 
 impl Act {

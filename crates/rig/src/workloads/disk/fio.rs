@@ -236,6 +236,13 @@ impl DiskWorkload for FioJob {
     fn bytes_needed(&self, _memory_bytes: u64) -> u64 {
         SPAN_LEAST
     }
+    /// Of the completion latencies, and of the flushes between.
+    fn longest_seconds(&self, result: &WorkloadResult) -> Option<f64> {
+        let job = &result.raw["jobs"][0];
+        let side = &job[if self.rw.reads() { "read" } else { "write" }];
+        let longest = [&side["clat_ns"]["max"], &job["sync"]["lat_ns"]["max"]].map(Value::as_f64);
+        longest.into_iter().flatten().reduce(f64::max).map(|ns| ns * 1e-9)
+    }
 }
 
 /// fio's document, with whatever warnings stand before or behind it.
@@ -293,6 +300,19 @@ mod tests {
         assert!((latency.at(99.0).unwrap() - p99 * 1e-9).abs() < 1e-12);
         assert!(latency.percentiles.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1));
         assert_eq!(got.raw, doc, "the document is kept whole");
+    }
+
+    #[test]
+    fn the_longest_request_is_told() {
+        let result = |job: &FioJob, name: &str, stderr: &str| {
+            job.result("local", "fio".into(), &output(&fixture(name), stderr, 0)).unwrap()
+        };
+        let reads = result(&rand_read_32::ENTRY, "rand-read-32.json", "");
+        assert!((rand_read_32::ENTRY.longest_seconds(&reads).unwrap() - 0.005_478_376).abs() < 1e-9);
+        // Of a durable append the flush is the longer part.
+        let appends = result(&durable_append::ENTRY, "durable-append.json", &fixture("durable-append.err"));
+        assert!((durable_append::ENTRY.longest_seconds(&appends).unwrap() - 0.004_947_8).abs() < 1e-9);
+        assert_eq!(rand_read_32::ENTRY.longest_seconds(&WorkloadResult::default()), None);
     }
 
     #[test]

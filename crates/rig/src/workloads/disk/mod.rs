@@ -50,6 +50,10 @@ pub trait DiskWorkload: Workload {
     }
     /// Smallest span in bytes for a side with this much memory.
     fn bytes_needed(&self, memory_bytes: u64) -> u64;
+    /// Seconds of the request that took longest, as its program says; `None` where it does not say.
+    fn longest_seconds(&self, _: &vmio_model::result::WorkloadResult) -> Option<f64> {
+        None
+    }
 }
 
 /// How much of a disk a workload may use.
