@@ -57,6 +57,22 @@ fn command_line_is_as_recorded() {
     let kvm = arguments(&Plan { accel: Accel::Kvm, ..plan });
     let after = |option: &str| kvm[kvm.iter().position(|a| a == option).unwrap() + 1].as_str();
     assert_eq!((after("-accel"), after("-cpu"), after("-append")), ("kvm", "host", KERNEL));
+    assert_eq!(after("-smp"), "1");
+}
+
+/// One processor and never more lets TCG drop the guest's barriers: requests are lost then.
+#[test]
+fn under_emulation_one_processor_keeps_its_barriers() {
+    let after = |accel: Accel, vcpus: u32, option: &str| {
+        let args = arguments(&Plan { accel, vcpus, ..plan(&[], (7, 2)) });
+        args[args.iter().position(|a| a == option).unwrap() + 1].clone()
+    };
+    assert_eq!(after(Accel::Tcg, 1, "-smp"), "1,maxcpus=2");
+    assert!(after(Accel::Tcg, 1, "-append").ends_with(" nr_cpus=1"));
+    for (accel, vcpus) in [(Accel::Tcg, 2), (Accel::Kvm, 1)] {
+        assert_eq!(after(accel, vcpus, "-smp"), vcpus.to_string());
+        assert!(!after(accel, vcpus, "-append").contains("nr_cpus"));
+    }
 }
 
 /// Every driver, cache mode, option and kind of storage; of the lines those that concern disks.
