@@ -245,6 +245,36 @@ mod tests {
         }
     }
 
+    /// A process at work, by its threads and as a part of the whole: the look at the whole encloses that at its parts, by
+    /// one clock, so that they differ by no more than what the kernel rounds.
+    #[test]
+    fn real_parts_are_no_more_than_the_whole() {
+        const ROUNDED: f64 = 0.02;
+        let node: Arc<dyn Node> = Arc::new(vmio_node::Local::new());
+        let mut child = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let pid = child.id();
+        let qemu = Qemu { pid, roles: [(pid, "vcpu".to_owned())].into(), servers: Vec::new() };
+        let things = [Thing::Hypervisor("qemu".into(), qemu), Thing::Others { than: std::process::id() }];
+        let subjects = things.into_iter().chain([Thing::Processors]).map(|thing| Subject::here(node.clone(), thing));
+        let watch = Watch::start(subjects.collect());
+        let spent = || {
+            let text = node.reader().read_text(&vmio_node::linux::process::file(pid, "stat")).unwrap();
+            vmio_node::linux::process::Stat::parse(&text).unwrap().run_seconds().unwrap()
+        };
+        for _ in 0..600 {
+            if spent() >= 0.4 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let seen = watch.and_then(Watch::stop);
+        child.kill().and_then(|()| child.wait()).unwrap();
+        let cpu = seen.unwrap().cpu();
+        let (parts, kernel) = (cpu.by_role.values().sum::<f64>(), cpu.kernel_seconds.unwrap());
+        assert!(parts > 0.2, "{cpu:?}");
+        assert!(parts <= cpu.host_seconds - kernel + ROUNDED, "{cpu:?}");
+    }
+
     #[test]
     fn what_actors_share_is_watched_once() {
         let Thing::Disk(mut by_loop) = disk("vda", 0) else { panic!("no disk") };
