@@ -240,6 +240,10 @@ pub struct Cpu {
     pub role_seconds_per_gigabyte: BTreeMap<String, f64>,
     /// Of QEMU by thread role for each request.
     pub role_seconds_per_request: BTreeMap<String, f64>,
+    /// How much of the time its guests' processors ran: at 1 it is they that are the limit. `None` natively, and where the
+    /// time was not counted by the clock of processes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vcpu_busy_ratio: Option<f64>,
 }
 
 /// What a cell gets of its baseline.

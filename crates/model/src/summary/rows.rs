@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::durability::durability;
 use super::judge::{Collected, Judge, collect, judge_of};
 use super::{CellRow, Cpu, CpuClock, Device, DiskFigures, FigureRow, Percentile};
-use crate::cell::Cell;
-use crate::figure::{Distribution, SAME_PERCENTILE, Unit, Value};
-use crate::result::{BANDWIDTH, CpuUse, DeviceUse, IOPS, Mark, Run, Sample, WorkloadTraits, amounts_of};
+use crate::cell::{Cell, Side};
+use crate::figure::{Distribution, SAME_PERCENTILE, Unit, Value, scalar};
+use crate::result::{
+    BANDWIDTH, CpuUse, DeviceUse, Environment, IOPS, Mark, Run, Sample, Watched, WorkloadTraits, amounts_of,
+};
 use crate::stats::{Estimate, mean, outliers};
 
 /// Bytes in the "GB" of CPU seconds per GB.
@@ -48,7 +50,7 @@ pub(super) fn row(run: &Run, cell: &Cell) -> CellRow {
         figures: figures(run, &judge, &samples),
         disk: cell.target().map(|_| disk_figures(&samples)),
         device: device(&samples),
-        cpu: cpu(&samples, &run.workloads),
+        cpu: cpu(&samples, &run.workloads, &run.environment),
         durability: durability(run, cell, &samples),
         marks,
         outlier_rounds: outliers(&judged).into_iter().map(|i| samples[i].round).collect(),
@@ -141,7 +143,7 @@ fn device(samples: &[&Sample]) -> Option<Device> {
     })
 }
 
-fn cpu(samples: &[&Sample], workloads: &[WorkloadTraits]) -> Cpu {
+fn cpu(samples: &[&Sample], workloads: &[WorkloadTraits], environment: &Environment) -> Cpu {
     let gigabytes: f64 = samples.iter().map(|s| amount(s, workloads, Unit::Bytes)).sum::<f64>() / GIGABYTE;
     let requests: f64 = samples.iter().map(|s| amount(s, workloads, Unit::Requests)).sum();
     let used: Vec<CpuUse> = samples.iter().map(|s| s.cpu()).collect();
@@ -171,7 +173,21 @@ fn cpu(samples: &[&Sample], workloads: &[WorkloadTraits]) -> Cpu {
         kernel_seconds_per_request: kernel.filter(|_| requests > 0.0).map(|kernel| kernel / requests),
         role_seconds_per_gigabyte: per(gigabytes),
         role_seconds_per_request: per(requests),
+        vcpu_busy_ratio: vcpu_busy(samples, environment),
     }
+}
+
+/// The part of the time in which the processors of a cell's guests ran.
+fn vcpu_busy(samples: &[&Sample], environment: &Environment) -> Option<f64> {
+    let guests: BTreeSet<&Side> = samples.first()?.cell.actors().map(|a| &a.side).filter(|s| !s.is_native()).collect();
+    let vcpus: u32 = guests.iter().map(|side| side.shape.vcpus.unwrap_or(environment.vcpus)).sum();
+    let window = |s: &&Sample| {
+        let mut own = s.seen.iter().filter(|seen| seen.node.is_empty() && seen.watched == Watched::Others);
+        own.find_map(|seen| scalar(&seen.figures, "seconds"))
+    };
+    let seconds: f64 = samples.iter().map(window).sum::<Option<f64>>()?;
+    let ran: f64 = samples.iter().filter_map(|s| s.cpu().by_role.get("vcpu").copied()).sum();
+    (vcpus > 0 && seconds > 0.0).then(|| ran / seconds / f64::from(vcpus))
 }
 
 /// What the actors of a sample did, of what is counted in this unit; nothing where they do not all count the same:

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::result::{Accel, CpuUse, Mark, Run, Watched};
+use crate::figure::Reading;
+use crate::result::{Accel, CpuUse, Mark, Run, Seen, Watched};
 use crate::testing::{Bench, guest, native, virtio};
 
 mod actors;
@@ -77,6 +78,24 @@ fn a_row_has_one_clock() {
     let cpu = &mixed.cell(&cell.key()).unwrap().cpu;
     assert_eq!((cpu.clock, cpu.kernel_seconds_per_gigabyte), (CpuClock::Ticks, None));
     assert!((cpu.host_seconds_per_gigabyte - 0.5 / 0.48).abs() < 0.05, "{cpu:?}");
+}
+
+/// How busy the guest's processors were, by the clock of processes: 0.25 s of a vCPU in a second that was watched.
+#[test]
+fn a_row_says_how_busy_its_guests_processors_were() {
+    let (guest, native) = (virtio("device", "seq-write"), native("device", "seq-write"));
+    let mut run = bench().device(&guest, 131_072.0, 2.5, 0.8).run();
+    let busy = |run: &Run, cell: &Cell| summarise(run).cell(&cell.key()).unwrap().cpu.vcpu_busy_ratio;
+    assert_eq!(busy(&run, &guest), None, "how long was looked is not known");
+    for s in &mut run.samples {
+        let figures = vec![Reading::scalar("seconds", 1.0)];
+        s.seen.push(Seen { node: String::new(), watched: Watched::Others, probe: "others".into(), figures });
+    }
+    let one = busy(&run, &guest).unwrap();
+    assert!((one - 0.25).abs() < 0.02, "{one}");
+    assert_eq!(busy(&run, &native), None);
+    run.environment.vcpus = 2;
+    assert!((busy(&run, &guest).unwrap() - one / 2.0).abs() < 1e-9);
 }
 
 /// A sample with a device stall stays in the share, which says so, whichever side has it.

@@ -32,7 +32,10 @@ pub fn rows<'a>(report: &'a Report<'_>) -> Vec<&'a CellRow> {
 pub fn cpu(cell: &CellRow) -> [String; 4] {
     let cpu = &cell.cpu;
     let counted = cpu.host_seconds_per_gigabyte > 0.0;
-    let roles = cpu.role_seconds_per_gigabyte.iter().map(|(role, s)| format!("{role} {}", format::three(*s)));
+    let busy = cpu.vcpu_busy_ratio.map_or(String::new(), |busy| format!(" ({:.0} % busy)", busy * 100.0));
+    let roles = cpu.role_seconds_per_gigabyte.iter();
+    let roles =
+        roles.map(|(role, s)| format!("{role} {}{}", format::three(*s), if role == "vcpu" { &*busy } else { "" }));
     [
         if counted { format::three(cpu.host_seconds_per_gigabyte) } else { String::new() },
         cpu.host_seconds_per_request.map_or(String::new(), format::time),
@@ -70,7 +73,13 @@ pub fn meaning(report: &Report<'_>) -> String {
     let (names, over): (Vec<&str>, Vec<String>) = columns.into_iter().flatten().unzip();
     let threads =
         "vcpu runs the guest, main is its event loop, iothread the event loop of a disk, worker does blocking I/O.";
-    let by_thread = if bytes.is_empty() { String::new() } else { format!(" QEMU s/GB, by thread: {threads}") };
+    let vcpus = report.summary.cells.iter().any(|row| row.cpu.vcpu_busy_ratio.is_some());
+    let limit = if vcpus {
+        " busy: part of the time in which its guests' processors ran; near 100 % they are the limit."
+    } else {
+        ""
+    };
+    let by_thread = if bytes.is_empty() { String::new() } else { format!(" QEMU s/GB, by thread: {threads}{limit}") };
     format!("{}: CPU time of the whole host{} {}.{by_thread}", names.join(" and "), less(report), over.join(" and "))
         + &clocks(report)
 }
