@@ -6,6 +6,7 @@
 //! is dumb on purpose: what a sample means is decided in `vmio-rig`, `vmio-look` and `vmio-model`.
 
 pub mod agent;
+pub mod errand;
 pub mod fake;
 mod journal;
 pub mod linux;
@@ -26,3 +27,6 @@ pub use node::opened::{At, FileIdentity, Glance, Opened};
 pub use node::programs::find_program;
 pub use node::question::{NoMonitor, Question, Questions, Unanswered};
 pub use node::*;
+
+/// All that is done in a process of its own, since storage may hold it back for ever.
+pub(crate) static ERRANDS: [&errand::Errand; 2] = [&local::look::LOOK, &journal::errand::UNDO];

@@ -18,7 +18,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::Local;
 use crate::linux::mounts::{self, Mount, NetworkMount};
-use crate::linux::{process, system};
+use crate::linux::{process, silent, system};
 
 /// Name of the environment variable that marks the children of an owner.
 pub const OWNER_VARIABLE: &str = "VMIO_OWNER";
@@ -191,10 +191,9 @@ pub(crate) fn own_mounts() -> io::Result<Vec<Mount>> {
     Ok(mounts::parse(&fs::read(mounts::OWN)?))
 }
 
-/// The server that holds a path; `None` on file systems of this machine. Asks the table of mounts
-/// alone, never the server, and does not follow links.
-pub fn network_mount(path: &Path) -> Option<NetworkMount> {
-    mounts::server_of(&own_mounts().ok()?, path)
+/// Who has to answer for a path, and may not: see [`silent::may_hang`]. Asks the table of mounts and sysfs alone.
+pub fn may_hang(path: &Path) -> Option<NetworkMount> {
+    silent::may_hang(&Local::new(), path)
 }
 
 /// The mount point above a path without links.
@@ -209,7 +208,7 @@ mod tests {
 
     #[test]
     fn what_the_kernel_makes_up_is_on_no_server() {
-        assert_eq!(network_mount(Path::new("/proc")), None);
+        assert_eq!(may_hang(Path::new("/proc")), None);
         assert_eq!(mount_point_of(Path::new("/proc/self")), Some("/proc".into()));
     }
 

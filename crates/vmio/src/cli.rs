@@ -106,6 +106,7 @@ fn ended(outcome: Outcome) -> ExitCode {
             exit_of(&e)
         }
     };
+    crate::front::ends(exit.code());
     ExitCode::from(exit.code())
 }
 

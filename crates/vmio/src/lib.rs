@@ -10,6 +10,7 @@ pub mod document;
 pub mod expect;
 pub mod files;
 pub mod fit;
+pub mod front;
 pub mod papers;
 pub mod paths;
 pub mod report;

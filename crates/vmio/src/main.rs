@@ -5,5 +5,11 @@ fn main() -> std::process::ExitCode {
     vmio_node::warden::serve();
     // Or to be its modelled disk.
     vmio_rig::disks::modelled::server::serve();
-    vmio::cli::main()
+    // Or to look at what storage may hold back for ever.
+    vmio_node::errand::serve();
+    // Or to run behind another one, where storage may hold it.
+    vmio::front::adopt();
+    let code = vmio::cli::main();
+    vmio_node::errand::end();
+    code
 }

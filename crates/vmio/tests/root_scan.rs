@@ -23,12 +23,12 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use serde_json::Value;
 
 /// The user whose guests these are.
-const NOBODY: u32 = 65_534;
+pub(crate) const NOBODY: u32 = 65_534;
 /// What must show nowhere.
 const SECRET: &str = "vmio-test-secret-7f3a";
 
 /// A process that is a QEMU by its command line, with what it inherits open.
-fn stand_in(user: u32, args: &[OsString]) -> Running {
+pub(crate) fn stand_in(user: u32, args: &[OsString]) -> Running {
     let mut command = Command::new("sh");
     command.arg0("qemu-system-x86_64").args(["-c", "echo; read x"]).args(args).uid(user).gid(user);
     let mut started = Running(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
@@ -37,7 +37,7 @@ fn stand_in(user: u32, args: &[OsString]) -> Running {
 }
 
 /// A command line with these images, each with its format.
-fn guest(name: &str, images: &[(&Path, &str)]) -> Vec<OsString> {
+pub(crate) fn guest(name: &str, images: &[(&Path, &str)]) -> Vec<OsString> {
     let mut args = vec!["-name".to_owned(), live::name(name)];
     for (n, (image, format)) in images.iter().enumerate() {
         args.extend(["-drive".to_owned(), format!("file={},format={format},if=none,id=d{n}", image.display())]);
@@ -47,7 +47,7 @@ fn guest(name: &str, images: &[(&Path, &str)]) -> Vec<OsString> {
 }
 
 /// Opens a file so that what is started next has it open, too.
-fn inherited(path: &Path, flags: OFlags) -> OwnedFd {
+pub(crate) fn inherited(path: &Path, flags: OFlags) -> OwnedFd {
     let file = openat(CWD, path, flags, Mode::empty()).unwrap();
     fcntl_setfd(&file, FdFlags::empty()).unwrap();
     file
@@ -94,7 +94,7 @@ fn qcow2(path: &Path, below: Option<(&Path, &str)>) {
 }
 
 /// Reasons why things of a guest were not read, each with what it is about.
-fn unread(guest: &Value) -> Vec<String> {
+pub(crate) fn unread(guest: &Value) -> Vec<String> {
     guest["unread"].as_array().unwrap().iter().map(|u| format!("{}: {}", u["what"], u["why"])).collect()
 }
 

@@ -11,3 +11,4 @@ mod root_faults;
 mod root_hostile_place;
 mod root_places;
 mod root_scan;
+mod root_silent;

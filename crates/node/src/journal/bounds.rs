@@ -9,8 +9,9 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstatfs, openat, openat2, statfs};
 
-use crate::journal::change::{Change, Scope};
-use crate::linux::mounts;
+use crate::journal::change::{Change, Scope, patience, silent};
+use crate::journal::errand;
+use crate::linux::mounts::{self, NetworkMount};
 use crate::machine;
 
 /// `f_type` of procfs, sysfs and both versions of control groups (linux/magic.h).
@@ -21,6 +22,17 @@ const CGROUP2: i64 = 0x6367_7270;
 
 /// Takes a change back if it is within bounds; `scratch` are the places that its journal recorded.
 pub(crate) fn undo(change: &Change, scope: &Scope<'_>, scratch: &[PathBuf]) -> Result<(), String> {
+    if let Change::File { path, .. } | Change::Dir { path, .. } = change
+        && crate::errand::are_sent()
+        && let Some(NetworkMount { server, .. }) = machine::may_hang(path)
+    {
+        let limit = patience(&server);
+        return match errand::undo(change, scope, scratch, limit) {
+            Ok(done) => done,
+            Err(e) if e.kind() == ErrorKind::TimedOut => Err(silent(path, server, limit)),
+            Err(e) => Err(format!("cannot remove {}: {e}", path.display())),
+        };
+    }
     match change {
         Change::File { path, made } | Change::Dir { path, made } => below(path, scratch, made.is_some())?,
         Change::Cgroup { paths } => paths.iter().try_for_each(|p| in_cgroups(p))?,

@@ -20,7 +20,7 @@ use crate::journal::loops;
 use crate::journal::removal::{self, OurDir};
 use crate::journal::volume::Volume;
 use crate::linux::mounts::NetworkMount;
-use crate::machine;
+use crate::{errand, machine};
 
 /// File that marks a directory as made by vmio; it holds the cookie of the owner.
 pub const SCRATCH_MARKER: &str = ".vmio-scratch";
@@ -238,17 +238,28 @@ pub(crate) fn answering<T: Send + 'static>(
     path: &Path,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, String> {
-    let Some(NetworkMount { server, .. }) = machine::network_mount(path) else { return Ok(work()) };
-    // One that was silent is not waited for as long again: a run has many changes to take back.
-    let known = machine::lock(&SILENT).contains(&server);
-    let limit = if known { BUSY_LIMIT } else { NETWORK_LIMIT };
-    machine::within(limit, work).ok_or_else(|| {
-        machine::lock(&SILENT).insert(server.clone());
-        format!(
-            "cannot remove {}: {server} does not answer; it stays in the journal and the next start tries again",
-            path.display()
-        )
-    })
+    // A process that runs errands may hang.
+    let server = machine::may_hang(path).filter(|_| !errand::is_servant());
+    let Some(NetworkMount { server, .. }) = server else { return Ok(work()) };
+    let limit = patience(&server);
+    machine::within(limit, work).ok_or_else(|| silent(path, server, limit))
+}
+
+/// How long a server is waited for: one that was silent not as long again, since a run has many changes to take back.
+pub(crate) fn patience(server: &str) -> Duration {
+    if machine::lock(&SILENT).contains(server) { BUSY_LIMIT } else { NETWORK_LIMIT }
+}
+
+/// Notes that a server gave no answer, and says so of a path.
+pub(crate) fn silent(path: &Path, server: String, waited: Duration) -> String {
+    let text = format!(
+        "cannot remove {}: {server} does not answer (waited for {} s); it stays in the journal and the next start \
+         tries again: see that the server is up",
+        path.display(),
+        waited.as_secs()
+    );
+    machine::lock(&SILENT).insert(server);
+    text
 }
 
 /// Takes a trace instance away: events off, then rmdir. One that is gone already is no failure.

@@ -10,6 +10,7 @@
 
 pub(crate) mod bounds;
 pub(crate) mod change;
+pub(crate) mod errand;
 pub mod held;
 pub mod loops;
 pub(crate) mod recover;

@@ -1,5 +1,8 @@
 //! Type bits of a mode (inode(7)).
 
+use std::os::unix::fs::MetadataExt;
+
+use super::device;
 use crate::FileStat;
 
 /// The bits that hold the type, `S_IFMT`.
@@ -21,6 +24,17 @@ pub fn of(mode: u32) -> u32 {
 }
 
 impl FileStat {
+    /// Of what the kernel said.
+    pub fn of(meta: &std::fs::Metadata) -> Self {
+        Self {
+            mode: meta.mode(),
+            size: meta.size(),
+            // st_blocks counts 512 bytes whatever the block size (stat(2)).
+            allocated: meta.blocks() * 512,
+            dev: device::of_dev(meta.dev()),
+            rdev: device::of_dev(meta.rdev()),
+        }
+    }
     /// Whether it is a regular file.
     pub fn is_file(&self) -> bool {
         of(self.mode) == FILE

@@ -11,6 +11,7 @@
 //! | processors and NUMA nodes, lists of processors | [`cpu`] |
 //! | block devices (`/sys/block`, `/sys/dev/block`, `/proc/diskstats`) | [`block`] |
 //! | tables of mounts (`mountinfo`) | [`mounts`] |
+//! | what of all this has to be answered by somebody else | [`silent`] |
 //! | control groups of both versions | [`cgroup`] |
 //! | network interfaces and sockets (`/sys/class/net`, `net/dev`, `net/unix`) | [`net`] |
 //! | devices by their bus: PCI, Xen's back ends | [`bus`] |
@@ -52,6 +53,7 @@ pub mod mounts;
 pub mod net;
 pub mod nfs;
 pub mod process;
+pub mod silent;
 pub mod system;
 
 /// A file with one word or line, without the blanks around it.

@@ -4,10 +4,11 @@
 //! - below `/proc/PID/root` links count from that root (openat2(2), `RESOLVE_IN_ROOT`, Linux 5.6);
 //! - a path is opened with `O_PATH`, which opens no device and waits for no writer of a pipe, and for
 //!   its content only once it is seen to be a file;
-//! - it is done on a thread that is given up after [`LIMIT`]. A root directory that gave no answer is
-//!   not tried again for [`REST`], so that a look that is repeated leaves few threads behind.
+//! - it is an [`errand`](crate::errand) that is given up after [`LIMIT`]. A root directory, or a mount of this machine,
+//!   that gave no answer is not tried again for [`REST`], so that a look that is repeated leaves few processes behind.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -19,6 +20,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat};
 
+use crate::FileStat;
+use crate::local::look::{Answer, Ask, Told, look, no_answer};
 use crate::machine::{self, lock};
 
 /// Longest time for one of these calls.
@@ -31,66 +34,104 @@ const MOST_ENTRIES: usize = 1 << 16;
 /// When the root directories of processes, each with its start, gave no answer.
 static SILENT: Mutex<BTreeMap<(u32, Option<u64>), Instant>> = Mutex::new(BTreeMap::new());
 
+/// The same of mounts of this machine.
+static SILENT_MOUNTS: Mutex<BTreeMap<PathBuf, Instant>> = Mutex::new(BTreeMap::new());
+
 /// Whole content of a regular file of at most `most` bytes.
 pub fn read(path: &Path, most: usize) -> io::Result<Vec<u8>> {
-    in_time(path, move |path| {
-        let mut bytes = Vec::new();
-        open(path, |kind| kind.is_file())?.take(most as u64 + 1).read_to_end(&mut bytes)?;
-        match bytes.len() > most {
-            true => Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is longer than {most} bytes"))),
-            false => Ok(bytes),
-        }
-    })
+    Ok(in_time(path, Ask::Read { most })?.1)
 }
 
 /// Names in a directory, in no order.
 pub fn list(dir: &Path) -> io::Result<Vec<String>> {
-    in_time(dir, |dir| {
-        let at = path_only(dir, OFlags::DIRECTORY)?;
-        let entries = fs::read_dir(shown(&at))?.take(MOST_ENTRIES);
-        entries.map(|e| Ok(e?.file_name().to_string_lossy().into_owned())).collect()
-    })
+    match in_time(dir, Ask::List)? {
+        (Told::Names(names), _) => Ok(names),
+        other => Err(no_answer(&other.0)),
+    }
 }
 
 /// What a path is, links followed.
-pub fn metadata(path: &Path) -> io::Result<fs::Metadata> {
-    in_time(path, |path| File::from(path_only(path, OFlags::empty())?).metadata())
+pub fn stat(path: &Path) -> io::Result<FileStat> {
+    match in_time(path, Ask::Stat)? {
+        (Told::Stat(stat), _) => Ok(stat),
+        other => Err(no_answer(&other.0)),
+    }
 }
 
 /// Where a link points; `None` for what is none.
 pub fn link(path: &Path) -> io::Result<Option<PathBuf>> {
-    in_time(path, |path| {
-        let at = File::from(path_only(path, OFlags::NOFOLLOW)?);
-        if !at.metadata()?.is_symlink() {
-            return Ok(None);
-        }
-        let to = readlinkat(&at, "", Vec::new())?;
-        Ok(Some(PathBuf::from(std::ffi::OsString::from_vec(to.into_bytes()))))
-    })
+    match in_time(path, Ask::Link)? {
+        (Told::Link(true), to) => Ok(Some(PathBuf::from(OsString::from_vec(to)))),
+        _ => Ok(None),
+    }
 }
 
 /// Bytes of a regular file or block device that the page cache holds.
 pub fn cached_bytes(path: &Path) -> io::Result<Option<u64>> {
-    in_time(path, |path| machine::cached_bytes(&open(path, |kind| kind.is_file() || kind.is_block_device())?))
+    match in_time(path, Ask::Cached)? {
+        (Told::Cached(bytes), _) => Ok(bytes),
+        other => Err(no_answer(&other.0)),
+    }
 }
 
-/// Does it on a thread that may hang.
-pub(crate) fn in_time<T: Send + 'static>(
-    path: &Path,
-    work: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
+/// [`read`], in this thread.
+pub(crate) fn read_here(path: &Path, most: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open(path, |kind| kind.is_file())?.take(most as u64 + 1).read_to_end(&mut bytes)?;
+    match bytes.len() > most {
+        true => Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is longer than {most} bytes"))),
+        false => Ok(bytes),
+    }
+}
+
+/// [`list`], in this thread.
+pub(crate) fn list_here(dir: &Path) -> io::Result<Vec<String>> {
+    let at = path_only(dir, OFlags::DIRECTORY)?;
+    let entries = fs::read_dir(shown(&at))?.take(MOST_ENTRIES);
+    entries.map(|e| Ok(e?.file_name().to_string_lossy().into_owned())).collect()
+}
+
+/// [`stat`], in this thread.
+pub(crate) fn stat_here(path: &Path) -> io::Result<FileStat> {
+    Ok(FileStat::of(&File::from(path_only(path, OFlags::empty())?).metadata()?))
+}
+
+/// [`link`], in this thread.
+pub(crate) fn link_here(path: &Path) -> io::Result<Option<PathBuf>> {
+    let at = File::from(path_only(path, OFlags::NOFOLLOW)?);
+    if !at.metadata()?.is_symlink() {
+        return Ok(None);
+    }
+    let to = readlinkat(&at, "", Vec::new())?;
+    Ok(Some(PathBuf::from(OsString::from_vec(to.into_bytes()))))
+}
+
+/// [`cached_bytes`], in this thread.
+pub(crate) fn cached_bytes_here(path: &Path) -> io::Result<Option<u64>> {
+    machine::cached_bytes(&open(path, |kind| kind.is_file() || kind.is_block_device())?)
+}
+
+/// Has it done where it may hang.
+pub(crate) fn in_time(path: &Path, ask: Ask) -> Answer {
     let root = root_of(path).map(|(pid, _)| (pid, machine::start_ticks(pid)));
     let silent = || io::Error::new(ErrorKind::TimedOut, format!("it gave no answer within {} s", LIMIT.as_secs()));
     if root.is_some_and(|root| lock(&SILENT).get(&root).is_some_and(|at| at.elapsed() < REST)) {
         return Err(silent());
     }
-    let path = path.to_owned();
-    machine::within(LIMIT, move || work(&path)).unwrap_or_else(|| {
-        if let Some(root) = root {
-            lock(&SILENT).insert(root, Instant::now());
+    let mount = || machine::may_hang(path).map(|mount| mount.point);
+    // Read only where one was silent.
+    let resting = !lock(&SILENT_MOUNTS).is_empty() && root.is_none();
+    if resting && mount().is_some_and(|at| lock(&SILENT_MOUNTS).get(&at).is_some_and(|at| at.elapsed() < REST)) {
+        return Err(silent());
+    }
+    let answer = look(ask, path, LIMIT);
+    if answer.as_ref().is_err_and(|e| e.kind() == ErrorKind::TimedOut) {
+        match root {
+            Some(root) => drop(lock(&SILENT).insert(root, Instant::now())),
+            None => drop(mount().map(|at| lock(&SILENT_MOUNTS).insert(at, Instant::now()))),
         }
-        Err(silent())
-    })
+    }
+    answer
 }
 
 /// The process and what comes after it in `/proc/PID/root/…`.
@@ -149,7 +190,7 @@ mod tests {
         let mut names = list(dir.path()).unwrap();
         names.sort();
         assert_eq!(names, ["file", "pipe", "zero"]);
-        assert!(metadata(&at("pipe")).unwrap().file_type().is_fifo());
+        assert!(stat(&at("pipe")).unwrap().mode & 0o170000 == 0o010000);
         assert_eq!(cached_bytes(&at("pipe")).unwrap_err().kind(), ErrorKind::InvalidInput);
         // What the kernel writes has a length of 0.
         assert!(!read(Path::new("/proc/self/status"), 1 << 20).unwrap().is_empty());
@@ -164,8 +205,8 @@ mod tests {
         }
         // Our own root, which is anybody's to look at.
         let here = PathBuf::from(format!("/proc/{}/root", std::process::id()));
-        assert!(metadata(&here).unwrap().is_dir());
+        assert!(stat(&here).unwrap().is_directory());
         assert_eq!(read(&here.join("proc/version"), 1 << 16).unwrap(), fs::read("/proc/version").unwrap());
-        assert_eq!(metadata(&here.join("nowhere")).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(stat(&here.join("nowhere")).unwrap_err().kind(), ErrorKind::NotFound);
     }
 }

@@ -5,18 +5,18 @@
 
 pub(crate) mod child;
 pub(crate) mod foreign;
+pub(crate) mod look;
 pub(crate) mod opened;
 pub(crate) mod sampler;
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::linux::device;
 use crate::local::child::{Handle, Sink, Stream};
 use crate::machine::{self, DEATH_LIMIT, lock};
 use crate::{
@@ -110,21 +110,6 @@ impl Local {
         }
     }
 
-    fn stat_of(&self, path: &Path, meta: io::Result<fs::Metadata>) -> Result<Option<FileStat>> {
-        let meta = match meta {
-            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
-            other => other.map_err(|e| self.error("look at", path, e))?,
-        };
-        Ok(Some(FileStat {
-            mode: meta.mode(),
-            size: meta.size(),
-            // st_blocks counts 512 bytes whatever the block size (stat(2)).
-            allocated: meta.blocks() * 512,
-            dev: device::of_dev(meta.dev()),
-            rdev: device::of_dev(meta.rdev()),
-        }))
-    }
-
     pub(crate) fn error(&self, what: &'static str, path: &Path, source: io::Error) -> Error {
         Error::File { node: self.name().into(), what, path: path.into(), source }
     }
@@ -169,7 +154,7 @@ impl Reader for Local {
     }
 
     fn stat(&self, path: &Path) -> Result<Option<FileStat>> {
-        self.stat_of(path, fs::metadata(path))
+        self.there("look at", path, fs::metadata(path).map(|meta| FileStat::of(&meta)))
     }
 
     fn read_foreign(&self, path: &Path, most_bytes: usize) -> Result<Vec<u8>> {
@@ -183,7 +168,7 @@ impl Reader for Local {
     }
 
     fn stat_foreign(&self, path: &Path) -> Result<Option<FileStat>> {
-        self.stat_of(path, foreign::metadata(path))
+        self.there("look at", path, foreign::stat(path))
     }
 
     fn link_foreign(&self, path: &Path) -> Result<Option<PathBuf>> {

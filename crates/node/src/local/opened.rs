@@ -13,7 +13,7 @@
 //! - It is opened with the rights of the process's user (file system ids of the thread, setfsuid(2)): a file
 //!   server may refuse root. Where those no longer suffice (QEMU was given the descriptor, or gave its rights
 //!   up since) with our own.
-//! - No program is started, and nothing is written.
+//! - No program is started but this one, once more, for what may hang ([`errand`](crate::errand)); nothing is written.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
@@ -25,8 +25,9 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, fstatfs, open
 use rustix::process::{Gid, geteuid};
 
 use crate::linux::process::Status;
-use crate::local::foreign::{path_only, shown};
-use crate::machine::{self, within};
+use crate::local::foreign::{self, path_only, shown};
+use crate::local::look::{Ask, Told, look, no_answer};
+use crate::machine;
 use crate::node::opened::{At, FileIdentity, Glance, Opened};
 use crate::{FileStat, Local};
 
@@ -35,44 +36,91 @@ const LIMIT: Duration = Duration::from_secs(1);
 
 /// What a path is, links followed.
 pub(crate) fn identity(path: &Path) -> io::Result<FileIdentity> {
-    crate::local::foreign::in_time(path, |path| identity_of(path_only(path, OFlags::empty())?))
+    match foreign::in_time(path, Ask::Identity)? {
+        (Told::Identity(is), _) => Ok(is),
+        other => Err(no_answer(&other.0)),
+    }
 }
 
 /// What a process's descriptor is.
 pub(crate) fn opened(pid: u32, fd: u32) -> io::Result<Opened> {
-    in_time(move || {
-        let path = format!("/proc/{pid}/fd/{fd}");
-        // The rights of the link are those of the descriptor (Linux, fs/proc/fd.c, `tid_fd_update_inode`).
-        let readable = fs::symlink_metadata(&path).map(|m| std::os::unix::fs::MetadataExt::mode(&m) & 0o400 != 0)?;
-        let at = openat(CWD, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(Opened { pid, fd, is: identity_of(at)?, readable })
-    })
+    match look(Ask::Opened { pid, fd }, Path::new("/"), LIMIT)? {
+        (Told::Opened(opened), _) => Ok(opened),
+        other => Err(no_answer(&other.0)),
+    }
 }
 
-/// Looks at a file: its beginning, at most `most` bytes, and what is cached of it.
+/// Looks at a file: its beginning, at most `most` bytes, and what is cached of it. Where this kernel cannot count
+/// that, it is held for a program that can, unless its file system is one that may hang.
 pub(crate) fn glance(at: &At, most: usize) -> io::Result<Glance> {
-    let at = at.clone();
-    in_time(move || {
-        let file = open(&at)?;
-        let mut start = Vec::new();
-        if most > 0 {
-            (&file).take(most as u64).read_to_end(&mut start)?;
-        }
+    let (open, path) = match at {
+        At::Open(opened) => (Some(*opened), PathBuf::from(format!("/proc/{}/fd/{}", opened.pid, opened.fd))),
+        At::Path(path) => (None, path.clone()),
+    };
+    let (told, start) = look(Ask::Glance { open, most }, &path, LIMIT)?;
+    let Told::Glance { cached, may_hang } = told else { return Err(no_answer(&told)) };
+    let error = |path: &Path, source| crate::Error::File {
+        node: "local".into(),
+        what: "count the cached pages of",
+        path: path.into(),
+        source,
+    };
+    let uncounted = matches!(cached, Ok(None));
+    if uncounted && !may_hang {
+        let at = at.clone();
+        let file =
+            machine::within(LIMIT, move || self::open(&at)).unwrap_or_else(|| Err(ErrorKind::TimedOut.into()))?;
         let path = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()));
-        let cached_bytes = machine::cached_bytes(&file).map_err(|source| crate::Error::File {
-            node: "local".into(),
-            what: "count the cached pages of",
-            path: path.clone(),
-            source,
-        });
-        Ok(Glance { start, cached_bytes, path, _file: Some(file) })
-    })
+        return Ok(Glance { start, cached_bytes: Ok(None), path, _file: Some(file) });
+    }
+    let cached_bytes = match cached {
+        Ok(None) => {
+            let why = "this kernel has no cachestat(2), and no program is started for storage that may hang";
+            Err(error(&path, io::Error::new(ErrorKind::Unsupported, why)))
+        }
+        Ok(bytes) => Ok(bytes),
+        Err(fault) => Err(error(&path, fault.into())),
+    };
+    Ok(Glance { start, cached_bytes, path, _file: None })
 }
 
-fn in_time<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-    let silent = || io::Error::new(ErrorKind::TimedOut, format!("it gave no answer within {} s", LIMIT.as_secs()));
-    within(LIMIT, work).unwrap_or_else(|| Err(silent()))
+/// [`identity`], in this thread.
+pub(crate) fn identity_here(path: &Path) -> io::Result<FileIdentity> {
+    identity_of(path_only(path, OFlags::empty())?)
 }
+
+/// [`opened`], in this thread.
+pub(crate) fn opened_here(pid: u32, fd: u32) -> io::Result<Opened> {
+    let path = format!("/proc/{pid}/fd/{fd}");
+    // The rights of the link are those of the descriptor (Linux, fs/proc/fd.c, `tid_fd_update_inode`).
+    let readable = fs::symlink_metadata(&path).map(|m| std::os::unix::fs::MetadataExt::mode(&m) & 0o400 != 0)?;
+    let at = openat(CWD, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    Ok(Opened { pid, fd, is: identity_of(at)?, readable })
+}
+
+/// What was seen of a file.
+pub(crate) struct Seen {
+    /// Its beginning.
+    pub start: Vec<u8>,
+    /// What is cached of it.
+    pub cached: io::Result<Option<u64>>,
+    /// Whether its file system is one whose server may not answer.
+    pub may_hang: bool,
+}
+
+/// [`glance`], in this thread.
+pub(crate) fn glance_here(at: &At, most: usize) -> io::Result<Seen> {
+    let file = open(at)?;
+    let mut start = Vec::new();
+    if most > 0 {
+        (&file).take(most as u64).read_to_end(&mut start)?;
+    }
+    let may_hang = file.metadata()?.is_file() && MAY_HANG.contains(&(fstatfs(&file)?.f_type as u32));
+    Ok(Seen { start, cached: machine::cached_bytes(&file), may_hang })
+}
+
+/// FUSE, NFS, SMB (three), Ceph, 9P (`f_type`, include/uapi/linux/magic.h).
+const MAY_HANG: [u32; 7] = [0x6573_5546, 0x6969, 0x517b, 0xfe53_4d42, 0xff53_4d42, 0x00c3_6400, 0x0102_1997];
 
 fn identity_of(at: OwnedFd) -> io::Result<FileIdentity> {
     // What is known here is enough: a server need not be asked how long a file is now.

@@ -147,17 +147,26 @@ fn pool_free(name: &str, status: &str, table: &str) -> Option<u64> {
 /// Where guest images are on this machine: the first directory of libvirt or Proxmox that is
 /// there and can be written by root, else `state`.
 pub fn default_dir(reader: &dyn Reader, state: &Path) -> PathBuf {
-    if require::root(reader).is_err() {
-        return state.into();
-    }
-    let mut dirs = vec![PathBuf::from("/var/lib/libvirt/images")];
-    dirs.extend(storages::image_dirs(reader));
-    dirs.push("/var/lib/vz/images".into());
     let usable = |dir: &PathBuf| {
         let there = matches!(reader.stat(dir), Ok(Some(s)) if s.is_directory());
         there && !read_only(reader, dir)
     };
+    let mut dirs = places_of_images(reader, state);
+    dirs.pop();
     dirs.into_iter().find(usable).unwrap_or_else(|| state.into())
+}
+
+/// The directories that [`default_dir`] may be, the first that can be used before the others; the last one is the
+/// state's own.
+pub fn places_of_images(reader: &dyn Reader, state: &Path) -> Vec<PathBuf> {
+    let mut dirs = Vec::new();
+    if require::root(reader).is_ok() {
+        dirs.push(PathBuf::from("/var/lib/libvirt/images"));
+        dirs.extend(storages::image_dirs(reader));
+        dirs.push("/var/lib/vz/images".into());
+    }
+    dirs.push(state.into());
+    dirs
 }
 
 /// Whether the file system of a directory is mounted read-only.

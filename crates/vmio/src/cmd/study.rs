@@ -133,6 +133,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             Ok(Exit::Done)
         }
         Verb::Run { study, wishes, forms } => {
+            wishes.behind(context);
             run::start(&studies::named(study)?, Mode::Study, wishes, forms, None, context)
         }
         Verb::Compare { study, with: With::Paper, of } => compare(study, *of, context),

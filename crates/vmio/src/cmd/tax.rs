@@ -70,6 +70,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         (None, false) => Mode::Study,
     };
     let mut wishes = (*args.wishes).clone();
+    wishes.behind(context);
     let name = match (args.full, args.quick || args.like.is_some(), args.light) {
         (true, ..) => "full",
         (_, true, _) => "quick",
@@ -88,6 +89,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     };
     let like = run::like::find(guest, args.disk.as_deref(), wishes.on.as_deref(), &study, &Local::new())?;
     wishes.on = like.on;
+    wishes.behind(context);
     wishes.told = like.told;
     run::start(&like.study, mode, &wishes, &args.forms, args.fail_on, context)
 }

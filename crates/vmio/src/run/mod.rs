@@ -105,6 +105,11 @@ fn number(text: &str) -> Result<f64, String> {
 }
 
 impl Wishes {
+    /// Puts another process in front of this one where the storage of the run may not answer ([`crate::front`]).
+    pub fn behind(&self, context: &Context) {
+        crate::front::before(self.on.as_deref(), self.device.first().map(PathBuf::as_path), &context.paths.state);
+    }
+
     /// What of them concerns the plan.
     fn of_plan(&self, context: &Context) -> plan::Wishes {
         plan::Wishes {

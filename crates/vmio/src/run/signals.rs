@@ -5,13 +5,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::front;
+
 /// How long the measuring thread has to notice that its processes are gone.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// Signals within this time are one that came two ways.
+const TOGETHER: Duration = Duration::from_secs(1);
 
 /// Tells the measuring thread that an error it sees comes from the end of the run.
 #[derive(Debug, Clone, Default)]
@@ -35,7 +40,7 @@ impl Stopping {
             thread::sleep(Duration::from_millis(5));
         }
         drop(held);
-        std::process::exit(4);
+        exit();
     }
 }
 
@@ -46,9 +51,16 @@ pub fn on_signal(end: impl FnOnce(&str) + Send + 'static) -> std::io::Result<Sto
     let flag = stopping.clone();
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     thread::Builder::new().name("signals".into()).spawn(move || {
-        let mut end = Some(end);
+        let (mut end, mut since) = (Some(end), Instant::now());
         for signal in signals.forever() {
-            let Some(end) = end.take() else { std::process::exit(4) };
+            let Some(end) = end.take() else {
+                // Ctrl-C reaches the process in front, which passes it on, too.
+                if front::stands() && since.elapsed() < TOGETHER {
+                    continue;
+                }
+                exit()
+            };
+            since = Instant::now();
             flag.0.begun.store(true, Ordering::SeqCst);
             let name = match signal {
                 SIGINT => "Ctrl-C",
@@ -62,9 +74,15 @@ pub fn on_signal(end: impl FnOnce(&str) + Send + 'static) -> std::io::Result<Sto
                 flag.0.done.store(true, Ordering::SeqCst);
                 // The measuring thread closes the store and exits; unless something holds it up.
                 thread::sleep(GRACE);
-                std::process::exit(4);
+                exit();
             });
         }
     })?;
+    front::handles_signals();
     Ok(stopping)
+}
+
+fn exit() -> ! {
+    front::ends(4);
+    std::process::exit(4)
 }

@@ -7,5 +7,7 @@ pub mod bed;
 pub mod live;
 #[path = "schema.rs"]
 pub mod schema;
+#[path = "silent.rs"]
+pub mod silent;
 #[path = "../../../look/tests/common/stand_in.rs"]
 pub mod stand_in;

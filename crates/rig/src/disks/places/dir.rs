@@ -32,6 +32,9 @@ impl PlaceKind for Dir {
     fn resolve(&self, _node: &dyn Node, name: &str) -> Result<Ground> {
         ground(Path::new(name)).map(Ground::Files)
     }
+    fn answered_by(&self, name: &str) -> Option<String> {
+        Some(machine::may_hang(&std::path::absolute(name).ok()?)?.server)
+    }
     fn list(&self, _node: &dyn Node) -> Vec<Listed> {
         vec![]
     }
@@ -128,7 +131,7 @@ fn silent(who: &dyn std::fmt::Display) -> String {
 /// # Errors
 /// Who does not answer, or answers with an error.
 pub fn answers(path: &Path) -> std::result::Result<(), String> {
-    let Some(NetworkMount { point, server }) = machine::network_mount(path) else { return Ok(()) };
+    let Some(NetworkMount { point, server }) = machine::may_hang(path) else { return Ok(()) };
     let path = path.to_owned();
     let asked = move || ask(&path, &point, |p| rustix::fs::statvfs(p).map(drop).map_err(Into::into));
     match machine::within(ANSWER_LIMIT, asked) {
@@ -141,6 +144,10 @@ pub fn answers(path: &Path) -> std::result::Result<(), String> {
 /// Asks for the deepest part of a path that is there, never above the mount: that would be another
 /// file system, which always answers.
 fn ask(path: &Path, point: &Path, state: impl Fn(&Path) -> std::io::Result<()>) -> std::io::Result<()> {
+    if !path.starts_with(point) {
+        // A link leads there.
+        return state(point);
+    }
     let mut last = Err(ErrorKind::NotFound.into());
     for part in path.ancestors().take_while(|p| p.starts_with(point)) {
         last = state(part);
@@ -178,6 +185,11 @@ mod tests {
         assert_eq!(asked.borrow().len(), 1);
         assert_eq!(ask_with(&|_| Some(ErrorKind::NotFound)), Err(ErrorKind::NotFound));
         assert!(asked.borrow().iter().all(|p| p.starts_with("/srv/nfs")));
+        let by_link = ask(Path::new("/home/link"), Path::new("/srv/nfs"), |p| {
+            assert_eq!(p, Path::new("/srv/nfs"));
+            Ok(())
+        });
+        assert!(by_link.is_ok());
     }
 
     #[test]

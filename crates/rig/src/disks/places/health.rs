@@ -41,7 +41,7 @@ impl Health {
     /// Of a place.
     pub fn of(place: &Place) -> Self {
         let watched = match &place.ground {
-            Ground::Files(dir) if machine::network_mount(dir).is_some() => Watched::Server(dir.clone()),
+            Ground::Files(dir) if machine::may_hang(dir).is_some() => Watched::Server(dir.clone()),
             Ground::Files(dir) => zfs::pool_of(&Local::new(), dir).map_or(Watched::Nothing, Watched::Zpool),
             // The kernel fails writes to a thick volume whose disk is gone, and to a modelled disk whose server is.
             Ground::Volumes(Pool::Lvm { .. }) | Ground::Modelled(_) => Watched::Nothing,

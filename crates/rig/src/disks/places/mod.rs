@@ -47,6 +47,11 @@ pub trait PlaceKind: Sync {
     /// # Errors
     /// When it is not there or cannot be used: why, and what to do.
     fn resolve(&self, node: &dyn Node, name: &str) -> Result<Ground>;
+    /// Who else has to answer for it than this machine's kernel, and may not: a run there is done where it may hang.
+    /// Told without asking the storage.
+    fn answered_by(&self, _name: &str) -> Option<String> {
+        None
+    }
     /// The places of this kind on this machine, for `doctor`; none where their tools are missing.
     fn list(&self, node: &dyn Node) -> Vec<Listed>;
 }
@@ -122,6 +127,13 @@ pub struct Listed {
 pub fn resolve(node: &dyn Node, text: &str) -> Result<Place> {
     let (kind, name) = kind_of(text)?;
     Ok(Place { name: text.to_owned(), ground: kind.resolve(node, name)? })
+}
+
+/// Who else than this machine's kernel has to answer for the place that `text` names; `None` also for what is no place.
+/// Asks nobody.
+pub fn answered_by(text: &str) -> Option<String> {
+    let (kind, name) = kind_of(text).ok()?;
+    kind.answered_by(name)
 }
 
 /// The place of a directory that may have to be made.

@@ -44,6 +44,9 @@ impl PlaceKind for Pve {
             .map_err(|(reason, help)| Error::new(Kind::Unready, &*place, reason).help(help))?;
         ground(storage, node, &place)
     }
+    fn answered_by(&self, name: &str) -> Option<String> {
+        Some(format!("whatever holds the Proxmox storage {name}"))
+    }
     fn list(&self, node: &dyn Node) -> Vec<Listed> {
         let host = host_name(node.reader());
         let listed = |s: Storage| {

@@ -37,6 +37,9 @@ impl PlaceKind for Rbd {
         cluster.pool(node, &format!("rbd:{name}"), name)?;
         Ok(Ground::Volumes(Pool::Rbd { pool: name.into(), cluster, kernel: false }))
     }
+    fn answered_by(&self, name: &str) -> Option<String> {
+        Some(format!("the cluster of the pool {name}"))
+    }
     fn list(&self, node: &dyn Node) -> Vec<Listed> {
         // Without a configuration there is no cluster, and its tools would wait for one.
         if !tools::has(node, NEEDS) || !matches!(node.stat(Path::new(CONF)), Ok(Some(_))) {

@@ -1,0 +1,269 @@
+//! A process in front of a run: what a slow server can hold for ever runs behind it, so that the `vmio` which a person or a
+//! script waits for always ends.
+//!
+//! A run opens, fills, flushes and closes files for minutes. On storage for which somebody else has to answer (a file server,
+//! a FUSE server, RBD; [`vmio_node::linux::silent`]) each of these calls may sleep in the kernel where not even SIGKILL
+//! reaches it, and the process can then not end. So there, and only there, the whole run is done by this program started
+//! once more, with the same arguments, standard input and outputs. The one in front passes signals on and waits: for the
+//! end; or, after a signal or once the run has said its exit code, no longer than the limits below. Then it kills the one
+//! behind, says what stays in the kernel and why, and ends.
+//!
+//! If the one in front is killed, so is the one behind (PR_SET_PDEATHSIG of prctl(2): its thread lives as long as it).
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::FileType;
+use rustix::io::FdFlags;
+use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use vmio_node::machine;
+use vmio_rig::disks::{places, space};
+
+use crate::term;
+
+/// Names the descriptor by which the one behind tells the one in front.
+const VARIABLE: &str = "VMIO_FRONT";
+/// How long a run may take to undo all and end after a signal: what it waits for itself has limits below this.
+const UNDOING: Duration = Duration::from_secs(90);
+/// How long a process may take that has nothing left to do but to end.
+const ENDING: Duration = Duration::from_secs(3);
+/// "Signals are handled from here on".
+const HANDLES: u8 = b'h';
+/// "This is the exit code", which comes behind it.
+const CODE: u8 = b'c';
+/// Exit code of a run that was ended before it could say its own.
+const INTERRUPTED: u8 = 4;
+
+/// Where the one behind tells.
+static TOLD: OnceLock<File> = OnceLock::new();
+
+/// Takes over what the one in front has handed down, if there is one. To be called by `main` before any thread is
+/// started.
+pub fn adopt() {
+    let Some(number) = std::env::var(VARIABLE).ok().and_then(|n| n.parse::<i32>().ok()).filter(|n| *n > 2) else {
+        return;
+    };
+    // SAFETY: no other thread is there yet.
+    unsafe { std::env::remove_var(VARIABLE) };
+    let pipe = std::fs::read_link(format!("/proc/self/fd/{number}"));
+    if pipe.is_ok_and(|to| to.to_string_lossy().starts_with("pipe:")) {
+        // SAFETY: it is open, was made for this process alone, and nothing else here has it.
+        let told = unsafe { OwnedFd::from_raw_fd(number) };
+        if rustix::io::fcntl_setfd(&told, FdFlags::CLOEXEC).is_ok() {
+            let _ = TOLD.set(told.into());
+        }
+    }
+}
+
+/// Whether another process of this program stands in front of this one.
+pub fn stands() -> bool {
+    TOLD.get().is_some()
+}
+
+/// Tells the one in front that signals are handled here from now on.
+pub fn handles_signals() {
+    tell(&[HANDLES]);
+}
+
+/// Tells the one in front with which code this process is about to end.
+pub fn ends(code: u8) {
+    tell(&[CODE, code]);
+}
+
+fn tell(word: &[u8]) {
+    if let Some(mut told) = TOLD.get() {
+        // Where it is gone this process is killed anyway.
+        let _ = told.write_all(word);
+    }
+}
+
+/// Where what a run would use may not answer, has the run done behind this process, and ends with its code. Else, or
+/// behind such a process, returns at once.
+pub fn before(on: Option<&str>, device: Option<&Path>, state: &Path) {
+    if stands() {
+        return;
+    }
+    if let Some(who) = who_answers(on, device, state) {
+        let code = behind(&who).unwrap_or_else(|e| {
+            term::note(&format!("error: cannot start the process for storage that may not answer: {e}"));
+            1
+        });
+        vmio_node::errand::end();
+        std::process::exit(code.into());
+    }
+}
+
+/// Who has to answer for the storage of a run; told without asking.
+fn who_answers(on: Option<&str>, device: Option<&Path>, state: &Path) -> Option<String> {
+    let of = |path: &Path| {
+        let path = std::path::absolute(path).ok()?;
+        Some(machine::may_hang(&path)?.server)
+    };
+    match (device, on) {
+        (Some(device), _) => of(device).or_else(|| places::answered_by(on?)),
+        (None, Some(on)) => places::answered_by(on),
+        (None, None) => space::places_of_images(&vmio_node::Local::new(), state).iter().find_map(|dir| of(dir)),
+    }
+}
+
+/// Starts this program once more and waits for it; its exit code.
+fn behind(who: &str) -> io::Result<u8> {
+    let (told, tell) = io::pipe()?;
+    let (signals, theirs) = UnixStream::pair()?;
+    signals.set_nonblocking(true)?;
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::low_level::pipe::register(signal, theirs.try_clone()?)?;
+    }
+    let mut args = std::env::args_os();
+    let own: OsString = args.next().unwrap_or_else(|| "vmio".into());
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0(own).args(args).env(VARIABLE, tell.as_raw_fd().to_string());
+    let (number, parent) = (OwnedFd::from(tell), getpid());
+    // SAFETY: between fork and exec the closure makes three plain system calls on what was made before.
+    unsafe {
+        command.pre_exec(move || {
+            rustix::io::fcntl_setfd(&number, FdFlags::empty())?;
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            // The one in front may have gone before that.
+            if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
+        });
+    }
+    if is_pipe(&io::stdout()) {
+        command.stdout(Stdio::piped());
+    }
+    if is_pipe(&io::stderr()) {
+        command.stderr(Stdio::piped());
+    }
+    let mut child = command.spawn()?;
+    // It holds the other end of the pipe.
+    drop(command);
+    let mut relays = Vec::new();
+    if let Some(out) = child.stdout.take() {
+        relays.push(relay(File::from(OwnedFd::from(out)), io::stdout().as_fd().try_clone_to_owned()?.into())?);
+    }
+    if let Some(err) = child.stderr.take() {
+        relays.push(relay(File::from(OwnedFd::from(err)), io::stderr().as_fd().try_clone_to_owned()?.into())?);
+    }
+    Front { who, child, relays, told: File::from(OwnedFd::from(told)), signals, handles: false, code: None }.wait()
+}
+
+/// Whether whoever reads an output waits for its end: that must not be the end of a process that does not end.
+fn is_pipe(output: &impl AsFd) -> bool {
+    let kind = rustix::fs::fstat(output).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    matches!(kind, Ok(FileType::Fifo | FileType::Socket))
+}
+
+fn relay(mut from: File, mut to: File) -> io::Result<JoinHandle<()>> {
+    // Where the reader is gone this end closes, and the one behind learns of it as it would without us.
+    std::thread::Builder::new().name("relay".into()).spawn(move || drop(io::copy(&mut from, &mut to)))
+}
+
+/// The one in front.
+struct Front<'a> {
+    who: &'a str,
+    child: Child,
+    relays: Vec<JoinHandle<()>>,
+    told: File,
+    signals: UnixStream,
+    /// Whether the one behind undoes what it made when a signal comes.
+    handles: bool,
+    code: Option<u8>,
+}
+
+impl Front<'_> {
+    fn wait(mut self) -> io::Result<u8> {
+        let (mut until, mut asked) = (None::<Instant>, 0u32);
+        loop {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(self.leave());
+            }
+            let [said, signal] = self.poll(left)?;
+            if signal {
+                let _ = self.signals.read(&mut [0; 16]);
+                // One of a terminal reached the one behind, too: those that come together are one to it.
+                self.pass_on(Signal::TERM);
+                asked += 1;
+                let limit = if self.handles && asked == 1 { UNDOING } else { ENDING };
+                until = Some(Instant::now() + limit);
+            }
+            if said {
+                let mut word = [0; 16];
+                match self.told.read(&mut word)? {
+                    0 => return self.ended(),
+                    n => self.hear(&word[..n]),
+                }
+                if self.code.is_some() {
+                    until = Some(Instant::now() + ENDING);
+                }
+            }
+        }
+    }
+
+    fn poll(&self, left: Option<Duration>) -> io::Result<[bool; 2]> {
+        let mut fds = [PollFd::new(&self.told, PollFlags::IN), PollFd::new(&self.signals, PollFlags::IN)];
+        let left =
+            left.map(|left| Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() });
+        match poll(&mut fds, left.as_ref()) {
+            Ok(_) => Ok([0, 1].map(|n: usize| !fds[n].revents().is_empty())),
+            Err(rustix::io::Errno::INTR) => Ok([false; 2]),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn hear(&mut self, words: &[u8]) {
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            match *word {
+                HANDLES => self.handles = true,
+                CODE => self.code = words.next().copied(),
+                _ => {}
+            }
+        }
+    }
+
+    fn pass_on(&self, signal: Signal) {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // Not reaped yet, so the number is its own.
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// It has ended, as far as anybody can.
+    fn ended(mut self) -> io::Result<u8> {
+        let status = self.child.wait()?;
+        for relay in self.relays {
+            let _ = relay.join();
+        }
+        let by_signal = || status.signal().and_then(|n| u8::try_from(128 + n).ok());
+        Ok(status.code().and_then(|code| u8::try_from(code).ok()).or_else(by_signal).unwrap_or(INTERRUPTED))
+    }
+
+    /// It does not end: it is killed, and left to the kernel.
+    fn leave(mut self) -> u8 {
+        let _ = self.child.kill();
+        let gone = self.poll(Some(ENDING / 3)).is_ok_and(|[said, _]| said) && matches!(self.told.read(&mut [0]), Ok(0));
+        if gone {
+            let _ = self.child.wait();
+        } else {
+            let pid = self.child.id();
+            term::note(&format!(
+                "warning: the storage does not answer: {} holds process {pid} of vmio in the kernel. It ends when that \
+                 answers or is unmounted, and the next start of vmio undoes what it left",
+                self.who
+            ));
+        }
+        self.code.unwrap_or(INTERRUPTED)
+    }
+}

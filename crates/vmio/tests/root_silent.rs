@@ -1,0 +1,222 @@
+//! Storage whose server takes requests and never answers: vmio says so of what lies there, goes on with the rest, and
+//! always ends. Who waits for such a server sleeps in the kernel, where SIGKILL does not reach it; so what is left
+//! behind is a process of vmio's own, and it goes when the server answers.
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+use crate::help::{bed, live, silent};
+use crate::root_scan::{NOBODY, guest, inherited, stand_in, unread};
+
+use std::fs;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use bed::{Bed, signal};
+use rustix::fs::OFlags;
+use rustix::process::Signal;
+use silent::{SERVER, Silent};
+
+/// The file system, or a word that there is none.
+fn silent(dir: &Path, mib: usize) -> Option<Silent> {
+    let silent = Silent::at(dir.join("silent"), mib << 20);
+    if silent.is_none() {
+        eprintln!("  SKIPPED: no FUSE here");
+    }
+    silent
+}
+
+/// Waits until something is so.
+#[track_caller]
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let limit = Instant::now() + bed::LONG;
+    while !is_so() {
+        assert!(Instant::now() < limit, "{what}");
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// Ends a vmio that would wait for ever, so that a test that fails does not hang.
+fn watched(child: &Child) -> std::thread::JoinHandle<()> {
+    let pid = child.id();
+    std::thread::spawn(move || {
+        let limit = Instant::now() + bed::LONG;
+        while fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|s| !s.contains(") Z ")) {
+            assert!(Instant::now() < limit, "vmio did not end");
+            sleep(Duration::from_millis(100));
+        }
+    })
+}
+
+/// A study without guests on a written-out file.
+fn study(dir: &Path, workload: &str, seconds: f64) -> PathBuf {
+    let text = format!(
+        "name = \"silent\"\ntitle = \"t\"\n[guest]\nvcpus = 1\nmemory_mib = 192\n[size]\ntarget_mib = 384\n\
+         [repeat]\nmin_pairs = 2\nmax_pairs = 9\nmin_boots = 1\nhalf_width = 0.5\nseconds = {seconds:.1}\n\
+         max_minutes = 10.0\nmax_gib_written = 50.0\n\
+         [[matrix]]\nsides = [\"native\"]\ndisks = {{ targets = [\"preallocated\"] }}\nworkloads = [\"{workload}\"]\n"
+    );
+    let path = dir.join("silent.toml");
+    fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+#[ignore = "root"]
+fn an_image_there_is_told_by_scan_and_the_rest_is_read() {
+    let dir = live::scratch();
+    let Some(silent) = silent(dir.path(), 1) else { return };
+    let (image, own) = (silent.file(), live::raw(dir.path(), "own"));
+    let open = [inherited(&image, OFlags::RDWR), inherited(&own, OFlags::RDWR)];
+    let running = stand_in(NOBODY, &guest("there", &[(&image, "raw")]));
+    let other = stand_in(NOBODY, &guest("here", &[(&own, "raw")]));
+    drop(open);
+    let seen = live::scan(dir.path(), &[]);
+    let told = unread(live::guest(&seen, "there"));
+    assert!(!told.iter().any(|t| t.contains(silent::DISK)), "while it answers it is read: {told:#?}");
+    silent.falls_silent();
+    // `scan` waits for the end of vmio, which a thread of its own there would keep from ending.
+    let seen = live::scan(dir.path(), &[]);
+    let told = unread(live::guest(&seen, "there"));
+    let image = image.display().to_string();
+    assert!(told.iter().any(|t| t.contains(&image) && t.contains("no answer within 1 s")), "{told:#?}");
+    assert_eq!(live::guest(&seen, "here")["disks"][0]["sparse"], false, "the other guest is read");
+    assert!(silent.waiting() > 0);
+    let left = silent::named("vmio-errand");
+    assert!(!left.is_empty(), "somebody waits there, whom no signal reaches");
+    silent.answers();
+    until("it ends when the server answers", || silent::named("vmio-errand").iter().all(|pid| !left.contains(pid)));
+    drop((running, other));
+}
+
+#[test]
+#[ignore = "root"]
+fn a_place_there_is_refused_in_words_and_ctrl_c_ends_the_plan() {
+    let bed = Bed::new();
+    let scratch = live::scratch();
+    let Some(silent) = silent(scratch.path(), 1) else { return };
+    silent.falls_silent();
+    // By a link, too, which the table of mounts does not know.
+    let link = scratch.path().join("link");
+    std::os::unix::fs::symlink(&silent.dir, &link).unwrap();
+    for on in [&silent.dir, &link] {
+        let on = on.to_str().unwrap();
+        let ended = bed.vmio(&["tax", "--quick", "--dry-run", "--on", on]).with(3);
+        ended.says(&["the storage does not respond", SERVER, "of vmio in the kernel"]);
+    }
+    let waits = silent.waiting();
+    let mut command = bed.command(&["tax", "--quick", "--dry-run", "--on", silent.dir.to_str().unwrap()]);
+    let child = bed.spawn(&mut command);
+    let end = watched(&child);
+    until("vmio asks the server", || silent.waiting() > waits);
+    signal(child.id(), Signal::INT);
+    let ended = bed.end(child);
+    assert_eq!(ended.code, Some(4), "{}", ended.err);
+    end.join().unwrap();
+    silent.answers();
+    drop(silent);
+    until("all end when the server answers", || bed.processes("tax").is_empty());
+    bed.is_clean();
+}
+
+#[test]
+#[ignore = "root"]
+fn a_journal_with_a_file_there_keeps_no_run_and_is_undone_later() {
+    let bed = Bed::new();
+    let (scratch, dir) = (live::scratch(), tempfile::tempdir().unwrap());
+    let Some(silent) = silent(scratch.path(), 1) else { return };
+    let (study, place) = (study(dir.path(), "seq-write", 1.0), bed.state().join("run"));
+    let file = silent.file();
+    let journals = bed.state().join("journals");
+    vmio_node::private_dir(&journals).unwrap();
+    let journal = journals.join("left-run.journal");
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let text = format!(
+        "{{\"vmio_journal\":1,\"owner\":\"run\",\"cookie\":\"nobodys\",\"boot_id\":\"{}\",\"pid\":1,\"start_ticks\":1}}\n\
+         {{\"scratch\":\"{}\"}}\n{{\"do\":1,\"change\":{{\"file\":{{\"path\":\"{}\"}}}}}}\n",
+        boot.trim(),
+        silent.dir.display(),
+        file.display()
+    );
+    let mut options = fs::File::options();
+    let mut made = options.write(true).create_new(true).mode(0o600).open(&journal).unwrap();
+    std::io::Write::write_all(&mut made, text.as_bytes()).unwrap();
+    fs::create_dir_all(&place).unwrap();
+    let run = || {
+        let args = ["study", "run", study.to_str().unwrap(), "--yes", "--no-gentle", "--on", place.to_str().unwrap()];
+        bed.vmio(&args).with(0)
+    };
+    silent.falls_silent();
+    let told = format!("cannot remove {}: {SERVER} does not answer", file.display());
+    run().says(&["could not clean up", &told, "see that the server is up"]);
+    assert!(journal.exists() && silent.has_file() && silent.waiting() > 0);
+    silent.answers();
+    run().says(&["cleaned up after a killed run", &file.display().to_string()]);
+    assert!(!journal.exists() && !silent.has_file());
+    drop(silent);
+    bed.is_clean();
+}
+
+/// A disk over the file, with a file system on it: the run's place looks like any other.
+struct Disk {
+    device: String,
+    point: PathBuf,
+}
+
+impl Disk {
+    fn over(file: &Path, point: PathBuf) -> Disk {
+        let tool = |program: &str, args: &[&str]| {
+            let output = Command::new(program).args(args).output().unwrap();
+            assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        };
+        let device = tool("losetup", &["--find", "--show", "--direct-io=on", file.to_str().unwrap()]);
+        tool("mke2fs", &["-q", "-t", "ext4", "-E", "lazy_itable_init=0,lazy_journal_init=0", &device]);
+        fs::create_dir(&point).unwrap();
+        tool("mount", &[&device, point.to_str().unwrap()]);
+        Disk { device, point }
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.point).status();
+        let _ = Command::new("losetup").args(["--detach", &self.device]).status();
+        let _ = fs::remove_dir(&self.point);
+    }
+}
+
+#[test]
+#[ignore = "root"]
+fn ctrl_c_ends_a_run_whose_disk_fell_silent_and_the_next_start_undoes_it() {
+    let bed = Bed::new();
+    let (scratch, dir) = (live::scratch(), tempfile::tempdir().unwrap());
+    let Some(silent) = silent(scratch.path(), 640) else { return };
+    let disk = Disk::over(&silent.file(), scratch.path().join("place"));
+    let (study, place) = (self::study(dir.path(), "rand-write-1", 5.0), disk.point.join("vms"));
+    fs::create_dir(&place).unwrap();
+    let args = ["study", "run", study.to_str().unwrap(), "--yes", "--no-gentle", "--on", place.to_str().unwrap()];
+    let mut child = bed.spawn(&mut bed.command(&args));
+    let end = watched(&child);
+    assert!(bed.wait_for_samples(&mut child, 1), "the first round is done");
+    silent.falls_silent();
+    until("fio waits for the disk", || silent.waiting() > 0);
+    signal(child.id(), Signal::INT);
+    let ended = bed.end(child);
+    assert_eq!(ended.code, Some(4), "{}{}", ended.out, ended.err);
+    ended.says(&[SERVER]);
+    end.join().unwrap();
+    silent.answers();
+    until("all end when the server answers", || bed.processes("").is_empty());
+    // The next start undoes the rest, wherever that measures.
+    let (study, place) = (self::study(dir.path(), "seq-write", 1.0), bed.state().join("run"));
+    fs::create_dir_all(&place).unwrap();
+    let args = ["study", "run", study.to_str().unwrap(), "--yes", "--no-gentle", "--on", place.to_str().unwrap()];
+    bed.vmio(&args).with(0);
+    assert_eq!(fs::read_dir(disk.point.join("vms")).unwrap().count(), 0, "nothing is left on the disk");
+    drop((disk, silent));
+    // Who owned a killed run is told by this until the run is resumed.
+    fs::remove_file(bed.state().join("run-1.lock")).unwrap();
+    bed.is_clean();
+}
