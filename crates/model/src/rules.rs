@@ -150,6 +150,17 @@ pub struct Expected {
     pub source: String,
 }
 
+/// A workload for which a change was measured, and does not pay.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Unpaid {
+    /// The workload.
+    pub workload: String,
+    /// What it got with the change over without: the interval includes 1 or lies below it, and both shares converged.
+    pub ratio: Ratio,
+    /// Whether it surely lost by the change; else nothing could be told from "equal".
+    pub loses: bool,
+}
+
 /// What a rule found.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Finding {
@@ -168,6 +179,9 @@ pub struct Finding {
     /// Settings that it rests on, with the place that each was read from.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<Evidence>,
+    /// Workloads of the same run for which the change does not pay, also said in the cause.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unpaid: Vec<Unpaid>,
     /// What the change may be expected to bring where this was not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<Expected>,

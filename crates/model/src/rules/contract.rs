@@ -50,7 +50,7 @@ fn what_an_entry_says_of_its_change_fits_where_it_looks() {
         }
     }
     assert!(RULES.iter().any(|r| r.kinds == Kinds::Any) && RULES.iter().any(|r| r.host_wide));
-    assert_eq!(RULES.iter().filter(|r| r.mend.is_some()).count(), 11);
+    assert_eq!(RULES.iter().filter(|r| r.mend.is_some()).count(), 12);
 }
 
 #[test]

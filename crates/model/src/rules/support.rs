@@ -1,6 +1,6 @@
 //! What the rules share: citing figures, and turning measured gains into findings.
 
-use super::{About, Change, Cited, Finding, Proof, Rule, Severity, change};
+use super::{About, Change, Cited, Finding, Proof, Rule, Severity, Unpaid, change};
 use crate::cell::{Attachment, Cell};
 use crate::facts::{Disk, Gain, Measured};
 use crate::result::Mark;
@@ -51,6 +51,7 @@ impl Rule {
             cause,
             figures: Vec::new(),
             evidence: Vec::new(),
+            unpaid: Vec::new(),
             expected: None,
             change,
             references: self.references.iter().map(|r| (*r).to_owned()).collect(),
@@ -81,14 +82,51 @@ impl Rule {
             let best = mine.clone().max_by(|a, b| a.ratio.value.total_cmp(&b.ratio.value))?;
             let shown = mine.filter(|g| disk_key(&g.after) == disk_key(&best.after));
             let severity = if best.ratio.surely_above(SEVERE_GAIN) { Severity::Severe } else { Severity::Warning };
-            let cause = format!("{}{}{}", cause(best), stalls_in(m, best), caution(m));
+            let unpaid = unpaid(m, best);
+            let cause = format!("{}{}{}{}", cause(best), stalls_in(m, best), not_for(&unpaid), caution(m));
             let mut finding = self.finding(severity, disk.clone(), cause, change(best));
             finding.figures = shown.flat_map(|g| cite_gain(m, g)).collect();
+            finding.unpaid = unpaid;
             finding.cost_ratio = Some(best.ratio);
             finding.proof = Some(Proof { before: best.before.clone(), after: best.after.clone() });
             Some(finding)
         };
         disks.iter().filter_map(finding).collect()
+    }
+}
+
+/// Where the very change that gained elsewhere was measured, too, and does not pay: of the same disk with one thing
+/// changed, each workload whose gain may be cited and is not surely above 1.
+fn unpaid(m: &Measured, best: &Gain) -> Vec<Unpaid> {
+    let same = |g: &&Gain| {
+        g.changed == best.changed
+            && g.citable
+            && g.before.workload() == g.after.workload()
+            && disk_key(&g.before) == disk_key(&best.before)
+            && disk_key(&g.after) == disk_key(&best.after)
+    };
+    let unpaid = m.gains.iter().filter(same).filter(|g| !g.ratio.surely_above(1.0) && !mostly_cached(m, &g.after));
+    let of = |g: &Gain| Unpaid {
+        workload: g.before.workload().to_owned(),
+        ratio: g.ratio,
+        loses: g.ratio.surely_below(1.0),
+    };
+    unpaid.map(of).collect()
+}
+
+/// The sentence of it, for behind a cause.
+fn not_for(unpaid: &[Unpaid]) -> String {
+    let each = |loses: bool| {
+        let named = unpaid.iter().filter(move |u| u.loses == loses);
+        let named: Vec<String> = named.map(|u| format!("{} ({} as fast)", u.workload, times(&u.ratio))).collect();
+        named.join(", ")
+    };
+    let (equal, slower) = (each(false), each(true));
+    match (equal.is_empty(), slower.is_empty()) {
+        (true, true) => String::new(),
+        (false, true) => format!(" The change does not pay for {equal}."),
+        (true, false) => format!(" The change costs speed for {slower}."),
+        (false, false) => format!(" The change does not pay for {equal}, and costs speed for {slower}."),
     }
 }
 
@@ -166,4 +204,57 @@ pub fn cite_count(m: &Measured, label: String, value: f64, unit: &str) -> Cited 
 /// A mean.
 pub fn cite_estimate(m: &Measured, label: String, unit: &str, estimate: &Estimate) -> Cited {
     Cited { label, value: estimate.value, unit: unit.into(), interval: estimate.interval, from: m.from() }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use crate::rules::findings;
+    use crate::testing::{Bench, guest, native, virtio};
+
+    /// A run of the emulated controller and virtio: requests a second of both for the second workload.
+    fn found(emulated: f64, by_virtio: f64) -> crate::rules::Finding {
+        let lsi = |workload: &str| guest("device", "lsi53c895a", workload);
+        let facts = Bench::new()
+            .cell(native("device", "rand-read-32"), 60e3)
+            .cell(lsi("rand-read-32"), 1.4e3)
+            .cell(virtio("device", "rand-read-32"), 13e3)
+            .cell(native("device", "rand-read-1"), 15e3)
+            .cell(lsi("rand-read-1"), emulated)
+            .cell(virtio("device", "rand-read-1"), by_virtio)
+            .facts();
+        findings(&facts).into_iter().find(|f| f.rule == "emulated-driver").unwrap()
+    }
+
+    #[test]
+    fn a_finding_says_for_what_its_change_does_not_pay() {
+        let equal = found(4.65e3, 4.65e3);
+        assert_eq!(equal.severity, crate::rules::Severity::Severe);
+        assert_eq!(equal.unpaid.len(), 1, "{:?}", equal.unpaid);
+        assert!(equal.unpaid[0].workload == "rand-read-1" && !equal.unpaid[0].loses);
+        assert!(equal.cause.contains(" The change does not pay for rand-read-1 ("), "{}", equal.cause);
+        let slower = found(4.65e3, 2.1e3);
+        assert!(slower.unpaid[0].loses && slower.unpaid[0].ratio.value < 0.6, "{:?}", slower.unpaid);
+        assert!(slower.cause.contains(" The change costs speed for rand-read-1 (0.4"), "{}", slower.cause);
+        let faster = found(4.65e3, 9.3e3);
+        assert!(faster.unpaid.is_empty() && !faster.cause.contains("pay"), "{}", faster.cause);
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_said_to_cost() {
+        // Shares that did not converge: nothing is cited of them, for or against.
+        let lsi = guest("device", "lsi53c895a", "rand-read-1");
+        let mut facts = Bench::new()
+            .cell(native("device", "rand-read-32"), 60e3)
+            .cell(guest("device", "lsi53c895a", "rand-read-32"), 1.4e3)
+            .cell(virtio("device", "rand-read-32"), 13e3)
+            .cell(native("device", "rand-read-1"), 15e3)
+            .cell(lsi.clone(), 4.65e3)
+            .cell(virtio("device", "rand-read-1"), 4.65e3)
+            .facts();
+        let m = facts.measured.as_mut().unwrap();
+        m.gains.iter_mut().filter(|g| g.before == lsi).for_each(|g| g.citable = false);
+        let finding = findings(&facts).into_iter().find(|f| f.rule == "emulated-driver").unwrap();
+        assert!(finding.unpaid.is_empty(), "{:?}", finding.unpaid);
+    }
 }

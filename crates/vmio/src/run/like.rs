@@ -6,6 +6,7 @@ mod differences;
 mod storage;
 #[cfg(test)]
 mod tests;
+mod unmeasured;
 
 use vmio_look::scan::scan;
 use vmio_look::{Look, require};
@@ -273,23 +274,29 @@ fn mends<'a>(found: &SetUp, findings: impl Iterator<Item = &'a Finding>, told: &
         |set_up: &SetUp| drivers::find(&set_up.attachment.driver).is_some_and(|d| d.fits(&set_up.attachment).is_ok());
     for finding in findings {
         let Some(mend) = Rule::find(&finding.rule).and_then(|rule| rule.mend) else {
-            told.push(format!("not measured: the change of {}", finding.rule));
+            told.push(format!("not measured: the change of {}: {}", finding.rule, unmeasured::why(finding)));
             continue;
         };
         let alone = mended(mend, found);
         all = mended(mend, &all);
-        if !fits(&alone) {
+        if mend == Mend::Discard {
+            told.push(format!("{} costs or brings no speed by itself: it is among all together", finding.rule));
+        } else if !fits(&alone) {
             told.push(format!("the change of {} cannot be had alone: it is among all together", finding.rule));
         } else if alone != *found && !mends.contains(&alone) {
             told.push(format!("{}: {}, on {}", finding.rule, alone.attachment.label(), alone.target));
             mends.push(alone);
         }
+        told.extend(unmeasured::part(finding));
     }
     // An emulated controller takes no I/O thread; with the paravirtual one it costs nothing to have it.
     if all.attachment.driver != found.attachment.driver {
         all = mended(Mend::Iothread, &all);
     }
-    if all != *found && !mends.contains(&all) && fits(&all) {
+    if !fits(&all) {
+        let why = drivers::find(&all.attachment.driver).and_then(|d| d.fits(&all.attachment).err());
+        told.push(format!("not measured: all together: {}", why.unwrap_or_else(|| "vmio has no such driver".into())));
+    } else if all != *found && !mends.contains(&all) {
         told.push(format!("all together: {}, on {}", all.attachment.label(), all.target));
         mends.push(all);
     }
@@ -302,11 +309,15 @@ fn mended(mend: Mend, to: &SetUp) -> SetUp {
     let mut set_up = to.clone();
     let a = &mut set_up.attachment;
     match mend {
-        Mend::Driver => a.driver = best.driver,
+        Mend::Driver => {
+            a.driver = best.driver;
+            a.iothread = best.iothread && a.options.mapped_iothreads.is_none();
+        }
         Mend::Pair if a.aio == Aio::IoUring => a.cache = best.cache,
         Mend::Pair => (a.cache, a.aio) = (best.cache, engine(&set_up.target)),
         Mend::Aio(engine) => a.aio = engine,
         Mend::Queues => a.options.queues = None,
+        Mend::Discard => a.options.discard = true,
         Mend::Iothread => a.iothread = a.options.mapped_iothreads.is_none(),
         Mend::Target(name) => name.clone_into(&mut set_up.target),
     }

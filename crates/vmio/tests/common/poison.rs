@@ -69,6 +69,7 @@ impl Poison {
             cause: self.part(&f.cause),
             figures: self.part(&f.figures),
             evidence: self.part(&f.evidence),
+            unpaid: self.part(&f.unpaid),
             expected: self.part(&f.expected),
             change: self.value(&f.change),
             references: self.part(&f.references),

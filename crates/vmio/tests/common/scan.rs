@@ -90,6 +90,7 @@ pub fn finding(guest: &Guest, rule: &str, title: &str, severity: Severity, chang
         cause: "This is what the setting does, in a sentence.".into(),
         figures: Vec::new(),
         evidence: vec![evidence("driver", &disk.driver), evidence("cache", &disk.cache)],
+        unpaid: Vec::new(),
         expected: None,
         change,
         references: vec!["shafer2010, section 3.3".into()],

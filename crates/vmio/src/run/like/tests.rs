@@ -91,9 +91,11 @@ fn a_libvirt_guest_and_its_mends() {
     let found = set_ups(&like);
     assert_eq!(found[0], "sparse: ahci,writeback,threads");
     assert_eq!(found.last().unwrap(), "preallocated: virtio-blk,none,native+iothread");
-    for alone in
-        ["sparse: virtio-blk,writeback,threads", "sparse: ahci,none,io_uring", "preallocated: ahci,writeback,threads"]
-    {
+    for alone in [
+        "sparse: virtio-blk,writeback,threads+iothread",
+        "sparse: ahci,none,io_uring",
+        "preallocated: ahci,writeback,threads",
+    ] {
         assert!(found.contains(&alone.to_owned()), "{alone}: {found:?}");
     }
     assert_eq!(like.on.as_deref(), Some("/var/lib/libvirt/images"));
@@ -112,6 +114,51 @@ fn a_libvirt_guest_and_its_mends() {
     // What is stored reads back, so that the run can be resumed.
     assert_eq!(studies::parse("stored", &like.study.to_toml()).unwrap(), like.study);
     assert!(like.study.repeat.max_minutes > quick().repeat.max_minutes);
+}
+
+/// Each setting that the findings' changes name is in the last set-up; what cannot be there is told with the reason.
+#[test]
+fn the_whole_advice_is_measured_or_told() {
+    let mut slow = disk("sda", "ahci", "/dev/pve/vm-101-disk-0");
+    (slow.cache, slow.aio) = ("writeback".into(), "threads".into());
+    (slow.details.storage, slow.details.thin) = ("lvm-thin".into(), Some(true).into());
+    slow.details.discard = Some(false).into();
+    let subject = slow.subject.clone();
+    let guest = guest(slow.clone());
+    let like = like(slow);
+    let found = set_ups(&like);
+    assert_eq!(found.last().unwrap(), "lvm-thin: virtio-blk,none,native+iothread+discard", "{:#?}", like.told);
+    assert!(!found.contains(&"lvm-thin: ahci,writeback,threads+discard".to_owned()), "{found:?}");
+    says(&like, "no-discard costs or brings no speed by itself: it is among all together");
+    // By the advice itself: nothing of it is left out in silence.
+    let last = like.study.matrix.last().unwrap().clone();
+    let one = Study { matrix: vec![last], ..like.study.clone() };
+    let cell = one.cells().into_iter().find(|c| !c.is_native()).unwrap();
+    let has = cell.attachment().unwrap();
+    for finding in rules::findings(&guest.facts()).iter().filter(|f| f.subject.is(&subject)) {
+        let told = like.told.iter().any(|t| t.contains(&format!("not measured: the change of {}: ", finding.rule)));
+        let Some(change::Sets::Disk(to)) = &finding.change.sets else {
+            assert!(told || Rule::find(&finding.rule).unwrap().mend.is_some(), "{}", finding.rule);
+            continue;
+        };
+        let measured = to.driver.is_none_or(|driver| driver == has.driver)
+            && to.cache.is_none_or(|cache| cache == has.cache)
+            && (!to.iothread || has.iothread)
+            && (!to.discard || has.options.discard);
+        assert!(measured || told, "{}: {to:?}, {}: {:#?}", finding.rule, has.label(), like.told);
+    }
+}
+
+#[test]
+fn what_is_not_measured_is_told_with_the_reason() {
+    let mut shared = disk("vda", "virtio-blk", "/srv/vms/a.raw");
+    shared.iothread = Some(true).into();
+    shared.details.iothread_name = Some("io1".into()).into();
+    let mut both = guest(shared.clone());
+    let place = Place { target: Some("vdb".into()), ..shared.place.clone() };
+    both.disks.push(Disk { place, ..Disk { subject: Subject::disk("web1", "vdb"), ..shared } });
+    let like = of(&both, Some("vdb"), None, AT, &host(), &quick()).unwrap();
+    says(&like, "not measured: the change of shared-iothread: it is about disks that share a thread");
 }
 
 #[test]

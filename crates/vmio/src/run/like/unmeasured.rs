@@ -1,0 +1,32 @@
+//! What of the advice a reference guest cannot show, and why.
+
+use vmio_model::rules::Finding;
+use vmio_model::rules::change::{Sets, To};
+
+/// Why a finding's change is not measured at all.
+pub fn why(finding: &Finding) -> &'static str {
+    let To { driver, iothread, .. } = match &finding.change.sets {
+        Some(Sets::Disk(to)) => to,
+        _ => return "it is no setting of the disk that a reference guest could be given",
+    };
+    match () {
+        () if driver.is_some() => "it is about many disks beside each other, and the reference guest has one at work",
+        () if *iothread => "it is about disks that share a thread, and that of the reference guest serves one disk",
+        () => "vmio has no such set-up",
+    }
+}
+
+/// What of a change that is measured differs from what is advised.
+pub fn part(finding: &Finding) -> Option<String> {
+    let Some(Sets::Disk(to)) = &finding.change.sets else { return None };
+    let rule = &finding.rule;
+    match (to.queues, to.l2_cache) {
+        (Some(n), _) => Some(format!(
+            "{rule}: one queue for each vCPU of the reference guest, as QEMU gives by itself, instead of {n}"
+        )),
+        (_, Some(_)) => {
+            Some(format!("{rule}: a cache that covers the reference guest's image, not the guest's own size"))
+        }
+        _ => None,
+    }
+}
