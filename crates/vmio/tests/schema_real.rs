@@ -21,6 +21,7 @@ use vmio::cmd::schema::ALL;
 use vmio::report::{self, Report};
 use vmio::store::Store;
 use vmio_model::cell::Millis;
+use vmio_model::figure::Reading;
 use vmio_model::modelled::{Kept, ModelledDisk};
 use vmio_model::result::{Accel, CpuUse, Mark, RunState, Watched};
 
@@ -160,7 +161,10 @@ fn stock(dir: &Path) {
     // Its whole by the clock of processes, and a device stall.
     let exact = CpuUse { host_seconds: 9.0, kernel_seconds: Some(1.5), ..CpuUse::default() };
     for sample in &mut failed.samples {
-        sample.seen.extend(exact.seen("guest").into_iter().filter(|seen| seen.watched == Watched::Others));
+        for mut seen in exact.seen("guest").into_iter().filter(|seen| seen.watched == Watched::Others) {
+            seen.figures.push(Reading::scalar("seconds", 1.0));
+            sample.seen.push(seen);
+        }
     }
     failed.samples[0].marks.push(Mark::Stalled);
     failed.state = RunState::Failed("FIXTURE: the disk was pulled".into());
