@@ -17,7 +17,7 @@ const DIRECT: [&str; 2] = ["none", "directsync"];
 
 pub(super) const RULE: Rule = Rule {
     id: "cache-aio-pair",
-    title: "Cache mode and AIO engine do not match",
+    title: "Cache mode and AIO engine are a poor pair",
     needs: Need::MeasuredOrSettings,
     severity: Severity::Advice,
     references: &[
@@ -60,8 +60,16 @@ fn cause(gain: &Gain) -> String {
     let pair = |s: &crate::cell::Cell| {
         s.attachment().map(|a| format!("cache={} with aio={}", a.cache, a.aio)).unwrap_or_default()
     };
+    let flushes = gain.before.attachment().is_some_and(|a| matches!(a.cache, Cache::Writethrough | Cache::Directsync));
+    let why = match flushes {
+        true => {
+            " The first one flushes each write before the guest hears of it; with the other one the guest's own flushes \
+             are passed on, so what it has been told is durable still is."
+        }
+        false => "",
+    };
     format!(
-        "The disk uses {}. With {}, {} ran {} as fast.",
+        "The disk uses {}. With {}, {} ran {} as fast.{why}",
         pair(&gain.before),
         pair(&gain.after),
         gain.after.workload(),
