@@ -28,6 +28,7 @@ pub use build::{answers, repeat_of, summarise};
 pub use compare::{Comparison, compare};
 pub use durability::Durability;
 pub use explain::Explanation;
+pub(crate) use grade::cell_noise;
 pub use grade::{Grade, Graded, Reservation, TellsApart};
 pub(crate) use headline::percent;
 pub use judge::{FAIRNESS, Judge, judge_of};

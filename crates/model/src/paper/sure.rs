@@ -7,7 +7,8 @@ use super::{Effect, Measure, Relation, Verdict};
 use crate::cell::Cell;
 use crate::result::{BANDWIDTH, Run, Sample};
 use crate::stats::Ratio;
-use crate::stats::multiple::{LEVEL, rounds_noise};
+use crate::stats::multiple::LEVEL;
+use crate::summary::cell_noise;
 
 /// Which sides an effect compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +43,12 @@ pub(super) fn beyond(effect: &Effect, ratio: &Ratio, sides: Sides, emulated: boo
     }
 }
 
+/// Whether the interval lies wholly beyond it.
+fn shows(effect: &Effect, ratio: &Ratio, sides: Sides, emulated: bool) -> bool {
+    let far = beyond(effect, ratio, sides, emulated);
+    if ratio.value > effect.bound { ratio.surely_above(far) } else { ratio.surely_below(far) }
+}
+
 /// Whether emulation can hide a difference between two guests.
 fn hides(effect: &Effect, sides: Sides, emulated: bool) -> bool {
     emulated && sides == Sides::GuestToGuest && effect.measure != Measure::RequestSize
@@ -50,10 +57,7 @@ fn hides(effect: &Effect, sides: Sides, emulated: bool) -> bool {
 /// The noise of the native cells beside the two that are compared; where these have none, of all native cells of their
 /// workloads. The largest.
 pub(super) fn noise(effect: &Effect, found: &Found, run: &Run, pairs: u32) -> Option<f64> {
-    let of = |cell: &Cell| {
-        let samples = run.samples.iter().filter(|s| s.cell == *cell);
-        rounds_noise(&samples.filter_map(|s| figure(effect.measure, s)).collect::<Vec<f64>>(), pairs)
-    };
+    let of = |cell: &Cell| cell_noise(run, cell, pairs, |s| figure(effect.measure, s));
     let largest = |cells: &mut dyn Iterator<Item = &Cell>| cells.filter_map(of).reduce(f64::max);
     let beside = [found.numerator.natively(), found.denominator.natively()];
     largest(&mut beside.iter()).or_else(|| {
@@ -79,12 +83,11 @@ pub(super) fn sure(
     if !ratio.surely_above(bound) && !ratio.surely_below(bound) {
         return Err(format!("the interval has {bound} in it"));
     }
-    let far = beyond(effect, ratio, sides, emulated);
     // Where emulation may hide a difference, that is said first.
-    let shown = if ratio.value > bound { ratio.surely_above(far) } else { ratio.surely_below(far) };
-    if !shown {
+    if !shows(effect, ratio, sides, emulated) {
         return Ok(());
     }
+    let far = beyond(effect, ratio, sides, emulated);
     if corrected.is_none_or(|p| p >= LEVEL) {
         let p = corrected.map_or_else(String::new, |p| format!(", p = {p:.2}"));
         return Err(format!(
@@ -126,13 +129,9 @@ pub(super) fn decide(effect: &Effect, ratio: &Ratio, sides: Sides, emulated: boo
         Sides::NativeToNative => (verdict, format!("{side}; both cells are native, so nothing was emulated")),
         Sides::GuestToNative if above => (verdict, format!("{side}, although emulation slows the guest alone")),
         Sides::GuestToNative => doubt("emulation slows the guest alone and would do that by itself"),
-        Sides::GuestToGuest => {
-            let beyond = if above { ratio.surely_above(bound.max(1.0)) } else { ratio.surely_below(bound.min(1.0)) };
-            if beyond {
-                (verdict, format!("{side}; both guests were emulated, so the direction counts and not the size"))
-            } else {
-                doubt("emulation slows both guests and can hide a difference between them")
-            }
+        Sides::GuestToGuest if shows(effect, ratio, sides, emulated) => {
+            (verdict, format!("{side}; both guests were emulated, so the direction counts and not the size"))
         }
+        Sides::GuestToGuest => doubt("emulation slows both guests and can hide a difference between them"),
     }
 }

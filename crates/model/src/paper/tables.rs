@@ -86,9 +86,11 @@ fn table(paper: &Paper, caption: &Caption, summary: &Summary) -> Table {
 }
 
 fn beside(row: &Row, workload: &str, summary: &Summary) -> TableRow {
-    let published = row.clone();
-    let without = |not_run| TableRow { published: row.clone(), ours: None, other_modes: Vec::new(), not_run };
-    let Some(wanted) = &row.cell else { return without(row.not_run.clone()) };
+    let with = |modes: Vec<Ours>, not_run: Option<String>| {
+        let mut modes = modes.into_iter();
+        TableRow { published: row.clone(), ours: modes.next(), other_modes: modes.collect(), not_run }
+    };
+    let Some(wanted) = &row.cell else { return with(Vec::new(), row.not_run.clone()) };
     let found = |wanted: &Pattern| wanted.find(workload, summary.cells.iter().map(|c| &c.cell));
     let of = |wanted: &Pattern| ours(summary.cell(&found(wanted)?.key())?);
     // A native side has no cache mode, so each finds the same.
@@ -96,11 +98,8 @@ fn beside(row: &Row, workload: &str, summary: &Summary) -> TableRow {
         Some(_) => Cache::ALL.iter().filter_map(|mode| of(&wanted.cached(*mode))).collect(),
         None => of(wanted).into_iter().collect(),
     };
-    let mut modes = modes.into_iter();
-    match modes.next() {
-        Some(first) => TableRow { published, ours: Some(first), other_modes: modes.collect(), not_run: None },
-        None => without(Some(missing(summary, wanted, workload))),
-    }
+    let not_run = modes.is_empty().then(|| missing(summary, wanted, workload));
+    with(modes, not_run)
 }
 
 fn ours(cell: &CellRow) -> Option<Ours> {

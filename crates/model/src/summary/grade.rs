@@ -87,8 +87,12 @@ pub(super) fn grade(
 /// The logarithm of the noise of a cell's rounds, judged by its figure.
 fn noise(run: &Run, cell: &Cell, rounds: u32) -> Option<f64> {
     let judge = judge_of(&run.workloads, cell);
-    let figures = |s: &Sample| judge.rising(s);
-    let all: Vec<f64> = run.samples.iter().filter(|s| s.cell == *cell).filter_map(figures).collect();
+    cell_noise(run, cell, rounds, |s| judge.rising(s))
+}
+
+/// The logarithm of the noise of a cell's rounds by a figure: see [`rounds_noise`].
+pub(crate) fn cell_noise(run: &Run, cell: &Cell, rounds: u32, figure: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
+    let all: Vec<f64> = run.samples.iter().filter(|s| s.cell == *cell).filter_map(figure).collect();
     rounds_noise(&all, rounds)
 }
 

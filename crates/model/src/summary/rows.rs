@@ -186,7 +186,7 @@ fn vcpu_busy(samples: &[&Sample], environment: &Environment) -> Option<f64> {
         own.find_map(|seen| scalar(&seen.figures, "seconds"))
     };
     let seconds: f64 = samples.iter().map(window).sum::<Option<f64>>()?;
-    let ran: f64 = samples.iter().filter_map(|s| s.cpu().by_role.get("vcpu").copied()).sum();
+    let ran: f64 = samples.iter().map(|s| s.cpu().by_role.get("vcpu").copied()).sum::<Option<f64>>()?;
     (vcpus > 0 && seconds > 0.0).then(|| ran / seconds / f64::from(vcpus))
 }
 
