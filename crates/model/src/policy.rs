@@ -16,6 +16,7 @@ mod matcher;
 mod outline;
 mod parse;
 pub mod plan;
+pub mod program;
 pub mod units;
 
 use std::collections::BTreeMap;
