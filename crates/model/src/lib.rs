@@ -8,6 +8,7 @@
 pub mod allocate;
 pub mod best;
 pub mod cell;
+pub mod control;
 pub mod facts;
 pub mod failure;
 pub mod figure;
@@ -15,6 +16,7 @@ pub mod ignores;
 pub mod kind;
 pub mod modelled;
 pub mod paper;
+pub mod picos;
 pub mod policy;
 pub mod problem;
 pub mod reference;

@@ -9,17 +9,21 @@
 //! corosync) is sent and received over the same wire as the guests', and a guest that floods either
 //! direction would starve it. An interface is in the pools of the directions in which it has a class.
 
+pub mod assign;
 mod check;
+pub mod compile;
 mod effective;
 pub(crate) mod glob;
 mod matcher;
 mod outline;
 mod parse;
 pub mod plan;
+pub mod pool;
 pub mod program;
 pub mod units;
+pub mod waits;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -30,6 +34,7 @@ use crate::problem::Problem;
 
 pub use effective::effective_minima;
 pub use matcher::{Kind, Matcher, label};
+pub use program::Framing;
 
 /// The class of the host's own traffic, and its member in each pool.
 pub const HOST: &str = "host";
@@ -81,6 +86,8 @@ pub struct Policy {
 pub struct Uplink {
     /// Bit/s in each direction: as written, else the link speed that the kernel knows.
     pub capacity: u64,
+    /// How a frame counts on it: as written, else with preamble and gap on a port that is known to be physical.
+    pub framing: Framing,
 }
 
 /// A contract, for each interface that has it.
@@ -182,6 +189,8 @@ impl Default for Guard {
 pub struct Links {
     /// Speeds in bit/s that the kernel knows, by interface: the capacity where none is written.
     pub speeds: BTreeMap<String, u64>,
+    /// Interfaces that are physical Ethernet ports: a frame takes more of them than its own bytes.
+    pub physical: BTreeSet<String>,
 }
 
 /// A policy with what deserves a warning in it.

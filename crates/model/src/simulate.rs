@@ -4,12 +4,12 @@
 //!
 //! Up to [`PACKET_MEMBERS`] members are simulated [packet by packet](packet), more as a
 //! [fluid](fluid). What is not modelled: CPU time of guest, host and loop, delays other than
-//! queueing, packets of different sizes. Times are picoseconds, rates bit/s, of Ethernet frames
-//! without preamble and FCS.
+//! queueing, packets of different sizes. Times are picoseconds, rates bit/s, of packets as
+//! they count on the wire.
 
 mod bucket;
-mod control;
 mod fluid;
+mod htb;
 mod outcome;
 mod packet;
 pub mod paper;
@@ -20,15 +20,15 @@ mod source;
 mod tests;
 
 use crate::allocate::Member;
-use crate::allocate::dba::Measures;
+use crate::policy::compile::{Abilities, Refusal};
 
+pub use crate::control::Allocator;
+pub use crate::picos::{MILLISECOND, SECOND};
 pub use outcome::{Outcome, Sample, Totals};
 pub use scenario::{Scenario, ScenarioError};
 
-/// Picoseconds in a second: a 64-byte frame at 800 Gbit/s takes 640 of them.
-pub const SECOND: u64 = 1_000_000_000_000;
-/// Picoseconds in a millisecond.
-pub const MILLISECOND: u64 = SECOND / 1000;
+/// Linux' scheduler for frames that are not segmented behind it: a simulated packet is a frame.
+pub const PLANE: Abilities = Abilities { packet_bytes: 1_600, ..Abilities::HTB };
 
 /// More members than this are simulated as a fluid.
 pub const PACKET_MEMBERS: usize = 64;
@@ -58,29 +58,6 @@ pub enum Source {
     },
 }
 
-/// Who sets the limits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Allocator {
-    /// Nobody: there are none, and the host serves its queues in turn.
-    None,
-    /// The published loop.
-    Dba(Measures),
-    /// vmio's own.
-    Exact,
-}
-
-impl Allocator {
-    /// As a report calls it.
-    pub fn label(self) -> &'static str {
-        match self {
-            Allocator::None => "unshaped",
-            Allocator::Dba(Measures::Offered) => "dba, offered measured",
-            Allocator::Dba(Measures::Passed) => "dba, passed measured",
-            Allocator::Exact => "exact",
-        }
-    }
-}
-
 /// Where limits act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enforcement {
@@ -88,9 +65,18 @@ pub enum Enforcement {
     Held,
     /// A token bucket behind the host's queue: excess was copied to the host, and waits or is dropped there.
     Queued,
-    /// No loop and no limits: the host's scheduler serves minima first, then spare by priority and
-    /// weight, as hierarchical token buckets do. It lends hard reserves, too.
+    /// In the host's scheduler: the program that is compiled for a plane runs as the kernel runs it
+    /// ([`htb`]), and the loop does what the plane cannot.
     Hierarchy,
+}
+
+/// How a wire without limits serves what waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Service {
+    /// One queue for all, first in, first out; what finds it full is dropped. As a stock uplink does.
+    Fifo,
+    /// A queue each, one packet of each in turn.
+    Turns,
 }
 
 /// How a scenario is run.
@@ -104,8 +90,12 @@ pub struct Settings {
     pub period: u64,
     /// Packets that a guest's ring holds.
     pub ring: u32,
-    /// Packets that a member's queue on the host holds.
+    /// Packets that a member's queue on the host holds, or the one that they share.
     pub queue: u32,
+    /// How the wire serves without limits.
+    pub service: Service,
+    /// What the plane can hold, where limits act in its scheduler.
+    pub plane: Abilities,
     /// Of the sources' jitter.
     pub seed: u64,
 }
@@ -114,29 +104,32 @@ impl Settings {
     /// The defaults beside an allocator and a period in picoseconds: limits hold excess in the
     /// guest; rings of 256 packets, as virtio-net's, host queues of 1000, Linux' default.
     pub fn new(allocator: Allocator, period: u64) -> Settings {
-        Settings { allocator, enforcement: Enforcement::Held, period: period.max(1), ring: 256, queue: 1000, seed: 1 }
+        Settings {
+            allocator,
+            enforcement: Enforcement::Held,
+            period: period.max(1),
+            ring: 256,
+            queue: 1000,
+            service: Service::Fifo,
+            plane: PLANE,
+            seed: 1,
+        }
+    }
+}
+
+impl Settings {
+    /// All wait in one queue.
+    fn shares_a_queue(&self) -> bool {
+        let unlimited = self.allocator == Allocator::None && self.enforcement != Enforcement::Hierarchy;
+        unlimited && self.service == Service::Fifo
     }
 }
 
 /// Runs a scenario from its start to its end.
-pub fn run(scenario: &Scenario, settings: &Settings) -> Outcome {
-    if scenario.vifs.len() <= PACKET_MEMBERS { packet::run(scenario, settings) } else { fluid::run(scenario, settings) }
-}
-
-/// Time that `bits` take at `rate` bit/s, in picoseconds; for ever at 0.
-fn time_of(bits: u64, rate: u64) -> u64 {
-    (u128::from(bits) * u128::from(SECOND))
-        .checked_div(u128::from(rate))
-        .map_or(u64::MAX, |t| u64::try_from(t).unwrap_or(u64::MAX))
-}
-
-/// Rate at which `bits` pass in `time` picoseconds, in bit/s.
-fn rate_of(bits: u64, time: u64) -> u64 {
-    let rate = u128::from(bits) * u128::from(SECOND) / u128::from(time.max(1));
-    u64::try_from(rate).unwrap_or(u64::MAX)
-}
-
-/// Bits that pass at `rate` bit/s in `time` picoseconds.
-fn bits_of(rate: u64, time: u64) -> u64 {
-    u64::try_from(u128::from(rate) * u128::from(time) / u128::from(SECOND)).unwrap_or(u64::MAX)
+///
+/// # Errors
+/// What the plane cannot hold, with [`Enforcement::Hierarchy`].
+pub fn run(scenario: &Scenario, settings: &Settings) -> Result<Outcome, Refusal> {
+    let form = if scenario.vifs.len() <= PACKET_MEMBERS { packet::run } else { fluid::run };
+    form(scenario, settings)
 }

@@ -87,7 +87,7 @@ fn kinds_defaults_and_several_files() {
 fn a_capacity_may_come_from_the_link() {
     let text =
         "[uplink.eth0]\n[class.gold]\nmin = \"2Gbit\"\n[[interface]]\nmatch = { name = \"v\" }\nclass = \"gold\"\n";
-    let links = |speed: u64| Links { speeds: BTreeMap::from([("eth0".into(), speed)]) };
+    let links = |speed: u64| Links { speeds: BTreeMap::from([("eth0".into(), speed)]), ..Links::default() };
     let loaded = Policy::read(&[("a", text)], &links(10_000_000_000)).unwrap();
     assert_eq!((loaded.policy.uplinks["eth0"].capacity, loaded.warnings.len()), (10_000_000_000, 0));
     let error = Policy::read(&[("a", text)], &links(1_000_000_000)).unwrap_err().to_string();

@@ -237,7 +237,7 @@ fn fuzz(inputs: usize, seed: u64) {
         // A kernel that knows a link's speed makes more of them good.
         let speeds =
             if random.below(2) == 0 { [("eth0".to_owned(), 10_000_000_000)].into() } else { Default::default() };
-        match read(&files, &Links { speeds }) {
+        match read(&files, &Links { speeds, ..Links::default() }) {
             Ok(loaded) => {
                 good += 1;
                 keeps_its_promises(&loaded, &files);

@@ -160,7 +160,7 @@ fn a_simulation_of_members_whose_names_are_markup() {
     }
     let run = |allocator| {
         let settings = Settings::new(allocator, SECOND / 10);
-        let outcome = simulate::run(&scenario, &settings);
+        let outcome = simulate::run(&scenario, &settings).unwrap();
         Simulated { subject: format!("eth0 {HOSTILE}"), scenario: scenario.clone(), settings, outcome }
     };
     let all = [Allocator::None, Allocator::Dba(Measures::Offered), Allocator::Exact];

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::parse::{self, At, ClassDraft, Draft, EntryDraft};
+use super::program::Framing;
 use super::units::show_rate;
 use super::{
     Class, DEFAULT, Direction, Entry, Guard, HOST, HOST_PART, Links, Loaded, Matcher, Policy, PolicyError, Uplink,
@@ -74,7 +75,8 @@ impl Check<'_> {
         }
         let uplinks = draft.uplinks.iter().filter_map(|(name, written)| {
             let capacity = written.capacity.as_ref().map(|c| c.value).or(links.speeds.get(name).copied())?;
-            Some((name.clone(), Uplink { capacity }))
+            let seen = if links.physical.contains(name) { Framing::ETHERNET } else { Framing::NONE };
+            Some((name.clone(), Uplink { capacity, framing: written.framing.as_ref().map_or(seen, |f| f.value) }))
         });
         let uplinks: BTreeMap<String, Uplink> = uplinks.collect();
         self.capacities(&uplinks);
@@ -227,7 +229,7 @@ impl Check<'_> {
     /// The minima of those who are surely there fit every pool.
     fn fits(&mut self, policy: &Policy) {
         for (uplink, written) in &self.draft.uplinks {
-            let Some(Uplink { capacity }) = policy.uplinks.get(uplink).copied() else { continue };
+            let Some(Uplink { capacity, .. }) = policy.uplinks.get(uplink).copied() else { continue };
             for direction in Direction::ALL {
                 let minima = policy.minima(uplink, direction, capacity);
                 let sum: u128 = minima.iter().map(|(_, min)| u128::from(*min)).sum();
@@ -248,7 +250,7 @@ impl Check<'_> {
     /// Maxima, and minima behind patterns, that no uplink of theirs can reach.
     fn wide(&mut self, policy: &Policy) {
         for (name, written) in &self.draft.classes {
-            for (uplink, &Uplink { capacity }) in &policy.uplinks {
+            for (uplink, &Uplink { capacity, .. }) in &policy.uplinks {
                 let mine: Vec<&Entry> = policy.entries.iter().filter(|e| &e.uplink == uplink).collect();
                 let uses = |e: &&Entry| [&e.class, &e.rx_class].into_iter().flatten().any(|c| c == name);
                 let implicit = name == HOST || name == DEFAULT;

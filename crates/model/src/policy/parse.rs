@@ -10,6 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::matcher::{Kind, Matcher, interface_name};
 use super::outline::Outline;
+use super::program::Framing;
 use super::{DEFAULT, HOST, units};
 use crate::problem::{Problem, Source};
 use crate::toml_reader::{Reader, Section, hint};
@@ -38,6 +39,7 @@ pub struct UplinkDraft {
     /// Where it is first named.
     pub first: At<()>,
     pub capacity: Option<At<u64>>,
+    pub framing: Option<At<Framing>>,
     /// A capacity is written, but could not be read.
     pub damaged: bool,
 }
@@ -177,7 +179,7 @@ impl<'a> File<'a, '_> {
         if let Err(why) = interface_name(name) {
             self.reader.problem(&s.span, &s.path, why);
         }
-        self.reader.known_keys(s, &["capacity"]);
+        self.reader.known_keys(s, &["capacity", "framing"]);
         let capacity = self.optional(s, "capacity", |reader, value, path| {
             let bits = rate(reader, value, path)?;
             if bits == 0 {
@@ -185,11 +187,15 @@ impl<'a> File<'a, '_> {
             }
             (bits > 0).then_some(bits)
         });
+        let framing = self.optional(s, "framing", |reader, value, path| {
+            Some([Framing::ETHERNET, Framing::NONE][reader.word(value, path, &["ethernet", "none"])?])
+        });
         let first = At { value: (), file: self.index, span: s.span.clone() };
-        let uplink =
-            self.draft.uplinks.entry(name.to_owned()).or_insert(UplinkDraft { first, capacity: None, damaged: false });
+        let unwritten = UplinkDraft { first, capacity: None, framing: None, damaged: false };
+        let uplink = self.draft.uplinks.entry(name.to_owned()).or_insert(unwritten);
         uplink.damaged |= s.table.contains_key("capacity") && capacity.is_none();
         add(&mut uplink.capacity, capacity, s, "capacity", &mut self.draft.clashes);
+        add(&mut uplink.framing, framing, s, "framing", &mut self.draft.clashes);
     }
 
     fn class(&mut self, name: &str, s: &Section<'_, '_>) {

@@ -8,7 +8,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::matcher::{Kind, Matcher, label};
-use super::{DEFAULT, Direction, Entry, HOST, Policy, Uplink, effective_minima, units};
+use super::pool::{Pool as Seated, Seat, Who};
+use super::{DEFAULT, Direction, Entry, HOST, Policy, units};
 use crate::allocate::dba::{Loop, Measures, dba};
 use crate::allocate::{Demand, Grant, Member, exact};
 use crate::toml_reader::nearest;
@@ -29,28 +30,20 @@ impl Algorithm {
     /// What each seat is for the algorithm: its contract, with the minimum that it really has.
     /// `None` for the host and `default` where the published loop leaves them out: it knows guests
     /// only and reserves an idle minimum, so with them Figure 4 would not come out.
-    fn members(self, capacity: u64, seats: &[Seat<'_>]) -> Vec<Option<Member>> {
-        let takes_part = |s: &Seat<'_>| self == Algorithm::Exact || !s.out_of_mind;
-        let minima = match self {
-            Algorithm::Exact => {
-                let minima: Vec<(u8, u64)> = seats.iter().map(|s| (s.contract.priority, s.contract.min)).collect();
-                effective_minima(capacity, &minima)
-            }
-            // To the first created first: the loop's own rule.
-            Algorithm::Dba => {
-                let own = |s: &Seat<'_>| Member { min: if takes_part(s) { s.contract.min } else { 0 }, ..s.contract };
-                let members: Vec<Member> = seats.iter().map(own).collect();
-                Loop::new(capacity, &members, Measures::Offered).rates().to_vec()
-            }
-        };
-        let member = |(s, min): (&Seat<'_>, u64)| takes_part(s).then_some(Member { min, ..s.contract });
-        seats.iter().zip(minima).map(member).collect()
+    fn members(self, pool: &Seated, wants: &[Want]) -> Vec<Option<Member>> {
+        let Algorithm::Dba = self else { return pool.members().into_iter().map(Some).collect() };
+        // Minima to the first created first: the loop's own rule.
+        let own = |(s, w): (&Seat, &Want)| Member { min: if w.out_of_mind { 0 } else { s.contract.min }, ..s.contract };
+        let members: Vec<Member> = pool.seats.iter().zip(wants).map(own).collect();
+        let state = Loop::new(pool.capacity, &members, Measures::Offered);
+        let there = |((m, w), min): ((&Member, &Want), &u64)| (!w.out_of_mind).then_some(Member { min: *min, ..*m });
+        members.iter().zip(wants).zip(state.rates()).map(there).collect()
     }
 
     /// What each seat gets.
-    fn grants(self, capacity: u64, seats: &[Seat<'_>], members: &[Option<Member>]) -> Vec<Grant> {
+    fn grants(self, capacity: u64, wants: &[Want], members: &[Option<Member>]) -> Vec<Grant> {
         let (there, demands): (Vec<Member>, Vec<Demand>) =
-            seats.iter().zip(members).filter_map(|(s, m)| Some(((*m)?, s.demand))).unzip();
+            wants.iter().zip(members).filter_map(|(w, m)| Some(((*m)?, w.demand))).unzip();
         let mut granted = match self {
             Algorithm::Exact => exact(capacity, &there, &demands),
             Algorithm::Dba => dba(capacity, &there, &demands),
@@ -227,14 +220,11 @@ impl LimitedBy {
     }
 }
 
-/// A member before anything is allocated.
-struct Seat<'a> {
-    name: String,
-    class: &'a str,
+/// What is asked of a member.
+struct Want {
+    demand: Demand,
     /// It is the host or `default`, no demand names it, and no minimum was written for it.
     out_of_mind: bool,
-    demand: Demand,
-    contract: Member,
 }
 
 /// Plans every pool of the policy.
@@ -249,39 +239,43 @@ pub fn plan(policy: &Policy, asks: &[Ask], algorithm: Algorithm) -> Result<Plan,
         interfaces: Vec::new(),
         warnings: asked.unheard(policy),
     };
-    for (uplink, &Uplink { capacity }) in &policy.uplinks {
+    for uplink in policy.uplinks.keys() {
         for direction in Direction::ALL {
-            let seats = asked.seats(policy, uplink, direction, capacity);
-            pool(&mut plan, &seats, uplink, direction, capacity, algorithm);
+            let interfaces = asked.interfaces.iter().map(|(label, entry)| (label.as_str(), *entry));
+            if let Some(seated) = Seated::of(policy, uplink, direction, interfaces) {
+                let wants = asked.wants(policy, &seated);
+                pool(&mut plan, seated, &wants, algorithm);
+            }
         }
     }
     Ok(plan)
 }
 
-fn pool(plan: &mut Plan, seats: &[Seat<'_>], uplink: &str, direction: Direction, capacity: u64, algorithm: Algorithm) {
-    let members = algorithm.members(capacity, seats);
-    let grants = algorithm.grants(capacity, seats, &members);
+fn pool(plan: &mut Plan, seated: Seated, wants: &[Want], algorithm: Algorithm) {
+    let members = algorithm.members(&seated, wants);
+    let Seated { uplink, direction, capacity, seats, .. } = seated;
+    let grants = algorithm.grants(capacity, wants, &members);
     let used: u64 = grants.iter().map(|g| g.rate).sum();
-    let unused_bps = capacity.saturating_sub(used);
-    plan.pools.push(Pool { uplink: uplink.to_owned(), direction, capacity_bps: capacity, unused_bps });
-    plan.interfaces.extend(seats.iter().zip(members).zip(&grants).map(|((seat, member), grant)| Row {
-        name: seat.name.clone(),
-        uplink: uplink.to_owned(),
+    let rows = seats.into_iter().zip(wants).zip(members).zip(&grants).map(|(((seat, want), member), grant)| Row {
+        limited_by: limited_by(&seat, want.demand, grant),
+        name: seat.name,
+        uplink: uplink.clone(),
         direction,
-        class: seat.class.to_owned(),
-        demand_bps: if let Demand::Rate(rate) = seat.demand { Some(rate) } else { None },
+        class: seat.class,
+        demand_bps: if let Demand::Rate(rate) = want.demand { Some(rate) } else { None },
         rate_bps: grant.rate,
         guaranteed_bps: grant.guaranteed,
         spare_bps: grant.spare,
         min_effective_bps: member.map_or(0, |m| m.min),
-        limited_by: limited_by(seat, grant),
         contract: seat.contract,
         member,
-    }));
+    });
+    plan.interfaces.extend(rows);
+    plan.pools.push(Pool { uplink, direction, capacity_bps: capacity, unused_bps: capacity.saturating_sub(used) });
 }
 
-fn limited_by(seat: &Seat<'_>, grant: &Grant) -> LimitedBy {
-    match seat.demand {
+fn limited_by(seat: &Seat, demand: Demand, grant: &Grant) -> LimitedBy {
+    match demand {
         Demand::Rate(rate) if grant.rate >= rate => LimitedBy::Demand,
         _ if grant.rate >= seat.contract.max && !seat.contract.over_max => LimitedBy::Max,
         _ => LimitedBy::Capacity,
@@ -329,27 +323,17 @@ impl<'a> Asked<'a> {
         if wrong.is_empty() { Ok(Asked { interfaces, demands }) } else { Err(PlanError(wrong)) }
     }
 
-    /// The members of a pool in the order of their creation: the host is there before any guest.
-    fn seats(&self, policy: &'a Policy, uplink: &str, direction: Direction, capacity: u64) -> Vec<Seat<'a>> {
-        let seat = |name: &str, class: &'a str, implicit: bool| {
-            let named = self.demands.get(&(name.to_owned(), direction)).copied();
-            let class_of = policy.class(class);
-            Seat {
+    /// What each member of a pool wants.
+    fn wants(&self, policy: &Policy, pool: &Seated) -> Vec<Want> {
+        let want = |seat: &Seat| {
+            let named = self.demands.get(&(seat.name.clone(), pool.direction)).copied();
+            let implicit = seat.who != Who::Interface;
+            Want {
                 demand: named.unwrap_or(if implicit { Demand::Rate(0) } else { Demand::Unbounded }),
-                out_of_mind: implicit && named.is_none() && class_of.min.unwrap_or(0) == 0,
-                name: name.to_owned(),
-                class,
-                contract: class_of.member(capacity),
+                out_of_mind: implicit && named.is_none() && policy.class(&seat.class).min.unwrap_or(0) == 0,
             }
         };
-        let mut seats = vec![seat(HOST, HOST, true)];
-        for (label, entry) in self.interfaces.iter().filter(|(_, e)| e.uplink == uplink) {
-            if let Some(class) = entry.class_in(direction) {
-                seats.push(seat(label, class, false));
-            }
-        }
-        seats.push(seat(DEFAULT, DEFAULT, true));
-        seats
+        pool.seats.iter().map(want).collect()
     }
 
     /// Demands in a direction in which nothing limits them.

@@ -1,5 +1,5 @@
-//! Rates and times as a person writes them. Rates are bits a second, counted as Ethernet frames
-//! without preamble and FCS. Integer arithmetic throughout: what is written is what is meant, and a
+//! Rates and times as a person writes them. Rates are bits a second; what of a frame
+//! counts is the uplink's framing. Integer arithmetic throughout: what is written is what is meant, and a
 //! rate that was shown reads back as itself.
 //!
 //! Grammar of a rate: digits, optionally a point and digits; optional spaces; optionally one of

@@ -1,9 +1,9 @@
 //! A token bucket for packets of one size, as the generic cell rate algorithm (ITU-T I.371, annex
 //! A): instead of tokens it keeps the time at which the next packet is due at the bucket's rate.
 
-use super::{MILLISECOND, time_of};
+use crate::picos::{MILLISECOND, time_of};
 
-/// What a bucket lets pass at once after a pause, beside at least two packets: a millisecond's worth.
+/// What a bucket lets pass at once after a pause unless something else is asked for: a millisecond's worth.
 const BURST: u64 = MILLISECOND;
 
 #[derive(Debug, Clone)]
@@ -12,6 +12,8 @@ pub struct Bucket {
     rate: u64,
     /// Time of a packet at the rate, in picoseconds.
     gap: u64,
+    /// How long before it is due a packet may pass, in picoseconds; a packet's gap at least.
+    burst: u64,
     /// When the next packet is due.
     due: u64,
 }
@@ -19,7 +21,12 @@ pub struct Bucket {
 impl Bucket {
     /// A full bucket; `u64::MAX` bit/s for no limit.
     pub fn new(packet_bits: u64, rate: u64) -> Bucket {
-        Bucket { packet_bits, rate, gap: time_of(packet_bits, rate), due: 0 }
+        Bucket::with_burst(packet_bits, rate, BURST)
+    }
+
+    /// One that lets `burst` picoseconds' worth pass at once after a pause.
+    pub fn with_burst(packet_bits: u64, rate: u64, burst: u64) -> Bucket {
+        Bucket { packet_bits, rate, gap: time_of(packet_bits, rate), burst, due: 0 }
     }
 
     /// In bit/s.
@@ -44,7 +51,7 @@ impl Bucket {
             return u64::MAX;
         }
         // At least a packet ahead, or jitter would be taken for excess.
-        self.due.saturating_sub(self.gap.max(BURST)).max(now)
+        self.due.saturating_sub(self.gap.max(self.burst)).max(now)
     }
 
     /// A packet passes now.

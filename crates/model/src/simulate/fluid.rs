@@ -1,14 +1,18 @@
 //! As a fluid, in steps of a period: for more members than packets can be counted of. Rings and
 //! host queues hold bits; what the wire cannot take is shared max-min, as serving the queues in
-//! turn does. [`Enforcement::Hierarchy`] shares it as `exact` does.
+//! turn does, or in proportion, as one queue for all does. [`Enforcement::Hierarchy`] shares it as `exact` does.
 
-use super::control::{Control, Seen};
+use super::htb::Guarded;
 use super::outcome::{Outcome, Recorder};
-use super::{Enforcement, SECOND, Scenario, Settings, Source, bits_of, rate_of};
+use super::{Enforcement, SECOND, Scenario, Settings, Source, Vif};
 use crate::allocate::{Demand, Member, exact};
+use crate::control::Seen;
+use crate::picos::{bits_of, rate_of};
+use crate::policy::compile::Refusal;
+use crate::policy::program::Leaf;
 
-pub fn run(scenario: &Scenario, settings: &Settings) -> Outcome {
-    let mut control = Control::new(scenario, settings);
+pub fn run(scenario: &Scenario, settings: &Settings) -> Result<Outcome, Refusal> {
+    let Guarded { mut control, program } = Guarded::new(scenario, settings)?;
     let mut recorder = Recorder::new(scenario);
     let n = scenario.vifs.len();
     let packet_bits = u64::from(scenario.packet_bytes) * 8;
@@ -16,9 +20,18 @@ pub fn run(scenario: &Scenario, settings: &Settings) -> Outcome {
     let mut flows: Vec<Flow> = scenario.vifs.iter().map(|v| Flow::new(&v.source, packet_bits)).collect();
     let (mut rings, mut queues) = (vec![0u64; n], vec![0u64; n]);
     // The order in which the wire serves: all alike, or by contract.
-    let shares: Vec<Member> = match settings.enforcement {
-        Enforcement::Hierarchy => scenario.vifs.iter().map(|v| Member { hard: false, ..v.contract }).collect(),
-        _ => vec![Member { priority: 1, min: 0, max: u64::MAX, weight: 1, hard: false, over_max: false }; n],
+    let all_alike = Member { priority: 1, min: 0, max: u64::MAX, weight: 1, hard: false, over_max: false };
+    let mut shares: Vec<Member> = match &program {
+        Some(program) => {
+            let leaf = |(l, v): (&Leaf, &Vif)| Member {
+                priority: l.priority + 1,
+                min: l.rate_bps,
+                weight: v.contract.weight,
+                ..all_alike
+            };
+            program.leaves.iter().zip(&scenario.vifs).map(leaf).collect()
+        }
+        None => vec![all_alike; n],
     };
     let mut now = 0;
     while now < scenario.duration {
@@ -28,7 +41,8 @@ pub fn run(scenario: &Scenario, settings: &Settings) -> Outcome {
         for i in 0..n {
             let totals = &mut recorder.totals[i];
             let mut offered = flows[i].bits(&scenario.vifs[i].source, now, end);
-            let cap = control.caps()[i];
+            // A scheduler's ceilings act on its queues, below.
+            let cap = if program.is_some() { u64::MAX } else { control.in_force().caps[i] };
             let limit = if cap == u64::MAX { u64::MAX } else { bits_of(cap, time) };
             if flows[i].rate.is_some() {
                 // It waits for room instead of losing.
@@ -55,28 +69,52 @@ pub fn run(scenario: &Scenario, settings: &Settings) -> Outcome {
         let wire = bits_of(scenario.capacity, time);
         let fits = queues.iter().map(|q| u128::from(*q)).sum::<u128>() <= u128::from(wire);
         // A hierarchy holds maxima on an empty wire, too.
-        let sent: Vec<u64> = if fits && settings.enforcement != Enforcement::Hierarchy {
+        let sent: Vec<u64> = if settings.shares_a_queue() {
+            in_proportion(&queues, wire)
+        } else if fits && settings.enforcement != Enforcement::Hierarchy {
             queues.clone()
         } else {
-            let grants = exact(scenario.capacity, &shares, &demands);
+            let mut capacity = scenario.capacity;
+            if program.is_some() {
+                let in_force = control.in_force();
+                capacity = in_force.root;
+                shares.iter_mut().zip(&in_force.caps).for_each(|(share, cap)| share.max = *cap);
+            }
+            let grants = exact(capacity, &shares, &demands);
             grants.iter().zip(&queues).map(|(g, q)| bits_of(g.rate, time).min(*q)).collect()
         };
+        let rests: Vec<u64> = queues.iter().zip(&sent).map(|(q, s)| q - s).collect();
+        let kept: Vec<u64> = match settings.shares_a_queue() {
+            true => in_proportion(&rests, queue_bits),
+            false => rests.iter().map(|rest| (*rest).min(queue_bits)).collect(),
+        };
         for i in 0..n {
-            let rest = queues[i] - sent[i];
-            queues[i] = rest.min(queue_bits);
+            let rest = rests[i];
+            queues[i] = kept[i];
             let totals = &mut recorder.totals[i];
             totals.received_bits += sent[i];
             totals.dropped_bits += rest - queues[i];
-            if rest > queues[i] {
+            if program.is_some() {
+                seen[i].passed = sent[i];
+            }
+            // What waits for a scheduler is held back; before a wire that is served in turn only what is lost is.
+            if rest > queues[i] || (program.is_some() && rest > packet_bits) {
                 seen[i].held_back = true;
             }
             flows[i].turn(&scenario.vifs[i].source, rest > queues[i], time, packet_bits, scenario.capacity);
         }
         control.tick(&seen, time);
-        recorder.look(end, control.caps());
+        recorder.look(end, &control.in_force().caps);
         now = end;
     }
-    recorder.finish(scenario.duration, false)
+    Ok(recorder.finish(scenario.duration, false))
+}
+
+/// What each has of a room that all share first in, first out: all of it, or in proportion.
+fn in_proportion(wanted: &[u64], room: u64) -> Vec<u64> {
+    let sum: u128 = wanted.iter().map(|w| u128::from(*w)).sum();
+    let part = |w: &u64| u64::try_from(u128::from(*w) * u128::from(room) / sum.max(1)).unwrap_or(*w);
+    wanted.iter().map(|w| if sum <= u128::from(room) { *w } else { part(w) }).collect()
 }
 
 /// A source's state.

@@ -1,6 +1,7 @@
 //! What came of a run: totals and rates over time.
 
-use super::{MILLISECOND, Scenario, bits_of, rate_of};
+use super::Scenario;
+use crate::picos::{MILLISECOND, bits_of, rate_of};
 
 /// Minima are judged over windows of so many picoseconds.
 const WINDOW: u64 = 100 * MILLISECOND;

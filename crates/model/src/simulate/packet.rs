@@ -5,12 +5,17 @@
 //! Time goes from event to event; with at most [`super::PACKET_MEMBERS`] members the next one is
 //! found by looking at all. Events at one time are taken in a fixed order.
 
+use std::collections::VecDeque;
+
 use super::bucket::Bucket;
-use super::control::{Control, Seen};
+use super::htb::{Guarded, Scheduler};
 use super::outcome::{Outcome, Recorder};
 use super::random::Random;
 use super::source::Running;
-use super::{Enforcement, Scenario, Settings, time_of};
+use super::{Enforcement, Scenario, Settings};
+use crate::control::{Control, Seen};
+use crate::picos::time_of;
+use crate::policy::compile::Refusal;
 
 struct Path<'a> {
     source: Running<'a>,
@@ -21,15 +26,8 @@ struct Path<'a> {
     bucket: Bucket,
     /// When the ring's next packet may leave; `u64::MAX` when it is empty.
     leaves: u64,
-    /// What hierarchical shaping owes it: its minimum.
-    minimum: Bucket,
-    /// Its maximum, there.
-    maximum: Bucket,
-    over_max: bool,
-    priority: u8,
-    weight: u64,
-    /// Virtual time of its spare service there (start-time fair queueing).
-    served: u64,
+    /// Its queue on the host was empty at some time of this period.
+    was_empty: bool,
     seen: Seen,
 }
 
@@ -41,6 +39,10 @@ struct World<'a> {
     packet_bits: u64,
     packet_time: u64,
     capacity: u64,
+    /// The host's scheduler, where limits act in it.
+    scheduler: Option<Scheduler>,
+    /// Whose packets wait in the queue that all share, where they share one.
+    shared: Option<VecDeque<usize>>,
     /// Who is on the wire, until when.
     wire: Option<(usize, u64)>,
     /// When a waiting queue may be looked at again, with limits behind the queues.
@@ -49,9 +51,10 @@ struct World<'a> {
     turn: usize,
 }
 
-pub fn run(scenario: &Scenario, settings: &Settings) -> Outcome {
-    let mut control = Control::new(scenario, settings);
-    let mut world = World::new(scenario, settings, control.caps());
+pub fn run(scenario: &Scenario, settings: &Settings) -> Result<Outcome, Refusal> {
+    let Guarded { mut control, program } = Guarded::new(scenario, settings)?;
+    let scheduler = program.map(|program| Scheduler::new(&program, scenario.packet_bytes));
+    let mut world = World::new(scenario, settings, &control.in_force().caps, scheduler);
     let mut tick = settings.period;
     loop {
         let (mut now, mut event) = (tick, Event::Tick);
@@ -73,14 +76,14 @@ pub fn run(scenario: &Scenario, settings: &Settings) -> Outcome {
             Event::Comes(i) => world.comes(i, now),
             Event::Leaves(i) => world.leaves(i, now),
             Event::Wire => world.wire(now),
-            Event::Look => world.recorder.look(now, control.caps()),
+            Event::Look => world.recorder.look(now, &control.in_force().caps),
             Event::Tick => {
                 world.tick(&mut control, now);
                 tick += settings.period;
             }
         }
     }
-    world.recorder.finish(scenario.duration, true)
+    Ok(world.recorder.finish(scenario.duration, true))
 }
 
 #[derive(Clone, Copy)]
@@ -93,11 +96,11 @@ enum Event {
 }
 
 impl<'a> World<'a> {
-    fn new(scenario: &'a Scenario, settings: &'a Settings, caps: &[u64]) -> World<'a> {
+    fn new(scenario: &'a Scenario, settings: &'a Settings, caps: &[u64], scheduler: Option<Scheduler>) -> World<'a> {
         let packet_bits = u64::from(scenario.packet_bytes) * 8;
         let mut random = Random::new(settings.seed);
         let path = |(vif, cap): (&'a super::Vif, &u64)| {
-            let mut source = Running::new(&vif.source, packet_bits);
+            let mut source = Running::new(&vif.source, packet_bits, settings.shares_a_queue());
             Path {
                 comes: source.next(&mut random),
                 source,
@@ -105,12 +108,7 @@ impl<'a> World<'a> {
                 queue: 0,
                 bucket: Bucket::new(packet_bits, *cap),
                 leaves: u64::MAX,
-                minimum: Bucket::new(packet_bits, vif.contract.min),
-                maximum: Bucket::new(packet_bits, vif.contract.max),
-                over_max: vif.contract.over_max,
-                priority: vif.contract.priority,
-                weight: u64::from(vif.contract.weight.max(1)),
-                served: 0,
+                was_empty: true,
                 seen: Seen::default(),
             }
         };
@@ -123,6 +121,8 @@ impl<'a> World<'a> {
             packet_time: time_of(packet_bits, scenario.capacity),
             capacity: scenario.capacity,
             random,
+            scheduler,
+            shared: settings.shares_a_queue().then(VecDeque::new),
             wire: None,
             retry: u64::MAX,
             turn: 0,
@@ -133,7 +133,7 @@ impl<'a> World<'a> {
     fn comes(&mut self, i: usize, now: u64) {
         let path = &mut self.paths[i];
         let totals = &mut self.recorder.totals[i];
-        path.source.advance();
+        path.source.advance(&mut self.random);
         path.comes = path.source.next(&mut self.random).max(now);
         path.seen.offered += self.packet_bits;
         let full = self.settings.enforcement == Enforcement::Held && path.ring == self.settings.ring;
@@ -182,19 +182,17 @@ impl<'a> World<'a> {
         if self.settings.enforcement == Enforcement::Held {
             path.seen.passed += self.packet_bits;
         }
-        if path.queue == self.settings.queue {
+        let waiting = self.shared.as_ref().map_or(path.queue as usize, VecDeque::len);
+        if waiting == self.settings.queue as usize {
             self.recorder.totals[i].dropped_bits += self.packet_bits;
             path.seen.held_back = true;
             path.source.dropped(now);
             return;
         }
-        if path.queue == 0 && self.settings.enforcement == Enforcement::Hierarchy {
-            // A member that was away has saved up no turns.
-            let least = self.paths.iter().filter(|p| p.queue > 0).map(|p| p.served).min();
-            let path = &mut self.paths[i];
-            path.served = path.served.max(least.unwrap_or(path.served));
+        path.queue += 1;
+        if let Some(shared) = &mut self.shared {
+            shared.push_back(i);
         }
-        self.paths[i].queue += 1;
         if self.wire.is_none() {
             self.start(now);
         }
@@ -212,6 +210,7 @@ impl<'a> World<'a> {
     fn start(&mut self, now: u64) {
         self.retry = u64::MAX;
         let next = match self.settings.enforcement {
+            _ if self.shared.is_some() => self.shared.as_mut().and_then(VecDeque::pop_front),
             Enforcement::Held => self.in_turn(|p| p.queue > 0),
             Enforcement::Queued => {
                 let next = self.in_turn(|p| p.queue > 0 && p.bucket.next(now) <= now);
@@ -222,15 +221,20 @@ impl<'a> World<'a> {
                 }
                 next
             }
-            Enforcement::Hierarchy => self.by_hierarchy(now),
+            Enforcement::Hierarchy => self.by_scheduler(now),
         };
         let Some(i) = next else { return };
         let path = &mut self.paths[i];
-        if self.settings.enforcement == Enforcement::Queued {
-            path.bucket.take(now);
-            path.seen.passed += self.packet_bits;
+        match self.settings.enforcement {
+            Enforcement::Held => {}
+            Enforcement::Queued => {
+                path.bucket.take(now);
+                path.seen.passed += self.packet_bits;
+            }
+            Enforcement::Hierarchy => path.seen.passed += self.packet_bits,
         }
         path.queue -= 1;
+        path.was_empty |= path.queue == 0;
         self.turn = i;
         self.wire = Some((i, now + self.packet_time));
     }
@@ -241,41 +245,38 @@ impl<'a> World<'a> {
         (1..=n).map(|k| (self.turn + k) % n).find(|i| may(&self.paths[*i]))
     }
 
-    /// Minima first, then spare by priority and weight, then beyond the maxima by weight alone.
-    fn by_hierarchy(&mut self, now: u64) -> Option<usize> {
-        let waiting = || (0..self.paths.len()).filter(|i| self.paths[*i].queue > 0);
-        let may = |bucket: &Bucket| bucket.next(now) <= now;
-        let owed = waiting().filter(|i| may(&self.paths[*i].minimum)).min_by_key(|i| self.paths[*i].priority);
-        if let Some(i) = owed {
-            self.paths[i].minimum.take(now);
-            self.paths[i].maximum.take(now);
-            return Some(i);
+    /// Whoever the host's scheduler serves.
+    fn by_scheduler(&mut self, now: u64) -> Option<usize> {
+        let paths = &self.paths;
+        match self.scheduler.as_mut()?.next(now, |i| paths[i].queue > 0) {
+            Ok(i) => Some(i),
+            Err(retry) => {
+                self.retry = retry;
+                None
+            }
         }
-        let spare = waiting()
-            .filter(|i| may(&self.paths[*i].maximum))
-            .min_by_key(|i| (self.paths[*i].priority, self.paths[*i].served));
-        let next =
-            spare.or_else(|| waiting().filter(|i| self.paths[*i].over_max).min_by_key(|i| self.paths[*i].served));
-        let Some(i) = next else {
-            let opens = waiting().map(|i| self.paths[i].maximum.next(now)).min();
-            self.retry = opens.unwrap_or(u64::MAX);
-            return None;
-        };
-        let path = &mut self.paths[i];
-        if spare.is_some() {
-            path.maximum.take(now);
-        }
-        path.served += (1 << 32) / path.weight;
-        Some(i)
     }
 
     /// The loop sets new limits.
     fn tick(&mut self, control: &mut Control, now: u64) {
-        let seen: Vec<Seen> = self.paths.iter_mut().map(|p| std::mem::take(&mut p.seen)).collect();
+        let by_scheduler = self.scheduler.is_some();
+        let seen = |p: &mut Path<'_>| {
+            // A scheduler lets everybody wait a little; who has waited all the time wants more than it gives.
+            p.seen.held_back |= by_scheduler && !std::mem::replace(&mut p.was_empty, p.queue == 0);
+            std::mem::take(&mut p.seen)
+        };
+        let seen: Vec<Seen> = self.paths.iter_mut().map(seen).collect();
         control.tick(&seen, self.settings.period);
+        if let Some(scheduler) = &mut self.scheduler {
+            scheduler.set(control.in_force(), now);
+            if self.wire.is_none() {
+                self.start(now);
+            }
+            return;
+        }
         for i in 0..self.paths.len() {
-            if self.paths[i].bucket.rate() != control.caps()[i] {
-                self.paths[i].bucket.set_rate(now, control.caps()[i]);
+            if self.paths[i].bucket.rate() != control.in_force().caps[i] {
+                self.paths[i].bucket.set_rate(now, control.in_force().caps[i]);
                 self.leave_or_wait(i, now);
             } else if self.paths[i].ring > 0 {
                 // Still waiting from the period before.

@@ -1,12 +1,15 @@
 //! Sources: when the next packet comes.
 
+use super::Source;
 use super::random::Random;
-use super::{SECOND, Source, time_of};
+use crate::picos::{SECOND, time_of};
 
 /// A source that is running.
 pub struct Running<'a> {
     source: &'a Source,
     packet_bits: u64,
+    /// Packets come at random times.
+    at_random: bool,
     /// In bit/s; of a TCP-like source.
     rate: u64,
     /// Until then a TCP-like source takes no further drop as news.
@@ -18,20 +21,27 @@ pub struct Running<'a> {
 }
 
 impl<'a> Running<'a> {
-    pub fn new(source: &'a Source, packet_bits: u64) -> Running<'a> {
+    /// `at_random`: an open loop's packets come as a Poisson process. Sources that send like clockwork share a full
+    /// queue by how their gaps meet, not by what they offer.
+    pub fn new(source: &'a Source, packet_bits: u64, at_random: bool) -> Running<'a> {
+        let at_random = at_random && matches!(source, Source::OpenLoop(_));
         let (rate, nominal) = match source {
             // Ten packets in the first round trip (RFC 6928).
             Source::Aimd { rtt } => (10 * packet_bits * (SECOND / (*rtt).max(1)).max(1), 0),
             Source::OpenLoop(schedule) => (0, schedule.first().map_or(u64::MAX, |s| s.0)),
         };
-        Running { source, packet_bits, rate, deaf_until: 0, nominal, place: 0 }
+        Running { source, packet_bits, at_random, rate, deaf_until: 0, nominal, place: 0 }
     }
 
-    /// Time of the packet that is next, within half a gap behind its scheduled time.
+    /// Time of the packet that is next: within half a gap behind its scheduled time, or at that time where packets come
+    /// at random.
     pub fn next(&mut self, random: &mut Random) -> u64 {
         let rate = self.scheduled();
         if self.nominal == u64::MAX {
             return u64::MAX;
+        }
+        if self.at_random {
+            return self.nominal;
         }
         self.nominal + random.below(time_of(self.packet_bits, rate).min(SECOND) / 2)
     }
@@ -56,8 +66,11 @@ impl<'a> Running<'a> {
     }
 
     /// The packet that was next has come: schedules the one after it.
-    pub fn advance(&mut self) {
-        let gap = time_of(self.packet_bits, self.scheduled());
+    pub fn advance(&mut self, random: &mut Random) {
+        let mut gap = time_of(self.packet_bits, self.scheduled());
+        if self.at_random {
+            gap = random.exponential(gap);
+        }
         let after = self.nominal.saturating_add(gap);
         let change = match self.source {
             Source::OpenLoop(schedule) => schedule.get(self.place + 1).map_or(u64::MAX, |s| s.0),

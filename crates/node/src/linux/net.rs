@@ -112,6 +112,15 @@ impl<'a> Interfaces<'a> {
         Some(to.file_name()?.to_string_lossy().into_owned())
     }
 
+    /// Whether frames leave it on an Ethernet wire: there is hardware behind it that is no hypervisor's, and its
+    /// addresses are Ethernet's (`ARPHRD_ETHER` of include/uapi/linux/if_arp.h). Of this machine's interfaces.
+    pub fn is_ethernet_port(&self, name: &str) -> bool {
+        let virtual_card = |driver: String| PARAVIRTUAL.contains(&driver.as_str());
+        self.is_device(name)
+            && self.number(name, "type") == Some(ARPHRD_ETHER)
+            && !self.driver(name).is_some_and(virtual_card)
+    }
+
     /// How many queues it sends by. Of this machine's interfaces.
     pub fn transmit_queues(&self, name: &str) -> Option<u32> {
         let queues = self.reader.list(&self.file(name, "queues")).ok()?;
@@ -123,6 +132,13 @@ impl<'a> Interfaces<'a> {
         speed_bps(&self.reader.read_text(&self.file(name, "speed")).ok()?)
     }
 }
+
+/// `ARPHRD_ETHER` of include/uapi/linux/if_arp.h.
+const ARPHRD_ETHER: u32 = 1;
+
+/// Drivers of cards that a hypervisor plays: no wire follows them (drivers/net of Linux: virtio_net.c, xen-netfront.c,
+/// vmxnet3, hyperv/netvsc_drv.c, google/gve, amazon/ena).
+const PARAVIRTUAL: [&str; 6] = ["virtio_net", "vif", "vmxnet3", "hv_netvsc", "gve", "ena"];
 
 /// Whether a word, of a command line for one, can be an interface's name: a path is none (Linux net/core/dev.c,
 /// `dev_valid_name`).

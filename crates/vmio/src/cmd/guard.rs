@@ -196,7 +196,7 @@ fn summary(policy: &Policy) -> String {
         count(named.len(), "interface"),
         count(patterns.len(), "pattern")
     );
-    for (uplink, &Uplink { capacity }) in &policy.uplinks {
+    for (uplink, &Uplink { capacity, .. }) in &policy.uplinks {
         for direction in Direction::ALL {
             let minima = policy.minima(uplink, direction, capacity);
             let sum: u64 = minima.iter().map(|(_, min)| min).sum();

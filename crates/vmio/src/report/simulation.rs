@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use vmio_model::policy::units::show_rate;
 use vmio_model::simulate::paper::{Paper, Published, System, What};
-use vmio_model::simulate::{Allocator, Enforcement, Outcome, SECOND, Scenario, Settings, Totals};
+use vmio_model::simulate::{Allocator, Enforcement, Outcome, SECOND, Scenario, Service, Settings, Totals};
 
 use crate::fit;
 use crate::term::Style;
@@ -53,8 +53,13 @@ impl Simulated {
     pub fn how(&self) -> String {
         let Settings { allocator, enforcement, period, .. } = self.settings;
         match (allocator, enforcement) {
-            (_, Enforcement::Hierarchy) => "hierarchical shaping on the host, no loop".into(),
-            (Allocator::None, _) => "unshaped".into(),
+            (_, Enforcement::Hierarchy) => {
+                format!("the host's scheduler (plane {}), corrected every {}", self.settings.plane.plane, time(period))
+            }
+            (Allocator::None, _) => match self.settings.service {
+                Service::Fifo => "unshaped, one queue for all".into(),
+                Service::Turns => "unshaped, in turns".into(),
+            },
             (_, Enforcement::Held) => format!("{}, every {}, held in the guest", allocator.label(), time(period)),
             (_, Enforcement::Queued) => format!("{}, every {}, queued on the host", allocator.label(), time(period)),
         }

@@ -1,4 +1,5 @@
-//! The link speeds that the kernel knows: the capacity of uplinks that do not write one.
+//! What the kernel knows of links, for uplinks that do not write it: their speeds are capacities, and on a physical
+//! port a frame counts with preamble and gap.
 
 use vmio_model::policy::Links;
 use vmio_model::policy::units::MAX_RATE;
@@ -10,10 +11,14 @@ pub fn known() -> Links {
     of(&Interfaces::here(&Local::new()))
 }
 
-/// In bit/s.
+/// Speeds in bit/s.
 fn of(all: &Interfaces<'_>) -> Links {
-    let names = all.names().unwrap_or_default().into_iter();
-    Links { speeds: names.filter_map(|name| Some((name.clone(), all.speed_bps(&name)?.min(MAX_RATE)))).collect() }
+    let names = all.names().unwrap_or_default();
+    let speed = |name: &String| Some((name.clone(), all.speed_bps(name)?.min(MAX_RATE)));
+    Links {
+        speeds: names.iter().filter_map(speed).collect(),
+        physical: names.iter().filter(|name| all.is_ethernet_port(name)).cloned().collect(),
+    }
 }
 
 #[cfg(test)]
@@ -42,5 +47,25 @@ mod tests {
         fs::create_dir(dir.path().join("lo")).unwrap();
         assert_eq!(under(dir.path()).speeds, [("eth0".to_owned(), 1_000_000_000)].into());
         assert!(under(&dir.path().join("none")).speeds.is_empty());
+    }
+
+    #[test]
+    fn a_port_is_physical_where_hardware_of_no_hypervisor_has_ethernet_addresses() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, kind, driver) in [
+            ("eth0", "1\n", Some("../../bus/pci/drivers/ixgbe")),
+            ("eth1", "1\n", Some("../../bus/virtio/drivers/virtio_net")),
+            ("ib0", "32\n", Some("../../bus/pci/drivers/mlx5_core")),
+            ("vnet0", "1\n", None),
+        ] {
+            let at = dir.path().join(name);
+            fs::create_dir(&at).unwrap();
+            fs::write(at.join("type"), kind).unwrap();
+            if let Some(driver) = driver {
+                fs::create_dir(at.join("device")).unwrap();
+                std::os::unix::fs::symlink(driver, at.join("device/driver")).unwrap();
+            }
+        }
+        assert_eq!(under(dir.path()).physical, ["eth0".to_owned()].into());
     }
 }

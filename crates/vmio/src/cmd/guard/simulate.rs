@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use vmio_model::allocate::dba::Measures;
 use vmio_model::failure::{Exit, Failure};
+use vmio_model::policy::compile::Refusal;
 use vmio_model::policy::plan::{Algorithm, Ask, Plan, Pool, Row};
 use vmio_model::policy::{Links, units};
 use vmio_model::simulate::paper::Paper;
 use vmio_model::simulate::{
-    self, Allocator, Enforcement, MILLISECOND, SECOND, Scenario, Settings, Source, Vif, scenario,
+    self, Allocator, Enforcement, MILLISECOND, SECOND, Scenario, Service, Settings, Source, Vif, scenario,
 };
 
 use crate::context::{Context, Outcome};
@@ -40,7 +41,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     scenario: Option<PathBuf>,
     /// A published experiment, compared with its printed figures; takes minutes
-    #[arg(long, value_enum, conflicts_with_all = ["algorithm", "measures", "enforcement", "period"])]
+    #[arg(long, value_enum, conflicts_with_all = ["algorithm", "measures", "enforcement", "service", "period"])]
     study: Option<Known>,
     /// Who sets the limits
     #[arg(long, value_enum, default_value = "exact")]
@@ -51,6 +52,9 @@ pub struct Args {
     /// Where the limits are enforced
     #[arg(long, value_enum, default_value = "held")]
     enforcement: Where,
+    /// How the wire serves what waits for it when nobody sets limits (--algorithm none)
+    #[arg(long, value_enum, default_value = "fifo")]
+    service: Served,
     /// Period of the loop, such as 10ms [default: of the policy or scenario]
     #[arg(long, value_name = "TIME", value_parser = period)]
     period: Option<Duration>,
@@ -87,12 +91,29 @@ enum Measured {
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Served {
+    /// One queue for all, first in, first out
+    Fifo,
+    /// A queue each, one packet of each in turn
+    Turns,
+}
+
+impl From<Served> for Service {
+    fn from(served: Served) -> Service {
+        match served {
+            Served::Fifo => Service::Fifo,
+            Served::Turns => Service::Turns,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Where {
     /// Before the copy: excess stays in the guest
     Held,
     /// Behind the host's queue
     Queued,
-    /// No loop: the host's scheduler shares by contract
+    /// The host's scheduler shares by contract; the loop does what that cannot
     Hierarchy,
 }
 
@@ -116,9 +137,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
                 anyhow::Error::new(e).context(Failure::new(Exit::Usage, format!("cannot read {}", file.display())))
             })?;
             let scenario = read(&file.display().to_string(), &text)?;
-            Report { runs: all(vec![(file.display().to_string(), scenario)], args), study: None, command }
+            Report { runs: all(vec![(file.display().to_string(), scenario)], args)?, study: None, command }
         }
-        (None, None) => Report { runs: all(pools(args)?, args), study: None, command },
+        (None, None) => Report { runs: all(pools(args)?, args)?, study: None, command },
     };
     if let Some(file) = &args.html {
         crate::files::write(file, &simulation::html(&report))?;
@@ -152,7 +173,10 @@ fn pools(args: &Args) -> anyhow::Result<Vec<(String, Scenario)>> {
     let of = |pool: &Pool| {
         let scenario = Scenario {
             capacity: pool.capacity_bps,
-            packet_bytes: scenario::PACKET_BYTES,
+            packet_bytes: policy
+                .uplinks
+                .get(&pool.uplink)
+                .map_or(scenario::PACKET_BYTES, |uplink| uplink.framing.wire_bytes(scenario::PACKET_BYTES)),
             duration: 10 * SECOND,
             period: picoseconds(policy.guard.period),
             vifs: vifs(&plan, pool),
@@ -176,7 +200,7 @@ fn vifs(plan: &Plan, pool: &Pool) -> Vec<Vif> {
     plan.rows(pool).filter_map(vif).collect()
 }
 
-fn all(scenarios: Vec<(String, Scenario)>, args: &Args) -> Vec<Simulated> {
+fn all(scenarios: Vec<(String, Scenario)>, args: &Args) -> anyhow::Result<Vec<Simulated>> {
     let allocator = match (args.algorithm, args.measures) {
         (How::None, _) => Allocator::None,
         (How::Dba, Measured::Offered) => Allocator::Dba(Measures::Offered),
@@ -191,11 +215,16 @@ fn all(scenarios: Vec<(String, Scenario)>, args: &Args) -> Vec<Simulated> {
     let one = |(subject, mut scenario): (String, Scenario)| {
         shorten(&mut scenario, args);
         let period = args.period.map_or(scenario.period, picoseconds);
-        let settings = Settings { enforcement, ..Settings::new(allocator, period) };
-        let outcome = simulate::run(&scenario, &settings);
-        Simulated { subject, scenario, settings, outcome }
+        let settings = Settings { enforcement, service: args.service.into(), ..Settings::new(allocator, period) };
+        let outcome = simulate::run(&scenario, &settings).map_err(refused)?;
+        Ok(Simulated { subject, scenario, settings, outcome })
     };
     scenarios.into_iter().map(one).collect()
+}
+
+/// The plane cannot hold what the policy promises.
+fn refused(refusal: Refusal) -> anyhow::Error {
+    anyhow::Error::new(refusal).context(Failure::new(Exit::Usage, "the plane cannot hold this"))
 }
 
 fn shorten(scenario: &mut Scenario, args: &Args) {
@@ -216,6 +245,7 @@ fn amamou2012(args: &Args, command: String) -> anyhow::Result<Report> {
     let settings = |allocator, ms: u64| Settings::new(allocator, ms * MILLISECOND);
     let mut jobs = vec![
         settings(Allocator::None, 100),
+        Settings { service: Service::Turns, ..settings(Allocator::None, 100) },
         settings(offered, 100),
         settings(passed, 100),
         settings(Allocator::Exact, 10),
@@ -224,7 +254,7 @@ fn amamou2012(args: &Args, command: String) -> anyhow::Result<Report> {
     for allocator in [offered, passed, Allocator::Exact] {
         jobs.extend(PERIODS_MS.map(|ms| settings(allocator, ms)));
     }
-    let mut done = in_parallel(&scenario, &jobs);
+    let mut done = in_parallel(&scenario, &jobs)?;
     let loss = |outcome: &simulate::Outcome| outcome.totals.iter().map(simulate::Totals::loss_ratio).collect();
     let by_period = done.split_off(shown);
     let periods = jobs[shown..].iter().zip(&by_period).map(|(s, o)| (s.allocator, s.period, loss(o))).collect();
@@ -235,7 +265,7 @@ fn amamou2012(args: &Args, command: String) -> anyhow::Result<Report> {
 }
 
 /// Runs every job, as many at once as there are CPUs; jobs that are alike run once.
-fn in_parallel(scenario: &Scenario, jobs: &[Settings]) -> Vec<simulate::Outcome> {
+fn in_parallel(scenario: &Scenario, jobs: &[Settings]) -> anyhow::Result<Vec<simulate::Outcome>> {
     let mut different: Vec<Settings> = Vec::new();
     for job in jobs {
         if !different.contains(job) {
@@ -243,7 +273,8 @@ fn in_parallel(scenario: &Scenario, jobs: &[Settings]) -> Vec<simulate::Outcome>
         }
     }
     let next = std::sync::atomic::AtomicUsize::new(0);
-    let outcomes: Vec<Mutex<Option<simulate::Outcome>>> = different.iter().map(|_| Mutex::new(None)).collect();
+    let outcomes: Vec<Mutex<Option<Result<simulate::Outcome, Refusal>>>> =
+        different.iter().map(|_| Mutex::new(None)).collect();
     let work = || {
         while let Some(i) =
             Some(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)).filter(|i| *i < different.len())
@@ -258,7 +289,7 @@ fn in_parallel(scenario: &Scenario, jobs: &[Settings]) -> Vec<simulate::Outcome>
     let of = |job: &Settings| {
         let i = different.iter().position(|d| d == job).expect("every job is among the different ones");
         let outcome = outcomes[i].lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
-        outcome.expect("every outcome was set before the threads ended")
+        outcome.expect("every outcome was set before the threads ended").map_err(refused)
     };
     jobs.iter().map(of).collect()
 }

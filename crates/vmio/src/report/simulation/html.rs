@@ -25,8 +25,8 @@ pub fn html(report: &Report) -> String {
     };
     let body = html! {
         p.dim {
-            "A simulation in virtual time, not a measurement. CPU time is not part of it. Rates are of Ethernet \
-             frames without preamble and FCS. Loss is 1 - received / scheduled: what a full ring kept from being sent \
+            "A simulation in virtual time, not a measurement. CPU time is not part of it. Rates are of \
+             packets as they count on the wire. Loss is 1 - received / scheduled: what a full ring kept from being sent \
              counts."
         }
         @if let Some(study) = &report.study {

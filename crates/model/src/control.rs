@@ -1,0 +1,248 @@
+//! The guard's loop: what was seen of each member in a period, to the limits of the next. Simulation and
+//! daemon run this one; what a daemon recorded gives the same limits here.
+//!
+//! A plane that knows only limits is told one a member each period. Round a plane that shares by itself
+//! ([`Hierarchy`]) the loop does what that cannot (`crate::policy::compile`): idle hard minima are taken off
+//! the root's rate, and ceilings rise while all maxima are met. No limit is ever below a member's effective
+//! minimum, so that a loop that died breaks no guarantee.
+
+use crate::allocate::dba::{Loop, Measures};
+use crate::allocate::{Demand, Member, cap, exact};
+use crate::picos::rate_of;
+use crate::policy::program::Hierarchy;
+
+/// Who sets the limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Allocator {
+    /// Nobody: there are none, and the host serves its queues in turn.
+    None,
+    /// The published loop.
+    Dba(Measures),
+    /// vmio's own.
+    Exact,
+}
+
+impl Allocator {
+    /// As a report calls it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Allocator::None => "unshaped",
+            Allocator::Dba(Measures::Offered) => "dba, offered measured",
+            Allocator::Dba(Measures::Passed) => "dba, passed measured",
+            Allocator::Exact => "exact",
+        }
+    }
+}
+
+/// What was seen of a member in a period.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Bits that the guest tried to send.
+    pub offered: u64,
+    /// Bits that passed the limit.
+    pub passed: u64,
+    /// Something had to wait for the limit, or was dropped at it: it wants more than it got.
+    pub held_back: bool,
+}
+
+/// Limits in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InForce {
+    /// What all together get of a plane that shares by itself, in bit/s.
+    pub root: u64,
+    /// By member, in bit/s; `u64::MAX` for none.
+    pub caps: Vec<u64>,
+}
+
+/// The loop with what it remembers.
+#[derive(Debug, Clone)]
+pub struct Control {
+    kind: Kind,
+    /// What the members share, in bit/s.
+    capacity: u64,
+    members: Vec<Member>,
+    in_force: InForce,
+    /// A period's measure cannot tell less than this apart, in bits.
+    packet_bits: u64,
+}
+
+#[derive(Debug, Clone)]
+enum Kind {
+    /// No loop.
+    None,
+    Dba(Box<Loop>, Measures),
+    /// The demands that the limits in force follow from.
+    Exact(Vec<Demand>),
+    /// Round a plane that shares: what it was told, and the demands that the limits in force follow from.
+    Round(Box<Hierarchy>, Vec<Demand>),
+}
+
+impl Control {
+    /// For a plane that knows only limits. `capacity` is what the members share, their minima are effective
+    /// ones; packets have `packet_bits`.
+    pub fn of_limits(capacity: u64, members: Vec<Member>, allocator: Allocator, packet_bits: u64) -> Control {
+        let (kind, caps) = match allocator {
+            Allocator::None => (Kind::None, vec![u64::MAX; members.len()]),
+            Allocator::Dba(measures) => {
+                let state = Loop::new(capacity, &members, measures);
+                let caps = state.rates().to_vec();
+                (Kind::Dba(Box::new(state), measures), caps)
+            }
+            // Nothing is known yet, so all may want everything.
+            Allocator::Exact => {
+                let demands = vec![Demand::Unbounded; members.len()];
+                let caps = caps(capacity, &members, &demands);
+                (Kind::Exact(demands), caps)
+            }
+        };
+        Control { kind, capacity, members, in_force: InForce { root: capacity, caps }, packet_bits }
+    }
+
+    /// Round a plane that shares by itself and was told `program`, with a leaf a member.
+    ///
+    /// # Panics
+    /// When there are not as many leaves as members.
+    pub fn round(capacity: u64, members: Vec<Member>, program: &Hierarchy, packet_bits: u64) -> Control {
+        assert_eq!(members.len(), program.leaves.len(), "one leaf a member");
+        let demands = vec![Demand::Unbounded; members.len()];
+        let in_force = round(capacity, &members, program, &demands);
+        Control { kind: Kind::Round(Box::new(program.clone()), demands), capacity, members, in_force, packet_bits }
+    }
+
+    /// Limits in force.
+    pub fn in_force(&self) -> &InForce {
+        &self.in_force
+    }
+
+    /// The end of a period of `time` picoseconds; one entry of `seen` a member.
+    pub fn tick(&mut self, seen: &[Seen], time: u64) {
+        match &mut self.kind {
+            Kind::None => {}
+            Kind::Dba(state, measures) => {
+                let measured = |(s, cap): (&Seen, &u64)| match measures {
+                    Measures::Offered => rate_of(s.offered, time),
+                    // Held back is to have used all that it had, whatever rounding to packets says.
+                    Measures::Passed if s.held_back => *cap,
+                    Measures::Passed => rate_of(s.passed, time).min(*cap),
+                };
+                let measured: Vec<u64> = seen.iter().zip(&self.in_force.caps).map(measured).collect();
+                self.in_force.caps.copy_from_slice(state.step(&measured));
+            }
+            Kind::Exact(demands) => {
+                let now = observed(seen, time, self.packet_bits);
+                if now != *demands {
+                    self.in_force.caps = caps(self.capacity, &self.members, &now);
+                    *demands = now;
+                }
+            }
+            Kind::Round(program, demands) => {
+                let now = observed(seen, time, self.packet_bits);
+                if now != *demands {
+                    self.in_force = round(self.capacity, &self.members, program, &now);
+                    *demands = now;
+                }
+            }
+        }
+    }
+}
+
+/// What each member wants, as far as a period shows it.
+fn observed(seen: &[Seen], time: u64, packet_bits: u64) -> Vec<Demand> {
+    // A limit at just what was seen would hold back the next packet that comes early.
+    let room = |bits: u64| bits.saturating_add(bits / 32).saturating_add(packet_bits);
+    let demand = |s: &Seen| match (s.held_back, s.passed) {
+        (true, _) => Demand::Unbounded,
+        (false, 0) => Demand::Rate(0),
+        (false, passed) => Demand::Rate(rate_of(room(passed), time)),
+    };
+    seen.iter().map(demand).collect()
+}
+
+fn caps(capacity: u64, members: &[Member], demands: &[Demand]) -> Vec<u64> {
+    let grants = exact(capacity, members, demands);
+    // An idle member without a minimum must be able to show that it wakes up: a thousandth of the
+    // capacity is set aside for that, so that it does not matter how many there are.
+    let least = (capacity / 1000 / members.len().max(1) as u64).max(1);
+    members.iter().zip(&grants).map(|(m, g)| cap(m, g).max(least)).collect()
+}
+
+/// What a hierarchy is told beyond what it was compiled to.
+fn round(capacity: u64, members: &[Member], program: &Hierarchy, demands: &[Demand]) -> InForce {
+    let idle = |(m, d): (&Member, &Demand)| if m.hard { m.min - d.up_to(m.min) } else { 0 };
+    let reserved: u64 = members.iter().zip(demands).map(idle).fold(0, u64::saturating_add);
+    let root = program.rate_bps.saturating_sub(reserved).max(1);
+    let grants = exact(capacity, members, demands);
+    let ceiling = |((leaf, member), grant): ((&crate::policy::program::Leaf, &Member), &crate::allocate::Grant)| {
+        if member.over_max { leaf.ceil_bps.max(grant.rate) } else { leaf.ceil_bps }
+    };
+    InForce { root, caps: program.leaves.iter().zip(members).zip(&grants).map(ceiling).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picos::{MILLISECOND, bits_of};
+    use crate::policy::Direction;
+    use crate::policy::compile::{Abilities, compile};
+    use crate::policy::pool::{Pool, Seat, Who};
+    use crate::policy::program::{Framing, Program};
+
+    const M: u64 = 1_000_000;
+    const PERIOD: u64 = 10 * MILLISECOND;
+
+    fn contract(min: u64, max: u64) -> Member {
+        Member { priority: 4, min: min * M, max: max * M, weight: 1, hard: false, over_max: false }
+    }
+
+    fn round(contracts: &[Member]) -> Control {
+        let seat =
+            |contract: &Member| Seat { name: "x".into(), who: Who::Interface, class: "x".into(), contract: *contract };
+        let seats = contracts.iter().map(seat).collect();
+        let (direction, framing) = (Direction::GuestTx, Framing::NONE);
+        let pool = Pool { uplink: "eth0".into(), direction, capacity: 100 * M, framing, seats };
+        let compiled = compile(&pool, &Abilities::HTB).expect("it can be held");
+        let Program::Hierarchy(program) = compiled.program.program else { panic!("a hierarchy") };
+        Control::round(100 * M, pool.members(), &program, 12_000)
+    }
+
+    fn seen(mbit: u64, held_back: bool) -> Seen {
+        let bits = bits_of(mbit * M, PERIOD);
+        Seen { offered: bits, passed: bits, held_back }
+    }
+
+    #[test]
+    fn an_idle_hard_minimum_is_taken_off_the_root_and_comes_back_at_once() {
+        let hard = Member { hard: true, ..contract(40, 100) };
+        let mut control = round(&[hard, contract(0, 100)]);
+        assert_eq!(control.in_force().root, 100 * M, "nothing is known yet");
+        control.tick(&[seen(0, false), seen(100, true)], PERIOD);
+        assert_eq!(*control.in_force(), InForce { root: 60 * M, caps: vec![100 * M; 2] });
+        // It wakes up: it is served out of its own rate whatever the root has, and the root has all again.
+        control.tick(&[seen(40, true), seen(60, true)], PERIOD);
+        assert_eq!(control.in_force().root, 100 * M);
+        // Half of it used, with 3 % and a packet of room.
+        control.tick(&[seen(20, false), seen(60, true)], PERIOD);
+        assert_eq!(control.in_force().root, 60 * M + 20 * M + 20 * M / 32 + 1_200_000);
+    }
+
+    #[test]
+    fn a_ceiling_rises_only_while_all_maxima_are_met() {
+        let over = Member { over_max: true, ..contract(0, 30) };
+        let mut control = round(&[contract(20, 60), over]);
+        control.tick(&[seen(0, false), seen(30, true)], PERIOD);
+        assert_eq!(control.in_force().caps, [60 * M, 100 * M]);
+        control.tick(&[seen(60, true), seen(40, true)], PERIOD);
+        assert_eq!(control.in_force().caps, [60 * M, 40 * M], "what the first leaves at its maximum");
+        let mut control = round(&[contract(20, 90), over]);
+        control.tick(&[seen(90, true), seen(10, true)], PERIOD);
+        assert_eq!(control.in_force().caps, [90 * M, 30 * M], "not all maxima are met");
+    }
+
+    #[test]
+    fn limits_are_never_below_minima() {
+        let members = vec![contract(50, 100), contract(0, 100)];
+        let mut control = Control::of_limits(100 * M, members, Allocator::Exact, 12_000);
+        control.tick(&[seen(0, false), seen(100, true)], PERIOD);
+        assert_eq!(control.in_force().caps, [50 * M, 100 * M]);
+    }
+}

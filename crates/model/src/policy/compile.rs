@@ -1,0 +1,354 @@
+//! From a pool and what a plane can do to the plane's program. What the plane cannot do by itself the loop
+//! does ([`Emulated`]), and what neither can hold is refused, all of it at once.
+//!
+//! # How a hierarchy holds a contract
+//! A leaf's own rate is the member's effective minimum and its ceiling the maximum; the root has the capacity.
+//! Both levels serve by priority. Inside one, what is spare is borrowed in turns of a quantum in proportion to
+//! the weights; the least weight's quantum is the largest packet, since a class may send one packet a turn
+//! however large it is (net/sched/sch_htb.c, `htb_dequeue_tree`). Two things it cannot hold:
+//!
+//! * **hard reserves**: it lends an idle minimum. The loop takes idle hard minima off the root's rate; the
+//!   member's own leaf is served whatever the root has, so it gets its minimum at once when it wakes up.
+//! * **over_max**: a higher ceiling would let a member borrow by its priority before others have their maxima.
+//!   The loop raises ceilings while all maxima are met.
+//!
+//! A leaf cannot have nothing: the plane's least rate stands in for a minimum of 0.
+
+use serde::Serialize;
+
+use super::Direction;
+use super::pool::{Pool, Seat};
+use super::program::{Hierarchy, Leaf, Limit, Limits, PoolProgram, Program};
+use super::units::show_rate;
+use crate::allocate::{Demand, Grant, Member, cap, exact};
+
+/// What of the link is shared when guests receive: the queue must stand here, not in the switch before, or the
+/// sender's TCP is told of a loss by others than us. In percent.
+pub const RECEIVE_PERCENT: u64 = 95;
+
+/// Weights of one priority further apart than this are held as if they were not: a quantum is what a member may
+/// send while all others wait.
+pub const WEIGHTS: u32 = 256;
+
+/// How a plane shares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Form {
+    /// By itself, as a [`Hierarchy`].
+    Hierarchy,
+    /// Not at all: it knows a limit a member.
+    Limits,
+}
+
+/// What a plane can hold by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Abilities {
+    /// Its name.
+    pub plane: &'static str,
+    /// How it shares.
+    pub form: Form,
+    /// It keeps an idle minimum free.
+    pub hard: bool,
+    /// It serves beyond maxima when all are met.
+    pub over_max: bool,
+    /// The lowest rate that it takes, in bit/s.
+    pub least_bps: u64,
+    /// The highest.
+    pub most_bps: u64,
+    /// Rates are whole multiples of this, in bit/s.
+    pub step_bps: u64,
+    /// The largest packet that it handles as one, in bytes: 65,536 where packets are segmented behind it.
+    pub packet_bytes: u32,
+    /// Most members of a pool.
+    pub members: usize,
+    /// It can limit what guests receive.
+    pub receive: bool,
+    /// It sets limits in cards whose virtual functions guests have.
+    pub card_rates: bool,
+}
+
+impl Abilities {
+    /// Linux' HTB on an interface that segments behind the queue: 64-bit rates in bytes a second
+    /// (`TCA_HTB_RATE64`), eight priorities. Below 8 kbit/s its clock loses packets' time.
+    pub const HTB: Abilities = Abilities {
+        plane: "linux",
+        form: Form::Hierarchy,
+        hard: false,
+        over_max: false,
+        least_bps: 8_000,
+        most_bps: 800_000_000_000,
+        step_bps: 8,
+        packet_bytes: 65_536,
+        members: 10_000,
+        receive: true,
+        card_rates: false,
+    };
+}
+
+/// What a plane cannot do and the loop does in its place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "what")]
+pub enum Emulated {
+    /// Minima, priorities, weights, hard reserves and over_max: all that is more than a limit.
+    Sharing,
+    /// Idle minima of these are kept free.
+    Hard {
+        /// Their names.
+        members: Vec<String>,
+    },
+    /// These may go beyond their maximum.
+    OverMax {
+        /// Their names.
+        members: Vec<String>,
+    },
+}
+
+/// A pool's program, and what is left to the loop.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Compiled {
+    /// What the plane is told.
+    #[serde(flatten)]
+    pub program: PoolProgram,
+    /// What the loop must do; empty where the plane needs no loop.
+    pub emulated: Vec<Emulated>,
+    /// What is held less exactly than it was written, and by how much.
+    pub notes: Vec<String>,
+}
+
+/// What a plane cannot hold, one line a reason.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.join("\n"))]
+pub struct Refusal(pub Vec<String>);
+
+/// Compiles a pool for a plane.
+///
+/// # Errors
+/// Everything that this plane cannot hold, not even with the loop.
+pub fn compile(pool: &Pool, plane: &Abilities) -> Result<Compiled, Refusal> {
+    let compiler = Compiler { pool, plane, members: pool.members(), shared: shared_bps(pool) };
+    let problems = compiler.problems();
+    if !problems.is_empty() {
+        return Err(Refusal(problems));
+    }
+    let program = match plane.form {
+        Form::Hierarchy => Program::Hierarchy(compiler.hierarchy()),
+        Form::Limits => Program::Limits(compiler.limits()),
+    };
+    let program = PoolProgram { uplink: pool.uplink.clone(), direction: pool.direction, program };
+    Ok(Compiled { program, emulated: compiler.emulated(), notes: compiler.notes() })
+}
+
+/// What the pool's members share, in bit/s: the capacity, of which a receiving pool leaves a part free.
+pub fn shared_bps(pool: &Pool) -> u64 {
+    match pool.direction {
+        Direction::GuestTx => pool.capacity,
+        Direction::GuestRx => {
+            let part = u128::from(pool.capacity) * u128::from(RECEIVE_PERCENT) / 100;
+            u64::try_from(part).unwrap_or(pool.capacity).max(1)
+        }
+    }
+}
+
+struct Compiler<'a> {
+    pool: &'a Pool,
+    plane: &'a Abilities,
+    members: Vec<Member>,
+    /// See [`shared_bps`].
+    shared: u64,
+}
+
+impl Compiler<'_> {
+    fn where_it_is(&self) -> String {
+        format!("{} {}", self.pool.uplink, self.pool.direction.word())
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let (plane, at) = (self.plane, self.where_it_is());
+        let mut problems = Vec::new();
+        if self.pool.direction == Direction::GuestRx && !plane.receive {
+            problems.push(format!(
+                "{at}: plane {} cannot limit what guests receive; leave rx_class out, or use another plane",
+                plane.plane
+            ));
+        }
+        if self.members.len() > plane.members {
+            problems.push(format!(
+                "{at}: {} members, and plane {} has at most {}; let fewer interfaces match, the rest share `default`",
+                self.members.len(),
+                plane.plane,
+                plane.members
+            ));
+        }
+        if self.shared < plane.least_bps || self.shared > plane.most_bps {
+            problems.push(format!(
+                "{at}: {} are shared, and plane {} takes {} to {}",
+                show_rate(self.shared),
+                plane.plane,
+                show_rate(plane.least_bps),
+                show_rate(plane.most_bps)
+            ));
+        }
+        for (seat, member) in self.pool.seats.iter().zip(&self.members) {
+            if member.max < plane.least_bps {
+                problems.push(format!(
+                    "{at}: {} has a maximum of {} (class {}), below the least of plane {}, {}; raise it",
+                    seat.name,
+                    show_rate(member.max),
+                    seat.class,
+                    plane.plane,
+                    show_rate(plane.least_bps)
+                ));
+            }
+        }
+        let rates: u128 = self.members.iter().map(|m| u128::from(self.own(m))).sum();
+        if plane.form == Form::Hierarchy && rates > u128::from(self.pool.capacity) {
+            let minima: u128 = self.members.iter().map(|m| u128::from(m.min)).sum();
+            let minima = u64::try_from(minima).unwrap_or(u64::MAX);
+            problems.push(format!(
+                "{at}: {} members at the least rate of plane {}, {}, and minima of {} are more than {}; raise the \
+                 capacity, lower minima, or let fewer interfaces match",
+                self.members.len(),
+                plane.plane,
+                show_rate(plane.least_bps),
+                show_rate(minima),
+                show_rate(self.pool.capacity)
+            ));
+        }
+        problems
+    }
+
+    /// A member's own rate as this plane can have it, in bit/s: rounded up, or it would miss its minimum.
+    fn own(&self, member: &Member) -> u64 {
+        let step = self.plane.step_bps.max(1);
+        member.min.div_ceil(step).saturating_mul(step).max(self.plane.least_bps)
+    }
+
+    /// A ceiling as this plane can have it, in bit/s: rounded down, and not below the member's own rate.
+    fn ceiling(&self, member: &Member) -> u64 {
+        let step = self.plane.step_bps.max(1);
+        let max = member.max.min(self.shared).min(self.plane.most_bps);
+        (max / step * step).max(self.own(member))
+    }
+
+    /// What may pass at once, in bytes: a millisecond's worth, and two of the largest packets. With less, a
+    /// class whose ceiling is below the link's rate gets wrong shares of packets that are segmented late.
+    fn burst(&self, rate: u64) -> u32 {
+        let millisecond = rate / 8 / 1000;
+        u32::try_from(millisecond).unwrap_or(u32::MAX / 2).max(self.plane.packet_bytes.saturating_mul(2))
+    }
+
+    fn hierarchy(&self) -> Hierarchy {
+        let leaf = |(seat, member): (&Seat, &Member)| {
+            let ceil_bps = self.ceiling(member);
+            Leaf {
+                name: seat.name.clone(),
+                rate_bps: self.own(member),
+                ceil_bps,
+                priority: member.priority.clamp(1, 8) - 1,
+                quantum_bytes: self.quantum(member),
+                burst_bytes: self.burst(ceil_bps),
+                queue_bytes: self.queue(ceil_bps),
+            }
+        };
+        let step = self.plane.step_bps.max(1);
+        Hierarchy {
+            rate_bps: (self.shared / step * step).max(self.plane.least_bps),
+            burst_bytes: self.burst(self.shared),
+            framing: self.pool.framing,
+            leaves: self.pool.seats.iter().zip(&self.members).map(leaf).collect(),
+        }
+    }
+
+    /// What a member borrows in one turn: in proportion to its weight, the largest packet for the least weight of
+    /// its priority.
+    fn quantum(&self, member: &Member) -> u32 {
+        let least = self.beside(member).map(|m| m.weight).min().unwrap_or(1).max(1);
+        let bytes = u64::from(self.plane.packet_bytes) * u64::from(member.weight.max(1)) / u64::from(least);
+        u32::try_from(bytes).unwrap_or(u32::MAX).min(self.most_quantum())
+    }
+
+    fn most_quantum(&self) -> u32 {
+        self.plane.packet_bytes.saturating_mul(WEIGHTS)
+    }
+
+    /// The members of a member's priority, itself among them.
+    fn beside(&self, member: &Member) -> impl Iterator<Item = &Member> {
+        let priority = member.priority;
+        self.members.iter().filter(move |m| m.priority == priority)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let at = self.where_it_is();
+        let mut notes = Vec::new();
+        if self.plane.form == Form::Hierarchy {
+            for priority in 1..=8u8 {
+                let weights = || self.members.iter().filter(|m| m.priority == priority).map(|m| m.weight.max(1));
+                let (Some(least), Some(most)) = (weights().min(), weights().max()) else { continue };
+                if u64::from(most) > u64::from(least) * u64::from(WEIGHTS) {
+                    notes.push(format!(
+                        "{at}: weights {least} and {most} of priority {priority} are held as 1 to {WEIGHTS}"
+                    ));
+                }
+            }
+        }
+        let minima: u128 = self.members.iter().map(|m| u128::from(m.min)).sum();
+        if self.pool.direction == Direction::GuestRx {
+            if minima > u128::from(self.shared) {
+                let minima = show_rate(u64::try_from(minima).unwrap_or(u64::MAX));
+                notes.push(format!(
+                    "{at}: minima of {minima} are more than the {} that are shared ({RECEIVE_PERCENT} % of the \
+                     capacity, so that the queue stands on this host)",
+                    show_rate(self.shared)
+                ));
+            }
+            if self.named(|m| m.min > 0).iter().any(|name| name != super::HOST) {
+                notes.push(format!(
+                    "{at}: minima hold against senders that give way (TCP); a flood that does not is lost on the link \
+                     before this host"
+                ));
+            }
+        }
+        notes
+    }
+
+    /// 50 ms at the ceiling, four of the largest packets at least, 16 MiB at most.
+    fn queue(&self, ceil_bps: u64) -> u32 {
+        let bytes = ceil_bps / 8 / 20;
+        u32::try_from(bytes).unwrap_or(u32::MAX).clamp(self.plane.packet_bytes.saturating_mul(4), 16 << 20)
+    }
+
+    fn limits(&self) -> Limits {
+        let demands = vec![Demand::Unbounded; self.members.len()];
+        let grants = exact(self.shared, &self.members, &demands);
+        let limit = |((seat, member), grant): ((&Seat, &Member), &Grant)| {
+            let cap_bps = cap(member, grant).max(self.plane.least_bps);
+            Limit { name: seat.name.clone(), cap_bps, burst_bytes: self.burst(cap_bps) }
+        };
+        Limits { limits: self.pool.seats.iter().zip(&self.members).zip(&grants).map(limit).collect() }
+    }
+
+    fn named(&self, which: impl Fn(&Member) -> bool) -> Vec<String> {
+        let all = self.pool.seats.iter().zip(&self.members);
+        all.filter(|(_, m)| which(m)).map(|(s, _)| s.name.clone()).collect()
+    }
+
+    fn emulated(&self) -> Vec<Emulated> {
+        if self.plane.form == Form::Limits {
+            return vec![Emulated::Sharing];
+        }
+        let hard = self.named(|m| m.hard && m.min > 0 && !self.plane.hard);
+        // With a maximum of all there is nobody can go beyond it.
+        let over = self.named(|m| m.over_max && m.max < self.shared && !self.plane.over_max);
+        let mut emulated = Vec::new();
+        if !hard.is_empty() {
+            emulated.push(Emulated::Hard { members: hard });
+        }
+        if !over.is_empty() {
+            emulated.push(Emulated::OverMax { members: over });
+        }
+        emulated
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::policy::pool::Who;
+use crate::policy::program::Framing;
+use crate::policy::{Links, Policy};
+
+const M: u64 = 1_000_000;
+
+/// The pool of a policy's only uplink, with the interfaces that it names.
+fn pool(text: &str, direction: Direction) -> Pool {
+    let policy = Policy::read(&[("guard.toml", text)], &Links::default()).unwrap().policy;
+    let labels: Vec<String> = policy.entries.iter().map(|e| e.matcher.label()).collect();
+    let named = labels.iter().map(String::as_str).zip(&policy.entries);
+    let uplink = policy.uplinks.keys().next().unwrap();
+    Pool::of(&policy, uplink, direction, named).unwrap()
+}
+
+/// A program as a table, in the units that a person reads.
+fn table(compiled: &Compiled) -> String {
+    let mut lines = vec![format!("{} {}", compiled.program.uplink, compiled.program.direction.word())];
+    match &compiled.program.program {
+        Program::Hierarchy(h) => {
+            let Framing { overhead_bytes, least_bytes } = h.framing;
+            lines.push(format!("root {} burst {} frame +{overhead_bytes} >={least_bytes}", h.rate_bps, h.burst_bytes));
+            for l in &h.leaves {
+                let Leaf { name, rate_bps, ceil_bps, priority, quantum_bytes, burst_bytes, queue_bytes } = l;
+                lines.push(format!(
+                    "{name} {rate_bps}..{ceil_bps} prio {priority} quantum {quantum_bytes} burst {burst_bytes} queue \
+                     {queue_bytes}"
+                ));
+            }
+        }
+        Program::Limits(l) => {
+            lines.extend(l.limits.iter().map(|l| format!("{} {} burst {}", l.name, l.cap_bps, l.burst_bytes)));
+        }
+    }
+    lines.extend(compiled.emulated.iter().map(|e| format!("{e:?}")));
+    lines.extend(compiled.notes.clone());
+    lines.join("\n")
+}
+
+#[test]
+fn the_published_policy_as_a_hierarchy() {
+    let text = include_str!("../../../tests/fixtures/policy/good/amamou2012.toml");
+    let compiled = compile(&pool(text, Direction::GuestTx), &Abilities::HTB).unwrap();
+    let golden = "\
+eth0 guest_tx
+root 1000000000 burst 131072 frame +0 >=0
+host 20000000..1000000000 prio 0 quantum 65536 burst 131072 queue 6250000
+vm:MV1 300000000..600000000 prio 0 quantum 65536 burst 131072 queue 3750000
+vm:MV2 100000000..300000000 prio 1 quantum 65536 burst 131072 queue 1875000
+vm:MV3 8000..100000000 prio 2 quantum 65536 burst 131072 queue 625000
+default 8000..1000000000 prio 7 quantum 65536 burst 131072 queue 6250000
+Hard { members: [\"vm:MV1\"] }
+OverMax { members: [\"vm:MV2\", \"vm:MV3\"] }";
+    assert_eq!(table(&compiled), golden);
+}
+
+#[test]
+fn the_same_policy_for_a_plane_that_knows_only_limits() {
+    let text = include_str!("../../../tests/fixtures/policy/good/amamou2012.toml");
+    let plane = Abilities { plane: "card", form: Form::Limits, least_bps: M, ..Abilities::HTB };
+    let compiled = compile(&pool(text, Direction::GuestTx), &plane).unwrap();
+    // As `exact` shares it when all want everything: the host's priority is the first.
+    let golden = "\
+eth0 guest_tx
+host 450000000 burst 131072
+vm:MV1 450000000 burst 131072
+vm:MV2 100000000 burst 131072
+vm:MV3 1000000 burst 131072
+default 1000000 burst 131072
+Sharing";
+    let shown = table(&compiled);
+    let (got, want): (Vec<&str>, Vec<&str>) = (shown.lines().collect(), golden.lines().collect());
+    assert_eq!((got[0], &got[3..]), (want[0], &want[3..]));
+    let grants = exact(1000 * M, &pool(text, Direction::GuestTx).members(), &[Demand::Unbounded; 5]);
+    let Program::Limits(limits) = compiled.program.program else { panic!("limits") };
+    assert_eq!(limits.limits[1].cap_bps, grants[1].rate);
+}
+
+#[test]
+fn frames_weights_and_receiving() {
+    let text = "\
+[uplink.eth0]
+capacity = \"1Gbit\"
+framing = \"ethernet\"
+[class]
+gold = { weight = 3, min = \"900Mbit\" }
+silver = { weight = 2 }
+tiny = { weight = 1000 }
+[[interface]]
+match = { name = \"a\" }
+rx_class = \"gold\"
+[[interface]]
+match = { name = \"b\" }
+rx_class = \"silver\"
+class = \"silver\"
+[[interface]]
+match = { name = \"c\" }
+class = \"tiny\"
+";
+    let compiled =
+        compile(&pool(text, Direction::GuestRx), &Abilities { packet_bytes: 1_600, ..Abilities::HTB }).unwrap();
+    let golden = "\
+eth0 guest_rx
+root 950000000 burst 118750 frame +24 >=84
+host 20000000..950000000 prio 0 quantum 1600 burst 118750 queue 5937500
+a 900000000..950000000 prio 3 quantum 2400 burst 118750 queue 5937500
+b 8000..950000000 prio 3 quantum 1600 burst 118750 queue 5937500
+default 8000..950000000 prio 7 quantum 1600 burst 118750 queue 5937500
+eth0 guest_rx: minima hold against senders that give way (TCP); a flood that does not is lost on the link before this host";
+    assert_eq!(table(&compiled), golden);
+    let compiled =
+        compile(&pool(text, Direction::GuestTx), &Abilities { packet_bytes: 1_600, ..Abilities::HTB }).unwrap();
+    assert_eq!(compiled.notes, ["eth0 guest_tx: weights 2 and 1000 of priority 4 are held as 1 to 256"]);
+    let Program::Hierarchy(h) = compiled.program.program else { panic!("a hierarchy") };
+    assert_eq!(h.leaves[2].quantum_bytes, 256 * 1_600);
+}
+
+#[test]
+fn all_that_a_plane_cannot_hold_is_refused_at_once() {
+    let text = "\
+[uplink.eth0]
+capacity = \"1Gbit\"
+[class]
+slow = { max = \"500kbit\" }
+[[interface]]
+match = { name = \"a\" }
+class = \"slow\"
+rx_class = \"slow\"
+";
+    let plane =
+        Abilities { plane: "small", least_bps: M, most_bps: 100 * M, members: 2, receive: false, ..Abilities::HTB };
+    let Refusal(reasons) = compile(&pool(text, Direction::GuestRx), &plane).unwrap_err();
+    assert_eq!(
+        reasons,
+        [
+            "eth0 guest_rx: plane small cannot limit what guests receive; leave rx_class out, or use another plane",
+            "eth0 guest_rx: 3 members, and plane small has at most 2; let fewer interfaces match, the rest share `default`",
+            "eth0 guest_rx: 950 Mbit/s are shared, and plane small takes 1 Mbit/s to 100 Mbit/s",
+            "eth0 guest_rx: a has a maximum of 500 kbit/s (class slow), below the least of plane small, 1 Mbit/s; raise it",
+        ]
+    );
+    // The least rates of those without a minimum must fit, too.
+    let plane = Abilities { least_bps: 500_000 * 1000, ..Abilities::HTB };
+    let text = "[uplink.eth0]\ncapacity = \"1Gbit\"\n[class]\ng = { min = \"600Mbit\" }\n[[interface]]\nmatch = { name = \"a\" }\nclass = \"g\"\n";
+    let Refusal(reasons) = compile(&pool(text, Direction::GuestTx), &plane).unwrap_err();
+    assert!(reasons[0].contains("3 members at the least rate of plane linux, 500 Mbit/s"), "{reasons:?}");
+}
+
+fn seats() -> impl Strategy<Value = Vec<Seat>> {
+    let one = (1u8..=8, 0u64..200 * M, 0u64..2000 * M, 1u32..100, any::<bool>(), any::<bool>());
+    let seat = |(priority, min, more, weight, hard, over_max)| Seat {
+        name: "m".into(),
+        who: Who::Interface,
+        class: "c".into(),
+        contract: Member { priority, min, max: min + more, weight, hard, over_max },
+    };
+    prop::collection::vec(one.prop_map(seat), 1..40)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// What a hierarchy must be so that it holds the contracts by itself.
+    #[test]
+    fn a_hierarchy_holds_minima_and_maxima(seats in seats(), capacity in M..4000 * M) {
+        let pool = Pool { uplink: "u".into(), direction: Direction::GuestTx, capacity, framing: Framing::NONE, seats };
+        let members = pool.members();
+        let Ok(compiled) = compile(&pool, &Abilities::HTB) else {
+            // Refused: the least rates do not fit, or a maximum is below the least rate.
+            let own: u64 = members.iter().map(|m| m.min.div_ceil(8).saturating_mul(8).max(8_000)).sum();
+            prop_assert!(own > capacity || members.iter().any(|m| m.max < 8_000));
+            return Ok(());
+        };
+        let Program::Hierarchy(h) = &compiled.program.program else { panic!("a hierarchy") };
+        prop_assert!(h.rate_bps <= capacity && capacity - h.rate_bps < 8);
+        prop_assert!(h.leaves.iter().map(|l| l.rate_bps).sum::<u64>() <= capacity);
+        for (leaf, member) in h.leaves.iter().zip(&members) {
+            prop_assert!(leaf.rate_bps >= member.min, "a minimum is never rounded away");
+            prop_assert!(leaf.rate_bps < member.min + 8 || leaf.rate_bps == 8_000);
+            prop_assert!(leaf.ceil_bps >= leaf.rate_bps && leaf.ceil_bps <= member.max.max(leaf.rate_bps));
+            prop_assert!(leaf.burst_bytes >= 131_072 && leaf.quantum_bytes >= 65_536 && leaf.priority < 8);
+            prop_assert!(leaf.rate_bps % 8 == 0 && leaf.ceil_bps % 8 == 0);
+        }
+        // Inside a priority quanta are as weights.
+        for (a, x) in h.leaves.iter().zip(&members) {
+            for (b, y) in h.leaves.iter().zip(&members).filter(|(_, y)| y.priority == x.priority) {
+                let (left, right) = (u64::from(a.quantum_bytes) * u64::from(y.weight), u64::from(b.quantum_bytes) * u64::from(x.weight));
+                prop_assert!(left.abs_diff(right) <= u64::from(x.weight.max(y.weight)));
+            }
+        }
+        let over = members.iter().any(|m| m.over_max && m.max < capacity);
+        let hard = members.iter().any(|m| m.hard && m.min > 0);
+        prop_assert_eq!(compiled.emulated.len(), usize::from(over) + usize::from(hard));
+    }
+}

@@ -1,0 +1,212 @@
+//! Where the excess of an interface waits: what it sends beyond its limit stays in the guest, in a queue on the
+//! host, or goes lost. A pure function of the guest's network device ([`Nic`]), of the way from it to the uplink, and
+//! of what the plane can hold.
+//!
+//! A packet that waits on the host is charged to the tap that it came through until somebody orphans it
+//! (Linux `skb_orphan`). With a finite send buffer (`TUNSETSNDBUF`) a guest's hypervisor then stops taking packets,
+//! the guest's own ring fills, and the excess has cost the host nothing. What was measured, topology by topology, is
+//! in `docs/guard-linux.md`.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::Direction;
+use super::compile::Abilities;
+use crate::facts::{Fact, Nic};
+
+/// Where the excess waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Waits {
+    /// In the guest's ring.
+    Held,
+    /// In a queue on the host.
+    Queued,
+    /// Nowhere: it is dropped on the host before the queue.
+    Dropped,
+    /// In the network card.
+    Nic,
+    /// Nothing limits it.
+    None,
+}
+
+impl Waits {
+    /// As JSON and metrics name it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Waits::Held => "held",
+            Waits::Queued => "queued",
+            Waits::Dropped => "dropped",
+            Waits::Nic => "nic",
+            Waits::None => "none",
+        }
+    }
+}
+
+/// Where the queue stands that an interface's packets wait in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Queue {
+    /// On the uplink: the cheaper one.
+    Uplink,
+    /// On an intermediate device (IFB) right behind the interface, before anything can orphan a packet. About twice
+    /// the cost a packet.
+    Interface,
+}
+
+/// What lies between an interface and the uplink, as far as it decides whether a packet that waits at the uplink is
+/// still charged to the interface. What nobody could read is `None`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
+pub struct Way {
+    /// A bridge on it hands its packets to the IP firewall (`bridge-nf-call-*`), as Proxmox' firewall needs it.
+    pub bridge_netfilter: Option<bool>,
+    /// The host routes or translates between them.
+    pub routed: Option<bool>,
+}
+
+impl Way {
+    /// Whether a packet at the uplink is still charged to the interface that it came through; `None` where it cannot
+    /// be told without a packet that tries it.
+    pub fn keeps_charge(self) -> Option<bool> {
+        match (self.bridge_netfilter, self.routed) {
+            // Both go through the IP layer's receive path, which orphans (net/ipv4/ip_input.c, `ip_rcv_core`).
+            (Some(true), _) | (_, Some(true)) => Some(false),
+            (Some(false), Some(false)) => Some(true),
+            _ => None,
+        }
+    }
+}
+
+/// How one interface is limited in one direction.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Holding {
+    /// Where the excess waits.
+    pub waits: Waits,
+    /// Where the queue stands; `None` where vmio has none.
+    pub queue: Option<Queue>,
+    /// The send buffer that the tap gets, in bytes; `None` where it is left alone.
+    pub send_buffer_bytes: Option<u32>,
+    /// Why, in a sentence.
+    pub reason: String,
+}
+
+impl Holding {
+    fn new(waits: Waits, queue: Option<Queue>, reason: impl Into<String>) -> Holding {
+        Holding { waits, queue, send_buffer_bytes: None, reason: reason.into() }
+    }
+}
+
+/// Smallest send buffer of a tap, in bytes: with less a packet that is segmented late (64 KiB) still passes, but a
+/// buffer of 1 stalls the guest. 20,000 to 65,536 held at 20 Mbit/s.
+const LEAST_SEND_BUFFER: u64 = 20_000;
+/// Largest, in bytes.
+const MOST_SEND_BUFFER: u64 = 4 << 20;
+
+/// The send buffer for a limit in bit/s: what passes in 10 ms.
+pub fn send_buffer_bytes(limit_bps: u64) -> u32 {
+    let bytes = (limit_bps / 8 / 100).clamp(LEAST_SEND_BUFFER, MOST_SEND_BUFFER);
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+/// How an interface is limited: `limit_bps` is its maximum there.
+pub fn holding(nic: &Nic, way: Way, plane: &Abilities, direction: Direction, limit_bps: u64) -> Holding {
+    let backend = known(&nic.backend);
+    let Some(backend) = backend else {
+        return Holding::new(
+            Waits::None,
+            None,
+            "what it is connected to on the host could not be read; run vmio as root",
+        );
+    };
+    if known(&nic.model) == Some("vfio") {
+        return card(plane, direction);
+    }
+    if let Some(reason) = unreachable(backend) {
+        return Holding::new(Waits::None, None, reason);
+    }
+    match direction {
+        Direction::GuestRx if plane.receive => Holding::new(
+            Waits::Queued,
+            Some(Queue::Interface),
+            "what it receives waits on this host, so that senders that give way (TCP) do",
+        ),
+        Direction::GuestRx => Holding::new(Waits::None, None, "this plane cannot limit what guests receive"),
+        Direction::GuestTx => sends(nic, backend, way, limit_bps),
+    }
+}
+
+fn sends(nic: &Nic, backend: &str, way: Way, limit_bps: u64) -> Holding {
+    match (backend, known(&nic.model)) {
+        ("tap", Some("virtio-net")) => {
+            let charged = way.keeps_charge();
+            let queue = if charged == Some(true) { Queue::Uplink } else { Queue::Interface };
+            let reason = match charged {
+                Some(true) => "its tap is charged for what waits at the uplink, so the guest's own ring fills",
+                Some(false) => {
+                    "the firewall or a route on the way takes packets off the tap's account, so the queue stands right \
+                     behind the tap, and the guest's own ring fills"
+                }
+                None => {
+                    "whether a packet at the uplink is still on the tap's account could not be read, so the queue stands \
+                     right behind the tap, and the guest's own ring fills"
+                }
+            };
+            Holding {
+                send_buffer_bytes: Some(send_buffer_bytes(limit_bps)),
+                ..Holding::new(Waits::Held, Some(queue), reason)
+            }
+        }
+        ("tap", Some(model)) => Holding::new(
+            Waits::Queued,
+            Some(Queue::Uplink),
+            format!(
+                "QEMU's own queue before an emulated {model} takes packets without an end, so nothing can be held in the \
+                 guest; give it virtio-net"
+            ),
+        ),
+        ("tap", None) => Holding::new(
+            Waits::Queued,
+            Some(Queue::Uplink),
+            "what card the guest sees could not be read, so its tap's send buffer is left alone",
+        ),
+        _ => Holding::new(
+            Waits::Queued,
+            Some(Queue::Uplink),
+            "what its programs send is charged to their sockets: they wait (TCP), or their excess fills the queue (UDP)",
+        ),
+    }
+}
+
+/// A card that was passed through: its packets do not pass this host's kernel.
+fn card(plane: &Abilities, direction: Direction) -> Holding {
+    if plane.card_rates && direction == Direction::GuestTx {
+        return Holding::new(Waits::Nic, None, "the card limits what its virtual function sends (max_tx_rate)");
+    }
+    let what = match direction {
+        Direction::GuestTx => "and this plane sets no limit in the card",
+        Direction::GuestRx => "and cards limit only what their virtual functions send",
+    };
+    let why = format!("the guest has the card itself: its packets do not pass this host's kernel, {what}");
+    Holding::new(Waits::None, None, why)
+}
+
+/// Why packets of such an interface cannot be limited on the host.
+fn unreachable(backend: &str) -> Option<&'static str> {
+    match backend {
+        "tap" | "veth" => None,
+        "vhost-user" => Some("its packets go to a switch in another process and never pass this host's kernel"),
+        "vdpa" => Some("its packets go from the guest to the card and never pass this host's kernel"),
+        "macvtap" => Some("a macvtap's packets pass no device of this host on which a queue could be charged to it"),
+        "user" | "passt" | "socket" => Some(
+            "its packets leave through a socket of the hypervisor's process; they cannot be told from other programs'",
+        ),
+        _ => Some("vmio does not know this kind of connection"),
+    }
+}
+
+fn known(fact: &Fact<Option<String>>) -> Option<&str> {
+    fact.value().as_deref()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+use super::*;
+use crate::facts::{Provenance, Subject};
+
+const OPEN: Way = Way { bridge_netfilter: Some(false), routed: Some(false) };
+const FIREWALL: Way = Way { bridge_netfilter: Some(true), routed: Some(false) };
+const ROUTED: Way = Way { bridge_netfilter: Some(false), routed: Some(true) };
+const UNREAD: Way = Way { bridge_netfilter: None, routed: Some(false) };
+
+fn nic(model: &str, backend: &str) -> Nic {
+    let from = Provenance::Transcript { name: "test".into() };
+    Nic { model: model.into(), backend: backend.into(), ..Nic::unknown(Subject::net("web1", "net0"), from) }
+}
+
+fn sent(model: &str, backend: &str, way: Way) -> Holding {
+    holding(&nic(model, backend), way, &Abilities::HTB, Direction::GuestTx, 20_000_000)
+}
+
+/// The table of what was measured (docs/guard-linux.md) and what follows for cards and connections.
+#[test]
+fn what_a_guest_sends_waits_by_card_connection_and_way() {
+    use Queue::{Interface, Uplink};
+    let table = [
+        ("virtio-net", "tap", OPEN, Waits::Held, Some(Uplink)),
+        ("virtio-net", "tap", FIREWALL, Waits::Held, Some(Interface)),
+        ("virtio-net", "tap", ROUTED, Waits::Held, Some(Interface)),
+        ("virtio-net", "tap", UNREAD, Waits::Held, Some(Interface)),
+        ("e1000", "tap", OPEN, Waits::Queued, Some(Uplink)),
+        ("rtl8139", "tap", OPEN, Waits::Queued, Some(Uplink)),
+        ("veth", "veth", OPEN, Waits::Queued, Some(Uplink)),
+        ("vfio", "vfio", OPEN, Waits::None, None),
+        ("virtio-net", "vhost-user", OPEN, Waits::None, None),
+        ("virtio-net", "vdpa", OPEN, Waits::None, None),
+        ("virtio-net", "macvtap", OPEN, Waits::None, None),
+        ("virtio-net", "user", OPEN, Waits::None, None),
+        ("virtio-net", "af-xdp", OPEN, Waits::None, None),
+    ];
+    for (model, backend, way, waits, queue) in table {
+        let got = sent(model, backend, way);
+        assert_eq!((got.waits, got.queue), (waits, queue), "{model} {backend} {way:?}: {}", got.reason);
+        assert_eq!(got.send_buffer_bytes.is_some(), waits == Waits::Held, "{model} {backend}");
+        assert!(!got.reason.is_empty());
+    }
+}
+
+#[test]
+fn what_could_not_be_read_is_never_promised() {
+    let unknown = Nic::unknown(Subject::net("web1", "net0"), Provenance::Transcript { name: "test".into() });
+    let got = holding(&unknown, OPEN, &Abilities::HTB, Direction::GuestTx, 1);
+    assert_eq!(got.waits, Waits::None);
+    assert!(got.reason.contains("as root"), "{}", got.reason);
+    let got = holding(&Nic { backend: "tap".into(), ..unknown }, OPEN, &Abilities::HTB, Direction::GuestTx, 1);
+    assert_eq!((got.waits, got.send_buffer_bytes), (Waits::Queued, None));
+}
+
+#[test]
+fn received_traffic_waits_on_the_host_where_the_plane_can() {
+    let (tap, vf) = (nic("virtio-net", "tap"), nic("vfio", "vfio"));
+    let of = |nic: &Nic, plane: &Abilities| holding(nic, OPEN, plane, Direction::GuestRx, 20_000_000).waits;
+    assert_eq!(of(&tap, &Abilities::HTB), Waits::Queued);
+    assert_eq!(of(&tap, &Abilities { receive: false, ..Abilities::HTB }), Waits::None);
+    let cards = Abilities { card_rates: true, ..Abilities::HTB };
+    assert_eq!(of(&vf, &cards), Waits::None, "cards limit what is sent alone");
+    assert_eq!(holding(&vf, OPEN, &cards, Direction::GuestTx, 1).waits, Waits::Nic);
+}
+
+#[test]
+fn the_send_buffer_follows_the_rate_within_what_was_tried() {
+    assert_eq!(send_buffer_bytes(0), 20_000);
+    assert_eq!(send_buffer_bytes(20_000_000), 25_000);
+    assert_eq!(send_buffer_bytes(1_000_000_000), 1_250_000);
+    assert_eq!(send_buffer_bytes(u64::MAX), 4 << 20);
+}

@@ -1,0 +1,151 @@
+//! A program as Linux' HTB runs it (net/sched/sch_htb.c), for packets of one size: two levels of token
+//! buckets, priorities, and turns of a quantum inside one.
+//!
+//! A leaf with tokens of its own is served first, by priority, whatever the root has. One without borrows
+//! from the root while that has tokens, by priority again. Nobody is served beyond his ceiling. Whatever is
+//! sent is paid out of all buckets above it; what is borrowed is not paid out of the leaf's own.
+
+use super::bucket::Bucket;
+use super::{Enforcement, Scenario, Settings};
+use crate::control::{Control, InForce};
+use crate::picos::time_of;
+use crate::policy::Direction;
+use crate::policy::compile::{Refusal, compile};
+use crate::policy::pool::{Pool, Seat, Who};
+use crate::policy::program::{Framing, Hierarchy, Leaf as Told, Program};
+
+/// Priorities that the scheduler has (`TC_HTB_NUMPRIO`).
+const PRIORITIES: usize = 8;
+
+/// The loop, and what it stands round.
+pub struct Guarded {
+    pub control: Control,
+    /// Where limits act in the host's scheduler: what that runs.
+    pub program: Option<Hierarchy>,
+}
+
+impl Guarded {
+    pub fn new(scenario: &Scenario, settings: &Settings) -> Result<Guarded, Refusal> {
+        let packet_bits = u64::from(scenario.packet_bytes) * 8;
+        let seat = |vif: &super::Vif| Seat {
+            name: vif.name.clone(),
+            who: Who::Interface,
+            class: vif.name.clone(),
+            contract: vif.contract,
+        };
+        let seats: Vec<Seat> = scenario.vifs.iter().map(seat).collect();
+        if settings.enforcement != Enforcement::Hierarchy {
+            let members = seats.iter().map(|s| s.contract).collect();
+            let control = Control::of_limits(scenario.capacity, members, settings.allocator, packet_bits);
+            return Ok(Guarded { control, program: None });
+        }
+        let pool = Pool {
+            uplink: "uplink".into(),
+            direction: Direction::GuestTx,
+            capacity: scenario.capacity,
+            // A packet has the size that it has on the wire.
+            framing: Framing::NONE,
+            seats,
+        };
+        let compiled = compile(&pool, &settings.plane)?;
+        let Program::Hierarchy(program) = compiled.program.program else {
+            return Err(Refusal(vec![format!("plane {} has no scheduler to simulate", settings.plane.plane)]));
+        };
+        let control = Control::round(scenario.capacity, pool.members(), &program, packet_bits);
+        Ok(Guarded { control, program: Some(program) })
+    }
+}
+
+pub struct Scheduler {
+    root: Bucket,
+    leaves: Vec<Leaf>,
+    packet_bytes: i64,
+    /// By level (own, borrowed) and priority: whose turn it is.
+    turns: [[usize; PRIORITIES]; 2],
+}
+
+struct Leaf {
+    own: Bucket,
+    ceiling: Bucket,
+    priority: usize,
+    quantum: i64,
+    /// By level.
+    deficit: [i64; 2],
+}
+
+/// Levels of [`Scheduler::turns`].
+const OWN: usize = 0;
+const BORROWED: usize = 1;
+
+impl Scheduler {
+    pub fn new(program: &Hierarchy, packet_bytes: u32) -> Scheduler {
+        let packet_bits = u64::from(packet_bytes) * 8;
+        let bucket = |rate, burst: u32| Bucket::with_burst(packet_bits, rate, time_of(u64::from(burst) * 8, rate));
+        let leaf = |l: &Told| Leaf {
+            own: bucket(l.rate_bps, l.burst_bytes),
+            ceiling: bucket(l.ceil_bps, l.burst_bytes),
+            priority: usize::from(l.priority).min(PRIORITIES - 1),
+            quantum: i64::from(l.quantum_bytes),
+            deficit: [0; 2],
+        };
+        Scheduler {
+            root: bucket(program.rate_bps, program.burst_bytes),
+            leaves: program.leaves.iter().map(leaf).collect(),
+            packet_bytes: i64::from(packet_bytes),
+            turns: [[0; PRIORITIES]; 2],
+        }
+    }
+
+    /// What the loop sets.
+    pub fn set(&mut self, in_force: &InForce, now: u64) {
+        self.root.set_rate(now, in_force.root);
+        for (leaf, cap) in self.leaves.iter_mut().zip(&in_force.caps) {
+            leaf.ceiling.set_rate(now, *cap);
+        }
+    }
+
+    /// Who of those that have packets is served now, or when to ask again (`u64::MAX`: nobody has any).
+    pub fn next(&mut self, now: u64, has_packets: impl Fn(usize) -> bool) -> Result<usize, u64> {
+        let opens = |bucket: &Bucket| bucket.next(now);
+        let (mut best, mut retry) = (None, u64::MAX);
+        for level in [OWN, BORROWED] {
+            for (index, leaf) in self.leaves.iter().enumerate().filter(|(i, _)| has_packets(*i)) {
+                let pays = if level == OWN { opens(&leaf.own) } else { opens(&self.root) };
+                let at = opens(&leaf.ceiling).max(pays);
+                if at > now {
+                    retry = retry.min(at);
+                    continue;
+                }
+                // The first at or after the one whose turn it is.
+                let n = self.leaves.len();
+                let turn = (index + n - self.turns[level][leaf.priority]) % n;
+                let key = (leaf.priority, turn);
+                if best.is_none_or(|(known, _)| key < known) {
+                    best = Some((key, index));
+                }
+            }
+            if let Some((_, index)) = best {
+                self.serve(index, level, now);
+                return Ok(index);
+            }
+        }
+        Err(retry)
+    }
+
+    fn serve(&mut self, index: usize, level: usize, now: u64) {
+        let next = (index + 1) % self.leaves.len();
+        let leaf = &mut self.leaves[index];
+        if level == OWN {
+            leaf.own.take(now);
+        }
+        leaf.ceiling.take(now);
+        self.root.take(now);
+        let deficit = &mut leaf.deficit[level];
+        *deficit -= self.packet_bytes;
+        self.turns[level][leaf.priority] = index;
+        if *deficit < 0 {
+            *deficit += leaf.quantum;
+            self.turns[level][leaf.priority] = next;
+        }
+    }
+}
