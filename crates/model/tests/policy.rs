@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use common::{amamou2012, fixture, fixtures, read};
 use vmio_model::policy::plan::{Algorithm, Ask, LimitedBy, Plan, plan};
-use vmio_model::policy::{Direction, HOST, Kind, Links, Policy};
+use vmio_model::policy::{Direction, Framing, HOST, Kind, Links, Policy};
 
 #[test]
 fn every_message_is_pinned() {
@@ -48,6 +48,21 @@ fn every_message_is_pinned() {
 fn good(name: &str) -> Policy {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/policy/good").join(name);
     read(&fixture(&path), &Links::default()).unwrap().policy
+}
+
+/// As written, else with preamble and gap on what the kernel shows as a physical port.
+#[test]
+fn framing_is_written_or_seen() {
+    let text = "[uplink.eth0]\ncapacity = \"1Gbit\"\n[uplink.eth1]\ncapacity = \"1Gbit\"\nframing = \"none\"\n\
+                [uplink.br0]\ncapacity = \"1Gbit\"\nframing = \"ethernet\"\n[uplink.br1]\ncapacity = \"1Gbit\"\n";
+    let links = Links { physical: ["eth0", "eth1"].map(String::from).into(), ..Links::default() };
+    let policy = Policy::read(&[("guard.toml", text)], &links).unwrap().policy;
+    let of = |name: &str| policy.uplinks[name].framing;
+    assert_eq!(
+        ["eth0", "eth1", "br0", "br1"].map(of),
+        [Framing::ETHERNET, Framing::NONE, Framing::ETHERNET, Framing::NONE]
+    );
+    assert_eq!([46 + 14, 64, 1514].map(|bytes| Framing::ETHERNET.wire_bytes(bytes)), [84, 88, 1538]);
 }
 
 #[test]

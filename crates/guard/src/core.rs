@@ -1,0 +1,213 @@
+//! The guard's core: a policy, the interfaces that are there, a plane, and the loop round it. It reads no clock and
+//! knows no thread, so that it is tested with the fake plane; [`crate::daemon`] runs it.
+//!
+//! A new policy, or interfaces that come and go, are put in force as a whole or not at all: what is to be in force is
+//! found first, and refused before anything is touched; when the plane fails on the way, what was in force before is
+//! put back.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use vmio_model::control::{Allocator, Control, InForce, Seen};
+use vmio_model::policy::Policy;
+use vmio_model::policy::assign::Interface;
+use vmio_model::policy::compile::{Refusal, shared_bps};
+use vmio_model::policy::program::Program;
+
+use crate::desired::{Desired, DesiredPool, Numbers, PoolKey, desired};
+use crate::planes::{Count, Plane, PlaneError};
+
+/// Why something is not in force.
+#[derive(Debug, thiserror::Error)]
+pub enum CoreError {
+    /// The plane cannot hold it: nothing was changed.
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+    /// The plane failed; what was in force before is in force again.
+    #[error("{0}; what was in force before is in force again")]
+    PutBack(PlaneError),
+    /// The plane failed, and what was in force before could not be put back.
+    #[error(
+        "{failed}; putting back what was in force before failed, too: {back}; `vmio guard undo` takes all limits off"
+    )]
+    Torn {
+        /// What failed first.
+        failed: PlaneError,
+        /// Why it could not be put back.
+        back: PlaneError,
+    },
+    /// The plane failed at what was in force.
+    #[error("{0}")]
+    Plane(#[from] PlaneError),
+}
+
+/// A pool that is in force.
+struct Running {
+    control: Control,
+    /// Counters at the last look, by member.
+    last: Vec<Count>,
+    /// Whether there was one.
+    looked: bool,
+}
+
+/// The core.
+pub struct Core<P> {
+    plane: P,
+    policy: Policy,
+    interfaces: Vec<Interface>,
+    numbers: Numbers,
+    desired: Desired,
+    running: BTreeMap<PoolKey, Running>,
+}
+
+impl<P: Plane> Core<P> {
+    /// One that has put this policy in force for these interfaces.
+    ///
+    /// # Errors
+    /// When the plane cannot hold it, or fails.
+    pub fn start(plane: P, policy: Policy, interfaces: Vec<Interface>) -> Result<Core<P>, CoreError> {
+        let mut core = Core {
+            plane,
+            policy: policy.clone(),
+            interfaces: Vec::new(),
+            numbers: Numbers::default(),
+            desired: Desired::default(),
+            running: BTreeMap::new(),
+        };
+        core.change(policy, interfaces)?;
+        Ok(core)
+    }
+
+    /// Another policy.
+    ///
+    /// # Errors
+    /// As [`Core::start`]; the policy before stays in force.
+    pub fn reload(&mut self, policy: Policy) -> Result<(), CoreError> {
+        self.change(policy, self.interfaces.clone())
+    }
+
+    /// The interfaces that are there now. Those that nothing matches are `default`'s.
+    ///
+    /// # Errors
+    /// As [`Core::start`].
+    pub fn see(&mut self, interfaces: Vec<Interface>) -> Result<(), CoreError> {
+        if interfaces == self.interfaces {
+            return Ok(());
+        }
+        self.change(self.policy.clone(), interfaces)
+    }
+
+    fn change(&mut self, policy: Policy, mut interfaces: Vec<Interface>) -> Result<(), CoreError> {
+        interfaces.sort_unstable();
+        let numbers = self.numbers.of(&interfaces)?;
+        let next = desired(&policy, &interfaces, &numbers, &self.plane.abilities())?;
+        if let Err(failed) = self.plane.reconcile(&next) {
+            return Err(match self.plane.reconcile(&self.desired) {
+                Ok(_) => {
+                    self.running.values_mut().for_each(|r| r.looked = false);
+                    CoreError::PutBack(failed)
+                }
+                Err(back) => CoreError::Torn { failed, back },
+            });
+        }
+        let mut before = std::mem::take(&mut self.running);
+        for pool in &next.pools {
+            let same = self.desired.pools.iter().any(|p| p == pool);
+            let running = before.remove(&pool.key).filter(|_| same).unwrap_or_else(|| Running::new(pool));
+            self.running.insert(pool.key.clone(), running);
+        }
+        (self.policy, self.interfaces, self.numbers, self.desired) = (policy, interfaces, numbers, next);
+        Ok(())
+    }
+
+    /// Puts back what somebody else took off or changed; how many changes that took.
+    ///
+    /// # Errors
+    /// When the plane fails.
+    pub fn reconcile(&mut self) -> Result<usize, CoreError> {
+        let changes = self.plane.reconcile(&self.desired)?;
+        if changes > 0 {
+            // Whatever the loop had set is gone: it begins anew.
+            self.running = self.desired.pools.iter().map(|p| (p.key.clone(), Running::new(p))).collect();
+        }
+        Ok(changes)
+    }
+
+    /// The end of a period: looks at the counters and corrects the limits of pools of which something is left to the
+    /// loop.
+    ///
+    /// # Errors
+    /// When the plane fails.
+    pub fn tick(&mut self, period: Duration) -> Result<(), CoreError> {
+        let picoseconds = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX).saturating_mul(1000);
+        for pool in self.desired.pools.iter().filter(|p| !p.compiled.emulated.is_empty()) {
+            let Some(running) = self.running.get_mut(&pool.key) else { continue };
+            let counts = self.plane.counts(&pool.key)?;
+            let seen = running.look(counts);
+            if let Some(seen) = seen {
+                let before = running.control.in_force().clone();
+                running.control.tick(&seen, picoseconds);
+                if *running.control.in_force() != before {
+                    self.plane.adjust(&pool.key, running.control.in_force())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What is to be in force.
+    pub fn desired(&self) -> &Desired {
+        &self.desired
+    }
+
+    /// Limits that the loop has set in a pool.
+    pub fn in_force(&self, key: &PoolKey) -> Option<&InForce> {
+        Some(self.running.get(key)?.control.in_force())
+    }
+
+    /// The plane.
+    pub fn plane(&mut self) -> &mut P {
+        &mut self.plane
+    }
+
+    /// Takes all limits off.
+    ///
+    /// # Errors
+    /// When the plane fails.
+    pub fn undo(mut self) -> Result<(), CoreError> {
+        Ok(self.plane.undo()?)
+    }
+}
+
+impl Running {
+    fn new(pool: &DesiredPool) -> Running {
+        // A period's measure of packets that are segmented late.
+        let packet_bits = 1514 * 8;
+        let (shared, members) = (shared_bps(&pool.pool), pool.pool.members());
+        let control = match &pool.compiled.program.program {
+            Program::Hierarchy(told) => Control::round(shared, members, told, packet_bits),
+            Program::Limits(_) => Control::of_limits(shared, members, Allocator::Exact, packet_bits),
+        };
+        Running { control, last: Vec::new(), looked: false }
+    }
+
+    /// What a look shows of the time since the one before; `None` of the first, and where counters began anew.
+    fn look(&mut self, counts: Vec<Count>) -> Option<Vec<Seen>> {
+        let before = std::mem::replace(&mut self.last, counts);
+        let known = std::mem::replace(&mut self.looked, true) && before.len() == self.last.len();
+        if !known {
+            return None;
+        }
+        let seen = |(now, before): (&Count, &Count)| {
+            let passed = now.passed_bytes.checked_sub(before.passed_bytes)?.saturating_mul(8);
+            let dropped = now.dropped_bytes.checked_sub(before.dropped_bytes)?.saturating_mul(8);
+            let waiting = now.waiting_bytes.saturating_sub(before.waiting_bytes).saturating_mul(8);
+            let held_back = dropped > 0 || (before.waiting_bytes > 0 && now.waiting_bytes > 0);
+            Some(Seen { offered: passed.saturating_add(dropped).saturating_add(waiting), passed, held_back })
+        };
+        self.last.iter().zip(&before).map(seen).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+use vmio_model::policy::compile::{Abilities, Form};
+use vmio_model::policy::{Direction, Links};
+
+use super::*;
+use crate::planes::fake::Fake;
+
+const M: u64 = 1_000_000;
+const PERIOD: Duration = Duration::from_millis(10);
+
+const POLICY: &str = "\
+[uplink.eth0]
+capacity = \"100Mbit\"
+[class.gold]
+priority = 2
+min = \"40Mbit\"
+reserve = \"hard\"
+[class.rest]
+[[interface]]
+match = { name = \"tap*\" }
+class = \"rest\"
+[[interface]]
+match = { vm = \"web1\" }
+class = \"gold\"
+";
+
+fn policy(text: &str) -> Policy {
+    Policy::read(&[("guard.toml", text)], &Links::default()).unwrap().policy
+}
+
+fn tap(index: u32) -> Interface {
+    Interface { index, name: format!("tap{index}"), ..Interface::default() }
+}
+
+fn web1() -> Interface {
+    Interface { index: 50, name: "vnet50".into(), vms: vec!["web1".into()], ..Interface::default() }
+}
+
+fn tx() -> PoolKey {
+    PoolKey { uplink: "eth0".into(), direction: Direction::GuestTx }
+}
+
+fn core(interfaces: Vec<Interface>) -> Core<Fake> {
+    Core::start(Fake::new(Abilities::HTB), policy(POLICY), interfaces).unwrap()
+}
+
+fn names(core: &Core<Fake>) -> Vec<(String, u16)> {
+    let pool = core.desired().pools.iter().find(|p| p.key == tx()).unwrap();
+    pool.seats.iter().map(|s| (s.name.clone(), s.number)).collect()
+}
+
+fn named(all: &[(&str, u16)]) -> Vec<(String, u16)> {
+    all.iter().map(|(name, number)| ((*name).to_owned(), *number)).collect()
+}
+
+#[test]
+fn interfaces_come_go_and_come_back_as_others() {
+    let mut core = core(vec![tap(1), web1()]);
+    assert_eq!(names(&core), named(&[("host", 2), ("tap1", 16), ("vnet50", 17), ("default", 3)]));
+    core.see(vec![web1(), tap(2), tap(3)]).unwrap();
+    assert_eq!(names(&core), named(&[("host", 2), ("tap2", 16), ("tap3", 18), ("vnet50", 17), ("default", 3)]));
+    // What nothing matches is no member of its own.
+    core.see(vec![web1(), Interface { index: 9, name: "eth7".into(), ..Interface::default() }]).unwrap();
+    assert_eq!(names(&core), named(&[("host", 2), ("vnet50", 17), ("default", 3)]));
+    // The number of a guest that went is another's under the same name.
+    let before = core.plane().changes;
+    core.see(vec![web1(), Interface { index: 9, name: "eth7".into(), ..Interface::default() }]).unwrap();
+    assert_eq!(core.plane().changes, before, "nothing changed, nothing is done");
+    core.see(vec![Interface { index: 51, ..web1() }]).unwrap();
+    assert_eq!(names(&core)[1], ("vnet50".to_owned(), 16), "an interface made anew is another one");
+}
+
+#[test]
+fn a_policy_is_put_in_force_whole_or_not_at_all() {
+    let mut core = core(vec![tap(1)]);
+    let before = core.desired().clone();
+    let told = core.plane().program(&tx()).unwrap().clone();
+    // Refused before anything is touched.
+    let slow = POLICY.replace("[class.rest]", "[class.rest]\nmax = \"1kbit\"");
+    let error = core.reload(policy(&slow)).unwrap_err();
+    assert!(
+        matches!(&error, CoreError::Refused(_)) && error.to_string().contains("tap1 has a maximum of 1 kbit/s"),
+        "{error}"
+    );
+    assert_eq!(*core.desired(), before);
+    // Failed on the way: put back.
+    let faster = policy(&POLICY.replace("100Mbit", "200Mbit"));
+    for after in [0, 1] {
+        core.plane().fail_after(after);
+        let error = core.reload(faster.clone()).unwrap_err();
+        assert!(matches!(error, CoreError::PutBack(_)), "{error}");
+        assert_eq!((core.desired(), core.plane.program(&tx())), (&before, Some(&told)));
+    }
+    core.reload(faster).unwrap();
+    assert_ne!(core.plane().program(&tx()), Some(&told));
+}
+
+#[test]
+fn what_somebody_takes_off_is_put_back_and_counted() {
+    let mut core = core(vec![tap(1)]);
+    assert_eq!(core.reconcile().unwrap(), 0, "applying twice changes nothing");
+    core.plane().forget(&tx());
+    assert_eq!(core.reconcile().unwrap(), 1);
+    assert!(core.plane().program(&tx()).is_some());
+}
+
+fn passed(mbit: &[u64]) -> Vec<Count> {
+    mbit.iter().map(|m| Count { passed_bytes: m * M / 8 / 100, ..Count::default() }).collect()
+}
+
+/// `host`, `tap1`, `vnet50` (gold, hard minimum of 40), `default`.
+#[test]
+fn the_loop_takes_an_idle_hard_minimum_off_the_root_and_gives_it_back() {
+    let mut core = core(vec![tap(1), web1()]);
+    core.tick(PERIOD).unwrap();
+    assert_eq!(core.plane().limits(&tx()), None, "a first look says nothing of the time before");
+    let mut counts = passed(&[0, 60, 0, 0]);
+    counts[1].waiting_bytes = 5000;
+    core.plane().count(&tx(), counts.clone());
+    core.tick(PERIOD).unwrap();
+    assert_eq!(core.plane().limits(&tx()).unwrap().root, 60 * M);
+    // What has waited at two looks is held back.
+    counts[1].passed_bytes += 60 * M / 800;
+    counts[2] = Count { passed_bytes: 40 * M / 800, waiting_bytes: 3000, dropped_bytes: 1514 };
+    core.plane().count(&tx(), counts.clone());
+    core.tick(PERIOD).unwrap();
+    assert_eq!(core.plane().limits(&tx()).unwrap().root, 100 * M);
+    // Counters that begin anew say nothing.
+    let changes = core.plane().changes;
+    core.plane().count(&tx(), passed(&[0, 1, 1, 0]));
+    core.tick(PERIOD).unwrap();
+    assert_eq!(core.plane().changes, changes);
+    assert!(core.in_force(&tx()).is_some());
+    core.undo().unwrap();
+}
+
+#[test]
+fn where_nothing_is_left_to_the_loop_it_does_nothing() {
+    let text = POLICY.replace("reserve = \"hard\"\n", "");
+    let mut core = Core::start(Fake::new(Abilities::HTB), policy(&text), vec![tap(1), web1()]).unwrap();
+    let changes = core.plane().changes;
+    for mbit in [10, 90, 5] {
+        core.plane().count(&tx(), passed(&[0, mbit, mbit, 0]));
+        core.tick(PERIOD).unwrap();
+    }
+    assert_eq!(core.plane().changes, changes);
+}
+
+#[test]
+fn a_plane_of_limits_is_told_rates_that_keep_minima() {
+    let plane = Fake::new(Abilities { plane: "limits", form: Form::Limits, ..Abilities::HTB });
+    let mut core = Core::start(plane, policy(POLICY), vec![tap(1), web1()]).unwrap();
+    core.plane().count(&tx(), passed(&[0, 0, 0, 0]));
+    core.tick(PERIOD).unwrap();
+    let mut counts = passed(&[0, 50, 0, 0]);
+    counts[1].dropped_bytes = 1;
+    core.plane().count(&tx(), counts);
+    core.tick(PERIOD).unwrap();
+    let caps = core.plane().limits(&tx()).unwrap().caps.clone();
+    assert!(caps[1] == 60 * M && caps[2] >= 40 * M, "{caps:?}");
+}
+
+/// Counters that a daemon recorded give the same limits when they are played to the loop alone.
+#[test]
+fn recorded_counters_replayed_give_the_same_limits() {
+    let mut core = core(vec![tap(1), web1()]);
+    let pool = core.desired().pools.iter().find(|p| p.key == tx()).unwrap().clone();
+    let mut alone = Running::new(&pool);
+    alone.look(passed(&[0; 4]));
+    core.tick(PERIOD).unwrap();
+    let mut recorded = passed(&[0; 4]);
+    for step in 1..200u64 {
+        for (member, count) in recorded.iter_mut().enumerate() {
+            let bytes = (step * (member as u64 + 3)).wrapping_mul(2_654_435_761) % (100 * M / 800);
+            count.passed_bytes += bytes;
+            count.waiting_bytes = if bytes.is_multiple_of(3) { bytes } else { 0 };
+        }
+        core.plane().count(&tx(), recorded.clone());
+        core.tick(PERIOD).unwrap();
+        let seen = alone.look(recorded.clone()).unwrap();
+        alone.control.tick(&seen, 10_000_000_000);
+        assert_eq!(core.in_force(&tx()), Some(alone.control.in_force()), "step {step}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever comes and goes, and whatever fails: numbers are nobody else's, and what the plane has is what is desired.
+    #[test]
+    fn churn_with_failures_leaves_nothing_half_applied(
+        steps in prop::collection::vec((prop::collection::btree_set(0u32..30, 0..20), prop::option::of(0usize..3)), 1..20)
+    ) {
+        let mut core = core(Vec::new());
+        for (there, fails) in steps {
+            if let Some(after) = fails {
+                core.plane().fail_after(after);
+            }
+            let result = core.see(there.iter().map(|i| tap(*i)).collect());
+            let torn = matches!(result, Err(CoreError::Torn { .. }));
+            prop_assert!(!torn, "what was in force could be put back");
+            let numbers = names(&core);
+            let different: std::collections::BTreeSet<u16> = numbers.iter().map(|n| n.1).collect();
+            prop_assert_eq!(different.len(), numbers.len());
+            if result.is_ok() {
+                prop_assert_eq!(numbers.len(), there.len() + 2);
+            }
+            let desired = core.desired().clone();
+            for pool in &desired.pools {
+                prop_assert_eq!(core.plane().program(&pool.key), Some(&pool.compiled.program.program));
+            }
+            // A failure that was not used up must not hit the next look.
+            core.plane().fail_after(usize::MAX);
+        }
+        core.undo().unwrap();
+    }
+}

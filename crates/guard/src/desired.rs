@@ -1,0 +1,163 @@
+//! What is to be in force: of a policy and the interfaces that are there, a program for each pool. Pure: the same
+//! policy, interfaces and numbers give the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use vmio_model::policy::assign::{Interface, assign};
+use vmio_model::policy::compile::{Abilities, Compiled, Refusal, compile};
+use vmio_model::policy::pool::{Pool, Who};
+use vmio_model::policy::{Direction, Entry, Policy};
+
+/// One direction of an uplink.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PoolKey {
+    /// The uplink.
+    pub uplink: String,
+    /// The direction.
+    pub direction: Direction,
+}
+
+impl std::fmt::Display for PoolKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.uplink, self.direction.word())
+    }
+}
+
+/// A member of a pool that is to be in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seated {
+    /// What it is called: `host`, `default`, or the interface's name.
+    pub name: String,
+    /// Which.
+    pub who: Who,
+    /// Its class.
+    pub class: String,
+    /// Its number in the pool, which stays its own as long as it is there.
+    pub number: u16,
+    /// The interface; `None` of `host` and `default`.
+    pub interface: Option<Interface>,
+}
+
+/// A pool that is to be in force; members in the program's order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DesiredPool {
+    /// Which.
+    pub key: PoolKey,
+    /// Who shares it.
+    pub pool: Pool,
+    /// The members.
+    pub seats: Vec<Seated>,
+    /// What the plane is told, and what is left to the loop.
+    pub compiled: Compiled,
+}
+
+/// All that is to be in force.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Desired {
+    /// By uplink and direction.
+    pub pools: Vec<DesiredPool>,
+    /// Interfaces that more than one entry means, in a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Number of the host's own traffic in each pool.
+pub const HOST_NUMBER: u16 = 2;
+/// Number of all that nothing matches.
+pub const DEFAULT_NUMBER: u16 = 3;
+/// First number of an interface.
+const FIRST_NUMBER: u16 = 16;
+
+/// Which number each interface has. An interface that was made anew under an old number or name is another one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Numbers {
+    given: BTreeMap<(u32, String), u16>,
+}
+
+impl Numbers {
+    /// Those of the interfaces that are there: who has one keeps it, others get the lowest free.
+    ///
+    /// # Errors
+    /// When there are more interfaces than numbers.
+    pub fn of(&self, interfaces: &[Interface]) -> Result<Numbers, Refusal> {
+        let key = |i: &Interface| (i.index, i.name.clone());
+        let mut given: BTreeMap<(u32, String), u16> =
+            interfaces.iter().filter_map(|i| Some((key(i), *self.given.get(&key(i))?))).collect();
+        let taken: BTreeSet<u16> = given.values().copied().collect();
+        let mut free = (FIRST_NUMBER..u16::MAX).filter(|n| !taken.contains(n));
+        for interface in interfaces {
+            if given.contains_key(&key(interface)) {
+                continue;
+            }
+            let Some(number) = free.next() else {
+                let most = u16::MAX - FIRST_NUMBER;
+                return Err(Refusal(vec![format!(
+                    "more than {most} interfaces: let fewer match, the rest share `default`"
+                )]));
+            };
+            given.insert(key(interface), number);
+        }
+        Ok(Numbers { given })
+    }
+
+    fn get(&self, interface: &Interface) -> Option<u16> {
+        self.given.get(&(interface.index, interface.name.clone())).copied()
+    }
+}
+
+/// What a policy means for the interfaces that are there, on this plane.
+///
+/// # Errors
+/// Everything that the plane cannot hold, of all pools at once.
+pub fn desired(
+    policy: &Policy,
+    interfaces: &[Interface],
+    numbers: &Numbers,
+    plane: &Abilities,
+) -> Result<Desired, Refusal> {
+    let mut notes = Vec::new();
+    let mut matched: Vec<(&Interface, &Entry, u16)> = Vec::new();
+    for interface in interfaces {
+        let Some(assigned) = assign(policy, interface) else { continue };
+        if let Some(other) = assigned.passed_over {
+            let (entry, place) = (&assigned.entry, &assigned.entry.place);
+            notes.push(format!(
+                "{} is matched by {} ({place}) and by {} ({}): the first holds",
+                interface.name, entry.matcher, other.matcher, other.place
+            ));
+        }
+        if let Some(number) = numbers.get(interface) {
+            matched.push((interface, assigned.entry, number));
+        }
+    }
+    let (mut pools, mut problems) = (Vec::new(), Vec::new());
+    for uplink in policy.uplinks.keys() {
+        for direction in Direction::ALL {
+            let here = || {
+                matched.iter().filter(|(_, entry, _)| entry.uplink == *uplink && entry.class_in(direction).is_some())
+            };
+            let Some(pool) = Pool::of(policy, uplink, direction, here().map(|(i, e, _)| (i.name.as_str(), *e))) else {
+                continue;
+            };
+            let mut interfaces = here();
+            let seat = |seat: &vmio_model::policy::pool::Seat| {
+                let found = if seat.who == Who::Interface { interfaces.next() } else { None };
+                let number = match (seat.who, found) {
+                    (Who::Host, _) => HOST_NUMBER,
+                    (_, Some((_, _, number))) => *number,
+                    (_, None) => DEFAULT_NUMBER,
+                };
+                let interface = found.map(|(interface, ..)| (*interface).clone());
+                Seated { name: seat.name.clone(), who: seat.who, class: seat.class.clone(), number, interface }
+            };
+            let seats = pool.seats.iter().map(seat).collect();
+            match compile(&pool, plane) {
+                Ok(compiled) => {
+                    let key = PoolKey { uplink: uplink.clone(), direction };
+                    pools.push(DesiredPool { key, pool, seats, compiled });
+                }
+                Err(Refusal(reasons)) => problems.extend(reasons),
+            }
+        }
+    }
+    if problems.is_empty() { Ok(Desired { pools, notes }) } else { Err(Refusal(problems)) }
+}

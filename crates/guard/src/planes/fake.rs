@@ -1,0 +1,125 @@
+//! A plane that is a machine made of a map: what is told to it is in force at once, counters are what a test says, and
+//! it fails where a test wants it to.
+
+use std::collections::BTreeMap;
+
+use vmio_model::control::InForce;
+use vmio_model::policy::compile::Abilities;
+use vmio_model::policy::program::{PoolProgram, Program};
+
+use super::{Count, Plane, PlaneError};
+use crate::desired::{Desired, PoolKey};
+
+/// A pool that is in force, and what the loop has set in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Told {
+    program: PoolProgram,
+    /// By member: its number, and the interface that it is.
+    members: Vec<(u16, Option<u32>)>,
+    limits: Option<InForce>,
+}
+
+/// The plane.
+#[derive(Debug, Clone)]
+pub struct Fake {
+    abilities: Abilities,
+    pools: BTreeMap<PoolKey, Told>,
+    counts: BTreeMap<PoolKey, Vec<Count>>,
+    /// How many more changes go well; `None` for all.
+    good: Option<usize>,
+    /// Changes that were made since it is there.
+    pub changes: usize,
+}
+
+impl Fake {
+    /// One on which nothing is in force.
+    pub fn new(abilities: Abilities) -> Fake {
+        Fake { abilities, pools: BTreeMap::new(), counts: BTreeMap::new(), good: None, changes: 0 }
+    }
+
+    /// The change after so many more fails, once.
+    pub fn fail_after(&mut self, changes: usize) {
+        self.good = Some(changes);
+    }
+
+    /// Somebody else takes a pool off.
+    pub fn forget(&mut self, key: &PoolKey) {
+        self.pools.remove(key);
+    }
+
+    /// What a look at the counters shows from now on.
+    pub fn count(&mut self, key: &PoolKey, counts: Vec<Count>) {
+        self.counts.insert(key.clone(), counts);
+    }
+
+    /// What a pool was told.
+    pub fn program(&self, key: &PoolKey) -> Option<&Program> {
+        Some(&self.pools.get(key)?.program.program)
+    }
+
+    /// What the loop has set in it.
+    pub fn limits(&self, key: &PoolKey) -> Option<&InForce> {
+        self.pools.get(key)?.limits.as_ref()
+    }
+
+    /// Whether nothing is in force.
+    pub fn is_bare(&self) -> bool {
+        self.pools.is_empty()
+    }
+
+    fn change(&mut self, what: &dyn std::fmt::Display) -> Result<(), PlaneError> {
+        if self.good == Some(0) {
+            self.good = None;
+            return Err(PlaneError(format!("{what}: the fake plane was told to fail")));
+        }
+        self.good = self.good.map(|left| left - 1);
+        self.changes += 1;
+        Ok(())
+    }
+}
+
+impl Plane for Fake {
+    fn abilities(&self) -> Abilities {
+        self.abilities
+    }
+
+    fn reconcile(&mut self, desired: &Desired) -> Result<usize, PlaneError> {
+        let before = self.changes;
+        let gone: Vec<PoolKey> =
+            self.pools.keys().filter(|key| !desired.pools.iter().any(|p| p.key == **key)).cloned().collect();
+        for key in gone {
+            self.change(&key)?;
+            self.pools.remove(&key);
+        }
+        for pool in &desired.pools {
+            let members = pool.seats.iter().map(|s| (s.number, s.interface.as_ref().map(|i| i.index))).collect();
+            let program = pool.compiled.program.clone();
+            let same = self.pools.get(&pool.key).is_some_and(|t| t.program == program && t.members == members);
+            if !same {
+                self.change(&pool.key)?;
+                self.pools.insert(pool.key.clone(), Told { program, members, limits: None });
+            }
+        }
+        Ok(self.changes - before)
+    }
+
+    fn adjust(&mut self, pool: &PoolKey, limits: &InForce) -> Result<(), PlaneError> {
+        self.change(pool)?;
+        let told = self.pools.get_mut(pool).ok_or_else(|| PlaneError(format!("{pool}: no such pool is in force")))?;
+        told.limits = Some(limits.clone());
+        Ok(())
+    }
+
+    fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError> {
+        let told = self.pools.get(pool).ok_or_else(|| PlaneError(format!("{pool}: no such pool is in force")))?;
+        Ok(self.counts.get(pool).cloned().unwrap_or_else(|| vec![Count::default(); told.members.len()]))
+    }
+
+    fn undo(&mut self) -> Result<(), PlaneError> {
+        while let Some(key) = self.pools.keys().next().cloned() {
+            self.change(&key)?;
+            self.pools.remove(&key);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,53 @@
+//! What puts programs in force on a machine. A plane states as data what it can hold, changes only what differs from
+//! what is desired, reads back what it wrote, and takes off what it put on.
+//!
+//! Adding a plane: a file with a type that implements [`Plane`], and its line in [`ALL`].
+
+use vmio_model::control::InForce;
+use vmio_model::policy::compile::Abilities;
+
+use crate::desired::{Desired, PoolKey};
+
+/// Puts programs in force.
+pub trait Plane {
+    /// What it can hold.
+    fn abilities(&self) -> Abilities;
+    /// Makes what is in force what is desired; how many changes that took, 0 where it was so already.
+    ///
+    /// # Errors
+    /// When a change fails, or what was written reads back otherwise.
+    fn reconcile(&mut self, desired: &Desired) -> Result<usize, PlaneError>;
+    /// Sets what the loop found for a pool that is in force.
+    ///
+    /// # Errors
+    /// When a change fails, or there is no such pool.
+    fn adjust(&mut self, pool: &PoolKey, limits: &InForce) -> Result<(), PlaneError>;
+    /// Counters of a pool's members, in their order.
+    ///
+    /// # Errors
+    /// When they cannot be read, or there is no such pool.
+    fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError>;
+    /// Takes off all that it put on.
+    ///
+    /// # Errors
+    /// When something stays.
+    fn undo(&mut self) -> Result<(), PlaneError>;
+}
+
+/// What went through a member's limit since it is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Count {
+    /// Bytes that passed, as they count on the wire.
+    pub passed_bytes: u64,
+    /// Bytes that were dropped at it.
+    pub dropped_bytes: u64,
+    /// Bytes that wait now.
+    pub waiting_bytes: u64,
+}
+
+/// What failed, where, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct PlaneError(pub String);
+
+pub mod fake;
