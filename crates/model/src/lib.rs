@@ -12,6 +12,7 @@ pub mod control;
 pub mod facts;
 pub mod failure;
 pub mod figure;
+pub mod holding;
 pub mod ignores;
 pub mod kind;
 pub mod modelled;

@@ -21,7 +21,6 @@ pub mod plan;
 pub mod pool;
 pub mod program;
 pub mod units;
-pub mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -68,7 +68,7 @@ fn the_published_loop_has_the_plans_members() {
     for ((name, got), want) in all.iter().zip([200.0, 500.0, 200.0]) {
         assert!((got - want).abs() < 8.0, "{name} {got}");
     }
-    // A scheduler on the host knows no loop: there the host is a member.
+    // In a scheduler on the host the host is a member.
     assert_eq!(received(&["--enforcement", "hierarchy"])[0].0, "host");
 }
 
@@ -92,7 +92,9 @@ fn bad_input_names_line_and_key() {
 fn the_published_experiment_stands_beside_its_simulation() {
     let (out, _) = ends(&simulate(&["--study", "amamou2012", "--seconds", "2", "--json"]), 0);
     let document: serde_json::Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(document["runs"].as_array().unwrap().len(), 4);
+    let hows: Vec<&str> = document["runs"].as_array().unwrap().iter().map(|r| r["how"].as_str().unwrap()).collect();
+    assert_eq!(hows.len(), 5);
+    assert_eq!(hows[..2], ["unshaped, one queue for all", "unshaped, in turns"]);
     assert_eq!(document["study"]["periods"].as_array().unwrap().len(), 21);
     let figures = document["study"]["figures"].as_array().unwrap();
     let six_hundred = figures.iter().find(|f| f["published"]["value"] == 600.0).unwrap();

@@ -10,9 +10,9 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::Direction;
-use super::compile::Abilities;
 use crate::facts::{Fact, Nic};
+use crate::policy::Direction;
+use crate::policy::compile::Abilities;
 
 /// Where the excess waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
